@@ -1,0 +1,1 @@
+"""What the bench scripts share: running programs, describing the machine, statistics, tables."""

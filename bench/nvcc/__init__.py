@@ -1,0 +1,1 @@
+"""Programs built by nvcc against the CUDA runtime."""

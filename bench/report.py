@@ -1,0 +1,134 @@
+#!/usr/bin/env python3
+"""Makes docs/results.md from the result files in bench/results.
+
+    python3 bench/report.py --out docs/results.md
+
+Every table says which machine, driver and versions it comes from, and the command that made it.
+"""
+
+import argparse
+import json
+import pathlib
+import sys
+
+import conformance
+import cost
+import trace_check
+from common import table
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+INTRODUCTION = """# Results
+
+Made by `bench/report.py` from the files in `bench/results`; `bench/README.md` says how to measure
+again."""
+
+
+def origin(machine):
+    """Where a result comes from, as two lines of Markdown."""
+    gpus = "; ".join(
+        f"{gpu['name']}, {gpu['memory.total']}, driver {gpu['driver_version']}"
+        for gpu in machine["gpus"]
+    )
+    packages = ", ".join(f"{name} {version}" for name, version in machine["packages"].items())
+    return (
+        f"{gpus or 'No GPU'}; {machine['cores']} cores of {machine['cpu']}; "
+        f"Python {machine['python']}; {packages or 'no packages'}; {machine['date']}.\n\n"
+        f"    {machine['command']}"
+    )
+
+
+def conformance_section(result):
+    """Bare against preloaded, program by program."""
+    rows = result["rows"]
+    equal = sum(row["equal"] for row in rows)
+    absent = sum(row["verdict"] == "not installed" for row in rows)
+    said = f"{equal} of {len(rows)} programs give the same output, bit for bit"
+    if absent:
+        said += f"; {absent} not installed"
+    return "\n\n".join(
+        [
+            "## Programs compute the same under the shim",
+            f"{said}. Every program ran bare twice first. Calls are what the shim counted in a run "
+            "of its own. Times are of one run beside others: they show that nothing is badly off, "
+            "the next sections measure.",
+            table.markdown(conformance.HEADER, [conformance.shown(row) for row in rows]),
+            origin(result["machine"]),
+        ]
+    )
+
+
+def trace_section(result):
+    """The shim's counts beside the profiler's and the allocator's."""
+    return "\n\n".join(
+        [
+            "## The shim's counts against the profiler's",
+            f"{result['steps']} steps of ResNet-152 training and inference and BERT inference in "
+            "one process. The shim's sums, CUPTI's device records, CUPTI's API calls, and "
+            "PyTorch's own count of its allocations.",
+            table.markdown(trace_check.HEADER, [trace_check.shown(row) for row in result["rows"]]),
+            origin(result["machine"]),
+        ]
+    )
+
+
+def cost_section(result):
+    """The paired ratios of time per step."""
+    rows = []
+    for name, evaluated in result["workloads"].items():
+        rows += cost.shown(name, evaluated)
+    times = [
+        f"- {name}: "
+        + ", ".join(
+            f"{role} {one['median']:.3f} ms"
+            for role, one in evaluated["milliseconds_per_step"].items()
+        )
+        for name, evaluated in result["workloads"].items()
+    ]
+    failures = [f"- {name} failed: {why}" for name, why in result["failures"].items()]
+    return "\n\n".join(
+        [
+            "## What the shim costs",
+            "Ratios of time per step, paired within rounds; blocks of "
+            f"{result['block_seconds']} s by a token among three processes alive together. "
+            "`bare B / bare A` is the noise floor.",
+            table.markdown(cost.HEADER, rows),
+            "\n".join(["Median time per step:", "", *times, *failures]),
+            origin(result["machine"]),
+        ]
+    )
+
+
+SECTIONS = {
+    "conformance": conformance_section,
+    "trace": trace_section,
+    "cost": cost_section,
+}
+
+
+def document(results):
+    """The whole document; sections in the order of SECTIONS."""
+    ordered = sorted(results, key=lambda result: list(SECTIONS).index(result["kind"]))
+    return "\n\n".join([INTRODUCTION, *(SECTIONS[r["kind"]](r) for r in ordered)]) + "\n"
+
+
+def main():
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--results", type=pathlib.Path, default=HERE / "results")
+    parser.add_argument("--out", type=pathlib.Path, help="instead of standard output")
+    arguments = parser.parse_args()
+    files = sorted(arguments.results.glob("*.json"))
+    results = [json.loads(path.read_text()) for path in files]
+    results = [result for result in results if result.get("kind") in SECTIONS]
+    if not results:
+        sys.exit(f"report: no results in {arguments.results}")
+    text = document(results)
+    if arguments.out:
+        arguments.out.write_text(text)
+    else:
+        print(text, end="")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""The document made from result files."""
+
+import unittest
+
+import cost
+import report
+import trace_check
+
+MACHINE = {
+    "date": "2030-01-01T00:00:00Z",
+    "command": "python3 bench/some.py",
+    "gpus": [{"name": "Some GPU", "driver_version": "1.2", "memory.total": "80 GiB"}],
+    "cpu": "Some CPU",
+    "cores": 4,
+    "python": "3.12.0",
+    "packages": {"torch": "2.0"},
+}
+
+
+class Document(unittest.TestCase):
+    def test_every_kind_of_result_has_its_section_in_a_fixed_order(self):
+        row = dict.fromkeys(trace_check.HEADER, 1)
+        rounds = [dict.fromkeys(cost.ROLES, 10.0)]
+        run = {"status": "ok", "seconds": 1.0, "digest": "x", "libraries": []}
+        results = [
+            {
+                "kind": "cost",
+                "machine": MACHINE,
+                "block_seconds": 2,
+                "workloads": {"one": cost.evaluate(rounds)},
+                "failures": {},
+            },
+            {"kind": "trace", "machine": MACHINE, "steps": 2, "rows": [row]},
+            {
+                "kind": "conformance",
+                "machine": MACHINE,
+                "rows": [{"name": "x", "runs": {"bare": run}, "verdict": "equal", "equal": True}],
+            },
+        ]
+        text = report.document(results)
+        places = [text.index(title) for title in ("## Programs", "## The shim's", "## What")]
+        self.assertEqual(places, sorted(places))
+        self.assertIn("Some GPU, 80 GiB, driver 1.2", text)
+        self.assertIn("| one | bare B / bare A | 1.0000 |", text)
+
+
+class Scrubbing(unittest.TestCase):
+    def test_results_hold_no_absolute_path(self):
+        scrub = report.conformance.machine.scrub
+        repository = report.conformance.machine.REPOSITORY
+        self.assertEqual(scrub(f"--baton {repository}/target/x.so"), "--baton target/x.so")
+        self.assertEqual(scrub("File /home/someone/lib/x.py"), "File x.py")
+        self.assertEqual(scrub("2 / 3 and a/b/c"), "2 / 3 and a/b/c")
+
+
+if __name__ == "__main__":
+    unittest.main()

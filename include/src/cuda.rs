@@ -1,0 +1,67 @@
+//! The CUDA driver API's types, as far as Baton looks at them (source: `cuda.h`, CUDA 13.0).
+//!
+//! Enumerations of the header are plain integers here: a driver may answer with a value that is newer
+//! than this file, and a Rust enum with an unknown value would be undefined behaviour.
+//! Handles are opaque pointers that Baton never follows.
+
+use core::ffi::{c_int, c_uint, c_void};
+
+/// A driver call's answer (`CUresult`).
+pub type CUresult = c_uint;
+/// An address in the device's memory (`CUdeviceptr`).
+pub type CUdeviceptr = u64;
+/// The 32-bit device address of the API before CUDA 3.2 (`CUdeviceptr_v1`).
+pub type CUdeviceptrV1 = c_uint;
+/// A device's ordinal (`CUdevice`).
+pub type CUdevice = c_int;
+/// A context (`CUcontext`).
+pub type CUcontext = *mut c_void;
+/// A stream (`CUstream`); null is the default stream.
+pub type CUstream = *mut c_void;
+/// A kernel to launch (`CUfunction`); in launches it may also be a `CUkernel` in disguise.
+pub type CUfunction = *mut c_void;
+/// An instantiated graph (`CUgraphExec`).
+pub type CUgraphExec = *mut c_void;
+/// A texture-capable array (`CUarray`).
+pub type CUarray = *mut c_void;
+/// A memory pool (`CUmemoryPool`).
+pub type CUmemoryPool = *mut c_void;
+
+/// A place for memory to live (`CUmemLocation`), passed by value.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CUmemLocation {
+    /// `CUmemLocationType`.
+    pub kind: c_int,
+    /// Device ordinal or NUMA node, by `kind`.
+    pub id: c_int,
+}
+
+/// The call worked.
+pub const CUDA_SUCCESS: CUresult = 0;
+/// An argument is out of range, or null where it must not be.
+pub const CUDA_ERROR_INVALID_VALUE: CUresult = 1;
+/// The driver was not initialised with `cuInit`.
+pub const CUDA_ERROR_NOT_INITIALIZED: CUresult = 3;
+/// There is no CUDA device on this machine.
+pub const CUDA_ERROR_NO_DEVICE: CUresult = 100;
+/// A name was looked up that does not exist.
+pub const CUDA_ERROR_NOT_FOUND: CUresult = 500;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::mem::{align_of, size_of};
+    use cudarc::driver::sys;
+
+    #[test]
+    fn types_have_the_layout_that_cudarc_reads_from_nvidias_header() {
+        assert_eq!(size_of::<CUresult>(), size_of::<sys::CUresult>());
+        assert_eq!(size_of::<CUdeviceptr>(), size_of::<sys::CUdeviceptr>());
+        assert_eq!(size_of::<CUstream>(), size_of::<sys::CUstream>());
+        assert_eq!(size_of::<CUmemLocation>(), size_of::<sys::CUmemLocation>());
+        assert_eq!(align_of::<CUmemLocation>(), align_of::<sys::CUmemLocation>());
+        assert_eq!(CUDA_ERROR_NO_DEVICE, sys::CUresult::CUDA_ERROR_NO_DEVICE as u32);
+        assert_eq!(CUDA_ERROR_NOT_FOUND, sys::CUresult::CUDA_ERROR_NOT_FOUND as u32);
+    }
+}

@@ -1,0 +1,22 @@
+//! What Baton's parts agree on, with the CUDA driver and with each other.
+//!
+//! - [`cuda`]: the driver API's types and codes, spelled with integers only.
+//! - [`settings`]: the names of the environment variables a user may set.
+//! - [`SYMBOLS_13_0`] and [`SYMBOLS_BEYOND`]: the driver's entry points, as data.
+//!
+//! Nothing here allocates, locks or calls anything, so every crate may depend on it.
+#![no_std]
+
+pub mod cuda;
+pub mod settings;
+
+/// The entry points of the 13.0 `cuda.h`, as JSON rows `[base, twin, version, symbol]`.
+///
+/// `base` is the name a program asks `cuGetProcAddress` for, `twin` is empty, `"_ptds"` or `"_ptsz"`
+/// (the per-thread default stream variants), `version` the first CUDA version with this symbol.
+pub const SYMBOLS_13_0: &str = include_str!("../symbols/cuda-13.0.json");
+
+/// What drivers export beyond that header, as JSON rows `[symbol, kind, drivers]`.
+///
+/// `kind` is `"function"` or `"data"`; `drivers` lists the versions it was seen in with `nm -D`.
+pub const SYMBOLS_BEYOND: &str = include_str!("../symbols/beyond.json");

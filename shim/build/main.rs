@@ -1,0 +1,99 @@
+//! Generates the shim's doors from the symbol lists: one exported name, one slot and two small stubs
+//! per entry point. What they are for is told in `src/doors.rs`, which includes the result.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::{env, fs};
+
+/// One row of the list: what a program asks for, and what the driver exports for it.
+struct Symbol {
+    base: String,
+    version: u32,
+    name: String,
+}
+
+fn main() {
+    println!("cargo::rerun-if-changed=build/main.rs");
+    // The loader hands a preloaded library with this name to everyone who asks for the driver.
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libcuda.so.1");
+    // A door bound to somebody else's function of the same name would never reach our hooks.
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-z,now");
+
+    let symbols = symbols();
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    fs::write(out.join("symbols.rs"), table(&symbols)).expect("OUT_DIR is writable");
+    fs::write(out.join("doors.rs"), doors(&symbols)).expect("OUT_DIR is writable");
+}
+
+fn symbols() -> Vec<Symbol> {
+    let listed: Vec<(String, String, u32, String)> =
+        serde_json::from_str(baton_contract::SYMBOLS_13_0).expect("the symbol list is JSON rows");
+    let beyond: Vec<(String, String, Vec<String>)> =
+        serde_json::from_str(baton_contract::SYMBOLS_BEYOND).expect("the symbol list is JSON rows");
+    let listed = listed.into_iter().map(|(base, _, version, name)| Symbol { base, version, name });
+    let beyond = beyond
+        .into_iter()
+        // Data and break points of the debugger, which reads them in the real driver: a second
+        // definition in front of it would mislead the debugger. See docs/coverage.md.
+        .filter(|(name, kind, _)| kind == "function" && !is_the_debuggers(name))
+        .map(|(name, _, _)| Symbol { base: name.clone(), version: 0, name });
+    listed.chain(beyond).collect()
+}
+
+fn is_the_debuggers(name: &str) -> bool {
+    name.starts_with("cudbg") && !matches!(name, "cudbgGetAPI" | "cudbgGetAPIVersion")
+}
+
+/// The names as data, and an index constant per name for the hook table.
+fn table(symbols: &[Symbol]) -> String {
+    let mut text = format!("pub(crate) const COUNT: usize = {};\n", symbols.len());
+    text.push_str("pub(crate) static SYMBOLS: [Symbol; COUNT] = [\n");
+    for Symbol { base, version, name } in symbols {
+        writeln!(text, "Symbol {{ name: c\"{name}\", base: \"{base}\", version: {version} }},")
+            .expect("a String takes all writes");
+    }
+    text.push_str("];\n#[allow(dead_code, reason = \"only hooked symbols are named\")]\npub(crate) mod index {\n");
+    for (i, Symbol { name, .. }) in symbols.iter().enumerate() {
+        writeln!(text, "pub(crate) const {name}: usize = {i};").expect("a String takes all writes");
+    }
+    text.push_str("}\n");
+    text
+}
+
+/// The exported names (tail jumps through the slots) and the assembly of slots and stubs.
+fn doors(symbols: &[Symbol]) -> String {
+    let mut asm = String::from(
+        ".pushsection .data.baton_slots,\"aw\",@progbits\n.balign 64\n.globl baton_slots\n.hidden baton_slots\nbaton_slots:\n",
+    );
+    for i in 0..symbols.len() {
+        writeln!(asm, ".quad baton_first_stubs + {i} * 16").expect("a String takes all writes");
+    }
+    asm.push_str(".popsection\n");
+    for (label, common) in [("baton_first_stubs", "{first_call}"), ("baton_traced_stubs", "{traced_call}")] {
+        writeln!(
+            asm,
+            ".pushsection .text.{label},\"ax\",@progbits\n.balign 16\n.globl {label}\n.hidden {label}\n{label}:"
+        )
+        .expect("a String takes all writes");
+        for i in 0..symbols.len() {
+            writeln!(asm, ".balign 16\npush {i}\njmp {common}").expect("a String takes all writes");
+        }
+        asm.push_str(".popsection\n");
+    }
+
+    let mut text =
+        format!("core::arch::global_asm!(r#\"{asm}\"#, first_call = sym first_call, traced_call = sym traced_call);\n");
+    for (i, Symbol { name, .. }) in symbols.iter().enumerate() {
+        writeln!(
+            text,
+            "#[cfg_attr(not(test), unsafe(no_mangle))]\n#[unsafe(naked)]\npub(super) unsafe extern \"C\" fn {name}() {{ core::arch::naked_asm!(\"jmp qword ptr [rip + baton_slots + 8 * {i}]\") }}"
+        )
+        .expect("a String takes all writes");
+    }
+    text.push_str("pub(super) static DOORS: [unsafe extern \"C\" fn(); COUNT] = [\n");
+    for Symbol { name, .. } in symbols {
+        writeln!(text, "{name},").expect("a String takes all writes");
+    }
+    text.push_str("];\n");
+    text
+}

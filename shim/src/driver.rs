@@ -1,0 +1,131 @@
+//! Finding and opening the real driver.
+//!
+//! Where to look, in order: the file that `BATON_DRIVER` names, and nothing else if it is set; then
+//! `libcuda.so.1` where the loader would look: the folders of `LD_LIBRARY_PATH`, the loader's cache,
+//! and the folders where distributions and container runtimes put it. Always by full path, because the
+//! bare name means this library. A file that is this library, or a copy of it, is passed over.
+
+use core::ffi::{CStr, c_char, c_void};
+use core::ptr::NonNull;
+use std::ffi::{CString, OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use baton_contract::settings;
+
+use crate::doors::Function;
+use crate::{dlopen, ld_cache};
+
+/// Exported so that a copy of this library is recognised by whoever finds it while looking for the driver.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+static baton_version: [u8; 6] = *b"0.1.0\0";
+
+/// Usual folders, for systems whose loader cache does not list the driver.
+const FOLDERS: [&str; 8] = [
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib64",
+    "/usr/lib",
+    "/usr/local/nvidia/lib64",
+    "/usr/local/nvidia/lib",
+    "/run/opengl-driver/lib",
+    "/usr/lib/wsl/lib",
+    "/usr/local/cuda/compat",
+];
+
+/// The real driver, open.
+pub(crate) struct Driver {
+    handle: NonNull<c_void>,
+}
+
+// SAFETY: a handle of dlopen may be used from every thread.
+unsafe impl Send for Driver {}
+// SAFETY: as above; dlsym takes its own locks.
+unsafe impl Sync for Driver {}
+
+impl Driver {
+    fn open(path: &Path) -> Option<Self> {
+        let path = CString::new(path.as_os_str().as_bytes()).ok()?;
+        NonNull::new(dlopen::open(&path)).map(|handle| Self { handle })
+    }
+
+    /// The driver's function of this name.
+    pub(crate) fn symbol(&self, name: &CStr) -> Option<Function> {
+        // SAFETY: an open handle and a C string.
+        let found = unsafe { libc::dlsym(self.handle.as_ptr(), name.as_ptr()) };
+        (!found.is_null()).then_some(found)
+    }
+
+    fn is_baton(&self) -> bool {
+        self.symbol(c"baton_version").is_some()
+    }
+}
+
+/// The real driver, opened by the first caller; `None` on a machine without one.
+pub(crate) fn get() -> Option<&'static Driver> {
+    static DRIVER: OnceLock<Option<Driver>> = OnceLock::new();
+    DRIVER.get_or_init(find).as_ref()
+}
+
+fn find() -> Option<Driver> {
+    if let Some(path) = variable(settings::DRIVER) {
+        let path = PathBuf::from(path);
+        let driver = Driver::open(&path).filter(|driver| !driver.is_baton());
+        if driver.is_none() {
+            // The one case in which we speak unasked: the user's setting cannot work.
+            eprintln!(
+                "baton: BATON_DRIVER={} is not a CUDA driver that can be opened; there is no GPU for this program",
+                path.display()
+            );
+        }
+        return driver;
+    }
+    candidates()
+        .filter(|path| !is_this_library(path))
+        .find_map(|path| Driver::open(&path).filter(|driver| !driver.is_baton()))
+}
+
+/// Every place where the driver may be, best first.
+fn candidates() -> impl Iterator<Item = PathBuf> {
+    let path = variable(c"LD_LIBRARY_PATH").unwrap_or_default();
+    let listed: Vec<PathBuf> = path
+        .as_bytes()
+        .split(|b| matches!(b, b':' | b';'))
+        .filter(|folder| !folder.is_empty())
+        .map(|folder| Path::new(OsStr::from_bytes(folder)).join("libcuda.so.1"))
+        .collect();
+    let cached = ld_cache::paths_of("libcuda.so.1");
+    let usual = FOLDERS.iter().map(|folder| Path::new(folder).join("libcuda.so.1"));
+    listed.into_iter().chain(cached).chain(usual).filter(|path| path.exists())
+}
+
+fn is_this_library(path: &Path) -> bool {
+    let ours = this_library().and_then(|path| std::fs::canonicalize(path).ok());
+    ours.is_some() && std::fs::canonicalize(path).ok() == ours
+}
+
+/// The file that this code was loaded from.
+fn this_library() -> Option<PathBuf> {
+    // SAFETY: all-zero is a valid Dl_info, which dladdr fills in.
+    let mut info: libc::Dl_info = unsafe { core::mem::zeroed() };
+    // SAFETY: any address may be asked for; ours is inside this library.
+    let found = unsafe { libc::dladdr((&raw const baton_version).cast(), &mut info) };
+    if found == 0 || info.dli_fname.is_null() {
+        return None;
+    }
+    // SAFETY: dladdr answered with the file name that the loader keeps.
+    let name = unsafe { CStr::from_ptr(info.dli_fname) };
+    Some(PathBuf::from(OsStr::from_bytes(name.to_bytes())))
+}
+
+/// An environment variable, if set and not empty. Read at first use only, never on a call's path.
+pub(crate) fn variable(name: &CStr) -> Option<OsString> {
+    // SAFETY: a C string; the answer is copied before anything else of ours runs.
+    let value: *const c_char = unsafe { libc::getenv(name.as_ptr()) };
+    if value.is_null() {
+        return None;
+    }
+    // SAFETY: not null, so a C string of the environment.
+    let value = unsafe { CStr::from_ptr(value) }.to_bytes();
+    (!value.is_empty()).then(|| OsString::from_vec(value.to_vec()))
+}

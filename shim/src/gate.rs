@@ -1,0 +1,282 @@
+//! The gate: every call that touches device memory passes it, and it can be closed.
+//!
+//! A call costs the program a store and a load. Each thread has an **in-call word**; it counts the
+//! calls the thread is inside of. To pass, a thread raises its word and then reads the gate:
+//!
+//! ```text
+//! program's thread            whoever closes
+//! word = 1                    gate = CLOSED
+//! (compiler barrier)          membarrier: every thread of the process passes a full barrier
+//! read gate: open, go on      wait until every word is 0
+//! ```
+//!
+//! Of the two, at least one sees the other: either the thread reads CLOSED and steps back, or its word
+//! is seen raised and waited for. `membarrier` pays for the barrier on the rare side, so the thread's
+//! side needs none. A nested call (from a thread that is inside already) never waits.
+
+use core::cell::Cell;
+use core::ptr;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering, compiler_fence};
+
+const OPEN: u32 = 0;
+const CLOSED: u32 = 1;
+
+/// What threads wait on while it is [`CLOSED`]; a cache line of its own, because all threads read it.
+#[repr(align(128))]
+struct Gate(AtomicU32);
+
+static GATE: Gate = Gate(AtomicU32::new(OPEN));
+
+/// A thread's in-call word. Lives for ever, so that whoever closes may read it at any time; a thread
+/// that ends leaves it to the next new thread.
+#[repr(align(64))]
+struct Word {
+    depth: AtomicU32,
+    taken: AtomicBool,
+    next: *const Word,
+}
+
+/// All words ever made, newest first; only grows.
+static WORDS: AtomicPtr<Word> = AtomicPtr::new(ptr::null_mut());
+
+/// For threads so late in their life that their thread-locals are gone: shared, so counted atomically.
+static LATE: AtomicU32 = AtomicU32::new(0);
+
+/// This thread's word, given back when the thread ends.
+struct Own(Cell<*const Word>);
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        // SAFETY: null or a word, and words live for ever.
+        if let Some(word) = unsafe { self.0.get().as_ref() } {
+            word.taken.store(false, Ordering::Release);
+        }
+    }
+}
+
+thread_local! {
+    static OWN: Own = const { Own(Cell::new(ptr::null())) };
+}
+
+/// A call's passage; ends when dropped.
+#[must_use = "the passage ends when this is dropped"]
+pub(crate) struct Passage(Option<&'static Word>);
+
+/// Passes the gate, waiting while it is closed.
+#[inline(always)]
+pub(crate) fn pass() -> Passage {
+    let word = match OWN.try_with(|own| own.0.get()) {
+        Ok(word) if !word.is_null() => word,
+        Ok(_) => claim(),
+        Err(_) => return late(),
+    };
+    // SAFETY: words live for ever.
+    let word: &'static Word = unsafe { &*word };
+    let depth = word.depth.load(Ordering::Relaxed);
+    word.depth.store(depth + 1, Ordering::Relaxed);
+    compiler_fence(Ordering::SeqCst);
+    if GATE.0.load(Ordering::Relaxed) != OPEN && depth == 0 {
+        wait(&word.depth);
+    }
+    Passage(Some(word))
+}
+
+impl Drop for Passage {
+    #[inline(always)]
+    fn drop(&mut self) {
+        match self.0 {
+            // Release: what the call did is done before its end is seen.
+            Some(word) => word.depth.store(word.depth.load(Ordering::Relaxed) - 1, Ordering::Release),
+            None => drop(LATE.fetch_sub(1, Ordering::Release)),
+        }
+    }
+}
+
+/// Finds or makes a word for this thread.
+#[cold]
+fn claim() -> *const Word {
+    let mut at: *const Word = WORDS.load(Ordering::Acquire);
+    // SAFETY: null or a word of the list, and words live for ever.
+    while let Some(word) = unsafe { at.as_ref() } {
+        if word.taken.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+            break;
+        }
+        at = word.next;
+    }
+    if at.is_null() {
+        let word =
+            Box::leak(Box::new(Word { depth: AtomicU32::new(0), taken: AtomicBool::new(true), next: ptr::null() }));
+        let mut head = WORDS.load(Ordering::Relaxed);
+        loop {
+            word.next = head;
+            match WORDS.compare_exchange_weak(head, word, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => break,
+                Err(newer) => head = newer,
+            }
+        }
+        at = word;
+    }
+    OWN.with(|own| own.0.set(at));
+    at
+}
+
+#[cold]
+fn late() -> Passage {
+    LATE.fetch_add(1, Ordering::SeqCst);
+    if GATE.0.load(Ordering::SeqCst) != OPEN {
+        LATE.fetch_sub(1, Ordering::Release);
+        while GATE.0.load(Ordering::Acquire) != OPEN {
+            sleep_while_closed();
+        }
+        return late();
+    }
+    Passage(None)
+}
+
+/// Steps back from a closed gate, sleeps until it opens, and passes.
+#[cold]
+fn wait(depth: &AtomicU32) {
+    loop {
+        depth.store(0, Ordering::Release);
+        while GATE.0.load(Ordering::Acquire) != OPEN {
+            sleep_while_closed();
+        }
+        depth.store(1, Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
+        if GATE.0.load(Ordering::Relaxed) == OPEN {
+            return;
+        }
+    }
+}
+
+fn sleep_while_closed() {
+    // SAFETY: FUTEX_WAIT on our own aligned word, no timeout; it returns at once if no longer CLOSED.
+    unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            GATE.0.as_ptr(),
+            libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
+            CLOSED,
+            ptr::null::<libc::timespec>(),
+        )
+    };
+}
+
+/// Closing and opening: the session's side. Programs without a session never close their gate.
+#[cfg(test)]
+mod control {
+    use super::*;
+
+    const MEMBARRIER_CMD_PRIVATE_EXPEDITED: libc::c_int = 1 << 3;
+    const MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED: libc::c_int = 1 << 4;
+
+    fn membarrier(command: libc::c_int) {
+        // SAFETY: the call takes three integers and touches no memory of ours.
+        let answer = unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) };
+        assert_eq!(answer, 0, "membarrier({command})");
+    }
+
+    /// Lets nobody in any more and waits until nobody is inside.
+    pub(super) fn close() {
+        membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED);
+        GATE.0.store(CLOSED, Ordering::SeqCst);
+        membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
+        while inside() != 0 {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Lets everybody in again.
+    pub(super) fn open() {
+        GATE.0.store(OPEN, Ordering::Release);
+        // SAFETY: FUTEX_WAKE on our own word.
+        unsafe {
+            libc::syscall(libc::SYS_futex, GATE.0.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, i32::MAX)
+        };
+    }
+
+    /// How many threads are inside.
+    pub(super) fn inside() -> u32 {
+        let mut count = LATE.load(Ordering::Acquire);
+        let mut at: *const Word = WORDS.load(Ordering::Acquire);
+        // SAFETY: null or a word of the list, and words live for ever.
+        while let Some(word) = unsafe { at.as_ref() } {
+            count += u32::from(word.depth.load(Ordering::Acquire) != 0);
+            at = word.next;
+        }
+        count
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+    use std::sync::atomic::AtomicU64;
+    use std::thread;
+
+    /// There is one gate a process, so tests take turns with it.
+    static TURN: Mutex<()> = Mutex::new(());
+
+    #[test]
+    fn nobody_is_inside_after_the_gate_is_closed() {
+        let _turn = TURN.lock().unwrap_or_else(|e| e.into_inner());
+        static INSIDE: AtomicU64 = AtomicU64::new(0);
+        static PASSED: AtomicU64 = AtomicU64::new(0);
+        let stop = AtomicBool::new(false);
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    while !stop.load(Ordering::Relaxed) {
+                        let passage = pass();
+                        INSIDE.fetch_add(1, Ordering::Relaxed);
+                        PASSED.fetch_add(1, Ordering::Relaxed);
+                        INSIDE.fetch_sub(1, Ordering::Relaxed);
+                        drop(passage);
+                    }
+                });
+            }
+            for _ in 0..500 {
+                control::close();
+                assert_eq!(INSIDE.load(Ordering::Relaxed), 0);
+                let passed = PASSED.load(Ordering::Relaxed);
+                thread::yield_now();
+                assert_eq!(PASSED.load(Ordering::Relaxed), passed, "somebody passed a closed gate");
+                control::open();
+                while PASSED.load(Ordering::Relaxed) == passed {
+                    thread::yield_now();
+                }
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+    }
+
+    #[test]
+    fn a_call_made_inside_a_call_does_not_wait_for_the_gate() {
+        let _turn = TURN.lock().unwrap_or_else(|e| e.into_inner());
+        let outer = pass();
+        thread::scope(|scope| {
+            let closer = scope.spawn(control::close);
+            while GATE.0.load(Ordering::Relaxed) == OPEN {
+                thread::yield_now();
+            }
+            drop(pass());
+            assert!(!closer.is_finished(), "closed while a thread was inside");
+            drop(outer);
+        });
+        control::open();
+        assert_eq!(control::inside(), 0);
+    }
+
+    #[test]
+    fn a_thread_that_ends_leaves_its_word_to_the_next() {
+        let _turn = TURN.lock().unwrap_or_else(|e| e.into_inner());
+        let word = || {
+            drop(pass());
+            OWN.with(|own| own.0.get()) as usize
+        };
+        let first = thread::spawn(word).join().expect("the thread ran");
+        let second = thread::spawn(word).join().expect("the thread ran");
+        assert_eq!(first, second);
+    }
+}

@@ -1,0 +1,40 @@
+//! `libbaton.so`: stands between a CUDA program and the driver.
+//!
+//! Preloaded, this library is what the loader hands out as `libcuda.so.1`. Every call of the program
+//! comes in through a **door** (an exported name of the driver) and leaves towards the real driver:
+//!
+//! ```text
+//! program ── cuLaunchKernel ──> doors ── slot ──> the driver's own           (most names)
+//!                                          └────> hook ── gate ──> driver    (names in hooks/table.rs)
+//!                                          └────> trace ──> either           (only with BATON_TRACE)
+//! program ── cuGetProcAddress ─> procaddress ──> asks the driver, answers with our door where we hook
+//! program ── dlopen("libcuda.so") ─> dlopen ──> the same doors
+//! ```
+//!
+//! Nothing happens before the first call: slots start at stubs that find the driver ([`driver`]) and
+//! the hook, and fill themselves in ([`doors`]). A program that never calls CUDA gets no thread, no
+//! allocation, no message.
+//!
+//! # Safety
+//!
+//! Unsafe code is here because the neighbours are C: the exported functions trust their callers as
+//! the driver trusts them, and pass every argument on as it came. Our own rules are: a function
+//! pointer is only made from a symbol whose C signature the hook table spells; out-parameters are
+//! only written by the driver, or after a null check; nothing panics across the border.
+
+// The exported names are the driver's.
+#![allow(non_upper_case_globals, non_snake_case, reason = "names are the driver's own, so that a search finds them")]
+
+mod dlopen;
+mod doors;
+mod driver;
+mod gate;
+mod hooks;
+mod ld_cache;
+mod missing;
+mod procaddress;
+mod symbols;
+mod trace;
+
+#[cfg(test)]
+mod coverage;

@@ -1,0 +1,23 @@
+//! The driver's entry points as data: [`SYMBOLS`], and [`index`] with a constant per name.
+
+use core::ffi::CStr;
+
+/// One entry point of the driver.
+pub(crate) struct Symbol {
+    /// What the driver exports, for example `cuMemAlloc_v2`.
+    pub(crate) name: &'static CStr,
+    /// What a program asks `cuGetProcAddress` for, for example `cuMemAlloc`.
+    pub(crate) base: &'static str,
+    /// The first CUDA version with it; 0 where no public header says.
+    #[cfg_attr(not(test), expect(dead_code, reason = "read by the coverage table"))]
+    pub(crate) version: u32,
+}
+
+impl Symbol {
+    /// The name without its C terminator.
+    pub(crate) fn name(&self) -> &'static str {
+        self.name.to_str().unwrap_or_default()
+    }
+}
+
+include!(concat!(env!("OUT_DIR"), "/symbols.rs"));

@@ -1,0 +1,216 @@
+//! How the trace is written: text, or one JSON object a line where the file's name ends in `.json`.
+
+use core::fmt::{self, Write};
+use core::sync::atomic::{AtomicI32, Ordering};
+use std::ffi::CString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+use baton_contract::settings;
+
+use super::{COUNT, SUMS};
+use crate::driver::variable;
+use crate::symbols::SYMBOLS;
+
+/// No file was opened yet in this process.
+const UNOPENED: i32 = -1;
+
+/// The trace's descriptor, kept open between the lines of `calls`.
+static FILE: AtomicI32 = AtomicI32::new(UNOPENED);
+
+/// In a forked child: `%p` in the file's name now means another file.
+pub(super) fn forget() {
+    FILE.store(UNOPENED, Ordering::Relaxed);
+}
+
+/// One call, as it ended.
+pub(super) fn line(index: usize, at: u64, took: u64, answer: u32) {
+    // SAFETY: no arguments.
+    let thread = unsafe { libc::gettid() };
+    let name = SYMBOLS[index].name();
+    let mut line = Line::default();
+    // A line that does not fit is cut, never refused.
+    let _ = if is_json() {
+        writeln!(
+            line,
+            r#"{{"at_nanoseconds": {at}, "thread": {thread}, "symbol": "{name}", "answer": {answer}, "nanoseconds": {took}}}"#
+        )
+    } else {
+        writeln!(line, "{:12.6} {thread} {name} = {answer} ({:.1} us)", at as f64 / 1e9, took as f64 / 1e3)
+    };
+    line.write_out(file());
+}
+
+/// The sums of all symbols that were called, most time first.
+pub(super) fn sums() {
+    let mut rows: Vec<_> = (0..COUNT)
+        .map(|index| {
+            let sums = &SUMS[index];
+            let read = |value: &core::sync::atomic::AtomicU64| value.load(Ordering::Relaxed);
+            (SYMBOLS[index].name(), read(&sums.calls), read(&sums.nanoseconds), read(&sums.longest), read(&sums.errors))
+        })
+        .filter(|row| row.1 != 0)
+        .collect();
+    rows.sort_by(|a, b| b.2.cmp(&a.2).then(a.0.cmp(b.0)));
+    let program = std::env::args_os().next().unwrap_or_default();
+    let pid = std::process::id();
+
+    let mut text = String::new();
+    let _ = if is_json() {
+        json(&mut text, &program.to_string_lossy(), pid, &rows)
+    } else {
+        table(&mut text, &program.to_string_lossy(), pid, &rows)
+    };
+    write_all(file(), text.as_bytes());
+}
+
+type Row = (&'static str, u64, u64, u64, u64);
+
+fn table(text: &mut String, program: &str, pid: u32, rows: &[Row]) -> fmt::Result {
+    let calls: u64 = rows.iter().map(|row| row.1).sum();
+    writeln!(text, "baton: {program} (process {pid}) made {calls} driver calls")?;
+    writeln!(text, "{:>12} {:>12} {:>10} {:>10} {:>8}  symbol", "calls", "total ms", "mean us", "max us", "errors")?;
+    for (name, calls, total, longest, errors) in rows {
+        let mean = *total as f64 / *calls as f64 / 1e3;
+        writeln!(
+            text,
+            "{calls:>12} {:>12.3} {mean:>10.2} {:>10.1} {errors:>8}  {name}",
+            *total as f64 / 1e6,
+            *longest as f64 / 1e3
+        )?;
+    }
+    Ok(())
+}
+
+fn json(text: &mut String, program: &str, pid: u32, rows: &[Row]) -> fmt::Result {
+    write!(text, r#"{{"program": {}, "pid": {pid}, "calls": ["#, Quoted(program))?;
+    for (i, (name, calls, total, longest, errors)) in rows.iter().enumerate() {
+        let comma = if i == 0 { "" } else { ", " };
+        write!(
+            text,
+            r#"{comma}{{"symbol": "{name}", "calls": {calls}, "nanoseconds": {total}, "max_nanoseconds": {longest}, "errors": {errors}}}"#
+        )?;
+    }
+    writeln!(text, "]}}")
+}
+
+/// A JSON string.
+struct Quoted<'a>(&'a str);
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_char('"')?;
+        for c in self.0.chars() {
+            match c {
+                '"' | '\\' => write!(f, "\\{c}")?,
+                c if c.is_control() => write!(f, "\\u{:04x}", c as u32)?,
+                c => f.write_char(c)?,
+            }
+        }
+        f.write_char('"')
+    }
+}
+
+fn is_json() -> bool {
+    variable(settings::TRACE_FILE).is_some_and(|name| name.as_bytes().ends_with(b".json"))
+}
+
+/// The trace's file: opened once and appended to, since several processes may share it.
+fn file() -> i32 {
+    let known = FILE.load(Ordering::Relaxed);
+    if known != UNOPENED {
+        return known;
+    }
+    let opened = open().unwrap_or(libc::STDERR_FILENO);
+    FILE.store(opened, Ordering::Relaxed);
+    opened
+}
+
+fn open() -> Option<i32> {
+    let pattern = variable(settings::TRACE_FILE)?.into_vec();
+    let pid = std::process::id().to_string();
+    let mut name = Vec::new();
+    let mut rest = &pattern[..];
+    while let [first, tail @ ..] = rest {
+        if let Some(after) = rest.strip_prefix(b"%p") {
+            name.extend(pid.as_bytes());
+            rest = after;
+        } else {
+            name.push(*first);
+            rest = tail;
+        }
+    }
+    let path = CString::new(name).ok()?;
+    // SAFETY: a C string, documented flags and a mode.
+    let fd =
+        unsafe { libc::open(path.as_ptr(), libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND | libc::O_CLOEXEC, 0o644) };
+    if fd < 0 {
+        eprintln!(
+            "baton: BATON_TRACE_FILE={} cannot be written: {}",
+            path.to_string_lossy(),
+            std::io::Error::last_os_error()
+        );
+        return None;
+    }
+    Some(fd)
+}
+
+fn write_all(fd: i32, mut bytes: &[u8]) {
+    while !bytes.is_empty() {
+        // SAFETY: the bytes are ours and as many as said.
+        let written = unsafe { libc::write(fd, bytes.as_ptr().cast(), bytes.len()) };
+        match usize::try_from(written) {
+            Ok(0) => return,
+            Ok(written) => bytes = &bytes[written..],
+            Err(_) if std::io::Error::last_os_error().kind() == std::io::ErrorKind::Interrupted => {}
+            // A trace that cannot be written must not stop the program.
+            Err(_) => return,
+        }
+    }
+}
+
+/// A line made on the stack and written by one system call, so that threads' lines do not mix and
+/// nothing is allocated inside the program's call.
+struct Line {
+    bytes: [u8; 256],
+    len: usize,
+}
+
+impl Default for Line {
+    fn default() -> Self {
+        Self { bytes: [0; 256], len: 0 }
+    }
+}
+
+impl Line {
+    fn write_out(&self, fd: i32) {
+        write_all(fd, &self.bytes[..self.len]);
+    }
+}
+
+impl Write for Line {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let room = self.bytes.len() - self.len;
+        let taken = text.len().min(room);
+        self.bytes[self.len..][..taken].copy_from_slice(&text.as_bytes()[..taken]);
+        self.len += taken;
+        if taken < text.len() { Err(fmt::Error) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sums_are_json_whatever_the_program_is_called() {
+        let mut text = String::new();
+        json(&mut text, "a \"b\"\\\n", 7, &[("cuInit", 1, 1500, 1500, 0), ("cuMemAlloc_v2", 2, 9, 5, 1)])
+            .expect("fits");
+        assert_eq!(
+            text,
+            "{\"program\": \"a \\\"b\\\"\\\\\\u000a\", \"pid\": 7, \"calls\": [{\"symbol\": \"cuInit\", \"calls\": 1, \"nanoseconds\": 1500, \
+             \"max_nanoseconds\": 1500, \"errors\": 0}, {\"symbol\": \"cuMemAlloc_v2\", \"calls\": 2, \"nanoseconds\": 9, \
+             \"max_nanoseconds\": 5, \"errors\": 1}]}\n"
+        );
+    }
+}

@@ -1,0 +1,43 @@
+//! Checks that many calls share.
+
+use std::sync::Arc;
+
+use crate::errors::{Outcome, Status};
+use crate::exec::context::{self, Context};
+use crate::state::Driver;
+
+/// The device's only ordinal.
+pub(super) const DEVICE: i32 = 0;
+
+/// Fails unless that is the device.
+pub(super) fn device(ordinal: i32) -> Outcome {
+    if ordinal == DEVICE { Ok(()) } else { Err(Status::INVALID_DEVICE) }
+}
+
+/// The current context, in working order, and the driver.
+pub(super) fn current() -> Outcome<(Arc<Context>, &'static Driver)> {
+    let context = context::current()?;
+    let driver = context.driver;
+    Ok((context, driver))
+}
+
+/// The context of a handle, or the current one for 0.
+pub(super) fn context_or_current(handle: usize) -> Outcome<Arc<Context>> {
+    if handle == 0 {
+        return context::current();
+    }
+    let driver = crate::state::driver()?;
+    let context = driver.contexts.get(handle).map_err(|_| Status::INVALID_CONTEXT)?;
+    context.check()?;
+    Ok(context)
+}
+
+/// Fails if flags other than the known ones are set.
+pub(super) fn only_flags(flags: u64, known: u64) -> Outcome {
+    if flags & !known == 0 { Ok(()) } else { Err(Status::INVALID_VALUE) }
+}
+
+/// A count that has to fit an old call's 32 bits; more than that is shown as all of them.
+pub(super) fn clamp32(value: u64) -> u32 {
+    u32::try_from(value).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,516 @@
+//! `cuMemcpy*`, the calls with 64-bit addresses.
+//!
+//! A copy from pageable host memory is staged before the call returns, one to pageable host memory is done
+//! when it returns, one between pinned memory and the device is left to the stream. Addresses
+//! that belong to nothing are `CUDA_ERROR_INVALID_VALUE` at the call.
+
+use std::sync::Arc;
+
+use super::abi::{BatchOp3D, Memcpy2D, Memcpy3D, MemcpyAttributes, Operand3D};
+use super::arguments::current;
+use crate::border::{In, List, Out};
+use crate::door::doors;
+use crate::engine::Way;
+use crate::errors::{Outcome, Status};
+use crate::exec::op::{Copy, Op};
+use crate::exec::stream::Stream;
+use crate::exec::submit::{self, Default, submit, submit_and_wait};
+use crate::graph::capture;
+use crate::memory::space::Space;
+use crate::memory::traffic::Place;
+
+doors! {
+    cuMemcpy / cuMemcpy_ptds: "cuMemcpy" 4000 / 7000 (dst: u64, src: u64, bytes: usize) = plain;
+    cuMemcpyAsync / cuMemcpyAsync_ptsz: "cuMemcpyAsync" 4000 / 7000
+        (dst: u64, src: u64, bytes: usize, stream: usize) = plain_async;
+    cuMemcpyPeer / cuMemcpyPeer_ptds: "cuMemcpyPeer" 4000 / 7000
+        (dst: u64, to: usize, src: u64, from: usize, bytes: usize) = peer;
+    cuMemcpyPeerAsync / cuMemcpyPeerAsync_ptsz: "cuMemcpyPeerAsync" 4000 / 7000
+        (dst: u64, to: usize, src: u64, from: usize, bytes: usize, stream: usize) = peer_async;
+    cuMemcpyHtoD_v2 / cuMemcpyHtoD_v2_ptds: "cuMemcpyHtoD" 3020 / 7000
+        (dst: u64, src: usize, bytes: usize) = to_device;
+    cuMemcpyDtoH_v2 / cuMemcpyDtoH_v2_ptds: "cuMemcpyDtoH" 3020 / 7000
+        (dst: usize, src: u64, bytes: usize) = to_host;
+    cuMemcpyDtoD_v2 / cuMemcpyDtoD_v2_ptds: "cuMemcpyDtoD" 3020 / 7000
+        (dst: u64, src: u64, bytes: usize) = on_device;
+    cuMemcpyHtoDAsync_v2 / cuMemcpyHtoDAsync_v2_ptsz: "cuMemcpyHtoDAsync" 3020 / 7000
+        (dst: u64, src: usize, bytes: usize, stream: usize) = to_device_async;
+    cuMemcpyDtoHAsync_v2 / cuMemcpyDtoHAsync_v2_ptsz: "cuMemcpyDtoHAsync" 3020 / 7000
+        (dst: usize, src: u64, bytes: usize, stream: usize) = to_host_async;
+    cuMemcpyDtoDAsync_v2 / cuMemcpyDtoDAsync_v2_ptsz: "cuMemcpyDtoDAsync" 3020 / 7000
+        (dst: u64, src: u64, bytes: usize, stream: usize) = on_device_async;
+    cuMemcpy2D_v2 / cuMemcpy2D_v2_ptds: "cuMemcpy2D" 3020 / 7000 (copy: In<Memcpy2D>) = flat;
+    cuMemcpy2DUnaligned_v2 / cuMemcpy2DUnaligned_v2_ptds: "cuMemcpy2DUnaligned" 3020 / 7000
+        (copy: In<Memcpy2D>) = flat;
+    cuMemcpy2DAsync_v2 / cuMemcpy2DAsync_v2_ptsz: "cuMemcpy2DAsync" 3020 / 7000
+        (copy: In<Memcpy2D>, stream: usize) = flat_async;
+    cuMemcpy3D_v2 / cuMemcpy3D_v2_ptds: "cuMemcpy3D" 3020 / 7000 (copy: In<Memcpy3D>) = solid;
+    cuMemcpy3DAsync_v2 / cuMemcpy3DAsync_v2_ptsz: "cuMemcpy3DAsync" 3020 / 7000
+        (copy: In<Memcpy3D>, stream: usize) = solid_async;
+    cuMemcpy3DPeer / cuMemcpy3DPeer_ptds: "cuMemcpy3DPeer" 4000 / 7000 (copy: In<Memcpy3D>) = solid_peer;
+    cuMemcpy3DPeerAsync / cuMemcpy3DPeerAsync_ptsz: "cuMemcpy3DPeerAsync" 4000 / 7000
+        (copy: In<Memcpy3D>, stream: usize) = solid_peer_async;
+    cuMemcpyBatchAsync / cuMemcpyBatchAsync_ptsz: "cuMemcpyBatchAsync" 12080 / 12080
+        (dsts: List<u64>, srcs: List<u64>, sizes: List<usize>, count: usize,
+         attributes: List<MemcpyAttributes>, indices: List<usize>, attribute_count: usize,
+         failed: Out<usize>, stream: usize) = batch_old;
+    cuMemcpyBatchAsync_v2 / cuMemcpyBatchAsync_v2_ptsz: "cuMemcpyBatchAsync" 13000 / 13000
+        (dsts: List<u64>, srcs: List<u64>, sizes: List<usize>, count: usize,
+         attributes: List<MemcpyAttributes>, indices: List<usize>, attribute_count: usize,
+         stream: usize) = batch;
+    cuMemcpy3DBatchAsync / cuMemcpy3DBatchAsync_ptsz: "cuMemcpy3DBatchAsync" 12080 / 12080
+        (count: usize, ops: List<BatchOp3D>, failed: Out<usize>, flags: u64, stream: usize) = batch_solid_old;
+    cuMemcpy3DBatchAsync_v2 / cuMemcpy3DBatchAsync_v2_ptsz: "cuMemcpy3DBatchAsync" 13000 / 13000
+        (count: usize, ops: List<BatchOp3D>, flags: u64, stream: usize) = batch_solid;
+}
+
+/// `CUmemorytype`
+const HOST: u32 = 1;
+const DEVICE: u32 = 2;
+const ARRAY: u32 = 3;
+const UNIFIED: u32 = 4;
+
+/// What an address is to a copy.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Device,
+    Pinned,
+    Pageable,
+}
+
+/// One end of a copy, before it is known to be valid: its box of bytes begins at the address.
+struct End {
+    at: u64,
+    /// `CUmemorytype`; unified means that the address tells.
+    kind: u32,
+    pitch: u64,
+    slice: u64,
+}
+
+impl End {
+    fn line(at: u64, kind: u32) -> End {
+        End { at, kind, pitch: 0, slice: 0 }
+    }
+
+    /// Bytes from the first to past the last of the box.
+    fn extent(&self, [width, height, depth]: [u64; 3]) -> Option<u64> {
+        let rows = self.pitch.checked_mul(height - 1)?;
+        self.slice.checked_mul(depth - 1)?.checked_add(rows)?.checked_add(width)
+    }
+
+    /// What the address is, and that all of the box is there.
+    fn check(&self, space: &Space, extent: [u64; 3], write: bool) -> Outcome<Side> {
+        let bytes = self.extent(extent).ok_or(Status::INVALID_VALUE)?;
+        let table = space.look();
+        let pinned = table.host(self.at).is_some();
+        let device = table.mapping(self.at).is_some() || table.reservation(self.at).is_some();
+        match self.kind {
+            ARRAY => Err(Status::INVALID_HANDLE),
+            HOST if device => Err(Status::INVALID_VALUE),
+            DEVICE if !device && !pinned => Err(Status::INVALID_VALUE),
+            HOST | DEVICE | UNIFIED if self.at == 0 => Err(Status::INVALID_VALUE),
+            HOST | DEVICE | UNIFIED if device => {
+                let whole = table.is_whole(self.at, bytes, write);
+                if whole { Ok(Side::Device) } else { Err(Status::INVALID_VALUE) }
+            }
+            HOST | DEVICE | UNIFIED if pinned => {
+                // Pinned only in part is pageable as far as the host is concerned.
+                match table.is_whole(self.at, bytes, write) {
+                    true => Ok(Side::Pinned),
+                    false if self.kind == DEVICE => Err(Status::INVALID_VALUE),
+                    false => Ok(Side::Pageable),
+                }
+            }
+            HOST | UNIFIED => Ok(Side::Pageable),
+            _ => Err(Status::INVALID_VALUE),
+        }
+    }
+}
+
+/// When a call returns.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum When {
+    /// When the copy is done as far as the host can tell.
+    Done,
+    /// When it is submitted.
+    Submitted,
+}
+
+/// Checks a copy and makes it an operation. `None`: there is nothing to copy.
+fn prepare(
+    space: &Space,
+    dst: &End,
+    src: &End,
+    extent: [u64; 3],
+) -> Outcome<Option<(Copy, Side, Side)>> {
+    if extent.contains(&0) {
+        return Ok(None);
+    }
+    let to = dst.check(space, extent, true)?;
+    let from = src.check(space, extent, false)?;
+    let place = |end: &End, side| match side {
+        Side::Pageable => Place::Host(end.at),
+        _ => Place::Device(end.at),
+    };
+    let way = match (to, from) {
+        (Side::Device, Side::Device) => Way::Within,
+        (Side::Device, _) => Way::ToDevice,
+        (_, Side::Device) => Way::ToHost,
+        _ => Way::Within,
+    };
+    let mut copy = Copy::line(place(dst, to), place(src, from), extent[0], way);
+    copy.height = extent[1];
+    copy.depth = extent[2];
+    (copy.dst_pitch, copy.dst_slice) = (dst.pitch, dst.slice);
+    (copy.src_pitch, copy.src_slice) = (src.pitch, src.slice);
+    if copy.height == 1 && copy.depth == 1 {
+        (copy.dst_pitch, copy.src_pitch) = (copy.width, copy.width);
+    }
+    Ok(Some((copy, to, from)))
+}
+
+/// Submits a copy so that it is done by the time the call may return.
+fn run(stream: &Arc<Stream>, dst: &End, src: &End, extent: [u64; 3], when: When) -> Outcome {
+    let space = &submit::owner(stream)?.driver.space;
+    if when == When::Done {
+        capture::forbid_unsafe_call()?;
+        capture::forbid(stream)?;
+        capture::check_legacy(stream)?;
+    }
+    let Some((mut copy, to, from)) = prepare(space, dst, src, extent)? else { return Ok(()) };
+    // In a graph nothing is staged: the copy reads and writes what is there at the launch.
+    let captured = capture::tail(stream)?.is_some();
+    let waits = match (when, to) {
+        _ if captured => false,
+        (_, Side::Pageable) => true,
+        // The host does not wait for what stays on the device.
+        (When::Done, Side::Device) => from != Side::Device,
+        (When::Done, Side::Pinned) => true,
+        (When::Submitted, _) => false,
+    };
+    if waits {
+        return submit_and_wait(stream, Op::Copy(copy));
+    }
+    if from == Side::Pageable && !captured {
+        stage(space, &mut copy)?;
+    }
+    submit(stream, Op::Copy(copy)).map(drop)
+}
+
+/// Copies the source into the operation, so that the program may change it at once.
+fn stage(space: &Space, copy: &mut Copy) -> Outcome {
+    let Place::Host(start) = copy.src else { return Ok(()) };
+    let mut staged = Vec::with_capacity(copy.bytes() as usize);
+    for slice in 0..copy.depth {
+        for row in 0..copy.height {
+            let at = start + slice * copy.src_slice + row * copy.src_pitch;
+            staged.extend(space.host_bytes(at, copy.width as usize));
+        }
+    }
+    copy.src = Place::Staged(Arc::new(staged), 0);
+    copy.src_pitch = copy.width;
+    copy.src_slice = copy.width * copy.height;
+    Ok(())
+}
+
+fn line(bytes: usize) -> [u64; 3] {
+    [bytes as u64, 1, 1]
+}
+
+fn copy_line(
+    default: Default,
+    stream: usize,
+    dst: (u64, u32),
+    src: (u64, u32),
+    bytes: usize,
+    when: When,
+) -> Outcome {
+    let stream = submit::resolve(default, stream)?;
+    run(&stream, &End::line(dst.0, dst.1), &End::line(src.0, src.1), line(bytes), when)
+}
+
+fn plain(default: Default, dst: u64, src: u64, bytes: usize) -> Outcome {
+    copy_line(default, 0, (dst, UNIFIED), (src, UNIFIED), bytes, When::Done)
+}
+
+fn plain_async(default: Default, dst: u64, src: u64, bytes: usize, stream: usize) -> Outcome {
+    copy_line(default, stream, (dst, UNIFIED), (src, UNIFIED), bytes, When::Submitted)
+}
+
+fn check_contexts(contexts: [usize; 2]) -> Outcome {
+    let (_, driver) = current()?;
+    for context in contexts {
+        driver.contexts.get(context).map_err(|_| Status::INVALID_CONTEXT)?;
+    }
+    Ok(())
+}
+
+fn peer(default: Default, dst: u64, to: usize, src: u64, from: usize, bytes: usize) -> Outcome {
+    check_contexts([to, from])?;
+    copy_line(default, 0, (dst, DEVICE), (src, DEVICE), bytes, When::Done)
+}
+
+fn peer_async(
+    default: Default,
+    dst: u64,
+    to: usize,
+    src: u64,
+    from: usize,
+    bytes: usize,
+    stream: usize,
+) -> Outcome {
+    check_contexts([to, from])?;
+    copy_line(default, stream, (dst, DEVICE), (src, DEVICE), bytes, When::Submitted)
+}
+
+pub(super) fn to_device(default: Default, dst: u64, src: usize, bytes: usize) -> Outcome {
+    copy_line(default, 0, (dst, DEVICE), (src as u64, HOST), bytes, When::Done)
+}
+
+pub(super) fn to_host(default: Default, dst: usize, src: u64, bytes: usize) -> Outcome {
+    copy_line(default, 0, (dst as u64, HOST), (src, DEVICE), bytes, When::Done)
+}
+
+pub(super) fn on_device(default: Default, dst: u64, src: u64, bytes: usize) -> Outcome {
+    copy_line(default, 0, (dst, DEVICE), (src, DEVICE), bytes, When::Done)
+}
+
+pub(super) fn to_device_async(
+    default: Default,
+    dst: u64,
+    src: usize,
+    bytes: usize,
+    stream: usize,
+) -> Outcome {
+    copy_line(default, stream, (dst, DEVICE), (src as u64, HOST), bytes, When::Submitted)
+}
+
+pub(super) fn to_host_async(
+    default: Default,
+    dst: usize,
+    src: u64,
+    bytes: usize,
+    stream: usize,
+) -> Outcome {
+    copy_line(default, stream, (dst as u64, HOST), (src, DEVICE), bytes, When::Submitted)
+}
+
+pub(super) fn on_device_async(
+    default: Default,
+    dst: u64,
+    src: u64,
+    bytes: usize,
+    stream: usize,
+) -> Outcome {
+    copy_line(default, stream, (dst, DEVICE), (src, DEVICE), bytes, When::Submitted)
+}
+
+/// The two ends and the extent of a 3D copy.
+fn ends(copy: &Memcpy3D) -> Outcome<(End, End, [u64; 3])> {
+    let wrong = Status::INVALID_VALUE;
+    let base = |kind, host: usize, device| match kind {
+        HOST => host as u64,
+        _ => device,
+    };
+    let end = |kind, base: u64, [x, y, z]: [usize; 3], pitch: usize, height: usize| {
+        // A pitch that is not given is that of rows side by side.
+        let pitch = if pitch == 0 { copy.width } else { pitch };
+        let height = if height == 0 { copy.height } else { height };
+        if pitch < copy.width || (copy.depth > 1 && height < copy.height) {
+            return Err(wrong);
+        }
+        let slice = pitch.checked_mul(height).ok_or(wrong)?;
+        let offset = z.checked_mul(slice).zip(y.checked_mul(pitch));
+        let offset = offset.and_then(|(z, y)| z.checked_add(y)?.checked_add(x)).ok_or(wrong)?;
+        let at = base.checked_add(offset as u64).ok_or(wrong)?;
+        Ok(End { at, kind, pitch: pitch as u64, slice: slice as u64 })
+    };
+    let dst_base = base(copy.dst_type, copy.dst_host, copy.dst_device);
+    let src_base = base(copy.src_type, copy.src_host, copy.src_device);
+    let dst_at = [copy.dst_x, copy.dst_y, copy.dst_z];
+    let src_at = [copy.src_x, copy.src_y, copy.src_z];
+    let dst = end(copy.dst_type, dst_base, dst_at, copy.dst_pitch, copy.dst_height)?;
+    let src = end(copy.src_type, src_base, src_at, copy.src_pitch, copy.src_height)?;
+    Ok((dst, src, [copy.width as u64, copy.height as u64, copy.depth as u64]))
+}
+
+/// The operation of a 3D copy as a graph's node has it.
+pub(super) fn node(space: &Space, copy: &Memcpy3D) -> Outcome<Copy> {
+    let (dst, src, extent) = ends(copy)?;
+    let prepared = prepare(space, &dst, &src, extent)?;
+    // The driver does not take a node that copies nothing.
+    prepared.map(|(copy, _, _)| copy).ok_or(Status::INVALID_VALUE)
+}
+
+/// The same copy as a 3D copy of one slice.
+pub(super) fn deepen(copy: Memcpy2D) -> Memcpy3D {
+    Memcpy3D {
+        src_x: copy.src_x,
+        src_y: copy.src_y,
+        src_type: copy.src_type,
+        src_host: copy.src_host,
+        src_device: copy.src_device,
+        src_array: copy.src_array,
+        src_pitch: copy.src_pitch,
+        dst_x: copy.dst_x,
+        dst_y: copy.dst_y,
+        dst_type: copy.dst_type,
+        dst_host: copy.dst_host,
+        dst_device: copy.dst_device,
+        dst_array: copy.dst_array,
+        dst_pitch: copy.dst_pitch,
+        width: copy.width,
+        height: copy.height,
+        depth: 1,
+        ..Memcpy3D::default()
+    }
+}
+
+pub(super) fn copy_box(default: Default, stream: usize, copy: &Memcpy3D, wait: bool) -> Outcome {
+    let stream = submit::resolve(default, stream)?;
+    let (dst, src, extent) = ends(copy)?;
+    run(&stream, &dst, &src, extent, if wait { When::Done } else { When::Submitted })
+}
+
+fn flat(default: Default, copy: In<Memcpy2D>) -> Outcome {
+    current()?;
+    copy_box(default, 0, &deepen(copy.get()?), true)
+}
+
+fn flat_async(default: Default, copy: In<Memcpy2D>, stream: usize) -> Outcome {
+    current()?;
+    copy_box(default, stream, &deepen(copy.get()?), false)
+}
+
+fn solid(default: Default, copy: In<Memcpy3D>) -> Outcome {
+    current()?;
+    copy_box(default, 0, &copy.get()?, true)
+}
+
+fn solid_async(default: Default, copy: In<Memcpy3D>, stream: usize) -> Outcome {
+    current()?;
+    copy_box(default, stream, &copy.get()?, false)
+}
+
+fn solid_peer(default: Default, copy: In<Memcpy3D>) -> Outcome {
+    current()?;
+    let copy = copy.get()?;
+    check_contexts([copy.dst_context, copy.src_context])?;
+    copy_box(default, 0, &copy, true)
+}
+
+fn solid_peer_async(default: Default, copy: In<Memcpy3D>, stream: usize) -> Outcome {
+    current()?;
+    let copy = copy.get()?;
+    check_contexts([copy.dst_context, copy.src_context])?;
+    copy_box(default, stream, &copy, false)
+}
+
+#[allow(clippy::too_many_arguments)]
+fn batch_old(
+    default: Default,
+    dsts: List<u64>,
+    srcs: List<u64>,
+    sizes: List<usize>,
+    count: usize,
+    attributes: List<MemcpyAttributes>,
+    indices: List<usize>,
+    attribute_count: usize,
+    failed: Out<usize>,
+    stream: usize,
+) -> Outcome {
+    failed.offer(usize::MAX);
+    batch(default, dsts, srcs, sizes, count, attributes, indices, attribute_count, stream)
+}
+
+#[allow(clippy::too_many_arguments)]
+fn batch(
+    default: Default,
+    dsts: List<u64>,
+    srcs: List<u64>,
+    sizes: List<usize>,
+    count: usize,
+    attributes: List<MemcpyAttributes>,
+    indices: List<usize>,
+    attribute_count: usize,
+    stream: usize,
+) -> Outcome {
+    let stream = batch_stream(default, stream)?;
+    let attributes = attributes.read(attribute_count)?;
+    let indices = indices.read(attribute_count)?;
+    let ordered = attributes.iter().all(|attribute| (1..=3).contains(&attribute.order));
+    if count == 0 || attribute_count == 0 || indices.first() != Some(&0) || !ordered {
+        return Err(Status::INVALID_VALUE);
+    }
+    let pairs = dsts.read(count)?.into_iter().zip(srcs.read(count)?).zip(sizes.read(count)?);
+    let ends = pairs.map(|((dst, src), bytes)| {
+        Ok((End::line(dst, UNIFIED), End::line(src, UNIFIED), line(bytes)))
+    });
+    run_batch(&stream, ends)
+}
+
+fn batch_solid_old(
+    default: Default,
+    count: usize,
+    ops: List<BatchOp3D>,
+    failed: Out<usize>,
+    flags: u64,
+    stream: usize,
+) -> Outcome {
+    failed.offer(usize::MAX);
+    batch_solid(default, count, ops, flags, stream)
+}
+
+fn batch_solid(
+    default: Default,
+    count: usize,
+    ops: List<BatchOp3D>,
+    flags: u64,
+    stream: usize,
+) -> Outcome {
+    let stream = batch_stream(default, stream)?;
+    if count == 0 || flags != 0 {
+        return Err(Status::INVALID_VALUE);
+    }
+    let ends = ops.read(count)?.into_iter().map(|op| {
+        let extent = op.extent.map(|size| size as u64);
+        Ok((operand(&op.dst, extent)?, operand(&op.src, extent)?, extent))
+    });
+    run_batch(&stream, ends)
+}
+
+fn operand(operand: &Operand3D, [width, height, _]: [u64; 3]) -> Outcome<End> {
+    const POINTER: u32 = 1;
+    if operand.kind != POINTER {
+        return Err(Status::NOT_SUPPORTED);
+    }
+    let pitch = if operand.row == 0 { width } else { operand.row as u64 };
+    let rows = if operand.layer == 0 { height } else { operand.layer as u64 };
+    let slice = pitch.checked_mul(rows).ok_or(Status::INVALID_VALUE)?;
+    Ok(End { at: operand.pointer, kind: UNIFIED, pitch, slice })
+}
+
+/// Batches are for streams of the program's own; the driver does not take them in default streams.
+fn batch_stream(default: Default, handle: usize) -> Outcome<Arc<Stream>> {
+    let stream = submit::resolve(default, handle)?;
+    if handle == 0 { Err(Status::INVALID_HANDLE) } else { Ok(stream) }
+}
+
+/// Checks all copies, then submits them as one.
+fn run_batch(
+    stream: &Arc<Stream>,
+    ends: impl Iterator<Item = Outcome<(End, End, [u64; 3])>>,
+) -> Outcome {
+    let space = &submit::owner(stream)?.driver.space;
+    let captured = capture::tail(stream)?.is_some();
+    let mut ops = Vec::new();
+    for end in ends {
+        let (dst, src, extent) = end?;
+        let Some((mut copy, _, from)) = prepare(space, &dst, &src, extent)? else { continue };
+        if from == Side::Pageable && !captured {
+            stage(space, &mut copy)?;
+        }
+        ops.push(Op::Copy(copy));
+    }
+    submit(stream, Op::Batch(Arc::new(ops))).map(drop)
+}

@@ -1,0 +1,368 @@
+//! `cuDevice*`: what the simulated GPU says about itself.
+//!
+//! The figures are those of an H200 as far as a program may depend on them; what is not simulated
+//! (memory pools, textures' larger features, peers) is reported as not there.
+
+use super::abi::DeviceProperties;
+use super::arguments::{self, DEVICE};
+use super::context::PRIORITIES;
+use crate::border::{List, Out, OutList, Text};
+use crate::door::doors;
+use crate::errors::{Outcome, Status};
+use crate::module::launch::{
+    MAX_BLOCK, MAX_GRID, MAX_THREADS, SHARED_BYTES, SHARED_BYTES_OPTED_IN,
+};
+use crate::state;
+
+doors! {
+    cuDeviceGet: "cuDeviceGet" 2000 (device: Out<i32>, ordinal: i32) = get;
+    cuDeviceGetCount: "cuDeviceGetCount" 2000 (count: Out<i32>) = count;
+    cuDeviceGetName: "cuDeviceGetName" 2000 (name: OutList<u8>, length: i32, device: i32) = name;
+    cuDeviceGetUuid: "cuDeviceGetUuid" 9020 (uuid: Out<[u8; 16]>, device: i32) = uuid;
+    cuDeviceGetUuid_v2: "cuDeviceGetUuid" 11040 (uuid: Out<[u8; 16]>, device: i32) = uuid;
+    cuDeviceGetLuid: "cuDeviceGetLuid" 10000 (luid: usize, mask: Out<u32>, device: i32) = luid;
+    cuDeviceTotalMem: "cuDeviceTotalMem" 2000 (bytes: Out<u32>, device: i32) = total_memory_old;
+    cuDeviceTotalMem_v2: "cuDeviceTotalMem" 3020 (bytes: Out<usize>, device: i32) = total_memory;
+    cuDeviceGetAttribute: "cuDeviceGetAttribute" 2000 (value: Out<i32>, attribute: u32, device: i32) = attribute;
+    cuDeviceGetProperties: "cuDeviceGetProperties" 2000 (out: Out<DeviceProperties>, device: i32) = properties;
+    cuDeviceComputeCapability: "cuDeviceComputeCapability" 2000
+        (major: Out<i32>, minor: Out<i32>, device: i32) = compute_capability;
+    cuDeviceGetPCIBusId: "cuDeviceGetPCIBusId" 4010 (id: OutList<u8>, length: i32, device: i32) = bus_id;
+    cuDeviceGetByPCIBusId: "cuDeviceGetByPCIBusId" 4010 (device: Out<i32>, id: Text) = by_bus_id;
+    cuDeviceCanAccessPeer: "cuDeviceCanAccessPeer" 4000 (can: Out<i32>, device: i32, peer: i32) = can_access_peer;
+    cuDeviceGetP2PAttribute: "cuDeviceGetP2PAttribute" 8000
+        (value: Out<i32>, attribute: u32, from: i32, to: i32) = p2p_attribute;
+    cuDeviceGetP2PAtomicCapabilities: "cuDeviceGetP2PAtomicCapabilities" 13000
+        (out: OutList<u32>, operations: List<u32>, count: u32, from: i32, to: i32) = p2p_atomics;
+    cuDeviceGetHostAtomicCapabilities: "cuDeviceGetHostAtomicCapabilities" 13000
+        (out: OutList<u32>, operations: List<u32>, count: u32, device: i32) = host_atomics;
+    cuDeviceGetTexture1DLinearMaxWidth: "cuDeviceGetTexture1DLinearMaxWidth" 11010
+        (width: Out<usize>, format: u32, channels: u32, device: i32) = texture_width;
+    cuDeviceGetExecAffinitySupport: "cuDeviceGetExecAffinitySupport" 11040
+        (out: Out<i32>, kind: u32, device: i32) = affinity_support;
+    cuDeviceGetNvSciSyncAttributes: "cuDeviceGetNvSciSyncAttributes" 10020
+        (list: usize, device: i32, flags: i32) = sync_attributes;
+    cuDeviceGetDefaultMemPool: "cuDeviceGetDefaultMemPool" 11020 (pool: Out<usize>, device: i32) = get_pool;
+    cuDeviceGetMemPool: "cuDeviceGetMemPool" 11020 (pool: Out<usize>, device: i32) = get_pool;
+    cuDeviceSetMemPool: "cuDeviceSetMemPool" 11020 (device: i32, pool: usize) = set_pool;
+    cuDeviceGraphMemTrim: "cuDeviceGraphMemTrim" 11040 (device: i32) = graph_memory_trim;
+    cuDeviceGetGraphMemAttribute: "cuDeviceGetGraphMemAttribute" 11040
+        (device: i32, attribute: u32, value: usize) = graph_memory;
+    cuDeviceSetGraphMemAttribute: "cuDeviceSetGraphMemAttribute" 11040
+        (device: i32, attribute: u32, value: usize) = graph_memory;
+    cuDeviceRegisterAsyncNotification: "cuDeviceRegisterAsyncNotification" 12040
+        (device: i32, function: usize, data: usize, out: Out<usize>) = notify;
+    cuDeviceUnregisterAsyncNotification: "cuDeviceUnregisterAsyncNotification" 12040
+        (device: i32, callback: usize) = no_notify;
+    cuDeviceGetDevResource: "cuDeviceGetDevResource" 12040
+        (device: i32, out: usize, kind: u32) = device_resource;
+}
+
+const NAME: &[u8] = b"Simulated GPU";
+pub(super) const MULTIPROCESSORS: i32 = 132;
+const CAPABILITY: (i32, i32) = (9, 0);
+const WARP: i32 = 32;
+const REGISTERS: i32 = 65536;
+const CLOCK_KHZ: i32 = 1_980_000;
+const MAX_PITCH: i32 = i32::MAX;
+const PCI: (i32, i32, i32) = (0, 1, 0);
+
+fn get(device: Out<i32>, ordinal: i32) -> Outcome {
+    device.required()?;
+    arguments::device(ordinal)?;
+    device.set(DEVICE)
+}
+
+fn count(count: Out<i32>) -> Outcome {
+    count.set(1)
+}
+
+fn name(name: OutList<u8>, length: i32, device: i32) -> Outcome {
+    text(name, length, NAME, device)
+}
+
+/// Puts as much of a text as there is room for, and a zero byte.
+fn text(out: OutList<u8>, length: i32, text: &[u8], device: i32) -> Outcome {
+    if !out.wanted() || length <= 0 {
+        return Err(Status::INVALID_VALUE);
+    }
+    arguments::device(device)?;
+    let mut bytes = text[..text.len().min(length as usize - 1)].to_vec();
+    bytes.push(0);
+    out.write(&bytes)
+}
+
+fn uuid(uuid: Out<[u8; 16]>, device: i32) -> Outcome {
+    uuid.required()?;
+    arguments::device(device)?;
+    uuid.set(state::driver()?.gpu.uuid())
+}
+
+fn luid(_luid: usize, _mask: Out<u32>, device: i32) -> Outcome {
+    arguments::device(device)?;
+    // Only Windows has them.
+    Err(Status::NOT_SUPPORTED)
+}
+
+fn total_memory_old(bytes: Out<u32>, device: i32) -> Outcome {
+    bytes.required()?;
+    arguments::device(device)?;
+    bytes.set(arguments::clamp32(state::driver()?.gpu.memory()))
+}
+
+fn total_memory(bytes: Out<usize>, device: i32) -> Outcome {
+    bytes.required()?;
+    arguments::device(device)?;
+    bytes.set(state::driver()?.gpu.memory() as usize)
+}
+
+fn compute_capability(major: Out<i32>, minor: Out<i32>, device: i32) -> Outcome {
+    arguments::device(device)?;
+    major.set(CAPABILITY.0)?;
+    minor.set(CAPABILITY.1)
+}
+
+fn properties(out: Out<DeviceProperties>, device: i32) -> Outcome {
+    out.required()?;
+    arguments::device(device)?;
+    out.set(DeviceProperties {
+        max_threads_per_block: MAX_THREADS as i32,
+        max_block: MAX_BLOCK.map(|size| size as i32),
+        max_grid: MAX_GRID.map(|size| size as i32),
+        shared_per_block: SHARED_BYTES as i32,
+        constant_memory: 65536,
+        warp: WARP,
+        max_pitch: MAX_PITCH,
+        registers_per_block: REGISTERS,
+        clock_khz: CLOCK_KHZ,
+        texture_alignment: 512,
+    })
+}
+
+fn attribute(value: Out<i32>, attribute: u32, device: i32) -> Outcome {
+    value.required()?;
+    arguments::device(device)?;
+    value.set(attribute_value(attribute).ok_or(Status::INVALID_VALUE)?)
+}
+
+/// A `CUdevice_attribute` by its number.
+fn attribute_value(attribute: u32) -> Option<i32> {
+    Some(match attribute {
+        1 => MAX_THREADS as i32,
+        2..=4 => MAX_BLOCK[attribute as usize - 2] as i32,
+        5..=7 => MAX_GRID[attribute as usize - 5] as i32,
+        8 => SHARED_BYTES as i32,
+        9 => 65536,
+        10 => WARP,
+        11 => MAX_PITCH,
+        12 | 82 => REGISTERS,
+        13 => CLOCK_KHZ,
+        14 => 512,
+        15 => 1,
+        16 => MULTIPROCESSORS,
+        // Timeouts, integrated.
+        17 | 18 => 0,
+        // Mapped host memory; compute mode; texture and surface extents, 21 to 30 and on.
+        19 => 1,
+        20 => 0,
+        21 | 22 | 52 | 55 | 56 | 66 | 70 | 73 | 74 | 77 => 32768,
+        23 | 57 => 65536,
+        24..=26 | 58..=60 => 16384,
+        27 | 28 | 42 | 45 | 46 | 53 | 61 | 63 | 64 | 67 => 32768,
+        29 | 43 | 62 | 65 => 2048,
+        30 => 512,
+        31 => 1,
+        32 => 0,
+        33 => PCI.1,
+        34 => PCI.2,
+        35 => 0,
+        36 => 3_201_000,
+        37 => 6144,
+        38 => 60 << 20,
+        39 => 2048,
+        // Two copy engines are simulated, one each way.
+        40 => 2,
+        41 => 1,
+        44 => 1,
+        47..=49 => 16384,
+        50 => PCI.0,
+        51 => 32,
+        54 | 68 => 2046,
+        69 => 1 << 28,
+        71 => 65000,
+        72 => 2_097_120,
+        75 => CAPABILITY.0,
+        76 => CAPABILITY.1,
+        78 => i32::from(PRIORITIES.0 != PRIORITIES.1),
+        79 | 80 => 1,
+        81 => 228 << 10,
+        83 => 1,
+        84 | 85 => 0,
+        86 => 0,
+        87 => 2,
+        // Pageable host memory is out of a kernel's reach here.
+        88 => 0,
+        89 => 1,
+        90 => 1,
+        91 => 1,
+        92..=94 => 1,
+        95 => 1,
+        96 => 0,
+        97 => SHARED_BYTES_OPTED_IN as i32,
+        98 => 0,
+        99 => 1,
+        100 | 101 => 0,
+        // Virtual memory management, with handles as file descriptors.
+        102 | 103 => 1,
+        104 | 105 => 0,
+        106 => 32,
+        107 => 0,
+        108 => 0,
+        109 => 128 << 20,
+        110 => 0,
+        111 => 1024,
+        // Sparse arrays, read-only registration, timeline semaphores.
+        112..=114 => 0,
+        // Memory pools.
+        115 => 0,
+        116..=119 => 0,
+        120 => 1,
+        121 => 0,
+        122 | 123 => 1,
+        124 | 125 => 0,
+        126 => 4,
+        127 => 0,
+        128 => 0,
+        129 => 0,
+        130 => 0,
+        131 => -1,
+        132 | 133 => 0,
+        134 => 0,
+        135..=138 => 0,
+        139 => 0x2335_10DE,
+        140 => 0x18BE_10DE,
+        141..=147 => 0,
+        _ => return None,
+    })
+}
+
+fn bus_id(id: OutList<u8>, length: i32, device: i32) -> Outcome {
+    text(id, length, bus_name().as_bytes(), device)
+}
+
+fn bus_name() -> String {
+    format!("{:08X}:{:02X}:{:02X}.0", PCI.0, PCI.1, PCI.2)
+}
+
+fn by_bus_id(device: Out<i32>, id: Text) -> Outcome {
+    device.required()?;
+    let wanted = id.str()?.to_ascii_uppercase();
+    // The domain may be given with four digits or not at all, the function not at all.
+    let full = bus_name();
+    let short = full.trim_end_matches(".0");
+    let names = [&full[..], short, &full[4..], &short[4..], &full[9..], &short[9..]];
+    if names.contains(&wanted.as_str()) { device.set(DEVICE) } else { Err(Status::INVALID_DEVICE) }
+}
+
+fn can_access_peer(can: Out<i32>, device: i32, peer: i32) -> Outcome {
+    can.required()?;
+    arguments::device(device)?;
+    arguments::device(peer)?;
+    // A device is no peer of itself.
+    can.set(0)
+}
+
+fn p2p_attribute(value: Out<i32>, attribute: u32, from: i32, to: i32) -> Outcome {
+    value.required()?;
+    arguments::device(from)?;
+    arguments::device(to)?;
+    let _ = attribute;
+    // There is one device, and these are about two.
+    Err(Status::INVALID_DEVICE)
+}
+
+fn p2p_atomics(_out: OutList<u32>, _operations: List<u32>, _count: u32, from: i32, to: i32) -> Outcome {
+    arguments::device(from)?;
+    arguments::device(to)?;
+    Err(Status::INVALID_DEVICE)
+}
+
+/// No operation is atomic between host and device.
+fn host_atomics(out: OutList<u32>, operations: List<u32>, count: u32, device: i32) -> Outcome {
+    arguments::device(device)?;
+    let operations = operations.read(count as usize)?;
+    out.write(&vec![0; operations.len()])
+}
+
+fn texture_width(width: Out<usize>, _format: u32, channels: u32, device: i32) -> Outcome {
+    width.required()?;
+    arguments::device(device)?;
+    if !matches!(channels, 1 | 2 | 4) {
+        return Err(Status::INVALID_VALUE);
+    }
+    width.set(1 << 28)
+}
+
+fn affinity_support(out: Out<i32>, kind: u32, device: i32) -> Outcome {
+    out.required()?;
+    arguments::device(device)?;
+    if kind != 0 {
+        return Err(Status::INVALID_VALUE);
+    }
+    out.set(0)
+}
+
+fn sync_attributes(_list: usize, device: i32, _flags: i32) -> Outcome {
+    arguments::device(device)?;
+    Err(Status::NOT_SUPPORTED)
+}
+
+fn get_pool(pool: Out<usize>, device: i32) -> Outcome {
+    pool.required()?;
+    arguments::device(device)?;
+    Err(Status::NOT_SUPPORTED)
+}
+
+fn set_pool(device: i32, _pool: usize) -> Outcome {
+    arguments::device(device)?;
+    Err(Status::NOT_SUPPORTED)
+}
+
+/// Graphs have no memory of their own here, so there is none to give back.
+fn graph_memory_trim(device: i32) -> Outcome {
+    arguments::device(device)
+}
+
+fn graph_memory(device: i32, _attribute: u32, _value: usize) -> Outcome {
+    arguments::device(device)?;
+    Err(Status::NOT_SUPPORTED)
+}
+
+fn notify(device: i32, _function: usize, _data: usize, _out: Out<usize>) -> Outcome {
+    arguments::device(device)?;
+    Err(Status::NOT_SUPPORTED)
+}
+
+fn no_notify(device: i32, _callback: usize) -> Outcome {
+    arguments::device(device)?;
+    Err(Status::INVALID_VALUE)
+}
+
+fn device_resource(device: i32, _out: usize, _kind: u32) -> Outcome {
+    arguments::device(device)?;
+    Err(Status::NOT_SUPPORTED)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_attribute_of_the_driver_has_a_value_and_no_other() {
+        assert!((1..=147).all(|attribute| attribute_value(attribute).is_some()));
+        assert_eq!(attribute_value(0), None);
+        assert_eq!(attribute_value(148), None);
+        assert_eq!(attribute_value(115), Some(0));
+        assert_eq!(attribute_value(102), Some(1));
+    }
+}

@@ -1,0 +1,170 @@
+//! Pinned host memory, and managed memory, which here is pinned memory as well: one address for host and
+//! device, always in the host.
+
+use super::arguments::{clamp32, current, only_flags};
+use crate::border::Out;
+use crate::door::doors;
+use crate::errors::{Outcome, Status};
+use crate::graph::capture;
+use crate::mapping::{HostPages, is_host_memory};
+use crate::memory::space::HostRange;
+
+doors! {
+    cuMemAllocHost: "cuMemAllocHost" 2000 (out: Out<usize>, bytes: u32) = alloc_old;
+    cuMemAllocHost_v2: "cuMemAllocHost" 3020 (out: Out<usize>, bytes: usize) = alloc_plain;
+    cuMemHostAlloc: "cuMemHostAlloc" 2020 (out: Out<usize>, bytes: usize, flags: u32) = alloc;
+    cuMemFreeHost: "cuMemFreeHost" 2000 (start: usize) = free;
+    cuMemHostRegister: "cuMemHostRegister" 4000 (start: usize, bytes: usize, flags: u32) = register;
+    cuMemHostRegister_v2: "cuMemHostRegister" 6050 (start: usize, bytes: usize, flags: u32) = register;
+    cuMemHostUnregister: "cuMemHostUnregister" 4000 (start: usize) = unregister;
+    cuMemHostGetDevicePointer: "cuMemHostGetDevicePointer" 2020
+        (out: Out<u32>, start: usize, flags: u32) = device_pointer_old;
+    cuMemHostGetDevicePointer_v2: "cuMemHostGetDevicePointer" 3020
+        (out: Out<u64>, start: usize, flags: u32) = device_pointer;
+    cuMemHostGetFlags: "cuMemHostGetFlags" 2030 (flags: Out<u32>, start: usize) = get_flags;
+    cuMemAllocManaged: "cuMemAllocManaged" 6000 (out: Out<u64>, bytes: usize, flags: u32) = alloc_managed;
+}
+
+/// Portable, device-mapped, write-combined.
+const ALLOC_FLAGS: u64 = 7;
+/// Portable, device-mapped, memory of a device, read-only.
+const REGISTER_FLAGS: u64 = 15;
+const DEVICE_MAPPED: u32 = 2;
+/// Portable and device-mapped: what every pinned range is with unified addressing.
+const ALWAYS: u32 = 3;
+
+fn make(bytes: usize, flags: u32, managed: bool) -> Outcome<u64> {
+    let (context, driver) = current()?;
+    capture::forbid_unsafe_call()?;
+    if bytes == 0 {
+        return Err(Status::INVALID_VALUE);
+    }
+    let pages = HostPages::map(bytes).map_err(|_| Status::OUT_OF_MEMORY)?;
+    let start = pages.start() as u64;
+    let mut table = driver.space.change();
+    let buffer_id = table.next_buffer_id();
+    let context = context.id;
+    let range =
+        HostRange { bytes: bytes as u64, flags, context, buffer_id, pages: Some(pages), managed };
+    table.hosts.insert(start, range);
+    Ok(start)
+}
+
+fn alloc_old(out: Out<usize>, bytes: u32) -> Outcome {
+    alloc(out, bytes as usize, 0)
+}
+
+fn alloc_plain(out: Out<usize>, bytes: usize) -> Outcome {
+    alloc(out, bytes, 0)
+}
+
+fn alloc(out: Out<usize>, bytes: usize, flags: u32) -> Outcome {
+    current()?;
+    out.required()?;
+    only_flags(flags.into(), ALLOC_FLAGS)?;
+    out.set(make(bytes, flags | ALWAYS, false)? as usize)
+}
+
+fn alloc_managed(out: Out<u64>, bytes: usize, flags: u32) -> Outcome {
+    current()?;
+    out.required()?;
+    // Attached to all, or to the host.
+    if !matches!(flags, 1 | 2) {
+        return Err(Status::INVALID_VALUE);
+    }
+    out.set(make(bytes, ALWAYS, true)?)
+}
+
+fn free(start: usize) -> Outcome {
+    let (context, driver) = current()?;
+    capture::forbid_unsafe_call()?;
+    if start == 0 {
+        return Err(Status::INVALID_VALUE);
+    }
+    let ours = |range: &HostRange| range.pages.is_some() && !range.managed;
+    if !driver.space.look().hosts.get(&(start as u64)).is_some_and(ours) {
+        return Err(Status::INVALID_VALUE);
+    }
+    context.synchronize()?;
+    driver.space.change().hosts.remove(&(start as u64));
+    Ok(())
+}
+
+/// `cuMemFree` of an address that is no allocation of device memory.
+pub(super) fn free_managed(start: u64) -> Outcome {
+    let (context, driver) = current()?;
+    if !driver.space.look().hosts.get(&start).is_some_and(|range| range.managed) {
+        return Err(Status::INVALID_VALUE);
+    }
+    context.synchronize()?;
+    driver.space.change().hosts.remove(&start);
+    Ok(())
+}
+
+fn register(start: usize, bytes: usize, flags: u32) -> Outcome {
+    let (context, driver) = current()?;
+    capture::forbid_unsafe_call()?;
+    only_flags(flags.into(), REGISTER_FLAGS)?;
+    if start == 0 || bytes == 0 || start.checked_add(bytes).is_none() {
+        return Err(Status::INVALID_VALUE);
+    }
+    if !is_host_memory(start, bytes) {
+        return Err(Status::INVALID_VALUE);
+    }
+    let mut table = driver.space.change();
+    let (first, last) = (start as u64, (start + bytes) as u64 - 1);
+    let taken = table.host(first).is_some() || table.hosts.range(first..=last).next().is_some();
+    if taken {
+        return Err(Status::HOST_MEMORY_ALREADY_REGISTERED);
+    }
+    let range = HostRange {
+        bytes: bytes as u64,
+        flags: flags | DEVICE_MAPPED,
+        context: context.id,
+        buffer_id: table.next_buffer_id(),
+        pages: None,
+        managed: false,
+    };
+    table.hosts.insert(first, range);
+    Ok(())
+}
+
+fn unregister(start: usize) -> Outcome {
+    let (context, driver) = current()?;
+    capture::forbid_unsafe_call()?;
+    match driver.space.look().hosts.get(&(start as u64)) {
+        Some(range) if range.pages.is_none() => {}
+        _ => return Err(Status::HOST_MEMORY_NOT_REGISTERED),
+    }
+    context.synchronize()?;
+    driver.space.change().hosts.remove(&(start as u64));
+    Ok(())
+}
+
+fn find(start: usize) -> Outcome<u32> {
+    let (_, driver) = current()?;
+    let table = driver.space.look();
+    table.host(start as u64).map(|(_, range)| range.flags).ok_or(Status::INVALID_VALUE)
+}
+
+fn device_pointer_old(out: Out<u32>, start: usize, flags: u32) -> Outcome {
+    current()?;
+    out.required()?;
+    only_flags(flags.into(), 0)?;
+    find(start)?;
+    out.set(clamp32(start as u64))
+}
+
+fn device_pointer(out: Out<u64>, start: usize, flags: u32) -> Outcome {
+    current()?;
+    out.required()?;
+    only_flags(flags.into(), 0)?;
+    find(start)?;
+    out.set(start as u64)
+}
+
+fn get_flags(flags: Out<u32>, start: usize) -> Outcome {
+    current()?;
+    flags.required()?;
+    flags.set(find(start)?)
+}

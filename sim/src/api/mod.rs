@@ -1,0 +1,67 @@
+//! The exports: a file per family of calls, each with its rows on top and its functions below.
+
+use crate::door::Row;
+
+mod abi;
+mod arguments;
+mod context;
+mod copies;
+mod copies_old;
+mod device;
+mod events;
+mod fills;
+mod functions;
+mod graph_exec;
+mod graph_nodes;
+mod graphs;
+mod host_memory;
+mod init;
+mod launches;
+mod libraries;
+mod memory;
+mod modules;
+mod node_work;
+mod occupancy;
+mod pointers;
+mod ranges;
+mod streams;
+mod stream_capture;
+mod stream_words;
+mod unsupported;
+mod vmm;
+
+
+/// Every export.
+pub(crate) fn rows() -> Vec<Row> {
+    let mut table = Vec::new();
+    let families = [
+        context::rows,
+        copies::rows,
+        copies_old::rows,
+        device::rows,
+        events::rows,
+        fills::rows,
+        functions::rows,
+        graph_exec::rows,
+        graph_nodes::rows,
+        graphs::rows,
+        host_memory::rows,
+        init::rows,
+        launches::rows,
+        libraries::rows,
+        memory::rows,
+        modules::rows,
+        occupancy::rows,
+        pointers::rows,
+        ranges::rows,
+        streams::rows,
+        stream_capture::rows,
+        stream_words::rows,
+        unsupported::rows,
+        vmm::rows,
+    ];
+    for family in families {
+        family(&mut table);
+    }
+    table
+}

@@ -1,0 +1,237 @@
+//! Hints about managed memory, which is always in the host here: checked, and without effect. And
+//! sharing memory by IPC handles, which is not there.
+
+use super::abi::Location;
+use super::arguments::{self, current};
+use crate::border::{List, Out, write_at};
+use crate::door::doors;
+use crate::errors::{Outcome, Status};
+use crate::exec::op::Op;
+use crate::exec::submit::{self, Default, submit};
+
+doors! {
+    cuMemPrefetchAsync / cuMemPrefetchAsync_ptsz: "cuMemPrefetchAsync" 8000 / 8000
+        (start: u64, bytes: usize, device: i32, stream: usize) = prefetch_to_device;
+    cuMemPrefetchAsync_v2 / cuMemPrefetchAsync_v2_ptsz: "cuMemPrefetchAsync" 12020 / 12020
+        (start: u64, bytes: usize, location: Location, flags: u32, stream: usize) = prefetch;
+    cuMemPrefetchBatchAsync / cuMemPrefetchBatchAsync_ptsz: "cuMemPrefetchBatchAsync" 13000 / 13000
+        (starts: List<u64>, sizes: List<usize>, count: usize, locations: List<Location>,
+         indices: List<usize>, location_count: usize, flags: u64, stream: usize) = prefetch_batch;
+    cuMemDiscardBatchAsync / cuMemDiscardBatchAsync_ptsz: "cuMemDiscardBatchAsync" 13000 / 13000
+        (starts: List<u64>, sizes: List<usize>, count: usize, flags: u64, stream: usize) = discard_batch;
+    cuMemDiscardAndPrefetchBatchAsync / cuMemDiscardAndPrefetchBatchAsync_ptsz:
+        "cuMemDiscardAndPrefetchBatchAsync" 13000 / 13000
+        (starts: List<u64>, sizes: List<usize>, count: usize, locations: List<Location>,
+         indices: List<usize>, location_count: usize, flags: u64, stream: usize) = prefetch_batch;
+    cuMemAdvise: "cuMemAdvise" 8000 (start: u64, bytes: usize, advice: u32, device: i32) = advise_device;
+    cuMemAdvise_v2: "cuMemAdvise" 12020 (start: u64, bytes: usize, advice: u32, location: Location) = advise;
+    cuMemRangeGetAttribute: "cuMemRangeGetAttribute" 8000
+        (data: usize, bytes: usize, attribute: u32, start: u64, count: usize) = attribute;
+    cuMemRangeGetAttributes: "cuMemRangeGetAttributes" 8000
+        (data: List<usize>, sizes: List<usize>, attributes: List<u32>, attribute_count: usize,
+         start: u64, count: usize) = attributes;
+    cuMemBatchDecompressAsync / cuMemBatchDecompressAsync_ptsz: "cuMemBatchDecompressAsync" 12060 / 12060
+        (list: usize, count: usize, flags: u32, failed: Out<usize>, stream: usize) = decompress;
+    cuIpcGetMemHandle: "cuIpcGetMemHandle" 4010 (out: Out<IpcHandle>, address: u64) = ipc_get;
+    cuIpcOpenMemHandle: "cuIpcOpenMemHandle" 4010 (out: Out<u64>, handle: IpcHandle, flags: u32) = ipc_open;
+    cuIpcOpenMemHandle_v2: "cuIpcOpenMemHandle" 11000 (out: Out<u64>, handle: IpcHandle, flags: u32) = ipc_open;
+    cuIpcCloseMemHandle: "cuIpcCloseMemHandle" 4010 (address: u64) = ipc_close;
+    cuIpcGetEventHandle: "cuIpcGetEventHandle" 4010 (out: Out<IpcHandle>, event: usize) = ipc_get_event;
+    cuIpcOpenEventHandle: "cuIpcOpenEventHandle" 4010 (out: Out<usize>, handle: IpcHandle) = ipc_open_event;
+}
+
+/// `CUipcMemHandle` and `CUipcEventHandle`
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(super) struct IpcHandle {
+    _reserved: [u8; 64],
+}
+
+/// The host, as a device number; and no place at all.
+const HOST: i32 = -1;
+const NOWHERE: i32 = -2;
+
+/// Fails unless all of the range is managed memory.
+fn managed(start: u64, bytes: usize) -> Outcome {
+    let (_, driver) = current()?;
+    let table = driver.space.look();
+    let inside = table.host(start).is_some_and(|(base, range)| {
+        range.managed && bytes as u64 <= range.bytes - (start - base)
+    });
+    if bytes == 0 || !inside { Err(Status::INVALID_VALUE) } else { Ok(()) }
+}
+
+fn location(location: Location) -> Outcome {
+    match location.kind {
+        1 => arguments::device(location.id),
+        2..=4 => Ok(()),
+        _ => Err(Status::INVALID_VALUE),
+    }
+}
+
+fn from_device(device: i32) -> Location {
+    if device == HOST { Location { kind: 2, id: 0 } } else { Location { kind: 1, id: device } }
+}
+
+fn prefetch_to_device(
+    default: Default,
+    start: u64,
+    bytes: usize,
+    device: i32,
+    stream: usize,
+) -> Outcome {
+    prefetch(default, start, bytes, from_device(device), 0, stream)
+}
+
+fn prefetch(
+    default: Default,
+    start: u64,
+    bytes: usize,
+    to: Location,
+    flags: u32,
+    stream: usize,
+) -> Outcome {
+    let stream = submit::resolve(default, stream)?;
+    arguments::only_flags(flags.into(), 0)?;
+    managed(start, bytes)?;
+    location(to)?;
+    submit(&stream, Op::Empty).map(drop)
+}
+
+#[allow(clippy::too_many_arguments)]
+fn prefetch_batch(
+    default: Default,
+    starts: List<u64>,
+    sizes: List<usize>,
+    count: usize,
+    locations: List<Location>,
+    indices: List<usize>,
+    location_count: usize,
+    flags: u64,
+    stream: usize,
+) -> Outcome {
+    current()?;
+    let places = locations.read(location_count)?;
+    places.into_iter().try_for_each(location)?;
+    if location_count == 0 || indices.read(location_count)?.first() != Some(&0) {
+        return Err(Status::INVALID_VALUE);
+    }
+    discard_batch(default, starts, sizes, count, flags, stream)
+}
+
+fn discard_batch(
+    default: Default,
+    starts: List<u64>,
+    sizes: List<usize>,
+    count: usize,
+    flags: u64,
+    stream: usize,
+) -> Outcome {
+    let stream = submit::resolve(default, stream)?;
+    arguments::only_flags(flags, 0)?;
+    if count == 0 {
+        return Err(Status::INVALID_VALUE);
+    }
+    for (start, bytes) in starts.read(count)?.into_iter().zip(sizes.read(count)?) {
+        managed(start, bytes)?;
+    }
+    submit(&stream, Op::Empty).map(drop)
+}
+
+fn advise_device(start: u64, bytes: usize, advice: u32, device: i32) -> Outcome {
+    advise(start, bytes, advice, from_device(device))
+}
+
+fn advise(start: u64, bytes: usize, advice: u32, to: Location) -> Outcome {
+    managed(start, bytes)?;
+    match advice {
+        // Mostly read or not: the place is ignored.
+        1 | 2 => Ok(()),
+        3..=6 => location(to),
+        _ => Err(Status::INVALID_VALUE),
+    }
+}
+
+/// No advice is kept: no place is preferred, none was prefetched to.
+fn attribute(data: usize, bytes: usize, attribute: u32, start: u64, count: usize) -> Outcome {
+    managed(start, count)?;
+    if data == 0 || bytes == 0 || !bytes.is_multiple_of(4) {
+        return Err(Status::INVALID_VALUE);
+    }
+    let words = bytes / 4;
+    let value = match attribute {
+        1 | 5..=8 if words == 1 => 0,
+        2 | 4 if words == 1 => NOWHERE,
+        3 => NOWHERE,
+        _ => return Err(Status::INVALID_VALUE),
+    };
+    (0..words).try_for_each(|word| write_at(data + word * 4, value))
+}
+
+fn attributes(
+    data: List<usize>,
+    sizes: List<usize>,
+    attributes: List<u32>,
+    attribute_count: usize,
+    start: u64,
+    count: usize,
+) -> Outcome {
+    managed(start, count)?;
+    if attribute_count == 0 {
+        return Err(Status::INVALID_VALUE);
+    }
+    let places = data.read(attribute_count)?.into_iter().zip(sizes.read(attribute_count)?);
+    for ((data, bytes), kind) in places.zip(attributes.read(attribute_count)?) {
+        attribute(data, bytes, kind, start, count)?;
+    }
+    Ok(())
+}
+
+fn decompress(
+    default: Default,
+    list: usize,
+    count: usize,
+    flags: u32,
+    _failed: Out<usize>,
+    stream: usize,
+) -> Outcome {
+    submit::resolve(default, stream)?;
+    if list == 0 || count == 0 || flags != 0 {
+        return Err(Status::INVALID_VALUE);
+    }
+    Err(Status::NOT_SUPPORTED)
+}
+
+fn ipc_get(out: Out<IpcHandle>, address: u64) -> Outcome {
+    out.required()?;
+    let (_, driver) = current()?;
+    if driver.space.look().allocations.find(address).is_none() {
+        return Err(Status::INVALID_VALUE);
+    }
+    Err(Status::NOT_SUPPORTED)
+}
+
+fn ipc_open(out: Out<u64>, _handle: IpcHandle, _flags: u32) -> Outcome {
+    current()?;
+    out.required()?;
+    Err(Status::NOT_SUPPORTED)
+}
+
+/// Nothing was ever opened.
+fn ipc_close(_address: u64) -> Outcome {
+    current()?;
+    Err(Status::INVALID_VALUE)
+}
+
+fn ipc_get_event(out: Out<IpcHandle>, event: usize) -> Outcome {
+    let (_, driver) = current()?;
+    out.required()?;
+    driver.events.get(event)?;
+    Err(Status::NOT_SUPPORTED)
+}
+
+fn ipc_open_event(out: Out<usize>, _handle: IpcHandle) -> Outcome {
+    current()?;
+    out.required()?;
+    Err(Status::NOT_SUPPORTED)
+}

@@ -1,0 +1,271 @@
+//! Virtual memory management: addresses, physical handles, mapping one to the other, sharing handles.
+//!
+//! As measured on the device: handles come in units of 2 MiB and are mapped whole; contents stay over
+//! unmapping and mapping elsewhere; an imported handle cannot be exported again.
+
+use std::os::fd::{BorrowedFd, IntoRawFd};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::abi::{AccessDesc, AllocationProp, Location};
+use super::arguments::{self, current, only_flags};
+use crate::border::{In, List, Out, write_at};
+use crate::door::doors;
+use crate::errors::{Outcome, Status};
+use crate::exec::submit::{self, Default};
+use crate::memory::phys::{GRANULARITY, Phys};
+use crate::memory::space::Access;
+use crate::state::{self, Handle};
+
+doors! {
+    cuMemAddressReserve: "cuMemAddressReserve" 10020
+        (out: Out<u64>, bytes: usize, alignment: usize, wish: u64, flags: u64) = reserve;
+    cuMemAddressFree: "cuMemAddressFree" 10020 (start: u64, bytes: usize) = unreserve;
+    cuMemCreate: "cuMemCreate" 10020
+        (out: Out<u64>, bytes: usize, prop: In<AllocationProp>, flags: u64) = create;
+    cuMemRelease: "cuMemRelease" 10020 (handle: u64) = release;
+    cuMemMap: "cuMemMap" 10020 (start: u64, bytes: usize, offset: usize, handle: u64, flags: u64) = map;
+    cuMemUnmap: "cuMemUnmap" 10020 (start: u64, bytes: usize) = unmap;
+    cuMemSetAccess: "cuMemSetAccess" 10020
+        (start: u64, bytes: usize, list: List<AccessDesc>, count: usize) = set_access;
+    cuMemGetAccess: "cuMemGetAccess" 10020 (flags: Out<u64>, location: In<Location>, address: u64) = get_access;
+    cuMemExportToShareableHandle: "cuMemExportToShareableHandle" 10020
+        (out: usize, handle: u64, kind: u32, flags: u64) = export;
+    cuMemImportFromShareableHandle: "cuMemImportFromShareableHandle" 10020
+        (out: Out<u64>, shared: usize, kind: u32) = import;
+    cuMemGetAllocationGranularity: "cuMemGetAllocationGranularity" 10020
+        (out: Out<usize>, prop: In<AllocationProp>, option: u32) = granularity;
+    cuMemGetAllocationPropertiesFromHandle: "cuMemGetAllocationPropertiesFromHandle" 10020
+        (out: Out<AllocationProp>, handle: u64) = properties;
+    cuMemRetainAllocationHandle: "cuMemRetainAllocationHandle" 11000 (out: Out<u64>, address: u64) = retain;
+    cuMemGetHandleForAddressRange: "cuMemGetHandleForAddressRange" 11070
+        (out: usize, start: u64, bytes: usize, kind: u32, flags: u64) = range_handle;
+    cuMemMapArrayAsync / cuMemMapArrayAsync_ptsz: "cuMemMapArrayAsync" 11010 / 11010
+        (list: usize, count: u32, stream: usize) = map_array;
+}
+
+/// `CU_MEM_ALLOCATION_TYPE_PINNED`
+const PINNED: u32 = 1;
+/// `CU_MEM_LOCATION_TYPE_DEVICE`, and the last of the host's.
+const LOCATION_DEVICE: u32 = 1;
+const LOCATION_LAST: u32 = 4;
+/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`, and all bits there are.
+const FILE_DESCRIPTOR: u32 = 1;
+const HANDLE_TYPES: u32 = 0xF;
+
+fn reserve(out: Out<u64>, bytes: usize, alignment: usize, wish: u64, flags: u64) -> Outcome {
+    out.required()?;
+    only_flags(flags, 0)?;
+    let bytes = whole_granules(bytes)?;
+    let alignment = alignment as u64;
+    if alignment != 0 && !alignment.is_power_of_two() {
+        return Err(Status::INVALID_VALUE);
+    }
+    let mut table = state::driver()?.space.change();
+    out.set(table.reserve(bytes, alignment.max(GRANULARITY), wish, true)?)
+}
+
+fn whole_granules(bytes: usize) -> Outcome<u64> {
+    let bytes = bytes as u64;
+    let valid = bytes != 0 && bytes.is_multiple_of(GRANULARITY);
+    if valid { Ok(bytes) } else { Err(Status::INVALID_VALUE) }
+}
+
+fn unreserve(start: u64, bytes: usize) -> Outcome {
+    state::driver()?.space.change().unreserve(start, bytes as u64)
+}
+
+/// What of a handle's properties is not simulated is refused, not ignored.
+fn check(prop: &AllocationProp) -> Outcome {
+    if prop.kind != PINNED || prop.location.kind == 0 || prop.location.kind > LOCATION_LAST {
+        return Err(Status::INVALID_VALUE);
+    }
+    if prop.handle_types & !HANDLE_TYPES != 0 {
+        return Err(Status::INVALID_VALUE);
+    }
+    if prop.location.kind != LOCATION_DEVICE || prop.handle_types & !FILE_DESCRIPTOR != 0 {
+        return Err(Status::NOT_SUPPORTED);
+    }
+    arguments::device(prop.location.id)
+}
+
+fn create(out: Out<u64>, bytes: usize, prop: In<AllocationProp>, flags: u64) -> Outcome {
+    out.required()?;
+    let prop = prop.get()?;
+    only_flags(flags, 0)?;
+    check(&prop)?;
+    let bytes = whole_granules(bytes)?;
+    let exportable = prop.handle_types & FILE_DESCRIPTOR != 0;
+    let phys = Phys::create(state::driver()?.gpu, bytes, exportable)?;
+    out.set(enter(Arc::new(phys))?)
+}
+
+fn enter(phys: Arc<Phys>) -> Outcome<u64> {
+    let handle = Handle { phys, count: Mutex::new(1) };
+    Ok(state::driver()?.handles.add(Arc::new(handle)) as u64)
+}
+
+fn find(handle: u64) -> Outcome<Arc<Handle>> {
+    state::driver()?.handles.get(handle as usize).map_err(|_| Status::INVALID_VALUE)
+}
+
+/// The memory stays while it is mapped.
+fn release(handle: u64) -> Outcome {
+    let found = find(handle)?;
+    let mut count = found.count.lock().unwrap_or_else(PoisonError::into_inner);
+    *count = count.saturating_sub(1);
+    if *count == 0 {
+        state::driver()?.handles.remove(handle as usize)?;
+    }
+    Ok(())
+}
+
+fn map(start: u64, bytes: usize, offset: usize, handle: u64, flags: u64) -> Outcome {
+    only_flags(flags, 0)?;
+    let found = find(handle)?;
+    if bytes == 0 {
+        return Err(Status::INVALID_VALUE);
+    }
+    if offset != 0 || bytes as u64 != found.phys.bytes() {
+        return Err(Status::NOT_SUPPORTED);
+    }
+    state::driver()?.space.change().map_for_program(start, found.phys.clone())
+}
+
+fn unmap(start: u64, bytes: usize) -> Outcome {
+    let driver = state::driver()?;
+    let mut table = driver.space.change();
+    if !table.is_program_mapped(start) {
+        return Err(Status::INVALID_VALUE);
+    }
+    let gone = table.unmap(start, bytes as u64)?;
+    // What nobody else holds goes back to the GPU when the table is free again.
+    drop(table);
+    drop(gone);
+    Ok(())
+}
+
+fn set_access(start: u64, bytes: usize, list: List<AccessDesc>, count: usize) -> Outcome {
+    let list = list.read(count)?;
+    if list.is_empty() {
+        return Err(Status::INVALID_VALUE);
+    }
+    for one in list {
+        if one.location.kind != LOCATION_DEVICE {
+            return Err(Status::NOT_SUPPORTED);
+        }
+        arguments::device(one.location.id)?;
+        let access = match one.flags {
+            0 => Access::None,
+            1 => Access::Read,
+            3 => Access::ReadWrite,
+            _ => return Err(Status::INVALID_VALUE),
+        };
+        let mut table = state::driver()?.space.change();
+        if !table.is_program_mapped(start) {
+            return Err(Status::INVALID_VALUE);
+        }
+        table.set_access(start, bytes as u64, access)?;
+    }
+    Ok(())
+}
+
+fn get_access(flags: Out<u64>, location: In<Location>, address: u64) -> Outcome {
+    flags.required()?;
+    let location = location.get()?;
+    if location.kind != LOCATION_DEVICE {
+        return Err(Status::INVALID_VALUE);
+    }
+    arguments::device(location.id)?;
+    let table = state::driver()?.space.look();
+    let (_, mapping) = table.mapping(address).ok_or(Status::INVALID_VALUE)?;
+    flags.set(match mapping.access {
+        Access::None => 0,
+        Access::Read => 1,
+        Access::ReadWrite => 3,
+    })
+}
+
+fn export(out: usize, handle: u64, kind: u32, flags: u64) -> Outcome {
+    only_flags(flags, 0)?;
+    let found = find(handle)?;
+    if out == 0 || kind == 0 || kind & !HANDLE_TYPES != 0 {
+        return Err(Status::INVALID_VALUE);
+    }
+    if kind != FILE_DESCRIPTOR {
+        return Err(Status::NOT_SUPPORTED);
+    }
+    write_at::<i32>(out, found.phys.export()?.into_raw_fd())
+}
+
+#[allow(unsafe_code)]
+fn import(out: Out<u64>, shared: usize, kind: u32) -> Outcome {
+    out.required()?;
+    if kind == 0 || kind & !HANDLE_TYPES != 0 {
+        return Err(Status::INVALID_VALUE);
+    }
+    if kind != FILE_DESCRIPTOR {
+        return Err(Status::NOT_SUPPORTED);
+    }
+    // The descriptor comes in the place of a pointer.
+    let descriptor = i32::try_from(shared).map_err(|_| Status::INVALID_VALUE)?;
+    // SAFETY: the program lends the descriptor for this call. If it is none, the kernel says so.
+    let descriptor = unsafe { BorrowedFd::borrow_raw(descriptor) };
+    out.set(enter(Arc::new(Phys::import(state::driver()?.gpu, descriptor)?))?)
+}
+
+fn granularity(out: Out<usize>, prop: In<AllocationProp>, option: u32) -> Outcome {
+    out.required()?;
+    check(&prop.get()?)?;
+    only_flags(option.into(), 1)?;
+    out.set(GRANULARITY as usize)
+}
+
+fn properties(out: Out<AllocationProp>, handle: u64) -> Outcome {
+    out.required()?;
+    let found = find(handle)?;
+    out.set(AllocationProp {
+        kind: PINNED,
+        handle_types: if found.phys.exportable() { FILE_DESCRIPTOR } else { 0 },
+        location: Location { kind: LOCATION_DEVICE, id: arguments::DEVICE },
+        ..AllocationProp::default()
+    })
+}
+
+/// The handle that is mapped at an address, once more.
+fn retain(out: Out<u64>, address: u64) -> Outcome {
+    out.required()?;
+    let driver = state::driver()?;
+    let phys = {
+        let table = driver.space.look();
+        if !table.is_program_mapped(address) {
+            return Err(Status::INVALID_VALUE);
+        }
+        table.mapping(address).map(|(_, mapping)| mapping.phys.clone())
+    };
+    let phys = phys.ok_or(Status::INVALID_VALUE)?;
+    let known = driver.handles.find(|handle| Arc::ptr_eq(&handle.phys, &phys));
+    let handle = match known {
+        Some((number, handle)) => {
+            *handle.count.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+            number as u64
+        }
+        // It was released and lives by its mapping.
+        None => enter(phys)?,
+    };
+    out.set(handle)
+}
+
+fn range_handle(out: usize, start: u64, bytes: usize, kind: u32, flags: u64) -> Outcome {
+    let (_, driver) = current()?;
+    only_flags(flags, 1)?;
+    if out == 0 || kind != 1 || !driver.space.look().is_whole(start, bytes as u64, false) {
+        return Err(Status::INVALID_VALUE);
+    }
+    // A DMA buffer: there is no bus.
+    Err(Status::NOT_SUPPORTED)
+}
+
+fn map_array(default: Default, list: usize, count: u32, stream: usize) -> Outcome {
+    submit::resolve(default, stream)?;
+    if list == 0 || count == 0 { Err(Status::INVALID_VALUE) } else { Err(Status::NOT_SUPPORTED) }
+}

@@ -1,0 +1,228 @@
+//! Contexts, and which one is current in a thread.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::stream::{Kind, Stream, Ticket};
+use crate::errors::{Outcome, Status};
+use crate::state::{self, Driver};
+
+/// The legacy default stream's handle.
+pub(crate) const STREAM_LEGACY: usize = 1;
+/// The handle of the calling thread's default stream.
+pub(crate) const STREAM_PER_THREAD: usize = 2;
+
+/// One context.
+pub(crate) struct Context {
+    pub(crate) driver: &'static Driver,
+    pub(crate) handle: usize,
+    /// Unique in the process; a primary context that is made again has the old handle and a new id.
+    pub(crate) id: u64,
+    pub(crate) flags: AtomicU32,
+    pub(crate) api_version: u32,
+    pub(crate) primary: bool,
+    pub(crate) settings: Mutex<Settings>,
+    /// Held while work is put into streams: it fixes the order between the legacy stream and others.
+    order: Mutex<()>,
+    streams: Mutex<Vec<Arc<Stream>>>,
+    failed: AtomicU32,
+    ending: AtomicBool,
+}
+
+/// What a program may set in a context and read back.
+#[derive(Clone, Copy)]
+pub(crate) struct Settings {
+    /// `CUlimit` values by number.
+    pub(crate) limits: [usize; 10],
+    /// A `CUfunc_cache`.
+    pub(crate) cache: u32,
+    /// A `CUsharedconfig`.
+    pub(crate) shared_banks: u32,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        // Stack, printf buffer, heap, sync depth, pending launches, L2 fetch, persisting L2, and three
+        // that need what is not simulated.
+        let limits = [1024, 7 << 20, 8 << 20, 2, 2048, 64, 0, 0, 0, 0];
+        Settings { limits, cache: 0, shared_banks: 0 }
+    }
+}
+
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+
+thread_local! {
+    static CURRENT: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+    static DEFAULT_STREAMS: RefCell<ThreadStreams> = RefCell::default();
+}
+
+/// A thread's default streams, by context; they end with the thread.
+#[derive(Default)]
+struct ThreadStreams(HashMap<u64, Arc<Stream>>);
+
+impl Drop for ThreadStreams {
+    fn drop(&mut self) {
+        for stream in self.0.values() {
+            if let Some(context) = stream.context.upgrade() {
+                context.forget(stream);
+            }
+        }
+    }
+}
+
+impl Context {
+    pub(crate) fn new(
+        driver: &'static Driver,
+        handle: usize,
+        flags: u32,
+        api_version: u32,
+        primary: bool,
+    ) -> Arc<Context> {
+        let context = Arc::new(Context {
+            driver,
+            handle,
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            flags: AtomicU32::new(flags),
+            api_version,
+            primary,
+            settings: Mutex::default(),
+            order: Mutex::default(),
+            streams: Mutex::default(),
+            failed: AtomicU32::new(0),
+            ending: AtomicBool::new(false),
+        });
+        let legacy = Stream::new(&context, Kind::Legacy, 0);
+        context.streams().push(legacy);
+        context
+    }
+
+    /// Fails if a kernel has failed here before: then nothing works until the context is destroyed.
+    pub(crate) fn check(&self) -> Outcome {
+        Status::from_code(self.failed.load(Ordering::Acquire)).map_or(Ok(()), Err)
+    }
+
+    /// Makes the context unusable. The first reason stays.
+    pub(crate) fn fail(&self, status: Status) {
+        let _ = self.failed.compare_exchange(
+            0,
+            status.code(),
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        );
+    }
+
+    /// Whether the context is being destroyed: what waits on the device gives up.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.ending.load(Ordering::Acquire)
+    }
+
+    /// The order of submissions, held while something is put into streams.
+    pub(crate) fn ordered(&self) -> MutexGuard<'_, ()> {
+        self.order.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The legacy default stream.
+    pub(crate) fn legacy(&self) -> Outcome<Arc<Stream>> {
+        self.streams().first().cloned().ok_or(Status::CONTEXT_IS_DESTROYED)
+    }
+
+    /// The calling thread's default stream.
+    pub(crate) fn per_thread(self: &Arc<Context>) -> Arc<Stream> {
+        DEFAULT_STREAMS.with_borrow_mut(|all| {
+            let make = || self.add_stream(Kind::PerThread, 0);
+            all.0.entry(self.id).or_insert_with(make).clone()
+        })
+    }
+
+    /// Makes a stream of this context.
+    pub(crate) fn add_stream(self: &Arc<Context>, kind: Kind, priority: i32) -> Arc<Stream> {
+        let stream = Stream::new(self, kind, priority);
+        self.streams().push(stream.clone());
+        stream
+    }
+
+    /// Ends a stream: what is queued is still done.
+    pub(crate) fn forget(&self, stream: &Arc<Stream>) {
+        stream.close();
+        // A stream that still works stays known, so that synchronising the context waits for it.
+        let busy = stream.is_busy();
+        self.streams().retain(|other| !Arc::ptr_eq(other, stream) || busy);
+    }
+
+    /// All streams of the context, the legacy one first.
+    pub(crate) fn streams(&self) -> MutexGuard<'_, Vec<Arc<Stream>>> {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Everything submitted so far in any stream.
+    pub(crate) fn everything(&self) -> Vec<Ticket> {
+        self.streams().iter().filter(|stream| stream.is_busy()).map(Stream::last).collect()
+    }
+
+    /// Waits for everything submitted so far, and tells whether it went well.
+    pub(crate) fn synchronize(&self) -> Outcome {
+        for ticket in self.everything() {
+            ticket.wait();
+        }
+        self.check()
+    }
+
+    /// The settings of the program's.
+    pub(crate) fn settings(&self) -> MutexGuard<'_, Settings> {
+        self.settings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the context: its work is given up or done, its streams, memory and objects go.
+    pub(crate) fn end(self: &Arc<Context>) {
+        self.ending.store(true, Ordering::Release);
+        self.fail(Status::CONTEXT_IS_DESTROYED);
+        for ticket in self.everything() {
+            ticket.wait();
+        }
+        for stream in self.streams().drain(..) {
+            stream.close();
+        }
+        self.driver.forget_context(self);
+    }
+}
+
+/// The current context, in working order.
+pub(crate) fn current() -> Outcome<Arc<Context>> {
+    let context = current_any()?;
+    context.check()?;
+    Ok(context)
+}
+
+/// The current context, whatever its state.
+pub(crate) fn current_any() -> Outcome<Arc<Context>> {
+    let handle = current_handle().ok_or(Status::INVALID_CONTEXT)?;
+    let driver = state::driver()?;
+    driver.contexts.get(handle).map_err(|_| Status::CONTEXT_IS_DESTROYED)
+}
+
+/// The handle of the current context, destroyed or not.
+pub(crate) fn current_handle() -> Option<usize> {
+    CURRENT.with_borrow(|stack| stack.last().copied())
+}
+
+/// Puts a context on top of the thread's stack.
+pub(crate) fn push_current(handle: usize) {
+    CURRENT.with_borrow_mut(|stack| stack.push(handle));
+}
+
+/// Takes the top off the thread's stack.
+pub(crate) fn pop_current() -> Option<usize> {
+    CURRENT.with_borrow_mut(Vec::pop)
+}
+
+/// Replaces the top of the thread's stack; 0 only takes it off.
+pub(crate) fn set_current(handle: usize) {
+    CURRENT.with_borrow_mut(|stack| {
+        stack.pop();
+        if handle != 0 {
+            stack.push(handle);
+        }
+    });
+}

@@ -1,0 +1,284 @@
+//! What streams and graph nodes do: one operation, with everything it needs copied into it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::context::Context;
+use super::event::{Event, Stamp};
+use crate::engine::Way;
+use crate::errors::{Outcome, Status};
+use crate::graph::Plan;
+use crate::kernels::Machine;
+use crate::memory::space::Space;
+use crate::memory::traffic::Place;
+use crate::module::launch::Launch;
+
+/// One operation.
+#[derive(Clone)]
+pub(crate) enum Op {
+    /// Nothing: an order only.
+    Empty,
+    Copy(Copy),
+    Fill(Fill),
+    Kernel(Arc<Launch>),
+    Host(HostCall),
+    /// As [`Op::Host`], told how the stream fares, and called even if that is badly.
+    Callback(Callback),
+    /// An event's record.
+    Stamp(Arc<Stamp>),
+    Words(Vec<WordOp>),
+    /// A node that records an event at each launch.
+    EventRecord(Arc<Event>),
+    /// A node that waits for an event's record at the time of the launch.
+    EventWait(Arc<Event>),
+    /// A whole graph: a launch of it, or a child node.
+    Graph(Arc<Plan>),
+    /// Several operations that were submitted as one.
+    Batch(Arc<Vec<Op>>),
+}
+
+/// A copy of a box of bytes: `depth` slices of `height` rows of `width` bytes.
+#[derive(Clone, Debug)]
+pub(crate) struct Copy {
+    pub(crate) dst: Place,
+    pub(crate) src: Place,
+    pub(crate) width: u64,
+    pub(crate) height: u64,
+    pub(crate) depth: u64,
+    /// Bytes from one row to the next.
+    pub(crate) dst_pitch: u64,
+    pub(crate) src_pitch: u64,
+    /// Bytes from one slice to the next.
+    pub(crate) dst_slice: u64,
+    pub(crate) src_slice: u64,
+    pub(crate) way: Way,
+}
+
+/// A fill of `height` rows of `width` elements.
+#[derive(Clone, Debug)]
+pub(crate) struct Fill {
+    pub(crate) dst: u64,
+    pub(crate) pitch: u64,
+    pub(crate) value: u32,
+    /// 1, 2 or 4.
+    pub(crate) element: u32,
+    pub(crate) width: u64,
+    pub(crate) height: u64,
+}
+
+/// A function of the program's, called on the stream's thread.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HostCall {
+    pub(crate) function: extern "C" fn(usize),
+    pub(crate) data: usize,
+}
+
+/// A stream callback of the program's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Callback {
+    pub(crate) function: extern "C" fn(usize, u32, usize),
+    pub(crate) stream: usize,
+    pub(crate) data: usize,
+}
+
+/// A wait for or a write to a word of memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WordOp {
+    pub(crate) address: u64,
+    pub(crate) value: u64,
+    /// Whether the word has 64 bits and not 32.
+    pub(crate) wide: bool,
+    /// `None`: a write.
+    pub(crate) wait: Option<Condition>,
+}
+
+/// What a word is waited for to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Condition {
+    /// Not behind, counting cyclically.
+    AtLeast,
+    Equal,
+    AnyBit,
+    NotAllBits,
+}
+
+impl Op {
+    /// Does it. A failure makes the context unusable.
+    pub(crate) fn run(&self, context: &Arc<Context>) -> Outcome {
+        match self {
+            Op::Empty => Ok(()),
+            Op::Copy(copy) => {
+                let turn = context.driver.engines.copy(copy.way, copy.bytes());
+                copy.run(&context.driver.space)?;
+                turn.finish();
+                Ok(())
+            }
+            Op::Fill(fill) => fill.run(&context.driver.space),
+            Op::Kernel(launch) => {
+                let turn = context.driver.engines.kernel(launch.operations());
+                launch.run(&machine(context))?;
+                turn.finish();
+                Ok(())
+            }
+            Op::Host(call) => {
+                (call.function)(call.data);
+                Ok(())
+            }
+            Op::Callback(callback) => {
+                (callback.function)(callback.stream, 0, callback.data);
+                Ok(())
+            }
+            Op::Stamp(stamp) => {
+                stamp.set();
+                Ok(())
+            }
+            Op::Words(words) => words.iter().try_for_each(|word| word.run(context)),
+            Op::EventRecord(event) => {
+                let stamp = Arc::new(Stamp::default());
+                stamp.set();
+                // The event's point is one that is reached already.
+                event.record(context.legacy()?.reached(), stamp);
+                Ok(())
+            }
+            Op::EventWait(event) => {
+                if let Some(ticket) = event.ticket()? {
+                    ticket.wait();
+                }
+                Ok(())
+            }
+            Op::Graph(plan) => plan.run(context),
+            Op::Batch(ops) => ops.iter().try_for_each(|op| op.run(context)),
+        }
+    }
+
+    /// What must happen even if the context has failed before.
+    pub(crate) fn skip(&self, status: Status) {
+        match self {
+            Op::Stamp(stamp) => stamp.set(),
+            Op::Callback(callback) => {
+                (callback.function)(callback.stream, status.code(), callback.data);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn machine(context: &Arc<Context>) -> Machine<'_> {
+    Machine { space: &context.driver.space, ending: context }
+}
+
+impl Copy {
+    /// A copy of consecutive bytes.
+    pub(crate) fn line(dst: Place, src: Place, bytes: u64, way: Way) -> Copy {
+        Copy {
+            dst,
+            src,
+            width: bytes,
+            height: 1,
+            depth: 1,
+            dst_pitch: bytes,
+            src_pitch: bytes,
+            dst_slice: bytes,
+            src_slice: bytes,
+            way,
+        }
+    }
+
+    /// How many bytes are copied.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.width * self.height * self.depth
+    }
+
+    fn run(&self, space: &Space) -> Outcome {
+        if self.bytes() == 0 {
+            return Ok(());
+        }
+        for slice in 0..self.depth {
+            let dst = self.dst.plus(slice * self.dst_slice);
+            let src = self.src.plus(slice * self.src_slice);
+            if self.dst_pitch == self.width && self.src_pitch == self.width {
+                space.copy(&dst, &src, (self.width * self.height) as usize)?;
+                continue;
+            }
+            for row in 0..self.height {
+                let dst = dst.plus(row * self.dst_pitch);
+                space.copy(&dst, &src.plus(row * self.src_pitch), self.width as usize)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Fill {
+    fn run(&self, space: &Space) -> Outcome {
+        let pattern = &self.value.to_le_bytes()[..self.element as usize];
+        for row in 0..self.height {
+            space.fill(self.dst + row * self.pitch, pattern, self.width as usize)?;
+        }
+        Ok(())
+    }
+}
+
+impl WordOp {
+    fn run(&self, context: &Context) -> Outcome {
+        let Some(condition) = self.wait else {
+            return self.write(&context.driver.space);
+        };
+        let mut pause = Pause::default();
+        while !self.holds(condition, &context.driver.space)? {
+            if context.is_ending() {
+                return Ok(());
+            }
+            pause.step();
+        }
+        Ok(())
+    }
+
+    fn write(&self, space: &Space) -> Outcome {
+        let order = Ordering::Release;
+        if self.wide {
+            space.word64(self.address, true, |word| word.store(self.value, order))
+        } else {
+            space.word32(self.address, true, |word| word.store(self.value as u32, order))
+        }
+    }
+
+    fn holds(&self, condition: Condition, space: &Space) -> Outcome<bool> {
+        let order = Ordering::Acquire;
+        if self.wide {
+            let got = space.word64(self.address, false, |word| word.load(order))?;
+            Ok(match condition {
+                Condition::AtLeast => got.wrapping_sub(self.value) as i64 >= 0,
+                Condition::Equal => got == self.value,
+                Condition::AnyBit => got & self.value != 0,
+                Condition::NotAllBits => !(got | self.value) != 0,
+            })
+        } else {
+            let got = space.word32(self.address, false, |word| word.load(order))?;
+            let value = self.value as u32;
+            Ok(match condition {
+                Condition::AtLeast => got.wrapping_sub(value) as i32 >= 0,
+                Condition::Equal => got == value,
+                Condition::AnyBit => got & value != 0,
+                Condition::NotAllBits => !(got | value) != 0,
+            })
+        }
+    }
+}
+
+/// Waiting for memory to change: quick at first, then without burning the host's cores.
+#[derive(Default)]
+pub(crate) struct Pause(u32);
+
+impl Pause {
+    /// Waits a little, longer with every step.
+    pub(crate) fn step(&mut self) {
+        self.0 += 1;
+        match self.0 {
+            0..100 => std::thread::yield_now(),
+            100..1000 => std::thread::sleep(Duration::from_micros(20)),
+            _ => std::thread::sleep(Duration::from_micros(200)),
+        }
+    }
+}

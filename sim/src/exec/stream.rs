@@ -1,0 +1,208 @@
+//! A stream: a queue and a thread that works it off in order.
+//!
+//! The thread is made with the first work. Every submitted item has a number in its stream; a
+//! [`Ticket`] is a stream and a number, and is what events, other streams and waiting calls hold on to.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+
+use super::context::Context;
+use super::op::Op;
+use crate::errors::Outcome;
+use crate::graph::capture::Tail;
+
+/// What kind of stream it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// The legacy default stream: waits for all blocking streams, and they for it.
+    Legacy,
+    /// A thread's own default stream; blocking.
+    PerThread,
+    /// Made by the program.
+    Made {
+        /// Whether it takes no notice of the legacy stream.
+        non_blocking: bool,
+    },
+}
+
+/// One stream.
+pub(crate) struct Stream {
+    /// Unique in the process.
+    pub(crate) id: u64,
+    pub(crate) context: Weak<Context>,
+    /// The context's own number, which outlives it.
+    pub(crate) context_id: u64,
+    pub(crate) kind: Kind,
+    pub(crate) priority: AtomicI32,
+    /// If the stream is being captured: where the next node goes.
+    pub(crate) capture: Mutex<Option<Tail>>,
+    queue: Mutex<Queue>,
+    submitted_or_closed: Condvar,
+    completed: Condvar,
+}
+
+#[derive(Default)]
+struct Queue {
+    items: VecDeque<Item>,
+    submitted: u64,
+    completed: u64,
+    thread: bool,
+    closed: bool,
+}
+
+struct Item {
+    after: Vec<Ticket>,
+    op: Op,
+}
+
+/// A point in a stream: everything submitted up to there.
+#[derive(Clone)]
+pub(crate) struct Ticket {
+    stream: Arc<Stream>,
+    number: u64,
+}
+
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+
+impl Stream {
+    pub(crate) fn new(context: &Arc<Context>, kind: Kind, priority: i32) -> Arc<Stream> {
+        Arc::new(Stream {
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            context: Arc::downgrade(context),
+            context_id: context.id,
+            kind,
+            priority: AtomicI32::new(priority),
+            capture: Mutex::new(None),
+            queue: Mutex::default(),
+            submitted_or_closed: Condvar::new(),
+            completed: Condvar::new(),
+        })
+    }
+
+    /// Whether it orders itself with the legacy stream.
+    pub(crate) fn is_blocking(&self) -> bool {
+        !matches!(self.kind, Kind::Legacy | Kind::Made { non_blocking: true })
+    }
+
+    /// Queues an operation behind everything submitted here and behind the tickets.
+    pub(crate) fn push(self: &Arc<Stream>, after: Vec<Ticket>, op: Op) -> Ticket {
+        let mut queue = self.lock();
+        queue.items.push_back(Item { after, op });
+        queue.submitted += 1;
+        let number = queue.submitted;
+        if !queue.thread {
+            queue.thread = true;
+            spawn(self.clone());
+        }
+        drop(queue);
+        self.submitted_or_closed.notify_one();
+        Ticket { stream: self.clone(), number }
+    }
+
+    /// The point after all that is submitted now.
+    pub(crate) fn last(self: &Arc<Stream>) -> Ticket {
+        Ticket { stream: self.clone(), number: self.lock().submitted }
+    }
+
+    /// A point that is reached already.
+    pub(crate) fn reached(self: &Arc<Stream>) -> Ticket {
+        Ticket { stream: self.clone(), number: 0 }
+    }
+
+    /// Whether something submitted is not completed.
+    pub(crate) fn is_busy(&self) -> bool {
+        let queue = self.lock();
+        queue.completed < queue.submitted
+    }
+
+    /// Lets the thread end once the queue is worked off.
+    pub(crate) fn close(&self) {
+        self.lock().closed = true;
+        self.submitted_or_closed.notify_one();
+    }
+
+    fn work(self: Arc<Stream>) {
+        loop {
+            let mut queue = self.lock();
+            while queue.items.is_empty() {
+                if queue.closed {
+                    queue.thread = false;
+                    return;
+                }
+                queue = self
+                    .submitted_or_closed
+                    .wait(queue)
+                    .unwrap_or_else(PoisonError::into_inner);
+            }
+            let Some(item) = queue.items.pop_front() else { continue };
+            drop(queue);
+            for ticket in item.after {
+                ticket.wait();
+            }
+            if let Some(context) = self.context.upgrade() {
+                // A body that panics is a defect of ours; to the program it is a failed kernel.
+                let run = std::panic::AssertUnwindSafe(|| run(&context, &item.op));
+                if std::panic::catch_unwind(run).is_err() {
+                    context.fail(crate::errors::Status::LAUNCH_FAILED);
+                }
+            }
+            drop(item.op);
+            self.lock().completed += 1;
+            self.completed.notify_all();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One operation, unless the context has failed; then only what tells others that it is over.
+fn run(context: &Arc<Context>, op: &Op) {
+    let outcome: Outcome = match context.check() {
+        Ok(()) => op.run(context),
+        Err(status) => {
+            op.skip(status);
+            Ok(())
+        }
+    };
+    if let Err(status) = outcome {
+        context.fail(status);
+    }
+}
+
+impl Ticket {
+    /// Whether that point is reached.
+    pub(crate) fn is_done(&self) -> bool {
+        self.stream.lock().completed >= self.number
+    }
+
+    /// Waits until that point is reached.
+    pub(crate) fn wait(&self) {
+        let mut queue = self.stream.lock();
+        while queue.completed < self.number {
+            queue = self.stream.completed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// Starts a stream's thread, with the program's signals left to the program's threads.
+#[allow(unsafe_code)]
+fn spawn(stream: Arc<Stream>) {
+    // SAFETY: the sets are this function's own, and only this thread's mask changes, for a moment.
+    let before = unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        let mut before: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        before
+    };
+    let name = format!("simcuda-{}", stream.id);
+    let work = move || stream.work();
+    let spawned = std::thread::Builder::new().name(name).spawn(work);
+    // SAFETY: as above; `before` is what `pthread_sigmask` filled in.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut()) };
+    // Without threads there are no streams: the call fails by its panic fence.
+    spawned.expect("the system gives a thread for a stream");
+}

@@ -1,0 +1,136 @@
+//! From a call's stream argument to work in a stream, or to a node of a graph if that is captured.
+
+use std::sync::Arc;
+
+use super::context::{self, Context, STREAM_LEGACY, STREAM_PER_THREAD};
+use super::event::{Event, Stamp};
+use super::op::Op;
+use super::stream::{Kind, Stream, Ticket};
+use crate::errors::{Outcome, Status};
+use crate::graph::capture;
+
+/// Which stream 0 is: the legacy one, or in the `_ptds` and `_ptsz` entry points the thread's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Default {
+    Legacy,
+    PerThread,
+}
+
+/// The stream that a call means. The current context is checked on the way.
+pub(crate) fn resolve(default: Default, handle: usize) -> Outcome<Arc<Stream>> {
+    let context = context::current()?;
+    match (handle, default) {
+        (STREAM_LEGACY, _) | (0, Default::Legacy) => context.legacy(),
+        (STREAM_PER_THREAD, _) | (0, Default::PerThread) => Ok(context.per_thread()),
+        _ => {
+            let stream = context.driver.streams.get(handle)?;
+            owner(&stream)?.check()?;
+            Ok(stream)
+        }
+    }
+}
+
+/// The stream's context.
+pub(crate) fn owner(stream: &Stream) -> Outcome<Arc<Context>> {
+    stream.context.upgrade().ok_or(Status::CONTEXT_IS_DESTROYED)
+}
+
+/// Submits work, or adds it to the graph that the stream is captured into: then there is no ticket.
+pub(crate) fn submit(stream: &Arc<Stream>, op: Op) -> Outcome<Option<Ticket>> {
+    if capture::append(stream, &op)? {
+        return Ok(None);
+    }
+    capture::check_legacy(stream)?;
+    Ok(Some(enqueue(stream, Vec::new(), op)?))
+}
+
+/// Submits work and waits for it. Not possible in a stream that is captured.
+pub(crate) fn submit_and_wait(stream: &Arc<Stream>, op: Op) -> Outcome {
+    capture::forbid(stream)?;
+    capture::check_legacy(stream)?;
+    enqueue(stream, Vec::new(), op)?.wait();
+    owner(stream)?.check()
+}
+
+/// Waits for all of a stream.
+pub(crate) fn synchronize(stream: &Arc<Stream>) -> Outcome {
+    capture::forbid(stream)?;
+    capture::check_legacy(stream)?;
+    let ticket = match stream.kind {
+        // The legacy stream is behind all blocking streams.
+        Kind::Legacy => enqueue(stream, Vec::new(), Op::Empty)?,
+        _ => stream.last(),
+    };
+    ticket.wait();
+    owner(stream)?.check()
+}
+
+/// Whether all of a stream is done.
+pub(crate) fn query(stream: &Arc<Stream>) -> Outcome {
+    capture::forbid(stream)?;
+    capture::check_legacy(stream)?;
+    let context = owner(stream)?;
+    let busy = match stream.kind {
+        Kind::Legacy => context
+            .streams()
+            .iter()
+            .any(|other| (other.is_blocking() || other.kind == Kind::Legacy) && other.is_busy()),
+        _ => stream.is_busy(),
+    };
+    context.check()?;
+    if busy { Err(Status::NOT_READY) } else { Ok(()) }
+}
+
+/// Records an event in a stream. `external` makes it a node of its own if the stream is captured.
+pub(crate) fn record(stream: &Arc<Stream>, event: &Arc<Event>, external: bool) -> Outcome {
+    if external && capture::append(stream, &Op::EventRecord(event.clone()))? {
+        return Ok(());
+    }
+    if let Some(tail) = capture::tail(stream)? {
+        event.record_captured(tail);
+        return Ok(());
+    }
+    capture::check_legacy(stream)?;
+    let stamp = Arc::new(Stamp::default());
+    let ticket = enqueue(stream, Vec::new(), Op::Stamp(stamp.clone()))?;
+    event.record(ticket, stamp);
+    Ok(())
+}
+
+/// Makes a stream wait for an event.
+pub(crate) fn wait_event(stream: &Arc<Stream>, event: &Arc<Event>, external: bool) -> Outcome {
+    if external && capture::append(stream, &Op::EventWait(event.clone()))? {
+        return Ok(());
+    }
+    if let Some(tail) = event.captured() {
+        return capture::join(stream, &tail);
+    }
+    if capture::tail(stream)?.is_some() {
+        // Work outside the capture cannot be waited for inside.
+        capture::invalidate(stream);
+        return Err(Status::STREAM_CAPTURE_ISOLATION);
+    }
+    capture::check_legacy(stream)?;
+    if let Some(ticket) = event.ticket()? {
+        enqueue(stream, vec![ticket], Op::Empty)?;
+    }
+    Ok(())
+}
+
+/// Puts work into a stream, in order with the legacy stream.
+pub(crate) fn enqueue(stream: &Arc<Stream>, mut after: Vec<Ticket>, op: Op) -> Outcome<Ticket> {
+    let context = owner(stream)?;
+    context.check()?;
+    let _ordered = context.ordered();
+    if stream.kind == Kind::Legacy {
+        let streams = context.streams();
+        let others = streams.iter().filter(|other| other.is_blocking() && other.is_busy());
+        after.extend(others.map(Stream::last));
+    } else if stream.is_blocking() {
+        let legacy = context.legacy()?;
+        if legacy.is_busy() {
+            after.push(legacy.last());
+        }
+    }
+    Ok(stream.push(after, op))
+}

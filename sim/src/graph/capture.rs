@@ -1,0 +1,274 @@
+//! Stream capture: calls become nodes of a graph instead of work.
+//!
+//! A capture begins in one stream and spreads to others that wait for an event recorded inside it. While
+//! one goes on, calls that the capture cannot hold are refused, and make it invalid, as the rules of its
+//! mode and of the calling thread say.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::ThreadId;
+
+use super::{Graph, Work};
+use crate::errors::{Outcome, Status};
+use crate::exec::context::Context;
+use crate::exec::op::Op;
+use crate::exec::stream::{Kind, Stream};
+use crate::exec::submit::owner;
+
+/// `CUstreamCaptureMode`: who may make unsafe calls meanwhile.
+pub(crate) const MODE_GLOBAL: u32 = 0;
+pub(crate) const MODE_THREAD_LOCAL: u32 = 1;
+pub(crate) const MODE_RELAXED: u32 = 2;
+
+/// One capture.
+pub(crate) struct Capture {
+    pub(crate) id: u64,
+    pub(crate) graph: Arc<Graph>,
+    mode: u32,
+    thread: ThreadId,
+    origin: u64,
+    context_id: u64,
+    invalid: AtomicBool,
+    /// Every stream that takes part, the origin too.
+    members: Mutex<Vec<Weak<Stream>>>,
+}
+
+/// A point in a capture: what the next node comes after.
+#[derive(Clone)]
+pub(crate) struct Tail {
+    pub(crate) capture: Arc<Capture>,
+    pub(crate) after: Vec<usize>,
+}
+
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+static ACTIVE: Mutex<Vec<Weak<Capture>>> = Mutex::new(Vec::new());
+
+thread_local! {
+    static THREAD_MODE: Cell<u32> = const { Cell::new(MODE_GLOBAL) };
+}
+
+/// Sets the calling thread's mode; the one before.
+pub(crate) fn exchange_mode(mode: u32) -> Outcome<u32> {
+    if mode > MODE_RELAXED {
+        return Err(Status::INVALID_VALUE);
+    }
+    Ok(THREAD_MODE.replace(mode))
+}
+
+/// Begins a capture, into a new graph or after nodes of a given one.
+pub(crate) fn begin(
+    stream: &Arc<Stream>,
+    mode: u32,
+    graph: Arc<Graph>,
+    after: Vec<usize>,
+) -> Outcome {
+    if stream.kind == Kind::Legacy {
+        return Err(Status::STREAM_CAPTURE_UNSUPPORTED);
+    }
+    if mode > MODE_RELAXED {
+        return Err(Status::INVALID_VALUE);
+    }
+    let mut tail = lock(stream);
+    if tail.is_some() {
+        return Err(Status::ILLEGAL_STATE);
+    }
+    let capture = Arc::new(Capture {
+        id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+        graph,
+        mode,
+        thread: std::thread::current().id(),
+        origin: stream.id,
+        context_id: stream.context_id,
+        invalid: AtomicBool::new(false),
+        members: Mutex::new(vec![Arc::downgrade(stream)]),
+    });
+    active().push(Arc::downgrade(&capture));
+    *tail = Some(Tail { capture, after });
+    Ok(())
+}
+
+/// Ends the capture that began in this stream; its graph.
+pub(crate) fn end(stream: &Arc<Stream>) -> Outcome<Arc<Graph>> {
+    let tail = lock(stream).clone().ok_or(Status::ILLEGAL_STATE)?;
+    let capture = tail.capture;
+    if capture.origin != stream.id {
+        capture.invalidate();
+        return Err(Status::STREAM_CAPTURE_UNMATCHED);
+    }
+    if capture.mode != MODE_RELAXED && capture.thread != std::thread::current().id() {
+        return Err(Status::STREAM_CAPTURE_WRONG_THREAD);
+    }
+    let mut joined = true;
+    for member in capture.members().drain(..) {
+        let Some(member) = member.upgrade() else { continue };
+        let Some(its) = lock(&member).take() else { continue };
+        joined &= capture.graph.all_lead_to(&its.after, &tail.after);
+    }
+    active().retain(|other| other.upgrade().is_some_and(|other| other.id != capture.id));
+    if capture.is_invalid() {
+        return Err(Status::STREAM_CAPTURE_INVALIDATED);
+    }
+    if joined { Ok(capture.graph.clone()) } else { Err(Status::STREAM_CAPTURE_UNJOINED) }
+}
+
+/// Adds an operation to the graph that the stream is captured into; whether it is captured.
+pub(crate) fn append(stream: &Arc<Stream>, op: &Op) -> Outcome<bool> {
+    let mut tail = lock(stream);
+    let Some(tail) = tail.as_mut() else { return Ok(false) };
+    tail.capture.check()?;
+    let driver = owner(stream)?.driver;
+    let ops: &[Op] = match op {
+        Op::Batch(ops) => ops,
+        Op::Callback(_) => {
+            tail.capture.invalidate();
+            return Err(Status::STREAM_CAPTURE_UNSUPPORTED);
+        }
+        op => std::slice::from_ref(op),
+    };
+    for op in ops {
+        let after = tail.after.iter().copied();
+        let node = tail.capture.graph.add(driver, Work::Op(op.clone()), after)?;
+        tail.after = vec![node];
+    }
+    Ok(true)
+}
+
+/// Where the stream is in its capture, if it is captured.
+pub(crate) fn tail(stream: &Stream) -> Outcome<Option<Tail>> {
+    let tail = lock(stream);
+    if let Some(tail) = &*tail {
+        tail.capture.check()?;
+    }
+    Ok(tail.clone())
+}
+
+/// The stream's capture, valid or not, without leaving the lock: for what is shown to the program.
+pub(crate) fn lock(stream: &Stream) -> MutexGuard<'_, Option<Tail>> {
+    stream.capture.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Brings a stream into a capture, or two of its branches together.
+pub(crate) fn join(stream: &Arc<Stream>, other: &Tail) -> Outcome {
+    other.capture.check()?;
+    if stream.kind == Kind::Legacy {
+        other.capture.invalidate();
+        return Err(Status::STREAM_CAPTURE_IMPLICIT);
+    }
+    let mut tail = lock(stream);
+    match tail.as_mut() {
+        None => {
+            // A capture that ended leaves events behind that cannot be waited for any more.
+            if !active().iter().any(|active| active.as_ptr() == Arc::as_ptr(&other.capture)) {
+                return Err(Status::CAPTURED_EVENT);
+            }
+            other.capture.members().push(Arc::downgrade(stream));
+            *tail = Some(other.clone());
+        }
+        Some(tail) if tail.capture.id == other.capture.id => {
+            for node in &other.after {
+                if !tail.after.contains(node) {
+                    tail.after.push(*node);
+                }
+            }
+        }
+        Some(tail) => {
+            tail.capture.invalidate();
+            other.capture.invalidate();
+            return Err(Status::STREAM_CAPTURE_MERGE);
+        }
+    }
+    Ok(())
+}
+
+/// Makes the stream's capture invalid, if there is one.
+pub(crate) fn invalidate(stream: &Stream) {
+    if let Some(tail) = &*lock(stream) {
+        tail.capture.invalidate();
+    }
+}
+
+/// For calls that a captured stream cannot take, such as waiting for it.
+pub(crate) fn forbid(stream: &Stream) -> Outcome {
+    let tail = lock(stream);
+    let Some(tail) = &*tail else { return Ok(()) };
+    tail.capture.check()?;
+    tail.capture.invalidate();
+    Err(Status::STREAM_CAPTURE_UNSUPPORTED)
+}
+
+/// For work in the legacy stream: it would wait for blocking streams, so none may be in a capture.
+pub(crate) fn check_legacy(stream: &Stream) -> Outcome {
+    if stream.kind != Kind::Legacy || active().is_empty() {
+        return Ok(());
+    }
+    let context = owner(stream)?;
+    let mut met = false;
+    for other in context.streams().iter().filter(|other| other.is_blocking()) {
+        if let Some(tail) = &*lock(other) {
+            tail.capture.invalidate();
+            met = true;
+        }
+    }
+    if met { Err(Status::STREAM_CAPTURE_IMPLICIT) } else { Ok(()) }
+}
+
+/// For calls that may wait for the device in ways a capture cannot hold (allocating, freeing): refused
+/// if a capture is going on that the calling thread's mode makes it mind.
+pub(crate) fn forbid_unsafe_call() -> Outcome {
+    let mode = THREAD_MODE.get();
+    if mode == MODE_RELAXED {
+        return Ok(());
+    }
+    let here = std::thread::current().id();
+    let mut met = false;
+    for capture in active().iter().filter_map(Weak::upgrade) {
+        let minds = match capture.mode {
+            MODE_RELAXED => false,
+            MODE_THREAD_LOCAL => capture.thread == here,
+            _ => mode == MODE_GLOBAL || capture.thread == here,
+        };
+        if minds {
+            capture.invalidate();
+            met = true;
+        }
+    }
+    if met { Err(Status::STREAM_CAPTURE_UNSUPPORTED) } else { Ok(()) }
+}
+
+/// For waiting for a whole context: refused while one of its streams is captured.
+pub(crate) fn forbid_in_context(context: &Context) -> Outcome {
+    let mut met = false;
+    for capture in active().iter().filter_map(Weak::upgrade) {
+        if capture.context_id == context.id {
+            capture.invalidate();
+            met = true;
+        }
+    }
+    if met { Err(Status::STREAM_CAPTURE_UNSUPPORTED) } else { Ok(()) }
+}
+
+impl Capture {
+    /// Whether a call made it invalid.
+    pub(crate) fn is_invalid(&self) -> bool {
+        self.invalid.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn invalidate(&self) {
+        self.invalid.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn check(&self) -> Outcome {
+        if self.is_invalid() { Err(Status::STREAM_CAPTURE_INVALIDATED) } else { Ok(()) }
+    }
+
+    fn members(&self) -> MutexGuard<'_, Vec<Weak<Stream>>> {
+        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn active() -> MutexGuard<'static, Vec<Weak<Capture>>> {
+    let mut active = ACTIVE.lock().unwrap_or_else(PoisonError::into_inner);
+    active.retain(|capture| capture.strong_count() > 0);
+    active
+}

@@ -1,0 +1,32 @@
+//! `libsimcuda.so`: a CUDA driver without a GPU.
+//!
+//! It carries programs of the CUDA *driver API*: contexts, memory with its virtual addresses, copies,
+//! streams, events, PTX modules, launches, graphs. What it cannot do it refuses as a driver that lacks the
+//! feature would. Kernels are the built-in ones of `kernels/`, chosen by the name of their PTX entry;
+//! launching another answers `CUDA_ERROR_NOT_SUPPORTED`.
+//!
+//! A call's way: an export in `api/` (one row per entry point: names, versions, parameters) → `door.rs`
+//! (is the driver initialised; a panic is no crash of the program) → the row's function, which reads
+//! its arguments through `border.rs` and finds objects by handle (`registry.rs`) → `exec/submit.rs`, if it is
+//! work for a stream → a stream's thread runs the operation (`exec/op.rs`) → `memory/traffic.rs`, the one
+//! place that touches the device's memory.
+//!
+//! Nothing runs before `cuInit`. Settings are environment variables, described in `settings.rs`; what
+//! several processes share of the simulated GPU is in `gpu_file.rs`.
+#![deny(unsafe_code)]
+
+mod api;
+mod border;
+mod door;
+mod engine;
+mod errors;
+mod exec;
+mod gpu_file;
+mod graph;
+mod kernels;
+mod mapping;
+mod memory;
+mod module;
+mod registry;
+mod settings;
+mod state;

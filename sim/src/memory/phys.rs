@@ -1,0 +1,191 @@
+//! A physical handle: memory of the GPU without an address.
+//!
+//! It is a memfd, so that exporting it is handing out a descriptor and its contents outlive the process
+//! that made it. Behind the contents there is one page that says what the descriptor is:
+//!
+//! ```text
+//! 0 .. bytes           contents, zero when made
+//! bytes .. + 4096      magic, bytes, UUID of the GPU (2 words), record place, record id; zero if never exported
+//! ```
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, PoisonError};
+
+use rustix::fs::{MemfdFlags, SealFlags};
+
+use crate::errors::{Outcome, Status};
+use crate::gpu_file::{Gpu, Record};
+use crate::mapping::SharedBytes;
+
+/// The size that physical memory comes in.
+pub(crate) const GRANULARITY: u64 = 2 << 20;
+
+const LABEL_BYTES: u64 = 4096;
+const LABEL_MAGIC: u64 = 0x4D45_4D41_4455_434D;
+
+/// How a handle's bytes are accounted for in the shared GPU.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Account {
+    Own,
+    Shared(Record),
+}
+
+/// One physical handle.
+pub(crate) struct Phys {
+    gpu: &'static Gpu,
+    file: OwnedFd,
+    bytes: u64,
+    contents: SharedBytes,
+    account: Mutex<Account>,
+    imported: bool,
+    /// Whether it was made to be exported.
+    exportable: bool,
+}
+
+impl Phys {
+    /// Makes a handle of `bytes` (a multiple of the granularity), all zero.
+    pub(crate) fn create(gpu: &'static Gpu, bytes: u64, exportable: bool) -> Outcome<Phys> {
+        gpu.charge(bytes)?;
+        match memfd(bytes) {
+            Ok((file, contents)) => Ok(Phys {
+                gpu,
+                file,
+                bytes,
+                contents,
+                account: Mutex::new(Account::Own),
+                imported: false,
+                exportable,
+            }),
+            Err(_) => {
+                gpu.discharge(bytes);
+                Err(Status::OUT_OF_MEMORY)
+            }
+        }
+    }
+
+    /// Takes a descriptor that another process (or this one) exported. It is dup'd, not kept.
+    pub(crate) fn import(gpu: &'static Gpu, descriptor: BorrowedFd<'_>) -> Outcome<Phys> {
+        let refused = |_| Status::INVALID_VALUE;
+        let size = rustix::fs::fstat(descriptor).map_err(refused)?.st_size as u64;
+        let bytes = size.checked_sub(LABEL_BYTES).filter(|bytes| *bytes > 0);
+        let bytes = bytes.ok_or(Status::INVALID_VALUE)?;
+        let mut label = [0; 48];
+        if rustix::io::pread(descriptor, &mut label, bytes).map_err(refused)? != label.len() {
+            return Err(Status::INVALID_VALUE);
+        }
+        let word = |at: usize| {
+            u64::from_ne_bytes(label[at * 8..at * 8 + 8].try_into().expect("a word is 8 bytes"))
+        };
+        if word(0) != LABEL_MAGIC || word(1) != bytes {
+            return Err(Status::INVALID_VALUE);
+        }
+        if label[16..32] != gpu.uuid() {
+            return Err(Status::INVALID_DEVICE);
+        }
+        let file = rustix::io::fcntl_dupfd_cloexec(descriptor, 0)
+            .map_err(|_| Status::OPERATING_SYSTEM)?;
+        let record = gpu.hold(Record { at: word(4) as usize, id: word(5) }, bytes)?;
+        let contents = SharedBytes::map(&file, bytes as usize).map_err(|_| {
+            gpu.let_go(record);
+            Status::OUT_OF_MEMORY
+        })?;
+        let account = Mutex::new(Account::Shared(record));
+        Ok(Phys { gpu, file, bytes, contents, account, imported: true, exportable: true })
+    }
+
+    /// A descriptor of this handle, for another process. An imported handle gives none, as measured on
+    /// the real driver.
+    pub(crate) fn export(&self) -> Outcome<OwnedFd> {
+        if self.imported || !self.exportable {
+            return Err(Status::INVALID_VALUE);
+        }
+        let mut account = self.account.lock().unwrap_or_else(PoisonError::into_inner);
+        if *account == Account::Own {
+            let record = self.gpu.share(self.bytes)?;
+            *account = Account::Shared(record);
+            let mut label = Vec::with_capacity(48);
+            label.extend(LABEL_MAGIC.to_ne_bytes());
+            label.extend(self.bytes.to_ne_bytes());
+            label.extend(self.gpu.uuid());
+            label.extend((record.at as u64).to_ne_bytes());
+            label.extend(record.id.to_ne_bytes());
+            rustix::io::pwrite(&self.file, &label, self.bytes)
+                .map_err(|_| Status::OPERATING_SYSTEM)?;
+        }
+        rustix::io::fcntl_dupfd_cloexec(&self.file, 0).map_err(|_| Status::OPERATING_SYSTEM)
+    }
+
+    /// How much memory it is.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Whether it was made to be exported.
+    pub(crate) fn exportable(&self) -> bool {
+        self.exportable
+    }
+
+    /// Where its contents are in this process. Valid for [`Phys::bytes`] as long as `self` lives.
+    pub(crate) fn contents(&self) -> *mut u8 {
+        self.contents.start()
+    }
+}
+
+impl Drop for Phys {
+    fn drop(&mut self) {
+        match *self.account.get_mut().unwrap_or_else(PoisonError::into_inner) {
+            Account::Own => self.gpu.discharge(self.bytes),
+            Account::Shared(record) => self.gpu.let_go(record),
+        }
+    }
+}
+
+fn memfd(bytes: u64) -> rustix::io::Result<(OwnedFd, SharedBytes)> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let file = rustix::fs::memfd_create("simcuda", flags)?;
+    rustix::fs::ftruncate(&file, bytes + LABEL_BYTES)?;
+    // A peer that shortened it would crash us at the next access.
+    rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW)?;
+    let contents = SharedBytes::map(file.as_fd(), bytes as usize)?;
+    Ok((file, contents))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+
+    fn gpu() -> &'static Gpu {
+        Box::leak(Box::new(Gpu::open(None, 64 << 20).unwrap()))
+    }
+
+    #[test]
+    fn an_import_sees_the_same_memory_and_cannot_be_exported_again() {
+        let gpu = gpu();
+        let made = Phys::create(gpu, GRANULARITY, true).unwrap();
+        let descriptor = made.export().unwrap();
+        let taken = Phys::import(gpu, descriptor.as_fd()).unwrap();
+        assert_eq!(taken.bytes(), GRANULARITY);
+        assert_eq!(taken.export().err(), Some(Status::INVALID_VALUE));
+        assert_eq!(gpu.free(), (64 << 20) - GRANULARITY);
+        drop(made);
+        assert_eq!(gpu.free(), (64 << 20) - GRANULARITY);
+        drop(taken);
+        assert_eq!(gpu.free(), 64 << 20);
+    }
+
+    #[test]
+    fn a_descriptor_that_is_no_handle_is_refused() {
+        let gpu = gpu();
+        let file = rustix::fs::memfd_create("other", MemfdFlags::CLOEXEC).unwrap();
+        assert_eq!(Phys::import(gpu, file.as_fd()).err(), Some(Status::INVALID_VALUE));
+        rustix::fs::ftruncate(&file, 3 << 20).unwrap();
+        assert_eq!(Phys::import(gpu, file.as_fd()).err(), Some(Status::INVALID_VALUE));
+    }
+
+    #[test]
+    fn a_handle_made_to_stay_gives_no_descriptor() {
+        let made = Phys::create(gpu(), GRANULARITY, false).unwrap();
+        assert_eq!(made.export().err(), Some(Status::INVALID_VALUE));
+    }
+}

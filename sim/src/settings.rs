@@ -1,0 +1,105 @@
+//! What the user may set: environment variables `SIMCUDA_*`, read once, at `cuInit`.
+
+use std::path::PathBuf;
+
+/// The settings of one process.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Settings {
+    /// `SIMCUDA_MEMORY`: the GPU's memory in bytes (`512MiB`, `1GiB`, or plain bytes). A GPU file that
+    /// exists already keeps the size that it was made with.
+    pub(crate) memory: u64,
+    /// `SIMCUDA_GPU_FILE`: the file that several processes share as one GPU. Without it the process
+    /// has a GPU of its own.
+    pub(crate) gpu_file: Option<PathBuf>,
+    /// `SIMCUDA_H2D_GBPS`: modelled speed of copies to the device, in 10^9 bytes a second.
+    pub(crate) to_device: Option<f64>,
+    /// `SIMCUDA_D2H_GBPS`: modelled speed of copies to the host.
+    pub(crate) to_host: Option<f64>,
+    /// `SIMCUDA_KERNEL_GFLOPS`: modelled speed of kernels, in 10^9 operations a second.
+    pub(crate) kernels: Option<f64>,
+}
+
+/// A setting that could not be read: the user's fault.
+#[derive(Debug, PartialEq, thiserror::Error)]
+#[error("simcuda: {name}={value} is not {wanted}")]
+pub(crate) struct BadSetting {
+    name: &'static str,
+    value: String,
+    wanted: &'static str,
+}
+
+const DEFAULT_MEMORY: u64 = 1 << 30;
+
+impl Settings {
+    /// From the process's environment.
+    pub(crate) fn from_environment() -> Result<Settings, BadSetting> {
+        Settings::from_lookup(|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
+    }
+
+    fn from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Result<Settings, BadSetting> {
+        let speed = |name: &'static str| {
+            let Some(value) = lookup(name) else { return Ok(None) };
+            match value.trim().parse::<f64>() {
+                Ok(speed) if speed > 0.0 && speed.is_finite() => Ok(Some(speed)),
+                _ => Err(BadSetting { name, value, wanted: "a positive number" }),
+            }
+        };
+        let memory = match lookup("SIMCUDA_MEMORY") {
+            None => DEFAULT_MEMORY,
+            Some(value) => parse_bytes(&value).filter(|bytes| *bytes >= 2 << 20).ok_or(BadSetting {
+                name: "SIMCUDA_MEMORY",
+                value,
+                wanted: "a size of at least 2MiB",
+            })?,
+        };
+        Ok(Settings {
+            memory,
+            gpu_file: lookup("SIMCUDA_GPU_FILE").map(PathBuf::from),
+            to_device: speed("SIMCUDA_H2D_GBPS")?,
+            to_host: speed("SIMCUDA_D2H_GBPS")?,
+            kernels: speed("SIMCUDA_KERNEL_GFLOPS")?,
+        })
+    }
+}
+
+/// `1GiB`, `512MiB`, `4G`, `1048576`: a number and a binary unit.
+fn parse_bytes(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let number: u64 = text[..digits].parse().ok()?;
+    let unit = match text[digits..].trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" | "kib" => 1 << 10,
+        "m" | "mib" => 1 << 20,
+        "g" | "gib" => 1 << 30,
+        "t" | "tib" => 1 << 40,
+        _ => return None,
+    };
+    number.checked_mul(unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_with_binary_units() {
+        assert_eq!(parse_bytes("1GiB"), Some(1 << 30));
+        assert_eq!(parse_bytes("512 MiB"), Some(512 << 20));
+        assert_eq!(parse_bytes("4096"), Some(4096));
+        assert_eq!(parse_bytes("1.5GiB"), None);
+        assert_eq!(parse_bytes("99999999TiB"), None);
+    }
+
+    #[test]
+    fn a_wrong_setting_is_told_and_a_missing_one_has_a_default() {
+        let none = Settings::from_lookup(|_| None).unwrap();
+        assert_eq!(none.memory, DEFAULT_MEMORY);
+        assert_eq!(none.to_device, None);
+        let wrong = Settings::from_lookup(|name| (name == "SIMCUDA_H2D_GBPS").then(|| "fast".into()));
+        assert_eq!(
+            wrong.unwrap_err().to_string(),
+            "simcuda: SIMCUDA_H2D_GBPS=fast is not a positive number"
+        );
+    }
+}

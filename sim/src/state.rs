@@ -1,0 +1,140 @@
+//! The driver of this process: made at `cuInit`, and everything else hangs from it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use crate::engine::Engines;
+use crate::errors::{Outcome, Status};
+use crate::exec::context::Context;
+use crate::exec::event::Event;
+use crate::exec::stream::Stream;
+use crate::gpu_file::Gpu;
+use crate::graph::exec::GraphExec;
+use crate::graph::user_object::UserObject;
+use crate::graph::{Graph, NodeRef};
+use crate::memory::phys::Phys;
+use crate::memory::space::Space;
+use crate::module::link::Link;
+use crate::module::{Function, Kernel, Library, Module};
+use crate::registry::Registry;
+use crate::settings::Settings;
+
+/// All that the driver knows.
+pub(crate) struct Driver {
+    pub(crate) gpu: &'static Gpu,
+    pub(crate) space: Space,
+    pub(crate) engines: Engines,
+    pub(crate) contexts: Registry<Context>,
+    pub(crate) streams: Registry<Stream>,
+    pub(crate) events: Registry<Event>,
+    pub(crate) handles: Registry<Handle>,
+    pub(crate) modules: Registry<Module>,
+    pub(crate) functions: Registry<Function>,
+    pub(crate) libraries: Registry<Library>,
+    pub(crate) kernels: Registry<Kernel>,
+    pub(crate) links: Registry<Link>,
+    pub(crate) graphs: Registry<Graph>,
+    pub(crate) nodes: Registry<NodeRef>,
+    pub(crate) execs: Registry<GraphExec>,
+    pub(crate) user_objects: Registry<UserObject>,
+    pub(crate) primary: Mutex<Primary>,
+}
+
+/// A physical handle of the program's, which counts: each retain needs a release.
+pub(crate) struct Handle {
+    pub(crate) phys: Arc<Phys>,
+    pub(crate) count: Mutex<u32>,
+}
+
+/// The device's primary context.
+#[derive(Default)]
+pub(crate) struct Primary {
+    /// The handle stays when the context is made again.
+    pub(crate) handle: usize,
+    pub(crate) retained: u32,
+    pub(crate) flags: u32,
+}
+
+static DRIVER: OnceLock<Driver> = OnceLock::new();
+static STARTING: Mutex<()> = Mutex::new(());
+static FORKED: AtomicBool = AtomicBool::new(false);
+
+/// The driver, once `cuInit` was called in this very process.
+pub(crate) fn driver() -> Outcome<&'static Driver> {
+    if FORKED.load(Ordering::Relaxed) {
+        return Err(Status::NOT_INITIALIZED);
+    }
+    DRIVER.get().ok_or(Status::NOT_INITIALIZED)
+}
+
+/// `cuInit`: makes the driver, once.
+pub(crate) fn start() -> Outcome {
+    let _starting = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
+    if driver().is_ok() {
+        return Ok(());
+    }
+    if FORKED.load(Ordering::Relaxed) {
+        // The parent's driver cannot be used in a forked child, nor can the child have its own.
+        return Err(Status::NOT_INITIALIZED);
+    }
+    let settings = Settings::from_environment().map_err(|wrong| {
+        eprintln!("{wrong}");
+        Status::INVALID_VALUE
+    })?;
+    let gpu = Gpu::open(settings.gpu_file.as_deref(), settings.memory).map_err(|error| {
+        eprintln!("simcuda: the GPU cannot be opened: {error}");
+        Status::NO_DEVICE
+    })?;
+    watch_for_forks();
+    let fresh = DRIVER.set(Driver::new(gpu, &settings));
+    debug_assert!(fresh.is_ok(), "only one thread starts the driver");
+    Ok(())
+}
+
+#[allow(unsafe_code)]
+fn watch_for_forks() {
+    extern "C" fn in_child() {
+        FORKED.store(true, Ordering::Relaxed);
+    }
+    // SAFETY: the handler only stores to an atomic, which is allowed in a child of many threads.
+    unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+}
+
+impl Driver {
+    fn new(gpu: Gpu, settings: &Settings) -> Driver {
+        Driver {
+            gpu: Box::leak(Box::new(gpu)),
+            space: Space::default(),
+            engines: Engines::new(settings),
+            contexts: Registry::new(1),
+            streams: Registry::new(2),
+            events: Registry::new(3),
+            handles: Registry::new(4),
+            modules: Registry::new(5),
+            functions: Registry::new(6),
+            libraries: Registry::new(7),
+            kernels: Registry::new(8),
+            links: Registry::new(9),
+            graphs: Registry::new(10),
+            nodes: Registry::new(11),
+            execs: Registry::new(12),
+            user_objects: Registry::new(13),
+            primary: Mutex::default(),
+        }
+    }
+
+    /// Ends all that lives in a context: its memory, streams, events, modules.
+    pub(crate) fn forget_context(&self, context: &Context) {
+        self.contexts.remove_if(|other| other.id == context.id);
+        self.streams.remove_if(|stream| stream.context_id == context.id);
+        self.events.remove_if(|event| event.context_id == context.id);
+        self.modules.remove_if(|module| module.context_id == context.id);
+        self.functions.remove_if(|function| function.context_id == context.id);
+        let owned = self.space.look().allocations.of_context(context.id);
+        for start in owned {
+            // Only this call ends a context, so nobody else freed it meanwhile but the program itself.
+            let _ = self.space.free(start);
+        }
+        self.space.change().hosts.retain(|_, range| range.context != context.id);
+    }
+}

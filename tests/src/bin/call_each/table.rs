@@ -1,0 +1,207 @@
+//! Every hooked symbol, with its signature and the body that calls it.
+//!
+//! Signatures are written from `cuda.h`, not from the hooks' table: this program is to notice if the
+//! hooks' is wrong. Enumerations are integers, and structures that a body describes itself are `c_void`.
+//! Bodies pass null, numbers, and addresses of memory that lives until they have waited for all work.
+
+use std::ffi::{c_int, c_void};
+
+use crate::bench::{Handle, Subject};
+use crate::moving::Location;
+use crate::{
+    arrays, batches, boxes, copies, fills, finding, launches, memory, moving, old_boxes, old_launches, queued, words,
+};
+
+/// Symbols of one signature, and what is done with each.
+pub(crate) struct Row {
+    pub(crate) symbols: &'static [&'static str],
+    pub(crate) run: fn(&Subject),
+}
+
+/// Rows that run in a process of their own.
+pub(crate) struct Family {
+    pub(crate) name: &'static str,
+    pub(crate) rows: &'static [Row],
+}
+
+macro_rules! families {
+    ($($family:ident { $( $($symbol:ident),+: ($($type:ty),*) => $body:expr; )* })*) => {
+        /// All symbols, in the order in which they are called.
+        pub(crate) const FAMILIES: &[Family] = &[$(Family {
+            name: stringify!($family),
+            rows: &[$(Row {
+                symbols: &[$(stringify!($symbol)),+],
+                run: |subject| {
+                    // SAFETY: the row spells cuda.h's signature; what bodies pass is said above.
+                    let function = unsafe { subject.function::<extern "C" fn($($type),*) -> u32>() };
+                    $body(subject, function);
+                },
+            }),*],
+        }),*];
+    };
+}
+
+type Out<T> = *mut T;
+type Bytes = *const c_void;
+type Buffer = *mut c_void;
+type Description = *const c_void;
+type List = *mut c_void;
+type Function = Option<extern "C" fn(*mut c_void)>;
+type Callback = Option<extern "C" fn(Handle, u32, *mut c_void)>;
+
+families! {
+    finding {
+        cuGetProcAddress: (*const i8, Out<Buffer>, c_int, u64) => finding::first;
+        cuGetProcAddress_v2: (*const i8, Out<Buffer>, c_int, u64, Out<c_int>) => finding::second;
+    }
+
+    memory {
+        cuMemAlloc_v2: (Out<u64>, usize) => memory::give;
+        cuMemAlloc: (Out<u32>, u32) => memory::old_give;
+        cuMemAllocPitch_v2: (Out<u64>, Out<usize>, usize, usize, u32) => memory::give_rows;
+        cuMemAllocPitch: (Out<u32>, Out<u32>, u32, u32, u32) => memory::old_give_rows;
+        cuMemAllocManaged: (Out<u64>, usize, u32) => memory::give_managed;
+        cuMemFree_v2: (u64) => memory::take;
+        cuMemFree: (u32) => memory::old_take;
+        cuMemAllocAsync, cuMemAllocAsync_ptsz: (Out<u64>, usize, Handle) => memory::give_async;
+        cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync_ptsz:
+            (Out<u64>, usize, Handle, Handle) => memory::give_from_pool;
+        cuMemFreeAsync, cuMemFreeAsync_ptsz: (u64, Handle) => memory::take_async;
+    }
+
+    copies {
+        cuMemcpy, cuMemcpy_ptds: (u64, u64, usize) => copies::any;
+        cuMemcpyAsync, cuMemcpyAsync_ptsz: (u64, u64, usize, Handle) => copies::any_async;
+        cuMemcpyPeer, cuMemcpyPeer_ptds: (u64, Handle, u64, Handle, usize) => copies::peers;
+        cuMemcpyPeerAsync, cuMemcpyPeerAsync_ptsz:
+            (u64, Handle, u64, Handle, usize, Handle) => copies::peers_async;
+        cuMemcpyHtoD_v2, cuMemcpyHtoD_v2_ptds: (u64, Bytes, usize) => copies::to_device;
+        cuMemcpyHtoDAsync_v2, cuMemcpyHtoDAsync_v2_ptsz: (u64, Bytes, usize, Handle) => copies::to_device_async;
+        cuMemcpyDtoH_v2, cuMemcpyDtoH_v2_ptds: (Buffer, u64, usize) => copies::from_device;
+        cuMemcpyDtoHAsync_v2, cuMemcpyDtoHAsync_v2_ptsz: (Buffer, u64, usize, Handle) => copies::from_device_async;
+        cuMemcpyDtoD_v2, cuMemcpyDtoD_v2_ptds: (u64, u64, usize) => copies::devices;
+        cuMemcpyDtoDAsync_v2, cuMemcpyDtoDAsync_v2_ptsz: (u64, u64, usize, Handle) => copies::devices_async;
+        cuMemcpyHtoD: (u32, Bytes, u32) => copies::old_to_device;
+        cuMemcpyHtoDAsync: (u32, Bytes, u32, Handle) => copies::old_to_device_async;
+        cuMemcpyDtoH: (Buffer, u32, u32) => copies::old_from_device;
+        cuMemcpyDtoHAsync: (Buffer, u32, u32, Handle) => copies::old_from_device_async;
+        cuMemcpyDtoD: (u32, u32, u32) => copies::old_devices;
+        cuMemcpyDtoDAsync: (u32, u32, u32, Handle) => copies::old_devices_async;
+    }
+
+    batches {
+        cuMemcpyBatchAsync_v2, cuMemcpyBatchAsync_v2_ptsz:
+            (Out<u64>, Out<u64>, Out<usize>, usize, List, Out<usize>, usize, Handle) => batches::copies;
+        cuMemcpyBatchAsync, cuMemcpyBatchAsync_ptsz:
+            (Out<u64>, Out<u64>, Out<usize>, usize, List, Out<usize>, usize, Out<usize>, Handle) => batches::old_copies;
+        cuMemcpy3DBatchAsync_v2, cuMemcpy3DBatchAsync_v2_ptsz: (usize, List, u64, Handle) => batches::boxes;
+        cuMemcpy3DBatchAsync, cuMemcpy3DBatchAsync_ptsz:
+            (usize, List, Out<usize>, u64, Handle) => batches::old_boxes;
+    }
+
+    arrays {
+        cuMemcpyAtoA_v2, cuMemcpyAtoA_v2_ptds: (Handle, usize, Handle, usize, usize) => arrays::arrays;
+        cuMemcpyAtoA: (Handle, u32, Handle, u32, u32) => arrays::old_arrays;
+        cuMemcpyAtoD_v2, cuMemcpyAtoD_v2_ptds: (u64, Handle, usize, usize) => arrays::to_device;
+        cuMemcpyAtoD: (u32, Handle, u32, u32) => arrays::old_to_device;
+        cuMemcpyDtoA_v2, cuMemcpyDtoA_v2_ptds: (Handle, usize, u64, usize) => arrays::from_device;
+        cuMemcpyDtoA: (Handle, u32, u32, u32) => arrays::old_from_device;
+        cuMemcpyAtoH_v2, cuMemcpyAtoH_v2_ptds: (Buffer, Handle, usize, usize) => arrays::to_host;
+        cuMemcpyAtoH: (Buffer, Handle, u32, u32) => arrays::old_to_host;
+        cuMemcpyAtoHAsync_v2, cuMemcpyAtoHAsync_v2_ptsz: (Buffer, Handle, usize, usize, Handle) => arrays::to_host_async;
+        cuMemcpyAtoHAsync: (Buffer, Handle, u32, u32, Handle) => arrays::old_to_host_async;
+        cuMemcpyHtoA_v2, cuMemcpyHtoA_v2_ptds: (Handle, usize, Bytes, usize) => arrays::from_host;
+        cuMemcpyHtoA: (Handle, u32, Bytes, u32) => arrays::old_from_host;
+        cuMemcpyHtoAAsync_v2, cuMemcpyHtoAAsync_v2_ptsz: (Handle, usize, Bytes, usize, Handle) => arrays::from_host_async;
+        cuMemcpyHtoAAsync: (Handle, u32, Bytes, u32, Handle) => arrays::old_from_host_async;
+    }
+
+    boxes {
+        cuMemcpy2D_v2, cuMemcpy2D_v2_ptds: (Description) => boxes::plane;
+        cuMemcpy2DUnaligned_v2, cuMemcpy2DUnaligned_v2_ptds: (Description) => boxes::plane;
+        cuMemcpy2DAsync_v2, cuMemcpy2DAsync_v2_ptsz: (Description, Handle) => boxes::plane_async;
+        cuMemcpy3D_v2, cuMemcpy3D_v2_ptds: (Description) => boxes::solid;
+        cuMemcpy3DAsync_v2, cuMemcpy3DAsync_v2_ptsz: (Description, Handle) => boxes::solid_async;
+        cuMemcpy3DPeer, cuMemcpy3DPeer_ptds: (Description) => boxes::peers;
+        cuMemcpy3DPeerAsync, cuMemcpy3DPeerAsync_ptsz: (Description, Handle) => boxes::peers_async;
+    }
+
+    old_boxes {
+        cuMemcpy2D, cuMemcpy2DUnaligned: (Description) => old_boxes::plane;
+        cuMemcpy2DAsync: (Description, Handle) => old_boxes::plane_async;
+        cuMemcpy3D: (Description) => old_boxes::solid;
+        cuMemcpy3DAsync: (Description, Handle) => old_boxes::solid_async;
+    }
+
+    fills {
+        cuMemsetD8_v2, cuMemsetD8_v2_ptds: (u64, u8, usize) => fills::line;
+        cuMemsetD16_v2, cuMemsetD16_v2_ptds: (u64, u16, usize) => fills::line;
+        cuMemsetD32_v2, cuMemsetD32_v2_ptds: (u64, u32, usize) => fills::line;
+        cuMemsetD8Async, cuMemsetD8Async_ptsz: (u64, u8, usize, Handle) => fills::line_async;
+        cuMemsetD16Async, cuMemsetD16Async_ptsz: (u64, u16, usize, Handle) => fills::line_async;
+        cuMemsetD32Async, cuMemsetD32Async_ptsz: (u64, u32, usize, Handle) => fills::line_async;
+        cuMemsetD2D8_v2, cuMemsetD2D8_v2_ptds: (u64, usize, u8, usize, usize) => fills::plane;
+        cuMemsetD2D16_v2, cuMemsetD2D16_v2_ptds: (u64, usize, u16, usize, usize) => fills::plane;
+        cuMemsetD2D32_v2, cuMemsetD2D32_v2_ptds: (u64, usize, u32, usize, usize) => fills::plane;
+        cuMemsetD2D8Async, cuMemsetD2D8Async_ptsz: (u64, usize, u8, usize, usize, Handle) => fills::plane_async;
+        cuMemsetD2D16Async, cuMemsetD2D16Async_ptsz: (u64, usize, u16, usize, usize, Handle) => fills::plane_async;
+        cuMemsetD2D32Async, cuMemsetD2D32Async_ptsz: (u64, usize, u32, usize, usize, Handle) => fills::plane_async;
+        cuMemsetD8: (u32, u8, u32) => fills::old_line;
+        cuMemsetD16: (u32, u16, u32) => fills::old_line;
+        cuMemsetD32: (u32, u32, u32) => fills::old_line;
+        cuMemsetD2D8: (u32, u32, u8, u32, u32) => fills::old_plane;
+        cuMemsetD2D16: (u32, u32, u16, u32, u32) => fills::old_plane;
+        cuMemsetD2D32: (u32, u32, u32, u32, u32) => fills::old_plane;
+    }
+
+    moving {
+        cuMemPrefetchAsync, cuMemPrefetchAsync_ptsz: (u64, usize, c_int, Handle) => moving::old_prefetch;
+        cuMemPrefetchAsync_v2, cuMemPrefetchAsync_v2_ptsz: (u64, usize, Location, u32, Handle) => moving::prefetch;
+        cuMemPrefetchBatchAsync, cuMemPrefetchBatchAsync_ptsz:
+            (Out<u64>, Out<usize>, usize, Out<Location>, Out<usize>, usize, u64, Handle) => moving::prefetches;
+        cuMemDiscardBatchAsync, cuMemDiscardBatchAsync_ptsz:
+            (Out<u64>, Out<usize>, usize, u64, Handle) => moving::discards;
+        cuMemDiscardAndPrefetchBatchAsync, cuMemDiscardAndPrefetchBatchAsync_ptsz:
+            (Out<u64>, Out<usize>, usize, Out<Location>, Out<usize>, usize, u64, Handle) => moving::discards_and_prefetches;
+        cuMemBatchDecompressAsync, cuMemBatchDecompressAsync_ptsz:
+            (List, usize, u32, Out<usize>, Handle) => moving::decompress;
+        cuMemMapArrayAsync, cuMemMapArrayAsync_ptsz: (List, u32, Handle) => moving::map_arrays;
+        cuStreamAttachMemAsync, cuStreamAttachMemAsync_ptsz: (Handle, u64, usize, u32) => moving::attach;
+    }
+
+    launches {
+        cuLaunchKernel, cuLaunchKernel_ptsz:
+            (Handle, u32, u32, u32, u32, u32, u32, u32, Handle, Out<Buffer>, Out<Buffer>) => launches::kernel;
+        cuLaunchKernelEx, cuLaunchKernelEx_ptsz:
+            (Description, Handle, Out<Buffer>, Out<Buffer>) => launches::extended;
+        cuLaunchCooperativeKernel, cuLaunchCooperativeKernel_ptsz:
+            (Handle, u32, u32, u32, u32, u32, u32, u32, Handle, Out<Buffer>) => launches::cooperative;
+        cuLaunchCooperativeKernelMultiDevice: (List, u32, u32) => launches::cooperative_devices;
+    }
+
+    old_launches {
+        cuLaunch: (Handle) => old_launches::one_block;
+        cuLaunchGrid: (Handle, c_int, c_int) => old_launches::grid;
+        cuLaunchGridAsync: (Handle, c_int, c_int, Handle) => old_launches::grid_async;
+    }
+
+    queued {
+        cuLaunchHostFunc, cuLaunchHostFunc_ptsz: (Handle, Function, Buffer) => queued::host_function;
+        cuStreamAddCallback, cuStreamAddCallback_ptsz: (Handle, Callback, Buffer, u32) => queued::callback;
+        cuGraphLaunch, cuGraphLaunch_ptsz: (Handle, Handle) => queued::launch_graph;
+        cuGraphUpload, cuGraphUpload_ptsz: (Handle, Handle) => queued::upload_graph;
+    }
+
+    words {
+        cuStreamWriteValue32, cuStreamWriteValue32_ptsz: (Handle, u64, u32, u32) => words::write;
+        cuStreamWriteValue32_v2, cuStreamWriteValue32_v2_ptsz: (Handle, u64, u32, u32) => words::write;
+        cuStreamWriteValue64, cuStreamWriteValue64_ptsz: (Handle, u64, u64, u32) => words::write;
+        cuStreamWriteValue64_v2, cuStreamWriteValue64_v2_ptsz: (Handle, u64, u64, u32) => words::write;
+        cuStreamWaitValue32, cuStreamWaitValue32_ptsz: (Handle, u64, u32, u32) => words::wait;
+        cuStreamWaitValue32_v2, cuStreamWaitValue32_v2_ptsz: (Handle, u64, u32, u32) => words::wait;
+        cuStreamWaitValue64, cuStreamWaitValue64_ptsz: (Handle, u64, u64, u32) => words::wait;
+        cuStreamWaitValue64_v2, cuStreamWaitValue64_v2_ptsz: (Handle, u64, u64, u32) => words::wait;
+        cuStreamBatchMemOp, cuStreamBatchMemOp_ptsz: (Handle, u32, List, u32) => words::batch;
+        cuStreamBatchMemOp_v2, cuStreamBatchMemOp_v2_ptsz: (Handle, u32, List, u32) => words::batch;
+    }
+}

@@ -1,0 +1,212 @@
+//! Support for the end-to-end tests: builds what they run, and runs programs bare and under Baton.
+//!
+//! `cargo test` builds neither shared libraries nor other packages' programs, so the first test of a
+//! run builds the workspace once, in the same profile, and the C programs with `cc`.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+/// A program that takes longer than this hangs.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Where everything lies that the tests run.
+pub struct Built {
+    /// The cargo output folder: libraries and the workspace's programs.
+    pub bin: PathBuf,
+    /// The C examples, by name without suffix.
+    pub examples: PathBuf,
+    /// The programs and libraries of `tests/c`.
+    pub programs: PathBuf,
+}
+
+impl Built {
+    /// `libbaton.so`.
+    pub fn shim(&self) -> PathBuf {
+        self.bin.join("libbaton.so")
+    }
+}
+
+/// The root of the repository.
+pub fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ lies in the repository")
+}
+
+/// Builds everything, once a process; cargo itself sees to it that this is quick when nothing changed.
+pub fn built() -> &'static Built {
+    static BUILT: OnceLock<Built> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let this = std::env::current_exe().expect("a running test has a file");
+        let bin = this.ancestors().nth(2).expect("tests run from target/PROFILE/deps").to_path_buf();
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["build", "--workspace", "--quiet"]).current_dir(root());
+        if bin.file_name() == Some(OsStr::new("release")) {
+            cargo.arg("--release");
+        }
+        must_succeed(&mut cargo);
+        let examples = bin.join("c-examples");
+        let programs = bin.join("c-programs");
+        // The script rewrites every file: tests in other processes must not run one half written.
+        let lock = std::fs::File::create(bin.join(".c-lock")).expect("the target folder is writable");
+        lock.lock().expect("a lock on a local file");
+        must_succeed(Command::new("sh").arg(root().join("examples/c/build.sh")).arg(&examples));
+        must_succeed(Command::new("sh").arg(root().join("tests/c/build.sh")).arg(&programs));
+        Built { bin, examples, programs }
+    })
+}
+
+fn must_succeed(command: &mut Command) {
+    let status = command.stdin(Stdio::null()).status();
+    assert!(status.as_ref().is_ok_and(|status| status.success()), "{command:?}: {status:?}");
+}
+
+/// A CUDA driver to run programs on.
+#[derive(Clone, Debug)]
+pub struct Driver {
+    library: PathBuf,
+    /// A folder in which this driver has the names that programs look for.
+    folder: PathBuf,
+}
+
+impl Driver {
+    /// The simulated driver.
+    pub fn simulated() -> Self {
+        Self::at(&built().bin.join("libsimcuda.so"), "simulated")
+    }
+
+    /// NVIDIA's driver library, if `BATON_TEST_LIBCUDA` names one: its doors work without a GPU.
+    pub fn nvidias() -> Option<Self> {
+        std::env::var_os("BATON_TEST_LIBCUDA").map(|path| Self::at(Path::new(&path), "nvidias"))
+    }
+
+    fn at(library: &Path, name: &str) -> Self {
+        let folder = built().bin.join("drivers").join(name);
+        std::fs::create_dir_all(&folder).expect("the target folder is writable");
+        for link in ["libcuda.so.1", "libcuda.so"] {
+            let link = folder.join(link);
+            if std::fs::read_link(&link).ok().as_deref() != Some(library) {
+                // Several tests may do this at once, so the name must never be missing.
+                let fresh = folder.join(format!(".{}", std::process::id()));
+                let _ = std::fs::remove_file(&fresh);
+                std::os::unix::fs::symlink(library, &fresh).expect("a fresh link");
+                std::fs::rename(&fresh, &link).expect("a link is replaced in one step");
+            }
+        }
+        Self { library: library.to_path_buf(), folder }
+    }
+
+    /// The folder with `libcuda.so.1` and `libcuda.so`.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The library file itself.
+    pub fn library(&self) -> &Path {
+        &self.library
+    }
+
+    /// A command that reaches this driver as programs usually do.
+    pub fn bare(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = clean(program);
+        command.env("LD_LIBRARY_PATH", &self.folder);
+        command
+    }
+
+    /// A command that reaches this driver through Baton.
+    pub fn under_baton(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = clean(program);
+        command.env("LD_PRELOAD", built().shim()).env("BATON_DRIVER", &self.library);
+        command
+    }
+}
+
+/// A command without settings of ours or of the test runner's in its environment.
+pub fn clean(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
+    for (name, _) in std::env::vars_os() {
+        let name = name.to_string_lossy();
+        if name.starts_with("BATON_") || name.starts_with("SIMCUDA_") || name.starts_with("LD_") {
+            command.env_remove(name.as_ref());
+        }
+    }
+    command.stdin(Stdio::null());
+    command
+}
+
+/// What a program did.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Outcome {
+    /// The exit code, or what stood in its way.
+    pub status: String,
+    /// Standard output.
+    pub out: String,
+    /// Standard error.
+    pub err: String,
+}
+
+impl fmt::Debug for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}\n--- standard output\n{}\n--- standard error\n{}", self.status, self.out, self.err)
+    }
+}
+
+impl Outcome {
+    /// This outcome, of a program that must have succeeded.
+    #[track_caller]
+    pub fn succeeded(self) -> Self {
+        assert_eq!(self.status, "exit status: 0", "{self:?}");
+        self
+    }
+}
+
+/// Runs a command to its end.
+#[track_caller]
+pub fn run(command: &mut Command) -> Outcome {
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let mut out = child.stdout.take().expect("piped");
+    let mut err = child.stderr.take().expect("piped");
+    let output = std::thread::scope(|scope| {
+        let read_out = scope.spawn(move || read_all(&mut out));
+        let read_err = scope.spawn(move || read_all(&mut err));
+        let end = Instant::now() + LIMIT;
+        let status = loop {
+            match child.try_wait().expect("our own child") {
+                Some(status) => break status,
+                None if Instant::now() > end => {
+                    let _ = child.kill();
+                    panic!("{command:?} hangs");
+                }
+                None => std::thread::sleep(Duration::from_millis(2)),
+            }
+        };
+        Output { status, stdout: read_out.join().expect("reads"), stderr: read_err.join().expect("reads") }
+    });
+    Outcome {
+        status: output.status.to_string(),
+        out: String::from_utf8_lossy(&output.stdout).into_owned(),
+        err: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }
+}
+
+fn read_all(from: &mut impl std::io::Read) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    from.take(64 << 20).read_to_end(&mut bytes).expect("a pipe of our own child");
+    bytes
+}
+
+/// Runs a program bare and under Baton and demands the same exit code, output and error output.
+#[track_caller]
+pub fn same_both_ways(driver: &Driver, program: &Path, arguments: &[&str]) -> Outcome {
+    let bare = run(driver.bare(program).args(arguments));
+    let baton = run(driver.under_baton(program).args(arguments));
+    assert_eq!(bare, baton, "{} {arguments:?}: bare (left) and under Baton (right) differ", program.display());
+    bare
+}

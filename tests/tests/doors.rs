@@ -1,0 +1,113 @@
+//! Whichever way a program reaches the driver, it reaches Baton, and gets the driver's answers.
+//!
+//! Each way is taken on the simulated driver, and on NVIDIA's own library where there is one (see
+//! `BATON_TEST_LIBCUDA`): without a GPU it answers with an error, through the same doors.
+
+use std::path::{Path, PathBuf};
+
+use baton_tests::{Driver, Outcome, built, root, run, same_both_ways};
+use serde_json::Value;
+
+fn drivers() -> Vec<Driver> {
+    [Some(Driver::simulated()), Driver::nvidias()].into_iter().flatten().collect()
+}
+
+fn program(name: &str) -> PathBuf {
+    built().programs.join(name)
+}
+
+fn symbol_list() -> PathBuf {
+    root().join("include/symbols/cuda-13.0.json")
+}
+
+/// How many driver calls came through Baton when this program ran.
+#[track_caller]
+fn calls_seen(driver: &Driver, program: &Path, arguments: &[&str]) -> u64 {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("trace.json");
+    run(driver.under_baton(program).args(arguments).env("BATON_TRACE", "counts").env("BATON_TRACE_FILE", &file));
+    let text = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("no call came through Baton: {error}"));
+    let trace: Value = serde_json::from_str(&text).expect("JSON");
+    trace["calls"].as_array().expect("a list").iter().map(|call| call["calls"].as_u64().expect("a number")).sum()
+}
+
+/// Takes a door both ways, and makes sure that it led through Baton.
+#[track_caller]
+fn check(name: &str, arguments: &[&str]) {
+    for driver in drivers() {
+        let outcome = same_both_ways(&driver, &program(name), arguments);
+        let calls = calls_seen(&driver, &program(name), arguments);
+        assert!(calls > 0, "{name} {arguments:?} on {driver:?} went past Baton: {outcome:?}");
+    }
+}
+
+#[test]
+fn by_linking() {
+    check("doors_link", &[]);
+}
+
+#[test]
+fn by_opening_the_library_with_every_flag() {
+    for flags in ["now,local", "now,global", "lazy,local", "now,deepbind", "lazy,deepbind,global"] {
+        check("doors_dlopen", &["libcuda.so.1", flags]);
+    }
+}
+
+#[test]
+fn by_opening_the_library_under_another_name() {
+    check("doors_dlopen", &["libcuda.so", "now"]);
+    check("doors_dlopen", &["libcuda.so", "now,deepbind"]);
+    for driver in drivers() {
+        let path = driver.folder().join("libcuda.so.1");
+        check("doors_dlopen", &[path.to_str().expect("UTF-8"), "now"]);
+    }
+}
+
+#[test]
+fn from_a_library_that_prefers_its_own_dependencies() {
+    let library = program("libdeep.so");
+    check("deep", &[library.to_str().expect("UTF-8")]);
+}
+
+#[test]
+fn by_asking_for_every_address_with_every_version_and_flag() {
+    check("doors_procaddress", &[symbol_list().to_str().expect("UTF-8")]);
+}
+
+#[test]
+fn from_pythons_ctypes() {
+    let script = root().join("examples/python/ctypes_vector_add.py");
+    let driver = Driver::simulated();
+    let python = |mut command: std::process::Command| run(command.arg(&script)).succeeded();
+    let bare = python(driver.bare("python3"));
+    assert_eq!(bare, python(driver.under_baton("python3")));
+    assert!(bare.out.trim_end().ends_with(" ok"), "{bare:?}");
+}
+
+/// Runs a program with another library preloaded before or behind Baton; what that library counted.
+#[track_caller]
+fn beside(wrapper: &str, first: bool, name: &str, arguments: &[&str]) -> (Outcome, String) {
+    let driver = Driver::simulated();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let log = folder.path().join("log");
+    let (shim, wrapper) = (built().shim(), program(wrapper));
+    let order = if first { [&wrapper, &shim] } else { [&shim, &wrapper] };
+    let preload = order.map(|path| path.to_str().expect("UTF-8")).join(" ");
+    let outcome =
+        run(driver.under_baton(program(name)).args(arguments).env("LD_PRELOAD", preload).env("WRAP_LOG", &log));
+    (outcome, std::fs::read_to_string(&log).unwrap_or_default())
+}
+
+#[test]
+fn beside_another_library_that_wraps_dlsym_or_dlopen() {
+    let arguments = ["libcuda.so.1", "now"];
+    let expected = run(Driver::simulated().bare(program("doors_dlopen")).args(arguments)).succeeded();
+    for wrapper in ["libwrap_dlsym.so", "libwrap_dlopen.so"] {
+        for first in [true, false] {
+            let (outcome, log) = beside(wrapper, first, "doors_dlopen", &arguments);
+            assert_eq!(outcome, expected, "{wrapper}, first: {first}");
+            let count: u64 = log.lines().filter_map(|line| line.split(' ').nth(1)?.parse::<u64>().ok()).sum();
+            assert!(count > 0, "{wrapper}, first: {first}: it still sees the program's calls: {log:?}");
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! `BATON_TRACE` sees every driver call of a program, whichever door it came through.
+
+use baton_tests::{Driver, built, clean, run};
+use serde_json::Value;
+
+/// A Python program that makes known calls through ctypes.
+const CALLS: &str = "import ctypes\n\
+    cuda = ctypes.CDLL('libcuda.so.1')\n\
+    version = ctypes.c_int()\n\
+    assert cuda.cuInit(0) == 0\n\
+    for _ in range(5): assert cuda.cuDriverGetVersion(ctypes.byref(version)) == 0\n\
+    for _ in range(3): assert cuda.cuMemFree_v2(ctypes.c_uint64(0)) == 201\n";
+
+fn traced(mode: &str, file: &std::path::Path, script: &str) -> baton_tests::Outcome {
+    let driver = Driver::simulated();
+    let mut command = driver.under_baton("python3");
+    run(command.args(["-c", script]).env("BATON_TRACE", mode).env("BATON_TRACE_FILE", file))
+}
+
+/// How often each symbol was called, and how often it failed, in the sums at the end of a trace.
+fn sums(text: &str) -> Vec<(String, u64, u64)> {
+    let last: Value = serde_json::from_str(text.lines().last().expect("the sums")).expect("JSON");
+    let calls = last["calls"].as_array().expect("a list");
+    let mut sums: Vec<_> = calls
+        .iter()
+        .map(|call| {
+            let number = |field: &str| call[field].as_u64().expect("a number");
+            assert!(number("max_nanoseconds") <= number("nanoseconds"));
+            (call["symbol"].as_str().expect("a name").to_owned(), number("calls"), number("errors"))
+        })
+        .collect();
+    sums.sort();
+    sums
+}
+
+fn expected() -> Vec<(String, u64, u64)> {
+    [("cuDriverGetVersion", 5, 0), ("cuInit", 1, 0), ("cuMemFree_v2", 3, 3)]
+        .map(|(name, calls, errors)| (name.to_owned(), calls, errors))
+        .to_vec()
+}
+
+#[test]
+fn counts_are_the_calls_that_were_made() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("trace.json");
+    let outcome = traced("counts", &file, CALLS).succeeded();
+    assert_eq!(outcome.err, "");
+    assert_eq!(sums(&std::fs::read_to_string(&file).expect("written at exit")), expected());
+}
+
+#[test]
+fn calls_are_listed_in_their_order() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("trace.json");
+    traced("calls", &file, CALLS).succeeded();
+    let text = std::fs::read_to_string(&file).expect("written");
+    assert_eq!(sums(&text), expected());
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let order: Vec<_> = lines[..lines.len() - 1].iter().map(|line| line["symbol"].as_str().expect("a name")).collect();
+    assert_eq!(order[0], "cuInit");
+    assert_eq!(order[1..6], ["cuDriverGetVersion"; 5]);
+    assert_eq!(order[6..], ["cuMemFree_v2"; 3]);
+    assert_eq!(lines[6]["answer"], 201);
+}
+
+#[test]
+fn a_forked_child_counts_its_own_calls_only() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let script = format!(
+        "{CALLS}import os, sys\n\
+         child = os.fork()\n\
+         if child == 0:\n    cuda.cuDriverGetVersion(ctypes.byref(version)); sys.exit(0)\n\
+         os.waitpid(child, 0)\n"
+    );
+    traced("counts", &folder.path().join("trace.%p.json"), &script).succeeded();
+    let mut all: Vec<_> = std::fs::read_dir(folder.path())
+        .expect("a folder")
+        .map(|entry| sums(&std::fs::read_to_string(entry.expect("a file").path()).expect("text")))
+        .collect();
+    all.sort_by_key(Vec::len);
+    assert_eq!(all, [vec![("cuDriverGetVersion".to_owned(), 1, 0)], expected()]);
+}
+
+#[test]
+fn programs_that_never_call_the_driver_leave_no_trace() {
+    let outcome = run(clean("true").env("LD_PRELOAD", built().shim()).env("BATON_TRACE", "counts")).succeeded();
+    assert_eq!((outcome.out.as_str(), outcome.err.as_str()), ("", ""));
+}
+
+#[test]
+fn results_are_the_same_while_tracing() {
+    let driver = Driver::simulated();
+    let programs = ["vector_add", "streams", "graph", "vmm", "errors"];
+    for program in programs.map(|name| built().examples.join(name)) {
+        let result = |out: &str| out.lines().last().map(str::to_owned);
+        let bare = run(&mut driver.bare(&program)).succeeded();
+        let traced = run(driver.under_baton(&program).env("BATON_TRACE", "counts")).succeeded();
+        assert_eq!(result(&bare.out), result(&traced.out), "{}", program.display());
+        assert!(traced.err.contains("driver calls"), "{traced:?}");
+    }
+}
+
+#[test]
+fn a_wrong_setting_is_named() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let outcome = traced("everything", &folder.path().join("trace"), CALLS).succeeded();
+    assert_eq!(outcome.err, "baton: BATON_TRACE=everything is neither `counts` nor `calls`; nothing is traced\n");
+}
