@@ -128,7 +128,10 @@ fn quiet(program: &Path) -> Command {
 }
 
 fn unusable(file: &Path, why: impl ToString) -> Error {
-    Error::Unusable { file: file.to_path_buf(), why: why.to_string() }
+    let why = why.to_string();
+    // The loader's words start with the file too.
+    let why = why.strip_prefix(&format!("{}: ", file.display())).unwrap_or(&why).to_owned();
+    Error::Unusable { file: file.to_path_buf(), why }
 }
 
 /// Opens a driver and asks for the name of its first device; the reason if it has none.
@@ -136,7 +139,10 @@ fn first_device(library: &Path) -> Result<String, String> {
     type Init = unsafe extern "C" fn(c_uint) -> c_uint;
     type Name = unsafe extern "C" fn(*mut c_char, c_int, c_int) -> c_uint;
     // SAFETY: opening a driver runs its own start-up code, as it does in every CUDA program.
-    let driver = unsafe { Library::new(library) }.map_err(|error| error.to_string())?;
+    let driver = unsafe { Library::new(library) }.map_err(|error| match std::error::Error::source(&error) {
+        Some(loader) => loader.to_string(),
+        None => error.to_string(),
+    })?;
     // Programs never close a driver that they have started, so neither do we.
     let driver = std::mem::ManuallyDrop::new(driver);
     // SAFETY: the signatures that cuda.h gives these names.

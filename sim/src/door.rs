@@ -16,6 +16,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::errors::{Outcome, Status};
+use crate::exec::stream::is_stream_thread;
 use crate::state;
 
 /// One exported entry point.
@@ -38,6 +39,10 @@ pub(crate) fn enter(early: bool, call: impl FnOnce() -> Outcome) -> u32 {
     let guarded = AssertUnwindSafe(|| {
         if !early {
             state::driver()?;
+            if is_stream_thread() {
+                // A host function or a callback: it may make no calls, since its stream waits for it.
+                return Err(Status::NOT_PERMITTED);
+            }
         }
         call()
     });

@@ -13,8 +13,8 @@ use std::time::Instant;
 use baton_tests::{Driver, built};
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
-const BLOCKS: usize = 301;
-const CALLS: u32 = 20_000;
+const BLOCKS: usize = 3001;
+const CALLS: u32 = 2_000;
 
 type Launch = unsafe extern "C" fn(
     *mut c_void,

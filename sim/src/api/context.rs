@@ -360,9 +360,7 @@ fn primary_release(device: i32) -> Outcome {
 fn primary_reset(device: i32) -> Outcome {
     arguments::device(device)?;
     let driver = state::driver()?;
-    let mut primary = primary(driver);
-    end_primary(driver, &primary);
-    primary.retained = 0;
+    end_primary(driver, &primary(driver));
     Ok(())
 }
 

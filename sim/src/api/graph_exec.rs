@@ -113,7 +113,7 @@ fn instantiate_with_params(
 }
 
 fn find(exec: usize) -> Outcome<Arc<GraphExec>> {
-    state::driver()?.execs.get(exec)
+    state::driver()?.execs.get(exec).map_err(|_| Status::INVALID_VALUE)
 }
 
 fn get_flags(exec: usize, flags: Out<u64>) -> Outcome {
@@ -122,6 +122,7 @@ fn get_flags(exec: usize, flags: Out<u64>) -> Outcome {
 }
 
 fn destroy(exec: usize) -> Outcome {
+    find(exec)?;
     state::driver()?.execs.remove(exec).map(drop)
 }
 

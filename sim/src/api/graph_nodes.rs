@@ -91,7 +91,7 @@ fn add(
 fn look<R>(node: usize, at: impl FnOnce(&Work) -> Outcome<R>) -> Outcome<R> {
     let graph = graph_of(node)?;
     let nodes = graph.nodes();
-    at(&nodes.get(&node).ok_or(Status::INVALID_HANDLE)?.work)
+    at(&nodes.get(&node).ok_or(Status::INVALID_VALUE)?.work)
 }
 
 /// Gives a node other work of the same kind.
@@ -99,7 +99,7 @@ fn set(node: usize, work: impl FnOnce() -> Outcome<Work>) -> Outcome {
     let graph = graph_of(node)?;
     let fresh = work()?;
     let mut nodes = graph.nodes();
-    let node = nodes.get_mut(&node).ok_or(Status::INVALID_HANDLE)?;
+    let node = nodes.get_mut(&node).ok_or(Status::INVALID_VALUE)?;
     if node.work.kind() != fresh.kind() {
         return Err(Status::INVALID_VALUE);
     }
@@ -335,7 +335,7 @@ fn attributes<R>(
     current()?;
     let graph = graph_of(node)?;
     let mut nodes = graph.nodes();
-    let node = nodes.get_mut(&node).ok_or(Status::INVALID_HANDLE)?;
+    let node = nodes.get_mut(&node).ok_or(Status::INVALID_VALUE)?;
     match node.work {
         Work::Op(Op::Kernel(_)) => Ok(with(&mut node.attributes)),
         _ => Err(Status::INVALID_VALUE),

@@ -57,14 +57,15 @@ doors! {
         (out: Out<u64>, graph: usize, context: usize, value: u32, flags: u32) = conditional;
 }
 
+/// A graph; in this family a wrong handle is a wrong value.
 pub(super) fn find_graph(graph: usize) -> Outcome<Arc<Graph>> {
-    state::driver()?.graphs.get(graph)
+    state::driver()?.graphs.get(graph).map_err(|_| Status::INVALID_VALUE)
 }
 
 /// The graph that a node is in.
 pub(super) fn graph_of(node: usize) -> Outcome<Arc<Graph>> {
-    let found = state::driver()?.nodes.get(node)?;
-    found.graph.upgrade().ok_or(Status::INVALID_HANDLE)
+    let found = state::driver()?.nodes.get(node).map_err(|_| Status::INVALID_VALUE)?;
+    found.graph.upgrade().ok_or(Status::INVALID_VALUE)
 }
 
 fn create(out: Out<usize>, flags: u32) -> Outcome {
@@ -159,7 +160,7 @@ fn dependencies(node: usize, nodes: OutList<usize>, count: Out<usize>) -> Outcom
     let graph = graph_of(node)?;
     let before: Vec<usize> = {
         let all = graph.nodes();
-        all.get(&node).ok_or(Status::INVALID_HANDLE)?.after.iter().copied().collect()
+        all.get(&node).ok_or(Status::INVALID_VALUE)?.after.iter().copied().collect()
     };
     tell(&before, nodes, count)
 }
@@ -229,7 +230,7 @@ fn get_type(node: usize, kind: Out<u32>) -> Outcome {
     kind.required()?;
     let graph = graph_of(node)?;
     let found = graph.nodes().get(&node).map(|node| node.work.kind());
-    kind.set(found.ok_or(Status::INVALID_HANDLE)?)
+    kind.set(found.ok_or(Status::INVALID_VALUE)?)
 }
 
 /// What the kinds of nodes are called, by their number.

@@ -79,7 +79,7 @@ fn free(start: usize) -> Outcome {
     let (context, driver) = current()?;
     capture::forbid_unsafe_call()?;
     if start == 0 {
-        return Err(Status::INVALID_VALUE);
+        return Ok(());
     }
     let ours = |range: &HostRange| range.pages.is_some() && !range.managed;
     if !driver.space.look().hosts.get(&(start as u64)).is_some_and(ours) {
@@ -113,6 +113,9 @@ fn register(start: usize, bytes: usize, flags: u32) -> Outcome {
     }
     let mut table = driver.space.change();
     let (first, last) = (start as u64, (start + bytes) as u64 - 1);
+    if table.reservation(first).is_some() {
+        return Err(Status::INVALID_VALUE);
+    }
     let taken = table.host(first).is_some() || table.hosts.range(first..=last).next().is_some();
     if taken {
         return Err(Status::HOST_MEMORY_ALREADY_REGISTERED);

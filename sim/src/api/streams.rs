@@ -71,7 +71,7 @@ fn create_with_priority(out: Out<usize>, flags: u32, priority: i32) -> Outcome {
 fn destroy(handle: usize) -> Outcome {
     let (_, driver) = current()?;
     if matches!(handle, 0 | STREAM_LEGACY | STREAM_PER_THREAD) {
-        return Err(Status::INVALID_VALUE);
+        return Err(Status::INVALID_HANDLE);
     }
     let stream = driver.streams.get(handle)?;
     crate::graph::capture::forbid(&stream)?;

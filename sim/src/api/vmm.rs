@@ -134,7 +134,7 @@ fn map(start: u64, bytes: usize, offset: usize, handle: u64, flags: u64) -> Outc
 fn unmap(start: u64, bytes: usize) -> Outcome {
     let driver = state::driver()?;
     let mut table = driver.space.change();
-    if !table.is_program_mapped(start) {
+    if bytes == 0 || !table.is_program_reserved(start, bytes as u64) {
         return Err(Status::INVALID_VALUE);
     }
     let gone = table.unmap(start, bytes as u64)?;

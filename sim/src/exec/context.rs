@@ -139,16 +139,17 @@ impl Context {
     /// Makes a stream of this context.
     pub(crate) fn add_stream(self: &Arc<Context>, kind: Kind, priority: i32) -> Arc<Stream> {
         let stream = Stream::new(self, kind, priority);
-        self.streams().push(stream.clone());
+        let mut streams = self.streams();
+        streams.retain(|stream| !stream.is_finished());
+        streams.push(stream.clone());
         stream
     }
 
     /// Ends a stream: what is queued is still done.
     pub(crate) fn forget(&self, stream: &Arc<Stream>) {
         stream.close();
-        // A stream that still works stays known, so that synchronising the context waits for it.
-        let busy = stream.is_busy();
-        self.streams().retain(|other| !Arc::ptr_eq(other, stream) || busy);
+        // One that still works stays known, so that synchronising the context waits for it.
+        self.streams().retain(|stream| !stream.is_finished());
     }
 
     /// All streams of the context, the legacy one first.

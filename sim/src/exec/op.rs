@@ -165,7 +165,7 @@ impl Op {
 }
 
 fn machine(context: &Arc<Context>) -> Machine<'_> {
-    Machine { space: &context.driver.space, ending: context }
+    Machine { space: &context.driver.space, context }
 }
 
 impl Copy {

@@ -3,6 +3,7 @@
 //! The thread is made with the first work. Every submitted item has a number in its stream; a
 //! [`Ticket`] is a stream and a number, and is what events, other streams and waiting calls hold on to.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
@@ -61,6 +62,15 @@ struct Item {
 pub(crate) struct Ticket {
     stream: Arc<Stream>,
     number: u64,
+}
+
+thread_local! {
+    static ON_STREAM_THREAD: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this is a stream's thread: then the program's code on it is a host function or a callback.
+pub(crate) fn is_stream_thread() -> bool {
+    ON_STREAM_THREAD.get()
 }
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
@@ -122,7 +132,14 @@ impl Stream {
         self.submitted_or_closed.notify_one();
     }
 
+    /// Whether it was closed and all its work is done.
+    pub(crate) fn is_finished(&self) -> bool {
+        let queue = self.lock();
+        queue.closed && queue.completed == queue.submitted
+    }
+
     fn work(self: Arc<Stream>) {
+        ON_STREAM_THREAD.set(true);
         loop {
             let mut queue = self.lock();
             while queue.items.is_empty() {

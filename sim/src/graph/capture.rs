@@ -100,7 +100,8 @@ pub(crate) fn end(stream: &Arc<Stream>) -> Outcome<Arc<Graph>> {
         return Err(Status::STREAM_CAPTURE_WRONG_THREAD);
     }
     let mut joined = true;
-    for member in capture.members().drain(..) {
+    let members = std::mem::take(&mut *capture.members());
+    for member in members {
         let Some(member) = member.upgrade() else { continue };
         let Some(its) = lock(&member).take() else { continue };
         joined &= capture.graph.all_lead_to(&its.after, &tail.after);

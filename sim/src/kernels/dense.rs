@@ -1,5 +1,6 @@
 //! Matrix multiplication.
 
+use super::fused::fused;
 use super::{Args, Machine};
 use crate::errors::Outcome;
 
@@ -15,24 +16,26 @@ pub(super) fn matmul(args: &Args<'_>, machine: &Machine<'_>) -> Outcome {
     let (c, a, b) = (args.pointer(0), args.pointer(8), args.pointer(16));
     let (m, n, k) = (args.u32(24) as usize, args.u32(28) as usize, args.u32(32) as usize);
     let flags = args.u32(36);
-    let mut left = vec![0f32; m * k];
+    let mut left = machine.room(m * k)?;
     machine.space.read(a, &mut left)?;
     if flags & A_TRANSPOSED != 0 {
         left = transposed(&left, k, m);
     }
-    let mut right = vec![0f32; k * n];
+    let mut right = machine.room(k * n)?;
     machine.space.read(b, &mut right)?;
     if flags & B_TRANSPOSED != 0 {
         right = transposed(&right, n, k);
     }
-    let mut rows = vec![0f32; ROWS.min(m) * n];
+    let mut rows = machine.room(ROWS.min(m) * n)?;
     for first in (0..m).step_by(ROWS) {
         let count = ROWS.min(m - first);
         let rows = &mut rows[..count * n];
         rows.fill(0.0);
-        for (row, out) in rows.chunks_exact_mut(n.max(1)).enumerate() {
-            multiply_row(out, &left[(first + row) * k..(first + row + 1) * k], &right, n);
-        }
+        fused(|| {
+            for (row, out) in rows.chunks_exact_mut(n.max(1)).enumerate() {
+                multiply_row(out, &left[(first + row) * k..(first + row + 1) * k], &right, n);
+            }
+        });
         machine.space.write(c.wrapping_add((first * n * 4) as u64), rows)?;
     }
     Ok(())
@@ -45,6 +48,7 @@ pub(super) fn operations(args: &Args<'_>) -> f64 {
 
 /// Adds `left * right` to a row of the result, whole rows of `right` at a time: every element still
 /// sums in order.
+#[inline(always)]
 fn multiply_row(out: &mut [f32], left: &[f32], right: &[f32], n: usize) {
     for (factor, row) in left.iter().zip(right.chunks_exact(n.max(1))) {
         for (sum, value) in out.iter_mut().zip(row) {

@@ -10,14 +10,15 @@ use crate::memory::space::Space;
 
 mod dense;
 mod elementwise;
+mod fused;
 mod pointers;
 mod words;
 
 /// What a body runs on.
 pub(crate) struct Machine<'a> {
     pub(crate) space: &'a Space,
-    /// The context: a body that waits gives up when it ends.
-    pub(crate) ending: &'a Context,
+    /// Where it runs: a body that waits gives up when the context ends.
+    pub(crate) context: &'a Context,
 }
 
 /// One kernel.
@@ -53,9 +54,15 @@ impl Args<'_> {
 }
 
 impl Machine<'_> {
+    /// Room for numbers out of the device's memory; more than that has cannot be there.
+    pub(crate) fn room(&self, count: usize) -> Outcome<Vec<f32>> {
+        let most = self.context.driver.gpu.memory() as usize / size_of::<f32>();
+        if count > most { Err(Status::ILLEGAL_ADDRESS) } else { Ok(vec![0.0; count]) }
+    }
+
     /// A step of waiting; fails when the context ends.
     pub(crate) fn wait_a_little(&self, pause: &mut Pause) -> Outcome {
-        if self.ending.is_ending() {
+        if self.context.is_ending() {
             return Err(Status::CONTEXT_IS_DESTROYED);
         }
         pause.step();

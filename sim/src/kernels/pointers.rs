@@ -34,7 +34,7 @@ fn each_row(
     mut row: impl FnMut(u64, u64, &mut [f32]) -> Outcome,
 ) -> Outcome {
     let (count, length) = (u64::from(args.u32(16)), u64::from(args.u32(20)));
-    let mut buffer = vec![0f32; length as usize];
+    let mut buffer = machine.room(length as usize)?;
     for at in 0..if length == 0 { 0 } else { count } {
         let mut pointer = [0u64];
         machine.space.read(table.wrapping_add(at * 8), &mut pointer)?;

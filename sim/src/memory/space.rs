@@ -136,14 +136,19 @@ impl Table {
         }
     }
 
-    /// Unmaps all handles of a range, which must hold them whole and be full of them.
+    /// Unmaps all handles of a range, which must hold them whole; there may be none.
     pub(crate) fn unmap(&mut self, start: u64, bytes: u64) -> Outcome<Vec<Arc<Phys>>> {
-        let starts = self.covering(start, bytes).ok_or(Status::INVALID_VALUE)?;
-        Ok(starts
-            .into_iter()
-            .filter_map(|start| self.mappings.remove(&start))
-            .map(|mapping| mapping.phys)
-            .collect())
+        let end = start.checked_add(bytes).ok_or(Status::INVALID_VALUE)?;
+        let cut_before = self.mapping(start).is_some_and(|(base, _)| base < start);
+        let inside = self.mappings.range(start..end);
+        let cut_after = inside.last().is_some_and(|(base, last)| base + last.phys.bytes() > end);
+        if cut_before || cut_after {
+            return Err(Status::INVALID_VALUE);
+        }
+        let mut rest = self.mappings.split_off(&start);
+        let mut after = rest.split_off(&end);
+        self.mappings.append(&mut after);
+        Ok(rest.into_values().map(|mapping| mapping.phys).collect())
     }
 
     /// Sets what is allowed with all handles of a range, which must hold them whole and be full of them.
@@ -172,6 +177,11 @@ impl Table {
     pub(crate) fn reservation(&self, address: u64) -> Option<(u64, u64, bool)> {
         let (start, (reserved, own)) = self.reservations.range(..=address).next_back()?;
         (address - start < reserved.length()).then_some((*start, reserved.length(), *own))
+    }
+
+    /// Whether a range is inside one reservation of the program's.
+    pub(crate) fn is_program_reserved(&self, start: u64, bytes: u64) -> bool {
+        matches!(self.reservation_of(start, bytes), Some((_, true)))
     }
 
     /// Whether the program itself mapped this address (and not `cuMemAlloc`).

@@ -43,7 +43,7 @@ pub(crate) struct Launch {
 }
 
 impl Launch {
-    /// Takes a launch's arguments as the program gives them.
+    /// Takes a launch's arguments as the program gives them; of two lists the first counts.
     pub(crate) fn new(
         function: Arc<Function>,
         handle: usize,
@@ -54,7 +54,7 @@ impl Launch {
         let params = if kernel_params.is_null() && !extra.is_null() {
             from_extra(extra)?
         } else {
-            from_pointers(&function, kernel_params, extra)?
+            from_pointers(&function, kernel_params)?
         };
         Launch::with_params(function, handle, shape, params)
     }
@@ -122,14 +122,7 @@ impl Shape {
     }
 }
 
-fn from_pointers(
-    function: &Function,
-    kernel_params: List<usize>,
-    extra: List<usize>,
-) -> Outcome<Vec<u8>> {
-    if !kernel_params.is_null() && !extra.is_null() {
-        return Err(Status::INVALID_VALUE);
-    }
+fn from_pointers(function: &Function, kernel_params: List<usize>) -> Outcome<Vec<u8>> {
     let params = &function.entry.params;
     let mut buffer = vec![0; params.last().map_or(0, |last| last.offset + last.size)];
     for (param, pointer) in params.iter().zip(kernel_params.read(params.len())?) {

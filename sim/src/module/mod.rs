@@ -89,8 +89,14 @@ pub(crate) fn read_text(text: &[u8]) -> Outcome<Ptx> {
     let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
     let text = std::str::from_utf8(text).map_err(|_| Status::INVALID_PTX)?;
     let ptx = Ptx::read(text).map_err(|_| Status::INVALID_PTX)?;
+    if ptx.version > NEWEST_VERSION {
+        return Err(Status::UNSUPPORTED_PTX_VERSION);
+    }
     if ptx.target > DEVICE_TARGET { Err(Status::NO_BINARY_FOR_GPU) } else { Ok(ptx) }
 }
+
+/// The newest PTX of the CUDA version that is simulated, as major * 10 + minor.
+const NEWEST_VERSION: u32 = 90;
 
 /// The device's own `sm_NN`.
 const DEVICE_TARGET: u32 = 90;

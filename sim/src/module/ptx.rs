@@ -121,15 +121,51 @@ impl<'a> Reader<'a> {
             match word {
                 ".version" => self.version()?,
                 ".target" => self.target()?,
+                ".address_size" => {
+                    self.at += 1;
+                    self.number()?;
+                }
+                ".visible" | ".extern" | ".weak" | ".common" => self.at += 1,
                 ".entry" => self.entry()?,
+                ".func" => self.body_or_end()?,
                 ".global" | ".const" => self.variable()?,
-                "{" => self.braces()?,
-                _ if word.starts_with('.') => self.at += 1,
-                ";" | "," => self.at += 1,
-                // A word without a dot at the outermost level belongs to a directive before it.
-                _ if self.ptx.version != 0 => self.at += 1,
+                ".section" => self.body_or_end()?,
+                ".file" => self.file()?,
+                ".shared" | ".tex" | ".pragma" | ".alias" => self.skip_to_end()?,
+                ";" => self.at += 1,
                 _ => return Err(self.wrong("not a PTX directive")),
             }
+        }
+        Ok(())
+    }
+
+    /// Up to a body in braces and past it, or past a semicolon.
+    fn body_or_end(&mut self) -> Result<(), BadPtx> {
+        loop {
+            match self.next("a body")? {
+                ";" => return Ok(()),
+                "{" => {
+                    self.at -= 1;
+                    return self.braces();
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn skip_to_end(&mut self) -> Result<(), BadPtx> {
+        while self.next("a semicolon")? != ";" {}
+        Ok(())
+    }
+
+    /// `.file 1 "name", 123, 456`: no mark says where it ends.
+    fn file(&mut self) -> Result<(), BadPtx> {
+        self.at += 1;
+        self.number()?;
+        self.next("a file's name")?;
+        while self.peek() == Some(",") {
+            self.at += 1;
+            self.number()?;
         }
         Ok(())
     }
@@ -152,6 +188,10 @@ impl<'a> Reader<'a> {
         });
         let target = digits.and_then(|digits| digits.parse().ok());
         self.ptx.target = target.ok_or_else(|| self.wrong("a target"))?;
+        // Options of the target.
+        while self.peek() == Some(",") {
+            self.at += 2;
+        }
         Ok(())
     }
 
@@ -174,18 +214,14 @@ impl<'a> Reader<'a> {
             self.at += 1;
         }
         // Directives of the kernel, then its body; a declaration alone ends with a semicolon.
-        loop {
+        while self.peek() != Some("{") {
             match self.next("a kernel's body")? {
                 ".maxntid" => entry.max_threads = Some(self.product()?),
-                "{" => {
-                    self.at -= 1;
-                    self.braces()?;
-                    break;
-                }
                 ";" => return Ok(()),
                 _ => {}
             }
         }
+        self.braces()?;
         self.ptx.entries.insert(name, entry);
         Ok(())
     }
@@ -237,7 +273,7 @@ impl<'a> Reader<'a> {
             size = size.max(initial.len());
             initial.resize(initial.len().min(size), 0);
         }
-        while self.next("the end of a variable")? != ";" {}
+        self.skip_to_end()?;
         self.ptx.globals.insert(name.to_owned(), Global { size, initial });
         Ok(())
     }
@@ -394,6 +430,7 @@ mod tests {
         assert_eq!(Ptx::read(".version 7.0"), Err(BadPtx::NoTarget));
         let hello = Ptx::read("\nhello world");
         assert_eq!(hello, Err(BadPtx::Syntax { line: 2, what: "not a PTX directive" }));
+        assert!(Ptx::read(".version 7.0\n.target sm_75\nnonsense\n").is_err());
         assert!(Ptx::read(".version 7.0 .target sm_75 .entry k ( .param .u64 a").is_err());
         assert!(Ptx::read(".version 7.0 .target sm_75 .entry k () { ").is_err());
         assert!(Ptx::read("\u{1}\u{2}").is_err());

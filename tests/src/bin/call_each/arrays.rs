@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::ptr::null_mut;
 
 use crate::bench::{Bench, Handle, NO_STREAM, Stream, Subject, on};
-use crate::piece::{NOWHERE, Piece, Place, SIZE, checksum, noise};
+use crate::piece::{NOWHERE, Piece, Place, SIZE, noise, verdict};
 
 use Place::{Device, Pageable, Pinned};
 
@@ -51,8 +51,7 @@ impl<'a> Array<'a> {
         if let Some(bytes) = bytes {
             meant[offset..offset + bytes.len()].copy_from_slice(bytes);
         }
-        let word = if now == meant { "right" } else { "wrong" };
-        format!("{settled}{word} {:08x}", checksum(&now))
+        format!("{settled}{}", verdict(&now, &self.before, &meant))
     }
 }
 

@@ -5,7 +5,7 @@ use std::ptr::null_mut;
 
 use crate::bench::{Handle, Stream, Subject, on};
 use crate::boxes::{Cut, SOLID, cuts, pasted};
-use crate::piece::{Piece, Place};
+use crate::piece::{Piece, Place, SIZE};
 
 use Place::Device;
 
@@ -68,9 +68,12 @@ fn batches(subject: &Subject, copy: impl Fn(Batch, *mut usize) -> u32) {
         };
         let result = copy(batch, &mut failed);
         let mut meant = to.before.clone();
-        if second <= 1024 - 700 && order == IN_ORDER {
+        if order == IN_ORDER && attribute_count == 1 {
             meant[..300].copy_from_slice(&from.before[100..400]);
-            meant[512..512 + second].copy_from_slice(&from.before[700..700 + second]);
+            // NVIDIA's driver has done the copies before the one that it refuses.
+            if second <= SIZE - 700 {
+                meant[512..512 + second].copy_from_slice(&from.before[700..700 + second]);
+            }
         }
         let seen = to.seen(&meant);
         subject.say(format_args!("{case}{}", on(stream)), result, format_args!("failed {}, {seen}", failed as isize));
@@ -79,7 +82,7 @@ fn batches(subject: &Subject, copy: impl Fn(Batch, *mut usize) -> u32) {
     for stream in streams {
         run("two copies", 200, IN_ORDER, 1, stream);
     }
-    run("one past the end", 500, IN_ORDER, 1, streams[0]);
+    run("the second one past the end", 500, IN_ORDER, 1, streams[0]);
     run("unknown order", 200, 99, 1, streams[0]);
     run("no attributes", 200, IN_ORDER, 0, streams[0]);
     run("too many attributes", 200, IN_ORDER, 3, streams[0]);

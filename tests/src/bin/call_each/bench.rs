@@ -3,7 +3,8 @@
 //! A body gets a [`Subject`], makes fresh memory for each call, calls, and says what came of it.
 //! What it says holds numbers and checksums, never an address.
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
+use std::collections::HashSet;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::fmt::Display;
 use std::ptr::null_mut;
@@ -58,6 +59,8 @@ helpers! {
     fn cuCtxSetCurrent(context: Handle);
     fn cuCtxSynchronize();
     fn cuStreamCreate(out: *mut Handle, flags: u32);
+    fn cuStreamDestroy_v2(stream: Handle);
+    fn cuStreamQuery(stream: Handle);
 
     fn cuMemAlloc_v2(out: *mut u64, bytes: usize);
     fn cuMemFree_v2(address: u64);
@@ -71,6 +74,7 @@ helpers! {
     fn cuMemcpyHtoD_v2(to: u64, from: *const c_void, bytes: usize);
     fn cuMemcpyDtoH_v2(to: *mut c_void, from: u64, bytes: usize);
     fn cuMemsetD8_v2(address: u64, value: u8, bytes: usize);
+    fn cuMemsetD8Async(address: u64, value: u8, bytes: usize, stream: Handle);
 
     fn cuArrayCreate_v2(out: *mut Handle, description: *const c_void);
     fn cuArrayDestroy(array: Handle);
@@ -110,6 +114,8 @@ pub(crate) struct Bench {
     /// The current context, or null.
     pub(crate) context: Handle,
     own_stream: Handle,
+    /// What was said of calls that prepare and check.
+    notes: RefCell<HashSet<String>>,
     /// The kernels as a module and as a library.
     loaded: OnceCell<(Handle, Handle)>,
 }
@@ -117,8 +123,15 @@ pub(crate) struct Bench {
 impl Bench {
     pub(crate) fn new(driver: Driver, ready: Ready) -> Self {
         let functions = Functions::find(&driver);
-        let mut bench =
-            Self { driver, functions, ready, context: null_mut(), own_stream: null_mut(), loaded: OnceCell::new() };
+        let mut bench = Self {
+            driver,
+            functions,
+            ready,
+            context: null_mut(),
+            own_stream: null_mut(),
+            notes: RefCell::default(),
+            loaded: OnceCell::new(),
+        };
         if ready != Ready::Nothing {
             bench.note("cuInit", bench.cuInit(0));
         }
@@ -134,10 +147,11 @@ impl Bench {
         bench
     }
 
-    /// Says that something beside the case did not work; where nothing is ready, nothing does.
+    /// Says once that something beside the cases does not work; where nothing is ready, nothing does.
     pub(crate) fn note(&self, what: &str, result: u32) {
-        if result != 0 && self.ready == Ready::Context {
-            println!("  ({what}: {result})");
+        let note = format!("  ({what}: {result})");
+        if result != 0 && self.ready == Ready::Context && self.notes.borrow_mut().insert(note.clone()) {
+            println!("{note}");
         }
     }
 

@@ -190,7 +190,6 @@ fn planes(subject: &Subject, streams: &[Stream], copy: impl Fn(*const c_void, Ha
         spoil(&mut description);
         subject.say(case, copy((&raw const description).cast(), streams[0].1), to.untouched());
     }
-    subject.say("no description", copy(null(), streams[0].1), "");
 }
 
 fn solids(subject: &Subject, streams: &[Stream], context: Handle, copy: impl Fn(*const c_void, Handle) -> u32) {
@@ -219,30 +218,33 @@ fn solids(subject: &Subject, streams: &[Stream], context: Handle, copy: impl Fn(
         spoil(&mut description);
         subject.say(case, copy((&raw const description).cast(), streams[0].1), to.untouched());
     }
-    subject.say("no description", copy(null(), streams[0].1), "");
 }
 
 /// `cuMemcpy2D_v2`.
 pub(crate) fn plane(subject: &Subject, copy: extern "C" fn(*const c_void) -> u32) {
     planes(subject, &NO_STREAM, |description, _| copy(description));
+    subject.say("no description", copy(null()), "");
 }
 
 /// `cuMemcpy2DAsync_v2`.
 pub(crate) fn plane_async(subject: &Subject, copy: extern "C" fn(*const c_void, Handle) -> u32) {
     planes(subject, &subject.bench.streams(), |description, stream| copy(description, stream));
+    subject.say("no description", copy(null(), subject.bench.own_stream()), "");
 }
 
 /// `cuMemcpy3D_v2`.
 pub(crate) fn solid(subject: &Subject, copy: extern "C" fn(*const c_void) -> u32) {
     solids(subject, &NO_STREAM, null_mut(), |description, _| copy(description));
+    subject.say("no description", copy(null()), "");
 }
 
 /// `cuMemcpy3DAsync_v2`.
 pub(crate) fn solid_async(subject: &Subject, copy: extern "C" fn(*const c_void, Handle) -> u32) {
     solids(subject, &subject.bench.streams(), null_mut(), |description, stream| copy(description, stream));
+    subject.say("no description", copy(null(), subject.bench.own_stream()), "");
 }
 
-/// `cuMemcpy3DPeer`, between a context and itself.
+/// `cuMemcpy3DPeer`, between a context and itself. Without a description NVIDIA's crashes.
 pub(crate) fn peers(subject: &Subject, copy: extern "C" fn(*const c_void) -> u32) {
     solids(subject, &NO_STREAM, subject.bench.context, |description, _| copy(description));
 }

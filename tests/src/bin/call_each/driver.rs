@@ -4,7 +4,7 @@
 //! that is what Baton's own export of the name answers over the same driver.
 
 use std::collections::HashMap;
-use std::ffi::{CString, c_int, c_void};
+use std::ffi::{CString, c_char, c_int, c_void};
 use std::mem::transmute_copy;
 use std::ptr::null_mut;
 
@@ -17,7 +17,7 @@ const NOT_FOUND: u32 = 500;
 const SYMBOLS: &str = include_str!("../../../../include/symbols/cuda-13.0.json");
 
 /// `cuGetProcAddress_v2`: name, function, version, flags, status.
-pub(crate) type GetProcAddress = extern "C" fn(*const i8, *mut *mut c_void, c_int, u64, *mut c_int) -> u32;
+pub(crate) type GetProcAddress = extern "C" fn(*const c_char, *mut *mut c_void, c_int, u64, *mut c_int) -> u32;
 
 /// A C function pointer of some signature.
 pub(crate) trait Signature: Copy {

@@ -1,6 +1,6 @@
 //! Finding functions. What is found is compared with what the loader finds by name.
 
-use std::ffi::{CString, c_int, c_void};
+use std::ffi::{CString, c_char, c_int, c_void};
 
 use crate::bench::Subject;
 use crate::driver::GetProcAddress;
@@ -24,12 +24,12 @@ const QUESTIONS: [(&str, c_int, u64, &str); 18] = [
     ("cuMemPrefetchAsync", 12020, 0, "cuMemPrefetchAsync_v2"),
     ("cuNoSuchFunction", 13000, 0, ""),
     ("", 13000, 0, ""),
-    ("cuMemAlloc", -1, 0, ""),
+    ("cuMemAlloc", -1, 0, "cuMemAlloc_v2"),
     ("cuMemAlloc", 13000, 0x80, ""),
 ];
 
 /// Asks all questions; `find` gets name, place for the function, version, flags, and a place for the status.
-fn questions(subject: &Subject, find: impl Fn(*const i8, *mut *mut c_void, c_int, u64, *mut c_int) -> u32) {
+fn questions(subject: &Subject, find: impl Fn(*const c_char, *mut *mut c_void, c_int, u64, *mut c_int) -> u32) {
     for (name, version, flags, symbol) in QUESTIONS {
         let question = CString::new(name).expect("a name without nulls");
         let untouched = NOWHERE as *mut c_void;
@@ -57,6 +57,6 @@ pub(crate) fn second(subject: &Subject, find: GetProcAddress) {
 }
 
 /// `cuGetProcAddress` of before CUDA 12.
-pub(crate) fn first(subject: &Subject, find: extern "C" fn(*const i8, *mut *mut c_void, c_int, u64) -> u32) {
+pub(crate) fn first(subject: &Subject, find: extern "C" fn(*const c_char, *mut *mut c_void, c_int, u64) -> u32) {
     questions(subject, |name, function, version, flags, _| find(name, function, version, flags));
 }

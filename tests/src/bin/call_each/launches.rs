@@ -51,7 +51,7 @@ fn cases(subject: &Subject, streams: &[Stream], launch: impl Fn(Launch) -> u32) 
         change(&mut given);
         subject.say(format_args!("{case}{}", on(stream)), launch(given), kernel.seen());
     };
-    for stream in streams {
+    for stream in &streams[1..] {
         run("add", add(bench), *stream, &|_| ());
     }
     for (case, make) in ALL {
@@ -73,14 +73,15 @@ fn cases(subject: &Subject, streams: &[Stream], launch: impl Fn(Launch) -> u32) 
     }
 }
 
-/// The cases of arguments in one buffer, in the forms that take one.
+/// The cases of arguments in one buffer, in the forms that take one. A buffer that is too short is not
+/// tried: NVIDIA's driver launches the kernel with what lies behind it.
 fn buffers(subject: &Subject, stream: Stream, launch: impl Fn(Launch) -> u32) {
     const BUFFER: usize = 1;
     const SIZE: usize = 2;
     let bench = subject.bench;
-    let run = |case: &str, mut kernel: Kernel, by_kernel: bool, also_pointers: bool, short_by: usize| {
+    let run = |case: &str, mut kernel: Kernel, by_kernel: bool, also_pointers: bool| {
         let (mut buffer, _) = kernel.buffer();
-        let mut size = buffer.len() - short_by;
+        let mut size = buffer.len();
         let mut extra = [
             BUFFER as *mut c_void,
             buffer.as_mut_ptr().cast(),
@@ -98,16 +99,14 @@ fn buffers(subject: &Subject, stream: Stream, launch: impl Fn(Launch) -> u32) {
             parameters: if also_pointers { pointers.as_mut_ptr() } else { null_mut() },
             extra: extra.as_mut_ptr(),
         });
-        let right = !also_pointers && short_by == 0;
-        subject.say(case, result, if right { kernel.seen() } else { kernel.untouched() });
+        subject.say(case, result, if also_pointers { kernel.untouched() } else { kernel.seen() });
     };
     for (case, make) in ALL {
-        run(&format!("{case}, arguments in a buffer"), make(bench), false, false, 0);
+        run(&format!("{case}, arguments in a buffer"), make(bench), false, false);
     }
-    run("add by CUkernel, arguments in a buffer", add(bench), true, false, 0);
-    run("add_struct by CUkernel, arguments in a buffer", add_struct(bench), true, false, 0);
-    run("arguments twice", add(bench), false, true, 0);
-    run("a buffer that is too short", add(bench), false, false, 8);
+    run("add by CUkernel, arguments in a buffer", add(bench), true, false);
+    run("add_struct by CUkernel, arguments in a buffer", add_struct(bench), true, false);
+    run("arguments twice", add(bench), false, true);
 }
 
 /// The type of `cuLaunchKernel`.

@@ -116,13 +116,7 @@ impl<'a> Piece<'a> {
     pub(crate) fn seen(&self, meant: &[u8]) -> String {
         let settled = self.bench.settle();
         let Some(now) = self.now() else { return format!("{settled}no memory") };
-        let word = match () {
-            () if now == meant && now == self.before => "untouched",
-            () if now == meant => "right",
-            () if now == self.before => "nothing done",
-            () => "wrong",
-        };
-        format!("{settled}{word} {:08x}", checksum(&now))
+        format!("{settled}{}", verdict(&now, &self.before, meant))
     }
 
     /// [`Piece::seen`] of a piece that should be as before.
@@ -143,7 +137,18 @@ impl Drop for Piece<'_> {
     }
 }
 
-/// The first 32 bits of everyday FNV-1a.
+/// What memory holds now, beside what it held before the call and what it was meant to hold after it.
+pub(crate) fn verdict(now: &[u8], before: &[u8], meant: &[u8]) -> String {
+    let word = match () {
+        () if now == meant && now == before => "untouched",
+        () if now == meant => "right",
+        () if now == before => "nothing done",
+        () => "wrong",
+    };
+    format!("{word} {:08x}", checksum(now))
+}
+
+/// FNV-1a of 32 bits.
 pub(crate) fn checksum(bytes: &[u8]) -> u32 {
     bytes.iter().fold(0x811c_9dc5, |sum, byte| (sum ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }

@@ -1,7 +1,7 @@
 //! Streams that write words of device memory, and that wait for them.
 //!
-//! A wait here is always for what the word already holds, however the address and the flags are
-//! understood: no driver can be made to wait for ever.
+//! A wait is for what another stream writes next, or for what the word already holds, however the
+//! address and the flags are understood: no driver can be made to wait for ever.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -70,12 +70,32 @@ pub(crate) fn wait<T: Word>(subject: &Subject, wait: extern "C" fn(Handle, u64, 
     for stream in streams {
         run("at least", &|flag| flag.at(16), 0, stream);
     }
+    meanwhile(subject, &|address, stream| wait(stream, address, T::FILLED, 0));
     run("equal", &|flag| flag.at(16), 1, streams[0]);
     run("a bit of it", &|flag| flag.at(16), 2, streams[0]);
     run("not all bits", &|flag| flag.at(16), 3, streams[0]);
     run("at an odd address", &|flag| flag.at(17), 0, streams[0]);
     run("unknown flags", &|flag| flag.at(16), 0x98, streams[0]);
     run("at null", &|_| 0, 0, streams[0]);
+}
+
+/// Waits for what only another stream writes, once it has been seen that the stream does wait.
+fn meanwhile(subject: &Subject, wait: &dyn Fn(u64, Handle) -> u32) {
+    const NON_BLOCKING: u32 = 1;
+    let bench = subject.bench;
+    let (name, stream) = bench.streams()[0];
+    let mut other = null_mut();
+    bench.note("cuStreamCreate", bench.cuStreamCreate(&mut other, NON_BLOCKING));
+    let flag = Piece::new(bench, Place::Device, &[0; SIZE]);
+    let result = wait(flag.at(16), stream);
+    let waiting = bench.cuStreamQuery(stream);
+    bench.note("cuMemsetD8Async", bench.cuMemsetD8Async(flag.at(0), FILLER, SIZE, other));
+    let seen = flag.seen(&[FILLER; SIZE]);
+    let after = bench.cuStreamQuery(stream);
+    subject.say(format_args!("for another stream, {name}"), result, format_args!("{waiting}, then {seen}, {after}"));
+    if !other.is_null() {
+        bench.note("cuStreamDestroy_v2", bench.cuStreamDestroy_v2(other));
+    }
 }
 
 /// `CUstreamBatchMemOpParams`, of the kinds that write or wait.
