@@ -188,11 +188,65 @@ pub(crate) fn text_at(address: usize) -> Text {
     Text(std::ptr::with_exposed_provenance(address))
 }
 
+/// As a program would make them; the tests keep what they point to until the call is over.
 #[cfg(test)]
-impl<T> Out<T> {
-    /// # Safety
-    /// The pointer is null or writable for a `T` while this value is used.
-    pub(crate) unsafe fn new(pointer: *mut T) -> Out<T> {
-        Out(pointer)
+pub(crate) mod from_tests {
+    use super::{In, List, Out, OutList, Text};
+    use std::ffi::CStr;
+
+    /// Makes a call that answers in one place; its result and the answer.
+    pub(crate) fn ask<T: Default>(call: impl FnOnce(Out<T>) -> u32) -> (u32, T) {
+        let mut answer = T::default();
+        let code = call(Out(&raw mut answer));
+        (code, answer)
+    }
+
+    /// The answer of a call that must succeed.
+    #[track_caller]
+    pub(crate) fn given<T: Default>(call: impl FnOnce(Out<T>) -> u32) -> T {
+        let (code, answer) = ask(call);
+        assert_eq!(code, 0);
+        answer
+    }
+
+    /// No place for an answer.
+    pub(crate) fn nowhere<T>() -> Out<T> {
+        Out(std::ptr::null_mut())
+    }
+
+    pub(crate) fn block<T>(block: &T) -> In<T> {
+        In(block)
+    }
+
+    pub(crate) fn list<T>(items: &[T]) -> List<T> {
+        List(items.as_ptr())
+    }
+
+    pub(crate) fn no_list<T>() -> List<T> {
+        List(std::ptr::null())
+    }
+
+    /// A place that is a question too, or that is looked at later.
+    pub(crate) fn place<T>(place: &mut T) -> Out<T> {
+        Out(place)
+    }
+
+    /// No room for a list: only its length is asked for.
+    pub(crate) fn no_room<T>() -> OutList<T> {
+        OutList(std::ptr::null_mut())
+    }
+
+    pub(crate) fn text(text: &CStr) -> Text {
+        Text(text.as_ptr())
+    }
+
+    /// The address of a value, for calls that take untyped pointers.
+    pub(crate) fn address<T>(value: &T) -> usize {
+        std::ptr::from_ref(value).expose_provenance()
+    }
+
+    /// The address of a value to be written.
+    pub(crate) fn address_mut<T: ?Sized>(value: &mut T) -> usize {
+        std::ptr::from_mut(value).cast::<()>().expose_provenance()
     }
 }

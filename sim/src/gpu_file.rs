@@ -76,11 +76,9 @@ impl Gpu {
     /// Opens or makes the GPU and enters this process into it.
     pub(crate) fn open(path: Option<&Path>, memory: u64) -> io::Result<Gpu> {
         let file = match path {
-            Some(path) => rustix::fs::open(
-                path,
-                OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC,
-                Mode::RUSR | Mode::WUSR,
-            )?,
+            Some(path) => {
+                rustix::fs::open(path, OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR)?
+            }
             None => rustix::fs::memfd_create("simcuda-gpu", MemfdFlags::CLOEXEC)?,
         };
         rustix::fs::fcntl_lock(&file, FlockOperation::LockExclusive)?;
@@ -92,8 +90,7 @@ impl Gpu {
             return Err(io::Error::other("the GPU file is not one of ours"));
         }
         let words = SharedWords::map(&file, WORDS)?;
-        let mut gpu =
-            Gpu { file, words, slot: 0, held: Mutex::default(), private: path.is_none() };
+        let mut gpu = Gpu { file, words, slot: 0, held: Mutex::default(), private: path.is_none() };
         if fresh || gpu.word(W_MAGIC).load(Relaxed) == 0 {
             gpu.begin(memory)?;
         }
@@ -285,9 +282,8 @@ impl Gpu {
         if !self.private {
             // Interrupted or refused (no locks on that file system): the figures may then be off by
             // what another process changes meanwhile, but nothing else depends on them.
-            while let Err(rustix::io::Errno::INTR) =
-                rustix::fs::fcntl_lock(&self.file, FlockOperation::LockExclusive)
-            {}
+            while let Err(rustix::io::Errno::INTR) = rustix::fs::fcntl_lock(&self.file, FlockOperation::LockExclusive) {
+            }
         }
         Locked { gpu: self, held }
     }

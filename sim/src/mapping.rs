@@ -87,10 +87,11 @@ pub(crate) struct Reserved {
 impl Reserved {
     /// Reserves `length` bytes at a multiple of `alignment` (a power of two), at `wish` if that is free.
     pub(crate) fn anywhere(length: u64, alignment: u64, wish: u64) -> Result<Reserved, Errno> {
-        if wish != 0 && wish.is_multiple_of(alignment) {
-            if let Ok(reserved) = Reserved::exactly(wish, length) {
-                return Ok(reserved);
-            }
+        if wish != 0
+            && wish.is_multiple_of(alignment)
+            && let Ok(reserved) = Reserved::exactly(wish, length)
+        {
+            return Ok(reserved);
         }
         let room = length.checked_add(alignment).ok_or(Errno::NOMEM)?;
         let start = reserve(0, room, MapFlags::empty())?;

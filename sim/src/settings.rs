@@ -97,9 +97,6 @@ mod tests {
         assert_eq!(none.memory, DEFAULT_MEMORY);
         assert_eq!(none.to_device, None);
         let wrong = Settings::from_lookup(|name| (name == "SIMCUDA_H2D_GBPS").then(|| "fast".into()));
-        assert_eq!(
-            wrong.unwrap_err().to_string(),
-            "simcuda: SIMCUDA_H2D_GBPS=fast is not a positive number"
-        );
+        assert_eq!(wrong.unwrap_err().to_string(), "simcuda: SIMCUDA_H2D_GBPS=fast is not a positive number");
     }
 }

@@ -85,12 +85,7 @@ fn create_affine(out: Out<usize>, _affinity: usize, count: i32, flags: u32, devi
     make(out, flags, device, API_VERSION)
 }
 
-fn create_with_params(
-    out: Out<usize>,
-    params: In<[usize; 3]>,
-    flags: u32,
-    device: i32,
-) -> Outcome {
+fn create_with_params(out: Out<usize>, params: In<[usize; 3]>, flags: u32, device: i32) -> Outcome {
     if params.optional().is_some_and(|[_, affinities, graphics]| affinities as u32 != 0 || graphics != 0) {
         return Err(Status::NOT_SUPPORTED);
     }

@@ -1,23 +1,17 @@
-//! `cuMemcpy*`, the calls with 64-bit addresses.
-//!
-//! A copy from pageable host memory is staged before the call returns, one to pageable host memory is done
-//! when it returns, one between pinned memory and the device is left to the stream. Addresses
-//! that belong to nothing are `CUDA_ERROR_INVALID_VALUE` at the call.
+//! `cuMemcpy*`, the calls with 64-bit addresses. What is done with them is in `copy_plan.rs`.
 
 use std::sync::Arc;
 
 use super::abi::{BatchOp3D, Memcpy2D, Memcpy3D, MemcpyAttributes, Operand3D};
 use super::arguments::current;
+use super::copy_plan::{DEVICE, End, HOST, Side, UNIFIED, When, ends, prepare, run, stage};
 use crate::border::{In, List, Out};
 use crate::door::doors;
-use crate::engine::Way;
 use crate::errors::{Outcome, Status};
-use crate::exec::op::{Copy, Op};
+use crate::exec::op::Op;
 use crate::exec::stream::Stream;
-use crate::exec::submit::{self, Default, submit, submit_and_wait};
+use crate::exec::submit::{self, Default, submit};
 use crate::graph::capture;
-use crate::memory::space::Space;
-use crate::memory::traffic::Place;
 
 doors! {
     cuMemcpy / cuMemcpy_ptds: "cuMemcpy" 4000 / 7000 (dst: u64, src: u64, bytes: usize) = plain;
@@ -64,167 +58,11 @@ doors! {
         (count: usize, ops: List<BatchOp3D>, flags: u64, stream: usize) = batch_solid;
 }
 
-/// `CUmemorytype`
-const HOST: u32 = 1;
-const DEVICE: u32 = 2;
-const ARRAY: u32 = 3;
-const UNIFIED: u32 = 4;
-
-/// What an address is to a copy.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Side {
-    Device,
-    Pinned,
-    Pageable,
-}
-
-/// One end of a copy, before it is known to be valid: its box of bytes begins at the address.
-struct End {
-    at: u64,
-    /// `CUmemorytype`; unified means that the address tells.
-    kind: u32,
-    pitch: u64,
-    slice: u64,
-}
-
-impl End {
-    fn line(at: u64, kind: u32) -> End {
-        End { at, kind, pitch: 0, slice: 0 }
-    }
-
-    /// Bytes from the first to past the last of the box.
-    fn extent(&self, [width, height, depth]: [u64; 3]) -> Option<u64> {
-        let rows = self.pitch.checked_mul(height - 1)?;
-        self.slice.checked_mul(depth - 1)?.checked_add(rows)?.checked_add(width)
-    }
-
-    /// What the address is, and that all of the box is there.
-    fn check(&self, space: &Space, extent: [u64; 3], write: bool) -> Outcome<Side> {
-        let bytes = self.extent(extent).ok_or(Status::INVALID_VALUE)?;
-        let table = space.look();
-        let pinned = table.host(self.at).is_some();
-        let device = table.mapping(self.at).is_some() || table.reservation(self.at).is_some();
-        match self.kind {
-            ARRAY => Err(Status::INVALID_HANDLE),
-            HOST if device => Err(Status::INVALID_VALUE),
-            DEVICE if !device && !pinned => Err(Status::INVALID_VALUE),
-            HOST | DEVICE | UNIFIED if self.at == 0 => Err(Status::INVALID_VALUE),
-            HOST | DEVICE | UNIFIED if device => {
-                let whole = table.is_whole(self.at, bytes, write);
-                if whole { Ok(Side::Device) } else { Err(Status::INVALID_VALUE) }
-            }
-            HOST | DEVICE | UNIFIED if pinned => {
-                // Pinned only in part is pageable as far as the host is concerned.
-                match table.is_whole(self.at, bytes, write) {
-                    true => Ok(Side::Pinned),
-                    false if self.kind == DEVICE => Err(Status::INVALID_VALUE),
-                    false => Ok(Side::Pageable),
-                }
-            }
-            HOST | UNIFIED => Ok(Side::Pageable),
-            _ => Err(Status::INVALID_VALUE),
-        }
-    }
-}
-
-/// When a call returns.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum When {
-    /// When the copy is done as far as the host can tell.
-    Done,
-    /// When it is submitted.
-    Submitted,
-}
-
-/// Checks a copy and makes it an operation. `None`: there is nothing to copy.
-fn prepare(
-    space: &Space,
-    dst: &End,
-    src: &End,
-    extent: [u64; 3],
-) -> Outcome<Option<(Copy, Side, Side)>> {
-    if extent.contains(&0) {
-        return Ok(None);
-    }
-    let to = dst.check(space, extent, true)?;
-    let from = src.check(space, extent, false)?;
-    let place = |end: &End, side| match side {
-        Side::Pageable => Place::Host(end.at),
-        _ => Place::Device(end.at),
-    };
-    let way = match (to, from) {
-        (Side::Device, Side::Device) => Way::Within,
-        (Side::Device, _) => Way::ToDevice,
-        (_, Side::Device) => Way::ToHost,
-        _ => Way::Within,
-    };
-    let mut copy = Copy::line(place(dst, to), place(src, from), extent[0], way);
-    copy.height = extent[1];
-    copy.depth = extent[2];
-    (copy.dst_pitch, copy.dst_slice) = (dst.pitch, dst.slice);
-    (copy.src_pitch, copy.src_slice) = (src.pitch, src.slice);
-    if copy.height == 1 && copy.depth == 1 {
-        (copy.dst_pitch, copy.src_pitch) = (copy.width, copy.width);
-    }
-    Ok(Some((copy, to, from)))
-}
-
-/// Submits a copy so that it is done by the time the call may return.
-fn run(stream: &Arc<Stream>, dst: &End, src: &End, extent: [u64; 3], when: When) -> Outcome {
-    let space = &submit::owner(stream)?.driver.space;
-    if when == When::Done {
-        capture::forbid_unsafe_call()?;
-        capture::forbid(stream)?;
-        capture::check_legacy(stream)?;
-    }
-    let Some((mut copy, to, from)) = prepare(space, dst, src, extent)? else { return Ok(()) };
-    // In a graph nothing is staged: the copy reads and writes what is there at the launch.
-    let captured = capture::tail(stream)?.is_some();
-    let waits = match (when, to) {
-        _ if captured => false,
-        (_, Side::Pageable) => true,
-        // The host does not wait for what stays on the device.
-        (When::Done, Side::Device) => from != Side::Device,
-        (When::Done, Side::Pinned) => true,
-        (When::Submitted, _) => false,
-    };
-    if waits {
-        return submit_and_wait(stream, Op::Copy(copy));
-    }
-    if from == Side::Pageable && !captured {
-        stage(space, &mut copy)?;
-    }
-    submit(stream, Op::Copy(copy)).map(drop)
-}
-
-/// Copies the source into the operation, so that the program may change it at once.
-fn stage(space: &Space, copy: &mut Copy) -> Outcome {
-    let Place::Host(start) = copy.src else { return Ok(()) };
-    let mut staged = Vec::with_capacity(copy.bytes() as usize);
-    for slice in 0..copy.depth {
-        for row in 0..copy.height {
-            let at = start + slice * copy.src_slice + row * copy.src_pitch;
-            staged.extend(space.host_bytes(at, copy.width as usize));
-        }
-    }
-    copy.src = Place::Staged(Arc::new(staged), 0);
-    copy.src_pitch = copy.width;
-    copy.src_slice = copy.width * copy.height;
-    Ok(())
-}
-
 fn line(bytes: usize) -> [u64; 3] {
     [bytes as u64, 1, 1]
 }
 
-fn copy_line(
-    default: Default,
-    stream: usize,
-    dst: (u64, u32),
-    src: (u64, u32),
-    bytes: usize,
-    when: When,
-) -> Outcome {
+fn copy_line(default: Default, stream: usize, dst: (u64, u32), src: (u64, u32), bytes: usize, when: When) -> Outcome {
     let stream = submit::resolve(default, stream)?;
     run(&stream, &End::line(dst.0, dst.1), &End::line(src.0, src.1), line(bytes), when)
 }
@@ -250,15 +88,7 @@ fn peer(default: Default, dst: u64, to: usize, src: u64, from: usize, bytes: usi
     copy_line(default, 0, (dst, DEVICE), (src, DEVICE), bytes, When::Done)
 }
 
-fn peer_async(
-    default: Default,
-    dst: u64,
-    to: usize,
-    src: u64,
-    from: usize,
-    bytes: usize,
-    stream: usize,
-) -> Outcome {
+fn peer_async(default: Default, dst: u64, to: usize, src: u64, from: usize, bytes: usize, stream: usize) -> Outcome {
     check_contexts([to, from])?;
     copy_line(default, stream, (dst, DEVICE), (src, DEVICE), bytes, When::Submitted)
 }
@@ -275,71 +105,16 @@ pub(super) fn on_device(default: Default, dst: u64, src: u64, bytes: usize) -> O
     copy_line(default, 0, (dst, DEVICE), (src, DEVICE), bytes, When::Done)
 }
 
-pub(super) fn to_device_async(
-    default: Default,
-    dst: u64,
-    src: usize,
-    bytes: usize,
-    stream: usize,
-) -> Outcome {
+pub(super) fn to_device_async(default: Default, dst: u64, src: usize, bytes: usize, stream: usize) -> Outcome {
     copy_line(default, stream, (dst, DEVICE), (src as u64, HOST), bytes, When::Submitted)
 }
 
-pub(super) fn to_host_async(
-    default: Default,
-    dst: usize,
-    src: u64,
-    bytes: usize,
-    stream: usize,
-) -> Outcome {
+pub(super) fn to_host_async(default: Default, dst: usize, src: u64, bytes: usize, stream: usize) -> Outcome {
     copy_line(default, stream, (dst as u64, HOST), (src, DEVICE), bytes, When::Submitted)
 }
 
-pub(super) fn on_device_async(
-    default: Default,
-    dst: u64,
-    src: u64,
-    bytes: usize,
-    stream: usize,
-) -> Outcome {
+pub(super) fn on_device_async(default: Default, dst: u64, src: u64, bytes: usize, stream: usize) -> Outcome {
     copy_line(default, stream, (dst, DEVICE), (src, DEVICE), bytes, When::Submitted)
-}
-
-/// The two ends and the extent of a 3D copy.
-fn ends(copy: &Memcpy3D) -> Outcome<(End, End, [u64; 3])> {
-    let wrong = Status::INVALID_VALUE;
-    let base = |kind, host: usize, device| match kind {
-        HOST => host as u64,
-        _ => device,
-    };
-    let end = |kind, base: u64, [x, y, z]: [usize; 3], pitch: usize, height: usize| {
-        // A pitch that is not given is that of rows side by side.
-        let pitch = if pitch == 0 { copy.width } else { pitch };
-        let height = if height == 0 { copy.height } else { height };
-        if pitch < copy.width || (copy.depth > 1 && height < copy.height) {
-            return Err(wrong);
-        }
-        let slice = pitch.checked_mul(height).ok_or(wrong)?;
-        let offset = z.checked_mul(slice).zip(y.checked_mul(pitch));
-        let offset = offset.and_then(|(z, y)| z.checked_add(y)?.checked_add(x)).ok_or(wrong)?;
-        let at = base.checked_add(offset as u64).ok_or(wrong)?;
-        Ok(End { at, kind, pitch: pitch as u64, slice: slice as u64 })
-    };
-    let dst_base = base(copy.dst_type, copy.dst_host, copy.dst_device);
-    let src_base = base(copy.src_type, copy.src_host, copy.src_device);
-    let dst_at = [copy.dst_x, copy.dst_y, copy.dst_z];
-    let src_at = [copy.src_x, copy.src_y, copy.src_z];
-    let dst = end(copy.dst_type, dst_base, dst_at, copy.dst_pitch, copy.dst_height)?;
-    let src = end(copy.src_type, src_base, src_at, copy.src_pitch, copy.src_height)?;
-    Ok((dst, src, [copy.width as u64, copy.height as u64, copy.depth as u64]))
-}
-
-/// The operation of a 3D copy as a graph's node has it.
-pub(super) fn node(space: &Space, copy: &Memcpy3D) -> Outcome<Copy> {
-    let (dst, src, extent) = ends(copy)?;
-    let prepared = prepare(space, &dst, &src, extent)?;
-    // The driver does not take a node that copies nothing.
-    prepared.map(|(copy, _, _)| copy).ok_or(Status::INVALID_VALUE)
 }
 
 /// The same copy as a 3D copy of one slice.
@@ -443,9 +218,7 @@ fn batch(
         return Err(Status::INVALID_VALUE);
     }
     let pairs = dsts.read(count)?.into_iter().zip(srcs.read(count)?).zip(sizes.read(count)?);
-    let ends = pairs.map(|((dst, src), bytes)| {
-        Ok((End::line(dst, UNIFIED), End::line(src, UNIFIED), line(bytes)))
-    });
+    let ends = pairs.map(|((dst, src), bytes)| Ok((End::line(dst, UNIFIED), End::line(src, UNIFIED), line(bytes))));
     run_batch(&stream, ends)
 }
 
@@ -461,13 +234,7 @@ fn batch_solid_old(
     batch_solid(default, count, ops, flags, stream)
 }
 
-fn batch_solid(
-    default: Default,
-    count: usize,
-    ops: List<BatchOp3D>,
-    flags: u64,
-    stream: usize,
-) -> Outcome {
+fn batch_solid(default: Default, count: usize, ops: List<BatchOp3D>, flags: u64, stream: usize) -> Outcome {
     let stream = batch_stream(default, stream)?;
     if count == 0 || flags != 0 {
         return Err(Status::INVALID_VALUE);
@@ -497,10 +264,7 @@ fn batch_stream(default: Default, handle: usize) -> Outcome<Arc<Stream>> {
 }
 
 /// Checks all copies, then submits them as one.
-fn run_batch(
-    stream: &Arc<Stream>,
-    ends: impl Iterator<Item = Outcome<(End, End, [u64; 3])>>,
-) -> Outcome {
+fn run_batch(stream: &Arc<Stream>, ends: impl Iterator<Item = Outcome<(End, End, [u64; 3])>>) -> Outcome {
     let space = &submit::owner(stream)?.driver.space;
     let captured = capture::tail(stream)?.is_some();
     let mut ops = Vec::new();

@@ -9,9 +9,7 @@ use super::context::PRIORITIES;
 use crate::border::{List, Out, OutList, Text};
 use crate::door::doors;
 use crate::errors::{Outcome, Status};
-use crate::module::launch::{
-    MAX_BLOCK, MAX_GRID, MAX_THREADS, SHARED_BYTES, SHARED_BYTES_OPTED_IN,
-};
+use crate::module::launch::{MAX_BLOCK, MAX_GRID, MAX_THREADS, SHARED_BYTES, SHARED_BYTES_OPTED_IN};
 use crate::state;
 
 doors! {

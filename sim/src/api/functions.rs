@@ -101,12 +101,7 @@ fn get_name(name: Out<usize>, function: usize) -> Outcome {
 }
 
 /// Where a parameter is and how large; past the last one there is none.
-pub(super) fn tell_param(
-    entry: &Entry,
-    index: usize,
-    offset: Out<usize>,
-    bytes: Out<usize>,
-) -> Outcome {
+pub(super) fn tell_param(entry: &Entry, index: usize, offset: Out<usize>, bytes: Out<usize>) -> Outcome {
     let param = entry.params.get(index).ok_or(Status::INVALID_VALUE)?;
     offset.set(param.offset)?;
     bytes.offer(param.size);

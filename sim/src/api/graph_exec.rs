@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::abi::{
-    BatchMemOpNode, HostNode, InstantiateParams, KernelNode, KernelNode2, Memcpy3D, MemsetNode,
-    NodeParams, UpdateResultInfo,
+    BatchMemOpNode, HostNode, InstantiateParams, KernelNode, KernelNode2, Memcpy3D, MemsetNode, NodeParams,
+    UpdateResultInfo,
 };
 use super::arguments::{current, only_flags};
 use super::graphs::find_graph;
@@ -74,13 +74,7 @@ fn make(graph: usize, flags: u64) -> Outcome<usize> {
     Ok(state::driver()?.execs.add(Arc::new(GraphExec::new(&graph, flags)?)))
 }
 
-fn instantiate_old(
-    out: Out<usize>,
-    graph: usize,
-    error: Out<usize>,
-    log: OutList<u8>,
-    bytes: usize,
-) -> Outcome {
+fn instantiate_old(out: Out<usize>, graph: usize, error: Out<usize>, log: OutList<u8>, bytes: usize) -> Outcome {
     out.required()?;
     error.offer(0);
     if log.wanted() && bytes > 0 {
@@ -94,12 +88,7 @@ fn instantiate(out: Out<usize>, graph: usize, flags: u64) -> Outcome {
     out.set(make(graph, flags)?)
 }
 
-fn instantiate_with_params(
-    default: Default,
-    out: Out<usize>,
-    graph: usize,
-    params: Out<InstantiateParams>,
-) -> Outcome {
+fn instantiate_with_params(default: Default, out: Out<usize>, graph: usize, params: Out<InstantiateParams>) -> Outcome {
     out.required()?;
     let mut told = params.get()?;
     if told.flags & UPLOAD != 0 {

@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use super::abi::{
-    BatchMemOpNode, EdgeData, HostNode, KernelNode, KernelNode2, Memcpy3D, MemsetNode, NodeParams,
-};
+use super::abi::{BatchMemOpNode, EdgeData, HostNode, KernelNode, KernelNode2, Memcpy3D, MemsetNode, NodeParams};
 use super::arguments::current;
 use super::graphs::{find_graph, graph_of};
 use super::node_work as work;
@@ -107,23 +105,11 @@ fn set(node: usize, work: impl FnOnce() -> Outcome<Work>) -> Outcome {
     Ok(())
 }
 
-fn add_kernel_old(
-    out: Out<usize>,
-    graph: usize,
-    after: List<usize>,
-    count: usize,
-    params: In<KernelNode>,
-) -> Outcome {
+fn add_kernel_old(out: Out<usize>, graph: usize, after: List<usize>, count: usize, params: In<KernelNode>) -> Outcome {
     add(out, graph, after, count, |_| work::kernel(&work::with_kernel(params.get()?)))
 }
 
-fn add_kernel(
-    out: Out<usize>,
-    graph: usize,
-    after: List<usize>,
-    count: usize,
-    params: In<KernelNode2>,
-) -> Outcome {
+fn add_kernel(out: Out<usize>, graph: usize, after: List<usize>, count: usize, params: In<KernelNode2>) -> Outcome {
     add(out, graph, after, count, |_| work::kernel(&params.get()?))
 }
 
@@ -149,23 +135,11 @@ fn add_fill(
     add(out, graph, after, count, |_| work::fill(&params.get()?, context))
 }
 
-fn add_host(
-    out: Out<usize>,
-    graph: usize,
-    after: List<usize>,
-    count: usize,
-    params: In<HostNode>,
-) -> Outcome {
+fn add_host(out: Out<usize>, graph: usize, after: List<usize>, count: usize, params: In<HostNode>) -> Outcome {
     add(out, graph, after, count, |_| work::host(&params.get()?))
 }
 
-fn add_child(
-    out: Out<usize>,
-    graph: usize,
-    after: List<usize>,
-    count: usize,
-    child: usize,
-) -> Outcome {
+fn add_child(out: Out<usize>, graph: usize, after: List<usize>, count: usize, child: usize) -> Outcome {
     add(out, graph, after, count, |graph| work::child(child, Some(graph.handle)))
 }
 
@@ -173,43 +147,19 @@ fn add_empty(out: Out<usize>, graph: usize, after: List<usize>, count: usize) ->
     add(out, graph, after, count, |_| Ok(Work::Op(Op::Empty)))
 }
 
-fn add_event_record(
-    out: Out<usize>,
-    graph: usize,
-    after: List<usize>,
-    count: usize,
-    event: usize,
-) -> Outcome {
+fn add_event_record(out: Out<usize>, graph: usize, after: List<usize>, count: usize, event: usize) -> Outcome {
     add(out, graph, after, count, |_| work::event_record(event))
 }
 
-fn add_event_wait(
-    out: Out<usize>,
-    graph: usize,
-    after: List<usize>,
-    count: usize,
-    event: usize,
-) -> Outcome {
+fn add_event_wait(out: Out<usize>, graph: usize, after: List<usize>, count: usize, event: usize) -> Outcome {
     add(out, graph, after, count, |_| work::event_wait(event))
 }
 
-fn add_words(
-    out: Out<usize>,
-    graph: usize,
-    after: List<usize>,
-    count: usize,
-    params: In<BatchMemOpNode>,
-) -> Outcome {
+fn add_words(out: Out<usize>, graph: usize, after: List<usize>, count: usize, params: In<BatchMemOpNode>) -> Outcome {
     add(out, graph, after, count, |_| work::words(&params.get()?))
 }
 
-fn add_any(
-    out: Out<usize>,
-    graph: usize,
-    after: List<usize>,
-    count: usize,
-    params: In<NodeParams>,
-) -> Outcome {
+fn add_any(out: Out<usize>, graph: usize, after: List<usize>, count: usize, params: In<NodeParams>) -> Outcome {
     add(out, graph, after, count, |graph| work::any(&params.get()?, Some(graph.handle)))
 }
 
@@ -310,9 +260,7 @@ fn set_event_wait(node: usize, event: usize) -> Outcome {
 fn get_words(node: usize, params: Out<BatchMemOpNode>) -> Outcome {
     params.required()?;
     params.set(look(node, |work| match work {
-        Work::Op(Op::Words(words)) => {
-            Ok(BatchMemOpNode { count: words.len() as u32, ..BatchMemOpNode::default() })
-        }
+        Work::Op(Op::Words(words)) => Ok(BatchMemOpNode { count: words.len() as u32, ..BatchMemOpNode::default() }),
         _ => Err(Status::INVALID_VALUE),
     })?)
 }
@@ -328,10 +276,7 @@ fn set_any(node: usize, params: In<NodeParams>) -> Outcome {
 /// The last `CUlaunchAttributeID`.
 const LAST_ATTRIBUTE: u32 = 16;
 
-fn attributes<R>(
-    node: usize,
-    with: impl FnOnce(&mut std::collections::BTreeMap<u32, [u64; 8]>) -> R,
-) -> Outcome<R> {
+fn attributes<R>(node: usize, with: impl FnOnce(&mut std::collections::BTreeMap<u32, [u64; 8]>) -> R) -> Outcome<R> {
     current()?;
     let graph = graph_of(node)?;
     let mut nodes = graph.nodes();

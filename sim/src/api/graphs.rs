@@ -116,12 +116,7 @@ fn get_roots(graph: usize, nodes: OutList<usize>, count: Out<usize>) -> Outcome 
     tell(&roots, nodes, count)
 }
 
-fn get_edges(
-    graph: usize,
-    from: OutList<usize>,
-    to: OutList<usize>,
-    count: Out<usize>,
-) -> Outcome {
+fn get_edges(graph: usize, from: OutList<usize>, to: OutList<usize>, count: Out<usize>) -> Outcome {
     let edges = find_graph(graph)?.edges();
     if from.wanted() != to.wanted() {
         return Err(Status::INVALID_VALUE);
@@ -165,29 +160,18 @@ fn dependencies(node: usize, nodes: OutList<usize>, count: Out<usize>) -> Outcom
     tell(&before, nodes, count)
 }
 
-fn dependencies_v2(
-    node: usize,
-    nodes: OutList<usize>,
-    edges: OutList<EdgeData>,
-    count: Out<usize>,
-) -> Outcome {
+fn dependencies_v2(node: usize, nodes: OutList<usize>, edges: OutList<EdgeData>, count: Out<usize>) -> Outcome {
     dependencies(node, nodes, count)?;
     tell_plain(edges, count)
 }
 
 fn dependents(node: usize, nodes: OutList<usize>, count: Out<usize>) -> Outcome {
     let edges = graph_of(node)?.edges();
-    let after: Vec<usize> =
-        edges.into_iter().filter(|(from, _)| *from == node).map(|(_, to)| to).collect();
+    let after: Vec<usize> = edges.into_iter().filter(|(from, _)| *from == node).map(|(_, to)| to).collect();
     tell(&after, nodes, count)
 }
 
-fn dependents_v2(
-    node: usize,
-    nodes: OutList<usize>,
-    edges: OutList<EdgeData>,
-    count: Out<usize>,
-) -> Outcome {
+fn dependents_v2(node: usize, nodes: OutList<usize>, edges: OutList<EdgeData>, count: Out<usize>) -> Outcome {
     dependents(node, nodes, count)?;
     tell_plain(edges, count)
 }
@@ -196,13 +180,7 @@ fn connect(graph: usize, from: List<usize>, to: List<usize>, count: usize) -> Ou
     find_graph(graph)?.connect(&from.read(count)?, &to.read(count)?, true)
 }
 
-fn connect_v2(
-    graph: usize,
-    from: List<usize>,
-    to: List<usize>,
-    edges: List<EdgeData>,
-    count: usize,
-) -> Outcome {
+fn connect_v2(graph: usize, from: List<usize>, to: List<usize>, edges: List<EdgeData>, count: usize) -> Outcome {
     plain_edges(edges, count)?;
     connect(graph, from, to, count)
 }
@@ -211,13 +189,7 @@ fn disconnect(graph: usize, from: List<usize>, to: List<usize>, count: usize) ->
     find_graph(graph)?.connect(&from.read(count)?, &to.read(count)?, false)
 }
 
-fn disconnect_v2(
-    graph: usize,
-    from: List<usize>,
-    to: List<usize>,
-    edges: List<EdgeData>,
-    count: usize,
-) -> Outcome {
+fn disconnect_v2(graph: usize, from: List<usize>, to: List<usize>, edges: List<EdgeData>, count: usize) -> Outcome {
     plain_edges(edges, count)?;
     disconnect(graph, from, to, count)
 }
@@ -235,8 +207,19 @@ fn get_type(node: usize, kind: Out<u32>) -> Outcome {
 
 /// What the kinds of nodes are called, by their number.
 const KINDS: [&str; 13] = [
-    "kernel", "memcpy", "memset", "host", "child graph", "empty", "wait event", "event record",
-    "semaphore signal", "semaphore wait", "memory alloc", "memory free", "batch memory op",
+    "kernel",
+    "memcpy",
+    "memset",
+    "host",
+    "child graph",
+    "empty",
+    "wait event",
+    "event record",
+    "semaphore signal",
+    "semaphore wait",
+    "memory alloc",
+    "memory free",
+    "batch memory op",
 ];
 
 fn dot_print(graph: usize, path: Text, flags: u32) -> Outcome {
@@ -338,13 +321,7 @@ fn graph_release(graph: usize, object: usize, count: u32) -> Outcome {
     Ok(())
 }
 
-fn conditional(
-    out: Out<u64>,
-    graph: usize,
-    _context: usize,
-    _value: u32,
-    _flags: u32,
-) -> Outcome {
+fn conditional(out: Out<u64>, graph: usize, _context: usize, _value: u32, _flags: u32) -> Outcome {
     current()?;
     out.required()?;
     find_graph(graph)?;

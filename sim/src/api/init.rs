@@ -56,11 +56,7 @@ fn error_string(code: u32, text: Out<usize>) -> Outcome {
 
 type Texts = (&'static std::ffi::CStr, &'static std::ffi::CStr);
 
-fn error_text(
-    code: u32,
-    text: Out<usize>,
-    which: impl Fn(Texts) -> &'static std::ffi::CStr,
-) -> Outcome {
+fn error_text(code: u32, text: Out<usize>, which: impl Fn(Texts) -> &'static std::ffi::CStr) -> Outcome {
     match describe(code) {
         Some(texts) => text.set(which(texts).as_ptr().expose_provenance()),
         None => {
@@ -108,13 +104,7 @@ fn proc_address(name: Text, function: Out<usize>, version: u32, flags: u64) -> O
     function.set(find(name, version, flags).map_err(|_| Status::NOT_FOUND)?.address)
 }
 
-fn proc_address_v2(
-    name: Text,
-    function: Out<usize>,
-    version: u32,
-    flags: u64,
-    status: Out<u32>,
-) -> Outcome {
+fn proc_address_v2(name: Text, function: Out<usize>, version: u32, flags: u64, status: Out<u32>) -> Outcome {
     let name = checked_name(name, function, flags)?;
     let found = find(name, version, flags);
     status.offer(found.err().unwrap_or(FOUND));
@@ -202,9 +192,30 @@ mod tests {
 
     /// Families that must be whole: every symbol of the list that begins so is exported.
     const WHOLE: &[&str] = &[
-        "cuMemcpy", "cuMemset", "cuMem", "cuPointer", "cuLaunch", "cuFunc", "cuParamSet", "cuGraph",
-        "cuStream", "cuEvent", "cuCtx", "cuDevice", "cuModule", "cuLibrary", "cuKernel", "cuLink",
-        "cuOccupancy", "cuGet", "cuThread", "cuIpc", "cuInit", "cuDriver", "cuUserObject", "cuArray",
+        "cuMemcpy",
+        "cuMemset",
+        "cuMem",
+        "cuPointer",
+        "cuLaunch",
+        "cuFunc",
+        "cuParamSet",
+        "cuGraph",
+        "cuStream",
+        "cuEvent",
+        "cuCtx",
+        "cuDevice",
+        "cuModule",
+        "cuLibrary",
+        "cuKernel",
+        "cuLink",
+        "cuOccupancy",
+        "cuGet",
+        "cuThread",
+        "cuIpc",
+        "cuInit",
+        "cuDriver",
+        "cuUserObject",
+        "cuArray",
     ];
 
     #[test]

@@ -107,10 +107,7 @@ fn kernel_ex(
 /// A cooperative launch needs all its blocks on the device at the same time.
 fn fits_at_once(launch: &Launch) -> Outcome {
     let blocks: u64 = launch.shape.grid.iter().map(|size| u64::from(*size)).product();
-    let most = super::occupancy::blocks_at_once(
-        launch.shape.block.iter().product(),
-        launch.shape.shared as usize,
-    );
+    let most = super::occupancy::blocks_at_once(launch.shape.block.iter().product(), launch.shape.shared as usize);
     if blocks > most { Err(Status::COOPERATIVE_LAUNCH_TOO_LARGE) } else { Ok(()) }
 }
 
@@ -144,8 +141,7 @@ fn cooperative_multi(launches: List<LaunchParams>, count: u32, flags: u32) -> Ou
     let one = launches.item(0)?;
     let stream = context.driver.streams.get(one.stream)?;
     let shape = Shape { grid: one.grid, block: one.block, shared: one.shared };
-    let launch =
-        Launch::new(find(one.function)?, one.function, shape, list_at(one.params), list_at(0))?;
+    let launch = Launch::new(find(one.function)?, one.function, shape, list_at(one.params), list_at(0))?;
     fits_at_once(&launch)?;
     start(&stream, launch)
 }

@@ -83,13 +83,7 @@ fn alloc_pitch_old(out: Out<u32>, pitch: Out<u32>, width: u32, height: u32, elem
     out.set(clamp32(allocate(bytes, true)?))
 }
 
-fn alloc_pitch(
-    out: Out<u64>,
-    pitch: Out<usize>,
-    width: usize,
-    height: usize,
-    element: u32,
-) -> Outcome {
+fn alloc_pitch(out: Out<u64>, pitch: Out<usize>, width: usize, height: usize, element: u32) -> Outcome {
     current()?;
     out.required()?;
     pitch.required()?;
@@ -143,10 +137,10 @@ pub(super) fn find_range(address: u64) -> Outcome<(u64, u64)> {
     if let Some((base, range)) = table.host(address) {
         return Ok((base, range.bytes));
     }
-    if table.is_program_mapped(address) {
-        if let Some((base, mapping)) = table.mapping(address) {
-            return Ok((base, mapping.phys.bytes()));
-        }
+    if table.is_program_mapped(address)
+        && let Some((base, mapping)) = table.mapping(address)
+    {
+        return Ok((base, mapping.phys.bytes()));
     }
     Err(Status::NOT_FOUND)
 }
@@ -171,13 +165,7 @@ fn alloc_async(default: Default, out: Out<u64>, _bytes: usize, stream: usize) ->
     Err(Status::NOT_SUPPORTED)
 }
 
-fn alloc_from_pool(
-    default: Default,
-    out: Out<u64>,
-    bytes: usize,
-    _pool: usize,
-    stream: usize,
-) -> Outcome {
+fn alloc_from_pool(default: Default, out: Out<u64>, bytes: usize, _pool: usize, stream: usize) -> Outcome {
     alloc_async(default, out, bytes, stream)
 }
 

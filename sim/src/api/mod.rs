@@ -7,6 +7,7 @@ mod arguments;
 mod context;
 mod copies;
 mod copies_old;
+mod copy_plan;
 mod device;
 mod events;
 mod fills;
@@ -24,12 +25,14 @@ mod node_work;
 mod occupancy;
 mod pointers;
 mod ranges;
-mod streams;
 mod stream_capture;
 mod stream_words;
+mod streams;
 mod unsupported;
 mod vmm;
 
+#[cfg(test)]
+mod tests;
 
 /// Every export.
 pub(crate) fn rows() -> Vec<Row> {

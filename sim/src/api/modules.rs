@@ -70,13 +70,7 @@ fn load_data(out: Out<usize>, image: usize) -> Outcome {
 }
 
 /// The compiler's options change nothing: there is no compiler.
-fn load_data_with(
-    out: Out<usize>,
-    image: usize,
-    _count: u32,
-    _options: usize,
-    _values: usize,
-) -> Outcome {
+fn load_data_with(out: Out<usize>, image: usize, _count: u32, _options: usize, _values: usize) -> Outcome {
     load_data(out, image)
 }
 
@@ -172,14 +166,7 @@ fn link_data(
     link.add(&bytes_at(data, bytes)?)
 }
 
-fn link_file(
-    link: usize,
-    kind: u32,
-    path: Text,
-    _count: u32,
-    _options: usize,
-    _values: usize,
-) -> Outcome {
+fn link_file(link: usize, kind: u32, path: Text, _count: u32, _options: usize, _values: usize) -> Outcome {
     let link = current()?.1.links.get(link)?;
     input(kind)?;
     link.add(&fs::read(path.str()?).map_err(|_| Status::FILE_NOT_FOUND)?)

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use super::abi::{
-    BatchMemOp, BatchMemOpNode, HostNode, KernelNode, KernelNode2, Memcpy3D, MemcpyNode, MemsetNode,
-    NodeParams,
+    BatchMemOp, BatchMemOpNode, HostNode, KernelNode, KernelNode2, Memcpy3D, MemcpyNode, MemsetNode, NodeParams,
 };
 use super::arguments::context_or_current;
-use super::{copies, fills, stream_words};
+use super::{copy_plan, fills, stream_words};
 use crate::border::{list_at, read_at};
 use crate::errors::{Outcome, Status};
 use crate::exec::op::{Fill, HostCall, Op};
@@ -28,8 +27,7 @@ pub(super) fn kernel(params: &KernelNode2) -> Outcome<Work> {
     let handle = if first.function != 0 { first.function } else { params.kernel };
     let function = Function::find(&*context_or_current(params.context)?, handle)?;
     let shape = Shape { grid: first.grid, block: first.block, shared: first.shared };
-    let launch =
-        Launch::new(function, handle, shape, list_at(first.params), list_at(first.extra))?;
+    let launch = Launch::new(function, handle, shape, list_at(first.params), list_at(first.extra))?;
     Ok(Work::Op(Op::Kernel(Arc::new(launch))))
 }
 
@@ -47,7 +45,7 @@ pub(super) fn tell_kernel(work: &Work) -> Outcome<KernelNode2> {
 
 pub(super) fn copy(params: &Memcpy3D, context: usize) -> Outcome<Work> {
     let context = context_or_current(context)?;
-    Ok(Work::Op(Op::Copy(copies::node(&context.driver.space, params)?)))
+    Ok(Work::Op(Op::Copy(copy_plan::node(&context.driver.space, params)?)))
 }
 
 pub(super) fn tell_copy(work: &Work) -> Outcome<Memcpy3D> {

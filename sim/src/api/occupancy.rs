@@ -53,13 +53,7 @@ fn active_blocks(count: Out<i32>, function: usize, block: i32, shared: usize) ->
     active_blocks_with_flags(count, function, block, shared, 0)
 }
 
-fn active_blocks_with_flags(
-    count: Out<i32>,
-    function: usize,
-    block: i32,
-    shared: usize,
-    flags: u32,
-) -> Outcome {
+fn active_blocks_with_flags(count: Out<i32>, function: usize, block: i32, shared: usize, flags: u32) -> Outcome {
     find(function)?;
     count.required()?;
     let block = u32::try_from(block).ok().filter(|block| *block > 0 && flags <= 1);

@@ -55,9 +55,8 @@ const NOWHERE: i32 = -2;
 fn managed(start: u64, bytes: usize) -> Outcome {
     let (_, driver) = current()?;
     let table = driver.space.look();
-    let inside = table.host(start).is_some_and(|(base, range)| {
-        range.managed && bytes as u64 <= range.bytes - (start - base)
-    });
+    let inside =
+        table.host(start).is_some_and(|(base, range)| range.managed && bytes as u64 <= range.bytes - (start - base));
     if bytes == 0 || !inside { Err(Status::INVALID_VALUE) } else { Ok(()) }
 }
 
@@ -73,24 +72,11 @@ fn from_device(device: i32) -> Location {
     if device == HOST { Location { kind: 2, id: 0 } } else { Location { kind: 1, id: device } }
 }
 
-fn prefetch_to_device(
-    default: Default,
-    start: u64,
-    bytes: usize,
-    device: i32,
-    stream: usize,
-) -> Outcome {
+fn prefetch_to_device(default: Default, start: u64, bytes: usize, device: i32, stream: usize) -> Outcome {
     prefetch(default, start, bytes, from_device(device), 0, stream)
 }
 
-fn prefetch(
-    default: Default,
-    start: u64,
-    bytes: usize,
-    to: Location,
-    flags: u32,
-    stream: usize,
-) -> Outcome {
+fn prefetch(default: Default, start: u64, bytes: usize, to: Location, flags: u32, stream: usize) -> Outcome {
     let stream = submit::resolve(default, stream)?;
     arguments::only_flags(flags.into(), 0)?;
     managed(start, bytes)?;
@@ -187,14 +173,7 @@ fn attributes(
     Ok(())
 }
 
-fn decompress(
-    default: Default,
-    list: usize,
-    count: usize,
-    flags: u32,
-    _failed: Out<usize>,
-    stream: usize,
-) -> Outcome {
+fn decompress(default: Default, list: usize, count: usize, flags: u32, _failed: Out<usize>, stream: usize) -> Outcome {
     submit::resolve(default, stream)?;
     if list == 0 || count == 0 || flags != 0 {
         return Err(Status::INVALID_VALUE);

@@ -148,13 +148,7 @@ fn info_v3(
     info_v2(default, stream, status, id, graph, after, count)
 }
 
-fn update(
-    default: Default,
-    stream: usize,
-    after: List<usize>,
-    count: usize,
-    flags: u32,
-) -> Outcome {
+fn update(default: Default, stream: usize, after: List<usize>, count: usize, flags: u32) -> Outcome {
     let stream = submit::resolve(default, stream)?;
     let after = after.read(count)?;
     let mut tail = capture::lock(&stream);

@@ -89,11 +89,7 @@ pub(super) fn words(space: &Space, ops: &[BatchMemOp]) -> Outcome<Vec<WordOp>> {
     Ok(words)
 }
 
-fn one(
-    default: Default,
-    stream: usize,
-    make: impl FnOnce(&Space) -> Outcome<WordOp>,
-) -> Outcome {
+fn one(default: Default, stream: usize, make: impl FnOnce(&Space) -> Outcome<WordOp>) -> Outcome {
     let stream = submit::resolve(default, stream)?;
     let word = make(&submit::owner(&stream)?.driver.space)?;
     submit(&stream, Op::Words(vec![word])).map(drop)
@@ -115,13 +111,7 @@ fn write64(default: Default, stream: usize, address: u64, value: u64, flags: u32
     one(default, stream, |space| write_op(space, address, value, flags, true))
 }
 
-fn batch(
-    default: Default,
-    stream: usize,
-    count: u32,
-    ops: List<BatchMemOp>,
-    flags: u32,
-) -> Outcome {
+fn batch(default: Default, stream: usize, count: u32, ops: List<BatchMemOp>, flags: u32) -> Outcome {
     let stream = submit::resolve(default, stream)?;
     if count > MOST_OPS || flags != 0 {
         return Err(Status::INVALID_VALUE);

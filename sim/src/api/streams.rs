@@ -110,12 +110,7 @@ fn add_callback(
     submit(&stream, Op::Callback(Callback { function, stream: handle, data })).map(drop)
 }
 
-fn host_function(
-    default: Default,
-    stream: usize,
-    function: Option<extern "C" fn(usize)>,
-    data: usize,
-) -> Outcome {
+fn host_function(default: Default, stream: usize, function: Option<extern "C" fn(usize)>, data: usize) -> Outcome {
     let stream = submit::resolve(default, stream)?;
     let function = function.ok_or(Status::INVALID_VALUE)?;
     submit(&stream, Op::Host(HostCall { function, data })).map(drop)
@@ -141,12 +136,7 @@ fn get_context(default: Default, stream: usize, context: Out<usize>) -> Outcome 
     context.set(submit::owner(&stream)?.handle)
 }
 
-fn get_context_or_green(
-    default: Default,
-    stream: usize,
-    context: Out<usize>,
-    green: Out<usize>,
-) -> Outcome {
+fn get_context_or_green(default: Default, stream: usize, context: Out<usize>, green: Out<usize>) -> Outcome {
     get_context(default, stream, context)?;
     green.offer(0);
     Ok(())
@@ -188,12 +178,7 @@ fn copy_attributes(default: Default, to: usize, from: usize) -> Outcome {
 
 /// Only the priority is kept; the others are about caches and waiting that are not simulated, and read
 /// as the driver has them at first.
-fn get_attribute(
-    default: Default,
-    stream: usize,
-    attribute: u32,
-    value: Out<[u64; 8]>,
-) -> Outcome {
+fn get_attribute(default: Default, stream: usize, attribute: u32, value: Out<[u64; 8]>) -> Outcome {
     let stream: Arc<Stream> = submit::resolve(default, stream)?;
     value.required()?;
     let mut answer = [0; 8];

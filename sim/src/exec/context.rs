@@ -105,12 +105,7 @@ impl Context {
 
     /// Makes the context unusable. The first reason stays.
     pub(crate) fn fail(&self, status: Status) {
-        let _ = self.failed.compare_exchange(
-            0,
-            status.code(),
-            Ordering::AcqRel,
-            Ordering::Acquire,
-        );
+        let _ = self.failed.compare_exchange(0, status.code(), Ordering::AcqRel, Ordering::Acquire);
     }
 
     /// Whether the context is being destroyed: what waits on the device gives up.

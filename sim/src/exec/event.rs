@@ -85,9 +85,7 @@ impl Event {
         match &*self.lock() {
             Last::Never => Err(Status::INVALID_HANDLE),
             Last::Captured(_) => Err(Status::CAPTURED_EVENT),
-            Last::Stream(ticket, stamp) => {
-                stamp.0.get().copied().filter(|_| ticket.is_done()).ok_or(Status::NOT_READY)
-            }
+            Last::Stream(ticket, stamp) => stamp.0.get().copied().filter(|_| ticket.is_done()).ok_or(Status::NOT_READY),
         }
     }
 

@@ -147,10 +147,7 @@ impl Stream {
                     queue.thread = false;
                     return;
                 }
-                queue = self
-                    .submitted_or_closed
-                    .wait(queue)
-                    .unwrap_or_else(PoisonError::into_inner);
+                queue = self.submitted_or_closed.wait(queue).unwrap_or_else(PoisonError::into_inner);
             }
             let Some(item) = queue.items.pop_front() else { continue };
             drop(queue);

@@ -71,10 +71,9 @@ pub(crate) fn query(stream: &Arc<Stream>) -> Outcome {
     capture::check_legacy(stream)?;
     let context = owner(stream)?;
     let busy = match stream.kind {
-        Kind::Legacy => context
-            .streams()
-            .iter()
-            .any(|other| (other.is_blocking() || other.kind == Kind::Legacy) && other.is_busy()),
+        Kind::Legacy => {
+            context.streams().iter().any(|other| (other.is_blocking() || other.kind == Kind::Legacy) && other.is_busy())
+        }
         _ => stream.is_busy(),
     };
     context.check()?;

@@ -57,12 +57,7 @@ pub(crate) fn exchange_mode(mode: u32) -> Outcome<u32> {
 }
 
 /// Begins a capture, into a new graph or after nodes of a given one.
-pub(crate) fn begin(
-    stream: &Arc<Stream>,
-    mode: u32,
-    graph: Arc<Graph>,
-    after: Vec<usize>,
-) -> Outcome {
+pub(crate) fn begin(stream: &Arc<Stream>, mode: u32, graph: Arc<Graph>, after: Vec<usize>) -> Outcome {
     if stream.kind == Kind::Legacy {
         return Err(Status::STREAM_CAPTURE_UNSUPPORTED);
     }

@@ -134,17 +134,13 @@ impl Graph {
     /// Adds or removes edges.
     pub(crate) fn connect(&self, from: &[usize], to: &[usize], add: bool) -> Outcome {
         let mut nodes = self.nodes();
-        let known = |nodes: &BTreeMap<usize, Node>| {
-            from.iter().chain(to).all(|node| nodes.contains_key(node))
-        };
+        let known = |nodes: &BTreeMap<usize, Node>| from.iter().chain(to).all(|node| nodes.contains_key(node));
         if !known(&nodes) {
             return Err(Status::INVALID_VALUE);
         }
         for (from, to) in from.iter().zip(to) {
             let after = nodes.get_mut(to).map(|node| &mut node.after);
-            let changed = after.is_some_and(|after| {
-                if add { after.insert(*from) } else { after.remove(from) }
-            });
+            let changed = after.is_some_and(|after| if add { after.insert(*from) } else { after.remove(from) });
             if !changed || from == to {
                 return Err(Status::INVALID_VALUE);
             }
@@ -155,9 +151,7 @@ impl Graph {
     /// All edges, from and to.
     pub(crate) fn edges(&self) -> Vec<(usize, usize)> {
         let nodes = self.nodes();
-        let of = |(to, node): (&usize, &Node)| {
-            node.after.iter().map(|from| (*from, *to)).collect::<Vec<_>>()
-        };
+        let of = |(to, node): (&usize, &Node)| node.after.iter().map(|from| (*from, *to)).collect::<Vec<_>>();
         nodes.iter().flat_map(of).collect()
     }
 

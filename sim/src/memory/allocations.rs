@@ -63,13 +63,7 @@ impl Allocations {
 
 impl Space {
     /// Allocates; `low` asks for an address below 4 GiB, for the calls whose addresses have 32 bits.
-    pub(crate) fn allocate(
-        &self,
-        gpu: &'static Gpu,
-        bytes: u64,
-        context: u64,
-        low: bool,
-    ) -> Outcome<u64> {
+    pub(crate) fn allocate(&self, gpu: &'static Gpu, bytes: u64, context: u64, low: bool) -> Outcome<u64> {
         if bytes == 0 {
             return Err(Status::INVALID_VALUE);
         }
@@ -82,7 +76,7 @@ impl Space {
             self.change().enter(start, bytes, context, None);
             return Ok(start);
         }
-        if let Some(start) = self.change().from_block(needed, bytes, context, low) {
+        if let Some(start) = self.change().take_from_block(needed, bytes, context, low) {
             return Ok(start);
         }
         let phys = Phys::create(gpu, GRANULARITY, false)?;
@@ -90,14 +84,13 @@ impl Space {
         let block = table.map_own(phys, low)?;
         let free = BTreeMap::from([(0, GRANULARITY)]);
         table.allocations.blocks.insert(block, Block { low, free });
-        table.from_block(needed, bytes, context, low).ok_or(Status::OUT_OF_MEMORY)
+        table.take_from_block(needed, bytes, context, low).ok_or(Status::OUT_OF_MEMORY)
     }
 
     /// Frees the allocation that starts here.
     pub(crate) fn free(&self, start: u64) -> Outcome {
         let mut table = self.change();
-        let allocation =
-            table.allocations.live.remove(&start).ok_or(Status::INVALID_VALUE)?;
+        let allocation = table.allocations.live.remove(&start).ok_or(Status::INVALID_VALUE)?;
         let gone = match allocation.block {
             None => {
                 let whole = allocation.bytes.next_multiple_of(GRANULARITY);
@@ -105,7 +98,7 @@ impl Space {
                 table.drop_reservation(start);
                 gone
             }
-            Some(block) => table.back_to_block(block, start - block, allocation.bytes)?,
+            Some(block) => table.give_to_block(block, start - block, allocation.bytes)?,
         };
         // The memory goes back to the GPU when nobody looks at the table any more.
         drop(table);
@@ -128,13 +121,12 @@ impl Table {
         self.allocations.live.insert(start, allocation);
     }
 
-    fn from_block(&mut self, needed: u64, bytes: u64, context: u64, low: bool) -> Option<u64> {
+    fn take_from_block(&mut self, needed: u64, bytes: u64, context: u64, low: bool) -> Option<u64> {
         let (base, offset) = self.allocations.blocks.iter_mut().find_map(|(base, block)| {
             if block.low != low {
                 return None;
             }
-            let (offset, room) =
-                block.free.iter().find(|(_, room)| **room >= needed).map(|(at, room)| (*at, *room))?;
+            let (offset, room) = block.free.iter().find(|(_, room)| **room >= needed).map(|(at, room)| (*at, *room))?;
             block.free.remove(&offset);
             if room > needed {
                 block.free.insert(offset + needed, room - needed);
@@ -145,14 +137,14 @@ impl Table {
         Some(base + offset)
     }
 
-    fn back_to_block(&mut self, base: u64, offset: u64, bytes: u64) -> Outcome<Vec<Arc<Phys>>> {
+    fn give_to_block(&mut self, base: u64, offset: u64, bytes: u64) -> Outcome<Vec<Arc<Phys>>> {
         let block = self.allocations.blocks.get_mut(&base).ok_or(Status::UNKNOWN)?;
         let mut start = offset;
         let mut end = offset + bytes.next_multiple_of(ALIGNMENT);
-        if let Some((before, room)) = block.free.range(..start).next_back() {
-            if before + room == start {
-                start = *before;
-            }
+        if let Some((before, room)) = block.free.range(..start).next_back()
+            && before + room == start
+        {
+            start = *before;
         }
         if let Some(room) = block.free.remove(&end) {
             end += room;

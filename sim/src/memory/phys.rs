@@ -47,15 +47,9 @@ impl Phys {
     pub(crate) fn create(gpu: &'static Gpu, bytes: u64, exportable: bool) -> Outcome<Phys> {
         gpu.charge(bytes)?;
         match memfd(bytes) {
-            Ok((file, contents)) => Ok(Phys {
-                gpu,
-                file,
-                bytes,
-                contents,
-                account: Mutex::new(Account::Own),
-                imported: false,
-                exportable,
-            }),
+            Ok((file, contents)) => {
+                Ok(Phys { gpu, file, bytes, contents, account: Mutex::new(Account::Own), imported: false, exportable })
+            }
             Err(_) => {
                 gpu.discharge(bytes);
                 Err(Status::OUT_OF_MEMORY)
@@ -73,17 +67,14 @@ impl Phys {
         if rustix::io::pread(descriptor, &mut label, bytes).map_err(refused)? != label.len() {
             return Err(Status::INVALID_VALUE);
         }
-        let word = |at: usize| {
-            u64::from_ne_bytes(label[at * 8..at * 8 + 8].try_into().expect("a word is 8 bytes"))
-        };
+        let word = |at: usize| u64::from_ne_bytes(label[at * 8..at * 8 + 8].try_into().expect("a word is 8 bytes"));
         if word(0) != LABEL_MAGIC || word(1) != bytes {
             return Err(Status::INVALID_VALUE);
         }
         if label[16..32] != gpu.uuid() {
             return Err(Status::INVALID_DEVICE);
         }
-        let file = rustix::io::fcntl_dupfd_cloexec(descriptor, 0)
-            .map_err(|_| Status::OPERATING_SYSTEM)?;
+        let file = rustix::io::fcntl_dupfd_cloexec(descriptor, 0).map_err(|_| Status::OPERATING_SYSTEM)?;
         let record = gpu.hold(Record { at: word(4) as usize, id: word(5) }, bytes)?;
         let contents = SharedBytes::map(&file, bytes as usize).map_err(|_| {
             gpu.let_go(record);
@@ -109,8 +100,7 @@ impl Phys {
             label.extend(self.gpu.uuid());
             label.extend((record.at as u64).to_ne_bytes());
             label.extend(record.id.to_ne_bytes());
-            rustix::io::pwrite(&self.file, &label, self.bytes)
-                .map_err(|_| Status::OPERATING_SYSTEM)?;
+            rustix::io::pwrite(&self.file, &label, self.bytes).map_err(|_| Status::OPERATING_SYSTEM)?;
         }
         rustix::io::fcntl_dupfd_cloexec(&self.file, 0).map_err(|_| Status::OPERATING_SYSTEM)
     }

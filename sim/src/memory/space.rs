@@ -79,15 +79,8 @@ impl Table {
     }
 
     /// Reserves addresses; `by_program` ones can be freed and mapped by the program.
-    pub(crate) fn reserve(
-        &mut self,
-        bytes: u64,
-        alignment: u64,
-        wish: u64,
-        by_program: bool,
-    ) -> Outcome<u64> {
-        let reserved =
-            Reserved::anywhere(bytes, alignment, wish).map_err(|_| Status::OUT_OF_MEMORY)?;
+    pub(crate) fn reserve(&mut self, bytes: u64, alignment: u64, wish: u64, by_program: bool) -> Outcome<u64> {
+        let reserved = Reserved::anywhere(bytes, alignment, wish).map_err(|_| Status::OUT_OF_MEMORY)?;
         let start = reserved.start();
         self.reservations.insert(start, (reserved, by_program));
         Ok(start)
@@ -102,8 +95,7 @@ impl Table {
 
     /// Ends a reservation of the program's, whole and empty.
     pub(crate) fn unreserve(&mut self, start: u64, bytes: u64) -> Outcome {
-        let (reserved, by_program) =
-            self.reservations.get(&start).ok_or(Status::INVALID_VALUE)?;
+        let (reserved, by_program) = self.reservations.get(&start).ok_or(Status::INVALID_VALUE)?;
         if !by_program || reserved.length() != bytes || self.any_mapping(start, bytes) {
             return Err(Status::INVALID_VALUE);
         }
@@ -186,8 +178,7 @@ impl Table {
 
     /// Whether the program itself mapped this address (and not `cuMemAlloc`).
     pub(crate) fn is_program_mapped(&self, address: u64) -> bool {
-        self.mapping(address).is_some()
-            && matches!(self.reservation(address), Some((_, _, true)))
+        self.mapping(address).is_some() && matches!(self.reservation(address), Some((_, _, true)))
     }
 
     /// Whether a copy or fill by the driver may touch all of a device range: inside one allocation, or
@@ -220,8 +211,7 @@ impl Table {
     }
 
     fn any_mapping(&self, start: u64, bytes: u64) -> bool {
-        self.mapping(start).is_some()
-            || self.mappings.range(start..start.saturating_add(bytes)).next().is_some()
+        self.mapping(start).is_some() || self.mappings.range(start..start.saturating_add(bytes)).next().is_some()
     }
 
     /// The starts of the mappings that fill a range exactly, none cut at either end.

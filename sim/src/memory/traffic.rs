@@ -127,11 +127,7 @@ impl Space {
                 // SAFETY: the program promised to let the driver write its memory here.
                 unsafe { self.read_raw(*src, host(*dst), bytes) }
             }
-            (Place::Device(dst), Place::Device(src)) => {
-                let mut buffer = vec![0u8; bytes];
-                self.read(*src, &mut buffer)?;
-                self.write(*dst, &buffer)
-            }
+            (Place::Device(dst), Place::Device(src)) => self.copy_reached(*dst, *src, bytes),
             (Place::Host(dst), Place::Staged(all, at)) => {
                 let from = all.get(*at..at + bytes).ok_or(Status::INVALID_VALUE)?;
                 // SAFETY: the program promised to let the driver write its memory here.
@@ -144,6 +140,21 @@ impl Space {
                 Ok(())
             }
         }
+    }
+
+    /// Copies between two places that the device reaches.
+    fn copy_reached(&self, dst: u64, src: u64, bytes: usize) -> Outcome {
+        let table = self.look();
+        let mut done = 0;
+        while done < bytes {
+            let (from, readable) = table.span(src.wrapping_add(done as u64), false)?;
+            let (to, writable) = table.span(dst.wrapping_add(done as u64), true)?;
+            let piece = readable.min(writable).min(bytes - done);
+            // SAFETY: both are valid for the piece while the lock is held; they may overlap.
+            unsafe { to.copy_from(from, piece) };
+            done += piece;
+        }
+        Ok(())
     }
 
     /// # Safety

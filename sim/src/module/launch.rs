@@ -107,10 +107,7 @@ impl Shape {
             shape.iter().zip(limits).all(|(size, limit)| (1..=*limit).contains(size))
         };
         let threads = self.block.iter().map(|size| u64::from(*size)).product::<u64>();
-        if !within(&self.grid, &MAX_GRID)
-            || !within(&self.block, &MAX_BLOCK)
-            || threads > u64::from(MAX_THREADS)
-        {
+        if !within(&self.grid, &MAX_GRID) || !within(&self.block, &MAX_BLOCK) || threads > u64::from(MAX_THREADS) {
             return Err(Status::INVALID_VALUE);
         }
         if function.entry.max_threads.is_some_and(|most| threads > u64::from(most)) {

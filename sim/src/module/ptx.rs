@@ -183,9 +183,7 @@ impl<'a> Reader<'a> {
     fn target(&mut self) -> Result<(), BadPtx> {
         self.at += 1;
         let word = self.next("a target")?;
-        let digits = word.strip_prefix("sm_").map(|rest| {
-            rest.trim_end_matches(|c: char| c.is_ascii_alphabetic())
-        });
+        let digits = word.strip_prefix("sm_").map(|rest| rest.trim_end_matches(|c: char| c.is_ascii_alphabetic()));
         let target = digits.and_then(|digits| digits.parse().ok());
         self.ptx.target = target.ok_or_else(|| self.wrong("a target"))?;
         // Options of the target.

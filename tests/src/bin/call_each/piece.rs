@@ -65,7 +65,7 @@ impl<'a> Piece<'a> {
         Self { bench, place, before: contents.to_vec(), address, _pageable: pageable }
     }
 
-    /// Device memory that a case may copy from.
+    /// Memory that a case may copy from.
     pub(crate) fn source(bench: &'a Bench, place: Place) -> Self {
         Self::new(bench, place, &noise(1))
     }

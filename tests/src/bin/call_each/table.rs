@@ -108,11 +108,13 @@ families! {
         cuMemcpyDtoA: (Handle, u32, u32, u32) => arrays::old_from_device;
         cuMemcpyAtoH_v2, cuMemcpyAtoH_v2_ptds: (Buffer, Handle, usize, usize) => arrays::to_host;
         cuMemcpyAtoH: (Buffer, Handle, u32, u32) => arrays::old_to_host;
-        cuMemcpyAtoHAsync_v2, cuMemcpyAtoHAsync_v2_ptsz: (Buffer, Handle, usize, usize, Handle) => arrays::to_host_async;
+        cuMemcpyAtoHAsync_v2, cuMemcpyAtoHAsync_v2_ptsz:
+            (Buffer, Handle, usize, usize, Handle) => arrays::to_host_async;
         cuMemcpyAtoHAsync: (Buffer, Handle, u32, u32, Handle) => arrays::old_to_host_async;
         cuMemcpyHtoA_v2, cuMemcpyHtoA_v2_ptds: (Handle, usize, Bytes, usize) => arrays::from_host;
         cuMemcpyHtoA: (Handle, u32, Bytes, u32) => arrays::old_from_host;
-        cuMemcpyHtoAAsync_v2, cuMemcpyHtoAAsync_v2_ptsz: (Handle, usize, Bytes, usize, Handle) => arrays::from_host_async;
+        cuMemcpyHtoAAsync_v2, cuMemcpyHtoAAsync_v2_ptsz:
+            (Handle, usize, Bytes, usize, Handle) => arrays::from_host_async;
         cuMemcpyHtoAAsync: (Handle, u32, Bytes, u32, Handle) => arrays::old_from_host_async;
     }
 
@@ -162,7 +164,8 @@ families! {
         cuMemDiscardBatchAsync, cuMemDiscardBatchAsync_ptsz:
             (Out<u64>, Out<usize>, usize, u64, Handle) => moving::discards;
         cuMemDiscardAndPrefetchBatchAsync, cuMemDiscardAndPrefetchBatchAsync_ptsz:
-            (Out<u64>, Out<usize>, usize, Out<Location>, Out<usize>, usize, u64, Handle) => moving::discards_and_prefetches;
+            (Out<u64>, Out<usize>, usize, Out<Location>, Out<usize>, usize, u64, Handle)
+                => moving::discards_and_prefetches;
         cuMemBatchDecompressAsync, cuMemBatchDecompressAsync_ptsz:
             (List, usize, u32, Out<usize>, Handle) => moving::decompress;
         cuMemMapArrayAsync, cuMemMapArrayAsync_ptsz: (List, u32, Handle) => moving::map_arrays;

@@ -1,0 +1,142 @@
+//! Capturing streams.
+
+use super::super::context::cuCtxSynchronize;
+use super::super::events::*;
+use super::super::fills::*;
+use super::super::graph_exec::*;
+use super::super::graphs::*;
+use super::super::memory::cuMemAlloc_v2;
+use super::super::stream_capture::*;
+use super::super::streams::*;
+use super::{Session, alloc, function, get, launch, put};
+use crate::border::from_tests::{address, ask, given, no_room, place};
+use crate::graph::capture::{MODE_GLOBAL, MODE_RELAXED, MODE_THREAD_LOCAL};
+
+fn streams() -> [usize; 2] {
+    [given(|out| cuStreamCreate(out, 1)), given(|out| cuStreamCreate(out, 1))]
+}
+
+fn fill_hash(stream: usize, at: u64, seed: u32) {
+    let count = 1u32;
+    let params = [address(&at), address(&seed), address(&count)];
+    assert_eq!(launch(function(c"fill_hash"), stream, &params), 0);
+}
+
+#[test]
+fn a_fork_and_join_is_captured_and_replayed() {
+    let _session = Session::begin();
+    let [one, two] = streams();
+    let at = alloc(64);
+    put(at, &[0; 16]);
+    let fork: usize = given(|out| cuEventCreate(out, 2));
+    let join: usize = given(|out| cuEventCreate(out, 2));
+    assert_eq!(cuStreamBeginCapture_v2(one, MODE_RELAXED), 0);
+    assert_eq!(cuMemsetD32Async(at, 0, 4, one), 0);
+    assert_eq!(cuEventRecord(fork, one), 0);
+    assert_eq!(cuStreamWaitEvent(two, fork, 0), 0);
+    fill_hash(two, at, 1);
+    fill_hash(one, at + 4, 1);
+    assert_eq!(cuEventRecord(join, two), 0);
+    assert_eq!(cuStreamWaitEvent(one, join, 0), 0);
+    assert_eq!(cuMemsetD32Async(at + 8, 3, 1, one), 0);
+    assert_eq!(given(|out| cuStreamIsCapturing(two, out)), 1);
+    let graph: usize = given(|out| cuStreamEndCapture(one, out));
+    assert_eq!(given(|out| cuStreamIsCapturing(two, out)), 0);
+    assert_eq!(get(at, 3), [0; 3]);
+    let nodes: usize = given(|count| cuGraphGetNodes(graph, no_room(), count));
+    assert_eq!(nodes, 4);
+    let exec: usize = given(|out| cuGraphInstantiateWithFlags(out, graph, 0));
+    for _ in 0..3 {
+        assert_eq!(cuMemsetD32_v2(at, 9, 4), 0);
+        assert_eq!(cuCtxSynchronize(), 0);
+        assert_eq!(cuGraphLaunch(exec, one), 0);
+        assert_eq!(cuStreamSynchronize(one), 0);
+        assert_eq!(get(at, 4), [0x514E_28B7, 0x514E_28B7, 3, 0]);
+    }
+    assert_eq!(cuGraphExecDestroy(exec), 0);
+    assert_eq!(cuGraphDestroy(graph), 0);
+}
+
+#[test]
+fn a_branch_that_was_not_joined_spoils_the_capture() {
+    let _session = Session::begin();
+    let [one, two] = streams();
+    let (at, fork) = (alloc(64), given(|out| cuEventCreate(out, 2)));
+    assert_eq!(cuStreamBeginCapture_v2(one, MODE_RELAXED), 0);
+    assert_eq!(cuMemsetD32Async(at, 0, 4, one), 0);
+    assert_eq!(cuEventRecord(fork, one), 0);
+    assert_eq!(cuStreamWaitEvent(two, fork, 0), 0);
+    assert_eq!(cuMemsetD32Async(at, 1, 4, two), 0);
+    assert_eq!(ask::<usize>(|out| cuStreamEndCapture(two, out)).0, 903);
+    assert_eq!(ask::<usize>(|out| cuStreamEndCapture(one, out)).0, 901);
+    assert_eq!(cuStreamBeginCapture_v2(one, MODE_RELAXED), 0);
+    assert_eq!(cuMemsetD32Async(at, 0, 4, one), 0);
+    assert_eq!(cuEventRecord(fork, one), 0);
+    assert_eq!(cuStreamWaitEvent(two, fork, 0), 0);
+    assert_eq!(cuMemsetD32Async(at, 1, 4, two), 0);
+    assert_eq!(ask::<usize>(|out| cuStreamEndCapture(one, out)).0, 904);
+    assert_eq!(cuMemsetD32Async(at, 1, 4, two), 0);
+}
+
+#[test]
+fn waiting_for_a_captured_stream_spoils_the_capture() {
+    let _session = Session::begin();
+    let [one, _] = streams();
+    assert_eq!(cuStreamBeginCapture_v2(one, MODE_THREAD_LOCAL), 0);
+    assert_eq!(cuStreamBeginCapture_v2(one, MODE_THREAD_LOCAL), 401);
+    assert_eq!(cuStreamSynchronize(one), 900);
+    assert_eq!(given(|out| cuStreamIsCapturing(one, out)), 2);
+    assert_eq!(ask::<usize>(|out| cuStreamEndCapture(one, out)).0, 901);
+    assert_eq!(ask::<usize>(|out| cuStreamEndCapture(one, out)).0, 401);
+}
+
+#[test]
+fn who_minds_a_capture_may_not_allocate_meanwhile() {
+    // A global capture is everyone's concern, so this test has a process of its own.
+    super::processes::in_a_process_of_its_own("global-capture");
+}
+
+pub(super) fn global_capture() {
+    let session = Session::begin();
+    let [one, _] = streams();
+    assert_eq!(cuStreamBeginCapture_v2(one, MODE_GLOBAL), 0);
+    let context = session.context;
+    std::thread::spawn(move || {
+        assert_eq!(super::super::context::cuCtxSetCurrent(context), 0);
+        let mut mode = MODE_RELAXED;
+        assert_eq!(cuThreadExchangeStreamCaptureMode(place(&mut mode)), 0);
+        assert_eq!(mode, MODE_GLOBAL);
+        alloc(16);
+    })
+    .join()
+    .unwrap();
+    assert_eq!(given(|out| cuStreamIsCapturing(one, out)), 1);
+    assert_eq!(ask(|out| cuMemAlloc_v2(out, 16)).0, 900);
+    assert_eq!(ask::<usize>(|out| cuStreamEndCapture(one, out)).0, 901);
+    alloc(16);
+}
+
+#[test]
+fn the_legacy_stream_may_not_be_used_while_a_blocking_one_is_captured() {
+    let _session = Session::begin();
+    let (blocking, at) = (given(|out| cuStreamCreate(out, 0)), alloc(16));
+    assert_eq!(cuStreamBeginCapture_v2(blocking, MODE_RELAXED), 0);
+    assert_eq!(cuMemsetD32Async(at, 1, 1, 0), 906);
+    assert_eq!(ask::<usize>(|out| cuStreamEndCapture(blocking, out)).0, 901);
+    assert_eq!(cuStreamBeginCapture_v2(0, MODE_RELAXED), 900);
+    assert_eq!(cuMemsetD32Async(at, 1, 1, 0), 0);
+}
+
+#[test]
+fn an_event_of_a_capture_is_no_event_outside() {
+    let _session = Session::begin();
+    let [one, two] = streams();
+    let inside: usize = given(|out| cuEventCreate(out, 0));
+    let outside: usize = given(|out| cuEventCreate(out, 0));
+    assert_eq!(cuEventRecord(outside, two), 0);
+    assert_eq!(cuStreamBeginCapture_v2(one, MODE_RELAXED), 0);
+    assert_eq!(cuEventRecord(inside, one), 0);
+    assert_eq!(cuStreamWaitEvent(one, outside, 0), 905);
+    assert_eq!(ask::<usize>(|out| cuStreamEndCapture(one, out)).0, 901);
+    assert_eq!(cuEventQuery(inside), 907);
+}

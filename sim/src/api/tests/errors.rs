@@ -1,0 +1,124 @@
+//! Faults of the device, and what calls answer when something is missing.
+
+use super::super::context::*;
+use super::super::events::cuEventCreate;
+use super::super::memory::*;
+use super::super::streams::*;
+use super::{Session, alloc, function, launch};
+use crate::border::from_tests::{address, ask, given, nowhere};
+
+/// A kernel that writes where nothing is.
+fn fault() {
+    let (nowhere, seed, count) = (4096u64, 1u32, 1u32);
+    let params = [address(&nowhere), address(&seed), address(&count)];
+    assert_eq!(launch(function(c"fill_hash"), 0, &params), 0);
+}
+
+#[test]
+fn a_kernel_that_touches_nothing_breaks_its_context_for_good() {
+    let session = Session::begin();
+    fault();
+    assert_eq!(cuCtxSynchronize(), 700);
+    assert_eq!(cuCtxSynchronize(), 700);
+    assert_eq!(ask(|out| cuMemAlloc_v2(out, 16)).0, 700);
+    assert_eq!(ask(|out| cuStreamCreate(out, 0)).0, 700);
+    assert_eq!(ask(|out| cuEventCreate(out, 0)).0, 700);
+    assert!(session.inner().check().is_err());
+    // Another context of the same process works.
+    let other = Session::begin();
+    alloc(16);
+    drop(other);
+    assert_eq!(cuCtxSynchronize(), 700);
+}
+
+#[test]
+fn a_callback_hears_of_the_fault_and_a_host_function_is_not_called() {
+    static HEARD: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    extern "C" fn hear(_: usize, status: u32, _: usize) {
+        HEARD.store(status, std::sync::atomic::Ordering::SeqCst);
+    }
+    extern "C" fn never(_: usize) {
+        HEARD.store(1, std::sync::atomic::Ordering::SeqCst);
+    }
+    let _session = Session::begin();
+    let flag = given(|out| super::super::host_memory::cuMemHostAlloc(out, 4, 0)) as u64;
+    super::spin(0, alloc(4), flag);
+    fault();
+    assert_eq!(cuStreamAddCallback(0, Some(hear), 0, 0), 0);
+    assert_eq!(cuLaunchHostFunc(0, Some(never), 0), 0);
+    crate::border::write_at(flag as usize, 1u32).unwrap();
+    assert_eq!(cuCtxSynchronize(), 700);
+    assert_eq!(HEARD.load(std::sync::atomic::Ordering::SeqCst), 700);
+}
+
+#[test]
+fn a_misaligned_address_is_told_from_one_that_is_not_there() {
+    let _session = Session::begin();
+    let (at, seed, count) = (alloc(64) + 2, 1u32, 1u32);
+    let params = [address(&at), address(&seed), address(&count)];
+    assert_eq!(launch(function(c"fill_hash"), 0, &params), 0);
+    assert_eq!(cuCtxSynchronize(), 716);
+}
+
+#[test]
+fn a_call_says_first_that_there_is_no_context_and_then_what_is_wrong_with_it() {
+    let session = Session::begin();
+    let popped: usize = given(|out| cuCtxPopCurrent_v2(out));
+    assert_eq!(popped, session.context);
+    assert_eq!(cuMemAlloc_v2(nowhere(), 16), 201);
+    assert_eq!(cuStreamSynchronize(12345), 201);
+    assert_eq!(cuCtxPushCurrent_v2(popped), 0);
+    assert_eq!(cuMemAlloc_v2(nowhere(), 16), 1);
+    assert_eq!(cuStreamSynchronize(12345), 400);
+}
+
+#[test]
+fn a_context_that_was_destroyed_elsewhere_is_told_so() {
+    let session = Session::begin();
+    let other: usize = given(|out| cuCtxCreate_v2(out, 0, 0));
+    std::thread::spawn(move || assert_eq!(cuCtxDestroy_v2(other), 0)).join().unwrap();
+    assert_eq!(ask(|out| cuMemAlloc_v2(out, 16)).0, 709);
+    assert_eq!(given(|out| cuCtxPopCurrent_v2(out)), other);
+    assert_eq!(given(|out| cuCtxGetCurrent(out)), session.context);
+}
+
+#[test]
+fn destroying_a_context_gives_its_memory_back() {
+    let outer = Session::begin();
+    let inner = Session::begin();
+    let id = inner.inner().id;
+    alloc(3 << 20);
+    let owned = || outer.inner().driver.space.look().allocations.of_context(id).len();
+    assert_eq!(owned(), 1);
+    drop(inner);
+    assert_eq!(owned(), 0);
+}
+
+#[test]
+fn what_does_not_fit_is_out_of_memory() {
+    let _session = Session::begin();
+    let total: usize = given(|out| super::super::device::cuDeviceTotalMem_v2(out, 0));
+    assert_eq!(ask(|out| cuMemAlloc_v2(out, total + 1)).0, 2);
+    assert_eq!(ask(|out| cuMemAlloc_v2(out, usize::MAX)).0, 2);
+}
+
+#[test]
+fn the_primary_context_lives_while_it_is_retained() {
+    // The device has one primary context for all of this process's tests: this is the only one to use it.
+    let _session = Session::begin();
+    let first: usize = given(|out| cuDevicePrimaryCtxRetain(out, 0));
+    let again: usize = given(|out| cuDevicePrimaryCtxRetain(out, 0));
+    assert_eq!(first, again);
+    assert_eq!(cuDevicePrimaryCtxRelease_v2(0), 0);
+    assert_eq!(cuCtxPushCurrent_v2(first), 0);
+    fault();
+    assert_eq!(cuCtxSynchronize(), 700);
+    assert_eq!(cuDevicePrimaryCtxReset_v2(0), 0);
+    assert_eq!(ask(|out| cuMemAlloc_v2(out, 16)).0, 709);
+    assert_eq!(given(|out| cuDevicePrimaryCtxRetain(out, 0)), first);
+    alloc(16);
+    assert_eq!(cuDevicePrimaryCtxRelease_v2(0), 0);
+    assert_eq!(cuDevicePrimaryCtxRelease_v2(0), 0);
+    assert_eq!(cuDevicePrimaryCtxRelease_v2(0), 201);
+    assert_eq!(given(|out| cuCtxPopCurrent_v2(out)), first);
+}

@@ -1,0 +1,188 @@
+//! What several processes see of one GPU. A test plays here in processes of its own: this same program,
+//! started again for one role.
+#![allow(unsafe_code)]
+
+use std::io::{BufRead, BufReader};
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use super::super::context::*;
+use super::super::init::*;
+use super::super::memory::*;
+use super::super::vmm::*;
+use super::vmm::{UNIT, allow, create, reserve};
+use super::{Session, alloc, get, put};
+use crate::border::from_tests::{address_mut, ask, given, place};
+
+const ROLE: &str = "SIMCUDA_TEST_ROLE";
+const DESCRIPTOR: &str = "SIMCUDA_TEST_DESCRIPTOR";
+const MEMORY: usize = 256 << 20;
+
+fn role(name: &str, gpu: Option<&Path>) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "api::tests::processes::a_role_is_played", "--nocapture"]);
+    command.env(ROLE, name).env("SIMCUDA_MEMORY", "256MiB").stdout(Stdio::piped());
+    if let Some(gpu) = gpu {
+        command.env("SIMCUDA_GPU_FILE", gpu);
+    }
+    command
+}
+
+pub(super) fn in_a_process_of_its_own(name: &str) {
+    assert!(role(name, None).output().unwrap().status.success());
+}
+
+/// A GPU file in a place of its own, gone with the value.
+struct GpuFile(PathBuf);
+
+impl GpuFile {
+    fn new(name: &str) -> GpuFile {
+        let place = format!("simcuda-test-{name}-{}", std::process::id());
+        GpuFile(std::env::temp_dir().join(place))
+    }
+}
+
+impl Drop for GpuFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// Reads a role's answer: the first line with the mark.
+fn answer(child: &mut Child) -> String {
+    let output = BufReader::new(child.stdout.as_mut().unwrap());
+    let lines = output.lines().map_while(Result::ok);
+    lines.filter_map(|line| line.strip_prefix("answer ").map(str::to_owned)).next().unwrap()
+}
+
+fn tell(what: impl std::fmt::Display) {
+    // On a line of its own, whatever the test harness wrote before.
+    println!("\nanswer {what}");
+}
+
+fn free_memory(gpu: &Path) -> usize {
+    let mut child = role("ask", Some(gpu)).spawn().unwrap();
+    let free = answer(&mut child).parse().unwrap();
+    assert!(child.wait().unwrap().success());
+    free
+}
+
+#[test]
+fn a_role_is_played() {
+    match std::env::var(ROLE).as_deref() {
+        Ok("ask") => {
+            let _session = Session::begin();
+            let mut total = 0usize;
+            tell(given(|free| cuMemGetInfo_v2(free, place(&mut total))));
+        }
+        Ok("hold") => {
+            let _session = Session::begin();
+            alloc(100 << 20);
+            tell("ready");
+            std::thread::sleep(std::time::Duration::from_secs(60));
+        }
+        Ok("make") => make(),
+        Ok("take") => {
+            take();
+            // Nobody reads any more what the test harness would write.
+            std::process::exit(0);
+        }
+        Ok("uninitialised") => uninitialised(),
+        Ok("fork") => fork(),
+        Ok("global-capture") => super::capture::global_capture(),
+        _ => {}
+    }
+}
+
+#[test]
+fn the_memory_of_a_killed_process_is_free_again() {
+    let gpu = GpuFile::new("killed");
+    let mut holder = role("hold", Some(&gpu.0)).spawn().unwrap();
+    assert_eq!(answer(&mut holder), "ready");
+    assert_eq!(free_memory(&gpu.0), MEMORY - (100 << 20));
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    assert_eq!(free_memory(&gpu.0), MEMORY);
+}
+
+#[test]
+fn a_handle_and_its_contents_outlive_the_process_that_made_it() {
+    let gpu = GpuFile::new("handle");
+    let mut maker = role("make", Some(&gpu.0)).spawn().unwrap();
+    // The taker writes to the maker's output and tells when it is through.
+    assert_eq!(answer(&mut maker), "taken");
+    maker.wait().unwrap();
+}
+
+fn make() {
+    let _session = Session::begin();
+    let (at, handle) = (reserve(1), create(1));
+    assert_eq!(cuMemMap(at, UNIT, 0, handle, 0), 0);
+    allow(at, 1);
+    put(at, &[1, 2, 3]);
+    let mut descriptor = -1i32;
+    assert_eq!(cuMemExportToShareableHandle(address_mut(&mut descriptor), handle, 1, 0), 0);
+    // SAFETY: the driver gave the descriptor to us.
+    let descriptor = unsafe { OwnedFd::from_raw_fd(descriptor) };
+    // As the taker's standard input it has a number that both know.
+    let gpu = std::env::var_os("SIMCUDA_GPU_FILE").unwrap();
+    let mut taker = role("take", Some(Path::new(&gpu)));
+    taker.stdin(Stdio::from(descriptor)).stdout(Stdio::inherit()).env(DESCRIPTOR, "0");
+    taker.spawn().unwrap();
+    std::process::exit(0);
+}
+
+fn take() {
+    let parent = std::os::unix::process::parent_id();
+    while parent != 1 && std::os::unix::process::parent_id() == parent {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    let _session = Session::begin();
+    let descriptor: usize = std::env::var(DESCRIPTOR).unwrap().parse().unwrap();
+    let handle: u64 = given(|out| cuMemImportFromShareableHandle(out, descriptor, 1));
+    let at = reserve(1);
+    assert_eq!(cuMemMap(at, UNIT, 0, handle, 0), 0);
+    allow(at, 1);
+    assert_eq!(get(at, 3), [1, 2, 3]);
+    let mut total = 0usize;
+    assert_eq!(given(|free| cuMemGetInfo_v2(free, place(&mut total))), MEMORY - UNIT);
+    tell("taken");
+}
+
+#[test]
+fn before_initialisation_little_works() {
+    in_a_process_of_its_own("uninitialised");
+}
+
+fn uninitialised() {
+    assert_eq!(ask(|out| cuMemAlloc_v2(out, 16)).0, 3);
+    assert_eq!(cuCtxSynchronize(), 3);
+    assert_eq!(given(|out| cuDriverGetVersion(out)), 13000);
+    assert_eq!(ask::<usize>(|out| cuGetErrorName(700, out)).0, 0);
+    assert_eq!(ask::<usize>(|out| cuGetErrorName(12345, out)).0, 1);
+    assert_eq!(cuInit(1), 1);
+    assert_eq!(cuInit(0), 0);
+    assert_eq!(cuCtxSynchronize(), 201);
+}
+
+#[test]
+fn a_forked_child_has_no_driver() {
+    in_a_process_of_its_own("fork");
+}
+
+fn fork() {
+    let _session = Session::begin();
+    // SAFETY: the child only makes calls that answer from one flag, and ends at once.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let refused = cuCtxSynchronize() == 3 && cuInit(0) == 3;
+        // SAFETY: ends the child without anything of the parent's being run.
+        unsafe { libc::_exit(i32::from(!refused)) };
+    }
+    let mut status = 0;
+    // SAFETY: `status` is a place for the answer.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0);
+    alloc(16);
+}

@@ -1,0 +1,176 @@
+//! Orders between streams, events, host functions.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::super::context::*;
+use super::super::events::*;
+use super::super::fills::*;
+use super::super::host_memory::cuMemHostAlloc;
+use super::super::stream_words::*;
+use super::super::streams::*;
+use super::{Session, alloc, get, put, spin, synchronize};
+use crate::border::from_tests::{ask, given};
+
+fn pinned_flag() -> u64 {
+    given(|out| cuMemHostAlloc(out, 4, 0)) as u64
+}
+
+/// Sets a flag as the host does: not in any stream.
+fn raise(flag: u64) {
+    crate::border::write_at(flag as usize, 1u32).unwrap();
+}
+
+#[test]
+fn a_stream_works_in_order() {
+    let _session = Session::begin();
+    let stream: usize = given(|out| cuStreamCreate(out, 0));
+    let at = alloc(4 << 20);
+    for value in 0..50 {
+        assert_eq!(cuMemsetD32Async(at, value, 1 << 20, stream), 0);
+    }
+    assert_eq!(cuStreamSynchronize(stream), 0);
+    assert_eq!(get(at + (4 << 20) - 8, 2), [49, 49]);
+}
+
+#[test]
+fn blocking_streams_wait_for_the_legacy_stream_and_others_do_not() {
+    let _session = Session::begin();
+    let blocking: usize = given(|out| cuStreamCreate(out, 0));
+    let free: usize = given(|out| cuStreamCreate(out, 1));
+    let (flag, done, at) = (pinned_flag(), alloc(4), alloc(8));
+    spin(1, done, flag);
+    assert_eq!(cuMemsetD32Async(at, 1, 1, blocking), 0);
+    assert_eq!(cuMemsetD32Async(at + 4, 2, 1, free), 0);
+    assert_eq!(cuStreamSynchronize(free), 0);
+    assert_eq!(cuStreamQuery(blocking), 600);
+    assert_eq!(cuStreamQuery(0), 600);
+    raise(flag);
+    assert_eq!(cuStreamSynchronize(blocking), 0);
+    assert_eq!(get(at, 2), [1, 2]);
+}
+
+#[test]
+fn the_legacy_stream_waits_for_blocking_streams() {
+    let _session = Session::begin();
+    let blocking: usize = given(|out| cuStreamCreate(out, 0));
+    let (flag, done, at) = (pinned_flag(), alloc(4), alloc(4));
+    spin(blocking, done, flag);
+    assert_eq!(cuMemsetD32_v2(at, 3, 1), 0);
+    assert_eq!(cuStreamQuery(1), 600);
+    raise(flag);
+    assert_eq!(cuStreamSynchronize(1), 0);
+    assert_eq!(get(done, 1), [1]);
+}
+
+#[test]
+fn every_thread_has_a_default_stream_of_its_own() {
+    let session = Session::begin();
+    let (flag, done, context) = (pinned_flag(), alloc(4), session.context);
+    spin(2, done, flag);
+    let id: u64 = given(|out| cuStreamGetId(2, out));
+    std::thread::spawn(move || {
+        assert_eq!(cuCtxSetCurrent(context), 0);
+        assert_ne!(given(|out| cuStreamGetId_ptsz(0, out)), id);
+        assert_eq!(cuStreamSynchronize_ptsz(0), 0);
+    })
+    .join()
+    .unwrap();
+    assert_eq!(cuStreamQuery_ptsz(0), 600);
+    raise(flag);
+    assert_eq!(cuStreamSynchronize_ptsz(0), 0);
+}
+
+#[test]
+fn an_event_orders_one_stream_after_another() {
+    let _session = Session::begin();
+    let first: usize = given(|out| cuStreamCreate(out, 1));
+    let second: usize = given(|out| cuStreamCreate(out, 1));
+    let event: usize = given(|out| cuEventCreate(out, 0));
+    let (flag, done, at) = (pinned_flag(), alloc(4), alloc(4));
+    spin(first, done, flag);
+    assert_eq!(cuMemsetD32Async(at, 1, 1, first), 0);
+    assert_eq!(cuEventRecord(event, first), 0);
+    assert_eq!(cuStreamWaitEvent(second, event, 0), 0);
+    assert_eq!(cuMemsetD32Async(at, 2, 1, second), 0);
+    assert_eq!(cuEventQuery(event), 600);
+    assert_eq!(cuStreamQuery(second), 600);
+    raise(flag);
+    assert_eq!(cuStreamSynchronize(second), 0);
+    assert_eq!(cuEventQuery(event), 0);
+    assert_eq!(get(at, 1), [2]);
+}
+
+#[test]
+fn events_tell_the_time_between_them() {
+    let _session = Session::begin();
+    let start: usize = given(|out| cuEventCreate(out, 0));
+    let end: usize = given(|out| cuEventCreate(out, 0));
+    let untimed: usize = given(|out| cuEventCreate(out, 2));
+    assert_eq!(ask(|out| cuEventElapsedTime(out, start, end)).0, 400);
+    extern "C" fn nap(_: usize) {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    assert_eq!(cuEventRecord(start, 0), 0);
+    assert_eq!(cuLaunchHostFunc(0, Some(nap), 0), 0);
+    assert_eq!(cuEventRecord(end, 0), 0);
+    assert_eq!(cuEventRecord(untimed, 0), 0);
+    assert_eq!(ask(|out| cuEventElapsedTime(out, start, end)).0, 600);
+    assert_eq!(cuEventSynchronize(untimed), 0);
+    let milliseconds: f32 = given(|out| cuEventElapsedTime(out, start, end));
+    assert!(milliseconds >= 5.0);
+    assert_eq!(ask(|out| cuEventElapsedTime(out, start, untimed)).0, 400);
+}
+
+static CALLS: AtomicU32 = AtomicU32::new(0);
+
+#[test]
+fn callbacks_run_in_the_streams_order_and_may_make_no_calls() {
+    extern "C" fn call(_stream: usize, status: u32, expected: usize) {
+        assert_eq!(status, 0);
+        assert_eq!(CALLS.fetch_add(1, Ordering::SeqCst), expected as u32);
+        assert_eq!(cuCtxSynchronize(), 800);
+    }
+    let _session = Session::begin();
+    for expected in 0..10 {
+        assert_eq!(cuStreamAddCallback(0, Some(call), expected, 0), 0);
+    }
+    synchronize();
+    assert_eq!(CALLS.load(Ordering::SeqCst), 10);
+}
+
+#[test]
+fn streams_wait_for_and_write_words() {
+    let _session = Session::begin();
+    let first: usize = given(|out| cuStreamCreate(out, 1));
+    let second: usize = given(|out| cuStreamCreate(out, 1));
+    let at = alloc(16);
+    put(at, &[0, 0, 0, 0]);
+    assert_eq!(cuStreamWaitValue32_v2(first, at, 5, 1), 0);
+    assert_eq!(cuStreamWriteValue64_v2(first, at + 8, 1 << 40, 0), 0);
+    assert_eq!(cuStreamQuery(first), 600);
+    assert_eq!(cuStreamWriteValue32_v2(second, at, 5, 0), 0);
+    assert_eq!(cuStreamSynchronize(first), 0);
+    assert_eq!(get(at, 4), [5, 0, 0, 256]);
+    assert_eq!(cuStreamWaitValue32_v2(first, at + 2, 5, 1), 1);
+    assert_eq!(cuStreamWaitValue32_v2(first, 16, 5, 1), 1);
+}
+
+#[test]
+fn a_context_that_ends_does_not_wait_for_a_kernel_that_never_would() {
+    let session = Session::begin();
+    spin(0, alloc(4), pinned_flag());
+    drop(session);
+}
+
+#[test]
+fn a_destroyed_stream_still_does_its_work() {
+    let _session = Session::begin();
+    let stream: usize = given(|out| cuStreamCreate(out, 0));
+    let (flag, done) = (pinned_flag(), alloc(4));
+    spin(stream, done, flag);
+    assert_eq!(cuStreamDestroy_v2(stream), 0);
+    assert_eq!(cuStreamQuery(stream), 400);
+    raise(flag);
+    synchronize();
+    assert_eq!(get(done, 1), [1]);
+}
