@@ -45,6 +45,8 @@ pub const CUDA_ERROR_INVALID_VALUE: CUresult = 1;
 pub const CUDA_ERROR_NOT_INITIALIZED: CUresult = 3;
 /// There is no CUDA device on this machine.
 pub const CUDA_ERROR_NO_DEVICE: CUresult = 100;
+/// Work that was asked about has not ended yet: an answer, not a failure.
+pub const CUDA_ERROR_NOT_READY: CUresult = 600;
 /// A name was looked up that does not exist.
 pub const CUDA_ERROR_NOT_FOUND: CUresult = 500;
 

@@ -16,8 +16,9 @@ fn main() {
     println!("cargo::rerun-if-changed=build/main.rs");
     // The loader hands a preloaded library with this name to everyone who asks for the driver.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libcuda.so.1");
-    // A door bound to somebody else's function of the same name would never reach our hooks.
-    println!("cargo::rustc-cdylib-link-arg=-Wl,-z,now");
+    // Our own table of doors must mean our doors, also when another preloaded library has a function of
+    // the same name.
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-Bsymbolic-functions");
 
     let symbols = symbols();
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));

@@ -12,7 +12,7 @@ use crate::symbols::{SYMBOLS, Symbol};
 /// What forwarding a call means for sharing the GPU.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Class {
-    /// It neither gives out nor touches device memory, and starts nothing on the GPU.
+    /// It neither gives out nor takes back device memory, and neither reads nor writes any.
     Harmless,
     /// Fine while nothing is shared; sharing has to know of it.
     ToVirtualise,
@@ -41,7 +41,7 @@ const RULES: &[(&str, Class, &str)] = &[
     ("cuDevicePrimaryCtx", ToVirtualise, "contexts need room beside the arena and bring channels"),
     ("cuDevResource", Harmless, "describes parts of the GPU"),
     ("cuDevSmResource", Harmless, "describes parts of the GPU"),
-    ("cuCtx", Harmless, "the context's settings, and the thread's current context"),
+    ("cuCtx", Harmless, "the context's settings and marks, and the thread's current context"),
     ("cuCtxCreate", ToVirtualise, "contexts need room beside the arena and bring channels"),
     ("cuCtxDestroy", ToVirtualise, "contexts need room beside the arena and bring channels"),
     ("cuCtxDetach", ToVirtualise, "contexts need room beside the arena and bring channels"),
@@ -99,7 +99,9 @@ const RULES: &[(&str, Class, &str)] = &[
     ("cuModule", ToVirtualise, "modules take room beside the arena, and their globals may hold pointers"),
     ("cuModuleGetLoadingMode", Harmless, "a question about the driver"),
     ("cuModuleEnumerateFunctions", Harmless, "names in a module"),
-    ("cuModuleGetFunction", Harmless, "names in a module"),
+    ("cuKernelGetFunction", ToVirtualise, "may load code that was left for later, beside the arena"),
+    ("cuFuncGetAttribute", ToVirtualise, "may load code that was left for later, beside the arena"),
+    ("cuModuleGetFunction", ToVirtualise, "may load code that was left for later, beside the arena"),
     ("cuModuleGetTexRef", ToVirtualise, "textures refer to device memory"),
     ("cuModuleGetSurfRef", ToVirtualise, "surfaces refer to device memory"),
     ("cuLibrary", ToVirtualise, "modules take room beside the arena, and their globals may hold pointers"),
@@ -132,6 +134,7 @@ const RULES: &[(&str, Class, &str)] = &[
     ("cuGraphExecGetFlags", Harmless, "a question about a graph"),
     ("cuGraphNodeSetEnabled", ToVirtualise, "what a graph launch will touch is read here"),
     ("cuGraphAddMem", ToVirtualise, "graph memory nodes hold device memory"),
+    ("cuGraphAddNode", ToVirtualise, "graph memory nodes hold device memory"),
     ("cuGraphAddMemcpyNode", Harmless, "describes a graph; nothing runs before its launch"),
     ("cuGraphAddMemsetNode", Harmless, "describes a graph; nothing runs before its launch"),
     ("cuCheckpoint", ToVirtualise, "moves a whole process off the GPU"),

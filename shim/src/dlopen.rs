@@ -34,17 +34,22 @@ extern "C" fn prepare(name: *const c_char) -> *const c_char {
         return name;
     }
     // SAFETY: the caller of dlopen passes null or a C string.
-    if is_driver(unsafe { CStr::from_ptr(name) }.to_bytes()) { c"libcuda.so.1".as_ptr() } else { name }
+    if is_driver(unsafe { CStr::from_ptr(name) }) { c"libcuda.so.1".as_ptr() } else { name }
 }
 
-/// Whether a program that opens this file wants the CUDA driver.
-fn is_driver(path: &[u8]) -> bool {
-    let file = path.rsplit(|b| *b == b'/').next().unwrap_or(path);
-    match file.strip_prefix(b"libcuda.so") {
-        Some([]) => true,
-        Some([b'.', rest @ ..]) => !rest.is_empty() && rest.iter().all(|b| b.is_ascii_digit() || *b == b'.'),
-        _ => false,
-    }
+/// Whether a program that opens this wants the CUDA driver, and would get it.
+///
+/// A path counts if there is such a file: programs try several, and expect those that are not there to
+/// fail.
+fn is_driver(name: &CStr) -> bool {
+    let bytes = name.to_bytes();
+    let Some(slash) = bytes.iter().rposition(|b| *b == b'/') else {
+        return matches!(bytes, b"libcuda.so" | b"libcuda.so.1");
+    };
+    let version = |rest: &[u8]| rest.iter().all(|b| b.is_ascii_digit() || *b == b'.');
+    bytes[slash + 1..].strip_prefix(b"libcuda.so").is_some_and(version)
+        // SAFETY: a C string; the call only asks.
+        && unsafe { libc::access(name.as_ptr(), libc::F_OK) } == 0
 }
 
 /// The next `dlopen`, found once.
@@ -67,37 +72,32 @@ extern "C" fn nobody(_: *const c_char, _: c_int) -> *mut c_void {
     ptr::null_mut()
 }
 
-/// Opens a library for ourselves: exactly the file named.
-pub(crate) fn open(path: &CStr) -> *mut c_void {
-    // SAFETY: `next` is a function with dlopen's signature.
-    let dlopen: unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void = unsafe { core::mem::transmute(next()) };
-    // SAFETY: a C string and documented flags. Local: the driver's names must not be found before ours.
-    unsafe { dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::is_driver;
+    use std::ffi::CString;
+    use std::os::unix::ffi::OsStrExt;
 
     #[test]
-    fn every_spelling_of_the_driver_is_recognised() {
-        for name in ["libcuda.so", "libcuda.so.1", "libcuda.so.580.159.04", "/usr/lib/x86_64-linux-gnu/libcuda.so.1"] {
-            assert!(is_driver(name.as_bytes()), "{name}");
+    fn the_names_that_programs_use_are_recognised() {
+        assert!(is_driver(c"libcuda.so") && is_driver(c"libcuda.so.1"));
+        for name in
+            [c"", c"libcudart.so.13", c"libcuda.so.1.bak", c"libcuda.so.11", c"mylibcuda.so", c"libcudadebugger.so.1"]
+        {
+            assert!(!is_driver(name), "{name:?}");
         }
     }
 
     #[test]
-    fn other_libraries_are_left_alone() {
-        for name in [
-            "",
-            "libcudart.so.13",
-            "libcuda.so.1.bak",
-            "libcuda.so.",
-            "mylibcuda.so",
-            "libcuda.so.1/x",
-            "libcudadebugger.so.1",
-        ] {
-            assert!(!is_driver(name.as_bytes()), "{name}");
+    fn a_path_counts_if_there_is_such_a_file() {
+        let folder = std::env::temp_dir().join(format!("baton-dlopen-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a writable folder");
+        let path = |name: &str| CString::new(folder.join(name).as_os_str().as_bytes()).expect("no null byte");
+        for name in ["libcuda.so", "libcuda.so.1", "libcuda.so.580.159.04"] {
+            assert!(!is_driver(&path(name)), "{name} is not there");
+            std::fs::write(folder.join(name), "").expect("a writable folder");
+            assert!(is_driver(&path(name)), "{name}");
         }
+        std::fs::remove_dir_all(&folder).expect("our own folder");
     }
 }

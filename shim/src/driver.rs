@@ -5,17 +5,17 @@
 //! and the folders where distributions and container runtimes put it. Always by full path, because the
 //! bare name means this library. A file that is this library, or a copy of it, is passed over.
 
-use core::ffi::{CStr, c_char, c_void};
+use core::ffi::{CStr, c_void};
 use core::ptr::NonNull;
-use std::ffi::{CString, OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::ffi::{CString, OsStr};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 
 use baton_contract::settings;
 
 use crate::doors::Function;
-use crate::{dlopen, ld_cache};
+use crate::once::Once;
+use crate::{ld_cache, user};
 
 /// Exported so that a copy of this library is recognised by whoever finds it while looking for the driver.
 #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -46,7 +46,11 @@ unsafe impl Sync for Driver {}
 impl Driver {
     fn open(path: &Path) -> Option<Self> {
         let path = CString::new(path.as_os_str().as_bytes()).ok()?;
-        NonNull::new(dlopen::open(&path)).map(|handle| Self { handle })
+        // Not by `dlopen`, which may be ours or another library's: by name, the driver is this library.
+        // SAFETY: the program's own namespace, a C string and documented flags. Local: the driver's names
+        // must not be found in front of ours.
+        let handle = unsafe { libc::dlmopen(libc::LM_ID_BASE, path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        NonNull::new(handle).map(|handle| Self { handle }).filter(|driver| !driver.is_baton())
     }
 
     /// The driver's function of this name.
@@ -63,31 +67,29 @@ impl Driver {
 
 /// The real driver, opened by the first caller; `None` on a machine without one.
 pub(crate) fn get() -> Option<&'static Driver> {
-    static DRIVER: OnceLock<Option<Driver>> = OnceLock::new();
-    DRIVER.get_or_init(find).as_ref()
-}
-
-fn find() -> Option<Driver> {
-    if let Some(path) = variable(settings::DRIVER) {
-        let path = PathBuf::from(path);
-        let driver = Driver::open(&path).filter(|driver| !driver.is_baton());
-        if driver.is_none() {
-            // The one case in which we speak unasked: the user's setting cannot work.
-            eprintln!(
-                "baton: BATON_DRIVER={} is not a CUDA driver that can be opened; there is no GPU for this program",
-                path.display()
-            );
-        }
-        return driver;
+    static DRIVER: Once<Option<Driver>> = Once::new();
+    if let Some(known) = DRIVER.get() {
+        return known.as_ref();
     }
-    candidates()
-        .filter(|path| !is_this_library(path))
-        .find_map(|path| Driver::open(&path).filter(|driver| !driver.is_baton()))
+    // Opened twice it is still one library, with one handle.
+    let named = user::setting(settings::DRIVER).map(PathBuf::from);
+    let found = match &named {
+        Some(path) => Driver::open(path),
+        None => candidates().filter(|path| !is_this_library(path)).find_map(|path| Driver::open(&path)),
+    };
+    let (driver, ours) = DRIVER.keep(found);
+    if let (None, true, Some(path)) = (driver, ours, named) {
+        user::warn(format_args!(
+            "BATON_DRIVER={} is not a CUDA driver that can be opened; there is no GPU for this program",
+            path.display()
+        ));
+    }
+    driver.as_ref()
 }
 
 /// Every place where the driver may be, best first.
 fn candidates() -> impl Iterator<Item = PathBuf> {
-    let path = variable(c"LD_LIBRARY_PATH").unwrap_or_default();
+    let path = user::setting(c"LD_LIBRARY_PATH").unwrap_or_default();
     let listed: Vec<PathBuf> = path
         .as_bytes()
         .split(|b| matches!(b, b':' | b';'))
@@ -116,16 +118,4 @@ fn this_library() -> Option<PathBuf> {
     // SAFETY: dladdr answered with the file name that the loader keeps.
     let name = unsafe { CStr::from_ptr(info.dli_fname) };
     Some(PathBuf::from(OsStr::from_bytes(name.to_bytes())))
-}
-
-/// An environment variable, if set and not empty. Read at first use only, never on a call's path.
-pub(crate) fn variable(name: &CStr) -> Option<OsString> {
-    // SAFETY: a C string; the answer is copied before anything else of ours runs.
-    let value: *const c_char = unsafe { libc::getenv(name.as_ptr()) };
-    if value.is_null() {
-        return None;
-    }
-    // SAFETY: not null, so a C string of the environment.
-    let value = unsafe { CStr::from_ptr(value) }.to_bytes();
-    (!value.is_empty()).then(|| OsString::from_vec(value.to_vec()))
 }

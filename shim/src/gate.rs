@@ -12,7 +12,9 @@
 //!
 //! Of the two, at least one sees the other: either the thread reads CLOSED and steps back, or its word
 //! is seen raised and waited for. `membarrier` pays for the barrier on the rare side, so the thread's
-//! side needs none. A nested call (from a thread that is inside already) never waits.
+//! side needs none. A nested call (from a thread that is inside already) never waits; only a thread
+//! whose thread-locals are gone already cannot tell, and waits. A forked child is a new process: its
+//! gate is open, and only the thread that forked can be inside.
 
 use core::cell::Cell;
 use core::ptr;
@@ -75,7 +77,8 @@ pub(crate) fn pass() -> Passage {
     let depth = word.depth.load(Ordering::Relaxed);
     word.depth.store(depth + 1, Ordering::Relaxed);
     compiler_fence(Ordering::SeqCst);
-    if GATE.0.load(Ordering::Relaxed) != OPEN && depth == 0 {
+    // Acquire: whoever opened it did so after what this call will find.
+    if GATE.0.load(Ordering::Acquire) != OPEN && depth == 0 {
         wait(&word.depth);
     }
     Passage(Some(word))
@@ -104,6 +107,11 @@ fn claim() -> *const Word {
         at = word.next;
     }
     if at.is_null() {
+        // Once in a process would do; a few times more, by threads that start together, do no harm.
+        if WORDS.load(Ordering::Relaxed).is_null() {
+            // SAFETY: the handler only stores to atomics that live for ever.
+            unsafe { libc::pthread_atfork(None, None, Some(start_anew)) };
+        }
         let word =
             Box::leak(Box::new(Word { depth: AtomicU32::new(0), taken: AtomicBool::new(true), next: ptr::null() }));
         let mut head = WORDS.load(Ordering::Relaxed);
@@ -118,6 +126,23 @@ fn claim() -> *const Word {
     }
     OWN.with(|own| own.0.set(at));
     at
+}
+
+/// In a forked child, where the other threads are gone: nobody but this thread is inside, and whoever
+/// closed the gate was the parent's.
+extern "C" fn start_anew() {
+    let own = OWN.try_with(|own| own.0.get()).unwrap_or(ptr::null());
+    let mut at: *const Word = WORDS.load(Ordering::Acquire);
+    // SAFETY: null or a word of the list, and words live for ever.
+    while let Some(word) = unsafe { at.as_ref() } {
+        if at != own {
+            word.depth.store(0, Ordering::Relaxed);
+            word.taken.store(false, Ordering::Release);
+        }
+        at = word.next;
+    }
+    LATE.store(0, Ordering::Relaxed);
+    GATE.0.store(OPEN, Ordering::Release);
 }
 
 #[cold]
@@ -143,7 +168,7 @@ fn wait(depth: &AtomicU32) {
         }
         depth.store(1, Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
-        if GATE.0.load(Ordering::Relaxed) == OPEN {
+        if GATE.0.load(Ordering::Acquire) == OPEN {
             return;
         }
     }
@@ -278,5 +303,71 @@ mod tests {
         let first = thread::spawn(word).join().expect("the thread ran");
         let second = thread::spawn(word).join().expect("the thread ran");
         assert_eq!(first, second);
+    }
+
+    unsafe extern "C-unwind" {
+        /// As the driver's calls may: returns when a signal came, or ends the thread when it is cancelled.
+        fn pause() -> libc::c_int;
+    }
+
+    #[test]
+    fn a_thread_that_is_cancelled_inside_is_inside_no_more() {
+        let _turn = TURN.lock().unwrap_or_else(|e| e.into_inner());
+        unsafe extern "C-unwind" fn body(_: *mut libc::c_void) -> *mut libc::c_void {
+            let _passage = pass();
+            // SAFETY: no arguments.
+            unsafe { pause() };
+            ptr::null_mut()
+        }
+        // SAFETY: two function types that differ in what unwinding may do, which C does not tell apart.
+        let body = unsafe {
+            core::mem::transmute::<
+                unsafe extern "C-unwind" fn(*mut libc::c_void) -> *mut libc::c_void,
+                extern "C" fn(*mut libc::c_void) -> *mut libc::c_void,
+            >(body)
+        };
+        let mut thread = 0;
+        // SAFETY: a plain thread without attributes or argument, joined below.
+        unsafe {
+            assert_eq!(libc::pthread_create(&mut thread, ptr::null(), body, ptr::null_mut()), 0);
+            while control::inside() == 0 {
+                thread::yield_now();
+            }
+            assert_eq!(libc::pthread_cancel(thread), 0);
+            assert_eq!(libc::pthread_join(thread, ptr::null_mut()), 0);
+        }
+        assert_eq!(control::inside(), 0);
+    }
+
+    #[test]
+    fn a_forked_child_has_an_open_gate_with_nobody_inside() {
+        let _turn = TURN.lock().unwrap_or_else(|e| e.into_inner());
+        let (inside, leave) = (AtomicBool::new(false), AtomicBool::new(false));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let _passage = pass();
+                inside.store(true, Ordering::Release);
+                while !leave.load(Ordering::Acquire) {
+                    thread::yield_now();
+                }
+            });
+            while !inside.load(Ordering::Acquire) {
+                thread::yield_now();
+            }
+            GATE.0.store(CLOSED, Ordering::Release);
+            // SAFETY: the child only looks at atomics and leaves.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                let anew = control::inside() == 0 && GATE.0.load(Ordering::Acquire) == OPEN;
+                // SAFETY: ends the child at once, without the harness's exit handlers.
+                unsafe { libc::_exit(if anew { 0 } else { 1 }) };
+            }
+            control::open();
+            leave.store(true, Ordering::Release);
+            let mut status = -1;
+            // SAFETY: our own child and a place for its status.
+            assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+            assert_eq!(status, 0);
+        });
     }
 }

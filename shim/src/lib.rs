@@ -32,9 +32,11 @@ mod gate;
 mod hooks;
 mod ld_cache;
 mod missing;
+mod once;
 mod procaddress;
 mod symbols;
 mod trace;
+mod user;
 
 #[cfg(test)]
 mod coverage;

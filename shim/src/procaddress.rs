@@ -13,9 +13,9 @@ use crate::doors;
 use crate::symbols::{COUNT, SYMBOLS};
 
 /// The C signature of `cuGetProcAddress` before CUDA 12.
-pub(crate) type V1 = unsafe extern "C" fn(*const c_char, *mut *mut c_void, c_int, u64) -> CUresult;
+pub(crate) type V1 = unsafe extern "C-unwind" fn(*const c_char, *mut *mut c_void, c_int, u64) -> CUresult;
 /// The C signature since CUDA 12.
-pub(crate) type V2 = unsafe extern "C" fn(*const c_char, *mut *mut c_void, c_int, u64, *mut c_int) -> CUresult;
+pub(crate) type V2 = unsafe extern "C-unwind" fn(*const c_char, *mut *mut c_void, c_int, u64, *mut c_int) -> CUresult;
 
 pub(crate) unsafe fn v1(
     drivers: V1,

@@ -24,3 +24,7 @@ compile -DLIB -shared -fPIC -o "$out/libdeep.so" "$here/deep.c" "$out/stub/libcu
 compile -shared -fPIC -o "$out/libwrap_dlsym.so" "$here/wrap_dlsym.c"
 compile -shared -fPIC -o "$out/libwrap_dlopen.so" "$here/wrap_dlopen.c"
 compile -o "$out/fork_quiet" "$here/fork_quiet.c"
+compile -shared -fPIC -o "$out/libwrap_alloc.so" "$here/wrap_alloc.c"
+compile -o "$out/first_call" "$here/first_call.c" "$out/stub/libcuda.so.1"
+compile -DLIB -shared -fPIC -o "$out/libfirst_call.so" "$here/first_call.c" "$out/stub/libcuda.so.1"
+compile -shared -fPIC -o "$out/libslow_driver.so" "$here/slow_driver.c"

@@ -9,6 +9,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// A program that takes longer than this hangs.
@@ -90,7 +91,9 @@ impl Driver {
             let link = folder.join(link);
             if std::fs::read_link(&link).ok().as_deref() != Some(library) {
                 // Several tests may do this at once, so the name must never be missing.
-                let fresh = folder.join(format!(".{}", std::process::id()));
+                static COUNT: AtomicU64 = AtomicU64::new(0);
+                let count = COUNT.fetch_add(1, Ordering::Relaxed);
+                let fresh = folder.join(format!(".{}-{count}", std::process::id()));
                 let _ = std::fs::remove_file(&fresh);
                 std::os::unix::fs::symlink(library, &fresh).expect("a fresh link");
                 std::fs::rename(&fresh, &link).expect("a link is replaced in one step");

@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use baton_tests::{Driver, Outcome, built, root, run, same_both_ways};
+use baton_tests::{Driver, Outcome, built, clean, root, run, same_both_ways};
 use serde_json::Value;
 
 fn drivers() -> Vec<Driver> {
@@ -110,4 +110,52 @@ fn beside_another_library_that_wraps_dlsym_or_dlopen() {
             assert!(count > 0, "{wrapper}, first: {first}: it still sees the program's calls: {log:?}");
         }
     }
+}
+
+#[test]
+fn beside_another_library_that_wraps_a_function_of_the_driver() {
+    // Only in front of Baton, as it would be in front of the driver.
+    let (outcome, log) = beside("libwrap_alloc.so", true, "doors_link", &[]);
+    assert_eq!(outcome, run(&mut Driver::simulated().bare(program("doors_link"))).succeeded());
+    assert!(log.starts_with("cuMemAlloc_v2 ") && !log.ends_with(" 0\n"), "{log:?}");
+}
+
+#[test]
+fn beside_a_second_copy_of_baton() {
+    let driver = Driver::simulated();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let copy = folder.path().join("copy.so");
+    std::fs::copy(built().shim(), &copy).expect("a writable folder");
+    let expected = run(&mut driver.bare(program("doors_link"))).succeeded();
+    for order in [[built().shim(), copy.clone()], [copy.clone(), built().shim()]] {
+        let preload = order.map(|path| path.display().to_string()).join(" ");
+        assert_eq!(run(driver.under_baton(program("doors_link")).env("LD_PRELOAD", preload)), expected);
+    }
+}
+
+#[test]
+fn by_a_first_call_while_a_librarys_constructor_makes_another() {
+    let library = program("libfirst_call.so");
+    check("first_call", &["constructor", library.to_str().expect("UTF-8")]);
+}
+
+#[test]
+fn by_a_first_call_in_a_child_that_was_forked_during_another() {
+    let driver = program("libslow_driver.so");
+    let outcome =
+        run(clean(program("first_call")).arg("fork").env("LD_PRELOAD", built().shim()).env("BATON_DRIVER", driver));
+    assert_eq!(outcome.succeeded().out, "the child exits with 0\n");
+}
+
+#[test]
+fn a_driver_that_is_not_there_is_not_found_by_its_path_either() {
+    check_absent("/nonexistent/libcuda.so.1");
+    check_absent("libcuda.so.11");
+}
+
+/// A name that no driver has must fail to open both ways.
+#[track_caller]
+fn check_absent(name: &str) {
+    let outcome = same_both_ways(&Driver::simulated(), &program("doors_dlopen"), &[name, "now"]);
+    assert_ne!(outcome.status, "exit status: 0");
 }

@@ -106,3 +106,39 @@ fn a_wrong_setting_is_named() {
     let outcome = traced("everything", &folder.path().join("trace"), CALLS).succeeded();
     assert_eq!(outcome.err, "baton: BATON_TRACE=everything is neither `counts` nor `calls`; nothing is traced\n");
 }
+
+#[test]
+fn the_file_is_the_one_that_was_named_at_the_start() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let script = format!("{CALLS}import os\nos.chdir('/')\nos.environ.pop('BATON_TRACE_FILE')\n");
+    let driver = Driver::simulated();
+    let mut command = driver.under_baton("python3");
+    command.args(["-c", &script]).env("BATON_TRACE", "counts").env("BATON_TRACE_FILE", "trace.json");
+    let outcome = run(command.current_dir(folder.path())).succeeded();
+    assert_eq!(outcome.err, "");
+    assert_eq!(sums(&std::fs::read_to_string(folder.path().join("trace.json")).expect("written")), expected());
+}
+
+#[test]
+fn a_full_standard_error_does_not_stop_the_program() {
+    let driver = Driver::simulated();
+    for (name, value) in [("BATON_TRACE", "everything"), ("BATON_TRACE", "calls"), ("BATON_DRIVER", "/nonexistent")] {
+        let mut command = driver.under_baton("sh");
+        let script = format!("exec python3 -c \"{}\" 2>/dev/full", CALLS.replace("assert ", ""));
+        run(command.args(["-c", &script]).env(name, value)).succeeded();
+    }
+}
+
+#[test]
+fn work_that_is_not_ready_has_not_failed() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("trace.json");
+    let driver = Driver::simulated();
+    let mut command = driver.under_baton(built().examples.join("host_flag"));
+    run(command.env("BATON_TRACE", "calls").env("BATON_TRACE_FILE", &file)).succeeded();
+    let text = std::fs::read_to_string(&file).expect("written");
+    let answers: Vec<_> = text.lines().filter(|line| line.contains("\"cuStreamQuery\", \"answer\": 600")).collect();
+    let errors = sums(&text).into_iter().find(|(name, _, _)| name == "cuStreamQuery").map(|(_, _, errors)| errors);
+    assert!(!answers.is_empty(), "the example asks a stream that is busy");
+    assert_eq!(errors, Some(0));
+}

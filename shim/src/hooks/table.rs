@@ -12,11 +12,14 @@ use crate::symbols::index;
 use crate::{doors, gate, procaddress};
 
 /// Makes the hook functions of the rows, generic over the symbol so that twins share a body.
+///
+/// "C-unwind", because a thread may be cancelled inside the driver: its stack is then unwound through
+/// the hook, and the passage through the gate must end.
 macro_rules! hooks {
     ($( $($symbol:ident),+ => $($body:ident)::+ ($($argument:ident: $type:ty),* $(,)?); )*) => {
         pub(super) const ROWS: &[&[(usize, *const ())]] = &[$({
-            unsafe extern "C" fn hook<const INDEX: usize>($($argument: $type),*) -> CUresult {
-                type Drivers = unsafe extern "C" fn($($type),*) -> CUresult;
+            unsafe extern "C-unwind" fn hook<const INDEX: usize>($($argument: $type),*) -> CUresult {
+                type Drivers = unsafe extern "C-unwind" fn($($type),*) -> CUresult;
                 // SAFETY: the row spells the signature that cuda.h gives its symbols.
                 let drivers: Drivers = unsafe { doors::drivers_as(INDEX) };
                 hooks!(@body drivers, $($body)::+ ($($argument),*))

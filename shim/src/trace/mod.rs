@@ -5,26 +5,30 @@
 //! `calls` also writes a line per call as it ends. The sums are written when the process ends, by a
 //! function in `.fini_array`, which runs after the program's own exit handlers.
 //!
-//! Not seen: calls that a program makes through the driver's private export tables, and calls of the
-//! driver to itself. A process that is killed, or leaves by `_exit`, writes no sums.
+//! Not seen: calls that a program makes through the driver's private export tables, calls of the driver
+//! to itself, and what other libraries call from their own destructors after ours. A process that is
+//! killed, or leaves by `_exit`, writes no sums.
 
 mod report;
 
-use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::OnceLock;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use baton_contract::cuda::{CUDA_ERROR_NOT_READY, CUDA_SUCCESS};
 use baton_contract::settings;
 
 use crate::doors::{self, Function};
-use crate::driver::variable;
+use crate::once::Once;
 use crate::symbols::COUNT;
+use crate::user;
+use report::Output;
 
 /// What the user asked for.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Mode {
-    Off,
-    Counts,
-    Calls,
+struct Tracing {
+    /// A line per call, beside the sums.
+    calls: bool,
+    output: Output,
+    /// When tracing began, on the clock of [`now`].
+    since: u64,
 }
 
 /// The sums of one symbol.
@@ -32,50 +36,62 @@ struct Sums {
     calls: AtomicU64,
     nanoseconds: AtomicU64,
     longest: AtomicU64,
-    /// Calls with an answer other than CUDA_SUCCESS.
+    /// Calls that failed. "Not ready yet" is an answer, not a failure.
     errors: AtomicU64,
 }
 
-static SUMS: [Sums; COUNT] = [const {
-    Sums {
-        calls: AtomicU64::new(0),
-        nanoseconds: AtomicU64::new(0),
-        longest: AtomicU64::new(0),
-        errors: AtomicU64::new(0),
+impl Sums {
+    const fn none() -> Self {
+        Self {
+            calls: AtomicU64::new(0),
+            nanoseconds: AtomicU64::new(0),
+            longest: AtomicU64::new(0),
+            errors: AtomicU64::new(0),
+        }
     }
-}; COUNT];
+}
 
-/// When the first traced call began, on the clock of [`now`].
-static FIRST: AtomicU64 = AtomicU64::new(0);
+static SUMS: [Sums; COUNT] = [const { Sums::none() }; COUNT];
 
-/// 1 once anything was traced: what the process's end looks at first.
-static ANY: AtomicU8 = AtomicU8::new(0);
+static TRACING: Once<Option<Tracing>> = Once::new();
+
+/// Whether the sums were written: what happens later is left out, so that they stay the last line.
+static FINISHED: AtomicBool = AtomicBool::new(false);
 
 /// Whether doors must lead through the trace.
 pub(crate) fn is_on() -> bool {
-    mode() != Mode::Off
+    tracing().is_some()
 }
 
-fn mode() -> Mode {
-    static MODE: OnceLock<Mode> = OnceLock::new();
-    *MODE.get_or_init(|| match variable(settings::TRACE) {
-        None => Mode::Off,
-        Some(word) if word == "counts" => Mode::Counts,
-        Some(word) if word == "calls" => Mode::Calls,
-        Some(word) => {
-            eprintln!("baton: BATON_TRACE={} is neither `counts` nor `calls`; nothing is traced", word.display());
-            Mode::Off
+fn tracing() -> Option<&'static Tracing> {
+    if let Some(known) = TRACING.get() {
+        return known.as_ref();
+    }
+    let word = user::setting(settings::TRACE);
+    let wanted = match word.as_deref().map(|word| word.to_str()) {
+        None => None,
+        Some(Some("counts")) => Some(false),
+        Some(Some("calls")) => Some(true),
+        Some(_) => None,
+    };
+    let tracing = wanted.map(|calls| Tracing { calls, output: Output::from_settings(), since: now() });
+    let (kept, ours) = TRACING.keep(tracing);
+    match (kept, ours, word) {
+        (Some(_), true, _) => {
+            // SAFETY: the handler only stores to atomics and closes a descriptor of ours.
+            unsafe { libc::pthread_atfork(None, None, Some(forget)) };
         }
-    })
+        (None, true, Some(word)) => user::warn(format_args!(
+            "BATON_TRACE={} is neither `counts` nor `calls`; nothing is traced",
+            word.display()
+        )),
+        _ => {}
+    }
+    kept.as_ref()
 }
 
 /// A call begins: says where it goes, and leaves the time in `start`.
 pub(crate) extern "C" fn begin(index: usize, start: &mut u64) -> Function {
-    if ANY.swap(1, Ordering::Relaxed) == 0 {
-        FIRST.store(now(), Ordering::Relaxed);
-        // SAFETY: the handler only stores to atomics.
-        unsafe { libc::pthread_atfork(None, None, Some(forget)) };
-    }
     let target = doors::target(index);
     *start = now();
     target
@@ -90,9 +106,12 @@ pub(crate) extern "C" fn end(index: usize, start: u64, answer: u64) {
     sums.calls.fetch_add(1, Ordering::Relaxed);
     sums.nanoseconds.fetch_add(took, Ordering::Relaxed);
     sums.longest.fetch_max(took, Ordering::Relaxed);
-    sums.errors.fetch_add(u64::from(answer != 0), Ordering::Relaxed);
-    if mode() == Mode::Calls {
-        report::line(index, start - FIRST.load(Ordering::Relaxed).min(start), took, answer);
+    let failed = !matches!(answer, CUDA_SUCCESS | CUDA_ERROR_NOT_READY);
+    sums.errors.fetch_add(u64::from(failed), Ordering::Relaxed);
+    if let Some(Tracing { calls: true, output, since }) = tracing()
+        && !FINISHED.load(Ordering::Relaxed)
+    {
+        output.line(index, start.saturating_sub(*since), took, answer);
     }
 }
 
@@ -103,8 +122,9 @@ extern "C" fn forget() {
             value.store(0, Ordering::Relaxed);
         }
     }
-    FIRST.store(now(), Ordering::Relaxed);
-    report::forget();
+    if let Some(tracing) = tracing() {
+        tracing.output.forget();
+    }
 }
 
 /// Nanoseconds on the monotonic clock.
@@ -115,10 +135,13 @@ fn now() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Runs when the process ends or the library is unloaded.
+/// Runs when the process ends or the library is unloaded. A program that never called the driver has
+/// not even looked at the settings.
 extern "C" fn finish() {
-    if ANY.load(Ordering::Relaxed) != 0 && SUMS.iter().any(|sums| sums.calls.load(Ordering::Relaxed) != 0) {
-        report::sums();
+    if let Some(Some(tracing)) = TRACING.get()
+        && !FINISHED.swap(true, Ordering::Relaxed)
+    {
+        tracing.output.sums();
     }
 }
 

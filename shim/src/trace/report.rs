@@ -1,66 +1,131 @@
 //! How the trace is written: text, or one JSON object a line where the file's name ends in `.json`.
 
 use core::fmt::{self, Write};
-use core::sync::atomic::{AtomicI32, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::ffi::CString;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStringExt;
 
 use baton_contract::settings;
 
 use super::{COUNT, SUMS};
-use crate::driver::variable;
 use crate::symbols::SYMBOLS;
+use crate::user;
 
 /// No file was opened yet in this process.
 const UNOPENED: i32 = -1;
 
-/// The trace's descriptor, kept open between the lines of `calls`.
-static FILE: AtomicI32 = AtomicI32::new(UNOPENED);
-
-/// In a forked child: `%p` in the file's name now means another file.
-pub(super) fn forget() {
-    FILE.store(UNOPENED, Ordering::Relaxed);
+/// Where the trace goes, as the settings said at the first call: what the program does to its
+/// environment or working folder later changes nothing.
+pub(super) struct Output {
+    /// The file's full path, in which `%p` stands for the process id; none for standard error.
+    path: Option<Vec<u8>>,
+    json: bool,
+    /// The descriptor, kept open between the lines of `calls`.
+    file: AtomicI32,
 }
 
-/// One call, as it ended.
-pub(super) fn line(index: usize, at: u64, took: u64, answer: u32) {
-    // SAFETY: no arguments.
-    let thread = unsafe { libc::gettid() };
-    let name = SYMBOLS[index].name();
-    let mut line = Line::default();
-    // A line that does not fit is cut, never refused.
-    let _ = if is_json() {
-        writeln!(
-            line,
-            r#"{{"at_nanoseconds": {at}, "thread": {thread}, "symbol": "{name}", "answer": {answer}, "nanoseconds": {took}}}"#
-        )
-    } else {
-        writeln!(line, "{:12.6} {thread} {name} = {answer} ({:.1} us)", at as f64 / 1e9, took as f64 / 1e3)
-    };
-    line.write_out(file());
-}
+impl Output {
+    pub(super) fn from_settings() -> Self {
+        let path = user::setting(settings::TRACE_FILE).map(|name| {
+            let path = std::path::absolute(&name).unwrap_or_else(|_| name.into());
+            path.into_os_string().into_vec()
+        });
+        let json = path.as_ref().is_some_and(|path| path.ends_with(b".json"));
+        Self { path, json, file: AtomicI32::new(UNOPENED) }
+    }
 
-/// The sums of all symbols that were called, most time first.
-pub(super) fn sums() {
-    let mut rows: Vec<_> = (0..COUNT)
-        .map(|index| {
-            let sums = &SUMS[index];
-            let read = |value: &core::sync::atomic::AtomicU64| value.load(Ordering::Relaxed);
-            (SYMBOLS[index].name(), read(&sums.calls), read(&sums.nanoseconds), read(&sums.longest), read(&sums.errors))
-        })
-        .filter(|row| row.1 != 0)
-        .collect();
-    rows.sort_by(|a, b| b.2.cmp(&a.2).then(a.0.cmp(b.0)));
-    let program = std::env::args_os().next().unwrap_or_default();
-    let pid = std::process::id();
+    /// In a forked child: `%p` in the file's name now means another file.
+    pub(super) fn forget(&self) {
+        let inherited = self.file.swap(UNOPENED, Ordering::Relaxed);
+        if inherited > libc::STDERR_FILENO {
+            // SAFETY: the child's copy of a descriptor that only this trace uses.
+            unsafe { libc::close(inherited) };
+        }
+    }
 
-    let mut text = String::new();
-    let _ = if is_json() {
-        json(&mut text, &program.to_string_lossy(), pid, &rows)
-    } else {
-        table(&mut text, &program.to_string_lossy(), pid, &rows)
-    };
-    write_all(file(), text.as_bytes());
+    /// One call, as it ended.
+    pub(super) fn line(&self, index: usize, at: u64, took: u64, answer: u32) {
+        // SAFETY: no arguments.
+        let thread = unsafe { libc::gettid() };
+        let name = SYMBOLS[index].name();
+        let mut line = Line::default();
+        // A line that does not fit is cut, never refused.
+        let _ = if self.json {
+            writeln!(
+                line,
+                r#"{{"at_nanoseconds": {at}, "thread": {thread}, "symbol": "{name}", "answer": {answer}, "nanoseconds": {took}}}"#
+            )
+        } else {
+            writeln!(line, "{:12.6} {thread} {name} = {answer} ({:.1} us)", at as f64 / 1e9, took as f64 / 1e3)
+        };
+        write_all(self.file(), &line.bytes[..line.len]);
+    }
+
+    /// The sums of all symbols that were called, most time first; nothing if none was.
+    pub(super) fn sums(&self) {
+        let mut rows: Vec<Row> = (0..COUNT)
+            .map(|index| {
+                let sums = &SUMS[index];
+                let read = |value: &AtomicU64| value.load(Ordering::Relaxed);
+                let name = SYMBOLS[index].name();
+                (name, read(&sums.calls), read(&sums.nanoseconds), read(&sums.longest), read(&sums.errors))
+            })
+            .filter(|row| row.1 != 0)
+            .collect();
+        if rows.is_empty() {
+            return;
+        }
+        rows.sort_by(|a, b| b.2.cmp(&a.2).then(a.0.cmp(b.0)));
+        let program = std::env::args_os().next().unwrap_or_default();
+        let (program, pid) = (program.to_string_lossy(), std::process::id());
+        let mut text = String::new();
+        let _ = if self.json { json(&mut text, &program, pid, &rows) } else { table(&mut text, &program, pid, &rows) };
+        write_all(self.file(), text.as_bytes());
+    }
+
+    /// The trace's file: opened once and appended to, since several processes may share it.
+    fn file(&self) -> i32 {
+        let known = self.file.load(Ordering::Relaxed);
+        if known != UNOPENED {
+            return known;
+        }
+        let opened = self.open().unwrap_or(libc::STDERR_FILENO);
+        match self.file.compare_exchange(UNOPENED, opened, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => opened,
+            Err(earlier) => {
+                if opened > libc::STDERR_FILENO {
+                    // SAFETY: just opened here, and not kept.
+                    unsafe { libc::close(opened) };
+                }
+                earlier
+            }
+        }
+    }
+
+    fn open(&self) -> Option<i32> {
+        let pid = std::process::id().to_string();
+        let mut name = Vec::new();
+        let mut rest = self.path.as_deref()?;
+        while let [first, tail @ ..] = rest {
+            if let Some(after) = rest.strip_prefix(b"%p") {
+                name.extend(pid.as_bytes());
+                rest = after;
+            } else {
+                name.push(*first);
+                rest = tail;
+            }
+        }
+        let path = CString::new(name).ok()?;
+        let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND | libc::O_CLOEXEC;
+        // SAFETY: a C string, documented flags and a mode.
+        let fd = unsafe { libc::open(path.as_ptr(), flags, 0o644) };
+        if fd < 0 {
+            let error = std::io::Error::last_os_error();
+            user::warn(format_args!("BATON_TRACE_FILE={} cannot be written: {error}", path.to_string_lossy()));
+            return None;
+        }
+        Some(fd)
+    }
 }
 
 type Row = (&'static str, u64, u64, u64, u64);
@@ -110,50 +175,6 @@ impl fmt::Display for Quoted<'_> {
     }
 }
 
-fn is_json() -> bool {
-    variable(settings::TRACE_FILE).is_some_and(|name| name.as_bytes().ends_with(b".json"))
-}
-
-/// The trace's file: opened once and appended to, since several processes may share it.
-fn file() -> i32 {
-    let known = FILE.load(Ordering::Relaxed);
-    if known != UNOPENED {
-        return known;
-    }
-    let opened = open().unwrap_or(libc::STDERR_FILENO);
-    FILE.store(opened, Ordering::Relaxed);
-    opened
-}
-
-fn open() -> Option<i32> {
-    let pattern = variable(settings::TRACE_FILE)?.into_vec();
-    let pid = std::process::id().to_string();
-    let mut name = Vec::new();
-    let mut rest = &pattern[..];
-    while let [first, tail @ ..] = rest {
-        if let Some(after) = rest.strip_prefix(b"%p") {
-            name.extend(pid.as_bytes());
-            rest = after;
-        } else {
-            name.push(*first);
-            rest = tail;
-        }
-    }
-    let path = CString::new(name).ok()?;
-    // SAFETY: a C string, documented flags and a mode.
-    let fd =
-        unsafe { libc::open(path.as_ptr(), libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND | libc::O_CLOEXEC, 0o644) };
-    if fd < 0 {
-        eprintln!(
-            "baton: BATON_TRACE_FILE={} cannot be written: {}",
-            path.to_string_lossy(),
-            std::io::Error::last_os_error()
-        );
-        return None;
-    }
-    Some(fd)
-}
-
 fn write_all(fd: i32, mut bytes: &[u8]) {
     while !bytes.is_empty() {
         // SAFETY: the bytes are ours and as many as said.
@@ -178,12 +199,6 @@ struct Line {
 impl Default for Line {
     fn default() -> Self {
         Self { bytes: [0; 256], len: 0 }
-    }
-}
-
-impl Line {
-    fn write_out(&self, fd: i32) {
-        write_all(fd, &self.bytes[..self.len]);
     }
 }
 
