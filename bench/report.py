@@ -46,6 +46,12 @@ def conformance_section(result):
     said = f"{equal} of {len(rows)} programs give the same output, bit for bit"
     if absent:
         said += f"; {absent} not installed"
+    reasons = [
+        f"- {row['name']}, {label}: {run['reason'].strip().splitlines()[-1]}"
+        for row in rows
+        for label, run in row["runs"].items()
+        if run.get("reason")
+    ]
     return "\n\n".join(
         [
             "## Programs compute the same under the shim",
@@ -53,6 +59,7 @@ def conformance_section(result):
             "of its own. Times are of one run beside others: they show that nothing is badly off, "
             "the next sections measure.",
             table.markdown(conformance.HEADER, [conformance.shown(row) for row in rows]),
+            *(["What did not run:\n\n" + "\n".join(reasons)] if reasons else []),
             origin(result["machine"]),
         ]
     )
@@ -92,6 +99,7 @@ def cost_section(result):
             "Ratios of time per step, paired within rounds; blocks of "
             f"{result['block_seconds']} s by a token among three processes alive together. "
             "`bare B / bare A` is the noise floor.",
+            *([result["note"]] if "note" in result else []),
             table.markdown(cost.HEADER, rows),
             "\n".join(["Median time per step:", "", *times, *failures]),
             origin(result["machine"]),
@@ -99,9 +107,30 @@ def cost_section(result):
     )
 
 
+def hook_section(result):
+    """Nanoseconds that a door adds to a call of the simulated driver."""
+    header = ["call", "path", "bare ns", "added ns", "added ns, 90th percentile"]
+    rows = [
+        [figure["call"], figure["path"]]
+        + [f"{figure[field]:.2f}" for field in ("bare_ns", "added_ns", "added_ns_p90")]
+        for figure in result["figures"]
+    ]
+    return "\n\n".join(
+        [
+            "## What the shim adds to one call",
+            "The same call to the simulated driver's function and through the shim's door to it, in "
+            f"turn, in {result['blocks']} blocks of {result['calls_a_block']} calls; medians of the "
+            "differences within pairs. A hooked call passes the gate, a forwarded one does not.",
+            table.markdown(header, rows),
+            f"{result['cpu']}.\n\n    {result['command']}",
+        ]
+    )
+
+
 SECTIONS = {
     "conformance": conformance_section,
     "trace": trace_section,
+    "hook_cost": hook_section,
     "cost": cost_section,
 }
 

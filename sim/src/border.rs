@@ -50,6 +50,11 @@ impl Clone for Text {
 impl Copy for Text {}
 
 impl<T> Out<T> {
+    /// No place: an answer that nobody wants.
+    pub(crate) fn nowhere() -> Out<T> {
+        Out(std::ptr::null_mut())
+    }
+
     /// Fails if the program gave no place for the answer.
     pub(crate) fn required(self) -> Outcome {
         if self.0.is_null() { Err(Status::INVALID_VALUE) } else { Ok(()) }
@@ -211,7 +216,7 @@ pub(crate) mod from_tests {
 
     /// No place for an answer.
     pub(crate) fn nowhere<T>() -> Out<T> {
-        Out(std::ptr::null_mut())
+        Out::nowhere()
     }
 
     pub(crate) fn block<T>(block: &T) -> In<T> {

@@ -8,6 +8,10 @@
 //!     cuMemcpy / cuMemcpy_ptds: "cuMemcpy" 4000 / 7000      (dst: u64, src: u64, bytes: usize) = copy;
 //!     //  works before `cuInit`
 //!     early cuDriverGetVersion: "cuDriverGetVersion" 2020   (out: Out<i32>)                   = version;
+//!     //  of the 32-bit API: refused in a context of the 64-bit one
+//!     old cuMemFree:           "cuMemFree" 2000             (address: u32)                    = free_old;
+//!     //  with arguments that are looked at before all else, even before `cuInit` was called
+//!     cuLaunchHostFunc:        "cuLaunchHostFunc" 10000     (stream: usize, f: usize) = host after is_there(f);
 //! }
 //! ```
 //!
@@ -16,6 +20,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::errors::{Outcome, Status};
+use crate::exec::context;
 use crate::exec::stream::is_stream_thread;
 use crate::state;
 
@@ -34,16 +39,35 @@ pub(crate) struct Row {
     pub(crate) address: usize,
 }
 
-/// Runs a call; its result as the program gets it.
-pub(crate) fn enter(early: bool, call: impl FnOnce() -> Outcome) -> u32 {
-    let guarded = AssertUnwindSafe(|| {
-        if !early {
-            state::driver()?;
-            if is_stream_thread() {
-                // A host function or a callback: it may make no calls, since its stream waits for it.
-                return Err(Status::NOT_PERMITTED);
-            }
+/// What a call asks for before it is made.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Needs {
+    Nothing,
+    /// `cuInit` was called.
+    Driver,
+    /// Also: the current context, if there is one, is of the 32-bit API.
+    OldContext,
+}
+
+impl Needs {
+    fn check(self) -> Outcome {
+        if self == Needs::Nothing {
+            return Ok(());
         }
+        state::driver()?;
+        if is_stream_thread() {
+            // A host function or a callback: it may make no calls, since its stream waits for it.
+            return Err(Status::NOT_PERMITTED);
+        }
+        if self == Needs::OldContext { context::forbid_new() } else { Ok(()) }
+    }
+}
+
+/// Runs a call, after its look at the arguments; its result as the program gets it.
+pub(crate) fn enter(needs: Needs, first: impl FnOnce() -> Outcome, call: impl FnOnce() -> Outcome) -> u32 {
+    let guarded = AssertUnwindSafe(|| {
+        first()?;
+        needs.check()?;
         call()
     });
     // The message of a panic went to standard error; the program sees a driver that failed.
@@ -69,7 +93,11 @@ macro_rules! doors_table {
     ($table:ident; early $($rest:tt)*) => {
         $crate::door::doors_table!($table; $($rest)*);
     };
-    ($table:ident; $symbol:ident: $base:literal $version:literal ($($args:tt)*) = $f:ident; $($rest:tt)*) => {
+    ($table:ident; old $($rest:tt)*) => {
+        $crate::door::doors_table!($table; $($rest)*);
+    };
+    ($table:ident; $symbol:ident: $base:literal $version:literal ($($args:tt)*) = $f:ident $(after $first:ident $look:tt)?;
+     $($rest:tt)*) => {
         $table.push($crate::door::Row {
             base: $base,
             symbol: stringify!($symbol),
@@ -80,7 +108,7 @@ macro_rules! doors_table {
         $crate::door::doors_table!($table; $($rest)*);
     };
     ($table:ident; $symbol:ident / $twin:ident: $base:literal $version:literal / $twin_version:literal
-     ($($args:tt)*) = $f:ident; $($rest:tt)*) => {
+     ($($args:tt)*) = $f:ident $(after $first:ident $look:tt)?; $($rest:tt)*) => {
         $crate::door::doors_table!($table; $symbol: $base $version ($($args)*) = $f;);
         $table.push($crate::door::Row {
             base: $base,
@@ -95,38 +123,53 @@ macro_rules! doors_table {
 
 macro_rules! doors_exports {
     () => {};
-    (early $symbol:ident: $base:literal $version:literal ($($arg:ident: $type:ty),* $(,)?) = $f:ident;
-     $($rest:tt)*) => {
-        $crate::door::doors_export!(true, $symbol, ($($arg: $type),*), self::$f($($arg),*));
+    (early $($rest:tt)*) => {
+        $crate::door::doors_exports!(Nothing $($rest)*);
+    };
+    (old $($rest:tt)*) => {
+        $crate::door::doors_exports!(OldContext $($rest)*);
+    };
+    ($needs:ident $symbol:ident: $base:literal $version:literal ($($arg:ident: $type:ty),* $(,)?)
+     = $f:ident $(after $first:ident ($($look:ident),*))?; $($rest:tt)*) => {
+        $crate::door::doors_export!(
+            $needs, $symbol, ($($arg: $type),*), $f, [$($first ($($look),*))?], ($($arg),*)
+        );
         $crate::door::doors_exports!($($rest)*);
     };
-    ($symbol:ident: $base:literal $version:literal ($($arg:ident: $type:ty),* $(,)?) = $f:ident;
-     $($rest:tt)*) => {
-        $crate::door::doors_export!(false, $symbol, ($($arg: $type),*), self::$f($($arg),*));
-        $crate::door::doors_exports!($($rest)*);
+    ($symbol:ident: $($rest:tt)*) => {
+        $crate::door::doors_exports!(Driver $symbol: $($rest)*);
     };
     ($symbol:ident / $twin:ident: $base:literal $version:literal / $twin_version:literal
-     ($($arg:ident: $type:ty),* $(,)?) = $f:ident; $($rest:tt)*) => {
+     ($($arg:ident: $type:ty),* $(,)?) = $f:ident $(after $first:ident ($($look:ident),*))?;
+     $($rest:tt)*) => {
         $crate::door::doors_export!(
-            false, $symbol, ($($arg: $type),*),
-            self::$f($crate::exec::submit::Default::Legacy, $($arg),*)
+            Driver, $symbol, ($($arg: $type),*), $f,
+            [$($first ($crate::exec::submit::Default::Legacy, $($look),*))?],
+            ($crate::exec::submit::Default::Legacy, $($arg),*)
         );
         $crate::door::doors_export!(
-            false, $twin, ($($arg: $type),*),
-            self::$f($crate::exec::submit::Default::PerThread, $($arg),*)
+            Driver, $twin, ($($arg: $type),*), $f,
+            [$($first ($crate::exec::submit::Default::PerThread, $($look),*))?],
+            ($crate::exec::submit::Default::PerThread, $($arg),*)
         );
         $crate::door::doors_exports!($($rest)*);
     };
 }
 
 macro_rules! doors_export {
-    ($early:literal, $symbol:ident, ($($arg:ident: $type:ty),*), $call:expr) => {
+    ($needs:ident, $symbol:ident, $declared:tt, $f:ident, [], $given:tt) => {
+        $crate::door::doors_export!($needs, $symbol, $declared, self::$f $given, Ok(()));
+    };
+    ($needs:ident, $symbol:ident, $declared:tt, $f:ident, [$first:ident $look:tt], $given:tt) => {
+        $crate::door::doors_export!($needs, $symbol, $declared, self::$f $given, self::$first $look);
+    };
+    ($needs:ident, $symbol:ident, ($($arg:ident: $type:ty),*), $call:expr, $first:expr) => {
         #[allow(non_snake_case, clippy::too_many_arguments)]
         #[allow(unsafe_code, reason = "the name is the driver's, which is the point of this library")]
         // In the unit tests the names stay the tests' own: a test may have a real driver beside it.
         #[cfg_attr(not(test), unsafe(no_mangle))]
         pub(crate) extern "C" fn $symbol($($arg: $type),*) -> u32 {
-            $crate::door::enter($early, || $call)
+            $crate::door::enter($crate::door::Needs::$needs, || $first, || $call)
         }
     };
 }

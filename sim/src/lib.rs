@@ -14,6 +14,8 @@
 //! Nothing runs before `cuInit`. Settings are environment variables, described in `settings.rs`; what
 //! several processes share of the simulated GPU is in `gpu_file.rs`.
 #![deny(unsafe_code)]
+// The tables of exports are read row by row.
+#![recursion_limit = "256"]
 
 mod api;
 mod border;

@@ -123,6 +123,11 @@ impl Driver {
         }
     }
 
+    /// Waits for all work of a context, by its id. One that is gone has none.
+    pub(crate) fn synchronize_context(&self, id: u64) -> Outcome {
+        self.contexts.find(|context| context.id == id).map_or(Ok(()), |(_, context)| context.synchronize())
+    }
+
     /// Ends all that lives in a context: its memory, streams, events, modules.
     pub(crate) fn forget_context(&self, context: &Context) {
         self.contexts.remove_if(|other| other.id == context.id);

@@ -10,7 +10,7 @@ use std::hint::black_box;
 use std::ptr::null_mut;
 use std::time::Instant;
 
-use baton_tests::{Driver, built};
+use baton_tests::{Driver, built, root};
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
 const BLOCKS: usize = 3001;
@@ -142,13 +142,15 @@ fn write_json(file: &str, figures: &[Figure]) {
     let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let cpu = cpu.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or_default();
     let value = serde_json::json!({
-        "benchmark": "hook_cost",
+        "kind": "hook_cost",
         "driver": "simulated",
         "cpu": cpu.trim_start_matches([' ', '\t', ':']),
-        "command": "cargo bench -p baton-tests --bench hook_cost -- --json FILE",
+        "command": format!("cargo bench -p baton-tests --bench hook_cost -- --json {file}"),
         "blocks": BLOCKS,
         "calls_a_block": CALLS,
         "figures": rows,
     });
-    std::fs::write(file, format!("{value:#}\n")).unwrap_or_else(|error| panic!("{file}: {error}"));
+    // cargo runs benchmarks in their package's folder; users name files as seen from the repository's.
+    let file = root().join(file);
+    std::fs::write(&file, format!("{value:#}\n")).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
 }

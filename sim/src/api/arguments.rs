@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use crate::errors::{Outcome, Status};
-use crate::exec::context::{self, Context};
+use crate::exec::context::{self, Context, STREAM_LEGACY};
+use crate::exec::submit::Default;
 use crate::state::Driver;
 
 /// The device's only ordinal.
@@ -35,6 +36,14 @@ pub(super) fn context_or_current(handle: usize) -> Outcome<Arc<Context>> {
 /// Fails if flags other than the known ones are set.
 pub(super) fn only_flags(flags: u64, known: u64) -> Outcome {
     if flags & !known == 0 { Ok(()) } else { Err(Status::INVALID_VALUE) }
+}
+
+/// Fails if that is the legacy default stream by one of its names: it takes no batches.
+pub(super) fn not_legacy(default: Default, stream: usize) -> Outcome {
+    match (stream, default) {
+        (STREAM_LEGACY, _) | (0, Default::Legacy) => Err(Status::INVALID_VALUE),
+        _ => Ok(()),
+    }
 }
 
 /// A count that has to fit an old call's 32 bits; more than that is shown as all of them.

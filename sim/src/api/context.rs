@@ -7,7 +7,7 @@ use super::arguments::{self, DEVICE, context_or_current, current, only_flags};
 use crate::border::{In, Out};
 use crate::door::doors;
 use crate::errors::{Outcome, Status};
-use crate::exec::context::{self as stack, Context};
+use crate::exec::context::{self as stack, API_VERSION, API_VERSION_OLD, Context};
 use crate::exec::stream::Ticket;
 use crate::graph::capture;
 use crate::state::{self, Driver, Primary};
@@ -64,8 +64,6 @@ doors! {
 
 /// Scheduling in the low three bits, host mapping, local memory, core dumps, synchronous memory calls.
 const KNOWN_FLAGS: u64 = 0xFF;
-const API_VERSION: u32 = 3020;
-const API_VERSION_OLD: u32 = 3010;
 /// Streams' priorities, from least to greatest.
 pub(super) const PRIORITIES: (i32, i32) = (0, -5);
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::abi::{BatchOp3D, Memcpy2D, Memcpy3D, MemcpyAttributes, Operand3D};
-use super::arguments::current;
+use super::arguments::{current, not_legacy};
 use super::copy_plan::{DEVICE, End, HOST, Side, UNIFIED, When, ends, prepare, run, stage};
 use crate::border::{In, List, Out};
 use crate::door::doors;
@@ -12,6 +12,7 @@ use crate::exec::op::Op;
 use crate::exec::stream::Stream;
 use crate::exec::submit::{self, Default, submit};
 use crate::graph::capture;
+use crate::memory::space::Space;
 
 doors! {
     cuMemcpy / cuMemcpy_ptds: "cuMemcpy" 4000 / 7000 (dst: u64, src: u64, bytes: usize) = plain;
@@ -47,15 +48,19 @@ doors! {
     cuMemcpyBatchAsync / cuMemcpyBatchAsync_ptsz: "cuMemcpyBatchAsync" 12080 / 12080
         (dsts: List<u64>, srcs: List<u64>, sizes: List<usize>, count: usize,
          attributes: List<MemcpyAttributes>, indices: List<usize>, attribute_count: usize,
-         failed: Out<usize>, stream: usize) = batch_old;
+         failed: Out<usize>, stream: usize)
+        = batch_old after none_failed(failed, stream);
     cuMemcpyBatchAsync_v2 / cuMemcpyBatchAsync_v2_ptsz: "cuMemcpyBatchAsync" 13000 / 13000
         (dsts: List<u64>, srcs: List<u64>, sizes: List<usize>, count: usize,
          attributes: List<MemcpyAttributes>, indices: List<usize>, attribute_count: usize,
-         stream: usize) = batch;
+         stream: usize)
+        = batch after has_stream(stream);
     cuMemcpy3DBatchAsync / cuMemcpy3DBatchAsync_ptsz: "cuMemcpy3DBatchAsync" 12080 / 12080
-        (count: usize, ops: List<BatchOp3D>, failed: Out<usize>, flags: u64, stream: usize) = batch_solid_old;
+        (count: usize, ops: List<BatchOp3D>, failed: Out<usize>, flags: u64, stream: usize)
+        = batch_solid_old after none_failed(failed, stream);
     cuMemcpy3DBatchAsync_v2 / cuMemcpy3DBatchAsync_v2_ptsz: "cuMemcpy3DBatchAsync" 13000 / 13000
-        (count: usize, ops: List<BatchOp3D>, flags: u64, stream: usize) = batch_solid;
+        (count: usize, ops: List<BatchOp3D>, flags: u64, stream: usize)
+        = batch_solid after has_stream(stream);
 }
 
 fn line(bytes: usize) -> [u64; 3] {
@@ -181,6 +186,24 @@ fn solid_peer_async(default: Default, copy: In<Memcpy3D>, stream: usize) -> Outc
     copy_box(default, stream, &copy, false)
 }
 
+/// `CUmemcpySrcAccessOrder`
+const ORDERS: std::ops::RangeInclusive<u32> = 1..=3;
+
+/// The calls of CUDA 13 take no default stream by the name 0, the ones of before only the thread's own.
+fn has_stream(default: Default, stream: usize) -> Outcome {
+    if stream == 0 { Err(Status::INVALID_VALUE) } else { not_legacy(default, stream) }
+}
+
+/// Answers that no single copy is wrong, before anything is found to be; a stream 0 that is refused
+/// leaves even that place alone.
+fn none_failed(default: Default, failed: Out<usize>, stream: usize) -> Outcome {
+    if stream == 0 {
+        not_legacy(default, stream)?;
+    }
+    failed.offer(usize::MAX);
+    not_legacy(default, stream)
+}
+
 #[allow(clippy::too_many_arguments)]
 fn batch_old(
     default: Default,
@@ -194,8 +217,16 @@ fn batch_old(
     failed: Out<usize>,
     stream: usize,
 ) -> Outcome {
-    failed.offer(usize::MAX);
-    batch(default, dsts, srcs, sizes, count, attributes, indices, attribute_count, stream)
+    let stream = submit::resolve(default, stream)?;
+    let attributes = attributes.read(attribute_count)?;
+    let indices = indices.read(attribute_count)?;
+    let ordered = attributes.iter().all(|attribute| ORDERS.contains(&attribute.order));
+    if count == 0 || attribute_count == 0 || indices.first() != Some(&0) || !ordered {
+        return Err(Status::INVALID_VALUE);
+    }
+    let pairs = dsts.read(count)?.into_iter().zip(srcs.read(count)?).zip(sizes.read(count)?);
+    let ends = pairs.map(|((dst, src), bytes)| Ok((End::line(dst, UNIFIED), End::line(src, UNIFIED), line(bytes))));
+    run_batch(&stream, ends, failed)
 }
 
 #[allow(clippy::too_many_arguments)]
@@ -210,16 +241,7 @@ fn batch(
     attribute_count: usize,
     stream: usize,
 ) -> Outcome {
-    let stream = batch_stream(default, stream)?;
-    let attributes = attributes.read(attribute_count)?;
-    let indices = indices.read(attribute_count)?;
-    let ordered = attributes.iter().all(|attribute| (1..=3).contains(&attribute.order));
-    if count == 0 || attribute_count == 0 || indices.first() != Some(&0) || !ordered {
-        return Err(Status::INVALID_VALUE);
-    }
-    let pairs = dsts.read(count)?.into_iter().zip(srcs.read(count)?).zip(sizes.read(count)?);
-    let ends = pairs.map(|((dst, src), bytes)| Ok((End::line(dst, UNIFIED), End::line(src, UNIFIED), line(bytes))));
-    run_batch(&stream, ends)
+    batch_old(default, dsts, srcs, sizes, count, attributes, indices, attribute_count, Out::nowhere(), stream)
 }
 
 fn batch_solid_old(
@@ -230,26 +252,32 @@ fn batch_solid_old(
     flags: u64,
     stream: usize,
 ) -> Outcome {
-    failed.offer(usize::MAX);
-    batch_solid(default, count, ops, flags, stream)
-}
-
-fn batch_solid(default: Default, count: usize, ops: List<BatchOp3D>, flags: u64, stream: usize) -> Outcome {
-    let stream = batch_stream(default, stream)?;
+    let stream = submit::resolve(default, stream)?;
     if count == 0 || flags != 0 {
         return Err(Status::INVALID_VALUE);
     }
     let ends = ops.read(count)?.into_iter().map(|op| {
+        if !ORDERS.contains(&op.order) {
+            return Err(Status::INVALID_VALUE);
+        }
         let extent = op.extent.map(|size| size as u64);
         Ok((operand(&op.dst, extent)?, operand(&op.src, extent)?, extent))
     });
-    run_batch(&stream, ends)
+    run_batch(&stream, ends, failed)
+}
+
+fn batch_solid(default: Default, count: usize, ops: List<BatchOp3D>, flags: u64, stream: usize) -> Outcome {
+    batch_solid_old(default, count, ops, Out::nowhere(), flags, stream)
 }
 
 fn operand(operand: &Operand3D, [width, height, _]: [u64; 3]) -> Outcome<End> {
+    // `CUmemcpy3DOperandType`
     const POINTER: u32 = 1;
-    if operand.kind != POINTER {
-        return Err(Status::NOT_SUPPORTED);
+    const ARRAY: u32 = 2;
+    match operand.kind {
+        POINTER => {}
+        ARRAY => return Err(Status::NOT_SUPPORTED),
+        _ => return Err(Status::INVALID_VALUE),
     }
     let pitch = if operand.row == 0 { width } else { operand.row as u64 };
     let rows = if operand.layer == 0 { height } else { operand.layer as u64 };
@@ -257,24 +285,31 @@ fn operand(operand: &Operand3D, [width, height, _]: [u64; 3]) -> Outcome<End> {
     Ok(End { at: operand.pointer, kind: UNIFIED, pitch, slice })
 }
 
-/// Batches are for streams of the program's own; the driver does not take them in default streams.
-fn batch_stream(default: Default, handle: usize) -> Outcome<Arc<Stream>> {
-    let stream = submit::resolve(default, handle)?;
-    if handle == 0 { Err(Status::INVALID_HANDLE) } else { Ok(stream) }
-}
-
-/// Checks all copies, then submits them as one.
-fn run_batch(stream: &Arc<Stream>, ends: impl Iterator<Item = Outcome<(End, End, [u64; 3])>>) -> Outcome {
+/// Submits the copies as one, up to the first that is wrong: that one's index is told.
+fn run_batch(
+    stream: &Arc<Stream>,
+    ends: impl Iterator<Item = Outcome<(End, End, [u64; 3])>>,
+    failed: Out<usize>,
+) -> Outcome {
     let space = &submit::owner(stream)?.driver.space;
     let captured = capture::tail(stream)?.is_some();
     let mut ops = Vec::new();
-    for end in ends {
-        let (dst, src, extent) = end?;
-        let Some((mut copy, _, from)) = prepare(space, &dst, &src, extent)? else { continue };
-        if from == Side::Pageable && !captured {
-            stage(space, &mut copy)?;
-        }
-        ops.push(Op::Copy(copy));
+    let outcome = ends.enumerate().try_for_each(|(index, end)| {
+        let op = end.and_then(|(dst, src, extent)| batched(space, &dst, &src, extent, captured));
+        ops.extend(op.inspect_err(|_| failed.offer(index))?);
+        Ok(())
+    });
+    if outcome.is_ok() || !ops.is_empty() {
+        submit(stream, Op::Batch(Arc::new(ops)))?;
     }
-    submit(stream, Op::Batch(Arc::new(ops))).map(drop)
+    outcome
+}
+
+/// One copy of a batch. `None`: there is nothing to copy.
+fn batched(space: &Space, dst: &End, src: &End, extent: [u64; 3], captured: bool) -> Outcome<Option<Op>> {
+    let Some((mut copy, _, from)) = prepare(space, dst, src, extent)? else { return Ok(None) };
+    if from == Side::Pageable && !captured {
+        stage(space, &mut copy)?;
+    }
+    Ok(Some(Op::Copy(copy)))
 }

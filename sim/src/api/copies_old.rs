@@ -9,26 +9,26 @@ use crate::errors::{Outcome, Status};
 use crate::exec::submit::{self, Default};
 
 doors! {
-    cuMemcpyHtoD: "cuMemcpyHtoD" 2000 (dst: u32, src: usize, bytes: u32) = to_device;
-    cuMemcpyDtoH: "cuMemcpyDtoH" 2000 (dst: usize, src: u32, bytes: u32) = to_host;
-    cuMemcpyDtoD: "cuMemcpyDtoD" 2000 (dst: u32, src: u32, bytes: u32) = on_device;
-    cuMemcpyHtoDAsync: "cuMemcpyHtoDAsync" 2000 (dst: u32, src: usize, bytes: u32, stream: usize) = to_device_async;
-    cuMemcpyDtoHAsync: "cuMemcpyDtoHAsync" 2000 (dst: usize, src: u32, bytes: u32, stream: usize) = to_host_async;
-    cuMemcpyDtoDAsync: "cuMemcpyDtoDAsync" 3000 (dst: u32, src: u32, bytes: u32, stream: usize) = on_device_async;
-    cuMemcpy2D: "cuMemcpy2D" 2000 (copy: In<Memcpy2DOld>) = flat;
-    cuMemcpy2DUnaligned: "cuMemcpy2DUnaligned" 2000 (copy: In<Memcpy2DOld>) = flat;
-    cuMemcpy2DAsync: "cuMemcpy2DAsync" 2000 (copy: In<Memcpy2DOld>, stream: usize) = flat_async;
-    cuMemcpy3D: "cuMemcpy3D" 2000 (copy: In<Memcpy3DOld>) = solid;
-    cuMemcpy3DAsync: "cuMemcpy3DAsync" 2000 (copy: In<Memcpy3DOld>, stream: usize) = solid_async;
-    cuMemcpyDtoA: "cuMemcpyDtoA" 2000 (array: usize, offset: u32, src: u32, bytes: u32) = array_old_1;
-    cuMemcpyAtoD: "cuMemcpyAtoD" 2000 (dst: u32, array: usize, offset: u32, bytes: u32) = array_old_2;
-    cuMemcpyHtoA: "cuMemcpyHtoA" 2000 (array: usize, offset: u32, src: usize, bytes: u32) = array_old_3;
-    cuMemcpyAtoH: "cuMemcpyAtoH" 2000 (dst: usize, array: usize, offset: u32, bytes: u32) = array_old_4;
-    cuMemcpyAtoA: "cuMemcpyAtoA" 2000
+    old cuMemcpyHtoD: "cuMemcpyHtoD" 2000 (dst: u32, src: usize, bytes: u32) = to_device;
+    old cuMemcpyDtoH: "cuMemcpyDtoH" 2000 (dst: usize, src: u32, bytes: u32) = to_host;
+    old cuMemcpyDtoD: "cuMemcpyDtoD" 2000 (dst: u32, src: u32, bytes: u32) = on_device;
+    old cuMemcpyHtoDAsync: "cuMemcpyHtoDAsync" 2000 (dst: u32, src: usize, bytes: u32, stream: usize) = to_device_async;
+    old cuMemcpyDtoHAsync: "cuMemcpyDtoHAsync" 2000 (dst: usize, src: u32, bytes: u32, stream: usize) = to_host_async;
+    old cuMemcpyDtoDAsync: "cuMemcpyDtoDAsync" 3000 (dst: u32, src: u32, bytes: u32, stream: usize) = on_device_async;
+    old cuMemcpy2D: "cuMemcpy2D" 2000 (copy: In<Memcpy2DOld>) = flat;
+    old cuMemcpy2DUnaligned: "cuMemcpy2DUnaligned" 2000 (copy: In<Memcpy2DOld>) = flat;
+    old cuMemcpy2DAsync: "cuMemcpy2DAsync" 2000 (copy: In<Memcpy2DOld>, stream: usize) = flat_async;
+    old cuMemcpy3D: "cuMemcpy3D" 2000 (copy: In<Memcpy3DOld>) = solid;
+    old cuMemcpy3DAsync: "cuMemcpy3DAsync" 2000 (copy: In<Memcpy3DOld>, stream: usize) = solid_async;
+    old cuMemcpyDtoA: "cuMemcpyDtoA" 2000 (array: usize, offset: u32, src: u32, bytes: u32) = array_old_1;
+    old cuMemcpyAtoD: "cuMemcpyAtoD" 2000 (dst: u32, array: usize, offset: u32, bytes: u32) = array_old_2;
+    old cuMemcpyHtoA: "cuMemcpyHtoA" 2000 (array: usize, offset: u32, src: usize, bytes: u32) = array_old_3;
+    old cuMemcpyAtoH: "cuMemcpyAtoH" 2000 (dst: usize, array: usize, offset: u32, bytes: u32) = array_old_4;
+    old cuMemcpyAtoA: "cuMemcpyAtoA" 2000
         (dst: usize, dst_offset: u32, src: usize, src_offset: u32, bytes: u32) = array_old_5;
-    cuMemcpyHtoAAsync: "cuMemcpyHtoAAsync" 2000
+    old cuMemcpyHtoAAsync: "cuMemcpyHtoAAsync" 2000
         (array: usize, offset: u32, src: usize, bytes: u32, stream: usize) = array_old_6;
-    cuMemcpyAtoHAsync: "cuMemcpyAtoHAsync" 2000
+    old cuMemcpyAtoHAsync: "cuMemcpyAtoHAsync" 2000
         (dst: usize, array: usize, offset: u32, bytes: u32, stream: usize) = array_old_7;
     cuMemcpyDtoA_v2 / cuMemcpyDtoA_v2_ptds: "cuMemcpyDtoA" 3020 / 7000
         (array: usize, offset: usize, src: u64, bytes: usize) = array_1;
@@ -37,13 +37,13 @@ doors! {
     cuMemcpyHtoA_v2 / cuMemcpyHtoA_v2_ptds: "cuMemcpyHtoA" 3020 / 7000
         (array: usize, offset: usize, src: usize, bytes: usize) = array_3;
     cuMemcpyAtoH_v2 / cuMemcpyAtoH_v2_ptds: "cuMemcpyAtoH" 3020 / 7000
-        (dst: usize, array: usize, offset: usize, bytes: usize) = array_3;
+        (dst: usize, array: usize, offset: usize, bytes: usize) = array_4;
     cuMemcpyAtoA_v2 / cuMemcpyAtoA_v2_ptds: "cuMemcpyAtoA" 3020 / 7000
         (dst: usize, dst_offset: usize, src: usize, src_offset: usize, bytes: usize) = array_5;
     cuMemcpyHtoAAsync_v2 / cuMemcpyHtoAAsync_v2_ptsz: "cuMemcpyHtoAAsync" 3020 / 7000
         (array: usize, offset: usize, src: usize, bytes: usize, stream: usize) = array_6;
     cuMemcpyAtoHAsync_v2 / cuMemcpyAtoHAsync_v2_ptsz: "cuMemcpyAtoHAsync" 3020 / 7000
-        (dst: usize, array: usize, offset: usize, bytes: usize, stream: usize) = array_6;
+        (dst: usize, array: usize, offset: usize, bytes: usize, stream: usize) = array_7;
 }
 
 const OLD: Default = Default::Legacy;
@@ -144,55 +144,63 @@ fn solid_async(copy: In<Memcpy3DOld>, stream: usize) -> Outcome {
 }
 
 /// No array was ever made, so every handle of one is wrong.
-fn no_array(default: Default, stream: usize) -> Outcome {
+fn no_array(default: Default, stream: usize, arrays: &[usize]) -> Outcome {
     submit::resolve(default, stream)?;
-    Err(Status::INVALID_HANDLE)
+    if arrays.contains(&0) { Err(Status::INVALID_VALUE) } else { Err(Status::INVALID_HANDLE) }
 }
 
-fn array_old_1(_: usize, _: u32, _: u32, _: u32) -> Outcome {
-    no_array(OLD, 0)
+fn array_old_1(array: usize, _: u32, _: u32, _: u32) -> Outcome {
+    no_array(OLD, 0, &[array])
 }
 
-fn array_old_2(_: u32, _: usize, _: u32, _: u32) -> Outcome {
-    no_array(OLD, 0)
+fn array_old_2(_: u32, array: usize, _: u32, _: u32) -> Outcome {
+    no_array(OLD, 0, &[array])
 }
 
-fn array_old_3(_: usize, _: u32, _: usize, _: u32) -> Outcome {
-    no_array(OLD, 0)
+fn array_old_3(array: usize, _: u32, _: usize, _: u32) -> Outcome {
+    no_array(OLD, 0, &[array])
 }
 
-fn array_old_4(_: usize, _: usize, _: u32, _: u32) -> Outcome {
-    no_array(OLD, 0)
+fn array_old_4(_: usize, array: usize, _: u32, _: u32) -> Outcome {
+    no_array(OLD, 0, &[array])
 }
 
-fn array_old_5(_: usize, _: u32, _: usize, _: u32, _: u32) -> Outcome {
-    no_array(OLD, 0)
+fn array_old_5(dst: usize, _: u32, src: usize, _: u32, _: u32) -> Outcome {
+    no_array(OLD, 0, &[dst, src])
 }
 
-fn array_old_6(_: usize, _: u32, _: usize, _: u32, stream: usize) -> Outcome {
-    no_array(OLD, stream)
+fn array_old_6(array: usize, _: u32, _: usize, _: u32, stream: usize) -> Outcome {
+    no_array(OLD, stream, &[array])
 }
 
-fn array_old_7(_: usize, _: usize, _: u32, _: u32, stream: usize) -> Outcome {
-    no_array(OLD, stream)
+fn array_old_7(_: usize, array: usize, _: u32, _: u32, stream: usize) -> Outcome {
+    no_array(OLD, stream, &[array])
 }
 
-fn array_1(default: Default, _: usize, _: usize, _: u64, _: usize) -> Outcome {
-    no_array(default, 0)
+fn array_1(default: Default, array: usize, _: usize, _: u64, _: usize) -> Outcome {
+    no_array(default, 0, &[array])
 }
 
-fn array_2(default: Default, _: u64, _: usize, _: usize, _: usize) -> Outcome {
-    no_array(default, 0)
+fn array_2(default: Default, _: u64, array: usize, _: usize, _: usize) -> Outcome {
+    no_array(default, 0, &[array])
 }
 
-fn array_3(default: Default, _: usize, _: usize, _: usize, _: usize) -> Outcome {
-    no_array(default, 0)
+fn array_3(default: Default, array: usize, _: usize, _: usize, _: usize) -> Outcome {
+    no_array(default, 0, &[array])
 }
 
-fn array_5(default: Default, _: usize, _: usize, _: usize, _: usize, _: usize) -> Outcome {
-    no_array(default, 0)
+fn array_4(default: Default, _: usize, array: usize, _: usize, _: usize) -> Outcome {
+    no_array(default, 0, &[array])
 }
 
-fn array_6(default: Default, _: usize, _: usize, _: usize, _: usize, stream: usize) -> Outcome {
-    no_array(default, stream)
+fn array_5(default: Default, dst: usize, _: usize, src: usize, _: usize, _: usize) -> Outcome {
+    no_array(default, 0, &[dst, src])
+}
+
+fn array_6(default: Default, array: usize, _: usize, _: usize, _: usize, stream: usize) -> Outcome {
+    no_array(default, stream, &[array])
+}
+
+fn array_7(default: Default, _: usize, array: usize, _: usize, _: usize, stream: usize) -> Outcome {
+    no_array(default, stream, &[array])
 }

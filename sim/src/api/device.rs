@@ -203,7 +203,8 @@ fn attribute_value(attribute: u32) -> Option<i32> {
         89 => 1,
         90 => 1,
         91 => 1,
-        92..=94 => 1,
+        // Memory words in streams: not by the calls of before CUDA 11.7.
+        92..=94 => 0,
         95 => 1,
         96 => 0,
         97 => SHARED_BYTES_OPTED_IN as i32,

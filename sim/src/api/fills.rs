@@ -9,12 +9,12 @@ use crate::graph::capture;
 use crate::memory::space::Space;
 
 doors! {
-    cuMemsetD8: "cuMemsetD8" 2000 (dst: u32, value: u8, count: u32) = old_d8;
-    cuMemsetD16: "cuMemsetD16" 2000 (dst: u32, value: u16, count: u32) = old_d16;
-    cuMemsetD32: "cuMemsetD32" 2000 (dst: u32, value: u32, count: u32) = old_d32;
-    cuMemsetD2D8: "cuMemsetD2D8" 2000 (dst: u32, pitch: u32, value: u8, width: u32, height: u32) = old_2d8;
-    cuMemsetD2D16: "cuMemsetD2D16" 2000 (dst: u32, pitch: u32, value: u16, width: u32, height: u32) = old_2d16;
-    cuMemsetD2D32: "cuMemsetD2D32" 2000 (dst: u32, pitch: u32, value: u32, width: u32, height: u32) = old_2d32;
+    old cuMemsetD8: "cuMemsetD8" 2000 (dst: u32, value: u8, count: u32) = old_d8;
+    old cuMemsetD16: "cuMemsetD16" 2000 (dst: u32, value: u16, count: u32) = old_d16;
+    old cuMemsetD32: "cuMemsetD32" 2000 (dst: u32, value: u32, count: u32) = old_d32;
+    old cuMemsetD2D8: "cuMemsetD2D8" 2000 (dst: u32, pitch: u32, value: u8, width: u32, height: u32) = old_2d8;
+    old cuMemsetD2D16: "cuMemsetD2D16" 2000 (dst: u32, pitch: u32, value: u16, width: u32, height: u32) = old_2d16;
+    old cuMemsetD2D32: "cuMemsetD2D32" 2000 (dst: u32, pitch: u32, value: u32, width: u32, height: u32) = old_2d32;
     cuMemsetD8_v2 / cuMemsetD8_v2_ptds: "cuMemsetD8" 3020 / 7000 (dst: u64, value: u8, count: usize) = d8;
     cuMemsetD16_v2 / cuMemsetD16_v2_ptds: "cuMemsetD16" 3020 / 7000 (dst: u64, value: u16, count: usize) = d16;
     cuMemsetD32_v2 / cuMemsetD32_v2_ptds: "cuMemsetD32" 3020 / 7000 (dst: u64, value: u32, count: usize) = d32;

@@ -8,21 +8,23 @@ use crate::errors::{Outcome, Status};
 use crate::graph::capture;
 use crate::mapping::{HostPages, is_host_memory};
 use crate::memory::space::HostRange;
+use crate::state;
 
 doors! {
-    cuMemAllocHost: "cuMemAllocHost" 2000 (out: Out<usize>, bytes: u32) = alloc_old;
+    old cuMemAllocHost: "cuMemAllocHost" 2000 (out: Out<usize>, bytes: u32) = alloc_old;
     cuMemAllocHost_v2: "cuMemAllocHost" 3020 (out: Out<usize>, bytes: usize) = alloc_plain;
     cuMemHostAlloc: "cuMemHostAlloc" 2020 (out: Out<usize>, bytes: usize, flags: u32) = alloc;
     cuMemFreeHost: "cuMemFreeHost" 2000 (start: usize) = free;
     cuMemHostRegister: "cuMemHostRegister" 4000 (start: usize, bytes: usize, flags: u32) = register;
     cuMemHostRegister_v2: "cuMemHostRegister" 6050 (start: usize, bytes: usize, flags: u32) = register;
     cuMemHostUnregister: "cuMemHostUnregister" 4000 (start: usize) = unregister;
-    cuMemHostGetDevicePointer: "cuMemHostGetDevicePointer" 2020
+    old cuMemHostGetDevicePointer: "cuMemHostGetDevicePointer" 2020
         (out: Out<u32>, start: usize, flags: u32) = device_pointer_old;
     cuMemHostGetDevicePointer_v2: "cuMemHostGetDevicePointer" 3020
         (out: Out<u64>, start: usize, flags: u32) = device_pointer;
     cuMemHostGetFlags: "cuMemHostGetFlags" 2030 (flags: Out<u32>, start: usize) = get_flags;
-    cuMemAllocManaged: "cuMemAllocManaged" 6000 (out: Out<u64>, bytes: usize, flags: u32) = alloc_managed;
+    cuMemAllocManaged: "cuMemAllocManaged" 6000 (out: Out<u64>, bytes: usize, flags: u32)
+        = alloc_managed after can_be_managed(out, bytes, flags);
 }
 
 /// Portable, device-mapped, write-combined.
@@ -64,13 +66,13 @@ fn alloc(out: Out<usize>, bytes: usize, flags: u32) -> Outcome {
     out.set(make(bytes, flags | ALWAYS, false)? as usize)
 }
 
-fn alloc_managed(out: Out<u64>, bytes: usize, flags: u32) -> Outcome {
-    current()?;
+fn can_be_managed(out: Out<u64>, bytes: usize, flags: u32) -> Outcome {
     out.required()?;
     // Attached to all, or to the host.
-    if !matches!(flags, 1 | 2) {
-        return Err(Status::INVALID_VALUE);
-    }
+    if bytes == 0 || !matches!(flags, 1 | 2) { Err(Status::INVALID_VALUE) } else { Ok(()) }
+}
+
+fn alloc_managed(out: Out<u64>, bytes: usize, _flags: u32) -> Outcome {
     out.set(make(bytes, ALWAYS, true)?)
 }
 
@@ -91,11 +93,9 @@ fn free(start: usize) -> Outcome {
 
 /// `cuMemFree` of an address that is no allocation of device memory.
 pub(super) fn free_managed(start: u64) -> Outcome {
-    let (context, driver) = current()?;
-    if !driver.space.look().hosts.get(&start).is_some_and(|range| range.managed) {
-        return Err(Status::INVALID_VALUE);
-    }
-    context.synchronize()?;
+    let driver = state::driver()?;
+    let owner = driver.space.look().hosts.get(&start).filter(|range| range.managed).map(|range| range.context);
+    driver.synchronize_context(owner.ok_or(Status::INVALID_VALUE)?)?;
     driver.space.change().hosts.remove(&start);
     Ok(())
 }

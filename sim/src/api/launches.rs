@@ -13,13 +13,15 @@ use crate::exec::stream::Stream;
 use crate::exec::submit::{self, Default, submit};
 use crate::module::Function;
 use crate::module::launch::{Launch, Shape};
+use crate::state;
 
 doors! {
     cuLaunchKernel / cuLaunchKernel_ptsz: "cuLaunchKernel" 4000 / 7000
         (function: usize, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32, block_z: u32,
          shared: u32, stream: usize, params: List<usize>, extra: List<usize>) = kernel;
     cuLaunchKernelEx / cuLaunchKernelEx_ptsz: "cuLaunchKernelEx" 11060 / 11060
-        (config: In<LaunchConfig>, function: usize, params: List<usize>, extra: List<usize>) = kernel_ex;
+        (config: In<LaunchConfig>, function: usize, params: List<usize>, extra: List<usize>)
+        = kernel_ex after has_config(config);
     cuLaunchCooperativeKernel / cuLaunchCooperativeKernel_ptsz: "cuLaunchCooperativeKernel" 9000 / 9000
         (function: usize, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32, block_z: u32,
          shared: u32, stream: usize, params: List<usize>) = cooperative;
@@ -68,6 +70,10 @@ const PROGRAMMATIC_EVENT: u32 = 7;
 const LAUNCH_COMPLETION_EVENT: u32 = 12;
 const DEVICE_UPDATABLE_NODE: u32 = 13;
 
+fn has_config(_: Default, config: In<LaunchConfig>) -> Outcome {
+    config.get().map(drop)
+}
+
 fn kernel_ex(
     default: Default,
     config: In<LaunchConfig>,
@@ -96,18 +102,20 @@ fn kernel_ex(
         }
     }
     let shape = Shape { grid: config.grid, block: config.block, shared: config.shared };
-    let launch = Launch::new(find(function)?, function, shape, params, extra)?;
+    let found = find(function)?;
     if cooperative {
-        fits_at_once(&launch)?;
+        fits_at_once(&found, shape)?;
     }
-    start(&stream, launch)?;
+    start(&stream, Launch::new(found, function, shape, params, extra)?)?;
     events.iter().try_for_each(|event| submit::record(&stream, event, false))
 }
 
-/// A cooperative launch needs all its blocks on the device at the same time.
-fn fits_at_once(launch: &Launch) -> Outcome {
-    let blocks: u64 = launch.shape.grid.iter().map(|size| u64::from(*size)).product();
-    let most = super::occupancy::blocks_at_once(launch.shape.block.iter().product(), launch.shape.shared as usize);
+/// A cooperative launch needs all its blocks on the device at the same time. That comes before other
+/// questions about its shared memory: of blocks that want too much not even one fits.
+fn fits_at_once(function: &Function, shape: Shape) -> Outcome {
+    shape.check_sizes(function)?;
+    let blocks: u64 = shape.grid.iter().map(|size| u64::from(*size)).product();
+    let most = super::occupancy::blocks_at_once(shape.block.iter().product(), shape.shared as usize);
     if blocks > most { Err(Status::COOPERATIVE_LAUNCH_TOO_LARGE) } else { Ok(()) }
 }
 
@@ -127,23 +135,25 @@ fn cooperative(
 ) -> Outcome {
     let stream = submit::resolve(default, stream)?;
     let shape = Shape { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z], shared };
-    let launch = Launch::new(find(function)?, function, shape, params, list_at(0))?;
-    fits_at_once(&launch)?;
-    start(&stream, launch)
+    let found = find(function)?;
+    fits_at_once(&found, shape)?;
+    start(&stream, Launch::new(found, function, shape, params, list_at(0))?)
 }
 
 fn cooperative_multi(launches: List<LaunchParams>, count: u32, flags: u32) -> Outcome {
-    let (context, _) = current()?;
+    // The launch's stream tells the context, so none has to be current.
+    let driver = state::driver()?;
     // There is one device, so one launch.
     if count != 1 || flags > 3 {
         return Err(Status::INVALID_VALUE);
     }
     let one = launches.item(0)?;
-    let stream = context.driver.streams.get(one.stream)?;
+    let stream = driver.streams.get(one.stream)?;
+    submit::owner(&stream)?.check()?;
     let shape = Shape { grid: one.grid, block: one.block, shared: one.shared };
-    let launch = Launch::new(find(one.function)?, one.function, shape, list_at(one.params), list_at(0))?;
-    fits_at_once(&launch)?;
-    start(&stream, launch)
+    let found = find(one.function)?;
+    fits_at_once(&found, shape)?;
+    start(&stream, Launch::new(found, one.function, shape, list_at(one.params), list_at(0))?)
 }
 
 fn launch(function: usize) -> Outcome {

@@ -4,27 +4,32 @@ use super::arguments::{clamp32, current};
 use crate::border::Out;
 use crate::door::doors;
 use crate::errors::{Outcome, Status};
+use crate::exec::context;
 use crate::exec::submit::{self, Default};
 use crate::graph::capture;
+use crate::state;
 
 doors! {
-    cuMemAlloc: "cuMemAlloc" 2000 (out: Out<u32>, bytes: u32) = alloc_old;
-    cuMemAlloc_v2: "cuMemAlloc" 3020 (out: Out<u64>, bytes: usize) = alloc;
-    cuMemAllocPitch: "cuMemAllocPitch" 2000
-        (out: Out<u32>, pitch: Out<u32>, width: u32, height: u32, element: u32) = alloc_pitch_old;
+    old cuMemAlloc: "cuMemAlloc" 2000 (out: Out<u32>, bytes: u32) = alloc_old after clear(out);
+    cuMemAlloc_v2: "cuMemAlloc" 3020 (out: Out<u64>, bytes: usize) = alloc after clear(out);
+    old cuMemAllocPitch: "cuMemAllocPitch" 2000
+        (out: Out<u32>, pitch: Out<u32>, width: u32, height: u32, element: u32)
+        = alloc_pitch_old after clear_both(out, pitch);
     cuMemAllocPitch_v2: "cuMemAllocPitch" 3020
-        (out: Out<u64>, pitch: Out<usize>, width: usize, height: usize, element: u32) = alloc_pitch;
-    cuMemFree: "cuMemFree" 2000 (address: u32) = free_old;
+        (out: Out<u64>, pitch: Out<usize>, width: usize, height: usize, element: u32)
+        = alloc_pitch after clear_both(out, pitch);
+    old cuMemFree: "cuMemFree" 2000 (address: u32) = free_old;
     cuMemFree_v2: "cuMemFree" 3020 (address: u64) = free;
-    cuMemGetInfo: "cuMemGetInfo" 2000 (free: Out<u32>, total: Out<u32>) = info_old;
+    old cuMemGetInfo: "cuMemGetInfo" 2000 (free: Out<u32>, total: Out<u32>) = info_old;
     cuMemGetInfo_v2: "cuMemGetInfo" 3020 (free: Out<usize>, total: Out<usize>) = info;
-    cuMemGetAddressRange: "cuMemGetAddressRange" 2000 (base: Out<u32>, bytes: Out<u32>, address: u32) = range_old;
+    old cuMemGetAddressRange: "cuMemGetAddressRange" 2000 (base: Out<u32>, bytes: Out<u32>, address: u32) = range_old;
     cuMemGetAddressRange_v2: "cuMemGetAddressRange" 3020
         (base: Out<u64>, bytes: Out<usize>, address: u64) = range;
     cuMemAllocAsync / cuMemAllocAsync_ptsz: "cuMemAllocAsync" 11020 / 11020
-        (out: Out<u64>, bytes: usize, stream: usize) = alloc_async;
+        (out: Out<u64>, bytes: usize, stream: usize) = alloc_async after clear_async(out);
     cuMemAllocFromPoolAsync / cuMemAllocFromPoolAsync_ptsz: "cuMemAllocFromPoolAsync" 11020 / 11020
-        (out: Out<u64>, bytes: usize, pool: usize, stream: usize) = alloc_from_pool;
+        (out: Out<u64>, bytes: usize, pool: usize, stream: usize)
+        = alloc_from_pool after clear_async(out);
     cuMemFreeAsync / cuMemFreeAsync_ptsz: "cuMemFreeAsync" 11020 / 11020 (address: u64, stream: usize) = free_async;
     cuMemPoolTrimTo: "cuMemPoolTrimTo" 11020 (pool: usize, keep: usize) = pool_2;
     cuMemPoolSetAttribute: "cuMemPoolSetAttribute" 11020 (pool: usize, attribute: u32, value: usize) = pool_3;
@@ -46,6 +51,21 @@ doors! {
 
 /// What a row of `cuMemAllocPitch` is a multiple of.
 const PITCH: usize = 512;
+
+/// Whatever else is wrong with a call, the driver overwrites its answers.
+fn clear<T: std::default::Default>(out: Out<T>) -> Outcome {
+    out.offer(T::default());
+    Ok(())
+}
+
+fn clear_both<A: std::default::Default, P: std::default::Default>(out: Out<A>, pitch: Out<P>) -> Outcome {
+    clear(out)?;
+    clear(pitch)
+}
+
+fn clear_async(_: Default, out: Out<u64>) -> Outcome {
+    clear(out)
+}
 
 fn allocate(bytes: u64, low: bool) -> Outcome<u64> {
     let (context, driver) = current()?;
@@ -97,17 +117,20 @@ fn free_old(address: u32) -> Outcome {
     free(address.into())
 }
 
+/// Takes memory of any context, and needs none to be current; but one that is has to be in working order.
 fn free(address: u64) -> Outcome {
-    let (context, driver) = current()?;
+    let driver = state::driver()?;
+    if context::current_handle().is_some() {
+        current()?;
+    }
     capture::forbid_unsafe_call()?;
     if address == 0 {
         return Ok(());
     }
-    if driver.space.look().allocations.at(address).is_none() {
-        return super::host_memory::free_managed(address);
-    }
+    let owner = driver.space.look().allocations.at(address).map(|allocation| allocation.context);
+    let Some(owner) = owner else { return super::host_memory::free_managed(address) };
     // Work that was submitted may still use it.
-    context.synchronize()?;
+    driver.synchronize_context(owner)?;
     driver.space.free(address)
 }
 

@@ -24,7 +24,7 @@ doors! {
     cuModuleGetFunctionCount: "cuModuleGetFunctionCount" 12040 (count: Out<u32>, module: usize) = function_count;
     cuModuleEnumerateFunctions: "cuModuleEnumerateFunctions" 12040
         (out: OutList<usize>, count: u32, module: usize) = enumerate;
-    cuModuleGetGlobal: "cuModuleGetGlobal" 2000
+    old cuModuleGetGlobal: "cuModuleGetGlobal" 2000
         (address: Out<u32>, bytes: Out<u32>, module: usize, name: Text) = global_old;
     cuModuleGetGlobal_v2: "cuModuleGetGlobal" 3020
         (address: Out<u64>, bytes: Out<usize>, module: usize, name: Text) = global;

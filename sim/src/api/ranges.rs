@@ -13,16 +13,20 @@ doors! {
     cuMemPrefetchAsync / cuMemPrefetchAsync_ptsz: "cuMemPrefetchAsync" 8000 / 8000
         (start: u64, bytes: usize, device: i32, stream: usize) = prefetch_to_device;
     cuMemPrefetchAsync_v2 / cuMemPrefetchAsync_v2_ptsz: "cuMemPrefetchAsync" 12020 / 12020
-        (start: u64, bytes: usize, location: Location, flags: u32, stream: usize) = prefetch;
+        (start: u64, bytes: usize, location: Location, flags: u32, stream: usize)
+        = prefetch after can_go(location, flags);
     cuMemPrefetchBatchAsync / cuMemPrefetchBatchAsync_ptsz: "cuMemPrefetchBatchAsync" 13000 / 13000
         (starts: List<u64>, sizes: List<usize>, count: usize, locations: List<Location>,
-         indices: List<usize>, location_count: usize, flags: u64, stream: usize) = prefetch_batch;
+         indices: List<usize>, location_count: usize, flags: u64, stream: usize)
+        = prefetch_batch after can_batch(flags, stream);
     cuMemDiscardBatchAsync / cuMemDiscardBatchAsync_ptsz: "cuMemDiscardBatchAsync" 13000 / 13000
-        (starts: List<u64>, sizes: List<usize>, count: usize, flags: u64, stream: usize) = discard_batch;
+        (starts: List<u64>, sizes: List<usize>, count: usize, flags: u64, stream: usize)
+        = discard_batch after can_batch(flags, stream);
     cuMemDiscardAndPrefetchBatchAsync / cuMemDiscardAndPrefetchBatchAsync_ptsz:
         "cuMemDiscardAndPrefetchBatchAsync" 13000 / 13000
         (starts: List<u64>, sizes: List<usize>, count: usize, locations: List<Location>,
-         indices: List<usize>, location_count: usize, flags: u64, stream: usize) = prefetch_batch;
+         indices: List<usize>, location_count: usize, flags: u64, stream: usize)
+        = prefetch_batch after can_batch(flags, stream);
     cuMemAdvise: "cuMemAdvise" 8000 (start: u64, bytes: usize, advice: u32, device: i32) = advise_device;
     cuMemAdvise_v2: "cuMemAdvise" 12020 (start: u64, bytes: usize, advice: u32, location: Location) = advise;
     cuMemRangeGetAttribute: "cuMemRangeGetAttribute" 8000
@@ -60,25 +64,38 @@ fn managed(start: u64, bytes: usize) -> Outcome {
     if bytes == 0 || !inside { Err(Status::INVALID_VALUE) } else { Ok(()) }
 }
 
+/// `CUmemLocationType`: a device, and the last of the host's.
+const LOCATION_DEVICE: u32 = 1;
+const LOCATION_LAST: u32 = 4;
+
 fn location(location: Location) -> Outcome {
     match location.kind {
-        1 => arguments::device(location.id),
-        2..=4 => Ok(()),
+        LOCATION_DEVICE => arguments::device(location.id),
+        2..=LOCATION_LAST => Ok(()),
         _ => Err(Status::INVALID_VALUE),
     }
 }
 
+fn can_go(_: Default, to: Location, flags: u32) -> Outcome {
+    arguments::only_flags(flags.into(), 0)?;
+    if (LOCATION_DEVICE..=LOCATION_LAST).contains(&to.kind) { Ok(()) } else { Err(Status::INVALID_VALUE) }
+}
+
+fn can_batch(default: Default, flags: u64, stream: usize) -> Outcome {
+    arguments::only_flags(flags, 0)?;
+    arguments::not_legacy(default, stream)
+}
+
 fn from_device(device: i32) -> Location {
-    if device == HOST { Location { kind: 2, id: 0 } } else { Location { kind: 1, id: device } }
+    if device == HOST { Location { kind: 2, id: 0 } } else { Location { kind: LOCATION_DEVICE, id: device } }
 }
 
 fn prefetch_to_device(default: Default, start: u64, bytes: usize, device: i32, stream: usize) -> Outcome {
     prefetch(default, start, bytes, from_device(device), 0, stream)
 }
 
-fn prefetch(default: Default, start: u64, bytes: usize, to: Location, flags: u32, stream: usize) -> Outcome {
+fn prefetch(default: Default, start: u64, bytes: usize, to: Location, _flags: u32, stream: usize) -> Outcome {
     let stream = submit::resolve(default, stream)?;
-    arguments::only_flags(flags.into(), 0)?;
     managed(start, bytes)?;
     location(to)?;
     submit(&stream, Op::Empty).map(drop)
@@ -98,7 +115,8 @@ fn prefetch_batch(
 ) -> Outcome {
     current()?;
     let places = locations.read(location_count)?;
-    places.into_iter().try_for_each(location)?;
+    // In a batch a device that is not there is one more wrong value.
+    places.into_iter().try_for_each(location).map_err(|_| Status::INVALID_VALUE)?;
     if location_count == 0 || indices.read(location_count)?.first() != Some(&0) {
         return Err(Status::INVALID_VALUE);
     }
@@ -110,11 +128,10 @@ fn discard_batch(
     starts: List<u64>,
     sizes: List<usize>,
     count: usize,
-    flags: u64,
+    _flags: u64,
     stream: usize,
 ) -> Outcome {
     let stream = submit::resolve(default, stream)?;
-    arguments::only_flags(flags, 0)?;
     if count == 0 {
         return Err(Status::INVALID_VALUE);
     }
@@ -173,11 +190,15 @@ fn attributes(
     Ok(())
 }
 
-fn decompress(default: Default, list: usize, count: usize, flags: u32, _failed: Out<usize>, stream: usize) -> Outcome {
+fn decompress(
+    default: Default,
+    _list: usize,
+    _count: usize,
+    _flags: u32,
+    _failed: Out<usize>,
+    stream: usize,
+) -> Outcome {
     submit::resolve(default, stream)?;
-    if list == 0 || count == 0 || flags != 0 {
-        return Err(Status::INVALID_VALUE);
-    }
     Err(Status::NOT_SUPPORTED)
 }
 

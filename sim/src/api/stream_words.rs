@@ -10,23 +10,23 @@ use crate::memory::space::Space;
 
 doors! {
     cuStreamWaitValue32 / cuStreamWaitValue32_ptsz: "cuStreamWaitValue32" 8000 / 8000
-        (stream: usize, address: u64, value: u32, flags: u32) = wait32;
+        (stream: usize, address: u64, value: u32, flags: u32) = old;
     cuStreamWaitValue32_v2 / cuStreamWaitValue32_v2_ptsz: "cuStreamWaitValue32" 11070 / 11070
         (stream: usize, address: u64, value: u32, flags: u32) = wait32;
     cuStreamWaitValue64 / cuStreamWaitValue64_ptsz: "cuStreamWaitValue64" 9000 / 9000
-        (stream: usize, address: u64, value: u64, flags: u32) = wait64;
+        (stream: usize, address: u64, value: u64, flags: u32) = old_wide;
     cuStreamWaitValue64_v2 / cuStreamWaitValue64_v2_ptsz: "cuStreamWaitValue64" 11070 / 11070
         (stream: usize, address: u64, value: u64, flags: u32) = wait64;
     cuStreamWriteValue32 / cuStreamWriteValue32_ptsz: "cuStreamWriteValue32" 8000 / 8000
-        (stream: usize, address: u64, value: u32, flags: u32) = write32;
+        (stream: usize, address: u64, value: u32, flags: u32) = old;
     cuStreamWriteValue32_v2 / cuStreamWriteValue32_v2_ptsz: "cuStreamWriteValue32" 11070 / 11070
         (stream: usize, address: u64, value: u32, flags: u32) = write32;
     cuStreamWriteValue64 / cuStreamWriteValue64_ptsz: "cuStreamWriteValue64" 9000 / 9000
-        (stream: usize, address: u64, value: u64, flags: u32) = write64;
+        (stream: usize, address: u64, value: u64, flags: u32) = old_wide;
     cuStreamWriteValue64_v2 / cuStreamWriteValue64_v2_ptsz: "cuStreamWriteValue64" 11070 / 11070
         (stream: usize, address: u64, value: u64, flags: u32) = write64;
     cuStreamBatchMemOp / cuStreamBatchMemOp_ptsz: "cuStreamBatchMemOp" 8000 / 8000
-        (stream: usize, count: u32, ops: List<BatchMemOp>, flags: u32) = batch;
+        (stream: usize, count: u32, ops: List<BatchMemOp>, flags: u32) = old_batch;
     cuStreamBatchMemOp_v2 / cuStreamBatchMemOp_v2_ptsz: "cuStreamBatchMemOp" 11070 / 11070
         (stream: usize, count: u32, ops: List<BatchMemOp>, flags: u32) = batch;
 }
@@ -56,7 +56,8 @@ fn wait_op(space: &Space, address: u64, value: u64, flags: u32, wide: bool) -> O
 }
 
 fn write_op(space: &Space, address: u64, value: u64, flags: u32, wide: bool) -> Outcome<WordOp> {
-    if flags > 1 {
+    // The flag for a write without a barrier is one of the calls of old.
+    if flags != 0 {
         return Err(Status::INVALID_VALUE);
     }
     check(space, address, wide, true)?;
@@ -109,6 +110,24 @@ fn write32(default: Default, stream: usize, address: u64, value: u32, flags: u32
 
 fn write64(default: Default, stream: usize, address: u64, value: u64, flags: u32) -> Outcome {
     one(default, stream, |space| write_op(space, address, value, flags, true))
+}
+
+/// The driver has kept the calls of before CUDA 11.7 but does not serve them, and attributes 92 to 94 say so.
+fn not_served(default: Default, stream: usize, count: u32) -> Outcome {
+    submit::resolve(default, stream)?;
+    if count > MOST_OPS { Err(Status::INVALID_VALUE) } else { Err(Status::NOT_SUPPORTED) }
+}
+
+fn old(default: Default, stream: usize, _address: u64, _value: u32, _flags: u32) -> Outcome {
+    not_served(default, stream, 1)
+}
+
+fn old_wide(default: Default, stream: usize, _address: u64, _value: u64, _flags: u32) -> Outcome {
+    not_served(default, stream, 1)
+}
+
+fn old_batch(default: Default, stream: usize, count: u32, _ops: List<BatchMemOp>, _flags: u32) -> Outcome {
+    not_served(default, stream, count)
 }
 
 fn batch(default: Default, stream: usize, count: u32, ops: List<BatchMemOp>, flags: u32) -> Outcome {

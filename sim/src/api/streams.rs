@@ -12,6 +12,7 @@ use crate::exec::context::{STREAM_LEGACY, STREAM_PER_THREAD};
 use crate::exec::op::{Callback, HostCall, Op};
 use crate::exec::stream::{Kind, Stream};
 use crate::exec::submit::{self, Default, submit};
+use crate::memory::space::HostRange;
 
 doors! {
     cuStreamCreate: "cuStreamCreate" 2000 (out: Out<usize>, flags: u32) = create;
@@ -24,9 +25,11 @@ doors! {
     cuStreamWaitEvent / cuStreamWaitEvent_ptsz: "cuStreamWaitEvent" 3020 / 7000
         (stream: usize, event: usize, flags: u32) = wait_event;
     cuStreamAddCallback / cuStreamAddCallback_ptsz: "cuStreamAddCallback" 5000 / 7000
-        (stream: usize, function: Option<extern "C" fn(usize, u32, usize)>, data: usize, flags: u32) = add_callback;
+        (stream: usize, function: Option<extern "C" fn(usize, u32, usize)>, data: usize, flags: u32)
+        = add_callback after has_callback(function, flags);
     cuLaunchHostFunc / cuLaunchHostFunc_ptsz: "cuLaunchHostFunc" 10000 / 10000
-        (stream: usize, function: Option<extern "C" fn(usize)>, data: usize) = host_function;
+        (stream: usize, function: Option<extern "C" fn(usize)>, data: usize)
+        = host_function after is_there(function);
     cuStreamGetPriority / cuStreamGetPriority_ptsz: "cuStreamGetPriority" 5050 / 7000
         (stream: usize, priority: Out<i32>) = get_priority;
     cuStreamGetFlags / cuStreamGetFlags_ptsz: "cuStreamGetFlags" 5050 / 7000
@@ -96,16 +99,25 @@ fn wait_event(default: Default, stream: usize, event: usize, flags: u32) -> Outc
     submit::wait_event(&stream, &event, flags & WAIT_EXTERNAL != 0)
 }
 
+fn has_callback(default: Default, function: Option<extern "C" fn(usize, u32, usize)>, flags: u32) -> Outcome {
+    only_flags(flags.into(), 0)?;
+    is_there(default, function)
+}
+
+/// A function to call is looked at before everything else.
+fn is_there<F>(_: Default, function: Option<F>) -> Outcome {
+    function.map(drop).ok_or(Status::INVALID_VALUE)
+}
+
 fn add_callback(
     default: Default,
     stream: usize,
     function: Option<extern "C" fn(usize, u32, usize)>,
     data: usize,
-    flags: u32,
+    _flags: u32,
 ) -> Outcome {
     let handle = stream;
     let stream = submit::resolve(default, stream)?;
-    only_flags(flags.into(), 0)?;
     let function = function.ok_or(Status::INVALID_VALUE)?;
     submit(&stream, Op::Callback(Callback { function, stream: handle, data })).map(drop)
 }
@@ -153,11 +165,21 @@ fn get_device(default: Default, stream: usize, device: Out<i32>) -> Outcome {
 }
 
 /// Managed memory is reachable by everyone all the time here; attaching it is an order at most.
-fn attach_memory(default: Default, stream: usize, address: u64, _bytes: usize, flags: u32) -> Outcome {
+fn attach_memory(default: Default, stream: usize, address: u64, bytes: usize, flags: u32) -> Outcome {
+    // `CUmemAttach_flags`: for all streams, for the host, for this stream alone.
+    const GLOBAL: u32 = 1;
+    const HOST: u32 = 2;
+    const SINGLE: u32 = 4;
     let (_, driver) = current()?;
     let stream = submit::resolve(default, stream)?;
-    let managed = driver.space.look().host(address).is_some_and(|(_, range)| range.managed);
-    if !managed || !matches!(flags, 1 | 2 | 4) {
+    // All of an allocation is attached, which 0 bytes mean as well.
+    let whole = |range: &HostRange| range.managed && (bytes == 0 || bytes as u64 == range.bytes);
+    let fits = match flags {
+        GLOBAL | HOST => true,
+        SINGLE => stream.kind != Kind::Legacy,
+        _ => false,
+    };
+    if !fits || !driver.space.look().host(address).is_some_and(|(_, range)| whole(range)) {
         return Err(Status::INVALID_VALUE);
     }
     submit(&stream, Op::Empty).map(drop)

@@ -10,14 +10,14 @@ use crate::exec::submit::Default;
 
 doors! {
     // Arrays, textures and surfaces.
-    cuArray3DCreate: "cuArray3DCreate" 2000 () = in_context;
+    old cuArray3DCreate: "cuArray3DCreate" 2000 () = in_context;
     cuArray3DCreate_v2: "cuArray3DCreate" 3020 () = in_context;
-    cuArray3DGetDescriptor: "cuArray3DGetDescriptor" 2000 () = in_context;
+    old cuArray3DGetDescriptor: "cuArray3DGetDescriptor" 2000 () = in_context;
     cuArray3DGetDescriptor_v2: "cuArray3DGetDescriptor" 3020 () = in_context;
-    cuArrayCreate: "cuArrayCreate" 2000 () = in_context;
+    old cuArrayCreate: "cuArrayCreate" 2000 () = in_context;
     cuArrayCreate_v2: "cuArrayCreate" 3020 () = in_context;
     cuArrayDestroy: "cuArrayDestroy" 2000 () = in_context;
-    cuArrayGetDescriptor: "cuArrayGetDescriptor" 2000 () = in_context;
+    old cuArrayGetDescriptor: "cuArrayGetDescriptor" 2000 () = in_context;
     cuArrayGetDescriptor_v2: "cuArrayGetDescriptor" 3020 () = in_context;
     cuArrayGetMemoryRequirements: "cuArrayGetMemoryRequirements" 11060 () = in_context;
     cuArrayGetPlane: "cuArrayGetPlane" 11020 () = in_context;
@@ -39,7 +39,7 @@ doors! {
     cuTexObjectGetTextureDesc: "cuTexObjectGetTextureDesc" 5000 () = in_context;
     cuTexRefCreate: "cuTexRefCreate" 2000 () = in_context;
     cuTexRefDestroy: "cuTexRefDestroy" 2000 () = in_context;
-    cuTexRefGetAddress: "cuTexRefGetAddress" 2000 () = in_context;
+    old cuTexRefGetAddress: "cuTexRefGetAddress" 2000 () = in_context;
     cuTexRefGetAddress_v2: "cuTexRefGetAddress" 3020 () = in_context;
     cuTexRefGetAddressMode: "cuTexRefGetAddressMode" 2000 () = in_context;
     cuTexRefGetArray: "cuTexRefGetArray" 2000 () = in_context;
@@ -52,9 +52,9 @@ doors! {
     cuTexRefGetMipmapLevelBias: "cuTexRefGetMipmapLevelBias" 5000 () = in_context;
     cuTexRefGetMipmapLevelClamp: "cuTexRefGetMipmapLevelClamp" 5000 () = in_context;
     cuTexRefGetMipmappedArray: "cuTexRefGetMipmappedArray" 5000 () = in_context;
-    cuTexRefSetAddress: "cuTexRefSetAddress" 2000 () = in_context;
+    old cuTexRefSetAddress: "cuTexRefSetAddress" 2000 () = in_context;
     cuTexRefSetAddress_v2: "cuTexRefSetAddress" 3020 () = in_context;
-    cuTexRefSetAddress2D: "cuTexRefSetAddress2D" 2020 () = in_context;
+    old cuTexRefSetAddress2D: "cuTexRefSetAddress2D" 2020 () = in_context;
     cuTexRefSetAddress2D_v2: "cuTexRefSetAddress2D" 3020 () = in_context;
     cuTexRefSetAddress2D_v3: "cuTexRefSetAddress2D" 4010 () = in_context;
     cuTexRefSetAddressMode: "cuTexRefSetAddressMode" 2000 () = in_context;
@@ -75,7 +75,7 @@ doors! {
     cuExternalMemoryGetMappedMipmappedArray: "cuExternalMemoryGetMappedMipmappedArray" 10000 () = in_context;
     cuGraphicsMapResources / cuGraphicsMapResources_ptsz: "cuGraphicsMapResources" 3000 / 7000 () = in_context_stream;
     cuGraphicsResourceGetMappedMipmappedArray: "cuGraphicsResourceGetMappedMipmappedArray" 5000 () = in_context;
-    cuGraphicsResourceGetMappedPointer: "cuGraphicsResourceGetMappedPointer" 3000 () = in_context;
+    old cuGraphicsResourceGetMappedPointer: "cuGraphicsResourceGetMappedPointer" 3000 () = in_context;
     cuGraphicsResourceGetMappedPointer_v2: "cuGraphicsResourceGetMappedPointer" 3020 () = in_context;
     cuGraphicsResourceSetMapFlags: "cuGraphicsResourceSetMapFlags" 3000 () = in_context;
     cuGraphicsResourceSetMapFlags_v2: "cuGraphicsResourceSetMapFlags" 6050 () = in_context;

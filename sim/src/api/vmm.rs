@@ -40,7 +40,8 @@ doors! {
     cuMemGetHandleForAddressRange: "cuMemGetHandleForAddressRange" 11070
         (out: usize, start: u64, bytes: usize, kind: u32, flags: u64) = range_handle;
     cuMemMapArrayAsync / cuMemMapArrayAsync_ptsz: "cuMemMapArrayAsync" 11010 / 11010
-        (list: usize, count: u32, stream: usize) = map_array;
+        (list: List<ArrayMapInfo>, count: u32, stream: usize)
+        = map_array after has_entries(list, count);
 }
 
 /// `CU_MEM_ALLOCATION_TYPE_PINNED`
@@ -265,7 +266,15 @@ fn range_handle(out: usize, start: u64, bytes: usize, kind: u32, flags: u64) -> 
     Err(Status::NOT_SUPPORTED)
 }
 
-fn map_array(default: Default, list: usize, count: u32, stream: usize) -> Outcome {
+/// `CUarrayMapInfo` as far as it is looked at: in the second word is the array.
+type ArrayMapInfo = [usize; 12];
+
+fn has_entries(_: Default, list: List<ArrayMapInfo>, count: u32) -> Outcome {
+    if list.is_null() || count == 0 { Err(Status::INVALID_VALUE) } else { Ok(()) }
+}
+
+fn map_array(default: Default, list: List<ArrayMapInfo>, count: u32, stream: usize) -> Outcome {
     submit::resolve(default, stream)?;
-    if list == 0 || count == 0 { Err(Status::INVALID_VALUE) } else { Err(Status::NOT_SUPPORTED) }
+    let no_array = list.read(count as usize)?.iter().any(|entry| entry[1] == 0);
+    if no_array { Err(Status::INVALID_VALUE) } else { Err(Status::NOT_SUPPORTED) }
 }

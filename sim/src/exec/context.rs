@@ -14,6 +14,11 @@ pub(crate) const STREAM_LEGACY: usize = 1;
 /// The handle of the calling thread's default stream.
 pub(crate) const STREAM_PER_THREAD: usize = 2;
 
+/// The version of the API that contexts are of, with 64-bit addresses and sizes; and that of the ones
+/// from the 32-bit `cuCtxCreate`.
+pub(crate) const API_VERSION: u32 = 3020;
+pub(crate) const API_VERSION_OLD: u32 = 3010;
+
 /// One context.
 pub(crate) struct Context {
     pub(crate) driver: &'static Driver,
@@ -196,6 +201,14 @@ pub(crate) fn current_any() -> Outcome<Arc<Context>> {
     let handle = current_handle().ok_or(Status::INVALID_CONTEXT)?;
     let driver = state::driver()?;
     driver.contexts.get(handle).map_err(|_| Status::CONTEXT_IS_DESTROYED)
+}
+
+/// Fails if the current context is of the 64-bit API: that one's contexts do not take 32-bit calls.
+pub(crate) fn forbid_new() -> Outcome {
+    match current_any() {
+        Ok(context) if context.api_version >= API_VERSION => Err(Status::INVALID_CONTEXT),
+        _ => Ok(()),
+    }
 }
 
 /// The handle of the current context, destroyed or not.

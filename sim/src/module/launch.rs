@@ -11,6 +11,8 @@ use crate::kernels::{Args, Machine};
 const EXTRA_END: usize = 0;
 const EXTRA_BUFFER: usize = 1;
 const EXTRA_SIZE: usize = 2;
+/// Bytes of parameters that a kernel may have.
+const MOST_PARAMS: usize = 32764;
 
 /// The device's limits of a launch.
 pub(crate) const MAX_THREADS: u32 = 1024;
@@ -43,7 +45,7 @@ pub(crate) struct Launch {
 }
 
 impl Launch {
-    /// Takes a launch's arguments as the program gives them; of two lists the first counts.
+    /// Takes a launch's arguments as the program gives them, in one list or the other.
     pub(crate) fn new(
         function: Arc<Function>,
         handle: usize,
@@ -51,10 +53,10 @@ impl Launch {
         kernel_params: List<usize>,
         extra: List<usize>,
     ) -> Outcome<Launch> {
-        let params = if kernel_params.is_null() && !extra.is_null() {
-            from_extra(extra)?
-        } else {
-            from_pointers(&function, kernel_params)?
+        let params = match from_extra(extra)? {
+            Some(_) if !kernel_params.is_null() => return Err(Status::INVALID_VALUE),
+            Some(params) => params,
+            None => from_pointers(&function, kernel_params)?,
         };
         Launch::with_params(function, handle, shape, params)
     }
@@ -101,8 +103,8 @@ impl Launch {
 }
 
 impl Shape {
-    /// Whether the device can run it.
-    fn check(&self, function: &Function) -> Outcome {
+    /// Whether the device has room for that many blocks and threads.
+    pub(crate) fn check_sizes(&self, function: &Function) -> Outcome {
         let within = |shape: &[u32; 3], limits: &[u32; 3]| {
             shape.iter().zip(limits).all(|(size, limit)| (1..=*limit).contains(size))
         };
@@ -113,6 +115,12 @@ impl Shape {
         if function.entry.max_threads.is_some_and(|most| threads > u64::from(most)) {
             return Err(Status::INVALID_VALUE);
         }
+        Ok(())
+    }
+
+    /// Whether the device can run it.
+    fn check(&self, function: &Function) -> Outcome {
+        self.check_sizes(function)?;
         let allowed = function.settings().attributes.get(&MAX_DYNAMIC_SHARED).copied();
         let allowed = allowed.map_or(SHARED_BYTES, |bytes| (bytes as u32).max(SHARED_BYTES));
         if self.shared > allowed { Err(Status::INVALID_VALUE) } else { Ok(()) }
@@ -129,7 +137,11 @@ fn from_pointers(function: &Function, kernel_params: List<usize>) -> Outcome<Vec
     Ok(buffer)
 }
 
-fn from_extra(extra: List<usize>) -> Outcome<Vec<u8>> {
+/// The buffer of an `extra` list. `None`: there is no list, or nothing in it.
+fn from_extra(extra: List<usize>) -> Outcome<Option<Vec<u8>>> {
+    if extra.is_null() {
+        return Ok(None);
+    }
     let (mut buffer, mut size) = (None, None);
     let mut at = 0;
     loop {
@@ -141,9 +153,9 @@ fn from_extra(extra: List<usize>) -> Outcome<Vec<u8>> {
         }
         at += 2;
     }
-    let (buffer, size) = buffer.zip(size).ok_or(Status::INVALID_VALUE)?;
-    if size > 32764 {
-        return Err(Status::INVALID_VALUE);
+    match (buffer, size) {
+        (None, None) => Ok(None),
+        (Some(buffer), Some(size)) if size <= MOST_PARAMS => bytes_at(buffer, size).map(Some),
+        _ => Err(Status::INVALID_VALUE),
     }
-    bytes_at(buffer, size)
 }

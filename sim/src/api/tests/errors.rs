@@ -73,6 +73,20 @@ fn a_call_says_first_that_there_is_no_context_and_then_what_is_wrong_with_it() {
 }
 
 #[test]
+fn a_missing_function_a_flag_or_a_size_is_told_before_a_missing_context() {
+    extern "C" fn nothing(_: usize) {}
+    let session = Session::begin();
+    let popped: usize = given(|out| cuCtxPopCurrent_v2(out));
+    assert_eq!(popped, session.context);
+    assert_eq!(cuLaunchHostFunc(0, None, 0), 1);
+    assert_eq!(cuLaunchHostFunc(0, Some(nothing), 0), 201);
+    assert_eq!(cuStreamAddCallback(0, None, 0, 0), 1);
+    let managed = |bytes, flags| ask(|out| super::super::host_memory::cuMemAllocManaged(out, bytes, flags)).0;
+    assert_eq!((managed(0, 1), managed(16, 99), managed(16, 1)), (1, 1, 201));
+    assert_eq!(cuCtxPushCurrent_v2(popped), 0);
+}
+
+#[test]
 fn a_context_that_was_destroyed_elsewhere_is_told_so() {
     let session = Session::begin();
     let other: usize = given(|out| cuCtxCreate_v2(out, 0, 0));

@@ -95,6 +95,33 @@ fn shapes_that_the_device_cannot_run_are_refused() {
 }
 
 #[test]
+fn a_cooperative_launch_whose_blocks_do_not_fit_even_alone_is_too_large() {
+    let _session = Session::begin();
+    let (at, seed, count) = (alloc(64), 1u32, 1u32);
+    let (function, params) = (function(c"fill_hash"), [address(&at), address(&seed), address(&count)]);
+    let with = |threads, shared| cuLaunchCooperativeKernel(function, 1, 1, 1, threads, 1, 1, shared, 0, list(&params));
+    assert_eq!((with(32, 0), with(32, 1 << 20), with(2048, 1 << 20)), (0, 720, 1));
+}
+
+#[test]
+fn parameters_come_as_pointers_or_in_a_buffer_and_not_as_both() {
+    let _session = Session::begin();
+    let (at, seed, count) = (alloc(8), 1u32, 2u32);
+    let pointers = [address(&at), address(&seed), address(&count)];
+    let buffer = [at, u64::from(seed) | u64::from(count) << 32];
+    let size = size_of_val(&buffer);
+    let extra = [1, address(&buffer), 2, address(&size), 0];
+    let function = function(c"fill_hash");
+    let with = |params, extra| cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, 0, params, extra);
+    assert_eq!(with(no_list(), list(&extra)), 0);
+    assert_eq!(with(list(&pointers), list(&extra)), 1);
+    // A list with nothing in it is none.
+    assert_eq!(with(list(&pointers), list(&[0])), 0);
+    assert_eq!(with(no_list(), list(&[0])), 1);
+    assert_eq!(get(at, 1), [0x514E_28B7]);
+}
+
+#[test]
 fn a_kernel_without_a_body_here_loads_and_is_not_launched() {
     let _session = Session::begin();
     let at = alloc(16);

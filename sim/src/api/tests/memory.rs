@@ -1,15 +1,17 @@
 //! Allocations, copies and fills.
 #![allow(unsafe_code)]
 
-use super::super::abi::Memcpy2D;
+use super::super::abi::{Location, Memcpy2D, MemcpyAttributes};
+use super::super::context::*;
 use super::super::copies::*;
 use super::super::fills::*;
 use super::super::host_memory::*;
 use super::super::memory::*;
 use super::super::pointers::*;
+use super::super::ranges::cuMemDiscardBatchAsync;
 use super::super::streams::*;
 use super::{Session, alloc, function, get, launch, put, synchronize};
-use crate::border::from_tests::{address, address_mut, ask, block, given};
+use crate::border::from_tests::{address, address_mut, ask, block, given, list, place};
 
 #[test]
 fn memory_keeps_what_is_copied_into_it_and_goes_back_when_freed() {
@@ -153,11 +155,102 @@ fn there_are_no_pools() {
 }
 
 #[test]
-fn calls_of_old_get_addresses_of_32_bits() {
+fn calls_of_32_bits_work_in_a_context_of_their_own_api_and_in_no_other() {
     let _session = Session::begin();
+    let mut answer = 7u32;
+    assert_eq!(cuMemAlloc(place(&mut answer), 4096), 201);
+    assert_eq!(answer, 0);
+    assert_eq!(cuMemFree(0), 201);
+    let context: usize = given(|out| cuCtxCreate(out, 0, 0));
     let at: u32 = given(|out| cuMemAlloc(out, 4096));
     let value = [1u32, 2, 3];
     assert_eq!(super::super::copies_old::cuMemcpyHtoD(at, address(&value), 12), 0);
     assert_eq!(get(at.into(), 3), value);
     assert_eq!(cuMemFree(at), 0);
+    assert_eq!(cuCtxDestroy_v2(context), 0);
+}
+
+#[test]
+fn an_allocation_that_fails_overwrites_its_answers() {
+    let _session = Session::begin();
+    let (mut at, mut pitch) = (7u64, 7usize);
+    assert_eq!(cuMemAlloc_v2(place(&mut at), 0), 1);
+    assert_eq!(at, 0);
+    at = 7;
+    assert_eq!(cuMemAllocPitch_v2(place(&mut at), place(&mut pitch), 4, 4, 3), 1);
+    assert_eq!((at, pitch), (0, 0));
+}
+
+#[test]
+fn memory_is_freed_without_a_context() {
+    let session = Session::begin();
+    let at = alloc(16);
+    let managed = given(|out| cuMemAllocManaged(out, 16, 1));
+    assert_eq!(given(|out| cuCtxPopCurrent_v2(out)), session.context);
+    assert_eq!(cuMemFree_v2(0), 0);
+    assert_eq!(cuMemFree_v2(0x1234), 1);
+    assert_eq!(cuMemFree_v2(at), 0);
+    assert_eq!(cuMemFree_v2(at), 1);
+    assert_eq!(cuMemFree_v2(managed), 0);
+    assert_eq!(cuMemFree(0), 0);
+    assert_eq!(cuCtxPushCurrent_v2(session.context), 0);
+}
+
+/// Copies 8 bytes each in one call; what it answers and which copy it says is wrong.
+fn copy_batch(dsts: [u64; 2], srcs: [u64; 2], stream: usize) -> (u32, usize) {
+    let in_order = MemcpyAttributes { order: 1, src: HERE, dst: HERE, flags: 0 };
+    let mut failed = 7;
+    let code = cuMemcpyBatchAsync(
+        list(&dsts),
+        list(&srcs),
+        list(&[8, 8]),
+        2,
+        list(&[in_order]),
+        list(&[0]),
+        1,
+        place(&mut failed),
+        stream,
+    );
+    (code, failed)
+}
+
+const HERE: Location = Location { kind: 1, id: 0 };
+
+#[test]
+fn a_batch_does_the_copies_before_the_first_wrong_one_and_tells_which_that_is() {
+    let _session = Session::begin();
+    let stream: usize = given(|out| cuStreamCreate(out, 0));
+    let at = alloc(32);
+    put(at, &[1, 2, 3, 4, 0, 0, 0, 0]);
+    assert_eq!(copy_batch([at + 16, at + 24], [at, at + 8], stream), (0, usize::MAX));
+    assert_eq!(cuStreamSynchronize(stream), 0);
+    assert_eq!(get(at + 16, 4), [1, 2, 3, 4]);
+    assert_eq!(copy_batch([at, at + 4096], [at + 8, at], stream), (1, 1));
+    assert_eq!(cuStreamSynchronize(stream), 0);
+    assert_eq!(get(at, 4), [3, 4, 3, 4]);
+}
+
+#[test]
+fn a_batch_is_refused_in_the_legacy_stream_by_any_name() {
+    let _session = Session::begin();
+    let at = alloc(32);
+    assert_eq!(copy_batch([at, at], [at + 8, at + 8], 0), (1, 7));
+    assert_eq!(copy_batch([at, at], [at + 8, at + 8], 1), (1, usize::MAX));
+    assert_eq!(copy_batch([at, at], [at + 8, at + 8], 2), (0, usize::MAX));
+    let managed = given(|out| cuMemAllocManaged(out, 4096, 1));
+    let discard = |stream| cuMemDiscardBatchAsync(list(&[managed]), list(&[4096]), 1, 0, stream);
+    assert_eq!((discard(0), discard(1), discard(2)), (1, 1, 0));
+}
+
+#[test]
+fn managed_memory_is_attached_whole_and_not_to_the_legacy_stream_alone() {
+    let _session = Session::begin();
+    let stream: usize = given(|out| cuStreamCreate(out, 0));
+    let managed = given(|out| cuMemAllocManaged(out, 8192, 1));
+    assert_eq!(cuStreamAttachMemAsync(stream, managed, 0, 4), 0);
+    assert_eq!(cuStreamAttachMemAsync(stream, managed, 8192, 1), 0);
+    assert_eq!(cuStreamAttachMemAsync(stream, managed, 4096, 1), 1);
+    assert_eq!(cuStreamAttachMemAsync(0, managed, 0, 1), 0);
+    assert_eq!(cuStreamAttachMemAsync(0, managed, 0, 4), 1);
+    assert_eq!(cuStreamAttachMemAsync_ptsz(0, managed, 0, 4), 0);
 }

@@ -156,6 +156,19 @@ fn streams_wait_for_and_write_words() {
 }
 
 #[test]
+fn words_in_streams_are_not_for_the_calls_of_old_nor_without_a_barrier() {
+    let _session = Session::begin();
+    let stream: usize = given(|out| cuStreamCreate(out, 1));
+    let at = alloc(8);
+    put(at, &[0, 0]);
+    assert_eq!(cuStreamWriteValue32(stream, at, 5, 0), 801);
+    assert_eq!(cuStreamWaitValue64(stream, at, 5, 0), 801);
+    assert_eq!(cuStreamWriteValue32_v2(stream, at, 5, 1), 1);
+    assert_eq!(cuStreamSynchronize(stream), 0);
+    assert_eq!(get(at, 2), [0, 0]);
+}
+
+#[test]
 fn a_context_that_ends_does_not_wait_for_a_kernel_that_never_would() {
     let session = Session::begin();
     spin(0, alloc(4), pinned_flag());
