@@ -215,6 +215,8 @@ fn copy_batch(dsts: [u64; 2], srcs: [u64; 2], stream: usize) -> (u32, usize) {
 }
 
 const HERE: Location = Location { kind: 1, id: 0 };
+/// An address that no test has, and no memory.
+const NOWHERE: u64 = 4096;
 
 #[test]
 fn a_batch_does_the_copies_before_the_first_wrong_one_and_tells_which_that_is() {
@@ -225,7 +227,7 @@ fn a_batch_does_the_copies_before_the_first_wrong_one_and_tells_which_that_is() 
     assert_eq!(copy_batch([at + 16, at + 24], [at, at + 8], stream), (0, usize::MAX));
     assert_eq!(cuStreamSynchronize(stream), 0);
     assert_eq!(get(at + 16, 4), [1, 2, 3, 4]);
-    assert_eq!(copy_batch([at, at + 4096], [at + 8, at], stream), (1, 1));
+    assert_eq!(copy_batch([at, NOWHERE], [at + 8, at], stream), (1, 1));
     assert_eq!(cuStreamSynchronize(stream), 0);
     assert_eq!(get(at, 4), [3, 4, 3, 4]);
 }
