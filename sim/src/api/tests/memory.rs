@@ -10,6 +10,7 @@ use super::super::memory::*;
 use super::super::pointers::*;
 use super::super::ranges::cuMemDiscardBatchAsync;
 use super::super::streams::*;
+use super::super::vmm::cuMemAddressReserve;
 use super::{Session, alloc, function, get, launch, put, synchronize};
 use crate::border::from_tests::{address, address_mut, ask, block, given, list, place};
 
@@ -215,8 +216,6 @@ fn copy_batch(dsts: [u64; 2], srcs: [u64; 2], stream: usize) -> (u32, usize) {
 }
 
 const HERE: Location = Location { kind: 1, id: 0 };
-/// An address that no test has, and no memory.
-const NOWHERE: u64 = 4096;
 
 #[test]
 fn a_batch_does_the_copies_before_the_first_wrong_one_and_tells_which_that_is() {
@@ -227,7 +226,9 @@ fn a_batch_does_the_copies_before_the_first_wrong_one_and_tells_which_that_is() 
     assert_eq!(copy_batch([at + 16, at + 24], [at, at + 8], stream), (0, usize::MAX));
     assert_eq!(cuStreamSynchronize(stream), 0);
     assert_eq!(get(at + 16, 4), [1, 2, 3, 4]);
-    assert_eq!(copy_batch([at, NOWHERE], [at + 8, at], stream), (1, 1));
+    // An address of the device, and no memory there.
+    let hole: u64 = given(|out| cuMemAddressReserve(out, 2 << 20, 0, 0, 0));
+    assert_eq!(copy_batch([at, hole], [at + 8, at], stream), (1, 1));
     assert_eq!(cuStreamSynchronize(stream), 0);
     assert_eq!(get(at, 4), [3, 4, 3, 4]);
 }
