@@ -120,7 +120,7 @@ def hook_section(result):
             "## What the shim adds to one call",
             "The same call to the simulated driver's function and through the shim's door to it, "
             f"in turn, in {result['blocks']} blocks of {result['calls_a_block']} calls; medians of "
-            "the differences within pairs. A hooked call passes the gate, a forwarded one does not.",
+            "the differences within pairs. Hooked calls pass the gate, forwarded ones do not.",
             table.markdown(header, rows),
             f"{result['cpu']}.\n\n    {result['command']}",
         ]
