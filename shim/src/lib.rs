@@ -11,8 +11,8 @@
 //! program ── dlopen("libcuda.so") ─> dlopen ──> the same doors
 //! ```
 //!
-//! Nothing happens before the first call: slots start at stubs that find the driver ([`driver`]) and
-//! the hook, and fill themselves in ([`doors`]). A program that never calls CUDA gets no thread, no
+//! Nothing happens before the first call: slots start at stubs that find the driver (`driver`) and
+//! the hook, and fill themselves in (`doors`). A program that never calls CUDA gets no thread, no
 //! allocation, no message.
 //!
 //! # Safety
