@@ -140,6 +140,16 @@ pub fn clean(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
+/// Whether there is Python here; says so where there is not. Tests of what Python does need it, the
+/// rest does with Rust and a C compiler. (`.ci/run` installs it.)
+pub fn has_python() -> bool {
+    let found = Command::new("python3").arg("-V").stdout(Stdio::null()).status().is_ok_and(|status| status.success());
+    if !found {
+        eprintln!("skipped: there is no python3 on this machine");
+    }
+    found
+}
+
 /// What a program did.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Outcome {

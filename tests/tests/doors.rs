@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use baton_tests::{Driver, Outcome, built, clean, root, run, same_both_ways};
+use baton_tests::{Driver, Outcome, built, clean, has_python, root, run, same_both_ways};
 use serde_json::Value;
 
 fn drivers() -> Vec<Driver> {
@@ -82,6 +82,9 @@ fn by_asking_for_every_address_with_every_version_and_flag() {
 
 #[test]
 fn from_pythons_ctypes() {
+    if !has_python() {
+        return;
+    }
     let script = root().join("examples/python/ctypes_vector_add.py");
     let driver = Driver::simulated();
     let python = |mut command: std::process::Command| run(command.arg(&script)).succeeded();

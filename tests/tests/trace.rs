@@ -1,20 +1,14 @@
 //! `BATON_TRACE` sees every driver call of a program, whichever door it came through.
 
-use baton_tests::{Driver, built, clean, run};
+use std::path::Path;
+
+use baton_tests::{Driver, Outcome, built, clean, run};
 use serde_json::Value;
 
-/// A Python program that makes known calls through ctypes.
-const CALLS: &str = "import ctypes\n\
-    cuda = ctypes.CDLL('libcuda.so.1')\n\
-    version = ctypes.c_int()\n\
-    assert cuda.cuInit(0) == 0\n\
-    for _ in range(5): assert cuda.cuDriverGetVersion(ctypes.byref(version)) == 0\n\
-    for _ in range(3): assert cuda.cuCtxSynchronize() == 201\n";
-
-fn traced(mode: &str, file: &std::path::Path, script: &str) -> baton_tests::Outcome {
-    let driver = Driver::simulated();
-    let mut command = driver.under_baton("python3");
-    run(command.args(["-c", script]).env("BATON_TRACE", mode).env("BATON_TRACE_FILE", file))
+/// The program that makes known calls, traced.
+fn known_calls(mode: &str, file: &Path, arguments: &[&str]) -> Outcome {
+    let mut command = Driver::simulated().under_baton(built().programs.join("known_calls"));
+    run(command.args(arguments).env("BATON_TRACE", mode).env("BATON_TRACE_FILE", file))
 }
 
 /// How often each symbol was called, and how often it failed, in the sums at the end of a trace.
@@ -43,7 +37,7 @@ fn expected() -> Vec<(String, u64, u64)> {
 fn counts_are_the_calls_that_were_made() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let file = folder.path().join("trace.json");
-    let outcome = traced("counts", &file, CALLS).succeeded();
+    let outcome = known_calls("counts", &file, &[]).succeeded();
     assert_eq!(outcome.err, "");
     assert_eq!(sums(&std::fs::read_to_string(&file).expect("written at exit")), expected());
 }
@@ -52,7 +46,7 @@ fn counts_are_the_calls_that_were_made() {
 fn calls_are_listed_in_their_order() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let file = folder.path().join("trace.json");
-    traced("calls", &file, CALLS).succeeded();
+    known_calls("calls", &file, &[]).succeeded();
     let text = std::fs::read_to_string(&file).expect("written");
     assert_eq!(sums(&text), expected());
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
@@ -66,13 +60,7 @@ fn calls_are_listed_in_their_order() {
 #[test]
 fn a_forked_child_counts_its_own_calls_only() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let script = format!(
-        "{CALLS}import os, sys\n\
-         child = os.fork()\n\
-         if child == 0:\n    cuda.cuDriverGetVersion(ctypes.byref(version)); sys.exit(0)\n\
-         os.waitpid(child, 0)\n"
-    );
-    traced("counts", &folder.path().join("trace.%p.json"), &script).succeeded();
+    known_calls("counts", &folder.path().join("trace.%p.json"), &["fork"]).succeeded();
     let mut all: Vec<_> = std::fs::read_dir(folder.path())
         .expect("a folder")
         .map(|entry| sums(&std::fs::read_to_string(entry.expect("a file").path()).expect("text")))
@@ -103,17 +91,15 @@ fn results_are_the_same_while_tracing() {
 #[test]
 fn a_wrong_setting_is_named() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let outcome = traced("everything", &folder.path().join("trace"), CALLS).succeeded();
+    let outcome = known_calls("everything", &folder.path().join("trace"), &[]).succeeded();
     assert_eq!(outcome.err, "baton: BATON_TRACE=everything is neither `counts` nor `calls`; nothing is traced\n");
 }
 
 #[test]
 fn the_file_is_the_one_that_was_named_at_the_start() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let script = format!("{CALLS}import os\nos.chdir('/')\nos.environ.pop('BATON_TRACE_FILE')\n");
-    let driver = Driver::simulated();
-    let mut command = driver.under_baton("python3");
-    command.args(["-c", &script]).env("BATON_TRACE", "counts").env("BATON_TRACE_FILE", "trace.json");
+    let mut command = Driver::simulated().under_baton(built().programs.join("known_calls"));
+    command.arg("elsewhere").env("BATON_TRACE", "counts").env("BATON_TRACE_FILE", "trace.json");
     let outcome = run(command.current_dir(folder.path())).succeeded();
     assert_eq!(outcome.err, "");
     assert_eq!(sums(&std::fs::read_to_string(folder.path().join("trace.json")).expect("written")), expected());
@@ -124,8 +110,9 @@ fn a_full_standard_error_does_not_stop_the_program() {
     let driver = Driver::simulated();
     for (name, value) in [("BATON_TRACE", "everything"), ("BATON_TRACE", "calls"), ("BATON_DRIVER", "/nonexistent")] {
         let mut command = driver.under_baton("sh");
-        let script = format!("exec python3 -c \"{}\" 2>/dev/full", CALLS.replace("assert ", ""));
-        run(command.args(["-c", &script]).env(name, value)).succeeded();
+        command.args(["-c", "exec \"$0\" 2>/dev/full"]).arg(built().programs.join("known_calls")).env(name, value);
+        let outcome = run(&mut command);
+        assert!(outcome.status.starts_with("exit status: "), "{name}={value}: {outcome:?}");
     }
 }
 
