@@ -16,8 +16,12 @@
 //! whose thread-locals are gone already cannot tell, and waits. A forked child is a new process: its
 //! gate is open, and only the thread that forked can be inside.
 
+mod word;
+
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering, compiler_fence};
+use core::sync::atomic::{AtomicU32, Ordering, compiler_fence};
+
+use word::Word;
 
 const OPEN: u32 = 0;
 const CLOSED: u32 = 1;
@@ -28,82 +32,8 @@ struct Gate(AtomicU32);
 
 static GATE: Gate = Gate(AtomicU32::new(OPEN));
 
-/// A thread's in-call word. Lives for ever, so that whoever closes may read it at any time; a thread
-/// that ends leaves it to the next new thread.
-#[repr(align(64))]
-struct Word {
-    depth: AtomicU32,
-    taken: AtomicBool,
-    next: *const Word,
-}
-
-/// All words ever made, newest first; only grows.
-static WORDS: AtomicPtr<Word> = AtomicPtr::new(ptr::null_mut());
-
 /// For threads so late in their life that their thread-locals are gone: shared, so counted atomically.
 static LATE: AtomicU32 = AtomicU32::new(0);
-
-// The address of this thread's word; null before its first call and after its last. In assembly for
-// its thread-local storage model: a library's thread-locals are reached through a function call, unless
-// they say that they lie in the block that every thread has from its start (`initial-exec`), which is
-// where the loader puts them for a preloaded library. Rust has no stable way to say so.
-core::arch::global_asm!(
-    ".pushsection .tbss.baton_word,\"awT\",@nobits",
-    ".balign 8",
-    ".globl baton_word",
-    ".hidden baton_word",
-    ".type baton_word, @object",
-    ".size baton_word, 8",
-    "baton_word:",
-    ".zero 8",
-    ".popsection",
-);
-
-/// Reads this thread's [`baton_word`](self).
-#[inline(always)]
-fn own() -> *const Word {
-    let word;
-    // SAFETY: loads eight bytes of this thread's own storage, which the assembly above reserves.
-    unsafe {
-        core::arch::asm!(
-            "mov {word}, qword ptr [rip + baton_word@GOTTPOFF]",
-            "mov {word}, qword ptr fs:[{word}]",
-            word = out(reg) word,
-            options(nostack, readonly, preserves_flags),
-        );
-    }
-    word
-}
-
-fn set_own(word: *const Word) {
-    // SAFETY: stores eight bytes to this thread's own storage, which the assembly above reserves.
-    unsafe {
-        core::arch::asm!(
-            "mov {at}, qword ptr [rip + baton_word@GOTTPOFF]",
-            "mov qword ptr fs:[{at}], {word}",
-            at = out(reg) _,
-            word = in(reg) word,
-            options(nostack, preserves_flags),
-        );
-    }
-}
-
-/// Gives the thread's word back when the thread ends.
-struct GiveBack;
-
-impl Drop for GiveBack {
-    fn drop(&mut self) {
-        // SAFETY: null or a word, and words live for ever.
-        if let Some(word) = unsafe { own().as_ref() } {
-            set_own(ptr::null());
-            word.taken.store(false, Ordering::Release);
-        }
-    }
-}
-
-thread_local! {
-    static GIVE_BACK: GiveBack = const { GiveBack };
-}
 
 /// A call's passage; ends when dropped.
 #[must_use = "the passage ends when this is dropped"]
@@ -112,14 +42,7 @@ pub(crate) struct Passage(Option<&'static Word>);
 /// Passes the gate, waiting while it is closed.
 #[inline(always)]
 pub(crate) fn pass() -> Passage {
-    // SAFETY: null or a word, and words live for ever.
-    let word: &'static Word = match unsafe { own().as_ref() } {
-        Some(word) => word,
-        None => match claim() {
-            Some(word) => word,
-            None => return late(),
-        },
-    };
+    let Some(word) = word::own_or_new() else { return late() };
     let depth = word.depth.load(Ordering::Relaxed);
     word.depth.store(depth + 1, Ordering::Relaxed);
     compiler_fence(Ordering::SeqCst);
@@ -141,51 +64,10 @@ impl Drop for Passage {
     }
 }
 
-/// Finds or makes a word for this thread; none if the thread is ending and could not give it back.
-#[cold]
-fn claim() -> Option<&'static Word> {
-    // Touched so that it is dropped when the thread ends.
-    GIVE_BACK.try_with(|_| ()).ok()?;
-    let mut at: *const Word = WORDS.load(Ordering::Acquire);
-    // SAFETY: null or a word of the list, and words live for ever.
-    while let Some(word) = unsafe { at.as_ref() } {
-        if word.taken.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok() {
-            set_own(word);
-            return Some(word);
-        }
-        at = word.next;
-    }
-    // Once in a process would do; a few times more, by threads that start together, do no harm.
-    if WORDS.load(Ordering::Relaxed).is_null() {
-        // SAFETY: the handler only stores to atomics that live for ever.
-        unsafe { libc::pthread_atfork(None, None, Some(start_anew)) };
-    }
-    let word = Box::leak(Box::new(Word { depth: AtomicU32::new(0), taken: AtomicBool::new(true), next: ptr::null() }));
-    let mut head = WORDS.load(Ordering::Relaxed);
-    loop {
-        word.next = head;
-        match WORDS.compare_exchange_weak(head, word, Ordering::AcqRel, Ordering::Relaxed) {
-            Ok(_) => break,
-            Err(newer) => head = newer,
-        }
-    }
-    set_own(word);
-    Some(word)
-}
-
 /// In a forked child, where the other threads are gone: nobody but this thread is inside, and whoever
 /// closed the gate was the parent's.
 extern "C" fn start_anew() {
-    let own = own();
-    let mut at: *const Word = WORDS.load(Ordering::Acquire);
-    // SAFETY: null or a word of the list, and words live for ever.
-    while let Some(word) = unsafe { at.as_ref() } {
-        if at != own {
-            word.depth.store(0, Ordering::Relaxed);
-            word.taken.store(false, Ordering::Release);
-        }
-        at = word.next;
-    }
+    word::release_others();
     LATE.store(0, Ordering::Relaxed);
     GATE.0.store(OPEN, Ordering::Release);
 }
@@ -267,14 +149,8 @@ mod control {
 
     /// How many threads are inside.
     pub(super) fn inside() -> u32 {
-        let mut count = LATE.load(Ordering::Acquire);
-        let mut at: *const Word = WORDS.load(Ordering::Acquire);
-        // SAFETY: null or a word of the list, and words live for ever.
-        while let Some(word) = unsafe { at.as_ref() } {
-            count += u32::from(word.depth.load(Ordering::Acquire) != 0);
-            at = word.next;
-        }
-        count
+        let words = word::all().filter(|word| word.depth.load(Ordering::Acquire) != 0);
+        LATE.load(Ordering::Acquire) + words.count() as u32
     }
 }
 
@@ -282,7 +158,7 @@ mod control {
 mod tests {
     use super::*;
     use std::sync::Mutex;
-    use std::sync::atomic::AtomicU64;
+    use std::sync::atomic::{AtomicBool, AtomicU64};
     use std::thread;
 
     /// There is one gate a process, so tests take turns with it.
@@ -343,7 +219,7 @@ mod tests {
         let _turn = TURN.lock().unwrap_or_else(|e| e.into_inner());
         let word = || {
             drop(pass());
-            own() as usize
+            word::own_or_new().map(|word| ptr::from_ref(word) as usize)
         };
         let first = thread::spawn(word).join().expect("the thread ran");
         let second = thread::spawn(word).join().expect("the thread ran");
