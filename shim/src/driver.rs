@@ -17,9 +17,13 @@ use crate::doors::Function;
 use crate::once::Once;
 use crate::{ld_cache, user};
 
-/// Exported so that a copy of this library is recognised by whoever finds it while looking for the driver.
+/// Exported so that this library, or a copy of it, is recognised by whoever finds it while looking for the
+/// driver.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-static baton_version: [u8; 6] = *b"0.1.0\0";
+#[used]
+static baton_version: [u8; VERSION.len()] = *VERSION.as_bytes().first_chunk().expect("as long as itself");
+
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");
 
 /// Usual folders, for systems whose loader cache does not list the driver.
 const FOLDERS: [&str; 8] = [
@@ -75,7 +79,7 @@ pub(crate) fn get() -> Option<&'static Driver> {
     let named = user::setting(settings::DRIVER).map(PathBuf::from);
     let found = match &named {
         Some(path) => Driver::open(path),
-        None => candidates().filter(|path| !is_this_library(path)).find_map(|path| Driver::open(&path)),
+        None => candidates().find_map(|path| Driver::open(&path)),
     };
     let (driver, ours) = DRIVER.keep(found);
     if let (None, true, Some(path)) = (driver, ours, named) {
@@ -99,23 +103,4 @@ fn candidates() -> impl Iterator<Item = PathBuf> {
     let cached = ld_cache::paths_of("libcuda.so.1");
     let usual = FOLDERS.iter().map(|folder| Path::new(folder).join("libcuda.so.1"));
     listed.into_iter().chain(cached).chain(usual).filter(|path| path.exists())
-}
-
-fn is_this_library(path: &Path) -> bool {
-    let ours = this_library().and_then(|path| std::fs::canonicalize(path).ok());
-    ours.is_some() && std::fs::canonicalize(path).ok() == ours
-}
-
-/// The file that this code was loaded from.
-fn this_library() -> Option<PathBuf> {
-    // SAFETY: all-zero is a valid Dl_info, which dladdr fills in.
-    let mut info: libc::Dl_info = unsafe { core::mem::zeroed() };
-    // SAFETY: any address may be asked for; ours is inside this library.
-    let found = unsafe { libc::dladdr((&raw const baton_version).cast(), &mut info) };
-    if found == 0 || info.dli_fname.is_null() {
-        return None;
-    }
-    // SAFETY: dladdr answered with the file name that the loader keeps.
-    let name = unsafe { CStr::from_ptr(info.dli_fname) };
-    Some(PathBuf::from(OsStr::from_bytes(name.to_bytes())))
 }

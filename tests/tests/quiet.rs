@@ -83,12 +83,14 @@ fn a_program_that_looks_for_a_gpu_is_told_that_there_is_none() {
 
 #[test]
 fn the_driver_is_found_without_being_named() {
-    // As the loader would: LD_LIBRARY_PATH first. Baton itself lies there too, under the driver's name,
-    // in front of it, and is passed over.
+    // As the loader would: LD_LIBRARY_PATH first. Baton itself and a copy of it lie there too, under the
+    // driver's name, in front of it, and are passed over.
     let driver = Driver::simulated();
     let folder = tempfile::tempdir().expect("a temporary folder");
     std::fs::copy(built().shim(), folder.path().join("libcuda.so.1")).expect("a writable folder");
-    let path = format!("{}:{}", folder.path().display(), driver.folder().display());
+    let itself = tempfile::tempdir().expect("a temporary folder");
+    std::os::unix::fs::symlink(built().shim(), itself.path().join("libcuda.so.1")).expect("a writable folder");
+    let path = [itself.path(), folder.path(), driver.folder()].map(|folder| folder.display().to_string()).join(":");
     let program = built().examples.join("vector_add");
     run(clean(&program).env("LD_PRELOAD", built().shim()).env("LD_LIBRARY_PATH", path)).succeeded();
 }

@@ -12,6 +12,7 @@
 mod report;
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::ffi::OsStr;
 
 use baton_contract::cuda::{CUDA_ERROR_NOT_READY, CUDA_SUCCESS};
 use baton_contract::settings;
@@ -68,11 +69,10 @@ fn tracing() -> Option<&'static Tracing> {
         return known.as_ref();
     }
     let word = user::setting(settings::TRACE);
-    let wanted = match word.as_deref().map(|word| word.to_str()) {
-        None => None,
-        Some(Some("counts")) => Some(false),
-        Some(Some("calls")) => Some(true),
-        Some(_) => None,
+    let wanted = match word.as_deref().and_then(OsStr::to_str) {
+        Some("counts") => Some(false),
+        Some("calls") => Some(true),
+        _ => None,
     };
     let tracing = wanted.map(|calls| Tracing { calls, output: Output::from_settings(), since: now() });
     let (kept, ours) = TRACING.keep(tracing);
