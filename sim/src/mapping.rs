@@ -206,10 +206,11 @@ mod tests {
         let first = Reserved::anywhere(4 << 20, 2 << 20, 0).unwrap();
         assert!(first.start().is_multiple_of(2 << 20));
         assert!(Reserved::exactly(first.start(), 2 << 20).is_err());
-        let place = first.start();
-        drop(first);
+        // Where nobody else is, also not another test's thread meanwhile.
+        let place = 0x3000_0000_0000;
         let second = Reserved::anywhere(4 << 20, 2 << 20, place).unwrap();
         assert_eq!(second.start(), place);
+        assert_ne!(Reserved::anywhere(4 << 20, 2 << 20, place).unwrap().start(), place);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The driver of this process: made at `cuInit`, and everything else hangs from it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::engine::Engines;
@@ -38,12 +38,21 @@ pub(crate) struct Driver {
     pub(crate) execs: Registry<GraphExec>,
     pub(crate) user_objects: Registry<UserObject>,
     pub(crate) primary: Mutex<Primary>,
+    failed: AtomicU32,
 }
 
-/// A physical handle of the program's, which counts: each retain needs a release.
+/// A physical handle of the program's. Its number is good while it is held or mapped.
 pub(crate) struct Handle {
     pub(crate) phys: Arc<Phys>,
-    pub(crate) count: Mutex<u32>,
+    pub(crate) uses: Mutex<Uses>,
+}
+
+/// What keeps a handle's number.
+pub(crate) struct Uses {
+    /// One for making or importing it and one for each retain, less one for each release.
+    pub(crate) held: u32,
+    /// Addresses that it is mapped at.
+    pub(crate) mapped: u32,
 }
 
 /// The device's primary context.
@@ -120,7 +129,19 @@ impl Driver {
             execs: Registry::new(12),
             user_objects: Registry::new(13),
             primary: Mutex::default(),
+            failed: AtomicU32::new(0),
         }
+    }
+
+    /// Fails if a kernel has failed before. As on the device that is the end of the process's work: no
+    /// context of it works any more, and none that works can be made.
+    pub(crate) fn check(&self) -> Outcome {
+        Status::from_code(self.failed.load(Ordering::Acquire)).map_or(Ok(()), Err)
+    }
+
+    /// Makes all contexts unusable. The first reason stays.
+    pub(crate) fn fail(&self, status: Status) {
+        let _ = self.failed.compare_exchange(0, status.code(), Ordering::AcqRel, Ordering::Acquire);
     }
 
     /// Waits for all work of a context, by its id. One that is gone has none.

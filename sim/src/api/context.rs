@@ -95,6 +95,7 @@ fn make(out: Out<usize>, flags: u32, device: i32, api_version: u32) -> Outcome {
     check_flags(flags)?;
     arguments::device(device)?;
     let driver = state::driver()?;
+    driver.check()?;
     let handle = driver.contexts.draw();
     driver.contexts.put(handle, Context::new(driver, handle, flags, api_version, false));
     stack::push_current(handle);
@@ -328,6 +329,7 @@ fn primary_retain(out: Out<usize>, device: i32) -> Outcome {
     }
     let handle = primary.handle;
     if driver.contexts.get(handle).is_err() {
+        driver.check()?;
         let context = Context::new(driver, handle, primary.flags, API_VERSION, true);
         driver.contexts.put(handle, context);
     }

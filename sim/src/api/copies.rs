@@ -158,7 +158,7 @@ fn flat(default: Default, copy: In<Memcpy2D>) -> Outcome {
 }
 
 fn flat_async(default: Default, copy: In<Memcpy2D>, stream: usize) -> Outcome {
-    current()?;
+    submit::need_context(stream)?;
     copy_box(default, stream, &deepen(copy.get()?), false)
 }
 
@@ -168,7 +168,7 @@ fn solid(default: Default, copy: In<Memcpy3D>) -> Outcome {
 }
 
 fn solid_async(default: Default, copy: In<Memcpy3D>, stream: usize) -> Outcome {
-    current()?;
+    submit::need_context(stream)?;
     copy_box(default, stream, &copy.get()?, false)
 }
 

@@ -121,7 +121,6 @@ pub(super) fn prepare(space: &Space, dst: &End, src: &End, extent: [u64; 3]) -> 
 pub(super) fn run(stream: &Arc<Stream>, dst: &End, src: &End, extent: [u64; 3], when: When) -> Outcome {
     let space = &submit::owner(stream)?.driver.space;
     if when == When::Done {
-        capture::forbid_unsafe_call()?;
         capture::forbid(stream)?;
         capture::check_legacy(stream)?;
     }

@@ -6,9 +6,9 @@ use super::arguments::{current, only_flags};
 use crate::border::Out;
 use crate::door::doors;
 use crate::errors::{Outcome, Status};
-use crate::exec::context;
 use crate::exec::event::Event;
 use crate::exec::submit::{self, Default};
+use crate::graph::capture;
 use crate::state;
 
 doors! {
@@ -45,7 +45,9 @@ fn create(out: Out<usize>, flags: u32) -> Outcome {
 }
 
 fn destroy(event: usize) -> Outcome {
-    state::driver()?.events.remove(event).map(drop)
+    let driver = state::driver()?;
+    driver.check()?;
+    driver.events.remove(event).map(drop)
 }
 
 fn record(default: Default, event: usize, stream: usize) -> Outcome {
@@ -53,7 +55,7 @@ fn record(default: Default, event: usize, stream: usize) -> Outcome {
 }
 
 fn record_with_flags(default: Default, event: usize, stream: usize, flags: u32) -> Outcome {
-    let (_, driver) = current()?;
+    let driver = submit::need_context(stream)?;
     only_flags(flags.into(), EXTERNAL.into())?;
     let event = driver.events.get(event)?;
     let stream = submit::resolve(default, stream)?;
@@ -64,12 +66,10 @@ fn record_with_flags(default: Default, event: usize, stream: usize, flags: u32) 
 }
 
 fn find(event: usize) -> Outcome<Arc<Event>> {
-    // An event's context may have failed; then so has what it stands for.
+    // It brings its context: none has to be current.
     let driver = state::driver()?;
     let event = driver.events.get(event)?;
-    if let Ok(context) = context::current_any() {
-        context.check()?;
-    }
+    driver.check()?;
     if let Some(tail) = event.captured() {
         tail.capture.invalidate();
         return Err(Status::CAPTURED_EVENT);
@@ -79,22 +79,20 @@ fn find(event: usize) -> Outcome<Arc<Event>> {
 
 fn query(event: usize) -> Outcome {
     let event = find(event)?;
+    capture::forbid_unsafe_call()?;
     match event.ticket()? {
         Some(ticket) if !ticket.is_done() => Err(Status::NOT_READY),
-        _ => still_well(),
+        _ => state::driver()?.check(),
     }
 }
 
 fn synchronize(event: usize) -> Outcome {
     let event = find(event)?;
+    capture::forbid_unsafe_call()?;
     if let Some(ticket) = event.ticket()? {
         ticket.wait();
     }
-    still_well()
-}
-
-fn still_well() -> Outcome {
-    context::current_any().map_or(Ok(()), |context| context.check())
+    state::driver()?.check()
 }
 
 fn elapsed(out: Out<f32>, start: usize, end: usize) -> Outcome {

@@ -1,6 +1,5 @@
 //! `cuMemset*`.
 
-use super::arguments::current;
 use crate::door::doors;
 use crate::errors::{Outcome, Status};
 use crate::exec::op::{Fill, Op};
@@ -69,11 +68,9 @@ pub(super) fn prepare(space: &Space, fill: Fill) -> Outcome<Option<Fill>> {
 }
 
 fn run(default: Default, stream: Option<usize>, request: Request) -> Outcome {
-    let (_, driver) = current()?;
     let is_call = stream.is_none();
     let stream = submit::resolve(default, stream.unwrap_or(0))?;
     if is_call {
-        capture::forbid_unsafe_call()?;
         capture::forbid(&stream)?;
     }
     let fill = Fill {
@@ -85,7 +82,7 @@ fn run(default: Default, stream: Option<usize>, request: Request) -> Outcome {
         height: request.height as u64,
     };
     // Also without a stream the host does not wait for it.
-    match prepare(&driver.space, fill)? {
+    match prepare(&submit::owner(&stream)?.driver.space, fill)? {
         Some(fill) => submit(&stream, Op::Fill(fill)).map(drop),
         None => Ok(()),
     }

@@ -9,6 +9,7 @@ use crate::errors::{Outcome, Status};
 use crate::module::Function;
 use crate::module::launch::{MAX_DYNAMIC_SHARED, MAX_THREADS, SHARED_BYTES_OPTED_IN};
 use crate::module::ptx::Entry;
+use crate::state;
 
 doors! {
     cuFuncGetAttribute: "cuFuncGetAttribute" 2020 (value: Out<i32>, attribute: u32, function: usize) = get_attribute;
@@ -25,10 +26,19 @@ doors! {
     cuFuncSetSharedSize: "cuFuncSetSharedSize" 2000 (function: usize, bytes: u32) = set_shared;
 }
 
-/// The function of a handle, which may be a kernel's.
+/// The function of a handle, which may be a kernel's: then in the current context.
 pub(super) fn find(handle: usize) -> Outcome<Arc<Function>> {
     let (context, _) = current()?;
     Function::find(&context, handle)
+}
+
+/// The same for calls that need a context only for a kernel: a function has its own.
+fn find_anywhere(handle: usize) -> Outcome<Arc<Function>> {
+    let driver = state::driver()?;
+    match driver.functions.get(handle) {
+        Ok(function) => driver.check().map(|()| function),
+        Err(_) => find(handle),
+    }
 }
 
 /// A `CUfunction_attribute`.
@@ -67,9 +77,9 @@ pub(super) fn change_attribute(function: &Function, attribute: u32, value: i32) 
 }
 
 fn get_attribute(value: Out<i32>, attribute: u32, function: usize) -> Outcome {
-    current()?;
+    let found = find_anywhere(function)?;
     value.required()?;
-    value.set(attribute_value(&*find(function)?, attribute)?)
+    value.set(attribute_value(&found, attribute)?)
 }
 
 fn set_attribute(function: usize, attribute: u32, value: i32) -> Outcome {

@@ -134,39 +134,46 @@ fn register(start: usize, bytes: usize, flags: u32) -> Outcome {
 fn unregister(start: usize) -> Outcome {
     let (context, driver) = current()?;
     capture::forbid_unsafe_call()?;
-    match driver.space.look().hosts.get(&(start as u64)) {
+    let table = driver.space.look();
+    match table.hosts.get(&(start as u64)) {
         Some(range) if range.pages.is_none() => {}
+        None if table.mapping(start as u64).is_some() => return Err(Status::INVALID_VALUE),
         _ => return Err(Status::HOST_MEMORY_NOT_REGISTERED),
     }
+    drop(table);
     context.synchronize()?;
     driver.space.change().hosts.remove(&(start as u64));
     Ok(())
 }
 
-fn find(start: usize) -> Outcome<u32> {
+/// The device's address for one of the host's, and the memory's flags. Memory that the program mapped itself
+/// passes for memory of the host, by its handle's start.
+fn find(start: usize) -> Outcome<(u64, u32)> {
     let (_, driver) = current()?;
     let table = driver.space.look();
-    table.host(start as u64).map(|(_, range)| range.flags).ok_or(Status::INVALID_VALUE)
+    if let Some((base, _)) = table.program_mapping(start as u64) {
+        return Ok((base, ALWAYS));
+    }
+    let (_, range) = table.host(start as u64).ok_or(Status::INVALID_VALUE)?;
+    Ok((start as u64, range.flags))
 }
 
 fn device_pointer_old(out: Out<u32>, start: usize, flags: u32) -> Outcome {
     current()?;
     out.required()?;
     only_flags(flags.into(), 0)?;
-    find(start)?;
-    out.set(clamp32(start as u64))
+    out.set(clamp32(find(start)?.0))
 }
 
 fn device_pointer(out: Out<u64>, start: usize, flags: u32) -> Outcome {
     current()?;
     out.required()?;
     only_flags(flags.into(), 0)?;
-    find(start)?;
-    out.set(start as u64)
+    out.set(find(start)?.0)
 }
 
 fn get_flags(flags: Out<u32>, start: usize) -> Outcome {
     current()?;
     flags.required()?;
-    flags.set(find(start)?)
+    flags.set(find(start)?.1)
 }

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use super::abi::{LaunchAttribute, LaunchConfig, LaunchParams};
-use super::arguments::current;
 use super::functions::find;
 use crate::border::{In, List, bytes_at, list_at};
 use crate::door::doors;
@@ -55,7 +54,12 @@ fn kernel(
 ) -> Outcome {
     let stream = submit::resolve(default, stream)?;
     let shape = Shape { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z], shared };
-    start(&stream, Launch::new(find(function)?, function, shape, params, extra)?)
+    start(&stream, Launch::new(function_for(&stream, function)?, function, shape, params, extra)?)
+}
+
+/// The function of a handle, which may be a kernel's: then in the stream's context.
+fn function_for(stream: &Arc<Stream>, handle: usize) -> Outcome<Arc<Function>> {
+    Function::find(&*submit::owner(stream)?, handle)
 }
 
 fn start(stream: &Arc<Stream>, launch: Launch) -> Outcome {
@@ -81,9 +85,9 @@ fn kernel_ex(
     params: List<usize>,
     extra: List<usize>,
 ) -> Outcome {
-    let (_, driver) = current()?;
     let config = config.get()?;
     let stream = submit::resolve(default, config.stream)?;
+    let driver = submit::owner(&stream)?.driver;
     let attributes: List<LaunchAttribute> = list_at(config.attributes);
     let attributes = attributes.read(config.attribute_count as usize)?;
     let mut events = Vec::new();
@@ -102,7 +106,7 @@ fn kernel_ex(
         }
     }
     let shape = Shape { grid: config.grid, block: config.block, shared: config.shared };
-    let found = find(function)?;
+    let found = function_for(&stream, function)?;
     if cooperative {
         fits_at_once(&found, shape)?;
     }
@@ -135,13 +139,12 @@ fn cooperative(
 ) -> Outcome {
     let stream = submit::resolve(default, stream)?;
     let shape = Shape { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z], shared };
-    let found = find(function)?;
+    let found = function_for(&stream, function)?;
     fits_at_once(&found, shape)?;
     start(&stream, Launch::new(found, function, shape, params, list_at(0))?)
 }
 
 fn cooperative_multi(launches: List<LaunchParams>, count: u32, flags: u32) -> Outcome {
-    // The launch's stream tells the context, so none has to be current.
     let driver = state::driver()?;
     // There is one device, so one launch.
     if count != 1 || flags > 3 {
@@ -151,7 +154,7 @@ fn cooperative_multi(launches: List<LaunchParams>, count: u32, flags: u32) -> Ou
     let stream = driver.streams.get(one.stream)?;
     submit::owner(&stream)?.check()?;
     let shape = Shape { grid: one.grid, block: one.block, shared: one.shared };
-    let found = find(one.function)?;
+    let found = function_for(&stream, one.function)?;
     fits_at_once(&found, shape)?;
     start(&stream, Launch::new(found, one.function, shape, list_at(one.params), list_at(0))?)
 }
@@ -167,7 +170,7 @@ fn launch_grid(function: usize, width: i32, height: i32) -> Outcome {
 fn launch_grid_async(function: usize, width: i32, height: i32, stream: usize) -> Outcome {
     let stream = submit::resolve(Default::Legacy, stream)?;
     let handle = function;
-    let function = find(handle)?;
+    let function = function_for(&stream, handle)?;
     let side = |size| u32::try_from(size).map_err(|_| Status::INVALID_VALUE);
     let settings = function.settings().clone();
     let grid = [side(width)?, side(height)?, 1];

@@ -5,8 +5,10 @@ use crate::border::Out;
 use crate::door::doors;
 use crate::errors::{Outcome, Status};
 use crate::exec::context;
+use crate::exec::op::Op;
 use crate::exec::submit::{self, Default};
 use crate::graph::capture;
+use crate::memory::space::Access;
 use crate::state;
 
 doors! {
@@ -150,7 +152,7 @@ fn info(free: Out<usize>, total: Out<usize>) -> Outcome {
     total.set(driver.gpu.memory() as usize)
 }
 
-/// The allocation, mapping or pinned range that an address is in.
+/// The allocation, mapping or pinned range that an address is in. Of handles side by side it is only the one.
 pub(super) fn find_range(address: u64) -> Outcome<(u64, u64)> {
     let (_, driver) = current()?;
     let table = driver.space.look();
@@ -160,12 +162,9 @@ pub(super) fn find_range(address: u64) -> Outcome<(u64, u64)> {
     if let Some((base, range)) = table.host(address) {
         return Ok((base, range.bytes));
     }
-    if table.is_program_mapped(address)
-        && let Some((base, mapping)) = table.mapping(address)
-    {
-        return Ok((base, mapping.phys.bytes()));
-    }
-    Err(Status::NOT_FOUND)
+    let reachable = table.program_mapping(address).filter(|(_, mapping)| mapping.access != Access::None);
+    let (base, mapping) = reachable.ok_or(Status::NOT_FOUND)?;
+    Ok((base, mapping.phys.bytes()))
 }
 
 fn range_old(base: Out<u32>, bytes: Out<u32>, address: u32) -> Outcome {
@@ -192,9 +191,18 @@ fn alloc_from_pool(default: Default, out: Out<u64>, bytes: usize, _pool: usize, 
     alloc_async(default, out, bytes, stream)
 }
 
-fn free_async(default: Default, _address: u64, stream: usize) -> Outcome {
-    submit::resolve(default, stream)?;
-    Err(Status::NOT_SUPPORTED)
+/// There are no pools, but the call takes memory of `cuMemAlloc` too.
+fn free_async(default: Default, address: u64, stream: usize) -> Outcome {
+    let stream = submit::resolve(default, stream)?;
+    if address == 0 {
+        return Ok(());
+    }
+    if capture::tail(&stream)?.is_some() {
+        // It would be a memory node.
+        return Err(Status::NOT_SUPPORTED);
+    }
+    submit::owner(&stream)?.driver.space.change().allocations.leave(address)?;
+    submit::submit(&stream, Op::Free(address)).map(drop)
 }
 
 /// The device has no pools: attribute 115 says so, and so does every call about one.

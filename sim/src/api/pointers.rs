@@ -1,11 +1,13 @@
-//! `cuPointer*`: what an address is.
+//! `cuPointer*`: what an address is. As on the device the answers need no current context and go on after
+//! a failure.
 
-use super::arguments::current;
 use crate::border::{List, read_at, write_at};
 use crate::door::doors;
 use crate::errors::{Outcome, Status};
+use crate::exec::context;
+use crate::memory::phys::GRANULARITY;
 use crate::memory::space::{Access, Table};
-use crate::state::Driver;
+use crate::state::{self, Driver};
 
 doors! {
     cuPointerGetAttribute: "cuPointerGetAttribute" 4000 (data: usize, attribute: u32, address: u64) = get;
@@ -16,108 +18,125 @@ doors! {
 
 const MEMORY_HOST: u32 = 1;
 const MEMORY_DEVICE: u32 = 2;
+const HOST_POINTER: u32 = 4;
 const SYNC_MEMOPS: u32 = 6;
+const DEVICE_ORDINAL: u32 = 9;
+const RANGE_START: u32 = 11;
+const RANGE_SIZE: u32 = 12;
 const LAST_ATTRIBUTE: u32 = 21;
+
+/// What kind of memory is at an address.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Of `cuMemAlloc`.
+    Allocated,
+    /// Mapped by the program itself.
+    Mapped,
+    /// The host's, pinned.
+    Pinned,
+    Managed,
+}
 
 /// What is known about an address.
 struct Known {
+    kind: Kind,
+    /// The context's id; memory that the program mapped itself belongs to none.
     context: u64,
-    memory: u32,
-    host: bool,
-    managed: bool,
-    base: u64,
-    bytes: u64,
+    /// The allocation; for memory that the program mapped itself, the reservation.
+    range: (u64, u64),
+    /// What is mapped there as one.
+    mapping: (u64, u64),
     buffer_id: u64,
-    mapped: bool,
-    /// Whether its handle may be exported as a descriptor.
+    block_id: u64,
+    /// Whether this process can export its handle as a descriptor.
     exportable: bool,
-    access: u32,
+    access: Access,
 }
 
 /// A value of an attribute, in the size that the driver writes it.
 enum Value {
     Word(u32),
     Long(u64),
+    /// There is none: all zero is written, and the call fails.
+    None,
+    /// The two tokens for other drivers to reach the memory by. The host's memory has none.
+    Tokens(Option<[u32; 3]>),
 }
 
 fn find(table: &Table, address: u64) -> Option<Known> {
+    let mapping = table.mapping(address);
+    let whole = mapping.map(|(base, mapping)| (base, mapping.phys.bytes()));
     if let Some((base, one)) = table.allocations.find(address) {
         return Some(Known {
+            kind: Kind::Allocated,
             context: one.context,
-            memory: MEMORY_DEVICE,
-            host: false,
-            managed: false,
-            base,
-            bytes: one.bytes,
+            range: (base, one.bytes),
+            mapping: whole?,
             buffer_id: one.buffer_id,
-            mapped: true,
+            block_id: mapping?.1.phys.number(),
             exportable: false,
-            access: 3,
+            access: Access::ReadWrite,
         });
     }
     if let Some((base, range)) = table.host(address) {
+        // Pinned memory is made in units as large as the device's.
+        let made = if range.pages.is_some() { range.bytes.next_multiple_of(GRANULARITY) } else { range.bytes };
         return Some(Known {
+            kind: if range.managed { Kind::Managed } else { Kind::Pinned },
             context: range.context,
-            memory: if range.managed { MEMORY_DEVICE } else { MEMORY_HOST },
-            host: true,
-            managed: range.managed,
-            base,
-            bytes: range.bytes,
+            range: (base, range.bytes),
+            mapping: (base, made),
             buffer_id: range.buffer_id,
-            mapped: true,
+            block_id: range.buffer_id,
             exportable: false,
-            access: 3,
+            access: Access::ReadWrite,
         });
     }
-    let (start, bytes, by_program) = table.reservation(address)?;
-    let mapping = table.mapping(address);
-    by_program.then(|| Known {
+    let (_, mapping) = table.program_mapping(address)?;
+    let (start, bytes, _) = table.reservation(address)?;
+    Some(Known {
+        kind: Kind::Mapped,
         context: 0,
-        memory: MEMORY_DEVICE,
-        host: false,
-        managed: false,
-        base: mapping.map_or(start, |(base, _)| base),
-        bytes: mapping.map_or(bytes, |(_, mapping)| mapping.phys.bytes()),
-        buffer_id: 0,
-        mapped: mapping.is_some(),
-        exportable: mapping.is_some_and(|(_, mapping)| mapping.phys.exportable()),
-        access: mapping.map_or(0, |(_, mapping)| match mapping.access {
-            Access::None => 0,
-            Access::Read => 1,
-            Access::ReadWrite => 3,
-        }),
+        range: (start, bytes),
+        mapping: whole?,
+        buffer_id: mapping.buffer_id,
+        block_id: mapping.phys.number(),
+        exportable: mapping.phys.can_export(),
+        access: mapping.access,
     })
 }
 
 fn value(driver: &Driver, known: &Known, attribute: u32, address: u64) -> Outcome<Value> {
-    if !known.mapped && !matches!(attribute, 11..=13) {
-        return Err(Status::INVALID_VALUE);
-    }
+    let allocated = known.kind == Kind::Allocated;
+    let on_device = allocated || known.kind == Kind::Mapped;
     Ok(match attribute {
         1 => {
             let context = driver.contexts.find(|context| context.id == known.context);
             Value::Long(context.map_or(0, |(handle, _)| handle as u64))
         }
-        2 => Value::Word(known.memory),
+        2 => Value::Word(if known.kind == Kind::Pinned { MEMORY_HOST } else { MEMORY_DEVICE }),
+        // To the current context, if that can reach it.
+        3 if known.access == Access::None || context::current_handle().is_none() => Value::None,
         3 => Value::Long(address),
-        4 if known.host => Value::Long(address),
-        4 => return Err(Status::INVALID_VALUE),
-        5 => return Err(Status::NOT_SUPPORTED),
-        SYNC_MEMOPS => Value::Word(0),
+        HOST_POINTER if on_device => Value::None,
+        HOST_POINTER => Value::Long(address),
+        5 => Value::Tokens(on_device.then_some([0, 0, 0xFE00])),
+        SYNC_MEMOPS => Value::Word(on_device.into()),
         7 => Value::Long(known.buffer_id),
-        8 => Value::Word(known.managed.into()),
+        8 => Value::Word((known.kind == Kind::Managed).into()),
         // The ordinal of the device that it was made for; host memory has that of its context.
-        9 => Value::Word(0),
-        10 | 15 | 21 => Value::Word(0),
-        11 => Value::Long(known.base),
-        12 => Value::Long(known.bytes),
-        13 => Value::Word(known.mapped.into()),
+        DEVICE_ORDINAL => Value::Word(0),
+        // Whether it can be shared by IPC handles, reached by other devices on the bus, decompressed into.
+        10 | 15 | 21 => Value::Word(allocated.into()),
+        RANGE_START => Value::Long(known.range.0),
+        RANGE_SIZE => Value::Long(known.range.1),
+        13 => Value::Word(1),
         14 => Value::Long(known.exportable.into()),
-        16 => Value::Word(known.access),
+        16 => Value::Word(known.access.flags() as u32),
         17 => Value::Long(0),
-        18 => Value::Long(known.bytes),
-        19 => Value::Long(known.base),
-        20 => Value::Long(known.buffer_id),
+        18 => Value::Long(known.mapping.1),
+        19 => Value::Long(known.mapping.0),
+        20 => Value::Long(known.block_id),
         _ => return Err(Status::INVALID_VALUE),
     })
 }
@@ -126,36 +145,51 @@ fn put(data: usize, value: &Value) -> Outcome {
     match value {
         Value::Word(value) => write_at(data, *value),
         Value::Long(value) => write_at(data, *value),
+        Value::None => write_at(data, 0u64),
+        Value::Tokens(tokens) => write_at(data, tokens.unwrap_or_default()),
     }
 }
 
 fn get(data: usize, attribute: u32, address: u64) -> Outcome {
-    let (_, driver) = current()?;
+    let driver = state::driver()?;
     if data == 0 {
         return Err(Status::INVALID_VALUE);
     }
     let known = find(&driver.space.look(), address).ok_or(Status::INVALID_VALUE)?;
-    put(data, &value(driver, &known, attribute, address)?)
+    let value = value(driver, &known, attribute, address)?;
+    put(data, &value)?;
+    if matches!(value, Value::None | Value::Tokens(None)) { Err(Status::INVALID_VALUE) } else { Ok(()) }
+}
+
+/// What an address that is no memory of the device's has. `None`: nothing is written.
+fn nothing(table: &Table, attribute: u32, address: u64) -> Option<Value> {
+    Some(match attribute {
+        HOST_POINTER => Value::Long(address),
+        // No device has this ordinal.
+        DEVICE_ORDINAL => Value::Word(-2i32 as u32),
+        RANGE_START => Value::Long(table.reservation(address)?.0),
+        RANGE_SIZE => Value::Long(table.reservation(address)?.1),
+        2 | SYNC_MEMOPS | 8 | 10 | 13 | 15 | 16 | 21 => Value::Word(0),
+        _ => Value::Long(0),
+    })
 }
 
 /// Tells of an unknown address too: that it is nothing.
 fn get_many(count: u32, attributes: List<u32>, data: List<usize>, address: u64) -> Outcome {
-    let (_, driver) = current()?;
+    let driver = state::driver()?;
     let attributes = attributes.read(count as usize)?;
     let data = data.read(count as usize)?;
     if attributes.is_empty() || attributes.iter().any(|attribute| *attribute > LAST_ATTRIBUTE) {
         return Err(Status::INVALID_VALUE);
     }
-    let known = find(&driver.space.look(), address);
+    let table = driver.space.look();
+    let known = find(&table, address);
     for (attribute, data) in attributes.into_iter().zip(data) {
-        let nothing = match attribute {
-            // No device has this ordinal.
-            9 => Value::Word(-2i32 as u32),
-            2 | SYNC_MEMOPS | 8 | 10 | 13 | 15 | 16 | 21 => Value::Word(0),
-            _ => Value::Long(0),
+        let value = match &known {
+            Some(known) => Some(value(driver, known, attribute, address).unwrap_or(Value::None)),
+            None => nothing(&table, attribute, address),
         };
-        let found = known.as_ref().map(|known| value(driver, known, attribute, address));
-        put(data, &found.and_then(Result::ok).unwrap_or(nothing))?;
+        value.map_or(Ok(()), |value| put(data, &value))?;
     }
     Ok(())
 }
@@ -163,14 +197,15 @@ fn get_many(count: u32, attributes: List<u32>, data: List<usize>, address: u64) 
 /// The only attribute that can be set asks for copies to be synchronous with the host, which changes
 /// nothing of their results.
 fn set(data: usize, attribute: u32, address: u64) -> Outcome {
-    let (_, driver) = current()?;
+    let driver = state::driver()?;
     if attribute != SYNC_MEMOPS {
         return Err(Status::INVALID_VALUE);
     }
     read_at::<u32>(data)?;
     let known = find(&driver.space.look(), address);
-    match known {
-        Some(known) if !known.managed => Ok(()),
-        _ => Err(Status::INVALID_VALUE),
+    match known.map(|known| known.kind) {
+        Some(Kind::Allocated | Kind::Pinned) => Ok(()),
+        Some(Kind::Mapped) => Err(Status::NOT_SUPPORTED),
+        Some(Kind::Managed) | None => Err(Status::INVALID_VALUE),
     }
 }

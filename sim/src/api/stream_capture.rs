@@ -47,8 +47,8 @@ fn begin_global(default: Default, stream: usize) -> Outcome {
 }
 
 fn begin(default: Default, stream: usize, mode: u32) -> Outcome {
-    let (_, driver) = current()?;
     let stream = submit::resolve(default, stream)?;
+    let driver = submit::owner(&stream)?.driver;
     capture::begin(&stream, mode, Graph::make(driver), Vec::new())
 }
 
@@ -61,8 +61,8 @@ fn begin_to_graph(
     count: usize,
     mode: u32,
 ) -> Outcome {
-    let (_, driver) = current()?;
     let stream = submit::resolve(default, stream)?;
+    let driver = submit::owner(&stream)?.driver;
     let graph = driver.graphs.get(graph)?;
     plain_edges(edges, count)?;
     let after = after.read(count)?;
@@ -91,8 +91,7 @@ fn end(default: Default, stream: usize, graph: Out<usize>) -> Outcome {
 fn is_capturing(default: Default, stream: usize, status: Out<u32>) -> Outcome {
     let stream = submit::resolve(default, stream)?;
     status.required()?;
-    // Asking about the legacy stream is using it.
-    capture::check_legacy(&stream)?;
+    capture::check_legacy_is_free(&stream)?;
     let tail = capture::lock(&stream);
     status.set(tail.as_ref().map_or(NONE, |tail| state(&tail.capture)))
 }
@@ -104,7 +103,7 @@ fn state(capture: &capture::Capture) -> u32 {
 fn info(default: Default, stream: usize, status: Out<u32>, id: Out<u64>) -> Outcome {
     let stream = submit::resolve(default, stream)?;
     status.required()?;
-    capture::check_legacy(&stream)?;
+    capture::check_legacy_is_free(&stream)?;
     let tail = capture::lock(&stream);
     let Some(tail) = tail.as_ref() else { return status.set(NONE) };
     id.offer(tail.capture.id);

@@ -92,7 +92,7 @@ fn query(default: Default, stream: usize) -> Outcome {
 }
 
 fn wait_event(default: Default, stream: usize, event: usize, flags: u32) -> Outcome {
-    let (_, driver) = current()?;
+    let driver = submit::need_context(stream)?;
     only_flags(flags.into(), WAIT_EXTERNAL.into())?;
     let stream = submit::resolve(default, stream)?;
     let event = driver.events.get(event)?;
@@ -170,8 +170,8 @@ fn attach_memory(default: Default, stream: usize, address: u64, bytes: usize, fl
     const GLOBAL: u32 = 1;
     const HOST: u32 = 2;
     const SINGLE: u32 = 4;
-    let (_, driver) = current()?;
     let stream = submit::resolve(default, stream)?;
+    let driver = submit::owner(&stream)?.driver;
     // All of an allocation is attached, which 0 bytes mean as well.
     let whole = |range: &HostRange| range.managed && (bytes == 0 || bytes as u64 == range.bytes);
     let fits = match flags {

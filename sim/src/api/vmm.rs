@@ -14,7 +14,7 @@ use crate::errors::{Outcome, Status};
 use crate::exec::submit::{self, Default};
 use crate::memory::phys::{GRANULARITY, Phys};
 use crate::memory::space::Access;
-use crate::state::{self, Handle};
+use crate::state::{self, Handle, Uses};
 
 doors! {
     cuMemAddressReserve: "cuMemAddressReserve" 10020
@@ -101,7 +101,7 @@ fn create(out: Out<u64>, bytes: usize, prop: In<AllocationProp>, flags: u64) -> 
 }
 
 fn enter(phys: Arc<Phys>) -> Outcome<u64> {
-    let handle = Handle { phys, count: Mutex::new(1) };
+    let handle = Handle { phys, uses: Mutex::new(Uses { held: 1, mapped: 0 }) };
     Ok(state::driver()?.handles.add(Arc::new(handle)) as u64)
 }
 
@@ -109,15 +109,27 @@ fn find(handle: u64) -> Outcome<Arc<Handle>> {
     state::driver()?.handles.get(handle as usize).map_err(|_| Status::INVALID_VALUE)
 }
 
-/// The memory stays while it is mapped.
-fn release(handle: u64) -> Outcome {
+/// Changes what keeps a handle, which must be kept by something; one that nothing keeps any more is gone.
+fn use_handle<R>(handle: u64, change: impl FnOnce(&mut Uses) -> Outcome<R>) -> Outcome<R> {
     let found = find(handle)?;
-    let mut count = found.count.lock().unwrap_or_else(PoisonError::into_inner);
-    *count = count.saturating_sub(1);
-    if *count == 0 {
+    let mut uses = found.uses.lock().unwrap_or_else(PoisonError::into_inner);
+    let is_kept = |uses: &Uses| uses.held > 0 || uses.mapped > 0;
+    if !is_kept(&uses) {
+        return Err(Status::INVALID_VALUE);
+    }
+    let result = change(&mut uses)?;
+    if !is_kept(&uses) {
         state::driver()?.handles.remove(handle as usize)?;
     }
-    Ok(())
+    Ok(result)
+}
+
+/// The memory stays while it is mapped, and so long its number is good for mapping it elsewhere.
+fn release(handle: u64) -> Outcome {
+    use_handle(handle, |uses| {
+        uses.held = uses.held.checked_sub(1).ok_or(Status::INVALID_VALUE)?;
+        Ok(())
+    })
 }
 
 fn map(start: u64, bytes: usize, offset: usize, handle: u64, flags: u64) -> Outcome {
@@ -129,20 +141,22 @@ fn map(start: u64, bytes: usize, offset: usize, handle: u64, flags: u64) -> Outc
     if offset != 0 || bytes as u64 != found.phys.bytes() {
         return Err(Status::NOT_SUPPORTED);
     }
-    state::driver()?.space.change().map_for_program(start, found.phys.clone())
+    use_handle(handle, |uses| {
+        state::driver()?.space.change().map_for_program(start, found.phys.clone(), handle)?;
+        uses.mapped += 1;
+        Ok(())
+    })
 }
 
 fn unmap(start: u64, bytes: usize) -> Outcome {
-    let driver = state::driver()?;
-    let mut table = driver.space.change();
-    if bytes == 0 || !table.is_program_reserved(start, bytes as u64) {
-        return Err(Status::INVALID_VALUE);
-    }
-    let gone = table.unmap(start, bytes as u64)?;
-    // What nobody else holds goes back to the GPU when the table is free again.
-    drop(table);
-    drop(gone);
-    Ok(())
+    let gone = state::driver()?.space.change().unmap_for_program(start, bytes as u64)?;
+    // What nobody else holds goes back to the GPU, now that the table is free again.
+    gone.iter().try_for_each(|mapping| {
+        use_handle(mapping.handle, |uses| {
+            uses.mapped -= 1;
+            Ok(())
+        })
+    })
 }
 
 fn set_access(start: u64, bytes: usize, list: List<AccessDesc>, count: usize) -> Outcome {
@@ -162,7 +176,7 @@ fn set_access(start: u64, bytes: usize, list: List<AccessDesc>, count: usize) ->
             _ => return Err(Status::INVALID_VALUE),
         };
         let mut table = state::driver()?.space.change();
-        if !table.is_program_mapped(start) {
+        if table.program_mapping(start).is_none() {
             return Err(Status::INVALID_VALUE);
         }
         table.set_access(start, bytes as u64, access)?;
@@ -179,11 +193,7 @@ fn get_access(flags: Out<u64>, location: In<Location>, address: u64) -> Outcome 
     arguments::device(location.id)?;
     let table = state::driver()?.space.look();
     let (_, mapping) = table.mapping(address).ok_or(Status::INVALID_VALUE)?;
-    flags.set(match mapping.access {
-        Access::None => 0,
-        Access::Read => 1,
-        Access::ReadWrite => 3,
-    })
+    flags.set(mapping.access.flags())
 }
 
 fn export(out: usize, handle: u64, kind: u32, flags: u64) -> Outcome {
@@ -235,24 +245,12 @@ fn properties(out: Out<AllocationProp>, handle: u64) -> Outcome {
 /// The handle that is mapped at an address, once more.
 fn retain(out: Out<u64>, address: u64) -> Outcome {
     out.required()?;
-    let driver = state::driver()?;
-    let phys = {
-        let table = driver.space.look();
-        if !table.is_program_mapped(address) {
-            return Err(Status::INVALID_VALUE);
-        }
-        table.mapping(address).map(|(_, mapping)| mapping.phys.clone())
-    };
-    let phys = phys.ok_or(Status::INVALID_VALUE)?;
-    let known = driver.handles.find(|handle| Arc::ptr_eq(&handle.phys, &phys));
-    let handle = match known {
-        Some((number, handle)) => {
-            *handle.count.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-            number as u64
-        }
-        // It was released and lives by its mapping.
-        None => enter(phys)?,
-    };
+    let mapped = state::driver()?.space.look().program_mapping(address).map(|(_, mapping)| mapping.handle);
+    let handle = mapped.ok_or(Status::INVALID_VALUE)?;
+    use_handle(handle, |uses| {
+        uses.held += 1;
+        Ok(())
+    })?;
     out.set(handle)
 }
 

@@ -32,7 +32,6 @@ pub(crate) struct Context {
     /// Held while work is put into streams: it fixes the order between the legacy stream and others.
     order: Mutex<()>,
     streams: Mutex<Vec<Arc<Stream>>>,
-    failed: AtomicU32,
     ending: AtomicBool,
 }
 
@@ -95,7 +94,6 @@ impl Context {
             settings: Mutex::default(),
             order: Mutex::default(),
             streams: Mutex::default(),
-            failed: AtomicU32::new(0),
             ending: AtomicBool::new(false),
         });
         let legacy = Stream::new(&context, Kind::Legacy, 0);
@@ -103,14 +101,16 @@ impl Context {
         context
     }
 
-    /// Fails if a kernel has failed here before: then nothing works until the context is destroyed.
+    /// Fails if the context is being destroyed, or if a kernel has failed before, in whichever context.
     pub(crate) fn check(&self) -> Outcome {
-        Status::from_code(self.failed.load(Ordering::Acquire)).map_or(Ok(()), Err)
+        if self.is_ending() { Err(Status::CONTEXT_IS_DESTROYED) } else { self.driver.check() }
     }
 
-    /// Makes the context unusable. The first reason stays.
+    /// Tells that work in this context failed. What a context that ends gives up is no failure.
     pub(crate) fn fail(&self, status: Status) {
-        let _ = self.failed.compare_exchange(0, status.code(), Ordering::AcqRel, Ordering::Acquire);
+        if !self.is_ending() {
+            self.driver.fail(status);
+        }
     }
 
     /// Whether the context is being destroyed: what waits on the device gives up.
@@ -178,7 +178,6 @@ impl Context {
     /// Ends the context: its work is given up or done, its streams, memory and objects go.
     pub(crate) fn end(self: &Arc<Context>) {
         self.ending.store(true, Ordering::Release);
-        self.fail(Status::CONTEXT_IS_DESTROYED);
         for ticket in self.everything() {
             ticket.wait();
         }

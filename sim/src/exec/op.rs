@@ -21,6 +21,8 @@ pub(crate) enum Op {
     Empty,
     Copy(Copy),
     Fill(Fill),
+    /// The end of an allocation.
+    Free(u64),
     Kernel(Arc<Launch>),
     Host(HostCall),
     /// As [`Op::Host`], told how the stream fares, and called even if that is badly.
@@ -115,6 +117,11 @@ impl Op {
                 Ok(())
             }
             Op::Fill(fill) => fill.run(&context.driver.space),
+            Op::Free(start) => {
+                // It may have gone with its context.
+                let _ = context.driver.space.free(*start);
+                Ok(())
+            }
             Op::Kernel(launch) => {
                 let turn = context.driver.engines.kernel(launch.operations());
                 launch.run(&machine(context))?;

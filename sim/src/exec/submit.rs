@@ -8,6 +8,7 @@ use super::op::Op;
 use super::stream::{Kind, Stream, Ticket};
 use crate::errors::{Outcome, Status};
 use crate::graph::capture;
+use crate::state::{self, Driver};
 
 /// Which stream 0 is: the legacy one, or in the `_ptds` and `_ptsz` entry points the thread's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,18 +17,31 @@ pub(crate) enum Default {
     PerThread,
 }
 
-/// The stream that a call means. The current context is checked on the way.
+/// The stream that a call means. A default stream is one of the current context; a stream that the program
+/// made brings its own context, so that none has to be current.
 pub(crate) fn resolve(default: Default, handle: usize) -> Outcome<Arc<Stream>> {
-    let context = context::current()?;
     match (handle, default) {
-        (STREAM_LEGACY, _) | (0, Default::Legacy) => context.legacy(),
-        (STREAM_PER_THREAD, _) | (0, Default::PerThread) => Ok(context.per_thread()),
+        (STREAM_LEGACY, _) | (0, Default::Legacy) => context::current()?.legacy(),
+        (STREAM_PER_THREAD, _) | (0, Default::PerThread) => Ok(context::current()?.per_thread()),
         _ => {
-            let stream = context.driver.streams.get(handle)?;
+            let stream = state::driver()?.streams.get(handle);
+            // Without a context that is what a wrong handle is told first.
+            let stream = stream.or_else(|wrong| context::current().and(Err(wrong)))?;
             owner(&stream)?.check()?;
             Ok(stream)
         }
     }
+}
+
+/// Fails as [`resolve`] does where there is no context in working order to make the call in; for calls that
+/// look at other things before their stream.
+pub(crate) fn need_context(handle: usize) -> Outcome<&'static Driver> {
+    let driver = state::driver()?;
+    match driver.streams.get(handle) {
+        Ok(stream) => owner(&stream)?.check()?,
+        Err(_) => context::current().map(drop)?,
+    }
+    Ok(driver)
 }
 
 /// The stream's context.
@@ -56,6 +70,7 @@ pub(crate) fn submit_and_wait(stream: &Arc<Stream>, op: Op) -> Outcome {
 pub(crate) fn synchronize(stream: &Arc<Stream>) -> Outcome {
     capture::forbid(stream)?;
     capture::check_legacy(stream)?;
+    capture::forbid_unsafe_call()?;
     let ticket = match stream.kind {
         // The legacy stream is behind all blocking streams.
         Kind::Legacy => enqueue(stream, Vec::new(), Op::Empty)?,
@@ -69,6 +84,7 @@ pub(crate) fn synchronize(stream: &Arc<Stream>) -> Outcome {
 pub(crate) fn query(stream: &Arc<Stream>) -> Outcome {
     capture::forbid(stream)?;
     capture::check_legacy(stream)?;
+    capture::forbid_unsafe_call()?;
     let context = owner(stream)?;
     let busy = match stream.kind {
         Kind::Legacy => {

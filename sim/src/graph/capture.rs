@@ -195,22 +195,30 @@ pub(crate) fn forbid(stream: &Stream) -> Outcome {
 
 /// For work in the legacy stream: it would wait for blocking streams, so none may be in a capture.
 pub(crate) fn check_legacy(stream: &Stream) -> Outcome {
-    if stream.kind != Kind::Legacy || active().is_empty() {
-        return Ok(());
-    }
-    let context = owner(stream)?;
-    let mut met = false;
-    for other in context.streams().iter().filter(|other| other.is_blocking()) {
-        if let Some(tail) = &*lock(other) {
-            tail.capture.invalidate();
-            met = true;
-        }
-    }
-    if met { Err(Status::STREAM_CAPTURE_IMPLICIT) } else { Ok(()) }
+    let in_the_way = behind_legacy(stream)?;
+    in_the_way.iter().for_each(|capture| capture.invalidate());
+    if in_the_way.is_empty() { Ok(()) } else { Err(Status::STREAM_CAPTURE_IMPLICIT) }
 }
 
-/// For calls that may wait for the device in ways a capture cannot hold (allocating, freeing): refused
-/// if a capture is going on that the calling thread's mode makes it mind.
+/// For asking about the legacy stream: refused as work in it is, but no capture suffers.
+pub(crate) fn check_legacy_is_free(stream: &Stream) -> Outcome {
+    if behind_legacy(stream)?.is_empty() { Ok(()) } else { Err(Status::STREAM_CAPTURE_IMPLICIT) }
+}
+
+/// The captures of blocking streams, if this is the legacy stream.
+fn behind_legacy(stream: &Stream) -> Outcome<Vec<Arc<Capture>>> {
+    if stream.kind != Kind::Legacy || active().is_empty() {
+        return Ok(Vec::new());
+    }
+    let context = owner(stream)?;
+    let streams = context.streams();
+    let blocking = streams.iter().filter(|other| other.is_blocking());
+    Ok(blocking.filter_map(|other| lock(other).as_ref().map(|tail| tail.capture.clone())).collect())
+}
+
+/// For calls that may wait for the device in ways a capture cannot hold (allocating, freeing, waiting for
+/// streams and events and asking whether they are done): refused if a capture is going on that the calling
+/// thread's mode makes it mind.
 pub(crate) fn forbid_unsafe_call() -> Outcome {
     let mode = THREAD_MODE.get();
     if mode == MODE_RELAXED {

@@ -4,10 +4,9 @@
 //! that a block gives out again is not cleared, as on the device.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use super::phys::{GRANULARITY, Phys};
-use super::space::{Access, Space, Table};
+use super::space::{Mapping, Space, Table};
 use crate::errors::{Outcome, Status};
 use crate::gpu_file::Gpu;
 use crate::mapping::Reserved;
@@ -25,6 +24,8 @@ pub(crate) struct Allocation {
     /// The context it was made in and dies with.
     pub(crate) context: u64,
     pub(crate) buffer_id: u64,
+    /// Whether `cuMemFreeAsync` has taken it: it goes when the stream comes to that.
+    leaving: bool,
     /// The shared block it is in, if it has no handle of its own.
     block: Option<u64>,
 }
@@ -49,9 +50,16 @@ impl Allocations {
         (address - start < allocation.bytes).then_some((*start, allocation))
     }
 
-    /// The allocation that starts at an address.
+    /// The allocation that starts at an address, unless it is being freed.
     pub(crate) fn at(&self, address: u64) -> Option<&Allocation> {
-        self.live.get(&address)
+        self.live.get(&address).filter(|allocation| !allocation.leaving)
+    }
+
+    /// Marks the allocation that starts at an address as being freed.
+    pub(crate) fn leave(&mut self, address: u64) -> Outcome {
+        let staying = self.live.get_mut(&address).filter(|allocation| !allocation.leaving);
+        staying.ok_or(Status::INVALID_VALUE)?.leaving = true;
+        Ok(())
     }
 
     /// The starts of all allocations made in a context.
@@ -72,7 +80,7 @@ impl Space {
             let whole = bytes.checked_next_multiple_of(GRANULARITY);
             let whole = whole.filter(|whole| *whole <= gpu.memory());
             let phys = Phys::create(gpu, whole.ok_or(Status::OUT_OF_MEMORY)?, false)?;
-            let start = self.change().map_own(phys, low)?;
+            let start = self.change().place(phys, low)?;
             self.change().enter(start, bytes, context, None);
             return Ok(start);
         }
@@ -81,7 +89,7 @@ impl Space {
         }
         let phys = Phys::create(gpu, GRANULARITY, false)?;
         let mut table = self.change();
-        let block = table.map_own(phys, low)?;
+        let block = table.place(phys, low)?;
         let free = BTreeMap::from([(0, GRANULARITY)]);
         table.allocations.blocks.insert(block, Block { low, free });
         table.take_from_block(needed, bytes, context, low).ok_or(Status::OUT_OF_MEMORY)
@@ -108,16 +116,16 @@ impl Space {
 }
 
 impl Table {
-    fn map_own(&mut self, phys: Phys, low: bool) -> Outcome<u64> {
+    fn place(&mut self, phys: Phys, low: bool) -> Outcome<u64> {
         let bytes = phys.bytes();
         let start = if low { self.adopt(reserve_low(bytes)?) } else { self.reserve(bytes, GRANULARITY, 0, false)? };
-        self.map(start, Arc::new(phys), Access::ReadWrite)?;
+        self.map_own(start, phys)?;
         Ok(start)
     }
 
     fn enter(&mut self, start: u64, bytes: u64, context: u64, block: Option<u64>) {
         let buffer_id = self.next_buffer_id();
-        let allocation = Allocation { bytes, context, buffer_id, block };
+        let allocation = Allocation { bytes, context, buffer_id, leaving: false, block };
         self.allocations.live.insert(start, allocation);
     }
 
@@ -137,7 +145,7 @@ impl Table {
         Some(base + offset)
     }
 
-    fn give_to_block(&mut self, base: u64, offset: u64, bytes: u64) -> Outcome<Vec<Arc<Phys>>> {
+    fn give_to_block(&mut self, base: u64, offset: u64, bytes: u64) -> Outcome<Vec<Mapping>> {
         let block = self.allocations.blocks.get_mut(&base).ok_or(Status::UNKNOWN)?;
         let mut start = offset;
         let mut end = offset + bytes.next_multiple_of(ALIGNMENT);

@@ -9,6 +9,7 @@
 //! ```
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -30,14 +31,18 @@ enum Account {
     Shared(Record),
 }
 
+static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
+
 /// One physical handle.
 pub(crate) struct Phys {
+    /// Unique in the process.
+    number: u64,
     gpu: &'static Gpu,
-    file: OwnedFd,
+    /// For exporting it. A mapping alone keeps the contents, and no descriptor is spent that nobody will ask for.
+    file: Option<OwnedFd>,
     bytes: u64,
     contents: SharedBytes,
     account: Mutex<Account>,
-    imported: bool,
     /// Whether it was made to be exported.
     exportable: bool,
 }
@@ -48,7 +53,9 @@ impl Phys {
         gpu.charge(bytes)?;
         match memfd(bytes) {
             Ok((file, contents)) => {
-                Ok(Phys { gpu, file, bytes, contents, account: Mutex::new(Account::Own), imported: false, exportable })
+                let file = exportable.then_some(file);
+                let (number, account) = (next_number(), Mutex::new(Account::Own));
+                Ok(Phys { number, gpu, file, bytes, contents, account, exportable })
             }
             Err(_) => {
                 gpu.discharge(bytes);
@@ -57,7 +64,7 @@ impl Phys {
         }
     }
 
-    /// Takes a descriptor that another process (or this one) exported. It is dup'd, not kept.
+    /// Takes a descriptor that another process (or this one) exported. It is not kept.
     pub(crate) fn import(gpu: &'static Gpu, descriptor: BorrowedFd<'_>) -> Outcome<Phys> {
         let refused = |_| Status::INVALID_VALUE;
         let size = rustix::fs::fstat(descriptor).map_err(refused)?.st_size as u64;
@@ -74,22 +81,19 @@ impl Phys {
         if label[16..32] != gpu.uuid() {
             return Err(Status::INVALID_DEVICE);
         }
-        let file = rustix::io::fcntl_dupfd_cloexec(descriptor, 0).map_err(|_| Status::OPERATING_SYSTEM)?;
         let record = gpu.hold(Record { at: word(4) as usize, id: word(5) }, bytes)?;
-        let contents = SharedBytes::map(&file, bytes as usize).map_err(|_| {
+        let contents = SharedBytes::map(descriptor, bytes as usize).map_err(|_| {
             gpu.let_go(record);
             Status::OUT_OF_MEMORY
         })?;
         let account = Mutex::new(Account::Shared(record));
-        Ok(Phys { gpu, file, bytes, contents, account, imported: true, exportable: true })
+        Ok(Phys { number: next_number(), gpu, file: None, bytes, contents, account, exportable: true })
     }
 
     /// A descriptor of this handle, for another process. An imported handle gives none, as measured on
     /// the real driver.
     pub(crate) fn export(&self) -> Outcome<OwnedFd> {
-        if self.imported || !self.exportable {
-            return Err(Status::INVALID_VALUE);
-        }
+        let file = self.file.as_ref().ok_or(Status::INVALID_VALUE)?;
         let mut account = self.account.lock().unwrap_or_else(PoisonError::into_inner);
         if *account == Account::Own {
             let record = self.gpu.share(self.bytes)?;
@@ -100,9 +104,9 @@ impl Phys {
             label.extend(self.gpu.uuid());
             label.extend((record.at as u64).to_ne_bytes());
             label.extend(record.id.to_ne_bytes());
-            rustix::io::pwrite(&self.file, &label, self.bytes).map_err(|_| Status::OPERATING_SYSTEM)?;
+            rustix::io::pwrite(file, &label, self.bytes).map_err(|_| Status::OPERATING_SYSTEM)?;
         }
-        rustix::io::fcntl_dupfd_cloexec(&self.file, 0).map_err(|_| Status::OPERATING_SYSTEM)
+        rustix::io::fcntl_dupfd_cloexec(file, 0).map_err(|_| Status::OPERATING_SYSTEM)
     }
 
     /// How much memory it is.
@@ -113,6 +117,16 @@ impl Phys {
     /// Whether it was made to be exported.
     pub(crate) fn exportable(&self) -> bool {
         self.exportable
+    }
+
+    /// Whether this process can export it: an imported one it cannot.
+    pub(crate) fn can_export(&self) -> bool {
+        self.file.is_some()
+    }
+
+    /// A number that no other handle of the process ever has.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
     }
 
     /// Where its contents are in this process. Valid for [`Phys::bytes`] as long as `self` lives.
@@ -128,6 +142,10 @@ impl Drop for Phys {
             Account::Shared(record) => self.gpu.let_go(record),
         }
     }
+}
+
+fn next_number() -> u64 {
+    NEXT_NUMBER.fetch_add(1, Ordering::Relaxed)
 }
 
 fn memfd(bytes: u64) -> rustix::io::Result<(OwnedFd, SharedBytes)> {
@@ -154,9 +172,12 @@ mod tests {
         let gpu = gpu();
         let made = Phys::create(gpu, GRANULARITY, true).unwrap();
         let descriptor = made.export().unwrap();
+        // On its way it is the maker's.
+        assert_eq!(gpu.free(), (64 << 20) - GRANULARITY);
         let taken = Phys::import(gpu, descriptor.as_fd()).unwrap();
         assert_eq!(taken.bytes(), GRANULARITY);
         assert_eq!(taken.export().err(), Some(Status::INVALID_VALUE));
+        assert!(made.can_export() && !taken.can_export());
         assert_eq!(gpu.free(), (64 << 20) - GRANULARITY);
         drop(made);
         assert_eq!(gpu.free(), (64 << 20) - GRANULARITY);

@@ -21,10 +21,24 @@ pub(crate) enum Access {
     ReadWrite,
 }
 
+impl Access {
+    /// As `CUmemAccess_flags` has it.
+    pub(crate) fn flags(self) -> u64 {
+        match self {
+            Access::None => 0,
+            Access::Read => 1,
+            Access::ReadWrite => 3,
+        }
+    }
+}
+
 /// A handle mapped whole at an address.
 pub(crate) struct Mapping {
     pub(crate) phys: Arc<Phys>,
     pub(crate) access: Access,
+    /// The program's number for the handle; 0 for memory that the driver mapped itself.
+    pub(crate) handle: u64,
+    pub(crate) buffer_id: u64,
 }
 
 /// Host memory that the device reaches at the host's own address.
@@ -108,28 +122,31 @@ impl Table {
         self.reservations.remove(&start);
     }
 
-    /// Maps a handle, whole. Nothing may touch it before access is set.
-    pub(crate) fn map(&mut self, start: u64, phys: Arc<Phys>, access: Access) -> Outcome {
-        let bytes = phys.bytes();
-        let reservation = self.reservation_of(start, bytes).ok_or(Status::INVALID_VALUE)?;
-        if !start.is_multiple_of(GRANULARITY) || self.any_mapping(start, bytes) {
+    /// Maps memory of the driver's own, whole, into a reservation of its own.
+    pub(crate) fn map_own(&mut self, start: u64, phys: Phys) -> Outcome {
+        self.map(start, Arc::new(phys), Access::ReadWrite, 0)
+    }
+
+    /// Maps a handle into the program's reservations, whole; it may lie across the border of two that are side
+    /// by side. Nothing may touch it before access is set.
+    pub(crate) fn map_for_program(&mut self, start: u64, phys: Arc<Phys>, handle: u64) -> Outcome {
+        if !self.is_program_reserved(start, phys.bytes()) {
             return Err(Status::INVALID_VALUE);
         }
-        debug_assert!(reservation.0.start() <= start);
-        self.mappings.insert(start, Mapping { phys, access });
+        self.map(start, phys, Access::None, handle)
+    }
+
+    fn map(&mut self, start: u64, phys: Arc<Phys>, access: Access, handle: u64) -> Outcome {
+        if !start.is_multiple_of(GRANULARITY) || self.any_mapping(start, phys.bytes()) {
+            return Err(Status::INVALID_VALUE);
+        }
+        let buffer_id = self.next_buffer_id();
+        self.mappings.insert(start, Mapping { phys, access, handle, buffer_id });
         Ok(())
     }
 
-    /// Maps into a reservation of the program's.
-    pub(crate) fn map_for_program(&mut self, start: u64, phys: Arc<Phys>) -> Outcome {
-        match self.reservation_of(start, phys.bytes()) {
-            Some((_, true)) => self.map(start, phys, Access::None),
-            _ => Err(Status::INVALID_VALUE),
-        }
-    }
-
     /// Unmaps all handles of a range, which must hold them whole; there may be none.
-    pub(crate) fn unmap(&mut self, start: u64, bytes: u64) -> Outcome<Vec<Arc<Phys>>> {
+    pub(crate) fn unmap(&mut self, start: u64, bytes: u64) -> Outcome<Vec<Mapping>> {
         let end = start.checked_add(bytes).ok_or(Status::INVALID_VALUE)?;
         let cut_before = self.mapping(start).is_some_and(|(base, _)| base < start);
         let inside = self.mappings.range(start..end);
@@ -137,10 +154,19 @@ impl Table {
         if cut_before || cut_after {
             return Err(Status::INVALID_VALUE);
         }
-        let mut rest = self.mappings.split_off(&start);
-        let mut after = rest.split_off(&end);
-        self.mappings.append(&mut after);
-        Ok(rest.into_values().map(|mapping| mapping.phys).collect())
+        let starts: Vec<u64> = self.mappings.range(start..end).map(|(start, _)| *start).collect();
+        Ok(starts.iter().filter_map(|start| self.mappings.remove(start)).collect())
+    }
+
+    /// The same for the program, whose range begins in a reservation of its own and may go on behind it, but
+    /// not over memory that the driver mapped.
+    pub(crate) fn unmap_for_program(&mut self, start: u64, bytes: u64) -> Outcome<Vec<Mapping>> {
+        let end = start.checked_add(bytes).ok_or(Status::INVALID_VALUE)?;
+        let ours = self.mappings.range(start..end).any(|(_, mapping)| mapping.handle == 0);
+        if bytes == 0 || ours || !matches!(self.reservation(start), Some((_, _, true))) {
+            return Err(Status::INVALID_VALUE);
+        }
+        self.unmap(start, bytes)
     }
 
     /// Sets what is allowed with all handles of a range, which must hold them whole and be full of them.
@@ -171,14 +197,21 @@ impl Table {
         (address - start < reserved.length()).then_some((*start, reserved.length(), *own))
     }
 
-    /// Whether a range is inside one reservation of the program's.
+    /// Whether a range is inside reservations of the program's that are side by side.
     pub(crate) fn is_program_reserved(&self, start: u64, bytes: u64) -> bool {
-        matches!(self.reservation_of(start, bytes), Some((_, true)))
+        let Some(end) = start.checked_add(bytes) else { return false };
+        let mut at = start;
+        while at < end {
+            let Some((base, length, true)) = self.reservation(at) else { return false };
+            at = base + length;
+        }
+        true
     }
 
-    /// Whether the program itself mapped this address (and not `cuMemAlloc`).
-    pub(crate) fn is_program_mapped(&self, address: u64) -> bool {
-        self.mapping(address).is_some() && matches!(self.reservation(address), Some((_, _, true)))
+    /// The mapping an address is in, and where that starts, if the program itself mapped it (and not
+    /// `cuMemAlloc`).
+    pub(crate) fn program_mapping(&self, address: u64) -> Option<(u64, &Mapping)> {
+        self.mapping(address).filter(|(_, mapping)| mapping.handle != 0)
     }
 
     /// Whether a copy or fill by the driver may touch all of a device range: inside one allocation, or
@@ -193,8 +226,8 @@ impl Table {
         }
         let mut at = start;
         loop {
-            let Some((base, mapping)) = self.mapping(at) else { return false };
-            if !self.is_program_mapped(at) || !allows(mapping.access, write) {
+            let Some((base, mapping)) = self.program_mapping(at) else { return false };
+            if !allows(mapping.access, write) {
                 return false;
             }
             at = base + mapping.phys.bytes();
@@ -202,12 +235,6 @@ impl Table {
                 return true;
             }
         }
-    }
-
-    fn reservation_of(&self, start: u64, bytes: u64) -> Option<&(Reserved, bool)> {
-        let (base, entry) = self.reservations.range(..=start).next_back()?;
-        let offset = start - base;
-        (offset.checked_add(bytes)? <= entry.0.length()).then_some(entry)
     }
 
     fn any_mapping(&self, start: u64, bytes: u64) -> bool {

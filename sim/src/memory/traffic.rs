@@ -245,7 +245,7 @@ mod tests {
         let mut byte = [0u8];
         assert_eq!(space.read(start, &mut byte), Err(Status::ILLEGAL_ADDRESS));
         let phys = Arc::new(Phys::create(gpu, GRANULARITY, true).unwrap());
-        space.change().map_for_program(start, phys).unwrap();
+        space.change().map_for_program(start, phys, 1).unwrap();
         assert_eq!(space.read(start, &mut byte), Err(Status::ILLEGAL_ADDRESS));
         space.change().set_access(start, GRANULARITY, Access::Read).unwrap();
         assert_eq!(space.read(start, &mut byte), Ok(()));
@@ -260,15 +260,15 @@ mod tests {
         let start = space.change().reserve(8 << 20, GRANULARITY, 0, true).unwrap();
         for at in 0..2 {
             let phys = Arc::new(Phys::create(gpu, GRANULARITY, true).unwrap());
-            space.change().map_for_program(start + at * GRANULARITY, phys).unwrap();
+            space.change().map_for_program(start + at * GRANULARITY, phys, 1).unwrap();
         }
         space.change().set_access(start, 2 * GRANULARITY, Access::ReadWrite).unwrap();
         let data: Vec<u32> = (0..1000).collect();
         space.write(start + GRANULARITY - 2000, &data).unwrap();
-        let phys = space.change().unmap(start, 2 * GRANULARITY).unwrap();
-        for (at, phys) in phys.into_iter().enumerate() {
+        let gone = space.change().unmap(start, 2 * GRANULARITY).unwrap();
+        for (at, mapping) in gone.into_iter().enumerate() {
             let place = start + (at as u64 + 2) * GRANULARITY;
-            space.change().map_for_program(place, phys).unwrap();
+            space.change().map_for_program(place, mapping.phys, 1).unwrap();
         }
         space.change().set_access(start + 2 * GRANULARITY, 2 * GRANULARITY, Access::ReadWrite).unwrap();
         let mut got = vec![0u32; 1000];

@@ -8,6 +8,8 @@ use super::super::graphs::*;
 use super::super::memory::cuMemAlloc_v2;
 use super::super::stream_capture::*;
 use super::super::streams::*;
+use super::super::vmm::{cuMemMap, cuMemRelease, cuMemUnmap};
+use super::vmm::{UNIT, allow, create, reserve};
 use super::{Session, alloc, function, get, launch, put};
 use crate::border::from_tests::{address, ask, given, no_room, place};
 use crate::graph::capture::{MODE_GLOBAL, MODE_RELAXED, MODE_THREAD_LOCAL};
@@ -114,6 +116,51 @@ pub(super) fn global_capture() {
     assert_eq!(ask(|out| cuMemAlloc_v2(out, 16)).0, 900);
     assert_eq!(ask::<usize>(|out| cuStreamEndCapture(one, out)).0, 901);
     alloc(16);
+    asking_in_captures();
+}
+
+/// Whether other streams and events are done may not be asked either, but in a relaxed thread.
+fn asking_in_captures() {
+    let [captured, other] = streams();
+    let event: usize = given(|out| cuEventCreate(out, 2));
+    assert_eq!(cuEventRecord(event, other), 0);
+    let asks: [&dyn Fn() -> u32; 6] = [
+        &|| cuStreamQuery(other),
+        &|| cuStreamSynchronize(other),
+        &|| cuStreamQuery(0),
+        &|| cuStreamSynchronize(2),
+        &|| cuEventQuery(event),
+        &|| cuEventSynchronize(event),
+    ];
+    assert_eq!(cuStreamSynchronize(other), 0);
+    for ask_it in asks {
+        for (mode, relaxed) in
+            [(MODE_GLOBAL, false), (MODE_THREAD_LOCAL, false), (MODE_RELAXED, false), (MODE_GLOBAL, true)]
+        {
+            assert_eq!(cuStreamBeginCapture_v2(captured, mode), 0);
+            let mut thread_mode = if relaxed { MODE_RELAXED } else { MODE_GLOBAL };
+            assert_eq!(cuThreadExchangeStreamCaptureMode(place(&mut thread_mode)), 0);
+            let minds = mode != MODE_RELAXED && !relaxed;
+            assert_eq!(ask_it(), if minds { 900 } else { 0 });
+            assert_eq!(cuThreadExchangeStreamCaptureMode(place(&mut thread_mode)), 0);
+            assert_eq!(ask::<usize>(|out| cuStreamEndCapture(captured, out)).0, if minds { 901 } else { 0 });
+        }
+    }
+    // What neither waits nor asks is no concern of a capture's: memory in all but `cuMemAlloc`'s ways, records,
+    // modules, and copies that are done when they return.
+    assert_eq!(cuStreamBeginCapture_v2(captured, MODE_GLOBAL), 0);
+    let (at, handle) = (reserve(1), create(1));
+    assert_eq!(cuMemMap(at, UNIT, 0, handle, 0), 0);
+    allow(at, 1);
+    put(at, &[4]);
+    assert_eq!(get(at, 1), [4]);
+    fill_hash(other, at, 1);
+    assert_eq!(cuEventRecord(event, other), 0);
+    assert_eq!(cuMemsetD8_v2(at + 8, 1, 4), 0);
+    given::<usize>(|out| cuStreamEndCapture(captured, out));
+    super::synchronize();
+    assert_eq!(cuMemUnmap(at, UNIT), 0);
+    assert_eq!(cuMemRelease(handle), 0);
 }
 
 #[test]
@@ -121,6 +168,9 @@ fn the_legacy_stream_may_not_be_used_while_a_blocking_one_is_captured() {
     let _session = Session::begin();
     let (blocking, at) = (given(|out| cuStreamCreate(out, 0)), alloc(16));
     assert_eq!(cuStreamBeginCapture_v2(blocking, MODE_RELAXED), 0);
+    // Asking about it does no harm.
+    assert_eq!(ask::<u32>(|out| cuStreamIsCapturing(0, out)).0, 906);
+    assert_eq!(given(|out| cuStreamIsCapturing(blocking, out)), 1);
     assert_eq!(cuMemsetD32Async(at, 1, 1, 0), 906);
     assert_eq!(ask::<usize>(|out| cuStreamEndCapture(blocking, out)).0, 901);
     assert_eq!(cuStreamBeginCapture_v2(0, MODE_RELAXED), 900);

@@ -1,11 +1,17 @@
-//! Faults of the device, and what calls answer when something is missing.
+//! Faults of the device, and what calls answer when something is missing. A fault is the end of a process's
+//! work, so the tests of faults have processes of their own.
 
 use super::super::context::*;
-use super::super::events::cuEventCreate;
+use super::super::events::*;
+use super::super::fills::cuMemsetD8_v2;
 use super::super::memory::*;
+use super::super::pointers::cuPointerGetAttribute;
 use super::super::streams::*;
-use super::{Session, alloc, function, launch};
-use crate::border::from_tests::{address, ask, given, nowhere};
+use super::super::vmm::{cuMemMap, cuMemUnmap};
+use super::processes::in_a_process_of_its_own;
+use super::vmm::{UNIT, allow, create, reserve};
+use super::{Session, alloc, function, get, launch, put};
+use crate::border::from_tests::{address, address_mut, ask, given, nowhere};
 
 /// A kernel that writes where nothing is.
 fn fault() {
@@ -15,24 +21,49 @@ fn fault() {
 }
 
 #[test]
-fn a_kernel_that_touches_nothing_breaks_its_context_for_good() {
-    let session = Session::begin();
+fn a_kernel_that_touches_nothing_breaks_all_contexts_of_its_process_for_good() {
+    in_a_process_of_its_own("fault");
+}
+
+pub(super) fn broken_process() {
+    let other = Session::begin();
+    let stream: usize = given(|out| cuStreamCreate(out, 0));
+    let event: usize = given(|out| cuEventCreate(out, 2));
+    let primary: usize = given(|out| cuDevicePrimaryCtxRetain(out, 0));
+    let (at, plain) = (reserve(2), alloc(16));
+    let handle = create(1);
+    let _session = Session::begin();
     fault();
-    assert_eq!(cuCtxSynchronize(), 700);
-    assert_eq!(cuCtxSynchronize(), 700);
+    assert_eq!((cuCtxSynchronize(), cuCtxSynchronize()), (700, 700));
     assert_eq!(ask(|out| cuMemAlloc_v2(out, 16)).0, 700);
     assert_eq!(ask(|out| cuStreamCreate(out, 0)).0, 700);
     assert_eq!(ask(|out| cuEventCreate(out, 0)).0, 700);
-    assert!(session.inner().check().is_err());
-    // Another context of the same process works.
-    let other = Session::begin();
-    alloc(16);
-    drop(other);
-    assert_eq!(cuCtxSynchronize(), 700);
+    // The other context too, and what is asked without one.
+    assert_eq!(cuCtxPushCurrent_v2(other.context), 0);
+    assert_eq!((cuCtxSynchronize(), cuMemFree_v2(plain), cuMemFree_v2(0)), (700, 700, 700));
+    let asked = std::thread::spawn(move || (cuStreamQuery(stream), cuEventQuery(event), cuEventDestroy_v2(event)));
+    assert_eq!(asked.join().unwrap(), (700, 700, 700));
+    // Memory can still be moved, and what an address is can be asked, but nothing can touch it.
+    assert_eq!(cuMemMap(at, UNIT, 0, handle, 0), 0);
+    allow(at, 1);
+    let mut kind = 0u32;
+    assert_eq!(cuPointerGetAttribute(address_mut(&mut kind), 2, at), 0);
+    assert_eq!(ask::<u64>(|base| cuMemGetAddressRange_v2(base, nowhere(), at)).0, 700);
+    assert_eq!(cuMemsetD8_v2(at, 1, 4), 700);
+    assert_eq!(cuMemUnmap(at, UNIT), 0);
+    // No context that works can be made any more.
+    assert_eq!(ask::<usize>(|out| cuCtxCreate_v2(out, 0, 0)).0, 700);
+    assert_eq!(given(|out| cuDevicePrimaryCtxRetain(out, 0)), primary);
+    assert_eq!(cuDevicePrimaryCtxReset_v2(0), 0);
+    assert_eq!(ask::<usize>(|out| cuDevicePrimaryCtxRetain(out, 0)).0, 700);
 }
 
 #[test]
 fn a_callback_hears_of_the_fault_and_a_host_function_is_not_called() {
+    in_a_process_of_its_own("fault-heard");
+}
+
+pub(super) fn heard_of() {
     static HEARD: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     extern "C" fn hear(_: usize, status: u32, _: usize) {
         HEARD.store(status, std::sync::atomic::Ordering::SeqCst);
@@ -53,6 +84,10 @@ fn a_callback_hears_of_the_fault_and_a_host_function_is_not_called() {
 
 #[test]
 fn a_misaligned_address_is_told_from_one_that_is_not_there() {
+    in_a_process_of_its_own("misaligned");
+}
+
+pub(super) fn misaligned() {
     let _session = Session::begin();
     let (at, seed, count) = (alloc(64) + 2, 1u32, 1u32);
     let params = [address(&at), address(&seed), address(&count)];
@@ -118,19 +153,28 @@ fn what_does_not_fit_is_out_of_memory() {
 
 #[test]
 fn the_primary_context_lives_while_it_is_retained() {
-    // The device has one primary context for all of this process's tests: this is the only one to use it.
+    // The device has one primary context for all of a process, and other tests could use it.
+    in_a_process_of_its_own("primary");
+}
+
+pub(super) fn primary() {
     let _session = Session::begin();
     let first: usize = given(|out| cuDevicePrimaryCtxRetain(out, 0));
     let again: usize = given(|out| cuDevicePrimaryCtxRetain(out, 0));
     assert_eq!(first, again);
     assert_eq!(cuDevicePrimaryCtxRelease_v2(0), 0);
     assert_eq!(cuCtxPushCurrent_v2(first), 0);
-    fault();
-    assert_eq!(cuCtxSynchronize(), 700);
+    let (plain, mapped) = (alloc(16), reserve(1));
+    assert_eq!(cuMemMap(mapped, UNIT, 0, create(1), 0), 0);
+    allow(mapped, 1);
+    put(mapped, &[1, 2, 3]);
     assert_eq!(cuDevicePrimaryCtxReset_v2(0), 0);
     assert_eq!(ask(|out| cuMemAlloc_v2(out, 16)).0, 709);
     assert_eq!(given(|out| cuDevicePrimaryCtxRetain(out, 0)), first);
+    // What was allocated went with the context; what was mapped belongs to none.
+    assert_eq!(cuMemFree_v2(plain), 1);
     alloc(16);
+    assert_eq!(get(mapped, 3), [1, 2, 3]);
     assert_eq!(cuDevicePrimaryCtxRelease_v2(0), 0);
     assert_eq!(cuDevicePrimaryCtxRelease_v2(0), 0);
     assert_eq!(cuDevicePrimaryCtxRelease_v2(0), 201);

@@ -11,6 +11,7 @@ use super::super::pointers::*;
 use super::super::ranges::cuMemDiscardBatchAsync;
 use super::super::streams::*;
 use super::super::vmm::cuMemAddressReserve;
+use super::vmm::reserve;
 use super::{Session, alloc, function, get, launch, put, synchronize};
 use crate::border::from_tests::{address, address_mut, ask, block, given, list, place};
 
@@ -149,6 +150,27 @@ fn fills_of_two_dimensions_leave_what_is_between_the_rows() {
 }
 
 #[test]
+fn memory_is_freed_when_its_stream_comes_to_that() {
+    let session = Session::begin();
+    let stream: usize = given(|out| cuStreamCreate(out, 1));
+    let (at, done, mapped) = (alloc(4 << 20), alloc(4), reserve(1));
+    let flag = given(|out| cuMemHostAlloc(out, 4, 0));
+    super::spin(stream, done, flag as u64);
+    assert_eq!(cuMemFreeAsync(0, stream), 0);
+    assert_eq!((cuMemFreeAsync(at + 512, stream), cuMemFreeAsync(mapped, stream)), (1, 1));
+    assert_eq!((cuMemFreeAsync(flag as u64, stream), cuMemFreeAsync(address(&flag) as u64, stream)), (1, 1));
+    assert_eq!(cuMemFreeAsync(at, stream), 0);
+    assert_eq!((cuMemFreeAsync(at, stream), cuMemFree_v2(at)), (1, 1));
+    assert_eq!((cuMemsetD32_v2(at, 1, 1), cuStreamSynchronize(0)), (0, 0));
+    // Whether it is still this context's: its address may soon be another's.
+    let context = session.inner();
+    let is_there = || context.driver.space.look().allocations.of_context(context.id).contains(&at);
+    assert!(is_there());
+    super::synchronize_with(flag);
+    assert!(!is_there());
+}
+
+#[test]
 fn there_are_no_pools() {
     let _session = Session::begin();
     assert_eq!(ask(|out| cuMemAllocAsync(out, 16, 0)).0, 801);
@@ -185,13 +207,16 @@ fn an_allocation_that_fails_overwrites_its_answers() {
 #[test]
 fn memory_is_freed_without_a_context() {
     let session = Session::begin();
+    let context = session.inner();
+    let owned = || context.driver.space.look().allocations.of_context(context.id).len();
     let at = alloc(16);
     let managed = given(|out| cuMemAllocManaged(out, 16, 1));
     assert_eq!(given(|out| cuCtxPopCurrent_v2(out)), session.context);
     assert_eq!(cuMemFree_v2(0), 0);
     assert_eq!(cuMemFree_v2(0x1234), 1);
+    assert_eq!(owned(), 1);
     assert_eq!(cuMemFree_v2(at), 0);
-    assert_eq!(cuMemFree_v2(at), 1);
+    assert_eq!(owned(), 0);
     assert_eq!(cuMemFree_v2(managed), 0);
     assert_eq!(cuMemFree(0), 0);
     assert_eq!(cuCtxPushCurrent_v2(session.context), 0);

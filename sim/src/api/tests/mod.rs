@@ -16,6 +16,7 @@ mod errors;
 mod functions;
 mod graphs;
 mod memory;
+mod pointers;
 mod processes;
 mod streams;
 mod vmm;
@@ -87,6 +88,12 @@ fn spin(stream: usize, out: u64, flag: u64) {
     let value = 1u32;
     let params = [address(&out), address(&flag), address(&value)];
     assert_eq!(launch(function(c"spin_on_flag"), stream, &params), 0);
+}
+
+/// Raises the flag that a launch waits for, as the host does, and waits for everything.
+fn synchronize_with(flag: usize) {
+    crate::border::write_at(flag, 1u32).unwrap();
+    synchronize();
 }
 
 fn synchronize() {

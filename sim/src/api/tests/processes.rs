@@ -90,7 +90,20 @@ fn a_role_is_played() {
         }
         Ok("uninitialised") => uninitialised(),
         Ok("fork") => fork(),
+        Ok("keep") => {
+            let _session = Session::begin();
+            let _kept: u64 = given(|out| cuMemImportFromShareableHandle(out, 0, 1));
+            tell(std::process::id());
+            std::thread::sleep(std::time::Duration::from_secs(60));
+        }
+        Ok("share") => share(),
         Ok("global-capture") => super::capture::global_capture(),
+        Ok("fault") => super::errors::broken_process(),
+        Ok("fault-heard") => super::errors::heard_of(),
+        Ok("misaligned") => super::errors::misaligned(),
+        Ok("primary") => super::errors::primary(),
+        Ok("read-only") => super::vmm::read_only(),
+        Ok("no-context") => super::vmm::no_context(),
         _ => {}
     }
 }
@@ -115,16 +128,48 @@ fn a_handle_and_its_contents_outlive_the_process_that_made_it() {
     maker.wait().unwrap();
 }
 
-fn make() {
+#[test]
+fn memory_that_another_process_imported_stays_used_when_its_maker_is_killed() {
+    let gpu = GpuFile::new("shared");
+    let mut maker = role("share", Some(&gpu.0)).spawn().unwrap();
+    let keeper: i32 = answer(&mut maker).parse().unwrap();
+    assert_eq!(free_memory(&gpu.0), MEMORY - UNIT);
+    maker.kill().unwrap();
+    maker.wait().unwrap();
+    assert_eq!(free_memory(&gpu.0), MEMORY - UNIT);
+    // SAFETY: the keeper is a process of this test's.
+    assert_eq!(unsafe { libc::kill(keeper, libc::SIGKILL) }, 0);
+    while free_memory(&gpu.0) != MEMORY {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}
+
+/// Makes a handle and starts another process that imports it and goes on without us.
+fn share() {
     let _session = Session::begin();
-    let (at, handle) = (reserve(1), create(1));
-    assert_eq!(cuMemMap(at, UNIT, 0, handle, 0), 0);
-    allow(at, 1);
-    put(at, &[1, 2, 3]);
+    let (_, descriptor) = exported();
+    let gpu = std::env::var_os("SIMCUDA_GPU_FILE").unwrap();
+    let mut keeper = role("keep", Some(Path::new(&gpu)));
+    keeper.stdin(Stdio::from(descriptor)).stdout(Stdio::inherit());
+    keeper.spawn().unwrap().wait().unwrap();
+}
+
+/// A handle of one unit, and a descriptor of it.
+fn exported() -> (u64, OwnedFd) {
+    let handle = create(1);
     let mut descriptor = -1i32;
     assert_eq!(cuMemExportToShareableHandle(address_mut(&mut descriptor), handle, 1, 0), 0);
     // SAFETY: the driver gave the descriptor to us.
-    let descriptor = unsafe { OwnedFd::from_raw_fd(descriptor) };
+    (handle, unsafe { OwnedFd::from_raw_fd(descriptor) })
+}
+
+fn make() {
+    let _session = Session::begin();
+    let at = reserve(1);
+    let (handle, descriptor) = exported();
+    assert_eq!(cuMemMap(at, UNIT, 0, handle, 0), 0);
+    allow(at, 1);
+    put(at, &[1, 2, 3]);
     // As the taker's standard input it has a number that both know.
     let gpu = std::env::var_os("SIMCUDA_GPU_FILE").unwrap();
     let mut taker = role("take", Some(Path::new(&gpu)));

@@ -6,10 +6,11 @@ use super::super::context::*;
 use super::super::events::*;
 use super::super::fills::*;
 use super::super::host_memory::cuMemHostAlloc;
+use super::super::stream_capture::cuStreamIsCapturing;
 use super::super::stream_words::*;
 use super::super::streams::*;
 use super::{Session, alloc, get, put, spin, synchronize};
-use crate::border::from_tests::{ask, given};
+use crate::border::from_tests::{address, ask, given};
 
 fn pinned_flag() -> u64 {
     given(|out| cuMemHostAlloc(out, 4, 0)) as u64
@@ -186,4 +187,44 @@ fn a_destroyed_stream_still_does_its_work() {
     raise(flag);
     synchronize();
     assert_eq!(get(done, 1), [1]);
+}
+
+#[test]
+fn a_stream_that_was_made_brings_its_context() {
+    let session = Session::begin();
+    let stream: usize = given(|out| cuStreamCreate(out, 1));
+    let event: usize = given(|out| cuEventCreate(out, 2));
+    let (at, flag) = (alloc(8), pinned_flag());
+    let fill_hash = super::function(c"fill_hash");
+    spin(stream, at, flag);
+    let elsewhere = move || {
+        assert_eq!(cuStreamQuery(stream), 600);
+        assert_eq!(given(|out| cuStreamIsCapturing(stream, out)), 0);
+        assert_eq!(cuMemsetD32Async(at, 3, 2, stream), 0);
+        assert_eq!(cuEventRecord(event, stream), 0);
+        assert_eq!(cuStreamWaitEvent(stream, event, 0), 0);
+        assert_eq!(cuEventQuery(event), 600);
+        raise(flag);
+        assert_eq!(cuEventSynchronize(event), 0);
+        let (seed, count) = (1u32, 1u32);
+        assert_eq!(super::launch(fill_hash, stream, &[address(&at), address(&seed), address(&count)]), 0);
+        assert_eq!(cuStreamSynchronize(stream), 0);
+    };
+    std::thread::spawn(move || {
+        elsewhere();
+        // A default stream does not, nor does what no handle is.
+        assert_eq!((cuStreamQuery(0), cuStreamQuery(1), cuStreamQuery(2), cuStreamQuery(12345)), (201, 201, 201, 201));
+        assert_eq!((cuEventRecord(event, 0), cuMemsetD8_v2(at, 1, 1)), (201, 201));
+    })
+    .join()
+    .unwrap();
+    assert_eq!(get(at, 2), [0x514E_28B7, 3]);
+    // The same with another context current.
+    let other = Session::begin();
+    assert_eq!((cuStreamQuery(stream), cuEventQuery(event)), (0, 0));
+    assert_eq!(cuMemsetD32Async(at, 4, 2, stream), 0);
+    assert_eq!(cuStreamSynchronize(stream), 0);
+    drop(other);
+    assert_eq!(get(at, 2), [4, 4]);
+    drop(session);
 }

@@ -1,10 +1,14 @@
 //! Virtual memory management.
 
 use super::super::abi::{AccessDesc, AllocationProp, Location};
-use super::super::copies::cuMemcpyDtoH_v2;
+use super::super::context::cuDevicePrimaryCtxGetState;
+use super::super::copies::*;
+use super::super::fills::*;
+use super::super::init::cuInit;
+use super::super::memory::*;
 use super::super::vmm::*;
-use super::{Session, function, get, launch, put};
-use crate::border::from_tests::{address, address_mut, ask, block, given, list};
+use super::{Session, alloc, function, get, launch, put};
+use crate::border::from_tests::{address, address_mut, ask, block, given, list, nowhere, place};
 
 pub(super) const UNIT: usize = 2 << 20;
 const DEVICE: Location = Location { kind: 1, id: 0 };
@@ -62,6 +66,11 @@ fn a_handle_is_mapped_whole_and_at_free_addresses_only() {
 
 #[test]
 fn memory_is_out_of_reach_until_access_is_set() {
+    // It ends with a fault.
+    super::processes::in_a_process_of_its_own("read-only");
+}
+
+pub(super) fn read_only() {
     let _session = Session::begin();
     let (at, handle) = (reserve(1), create(1));
     assert_eq!(cuMemMap(at, UNIT, 0, handle, 0), 0);
@@ -98,9 +107,10 @@ fn a_kernel_reads_over_handles_that_are_mapped_side_by_side() {
 }
 
 #[test]
-fn a_released_handle_lives_by_its_mapping_and_can_be_retained_again() {
+fn a_released_handle_lives_by_its_mappings_and_can_be_retained_and_mapped_by_its_number() {
     let _session = Session::begin();
-    let (at, handle) = (reserve(1), create(1));
+    let (at, handle) = (reserve(2), create(1));
+    let second = at + UNIT as u64;
     assert_eq!(cuMemMap(at, UNIT, 0, handle, 0), 0);
     assert_eq!(given(|out| cuMemRetainAllocationHandle(out, at)), handle);
     assert_eq!(cuMemRelease(handle), 0);
@@ -108,13 +118,142 @@ fn a_released_handle_lives_by_its_mapping_and_can_be_retained_again() {
     assert_eq!(cuMemRelease(handle), 1);
     allow(at, 1);
     put(at, &[9]);
-    let again: u64 = given(|out| cuMemRetainAllocationHandle(out, at));
+    assert_eq!(cuMemMap(second, UNIT, 0, handle, 0), 0);
     assert_eq!(cuMemUnmap(at, UNIT), 0);
-    assert_eq!(cuMemMap(at, UNIT, 0, again, 0), 0);
+    assert_eq!(given(|out| cuMemRetainAllocationHandle(out, second + 100)), handle);
+    assert_eq!(cuMemUnmap(second, UNIT), 0);
+    assert_eq!(cuMemMap(at, UNIT, 0, handle, 0), 0);
     allow(at, 1);
     assert_eq!(get(at, 1), [9]);
+    assert_eq!(cuMemRelease(handle), 0);
     assert_eq!(cuMemUnmap(at, UNIT), 0);
-    assert_eq!(cuMemRelease(again), 0);
+    // Nothing holds it any more.
+    assert_eq!(cuMemMap(at, UNIT, 0, handle, 0), 1);
+}
+
+/// Handles of one unit each, side by side.
+fn side_by_side(at: u64, units: usize) -> Vec<u64> {
+    let handles: Vec<u64> = (0..units).map(|_| create(1)).collect();
+    for (unit, handle) in handles.iter().enumerate() {
+        assert_eq!(cuMemMap(at + (unit * UNIT) as u64, UNIT, 0, *handle, 0), 0);
+    }
+    allow(at, units);
+    handles
+}
+
+#[test]
+fn copies_and_fills_cross_the_borders_of_handles_and_not_their_end() {
+    let _session = Session::begin();
+    let (at, plain, words) = (reserve(4), alloc(3 * UNIT), 3 * UNIT / 4);
+    side_by_side(at, 3);
+    let data: Vec<u32> = (0..words as u32).collect();
+    put(at, &data);
+    assert_eq!(get(at, words), data);
+    assert_eq!(cuMemcpyDtoD_v2(plain, at, 3 * UNIT), 0);
+    assert_eq!(cuMemsetD32_v2(at + UNIT as u64 - 8, 7, 4), 0);
+    assert_eq!(get(at + UNIT as u64 - 12, 6)[1..5], [7; 4]);
+    assert_eq!(cuMemcpy(at, plain, 3 * UNIT), 0);
+    assert_eq!(get(at, words), data);
+    assert_eq!(cuMemcpyDtoD_v2(plain, at, 3 * UNIT + 1), 1);
+    assert_eq!(cuMemsetD8_v2(at, 1, 3 * UNIT + 1), 1);
+    let mut base = 0u64;
+    let middle = at + UNIT as u64 + 100;
+    assert_eq!(given(|bytes| cuMemGetAddressRange_v2(place(&mut base), bytes, middle)), UNIT);
+    assert_eq!(base, at + UNIT as u64);
+    assert_eq!(cuMemUnmap(at + UNIT as u64, UNIT), 0);
+    assert_eq!(cuMemsetD8_v2(at, 1, 3 * UNIT), 1);
+    assert_eq!(ask::<usize>(|bytes| cuMemGetAddressRange_v2(nowhere(), bytes, middle)).0, 500);
+    assert_eq!(cuMemUnmap(at, 3 * UNIT), 0);
+    super::synchronize();
+}
+
+#[test]
+fn one_call_unmaps_whole_handles_whatever_lies_between_and_behind_them() {
+    let _session = Session::begin();
+    // Where nobody else is.
+    let (at, unit) = (0x3100_0000_0000, UNIT as u64);
+    let halves = [at, at + 2 * unit].map(|wish| given(|out| cuMemAddressReserve(out, 2 * UNIT, 0, wish, 0)));
+    assert_eq!(halves, [at, at + 2 * unit]);
+    let handles = side_by_side(at, 4);
+    assert_eq!(cuMemUnmap(at + unit, UNIT), 0);
+    // Half a handle, behind a hole: nothing is unmapped.
+    assert_eq!(cuMemUnmap(at, 2 * UNIT + UNIT / 2), 1);
+    assert_eq!(cuMemsetD8_v2(at, 1, UNIT), 0);
+    super::synchronize();
+    assert_eq!(cuMemUnmap(at, 4 * UNIT), 0);
+    assert_eq!(cuMemsetD8_v2(at, 1, 1), 1);
+    assert_eq!(cuMemUnmap(at, 4 * UNIT), 0);
+    // A handle over the border of the two reservations.
+    let wide = create(2);
+    assert_eq!(cuMemMap(at + unit, 2 * UNIT, 0, wide, 0), 0);
+    allow(at + unit, 2);
+    put(at + 2 * unit - 4, &[1, 2]);
+    assert_eq!(cuMemAddressFree(at, 2 * UNIT), 1);
+    assert_eq!(cuMemUnmap(at + unit, 2 * UNIT), 0);
+    assert_eq!(cuMemUnmap(at, 0), 1);
+    for half in halves {
+        assert_eq!(cuMemAddressFree(half, 2 * UNIT), 0);
+    }
+    assert_eq!(cuMemUnmap(at, UNIT), 1);
+    handles.iter().chain([&wide]).for_each(|handle| assert_eq!(cuMemRelease(*handle), 0));
+}
+
+#[test]
+fn the_program_cannot_unmap_what_was_allocated() {
+    let _session = Session::begin();
+    let (at, plain) = (reserve(1), alloc(UNIT));
+    assert_eq!(cuMemUnmap(plain, UNIT), 1);
+    let (low, high) = (at.min(plain), at.max(plain) + UNIT as u64);
+    assert_eq!(cuMemUnmap(low, (high - low) as usize), 1);
+    put(plain, &[1]);
+    assert_eq!(cuMemAddressFree(at, UNIT), 0);
+}
+
+#[test]
+fn a_handle_can_be_mapped_at_several_addresses() {
+    let _session = Session::begin();
+    let (at, handle) = (reserve(3), create(1));
+    for unit in 0..3 {
+        assert_eq!(cuMemMap(at + (unit * UNIT) as u64, UNIT, 0, handle, 0), 0);
+    }
+    allow(at, 3);
+    put(at + 2 * UNIT as u64 + 8, &[5]);
+    assert_eq!((get(at + 8, 1), get(at + UNIT as u64 + 8, 1)), (vec![5], vec![5]));
+    assert_eq!(cuMemUnmap(at, 3 * UNIT), 0);
+    assert_eq!(cuMemRelease(handle), 0);
+}
+
+#[test]
+fn memory_is_made_and_mapped_without_a_context() {
+    super::processes::in_a_process_of_its_own("no-context");
+}
+
+pub(super) fn no_context() {
+    assert_eq!(cuInit(0), 0);
+    let at = reserve(2);
+    let (first, second) = (create(1), create(1));
+    assert_eq!(cuMemMap(at, UNIT, 0, first, 0), 0);
+    assert_eq!(cuMemMap(at + UNIT as u64, UNIT, 0, second, 0), 0);
+    allow(at, 2);
+    assert_eq!(given(|out| cuMemGetAccess(out, block(&DEVICE), at)), 3);
+    let mut descriptor = -1i32;
+    assert_eq!(cuMemExportToShareableHandle(address_mut(&mut descriptor), first, 1, 0), 0);
+    let taken: u64 = given(|out| cuMemImportFromShareableHandle(out, descriptor as usize, 1));
+    assert_eq!(cuMemRelease(taken), 0);
+    let mut active = 9;
+    assert_eq!(given::<u32>(|flags| cuDevicePrimaryCtxGetState(0, flags, place(&mut active))), 0);
+    assert_eq!(active, 0);
+    let mut total = 0usize;
+    assert_eq!(ask::<usize>(|free| cuMemGetInfo_v2(free, place(&mut total))).0, 201);
+    assert_eq!(ask::<usize>(|bytes| cuMemGetAddressRange_v2(nowhere(), bytes, at)).0, 201);
+    assert_eq!(cuMemsetD8_v2(at, 1, 1), 201);
+    // It is all contexts' that come.
+    for value in 1..3 {
+        let _session = Session::begin();
+        assert_eq!(get(at, 1), [value - 1]);
+        put(at, &[value]);
+    }
+    assert_eq!(cuMemUnmap(at, 2 * UNIT), 0);
 }
 
 #[test]

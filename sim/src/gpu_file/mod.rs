@@ -4,58 +4,32 @@
 //! POSIX record lock, which the kernel drops when the holder dies. A process without that setting has
 //! the same table in a memfd of its own.
 //!
-//! ```text
-//! word 0        magic                    process slot (3 words)       record (6 words)
-//!      1        version                  0  pid, 0 = free             0    id, 0 = free
-//!      2        memory in bytes          1  start time of that pid    1    bytes
-//!      3..5     UUID                     2  bytes nobody else holds   2..6 holders, a bit per slot
-//!      5        next record id
-//!      6        bytes in all records
-//!      7        records ever used
-//!      16..     256 process slots
-//!      1024..   16384 records
-//! ```
-//!
 //! Memory that only one process holds is charged to its slot. Once exported, a handle has a record and is
-//! charged once, whoever and however many hold it, until nobody does. A descriptor that travels
-//! between processes is no holder: while nobody has it imported, its bytes count as free.
+//! charged once, whoever and however many hold it, until nobody does: also after the process that made it
+//! died, as long as one that imported it lives. A descriptor that travels between processes is no holder: while
+//! neither its maker lives nor anybody has it imported, its bytes count as free.
 //! The usage of a process that died, however it died, is taken back by whoever needs memory or asks.
+
+mod table;
 
 use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{FlockOperation, MemfdFlags, Mode, OFlags};
 
 use crate::errors::{Outcome, Status};
 use crate::mapping::SharedWords;
-
-const MAGIC: u64 = 0x3130_4144_5543_4D53;
-const VERSION: u64 = 1;
-const SLOTS: usize = 256;
-const SLOT_WORDS: usize = 3;
-const FIRST_SLOT: usize = 16;
-const RECORDS: usize = 16384;
-const RECORD_WORDS: usize = 6;
-const FIRST_RECORD: usize = 1024;
-const WORDS: usize = FIRST_RECORD + RECORDS * RECORD_WORDS;
-
-const W_MAGIC: usize = 0;
-const W_VERSION: usize = 1;
-const W_MEMORY: usize = 2;
-const W_UUID: usize = 3;
-const W_NEXT_ID: usize = 5;
-const W_SHARED_BYTES: usize = 6;
-const W_RECORDS_END: usize = 7;
+use table::{MAGIC, RECORDS, SLOTS, Table, VERSION, WORDS};
 
 /// This process's part in the shared GPU.
 pub(crate) struct Gpu {
     file: OwnedFd,
-    words: SharedWords,
+    table: Table,
     slot: usize,
     /// How often this process holds each record: the same memory may be imported twice.
     held: Mutex<HashMap<u64, usize>>,
@@ -89,12 +63,12 @@ impl Gpu {
         } else if rustix::fs::fstat(&file)?.st_size as u64 != length {
             return Err(io::Error::other("the GPU file is not one of ours"));
         }
-        let words = SharedWords::map(&file, WORDS)?;
-        let mut gpu = Gpu { file, words, slot: 0, held: Mutex::default(), private: path.is_none() };
-        if fresh || gpu.word(W_MAGIC).load(Relaxed) == 0 {
+        let table = Table(SharedWords::map(&file, WORDS)?);
+        let mut gpu = Gpu { file, table, slot: 0, held: Mutex::default(), private: path.is_none() };
+        if fresh || gpu.table.magic().load(Relaxed) == 0 {
             gpu.begin(memory)?;
         }
-        let (magic, version) = (gpu.word(W_MAGIC).load(Relaxed), gpu.word(W_VERSION).load(Relaxed));
+        let (magic, version) = (gpu.table.magic().load(Relaxed), gpu.table.version().load(Relaxed));
         if magic != MAGIC || version != VERSION {
             return Err(io::Error::other("the GPU file is of another version"));
         }
@@ -105,14 +79,15 @@ impl Gpu {
 
     /// The GPU's memory in bytes.
     pub(crate) fn memory(&self) -> u64 {
-        self.word(W_MEMORY).load(Relaxed)
+        self.table.memory().load(Relaxed)
     }
 
     /// The GPU's UUID.
     pub(crate) fn uuid(&self) -> [u8; 16] {
         let mut bytes = [0; 16];
-        bytes[..8].copy_from_slice(&self.word(W_UUID).load(Relaxed).to_le_bytes());
-        bytes[8..].copy_from_slice(&self.word(W_UUID + 1).load(Relaxed).to_le_bytes());
+        for (bytes, word) in bytes.chunks_exact_mut(8).zip(self.table.uuid()) {
+            bytes.copy_from_slice(&word.load(Relaxed).to_le_bytes());
+        }
         bytes
     }
 
@@ -120,32 +95,30 @@ impl Gpu {
     pub(crate) fn free(&self) -> u64 {
         let _locked = self.lock();
         self.reap();
-        self.memory().saturating_sub(self.used())
+        self.memory().saturating_sub(self.table.used())
     }
 
     /// Takes memory for this process alone.
     pub(crate) fn charge(&self, bytes: u64) -> Outcome {
         let _locked = self.lock();
         self.make_room(bytes)?;
-        self.private_bytes(self.slot).fetch_add(bytes, Relaxed);
+        self.table.private_bytes(self.slot).fetch_add(bytes, Relaxed);
         Ok(())
     }
 
     /// Gives memory of [`Gpu::charge`] back.
     pub(crate) fn discharge(&self, bytes: u64) {
         let _locked = self.lock();
-        self.private_bytes(self.slot).fetch_sub(bytes, Relaxed);
+        self.table.private_bytes(self.slot).fetch_sub(bytes, Relaxed);
     }
 
     /// Moves memory from this process's own account to a record, so that others can hold it too.
     pub(crate) fn share(&self, bytes: u64) -> Outcome<Record> {
         let mut held = self.lock();
-        self.reap();
-        let at = (0..RECORDS).find(|at| self.record(*at, 0).load(Relaxed) == 0);
-        let at = at.ok_or(Status::OUT_OF_MEMORY)?;
-        let id = self.word(W_NEXT_ID).fetch_add(1, Relaxed);
-        self.write_record(at, id, bytes);
-        self.private_bytes(self.slot).fetch_sub(bytes, Relaxed);
+        let at = self.free_record()?;
+        let id = self.table.next_id().fetch_add(1, Relaxed);
+        self.table.write_record(at, id, bytes, self.slot);
+        self.table.private_bytes(self.slot).fetch_sub(bytes, Relaxed);
         held.insert(id, 1);
         Ok(Record { at, id })
     }
@@ -154,13 +127,20 @@ impl Gpu {
     pub(crate) fn hold(&self, record: Record, bytes: u64) -> Outcome<Record> {
         let mut held = self.lock();
         let mut record = record;
-        if record.at >= RECORDS || self.record(record.at, 0).load(Relaxed) != record.id {
-            self.make_room(bytes)?;
-            let at = (0..RECORDS).find(|at| self.record(*at, 0).load(Relaxed) == 0);
-            record.at = at.ok_or(Status::OUT_OF_MEMORY)?;
-            self.write_record(record.at, record.id, bytes);
+        if record.at >= RECORDS || self.table.id(record.at) != record.id {
+            // Another process may have made it anew already, elsewhere than its descriptors say.
+            let known = self.table.used_records().find(|at| self.table.id(*at) == record.id);
+            record.at = match known {
+                Some(at) => at,
+                None => {
+                    self.make_room(bytes)?;
+                    let at = self.free_record()?;
+                    self.table.write_record(at, record.id, bytes, self.slot);
+                    at
+                }
+            };
         }
-        self.holders(record.at, self.slot).fetch_or(bit(self.slot), Relaxed);
+        self.table.add_holder(record.at, self.slot);
         *held.entry(record.id).or_default() += 1;
         Ok(record)
     }
@@ -172,108 +152,68 @@ impl Gpu {
         *count -= 1;
         if *count == 0 {
             held.remove(&record.id);
-            self.drop_holder(record.at, self.slot);
+            self.table.drop_holder(record.at, self.slot);
         }
     }
 
     fn begin(&self, memory: u64) -> io::Result<()> {
         let mut uuid = [0; 16];
         rustix::rand::getrandom(&mut uuid, rustix::rand::GetRandomFlags::empty())?;
-        self.word(W_VERSION).store(VERSION, Relaxed);
-        self.word(W_MEMORY).store(memory, Relaxed);
-        for (at, half) in uuid.chunks_exact(8).enumerate() {
-            let half = u64::from_le_bytes(half.try_into().expect("a half of 16 bytes is 8"));
-            self.word(W_UUID + at).store(half, Relaxed);
+        self.table.version().store(VERSION, Relaxed);
+        self.table.memory().store(memory, Relaxed);
+        for (half, word) in uuid.chunks_exact(8).zip(self.table.uuid()) {
+            word.store(u64::from_le_bytes(half.try_into().expect("a half of 16 bytes is 8")), Relaxed);
         }
-        self.word(W_NEXT_ID).store(1, Relaxed);
-        self.word(W_MAGIC).store(MAGIC, Relaxed);
+        self.table.next_id().store(1, Relaxed);
+        self.table.magic().store(MAGIC, Relaxed);
         Ok(())
     }
 
     fn enter(&self) -> io::Result<usize> {
         self.reap();
-        let slot = (0..SLOTS).find(|slot| self.pid(*slot).load(Relaxed) == 0);
+        let slot = (0..SLOTS).find(|slot| self.table.pid(*slot).load(Relaxed) == 0);
         let slot = slot.ok_or_else(|| io::Error::other("256 processes share this GPU already"))?;
         let pid = std::process::id();
         let start = start_time(pid).ok_or_else(|| io::Error::other("/proc is not readable"))?;
-        self.private_bytes(slot).store(0, Relaxed);
-        self.word(slot_at(slot) + 1).store(start, Relaxed);
-        self.pid(slot).store(u64::from(pid), Relaxed);
+        self.table.private_bytes(slot).store(0, Relaxed);
+        self.table.started(slot).store(start, Relaxed);
+        self.table.pid(slot).store(u64::from(pid), Relaxed);
         Ok(slot)
     }
 
     /// Fails if the GPU has no room for that much more. The lock is held.
     fn make_room(&self, bytes: u64) -> Outcome {
         let fits = |used: u64| used.checked_add(bytes).is_some_and(|sum| sum <= self.memory());
-        if fits(self.used()) {
+        if fits(self.table.used()) {
             return Ok(());
         }
         self.reap();
-        if fits(self.used()) { Ok(()) } else { Err(Status::OUT_OF_MEMORY) }
+        if fits(self.table.used()) { Ok(()) } else { Err(Status::OUT_OF_MEMORY) }
     }
 
     /// Takes back what dead processes used. The lock is held.
     fn reap(&self) {
         for slot in 0..SLOTS {
-            let pid = self.pid(slot).load(Relaxed);
-            let start = self.word(slot_at(slot) + 1).load(Relaxed);
+            let pid = self.table.pid(slot).load(Relaxed);
+            let start = self.table.started(slot).load(Relaxed);
             if pid == 0 || start_time(pid as u32) == Some(start) {
                 continue;
             }
-            for at in 0..self.word(W_RECORDS_END).load(Relaxed) as usize {
-                self.drop_holder(at, slot);
+            for at in self.table.used_records() {
+                self.table.drop_holder(at, slot);
             }
-            self.private_bytes(slot).store(0, Relaxed);
-            self.pid(slot).store(0, Relaxed);
+            self.table.private_bytes(slot).store(0, Relaxed);
+            self.table.pid(slot).store(0, Relaxed);
         }
     }
 
-    fn used(&self) -> u64 {
-        let own: u64 = (0..SLOTS).map(|slot| self.private_bytes(slot).load(Relaxed)).sum();
-        own + self.word(W_SHARED_BYTES).load(Relaxed)
-    }
-
-    fn write_record(&self, at: usize, id: u64, bytes: u64) {
-        for word in 2..RECORD_WORDS {
-            self.record(at, word).store(0, Relaxed);
-        }
-        self.holders(at, self.slot).store(bit(self.slot), Relaxed);
-        self.record(at, 1).store(bytes, Relaxed);
-        self.record(at, 0).store(id, Relaxed);
-        self.word(W_SHARED_BYTES).fetch_add(bytes, Relaxed);
-        self.word(W_RECORDS_END).fetch_max(at as u64 + 1, Relaxed);
-    }
-
-    fn drop_holder(&self, at: usize, slot: usize) {
-        if self.record(at, 0).load(Relaxed) == 0 {
-            return;
-        }
-        self.holders(at, slot).fetch_and(!bit(slot), Relaxed);
-        if (2..RECORD_WORDS).all(|word| self.record(at, word).load(Relaxed) == 0) {
-            let bytes = self.record(at, 1).load(Relaxed);
-            self.word(W_SHARED_BYTES).fetch_sub(bytes, Relaxed);
-            self.record(at, 0).store(0, Relaxed);
-        }
-    }
-
-    fn word(&self, at: usize) -> &AtomicU64 {
-        &self.words.get()[at]
-    }
-
-    fn pid(&self, slot: usize) -> &AtomicU64 {
-        self.word(slot_at(slot))
-    }
-
-    fn private_bytes(&self, slot: usize) -> &AtomicU64 {
-        self.word(slot_at(slot) + 2)
-    }
-
-    fn record(&self, at: usize, word: usize) -> &AtomicU64 {
-        self.word(FIRST_RECORD + at * RECORD_WORDS + word)
-    }
-
-    fn holders(&self, at: usize, slot: usize) -> &AtomicU64 {
-        self.record(at, 2 + slot / 64)
+    /// A place for a record. The lock is held.
+    fn free_record(&self) -> Outcome<usize> {
+        let at = self.table.free_record().or_else(|| {
+            self.reap();
+            self.table.free_record()
+        });
+        at.ok_or(Status::OUT_OF_MEMORY)
     }
 
     /// The table, kept from other threads and other processes until the guard goes.
@@ -314,14 +254,6 @@ impl Drop for Locked<'_> {
             let _ = rustix::fs::fcntl_lock(&self.gpu.file, FlockOperation::Unlock);
         }
     }
-}
-
-fn slot_at(slot: usize) -> usize {
-    FIRST_SLOT + slot * SLOT_WORDS
-}
-
-fn bit(slot: usize) -> u64 {
-    1 << (slot % 64)
 }
 
 /// When a process started, in the kernel's ticks; `None` if it is gone or only a zombie.
@@ -378,6 +310,24 @@ mod tests {
         assert_eq!(gpu.free(), 100 << 20);
         let revived = gpu.hold(record, 10 << 20).unwrap();
         assert_eq!(revived.id, record.id);
+        assert_eq!(gpu.free(), 90 << 20);
+    }
+
+    #[test]
+    fn memory_taken_up_again_counts_once_however_many_take_it() {
+        let gpu = gpu();
+        gpu.charge(10 << 20).unwrap();
+        let record = gpu.share(10 << 20).unwrap();
+        gpu.let_go(record);
+        // Its old place is taken meanwhile.
+        gpu.charge(10 << 20).unwrap();
+        let other = gpu.share(10 << 20).unwrap();
+        assert_eq!(other.at, record.at);
+        let first = gpu.hold(record, 10 << 20).unwrap();
+        assert_eq!(gpu.hold(record, 10 << 20).unwrap(), first);
+        assert_eq!(gpu.free(), 80 << 20);
+        gpu.let_go(first);
+        gpu.let_go(first);
         assert_eq!(gpu.free(), 90 << 20);
     }
 
