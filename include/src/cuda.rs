@@ -43,6 +43,12 @@ pub const CUDA_SUCCESS: CUresult = 0;
 pub const CUDA_ERROR_INVALID_VALUE: CUresult = 1;
 /// The driver was not initialised with `cuInit`.
 pub const CUDA_ERROR_NOT_INITIALIZED: CUresult = 3;
+/// The device has not enough memory left.
+pub const CUDA_ERROR_OUT_OF_MEMORY: CUresult = 2;
+/// The device cannot be used now: what calls answer when the coordinator is gone and took memory with it.
+pub const CUDA_ERROR_DEVICE_UNAVAILABLE: CUresult = 46;
+/// The driver has shut down: the program is exiting.
+pub const CUDA_ERROR_DEINITIALIZED: CUresult = 4;
 /// There is no CUDA device on this machine.
 pub const CUDA_ERROR_NO_DEVICE: CUresult = 100;
 /// Work that was asked about has not ended yet: an answer, not a failure.

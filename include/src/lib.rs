@@ -2,13 +2,22 @@
 //!
 //! - [`cuda`]: the driver API's types and codes, spelled with integers only.
 //! - [`settings`]: the names of the environment variables a user may set.
+//! - [`messages`], [`wire`], [`page`], [`link`]: what tenants and the coordinator say to each other, as types, as
+//!   bytes, in shared memory, and over a socket.
+//! - [`class`](mod@class), [`memory`], [`place`]: words that both sides use.
 //! - [`SYMBOLS_13_0`] and [`SYMBOLS_BEYOND`]: the driver's entry points, as data.
-//!
-//! Nothing here allocates, locks or calls anything, so every crate may depend on it.
-#![no_std]
 
+extern crate alloc;
+
+pub mod class;
 pub mod cuda;
+pub mod link;
+pub mod memory;
+pub mod messages;
+pub mod page;
+pub mod place;
 pub mod settings;
+pub mod wire;
 
 /// The entry points of the 13.0 `cuda.h`, as JSON rows `[base, twin, version, symbol]`.
 ///

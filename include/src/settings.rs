@@ -9,3 +9,22 @@ pub const TRACE: &core::ffi::CStr = c"BATON_TRACE";
 /// Where the trace goes instead of standard error; `%p` stands for the process id, and a name that
 /// ends in `.json` gets JSON.
 pub const TRACE_FILE: &core::ffi::CStr = c"BATON_TRACE_FILE";
+
+/// Socket of the coordinator to join, instead of the one at the usual place.
+pub const SOCKET: &core::ffi::CStr = c"BATON_SOCKET";
+
+/// What the tenant is called; the program's own name if not set.
+pub const NAME: &core::ffi::CStr = c"BATON_NAME";
+
+/// The tenant's class: `latency`, `normal` or `batch`.
+pub const CLASS: &core::ffi::CStr = c"BATON_CLASS";
+
+/// A file for what the library has to say, instead of standard error.
+pub const LOG: &core::ffi::CStr = c"BATON_LOG";
+
+/// `1`: join no coordinator; every call goes to the driver.
+pub const DISABLE: &core::ffi::CStr = c"BATON_DISABLE";
+
+/// Set by `baton run` for the library: a descriptor that keeps the coordinator waiting for this program, to be
+/// closed once it has come.
+pub const CONNECTION: &core::ffi::CStr = c"BATON_CONNECTION";

@@ -1,0 +1,16 @@
+//! Whatever a peer sends is read or refused, and what is read is written as it came.
+//!
+//!     cargo +nightly fuzz run --fuzz-dir include/fuzz messages
+#![no_main]
+
+use baton_contract::messages::{FromCoordinator, FromTenant};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    if let Ok(message) = FromTenant::decode(bytes) {
+        assert_eq!(message.encode(), bytes);
+    }
+    if let Ok(message) = FromCoordinator::decode(bytes) {
+        assert_eq!(message.encode(), bytes);
+    }
+});

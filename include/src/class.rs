@@ -1,0 +1,64 @@
+//! How urgent a tenant's work is.
+
+use core::fmt;
+use core::str::FromStr;
+
+/// A tenant's class. Ordered by urgency: what is served first is least.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Class {
+    /// Somebody waits for each answer: served before all others.
+    Latency,
+    /// What a program is that says nothing.
+    #[default]
+    Normal,
+    /// Runs when nobody else wants to.
+    Batch,
+}
+
+impl Class {
+    /// All classes, most urgent first.
+    pub const ALL: [Self; 3] = [Self::Latency, Self::Normal, Self::Batch];
+
+    /// The word that users write.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Latency => "latency",
+            Self::Normal => "normal",
+            Self::Batch => "batch",
+        }
+    }
+
+    pub(crate) const fn code(self) -> u32 {
+        self as u32
+    }
+
+    pub(crate) fn of_code(code: u32) -> Option<Self> {
+        Self::ALL.into_iter().find(|class| class.code() == code)
+    }
+}
+
+impl fmt::Display for Class {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.word())
+    }
+}
+
+/// The word is none of the classes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownClass;
+
+impl fmt::Display for UnknownClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a class is latency, normal or batch")
+    }
+}
+
+impl core::error::Error for UnknownClass {}
+
+impl FromStr for Class {
+    type Err = UnknownClass;
+
+    fn from_str(word: &str) -> Result<Self, UnknownClass> {
+        Self::ALL.into_iter().find(|class| class.word() == word).ok_or(UnknownClass)
+    }
+}

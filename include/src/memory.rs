@@ -1,0 +1,43 @@
+//! The sizes in which GPU memory is lent.
+
+/// The unit of all GPU memory that is lent: the granularity of the driver's handles.
+pub const GRANULE: u64 = 2 << 20;
+
+/// An extent's size. A handle of the driver is mapped whole, and mapping costs per handle: so a few
+/// sizes, each four times the one before, with which any multiple of 2 MiB is made of few pieces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SizeClass(u8);
+
+impl SizeClass {
+    /// All, smallest first: 2, 8, 32, 128 and 512 MiB.
+    pub const ALL: [Self; 5] = [Self(0), Self(1), Self(2), Self(3), Self(4)];
+
+    /// Its size in bytes.
+    pub const fn bytes(self) -> u64 {
+        GRANULE << (2 * self.0)
+    }
+
+    /// Its place in [`SizeClass::ALL`].
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// The class at a place in [`SizeClass::ALL`].
+    pub fn of_index(index: usize) -> Option<Self> {
+        Self::ALL.get(index).copied()
+    }
+
+    /// The pieces that make up `bytes` (a multiple of 2 MiB; a rest is cut off), none larger than `largest`,
+    /// largest first.
+    pub fn cut(bytes: u64, largest: Self) -> impl Iterator<Item = Self> {
+        let mut left = bytes;
+        let mut at = largest;
+        core::iter::from_fn(move || {
+            while left < at.bytes() {
+                at = Self(at.0.checked_sub(1)?);
+            }
+            left -= at.bytes();
+            Some(at)
+        })
+    }
+}

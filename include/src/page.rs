@@ -1,0 +1,40 @@
+//! The two pages that a tenant and the coordinator share, one for each direction.
+//!
+//! Each is written by one side only, and says nothing that the other side must believe: the coordinator
+//! shows what a tenant's page says, and decides by its own tables. A page is 4096 bytes of memory that both
+//! sides have mapped, so it holds fixed-width integers only, each read and written as a whole.
+
+use core::sync::atomic::{AtomicU32, AtomicU64};
+
+/// The size of either page, in bytes.
+pub const PAGE_BYTES: usize = 4096;
+
+/// Written by the coordinator, read-only in the tenant.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub struct CoordinatorPage {
+    /// [`crate::wire::VERSION`].
+    pub version: AtomicU32,
+    /// How many tenants wait for the baton.
+    pub waiting: AtomicU32,
+    /// What the tenant may have at most, in bytes: the size of "its GPU".
+    pub arena_bytes: AtomicU64,
+}
+
+/// Written by the tenant.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub struct TenantPage {
+    /// [`crate::wire::VERSION`].
+    pub version: AtomicU32,
+    /// Whether the gate is open (1).
+    pub open: AtomicU32,
+    /// What its live allocations take, in bytes.
+    pub allocated_bytes: AtomicU64,
+    /// Device memory that is not virtualised, in bytes.
+    pub pinned_bytes: AtomicU64,
+}
+
+const _: () = assert!(size_of::<CoordinatorPage>() <= PAGE_BYTES && size_of::<TenantPage>() <= PAGE_BYTES);
+const _: () = assert!(core::mem::offset_of!(CoordinatorPage, arena_bytes) == 8);
+const _: () = assert!(core::mem::offset_of!(TenantPage, allocated_bytes) == 8);

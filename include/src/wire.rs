@@ -1,0 +1,197 @@
+//! How messages look on the socket, and the checks that every byte of a peer goes through.
+//!
+//! ```text
+//! byte 0        4        8
+//!      version  kind     fields of this kind, one after the other
+//! ```
+//!
+//! Everything is little-endian and of fixed width: `u32`, `u64`, 16 bytes for a GPU's UUID. A text is its
+//! length (`u32`) and its UTF-8 bytes, a list its length (`u32`) and its items. One datagram of a
+//! `SOCK_SEQPACKET` socket is one message; nothing may follow its last field. The version comes first, and
+//! stays there in every later version, so that peers of different age can tell each other so.
+//!
+//! A peer's bytes are allegations: decoding checks every length before it reads and every value before it
+//! becomes a type, never panics, and allocates no more than the datagram's own size.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+
+/// The version of the contract: messages and shared pages.
+pub const VERSION: u32 = 1;
+
+/// No message is longer, in bytes.
+pub const MAX_MESSAGE: usize = 32 * 1024;
+
+/// The most descriptors that a message carries (`SCM_MAX_FD` of Linux).
+pub const MAX_DESCRIPTORS: usize = 253;
+
+/// Why a peer's bytes were refused. Always the peer's fault, never ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Malformed {
+    /// Another version of the contract.
+    Version {
+        /// What the peer speaks.
+        theirs: u32,
+    },
+    /// No such message in this direction.
+    Kind(u32),
+    /// The message ends before its last field.
+    Short,
+    /// Something follows the last field.
+    Long,
+    /// A field has a value that it cannot have.
+    OutOfRange {
+        /// The field.
+        field: &'static str,
+        /// Its value, or its length.
+        value: u64,
+    },
+    /// A text is not UTF-8.
+    Text {
+        /// The field.
+        field: &'static str,
+    },
+    /// Not the number of descriptors that the message speaks of.
+    Descriptors {
+        /// How many came.
+        came: usize,
+        /// How many should have come.
+        expected: usize,
+    },
+}
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Version { theirs } => write!(
+                f,
+                "the other side speaks version {theirs} of Baton's contract and this side version {VERSION}; use the same build on both sides"
+            ),
+            Self::Kind(kind) => write!(f, "a message of unknown kind {kind}"),
+            Self::Short => f.write_str("a message that ends too early"),
+            Self::Long => f.write_str("a message with something after its end"),
+            Self::OutOfRange { field, value } => write!(f, "a message whose {field} cannot be {value}"),
+            Self::Text { field } => write!(f, "a message whose {field} is no text"),
+            Self::Descriptors { came, expected } => {
+                write!(f, "a message with {came} descriptors instead of {expected}")
+            }
+        }
+    }
+}
+
+impl core::error::Error for Malformed {}
+
+/// A message under construction.
+pub(crate) struct Writer(Vec<u8>);
+
+impl Writer {
+    pub(crate) fn new(kind: u32) -> Self {
+        let mut writer = Self(Vec::with_capacity(64));
+        writer.u32(VERSION);
+        writer.u32(kind);
+        writer
+    }
+
+    pub(crate) fn u32(&mut self, value: u32) {
+        self.0.extend_from_slice(&value.to_le_bytes());
+    }
+
+    pub(crate) fn u64(&mut self, value: u64) {
+        self.0.extend_from_slice(&value.to_le_bytes());
+    }
+
+    pub(crate) fn bytes(&mut self, value: &[u8]) {
+        self.0.extend_from_slice(value);
+    }
+
+    pub(crate) fn sized(&mut self, value: &[u8]) {
+        self.u32(value.len() as u32);
+        self.bytes(value);
+    }
+
+    pub(crate) fn finish(self) -> Vec<u8> {
+        debug_assert!(self.0.len() <= MAX_MESSAGE, "messages are built within their limits");
+        self.0
+    }
+}
+
+/// A peer's message, read field by field.
+pub(crate) struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    /// Checks length and version, and reads the kind.
+    pub(crate) fn new(message: &'a [u8]) -> Result<(u32, Self), Malformed> {
+        let mut reader = Self { rest: message };
+        let theirs = reader.u32()?;
+        if theirs != VERSION {
+            return Err(Malformed::Version { theirs });
+        }
+        if message.len() > MAX_MESSAGE {
+            return Err(Malformed::Long);
+        }
+        Ok((reader.u32()?, reader))
+    }
+
+    pub(crate) fn take(&mut self, count: usize) -> Result<&'a [u8], Malformed> {
+        let (taken, rest) = self.rest.split_at_checked(count).ok_or(Malformed::Short)?;
+        self.rest = rest;
+        Ok(taken)
+    }
+
+    pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+        self.take(N)?.try_into().map_err(|_| Malformed::Short)
+    }
+
+    pub(crate) fn u32(&mut self) -> Result<u32, Malformed> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    pub(crate) fn u64(&mut self) -> Result<u64, Malformed> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    pub(crate) fn flag(&mut self, field: &'static str) -> Result<bool, Malformed> {
+        match self.u32()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            value => Err(Malformed::OutOfRange { field, value: value.into() }),
+        }
+    }
+
+    /// A length of at most `limit`.
+    pub(crate) fn length(&mut self, field: &'static str, limit: usize) -> Result<usize, Malformed> {
+        let value = self.u32()?;
+        usize::try_from(value)
+            .ok()
+            .filter(|length| *length <= limit)
+            .ok_or(Malformed::OutOfRange { field, value: value.into() })
+    }
+
+    pub(crate) fn text(&mut self, field: &'static str, limit: usize) -> Result<String, Malformed> {
+        let length = self.length(field, limit)?;
+        let text = core::str::from_utf8(self.take(length)?).map_err(|_| Malformed::Text { field })?;
+        Ok(String::from(text))
+    }
+
+    /// A list of at most `limit` items that each take at least four bytes.
+    pub(crate) fn list<T>(
+        &mut self,
+        field: &'static str,
+        limit: usize,
+        mut item: impl FnMut(&mut Self) -> Result<T, Malformed>,
+    ) -> Result<Vec<T>, Malformed> {
+        let length = self.length(field, limit)?;
+        if length > self.rest.len() / 4 {
+            return Err(Malformed::Short);
+        }
+        (0..length).map(|_| item(self)).collect()
+    }
+
+    /// Demands that nothing is left.
+    pub(crate) fn end(self) -> Result<(), Malformed> {
+        if self.rest.is_empty() { Ok(()) } else { Err(Malformed::Long) }
+    }
+}

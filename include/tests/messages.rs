@@ -1,0 +1,123 @@
+//! What is written is read back, and nothing that a peer can send does harm.
+
+use baton_contract::class::Class;
+use baton_contract::memory::{GRANULE, SizeClass};
+use baton_contract::messages::{ExtentId, FromCoordinator, FromTenant, Full, MAX_EXTENTS, MAX_NAME, MAX_TEXT, Refusal};
+use baton_contract::wire::{MAX_MESSAGE, Malformed, VERSION};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+fn extents() -> impl Strategy<Value = Vec<ExtentId>> {
+    vec(any::<u32>().prop_map(ExtentId), 0..=MAX_EXTENTS)
+}
+
+fn class() -> impl Strategy<Value = Class> {
+    prop::sample::select(&Class::ALL[..])
+}
+
+fn from_tenant() -> impl Strategy<Value = FromTenant> {
+    let name = vec(any::<char>(), 0..=MAX_NAME / 4).prop_map(|name| name.into_iter().collect::<String>());
+    prop_oneof![
+        (name, class(), any::<[u8; 16]>()).prop_map(|(name, class, gpu)| FromTenant::Hello { name, class, gpu }),
+        Just(FromTenant::Demand),
+        any::<u64>().prop_map(|grant| FromTenant::Opened { grant }),
+        any::<(u64, u64)>().prop_map(|(grant, drain_micros)| FromTenant::Closed { grant, drain_micros }),
+        any::<u64>().prop_map(|grant| FromTenant::Busy { grant }),
+        any::<(u32, u64)>().prop_map(|(batch, micros)| FromTenant::Done { batch, micros }),
+        any::<(u32, u32)>().prop_map(|(batch, code)| FromTenant::Failed { batch, code }),
+        any::<u64>().prop_map(|bytes| FromTenant::Allocate { bytes }),
+        extents().prop_map(|extents| FromTenant::Free { extents }),
+        any::<u64>().prop_map(|bytes| FromTenant::Room { bytes }),
+        Just(FromTenant::Status),
+    ]
+}
+
+fn from_coordinator() -> impl Strategy<Value = FromCoordinator> {
+    let reason = prop::sample::select(vec![Refusal::Version, Refusal::OtherGpu, Refusal::TooMany, Refusal::Failed]);
+    let full = prop::sample::select(vec![Full::Arena, Full::HostPool, Full::Held]);
+    let lent = vec((any::<u32>().prop_map(ExtentId), prop::sample::select(&SizeClass::ALL[..])), 0..=MAX_EXTENTS);
+    prop_oneof![
+        any::<u32>().prop_map(|tenant| FromCoordinator::Welcome { tenant }),
+        (reason, ".{0,200}").prop_map(|(reason, text)| FromCoordinator::Refused { reason, text }),
+        any::<u64>().prop_map(|grant| FromCoordinator::Grant { grant }),
+        any::<(u64, u64)>().prop_map(|(grant, limit_micros)| FromCoordinator::Revoke { grant, limit_micros }),
+        any::<u64>().prop_map(|patience_micros| FromCoordinator::Contend { patience_micros }),
+        Just(FromCoordinator::Alone),
+        (any::<u32>(), extents()).prop_map(|(batch, extents)| FromCoordinator::Map { batch, extents }),
+        (any::<u32>(), extents()).prop_map(|(batch, extents)| FromCoordinator::Unmap { batch, extents }),
+        (lent, any::<bool>()).prop_map(|(extents, more)| FromCoordinator::Lent { extents, more }),
+        full.prop_map(|full| FromCoordinator::Denied { full }),
+        Just(FromCoordinator::Freed),
+        any::<u64>().prop_map(|bytes| FromCoordinator::Room { bytes }),
+        (vec(any::<u8>(), 0..=MAX_TEXT), any::<bool>()).prop_map(|(piece, more)| FromCoordinator::Text { piece, more }),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn what_a_tenant_says_is_what_the_coordinator_reads(message in from_tenant()) {
+        let bytes = message.encode();
+        prop_assert!(bytes.len() <= MAX_MESSAGE);
+        prop_assert_eq!(FromTenant::decode(&bytes), Ok(message));
+    }
+
+    #[test]
+    fn what_the_coordinator_says_is_what_a_tenant_reads(message in from_coordinator()) {
+        let bytes = message.encode();
+        prop_assert!(bytes.len() <= MAX_MESSAGE);
+        prop_assert_eq!(FromCoordinator::decode(&bytes), Ok(message));
+    }
+
+    #[test]
+    fn a_message_cut_short_or_made_longer_is_refused(message in from_tenant(), cut in any::<prop::sample::Index>()) {
+        let mut bytes = message.encode();
+        prop_assert!(FromTenant::decode(&bytes[..cut.index(bytes.len())]).is_err());
+        bytes.push(0);
+        prop_assert!(FromTenant::decode(&bytes).is_err());
+    }
+
+    #[test]
+    fn any_bytes_are_read_or_refused(bytes in vec(any::<u8>(), 0..200), kind in 0u32..16) {
+        let _ = FromTenant::decode(&bytes);
+        let _ = FromCoordinator::decode(&bytes);
+        // The same behind a good start, so that the fields' checks are reached.
+        let good = [VERSION.to_le_bytes().as_slice(), &kind.to_le_bytes(), &bytes].concat();
+        if let Ok(read) = FromTenant::decode(&good) {
+            prop_assert_eq!(read.encode(), good.clone());
+        }
+        if let Ok(read) = FromCoordinator::decode(&good) {
+            prop_assert_eq!(read.encode(), good);
+        }
+    }
+
+    #[test]
+    fn the_pieces_of_a_size_add_up_to_it(granules in 0u64..100_000, largest in prop::sample::select(&SizeClass::ALL[..])) {
+        let pieces: Vec<SizeClass> = SizeClass::cut(granules * GRANULE, largest).collect();
+        prop_assert_eq!(pieces.iter().map(|piece| piece.bytes()).sum::<u64>(), granules * GRANULE);
+        prop_assert!(pieces.is_sorted_by(|a, b| a >= b) && pieces.iter().all(|piece| *piece <= largest));
+        for smaller in SizeClass::ALL.into_iter().filter(|class| *class < largest) {
+            prop_assert!(pieces.iter().filter(|piece| **piece == smaller).count() < 4);
+        }
+    }
+}
+
+#[test]
+fn another_version_is_told_apart_from_nonsense() {
+    let mut bytes = FromTenant::Demand.encode();
+    bytes[..4].copy_from_slice(&7u32.to_le_bytes());
+    assert_eq!(FromTenant::decode(&bytes), Err(Malformed::Version { theirs: 7 }));
+    // Also when the rest is of a form that this version does not know.
+    bytes.resize(MAX_MESSAGE + 1, 0xEE);
+    assert_eq!(FromTenant::decode(&bytes), Err(Malformed::Version { theirs: 7 }));
+}
+
+#[test]
+fn a_list_that_claims_more_than_there_is_costs_nothing() {
+    let mut bytes = FromTenant::Free { extents: vec![] }.encode();
+    let at = bytes.len() - 4;
+    bytes[at..].copy_from_slice(&(MAX_EXTENTS as u32).to_le_bytes());
+    assert_eq!(FromTenant::decode(&bytes), Err(Malformed::Short));
+    bytes[at..].copy_from_slice(&u32::MAX.to_le_bytes());
+    let refused = Malformed::OutOfRange { field: "number of extents", value: u32::MAX.into() };
+    assert_eq!(FromTenant::decode(&bytes), Err(refused));
+}
