@@ -11,6 +11,16 @@
 //! program ── dlopen("libcuda.so") ─> dlopen ──> the same doors
 //! ```
 //!
+//! At `cuInit` the process becomes a tenant of a coordinator, if there is one:
+//!
+//! ```text
+//! hooks ── memory ── session ── socket ──> the coordinator      (allocations)
+//!            work ──────┘ └─── pager ── gate, mappings          (its commands)
+//! ```
+//!
+//! - `gate`: holds calls back. `work`: knows what is queued. `memory`: the program's allocations.
+//! - `session`: the connection, and the pager, the one thread that we start.
+//!
 //! Nothing happens before the first call: slots start at stubs that find the driver (`driver`) and
 //! the hook, and fill themselves in (`doors`). A program that never calls CUDA gets no thread, no
 //! allocation, no message.
@@ -31,12 +41,16 @@ mod driver;
 mod gate;
 mod hooks;
 mod ld_cache;
+mod memory;
 mod missing;
 mod once;
 mod procaddress;
+mod real;
+mod session;
 mod symbols;
 mod trace;
 mod user;
+mod work;
 
 #[cfg(test)]
 mod coverage;

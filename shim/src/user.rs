@@ -3,8 +3,11 @@
 use core::ffi::{CStr, c_char};
 use core::fmt;
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt;
+
+use baton_contract::settings;
 
 unsafe extern "C" {
     /// As `getenv`, but null in programs that run with more rights than their user (`man secure_getenv`).
@@ -23,8 +26,14 @@ pub(crate) fn setting(name: &CStr) -> Option<OsString> {
     (!value.is_empty()).then(|| value.to_owned())
 }
 
-/// Tells the user that a setting cannot work: the one case in which we speak unasked.
+/// Tells the user what cannot be as they wanted it: the one case in which we speak unasked. In the file that
+/// `BATON_LOG` names, or on standard error.
 pub(crate) fn warn(message: fmt::Arguments<'_>) {
+    let file = setting(settings::LOG).and_then(|path| File::options().append(true).create(true).open(path).ok());
+    let process = std::process::id();
     // A message that cannot be written must not stop the program.
-    let _ = writeln!(std::io::stderr(), "baton: {message}");
+    let _ = match file {
+        Some(mut file) => writeln!(file, "baton: process {process}: {message}"),
+        None => writeln!(std::io::stderr(), "baton: {message}"),
+    };
 }

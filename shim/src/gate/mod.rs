@@ -16,17 +16,32 @@
 //! whose thread-locals are gone already cannot tell, and waits. A forked child is a new process: its
 //! gate is open, and only the thread that forked can be inside.
 
+mod control;
 mod word;
 
 use core::ptr;
 use core::sync::atomic::{AtomicU32, Ordering, compiler_fence};
 
+use baton_contract::cuda::{CUDA_ERROR_DEVICE_UNAVAILABLE, CUresult};
+
+use crate::session;
 use word::Word;
 
-const OPEN: u32 = 0;
-const CLOSED: u32 = 1;
+pub(crate) use control::{activity, close, inside, open, prepare, set_broken, set_contended};
 
-/// What threads wait on while it is [`CLOSED`]; a cache line of its own, because all threads read it.
+/// Everybody passes.
+const OPEN: u32 = 0;
+/// Everybody passes, and launches are counted because somebody waits for the GPU ([`crate::work::queue`]).
+const CONTENDED: u32 = 1;
+/// Nobody passes. Counts, in the bits above, how often the gate was closed: who is about to sleep at one
+/// closing must not sleep through the next, for which it has not said that it waits.
+const CLOSED: u32 = 2;
+const NEXT_CLOSING: u32 = 4;
+const STATE: u32 = 3;
+/// Nobody will ever pass again: the coordinator is gone, and with it memory of this program.
+const BROKEN: u32 = 3;
+
+/// What threads wait on while it is [`CLOSED`]; [`OPEN`] and [`CONTENDED`] are all of the word. A cache line of its own, because all threads read it.
 #[repr(align(128))]
 struct Gate(AtomicU32);
 
@@ -39,118 +54,90 @@ static LATE: AtomicU32 = AtomicU32::new(0);
 #[must_use = "the passage ends when this is dropped"]
 pub(crate) struct Passage(Option<&'static Word>);
 
-/// Passes the gate, waiting while it is closed.
+/// Passes the gate, waiting while it is closed. An error is what the program's call has to answer.
 #[inline(always)]
-pub(crate) fn pass() -> Passage {
+pub(crate) fn pass() -> Result<Passage, CUresult> {
     let Some(word) = word::own_or_new() else { return late() };
-    let depth = word.depth.load(Ordering::Relaxed);
-    word.depth.store(depth + 1, Ordering::Relaxed);
+    let depth = word.enter();
     compiler_fence(Ordering::SeqCst);
     // Acquire: whoever opened it did so after what this call will find.
     if GATE.0.load(Ordering::Acquire) != OPEN && depth == 0 {
-        wait(&word.depth);
+        wait(word)?;
     }
-    Passage(Some(word))
+    Ok(Passage(Some(word)))
+}
+
+/// Whether somebody waits for the GPU while this program has it.
+#[inline(always)]
+pub(crate) fn is_contended() -> bool {
+    GATE.0.load(Ordering::Relaxed) == CONTENDED
 }
 
 impl Drop for Passage {
     #[inline(always)]
     fn drop(&mut self) {
         match self.0 {
-            // Release: what the call did is done before its end is seen.
-            Some(word) => word.depth.store(word.depth.load(Ordering::Relaxed) - 1, Ordering::Release),
+            Some(word) => word.leave(),
             None => drop(LATE.fetch_sub(1, Ordering::Release)),
         }
     }
 }
 
 /// In a forked child, where the other threads are gone: nobody but this thread is inside, and whoever
-/// closed the gate was the parent's.
+/// closed the gate was the parent's. The child has no coordinator.
 extern "C" fn start_anew() {
     word::release_others();
     LATE.store(0, Ordering::Relaxed);
     GATE.0.store(OPEN, Ordering::Release);
+    session::forget();
 }
 
 #[cold]
-fn late() -> Passage {
-    LATE.fetch_add(1, Ordering::SeqCst);
-    if GATE.0.load(Ordering::SeqCst) != OPEN {
-        LATE.fetch_sub(1, Ordering::Release);
-        while GATE.0.load(Ordering::Acquire) != OPEN {
-            sleep_while_closed();
-        }
-        return late();
-    }
-    Passage(None)
-}
-
-/// Steps back from a closed gate, sleeps until it opens, and passes.
-#[cold]
-fn wait(depth: &AtomicU32) {
+fn late() -> Result<Passage, CUresult> {
     loop {
-        depth.store(0, Ordering::Release);
-        while GATE.0.load(Ordering::Acquire) != OPEN {
-            sleep_while_closed();
+        LATE.fetch_add(1, Ordering::SeqCst);
+        let gate = GATE.0.load(Ordering::SeqCst);
+        if gate == OPEN || gate == CONTENDED {
+            return Ok(Passage(None));
         }
-        depth.store(1, Ordering::Relaxed);
+        LATE.fetch_sub(1, Ordering::Release);
+        until_open()?;
+    }
+}
+
+/// What a call does that found the gate not simply open: if it is closed, steps back, sleeps until it opens,
+/// and passes.
+#[cold]
+fn wait(word: &Word) -> Result<(), CUresult> {
+    while !matches!(GATE.0.load(Ordering::Acquire) & STATE, OPEN | CONTENDED) {
+        word.step_back();
+        until_open()?;
+        word.enter();
         compiler_fence(Ordering::SeqCst);
-        if GATE.0.load(Ordering::Acquire) == OPEN {
-            return;
-        }
     }
+    Ok(())
 }
 
-fn sleep_while_closed() {
-    // SAFETY: FUTEX_WAIT on our own aligned word, no timeout; it returns at once if no longer CLOSED.
-    unsafe {
-        libc::syscall(
-            libc::SYS_futex,
-            GATE.0.as_ptr(),
-            libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
-            CLOSED,
-            ptr::null::<libc::timespec>(),
-        )
-    };
-}
-
-/// Closing and opening: the session's side. Programs without a session never close their gate.
-#[cfg(test)]
-mod control {
-    use super::*;
-
-    const MEMBARRIER_CMD_PRIVATE_EXPEDITED: libc::c_int = 1 << 3;
-    const MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED: libc::c_int = 1 << 4;
-
-    fn membarrier(command: libc::c_int) {
-        // SAFETY: the call takes three integers and touches no memory of ours.
-        let answer = unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) };
-        assert_eq!(answer, 0, "membarrier({command})");
-    }
-
-    /// Lets nobody in any more and waits until nobody is inside.
-    pub(super) fn close() {
-        membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED);
-        GATE.0.store(CLOSED, Ordering::SeqCst);
-        membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
-        while inside() != 0 {
-            std::thread::yield_now();
+/// Says that somebody wants in, and sleeps while the gate is closed.
+fn until_open() -> Result<(), CUresult> {
+    loop {
+        let gate = GATE.0.load(Ordering::Acquire);
+        match gate & STATE {
+            CLOSED => {}
+            BROKEN => return Err(CUDA_ERROR_DEVICE_UNAVAILABLE),
+            _ => return Ok(()),
         }
-    }
-
-    /// Lets everybody in again.
-    pub(super) fn open() {
-        GATE.0.store(OPEN, Ordering::Release);
-        // SAFETY: FUTEX_WAKE on our own word.
+        session::demand();
+        // SAFETY: FUTEX_WAIT on our own aligned word, no timeout; it returns at once if the word has changed.
         unsafe {
-            libc::syscall(libc::SYS_futex, GATE.0.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, i32::MAX)
+            libc::syscall(
+                libc::SYS_futex,
+                GATE.0.as_ptr(),
+                libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
+                gate,
+                ptr::null::<libc::timespec>(),
+            )
         };
-    }
-
-    /// How many threads are inside.
-    pub(super) fn inside() -> u32 {
-        let words = word::all().filter(|word| word.depth.load(Ordering::Acquire) != 0);
-        LATE.load(Ordering::Acquire) + words.count() as u32
     }
 }
 
@@ -167,6 +154,7 @@ mod tests {
     #[test]
     fn nobody_is_inside_after_the_gate_is_closed() {
         let _turn = TURN.lock().unwrap_or_else(|e| e.into_inner());
+        assert!(prepare());
         static INSIDE: AtomicU64 = AtomicU64::new(0);
         static PASSED: AtomicU64 = AtomicU64::new(0);
         let stop = AtomicBool::new(false);
@@ -174,7 +162,7 @@ mod tests {
             for _ in 0..4 {
                 scope.spawn(|| {
                     while !stop.load(Ordering::Relaxed) {
-                        let passage = pass();
+                        let passage = pass().expect("not broken");
                         INSIDE.fetch_add(1, Ordering::Relaxed);
                         PASSED.fetch_add(1, Ordering::Relaxed);
                         INSIDE.fetch_sub(1, Ordering::Relaxed);
@@ -183,12 +171,12 @@ mod tests {
                 });
             }
             for _ in 0..500 {
-                control::close();
+                assert!(control::close(None));
                 assert_eq!(INSIDE.load(Ordering::Relaxed), 0);
                 let passed = PASSED.load(Ordering::Relaxed);
                 thread::yield_now();
                 assert_eq!(PASSED.load(Ordering::Relaxed), passed, "somebody passed a closed gate");
-                control::open();
+                control::open(false);
                 while PASSED.load(Ordering::Relaxed) == passed {
                     thread::yield_now();
                 }
@@ -200,17 +188,18 @@ mod tests {
     #[test]
     fn a_call_made_inside_a_call_does_not_wait_for_the_gate() {
         let _turn = TURN.lock().unwrap_or_else(|e| e.into_inner());
-        let outer = pass();
+        assert!(prepare());
+        let outer = pass().expect("not broken");
         thread::scope(|scope| {
-            let closer = scope.spawn(control::close);
+            let closer = scope.spawn(|| control::close(None));
             while GATE.0.load(Ordering::Relaxed) == OPEN {
                 thread::yield_now();
             }
-            drop(pass());
+            drop(pass().expect("not broken"));
             assert!(!closer.is_finished(), "closed while a thread was inside");
             drop(outer);
         });
-        control::open();
+        control::open(false);
         assert_eq!(control::inside(), 0);
     }
 
@@ -218,7 +207,7 @@ mod tests {
     fn a_thread_that_ends_leaves_its_word_to_the_next() {
         let _turn = TURN.lock().unwrap_or_else(|e| e.into_inner());
         let word = || {
-            drop(pass());
+            drop(pass().expect("not broken"));
             word::own_or_new().map(|word| ptr::from_ref(word) as usize)
         };
         let first = thread::spawn(word).join().expect("the thread ran");
@@ -235,7 +224,7 @@ mod tests {
     fn a_thread_that_is_cancelled_inside_is_inside_no_more() {
         let _turn = TURN.lock().unwrap_or_else(|e| e.into_inner());
         unsafe extern "C-unwind" fn body(_: *mut libc::c_void) -> *mut libc::c_void {
-            let _passage = pass();
+            let _passage = pass().expect("not broken");
             // SAFETY: no arguments.
             unsafe { pause() };
             ptr::null_mut()
@@ -266,7 +255,7 @@ mod tests {
         let (inside, leave) = (AtomicBool::new(false), AtomicBool::new(false));
         thread::scope(|scope| {
             scope.spawn(|| {
-                let _passage = pass();
+                let _passage = pass().expect("not broken");
                 inside.store(true, Ordering::Release);
                 while !leave.load(Ordering::Acquire) {
                     thread::yield_now();
@@ -283,7 +272,7 @@ mod tests {
                 // SAFETY: ends the child at once, without the harness's exit handlers.
                 unsafe { libc::_exit(if anew { 0 } else { 1 }) };
             }
-            control::open();
+            control::open(false);
             leave.store(true, Ordering::Release);
             let mut status = -1;
             // SAFETY: our own child and a place for its status.

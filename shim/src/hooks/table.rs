@@ -2,35 +2,65 @@
 //!
 //! Names are the driver's own. The version that a program asks for is chosen by the driver
 //! (see [`crate::procaddress`]); which name belongs to which version is in `symbols/cuda-13.0.json`.
-//! Signatures are `cuda.h`'s, with structures that no hook reads as plain pointers.
+//! `launched in stream` is a gated call that queues work in that stream (or the one that a launch's `config`
+//! names): while somebody waits for the GPU, such calls are counted. `gated over [address: bytes]` is a
+//! gated call that fails if such a range of ours is not inside of an allocation. Signatures are `cuda.h`'s, with structures that no hook reads as plain pointers.
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 
 use baton_contract::cuda::*;
 
 use crate::symbols::index;
-use crate::{doors, gate, procaddress};
+use crate::{doors, gate, memory, procaddress, work};
 
 /// Makes the hook functions of the rows, generic over the symbol so that twins share a body.
 ///
 /// "C-unwind", because a thread may be cancelled inside the driver: its stack is then unwound through
 /// the hook, and the passage through the gate must end.
 macro_rules! hooks {
-    ($( $($symbol:ident),+ => $($body:ident)::+ ($($argument:ident: $type:ty),* $(,)?); )*) => {
+    ($( $($symbol:ident),+ =>
+        $($body:ident)::+ $(in $stream:ident)? $(over [$($over:tt)*])? ($($argument:ident: $type:ty),* $(,)?); )*) => {
         pub(super) const ROWS: &[&[(usize, *const ())]] = &[$({
             unsafe extern "C-unwind" fn hook<const INDEX: usize>($($argument: $type),*) -> CUresult {
                 type Drivers = unsafe extern "C-unwind" fn($($type),*) -> CUresult;
                 // SAFETY: the row spells the signature that cuda.h gives its symbols.
                 let drivers: Drivers = unsafe { doors::drivers_as(INDEX) };
-                hooks!(@body drivers, $($body)::+ ($($argument),*))
+                hooks!(@body drivers, $($body)::+ $(in $stream)? $(over [$($over)*])? ($($argument),*))
             }
             &[$((index::$symbol, hook::<{ index::$symbol }> as *const ())),+]
         }),*];
     };
-    (@body $drivers:ident, gated ($($argument:ident),*)) => {{
-        let _passage = gate::pass();
+    (@body $drivers:ident, gated ($($argument:ident),*)) => {
+        match gate::pass() {
+            // SAFETY: the driver's own function with the program's own arguments.
+            Ok(_passage) => unsafe { $drivers($($argument),*) },
+            Err(answer) => answer,
+        }
+    };
+    (@body $drivers:ident, gated over [$($at:ident: $bytes:expr),+] ($($argument:ident),*)) => {
+        match gate::pass() {
+            Ok(_passage) if $(memory::hooks::is_wild($at, $bytes))||+ => CUDA_ERROR_INVALID_VALUE,
+            // SAFETY: the driver's own function with the program's own arguments.
+            Ok(_passage) => unsafe { $drivers($($argument),*) },
+            Err(answer) => answer,
+        }
+    };
+    (@body $drivers:ident, launched in $stream:ident ($($argument:ident),*)) => {{
+        let _passage = match gate::pass() {
+            Ok(passage) => passage,
+            Err(answer) => return answer,
+        };
         // SAFETY: the driver's own function with the program's own arguments.
-        unsafe { $drivers($($argument),*) }
+        let answer = unsafe { $drivers($($argument),*) };
+        if answer == CUDA_ERROR_OUT_OF_MEMORY {
+            // A launch that failed has done nothing; it may have needed memory for code or local variables.
+            // SAFETY: as above.
+            return work::retried(|| unsafe { $drivers($($argument),*) });
+        }
+        if gate::is_contended() {
+            work::queue::launched(answer, $stream);
+        }
+        answer
     }};
     (@body $drivers:ident, $($body:ident)::+ ($($argument:ident),*)) => {
         // SAFETY: the hook promises what the driver's own function does for the same arguments.
@@ -45,42 +75,87 @@ hooks! {
     cuGetProcAddress_v2 =>
         procaddress::v2(symbol: *const c_char, function: *mut *mut c_void, version: c_int, flags: u64, status: *mut c_int);
 
+    // The start of everything: here a program becomes a tenant.
+    cuInit => memory::hooks::init(flags: c_uint);
+
+    // Contexts: they need room beside the arena, and own allocations and streams.
+    cuCtxCreate_v2, cuCtxCreate => work::hooks::create(out: *mut CUcontext, flags: c_uint, device: CUdevice);
+    cuCtxCreate_v3 =>
+        work::hooks::create_v3(out: *mut CUcontext, affinity: *mut c_void, count: c_int, flags: c_uint, device: CUdevice);
+    cuCtxCreate_v4 =>
+        work::hooks::create_v4(out: *mut CUcontext, parameters: *mut c_void, flags: c_uint, device: CUdevice);
+    cuCtxFromGreenCtx => work::hooks::from_green(out: *mut CUcontext, green: *mut c_void);
+    cuDevicePrimaryCtxRetain => work::hooks::retain(out: *mut CUcontext, device: CUdevice);
+    cuCtxDestroy_v2, cuCtxDestroy, cuCtxDetach => work::hooks::destroy(context: CUcontext);
+    cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxReset_v2, cuDevicePrimaryCtxReset =>
+        work::hooks::leave_primary(device: CUdevice);
+
+    // Streams and captures: what has to have ended before the GPU changes hands.
+    cuStreamCreate => work::hooks::stream_create(out: *mut CUstream, flags: c_uint);
+    cuStreamCreateWithPriority =>
+        work::hooks::stream_with_priority(out: *mut CUstream, flags: c_uint, priority: c_int);
+    cuGreenCtxStreamCreate =>
+        work::hooks::green_stream(out: *mut CUstream, green: *mut c_void, flags: c_uint, priority: c_int);
+    cuStreamDestroy_v2, cuStreamDestroy => work::hooks::stream_destroy(stream: CUstream);
+    cuStreamBeginCapture_v2, cuStreamBeginCapture_v2_ptsz =>
+        work::hooks::begin_capture(stream: CUstream, mode: c_int);
+    cuStreamBeginCapture, cuStreamBeginCapture_ptsz => work::hooks::begin_capture_v1(stream: CUstream);
+    cuStreamBeginCaptureToGraph, cuStreamBeginCaptureToGraph_ptsz =>
+        work::hooks::begin_capture_to_graph(stream: CUstream, graph: *mut c_void, dependencies: *const *mut c_void, edges: *const c_void, count: usize, mode: c_int);
+    cuStreamEndCapture, cuStreamEndCapture_ptsz =>
+        work::hooks::end_capture(stream: CUstream, graph: *mut *mut c_void);
+    cuStreamWaitEvent, cuStreamWaitEvent_ptsz =>
+        work::hooks::wait_event(stream: CUstream, event: *mut c_void, flags: c_uint);
+
+    // Memory: questions about it.
+    cuDeviceTotalMem_v2 => memory::hooks::total_memory(bytes: *mut usize, device: CUdevice);
+    cuMemGetInfo_v2 => memory::hooks::get_info(free: *mut usize, total: *mut usize);
+    cuMemGetAddressRange_v2 =>
+        memory::hooks::address_range(base: *mut CUdeviceptr, size: *mut usize, address: CUdeviceptr);
+    cuPointerGetAttribute =>
+        memory::hooks::pointer_attribute(out: *mut c_void, attribute: c_int, address: CUdeviceptr);
+    cuPointerGetAttributes =>
+        memory::hooks::pointer_attributes(count: c_uint, attributes: *mut c_int, out: *mut *mut c_void, address: CUdeviceptr);
+
     // Memory: what gives it out and takes it back.
-    cuMemAlloc_v2 => gated(out: *mut CUdeviceptr, bytes: usize);
+    cuMemCreate => memory::hooks::create(out: *mut u64, bytes: usize, properties: *const c_void, flags: u64);
+    cuMemRelease => memory::hooks::release(handle: u64);
+    cuMemAlloc_v2 => memory::hooks::alloc(out: *mut CUdeviceptr, bytes: usize);
     cuMemAlloc => gated(out: *mut CUdeviceptrV1, bytes: c_uint);
     cuMemAllocPitch_v2 =>
-        gated(out: *mut CUdeviceptr, pitch: *mut usize, width: usize, height: usize, element: c_uint);
+        memory::hooks::alloc_pitch(out: *mut CUdeviceptr, pitch: *mut usize, width: usize, height: usize, element: c_uint);
     cuMemAllocPitch =>
         gated(out: *mut CUdeviceptrV1, pitch: *mut c_uint, width: c_uint, height: c_uint, element: c_uint);
-    cuMemAllocManaged => gated(out: *mut CUdeviceptr, bytes: usize, flags: c_uint);
-    cuMemFree_v2 => gated(address: CUdeviceptr);
+    cuMemAllocManaged => memory::hooks::alloc_managed(out: *mut CUdeviceptr, bytes: usize, flags: c_uint);
+    cuMemFree_v2 => memory::hooks::free(address: CUdeviceptr);
     cuMemFree => gated(address: CUdeviceptrV1);
-    cuMemAllocAsync, cuMemAllocAsync_ptsz => gated(out: *mut CUdeviceptr, bytes: usize, stream: CUstream);
+    cuMemAllocAsync, cuMemAllocAsync_ptsz =>
+        memory::hooks::alloc_async(out: *mut CUdeviceptr, bytes: usize, stream: CUstream);
     cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync_ptsz =>
-        gated(out: *mut CUdeviceptr, bytes: usize, pool: CUmemoryPool, stream: CUstream);
-    cuMemFreeAsync, cuMemFreeAsync_ptsz => gated(address: CUdeviceptr, stream: CUstream);
+        memory::hooks::alloc_from_pool(out: *mut CUdeviceptr, bytes: usize, pool: CUmemoryPool, stream: CUstream);
+    cuMemFreeAsync, cuMemFreeAsync_ptsz => memory::hooks::free_async(address: CUdeviceptr, stream: CUstream);
 
     // Copies between addresses.
-    cuMemcpy, cuMemcpy_ptds => gated(dst: CUdeviceptr, src: CUdeviceptr, bytes: usize);
-    cuMemcpyAsync, cuMemcpyAsync_ptsz => gated(dst: CUdeviceptr, src: CUdeviceptr, bytes: usize, stream: CUstream);
+    cuMemcpy, cuMemcpy_ptds => gated over [dst: bytes, src: bytes](dst: CUdeviceptr, src: CUdeviceptr, bytes: usize);
+    cuMemcpyAsync, cuMemcpyAsync_ptsz => gated over [dst: bytes, src: bytes](dst: CUdeviceptr, src: CUdeviceptr, bytes: usize, stream: CUstream);
     cuMemcpyPeer, cuMemcpyPeer_ptds =>
-        gated(dst: CUdeviceptr, dst_context: CUcontext, src: CUdeviceptr, src_context: CUcontext, bytes: usize);
+        gated over [dst: bytes, src: bytes](dst: CUdeviceptr, dst_context: CUcontext, src: CUdeviceptr, src_context: CUcontext, bytes: usize);
     cuMemcpyPeerAsync, cuMemcpyPeerAsync_ptsz =>
-        gated(dst: CUdeviceptr, dst_context: CUcontext, src: CUdeviceptr, src_context: CUcontext, bytes: usize, stream: CUstream);
-    cuMemcpyHtoD_v2, cuMemcpyHtoD_v2_ptds => gated(dst: CUdeviceptr, src: *const c_void, bytes: usize);
+        gated over [dst: bytes, src: bytes](dst: CUdeviceptr, dst_context: CUcontext, src: CUdeviceptr, src_context: CUcontext, bytes: usize, stream: CUstream);
+    cuMemcpyHtoD_v2, cuMemcpyHtoD_v2_ptds => gated over [dst: bytes](dst: CUdeviceptr, src: *const c_void, bytes: usize);
     cuMemcpyHtoD => gated(dst: CUdeviceptrV1, src: *const c_void, bytes: c_uint);
     cuMemcpyHtoDAsync_v2, cuMemcpyHtoDAsync_v2_ptsz =>
-        gated(dst: CUdeviceptr, src: *const c_void, bytes: usize, stream: CUstream);
+        gated over [dst: bytes](dst: CUdeviceptr, src: *const c_void, bytes: usize, stream: CUstream);
     cuMemcpyHtoDAsync => gated(dst: CUdeviceptrV1, src: *const c_void, bytes: c_uint, stream: CUstream);
-    cuMemcpyDtoH_v2, cuMemcpyDtoH_v2_ptds => gated(dst: *mut c_void, src: CUdeviceptr, bytes: usize);
+    cuMemcpyDtoH_v2, cuMemcpyDtoH_v2_ptds => gated over [src: bytes](dst: *mut c_void, src: CUdeviceptr, bytes: usize);
     cuMemcpyDtoH => gated(dst: *mut c_void, src: CUdeviceptrV1, bytes: c_uint);
     cuMemcpyDtoHAsync_v2, cuMemcpyDtoHAsync_v2_ptsz =>
-        gated(dst: *mut c_void, src: CUdeviceptr, bytes: usize, stream: CUstream);
+        gated over [src: bytes](dst: *mut c_void, src: CUdeviceptr, bytes: usize, stream: CUstream);
     cuMemcpyDtoHAsync => gated(dst: *mut c_void, src: CUdeviceptrV1, bytes: c_uint, stream: CUstream);
-    cuMemcpyDtoD_v2, cuMemcpyDtoD_v2_ptds => gated(dst: CUdeviceptr, src: CUdeviceptr, bytes: usize);
+    cuMemcpyDtoD_v2, cuMemcpyDtoD_v2_ptds => gated over [dst: bytes, src: bytes](dst: CUdeviceptr, src: CUdeviceptr, bytes: usize);
     cuMemcpyDtoD => gated(dst: CUdeviceptrV1, src: CUdeviceptrV1, bytes: c_uint);
     cuMemcpyDtoDAsync_v2, cuMemcpyDtoDAsync_v2_ptsz =>
-        gated(dst: CUdeviceptr, src: CUdeviceptr, bytes: usize, stream: CUstream);
+        gated over [dst: bytes, src: bytes](dst: CUdeviceptr, src: CUdeviceptr, bytes: usize, stream: CUstream);
     cuMemcpyDtoDAsync => gated(dst: CUdeviceptrV1, src: CUdeviceptrV1, bytes: c_uint, stream: CUstream);
     cuMemcpyBatchAsync_v2, cuMemcpyBatchAsync_v2_ptsz =>
         gated(dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attributes: *mut c_void, attribute_indexes: *mut usize, attribute_count: usize, stream: CUstream);
@@ -125,25 +200,25 @@ hooks! {
         gated(count: usize, operations: *mut c_void, fail_index: *mut usize, flags: u64, stream: CUstream);
 
     // Fills.
-    cuMemsetD8_v2, cuMemsetD8_v2_ptds => gated(dst: CUdeviceptr, value: u8, count: usize);
+    cuMemsetD8_v2, cuMemsetD8_v2_ptds => gated over [dst: count](dst: CUdeviceptr, value: u8, count: usize);
     cuMemsetD8 => gated(dst: CUdeviceptrV1, value: u8, count: c_uint);
-    cuMemsetD8Async, cuMemsetD8Async_ptsz => gated(dst: CUdeviceptr, value: u8, count: usize, stream: CUstream);
+    cuMemsetD8Async, cuMemsetD8Async_ptsz => gated over [dst: count](dst: CUdeviceptr, value: u8, count: usize, stream: CUstream);
     cuMemsetD2D8_v2, cuMemsetD2D8_v2_ptds =>
         gated(dst: CUdeviceptr, pitch: usize, value: u8, width: usize, height: usize);
     cuMemsetD2D8 => gated(dst: CUdeviceptrV1, pitch: c_uint, value: u8, width: c_uint, height: c_uint);
     cuMemsetD2D8Async, cuMemsetD2D8Async_ptsz =>
         gated(dst: CUdeviceptr, pitch: usize, value: u8, width: usize, height: usize, stream: CUstream);
-    cuMemsetD16_v2, cuMemsetD16_v2_ptds => gated(dst: CUdeviceptr, value: u16, count: usize);
+    cuMemsetD16_v2, cuMemsetD16_v2_ptds => gated over [dst: count.saturating_mul(2)](dst: CUdeviceptr, value: u16, count: usize);
     cuMemsetD16 => gated(dst: CUdeviceptrV1, value: u16, count: c_uint);
-    cuMemsetD16Async, cuMemsetD16Async_ptsz => gated(dst: CUdeviceptr, value: u16, count: usize, stream: CUstream);
+    cuMemsetD16Async, cuMemsetD16Async_ptsz => gated over [dst: count.saturating_mul(2)](dst: CUdeviceptr, value: u16, count: usize, stream: CUstream);
     cuMemsetD2D16_v2, cuMemsetD2D16_v2_ptds =>
         gated(dst: CUdeviceptr, pitch: usize, value: u16, width: usize, height: usize);
     cuMemsetD2D16 => gated(dst: CUdeviceptrV1, pitch: c_uint, value: u16, width: c_uint, height: c_uint);
     cuMemsetD2D16Async, cuMemsetD2D16Async_ptsz =>
         gated(dst: CUdeviceptr, pitch: usize, value: u16, width: usize, height: usize, stream: CUstream);
-    cuMemsetD32_v2, cuMemsetD32_v2_ptds => gated(dst: CUdeviceptr, value: u32, count: usize);
+    cuMemsetD32_v2, cuMemsetD32_v2_ptds => gated over [dst: count.saturating_mul(4)](dst: CUdeviceptr, value: u32, count: usize);
     cuMemsetD32 => gated(dst: CUdeviceptrV1, value: u32, count: c_uint);
-    cuMemsetD32Async, cuMemsetD32Async_ptsz => gated(dst: CUdeviceptr, value: u32, count: usize, stream: CUstream);
+    cuMemsetD32Async, cuMemsetD32Async_ptsz => gated over [dst: count.saturating_mul(4)](dst: CUdeviceptr, value: u32, count: usize, stream: CUstream);
     cuMemsetD2D32_v2, cuMemsetD2D32_v2_ptds =>
         gated(dst: CUdeviceptr, pitch: usize, value: u32, width: usize, height: usize);
     cuMemsetD2D32 => gated(dst: CUdeviceptrV1, pitch: c_uint, value: u32, width: c_uint, height: c_uint);
@@ -169,11 +244,11 @@ hooks! {
 
     // Launches.
     cuLaunchKernel, cuLaunchKernel_ptsz =>
-        gated(function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint, shared: c_uint, stream: CUstream, parameters: *mut *mut c_void, extra: *mut *mut c_void);
+        launched in stream(function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint, shared: c_uint, stream: CUstream, parameters: *mut *mut c_void, extra: *mut *mut c_void);
     cuLaunchKernelEx, cuLaunchKernelEx_ptsz =>
-        gated(config: *const c_void, function: CUfunction, parameters: *mut *mut c_void, extra: *mut *mut c_void);
+        launched in config(config: *const c_void, function: CUfunction, parameters: *mut *mut c_void, extra: *mut *mut c_void);
     cuLaunchCooperativeKernel, cuLaunchCooperativeKernel_ptsz =>
-        gated(function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint, shared: c_uint, stream: CUstream, parameters: *mut *mut c_void);
+        launched in stream(function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint, shared: c_uint, stream: CUstream, parameters: *mut *mut c_void);
     cuLaunchCooperativeKernelMultiDevice => gated(launches: *mut c_void, count: c_uint, flags: c_uint);
     cuLaunch => gated(function: CUfunction);
     cuLaunchGrid => gated(function: CUfunction, width: c_int, height: c_int);
@@ -181,7 +256,7 @@ hooks! {
     cuLaunchHostFunc, cuLaunchHostFunc_ptsz => gated(stream: CUstream, function: *const c_void, data: *mut c_void);
     cuStreamAddCallback, cuStreamAddCallback_ptsz =>
         gated(stream: CUstream, callback: *const c_void, data: *mut c_void, flags: c_uint);
-    cuGraphLaunch, cuGraphLaunch_ptsz => gated(graph: CUgraphExec, stream: CUstream);
+    cuGraphLaunch, cuGraphLaunch_ptsz => launched in stream(graph: CUgraphExec, stream: CUstream);
     cuGraphUpload, cuGraphUpload_ptsz => gated(graph: CUgraphExec, stream: CUstream);
 
     // A stream writes to memory, or waits for what is written there.

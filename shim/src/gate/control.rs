@@ -1,0 +1,78 @@
+//! Closing and opening: the session's side. Programs without a session never close their gate.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+use core::time::Duration;
+use std::time::Instant;
+
+use super::{BROKEN, CLOSED, CONTENDED, GATE, LATE, NEXT_CLOSING, OPEN, word};
+
+const MEMBARRIER_CMD_PRIVATE_EXPEDITED: libc::c_int = 1 << 3;
+const MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED: libc::c_int = 1 << 4;
+
+fn membarrier(command: libc::c_int) -> bool {
+    // SAFETY: the call takes three integers and touches no memory of ours.
+    unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
+}
+
+/// Registers the process for [`close`]. Without it, or on a kernel that has none, the gate cannot be closed.
+pub(crate) fn prepare() -> bool {
+    membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) && membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)
+}
+
+/// Lets nobody in any more and waits until nobody is inside; gives up at the deadline, and leaves the gate
+/// closed: the caller opens it again.
+pub(crate) fn close(deadline: Option<Instant>) -> bool {
+    static CLOSINGS: AtomicU32 = AtomicU32::new(0);
+    let closing = CLOSINGS.fetch_add(NEXT_CLOSING, Ordering::Relaxed);
+    GATE.0.store(closing | CLOSED, Ordering::SeqCst);
+    if !membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) {
+        return false;
+    }
+    let mut tries = 0u32;
+    while inside() != 0 {
+        if deadline.is_some_and(|deadline| Instant::now() > deadline) {
+            return false;
+        }
+        // Most calls end in microseconds; those that do not are waiting for the GPU.
+        tries += 1;
+        if tries < 100 {
+            std::thread::yield_now();
+        } else {
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    }
+    true
+}
+
+/// Lets everybody in again; `contended` if somebody waits for the GPU meanwhile.
+pub(crate) fn open(contended: bool) {
+    set(if contended { CONTENDED } else { OPEN });
+}
+
+/// Marks an open gate as contended, or no longer so.
+pub(crate) fn set_contended(contended: bool) {
+    let (from, to) = if contended { (OPEN, CONTENDED) } else { (CONTENDED, OPEN) };
+    // Not open: then there is nothing to mark.
+    let _ = GATE.0.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
+}
+
+/// Makes every call answer an error from now on.
+pub(crate) fn set_broken() {
+    set(BROKEN);
+}
+
+fn set(to: u32) {
+    GATE.0.store(to, Ordering::Release);
+    // SAFETY: FUTEX_WAKE on our own word.
+    unsafe { libc::syscall(libc::SYS_futex, GATE.0.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, i32::MAX) };
+}
+
+/// How many threads are inside.
+pub(crate) fn inside() -> u32 {
+    LATE.load(Ordering::Acquire) + word::all().filter(|word| word.depth() != 0).count() as u32
+}
+
+/// Changes whenever a call has passed the gate.
+pub(crate) fn activity() -> u32 {
+    word::all().fold(0, |sum, word| sum.wrapping_add(word.passed()))
+}

@@ -1,0 +1,126 @@
+//! The tenant's extents: which address each has, and mapping and unmapping them.
+//!
+//! The coordinator says *which* extent; the address is ours to know. An extent's handle is imported, mapped
+//! and let go of at once: the mapping keeps the memory, and unmapping gives it up. So a process never holds
+//! memory that it does not have mapped.
+
+use core::ffi::c_void;
+use std::collections::HashMap;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::ptr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use baton_contract::cuda::{CUDA_ERROR_INVALID_VALUE, CUDA_SUCCESS, CUdevice, CUdeviceptr, CUmemLocation, CUresult};
+use baton_contract::memory::SizeClass;
+use baton_contract::messages::ExtentId;
+
+use crate::real;
+
+#[derive(Clone, Copy, Debug)]
+struct Extent {
+    address: CUdeviceptr,
+    class: SizeClass,
+    mapped: bool,
+}
+
+/// All extents of this process. The lock is never held while the driver is called.
+#[derive(Debug, Default)]
+pub(crate) struct Extents(Mutex<HashMap<ExtentId, Extent>>);
+
+impl Extents {
+    fn lock(&self) -> MutexGuard<'_, HashMap<ExtentId, Extent>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A new extent at an address.
+    pub(crate) fn add(&self, id: ExtentId, address: CUdeviceptr, class: SizeClass) {
+        self.lock().insert(id, Extent { address, class, mapped: false });
+    }
+
+    /// An extent that is no more.
+    pub(crate) fn remove(&self, ids: &[ExtentId]) {
+        let mut extents = self.lock();
+        for id in ids {
+            extents.remove(id);
+        }
+    }
+
+    /// Whether all memory of this process is there.
+    pub(crate) fn all_mapped(&self) -> bool {
+        self.lock().values().all(|extent| extent.mapped)
+    }
+
+    /// Maps extents; their contents are there.
+    pub(crate) fn map(&self, device: CUdevice, ids: &[ExtentId], handles: Vec<OwnedFd>) -> Result<(), CUresult> {
+        let places = self.places(ids)?;
+        let mapped = places.iter().zip(handles).try_for_each(|(extent, handle)| map_one(*extent, &handle));
+        let access = real::AccessDescription {
+            location: CUmemLocation { kind: real::LOCATION_DEVICE, id: device },
+            flags: real::READ_WRITE,
+        };
+        mapped?;
+        for (at, bytes) in runs(&places) {
+            // SAFETY: a range that was just mapped, and a structure of cuda.h's layout.
+            check(unsafe { real::set_access(at, bytes as usize, &access, 1) })?;
+        }
+        self.set_mapped(ids, true);
+        Ok(())
+    }
+
+    /// Unmaps extents and thereby gives their memory up.
+    pub(crate) fn unmap(&self, ids: &[ExtentId]) -> Result<(), CUresult> {
+        let places = self.places(ids)?;
+        self.set_mapped(ids, false);
+        for extent in places {
+            // SAFETY: mapped as a whole by `map`; the gate is closed or the program has freed it.
+            check(unsafe { real::unmap(extent.address, extent.class.bytes() as usize) })?;
+        }
+        Ok(())
+    }
+
+    fn places(&self, ids: &[ExtentId]) -> Result<Vec<Extent>, CUresult> {
+        let extents = self.lock();
+        ids.iter().map(|id| extents.get(id).copied().ok_or(CUDA_ERROR_INVALID_VALUE)).collect()
+    }
+
+    fn set_mapped(&self, ids: &[ExtentId], mapped: bool) {
+        let mut extents = self.lock();
+        for id in ids {
+            if let Some(extent) = extents.get_mut(id) {
+                extent.mapped = mapped;
+            }
+        }
+    }
+}
+
+fn check(code: CUresult) -> Result<(), CUresult> {
+    if code == CUDA_SUCCESS { Ok(()) } else { Err(code) }
+}
+
+fn map_one(extent: Extent, handle: &OwnedFd) -> Result<(), CUresult> {
+    let descriptor = ptr::without_provenance_mut::<c_void>(handle.as_raw_fd() as usize);
+    let mut memory = 0;
+    // SAFETY: a descriptor as the driver takes it, by value in the pointer; an out-parameter.
+    check(unsafe { real::import(&mut memory, descriptor, real::POSIX_DESCRIPTOR) })?;
+    // SAFETY: addresses of our own window where nothing is mapped, and the handle imported above, which is
+    // let go of whether it was mapped or not.
+    unsafe {
+        let mapped = real::map(extent.address, extent.class.bytes() as usize, 0, memory, 0);
+        real::release(memory);
+        check(mapped)
+    }
+}
+
+/// Neighbours as one range: setting access costs a call each.
+fn runs(extents: &[Extent]) -> Vec<(CUdeviceptr, u64)> {
+    let mut ranges: Vec<(CUdeviceptr, u64)> = extents.iter().map(|e| (e.address, e.class.bytes())).collect();
+    ranges.sort_unstable();
+    ranges.dedup_by(|next, first| {
+        let follows = first.0 + first.1 == next.0;
+        if follows {
+            first.1 += next.1;
+        }
+        follows
+    });
+    ranges
+}

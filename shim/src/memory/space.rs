@@ -1,0 +1,225 @@
+//! The tenant's memory: gives allocations and takes them back, with the coordinator behind it.
+//!
+//! Locks are held for the books only, never while the driver or the coordinator is asked. That is sound
+//! because whoever maps, unmaps or frees holds a passage through the gate, and the pager, who does so too, only
+//! while the gate is closed and nobody is inside.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::os::fd::OwnedFd;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use baton_contract::cuda::{CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUdevice, CUdeviceptr, CUresult};
+use baton_contract::memory::{GRANULE, SizeClass};
+use baton_contract::messages::ExtentId;
+
+use super::extents::Extents;
+use super::table::{Allocation, Released, SMALL, Table};
+use super::window::Window;
+use crate::real;
+use crate::session::requests::{Requests, Unserved};
+
+/// How many addresses are reserved at a time. They cost nothing; a program that needs more gets more.
+const WINDOW: u64 = 1 << 40;
+/// Freed memory that is kept for the next allocation of its size, in bytes; less in a small arena.
+const MOST_CACHED: u64 = 512 << 20;
+
+/// The lowest and highest address that was ever reserved, for a quick look without a lock.
+static WINDOWS: [AtomicU64; 2] = [AtomicU64::new(u64::MAX), AtomicU64::new(0)];
+
+/// Whether an address may be one of ours.
+#[inline]
+pub(crate) fn is_window(address: CUdeviceptr) -> bool {
+    address >= WINDOWS[0].load(Ordering::Relaxed) && address < WINDOWS[1].load(Ordering::Relaxed)
+}
+
+/// Why there is no memory.
+#[derive(Debug)]
+pub(crate) enum NoMemory {
+    /// What the program's call has to answer.
+    Answer(CUresult),
+    /// There is no coordinator any more: the driver is to be asked.
+    Alone,
+}
+
+#[derive(Debug, Default)]
+struct Books {
+    table: Table,
+    window: Window,
+    /// All that was ever reserved: start and size.
+    reserved: Vec<(CUdeviceptr, u64)>,
+}
+
+/// One tenant's memory.
+#[derive(Debug)]
+pub(crate) struct Space {
+    device: CUdevice,
+    books: Mutex<Books>,
+    pub(crate) extents: Extents,
+}
+
+impl Space {
+    pub(crate) fn new(device: CUdevice) -> Self {
+        Self { device, books: Mutex::default(), extents: Extents::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Books> {
+        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the program's allocations take.
+    pub(crate) fn taken(&self) -> u64 {
+        self.lock().table.taken()
+    }
+
+    /// Memory for the program. The caller holds a passage.
+    pub(crate) fn allocate(&self, requests: &Requests, bytes: u64, context: usize) -> Result<CUdeviceptr, NoMemory> {
+        if bytes <= SMALL {
+            if let Some(at) = self.lock().table.take_small(bytes, context) {
+                return Ok(at);
+            }
+            let memory = self.acquire(requests, GRANULE)?;
+            let mut books = self.lock();
+            books.table.add_shared(memory.at, memory.extents);
+            return books.table.take_small(bytes, context).ok_or(NoMemory::Answer(CUDA_ERROR_OUT_OF_MEMORY));
+        }
+        let size = bytes.checked_next_multiple_of(GRANULE).ok_or(NoMemory::Answer(CUDA_ERROR_OUT_OF_MEMORY))?;
+        let cached = self.lock().table.take_cached(size);
+        let memory = match cached {
+            Some(memory) => memory,
+            None => self.acquire(requests, size)?,
+        };
+        let at = memory.at;
+        self.lock().table.add_large(memory, bytes, context);
+        Ok(at)
+    }
+
+    /// The allocation that this address lies in, and where it begins.
+    pub(crate) fn find(&self, address: CUdeviceptr) -> Option<(CUdeviceptr, Allocation)> {
+        self.lock().table.find(address).map(|(at, found)| (at, found.clone()))
+    }
+
+    /// Whether this address is one of those that allocations get, whether it has one now or not.
+    pub(crate) fn is_reserved(&self, address: CUdeviceptr) -> bool {
+        self.lock().reserved.iter().any(|(at, size)| (*at..at + size).contains(&address))
+    }
+
+    /// Whether an allocation begins here.
+    pub(crate) fn is_allocation(&self, at: CUdeviceptr) -> bool {
+        self.lock().table.get(at).is_some()
+    }
+
+    /// Takes an allocation back, whose work has ended. The caller holds a passage.
+    pub(crate) fn free(&self, requests: &Requests, at: CUdeviceptr, most_cached: u64) -> CUresult {
+        let gone = {
+            let mut books = self.lock();
+            match books.table.remove(at) {
+                Some(memory) => books.table.keep(memory, MOST_CACHED.min(most_cached)),
+                None => Vec::new(),
+            }
+        };
+        self.release(gone, |extents| requests.free(extents))
+    }
+
+    /// Takes back all allocations of a context that is no more.
+    pub(crate) fn free_context(&self, requests: &Requests, context: usize) {
+        let gone = {
+            let mut books = self.lock();
+            let allocations = books.table.of_context(context);
+            allocations.into_iter().filter_map(|at| books.table.remove(at)).collect()
+        };
+        self.release(gone, |extents| requests.free(extents));
+    }
+
+    /// Gives back what is kept for the next allocation. `tell` says so to the coordinator.
+    pub(crate) fn release_cached(&self, tell: impl FnMut(Vec<ExtentId>)) -> CUresult {
+        let gone = self.lock().table.take_all_cached();
+        self.release(gone, tell)
+    }
+
+    fn release(&self, gone: Vec<Released>, mut tell: impl FnMut(Vec<ExtentId>)) -> CUresult {
+        if gone.is_empty() {
+            return CUDA_SUCCESS;
+        }
+        let _relaxed = real::Relaxed::enter();
+        for memory in gone {
+            if let Err(code) = self.extents.unmap(&memory.extents) {
+                // A broken context: the memory stays mapped until the process ends, and so do its addresses.
+                return code;
+            }
+            self.extents.remove(&memory.extents);
+            tell(memory.extents);
+            self.lock().window.give_back(memory.at, memory.bytes);
+        }
+        CUDA_SUCCESS
+    }
+
+    /// New memory at new addresses, mapped.
+    fn acquire(&self, requests: &Requests, bytes: u64) -> Result<Released, NoMemory> {
+        let lent = match requests.allocate(bytes) {
+            Err(Unserved::Denied(_)) => {
+                self.release_cached(|extents| requests.free(extents));
+                requests.allocate(bytes)
+            }
+            answer => answer,
+        };
+        let lent = lent.map_err(|error| match error {
+            Unserved::Denied(_) => NoMemory::Answer(CUDA_ERROR_OUT_OF_MEMORY),
+            Unserved::Gone => NoMemory::Alone,
+        })?;
+        let ids: Vec<ExtentId> = lent.iter().map(|(id, _, _)| *id).collect();
+        let _relaxed = real::Relaxed::enter();
+        let mapped = self.addresses(bytes).and_then(|at| {
+            self.map(at, lent).inspect_err(|_| {
+                // What is mapped of it is unmapped; for the rest this does nothing.
+                for id in &ids {
+                    let _ = self.extents.unmap(&[*id]);
+                }
+                self.extents.remove(&ids);
+                self.lock().window.give_back(at, bytes);
+            })?;
+            Ok(at)
+        });
+        match mapped {
+            Ok(at) => Ok(Released { at, bytes, extents: ids }),
+            Err(code) => {
+                requests.free(ids);
+                Err(NoMemory::Answer(code))
+            }
+        }
+    }
+
+    fn map(&self, mut at: CUdeviceptr, lent: Vec<(ExtentId, SizeClass, OwnedFd)>) -> Result<(), CUresult> {
+        let (mut ids, mut handles) = (Vec::with_capacity(lent.len()), Vec::with_capacity(lent.len()));
+        for (id, class, handle) in lent {
+            self.extents.add(id, at, class);
+            at += class.bytes();
+            ids.push(id);
+            handles.push(handle);
+        }
+        self.extents.map(self.device, &ids, handles)
+    }
+
+    fn addresses(&self, bytes: u64) -> Result<CUdeviceptr, CUresult> {
+        if let Some(at) = self.lock().window.take(bytes) {
+            return Ok(at);
+        }
+        let mut at = 0;
+        let size = WINDOW.max(bytes);
+        // SAFETY: an out-parameter; a range wherever the driver likes.
+        match unsafe { real::reserve(&mut at, size as usize, GRANULE as usize, 0, 0) } {
+            CUDA_SUCCESS => {}
+            code => return Err(code),
+        }
+        let mut books = self.lock();
+        books.window.add(at, size);
+        books.reserved.push((at, size));
+        WINDOWS[0].fetch_min(at, Ordering::Relaxed);
+        WINDOWS[1].fetch_max(at + size, Ordering::Relaxed);
+        books.window.take(bytes).ok_or(CUDA_ERROR_OUT_OF_MEMORY)
+    }
+
+    /// Maps what has arrived; the pager's side.
+    pub(crate) fn map_arrived(&self, ids: &[ExtentId], handles: Vec<OwnedFd>) -> Result<(), CUresult> {
+        self.extents.map(self.device, ids, handles)
+    }
+}

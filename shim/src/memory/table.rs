@@ -1,0 +1,207 @@
+//! The program's allocations: what it was given, and what backs it. Pure: maps and asks nobody.
+//!
+//! ```text
+//! large    2 MiB multiples, extents of its own
+//! small    512-byte blocks of a **shared** extent, 2 MiB, which many have together
+//! cached   freed, still mapped: the next allocation of the same size gets it back
+//! ```
+
+use std::collections::BTreeMap;
+
+use baton_contract::cuda::CUdeviceptr;
+use baton_contract::memory::GRANULE;
+use baton_contract::messages::ExtentId;
+
+use super::window::Window;
+
+/// Up to here, allocations share extents.
+pub(crate) const SMALL: u64 = 1 << 20;
+/// What addresses of allocations are multiples of, as the driver's are.
+const BLOCK: u64 = 512;
+
+/// One allocation.
+#[derive(Clone, Debug)]
+pub(crate) struct Allocation {
+    /// What the program asked for.
+    pub(crate) bytes: u64,
+    /// The context that it belongs to.
+    pub(crate) context: usize,
+    /// Its number: never given twice, as the driver's are not.
+    pub(crate) number: u64,
+    /// Its extents, if it has its own.
+    extents: Option<Vec<ExtentId>>,
+}
+
+/// Memory that is no longer needed: to be unmapped and given back, or kept.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Released {
+    /// Its address.
+    pub(crate) at: CUdeviceptr,
+    /// Its size.
+    pub(crate) bytes: u64,
+    /// What backs it.
+    pub(crate) extents: Vec<ExtentId>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    extents: Vec<ExtentId>,
+    free: Window,
+}
+
+/// All allocations of the process.
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    allocations: BTreeMap<CUdeviceptr, Allocation>,
+    shared: BTreeMap<CUdeviceptr, Shared>,
+    cached: Vec<Released>,
+    /// What live allocations and shared extents take.
+    taken: u64,
+    /// How many allocations there ever were.
+    numbers: u64,
+}
+
+/// Far from the numbers that the driver gives to what is not ours.
+const FIRST_NUMBER: u64 = 1 << 40;
+
+impl Table {
+    /// What the program's memory takes, in bytes.
+    pub(crate) fn taken(&self) -> u64 {
+        self.taken
+    }
+
+    fn next_number(&mut self) -> u64 {
+        self.numbers += 1;
+        FIRST_NUMBER + self.numbers
+    }
+
+    /// A place in a shared extent.
+    pub(crate) fn take_small(&mut self, bytes: u64, context: usize) -> Option<CUdeviceptr> {
+        let size = bytes.next_multiple_of(BLOCK);
+        let at = self.shared.values_mut().find_map(|shared| shared.free.take(size))?;
+        let number = self.next_number();
+        self.allocations.insert(at, Allocation { bytes, context, number, extents: None });
+        Some(at)
+    }
+
+    /// A new extent to share.
+    pub(crate) fn add_shared(&mut self, at: CUdeviceptr, extents: Vec<ExtentId>) {
+        let mut free = Window::default();
+        free.add(at, GRANULE);
+        self.shared.insert(at, Shared { extents, free });
+        self.taken += GRANULE;
+    }
+
+    /// An allocation with extents of its own.
+    pub(crate) fn add_large(&mut self, memory: Released, bytes: u64, context: usize) {
+        self.taken += memory.bytes;
+        let number = self.next_number();
+        self.allocations.insert(memory.at, Allocation { bytes, context, number, extents: Some(memory.extents) });
+    }
+
+    /// Memory of exactly this size that was freed lately.
+    pub(crate) fn take_cached(&mut self, bytes: u64) -> Option<Released> {
+        let at = self.cached.iter().rposition(|memory| memory.bytes == bytes)?;
+        Some(self.cached.remove(at))
+    }
+
+    /// Keeps freed memory; says what has to go for it, the oldest first, so that no more than `limit` is kept.
+    pub(crate) fn keep(&mut self, memory: Released, limit: u64) -> Vec<Released> {
+        self.cached.push(memory);
+        let mut kept: u64 = self.cached.iter().map(|memory| memory.bytes).sum();
+        let too_many = self.cached.iter().take_while(|memory| {
+            let over = kept > limit;
+            kept -= memory.bytes;
+            over
+        });
+        let count = too_many.count();
+        self.cached.drain(..count).collect()
+    }
+
+    /// All that is kept, to be given back.
+    pub(crate) fn take_all_cached(&mut self) -> Vec<Released> {
+        std::mem::take(&mut self.cached)
+    }
+
+    /// The allocation that begins here.
+    pub(crate) fn get(&self, at: CUdeviceptr) -> Option<&Allocation> {
+        self.allocations.get(&at)
+    }
+
+    /// The allocation that this address lies in.
+    pub(crate) fn find(&self, address: CUdeviceptr) -> Option<(CUdeviceptr, &Allocation)> {
+        let (at, allocation) = self.allocations.range(..=address).next_back()?;
+        (address < at + allocation.bytes).then_some((*at, allocation))
+    }
+
+    /// Ends an allocation; says what is no longer needed.
+    pub(crate) fn remove(&mut self, at: CUdeviceptr) -> Option<Released> {
+        let allocation = self.allocations.remove(&at)?;
+        if let Some(extents) = allocation.extents {
+            let bytes = allocation.bytes.next_multiple_of(GRANULE);
+            self.taken -= bytes;
+            return Some(Released { at, bytes, extents });
+        }
+        let (&base, shared) = self.shared.range_mut(..=at).next_back()?;
+        shared.free.give_back(at, allocation.bytes.next_multiple_of(BLOCK));
+        if !shared.free.is_all(base, GRANULE) {
+            return None;
+        }
+        let shared = self.shared.remove(&base)?;
+        self.taken -= GRANULE;
+        Some(Released { at: base, bytes: GRANULE, extents: shared.extents })
+    }
+
+    /// The allocations of a context.
+    pub(crate) fn of_context(&self, context: usize) -> Vec<CUdeviceptr> {
+        self.allocations.iter().filter(|(_, a)| a.context == context).map(|(at, _)| *at).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn memory(at: u64, bytes: u64) -> Released {
+        Released { at, bytes, extents: vec![ExtentId(at as u32)] }
+    }
+
+    #[test]
+    fn small_allocations_share_an_extent_until_the_last_is_gone() {
+        let mut table = Table::default();
+        assert_eq!(table.take_small(100, 1), None);
+        table.add_shared(GRANULE, vec![ExtentId(1)]);
+        let (a, b) = (table.take_small(100, 1).expect("room"), table.take_small(513, 2).expect("room"));
+        assert_eq!((a, b), (GRANULE, GRANULE + 512));
+        assert_eq!(table.taken(), GRANULE);
+        assert_eq!(table.find(b + 512).map(|(at, found)| (at, found.bytes)), Some((b, 513)));
+        assert!(table.find(b + 513).is_none(), "behind what was asked for");
+        assert_eq!(table.of_context(2), [b]);
+        assert_eq!(table.remove(a), None);
+        assert_eq!(table.remove(a), None, "freed twice");
+        assert_eq!(table.remove(b), Some(Released { at: GRANULE, bytes: GRANULE, extents: vec![ExtentId(1)] }));
+        assert_eq!(table.taken(), 0);
+    }
+
+    #[test]
+    fn freed_memory_is_kept_up_to_the_limit_and_found_by_its_size() {
+        let mut table = Table::default();
+        let sizes = [4, 2, 8].map(|n| n * GRANULE);
+        let gone: Vec<_> = sizes.iter().flat_map(|bytes| table.keep(memory(*bytes, *bytes), 10 * GRANULE)).collect();
+        assert_eq!(gone, [memory(sizes[0], sizes[0])]);
+        assert_eq!(table.take_cached(sizes[1]), Some(memory(sizes[1], sizes[1])));
+        assert_eq!(table.take_cached(sizes[1]), None);
+        assert_eq!(table.keep(memory(0, 11 * GRANULE), 10 * GRANULE).len(), 2, "too large to be kept at all");
+    }
+
+    #[test]
+    fn a_large_allocation_gives_its_extents_back() {
+        let mut table = Table::default();
+        table.add_large(memory(GRANULE, 2 * GRANULE), GRANULE + 1, 7);
+        assert_eq!(table.taken(), 2 * GRANULE);
+        assert_eq!(table.find(2 * GRANULE).map(|(at, _)| at), Some(GRANULE));
+        assert!(table.find(2 * GRANULE + 1).is_none());
+        assert_eq!(table.remove(GRANULE), Some(memory(GRANULE, 2 * GRANULE)));
+        assert!(table.get(GRANULE).is_none());
+    }
+}

@@ -1,0 +1,134 @@
+//! The session: this process as a tenant of a coordinator.
+//!
+//! It begins at `cuInit`, if there is a coordinator for a GPU of this process, and ends with the process. A
+//! program without a coordinator has no session, and everything passes through. A forked child has none:
+//! CUDA does not work there either.
+//!
+//! - `connect`: finds the coordinator and greets it.
+//! - [`requests`]: what the program's threads ask of it.
+//! - `pager`: the thread that does what it says.
+//! - `fork`: what a forked child must not keep.
+
+mod connect;
+mod fork;
+mod pager;
+pub(crate) mod requests;
+
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use baton_contract::cuda::{CUDA_SUCCESS, CUdevice, CUresult};
+use baton_contract::link;
+use baton_contract::messages::FromTenant;
+use baton_contract::page::{CoordinatorPage, TenantPage};
+
+use crate::memory::pinned::Pinned;
+use crate::memory::space::Space;
+use crate::once::Once;
+use crate::user;
+use requests::Requests;
+
+/// A tenant's side of its connection.
+pub(crate) struct Session {
+    /// The GPU that is shared.
+    pub(crate) device: CUdevice,
+    control: OwnedFd,
+    pub(crate) requests: Requests,
+    coordinators: NonNull<CoordinatorPage>,
+    own: NonNull<TenantPage>,
+    pub(crate) space: Space,
+    pub(crate) pinned: Pinned,
+}
+
+// SAFETY: the two pages are mapped for ever and made of atomics; all else may be shared anyway.
+unsafe impl Send for Session {}
+// SAFETY: as above.
+unsafe impl Sync for Session {}
+
+static SESSION: Once<Option<Session>> = Once::new();
+/// Cleared in a forked child. A session whose coordinator is gone stays: its memory is still here.
+static LIVE: AtomicBool = AtomicBool::new(false);
+/// Somebody has asked for the baton since the gate was closed.
+static DEMANDED: AtomicBool = AtomicBool::new(false);
+/// The two sockets, for [`forget`], which may touch nothing but plain integers.
+static SOCKETS: [AtomicU32; 2] = [const { AtomicU32::new(u32::MAX) }; 2];
+
+/// The session, if this process has one.
+pub(crate) fn get() -> Option<&'static Session> {
+    if !LIVE.load(Ordering::Acquire) {
+        return None;
+    }
+    SESSION.get()?.as_ref()
+}
+
+/// After the driver's own `cuInit`: the program is about to use a GPU.
+pub(crate) fn cuda_was_started(answer: CUresult) {
+    static BEGUN: AtomicBool = AtomicBool::new(false);
+    if answer != CUDA_SUCCESS || BEGUN.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    let Some(session) = connect::connect() else { return };
+    SOCKETS[0].store(session.control.as_raw_fd() as u32, Ordering::Relaxed);
+    SOCKETS[1].store(session.requests.raw() as u32, Ordering::Relaxed);
+    let (session, _) = SESSION.keep(Some(session));
+    let Some(session) = session.as_ref() else { return };
+    LIVE.store(true, Ordering::Release);
+    if !pager::start(session) {
+        LIVE.store(false, Ordering::Release);
+        user::warn(format_args!("no thread can be started; running without the coordinator"));
+    }
+}
+
+/// In a forked child: there is no session, and what the parent holds must not live on here. Async-signal-safe.
+pub(crate) fn forget() {
+    if LIVE.swap(false, Ordering::AcqRel) {
+        // The GPU first: the coordinator takes the end of the connection for a sign that nobody holds either.
+        fork::let_go_of_the_gpu();
+        for socket in &SOCKETS {
+            // SAFETY: a descriptor of the session, which the child does not have.
+            unsafe { libc::close(socket.load(Ordering::Relaxed) as i32) };
+        }
+    }
+}
+
+/// A call waits at the closed gate.
+pub(crate) fn demand() {
+    if let Some(session) = get()
+        && !DEMANDED.swap(true, Ordering::AcqRel)
+    {
+        session.tell(&FromTenant::Demand);
+    }
+}
+
+impl Session {
+    /// Sends a report. A coordinator that is gone is noticed by the pager.
+    fn tell(&self, message: &FromTenant) {
+        let _ = link::send(self.control.as_fd(), &message.encode(), &[], false);
+    }
+
+    /// The size of "the GPU" that this program sees, in bytes.
+    pub(crate) fn total(&self) -> u64 {
+        self.coordinators().arena_bytes.load(Ordering::Relaxed)
+    }
+
+    fn coordinators(&self) -> &CoordinatorPage {
+        // SAFETY: mapped for ever by `connect`, page-aligned, made of atomics that are only read.
+        unsafe { self.coordinators.as_ref() }
+    }
+
+    fn own(&self) -> &TenantPage {
+        // SAFETY: mapped for ever by `connect`, page-aligned, made of atomics.
+        unsafe { self.own.as_ref() }
+    }
+
+    /// Shows what the program has.
+    pub(crate) fn show_taken(&self) {
+        self.own().allocated_bytes.store(self.space.taken(), Ordering::Relaxed);
+    }
+
+    /// Shows what is not virtualised.
+    pub(crate) fn show_pinned(&self, bytes: u64) {
+        self.own().pinned_bytes.store(bytes, Ordering::Relaxed);
+    }
+}

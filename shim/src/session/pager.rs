@@ -1,0 +1,251 @@
+//! The pager: the thread that opens and closes the gate, maps and unmaps, on the coordinator's word.
+//!
+//! It shares no lock with the program's threads across a driver call. While somebody waits for the GPU it also
+//! watches whether this program still needs it: a program that has made no call for a while and has
+//! nothing queued gives way by itself.
+
+use core::time::Duration;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use baton_contract::cuda::{CUDA_ERROR_DEINITIALIZED, CUresult};
+use baton_contract::link;
+use baton_contract::messages::{ExtentId, FromCoordinator, FromTenant, MAX_EXTENTS};
+
+use super::{DEMANDED, Session};
+use crate::{gate, real, user, work};
+
+/// How often an idle program is looked for at most.
+const SHORTEST_WATCH: Duration = Duration::from_micros(250);
+/// How long a try to give way by itself may take.
+const LONGEST_TRY: Duration = Duration::from_millis(2);
+
+/// Starts the thread, with the gate closed.
+pub(super) fn start(session: &'static Session) -> bool {
+    // Nobody may be on the GPU who was not granted it: from here on calls wait for the pager.
+    gate::close(None);
+    session.own().open.store(0, Ordering::Relaxed);
+    // The program's signals are not for this thread: it is started with all of them blocked.
+    // SAFETY: signal sets are plain memory; the old one is put back.
+    let started = unsafe {
+        let (mut all, mut before) = (core::mem::zeroed(), core::mem::zeroed());
+        libc::sigfillset(&mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
+        let started = std::thread::Builder::new().name("baton".to_owned()).spawn(move || Pager::new(session).run());
+        libc::pthread_sigmask(libc::SIG_SETMASK, &before, core::ptr::null_mut());
+        started
+    };
+    if started.is_err() {
+        gate::open(false);
+    }
+    started.is_ok()
+}
+
+/// What makes the pager end.
+enum End {
+    /// The coordinator is gone, or talks nonsense.
+    CoordinatorGone,
+    /// The program is exiting and the driver has shut down: there is nothing left to page.
+    DriverGone,
+}
+
+struct Pager {
+    session: &'static Session,
+    /// The grant that holds, if the gate is open.
+    grant: Option<u64>,
+    /// How long the program has to be quiet before it gives way, while somebody waits.
+    patience: Option<Duration>,
+    watch: Watch,
+}
+
+/// What the program did lately.
+struct Watch {
+    activity: u32,
+    since: Instant,
+}
+
+impl Watch {
+    fn new() -> Self {
+        Self { activity: gate::activity(), since: Instant::now() }
+    }
+
+    /// How long the program has made no call.
+    fn quiet(&mut self) -> Duration {
+        let activity = gate::activity();
+        if activity != self.activity || gate::inside() != 0 {
+            *self = Self { activity, since: Instant::now() };
+        }
+        self.since.elapsed()
+    }
+}
+
+impl Pager {
+    fn new(session: &'static Session) -> Self {
+        Self { session, grant: None, patience: None, watch: Watch::new() }
+    }
+
+    fn run(mut self) {
+        // For good: nothing this thread does disturbs a capture.
+        core::mem::forget(real::Relaxed::enter());
+        let end = loop {
+            if let Err(end) = self.step() {
+                break end;
+            }
+        };
+        match end {
+            End::CoordinatorGone => self.coordinator_is_gone(),
+            End::DriverGone => {
+                // Exit handlers may still make calls; the driver answers them. The coordinator takes the memory
+                // back when the process has ended.
+                gate::open(false);
+                // SAFETY: shuts down a socket of ours.
+                unsafe { libc::shutdown(self.session.control.as_raw_fd(), libc::SHUT_RDWR) };
+            }
+        }
+    }
+
+    fn step(&mut self) -> Result<(), End> {
+        let watching = self.grant.and(self.patience);
+        let timeout = watching.map(|patience| (patience / 2).max(SHORTEST_WATCH));
+        if self.is_message_there(timeout) {
+            let received =
+                link::receive(self.session.control.as_fd(), false).ok().flatten().ok_or(End::CoordinatorGone)?;
+            let message = FromCoordinator::decode(&received.message).map_err(|_| End::CoordinatorGone)?;
+            if message.descriptors() != received.descriptors.len() {
+                return Err(End::CoordinatorGone);
+            }
+            self.obey(message, received.descriptors)?;
+        }
+        if let (Some(grant), Some(patience)) = (self.grant, self.patience)
+            && self.watch.quiet() >= patience
+        {
+            self.try_to_give_way(grant);
+        }
+        Ok(())
+    }
+
+    fn is_message_there(&self, timeout: Option<Duration>) -> bool {
+        let mut watched = libc::pollfd { fd: self.session.control.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        let timeout = timeout.map(|timeout| libc::timespec {
+            tv_sec: timeout.as_secs() as libc::time_t,
+            tv_nsec: timeout.subsec_nanos().into(),
+        });
+        let timeout = timeout.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
+        // SAFETY: one structure, and a time or null, that live over the call.
+        unsafe { libc::ppoll(&mut watched, 1, timeout, core::ptr::null()) > 0 }
+    }
+
+    fn obey(&mut self, message: FromCoordinator, descriptors: Vec<OwnedFd>) -> Result<(), End> {
+        match message {
+            FromCoordinator::Grant { grant } => {
+                self.grant = Some(grant);
+                self.patience = None;
+                self.open(false);
+                self.session.tell(&FromTenant::Opened { grant });
+            }
+            FromCoordinator::Contend { patience_micros } => {
+                self.patience = Some(Duration::from_micros(patience_micros));
+                self.watch = Watch::new();
+                gate::set_contended(true);
+            }
+            FromCoordinator::Alone => {
+                self.patience = None;
+                gate::set_contended(false);
+            }
+            FromCoordinator::Revoke { grant, limit_micros } => {
+                if self.grant == Some(grant) {
+                    self.give_way(grant, Duration::from_micros(limit_micros));
+                }
+            }
+            FromCoordinator::Map { batch, extents } => {
+                self.carry_out(batch, |session| session.space.map_arrived(&extents, descriptors))?;
+            }
+            FromCoordinator::Unmap { batch, extents } => {
+                self.carry_out(batch, |session| session.space.extents.unmap(&extents))?;
+            }
+            // Answers belong on the other socket.
+            _ => return Err(End::CoordinatorGone),
+        }
+        Ok(())
+    }
+
+    fn carry_out(&self, batch: u32, command: impl FnOnce(&Session) -> Result<(), CUresult>) -> Result<(), End> {
+        let start = Instant::now();
+        let message = match command(self.session) {
+            Ok(()) => FromTenant::Done { batch, micros: start.elapsed().as_micros() as u64 },
+            Err(CUDA_ERROR_DEINITIALIZED) => return Err(End::DriverGone),
+            Err(code) => FromTenant::Failed { batch, code },
+        };
+        self.session.tell(&message);
+        Ok(())
+    }
+
+    fn open(&mut self, contended: bool) {
+        self.watch = Watch::new();
+        self.session.own().open.store(1, Ordering::Relaxed);
+        gate::open(contended);
+    }
+
+    /// Closes the gate; false if somebody is still inside at the deadline.
+    fn close(&self, deadline: Instant) -> bool {
+        // Before the gate: whoever finds it closed from here on asks anew.
+        DEMANDED.store(false, Ordering::Release);
+        self.session.own().open.store(0, Ordering::Relaxed);
+        gate::close(Some(deadline))
+    }
+
+    /// The coordinator wants the GPU back.
+    fn give_way(&mut self, grant: u64, limit: Duration) {
+        let start = Instant::now();
+        let deadline = start + limit;
+        if self.close(deadline) && work::drain(Some(deadline)) {
+            self.closed(grant, start);
+        } else {
+            // Work that waits for something the program has yet to do, or very long work: let it go on.
+            self.open(self.patience.is_some());
+            self.session.tell(&FromTenant::Busy { grant });
+        }
+    }
+
+    /// The program has been quiet while somebody waits: if nothing of it is queued, it gives way.
+    fn try_to_give_way(&mut self, grant: u64) {
+        let start = Instant::now();
+        if self.close(start + LONGEST_TRY) && work::drain(None) {
+            self.closed(grant, start);
+        } else {
+            self.open(true);
+        }
+    }
+
+    fn closed(&mut self, grant: u64, start: Instant) {
+        self.grant = None;
+        let drain_micros = start.elapsed().as_micros() as u64;
+        // What the program has freed is worth no copy.
+        self.session.space.release_cached(|extents| {
+            for extents in extents.chunks(MAX_EXTENTS) {
+                let extents: Vec<ExtentId> = extents.to_vec();
+                self.session.tell(&FromTenant::Free { extents });
+            }
+        });
+        self.session.tell(&FromTenant::Closed { grant, drain_micros });
+        // A call that came while the gate closed has asked before the coordinator knew that it is closed.
+        if DEMANDED.load(Ordering::Acquire) {
+            self.session.tell(&FromTenant::Demand);
+        }
+    }
+
+    /// Whatever happened to it, this program goes on if all its memory is here.
+    fn coordinator_is_gone(self) {
+        if self.session.space.extents.all_mapped() {
+            user::warn(format_args!("the coordinator is gone; this program goes on with what it has"));
+            gate::open(false);
+        } else {
+            user::warn(format_args!(
+                "the coordinator is gone and had memory of this program; its GPU calls fail from here on \
+                 (CUDA_ERROR_DEVICE_UNAVAILABLE)"
+            ));
+            gate::set_broken();
+        }
+    }
+}

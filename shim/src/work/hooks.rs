@@ -1,0 +1,324 @@
+//! The driver's names by which contexts, streams and captures come and go.
+
+use core::ffi::{c_int, c_uint, c_void};
+use core::ptr;
+
+use baton_contract::cuda::{CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUcontext, CUdevice, CUresult, CUstream};
+
+use super::drain::{can_be_asked, handle, new_event};
+use super::registry::{Handle, REGISTRY};
+use crate::{gate, real, session};
+
+/// What a context takes beside the arena: asked for before one is made, so that the arena can shrink. Less
+/// on a small GPU.
+const CONTEXT_BYTES: u64 = 640 << 20;
+
+fn current() -> Handle {
+    let mut context = ptr::null_mut();
+    // SAFETY: an out-parameter.
+    unsafe { real::current(&mut context) };
+    context.expose_provenance()
+}
+
+/// Calls the driver with room for `bytes` beside the arena; once more if that was not enough.
+fn with_room(bytes: u64, call: impl Fn() -> CUresult) -> CUresult {
+    let Some(session) = session::get() else { return call() };
+    let bytes = bytes.min(session.total() / 16);
+    session.requests.room(bytes);
+    match call() {
+        CUDA_ERROR_OUT_OF_MEMORY => {
+            session.requests.room(bytes * 2);
+            call()
+        }
+        answer => answer,
+    }
+}
+
+/// Calls the driver for something that may need memory beside the arena: if there was none, makes room and
+/// calls once more.
+pub(crate) fn retried(call: impl Fn() -> CUresult) -> CUresult {
+    match (call(), session::get()) {
+        (CUDA_ERROR_OUT_OF_MEMORY, Some(session)) => {
+            session.requests.room((128 << 20).min(session.total() / 16));
+            call()
+        }
+        (answer, _) => answer,
+    }
+}
+
+/// A context was made.
+///
+/// # Safety
+///
+/// On success, `out` was written by the driver.
+unsafe fn made(answer: CUresult, out: *mut CUcontext) -> CUresult {
+    if answer == CUDA_SUCCESS && !out.is_null() {
+        // SAFETY: by this function's contract.
+        REGISTRY.add_context(unsafe { *out }.expose_provenance());
+    }
+    answer
+}
+
+type Create = unsafe extern "C-unwind" fn(*mut CUcontext, c_uint, CUdevice) -> CUresult;
+type CreateV3 = unsafe extern "C-unwind" fn(*mut CUcontext, *mut c_void, c_int, c_uint, CUdevice) -> CUresult;
+type CreateV4 = unsafe extern "C-unwind" fn(*mut CUcontext, *mut c_void, c_uint, CUdevice) -> CUresult;
+type Retain = unsafe extern "C-unwind" fn(*mut CUcontext, CUdevice) -> CUresult;
+type FromGreen = unsafe extern "C-unwind" fn(*mut CUcontext, *mut c_void) -> CUresult;
+type OfContext = unsafe extern "C-unwind" fn(CUcontext) -> CUresult;
+type OfDevice = unsafe extern "C-unwind" fn(CUdevice) -> CUresult;
+
+pub(crate) unsafe fn create(drivers: Create, out: *mut CUcontext, flags: c_uint, device: CUdevice) -> CUresult {
+    // SAFETY: the driver's own function with the program's own arguments.
+    let answer = with_room(CONTEXT_BYTES, || unsafe { drivers(out, flags, device) });
+    // SAFETY: the driver has written it.
+    unsafe { made(answer, out) }
+}
+
+pub(crate) unsafe fn create_v3(
+    drivers: CreateV3,
+    out: *mut CUcontext,
+    affinity: *mut c_void,
+    count: c_int,
+    flags: c_uint,
+    device: CUdevice,
+) -> CUresult {
+    // SAFETY: the driver's own function with the program's own arguments.
+    let answer = with_room(CONTEXT_BYTES, || unsafe { drivers(out, affinity, count, flags, device) });
+    // SAFETY: the driver has written it.
+    unsafe { made(answer, out) }
+}
+
+pub(crate) unsafe fn create_v4(
+    drivers: CreateV4,
+    out: *mut CUcontext,
+    parameters: *mut c_void,
+    flags: c_uint,
+    device: CUdevice,
+) -> CUresult {
+    // SAFETY: the driver's own function with the program's own arguments.
+    let answer = with_room(CONTEXT_BYTES, || unsafe { drivers(out, parameters, flags, device) });
+    // SAFETY: the driver has written it.
+    unsafe { made(answer, out) }
+}
+
+pub(crate) unsafe fn from_green(drivers: FromGreen, out: *mut CUcontext, green: *mut c_void) -> CUresult {
+    // SAFETY: the driver's own function with the program's own arguments, and what it has written.
+    unsafe { made(drivers(out, green), out) }
+}
+
+pub(crate) unsafe fn retain(drivers: Retain, out: *mut CUcontext, device: CUdevice) -> CUresult {
+    // Most calls find the context made already.
+    let call = || {
+        // SAFETY: the driver's own function with the program's own arguments.
+        unsafe { drivers(out, device) }
+    };
+    let answer = if primary_is_active(device) { call() } else { with_room(CONTEXT_BYTES, call) };
+    if answer == CUDA_SUCCESS && !out.is_null() {
+        // SAFETY: the driver has written it.
+        REGISTRY.add_primary(device, unsafe { *out }.expose_provenance());
+    }
+    answer
+}
+
+fn primary_is_active(device: CUdevice) -> bool {
+    let (mut flags, mut active) = (0, 0);
+    // SAFETY: two out-parameters.
+    unsafe { real::primary_state(device, &mut flags, &mut active) == CUDA_SUCCESS && active != 0 }
+}
+
+/// A context is gone, and all that was in it.
+fn gone(context: Handle) {
+    if let Some(session) = session::get() {
+        // The gate keeps the pager out; a broken gate has no pager any more.
+        let _passage = gate::pass();
+        session.space.free_context(&session.requests, context);
+        session.show_taken();
+    }
+}
+
+pub(crate) unsafe fn destroy(drivers: OfContext, context: CUcontext) -> CUresult {
+    let number = context.expose_provenance();
+    let known = REGISTRY.remove_context(number);
+    // SAFETY: the driver's own function with the program's own arguments.
+    let answer = unsafe { drivers(context) };
+    match known {
+        _ if answer == CUDA_SUCCESS => gone(number),
+        Some(known) => REGISTRY.put_back(number, known),
+        None => {}
+    }
+    answer
+}
+
+/// `cuDevicePrimaryCtxRelease` and `…Reset`: the context may be gone after it, or not.
+pub(crate) unsafe fn leave_primary(drivers: OfDevice, device: CUdevice) -> CUresult {
+    let known = REGISTRY.primary(device).and_then(|context| Some((context, REGISTRY.remove_context(context)?)));
+    // SAFETY: the driver's own function with the program's own arguments.
+    let answer = unsafe { drivers(device) };
+    match known {
+        Some((context, known)) if primary_is_active(device) => REGISTRY.put_back(context, known),
+        Some((context, _)) => gone(context),
+        None => {}
+    }
+    answer
+}
+
+type StreamCreate = unsafe extern "C-unwind" fn(*mut CUstream, c_uint) -> CUresult;
+type StreamWithPriority = unsafe extern "C-unwind" fn(*mut CUstream, c_uint, c_int) -> CUresult;
+type GreenStream = unsafe extern "C-unwind" fn(*mut CUstream, *mut c_void, c_uint, c_int) -> CUresult;
+type OfStream = unsafe extern "C-unwind" fn(CUstream) -> CUresult;
+type WaitEvent = unsafe extern "C-unwind" fn(CUstream, *mut c_void, c_uint) -> CUresult;
+
+/// A stream was made.
+///
+/// # Safety
+///
+/// On success, `out` was written by the driver.
+unsafe fn stream_made(answer: CUresult, out: *mut CUstream) -> CUresult {
+    if answer == CUDA_SUCCESS && !out.is_null() {
+        // SAFETY: by this function's contract.
+        REGISTRY.add_stream(current(), unsafe { *out }.expose_provenance());
+    }
+    answer
+}
+
+pub(crate) unsafe fn stream_create(drivers: StreamCreate, out: *mut CUstream, flags: c_uint) -> CUresult {
+    // SAFETY: the driver's own function with the program's own arguments, and what it has written.
+    unsafe { stream_made(drivers(out, flags), out) }
+}
+
+pub(crate) unsafe fn stream_with_priority(
+    drivers: StreamWithPriority,
+    out: *mut CUstream,
+    flags: c_uint,
+    priority: c_int,
+) -> CUresult {
+    // SAFETY: the driver's own function with the program's own arguments, and what it has written.
+    unsafe { stream_made(drivers(out, flags, priority), out) }
+}
+
+pub(crate) unsafe fn green_stream(
+    drivers: GreenStream,
+    out: *mut CUstream,
+    green: *mut c_void,
+    flags: c_uint,
+    priority: c_int,
+) -> CUresult {
+    // SAFETY: the driver's own function with the program's own arguments, and what it has written.
+    unsafe { stream_made(drivers(out, green, flags, priority), out) }
+}
+
+pub(crate) unsafe fn stream_destroy(drivers: OfStream, stream: CUstream) -> CUresult {
+    REGISTRY.remove_stream(stream.expose_provenance());
+    // SAFETY: the driver's own function with the program's own arguments.
+    let answer = unsafe { drivers(stream) };
+    if answer != CUDA_SUCCESS && !stream.is_null() {
+        // Still there, it seems: better asked in vain than not asked.
+        REGISTRY.add_stream(current(), stream.expose_provenance());
+    }
+    answer
+}
+
+/// Sets an event behind a stream's work, if it can have one: it may be about to capture.
+fn remember(context: Handle, stream: Handle) {
+    if !can_be_asked(stream) {
+        return;
+    }
+    let Some(event) = REGISTRY.before(context, stream).or_else(new_event) else { return };
+    // SAFETY: an event of ours, and a stream that does not capture.
+    if unsafe { real::event_record(handle(event), handle(stream)) } == CUDA_SUCCESS {
+        REGISTRY.set_before(context, stream, event);
+    }
+}
+
+/// Before a capture begins: from then on the streams that take part cannot be asked, nor perhaps the legacy one.
+fn before_capture(stream: CUstream) {
+    let context = current();
+    let streams = REGISTRY.streams(context);
+    for stream in streams.into_iter().chain([real::STREAM_LEGACY, stream.expose_provenance()]) {
+        if stream != 0 {
+            remember(context, stream);
+        }
+    }
+    REGISTRY.capture_begins();
+}
+
+fn capture_begun(answer: CUresult) -> CUresult {
+    if answer != CUDA_SUCCESS {
+        REGISTRY.capture_ends();
+    }
+    answer
+}
+
+type BeginCapture = unsafe extern "C-unwind" fn(CUstream, c_int) -> CUresult;
+type BeginCaptureV1 = unsafe extern "C-unwind" fn(CUstream) -> CUresult;
+type BeginCaptureToGraph =
+    unsafe extern "C-unwind" fn(CUstream, *mut c_void, *const *mut c_void, *const c_void, usize, c_int) -> CUresult;
+type EndCapture = unsafe extern "C-unwind" fn(CUstream, *mut *mut c_void) -> CUresult;
+
+pub(crate) unsafe fn begin_capture(drivers: BeginCapture, stream: CUstream, mode: c_int) -> CUresult {
+    if session::get().is_some() {
+        before_capture(stream);
+        // SAFETY: the driver's own function with the program's own arguments.
+        return capture_begun(unsafe { drivers(stream, mode) });
+    }
+    // SAFETY: as above.
+    unsafe { drivers(stream, mode) }
+}
+
+pub(crate) unsafe fn begin_capture_v1(drivers: BeginCaptureV1, stream: CUstream) -> CUresult {
+    if session::get().is_some() {
+        before_capture(stream);
+        // SAFETY: the driver's own function with the program's own arguments.
+        return capture_begun(unsafe { drivers(stream) });
+    }
+    // SAFETY: as above.
+    unsafe { drivers(stream) }
+}
+
+pub(crate) unsafe fn begin_capture_to_graph(
+    drivers: BeginCaptureToGraph,
+    stream: CUstream,
+    graph: *mut c_void,
+    dependencies: *const *mut c_void,
+    edges: *const c_void,
+    count: usize,
+    mode: c_int,
+) -> CUresult {
+    if session::get().is_some() {
+        before_capture(stream);
+        // SAFETY: the driver's own function with the program's own arguments.
+        return capture_begun(unsafe { drivers(stream, graph, dependencies, edges, count, mode) });
+    }
+    // SAFETY: as above.
+    unsafe { drivers(stream, graph, dependencies, edges, count, mode) }
+}
+
+pub(crate) unsafe fn end_capture(drivers: EndCapture, stream: CUstream, graph: *mut *mut c_void) -> CUresult {
+    let mut status = real::NOT_CAPTURING;
+    // SAFETY: the program's stream, and an out-parameter.
+    let was = unsafe { real::is_capturing(stream, &mut status) } == CUDA_SUCCESS && status != real::NOT_CAPTURING;
+    // SAFETY: the driver's own function with the program's own arguments.
+    let answer = unsafe { drivers(stream, graph) };
+    if was && session::get().is_some() {
+        let mut after = status;
+        // SAFETY: as above.
+        let asked = unsafe { real::is_capturing(stream, &mut after) };
+        if asked != CUDA_SUCCESS || after == real::NOT_CAPTURING {
+            REGISTRY.capture_ends();
+        }
+    }
+    answer
+}
+
+/// By waiting for an event of a capture, a stream becomes part of it.
+pub(crate) unsafe fn wait_event(drivers: WaitEvent, stream: CUstream, event: *mut c_void, flags: c_uint) -> CUresult {
+    let _passage = match gate::pass() {
+        Ok(passage) => passage,
+        Err(answer) => return answer,
+    };
+    if REGISTRY.is_capturing() && session::get().is_some() && !stream.is_null() {
+        remember(current(), stream.expose_provenance());
+    }
+    // SAFETY: the driver's own function with the program's own arguments.
+    unsafe { drivers(stream, event, flags) }
+}
