@@ -24,6 +24,11 @@ impl Install {
         Ok(Self { folder: program.parent().unwrap_or(Path::new("/")).to_path_buf() })
     }
 
+    /// The `baton` command.
+    pub fn command(&self) -> PathBuf {
+        self.folder.join("baton")
+    }
+
     /// The library that programs preload.
     ///
     /// # Errors

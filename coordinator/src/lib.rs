@@ -3,7 +3,24 @@
 //! - [`install`]: where Baton's own files lie.
 //! - [`driver`]: which CUDA driver programs will run on.
 //! - [`demo`]: runs example programs bare and under Baton and compares what they compute.
+//!
+//! - [`cli`]: the commands.
+//!
+//! The coordinator itself:
+//!
+//! - [`server`]: the loop that owns all state, and what it is made of.
+//! - [`arbiter`]: who may run. [`arena`], [`pool`]: the books of device and host memory. All three are pure.
+//! - [`gpu`], [`mover`], [`slabs`]: the driver, copies, and the host pool's memory.
 
+pub mod arbiter;
+pub mod arena;
+pub mod cli;
 pub mod demo;
 pub mod driver;
+pub mod gpu;
 pub mod install;
+pub mod mover;
+pub mod pool;
+pub mod server;
+pub mod slabs;
+pub mod wake;

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use baton_coordinator::cli::{doctor, run, serve, status};
 use baton_coordinator::demo;
 use baton_coordinator::driver::Choice;
 use clap::{Parser, Subcommand};
@@ -16,7 +17,15 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run the example programs bare and under Baton, and compare what they compute.
+    /// Run a program that shares the GPU, with a coordinator that is started if there is none.
+    Run(run::Run),
+    /// Coordinate a GPU: own its memory, and decide who runs.
+    Serve(serve::Serve),
+    /// Show how a coordinator and its programs stand.
+    Status(status::StatusArgs),
+    /// Say what this machine offers and what is missing.
+    Doctor(doctor::Doctor),
+    /// Run example programs that do not fit the GPU together, alone and sharing it, and compare what they compute.
     Demo {
         /// Print one JSON object instead of a table.
         #[arg(long)]
@@ -28,13 +37,27 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let Arguments { command: Command::Demo { json, driver } } = Arguments::parse();
-    match demo::run(&driver, json) {
-        Ok(report) if report.outputs_match => ExitCode::SUCCESS,
-        Ok(_) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("baton demo: {error}");
-            ExitCode::FAILURE
+    let (command, done) = match Arguments::parse().command {
+        Command::Run(arguments) => ("run", run::run(arguments).map(|never| match never {})),
+        Command::Serve(arguments) => ("serve", serve::run(arguments).map(|()| true)),
+        Command::Status(arguments) => ("status", status::run(arguments).map(|()| true)),
+        Command::Doctor(arguments) => ("doctor", doctor::run(&arguments)),
+        Command::Demo { json, driver } => {
+            return match demo::run(&driver, json) {
+                Ok(report) if report.outputs_match => ExitCode::SUCCESS,
+                Ok(_) => ExitCode::FAILURE,
+                Err(error) => failed("demo", &error),
+            };
         }
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => failed(command, &error),
     }
+}
+
+fn failed(command: &str, error: &dyn std::fmt::Display) -> ExitCode {
+    eprintln!("baton {command}: {error}");
+    ExitCode::FAILURE
 }

@@ -1,0 +1,350 @@
+//! The rules one by one, each as a small story.
+
+use baton_contract::class::Class::{self, *};
+
+use super::Decision::{Bring, Contend, Grant, Revoke};
+use super::Event::{Busy, CannotArrive, Closed, Demand, Joined, Left, Resident};
+use super::*;
+
+const A: TenantId = TenantId(1);
+const B: TenantId = TenantId(2);
+const C: TenantId = TenantId(3);
+const MS: Micros = 1_000;
+const QUANTUM: Micros = 200 * MS;
+
+/// An arbiter with tenants A, B, C … of these classes.
+fn arbiter(classes: &[Class]) -> Arbiter {
+    let mut arbiter = Arbiter::new(QUANTUM);
+    for (class, id) in classes.iter().zip(1..) {
+        assert_eq!(arbiter.handle(0, TenantId(id), Joined { class: *class }), []);
+    }
+    arbiter
+}
+
+/// The same, and the first one has had the baton since 0.
+fn running(classes: &[Class]) -> Arbiter {
+    let mut arbiter = arbiter(classes);
+    assert_eq!(arbiter.handle(0, A, Demand), [Bring(A)]);
+    assert_eq!(arbiter.handle(0, A, Resident), [Grant(A)]);
+    arbiter
+}
+
+#[test]
+fn who_is_alone_gets_the_baton_and_keeps_it() {
+    let mut arbiter = arbiter(&[Batch]);
+    assert_eq!(arbiter.handle(10, A, Demand), [Bring(A)]);
+    assert_eq!((arbiter.state(A), arbiter.holder()), (State::Arriving, None));
+    assert_eq!(arbiter.handle(30, A, Resident), [Grant(A)]);
+    assert_eq!((arbiter.state(A), arbiter.holder()), (State::Running, Some(A)));
+    assert_eq!((arbiter.decided_at(), arbiter.next_timer()), (10, None));
+    assert_eq!(arbiter.tick(1_000 * QUANTUM), []);
+    assert_eq!(arbiter.gpu_time(A, 1_000 * QUANTUM), 1_000 * QUANTUM - 30);
+}
+
+#[test]
+fn an_equal_waits_for_the_end_of_the_quantum() {
+    let mut arbiter = running(&[Normal, Normal]);
+    assert_eq!(arbiter.handle(5 * MS, B, Demand), [Contend(A, Some(500))]);
+    assert_eq!(arbiter.next_timer(), Some(QUANTUM));
+    assert_eq!(arbiter.tick(QUANTUM - 1), []);
+    assert_eq!(arbiter.tick(QUANTUM), [Revoke(A)]);
+    assert_eq!((arbiter.state(A), arbiter.holder(), arbiter.next_timer()), (State::Leaving, Some(A), None));
+    assert_eq!(arbiter.handle(QUANTUM + 10, A, Demand), []);
+    assert_eq!(arbiter.handle(QUANTUM + 20, A, Closed), [Bring(B)]);
+    assert_eq!(arbiter.state(A), State::Waiting);
+    assert_eq!(arbiter.handle(QUANTUM + 30, B, Resident), [Grant(B), Contend(B, Some(500))]);
+    assert_eq!(arbiter.decided_at(), QUANTUM);
+    assert_eq!((arbiter.switches(A), arbiter.switches(B), arbiter.totals().switches), (0, 1, 1));
+    assert_eq!(arbiter.gpu_time(A, 2 * QUANTUM), QUANTUM + 20);
+}
+
+#[test]
+fn a_dear_switch_makes_the_quantum_longer_up_to_ten_seconds() {
+    let mut arbiter = running(&[Normal, Normal]);
+    arbiter.set_cost(B, 300 * MS);
+    assert_eq!(arbiter.handle(MS, B, Demand), [Contend(A, Some(50 * MS))]);
+    assert_eq!(arbiter.next_timer(), Some(1_200 * MS));
+    arbiter.set_cost(B, 300_000 * MS);
+    assert_eq!(arbiter.next_timer(), Some(10_000 * MS));
+    arbiter.set_cost(B, 0);
+    assert_eq!(arbiter.next_timer(), Some(QUANTUM));
+}
+
+#[test]
+fn a_better_class_interrupts_at_once_and_the_interrupted_goes_on_first() {
+    let mut arbiter = running(&[Batch, Batch, Latency]);
+    assert_eq!(arbiter.handle(MS, B, Demand), [Contend(A, Some(500))]);
+    assert_eq!(arbiter.handle(50 * MS, C, Demand), [Revoke(A)]);
+    assert_eq!(arbiter.handle(50 * MS, A, Demand), []);
+    assert_eq!(arbiter.handle(50 * MS, A, Closed), [Bring(C)]);
+    assert_eq!(arbiter.handle(51 * MS, C, Resident), [Grant(C), Contend(C, Some(500))]);
+    // B has had less time, but A has a quantum to end.
+    assert_eq!(arbiter.handle(60 * MS, C, Closed), [Bring(A)]);
+    assert_eq!(arbiter.handle(60 * MS, A, Resident), [Grant(A), Contend(A, Some(500))]);
+    assert_eq!(arbiter.next_timer(), Some(60 * MS + QUANTUM - 50 * MS));
+    assert_eq!(arbiter.tick(60 * MS + QUANTUM - 50 * MS), [Revoke(A)]);
+    assert_eq!(arbiter.handle(300 * MS, A, Closed), [Bring(B)]);
+}
+
+#[test]
+fn who_was_interrupted_close_to_the_end_of_its_quantum_does_not_go_on_first() {
+    let mut arbiter = running(&[Batch, Batch, Latency]);
+    arbiter.handle(MS, B, Demand);
+    arbiter.handle(180 * MS, C, Demand);
+    arbiter.handle(180 * MS, A, Demand);
+    assert_eq!(arbiter.handle(180 * MS, A, Closed), [Bring(C)]);
+    arbiter.handle(180 * MS, C, Resident);
+    assert_eq!(arbiter.handle(190 * MS, C, Closed), [Bring(B)]);
+}
+
+#[test]
+fn a_worse_class_waits_until_the_holder_is_idle() {
+    let mut arbiter = running(&[Latency, Batch]);
+    arbiter.set_cost(B, 20 * MS);
+    assert_eq!(arbiter.handle(MS, B, Demand), [Contend(A, Some(10 * MS))]);
+    assert_eq!(arbiter.next_timer(), None);
+    assert_eq!(arbiter.tick(100 * QUANTUM), []);
+    assert_eq!(arbiter.handle(101 * QUANTUM, A, Closed), [Bring(B)]);
+    assert_eq!(arbiter.handle(101 * QUANTUM, B, Resident), [Grant(B)]);
+    assert_eq!(arbiter.decided_at(), 101 * QUANTUM);
+}
+
+#[test]
+fn a_parked_tenant_gets_the_baton_back_and_that_is_no_switch() {
+    let mut arbiter = running(&[Normal, Normal]);
+    assert_eq!(arbiter.handle(MS, A, Closed), []);
+    assert_eq!((arbiter.state(A), arbiter.holder()), (State::Idle, None));
+    assert_eq!(arbiter.handle(2 * MS, A, Demand), [Bring(A)]);
+    assert_eq!(arbiter.handle(2 * MS, A, Resident), [Grant(A)]);
+    assert_eq!(arbiter.totals(), Totals { grants: 2, ..Totals::default() });
+    assert_eq!(arbiter.gpu_time(A, 5 * MS), 4 * MS);
+}
+
+#[test]
+fn the_one_that_has_had_the_least_time_is_next() {
+    let mut arbiter = running(&[Normal, Normal, Normal]);
+    arbiter.handle(0, B, Demand);
+    arbiter.handle(30 * MS, A, Closed);
+    arbiter.handle(30 * MS, B, Resident);
+    arbiter.handle(30 * MS, A, Demand);
+    arbiter.handle(40 * MS, B, Closed);
+    arbiter.handle(40 * MS, A, Resident);
+    arbiter.handle(41 * MS, C, Demand);
+    arbiter.handle(42 * MS, B, Demand);
+    // B has had 10 ms. C started level with A, the only active one when it came, that is at 31 ms.
+    arbiter.handle(60 * MS, A, Demand);
+    assert_eq!(arbiter.handle(60 * MS, A, Closed), [Bring(B)]);
+    arbiter.handle(60 * MS, B, Resident);
+    arbiter.handle(100 * MS, A, Demand);
+    assert_eq!(arbiter.handle(100 * MS, B, Closed), [Bring(C)]);
+    arbiter.handle(100 * MS, C, Resident);
+    assert_eq!(arbiter.handle(101 * MS, C, Closed), [Bring(A)]);
+}
+
+#[test]
+fn a_newcomer_and_a_late_returner_do_not_make_up_for_lost_time() {
+    for late in [A, C] {
+        let mut arbiter = running(&[Normal, Normal, Normal]);
+        arbiter.handle(MS, A, Closed);
+        arbiter.handle(MS, B, Demand);
+        arbiter.handle(MS, B, Resident);
+        // B has had the baton for half a minute. The other does not get half a minute before B goes on.
+        let start = 30_000 * MS;
+        assert_eq!(arbiter.handle(start, late, Demand), [Revoke(B)]);
+        arbiter.handle(start, B, Demand);
+        assert_eq!(arbiter.handle(start, B, Closed), [Bring(late)]);
+        arbiter.handle(start, late, Resident);
+        assert_eq!(arbiter.next_timer(), Some(start + QUANTUM), "{late:?}");
+    }
+}
+
+#[test]
+fn time_had_while_alone_counts_as_little_as_time_of_absence() {
+    let mut arbiter = running(&[Normal, Normal]);
+    let end = 30_000 * MS;
+    arbiter.handle(end, A, Closed);
+    arbiter.handle(end + MS, B, Demand);
+    arbiter.handle(end + MS, B, Resident);
+    arbiter.handle(end + 2 * MS, A, Demand);
+    assert_eq!(arbiter.next_timer(), Some(end + MS + QUANTUM));
+}
+
+#[test]
+fn a_call_that_a_busy_holder_let_in_after_all_waits_no_more() {
+    let mut arbiter = running(&[Normal, Latency]);
+    arbiter.handle(MS, B, Demand);
+    arbiter.handle(MS, A, Demand);
+    arbiter.handle(2 * MS, A, Busy);
+    arbiter.handle(3 * MS, A, Closed);
+    assert_eq!(arbiter.state(A), State::Idle);
+}
+
+#[test]
+fn a_turn_lasts_until_the_holder_has_caught_up() {
+    let mut arbiter = running(&[Normal, Normal]);
+    arbiter.set_cost(B, 500 * MS);
+    arbiter.handle(0, B, Demand);
+    assert_eq!(arbiter.tick(2_000 * MS), [Revoke(A)]);
+    arbiter.handle(2_000 * MS, A, Demand);
+    arbiter.handle(2_000 * MS, A, Closed);
+    arbiter.handle(2_500 * MS, B, Resident);
+    assert_eq!(arbiter.next_timer(), Some(4_500 * MS), "A costs nothing, but has had two seconds more");
+}
+
+#[test]
+fn a_holder_that_cannot_be_drained_is_left_alone_for_longer_and_longer() {
+    let mut arbiter = running(&[Batch, Latency]);
+    let mut now = MS;
+    assert_eq!(arbiter.handle(now, B, Demand), [Revoke(A)]);
+    for pause in [100, 200, 400, 800, 1_600, 2_000, 2_000] {
+        assert_eq!(arbiter.handle(now, A, Busy), [Contend(A, Some(500))]);
+        assert_eq!(arbiter.holder(), Some(A));
+        assert_eq!(arbiter.next_timer(), Some(now + pause * MS));
+        now += pause * MS;
+        assert_eq!(arbiter.tick(now - 1), []);
+        assert_eq!(arbiter.tick(now), [Revoke(A)]);
+    }
+    assert_eq!(arbiter.handle(now + 7, A, Closed), [Bring(B)]);
+    arbiter.handle(now + 8, B, Resident);
+    assert_eq!(arbiter.decided_at(), now);
+}
+
+#[test]
+fn a_holder_that_cannot_be_drained_still_makes_way_when_it_is_idle() {
+    let mut arbiter = running(&[Batch, Latency]);
+    arbiter.handle(MS, B, Demand);
+    arbiter.handle(2 * MS, A, Busy);
+    assert_eq!(arbiter.handle(3 * MS, A, Closed), [Bring(B)]);
+}
+
+#[test]
+fn only_a_strictly_better_class_makes_an_arrival_be_given_up() {
+    let mut arbiter = arbiter(&[Normal, Normal, Latency]);
+    assert_eq!(arbiter.handle(0, A, Demand), [Bring(A)]);
+    assert_eq!(arbiter.handle(1, B, Demand), []);
+    assert_eq!(arbiter.handle(2, C, Demand), [Bring(C)]);
+    assert_eq!((arbiter.state(A), arbiter.state(C)), (State::Waiting, State::Arriving));
+    assert_eq!(arbiter.handle(3, A, Resident), [], "what was given up does not count");
+    assert_eq!(arbiter.handle(4, C, Resident), [Grant(C), Contend(C, Some(500))]);
+    assert_eq!(arbiter.handle(5, C, Closed), [Bring(A)], "its place is kept");
+    assert_eq!(arbiter.totals().given_up, 1);
+}
+
+#[test]
+fn who_cannot_arrive_is_tried_again_and_the_others_run() {
+    let mut arbiter = arbiter(&[Latency, Batch]);
+    arbiter.handle(0, A, Demand);
+    assert_eq!(arbiter.handle(0, B, Demand), []);
+    assert_eq!(arbiter.handle(MS, A, CannotArrive), [Bring(B)]);
+    assert_eq!((arbiter.state(A), arbiter.next_timer()), (State::Waiting, None), "an arrival is not disturbed");
+    assert_eq!(arbiter.handle(2 * MS, B, Resident), [Grant(B), Contend(B, Some(500))]);
+    assert_eq!(arbiter.next_timer(), Some(101 * MS));
+    // It has lost the right to interrupt.
+    assert_eq!(arbiter.tick(101 * MS), []);
+    assert_eq!(arbiter.next_timer(), Some(2 * MS + QUANTUM));
+    assert_eq!(arbiter.handle(150 * MS, B, Closed), [Bring(A)]);
+    assert_eq!(arbiter.handle(250 * MS, B, Demand), []);
+    assert_eq!(arbiter.handle(250 * MS, A, CannotArrive), [Bring(B)]);
+    arbiter.handle(250 * MS, B, Resident);
+    // The try took 100 ms: four times as long for the others.
+    assert_eq!(arbiter.next_timer(), Some(650 * MS));
+    assert_eq!(arbiter.tick(650 * MS), [Revoke(B)]);
+    assert_eq!(arbiter.handle(650 * MS, B, Closed), [Bring(A)]);
+    arbiter.handle(650 * MS, A, Resident);
+    // It has arrived, and has its right back.
+    arbiter.handle(651 * MS, A, Closed);
+    arbiter.handle(652 * MS, B, Demand);
+    arbiter.handle(652 * MS, B, Resident);
+    assert_eq!(arbiter.handle(653 * MS, A, Demand), [Revoke(B)]);
+}
+
+#[test]
+fn who_cannot_arrive_is_tried_again_at_once_when_somebody_has_left() {
+    let mut arbiter = arbiter(&[Normal, Normal]);
+    arbiter.handle(0, A, Demand);
+    assert_eq!(arbiter.handle(MS, A, CannotArrive), []);
+    assert_eq!(arbiter.next_timer(), Some(101 * MS));
+    assert_eq!(arbiter.handle(2 * MS, B, Left), [Bring(A)]);
+}
+
+#[test]
+fn the_holder_is_told_who_waits_only_when_it_changes() {
+    let mut arbiter = running(&[Normal, Batch, Batch]);
+    arbiter.set_cost(B, 20 * MS);
+    arbiter.set_cost(C, 20 * MS);
+    assert_eq!(arbiter.handle(MS, B, Demand), [Contend(A, Some(10 * MS))]);
+    assert_eq!(arbiter.handle(MS, C, Demand), []);
+    arbiter.set_cost(B, 39 * MS);
+    assert_eq!(arbiter.tick(2 * MS), []);
+    arbiter.set_cost(B, 40 * MS);
+    assert_eq!(arbiter.tick(3 * MS), [Contend(A, Some(20 * MS))]);
+    assert_eq!(arbiter.handle(4 * MS, B, Left), [Contend(A, Some(10 * MS))]);
+    assert_eq!(arbiter.handle(5 * MS, C, Left), [Contend(A, None)]);
+    assert_eq!(arbiter.tick(6 * MS), []);
+}
+
+#[test]
+fn who_was_told_to_make_way_is_told_when_it_comes_back_that_nobody_waits() {
+    let mut arbiter = running(&[Normal, Normal]);
+    assert_eq!(arbiter.handle(MS, B, Demand), [Contend(A, Some(500))]);
+    arbiter.handle(2 * MS, A, Closed);
+    arbiter.handle(2 * MS, B, Left);
+    arbiter.handle(3 * MS, A, Demand);
+    assert_eq!(arbiter.handle(3 * MS, A, Resident), [Grant(A), Contend(A, None)]);
+}
+
+#[test]
+fn whoever_leaves_in_whatever_state_the_others_go_on() {
+    for (state, expected) in [
+        (State::Idle, vec![]),
+        (State::Waiting, vec![]),
+        (State::Arriving, vec![Bring(C)]),
+        (State::Running, vec![Bring(C)]),
+        (State::Leaving, vec![Bring(C)]),
+    ] {
+        let mut arbiter = arbiter(&[Normal, Normal, Batch]);
+        if matches!(state, State::Idle | State::Waiting) {
+            arbiter.handle(0, B, Demand);
+        }
+        if state != State::Idle {
+            arbiter.handle(0, A, Demand);
+        }
+        if matches!(state, State::Running | State::Leaving) {
+            arbiter.handle(0, A, Resident);
+        }
+        arbiter.handle(0, C, Demand);
+        if state == State::Leaving {
+            arbiter.handle(0, B, Demand);
+            arbiter.tick(QUANTUM);
+            arbiter.handle(QUANTUM, B, Left);
+        }
+        assert_eq!(arbiter.state(A), state);
+        assert_eq!(arbiter.handle(QUANTUM, A, Left), expected, "{state:?}");
+        assert_eq!(arbiter.state(A), State::Idle);
+    }
+}
+
+#[test]
+fn nonsense_is_ignored() {
+    let mut arbiter = running(&[Normal, Normal]);
+    for event in [Resident, CannotArrive, Busy, Demand, Joined { class: Latency }] {
+        assert_eq!(arbiter.handle(MS, A, event), [], "{event:?} while running");
+    }
+    for event in [Resident, CannotArrive, Busy, Closed, Left] {
+        assert_eq!(arbiter.handle(MS, B, event), [], "{event:?} while idle");
+        assert_eq!(arbiter.handle(MS, TenantId(99), event), [], "{event:?} of a stranger");
+    }
+    assert_eq!(arbiter.handle(MS, TenantId(99), Demand), []);
+    assert_eq!(arbiter.holder(), Some(A));
+}
+
+#[test]
+fn a_clock_that_goes_back_is_taken_to_stand_still() {
+    let mut arbiter = running(&[Normal, Normal]);
+    arbiter.handle(QUANTUM / 2, B, Demand);
+    assert_eq!(arbiter.tick(1), []);
+    assert_eq!(arbiter.gpu_time(A, 1), 1);
+    assert_eq!(arbiter.tick(QUANTUM), [Revoke(A)]);
+    assert_eq!(arbiter.handle(3, A, Closed), [Bring(B)]);
+    assert_eq!(arbiter.gpu_time(A, 3), QUANTUM);
+}

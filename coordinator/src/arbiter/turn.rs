@@ -1,0 +1,80 @@
+//! One turn: from the decision to bring a tenant in until its gate is closed again.
+
+use super::rules::pause;
+use super::{Micros, TenantId};
+
+/// How far a turn is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// Its memory is on the way.
+    Arriving,
+    /// Its gate is open.
+    Running,
+    /// It was told to leave.
+    Leaving {
+        /// When.
+        since: Micros,
+        /// Because a better class waits, and not because its quantum is over.
+        for_better: bool,
+    },
+}
+
+#[derive(Debug)]
+pub(super) struct Turn {
+    pub(super) tenant: TenantId,
+    pub(super) stage: Stage,
+    /// When it was decided that this turn should begin.
+    pub(super) decided_at: Micros,
+    /// Since when it is arriving; from the grant on, when that was.
+    pub(super) since: Micros,
+    /// How much of its quantum it had before it was interrupted.
+    pub(super) used_before: Micros,
+    /// It is not told to leave before.
+    pub(super) not_before: Micros,
+    /// How often it could not be drained.
+    failures: u32,
+    /// Its gate was just opened, and it was not told yet whether others wait.
+    pub(super) opened: bool,
+}
+
+impl Turn {
+    pub(super) fn new(tenant: TenantId, now: Micros, decided_at: Micros) -> Self {
+        Self {
+            tenant,
+            stage: Stage::Arriving,
+            decided_at,
+            since: now,
+            used_before: 0,
+            not_before: 0,
+            failures: 0,
+            opened: false,
+        }
+    }
+
+    pub(super) fn is_held(&self) -> bool {
+        self.stage != Stage::Arriving
+    }
+
+    /// How long the baton has been held in this turn.
+    pub(super) fn held(&self, now: Micros) -> Micros {
+        if self.is_held() { now.saturating_sub(self.since) } else { 0 }
+    }
+
+    pub(super) fn grant(&mut self, now: Micros, used_before: Micros) {
+        self.stage = Stage::Running;
+        self.opened = true;
+        self.since = now;
+        self.used_before = used_before;
+    }
+
+    pub(super) fn revoke(&mut self, now: Micros, for_better: bool) {
+        self.stage = Stage::Leaving { since: now, for_better };
+    }
+
+    pub(super) fn busy(&mut self, now: Micros) {
+        self.stage = Stage::Running;
+        self.opened = true;
+        self.failures = self.failures.saturating_add(1);
+        self.not_before = now.saturating_add(pause(self.failures));
+    }
+}

@@ -1,0 +1,79 @@
+//! What goes in and comes out of the arbiter.
+
+use baton_contract::class::Class;
+
+/// Microseconds since the coordinator's start, or a duration.
+pub type Micros = u64;
+
+/// A tenant's number: never used again for another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TenantId(pub u32);
+
+/// What has happened to a tenant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// It is there, with its gate closed.
+    Joined {
+        /// How urgent its work is.
+        class: Class,
+    },
+    /// It is gone, in whatever state it was.
+    Left,
+    /// A call waits at its closed gate.
+    Demand,
+    /// Its gate is closed and its work has ended: the answer to [`Decision::Revoke`], or because it had
+    /// nothing left to do.
+    Closed,
+    /// Its work did not end in time, and its gate is open again.
+    Busy,
+    /// All that it has is mapped: it can be let in.
+    Resident,
+    /// Its memory could not be brought in. It goes on waiting.
+    CannotArrive,
+}
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Somebody waits for this holder: it is to close its gate after having had nothing to do for so long.
+    /// With `None`, nobody waits any more.
+    Contend(TenantId, Option<Micros>),
+    /// Close its gate and drain.
+    Revoke(TenantId),
+    /// Make all that it has resident. Cancels the `Bring` before, if that has not ended.
+    Bring(TenantId),
+    /// Open its gate.
+    Grant(TenantId),
+}
+
+/// What a tenant is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It wants nothing, or is not known.
+    Idle,
+    /// A call of it waits, and it is not its turn.
+    Waiting,
+    /// It is its turn, and its memory is on the way.
+    Arriving,
+    /// Its gate is open.
+    Running,
+    /// Its gate is to be closed, and it has not said yet that it is.
+    Leaving,
+}
+
+/// What was decided since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Gates opened.
+    pub grants: u64,
+    /// Grants to another tenant than the one before.
+    pub switches: u64,
+    /// Holders told to leave.
+    pub revokes: u64,
+    /// Holders that could not be drained in time.
+    pub busy: u64,
+    /// Arrivals given up for a better class.
+    pub given_up: u64,
+    /// Arrivals that failed.
+    pub failed: u64,
+}

@@ -1,0 +1,389 @@
+//! The arbiter in a simulated world: tenants that work, think, drain slowly, hang on, lie and leave, and
+//! memory that comes late or not at all. Everything that must hold is checked at every decision.
+
+mod memory;
+mod properties;
+mod tenants;
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+
+use baton_contract::class::Class;
+
+use memory::Memory;
+
+use super::*;
+
+const MS: Micros = 1_000;
+const SECOND: Micros = 1_000 * MS;
+
+/// A generator good enough for delays.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % sides.max(1)
+    }
+
+    fn percent(&mut self, chance: u64) -> bool {
+        self.roll(100) < chance
+    }
+}
+
+/// Whom a decision is about.
+fn tenant_of(decision: Decision) -> TenantId {
+    match decision {
+        Decision::Contend(id, _) | Decision::Revoke(id) | Decision::Bring(id) | Decision::Grant(id) => id,
+    }
+}
+
+/// How often things go wrong, in percent.
+#[derive(Clone, Copy, Debug, Default)]
+struct Trouble {
+    busy: u64,
+    cannot_arrive: u64,
+    lies: u64,
+    leave: u64,
+}
+
+/// What a tenant does all day.
+#[derive(Clone, Copy, Debug)]
+struct Habit {
+    class: Class,
+    /// How much it has to do at a time.
+    work: Micros,
+    /// How long it thinks before it has something to do again.
+    think: Micros,
+    /// How often.
+    times: u32,
+    cost: Micros,
+}
+
+#[derive(Debug)]
+struct Worker {
+    habit: Habit,
+    left_to_do: Micros,
+    times: u32,
+    /// Since when the gate is open.
+    open: Option<Micros>,
+    /// Told to leave.
+    closing: bool,
+    /// Counts what makes appointments void.
+    version: u32,
+    patience: Option<Micros>,
+    /// Commands come in order, and reports too.
+    last_command: Micros,
+    last_report: Micros,
+    grants: u64,
+    done: Micros,
+}
+
+enum Then {
+    Report(TenantId, u64, Event),
+    Command(TenantId, u64, Decision),
+    /// A tenant has something to do again.
+    Wake(TenantId),
+    /// A tenant has done what it had to do.
+    Done(TenantId, u32),
+    /// A tenant has been idle for as long as it was told.
+    Bored(TenantId, u32),
+    /// A tenant's gate is closed and its work has ended, or not.
+    Drained(TenantId),
+    Brought(u64),
+}
+
+struct World {
+    arbiter: Arbiter,
+    quantum: Micros,
+    now: Micros,
+    dice: Dice,
+    trouble: Trouble,
+    /// From here on all goes well.
+    calm_at: Micros,
+    workers: BTreeMap<TenantId, Worker>,
+    agenda: BinaryHeap<Reverse<(Micros, u64)>>,
+    plans: BTreeMap<u64, Then>,
+    next_plan: u64,
+    /// Granted, and not yet known to be closed; the number of the grant, and when.
+    granted: Option<(TenantId, u64, Micros)>,
+    bringing: Option<(TenantId, u64)>,
+    memory: Memory,
+    grants: u64,
+    /// Until when the arbiter may leave the holder alone because it was busy.
+    busy_until: Micros,
+    /// Whose memory never comes.
+    barred: Vec<TenantId>,
+    /// Who could not arrive when last tried.
+    failed: Vec<TenantId>,
+    steps: u64,
+}
+
+impl World {
+    fn new(seed: u64, quantum: Micros, trouble: Trouble, calm_at: Micros, habits: &[Habit]) -> Self {
+        let mut world = Self {
+            arbiter: Arbiter::new(quantum),
+            quantum,
+            now: 0,
+            dice: Dice(seed),
+            trouble,
+            calm_at,
+            workers: BTreeMap::new(),
+            agenda: BinaryHeap::new(),
+            plans: BTreeMap::new(),
+            next_plan: 0,
+            granted: None,
+            bringing: None,
+            memory: Memory::default(),
+            grants: 0,
+            busy_until: 0,
+            barred: Vec::new(),
+            failed: Vec::new(),
+            steps: 0,
+        };
+        for (habit, id) in habits.iter().zip(1..) {
+            world.join(TenantId(id), *habit);
+        }
+        world
+    }
+
+    fn join(&mut self, id: TenantId, habit: Habit) {
+        let worker = Worker {
+            habit,
+            left_to_do: 0,
+            times: habit.times,
+            open: None,
+            closing: false,
+            version: 0,
+            patience: None,
+            last_command: 0,
+            last_report: 0,
+            grants: 0,
+            done: 0,
+        };
+        self.workers.insert(id, worker);
+        self.memory.join(id, habit.cost);
+        self.tell(id, Event::Joined { class: habit.class });
+        let think = self.dice.roll(habit.think + 1);
+        self.plan(think, Then::Wake(id));
+    }
+
+    fn plan(&mut self, delay: Micros, then: Then) {
+        self.agenda.push(Reverse((self.now + delay, self.next_plan)));
+        self.plans.insert(self.next_plan, then);
+        self.next_plan += 1;
+    }
+
+    fn is_calm(&self) -> bool {
+        self.now >= self.calm_at
+    }
+
+    fn chance(&mut self, chance: u64) -> bool {
+        !self.is_calm() && self.dice.percent(chance)
+    }
+
+    /// Runs until there is nothing to do or the time has come.
+    fn run(&mut self, until: Micros) {
+        while let Some(next) = self.next_time().filter(|next| *next <= until) {
+            self.steps += 1;
+            self.now = self.now.max(next);
+            if self.arbiter.next_timer().is_some_and(|at| at <= self.now) {
+                let decisions = self.arbiter.tick(self.now);
+                self.carry_out(decisions);
+                let timer = self.arbiter.next_timer();
+                assert!(timer.is_none_or(|at| at > self.now), "a timer that has come is asked for again");
+            } else if let Some(Reverse((_, plan))) = self.agenda.pop()
+                && let Some(then) = self.plans.remove(&plan)
+            {
+                self.happen(then);
+            }
+            self.check();
+        }
+        self.now = self.now.max(until);
+    }
+
+    fn next_time(&self) -> Option<Micros> {
+        let planned = self.agenda.peek().map(|Reverse((at, _))| *at);
+        planned.into_iter().chain(self.arbiter.next_timer()).min()
+    }
+
+    fn tell(&mut self, id: TenantId, event: Event) {
+        for id in self.workers.keys() {
+            self.arbiter.set_cost(*id, self.cost(*id));
+        }
+        let decisions = self.arbiter.handle(self.now, id, event);
+        self.carry_out(decisions);
+    }
+
+    fn happen(&mut self, then: Then) {
+        if self.chance(self.trouble.lies) {
+            self.lie();
+        }
+        match then {
+            Then::Report(id, grant, event) => self.hear(id, grant, event),
+            Then::Command(id, grant, decision) => self.obey(id, grant, decision),
+            Then::Wake(id) => self.wake(id),
+            Then::Done(id, version) => self.done(id, version),
+            Then::Bored(id, version) => self.bored(id, version),
+            Then::Drained(id) => self.drained(id),
+            Then::Brought(number) => self.brought(number),
+        }
+    }
+
+    /// Something that makes no sense in the tenant's state. (A false `Closed` of the holder is the caller's to
+    /// keep away.)
+    fn lie(&mut self) {
+        let id = TenantId(self.dice.roll(8) as u32);
+        let state = self.arbiter.state(id);
+        let event = match self.dice.roll(5) {
+            0 if state != State::Arriving => Event::Resident,
+            1 if state != State::Arriving => Event::CannotArrive,
+            2 if state != State::Leaving => Event::Busy,
+            3 if !matches!(state, State::Running | State::Leaving) => Event::Closed,
+            4 => Event::Demand,
+            _ => return,
+        };
+        let (before, switches) = (self.arbiter.state(id), self.arbiter.totals().switches);
+        self.tell(id, event);
+        if event != Event::Demand {
+            assert_eq!((self.arbiter.state(id), self.arbiter.totals().switches), (before, switches), "{event:?}");
+        }
+    }
+
+    /// The server's part: what is reported about an earlier grant is dropped.
+    fn hear(&mut self, id: TenantId, grant: u64, event: Event) {
+        let Some(worker) = self.workers.get(&id) else { return };
+        if matches!(event, Event::Closed | Event::Busy) && worker.grants != grant {
+            return;
+        }
+        match event {
+            Event::Closed => self.granted = self.granted.filter(|(holder, ..)| *holder != id),
+            Event::Busy => self.busy_until = self.now + 2 * SECOND,
+            _ => {}
+        }
+        self.tell(id, event);
+        if event == Event::Closed && self.chance(self.trouble.leave) {
+            self.leave(id);
+        }
+    }
+
+    fn leave(&mut self, id: TenantId) {
+        self.workers.remove(&id);
+        self.granted = self.granted.filter(|(holder, ..)| *holder != id);
+        self.bringing = self.bringing.filter(|(tenant, _)| *tenant != id);
+        self.memory.leave(self.now, id);
+        self.tell(id, Event::Left);
+    }
+
+    fn report(&mut self, id: TenantId, event: Event) {
+        let delay = self.dice.roll(50);
+        let Some(worker) = self.workers.get_mut(&id) else { return };
+        worker.last_report = worker.last_report.max(self.now + delay);
+        let (delay, grant) = (worker.last_report - self.now, worker.grants);
+        self.plan(delay, Then::Report(id, grant, event));
+    }
+
+    fn carry_out(&mut self, decisions: Vec<Decision>) {
+        for decision in decisions {
+            let id = tenant_of(decision);
+            assert!(self.workers.contains_key(&id), "{decision:?} of a stranger");
+            match decision {
+                Decision::Bring(_) => self.bring(id),
+                Decision::Grant(_) => {
+                    assert_eq!(self.granted, None, "{decision:?}: two have the baton");
+                    assert_eq!(self.bringing, Some((id, u64::MAX)), "{decision:?}: it is not resident");
+                    self.bringing = None;
+                    self.grants += 1;
+                    self.granted = Some((id, self.grants, self.now));
+                    self.failed.retain(|failed| *failed != id);
+                    self.busy_until = 0;
+                }
+                Decision::Revoke(_) => self.check_revoke(id),
+                Decision::Contend(..) => assert!(self.granted.is_some_and(|(holder, ..)| holder == id)),
+            }
+            if !matches!(decision, Decision::Bring(_)) {
+                let delay = self.dice.roll(50);
+                let grant = self.grants;
+                let Some(worker) = self.workers.get_mut(&id) else { continue };
+                worker.last_command = worker.last_command.max(self.now + delay);
+                let delay = worker.last_command - self.now;
+                self.plan(delay, Then::Command(id, grant, decision));
+                // Mostly a tenant leaves when it has closed its gate; sometimes in any state.
+                if self.trouble.leave > 0 && self.chance(1) {
+                    self.leave(id);
+                    // What else was decided was decided before it left.
+                    return;
+                }
+            }
+        }
+    }
+
+    fn waiting(&self) -> impl Iterator<Item = (TenantId, Class)> {
+        let waiting = self.workers.iter().filter(|(id, _)| self.arbiter.state(**id) == State::Waiting);
+        waiting.map(|(id, worker)| (*id, worker.habit.class))
+    }
+
+    fn class(&self, id: TenantId) -> Class {
+        self.workers[&id].habit.class
+    }
+
+    fn check_revoke(&self, id: TenantId) {
+        let (holder, _, since) = self.granted.expect("somebody has the baton");
+        assert_eq!(holder, id);
+        let class = self.class(id);
+        let better = self.waiting().any(|(_, waiting)| waiting < class);
+        let equal = self.waiting().any(|(_, waiting)| waiting == class);
+        // An interrupted quantum may go on, and then less than a quarter of one is never left.
+        let had = self.now - since >= self.quantum / 4;
+        assert!(better || equal && had, "revoked for nobody, or too early");
+    }
+
+    fn cost(&self, id: TenantId) -> Micros {
+        self.memory.missing(id, self.workers[&id].habit.cost)
+    }
+
+    fn bring(&mut self, id: TenantId) {
+        assert_eq!(self.granted, None, "Bring while another may run");
+        if let Some((before, _)) = self.bringing {
+            assert!(self.class(id) < self.class(before), "an arrival is given up for no better class");
+        }
+        self.bringing = Some((id, self.next_plan));
+        self.memory.bring(self.now, id, self.workers[&id].habit.cost);
+        let delay = self.dice.roll(100) + self.cost(id);
+        self.plan(delay, Then::Brought(self.next_plan));
+    }
+
+    fn brought(&mut self, number: u64) {
+        let Some((id, _)) = self.bringing.filter(|(_, current)| *current == number) else { return };
+        self.memory.stop(self.now);
+        if self.barred.contains(&id) || self.chance(self.trouble.cannot_arrive) {
+            self.bringing = None;
+            self.failed.push(id);
+            self.tell(id, Event::CannotArrive);
+        } else {
+            self.bringing = Some((id, u64::MAX));
+            self.tell(id, Event::Resident);
+        }
+    }
+
+    fn check(&self) {
+        let holder = self.granted.map(|(holder, ..)| holder);
+        assert_eq!(self.arbiter.holder(), holder);
+        let busy_with =
+            self.workers.keys().find(|id| !matches!(self.arbiter.state(**id), State::Idle | State::Waiting));
+        let able = |(id, _): &(TenantId, Class)| !self.failed.contains(id);
+        if busy_with.is_none() {
+            assert_eq!(self.waiting().find(able), None, "it waits, and nobody is in its way");
+        }
+        if let Some(turn) = busy_with
+            && self.arbiter.state(*turn) != State::Leaving
+            && (self.arbiter.state(*turn) != State::Running || self.now >= self.busy_until)
+        {
+            let class = self.class(*turn);
+            let better = self.waiting().filter(able).find(|(_, waiting)| *waiting < class);
+            assert_eq!(better, None, "it waits behind {turn:?} of a worse class");
+        }
+        // Waiting costs nothing: a step is a message, a timer or a change in a tenant's work.
+        assert!(self.steps < 1_000_000, "it spins");
+    }
+}

@@ -1,0 +1,298 @@
+//! The arena's books: which frames there are, and who has them. Pure: makes and moves nothing itself.
+//!
+//! A **frame** is a physical piece of GPU memory of one [`SizeClass`]. A free frame is *clean* if it was
+//! overwritten since a tenant had it, otherwise *dirty*. All frames together are never larger than the
+//! capacity, which can shrink: contexts and code live beside the arena. When a class runs out, free
+//! frames of other classes are exchanged for it ([`Arena::surplus`]): memory of the device is not
+//! fragmented by that, because it comes in 2 MiB pages anyway.
+
+use std::collections::BTreeSet;
+
+use baton_contract::memory::SizeClass;
+
+/// A frame's number. Numbers of frames that were released are used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FrameId(pub u32);
+
+/// What a frame is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Use {
+    /// Nobody's, and overwritten.
+    Clean,
+    /// Nobody's, with somebody's bytes in it.
+    Dirty,
+    /// Being overwritten.
+    Scrubbing,
+    /// A tenant's.
+    Lent,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Frame {
+    class: SizeClass,
+    now: Use,
+}
+
+/// The books.
+#[derive(Debug)]
+pub struct Arena {
+    configured: u64,
+    capacity: u64,
+    frames: Vec<Option<Frame>>,
+    clean: [BTreeSet<FrameId>; SizeClass::ALL.len()],
+    dirty: [BTreeSet<FrameId>; SizeClass::ALL.len()],
+    scrubbing: [usize; SizeClass::ALL.len()],
+    bytes: Bytes,
+}
+
+/// Sums over all frames, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bytes {
+    /// Free and overwritten.
+    pub clean: u64,
+    /// Free, with somebody's bytes in it.
+    pub dirty: u64,
+    /// Being overwritten.
+    pub scrubbing: u64,
+    /// With tenants.
+    pub lent: u64,
+}
+
+impl Bytes {
+    /// All frames.
+    pub fn all(self) -> u64 {
+        self.free() + self.lent
+    }
+
+    /// All that tenants do not have.
+    pub fn free(self) -> u64 {
+        self.clean + self.dirty + self.scrubbing
+    }
+
+    fn of(&mut self, now: Use) -> &mut u64 {
+        match now {
+            Use::Clean => &mut self.clean,
+            Use::Dirty => &mut self.dirty,
+            Use::Scrubbing => &mut self.scrubbing,
+            Use::Lent => &mut self.lent,
+        }
+    }
+}
+
+impl Arena {
+    /// An arena without frames yet.
+    pub fn new(capacity: u64) -> Self {
+        Self {
+            configured: capacity,
+            capacity,
+            frames: Vec::new(),
+            clean: Default::default(),
+            dirty: Default::default(),
+            scrubbing: [0; SizeClass::ALL.len()],
+            bytes: Bytes::default(),
+        }
+    }
+
+    /// What all frames together may take, in bytes.
+    pub fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    /// What the user wanted it to be.
+    pub fn configured(&self) -> u64 {
+        self.configured
+    }
+
+    /// Shrinks or grows the arena, never beyond what the user wanted. Frames stay: see [`Arena::surplus`].
+    pub fn set_capacity(&mut self, capacity: u64) {
+        self.capacity = capacity.min(self.configured);
+    }
+
+    /// The largest size class that is used: small arenas are cut finer, so that swapping one piece for
+    /// another never needs much of them.
+    pub fn largest_class(&self) -> SizeClass {
+        let fits = |class: &&SizeClass| class.bytes() <= self.configured / 16;
+        *SizeClass::ALL.iter().rev().find(fits).unwrap_or(&SizeClass::ALL[0])
+    }
+
+    /// How the bytes are used.
+    pub fn bytes(&self) -> Bytes {
+        self.bytes
+    }
+
+    /// How many frames there are.
+    pub fn frames(&self) -> usize {
+        self.frames.iter().flatten().count()
+    }
+
+    /// Lends a free frame of this class. With `clean`, only a clean one; otherwise one whose contents will be
+    /// overwritten anyway, so a dirty one if there is one.
+    pub fn take(&mut self, class: SizeClass, clean: bool) -> Option<FrameId> {
+        let dirty = self.dirty[class.index()].first().filter(|_| !clean);
+        let id = *dirty.or(self.clean[class.index()].first())?;
+        self.change(id, Use::Lent);
+        Some(id)
+    }
+
+    /// Whether a new frame of this class fits the capacity.
+    pub fn fits(&self, class: SizeClass) -> bool {
+        self.bytes.all() + class.bytes() <= self.capacity
+    }
+
+    /// Enters a new frame, lent at once.
+    pub fn add_lent(&mut self, class: SizeClass) -> FrameId {
+        let at = self.frames.iter().position(Option::is_none).unwrap_or(self.frames.len());
+        if at == self.frames.len() {
+            self.frames.push(None);
+        }
+        self.frames[at] = Some(Frame { class, now: Use::Lent });
+        self.bytes.lent += class.bytes();
+        FrameId(at as u32)
+    }
+
+    /// A frame that its tenant no longer has.
+    pub fn give_back(&mut self, id: FrameId) {
+        self.change(id, Use::Dirty);
+    }
+
+    /// The next dirty frame to be overwritten, of this class or of any; it is nobody's until [`Arena::scrubbed`].
+    pub fn scrub_next(&mut self, class: Option<SizeClass>) -> Option<FrameId> {
+        let id = match class {
+            Some(class) => self.dirty[class.index()].first().copied(),
+            None => self.dirty.iter().rev().find_map(|dirty| dirty.first().copied()),
+        }?;
+        self.scrubbing[self.class(id).index()] += 1;
+        self.change(id, Use::Scrubbing);
+        Some(id)
+    }
+
+    /// How many frames of a class are being overwritten.
+    pub fn scrubbing(&self, class: SizeClass) -> usize {
+        self.scrubbing[class.index()]
+    }
+
+    /// A frame was overwritten.
+    pub fn scrubbed(&mut self, id: FrameId) {
+        self.scrubbing[self.class(id).index()] -= 1;
+        self.change(id, Use::Clean);
+    }
+
+    /// A free frame that can be released to make room for others; the dirty ones, whose work is not done, and
+    /// the large ones first. Its number is free for another frame.
+    pub fn remove_free(&mut self) -> Option<(FrameId, SizeClass)> {
+        let last = |lists: &[BTreeSet<FrameId>]| lists.iter().rev().find_map(|list| list.first().copied());
+        let id = last(&self.dirty).or_else(|| last(&self.clean))?;
+        Some((id, self.remove(id)))
+    }
+
+    /// Takes a clean frame out of the books; its number is free for another one.
+    pub fn withdraw(&mut self, id: FrameId) -> Option<FrameId> {
+        (self.frame(id).now == Use::Clean).then(|| {
+            self.remove(id);
+            id
+        })
+    }
+
+    /// A free frame that has to go because the arena is above its capacity, or to let a frame of `class` in.
+    pub fn surplus(&mut self, class: Option<SizeClass>) -> Option<(FrameId, SizeClass)> {
+        let wanted = class.map_or(0, SizeClass::bytes);
+        if self.bytes.all() + wanted <= self.capacity { None } else { self.remove_free() }
+    }
+
+    /// A frame's class.
+    pub fn class(&self, id: FrameId) -> SizeClass {
+        self.frame(id).class
+    }
+
+    /// Takes a frame out of the books.
+    fn remove(&mut self, id: FrameId) -> SizeClass {
+        let Frame { class, now } = self.frame(id);
+        self.unlist(id, class, now);
+        *self.bytes.of(now) -= class.bytes();
+        self.frames[id.0 as usize] = None;
+        class
+    }
+
+    fn frame(&self, id: FrameId) -> Frame {
+        self.frames[id.0 as usize].expect("a frame's number is only held while the frame is in the books")
+    }
+
+    fn unlist(&mut self, id: FrameId, class: SizeClass, now: Use) {
+        match now {
+            Use::Clean => drop(self.clean[class.index()].remove(&id)),
+            Use::Dirty => drop(self.dirty[class.index()].remove(&id)),
+            Use::Scrubbing | Use::Lent => {}
+        }
+    }
+
+    fn change(&mut self, id: FrameId, to: Use) {
+        let Frame { class, now } = self.frame(id);
+        self.unlist(id, class, now);
+        *self.bytes.of(now) -= class.bytes();
+        *self.bytes.of(to) += class.bytes();
+        match to {
+            Use::Clean => drop(self.clean[class.index()].insert(id)),
+            Use::Dirty => drop(self.dirty[class.index()].insert(id)),
+            Use::Scrubbing | Use::Lent => {}
+        }
+        self.frames[id.0 as usize] = Some(Frame { class, now: to });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const CLASSES: &[SizeClass] = &SizeClass::ALL;
+
+    #[test]
+    fn who_needs_a_clean_frame_gets_one_and_the_others_leave_it() {
+        let mut arena = Arena::new(1 << 30);
+        let (first, second) = (arena.add_lent(CLASSES[0]), arena.add_lent(CLASSES[0]));
+        arena.give_back(first);
+        arena.give_back(second);
+        assert_eq!(arena.take(CLASSES[0], true), None);
+        let scrubbing = arena.scrub_next(None).expect("two are dirty");
+        assert_eq!(arena.scrubbing(CLASSES[0]), 1);
+        arena.scrubbed(scrubbing);
+        assert!(arena.take(CLASSES[0], false).is_some_and(|id| id != scrubbing));
+        assert_eq!(arena.take(CLASSES[0], true), Some(scrubbing));
+        assert_eq!(arena.take(CLASSES[0], false), None);
+    }
+
+    #[test]
+    fn a_small_arena_is_cut_into_small_frames() {
+        assert_eq!(Arena::new(64 << 20).largest_class().bytes(), 2 << 20);
+        assert_eq!(Arena::new(1 << 30).largest_class().bytes(), 32 << 20);
+        assert_eq!(Arena::new(100 << 30).largest_class().bytes(), 512 << 20);
+    }
+
+    proptest! {
+        #[test]
+        fn the_books_balance_whatever_happens(steps in prop::collection::vec((0u8..6, 0usize..5, any::<prop::sample::Index>()), 0..300)) {
+            let mut arena = Arena::new(2 << 30);
+            let (mut lent, mut scrubbing): (Vec<FrameId>, Vec<FrameId>) = (Vec::new(), Vec::new());
+            for (step, class, which) in steps {
+                let class = CLASSES[class];
+                match step {
+                    0 if arena.fits(class) => lent.push(arena.add_lent(class)),
+                    1 => lent.extend(arena.take(class, which.index(2) == 0)),
+                    2 if !lent.is_empty() => arena.give_back(lent.swap_remove(which.index(lent.len()))),
+                    3 => scrubbing.extend(arena.scrub_next(Some(class))),
+                    4 if !scrubbing.is_empty() => arena.scrubbed(scrubbing.swap_remove(which.index(scrubbing.len()))),
+                    5 => drop(arena.surplus(Some(class))),
+                    _ => {}
+                }
+                let sum = |ids: &[FrameId]| ids.iter().map(|id| arena.class(*id).bytes()).sum::<u64>();
+                prop_assert_eq!(arena.bytes().lent, sum(&lent));
+                prop_assert_eq!(arena.bytes().scrubbing, sum(&scrubbing));
+                prop_assert!(arena.bytes().all() <= arena.capacity());
+                let mut ids: Vec<_> = lent.iter().chain(&scrubbing).collect();
+                ids.sort();
+                ids.dedup();
+                prop_assert_eq!(ids.len(), lent.len() + scrubbing.len(), "a frame has one owner");
+            }
+        }
+    }
+}

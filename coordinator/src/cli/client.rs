@@ -1,0 +1,62 @@
+//! Talking to a coordinator as a tool.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::time::Duration;
+
+use baton_contract::link;
+use baton_contract::messages::{FromCoordinator, FromTenant};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with, sockopt};
+
+use super::CliError;
+
+/// A coordinator that says nothing for so long hangs.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Connects; none if nobody listens there.
+///
+/// # Errors
+///
+/// When the path can be no socket's.
+pub fn open(path: &Path) -> io::Result<Option<OwnedFd>> {
+    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(PATIENCE))?;
+    match connect(&socket, &SocketAddrUnix::new(path)?) {
+        Ok(()) => Ok(Some(socket)),
+        Err(rustix::io::Errno::NOENT | rustix::io::Errno::CONNREFUSED) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Asks how things stand, as the JSON text that comes.
+///
+/// # Errors
+///
+/// When nobody answers, or not as a coordinator does.
+pub fn status(path: &Path) -> Result<Vec<u8>, CliError> {
+    let told = |what: String| CliError::Told(format!("{}: {what}", path.display()));
+    let socket = open(path).map_err(|error| told(error.to_string()))?.ok_or_else(|| {
+        CliError::Told(format!(
+            "no coordinator answers at {}; `baton serve` starts one, and `baton run` if there is none",
+            path.display()
+        ))
+    })?;
+    link::send(socket.as_fd(), &FromTenant::Status.encode(), &[], false).map_err(|error| told(error.to_string()))?;
+    let mut text = Vec::new();
+    loop {
+        let received = link::receive(socket.as_fd(), false).map_err(|error| told(error.to_string()))?;
+        let received = received.ok_or_else(|| told("the coordinator ended the connection".to_owned()))?;
+        match FromCoordinator::decode(&received.message) {
+            Ok(FromCoordinator::Text { piece, more }) => {
+                text.extend(piece);
+                if !more {
+                    return Ok(text);
+                }
+            }
+            Ok(FromCoordinator::Refused { text, .. }) => return Err(told(text)),
+            Ok(_) => return Err(told("an answer to another question".to_owned())),
+            Err(error) => return Err(told(error.to_string())),
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! The commands of `baton`, one file each, and what they share.
+
+pub mod client;
+pub mod doctor;
+pub mod run;
+pub mod serve;
+pub mod status;
+pub mod units;
+
+use std::ffi::OsString;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use baton_contract::place;
+
+use crate::driver::name;
+use crate::gpu::{Gpu, GpuError};
+use crate::install::{Install, Missing};
+
+/// Why a command could not do its work, in the user's words.
+#[derive(Debug, thiserror::Error)]
+pub enum CliError {
+    /// A part of Baton is not there.
+    #[error(transparent)]
+    Missing(#[from] Missing),
+    /// The GPU or its driver.
+    #[error("{error}{}", hint(.error))]
+    Gpu {
+        /// What it said.
+        #[from]
+        error: GpuError,
+    },
+    /// The server.
+    #[error(transparent)]
+    Serve(#[from] crate::server::ServeError),
+    /// Anything that a sentence explains.
+    #[error("{0}")]
+    Told(String),
+    /// The system refused something ordinary.
+    #[error("{0}")]
+    Io(#[from] std::io::Error),
+}
+
+fn hint(error: &GpuError) -> &'static str {
+    match error {
+        GpuError::Library { .. } | GpuError::Call { code: 100, .. } => {
+            "; `--driver sim` uses the simulated GPU, `--driver PATH` another driver"
+        }
+        _ => "",
+    }
+}
+
+/// Which driver library to use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DriverChoice {
+    /// The one that programs find by themselves.
+    System,
+    /// The simulated one.
+    Simulated,
+    /// This file.
+    File(PathBuf),
+}
+
+impl std::str::FromStr for DriverChoice {
+    type Err = std::convert::Infallible;
+
+    fn from_str(word: &str) -> Result<Self, Self::Err> {
+        Ok(match word {
+            "gpu" | "auto" => Self::System,
+            "sim" => Self::Simulated,
+            path => Self::File(path.into()),
+        })
+    }
+}
+
+impl DriverChoice {
+    /// The library's file; none for the one that programs find by themselves.
+    ///
+    /// # Errors
+    ///
+    /// When it is not there.
+    pub fn library(&self, install: &Install) -> Result<Option<PathBuf>, CliError> {
+        match self {
+            Self::System => Ok(None),
+            Self::Simulated => Ok(Some(install.simulated_driver()?)),
+            Self::File(path) => match path.canonicalize() {
+                Ok(path) => Ok(Some(path)),
+                Err(error) => Err(CliError::Told(format!("{}: {error}", path.display()))),
+            },
+        }
+    }
+
+    /// The environment in which this driver's GPU is the same one for all processes of this user: a simulated
+    /// GPU is a file.
+    ///
+    /// # Errors
+    ///
+    /// When the user's folder cannot be made.
+    pub fn settings(&self) -> Result<Vec<(&'static str, OsString)>, CliError> {
+        if *self != Self::Simulated || std::env::var_os("SIMCUDA_GPU_FILE").is_some() {
+            return Ok(Vec::new());
+        }
+        let folder = runtime_folder();
+        make_private(&folder)?;
+        Ok(vec![("SIMCUDA_GPU_FILE", folder.join("simulated-gpu").into())])
+    }
+}
+
+/// Opens a GPU of a driver.
+///
+/// # Errors
+///
+/// When there is none.
+pub fn open_gpu(library: Option<&Path>, number: usize) -> Result<Gpu, GpuError> {
+    Gpu::open(library.unwrap_or(Path::new("libcuda.so.1")), number)
+}
+
+/// The folder of this user's sockets.
+pub fn runtime_folder() -> PathBuf {
+    place::folder(runtime(), rustix::process::geteuid().as_raw())
+}
+
+fn runtime() -> Option<OsString> {
+    std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty())
+}
+
+/// Where a GPU's coordinator is, if the user names no place.
+pub fn usual_socket(uuid: [u8; 16]) -> PathBuf {
+    place::socket(runtime(), rustix::process::geteuid().as_raw(), uuid)
+}
+
+/// The socket that the user's environment names.
+pub fn named_socket() -> Option<PathBuf> {
+    std::env::var_os(name(baton_contract::settings::SOCKET)).filter(|path| !path.is_empty()).map(PathBuf::from)
+}
+
+/// Makes a folder that only this user can enter, or checks that it is one.
+///
+/// # Errors
+///
+/// When it cannot be made, or belongs to somebody else.
+pub fn make_private(folder: &Path) -> Result<(), CliError> {
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(folder)
+        .map_err(|error| CliError::Told(format!("{}: {error}", folder.display())))?;
+    let found = std::fs::symlink_metadata(folder)?;
+    if found.uid() != rustix::process::geteuid().as_raw() || !found.is_dir() {
+        return Err(CliError::Told(format!("{} belongs to another user", folder.display())));
+    }
+    Ok(())
+}

@@ -1,0 +1,306 @@
+//! `baton serve`: the coordinator of one GPU, until it is stopped.
+
+use std::fs::File;
+use std::io::{Seek as _, Write as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use serde::Deserialize;
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use super::units::{Amount, size};
+use super::{CliError, DriverChoice, make_private, named_socket, open_gpu, usual_socket};
+use crate::install::Install;
+use crate::server::{Options, Server};
+
+/// What `--poison` fills memory with: what a program must not find in its own.
+const POISON: u8 = 0xDB;
+
+/// What can be said about a coordinator, on the command line or in a file.
+#[derive(Clone, Debug, Default, Args, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct Settings {
+    /// The GPU to serve, counted from 0.
+    #[arg(long, value_name = "N")]
+    pub gpu: Option<usize>,
+    /// The driver: `gpu` (the system's), `sim` (simulated), or a file.
+    #[arg(long, value_name = "gpu|sim|PATH")]
+    pub driver: Option<String>,
+    /// How much of the GPU's memory to lend out; the rest is for contexts and code. [default: 90%]
+    #[arg(long, value_name = "90%|8GiB")]
+    pub arena: Option<Amount>,
+    /// How much host memory to keep evicted GPU memory in. [default: half of what is free, at most twice the arena]
+    #[arg(long, value_name = "32GiB|50%")]
+    pub host_pool: Option<Amount>,
+    /// How long a program has the GPU before another of its class gets it. [default: 200ms]
+    #[arg(long, value_name = "200ms", value_parser = humantime::parse_duration)]
+    #[serde(with = "duration")]
+    pub quantum: Option<Duration>,
+    /// The coordinator's socket. [default: in the user's runtime folder, named by the GPU]
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+}
+
+mod duration {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer};
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+        let word = String::deserialize(from)?;
+        humantime::parse_duration(&word).map(Some).map_err(serde::de::Error::custom)
+    }
+}
+
+impl Settings {
+    /// These, with what they leave open taken from `other`.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        Self {
+            gpu: self.gpu.or(other.gpu),
+            driver: self.driver.or(other.driver),
+            arena: self.arena.or(other.arena),
+            host_pool: self.host_pool.or(other.host_pool),
+            quantum: self.quantum.or(other.quantum),
+            socket: self.socket.or(other.socket),
+        }
+    }
+
+    /// The driver that is meant.
+    pub fn driver(&self) -> DriverChoice {
+        self.driver.as_ref().map_or(DriverChoice::System, |word| word.parse().unwrap_or(DriverChoice::System))
+    }
+
+    /// These as words of a command line.
+    pub fn words(&self) -> Vec<String> {
+        let mut words = Vec::new();
+        let mut word = |name: &str, value: Option<String>| {
+            words.extend(value.map(|value| format!("--{name}={value}")));
+        };
+        word("gpu", self.gpu.map(|gpu| gpu.to_string()));
+        word("driver", self.driver.clone());
+        word(
+            "arena",
+            self.arena.map(|arena| match arena {
+                Amount::Bytes(bytes) => bytes.to_string(),
+                Amount::Percent(_) => arena.to_string(),
+            }),
+        );
+        word(
+            "host-pool",
+            self.host_pool.map(|pool| match pool {
+                Amount::Bytes(bytes) => bytes.to_string(),
+                Amount::Percent(_) => pool.to_string(),
+            }),
+        );
+        word("quantum", self.quantum.map(|quantum| humantime::format_duration(quantum).to_string()));
+        word("socket", self.socket.as_ref().map(|socket| socket.display().to_string()));
+        words
+    }
+}
+
+/// `baton serve`.
+#[derive(Clone, Debug, Args)]
+pub struct Serve {
+    #[command(flatten)]
+    settings: Settings,
+    /// A TOML file with the same settings; the command line goes first.
+    #[arg(long, value_name = "FILE.toml")]
+    config: Option<PathBuf>,
+    /// Take the host pool even if it is larger than the memory that is free.
+    #[arg(long)]
+    force: bool,
+    /// End after the last program has left.
+    #[arg(long, hide = true)]
+    until_idle: bool,
+    /// For tests: fill freed and evicted memory with a pattern instead of zeros.
+    #[arg(long, hide = true)]
+    poison: bool,
+}
+
+/// Runs a coordinator until it is stopped.
+///
+/// # Errors
+///
+/// When it cannot be started with these settings: the message says what to change.
+pub fn run(serve: Serve) -> Result<(), CliError> {
+    let Serve { settings, config, force, until_idle, poison } = serve;
+    let settings = match config {
+        Some(path) => settings.or(read_config(&path)?),
+        None => settings,
+    };
+    let install = Install::of_this_program()?;
+    let choice = settings.driver();
+    let library = choice.library(&install)?;
+    for (name, value) in choice.settings()? {
+        // SAFETY: no other thread runs yet.
+        unsafe { std::env::set_var(name, value) };
+    }
+    raise_descriptor_limit();
+
+    let gpu = open_gpu(library.as_deref(), settings.gpu.unwrap_or(0))?;
+    let arena = arena(settings.arena, gpu.memory, &gpu.name)?;
+    let host_pool = host_pool(settings.host_pool, arena, force)?;
+    let socket = settings.socket.clone().or_else(named_socket).unwrap_or_else(|| usual_socket(gpu.uuid));
+    let (listener, _lock) = claim(&socket)?;
+
+    let (number, name) = (settings.gpu.unwrap_or(0), gpu.name.clone());
+    let options = Options {
+        arena,
+        host_pool,
+        quantum: settings.quantum.unwrap_or(Duration::from_millis(200)),
+        socket: socket.clone(),
+        driver: library,
+        poison: poison.then_some(POISON),
+        until_idle,
+    };
+    let mut server = Server::new(gpu, listener, options)?;
+    let stop = server.stop();
+    let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM])?;
+    std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        signals.forever().for_each(|_| stop.stop());
+    })?;
+    eprintln!("baton: serving GPU {number} ({name}) at {}", socket.display());
+    eprintln!("baton: arena {}, host pool {}", size(arena), size(host_pool));
+    let served = server.serve();
+    // Tenants see the end of their connections; the place is free for a successor.
+    let _ = std::fs::remove_file(&socket);
+    Ok(served?)
+}
+
+fn read_config(path: &Path) -> Result<Settings, CliError> {
+    let text = std::fs::read_to_string(path).map_err(|error| CliError::Told(format!("{}: {error}", path.display())))?;
+    toml::from_str(&text).map_err(|error| CliError::Told(format!("{}: {error}", path.display())))
+}
+
+/// Every frame is an open descriptor.
+fn raise_descriptor_limit() {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    // With fewer, large arenas of small pieces fail later, and say so.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+}
+
+fn arena(asked: Option<Amount>, memory: u64, name: &str) -> Result<u64, CliError> {
+    let arena = asked.unwrap_or(Amount::Percent(90.0)).of(memory);
+    if arena > memory {
+        return Err(CliError::Told(format!(
+            "an arena of {} is more than the {} of {name}; ask for less with --arena, at most about 95% of it",
+            size(arena),
+            size(memory)
+        )));
+    }
+    if arena == 0 {
+        return Err(CliError::Told("the arena has to be at least 2 MiB; see --arena".to_owned()));
+    }
+    Ok(arena)
+}
+
+fn host_pool(asked: Option<Amount>, arena: u64, force: bool) -> Result<u64, CliError> {
+    let free = free_host_memory()?;
+    let pool = asked.map_or_else(|| Amount::Bytes((free / 2).min(2 * arena)).of(free), |asked| asked.of(free));
+    if pool > free && !force {
+        return Err(CliError::Told(format!(
+            "a host pool of {} is more than the {} of memory that is free here; ask for less with --host-pool, or add \
+             --force if you know that there will be enough",
+            size(pool),
+            size(free)
+        )));
+    }
+    Ok(pool)
+}
+
+/// Host memory that is free, in this process's control group too.
+pub(super) fn free_host_memory() -> Result<u64, CliError> {
+    let text = std::fs::read_to_string("/proc/meminfo")?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kib: u64 = line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse().ok()).unwrap_or(0);
+    let number = |file: &str| std::fs::read_to_string(file).ok()?.trim().parse::<u64>().ok();
+    let group = number("/sys/fs/cgroup/memory.max")
+        .map(|most| most.saturating_sub(number("/sys/fs/cgroup/memory.current").unwrap_or(0)));
+    Ok((kib << 10).min(group.unwrap_or(u64::MAX)))
+}
+
+/// Takes a socket's place; the lock holds it for as long as it is open.
+fn claim(path: &Path) -> Result<(OwnedFd, File), CliError> {
+    let told = |error: std::io::Error| CliError::Told(format!("{}: {error}", path.display()));
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if !folder.exists() {
+        make_private(folder)?;
+    }
+    let lock_path = path.with_extension("lock");
+    let mut lock = File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(&lock_path)?;
+    if lock.try_lock().is_err() {
+        let holder = std::fs::read_to_string(&lock_path).unwrap_or_default();
+        return Err(CliError::Told(format!(
+            "a coordinator (process {}) serves at {} already; `baton status` shows it, --socket names another place",
+            holder.trim(),
+            path.display()
+        )));
+    }
+    lock.set_len(0)?;
+    lock.rewind()?;
+    writeln!(lock, "{}", std::process::id())?;
+    match std::fs::symlink_metadata(path) {
+        // Left behind by a coordinator that was killed.
+        Ok(found) if found.file_type().is_socket() => std::fs::remove_file(path)?,
+        Ok(_) => return Err(CliError::Told(format!("{} is there already, and no socket", path.display()))),
+        Err(_) => {}
+    }
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let listener = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).map_err(|e| told(e.into()))?;
+    let address = SocketAddrUnix::new(path).map_err(|e| told(e.into()))?;
+    let before = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+    let bound = bind(&listener, &address);
+    rustix::process::umask(before);
+    bound.map_err(|e| told(e.into()))?;
+    listen(&listener, 128).map_err(|e| told(e.into()))?;
+    Ok((listener, lock))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_goes_before_the_file() {
+        let file: Settings =
+            toml::from_str("arena = \"2GiB\"\nquantum = \"5ms\"\nhost-pool = \"10%\"\n").expect("valid settings");
+        let line = Settings { arena: Some(Amount::Bytes(1 << 30)), ..Settings::default() };
+        let both = line.or(file);
+        assert_eq!(both.arena, Some(Amount::Bytes(1 << 30)));
+        assert_eq!(both.quantum, Some(Duration::from_millis(5)));
+        assert_eq!(both.words(), ["--arena=1073741824", "--host-pool=10%", "--quantum=5ms"]);
+    }
+
+    #[test]
+    fn a_word_that_is_no_setting_is_refused() {
+        let error = toml::from_str::<Settings>("areena = \"2GiB\"").expect_err("no such setting");
+        assert!(error.to_string().contains("areena"), "{error}");
+    }
+
+    #[test]
+    fn an_arena_above_the_gpu_and_a_pool_above_memory_are_refused() {
+        let error = arena(Some(Amount::Bytes(2 << 30)), 1 << 30, "a GPU").expect_err("too large").to_string();
+        assert!(error.contains("2 GiB is more than the 1 GiB of a GPU"), "{error}");
+        let huge = Some(Amount::Bytes(1 << 60));
+        let error = host_pool(huge, 1 << 30, false).expect_err("too large").to_string();
+        assert!(error.contains("--force"), "{error}");
+        assert_eq!(host_pool(huge, 1 << 30, true).ok(), Some(1 << 60));
+    }
+
+    #[test]
+    fn a_second_coordinator_does_not_get_the_place_and_a_dead_ones_is_taken() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("s.sock");
+        let first = claim(&path).expect("free");
+        let error = claim(&path).expect_err("taken").to_string();
+        assert!(error.contains(&format!("process {}", std::process::id())), "{error}");
+        drop(first);
+        claim(&path).expect("left behind");
+    }
+}

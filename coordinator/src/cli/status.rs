@@ -1,0 +1,128 @@
+//! `baton status`: how a coordinator and its tenants stand.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::Value;
+
+use super::units::size;
+use super::{CliError, DriverChoice, client, named_socket, open_gpu, runtime_folder, usual_socket};
+use crate::install::Install;
+
+/// `baton status`.
+#[derive(Clone, Debug, Args)]
+pub struct StatusArgs {
+    /// The coordinator's socket, if it is not at the usual place.
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Shows it.
+///
+/// # Errors
+///
+/// When no coordinator answers.
+pub fn run(arguments: StatusArgs) -> Result<(), CliError> {
+    let socket = match arguments.socket.or_else(named_socket) {
+        Some(socket) => socket,
+        None => only_socket()?,
+    };
+    let text = client::status(&socket)?;
+    if arguments.json {
+        println!("{}", String::from_utf8_lossy(&text));
+        return Ok(());
+    }
+    let status: Value = serde_json::from_slice(&text)
+        .map_err(|error| CliError::Told(format!("the coordinator's answer cannot be read: {error}")))?;
+    print!("{}", table(&status));
+    Ok(())
+}
+
+/// The one socket in the user's folder; if there are several, the first GPU's.
+fn only_socket() -> Result<PathBuf, CliError> {
+    let folder = runtime_folder();
+    let is_socket = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "sock");
+    let mut sockets: Vec<PathBuf> = std::fs::read_dir(&folder)
+        .map(|entries| entries.filter_map(Result::ok).map(|entry| entry.path()).filter(is_socket).collect())
+        .unwrap_or_default();
+    match sockets.len() {
+        0 => Err(CliError::Told(format!(
+            "there is no coordinator's socket in {}; `baton serve` starts one, --socket names another place",
+            folder.display()
+        ))),
+        1 => Ok(sockets.remove(0)),
+        _ => {
+            let install = Install::of_this_program()?;
+            let library = DriverChoice::System.library(&install)?;
+            Ok(usual_socket(open_gpu(library.as_deref(), 0)?.uuid))
+        }
+    }
+}
+
+fn table(status: &Value) -> String {
+    let bytes = |value: &Value| size(value.as_u64().unwrap_or(0));
+    let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+    let mut out = String::new();
+    let (gpu, arena, pool) = (&status["gpu"], &status["arena"], &status["host_pool"]);
+    let _ = writeln!(out, "{} ({}), {}", text(&gpu["name"]), text(&gpu["uuid"]), bytes(&gpu["memory_bytes"]));
+    let _ = writeln!(
+        out,
+        "arena      {}, lent {}, free {}",
+        bytes(&arena["bytes"]),
+        bytes(&arena["lent_bytes"]),
+        size(arena["bytes"].as_u64().unwrap_or(0).saturating_sub(arena["lent_bytes"].as_u64().unwrap_or(0)))
+    );
+    if arena["bytes"] != arena["configured_bytes"] {
+        let _ = writeln!(
+            out,
+            "           (smaller than the {} asked for: others use the GPU's memory)",
+            bytes(&arena["configured_bytes"])
+        );
+    }
+    let ready = if pool["ready_bytes"] == pool["bytes"] {
+        String::new()
+    } else {
+        format!(", being prepared: {} ready", bytes(&pool["ready_bytes"]))
+    };
+    let _ = writeln!(out, "host pool  {}, used {}{ready}", bytes(&pool["bytes"]), bytes(&pool["used_bytes"]));
+    let ms = |value: &Value| value.as_f64().map_or("-".to_owned(), |ms| format!("{ms:.1} ms"));
+    let _ = writeln!(
+        out,
+        "switches   {}, {} in, {} out, median {}, longest {}",
+        status["switches"],
+        bytes(&status["bytes_in"]),
+        bytes(&status["bytes_out"]),
+        ms(&status["switch_ms_p50"]),
+        ms(&status["switch_ms_max"])
+    );
+    let tenants = status["tenants"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if tenants.is_empty() {
+        let _ = writeln!(out, "no tenants");
+        return out;
+    }
+    let _ = writeln!(
+        out,
+        "\n{:<20} {:>8} {:<8} {:<9} {:>10} {:>10} {:>10} {:>9} {:>10}",
+        "tenant", "pid", "class", "state", "resident", "evicted", "pinned", "switches", "GPU time"
+    );
+    for tenant in tenants {
+        let _ = writeln!(
+            out,
+            "{:<20} {:>8} {:<8} {:<9} {:>10} {:>10} {:>10} {:>9} {:>8.2} s",
+            text(&tenant["name"]),
+            tenant["pid"].to_string(),
+            text(&tenant["class"]),
+            text(&tenant["state"]),
+            bytes(&tenant["resident_bytes"]),
+            bytes(&tenant["evicted_bytes"]),
+            bytes(&tenant["pinned_bytes"]),
+            tenant["switches"].to_string(),
+            tenant["gpu_seconds"].as_f64().unwrap_or(0.0)
+        );
+    }
+    out
+}

@@ -1,0 +1,96 @@
+//! Sizes and shares as users write them.
+
+use std::fmt;
+use std::str::FromStr;
+
+use bytesize::ByteSize;
+use serde::Deserialize;
+
+/// An amount of memory: so many bytes, or a share of what there is.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(try_from = "String")]
+pub enum Amount {
+    /// `8GiB`
+    Bytes(u64),
+    /// `90%`
+    Percent(f64),
+}
+
+/// What was written is no amount.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no amount of memory; write for example 8GiB, 512MiB or 90%")]
+pub struct NoAmount(String);
+
+impl Amount {
+    /// In bytes, of so many, cut to whole 2 MiB.
+    pub fn of(self, all: u64) -> u64 {
+        let bytes = match self {
+            Self::Bytes(bytes) => bytes,
+            Self::Percent(percent) => (all as f64 * percent / 100.0) as u64,
+        };
+        bytes - bytes % baton_contract::memory::GRANULE
+    }
+}
+
+impl FromStr for Amount {
+    type Err = NoAmount;
+
+    fn from_str(word: &str) -> Result<Self, NoAmount> {
+        let refused = || NoAmount(word.to_owned());
+        if let Some(percent) = word.trim().strip_suffix('%') {
+            let percent: f64 = percent.trim().parse().map_err(|_| refused())?;
+            return if (0.0..=100.0).contains(&percent) { Ok(Self::Percent(percent)) } else { Err(refused()) };
+        }
+        word.parse::<ByteSize>().map(|size| Self::Bytes(size.as_u64())).map_err(|_| refused())
+    }
+}
+
+impl TryFrom<String> for Amount {
+    type Error = NoAmount;
+
+    fn try_from(word: String) -> Result<Self, NoAmount> {
+        word.parse()
+    }
+}
+
+impl fmt::Display for Amount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bytes(bytes) => f.write_str(&size(*bytes)),
+            Self::Percent(percent) => write!(f, "{percent}%"),
+        }
+    }
+}
+
+/// A size for the eye.
+pub fn size(bytes: u64) -> String {
+    let (unit, name) = [(1u64 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")]
+        .into_iter()
+        .find(|(unit, _)| bytes >= *unit)
+        .unwrap_or((1, "bytes"));
+    let value = bytes as f64 / unit as f64;
+    if value.fract() == 0.0 { format!("{value} {name}") } else { format!("{value:.1} {name}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_are_sizes_or_shares() {
+        assert_eq!("8GiB".parse(), Ok(Amount::Bytes(8 << 30)));
+        assert_eq!("512 MiB".parse(), Ok(Amount::Bytes(512 << 20)));
+        assert_eq!("90%".parse(), Ok(Amount::Percent(90.0)));
+        for wrong in ["", "a lot", "101%", "-1%", "8Gx"] {
+            assert!(wrong.parse::<Amount>().is_err(), "{wrong}");
+        }
+        assert_eq!(Amount::Percent(50.0).of(10 << 20), 4 << 20, "whole 2 MiB");
+    }
+
+    #[test]
+    fn sizes_are_readable() {
+        assert_eq!(size(3 << 29), "1.5 GiB");
+        assert_eq!(size(2 << 20), "2 MiB");
+        assert_eq!(size(7), "7 bytes");
+    }
+}

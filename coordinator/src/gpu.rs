@@ -1,0 +1,430 @@
+//! The coordinator's own use of the CUDA driver: the few calls that it makes, checked.
+//!
+//! # Safety
+//!
+//! The driver is opened by path and its functions are called with the signatures of `cuda.h`. Memory that
+//! is named to it (addresses, handles, host ranges) belongs to the caller of the method: those that copy or
+//! fill are `unsafe` and say what has to be true; the others only make and name things.
+
+use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::ptr;
+use std::sync::Arc;
+
+use baton_contract::cuda::{
+    CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUcontext, CUdevice, CUdeviceptr, CUresult, CUstream,
+};
+use libloading::Library;
+
+/// Why the driver did not do what was asked.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum GpuError {
+    /// The library cannot be used at all.
+    #[error("{}: {why}", .library.display())]
+    Library {
+        /// Which library.
+        library: PathBuf,
+        /// What the loader said.
+        why: String,
+    },
+    /// A call failed.
+    #[error("the driver answered {call} with CUDA error {code}{}", explain(*.code))]
+    Call {
+        /// The function.
+        call: &'static str,
+        /// Its answer.
+        code: CUresult,
+    },
+    /// There is no such GPU.
+    #[error("there is no GPU {asked}: this machine has {count}, counted from 0")]
+    NoSuchGpu {
+        /// What the user asked for.
+        asked: usize,
+        /// How many there are.
+        count: usize,
+    },
+}
+
+impl GpuError {
+    /// Whether the device's memory is full.
+    pub fn is_out_of_memory(&self) -> bool {
+        matches!(self, Self::Call { code: CUDA_ERROR_OUT_OF_MEMORY, .. })
+    }
+}
+
+fn explain(code: CUresult) -> &'static str {
+    match code {
+        2 => " (out of device memory)",
+        100 => " (no GPU)",
+        801 => " (not supported)",
+        999 => " (unknown; is the driver loaded and the GPU healthy?)",
+        _ => "",
+    }
+}
+
+type Event = *mut c_void;
+type Handle = u64;
+
+/// `CUmemAllocationProp` of `cuda.h`.
+#[repr(C)]
+struct AllocationProperties {
+    kind: c_int,
+    handle_types: c_int,
+    location: baton_contract::cuda::CUmemLocation,
+    windows: *mut c_void,
+    flags: [u8; 8],
+}
+
+/// `CUmemAccessDesc` of `cuda.h`.
+#[repr(C)]
+struct AccessDescription {
+    location: baton_contract::cuda::CUmemLocation,
+    flags: c_int,
+}
+
+const LOCATION_DEVICE: c_int = 1;
+const PINNED: c_int = 1;
+const POSIX_DESCRIPTOR: c_int = 1;
+const READ_WRITE: c_int = 3;
+const EVENT_DISABLE_TIMING: c_uint = 2;
+const STREAM_NON_BLOCKING: c_uint = 1;
+const REGISTER_PORTABLE: c_uint = 1;
+
+macro_rules! calls {
+    ($($field:ident = $name:literal ($($type:ty),*);)*) => {
+        /// The driver's functions.
+        struct Calls {
+            $($field: unsafe extern "C" fn($($type),*) -> CUresult,)*
+        }
+
+        impl Calls {
+            /// Looks every name up.
+            ///
+            /// # Safety
+            ///
+            /// The library is a CUDA driver, whose functions have the signatures of `cuda.h`.
+            unsafe fn find(library: &Library) -> Result<Self, libloading::Error> {
+                Ok(Self {
+                    // SAFETY: the signature that cuda.h gives this name, by this function's contract.
+                    $($field: *unsafe { library.get($name.as_bytes()) }?,)*
+                })
+            }
+        }
+    };
+}
+
+calls! {
+    init = "cuInit" (c_uint);
+    driver_version = "cuDriverGetVersion" (*mut c_int);
+    device_count = "cuDeviceGetCount" (*mut c_int);
+    device_get = "cuDeviceGet" (*mut CUdevice, c_int);
+    device_name = "cuDeviceGetName" (*mut c_char, c_int, CUdevice);
+    device_uuid = "cuDeviceGetUuid_v2" (*mut [u8; 16], CUdevice);
+    device_memory = "cuDeviceTotalMem_v2" (*mut usize, CUdevice);
+    retain = "cuDevicePrimaryCtxRetain" (*mut CUcontext, CUdevice);
+    set_current = "cuCtxSetCurrent" (CUcontext);
+    memory_info = "cuMemGetInfo_v2" (*mut usize, *mut usize);
+    reserve = "cuMemAddressReserve" (*mut CUdeviceptr, usize, usize, CUdeviceptr, u64);
+    unreserve = "cuMemAddressFree" (CUdeviceptr, usize);
+    create = "cuMemCreate" (*mut Handle, usize, *const AllocationProperties, u64);
+    release = "cuMemRelease" (Handle);
+    map = "cuMemMap" (CUdeviceptr, usize, usize, Handle, u64);
+    unmap = "cuMemUnmap" (CUdeviceptr, usize);
+    set_access = "cuMemSetAccess" (CUdeviceptr, usize, *const AccessDescription, usize);
+    export = "cuMemExportToShareableHandle" (*mut c_void, Handle, c_int, u64);
+    register = "cuMemHostRegister_v2" (*mut c_void, usize, c_uint);
+    stream_create = "cuStreamCreate" (*mut CUstream, c_uint);
+    event_create = "cuEventCreate" (*mut Event, c_uint);
+    event_record = "cuEventRecord" (Event, CUstream);
+    event_wait = "cuEventSynchronize" (Event);
+    copy_in = "cuMemcpyHtoDAsync_v2" (CUdeviceptr, *const c_void, usize, CUstream);
+    copy_out = "cuMemcpyDtoHAsync_v2" (*mut c_void, CUdeviceptr, usize, CUstream);
+    fill = "cuMemsetD8Async" (CUdeviceptr, u8, usize, CUstream);
+}
+
+/// One GPU, with a context of ours on it.
+#[derive(Clone)]
+pub struct Gpu {
+    calls: Arc<Calls>,
+    device: CUdevice,
+    context: usize,
+    /// Its name.
+    pub name: String,
+    /// Its UUID.
+    pub uuid: [u8; 16],
+    /// All its memory, in bytes.
+    pub memory: u64,
+    /// The driver's version, as 1000 x major + 10 x minor of CUDA.
+    pub driver_version: u32,
+}
+
+/// A piece of physical memory: mapped for ever in this process, and exported.
+#[derive(Debug)]
+pub struct Memory {
+    handle: Handle,
+    /// Where this process sees it.
+    pub address: CUdeviceptr,
+    /// Its size.
+    pub bytes: u64,
+    /// What another process can import it by.
+    pub descriptor: OwnedFd,
+}
+
+/// A queue of copies or fills.
+#[derive(Clone, Copy)]
+pub struct Stream(CUstream);
+
+// SAFETY: the driver's handles may be used from every thread.
+unsafe impl Send for Stream {}
+
+/// A mark in a queue.
+pub struct Mark(Event);
+
+// SAFETY: the driver's handles may be used from every thread.
+unsafe impl Send for Mark {}
+
+fn check(call: &'static str, code: CUresult) -> Result<(), GpuError> {
+    if code == CUDA_SUCCESS { Ok(()) } else { Err(GpuError::Call { call, code }) }
+}
+
+impl Gpu {
+    /// Opens a driver and takes one of its GPUs into use.
+    ///
+    /// # Errors
+    ///
+    /// When the library is no driver, or has no such GPU, or the GPU does not work.
+    pub fn open(library: &Path, number: usize) -> Result<Self, GpuError> {
+        let fault = |error: &libloading::Error| GpuError::Library {
+            library: library.to_path_buf(),
+            why: std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string),
+        };
+        // SAFETY: opening a driver runs its own start-up code, as it does in every CUDA program.
+        let opened = unsafe { Library::new(library) }.map_err(|error| fault(&error))?;
+        // A driver that was started is never closed.
+        let opened = ManuallyDrop::new(opened);
+        // SAFETY: the user names this library as a CUDA driver.
+        let calls = unsafe { Calls::find(&opened) }.map_err(|error| fault(&error))?;
+        let (mut count, mut device, mut version, mut memory) = (0, 0, 0, 0);
+        let (mut name, mut uuid, mut context) = ([0u8; 256], [0u8; 16], ptr::null_mut());
+        // SAFETY: out-parameters of the right types that live over the calls; a buffer with its length.
+        unsafe {
+            check("cuInit", (calls.init)(0))?;
+            check("cuDeviceGetCount", (calls.device_count)(&mut count))?;
+            let count = usize::try_from(count).unwrap_or(0);
+            if number >= count {
+                return Err(GpuError::NoSuchGpu { asked: number, count });
+            }
+            check("cuDeviceGet", (calls.device_get)(&mut device, number as c_int))?;
+            check("cuDeviceGetName", (calls.device_name)(name.as_mut_ptr().cast(), name.len() as c_int, device))?;
+            check("cuDeviceGetUuid_v2", (calls.device_uuid)(&mut uuid, device))?;
+            check("cuDriverGetVersion", (calls.driver_version)(&mut version))?;
+            check("cuDeviceTotalMem_v2", (calls.device_memory)(&mut memory, device))?;
+            check("cuDevicePrimaryCtxRetain", (calls.retain)(&mut context, device))?;
+        }
+        let name = String::from_utf8_lossy(name.split(|byte| *byte == 0).next().unwrap_or_default()).into_owned();
+        let gpu = Self {
+            calls: Arc::new(calls),
+            device,
+            context: context.expose_provenance(),
+            name,
+            uuid,
+            memory: memory as u64,
+            driver_version: u32::try_from(version).unwrap_or(0),
+        };
+        gpu.enter()?;
+        Ok(gpu)
+    }
+
+    /// Makes our context this thread's. Needed once in every thread that uses the GPU.
+    ///
+    /// # Errors
+    ///
+    /// As the driver.
+    pub fn enter(&self) -> Result<(), GpuError> {
+        // SAFETY: the context that `open` retained.
+        check("cuCtxSetCurrent", unsafe { (self.calls.set_current)(ptr::with_exposed_provenance_mut(self.context)) })
+    }
+
+    /// Device memory that nobody uses, in bytes.
+    ///
+    /// # Errors
+    ///
+    /// As the driver.
+    pub fn free_memory(&self) -> Result<u64, GpuError> {
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: two out-parameters.
+        check("cuMemGetInfo_v2", unsafe { (self.calls.memory_info)(&mut free, &mut total) })?;
+        Ok(free as u64)
+    }
+
+    /// Makes a piece of memory of so many bytes, a multiple of 2 MiB.
+    ///
+    /// # Errors
+    ///
+    /// As the driver; nothing is left behind.
+    pub fn make(&self, bytes: u64) -> Result<Memory, GpuError> {
+        let size = bytes as usize;
+        let location = baton_contract::cuda::CUmemLocation { kind: LOCATION_DEVICE, id: self.device };
+        let properties = AllocationProperties {
+            kind: PINNED,
+            handle_types: POSIX_DESCRIPTOR,
+            location,
+            windows: ptr::null_mut(),
+            flags: [0; 8],
+        };
+        let access = AccessDescription { location, flags: READ_WRITE };
+        let (mut handle, mut descriptor, mut address) = (0, -1, 0);
+        // SAFETY: structures of cuda.h's layout that live over the calls; on a failure, what was made before
+        // is undone in reverse order.
+        unsafe {
+            check("cuMemCreate", (self.calls.create)(&mut handle, size, &properties, 0))?;
+            let export = (self.calls.export)((&raw mut descriptor).cast(), handle, POSIX_DESCRIPTOR, 0);
+            if let Err(error) = check("cuMemExportToShareableHandle", export) {
+                (self.calls.release)(handle);
+                return Err(error);
+            }
+            let descriptor = OwnedFd::from_raw_fd(descriptor);
+            let _ = rustix::io::fcntl_setfd(&descriptor, rustix::io::FdFlags::CLOEXEC);
+            if let Err(error) = check("cuMemAddressReserve", (self.calls.reserve)(&mut address, size, 0, 0, 0)) {
+                (self.calls.release)(handle);
+                return Err(error);
+            }
+            let mapped = check("cuMemMap", (self.calls.map)(address, size, 0, handle, 0)).and_then(|()| {
+                check("cuMemSetAccess", (self.calls.set_access)(address, size, &access, 1)).inspect_err(|_| {
+                    (self.calls.unmap)(address, size);
+                })
+            });
+            if let Err(error) = mapped {
+                (self.calls.unreserve)(address, size);
+                (self.calls.release)(handle);
+                return Err(error);
+            }
+            Ok(Memory { handle, address, bytes, descriptor })
+        }
+    }
+
+    /// Gives a piece of memory back to the device. Other processes that still have it mapped keep it.
+    ///
+    /// # Errors
+    ///
+    /// As the driver.
+    pub fn unmake(&self, memory: Memory) -> Result<(), GpuError> {
+        let size = memory.bytes as usize;
+        // SAFETY: made by `make`, and by value: nobody uses it any more.
+        unsafe {
+            check("cuMemUnmap", (self.calls.unmap)(memory.address, size))?;
+            check("cuMemAddressFree", (self.calls.unreserve)(memory.address, size))?;
+            check("cuMemRelease", (self.calls.release)(memory.handle))
+        }
+    }
+
+    /// Makes host memory known to the device, so that copies run at full speed and asynchronously.
+    ///
+    /// # Safety
+    ///
+    /// The range is mapped and stays so for as long as the process lives.
+    ///
+    /// # Errors
+    ///
+    /// As the driver.
+    pub unsafe fn register(&self, address: *mut c_void, bytes: usize) -> Result<(), GpuError> {
+        // SAFETY: by this function's contract.
+        check("cuMemHostRegister_v2", unsafe { (self.calls.register)(address, bytes, REGISTER_PORTABLE) })
+    }
+
+    /// Makes a queue.
+    ///
+    /// # Errors
+    ///
+    /// As the driver.
+    pub fn stream(&self) -> Result<Stream, GpuError> {
+        let mut stream = ptr::null_mut();
+        // SAFETY: an out-parameter.
+        check("cuStreamCreate", unsafe { (self.calls.stream_create)(&mut stream, STREAM_NON_BLOCKING) })?;
+        Ok(Stream(stream))
+    }
+
+    /// Makes a mark.
+    ///
+    /// # Errors
+    ///
+    /// As the driver.
+    pub fn mark(&self) -> Result<Mark, GpuError> {
+        let mut event = ptr::null_mut();
+        // SAFETY: an out-parameter.
+        check("cuEventCreate", unsafe { (self.calls.event_create)(&mut event, EVENT_DISABLE_TIMING) })?;
+        Ok(Mark(event))
+    }
+
+    /// Sets the mark behind what is in the queue now.
+    ///
+    /// # Errors
+    ///
+    /// As the driver.
+    pub fn set(&self, mark: &Mark, stream: Stream) -> Result<(), GpuError> {
+        // SAFETY: an event and a stream of ours.
+        check("cuEventRecord", unsafe { (self.calls.event_record)(mark.0, stream.0) })
+    }
+
+    /// Waits until the queue has passed the mark.
+    ///
+    /// # Errors
+    ///
+    /// As the driver, also with what went wrong in the queue before.
+    pub fn wait(&self, mark: &Mark) -> Result<(), GpuError> {
+        // SAFETY: an event of ours.
+        check("cuEventSynchronize", unsafe { (self.calls.event_wait)(mark.0) })
+    }
+
+    /// Queues a copy to the device.
+    ///
+    /// # Safety
+    ///
+    /// Both ranges are valid, and nobody else writes either, or reads the target, until the queue has passed it.
+    ///
+    /// # Errors
+    ///
+    /// As the driver.
+    pub unsafe fn copy_in(&self, to: CUdeviceptr, from: *const c_void, bytes: u64, s: Stream) -> Result<(), GpuError> {
+        // SAFETY: by this function's contract.
+        check("cuMemcpyHtoDAsync_v2", unsafe { (self.calls.copy_in)(to, from, bytes as usize, s.0) })
+    }
+
+    /// Queues a copy to the host.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Gpu::copy_in`].
+    ///
+    /// # Errors
+    ///
+    /// As the driver.
+    pub unsafe fn copy_out(&self, to: *mut c_void, from: CUdeviceptr, bytes: u64, s: Stream) -> Result<(), GpuError> {
+        // SAFETY: by this function's contract.
+        check("cuMemcpyDtoHAsync_v2", unsafe { (self.calls.copy_out)(to, from, bytes as usize, s.0) })
+    }
+
+    /// Queues a fill.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Gpu::copy_in`]: the memory is nobody's until the queue has passed it.
+    ///
+    /// # Errors
+    ///
+    /// As the driver.
+    pub unsafe fn fill(&self, at: CUdeviceptr, value: u8, bytes: u64, s: Stream) -> Result<(), GpuError> {
+        // SAFETY: by this function's contract.
+        check("cuMemsetD8Async", unsafe { (self.calls.fill)(at, value, bytes as usize, s.0) })
+    }
+}
+
+/// The descriptor of a piece of memory, to be sent to a tenant.
+impl std::os::fd::AsFd for Memory {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        debug_assert!(self.descriptor.as_raw_fd() >= 0);
+        self.descriptor.as_fd()
+    }
+}

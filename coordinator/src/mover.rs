@@ -1,0 +1,180 @@
+//! The mover: copies and fills, each direction in a queue and a thread of its own.
+//!
+//! The server hands a lane jobs and goes on; the lane keeps two jobs queued on the device, so that it never
+//! waits for us, and reports each when it has ended. Jobs of one lane end in the order they were given.
+
+use std::collections::VecDeque;
+use std::ffi::c_void;
+use std::ops::Range;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::Instant;
+
+use crate::gpu::{Gpu, GpuError, Mark};
+use crate::wake::Waker;
+
+/// The mover's lanes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Lane {
+    /// Host to device.
+    In,
+    /// Device to host.
+    Out,
+    /// Overwriting memory on the device.
+    Fill,
+}
+
+/// One piece of a job.
+#[derive(Clone, Copy, Debug)]
+pub struct Piece {
+    /// Address in the device's memory, as the coordinator sees it.
+    pub device: u64,
+    /// Address in this process; not looked at by fills.
+    pub host: usize,
+    /// How much.
+    pub bytes: u64,
+}
+
+/// A job's number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct JobId(pub u64);
+
+/// What became of a job.
+#[derive(Debug)]
+pub struct Finished {
+    /// Where it ran.
+    pub lane: Lane,
+    /// Which it was.
+    pub job: JobId,
+    /// From its first piece's submission to its last one's end.
+    pub time: Range<Instant>,
+    /// Whether it worked.
+    pub result: Result<(), GpuError>,
+}
+
+struct Job {
+    id: JobId,
+    pieces: Vec<Piece>,
+    value: u8,
+}
+
+/// The lanes' ends that the server holds.
+pub struct Mover {
+    lanes: [Sender<Job>; 3],
+    next: u64,
+}
+
+/// How many jobs of a lane are on the device at once.
+const DEPTH: usize = 2;
+
+impl Mover {
+    /// Starts the lanes. Reports go to `reports`, and `waker` is woken for each.
+    ///
+    /// # Errors
+    ///
+    /// When the driver or the system has no queue or thread for us.
+    pub fn start(gpu: &Gpu, reports: &Sender<Finished>, waker: &Waker) -> Result<Self, GpuError> {
+        let lane = |lane: Lane| -> Result<Sender<Job>, GpuError> {
+            let (sender, jobs) = channel();
+            let worker = Worker { lane, gpu: gpu.clone(), reports: reports.clone(), waker: waker.clone() };
+            let stream = gpu.stream()?;
+            let marks = (0..DEPTH).map(|_| gpu.mark()).collect::<Result<Vec<_>, _>>()?;
+            thread::Builder::new()
+                .name(format!("mover-{lane:?}").to_lowercase())
+                .spawn(move || worker.run(stream, marks, &jobs))
+                .expect("a thread can be started while the coordinator starts");
+            Ok(sender)
+        };
+        Ok(Self { lanes: [lane(Lane::In)?, lane(Lane::Out)?, lane(Lane::Fill)?], next: 0 })
+    }
+
+    /// Queues copies.
+    ///
+    /// # Safety
+    ///
+    /// All ranges are valid until the job's report; nobody writes its sources or touches its targets till then.
+    pub unsafe fn copy(&mut self, lane: Lane, pieces: Vec<Piece>) -> JobId {
+        self.submit(lane, pieces, 0)
+    }
+
+    /// Queues fills with a byte.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Mover::copy`]: the ranges are nobody's.
+    pub unsafe fn fill(&mut self, pieces: Vec<Piece>, value: u8) -> JobId {
+        self.submit(Lane::Fill, pieces, value)
+    }
+
+    fn submit(&mut self, lane: Lane, pieces: Vec<Piece>, value: u8) -> JobId {
+        self.next += 1;
+        let id = JobId(self.next);
+        // A lane lives as long as its sender: it only ends when this value is dropped.
+        let _ = self.lanes[lane as usize].send(Job { id, pieces, value });
+        id
+    }
+}
+
+struct Worker {
+    lane: Lane,
+    gpu: Gpu,
+    reports: Sender<Finished>,
+    waker: Waker,
+}
+
+impl Worker {
+    fn run(self, stream: crate::gpu::Stream, mut spare: Vec<Mark>, jobs: &Receiver<Job>) {
+        let entered = self.gpu.enter();
+        let mut queued: VecDeque<(JobId, Mark, Instant)> = VecDeque::new();
+        loop {
+            let next = if queued.is_empty() {
+                match jobs.recv() {
+                    Ok(job) => Some(job),
+                    Err(_) => return,
+                }
+            } else if spare.is_empty() {
+                None
+            } else {
+                jobs.try_recv().ok()
+            };
+            if let Some(job) = next {
+                let start = Instant::now();
+                let mark = spare.pop().expect("fewer jobs are queued than there are marks");
+                let submitted = entered
+                    .clone()
+                    .and_then(|()| job.pieces.iter().try_for_each(|piece| self.submit(piece, job.value, stream)))
+                    .and_then(|()| self.gpu.set(&mark, stream));
+                match submitted {
+                    Ok(()) => queued.push_back((job.id, mark, start)),
+                    Err(error) => {
+                        spare.push(mark);
+                        self.report(job.id, start, Err(error));
+                    }
+                }
+            } else if let Some((job, mark, start)) = queued.pop_front() {
+                let result = self.gpu.wait(&mark);
+                spare.push(mark);
+                self.report(job, start, result);
+            }
+        }
+    }
+
+    fn submit(&self, piece: &Piece, value: u8, stream: crate::gpu::Stream) -> Result<(), GpuError> {
+        let host = std::ptr::with_exposed_provenance_mut::<c_void>(piece.host);
+        // SAFETY: by the contract of `Mover::copy` and `Mover::fill`.
+        unsafe {
+            match self.lane {
+                Lane::In => self.gpu.copy_in(piece.device, host, piece.bytes, stream),
+                Lane::Out => self.gpu.copy_out(host, piece.device, piece.bytes, stream),
+                Lane::Fill => self.gpu.fill(piece.device, value, piece.bytes, stream),
+            }
+        }
+    }
+
+    fn report(&self, job: JobId, start: Instant, result: Result<(), GpuError>) {
+        let time = start..Instant::now();
+        // The server is gone only when the process is about to end.
+        let _ = self.reports.send(Finished { lane: self.lane, job, time, result });
+        self.waker.wake();
+    }
+}

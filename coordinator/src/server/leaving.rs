@@ -1,0 +1,146 @@
+//! Tenants that end, in whatever state they are.
+//!
+//! Two things end a tenant. Its **connection** ends: then it gets nothing any more, but its process may still
+//! have memory mapped, so that stays where it is. Its **process** ends, which a pidfd shows even if a forked
+//! child keeps the sockets open: then the driver has taken its mappings down, and all comes back.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Signal, pidfd_send_signal};
+
+use super::ledger::Departed;
+use super::peer::Peer;
+use super::residency::Claim;
+use super::{Server, log};
+use crate::arbiter::{State, TenantId};
+use crate::arena::FrameId;
+
+/// Frames that a process which just died may still be writing to.
+#[derive(Debug)]
+pub(super) struct Quarantine {
+    /// Not before this time are they free.
+    pub(super) until: Instant,
+    frames: Vec<FrameId>,
+    /// While anybody holds the other end, somebody holds all that the process had, the GPU too.
+    connection: Peer,
+}
+
+/// How often it is looked whether a child still holds what a process had that died with the baton.
+const NEXT_LOOK: Duration = Duration::from_millis(50);
+
+impl Server {
+    /// Ends a tenant's connection. Its process goes on without us.
+    pub(super) fn cut_off(&mut self, id: TenantId, why: &str) {
+        let Some(tenant) = self.tenants.get_mut(&id) else { return };
+        if tenant.cut_off.is_some() {
+            return;
+        }
+        let now = self.start.elapsed().as_micros() as u64;
+        let may_run = tenant.silent || matches!(self.arbiter.state(id), State::Running | State::Leaving);
+        tenant.cut_off = Some(may_run);
+        tenant.counted = (self.arbiter.switches(id), self.arbiter.gpu_time(id, now));
+        tenant.revoked = None;
+        self.gone.push(id);
+        log(format_args!("{} (process {}) is disconnected: {why}", tenant.name, tenant.pid));
+        // A tenant that lives sees that it is alone.
+        let _ = rustix::net::shutdown(&tenant.control, rustix::net::Shutdown::Write);
+        let _ = rustix::net::shutdown(&tenant.requests, rustix::net::Shutdown::Write);
+        self.drop_claims(id);
+    }
+
+    /// Ends a tenant's process, when it could only go on with wrong results.
+    pub(super) fn kill(&mut self, id: TenantId, why: &str) {
+        let Some(tenant) = self.tenants.get(&id) else { return };
+        log(format_args!("{} (process {}) is killed: {why}", tenant.name, tenant.pid));
+        let _ = pidfd_send_signal(&tenant.process, Signal::KILL);
+    }
+
+    fn drop_claims(&mut self, id: TenantId) {
+        let mut kept = VecDeque::new();
+        for claim in std::mem::take(&mut self.claims) {
+            match claim {
+                Claim::Allocate { tenant, got, .. } if tenant == id => {
+                    got.into_iter().for_each(|(_, frame)| self.arena.give_back(frame));
+                }
+                Claim::Bring { tenant } | Claim::Room { tenant, .. } if tenant == id => {}
+                other => kept.push_back(other),
+            }
+        }
+        self.claims = kept;
+    }
+
+    /// The process has ended: everything it had comes back.
+    pub(super) fn process_ended(&mut self, id: TenantId) {
+        self.cut_off(id, "it ended");
+        let Some(tenant) = self.tenants.remove(&id) else { return };
+        self.ledger.departed(Departed {
+            name: tenant.name,
+            class: tenant.class.word(),
+            peak_bytes: tenant.peak_bytes,
+            switches: tenant.counted.0,
+            gpu_seconds: tenant.counted.1 as f64 / 1e6,
+        });
+        let mut frames = Vec::new();
+        for (extent, entry) in tenant.extents {
+            let copying = self.tasks.values().any(|task| match task {
+                super::Task::Copy { tenant, extents, .. } => *tenant == id && extents.contains(&extent),
+                super::Task::Scrub { .. } => false,
+            });
+            let frame = entry.place.frame();
+            let runs = entry.place.into_runs();
+            if copying {
+                self.orphans.insert((id, extent), (frame, runs));
+            } else {
+                frames.extend(frame);
+                self.pool.give_back(runs);
+            }
+        }
+        // Its descriptors are closed by now, and with the last one of the GPU's the driver has taken its context down,
+        // running kernels and all (measured). But a child may hold them too.
+        if tenant.cut_off == Some(true) && tenant.control.is_open() {
+            self.quarantine.push_back(Quarantine {
+                until: Instant::now() + NEXT_LOOK,
+                frames,
+                connection: tenant.control,
+            });
+        } else {
+            frames.into_iter().for_each(|frame| self.arena.give_back(frame));
+        }
+    }
+
+    /// The copy for an extent of a tenant that has ended meanwhile is over.
+    pub(super) fn release_orphan(&mut self, tenant: TenantId, extent: baton_contract::messages::ExtentId) {
+        if let Some((frame, runs)) = self.orphans.remove(&(tenant, extent)) {
+            if let Some(frame) = frame {
+                self.arena.give_back(frame);
+            }
+            self.pool.give_back(runs);
+        }
+    }
+
+    pub(super) fn end_quarantine(&mut self) {
+        let now = Instant::now();
+        while let Some(mut first) = self.quarantine.pop_front_if(|first| first.until <= now) {
+            if first.connection.is_open() {
+                // Our library's children let go of the GPU and of this connection; this one was not told.
+                first.until = now + NEXT_LOOK;
+                self.quarantine.push_back(first);
+            } else {
+                first.frames.into_iter().for_each(|frame| self.arena.give_back(frame));
+            }
+        }
+    }
+
+    /// A process that replaced its program (`exec`) lost its connection and its mappings, but lives. Its new
+    /// program no longer has our page mapped.
+    pub(super) fn look_for_replaced_programs(&mut self) {
+        let replaced = |(id, tenant): (&TenantId, &super::Tenant)| {
+            let maps = std::fs::read_to_string(format!("/proc/{}/maps", tenant.pid));
+            let gone = tenant.cut_off.is_some() && maps.is_ok_and(|maps| !maps.contains("memfd:baton-page"));
+            gone.then_some(*id)
+        };
+        let replaced: Vec<TenantId> = self.tenants.iter().filter_map(replaced).collect();
+        replaced.into_iter().for_each(|id| self.process_ended(id));
+    }
+}

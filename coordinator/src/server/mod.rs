@@ -1,0 +1,347 @@
+//! The server: one thread that owns all of the coordinator's state, and the loop that drives it.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `accept` | listens, checks who comes, makes a tenant of a stranger |
+//! | `peer`, `shared` | one socket, one shared page |
+//! | `tenant` | a tenant and the table of its extents |
+//! | `requests` | what tenants ask for and report |
+//! | `turns` | carries out what the arbiter decides |
+//! | `residency` | frames for whoever needs them: evicts, brings in, scrubs |
+//! | `leaving` | tenants that end, in whatever state |
+//! | `ledger`, `report` | what was done, for `baton status` |
+//!
+//! Everything slow happens elsewhere: copies in the mover's lanes, preparing slabs in their thread,
+//! mapping in the tenants. They all report by waking the loop. After every round of events the loop calls
+//! [`Server::pump`], which starts whatever has become possible.
+
+mod accept;
+mod leaving;
+mod ledger;
+mod peer;
+mod report;
+mod requests;
+mod residency;
+mod shared;
+mod tenant;
+mod turns;
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use baton_contract::messages::ExtentId;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::arbiter::{Arbiter, TenantId};
+use crate::arena::{Arena, FrameId};
+use crate::gpu::{Gpu, GpuError, Memory};
+use crate::mover::{Finished, JobId, Lane, Mover};
+use crate::pool::{Pool, Run};
+use crate::slabs::{Prepared, Slabs};
+use crate::wake::Waker;
+
+use leaving::Quarantine;
+use ledger::Ledger;
+use peer::Peer;
+use residency::{Claim, Task};
+use tenant::Tenant;
+
+pub use ledger::{Departed, Record};
+pub use report::{Status, TenantStatus};
+
+/// How the server is to work.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What the arena may take, in bytes.
+    pub arena: u64,
+    /// How large the host pool is to be, in bytes.
+    pub host_pool: u64,
+    /// How long a tenant has the baton at least before an equal gets it.
+    pub quantum: Duration,
+    /// Where the socket is.
+    pub socket: PathBuf,
+    /// The driver library that tenants should use too; none for the one that programs find by themselves.
+    pub driver: Option<PathBuf>,
+    /// For tests: freed and evicted frames are filled with this instead of zeros, before they are lent again.
+    pub poison: Option<u8>,
+    /// Whether to end when the last tenant has left.
+    pub until_idle: bool,
+}
+
+/// Why the server could not start, or had to end.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The GPU or its driver.
+    #[error(transparent)]
+    Gpu(#[from] GpuError),
+    /// The system.
+    #[error("{what}: {error}")]
+    System {
+        /// What was tried.
+        what: String,
+        /// What the system said.
+        error: std::io::Error,
+    },
+}
+
+/// With `until_idle`: how long a server waits for its first tenant.
+const FIRST_TENANT: Duration = Duration::from_secs(60);
+
+/// Where a signal handler leaves its word.
+#[derive(Clone, Debug)]
+pub struct Stop {
+    flag: Arc<AtomicBool>,
+    waker: Waker,
+}
+
+impl Stop {
+    /// Asks the server to end.
+    pub fn stop(&self) {
+        self.flag.store(true, Ordering::Release);
+        self.waker.wake();
+    }
+}
+
+/// The coordinator of one GPU.
+pub struct Server {
+    options: Options,
+    gpu: Gpu,
+    start: Instant,
+    stop: Stop,
+    listener: OwnedFd,
+    strangers: VecDeque<Peer>,
+    tenants: BTreeMap<TenantId, Tenant>,
+    next_tenant: u32,
+    arbiter: Arbiter,
+    arena: Arena,
+    frames: Vec<Option<Memory>>,
+    pool: Pool,
+    slabs: Slabs,
+    /// The slabs' files, which a successor could be given.
+    slab_files: Vec<OwnedFd>,
+    preparing: bool,
+    mover: Mover,
+    finished: Receiver<Finished>,
+    prepared: Receiver<Prepared>,
+    tasks: HashMap<JobId, Task>,
+    claims: VecDeque<Claim>,
+    /// Frames and runs of tenants that ended while a copy was under way.
+    orphans: HashMap<(TenantId, ExtentId), (Option<FrameId>, Vec<Run>)>,
+    quarantine: VecDeque<Quarantine>,
+    /// Tenants of which the arbiter has yet to hear that they are gone.
+    gone: Vec<TenantId>,
+    ledger: Ledger,
+}
+
+impl Server {
+    /// Takes a GPU into service at a socket that is bound and listens.
+    ///
+    /// # Errors
+    ///
+    /// When the GPU or the system refuses what every coordinator needs.
+    pub fn new(gpu: Gpu, listener: OwnedFd, options: Options) -> Result<Self, ServeError> {
+        let system = |what: &str, error: std::io::Error| ServeError::System { what: what.to_owned(), error };
+        let waker = Waker::new().map_err(|error| system("eventfd", error))?;
+        let (reports, finished) = channel();
+        let mover = Mover::start(&gpu, &reports, &waker)?;
+        let (reports, prepared) = channel();
+        let slabs = Slabs::prepare(&gpu, options.host_pool, !options.until_idle, reports, waker.clone())
+            .map_err(|error| system("reserving addresses for the host pool", error))?;
+        let arena = Arena::new(options.arena);
+        let quantum = u64::try_from(options.quantum.as_micros()).unwrap_or(u64::MAX);
+        Ok(Self {
+            arbiter: Arbiter::new(quantum),
+            pool: Pool::new(options.host_pool, slabs.slab),
+            preparing: options.host_pool >= slabs.slab,
+            gpu,
+            start: Instant::now(),
+            stop: Stop { flag: Arc::new(AtomicBool::new(false)), waker },
+            listener,
+            strangers: VecDeque::new(),
+            tenants: BTreeMap::new(),
+            next_tenant: 1,
+            arena,
+            frames: Vec::new(),
+            slabs,
+            slab_files: Vec::new(),
+            mover,
+            finished,
+            prepared,
+            tasks: HashMap::new(),
+            claims: VecDeque::new(),
+            orphans: HashMap::new(),
+            quarantine: VecDeque::new(),
+            gone: Vec::new(),
+            ledger: Ledger::default(),
+            options,
+        })
+    }
+
+    /// By what it can be ended.
+    pub fn stop(&self) -> Stop {
+        self.stop.clone()
+    }
+
+    /// Serves until it is stopped.
+    ///
+    /// # Errors
+    ///
+    /// When the system no longer lets it wait for anything.
+    pub fn serve(&mut self) -> Result<(), ServeError> {
+        while !self.stop.flag.load(Ordering::Acquire) && !self.has_no_more_to_do() {
+            let ready = self.wait().map_err(|error| ServeError::System { what: "poll".to_owned(), error })?;
+            self.stop.waker.lower();
+            while let Ok(finished) = self.finished.try_recv() {
+                self.job_finished(finished);
+            }
+            while let Ok(prepared) = self.prepared.try_recv() {
+                self.slab_prepared(prepared);
+            }
+            self.timers();
+            for source in ready {
+                self.serve_source(source);
+            }
+            self.pump();
+        }
+        Ok(())
+    }
+
+    fn has_no_more_to_do(&self) -> bool {
+        let came = self.next_tenant > 1;
+        self.options.until_idle
+            && self.tenants.is_empty()
+            && self.strangers.is_empty()
+            && (came || self.start.elapsed() > FIRST_TENANT)
+    }
+
+    /// Waits for something to do, and says where.
+    fn wait(&self) -> std::io::Result<Vec<Source>> {
+        let mut sources = vec![Source::Waker, Source::Listener];
+        let mut watched =
+            vec![PollFd::new(&self.stop.waker, PollFlags::IN), PollFd::new(&self.listener, PollFlags::IN)];
+        let reading = |peer: &Peer| if peer.keeps() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+        for (at, stranger) in self.strangers.iter().enumerate() {
+            sources.push(Source::Stranger(at));
+            watched.push(PollFd::from_borrowed_fd(stranger.as_fd(), PollFlags::IN));
+        }
+        for (id, tenant) in &self.tenants {
+            let mut watch = |source, fd: BorrowedFd<'_>, flags| {
+                sources.push(source);
+                // SAFETY: the descriptor is the tenant's, which lives at least as long as `watched`.
+                watched.push(PollFd::from_borrowed_fd(unsafe { BorrowedFd::borrow_raw(fd.as_raw_fd()) }, flags));
+            };
+            watch(Source::Process(*id), tenant.process.as_fd(), PollFlags::IN);
+            if tenant.cut_off.is_none() {
+                watch(Source::Control(*id), tenant.control.as_fd(), reading(&tenant.control));
+                watch(Source::Requests(*id), tenant.requests.as_fd(), reading(&tenant.requests));
+            }
+        }
+        let timeout = self.next_timer().map(|at| at.saturating_duration_since(Instant::now()));
+        let timeout =
+            timeout.map(|left| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() });
+        match poll(&mut watched, timeout.as_ref()) {
+            Ok(_) => {}
+            Err(rustix::io::Errno::INTR) => return Ok(Vec::new()),
+            Err(error) => return Err(error.into()),
+        }
+        let is_ready = |(source, watched): (Source, &PollFd<'_>)| (!watched.revents().is_empty()).then_some(source);
+        // The last first: strangers are removed by their place, and those behind must not move.
+        Ok(sources.into_iter().zip(&watched).filter_map(is_ready).rev().collect())
+    }
+
+    fn next_timer(&self) -> Option<Instant> {
+        let arbiter = self.arbiter.next_timer().map(|at| self.start + Duration::from_micros(at));
+        let quarantine = self.quarantine.iter().map(|quarantine| quarantine.until).min();
+        let first = (self.options.until_idle && self.next_tenant == 1).then(|| self.start + FIRST_TENANT);
+        let cut_off = self.tenants.values().any(|tenant| tenant.cut_off.is_some());
+        let owing = self.tenants.values().any(|tenant| tenant.revoked.is_some() || !tenant.batches.is_empty());
+        let look = (cut_off || owing || self.is_squeezed()).then(|| Instant::now() + Duration::from_millis(500));
+        [arbiter, quarantine, first, look].into_iter().flatten().min()
+    }
+
+    fn timers(&mut self) {
+        let now = self.now();
+        if self.arbiter.next_timer().is_some_and(|at| at <= now) {
+            self.set_costs();
+            let decisions = self.arbiter.tick(now);
+            self.carry_out(decisions);
+        }
+        self.end_quarantine();
+        self.give_up_on_silent_tenants();
+        self.look_for_replaced_programs();
+        self.unsqueeze();
+    }
+
+    /// The arbiter's clock: microseconds since the start.
+    fn now(&self) -> u64 {
+        self.start.elapsed().as_micros() as u64
+    }
+
+    fn serve_source(&mut self, source: Source) {
+        match source {
+            Source::Waker => {}
+            Source::Listener => self.accept(),
+            Source::Stranger(at) => self.hear_stranger(at),
+            Source::Control(id) => self.hear_control(id),
+            Source::Requests(id) => self.hear_request(id),
+            Source::Process(id) => self.process_ended(id),
+        }
+    }
+
+    fn slab_prepared(&mut self, prepared: Prepared) {
+        match prepared {
+            Prepared::Slab(number, file) => {
+                self.pool.slab_ready(number);
+                self.slab_files.push(file);
+            }
+            Prepared::Failed(why) => {
+                log(format_args!("the host pool ends at {} MiB: {why}", self.pool.ready() >> 20));
+                self.pool.no_more();
+            }
+        }
+        self.preparing = self.pool.ready() < self.pool.bytes();
+        if !self.preparing {
+            log(format_args!("host pool of {} MiB is ready", self.pool.ready() >> 20));
+        }
+    }
+
+    fn job_finished(&mut self, finished: Finished) {
+        let Some(task) = self.tasks.remove(&finished.job) else { return };
+        if let Err(error) = &finished.result {
+            log(format_args!("a copy failed ({:?}): {error}", finished.lane));
+        } else {
+            self.ledger.moved(finished.lane, task.bytes(), finished.time.clone());
+        }
+        self.task_ended(finished.lane, task, finished.result.is_ok());
+    }
+}
+
+use std::os::fd::AsRawFd;
+
+/// Where something happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    Waker,
+    Listener,
+    Stranger(usize),
+    Control(TenantId),
+    Requests(TenantId),
+    Process(TenantId),
+}
+
+/// A line for the server's log, which is its standard error.
+fn log(line: std::fmt::Arguments<'_>) {
+    use std::io::Write as _;
+    // A log that nobody takes must not stop the server.
+    let _ = writeln!(std::io::stderr(), "baton: {line}");
+}
+
+/// The lanes that copy.
+fn is_copy(lane: Lane) -> bool {
+    lane != Lane::Fill
+}

@@ -1,0 +1,89 @@
+//! One socket to a tenant, which never makes the server wait.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use baton_contract::link;
+use baton_contract::messages::FromCoordinator;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// A tenant that reads nothing gets no more than this many messages kept for it.
+const MOST_KEPT: usize = 4096;
+
+/// A socket and what could not be sent yet.
+#[derive(Debug)]
+pub(super) struct Peer {
+    socket: OwnedFd,
+    kept: VecDeque<(Vec<u8>, Vec<OwnedFd>)>,
+}
+
+/// The connection is of no use any more.
+#[derive(Debug)]
+pub(super) struct Lost;
+
+impl Peer {
+    pub(super) fn new(socket: OwnedFd) -> Self {
+        Self { socket, kept: VecDeque::new() }
+    }
+
+    /// Sends a message, or keeps it while the tenant does not read.
+    pub(super) fn send(&mut self, message: &FromCoordinator, with: &[BorrowedFd<'_>]) -> Result<(), Lost> {
+        debug_assert_eq!(message.descriptors(), with.len(), "{message:?}");
+        let bytes = message.encode();
+        if self.kept.is_empty() {
+            match link::send(self.socket.as_fd(), &bytes, with, true) {
+                Ok(()) => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(_) => return Err(Lost),
+            }
+        }
+        if self.kept.len() >= MOST_KEPT {
+            return Err(Lost);
+        }
+        let with: Result<Vec<OwnedFd>, _> = with.iter().map(|fd| fd.try_clone_to_owned()).collect();
+        self.kept.push_back((bytes, with.map_err(|_| Lost)?));
+        Ok(())
+    }
+
+    /// Whether something waits for the tenant to read.
+    pub(super) fn keeps(&self) -> bool {
+        !self.kept.is_empty()
+    }
+
+    /// Sends what was kept, as far as the tenant reads it now.
+    pub(super) fn send_kept(&mut self) -> Result<(), Lost> {
+        while let Some((bytes, with)) = self.kept.front() {
+            let with: Vec<BorrowedFd<'_>> = with.iter().map(AsFd::as_fd).collect();
+            match link::send(self.socket.as_fd(), bytes, &with, true) {
+                Ok(()) => drop(self.kept.pop_front()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(_) => return Err(Lost),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether anybody holds the other end.
+    pub(super) fn is_open(&self) -> bool {
+        let mut watched = [PollFd::new(&self.socket, PollFlags::empty())];
+        let polled = poll(&mut watched, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
+        polled.is_err() || !watched[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
+    }
+
+    /// The next message, if one is there.
+    pub(super) fn receive(&self) -> Result<Option<link::Received>, Lost> {
+        match link::receive(self.socket.as_fd(), true) {
+            Ok(Some(received)) => Ok(Some(received)),
+            Ok(None) => Err(Lost),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(_) => Err(Lost),
+        }
+    }
+}
+
+impl AsFd for Peer {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}

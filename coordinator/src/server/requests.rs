@@ -1,0 +1,209 @@
+//! What tenants say: reports of their pagers, and requests of their programs.
+//!
+//! A peer's bytes are allegations. What cannot be true costs the tenant its connection, and nothing else.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use baton_contract::link::Received;
+use baton_contract::memory::{GRANULE, SizeClass};
+use baton_contract::messages::{ExtentId, FromCoordinator, FromTenant, Full, MAX_EXTENTS};
+
+use super::residency::Claim;
+use super::tenant::{Batch, Place};
+use super::{Server, log};
+use crate::arbiter::{Event, State, TenantId};
+use crate::arena::FrameId;
+
+impl Server {
+    /// Reports of the pager.
+    pub(super) fn hear_control(&mut self, id: TenantId) {
+        self.hear(id, |tenant| &mut tenant.control, Self::report);
+    }
+
+    /// Requests of the program's threads.
+    pub(super) fn hear_request(&mut self, id: TenantId) {
+        self.hear(id, |tenant| &mut tenant.requests, Self::request);
+    }
+
+    fn hear(
+        &mut self,
+        id: TenantId,
+        socket: fn(&mut super::tenant::Tenant) -> &mut super::peer::Peer,
+        act: fn(&mut Self, TenantId, FromTenant) -> Result<(), String>,
+    ) {
+        loop {
+            let Some(tenant) = self.tenants.get_mut(&id).filter(|tenant| tenant.cut_off.is_none()) else { return };
+            let peer = socket(tenant);
+            let heard = peer.send_kept().and_then(|()| peer.receive());
+            let Received { message, .. } = match heard {
+                Ok(Some(received)) => received,
+                Ok(None) => return,
+                Err(_) => return self.cut_off(id, "the connection ended"),
+            };
+            let done = FromTenant::decode(&message).map_err(|error| error.to_string());
+            if let Err(why) = done.and_then(|message| act(self, id, message)) {
+                return self.cut_off(id, &why);
+            }
+        }
+    }
+
+    fn report(&mut self, id: TenantId, message: FromTenant) -> Result<(), String> {
+        match message {
+            FromTenant::Demand => self.tell_arbiter(id, Event::Demand),
+            FromTenant::Opened { grant } => self.opened(id, grant),
+            FromTenant::Closed { grant, drain_micros } => self.closed(id, grant, drain_micros),
+            FromTenant::Busy { grant } => self.busy(id, grant),
+            FromTenant::Done { batch, micros } => return self.batch_done(id, batch, Duration::from_micros(micros)),
+            FromTenant::Failed { batch, code } => return self.batch_failed(id, batch, code),
+            FromTenant::Free { extents } => return self.free(id, &extents),
+            FromTenant::Hello { .. } | FromTenant::Allocate { .. } | FromTenant::Room { .. } | FromTenant::Status => {
+                return Err("it sent a request where reports belong".to_owned());
+            }
+        }
+        Ok(())
+    }
+
+    fn request(&mut self, id: TenantId, message: FromTenant) -> Result<(), String> {
+        let Some(tenant) = self.tenants.get_mut(&id) else { return Ok(()) };
+        if std::mem::replace(&mut tenant.asking, true) {
+            return Err("it sent a request before the last one was answered".to_owned());
+        }
+        match message {
+            FromTenant::Allocate { bytes } => self.allocate(id, bytes)?,
+            FromTenant::Free { extents } => {
+                self.free(id, &extents)?;
+                self.answer(id, &FromCoordinator::Freed, &[]);
+            }
+            FromTenant::Room { bytes } => {
+                self.claims.push_back(Claim::Room { tenant: id, bytes, asked: Instant::now() })
+            }
+            _ => return Err("it sent a report where requests belong".to_owned()),
+        }
+        Ok(())
+    }
+
+    /// Answers a tenant's request.
+    pub(super) fn answer(&mut self, id: TenantId, message: &FromCoordinator, frames: &[FrameId]) {
+        let Some(tenant) = self.tenants.get_mut(&id).filter(|tenant| tenant.cut_off.is_none()) else { return };
+        tenant.asking = matches!(message, FromCoordinator::Lent { more: true, .. });
+        let descriptors: Vec<BorrowedFd<'_>> =
+            frames.iter().filter_map(|frame| self.frames[frame.0 as usize].as_ref().map(AsFd::as_fd)).collect();
+        if tenant.requests.send(message, &descriptors).is_err() {
+            self.cut_off(id, "the connection ended");
+        }
+    }
+
+    /// Whether a tenant may have so much more; then the rest is waiting for frames.
+    fn allocate(&mut self, id: TenantId, bytes: u64) -> Result<(), String> {
+        if bytes == 0 || !bytes.is_multiple_of(GRANULE) {
+            return Err(format!("it asked for {bytes} bytes, which is no multiple of 2 MiB"));
+        }
+        if !matches!(self.arbiter.state(id), State::Running | State::Leaving) {
+            return Err("it asked for memory without the baton".to_owned());
+        }
+        let own: u64 = self.tenants.get(&id).map_or(0, super::tenant::Tenant::bytes);
+        let all: u64 = self.tenants.values().map(super::tenant::Tenant::bytes).sum();
+        let spare = self.arena.largest_class().bytes();
+        // As long as everything fits the arena, nothing ever has to move. Beyond that, one extent's room is
+        // kept free, so that one can always go where another comes from.
+        let fits_arena = all.saturating_add(bytes) <= self.arena.capacity();
+        let fits = fits_arena || all.saturating_add(bytes) + spare <= self.arena.capacity() + self.pool.bytes();
+        let full = if own.saturating_add(bytes) > self.arena.capacity() {
+            Some(Full::Arena)
+        } else if !fits {
+            Some(Full::HostPool)
+        } else {
+            None
+        };
+        match full {
+            Some(full) => self.deny(id, full, bytes),
+            None => self.claims.push_back(Claim::Allocate {
+                tenant: id,
+                left: SizeClass::cut(bytes, self.arena.largest_class()).collect(),
+                got: Vec::new(),
+                asked: Instant::now(),
+            }),
+        }
+        Ok(())
+    }
+
+    /// Says no to an allocation.
+    pub(super) fn deny(&mut self, id: TenantId, full: Full, bytes: u64) {
+        let Some(tenant) = self.tenants.get(&id) else { return };
+        let why = match full {
+            Full::Arena => format!("with its {} MiB that is more than the arena", tenant.bytes() >> 20),
+            Full::HostPool => "arena and host pool together have no room; a larger --host-pool would help".to_owned(),
+            Full::Held => "the memory for it is held by a program that does not give it back".to_owned(),
+        };
+        log(format_args!("{} asked for {} MiB and got none: {why}", tenant.name, bytes >> 20));
+        self.answer(id, &FromCoordinator::Denied { full }, &[]);
+    }
+
+    /// All frames for an allocation are there.
+    pub(super) fn lend(&mut self, id: TenantId, got: &[(SizeClass, FrameId)], asked: Instant) {
+        let Some(tenant) = self.tenants.get_mut(&id) else { return };
+        let extents: Vec<(ExtentId, SizeClass)> =
+            got.iter().map(|(class, frame)| (tenant.add_extent(*class, *frame), *class)).collect();
+        self.ledger.allocated(&tenant.name, asked);
+        let frames: Vec<FrameId> = got.iter().map(|(_, frame)| *frame).collect();
+        let messages = extents.len().div_ceil(MAX_EXTENTS);
+        for (at, (extents, frames)) in extents.chunks(MAX_EXTENTS).zip(frames.chunks(MAX_EXTENTS)).enumerate() {
+            let message = FromCoordinator::Lent { extents: extents.to_vec(), more: at + 1 < messages };
+            self.answer(id, &message, frames);
+        }
+    }
+
+    /// The tenant has unmapped these and let go of them.
+    fn free(&mut self, id: TenantId, extents: &[ExtentId]) -> Result<(), String> {
+        for extent in extents {
+            let Some(tenant) = self.tenants.get_mut(&id) else { return Ok(()) };
+            let resident = tenant.extents.get(extent).is_some_and(|extent| extent.place.is_resident());
+            let freed = if resident { tenant.extents.remove(extent) } else { None };
+            let Some(freed) = freed else {
+                return Err(format!("it freed extent {}, which it does not have mapped", extent.0));
+            };
+            if let Some(frame) = freed.place.frame() {
+                self.arena.give_back(frame);
+            }
+            self.pool.give_back(freed.place.into_runs());
+        }
+        Ok(())
+    }
+
+    fn batch_done(&mut self, id: TenantId, batch: u32, took: Duration) -> Result<(), String> {
+        let Some(tenant) = self.tenants.get_mut(&id) else { return Ok(()) };
+        match tenant.batches.remove(&batch).map(|(_, batch)| batch) {
+            Some(Batch::Map(extents)) => {
+                for extent in extents {
+                    let Some(extent) = tenant.extents.get_mut(&extent) else { continue };
+                    if let Place::Mapping { frame, .. } = extent.place {
+                        let was = std::mem::replace(&mut extent.place, Place::Device { frame });
+                        extent.place = Place::Both { frame, runs: was.into_runs() };
+                    }
+                }
+                self.ledger.mapped(took);
+            }
+            Some(Batch::Unmap(extents)) => {
+                for extent in extents {
+                    self.left_in_part(id, extent, |_, unmapped| *unmapped = true);
+                }
+                self.ledger.unmapped(took);
+            }
+            None => return Err(format!("it reports command {batch}, which it was not given")),
+        }
+        Ok(())
+    }
+
+    fn batch_failed(&mut self, id: TenantId, batch: u32, code: u32) -> Result<(), String> {
+        let Some(tenant) = self.tenants.get_mut(&id) else { return Ok(()) };
+        if !tenant.batches.contains_key(&batch) {
+            return Err(format!("it reports command {batch}, which it was not given"));
+        }
+        // After an error that breaks a context, as a kernel's wild access does, the driver maps and unmaps nothing
+        // any more in that process. Its memory comes back when it ends.
+        log(format_args!("{} cannot map or unmap (CUDA error {code}): its memory stays until it ends", tenant.name));
+        tenant.stuck = true;
+        Ok(())
+    }
+}

@@ -1,0 +1,581 @@
+//! Frames for whoever needs them: for new allocations, for tenants that get the baton, for memory beside the arena.
+//!
+//! Whoever needs frames has a **claim**; claims are served in the order they came. A claim first gets free
+//! frames, then new ones, then free ones of other sizes are exchanged. When that is not enough, extents of
+//! tenants that are off the GPU are evicted, just as much as is needed: of idle tenants before waiting ones, of
+//! less urgent ones first, of those that ran longest ago first.
+//!
+//! An eviction's copy and its unmapping run at the same time; the frame is free when both are done. An
+//! arrival's copy starts as soon as there is a frame, so that memory flows both ways at once.
+
+use std::cmp::Reverse;
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use baton_contract::memory::SizeClass;
+use baton_contract::messages::{ExtentId, FromCoordinator, Full};
+
+use super::tenant::{Batch, Extent, Place, Tenant};
+use super::{Server, is_copy, log};
+use crate::arbiter::{Event, State, TenantId};
+use crate::arena::FrameId;
+use crate::mover::{Lane, Piece};
+use crate::pool::Run;
+
+/// Copies are queued in groups of about so much: large enough for full speed, small enough that the other
+/// direction can soon use what became free.
+const GROUP_BYTES: u64 = 64 << 20;
+/// And no more extents than this, because unmapping takes time for each.
+const GROUP_EXTENTS: usize = 64;
+/// Free frames are overwritten ahead of need in jobs of about so much.
+const SCRUB_BYTES: u64 = 512 << 20;
+/// Device memory that is left to contexts when the arena grows back to its size.
+const LEFT_FREE: u64 = 256 << 20;
+
+/// How many extents or frames of each size class.
+type PerClass = [usize; SizeClass::ALL.len()];
+
+/// What so many extents take, in bytes.
+fn bytes_of(counts: &PerClass) -> u64 {
+    SizeClass::ALL.iter().map(|class| class.bytes() * counts[class.index()] as u64).sum()
+}
+
+/// Extents that make up at least so many bytes.
+fn at_least(bytes: u64) -> PerClass {
+    let mut counts = PerClass::default();
+    counts[0] = bytes.div_ceil(SizeClass::ALL[0].bytes()) as usize;
+    counts
+}
+
+/// An extent of this class goes: so many less are missing, of its class or else in bytes.
+fn subtract(missing: &mut PerClass, class: SizeClass) {
+    if let Some(left) = missing[class.index()].checked_sub(1) {
+        missing[class.index()] = left;
+        return;
+    }
+    // The largest first: what is left over is wanted in small pieces.
+    let mut bytes = class.bytes();
+    for other in SizeClass::ALL.into_iter().rev() {
+        let count = &mut missing[other.index()];
+        let covered = (bytes / other.bytes()).min(*count as u64);
+        *count -= covered as usize;
+        bytes -= covered * other.bytes();
+    }
+    if bytes > 0
+        && let Some(larger) = SizeClass::ALL.into_iter().find(|other| missing[other.index()] > 0)
+    {
+        // Only larger ones are still missing: one of those becomes the rest of it.
+        missing[larger.index()] -= 1;
+        for piece in SizeClass::cut(larger.bytes() - bytes, larger) {
+            missing[piece.index()] += 1;
+        }
+    }
+}
+
+/// Somebody who needs frames.
+#[derive(Debug)]
+pub(super) enum Claim {
+    /// A new allocation.
+    Allocate { tenant: TenantId, left: VecDeque<SizeClass>, got: Vec<(SizeClass, FrameId)>, asked: Instant },
+    /// All that a tenant has, before it gets the baton.
+    Bring { tenant: TenantId },
+    /// Memory beside the arena, of which so much is to be free.
+    Room { tenant: TenantId, bytes: u64, asked: Instant },
+}
+
+/// What a lane is working at.
+#[derive(Debug)]
+pub(super) enum Task {
+    /// Copies out of or into these extents' frames.
+    Copy { tenant: TenantId, extents: Vec<ExtentId>, bytes: u64 },
+    /// Overwriting these frames.
+    Scrub { frames: Vec<FrameId>, bytes: u64 },
+}
+
+impl Task {
+    pub(super) fn bytes(&self) -> u64 {
+        match self {
+            Self::Copy { bytes, .. } | Self::Scrub { bytes, .. } => *bytes,
+        }
+    }
+}
+
+/// What came of looking for a frame.
+enum Found {
+    Frame(FrameId),
+    /// One is being overwritten and will do.
+    Soon,
+    /// Others have to go first.
+    None,
+}
+
+/// Whether a claim was served.
+#[derive(PartialEq, Eq)]
+enum Progress {
+    Done,
+    Waits,
+}
+
+impl Server {
+    /// Serves claims as far as possible, and overwrites free frames when there is nothing more urgent.
+    pub(super) fn pump(&mut self) {
+        for gone in std::mem::take(&mut self.gone) {
+            self.tell_arbiter(gone, Event::Left);
+        }
+        while let Some(claim) = self.claims.pop_front() {
+            let progress = match claim {
+                Claim::Allocate { tenant, left, got, asked } => self.serve_allocation(tenant, left, got, asked),
+                Claim::Bring { tenant } => self.serve_arrival(tenant),
+                Claim::Room { tenant, bytes, asked } => self.serve_room(tenant, bytes, asked),
+            };
+            if progress == Progress::Waits {
+                break;
+            }
+        }
+        if self.claims.is_empty() && !self.tasks.values().any(|task| matches!(task, Task::Scrub { .. })) {
+            self.scrub(None, SCRUB_BYTES);
+        }
+        for tenant in self.tenants.values() {
+            tenant.page.arena_bytes.store(self.arena.capacity(), Relaxed);
+        }
+    }
+
+    fn serve_allocation(
+        &mut self,
+        id: TenantId,
+        mut left: VecDeque<SizeClass>,
+        mut got: Vec<(SizeClass, FrameId)>,
+        asked: Instant,
+    ) -> Progress {
+        let mut soon = PerClass::default();
+        let (mut missing, mut waiting) = (PerClass::default(), VecDeque::new());
+        while let Some(class) = left.pop_front() {
+            match self.find_frame(class, true, &mut soon) {
+                Found::Frame(frame) => got.push((class, frame)),
+                Found::Soon => waiting.push_back(class),
+                Found::None => {
+                    missing[class.index()] += 1;
+                    waiting.push_back(class);
+                }
+            }
+        }
+        if waiting.is_empty() {
+            // The tenant lays them out in this order: large ones first, as they were cut.
+            got.sort_by_key(|(class, _)| Reverse(*class));
+            self.lend(id, &got, asked);
+            return Progress::Done;
+        }
+        if bytes_of(&missing) > 0 {
+            self.evict(missing, id);
+            if !self.is_anything_coming() {
+                let bytes = got.iter().map(|(class, _)| class.bytes()).sum::<u64>() + bytes_of(&missing);
+                got.into_iter().for_each(|(_, frame)| self.arena.give_back(frame));
+                self.deny(id, Full::Held, bytes);
+                return Progress::Done;
+            }
+        }
+        self.claims.push_front(Claim::Allocate { tenant: id, left: waiting, got, asked });
+        Progress::Waits
+    }
+
+    fn serve_arrival(&mut self, id: TenantId) -> Progress {
+        let Some(tenant) = self.tenants.get(&id) else { return Progress::Done };
+        if tenant.missing_bytes() == 0 {
+            self.tell_arbiter(id, Event::Resident);
+            return Progress::Done;
+        }
+        let waiting = |(id, extent): (&ExtentId, &Extent)| {
+            matches!(extent.place, Place::Host { .. }).then_some((*id, extent.class))
+        };
+        let wanted: Vec<(ExtentId, SizeClass)> = tenant.extents.iter().filter_map(waiting).collect();
+        let mut group = Group::default();
+        let mut soon = PerClass::default();
+        let mut missing = PerClass::default();
+        for (extent, class) in wanted {
+            // Whatever was in the frame, all of it is overwritten; a poisoned one shows if not.
+            match self.find_frame(class, self.options.poison.is_some(), &mut soon) {
+                Found::Frame(frame) => self.start_arrival(id, extent, frame, &mut group),
+                Found::Soon => {}
+                Found::None => missing[class.index()] += 1,
+            }
+            if group.is_full() {
+                self.submit(Lane::In, id, std::mem::take(&mut group));
+            }
+        }
+        self.submit(Lane::In, id, group);
+        self.evict(missing, id);
+        if !self.is_anything_coming() {
+            self.tell_arbiter(id, Event::CannotArrive);
+            return Progress::Done;
+        }
+        self.claims.push_front(Claim::Bring { tenant: id });
+        Progress::Waits
+    }
+
+    fn start_arrival(&mut self, id: TenantId, extent: ExtentId, frame: FrameId, group: &mut Group) {
+        let Some(entry) = self.tenants.get_mut(&id).and_then(|tenant| tenant.extents.get_mut(&extent)) else { return };
+        let runs = std::mem::replace(&mut entry.place, Place::Device { frame }).into_runs();
+        group.add(extent, self.frames[frame.0 as usize].as_ref().map_or(0, |memory| memory.address), &runs, |run| {
+            self.slabs.address(run)
+        });
+        entry.place = Place::Arriving { frame, runs };
+    }
+
+    fn serve_room(&mut self, id: TenantId, bytes: u64, asked: Instant) -> Progress {
+        let most = self.tenants.values().map(Tenant::bytes).max().unwrap_or(0);
+        let mut free = self.gpu.free_memory().unwrap_or(u64::MAX);
+        // Nobody's memory may become larger than the arena.
+        while free < bytes && self.arena.capacity() > most.max(SizeClass::ALL[0].bytes()) {
+            if let Some((frame, class)) = self.arena.remove_free() {
+                self.unmake(frame);
+                self.arena.set_capacity((self.arena.capacity() - class.bytes()).max(most));
+                free = self.gpu.free_memory().unwrap_or(u64::MAX);
+                continue;
+            }
+            if asked.elapsed() < Duration::from_secs(5) {
+                self.evict(at_least(bytes - free), id);
+                if self.is_anything_coming() {
+                    self.claims.push_front(Claim::Room { tenant: id, bytes, asked });
+                    return Progress::Waits;
+                }
+            }
+            break;
+        }
+        self.answer(id, &FromCoordinator::Room { bytes: free }, &[]);
+        Progress::Done
+    }
+
+    /// A frame of this class: a free one, or a new one, if need be in exchange for free ones of other classes.
+    fn find_frame(&mut self, class: SizeClass, clean: bool, soon: &mut PerClass) -> Found {
+        if let Some(frame) = self.arena.take(class, clean) {
+            return Found::Frame(frame);
+        }
+        let promised = &mut soon[class.index()];
+        if *promised < self.arena.scrubbing(class) || (clean && self.scrub(Some(class), class.bytes())) {
+            *promised += 1;
+            return Found::Soon;
+        }
+        loop {
+            if self.arena.fits(class) {
+                match self.gpu.make(class.bytes()) {
+                    Ok(memory) => {
+                        let frame = self.arena.add_lent(class);
+                        let at = frame.0 as usize;
+                        if self.frames.len() <= at {
+                            self.frames.resize_with(at + 1, || None);
+                        }
+                        self.frames[at] = Some(memory);
+                        if !clean {
+                            return Found::Frame(frame);
+                        }
+                        // The driver does not promise what is in it.
+                        self.arena.give_back(frame);
+                        self.scrub(Some(class), class.bytes());
+                        *promised += 1;
+                        return Found::Soon;
+                    }
+                    Err(error) => {
+                        // Contexts and code beside the arena have taken what was to be its memory.
+                        log(format_args!("the arena is smaller for now: {error}"));
+                        self.arena.set_capacity(self.arena.bytes().all());
+                    }
+                }
+            }
+            let Some((frame, _)) = self.arena.surplus(Some(class)) else { return Found::None };
+            self.unmake(frame);
+        }
+    }
+
+    fn unmake(&mut self, frame: FrameId) {
+        if let Some(memory) = self.frames[frame.0 as usize].take()
+            && let Err(error) = self.gpu.unmake(memory)
+        {
+            log(format_args!("releasing memory: {error}"));
+        }
+    }
+
+    /// Starts to overwrite dirty frames, of one class or any. Says whether there was one.
+    fn scrub(&mut self, class: Option<SizeClass>, most: u64) -> bool {
+        let (mut frames, mut pieces, mut bytes) = (Vec::new(), Vec::new(), 0);
+        while bytes < most
+            && let Some(frame) = self.arena.scrub_next(class)
+        {
+            let size = self.arena.class(frame).bytes();
+            if let Some(memory) = &self.frames[frame.0 as usize] {
+                pieces.push(Piece { device: memory.address, host: 0, bytes: size });
+            }
+            frames.push(frame);
+            bytes += size;
+        }
+        if frames.is_empty() {
+            return false;
+        }
+        // SAFETY: the books say that these frames are nobody's until the job's end.
+        let job = unsafe { self.mover.fill(pieces, self.options.poison.unwrap_or(0)) };
+        self.tasks.insert(job, Task::Scrub { frames, bytes });
+        true
+    }
+
+    /// Makes extents of others go, until as many of each class are on their way out as are missing, or, where
+    /// there are not so many, as many bytes.
+    fn evict(&mut self, mut missing: PerClass, except: TenantId) {
+        let extents = || self.tenants.values().flat_map(|tenant| tenant.extents.values());
+        for leaving in extents().filter(|extent| matches!(extent.place, Place::Leaving { .. })) {
+            let count = &mut missing[leaving.class.index()];
+            *count = count.saturating_sub(1);
+        }
+        if bytes_of(&missing) == 0 {
+            return;
+        }
+        let mut victims: Vec<TenantId> = self
+            .tenants
+            .iter()
+            .filter(|(id, tenant)| **id != except && tenant.is_movable() && self.is_off_the_gpu(**id))
+            .map(|(id, _)| *id)
+            .collect();
+        victims.sort_by_key(|id| {
+            let tenant = &self.tenants[id];
+            (self.arbiter.state(*id) != State::Idle, Reverse(tenant.class), tenant.ran)
+        });
+        // Frames of the wrong size do as well, but have to be exchanged for others first.
+        for same_class in [true, false] {
+            for victim in &victims {
+                if bytes_of(&missing) == 0 {
+                    return;
+                }
+                self.evict_from(*victim, &mut missing, same_class, except);
+            }
+        }
+    }
+
+    fn evict_from(&mut self, victim: TenantId, missing: &mut PerClass, same_class: bool, except: TenantId) {
+        // What came last was needed last, if the program does the same again.
+        let resident = |(id, extent): (&ExtentId, &Extent)| extent.place.is_resident().then_some((*id, extent.class));
+        let order: Vec<(ExtentId, SizeClass)> =
+            self.tenants[&victim].extents.iter().rev().filter_map(resident).collect();
+        let mut group = Group::default();
+        for (extent, class) in order {
+            if same_class && missing[class.index()] == 0 {
+                continue;
+            }
+            if bytes_of(missing) == 0 || !self.start_leaving(victim, extent, except, &mut group) {
+                break;
+            }
+            subtract(missing, class);
+            if group.is_full() {
+                self.submit_leaving(victim, std::mem::take(&mut group));
+            }
+        }
+        self.submit_leaving(victim, group);
+    }
+
+    /// Sends one extent on its way out; false if there is no room for it in the pool.
+    fn start_leaving(&mut self, id: TenantId, extent: ExtentId, except: TenantId, group: &mut Group) -> bool {
+        self.try_start_leaving(id, extent, except, group).is_some()
+    }
+
+    fn try_start_leaving(&mut self, id: TenantId, extent: ExtentId, except: TenantId, group: &mut Group) -> Option<()> {
+        let entry = self.tenants.get(&id)?.extents.get(&extent)?;
+        let (bytes, is_unchanged) = (entry.class.bytes(), matches!(entry.place, Place::Both { .. }));
+        let runs = if is_unchanged { Vec::new() } else { self.room_in_pool(bytes, (id, except))? };
+        let entry = self.tenants.get_mut(&id)?.extents.get_mut(&extent)?;
+        let frame = entry.place.frame()?;
+        let address = self.frames[frame.0 as usize].as_ref()?.address;
+        group.leaving.push(extent);
+        entry.place = if is_unchanged {
+            let runs = std::mem::replace(&mut entry.place, Place::Device { frame }).into_runs();
+            Place::Leaving { frame, runs, copied: true, unmapped: false }
+        } else {
+            group.add(extent, address, &runs, |run| self.slabs.address(run));
+            Place::Leaving { frame, runs, copied: false, unmapped: false }
+        };
+        Some(())
+    }
+
+    /// Room in the pool. If there is none, copies of what is in the arena too are dropped: the arriving
+    /// tenant's first, because it is about to write to it.
+    fn room_in_pool(&mut self, bytes: u64, (leaving, arriving): (TenantId, TenantId)) -> Option<Vec<Run>> {
+        if let Some(runs) = self.pool.take(bytes) {
+            return Some(runs);
+        }
+        let mut order: Vec<TenantId> = self.tenants.keys().copied().collect();
+        order.sort_by_key(|id| (*id != arriving, *id == leaving));
+        for id in order {
+            let Some(tenant) = self.tenants.get_mut(&id) else { continue };
+            for extent in tenant.extents.values_mut() {
+                if let Place::Both { frame, .. } = extent.place {
+                    let runs = std::mem::replace(&mut extent.place, Place::Device { frame }).into_runs();
+                    self.pool.give_back(runs);
+                    if let Some(runs) = self.pool.take(bytes) {
+                        return Some(runs);
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    /// Queues a group's copies.
+    fn submit(&mut self, lane: Lane, tenant: TenantId, group: Group) {
+        if group.extents.is_empty() {
+            return;
+        }
+        // SAFETY: the extents' table says that these frames and runs belong to these extents until the job has
+        // ended; what leaves is not written, because its tenant is off the GPU, and what arrives is not mapped.
+        let job = unsafe { self.mover.copy(lane, group.pieces) };
+        self.tasks.insert(job, Task::Copy { tenant, extents: group.extents, bytes: group.bytes });
+    }
+
+    /// Queues a group's copies out, and has the tenant unmap it.
+    fn submit_leaving(&mut self, id: TenantId, group: Group) {
+        if group.leaving.is_empty() {
+            return;
+        }
+        let extents = group.leaving.clone();
+        self.submit(Lane::Out, id, group);
+        let Some(tenant) = self.tenants.get_mut(&id) else { return };
+        let batch = tenant.add_batch(Batch::Unmap(extents.clone()));
+        self.command(id, &FromCoordinator::Unmap { batch, extents });
+    }
+
+    /// A job has ended, well or not.
+    pub(super) fn task_ended(&mut self, lane: Lane, task: Task, well: bool) {
+        match task {
+            Task::Scrub { frames, .. } => {
+                debug_assert!(!is_copy(lane));
+                for frame in frames {
+                    self.arena.scrubbed(frame);
+                    if !well {
+                        // Not overwritten after all: it must not be lent as it is.
+                        if let Some(frame) = self.arena.withdraw(frame) {
+                            self.unmake(frame);
+                        }
+                    }
+                }
+            }
+            Task::Copy { tenant, extents, .. } if !self.tenants.contains_key(&tenant) => {
+                extents.into_iter().for_each(|extent| self.release_orphan(tenant, extent));
+            }
+            Task::Copy { tenant, extents, .. } if !well => {
+                // Its contents cannot be trusted any more: a tenant must never go on with wrong ones.
+                let _ = extents;
+                self.kill(tenant, "its memory could not be copied");
+            }
+            Task::Copy { tenant, extents, .. } if lane == Lane::Out => {
+                for extent in extents {
+                    self.left_in_part(tenant, extent, |copied, _| *copied = true);
+                }
+            }
+            Task::Copy { tenant, extents, .. } => self.arrived(tenant, extents),
+        }
+    }
+
+    /// Half of an eviction is done; when both are, the frame is free.
+    pub(super) fn left_in_part(&mut self, id: TenantId, extent: ExtentId, part: impl FnOnce(&mut bool, &mut bool)) {
+        let entry = self.tenants.get_mut(&id).and_then(|tenant| tenant.extents.get_mut(&extent));
+        let Some(Extent { place, .. }) = entry else { return };
+        let Place::Leaving { frame, copied, unmapped, .. } = place else { return };
+        part(copied, unmapped);
+        if *copied && *unmapped {
+            let frame = *frame;
+            let runs = std::mem::replace(place, Place::Device { frame }).into_runs();
+            *place = Place::Host { runs };
+            self.arena.give_back(frame);
+            if self.options.poison.is_some() {
+                self.scrub(None, SCRUB_BYTES);
+            }
+        }
+    }
+
+    /// Contents have arrived: the tenant may map them.
+    fn arrived(&mut self, id: TenantId, extents: Vec<ExtentId>) {
+        let Some(tenant) = self.tenants.get_mut(&id) else { return };
+        let mut frames = Vec::new();
+        for extent in &extents {
+            let Some(Extent { place, .. }) = tenant.extents.get_mut(extent) else { continue };
+            if let Place::Arriving { frame, .. } = *place {
+                frames.push(frame);
+                let runs = std::mem::replace(place, Place::Device { frame }).into_runs();
+                *place = Place::Mapping { frame, runs };
+            }
+        }
+        if tenant.cut_off.is_some() {
+            return;
+        }
+        let batch = tenant.add_batch(Batch::Map(extents.clone()));
+        let descriptors: Vec<BorrowedFd<'_>> =
+            frames.iter().filter_map(|frame| self.frames[frame.0 as usize].as_ref().map(AsFd::as_fd)).collect();
+        if tenant.control.send(&FromCoordinator::Map { batch, extents }, &descriptors).is_err() {
+            self.cut_off(id, "the connection ended");
+        }
+    }
+
+    /// Whether anything under way will change what claims find: otherwise waiting is of no use.
+    fn is_anything_coming(&self) -> bool {
+        let answers = self.tenants.values().any(Tenant::is_about_to_answer);
+        answers || !self.tasks.is_empty() || !self.quarantine.is_empty() || self.preparing
+    }
+
+    /// Whether the arena is smaller than the user wanted.
+    pub(super) fn is_squeezed(&self) -> bool {
+        self.arena.capacity() < self.arena.configured()
+    }
+
+    /// Lets the arena grow back as far as there is memory.
+    pub(super) fn unsqueeze(&mut self) {
+        if self.is_squeezed()
+            && let Ok(free) = self.gpu.free_memory()
+        {
+            let could = self.arena.bytes().all() + free.saturating_sub(LEFT_FREE);
+            self.arena.set_capacity(self.arena.capacity().max(could));
+        }
+    }
+}
+
+/// Extents whose copies are queued as one job.
+#[derive(Debug, Default)]
+struct Group {
+    extents: Vec<ExtentId>,
+    /// All that leave, also those that need no copy.
+    leaving: Vec<ExtentId>,
+    pieces: Vec<Piece>,
+    bytes: u64,
+}
+
+impl Group {
+    fn add(&mut self, extent: ExtentId, mut device: u64, runs: &[Run], address: impl Fn(Run) -> usize) {
+        self.extents.push(extent);
+        for run in runs {
+            self.pieces.push(Piece { device, host: address(*run), bytes: run.bytes });
+            device += run.bytes;
+            self.bytes += run.bytes;
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.bytes >= GROUP_BYTES || self.extents.len().max(self.leaving.len()) >= GROUP_EXTENTS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn what_goes_is_subtracted_from_what_is_missing(
+            missing in prop::array::uniform5(0usize..4),
+            going in prop::collection::vec(prop::sample::select(&SizeClass::ALL[..]), 0..40),
+        ) {
+            let mut left: PerClass = missing;
+            for class in going {
+                let before = bytes_of(&left);
+                subtract(&mut left, class);
+                prop_assert_eq!(bytes_of(&left), before.saturating_sub(class.bytes()), "{:?} {:?}", missing, class);
+            }
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! The host pool's memory: memfds, touched in parallel ahead of need, and pinned once.
+//!
+//! They lie one behind the other in this process, so that an offset of [`crate::pool`] is an address. The
+//! memory is in files without a name because a successor can be given those.
+
+use std::io::{IsTerminal, Write as _};
+use std::num::NonZero;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Sender;
+use std::thread;
+
+use baton_contract::memory::GRANULE;
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous};
+
+use crate::gpu::Gpu;
+use crate::pool::Run;
+use crate::wake::Waker;
+
+/// A slab's size in a large pool.
+const SLAB: u64 = 1 << 30;
+/// A smaller pool has so many, so that its first part is ready soon.
+const FEWEST: u64 = 16;
+
+/// The pool's memory.
+pub struct Slabs {
+    base: usize,
+    /// The size of each.
+    pub slab: u64,
+    stop: Arc<AtomicBool>,
+}
+
+/// What the preparing threads report.
+#[derive(Debug)]
+pub enum Prepared {
+    /// This slab can be used. The descriptor is what a successor would be given.
+    Slab(u64, OwnedFd),
+    /// There will be no more, for this reason.
+    Failed(String),
+}
+
+impl Slabs {
+    /// The slab size for a pool of so many bytes.
+    pub fn size_for(pool: u64) -> u64 {
+        (pool / FEWEST).clamp(GRANULE, SLAB) / GRANULE * GRANULE
+    }
+
+    /// Reserves addresses and starts to prepare in the background. With `bar`, shows on standard error how far
+    /// it is, if that is a terminal.
+    ///
+    /// # Errors
+    ///
+    /// When the system has no addresses left.
+    pub fn prepare(gpu: &Gpu, bytes: u64, bar: bool, reports: Sender<Prepared>, waker: Waker) -> std::io::Result<Self> {
+        let slab = Self::size_for(bytes);
+        let count = bytes / slab;
+        let base = if count == 0 {
+            0
+        } else {
+            // SAFETY: new addresses wherever the system likes, without memory behind them.
+            unsafe {
+                mmap_anonymous(
+                    std::ptr::null_mut(),
+                    (count * slab) as usize,
+                    ProtFlags::empty(),
+                    MapFlags::PRIVATE | MapFlags::NORESERVE,
+                )?
+            }
+            .expose_provenance()
+        };
+        let stop = Arc::new(AtomicBool::new(false));
+        let preparer = Preparer { gpu: gpu.clone(), base, slab, stop: stop.clone() };
+        thread::Builder::new().name("slabs".to_owned()).spawn(move || {
+            let bar = bar && std::io::stderr().is_terminal();
+            for number in 0..count {
+                let report = preparer.slab(number).map_or_else(Prepared::Failed, |fd| Prepared::Slab(number, fd));
+                let last = matches!(report, Prepared::Failed(_));
+                let sent = reports.send(report);
+                waker.wake();
+                if bar {
+                    show(number + 1, count, slab);
+                }
+                if last || sent.is_err() {
+                    break;
+                }
+            }
+            if bar {
+                eprintln!();
+            }
+        })?;
+        Ok(Self { base, slab, stop })
+    }
+
+    /// The address of a run.
+    pub fn address(&self, run: Run) -> usize {
+        self.base + run.at as usize
+    }
+}
+
+impl Drop for Slabs {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+fn show(done: u64, of: u64, slab: u64) {
+    let width = 30;
+    let filled = (done * width / of) as usize;
+    let gib = |slabs: u64| (slabs * slab) as f64 / (1u64 << 30) as f64;
+    let _ = write!(
+        std::io::stderr(),
+        "\rbaton: host pool [{:<30}] {:.1} of {:.1} GiB",
+        "#".repeat(filled),
+        gib(done),
+        gib(of)
+    );
+}
+
+struct Preparer {
+    gpu: Gpu,
+    base: usize,
+    slab: u64,
+    stop: Arc<AtomicBool>,
+}
+
+impl Preparer {
+    fn slab(&self, number: u64) -> Result<OwnedFd, String> {
+        let words = |what: &str, error: &dyn std::fmt::Display| format!("{what}: {error}");
+        let file = memfd_create("baton-pool", MemfdFlags::CLOEXEC).map_err(|error| words("memfd_create", &error))?;
+        ftruncate(&file, self.slab).map_err(|error| words("ftruncate", &error))?;
+        let size = self.slab as usize;
+        let address = std::ptr::with_exposed_provenance_mut(self.base + (number * self.slab) as usize);
+        // SAFETY: over addresses that `prepare` reserved for this slab, which nobody uses yet.
+        let mapped = unsafe {
+            mmap(address, size, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::FIXED, &file, 0)
+        };
+        mapped.map_err(|error| words("mmap", &error))?;
+        self.touch(address.expose_provenance(), size)?;
+        self.gpu.enter().map_err(|error| error.to_string())?;
+        // SAFETY: mapped a few lines above, and never unmapped.
+        unsafe { self.gpu.register(address, size) }.map_err(|error| error.to_string())?;
+        Ok(file)
+    }
+
+    /// Makes the system find memory for the whole range, with several threads: clearing it takes longer than
+    /// anything else here.
+    fn touch(&self, address: usize, size: usize) -> Result<(), String> {
+        let threads = thread::available_parallelism().map_or(1, NonZero::get).div_ceil(2).min(8);
+        let part = size.div_ceil(threads).next_multiple_of(2 << 20);
+        let touch = |start: usize| {
+            let end = (start + part).min(size);
+            let mut at = start;
+            while at < end && !self.stop.load(Ordering::Relaxed) {
+                let bytes = (end - at).min(64 << 20);
+                let memory = std::ptr::with_exposed_provenance_mut(address + at);
+                // SAFETY: within the slab, which is ours; populating changes no contents.
+                if unsafe { madvise(memory, bytes, Advice::LinuxPopulateWrite) }.is_err() {
+                    // A kernel before 5.14: write to each page.
+                    for page in (at..at + bytes).step_by(4096) {
+                        // SAFETY: as above.
+                        unsafe { std::ptr::with_exposed_provenance_mut::<u8>(address + page).write_volatile(0) };
+                    }
+                }
+                at += bytes;
+            }
+        };
+        thread::scope(|scope| (0..size).step_by(part).for_each(|start| drop(scope.spawn(move || touch(start)))));
+        if self.stop.load(Ordering::Relaxed) { Err("the coordinator ends".to_owned()) } else { Ok(()) }
+    }
+}
