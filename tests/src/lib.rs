@@ -3,6 +3,10 @@
 //! `cargo test` builds neither shared libraries nor other packages' programs, so the first test of a
 //! run builds the workspace once, in the same profile, and the C programs with `cc`.
 
+pub mod coordinator;
+pub mod running;
+pub mod watch;
+
 use std::ffi::OsStr;
 use std::fmt;
 use std::io::Read as _;

@@ -1,0 +1,151 @@
+/* Holds memory and obeys lines on standard input, one answer each, so that a test can bring it to
+ * where it wants it.
+ *
+ *     hold --megabytes 24 --seed 1
+ *
+ *     ready PID                when everything is allocated and filled
+ *     touch                    new contents for all of it, each from the sum of the old; `touched CHECKSUM`
+ *     spin MS                  keeps the device busy for so long; `spun`
+ *     sleep MS                 does nothing for so long; `slept`
+ *     alloc MIB                `allocated` or `answer CODE`
+ *     free                     frees what `alloc` allocated; `freed`
+ *     fork                     a child that does nothing and lives on; `forked PID`
+ *     exec FILE                becomes another program
+ *     quit                     reads all back and ends with `result hold CHECKSUM ok`
+ *
+ * A call that fails is told as `answer CODE`, and the next line is read.
+ */
+#include "work.h"
+
+enum { MAX_PIECES = 64 };
+
+static unsigned megabytes = 24, seed = 1;
+static struct tools tools;
+static struct piece pieces[MAX_PIECES];
+static unsigned count;
+static CUdeviceptr sums, more[MAX_PIECES];
+static unsigned more_count;
+
+/* Leaves a function that answers a CUresult when a call fails. */
+#define TRY(call)                                  \
+    do {                                           \
+        CUresult result_ = (call);                 \
+        if (result_ != CUDA_SUCCESS) return result_; \
+    } while (0)
+
+static CUresult fill(struct piece *piece, uint32_t with) {
+    unsigned words = (unsigned)(piece->bytes / 4);
+    void *parameters[] = {&piece->at, &with, &words};
+    piece->seed = with;
+    return cuLaunchKernel(tools.fill, blocks_for(words), 1, 1, 256, 1, 1, 0, NULL, parameters, NULL);
+}
+
+/* The sums of all pieces, which have to be those of what was written. */
+static CUresult touch(uint64_t *result) {
+    static uint64_t got[MAX_PIECES];
+    TRY(cuMemsetD8(sums, 0, sizeof got));
+    for (unsigned i = 0; i < count; i++) {
+        unsigned words = (unsigned)(pieces[i].bytes / 4);
+        CUdeviceptr out = sums + i * sizeof *got;
+        void *parameters[] = {&out, &pieces[i].at, &words};
+        TRY(cuLaunchKernel(tools.sum, blocks_for(words), 1, 1, 256, 1, 1, 0, NULL, parameters, NULL));
+    }
+    TRY(cuMemcpyDtoH(got, sums, sizeof got));
+    *result = CHECKSUM_START;
+    for (unsigned i = 0; i < count; i++) {
+        uint64_t want = sum_of(pieces[i].seed, pieces[i].bytes / 4);
+        if (got[i] != want) piece_check(&tools, &pieces[i], "touch", 0);
+        REQUIRE(got[i] == want, "a piece adds up to %#llx, not %#llx", (unsigned long long)got[i],
+                (unsigned long long)want);
+        *result = checksum(*result, &got[i], sizeof got[i]);
+        TRY(fill(&pieces[i], (uint32_t)(*result >> 7)));
+    }
+    return cuCtxSynchronize();
+}
+
+static uint64_t now_ms(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (uint64_t)time.tv_sec * 1000 + (uint64_t)time.tv_nsec / 1000000;
+}
+
+/* Writes what is there already, over and over. */
+static CUresult spin(unsigned ms) {
+    uint64_t end = now_ms() + ms;
+    for (unsigned i = 0; now_ms() < end; i++) {
+        struct piece *piece = &pieces[i % count];
+        TRY(fill(piece, piece->seed));
+        TRY(cuCtxSynchronize());
+    }
+    return CUDA_SUCCESS;
+}
+
+static void fork_child(void) {
+    pid_t child = fork();
+    REQUIRE(child >= 0, "no child");
+    if (child == 0) {
+        close(0), close(1), close(2);
+        alarm(120);
+        for (;;) pause();
+    }
+    printf("forked %d\n", (int)child);
+}
+
+static void obey(char *line) {
+    char *word = strtok(line, " \n"), *argument = strtok(NULL, "\n");
+    unsigned number = argument ? (unsigned)strtoul(argument, NULL, 10) : 0;
+    CUresult result = CUDA_SUCCESS;
+    if (!word) return;
+    if (strcmp(word, "touch") == 0) {
+        uint64_t sum = 0;
+        result = touch(&sum);
+        if (!result) printf("touched %016llx\n", (unsigned long long)sum);
+    } else if (strcmp(word, "spin") == 0) {
+        result = spin(number);
+        if (!result) printf("spun\n");
+    } else if (strcmp(word, "sleep") == 0) {
+        sleep_ms(number);
+        printf("slept\n");
+    } else if (strcmp(word, "alloc") == 0 && more_count < MAX_PIECES) {
+        result = cuMemAlloc(&more[more_count], number * MIB);
+        if (!result) more_count++, printf("allocated\n");
+    } else if (strcmp(word, "free") == 0) {
+        while (more_count && !result) result = cuMemFree(more[--more_count]);
+        if (!result) printf("freed\n");
+    } else if (strcmp(word, "fork") == 0) {
+        fork_child();
+    } else if (strcmp(word, "exec") == 0 && argument) {
+        execl(argument, argument, (char *)NULL);
+        printf("no such program\n");
+    } else if (strcmp(word, "quit") == 0) {
+        uint64_t sum = CHECKSUM_START;
+        for (unsigned i = 0; i < count; i++) sum = piece_check(&tools, &pieces[i], "the end", sum);
+        exit(finish("hold", sum));
+    } else {
+        printf("what is %s?\n", word);
+    }
+    if (result) printf("answer %d\n", (int)result);
+}
+
+int main(int argc, char **argv) {
+    struct option_row options[] = {{"--megabytes", &megabytes}, {"--seed", &seed}};
+    read_options(argc, argv, options, COUNT_OF(options));
+    REQUIRE(megabytes >= 4, "--megabytes has to be at least 4");
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    start();
+    tools = tools_from(load_kernels());
+    sums = device_alloc(MAX_PIECES * sizeof(uint64_t));
+    /* In pieces of 8 MiB, or larger ones if there were too many; 2 MiB are for the sums. */
+    size_t left = (megabytes - 2) * MIB, size = 8 * MIB;
+    while (left / size >= MAX_PIECES) size *= 2;
+    for (; left; left -= pieces[count++].bytes) {
+        pieces[count] = (struct piece){.bytes = left < size ? left : size};
+        CHECK(cuMemAlloc(&pieces[count].at, pieces[count].bytes));
+        CHECK(fill(&pieces[count], seed * 1000 + count));
+    }
+    CHECK(cuCtxSynchronize());
+    printf("ready %d\n", (int)getpid());
+    char line[512];
+    while (fgets(line, sizeof line, stdin)) obey(line);
+    return 0;
+}

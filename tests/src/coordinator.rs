@@ -1,0 +1,371 @@
+//! A coordinator of a simulated GPU for one test, in a folder of its own, and programs under it.
+
+use std::fmt::Write as _;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::running::{Running, signal};
+use crate::{Driver, Outcome, built, clean};
+
+/// How long a coordinator may take for what should be quick.
+const SOON: Duration = Duration::from_secs(20);
+
+/// What a coordinator is started with.
+#[derive(Clone, Debug)]
+pub struct Serving {
+    memory: String,
+    options: Vec<String>,
+    environment: Vec<(String, String)>,
+}
+
+impl Serving {
+    /// A GPU of 512 MiB with this arena, a host pool of 512 MiB, and a quantum of 5 ms. What is freed or evicted
+    /// is poisoned.
+    pub fn arena(arena: &str) -> Self {
+        let serving = Self { memory: "512MiB".to_owned(), options: Vec::new(), environment: Vec::new() };
+        serving.option("--arena", arena).option("--host-pool", "512MiB").option("--quantum", "5ms").flag("--poison")
+    }
+
+    /// Another value for an option, or one more option.
+    #[must_use]
+    pub fn option(mut self, name: &str, value: &str) -> Self {
+        let word = |name: &str| format!("{name}=");
+        self.options.retain(|option| !option.starts_with(&word(name)));
+        self.options.push(word(name) + value);
+        self
+    }
+
+    /// One more option, without a value.
+    #[must_use]
+    pub fn flag(mut self, name: &str) -> Self {
+        self.options.push(name.to_owned());
+        self
+    }
+
+    /// The simulated GPU's size.
+    #[must_use]
+    pub fn memory(mut self, memory: &str) -> Self {
+        self.memory = memory.to_owned();
+        self
+    }
+
+    /// A setting of the simulated driver, for the coordinator and all programs.
+    #[must_use]
+    pub fn setting(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    fn place(&self) -> Place {
+        let folder = tempfile::tempdir().expect("a temporary folder").keep();
+        let mut environment = self.environment.clone();
+        environment.push(("SIMCUDA_MEMORY".to_owned(), self.memory.clone()));
+        environment.push(("SIMCUDA_GPU_FILE".to_owned(), folder.join("gpu").display().to_string()));
+        // Sockets that no option names come here too.
+        environment.push(("XDG_RUNTIME_DIR".to_owned(), folder.join("runtime").display().to_string()));
+        Place { folder, environment, started_coordinator: false }
+    }
+
+    /// The folder and environment alone: no coordinator is started.
+    pub fn prepare(&self) -> Prepared {
+        let place = self.place();
+        std::fs::create_dir(place.folder.join("runtime")).expect("a new folder");
+        Prepared { place, options: self.options.clone() }
+    }
+
+    /// Starts a coordinator and waits until it serves.
+    #[track_caller]
+    pub fn start(&self) -> Coordinator {
+        Coordinator::start(self.prepare().into())
+    }
+}
+
+impl Coordinator {
+    /// Starts one more in the same place, with the same options, where the first has ended.
+    #[track_caller]
+    pub fn again(&self) -> Self {
+        Self::start(self.prepared.clone())
+    }
+
+    #[track_caller]
+    fn start(prepared: Arc<Prepared>) -> Self {
+        let mut place = prepared.place.clone();
+        place.started_coordinator = true;
+        let log = File::create(place.log()).expect("a writable folder");
+        let child = prepared
+            .serve()
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("a file"))
+            .stderr(log)
+            .spawn()
+            .expect("baton can be run");
+        let mut coordinator = Self { child, place, prepared };
+        let end = Instant::now() + SOON;
+        while !coordinator.log().contains("serving GPU") {
+            let ended = coordinator.child.try_wait().expect("our own child");
+            assert!(ended.is_none() && Instant::now() < end, "no coordinator: {ended:?}\n{}", coordinator.log());
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        coordinator
+    }
+}
+
+/// Folder and environment for a coordinator; both are gone when this is.
+pub struct Prepared {
+    /// Where everything lies.
+    pub place: Place,
+    options: Vec<String>,
+}
+
+impl Prepared {
+    /// The `baton serve` command, not yet run.
+    pub fn serve(&self) -> Command {
+        let mut command = self.place.baton(&["serve", "--driver", "sim"]);
+        command.arg("--socket").arg(self.place.socket()).args(&self.options);
+        command
+    }
+
+    /// Runs `baton serve` that should not get far.
+    #[track_caller]
+    pub fn serve_in_vain(&self) -> Outcome {
+        let mut served = Running::start(&mut self.serve(), false, None);
+        let status = served.end(SOON);
+        assert_eq!(status.code(), Some(1), "{}", served.err());
+        served.finish(SOON)
+    }
+}
+
+impl Drop for Prepared {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.place.folder);
+    }
+}
+
+/// Where a coordinator lies, and how its programs find it.
+#[derive(Clone, Debug)]
+pub struct Place {
+    folder: PathBuf,
+    environment: Vec<(String, String)>,
+    started_coordinator: bool,
+}
+
+impl Place {
+    /// The folder of this test.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The coordinator's socket.
+    pub fn socket(&self) -> PathBuf {
+        self.folder.join("baton.sock")
+    }
+
+    fn log(&self) -> PathBuf {
+        self.folder.join("serve.log")
+    }
+
+    /// A `baton` command, in the environment of this place.
+    pub fn baton(&self, words: &[&str]) -> Command {
+        let mut command = clean(built().bin.join("baton"));
+        command.args(words).envs(self.environment.iter().cloned());
+        command
+    }
+
+    /// A program under this driver with Baton preloaded and this place's environment; it finds the coordinator by
+    /// `BATON_SOCKET`.
+    pub fn joining(&self, name: &str, program: &Path, arguments: &[&str]) -> Command {
+        let mut command = Driver::simulated().under_baton(program);
+        command.args(arguments).envs(self.environment.iter().cloned());
+        command.env("BATON_SOCKET", self.socket()).env("BATON_NAME", name);
+        command
+    }
+
+    /// How things stand, if a coordinator answers.
+    pub fn try_status(&self) -> Result<Value, Outcome> {
+        let mut command = self.baton(&["status", "--json", "--socket"]);
+        let mut asking = Running::start(command.arg(self.socket()), false, None);
+        let end = Instant::now() + SOON;
+        while asking.ended().is_none() && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let status = asking.ended().map_or("it hangs".to_owned(), |status| status.to_string());
+        let asked = Outcome { status, out: asking.out(), err: asking.err() };
+        if asked.status != "exit status: 0" {
+            return Err(asked);
+        }
+        serde_json::from_str(&asked.out).map_err(|_| asked)
+    }
+
+    /// All that may help to understand what went wrong.
+    pub fn story(&self) -> String {
+        let mut story = String::new();
+        if !self.started_coordinator {
+            return story;
+        }
+        match self.try_status() {
+            Ok(mut status) => {
+                // The last few are enough.
+                for list in ["recent", "allocations"] {
+                    if let Some(records) = status.get_mut(list).and_then(Value::as_array_mut) {
+                        records.drain(..records.len().saturating_sub(4));
+                    }
+                }
+                let _ = write!(story, "\n--- status\n{status:#}");
+                for tenant in status["tenants"].as_array().into_iter().flatten() {
+                    let pid = tenant["pid"].as_i64().unwrap_or(0) as i32;
+                    let _ = write!(story, "\n--- threads of {}\n{}", tenant["name"], crate::running::threads(pid));
+                }
+            }
+            Err(outcome) => {
+                let _ = write!(story, "\n--- status\n{outcome:?}");
+            }
+        }
+        let log = std::fs::read_to_string(self.log()).unwrap_or_default();
+        let lines: Vec<_> = log.lines().collect();
+        let _ = write!(story, "\n--- the coordinator's log\n{}", lines[lines.len().saturating_sub(60)..].join("\n"));
+        story
+    }
+}
+
+/// A running coordinator.
+pub struct Coordinator {
+    child: Child,
+    /// Where it lies.
+    pub place: Place,
+    prepared: Arc<Prepared>,
+}
+
+impl Coordinator {
+    /// Its process.
+    pub fn pid(&self) -> i32 {
+        self.child.id() as i32
+    }
+
+    /// What it has written.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.place.log()).unwrap_or_default()
+    }
+
+    /// How things stand.
+    #[track_caller]
+    pub fn status(&self) -> Value {
+        self.place.try_status().unwrap_or_else(|outcome| panic!("baton status: {outcome:?}\n{}", self.log()))
+    }
+
+    /// Waits until the status is as wanted, and gives it.
+    #[track_caller]
+    pub fn until(&self, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        let end = Instant::now() + SOON;
+        loop {
+            let status = self.status();
+            if wanted(&status) {
+                return status;
+            }
+            assert!(Instant::now() < end, "never: {what}{}", self.place.story());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Waits until the host pool is ready: from then on open descriptors can be compared.
+    #[track_caller]
+    pub fn until_ready(&self) -> Value {
+        self.until("the host pool is ready", |status| {
+            status["host_pool"]["ready_bytes"] == status["host_pool"]["bytes"]
+        })
+    }
+
+    /// Waits until a tenant is in a state.
+    #[track_caller]
+    pub fn until_tenant_is(&self, name: &str, state: &str) -> Value {
+        self.until(&format!("{name} is {state}"), |status| tenant(status, name)["state"] == state)
+    }
+
+    /// Starts a program with `baton run`.
+    #[track_caller]
+    pub fn run(&self, name: &str, class: &str, program: &Path, arguments: &[&str]) -> Running {
+        let mut command = self.place.baton(&["run", "--name", name, "--class", class, "--driver", "sim", "--socket"]);
+        command.arg(self.place.socket()).arg("--").arg(program).args(arguments);
+        Running::start(&mut command, false, Some(self.place.clone()))
+    }
+
+    /// Starts a program that joins by its environment alone, and obeys lines.
+    #[track_caller]
+    pub fn join(&self, name: &str, program: &Path, arguments: &[&str]) -> Running {
+        let mut command = self.place.joining(name, program, arguments);
+        Running::start(&mut command, true, Some(self.place.clone()))
+    }
+
+    /// Ends it with a signal; how it ended.
+    #[track_caller]
+    pub fn end(&mut self, number: i32) -> ExitStatus {
+        signal(self.pid(), number);
+        let end = Instant::now() + SOON;
+        loop {
+            if let Some(status) = self.child.try_wait().expect("our own child") {
+                return status;
+            }
+            assert!(Instant::now() < end, "the coordinator does not end\n{}", self.log());
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Waits until nobody has anything any more.
+    #[track_caller]
+    pub fn until_empty(&self) -> Value {
+        self.until("nothing is left over", |status| {
+            status["tenants"].as_array().is_some_and(Vec::is_empty)
+                && status["extents"] == 0
+                && status["arena"]["lent_bytes"] == 0
+                && status["host_pool"]["used_bytes"] == 0
+        })
+    }
+}
+
+impl Drop for Coordinator {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}", self.place.story());
+        }
+        // By its own way first: its memory and files go in order.
+        if self.child.try_wait().is_ok_and(|status| status.is_none()) {
+            signal(self.pid(), libc::SIGTERM);
+            let end = Instant::now() + Duration::from_secs(5);
+            while Instant::now() < end && self.child.try_wait().is_ok_and(|status| status.is_none()) {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The open descriptors that a coordinator's frames and slabs do not explain. A frame has two: the one that is
+/// lent, and one of the simulated driver's own for its memory.
+pub fn other_descriptors(status: &Value) -> i64 {
+    let number = |value: &Value| value.as_i64().expect("a number");
+    number(&status["descriptors"]) - 2 * number(&status["arena"]["frames"]) - number(&status["host_pool"]["slabs"])
+}
+
+/// A tenant's part of a status; null if there is none of that name.
+pub fn tenant<'a>(status: &'a Value, name: &str) -> &'a Value {
+    let tenants = status["tenants"].as_array();
+    tenants.and_then(|tenants| tenants.iter().find(|tenant| tenant["name"] == name)).unwrap_or(&Value::Null)
+}
+
+/// A program of `tests/c/sharing`.
+pub fn program(name: &str) -> PathBuf {
+    built().programs.join("sharing").join(name)
+}
+
+/// What a program of `tests/c/sharing` gives when it has a GPU of 512 MiB to itself.
+#[track_caller]
+pub fn alone(name: &str, arguments: &[&str]) -> String {
+    let mut command = Driver::simulated().bare(program(name));
+    command.args(arguments).env("SIMCUDA_MEMORY", "512MiB");
+    Running::start(&mut command, false, None).result(Duration::from_secs(60))
+}

@@ -1,0 +1,319 @@
+//! What goes wrong for one tenant, or for the coordinator, costs the others nothing.
+
+use std::time::Duration;
+
+use baton_tests::coordinator::{Coordinator, Serving, alone, program, tenant};
+use baton_tests::running::{Running, signal};
+use baton_tests::{Driver, built};
+use serde_json::Value;
+
+/// A program that takes longer than this for one answer hangs.
+const LIMIT: Duration = Duration::from_secs(40);
+
+const MIB: u64 = 1 << 20;
+
+/// `hold` with so much memory, ready for its first line.
+#[track_caller]
+fn hold(coordinator: &Coordinator, name: &str, megabytes: &str) -> Running {
+    let mut running = coordinator.join(name, &program("hold"), &["--megabytes", megabytes]);
+    assert!(running.line(LIMIT).starts_with("ready "));
+    running
+}
+
+/// What `hold` answers to these lines when it has a GPU to itself; the last answer is its result.
+#[track_caller]
+fn alone_hold(megabytes: &str, lines: &[&str]) -> Vec<String> {
+    let mut command = Driver::simulated().bare(program("hold"));
+    command.args(["--megabytes", megabytes]).env("SIMCUDA_MEMORY", "512MiB");
+    let mut running = Running::start(&mut command, true, None);
+    running.line(LIMIT);
+    let mut answers: Vec<_> = lines.iter().map(|line| running.ask(line, LIMIT)).collect();
+    answers.push(running.ask("quit", LIMIT));
+    answers
+}
+
+/// Kills a child that `hold` has forked, when the test is over.
+struct Child(i32);
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        signal(self.0, libc::SIGKILL);
+    }
+}
+
+#[track_caller]
+fn fork(running: &mut Running) -> Child {
+    let line = running.ask("fork", LIMIT);
+    Child(line.strip_prefix("forked ").and_then(|pid| pid.parse().ok()).unwrap_or_else(|| panic!("{line}")))
+}
+
+/// Waits until a tenant is gone, with all that it had.
+#[track_caller]
+fn until_gone(coordinator: &Coordinator, name: &str) -> Value {
+    coordinator.until(&format!("{name} is gone"), |status| {
+        let left = status["tenants"].as_array().expect("a list");
+        let total = |field: &str| left.iter().map(|tenant| tenant[field].as_u64().expect("bytes")).sum::<u64>();
+        tenant(status, name).is_null()
+            && status["arena"]["lent_bytes"] == total("resident_bytes")
+            && status["host_pool"]["used_bytes"].as_u64() <= Some(total("evicted_bytes"))
+    })
+}
+
+/// Where a victim is killed, and whether the other was asked to `touch` by then.
+type BringAbout = fn(&Coordinator, &mut Running, &mut Running) -> bool;
+
+/// A tenant is killed, once without and once with a forked child that lives on. Another one, that has as much
+/// memory and waits for it or comes later, computes what it does alone.
+#[track_caller]
+fn killed(serving: &Serving, bring_about: BringAbout) {
+    let want = alone_hold("48", &["touch", "touch", "touch"]);
+    for with_child in [false, true] {
+        let coordinator = serving.start();
+        let mut other = hold(&coordinator, "other", "48");
+        assert_eq!(other.ask("touch", LIMIT), want[0]);
+        let mut victim = hold(&coordinator, "victim", "48");
+        let child = with_child.then(|| fork(&mut victim));
+        let was_asked = bring_about(&coordinator, &mut victim, &mut other);
+        victim.signal(libc::SIGKILL);
+        victim.end(LIMIT);
+        if !was_asked {
+            other.say("touch");
+        }
+        assert_eq!(other.line(LIMIT), want[1]);
+        until_gone(&coordinator, "victim");
+        // What it had is there for the next one: without it, this one would not fit in arena and pool.
+        let mut next = hold(&coordinator, "next", "48");
+        assert_eq!(next.ask("touch", LIMIT), want[0]);
+        assert_eq!(other.ask("touch", LIMIT), want[2]);
+        assert_eq!(next.ask("touch", LIMIT), want[1]);
+        assert_eq!(other.ask("quit", LIMIT), want[3]);
+        drop(next);
+        coordinator.until_empty();
+        drop(child);
+    }
+}
+
+/// Room for two tenants of 48 MiB, in arena and pool together, and not for three.
+fn room_for_two() -> Serving {
+    Serving::arena("64MiB").option("--host-pool", "64MiB")
+}
+
+/// Copies of 48 MiB take a quarter of a second.
+fn slow(serving: Serving) -> Serving {
+    serving.setting("SIMCUDA_H2D_GBPS", "0.2").setting("SIMCUDA_D2H_GBPS", "0.2")
+}
+
+#[test]
+fn a_tenant_killed_while_it_holds_the_baton_costs_the_others_nothing() {
+    killed(&room_for_two(), |coordinator, victim, other| {
+        victim.say("spin 60000");
+        coordinator.until_tenant_is("victim", "running");
+        other.say("touch");
+        coordinator.until_tenant_is("victim", "running");
+        true
+    });
+}
+
+#[test]
+fn a_tenant_killed_while_it_waits_costs_the_others_nothing() {
+    killed(&room_for_two().option("--quantum", "3s"), |coordinator, victim, other| {
+        other.say("spin 1500");
+        coordinator.until_tenant_is("other", "running");
+        victim.say("touch");
+        coordinator.until_tenant_is("victim", "waiting");
+        victim.signal(libc::SIGKILL);
+        assert_eq!(other.line(LIMIT), "spun");
+        false
+    });
+}
+
+#[test]
+fn a_tenant_killed_while_its_memory_comes_in_costs_the_others_nothing() {
+    killed(&slow(room_for_two()), |coordinator, victim, other| {
+        // The memory is the other's first, so that all of the victim's has to come in.
+        other.say("spin 1");
+        assert_eq!(other.line(LIMIT), "spun");
+        victim.say("touch");
+        coordinator.until_tenant_is("victim", "arriving");
+        false
+    });
+}
+
+#[test]
+fn a_tenant_killed_while_its_memory_goes_out_costs_the_others_nothing() {
+    killed(&slow(room_for_two()), |coordinator, _, other| {
+        other.say("touch");
+        coordinator.until_tenant_is("other", "arriving");
+        true
+    });
+}
+
+#[test]
+fn tenants_with_all_their_memory_go_on_without_a_coordinator_and_the_others_are_told_why() {
+    let want = alone_hold("40", &["touch", "touch"]);
+    let mut coordinator = Serving::arena("64MiB").option("--quantum", "10s").start();
+    let mut idle = hold(&coordinator, "idle", "40");
+    let mut waits = hold(&coordinator, "waits", "40");
+    let mut has_all = hold(&coordinator, "has_all", "40");
+    assert_eq!(has_all.ask("touch", LIMIT), want[0]);
+    has_all.say("spin 1000");
+    coordinator.until_tenant_is("has_all", "running");
+    waits.say("touch");
+    coordinator.until_tenant_is("waits", "waiting");
+    let status = coordinator.status();
+    for name in ["idle", "waits"] {
+        assert_ne!(tenant(&status, name)["evicted_bytes"], 0, "{status:#}");
+    }
+    assert_eq!(tenant(&status, "has_all")["evicted_bytes"], 0, "{status:#}");
+
+    coordinator.end(libc::SIGKILL);
+    assert_eq!(waits.line(LIMIT), "answer 46", "a call that waits in the gate");
+    assert_eq!(idle.ask("touch", LIMIT), "answer 46", "a call made later");
+    assert_eq!(idle.ask("touch", LIMIT), "answer 46", "and one more");
+    for running in [&waits, &idle] {
+        let err = running.err();
+        assert!(err.starts_with("baton: ") && err.lines().count() == 1, "one line that says why: {err}");
+        println!("{err}");
+    }
+    assert_eq!(has_all.line(LIMIT), "spun");
+    assert_eq!(has_all.ask("touch", LIMIT), want[1]);
+    assert_eq!(has_all.ask("quit", LIMIT), want[2]);
+    assert_eq!(waits.end(LIMIT).code(), Some(0), "its end does not hang");
+}
+
+#[test]
+fn a_coordinator_that_is_stopped_leaves_a_place_for_the_next() {
+    let mut coordinator = Serving::arena("64MiB").start();
+    assert_eq!(coordinator.end(libc::SIGINT).code(), Some(0), "{}", coordinator.log());
+    assert!(!coordinator.place.socket().exists());
+    let mut coordinator = Serving::arena("64MiB").start();
+    coordinator.end(libc::SIGKILL);
+    assert!(coordinator.place.socket().exists());
+    // What a killed one has left behind is in nobody's way.
+    let mut next = coordinator.again();
+    let mut running = hold(&next, "tenant", "24");
+    assert_eq!(running.ask("touch", LIMIT), alone_hold("24", &["touch"])[0]);
+    assert_eq!(running.end(LIMIT).code(), Some(0));
+    next.until_empty();
+    assert_eq!(next.end(libc::SIGTERM).code(), Some(0), "{}", next.log());
+}
+
+#[test]
+fn memory_beyond_the_arena_is_refused_and_freeing_some_helps() {
+    let want = alone_hold("24", &["touch", "touch"]);
+    let coordinator = Serving::arena("64MiB").start();
+    let mut other = hold(&coordinator, "other", "60");
+    let mut running = hold(&coordinator, "running", "24");
+    // 24 and 36 are fine, 62 are not, whatever the other has.
+    for (line, answer) in [
+        ("alloc 100", "answer 2"),
+        ("alloc 36", "allocated"),
+        ("touch", &want[0]),
+        ("alloc 8", "answer 2"),
+        ("free", "freed"),
+        ("alloc 8", "allocated"),
+        ("touch", &want[1]),
+        ("quit", &want[2]),
+    ] {
+        assert_eq!(running.ask(line, LIMIT), answer, "{line}");
+        assert!(other.ask("touch", LIMIT).starts_with("touched "));
+    }
+}
+
+#[test]
+fn memory_beyond_arena_and_pool_is_refused_until_another_leaves() {
+    let coordinator = room_for_two().option("--host-pool", "32MiB").start();
+    let mut first = hold(&coordinator, "first", "40");
+    let mut second = hold(&coordinator, "second", "40");
+    for _ in 0..3 {
+        assert!(first.ask("touch", LIMIT).starts_with("touched "));
+        assert!(second.ask("touch", LIMIT).starts_with("touched "));
+    }
+    // 80 of 96 MiB are in use.
+    assert_eq!(second.ask("alloc 20", LIMIT), "answer 2");
+    assert!(first.ask("touch", LIMIT).starts_with("touched "));
+    assert!(first.ask("quit", LIMIT).ends_with(" ok"));
+    until_gone(&coordinator, "first");
+    assert_eq!(second.ask("alloc 20", LIMIT), "allocated");
+    assert!(second.ask("touch", LIMIT).starts_with("touched "));
+    assert!(second.ask("quit", LIMIT).ends_with(" ok"));
+}
+
+#[test]
+fn a_stopped_tenant_makes_others_wait_for_its_memory_at_most_until_it_goes_on() {
+    let want = alone_hold("48", &["touch", "touch"]);
+    let coordinator = Serving::arena("64MiB").start();
+    let mut stopped = hold(&coordinator, "stopped", "48");
+    assert_eq!(stopped.ask("touch", LIMIT), want[0]);
+    let mut other = hold(&coordinator, "other", "48");
+    // Its memory is out: the other one needs nothing of it.
+    stopped.signal(libc::SIGSTOP);
+    assert_eq!(other.ask("touch", LIMIT), want[0]);
+    stopped.signal(libc::SIGCONT);
+    // Its memory is in: it is needed, and comes when it goes on.
+    assert_eq!(stopped.ask("touch", LIMIT), want[1]);
+    stopped.signal(libc::SIGSTOP);
+    other.say("touch");
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(!other.has_answered(), "nobody can have unmapped what the stopped one has");
+    let small = hold(&coordinator, "small", "8");
+    drop(small);
+    stopped.signal(libc::SIGCONT);
+    assert_eq!(other.line(LIMIT), want[1]);
+    assert_eq!(other.ask("quit", LIMIT), want[2]);
+    assert_eq!(stopped.ask("quit", LIMIT), want[2]);
+    coordinator.until_empty();
+}
+
+#[test]
+fn a_program_that_becomes_another_leaves_and_comes_again() {
+    let coordinator = Serving::arena("64MiB").start();
+    let mut running = hold(&coordinator, "becomes", "48");
+    assert!(running.ask("touch", LIMIT).starts_with("touched "));
+    running.say(&format!("exec {}", built().examples.join("vector_add").display()));
+    let outcome = running.finish(LIMIT).succeeded();
+    assert!(outcome.out.ends_with(" ok\n"), "{outcome:?}");
+    assert_eq!(outcome.err, "");
+    let status = coordinator.until_empty();
+    assert_eq!(status["departed"].as_array().map(Vec::len), Some(2), "{status:#}");
+}
+
+#[test]
+fn programs_that_a_shell_starts_are_tenants_each_and_the_shell_is_none() {
+    let coordinator = Serving::arena("64MiB").start();
+    let script = format!(
+        "{0} --megabytes 40 --rounds 4 & {0} --megabytes 40 --rounds 4 --seed 2; wait $!",
+        program("fill_and_check").display()
+    );
+    let running = coordinator.run("script", "normal", "/bin/sh".as_ref(), &["-c", &script]);
+    let outcome = running.finish(LIMIT).succeeded();
+    let mut lines: Vec<_> = outcome.out.lines().map(str::to_owned).collect();
+    let mut want = ["1", "2"]
+        .map(|seed| alone("fill_and_check", &["--megabytes", "40", "--rounds", "4", "--seed", seed]))
+        .to_vec();
+    lines.sort();
+    want.sort();
+    assert_eq!(lines, want);
+    let status = coordinator.until_empty();
+    assert_eq!(status["departed"].as_array().map(Vec::len), Some(2), "{status:#}");
+}
+
+#[test]
+fn a_small_pool_of_memory_is_never_short_by_a_tenants_death_in_between() {
+    // Comes and goes, killed at any time: nothing may be lost, however often.
+    let coordinator = room_for_two().start();
+    let mut other = hold(&coordinator, "other", "48");
+    for turn in 0_u64..12 {
+        let mut victim = coordinator.join("victim", &program("hold"), &["--megabytes", "48"]);
+        std::thread::sleep(Duration::from_millis(20 + 17 * turn));
+        victim.signal(libc::SIGKILL);
+        victim.end(LIMIT);
+        assert!(other.ask("touch", LIMIT).starts_with("touched "));
+    }
+    let status = until_gone(&coordinator, "victim");
+    assert_eq!(status["arena"]["bytes"], 64 * MIB);
+    let mut next = hold(&coordinator, "next", "60");
+    assert!(next.ask("quit", LIMIT).ends_with(" ok"));
+    assert!(other.ask("quit", LIMIT).ends_with(" ok"));
+    coordinator.until_empty();
+}

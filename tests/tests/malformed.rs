@@ -1,0 +1,183 @@
+//! What comes to a coordinator's socket and means nothing, or lies, costs its sender the connection and nothing
+//! else.
+
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixDatagram;
+use std::time::Duration;
+
+use baton_contract::class::Class;
+use baton_contract::link;
+use baton_contract::messages::{ExtentId, FromCoordinator, FromTenant};
+use baton_tests::coordinator::{Coordinator, Serving, other_descriptors, program, tenant};
+use baton_tests::running::Running;
+use serde_json::Value;
+
+const LIMIT: Duration = Duration::from_secs(40);
+
+/// A tenant that must not notice anything.
+#[track_caller]
+fn hold(coordinator: &Coordinator, name: &str) -> Running {
+    let mut running = coordinator.join(name, &program("hold"), &["--megabytes", "24"]);
+    assert!(running.line(LIMIT).starts_with("ready "));
+    running
+}
+
+/// A connection to a coordinator on which anything can be said.
+#[track_caller]
+fn connect(coordinator: &Coordinator) -> UnixDatagram {
+    // SAFETY: plain system calls; the address is a local of the right type and length; a descriptor that was just
+    // made is nobody else's.
+    unsafe {
+        let socket = libc::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0);
+        assert!(socket >= 0, "{}", std::io::Error::last_os_error());
+        let socket = OwnedFd::from_raw_fd(socket);
+        let mut address: libc::sockaddr_un = std::mem::zeroed();
+        address.sun_family = libc::AF_UNIX as libc::sa_family_t;
+        let path = coordinator.place.socket();
+        for (to, from) in address.sun_path.iter_mut().zip(path.as_os_str().as_bytes()) {
+            *to = *from as libc::c_char;
+        }
+        let length = size_of::<libc::sockaddr_un>() as libc::socklen_t;
+        let answer = libc::connect(socket.as_raw_fd(), (&raw const address).cast(), length);
+        assert_eq!(answer, 0, "{}", std::io::Error::last_os_error());
+        let socket = UnixDatagram::from(socket);
+        socket.set_read_timeout(Some(Duration::from_secs(10))).expect("a socket");
+        socket
+    }
+}
+
+/// Everything that comes until the other side hangs up.
+#[track_caller]
+fn until_hung_up(socket: &UnixDatagram) -> Vec<u8> {
+    let (mut all, mut piece) = (Vec::new(), vec![0; 64 << 10]);
+    loop {
+        match socket.recv(&mut piece) {
+            Ok(0) => return all,
+            Ok(length) => all.extend_from_slice(&piece[..length]),
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return all,
+            Err(error) => panic!("the connection is still there: {error}"),
+        }
+    }
+}
+
+/// A connection that was greeted, and the socket for requests that came with the welcome.
+#[track_caller]
+fn greeted(coordinator: &Coordinator, hello: &[u8]) -> (UnixDatagram, UnixDatagram) {
+    let socket = connect(coordinator);
+    socket.send(hello).expect("a message");
+    let mut welcome = link::receive(socket.as_fd(), false).expect("an answer").expect("an answer");
+    assert_eq!(welcome.descriptors.len(), 3, "{:?}", FromCoordinator::decode(&welcome.message));
+    (socket, welcome.descriptors.remove(2).into())
+}
+
+/// A greeting as a tenant of this coordinator's GPU would send it.
+fn greeting(coordinator: &Coordinator, name: &str) -> Vec<u8> {
+    let uuid = coordinator.status()["gpu"]["uuid"].as_str().expect("a text").to_owned();
+    let digits: String = uuid.trim_start_matches("GPU-").chars().filter(char::is_ascii_hexdigit).collect();
+    let mut gpu = [0; 16];
+    for (at, byte) in gpu.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&digits[2 * at..2 * at + 2], 16).expect("hexadecimal");
+    }
+    FromTenant::Hello { name: name.to_owned(), class: Class::Normal, gpu }.encode()
+}
+
+fn noise(seed: u64, length: usize) -> Vec<u8> {
+    let mut state = seed;
+    let next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as u8
+    };
+    std::iter::repeat_with(next).take(length).collect()
+}
+
+#[test]
+fn what_is_no_greeting_costs_a_stranger_the_connection_and_nothing_else() {
+    let coordinator = Serving::arena("64MiB").start();
+    let mut running = hold(&coordinator, "tenant");
+    let first = running.ask("touch", LIMIT);
+    let hello = greeting(&coordinator, "liar");
+    let descriptors = other_descriptors(&coordinator.until_ready());
+
+    let mut messages: Vec<Vec<u8>> = vec![vec![0], vec![1, 0, 0], b"GET / HTTP/1.1\r\n\r\n".to_vec()];
+    // Cut anywhere, with something behind, of another version, of every kind that there may be.
+    messages.extend((1..hello.len()).map(|length| hello[..length].to_vec()));
+    messages.push([hello.as_slice(), &[0]].concat());
+    messages.extend((0..40_u32).map(|kind| [1_u32.to_le_bytes(), (kind + 2).to_le_bytes()].concat()));
+    // Longer than any message is.
+    messages.extend([33 << 10, 60 << 10, 150 << 10].map(|length| [hello.as_slice(), &vec![7; length]].concat()));
+    messages.extend((0..200).map(|seed| noise(seed, 1 + 13 * seed as usize)));
+    let status = FromTenant::Status.encode();
+    messages.retain(|message| *message != status && *message != hello);
+    for message in &messages {
+        let socket = connect(&coordinator);
+        socket.send(message).expect("a message");
+        until_hung_up(&socket);
+    }
+    // Nothing, and a great many that say nothing.
+    drop(connect(&coordinator));
+    let silent: Vec<_> = (0..100).map(|_| connect(&coordinator)).collect();
+    assert!(running.ask("touch", LIMIT).starts_with("touched "));
+    drop(silent);
+
+    let wrong = [99_u32.to_le_bytes().as_slice(), &hello[4..]].concat();
+    let socket = connect(&coordinator);
+    socket.send(&wrong).expect("a message");
+    let answer = String::from_utf8_lossy(&until_hung_up(&socket)).into_owned();
+    println!("{answer}");
+    assert!(answer.contains("version 99"), "{answer}");
+
+    let status = coordinator.until("all strangers have gone", |status| other_descriptors(status) == descriptors);
+    assert_eq!(status["tenants"].as_array().map(Vec::len), Some(1), "{status:#}");
+    assert_ne!(running.ask("touch", LIMIT), first);
+    assert!(running.ask("quit", LIMIT).ends_with(" ok"));
+    coordinator.until_empty();
+}
+
+#[test]
+fn what_a_tenant_cannot_mean_costs_it_its_connection_and_nothing_else() {
+    let coordinator = Serving::arena("64MiB").start();
+    let mut running = hold(&coordinator, "tenant");
+    let hello = greeting(&coordinator, "liar");
+    let descriptors = other_descriptors(&coordinator.until_ready());
+    let garbage = [vec![1], noise(5, 300), vec![0; 40 << 10], FromTenant::Status.encode(), hello.clone()];
+    for message in &garbage {
+        let (socket, _requests) = greeted(&coordinator, &hello);
+        coordinator.until("the liar is there", |status| !tenant(status, "liar").is_null());
+        socket.send(message).expect("a message");
+        until_hung_up(&socket);
+        assert!(running.ask("touch", LIMIT).starts_with("touched "));
+    }
+    // What might be meant at another time: reports of what was not asked for, about what there is not.
+    let lies = [
+        FromTenant::Demand,
+        FromTenant::Opened { grant: 77 },
+        FromTenant::Closed { grant: u64::MAX, drain_micros: u64::MAX },
+        FromTenant::Closed { grant: 0, drain_micros: 0 },
+        FromTenant::Busy { grant: 1 },
+        FromTenant::Done { batch: 12, micros: 1 },
+        FromTenant::Failed { batch: 12, code: 700 },
+        FromTenant::Free { extents: vec![ExtentId(1), ExtentId(1), ExtentId(u32::MAX)] },
+        FromTenant::Allocate { bytes: u64::MAX },
+        FromTenant::Allocate { bytes: 1 },
+        FromTenant::Room { bytes: u64::MAX },
+    ];
+    for lie in &lies {
+        for on_requests in [false, true] {
+            let (socket, requests) = greeted(&coordinator, &hello);
+            for _ in 0..3 {
+                // It may have been cut off after the first.
+                let _ = if on_requests { requests.send(&lie.encode()) } else { socket.send(&lie.encode()) };
+            }
+            assert!(running.ask("touch", LIMIT).starts_with("touched "), "{lie:?}");
+        }
+    }
+    assert!(running.ask("quit", LIMIT).ends_with(" ok"));
+    drop(running);
+    // This process is the liar's, and lives on: but it was lent nothing that it has mapped.
+    let status = coordinator.until_empty();
+    assert_eq!(status["holder"], Value::Null);
+    // One tenant fewer than there was.
+    let left = other_descriptors(&status);
+    assert!(left <= descriptors, "{descriptors} descriptors before, {left} after");
+}

@@ -1,0 +1,262 @@
+//! How coordinators and tenants are started: what is refused says why, and programs come through as they are.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use baton_tests::built;
+use baton_tests::coordinator::{Coordinator, Prepared, Serving, program, tenant};
+use baton_tests::running::{Running, code};
+use serde_json::Value;
+
+const LIMIT: Duration = Duration::from_secs(40);
+
+// --- coordinators that are refused ------------------------------------------------------------------------
+
+/// Why a coordinator with these options does not start, in words that have these among them.
+#[track_caller]
+fn refused(prepared: &Prepared, words: &[&str]) {
+    let outcome = prepared.serve_in_vain();
+    println!("{}", outcome.err.trim());
+    assert!(outcome.err.starts_with("baton"), "{outcome:?}");
+    for word in words {
+        assert!(outcome.err.contains(word), "it does not say {word}: {outcome:?}");
+    }
+}
+
+#[test]
+fn an_arena_above_the_gpu_is_refused() {
+    refused(&Serving::arena("4GiB").prepare(), &["4 GiB", "512 MiB", "--arena"]);
+}
+
+#[test]
+fn a_pool_above_memory_is_refused_and_force_is_named() {
+    refused(&Serving::arena("64MiB").option("--host-pool", "100TiB").prepare(), &["--host-pool", "--force"]);
+}
+
+#[test]
+fn a_gpu_that_is_not_there_is_refused() {
+    refused(&Serving::arena("64MiB").option("--gpu", "7").prepare(), &["GPU 7"]);
+}
+
+#[test]
+fn words_that_mean_nothing_are_refused() {
+    for (name, value) in [("--arena", "much"), ("--host-pool", "12Gallons"), ("--quantum", "soon"), ("--arena", "300%")]
+    {
+        let outcome = Running::start(&mut Serving::arena("64MiB").option(name, value).prepare().serve(), false, None)
+            .finish(LIMIT);
+        assert_ne!(outcome.status, "exit status: 0", "{name} {value}: {outcome:?}");
+        assert!(outcome.err.contains(value) || outcome.err.contains(name), "{name} {value}: {outcome:?}");
+    }
+}
+
+#[test]
+fn a_second_coordinator_in_the_same_place_is_refused_and_the_first_does_not_notice() {
+    let coordinator = Serving::arena("64MiB").start();
+    let mut running = hold(&coordinator, "tenant");
+    let mut second = coordinator.place.baton(&["serve", "--driver", "sim", "--arena", "64MiB", "--host-pool", "64MiB"]);
+    let outcome = Running::start(second.arg("--socket").arg(coordinator.place.socket()), false, None).finish(LIMIT);
+    assert_eq!(outcome.status, "exit status: 1", "{outcome:?}");
+    println!("{}", outcome.err.trim());
+    assert!(outcome.err.contains(&coordinator.pid().to_string()), "it does not say which process: {outcome:?}");
+    assert!(running.ask("touch", LIMIT).starts_with("touched "));
+    assert_eq!(tenant(&coordinator.status(), "tenant")["class"], "normal");
+}
+
+#[test]
+fn a_setting_in_a_file_counts_unless_the_command_line_says_otherwise() {
+    let prepared = Serving::arena("64MiB").prepare();
+    let file = prepared.place.folder().join("baton.toml");
+    std::fs::write(&file, "arena = \"32MiB\"\nhost-pool = \"96MiB\"\n").expect("a writable folder");
+    let coordinator = Serving::arena("64MiB").option("--config", &file.display().to_string()).start();
+    let status = coordinator.status();
+    assert_eq!(status["arena"]["configured_bytes"], 64 << 20);
+    std::fs::write(&file, "arenas = \"32MiB\"\n").expect("a writable folder");
+    let vain = Serving::arena("64MiB").option("--config", &file.display().to_string()).prepare();
+    refused(&vain, &["baton.toml"]);
+}
+
+// --- programs that join, or do not ------------------------------------------------------------------------
+
+#[track_caller]
+fn hold(coordinator: &Coordinator, name: &str) -> Running {
+    let mut running = coordinator.join(name, &program("hold"), &["--megabytes", "24"]);
+    assert!(running.line(LIMIT).starts_with("ready "));
+    running
+}
+
+/// The example runs well with this command; what it says on standard error.
+#[track_caller]
+fn runs_well(command: &mut Command) -> String {
+    let outcome = Running::start(command, false, None).finish(LIMIT).succeeded();
+    assert!(outcome.out.ends_with(" ok\n"), "{outcome:?}");
+    outcome.err
+}
+
+#[test]
+fn a_program_on_another_gpu_passes_through_and_is_told_so_once() {
+    let coordinator = Serving::arena("64MiB").start();
+    let other = coordinator.place.folder().join("other-gpu");
+    let mut command = coordinator.place.joining("stranger", &built().examples.join("vector_add"), &[]);
+    let err = runs_well(command.env("SIMCUDA_GPU_FILE", other));
+    println!("{err}");
+    assert!(err.starts_with("baton: ") && err.lines().count() == 1, "one line: {err}");
+    assert!(err.contains("GPU"), "{err}");
+    let status = coordinator.status();
+    assert_eq!(status["departed"], Value::Array(Vec::new()), "{status:#}");
+}
+
+#[test]
+fn a_disabled_program_passes_through_in_silence() {
+    let coordinator = Serving::arena("64MiB").start();
+    let mut command = coordinator.place.joining("disabled", &built().examples.join("vector_add"), &[]);
+    assert_eq!(runs_well(command.env("BATON_DISABLE", "1")), "");
+    assert_eq!(coordinator.status()["departed"], Value::Array(Vec::new()));
+}
+
+#[test]
+fn a_program_without_a_coordinator_passes_through_and_starts_none() {
+    let prepared = Serving::arena("64MiB").prepare();
+    let mut command = prepared.place.joining("alone", &built().examples.join("vector_add"), &[]);
+    let err = runs_well(&mut command);
+    assert!(err.lines().count() <= 1, "{err}");
+    assert!(!prepared.place.socket().exists());
+    // Nor when no place is named.
+    assert_eq!(runs_well(command.env_remove("BATON_SOCKET")), "");
+}
+
+#[test]
+fn a_program_finds_its_gpus_coordinator_without_being_told_where() {
+    let prepared = Serving::arena("64MiB").prepare();
+    let mut command = prepared.place.baton(&["serve", "--driver", "sim", "--arena=64MiB", "--host-pool=64MiB"]);
+    let served = Running::start(&mut command, false, None);
+    let place = prepared.place.folder().join("runtime/baton");
+    let end = std::time::Instant::now() + LIMIT;
+    while !served.err().contains("serving GPU") {
+        assert!(std::time::Instant::now() < end, "{}", served.err());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let names: Vec<_> = std::fs::read_dir(&place)
+        .expect("the user's folder")
+        .map(|entry| entry.expect("readable").file_name())
+        .collect();
+    let is_socket = |name: &std::ffi::OsString| {
+        let name = name.to_string_lossy();
+        name.starts_with("GPU-") && name.ends_with(".sock")
+    };
+    assert!(names.iter().any(is_socket), "{names:?}");
+    let mut command = prepared.place.joining("found", &program("hold"), &["--megabytes", "24"]);
+    let mut running = Running::start(command.env_remove("BATON_SOCKET"), true, None);
+    assert!(running.line(LIMIT).starts_with("ready "));
+    let asked = Running::start(&mut prepared.place.baton(&["status", "--json"]), false, None);
+    let status: Value = serde_json::from_str(&asked.finish(LIMIT).succeeded().out).expect("JSON");
+    assert_eq!(tenant(&status, "found")["pid"], running.pid(), "{status:#}");
+}
+
+#[test]
+fn class_and_name_come_from_the_environment_too() {
+    let coordinator = Serving::arena("64MiB").start();
+    let mut command = coordinator.place.joining("urgent", &program("hold"), &["--megabytes", "24"]);
+    let mut running = Running::start(command.env("BATON_CLASS", "latency"), true, Some(coordinator.place.clone()));
+    running.line(LIMIT);
+    let status = coordinator.status();
+    let urgent = tenant(&status, "urgent");
+    assert_eq!(urgent["class"], "latency");
+    assert_eq!(urgent["pid"], running.pid());
+    assert_eq!(urgent["bytes"], 24 << 20);
+}
+
+// --- `baton run` ------------------------------------------------------------------------------------------
+
+#[test]
+fn exit_code_and_signal_of_a_program_come_through() {
+    let coordinator = Serving::arena("64MiB").start();
+    for (script, want) in [("exit 0", 0), ("exit 7", 7), ("kill -9 $$", 128 + 9), ("kill -15 $$", 128 + 15)] {
+        let mut running = coordinator.run("shell", "normal", Path::new("/bin/sh"), &["-c", script]);
+        assert_eq!(code(running.end(LIMIT)), want, "{script}");
+    }
+    let mut missing = coordinator.run("missing", "normal", Path::new("/no/such/program"), &[]);
+    assert_ne!(code(missing.end(LIMIT)), 0);
+    assert!(missing.err().contains("/no/such/program"), "{}", missing.err());
+    // A signal to `baton run` is the program's.
+    let mut running = coordinator.run("sleeps", "normal", Path::new("/bin/sleep"), &["60"]);
+    std::thread::sleep(Duration::from_millis(500));
+    running.signal(libc::SIGTERM);
+    assert_eq!(code(running.end(LIMIT)), 128 + 15);
+}
+
+/// A `baton run` that may have to start a coordinator, with `hold` as its program.
+fn run_hold(prepared: &Prepared, name: &str) -> Running {
+    let mut command = prepared.place.baton(&["run", "--driver", "sim", "--arena", "64MiB", "--host-pool", "128MiB"]);
+    command.args(["--quantum", "5ms", "--name", name, "--socket"]).arg(prepared.place.socket());
+    Running::start(command.arg("--").arg(program("hold")).args(["--megabytes", "48"]), true, None)
+}
+
+#[test]
+fn runs_that_begin_at_once_start_one_coordinator_which_ends_after_the_last() {
+    let prepared = Serving::arena("64MiB").prepare();
+    let mut running = ["one", "two", "three"].map(|name| run_hold(&prepared, name));
+    running.iter_mut().for_each(|running| assert!(running.line(LIMIT).starts_with("ready ")));
+    let status = prepared.place.try_status().expect("one coordinator for all");
+    assert_eq!(status["tenants"].as_array().map(Vec::len), Some(3), "{status:#}");
+    let log = std::fs::read_dir(prepared.place.folder())
+        .expect("a folder")
+        .map(|entry| entry.expect("readable").path())
+        .find(|path| path.extension().is_some_and(|suffix| suffix == "log"))
+        .expect("a log beside the socket");
+    let said = std::fs::read_to_string(log).expect("a text");
+    assert_eq!(said.matches("serving GPU").count(), 1, "{said}");
+    let [one, ..] = &mut running;
+    let first = one.ask("touch", LIMIT);
+    for running in &mut running[1..] {
+        assert_eq!(running.ask("touch", LIMIT), first);
+    }
+    for mut running in running {
+        assert!(prepared.place.try_status().is_ok(), "it ended before the last of its tenants");
+        assert!(running.ask("quit", LIMIT).ends_with(" ok"));
+        assert_eq!(running.end(LIMIT).code(), Some(0));
+    }
+    let end = std::time::Instant::now() + LIMIT;
+    while prepared.place.socket().exists() {
+        assert!(std::time::Instant::now() < end, "it does not end");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let asked = prepared.place.try_status().expect_err("nobody serves any more");
+    println!("{}", asked.err.trim());
+    assert!(!asked.err.is_empty());
+    // And once more, where it has been before.
+    let mut again = run_hold(&prepared, "again");
+    assert!(again.line(LIMIT).starts_with("ready "));
+    assert_eq!(again.ask("touch", LIMIT), first);
+}
+
+#[test]
+fn a_run_whose_coordinator_cannot_start_says_why() {
+    let prepared = Serving::arena("64MiB").prepare();
+    let mut command = prepared.place.baton(&["run", "--driver", "sim", "--arena", "4GiB", "--socket"]);
+    command.arg(prepared.place.socket()).arg("--").arg("/bin/true");
+    let outcome = Running::start(&mut command, false, None).finish(LIMIT);
+    println!("{}", outcome.err.trim());
+    assert_ne!(outcome.status, "exit status: 0", "{outcome:?}");
+    assert!(outcome.err.contains("4 GiB") && outcome.err.contains("--arena"), "{outcome:?}");
+}
+
+// --- the other commands -----------------------------------------------------------------------------------
+
+#[test]
+fn doctor_says_what_there_is() {
+    let prepared = Serving::arena("64MiB").prepare();
+    let outcome = Running::start(&mut prepared.place.baton(&["doctor", "--driver", "sim"]), false, None).finish(LIMIT);
+    println!("{}", outcome.out);
+    assert!(outcome.out.lines().count() >= 3, "{outcome:?}");
+}
+
+#[test]
+fn status_can_be_read_by_people() {
+    let coordinator = Serving::arena("64MiB").start();
+    let _running = hold(&coordinator, "tenant-of-mine");
+    let mut command = coordinator.place.baton(&["status", "--socket"]);
+    let outcome = Running::start(command.arg(coordinator.place.socket()), false, None).finish(LIMIT).succeeded();
+    println!("{}", outcome.out);
+    assert!(outcome.out.contains("tenant-of-mine") && outcome.out.contains("Simulated GPU"), "{outcome:?}");
+}
