@@ -1,7 +1,7 @@
 //! Which CUDA driver programs run on: the GPU's, or the simulated one.
 
 use std::convert::Infallible;
-use std::ffi::{c_char, c_int, c_uint};
+use std::ffi::{OsString, c_char, c_int, c_uint};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::str::FromStr;
@@ -101,14 +101,19 @@ impl Driver {
         Ok(command)
     }
 
-    /// A command that reaches this driver through Baton.
-    pub fn under_baton(&self, program: &Path, shim: &Path) -> Command {
-        let mut command = quiet(program);
-        command.env("LD_PRELOAD", shim);
-        if let Some(library) = &self.library {
-            command.env(name(settings::DRIVER), library);
-        }
-        command
+    /// Whether this is that library.
+    pub fn is(&self, library: &Option<PathBuf>) -> bool {
+        self.library.is_some() && self.library == *library
+    }
+
+    /// A command of Baton's own, without settings that are meant for others.
+    pub fn quiet(&self, program: &Path) -> Command {
+        quiet(program)
+    }
+
+    /// This driver as an option of `baton serve`.
+    pub fn option(&self) -> Vec<OsString> {
+        self.library.iter().flat_map(|library| [OsString::from("--driver"), library.into()]).collect()
     }
 }
 
@@ -120,7 +125,9 @@ pub(crate) fn name(setting: &'static std::ffi::CStr) -> &'static str {
 /// A command whose surroundings carry no settings of Baton's.
 fn quiet(program: &Path) -> Command {
     let mut command = Command::new(program);
-    for setting in [settings::DRIVER, settings::TRACE, settings::TRACE_FILE] {
+    let ours =
+        [settings::DRIVER, settings::TRACE, settings::TRACE_FILE, settings::SOCKET, settings::NAME, settings::CLASS];
+    for setting in ours {
         command.env_remove(name(setting));
     }
     command.env_remove("LD_PRELOAD").stdin(Stdio::null());
