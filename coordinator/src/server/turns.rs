@@ -70,6 +70,8 @@ impl Server {
         }
         tenant.grant += 1;
         tenant.busy = 0;
+        // What it owed was for an earlier grant; from here on the end of this one counts.
+        tenant.silent = false;
         tenant.ran = Instant::now();
         let grant = tenant.grant;
         self.ledger.granted(&tenant.name, decided);
