@@ -56,11 +56,22 @@ macro_rules! helpers {
 helpers! {
     fn cuInit(flags: u32);
     fn cuDevicePrimaryCtxRetain(context: *mut Handle, device: c_int);
+    fn cuDevicePrimaryCtxRelease_v2(device: c_int);
+    fn cuDevicePrimaryCtxGetState(device: c_int, flags: *mut u32, active: *mut c_int);
+    fn cuCtxCreate_v2(out: *mut Handle, flags: u32, device: c_int);
+    fn cuCtxDestroy_v2(context: Handle);
     fn cuCtxSetCurrent(context: Handle);
     fn cuCtxSynchronize();
     fn cuStreamCreate(out: *mut Handle, flags: u32);
     fn cuStreamDestroy_v2(stream: Handle);
     fn cuStreamQuery(stream: Handle);
+    fn cuStreamIsCapturing(stream: Handle, status: *mut c_int);
+    fn cuEventCreate(out: *mut Handle, flags: u32);
+    fn cuEventRecord(event: Handle, stream: Handle);
+    fn cuEventDestroy_v2(event: Handle);
+    fn cuMemCreate(out: *mut u64, bytes: usize, properties: *const c_void, flags: u64);
+    fn cuMemRelease(handle: u64);
+    fn cuGraphCreate(out: *mut Handle, flags: u32);
 
     fn cuMemAlloc_v2(out: *mut u64, bytes: usize);
     fn cuMemFree_v2(address: u64);

@@ -17,9 +17,11 @@
 //! a real driver leaves undefined.
 
 mod arrays;
+mod asking;
 mod batches;
 mod bench;
 mod boxes;
+mod contexts;
 mod copies;
 mod driver;
 mod fills;

@@ -9,7 +9,8 @@ use std::ffi::{c_char, c_int, c_void};
 use crate::bench::{Handle, Subject};
 use crate::moving::Location;
 use crate::{
-    arrays, batches, boxes, copies, fills, finding, launches, memory, moving, old_boxes, old_launches, queued, words,
+    arrays, asking, batches, boxes, contexts, copies, fills, finding, launches, memory, moving, old_boxes,
+    old_launches, queued, words,
 };
 
 /// Symbols of one signature, and what is done with each.
@@ -206,5 +207,44 @@ families! {
         cuStreamWaitValue64_v2, cuStreamWaitValue64_v2_ptsz: (Handle, u64, u64, u32) => words::wait;
         cuStreamBatchMemOp, cuStreamBatchMemOp_ptsz: (Handle, u32, List, u32) => words::batch;
         cuStreamBatchMemOp_v2, cuStreamBatchMemOp_v2_ptsz: (Handle, u32, List, u32) => words::batch;
+    }
+
+    asking {
+        cuDeviceTotalMem_v2: (Out<usize>, c_int) => asking::total;
+        cuMemGetInfo_v2: (Out<usize>, Out<usize>) => asking::info;
+        cuMemGetAddressRange_v2: (Out<u64>, Out<usize>, u64) => asking::range;
+        cuPointerGetAttribute: (Buffer, c_int, u64) => asking::attribute;
+        cuPointerGetAttributes: (u32, Out<c_int>, Out<Buffer>, u64) => asking::attributes;
+        cuMemCreate: (Out<u64>, usize, Bytes, u64) => asking::create;
+        cuMemRelease: (u64) => asking::release;
+    }
+
+    streams {
+        cuStreamCreate: (Out<Handle>, u32) => contexts::stream;
+        cuStreamCreateWithPriority: (Out<Handle>, u32, c_int) => contexts::stream_with_priority;
+        cuGreenCtxStreamCreate: (Out<Handle>, Handle, u32, c_int) => contexts::green_stream;
+        cuStreamDestroy, cuStreamDestroy_v2: (Handle) => contexts::end_stream;
+        cuStreamWaitEvent, cuStreamWaitEvent_ptsz: (Handle, Handle, u32) => contexts::wait;
+        cuStreamBeginCapture, cuStreamBeginCapture_ptsz: (Handle) => contexts::old_capture;
+        cuStreamBeginCapture_v2, cuStreamBeginCapture_v2_ptsz: (Handle, c_int) => contexts::capture;
+        cuStreamBeginCaptureToGraph, cuStreamBeginCaptureToGraph_ptsz:
+            (Handle, Handle, Bytes, Bytes, usize, c_int) => contexts::capture_to_graph;
+        cuStreamEndCapture, cuStreamEndCapture_ptsz: (Handle, Out<Handle>) => contexts::end_capture;
+    }
+
+    contexts {
+        cuCtxCreate, cuCtxCreate_v2: (Out<Handle>, u32, c_int) => contexts::create;
+        cuCtxCreate_v3: (Out<Handle>, Buffer, c_int, u32, c_int) => contexts::create_third;
+        cuCtxCreate_v4: (Out<Handle>, Buffer, u32, c_int) => contexts::create_fourth;
+        cuCtxFromGreenCtx: (Out<Handle>, Handle) => contexts::from_green;
+        cuCtxDestroy, cuCtxDestroy_v2, cuCtxDetach: (Handle) => contexts::destroy;
+        cuDevicePrimaryCtxRetain: (Out<Handle>, c_int) => contexts::retain;
+        cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease_v2: (c_int) => contexts::release;
+    }
+
+    // Nothing of before is left after these.
+    resets {
+        cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset_v2: (c_int) => contexts::reset;
+        cuInit: (u32) => contexts::init;
     }
 }
