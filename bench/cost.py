@@ -8,21 +8,22 @@ round, in a new random order every round, and who holds it runs steps for two se
 others sleep. Ratios are taken within a round, so that slow drifts of the machine cancel: P/A is the
 cost, B/A is what the measurement itself is worth. With --sets the rounds are shared out among fresh
 sets of three processes, since two processes of one program can differ for as long as they live.
+
+Without --serve the preloaded process has no coordinator. With it, `baton serve` runs beside the
+three, P is its only tenant and holds the baton, and its status must show that P's memory is the
+coordinator's: all of it, all resident, before and after. The bare ones use what the arena leaves.
 """
 
 import argparse
 import contextlib
-import json
-import os
 import pathlib
 import random
-import select
-import subprocess
 import sys
 import tempfile
-import time
 
 from common import machine, programs, stats, table
+from common.coordinator import Coordinator, Driver, Install, NoCoordinator
+from common.workers import WorkerFailed, together
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROLES = ("bare A", "bare B", "preloaded")
@@ -33,111 +34,86 @@ PAIRS = {
 }
 
 
-class WorkerFailed(RuntimeError):
-    """A worker died, answered nothing in time, or was not preloaded as it should be."""
+TENANT = "measured"
 
 
-class Worker:
-    """A cost_worker.py and the two pipes to it."""
+def plan(workload, device, baton, serving=None, bare=None):
+    """For every role its command and what its environment holds beyond this one's.
 
-    def __init__(self, role, workload, device, settings, watch, log):
-        self.role, self.log = role, log
-        self.received = b""
-        self.answers, theirs = os.pipe()
-        script = str(HERE / "cost_worker.py")
-        self.process = subprocess.Popen(
-            [sys.executable, script, workload, "--device", device]
-            + ["--answers", str(theirs), "--watch", watch],
-            stdin=subprocess.PIPE,
-            stdout=log,
-            stderr=log,
-            env={**os.environ, **settings},
-            pass_fds=[theirs],
-            start_new_session=True,
-        )
-        os.close(theirs)
-
-    def send(self, line):
-        """Sends one command."""
-        try:
-            self.process.stdin.write(line.encode() + b"\n")
-            self.process.stdin.flush()
-        except BrokenPipeError:
-            raise WorkerFailed(f"{self.role} died: {self.last_words()}") from None
-
-    def answer(self, timeout):
-        """The next answer of the worker, as an object."""
-        deadline = time.monotonic() + timeout
-        while b"\n" not in self.received:
-            left = deadline - time.monotonic()
-            if left <= 0 or not select.select([self.answers], [], [], left)[0]:
-                raise WorkerFailed(f"{self.role} did not answer in {timeout:.0f} s")
-            chunk = os.read(self.answers, 4096)
-            if not chunk:
-                raise WorkerFailed(f"{self.role} died: {self.last_words()}")
-            self.received += chunk
-        line, self.received = self.received.split(b"\n", 1)
-        return json.loads(line)
-
-    def last_words(self):
-        """The end of what the worker printed."""
-        self.log.flush()
-        text = pathlib.Path(self.log.name).read_text(errors="replace")
-        return machine.scrub(text[-programs.TAIL :])
-
-    def end(self):
-        """Asks the worker to end; kills it if it will not."""
-        try:
-            self.send("quit")
-            self.process.wait(20)
-        except (WorkerFailed, subprocess.TimeoutExpired):
-            self.process.kill()
-            self.process.wait()
-        with contextlib.suppress(BrokenPipeError):
-            self.process.stdin.close()
-        os.close(self.answers)
-        self.log.close()
+    `bare` is what all need to find their driver; `serving` the coordinator that P is to join.
+    """
+    script = str(HERE / "cost_worker.py")
+    argv = [sys.executable, script, workload, "--device", device]
+    argv += ["--watch", pathlib.Path(baton).name]
+    preloaded = programs.preload_environment(baton)
+    joining = serving.joining(TENANT) if serving else {}
+    environments = dict.fromkeys(ROLES, bare or {})
+    environments["preloaded"] = {**(bare or {}), **preloaded, **joining}
+    return {role: (argv, environments[role]) for role in ROLES}
 
 
-def start_workers(workload, device, baton, folder, timeout):
-    """The three workers, warmed up, each proven to be what its role says."""
+def check_tenant(row, pid, reserved_bytes):
+    """Raises WorkerFailed unless the status row shows P with all its memory virtual and resident.
+
+    `reserved_bytes` is what the program itself says it has allocated.
+    """
+    if row is None or row["pid"] != pid:
+        raise WorkerFailed(f"the coordinator does not know the preloaded process: {row}")
+    if row["bytes"] == 0 or row["bytes"] < reserved_bytes:
+        raise WorkerFailed(f"{reserved_bytes} bytes allocated, the coordinator lent {row['bytes']}")
+    if row["resident_bytes"] != row["bytes"]:
+        raise WorkerFailed(f"not all of its memory is resident: {row}")
+
+
+def tenant_now(serving, worker, reserved_bytes):
+    """The checked status row of P."""
+    row = serving.tenant(TENANT)
+    check_tenant(row, worker.process.pid, reserved_bytes)
+    return row
+
+
+def measure(
+    workload,
+    device,
+    baton,
+    rounds,
+    block_seconds,
+    timeout,
+    seed=5,
+    serving=None,
+    bare=None,
+):
+    """(milliseconds per step for every round of one set: a list of {role: ms}, P's status rows)."""
+    rng = random.Random(seed)
     watch = pathlib.Path(baton).name
-    workers = {}
-    try:
-        for role in ROLES:
-            settings = programs.preload_environment(baton) if role == "preloaded" else {}
-            log = open(pathlib.Path(folder, role.replace(" ", "-")), "w+")
-            workers[role] = Worker(role, workload, device, settings, watch, log)
+    measured, rows = [], []
+    with (
+        tempfile.TemporaryDirectory(prefix="cost-") as folder,
+        together(plan(workload, device, baton, serving, bare), folder) as workers,
+    ):
+        ready = {role: worker.answer(timeout) for role, worker in workers.items()}
         for role, worker in workers.items():
-            loaded = watch in worker.answer(timeout)["libraries"]
+            loaded = watch in ready[role]["libraries"]
             if loaded != (role == "preloaded"):
                 state = "has loaded" if loaded else "has not loaded"
                 raise WorkerFailed(f"{role} {state} {watch}: {worker.last_words()}")
-    except BaseException:
-        for worker in workers.values():
-            worker.end()
-        raise
-    return workers
-
-
-def measure(workload, device, baton, rounds, block_seconds, timeout, seed=5):
-    """Milliseconds per step for every round of one set: a list of {role: milliseconds}."""
-    rng = random.Random(seed)
-    measured = []
-    with tempfile.TemporaryDirectory(prefix="cost-") as folder:
-        workers = start_workers(workload, device, baton, folder, timeout)
-        try:
-            for _ in range(rounds):
-                one = {}
-                for role in rng.sample(ROLES, len(ROLES)):
-                    workers[role].send(f"go {block_seconds}")
-                    block = workers[role].answer(timeout)
-                    one[role] = 1000 * block["seconds"] / block["steps"]
-                measured.append(one)
-        finally:
-            for worker in workers.values():
-                worker.end()
-    return measured
+        tenant = workers["preloaded"]
+        reserved = ready["preloaded"]["reserved_bytes"]
+        if serving:
+            rows.append(tenant_now(serving, tenant, reserved))
+        for _ in range(rounds):
+            one = {}
+            for role in rng.sample(ROLES, len(ROLES)):
+                block = workers[role].ask(f"go {block_seconds}", timeout)
+                one[role] = 1000 * block["seconds"] / block["steps"]
+            measured.append(one)
+        if serving:
+            rows.append(tenant_now(serving, tenant, reserved))
+            if rows[1]["switches"] != rows[0]["switches"]:
+                raise WorkerFailed(f"others had the baton meanwhile: {rows}")
+            if not rows[1]["gpu_seconds"] > rows[0]["gpu_seconds"]:
+                raise WorkerFailed(f"it did not hold the baton: {rows}")
+    return measured, rows
 
 
 def evaluate(measured):
@@ -181,43 +157,70 @@ def parse():
     parser.add_argument("--timeout", type=float, default=120, help="seconds for any one answer")
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
     parser.add_argument("--limit", type=float, default=1.01, help="the median P/A that is allowed")
+    parser.add_argument("--serve", action="store_true", help="P is the tenant of a `baton serve`")
+    parser.add_argument("--arena", default="50%", help="with --serve; the bare ones get the rest")
+    parser.add_argument("--host-pool", default="2GiB", help="with --serve")
+    parser.add_argument("--driver", help="of `baton serve`, if it is to be another: sim, or a file")
     arguments = parser.parse_args()
     if not arguments.baton.is_file():
         parser.error(f"{arguments.baton} does not exist")
+    if arguments.serve and (missing := Install.of(arguments.baton).missing()):
+        parser.error(f"not beside {arguments.baton.name}: {', '.join(missing)}")
     if arguments.sets < 1 or arguments.blocks < arguments.sets * len(ROLES):
         parser.error("every set needs one round of 3 blocks at least")
     return arguments
 
 
+@contextlib.contextmanager
+def coordinator(arguments):
+    """(a running coordinator or None, what bare programs need in their environment)."""
+    with contextlib.ExitStack() as stack:
+        driver = Driver(Install.of(arguments.baton), arguments.driver)
+        if arguments.serve:
+            serving = Coordinator(driver, arguments.arena, arguments.host_pool)
+            stack.enter_context(serving)
+            yield serving, driver.bare(serving.folder)
+        else:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="cost-"))
+            yield None, driver.bare(folder)
+
+
 def main():
     """Measures every workload, writes the results, prints a table."""
     arguments = parse()
+    programs.end_tidily()
     rounds = arguments.blocks // len(ROLES) // arguments.sets
     results, failures = {}, {}
     for workload in arguments.workloads:
-        measured = []
+        measured, rows = [], []
         try:
             for number in range(arguments.sets):
                 print(f"{workload}: set {number + 1}, {rounds} rounds", flush=True)
-                measured += measure(
-                    workload,
-                    arguments.device,
-                    arguments.baton,
-                    rounds,
-                    arguments.block_seconds,
-                    arguments.timeout,
-                    seed=number,
-                )
-        except WorkerFailed as failure:
+                with coordinator(arguments) as (serving, bare):
+                    one_set, status_rows = measure(
+                        workload,
+                        arguments.device,
+                        arguments.baton,
+                        rounds,
+                        arguments.block_seconds,
+                        arguments.timeout,
+                        number,
+                        serving,
+                        bare,
+                    )
+                measured += one_set
+                rows += status_rows
+        except (WorkerFailed, NoCoordinator) as failure:
             failures[workload] = str(failure)
         if measured:
-            results[workload] = {"rounds": measured, **evaluate(measured)}
+            results[workload] = {"rounds": measured, "tenant": rows, **evaluate(measured)}
     result = {
         "kind": "cost",
         "machine": machine.describe(),
         "block_seconds": arguments.block_seconds,
         "sets": arguments.sets,
         "limit": arguments.limit,
+        "serve": arguments.serve,
         "workloads": results,
         "failures": failures,
     }

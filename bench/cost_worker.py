@@ -7,7 +7,8 @@ Reads commands from stdin, one per line, and answers each with one JSON line on 
     go SECONDS   runs whole steps for that long, waits for the GPU: {"steps": N, "seconds": S}
     quit         ends
 
-The first answer, unasked, comes after the warm-up: {"ready": true, "libraries": [...]}. PyTorch's
+The first answer, unasked, comes after the warm-up: {"ready": true, "libraries": [...],
+"reserved_bytes": the GPU memory that the program itself knows of}. PyTorch's
 settings are its defaults, and so are the models': this is what a user's program would do. While it
 holds no token the process sleeps in a read.
 """
@@ -53,12 +54,34 @@ def spin(_device):
     return step, lambda: None
 
 
+def driver(_device):
+    """Short kernels through the driver API, for the simulated driver."""
+    from ctypes import c_uint
+
+    from loads.driver_ctypes import Session
+
+    session, count = Session(), 1 << 12
+    at = session.allocate(4 * count)
+
+    def step():
+        session.launch("fill_hash", count, at, c_uint(1), c_uint(count))
+
+    return step, session.wait
+
+
 WORKLOADS = {
     "resnet152_train": resnet152_train,
     "resnet152_train_64": resnet152_train_64,
     "bert_infer": bert_infer,
+    "driver": driver,
     "spin": spin,
 }
+
+
+def reserved_bytes():
+    """What PyTorch has allocated from the driver; 0 where it is not used."""
+    torch = sys.modules.get("torch")
+    return torch.cuda.memory_reserved() if torch and torch.cuda.is_initialized() else 0
 
 
 def block(step, finish, seconds):
@@ -87,7 +110,8 @@ def main():
         step()
     finish()
     libraries = sorted(mapped_libraries(os.getpid(), arguments.watch))
-    print(json.dumps({"ready": True, "libraries": libraries}), file=answers)
+    ready = {"ready": True, "libraries": libraries, "reserved_bytes": reserved_bytes()}
+    print(json.dumps(ready), file=answers)
     for line in sys.stdin:
         command, *rest = line.split()
         if command == "quit":

@@ -13,7 +13,9 @@ import sys
 
 import conformance
 import cost
+import sharing
 import trace_check
+import transfer
 from common import table
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -93,9 +95,17 @@ def cost_section(result):
         for name, evaluated in result["workloads"].items()
     ]
     failures = [f"- {name} failed: {why}" for name, why in result["failures"].items()]
+    title, who = "## What the shim costs", []
+    if result.get("serve"):
+        title = "## What a tenant pays that has the GPU to itself"
+        who = [
+            "The preloaded process is the only tenant of a `baton serve`: it holds the baton, and "
+            "all its memory is virtual and resident. The bare ones are outside Baton."
+        ]
     return "\n\n".join(
         [
-            "## What the shim costs",
+            title,
+            *who,
             "Ratios of time per step, paired within rounds; blocks of "
             f"{result['block_seconds']} s by a token among three processes alive together. "
             "`bare B / bare A` is the noise floor.",
@@ -127,11 +137,72 @@ def hook_section(result):
     )
 
 
+def sharing_section(result):
+    """Programs at once against the same programs alone."""
+    rows = [row for group in result["groups"] for row in sharing.shown(group)]
+    repeated = [
+        f"- {name}: {record['steps']} steps, two runs "
+        f"{'equal' if record['equal'] else 'DIFFER'}; {json.dumps(record['numbers'])}"
+        for name, record in result["alone"].items()
+    ]
+    notes = [
+        f"{len(group['names'])} at once: {group['large_switches']} of the last "
+        f"{group['listed_switches']} switches moved at least half the arena; "
+        f"left over at the end: {sum(group['left_over'].values()) or 'nothing'}."
+        for group in result["groups"]
+    ]
+    recovery = result.get("recovery")
+    return "\n\n".join(
+        [
+            "## Programs that do not fit together take turns",
+            "Each program ran bare and alone twice; then all of a group at once, as tenants of a "
+            "`baton serve` whose arena is smaller than their sum. Outputs of every step are "
+            "compared with the bare run's, bit for bit. Times are those of the steps, without "
+            "start-up; for the whole, alone is the sum and shared the time until the last was "
+            "done.",
+            table.markdown(sharing.HEADER, rows),
+            "\n".join(["Alone:", "", *repeated]),
+            *notes,
+            *([sharing.recovery_line(recovery) + "."] if recovery else []),
+            *(f"Failed: {why}" for why in result["failures"]),
+            origin(result["machine"]),
+        ]
+    )
+
+
+def transfer_section(result):
+    """How fast tenants' memory is moved."""
+    torch = result["torch"].get("gbps", {})
+    rows = [row for one in result["cases"] for row in transfer.shown(one, torch)]
+    scrubbing = [
+        f"- {one['name']}: freed memory scrubbed at {one['scrub_gbps']:.0f} GB/s, "
+        f"{one['extents']} extents"
+        for one in result["cases"]
+        if one["scrub_gbps"]
+    ]
+    failures = [f"- {name} failed: {why}" for name, why in result["failures"].items()]
+    return "\n\n".join(
+        [
+            "## How fast memory is moved",
+            "One tenant evicted (another allocates all of the arena) and restored, and two tenants "
+            "exchanged in an arena with room for one. First copy submitted to last completed, as "
+            "the coordinator reports it; medians, beside them the least. torch: copies through "
+            "one pinned buffer of 1 GiB each way, in the same run.",
+            table.markdown(transfer.HEADER, rows),
+            *(["\n".join([*scrubbing, *failures])] if scrubbing or failures else []),
+            *([f"No copies by torch: {result['torch']['reason']}"] if not torch else []),
+            origin(result["machine"]),
+        ]
+    )
+
+
 SECTIONS = {
     "conformance": conformance_section,
     "trace": trace_section,
     "hook_cost": hook_section,
     "cost": cost_section,
+    "sharing": sharing_section,
+    "transfer": transfer_section,
 }
 
 

@@ -9,6 +9,7 @@ import os
 import pathlib
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -28,6 +29,11 @@ class Outcome:
     stdout: str = ""
     reason: str = ""
     libraries: tuple = ()
+
+
+def end_tidily():
+    """Makes SIGTERM end this program as an exception does, so that what it started ends too."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
 
 def preload_environment(library):
@@ -78,19 +84,21 @@ def run(argv, settings=None, timeout=300, watch=()):
                 return Outcome("failed", 0.0, reason=str(error))
             timed_out = False
             pause = 0.02
-            while child.poll() is None:
-                if len(seen) < len(watch):
-                    seen |= mapped_libraries(child.pid, watch)
-                if time.monotonic() - started > timeout:
-                    timed_out = True
-                    break
-                try:
-                    child.wait(pause)
-                except subprocess.TimeoutExpired:
-                    # Looking holds up the program for a moment, so look less and less often.
-                    pause = min(2 * pause, 0.5)
-            seconds = time.monotonic() - started
-            end_group(child)
+            try:
+                while child.poll() is None:
+                    if len(seen) < len(watch):
+                        seen |= mapped_libraries(child.pid, watch)
+                    if time.monotonic() - started > timeout:
+                        timed_out = True
+                        break
+                    try:
+                        child.wait(pause)
+                    except subprocess.TimeoutExpired:
+                        # Looking holds up the program for a moment, so look less and less often.
+                        pause = min(2 * pause, 0.5)
+                seconds = time.monotonic() - started
+            finally:
+                end_group(child)
         stdout = out_path.read_text(errors="replace")
         stderr = err_path.read_text(errors="replace")
     return judge(child.returncode, timed_out, seconds, stdout, stderr, tuple(sorted(seen)))

@@ -57,3 +57,21 @@ WORKLOADS = {
     "numba": Workload("kernels_numba", "mixed", 3),
     "ctypes": Workload("driver_ctypes", "mixed", 3),
 }
+
+
+# Programs that share a GPU, by name: (module, function). `build(device, digest, numbers, size)` of
+# loads/torch_sharing.py says what such a function gives.
+SHARED = {
+    "resnet152_train": ("torch_sharing", "resnet152_train"),
+    "bert_infer": ("torch_sharing", "bert_infer"),
+    "llama_1b": ("torch_sharing", "llama_1b"),
+    "driver_one": ("driver_pieces", "one"),
+    "driver_two": ("driver_pieces", "two"),
+    "driver_three": ("driver_pieces", "three"),
+}
+
+
+def load_shared(name):
+    """The builder of that name; imports the libraries it needs."""
+    module, function = SHARED[name]
+    return getattr(importlib.import_module(f"loads.{module}"), function)

@@ -16,6 +16,10 @@ THREADS = 128
 class DriverError(RuntimeError):
     """A driver call that did not answer CUDA_SUCCESS."""
 
+    def __init__(self, message, code=None):
+        super().__init__(message)
+        self.code = code
+
 
 class Driver:
     """Functions of libcuda.so.1, each called with checked result."""
@@ -43,7 +47,7 @@ class Driver:
     def check(what, result):
         """Raises for every result but CUDA_SUCCESS."""
         if result != 0:
-            raise DriverError(f"{what} answered {result}")
+            raise DriverError(f"{what} answered {result}", result)
 
 
 def murmur_finalizer(x):
@@ -71,12 +75,14 @@ class Session:
         self.stream = c_void_p()
         self.cuda.by_name("cuStreamCreate", byref(self.stream), c_uint(1))
         self.owned = []
+        self.functions = {}
 
     def function(self, name):
         """A kernel of the module."""
-        found = c_void_p()
-        self.cuda.by_name("cuModuleGetFunction", byref(found), self.module, name.encode())
-        return found
+        if name not in self.functions:
+            found = self.functions[name] = c_void_p()
+            self.cuda.by_name("cuModuleGetFunction", byref(found), self.module, name.encode())
+        return self.functions[name]
 
     def allocate(self, size):
         """Device memory, freed when the session closes."""
@@ -109,10 +115,15 @@ class Session:
         arguments = (address, c_uint(value), c_size_t(words), self.stream)
         self.cuda.by_name("cuMemsetD32Async", *arguments)
 
-    def launch(self, name, work, *parameters):
+    def free(self, address):
+        """Gives one allocation back."""
+        self.cuda.by_name("cuMemFree_v2", address)
+        self.owned.remove(address)
+
+    def launch(self, name, work, *parameters, most_blocks=64):
         """A kernel over `work` elements; parameters are ctypes values."""
         pointers = (c_void_p * len(parameters))(*(ctypes.addressof(p) for p in parameters))
-        blocks = min(64, (work + THREADS - 1) // THREADS)
+        blocks = min(most_blocks, (work + THREADS - 1) // THREADS)
         shape = [c_uint(v) for v in (blocks, 1, 1, THREADS, 1, 1, 0)]
         arguments = (self.function(name), *shape, self.stream, pointers, None)
         self.cuda.by_version("cuLaunchKernel", 4000, *arguments)

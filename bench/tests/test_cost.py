@@ -24,13 +24,32 @@ class Ratios(unittest.TestCase):
         self.assertLessEqual(ratio["median"], ratio["high"])
 
 
+class Tenants(unittest.TestCase):
+    ROW = {"pid": 7, "bytes": 100, "resident_bytes": 100}
+
+    def test_a_tenant_with_all_its_memory_is_one(self):
+        cost.check_tenant(self.ROW, 7, 100)
+
+    def test_anything_less_is_no_measurement(self):
+        wrong = {
+            "does not know": (None, 7, 0),
+            "does not know.*": (self.ROW, 8, 0),
+            "the coordinator lent 100": (self.ROW, 7, 101),
+            "lent 0": ({**self.ROW, "bytes": 0}, 7, 0),
+            "not all": ({**self.ROW, "resident_bytes": 98}, 7, 100),
+        }
+        for message, arguments in wrong.items():
+            with self.assertRaisesRegex(cost.WorkerFailed, message):
+                cost.check_tenant(*arguments)
+
+
 @unittest.skipUnless(fake_shim(), "needs a C compiler")
 class Workers(unittest.TestCase):
     def test_every_role_runs_once_in_every_round(self):
-        measured = cost.measure(
+        measured, rows = cost.measure(
             "spin", "cpu", fake_shim(), rounds=3, block_seconds=0.05, timeout=30
         )
-        self.assertEqual(len(measured), 3)
+        self.assertEqual((len(measured), rows), (3, []))
         for one in measured:
             self.assertEqual(set(one), set(cost.ROLES))
             self.assertTrue(all(milliseconds > 0 for milliseconds in one.values()))

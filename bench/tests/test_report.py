@@ -5,6 +5,8 @@ import unittest
 import cost
 import report
 import trace_check
+from tests.test_sharing import sharing_result
+from tests.test_transfer import transfer_result
 
 MACHINE = {
     "date": "2030-01-01T00:00:00Z",
@@ -42,6 +44,28 @@ class Document(unittest.TestCase):
         self.assertEqual(places, sorted(places))
         self.assertIn("Some GPU, 80 GiB, driver 1.2", text)
         self.assertIn("| one | bare B / bare A | 1.0000 |", text)
+
+    def test_programs_that_take_turns_have_a_section(self):
+        result = {"kind": "sharing", "machine": MACHINE, **sharing_result()}
+        text = report.document([result])
+        self.assertIn("| 2 at once | all, arena 6.00 GiB | equal |", text)
+        self.assertIn("2 of the last 2 switches moved at least half the arena", text)
+        self.assertIn("left over at the end: nothing", text)
+        self.assertIn("did NOT recover", text)
+
+    def test_moved_memory_has_a_section_with_and_without_a_yardstick(self):
+        result = {"kind": "transfer", "machine": MACHINE, **transfer_result()}
+        text = report.document([result])
+        self.assertIn("| one tenant of 10 GiB by 512 MiB | out | 10.7 | 2 of 2 | 50.0 |", text)
+        self.assertIn("No copies by torch: no GPU", text)
+        result["torch"] = {"gbps": {"in": 55.0, "out": 55.0}}
+        self.assertIn("| 55.0 | 0.91 |", report.document([result]))
+
+    def test_a_tenant_is_told_from_a_process_that_is_only_preloaded(self):
+        rounds = [dict.fromkeys(cost.ROLES, 10.0)]
+        result = {"kind": "cost", "machine": MACHINE, "block_seconds": 2, "failures": {}}
+        result |= {"workloads": {"one": cost.evaluate(rounds)}, "serve": True}
+        self.assertIn("## What a tenant pays", report.document([result]))
 
 
 class Scrubbing(unittest.TestCase):

@@ -1,19 +1,26 @@
 //! `baton demo`: programs that do not fit the GPU together, each alone and then all at once, and whether they
 //! compute the same.
 
+mod coordinator;
+mod running;
+mod stop;
+
 use std::fmt::Write as _;
 use std::io::Write as _;
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use baton_contract::class::Class;
-use serde::{Deserialize, Serialize};
+use baton_contract::settings;
+use serde::Serialize;
 
-use crate::cli::client;
 use crate::cli::units::size;
-use crate::driver::{self, Choice, Driver};
+use crate::driver::{self, Choice, Driver, name};
 use crate::install::{Install, Missing};
+use coordinator::Coordinator;
+use running::Running;
+use stop::Stop;
 
 /// The programs: name, class, what it does, megabytes in units of a sixteenth of the arena, rounds, rest.
 const PROGRAMS: [Program; 3] = [
@@ -125,89 +132,12 @@ pub enum Error {
     /// The programs ran, but did not have to share.
     #[error("nothing was shown: {0} switches, {1} bytes moved; is something else using the GPU?")]
     NothingShown(u64, u64),
+    /// The user ended it.
+    #[error("interrupted")]
+    Interrupted,
     /// The system refused something ordinary.
     #[error("{0}")]
     Io(#[from] std::io::Error),
-}
-
-/// What is read of the coordinator's status.
-#[derive(Deserialize)]
-struct Status {
-    arena: Arena,
-    host_pool: Pool,
-    switches: u64,
-    bytes_in: u64,
-    bytes_out: u64,
-    switch_ms_p50: Option<f64>,
-    switch_ms_max: Option<f64>,
-    tenants: Vec<Present>,
-    departed: Vec<Departed>,
-}
-
-#[derive(Deserialize)]
-struct Arena {
-    bytes: u64,
-}
-
-#[derive(Deserialize)]
-struct Pool {
-    bytes: u64,
-    ready_bytes: u64,
-}
-
-#[derive(Deserialize)]
-struct Present {
-    name: String,
-    state: String,
-}
-
-#[derive(Deserialize)]
-struct Departed {
-    name: String,
-    peak_bytes: u64,
-}
-
-/// A coordinator that ends with this value.
-struct Coordinator {
-    process: Child,
-    socket: PathBuf,
-}
-
-impl Drop for Coordinator {
-    fn drop(&mut self) {
-        let _ = rustix::process::kill_process(
-            rustix::process::Pid::from_child(&self.process),
-            rustix::process::Signal::TERM,
-        );
-        let _ = self.process.wait();
-    }
-}
-
-impl Coordinator {
-    fn start(mut command: Command, socket: PathBuf) -> Result<Self, Error> {
-        let process = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
-        let mut started = Self { process, socket };
-        let end = Instant::now() + LIMIT;
-        loop {
-            match started.status() {
-                Ok(status) if status.host_pool.ready_bytes == status.host_pool.bytes => return Ok(started),
-                Err(Error::Coordinator(_)) if started.process.try_wait()?.is_some() => {
-                    let mut said = String::new();
-                    if let Some(mut output) = started.process.stderr.take() {
-                        std::io::Read::read_to_string(&mut output, &mut said)?;
-                    }
-                    return Err(Error::Coordinator(said.lines().last().unwrap_or("it ended").to_owned()));
-                }
-                Err(error) if Instant::now() > end => return Err(error),
-                _ => std::thread::sleep(Duration::from_millis(20)),
-            }
-        }
-    }
-
-    fn status(&self) -> Result<Status, Error> {
-        let text = client::status(&self.socket).map_err(|error| Error::Coordinator(error.to_string()))?;
-        serde_json::from_slice(&text).map_err(|error| Error::Coordinator(error.to_string()))
-    }
 }
 
 /// Runs the demo and prints its table, or one JSON object.
@@ -217,18 +147,31 @@ impl Coordinator {
 /// When a program or a part of Baton is missing, a program fails, or the GPU was not shared. Differing results
 /// are no error here: the report says so.
 pub fn run(choice: &Choice, json: bool) -> Result<Report, Error> {
-    let install = Install::of_this_program()?;
-    install.shim()?;
-    let program = install.example("large_table")?;
-    let driver = Driver::choose(choice, &install)?;
-    let scratch = tempfile::tempdir()?;
-    let arena = if driver.is(&install.simulated_driver().ok()) { 96 << 20 } else { 2 << 30 };
+    let stop = Stop::on_signals()?;
     let say = |text: &str| {
         if !json {
             print!("{text}");
             let _ = std::io::stdout().flush();
         }
     };
+    // What a signal ends is a consequence.
+    let report =
+        show(choice, &say, &stop).map_err(|error| if stop.is_raised() { Error::Interrupted } else { error })?;
+    if json {
+        println!("{}", serde_json::to_string(&report).map_err(std::io::Error::from)?);
+    } else {
+        print!("{}", table(&report));
+    }
+    Ok(report)
+}
+
+fn show(choice: &Choice, say: &dyn Fn(&str), stop: &Stop) -> Result<Report, Error> {
+    let install = Install::of_this_program()?;
+    install.shim()?;
+    let program = install.example("large_table")?;
+    let driver = Driver::choose(choice, &install)?;
+    let scratch = tempfile::tempdir()?;
+    let arena = if driver.is(&install.simulated_driver().ok()) { 96 << 20 } else { 2 << 30 };
 
     let needed: u64 = PROGRAMS.iter().map(|program| program.megabytes(arena) << 20).sum();
     say(&format!(
@@ -242,51 +185,55 @@ pub fn run(choice: &Choice, json: bool) -> Result<Report, Error> {
         say(&format!("{:<6} alone …", each.name));
         let mut command = driver.bare(&program, scratch.path())?;
         command.args(each.arguments(arena));
-        let (result, seconds) = finish(&format!("{} alone", each.name), spawn(command)?)?;
-        say(&format!(" {seconds:.1} s ({})\n", each.what));
+        on_a_gpu_of_its_own(&mut command, &scratch.path().join(each.name));
+        let done = Running::spawn(format!("{} alone", each.name), command)?.finish(stop)?;
+        say(&format!(" {:.1} s ({})\n", done.seconds, each.what));
         tenants.push(Tenant {
             name: each.name.to_owned(),
             class: each.class.word().to_owned(),
             peak_bytes: 0,
-            solo_seconds: seconds,
+            solo_seconds: done.seconds,
             shared_seconds: 0.0,
-            solo_result: result,
+            solo_result: done.result,
             shared_result: String::new(),
         });
     }
 
-    let socket = scratch.path().join("baton.sock");
-    let mut serve = driver.quiet(&install.command());
-    serve.arg("serve").args(driver.option()).args(["--arena", &arena.to_string(), "--quantum", QUANTUM]);
-    serve.args(["--host-pool", &(2 * arena).to_string()]).arg("--socket").arg(&socket);
-    serve.env("SIMCUDA_GPU_FILE", scratch.path().join("gpu"));
-    let coordinator = Coordinator::start(serve, socket)?;
+    let gpu = scratch.path().join("gpu");
+    let ours = |word: &str| {
+        let mut command = driver.quiet(&install.command());
+        command.arg(word).env_remove(name(settings::DISABLE));
+        on_a_gpu_of_its_own(&mut command, &gpu);
+        command
+    };
+    let mut serve = ours("serve");
+    serve.args(driver.option()).args(["--arena", &arena.to_string(), "--quantum", QUANTUM]);
+    serve.args(["--host-pool", &(2 * arena).to_string()]);
+    let coordinator = Coordinator::start(serve, scratch.path(), stop)?;
     let mut running = Vec::new();
     for each in &PROGRAMS {
-        let mut command = driver.quiet(&install.command());
-        command.arg("run").arg("--socket").arg(&coordinator.socket);
-        command
-            .args(["--name", each.name, "--class", each.class.word(), "--"])
-            .arg(&program)
-            .args(each.arguments(arena));
-        command.env("SIMCUDA_GPU_FILE", scratch.path().join("gpu"));
-        running.push((each.name, spawn(command)?));
+        let mut command = ours("run");
+        command.arg("--socket").arg(&coordinator.socket);
+        command.args(["--name", each.name, "--class", each.class.word(), "--"]);
+        command.arg(&program).args(each.arguments(arena));
+        running.push(Running::spawn(format!("{} among the others", each.name), command)?);
     }
-    watch(&coordinator, &mut running, &say)?;
-    for ((name, ran), tenant) in running.into_iter().zip(&mut tenants) {
-        (tenant.shared_result, tenant.shared_seconds) = finish(&format!("{name} among the others"), ran)?;
+    watch(&coordinator, &mut running, say, stop)?;
+    for (ran, tenant) in running.into_iter().zip(&mut tenants) {
+        let done = ran.finish(stop)?;
+        (tenant.shared_result, tenant.shared_seconds) = (done.result, done.seconds);
     }
-    let status = settled(&coordinator)?;
+    let status = coordinator.settled(&PROGRAMS.map(|program| program.name), stop)?;
     drop(coordinator);
 
     for tenant in &mut tenants {
-        let departed = status.departed.iter().find(|departed| departed.name == tenant.name);
-        tenant.peak_bytes = departed.map_or(0, |departed| departed.peak_bytes);
+        tenant.peak_bytes = status.peak_bytes(&tenant.name).unwrap_or(0);
     }
-    if status.switches == 0 || status.bytes_in == 0 || status.bytes_out == 0 {
+    let together: u64 = tenants.iter().map(|tenant| tenant.peak_bytes).sum();
+    if status.switches == 0 || status.bytes_in == 0 || status.bytes_out == 0 || together <= status.arena.bytes {
         return Err(Error::NothingShown(status.switches, status.bytes_in + status.bytes_out));
     }
-    let report = Report {
+    Ok(Report {
         outputs_match: tenants.iter().all(Tenant::matches),
         driver: driver.device,
         arena_bytes: status.arena.bytes,
@@ -296,13 +243,12 @@ pub fn run(choice: &Choice, json: bool) -> Result<Report, Error> {
         bytes_out: status.bytes_out,
         switch_ms_p50: status.switch_ms_p50.unwrap_or(0.0),
         switch_ms_max: status.switch_ms_max.unwrap_or(0.0),
-    };
-    if json {
-        println!("{}", serde_json::to_string(&report).map_err(std::io::Error::from)?);
-    } else {
-        print!("{}", table(&report));
-    }
-    Ok(report)
+    })
+}
+
+/// If its driver is the simulated one: not on the GPU of whoever started the demo.
+fn on_a_gpu_of_its_own(command: &mut Command, file: &Path) {
+    command.env("SIMCUDA_GPU_FILE", file).env("SIMCUDA_MEMORY", "512MiB");
 }
 
 impl Program {
@@ -322,79 +268,18 @@ impl Program {
     }
 }
 
-/// A program that runs, and since when; ended with this value.
-struct Running {
-    process: Child,
-    start: Instant,
-    seconds: Option<f64>,
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        if self.seconds.is_none() {
-            let _ = self.process.kill();
-            let _ = self.process.wait();
-        }
-    }
-}
-
-impl Running {
-    /// Whether it has ended.
-    fn ended(&mut self) -> std::io::Result<bool> {
-        if self.seconds.is_none() && self.process.try_wait()?.is_some() {
-            self.seconds = Some(self.start.elapsed().as_secs_f64());
-        }
-        Ok(self.seconds.is_some())
-    }
-}
-
-fn spawn(mut command: Command) -> Result<Running, Error> {
-    let process = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-    Ok(Running { process, start: Instant::now(), seconds: None })
-}
-
-/// Waits for a program: its last line, and how long it ran.
-fn finish(program: &str, mut running: Running) -> Result<(String, f64), Error> {
-    // Its few lines fit the pipes, so it never waits for us to read them.
-    while !running.ended()? {
-        if running.start.elapsed() > LIMIT {
-            return Err(Error::Failed {
-                program: program.to_owned(),
-                status: "no end in sight".to_owned(),
-                output: String::new(),
-            });
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    }
-    let status = running.process.wait()?;
-    let mut text = String::new();
-    if let Some(mut output) = running.process.stdout.take() {
-        std::io::Read::read_to_string(&mut output, &mut text)?;
-    }
-    if !status.success() {
-        if let Some(mut output) = running.process.stderr.take() {
-            std::io::Read::read_to_string(&mut output, &mut text)?;
-        }
-        return Err(Error::Failed { program: program.to_owned(), status: status.to_string(), output: text });
-    }
-    let seconds = running.seconds.unwrap_or_default();
-    Ok((text.lines().last().unwrap_or_default().to_owned(), seconds))
-}
-
-/// Shows how things go until all have ended.
-fn watch(coordinator: &Coordinator, running: &mut [(&str, Running)], say: &dyn Fn(&str)) -> Result<(), Error> {
+/// Shows how things go until all have ended, or one has failed.
+fn watch(coordinator: &Coordinator, running: &mut [Running], say: &dyn Fn(&str), stop: &Stop) -> Result<(), Error> {
     let mut next = Instant::now() + PROGRESS;
     loop {
         let mut all = true;
-        for (_, program) in running.iter_mut() {
-            all &= program.ended()?;
-            if program.start.elapsed() > LIMIT {
-                return Ok(());
-            }
+        for program in running.iter_mut() {
+            all &= program.poll()?.is_some();
         }
         if all {
             return Ok(());
         }
+        stop.check()?;
         if Instant::now() > next {
             next += PROGRESS;
             let status = coordinator.status()?;
@@ -402,21 +287,6 @@ fn watch(coordinator: &Coordinator, running: &mut [(&str, Running)], say: &dyn F
             say(&format!("       {:<54} {} switches\n", states.join(", "), status.switches));
         }
         std::thread::sleep(Duration::from_millis(2));
-    }
-}
-
-/// How things stand when the coordinator has noticed that all have ended.
-fn settled(coordinator: &Coordinator) -> Result<Status, Error> {
-    let end = Instant::now() + LIMIT;
-    loop {
-        let status = coordinator.status()?;
-        if status.tenants.is_empty() && status.departed.len() >= PROGRAMS.len() {
-            return Ok(status);
-        }
-        if Instant::now() > end {
-            return Err(Error::Coordinator("it does not notice that programs have ended".to_owned()));
-        }
-        std::thread::sleep(Duration::from_millis(5));
     }
 }
 

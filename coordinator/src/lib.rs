@@ -2,7 +2,7 @@
 //!
 //! - [`install`]: where Baton's own files lie.
 //! - [`driver`]: which CUDA driver programs will run on.
-//! - [`demo`]: runs example programs bare and under Baton and compares what they compute.
+//! - [`demo`]: runs programs that do not fit the GPU together, alone and sharing it, and compares results.
 //!
 //! - [`cli`]: the commands.
 //!

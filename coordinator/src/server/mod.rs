@@ -13,7 +13,7 @@
 //!
 //! Everything slow happens elsewhere: copies in the mover's lanes, preparing slabs in their thread,
 //! mapping in the tenants. They all report by waking the loop. After every round of events the loop calls
-//! [`Server::pump`], which starts whatever has become possible.
+//! `Server::pump`, which starts whatever has become possible.
 
 mod accept;
 mod leaving;

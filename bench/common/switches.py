@@ -1,0 +1,62 @@
+"""Sums over the records of switches and evictions that `baton status --json` lists. Pure."""
+
+import statistics
+
+FIELDS = ("bytes_out", "bytes_in", "out_seconds", "in_seconds", "drain_ms", "unmap_ms", "map_ms")
+
+
+def later(before, after):
+    """What `after` has beyond `before`: lists of which the oldest may have been dropped."""
+    for start in range(len(before) + 1):
+        kept = before[start:]
+        if after[: len(kept)] == kept:
+            return after[len(kept) :]
+    return after
+
+
+def fresh(before, after):
+    """Records of the second status that the first has not: switches, and allocations that evicted.
+
+    The latter are missing where a coordinator lists switches only.
+    """
+    last = max((record["n"] for record in before["recent"]), default=0)
+    records = [record for record in after["recent"] if record["n"] > last]
+    return records + later(before.get("allocations", []), after.get("allocations", []))
+
+
+def accounted(before, after, records):
+    """Whether the records hold every byte that was copied between the two statuses."""
+    return all(
+        sum(record[way] for record in records) == after[way] - before[way]
+        for way in ("bytes_out", "bytes_in")
+    )
+
+
+def rate(count, seconds):
+    """GB/s; None where nothing was copied."""
+    return count / seconds / 1e9 if count and seconds else None
+
+
+def total(records):
+    """One record of several, with rates; `switch_ms` is the sum too."""
+    one = {field: sum(record[field] for record in records) for field in (*FIELDS, "switch_ms")}
+    one["records"] = len(records)
+    one["out_gbps"] = rate(one["bytes_out"], one["out_seconds"])
+    one["in_gbps"] = rate(one["bytes_in"], one["in_seconds"])
+    return one
+
+
+def median(values):
+    """Median of those that are not None; None of none."""
+    values = [value for value in values if value is not None]
+    return statistics.median(values) if values else None
+
+
+def least(values):
+    """Smallest of those that are not None; None of none."""
+    return min((value for value in values if value is not None), default=None)
+
+
+def moving(records, share, size):
+    """How many of the records moved at least that share of `size` bytes, both ways together."""
+    return sum(r["bytes_in"] + r["bytes_out"] >= share * size for r in records)
