@@ -86,7 +86,8 @@ hooks! {
         work::hooks::create_v4(out: *mut CUcontext, parameters: *mut c_void, flags: c_uint, device: CUdevice);
     cuCtxFromGreenCtx => work::hooks::from_green(out: *mut CUcontext, green: *mut c_void);
     cuDevicePrimaryCtxRetain => work::hooks::retain(out: *mut CUcontext, device: CUdevice);
-    cuCtxDestroy_v2, cuCtxDestroy, cuCtxDetach => work::hooks::destroy(context: CUcontext);
+    cuCtxDestroy_v2, cuCtxDestroy => work::hooks::destroy(context: CUcontext);
+    cuCtxDetach => work::hooks::detach(context: CUcontext);
     cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxReset_v2, cuDevicePrimaryCtxReset =>
         work::hooks::leave_primary(device: CUdevice);
 

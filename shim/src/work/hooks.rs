@@ -149,6 +149,27 @@ pub(crate) unsafe fn destroy(drivers: OfContext, context: CUcontext) -> CUresult
     answer
 }
 
+/// `cuCtxDetach`: ends a context only if nobody else is attached to it.
+pub(crate) unsafe fn detach(drivers: OfContext, context: CUcontext) -> CUresult {
+    let number = context.expose_provenance();
+    let known = REGISTRY.remove_context(number);
+    // SAFETY: the driver's own function with the program's own arguments.
+    let answer = unsafe { drivers(context) };
+    // SAFETY: the driver refuses a context that is no more.
+    let lives = unsafe { real::push(context) } == CUDA_SUCCESS;
+    if lives {
+        let mut popped = ptr::null_mut();
+        // SAFETY: an out-parameter.
+        unsafe { real::pop(&mut popped) };
+    }
+    match known {
+        Some(known) if lives => REGISTRY.put_back(number, known),
+        _ if answer == CUDA_SUCCESS && !lives => gone(number),
+        _ => {}
+    }
+    answer
+}
+
 /// `cuDevicePrimaryCtxRelease` and `…Reset`: the context may be gone after it, or not.
 pub(crate) unsafe fn leave_primary(drivers: OfDevice, device: CUdevice) -> CUresult {
     let known = REGISTRY.primary(device).and_then(|context| Some((context, REGISTRY.remove_context(context)?)));

@@ -56,22 +56,33 @@ macro_rules! helpers {
 helpers! {
     fn cuInit(flags: u32);
     fn cuDevicePrimaryCtxRetain(context: *mut Handle, device: c_int);
-    fn cuDevicePrimaryCtxRelease_v2(device: c_int);
-    fn cuDevicePrimaryCtxGetState(device: c_int, flags: *mut u32, active: *mut c_int);
-    fn cuCtxCreate_v2(out: *mut Handle, flags: u32, device: c_int);
-    fn cuCtxDestroy_v2(context: Handle);
     fn cuCtxSetCurrent(context: Handle);
+    fn cuCtxGetCurrent(out: *mut Handle);
     fn cuCtxSynchronize();
     fn cuStreamCreate(out: *mut Handle, flags: u32);
     fn cuStreamDestroy_v2(stream: Handle);
     fn cuStreamQuery(stream: Handle);
-    fn cuStreamIsCapturing(stream: Handle, status: *mut c_int);
+    fn cuStreamGetFlags(stream: Handle, flags: *mut u32);
+    fn cuStreamGetPriority(stream: Handle, priority: *mut c_int);
+    fn cuStreamWaitEvent(stream: Handle, event: Handle, flags: u32);
     fn cuEventCreate(out: *mut Handle, flags: u32);
-    fn cuEventRecord(event: Handle, stream: Handle);
     fn cuEventDestroy_v2(event: Handle);
-    fn cuMemCreate(out: *mut u64, bytes: usize, properties: *const c_void, flags: u64);
-    fn cuMemRelease(handle: u64);
-    fn cuGraphCreate(out: *mut Handle, flags: u32);
+    fn cuEventRecord(event: Handle, stream: Handle);
+    fn cuLaunchHostFunc(stream: Handle, function: Option<extern "C" fn(*mut c_void)>, data: *mut c_void);
+
+    fn cuDeviceGetCount(count: *mut c_int);
+    fn cuDevicePrimaryCtxRelease_v2(device: c_int);
+    fn cuDevicePrimaryCtxGetState(device: c_int, flags: *mut u32, active: *mut c_int);
+    fn cuCtxCreate_v2(out: *mut Handle, flags: u32, device: c_int);
+    fn cuCtxDestroy_v2(context: Handle);
+    fn cuCtxAttach(out: *mut Handle, flags: u32);
+    fn cuCtxPopCurrent_v2(out: *mut Handle);
+    fn cuCtxGetApiVersion(context: Handle, version: *mut u32);
+    fn cuCtxGetFlags(flags: *mut u32);
+    fn cuDeviceGetDevResource(device: c_int, resource: *mut c_void, kind: u32);
+    fn cuDevResourceGenerateDesc(out: *mut Handle, resources: *mut c_void, count: u32);
+    fn cuGreenCtxCreate(out: *mut Handle, description: Handle, device: c_int, flags: u32);
+    fn cuGreenCtxDestroy(green: Handle);
 
     fn cuMemAlloc_v2(out: *mut u64, bytes: usize);
     fn cuMemFree_v2(address: u64);
@@ -86,6 +97,16 @@ helpers! {
     fn cuMemcpyDtoH_v2(to: *mut c_void, from: u64, bytes: usize);
     fn cuMemsetD8_v2(address: u64, value: u8, bytes: usize);
     fn cuMemsetD8Async(address: u64, value: u8, bytes: usize, stream: Handle);
+    fn cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: Handle);
+    fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize);
+
+    fn cuMemAddressReserve(out: *mut u64, bytes: usize, alignment: usize, wish: u64, flags: u64);
+    fn cuMemAddressFree(address: u64, bytes: usize);
+    fn cuMemCreate(out: *mut u64, bytes: usize, properties: *const c_void, flags: u64);
+    fn cuMemRelease(handle: u64);
+    fn cuMemMap(address: u64, bytes: usize, offset: usize, handle: u64, flags: u64);
+    fn cuMemSetAccess(address: u64, bytes: usize, list: *const c_void, count: usize);
+    fn cuMemUnmap(address: u64, bytes: usize);
 
     fn cuArrayCreate_v2(out: *mut Handle, description: *const c_void);
     fn cuArrayDestroy(array: Handle);
@@ -108,6 +129,11 @@ helpers! {
 
     fn cuStreamBeginCapture_v2(stream: Handle, mode: c_int);
     fn cuStreamEndCapture(stream: Handle, graph: *mut Handle);
+    fn cuStreamIsCapturing(stream: Handle, status: *mut u32);
+    fn cuGraphCreate(out: *mut Handle, flags: u32);
+    fn cuGraphAddEmptyNode(out: *mut Handle, graph: Handle, after: *const Handle, count: usize);
+    fn cuGraphGetNodes(graph: Handle, nodes: *mut Handle, count: *mut usize);
+    fn cuGraphGetEdges(graph: Handle, from: *mut Handle, to: *mut Handle, count: *mut usize);
     fn cuGraphInstantiateWithFlags(out: *mut Handle, graph: Handle, flags: u64);
     fn cuGraphLaunch(graph: Handle, stream: Handle);
     fn cuGraphExecDestroy(graph: Handle);
@@ -236,6 +262,12 @@ impl Subject<'_> {
     pub(crate) unsafe fn function<F: Signature>(&self) -> F {
         // SAFETY: the caller's promise.
         unsafe { self.bench.driver.find(self.symbol) }
+    }
+
+    /// The stream that the subject takes a handle for: a twin's null is the thread's own default stream.
+    pub(crate) fn meant(&self, stream: Handle) -> Handle {
+        let is_twin = self.symbol.ends_with("_ptsz") || self.symbol.ends_with("_ptds");
+        if is_twin && stream.is_null() { self.bench.streams()[3].1 } else { stream }
     }
 
     /// Writes the line of one call.

@@ -17,15 +17,17 @@
 //! a real driver leaves undefined.
 
 mod arrays;
-mod asking;
+mod attributes;
 mod batches;
 mod bench;
 mod boxes;
+mod captures;
 mod contexts;
 mod copies;
 mod driver;
 mod fills;
 mod finding;
+mod handles;
 mod kernels;
 mod launches;
 mod memory;
@@ -33,8 +35,13 @@ mod moving;
 mod old_boxes;
 mod old_launches;
 mod piece;
+mod primary;
+mod questions;
 mod queued;
+mod starting;
+mod streams;
 mod table;
+mod waits;
 mod words;
 
 use std::collections::HashMap;

@@ -6,7 +6,7 @@ use crate::bench::{Bench, Handle, Subject, on};
 use crate::piece::{NOWHERE, checksum};
 
 /// Fills memory and reads it back: shows that it is there, and how much of it.
-fn usable(bench: &Bench, address: u64, bytes: usize) -> String {
+pub(crate) fn usable(bench: &Bench, address: u64, bytes: usize) -> String {
     let settled = bench.settle();
     let filled = bench.cuMemsetD8_v2(address, 0x5a, bytes);
     let mut back = vec![0; bytes];

@@ -13,12 +13,12 @@ const MANAGED: usize = 64 << 10;
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct Location {
-    kind: u32,
-    id: i32,
+    pub(crate) kind: u32,
+    pub(crate) id: i32,
 }
 
 /// Device 0.
-const DEVICE: Location = Location { kind: 1, id: 0 };
+pub(crate) const DEVICE: Location = Location { kind: 1, id: 0 };
 /// The host.
 const HOST: Location = Location { kind: 2, id: 0 };
 

@@ -9,8 +9,8 @@ use std::ffi::{c_char, c_int, c_void};
 use crate::bench::{Handle, Subject};
 use crate::moving::Location;
 use crate::{
-    arrays, asking, batches, boxes, contexts, copies, fills, finding, launches, memory, moving, old_boxes,
-    old_launches, queued, words,
+    arrays, attributes, batches, boxes, captures, contexts, copies, fills, finding, handles, launches, memory, moving,
+    old_boxes, old_launches, primary, questions, queued, starting, streams, waits, words,
 };
 
 /// Symbols of one signature, and what is done with each.
@@ -209,42 +209,53 @@ families! {
         cuStreamBatchMemOp_v2, cuStreamBatchMemOp_v2_ptsz: (Handle, u32, List, u32) => words::batch;
     }
 
-    asking {
-        cuDeviceTotalMem_v2: (Out<usize>, c_int) => asking::total;
-        cuMemGetInfo_v2: (Out<usize>, Out<usize>) => asking::info;
-        cuMemGetAddressRange_v2: (Out<u64>, Out<usize>, u64) => asking::range;
-        cuPointerGetAttribute: (Buffer, c_int, u64) => asking::attribute;
-        cuPointerGetAttributes: (u32, Out<c_int>, Out<Buffer>, u64) => asking::attributes;
-        cuMemCreate: (Out<u64>, usize, Bytes, u64) => asking::create;
-        cuMemRelease: (u64) => asking::release;
+    questions {
+        cuDeviceTotalMem_v2: (Out<usize>, c_int) => questions::total;
+        cuMemGetInfo_v2: (Out<usize>, Out<usize>) => questions::info;
+        cuMemGetAddressRange_v2: (Out<u64>, Out<usize>, u64) => questions::range;
+        cuPointerGetAttribute: (Buffer, c_int, u64) => attributes::one;
+        cuPointerGetAttributes: (u32, Out<c_int>, Out<Buffer>, u64) => attributes::many;
+    }
+
+    handles {
+        cuMemCreate: (Out<u64>, usize, Description, u64) => handles::create;
+        cuMemRelease: (u64) => handles::release;
     }
 
     streams {
-        cuStreamCreate: (Out<Handle>, u32) => contexts::stream;
-        cuStreamCreateWithPriority: (Out<Handle>, u32, c_int) => contexts::stream_with_priority;
-        cuGreenCtxStreamCreate: (Out<Handle>, Handle, u32, c_int) => contexts::green_stream;
-        cuStreamDestroy, cuStreamDestroy_v2: (Handle) => contexts::end_stream;
-        cuStreamWaitEvent, cuStreamWaitEvent_ptsz: (Handle, Handle, u32) => contexts::wait;
-        cuStreamBeginCapture, cuStreamBeginCapture_ptsz: (Handle) => contexts::old_capture;
-        cuStreamBeginCapture_v2, cuStreamBeginCapture_v2_ptsz: (Handle, c_int) => contexts::capture;
+        cuStreamCreate: (Out<Handle>, u32) => streams::create;
+        cuStreamCreateWithPriority: (Out<Handle>, u32, c_int) => streams::create_with_priority;
+        cuGreenCtxStreamCreate: (Out<Handle>, Handle, u32, c_int) => streams::create_in_green;
+        cuStreamDestroy_v2, cuStreamDestroy: (Handle) => streams::destroy;
+        cuStreamWaitEvent, cuStreamWaitEvent_ptsz: (Handle, Handle, u32) => waits::event;
+    }
+
+    captures {
+        cuStreamBeginCapture_v2, cuStreamBeginCapture_v2_ptsz: (Handle, c_int) => captures::begin;
+        cuStreamBeginCapture, cuStreamBeginCapture_ptsz: (Handle) => captures::old_begin;
         cuStreamBeginCaptureToGraph, cuStreamBeginCaptureToGraph_ptsz:
-            (Handle, Handle, Bytes, Bytes, usize, c_int) => contexts::capture_to_graph;
-        cuStreamEndCapture, cuStreamEndCapture_ptsz: (Handle, Out<Handle>) => contexts::end_capture;
+            (Handle, Handle, *const Handle, Description, usize, c_int) => captures::begin_to_graph;
+        cuStreamEndCapture, cuStreamEndCapture_ptsz: (Handle, Out<Handle>) => captures::end;
     }
 
     contexts {
-        cuCtxCreate, cuCtxCreate_v2: (Out<Handle>, u32, c_int) => contexts::create;
-        cuCtxCreate_v3: (Out<Handle>, Buffer, c_int, u32, c_int) => contexts::create_third;
-        cuCtxCreate_v4: (Out<Handle>, Buffer, u32, c_int) => contexts::create_fourth;
+        cuCtxCreate_v2, cuCtxCreate: (Out<Handle>, u32, c_int) => contexts::create;
+        cuCtxCreate_v3: (Out<Handle>, List, c_int, u32, c_int) => contexts::create_3;
+        cuCtxCreate_v4: (Out<Handle>, List, u32, c_int) => contexts::create_4;
         cuCtxFromGreenCtx: (Out<Handle>, Handle) => contexts::from_green;
-        cuCtxDestroy, cuCtxDestroy_v2, cuCtxDetach: (Handle) => contexts::destroy;
-        cuDevicePrimaryCtxRetain: (Out<Handle>, c_int) => contexts::retain;
-        cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease_v2: (c_int) => contexts::release;
+        cuCtxDestroy_v2, cuCtxDestroy: (Handle) => contexts::destroy;
+        cuCtxDetach: (Handle) => contexts::detach;
     }
 
-    // Nothing of before is left after these.
-    resets {
-        cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset_v2: (c_int) => contexts::reset;
-        cuInit: (u32) => contexts::init;
+    // Last but one: a reset takes with it what the cases stand on.
+    primary {
+        cuDevicePrimaryCtxRetain: (Out<Handle>, c_int) => primary::retain;
+        cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRelease: (c_int) => primary::release;
+        cuDevicePrimaryCtxReset_v2, cuDevicePrimaryCtxReset: (c_int) => primary::reset;
+    }
+
+    // Last: where nothing is initialised, this is.
+    starting {
+        cuInit: (u32) => starting::init;
     }
 }

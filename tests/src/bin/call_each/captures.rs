@@ -1,0 +1,254 @@
+//! Recording what is given to a stream into a graph.
+//!
+//! Memory is made before a capture and freed after it, and nobody waits in between: all of that could break it.
+
+use std::ffi::{c_int, c_void};
+use std::ptr::{null, null_mut};
+
+use crate::bench::{Bench, Handle, Stream, Subject, on};
+use crate::piece::{NOWHERE, Piece, Place, SIZE};
+
+/// What other calls a capture minds: any thread's, the capturing thread's, or nobody's.
+const GLOBAL: c_int = 0;
+const OF_THE_THREAD: c_int = 1;
+pub(crate) const RELAXED: c_int = 2;
+const MODES: [(&str, c_int); 3] = [("global", GLOBAL), ("of the thread", OF_THE_THREAD), ("relaxed", RELAXED)];
+const UNKNOWN_MODE: c_int = 9;
+
+/// Whether a stream is in a capture.
+pub(crate) fn status(bench: &Bench, stream: Handle) -> String {
+    let mut status = 77;
+    let result = bench.cuStreamIsCapturing(stream, &mut status);
+    format!("status {result} {status}")
+}
+
+/// How much is in a graph, which is destroyed.
+fn recorded(bench: &Bench, graph: Handle) -> String {
+    if graph.is_null() {
+        return "no graph".to_owned();
+    }
+    let (mut nodes, mut edges) = (0, 0);
+    bench.note("cuGraphGetNodes", bench.cuGraphGetNodes(graph, null_mut(), &mut nodes));
+    bench.note("cuGraphGetEdges", bench.cuGraphGetEdges(graph, null_mut(), null_mut(), &mut edges));
+    bench.note("cuGraphDestroy", bench.cuGraphDestroy(graph));
+    format!("{nodes} nodes, {edges} edges")
+}
+
+/// Ends a stream's capture and says what it recorded.
+pub(crate) fn ended(bench: &Bench, stream: Handle) -> String {
+    let mut graph = null_mut();
+    let result = bench.cuStreamEndCapture(stream, &mut graph);
+    format!("end {result}, {}", recorded(bench, graph))
+}
+
+/// Gives a stream two things to do.
+fn work(bench: &Bench, target: &Piece, stream: Handle) {
+    for byte in [1, 2] {
+        bench.note("cuMemsetD8Async", bench.cuMemsetD8Async(target.at(0), byte, SIZE, stream));
+    }
+}
+
+/// Begins a capture, records work if it has begun, and ends it as `end` does.
+fn captured(
+    subject: &Subject,
+    case: impl std::fmt::Display,
+    stream: Stream,
+    begin: impl Fn(Handle) -> u32,
+    end: impl Fn(Handle) -> String,
+) {
+    let bench = subject.bench;
+    let target = Piece::target(bench, Place::Device);
+    let result = begin(stream.1);
+    let meant = subject.meant(stream.1);
+    let during = status(bench, meant);
+    if result == 0 {
+        work(bench, &target, meant);
+    }
+    let end = end(meant);
+    let after = status(bench, meant);
+    let seen = format!("{during}, {end}, {after}, {}", target.untouched());
+    subject.say(format_args!("{case}{}", on(stream)), result, seen);
+}
+
+/// Begins a capture that is there already.
+fn twice(subject: &Subject, begin: impl Fn(Handle) -> u32) {
+    let bench = subject.bench;
+    let own = bench.own_stream();
+    bench.note("cuStreamBeginCapture_v2", bench.cuStreamBeginCapture_v2(own, RELAXED));
+    let result = begin(own);
+    let during = status(bench, own);
+    let end = ended(bench, own);
+    subject.say("in a capture", result, format_args!("{during}, {end}, {}", status(bench, own)));
+}
+
+/// Calls a function in a capture that not every capture bears.
+fn disturbed(subject: &Subject, case: impl std::fmt::Display, begin: impl Fn(Handle) -> u32) {
+    let bench = subject.bench;
+    let own = bench.own_stream();
+    let result = begin(own);
+    let mut address = NOWHERE;
+    let given = bench.cuMemAlloc_v2(&mut address, SIZE);
+    let during = status(bench, own);
+    let end = ended(bench, own);
+    if given == 0 {
+        bench.note("cuMemFree_v2", bench.cuMemFree_v2(address));
+    }
+    let after = status(bench, own);
+    subject.say(case, result, format_args!("allocation {given}, {during}, {end}, {after}"));
+}
+
+/// `cuStreamBeginCapture_v2`.
+pub(crate) fn begin(subject: &Subject, begin: extern "C" fn(Handle, c_int) -> u32) {
+    let bench = subject.bench;
+    let streams = bench.streams();
+    for stream in &streams[1..] {
+        captured(subject, "relaxed", *stream, |stream| begin(stream, RELAXED), |stream| ended(bench, stream));
+    }
+    for (name, mode) in MODES {
+        captured(subject, name, streams[0], |stream| begin(stream, mode), |stream| ended(bench, stream));
+        disturbed(subject, format_args!("{name}, and an allocation"), |stream| begin(stream, mode));
+    }
+    let unknown = |stream| begin(stream, UNKNOWN_MODE);
+    captured(subject, "in an unknown mode", streams[0], unknown, |stream| ended(bench, stream));
+    twice(subject, |stream| begin(stream, RELAXED));
+}
+
+/// `cuStreamBeginCapture` of before CUDA 10.1, which knew one mode.
+pub(crate) fn old_begin(subject: &Subject, begin: extern "C" fn(Handle) -> u32) {
+    let bench = subject.bench;
+    for stream in bench.streams() {
+        captured(subject, "global", stream, |stream| begin(stream), |stream| ended(bench, stream));
+    }
+    disturbed(subject, "global, and an allocation", |stream| begin(stream));
+    twice(subject, |stream| begin(stream));
+}
+
+/// Stream, graph, nodes to come after, kinds of edges to them, how many, mode.
+type BeginToGraph = extern "C" fn(Handle, Handle, *const Handle, *const c_void, usize, c_int) -> u32;
+
+/// `cuStreamBeginCaptureToGraph`.
+pub(crate) fn begin_to_graph(subject: &Subject, begin: BeginToGraph) {
+    let bench = subject.bench;
+    let streams = bench.streams();
+    let new = || {
+        let (mut graph, mut node) = (null_mut(), null_mut());
+        bench.note("cuGraphCreate", bench.cuGraphCreate(&mut graph, 0));
+        if !graph.is_null() {
+            bench.note("cuGraphAddEmptyNode", bench.cuGraphAddEmptyNode(&mut node, graph, null(), 0));
+        }
+        (graph, node)
+    };
+    // Gives the graph that was captured to, or else ours, which must not be destroyed twice.
+    let end = |stream, graph: Handle| {
+        let mut captured = null_mut();
+        let result = bench.cuStreamEndCapture(stream, &mut captured);
+        let same = captured == graph;
+        format!("end {result}, the same graph {same}, {}", recorded(bench, graph))
+    };
+    for stream in streams {
+        let (graph, _) = new();
+        let begin = |stream| begin(stream, graph, null(), null(), 0, RELAXED);
+        captured(subject, "beside a node", stream, begin, |stream| end(stream, graph));
+    }
+    for (name, mode) in MODES {
+        let (graph, node) = new();
+        let begin = |stream| begin(stream, graph, &node, null(), 1, mode);
+        captured(subject, format_args!("after a node, {name}"), streams[0], begin, |stream| end(stream, graph));
+    }
+    let (graph, _) = new();
+    let unknown = |stream| begin(stream, graph, null(), null(), 0, UNKNOWN_MODE);
+    captured(subject, "in an unknown mode", streams[0], unknown, |stream| end(stream, graph));
+    let (graph, _) = new();
+    twice(subject, |stream| begin(stream, graph, null(), null(), 0, RELAXED));
+    recorded(bench, graph);
+}
+
+type End = extern "C" fn(Handle, *mut Handle) -> u32;
+
+/// What the subject's end of a capture says; the answer comes first.
+fn told(bench: &Bench, end: End, stream: Handle) -> (u32, String) {
+    let untouched = NOWHERE as Handle;
+    let mut graph = untouched;
+    let result = end(stream, &mut graph);
+    let seen = if graph == untouched { "untouched".to_owned() } else { recorded(bench, graph) };
+    (result, format!("{seen}, {}", status(bench, stream)))
+}
+
+/// `cuStreamEndCapture`.
+pub(crate) fn end(subject: &Subject, end: End) {
+    let bench = subject.bench;
+    let streams = bench.streams();
+    let begin = |stream, mode| {
+        let result = bench.cuStreamBeginCapture_v2(stream, mode);
+        bench.note("cuStreamBeginCapture_v2", result);
+        result == 0
+    };
+    for stream in streams {
+        let (result, seen) = told(bench, end, stream.1);
+        subject.say(format_args!("no capture{}", on(stream)), result, seen);
+
+        let target = Piece::target(bench, Place::Device);
+        let meant = subject.meant(stream.1);
+        if begin(meant, RELAXED) {
+            work(bench, &target, meant);
+        }
+        let (result, seen) = told(bench, end, stream.1);
+        subject.say(format_args!("a capture{}", on(stream)), result, format_args!("{seen}, {}", target.untouched()));
+    }
+    let own = bench.own_stream();
+    begin(own, RELAXED);
+    let (result, seen) = told(bench, end, own);
+    subject.say("an empty capture", result, seen);
+
+    begin(own, RELAXED);
+    let broken = bench.cuStreamQuery(own);
+    let (result, seen) = told(bench, end, own);
+    subject.say("a broken capture", result, format_args!("broken by {broken}, {seen}"));
+
+    for (name, mode) in MODES {
+        begin(own, mode);
+        let elsewhere = in_another_thread(end, own);
+        let rest = ended(bench, own);
+        subject.say(format_args!("in another thread, {name}"), elsewhere, format_args!("{}{rest}", bench.settle()));
+    }
+    forked(subject, end);
+}
+
+/// Ends a capture in a thread that has no context.
+fn in_another_thread(end: End, stream: Handle) -> u32 {
+    let stream = stream as usize;
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(move || {
+            let mut graph = null_mut();
+            end(stream as Handle, &mut graph)
+        });
+        thread.join().expect("nothing panics there")
+    })
+}
+
+/// Ends captures that have spread to a second stream: in that one, and before it has come back.
+fn forked(subject: &Subject, end: End) {
+    const NON_BLOCKING: u32 = 1;
+    let bench = subject.bench;
+    let own = bench.own_stream();
+    for (case, in_the_second) in [("in a stream that has joined", true), ("before a stream has come back", false)] {
+        let target = Piece::target(bench, Place::Device);
+        let (mut event, mut second) = (null_mut(), null_mut());
+        bench.note("cuEventCreate", bench.cuEventCreate(&mut event, 0));
+        bench.note("cuStreamCreate", bench.cuStreamCreate(&mut second, NON_BLOCKING));
+        bench.note("cuStreamBeginCapture_v2", bench.cuStreamBeginCapture_v2(own, RELAXED));
+        bench.note("cuEventRecord", bench.cuEventRecord(event, own));
+        bench.note("cuStreamWaitEvent", bench.cuStreamWaitEvent(second, event, 0));
+        if !second.is_null() {
+            work(bench, &target, second);
+        }
+        let (result, seen) = told(bench, end, if in_the_second { second } else { own });
+        let rest = if in_the_second { format!("{}, ", ended(bench, own)) } else { String::new() };
+        let after = format!("{}, {}", status(bench, own), status(bench, second));
+        subject.say(case, result, format_args!("{seen}; {rest}{after}, {}", target.untouched()));
+        if !second.is_null() {
+            bench.note("cuStreamDestroy_v2", bench.cuStreamDestroy_v2(second));
+            bench.note("cuEventDestroy_v2", bench.cuEventDestroy_v2(event));
+        }
+    }
+}
