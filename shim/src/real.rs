@@ -72,7 +72,6 @@ calls! {
     event_create = cuEventCreate(event: *mut CUevent, flags: c_uint);
     event_record = cuEventRecord(event: CUevent, stream: CUstream);
     event_query = cuEventQuery(event: CUevent);
-    event_synchronize = cuEventSynchronize(event: CUevent);
     reserve = cuMemAddressReserve(address: *mut CUdeviceptr, bytes: usize, alignment: usize, wish: CUdeviceptr, flags: u64);
     import = cuMemImportFromShareableHandle(handle: *mut u64, descriptor: *mut c_void, kind: c_int);
     map = cuMemMap(address: CUdeviceptr, bytes: usize, offset: usize, handle: u64, flags: u64);

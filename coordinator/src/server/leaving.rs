@@ -12,6 +12,7 @@ use rustix::process::{Signal, pidfd_send_signal};
 use super::ledger::Departed;
 use super::peer::Peer;
 use super::residency::Claim;
+use super::tenant::ANSWER_LIMIT;
 use super::{Server, log};
 use crate::arbiter::{State, TenantId};
 use crate::arena::FrameId;
@@ -21,9 +22,17 @@ use crate::arena::FrameId;
 pub(super) struct Quarantine {
     /// Not before this time are they free.
     pub(super) until: Instant,
+    since: Instant,
     frames: Vec<FrameId>,
     /// While anybody holds the other end, somebody holds all that the process had, the GPU too.
     connection: Peer,
+}
+
+impl Quarantine {
+    /// Whether it can be expected to end soon: a child that lives on may hold it for ever.
+    pub(super) fn is_fresh(&self) -> bool {
+        self.since.elapsed() < ANSWER_LIMIT
+    }
 }
 
 /// How often it is looked whether a child still holds what a process had that died with the baton.
@@ -101,6 +110,7 @@ impl Server {
         if tenant.cut_off == Some(true) && tenant.control.is_open() {
             self.quarantine.push_back(Quarantine {
                 until: Instant::now() + NEXT_LOOK,
+                since: Instant::now(),
                 frames,
                 connection: tenant.control,
             });
@@ -136,8 +146,8 @@ impl Server {
     /// program no longer has our page mapped.
     pub(super) fn look_for_replaced_programs(&mut self) {
         let replaced = |(id, tenant): (&TenantId, &super::Tenant)| {
-            let maps = std::fs::read_to_string(format!("/proc/{}/maps", tenant.pid));
-            let gone = tenant.cut_off.is_some() && maps.is_ok_and(|maps| !maps.contains("memfd:baton-page"));
+            let maps = || std::fs::read_to_string(format!("/proc/{}/maps", tenant.pid));
+            let gone = tenant.cut_off.is_some() && maps().is_ok_and(|maps| !maps.contains("memfd:baton-page"));
             gone.then_some(*id)
         };
         let replaced: Vec<TenantId> = self.tenants.iter().filter_map(replaced).collect();

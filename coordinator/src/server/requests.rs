@@ -76,6 +76,7 @@ impl Server {
                 self.answer(id, &FromCoordinator::Freed, &[]);
             }
             FromTenant::Room { bytes } => {
+                let bytes = bytes.min(self.gpu.memory / 4);
                 self.claims.push_back(Claim::Room { tenant: id, bytes, asked: Instant::now() })
             }
             _ => return Err("it sent a report where requests belong".to_owned()),
@@ -99,7 +100,8 @@ impl Server {
         if bytes == 0 || !bytes.is_multiple_of(GRANULE) {
             return Err(format!("it asked for {bytes} bytes, which is no multiple of 2 MiB"));
         }
-        if !matches!(self.arbiter.state(id), State::Running | State::Leaving) {
+        let silent = self.tenants.get(&id).is_some_and(|tenant| tenant.silent);
+        if !silent && !matches!(self.arbiter.state(id), State::Running | State::Leaving) {
             return Err("it asked for memory without the baton".to_owned());
         }
         let own: u64 = self.tenants.get(&id).map_or(0, super::tenant::Tenant::bytes);
@@ -108,7 +110,8 @@ impl Server {
         // As long as everything fits the arena, nothing ever has to move. Beyond that, one extent's room is
         // kept free, so that one can always go where another comes from.
         let fits_arena = all.saturating_add(bytes) <= self.arena.capacity();
-        let fits = fits_arena || all.saturating_add(bytes) + spare <= self.arena.capacity() + self.pool.bytes();
+        let fits =
+            fits_arena || all.saturating_add(bytes).saturating_add(spare) <= self.arena.capacity() + self.pool.bytes();
         let full = if own.saturating_add(bytes) > self.arena.capacity() {
             Some(Full::Arena)
         } else if !fits {
@@ -204,6 +207,7 @@ impl Server {
         // any more in that process. Its memory comes back when it ends.
         log(format_args!("{} cannot map or unmap (CUDA error {code}): its memory stays until it ends", tenant.name));
         tenant.stuck = true;
-        Ok(())
+        // Its calls fail from here on, and say why.
+        Err("it cannot carry out what it is told".to_owned())
     }
 }

@@ -182,6 +182,9 @@ impl Server {
 
     fn serve_arrival(&mut self, id: TenantId) -> Progress {
         let Some(tenant) = self.tenants.get(&id) else { return Progress::Done };
+        if tenant.cut_off.is_some() {
+            return Progress::Done;
+        }
         if tenant.missing_bytes() == 0 {
             self.tell_arbiter(id, Event::Resident);
             return Progress::Done;
@@ -321,10 +324,11 @@ impl Server {
     /// Makes extents of others go, until as many of each class are on their way out as are missing, or, where
     /// there are not so many, as many bytes.
     fn evict(&mut self, mut missing: PerClass, except: TenantId) {
-        let extents = || self.tenants.values().flat_map(|tenant| tenant.extents.values());
-        for leaving in extents().filter(|extent| matches!(extent.place, Place::Leaving { .. })) {
-            let count = &mut missing[leaving.class.index()];
-            *count = count.saturating_sub(1);
+        // Of who does not answer, nothing can be expected.
+        let answering = self.tenants.values().filter(|tenant| tenant.is_movable() && !tenant.is_late());
+        let extents = answering.flat_map(|tenant| tenant.extents.values());
+        for leaving in extents.filter(|extent| matches!(extent.place, Place::Leaving { .. })) {
+            subtract(&mut missing, leaving.class);
         }
         if bytes_of(&missing) == 0 {
             return;
@@ -332,7 +336,9 @@ impl Server {
         let mut victims: Vec<TenantId> = self
             .tenants
             .iter()
-            .filter(|(id, tenant)| **id != except && tenant.is_movable() && self.is_off_the_gpu(**id))
+            .filter(|(id, tenant)| {
+                **id != except && tenant.is_movable() && !tenant.is_late() && self.is_off_the_gpu(**id)
+            })
             .map(|(id, _)| *id)
             .collect();
         victims.sort_by_key(|id| {
@@ -515,7 +521,10 @@ impl Server {
     /// Whether anything under way will change what claims find: otherwise waiting is of no use.
     fn is_anything_coming(&self) -> bool {
         let answers = self.tenants.values().any(Tenant::is_about_to_answer);
-        answers || !self.tasks.is_empty() || !self.quarantine.is_empty() || self.preparing
+        answers
+            || !self.tasks.is_empty()
+            || self.quarantine.iter().any(|quarantine| quarantine.is_fresh())
+            || self.preparing
     }
 
     /// Whether the arena is smaller than the user wanted.

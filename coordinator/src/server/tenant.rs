@@ -152,9 +152,14 @@ impl Tenant {
         !self.stuck && !self.silent && self.cut_off.is_none()
     }
 
+    /// Whether it owes an answer for too long.
+    pub(super) fn is_late(&self) -> bool {
+        self.batches.values().any(|(since, _)| since.elapsed() >= ANSWER_LIMIT)
+    }
+
     /// Whether commands to it are under way that it can be expected to carry out.
     pub(super) fn is_about_to_answer(&self) -> bool {
-        self.is_movable() && self.batches.values().any(|(since, _)| since.elapsed() < ANSWER_LIMIT)
+        self.is_movable() && !self.batches.is_empty() && !self.is_late()
     }
 
     /// Enters a new extent.

@@ -109,6 +109,12 @@ impl Server {
         let Some(tenant) = self.tenants.get_mut(&id) else { return };
         if grant == tenant.grant {
             tenant.revoked = None;
+            if tenant.silent {
+                // Others go on meanwhile; it is to stop all the same.
+                tenant.revoked = Some((Instant::now(), DRAIN_LIMIT));
+                let limit_micros = DRAIN_LIMIT.as_micros() as u64;
+                return self.command(id, &FromCoordinator::Revoke { grant, limit_micros });
+            }
             tenant.busy += 1;
             log(format_args!("{} could not be drained in time; it goes on for a while", tenant.name));
             self.tell_arbiter(id, Event::Busy);

@@ -16,6 +16,7 @@ fn membarrier(command: libc::c_int) -> bool {
 
 /// Registers the process for [`close`]. Without it, or on a kernel that has none, the gate cannot be closed.
 pub(crate) fn prepare() -> bool {
+    word::watch_forks();
     membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) && membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)
 }
 

@@ -149,12 +149,17 @@ fn claim() -> Option<&'static Word> {
     Some(word)
 }
 
-fn make() -> &'static Word {
-    // Once in a process would do; a few times more, by threads that start together, do no harm.
-    if NEWEST.load(Ordering::Relaxed).is_null() {
-        // SAFETY: the handler only stores to atomics that live for ever.
+/// From here on a forked child starts anew.
+pub(super) fn watch_forks() {
+    static WATCHED: AtomicBool = AtomicBool::new(false);
+    if !WATCHED.swap(true, Ordering::AcqRel) {
+        // SAFETY: the handler makes system calls and stores to atomics that live for ever, nothing else.
         unsafe { libc::pthread_atfork(None, None, Some(super::start_anew)) };
     }
+}
+
+fn make() -> &'static Word {
+    watch_forks();
     let word = Box::into_raw(Box::new(Word { calls: AtomicU64::new(0), taken: AtomicBool::new(true), next: None }));
     loop {
         let newest = NEWEST.load(Ordering::Acquire);

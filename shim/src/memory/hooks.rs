@@ -162,8 +162,20 @@ fn give_back(session: &Session, address: CUdeviceptr) -> CUresult {
         while !work::drain(Some(Instant::now() + Duration::from_secs(1))) {}
         CUDA_SUCCESS
     } else {
-        // SAFETY: no arguments.
-        unsafe { real::synchronize() }
+        // That of the allocation, whichever is current.
+        let context = session.space.find(address).map_or(0, |(_, found)| found.context);
+        // SAFETY: the context that the allocation was made in; when it goes, its allocations go with it.
+        unsafe {
+            match real::push(ptr::with_exposed_provenance_mut(context)) {
+                CUDA_SUCCESS => {
+                    let answer = real::synchronize();
+                    let mut popped = ptr::null_mut();
+                    real::pop(&mut popped);
+                    answer
+                }
+                answer => answer,
+            }
+        }
     };
     if waited != CUDA_SUCCESS {
         return waited;

@@ -237,7 +237,8 @@ impl Pager {
 
     /// Whatever happened to it, this program goes on if all its memory is here.
     fn coordinator_is_gone(self) {
-        if self.session.space.extents.all_mapped() {
+        // With the gate open, nothing is away; a thread may just be mapping what it was lent.
+        if self.grant.is_some() || self.session.space.extents.all_mapped() {
             user::warn(format_args!("the coordinator is gone; this program goes on with what it has"));
             gate::open(false);
         } else {

@@ -5,8 +5,9 @@
 //! has to be opened again. And never by anything that would disturb a capture: a stream that captures
 //! has an event behind the work that it had before, which is asked instead.
 //!
-//! An event in the legacy default stream comes after all earlier work in the context's other streams, apart
-//! from those made with `CU_STREAM_NON_BLOCKING`; those are asked one by one.
+//! The legacy default stream, asked, answers for all blocking streams of its context and for every thread's
+//! default stream (measured); those made with `CU_STREAM_NON_BLOCKING` are asked one by one. While a blocking
+//! stream captures the legacy stream cannot be asked; then the drain goes on when that capture has ended.
 
 use core::ptr;
 use core::time::Duration;
@@ -24,9 +25,8 @@ const LONGEST_PAUSE: Duration = Duration::from_micros(500);
 /// Waits until all work has ended; gives up at the deadline. Without one, looks once.
 pub(crate) fn drain(deadline: Option<Instant>) -> bool {
     let mut pause = FIRST_PAUSE;
-    let mut marked = false;
     loop {
-        if has_ended(&mut marked) {
+        if has_ended() {
             return true;
         }
         if deadline.is_none_or(|deadline| Instant::now() > deadline) {
@@ -37,9 +37,8 @@ pub(crate) fn drain(deadline: Option<Instant>) -> bool {
     }
 }
 
-/// Asks about all contexts. `marked` says whether their legacy streams have their marks already: nothing is
-/// queued after them.
-fn has_ended(marked: &mut bool) -> bool {
+/// Asks about all contexts.
+fn has_ended() -> bool {
     let snapshot = REGISTRY.snapshot();
     let mut ended = true;
     for (context, known) in &snapshot.0 {
@@ -48,33 +47,24 @@ fn has_ended(marked: &mut bool) -> bool {
             // Broken or gone: nothing runs in it.
             continue;
         }
-        ended &= context_has_ended(*context, known, *marked);
+        ended &= context_has_ended(known);
         let mut popped = ptr::null_mut();
         // SAFETY: an out-parameter.
         unsafe { real::pop(&mut popped) };
     }
-    *marked = true;
     ended
 }
 
-fn context_has_ended(context: Handle, known: &Context, marked: bool) -> bool {
+fn context_has_ended(known: &Context) -> bool {
     let capturing = REGISTRY.is_capturing();
     let legacy = real::STREAM_LEGACY;
-    let mut ended = true;
-    let Some(mark) = known.mark.or_else(|| new_mark(context)) else { return false };
-    let mut legacy_can_be_asked = !capturing || can_be_asked(legacy);
-    if legacy_can_be_asked && !marked {
-        // SAFETY: an event of ours in this context, and the legacy stream, which does not capture.
-        legacy_can_be_asked = unsafe { real::event_record(handle(mark), handle(legacy)) } == CUDA_SUCCESS;
+    if capturing && !can_be_asked(legacy) {
+        // A blocking stream captures. Without the legacy stream nobody can tell about the per-thread ones.
+        return false;
     }
-    if legacy_can_be_asked {
-        // SAFETY: as above.
-        ended &= is_over(unsafe { real::event_query(handle(mark)) });
-    }
+    // SAFETY: the legacy stream, beside which no blocking stream captures.
+    let mut ended = is_over(unsafe { real::stream_query(handle(legacy)) });
     for (stream, state) in &known.streams {
-        if *stream == legacy && legacy_can_be_asked {
-            continue;
-        }
         let answer = if !capturing || can_be_asked(*stream) {
             // SAFETY: a stream that the snapshot keeps alive, and which does not capture.
             unsafe { real::stream_query(handle(*stream)) }
@@ -107,12 +97,6 @@ pub(super) fn can_be_asked(stream: Handle) -> bool {
     // SAFETY: a stream of the current context, and an out-parameter. The question itself disturbs nothing.
     let answer = unsafe { real::is_capturing(handle(stream), &mut status) };
     answer == CUDA_SUCCESS && status == real::NOT_CAPTURING
-}
-
-fn new_mark(context: Handle) -> Option<Handle> {
-    let event = new_event()?;
-    REGISTRY.set_mark(context, event);
-    Some(event)
 }
 
 /// An event in the current context.

@@ -52,7 +52,7 @@ pub(crate) fn retried(call: impl Fn() -> CUresult) -> CUresult {
 ///
 /// On success, `out` was written by the driver.
 unsafe fn made(answer: CUresult, out: *mut CUcontext) -> CUresult {
-    if answer == CUDA_SUCCESS && !out.is_null() {
+    if answer == CUDA_SUCCESS && !out.is_null() && session::get().is_some() {
         // SAFETY: by this function's contract.
         REGISTRY.add_context(unsafe { *out }.expose_provenance());
     }
@@ -113,7 +113,7 @@ pub(crate) unsafe fn retain(drivers: Retain, out: *mut CUcontext, device: CUdevi
         unsafe { drivers(out, device) }
     };
     let answer = if primary_is_active(device) { call() } else { with_room(CONTEXT_BYTES, call) };
-    if answer == CUDA_SUCCESS && !out.is_null() {
+    if answer == CUDA_SUCCESS && !out.is_null() && session::get().is_some() {
         // SAFETY: the driver has written it.
         REGISTRY.add_primary(device, unsafe { *out }.expose_provenance());
     }
@@ -137,6 +137,12 @@ fn gone(context: Handle) {
 }
 
 pub(crate) unsafe fn destroy(drivers: OfContext, context: CUcontext) -> CUresult {
+    if session::get().is_none() {
+        // SAFETY: the driver's own function with the program's own arguments.
+        return unsafe { drivers(context) };
+    }
+    // Inside the gate: while the driver waits for the context's work, that work must not be taken for ended.
+    let _passage = gate::pass();
     let number = context.expose_provenance();
     let known = REGISTRY.remove_context(number);
     // SAFETY: the driver's own function with the program's own arguments.
@@ -151,6 +157,11 @@ pub(crate) unsafe fn destroy(drivers: OfContext, context: CUcontext) -> CUresult
 
 /// `cuCtxDetach`: ends a context only if nobody else is attached to it.
 pub(crate) unsafe fn detach(drivers: OfContext, context: CUcontext) -> CUresult {
+    if session::get().is_none() {
+        // SAFETY: the driver's own function with the program's own arguments.
+        return unsafe { drivers(context) };
+    }
+    let _passage = gate::pass();
     let number = context.expose_provenance();
     let known = REGISTRY.remove_context(number);
     // SAFETY: the driver's own function with the program's own arguments.
@@ -172,6 +183,11 @@ pub(crate) unsafe fn detach(drivers: OfContext, context: CUcontext) -> CUresult 
 
 /// `cuDevicePrimaryCtxRelease` and `…Reset`: the context may be gone after it, or not.
 pub(crate) unsafe fn leave_primary(drivers: OfDevice, device: CUdevice) -> CUresult {
+    if session::get().is_none() {
+        // SAFETY: the driver's own function with the program's own arguments.
+        return unsafe { drivers(device) };
+    }
+    let _passage = gate::pass();
     let known = REGISTRY.primary(device).and_then(|context| Some((context, REGISTRY.remove_context(context)?)));
     // SAFETY: the driver's own function with the program's own arguments.
     let answer = unsafe { drivers(device) };
@@ -195,7 +211,7 @@ type WaitEvent = unsafe extern "C-unwind" fn(CUstream, *mut c_void, c_uint) -> C
 ///
 /// On success, `out` was written by the driver.
 unsafe fn stream_made(answer: CUresult, out: *mut CUstream) -> CUresult {
-    if answer == CUDA_SUCCESS && !out.is_null() {
+    if answer == CUDA_SUCCESS && !out.is_null() && session::get().is_some() {
         // SAFETY: by this function's contract.
         REGISTRY.add_stream(current(), unsafe { *out }.expose_provenance());
     }
@@ -229,6 +245,10 @@ pub(crate) unsafe fn green_stream(
 }
 
 pub(crate) unsafe fn stream_destroy(drivers: OfStream, stream: CUstream) -> CUresult {
+    if session::get().is_none() {
+        // SAFETY: the driver's own function with the program's own arguments.
+        return unsafe { drivers(stream) };
+    }
     REGISTRY.remove_stream(stream.expose_provenance());
     // SAFETY: the driver's own function with the program's own arguments.
     let answer = unsafe { drivers(stream) };
@@ -252,6 +272,8 @@ fn remember(context: Handle, stream: Handle) {
 }
 
 /// Before a capture begins: from then on the streams that take part cannot be asked, nor perhaps the legacy one.
+///
+/// The caller holds a passage until the capture has begun: the pager asks about streams only when nobody is inside.
 fn before_capture(stream: CUstream) {
     let context = current();
     let streams = REGISTRY.streams(context);
@@ -278,6 +300,7 @@ type EndCapture = unsafe extern "C-unwind" fn(CUstream, *mut *mut c_void) -> CUr
 
 pub(crate) unsafe fn begin_capture(drivers: BeginCapture, stream: CUstream, mode: c_int) -> CUresult {
     if session::get().is_some() {
+        let _passage = gate::pass();
         before_capture(stream);
         // SAFETY: the driver's own function with the program's own arguments.
         return capture_begun(unsafe { drivers(stream, mode) });
@@ -288,6 +311,7 @@ pub(crate) unsafe fn begin_capture(drivers: BeginCapture, stream: CUstream, mode
 
 pub(crate) unsafe fn begin_capture_v1(drivers: BeginCaptureV1, stream: CUstream) -> CUresult {
     if session::get().is_some() {
+        let _passage = gate::pass();
         before_capture(stream);
         // SAFETY: the driver's own function with the program's own arguments.
         return capture_begun(unsafe { drivers(stream) });
@@ -306,6 +330,7 @@ pub(crate) unsafe fn begin_capture_to_graph(
     mode: c_int,
 ) -> CUresult {
     if session::get().is_some() {
+        let _passage = gate::pass();
         before_capture(stream);
         // SAFETY: the driver's own function with the program's own arguments.
         return capture_begun(unsafe { drivers(stream, graph, dependencies, edges, count, mode) });

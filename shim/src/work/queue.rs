@@ -5,8 +5,10 @@
 
 use core::cell::Cell;
 use core::ffi::c_void;
+use core::time::Duration;
+use std::time::Instant;
 
-use baton_contract::cuda::{CUDA_SUCCESS, CUresult, CUstream};
+use baton_contract::cuda::{CUDA_ERROR_NOT_READY, CUDA_SUCCESS, CUresult, CUstream};
 
 use super::drain::{can_be_asked, handle, new_event};
 use super::registry::Handle;
@@ -14,6 +16,8 @@ use crate::real;
 
 /// How many launches of a thread there are between events.
 const STRIDE: u32 = 16;
+/// How long a thread waits for its earlier launches.
+const LONGEST_WAIT: Duration = Duration::from_millis(50);
 
 /// A thread's last launches.
 #[derive(Clone, Copy, Default)]
@@ -97,7 +101,11 @@ impl Lately {
                 return;
             }
             if self.set {
-                real::event_synchronize(last);
+                // Not for ever: that work may wait for something this thread has yet to do.
+                let end = Instant::now() + LONGEST_WAIT;
+                while real::event_query(last) == CUDA_ERROR_NOT_READY && Instant::now() < end {
+                    std::thread::yield_now();
+                }
             }
         }
         self.set = true;

@@ -24,8 +24,6 @@ pub(super) struct Stream {
 /// A context.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Context {
-    /// An event of ours for the legacy default stream, made when it is first needed.
-    pub(super) mark: Option<Handle>,
     pub(super) streams: BTreeMap<Handle, Stream>,
 }
 
@@ -115,12 +113,6 @@ impl Registry {
     pub(super) fn set_before(&self, context: Handle, stream: Handle, event: Handle) {
         // Streams that nobody made, like the default ones, are entered by this.
         self.lock().entry(context).or_default().streams.entry(stream).or_default().before = Some(event);
-    }
-
-    pub(super) fn set_mark(&self, context: Handle, event: Handle) {
-        if let Some(context) = self.lock().get_mut(&context) {
-            context.mark = Some(event);
-        }
     }
 
     /// A capture begins: from here on streams are only asked after a look whether they capture.
