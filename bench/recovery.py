@@ -24,21 +24,22 @@ def with_torch(chunk):
     def take(count):
         return torch.empty(count, dtype=torch.uint8, device="cuda")
 
-    def added_up(piece):
-        # In parts: the sum needs eight times their size.
-        return sum(int(part.sum(dtype=torch.int64)) for part in piece.split(2 << 20))
+    def holds(piece, value):
+        # The least and the greatest word; a sum of bytes would need eight times the piece beside it.
+        word = int.from_bytes(bytes([value] * 8), "little", signed=True)
+        return all(int(found) == word for found in piece.view(torch.int64).aminmax())
 
-    # Keeps a little room for the results of sums when all else is full.
+    # Keeps a little room for the results of those when all else is full.
     room = torch.zeros(1, device="cuda")
     free, total = torch.cuda.mem_get_info()
     # A cache of freed pieces that is in the way of one large piece.
     pieces = [take(chunk) for _ in range(max(1, int(0.6 * free) // chunk))]
     pieces.clear()
-    large = take(int(0.7 * free))
+    large = take(int(0.7 * free) // 8 * 8)
     large.fill_(7)
     stats = torch.cuda.memory_stats()
     retries = stats["num_alloc_retries"]
-    large_is_right = added_up(large) == 7 * large.numel()
+    large_is_right = holds(large, 7)
     del large
     torch.cuda.empty_cache()
 
@@ -48,8 +49,7 @@ def with_torch(chunk):
             held.append(take(chunk).fill_(len(held) % 251))
         except torch.OutOfMemoryError as error:
             said = str(error).splitlines()[0]
-    sums = [added_up(piece) for piece in held]
-    held_is_right = all(found == i % 251 * chunk for i, found in enumerate(sums))
+    held_is_right = all(holds(piece, i % 251) for i, piece in enumerate(held))
     count = len(held)
     held.clear()
     torch.cuda.empty_cache()

@@ -22,14 +22,14 @@ use coordinator::Coordinator;
 use running::Running;
 use stop::Stop;
 
-/// The programs: name, class, what it does, megabytes in units of a sixteenth of the arena, rounds, rest.
+/// The programs. A real GPU is faster than the simulated one, so it gets more rounds for the same time.
 const PROGRAMS: [Program; 3] = [
     Program {
         name: "serve",
         class: Class::Latency,
         what: "answers now and then",
         sixteenths: 10,
-        rounds: 16,
+        rounds: [16, 16],
         rest: 150,
     },
     Program {
@@ -37,18 +37,28 @@ const PROGRAMS: [Program; 3] = [
         class: Class::Normal,
         what: "works, with short rests",
         sixteenths: 12,
-        rounds: 24,
+        rounds: [24, 150],
         rest: 20,
     },
-    Program { name: "sweep", class: Class::Batch, what: "works all the time", sixteenths: 12, rounds: 24, rest: 0 },
+    Program {
+        name: "sweep",
+        class: Class::Batch,
+        what: "works all the time",
+        sixteenths: 12,
+        rounds: [24, 600],
+        rest: 0,
+    },
 ];
 
 struct Program {
     name: &'static str,
     class: Class,
     what: &'static str,
+    /// Its memory, in sixteenths of the arena.
     sixteenths: u64,
-    rounds: u32,
+    /// On the simulated driver, and on a GPU.
+    rounds: [u32; 2],
+    /// After each round, in milliseconds.
     rest: u32,
 }
 
@@ -171,7 +181,8 @@ fn show(choice: &Choice, say: &dyn Fn(&str), stop: &Stop) -> Result<Report, Erro
     let program = install.example("large_table")?;
     let driver = Driver::choose(choice, &install)?;
     let scratch = tempfile::tempdir()?;
-    let arena = if driver.is(&install.simulated_driver().ok()) { 96 << 20 } else { 2 << 30 };
+    let real = !driver.is(&install.simulated_driver().ok());
+    let arena = if real { 2 << 30 } else { 96 << 20 };
 
     let needed: u64 = PROGRAMS.iter().map(|program| program.megabytes(arena) << 20).sum();
     say(&format!(
@@ -184,7 +195,7 @@ fn show(choice: &Choice, say: &dyn Fn(&str), stop: &Stop) -> Result<Report, Erro
     for each in &PROGRAMS {
         say(&format!("{:<6} alone …", each.name));
         let mut command = driver.bare(&program, scratch.path())?;
-        command.args(each.arguments(arena));
+        command.args(each.arguments(arena, real));
         on_a_gpu_of_its_own(&mut command, &scratch.path().join(each.name));
         let done = Running::spawn(format!("{} alone", each.name), command)?.finish(stop)?;
         say(&format!(" {:.1} s ({})\n", done.seconds, each.what));
@@ -215,7 +226,7 @@ fn show(choice: &Choice, say: &dyn Fn(&str), stop: &Stop) -> Result<Report, Erro
         let mut command = ours("run");
         command.arg("--socket").arg(&coordinator.socket);
         command.args(["--name", each.name, "--class", each.class.word(), "--"]);
-        command.arg(&program).args(each.arguments(arena));
+        command.arg(&program).args(each.arguments(arena, real));
         running.push(Running::spawn(format!("{} among the others", each.name), command)?);
     }
     watch(&coordinator, &mut running, say, stop)?;
@@ -256,11 +267,11 @@ impl Program {
         (arena >> 20) * self.sixteenths / 16
     }
 
-    fn arguments(&self, arena: u64) -> Vec<String> {
+    fn arguments(&self, arena: u64, real: bool) -> Vec<String> {
         let seed: u32 = self.name.bytes().map(u32::from).sum();
         let numbers = [
             ("--megabytes", self.megabytes(arena).to_string()),
-            ("--rounds", self.rounds.to_string()),
+            ("--rounds", self.rounds[usize::from(real)].to_string()),
             ("--rest-ms", self.rest.to_string()),
             ("--seed", seed.to_string()),
         ];

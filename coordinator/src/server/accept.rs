@@ -46,7 +46,14 @@ impl Server {
 
     /// A stranger's first message decides what it is.
     pub(super) fn hear_stranger(&mut self, at: usize) {
-        let Some(peer) = self.strangers.get(at) else { return };
+        let Some(peer) = self.strangers.get_mut(at) else { return };
+        if peer.keeps() {
+            // A tool that has not read all of its answer yet.
+            if peer.send_kept().is_err() || !peer.keeps() {
+                self.strangers.remove(at);
+            }
+            return;
+        }
         let received = match peer.receive() {
             Ok(None) => return,
             Ok(Some(received)) => Some(received),
@@ -64,6 +71,9 @@ impl Server {
             },
             Ok(FromTenant::Status) => {
                 self.answer_status(&mut peer);
+                if peer.keeps() {
+                    self.strangers.push_back(peer);
+                }
                 return;
             }
             Ok(_) => (Refusal::Malformed, "the first message has to be a greeting".to_owned()),
@@ -112,8 +122,8 @@ impl Server {
         let prepared = (|| -> io::Result<_> {
             let pid = socket_peercred(control.as_fd())?.pid;
             let process = pidfd_open(pid, PidfdFlags::empty())?;
-            let (page, page_file) = Shared::new(true)?;
-            let (theirs, their_file) = Shared::new(false)?;
+            let (page, page_file) = Shared::new(self.next_tenant, true)?;
+            let (theirs, their_file) = Shared::new(self.next_tenant, false)?;
             let (ours, requests): (OwnedFd, OwnedFd) =
                 socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
             Ok((pid, process, page, page_file, theirs, their_file, ours, requests))
@@ -177,6 +187,5 @@ impl Server {
                 return;
             }
         }
-        // What the tool has not read yet is lost with the socket otherwise: a few dozen kilobytes fit.
     }
 }

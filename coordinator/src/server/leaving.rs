@@ -12,6 +12,7 @@ use rustix::process::{Signal, pidfd_send_signal};
 use super::ledger::Departed;
 use super::peer::Peer;
 use super::residency::Claim;
+use super::shared::page_name;
 use super::tenant::ANSWER_LIMIT;
 use super::{Server, log};
 use crate::arbiter::{State, TenantId};
@@ -147,7 +148,9 @@ impl Server {
     pub(super) fn look_for_replaced_programs(&mut self) {
         let replaced = |(id, tenant): (&TenantId, &super::Tenant)| {
             let maps = || std::fs::read_to_string(format!("/proc/{}/maps", tenant.pid));
-            let gone = tenant.cut_off.is_some() && maps().is_ok_and(|maps| !maps.contains("memfd:baton-page"));
+            // The system puts " (deleted)" behind it.
+            let page = format!("{} ", page_name(id.0));
+            let gone = tenant.cut_off.is_some() && maps().is_ok_and(|maps| !maps.contains(&page));
             gone.then_some(*id)
         };
         let replaced: Vec<TenantId> = self.tenants.iter().filter_map(replaced).collect();

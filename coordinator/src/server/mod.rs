@@ -227,7 +227,8 @@ impl Server {
         let reading = |peer: &Peer| if peer.keeps() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
         for (at, stranger) in self.strangers.iter().enumerate() {
             sources.push(Source::Stranger(at));
-            watched.push(PollFd::from_borrowed_fd(stranger.as_fd(), PollFlags::IN));
+            let flags = if stranger.keeps() { PollFlags::OUT } else { PollFlags::IN };
+            watched.push(PollFd::from_borrowed_fd(stranger.as_fd(), flags));
         }
         for (id, tenant) in &self.tenants {
             let mut watch = |source, fd: BorrowedFd<'_>, flags| {

@@ -121,9 +121,25 @@ enum Progress {
 impl Server {
     /// Serves claims as far as possible, and overwrites free frames when there is nothing more urgent.
     pub(super) fn pump(&mut self) {
-        for gone in std::mem::take(&mut self.gone) {
-            self.tell_arbiter(gone, Event::Left);
+        loop {
+            for gone in std::mem::take(&mut self.gone) {
+                self.tell_arbiter(gone, Event::Left);
+            }
+            self.serve_claims();
+            // Serving them may have found another tenant gone.
+            if self.gone.is_empty() {
+                break;
+            }
         }
+        if self.claims.is_empty() && !self.tasks.values().any(|task| matches!(task, Task::Scrub { .. })) {
+            self.scrub(None, SCRUB_BYTES);
+        }
+        for tenant in self.tenants.values() {
+            tenant.page.arena_bytes.store(self.arena.capacity(), Relaxed);
+        }
+    }
+
+    fn serve_claims(&mut self) {
         while let Some(claim) = self.claims.pop_front() {
             let progress = match claim {
                 Claim::Allocate { tenant, left, got, asked } => self.serve_allocation(tenant, left, got, asked),
@@ -133,12 +149,6 @@ impl Server {
             if progress == Progress::Waits {
                 break;
             }
-        }
-        if self.claims.is_empty() && !self.tasks.values().any(|task| matches!(task, Task::Scrub { .. })) {
-            self.scrub(None, SCRUB_BYTES);
-        }
-        for tenant in self.tenants.values() {
-            tenant.page.arena_bytes.store(self.arena.capacity(), Relaxed);
         }
     }
 

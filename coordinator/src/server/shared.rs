@@ -21,10 +21,15 @@ pub(super) struct Shared<P: Page>(NonNull<P>);
 // SAFETY: a page holds nothing but atomics.
 unsafe impl<P: Page> Send for Shared<P> {}
 
+/// What a tenant's pages are called among its mappings.
+pub(super) fn page_name(tenant: u32) -> String {
+    format!("baton-page-{tenant}-of-{}", std::process::id())
+}
+
 impl<P: Page> Shared<P> {
-    /// A page of zeros. With `sealed`, whoever gets the descriptor can only read it.
-    pub(super) fn new(sealed: bool) -> io::Result<(Self, OwnedFd)> {
-        let file = memfd_create("baton-page", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    /// A page of zeros for a tenant of this number. With `sealed`, whoever gets the descriptor can only read it.
+    pub(super) fn new(tenant: u32, sealed: bool) -> io::Result<(Self, OwnedFd)> {
+        let file = memfd_create(page_name(tenant), MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&file, PAGE_BYTES as u64)?;
         // SAFETY: a new mapping wherever the system likes.
         let page = unsafe {

@@ -24,7 +24,7 @@ use core::sync::atomic::{AtomicU32, Ordering, compiler_fence};
 
 use baton_contract::cuda::{CUDA_ERROR_DEVICE_UNAVAILABLE, CUresult};
 
-use crate::session;
+use crate::{session, work};
 use word::Word;
 
 pub(crate) use control::{activity, close, inside, open, prepare, set_broken, set_contended};
@@ -89,6 +89,7 @@ extern "C" fn start_anew() {
     word::release_others();
     LATE.store(0, Ordering::Relaxed);
     GATE.0.store(OPEN, Ordering::Release);
+    work::start_anew();
     session::forget();
 }
 

@@ -16,7 +16,9 @@ pub(crate) mod requests;
 
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::time::Duration;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::time::Instant;
 
 use baton_contract::cuda::{CUDA_SUCCESS, CUdevice, CUresult};
 use baton_contract::link;
@@ -54,6 +56,9 @@ static DEMANDED: AtomicBool = AtomicBool::new(false);
 /// The two sockets, for [`forget`], which may touch nothing but plain integers.
 static SOCKETS: [AtomicU32; 2] = [const { AtomicU32::new(u32::MAX) }; 2];
 
+/// How long a second `cuInit` waits for the first.
+const PATIENCE_WITH_ANOTHER_THREAD: Duration = Duration::from_secs(2);
+
 /// The session, if this process has one.
 pub(crate) fn get() -> Option<&'static Session> {
     if !LIVE.load(Ordering::Acquire) {
@@ -65,9 +70,24 @@ pub(crate) fn get() -> Option<&'static Session> {
 /// After the driver's own `cuInit`: the program is about to use a GPU.
 pub(crate) fn cuda_was_started(answer: CUresult) {
     static BEGUN: AtomicBool = AtomicBool::new(false);
-    if answer != CUDA_SUCCESS || BEGUN.swap(true, Ordering::AcqRel) {
+    static SETTLED: AtomicBool = AtomicBool::new(false);
+    if answer != CUDA_SUCCESS {
         return;
     }
+    if BEGUN.swap(true, Ordering::AcqRel) {
+        // Another thread may be about to make a session of this process. Not for ever: it may need the
+        // loader's lock, which this thread may hold.
+        let end = Instant::now() + PATIENCE_WITH_ANOTHER_THREAD;
+        while !SETTLED.load(Ordering::Acquire) && Instant::now() < end {
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        return;
+    }
+    begin();
+    SETTLED.store(true, Ordering::Release);
+}
+
+fn begin() {
     let Some(session) = connect::connect() else { return };
     SOCKETS[0].store(session.control.as_raw_fd() as u32, Ordering::Relaxed);
     SOCKETS[1].store(session.requests.raw() as u32, Ordering::Relaxed);

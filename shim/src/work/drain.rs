@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use baton_contract::cuda::{CUDA_ERROR_NOT_READY, CUDA_SUCCESS, CUresult, CUstream};
 
-use super::registry::{Context, Handle, REGISTRY};
+use super::registry::{Before, Context, Handle, REGISTRY};
 use crate::real;
 
 /// How often it is asked again, at first and later.
@@ -68,12 +68,14 @@ fn context_has_ended(known: &Context) -> bool {
         let answer = if !capturing || can_be_asked(*stream) {
             // SAFETY: a stream that the snapshot keeps alive, and which does not capture.
             unsafe { real::stream_query(handle(*stream)) }
-        } else if let Some(before) = state.before {
-            // SAFETY: an event of ours.
-            unsafe { real::event_query(handle(before)) }
         } else {
-            // Nothing was queued on it before it began to capture: otherwise it would have an event.
-            CUDA_SUCCESS
+            match state.before {
+                Before::Nothing => CUDA_SUCCESS,
+                // SAFETY: an event of ours.
+                Before::Event(event) => unsafe { real::event_query(handle(event)) },
+                // Not before the capture has ended.
+                Before::Unknown => CUDA_ERROR_NOT_READY,
+            }
         };
         ended &= is_over(answer);
     }

@@ -2,11 +2,12 @@
 
 use core::ffi::{c_int, c_uint, c_void};
 use core::ptr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use baton_contract::cuda::{CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUcontext, CUdevice, CUresult, CUstream};
 
 use super::drain::{can_be_asked, handle, new_event};
-use super::registry::{Handle, REGISTRY};
+use super::registry::{Before, Handle, REGISTRY};
 use crate::{gate, real, session};
 
 /// What a context takes beside the arena: asked for before one is made, so that the arena can shrink. Less
@@ -259,37 +260,68 @@ pub(crate) unsafe fn stream_destroy(drivers: OfStream, stream: CUstream) -> CUre
     answer
 }
 
-/// Sets an event behind a stream's work, if it can have one: it may be about to capture.
-fn remember(context: Handle, stream: Handle) {
-    if !can_be_asked(stream) {
+/// One thread at a time sets events and begins a capture: an event that is set in a stream that has just
+/// begun to capture would belong to the capture, and tell nothing about the work before.
+static BEGINNING: Mutex<()> = Mutex::new(());
+
+fn beginning() -> MutexGuard<'static, ()> {
+    BEGINNING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Sets an event behind a stream's work: it may be about to capture. The stream may be one of another context.
+fn remember(stream: Handle) {
+    let here = current();
+    let (context, before) = REGISTRY.stream(stream).unwrap_or((here, Before::Nothing));
+    let other = context != here;
+    // SAFETY: a context that has a stream which the program is about to use.
+    if other && unsafe { real::push(handle(context)) } != CUDA_SUCCESS {
         return;
     }
-    let Some(event) = REGISTRY.before(context, stream).or_else(new_event) else { return };
-    // SAFETY: an event of ours, and a stream that does not capture.
-    if unsafe { real::event_record(handle(event), handle(stream)) } == CUDA_SUCCESS {
-        REGISTRY.set_before(context, stream, event);
+    if can_be_asked(stream) {
+        let event = if let Before::Event(event) = before { Some(event) } else { new_event() };
+        // SAFETY: an event of ours, and a stream that does not capture.
+        let set = event.filter(|event| unsafe { real::event_record(handle(*event), handle(stream)) } == CUDA_SUCCESS);
+        REGISTRY.set_before(context, stream, set.map_or(Before::Unknown, Before::Event));
+    }
+    if other {
+        let mut popped = ptr::null_mut();
+        // SAFETY: an out-parameter.
+        unsafe { real::pop(&mut popped) };
     }
 }
 
-/// Before a capture begins: from then on the streams that take part cannot be asked, nor perhaps the legacy one.
+/// Begins a capture: from then on the streams that take part cannot be asked, nor perhaps the legacy one.
 ///
-/// The caller holds a passage until the capture has begun: the pager asks about streams only when nobody is inside.
-fn before_capture(stream: CUstream) {
+/// In a passage until the capture has begun: the pager asks about streams only when nobody is inside.
+fn begun(stream: CUstream, begin: impl FnOnce() -> CUresult) -> CUresult {
+    if session::get().is_none() {
+        return begin();
+    }
+    let _passage = gate::pass();
+    let _alone = beginning();
     let context = current();
-    let streams = REGISTRY.streams(context);
-    for stream in streams.into_iter().chain([real::STREAM_LEGACY, stream.expose_provenance()]) {
-        if stream != 0 {
-            remember(context, stream);
+    {
+        let known = REGISTRY.snapshot();
+        let streams = known.0.get(&context).map(|context| context.streams.keys().copied()).into_iter().flatten();
+        for stream in streams.chain([real::STREAM_LEGACY, stream.expose_provenance()]) {
+            if stream != 0 {
+                remember(stream);
+            }
         }
     }
     REGISTRY.capture_begins();
-}
-
-fn capture_begun(answer: CUresult) -> CUresult {
+    let answer = begin();
     if answer != CUDA_SUCCESS {
         REGISTRY.capture_ends();
     }
     answer
+}
+
+/// Runs `what` unless some thread begins a capture just now.
+pub(super) fn unless_a_capture_begins(what: impl FnOnce()) {
+    if let Ok(_alone) = BEGINNING.try_lock() {
+        what();
+    }
 }
 
 type BeginCapture = unsafe extern "C-unwind" fn(CUstream, c_int) -> CUresult;
@@ -299,25 +331,13 @@ type BeginCaptureToGraph =
 type EndCapture = unsafe extern "C-unwind" fn(CUstream, *mut *mut c_void) -> CUresult;
 
 pub(crate) unsafe fn begin_capture(drivers: BeginCapture, stream: CUstream, mode: c_int) -> CUresult {
-    if session::get().is_some() {
-        let _passage = gate::pass();
-        before_capture(stream);
-        // SAFETY: the driver's own function with the program's own arguments.
-        return capture_begun(unsafe { drivers(stream, mode) });
-    }
-    // SAFETY: as above.
-    unsafe { drivers(stream, mode) }
+    // SAFETY: the driver's own function with the program's own arguments.
+    begun(stream, || unsafe { drivers(stream, mode) })
 }
 
 pub(crate) unsafe fn begin_capture_v1(drivers: BeginCaptureV1, stream: CUstream) -> CUresult {
-    if session::get().is_some() {
-        let _passage = gate::pass();
-        before_capture(stream);
-        // SAFETY: the driver's own function with the program's own arguments.
-        return capture_begun(unsafe { drivers(stream) });
-    }
-    // SAFETY: as above.
-    unsafe { drivers(stream) }
+    // SAFETY: the driver's own function with the program's own arguments.
+    begun(stream, || unsafe { drivers(stream) })
 }
 
 pub(crate) unsafe fn begin_capture_to_graph(
@@ -329,14 +349,8 @@ pub(crate) unsafe fn begin_capture_to_graph(
     count: usize,
     mode: c_int,
 ) -> CUresult {
-    if session::get().is_some() {
-        let _passage = gate::pass();
-        before_capture(stream);
-        // SAFETY: the driver's own function with the program's own arguments.
-        return capture_begun(unsafe { drivers(stream, graph, dependencies, edges, count, mode) });
-    }
-    // SAFETY: as above.
-    unsafe { drivers(stream, graph, dependencies, edges, count, mode) }
+    // SAFETY: the driver's own function with the program's own arguments.
+    begun(stream, || unsafe { drivers(stream, graph, dependencies, edges, count, mode) })
 }
 
 pub(crate) unsafe fn end_capture(drivers: EndCapture, stream: CUstream, graph: *mut *mut c_void) -> CUresult {
@@ -363,7 +377,8 @@ pub(crate) unsafe fn wait_event(drivers: WaitEvent, stream: CUstream, event: *mu
         Err(answer) => return answer,
     };
     if REGISTRY.is_capturing() && session::get().is_some() && !stream.is_null() {
-        remember(current(), stream.expose_provenance());
+        let _alone = beginning();
+        remember(stream.expose_provenance());
     }
     // SAFETY: the driver's own function with the program's own arguments.
     unsafe { drivers(stream, event, flags) }

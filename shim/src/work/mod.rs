@@ -17,3 +17,8 @@ pub(crate) use hooks::retried;
 pub(crate) fn is_capturing() -> bool {
     registry::REGISTRY.is_capturing()
 }
+
+/// In a forked child.
+pub(crate) fn start_anew() {
+    registry::REGISTRY.start_anew();
+}

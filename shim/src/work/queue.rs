@@ -3,7 +3,7 @@
 //! Each thread sets an event behind every few launches and waits for the one before the last, so that there
 //! are never more than twice as many of its launches in flight, and the GPU never runs dry.
 
-use core::cell::Cell;
+use core::cell::RefCell;
 use core::ffi::c_void;
 use core::time::Duration;
 use std::time::Instant;
@@ -11,7 +11,8 @@ use std::time::Instant;
 use baton_contract::cuda::{CUDA_ERROR_NOT_READY, CUDA_SUCCESS, CUresult, CUstream};
 
 use super::drain::{can_be_asked, handle, new_event};
-use super::registry::Handle;
+use super::hooks::unless_a_capture_begins;
+use super::registry::{Handle, REGISTRY};
 use crate::real;
 
 /// How many launches of a thread there are between events.
@@ -19,23 +20,30 @@ const STRIDE: u32 = 16;
 /// How long a thread waits for its earlier launches.
 const LONGEST_WAIT: Duration = Duration::from_millis(50);
 
-/// A thread's last launches.
-#[derive(Clone, Copy, Default)]
+/// A thread's last launches in one context.
+#[derive(Debug)]
 struct Lately {
     context: Handle,
+    /// None if none could be made.
     events: Option<[Handle; 2]>,
-    /// Launches since the last event.
-    launches: u32,
     /// Which event is set next.
     next: usize,
     /// Whether the other one was set since the thread began to count.
     set: bool,
 }
 
+/// What a thread did lately.
+#[derive(Debug)]
+struct Thread {
+    /// Launches since the last event.
+    launches: u32,
+    /// How many contexts had gone when these were entered: events go with their context.
+    departures: usize,
+    contexts: Vec<Lately>,
+}
+
 thread_local! {
-    static LATELY: Cell<Lately> = const { Cell::new(Lately {
-        context: 0, events: None, launches: 0, next: 0, set: false
-    }) };
+    static THREAD: RefCell<Thread> = const { RefCell::new(Thread { launches: 0, departures: 0, contexts: Vec::new() }) };
 }
 
 /// What names the stream of a launch, in the hook table.
@@ -65,19 +73,18 @@ pub(crate) fn launched(answer: CUresult, stream: impl InStream) {
         return;
     }
     let stream = stream.stream();
-    // A thread that is ending launches little more.
-    let _ = LATELY.try_with(|lately| {
-        let mut now = lately.get();
-        now.launches += 1;
-        if now.launches >= STRIDE {
-            now.launches = 0;
-            now.mark(stream);
+    // A thread that is ending launches little more; nor is there anybody to borrow it twice.
+    let _ = THREAD.try_with(|thread| {
+        let Ok(mut thread) = thread.try_borrow_mut() else { return };
+        thread.launches += 1;
+        if thread.launches >= STRIDE {
+            thread.launches = 0;
+            unless_a_capture_begins(|| thread.mark(stream));
         }
-        lately.set(now);
     });
 }
 
-impl Lately {
+impl Thread {
     fn mark(&mut self, stream: CUstream) {
         let mut context = core::ptr::null_mut();
         // SAFETY: an out-parameter.
@@ -86,14 +93,26 @@ impl Lately {
         if context == 0 || !can_be_asked(stream.expose_provenance()) {
             return;
         }
-        if self.context != context {
-            // Events belong to a context, and go with it.
-            let events = new_event().zip(new_event()).map(|(a, b)| [a, b]);
-            *self = Self { context, events, ..Self::default() };
+        let departures = REGISTRY.departures();
+        if self.departures != departures {
+            self.contexts.clear();
+            self.departures = departures;
         }
-        let Some(events) = self.events else { return };
-        // Another thread may capture: then this thread may wait for events only if it says that it knows.
+        // Another thread may capture: then this thread may use events only if it says that it knows.
         let _relaxed = real::Relaxed::enter();
+        match self.contexts.iter_mut().find(|lately| lately.context == context) {
+            Some(lately) => lately.mark(stream),
+            None => {
+                let events = new_event().zip(new_event()).map(|(a, b)| [a, b]);
+                self.contexts.push(Lately { context, events, next: 0, set: false });
+            }
+        }
+    }
+}
+
+impl Lately {
+    fn mark(&mut self, stream: CUstream) {
+        let Some(events) = self.events else { return };
         let (this, last) = (handle(events[self.next]), handle(events[1 - self.next]));
         // SAFETY: events of ours in the current context, and a stream of the program that does not capture.
         unsafe {

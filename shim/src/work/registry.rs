@@ -1,24 +1,34 @@
 //! The program's contexts and streams.
 //!
-//! The pager asks the driver about them while the program may be making and destroying others. No lock is
-//! held meanwhile: the pager works on a copy, and whoever destroys a stream or a context takes it out of
-//! the registry first and then waits until the pager has put its copy away. So the program may wait a
-//! few microseconds for the pager, and the pager never waits for the program.
+//! The pager asks the driver about them while the program may be making and destroying others, and so does
+//! a thread that begins a capture. No lock is held meanwhile: who asks works on a copy, and whoever destroys
+//! a stream or a context takes it out of the registry first and then waits until all copies are put away. So
+//! the program may wait a few microseconds for the pager, and the pager never waits for the program.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// A handle of the driver's, as a number.
 pub(crate) type Handle = usize;
 
+/// What is known of a stream's work from before it may have begun to capture: one that captures cannot be asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Before {
+    /// There was none.
+    #[default]
+    Nothing,
+    /// This event is behind all of it.
+    Event(Handle),
+    /// No event could be set.
+    Unknown,
+}
+
 /// A stream.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Stream {
-    /// An event behind all its work from before it may have begun to capture: a stream that captures
-    /// cannot be asked.
-    pub(super) before: Option<Handle>,
+    pub(super) before: Before,
 }
 
 /// A context.
@@ -35,8 +45,10 @@ pub(super) struct Registry {
     primaries: Mutex<BTreeMap<i32, Handle>>,
     /// How many captures have begun and not ended.
     captures: AtomicUsize,
-    /// The pager is asking the driver about a copy.
-    asking: AtomicBool,
+    /// How many copies the driver is being asked about.
+    asking: AtomicUsize,
+    /// Changes when contexts go: whoever remembers something that belongs to one forgets it then.
+    departures: AtomicUsize,
 }
 
 /// The one of this process.
@@ -44,15 +56,16 @@ pub(super) static REGISTRY: Registry = Registry {
     contexts: Mutex::new(BTreeMap::new()),
     primaries: Mutex::new(BTreeMap::new()),
     captures: AtomicUsize::new(0),
-    asking: AtomicBool::new(false),
+    asking: AtomicUsize::new(0),
+    departures: AtomicUsize::new(0),
 };
 
-/// The pager's copy; while it lives, nothing in it is destroyed.
+/// A copy; while it lives, nothing in it is destroyed.
 pub(super) struct Snapshot(pub(super) BTreeMap<Handle, Context>);
 
 impl Drop for Snapshot {
     fn drop(&mut self) {
-        REGISTRY.asking.store(false, Ordering::Release);
+        REGISTRY.asking.fetch_sub(1, Ordering::Release);
     }
 }
 
@@ -83,7 +96,8 @@ impl Registry {
     /// A context is about to be destroyed, or may be.
     pub(super) fn remove_context(&self, context: Handle) -> Option<Context> {
         let removed = self.lock().remove(&context);
-        self.wait_for_pager();
+        self.departures.fetch_add(1, Ordering::AcqRel);
+        self.wait_for_askers();
         removed
     }
 
@@ -97,28 +111,28 @@ impl Registry {
         for context in self.lock().values_mut() {
             context.streams.remove(&stream);
         }
-        self.wait_for_pager();
+        self.wait_for_askers();
     }
 
-    /// The streams of a context.
-    pub(super) fn streams(&self, context: Handle) -> Vec<Handle> {
-        self.lock().get(&context).map(|context| context.streams.keys().copied().collect()).unwrap_or_default()
+    /// The context that a stream was made in, and what is known of the stream.
+    pub(super) fn stream(&self, stream: Handle) -> Option<(Handle, Before)> {
+        self.lock().iter().find_map(|(context, known)| Some((*context, known.streams.get(&stream)?.before)))
     }
 
-    /// Which event is behind a stream's work from before a capture.
-    pub(super) fn before(&self, context: Handle, stream: Handle) -> Option<Handle> {
-        self.lock().get(&context)?.streams.get(&stream)?.before
-    }
-
-    pub(super) fn set_before(&self, context: Handle, stream: Handle, event: Handle) {
+    pub(super) fn set_before(&self, context: Handle, stream: Handle, before: Before) {
         // Streams that nobody made, like the default ones, are entered by this.
-        self.lock().entry(context).or_default().streams.entry(stream).or_default().before = Some(event);
+        self.lock().entry(context).or_default().streams.entry(stream).or_default().before = before;
+    }
+
+    /// Counts the contexts that went.
+    pub(super) fn departures(&self) -> usize {
+        self.departures.load(Ordering::Acquire)
     }
 
     /// A capture begins: from here on streams are only asked after a look whether they capture.
     pub(super) fn capture_begins(&self) {
         self.captures.fetch_add(1, Ordering::AcqRel);
-        self.wait_for_pager();
+        self.wait_for_askers();
     }
 
     pub(super) fn capture_ends(&self) {
@@ -131,17 +145,21 @@ impl Registry {
         self.captures.load(Ordering::Acquire) != 0
     }
 
-    /// A copy for the pager.
+    /// A copy, about which the driver can be asked.
     pub(super) fn snapshot(&self) -> Snapshot {
         let contexts = self.lock();
         // Under the lock: whoever removes something afterwards sees it.
-        self.asking.store(true, Ordering::Release);
+        self.asking.fetch_add(1, Ordering::AcqRel);
         Snapshot(contexts.clone())
     }
 
-    fn wait_for_pager(&self) {
-        while self.asking.load(Ordering::Acquire) {
+    fn wait_for_askers(&self) {
+        while self.asking.load(Ordering::Acquire) != 0 {
             std::thread::sleep(Duration::from_micros(20));
         }
+    }
+    /// In a forked child: who asked there is gone.
+    pub(super) fn start_anew(&self) {
+        self.asking.store(0, Ordering::Release);
     }
 }
