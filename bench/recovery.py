@@ -25,7 +25,7 @@ def with_torch(chunk):
         return torch.empty(count, dtype=torch.uint8, device="cuda")
 
     def holds(piece, value):
-        # The least and the greatest word; a sum of bytes would need eight times the piece beside it.
+        # The least and the greatest word; a sum of bytes would need eight times the piece.
         word = int.from_bytes(bytes([value] * 8), "little", signed=True)
         return all(int(found) == word for found in piece.view(torch.int64).aminmax())
 

@@ -4,6 +4,7 @@
     python3 bench/report.py --out docs/results.md
 
 Every table says which machine, driver and versions it comes from, and the command that made it.
+Beside the document, a chart of its own kind of times: switch.svg.
 """
 
 import argparse
@@ -11,12 +12,13 @@ import json
 import pathlib
 import sys
 
+import chart
 import conformance
 import cost
 import sharing
 import trace_check
 import transfer
-from common import table
+from common import switching, table
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -196,6 +198,65 @@ def transfer_section(result):
     )
 
 
+CHART = "switch.svg"
+CHART_TITLE = "A request to a model whose GPU memory another program has taken"
+
+
+def switch_section(result):
+    """How soon an evicted model answers, and what that costs the training that it interrupts."""
+    rows = result["rows"]
+    tables = [
+        (switching.HEADER, [switching.shown(row) for row in switching.listed(rows)]),
+        (switching.COST_HEADER, switching.cost_shown(rows)),
+        (switching.TRAINING_HEADER, [switching.training_shown(r) for r in result["training"]]),
+        (switching.EQUALITY_HEADER, [switching.equality_shown(r) for r in result["equality"]]),
+    ]
+    said = [
+        "A training of ResNet-152 has the GPU and fills the arena. A server's memory is evicted, "
+        "and it gets a request: from the input on the host to the outputs on the host, as the "
+        "server measures it. `ready`: the same server, resident, the GPU idle. Transfer is the "
+        "model's bytes over the bandwidth of PyTorch's copies through one pinned buffer; the ratio "
+        "is to the larger of the two. `left` is what of the server was copied to the host when it "
+        "left afterwards. The times at the right count from the moment it wanted the GPU.",
+        "Against what there is without Baton: suspending the server and resuming it by the "
+        "driver's checkpoint API, and a new process from its start to its first result, each with "
+        "the GPU to itself.",
+        "The training's speed with a request to an evicted server every so often. The last "
+        "columns: the share of time that the training had the GPU, and its speed in that time.",
+        "Evicted before every request, memory overwritten meanwhile, against two bare runs.",
+    ]
+    parts = ["## How soon a model answers that was evicted"]
+    if rows:
+        parts.append(f"![{CHART_TITLE}]({CHART})")
+    for text, (header, lines) in zip(said, tables):
+        if lines:
+            parts += [text, table.markdown(header, lines)]
+    wrong = switching.shortcomings(result)
+    if wrong:
+        parts.append("\n".join(["Not as it should be:", "", *(f"- {one}" for one in wrong)]))
+    commands = dict.fromkeys(machine["command"] for machine in result["origins"][:-1])
+    parts.append("\n".join([origin(result["origins"][-1]), *(f"    {one}" for one in commands)]))
+    return "\n\n".join(parts)
+
+
+def switch_chart(result):
+    """The times of every model as bars: resident, evicted, and by today's means; None of none."""
+    rows, groups = result["rows"], {}
+    for model in switching.models_of(rows):
+        ready = switching.of(rows, model, switching.READY, "baton")
+        baton, other, new = (
+            switching.of(rows, model, name) for name in ("baton", *switching.BASELINES)
+        )
+        if baton and baton["p50_ms"]:
+            groups[model] = {
+                "ready": ready and ready["p50_ms"],
+                "evicted, under Baton": baton["p50_ms"],
+                "checkpoint API": other and other["n"] and other["suspend_ms"] + other["p50_ms"],
+                "new process": new and new["p50_ms"],
+            }
+    return chart.bars(CHART_TITLE, groups) if groups else None
+
+
 SECTIONS = {
     "conformance": conformance_section,
     "trace": trace_section,
@@ -203,7 +264,15 @@ SECTIONS = {
     "cost": cost_section,
     "sharing": sharing_section,
     "transfer": transfer_section,
+    "switch": switch_section,
 }
+
+
+def merged(results):
+    """All files of switching as one result; the others as they are."""
+    of_switching = [result for result in results if result["kind"] == "switch"]
+    others = [result for result in results if result["kind"] != "switch"]
+    return [*others, *([switching.merge(of_switching)] if of_switching else [])]
 
 
 def document(results):
@@ -223,9 +292,13 @@ def main():
     results = [result for result in results if result.get("kind") in SECTIONS]
     if not results:
         sys.exit(f"report: no results in {arguments.results}")
+    results = merged(results)
     text = document(results)
     if arguments.out:
         arguments.out.write_text(text)
+        for result in results:
+            if result["kind"] == "switch" and (drawn := switch_chart(result)):
+                arguments.out.with_name(CHART).write_text(drawn)
     else:
         print(text, end="")
 

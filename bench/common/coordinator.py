@@ -197,9 +197,22 @@ class Coordinator:
         rows = [row for row in self.status()["tenants"] if row["name"] == name]
         return rows[0] if rows else None
 
-    def run(self, name, argv):
-        """The command line of a program as a tenant."""
+    def evict(self, name, timeout=120):
+        """Moves all memory of an idle tenant to the host; gives how many seconds that took."""
+        argv = [str(self.install.command), "evict", "--socket", str(self.socket), name]
+        started = time.monotonic()
+        try:
+            ran = subprocess.run(argv, capture_output=True, text=True, timeout=timeout)
+        except subprocess.TimeoutExpired:
+            raise NoCoordinator(f"{name} was not evicted in {timeout} s: {self.said()}") from None
+        if ran.returncode != 0:
+            raise NoCoordinator(f"{name} was not evicted: {machine.scrub(ran.stderr.strip())}")
+        return time.monotonic() - started
+
+    def run(self, name, argv, urgency=None):
+        """The command line of a program as a tenant; `urgency` is its class."""
         options = ["--socket", str(self.socket), "--name", name, *self.driver.options()]
+        options += ["--class", urgency] if urgency else []
         return [str(self.install.command), "run", *options, "--", *map(str, argv)]
 
     def joining(self, name):

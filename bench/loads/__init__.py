@@ -71,7 +71,33 @@ SHARED = {
 }
 
 
+# Servers that have the GPU taken from them between requests, by name: (module, function).
+# `build(device, size)` gives a `Service` of loads/service.py.
+SERVED = {
+    **{
+        name: ("torch_services", name)
+        for name in ("resnet152", "inception_v3", "bert", "llama_1b", "llama_7b")
+    },
+    **{
+        name: ("torch_services", name)
+        for name in ("adamw", "graph", "compiled", "linalg", "attention")
+    },
+    "driver": ("driver_service", "driver"),
+}
+
+# Trainings that they interrupt. `build(device, size)` gives a `Training` of loads/service.py.
+TRAINED = {
+    "resnet152": ("torch_services", "resnet152_training"),
+    "driver": ("driver_service", "driver_training"),
+}
+
+
 def load_shared(name):
     """The builder of that name; imports the libraries it needs."""
-    module, function = SHARED[name]
+    return found(SHARED[name])
+
+
+def found(place):
+    """The function at (module, function); imports the libraries it needs."""
+    module, function = place
     return getattr(importlib.import_module(f"loads.{module}"), function)

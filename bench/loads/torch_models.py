@@ -82,6 +82,16 @@ def bert_inference_step(device, batch, length):
     return model, step
 
 
+def llama(device, **shape):
+    """A Llama-shaped model in bf16 for inference; `shape` as transformers names it."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16)
+    with torch.device(device):
+        model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**shape)).eval()
+    torch.set_default_dtype(before)
+    return model
+
+
 def resnet152_train(device, steps, digest, numbers):
     """Training: losses and every final weight count."""
     make_deterministic()

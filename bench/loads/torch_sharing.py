@@ -12,7 +12,7 @@ import torch
 import torchvision
 import transformers
 
-from loads.torch_models import images, make_deterministic, sentences
+from loads.torch_models import images, llama, make_deterministic, sentences
 
 # Larger outputs are reduced on the GPU before they are compared; copying them to the host and
 # hashing them there would be most of the run.
@@ -108,10 +108,7 @@ def llama_1b(device, digest, numbers, size):
     if size != "full":
         shape.update(hidden_size=64, intermediate_size=128)
         shape.update(num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2)
-    torch.set_default_dtype(torch.bfloat16)
-    with torch.device(device):
-        model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**shape)).eval()
-    torch.set_default_dtype(torch.float32)
+    model = llama(device, **shape)
     numbers["parameters"] = sum(weights.numel() for weights in model.parameters())
 
     @torch.inference_mode()

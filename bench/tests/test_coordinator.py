@@ -17,6 +17,8 @@ if sys.argv[1] == "serve":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     socket.write_text(" ".join(sys.argv))
     time.sleep(60)
+elif sys.argv[1] == "evict":
+    sys.exit("baton: no room" if sys.argv[-1] == "large" else 0)
 elif sys.argv[1] == "status":
     if not socket.exists():
         sys.exit(1)
@@ -41,6 +43,11 @@ class Lifecycle(unittest.TestCase):
             said = serving.socket.read_text()
             self.assertEqual(serving.tenant("a"), {"name": "a"})
             self.assertIsNone(serving.tenant("b"))
+            self.assertGreater(serving.evict("a"), 0)
+            with self.assertRaisesRegex(coordinator.NoCoordinator, "large was not .* no room"):
+                serving.evict("large")
+            argv = serving.run("a", ["true"], "latency")
+            self.assertEqual(argv[-4:], ["--class", "latency", "--", "true"])
         self.assertEqual(serving.process.returncode, 0)
         self.assertIn("--driver sim", said)
         self.assertIn("--arena 6MiB --host-pool 1GiB --quantum 5ms", said)

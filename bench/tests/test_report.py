@@ -1,11 +1,13 @@
 """The document made from result files."""
 
 import unittest
+import xml.etree.ElementTree
 
 import cost
 import report
 import trace_check
 from tests.test_sharing import sharing_result
+from tests.test_switch import switch_result
 from tests.test_transfer import transfer_result
 
 MACHINE = {
@@ -60,6 +62,21 @@ class Document(unittest.TestCase):
         self.assertIn("No copies by torch: no GPU", text)
         result["torch"] = {"gbps": {"in": 55.0, "out": 55.0}}
         self.assertIn("| 55.0 | 0.91 |", report.document([result]))
+
+    def test_switching_has_a_section_and_a_chart_of_all_its_files(self):
+        parts = [switch_result(machine=MACHINE), switch_result(machine=MACHINE, rows=[])]
+        results = report.merged(parts)
+        self.assertEqual(len(results), 1)
+        text = report.document(results)
+        self.assertIn("| bert | baton | 20.00 | 20.00 | 4 | equal | 19.00 | 18.18 | 1.05 |", text)
+        self.assertIn("| every 1 s | 9.00 | 0.900 | 0.950 | 0.947 | 10 |", text)
+        self.assertIn("(switch.svg)", text)
+        self.assertNotIn("Not as it should be", text)
+        drawn = xml.etree.ElementTree.fromstring(report.switch_chart(results[0]))
+        said = [node.text for node in drawn.iter() if node.tag.endswith("text")]
+        self.assertIn("20 ms", said)
+        self.assertIn("1.1 s", said)
+        self.assertIsNone(report.switch_chart(report.merged([parts[1]])[0]))
 
     def test_a_tenant_is_told_from_a_process_that_is_only_preloaded(self):
         rounds = [dict.fromkeys(cost.ROLES, 10.0)]

@@ -28,6 +28,9 @@
 //! goes back to waiting, its place kept. So no circle of tenants can keep each other from arriving: the
 //! best class that waits is never given up.
 //!
+//! **Running while arriving.** `Resident` may be said before all memory is there, when it is sure to come. Should it not
+//! come after all, `Stranded` ends the turn.
+//!
 //! **Those that cannot arrive** are tried again after a growing pause, at least four times as long as the
 //! try that failed, so that the others have most of the time; and at once when any tenant has left, because
 //! that may have been what was in the way. Until one has arrived, its class gives it no right to interrupt
@@ -142,7 +145,8 @@ impl Arbiter {
             Event::Busy if self.state(id) == State::Leaving => self.busy(id),
             Event::Resident if self.state(id) == State::Arriving => self.grant(id, &mut out),
             Event::CannotArrive if self.state(id) == State::Arriving => self.fail(id),
-            Event::Closed | Event::Busy | Event::Resident | Event::CannotArrive => {}
+            Event::Stranded if self.state(id) == State::Running => self.strand(id, &mut out),
+            Event::Closed | Event::Busy | Event::Resident | Event::CannotArrive | Event::Stranded => {}
         }
         self.decide(decided, &mut out);
         out
@@ -305,6 +309,17 @@ impl Arbiter {
         }
         self.last = Some(id);
         out.push(Decision::Grant(id));
+    }
+
+    /// It was let in before all its memory was there, and the rest cannot come.
+    fn strand(&mut self, id: TenantId, out: &mut Vec<Decision>) {
+        let (Some(turn), Some(tenant)) = (&mut self.turn, self.tenants.get_mut(&id)) else { return };
+        tenant.failures = tenant.failures.saturating_add(1);
+        tenant.retry_at = self.now.saturating_add(pause(tenant.failures));
+        self.totals.failed += 1;
+        turn.revoke(self.now, false);
+        self.totals.revokes += 1;
+        out.push(Decision::Revoke(id));
     }
 
     fn fail(&mut self, id: TenantId) {

@@ -1,14 +1,8 @@
 //! `baton demo`: programs that do not fit the GPU together, each alone and then all at once, and whether they
 //! compute the same.
 
-mod coordinator;
-mod running;
-mod stop;
-
 use std::fmt::Write as _;
 use std::io::Write as _;
-use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use baton_contract::class::Class;
@@ -16,11 +10,13 @@ use baton_contract::settings;
 use serde::Serialize;
 
 use crate::cli::units::size;
-use crate::driver::{self, Choice, Driver, name};
-use crate::install::{Install, Missing};
-use coordinator::Coordinator;
-use running::Running;
-use stop::Stop;
+use crate::driver::{Choice, Driver, name};
+use crate::install::Install;
+pub use crate::scene::Error;
+use crate::scene::coordinator::Coordinator;
+use crate::scene::on_a_gpu_of_its_own;
+use crate::scene::running::Running;
+use crate::scene::stop::Stop;
 
 /// The programs. A real GPU is faster than the simulated one, so it gets more rounds for the same time.
 const PROGRAMS: [Program; 3] = [
@@ -62,8 +58,6 @@ struct Program {
     rest: u32,
 }
 
-/// How long anything in the demo may take.
-const LIMIT: Duration = Duration::from_secs(300);
 /// How often progress is shown.
 const PROGRESS: Duration = Duration::from_millis(700);
 const QUANTUM: &str = "20ms";
@@ -115,39 +109,6 @@ impl Tenant {
     fn matches(&self) -> bool {
         self.solo_result == self.shared_result && self.solo_result.ends_with(" ok")
     }
-}
-
-/// Why the demo could not be run.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// There is no driver to run on.
-    #[error(transparent)]
-    Driver(#[from] driver::Error),
-    /// A part of Baton is not there.
-    #[error(transparent)]
-    Missing(#[from] Missing),
-    /// A program failed.
-    #[error("{program} failed ({status}):\n{output}")]
-    Failed {
-        /// The program's name, and how it ran.
-        program: String,
-        /// Its exit status.
-        status: String,
-        /// All it printed.
-        output: String,
-    },
-    /// The coordinator does not answer.
-    #[error("the coordinator: {0}")]
-    Coordinator(String),
-    /// The programs ran, but did not have to share.
-    #[error("nothing was shown: {0} switches, {1} bytes moved; is something else using the GPU?")]
-    NothingShown(u64, u64),
-    /// The user ended it.
-    #[error("interrupted")]
-    Interrupted,
-    /// The system refused something ordinary.
-    #[error("{0}")]
-    Io(#[from] std::io::Error),
 }
 
 /// Runs the demo and prints its table, or one JSON object.
@@ -255,11 +216,6 @@ fn show(choice: &Choice, say: &dyn Fn(&str), stop: &Stop) -> Result<Report, Erro
         switch_ms_p50: status.switch_ms_p50.unwrap_or(0.0),
         switch_ms_max: status.switch_ms_max.unwrap_or(0.0),
     })
-}
-
-/// If its driver is the simulated one: not on the GPU of whoever started the demo.
-fn on_a_gpu_of_its_own(command: &mut Command, file: &Path) {
-    command.env("SIMCUDA_GPU_FILE", file).env("SIMCUDA_MEMORY", "512MiB");
 }
 
 impl Program {

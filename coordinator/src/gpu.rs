@@ -6,7 +6,7 @@
 //! is named to it (addresses, handles, host ranges) belongs to the caller of the method: those that copy or
 //! fill are `unsafe` and say what has to be true; the others only make and name things.
 
-use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -91,6 +91,7 @@ const READ_WRITE: c_int = 3;
 const EVENT_DISABLE_TIMING: c_uint = 2;
 const STREAM_NON_BLOCKING: c_uint = 1;
 const REGISTER_PORTABLE: c_uint = 1;
+const HOST_PORTABLE: c_uint = 1;
 
 macro_rules! calls {
     ($($field:ident = $name:literal ($($type:ty),*);)*) => {
@@ -142,6 +143,14 @@ calls! {
     copy_in = "cuMemcpyHtoDAsync_v2" (CUdeviceptr, *const c_void, usize, CUstream);
     copy_out = "cuMemcpyDtoHAsync_v2" (*mut c_void, CUdeviceptr, usize, CUstream);
     fill = "cuMemsetD8Async" (CUdeviceptr, u8, usize, CUstream);
+    allocate = "cuMemAlloc_v2" (*mut CUdeviceptr, usize);
+    free = "cuMemFree_v2" (CUdeviceptr);
+    host_allocate = "cuMemHostAlloc" (*mut *mut c_void, usize, c_uint);
+    host_free = "cuMemFreeHost" (*mut c_void);
+    module_load = "cuModuleLoadData" (*mut *mut c_void, *const c_void);
+    module_function = "cuModuleGetFunction" (*mut *mut c_void, *mut c_void, *const c_char);
+    launch = "cuLaunchKernel" (*mut c_void, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, CUstream,
+        *const *mut c_void, *const *mut c_void);
 }
 
 /// One GPU, with a context of ours on it.
@@ -184,6 +193,13 @@ pub struct Mark(Event);
 
 // SAFETY: the driver's handles may be used from every thread.
 unsafe impl Send for Mark {}
+
+/// A function that runs on the device.
+#[derive(Clone, Copy)]
+pub struct Kernel(*mut c_void);
+
+// SAFETY: the driver's handles may be used from every thread.
+unsafe impl Send for Kernel {}
 
 fn check(call: &'static str, code: CUresult) -> Result<(), GpuError> {
     if code == CUDA_SUCCESS { Ok(()) } else { Err(GpuError::Call { call, code }) }
@@ -418,6 +434,101 @@ impl Gpu {
     pub unsafe fn fill(&self, at: CUdeviceptr, value: u8, bytes: u64, s: Stream) -> Result<(), GpuError> {
         // SAFETY: by this function's contract.
         check("cuMemsetD8Async", unsafe { (self.calls.fill)(at, value, bytes as usize, s.0) })
+    }
+}
+
+/// Memory for ourselves, and kernels of our own.
+impl Gpu {
+    /// Allocates device memory that no other process sees.
+    ///
+    /// # Errors
+    ///
+    /// As the driver.
+    pub fn allocate(&self, bytes: u64) -> Result<CUdeviceptr, GpuError> {
+        let mut address = 0;
+        // SAFETY: an out-parameter.
+        check("cuMemAlloc_v2", unsafe { (self.calls.allocate)(&mut address, bytes as usize) })?;
+        Ok(address)
+    }
+
+    /// Frees it. The driver waits for work that uses it.
+    ///
+    /// # Safety
+    ///
+    /// It is [`Gpu::allocate`]'s, and is not used from now on.
+    ///
+    /// # Errors
+    ///
+    /// As the driver.
+    pub unsafe fn free(&self, address: CUdeviceptr) -> Result<(), GpuError> {
+        // SAFETY: by this function's contract.
+        check("cuMemFree_v2", unsafe { (self.calls.free)(address) })
+    }
+
+    /// Allocates pinned host memory, aligned to a page.
+    ///
+    /// # Errors
+    ///
+    /// As the driver.
+    pub fn allocate_host(&self, bytes: usize) -> Result<*mut c_void, GpuError> {
+        let mut address = ptr::null_mut();
+        // SAFETY: an out-parameter.
+        check("cuMemHostAlloc", unsafe { (self.calls.host_allocate)(&mut address, bytes, HOST_PORTABLE) })?;
+        Ok(address)
+    }
+
+    /// Frees it.
+    ///
+    /// # Safety
+    ///
+    /// It is [`Gpu::allocate_host`]'s, and is not used from now on.
+    ///
+    /// # Errors
+    ///
+    /// As the driver.
+    pub unsafe fn free_host(&self, address: *mut c_void) -> Result<(), GpuError> {
+        // SAFETY: by this function's contract.
+        check("cuMemFreeHost", unsafe { (self.calls.host_free)(address) })
+    }
+
+    /// Loads a PTX text for good and finds a kernel in it.
+    ///
+    /// # Errors
+    ///
+    /// As the driver.
+    pub fn kernel(&self, ptx: &CStr, name: &CStr) -> Result<Kernel, GpuError> {
+        let (mut module, mut function) = (ptr::null_mut(), ptr::null_mut());
+        // SAFETY: out-parameters, and texts that end with a zero.
+        unsafe {
+            check("cuModuleLoadData", (self.calls.module_load)(&mut module, ptx.as_ptr().cast()))?;
+            check("cuModuleGetFunction", (self.calls.module_function)(&mut function, module, name.as_ptr()))?;
+        }
+        Ok(Kernel(function))
+    }
+
+    /// Queues a kernel, in blocks of so many threads in a row.
+    ///
+    /// # Safety
+    ///
+    /// The arguments point to values of the types of the kernel's parameters, and what the kernel does with them is
+    /// sound until the queue has passed it.
+    ///
+    /// # Errors
+    ///
+    /// As the driver.
+    pub unsafe fn launch(
+        &self,
+        kernel: Kernel,
+        blocks: u32,
+        threads: u32,
+        arguments: &[*mut c_void],
+        s: Stream,
+    ) -> Result<(), GpuError> {
+        let list = arguments.as_ptr();
+        // SAFETY: by this function's contract; the driver copies the arguments before it returns.
+        check("cuLaunchKernel", unsafe {
+            (self.calls.launch)(kernel.0, blocks, 1, 1, threads, 1, 1, 0, s.0, list, ptr::null())
+        })
     }
 }
 

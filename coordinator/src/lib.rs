@@ -2,6 +2,7 @@
 //!
 //! - [`install`]: where Baton's own files lie.
 //! - [`driver`]: which CUDA driver programs will run on.
+//! - [`bench`](mod@bench): measures what a switch costs a program that is asked now and then.
 //! - [`demo`]: runs programs that do not fit the GPU together, alone and sharing it, and compares results.
 //!
 //! - [`cli`]: the commands.
@@ -10,17 +11,23 @@
 //!
 //! - [`server`]: the loop that owns all state, and what it is made of.
 //! - [`arbiter`]: who may run. [`arena`], [`pool`]: the books of device and host memory. All three are pure.
+//! - [`planner`], [`first_use`]: in which order and groups memory comes in. Pure too.
 //! - [`gpu`], [`mover`], [`slabs`]: the driver, copies, and the host pool's memory.
 
 pub mod arbiter;
 pub mod arena;
+pub mod bench;
 pub mod cli;
 pub mod demo;
+pub mod digest;
 pub mod driver;
+pub mod first_use;
 pub mod gpu;
 pub mod install;
 pub mod mover;
+pub mod planner;
 pub mod pool;
+mod scene;
 pub mod server;
 pub mod slabs;
 pub mod wake;

@@ -2,9 +2,9 @@
 
 use std::process::ExitCode;
 
-use baton_coordinator::cli::{doctor, run, serve, status};
-use baton_coordinator::demo;
+use baton_coordinator::cli::{doctor, evict, run, serve, status};
 use baton_coordinator::driver::Choice;
+use baton_coordinator::{bench, demo};
 use clap::{Parser, Subcommand};
 
 /// Many unmodified CUDA programs take turns on one GPU.
@@ -23,6 +23,8 @@ enum Command {
     Serve(serve::Serve),
     /// Show how a coordinator and its programs stand.
     Status(status::StatusArgs),
+    /// Move an idle program's memory to the host.
+    Evict(evict::Evict),
     /// Say what this machine offers and what is missing.
     Doctor(doctor::Doctor),
     /// Run example programs that do not fit the GPU together, alone and sharing it, and compare what they compute.
@@ -34,6 +36,25 @@ enum Command {
         #[arg(long, default_value = "auto", value_name = "auto|sim|PATH")]
         driver: Choice,
     },
+    /// Measure.
+    #[command(subcommand)]
+    Bench(Bench),
+}
+
+#[derive(Subcommand)]
+enum Bench {
+    /// How long a model server takes to answer whose memory was moved to the host, while a trainer has the GPU.
+    Switch {
+        /// Print one JSON object instead of a table.
+        #[arg(long)]
+        json: bool,
+        /// The driver to run on: `auto` (the GPU if there is one), `sim` (simulated), or a file.
+        #[arg(long, default_value = "auto", value_name = "auto|sim|PATH")]
+        driver: Choice,
+        /// How many requests to measure for each way of bringing memory in.
+        #[arg(long, default_value_t = 8, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=200))]
+        repeat: u32,
+    },
 }
 
 fn main() -> ExitCode {
@@ -41,7 +62,15 @@ fn main() -> ExitCode {
         Command::Run(arguments) => ("run", run::run(arguments).map(|never| match never {})),
         Command::Serve(arguments) => ("serve", serve::run(arguments).map(|()| true)),
         Command::Status(arguments) => ("status", status::run(arguments).map(|()| true)),
+        Command::Evict(arguments) => ("evict", evict::run(arguments).map(|()| true)),
         Command::Doctor(arguments) => ("doctor", doctor::run(&arguments)),
+        Command::Bench(Bench::Switch { json, driver, repeat }) => {
+            return match bench::switch(&driver, repeat, json) {
+                Ok(report) if report.outputs_match => ExitCode::SUCCESS,
+                Ok(_) => ExitCode::FAILURE,
+                Err(error) => failed("bench switch", &error),
+            };
+        }
         Command::Demo { json, driver } => {
             return match demo::run(&driver, json) {
                 Ok(report) if report.outputs_match => ExitCode::SUCCESS,

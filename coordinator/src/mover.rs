@@ -29,8 +29,8 @@ pub enum Lane {
 pub struct Piece {
     /// Address in the device's memory, as the coordinator sees it.
     pub device: u64,
-    /// Address in this process; not looked at by fills.
-    pub host: usize,
+    /// Address in this process; not looked at by fills. None on the way in: zeros.
+    pub host: Option<usize>,
     /// How much.
     pub bytes: u64,
 }
@@ -160,13 +160,15 @@ impl Worker {
     }
 
     fn submit(&self, piece: &Piece, value: u8, stream: crate::gpu::Stream) -> Result<(), GpuError> {
-        let host = std::ptr::with_exposed_provenance_mut::<c_void>(piece.host);
+        let host = piece.host.map(std::ptr::with_exposed_provenance_mut::<c_void>);
         // SAFETY: by the contract of `Mover::copy` and `Mover::fill`.
         unsafe {
-            match self.lane {
-                Lane::In => self.gpu.copy_in(piece.device, host, piece.bytes, stream),
-                Lane::Out => self.gpu.copy_out(host, piece.device, piece.bytes, stream),
-                Lane::Fill => self.gpu.fill(piece.device, value, piece.bytes, stream),
+            match (self.lane, host) {
+                (Lane::In, Some(host)) => self.gpu.copy_in(piece.device, host, piece.bytes, stream),
+                (Lane::Out, Some(host)) => self.gpu.copy_out(host, piece.device, piece.bytes, stream),
+                (Lane::In, None) => self.gpu.fill(piece.device, 0, piece.bytes, stream),
+                (Lane::Out, None) => Ok(()),
+                (Lane::Fill, _) => self.gpu.fill(piece.device, value, piece.bytes, stream),
             }
         }
     }

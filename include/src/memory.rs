@@ -4,17 +4,20 @@
 pub const GRANULE: u64 = 2 << 20;
 
 /// An extent's size. A handle of the driver is mapped whole, and mapping costs per handle: so a few
-/// sizes, each four times the one before, with which any multiple of 2 MiB is made of few pieces.
+/// sizes, each about four times the one before, with which any multiple of 2 MiB is made of few pieces. One
+/// of them is what PyTorch asks for most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SizeClass(u8);
 
 impl SizeClass {
-    /// All, smallest first: 2, 8, 32, 128 and 512 MiB.
-    pub const ALL: [Self; 5] = [Self(0), Self(1), Self(2), Self(3), Self(4)];
+    /// All, smallest first: 2, 8, 20, 32, 128 and 512 MiB.
+    pub const ALL: [Self; 6] = [Self(0), Self(1), Self(2), Self(3), Self(4), Self(5)];
+    /// Their sizes in units of 2 MiB.
+    const GRANULES: [u64; 6] = [1, 4, 10, 16, 64, 256];
 
     /// Its size in bytes.
     pub const fn bytes(self) -> u64 {
-        GRANULE << (2 * self.0)
+        GRANULE * Self::GRANULES[self.0 as usize]
     }
 
     /// Its place in [`SizeClass::ALL`].

@@ -17,6 +17,8 @@ pub const MAX_NAME: usize = 64;
 pub const MAX_TEXT: usize = 16 * 1024;
 /// The most extents that one message names.
 pub const MAX_EXTENTS: usize = MAX_DESCRIPTORS;
+/// The most entries of a message that lists without descriptors.
+pub const MAX_LISTED: usize = 2048;
 
 /// An extent's number: given by the coordinator, unique within its tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -53,7 +55,22 @@ pub enum FromTenant {
         /// The grant that goes on.
         grant: u64,
     },
-    /// A [`FromCoordinator::Map`] or [`FromCoordinator::Unmap`] was carried out.
+    /// After a grant with memory still on its way: what the program used first meanwhile, in that order. Several
+    /// of these may follow each other.
+    Used {
+        /// The grant.
+        grant: u64,
+        /// Which, and when: microseconds since the gate was opened, less those that calls waited for memory.
+        extents: Vec<(ExtentId, u32)>,
+    },
+    /// After a grant with memory still on its way: all of it is mapped, or the gate was closed before.
+    Arrived {
+        /// The grant.
+        grant: u64,
+        /// How the program fared meanwhile.
+        story: ArrivalStory,
+    },
+    /// A [`FromCoordinator::Prepare`], [`FromCoordinator::Map`] or [`FromCoordinator::Unmap`] was carried out.
     Done {
         /// The command's number.
         batch: u32,
@@ -84,6 +101,27 @@ pub enum FromTenant {
     },
     /// The first and only message of a tool: how do things stand? Answered by [`FromCoordinator::Text`].
     Status,
+    /// The first and only message of a tool: move all that this tenant has to the host, when it is idle. Answered
+    /// by [`FromCoordinator::Text`] when that is done.
+    Evict {
+        /// The tenant's name.
+        name: String,
+    },
+}
+
+/// How a program fared while its memory arrived. Times are in microseconds since the gate was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ArrivalStory {
+    /// When the first extent was mapped; `u64::MAX` if all were there already.
+    pub first_extent_micros: u64,
+    /// When the first call that uses the GPU's memory went to the driver; `u64::MAX` if there was none.
+    pub first_call_micros: u64,
+    /// When it ended.
+    pub end_micros: u64,
+    /// How many calls had to wait for memory.
+    pub waits: u64,
+    /// How long they waited in all.
+    pub waited_micros: u64,
 }
 
 /// From the coordinator.
@@ -106,6 +144,16 @@ pub enum FromCoordinator {
     Grant {
         /// Counts the grants to this tenant.
         grant: u64,
+        /// Not all of its memory is mapped yet: calls wait for what they need.
+        arriving: bool,
+    },
+    /// Before a grant with memory on its way: the contents of these extents hold words that look like pointers to
+    /// these addresses. Replaces what was said before, unless it `continues` that.
+    Pointers {
+        /// Which extent, and where to: a multiple of 2 MiB.
+        edges: Vec<(ExtentId, u64)>,
+        /// Whether what was said just before also holds.
+        continues: bool,
     },
     /// Close the gate and see to it that all work ends.
     Revoke {
@@ -121,14 +169,26 @@ pub enum FromCoordinator {
     },
     /// Nobody waits any more.
     Alone,
-    /// Map these; carries one descriptor for each.
+    /// During this grant: keep the queue short, because somebody more urgent may come at any time.
+    KeepShort {
+        /// How many launches of a thread may be in flight.
+        launches: u32,
+    },
+    /// Put these frames behind these extents, without access yet; carries one descriptor for each.
+    Prepare {
+        /// The command's number.
+        batch: u32,
+        /// Which.
+        extents: Vec<ExtentId>,
+    },
+    /// The contents of these are there: give access.
     Map {
         /// The command's number.
         batch: u32,
         /// Which.
         extents: Vec<ExtentId>,
     },
-    /// Unmap these and let go of their memory.
+    /// Unmap these, whether there is access or not, and let go of their memory.
     Unmap {
         /// The command's number.
         batch: u32,
@@ -202,6 +262,16 @@ fn one_of<T: Copy>(all: &[T], field: &'static str, code: u32) -> Result<T, Malfo
     all.get(code as usize).copied().ok_or(Malformed::OutOfRange { field, value: code.into() })
 }
 
+impl ArrivalStory {
+    fn fields(&self) -> [u64; 5] {
+        [self.first_extent_micros, self.first_call_micros, self.end_micros, self.waits, self.waited_micros]
+    }
+
+    fn of_fields([first_extent_micros, first_call_micros, end_micros, waits, waited_micros]: [u64; 5]) -> Self {
+        Self { first_extent_micros, first_call_micros, end_micros, waits, waited_micros }
+    }
+}
+
 fn write_extents(writer: &mut Writer, extents: &[ExtentId]) {
     writer.u32(extents.len() as u32);
     extents.iter().for_each(|extent| writer.u32(extent.0));
@@ -260,6 +330,24 @@ impl FromTenant {
                 w.u64(*bytes);
             }
             Self::Status => w = kind(11),
+            Self::Used { grant, extents } => {
+                w = kind(12);
+                w.u64(*grant);
+                w.u32(extents.len() as u32);
+                for (extent, micros) in extents {
+                    w.u32(extent.0);
+                    w.u32(*micros);
+                }
+            }
+            Self::Arrived { grant, story } => {
+                w = kind(13);
+                w.u64(*grant);
+                story.fields().into_iter().for_each(|field| w.u64(field));
+            }
+            Self::Evict { name } => {
+                w = kind(14);
+                w.sized(name.as_bytes());
+            }
         }
         w.finish()
     }
@@ -287,6 +375,18 @@ impl FromTenant {
             9 => Self::Free { extents: read_extents(&mut r)? },
             10 => Self::Room { bytes: r.u64()? },
             11 => Self::Status,
+            12 => {
+                let grant = r.u64()?;
+                let extents = r.list("number of extents", MAX_LISTED, |r| Ok((ExtentId(r.u32()?), r.u32()?)))?;
+                Self::Used { grant, extents }
+            }
+            13 => {
+                let grant = r.u64()?;
+                let mut field = || r.u64();
+                let story = ArrivalStory::of_fields([field()?, field()?, field()?, field()?, field()?]);
+                Self::Arrived { grant, story }
+            }
+            14 => Self::Evict { name: r.text("name", MAX_NAME)? },
             kind => return Err(Malformed::Kind(kind)),
         };
         r.end()?;
@@ -309,9 +409,10 @@ impl FromCoordinator {
                 w.u32(*reason as u32);
                 w.sized(&text.as_bytes()[..text.floor_char_boundary(MAX_TEXT)]);
             }
-            Self::Grant { grant } => {
+            Self::Grant { grant, arriving } => {
                 w = kind(3);
                 w.u64(*grant);
+                w.u32((*arriving).into());
             }
             Self::Revoke { grant, limit_micros } => {
                 w = kind(4);
@@ -356,6 +457,24 @@ impl FromCoordinator {
                 w.u32((*more).into());
                 w.sized(piece);
             }
+            Self::Pointers { edges, continues } => {
+                w = kind(14);
+                w.u32((*continues).into());
+                w.u32(edges.len() as u32);
+                for (extent, address) in edges {
+                    w.u32(extent.0);
+                    w.u64(*address);
+                }
+            }
+            Self::KeepShort { launches } => {
+                w = kind(15);
+                w.u32(*launches);
+            }
+            Self::Prepare { batch, extents } => {
+                w = kind(16);
+                w.u32(*batch);
+                write_extents(&mut w, extents);
+            }
         }
         w.finish()
     }
@@ -373,7 +492,7 @@ impl FromCoordinator {
                 let reason = one_of(&Refusal::ALL, "reason", r.u32()?)?;
                 Self::Refused { reason, text: r.text("text", MAX_TEXT)? }
             }
-            3 => Self::Grant { grant: r.u64()? },
+            3 => Self::Grant { grant: r.u64()?, arriving: r.flag("arriving")? },
             4 => Self::Revoke { grant: r.u64()?, limit_micros: r.u64()? },
             5 => Self::Contend { patience_micros: r.u64()? },
             6 => Self::Alone,
@@ -398,6 +517,13 @@ impl FromCoordinator {
                 let length = r.length("length", MAX_TEXT)?;
                 Self::Text { piece: r.take(length)?.to_vec(), more }
             }
+            14 => {
+                let continues = r.flag("continues")?;
+                let edges = r.list("number of pointers", MAX_LISTED, |r| Ok((ExtentId(r.u32()?), r.u64()?)))?;
+                Self::Pointers { edges, continues }
+            }
+            15 => Self::KeepShort { launches: r.u32()? },
+            16 => Self::Prepare { batch: r.u32()?, extents: read_extents(&mut r)? },
             kind => return Err(Malformed::Kind(kind)),
         };
         r.end()?;
@@ -408,7 +534,7 @@ impl FromCoordinator {
     pub fn descriptors(&self) -> usize {
         match self {
             Self::Welcome { .. } => 3,
-            Self::Map { extents, .. } => extents.len(),
+            Self::Prepare { extents, .. } => extents.len(),
             Self::Lent { extents, .. } => extents.len(),
             _ => 0,
         }

@@ -33,6 +33,10 @@ pub struct TenantPage {
     pub allocated_bytes: AtomicU64,
     /// Device memory that is not virtualised, in bytes.
     pub pinned_bytes: AtomicU64,
+    /// Where the addresses that it gives to allocations begin: a word between here and the end may be a pointer.
+    pub window_start: AtomicU64,
+    /// Where they end.
+    pub window_end: AtomicU64,
 }
 
 const _: () = assert!(size_of::<CoordinatorPage>() <= PAGE_BYTES && size_of::<TenantPage>() <= PAGE_BYTES);

@@ -19,6 +19,10 @@ pub const NAME: &core::ffi::CStr = c"BATON_NAME";
 /// The tenant's class: `latency`, `normal` or `batch`.
 pub const CLASS: &core::ffi::CStr = c"BATON_CLASS";
 
+/// `whole`: no call of this program runs before all its memory is back after an eviction. For programs that reach memory in
+/// ways that cannot be seen, such as pointers that kernels hide in a module's variables.
+pub const GATE: &core::ffi::CStr = c"BATON_GATE";
+
 /// A file for what the library has to say, instead of standard error.
 pub const LOG: &core::ffi::CStr = c"BATON_LOG";
 

@@ -2,7 +2,9 @@
 
 use baton_contract::class::Class;
 use baton_contract::memory::{GRANULE, SizeClass};
-use baton_contract::messages::{ExtentId, FromCoordinator, FromTenant, Full, MAX_EXTENTS, MAX_NAME, MAX_TEXT, Refusal};
+use baton_contract::messages::{
+    ArrivalStory, ExtentId, FromCoordinator, FromTenant, Full, MAX_EXTENTS, MAX_LISTED, MAX_NAME, MAX_TEXT, Refusal,
+};
 use baton_contract::wire::{MAX_MESSAGE, Malformed, VERSION};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -29,6 +31,21 @@ fn from_tenant() -> impl Strategy<Value = FromTenant> {
         extents().prop_map(|extents| FromTenant::Free { extents }),
         any::<u64>().prop_map(|bytes| FromTenant::Room { bytes }),
         Just(FromTenant::Status),
+        (any::<u64>(), vec(any::<(u32, u32)>(), 0..=MAX_LISTED)).prop_map(|(grant, used)| {
+            let extents = used.into_iter().map(|(extent, micros)| (ExtentId(extent), micros)).collect();
+            FromTenant::Used { grant, extents }
+        }),
+        any::<(u64, [u64; 5])>().prop_map(|(grant, [a, b, c, d, e])| {
+            let story = ArrivalStory {
+                first_extent_micros: a,
+                first_call_micros: b,
+                end_micros: c,
+                waits: d,
+                waited_micros: e,
+            };
+            FromTenant::Arrived { grant, story }
+        }),
+        "[a-z]{0,64}".prop_map(|name| FromTenant::Evict { name }),
     ]
 }
 
@@ -39,16 +56,22 @@ fn from_coordinator() -> impl Strategy<Value = FromCoordinator> {
     prop_oneof![
         any::<u32>().prop_map(|tenant| FromCoordinator::Welcome { tenant }),
         (reason, ".{0,200}").prop_map(|(reason, text)| FromCoordinator::Refused { reason, text }),
-        any::<u64>().prop_map(|grant| FromCoordinator::Grant { grant }),
+        any::<(u64, bool)>().prop_map(|(grant, arriving)| FromCoordinator::Grant { grant, arriving }),
         any::<(u64, u64)>().prop_map(|(grant, limit_micros)| FromCoordinator::Revoke { grant, limit_micros }),
         any::<u64>().prop_map(|patience_micros| FromCoordinator::Contend { patience_micros }),
         Just(FromCoordinator::Alone),
         (any::<u32>(), extents()).prop_map(|(batch, extents)| FromCoordinator::Map { batch, extents }),
+        (any::<u32>(), extents()).prop_map(|(batch, extents)| FromCoordinator::Prepare { batch, extents }),
         (any::<u32>(), extents()).prop_map(|(batch, extents)| FromCoordinator::Unmap { batch, extents }),
         (lent, any::<bool>()).prop_map(|(extents, more)| FromCoordinator::Lent { extents, more }),
         full.prop_map(|full| FromCoordinator::Denied { full }),
         Just(FromCoordinator::Freed),
         any::<u64>().prop_map(|bytes| FromCoordinator::Room { bytes }),
+        (vec(any::<(u32, u64)>(), 0..=MAX_LISTED), any::<bool>()).prop_map(|(edges, continues)| {
+            let edges = edges.into_iter().map(|(extent, address)| (ExtentId(extent), address)).collect();
+            FromCoordinator::Pointers { edges, continues }
+        }),
+        any::<u32>().prop_map(|launches| FromCoordinator::KeepShort { launches }),
         (vec(any::<u8>(), 0..=MAX_TEXT), any::<bool>()).prop_map(|(piece, more)| FromCoordinator::Text { piece, more }),
     ]
 }
@@ -77,7 +100,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_read_or_refused(bytes in vec(any::<u8>(), 0..200), kind in 0u32..16) {
+    fn any_bytes_are_read_or_refused(bytes in vec(any::<u8>(), 0..200), kind in 0u32..20) {
         let _ = FromTenant::decode(&bytes);
         let _ = FromCoordinator::decode(&bytes);
         // The same behind a good start, so that the fields' checks are reached.

@@ -50,7 +50,6 @@ const RULES: &[(&str, Class, &str)] = &[
     ("cuMemGetAddressRange", ToVirtualise, "must agree with our allocations"),
     ("cuMemAllocHost", ToVirtualise, "pinned host memory may hold pointers into device memory"),
     ("cuMemHost", ToVirtualise, "pinned host memory may hold pointers into device memory"),
-    ("cuMemFreeHost", ToVirtualise, "pinned host memory may hold pointers into device memory"),
     ("cuMemAdvise", ToVirtualise, "managed memory stays where it is until it is virtualised"),
     ("cuMemRangeGetAttribute", ToVirtualise, "managed memory stays where it is until it is virtualised"),
     ("cuPointerSetAttribute", ToVirtualise, "must agree with our allocations"),
@@ -76,7 +75,6 @@ const RULES: &[(&str, Class, &str)] = &[
     ("cuTexRef", ToVirtualise, "textures refer to device memory"),
     ("cuTexObject", ToVirtualise, "textures refer to device memory"),
     ("cuSurf", ToVirtualise, "surfaces refer to device memory"),
-    ("cuTensorMap", ToVirtualise, "a descriptor hides the address that a kernel will use"),
     ("cuImportExternal", ToVirtualise, "memory that belongs to another API"),
     ("cuExternalMemory", ToVirtualise, "memory that belongs to another API"),
     ("cuDestroyExternal", ToVirtualise, "memory that belongs to another API"),
@@ -119,14 +117,11 @@ const RULES: &[(&str, Class, &str)] = &[
     ("cuUserObject", Harmless, "counts references of host objects"),
     // Graphs.
     ("cuGraph", Harmless, "describes a graph; nothing runs before its launch"),
-    ("cuGraphInstantiate", ToVirtualise, "what a graph launch will touch is read here"),
     ("cuGraphExec", ToVirtualise, "what a graph launch will touch is read here"),
     ("cuGraphExecGetFlags", Harmless, "a question about a graph"),
     ("cuGraphNodeSetEnabled", ToVirtualise, "what a graph launch will touch is read here"),
     ("cuGraphAddMem", ToVirtualise, "graph memory nodes hold device memory"),
     ("cuGraphAddNode", ToVirtualise, "graph memory nodes hold device memory"),
-    ("cuGraphAddMemcpyNode", Harmless, "describes a graph; nothing runs before its launch"),
-    ("cuGraphAddMemsetNode", Harmless, "describes a graph; nothing runs before its launch"),
     ("cuCheckpoint", ToVirtualise, "moves a whole process off the GPU"),
 ];
 

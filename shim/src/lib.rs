@@ -19,6 +19,7 @@
 //! ```
 //!
 //! - `gate`: holds calls back. `work`: knows what is queued. `memory`: the program's allocations.
+//! - `arrival`: running while memory is still on its way.
 //! - `session`: the connection, and the pager, the one thread that we start.
 //!
 //! Nothing happens before the first call: slots start at stubs that find the driver (`driver`) and
@@ -35,6 +36,7 @@
 // The exported names are the driver's.
 #![allow(non_upper_case_globals, non_snake_case, reason = "names are the driver's own, so that a search finds them")]
 
+mod arrival;
 mod dlopen;
 mod doors;
 mod driver;

@@ -81,6 +81,15 @@ calls! {
     alloc = cuMemAlloc_v2(address: *mut CUdeviceptr, bytes: usize);
     alloc_pitch = cuMemAllocPitch_v2(address: *mut CUdeviceptr, pitch: *mut usize, width: usize, height: usize, element: c_uint);
     free = cuMemFree_v2(address: CUdeviceptr);
+    copy_out = cuMemcpyDtoH_v2(to: *mut c_void, from: CUdeviceptr, bytes: usize);
+    function_parameter = cuFuncGetParamInfo(function: CUfunction, at: usize, offset: *mut usize, size: *mut usize);
+    kernel_parameter = cuKernelGetParamInfo(kernel: CUfunction, at: usize, offset: *mut usize, size: *mut usize);
+    graph_nodes = cuGraphGetNodes(graph: *mut c_void, nodes: *mut *mut c_void, count: *mut usize);
+    node_kind = cuGraphNodeGetType(node: *mut c_void, kind: *mut c_int);
+    kernel_node = cuGraphKernelNodeGetParams_v2(node: *mut c_void, out: *mut c_void);
+    copy_node = cuGraphMemcpyNodeGetParams(node: *mut c_void, out: *mut c_void);
+    fill_node = cuGraphMemsetNodeGetParams(node: *mut c_void, out: *mut c_void);
+    child_graph = cuGraphChildGraphNodeGetGraph(node: *mut c_void, graph: *mut *mut c_void);
 }
 
 /// This thread's captures do not forbid what we do, until this value is dropped.

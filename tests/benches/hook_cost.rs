@@ -4,6 +4,11 @@
 //! blocks; the figure is the median over the blocks of the difference within each pair. The calls are
 //! ones that the driver answers at once (a launch of no function, a fill of nothing), so that the
 //! difference is not lost in the driver's own work.
+//!
+//! With `--gating` it measures a launch while memory is on its way instead: see `hook_cost/gating.rs`.
+
+#[path = "hook_cost/gating.rs"]
+mod gating;
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::hint::black_box;
@@ -12,6 +17,7 @@ use std::time::Instant;
 
 use baton_tests::{Driver, built, root};
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+use serde_json::{Value, json};
 
 const BLOCKS: usize = 3001;
 const CALLS: u32 = 2_000;
@@ -40,7 +46,29 @@ struct Figure {
     added_p90: f64,
 }
 
+impl Figure {
+    fn json(&self) -> Value {
+        json!({
+            "call": self.call, "path": self.path,
+            "bare_ns": self.bare, "added_ns": self.added, "added_ns_p90": self.added_p90,
+        })
+    }
+}
+
 fn main() {
+    let words: Vec<String> = std::env::args().collect();
+    let has = |word: &str| words.iter().any(|argument| argument == word);
+    let file = words.iter().skip_while(|argument| *argument != "--json").nth(1).map(String::as_str);
+    if has(gating::AS_TENANT) {
+        gating::tenant_main();
+    } else if has("--gating") {
+        gating::main(file);
+    } else {
+        hooks(file);
+    }
+}
+
+fn hooks(file: Option<&str>) {
     let driver = Driver::simulated();
     // SAFETY: no other thread runs yet.
     unsafe { std::env::set_var("BATON_DRIVER", driver.library()) };
@@ -90,27 +118,39 @@ fn main() {
     for f in &figures {
         println!("{:<20} {:<10} {:>10.2} {:>12.2} {:>12.2}", f.call, f.path, f.bare, f.added, f.added_p90);
     }
-    let mut arguments = std::env::args().skip_while(|argument| argument != "--json").skip(1);
-    if let Some(file) = arguments.next() {
-        write_json(&file, &figures);
+    if let Some(file) = file {
+        write_json(file, &figures);
     }
 }
 
 fn measure(call: &'static str, path: &'static str, bare: impl Fn() -> c_uint, baton: impl Fn() -> c_uint) -> Figure {
     assert_eq!(bare(), baton(), "{call} answers the same both ways");
-    let (mut times, mut differences) = (Vec::new(), Vec::new());
-    for block in 0..BLOCKS {
-        // Which one goes first changes, so that neither gains by its place.
-        let (first, second) = if block % 2 == 0 {
-            let first = time(&bare);
-            (first, time(&baton))
+    figure(call, path, pairs_of_blocks(CALLS, &bare, &baton, |block| block < BLOCKS))
+}
+
+/// Nanoseconds a call, each way, block by block.
+fn pairs_of_blocks(
+    calls: u32,
+    bare: &impl Fn() -> c_uint,
+    baton: &impl Fn() -> c_uint,
+    go_on: impl Fn(usize) -> bool,
+) -> Vec<(f64, f64)> {
+    // Which one goes first changes, so that neither gains by its place.
+    let pair = |block| {
+        if block % 2 == 0 {
+            let first = time(calls, bare);
+            (first, time(calls, baton))
         } else {
-            let second = time(&baton);
-            (time(&bare), second)
-        };
-        times.push(first);
-        differences.push(second - first);
-    }
+            let second = time(calls, baton);
+            (time(calls, bare), second)
+        }
+    };
+    (0..).take_while(|block| go_on(*block)).map(pair).collect()
+}
+
+fn figure(call: &'static str, path: &'static str, pairs: Vec<(f64, f64)>) -> Figure {
+    let mut times: Vec<f64> = pairs.iter().map(|(bare, _)| *bare).collect();
+    let mut differences: Vec<f64> = pairs.iter().map(|(bare, baton)| baton - bare).collect();
     Figure {
         call,
         path,
@@ -121,12 +161,12 @@ fn measure(call: &'static str, path: &'static str, bare: impl Fn() -> c_uint, ba
 }
 
 /// Nanoseconds a call.
-fn time(call: &impl Fn() -> c_uint) -> f64 {
+fn time(calls: u32, call: &impl Fn() -> c_uint) -> f64 {
     let start = Instant::now();
-    for _ in 0..CALLS {
+    for _ in 0..calls {
         black_box(call());
     }
-    start.elapsed().as_nanos() as f64 / f64::from(CALLS)
+    start.elapsed().as_nanos() as f64 / f64::from(calls)
 }
 
 fn at(values: &mut [f64], quantile: f64) -> f64 {
@@ -135,21 +175,25 @@ fn at(values: &mut [f64], quantile: f64) -> f64 {
 }
 
 fn write_json(file: &str, figures: &[Figure]) {
-    let rows: Vec<_> = figures
-        .iter()
-        .map(|f| serde_json::json!({ "call": f.call, "path": f.path, "bare_ns": f.bare, "added_ns": f.added, "added_ns_p90": f.added_p90 }))
-        .collect();
-    let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let cpu = cpu.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or_default();
-    let value = serde_json::json!({
+    let value = json!({
         "kind": "hook_cost",
         "driver": "simulated",
-        "cpu": cpu.trim_start_matches([' ', '\t', ':']),
+        "cpu": cpu(),
         "command": format!("cargo bench -p baton-tests --bench hook_cost -- --json {file}"),
         "blocks": BLOCKS,
         "calls_a_block": CALLS,
-        "figures": rows,
+        "figures": figures.iter().map(Figure::json).collect::<Vec<_>>(),
     });
+    write_file(file, &value);
+}
+
+fn cpu() -> String {
+    let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let name = cpu.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or_default();
+    name.trim_start_matches([' ', '\t', ':']).to_owned()
+}
+
+fn write_file(file: &str, value: &Value) {
     // cargo runs benchmarks in their package's folder; users name files as seen from the repository's.
     let file = root().join(file);
     std::fs::write(&file, format!("{value:#}\n")).unwrap_or_else(|error| panic!("{}: {error}", file.display()));

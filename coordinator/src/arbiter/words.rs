@@ -26,10 +26,12 @@ pub enum Event {
     Closed,
     /// Its work did not end in time, and its gate is open again.
     Busy,
-    /// All that it has is mapped: it can be let in.
+    /// All that it has is mapped, or sure to come: it can be let in.
     Resident,
     /// Its memory could not be brought in. It goes on waiting.
     CannotArrive,
+    /// It was let in before all its memory was there, and the rest cannot come.
+    Stranded,
 }
 
 /// What is to be done.

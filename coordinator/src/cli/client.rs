@@ -35,6 +35,15 @@ pub fn open(path: &Path) -> io::Result<Option<OwnedFd>> {
 ///
 /// When nobody answers, or not as a coordinator does.
 pub fn status(path: &Path) -> Result<Vec<u8>, CliError> {
+    ask(path, &FromTenant::Status, Some(PATIENCE))
+}
+
+/// Asks something, and hears the text that is the answer; with a patience, not for longer than that in silence.
+///
+/// # Errors
+///
+/// As for [`status`].
+pub fn ask(path: &Path, question: &FromTenant, patience: Option<Duration>) -> Result<Vec<u8>, CliError> {
     let told = |what: String| CliError::Told(format!("{}: {what}", path.display()));
     let socket = open(path).map_err(|error| told(error.to_string()))?.ok_or_else(|| {
         CliError::Told(format!(
@@ -42,7 +51,8 @@ pub fn status(path: &Path) -> Result<Vec<u8>, CliError> {
             path.display()
         ))
     })?;
-    link::send(socket.as_fd(), &FromTenant::Status.encode(), &[], false).map_err(|error| told(error.to_string()))?;
+    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, patience).map_err(|error| told(error.to_string()))?;
+    link::send(socket.as_fd(), &question.encode(), &[], false).map_err(|error| told(error.to_string()))?;
     let mut text = Vec::new();
     loop {
         let received = link::receive(socket.as_fd(), false).map_err(|error| told(error.to_string()))?;

@@ -2,6 +2,7 @@
 
 pub mod client;
 pub mod doctor;
+pub mod evict;
 pub mod run;
 pub mod serve;
 pub mod status;

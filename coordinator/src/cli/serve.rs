@@ -15,8 +15,9 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::units::{Amount, size};
 use super::{CliError, DriverChoice, make_private, named_socket, open_gpu, usual_socket};
+use crate::arena::Arena;
 use crate::install::Install;
-use crate::server::{Options, Server};
+use crate::server::{Options, Pipeline, Server};
 
 /// What `--poison` fills memory with: what a program must not find in its own.
 const POISON: u8 = 0xDB;
@@ -41,6 +42,9 @@ pub struct Settings {
     #[arg(long, value_name = "200ms", value_parser = humantime::parse_duration)]
     #[serde(with = "duration")]
     pub quantum: Option<Duration>,
+    /// How much of the arena to keep free, so that a switch can begin at once; no program can have it. [default: 3%]
+    #[arg(long, value_name = "3%|2GiB")]
+    pub headroom: Option<Amount>,
     /// The coordinator's socket. [default: in the user's runtime folder, named by the GPU]
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
@@ -67,6 +71,7 @@ impl Settings {
             arena: self.arena.or(other.arena),
             host_pool: self.host_pool.or(other.host_pool),
             quantum: self.quantum.or(other.quantum),
+            headroom: self.headroom.or(other.headroom),
             socket: self.socket.or(other.socket),
         }
     }
@@ -82,22 +87,15 @@ impl Settings {
         let mut word = |name: &str, value: Option<String>| {
             words.extend(value.map(|value| format!("--{name}={value}")));
         };
+        let amount = |amount: Amount| match amount {
+            Amount::Bytes(bytes) => bytes.to_string(),
+            Amount::Percent(_) => amount.to_string(),
+        };
         word("gpu", self.gpu.map(|gpu| gpu.to_string()));
         word("driver", self.driver.clone());
-        word(
-            "arena",
-            self.arena.map(|arena| match arena {
-                Amount::Bytes(bytes) => bytes.to_string(),
-                Amount::Percent(_) => arena.to_string(),
-            }),
-        );
-        word(
-            "host-pool",
-            self.host_pool.map(|pool| match pool {
-                Amount::Bytes(bytes) => bytes.to_string(),
-                Amount::Percent(_) => pool.to_string(),
-            }),
-        );
+        word("arena", self.arena.map(amount));
+        word("host-pool", self.host_pool.map(amount));
+        word("headroom", self.headroom.map(amount));
         word("quantum", self.quantum.map(|quantum| humantime::format_duration(quantum).to_string()));
         word("socket", self.socket.as_ref().map(|socket| socket.display().to_string()));
         words
@@ -115,6 +113,15 @@ pub struct Serve {
     /// Take the host pool even if it is larger than the memory that is free.
     #[arg(long)]
     force: bool,
+    /// Whether programs run while their memory comes in, and in which pieces that comes.
+    #[arg(long, value_enum, default_value_t, value_name = "HOW")]
+    pipeline: Pipeline,
+    /// Copy everything out that is evicted, also what has not changed.
+    #[arg(long)]
+    no_hash: bool,
+    /// Write a line of JSON for every switch to this file.
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
     /// End after the last program has left.
     #[arg(long, hide = true)]
     until_idle: bool,
@@ -129,7 +136,7 @@ pub struct Serve {
 ///
 /// When it cannot be started with these settings: the message says what to change.
 pub fn run(serve: Serve) -> Result<(), CliError> {
-    let Serve { settings, config, force, until_idle, poison } = serve;
+    let Serve { settings, config, force, pipeline, no_hash, trace, until_idle, poison } = serve;
     let settings = match config {
         Some(path) => settings.or(read_config(&path)?),
         None => settings,
@@ -158,6 +165,10 @@ pub fn run(serve: Serve) -> Result<(), CliError> {
         driver: library,
         poison: poison.then_some(POISON),
         until_idle,
+        headroom: headroom(settings.headroom, arena)?,
+        pipeline,
+        hash: !no_hash,
+        trace,
     };
     let mut server = Server::new(gpu, listener, options)?;
     let stop = server.stop();
@@ -171,6 +182,20 @@ pub fn run(serve: Serve) -> Result<(), CliError> {
     // Tenants see the end of their connections; the place is free for a successor.
     let _ = std::fs::remove_file(&socket);
     Ok(served?)
+}
+
+/// In whole pieces: in a small arena a few percent are less than one, and nothing is kept free.
+fn headroom(asked: Option<Amount>, arena: u64) -> Result<u64, CliError> {
+    let headroom = asked.unwrap_or(Amount::Percent(3.0)).of(arena);
+    if headroom > arena / 2 {
+        return Err(CliError::Told(format!(
+            "a headroom of {} leaves too little of an arena of {}; ask for at most half of it",
+            size(headroom),
+            size(arena)
+        )));
+    }
+    let piece = Arena::new(arena).largest_class().bytes();
+    Ok(headroom / piece * piece)
 }
 
 fn read_config(path: &Path) -> Result<Settings, CliError> {

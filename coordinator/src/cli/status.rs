@@ -43,7 +43,7 @@ pub fn run(arguments: StatusArgs) -> Result<(), CliError> {
 }
 
 /// The one socket in the user's folder; if there are several, the first GPU's.
-fn only_socket() -> Result<PathBuf, CliError> {
+pub(super) fn only_socket() -> Result<PathBuf, CliError> {
     let folder = runtime_folder();
     let is_socket = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "sock");
     let mut sockets: Vec<PathBuf> = std::fs::read_dir(&folder)

@@ -69,6 +69,10 @@ impl Server {
                     refusal
                 }
             },
+            Ok(FromTenant::Evict { name }) => {
+                self.evict_on_request(peer, &name);
+                return;
+            }
             Ok(FromTenant::Status) => {
                 self.answer_status(&mut peer);
                 if peer.keeps() {
@@ -112,6 +116,9 @@ impl Server {
                 log(format_args!("{} ({}, process {}) joined", tenant.name, tenant.class, tenant.pid));
                 self.tenants.insert(id, tenant);
                 self.tell_arbiter(id, Event::Joined { class });
+                if let Some(holder) = self.arbiter.holder() {
+                    self.keep_short(holder);
+                }
                 Ok(())
             }
             Err((peer, error)) => Err((peer, (Refusal::Failed, error.to_string()))),
@@ -135,7 +142,7 @@ impl Server {
         let name = self.free_name(name, pid.as_raw_nonzero().get());
         let page: Shared<baton_contract::page::CoordinatorPage> = page;
         page.version.store(VERSION, Relaxed);
-        page.arena_bytes.store(self.arena.capacity(), Relaxed);
+        page.arena_bytes.store(self.offered(), Relaxed);
         let welcome = FromCoordinator::Welcome { tenant: self.next_tenant };
         if control.send(&welcome, &[page_file.as_fd(), their_file.as_fd(), requests.as_fd()]).is_err() {
             return Err((control, io::ErrorKind::BrokenPipe.into()));
@@ -163,6 +170,12 @@ impl Server {
             counted: (0, 0),
             revoked: None,
             silent: false,
+            demanded: None,
+            history: Default::default(),
+            used: Vec::new(),
+            scan: None,
+            reserved: Vec::new(),
+            sent_away: false,
         })
     }
 

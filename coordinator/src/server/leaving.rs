@@ -73,11 +73,12 @@ impl Server {
                 Claim::Allocate { tenant, got, .. } if tenant == id => {
                     got.into_iter().for_each(|(_, frame)| self.arena.give_back(frame));
                 }
-                Claim::Bring { tenant } | Claim::Room { tenant, .. } if tenant == id => {}
+                Claim::Room { tenant, .. } if tenant == id => {}
                 other => kept.push_back(other),
             }
         }
         self.claims = kept;
+        self.bringing.take_if(|bringing| bringing.tenant == id);
     }
 
     /// The process has ended: everything it had comes back.
@@ -98,7 +99,7 @@ impl Server {
                 super::Task::Scrub { .. } => false,
             });
             let frame = entry.place.frame();
-            let runs = entry.place.into_runs();
+            let runs = entry.backing.map_or(Vec::new(), |backing| backing.runs);
             if copying {
                 self.orphans.insert((id, extent), (frame, runs));
             } else {
@@ -116,7 +117,7 @@ impl Server {
                 connection: tenant.control,
             });
         } else {
-            frames.into_iter().for_each(|frame| self.arena.give_back(frame));
+            frames.into_iter().for_each(|frame| self.release(frame));
         }
     }
 
@@ -124,7 +125,7 @@ impl Server {
     pub(super) fn release_orphan(&mut self, tenant: TenantId, extent: baton_contract::messages::ExtentId) {
         if let Some((frame, runs)) = self.orphans.remove(&(tenant, extent)) {
             if let Some(frame) = frame {
-                self.arena.give_back(frame);
+                self.release(frame);
             }
             self.pool.give_back(runs);
         }
@@ -138,7 +139,7 @@ impl Server {
                 first.until = now + NEXT_LOOK;
                 self.quarantine.push_back(first);
             } else {
-                first.frames.into_iter().for_each(|frame| self.arena.give_back(frame));
+                first.frames.into_iter().for_each(|frame| self.release(frame));
             }
         }
     }

@@ -7,7 +7,10 @@
 //! | `tenant` | a tenant and the table of its extents |
 //! | `requests` | what tenants ask for and report |
 //! | `turns` | carries out what the arbiter decides |
-//! | `residency` | frames for whoever needs them: evicts, brings in, scrubs |
+//! | `residency` | frames for whoever needs them: evicts, scrubs |
+//! | `arriving` | how a tenant comes in: order, groups, running meanwhile |
+//! | `contents` | what memory holds: what has changed, what is zero, what points where |
+//! | `ahead` | what is done before anybody asks; eviction on request |
 //! | `leaving` | tenants that end, in whatever state |
 //! | `ledger`, `report` | what was done, for `baton status` |
 //!
@@ -16,6 +19,9 @@
 //! `Server::pump`, which starts whatever has become possible.
 
 mod accept;
+mod ahead;
+mod arriving;
+mod contents;
 mod leaving;
 mod ledger;
 mod peer;
@@ -27,6 +33,7 @@ mod tenant;
 mod turns;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -39,19 +46,23 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::arbiter::{Arbiter, TenantId};
 use crate::arena::{Arena, FrameId};
+use crate::digest::{ScanId, Scanned, Scanner};
 use crate::gpu::{Gpu, GpuError, Memory};
 use crate::mover::{Finished, JobId, Lane, Mover};
 use crate::pool::{Pool, Run};
 use crate::slabs::{Prepared, Slabs};
 use crate::wake::Waker;
 
+use ahead::Eviction;
+use arriving::Bringing;
+use contents::Look;
 use leaving::Quarantine;
 use ledger::Ledger;
 use peer::Peer;
 use residency::{Claim, Task};
 use tenant::Tenant;
 
-pub use ledger::{Departed, Record};
+pub use ledger::{Departed, Phases, Record};
 pub use report::{Status, TenantStatus};
 
 /// How the server is to work.
@@ -67,10 +78,32 @@ pub struct Options {
     pub socket: PathBuf,
     /// The driver library that tenants should use too; none for the one that programs find by themselves.
     pub driver: Option<PathBuf>,
+    /// How much of the arena is kept free, so that a switch can begin to copy at once, in bytes.
+    pub headroom: u64,
+    /// Whether, and how, tenants run while their memory comes in.
+    pub pipeline: Pipeline,
+    /// Whether to find out by hashing what has not changed and need not be copied out.
+    pub hash: bool,
+    /// A file that gets a line for every switch.
+    pub trace: Option<PathBuf>,
     /// For tests: freed and evicted frames are filled with this instead of zeros, before they are lent again.
     pub poison: Option<u8>,
     /// Whether to end when the last tenant has left.
     pub until_idle: bool,
+}
+
+/// How tenants run while their memory comes in. All but the first are there to be compared with it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Pipeline {
+    /// In groups, planned from the order of first use.
+    #[default]
+    Groups,
+    /// Each extent by itself.
+    Extents,
+    /// All in one group.
+    One,
+    /// Not at all: they run when all is there.
+    Off,
 }
 
 /// Why the server could not start, or had to end.
@@ -105,6 +138,11 @@ impl Stop {
         self.flag.store(true, Ordering::Release);
         self.waker.wake();
     }
+
+    /// Makes the server look around again.
+    fn wake(&self) {
+        self.waker.wake();
+    }
 }
 
 /// The coordinator of one GPU.
@@ -130,12 +168,22 @@ pub struct Server {
     prepared: Receiver<Prepared>,
     tasks: HashMap<JobId, Task>,
     claims: VecDeque<Claim>,
+    bringing: Option<Bringing>,
     /// Frames and runs of tenants that ended while a copy was under way.
     orphans: HashMap<(TenantId, ExtentId), (Option<FrameId>, Vec<Run>)>,
     quarantine: VecDeque<Quarantine>,
     /// Tenants of which the arbiter has yet to hear that they are gone.
     gone: Vec<TenantId>,
     ledger: Ledger,
+    scanner: Scanner,
+    scanned: Receiver<Scanned>,
+    /// Looks at tenants' contents that are under way.
+    looks: HashMap<ScanId, Look>,
+    /// Frames that are looked at, by how many looks.
+    looked_at: HashMap<FrameId, usize>,
+    /// Those of them that their tenants no longer have: they are free when the look is over.
+    released: Vec<FrameId>,
+    evictions: Vec<Eviction>,
 }
 
 impl Server {
@@ -149,6 +197,12 @@ impl Server {
         let waker = Waker::new().map_err(|error| system("eventfd", error))?;
         let (reports, finished) = channel();
         let mover = Mover::start(&gpu, &reports, &waker)?;
+        let (reports, scanned) = channel();
+        let scanner = Scanner::start(&gpu, &reports, &waker)?;
+        let trace = match &options.trace {
+            Some(path) => Some(File::create(path).map_err(|error| system(&path.display().to_string(), error))?),
+            None => None,
+        };
         let (reports, prepared) = channel();
         let slabs = Slabs::prepare(&gpu, options.host_pool, !options.until_idle, reports, waker.clone())
             .map_err(|error| system("reserving addresses for the host pool", error))?;
@@ -174,10 +228,17 @@ impl Server {
             prepared,
             tasks: HashMap::new(),
             claims: VecDeque::new(),
+            bringing: None,
             orphans: HashMap::new(),
             quarantine: VecDeque::new(),
             gone: Vec::new(),
-            ledger: Ledger::default(),
+            ledger: Ledger::new(trace),
+            scanner,
+            scanned,
+            looks: HashMap::new(),
+            looked_at: HashMap::new(),
+            released: Vec::new(),
+            evictions: Vec::new(),
             options,
         })
     }
@@ -198,6 +259,9 @@ impl Server {
             self.stop.waker.lower();
             while let Ok(finished) = self.finished.try_recv() {
                 self.job_finished(finished);
+            }
+            while let Ok(scanned) = self.scanned.try_recv() {
+                self.looked(scanned);
             }
             while let Ok(prepared) = self.prepared.try_recv() {
                 self.slab_prepared(prepared);
@@ -262,7 +326,8 @@ impl Server {
         let cut_off = self.tenants.values().any(|tenant| tenant.cut_off.is_some());
         let owing = self.tenants.values().any(|tenant| tenant.revoked.is_some() || !tenant.batches.is_empty());
         let look = (cut_off || owing || self.is_squeezed()).then(|| Instant::now() + Duration::from_millis(500));
-        [arbiter, quarantine, first, look].into_iter().flatten().min()
+        let haste = self.haste_ends().filter(|end| *end > Instant::now());
+        [arbiter, quarantine, first, look, haste].into_iter().flatten().min()
     }
 
     fn timers(&mut self) {

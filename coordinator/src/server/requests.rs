@@ -50,14 +50,25 @@ impl Server {
 
     fn report(&mut self, id: TenantId, message: FromTenant) -> Result<(), String> {
         match message {
-            FromTenant::Demand => self.tell_arbiter(id, Event::Demand),
+            FromTenant::Demand => {
+                if let Some(tenant) = self.tenants.get_mut(&id) {
+                    tenant.demanded.get_or_insert_with(Instant::now);
+                }
+                self.tell_arbiter(id, Event::Demand);
+            }
             FromTenant::Opened { grant } => self.opened(id, grant),
             FromTenant::Closed { grant, drain_micros } => self.closed(id, grant, drain_micros),
             FromTenant::Busy { grant } => self.busy(id, grant),
             FromTenant::Done { batch, micros } => return self.batch_done(id, batch, Duration::from_micros(micros)),
             FromTenant::Failed { batch, code } => return self.batch_failed(id, batch, code),
             FromTenant::Free { extents } => return self.free(id, &extents),
-            FromTenant::Hello { .. } | FromTenant::Allocate { .. } | FromTenant::Room { .. } | FromTenant::Status => {
+            FromTenant::Used { grant, extents } => self.used(id, grant, extents),
+            FromTenant::Arrived { grant, story } => self.arrival_told(id, grant, story),
+            FromTenant::Hello { .. }
+            | FromTenant::Allocate { .. }
+            | FromTenant::Room { .. }
+            | FromTenant::Status
+            | FromTenant::Evict { .. } => {
                 return Err("it sent a request where reports belong".to_owned());
             }
         }
@@ -112,7 +123,7 @@ impl Server {
         let fits_arena = all.saturating_add(bytes) <= self.arena.capacity();
         let fits =
             fits_arena || all.saturating_add(bytes).saturating_add(spare) <= self.arena.capacity() + self.pool.bytes();
-        let full = if own.saturating_add(bytes) > self.arena.capacity() {
+        let full = if own.saturating_add(bytes) > self.offered() {
             Some(Full::Arena)
         } else if !fits {
             Some(Full::HostPool)
@@ -161,15 +172,20 @@ impl Server {
     fn free(&mut self, id: TenantId, extents: &[ExtentId]) -> Result<(), String> {
         for extent in extents {
             let Some(tenant) = self.tenants.get_mut(&id) else { return Ok(()) };
-            let resident = tenant.extents.get(extent).is_some_and(|extent| extent.place.is_resident());
+            // It may have mapped it a moment ago, and said so on the other socket.
+            let is_mapped = |place: &Place| place.is_resident() || matches!(place, Place::Mapping { .. });
+            let resident = tenant.extents.get(extent).is_some_and(|extent| is_mapped(&extent.place));
             let freed = if resident { tenant.extents.remove(extent) } else { None };
             let Some(freed) = freed else {
                 return Err(format!("it freed extent {}, which it does not have mapped", extent.0));
             };
+            tenant.history.forget(*extent);
             if let Some(frame) = freed.place.frame() {
-                self.arena.give_back(frame);
+                self.release(frame);
             }
-            self.pool.give_back(freed.place.into_runs());
+            if let Some(backing) = freed.backing {
+                self.pool.give_back(backing.runs);
+            }
         }
         Ok(())
     }
@@ -178,15 +194,11 @@ impl Server {
         let Some(tenant) = self.tenants.get_mut(&id) else { return Ok(()) };
         match tenant.batches.remove(&batch).map(|(_, batch)| batch) {
             Some(Batch::Map(extents)) => {
-                for extent in extents {
-                    let Some(extent) = tenant.extents.get_mut(&extent) else { continue };
-                    if let Place::Mapping { frame, .. } = extent.place {
-                        let was = std::mem::replace(&mut extent.place, Place::Device { frame });
-                        extent.place = Place::Both { frame, runs: was.into_runs() };
-                    }
-                }
-                self.ledger.mapped(took);
+                let count = extents.len();
+                self.mapped(id, extents);
+                self.ledger.mapped(took, count);
             }
+            Some(Batch::Prepare) => self.ledger.prepared(took),
             Some(Batch::Unmap(extents)) => {
                 for extent in extents {
                     self.left_in_part(id, extent, |_, unmapped| *unmapped = true);

@@ -1,23 +1,24 @@
 //! Frames for whoever needs them: for new allocations, for tenants that get the baton, for memory beside the arena.
 //!
-//! Whoever needs frames has a **claim**; claims are served in the order they came. A claim first gets free
+//! Whoever needs frames has a **claim**; claims are served in the order they came, and arrivals after them. It first gets free
 //! frames, then new ones, then free ones of other sizes are exchanged. When that is not enough, extents of
 //! tenants that are off the GPU are evicted, just as much as is needed: of idle tenants before waiting ones, of
 //! less urgent ones first, of those that ran longest ago first.
 //!
-//! An eviction's copy and its unmapping run at the same time; the frame is free when both are done. An
-//! arrival's copy starts as soon as there is a frame, so that memory flows both ways at once.
+//! An eviction's copy and its unmapping run at the same time; the frame is free when both are done. What has not
+//! changed since it came in is not copied ([`super::contents`]). How tenants come in is told in [`super::arriving`].
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use baton_contract::memory::SizeClass;
-use baton_contract::messages::{ExtentId, FromCoordinator, Full};
+use baton_contract::messages::{ExtentId, FromCoordinator, Full, MAX_EXTENTS};
 
-use super::tenant::{Batch, Extent, Place, Tenant};
+use super::contents::Copies;
+use super::tenant::{Backing, Batch, Extent, Place, Tenant};
 use super::{Server, is_copy, log};
 use crate::arbiter::{Event, State, TenantId};
 use crate::arena::FrameId;
@@ -26,19 +27,19 @@ use crate::pool::Run;
 
 /// Copies are queued in groups of about so much: large enough for full speed, small enough that the other
 /// direction can soon use what became free.
-const GROUP_BYTES: u64 = 64 << 20;
+pub(super) const GROUP_BYTES: u64 = 64 << 20;
 /// And no more extents than this, because unmapping takes time for each.
-const GROUP_EXTENTS: usize = 64;
+pub(super) const GROUP_EXTENTS: usize = 64;
 /// Free frames are overwritten ahead of need in jobs of about so much.
 const SCRUB_BYTES: u64 = 512 << 20;
 /// Device memory that is left to contexts when the arena grows back to its size.
 const LEFT_FREE: u64 = 256 << 20;
 
 /// How many extents or frames of each size class.
-type PerClass = [usize; SizeClass::ALL.len()];
+pub(super) type PerClass = [usize; SizeClass::ALL.len()];
 
 /// What so many extents take, in bytes.
-fn bytes_of(counts: &PerClass) -> u64 {
+pub(super) fn bytes_of(counts: &PerClass) -> u64 {
     SizeClass::ALL.iter().map(|class| class.bytes() * counts[class.index()] as u64).sum()
 }
 
@@ -79,8 +80,6 @@ fn subtract(missing: &mut PerClass, class: SizeClass) {
 pub(super) enum Claim {
     /// A new allocation.
     Allocate { tenant: TenantId, left: VecDeque<SizeClass>, got: Vec<(SizeClass, FrameId)>, asked: Instant },
-    /// All that a tenant has, before it gets the baton.
-    Bring { tenant: TenantId },
     /// Memory beside the arena, of which so much is to be free.
     Room { tenant: TenantId, bytes: u64, asked: Instant },
 }
@@ -103,7 +102,7 @@ impl Task {
 }
 
 /// What came of looking for a frame.
-enum Found {
+pub(super) enum Found {
     Frame(FrameId),
     /// One is being overwritten and will do.
     Soon,
@@ -111,9 +110,18 @@ enum Found {
     None,
 }
 
+/// What became of an extent that is to leave.
+enum Leaves {
+    Now,
+    /// Its contents have to be looked at first.
+    Soon,
+    /// There is no room for it in the pool.
+    NoRoom,
+}
+
 /// Whether a claim was served.
 #[derive(PartialEq, Eq)]
-enum Progress {
+pub(super) enum Progress {
     Done,
     Waits,
 }
@@ -131,22 +139,67 @@ impl Server {
                 break;
             }
         }
-        if self.claims.is_empty() && !self.tasks.values().any(|task| matches!(task, Task::Scrub { .. })) {
+        self.work_ahead();
+        if self.claims.is_empty()
+            && self.bringing.is_none()
+            && !self.tasks.values().any(|task| matches!(task, Task::Scrub { .. }))
+        {
             self.scrub(None, SCRUB_BYTES);
         }
         for tenant in self.tenants.values() {
-            tenant.page.arena_bytes.store(self.arena.capacity(), Relaxed);
+            tenant.page.arena_bytes.store(self.offered(), Relaxed);
         }
+    }
+
+    /// What one tenant may have, in bytes: the arena less the headroom.
+    pub(super) fn offered(&self) -> u64 {
+        self.arena.capacity().saturating_sub(self.options.headroom)
+    }
+
+    /// Makes a free frame of this class, in exchange for free ones of classes of which there are more than wanted.
+    pub(super) fn make_free_frame(&mut self, class: SizeClass, wanted: &PerClass) -> bool {
+        while !self.arena.fits(class) {
+            let spare = |other: &SizeClass| self.arena.free(*other) > wanted[other.index()];
+            let Some(other) = SizeClass::ALL.into_iter().rev().find(spare) else { return false };
+            let Some(frame) = self.arena.remove_free_of(other) else { return false };
+            self.unmake(frame);
+        }
+        match self.gpu.make(class.bytes()) {
+            Ok(memory) => {
+                let frame = self.enter_frame(class, memory);
+                self.arena.give_back(frame);
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
+    fn enter_frame(&mut self, class: SizeClass, memory: crate::gpu::Memory) -> FrameId {
+        let frame = self.arena.add_lent(class);
+        let at = frame.0 as usize;
+        if self.frames.len() <= at {
+            self.frames.resize_with(at + 1, || None);
+        }
+        self.frames[at] = Some(memory);
+        frame
     }
 
     fn serve_claims(&mut self) {
         while let Some(claim) = self.claims.pop_front() {
             let progress = match claim {
                 Claim::Allocate { tenant, left, got, asked } => self.serve_allocation(tenant, left, got, asked),
-                Claim::Bring { tenant } => self.serve_arrival(tenant),
                 Claim::Room { tenant, bytes, asked } => self.serve_room(tenant, bytes, asked),
             };
             if progress == Progress::Waits {
+                return;
+            }
+        }
+        // Last: who claims anything has the baton, and is waited for before it can be taken away.
+        loop {
+            let before = self.bringing.as_ref().map(|bringing| bringing.tenant);
+            self.serve_arrival();
+            // When one has ended, the next may have been decided upon.
+            if self.bringing.as_ref().map(|bringing| bringing.tenant) == before {
                 break;
             }
         }
@@ -190,52 +243,6 @@ impl Server {
         Progress::Waits
     }
 
-    fn serve_arrival(&mut self, id: TenantId) -> Progress {
-        let Some(tenant) = self.tenants.get(&id) else { return Progress::Done };
-        if tenant.cut_off.is_some() {
-            return Progress::Done;
-        }
-        if tenant.missing_bytes() == 0 {
-            self.tell_arbiter(id, Event::Resident);
-            return Progress::Done;
-        }
-        let waiting = |(id, extent): (&ExtentId, &Extent)| {
-            matches!(extent.place, Place::Host { .. }).then_some((*id, extent.class))
-        };
-        let wanted: Vec<(ExtentId, SizeClass)> = tenant.extents.iter().filter_map(waiting).collect();
-        let mut group = Group::default();
-        let mut soon = PerClass::default();
-        let mut missing = PerClass::default();
-        for (extent, class) in wanted {
-            // Whatever was in the frame, all of it is overwritten; a poisoned one shows if not.
-            match self.find_frame(class, self.options.poison.is_some(), &mut soon) {
-                Found::Frame(frame) => self.start_arrival(id, extent, frame, &mut group),
-                Found::Soon => {}
-                Found::None => missing[class.index()] += 1,
-            }
-            if group.is_full() {
-                self.submit(Lane::In, id, std::mem::take(&mut group));
-            }
-        }
-        self.submit(Lane::In, id, group);
-        self.evict(missing, id);
-        if !self.is_anything_coming() {
-            self.tell_arbiter(id, Event::CannotArrive);
-            return Progress::Done;
-        }
-        self.claims.push_front(Claim::Bring { tenant: id });
-        Progress::Waits
-    }
-
-    fn start_arrival(&mut self, id: TenantId, extent: ExtentId, frame: FrameId, group: &mut Group) {
-        let Some(entry) = self.tenants.get_mut(&id).and_then(|tenant| tenant.extents.get_mut(&extent)) else { return };
-        let runs = std::mem::replace(&mut entry.place, Place::Device { frame }).into_runs();
-        group.add(extent, self.frames[frame.0 as usize].as_ref().map_or(0, |memory| memory.address), &runs, |run| {
-            self.slabs.address(run)
-        });
-        entry.place = Place::Arriving { frame, runs };
-    }
-
     fn serve_room(&mut self, id: TenantId, bytes: u64, asked: Instant) -> Progress {
         let most = self.tenants.values().map(Tenant::bytes).max().unwrap_or(0);
         let mut free = self.gpu.free_memory().unwrap_or(u64::MAX);
@@ -261,7 +268,7 @@ impl Server {
     }
 
     /// A frame of this class: a free one, or a new one, if need be in exchange for free ones of other classes.
-    fn find_frame(&mut self, class: SizeClass, clean: bool, soon: &mut PerClass) -> Found {
+    pub(super) fn find_frame(&mut self, class: SizeClass, clean: bool, soon: &mut PerClass) -> Found {
         if let Some(frame) = self.arena.take(class, clean) {
             return Found::Frame(frame);
         }
@@ -274,12 +281,7 @@ impl Server {
             if self.arena.fits(class) {
                 match self.gpu.make(class.bytes()) {
                     Ok(memory) => {
-                        let frame = self.arena.add_lent(class);
-                        let at = frame.0 as usize;
-                        if self.frames.len() <= at {
-                            self.frames.resize_with(at + 1, || None);
-                        }
-                        self.frames[at] = Some(memory);
+                        let frame = self.enter_frame(class, memory);
                         if !clean {
                             return Found::Frame(frame);
                         }
@@ -317,7 +319,7 @@ impl Server {
         {
             let size = self.arena.class(frame).bytes();
             if let Some(memory) = &self.frames[frame.0 as usize] {
-                pieces.push(Piece { device: memory.address, host: 0, bytes: size });
+                pieces.push(Piece { device: memory.address, host: None, bytes: size });
             }
             frames.push(frame);
             bytes += size;
@@ -332,8 +334,8 @@ impl Server {
     }
 
     /// Makes extents of others go, until as many of each class are on their way out as are missing, or, where
-    /// there are not so many, as many bytes.
-    fn evict(&mut self, mut missing: PerClass, except: TenantId) {
+    /// there are not so many, as many bytes. Says how many bytes are still missing then.
+    pub(super) fn evict(&mut self, mut missing: PerClass, except: TenantId) -> u64 {
         // Of who does not answer, nothing can be expected.
         let answering = self.tenants.values().filter(|tenant| tenant.is_movable() && !tenant.is_late());
         let extents = answering.flat_map(|tenant| tenant.extents.values());
@@ -341,7 +343,13 @@ impl Server {
             subtract(&mut missing, leaving.class);
         }
         if bytes_of(&missing) == 0 {
-            return;
+            return 0;
+        }
+        for same_class in [true, false] {
+            self.take_reserved(&mut missing, same_class, except);
+        }
+        if bytes_of(&missing) == 0 {
+            return 0;
         }
         let mut victims: Vec<TenantId> = self
             .tenants
@@ -359,25 +367,59 @@ impl Server {
         for same_class in [true, false] {
             for victim in &victims {
                 if bytes_of(&missing) == 0 {
-                    return;
+                    return 0;
                 }
                 self.evict_from(*victim, &mut missing, same_class, except);
             }
         }
+        bytes_of(&missing)
     }
 
-    fn evict_from(&mut self, victim: TenantId, missing: &mut PerClass, same_class: bool, except: TenantId) {
-        // What came last was needed last, if the program does the same again.
+    /// Takes frames back that were reserved for tenants which are not on the GPU: nothing has to be copied for that.
+    fn take_reserved(&mut self, missing: &mut PerClass, same_class: bool, except: TenantId) {
+        let ids: Vec<TenantId> = self.tenants.keys().copied().filter(|id| *id != except).collect();
+        for id in ids {
+            if !self.is_off_the_gpu(id) {
+                continue;
+            }
+            let mut group = Group::default();
+            let Some(tenant) = self.tenants.get_mut(&id).filter(|tenant| tenant.is_movable()) else { continue };
+            // What is used last goes first here too: it was reserved last.
+            for (extent, entry) in tenant.extents.iter_mut().rev() {
+                let Place::Reserved { frame, .. } = entry.place else { continue };
+                if bytes_of(missing) == 0 || (same_class && missing[entry.class.index()] == 0) {
+                    continue;
+                }
+                entry.place = Place::Leaving { frame, copied: true, unmapped: false };
+                group.leaving.push(*extent);
+                subtract(missing, entry.class);
+            }
+            self.submit_leaving(id, group);
+        }
+    }
+
+    pub(super) fn evict_from(&mut self, victim: TenantId, missing: &mut PerClass, same_class: bool, except: TenantId) {
+        if !self.options.hash {
+            // Nothing waits for that, but what its memory points to has to be known when it comes again.
+            self.look_at(victim);
+        }
+        // What is used last goes first: what stays can be used at once when the tenant runs again.
+        let tenant = &self.tenants[&victim];
         let resident = |(id, extent): (&ExtentId, &Extent)| extent.place.is_resident().then_some((*id, extent.class));
-        let order: Vec<(ExtentId, SizeClass)> =
-            self.tenants[&victim].extents.iter().rev().filter_map(resident).collect();
+        let mut order: Vec<(ExtentId, SizeClass)> = tenant.extents.iter().filter_map(resident).collect();
+        tenant.history.order(&mut order, |(id, _)| *id);
         let mut group = Group::default();
-        for (extent, class) in order {
+        for (extent, class) in order.into_iter().rev() {
             if same_class && missing[class.index()] == 0 {
                 continue;
             }
-            if bytes_of(missing) == 0 || !self.start_leaving(victim, extent, except, &mut group) {
+            if bytes_of(missing) == 0 {
                 break;
+            }
+            match self.start_leaving(victim, extent, except, &mut group) {
+                Leaves::Now => {}
+                Leaves::Soon => self.look_at(victim),
+                Leaves::NoRoom => break,
             }
             subtract(missing, class);
             if group.is_full() {
@@ -387,32 +429,60 @@ impl Server {
         self.submit_leaving(victim, group);
     }
 
-    /// Sends one extent on its way out; false if there is no room for it in the pool.
-    fn start_leaving(&mut self, id: TenantId, extent: ExtentId, except: TenantId, group: &mut Group) -> bool {
-        self.try_start_leaving(id, extent, except, group).is_some()
-    }
-
-    fn try_start_leaving(&mut self, id: TenantId, extent: ExtentId, except: TenantId, group: &mut Group) -> Option<()> {
-        let entry = self.tenants.get(&id)?.extents.get(&extent)?;
-        let (bytes, is_unchanged) = (entry.class.bytes(), matches!(entry.place, Place::Both { .. }));
-        let runs = if is_unchanged { Vec::new() } else { self.room_in_pool(bytes, (id, except))? };
-        let entry = self.tenants.get_mut(&id)?.extents.get_mut(&extent)?;
-        let frame = entry.place.frame()?;
-        let address = self.frames[frame.0 as usize].as_ref()?.address;
-        group.leaving.push(extent);
-        entry.place = if is_unchanged {
-            let runs = std::mem::replace(&mut entry.place, Place::Device { frame }).into_runs();
-            Place::Leaving { frame, runs, copied: true, unmapped: false }
-        } else {
-            group.add(extent, address, &runs, |run| self.slabs.address(run));
-            Place::Leaving { frame, runs, copied: false, unmapped: false }
+    /// Sends one extent on its way out.
+    fn start_leaving(&mut self, id: TenantId, extent: ExtentId, except: TenantId, group: &mut Group) -> Leaves {
+        let Some(entry) = self.tenants.get(&id).and_then(|tenant| tenant.extents.get(&extent)) else {
+            return Leaves::NoRoom;
         };
-        Some(())
+        let parts = match entry.copies(self.options.hash) {
+            Copies::Unknown => return Leaves::Soon,
+            Copies::Nothing => Vec::new(),
+            Copies::Parts(parts) => parts,
+        };
+        let bytes = entry.class.bytes();
+        let new_runs = match &entry.backing {
+            Some(_) => None,
+            None => match self.room_in_pool(bytes, (id, extent), except) {
+                Some(runs) => Some(runs),
+                None => return Leaves::NoRoom,
+            },
+        };
+        let entry = self.tenants.get_mut(&id).and_then(|tenant| tenant.extents.get_mut(&extent));
+        let Some((entry, frame)) = entry.and_then(|entry| entry.place.frame().map(|frame| (entry, frame))) else {
+            return Leaves::NoRoom;
+        };
+        let address = self.frames[frame.0 as usize].as_ref().map_or(0, |memory| memory.address);
+        if let Some(runs) = new_runs {
+            entry.backing = Some(Backing { runs, pages: Vec::new(), before: Vec::new(), current: false });
+        }
+        let Some(backing) = &mut entry.backing else { return Leaves::NoRoom };
+        if !backing.current {
+            let pages = entry.contents.as_ref().map_or(Vec::new(), |contents| contents.pages.clone());
+            let before = std::mem::replace(&mut backing.pages, pages);
+            backing.before = if entry.contents.is_none() { before } else { Vec::new() };
+        }
+        group.leaving.push(extent);
+        let copied = parts.is_empty();
+        if !copied {
+            group.extents.push(extent);
+            for part in &parts {
+                group.add_part(address, &backing.runs, part.clone(), |run| self.slabs.address(run));
+            }
+        }
+        backing.current |= copied;
+        self.ledger.left(bytes, parts.iter().map(|part| part.end - part.start).sum());
+        entry.place = Place::Leaving { frame, copied, unmapped: false };
+        Leaves::Now
     }
 
-    /// Room in the pool. If there is none, copies of what is in the arena too are dropped: the arriving
-    /// tenant's first, because it is about to write to it.
-    fn room_in_pool(&mut self, bytes: u64, (leaving, arriving): (TenantId, TenantId)) -> Option<Vec<Run>> {
+    /// Room in the pool. If there is none, what is in the arena too loses its place there: first what the arriving
+    /// tenant has, because it is about to write to it.
+    fn room_in_pool(
+        &mut self,
+        bytes: u64,
+        (leaving, extent): (TenantId, ExtentId),
+        arriving: TenantId,
+    ) -> Option<Vec<Run>> {
         if let Some(runs) = self.pool.take(bytes) {
             return Some(runs);
         }
@@ -420,10 +490,12 @@ impl Server {
         order.sort_by_key(|id| (*id != arriving, *id == leaving));
         for id in order {
             let Some(tenant) = self.tenants.get_mut(&id) else { continue };
-            for extent in tenant.extents.values_mut() {
-                if let Place::Both { frame, .. } = extent.place {
-                    let runs = std::mem::replace(&mut extent.place, Place::Device { frame }).into_runs();
-                    self.pool.give_back(runs);
+            for (number, entry) in &mut tenant.extents {
+                if entry.place.is_resident()
+                    && (id, *number) != (leaving, extent)
+                    && let Some(backing) = entry.backing.take()
+                {
+                    self.pool.give_back(backing.runs);
                     if let Some(runs) = self.pool.take(bytes) {
                         return Some(runs);
                     }
@@ -434,7 +506,7 @@ impl Server {
     }
 
     /// Queues a group's copies.
-    fn submit(&mut self, lane: Lane, tenant: TenantId, group: Group) {
+    pub(super) fn submit(&mut self, lane: Lane, tenant: TenantId, group: Group) {
         if group.extents.is_empty() {
             return;
         }
@@ -449,11 +521,13 @@ impl Server {
         if group.leaving.is_empty() {
             return;
         }
-        let extents = group.leaving.clone();
+        let leaving = group.leaving.clone();
         self.submit(Lane::Out, id, group);
-        let Some(tenant) = self.tenants.get_mut(&id) else { return };
-        let batch = tenant.add_batch(Batch::Unmap(extents.clone()));
-        self.command(id, &FromCoordinator::Unmap { batch, extents });
+        for extents in leaving.chunks(MAX_EXTENTS) {
+            let Some(tenant) = self.tenants.get_mut(&id) else { return };
+            let (batch, extents) = (tenant.add_batch(Batch::Unmap(extents.to_vec())), extents.to_vec());
+            self.command(id, &FromCoordinator::Unmap { batch, extents });
+        }
     }
 
     /// A job has ended, well or not.
@@ -491,48 +565,30 @@ impl Server {
     /// Half of an eviction is done; when both are, the frame is free.
     pub(super) fn left_in_part(&mut self, id: TenantId, extent: ExtentId, part: impl FnOnce(&mut bool, &mut bool)) {
         let entry = self.tenants.get_mut(&id).and_then(|tenant| tenant.extents.get_mut(&extent));
-        let Some(Extent { place, .. }) = entry else { return };
-        let Place::Leaving { frame, copied, unmapped, .. } = place else { return };
+        let Some(Extent { place, backing, .. }) = entry else { return };
+        let Place::Leaving { frame, copied, unmapped } = place else { return };
         part(copied, unmapped);
+        if let Some(backing) = backing
+            && *copied
+        {
+            backing.current = true;
+        }
         if *copied && *unmapped {
             let frame = *frame;
-            let runs = std::mem::replace(place, Place::Device { frame }).into_runs();
-            *place = Place::Host { runs };
-            self.arena.give_back(frame);
+            *place = Place::Host;
+            self.release(frame);
             if self.options.poison.is_some() {
                 self.scrub(None, SCRUB_BYTES);
             }
         }
     }
 
-    /// Contents have arrived: the tenant may map them.
-    fn arrived(&mut self, id: TenantId, extents: Vec<ExtentId>) {
-        let Some(tenant) = self.tenants.get_mut(&id) else { return };
-        let mut frames = Vec::new();
-        for extent in &extents {
-            let Some(Extent { place, .. }) = tenant.extents.get_mut(extent) else { continue };
-            if let Place::Arriving { frame, .. } = *place {
-                frames.push(frame);
-                let runs = std::mem::replace(place, Place::Device { frame }).into_runs();
-                *place = Place::Mapping { frame, runs };
-            }
-        }
-        if tenant.cut_off.is_some() {
-            return;
-        }
-        let batch = tenant.add_batch(Batch::Map(extents.clone()));
-        let descriptors: Vec<BorrowedFd<'_>> =
-            frames.iter().filter_map(|frame| self.frames[frame.0 as usize].as_ref().map(AsFd::as_fd)).collect();
-        if tenant.control.send(&FromCoordinator::Map { batch, extents }, &descriptors).is_err() {
-            self.cut_off(id, "the connection ended");
-        }
-    }
-
     /// Whether anything under way will change what claims find: otherwise waiting is of no use.
-    fn is_anything_coming(&self) -> bool {
+    pub(super) fn is_anything_coming(&self) -> bool {
         let answers = self.tenants.values().any(Tenant::is_about_to_answer);
         answers
             || !self.tasks.is_empty()
+            || !self.looks.is_empty()
             || self.quarantine.iter().any(|quarantine| quarantine.is_fresh())
             || self.preparing
     }
@@ -555,26 +611,41 @@ impl Server {
 
 /// Extents whose copies are queued as one job.
 #[derive(Debug, Default)]
-struct Group {
-    extents: Vec<ExtentId>,
+pub(super) struct Group {
+    pub(super) extents: Vec<ExtentId>,
     /// All that leave, also those that need no copy.
     leaving: Vec<ExtentId>,
     pieces: Vec<Piece>,
+    /// What is copied over the bus.
     bytes: u64,
+    /// What that is of memory.
+    size: u64,
 }
 
 impl Group {
-    fn add(&mut self, extent: ExtentId, mut device: u64, runs: &[Run], address: impl Fn(Run) -> usize) {
-        self.extents.push(extent);
+    /// Adds the copy of a part of an extent, between its frame and its runs.
+    pub(super) fn add_part(&mut self, frame: u64, runs: &[Run], part: Range<u64>, address: impl Fn(Run) -> usize) {
+        let mut at = 0;
         for run in runs {
-            self.pieces.push(Piece { device, host: address(*run), bytes: run.bytes });
-            device += run.bytes;
-            self.bytes += run.bytes;
+            let (start, end) = (part.start.max(at), part.end.min(at + run.bytes));
+            if start < end {
+                let host = address(Run { at: run.at + (start - at), bytes: end - start });
+                self.pieces.push(Piece { device: frame + start, host: Some(host), bytes: end - start });
+            }
+            at += run.bytes;
         }
+        self.bytes += part.end - part.start;
+        self.size += part.end - part.start;
     }
 
-    fn is_full(&self) -> bool {
-        self.bytes >= GROUP_BYTES || self.extents.len().max(self.leaving.len()) >= GROUP_EXTENTS
+    /// Adds zeros in a part of a frame.
+    pub(super) fn add_zeros(&mut self, frame: u64, part: Range<u64>) {
+        self.pieces.push(Piece { device: frame + part.start, host: None, bytes: part.end - part.start });
+        self.size += part.end - part.start;
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.size >= GROUP_BYTES || self.extents.len().max(self.leaving.len()) >= GROUP_EXTENTS
     }
 }
 
@@ -586,7 +657,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_goes_is_subtracted_from_what_is_missing(
-            missing in prop::array::uniform5(0usize..4),
+            missing in prop::array::uniform6(0usize..4),
             going in prop::collection::vec(prop::sample::select(&SizeClass::ALL[..]), 0..40),
         ) {
             let mut left: PerClass = missing;

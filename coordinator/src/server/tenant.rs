@@ -1,17 +1,22 @@
 //! A tenant as the server knows it: its sockets, and the table of its extents.
 //!
 //! ```text
-//!              lend                         baton granted
-//!   (nothing) ──────> Device <────────────────────────────────────────── Both
-//!                       │                                                 ^  │
-//!                       │ evict: copy out, unmap             mapped by it │  │ evict: unmap
-//!                       v                                                 │  v
-//!                    Leaving ──> Host ──> Arriving ──> Mapping ───────────┘  Leaving
-//!                    both done     bring: copy in   copied; late mapping
+//!              lend
+//!   (nothing) ──────> Resident <──────────────────────────────────┐
+//!                       │                                         │ mapped by it
+//!                       │ evict: copy out what changed, unmap     │
+//!                       v                                         │
+//!                    Leaving ────> Host ──────> Reserved ─────> Arriving ──────> Mapping
+//!                        both done    there is a frame    copy in      copied: give access
 //! ```
 //!
-//! At every moment one valid copy of the contents is known: in the frame until the copy out has ended, in
-//! the pool until the tenant may write again.
+//! A frame that is **reserved** for an extent is behind its addresses already, but without access: what takes longest is
+//! done while the contents are still on their way, or before anybody wants them.
+//!
+//! Beside its place, an extent has a **backing**: room in the pool with its contents as they were when it last left.
+//! It stays there while the extent is resident, so that what has not changed needs no copy when it leaves again. At
+//! every moment one valid copy of the contents is known: in the frame until the backing is current, in the backing
+//! until the tenant may write again.
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
@@ -25,57 +30,73 @@ use baton_contract::page::{CoordinatorPage, TenantPage};
 use super::peer::Peer;
 use super::shared::Shared;
 use crate::arena::FrameId;
+use crate::digest::{Page, ScanId};
+use crate::first_use::History;
+use crate::planner::Nanos;
 use crate::pool::Run;
 
 /// A pager that has not carried out a command in this time is not waited for: its process was stopped, say.
 pub(super) const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 
-/// Where an extent's contents are.
-#[derive(Debug)]
+/// Where an extent is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// In a frame that the tenant has mapped and may have written.
-    Device { frame: FrameId },
-    /// In a frame that the tenant has mapped, and in the pool: it came in and its gate is still closed.
-    Both { frame: FrameId, runs: Vec<Run> },
+    /// In a frame that the tenant has mapped.
+    Resident { frame: FrameId },
     /// On the way out.
-    Leaving { frame: FrameId, runs: Vec<Run>, copied: bool, unmapped: bool },
+    Leaving { frame: FrameId, copied: bool, unmapped: bool },
     /// In the pool.
-    Host { runs: Vec<Run> },
+    Host,
+    /// In the pool; the tenant has a frame for it, or is about to, without access. Perhaps one full of zeros.
+    Reserved { frame: FrameId, zeroed: bool },
     /// In the pool, being copied to a frame.
-    Arriving { frame: FrameId, runs: Vec<Run> },
+    Arriving { frame: FrameId },
     /// In the pool and a frame, which the tenant is mapping.
-    Mapping { frame: FrameId, runs: Vec<Run> },
+    Mapping { frame: FrameId },
 }
 
 impl Place {
     /// The frame, if there is one.
     pub(super) fn frame(&self) -> Option<FrameId> {
-        match self {
-            Self::Host { .. } => None,
-            Self::Device { frame }
-            | Self::Both { frame, .. }
+        match *self {
+            Self::Host => None,
+            Self::Resident { frame }
             | Self::Leaving { frame, .. }
-            | Self::Arriving { frame, .. }
-            | Self::Mapping { frame, .. } => Some(*frame),
+            | Self::Reserved { frame, .. }
+            | Self::Arriving { frame }
+            | Self::Mapping { frame } => Some(frame),
         }
     }
 
-    /// Takes the runs out of it.
-    pub(super) fn into_runs(self) -> Vec<Run> {
-        match self {
-            Self::Device { .. } => Vec::new(),
-            Self::Both { runs, .. }
-            | Self::Leaving { runs, .. }
-            | Self::Host { runs }
-            | Self::Arriving { runs, .. }
-            | Self::Mapping { runs, .. } => runs,
-        }
+    /// Whether its contents are in the pool only, and nobody copies them.
+    pub(super) fn is_away(&self) -> bool {
+        matches!(self, Self::Host | Self::Reserved { .. })
     }
 
     /// Whether the tenant has it mapped and its contents are there.
     pub(super) fn is_resident(&self) -> bool {
-        matches!(self, Self::Device { .. } | Self::Both { .. })
+        matches!(self, Self::Resident { .. })
     }
+}
+
+/// An extent's room in the pool.
+#[derive(Debug)]
+pub(super) struct Backing {
+    pub(super) runs: Vec<Run>,
+    /// What is in it, page by page; empty if nobody has looked.
+    pub(super) pages: Vec<Page>,
+    /// What was in it before, if it was filled without a look.
+    pub(super) before: Vec<Page>,
+    /// Whether that is what the extent holds now. If not, it is only good for comparing.
+    pub(super) current: bool,
+}
+
+/// What the GPU found in an extent's contents, and which still holds.
+#[derive(Debug)]
+pub(super) struct Contents {
+    pub(super) pages: Vec<Page>,
+    /// Addresses that words in it point to, as multiples of 2 MiB; none if there were too many to list.
+    pub(super) pointers: Option<Vec<u64>>,
 }
 
 /// A piece of a tenant's memory.
@@ -83,11 +104,37 @@ impl Place {
 pub(super) struct Extent {
     pub(super) class: SizeClass,
     pub(super) place: Place,
+    pub(super) backing: Option<Backing>,
+    /// Known since the tenant could last write.
+    pub(super) contents: Option<Contents>,
+    /// How often in a row most of it had changed when it left.
+    pub(super) dirty: u8,
+}
+
+impl Extent {
+    /// Whether what is in the pool of it is all there is to know.
+    pub(super) fn is_backed(&self) -> bool {
+        self.backing.as_ref().is_some_and(|backing| backing.current)
+    }
+
+    /// Whether some of it comes in as zeros.
+    pub(super) fn has_zeros(&self) -> bool {
+        self.backing.as_ref().is_some_and(|backing| backing.pages.iter().any(|page| page.zero))
+    }
+
+    /// From here on the tenant may write to it.
+    pub(super) fn may_change(&mut self) {
+        self.contents = None;
+        if let Some(backing) = &mut self.backing {
+            backing.current = false;
+        }
+    }
 }
 
 /// A command to the tenant's pager that is under way.
 #[derive(Debug)]
 pub(super) enum Batch {
+    Prepare,
     Map(Vec<ExtentId>),
     Unmap(Vec<ExtentId>),
 }
@@ -128,6 +175,18 @@ pub(super) struct Tenant {
     pub(super) revoked: Option<(Instant, Duration)>,
     /// It did not answer in time: nobody knows whether its gate is closed.
     pub(super) silent: bool,
+    /// Since when it has wanted the GPU.
+    pub(super) demanded: Option<Instant>,
+    /// In which order it uses its memory.
+    pub(super) history: History,
+    /// What it has said of that in this grant so far.
+    pub(super) used: Vec<(ExtentId, Nanos)>,
+    /// A look at its contents that is under way.
+    pub(super) scan: Option<ScanId>,
+    /// Extents that have got a frame, of which it is to be told.
+    pub(super) reserved: Vec<ExtentId>,
+    /// It was evicted on request: it is not brought in ahead before it has run again.
+    pub(super) sent_away: bool,
 }
 
 impl Tenant {
@@ -138,13 +197,25 @@ impl Tenant {
 
     /// What of it is in the arena, in bytes.
     pub(super) fn resident_bytes(&self) -> u64 {
-        self.extents.values().filter(|extent| extent.place.frame().is_some()).map(|extent| extent.class.bytes()).sum()
+        let here = |extent: &&Extent| !extent.place.is_away();
+        self.extents.values().filter(here).map(|extent| extent.class.bytes()).sum()
+    }
+
+    /// Frames that wait for its contents, in bytes.
+    pub(super) fn reserved_bytes(&self) -> u64 {
+        let reserved = |extent: &&Extent| matches!(extent.place, Place::Reserved { .. });
+        self.extents.values().filter(reserved).map(|extent| extent.class.bytes()).sum()
     }
 
     /// What has to be copied before it can run, in bytes.
     pub(super) fn missing_bytes(&self) -> u64 {
         let missing = |extent: &&Extent| !extent.place.is_resident();
         self.extents.values().filter(missing).map(|extent| extent.class.bytes()).sum()
+    }
+
+    /// Whether all that its contents point to is known.
+    pub(super) fn is_read(&self) -> bool {
+        self.extents.values().all(|extent| extent.contents.as_ref().is_some_and(|contents| contents.pointers.is_some()))
     }
 
     /// Whether its memory can be moved, as far as it itself is concerned.
@@ -170,7 +241,8 @@ impl Tenant {
         }
         let id = ExtentId(self.next_extent);
         self.next_extent = self.next_extent.wrapping_add(1);
-        self.extents.insert(id, Extent { class, place: Place::Device { frame } });
+        let place = Place::Resident { frame };
+        self.extents.insert(id, Extent { class, place, backing: None, contents: None, dirty: 0 });
         self.peak_bytes = self.peak_bytes.max(self.bytes());
         id
     }

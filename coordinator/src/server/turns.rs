@@ -3,16 +3,20 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use baton_contract::messages::FromCoordinator;
+use baton_contract::messages::{ArrivalStory, ExtentId, FromCoordinator};
 
-use super::residency::Claim;
-use super::tenant::{ANSWER_LIMIT, Place};
+use super::arriving::Bringing;
+use super::ledger::Granted;
+use super::tenant::{ANSWER_LIMIT, Extent};
 use super::{Server, log};
 use crate::arbiter::{Decision, Event, State, TenantId};
 
 /// How long a tenant's work may take to end before its gate is opened again. Doubles with every try.
 const DRAIN_LIMIT: Duration = Duration::from_secs(1);
 const MOST_DOUBLINGS: u32 = 6;
+/// How many launches of a thread are in flight while somebody more urgent may come: enough that the GPU never runs
+/// dry.
+const SHORT: u32 = 8;
 
 impl Server {
     pub(super) fn tell_arbiter(&mut self, tenant: TenantId, event: Event) {
@@ -45,8 +49,7 @@ impl Server {
                 }
                 Decision::Bring(id) => {
                     // Only one tenant is brought in at a time: for another, the first goes back to waiting.
-                    self.claims.retain(|claim| !matches!(claim, Claim::Bring { .. }));
-                    self.claims.push_back(Claim::Bring { tenant: id });
+                    self.bringing = Some(Bringing { tenant: id, groups: None });
                     self.ledger.begin();
                 }
                 Decision::Grant(id) => self.grant(id),
@@ -58,24 +61,33 @@ impl Server {
         }
     }
 
-    /// From here on the tenant may write: what is in the pool of it is worth nothing any more.
+    /// From here on the tenant may write to what is here: what is in the pool of that is only good for comparing.
     fn grant(&mut self, id: TenantId) {
         let decided = self.start + Duration::from_micros(self.arbiter.decided_at());
         let Some(tenant) = self.tenants.get_mut(&id) else { return };
-        for extent in tenant.extents.values_mut() {
-            if let Place::Both { frame, .. } = extent.place {
-                let was = std::mem::replace(&mut extent.place, Place::Device { frame });
-                self.pool.give_back(was.into_runs());
-            }
-        }
+        let arriving = tenant.missing_bytes() > 0;
+        let resident = |extent: &&mut Extent| extent.place.is_resident();
+        tenant.extents.values_mut().filter(resident).for_each(Extent::may_change);
+        tenant.used.clear();
+        tenant.sent_away = false;
         tenant.grant += 1;
         tenant.busy = 0;
         // What it owed was for an earlier grant; from here on the end of this one counts.
         tenant.silent = false;
         tenant.ran = Instant::now();
         let grant = tenant.grant;
-        self.ledger.granted(&tenant.name, decided);
-        self.command(id, &FromCoordinator::Grant { grant });
+        let demanded = tenant.demanded.take().unwrap_or(decided).min(decided);
+        self.ledger.granted(&tenant.name, Granted { demanded, decided, arriving });
+        self.command(id, &FromCoordinator::Grant { grant, arriving });
+        self.keep_short(id);
+    }
+
+    /// While somebody of a better class may come at any time, little is queued on the GPU: it would have to end first.
+    pub(super) fn keep_short(&mut self, id: TenantId) {
+        let Some(class) = self.tenants.get(&id).map(|tenant| tenant.class) else { return };
+        if self.tenants.values().any(|other| other.class < class && other.cut_off.is_none()) {
+            self.command(id, &FromCoordinator::KeepShort { launches: SHORT });
+        }
     }
 
     /// Sends a tenant's pager a message without descriptors.
@@ -141,6 +153,23 @@ impl Server {
         if let Some(tenant) = self.tenants.get(&id).filter(|tenant| tenant.grant == grant) {
             self.ledger.opened(&tenant.name);
         }
+    }
+
+    /// What a tenant has used first since its gate was opened.
+    pub(super) fn used(&mut self, id: TenantId, grant: u64, extents: Vec<(ExtentId, u32)>) {
+        let Some(tenant) = self.tenants.get_mut(&id).filter(|tenant| tenant.grant == grant) else { return };
+        // Its own extents, each once at most: a list that grows without end is none of ours.
+        if tenant.used.len() + extents.len() <= 2 * tenant.extents.len() {
+            let known = extents.into_iter().filter(|(extent, _)| tenant.extents.contains_key(extent));
+            tenant.used.extend(known.map(|(extent, micros)| (extent, u64::from(micros) * 1000)));
+        }
+    }
+
+    /// All is there, or the gate was closed before that.
+    pub(super) fn arrival_told(&mut self, id: TenantId, grant: u64, story: ArrivalStory) {
+        let Some(tenant) = self.tenants.get_mut(&id).filter(|tenant| tenant.grant == grant) else { return };
+        tenant.history.record(std::mem::take(&mut tenant.used));
+        self.ledger.arrived(&tenant.name, story);
     }
 
     /// Whether nothing of the tenant's can run on the GPU now: only then may its memory be touched.

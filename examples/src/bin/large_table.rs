@@ -3,7 +3,7 @@
 //!
 //! The table is made of pieces. In a round each piece is added up on the device, and then written anew from
 //! a seed made of that sum and its neighbour's. `--rest-ms` rests between rounds, as a program does that
-//! waits for requests.
+//! waits for requests; with `--queued` it has at most so many pieces' work queued at a time.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -47,7 +47,12 @@ impl Table {
         unsafe { launch.launch(shape(words as usize)) }.map(drop)
     }
 
-    fn sums(&mut self) -> Result<Vec<u64>, DriverError> {
+    /// Waits for the work on the pieces so far if `queued` more have been queued; never if that is 0.
+    fn keep_short(&self, piece: usize, queued: usize) -> Result<(), DriverError> {
+        if queued != 0 && (piece + 1).is_multiple_of(queued) { self.stream.synchronize() } else { Ok(()) }
+    }
+
+    fn sums(&mut self, queued: usize) -> Result<Vec<u64>, DriverError> {
         let words = (PIECE_BYTES / 4) as u32;
         self.stream.memset_zeros(&mut self.sums)?;
         for (piece, pattern) in self.pieces.iter().enumerate() {
@@ -56,6 +61,7 @@ impl Table {
             launch.arg(&mut sum).arg(pattern).arg(&words);
             // SAFETY: types and order are the kernel's; the piece has so many words, the sum is one.
             unsafe { launch.launch(shape(words as usize)) }?;
+            self.keep_short(piece, queued)?;
         }
         let sums = self.stream.clone_dtoh(&self.sums)?;
         self.stream.synchronize()?;
@@ -69,11 +75,12 @@ fn expected(seed: u32) -> u64 {
 }
 
 fn example() -> Result<Checksum, Failure> {
-    let (mut megabytes, mut rounds, mut rest_ms, mut seed) = (16, 4, 0, 1);
+    let (mut megabytes, mut rounds, mut rest_ms, mut queued, mut seed) = (16, 4, 0, 0, 1);
     read_options(&mut [
         ("--megabytes", &mut megabytes),
         ("--rounds", &mut rounds),
         ("--rest-ms", &mut rest_ms),
+        ("--queued", &mut queued),
         ("--seed", &mut seed),
     ])?;
     let count = (megabytes << 20) / PIECE_BYTES;
@@ -89,9 +96,10 @@ fn example() -> Result<Checksum, Failure> {
     for round in 0..rounds {
         for (piece, seed) in seeds.iter().enumerate() {
             table.write(piece, *seed)?;
+            table.keep_short(piece, queued)?;
         }
         thread::sleep(Duration::from_millis(rest_ms as u64));
-        let sums = table.sums()?;
+        let sums = table.sums(queued)?;
         // One piece a round is computed on the CPU too; the checksum covers all.
         let checked = round % count;
         let want = expected(seeds[checked]);

@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
 use std::time::Instant;
 
-use super::{BROKEN, CLOSED, CONTENDED, GATE, LATE, NEXT_CLOSING, OPEN, word};
+use super::{ARRIVING, BROKEN, CLOSED, CONTENDED, CONTENDED_LATER, GATE, LATE, NEXT_CLOSING, OPEN, word};
 
 const MEMBARRIER_CMD_PRIVATE_EXPEDITED: libc::c_int = 1 << 3;
 const MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED: libc::c_int = 1 << 4;
@@ -50,8 +50,21 @@ pub(crate) fn open(contended: bool) {
     set(if contended { CONTENDED } else { OPEN });
 }
 
+/// Lets everybody in, while memory is still on its way.
+pub(crate) fn arriving() {
+    set(ARRIVING);
+}
+
+/// All memory is here: nobody has to ask for it any more. `contended` if somebody waits for the GPU meanwhile.
+pub(crate) fn all_here(contended: bool) {
+    let to = if contended { CONTENDED } else { OPEN };
+    // Closed meanwhile, or open before: then there is nothing to change.
+    let _ = GATE.0.compare_exchange(ARRIVING, to, Ordering::AcqRel, Ordering::Relaxed);
+}
+
 /// Marks an open gate as contended, or no longer so.
 pub(crate) fn set_contended(contended: bool) {
+    CONTENDED_LATER.store(contended, Ordering::Relaxed);
     let (from, to) = if contended { (OPEN, CONTENDED) } else { (CONTENDED, OPEN) };
     // Not open: then there is nothing to mark.
     let _ = GATE.0.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);

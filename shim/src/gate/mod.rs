@@ -20,14 +20,14 @@ mod control;
 mod word;
 
 use core::ptr;
-use core::sync::atomic::{AtomicU32, Ordering, compiler_fence};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, compiler_fence};
 
 use baton_contract::cuda::{CUDA_ERROR_DEVICE_UNAVAILABLE, CUresult};
 
 use crate::{session, work};
 use word::Word;
 
-pub(crate) use control::{activity, close, inside, open, prepare, set_broken, set_contended};
+pub(crate) use control::{activity, all_here, arriving, close, inside, open, prepare, set_broken, set_contended};
 
 /// Everybody passes.
 const OPEN: u32 = 0;
@@ -36,10 +36,12 @@ const CONTENDED: u32 = 1;
 /// Nobody passes. Counts, in the bits above, how often the gate was closed: who is about to sleep at one
 /// closing must not sleep through the next, for which it has not said that it waits.
 const CLOSED: u32 = 2;
-const NEXT_CLOSING: u32 = 4;
-const STATE: u32 = 3;
+const NEXT_CLOSING: u32 = 8;
+const STATE: u32 = 7;
 /// Nobody will ever pass again: the coordinator is gone, and with it memory of this program.
 const BROKEN: u32 = 3;
+/// Everybody passes, but memory is still on its way: calls wait for what they need ([`crate::arrival`]).
+const ARRIVING: u32 = 4;
 
 /// What threads wait on while it is [`CLOSED`]; [`OPEN`] and [`CONTENDED`] are all of the word. A cache line of its own, because all threads read it.
 #[repr(align(128))]
@@ -70,7 +72,47 @@ pub(crate) fn pass() -> Result<Passage, CUresult> {
 /// Whether somebody waits for the GPU while this program has it.
 #[inline(always)]
 pub(crate) fn is_contended() -> bool {
-    GATE.0.load(Ordering::Relaxed) == CONTENDED
+    match GATE.0.load(Ordering::Relaxed) {
+        OPEN => false,
+        CONTENDED => true,
+        gate => gate == ARRIVING && CONTENDED_LATER.load(Ordering::Relaxed),
+    }
+}
+
+/// Whether the gate will be contended when all memory is here: then launches are counted before that too.
+static CONTENDED_LATER: AtomicBool = AtomicBool::new(false);
+
+/// Asked by who waits inside: an error if nobody will ever pass again.
+pub(crate) fn check() -> Result<(), CUresult> {
+    if GATE.0.load(Ordering::Acquire) == BROKEN { Err(CUDA_ERROR_DEVICE_UNAVAILABLE) } else { Ok(()) }
+}
+
+/// Whether memory may still be on its way, asked inside: also when the gate is being closed while it is.
+#[inline(always)]
+pub(crate) fn may_lack() -> bool {
+    GATE.0.load(Ordering::Relaxed) > CONTENDED
+}
+
+impl Passage {
+    /// Sleeps outside of the gate, so that it can be closed meanwhile, and passes it again. A nested call
+    /// sleeps inside: it cannot step back from the one around it.
+    pub(crate) fn outside(&self, sleep: impl FnOnce()) -> Result<(), CUresult> {
+        let Some(word) = self.0 else {
+            sleep();
+            return Ok(());
+        };
+        word.step_back();
+        sleep();
+        let depth = word.enter();
+        compiler_fence(Ordering::SeqCst);
+        if depth == 0 && !passes(GATE.0.load(Ordering::Acquire)) {
+            return wait(word).inspect_err(|_| {
+                // The passage has yet to end.
+                word.enter();
+            });
+        }
+        Ok(())
+    }
 }
 
 impl Drop for Passage {
@@ -88,9 +130,15 @@ impl Drop for Passage {
 extern "C" fn start_anew() {
     word::release_others();
     LATE.store(0, Ordering::Relaxed);
+    WAITING.store(0, Ordering::Relaxed);
     GATE.0.store(OPEN, Ordering::Release);
     work::start_anew();
     session::forget();
+}
+
+/// Whether calls pass in this state of the gate.
+fn passes(gate: u32) -> bool {
+    matches!(gate & STATE, OPEN | CONTENDED | ARRIVING)
 }
 
 #[cold]
@@ -98,7 +146,7 @@ fn late() -> Result<Passage, CUresult> {
     loop {
         LATE.fetch_add(1, Ordering::SeqCst);
         let gate = GATE.0.load(Ordering::SeqCst);
-        if gate == OPEN || gate == CONTENDED {
+        if passes(gate) {
             return Ok(Passage(None));
         }
         LATE.fetch_sub(1, Ordering::Release);
@@ -110,7 +158,7 @@ fn late() -> Result<Passage, CUresult> {
 /// and passes.
 #[cold]
 fn wait(word: &Word) -> Result<(), CUresult> {
-    while !matches!(GATE.0.load(Ordering::Acquire) & STATE, OPEN | CONTENDED) {
+    while !passes(GATE.0.load(Ordering::Acquire)) {
         word.step_back();
         until_open()?;
         word.enter();
@@ -119,8 +167,33 @@ fn wait(word: &Word) -> Result<(), CUresult> {
     Ok(())
 }
 
+/// Threads that wait at the closed gate, or have yet to wake up at the open one.
+static WAITING: AtomicU32 = AtomicU32::new(0);
+
+/// Whether anybody waits at the gate, or is about to pass it: then the program is not idle, even if on a busy machine it
+/// takes its thread long to wake up.
+pub(crate) fn is_waited_at() -> bool {
+    WAITING.load(Ordering::Relaxed) != 0
+}
+
+struct Waiting;
+
+impl Waiting {
+    fn begin() -> Self {
+        WAITING.fetch_add(1, Ordering::Relaxed);
+        Self
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        WAITING.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// Says that somebody wants in, and sleeps while the gate is closed.
 fn until_open() -> Result<(), CUresult> {
+    let _waiting = Waiting::begin();
     loop {
         let gate = GATE.0.load(Ordering::Acquire);
         match gate & STATE {

@@ -3,15 +3,19 @@
 //! Names are the driver's own. The version that a program asks for is chosen by the driver
 //! (see [`crate::procaddress`]); which name belongs to which version is in `symbols/cuda-13.0.json`.
 //! `launched in stream` is a gated call that queues work in that stream (or the one that a launch's `config`
-//! names): while somebody waits for the GPU, such calls are counted. `gated over [address: bytes]` is a
-//! gated call that fails if such a range of ours is not inside of an allocation. Signatures are `cuda.h`'s, with structures that no hook reads as plain pointers.
+//! names): while somebody waits for the GPU, such calls are counted. `gated over [address => bytes]` is a
+//! gated call that fails if such a range of ours is not inside of an allocation. While memory is on its way, a
+//! call that says what it is `of` or `over` waits for that, and every other gated call for everything. Signatures are
+//! `cuda.h`'s, with structures that no hook reads as plain pointers.
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
+use core::ptr;
 
 use baton_contract::cuda::*;
 
+use crate::arrival::footprint::{self, Reach, Unified};
 use crate::symbols::index;
-use crate::{doors, gate, memory, procaddress, work};
+use crate::{arrival, doors, gate, memory, procaddress, work};
 
 /// Makes the hook functions of the rows, generic over the symbol so that twins share a body.
 ///
@@ -19,37 +23,48 @@ use crate::{doors, gate, memory, procaddress, work};
 /// the hook, and the passage through the gate must end.
 macro_rules! hooks {
     ($( $($symbol:ident),+ =>
-        $($body:ident)::+ $(in $stream:ident)? $(over [$($over:tt)*])? ($($argument:ident: $type:ty),* $(,)?); )*) => {
+        $($body:ident)::+ $(in $stream:ident of $needs:ident [$($of:expr),*])? $(over [$($over:tt)*])? ($($argument:ident: $type:ty),* $(,)?); )*) => {
         pub(super) const ROWS: &[&[(usize, *const ())]] = &[$({
             unsafe extern "C-unwind" fn hook<const INDEX: usize>($($argument: $type),*) -> CUresult {
                 type Drivers = unsafe extern "C-unwind" fn($($type),*) -> CUresult;
                 // SAFETY: the row spells the signature that cuda.h gives its symbols.
                 let drivers: Drivers = unsafe { doors::drivers_as(INDEX) };
-                hooks!(@body drivers, $($body)::+ $(in $stream)? $(over [$($over)*])? ($($argument),*))
+                hooks!(@body drivers, $($body)::+ $(in $stream of $needs [$($of),*])? $(over [$($over)*])? ($($argument),*))
             }
             &[$((index::$symbol, hook::<{ index::$symbol }> as *const ())),+]
         }),*];
     };
-    (@body $drivers:ident, gated ($($argument:ident),*)) => {
-        match gate::pass() {
-            // SAFETY: the driver's own function with the program's own arguments.
-            Ok(_passage) => unsafe { $drivers($($argument),*) },
-            Err(answer) => answer,
-        }
-    };
-    (@body $drivers:ident, gated over [$($at:ident: $bytes:expr),+] ($($argument:ident),*)) => {
-        match gate::pass() {
-            Ok(_passage) if $(memory::hooks::is_wild($at, $bytes))||+ => CUDA_ERROR_INVALID_VALUE,
-            // SAFETY: the driver's own function with the program's own arguments.
-            Ok(_passage) => unsafe { $drivers($($argument),*) },
-            Err(answer) => answer,
-        }
-    };
-    (@body $drivers:ident, launched in $stream:ident ($($argument:ident),*)) => {{
-        let _passage = match gate::pass() {
+    // Passes the gate, and waits for what the call needs if not all is here.
+    (@pass $needs:expr) => {{
+        let passage = match gate::pass() {
             Ok(passage) => passage,
             Err(answer) => return answer,
         };
+        if gate::may_lack()
+            && let Err(answer) = arrival::wait(&passage, $needs)
+        {
+            return answer;
+        }
+        passage
+    }};
+    (@body $drivers:ident, gated ($($argument:ident),*)) => {{
+        let _passage = hooks!(@pass footprint::Needs::Everything);
+        // SAFETY: the driver's own function with the program's own arguments.
+        unsafe { $drivers($($argument),*) }
+    }};
+    (@body $drivers:ident, gated over [$($at:expr => $bytes:expr),+] ($($argument:ident),*)) => {{
+        let _passage = hooks!(@pass footprint::ranges(|found| {
+            $($at.add_to($bytes, found)?;)+
+            Some(())
+        }));
+        if $($at.is_wild($bytes))||+ {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        // SAFETY: the driver's own function with the program's own arguments.
+        unsafe { $drivers($($argument),*) }
+    }};
+    (@body $drivers:ident, launched in $stream:ident of $needs:ident [$($of:expr),*] ($($argument:ident),*)) => {{
+        let _passage = hooks!(@pass footprint::$needs($($of),*));
         // SAFETY: the driver's own function with the program's own arguments.
         let answer = unsafe { $drivers($($argument),*) };
         if answer == CUDA_ERROR_OUT_OF_MEMORY {
@@ -137,26 +152,26 @@ hooks! {
     cuMemFreeAsync, cuMemFreeAsync_ptsz => memory::hooks::free_async(address: CUdeviceptr, stream: CUstream);
 
     // Copies between addresses.
-    cuMemcpy, cuMemcpy_ptds => gated over [dst: bytes, src: bytes](dst: CUdeviceptr, src: CUdeviceptr, bytes: usize);
-    cuMemcpyAsync, cuMemcpyAsync_ptsz => gated over [dst: bytes, src: bytes](dst: CUdeviceptr, src: CUdeviceptr, bytes: usize, stream: CUstream);
+    cuMemcpy, cuMemcpy_ptds => gated over [dst => bytes, Unified(src) => bytes](dst: CUdeviceptr, src: CUdeviceptr, bytes: usize);
+    cuMemcpyAsync, cuMemcpyAsync_ptsz => gated over [dst => bytes, Unified(src) => bytes](dst: CUdeviceptr, src: CUdeviceptr, bytes: usize, stream: CUstream);
     cuMemcpyPeer, cuMemcpyPeer_ptds =>
-        gated over [dst: bytes, src: bytes](dst: CUdeviceptr, dst_context: CUcontext, src: CUdeviceptr, src_context: CUcontext, bytes: usize);
+        gated over [dst => bytes, Unified(src) => bytes](dst: CUdeviceptr, dst_context: CUcontext, src: CUdeviceptr, src_context: CUcontext, bytes: usize);
     cuMemcpyPeerAsync, cuMemcpyPeerAsync_ptsz =>
-        gated over [dst: bytes, src: bytes](dst: CUdeviceptr, dst_context: CUcontext, src: CUdeviceptr, src_context: CUcontext, bytes: usize, stream: CUstream);
-    cuMemcpyHtoD_v2, cuMemcpyHtoD_v2_ptds => gated over [dst: bytes](dst: CUdeviceptr, src: *const c_void, bytes: usize);
+        gated over [dst => bytes, Unified(src) => bytes](dst: CUdeviceptr, dst_context: CUcontext, src: CUdeviceptr, src_context: CUcontext, bytes: usize, stream: CUstream);
+    cuMemcpyHtoD_v2, cuMemcpyHtoD_v2_ptds => gated over [dst => bytes, src => bytes](dst: CUdeviceptr, src: *const c_void, bytes: usize);
     cuMemcpyHtoD => gated(dst: CUdeviceptrV1, src: *const c_void, bytes: c_uint);
     cuMemcpyHtoDAsync_v2, cuMemcpyHtoDAsync_v2_ptsz =>
-        gated over [dst: bytes](dst: CUdeviceptr, src: *const c_void, bytes: usize, stream: CUstream);
+        gated over [dst => bytes, src => bytes](dst: CUdeviceptr, src: *const c_void, bytes: usize, stream: CUstream);
     cuMemcpyHtoDAsync => gated(dst: CUdeviceptrV1, src: *const c_void, bytes: c_uint, stream: CUstream);
-    cuMemcpyDtoH_v2, cuMemcpyDtoH_v2_ptds => gated over [src: bytes](dst: *mut c_void, src: CUdeviceptr, bytes: usize);
+    cuMemcpyDtoH_v2, cuMemcpyDtoH_v2_ptds => gated over [src => bytes](dst: *mut c_void, src: CUdeviceptr, bytes: usize);
     cuMemcpyDtoH => gated(dst: *mut c_void, src: CUdeviceptrV1, bytes: c_uint);
     cuMemcpyDtoHAsync_v2, cuMemcpyDtoHAsync_v2_ptsz =>
-        gated over [src: bytes](dst: *mut c_void, src: CUdeviceptr, bytes: usize, stream: CUstream);
+        gated over [src => bytes](dst: *mut c_void, src: CUdeviceptr, bytes: usize, stream: CUstream);
     cuMemcpyDtoHAsync => gated(dst: *mut c_void, src: CUdeviceptrV1, bytes: c_uint, stream: CUstream);
-    cuMemcpyDtoD_v2, cuMemcpyDtoD_v2_ptds => gated over [dst: bytes, src: bytes](dst: CUdeviceptr, src: CUdeviceptr, bytes: usize);
+    cuMemcpyDtoD_v2, cuMemcpyDtoD_v2_ptds => gated over [dst => bytes, Unified(src) => bytes](dst: CUdeviceptr, src: CUdeviceptr, bytes: usize);
     cuMemcpyDtoD => gated(dst: CUdeviceptrV1, src: CUdeviceptrV1, bytes: c_uint);
     cuMemcpyDtoDAsync_v2, cuMemcpyDtoDAsync_v2_ptsz =>
-        gated over [dst: bytes, src: bytes](dst: CUdeviceptr, src: CUdeviceptr, bytes: usize, stream: CUstream);
+        gated over [dst => bytes, Unified(src) => bytes](dst: CUdeviceptr, src: CUdeviceptr, bytes: usize, stream: CUstream);
     cuMemcpyDtoDAsync => gated(dst: CUdeviceptrV1, src: CUdeviceptrV1, bytes: c_uint, stream: CUstream);
     cuMemcpyBatchAsync_v2, cuMemcpyBatchAsync_v2_ptsz =>
         gated(dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attributes: *mut c_void, attribute_indexes: *mut usize, attribute_count: usize, stream: CUstream);
@@ -201,25 +216,25 @@ hooks! {
         gated(count: usize, operations: *mut c_void, fail_index: *mut usize, flags: u64, stream: CUstream);
 
     // Fills.
-    cuMemsetD8_v2, cuMemsetD8_v2_ptds => gated over [dst: count](dst: CUdeviceptr, value: u8, count: usize);
+    cuMemsetD8_v2, cuMemsetD8_v2_ptds => gated over [dst => count](dst: CUdeviceptr, value: u8, count: usize);
     cuMemsetD8 => gated(dst: CUdeviceptrV1, value: u8, count: c_uint);
-    cuMemsetD8Async, cuMemsetD8Async_ptsz => gated over [dst: count](dst: CUdeviceptr, value: u8, count: usize, stream: CUstream);
+    cuMemsetD8Async, cuMemsetD8Async_ptsz => gated over [dst => count](dst: CUdeviceptr, value: u8, count: usize, stream: CUstream);
     cuMemsetD2D8_v2, cuMemsetD2D8_v2_ptds =>
         gated(dst: CUdeviceptr, pitch: usize, value: u8, width: usize, height: usize);
     cuMemsetD2D8 => gated(dst: CUdeviceptrV1, pitch: c_uint, value: u8, width: c_uint, height: c_uint);
     cuMemsetD2D8Async, cuMemsetD2D8Async_ptsz =>
         gated(dst: CUdeviceptr, pitch: usize, value: u8, width: usize, height: usize, stream: CUstream);
-    cuMemsetD16_v2, cuMemsetD16_v2_ptds => gated over [dst: count.saturating_mul(2)](dst: CUdeviceptr, value: u16, count: usize);
+    cuMemsetD16_v2, cuMemsetD16_v2_ptds => gated over [dst => count.saturating_mul(2)](dst: CUdeviceptr, value: u16, count: usize);
     cuMemsetD16 => gated(dst: CUdeviceptrV1, value: u16, count: c_uint);
-    cuMemsetD16Async, cuMemsetD16Async_ptsz => gated over [dst: count.saturating_mul(2)](dst: CUdeviceptr, value: u16, count: usize, stream: CUstream);
+    cuMemsetD16Async, cuMemsetD16Async_ptsz => gated over [dst => count.saturating_mul(2)](dst: CUdeviceptr, value: u16, count: usize, stream: CUstream);
     cuMemsetD2D16_v2, cuMemsetD2D16_v2_ptds =>
         gated(dst: CUdeviceptr, pitch: usize, value: u16, width: usize, height: usize);
     cuMemsetD2D16 => gated(dst: CUdeviceptrV1, pitch: c_uint, value: u16, width: c_uint, height: c_uint);
     cuMemsetD2D16Async, cuMemsetD2D16Async_ptsz =>
         gated(dst: CUdeviceptr, pitch: usize, value: u16, width: usize, height: usize, stream: CUstream);
-    cuMemsetD32_v2, cuMemsetD32_v2_ptds => gated over [dst: count.saturating_mul(4)](dst: CUdeviceptr, value: u32, count: usize);
+    cuMemsetD32_v2, cuMemsetD32_v2_ptds => gated over [dst => count.saturating_mul(4)](dst: CUdeviceptr, value: u32, count: usize);
     cuMemsetD32 => gated(dst: CUdeviceptrV1, value: u32, count: c_uint);
-    cuMemsetD32Async, cuMemsetD32Async_ptsz => gated over [dst: count.saturating_mul(4)](dst: CUdeviceptr, value: u32, count: usize, stream: CUstream);
+    cuMemsetD32Async, cuMemsetD32Async_ptsz => gated over [dst => count.saturating_mul(4)](dst: CUdeviceptr, value: u32, count: usize, stream: CUstream);
     cuMemsetD2D32_v2, cuMemsetD2D32_v2_ptds =>
         gated(dst: CUdeviceptr, pitch: usize, value: u32, width: usize, height: usize);
     cuMemsetD2D32 => gated(dst: CUdeviceptrV1, pitch: c_uint, value: u32, width: c_uint, height: c_uint);
@@ -245,11 +260,11 @@ hooks! {
 
     // Launches.
     cuLaunchKernel, cuLaunchKernel_ptsz =>
-        launched in stream(function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint, shared: c_uint, stream: CUstream, parameters: *mut *mut c_void, extra: *mut *mut c_void);
+        launched in stream of kernel [function, parameters, extra](function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint, shared: c_uint, stream: CUstream, parameters: *mut *mut c_void, extra: *mut *mut c_void);
     cuLaunchKernelEx, cuLaunchKernelEx_ptsz =>
-        launched in config(config: *const c_void, function: CUfunction, parameters: *mut *mut c_void, extra: *mut *mut c_void);
+        launched in config of kernel [function, parameters, extra](config: *const c_void, function: CUfunction, parameters: *mut *mut c_void, extra: *mut *mut c_void);
     cuLaunchCooperativeKernel, cuLaunchCooperativeKernel_ptsz =>
-        launched in stream(function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint, shared: c_uint, stream: CUstream, parameters: *mut *mut c_void);
+        launched in stream of kernel [function, parameters, ptr::null_mut()](function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint, shared: c_uint, stream: CUstream, parameters: *mut *mut c_void);
     cuLaunchCooperativeKernelMultiDevice => gated(launches: *mut c_void, count: c_uint, flags: c_uint);
     cuLaunch => gated(function: CUfunction);
     cuLaunchGrid => gated(function: CUfunction, width: c_int, height: c_int);
@@ -257,7 +272,7 @@ hooks! {
     cuLaunchHostFunc, cuLaunchHostFunc_ptsz => gated(stream: CUstream, function: *const c_void, data: *mut c_void);
     cuStreamAddCallback, cuStreamAddCallback_ptsz =>
         gated(stream: CUstream, callback: *const c_void, data: *mut c_void, flags: c_uint);
-    cuGraphLaunch, cuGraphLaunch_ptsz => launched in stream(graph: CUgraphExec, stream: CUstream);
+    cuGraphLaunch, cuGraphLaunch_ptsz => launched in stream of graph [graph](graph: CUgraphExec, stream: CUstream);
     cuGraphUpload, cuGraphUpload_ptsz => gated(graph: CUgraphExec, stream: CUstream);
 
     // A stream writes to memory, or waits for what is written there.
@@ -281,4 +296,56 @@ hooks! {
         gated(stream: CUstream, address: CUdeviceptr, value: u64, flags: c_uint);
     cuStreamBatchMemOp_v2, cuStreamBatchMemOp_v2_ptsz =>
         gated(stream: CUstream, count: c_uint, operations: *mut c_void, flags: c_uint);
+
+    // What kernels can reach without being given it, and where their parameters lie.
+    cuTexObjectCreate =>
+        arrival::hooks::texture_create(out: *mut u64, resource: *const c_void, texture: *const c_void, view: *const c_void);
+    cuTexObjectDestroy => arrival::hooks::texture_destroy(texture: u64);
+    cuTexRefSetAddress_v2 =>
+        arrival::hooks::texture_address(offset: *mut usize, texture: *mut c_void, address: CUdeviceptr, bytes: usize);
+    cuTexRefSetAddress2D_v2, cuTexRefSetAddress2D_v3 =>
+        arrival::hooks::texture_address_2d(texture: *mut c_void, format: *const c_void, address: CUdeviceptr, pitch: usize);
+    cuModuleGetGlobal_v2, cuLibraryGetGlobal =>
+        arrival::hooks::global(at: *mut CUdeviceptr, bytes: *mut usize, code: *mut c_void, name: *const c_char);
+    cuModuleUnload, cuLibraryUnload => arrival::hooks::unload(code: *mut c_void);
+    cuMemHostAlloc => arrival::hooks::host_alloc(out: *mut *mut c_void, bytes: usize, flags: c_uint);
+    cuMemAllocHost_v2 => arrival::hooks::alloc_host(out: *mut *mut c_void, bytes: usize);
+    cuMemHostRegister_v2, cuMemHostRegister =>
+        arrival::hooks::host_register(at: *mut c_void, bytes: usize, flags: c_uint);
+    cuMemFreeHost, cuMemHostUnregister => arrival::hooks::host_free(at: *mut c_void);
+    cuTensorMapEncodeTiled =>
+        arrival::hooks::tiled(map: *mut c_void, kind: c_int, rank: c_uint, address: *mut c_void, sizes: *const u64, strides: *const u64, window: *const c_uint, steps: *const c_uint, interleave: c_int, swizzle: c_int, promotion: c_int, fill: c_int);
+    cuTensorMapEncodeIm2col =>
+        arrival::hooks::im2col(map: *mut c_void, kind: c_int, rank: c_uint, address: *mut c_void, sizes: *const u64, strides: *const u64, lower: *const c_int, upper: *const c_int, channels: c_uint, pixels: c_uint, steps: *const c_uint, interleave: c_int, swizzle: c_int, promotion: c_int, fill: c_int);
+    cuTensorMapEncodeIm2colWide =>
+        arrival::hooks::im2col_wide(map: *mut c_void, kind: c_int, rank: c_uint, address: *mut c_void, sizes: *const u64, strides: *const u64, lower: c_int, upper: c_int, channels: c_uint, pixels: c_uint, steps: *const c_uint, interleave: c_int, mode: c_int, swizzle: c_int, promotion: c_int, fill: c_int);
+    cuTensorMapReplaceAddress => arrival::hooks::replace_address(map: *mut c_void, address: *mut c_void);
+
+    // The driver looks at the addresses that copies and fills in a graph are about: they have to be there.
+    cuGraphAddMemcpyNode, cuGraphAddMemsetNode =>
+        gated(node: *mut *mut c_void, graph: *mut c_void, dependencies: *const *mut c_void, count: usize, parameters: *const c_void, context: CUcontext);
+
+    // Graphs: what a launch of them needs is read when they are made ready, and at every change.
+    cuGraphInstantiate, cuGraphInstantiate_v2 =>
+        arrival::hooks::instantiate(out: *mut CUgraphExec, graph: *mut c_void, node: *mut *mut c_void, text: *mut c_char, size: usize);
+    cuGraphInstantiateWithFlags =>
+        arrival::hooks::instantiate_with_flags(out: *mut CUgraphExec, graph: *mut c_void, flags: u64);
+    cuGraphInstantiateWithParams, cuGraphInstantiateWithParams_ptsz =>
+        arrival::hooks::instantiate_with_parameters(out: *mut CUgraphExec, graph: *mut c_void, parameters: *mut c_void);
+    cuGraphExecDestroy => arrival::hooks::graph_destroy(graph: CUgraphExec);
+    cuGraphExecKernelNodeSetParams_v2 =>
+        arrival::hooks::set_kernel(graph: CUgraphExec, node: *mut c_void, to: *const c_void);
+    cuGraphExecKernelNodeSetParams =>
+        arrival::hooks::set_kernel_v1(graph: CUgraphExec, node: *mut c_void, to: *const c_void);
+    cuGraphExecMemcpyNodeSetParams =>
+        arrival::hooks::set_copy(graph: CUgraphExec, node: *mut c_void, to: *const c_void, context: CUcontext);
+    cuGraphExecMemsetNodeSetParams =>
+        arrival::hooks::set_fill(graph: CUgraphExec, node: *mut c_void, to: *const c_void, context: CUcontext);
+    cuGraphExecChildGraphNodeSetParams =>
+        arrival::hooks::set_child(graph: CUgraphExec, node: *mut c_void, child: *const c_void);
+    cuGraphExecHostNodeSetParams, cuGraphExecBatchMemOpNodeSetParams, cuGraphExecNodeSetParams =>
+        arrival::hooks::set_other(graph: CUgraphExec, node: *mut c_void, to: *const c_void);
+    cuGraphExecUpdate_v2 => arrival::hooks::update(graph: CUgraphExec, to: *mut c_void, result: *mut c_void);
+    cuGraphExecUpdate =>
+        arrival::hooks::update_v1(graph: CUgraphExec, to: *mut c_void, node: *mut *mut c_void, result: *mut c_int);
 }

@@ -1,11 +1,11 @@
 //! The tenant's extents: which address each has, and mapping and unmapping them.
 //!
-//! The coordinator says *which* extent; the address is ours to know. An extent's handle is imported, mapped
-//! and let go of at once: the mapping keeps the memory, and unmapping gives it up. So a process never holds
+//! The coordinator says *which* extent; the address is ours to know. An extent's handle is imported, mapped (access is
+//! given later, when the contents are there) and let go of at once: the mapping keeps the memory, and unmapping gives it up. So a process never holds
 //! memory that it does not have mapped.
 
 use core::ffi::c_void;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -45,20 +45,29 @@ impl Extents {
         }
     }
 
+    /// The extents that are mapped.
+    pub(crate) fn mapped(&self) -> HashSet<ExtentId> {
+        self.lock().iter().filter(|(_, extent)| extent.mapped).map(|(id, _)| *id).collect()
+    }
+
     /// Whether all memory of this process is there.
     pub(crate) fn all_mapped(&self) -> bool {
         self.lock().values().all(|extent| extent.mapped)
     }
 
-    /// Maps extents; their contents are there.
-    pub(crate) fn map(&self, device: CUdevice, ids: &[ExtentId], handles: Vec<OwnedFd>) -> Result<(), CUresult> {
+    /// Puts memory behind extents, without access: whoever touches it faults.
+    pub(crate) fn place(&self, ids: &[ExtentId], handles: Vec<OwnedFd>) -> Result<(), CUresult> {
         let places = self.places(ids)?;
-        let mapped = places.iter().zip(handles).try_for_each(|(extent, handle)| map_one(*extent, &handle));
+        places.iter().zip(handles).try_for_each(|(extent, handle)| map_one(*extent, &handle))
+    }
+
+    /// Gives access to extents that have memory; their contents are there.
+    pub(crate) fn map(&self, device: CUdevice, ids: &[ExtentId]) -> Result<(), CUresult> {
+        let places = self.places(ids)?;
         let access = real::AccessDescription {
             location: CUmemLocation { kind: real::LOCATION_DEVICE, id: device },
             flags: real::READ_WRITE,
         };
-        mapped?;
         for (at, bytes) in runs(&places) {
             // SAFETY: a range that was just mapped, and a structure of cuda.h's layout.
             check(unsafe { real::set_access(at, bytes as usize, &access, 1) })?;

@@ -13,8 +13,9 @@ use baton_contract::memory::GRANULE;
 
 use super::space::NoMemory;
 use super::table::Allocation;
+use crate::arrival::footprint::Needs;
 use crate::session::{self, Session};
-use crate::{gate, real, work};
+use crate::{arrival, gate, real, work};
 
 type Alloc = unsafe extern "C-unwind" fn(*mut CUdeviceptr, usize) -> CUresult;
 type AllocPitch = unsafe extern "C-unwind" fn(*mut CUdeviceptr, *mut usize, usize, usize, c_uint) -> CUresult;
@@ -26,7 +27,8 @@ type Attribute = unsafe extern "C-unwind" fn(*mut c_void, c_int, CUdeviceptr) ->
 type Attributes = unsafe extern "C-unwind" fn(c_uint, *mut c_int, *mut *mut c_void, CUdeviceptr) -> CUresult;
 type Init = unsafe extern "C-unwind" fn(c_uint) -> CUresult;
 
-/// Passes the gate, or ends the call with what the gate says.
+/// Passes the gate, or ends the call with what the gate says. With an address: while memory is on its way, waits for
+/// what is there.
 macro_rules! passage {
     () => {
         match gate::pass() {
@@ -34,6 +36,15 @@ macro_rules! passage {
             Err(answer) => return answer,
         }
     };
+    ($address:expr) => {{
+        let passage = passage!();
+        if gate::may_lack()
+            && let Err(answer) = arrival::wait(&passage, Needs::These(vec![$address]))
+        {
+            return answer;
+        }
+        passage
+    }};
 }
 
 pub(crate) unsafe fn init(drivers: Init, flags: c_uint) -> CUresult {
@@ -141,7 +152,7 @@ pub(crate) unsafe fn alloc_pitch(
 }
 
 pub(crate) unsafe fn free(drivers: Free, address: CUdeviceptr) -> CUresult {
-    let _passage = passage!();
+    let _passage = passage!(address);
     let session = session::get().filter(|session| session.space.is_allocation(address));
     let Some(session) = session else {
         unpin(address);
@@ -240,7 +251,7 @@ pub(crate) unsafe fn address_range(
 /// Whether a copy or fill would touch addresses of ours without an allocation, or go beyond the end of one: the
 /// driver refuses that for its own allocations, and cannot know the ends of ours.
 #[inline]
-pub(crate) fn is_wild(address: CUdeviceptr, bytes: usize) -> bool {
+pub(crate) fn is_outside(address: CUdeviceptr, bytes: usize) -> bool {
     super::space::is_window(address) && reaches_outside(address, bytes)
 }
 
@@ -307,7 +318,7 @@ pub(crate) unsafe fn pointer_attribute(
         return unsafe { drivers(out, attribute, as_unknown(address)) };
     };
     // The driver is asked, and knows nothing of memory that is not mapped.
-    let _passage = passage!();
+    let _passage = passage!(address);
     // SAFETY: as above.
     let answer = unsafe { drivers(out, attribute, address) };
     if answer == CUDA_SUCCESS {
@@ -328,7 +339,7 @@ pub(crate) unsafe fn pointer_attributes(
         // SAFETY: the driver's own function with the program's own arguments.
         return unsafe { drivers(count, attributes, out, as_unknown(address)) };
     };
-    let _passage = passage!();
+    let _passage = passage!(address);
     // SAFETY: as above.
     let answer = unsafe { drivers(count, attributes, out, address) };
     if answer == CUDA_SUCCESS {
@@ -410,7 +421,7 @@ pub(crate) unsafe fn alloc_from_pool(
 }
 
 pub(crate) unsafe fn free_async(drivers: FreeAsync, address: CUdeviceptr, stream: CUstream) -> CUresult {
-    let _passage = passage!();
+    let _passage = passage!(address);
     if let Some(session) = session::get().filter(|session| session.space.is_allocation(address)) {
         // The driver takes such memory back in the stream's order; later than that is no harm.
         return give_back(session, address);
@@ -443,6 +454,9 @@ pub(crate) unsafe fn create(
 ) -> CUresult {
     // SAFETY: the driver's own function with the program's own arguments.
     let answer = work::retried(|| unsafe { drivers(out, bytes, properties, flags) });
+    if let Some(session) = session::get() {
+        session.pinned.handle_made();
+    }
     // SAFETY: written on success.
     pin(answer, unsafe { written(answer, out) }, bytes);
     answer

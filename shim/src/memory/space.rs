@@ -2,7 +2,8 @@
 //!
 //! Locks are held for the books only, never while the driver or the coordinator is asked. That is sound
 //! because whoever maps, unmaps or frees holds a passage through the gate, and the pager, who does so too, only
-//! while the gate is closed and nobody is inside.
+//! while the gate is closed and nobody is inside. While memory arrives it also gives access with others inside: to
+//! extents that every call waits for before it uses or frees them.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::os::fd::OwnedFd;
@@ -15,6 +16,7 @@ use baton_contract::messages::ExtentId;
 use super::extents::Extents;
 use super::table::{Allocation, Released, SMALL, Table};
 use super::window::Window;
+use crate::arrival::Place;
 use crate::real;
 use crate::session::requests::{Requests, Unserved};
 
@@ -196,7 +198,8 @@ impl Space {
             ids.push(id);
             handles.push(handle);
         }
-        self.extents.map(self.device, &ids, handles)
+        self.extents.place(&ids, handles)?;
+        self.extents.map(self.device, &ids)
     }
 
     fn addresses(&self, bytes: u64) -> Result<CUdeviceptr, CUresult> {
@@ -218,8 +221,26 @@ impl Space {
         books.window.take(bytes).ok_or(CUDA_ERROR_OUT_OF_MEMORY)
     }
 
+    /// All memory, and what of it is mapped.
+    pub(crate) fn places(&self) -> Vec<Place> {
+        let is_mapped = self.extents.mapped();
+        let books = self.lock();
+        let place = |(start, bytes, extents): (CUdeviceptr, u64, &[ExtentId])| Place {
+            start,
+            bytes,
+            extents: extents.iter().map(|id| (*id, is_mapped.contains(id))).collect(),
+        };
+        books.table.places().map(place).collect()
+    }
+
+    /// Where addresses of allocations begin and end: all that were ever reserved, and what lies between.
+    pub(crate) fn window() -> (u64, u64) {
+        let [start, end] = &WINDOWS;
+        (start.load(Ordering::Relaxed), end.load(Ordering::Relaxed))
+    }
+
     /// Maps what has arrived; the pager's side.
-    pub(crate) fn map_arrived(&self, ids: &[ExtentId], handles: Vec<OwnedFd>) -> Result<(), CUresult> {
-        self.extents.map(self.device, ids, handles)
+    pub(crate) fn map_arrived(&self, ids: &[ExtentId]) -> Result<(), CUresult> {
+        self.extents.map(self.device, ids)
     }
 }

@@ -152,6 +152,17 @@ impl Table {
         Some(Released { at: base, bytes: GRANULE, extents: shared.extents })
     }
 
+    /// All memory that is mapped as a whole: where, how much, and what backs it.
+    pub(crate) fn places(&self) -> impl Iterator<Item = (CUdeviceptr, u64, &[ExtentId])> {
+        let large = self.allocations.iter().filter_map(|(at, allocation)| {
+            let extents = allocation.extents.as_deref()?;
+            Some((*at, allocation.bytes.next_multiple_of(GRANULE), extents))
+        });
+        let shared = self.shared.iter().map(|(at, shared)| (*at, GRANULE, shared.extents.as_slice()));
+        let cached = self.cached.iter().map(|memory| (memory.at, memory.bytes, memory.extents.as_slice()));
+        large.chain(shared).chain(cached)
+    }
+
     /// The allocations of a context.
     pub(crate) fn of_context(&self, context: usize) -> Vec<CUdeviceptr> {
         self.allocations.iter().filter(|(_, a)| a.context == context).map(|(at, _)| *at).collect()

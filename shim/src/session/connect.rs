@@ -183,6 +183,7 @@ fn greet(socket: OwnedFd, device: CUdevice, gpu: [u8; 16]) -> Result<Session, De
         own,
         space: Space::new(device),
         pinned: Default::default(),
+        whole: user::setting(settings::GATE).is_some_and(|value| value == "whole"),
     })
 }
 

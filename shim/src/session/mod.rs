@@ -41,6 +41,8 @@ pub(crate) struct Session {
     own: NonNull<TenantPage>,
     pub(crate) space: Space,
     pub(crate) pinned: Pinned,
+    /// Nothing runs before all memory is back.
+    whole: bool,
 }
 
 // SAFETY: the two pages are mapped for ever and made of atomics; all else may be shared anyway.

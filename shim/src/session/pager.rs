@@ -11,10 +11,11 @@ use std::time::Instant;
 
 use baton_contract::cuda::{CUDA_ERROR_DEINITIALIZED, CUresult};
 use baton_contract::link;
-use baton_contract::messages::{ExtentId, FromCoordinator, FromTenant, MAX_EXTENTS};
+use baton_contract::messages::{ExtentId, FromCoordinator, FromTenant, MAX_EXTENTS, MAX_LISTED};
 
 use super::{DEMANDED, Session};
-use crate::{gate, real, user, work};
+use crate::memory::space::Space;
+use crate::{arrival, gate, real, user, work};
 
 /// How often an idle program is looked for at most.
 const SHORTEST_WATCH: Duration = Duration::from_micros(250);
@@ -57,6 +58,12 @@ struct Pager {
     /// How long the program has to be quiet before it gives way, while somebody waits.
     patience: Option<Duration>,
     watch: Watch,
+    /// Pointers between extents, for the next grant with memory on its way.
+    edges: Vec<(ExtentId, u64)>,
+    /// Calls wait for memory that is still on its way.
+    arriving: bool,
+    /// Somebody more urgent may come at any time: the queue is kept short.
+    short: bool,
 }
 
 /// What the program did lately.
@@ -73,7 +80,7 @@ impl Watch {
     /// How long the program has made no call.
     fn quiet(&mut self) -> Duration {
         let activity = gate::activity();
-        if activity != self.activity || gate::inside() != 0 {
+        if activity != self.activity || gate::inside() != 0 || gate::is_waited_at() || arrival::is_waited_for() {
             *self = Self { activity, since: Instant::now() };
         }
         self.since.elapsed()
@@ -82,7 +89,15 @@ impl Watch {
 
 impl Pager {
     fn new(session: &'static Session) -> Self {
-        Self { session, grant: None, patience: None, watch: Watch::new() }
+        Self {
+            session,
+            grant: None,
+            patience: None,
+            watch: Watch::new(),
+            edges: Vec::new(),
+            arriving: false,
+            short: false,
+        }
     }
 
     fn run(mut self) {
@@ -98,7 +113,9 @@ impl Pager {
             End::DriverGone => {
                 // Exit handlers may still make calls; the driver answers them. The coordinator takes the memory
                 // back when the process has ended.
+                let _ = arrival::end();
                 gate::open(false);
+                arrival::wake();
                 // SAFETY: shuts down a socket of ours.
                 unsafe { libc::shutdown(self.session.control.as_raw_fd(), libc::SHUT_RDWR) };
             }
@@ -138,28 +155,56 @@ impl Pager {
 
     fn obey(&mut self, message: FromCoordinator, descriptors: Vec<OwnedFd>) -> Result<(), End> {
         match message {
-            FromCoordinator::Grant { grant } => {
+            FromCoordinator::Grant { grant, arriving } => {
                 self.grant = Some(grant);
                 self.patience = None;
-                self.open(false);
+                self.short = false;
+                work::queue::set_stride(None);
+                self.show_contended();
+                if arriving && !self.session.space.extents.all_mapped() {
+                    self.open_while_memory_arrives();
+                } else {
+                    self.open();
+                }
                 self.session.tell(&FromTenant::Opened { grant });
+            }
+            FromCoordinator::Pointers { edges, continues } => {
+                if !continues {
+                    self.edges.clear();
+                }
+                self.edges.extend(edges);
+            }
+            FromCoordinator::KeepShort { launches } => {
+                self.short = true;
+                work::queue::set_stride(Some(launches));
+                self.show_contended();
             }
             FromCoordinator::Contend { patience_micros } => {
                 self.patience = Some(Duration::from_micros(patience_micros));
                 self.watch = Watch::new();
-                gate::set_contended(true);
+                self.show_contended();
             }
             FromCoordinator::Alone => {
                 self.patience = None;
-                gate::set_contended(false);
+                self.show_contended();
             }
             FromCoordinator::Revoke { grant, limit_micros } => {
                 if self.grant == Some(grant) {
                     self.give_way(grant, Duration::from_micros(limit_micros));
                 }
             }
+            FromCoordinator::Prepare { batch, extents } => {
+                self.carry_out(batch, |session| session.space.extents.place(&extents, descriptors))?;
+            }
             FromCoordinator::Map { batch, extents } => {
-                self.carry_out(batch, |session| session.space.map_arrived(&extents, descriptors))?;
+                self.carry_out(batch, |session| session.space.map_arrived(&extents))?;
+                if self.arriving {
+                    arrival::mapped(&extents);
+                    if arrival::is_complete() {
+                        gate::all_here(self.is_contended());
+                        self.arrival_ends();
+                    }
+                }
             }
             FromCoordinator::Unmap { batch, extents } => {
                 self.carry_out(batch, |session| session.space.extents.unmap(&extents))?;
@@ -181,10 +226,43 @@ impl Pager {
         Ok(())
     }
 
-    fn open(&mut self, contended: bool) {
+    fn is_contended(&self) -> bool {
+        self.patience.is_some() || self.short
+    }
+
+    fn show_contended(&self) {
+        gate::set_contended(self.is_contended());
+    }
+
+    fn open(&mut self) {
         self.watch = Watch::new();
         self.session.own().open.store(1, Ordering::Relaxed);
-        gate::open(contended);
+        if self.arriving {
+            gate::arriving();
+        } else {
+            gate::open(self.is_contended());
+        }
+        arrival::wake();
+    }
+
+    /// Opens the gate for calls whose memory is here, or will be.
+    fn open_while_memory_arrives(&mut self) {
+        let mut roots = arrival::roots::read();
+        // Memory that is not ours may hold pointers to what is.
+        roots.unreadable |= self.session.whole || self.session.pinned.is_any();
+        arrival::begin(self.session.space.places(), &self.edges, roots);
+        self.arriving = true;
+        self.open();
+    }
+
+    /// All is here, or the gate is closed: says how it went.
+    fn arrival_ends(&mut self) {
+        self.arriving = false;
+        let (Some(grant), Some((used, story))) = (self.grant, arrival::end()) else { return };
+        for extents in used.chunks(MAX_LISTED) {
+            self.session.tell(&FromTenant::Used { grant, extents: extents.to_vec() });
+        }
+        self.session.tell(&FromTenant::Arrived { grant, story });
     }
 
     /// Closes the gate; false if somebody is still inside at the deadline.
@@ -192,6 +270,9 @@ impl Pager {
         // Before the gate: whoever finds it closed from here on asks anew.
         DEMANDED.store(false, Ordering::Release);
         self.session.own().open.store(0, Ordering::Relaxed);
+        let (start, end) = Space::window();
+        self.session.own().window_start.store(start, Ordering::Relaxed);
+        self.session.own().window_end.store(end, Ordering::Relaxed);
         gate::close(Some(deadline))
     }
 
@@ -203,7 +284,7 @@ impl Pager {
             self.closed(grant, start);
         } else {
             // Work that waits for something the program has yet to do, or very long work: let it go on.
-            self.open(self.patience.is_some());
+            self.open();
             self.session.tell(&FromTenant::Busy { grant });
         }
     }
@@ -214,11 +295,16 @@ impl Pager {
         if self.close(start + LONGEST_TRY) && work::drain(None) {
             self.closed(grant, start);
         } else {
-            self.open(true);
+            self.open();
         }
     }
 
     fn closed(&mut self, grant: u64, start: Instant) {
+        if self.arriving {
+            self.arrival_ends();
+            // Those who wait for memory, outside of the gate, now wait for the gate.
+            arrival::wake();
+        }
         self.grant = None;
         let drain_micros = start.elapsed().as_micros() as u64;
         // What the program has freed is worth no copy.
@@ -238,7 +324,7 @@ impl Pager {
     /// Whatever happened to it, this program goes on if all its memory is here.
     fn coordinator_is_gone(self) {
         // With the gate open, nothing is away; a thread may just be mapping what it was lent.
-        if self.grant.is_some() || self.session.space.extents.all_mapped() {
+        if (self.grant.is_some() && !self.arriving) || self.session.space.extents.all_mapped() {
             user::warn(format_args!("the coordinator is gone; this program goes on with what it has"));
             gate::open(false);
         } else {
@@ -247,6 +333,7 @@ impl Pager {
                  (CUDA_ERROR_DEVICE_UNAVAILABLE)"
             ));
             gate::set_broken();
+            arrival::wake();
         }
     }
 }

@@ -8,13 +8,13 @@ use baton_contract::cuda::{CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUcontext, CU
 
 use super::drain::{can_be_asked, handle, new_event};
 use super::registry::{Before, Handle, REGISTRY};
-use crate::{gate, real, session};
+use crate::{arrival, gate, real, session};
 
 /// What a context takes beside the arena: asked for before one is made, so that the arena can shrink. Less
 /// on a small GPU.
 const CONTEXT_BYTES: u64 = 640 << 20;
 
-fn current() -> Handle {
+pub(super) fn current() -> Handle {
     let mut context = ptr::null_mut();
     // SAFETY: an out-parameter.
     unsafe { real::current(&mut context) };
@@ -127,11 +127,21 @@ fn primary_is_active(device: CUdevice) -> bool {
     unsafe { real::primary_state(device, &mut flags, &mut active) == CUDA_SUCCESS && active != 0 }
 }
 
+/// Passes the gate to end a context: the pager is kept out, and all memory has come, because the coordinator takes back
+/// only what is here. A broken gate has no pager any more, and nobody to be told.
+fn pass_to_end() -> Option<gate::Passage> {
+    let passage = gate::pass().ok()?;
+    if gate::may_lack() {
+        let _ = arrival::wait(&passage, arrival::footprint::Needs::Everything);
+    }
+    Some(passage)
+}
+
 /// A context is gone, and all that was in it.
 fn gone(context: Handle) {
     if let Some(session) = session::get() {
-        // The gate keeps the pager out; a broken gate has no pager any more.
-        let _passage = gate::pass();
+        arrival::context_gone();
+        arrival::roots::context_goes(context);
         session.space.free_context(&session.requests, context);
         session.show_taken();
     }
@@ -143,7 +153,7 @@ pub(crate) unsafe fn destroy(drivers: OfContext, context: CUcontext) -> CUresult
         return unsafe { drivers(context) };
     }
     // Inside the gate: while the driver waits for the context's work, that work must not be taken for ended.
-    let _passage = gate::pass();
+    let _passage = pass_to_end();
     let number = context.expose_provenance();
     let known = REGISTRY.remove_context(number);
     // SAFETY: the driver's own function with the program's own arguments.
@@ -162,7 +172,7 @@ pub(crate) unsafe fn detach(drivers: OfContext, context: CUcontext) -> CUresult 
         // SAFETY: the driver's own function with the program's own arguments.
         return unsafe { drivers(context) };
     }
-    let _passage = gate::pass();
+    let _passage = pass_to_end();
     let number = context.expose_provenance();
     let known = REGISTRY.remove_context(number);
     // SAFETY: the driver's own function with the program's own arguments.
@@ -176,7 +186,9 @@ pub(crate) unsafe fn detach(drivers: OfContext, context: CUcontext) -> CUresult 
     }
     match known {
         Some(known) if lives => REGISTRY.put_back(number, known),
-        _ if answer == CUDA_SUCCESS && !lives => gone(number),
+        _ if answer == CUDA_SUCCESS && !lives => {
+            gone(number);
+        }
         _ => {}
     }
     answer
@@ -188,7 +200,7 @@ pub(crate) unsafe fn leave_primary(drivers: OfDevice, device: CUdevice) -> CUres
         // SAFETY: the driver's own function with the program's own arguments.
         return unsafe { drivers(device) };
     }
-    let _passage = gate::pass();
+    let _passage = pass_to_end();
     let known = REGISTRY.primary(device).and_then(|context| Some((context, REGISTRY.remove_context(context)?)));
     // SAFETY: the driver's own function with the program's own arguments.
     let answer = unsafe { drivers(device) };

@@ -10,12 +10,34 @@ pub(crate) mod hooks;
 pub(crate) mod queue;
 mod registry;
 
+use baton_contract::cuda::CUDA_SUCCESS;
+
+use crate::real;
+
 pub(crate) use drain::drain;
 pub(crate) use hooks::retried;
 
 /// Whether some stream of the program may be capturing.
 pub(crate) fn is_capturing() -> bool {
     registry::REGISTRY.is_capturing()
+}
+
+/// The thread's context.
+pub(crate) fn current() -> usize {
+    hooks::current()
+}
+
+/// Does something in a context, if that still works.
+pub(crate) fn within<T>(context: usize, what: impl FnOnce() -> T) -> Option<T> {
+    // SAFETY: a context of the program's, which the driver refuses if it is gone.
+    if unsafe { real::push(drain::handle(context)) } != CUDA_SUCCESS {
+        return None;
+    }
+    let done = what();
+    let mut popped = core::ptr::null_mut();
+    // SAFETY: an out-parameter.
+    unsafe { real::pop(&mut popped) };
+    Some(done)
 }
 
 /// In a forked child.

@@ -5,6 +5,7 @@
 
 use core::cell::RefCell;
 use core::ffi::c_void;
+use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
 use std::time::Instant;
 
@@ -15,8 +16,14 @@ use super::hooks::unless_a_capture_begins;
 use super::registry::{Handle, REGISTRY};
 use crate::real;
 
-/// How many launches of a thread there are between events.
+/// How many launches of a thread there are between events, if nobody says otherwise.
 const STRIDE: u32 = 16;
+static CURRENT_STRIDE: AtomicU32 = AtomicU32::new(STRIDE);
+
+/// Keeps no more launches of a thread than this in flight; none: as many as is usual.
+pub(crate) fn set_stride(launches: Option<u32>) {
+    CURRENT_STRIDE.store(launches.map_or(STRIDE, |launches| (launches / 2).max(1)), Ordering::Relaxed);
+}
 /// How long a thread waits for its earlier launches.
 const LONGEST_WAIT: Duration = Duration::from_millis(50);
 
@@ -77,7 +84,7 @@ pub(crate) fn launched(answer: CUresult, stream: impl InStream) {
     let _ = THREAD.try_with(|thread| {
         let Ok(mut thread) = thread.try_borrow_mut() else { return };
         thread.launches += 1;
-        if thread.launches >= STRIDE {
+        if thread.launches >= CURRENT_STRIDE.load(Ordering::Relaxed) {
             thread.launches = 0;
             unless_a_capture_begins(|| thread.mark(stream));
         }

@@ -11,6 +11,7 @@ use crate::memory::space::Space;
 mod dense;
 mod elementwise;
 mod fused;
+mod pages;
 mod pointers;
 mod words;
 
@@ -115,4 +116,10 @@ static BODIES: &[Body] = &[
         operations: |args| 8.0 * f64::from(args.u32(12)),
     },
     Body { name: "sum_u32", params: &[8, 8, 4], run: words::sum_u32, operations: |args| f64::from(args.u32(16)) },
+    Body {
+        name: "baton_pages",
+        params: &[8, 4, 4, 8, 8, 8, 8, 8, 8, 8, 4, 8, 4],
+        run: pages::pages,
+        operations: pages::operations,
+    },
 ];

@@ -88,6 +88,9 @@ helpers! {
     fn cuMemFree_v2(address: u64);
     fn cuMemAllocHost_v2(out: *mut Handle, bytes: usize);
     fn cuMemFreeHost(address: Handle);
+    fn cuMemHostRegister_v2(address: Handle, bytes: usize, flags: u32);
+    fn cuMemHostUnregister(address: Handle);
+    fn cuMemHostGetFlags(flags: *mut u32, address: Handle);
     fn cuMemGetAddressRange_v2(base: *mut u64, bytes: *mut usize, address: u64);
     fn cuMemAllocManaged(out: *mut u64, bytes: usize, flags: u32);
     fn cuMemAllocAsync(out: *mut u64, bytes: usize, stream: Handle);
@@ -113,10 +116,19 @@ helpers! {
     fn cuMemcpyHtoA_v2(to: Handle, offset: usize, from: *const c_void, bytes: usize);
     fn cuMemcpyAtoH_v2(to: *mut c_void, from: Handle, offset: usize, bytes: usize);
 
+    fn cuTexObjectCreate(out: *mut u64, resource: *const c_void, texture: *const c_void, view: *const c_void);
+    fn cuTexObjectDestroy(texture: u64);
+    fn cuTexObjectGetResourceDesc(resource: *mut c_void, texture: u64);
+    fn cuTexRefCreate(out: *mut Handle);
+    fn cuTexRefSetFormat(texture: Handle, format: u32, channels: c_int);
+    fn cuTexRefDestroy(texture: Handle);
+
     fn cuModuleLoadData(out: *mut Handle, image: *const c_char);
+    fn cuModuleUnload(module: Handle);
     fn cuModuleGetFunction(out: *mut Handle, module: Handle, name: *const c_char);
     fn cuLibraryLoadData(out: *mut Handle, image: *const c_char, options: *mut c_void, values: *mut c_void, count: u32,
         library_options: *mut c_void, library_values: *mut c_void, library_count: u32);
+    fn cuLibraryUnload(library: Handle);
     fn cuLibraryGetKernel(out: *mut Handle, library: Handle, name: *const c_char);
     fn cuLaunchKernel(function: Handle, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32, block_z: u32,
         shared: u32, stream: Handle, parameters: *mut *mut c_void, extra: *mut *mut c_void);
@@ -132,6 +144,15 @@ helpers! {
     fn cuStreamIsCapturing(stream: Handle, status: *mut u32);
     fn cuGraphCreate(out: *mut Handle, flags: u32);
     fn cuGraphAddEmptyNode(out: *mut Handle, graph: Handle, after: *const Handle, count: usize);
+    fn cuGraphAddKernelNode_v2(out: *mut Handle, graph: Handle, after: *const Handle, count: usize, node: *const c_void);
+    fn cuGraphAddMemcpyNode(out: *mut Handle, graph: Handle, after: *const Handle, count: usize, node: *const c_void,
+        context: Handle);
+    fn cuGraphAddMemsetNode(out: *mut Handle, graph: Handle, after: *const Handle, count: usize, node: *const c_void,
+        context: Handle);
+    fn cuGraphAddHostNode(out: *mut Handle, graph: Handle, after: *const Handle, count: usize, node: *const c_void);
+    fn cuGraphAddBatchMemOpNode(out: *mut Handle, graph: Handle, after: *const Handle, count: usize,
+        node: *const c_void);
+    fn cuGraphAddChildGraphNode(out: *mut Handle, graph: Handle, after: *const Handle, count: usize, child: Handle);
     fn cuGraphGetNodes(graph: Handle, nodes: *mut Handle, count: *mut usize);
     fn cuGraphGetEdges(graph: Handle, from: *mut Handle, to: *mut Handle, count: *mut usize);
     fn cuGraphInstantiateWithFlags(out: *mut Handle, graph: Handle, flags: u64);
@@ -141,7 +162,7 @@ helpers! {
 }
 
 /// The kernels that all of the project's programs share, as a C string.
-const KERNELS: &str = concat!(include_str!("../../../../examples/kernels/kernels.ptx"), "\0");
+pub(crate) const KERNELS: &str = concat!(include_str!("../../../../examples/kernels/kernels.ptx"), "\0");
 
 /// The driver, made ready as far as the stage asks.
 pub(crate) struct Bench {

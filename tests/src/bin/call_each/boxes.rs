@@ -87,27 +87,27 @@ struct PlaneCopy {
 
 /// One end of a `CUDA_MEMCPY3D_v2`, or of a `CUDA_MEMCPY3D_PEER`, which has the context.
 #[repr(C)]
-struct SolidEnd {
+pub(crate) struct SolidEnd {
     x: usize,
     y: usize,
     z: usize,
     level: usize,
-    kind: u32,
+    pub(crate) kind: u32,
     host: *mut c_void,
-    device: u64,
+    pub(crate) device: u64,
     array: Handle,
     context: Handle,
-    pitch: usize,
+    pub(crate) pitch: usize,
     rows: usize,
 }
 
 /// `CUDA_MEMCPY3D_v2` or `CUDA_MEMCPY3D_PEER`.
 #[repr(C)]
-struct SolidCopy {
-    from: SolidEnd,
-    to: SolidEnd,
-    width: usize,
-    height: usize,
+pub(crate) struct SolidCopy {
+    pub(crate) from: SolidEnd,
+    pub(crate) to: SolidEnd,
+    pub(crate) width: usize,
+    pub(crate) height: usize,
     depth: usize,
 }
 
@@ -130,6 +130,15 @@ fn solid_end(piece: &Piece, place: Place, unified: bool, corner: [usize; 3], con
     let Shape { pitch, rows } = SOLID;
     let [x, y, z] = corner;
     SolidEnd { x, y, z, level: 0, kind, host, device, array: null_mut(), context, pitch, rows }
+}
+
+/// A copy of a whole piece in one row, as nodes of graphs have it.
+pub(crate) fn line(to: &Piece, to_place: Place, from: &Piece, from_place: Place) -> SolidCopy {
+    let end = |piece, place| {
+        let end = solid_end(piece, place, false, [0; 3], null_mut());
+        SolidEnd { pitch: SIZE, rows: 1, ..end }
+    };
+    SolidCopy { from: end(from, from_place), to: end(to, to_place), width: SIZE, height: 1, depth: 1 }
 }
 
 /// Where a box goes and comes from, and how the description says so.

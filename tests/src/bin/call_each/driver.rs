@@ -49,6 +49,11 @@ signatures!(A B C D E F G H);
 signatures!(A B C D E F G H I);
 signatures!(A B C D E F G H I J);
 signatures!(A B C D E F G H I J K);
+signatures!(A B C D E F G H I J K L);
+signatures!(A B C D E F G H I J K L M);
+signatures!(A B C D E F G H I J K L M N);
+signatures!(A B C D E F G H I J K L M N O);
+signatures!(A B C D E F G H I J K L M N O P);
 
 /// What `cuGetProcAddress_v2` is asked for to get a symbol.
 pub(crate) struct Request {

@@ -18,7 +18,7 @@ pub(crate) fn usable(bench: &Bench, address: u64, bytes: usize) -> String {
 }
 
 /// What became of an address to be written: nobody should touch it in a call that fails.
-fn written(address: u64) -> &'static str {
+pub(crate) fn written(address: u64) -> &'static str {
     if address == NOWHERE { "untouched" } else { "written" }
 }
 

@@ -9,8 +9,9 @@ use std::ffi::{c_char, c_int, c_void};
 use crate::bench::{Handle, Subject};
 use crate::moving::Location;
 use crate::{
-    arrays, attributes, batches, boxes, captures, contexts, copies, fills, finding, handles, launches, memory, moving,
-    old_boxes, old_launches, primary, questions, queued, starting, streams, waits, words,
+    arrays, attributes, batches, boxes, captures, code, contexts, copies, fills, finding, graphs, handles, launches,
+    memory, moving, nodes, old_boxes, old_launches, pinned, primary, questions, queued, starting, streams, tensor_maps,
+    textures, waits, words,
 };
 
 /// Symbols of one signature, and what is done with each.
@@ -196,6 +197,28 @@ families! {
         cuGraphUpload, cuGraphUpload_ptsz: (Handle, Handle) => queued::upload_graph;
     }
 
+    graphs {
+        cuGraphInstantiate, cuGraphInstantiate_v2:
+            (Out<Handle>, Handle, Out<Handle>, Out<c_char>, usize) => graphs::old_instantiate;
+        cuGraphInstantiateWithFlags: (Out<Handle>, Handle, u64) => graphs::instantiate;
+        cuGraphInstantiateWithParams, cuGraphInstantiateWithParams_ptsz:
+            (Out<Handle>, Handle, Buffer) => graphs::instantiate_with_parameters;
+        cuGraphExecDestroy: (Handle) => graphs::destroy;
+        cuGraphExecUpdate_v2: (Handle, Handle, Buffer) => graphs::update;
+        cuGraphExecUpdate: (Handle, Handle, Out<Handle>, Out<c_int>) => graphs::old_update;
+    }
+
+    nodes {
+        cuGraphExecKernelNodeSetParams_v2: (Handle, Handle, Description) => nodes::kernel;
+        cuGraphExecKernelNodeSetParams: (Handle, Handle, Description) => nodes::old_kernel;
+        cuGraphExecMemcpyNodeSetParams: (Handle, Handle, Description, Handle) => nodes::copy;
+        cuGraphExecMemsetNodeSetParams: (Handle, Handle, Description, Handle) => nodes::fill;
+        cuGraphExecHostNodeSetParams: (Handle, Handle, Description) => nodes::host;
+        cuGraphExecBatchMemOpNodeSetParams: (Handle, Handle, Description) => nodes::words;
+        cuGraphExecChildGraphNodeSetParams: (Handle, Handle, Handle) => nodes::child;
+        cuGraphExecNodeSetParams: (Handle, Handle, Buffer) => nodes::any;
+    }
+
     words {
         cuStreamWriteValue32, cuStreamWriteValue32_ptsz: (Handle, u64, u32, u32) => words::write;
         cuStreamWriteValue32_v2, cuStreamWriteValue32_v2_ptsz: (Handle, u64, u32, u32) => words::write;
@@ -220,6 +243,41 @@ families! {
     handles {
         cuMemCreate: (Out<u64>, usize, Description, u64) => handles::create;
         cuMemRelease: (u64) => handles::release;
+    }
+
+    pinned {
+        cuMemHostAlloc: (Out<Handle>, usize, u32) => pinned::give;
+        cuMemAllocHost_v2: (Out<Handle>, usize) => pinned::give_plain;
+        cuMemHostRegister, cuMemHostRegister_v2: (Buffer, usize, u32) => pinned::register;
+        cuMemFreeHost: (Buffer) => pinned::take;
+        cuMemHostUnregister: (Buffer) => pinned::unregister;
+    }
+
+    code {
+        cuModuleGetGlobal_v2: (Out<u64>, Out<usize>, Handle, *const c_char) => code::global_of_module;
+        cuLibraryGetGlobal: (Out<u64>, Out<usize>, Handle, *const c_char) => code::global_of_library;
+        cuModuleUnload: (Handle) => code::unload_module;
+        cuLibraryUnload: (Handle) => code::unload_library;
+    }
+
+    textures {
+        cuTexObjectCreate: (Out<u64>, Description, Description, Description) => textures::create;
+        cuTexObjectDestroy: (u64) => textures::destroy;
+        cuTexRefSetAddress_v2: (Out<usize>, Handle, u64, usize) => textures::line;
+        cuTexRefSetAddress2D_v2, cuTexRefSetAddress2D_v3: (Handle, Description, u64, usize) => textures::rows;
+    }
+
+    tensor_maps {
+        cuTensorMapEncodeTiled:
+            (Buffer, c_int, u32, Buffer, *const u64, *const u64, *const u32, *const u32, c_int, c_int, c_int, c_int)
+                => tensor_maps::tiled;
+        cuTensorMapEncodeIm2col:
+            (Buffer, c_int, u32, Buffer, *const u64, *const u64, *const c_int, *const c_int, u32, u32, *const u32,
+             c_int, c_int, c_int, c_int) => tensor_maps::columns;
+        cuTensorMapEncodeIm2colWide:
+            (Buffer, c_int, u32, Buffer, *const u64, *const u64, c_int, c_int, u32, u32, *const u32,
+             c_int, c_int, c_int, c_int, c_int) => tensor_maps::wide_columns;
+        cuTensorMapReplaceAddress: (Buffer, Buffer) => tensor_maps::replace;
     }
 
     streams {

@@ -101,7 +101,7 @@ fn meanwhile(subject: &Subject, wait: &dyn Fn(u64, Handle) -> u32) {
 /// `CUstreamBatchMemOpParams`, of the kinds that write or wait.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Operation {
+pub(crate) struct Operation {
     kind: u32,
     address: u64,
     value: u64,
@@ -110,22 +110,27 @@ struct Operation {
     _rest: u64,
 }
 
+impl Operation {
+    pub(crate) fn new(kind: u32, address: u64, value: u64) -> Self {
+        Self { kind, address, value, flags: 0, alias: 0, _rest: 0 }
+    }
+}
+
 const WAIT_32: u32 = 1;
-const WRITE_32: u32 = 2;
+pub(crate) const WRITE_32: u32 = 2;
 const WAIT_64: u32 = 4;
 const WRITE_64: u32 = 5;
 
 /// `cuStreamBatchMemOp` and its second version.
 pub(crate) fn batch(subject: &Subject, batch: extern "C" fn(Handle, u32, *mut c_void, u32) -> u32) {
     let bench = subject.bench;
-    let operation = |kind, address, value| Operation { kind, address, value, flags: 0, alias: 0, _rest: 0 };
     let run = |case: &str, first_kind, flags, right, stream: Stream| {
         let target = Piece::new(bench, Place::Device, &[FILLER; SIZE]);
         let mut operations = [
-            operation(first_kind, target.at(0), u32::FILLED.into()),
-            operation(WRITE_32, target.at(0), 0x0102_0304),
-            operation(WAIT_64, target.at(8), u64::FILLED),
-            operation(WRITE_64, target.at(16), u64::WRITTEN),
+            Operation::new(first_kind, target.at(0), u32::FILLED.into()),
+            Operation::new(WRITE_32, target.at(0), 0x0102_0304),
+            Operation::new(WAIT_64, target.at(8), u64::FILLED),
+            Operation::new(WRITE_64, target.at(16), u64::WRITTEN),
         ];
         let count = operations.len() as u32;
         let result = batch(stream.1, count, operations.as_mut_ptr().cast(), flags);
@@ -143,7 +148,7 @@ pub(crate) fn batch(subject: &Subject, batch: extern "C" fn(Handle, u32, *mut c_
     run("unknown operation", 99, 0, false, streams[0]);
     run("unknown flags", WAIT_32, 99, false, streams[0]);
     subject.say("nothing", batch(streams[0].1, 0, null_mut(), 0), bench.settle());
-    let mut many = [operation(WRITE_32, 0, 0); 257];
+    let mut many = [Operation::new(WRITE_32, 0, 0); 257];
     let result = batch(streams[0].1, many.len() as u32, many.as_mut_ptr().cast(), 0);
     subject.say("257 operations at null", result, bench.settle());
 }

@@ -1,4 +1,4 @@
-//! A program of the demo while it runs: its result when it ends, and its end with this value.
+//! A program while it runs: its result when it ends, and its end with this value.
 
 use std::io::Read as _;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -9,16 +9,16 @@ use super::{Error, LIMIT};
 
 /// A program that ended well.
 #[derive(Clone, Debug)]
-pub(super) struct Done {
+pub(crate) struct Done {
     /// Its last line.
-    pub(super) result: String,
+    pub(crate) result: String,
     /// How long it ran.
-    pub(super) seconds: f64,
+    pub(crate) seconds: f64,
 }
 
 /// A program that runs or has run.
 #[derive(Debug)]
-pub(super) struct Running {
+pub(crate) struct Running {
     what: String,
     process: Child,
     start: Instant,
@@ -35,13 +35,13 @@ impl Drop for Running {
 
 impl Running {
     /// Starts it. `what`: its name for the user, and how it runs.
-    pub(super) fn spawn(what: String, mut command: Command) -> Result<Self, Error> {
+    pub(crate) fn spawn(what: String, mut command: Command) -> Result<Self, Error> {
         let process = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
         Ok(Self { what, process, start: Instant::now(), done: None })
     }
 
     /// Its result, if it has ended; an error if it failed, or runs for ever.
-    pub(super) fn poll(&mut self) -> Result<Option<&Done>, Error> {
+    pub(crate) fn poll(&mut self) -> Result<Option<&Done>, Error> {
         if self.done.is_none() {
             // Its few lines fit the pipes, so it never waits for us to read them.
             match self.process.try_wait()? {
@@ -57,7 +57,7 @@ impl Running {
     }
 
     /// Waits for its end.
-    pub(super) fn finish(mut self, stop: &Stop) -> Result<Done, Error> {
+    pub(crate) fn finish(mut self, stop: &Stop) -> Result<Done, Error> {
         loop {
             if let Some(done) = self.poll()? {
                 return Ok(done.clone());

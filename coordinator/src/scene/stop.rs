@@ -1,4 +1,4 @@
-//! Ctrl-C during the demo: programs and coordinator are to be gone afterwards, and their folder too.
+//! Ctrl-C meanwhile: programs and coordinator are to be gone afterwards, and their folder too.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,13 +7,13 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::Error;
 
-/// Whether the user wants the demo to end.
+/// Whether the user wants all of it to end.
 #[derive(Clone, Debug)]
-pub(super) struct Stop(Arc<AtomicBool>);
+pub(crate) struct Stop(Arc<AtomicBool>);
 
 impl Stop {
     /// Takes SIGINT and SIGTERM over from here on.
-    pub(super) fn on_signals() -> std::io::Result<Self> {
+    pub(crate) fn on_signals() -> std::io::Result<Self> {
         let raised = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM] {
             signal_hook::flag::register(signal, raised.clone())?;
@@ -21,12 +21,12 @@ impl Stop {
         Ok(Self(raised))
     }
 
-    pub(super) fn is_raised(&self) -> bool {
+    pub(crate) fn is_raised(&self) -> bool {
         self.0.load(Ordering::SeqCst)
     }
 
-    /// An error if the demo is to end: whoever waits for something asks this all the while.
-    pub(super) fn check(&self) -> Result<(), Error> {
+    /// An error if it is to end: whoever waits for something asks this all the while.
+    pub(crate) fn check(&self) -> Result<(), Error> {
         if self.is_raised() { Err(Error::Interrupted) } else { Ok(()) }
     }
 }

@@ -1,4 +1,4 @@
-//! The demo's own coordinator, which ends with this value.
+//! A coordinator of our own, which ends with this value.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -17,21 +17,22 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What is read of the coordinator's status.
 #[derive(Deserialize)]
-pub(super) struct Status {
-    pub(super) arena: Arena,
+pub(crate) struct Status {
+    pub(crate) arena: Arena,
     host_pool: Pool,
-    pub(super) switches: u64,
-    pub(super) bytes_in: u64,
-    pub(super) bytes_out: u64,
-    pub(super) switch_ms_p50: Option<f64>,
-    pub(super) switch_ms_max: Option<f64>,
-    pub(super) tenants: Vec<Present>,
+    pub(crate) switches: u64,
+    pub(crate) bytes_in: u64,
+    pub(crate) bytes_out: u64,
+    pub(crate) switch_ms_p50: Option<f64>,
+    pub(crate) switch_ms_max: Option<f64>,
+    pub(crate) tenants: Vec<Present>,
+    pub(crate) recent: Vec<Switch>,
     departed: Vec<Departed>,
 }
 
 #[derive(Deserialize)]
-pub(super) struct Arena {
-    pub(super) bytes: u64,
+pub(crate) struct Arena {
+    pub(crate) bytes: u64,
 }
 
 #[derive(Deserialize)]
@@ -41,9 +42,36 @@ struct Pool {
 }
 
 #[derive(Deserialize)]
-pub(super) struct Present {
-    pub(super) name: String,
-    pub(super) state: String,
+pub(crate) struct Present {
+    pub(crate) name: String,
+    pub(crate) state: String,
+    pub(crate) bytes: u64,
+    pub(crate) evicted_bytes: u64,
+}
+
+/// One change of the baton's holder.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Switch {
+    /// Counts all switches since the start.
+    pub(crate) n: u64,
+    pub(crate) to: String,
+    pub(crate) bytes_in: u64,
+    pub(crate) bytes_out: u64,
+    pub(crate) groups: u64,
+    pub(crate) extents: u64,
+    pub(crate) waits: u64,
+    pub(crate) waited_ms: f64,
+    pub(crate) phases: Phases,
+}
+
+/// What happened when, since the incoming program wanted the GPU; none: it did not happen.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Phases {
+    pub(crate) decided_ms: Option<f64>,
+    pub(crate) granted_ms: Option<f64>,
+    pub(crate) first_extent_ms: Option<f64>,
+    pub(crate) first_launch_ms: Option<f64>,
+    pub(crate) all_resident_ms: Option<f64>,
 }
 
 #[derive(Deserialize)]
@@ -53,17 +81,22 @@ struct Departed {
 }
 
 impl Status {
+    /// A program that is there.
+    pub(crate) fn tenant(&self, name: &str) -> Option<&Present> {
+        self.tenants.iter().find(|tenant| tenant.name == name)
+    }
+
     /// The most memory that a program had; none if it did not come, or has not left.
-    pub(super) fn peak_bytes(&self, name: &str) -> Option<u64> {
+    pub(crate) fn peak_bytes(&self, name: &str) -> Option<u64> {
         self.departed.iter().find(|departed| departed.name == name).map(|departed| departed.peak_bytes)
     }
 }
 
 /// A coordinator that runs.
-pub(super) struct Coordinator {
+pub(crate) struct Coordinator {
     process: Child,
     /// Where programs find it.
-    pub(super) socket: PathBuf,
+    pub(crate) socket: PathBuf,
     /// It ends when nobody is connected any more: so also when this process is killed.
     connection: Option<OwnedFd>,
 }
@@ -90,7 +123,7 @@ impl Drop for Coordinator {
 impl Coordinator {
     /// Starts it with `command`, to which the socket is added, and waits until it and its host pool are ready.
     /// `folder` is for socket and log.
-    pub(super) fn start(mut command: Command, folder: &Path, stop: &Stop) -> Result<Self, Error> {
+    pub(crate) fn start(mut command: Command, folder: &Path, stop: &Stop) -> Result<Self, Error> {
         let (socket, log) = (folder.join("baton.sock"), folder.join("baton.log"));
         command.arg("--until-idle").arg("--socket").arg(&socket);
         let process = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&log)?).spawn()?;
@@ -125,13 +158,13 @@ impl Coordinator {
     }
 
     /// How things stand.
-    pub(super) fn status(&self) -> Result<Status, Error> {
+    pub(crate) fn status(&self) -> Result<Status, Error> {
         let text = client::status(&self.socket).map_err(|error| Error::Coordinator(error.to_string()))?;
         serde_json::from_slice(&text).map_err(|error| Error::Coordinator(error.to_string()))
     }
 
     /// How things stand when it has noticed that all these have ended.
-    pub(super) fn settled(&self, names: &[&str], stop: &Stop) -> Result<Status, Error> {
+    pub(crate) fn settled(&self, names: &[&str], stop: &Stop) -> Result<Status, Error> {
         let end = Instant::now() + PATIENCE;
         loop {
             stop.check()?;

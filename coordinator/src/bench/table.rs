@@ -1,0 +1,115 @@
+//! The report as a table.
+
+use std::fmt::Write as _;
+
+use super::{Report, Switches};
+use crate::cli::units::size;
+
+pub(super) fn table(report: &Report) -> String {
+    let mut text = String::new();
+    let _ = writeln!(
+        text,
+        "\n{:<17} {:>8} {:>8}  {:>7} {:>7} {:>7} {:>7} {:>8}  {:>6} {:>7} {:>9} {:>9}  {:>5} {:>9}  {:>11}",
+        "milliseconds",
+        "p50",
+        "max",
+        "decided",
+        "granted",
+        "extent",
+        "launch",
+        "resident",
+        "groups",
+        "extents",
+        "in",
+        "out",
+        "waits",
+        "waited",
+        "evicted out"
+    );
+    for variant in &report.variants {
+        let _ = write!(text, "{:<17} {:>8.1} {:>8.1}", variant.name, variant.p50_ms, variant.max_ms);
+        if let Some(switches) = &variant.switches {
+            add_switches(&mut text, switches);
+        }
+        let _ = writeln!(text, "{}", if variant.outputs_match { "" } else { "  ANSWERS DIFFER" });
+    }
+    let verdict = if report.outputs_match { "every answer is the same" } else { "answers differ: this is a bug" };
+    let _ = writeln!(
+        text,
+        "{} requests each, switches' medians; {} moved for each request; {verdict}",
+        report.repeat,
+        size(report.server_bytes)
+    );
+    text
+}
+
+fn add_switches(text: &mut String, switches: &Switches) {
+    let ms = |phase: Option<f64>| phase.map_or("-".to_owned(), |ms| format!("{ms:.1}"));
+    let bytes = |bytes: f64| size(bytes as u64);
+    let phases = &switches.phases;
+    let _ = write!(
+        text,
+        "  {:>7} {:>7} {:>7} {:>7} {:>8}  {:>6} {:>7} {:>9} {:>9}  {:>5} {:>9.1}  {:>11}",
+        ms(phases.decided_ms),
+        ms(phases.granted_ms),
+        ms(phases.first_extent_ms),
+        ms(phases.first_launch_ms),
+        ms(phases.all_resident_ms),
+        switches.groups,
+        switches.extents,
+        bytes(switches.bytes_in),
+        bytes(switches.bytes_out),
+        switches.waits,
+        switches.waited_ms,
+        bytes(switches.evicted_bytes_out)
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Measured, MedianPhases};
+    use super::*;
+
+    #[test]
+    fn the_table_names_a_variant_whose_answers_differ() {
+        let phases = MedianPhases {
+            decided_ms: Some(0.5),
+            granted_ms: Some(1.0),
+            first_extent_ms: None,
+            first_launch_ms: None,
+            all_resident_ms: Some(40.0),
+        };
+        let switches = Switches {
+            phases,
+            groups: 3.0,
+            extents: 10.0,
+            bytes_in: 80e6,
+            bytes_out: 0.0,
+            waits: 2.0,
+            waited_ms: 7.0,
+            evicted_bytes_out: 0.0,
+        };
+        let variant = |name: &str, outputs_match, switches| Measured {
+            name: name.to_owned(),
+            options: Vec::new(),
+            p50_ms: 40.0,
+            max_ms: 50.0,
+            requests_ms: vec![30.0, 40.0, 50.0],
+            outputs_match,
+            switches,
+        };
+        let report = Report {
+            outputs_match: false,
+            driver: "a GPU".to_owned(),
+            arena_bytes: 1 << 30,
+            server_bytes: 80 << 20,
+            trainer_bytes: 900 << 20,
+            repeat: 3,
+            variants: vec![variant("ready", true, None), variant("default", false, Some(switches))],
+        };
+        let text = table(&report);
+        let named: Vec<_> = text.lines().filter(|line| line.ends_with("  ANSWERS DIFFER")).collect();
+        assert!(matches!(named[..], [line] if line.starts_with("default ")), "{text}");
+        assert!(text.contains("this is a bug"), "{text}");
+    }
+}

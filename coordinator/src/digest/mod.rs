@@ -1,0 +1,133 @@
+//! The page digest: what pages of device memory hold, found out on the GPU in one pass at the memory's own speed.
+//!
+//! Of every page it tells a digest of 128 bits, the same for the same contents wherever they lie, and whether the page
+//! is all zeros. Of all pages together it tells which of them point into a range of addresses, and where in it.
+//!
+//! - `pages.cu`: what is computed, and how on the GPU. `pages.ptx` is made from it.
+//! - `mix`: the same on the CPU, as [`of_page`] and [`granules_in`].
+//! - `pass`: one pass on the device.
+//!
+//! Digests are keyed: those of different [`Scanner`]s have nothing to do with each other.
+
+mod mix;
+mod pass;
+
+use std::ops::Range;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::Instant;
+
+pub use self::mix::{Key, granules_in, of_page};
+use self::pass::Pass;
+use crate::gpu::{Gpu, GpuError};
+use crate::wake::Waker;
+
+/// The size of a page, and of the granules of what is pointed to.
+pub const PAGE: u64 = 2 << 20;
+
+/// What is known of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// The digest: equal for pages of equal contents, and different for others as good as surely.
+    pub digest: [u64; 2],
+    /// Whether all of it is zero. Not a guess by the digest.
+    pub zero: bool,
+}
+
+/// What is known of some pages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scan {
+    /// Each page that was asked for.
+    pub pages: Vec<Page>,
+    /// Which pages point where: the page's place among those asked for, and which [`PAGE`] of the range, counted from
+    /// its start. Sorted, each pair once. `None` if there are too many to list.
+    pub pointers: Option<Vec<(u32, u32)>>,
+}
+
+/// A scan's number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ScanId(pub u64);
+
+/// What became of a scan.
+#[derive(Debug)]
+pub struct Scanned {
+    /// Which it was.
+    pub id: ScanId,
+    /// From its submission to its end.
+    pub time: Range<Instant>,
+    /// What it found.
+    pub result: Result<Scan, GpuError>,
+}
+
+struct Job {
+    id: ScanId,
+    pages: Vec<u64>,
+    range: Range<u64>,
+}
+
+/// Scans pages, in a queue and a thread of its own, in the order they are given.
+pub struct Scanner {
+    jobs: Sender<Job>,
+    next: u64,
+    key: Key,
+}
+
+impl Scanner {
+    /// Draws a key and starts. Reports go to `reports`, and `waker` is woken for each.
+    ///
+    /// # Errors
+    ///
+    /// When the driver does not take the kernel, or has no queue or memory for us.
+    pub fn start(gpu: &Gpu, reports: &Sender<Scanned>, waker: &Waker) -> Result<Self, GpuError> {
+        let key = Key::draw();
+        let pass = Pass::new(gpu, key)?;
+        let (sender, jobs) = channel();
+        let worker = Worker { gpu: gpu.clone(), reports: reports.clone(), waker: waker.clone() };
+        thread::Builder::new()
+            .name("scanner".to_owned())
+            .spawn(move || worker.run(pass, &jobs))
+            .expect("a thread can be started while the coordinator starts");
+        Ok(Self { jobs: sender, next: 0, key })
+    }
+
+    /// Queues a scan of pages, given by their addresses in the coordinator's context. What points into `range` counts
+    /// as a pointer; an empty range has none.
+    ///
+    /// # Safety
+    ///
+    /// Every address is that of [`PAGE`] bytes of device memory, aligned to 16 bytes, that stay mapped in the
+    /// coordinator's context until the report.
+    pub unsafe fn scan(&mut self, pages: Vec<u64>, range: Range<u64>) -> ScanId {
+        self.next += 1;
+        let id = ScanId(self.next);
+        // The thread lives as long as this sender.
+        let _ = self.jobs.send(Job { id, pages, range });
+        id
+    }
+
+    /// The key that digests are made with.
+    pub fn key(&self) -> Key {
+        self.key
+    }
+}
+
+struct Worker {
+    gpu: Gpu,
+    reports: Sender<Scanned>,
+    waker: Waker,
+}
+
+impl Worker {
+    fn run(self, mut pass: Pass, jobs: &Receiver<Job>) {
+        let entered = self.gpu.enter();
+        for Job { id, pages, range } in jobs {
+            let start = Instant::now();
+            // SAFETY: by the contract of `Scanner::scan`.
+            let result = entered.clone().and_then(|()| unsafe { pass.run(&pages, &range) });
+            let time = start..Instant::now();
+            // The server is gone only when the process is about to end.
+            let _ = self.reports.send(Scanned { id, time, result });
+            self.waker.wake();
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! What is done before anybody asks: memory is kept free, and who is likely to come next is brought in.
+//!
+//! All this happens only while nobody has a claim, in small steps: the tenant that runs must not feel it.
+
+use std::time::{Duration, Instant};
+
+use baton_contract::class::Class;
+use baton_contract::memory::SizeClass;
+use baton_contract::messages::FromCoordinator;
+
+use super::peer::Peer;
+use super::residency::{GROUP_BYTES, PerClass};
+use super::tenant::{Place, Tenant};
+use super::{Server, Task, log};
+use crate::arbiter::{State, TenantId};
+
+/// So many frames are reserved in a row; then others have their turn.
+const AT_ONCE: usize = 8;
+
+/// An urgent tenant has the GPU to itself at first for so long.
+const HASTE: Duration = Duration::from_millis(50);
+
+/// Somebody waits until a tenant has been evicted.
+pub(super) struct Eviction {
+    tenant: TenantId,
+    peer: Peer,
+    /// The tenant's last grant when that was asked for: with another one, it is in use again.
+    grant: u64,
+    /// Its gate was asked to close.
+    revoked: bool,
+}
+
+impl Server {
+    /// While nobody has a claim.
+    pub(super) fn work_ahead(&mut self) {
+        self.serve_evictions();
+        if !self.claims.is_empty() || self.bringing.is_some() {
+            return;
+        }
+        if self.is_in_haste() {
+            return;
+        }
+        self.restore_headroom();
+        if self.tasks.values().any(|task| matches!(task, Task::Copy { .. })) {
+            // One thing after the other.
+            return;
+        }
+        self.bring_ahead();
+        self.reserve_ahead();
+    }
+
+    /// Whether somebody urgent has just got the GPU. Looking at memory and overwriting it are kernels, which take turns
+    /// with the tenant's: a request of 8 ms took 22 that way.
+    pub(super) fn is_in_haste(&self) -> bool {
+        self.haste_ends().is_some_and(|end| Instant::now() < end)
+    }
+
+    /// Until when nothing is done ahead.
+    pub(super) fn haste_ends(&self) -> Option<Instant> {
+        let holder = self.tenants.get(&self.arbiter.holder()?)?;
+        (holder.class == Class::Latency).then(|| holder.ran + HASTE)
+    }
+
+    /// Who is likely to come next: who waits, and else who is more urgent or ran last; with memory on the host.
+    fn likely_next(&self) -> Option<TenantId> {
+        let lacks = |id: &TenantId| {
+            let tenant = &self.tenants[id];
+            let off = matches!(self.arbiter.state(*id), State::Idle | State::Waiting);
+            off && tenant.is_movable() && tenant.extents.values().any(|extent| extent.place.is_away())
+        };
+        let first = |id: &TenantId| {
+            let tenant = &self.tenants[id];
+            let waits = self.arbiter.state(*id) == State::Waiting;
+            (!waits, tenant.class, std::cmp::Reverse(tenant.ran))
+        };
+        self.tenants.keys().copied().filter(lacks).min_by_key(first)
+    }
+
+    /// Brings a group of the likely next tenant in, if there are frames for it that nobody else needs.
+    fn bring_ahead(&mut self) {
+        if self.arbiter.holder().is_none() {
+            return;
+        }
+        let Some(id) = self.likely_next().filter(|id| !self.tenants[id].sent_away) else { return };
+        let waits = self.arbiter.state(id) == State::Waiting;
+        // For one that may come, the headroom stays as it is.
+        let mut spare = if waits { u64::MAX } else { self.free_bytes().saturating_sub(self.options.headroom) };
+        let (mut ready, mut bytes) = (Vec::new(), 0);
+        for (extent, class) in self.order_of(id) {
+            let entry = self.tenants.get(&id).and_then(|tenant| tenant.extents.get(&extent));
+            let Some(place) = entry.map(|entry| entry.place) else { continue };
+            if bytes > 0 && bytes + class.bytes() > GROUP_BYTES {
+                break;
+            }
+            if class.bytes() > spare {
+                break;
+            }
+            spare -= class.bytes();
+            if place == Place::Host {
+                let Some(frame) = self.arena.take(class, true) else { break };
+                self.reserve(id, extent, frame, true);
+            }
+            bytes += class.bytes();
+            ready.push(extent);
+        }
+        self.tell_reserved(id);
+        self.start_copies(id, &ready);
+    }
+
+    /// What tenants do not have of the arena, in bytes. What is only reserved can be taken back at once.
+    fn free_bytes(&self) -> u64 {
+        let reserved: u64 = self.tenants.values().map(Tenant::reserved_bytes).sum();
+        (self.arena.capacity() + reserved).saturating_sub(self.arena.bytes().lent)
+    }
+
+    /// Makes room as large as the headroom, if anybody could need it: somebody whose memory is on the host.
+    fn restore_headroom(&mut self) {
+        let free = self.free_bytes();
+        if free >= self.options.headroom {
+            return;
+        }
+        let Some(next) = self.likely_next() else { return };
+        // Who waits gets memory ahead; to take it away again for somebody who may come would go round in circles.
+        if self.tenants.keys().any(|id| self.arbiter.state(*id) == State::Waiting) {
+            return;
+        }
+        let mut missing = PerClass::default();
+        missing[0] = ((self.options.headroom - free) / SizeClass::ALL[0].bytes()) as usize;
+        self.evict(missing, next);
+    }
+
+    /// Gives the likely next tenant frames for what it will use first, as far as the headroom goes, and some less, for
+    /// somebody else may come after all. Making frames and putting them in place takes as long as filling them.
+    fn reserve_ahead(&mut self) {
+        let Some(id) = self.likely_next() else { return };
+        let most = self.options.headroom / 4 * 3;
+        let (mut bytes, mut count) = (0, 0);
+        for (extent, class) in self.order_of(id) {
+            let entry = self.tenants.get(&id).and_then(|tenant| tenant.extents.get(&extent));
+            let Some(place) = entry.map(|entry| entry.place) else { continue };
+            bytes += class.bytes();
+            if bytes > most {
+                break;
+            }
+            if place != Place::Host {
+                continue;
+            }
+            if count == AT_ONCE {
+                // There is more to do, after whatever else there is.
+                self.stop.wake();
+                break;
+            }
+            if self.arena.free(class) == 0 && !self.make_free_frame(class, &PerClass::default()) {
+                break;
+            }
+            // Dirty ones are being overwritten soon: then they are as good as the zeros that some of it will be.
+            let Some(frame) = self.arena.take(class, true) else { continue };
+            self.reserve(id, extent, frame, true);
+            count += 1;
+        }
+        self.tell_reserved(id);
+    }
+
+    /// Moves all of a tenant's memory to the host, when it is idle.
+    pub(super) fn evict_on_request(&mut self, mut peer: Peer, name: &str) {
+        let found = self.tenants.iter().find(|(_, tenant)| tenant.name == name && tenant.cut_off.is_none());
+        let Some((id, grant)) = found.map(|(id, tenant)| (*id, tenant.grant)) else {
+            let text = format!("{{\"error\":\"there is no tenant called {}\"}}", name.escape_default());
+            let _ = peer.send(&FromCoordinator::Text { piece: text.into_bytes(), more: false }, &[]);
+            return;
+        };
+        self.evictions.push(Eviction { tenant: id, peer, grant, revoked: false });
+    }
+
+    fn serve_evictions(&mut self) {
+        for mut eviction in std::mem::take(&mut self.evictions) {
+            let id = eviction.tenant;
+            if !eviction.peer.is_open() {
+                // Nobody waits for it any more.
+                continue;
+            }
+            let is_off = self.is_off_the_gpu(id);
+            let Some(tenant) = self.tenants.get_mut(&id) else {
+                eviction.answer("{\"error\":\"the tenant has left\"}");
+                continue;
+            };
+            if tenant.grant != eviction.grant {
+                eviction.answer("{\"error\":\"the tenant is in use again\"}");
+                continue;
+            }
+            if tenant.cut_off.is_some() {
+                eviction.answer("{\"error\":\"the tenant has left\"}");
+                continue;
+            }
+            if !tenant.is_movable() || tenant.is_late() {
+                // Nobody knows what it still does: its memory stays as it is.
+                eviction.answer("{\"error\":\"the tenant does not answer\"}");
+                continue;
+            }
+            if self.arbiter.state(id) == State::Arriving {
+                eviction.answer("{\"error\":\"the tenant is in use again\"}");
+                continue;
+            }
+            if !is_off {
+                // Nobody else may want the GPU, so that it has kept the baton.
+                if !eviction.revoked && self.arbiter.state(id) == State::Running {
+                    let limit_micros = 1_000_000;
+                    self.command(id, &FromCoordinator::Revoke { grant: eviction.grant, limit_micros });
+                    eviction.revoked = true;
+                }
+                self.evictions.push(eviction);
+                continue;
+            }
+            let Some(tenant) = self.tenants.get_mut(&id) else { continue };
+            tenant.sent_away = true;
+            let mut all = PerClass::default();
+            tenant.extents.values().for_each(|extent| all[extent.class.index()] += 1);
+            let is_gone = tenant.extents.values().all(|extent| extent.place.is_away());
+            if is_gone {
+                eviction.answer("{}");
+                continue;
+            }
+            self.evict_from(id, &mut all, false, id);
+            if self.is_anything_coming() {
+                self.evictions.push(eviction);
+            } else {
+                log(format_args!("evicting on request: there is no room on the host"));
+                eviction.answer("{\"error\":\"there is no room on the host\"}");
+            }
+        }
+    }
+}
+
+impl Eviction {
+    fn answer(mut self, text: &str) {
+        let _ = self.peer.send(&FromCoordinator::Text { piece: text.as_bytes().to_vec(), more: false }, &[]);
+    }
+}

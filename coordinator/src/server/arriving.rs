@@ -1,0 +1,284 @@
+//! How a tenant comes in: in the order in which it uses its memory, group by group, and running meanwhile.
+//!
+//! What is missing is put in the order that its history tells, and cut into groups by the [planner](crate::planner). A
+//! group is copied as one job and mapped by one message. As soon as it is known what all of it points to, and sure that
+//! there are frames for everything, the arbiter hears that the tenant can run: its gate is opened while the rest
+//! streams in behind, and each of its calls waits for what it needs (the shim's part of this).
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use baton_contract::memory::SizeClass;
+use baton_contract::messages::{ExtentId, FromCoordinator, MAX_EXTENTS};
+
+use super::contents::parts;
+use super::residency::{Found, GROUP_EXTENTS, Group, PerClass, bytes_of};
+use super::tenant::{Batch, Place};
+use super::{Pipeline, Server};
+use crate::arbiter::{Event, State, TenantId};
+use crate::arena::FrameId;
+use crate::digest::PAGE;
+use crate::mover::Lane;
+use crate::planner::{Costs, Item, plan};
+
+/// A tenant that comes in: all that it has, for the baton.
+#[derive(Debug)]
+pub(super) struct Bringing {
+    pub(super) tenant: TenantId,
+    /// What is not on its way yet, once that is planned.
+    pub(super) groups: Option<VecDeque<Vec<ExtentId>>>,
+}
+
+/// No group is larger than this, if it is not one extent: a copy of this size is as fast as any (measured), and
+/// whoever waits for its first extent waits for no more than 0.3 ms in vain.
+const MOST_GROUP_BYTES: u64 = 16 << 20;
+
+impl Server {
+    /// Goes on with the arrival under way.
+    pub(super) fn serve_arrival(&mut self) {
+        let Some(Bringing { tenant: id, groups }) = self.bringing.take() else { return };
+        let Some(tenant) = self.tenants.get(&id) else { return };
+        if tenant.cut_off.is_some() {
+            return;
+        }
+        match self.arbiter.state(id) {
+            State::Arriving | State::Running => {}
+            // It may go on after all; until then nothing more is begun.
+            State::Leaving => {
+                self.bringing = Some(Bringing { tenant: id, groups });
+                return;
+            }
+            // It has given the baton back before all was there.
+            State::Idle | State::Waiting => return,
+        }
+        if tenant.missing_bytes() == 0 {
+            return self.tell_arbiter(id, Event::Resident);
+        }
+        // Planned anew also for what was still on its way out when that was done first.
+        let groups = groups.filter(|groups| !groups.is_empty()).unwrap_or_else(|| self.groups_of(id));
+        let (left, lacking) = self.start_groups(id, groups);
+        if !self.is_anything_coming() {
+            if self.arbiter.state(id) == State::Running {
+                // Should its work not end now, it goes on, and then the rest has to come after all.
+                self.bringing = Some(Bringing { tenant: id, groups: None });
+                return self.tell_arbiter(id, Event::Stranded);
+            }
+            return self.tell_arbiter(id, Event::CannotArrive);
+        }
+        self.bringing = Some(Bringing { tenant: id, groups: Some(left) });
+        if self.arbiter.state(id) == State::Arriving && lacking == 0 && self.options.pipeline != Pipeline::Off {
+            self.let_it_run(id);
+        }
+    }
+
+    /// Starts what there are frames for; makes others leave for the rest. Says what is not on its way yet, and how
+    /// many bytes there will be no frames for.
+    fn start_groups(&mut self, id: TenantId, groups: VecDeque<Vec<ExtentId>>) -> (VecDeque<Vec<ExtentId>>, u64) {
+        let (mut soon, mut missing) = (PerClass::default(), PerClass::default());
+        let mut left = VecDeque::new();
+        // Whatever was in a frame, all of it is overwritten; a poisoned one shows if not.
+        let clean = self.options.poison.is_some();
+        for extents in groups {
+            let mut waiting = Vec::new();
+            let mut ready = Vec::new();
+            for extent in extents {
+                let entry = self.tenants.get(&id).and_then(|tenant| tenant.extents.get(&extent));
+                match entry.map(|entry| (entry.place, entry.class, entry.has_zeros())) {
+                    Some((Place::Reserved { .. }, _, _)) => ready.push(extent),
+                    Some((Place::Host, class, has_zeros)) => {
+                        // A frame of zeros, if there is one, saves writing them: a kernel of ours would take turns with
+                        // the tenant's.
+                        let zeroed = if has_zeros { self.arena.take(class, true) } else { None };
+                        match zeroed.map_or_else(|| self.find_frame(class, clean, &mut soon), Found::Frame) {
+                            Found::Frame(frame) => {
+                                self.reserve(id, extent, frame, zeroed.is_some());
+                                ready.push(extent);
+                            }
+                            Found::Soon => waiting.push(extent),
+                            Found::None => {
+                                missing[class.index()] += 1;
+                                waiting.push(extent);
+                            }
+                        }
+                    }
+                    _ => {}
+                }
+            }
+            self.tell_reserved(id);
+            self.start_copies(id, &ready);
+            if !waiting.is_empty() {
+                left.push_back(waiting);
+            }
+        }
+        let lacking = if bytes_of(&missing) > 0 { self.evict(missing, id) } else { 0 };
+        (left, lacking)
+    }
+
+    /// Gives an extent that is in the pool a frame. The tenant hears of it by [`Server::tell_reserved`].
+    pub(super) fn reserve(&mut self, id: TenantId, extent: ExtentId, frame: FrameId, clean: bool) {
+        let Some(tenant) = self.tenants.get_mut(&id) else { return self.arena.give_back(frame) };
+        let Some(entry) = tenant.extents.get_mut(&extent) else { return self.arena.give_back(frame) };
+        entry.place = Place::Reserved { frame, zeroed: clean && self.options.poison.is_none() };
+        tenant.reserved.push(extent);
+    }
+
+    /// Has the tenant put the new frames behind its extents.
+    pub(super) fn tell_reserved(&mut self, id: TenantId) {
+        let Some(tenant) = self.tenants.get_mut(&id) else { return };
+        let reserved = std::mem::take(&mut tenant.reserved);
+        let mut lost = false;
+        for extents in reserved.chunks(MAX_EXTENTS) {
+            let frame = |extent: &ExtentId| tenant.extents.get(extent)?.place.frame();
+            let descriptors: Vec<BorrowedFd<'_>> = extents
+                .iter()
+                .filter_map(frame)
+                .filter_map(|frame| self.frames[frame.0 as usize].as_ref().map(AsFd::as_fd))
+                .collect();
+            let batch = tenant.add_batch(Batch::Prepare);
+            let message = FromCoordinator::Prepare { batch, extents: extents.to_vec() };
+            lost |= tenant.cut_off.is_none() && tenant.control.send(&message, &descriptors).is_err();
+        }
+        if lost {
+            self.cut_off(id, "the connection ended");
+        }
+    }
+
+    /// Starts the copies into reserved frames, as one job or, if there are very many, several.
+    pub(super) fn start_copies(&mut self, id: TenantId, extents: &[ExtentId]) {
+        let mut job = Group::default();
+        for extent in extents {
+            self.start_arrival(id, *extent, &mut job);
+            if job.extents.len() >= GROUP_EXTENTS {
+                self.submit(Lane::In, id, std::mem::take(&mut job));
+            }
+        }
+        self.submit(Lane::In, id, job);
+    }
+
+    fn start_arrival(&mut self, id: TenantId, extent: ExtentId, job: &mut Group) {
+        let Some(entry) = self.tenants.get_mut(&id).and_then(|tenant| tenant.extents.get_mut(&extent)) else { return };
+        let (Some(backing), Place::Reserved { frame, zeroed }) = (&entry.backing, entry.place) else { return };
+        let address = self.frames[frame.0 as usize].as_ref().map_or(0, |memory| memory.address);
+        let pages = (entry.class.bytes() / PAGE) as usize;
+        let is_zero = |at: usize| backing.pages.get(at).is_some_and(|page| page.zero);
+        job.extents.push(extent);
+        for part in parts((0..pages).map(|at| !is_zero(at))) {
+            job.add_part(address, &backing.runs, part, |run| self.slabs.address(run));
+        }
+        for part in parts((0..pages).map(is_zero)) {
+            self.ledger.zeros(part.end - part.start);
+            if !zeroed {
+                job.add_zeros(address, part);
+            }
+        }
+        self.ledger.arriving();
+        entry.place = Place::Arriving { frame };
+    }
+
+    /// What is missing of a tenant, in the order in which it will be used.
+    pub(super) fn order_of(&self, id: TenantId) -> Vec<(ExtentId, SizeClass)> {
+        let Some(tenant) = self.tenants.get(&id) else { return Vec::new() };
+        let missing = tenant.extents.iter().filter(|(_, extent)| extent.place.is_away());
+        let mut wanted: Vec<(ExtentId, SizeClass)> = missing.map(|(id, extent)| (*id, extent.class)).collect();
+        tenant.history.order(&mut wanted, |(id, _)| *id);
+        wanted
+    }
+
+    /// The same, in groups.
+    fn groups_of(&self, id: TenantId) -> VecDeque<Vec<ExtentId>> {
+        let Some(tenant) = self.tenants.get(&id) else { return VecDeque::new() };
+        let wanted = self.order_of(id);
+        let items: Vec<Item> = wanted
+            .iter()
+            .map(|(id, class)| Item {
+                bytes: class.bytes(),
+                extents: 1,
+                first_use: tenant.history.first_use(*id).unwrap_or(u64::MAX),
+            })
+            .collect();
+        let ends = match self.options.pipeline {
+            Pipeline::One => vec![wanted.len()],
+            Pipeline::Extents => (1..=wanted.len()).collect(),
+            Pipeline::Groups | Pipeline::Off => self.ends(&items),
+        };
+        let mut groups = VecDeque::new();
+        let mut start = 0;
+        for end in ends {
+            groups.push_back(wanted[start..end].iter().map(|(id, _)| *id).collect());
+            start = end;
+        }
+        groups
+    }
+
+    /// Where groups end. The plan's are cut finer where they are larger than a copy needs to be for full speed: the
+    /// program's own clock, by which they were planned, knows nothing of what the GPU does meanwhile.
+    fn ends(&self, items: &[Item]) -> Vec<usize> {
+        let costs = self.costs();
+        let mut ends = plan(items, &costs).ends;
+        let (mut bytes, mut extents) = (0, 0);
+        for (at, item) in items.iter().enumerate() {
+            if bytes + item.bytes > MOST_GROUP_BYTES || extents == GROUP_EXTENTS {
+                ends.push(at);
+                (bytes, extents) = (0, 0);
+            }
+            bytes += item.bytes;
+            extents += 1;
+        }
+        ends.sort_unstable();
+        ends.dedup();
+        ends.retain(|end| *end > 0);
+        ends
+    }
+
+    fn costs(&self) -> Costs {
+        let speed = self.ledger.copy_speed();
+        Costs { bytes_per_second: speed, per_group: self.ledger.group_cost(), per_extent: self.ledger.extent_cost() }
+    }
+
+    /// Lets the tenant run before all is there, if everything that it may reach is known.
+    fn let_it_run(&mut self, id: TenantId) {
+        let Some(tenant) = self.tenants.get(&id) else { return };
+        if !tenant.is_read() {
+            // Part of it stayed when it was last here, and was used since the last look.
+            if tenant.scan.is_none() {
+                self.look_at(id);
+            }
+            return;
+        }
+        if self.tell_pointers(id) {
+            self.tell_arbiter(id, Event::Resident);
+        }
+    }
+
+    /// Contents have arrived: the tenant may map them.
+    pub(super) fn arrived(&mut self, id: TenantId, extents: Vec<ExtentId>) {
+        let Some(tenant) = self.tenants.get_mut(&id) else { return };
+        for extent in &extents {
+            let Some(entry) = tenant.extents.get_mut(extent) else { continue };
+            if let Place::Arriving { frame } = entry.place {
+                entry.place = Place::Mapping { frame };
+            }
+        }
+        if tenant.cut_off.is_some() {
+            return;
+        }
+        let batch = tenant.add_batch(Batch::Map(extents.clone()));
+        self.command(id, &FromCoordinator::Map { batch, extents });
+    }
+
+    /// The tenant has mapped them.
+    pub(super) fn mapped(&mut self, id: TenantId, extents: Vec<ExtentId>) {
+        let may_write = matches!(self.arbiter.state(id), State::Running | State::Leaving);
+        let Some(tenant) = self.tenants.get_mut(&id) else { return };
+        let may_write = may_write || tenant.silent;
+        for extent in extents {
+            let Some(entry) = tenant.extents.get_mut(&extent) else { continue };
+            if let Place::Mapping { frame } = entry.place {
+                entry.place = Place::Resident { frame };
+                if may_write {
+                    entry.may_change();
+                }
+            }
+        }
+    }
+}

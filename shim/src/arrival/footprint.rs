@@ -1,0 +1,231 @@
+//! What a call needs: the device addresses that it names. What can be reached from those is found by the
+//! [arrival](super).
+
+use core::ffi::c_void;
+
+use baton_contract::cuda::{CUdeviceptr, CUfunction, CUgraphExec};
+
+use super::{graphs, layouts, roots};
+use crate::memory::hooks::is_outside;
+use crate::memory::space::{Space, is_window};
+
+/// What a call needs.
+#[derive(Debug)]
+pub(crate) enum Needs {
+    /// Whatever there is: for calls that cannot be read.
+    Everything,
+    /// The allocations at these addresses, and what they lead to.
+    These(Vec<CUdeviceptr>),
+}
+
+/// Where a launch's parameters lead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reads {
+    DeviceOnly,
+    /// To host memory too, which may change until the launch.
+    HostToo,
+}
+
+/// The keys of a launch's `extra` list (`CU_LAUNCH_PARAM_…`).
+const END: usize = 0;
+const BUFFER_POINTER: usize = 1;
+const BUFFER_SIZE: usize = 2;
+/// What is longer is not read word by word in a call.
+const MOST_READ: usize = 64 << 20;
+/// The size of a `CUtensorMap`, and what it is aligned to.
+pub(super) const TENSOR_MAP: usize = 128;
+const TENSOR_MAP_ALIGNMENT: usize = 64;
+
+/// A launch's.
+pub(crate) fn kernel(function: CUfunction, parameters: *mut *mut c_void, extra: *mut *mut c_void) -> Needs {
+    let mut found = Vec::new();
+    // SAFETY: what the program is about to hand to the driver as a launch's parameters.
+    match unsafe { add_parameters(function, parameters, extra, &mut found) } {
+        Some(_) => Needs::These(found),
+        None => Needs::Everything,
+    }
+}
+
+/// A graph launch's.
+pub(crate) fn graph(graph: CUgraphExec) -> Needs {
+    graphs::needs(graph)
+}
+
+/// Something that a copy or fill reads or writes.
+pub(crate) trait Reach: Copy {
+    /// Whether it touches addresses of ours without an allocation, or goes beyond the end of one.
+    fn is_wild(self, bytes: usize) -> bool;
+    /// Adds what that needs; `None` if it cannot be told.
+    fn add_to(self, bytes: usize, found: &mut Vec<CUdeviceptr>) -> Option<()>;
+}
+
+/// Device memory, or any address of a unified copy.
+impl Reach for CUdeviceptr {
+    #[inline]
+    fn is_wild(self, bytes: usize) -> bool {
+        is_outside(self, bytes)
+    }
+
+    fn add_to(self, _: usize, found: &mut Vec<CUdeviceptr>) -> Option<()> {
+        if is_window(self) {
+            found.push(self);
+        }
+        Some(())
+    }
+}
+
+/// Where a unified copy reads from: if that is not ours, it may be host memory, and its contents are not read here.
+#[derive(Clone, Copy)]
+pub(crate) struct Unified(pub(crate) CUdeviceptr);
+
+impl Reach for Unified {
+    #[inline]
+    fn is_wild(self, bytes: usize) -> bool {
+        is_outside(self.0, bytes)
+    }
+
+    fn add_to(self, _: usize, found: &mut Vec<CUdeviceptr>) -> Option<()> {
+        is_window(self.0).then(|| found.push(self.0))
+    }
+}
+
+/// Host memory that is read: the device will hold the pointers in it.
+impl Reach for *const c_void {
+    #[inline]
+    fn is_wild(self, _: usize) -> bool {
+        false
+    }
+
+    fn add_to(self, bytes: usize, found: &mut Vec<CUdeviceptr>) -> Option<()> {
+        if bytes == 0 || self.is_null() {
+            // The driver has an answer to that.
+            return Some(());
+        }
+        if bytes > MOST_READ {
+            return None;
+        }
+        // SAFETY: the program says that there are so many bytes to be read.
+        unsafe { add_window_words(self.cast(), bytes, found) };
+        Some(())
+    }
+}
+
+/// What a copy or fill over these ranges needs.
+pub(crate) fn ranges(mut add: impl FnMut(&mut Vec<CUdeviceptr>) -> Option<()>) -> Needs {
+    let mut found = Vec::new();
+    add(&mut found).map_or(Needs::Everything, |()| Needs::These(found))
+}
+
+/// Adds what a launch's parameters name; `None` if they cannot be read.
+///
+/// # Safety
+///
+/// Parameters and `extra` are what the driver takes for this function.
+pub(super) unsafe fn add_parameters(
+    function: CUfunction,
+    parameters: *mut *mut c_void,
+    extra: *mut *mut c_void,
+    found: &mut Vec<CUdeviceptr>,
+) -> Option<Reads> {
+    let mut reads = Reads::DeviceOnly;
+    if !extra.is_null() {
+        // SAFETY: a list of pairs that ends with a zero, by this function's contract.
+        let (buffer, size) = unsafe { buffer_of(extra) }?;
+        // SAFETY: as above.
+        unsafe { add_value(buffer, size, found, &mut reads) };
+        return Some(reads);
+    }
+    let layout = layouts::of(function)?;
+    for (at, size) in layout.iter().enumerate() {
+        if parameters.is_null() {
+            return None;
+        }
+        // SAFETY: one pointer for each parameter of the function, by this function's contract.
+        unsafe { add_value((*parameters.add(at)).cast(), *size, found, &mut reads) };
+    }
+    Some(reads)
+}
+
+/// # Safety
+///
+/// A list of pairs that ends with [`END`].
+unsafe fn buffer_of(extra: *mut *mut c_void) -> Option<(*const u8, usize)> {
+    let (mut buffer, mut size) = (None, None);
+    // More pairs than there are keys make no sense.
+    for pair in 0..8 {
+        // SAFETY: not behind the end, by this function's contract.
+        let (key, value) = unsafe { ((*extra.add(2 * pair)).addr(), *extra.add(2 * pair + 1)) };
+        match key {
+            END => break,
+            BUFFER_POINTER => buffer = Some(value.cast_const().cast()),
+            // SAFETY: points to the size.
+            BUFFER_SIZE => size = Some(unsafe { *value.cast::<usize>() }),
+            _ => return None,
+        }
+    }
+    buffer.zip(size)
+}
+
+/// # Safety
+///
+/// So many bytes can be read.
+unsafe fn add_value(value: *const u8, size: usize, found: &mut Vec<CUdeviceptr>, reads: &mut Reads) {
+    if value.is_null() {
+        return;
+    }
+    // SAFETY: by this function's contract.
+    unsafe { add_words(value, size, found, reads) };
+    if size >= TENSOR_MAP && roots::has_tensor_maps() {
+        for at in (0..=size - TENSOR_MAP).step_by(TENSOR_MAP_ALIGNMENT) {
+            // SAFETY: within the value.
+            let map: [u8; TENSOR_MAP] = unsafe { value.add(at).cast::<[u8; TENSOR_MAP]>().read_unaligned() };
+            found.extend(roots::base_of_tensor_map(&map));
+        }
+    }
+}
+
+/// Adds every word that is an address of ours. Also in between: structures may be packed.
+///
+/// # Safety
+///
+/// So many bytes can be read.
+unsafe fn add_words(start: *const u8, bytes: usize, found: &mut Vec<CUdeviceptr>, reads: &mut Reads) {
+    for at in (0..(bytes + 1).saturating_sub(8)).step_by(4) {
+        // SAFETY: within the range.
+        let word = unsafe { start.add(at).cast::<u64>().read_unaligned() };
+        if is_window(word) {
+            found.push(word);
+        } else if roots::is_pinned_host(word) {
+            // A kernel that is given host memory finds there what it finds.
+            if roots::add_pinned_host(word, found) {
+                *reads = Reads::HostToo;
+            }
+        }
+    }
+}
+
+/// Adds every aligned word of host memory that is an address of ours. Millions of them: so the window is looked up
+/// once, and a run of words is first asked whether any of it is one.
+///
+/// # Safety
+///
+/// So many bytes can be read.
+pub(super) unsafe fn add_window_words(start: *const u8, bytes: usize, found: &mut Vec<CUdeviceptr>) {
+    let (low, high) = Space::window();
+    let size = high.saturating_sub(low);
+    let is_ours = |word: u64| word.wrapping_sub(low) < size;
+    // Pointers are aligned on the device, but a copy may begin in the middle of one.
+    for skipped in [0, 4] {
+        if skipped >= bytes {
+            break;
+        }
+        // SAFETY: within the range.
+        let bytes = unsafe { core::slice::from_raw_parts(start.add(skipped), bytes - skipped) };
+        for run in bytes.as_chunks::<8>().0.chunks(256) {
+            let words = run.iter().map(|word| u64::from_ne_bytes(*word));
+            if words.clone().fold(false, |any, word| any | is_ours(word)) {
+                found.extend(words.filter(|word| is_ours(*word)));
+            }
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! What captured graphs hold: read when a graph is made ready to run, and at every change.
+//!
+//! A graph's launch needs what its kernel, copy and fill nodes name. Changes add to that and take nothing away: what
+//! is needed in vain costs only time.
+
+use core::ffi::{c_int, c_void};
+use core::ptr;
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use baton_contract::cuda::{CUDA_SUCCESS, CUdeviceptr, CUgraphExec};
+
+use super::footprint::{self, Needs, Reach};
+use crate::memory::space::is_window;
+use crate::real;
+
+/// A graph (`CUgraph`) or one of its nodes (`CUgraphNode`).
+pub(super) type Handle = *mut c_void;
+
+/// `CUgraphNodeType`.
+mod kind {
+    use core::ffi::c_int;
+
+    pub(super) const KERNEL: c_int = 0;
+    pub(super) const COPY: c_int = 1;
+    pub(super) const FILL: c_int = 2;
+    pub(super) const CHILD: c_int = 4;
+    pub(super) const EMPTY: c_int = 5;
+    pub(super) const WAIT_EVENT: c_int = 6;
+    pub(super) const RECORD_EVENT: c_int = 7;
+}
+
+/// `CUDA_KERNEL_NODE_PARAMS_v2` of `cuda.h`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct KernelNode {
+    function: Handle,
+    sizes: [u32; 7],
+    parameters: *mut *mut c_void,
+    extra: *mut *mut c_void,
+    kernel: Handle,
+    context: Handle,
+}
+
+/// `CUDA_MEMCPY3D` of `cuda.h`: one end of it twice, then the extent.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct CopyNode {
+    from: CopyEnd,
+    to: CopyEnd,
+    width: usize,
+    height: usize,
+    depth: usize,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct CopyEnd {
+    offsets: [usize; 4],
+    kind: c_int,
+    host: *const c_void,
+    device: CUdeviceptr,
+    array: Handle,
+    reserved: *mut c_void,
+    pitch: usize,
+    height: usize,
+}
+
+const _: () = assert!(size_of::<CopyNode>() == 200 && core::mem::offset_of!(CopyNode, to) == 88);
+
+/// `CUmemorytype`.
+const HOST: c_int = 1;
+const DEVICE: c_int = 2;
+const UNIFIED: c_int = 4;
+
+/// `CUDA_MEMSET_NODE_PARAMS` of `cuda.h`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct FillNode {
+    target: CUdeviceptr,
+    rest: [usize; 4],
+}
+
+/// What a graph holds.
+#[derive(Clone, Debug, Default)]
+struct Harvest {
+    addresses: Vec<CUdeviceptr>,
+    /// Host memory that it copies to the device, read when it is launched.
+    sources: Vec<(usize, usize)>,
+    /// Something in it cannot be read.
+    unreadable: bool,
+}
+
+static GRAPHS: Mutex<Option<HashMap<usize, Harvest>>> = Mutex::new(None);
+
+fn graphs() -> MutexGuard<'static, Option<HashMap<usize, Harvest>>> {
+    GRAPHS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What a graph's launch needs.
+pub(super) fn needs(graph: CUgraphExec) -> Needs {
+    let all = graphs();
+    let Some(harvest) = all.as_ref().and_then(|all| all.get(&graph.addr())).filter(|harvest| !harvest.unreadable)
+    else {
+        return Needs::Everything;
+    };
+    footprint::ranges(|found| {
+        found.extend(&harvest.addresses);
+        let mut sources = harvest.sources.iter();
+        sources.try_for_each(|(at, bytes)| ptr::with_exposed_provenance::<c_void>(*at).add_to(*bytes, found))
+    })
+}
+
+/// A graph was made ready to run, or all of it was replaced.
+pub(super) fn made(ready: CUgraphExec, graph: Handle) {
+    let mut harvest = Harvest::default();
+    harvest.add_graph(graph);
+    graphs().get_or_insert_default().insert(ready.addr(), harvest);
+}
+
+/// It is no more.
+pub(super) fn gone(ready: CUgraphExec) {
+    if let Some(all) = graphs().as_mut() {
+        all.remove(&ready.addr());
+    }
+}
+
+/// It was changed in a way that is not read.
+pub(super) fn unreadable(ready: CUgraphExec) {
+    change(ready, |harvest| harvest.unreadable = true);
+}
+
+fn change(ready: CUgraphExec, change: impl FnOnce(&mut Harvest)) {
+    if let Some(harvest) = graphs().as_mut().and_then(|all| all.get_mut(&ready.addr())) {
+        change(harvest);
+    }
+}
+
+/// A kernel node of it was changed. In version 1 of the structure nothing follows `extra`.
+pub(super) fn kernel_changed(ready: CUgraphExec, node: *const KernelNode, is_v1: bool) {
+    // Read before the books are locked: the driver may be asked.
+    let mut harvest = Harvest::default();
+    // SAFETY: the driver has just taken it; the first version lacks the last two fields.
+    let node = unsafe {
+        let (function, parameters, extra) = ((*node).function, (*node).parameters, (*node).extra);
+        let kernel = if is_v1 { ptr::null_mut() } else { (*node).kernel };
+        KernelNode { function, sizes: [0; 7], parameters, extra, kernel, context: ptr::null_mut() }
+    };
+    harvest.add_kernel(&node);
+    change(ready, |known| known.add(harvest));
+}
+
+/// A copy node of it was changed.
+pub(super) fn copy_changed(ready: CUgraphExec, node: *const CopyNode) {
+    let mut harvest = Harvest::default();
+    // SAFETY: the driver has just taken it.
+    harvest.add_copy(unsafe { &*node });
+    // Which of the sources that were known before this one replaces is not kept: they must not be read any more.
+    harvest.unreadable |= !harvest.sources.is_empty();
+    harvest.sources.clear();
+    change(ready, |known| {
+        known.sources.clear();
+        known.unreadable = true;
+        known.add(harvest);
+    });
+}
+
+/// A fill node of it was changed.
+pub(super) fn fill_changed(ready: CUgraphExec, node: *const FillNode) {
+    // SAFETY: the driver has just taken it.
+    let target = unsafe { (*node).target };
+    change(ready, |known| known.add_address(target));
+}
+
+/// A graph in it was replaced by this one.
+pub(super) fn child_changed(ready: CUgraphExec, graph: Handle) {
+    let mut harvest = Harvest::default();
+    harvest.add_graph(graph);
+    change(ready, |known| known.add(harvest));
+}
+
+impl Harvest {
+    fn add(&mut self, other: Self) {
+        self.addresses.extend(other.addresses);
+        self.addresses.sort_unstable();
+        self.addresses.dedup();
+        self.sources.extend(other.sources);
+        self.unreadable |= other.unreadable;
+    }
+
+    fn add_address(&mut self, address: CUdeviceptr) {
+        if is_window(address) {
+            self.addresses.push(address);
+        }
+    }
+
+    fn add_graph(&mut self, graph: Handle) {
+        let mut count = 0;
+        // SAFETY: the program's graph, and an out-parameter.
+        let mut answer = unsafe { real::graph_nodes(graph, ptr::null_mut(), &mut count) };
+        let mut nodes = vec![ptr::null_mut(); count];
+        if answer == CUDA_SUCCESS && count > 0 {
+            // SAFETY: room for so many.
+            answer = unsafe { real::graph_nodes(graph, nodes.as_mut_ptr(), &mut count) };
+        }
+        if answer != CUDA_SUCCESS {
+            self.unreadable = true;
+            return;
+        }
+        for node in nodes {
+            if self.add_node(node).is_none() {
+                self.unreadable = true;
+                return;
+            }
+        }
+        self.addresses.sort_unstable();
+        self.addresses.dedup();
+    }
+
+    fn add_node(&mut self, node: Handle) -> Option<()> {
+        let mut what = -1;
+        let worked = |answer| (answer == CUDA_SUCCESS).then_some(());
+        // SAFETY: a node of the program's graph; structures of cuda.h's layouts as out-parameters, zeros to begin with.
+        unsafe {
+            worked(real::node_kind(node, &mut what))?;
+            match what {
+                kind::KERNEL => {
+                    let mut kernel: KernelNode = core::mem::zeroed();
+                    worked(real::kernel_node(node, (&raw mut kernel).cast()))?;
+                    self.add_kernel(&kernel);
+                }
+                kind::COPY => {
+                    let mut copy: CopyNode = core::mem::zeroed();
+                    worked(real::copy_node(node, (&raw mut copy).cast()))?;
+                    self.add_copy(&copy);
+                }
+                kind::FILL => {
+                    let mut fill: FillNode = core::mem::zeroed();
+                    worked(real::fill_node(node, (&raw mut fill).cast()))?;
+                    self.add_address(fill.target);
+                }
+                kind::CHILD => {
+                    let mut child = ptr::null_mut();
+                    worked(real::child_graph(node, &mut child))?;
+                    self.add_graph(child);
+                }
+                kind::EMPTY | kind::WAIT_EVENT | kind::RECORD_EVENT => {}
+                // Host functions, memory nodes, and what is to come.
+                _ => return None,
+            }
+        }
+        Some(())
+    }
+
+    fn add_kernel(&mut self, node: &KernelNode) {
+        let function = if node.function.is_null() { node.kernel } else { node.function };
+        // SAFETY: the parameters that the driver keeps for this node, or has just been given.
+        let read = unsafe { footprint::add_parameters(function, node.parameters, node.extra, &mut self.addresses) };
+        // What host memory holds when the graph is launched is not known now.
+        self.unreadable |= !matches!(read, Some(footprint::Reads::DeviceOnly));
+    }
+
+    fn add_copy(&mut self, node: &CopyNode) {
+        match node.to.kind {
+            DEVICE | UNIFIED => self.add_address(node.to.device),
+            HOST => {}
+            // An array is not one of ours, but what is copied there may be pointers.
+            _ => self.unreadable = true,
+        }
+        match node.from.kind {
+            DEVICE => self.add_address(node.from.device),
+            UNIFIED if is_window(node.from.device) => self.add_address(node.from.device),
+            HOST if node.height <= 1 && node.depth <= 1 => {
+                self.sources.push((node.from.host.expose_provenance() + node.from.offsets[0], node.width));
+            }
+            _ => self.unreadable = true,
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! Where a function's parameters lie: asked once per handle.
+//!
+//! A launch's function may be a `CUfunction` or a `CUkernel`, each with its own question. The wrong one is refused
+//! or, with some drivers, answers for the first parameter only: so a list counts only if it ends as a list does.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use baton_contract::cuda::{CUDA_ERROR_INVALID_VALUE, CUDA_SUCCESS, CUfunction, CUresult};
+
+use crate::real;
+
+/// The parameters' sizes in bytes, in order.
+pub(super) type Layout = Arc<[usize]>;
+
+/// None for those that no driver of this version tells about.
+static LAYOUTS: RwLock<Option<HashMap<usize, Option<Layout>>>> = RwLock::new(None);
+
+/// More parameters than any kernel can have.
+const MOST: usize = 8192;
+
+/// A function's layout, if it can be known.
+pub(super) fn of(function: CUfunction) -> Option<Layout> {
+    let key = function.addr();
+    if let Some(known) = LAYOUTS.read().unwrap_or_else(PoisonError::into_inner).as_ref().and_then(|all| all.get(&key)) {
+        return known.clone();
+    }
+    // Not under the lock: the driver is asked.
+    // SAFETY: what the program is about to launch; out-parameters.
+    let layout = list(|at, offset, size| unsafe { real::function_parameter(function, at, offset, size) })
+        // SAFETY: as above.
+        .or_else(|| list(|at, offset, size| unsafe { real::kernel_parameter(function, at, offset, size) }));
+    let mut all = LAYOUTS.write().unwrap_or_else(PoisonError::into_inner);
+    all.get_or_insert_default().insert(key, layout.clone());
+    layout
+}
+
+fn list(mut ask: impl FnMut(usize, *mut usize, *mut usize) -> CUresult) -> Option<Layout> {
+    let mut sizes = Vec::new();
+    while sizes.len() < MOST {
+        let (mut offset, mut size) = (0, 0);
+        match ask(sizes.len(), &mut offset, &mut size) {
+            CUDA_SUCCESS => sizes.push(size),
+            // Behind the last one.
+            CUDA_ERROR_INVALID_VALUE => return Some(sizes.into()),
+            _ => return None,
+        }
+    }
+    None
+}
+
+/// Code was unloaded: its handles may come to mean other functions.
+pub(super) fn forget_all() {
+    *LAYOUTS.write().unwrap_or_else(PoisonError::into_inner) = None;
+}

@@ -1,0 +1,204 @@
+//! What kernels can reach without being given it: textures, globals of modules, host memory that the device reads,
+//! and tensor maps, which hide the address that they are about.
+
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use baton_contract::cuda::{CUDA_SUCCESS, CUdeviceptr, CUresult};
+
+use super::footprint::{TENSOR_MAP, add_window_words};
+use crate::memory::space::is_window;
+use crate::{real, work};
+
+/// Larger globals, all together, are not read.
+const MOST_GLOBALS: u64 = 4 << 20;
+/// More tensor maps are not remembered: about 10 MiB of them.
+const MOST_TENSOR_MAPS: usize = 1 << 16;
+/// Larger host allocations are not read for one parameter that points into them.
+const MOST_HOST: u64 = 16 << 20;
+
+/// A variable of a module or library.
+#[derive(Clone, Copy, Debug)]
+struct Global {
+    bytes: u64,
+    context: usize,
+    code: usize,
+}
+
+/// The books of all that. Held for moments only, never while the driver is called.
+#[derive(Debug, Default)]
+struct Roots {
+    /// Textures over plain memory, by object or reference, with the context that they are in.
+    textures: HashMap<u64, (CUdeviceptr, usize)>,
+    /// Globals whose address the program has asked for.
+    globals: BTreeMap<CUdeviceptr, Global>,
+    /// Host memory that the device can read: its size, and the context that it goes with.
+    host: BTreeMap<u64, (u64, usize)>,
+    tensor_maps: HashMap<[u8; TENSOR_MAP], CUdeviceptr>,
+    /// Something is reachable that is not kept here: too many tensor maps, or a graph that kernels launch.
+    lost: bool,
+}
+
+static ROOTS: Mutex<Option<Roots>> = Mutex::new(None);
+static HAS_TENSOR_MAPS: AtomicBool = AtomicBool::new(false);
+/// The lowest and highest address of host memory that was ever made known, for a quick look.
+static HOST: [AtomicU64; 2] = [AtomicU64::new(u64::MAX), AtomicU64::new(0)];
+
+fn lock() -> MutexGuard<'static, Option<Roots>> {
+    ROOTS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn with<T>(what: impl FnOnce(&mut Roots) -> T) -> T {
+    what(lock().get_or_insert_default())
+}
+
+/// What there is when memory begins to arrive.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    /// Needed by every call.
+    pub(crate) addresses: Vec<CUdeviceptr>,
+    /// Something could not be read: every call needs everything.
+    pub(crate) unreadable: bool,
+}
+
+/// Reads the roots. The caller is the pager, all work has ended, and the gate is closed.
+pub(crate) fn read() -> Found {
+    let (mut addresses, globals, lost): (Vec<CUdeviceptr>, Vec<(CUdeviceptr, u64, usize)>, bool) = with(|roots| {
+        let globals = roots.globals.iter().map(|(at, global)| (*at, global.bytes, global.context));
+        let textures = roots.textures.values().map(|(address, _)| *address);
+        (textures.collect(), globals.collect(), roots.lost)
+    });
+    if globals.is_empty() || lost {
+        return Found { addresses, unreadable: lost };
+    }
+    // A copy in the legacy stream would end another stream's capture.
+    let bytes: u64 = globals.iter().map(|(_, bytes, _)| bytes).sum();
+    if work::is_capturing() || bytes > MOST_GLOBALS {
+        return Found { addresses, unreadable: true };
+    }
+    let mut unreadable = false;
+    let mut contents = Vec::new();
+    for (at, bytes, context) in globals {
+        contents.clear();
+        contents.resize(bytes as usize, 0u8);
+        let read = work::within(context, || {
+            // SAFETY: a global that the driver has told about, as long as its module is loaded, and room for it.
+            unsafe { real::copy_out(contents.as_mut_ptr().cast(), at, contents.len()) }
+        });
+        match read {
+            // SAFETY: our own buffer.
+            Some(CUDA_SUCCESS) => unsafe { add_window_words(contents.as_ptr(), contents.len(), &mut addresses) },
+            _ => unreadable = true,
+        }
+    }
+    Found { addresses, unreadable }
+}
+
+pub(super) fn texture_made(handle: u64, address: CUdeviceptr) {
+    if is_window(address) {
+        let context = work::current();
+        with(|roots| roots.textures.insert(handle, (address, context)));
+    }
+}
+
+pub(super) fn texture_gone(handle: u64) {
+    with(|roots| roots.textures.remove(&handle));
+}
+
+pub(super) fn global_found(at: CUdeviceptr, bytes: u64, code: usize) {
+    let context = work::current();
+    with(|roots| roots.globals.insert(at, Global { bytes, context, code }));
+}
+
+/// Code is unloaded by `unload`: from before on, the pager must not read its globals. If that fails, they stay.
+pub(super) fn code_goes(code: usize, unload: impl FnOnce() -> CUresult) -> CUresult {
+    let going: Vec<(CUdeviceptr, Global)> =
+        with(|roots| roots.globals.extract_if(.., |_, global| global.code == code).collect());
+    let answer = unload();
+    if answer != CUDA_SUCCESS {
+        with(|roots| roots.globals.extend(going));
+    }
+    answer
+}
+
+pub(super) fn host_made(at: u64, bytes: u64) {
+    let context = work::current();
+    with(|roots| roots.host.insert(at, (bytes, context)));
+    HOST[0].fetch_min(at, Ordering::Relaxed);
+    HOST[1].fetch_max(at + bytes, Ordering::Relaxed);
+}
+
+/// Host memory is given back by `free`: from before on, it must not be read. If that fails, it stays.
+pub(super) fn host_goes(at: u64, free: impl FnOnce() -> CUresult) -> CUresult {
+    let going = with(|roots| roots.host.remove(&at));
+    let answer = free();
+    if answer != CUDA_SUCCESS
+        && let Some(range) = going
+    {
+        with(|roots| roots.host.insert(at, range));
+    }
+    answer
+}
+
+/// A context is about to end, or has: what was in it is read no more.
+pub(crate) fn context_goes(context: usize) {
+    with(|roots| {
+        roots.textures.retain(|_, (_, of)| *of != context);
+        roots.globals.retain(|_, global| global.context != context);
+        roots.host.retain(|_, (_, of)| *of != context);
+    });
+}
+
+/// Whether a word may be an address of host memory that the device can read.
+#[inline]
+pub(super) fn is_pinned_host(word: u64) -> bool {
+    word >= HOST[0].load(Ordering::Relaxed) && word < HOST[1].load(Ordering::Relaxed)
+}
+
+/// Adds what such memory points to; false if it is none after all.
+pub(super) fn add_pinned_host(word: u64, found: &mut Vec<CUdeviceptr>) -> bool {
+    let range = with(|roots| roots.host.range(..=word).next_back().map(|(at, (bytes, _))| (*at, *bytes)));
+    let Some((at, bytes)) = range.filter(|(at, bytes)| word < at + bytes) else { return false };
+    if bytes > MOST_HOST {
+        // Only from there on: nobody keeps a table of pointers so deep in a staging buffer.
+        let bytes = (at + bytes - word).min(MOST_HOST);
+        // SAFETY: the program's own pinned memory, which it hands to a kernel just now.
+        unsafe { add_window_words(core::ptr::with_exposed_provenance(word as usize), bytes as usize, found) };
+        return true;
+    }
+    // SAFETY: as above.
+    unsafe { add_window_words(core::ptr::with_exposed_provenance(at as usize), bytes as usize, found) };
+    true
+}
+
+/// # Safety
+///
+/// `map` is a tensor map that the driver has just written.
+pub(super) unsafe fn tensor_map_made(map: *const c_void, address: CUdeviceptr) {
+    // SAFETY: by this function's contract.
+    let contents: [u8; TENSOR_MAP] = unsafe { map.cast::<[u8; TENSOR_MAP]>().read_unaligned() };
+    with(|roots| {
+        if roots.tensor_maps.len() < MOST_TENSOR_MAPS {
+            roots.tensor_maps.insert(contents, address);
+        } else {
+            roots.lost = true;
+        }
+    });
+    HAS_TENSOR_MAPS.store(true, Ordering::Release);
+}
+
+/// A graph was made that kernels can launch.
+pub(super) fn device_graph_made() {
+    with(|roots| roots.lost = true);
+}
+
+pub(super) fn has_tensor_maps() -> bool {
+    HAS_TENSOR_MAPS.load(Ordering::Acquire)
+}
+
+/// The address that a tensor map is about, if these bytes are one.
+pub(super) fn base_of_tensor_map(bytes: &[u8; TENSOR_MAP]) -> Option<CUdeviceptr> {
+    with(|roots| roots.tensor_maps.get(bytes).copied())
+}

@@ -1,0 +1,69 @@
+use super::footprint::Needs;
+use super::*;
+
+const MIB: u64 = 1 << 20;
+
+fn place(start: u64, extents: &[(u32, bool)]) -> Place {
+    let extents: Vec<_> = extents.iter().map(|(id, mapped)| (ExtentId(*id), *mapped)).collect();
+    Place { start, bytes: 2 * MIB * extents.len() as u64, extents }
+}
+
+fn arrival(places: Vec<Place>, edges: &[(u32, u64)], roots: roots::Found) -> Arrival {
+    let edges: Vec<_> = edges.iter().map(|(extent, to)| (ExtentId(*extent), *to)).collect();
+    Arrival::new(places, &edges, roots)
+}
+
+fn three() -> Vec<Place> {
+    vec![place(64 * MIB, &[(3, false)]), place(0x1000 * MIB, &[(1, false), (2, true)]), place(8 * MIB, &[(7, false)])]
+}
+
+fn these(addresses: &[u64]) -> Needs {
+    Needs::These(addresses.to_vec())
+}
+
+#[test]
+fn a_call_lacks_what_it_names_until_all_of_that_is_mapped() {
+    let arrival = arrival(three(), &[], roots::Found::default());
+    let inside = these(&[0x1000 * MIB + 3 * MIB]);
+    assert!(arrival.lacks(&inside), "an address in a mapped part, whose allocation is not all here");
+    arrival.mapped(&[ExtentId(1)]);
+    assert!(!arrival.lacks(&inside));
+    assert!(arrival.lacks(&these(&[64 * MIB])));
+    assert!(arrival.lacks(&these(&[66 * MIB])), "its end");
+    assert!(!arrival.lacks(&these(&[66 * MIB + 8, 0, u64::MAX])), "behind its end, and nowhere");
+    assert!(arrival.lacks(&Needs::Everything));
+    arrival.mapped(&[ExtentId(3), ExtentId(7)]);
+    assert!(!arrival.lacks(&Needs::Everything));
+}
+
+#[test]
+fn pointers_are_followed_as_far_as_they_lead() {
+    let edges = [(7, 64 * MIB), (3, 0x1000 * MIB + MIB), (2, 8 * MIB), (2, 12345 * MIB)];
+    let arrival = arrival(three(), &edges, roots::Found::default());
+    arrival.mapped(&[ExtentId(7), ExtentId(3)]);
+    assert!(arrival.lacks(&these(&[8 * MIB])), "7 is here and 3, which it points to, but not what that points to");
+    arrival.mapped(&[ExtentId(1)]);
+    assert!(!arrival.lacks(&these(&[8 * MIB])));
+}
+
+#[test]
+fn roots_are_needed_by_every_call() {
+    let found = roots::Found { addresses: vec![64 * MIB], unreadable: false };
+    let with_root = arrival(three(), &[], found);
+    assert!(with_root.lacks(&these(&[])));
+    with_root.mapped(&[ExtentId(3)]);
+    assert!(!with_root.lacks(&these(&[])));
+    let unreadable = arrival(three(), &[], roots::Found { addresses: vec![], unreadable: true });
+    unreadable.mapped(&[ExtentId(3)]);
+    assert!(unreadable.lacks(&these(&[64 * MIB])));
+}
+
+#[test]
+fn first_uses_are_remembered_in_order() {
+    let arrival = arrival(three(), &[(7, 64 * MIB)], roots::Found::default());
+    arrival.lacks(&these(&[0x1000 * MIB]));
+    arrival.lacks(&these(&[8 * MIB]));
+    arrival.lacks(&these(&[64 * MIB, 0x1000 * MIB]));
+    let used: Vec<u32> = arrival.used().into_iter().map(|(extent, _)| extent.0).collect();
+    assert_eq!(used, [1, 2, 7, 3]);
+}

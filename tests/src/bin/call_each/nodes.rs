@@ -1,0 +1,200 @@
+//! Nodes of graphs that are ready to run, which are given something else to do.
+//!
+//! In each case a graph of one node is made for a first job and changed to a second one. Then it is launched, and
+//! both jobs say whether they were done.
+
+use std::ffi::c_void;
+use std::fmt::Display;
+use std::ptr::null_mut;
+
+use crate::bench::{Handle, Subject};
+use crate::graphs::{Graph, Ready};
+use crate::jobs::{AnyNode, ChildJob, CopyJob, FillJob, HostJob, Job, KernelJob, Spoil, WordsJob};
+use crate::piece::{Place, SIZE};
+
+/// One case; `set` gets the graph, the node and the second job.
+fn changed<J: Job>(
+    subject: &Subject,
+    case: impl Display,
+    new: impl Fn() -> J,
+    set: impl FnOnce(Handle, Handle, &mut J) -> u32,
+) {
+    let bench = subject.bench;
+    let (mut first, mut second) = (new(), new());
+    let graph = Graph::new(bench);
+    let node = graph.add(|out, graph| first.add(out, graph));
+    // Nothing is known of a graph without its node: it is not asked about.
+    let ready = if node.is_null() { Ready::none(bench) } else { graph.ready() };
+    let result = set(ready.handle, node, &mut second);
+    ready.launch();
+    subject.say(case, result, format_args!("old {}, new {}", first.seen(), second.seen()));
+}
+
+/// All cases of one kind of job.
+fn changes<J: Job>(
+    subject: &Subject,
+    what: &str,
+    new: impl Fn() -> J,
+    spoils: &[Spoil<J>],
+    set: impl Fn(Handle, Handle, &mut J) -> u32,
+) {
+    changed(subject, what, &new, &set);
+    for (case, spoil) in spoils {
+        changed(subject, format_args!("{what}, {case}"), &new, |graph, node, job| {
+            spoil(job);
+            set(graph, node, job)
+        });
+    }
+    changed(subject, format_args!("{what}, no graph"), &new, |_, node, job| set(null_mut(), node, job));
+    changed(subject, format_args!("{what}, no node"), &new, |graph, _, job| set(graph, null_mut(), job));
+}
+
+/// Graph, node, what it shall do.
+type Set = extern "C" fn(Handle, Handle, *const c_void) -> u32;
+type SetIn = extern "C" fn(Handle, Handle, *const c_void, Handle) -> u32;
+
+/// `cuGraphExecKernelNodeSetParams_v2`.
+pub(crate) fn kernel(subject: &Subject, set: Set) {
+    let spoils: [Spoil<KernelJob>; 3] = [
+        ("in one buffer", KernelJob::use_buffer),
+        ("a library's", KernelJob::use_library),
+        ("too many threads", KernelJob::spoil),
+    ];
+    changes(
+        subject,
+        "a kernel",
+        || KernelJob::new(subject.bench),
+        &spoils,
+        |graph, node, job| set(graph, node, job.description()),
+    );
+}
+
+/// `cuGraphExecKernelNodeSetParams` of before CUDA 12.
+pub(crate) fn old_kernel(subject: &Subject, set: Set) {
+    let spoils: [Spoil<KernelJob>; 2] =
+        [("in one buffer", KernelJob::use_buffer), ("too many threads", KernelJob::spoil)];
+    changes(
+        subject,
+        "a kernel",
+        || KernelJob::new(subject.bench),
+        &spoils,
+        |graph, node, job| set(graph, node, job.description()),
+    );
+}
+
+/// `cuGraphExecMemcpyNodeSetParams`.
+pub(crate) fn copy(subject: &Subject, set: SetIn) {
+    let bench = subject.bench;
+    let spoils: [Spoil<CopyJob>; 3] = [
+        ("to null", |job| job.node.to.device = 0),
+        ("to an unknown kind of memory", |job| job.node.to.kind = 9),
+        ("of two rows", |job| {
+            (job.node.width, job.node.height) = (SIZE / 2, 2);
+            (job.node.from.pitch, job.node.to.pitch) = (SIZE / 2, SIZE / 2);
+        }),
+    ];
+    let routes = [
+        ("device to device", Place::Device, Place::Device, &spoils[..]),
+        ("host to device", Place::Pinned, Place::Device, &[]),
+        ("device to host", Place::Device, Place::Pinned, &[]),
+    ];
+    for (what, from, to, spoils) in routes {
+        changes(
+            subject,
+            what,
+            || CopyJob::new(bench, from, to),
+            spoils,
+            |graph, node, job| set(graph, node, job.description(), bench.context),
+        );
+    }
+}
+
+/// `cuGraphExecMemsetNodeSetParams`.
+pub(crate) fn fill(subject: &Subject, set: SetIn) {
+    let bench = subject.bench;
+    changes(
+        subject,
+        "a fill",
+        || FillJob::new(bench),
+        &FillJob::spoils(),
+        |graph, node, job| set(graph, node, job.description(), bench.context),
+    );
+}
+
+/// `cuGraphExecHostNodeSetParams`.
+pub(crate) fn host(subject: &Subject, set: Set) {
+    changes(
+        subject,
+        "a function",
+        || HostJob::new(subject.bench),
+        &[],
+        |graph, node, job| set(graph, node, job.description()),
+    );
+}
+
+/// `cuGraphExecBatchMemOpNodeSetParams`.
+pub(crate) fn words(subject: &Subject, set: Set) {
+    let spoils: [Spoil<WordsJob>; 1] = [("unknown flags", |job| job.node.flags = 99)];
+    changes(
+        subject,
+        "a word",
+        || WordsJob::new(subject.bench),
+        &spoils,
+        |graph, node, job| set(graph, node, job.description()),
+    );
+}
+
+/// `cuGraphExecChildGraphNodeSetParams`.
+pub(crate) fn child(subject: &Subject, set: extern "C" fn(Handle, Handle, Handle) -> u32) {
+    let spoils: [Spoil<ChildJob>; 2] =
+        [("of more nodes", |job| _ = job.graph.add_empty()), ("null", |job| job.given = null_mut())];
+    changes(
+        subject,
+        "a graph",
+        || ChildJob::new(subject.bench),
+        &spoils,
+        |graph, node, job| set(graph, node, job.description()),
+    );
+}
+
+/// `cuGraphExecNodeSetParams`.
+pub(crate) fn any(subject: &Subject, set: extern "C" fn(Handle, Handle, *mut c_void) -> u32) {
+    let bench = subject.bench;
+    let set = |graph, node, mut to: AnyNode| set(graph, node, (&raw mut to).cast());
+    let spoils: [Spoil<KernelJob>; 2] =
+        [("a library's", KernelJob::use_library), ("too many threads", KernelJob::spoil)];
+    changes(
+        subject,
+        "a kernel",
+        || KernelJob::new(bench),
+        &spoils,
+        |graph, node, job| set(graph, node, AnyNode::new(0, &job.node)),
+    );
+    changes(
+        subject,
+        "a fill",
+        || FillJob::new(bench),
+        &FillJob::spoils(),
+        |graph, node, job| set(graph, node, AnyNode::new(2, &job.node)),
+    );
+    changes(
+        subject,
+        "a function",
+        || HostJob::new(bench),
+        &[],
+        |graph, node, job| set(graph, node, AnyNode::new(3, &job.node)),
+    );
+    changes(
+        subject,
+        "a word",
+        || WordsJob::new(bench),
+        &[],
+        |graph, node, job| set(graph, node, AnyNode::new(12, &job.node)),
+    );
+    changed(
+        subject,
+        "an unknown kind",
+        || FillJob::new(bench),
+        |graph, node, job| set(graph, node, AnyNode::new(99, &job.node)),
+    );
+}

@@ -1,0 +1,91 @@
+//! Programs run while their memory comes in, and compute what they compute alone.
+//!
+//! All memory of theirs is evicted again and again, at any moment; what is not back is not mapped, so that a call which is
+//! let through too early fails. Freed and evicted memory is poisoned.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use baton_tests::coordinator::{Serving, alone, program};
+use baton_tests::watch::Watch;
+
+/// A program that takes longer than this hangs.
+const LIMIT: Duration = Duration::from_secs(100);
+
+/// Two programs at once, each evicted whenever it is idle for a moment, with several seeds.
+#[track_caller]
+fn evicted_all_the_time(name: &str, arguments: &[&str], seeds: &[&str]) {
+    // A slow bus, so that arrivals take longer than what waits for them.
+    let serving = Serving::arena("96MiB")
+        .setting("SIMCUDA_H2D_GBPS", "0.6")
+        .setting("SIMCUDA_D2H_GBPS", "6")
+        .option("--quantum", "5ms");
+    let coordinator = serving.start();
+    coordinator.until_ready();
+    let watch = Watch::start(&coordinator);
+    let evictions = AtomicUsize::new(0);
+    for seeds in seeds.chunks(2) {
+        let arguments: Vec<Vec<&str>> = seeds.iter().map(|seed| [arguments, &["--seed", seed]].concat()).collect();
+        let solo: Vec<String> = arguments.iter().map(|arguments| alone(name, arguments)).collect();
+        let running: Vec<_> = seeds
+            .iter()
+            .zip(&arguments)
+            .map(|(seed, arguments)| coordinator.run(&format!("{name}-{seed}"), "normal", &program(name), arguments))
+            .collect();
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for seed in seeds {
+                let (coordinator, over, evictions) = (&coordinator, &over, &evictions);
+                scope.spawn(move || {
+                    while !over.load(Ordering::Relaxed) {
+                        if coordinator.evict(&format!("{name}-{seed}")) {
+                            evictions.fetch_add(1, Ordering::Relaxed);
+                        }
+                        std::thread::sleep(Duration::from_millis(3));
+                    }
+                });
+            }
+            // Not before the evictions end: a failed comparison must not leave them going on for ever.
+            let results: Vec<String> = running.into_iter().map(|running| running.result(LIMIT)).collect();
+            over.store(true, Ordering::Relaxed);
+            assert_eq!(results, solo, "shared (left) and alone (right)");
+        });
+    }
+    coordinator.until_empty();
+    let records = watch.stop();
+    let sum = |field: &str| records.iter().filter_map(|record| record[field].as_u64()).sum::<u64>();
+    let meanwhile = records.iter().filter(|record| !record["phases"]["first_extent_ms"].is_null()).count();
+    println!(
+        "{name}: {} evictions on request, {} switches, {meanwhile} with the gate open while memory came in; {} calls \
+         waited; {} MiB in",
+        evictions.load(Ordering::Relaxed),
+        records.len(),
+        sum("waits"),
+        sum("bytes_in") >> 20
+    );
+    assert!(meanwhile > 0 && sum("waits") > 0, "memory came in while programs ran");
+}
+
+#[test]
+fn pointers_in_device_memory_lead_to_memory_that_is_there() {
+    evicted_all_the_time("hidden", &["--megabytes", "40", "--rounds", "10", "--gap-ms", "200"], &["1", "2", "3", "4"]);
+}
+
+#[test]
+fn streams_and_threads_wait_each_for_their_own() {
+    evicted_all_the_time("streams", &["--megabytes", "40", "--rounds", "12", "--gap-ms", "10"], &["5", "6", "7", "8"]);
+}
+
+#[test]
+fn graphs_wait_for_what_their_nodes_name() {
+    evicted_all_the_time(
+        "capture",
+        &["--megabytes", "40", "--rounds", "10", "--rest-ms", "200"],
+        &["9", "10", "11", "12"],
+    );
+}
+
+#[test]
+fn allocations_come_and_go_while_memory_comes_in() {
+    evicted_all_the_time("fill_and_check", &["--megabytes", "60", "--rounds", "10"], &["13", "14", "15", "16"]);
+}
