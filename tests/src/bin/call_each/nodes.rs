@@ -5,7 +5,7 @@
 
 use std::ffi::c_void;
 use std::fmt::Display;
-use std::ptr::null_mut;
+use std::ptr::{null, null_mut};
 
 use crate::bench::{Handle, Subject};
 use crate::graphs::{Graph, Ready};
@@ -80,6 +80,40 @@ pub(crate) fn old_kernel(subject: &Subject, set: Set) {
         &spoils,
         |graph, node, job| set(graph, node, job.description()),
     );
+}
+
+type Add = extern "C" fn(*mut Handle, Handle, *const Handle, usize, *const c_void, Handle) -> u32;
+
+/// Adds a job's node, launches the graph, and says whether the job was done.
+fn added<J: Job>(subject: &Subject, case: &str, mut job: J, add: Add) {
+    let bench = subject.bench;
+    let graph = Graph::new(bench);
+    let mut result = 0;
+    let node = graph.add(|out, graph| {
+        result = add(out, graph, null(), 0, job.description(), bench.context);
+        result
+    });
+    let ready = if node.is_null() { Ready::none(bench) } else { graph.ready() };
+    ready.launch();
+    subject.say(case, result, job.seen());
+}
+
+/// `cuGraphAddMemcpyNode`.
+pub(crate) fn add_copy(subject: &Subject, add: Add) {
+    let bench = subject.bench;
+    added(subject, "device to device", CopyJob::new(bench, Place::Device, Place::Device), add);
+    added(subject, "host to device", CopyJob::new(bench, Place::Pinned, Place::Device), add);
+    let mut wrong = CopyJob::new(bench, Place::Device, Place::Device);
+    wrong.node.to.kind = 9;
+    added(subject, "to an unknown kind of memory", wrong, add);
+}
+
+/// `cuGraphAddMemsetNode`.
+pub(crate) fn add_fill(subject: &Subject, add: Add) {
+    added(subject, "a fill", FillJob::new(subject.bench), add);
+    let mut wrong = FillJob::new(subject.bench);
+    wrong.node.element = 3;
+    added(subject, "elements of 3", wrong, add);
 }
 
 /// `cuGraphExecMemcpyNodeSetParams`.

@@ -209,6 +209,10 @@ families! {
     }
 
     nodes {
+        cuGraphAddMemcpyNode:
+            (Out<Handle>, Handle, *const Handle, usize, Description, Handle) => nodes::add_copy;
+        cuGraphAddMemsetNode:
+            (Out<Handle>, Handle, *const Handle, usize, Description, Handle) => nodes::add_fill;
         cuGraphExecKernelNodeSetParams_v2: (Handle, Handle, Description) => nodes::kernel;
         cuGraphExecKernelNodeSetParams: (Handle, Handle, Description) => nodes::old_kernel;
         cuGraphExecMemcpyNodeSetParams: (Handle, Handle, Description, Handle) => nodes::copy;

@@ -397,11 +397,11 @@ impl Lane<'_> {
         self.gpu.driver.cuGraphLaunch(program.exec, handle)?;
         // A walk's end is looked at like that of others.
         let walks = program.items.contains(&Item::Chase);
-        if let Some(chain) = program.chain.as_ref().filter(|_| walks) {
-            if let Some((slot, key)) = self.result_slot(chain.sum) {
-                let line = Copy::line(End::Device(slot), End::Device(program.numbers.at + 8), 8);
-                self.submit(Work::Copy(line), &[program.numbers.key], &[key])?;
-            }
+        if let Some(chain) = program.chain.as_ref().filter(|_| walks)
+            && let Some((slot, key)) = self.result_slot(chain.sum)
+        {
+            let line = Copy::line(End::Device(slot), End::Device(program.numbers.at + 8), 8);
+            self.submit(Work::Copy(line), &[program.numbers.key], &[key])?;
         }
         Ok(())
     }
