@@ -28,8 +28,9 @@
 //! goes back to waiting, its place kept. So no circle of tenants can keep each other from arriving: the
 //! best class that waits is never given up.
 //!
-//! **Running while arriving.** `Resident` may be said before all memory is there, when it is sure to come. Should it not
-//! come after all, `Stranded` ends the turn.
+//! **Running while arriving.** `Ready` lets a tenant in before all its memory is there, when that is sure to come. Its
+//! quantum begins when all is there (`Resident`): on a slow machine two tenants could otherwise take memory from each
+//! other for ever, each before it could use what it got. Should it not come after all, `Stranded` ends the turn.
 //!
 //! **Those that cannot arrive** are tried again after a growing pause, at least four times as long as the
 //! try that failed, so that the others have most of the time; and at once when any tenant has left, because
@@ -41,8 +42,8 @@
 //! the caller can see: a `Closed` or `Busy` that answers to an earlier grant must not be passed on; grants
 //! are numbered for that.
 //!
-//! **What the caller owes.** Every `Bring` is answered by `Resident` or `CannotArrive`, every `Revoke` by
-//! `Closed` or `Busy`, or `Left` comes. `Bring` of another tenant cancels the one before. The arbiter
+//! **What the caller owes.** Every `Bring` is answered by `Resident` or `CannotArrive`, or by `Ready` and then, if
+//! the turn lasts, `Resident` or `Stranded`; every `Revoke` by `Closed` or `Busy`; or `Left` comes. `Bring` of another tenant cancels the one before. The arbiter
 //! does not watch how long an answer takes.
 //!
 //! A turn is a value of its own (`turn`), and what ends it asks only about that turn and those who wait.
@@ -82,6 +83,13 @@ struct Tenant {
     /// How often it could not arrive since it last did, and when it may be tried again.
     failures: u32,
     retry_at: Micros,
+}
+
+impl Tenant {
+    fn succeeded(&mut self) {
+        self.failures = 0;
+        self.retry_at = 0;
+    }
 }
 
 /// One tenant's claim to go on first among its class.
@@ -143,10 +151,11 @@ impl Arbiter {
             Event::Demand => self.demand(id),
             Event::Closed if self.holder() == Some(id) => decided = self.end_turn(),
             Event::Busy if self.state(id) == State::Leaving => self.busy(id),
-            Event::Resident if self.state(id) == State::Arriving => self.grant(id, &mut out),
+            Event::Ready if self.state(id) == State::Arriving => self.grant(id, &mut out),
+            Event::Resident => self.resident(id, &mut out),
             Event::CannotArrive if self.state(id) == State::Arriving => self.fail(id),
             Event::Stranded if self.state(id) == State::Running => self.strand(id, &mut out),
-            Event::Closed | Event::Busy | Event::Resident | Event::CannotArrive | Event::Stranded => {}
+            Event::Closed | Event::Busy | Event::Ready | Event::CannotArrive | Event::Stranded => {}
         }
         self.decide(decided, &mut out);
         out
@@ -277,6 +286,10 @@ impl Arbiter {
             }
         }
         if let Some(tenant) = self.tenants.get_mut(&turn.tenant) {
+            if turn.stage == Stage::Running {
+                // It has done what it wanted to do, with what was there.
+                tenant.succeeded();
+            }
             tenant.account.charge(held);
             tenant.account.idle_since = Some(self.now);
         }
@@ -300,8 +313,6 @@ impl Arbiter {
         turn.grant(self.now, interrupted.map_or(0, |interrupted| interrupted.used));
         self.decided_at = turn.decided_at;
         tenant.waiting = None;
-        tenant.failures = 0;
-        tenant.retry_at = 0;
         self.totals.grants += 1;
         if self.last.is_some_and(|last| last != id) {
             tenant.switches += 1;
@@ -311,9 +322,25 @@ impl Arbiter {
         out.push(Decision::Grant(id));
     }
 
+    /// All of its memory is there. If it has been let in already, its quantum begins now.
+    fn resident(&mut self, id: TenantId, out: &mut Vec<Decision>) {
+        match self.state(id) {
+            State::Arriving => self.grant(id, out),
+            State::Running => {}
+            State::Idle | State::Waiting | State::Leaving => return,
+        }
+        if let (Some(turn), Some(tenant)) = (&mut self.turn, self.tenants.get_mut(&id)) {
+            turn.resident(self.now);
+            tenant.succeeded();
+        }
+    }
+
     /// It was let in before all its memory was there, and the rest cannot come.
     fn strand(&mut self, id: TenantId, out: &mut Vec<Decision>) {
         let (Some(turn), Some(tenant)) = (&mut self.turn, self.tenants.get_mut(&id)) else { return };
+        if self.now < turn.not_before {
+            return;
+        }
         tenant.failures = tenant.failures.saturating_add(1);
         tenant.retry_at = self.now.saturating_add(pause(tenant.failures));
         self.totals.failed += 1;

@@ -73,7 +73,7 @@ impl Arbiter {
         if self.better_than(turn.tenant).is_some() {
             return Some(turn.since.max(turn.not_before));
         }
-        let holder = self.tenants.get(&turn.tenant)?;
+        let (holder, resident) = (self.tenants.get(&turn.tenant)?, turn.resident?);
         let next = self.tenants.get(&self.next()?)?;
         if next.class > holder.class {
             return None;
@@ -84,7 +84,7 @@ impl Arbiter {
             false => 0,
         };
         let length = quantum.max(behind).min(LONGEST_QUANTUM.max(self.quantum));
-        Some(turn.since.saturating_add(length).max(turn.not_before))
+        Some(resident.saturating_add(length).max(turn.not_before))
     }
 
     /// The quantum that is worth a switch of this cost.

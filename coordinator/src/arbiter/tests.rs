@@ -3,7 +3,7 @@
 use baton_contract::class::Class::{self, *};
 
 use super::Decision::{Bring, Contend, Grant, Revoke};
-use super::Event::{Busy, CannotArrive, Closed, Demand, Joined, Left, Resident};
+use super::Event::{Busy, CannotArrive, Closed, Demand, Joined, Left, Ready, Resident, Stranded};
 use super::*;
 
 const A: TenantId = TenantId(1);
@@ -265,6 +265,44 @@ fn who_cannot_arrive_is_tried_again_at_once_when_somebody_has_left() {
     assert_eq!(arbiter.handle(MS, A, CannotArrive), []);
     assert_eq!(arbiter.next_timer(), Some(101 * MS));
     assert_eq!(arbiter.handle(2 * MS, B, Left), [Bring(A)]);
+}
+
+#[test]
+fn a_quantum_begins_when_all_memory_is_there() {
+    let mut arbiter = arbiter(&[Normal, Normal, Latency]);
+    arbiter.handle(0, A, Demand);
+    assert_eq!(arbiter.handle(MS, A, Ready), [Grant(A)]);
+    arbiter.handle(2 * MS, B, Demand);
+    assert_eq!(arbiter.next_timer(), None);
+    assert_eq!(arbiter.tick(10 * QUANTUM), [], "it has not had what it would need");
+    assert_eq!(arbiter.handle(11 * QUANTUM, A, Resident), []);
+    assert_eq!(arbiter.handle(11 * QUANTUM + MS, A, Resident), [], "said twice");
+    assert_eq!(arbiter.next_timer(), Some(12 * QUANTUM));
+    assert_eq!(arbiter.tick(12 * QUANTUM), [Revoke(A)]);
+    assert_eq!(arbiter.handle(12 * QUANTUM, A, Closed), [Bring(B)]);
+    assert_eq!(arbiter.handle(12 * QUANTUM, B, Ready), [Grant(B)]);
+    assert_eq!(arbiter.handle(12 * QUANTUM + MS, C, Demand), [Revoke(B)], "who is more urgent does not wait for that");
+}
+
+#[test]
+fn who_is_stranded_is_tried_again_after_longer_and_longer_pauses() {
+    let mut arbiter = arbiter(&[Normal]);
+    arbiter.handle(0, A, Demand);
+    let mut now = 0;
+    for pause in [100 * MS, 200 * MS, 400 * MS] {
+        assert_eq!(arbiter.handle(now, A, Ready), [Grant(A)]);
+        assert_eq!(arbiter.handle(now, A, Stranded), [Revoke(A)]);
+        arbiter.handle(now, A, Demand);
+        assert_eq!(arbiter.handle(now, A, Closed), []);
+        assert_eq!(arbiter.next_timer(), Some(now + pause));
+        now += pause;
+        assert_eq!(arbiter.tick(now), [Bring(A)]);
+    }
+    assert_eq!(arbiter.handle(now, A, Ready), [Grant(A)]);
+    assert_eq!(arbiter.handle(now, A, Stranded), [Revoke(A)]);
+    arbiter.handle(now, A, Busy);
+    assert_eq!(arbiter.handle(now + MS, A, Stranded), [], "it could not be drained just now");
+    assert_eq!(arbiter.handle(now + 100 * MS, A, Stranded), [Revoke(A)]);
 }
 
 #[test]

@@ -27,6 +27,8 @@ pub(super) struct Turn {
     pub(super) decided_at: Micros,
     /// Since when it is arriving; from the grant on, when that was.
     pub(super) since: Micros,
+    /// Since when all its memory is there: then its quantum begins.
+    pub(super) resident: Option<Micros>,
     /// How much of its quantum it had before it was interrupted.
     pub(super) used_before: Micros,
     /// It is not told to leave before.
@@ -44,6 +46,7 @@ impl Turn {
             stage: Stage::Arriving,
             decided_at,
             since: now,
+            resident: None,
             used_before: 0,
             not_before: 0,
             failures: 0,
@@ -67,6 +70,10 @@ impl Turn {
         self.used_before = used_before;
     }
 
+    pub(super) fn resident(&mut self, now: Micros) {
+        self.resident.get_or_insert(now);
+    }
+
     pub(super) fn revoke(&mut self, now: Micros, for_better: bool) {
         self.stage = Stage::Leaving { since: now, for_better };
     }
@@ -76,5 +83,7 @@ impl Turn {
         self.opened = true;
         self.failures = self.failures.saturating_add(1);
         self.not_before = now.saturating_add(pause(self.failures));
+        // That it could not be drained counts, whatever is still missing.
+        self.resident(now);
     }
 }

@@ -26,7 +26,9 @@ pub enum Event {
     Closed,
     /// Its work did not end in time, and its gate is open again.
     Busy,
-    /// All that it has is mapped, or sure to come: it can be let in.
+    /// What it has is there in part, and the rest is sure to come: it can be let in.
+    Ready,
+    /// All that it has is there: it can be let in, if it has not been yet.
     Resident,
     /// Its memory could not be brought in. It goes on waiting.
     CannotArrive,

@@ -47,6 +47,9 @@ struct Trouble {
     leave: u64,
 }
 
+/// How much of an arrival has to be over before the tenant is let in, in percent: 100 for all.
+type Pipelining = u64;
+
 /// What a tenant does all day.
 #[derive(Clone, Copy, Debug)]
 struct Habit {
@@ -90,6 +93,8 @@ enum Then {
     Bored(TenantId, u32),
     /// A tenant's gate is closed and its work has ended, or not.
     Drained(TenantId),
+    /// Enough of its memory is there.
+    Enough(u64),
     Brought(u64),
 }
 
@@ -108,6 +113,9 @@ struct World {
     /// Granted, and not yet known to be closed; the number of the grant, and when.
     granted: Option<(TenantId, u64, Micros)>,
     bringing: Option<(TenantId, u64)>,
+    pipelining: Pipelining,
+    /// Told to leave because its memory cannot come.
+    stranded: bool,
     memory: Memory,
     grants: u64,
     /// Until when the arbiter may leave the holder alone because it was busy.
@@ -134,6 +142,8 @@ impl World {
             next_plan: 0,
             granted: None,
             bringing: None,
+            pipelining: 100,
+            stranded: false,
             memory: Memory::default(),
             grants: 0,
             busy_until: 0,
@@ -226,6 +236,7 @@ impl World {
             Then::Done(id, version) => self.done(id, version),
             Then::Bored(id, version) => self.bored(id, version),
             Then::Drained(id) => self.drained(id),
+            Then::Enough(number) => self.enough(number),
             Then::Brought(number) => self.brought(number),
         }
     }
@@ -235,8 +246,9 @@ impl World {
     fn lie(&mut self) {
         let id = TenantId(self.dice.roll(8) as u32);
         let state = self.arbiter.state(id);
-        let event = match self.dice.roll(5) {
-            0 if state != State::Arriving => Event::Resident,
+        let event = match self.dice.roll(6) {
+            0 if !matches!(state, State::Arriving | State::Running) => Event::Resident,
+            5 if state != State::Arriving => Event::Ready,
             1 if state != State::Arriving => Event::CannotArrive,
             2 if state != State::Leaving => Event::Busy,
             3 if !matches!(state, State::Running | State::Leaving) => Event::Closed,
@@ -257,7 +269,10 @@ impl World {
             return;
         }
         match event {
-            Event::Closed => self.granted = self.granted.filter(|(holder, ..)| *holder != id),
+            Event::Closed => {
+                self.granted = self.granted.filter(|(holder, ..)| *holder != id);
+                self.bringing = self.bringing.filter(|(tenant, _)| *tenant != id);
+            }
             Event::Busy => self.busy_until = self.now + 2 * SECOND,
             _ => {}
         }
@@ -291,11 +306,10 @@ impl World {
                 Decision::Bring(_) => self.bring(id),
                 Decision::Grant(_) => {
                     assert_eq!(self.granted, None, "{decision:?}: two have the baton");
-                    assert_eq!(self.bringing, Some((id, u64::MAX)), "{decision:?}: it is not resident");
-                    self.bringing = None;
+                    let ready = self.bringing.is_some_and(|(tenant, _)| tenant == id);
+                    assert!(ready, "{decision:?}: it is not arriving");
                     self.grants += 1;
                     self.granted = Some((id, self.grants, self.now));
-                    self.failed.retain(|failed| *failed != id);
                     self.busy_until = 0;
                 }
                 Decision::Revoke(_) => self.check_revoke(id),
@@ -331,7 +345,12 @@ impl World {
         let (holder, _, since) = self.granted.expect("somebody has the baton");
         assert_eq!(holder, id);
         let class = self.class(id);
+        if self.stranded {
+            return;
+        }
         let better = self.waiting().any(|(_, waiting)| waiting < class);
+        let there = self.bringing.is_none() || self.busy_until > 0;
+        assert!(better || there, "revoked for an equal before its memory was there");
         let equal = self.waiting().any(|(_, waiting)| waiting == class);
         // An interrupted quantum may go on, and then less than a quarter of one is never left.
         let had = self.now - since >= self.quantum / 4;
@@ -349,20 +368,46 @@ impl World {
         }
         self.bringing = Some((id, self.next_plan));
         self.memory.bring(self.now, id, self.workers[&id].habit.cost);
-        let delay = self.dice.roll(100) + self.cost(id);
-        self.plan(delay, Then::Brought(self.next_plan));
+        let (number, delay) = (self.next_plan, self.dice.roll(100) + self.cost(id));
+        self.plan(delay, Then::Brought(number));
+        if self.pipelining < 100 {
+            self.plan(delay * self.pipelining / 100, Then::Enough(number));
+        }
+    }
+
+    fn enough(&mut self, number: u64) {
+        let Some((id, _)) = self.bringing.filter(|(_, current)| *current == number) else { return };
+        if !self.barred.contains(&id) {
+            self.tell(id, Event::Ready);
+        }
     }
 
     fn brought(&mut self, number: u64) {
         let Some((id, _)) = self.bringing.filter(|(_, current)| *current == number) else { return };
         self.memory.stop(self.now);
-        if self.barred.contains(&id) || self.chance(self.trouble.cannot_arrive) {
-            self.bringing = None;
-            self.failed.push(id);
-            self.tell(id, Event::CannotArrive);
-        } else {
-            self.bringing = Some((id, u64::MAX));
-            self.tell(id, Event::Resident);
+        let well = !self.barred.contains(&id) && !self.chance(self.trouble.cannot_arrive);
+        match (self.arbiter.state(id), well) {
+            (State::Arriving, false) => {
+                self.bringing = None;
+                self.failed.push(id);
+                self.tell(id, Event::CannotArrive);
+            }
+            (State::Arriving, true) => {
+                self.failed.retain(|failed| *failed != id);
+                self.tell(id, Event::Resident);
+                self.bringing = self.bringing.filter(|(_, current)| *current != number);
+            }
+            (_, false) => {
+                self.failed.push(id);
+                self.stranded = true;
+                self.tell(id, Event::Stranded);
+                self.stranded = false;
+            }
+            (_, true) => {
+                self.bringing = None;
+                self.failed.retain(|failed| *failed != id);
+                self.tell(id, Event::Resident);
+            }
         }
     }
 

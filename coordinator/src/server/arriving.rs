@@ -246,7 +246,7 @@ impl Server {
             return;
         }
         if self.tell_pointers(id) {
-            self.tell_arbiter(id, Event::Resident);
+            self.tell_arbiter(id, Event::Ready);
         }
     }
 

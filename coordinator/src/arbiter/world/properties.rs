@@ -46,8 +46,10 @@ proptest! {
         quantum in prop_oneof![Just(0), 1_000..300_000u64],
         trouble in trouble(),
         habits in prop::collection::vec(habit(), 1..8),
+        pipelining in prop_oneof![Just(100), 0..100u64],
     ) {
         let mut world = World::new(seed, quantum, trouble, 20 * SECOND, &habits);
+        world.pipelining = pipelining;
         world.run(Micros::MAX / 2);
         for (id, worker) in &world.workers {
             assert_eq!((worker.left_to_do, worker.times), (0, 0), "{id:?} was forgotten: {worker:?}");
@@ -102,7 +104,7 @@ proptest! {
 proptest! {
     #[test]
     fn nonsense_makes_neither_panics_nor_two_holders(
-        steps in prop::collection::vec((0..6u32, 0..9u8, any::<u8>(), class()), 0..400),
+        steps in prop::collection::vec((0..6u32, 0..11u8, any::<u8>(), class()), 0..400),
         quantum: u64,
         far: bool,
     ) {
@@ -122,6 +124,8 @@ proptest! {
                 4 => Event::Closed,
                 5 => Event::Busy,
                 6 => Event::CannotArrive,
+                7 => Event::Ready,
+                8 => Event::Stranded,
                 _ => Event::Resident,
             };
             match event {
