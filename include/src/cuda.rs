@@ -24,6 +24,10 @@ pub type CUfunction = *mut c_void;
 pub type CUgraphExec = *mut c_void;
 /// A texture-capable array (`CUarray`).
 pub type CUarray = *mut c_void;
+/// Another process's allocation (`CUipcMemHandle`), which calls take by value.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct CUipcMemHandle(pub [u8; 64]);
 /// A memory pool (`CUmemoryPool`).
 pub type CUmemoryPool = *mut c_void;
 

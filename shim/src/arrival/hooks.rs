@@ -7,7 +7,7 @@ use baton_contract::cuda::{CUDA_SUCCESS, CUdeviceptr, CUgraphExec, CUresult};
 
 use super::graphs::{self, CopyNode, FillNode, Handle, KernelNode};
 use super::{layouts, roots};
-use crate::{session, work};
+use crate::{memory, session, work};
 
 /// The driver looks at the addresses that it is told about: they have to be there.
 macro_rules! with_memory {
@@ -313,6 +313,9 @@ pub(crate) unsafe fn replace_address(drivers: ReplaceAddress, map: *mut c_void, 
 
 // Graphs.
 
+type AddNode = unsafe extern "C-unwind" fn(*mut Handle, Handle, *const Handle, usize, *mut c_void) -> CUresult;
+type AddNodeV2 =
+    unsafe extern "C-unwind" fn(*mut Handle, Handle, *const Handle, *const c_void, usize, *mut c_void) -> CUresult;
 type Instantiate = unsafe extern "C-unwind" fn(*mut CUgraphExec, Handle, *mut Handle, *mut c_char, usize) -> CUresult;
 type WithFlags = unsafe extern "C-unwind" fn(*mut CUgraphExec, Handle, u64) -> CUresult;
 type WithParameters = unsafe extern "C-unwind" fn(*mut CUgraphExec, Handle, *mut c_void) -> CUresult;
@@ -321,6 +324,43 @@ type SetNode = unsafe extern "C-unwind" fn(CUgraphExec, Handle, *const c_void) -
 type SetNodeIn = unsafe extern "C-unwind" fn(CUgraphExec, Handle, *const c_void, Handle) -> CUresult;
 type Update = unsafe extern "C-unwind" fn(CUgraphExec, Handle, *mut c_void) -> CUresult;
 type UpdateV1 = unsafe extern "C-unwind" fn(CUgraphExec, Handle, *mut Handle, *mut c_int) -> CUresult;
+
+/// A node was added that does what a `CUgraphNodeParams` says, which begins with what kind of node that is.
+fn node_added(answer: CUresult, parameters: *const c_void) -> CUresult {
+    const ALLOCATES: c_int = 10;
+    // SAFETY: on success, a structure that the driver has just read.
+    if answer == CUDA_SUCCESS && unsafe { *parameters.cast::<c_int>() } == ALLOCATES {
+        memory::hooks::foreign_made();
+    }
+    answer
+}
+
+pub(crate) unsafe fn add_node(
+    drivers: AddNode,
+    node: *mut Handle,
+    graph: Handle,
+    dependencies: *const Handle,
+    count: usize,
+    parameters: *mut c_void,
+) -> CUresult {
+    let _passage = with_memory!();
+    // SAFETY: the driver's own function with the program's own arguments.
+    node_added(unsafe { drivers(node, graph, dependencies, count, parameters) }, parameters)
+}
+
+pub(crate) unsafe fn add_node_v2(
+    drivers: AddNodeV2,
+    node: *mut Handle,
+    graph: Handle,
+    dependencies: *const Handle,
+    edges: *const c_void,
+    count: usize,
+    parameters: *mut c_void,
+) -> CUresult {
+    let _passage = with_memory!();
+    // SAFETY: the driver's own function with the program's own arguments.
+    node_added(unsafe { drivers(node, graph, dependencies, edges, count, parameters) }, parameters)
+}
 
 /// A graph was made ready.
 ///

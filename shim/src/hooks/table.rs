@@ -5,7 +5,8 @@
 //! `launched in stream` is a gated call that queues work in that stream (or the one that a launch's `config`
 //! names): while somebody waits for the GPU, such calls are counted. `gated over [address => bytes]` is a
 //! gated call that fails if such a range of ours is not inside of an allocation. While memory is on its way, a
-//! call that says what it is `of` or `over` waits for that, and every other gated call for everything. Signatures are
+//! call that says what it is `of` or `over` waits for that, and every other gated call for everything. `foreign` calls
+//! bring in memory that is not ours to move. Signatures are
 //! `cuda.h`'s, with structures that no hook reads as plain pointers.
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
@@ -74,6 +75,14 @@ macro_rules! hooks {
         }
         if gate::is_contended() {
             work::queue::launched(answer, $stream);
+        }
+        answer
+    }};
+    (@body $drivers:ident, foreign ($($argument:ident),*)) => {{
+        // SAFETY: the driver's own function with the program's own arguments.
+        let answer = unsafe { $drivers($($argument),*) };
+        if answer == CUDA_SUCCESS {
+            memory::hooks::foreign_made();
         }
         answer
     }};
@@ -150,6 +159,16 @@ hooks! {
     cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync_ptsz =>
         memory::hooks::alloc_from_pool(out: *mut CUdeviceptr, bytes: usize, pool: CUmemoryPool, stream: CUstream);
     cuMemFreeAsync, cuMemFreeAsync_ptsz => memory::hooks::free_async(address: CUdeviceptr, stream: CUstream);
+
+    // Memory that comes from elsewhere: nobody looks into it for pointers.
+    cuMemImportFromShareableHandle => foreign(out: *mut u64, handle: *mut c_void, kind: c_int);
+    cuIpcOpenMemHandle_v2, cuIpcOpenMemHandle => foreign(out: *mut CUdeviceptr, handle: CUipcMemHandle, flags: c_uint);
+    cuMemPoolImportPointer => foreign(out: *mut CUdeviceptr, pool: CUmemoryPool, data: *mut c_void);
+    cuExternalMemoryGetMappedBuffer => foreign(out: *mut CUdeviceptr, memory: *mut c_void, buffer: *const c_void);
+    cuGraphicsResourceGetMappedPointer_v2 =>
+        foreign(out: *mut CUdeviceptr, bytes: *mut usize, resource: *mut c_void);
+    cuGraphAddMemAllocNode =>
+        foreign(node: *mut *mut c_void, graph: *mut c_void, dependencies: *const *mut c_void, count: usize, parameters: *mut c_void);
 
     // Copies between addresses.
     cuMemcpy, cuMemcpy_ptds => gated over [dst => bytes, Unified(src) => bytes](dst: CUdeviceptr, src: CUdeviceptr, bytes: usize);
@@ -305,7 +324,7 @@ hooks! {
         arrival::hooks::texture_address(offset: *mut usize, texture: *mut c_void, address: CUdeviceptr, bytes: usize);
     cuTexRefSetAddress2D_v2, cuTexRefSetAddress2D_v3 =>
         arrival::hooks::texture_address_2d(texture: *mut c_void, format: *const c_void, address: CUdeviceptr, pitch: usize);
-    cuModuleGetGlobal_v2, cuLibraryGetGlobal =>
+    cuModuleGetGlobal_v2, cuLibraryGetGlobal, cuLibraryGetManaged =>
         arrival::hooks::global(at: *mut CUdeviceptr, bytes: *mut usize, code: *mut c_void, name: *const c_char);
     cuModuleUnload, cuLibraryUnload => arrival::hooks::unload(code: *mut c_void);
     cuMemHostAlloc => arrival::hooks::host_alloc(out: *mut *mut c_void, bytes: usize, flags: c_uint);
@@ -324,6 +343,12 @@ hooks! {
     // The driver looks at the addresses that copies and fills in a graph are about: they have to be there.
     cuGraphAddMemcpyNode, cuGraphAddMemsetNode =>
         gated(node: *mut *mut c_void, graph: *mut c_void, dependencies: *const *mut c_void, count: usize, parameters: *const c_void, context: CUcontext);
+    cuGraphAddNode =>
+        arrival::hooks::add_node(node: *mut *mut c_void, graph: *mut c_void, dependencies: *const *mut c_void, count: usize, parameters: *mut c_void);
+    cuGraphAddNode_v2 =>
+        arrival::hooks::add_node_v2(node: *mut *mut c_void, graph: *mut c_void, dependencies: *const *mut c_void, edges: *const c_void, count: usize, parameters: *mut c_void);
+    cuGraphMemcpyNodeSetParams, cuGraphMemsetNodeSetParams, cuGraphNodeSetParams =>
+        gated(node: *mut c_void, parameters: *const c_void);
 
     // Graphs: what a launch of them needs is read when they are made ready, and at every change.
     cuGraphInstantiate, cuGraphInstantiate_v2 =>

@@ -353,6 +353,13 @@ pub(crate) unsafe fn pointer_attributes(
 
 // Memory that is not virtualised: counted.
 
+/// There is memory now that is neither ours nor counted.
+pub(crate) fn foreign_made() {
+    if let Some(session) = session::get() {
+        session.pinned.foreign_made();
+    }
+}
+
 /// Something pinned that was made, under this address or handle.
 fn pin(answer: CUresult, what: u64, bytes: usize) {
     if answer == CUDA_SUCCESS
@@ -454,9 +461,7 @@ pub(crate) unsafe fn create(
 ) -> CUresult {
     // SAFETY: the driver's own function with the program's own arguments.
     let answer = work::retried(|| unsafe { drivers(out, bytes, properties, flags) });
-    if let Some(session) = session::get() {
-        session.pinned.handle_made();
-    }
+    foreign_made();
     // SAFETY: written on success.
     pin(answer, unsafe { written(answer, out) }, bytes);
     answer

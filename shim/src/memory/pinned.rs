@@ -8,8 +8,9 @@ use std::sync::{Mutex, PoisonError};
 #[derive(Debug, Default)]
 pub(crate) struct Pinned {
     live: Mutex<HashMap<u64, u64>>,
-    /// Handles were made, which keep their memory for as long as it is mapped, also when they are released.
-    has_handles: AtomicBool,
+    /// There may be more than that, for good: handles keep their memory for as long as it is mapped, also when they are
+    /// released, and what others have made goes when it goes.
+    foreign: AtomicBool,
 }
 
 impl Pinned {
@@ -20,14 +21,14 @@ impl Pinned {
         live.values().sum()
     }
 
-    /// A handle was made.
-    pub(crate) fn handle_made(&self) {
-        self.has_handles.store(true, Ordering::Relaxed);
+    /// There is memory now whose end nobody tells.
+    pub(crate) fn foreign_made(&self) {
+        self.foreign.store(true, Ordering::Relaxed);
     }
 
     /// Whether there may be any.
     pub(crate) fn is_any(&self) -> bool {
-        self.has_handles.load(Ordering::Relaxed) || !self.live.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+        self.foreign.load(Ordering::Relaxed) || !self.live.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
     /// Something is gone; says how much there is now, if it was known.

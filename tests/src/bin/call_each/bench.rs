@@ -107,6 +107,7 @@ helpers! {
     fn cuMemAddressFree(address: u64, bytes: usize);
     fn cuMemCreate(out: *mut u64, bytes: usize, properties: *const c_void, flags: u64);
     fn cuMemRelease(handle: u64);
+    fn cuMemExportToShareableHandle(out: *mut c_void, handle: u64, kind: c_int, flags: u64);
     fn cuMemMap(address: u64, bytes: usize, offset: usize, handle: u64, flags: u64);
     fn cuMemSetAccess(address: u64, bytes: usize, list: *const c_void, count: usize);
     fn cuMemUnmap(address: u64, bytes: usize);

@@ -54,7 +54,7 @@ pub(crate) struct Mapping<'a> {
 
 impl<'a> Mapping<'a> {
     /// Maps a handle, if there is one; it stays the caller's.
-    fn of(bench: &'a Bench, handle: u64, bytes: usize, usable: Use) -> Self {
+    pub(crate) fn of(bench: &'a Bench, handle: u64, bytes: usize, usable: Use) -> Self {
         let mut at = 0;
         if handle != NOWHERE {
             bench.note("cuMemAddressReserve", bench.cuMemAddressReserve(&mut at, 2 * bytes, 0, 0, 0));
@@ -91,8 +91,17 @@ impl Drop for Mapping<'_> {
 
 /// A handle of one unit, or [`NOWHERE`].
 fn new(bench: &Bench) -> u64 {
+    of(bench, &PLAIN)
+}
+
+/// The same, which can be shared through a file descriptor.
+pub(crate) fn shareable(bench: &Bench) -> u64 {
+    of(bench, &Properties { shared_as: 1, ..PLAIN })
+}
+
+fn of(bench: &Bench, properties: &Properties) -> u64 {
     let mut handle = NOWHERE;
-    bench.note("cuMemCreate", bench.cuMemCreate(&mut handle, UNIT, pointer(&PLAIN), 0));
+    bench.note("cuMemCreate", bench.cuMemCreate(&mut handle, UNIT, pointer(properties), 0));
     handle
 }
 

@@ -28,6 +28,7 @@ mod copies;
 mod driver;
 mod fills;
 mod finding;
+mod foreign;
 mod graphs;
 mod handles;
 mod jobs;

@@ -116,6 +116,95 @@ pub(crate) fn add_fill(subject: &Subject, add: Add) {
     added(subject, "elements of 3", wrong, add);
 }
 
+/// `cuGraphAddNode`, through what takes the same without edges.
+type AddAny = dyn Fn(*mut Handle, Handle, *mut c_void) -> u32;
+
+fn add_any_to(subject: &Subject, add: &AddAny) {
+    let bench = subject.bench;
+    let case = |case: &str, kind: u32, job: &mut dyn FnMut() -> AnyNode, seen: &dyn Fn() -> String| {
+        let graph = Graph::new(bench);
+        let (mut result, mut node) = (0, job());
+        node.kind = kind;
+        let made = graph.add(|out, graph| {
+            result = add(out, graph, (&raw mut node).cast());
+            result
+        });
+        let ready = if made.is_null() { Ready::none(bench) } else { graph.ready() };
+        ready.launch();
+        subject.say(case, result, seen());
+    };
+    let kernel = KernelJob::new(bench);
+    case("a kernel", 0, &mut || AnyNode::new(0, &kernel.node), &|| kernel.seen());
+    let fill = FillJob::new(bench);
+    case("a fill", 2, &mut || AnyNode::new(2, &fill.node), &|| fill.seen());
+    let words = WordsJob::new(bench);
+    case("a word", 12, &mut || AnyNode::new(12, &words.node), &|| words.seen());
+    let fill = FillJob::new(bench);
+    case("an unknown kind", 99, &mut || AnyNode::new(99, &fill.node), &|| fill.seen());
+}
+
+/// `cuGraphAddNode`.
+pub(crate) fn add_any(
+    subject: &Subject,
+    add: extern "C" fn(*mut Handle, Handle, *const Handle, usize, *mut c_void) -> u32,
+) {
+    add_any_to(subject, &move |out, graph, node| add(out, graph, null(), 0, node));
+}
+
+/// `cuGraphAddNode_v2`.
+pub(crate) fn add_any_2(
+    subject: &Subject,
+    add: extern "C" fn(*mut Handle, Handle, *const Handle, *const c_void, usize, *mut c_void) -> u32,
+) {
+    add_any_to(subject, &move |out, graph, node| add(out, graph, null(), null(), 0, node));
+}
+
+type Change = extern "C" fn(Handle, *const c_void) -> u32;
+
+/// Makes a graph's node do something else before the graph is made ready.
+fn rewritten<J: Job>(subject: &Subject, case: &str, new: impl Fn() -> J, set: impl FnOnce(Handle, &mut J) -> u32) {
+    let bench = subject.bench;
+    let (mut first, mut second) = (new(), new());
+    let graph = Graph::new(bench);
+    let node = graph.add(|out, graph| first.add(out, graph));
+    let result = set(node, &mut second);
+    let ready = if node.is_null() { Ready::none(bench) } else { graph.ready() };
+    ready.launch();
+    subject.say(case, result, format_args!("old {}, new {}", first.seen(), second.seen()));
+}
+
+/// `cuGraphMemcpyNodeSetParams`.
+pub(crate) fn rewrite_copy(subject: &Subject, set: Change) {
+    let bench = subject.bench;
+    let new = || CopyJob::new(bench, Place::Device, Place::Device);
+    rewritten(subject, "a copy", new, |node, job| set(node, job.description()));
+    rewritten(subject, "to an unknown kind of memory", new, |node, job| {
+        job.node.to.kind = 9;
+        set(node, job.description())
+    });
+    rewritten(subject, "no node", new, |_, job| set(null_mut(), job.description()));
+}
+
+/// `cuGraphMemsetNodeSetParams`.
+pub(crate) fn rewrite_fill(subject: &Subject, set: Change) {
+    let new = || FillJob::new(subject.bench);
+    rewritten(subject, "a fill", new, |node, job| set(node, job.description()));
+    rewritten(subject, "elements of 3", new, |node, job| {
+        job.node.element = 3;
+        set(node, job.description())
+    });
+    rewritten(subject, "no node", new, |_, job| set(null_mut(), job.description()));
+}
+
+/// `cuGraphNodeSetParams`.
+pub(crate) fn rewrite_any(subject: &Subject, set: extern "C" fn(Handle, *mut c_void) -> u32) {
+    let bench = subject.bench;
+    let set = |node, mut to: AnyNode| set(node, (&raw mut to).cast());
+    rewritten(subject, "a kernel", || KernelJob::new(bench), |node, job| set(node, AnyNode::new(0, &job.node)));
+    rewritten(subject, "a fill", || FillJob::new(bench), |node, job| set(node, AnyNode::new(2, &job.node)));
+    rewritten(subject, "an unknown kind", || FillJob::new(bench), |node, job| set(node, AnyNode::new(99, &job.node)));
+}
+
 /// `cuGraphExecMemcpyNodeSetParams`.
 pub(crate) fn copy(subject: &Subject, set: SetIn) {
     let bench = subject.bench;

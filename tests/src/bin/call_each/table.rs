@@ -9,9 +9,9 @@ use std::ffi::{c_char, c_int, c_void};
 use crate::bench::{Handle, Subject};
 use crate::moving::Location;
 use crate::{
-    arrays, attributes, batches, boxes, captures, code, contexts, copies, fills, finding, graphs, handles, launches,
-    memory, moving, nodes, old_boxes, old_launches, pinned, primary, questions, queued, starting, streams, tensor_maps,
-    textures, waits, words,
+    arrays, attributes, batches, boxes, captures, code, contexts, copies, fills, finding, foreign, graphs, handles,
+    launches, memory, moving, nodes, old_boxes, old_launches, pinned, primary, questions, queued, starting, streams,
+    tensor_maps, textures, waits, words,
 };
 
 /// Symbols of one signature, and what is done with each.
@@ -213,6 +213,11 @@ families! {
             (Out<Handle>, Handle, *const Handle, usize, Description, Handle) => nodes::add_copy;
         cuGraphAddMemsetNode:
             (Out<Handle>, Handle, *const Handle, usize, Description, Handle) => nodes::add_fill;
+        cuGraphAddNode: (Out<Handle>, Handle, *const Handle, usize, Buffer) => nodes::add_any;
+        cuGraphAddNode_v2: (Out<Handle>, Handle, *const Handle, Description, usize, Buffer) => nodes::add_any_2;
+        cuGraphMemcpyNodeSetParams: (Handle, Description) => nodes::rewrite_copy;
+        cuGraphMemsetNodeSetParams: (Handle, Description) => nodes::rewrite_fill;
+        cuGraphNodeSetParams: (Handle, Buffer) => nodes::rewrite_any;
         cuGraphExecKernelNodeSetParams_v2: (Handle, Handle, Description) => nodes::kernel;
         cuGraphExecKernelNodeSetParams: (Handle, Handle, Description) => nodes::old_kernel;
         cuGraphExecMemcpyNodeSetParams: (Handle, Handle, Description, Handle) => nodes::copy;
@@ -249,6 +254,15 @@ families! {
         cuMemRelease: (u64) => handles::release;
     }
 
+    foreign {
+        cuMemImportFromShareableHandle: (Out<u64>, Buffer, c_int) => foreign::import;
+        cuIpcOpenMemHandle_v2, cuIpcOpenMemHandle: (Out<u64>, foreign::Shared, u32) => foreign::of_process;
+        cuMemPoolImportPointer: (Out<u64>, Handle, Buffer) => foreign::of_pool;
+        cuExternalMemoryGetMappedBuffer: (Out<u64>, Handle, Description) => foreign::of_external;
+        cuGraphicsResourceGetMappedPointer_v2: (Out<u64>, Out<usize>, Handle) => foreign::of_graphics;
+        cuGraphAddMemAllocNode: (Out<Handle>, Handle, *const Handle, usize, Buffer) => foreign::of_graph;
+    }
+
     pinned {
         cuMemHostAlloc: (Out<Handle>, usize, u32) => pinned::give;
         cuMemAllocHost_v2: (Out<Handle>, usize) => pinned::give_plain;
@@ -260,6 +274,7 @@ families! {
     code {
         cuModuleGetGlobal_v2: (Out<u64>, Out<usize>, Handle, *const c_char) => code::global_of_module;
         cuLibraryGetGlobal: (Out<u64>, Out<usize>, Handle, *const c_char) => code::global_of_library;
+        cuLibraryGetManaged: (Out<u64>, Out<usize>, Handle, *const c_char) => code::global_of_library;
         cuModuleUnload: (Handle) => code::unload_module;
         cuLibraryUnload: (Handle) => code::unload_library;
     }

@@ -1,0 +1,83 @@
+//! Memory that comes from elsewhere.
+
+use std::ffi::{c_int, c_void};
+use std::ptr::{null, null_mut, without_provenance_mut};
+
+use crate::bench::{Handle, Subject};
+use crate::handles::{self, Mapping, UNIT, Use};
+use crate::memory::{usable, written};
+use crate::piece::NOWHERE;
+
+/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
+const DESCRIPTOR: c_int = 1;
+
+/// `CUipcMemHandle`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct Shared([u8; 64]);
+
+/// `cuMemImportFromShareableHandle`.
+pub(crate) fn import(subject: &Subject, import: extern "C" fn(*mut u64, *mut c_void, c_int) -> u32) {
+    let bench = subject.bench;
+    let own = handles::shareable(bench);
+    if own != NOWHERE {
+        let mut descriptor: c_int = -1;
+        let exported = bench.cuMemExportToShareableHandle((&raw mut descriptor).cast(), own, DESCRIPTOR, 0);
+        bench.note("cuMemExportToShareableHandle", exported);
+        bench.note("cuMemRelease", bench.cuMemRelease(own));
+        let mut handle = NOWHERE;
+        let result = import(&mut handle, without_provenance_mut(descriptor as usize), DESCRIPTOR);
+        if result == 0 {
+            let mapping = Mapping::of(bench, handle, UNIT, Use::Full);
+            subject.say("a descriptor", result, usable(bench, mapping.at, UNIT));
+            drop(mapping);
+            bench.note("cuMemRelease", bench.cuMemRelease(handle));
+        } else {
+            subject.say("a descriptor", result, written(handle));
+        }
+        // SAFETY: a descriptor that the driver has just made, and which nobody else knows.
+        drop(unsafe { <std::os::fd::OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(descriptor) });
+    }
+    for (case, descriptor, kind) in [("no descriptor", usize::MAX, DESCRIPTOR), ("of an unknown kind", 0, 99)] {
+        let mut handle = NOWHERE;
+        let result = import(&mut handle, without_provenance_mut(descriptor), kind);
+        subject.say(case, result, written(handle));
+    }
+}
+
+/// `cuIpcOpenMemHandle`.
+pub(crate) fn of_process(subject: &Subject, open: extern "C" fn(*mut u64, Shared, u32) -> u32) {
+    let mut address = NOWHERE;
+    subject.say("of no process", open(&mut address, Shared([0; 64]), 1), written(address));
+    subject.say("no place for the answer", open(null_mut(), Shared([0; 64]), 1), "");
+}
+
+/// `cuMemPoolImportPointer`.
+pub(crate) fn of_pool(subject: &Subject, import: extern "C" fn(*mut u64, Handle, *mut c_void) -> u32) {
+    let mut data = [0_u8; 64];
+    let mut address = NOWHERE;
+    subject.say("no pool", import(&mut address, null_mut(), data.as_mut_ptr().cast()), written(address));
+}
+
+/// `cuExternalMemoryGetMappedBuffer`.
+pub(crate) fn of_external(subject: &Subject, get: extern "C" fn(*mut u64, Handle, *const c_void) -> u32) {
+    let mut address = NOWHERE;
+    subject.say("no memory", get(&mut address, null_mut(), null()), written(address));
+}
+
+/// `cuGraphicsResourceGetMappedPointer_v2`.
+pub(crate) fn of_graphics(subject: &Subject, get: extern "C" fn(*mut u64, *mut usize, Handle) -> u32) {
+    let (mut address, mut bytes) = (NOWHERE, 77);
+    let result = get(&mut address, &mut bytes, null_mut());
+    subject.say("no resource", result, format_args!("size {bytes}, {}", written(address)));
+}
+
+/// `cuGraphAddMemAllocNode`.
+pub(crate) fn of_graph(
+    subject: &Subject,
+    add: extern "C" fn(*mut Handle, Handle, *const Handle, usize, *mut c_void) -> u32,
+) {
+    let mut node = null_mut();
+    let result = add(&mut node, null_mut(), null(), 0, null_mut());
+    subject.say("no graph", result, if node.is_null() { "untouched" } else { "written" });
+}
