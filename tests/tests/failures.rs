@@ -270,6 +270,18 @@ fn a_stopped_tenant_makes_others_wait_for_its_memory_at_most_until_it_goes_on() 
 }
 
 #[test]
+fn a_tenant_is_evicted_on_request_when_its_long_work_has_ended() {
+    let coordinator = Serving::arena("64MiB").start();
+    let mut working = hold(&coordinator, "works", "24");
+    assert_eq!(working.ask("queue 2500", LIMIT), "queued");
+    assert!(coordinator.evict("works"));
+    let status = coordinator.until_ready();
+    assert_eq!(status["tenants"][0]["resident_bytes"], 0, "{status:#}");
+    assert!(working.ask("quit", LIMIT).ends_with(" ok"));
+    coordinator.until_empty();
+}
+
+#[test]
 fn a_program_that_becomes_another_leaves_and_comes_again() {
     let coordinator = Serving::arena("64MiB").start();
     let mut running = hold(&coordinator, "becomes", "48");

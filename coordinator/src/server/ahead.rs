@@ -232,6 +232,11 @@ impl Server {
 }
 
 impl Eviction {
+    /// The tenant's work did not end in time: it is asked again.
+    pub(super) fn could_not_close(&mut self, tenant: TenantId) {
+        self.revoked &= self.tenant != tenant;
+    }
+
     fn answer(mut self, text: &str) {
         let _ = self.peer.send(&FromCoordinator::Text { piece: text.as_bytes().to_vec(), more: false }, &[]);
     }

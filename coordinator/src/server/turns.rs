@@ -128,6 +128,7 @@ impl Server {
                 return self.command(id, &FromCoordinator::Revoke { grant, limit_micros });
             }
             tenant.busy += 1;
+            self.evictions.iter_mut().for_each(|eviction| eviction.could_not_close(id));
             log(format_args!("{} could not be drained in time; it goes on for a while", tenant.name));
             self.tell_arbiter(id, Event::Busy);
         }

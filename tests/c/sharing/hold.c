@@ -6,6 +6,7 @@
  *     ready PID                when everything is allocated and filled
  *     touch                    new contents for all of it, each from the sum of the old; `touched CHECKSUM`
  *     spin MS                  keeps the device busy for so long; `spun`
+ *     queue MS                 queues work that takes so long; `queued`
  *     sleep MS                 does nothing for so long; `slept`
  *     alloc MIB                `allocated` or `answer CODE`
  *     free                     frees what `alloc` allocated; `freed`
@@ -80,6 +81,15 @@ static CUresult spin(unsigned ms) {
     return CUDA_SUCCESS;
 }
 
+static void wait_long(void *ms) { sleep_ms(*(unsigned *)ms); }
+
+/* One piece of work, which can only be waited for. */
+static CUresult queue(unsigned ms) {
+    static unsigned length;
+    length = ms;
+    return cuLaunchHostFunc(NULL, wait_long, &length);
+}
+
 static void fork_child(void) {
     pid_t child = fork();
     REQUIRE(child >= 0, "no child");
@@ -103,6 +113,9 @@ static void obey(char *line) {
     } else if (strcmp(word, "spin") == 0) {
         result = spin(number);
         if (!result) printf("spun\n");
+    } else if (strcmp(word, "queue") == 0) {
+        result = queue(number);
+        if (!result) printf("queued\n");
     } else if (strcmp(word, "sleep") == 0) {
         sleep_ms(number);
         printf("slept\n");
