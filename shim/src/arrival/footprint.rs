@@ -136,6 +136,8 @@ pub(super) unsafe fn add_parameters(
         return Some(reads);
     }
     let layout = layouts::of(function)?;
+    // Most parameters are no addresses; growing the list would take longer than finding them.
+    found.reserve(layout.len());
     for (at, size) in layout.iter().enumerate() {
         if parameters.is_null() {
             return None;
@@ -190,7 +192,8 @@ unsafe fn add_value(value: *const u8, size: usize, found: &mut Vec<CUdeviceptr>,
 ///
 /// So many bytes can be read.
 unsafe fn add_words(start: *const u8, bytes: usize, found: &mut Vec<CUdeviceptr>, reads: &mut Reads) {
-    for at in (0..(bytes + 1).saturating_sub(8)).step_by(4) {
+    let mut at = 0;
+    while at + 8 <= bytes {
         // SAFETY: within the range.
         let word = unsafe { start.add(at).cast::<u64>().read_unaligned() };
         if is_window(word) {
@@ -201,6 +204,7 @@ unsafe fn add_words(start: *const u8, bytes: usize, found: &mut Vec<CUdeviceptr>
                 *reads = Reads::HostToo;
             }
         }
+        at += 4;
     }
 }
 

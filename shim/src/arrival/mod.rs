@@ -27,7 +27,6 @@ use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Instant;
 
 use baton_contract::cuda::{CUdeviceptr, CUresult};
-use baton_contract::memory::GRANULE;
 use baton_contract::messages::{ArrivalStory, ExtentId};
 
 use crate::gate::{self, Passage};
@@ -219,8 +218,13 @@ fn find(blocks: &[Block], address: CUdeviceptr) -> Option<u32> {
 
 /// The block at an address, and the one that ends there: some programs go backwards from an end.
 fn find_or_ends_at(blocks: &[Block], address: CUdeviceptr) -> impl Iterator<Item = u32> {
-    let before = if address.is_multiple_of(GRANULE) { find(blocks, address.wrapping_sub(1)) } else { None };
-    find(blocks, address).into_iter().chain(before)
+    let after = blocks.partition_point(|block| block.start <= address);
+    let last = after.checked_sub(1);
+    let here = last.filter(|at| address <= blocks[*at].end);
+    // At the beginning of one, the one before may end.
+    let before = last.filter(|at| blocks[*at].start == address).and_then(|at| at.checked_sub(1));
+    let before = before.filter(|at| blocks[*at].end == address);
+    here.into_iter().chain(before).map(|at| at as u32)
 }
 
 impl Arrival {

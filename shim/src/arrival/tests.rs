@@ -67,3 +67,15 @@ fn first_uses_are_remembered_in_order() {
     let used: Vec<u32> = arrival.used().into_iter().map(|(extent, _)| extent.0).collect();
     assert_eq!(used, [1, 2, 7, 3]);
 }
+
+#[test]
+fn an_address_between_two_may_mean_either() {
+    let two = || vec![place(64 * MIB, &[(1, false)]), place(66 * MIB, &[(2, false)])];
+    for here in [1, 2] {
+        let arrival = arrival(two(), &[], roots::Found::default());
+        arrival.mapped(&[ExtentId(here)]);
+        assert!(arrival.lacks(&these(&[66 * MIB])));
+        assert_eq!(arrival.lacks(&these(&[66 * MIB + 1])), here == 1);
+        assert_eq!(arrival.lacks(&these(&[66 * MIB - 1])), here == 2);
+    }
+}
