@@ -17,6 +17,8 @@ pub(crate) struct Settings {
     pub(crate) to_host: Option<f64>,
     /// `SIMCUDA_KERNEL_GFLOPS`: modelled speed of kernels, in 10^9 operations a second.
     pub(crate) kernels: Option<f64>,
+    /// `SIMCUDA_PAUSING`: whether processes can be taken off the GPU (`on`, `off`).
+    pub(crate) pausing: bool,
 }
 
 /// A setting that could not be read: the user's fault.
@@ -44,6 +46,13 @@ impl Settings {
                 _ => Err(BadSetting { name, value, wanted: "a positive number" }),
             }
         };
+        let pausing = match lookup("SIMCUDA_PAUSING").as_deref() {
+            None | Some("on") => true,
+            Some("off") => false,
+            Some(value) => {
+                return Err(BadSetting { name: "SIMCUDA_PAUSING", value: value.to_owned(), wanted: "on or off" });
+            }
+        };
         let memory = match lookup("SIMCUDA_MEMORY") {
             None => DEFAULT_MEMORY,
             Some(value) => parse_bytes(&value).filter(|bytes| *bytes >= 2 << 20).ok_or(BadSetting {
@@ -58,6 +67,7 @@ impl Settings {
             to_device: speed("SIMCUDA_H2D_GBPS")?,
             to_host: speed("SIMCUDA_D2H_GBPS")?,
             kernels: speed("SIMCUDA_KERNEL_GFLOPS")?,
+            pausing,
         })
     }
 }

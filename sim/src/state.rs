@@ -22,6 +22,8 @@ use crate::settings::Settings;
 /// All that the driver knows.
 pub(crate) struct Driver {
     pub(crate) gpu: &'static Gpu,
+    /// Whether processes can be paused.
+    pub(crate) pausing: bool,
     pub(crate) space: Space,
     pub(crate) engines: Engines,
     pub(crate) contexts: Registry<Context>,
@@ -111,10 +113,12 @@ fn watch_for_forks() {
 
 impl Driver {
     fn new(gpu: Gpu, settings: &Settings) -> Driver {
+        let gpu: &'static Gpu = Box::leak(Box::new(gpu));
         Driver {
-            gpu: Box::leak(Box::new(gpu)),
-            space: Space::default(),
-            engines: Engines::new(settings),
+            gpu,
+            pausing: settings.pausing,
+            space: Space::on(gpu),
+            engines: Engines::new(gpu, settings),
             contexts: Registry::new(1),
             streams: Registry::new(2),
             events: Registry::new(3),

@@ -5,6 +5,7 @@ use crate::door::Row;
 mod abi;
 mod arguments;
 mod context;
+mod control;
 mod copies;
 mod copies_old;
 mod copy_plan;

@@ -113,7 +113,7 @@ impl Op {
             Op::Copy(copy) => {
                 let turn = context.driver.engines.copy(copy.way, copy.bytes());
                 copy.run(&context.driver.space)?;
-                turn.finish();
+                context.driver.engines.finish(turn);
                 Ok(())
             }
             Op::Fill(fill) => fill.run(&context.driver.space),
@@ -125,7 +125,7 @@ impl Op {
             Op::Kernel(launch) => {
                 let turn = context.driver.engines.kernel(launch.operations());
                 launch.run(&machine(context))?;
-                turn.finish();
+                context.driver.engines.finish(turn);
                 Ok(())
             }
             Op::Host(call) => {

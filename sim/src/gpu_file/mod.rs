@@ -10,6 +10,7 @@
 //! neither its maker lives nor anybody has it imported, its bytes count as free.
 //! The usage of a process that died, however it died, is taken back by whoever needs memory or asks.
 
+mod pausing;
 mod table;
 
 use std::collections::HashMap;
@@ -24,6 +25,7 @@ use rustix::fs::{FlockOperation, MemfdFlags, Mode, OFlags};
 
 use crate::errors::{Outcome, Status};
 use crate::mapping::SharedWords;
+pub(crate) use pausing::AtWork;
 use table::{MAGIC, RECORDS, SLOTS, Table, VERSION, WORDS};
 
 /// This process's part in the shared GPU.
@@ -176,6 +178,7 @@ impl Gpu {
         let pid = std::process::id();
         let start = start_time(pid).ok_or_else(|| io::Error::other("/proc is not readable"))?;
         self.table.private_bytes(slot).store(0, Relaxed);
+        self.table.begin_unpaused(slot);
         self.table.started(slot).store(start, Relaxed);
         self.table.pid(slot).store(u64::from(pid), Relaxed);
         Ok(slot)

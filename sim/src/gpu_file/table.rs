@@ -1,15 +1,17 @@
 //! The table of a shared GPU: words in a file, changed only under its lock.
 //!
 //! ```text
-//! word 0        magic                    process slot (3 words)       record (6 words)
+//! word 0        magic                    process slot (6 words)       record (6 words)
 //!      1        version                  0  pid, 0 = free             0    id, 0 = free
 //!      2        memory in bytes          1  start time of that pid    1    bytes
 //!      3..5     UUID                     2  bytes nobody else holds   2..6 holders, a bit per slot
-//!      5        next record id
-//!      6        bytes in all records
-//!      7        records ever used
+//!      5        next record id           3  paused since, 0 = not
+//!      6        bytes in all records     4  paused in all before
+//!      7        records ever used        5  accesses to memory under way
 //!      16..     256 process slots
-//!      1024..   16384 records
+//!      2048..   16384 records
+//!
+//! Times are nanoseconds of the system's monotonic clock.
 //! ```
 
 use std::ops::Range;
@@ -18,13 +20,13 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::mapping::SharedWords;
 
 pub(super) const MAGIC: u64 = 0x3130_4144_5543_4D53;
-pub(super) const VERSION: u64 = 1;
+pub(super) const VERSION: u64 = 2;
 pub(super) const SLOTS: usize = 256;
-const SLOT_WORDS: usize = 3;
+const SLOT_WORDS: usize = 6;
 const FIRST_SLOT: usize = 16;
 pub(super) const RECORDS: usize = 16384;
 const RECORD_WORDS: usize = 6;
-const FIRST_RECORD: usize = 1024;
+const FIRST_RECORD: usize = 2048;
 pub(super) const WORDS: usize = FIRST_RECORD + RECORDS * RECORD_WORDS;
 
 /// The words; everything in them may be changed by other processes too.
@@ -72,6 +74,21 @@ impl Table {
     /// What that process alone holds.
     pub(super) fn private_bytes(&self, slot: usize) -> &AtomicU64 {
         self.word(FIRST_SLOT + slot * SLOT_WORDS + 2)
+    }
+
+    /// Since when that process is off the GPU; 0: it is not.
+    pub(super) fn paused_since(&self, slot: usize) -> &AtomicU64 {
+        self.word(FIRST_SLOT + slot * SLOT_WORDS + 3)
+    }
+
+    /// How long it was off the GPU before.
+    pub(super) fn paused_before(&self, slot: usize) -> &AtomicU64 {
+        self.word(FIRST_SLOT + slot * SLOT_WORDS + 4)
+    }
+
+    /// How many accesses to memory it is in the middle of.
+    pub(super) fn at_work(&self, slot: usize) -> &AtomicU64 {
+        self.word(FIRST_SLOT + slot * SLOT_WORDS + 5)
     }
 
     /// Bytes in use, by anyone.

@@ -6,11 +6,13 @@
 //! memory itself is touched in `traffic.rs`.
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::allocations::Allocations;
 use super::phys::{GRANULARITY, Phys};
 use crate::errors::{Outcome, Status};
+use crate::gpu_file::{AtWork, Gpu};
 use crate::mapping::{HostPages, Reserved};
 
 /// What a mapping allows.
@@ -70,9 +72,36 @@ pub(crate) struct Table {
 #[derive(Default)]
 pub(crate) struct Space {
     table: RwLock<Table>,
+    /// Where the work runs that touches the memory; none in tests of memory alone.
+    gpu: Option<&'static Gpu>,
+}
+
+/// The table, held by work that touches memory: not while the process is paused.
+pub(super) struct Working<'a> {
+    table: RwLockReadGuard<'a, Table>,
+    _access: Option<AtWork<'a>>,
+}
+
+impl Deref for Working<'_> {
+    type Target = Table;
+    fn deref(&self) -> &Table {
+        &self.table
+    }
 }
 
 impl Space {
+    /// A space on a GPU.
+    pub(crate) fn on(gpu: &'static Gpu) -> Space {
+        Space { table: RwLock::default(), gpu: Some(gpu) }
+    }
+
+    /// The table, to touch memory by it.
+    pub(super) fn at_work(&self) -> Working<'_> {
+        // In this order: who is paused holds no lock, so that its memory can be mapped and unmapped.
+        let access = self.gpu.map(Gpu::at_work);
+        Working { table: self.look(), _access: access }
+    }
+
     /// The table, to look at. Copies and kernels hold it for a piece at a time, so that nothing is
     /// unmapped under them, and a change waits for a piece only.
     pub(crate) fn look(&self) -> RwLockReadGuard<'_, Table> {

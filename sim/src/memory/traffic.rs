@@ -90,7 +90,7 @@ impl Space {
     /// Uses the 32-bit word at an address as others use it at the same time.
     pub(crate) fn word32<R>(&self, at: u64, write: bool, use_it: impl FnOnce(&AtomicU32) -> R) -> Outcome<R> {
         aligned::<u32>(at)?;
-        let table = self.look();
+        let table = self.at_work();
         let (start, _) = table.span(at, write)?;
         // SAFETY: aligned, inside a mapping that the lock keeps, and reached only with atomics or raw copies.
         Ok(use_it(unsafe { AtomicU32::from_ptr(start.cast()) }))
@@ -99,7 +99,7 @@ impl Space {
     /// Uses the 64-bit word at an address as others use it at the same time.
     pub(crate) fn word64<R>(&self, at: u64, write: bool, use_it: impl FnOnce(&AtomicU64) -> R) -> Outcome<R> {
         aligned::<u64>(at)?;
-        let table = self.look();
+        let table = self.at_work();
         let (start, _) = table.span(at, write)?;
         // SAFETY: aligned, inside a mapping that the lock keeps, and reached only with atomics or raw copies.
         Ok(use_it(unsafe { AtomicU64::from_ptr(start.cast()) }))
@@ -144,7 +144,7 @@ impl Space {
 
     /// Copies between two places that the device reaches.
     fn copy_reached(&self, dst: u64, src: u64, bytes: usize) -> Outcome {
-        let table = self.look();
+        let table = self.at_work();
         let mut done = 0;
         while done < bytes {
             let (from, readable) = table.span(src.wrapping_add(done as u64), false)?;
@@ -160,7 +160,7 @@ impl Space {
     /// # Safety
     /// `into` is writable for `bytes`.
     unsafe fn read_raw(&self, at: u64, into: *mut u8, bytes: usize) -> Outcome {
-        let table = self.look();
+        let table = self.at_work();
         let mut done = 0;
         while done < bytes {
             let (start, room) = table.span(at.wrapping_add(done as u64), false)?;
@@ -175,7 +175,7 @@ impl Space {
     /// # Safety
     /// `from` is readable for `bytes`.
     unsafe fn write_raw(&self, at: u64, from: *const u8, bytes: usize) -> Outcome {
-        let table = self.look();
+        let table = self.at_work();
         let mut done = 0;
         while done < bytes {
             let (start, room) = table.span(at.wrapping_add(done as u64), true)?;

@@ -12,6 +12,7 @@ use crate::border::from_tests::{address, given, list, no_list, text};
 use crate::exec::context;
 
 mod capture;
+mod control;
 mod errors;
 mod functions;
 mod graphs;
