@@ -6,9 +6,10 @@
 //! ```text
 //!             Bring              Grant              Revoke
 //!   Waiting ────────> Arriving ────────> Running ────────────> Leaving
-//!      ^  ^──────────────┘ ^ CannotArrive   │ ^────── Busy ───────┘ │
-//!      │     or a better class is brought   │ Closed of itself      │ Closed
-//!      └─────────── Demand ──────────── Idle <──────────────────────┘
+//!   ^  ^  ^──────────────┘ ^ CannotArrive   │ ^────── Busy ───────┘ │ │
+//!   │  │     or a better class is brought   │ Closed of itself      │ │
+//!   │  └─────────── Demand ──────────── Idle <──────────── Closed ──┘ │
+//!   └──────────────────────────── Paused ─────────────────────────────┘
 //! ```
 //!
 //! **Whose turn is next.** The best class goes first. Within a class the tenant that has had the baton for
@@ -43,12 +44,11 @@
 //! are numbered for that.
 //!
 //! **What the caller owes.** Every `Bring` is answered by `Resident` or `CannotArrive`, or by `Ready` and then, if
-//! the turn lasts, `Resident` or `Stranded`; every `Revoke` by `Closed` or `Busy`; or `Left` comes. `Bring` of another tenant cancels the one before. The arbiter
+//! the turn lasts, `Resident` or `Stranded`; every `Revoke` by `Closed`, `Paused` or `Busy`; or `Left` comes. `Bring` of another tenant cancels the one before. The arbiter
 //! does not watch how long an answer takes.
 //!
 //! A turn is a value of its own (`turn`), and what ends it asks only about that turn and those who wait.
-//! Several tenants at once would be a list of turns; an answer to `Revoke` that pauses instead of draining
-//! would be an event that ends a turn like `Closed` and leaves the tenant waiting.
+//! Several tenants at once would be a list of turns.
 
 mod account;
 mod rules;
@@ -151,11 +151,12 @@ impl Arbiter {
             Event::Demand => self.demand(id),
             Event::Closed if self.holder() == Some(id) => decided = self.end_turn(),
             Event::Busy if self.state(id) == State::Leaving => self.busy(id),
+            Event::Paused if self.state(id) == State::Leaving => decided = self.pause(id),
             Event::Ready if self.state(id) == State::Arriving => self.grant(id, &mut out),
             Event::Resident => self.resident(id, &mut out),
             Event::CannotArrive if self.state(id) == State::Arriving => self.fail(id),
             Event::Stranded if self.state(id) == State::Running => self.strand(id, &mut out),
-            Event::Closed | Event::Busy | Event::Ready | Event::CannotArrive | Event::Stranded => {}
+            Event::Closed | Event::Busy | Event::Paused | Event::Ready | Event::CannotArrive | Event::Stranded => {}
         }
         self.decide(decided, &mut out);
         out
@@ -305,6 +306,15 @@ impl Arbiter {
             tenant.waiting = None;
             self.totals.busy += 1;
         }
+    }
+
+    /// It has work to go on with, whatever its program does meanwhile.
+    fn pause(&mut self, id: TenantId) -> Micros {
+        let decided = self.end_turn();
+        if let Some(tenant) = self.tenants.get_mut(&id) {
+            tenant.waiting.get_or_insert(self.now);
+        }
+        decided
     }
 
     fn grant(&mut self, id: TenantId, out: &mut Vec<Decision>) {

@@ -18,6 +18,8 @@ use baton_contract::cuda::{
 };
 use libloading::Library;
 
+use crate::preemptor::Pauser;
+
 /// Why the driver did not do what was asked.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum GpuError {
@@ -159,6 +161,8 @@ pub struct Gpu {
     calls: Arc<Calls>,
     device: CUdevice,
     context: usize,
+    /// How work is taken off it.
+    pub pauser: Pauser,
     /// Its name.
     pub name: String,
     /// Its UUID.
@@ -201,7 +205,7 @@ pub struct Kernel(*mut c_void);
 // SAFETY: the driver's handles may be used from every thread.
 unsafe impl Send for Kernel {}
 
-fn check(call: &'static str, code: CUresult) -> Result<(), GpuError> {
+pub(crate) fn check(call: &'static str, code: CUresult) -> Result<(), GpuError> {
     if code == CUDA_SUCCESS { Ok(()) } else { Err(GpuError::Call { call, code }) }
 }
 
@@ -244,6 +248,7 @@ impl Gpu {
             calls: Arc::new(calls),
             device,
             context: context.expose_provenance(),
+            pauser: Pauser::of(&opened),
             name,
             uuid,
             memory: memory as u64,

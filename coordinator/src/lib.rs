@@ -12,7 +12,8 @@
 //! - [`server`]: the loop that owns all state, and what it is made of.
 //! - [`arbiter`]: who may run. [`arena`], [`pool`]: the books of device and host memory. All three are pure.
 //! - [`planner`], [`first_use`]: in which order and groups memory comes in. Pure too.
-//! - [`gpu`], [`mover`], [`slabs`]: the driver, copies, and the host pool's memory.
+//! - [`gpu`], [`mover`], [`slabs`], [`preemptor`]: the driver, copies, the host pool's memory, and taking work off the
+//!   GPU.
 
 pub mod arbiter;
 pub mod arena;
@@ -27,6 +28,7 @@ pub mod install;
 pub mod mover;
 pub mod planner;
 pub mod pool;
+pub mod preemptor;
 mod scene;
 pub mod server;
 pub mod slabs;

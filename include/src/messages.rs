@@ -55,6 +55,16 @@ pub enum FromTenant {
         /// The grant that goes on.
         grant: u64,
     },
+    /// How its work can be taken off the GPU, wherever it is. Replaces what was said before.
+    Channels {
+        /// What there is to be paused.
+        channels: Channels,
+    },
+    /// Answer to [`FromCoordinator::Hold`]: the gate is closed, and work goes on.
+    Held {
+        /// The grant whose gate is closed.
+        grant: u64,
+    },
     /// After a grant with memory still on its way: what the program used first meanwhile, in that order. Several
     /// of these may follow each other.
     Used {
@@ -106,6 +116,16 @@ pub enum FromTenant {
     Evict {
         /// The tenant's name.
         name: String,
+    },
+}
+
+/// What of a process can be taken off the GPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Channels {
+    /// A process of the simulated driver, by its number on the GPU.
+    Simulated {
+        /// The number.
+        process: u32,
     },
 }
 
@@ -162,6 +182,12 @@ pub enum FromCoordinator {
         /// How long to wait for work to end before giving up, in microseconds.
         limit_micros: u64,
     },
+    /// Close the gate, and say so: answered by [`FromTenant::Closed`] if all work has ended, else by
+    /// [`FromTenant::Held`], after which work is about to be taken off the GPU. Calls that are inside stay there.
+    Hold {
+        /// The grant that ends.
+        grant: u64,
+    },
     /// Somebody waits: keep the queue short, and close the gate when there has been nothing to do for so long.
     Contend {
         /// How long, in microseconds.
@@ -207,6 +233,8 @@ pub enum FromCoordinator {
         /// What is full.
         full: Full,
     },
+    /// Answer to [`FromTenant::Allocate`]: not now, because the gate is being closed. To be asked again when it is open.
+    Later,
     /// Answer to [`FromTenant::Free`].
     Freed,
     /// Answer to [`FromTenant::Room`].
@@ -348,6 +376,15 @@ impl FromTenant {
                 w = kind(14);
                 w.sized(name.as_bytes());
             }
+            Self::Channels { channels: Channels::Simulated { process } } => {
+                w = kind(15);
+                w.u32(0);
+                w.u32(*process);
+            }
+            Self::Held { grant } => {
+                w = kind(16);
+                w.u64(*grant);
+            }
         }
         w.finish()
     }
@@ -387,6 +424,11 @@ impl FromTenant {
                 Self::Arrived { grant, story }
             }
             14 => Self::Evict { name: r.text("name", MAX_NAME)? },
+            15 => match r.u32()? {
+                0 => Self::Channels { channels: Channels::Simulated { process: r.u32()? } },
+                value => return Err(Malformed::OutOfRange { field: "kind of channels", value: value.into() }),
+            },
+            16 => Self::Held { grant: r.u64()? },
             kind => return Err(Malformed::Kind(kind)),
         };
         r.end()?;
@@ -475,6 +517,11 @@ impl FromCoordinator {
                 w.u32(*batch);
                 write_extents(&mut w, extents);
             }
+            Self::Hold { grant } => {
+                w = kind(17);
+                w.u64(*grant);
+            }
+            Self::Later => w = kind(18),
         }
         w.finish()
     }
@@ -524,6 +571,8 @@ impl FromCoordinator {
             }
             15 => Self::KeepShort { launches: r.u32()? },
             16 => Self::Prepare { batch: r.u32()?, extents: read_extents(&mut r)? },
+            17 => Self::Hold { grant: r.u64()? },
+            18 => Self::Later,
             kind => return Err(Malformed::Kind(kind)),
         };
         r.end()?;

@@ -3,7 +3,8 @@
 use baton_contract::class::Class;
 use baton_contract::memory::{GRANULE, SizeClass};
 use baton_contract::messages::{
-    ArrivalStory, ExtentId, FromCoordinator, FromTenant, Full, MAX_EXTENTS, MAX_LISTED, MAX_NAME, MAX_TEXT, Refusal,
+    ArrivalStory, Channels, ExtentId, FromCoordinator, FromTenant, Full, MAX_EXTENTS, MAX_LISTED, MAX_NAME, MAX_TEXT,
+    Refusal,
 };
 use baton_contract::wire::{MAX_MESSAGE, Malformed, VERSION};
 use proptest::collection::vec;
@@ -46,6 +47,8 @@ fn from_tenant() -> impl Strategy<Value = FromTenant> {
             FromTenant::Arrived { grant, story }
         }),
         "[a-z]{0,64}".prop_map(|name| FromTenant::Evict { name }),
+        any::<u32>().prop_map(|process| FromTenant::Channels { channels: Channels::Simulated { process } }),
+        any::<u64>().prop_map(|grant| FromTenant::Held { grant }),
     ]
 }
 
@@ -58,6 +61,7 @@ fn from_coordinator() -> impl Strategy<Value = FromCoordinator> {
         (reason, ".{0,200}").prop_map(|(reason, text)| FromCoordinator::Refused { reason, text }),
         any::<(u64, bool)>().prop_map(|(grant, arriving)| FromCoordinator::Grant { grant, arriving }),
         any::<(u64, u64)>().prop_map(|(grant, limit_micros)| FromCoordinator::Revoke { grant, limit_micros }),
+        any::<u64>().prop_map(|grant| FromCoordinator::Hold { grant }),
         any::<u64>().prop_map(|patience_micros| FromCoordinator::Contend { patience_micros }),
         Just(FromCoordinator::Alone),
         (any::<u32>(), extents()).prop_map(|(batch, extents)| FromCoordinator::Map { batch, extents }),
@@ -66,6 +70,7 @@ fn from_coordinator() -> impl Strategy<Value = FromCoordinator> {
         (lent, any::<bool>()).prop_map(|(extents, more)| FromCoordinator::Lent { extents, more }),
         full.prop_map(|full| FromCoordinator::Denied { full }),
         Just(FromCoordinator::Freed),
+        Just(FromCoordinator::Later),
         any::<u64>().prop_map(|bytes| FromCoordinator::Room { bytes }),
         (vec(any::<(u32, u64)>(), 0..=MAX_LISTED), any::<bool>()).prop_map(|(edges, continues)| {
             let edges = edges.into_iter().map(|(extent, address)| (ExtentId(extent), address)).collect();

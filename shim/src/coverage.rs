@@ -61,7 +61,6 @@ const RULES: &[(&str, Class, &str)] = &[
     ("cuMemUnmap", ToVirtualise, "the program's own physical memory"),
     ("cuMemSetAccess", ToVirtualise, "the program's own physical memory"),
     ("cuMemExportToShareableHandle", ToVirtualise, "the program's own physical memory"),
-    ("cuMemImportFromShareableHandle", ToVirtualise, "the program's own physical memory"),
     ("cuMemRetainAllocationHandle", ToVirtualise, "the program's own physical memory"),
     ("cuMemGetHandleForAddressRange", ToVirtualise, "hands memory to another device"),
     ("cuMemAddress", Harmless, "addresses without memory"),
@@ -121,7 +120,6 @@ const RULES: &[(&str, Class, &str)] = &[
     ("cuGraphExecGetFlags", Harmless, "a question about a graph"),
     ("cuGraphNodeSetEnabled", ToVirtualise, "what a graph launch will touch is read here"),
     ("cuGraphAddMem", ToVirtualise, "graph memory nodes hold device memory"),
-    ("cuGraphAddNode", ToVirtualise, "graph memory nodes hold device memory"),
     ("cuCheckpoint", ToVirtualise, "moves a whole process off the GPU"),
 ];
 

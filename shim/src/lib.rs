@@ -37,6 +37,7 @@
 #![allow(non_upper_case_globals, non_snake_case, reason = "names are the driver's own, so that a search finds them")]
 
 mod arrival;
+mod channels;
 mod dlopen;
 mod doors;
 mod driver;

@@ -3,7 +3,7 @@
 use baton_contract::class::Class::{self, *};
 
 use super::Decision::{Bring, Contend, Grant, Revoke};
-use super::Event::{Busy, CannotArrive, Closed, Demand, Joined, Left, Ready, Resident, Stranded};
+use super::Event::{Busy, CannotArrive, Closed, Demand, Joined, Left, Paused, Ready, Resident, Stranded};
 use super::*;
 
 const A: TenantId = TenantId(1);
@@ -215,6 +215,19 @@ fn a_holder_that_cannot_be_drained_still_makes_way_when_it_is_idle() {
     arbiter.handle(MS, B, Demand);
     arbiter.handle(2 * MS, A, Busy);
     assert_eq!(arbiter.handle(3 * MS, A, Closed), [Bring(B)]);
+}
+
+#[test]
+fn who_was_paused_goes_on_without_asking() {
+    let mut arbiter = running(&[Batch, Batch, Latency]);
+    arbiter.handle(MS, C, Demand);
+    assert_eq!(arbiter.handle(2 * MS, A, Paused), [Bring(C)]);
+    assert_eq!(arbiter.state(A), State::Waiting);
+    arbiter.handle(2 * MS, C, Resident);
+    arbiter.handle(3 * MS, B, Demand);
+    assert_eq!(arbiter.handle(4 * MS, C, Closed), [Bring(A)], "it was interrupted");
+    assert_eq!(arbiter.gpu_time(A, 5 * MS), 2 * MS, "not what it was off the GPU");
+    assert_eq!(arbiter.handle(5 * MS, A, Paused), [], "it is not on the GPU");
 }
 
 #[test]

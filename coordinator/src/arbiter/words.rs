@@ -26,6 +26,8 @@ pub enum Event {
     Closed,
     /// Its work did not end in time, and its gate is open again.
     Busy,
+    /// Its work was taken off the GPU, wherever it was: another answer to [`Decision::Revoke`].
+    Paused,
     /// What it has is there in part, and the rest is sure to come: it can be let in.
     Ready,
     /// All that it has is there: it can be let in, if it has not been yet.

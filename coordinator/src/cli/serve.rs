@@ -119,6 +119,10 @@ pub struct Serve {
     /// Copy everything out that is evicted, also what has not changed.
     #[arg(long)]
     no_hash: bool,
+    /// Under development, simulated driver only: take programs' work off the GPU in the middle instead of waiting for
+    /// its end.
+    #[arg(long, hide = true)]
+    pause: bool,
     /// Write a line of JSON for every switch to this file.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
@@ -136,7 +140,7 @@ pub struct Serve {
 ///
 /// When it cannot be started with these settings: the message says what to change.
 pub fn run(serve: Serve) -> Result<(), CliError> {
-    let Serve { settings, config, force, pipeline, no_hash, trace, until_idle, poison } = serve;
+    let Serve { settings, config, force, pipeline, no_hash, pause, trace, until_idle, poison } = serve;
     let settings = match config {
         Some(path) => settings.or(read_config(&path)?),
         None => settings,
@@ -168,6 +172,7 @@ pub fn run(serve: Serve) -> Result<(), CliError> {
         headroom: headroom(settings.headroom, arena)?,
         pipeline,
         hash: !no_hash,
+        pause,
         trace,
     };
     let mut server = Server::new(gpu, listener, options)?;

@@ -201,6 +201,10 @@ impl Server {
                 eviction.answer("{\"error\":\"the tenant is in use again\"}");
                 continue;
             }
+            if is_off && !tenant.is_evictable() {
+                self.evictions.push(eviction);
+                continue;
+            }
             if !is_off {
                 // Nobody else may want the GPU, so that it has kept the baton.
                 if !eviction.revoked && self.arbiter.state(id) == State::Running {

@@ -52,7 +52,11 @@ impl Server {
             State::Idle | State::Waiting => return,
         }
         if tenant.missing_bytes() == 0 {
-            return self.tell_arbiter(id, Event::Resident);
+            if self.is_on_the_gpu_or_resumed(id) {
+                return self.tell_arbiter(id, Event::Resident);
+            }
+            self.bringing = Some(Bringing { tenant: id, groups });
+            return;
         }
         // Planned anew also for what was still on its way out when that was done first.
         let groups = groups.filter(|groups| !groups.is_empty()).unwrap_or_else(|| self.groups_of(id));
@@ -237,7 +241,7 @@ impl Server {
 
     /// Lets the tenant run before all is there, if everything that it may reach is known.
     fn let_it_run(&mut self, id: TenantId) {
-        let Some(tenant) = self.tenants.get(&id) else { return };
+        let Some(tenant) = self.tenants.get(&id).filter(|tenant| tenant.hold.is_none()) else { return };
         if !tenant.is_read() {
             // Part of it stayed when it was last here, and was used since the last look.
             if tenant.scan.is_none() {
@@ -270,7 +274,8 @@ impl Server {
     pub(super) fn mapped(&mut self, id: TenantId, extents: Vec<ExtentId>) {
         let may_write = matches!(self.arbiter.state(id), State::Running | State::Leaving);
         let Some(tenant) = self.tenants.get_mut(&id) else { return };
-        let may_write = may_write || tenant.silent;
+        // Before it has closed its gate it may have used it already.
+        let may_write = may_write || tenant.silent || tenant.hold.is_some_and(|hold| !hold.is_closed());
         for extent in extents {
             let Some(entry) = tenant.extents.get_mut(&extent) else { continue };
             if let Place::Mapping { frame } = entry.place {

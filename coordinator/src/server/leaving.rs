@@ -47,7 +47,9 @@ impl Server {
             return;
         }
         let now = self.start.elapsed().as_micros() as u64;
-        let may_run = tenant.silent || matches!(self.arbiter.state(id), State::Running | State::Leaving);
+        // Whoever is paused may resume itself without us.
+        let may_run =
+            tenant.silent || tenant.hold.is_some() || matches!(self.arbiter.state(id), State::Running | State::Leaving);
         tenant.cut_off = Some(may_run);
         tenant.counted = (self.arbiter.switches(id), self.arbiter.gpu_time(id, now));
         tenant.revoked = None;

@@ -142,6 +142,9 @@ pub(super) struct Ledger {
     pub(super) switches: u64,
     pub(super) bytes_in: u64,
     pub(super) bytes_out: u64,
+    /// How often work was taken off the GPU, and how long that took the driver.
+    pub(super) pauses: u64,
+    pub(super) pause_seconds: f64,
     pub(super) scrubbed_bytes: u64,
     pub(super) scrub_seconds: f64,
     pub(super) recent: VecDeque<Record>,
@@ -259,6 +262,11 @@ impl Ledger {
     /// A tenant is to be brought in: from here on, what is moved is moved for it.
     pub(super) fn begin(&mut self) {
         self.moved = Moved::default();
+    }
+
+    pub(super) fn paused(&mut self, took: Duration) {
+        self.pauses += 1;
+        self.pause_seconds += took.as_secs_f64();
     }
 
     pub(super) fn drained(&mut self, took: Duration) {

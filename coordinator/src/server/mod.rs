@@ -10,6 +10,7 @@
 //! | `residency` | frames for whoever needs them: evicts, scrubs |
 //! | `arriving` | how a tenant comes in: order, groups, running meanwhile |
 //! | `contents` | what memory holds: what has changed, what is zero, what points where |
+//! | `pausing` | taking tenants off the GPU without waiting for their work |
 //! | `ahead` | what is done before anybody asks; eviction on request |
 //! | `leaving` | tenants that end, in whatever state |
 //! | `ledger`, `report` | what was done, for `baton status` |
@@ -24,6 +25,7 @@ mod arriving;
 mod contents;
 mod leaving;
 mod ledger;
+mod pausing;
 mod peer;
 mod report;
 mod requests;
@@ -50,6 +52,7 @@ use crate::digest::{ScanId, Scanned, Scanner};
 use crate::gpu::{Gpu, GpuError, Memory};
 use crate::mover::{Finished, JobId, Lane, Mover};
 use crate::pool::{Pool, Run};
+use crate::preemptor::{Preempted, Preemptor};
 use crate::slabs::{Prepared, Slabs};
 use crate::wake::Waker;
 
@@ -84,6 +87,8 @@ pub struct Options {
     pub pipeline: Pipeline,
     /// Whether to find out by hashing what has not changed and need not be copied out.
     pub hash: bool,
+    /// Whether to take work off the GPU in the middle, where that is possible, instead of waiting for its end.
+    pub pause: bool,
     /// A file that gets a line for every switch.
     pub trace: Option<PathBuf>,
     /// For tests: freed and evicted frames are filled with this instead of zeros, before they are lent again.
@@ -184,6 +189,8 @@ pub struct Server {
     /// Those of them that their tenants no longer have: they are free when the look is over.
     released: Vec<FrameId>,
     evictions: Vec<Eviction>,
+    preemptor: Preemptor,
+    preempted: Receiver<Preempted>,
 }
 
 impl Server {
@@ -203,6 +210,8 @@ impl Server {
             Some(path) => Some(File::create(path).map_err(|error| system(&path.display().to_string(), error))?),
             None => None,
         };
+        let (reports, preempted) = channel();
+        let preemptor = Preemptor::start(gpu.pauser, reports, waker.clone());
         let (reports, prepared) = channel();
         let slabs = Slabs::prepare(&gpu, options.host_pool, !options.until_idle, reports, waker.clone())
             .map_err(|error| system("reserving addresses for the host pool", error))?;
@@ -239,6 +248,8 @@ impl Server {
             looked_at: HashMap::new(),
             released: Vec::new(),
             evictions: Vec::new(),
+            preemptor,
+            preempted,
             options,
         })
     }
@@ -262,6 +273,9 @@ impl Server {
             }
             while let Ok(scanned) = self.scanned.try_recv() {
                 self.looked(scanned);
+            }
+            while let Ok(preempted) = self.preempted.try_recv() {
+                self.preempted(preempted);
             }
             while let Ok(prepared) = self.prepared.try_recv() {
                 self.slab_prepared(prepared);
@@ -327,7 +341,8 @@ impl Server {
         let owing = self.tenants.values().any(|tenant| tenant.revoked.is_some() || !tenant.batches.is_empty());
         let look = (cut_off || owing || self.is_squeezed()).then(|| Instant::now() + Duration::from_millis(500));
         let haste = self.haste_ends().filter(|end| *end > Instant::now());
-        [arbiter, quarantine, first, look, haste].into_iter().flatten().min()
+        let hold = self.tenants.values().filter_map(Tenant::next_look).min();
+        [arbiter, quarantine, first, look, haste, hold].into_iter().flatten().min()
     }
 
     fn timers(&mut self) {
@@ -337,6 +352,7 @@ impl Server {
             let decisions = self.arbiter.tick(now);
             self.carry_out(decisions);
         }
+        self.pause_the_slow();
         self.end_quarantine();
         self.give_up_on_silent_tenants();
         self.look_for_replaced_programs();

@@ -27,6 +27,8 @@ pub struct Status {
     switches: u64,
     bytes_in: u64,
     bytes_out: u64,
+    pauses: u64,
+    pause_seconds: f64,
     scrubbed_bytes: u64,
     scrub_seconds: f64,
     /// Looked at on the GPU, to find what changed and what points where.
@@ -96,6 +98,7 @@ impl Server {
             let state = match self.arbiter.state(*id) {
                 _ if !tenant.is_movable() => "stuck",
                 State::Idle => "idle",
+                State::Waiting if tenant.hold.is_some() => "paused",
                 State::Waiting => "waiting",
                 State::Arriving => "arriving",
                 State::Running if tenant.missing_bytes() > 0 => "arriving",
@@ -151,6 +154,8 @@ impl Server {
             switches: self.ledger.switches,
             bytes_in: self.ledger.bytes_in,
             bytes_out: self.ledger.bytes_out,
+            pauses: self.ledger.pauses,
+            pause_seconds: self.ledger.pause_seconds,
             scrubbed_bytes: self.ledger.scrubbed_bytes,
             scrub_seconds: self.ledger.scrub_seconds,
             looked_bytes: self.ledger.looked_bytes,

@@ -59,6 +59,8 @@ impl Server {
             FromTenant::Opened { grant } => self.opened(id, grant),
             FromTenant::Closed { grant, drain_micros } => self.closed(id, grant, drain_micros),
             FromTenant::Busy { grant } => self.busy(id, grant),
+            FromTenant::Held { grant } => self.held(id, grant),
+            FromTenant::Channels { channels } => self.channels_told(id, channels),
             FromTenant::Done { batch, micros } => return self.batch_done(id, batch, Duration::from_micros(micros)),
             FromTenant::Failed { batch, code } => return self.batch_failed(id, batch, code),
             FromTenant::Free { extents } => return self.free(id, &extents),
@@ -80,6 +82,32 @@ impl Server {
         if std::mem::replace(&mut tenant.asking, true) {
             return Err("it sent a request before the last one was answered".to_owned());
         }
+        if tenant.hold.is_some_and(|hold| hold.has_begun()) {
+            match message {
+                // Whoever asks for memory keeps the gate from closing.
+                FromTenant::Allocate { .. } => {
+                    self.answer(id, &FromCoordinator::Later, &[]);
+                    return Ok(());
+                }
+                FromTenant::Room { .. } => {
+                    tenant.deferred = Some(message);
+                    return Ok(());
+                }
+                _ => {}
+            }
+        }
+        self.serve_request(id, message)
+    }
+
+    /// What was asked for while the gate was closed already.
+    pub(super) fn serve_deferred(&mut self, id: TenantId) {
+        let Some(message) = self.tenants.get_mut(&id).and_then(|tenant| tenant.deferred.take()) else { return };
+        if let Err(why) = self.serve_request(id, message) {
+            self.cut_off(id, &why);
+        }
+    }
+
+    fn serve_request(&mut self, id: TenantId, message: FromTenant) -> Result<(), String> {
         match message {
             FromTenant::Allocate { bytes } => self.allocate(id, bytes)?,
             FromTenant::Free { extents } => {

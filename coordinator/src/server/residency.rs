@@ -355,7 +355,7 @@ impl Server {
             .tenants
             .iter()
             .filter(|(id, tenant)| {
-                **id != except && tenant.is_movable() && !tenant.is_late() && self.is_off_the_gpu(**id)
+                **id != except && tenant.is_evictable() && !tenant.is_late() && self.is_off_the_gpu(**id)
             })
             .map(|(id, _)| *id)
             .collect();
@@ -383,7 +383,7 @@ impl Server {
                 continue;
             }
             let mut group = Group::default();
-            let Some(tenant) = self.tenants.get_mut(&id).filter(|tenant| tenant.is_movable()) else { continue };
+            let Some(tenant) = self.tenants.get_mut(&id).filter(|tenant| tenant.is_evictable()) else { continue };
             // What is used last goes first here too: it was reserved last.
             for (extent, entry) in tenant.extents.iter_mut().rev() {
                 let Place::Reserved { frame, .. } = entry.place else { continue };
@@ -585,7 +585,7 @@ impl Server {
 
     /// Whether anything under way will change what claims find: otherwise waiting is of no use.
     pub(super) fn is_anything_coming(&self) -> bool {
-        let answers = self.tenants.values().any(Tenant::is_about_to_answer);
+        let answers = self.tenants.values().any(|tenant| tenant.is_about_to_answer() || tenant.is_about_to_close());
         answers
             || !self.tasks.is_empty()
             || !self.looks.is_empty()

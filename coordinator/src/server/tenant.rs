@@ -24,9 +24,10 @@ use std::time::{Duration, Instant};
 
 use baton_contract::class::Class;
 use baton_contract::memory::SizeClass;
-use baton_contract::messages::ExtentId;
+use baton_contract::messages::{Channels, ExtentId, FromTenant};
 use baton_contract::page::{CoordinatorPage, TenantPage};
 
+use super::pausing::Hold;
 use super::peer::Peer;
 use super::shared::Shared;
 use crate::arena::FrameId;
@@ -173,6 +174,13 @@ pub(super) struct Tenant {
     pub(super) counted: (u64, u64),
     /// Since when it owes the end of its turn, and how long its work may take to end.
     pub(super) revoked: Option<(Instant, Duration)>,
+    /// What of it can be taken off the GPU, and whether that was found to work.
+    pub(super) channels: Option<Channels>,
+    pub(super) pausable: bool,
+    /// It is being taken off the GPU, or is off it.
+    pub(super) hold: Option<Hold>,
+    /// What a thread has asked for that was inside when the gate closed: for when it is let in again.
+    pub(super) deferred: Option<FromTenant>,
     /// It did not answer in time: nobody knows whether its gate is closed.
     pub(super) silent: bool,
     /// Since when it has wanted the GPU.

@@ -41,11 +41,9 @@ impl Server {
                 }
                 Decision::Contend(id, None) => self.command(id, &FromCoordinator::Alone),
                 Decision::Revoke(id) => {
-                    let Some(tenant) = self.tenants.get_mut(&id) else { continue };
-                    let limit = DRAIN_LIMIT * 2u32.pow(tenant.busy.min(MOST_DOUBLINGS));
-                    tenant.revoked = Some((Instant::now(), limit));
-                    let (grant, limit_micros) = (tenant.grant, limit.as_micros() as u64);
-                    self.command(id, &FromCoordinator::Revoke { grant, limit_micros });
+                    if !self.hold(id) {
+                        self.drain(id);
+                    }
                 }
                 Decision::Bring(id) => {
                     // Only one tenant is brought in at a time: for another, the first goes back to waiting.
@@ -59,6 +57,15 @@ impl Server {
         for tenant in self.tenants.values() {
             tenant.page.waiting.store(waiting, Relaxed);
         }
+    }
+
+    /// Asks a tenant to close its gate and to wait for its work to end.
+    pub(super) fn drain(&mut self, id: TenantId) {
+        let Some(tenant) = self.tenants.get_mut(&id) else { return };
+        let limit = DRAIN_LIMIT * 2u32.pow(tenant.busy.min(MOST_DOUBLINGS));
+        tenant.revoked = Some((Instant::now(), limit));
+        let (grant, limit_micros) = (tenant.grant, limit.as_micros() as u64);
+        self.command(id, &FromCoordinator::Revoke { grant, limit_micros });
     }
 
     /// From here on the tenant may write to what is here: what is in the pool of that is only good for comparing.
@@ -79,6 +86,7 @@ impl Server {
         let demanded = tenant.demanded.take().unwrap_or(decided).min(decided);
         self.ledger.granted(&tenant.name, Granted { demanded, decided, arriving });
         self.command(id, &FromCoordinator::Grant { grant, arriving });
+        self.serve_deferred(id);
         self.keep_short(id);
     }
 
@@ -105,6 +113,10 @@ impl Server {
             return;
         }
         tenant.ran = Instant::now();
+        if !self.closed_in_hold(id) {
+            return;
+        }
+        let Some(tenant) = self.tenants.get_mut(&id) else { return };
         tenant.busy = 0;
         tenant.revoked = None;
         if std::mem::take(&mut tenant.silent) {
@@ -129,6 +141,10 @@ impl Server {
             }
             tenant.busy += 1;
             self.evictions.iter_mut().for_each(|eviction| eviction.could_not_close(id));
+            if tenant.hold.is_some() {
+                // It was asked to drain for another reason, and is about to be paused.
+                return;
+            }
             log(format_args!("{} could not be drained in time; it goes on for a while", tenant.name));
             self.tell_arbiter(id, Event::Busy);
         }

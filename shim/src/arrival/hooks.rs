@@ -7,16 +7,11 @@ use baton_contract::cuda::{CUDA_SUCCESS, CUdeviceptr, CUgraphExec, CUresult};
 
 use super::graphs::{self, CopyNode, FillNode, Handle, KernelNode};
 use super::{layouts, roots};
-use crate::{memory, session, work};
+use crate::{gate, memory, session, work};
 
-/// The driver looks at the addresses that it is told about: they have to be there.
-macro_rules! with_memory {
-    () => {
-        match super::pass_with_everything() {
-            Ok(passage) => passage,
-            Err(answer) => return answer,
-        }
-    };
+/// Makes a call of which the driver looks at the addresses: they have to be there.
+fn with_memory(call: impl Fn() -> CUresult) -> CUresult {
+    gate::checked(super::pass_with_everything, call)
 }
 
 /// Takes note of something after the driver has done it, if somebody will ever ask.
@@ -50,9 +45,8 @@ pub(crate) unsafe fn texture_create(
     texture: *const c_void,
     view: *const c_void,
 ) -> CUresult {
-    let _passage = with_memory!();
     // SAFETY: the driver's own function with the program's own arguments.
-    let answer = unsafe { drivers(out, resource, texture, view) };
+    let answer = with_memory(|| unsafe { drivers(out, resource, texture, view) });
     // SAFETY: the driver has read and written them.
     noted(answer, || unsafe {
         let resource = &*resource.cast::<Resource>();
@@ -74,9 +68,10 @@ pub(crate) unsafe fn texture_address(
     address: CUdeviceptr,
     bytes: usize,
 ) -> CUresult {
-    let _passage = with_memory!();
     // SAFETY: the driver's own function with the program's own arguments.
-    noted(unsafe { drivers(offset, texture, address, bytes) }, || roots::texture_made(texture.addr() as u64, address))
+    noted(with_memory(|| unsafe { drivers(offset, texture, address, bytes) }), || {
+        roots::texture_made(texture.addr() as u64, address)
+    })
 }
 
 pub(crate) unsafe fn texture_address_2d(
@@ -86,9 +81,8 @@ pub(crate) unsafe fn texture_address_2d(
     address: CUdeviceptr,
     pitch: usize,
 ) -> CUresult {
-    let _passage = with_memory!();
     // SAFETY: the driver's own function with the program's own arguments.
-    noted(unsafe { drivers(texture, format, address, pitch) }, || {
+    noted(with_memory(|| unsafe { drivers(texture, format, address, pitch) }), || {
         roots::texture_made(texture.addr() as u64, address);
     })
 }
@@ -343,9 +337,8 @@ pub(crate) unsafe fn add_node(
     count: usize,
     parameters: *mut c_void,
 ) -> CUresult {
-    let _passage = with_memory!();
     // SAFETY: the driver's own function with the program's own arguments.
-    node_added(unsafe { drivers(node, graph, dependencies, count, parameters) }, parameters)
+    node_added(with_memory(|| unsafe { drivers(node, graph, dependencies, count, parameters) }), parameters)
 }
 
 pub(crate) unsafe fn add_node_v2(
@@ -357,9 +350,8 @@ pub(crate) unsafe fn add_node_v2(
     count: usize,
     parameters: *mut c_void,
 ) -> CUresult {
-    let _passage = with_memory!();
     // SAFETY: the driver's own function with the program's own arguments.
-    node_added(unsafe { drivers(node, graph, dependencies, edges, count, parameters) }, parameters)
+    node_added(with_memory(|| unsafe { drivers(node, graph, dependencies, edges, count, parameters) }), parameters)
 }
 
 /// A graph was made ready.
@@ -380,10 +372,9 @@ pub(crate) unsafe fn instantiate(
     text: *mut c_char,
     size: usize,
 ) -> CUresult {
-    let _passage = with_memory!();
     // Making a graph ready may take device memory.
     // SAFETY: the driver's own function with the program's own arguments, and what it has written.
-    unsafe { ready(work::retried(|| drivers(out, graph, node, text, size)), out, graph) }
+    unsafe { ready(with_memory(|| work::retried(|| drivers(out, graph, node, text, size))), out, graph) }
 }
 
 pub(crate) unsafe fn instantiate_with_flags(
@@ -392,13 +383,12 @@ pub(crate) unsafe fn instantiate_with_flags(
     graph: Handle,
     flags: u64,
 ) -> CUresult {
-    let _passage = with_memory!();
     // `CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH`: what such a graph touches is in nobody's parameters.
     if flags & 4 != 0 {
         roots::device_graph_made();
     }
     // SAFETY: the driver's own function with the program's own arguments, and what it has written.
-    unsafe { ready(work::retried(|| drivers(out, graph, flags)), out, graph) }
+    unsafe { ready(with_memory(|| work::retried(|| drivers(out, graph, flags))), out, graph) }
 }
 
 pub(crate) unsafe fn instantiate_with_parameters(
@@ -407,14 +397,13 @@ pub(crate) unsafe fn instantiate_with_parameters(
     graph: Handle,
     parameters: *mut c_void,
 ) -> CUresult {
-    let _passage = with_memory!();
     // Its first field is the flags.
     // SAFETY: null, or the program's own structure.
     if unsafe { parameters.cast::<u64>().as_ref() }.is_some_and(|flags| flags & 4 != 0) {
         roots::device_graph_made();
     }
     // SAFETY: the driver's own function with the program's own arguments, and what it has written.
-    unsafe { ready(work::retried(|| drivers(out, graph, parameters)), out, graph) }
+    unsafe { ready(with_memory(|| work::retried(|| drivers(out, graph, parameters))), out, graph) }
 }
 
 pub(crate) unsafe fn graph_destroy(drivers: OfGraph, graph: CUgraphExec) -> CUresult {
@@ -442,9 +431,10 @@ pub(crate) unsafe fn set_copy(
     to: *const c_void,
     context: Handle,
 ) -> CUresult {
-    let _passage = with_memory!();
     // SAFETY: the driver's own function with the program's own arguments.
-    noted(unsafe { drivers(graph, node, to, context) }, || graphs::copy_changed(graph, to.cast::<CopyNode>()))
+    noted(with_memory(|| unsafe { drivers(graph, node, to, context) }), || {
+        graphs::copy_changed(graph, to.cast::<CopyNode>())
+    })
 }
 
 pub(crate) unsafe fn set_fill(
@@ -454,28 +444,26 @@ pub(crate) unsafe fn set_fill(
     to: *const c_void,
     context: Handle,
 ) -> CUresult {
-    let _passage = with_memory!();
     // SAFETY: the driver's own function with the program's own arguments.
-    noted(unsafe { drivers(graph, node, to, context) }, || graphs::fill_changed(graph, to.cast::<FillNode>()))
+    noted(with_memory(|| unsafe { drivers(graph, node, to, context) }), || {
+        graphs::fill_changed(graph, to.cast::<FillNode>())
+    })
 }
 
 pub(crate) unsafe fn set_child(drivers: SetNode, graph: CUgraphExec, node: Handle, child: *const c_void) -> CUresult {
-    let _passage = with_memory!();
     // SAFETY: the driver's own function with the program's own arguments.
-    noted(unsafe { drivers(graph, node, child) }, || graphs::child_changed(graph, child.cast_mut()))
+    noted(with_memory(|| unsafe { drivers(graph, node, child) }), || graphs::child_changed(graph, child.cast_mut()))
 }
 
 /// A change by a structure that is not read.
 pub(crate) unsafe fn set_other(drivers: SetNode, graph: CUgraphExec, node: Handle, to: *const c_void) -> CUresult {
-    let _passage = with_memory!();
     // SAFETY: the driver's own function with the program's own arguments.
-    noted(unsafe { drivers(graph, node, to) }, || graphs::unreadable(graph))
+    noted(with_memory(|| unsafe { drivers(graph, node, to) }), || graphs::unreadable(graph))
 }
 
 pub(crate) unsafe fn update(drivers: Update, graph: CUgraphExec, to: Handle, result: *mut c_void) -> CUresult {
-    let _passage = with_memory!();
     // SAFETY: the driver's own function with the program's own arguments.
-    noted(unsafe { drivers(graph, to, result) }, || graphs::made(graph, to))
+    noted(with_memory(|| unsafe { drivers(graph, to, result) }), || graphs::made(graph, to))
 }
 
 pub(crate) unsafe fn update_v1(
@@ -485,7 +473,6 @@ pub(crate) unsafe fn update_v1(
     node: *mut Handle,
     result: *mut c_int,
 ) -> CUresult {
-    let _passage = with_memory!();
     // SAFETY: the driver's own function with the program's own arguments.
-    noted(unsafe { drivers(graph, to, node, result) }, || graphs::made(graph, to))
+    noted(with_memory(|| unsafe { drivers(graph, to, node, result) }), || graphs::made(graph, to))
 }

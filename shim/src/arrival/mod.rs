@@ -148,6 +148,11 @@ pub(crate) fn is_waited_for() -> bool {
     WAITING.load(Ordering::Relaxed) != 0
 }
 
+/// Whether an allocation is here, and all that it leads to.
+pub(crate) fn is_here(address: CUdeviceptr) -> bool {
+    !is_lacking(&Needs::These(vec![address]))
+}
+
 /// A call waits until what it needs is here. `Err` is what the call has to answer.
 #[cold]
 pub(crate) fn wait(passage: &Passage, needs: Needs) -> Result<(), CUresult> {
@@ -169,10 +174,17 @@ pub(crate) fn wait(passage: &Passage, needs: Needs) -> Result<(), CUresult> {
 }
 
 /// Passes the gate when all memory is here.
-fn pass_with_everything() -> Result<Passage, CUresult> {
+#[inline]
+pub(crate) fn pass_with_everything() -> Result<Passage, CUresult> {
+    pass_with(|| Needs::Everything)
+}
+
+/// Passes the gate when what the call needs is here.
+#[inline]
+pub(crate) fn pass_with(needs: impl Fn() -> Needs) -> Result<Passage, CUresult> {
     let passage = gate::pass()?;
     if gate::may_lack() {
-        wait(&passage, Needs::Everything)?;
+        wait(&passage, needs())?;
     }
     Ok(passage)
 }

@@ -4,7 +4,9 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
 use std::time::Instant;
 
-use super::{ARRIVING, BROKEN, CLOSED, CONTENDED, CONTENDED_LATER, GATE, LATE, NEXT_CLOSING, OPEN, word};
+use super::{
+    ARRIVING, BROKEN, CLOSED, CONTENDED, CONTENDED_LATER, GATE, HOLDS, KEEPING, LATE, NEXT_CLOSING, OPEN, word,
+};
 
 const MEMBARRIER_CMD_PRIVATE_EXPEDITED: libc::c_int = 1 << 3;
 const MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED: libc::c_int = 1 << 4;
@@ -23,14 +25,46 @@ pub(crate) fn prepare() -> bool {
 /// Lets nobody in any more and waits until nobody is inside; gives up at the deadline, and leaves the gate
 /// closed: the caller opens it again.
 pub(crate) fn close(deadline: Option<Instant>) -> bool {
+    shut() && is_left(inside, deadline)
+}
+
+/// How a gate is closed that does not wait for all calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Held {
+    /// All have left.
+    Empty,
+    /// Some are still inside.
+    WithCalls,
+    /// Somebody is still changing what memory there is: to be asked again.
+    NotYet,
+}
+
+/// Lets nobody in any more. Calls that are still inside at the deadline stay there, and memory may go from under them.
+pub(crate) fn hold(deadline: Instant) -> Held {
+    if shut() && is_left(inside, Some(deadline)) { Held::Empty } else { is_held() }
+}
+
+/// Whether memory may go from under the calls that are inside.
+pub(crate) fn is_held() -> Held {
+    if KEEPING.load(Ordering::SeqCst) != 0 {
+        return Held::NotYet;
+    }
+    HOLDS.fetch_add(1, Ordering::SeqCst);
+    Held::WithCalls
+}
+
+/// Closes the gate: every thread sees that, or is seen inside. False on a system without barriers.
+fn shut() -> bool {
     static CLOSINGS: AtomicU32 = AtomicU32::new(0);
     let closing = CLOSINGS.fetch_add(NEXT_CLOSING, Ordering::Relaxed);
     GATE.0.store(closing | CLOSED, Ordering::SeqCst);
-    if !membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) {
-        return false;
-    }
+    membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)
+}
+
+/// Waits until there are none any more, or for as long as allowed.
+fn is_left(count: impl Fn() -> u32, deadline: Option<Instant>) -> bool {
     let mut tries = 0u32;
-    while inside() != 0 {
+    while count() != 0 {
         if deadline.is_some_and(|deadline| Instant::now() > deadline) {
             return false;
         }

@@ -22,12 +22,14 @@ mod word;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, compiler_fence};
 
-use baton_contract::cuda::{CUDA_ERROR_DEVICE_UNAVAILABLE, CUresult};
+use baton_contract::cuda::{CUDA_ERROR_DEVICE_UNAVAILABLE, CUDA_ERROR_INVALID_VALUE, CUresult};
 
 use crate::{session, work};
 use word::Word;
 
-pub(crate) use control::{activity, all_here, arriving, close, inside, open, prepare, set_broken, set_contended};
+pub(crate) use control::{
+    Held, activity, all_here, arriving, close, hold, inside, is_held, open, prepare, set_broken, set_contended,
+};
 
 /// Everybody passes.
 const OPEN: u32 = 0;
@@ -87,6 +89,63 @@ pub(crate) fn check() -> Result<(), CUresult> {
     if GATE.0.load(Ordering::Acquire) == BROKEN { Err(CUDA_ERROR_DEVICE_UNAVAILABLE) } else { Ok(()) }
 }
 
+/// How often the gate was closed while calls may have been inside, which it then did not wait for.
+static HOLDS: AtomicU32 = AtomicU32::new(0);
+
+/// Changes when memory may have gone from under a call that is inside. Work that is queued then finds it back; but a
+/// call of which the driver looks at the addresses may have been refused for it, and has to be made again.
+#[inline(always)]
+pub(crate) fn holds() -> u32 {
+    HOLDS.load(Ordering::Relaxed)
+}
+
+/// Makes a call of which the driver looks at the addresses. If it was refused, and memory may just have gone from under
+/// it, it is made again when that is back: a refused call has done nothing.
+#[inline]
+pub(crate) fn checked(pass: impl Fn() -> Result<Passage, CUresult>, call: impl Fn() -> CUresult) -> CUresult {
+    loop {
+        let holds = holds();
+        let _passage = match pass() {
+            Ok(passage) => passage,
+            Err(answer) => return answer,
+        };
+        let answer = call();
+        if answer != CUDA_ERROR_INVALID_VALUE || self::holds() == holds {
+            return answer;
+        }
+    }
+}
+
+/// How many threads are changing what memory there is.
+static KEEPING: AtomicU32 = AtomicU32::new(0);
+
+/// The right to change what memory there is; ends when dropped. Other calls may be left inside when the gate closes:
+/// those that change the books, and map and unmap, are always waited for.
+#[must_use = "the right ends when this is dropped"]
+pub(crate) struct Keeping(());
+
+/// Waits, outside of the gate, until the books may be changed. An error is what the program's call has to answer.
+pub(crate) fn keep_books(passage: &Passage) -> Result<Keeping, CUresult> {
+    loop {
+        KEEPING.fetch_add(1, Ordering::SeqCst);
+        let keeping = Keeping(());
+        // Whoever closes the gate closes it first and looks then.
+        if passes(GATE.0.load(Ordering::SeqCst)) {
+            return Ok(keeping);
+        }
+        drop(keeping);
+        let mut answer = Ok(());
+        passage.outside(|| answer = until_open())?;
+        answer?;
+    }
+}
+
+impl Drop for Keeping {
+    fn drop(&mut self) {
+        KEEPING.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 /// Whether memory may still be on its way, asked inside: also when the gate is being closed while it is.
 #[inline(always)]
 pub(crate) fn may_lack() -> bool {
@@ -131,6 +190,7 @@ extern "C" fn start_anew() {
     word::release_others();
     LATE.store(0, Ordering::Relaxed);
     WAITING.store(0, Ordering::Relaxed);
+    KEEPING.store(0, Ordering::Relaxed);
     GATE.0.store(OPEN, Ordering::Release);
     work::start_anew();
     session::forget();

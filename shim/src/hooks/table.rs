@@ -48,21 +48,29 @@ macro_rules! hooks {
         }
         passage
     }};
-    (@body $drivers:ident, gated ($($argument:ident),*)) => {{
-        let _passage = hooks!(@pass footprint::Needs::Everything);
-        // SAFETY: the driver's own function with the program's own arguments.
-        unsafe { $drivers($($argument),*) }
-    }};
+    (@body $drivers:ident, gated ($($argument:ident),*)) => {
+        gate::checked(
+            arrival::pass_with_everything,
+            // SAFETY: the driver's own function with the program's own arguments.
+            || unsafe { $drivers($($argument),*) },
+        )
+    };
     (@body $drivers:ident, gated over [$($at:expr => $bytes:expr),+] ($($argument:ident),*)) => {{
-        let _passage = hooks!(@pass footprint::ranges(|found| {
-            $($at.add_to($bytes, found)?;)+
-            Some(())
-        }));
         if $($at.is_wild($bytes))||+ {
-            return CUDA_ERROR_INVALID_VALUE;
+            // Asked inside: who is outside may see the books while they change.
+            let _passage = hooks!(@pass footprint::Needs::These(Vec::new()));
+            if $($at.is_wild($bytes))||+ {
+                return CUDA_ERROR_INVALID_VALUE;
+            }
         }
-        // SAFETY: the driver's own function with the program's own arguments.
-        unsafe { $drivers($($argument),*) }
+        gate::checked(
+            || arrival::pass_with(|| footprint::ranges(|found| {
+                $($at.add_to($bytes, found)?;)+
+                Some(())
+            })),
+            // SAFETY: the driver's own function with the program's own arguments.
+            || unsafe { $drivers($($argument),*) },
+        )
     }};
     (@body $drivers:ident, launched in $stream:ident of $needs:ident [$($of:expr),*] ($($argument:ident),*)) => {{
         let _passage = hooks!(@pass footprint::$needs($($of),*));

@@ -14,6 +14,7 @@ use baton_contract::memory::GRANULE;
 use super::space::NoMemory;
 use super::table::Allocation;
 use crate::arrival::footprint::Needs;
+use crate::gate::Passage;
 use crate::session::{self, Session};
 use crate::{arrival, gate, real, work};
 
@@ -88,7 +89,7 @@ fn is_allowed() -> Result<(), CUresult> {
 }
 
 pub(crate) unsafe fn alloc(drivers: Alloc, out: *mut CUdeviceptr, bytes: usize) -> CUresult {
-    let _passage = passage!();
+    let passage = passage!();
     // SAFETY: the driver's own function with the program's own arguments.
     let pass_on = || unsafe { drivers(out, bytes) };
     if out.is_null() || bytes == 0 {
@@ -98,14 +99,14 @@ pub(crate) unsafe fn alloc(drivers: Alloc, out: *mut CUdeviceptr, bytes: usize) 
     if let Err(answer) = is_allowed() {
         return answer;
     }
-    let answer = match session.space.allocate(&session.requests, bytes as u64, context) {
+    let answer = match session.space.allocate(&passage, &session.requests, bytes as u64, context) {
         Ok(at) => {
             // SAFETY: not null, and the program's own out-parameter.
             unsafe { *out = at };
             CUDA_SUCCESS
         }
         Err(NoMemory::Answer(answer)) => answer,
-        Err(NoMemory::Alone) => return pass_on(),
+        Err(NoMemory::Alone | NoMemory::Later) => return pass_on(),
     };
     session.show_taken();
     answer
@@ -119,7 +120,7 @@ pub(crate) unsafe fn alloc_pitch(
     height: usize,
     element: c_uint,
 ) -> CUresult {
-    let _passage = passage!();
+    let passage = passage!();
     // SAFETY: the driver's own function with the program's own arguments.
     let pass_on = || unsafe { drivers(out, pitch, width, height, element) };
     if out.is_null() || pitch.is_null() || height == 0 {
@@ -135,7 +136,7 @@ pub(crate) unsafe fn alloc_pitch(
         answer => return answer,
     };
     let Some(bytes) = step.checked_mul(height) else { return CUDA_ERROR_OUT_OF_MEMORY };
-    let answer = match session.space.allocate(&session.requests, bytes as u64, context) {
+    let answer = match session.space.allocate(&passage, &session.requests, bytes as u64, context) {
         Ok(at) => {
             // SAFETY: not null, and the program's own out-parameters.
             unsafe {
@@ -145,25 +146,25 @@ pub(crate) unsafe fn alloc_pitch(
             CUDA_SUCCESS
         }
         Err(NoMemory::Answer(answer)) => answer,
-        Err(NoMemory::Alone) => return pass_on(),
+        Err(NoMemory::Alone | NoMemory::Later) => return pass_on(),
     };
     session.show_taken();
     answer
 }
 
 pub(crate) unsafe fn free(drivers: Free, address: CUdeviceptr) -> CUresult {
-    let _passage = passage!(address);
+    let passage = passage!(address);
     let session = session::get().filter(|session| session.space.is_allocation(address));
     let Some(session) = session else {
         unpin(address);
         // SAFETY: the driver's own function with the program's own arguments.
         return unsafe { drivers(address) };
     };
-    give_back(session, address)
+    give_back(&passage, session, address)
 }
 
 /// Takes an allocation back. As the driver does: all earlier work of the context ends first.
-fn give_back(session: &Session, address: CUdeviceptr) -> CUresult {
+fn give_back(passage: &Passage, session: &Session, address: CUdeviceptr) -> CUresult {
     if let Err(answer) = is_allowed() {
         return answer;
     }
@@ -191,7 +192,7 @@ fn give_back(session: &Session, address: CUdeviceptr) -> CUresult {
     if waited != CUDA_SUCCESS {
         return waited;
     }
-    let answer = session.space.free(&session.requests, address, session.total() / 16);
+    let answer = session.space.free(passage, &session.requests, address, session.total() / 16);
     session.show_taken();
     answer
 }
@@ -318,9 +319,9 @@ pub(crate) unsafe fn pointer_attribute(
         return unsafe { drivers(out, attribute, as_unknown(address)) };
     };
     // The driver is asked, and knows nothing of memory that is not mapped.
-    let _passage = passage!(address);
+    let pass = || arrival::pass_with(|| Needs::These(vec![address]));
     // SAFETY: as above.
-    let answer = unsafe { drivers(out, attribute, address) };
+    let answer = gate::checked(pass, || unsafe { drivers(out, attribute, address) });
     if answer == CUDA_SUCCESS {
         // SAFETY: the driver has just written it.
         unsafe { correct(attribute, out, at, &found) };
@@ -339,9 +340,9 @@ pub(crate) unsafe fn pointer_attributes(
         // SAFETY: the driver's own function with the program's own arguments.
         return unsafe { drivers(count, attributes, out, as_unknown(address)) };
     };
-    let _passage = passage!(address);
+    let pass = || arrival::pass_with(|| Needs::These(vec![address]));
     // SAFETY: as above.
-    let answer = unsafe { drivers(count, attributes, out, address) };
+    let answer = gate::checked(pass, || unsafe { drivers(count, attributes, out, address) });
     if answer == CUDA_SUCCESS {
         for n in 0..count as usize {
             // SAFETY: two arrays of `count` items, which the driver has just used as such.
@@ -428,10 +429,10 @@ pub(crate) unsafe fn alloc_from_pool(
 }
 
 pub(crate) unsafe fn free_async(drivers: FreeAsync, address: CUdeviceptr, stream: CUstream) -> CUresult {
-    let _passage = passage!(address);
+    let passage = passage!(address);
     if let Some(session) = session::get().filter(|session| session.space.is_allocation(address)) {
         // The driver takes such memory back in the stream's order; later than that is no harm.
-        return give_back(session, address);
+        return give_back(&passage, session, address);
     }
     unpin(address);
     // SAFETY: the driver's own function with the program's own arguments.

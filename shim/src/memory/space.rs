@@ -6,6 +6,7 @@
 //! extents that every call waits for before it uses or frees them.
 
 use core::sync::atomic::{AtomicU64, Ordering};
+use core::time::Duration;
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -16,7 +17,9 @@ use baton_contract::messages::ExtentId;
 use super::extents::Extents;
 use super::table::{Allocation, Released, SMALL, Table};
 use super::window::Window;
-use crate::arrival::Place;
+use crate::arrival::footprint::Needs;
+use crate::arrival::{self, Place};
+use crate::gate::{self, Keeping, Passage};
 use crate::real;
 use crate::session::requests::{Requests, Unserved};
 
@@ -34,11 +37,29 @@ pub(crate) fn is_window(address: CUdeviceptr) -> bool {
     address >= WINDOWS[0].load(Ordering::Relaxed) && address < WINDOWS[1].load(Ordering::Relaxed)
 }
 
+/// How long the pager takes to close the gate when it is told to.
+const SOON: Duration = Duration::from_micros(100);
+
+/// The right to change the books, while the memory at this address is here: it may have gone while the caller waited for
+/// its work to end.
+fn keep_books_with(passage: &Passage, at: CUdeviceptr) -> Result<Keeping, CUresult> {
+    loop {
+        let keeping = gate::keep_books(passage)?;
+        if !gate::may_lack() || arrival::is_here(at) {
+            return Ok(keeping);
+        }
+        drop(keeping);
+        arrival::wait(passage, Needs::These(vec![at]))?;
+    }
+}
+
 /// Why there is no memory.
 #[derive(Debug)]
 pub(crate) enum NoMemory {
     /// What the program's call has to answer.
     Answer(CUresult),
+    /// The gate is being closed.
+    Later,
     /// There is no coordinator any more: the driver is to be asked.
     Alone,
 }
@@ -73,8 +94,25 @@ impl Space {
         self.lock().table.taken()
     }
 
-    /// Memory for the program. The caller holds a passage.
-    pub(crate) fn allocate(&self, requests: &Requests, bytes: u64, context: usize) -> Result<CUdeviceptr, NoMemory> {
+    /// Memory for the program.
+    pub(crate) fn allocate(
+        &self,
+        passage: &Passage,
+        requests: &Requests,
+        bytes: u64,
+        context: usize,
+    ) -> Result<CUdeviceptr, NoMemory> {
+        loop {
+            let _keeping = gate::keep_books(passage).map_err(NoMemory::Answer)?;
+            match self.take(requests, bytes, context) {
+                // The gate is about to be closed, and has to be found closed.
+                Err(NoMemory::Later) => std::thread::sleep(SOON),
+                answer => return answer,
+            }
+        }
+    }
+
+    fn take(&self, requests: &Requests, bytes: u64, context: usize) -> Result<CUdeviceptr, NoMemory> {
         if bytes <= SMALL {
             if let Some(at) = self.lock().table.take_small(bytes, context) {
                 return Ok(at);
@@ -110,8 +148,12 @@ impl Space {
         self.lock().table.get(at).is_some()
     }
 
-    /// Takes an allocation back, whose work has ended. The caller holds a passage.
-    pub(crate) fn free(&self, requests: &Requests, at: CUdeviceptr, most_cached: u64) -> CUresult {
+    /// Takes an allocation back, whose work has ended.
+    pub(crate) fn free(&self, passage: &Passage, requests: &Requests, at: CUdeviceptr, most_cached: u64) -> CUresult {
+        let _keeping = match keep_books_with(passage, at) {
+            Ok(keeping) => keeping,
+            Err(answer) => return answer,
+        };
         let gone = {
             let mut books = self.lock();
             match books.table.remove(at) {
@@ -123,7 +165,9 @@ impl Space {
     }
 
     /// Takes back all allocations of a context that is no more.
-    pub(crate) fn free_context(&self, requests: &Requests, context: usize) {
+    pub(crate) fn free_context(&self, passage: Option<&Passage>, requests: &Requests, context: usize) {
+        // Without a passage there is no coordinator any more, and the pager has ended.
+        let _keeping = passage.map(gate::keep_books);
         let gone = {
             let mut books = self.lock();
             let allocations = books.table.of_context(context);
@@ -166,6 +210,7 @@ impl Space {
         };
         let lent = lent.map_err(|error| match error {
             Unserved::Denied(_) => NoMemory::Answer(CUDA_ERROR_OUT_OF_MEMORY),
+            Unserved::Later => NoMemory::Later,
             Unserved::Gone => NoMemory::Alone,
         })?;
         let ids: Vec<ExtentId> = lent.iter().map(|(id, _, _)| *id).collect();

@@ -17,6 +17,7 @@ use baton_contract::{link, place, settings};
 
 use super::Session;
 use super::requests::Requests;
+use crate::channels::Own;
 use crate::memory::space::Space;
 use crate::{gate, real, user};
 
@@ -183,6 +184,7 @@ fn greet(socket: OwnedFd, device: CUdevice, gpu: [u8; 16]) -> Result<Session, De
         own,
         space: Space::new(device),
         pinned: Default::default(),
+        channels: Own::find(),
         whole: user::setting(settings::GATE).is_some_and(|value| value == "whole"),
     })
 }

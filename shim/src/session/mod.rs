@@ -25,6 +25,7 @@ use baton_contract::link;
 use baton_contract::messages::FromTenant;
 use baton_contract::page::{CoordinatorPage, TenantPage};
 
+use crate::channels::Own;
 use crate::memory::pinned::Pinned;
 use crate::memory::space::Space;
 use crate::once::Once;
@@ -41,6 +42,8 @@ pub(crate) struct Session {
     own: NonNull<TenantPage>,
     pub(crate) space: Space,
     pub(crate) pinned: Pinned,
+    /// What of us the coordinator can pause.
+    channels: Option<Own>,
     /// Nothing runs before all memory is back.
     whole: bool,
 }

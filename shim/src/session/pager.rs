@@ -14,11 +14,15 @@ use baton_contract::link;
 use baton_contract::messages::{ExtentId, FromCoordinator, FromTenant, MAX_EXTENTS, MAX_LISTED};
 
 use super::{DEMANDED, Session};
+use crate::channels::Own;
 use crate::memory::space::Space;
 use crate::{arrival, gate, real, user, work};
 
 /// How often an idle program is looked for at most.
 const SHORTEST_WATCH: Duration = Duration::from_micros(250);
+/// How long calls may take to leave when the gate closes and what is queued is about to be paused anyway.
+const LONGEST_HOLD: Duration = Duration::from_micros(200);
+const LONGEST_HOLD_OF_CAPTURE: Duration = Duration::from_millis(5);
 /// How long a try to give way by itself may take.
 const LONGEST_TRY: Duration = Duration::from_millis(2);
 
@@ -55,6 +59,10 @@ struct Pager {
     session: &'static Session,
     /// The grant that holds, if the gate is open.
     grant: Option<u64>,
+    /// The grant that held when the gate was closed with work still queued, which may be paused by now.
+    held: Option<u64>,
+    /// Of that the coordinator is yet to be told: a call that is inside changes what memory there is.
+    holding: bool,
     /// How long the program has to be quiet before it gives way, while somebody waits.
     patience: Option<Duration>,
     watch: Watch,
@@ -92,6 +100,8 @@ impl Pager {
         Self {
             session,
             grant: None,
+            held: None,
+            holding: false,
             patience: None,
             watch: Watch::new(),
             edges: Vec::new(),
@@ -103,6 +113,9 @@ impl Pager {
     fn run(mut self) {
         // For good: nothing this thread does disturbs a capture.
         core::mem::forget(real::Relaxed::enter());
+        if let Some(channels) = self.session.channels {
+            self.session.tell(&FromTenant::Channels { channels: channels.told() });
+        }
         let end = loop {
             if let Err(end) = self.step() {
                 break end;
@@ -125,6 +138,7 @@ impl Pager {
     fn step(&mut self) -> Result<(), End> {
         let watching = self.grant.and(self.patience);
         let timeout = watching.map(|patience| (patience / 2).max(SHORTEST_WATCH));
+        let timeout = if self.holding { Some(SHORTEST_WATCH) } else { timeout };
         if self.is_message_there(timeout) {
             let received =
                 link::receive(self.session.control.as_fd(), false).ok().flatten().ok_or(End::CoordinatorGone)?;
@@ -133,6 +147,12 @@ impl Pager {
                 return Err(End::CoordinatorGone);
             }
             self.obey(message, received.descriptors)?;
+        }
+        if let Some(grant) = self.held.filter(|_| self.holding)
+            && gate::is_held() != gate::Held::NotYet
+        {
+            self.holding = false;
+            self.tell_held(grant);
         }
         if let (Some(grant), Some(patience)) = (self.grant, self.patience)
             && self.watch.quiet() >= patience
@@ -157,6 +177,7 @@ impl Pager {
         match message {
             FromCoordinator::Grant { grant, arriving } => {
                 self.grant = Some(grant);
+                (self.held, self.holding) = (None, false);
                 self.patience = None;
                 self.short = false;
                 work::queue::set_stride(None);
@@ -189,8 +210,18 @@ impl Pager {
                 self.show_contended();
             }
             FromCoordinator::Revoke { grant, limit_micros } => {
+                if self.held == Some(grant) {
+                    // It could not be paused after all.
+                    self.grant = self.held.take();
+                    self.holding = false;
+                }
                 if self.grant == Some(grant) {
                     self.give_way(grant, Duration::from_micros(limit_micros));
+                }
+            }
+            FromCoordinator::Hold { grant } => {
+                if self.grant == Some(grant) {
+                    self.hold(grant);
                 }
             }
             FromCoordinator::Prepare { batch, extents } => {
@@ -267,13 +298,17 @@ impl Pager {
 
     /// Closes the gate; false if somebody is still inside at the deadline.
     fn close(&self, deadline: Instant) -> bool {
+        self.announce_closing();
+        gate::close(Some(deadline))
+    }
+
+    fn announce_closing(&self) {
         // Before the gate: whoever finds it closed from here on asks anew.
         DEMANDED.store(false, Ordering::Release);
         self.session.own().open.store(0, Ordering::Relaxed);
         let (start, end) = Space::window();
         self.session.own().window_start.store(start, Ordering::Relaxed);
         self.session.own().window_end.store(end, Ordering::Relaxed);
-        gate::close(Some(deadline))
     }
 
     /// The coordinator wants the GPU back.
@@ -289,6 +324,31 @@ impl Pager {
         }
     }
 
+    /// The coordinator is about to take our work off the GPU.
+    fn hold(&mut self, grant: u64) {
+        let start = Instant::now();
+        // A refused call would end a capture.
+        let limit = if work::is_capturing() { LONGEST_HOLD_OF_CAPTURE } else { LONGEST_HOLD };
+        self.announce_closing();
+        let held = gate::hold(start + limit);
+        if held == gate::Held::Empty && work::drain(None) {
+            return self.closed(grant, start);
+        }
+        self.gate_closed();
+        self.held = Some(grant);
+        self.holding = held == gate::Held::NotYet;
+        if !self.holding {
+            self.tell_held(grant);
+        }
+        self.demand_again();
+    }
+
+    /// Calls that are still inside find, when they go on, all that was there when they came.
+    fn tell_held(&self, grant: u64) {
+        self.release_cached();
+        self.session.tell(&FromTenant::Held { grant });
+    }
+
     /// The program has been quiet while somebody waits: if nothing of it is queued, it gives way.
     fn try_to_give_way(&mut self, grant: u64) {
         let start = Instant::now();
@@ -299,23 +359,35 @@ impl Pager {
         }
     }
 
-    fn closed(&mut self, grant: u64, start: Instant) {
+    fn gate_closed(&mut self) {
         if self.arriving {
             self.arrival_ends();
             // Those who wait for memory, outside of the gate, now wait for the gate.
             arrival::wake();
         }
         self.grant = None;
+    }
+
+    fn closed(&mut self, grant: u64, start: Instant) {
+        self.gate_closed();
         let drain_micros = start.elapsed().as_micros() as u64;
-        // What the program has freed is worth no copy.
+        self.release_cached();
+        self.session.tell(&FromTenant::Closed { grant, drain_micros });
+        self.demand_again();
+    }
+
+    /// What the program has freed is worth no copy.
+    fn release_cached(&self) {
         self.session.space.release_cached(|extents| {
             for extents in extents.chunks(MAX_EXTENTS) {
                 let extents: Vec<ExtentId> = extents.to_vec();
                 self.session.tell(&FromTenant::Free { extents });
             }
         });
-        self.session.tell(&FromTenant::Closed { grant, drain_micros });
-        // A call that came while the gate closed has asked before the coordinator knew that it is closed.
+    }
+
+    /// A call that came while the gate closed has asked before the coordinator knew that it is closed.
+    fn demand_again(&self) {
         if DEMANDED.load(Ordering::Acquire) {
             self.session.tell(&FromTenant::Demand);
         }
@@ -325,6 +397,8 @@ impl Pager {
     fn coordinator_is_gone(self) {
         // With the gate open, nothing is away; a thread may just be mapping what it was lent.
         if (self.grant.is_some() && !self.arriving) || self.session.space.extents.all_mapped() {
+            // Also if it was about to pause us, or to resume us.
+            self.session.channels.map(Own::resume);
             user::warn(format_args!("the coordinator is gone; this program goes on with what it has"));
             gate::open(false);
         } else {

@@ -17,6 +17,8 @@ pub(crate) struct Requests(Mutex<OwnedFd>);
 pub(crate) enum Unserved {
     /// The coordinator says no.
     Denied(#[expect(dead_code, reason = "shown by Debug")] Full),
+    /// The gate is being closed: to be asked again when it is open.
+    Later,
     /// There is no coordinator any more.
     Gone,
 }
@@ -64,6 +66,7 @@ impl Requests {
                 Some(if all == bytes { Ok(std::mem::take(&mut lent)) } else { Err(Unserved::Gone) })
             }
             FromCoordinator::Denied { full } => Some(Err(Unserved::Denied(full))),
+            FromCoordinator::Later => Some(Err(Unserved::Later)),
             _ => Some(Err(Unserved::Gone)),
         })
     }

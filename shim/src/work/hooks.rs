@@ -138,11 +138,11 @@ fn pass_to_end() -> Option<gate::Passage> {
 }
 
 /// A context is gone, and all that was in it.
-fn gone(context: Handle) {
+fn gone(passage: Option<&gate::Passage>, context: Handle) {
     if let Some(session) = session::get() {
         arrival::context_gone();
         arrival::roots::context_goes(context);
-        session.space.free_context(&session.requests, context);
+        session.space.free_context(passage, &session.requests, context);
         session.show_taken();
     }
 }
@@ -153,13 +153,13 @@ pub(crate) unsafe fn destroy(drivers: OfContext, context: CUcontext) -> CUresult
         return unsafe { drivers(context) };
     }
     // Inside the gate: while the driver waits for the context's work, that work must not be taken for ended.
-    let _passage = pass_to_end();
+    let passage = pass_to_end();
     let number = context.expose_provenance();
     let known = REGISTRY.remove_context(number);
     // SAFETY: the driver's own function with the program's own arguments.
     let answer = unsafe { drivers(context) };
     match known {
-        _ if answer == CUDA_SUCCESS => gone(number),
+        _ if answer == CUDA_SUCCESS => gone(passage.as_ref(), number),
         Some(known) => REGISTRY.put_back(number, known),
         None => {}
     }
@@ -172,7 +172,7 @@ pub(crate) unsafe fn detach(drivers: OfContext, context: CUcontext) -> CUresult 
         // SAFETY: the driver's own function with the program's own arguments.
         return unsafe { drivers(context) };
     }
-    let _passage = pass_to_end();
+    let passage = pass_to_end();
     let number = context.expose_provenance();
     let known = REGISTRY.remove_context(number);
     // SAFETY: the driver's own function with the program's own arguments.
@@ -187,7 +187,7 @@ pub(crate) unsafe fn detach(drivers: OfContext, context: CUcontext) -> CUresult 
     match known {
         Some(known) if lives => REGISTRY.put_back(number, known),
         _ if answer == CUDA_SUCCESS && !lives => {
-            gone(number);
+            gone(passage.as_ref(), number);
         }
         _ => {}
     }
@@ -200,13 +200,13 @@ pub(crate) unsafe fn leave_primary(drivers: OfDevice, device: CUdevice) -> CUres
         // SAFETY: the driver's own function with the program's own arguments.
         return unsafe { drivers(device) };
     }
-    let _passage = pass_to_end();
+    let passage = pass_to_end();
     let known = REGISTRY.primary(device).and_then(|context| Some((context, REGISTRY.remove_context(context)?)));
     // SAFETY: the driver's own function with the program's own arguments.
     let answer = unsafe { drivers(device) };
     match known {
         Some((context, known)) if primary_is_active(device) => REGISTRY.put_back(context, known),
-        Some((context, _)) => gone(context),
+        Some((context, _)) => gone(passage.as_ref(), context),
         None => {}
     }
     answer

@@ -32,6 +32,11 @@ fn now() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
+fn number(slot: usize, pid: u64) -> u32 {
+    const { assert!(SLOTS == 256) };
+    (pid as u32) << 8 | slot as u32
+}
+
 impl Table {
     pub(super) fn begin_unpaused(&self, slot: usize) {
         for word in [self.paused_since(slot), self.paused_before(slot), self.at_work(slot)] {
@@ -41,9 +46,9 @@ impl Table {
 }
 
 impl Gpu {
-    /// This process's number on the GPU.
+    /// This process's number on the GPU: another process that gets its place later has another number.
     pub(crate) fn number(&self) -> u32 {
-        self.slot as u32
+        number(self.slot, u64::from(std::process::id()))
     }
 
     /// Waits while this process is paused; then it is not, until the access has ended.
@@ -82,6 +87,11 @@ impl Gpu {
     pub(crate) fn pause(&self, number: u32) -> Outcome {
         let slot = self.slot_of(number)?;
         let fresh = self.table.paused_since(slot).compare_exchange(0, now().max(1), SeqCst, SeqCst).is_ok();
+        if let Err(gone) = self.slot_of(number) {
+            // Somebody else has got its place just now.
+            self.table.paused_since(slot).store(0, SeqCst);
+            return Err(gone);
+        }
         let start = Instant::now();
         while self.table.at_work(slot).load(SeqCst) != 0 {
             if start.elapsed() > LONGEST_ACCESS {
@@ -107,9 +117,10 @@ impl Gpu {
         Ok(())
     }
 
-    fn slot_of(&self, number: u32) -> Outcome<usize> {
-        let slot = number as usize;
-        if slot < SLOTS && self.table.pid(slot).load(SeqCst) != 0 { Ok(slot) } else { Err(Status::INVALID_VALUE) }
+    fn slot_of(&self, wanted: u32) -> Outcome<usize> {
+        let slot = wanted as usize % SLOTS;
+        let pid = self.table.pid(slot).load(SeqCst);
+        if pid != 0 && number(slot, pid) == wanted { Ok(slot) } else { Err(Status::INVALID_VALUE) }
     }
 }
 

@@ -1,0 +1,230 @@
+//! Taking tenants off the GPU without waiting for their work to end. **Not ready**: once in a few minutes of constant
+//! switching a tenant is evicted too early and faults (700), so it is off unless asked for (`--pause`, hidden).
+//!
+//! ```text
+//!            Hold to the tenant                 it is Held, or does not answer
+//! (running) ──────────────────> Asked ─────────────────────────────────> Pausing ───────> Paused
+//!     ^                           │ Closed: nothing was queued              ^    it is done  │ its turn, and all
+//!     │                           v                                         │                │ its memory is back
+//!     │                        (drained)                                    │ turn lost      v
+//!     └────────────────────────── granted ──────────────────────────────────┴──────────── Resuming
+//! ```
+//!
+//! What work in flight will touch cannot be known. So a tenant that was paused goes on only when all its memory is
+//! back; one that was drained comes in piece by piece ([`super::arriving`]). Its memory is touched only when it is
+//! paused **and** has closed its gate: before that, its calls could still be refused for what is missing.
+
+use std::time::{Duration, Instant};
+
+use baton_contract::messages::{Channels, FromCoordinator};
+
+use super::tenant::{Extent, Tenant};
+use super::{Server, log};
+use crate::arbiter::{Event, State, TenantId};
+use crate::preemptor::{Preempted, Wish};
+
+/// How long a tenant may take to close its gate before it is paused all the same.
+const GATE_LIMIT: Duration = Duration::from_millis(2);
+/// How long others wait for the memory of one that is paused and has not closed its gate: it was stopped, say.
+const PATIENCE: Duration = Duration::from_millis(250);
+
+/// How far it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Asked,
+    Pausing,
+    Paused,
+    Resuming,
+}
+
+/// A tenant on its way off the GPU, or off it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Hold {
+    stage: Stage,
+    since: Instant,
+    /// It has said that its gate is closed.
+    closed: bool,
+    /// It has said so, and that it has nothing queued.
+    drained: bool,
+}
+
+impl Hold {
+    /// Whether nothing of the tenant can touch memory.
+    pub(super) fn is_off(&self) -> bool {
+        self.stage == Stage::Paused && self.closed
+    }
+
+    /// Whether it has said that its gate is closed.
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// Whether it is off the GPU, or about to be.
+    pub(super) fn has_begun(&self) -> bool {
+        self.stage != Stage::Asked
+    }
+}
+
+impl Tenant {
+    /// Whether its memory can be taken away now, as far as it itself is concerned.
+    pub(super) fn is_evictable(&self) -> bool {
+        self.is_movable() && self.hold.is_none_or(|hold| hold.is_off())
+    }
+
+    /// Whether its memory can be taken away soon.
+    pub(super) fn is_about_to_close(&self) -> bool {
+        self.hold.is_some_and(|hold| !hold.is_off() && (hold.closed || hold.since.elapsed() < PATIENCE))
+    }
+
+    /// When it is paused though it has not closed its gate. A thread that waits for us is no reason for that.
+    fn is_paused_at(&self) -> Option<Instant> {
+        let hold = self.hold.filter(|hold| hold.stage == Stage::Asked && !self.asking)?;
+        Some(hold.since + GATE_LIMIT)
+    }
+
+    /// When it has to be looked at again.
+    pub(super) fn next_look(&self) -> Option<Instant> {
+        let given_up =
+            || self.hold.filter(|hold| !hold.closed && self.is_about_to_close()).map(|hold| hold.since + PATIENCE);
+        self.is_paused_at().or_else(given_up)
+    }
+}
+
+impl Server {
+    /// A tenant says how it can be paused. Whether that works here is found out by trying.
+    pub(super) fn channels_told(&mut self, id: TenantId, channels: Channels) {
+        let Some(tenant) = self.tenants.get_mut(&id).filter(|_| self.options.pause) else { return };
+        if tenant.hold.is_none() {
+            tenant.pausable = false;
+            tenant.channels = Some(channels.clone());
+            self.preemptor.submit(id, Wish::Resume, channels);
+        }
+    }
+
+    /// Begins to take a tenant off the GPU; false if that cannot be done.
+    pub(super) fn hold(&mut self, id: TenantId) -> bool {
+        let Some(tenant) = self.tenants.get_mut(&id).filter(|tenant| tenant.pausable && !tenant.silent) else {
+            return false;
+        };
+        if tenant.hold.is_some() {
+            return true;
+        }
+        tenant.hold = Some(Hold { stage: Stage::Asked, since: Instant::now(), closed: false, drained: false });
+        let grant = tenant.grant;
+        self.command(id, &FromCoordinator::Hold { grant });
+        true
+    }
+
+    /// The gate is closed; work may be queued.
+    pub(super) fn held(&mut self, id: TenantId, grant: u64) {
+        let Some(tenant) = self.tenants.get_mut(&id).filter(|tenant| tenant.grant == grant) else { return };
+        let Some(hold) = &mut tenant.hold else { return };
+        hold.closed = true;
+        if hold.stage == Stage::Asked {
+            self.start(id, Wish::Pause);
+        }
+    }
+
+    /// The gate is closed and nothing is queued. Says whether that ends the turn now, as without pausing.
+    pub(super) fn closed_in_hold(&mut self, id: TenantId) -> bool {
+        let Some(tenant) = self.tenants.get_mut(&id) else { return false };
+        let Some(hold) = &mut tenant.hold else { return true };
+        if hold.stage == Stage::Asked {
+            tenant.hold = None;
+            return true;
+        }
+        (hold.closed, hold.drained) = (true, true);
+        false
+    }
+
+    /// Those that do not close their gate are paused all the same.
+    pub(super) fn pause_the_slow(&mut self) {
+        let now = Instant::now();
+        let late = |tenant: &Tenant| tenant.is_paused_at().is_some_and(|at| at <= now);
+        let late: Vec<TenantId> = self.tenants.iter().filter(|(_, tenant)| late(tenant)).map(|(id, _)| *id).collect();
+        late.into_iter().for_each(|id| self.start(id, Wish::Pause));
+    }
+
+    fn start(&mut self, id: TenantId, wish: Wish) {
+        let Some(tenant) = self.tenants.get_mut(&id) else { return };
+        let (Some(hold), Some(channels)) = (&mut tenant.hold, tenant.channels.clone()) else { return };
+        hold.stage = match wish {
+            Wish::Pause => Stage::Pausing,
+            Wish::Resume => Stage::Resuming,
+        };
+        if wish == Wish::Resume {
+            // From here on it may write, and what a look under way finds is no longer so.
+            let resident = |extent: &&mut Extent| extent.place.is_resident();
+            tenant.extents.values_mut().filter(resident).for_each(Extent::may_change);
+            tenant.scan = None;
+        }
+        self.preemptor.submit(id, wish, channels);
+    }
+
+    /// All memory of a tenant is there whose turn it is. Says whether it can be let in, or has to be resumed first.
+    pub(super) fn is_on_the_gpu_or_resumed(&mut self, id: TenantId) -> bool {
+        match self.tenants.get(&id).and_then(|tenant| tenant.hold) {
+            None => true,
+            Some(hold) => {
+                if hold.stage == Stage::Paused {
+                    self.start(id, Wish::Resume);
+                }
+                false
+            }
+        }
+    }
+
+    /// The preemptor has done something, or could not.
+    pub(super) fn preempted(&mut self, Preempted { tenant: id, wish, time, result }: Preempted) {
+        let state = self.arbiter.state(id);
+        let Some(tenant) = self.tenants.get_mut(&id) else { return };
+        let Some(hold) = tenant.hold else {
+            // The first try.
+            match result {
+                Ok(()) => tenant.pausable = true,
+                Err(error) => {
+                    log(format_args!("{} cannot be paused, its work will be drained: {error}", tenant.name));
+                }
+            }
+            return;
+        };
+        match (wish, result) {
+            (Wish::Pause, Ok(())) => {
+                tenant.hold = Some(Hold { stage: Stage::Paused, ..hold });
+                self.ledger.paused(time);
+                if state == State::Leaving {
+                    self.ledger.drained(hold.since.elapsed());
+                    tenant.ran = Instant::now();
+                    if hold.drained {
+                        // There was nothing to pause after all.
+                        self.start(id, Wish::Resume);
+                    }
+                    self.tell_arbiter(id, if hold.drained { Event::Closed } else { Event::Paused });
+                }
+            }
+            (Wish::Pause, Err(error)) => {
+                log(format_args!("{} could not be paused, its work is drained: {error}", tenant.name));
+                (tenant.hold, tenant.pausable) = (None, false);
+                if hold.drained {
+                    self.tell_arbiter(id, Event::Closed);
+                } else {
+                    self.drain(id);
+                }
+            }
+            (Wish::Resume, Ok(())) if hold.drained => tenant.hold = None,
+            (Wish::Resume, Ok(())) if state == State::Arriving => {
+                tenant.hold = None;
+                // At once: it runs already, and nobody may come in between.
+                self.tell_arbiter(id, Event::Resident);
+            }
+            (Wish::Resume, Ok(())) => {
+                // It has lost its turn meanwhile.
+                self.start(id, Wish::Pause);
+            }
+            (Wish::Resume, Err(error)) => {
+                log(format_args!("{} cannot go on: {error}", tenant.name));
+                self.kill(id, "its work cannot be put back on the GPU");
+            }
+        }
+    }
+}

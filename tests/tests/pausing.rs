@@ -1,0 +1,144 @@
+//! Work is taken off the GPU in the middle of a kernel, and goes on later as if nothing had been.
+
+use std::time::Duration;
+
+use baton_tests::Driver;
+use baton_tests::coordinator::{Coordinator, Serving, program, tenant};
+use baton_tests::running::Running;
+use serde_json::Value;
+
+/// A program that takes longer than this for one answer hangs.
+const LIMIT: Duration = Duration::from_secs(40);
+/// So slow that new contents for 48 MiB take half a second.
+const SLOW: &str = "0.2";
+
+/// `hold` on a GPU of this speed for it alone, ready for its first line.
+#[track_caller]
+fn hold(coordinator: &Coordinator, name: &str, class: &str, megabytes: &str, speed: Option<&str>) -> Running {
+    let mut command = coordinator.place.joining(name, &program("hold"), &["--megabytes", megabytes]);
+    command.env("BATON_CLASS", class);
+    if let Some(speed) = speed {
+        command.env("SIMCUDA_KERNEL_GFLOPS", speed);
+    }
+    let mut running = Running::start(&mut command, true, Some(coordinator.place.clone()));
+    assert!(running.line(LIMIT).starts_with("ready "));
+    running
+}
+
+fn serving() -> Serving {
+    Serving::arena("64MiB").flag("--pause")
+}
+
+/// New contents for all of its memory, which it does not wait for.
+#[track_caller]
+fn leave(slow: &mut Running, answer: &str) {
+    assert_eq!(slow.ask("leave", LIMIT), answer.replace("touched", "left"));
+}
+
+/// What `hold` answers to these lines when it has a GPU to itself; the last answer is its result.
+#[track_caller]
+fn alone_hold(megabytes: &str, lines: &[&str]) -> Vec<String> {
+    let mut command = Driver::simulated().bare(program("hold"));
+    command.args(["--megabytes", megabytes]).env("SIMCUDA_MEMORY", "512MiB");
+    let mut running = Running::start(&mut command, true, None);
+    running.line(LIMIT);
+    let mut answers: Vec<_> = lines.iter().map(|line| running.ask(line, LIMIT)).collect();
+    answers.push(running.ask("quit", LIMIT));
+    answers
+}
+
+/// How long it took to get the GPU from the first program, and how often work was paused.
+fn taken_from_slow(serving: &Serving) -> (f64, u64) {
+    let want = alone_hold("48", &["touch", "touch"]);
+    let coordinator = serving.start();
+    coordinator.until_ready();
+    let mut slow = hold(&coordinator, "slow", "batch", "48", Some(SLOW));
+    let mut quick = hold(&coordinator, "quick", "latency", "48", None);
+    for answer in &want[..2] {
+        leave(&mut slow, answer);
+        assert_eq!(quick.ask("touch", LIMIT), *answer);
+    }
+    assert_eq!(slow.ask("quit", LIMIT), want[2], "half a kernel before, the other half after");
+    assert_eq!(quick.ask("quit", LIMIT), want[2]);
+    let status = coordinator.until_empty();
+    let to_quick = |record: &&Value| record["to"] == "quick" && record["from"] == "slow";
+    let taken = status["recent"].as_array().expect("a list").iter().filter(to_quick);
+    let taken = taken.max_by_key(|record| record["bytes_out"].as_u64()).expect("it got the GPU");
+    assert!(taken["bytes_out"].as_u64() >= Some(32 << 20), "most of the memory had to go: {taken:#}");
+    (taken["drain_ms"].as_f64().expect("milliseconds"), status["pauses"].as_u64().expect("a number"))
+}
+
+#[test]
+fn who_is_urgent_does_not_wait_for_a_long_kernel() {
+    let (paused, pauses) = taken_from_slow(&serving());
+    let (drained, none) = taken_from_slow(&Serving::arena("64MiB"));
+    println!("the GPU is free after {paused:.1} ms by pausing ({pauses} times), after {drained:.1} ms by draining");
+    assert!(pauses >= 2);
+    assert_eq!(none, 0);
+    assert!(3.0 * paused < drained);
+}
+
+#[test]
+fn a_driver_that_cannot_pause_is_drained() {
+    let (_, pauses) = taken_from_slow(&serving().setting("SIMCUDA_PAUSING", "off"));
+    assert_eq!(pauses, 0);
+}
+
+#[test]
+fn a_stopped_tenants_work_is_paused_all_the_same() {
+    let want = alone_hold("24", &["touch", "touch"]);
+    let coordinator = serving().start();
+    let mut slow = hold(&coordinator, "slow", "batch", "24", Some("0.01"));
+    let mut quick = hold(&coordinator, "quick", "latency", "24", None);
+    leave(&mut slow, &want[0]);
+    slow.signal(libc::SIGSTOP);
+    // Seconds of work are queued, and nobody closes the gate.
+    assert_eq!(quick.ask("touch", LIMIT), want[0]);
+    let status = coordinator.status();
+    assert!(status["pauses"].as_u64() >= Some(1), "{status:#}");
+    assert_eq!(tenant(&status, "slow")["evicted_bytes"], 0);
+    slow.signal(libc::SIGCONT);
+    assert_eq!(quick.ask("touch", LIMIT), want[1]);
+    assert_eq!(slow.ask("touch", LIMIT), want[1]);
+    assert_eq!(slow.ask("quit", LIMIT), want[2]);
+    assert_eq!(quick.ask("quit", LIMIT), want[2]);
+    coordinator.until_empty();
+}
+
+#[test]
+fn whoever_is_paused_when_the_coordinator_dies_goes_on_if_its_memory_is_there() {
+    let want = alone_hold("24", &["touch", "touch"]);
+    let mut coordinator = serving().start();
+    let mut slow = hold(&coordinator, "slow", "batch", "24", Some("0.05"));
+    let mut quick = hold(&coordinator, "quick", "latency", "24", None);
+    leave(&mut slow, &want[0]);
+    quick.say("spin 1000");
+    coordinator.until_tenant_is("slow", "paused");
+    coordinator.end(libc::SIGKILL);
+    assert_eq!(slow.ask("touch", LIMIT), want[1]);
+    assert_eq!(quick.line(LIMIT), "spun");
+    assert_eq!(slow.ask("quit", LIMIT), want[2]);
+    assert!(quick.ask("quit", LIMIT).ends_with(" ok"));
+}
+
+#[test]
+fn a_tenant_that_dies_while_it_is_paused_leaves_nothing_behind() {
+    let want = alone_hold("48", &["touch"]);
+    let coordinator = serving().start();
+    let before = coordinator.until_ready();
+    let mut quick = hold(&coordinator, "quick", "latency", "48", None);
+    for _ in 0..3 {
+        let mut slow = hold(&coordinator, "slow", "batch", "48", Some(SLOW));
+        leave(&mut slow, &want[0]);
+        quick.say("spin 300");
+        coordinator.until_tenant_is("slow", "paused");
+        slow.signal(libc::SIGKILL);
+        slow.end(LIMIT);
+        assert_eq!(quick.line(LIMIT), "spun");
+        coordinator.until("slow is gone", |status| tenant(status, "slow").is_null());
+    }
+    assert_eq!(quick.ask("touch", LIMIT), want[0]);
+    assert_eq!(quick.ask("quit", LIMIT), want[1]);
+    let after = coordinator.until_empty();
+    assert_eq!(after["arena"]["lent_bytes"], before["arena"]["lent_bytes"]);
+}
