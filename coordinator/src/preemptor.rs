@@ -16,7 +16,7 @@ use crate::arbiter::TenantId;
 use crate::gpu::{GpuError, check};
 use crate::wake::Waker;
 
-/// How a driver does it. Nothing here trusts what a tenant says: a number that is no tenant's is the driver's to refuse.
+/// How a driver does it. A number that is no process's is the driver's to refuse; that it is the tenant's own is believed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pauser {
     simulated: Option<Simulated>,

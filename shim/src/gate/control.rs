@@ -41,11 +41,11 @@ pub(crate) enum Held {
 
 /// Lets nobody in any more. Calls that are still inside at the deadline stay there, and memory may go from under them.
 pub(crate) fn hold(deadline: Instant) -> Held {
-    if shut() && is_left(inside, Some(deadline)) { Held::Empty } else { is_held() }
+    if shut() && is_left(inside, Some(deadline)) { Held::Empty } else { finish_holding() }
 }
 
-/// Whether memory may go from under the calls that are inside.
-pub(crate) fn is_held() -> Held {
+/// From here on memory may go from under the calls that are inside, unless somebody changes what there is.
+pub(crate) fn finish_holding() -> Held {
     if KEEPING.load(Ordering::SeqCst) != 0 {
         return Held::NotYet;
     }

@@ -28,7 +28,7 @@ use crate::{session, work};
 use word::Word;
 
 pub(crate) use control::{
-    Held, activity, all_here, arriving, close, hold, inside, is_held, open, prepare, set_broken, set_contended,
+    Held, activity, all_here, arriving, close, finish_holding, hold, inside, open, prepare, set_broken, set_contended,
 };
 
 /// Everybody passes.

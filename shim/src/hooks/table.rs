@@ -35,19 +35,6 @@ macro_rules! hooks {
             &[$((index::$symbol, hook::<{ index::$symbol }> as *const ())),+]
         }),*];
     };
-    // Passes the gate, and waits for what the call needs if not all is here.
-    (@pass $needs:expr) => {{
-        let passage = match gate::pass() {
-            Ok(passage) => passage,
-            Err(answer) => return answer,
-        };
-        if gate::may_lack()
-            && let Err(answer) = arrival::wait(&passage, $needs)
-        {
-            return answer;
-        }
-        passage
-    }};
     (@body $drivers:ident, gated ($($argument:ident),*)) => {
         gate::checked(
             arrival::pass_with_everything,
@@ -56,24 +43,23 @@ macro_rules! hooks {
         )
     };
     (@body $drivers:ident, gated over [$($at:expr => $bytes:expr),+] ($($argument:ident),*)) => {{
-        if $($at.is_wild($bytes))||+ {
-            // Asked inside: who is outside may see the books while they change.
-            let _passage = hooks!(@pass footprint::Needs::These(Vec::new()));
-            if $($at.is_wild($bytes))||+ {
-                return CUDA_ERROR_INVALID_VALUE;
-            }
-        }
         gate::checked(
-            || arrival::pass_with(|| footprint::ranges(|found| {
-                $($at.add_to($bytes, found)?;)+
-                Some(())
-            })),
+            || {
+                let passage = arrival::pass_with(|| footprint::ranges(|found| {
+                    $($at.add_to($bytes, found)?;)+
+                    Some(())
+                }))?;
+                if $($at.is_wild($bytes))||+ { Err(CUDA_ERROR_INVALID_VALUE) } else { Ok(passage) }
+            },
             // SAFETY: the driver's own function with the program's own arguments.
             || unsafe { $drivers($($argument),*) },
         )
     }};
     (@body $drivers:ident, launched in $stream:ident of $needs:ident [$($of:expr),*] ($($argument:ident),*)) => {{
-        let _passage = hooks!(@pass footprint::$needs($($of),*));
+        let _passage = match arrival::pass_with(|| footprint::$needs($($of),*)) {
+            Ok(passage) => passage,
+            Err(answer) => return answer,
+        };
         // SAFETY: the driver's own function with the program's own arguments.
         let answer = unsafe { $drivers($($argument),*) };
         if answer == CUDA_ERROR_OUT_OF_MEMORY {

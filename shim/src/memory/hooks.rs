@@ -37,15 +37,17 @@ macro_rules! passage {
             Err(answer) => return answer,
         }
     };
-    ($address:expr) => {{
-        let passage = passage!();
-        if gate::may_lack()
-            && let Err(answer) = arrival::wait(&passage, Needs::These(vec![$address]))
-        {
-            return answer;
+    ($address:expr) => {
+        match pass_with($address) {
+            Ok(passage) => passage,
+            Err(answer) => return answer,
         }
-        passage
-    }};
+    };
+}
+
+/// Passes the gate when the memory at this address is here.
+fn pass_with(address: CUdeviceptr) -> Result<Passage, CUresult> {
+    arrival::pass_with(|| Needs::These(vec![address]))
 }
 
 pub(crate) unsafe fn init(drivers: Init, flags: c_uint) -> CUresult {
@@ -319,9 +321,8 @@ pub(crate) unsafe fn pointer_attribute(
         return unsafe { drivers(out, attribute, as_unknown(address)) };
     };
     // The driver is asked, and knows nothing of memory that is not mapped.
-    let pass = || arrival::pass_with(|| Needs::These(vec![address]));
     // SAFETY: as above.
-    let answer = gate::checked(pass, || unsafe { drivers(out, attribute, address) });
+    let answer = gate::checked(|| pass_with(address), || unsafe { drivers(out, attribute, address) });
     if answer == CUDA_SUCCESS {
         // SAFETY: the driver has just written it.
         unsafe { correct(attribute, out, at, &found) };
@@ -340,9 +341,8 @@ pub(crate) unsafe fn pointer_attributes(
         // SAFETY: the driver's own function with the program's own arguments.
         return unsafe { drivers(count, attributes, out, as_unknown(address)) };
     };
-    let pass = || arrival::pass_with(|| Needs::These(vec![address]));
     // SAFETY: as above.
-    let answer = gate::checked(pass, || unsafe { drivers(count, attributes, out, address) });
+    let answer = gate::checked(|| pass_with(address), || unsafe { drivers(count, attributes, out, address) });
     if answer == CUDA_SUCCESS {
         for n in 0..count as usize {
             // SAFETY: two arrays of `count` items, which the driver has just used as such.

@@ -149,7 +149,7 @@ impl Pager {
             self.obey(message, received.descriptors)?;
         }
         if let Some(grant) = self.held.filter(|_| self.holding)
-            && gate::is_held() != gate::Held::NotYet
+            && gate::finish_holding() != gate::Held::NotYet
         {
             self.holding = false;
             self.tell_held(grant);
