@@ -4,6 +4,7 @@
 //! run builds the workspace once, in the same profile, and the C programs with `cc`.
 
 pub mod coordinator;
+pub mod hold;
 pub mod running;
 pub mod watch;
 

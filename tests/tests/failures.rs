@@ -2,34 +2,19 @@
 
 use std::time::Duration;
 
+use baton_tests::built;
 use baton_tests::coordinator::{Coordinator, Serving, alone, program, tenant};
+use baton_tests::hold::{self, LIMIT};
 use baton_tests::running::{Running, signal};
-use baton_tests::{Driver, built};
 use serde_json::Value;
-
-/// A program that takes longer than this for one answer hangs.
-const LIMIT: Duration = Duration::from_secs(40);
 
 const MIB: u64 = 1 << 20;
 
 /// `hold` with so much memory, ready for its first line.
 #[track_caller]
 fn hold(coordinator: &Coordinator, name: &str, megabytes: &str) -> Running {
-    let mut running = coordinator.join(name, &program("hold"), &["--megabytes", megabytes]);
-    assert!(running.line(LIMIT).starts_with("ready "));
-    running
-}
-
-/// What `hold` answers to these lines when it has a GPU to itself; the last answer is its result.
-#[track_caller]
-fn alone_hold(megabytes: &str, lines: &[&str]) -> Vec<String> {
-    let mut command = Driver::simulated().bare(program("hold"));
-    command.args(["--megabytes", megabytes]).env("SIMCUDA_MEMORY", "512MiB");
-    let mut running = Running::start(&mut command, true, None);
-    running.line(LIMIT);
-    let mut answers: Vec<_> = lines.iter().map(|line| running.ask(line, LIMIT)).collect();
-    answers.push(running.ask("quit", LIMIT));
-    answers
+    let place = &coordinator.place;
+    hold::ready(&mut place.joining(name, &program("hold"), &["--megabytes", megabytes]), Some(place.clone()))
 }
 
 /// Kills a child that `hold` has forked, when the test is over.
@@ -67,7 +52,7 @@ type BringAbout = fn(&Coordinator, &mut Running, &mut Running) -> bool;
 /// memory and waits for it or comes later, computes what it does alone.
 #[track_caller]
 fn killed(serving: &Serving, bring_about: BringAbout) {
-    let want = alone_hold("48", &["touch", "touch", "touch"]);
+    let want = hold::alone("48", &["touch", "touch", "touch"]);
     for with_child in [false, true] {
         let coordinator = serving.start();
         let mut other = hold(&coordinator, "other", "48");
@@ -152,7 +137,7 @@ fn a_tenant_killed_while_its_memory_goes_out_costs_the_others_nothing() {
 
 #[test]
 fn tenants_with_all_their_memory_go_on_without_a_coordinator_and_the_others_are_told_why() {
-    let want = alone_hold("40", &["touch", "touch"]);
+    let want = hold::alone("40", &["touch", "touch"]);
     let mut coordinator = Serving::arena("64MiB").option("--quantum", "10s").start();
     let mut idle = hold(&coordinator, "idle", "40");
     let mut waits = hold(&coordinator, "waits", "40");
@@ -196,7 +181,7 @@ fn a_coordinator_that_is_stopped_leaves_a_place_for_the_next() {
     // What a killed one has left behind is in nobody's way.
     let mut next = coordinator.again();
     let mut running = hold(&next, "tenant", "24");
-    assert_eq!(running.ask("touch", LIMIT), alone_hold("24", &["touch"])[0]);
+    assert_eq!(running.ask("touch", LIMIT), hold::alone("24", &["touch"])[0]);
     assert_eq!(running.end(LIMIT).code(), Some(0));
     next.until_empty();
     assert_eq!(next.end(libc::SIGTERM).code(), Some(0), "{}", next.log());
@@ -204,7 +189,7 @@ fn a_coordinator_that_is_stopped_leaves_a_place_for_the_next() {
 
 #[test]
 fn memory_beyond_the_arena_is_refused_and_freeing_some_helps() {
-    let want = alone_hold("24", &["touch", "touch"]);
+    let want = hold::alone("24", &["touch", "touch"]);
     let coordinator = Serving::arena("64MiB").start();
     let mut other = hold(&coordinator, "other", "60");
     let mut running = hold(&coordinator, "running", "24");
@@ -245,7 +230,7 @@ fn memory_beyond_arena_and_pool_is_refused_until_another_leaves() {
 
 #[test]
 fn a_stopped_tenant_makes_others_wait_for_its_memory_at_most_until_it_goes_on() {
-    let want = alone_hold("48", &["touch", "touch"]);
+    let want = hold::alone("48", &["touch", "touch"]);
     let coordinator = Serving::arena("64MiB").start();
     let mut stopped = hold(&coordinator, "stopped", "48");
     assert_eq!(stopped.ask("touch", LIMIT), want[0]);

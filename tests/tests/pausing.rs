@@ -1,14 +1,10 @@
 //! Work is taken off the GPU in the middle of a kernel, and goes on later as if nothing had been.
 
-use std::time::Duration;
-
-use baton_tests::Driver;
 use baton_tests::coordinator::{Coordinator, Serving, program, tenant};
+use baton_tests::hold::{self, LIMIT};
 use baton_tests::running::Running;
 use serde_json::Value;
 
-/// A program that takes longer than this for one answer hangs.
-const LIMIT: Duration = Duration::from_secs(40);
 /// So slow that new contents for 48 MiB take half a second.
 const SLOW: &str = "0.2";
 
@@ -20,9 +16,7 @@ fn hold(coordinator: &Coordinator, name: &str, class: &str, megabytes: &str, spe
     if let Some(speed) = speed {
         command.env("SIMCUDA_KERNEL_GFLOPS", speed);
     }
-    let mut running = Running::start(&mut command, true, Some(coordinator.place.clone()));
-    assert!(running.line(LIMIT).starts_with("ready "));
-    running
+    hold::ready(&mut command, Some(coordinator.place.clone()))
 }
 
 fn serving() -> Serving {
@@ -35,21 +29,9 @@ fn leave(slow: &mut Running, answer: &str) {
     assert_eq!(slow.ask("leave", LIMIT), answer.replace("touched", "left"));
 }
 
-/// What `hold` answers to these lines when it has a GPU to itself; the last answer is its result.
-#[track_caller]
-fn alone_hold(megabytes: &str, lines: &[&str]) -> Vec<String> {
-    let mut command = Driver::simulated().bare(program("hold"));
-    command.args(["--megabytes", megabytes]).env("SIMCUDA_MEMORY", "512MiB");
-    let mut running = Running::start(&mut command, true, None);
-    running.line(LIMIT);
-    let mut answers: Vec<_> = lines.iter().map(|line| running.ask(line, LIMIT)).collect();
-    answers.push(running.ask("quit", LIMIT));
-    answers
-}
-
 /// How long it took to get the GPU from the first program, and how often work was paused.
 fn taken_from_slow(serving: &Serving) -> (f64, u64) {
-    let want = alone_hold("48", &["touch", "touch"]);
+    let want = hold::alone("48", &["touch", "touch"]);
     let coordinator = serving.start();
     coordinator.until_ready();
     let mut slow = hold(&coordinator, "slow", "batch", "48", Some(SLOW));
@@ -86,7 +68,7 @@ fn a_driver_that_cannot_pause_is_drained() {
 
 #[test]
 fn a_stopped_tenants_work_is_paused_all_the_same() {
-    let want = alone_hold("24", &["touch", "touch"]);
+    let want = hold::alone("24", &["touch", "touch"]);
     let coordinator = serving().start();
     let mut slow = hold(&coordinator, "slow", "batch", "24", Some("0.01"));
     let mut quick = hold(&coordinator, "quick", "latency", "24", None);
@@ -107,7 +89,7 @@ fn a_stopped_tenants_work_is_paused_all_the_same() {
 
 #[test]
 fn whoever_is_paused_when_the_coordinator_dies_goes_on_if_its_memory_is_there() {
-    let want = alone_hold("24", &["touch", "touch"]);
+    let want = hold::alone("24", &["touch", "touch"]);
     let mut coordinator = serving().start();
     let mut slow = hold(&coordinator, "slow", "batch", "24", Some("0.05"));
     let mut quick = hold(&coordinator, "quick", "latency", "24", None);
@@ -123,7 +105,7 @@ fn whoever_is_paused_when_the_coordinator_dies_goes_on_if_its_memory_is_there() 
 
 #[test]
 fn a_tenant_that_dies_while_it_is_paused_leaves_nothing_behind() {
-    let want = alone_hold("48", &["touch"]);
+    let want = hold::alone("48", &["touch"]);
     let coordinator = serving().start();
     let before = coordinator.until_ready();
     let mut quick = hold(&coordinator, "quick", "latency", "48", None);

@@ -315,7 +315,7 @@ impl Job for ChildJob<'_> {
 /// `CUgraphNodeParams`.
 #[repr(C)]
 pub(crate) struct AnyNode {
-    pub(crate) kind: u32,
+    kind: u32,
     _reserved: [u32; 3],
     block: [u64; 29],
     _reserved2: u64,

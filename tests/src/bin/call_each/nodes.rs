@@ -85,12 +85,12 @@ pub(crate) fn old_kernel(subject: &Subject, set: Set) {
 type Add = extern "C" fn(*mut Handle, Handle, *const Handle, usize, *const c_void, Handle) -> u32;
 
 /// Adds a job's node, launches the graph, and says whether the job was done.
-fn added<J: Job>(subject: &Subject, case: &str, mut job: J, add: Add) {
+fn added<J: Job>(subject: &Subject, case: &str, mut job: J, add: impl FnOnce(*mut Handle, Handle, &mut J) -> u32) {
     let bench = subject.bench;
     let graph = Graph::new(bench);
     let mut result = 0;
     let node = graph.add(|out, graph| {
-        result = add(out, graph, null(), 0, job.description(), bench.context);
+        result = add(out, graph, &mut job);
         result
     });
     let ready = if node.is_null() { Ready::none(bench) } else { graph.ready() };
@@ -101,6 +101,7 @@ fn added<J: Job>(subject: &Subject, case: &str, mut job: J, add: Add) {
 /// `cuGraphAddMemcpyNode`.
 pub(crate) fn add_copy(subject: &Subject, add: Add) {
     let bench = subject.bench;
+    let add = |out, graph, job: &mut CopyJob| add(out, graph, null(), 0, job.description(), bench.context);
     added(subject, "device to device", CopyJob::new(bench, Place::Device, Place::Device), add);
     added(subject, "host to device", CopyJob::new(bench, Place::Pinned, Place::Device), add);
     let mut wrong = CopyJob::new(bench, Place::Device, Place::Device);
@@ -110,8 +111,10 @@ pub(crate) fn add_copy(subject: &Subject, add: Add) {
 
 /// `cuGraphAddMemsetNode`.
 pub(crate) fn add_fill(subject: &Subject, add: Add) {
-    added(subject, "a fill", FillJob::new(subject.bench), add);
-    let mut wrong = FillJob::new(subject.bench);
+    let bench = subject.bench;
+    let add = |out, graph, job: &mut FillJob| add(out, graph, null(), 0, job.description(), bench.context);
+    added(subject, "a fill", FillJob::new(bench), add);
+    let mut wrong = FillJob::new(bench);
     wrong.node.element = 3;
     added(subject, "elements of 3", wrong, add);
 }
@@ -121,26 +124,13 @@ type AddAny = dyn Fn(*mut Handle, Handle, *mut c_void) -> u32;
 
 fn add_any_to(subject: &Subject, add: &AddAny) {
     let bench = subject.bench;
-    let case = |case: &str, kind: u32, job: &mut dyn FnMut() -> AnyNode, seen: &dyn Fn() -> String| {
-        let graph = Graph::new(bench);
-        let (mut result, mut node) = (0, job());
-        node.kind = kind;
-        let made = graph.add(|out, graph| {
-            result = add(out, graph, (&raw mut node).cast());
-            result
-        });
-        let ready = if made.is_null() { Ready::none(bench) } else { graph.ready() };
-        ready.launch();
-        subject.say(case, result, seen());
-    };
-    let kernel = KernelJob::new(bench);
-    case("a kernel", 0, &mut || AnyNode::new(0, &kernel.node), &|| kernel.seen());
-    let fill = FillJob::new(bench);
-    case("a fill", 2, &mut || AnyNode::new(2, &fill.node), &|| fill.seen());
-    let words = WordsJob::new(bench);
-    case("a word", 12, &mut || AnyNode::new(12, &words.node), &|| words.seen());
-    let fill = FillJob::new(bench);
-    case("an unknown kind", 99, &mut || AnyNode::new(99, &fill.node), &|| fill.seen());
+    let add = |out, graph, mut node: AnyNode| add(out, graph, (&raw mut node).cast());
+    added(subject, "a kernel", KernelJob::new(bench), |out, graph, job| add(out, graph, AnyNode::new(0, &job.node)));
+    added(subject, "a fill", FillJob::new(bench), |out, graph, job| add(out, graph, AnyNode::new(2, &job.node)));
+    added(subject, "a word", WordsJob::new(bench), |out, graph, job| add(out, graph, AnyNode::new(12, &job.node)));
+    added(subject, "an unknown kind", FillJob::new(bench), |out, graph, job| {
+        add(out, graph, AnyNode::new(99, &job.node))
+    });
 }
 
 /// `cuGraphAddNode`.

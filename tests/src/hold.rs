@@ -1,0 +1,30 @@
+//! The program `hold`, which obeys lines.
+
+use std::process::Command;
+use std::time::Duration;
+
+use crate::Driver;
+use crate::coordinator::{Place, program};
+use crate::running::Running;
+
+/// A program that takes longer than this for one answer hangs.
+pub const LIMIT: Duration = Duration::from_secs(40);
+
+/// Starts it, ready for its first line.
+#[track_caller]
+pub fn ready(command: &mut Command, place: Option<Place>) -> Running {
+    let mut running = Running::start(command, true, place);
+    assert!(running.line(LIMIT).starts_with("ready "));
+    running
+}
+
+/// What it answers to these lines when it has a GPU to itself; the last answer is its result.
+#[track_caller]
+pub fn alone(megabytes: &str, lines: &[&str]) -> Vec<String> {
+    let mut command = Driver::simulated().bare(program("hold"));
+    command.args(["--megabytes", megabytes]).env("SIMCUDA_MEMORY", "512MiB");
+    let mut running = ready(&mut command, None);
+    let mut answers: Vec<_> = lines.iter().map(|line| running.ask(line, LIMIT)).collect();
+    answers.push(running.ask("quit", LIMIT));
+    answers
+}
