@@ -14,15 +14,12 @@ over what there was after each step. One such command per life. The first answer
 {"ready": true, "libraries": [...]}. The program knows nothing of Baton.
 """
 
-import argparse
-import json
-import os
 import sys
 import time
 
-from common.programs import ABSENT, mapped_libraries
-from loads import SETTINGS, SHARED, load_shared
+from loads import SHARED
 from loads.digest import Digest
+from loads.worker import Worker
 
 
 def run(step, finish, digest, numbers, peak_bytes, steps=None, seconds=None):
@@ -48,31 +45,18 @@ def run(step, finish, digest, numbers, peak_bytes, steps=None, seconds=None):
 
 
 def main():
-    """Command line, and the loop over commands."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("workload", choices=SHARED)
-    parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
-    parser.add_argument("--size", default="full", choices=["full", "small"])
-    parser.add_argument("--answers", type=int, required=True, help="descriptor for the answers")
-    parser.add_argument("--watch", nargs="*", default=[], help="libraries to report if loaded")
-    arguments = parser.parse_args()
-    answers = os.fdopen(arguments.answers, "w", buffering=1)
-    os.environ.update(SETTINGS)
-    try:
-        build = load_shared(arguments.workload)
-    except ModuleNotFoundError as error:
-        print(f"not installed: {error.name}", file=sys.stderr)
-        sys.exit(ABSENT)
+    """The loop over commands."""
+    worker = Worker(__doc__, "workload", SHARED)
+    arguments = worker.arguments
     digest, numbers = Digest(), {}
-    step, finish, peak_bytes = build(arguments.device, digest, numbers, arguments.size)
-    libraries = sorted(mapped_libraries(os.getpid(), arguments.watch))
-    print(json.dumps({"ready": True, "libraries": libraries}), file=answers)
+    step, finish, peak_bytes = worker.build(arguments.device, digest, numbers, arguments.size)
+    worker.ready()
     for line in sys.stdin:
         command, *rest = line.split()
         if command == "quit":
             break
         how = {"steps": int(rest[0])} if command == "steps" else {"seconds": float(rest[0])}
-        print(json.dumps(run(step, finish, digest, numbers, peak_bytes, **how)), file=answers)
+        worker.answer(run(step, finish, digest, numbers, peak_bytes, **how))
 
 
 if __name__ == "__main__":

@@ -15,15 +15,12 @@ The first answer, unasked: {"ready": true, "libraries", "stateful", and what `me
 program knows nothing of Baton.
 """
 
-import argparse
 import gc
-import json
-import os
 import sys
 import time
 
-from common.programs import ABSENT, mapped_libraries
-from loads import SERVED, SETTINGS, found
+from loads import SERVED
+from loads.worker import Worker
 
 
 def timed(service, number):
@@ -40,36 +37,21 @@ def memory(service):
 
 
 def main():
-    """Command line, and the loop over commands."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("model", choices=SERVED)
-    parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
-    parser.add_argument("--size", default="full", choices=["full", "small"])
-    parser.add_argument("--warm", type=int, default=0, help="requests before it says it is ready")
-    parser.add_argument("--answers", type=int, required=True, help="descriptor for the answers")
-    parser.add_argument("--watch", nargs="*", default=[], help="libraries to report if loaded")
-    arguments = parser.parse_args()
-    answers = os.fdopen(arguments.answers, "w", buffering=1)
-    os.environ.update(SETTINGS)
-    try:
-        build = found(SERVED[arguments.model])
-    except ModuleNotFoundError as error:
-        print(f"not installed: {error.name}", file=sys.stderr)
-        sys.exit(ABSENT)
-    service = build(arguments.device, arguments.size)
-    for number in range(arguments.warm):
+    """The loop over commands."""
+    warm = {"type": int, "default": 0, "help": "requests before it says it is ready"}
+    worker = Worker(__doc__, "model", SERVED, warm=warm)
+    service = worker.build(worker.arguments.device, worker.arguments.size)
+    for number in range(worker.arguments.warm):
         service.request(number)
     # As servers do: what lives for ever is not looked at by the collector.
     gc.collect()
     gc.freeze()
-    ready = {"ready": True, "libraries": sorted(mapped_libraries(os.getpid(), arguments.watch))}
-    print(json.dumps({**ready, "stateful": service.stateful, **memory(service)}), file=answers)
+    worker.ready(stateful=service.stateful, **memory(service))
     for line in sys.stdin:
         command, *rest = line.split()
         if command == "quit":
             break
-        answer = timed(service, int(rest[0])) if command == "request" else memory(service)
-        print(json.dumps(answer), file=answers)
+        worker.answer(timed(service, int(rest[0])) if command == "request" else memory(service))
 
 
 if __name__ == "__main__":

@@ -16,15 +16,12 @@ The first answer comes unasked, when a few steps are done; it has the `libraries
 knows nothing of Baton.
 """
 
-import argparse
-import json
-import os
 import select
 import sys
 import time
 
-from common.programs import ABSENT, mapped_libraries
-from loads import SETTINGS, TRAINED, found
+from loads import TRAINED
+from loads.worker import Worker
 
 WARM_UP = 5
 
@@ -52,26 +49,12 @@ class Trainer:
 
 
 def main():
-    """Command line, and the loop over steps and commands."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("model", choices=TRAINED)
-    parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
-    parser.add_argument("--size", default="full", choices=["full", "small"])
-    parser.add_argument("--answers", type=int, required=True, help="descriptor for the answers")
-    parser.add_argument("--watch", nargs="*", default=[], help="libraries to report if loaded")
-    arguments = parser.parse_args()
-    answers = os.fdopen(arguments.answers, "w", buffering=1)
-    os.environ.update(SETTINGS)
-    try:
-        build = found(TRAINED[arguments.model])
-    except ModuleNotFoundError as error:
-        print(f"not installed: {error.name}", file=sys.stderr)
-        sys.exit(ABSENT)
-    trainer = Trainer(build(arguments.device, arguments.size))
+    """The loop over steps and commands."""
+    worker = Worker(__doc__, "model", TRAINED)
+    trainer = Trainer(worker.build(worker.arguments.device, worker.arguments.size))
     for _ in range(WARM_UP):
         trainer.step()
-    ready = {"ready": True, "libraries": sorted(mapped_libraries(os.getpid(), arguments.watch))}
-    print(json.dumps({**ready, **trainer.obey("hold")}), file=answers)
+    worker.ready(**trainer.obey("hold"))
     while True:
         # One command at a time is sent, so that none waits in a buffer where `select` sees it not.
         if trainer.runs and not select.select([sys.stdin], [], [], 0)[0]:
@@ -80,7 +63,7 @@ def main():
         line = sys.stdin.readline()
         if line.strip() in ("", "quit"):
             break
-        print(json.dumps(trainer.obey(line)), file=answers)
+        worker.answer(trainer.obey(line))
 
 
 if __name__ == "__main__":

@@ -92,11 +92,6 @@ TRAINED = {
 }
 
 
-def load_shared(name):
-    """The builder of that name; imports the libraries it needs."""
-    return found(SHARED[name])
-
-
 def found(place):
     """The function at (module, function); imports the libraries it needs."""
     module, function = place

@@ -1,0 +1,41 @@
+"""What all workers that run one of the loads begin with: command line, libraries, the way to answer."""
+
+import argparse
+import json
+import os
+import sys
+
+from common.programs import ABSENT, mapped_libraries
+from loads import SETTINGS, found
+
+
+class Worker:
+    """A worker's command line and answers; `build` makes its load."""
+
+    def __init__(self, description, argument, loads, **options):
+        """Reads the command line; `options` are more of it, by name. Ends if a library is not there."""
+        parser = argparse.ArgumentParser(description=description.splitlines()[0])
+        parser.add_argument(argument, choices=loads)
+        parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
+        parser.add_argument("--size", default="full", choices=["full", "small"])
+        for name, settings in options.items():
+            parser.add_argument(f"--{name}", **settings)
+        parser.add_argument("--answers", type=int, required=True, help="descriptor for the answers")
+        parser.add_argument("--watch", nargs="*", default=[], help="libraries to report if loaded")
+        self.arguments = parser.parse_args()
+        self.answers = os.fdopen(self.arguments.answers, "w", buffering=1)
+        os.environ.update(SETTINGS)
+        try:
+            self.build = found(loads[getattr(self.arguments, argument)])
+        except ModuleNotFoundError as error:
+            print(f"not installed: {error.name}", file=sys.stderr)
+            sys.exit(ABSENT)
+
+    def answer(self, answer):
+        """One answer."""
+        print(json.dumps(answer), file=self.answers)
+
+    def ready(self, **more):
+        """The first answer, which comes unasked."""
+        libraries = sorted(mapped_libraries(os.getpid(), self.arguments.watch))
+        self.answer({"ready": True, "libraries": libraries, **more})
