@@ -248,7 +248,7 @@ impl Gpu {
             calls: Arc::new(calls),
             device,
             context: context.expose_provenance(),
-            pauser: Pauser::of(&opened),
+            pauser: Pauser::of(uuid, &opened),
             name,
             uuid,
             memory: memory as u64,

@@ -4,21 +4,76 @@
 //! it was asked for.
 
 use std::ffi::c_uint;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use baton_contract::cuda::{CUDA_ERROR_NOT_SUPPORTED, CUresult};
-use baton_contract::messages::Channels;
+use baton_contract::cuda::CUresult;
+use baton_contract::resource_manager::{self, Objects};
 use libloading::Library;
 
 use crate::arbiter::TenantId;
 use crate::gpu::{GpuError, check};
 use crate::wake::Waker;
 
-/// How a driver does it. A number that is no process's is the driver's to refuse; that it is the tenant's own is believed.
-#[derive(Clone, Copy, Debug, Default)]
+/// What of a tenant can be taken off the GPU.
+#[derive(Clone, Debug)]
+pub enum Target {
+    /// A process of the simulated driver. A number that is no process's is the driver's to refuse; that it is the tenant's own
+    /// is believed.
+    Simulated(u32),
+    /// Objects of the resource manager of NVIDIA's driver, and the tenant's control device. The driver refuses objects
+    /// that do not belong to that, so a tenant can only name its own.
+    ResourceManager(Objects, Arc<OwnedFd>),
+}
+
+impl Target {
+    /// What of this is not in another one, which is paused already.
+    pub fn beyond(&self, other: Option<&Self>) -> Self {
+        let mut rest = self.clone();
+        if let (Self::ResourceManager(rest, _), Some(Self::ResourceManager(known, _))) = (&mut rest, other) {
+            rest.channels.retain(|channel| !known.channels.contains(channel));
+        }
+        rest
+    }
+}
+
+/// What is to be done with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// To find out whether it can be paused. It is not.
+    Try,
+    /// Off the GPU, wherever it is.
+    Pause,
+    /// On it again, as if nothing had been.
+    Resume,
+    /// The tenant's process has ended: off the GPU for good, and nothing of it is kept alive by us.
+    End,
+}
+
+/// Why it was not done.
+#[derive(Debug, thiserror::Error)]
+pub enum PauseError {
+    /// The simulated driver's answer.
+    #[error(transparent)]
+    Simulated(#[from] GpuError),
+    /// NVIDIA's.
+    #[error(transparent)]
+    ResourceManager(#[from] resource_manager::Error),
+    /// Nothing can be paused with this driver.
+    #[error("this driver cannot pause")]
+    Unknown,
+    /// The tenant offers what is not on this GPU.
+    #[error("what it offers to be paused is on another GPU")]
+    OtherGpu,
+}
+
+/// How this GPU's driver does it.
+#[derive(Clone, Copy, Debug)]
 pub struct Pauser {
+    gpu: [u8; 16],
     simulated: Option<Simulated>,
 }
 
@@ -29,34 +84,37 @@ struct Simulated {
     resume: unsafe extern "C" fn(c_uint) -> CUresult,
 }
 
-/// Work on the GPU, or off it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wish {
-    /// Off the GPU, wherever it is.
-    Pause,
-    /// On it again, as if nothing had been.
-    Resume,
-}
-
 impl Pauser {
-    /// What a driver offers.
-    pub fn of(driver: &Library) -> Self {
+    /// For a GPU, with what its driver offers.
+    pub fn of(gpu: [u8; 16], driver: &Library) -> Self {
         // SAFETY: the simulated driver gives these names this signature, and no other driver has them.
         let find = |name: &[u8]| unsafe { driver.get(name) }.ok().map(|found| *found);
         let both = find(b"simcudaPauseProcess").zip(find(b"simcudaResumeProcess"));
-        Self { simulated: both.map(|(pause, resume)| Simulated { pause, resume }) }
+        Self { gpu, simulated: both.map(|(pause, resume)| Simulated { pause, resume }) }
     }
 
-    fn carry_out(self, wish: Wish, channels: &Channels) -> Result<(), GpuError> {
-        let Channels::Simulated { process } = *channels;
-        let Some(simulated) = self.simulated else {
-            return Err(GpuError::Call { call: "pausing", code: CUDA_ERROR_NOT_SUPPORTED });
-        };
-        // SAFETY: any number may be asked for.
-        unsafe {
-            match wish {
-                Wish::Pause => check("simcudaPauseProcess", (simulated.pause)(process)),
-                Wish::Resume => check("simcudaResumeProcess", (simulated.resume)(process)),
+    fn carry_out(self, wish: Wish, target: &Target) -> Result<(), PauseError> {
+        match target {
+            Target::Simulated(process) => {
+                let simulated = self.simulated.ok_or(PauseError::Unknown)?;
+                // SAFETY: any number may be asked for.
+                Ok(unsafe {
+                    match wish {
+                        Wish::Pause => check("simcudaPauseProcess", (simulated.pause)(*process)),
+                        Wish::Try | Wish::Resume => check("simcudaResumeProcess", (simulated.resume)(*process)),
+                        // It is gone already, and all that it had.
+                        Wish::End => Ok(()),
+                    }
+                }?)
+            }
+            Target::ResourceManager(objects, control) => {
+                if wish == Wish::Try && objects.gpu(control.as_fd())? != self.gpu {
+                    return Err(PauseError::OtherGpu);
+                }
+                Ok(match wish {
+                    Wish::Pause | Wish::End => objects.pause(control.as_fd()),
+                    Wish::Try | Wish::Resume => objects.resume(control.as_fd()),
+                }?)
             }
         }
     }
@@ -65,7 +123,7 @@ impl Pauser {
 struct Job {
     tenant: TenantId,
     wish: Wish,
-    channels: Channels,
+    target: Target,
 }
 
 /// What became of a wish.
@@ -78,7 +136,7 @@ pub struct Preempted {
     /// How long the driver took.
     pub time: Duration,
     /// Whether it is done.
-    pub result: Result<(), GpuError>,
+    pub result: Result<(), PauseError>,
 }
 
 /// The end that the server holds.
@@ -91,9 +149,11 @@ impl Preemptor {
         thread::Builder::new()
             .name("preemptor".to_owned())
             .spawn(move || {
-                for Job { tenant, wish, channels } in jobs {
+                for Job { tenant, wish, target } in jobs {
                     let start = Instant::now();
-                    let result = pauser.carry_out(wish, &channels);
+                    let result = pauser.carry_out(wish, &target);
+                    // Before the report: the last one to have the control device open lets go of all that the process had.
+                    drop(target);
                     // The server is gone only when the process is about to end.
                     let _ = reports.send(Preempted { tenant, wish, time: start.elapsed(), result });
                     waker.wake();
@@ -104,8 +164,8 @@ impl Preemptor {
     }
 
     /// Asks for it.
-    pub fn submit(&self, tenant: TenantId, wish: Wish, channels: Channels) {
+    pub fn submit(&self, tenant: TenantId, wish: Wish, target: Target) {
         // The thread lives as long as its sender: it only ends when this value is dropped.
-        let _ = self.0.send(Job { tenant, wish, channels });
+        let _ = self.0.send(Job { tenant, wish, target });
     }
 }

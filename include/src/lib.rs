@@ -5,6 +5,7 @@
 //! - [`messages`], [`wire`], [`page`], [`link`]: what tenants and the coordinator say to each other, as types, as
 //!   bytes, in shared memory, and over a socket.
 //! - [`class`](mod@class), [`memory`], [`place`]: words that both sides use.
+//! - [`resource_manager`]: how NVIDIA's driver takes a process's work off the GPU.
 //! - [`SYMBOLS_13_0`] and [`SYMBOLS_BEYOND`]: the driver's entry points, as data.
 
 extern crate alloc;
@@ -16,6 +17,7 @@ pub mod memory;
 pub mod messages;
 pub mod page;
 pub mod place;
+pub mod resource_manager;
 pub mod settings;
 pub mod wire;
 

@@ -9,6 +9,7 @@ use alloc::vec::Vec;
 
 use crate::class::Class;
 use crate::memory::SizeClass;
+use crate::resource_manager::Objects;
 use crate::wire::{MAX_DESCRIPTORS, Malformed, Reader, Writer};
 
 /// The longest name of a tenant, in bytes.
@@ -19,6 +20,8 @@ pub const MAX_TEXT: usize = 16 * 1024;
 pub const MAX_EXTENTS: usize = MAX_DESCRIPTORS;
 /// The most entries of a message that lists without descriptors.
 pub const MAX_LISTED: usize = 2048;
+/// The most channels, and the most groups of them, that [`Channels`] names. A context of NVIDIA's driver has 20.
+pub const MAX_CHANNELS: usize = 2048;
 
 /// An extent's number: given by the coordinator, unique within its tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -55,7 +58,8 @@ pub enum FromTenant {
         /// The grant that goes on.
         grant: u64,
     },
-    /// How its work can be taken off the GPU, wherever it is. Replaces what was said before.
+    /// How its work can be taken off the GPU, wherever it is. Replaces what was said before. Of
+    /// [`Channels::ResourceManager`] it carries one descriptor, the driver's control device.
     Channels {
         /// What there is to be paused.
         channels: Channels,
@@ -122,11 +126,15 @@ pub enum FromTenant {
 /// What of a process can be taken off the GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Channels {
+    /// Nothing, now.
+    None,
     /// A process of the simulated driver, by its number on the GPU.
     Simulated {
         /// The number.
         process: u32,
     },
+    /// Objects of the resource manager of NVIDIA's driver.
+    ResourceManager(Objects),
 }
 
 /// How a program fared while its memory arrived. Times are in microseconds since the gate was opened.
@@ -376,10 +384,24 @@ impl FromTenant {
                 w = kind(14);
                 w.sized(name.as_bytes());
             }
-            Self::Channels { channels: Channels::Simulated { process } } => {
+            Self::Channels { channels } => {
                 w = kind(15);
-                w.u32(0);
-                w.u32(*process);
+                match channels {
+                    Channels::None => w.u32(0),
+                    Channels::Simulated { process } => {
+                        w.u32(1);
+                        w.u32(*process);
+                    }
+                    Channels::ResourceManager(Objects { client, subdevice, channels, groups }) => {
+                        w.u32(2);
+                        w.u32(*client);
+                        w.u32(*subdevice);
+                        for handles in [channels, groups] {
+                            w.u32(handles.len() as u32);
+                            handles.iter().for_each(|handle| w.u32(*handle));
+                        }
+                    }
+                }
             }
             Self::Held { grant } => {
                 w = kind(16);
@@ -424,15 +446,33 @@ impl FromTenant {
                 Self::Arrived { grant, story }
             }
             14 => Self::Evict { name: r.text("name", MAX_NAME)? },
-            15 => match r.u32()? {
-                0 => Self::Channels { channels: Channels::Simulated { process: r.u32()? } },
-                value => return Err(Malformed::OutOfRange { field: "kind of channels", value: value.into() }),
-            },
+            15 => {
+                let channels = match r.u32()? {
+                    0 => Channels::None,
+                    1 => Channels::Simulated { process: r.u32()? },
+                    2 => Channels::ResourceManager(Objects {
+                        client: r.u32()?,
+                        subdevice: r.u32()?,
+                        channels: r.list("number of channels", MAX_CHANNELS, Reader::u32)?,
+                        groups: r.list("number of groups", MAX_CHANNELS, Reader::u32)?,
+                    }),
+                    value => return Err(Malformed::OutOfRange { field: "kind of channels", value: value.into() }),
+                };
+                Self::Channels { channels }
+            }
             16 => Self::Held { grant: r.u64()? },
             kind => return Err(Malformed::Kind(kind)),
         };
         r.end()?;
         Ok(decoded)
+    }
+
+    /// How many descriptors come with this message.
+    pub fn descriptors(&self) -> usize {
+        match self {
+            Self::Channels { channels: Channels::ResourceManager(_) } => 1,
+            _ => 0,
+        }
     }
 }
 

@@ -3,9 +3,10 @@
 use baton_contract::class::Class;
 use baton_contract::memory::{GRANULE, SizeClass};
 use baton_contract::messages::{
-    ArrivalStory, Channels, ExtentId, FromCoordinator, FromTenant, Full, MAX_EXTENTS, MAX_LISTED, MAX_NAME, MAX_TEXT,
-    Refusal,
+    ArrivalStory, Channels, ExtentId, FromCoordinator, FromTenant, Full, MAX_CHANNELS, MAX_EXTENTS, MAX_LISTED,
+    MAX_NAME, MAX_TEXT, Refusal,
 };
+use baton_contract::resource_manager::Objects;
 use baton_contract::wire::{MAX_MESSAGE, Malformed, VERSION};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -47,7 +48,13 @@ fn from_tenant() -> impl Strategy<Value = FromTenant> {
             FromTenant::Arrived { grant, story }
         }),
         "[a-z]{0,64}".prop_map(|name| FromTenant::Evict { name }),
+        Just(FromTenant::Channels { channels: Channels::None }),
         any::<u32>().prop_map(|process| FromTenant::Channels { channels: Channels::Simulated { process } }),
+        (any::<u32>(), any::<u32>(), vec(any::<u32>(), 0..=MAX_CHANNELS), vec(any::<u32>(), 0..=MAX_CHANNELS))
+            .prop_map(|(client, subdevice, channels, groups)| {
+                let objects = Objects { client, subdevice, channels, groups };
+                FromTenant::Channels { channels: Channels::ResourceManager(objects) }
+            }),
         any::<u64>().prop_map(|grant| FromTenant::Held { grant }),
     ]
 }

@@ -19,6 +19,7 @@
 //! ```
 //!
 //! - `gate`: holds calls back. `work`: knows what is queued. `memory`: the program's allocations.
+//! - `channels`: what of this process can be taken off the GPU; sees the driver's `ioctl`s go by.
 //! - `arrival`: running while memory is still on its way.
 //! - `session`: the connection, and the pager, the one thread that we start.
 //!

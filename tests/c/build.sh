@@ -28,6 +28,7 @@ compile -shared -fPIC -o "$out/libwrap_alloc.so" "$here/wrap_alloc.c"
 compile -o "$out/first_call" "$here/first_call.c" "$out/stub/libcuda.so.1"
 compile -DLIB -shared -fPIC -o "$out/libfirst_call.so" "$here/first_call.c" "$out/stub/libcuda.so.1"
 compile -shared -fPIC -o "$out/libslow_driver.so" "$here/slow_driver.c"
+compile -o "$out/requests" "$here/requests.c"
 compile -o "$out/known_calls" "$here/known_calls.c" "$out/stub/libcuda.so.1"
 
 # Programs for tests of sharing; they compute on the CPU what the device should have.

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use baton_contract::class::Class;
 use baton_contract::link;
-use baton_contract::messages::{ExtentId, FromCoordinator, FromTenant};
+use baton_contract::messages::{Channels, ExtentId, FromCoordinator, FromTenant};
+use baton_contract::resource_manager::Objects;
 use baton_tests::coordinator::{Coordinator, Serving, other_descriptors, program, tenant};
 use baton_tests::running::Running;
 use serde_json::Value;
@@ -148,6 +149,16 @@ fn what_a_tenant_cannot_mean_costs_it_its_connection_and_nothing_else() {
         until_hung_up(&socket);
         assert!(running.ask("touch", LIMIT).starts_with("touched "));
     }
+    // What is to be paused, through what is not the driver's control device, through nothing, and through too much.
+    let objects = Objects { client: 1, subdevice: 2, channels: vec![3], groups: vec![] };
+    let offer = FromTenant::Channels { channels: Channels::ResourceManager(objects) }.encode();
+    let null = std::fs::File::open("/dev/null").expect("there");
+    for descriptors in [&[][..], &[null.as_fd()], &[null.as_fd(), null.as_fd()]] {
+        let (socket, _requests) = greeted(&coordinator, &hello);
+        link::send(socket.as_fd(), &offer, descriptors, false).expect("a message");
+        until_hung_up(&socket);
+        assert!(running.ask("touch", LIMIT).starts_with("touched "));
+    }
     // What might be meant at another time: reports of what was not asked for, about what there is not.
     let lies = [
         FromTenant::Demand,
@@ -161,6 +172,9 @@ fn what_a_tenant_cannot_mean_costs_it_its_connection_and_nothing_else() {
         FromTenant::Allocate { bytes: u64::MAX },
         FromTenant::Allocate { bytes: 1 },
         FromTenant::Room { bytes: u64::MAX },
+        FromTenant::Channels { channels: Channels::None },
+        FromTenant::Channels { channels: Channels::Simulated { process: u32::MAX } },
+        FromTenant::Held { grant: 0 },
     ];
     for lie in &lies {
         for on_requests in [false, true] {

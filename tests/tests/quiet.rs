@@ -42,6 +42,12 @@ fn a_compiler_does_not_notice() {
 }
 
 #[test]
+fn requests_to_other_devices_are_answered_as_ever() {
+    let outcome = same_when_preloaded(|| clean(built().programs.join("requests"))).succeeded();
+    assert!(outcome.out.contains("count 12"), "{outcome:?}");
+}
+
+#[test]
 fn python_starts_workers_in_every_way() {
     if !has_python() {
         return;

@@ -126,7 +126,7 @@ fn against_others(name: &str, arguments: &[&str], switches: u64) {
             let opponent = coordinator.run("opponent", class, &program("fill_and_check"), &other);
             assert_eq!(opponent.result(LIMIT), others_solo, "the {class} opponent shared (left) and alone (right)");
             opponents += 1;
-            assert!(opponents < 60, "{name} starves{}", coordinator.place.story());
+            assert!(opponents < 120, "{name} starves{}", coordinator.place.story());
             if subject.ended().is_some() {
                 break;
             }

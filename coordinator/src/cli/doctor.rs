@@ -107,9 +107,10 @@ pub fn run(arguments: &Doctor) -> Result<bool, CliError> {
         &format!("{threads}; each running program keeps one busy, and the coordinator two while it copies"),
     );
     findings.say(
-        Verdict::Less,
+        Verdict::Good,
         "preemption",
-        "work is drained before the GPU changes hands: a switch waits for the longest kernel",
+        "work is paused in the middle of a kernel if the driver allows it, which each program finds out (`pausable` in \
+         `baton status --json`), and is waited for otherwise",
     );
     findings.say(
         Verdict::Good,

@@ -119,10 +119,9 @@ pub struct Serve {
     /// Copy everything out that is evicted, also what has not changed.
     #[arg(long)]
     no_hash: bool,
-    /// Under development, simulated driver only: take programs' work off the GPU in the middle instead of waiting for
-    /// its end.
-    #[arg(long, hide = true)]
-    pause: bool,
+    /// Wait for programs' work to end instead of taking it off the GPU in the middle.
+    #[arg(long)]
+    no_pause: bool,
     /// Write a line of JSON for every switch to this file.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
@@ -140,7 +139,7 @@ pub struct Serve {
 ///
 /// When it cannot be started with these settings: the message says what to change.
 pub fn run(serve: Serve) -> Result<(), CliError> {
-    let Serve { settings, config, force, pipeline, no_hash, pause, trace, until_idle, poison } = serve;
+    let Serve { settings, config, force, pipeline, no_hash, no_pause, trace, until_idle, poison } = serve;
     let settings = match config {
         Some(path) => settings.or(read_config(&path)?),
         None => settings,
@@ -172,7 +171,7 @@ pub fn run(serve: Serve) -> Result<(), CliError> {
         headroom: headroom(settings.headroom, arena)?,
         pipeline,
         hash: !no_hash,
-        pause,
+        pause: !no_pause,
         trace,
     };
     let mut server = Server::new(gpu, listener, options)?;

@@ -17,6 +17,7 @@ use super::tenant::ANSWER_LIMIT;
 use super::{Server, log};
 use crate::arbiter::{State, TenantId};
 use crate::arena::FrameId;
+use crate::preemptor::{Target, Wish};
 
 /// Frames that a process which just died may still be writing to.
 #[derive(Debug)]
@@ -27,6 +28,8 @@ pub(super) struct Quarantine {
     frames: Vec<FrameId>,
     /// While anybody holds the other end, somebody holds all that the process had, the GPU too.
     connection: Peer,
+    /// We ourselves still hold the tenant's control device, and by that all that it had on the GPU.
+    held_by_us: Option<TenantId>,
 }
 
 impl Quarantine {
@@ -94,6 +97,10 @@ impl Server {
             switches: tenant.counted.0,
             gpu_seconds: tenant.counted.1 as f64 / 1e6,
         });
+        let held_by_us = matches!(tenant.pausable.told, Some(Target::ResourceManager(..))).then_some(id);
+        if let Some(target) = tenant.pausable.told {
+            self.preemptor.submit(id, Wish::End, target);
+        }
         let mut frames = Vec::new();
         for (extent, entry) in tenant.extents {
             let copying = self.tasks.values().any(|task| match task {
@@ -111,13 +118,10 @@ impl Server {
         }
         // Its descriptors are closed by now, and with the last one of the GPU's the driver has taken its context down,
         // running kernels and all (measured). But a child may hold them too.
-        if tenant.cut_off == Some(true) && tenant.control.is_open() {
-            self.quarantine.push_back(Quarantine {
-                until: Instant::now() + NEXT_LOOK,
-                since: Instant::now(),
-                frames,
-                connection: tenant.control,
-            });
+        if tenant.cut_off == Some(true) && (held_by_us.is_some() || tenant.control.is_open()) {
+            let now = Instant::now();
+            let (until, since, connection) = (now + NEXT_LOOK, now, tenant.control);
+            self.quarantine.push_back(Quarantine { until, since, frames, connection, held_by_us });
         } else {
             frames.into_iter().for_each(|frame| self.release(frame));
         }
@@ -136,13 +140,21 @@ impl Server {
     pub(super) fn end_quarantine(&mut self) {
         let now = Instant::now();
         while let Some(mut first) = self.quarantine.pop_front_if(|first| first.until <= now) {
-            if first.connection.is_open() {
+            if first.held_by_us.is_some() || first.connection.is_open() {
                 // Our library's children let go of the GPU and of this connection; this one was not told.
                 first.until = now + NEXT_LOOK;
                 self.quarantine.push_back(first);
             } else {
                 first.frames.into_iter().for_each(|frame| self.release(frame));
             }
+        }
+    }
+
+    /// The preemptor has closed the control device of a tenant whose process has ended.
+    pub(super) fn let_go(&mut self, id: TenantId) {
+        let now = Instant::now();
+        for quarantine in self.quarantine.iter_mut().filter(|quarantine| quarantine.held_by_us == Some(id)) {
+            (quarantine.held_by_us, quarantine.until) = (None, now);
         }
     }
 

@@ -1,5 +1,4 @@
-//! Taking tenants off the GPU without waiting for their work to end. **Not ready**: once in a few minutes of constant
-//! switching a tenant is evicted too early and faults (700), so it is off unless asked for (`--pause`, hidden).
+//! Taking tenants off the GPU without waiting for their work to end, where the driver can do that.
 //!
 //! ```text
 //!            Hold to the tenant                 it is Held, or does not answer
@@ -14,19 +13,24 @@
 //! back; one that was drained comes in piece by piece ([`super::arriving`]). Its memory is touched only when it is
 //! paused **and** has closed its gate: before that, its calls could still be refused for what is missing.
 
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use baton_contract::messages::{Channels, FromCoordinator};
+use baton_contract::resource_manager::is_control_device;
 
 use super::tenant::{Extent, Tenant};
 use super::{Server, log};
 use crate::arbiter::{Event, State, TenantId};
-use crate::preemptor::{Preempted, Wish};
+use crate::preemptor::{PauseError, Preempted, Target, Wish};
 
 /// How long a tenant may take to close its gate before it is paused all the same.
 const GATE_LIMIT: Duration = Duration::from_millis(2);
 /// How long others wait for the memory of one that is paused and has not closed its gate: it was stopped, say.
 const PATIENCE: Duration = Duration::from_millis(250);
+/// How often it is tried to take a tenant off the GPU that has lost its turn while it was put back.
+const MOST_FAILURES: u32 = 10;
 
 /// How far it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +50,29 @@ pub(super) struct Hold {
     closed: bool,
     /// It has said so, and that it has nothing queued.
     drained: bool,
+    /// It has got more to be paused since that was begun.
+    again: bool,
+    /// How often it could not be paused again, after it had lost its turn.
+    failures: u32,
+}
+
+/// What of a tenant can be taken off the GPU.
+#[derive(Debug, Default)]
+pub(super) struct Pausable {
+    /// As it has said.
+    pub(super) told: Option<Target>,
+    /// That was found to work.
+    works: bool,
+    /// What the preemptor was asked to pause, with all that was paused before.
+    asked: Option<Target>,
+    /// What is paused. Pauses are counted, so nothing is paused that is already.
+    paused: Option<Target>,
+}
+
+impl Pausable {
+    pub(super) fn works(&self) -> bool {
+        self.works
+    }
 }
 
 impl Hold {
@@ -91,25 +118,50 @@ impl Tenant {
 }
 
 impl Server {
-    /// A tenant says how it can be paused. Whether that works here is found out by trying.
-    pub(super) fn channels_told(&mut self, id: TenantId, channels: Channels) {
-        let Some(tenant) = self.tenants.get_mut(&id).filter(|_| self.options.pause) else { return };
-        if tenant.hold.is_none() {
-            tenant.pausable = false;
-            tenant.channels = Some(channels.clone());
-            self.preemptor.submit(id, Wish::Resume, channels);
+    /// A tenant says how it can be paused. Whether that works here is found out by trying, once.
+    pub(super) fn channels_told(
+        &mut self,
+        id: TenantId,
+        channels: Channels,
+        control: Option<OwnedFd>,
+    ) -> Result<(), String> {
+        let target = match (channels, control) {
+            (Channels::None, _) => None,
+            (Channels::Simulated { process }, _) => Some(Target::Simulated(process)),
+            (Channels::ResourceManager(objects), Some(control)) if is_control_device(control.as_raw_fd()) => {
+                Some(Target::ResourceManager(objects, Arc::new(control)))
+            }
+            (Channels::ResourceManager(_), _) => {
+                return Err("what it offered is not the driver's control device".to_owned());
+            }
+        };
+        let Some(tenant) = self.tenants.get_mut(&id).filter(|_| self.options.pause) else { return Ok(()) };
+        let Some(target) = target else {
+            // What is paused already can still be resumed.
+            tenant.pausable.works = false;
+            return Ok(());
+        };
+        tenant.pausable.told = Some(target.clone());
+        match &mut tenant.hold {
+            None if tenant.pausable.works => {}
+            None => self.preemptor.submit(id, Wish::Try, target),
+            Some(Hold { stage: Stage::Asked | Stage::Resuming, .. }) => {}
+            Some(hold) if hold.stage == Stage::Pausing => hold.again = true,
+            Some(_) => self.start(id, Wish::Pause),
         }
+        Ok(())
     }
 
     /// Begins to take a tenant off the GPU; false if that cannot be done.
     pub(super) fn hold(&mut self, id: TenantId) -> bool {
-        let Some(tenant) = self.tenants.get_mut(&id).filter(|tenant| tenant.pausable && !tenant.silent) else {
+        let Some(tenant) = self.tenants.get_mut(&id).filter(|tenant| tenant.pausable.works && !tenant.silent) else {
             return false;
         };
         if tenant.hold.is_some() {
             return true;
         }
-        tenant.hold = Some(Hold { stage: Stage::Asked, since: Instant::now(), closed: false, drained: false });
+        let (stage, since) = (Stage::Asked, Instant::now());
+        tenant.hold = Some(Hold { stage, since, closed: false, drained: false, again: false, failures: 0 });
         let grant = tenant.grant;
         self.command(id, &FromCoordinator::Hold { grant });
         true
@@ -147,18 +199,21 @@ impl Server {
 
     fn start(&mut self, id: TenantId, wish: Wish) {
         let Some(tenant) = self.tenants.get_mut(&id) else { return };
-        let (Some(hold), Some(channels)) = (&mut tenant.hold, tenant.channels.clone()) else { return };
-        hold.stage = match wish {
-            Wish::Pause => Stage::Pausing,
-            Wish::Resume => Stage::Resuming,
-        };
-        if wish == Wish::Resume {
+        let (Some(hold), Some(told)) = (&mut tenant.hold, tenant.pausable.told.clone()) else { return };
+        hold.again = false;
+        let mut target = told.clone();
+        if wish == Wish::Pause {
+            hold.stage = Stage::Pausing;
+            target = told.beyond(tenant.pausable.paused.as_ref());
+            tenant.pausable.asked = Some(told);
+        } else {
+            hold.stage = Stage::Resuming;
             // From here on it may write, and what a look under way finds is no longer so.
             let resident = |extent: &&mut Extent| extent.place.is_resident();
             tenant.extents.values_mut().filter(resident).for_each(Extent::may_change);
             tenant.scan = None;
         }
-        self.preemptor.submit(id, wish, channels);
+        self.preemptor.submit(id, wish, target);
     }
 
     /// All memory of a tenant is there whose turn it is. Says whether it can be let in, or has to be resumed first.
@@ -176,20 +231,34 @@ impl Server {
 
     /// The preemptor has done something, or could not.
     pub(super) fn preempted(&mut self, Preempted { tenant: id, wish, time, result }: Preempted) {
-        let state = self.arbiter.state(id);
+        match wish {
+            Wish::Try => self.tried(id, result),
+            Wish::Pause => self.paused(id, time, result),
+            Wish::Resume => self.resumed(id, result),
+            Wish::End => self.let_go(id),
+        }
+    }
+
+    fn tried(&mut self, id: TenantId, result: Result<(), PauseError>) {
         let Some(tenant) = self.tenants.get_mut(&id) else { return };
-        let Some(hold) = tenant.hold else {
-            // The first try.
-            match result {
-                Ok(()) => tenant.pausable = true,
-                Err(error) => {
-                    log(format_args!("{} cannot be paused, its work will be drained: {error}", tenant.name));
-                }
-            }
+        match result {
+            Ok(()) => tenant.pausable.works = true,
+            Err(error) => log(format_args!("{} cannot be paused, its work will be drained: {error}", tenant.name)),
+        }
+    }
+
+    fn paused(&mut self, id: TenantId, time: Duration, result: Result<(), PauseError>) {
+        let state = self.arbiter.state(id);
+        let Some((tenant, hold)) = self.tenants.get_mut(&id).and_then(|tenant| tenant.hold.map(|hold| (tenant, hold)))
+        else {
             return;
         };
-        match (wish, result) {
-            (Wish::Pause, Ok(())) => {
+        if result.is_ok() {
+            tenant.pausable.paused = tenant.pausable.asked.take();
+        }
+        match result {
+            Ok(()) if hold.again => self.start(id, Wish::Pause),
+            Ok(()) => {
                 tenant.hold = Some(Hold { stage: Stage::Paused, ..hold });
                 self.ledger.paused(time);
                 if state == State::Leaving {
@@ -202,26 +271,46 @@ impl Server {
                     self.tell_arbiter(id, if hold.drained { Event::Closed } else { Event::Paused });
                 }
             }
-            (Wish::Pause, Err(error)) => {
+            Err(error) if state == State::Leaving => {
                 log(format_args!("{} could not be paused, its work is drained: {error}", tenant.name));
-                (tenant.hold, tenant.pausable) = (None, false);
+                // Some of it may have been paused before.
+                if let Some(paused) = tenant.pausable.paused.take() {
+                    self.preemptor.submit(id, Wish::Resume, paused);
+                }
+                (tenant.hold, tenant.pausable.works) = (None, false);
                 if hold.drained {
                     self.tell_arbiter(id, Event::Closed);
                 } else {
                     self.drain(id);
                 }
             }
-            (Wish::Resume, Ok(())) if hold.drained => tenant.hold = None,
-            (Wish::Resume, Ok(())) if state == State::Arriving => {
+            // It runs though it is not its turn, and its memory is not touched as long as that lasts.
+            Err(error) if hold.failures < MOST_FAILURES => {
+                log(format_args!("{} could not be paused again: {error}", tenant.name));
+                tenant.hold = Some(Hold { failures: hold.failures + 1, ..hold });
+                self.start(id, Wish::Pause);
+            }
+            Err(_) => self.kill(id, "its work cannot be taken off the GPU"),
+        }
+    }
+
+    fn resumed(&mut self, id: TenantId, result: Result<(), PauseError>) {
+        let state = self.arbiter.state(id);
+        let Some((tenant, hold)) = self.tenants.get_mut(&id).and_then(|tenant| tenant.hold.map(|hold| (tenant, hold)))
+        else {
+            return;
+        };
+        tenant.pausable.paused = None;
+        match result {
+            Ok(()) if hold.drained => tenant.hold = None,
+            Ok(()) if state == State::Arriving => {
                 tenant.hold = None;
                 // At once: it runs already, and nobody may come in between.
                 self.tell_arbiter(id, Event::Resident);
             }
-            (Wish::Resume, Ok(())) => {
-                // It has lost its turn meanwhile.
-                self.start(id, Wish::Pause);
-            }
-            (Wish::Resume, Err(error)) => {
+            // It has lost its turn meanwhile.
+            Ok(()) => self.start(id, Wish::Pause),
+            Err(error) => {
                 log(format_args!("{} cannot go on: {error}", tenant.name));
                 self.kill(id, "its work cannot be put back on the GPU");
             }

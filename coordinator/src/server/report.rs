@@ -87,6 +87,8 @@ pub struct TenantStatus {
     peak_bytes: u64,
     switches: u64,
     gpu_seconds: f64,
+    /// Whether its work can be taken off the GPU in the middle.
+    pausable: bool,
 }
 
 impl Server {
@@ -118,6 +120,7 @@ impl Server {
                 peak_bytes: tenant.peak_bytes,
                 switches: self.arbiter.switches(*id),
                 gpu_seconds: self.arbiter.gpu_time(*id, self.now()) as f64 / 1e6,
+                pausable: tenant.pausable.works(),
             }
         });
         let holder = self.arbiter.holder().and_then(|id| self.tenants.get(&id));

@@ -2,12 +2,13 @@
 //!
 //! A peer's bytes are allegations. What cannot be true costs the tenant its connection, and nothing else.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use baton_contract::link::Received;
 use baton_contract::memory::{GRANULE, SizeClass};
 use baton_contract::messages::{ExtentId, FromCoordinator, FromTenant, Full, MAX_EXTENTS};
+use baton_contract::wire::Malformed;
 
 use super::residency::Claim;
 use super::tenant::{Batch, Place};
@@ -30,25 +31,30 @@ impl Server {
         &mut self,
         id: TenantId,
         socket: fn(&mut super::tenant::Tenant) -> &mut super::peer::Peer,
-        act: fn(&mut Self, TenantId, FromTenant) -> Result<(), String>,
+        act: fn(&mut Self, TenantId, FromTenant, Option<OwnedFd>) -> Result<(), String>,
     ) {
         loop {
             let Some(tenant) = self.tenants.get_mut(&id).filter(|tenant| tenant.cut_off.is_none()) else { return };
             let peer = socket(tenant);
             let heard = peer.send_kept().and_then(|()| peer.receive());
-            let Received { message, .. } = match heard {
+            let Received { message, mut descriptors } = match heard {
                 Ok(Some(received)) => received,
                 Ok(None) => return,
                 Err(_) => return self.cut_off(id, "the connection ended"),
             };
-            let done = FromTenant::decode(&message).map_err(|error| error.to_string());
-            if let Err(why) = done.and_then(|message| act(self, id, message)) {
+            let came = descriptors.len();
+            let done = FromTenant::decode(&message).and_then(|message| match message.descriptors() {
+                expected if expected == came => Ok(message),
+                expected => Err(Malformed::Descriptors { came, expected }),
+            });
+            let done = done.map_err(|error| error.to_string());
+            if let Err(why) = done.and_then(|message| act(self, id, message, descriptors.pop())) {
                 return self.cut_off(id, &why);
             }
         }
     }
 
-    fn report(&mut self, id: TenantId, message: FromTenant) -> Result<(), String> {
+    fn report(&mut self, id: TenantId, message: FromTenant, descriptor: Option<OwnedFd>) -> Result<(), String> {
         match message {
             FromTenant::Demand => {
                 if let Some(tenant) = self.tenants.get_mut(&id) {
@@ -60,7 +66,7 @@ impl Server {
             FromTenant::Closed { grant, drain_micros } => self.closed(id, grant, drain_micros),
             FromTenant::Busy { grant } => self.busy(id, grant),
             FromTenant::Held { grant } => self.held(id, grant),
-            FromTenant::Channels { channels } => self.channels_told(id, channels),
+            FromTenant::Channels { channels } => return self.channels_told(id, channels, descriptor),
             FromTenant::Done { batch, micros } => return self.batch_done(id, batch, Duration::from_micros(micros)),
             FromTenant::Failed { batch, code } => return self.batch_failed(id, batch, code),
             FromTenant::Free { extents } => return self.free(id, &extents),
@@ -77,7 +83,7 @@ impl Server {
         Ok(())
     }
 
-    fn request(&mut self, id: TenantId, message: FromTenant) -> Result<(), String> {
+    fn request(&mut self, id: TenantId, message: FromTenant, _: Option<OwnedFd>) -> Result<(), String> {
         let Some(tenant) = self.tenants.get_mut(&id) else { return Ok(()) };
         if std::mem::replace(&mut tenant.asking, true) {
             return Err("it sent a request before the last one was answered".to_owned());

@@ -24,10 +24,10 @@ use std::time::{Duration, Instant};
 
 use baton_contract::class::Class;
 use baton_contract::memory::SizeClass;
-use baton_contract::messages::{Channels, ExtentId, FromTenant};
+use baton_contract::messages::{ExtentId, FromTenant};
 use baton_contract::page::{CoordinatorPage, TenantPage};
 
-use super::pausing::Hold;
+use super::pausing::{Hold, Pausable};
 use super::peer::Peer;
 use super::shared::Shared;
 use crate::arena::FrameId;
@@ -174,9 +174,8 @@ pub(super) struct Tenant {
     pub(super) counted: (u64, u64),
     /// Since when it owes the end of its turn, and how long its work may take to end.
     pub(super) revoked: Option<(Instant, Duration)>,
-    /// What of it can be taken off the GPU, and whether that was found to work.
-    pub(super) channels: Option<Channels>,
-    pub(super) pausable: bool,
+    /// What of it can be taken off the GPU.
+    pub(super) pausable: Pausable,
     /// It is being taken off the GPU, or is off it.
     pub(super) hold: Option<Hold>,
     /// What a thread has asked for that was inside when the gate closed: for when it is let in again.

@@ -15,8 +15,8 @@ use baton_contract::page::{CoordinatorPage, PAGE_BYTES};
 use baton_contract::wire::VERSION;
 use baton_contract::{link, place, settings};
 
-use super::Session;
 use super::requests::Requests;
+use super::{Event, Session};
 use crate::channels::Own;
 use crate::memory::space::Space;
 use crate::{gate, real, user};
@@ -184,7 +184,8 @@ fn greet(socket: OwnedFd, device: CUdevice, gpu: [u8; 16]) -> Result<Session, De
         own,
         space: Space::new(device),
         pinned: Default::default(),
-        channels: Own::find(),
+        news: Event::new().ok_or_else(|| declined("no descriptor is left for an event"))?,
+        channels: Own::find(gpu),
         whole: user::setting(settings::GATE).is_some_and(|value| value == "whole"),
     })
 }

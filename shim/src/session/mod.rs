@@ -17,7 +17,7 @@ pub(crate) mod requests;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use core::time::Duration;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Instant;
 
 use baton_contract::cuda::{CUDA_SUCCESS, CUdevice, CUresult};
@@ -32,6 +32,29 @@ use crate::once::Once;
 use crate::user;
 use requests::Requests;
 
+/// Something that one thread waits for and others make happen.
+struct Event(OwnedFd);
+
+impl Event {
+    fn new() -> Option<Self> {
+        // SAFETY: plain integers; the answer is checked before it is used.
+        let event = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        // SAFETY: new, and ours.
+        (event >= 0).then(|| Self(unsafe { OwnedFd::from_raw_fd(event) }))
+    }
+
+    fn raise(&self) {
+        // SAFETY: eight bytes that live over the call.
+        unsafe { libc::write(self.0.as_raw_fd(), core::ptr::from_ref(&1u64).cast(), size_of::<u64>()) };
+    }
+
+    fn lower(&self) {
+        let mut count = 0u64;
+        // SAFETY: as above.
+        unsafe { libc::read(self.0.as_raw_fd(), core::ptr::from_mut(&mut count).cast(), size_of::<u64>()) };
+    }
+}
+
 /// A tenant's side of its connection.
 pub(crate) struct Session {
     /// The GPU that is shared.
@@ -42,8 +65,9 @@ pub(crate) struct Session {
     own: NonNull<TenantPage>,
     pub(crate) space: Space,
     pub(crate) pinned: Pinned,
-    /// What of us the coordinator can pause.
-    channels: Option<Own>,
+    /// What of us the coordinator can pause, and that this has changed.
+    channels: Own,
+    news: Event,
     /// Nothing runs before all memory is back.
     whole: bool,
 }
@@ -129,7 +153,23 @@ pub(crate) fn demand() {
 impl Session {
     /// Sends a report. A coordinator that is gone is noticed by the pager.
     fn tell(&self, message: &FromTenant) {
-        let _ = link::send(self.control.as_fd(), &message.encode(), &[], false);
+        self.tell_with(message, None);
+    }
+
+    fn tell_with(&self, message: &FromTenant, descriptor: Option<BorrowedFd<'_>>) {
+        let _ = link::send(self.control.as_fd(), &message.encode(), descriptor.as_slice(), false);
+    }
+
+    /// Says what of us can be paused, if that has changed. Only the pager does, so that the last word is the last one sent.
+    fn tell_channels(&self) {
+        if let Some((channels, descriptor)) = self.channels.news() {
+            self.tell_with(&FromTenant::Channels { channels }, descriptor);
+        }
+    }
+
+    /// A context came or went: the pager has something to tell.
+    pub(crate) fn channels_changed(&self) {
+        self.news.raise();
     }
 
     /// The size of "the GPU" that this program sees, in bytes.

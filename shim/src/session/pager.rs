@@ -14,14 +14,15 @@ use baton_contract::link;
 use baton_contract::messages::{ExtentId, FromCoordinator, FromTenant, MAX_EXTENTS, MAX_LISTED};
 
 use super::{DEMANDED, Session};
-use crate::channels::Own;
 use crate::memory::space::Space;
-use crate::{arrival, gate, real, user, work};
+use crate::{arrival, channels, gate, real, user, work};
 
 /// How often an idle program is looked for at most.
 const SHORTEST_WATCH: Duration = Duration::from_micros(250);
-/// How long calls may take to leave when the gate closes and what is queued is about to be paused anyway.
-const LONGEST_HOLD: Duration = Duration::from_micros(200);
+/// How long calls may take to leave when the gate closes and work is about to be paused, and what is queued to end. Work that
+/// has ended is worth some waiting for: after a pause nothing runs before all memory is back. It is learned whether it is.
+const SHORTEST_HOLD: Duration = Duration::from_micros(100);
+const LONGEST_HOLD: Duration = Duration::from_millis(1);
 const LONGEST_HOLD_OF_CAPTURE: Duration = Duration::from_millis(5);
 /// How long a try to give way by itself may take.
 const LONGEST_TRY: Duration = Duration::from_millis(2);
@@ -72,6 +73,8 @@ struct Pager {
     arriving: bool,
     /// Somebody more urgent may come at any time: the queue is kept short.
     short: bool,
+    /// How long work may take to end before it is paused.
+    hold_limit: Duration,
 }
 
 /// What the program did lately.
@@ -107,15 +110,15 @@ impl Pager {
             edges: Vec::new(),
             arriving: false,
             short: false,
+            hold_limit: LONGEST_HOLD / 2,
         }
     }
 
     fn run(mut self) {
         // For good: nothing this thread does disturbs a capture.
         core::mem::forget(real::Relaxed::enter());
-        if let Some(channels) = self.session.channels {
-            self.session.tell(&FromTenant::Channels { channels: channels.told() });
-        }
+        let (channels, descriptor) = self.session.channels.told();
+        self.session.tell_with(&FromTenant::Channels { channels }, descriptor);
         let end = loop {
             if let Err(end) = self.step() {
                 break end;
@@ -163,14 +166,21 @@ impl Pager {
     }
 
     fn is_message_there(&self, timeout: Option<Duration>) -> bool {
-        let mut watched = libc::pollfd { fd: self.session.control.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        let watch = |fd: &OwnedFd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        let mut watched = [watch(&self.session.control), watch(&self.session.news.0)];
         let timeout = timeout.map(|timeout| libc::timespec {
             tv_sec: timeout.as_secs() as libc::time_t,
             tv_nsec: timeout.subsec_nanos().into(),
         });
         let timeout = timeout.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
-        // SAFETY: one structure, and a time or null, that live over the call.
-        unsafe { libc::ppoll(&mut watched, 1, timeout, core::ptr::null()) > 0 }
+        // SAFETY: two structures, and a time or null, that live over the call.
+        unsafe { libc::ppoll(watched.as_mut_ptr(), 2, timeout, core::ptr::null()) };
+        let [control, news] = watched.map(|watched| watched.revents != 0);
+        if news {
+            self.session.news.lower();
+            self.session.tell_channels();
+        }
+        control
     }
 
     fn obey(&mut self, message: FromCoordinator, descriptors: Vec<OwnedFd>) -> Result<(), End> {
@@ -266,6 +276,7 @@ impl Pager {
     }
 
     fn open(&mut self) {
+        channels::resume_what_came();
         self.watch = Watch::new();
         self.session.own().open.store(1, Ordering::Relaxed);
         if self.arriving {
@@ -327,11 +338,17 @@ impl Pager {
     /// The coordinator is about to take our work off the GPU.
     fn hold(&mut self, grant: u64) {
         let start = Instant::now();
+        // In this order: whatever is made from here on is told, or paused as soon as it is made.
+        channels::pause_what_comes();
+        self.session.tell_channels();
         // A refused call would end a capture.
-        let limit = if work::is_capturing() { LONGEST_HOLD_OF_CAPTURE } else { LONGEST_HOLD };
+        let limit = if work::is_capturing() { LONGEST_HOLD_OF_CAPTURE } else { self.hold_limit };
         self.announce_closing();
         let held = gate::hold(start + limit);
-        if held == gate::Held::Empty && work::drain(None) {
+        let ended = held == gate::Held::Empty && work::drain(Some(start + limit));
+        let next = if ended { self.hold_limit * 2 } else { self.hold_limit / 2 };
+        self.hold_limit = next.clamp(SHORTEST_HOLD, LONGEST_HOLD);
+        if ended {
             return self.closed(grant, start);
         }
         self.gate_closed();
@@ -398,7 +415,8 @@ impl Pager {
         // With the gate open, nothing is away; a thread may just be mapping what it was lent.
         if (self.grant.is_some() && !self.arriving) || self.session.space.extents.all_mapped() {
             // Also if it was about to pause us, or to resume us.
-            self.session.channels.map(Own::resume);
+            self.session.channels.resume();
+            channels::resume_what_came();
             user::warn(format_args!("the coordinator is gone; this program goes on with what it has"));
             gate::open(false);
         } else {

@@ -53,9 +53,13 @@ pub(crate) fn retried(call: impl Fn() -> CUresult) -> CUresult {
 ///
 /// On success, `out` was written by the driver.
 unsafe fn made(answer: CUresult, out: *mut CUcontext) -> CUresult {
-    if answer == CUDA_SUCCESS && !out.is_null() && session::get().is_some() {
+    if answer == CUDA_SUCCESS
+        && !out.is_null()
+        && let Some(session) = session::get()
+    {
         // SAFETY: by this function's contract.
         REGISTRY.add_context(unsafe { *out }.expose_provenance());
+        session.channels_changed();
     }
     answer
 }
@@ -113,10 +117,17 @@ pub(crate) unsafe fn retain(drivers: Retain, out: *mut CUcontext, device: CUdevi
         // SAFETY: the driver's own function with the program's own arguments.
         unsafe { drivers(out, device) }
     };
-    let answer = if primary_is_active(device) { call() } else { with_room(CONTEXT_BYTES, call) };
-    if answer == CUDA_SUCCESS && !out.is_null() && session::get().is_some() {
+    let known = primary_is_active(device);
+    let answer = if known { call() } else { with_room(CONTEXT_BYTES, call) };
+    if answer == CUDA_SUCCESS
+        && !out.is_null()
+        && let Some(session) = session::get()
+    {
         // SAFETY: the driver has written it.
         REGISTRY.add_primary(device, unsafe { *out }.expose_provenance());
+        if !known {
+            session.channels_changed();
+        }
     }
     answer
 }
@@ -144,6 +155,7 @@ fn gone(passage: Option<&gate::Passage>, context: Handle) {
         arrival::roots::context_goes(context);
         session.space.free_context(passage, &session.requests, context);
         session.show_taken();
+        session.channels_changed();
     }
 }
 

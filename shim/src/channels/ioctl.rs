@@ -1,0 +1,81 @@
+//! The `ioctl` through which the driver makes its channels: looked at in passing.
+//!
+//! The driver calls the C library's, and so finds ours first. Almost every call of a program is none of the driver's: those
+//! leave by a tail jump, after two comparisons. Requests that make or free objects of the driver's resource manager are made here,
+//! and what they did is noted.
+
+use core::ffi::{c_int, c_ulong, c_void};
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use baton_contract::resource_manager::{self as rm, ALLOC, FREE, MAGIC};
+
+use super::objects;
+
+type Ioctl = unsafe extern "C" fn(c_int, c_ulong, *mut c_void) -> c_int;
+
+/// The `ioctl` after ours: the C library's, or another preloaded library's. At first, what finds that.
+static NEXT: AtomicPtr<c_void> = AtomicPtr::new(first as *const () as *mut c_void);
+
+/// The exported `ioctl`. Its third argument is whatever the request takes, so all registers stay as they are.
+#[cfg_attr(test, allow(dead_code))]
+#[cfg_attr(not(test), unsafe(no_mangle))]
+#[unsafe(naked)]
+unsafe extern "C" fn ioctl() {
+    core::arch::naked_asm!(
+        "movzx eax, si",
+        "cmp eax, {made}",
+        "je {watched}",
+        "cmp eax, {freed}",
+        "je {watched}",
+        "jmp qword ptr [rip + {next}]",
+        made = const (MAGIC as u32) << 8 | ALLOC as u32,
+        freed = const (MAGIC as u32) << 8 | FREE as u32,
+        watched = sym watched,
+        next = sym NEXT,
+    )
+}
+
+/// A request that may make or free an object. Others may have the same number on another device.
+unsafe extern "C" fn watched(descriptor: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
+    // SAFETY: a function of this type, called as our caller called us.
+    let answer = unsafe { next()(descriptor, request, argument) };
+    if answer == 0 && rm::is_control_device(descriptor) {
+        // SAFETY: the control device has answered this call.
+        unsafe {
+            if let Some(made) = rm::made(request, argument) {
+                objects::note_made(descriptor, &made);
+            } else if let Some(freed) = rm::freed(request, argument) {
+                objects::note_freed(&freed);
+            }
+        }
+    }
+    answer
+}
+
+/// Where calls go that come before the next `ioctl` is known.
+unsafe extern "C" fn first(descriptor: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
+    // SAFETY: as in `watched`.
+    unsafe { next()(descriptor, request, argument) }
+}
+
+/// The next `ioctl`, found once.
+fn next() -> Ioctl {
+    let mut found = NEXT.load(Ordering::Acquire);
+    if ptr::eq(found, first as *const c_void) {
+        // SAFETY: the handle and the string are what dlsym takes; RTLD_NEXT means the libraries after ours.
+        found = unsafe { libc::dlsym(libc::RTLD_NEXT, c"ioctl".as_ptr()) };
+        if found.is_null() {
+            found = system as *const () as *mut c_void;
+        }
+        NEXT.store(found, Ordering::Release);
+    }
+    // SAFETY: all that is stored there is a function of this type.
+    unsafe { core::mem::transmute::<*mut c_void, Ioctl>(found) }
+}
+
+/// Where no library after ours has one (a static C library).
+unsafe extern "C" fn system(descriptor: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
+    // SAFETY: the caller's own arguments.
+    unsafe { libc::syscall(libc::SYS_ioctl, descriptor, request, argument) as c_int }
+}

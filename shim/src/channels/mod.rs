@@ -1,0 +1,103 @@
+//! What of this process can be taken off the GPU, wherever it is in its work.
+//!
+//! The coordinator is told, and pauses and resumes. We do it ourselves in two cases: channels that are made while the
+//! coordinator may have paused us are paused at once, and when there is no coordinator any more we resume.
+//!
+//! - `ioctl`: sees what NVIDIA's driver makes. [`objects`]: remembers it.
+
+mod ioctl;
+mod objects;
+
+use core::ffi::{c_uint, c_void};
+use core::sync::atomic::{AtomicU32, Ordering};
+use std::ffi::CStr;
+use std::os::fd::{BorrowedFd, RawFd};
+
+use baton_contract::cuda::{CUDA_SUCCESS, CUresult};
+use baton_contract::messages::{Channels, MAX_CHANNELS};
+
+use crate::driver;
+
+pub(crate) use objects::{pause_what_comes, resume_what_came};
+
+/// What can be paused, and how.
+#[derive(Clone, Copy)]
+pub(crate) enum Own {
+    /// A process of the simulated driver.
+    Simulated(Simulated),
+    /// What NVIDIA's driver has made on the GPU with this UUID.
+    ResourceManager([u8; 16]),
+}
+
+/// The simulated driver's own functions for it.
+#[derive(Clone, Copy)]
+pub(crate) struct Simulated {
+    process: c_uint,
+    resume: unsafe extern "C" fn(c_uint) -> CUresult,
+}
+
+/// How often what there is had changed when the coordinator was told.
+static TOLD: AtomicU32 = AtomicU32::new(0);
+
+impl Own {
+    /// Finds out, after `cuInit`.
+    pub(crate) fn find(gpu: [u8; 16]) -> Self {
+        Simulated::find().map_or(Self::ResourceManager(gpu), Self::Simulated)
+    }
+
+    /// As the coordinator is told at first.
+    pub(crate) fn told(self) -> (Channels, Option<BorrowedFd<'static>>) {
+        let gpu = match self {
+            Self::Simulated(own) => return (Channels::Simulated { process: own.process }, None),
+            Self::ResourceManager(gpu) => gpu,
+        };
+        TOLD.store(objects::changes(), Ordering::SeqCst);
+        match objects::of_gpu(gpu).filter(|(objects, _)| objects.channels.len() <= MAX_CHANNELS) {
+            Some((objects, control)) => (Channels::ResourceManager(objects), Some(borrow(control))),
+            None => (Channels::None, None),
+        }
+    }
+
+    /// The same again, if it has changed since.
+    pub(crate) fn news(self) -> Option<(Channels, Option<BorrowedFd<'static>>)> {
+        let is_new = matches!(self, Self::ResourceManager(_)) && TOLD.load(Ordering::SeqCst) != objects::changes();
+        is_new.then(|| self.told())
+    }
+
+    /// Lets our work go on, whoever paused it.
+    pub(crate) fn resume(self) {
+        match self {
+            // SAFETY: our own number.
+            Self::Simulated(own) => drop(unsafe { (own.resume)(own.process) }),
+            Self::ResourceManager(gpu) => {
+                if let Some((objects, control)) = objects::of_gpu(gpu) {
+                    // Should it be refused, calls wait for ever, as they do when a GPU is lost.
+                    let _ = objects.resume(borrow(control));
+                }
+            }
+        }
+    }
+}
+
+impl Simulated {
+    /// None if this is another driver.
+    fn find() -> Option<Self> {
+        type Get = unsafe extern "C" fn(*mut c_uint) -> CUresult;
+        type Resume = unsafe extern "C" fn(c_uint) -> CUresult;
+        let symbol = |name: &CStr| driver::get()?.symbol(name);
+        let (get, resume) = (symbol(c"simcudaGetProcess")?, symbol(c"simcudaResumeProcess")?);
+        // SAFETY: the simulated driver gives these names these signatures, and no other driver has them.
+        let (get, resume) = unsafe {
+            (core::mem::transmute::<*mut c_void, Get>(get), core::mem::transmute::<*mut c_void, Resume>(resume))
+        };
+        let mut process = 0;
+        // SAFETY: an out-parameter.
+        (unsafe { get(&mut process) } == CUDA_SUCCESS).then_some(Self { process, resume })
+    }
+}
+
+/// The driver's control device.
+fn borrow(control: RawFd) -> BorrowedFd<'static> {
+    // SAFETY: the driver has it open for as long as it has objects, and closes it when the process ends.
+    unsafe { BorrowedFd::borrow_raw(control) }
+}

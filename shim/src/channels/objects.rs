@@ -1,0 +1,277 @@
+//! What this process has made of the driver's resource manager, as far as it is needed to pause it.
+
+use core::ffi::c_int;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::os::fd::{BorrowedFd, RawFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use baton_contract::resource_manager::{
+    self as rm, Allocation, CHANNEL_GROUP, DEVICE, Freed, GRAPHICS, Objects, SUBDEVICE,
+};
+
+/// An object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Object {
+    client: u32,
+    parent: u32,
+    handle: u32,
+    kind: Kind,
+    /// The control device that it was made through.
+    descriptor: RawFd,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Device,
+    Subdevice,
+    Group { graphics: bool },
+    Channel { born_paused: bool },
+}
+
+/// All of them, in the order they were made.
+#[derive(Debug, Default)]
+struct Table(Vec<Object>);
+
+static TABLE: Mutex<Table> = Mutex::new(Table(Vec::new()));
+/// Counts changes.
+static CHANGES: AtomicU32 = AtomicU32::new(0);
+/// The coordinator has been told that the gate is closed, and may have paused us: what is made now is paused here.
+static PAUSED: AtomicBool = AtomicBool::new(false);
+
+fn table() -> MutexGuard<'static, Table> {
+    TABLE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// An object was made.
+///
+/// # Safety
+///
+/// The driver has just made it.
+pub(super) unsafe fn note_made(descriptor: c_int, made: &Allocation) {
+    let kind = match made.class {
+        DEVICE => Kind::Device,
+        SUBDEVICE => Kind::Subdevice,
+        // SAFETY: of this class, and just made.
+        CHANNEL_GROUP => Kind::Group { graphics: unsafe { rm::engine(made) } == Some(GRAPHICS) },
+        class if rm::is_channel(class) => Kind::Channel { born_paused: false },
+        _ => return,
+    };
+    let object = Object { client: made.client, parent: made.parent, handle: made.object, kind, descriptor };
+    let alone = {
+        let mut table = table();
+        table.0.push(object);
+        CHANGES.fetch_add(1, Ordering::SeqCst);
+        // Whoever is about to pause us says so first, and reads the table then: it is in there, or paused here.
+        let paused = PAUSED.load(Ordering::SeqCst) && matches!(kind, Kind::Channel { .. });
+        if paused { table.born_paused(object) } else { None }
+    };
+    if let Some(objects) = alone {
+        // SAFETY: the descriptor that the driver uses at this moment.
+        let _ = objects.pause(unsafe { BorrowedFd::borrow_raw(descriptor) });
+    }
+}
+
+/// An object was freed, and all that belongs to it.
+pub(super) fn note_freed(freed: &Freed) {
+    if table().free(freed) {
+        CHANGES.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// Changes whenever something was made or freed.
+pub(super) fn changes() -> u32 {
+    CHANGES.load(Ordering::SeqCst)
+}
+
+/// What is made from here on is paused at once.
+pub(crate) fn pause_what_comes() {
+    PAUSED.store(true, Ordering::SeqCst);
+}
+
+/// What was made since then goes on.
+pub(crate) fn resume_what_came() {
+    if PAUSED.swap(false, Ordering::SeqCst) {
+        let came = table().take_born_paused();
+        for (descriptor, objects) in came {
+            // SAFETY: the driver has it open for as long as it has objects.
+            let _ = objects.resume(unsafe { BorrowedFd::borrow_raw(descriptor) });
+        }
+    }
+}
+
+/// What there is to pause on this GPU, and through which descriptor; none if nothing, or if two clients have channels
+/// there, as when a program also draws: whoever paused one would not have paused all.
+pub(super) fn of_gpu(gpu: [u8; 16]) -> Option<(Objects, RawFd)> {
+    // Asked without the lock: the driver may be making objects meanwhile.
+    let all = table().by_subdevice();
+    let mut here = all.into_iter().filter(|(descriptor, objects)| {
+        // SAFETY: the driver has it open for as long as it has objects.
+        objects.gpu(unsafe { BorrowedFd::borrow_raw(*descriptor) }).is_ok_and(|found| found == gpu)
+    });
+    match (here.next(), here.next()) {
+        (Some((descriptor, objects)), None) => Some((objects, descriptor)),
+        _ => None,
+    }
+}
+
+impl Table {
+    fn find(&self, client: u32, handle: u32) -> Option<&Object> {
+        self.0.iter().find(|object| (object.client, object.handle) == (client, handle))
+    }
+
+    /// Removes an object with what belongs to it, or a client with all that it has. Says whether there was any of it.
+    fn free(&mut self, freed: &Freed) -> bool {
+        let before = self.0.len();
+        if freed.client == freed.object {
+            self.0.retain(|object| object.client != freed.client);
+            return self.0.len() != before;
+        }
+        let mut going = vec![freed.object];
+        while let Some(handle) = going.pop() {
+            self.0.retain(|object| {
+                let stays = object.client != freed.client || object.handle != handle && object.parent != handle;
+                if !stays && object.handle != handle {
+                    going.push(object.handle);
+                }
+                stays
+            });
+        }
+        self.0.len() != before
+    }
+
+    /// The device that a channel or a group belongs to.
+    fn device_of(&self, object: &Object) -> Option<u32> {
+        match object.kind {
+            Kind::Device => Some(object.handle),
+            Kind::Subdevice | Kind::Group { .. } => Some(object.parent),
+            // A channel's parent is its group, or, if it has none, the device.
+            Kind::Channel { .. } => match self.find(object.client, object.parent)? {
+                Object { kind: Kind::Group { .. }, parent, .. } => Some(*parent),
+                Object { kind: Kind::Device, handle, .. } => Some(*handle),
+                _ => None,
+            },
+        }
+    }
+
+    fn subdevice_of(&self, object: &Object) -> Option<u32> {
+        let device = self.device_of(object)?;
+        let is_its =
+            |other: &&Object| (other.client, other.parent, other.kind) == (object.client, device, Kind::Subdevice);
+        self.0.iter().find(is_its).map(|subdevice| subdevice.handle)
+    }
+
+    /// For every subdevice with channels: those, and through which descriptor they were made.
+    fn by_subdevice(&self) -> Vec<(RawFd, Objects)> {
+        let mut all: Vec<(RawFd, Objects)> = Vec::new();
+        for object in &self.0 {
+            let is_graphics = object.kind == Kind::Group { graphics: true };
+            let is_channel = matches!(object.kind, Kind::Channel { .. });
+            let Some(subdevice) = self.subdevice_of(object).filter(|_| is_graphics || is_channel) else { continue };
+            let same = |(_, objects): &&mut (RawFd, Objects)| {
+                (objects.client, objects.subdevice) == (object.client, subdevice)
+            };
+            let at = match all.iter_mut().find(same) {
+                Some((_, objects)) => objects,
+                None => {
+                    let objects = Objects { client: object.client, subdevice, ..Objects::default() };
+                    all.push((object.descriptor, objects));
+                    let Some((_, objects)) = all.last_mut() else { continue };
+                    objects
+                }
+            };
+            if is_graphics { at.groups.push(object.handle) } else { at.channels.push(object.handle) }
+        }
+        all.retain(|(_, objects)| !objects.channels.is_empty());
+        all
+    }
+
+    /// Marks the last one made, and says how it is paused.
+    fn born_paused(&mut self, channel: Object) -> Option<Objects> {
+        let subdevice = self.subdevice_of(&channel)?;
+        self.0.last_mut()?.kind = Kind::Channel { born_paused: true };
+        Some(Objects { client: channel.client, subdevice, channels: vec![channel.handle], groups: Vec::new() })
+    }
+
+    /// Those marked, no longer so.
+    fn take_born_paused(&mut self) -> Vec<(RawFd, Objects)> {
+        let is_marked = |object: &Object| object.kind == Kind::Channel { born_paused: true };
+        let marked: Vec<Object> = self.0.iter().copied().filter(is_marked).collect();
+        self.0.iter_mut().filter(|object| is_marked(object)).for_each(|object| {
+            object.kind = Kind::Channel { born_paused: false };
+        });
+        let alone = |channel: Object| {
+            let subdevice = self.subdevice_of(&channel)?;
+            let channels = vec![channel.handle];
+            Some((channel.descriptor, Objects { client: channel.client, subdevice, channels, groups: Vec::new() }))
+        };
+        marked.into_iter().filter_map(alone).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CLIENT: u32 = 0xc1d0_0028;
+
+    fn made(table: &mut Table, parent: u32, handle: u32, kind: Kind) {
+        table.0.push(Object { client: CLIENT, parent, handle, kind, descriptor: 8 });
+    }
+
+    /// Two GPUs, on the first two contexts.
+    fn process() -> Table {
+        let mut table = Table::default();
+        for (device, subdevice) in [(2, 3), (12, 13)] {
+            made(&mut table, CLIENT, device, Kind::Device);
+            made(&mut table, device, subdevice, Kind::Subdevice);
+        }
+        for (group, device, graphics) in [(20, 2, true), (30, 2, false), (40, 2, true), (50, 12, true)] {
+            made(&mut table, device, group, Kind::Group { graphics });
+            for channel in group + 1..group + 4 {
+                made(&mut table, group, channel, Kind::Channel { born_paused: false });
+            }
+        }
+        table
+    }
+
+    #[test]
+    fn channels_of_all_contexts_and_engines_are_found_by_their_gpu() {
+        let all = process().by_subdevice();
+        let first = Objects {
+            client: CLIENT,
+            subdevice: 3,
+            channels: vec![21, 22, 23, 31, 32, 33, 41, 42, 43],
+            groups: vec![20, 40],
+        };
+        let second = Objects { client: CLIENT, subdevice: 13, channels: vec![51, 52, 53], groups: vec![50] };
+        assert_eq!(all, [(8, first), (8, second)]);
+    }
+
+    #[test]
+    fn what_is_freed_takes_what_belongs_to_it_along() {
+        let mut table = process();
+        assert!(table.free(&Freed { client: CLIENT, object: 22 }));
+        assert!(!table.free(&Freed { client: CLIENT, object: 22 }));
+        assert!(!table.free(&Freed { client: 1, object: 21 }), "another client's");
+        assert_eq!(table.by_subdevice()[0].1.channels, [21, 23, 31, 32, 33, 41, 42, 43]);
+        assert!(table.free(&Freed { client: CLIENT, object: 20 }));
+        assert_eq!(table.by_subdevice()[0].1.channels, [31, 32, 33, 41, 42, 43]);
+        assert_eq!(table.by_subdevice()[0].1.groups, [40]);
+        assert!(table.free(&Freed { client: CLIENT, object: 2 }));
+        assert_eq!(table.by_subdevice().len(), 1, "the other GPU's");
+        assert!(table.free(&Freed { client: CLIENT, object: CLIENT }));
+        assert!(table.0.is_empty());
+    }
+
+    #[test]
+    fn what_is_made_while_paused_is_let_go_on_once() {
+        let mut table = process();
+        made(&mut table, 30, 34, Kind::Channel { born_paused: false });
+        let last = *table.0.last().expect("just made");
+        let alone = Objects { client: CLIENT, subdevice: 3, channels: vec![34], groups: vec![] };
+        assert_eq!(table.born_paused(last), Some(alone.clone()));
+        assert!(table.by_subdevice()[0].1.channels.contains(&34), "and it is paused and resumed with all others");
+        assert_eq!(table.take_born_paused(), [(8, alone)]);
+        assert_eq!(table.take_born_paused(), []);
+    }
+}
