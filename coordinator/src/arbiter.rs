@@ -33,6 +33,10 @@
 //! quantum begins when all is there (`Resident`): on a slow machine two tenants could otherwise take memory from each
 //! other for ever, each before it could use what it got. Should it not come after all, `Stranded` ends the turn.
 //!
+//! **Running beside others.** While nothing has to move because all fits together ([`Arbiter::set_together`]), tenants of class latency
+//! are **guests**: their gates are open all the time, and they have no turn. Others keep back while a guest is at work, but that is
+//! between the tenants (the board). When not all fits any more, guests are told to leave, and take turns as anybody does.
+//!
 //! **Those that cannot arrive** are tried again after a growing pause, at least four times as long as the
 //! try that failed, so that the others have most of the time; and at once when any tenant has left, because
 //! that may have been what was in the way. Until one has arrived, its class gives it no right to interrupt
@@ -51,6 +55,7 @@
 //! Several tenants at once would be a list of turns.
 
 mod account;
+mod guests;
 mod rules;
 mod turn;
 mod words;
@@ -65,6 +70,7 @@ use std::collections::BTreeMap;
 use baton_contract::class::Class;
 
 use account::{Account, Floors};
+use guests::Guests;
 use rules::{LONGEST_QUANTUM, SHORTEST_QUANTUM, patience, pause};
 use turn::{Stage, Turn};
 
@@ -107,6 +113,7 @@ pub struct Arbiter {
     now: Micros,
     tenants: BTreeMap<TenantId, Tenant>,
     turn: Option<Turn>,
+    guests: Guests,
     floors: Floors,
     interrupted: [Option<Interrupted>; Class::ALL.len()],
     /// Who had the baton last, or has it.
@@ -123,6 +130,7 @@ impl Arbiter {
             now: 0,
             tenants: BTreeMap::new(),
             turn: None,
+            guests: Guests::default(),
             floors: Floors::default(),
             interrupted: [None; Class::ALL.len()],
             last: None,
@@ -139,6 +147,16 @@ impl Arbiter {
         }
     }
 
+    /// Whether all tenants' memory fits together, and they can run at the same time. Counts from the next event or tick on.
+    pub fn set_together(&mut self, together: bool) {
+        self.guests.welcome = together;
+    }
+
+    /// Whether they were said to.
+    pub fn is_together(&self) -> bool {
+        self.guests.welcome
+    }
+
     /// Takes note of an event, and says what is to be done, in this order.
     pub fn handle(&mut self, now: Micros, id: TenantId, event: Event) -> Vec<Decision> {
         let mut out = Vec::new();
@@ -149,6 +167,7 @@ impl Arbiter {
             Event::Joined { class } => self.join(id, class),
             Event::Left => decided = self.leave(id),
             Event::Demand => self.demand(id),
+            Event::Closed | Event::Paused | Event::Busy if self.guests.has(id) => self.guest_answers(id, event),
             Event::Closed if self.holder() == Some(id) => decided = self.end_turn(),
             Event::Busy if self.state(id) == State::Leaving => self.busy(id),
             Event::Paused if self.state(id) == State::Leaving => decided = self.pause(id),
@@ -173,10 +192,11 @@ impl Arbiter {
     /// When [`Arbiter::tick`] is to be called, if nothing happens before.
     pub fn next_timer(&self) -> Option<Micros> {
         let end = match &self.turn {
-            Some(turn) if turn.stage != Stage::Running => return None,
+            Some(turn) if turn.stage != Stage::Running => return self.guests.next_try(),
             Some(turn) => self.end_of(turn),
             None => None,
         };
+        let end = end.into_iter().chain(self.guests.next_try()).min();
         let retries = self.waiters().map(|(_, tenant)| tenant.retry_at).filter(|at| *at > self.now);
         end.into_iter().chain(retries).min()
     }
@@ -194,14 +214,21 @@ impl Arbiter {
                 Stage::Running => State::Running,
                 Stage::Leaving { .. } => State::Leaving,
             },
+            _ if self.guests.has(id) => self.guests.state(id),
             _ if self.tenants.get(&id).is_some_and(|tenant| tenant.waiting.is_some()) => State::Waiting,
             _ => State::Idle,
         }
     }
 
+    /// Whether a tenant runs beside the one that has the baton.
+    pub fn is_guest(&self, id: TenantId) -> bool {
+        self.guests.has(id)
+    }
+
     /// How long a tenant has had the baton, from grants to the closing of its gate.
     pub fn gpu_time(&self, id: TenantId, now: Micros) -> Micros {
         let held = self.turn.as_ref().filter(|turn| turn.tenant == id).map_or(0, |turn| turn.held(now));
+        let held = held + self.guests.held(id, now);
         self.tenants.get(&id).map_or(0, |tenant| tenant.account.used + held)
     }
 
@@ -249,6 +276,7 @@ impl Arbiter {
     fn leave(&mut self, id: TenantId) -> Micros {
         let its_turn = self.turn.as_ref().is_some_and(|turn| turn.tenant == id);
         let decided = if its_turn { self.end_turn() } else { self.now };
+        self.guests.remove(id);
         if self.tenants.remove(&id).is_some() {
             for tenant in self.tenants.values_mut() {
                 tenant.retry_at = self.now;
@@ -267,7 +295,7 @@ impl Arbiter {
             tenant.account.wake(self.now, self.floors.of(tenant.class), self.quantum);
         }
         // While it runs its gate is open: nothing can be waiting there.
-        if state != State::Running {
+        if !matches!(state, State::Running | State::Beside) {
             tenant.waiting.get_or_insert(self.now);
         }
     }
@@ -337,7 +365,7 @@ impl Arbiter {
         match self.state(id) {
             State::Arriving => self.grant(id, out),
             State::Running => {}
-            State::Idle | State::Waiting | State::Leaving => return,
+            State::Idle | State::Waiting | State::Leaving | State::Beside => return,
         }
         if let (Some(turn), Some(tenant)) = (&mut self.turn, self.tenants.get_mut(&id)) {
             turn.resident(self.now);
@@ -372,6 +400,7 @@ impl Arbiter {
 /// What follows from how things stand.
 impl Arbiter {
     fn decide(&mut self, decided: Micros, out: &mut Vec<Decision>) {
+        self.decide_guests(out);
         let Some(turn) = &self.turn else {
             if let Some(next) = self.next() {
                 self.bring(next, decided, out);

@@ -49,6 +49,8 @@ pub enum Wish {
     Pause,
     /// On it again, as if nothing had been.
     Resume,
+    /// So many microseconds in a row for its compute work, while other processes have work too.
+    Slice(u64),
     /// The tenant's process has ended: off the GPU for good, and nothing of it is kept alive by us.
     End,
 }
@@ -102,8 +104,8 @@ impl Pauser {
                     match wish {
                         Wish::Pause => check("simcudaPauseProcess", (simulated.pause)(*process)),
                         Wish::Try | Wish::Resume => check("simcudaResumeProcess", (simulated.resume)(*process)),
-                        // It is gone already, and all that it had.
-                        Wish::End => Ok(()),
+                        // It is gone already, and all that it had; and it knows no time slices.
+                        Wish::End | Wish::Slice(_) => Ok(()),
                     }
                 }?)
             }
@@ -114,6 +116,7 @@ impl Pauser {
                 Ok(match wish {
                     Wish::Pause | Wish::End => objects.pause(control.as_fd()),
                     Wish::Try | Wish::Resume => objects.resume(control.as_fd()),
+                    Wish::Slice(micros) => objects.set_timeslice(control.as_fd(), micros),
                 }?)
             }
         }

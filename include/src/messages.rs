@@ -155,11 +155,13 @@ pub struct ArrivalStory {
 /// From the coordinator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FromCoordinator {
-    /// The answer to a [`FromTenant::Hello`]. Carries three descriptors: the coordinator's page (to be mapped
-    /// read-only), the tenant's page, and the socket for requests.
+    /// The answer to a [`FromTenant::Hello`]. Carries four descriptors: the coordinator's page (to be mapped
+    /// read-only), the tenant's page, the socket for requests, and the board (to be mapped read-only by who has no place).
     Welcome {
         /// The tenant's number.
         tenant: u32,
+        /// Its place on the board; [`BOARD_PLACES`](crate::page::BOARD_PLACES) for none.
+        place: u32,
     },
     /// No: the connection ends.
     Refused {
@@ -174,6 +176,11 @@ pub enum FromCoordinator {
         grant: u64,
         /// Not all of its memory is mapped yet: calls wait for what they need.
         arriving: bool,
+    },
+    /// From here on, while the gate is open, others may run too: to say on the board when there is work, or no longer to.
+    Beside {
+        /// Which.
+        on: bool,
     },
     /// Before a grant with memory on its way: the contents of these extents hold words that look like pointers to
     /// these addresses. Replaces what was said before, unless it `continues` that.
@@ -482,9 +489,10 @@ impl FromCoordinator {
         let kind = |kind| Writer::new(kind);
         let mut w;
         match self {
-            Self::Welcome { tenant } => {
+            Self::Welcome { tenant, place } => {
                 w = kind(1);
                 w.u32(*tenant);
+                w.u32(*place);
             }
             Self::Refused { reason, text } => {
                 w = kind(2);
@@ -562,6 +570,10 @@ impl FromCoordinator {
                 w.u64(*grant);
             }
             Self::Later => w = kind(18),
+            Self::Beside { on } => {
+                w = kind(19);
+                w.u32((*on).into());
+            }
         }
         w.finish()
     }
@@ -574,7 +586,7 @@ impl FromCoordinator {
     pub fn decode(message: &[u8]) -> Result<Self, Malformed> {
         let (kind, mut r) = Reader::new(message)?;
         let decoded = match kind {
-            1 => Self::Welcome { tenant: r.u32()? },
+            1 => Self::Welcome { tenant: r.u32()?, place: r.u32()? },
             2 => {
                 let reason = one_of(&Refusal::ALL, "reason", r.u32()?)?;
                 Self::Refused { reason, text: r.text("text", MAX_TEXT)? }
@@ -613,6 +625,7 @@ impl FromCoordinator {
             16 => Self::Prepare { batch: r.u32()?, extents: read_extents(&mut r)? },
             17 => Self::Hold { grant: r.u64()? },
             18 => Self::Later,
+            19 => Self::Beside { on: r.flag("beside others")? },
             kind => return Err(Malformed::Kind(kind)),
         };
         r.end()?;
@@ -622,7 +635,7 @@ impl FromCoordinator {
     /// How many descriptors come with this message.
     pub fn descriptors(&self) -> usize {
         match self {
-            Self::Welcome { .. } => 3,
+            Self::Welcome { .. } => 4,
             Self::Prepare { extents, .. } => extents.len(),
             Self::Lent { extents, .. } => extents.len(),
             _ => 0,

@@ -1,6 +1,6 @@
-//! The two pages that a tenant and the coordinator share, one for each direction.
+//! The two pages that a tenant and the coordinator share, one for each direction, and the board, which all share.
 //!
-//! Each is written by one side only, and says nothing that the other side must believe: the coordinator
+//! Each of the two is written by one side only, and says nothing that the other side must believe: the coordinator
 //! shows what a tenant's page says, and decides by its own tables. A page is 4096 bytes of memory that both
 //! sides have mapped, so it holds fixed-width integers only, each read and written as a whole.
 
@@ -39,6 +39,19 @@ pub struct TenantPage {
     pub window_end: AtomicU64,
 }
 
+/// On which tenants that run beside others say that they are at work: written by tenants of class latency, read by all.
+/// Nothing but the pace of others depends on it.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub struct Board {
+    /// A bit for each of them that is at work. Who waits for it to be 0 waits with a (shared) futex.
+    pub at_work: AtomicU32,
+}
+
+/// How many tenants can be on the board.
+pub const BOARD_PLACES: u32 = u32::BITS;
+
+const _: () = assert!(size_of::<Board>() <= PAGE_BYTES);
 const _: () = assert!(size_of::<CoordinatorPage>() <= PAGE_BYTES && size_of::<TenantPage>() <= PAGE_BYTES);
 const _: () = assert!(core::mem::offset_of!(CoordinatorPage, arena_bytes) == 8);
 const _: () = assert!(core::mem::offset_of!(TenantPage, allocated_bytes) == 8);

@@ -64,7 +64,8 @@ fn from_coordinator() -> impl Strategy<Value = FromCoordinator> {
     let full = prop::sample::select(vec![Full::Arena, Full::HostPool, Full::Held]);
     let lent = vec((any::<u32>().prop_map(ExtentId), prop::sample::select(&SizeClass::ALL[..])), 0..=MAX_EXTENTS);
     prop_oneof![
-        any::<u32>().prop_map(|tenant| FromCoordinator::Welcome { tenant }),
+        (any::<u32>(), any::<u32>()).prop_map(|(tenant, place)| FromCoordinator::Welcome { tenant, place }),
+        any::<bool>().prop_map(|on| FromCoordinator::Beside { on }),
         (reason, ".{0,200}").prop_map(|(reason, text)| FromCoordinator::Refused { reason, text }),
         any::<(u64, bool)>().prop_map(|(grant, arriving)| FromCoordinator::Grant { grant, arriving }),
         any::<(u64, u64)>().prop_map(|(grant, limit_micros)| FromCoordinator::Revoke { grant, limit_micros }),

@@ -19,7 +19,7 @@
 //! ```
 //!
 //! - `gate`: holds calls back. `work`: knows what is queued. `memory`: the program's allocations.
-//! - `channels`: what of this process can be taken off the GPU; sees the driver's `ioctl`s go by.
+//! - `board`: running beside others. `channels`: what of this process can be taken off the GPU; sees the driver's `ioctl`s go by.
 //! - `arrival`: running while memory is still on its way.
 //! - `session`: the connection, and the pager, the one thread that we start.
 //!
@@ -38,6 +38,7 @@
 #![allow(non_upper_case_globals, non_snake_case, reason = "names are the driver's own, so that a search finds them")]
 
 mod arrival;
+mod board;
 mod channels;
 mod dlopen;
 mod doors;

@@ -68,7 +68,7 @@ fn greeted(coordinator: &Coordinator, hello: &[u8]) -> (UnixDatagram, UnixDatagr
     let socket = connect(coordinator);
     socket.send(hello).expect("a message");
     let mut welcome = link::receive(socket.as_fd(), false).expect("an answer").expect("an answer");
-    assert_eq!(welcome.descriptors.len(), 3, "{:?}", FromCoordinator::decode(&welcome.message));
+    assert_eq!(welcome.descriptors.len(), 4, "{:?}", FromCoordinator::decode(&welcome.message));
     (socket, welcome.descriptors.remove(2).into())
 }
 

@@ -2,7 +2,7 @@
 
 use baton_contract::class::Class::{self, *};
 
-use super::Decision::{Bring, Contend, Grant, Revoke};
+use super::Decision::{Beside, Bring, Contend, Grant, Revoke};
 use super::Event::{Busy, CannotArrive, Closed, Demand, Joined, Left, Paused, Ready, Resident, Stranded};
 use super::*;
 
@@ -398,4 +398,51 @@ fn a_clock_that_goes_back_is_taken_to_stand_still() {
     assert_eq!(arbiter.tick(QUANTUM), [Revoke(A)]);
     assert_eq!(arbiter.handle(3, A, Closed), [Bring(B)]);
     assert_eq!(arbiter.gpu_time(A, 3), QUANTUM);
+}
+
+#[test]
+fn who_is_urgent_runs_beside_others_as_long_as_all_fit_together() {
+    let mut arbiter = running(&[Batch, Latency, Latency]);
+    arbiter.set_together(true);
+    assert_eq!(arbiter.handle(MS, B, Demand), [Beside(B, true), Grant(B)]);
+    assert_eq!((arbiter.state(B), arbiter.state(A), arbiter.holder()), (State::Beside, State::Running, Some(A)));
+    assert_eq!(arbiter.handle(2 * MS, C, Demand), [Beside(C, true), Grant(C)]);
+    assert_eq!(arbiter.handle(2 * MS, B, Demand), [], "its gate is open");
+    assert_eq!(arbiter.tick(20 * MS), []);
+    arbiter.set_together(false);
+    assert_eq!(arbiter.tick(30 * MS), [Beside(B, false), Revoke(B), Beside(C, false), Revoke(C)]);
+    assert_eq!((arbiter.state(B), arbiter.holder()), (State::Leaving, Some(A)));
+    assert_eq!(arbiter.handle(31 * MS, C, Closed), []);
+    assert_eq!(arbiter.handle(32 * MS, B, Busy), []);
+    assert_eq!((arbiter.state(B), arbiter.next_timer()), (State::Beside, Some(132 * MS)));
+    assert_eq!(arbiter.tick(132 * MS), [Beside(B, false), Revoke(B)]);
+    assert_eq!(arbiter.handle(133 * MS, B, Paused), [Revoke(A)], "it has work, and goes first");
+    assert_eq!(arbiter.handle(134 * MS, A, Closed), [Bring(B)]);
+    assert_eq!(arbiter.gpu_time(B, 200 * MS), 132 * MS);
+    assert_eq!(arbiter.gpu_time(A, 200 * MS), 134 * MS);
+}
+
+#[test]
+fn an_urgent_holder_makes_way_without_leaving_when_all_fit_together() {
+    let mut arbiter = running(&[Latency, Batch]);
+    assert_eq!(arbiter.handle(MS, B, Demand), [Contend(A, Some(500))]);
+    arbiter.set_together(true);
+    assert_eq!(arbiter.tick(2 * MS), [Beside(A, true), Bring(B)]);
+    assert_eq!(arbiter.handle(2 * MS, B, Resident), [Grant(B)]);
+    assert_eq!((arbiter.state(A), arbiter.holder()), (State::Beside, Some(B)));
+    assert_eq!(arbiter.handle(3 * MS, A, Left), []);
+    assert_eq!(arbiter.holder(), Some(B));
+}
+
+#[test]
+fn only_who_is_urgent_and_has_all_its_memory_runs_beside_others() {
+    let mut arbiter = running(&[Batch, Latency, Batch]);
+    arbiter.set_together(true);
+    arbiter.set_cost(B, MS);
+    assert_eq!(arbiter.handle(MS, C, Demand), [Contend(A, Some(500))]);
+    assert_eq!(arbiter.handle(2 * MS, B, Demand), [Revoke(A)]);
+    assert_eq!(arbiter.handle(3 * MS, A, Paused), [Bring(B)]);
+    assert_eq!(arbiter.handle(4 * MS, B, Ready), [Grant(B), Contend(B, Some(500))]);
+    // And makes way as soon as it has.
+    assert_eq!(arbiter.handle(5 * MS, B, Resident), [Beside(B, true), Bring(A)]);
 }

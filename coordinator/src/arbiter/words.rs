@@ -50,6 +50,9 @@ pub enum Decision {
     Bring(TenantId),
     /// Open its gate.
     Grant(TenantId),
+    /// From here on it runs beside the one that has the baton, with its gate open; or no longer: a
+    /// [`Decision::Revoke`] follows.
+    Beside(TenantId, bool),
 }
 
 /// What a tenant is doing.
@@ -63,6 +66,8 @@ pub enum State {
     Arriving,
     /// Its gate is open.
     Running,
+    /// Its gate is open, beside the one that has the baton.
+    Beside,
     /// Its gate is to be closed, and it has not said yet that it is.
     Leaving,
 }

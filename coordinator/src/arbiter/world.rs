@@ -34,7 +34,11 @@ impl Dice {
 /// Whom a decision is about.
 fn tenant_of(decision: Decision) -> TenantId {
     match decision {
-        Decision::Contend(id, _) | Decision::Revoke(id) | Decision::Bring(id) | Decision::Grant(id) => id,
+        Decision::Contend(id, _)
+        | Decision::Revoke(id)
+        | Decision::Bring(id)
+        | Decision::Grant(id)
+        | Decision::Beside(id, _) => id,
     }
 }
 
@@ -313,6 +317,7 @@ impl World {
                     self.busy_until = 0;
                 }
                 Decision::Revoke(_) => self.check_revoke(id),
+                Decision::Beside(..) => unreachable!("nobody has said that they fit together"),
                 Decision::Contend(..) => assert!(self.granted.is_some_and(|(holder, ..)| holder == id)),
             }
             if !matches!(decision, Decision::Bring(_)) {

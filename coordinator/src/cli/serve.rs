@@ -102,6 +102,16 @@ impl Settings {
     }
 }
 
+/// Who runs at the same time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Mode {
+    /// Programs that fit together, where they can be paused.
+    #[default]
+    Harvest,
+    /// One program at a time.
+    Exclusive,
+}
+
 /// `baton serve`.
 #[derive(Clone, Debug, Args)]
 pub struct Serve {
@@ -122,6 +132,10 @@ pub struct Serve {
     /// Wait for programs' work to end instead of taking it off the GPU in the middle.
     #[arg(long)]
     no_pause: bool,
+    /// Whether programs that fit together run together: latency programs at any time, the others in the gaps; or one program
+    /// at a time.
+    #[arg(long, value_enum, default_value_t, value_name = "HOW")]
+    mode: Mode,
     /// Write a line of JSON for every switch to this file.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
@@ -139,7 +153,7 @@ pub struct Serve {
 ///
 /// When it cannot be started with these settings: the message says what to change.
 pub fn run(serve: Serve) -> Result<(), CliError> {
-    let Serve { settings, config, force, pipeline, no_hash, no_pause, trace, until_idle, poison } = serve;
+    let Serve { settings, config, force, pipeline, no_hash, no_pause, mode, trace, until_idle, poison } = serve;
     let settings = match config {
         Some(path) => settings.or(read_config(&path)?),
         None => settings,
@@ -172,6 +186,7 @@ pub fn run(serve: Serve) -> Result<(), CliError> {
         pipeline,
         hash: !no_hash,
         pause: !no_pause,
+        harvest: mode == Mode::Harvest,
         trace,
     };
     let mut server = Server::new(gpu, listener, options)?;

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use baton_contract::messages::{FromCoordinator, FromTenant, MAX_TEXT, Refusal};
+use baton_contract::page::BOARD_PLACES;
 use baton_contract::wire::{Malformed, VERSION};
 use baton_contract::{class::Class, place};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, accept_with, socketpair, sockopt::socket_peercred};
@@ -143,8 +144,11 @@ impl Server {
         let page: Shared<baton_contract::page::CoordinatorPage> = page;
         page.version.store(VERSION, Relaxed);
         page.arena_bytes.store(self.offered(), Relaxed);
-        let welcome = FromCoordinator::Welcome { tenant: self.next_tenant };
-        if control.send(&welcome, &[page_file.as_fd(), their_file.as_fd(), requests.as_fd()]).is_err() {
+        let place = self.places.give(class);
+        let welcome = FromCoordinator::Welcome { tenant: self.next_tenant, place: place.unwrap_or(BOARD_PLACES) };
+        let files = [page_file.as_fd(), their_file.as_fd(), requests.as_fd(), self.places.file(place)];
+        if control.send(&welcome, &files).is_err() {
+            self.places.free(place);
             return Err((control, io::ErrorKind::BrokenPipe.into()));
         }
         Ok(Tenant {
@@ -156,6 +160,7 @@ impl Server {
             requests: Peer::new(ours),
             asking: false,
             page,
+            place,
             theirs,
             extents: Default::default(),
             next_extent: 1,

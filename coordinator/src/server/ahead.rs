@@ -52,7 +52,7 @@ impl Server {
     /// Whether somebody urgent has just got the GPU. Looking at memory and overwriting it are kernels, which take turns
     /// with the tenant's: a request of 8 ms took 22 that way.
     pub(super) fn is_in_haste(&self) -> bool {
-        self.haste_ends().is_some_and(|end| Instant::now() < end)
+        self.places.is_taken() || self.haste_ends().is_some_and(|end| Instant::now() < end)
     }
 
     /// Until when nothing is done ahead.
@@ -207,7 +207,7 @@ impl Server {
             }
             if !is_off {
                 // Nobody else may want the GPU, so that it has kept the baton.
-                if !eviction.revoked && self.arbiter.state(id) == State::Running {
+                if !eviction.revoked && matches!(self.arbiter.state(id), State::Running | State::Beside) {
                     let limit_micros = 1_000_000;
                     self.command(id, &FromCoordinator::Revoke { grant: eviction.grant, limit_micros });
                     eviction.revoked = true;

@@ -49,7 +49,7 @@ impl Server {
                 return;
             }
             // It has given the baton back before all was there.
-            State::Idle | State::Waiting => return,
+            State::Idle | State::Waiting | State::Beside => return,
         }
         if tenant.missing_bytes() == 0 {
             if self.is_on_the_gpu_or_resumed(id) {
@@ -61,7 +61,7 @@ impl Server {
         // Planned anew also for what was still on its way out when that was done first.
         let groups = groups.filter(|groups| !groups.is_empty()).unwrap_or_else(|| self.groups_of(id));
         let (left, lacking) = self.start_groups(id, groups);
-        if !self.is_anything_coming() {
+        if !self.is_anything_coming() && !self.part_guests() {
             if self.arbiter.state(id) == State::Running {
                 // Should its work not end now, it goes on, and then the rest has to come after all.
                 self.bringing = Some(Bringing { tenant: id, groups: None });
@@ -272,7 +272,7 @@ impl Server {
 
     /// The tenant has mapped them.
     pub(super) fn mapped(&mut self, id: TenantId, extents: Vec<ExtentId>) {
-        let may_write = matches!(self.arbiter.state(id), State::Running | State::Leaving);
+        let may_write = matches!(self.arbiter.state(id), State::Running | State::Beside | State::Leaving);
         let Some(tenant) = self.tenants.get_mut(&id) else { return };
         // Before it has closed its gate it may have used it already.
         let may_write = may_write || tenant.silent || tenant.hold.is_some_and(|hold| !hold.is_closed());

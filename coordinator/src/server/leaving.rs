@@ -51,8 +51,9 @@ impl Server {
         }
         let now = self.start.elapsed().as_micros() as u64;
         // Whoever is paused may resume itself without us.
-        let may_run =
-            tenant.silent || tenant.hold.is_some() || matches!(self.arbiter.state(id), State::Running | State::Leaving);
+        let may_run = tenant.silent
+            || tenant.hold.is_some()
+            || matches!(self.arbiter.state(id), State::Running | State::Beside | State::Leaving);
         tenant.cut_off = Some(may_run);
         tenant.counted = (self.arbiter.switches(id), self.arbiter.gpu_time(id, now));
         tenant.revoked = None;
@@ -90,6 +91,7 @@ impl Server {
     pub(super) fn process_ended(&mut self, id: TenantId) {
         self.cut_off(id, "it ended");
         let Some(tenant) = self.tenants.remove(&id) else { return };
+        self.places.free(tenant.place);
         self.ledger.departed(Departed {
             name: tenant.name,
             class: tenant.class.word(),

@@ -22,6 +22,7 @@
 mod accept;
 mod ahead;
 mod arriving;
+mod beside;
 mod contents;
 mod leaving;
 mod ledger;
@@ -58,6 +59,7 @@ use crate::wake::Waker;
 
 use ahead::Eviction;
 use arriving::Bringing;
+use beside::Places;
 use contents::Look;
 use leaving::Quarantine;
 use ledger::Ledger;
@@ -89,6 +91,8 @@ pub struct Options {
     pub hash: bool,
     /// Whether to take work off the GPU in the middle, where that is possible, instead of waiting for its end.
     pub pause: bool,
+    /// Whether tenants that fit together run together, where they can be paused.
+    pub harvest: bool,
     /// A file that gets a line for every switch.
     pub trace: Option<PathBuf>,
     /// For tests: freed and evicted frames are filled with this instead of zeros, before they are lent again.
@@ -189,6 +193,7 @@ pub struct Server {
     /// Those of them that their tenants no longer have: they are free when the look is over.
     released: Vec<FrameId>,
     evictions: Vec<Eviction>,
+    places: Places,
     preemptor: Preemptor,
     preempted: Receiver<Preempted>,
 }
@@ -248,6 +253,7 @@ impl Server {
             looked_at: HashMap::new(),
             released: Vec::new(),
             evictions: Vec::new(),
+            places: Places::new().map_err(|error| system("the board", error))?,
             preemptor,
             preempted,
             options,
@@ -342,16 +348,17 @@ impl Server {
         let look = (cut_off || owing || self.is_squeezed()).then(|| Instant::now() + Duration::from_millis(500));
         let haste = self.haste_ends().filter(|end| *end > Instant::now());
         let hold = self.tenants.values().filter_map(Tenant::next_look).min();
-        [arbiter, quarantine, first, look, haste, hold].into_iter().flatten().min()
+        let together = self.together_again();
+        [arbiter, quarantine, first, look, haste, hold, together].into_iter().flatten().min()
     }
 
     fn timers(&mut self) {
         let now = self.now();
-        if self.arbiter.next_timer().is_some_and(|at| at <= now) {
-            self.set_costs();
-            let decisions = self.arbiter.tick(now);
-            self.carry_out(decisions);
+        let changed = self.arbiter.is_together() != self.fit_together();
+        if changed || self.arbiter.next_timer().is_some_and(|at| at <= now) {
+            self.tick();
         }
+        self.set_slices();
         self.pause_the_slow();
         self.end_quarantine();
         self.give_up_on_silent_tenants();

@@ -65,6 +65,9 @@ pub(super) struct Pausable {
     works: bool,
     /// What the preemptor was asked to pause, with all that was paused before.
     asked: Option<Target>,
+    /// The time slice of its compute work that was asked for, and that is set.
+    pub(super) slice_asked: Option<u64>,
+    pub(super) slice: Option<u64>,
     /// What is paused. Pauses are counted, so nothing is paused that is already.
     paused: Option<Target>,
 }
@@ -100,7 +103,8 @@ impl Tenant {
 
     /// Whether its memory can be taken away soon.
     pub(super) fn is_about_to_close(&self) -> bool {
-        self.hold.is_some_and(|hold| !hold.is_off() && (hold.closed || hold.since.elapsed() < PATIENCE))
+        let held = self.hold.is_some_and(|hold| !hold.is_off() && (hold.closed || hold.since.elapsed() < PATIENCE));
+        held || self.revoked.is_some()
     }
 
     /// When it is paused though it has not closed its gate. A thread that waits for us is no reason for that.
@@ -142,6 +146,8 @@ impl Server {
             return Ok(());
         };
         tenant.pausable.told = Some(target.clone());
+        // New contexts have the usual one.
+        (tenant.pausable.slice_asked, tenant.pausable.slice) = (None, None);
         match &mut tenant.hold {
             None if tenant.pausable.works => {}
             None => self.preemptor.submit(id, Wish::Try, target),
@@ -235,6 +241,7 @@ impl Server {
             Wish::Try => self.tried(id, result),
             Wish::Pause => self.paused(id, time, result),
             Wish::Resume => self.resumed(id, result),
+            Wish::Slice(slice) => self.sliced(id, slice, result),
             Wish::End => self.let_go(id),
         }
     }

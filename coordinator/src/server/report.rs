@@ -104,7 +104,8 @@ impl Server {
                 State::Waiting => "waiting",
                 State::Arriving => "arriving",
                 State::Running if tenant.missing_bytes() > 0 => "arriving",
-                State::Running => "running",
+                State::Beside if !self.places.is_taken_by(tenant.place) => "idle",
+                State::Running | State::Beside => "running",
                 State::Leaving => "leaving",
             };
             TenantStatus {

@@ -146,7 +146,7 @@ impl Server {
             return Err(format!("it asked for {bytes} bytes, which is no multiple of 2 MiB"));
         }
         let silent = self.tenants.get(&id).is_some_and(|tenant| tenant.silent);
-        if !silent && !matches!(self.arbiter.state(id), State::Running | State::Leaving) {
+        if !silent && !matches!(self.arbiter.state(id), State::Running | State::Beside | State::Leaving) {
             return Err("it asked for memory without the baton".to_owned());
         }
         let own: u64 = self.tenants.get(&id).map_or(0, super::tenant::Tenant::bytes);
@@ -164,6 +164,12 @@ impl Server {
         } else {
             None
         };
+        if full.is_none() && !fits_arena && self.arbiter.is_guest(id) {
+            // Others would have to go, which run too: it is to ask again when it has the GPU to itself.
+            self.part();
+            self.answer(id, &FromCoordinator::Later, &[]);
+            return Ok(());
+        }
         match full {
             Some(full) => self.deny(id, full, bytes),
             None => self.claims.push_back(Claim::Allocate {

@@ -84,6 +84,18 @@ pub(super) enum Claim {
     Room { tenant: TenantId, bytes: u64, asked: Instant },
 }
 
+impl Claim {
+    /// What of the arena it is about to take.
+    pub(super) fn bytes(&self) -> u64 {
+        match self {
+            Self::Allocate { left, got, .. } => {
+                left.iter().chain(got.iter().map(|(class, _)| class)).map(|class| class.bytes()).sum()
+            }
+            Self::Room { .. } => 0,
+        }
+    }
+}
+
 /// What a lane is working at.
 #[derive(Debug)]
 pub(super) enum Task {
@@ -232,7 +244,7 @@ impl Server {
         }
         if bytes_of(&missing) > 0 {
             self.evict(missing, id);
-            if !self.is_anything_coming() {
+            if !self.is_anything_coming() && !self.part_guests() {
                 let bytes = got.iter().map(|(class, _)| class.bytes()).sum::<u64>() + bytes_of(&missing);
                 got.into_iter().for_each(|(_, frame)| self.arena.give_back(frame));
                 self.deny(id, Full::Held, bytes);
@@ -246,6 +258,9 @@ impl Server {
     fn serve_room(&mut self, id: TenantId, bytes: u64, asked: Instant) -> Progress {
         let most = self.tenants.values().map(Tenant::bytes).max().unwrap_or(0);
         let mut free = self.gpu.free_memory().unwrap_or(u64::MAX);
+        if free < bytes {
+            self.part_guests();
+        }
         // Nobody's memory may become larger than the arena.
         while free < bytes && self.arena.capacity() > most.max(SizeClass::ALL[0].bytes()) {
             if let Some((frame, class)) = self.arena.remove_free() {

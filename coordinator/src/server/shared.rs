@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 
-use baton_contract::page::{CoordinatorPage, PAGE_BYTES, TenantPage};
+use baton_contract::page::{Board, CoordinatorPage, PAGE_BYTES, TenantPage};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
@@ -13,6 +13,7 @@ pub(super) trait Page {}
 
 impl Page for CoordinatorPage {}
 impl Page for TenantPage {}
+impl Page for Board {}
 
 /// A page mapped here, and the descriptor by which the tenant maps it.
 #[derive(Debug)]

@@ -154,6 +154,8 @@ pub(super) struct Tenant {
     pub(super) asking: bool,
     pub(super) page: Shared<CoordinatorPage>,
     pub(super) theirs: Shared<TenantPage>,
+    /// Its place on the board.
+    pub(super) place: Option<u32>,
     pub(super) extents: BTreeMap<ExtentId, Extent>,
     pub(super) next_extent: u32,
     pub(super) batches: HashMap<u32, (Instant, Batch)>,

@@ -25,12 +25,20 @@ impl Server {
         self.carry_out(decisions);
     }
 
-    /// What a switch to each tenant would cost now.
+    /// Has the arbiter decide anew.
+    pub(super) fn tick(&mut self) {
+        self.set_costs();
+        let decisions = self.arbiter.tick(self.now());
+        self.carry_out(decisions);
+    }
+
+    /// What a switch to each tenant would cost now, and whether any is needed.
     pub(super) fn set_costs(&mut self) {
         for (id, tenant) in &self.tenants {
             let cost = self.ledger.copy_time(tenant.missing_bytes());
             self.arbiter.set_cost(*id, cost.as_micros() as u64);
         }
+        self.arbiter.set_together(self.fit_together());
     }
 
     pub(super) fn carry_out(&mut self, decisions: Vec<Decision>) {
@@ -51,6 +59,7 @@ impl Server {
                     self.ledger.begin();
                 }
                 Decision::Grant(id) => self.grant(id),
+                Decision::Beside(id, on) => self.beside(id, on),
             }
         }
         let waiting = self.tenants.keys().filter(|id| self.arbiter.state(**id) == State::Waiting).count() as u32;

@@ -5,7 +5,7 @@ use core::time::Duration;
 use std::time::Instant;
 
 use super::{
-    ARRIVING, BROKEN, CLOSED, CONTENDED, CONTENDED_LATER, GATE, HOLDS, KEEPING, LATE, NEXT_CLOSING, OPEN, word,
+    ARRIVING, BROKEN, CLOSED, CONTENDED, CONTENDED_LATER, GATE, HOLDS, KEEPING, LATE, NEXT_CLOSING, OPEN, RESTING, word,
 };
 
 const MEMBARRIER_CMD_PRIVATE_EXPEDITED: libc::c_int = 1 << 3;
@@ -102,6 +102,24 @@ pub(crate) fn set_contended(contended: bool) {
     let (from, to) = if contended { (OPEN, CONTENDED) } else { (CONTENDED, OPEN) };
     // Not open: then there is nothing to mark.
     let _ = GATE.0.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
+}
+
+/// Has the first call from here on say that we are at work. False if the gate is not simply open. Whoever calls this looks
+/// afterwards whether a call came in before.
+pub(crate) fn rest() -> bool {
+    GATE.0.compare_exchange(OPEN, RESTING, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+        && membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)
+}
+
+/// Whether no call has come in since [`rest`].
+pub(crate) fn is_resting() -> bool {
+    GATE.0.load(Ordering::SeqCst) == RESTING
+}
+
+/// We are at work after all.
+pub(crate) fn work_on() {
+    // Open already, if a call came; closed, by nobody but the pager.
+    let _ = GATE.0.compare_exchange(RESTING, OPEN, Ordering::AcqRel, Ordering::Relaxed);
 }
 
 /// Makes every call answer an error from now on.

@@ -24,11 +24,12 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, compiler_fence};
 
 use baton_contract::cuda::{CUDA_ERROR_DEVICE_UNAVAILABLE, CUDA_ERROR_INVALID_VALUE, CUresult};
 
-use crate::{session, work};
+use crate::{board, session, work};
 use word::Word;
 
 pub(crate) use control::{
-    Held, activity, all_here, arriving, close, finish_holding, hold, inside, open, prepare, set_broken, set_contended,
+    Held, activity, all_here, arriving, close, finish_holding, hold, inside, is_resting, open, prepare, rest,
+    set_broken, set_contended, work_on,
 };
 
 /// Everybody passes.
@@ -44,6 +45,9 @@ const STATE: u32 = 7;
 const BROKEN: u32 = 3;
 /// Everybody passes, but memory is still on its way: calls wait for what they need ([`crate::arrival`]).
 const ARRIVING: u32 = 4;
+
+/// Everybody passes, and the first to do so says on the board that we are at work ([`crate::board`]).
+const RESTING: u32 = 5;
 
 /// What threads wait on while it is [`CLOSED`]; [`OPEN`] and [`CONTENDED`] are all of the word. A cache line of its own, because all threads read it.
 #[repr(align(128))]
@@ -149,7 +153,7 @@ impl Drop for Keeping {
 /// Whether memory may still be on its way, asked inside: also when the gate is being closed while it is.
 #[inline(always)]
 pub(crate) fn may_lack() -> bool {
-    GATE.0.load(Ordering::Relaxed) > CONTENDED
+    !matches!(GATE.0.load(Ordering::Relaxed), OPEN | CONTENDED | RESTING)
 }
 
 impl Passage {
@@ -198,7 +202,7 @@ extern "C" fn start_anew() {
 
 /// Whether calls pass in this state of the gate.
 fn passes(gate: u32) -> bool {
-    matches!(gate & STATE, OPEN | CONTENDED | ARRIVING)
+    matches!(gate & STATE, OPEN | CONTENDED | ARRIVING | RESTING)
 }
 
 #[cold]
@@ -218,13 +222,30 @@ fn late() -> Result<Passage, CUresult> {
 /// and passes.
 #[cold]
 fn wait(word: &Word) -> Result<(), CUresult> {
-    while !passes(GATE.0.load(Ordering::Acquire)) {
+    loop {
+        let gate = GATE.0.load(Ordering::Acquire);
+        if gate == RESTING {
+            // In this order: the pager looks at the gate after it has left the board.
+            let _ = GATE.0.compare_exchange(RESTING, OPEN, Ordering::SeqCst, Ordering::Relaxed);
+            board::take();
+            session::wake_pager();
+            return Ok(());
+        }
+        let must_yield = gate == CONTENDED && board::is_taken();
+        if passes(gate) && !must_yield {
+            return Ok(());
+        }
+        // Outside, so that the gate can be closed meanwhile.
         word.step_back();
-        until_open()?;
+        if must_yield {
+            let _waiting = Waiting::begin();
+            board::wait();
+        } else {
+            until_open()?;
+        }
         word.enter();
         compiler_fence(Ordering::SeqCst);
     }
-    Ok(())
 }
 
 /// Threads that wait at the closed gate, or have yet to wake up at the open one.

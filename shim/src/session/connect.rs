@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use baton_contract::class::Class;
 use baton_contract::cuda::{CUDA_SUCCESS, CUdevice};
 use baton_contract::messages::{FromCoordinator, FromTenant, MAX_NAME, Refusal};
-use baton_contract::page::{CoordinatorPage, PAGE_BYTES};
+use baton_contract::page::{BOARD_PLACES, CoordinatorPage, PAGE_BYTES};
 use baton_contract::wire::VERSION;
 use baton_contract::{link, place, settings};
 
@@ -19,7 +19,7 @@ use super::requests::Requests;
 use super::{Event, Session};
 use crate::channels::Own;
 use crate::memory::space::Space;
-use crate::{gate, real, user};
+use crate::{board, gate, real, user};
 
 /// A coordinator that does not answer a greeting in this time is not waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -142,15 +142,14 @@ fn greet(socket: OwnedFd, device: CUdevice, gpu: [u8; 16]) -> Result<Session, De
     link::send(socket.as_fd(), &hello.encode(), &[], false).map_err(|_| silent())?;
     let received = link::receive(socket.as_fd(), false).ok().flatten().ok_or_else(silent)?;
     let mut descriptors = received.descriptors.into_iter();
-    match FromCoordinator::decode(&received.message) {
-        Ok(FromCoordinator::Welcome { .. }) => {}
+    let place = match FromCoordinator::decode(&received.message) {
+        Ok(FromCoordinator::Welcome { place, .. }) => place,
         Ok(FromCoordinator::Refused { reason, text }) => return Err(Declined { reason: Some(reason), text }),
         Ok(_) => return Err(declined("the coordinator answered with something else than a welcome")),
         Err(error) => return Err(declined(format!("the coordinator's answer is no use: {error}"))),
-    }
-    let (Some(theirs), Some(own), Some(requests)) = (descriptors.next(), descriptors.next(), descriptors.next()) else {
-        return Err(declined("the coordinator's welcome lacks descriptors"));
     };
+    let mut next = || descriptors.next().ok_or_else(|| declined("the coordinator's welcome lacks descriptors"));
+    let (theirs, own, requests, board) = (next()?, next()?, next()?, next()?);
     if !gate::prepare() {
         return Err(declined("this system has no membarrier, so calls cannot be held back"));
     }
@@ -162,6 +161,7 @@ fn greet(socket: OwnedFd, device: CUdevice, gpu: [u8; 16]) -> Result<Session, De
     if version != VERSION {
         return Err(declined(format!("the coordinator's page is of version {version}, not {VERSION}")));
     }
+    board::begin(page(&board, place < BOARD_PLACES)?.cast().as_ptr(), place);
     // From here on the pager waits for as long as it takes.
     let forever = libc::timeval { tv_sec: 0, tv_usec: 0 };
     // SAFETY: a structure with its size.

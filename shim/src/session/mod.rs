@@ -141,6 +141,13 @@ pub(crate) fn forget() {
     }
 }
 
+/// The program is at work again: its pager has to look when it comes to rest.
+pub(crate) fn wake_pager() {
+    if let Some(session) = get() {
+        session.news.raise();
+    }
+}
+
 /// A call waits at the closed gate.
 pub(crate) fn demand() {
     if let Some(session) = get()

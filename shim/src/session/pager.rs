@@ -15,7 +15,7 @@ use baton_contract::messages::{ExtentId, FromCoordinator, FromTenant, MAX_EXTENT
 
 use super::{DEMANDED, Session};
 use crate::memory::space::Space;
-use crate::{arrival, channels, gate, real, user, work};
+use crate::{arrival, board, channels, gate, real, user, work};
 
 /// How often an idle program is looked for at most.
 const SHORTEST_WATCH: Duration = Duration::from_micros(250);
@@ -26,6 +26,9 @@ const LONGEST_HOLD: Duration = Duration::from_millis(1);
 const LONGEST_HOLD_OF_CAPTURE: Duration = Duration::from_millis(5);
 /// How long a try to give way by itself may take.
 const LONGEST_TRY: Duration = Duration::from_millis(2);
+
+/// How long a program that runs beside others has to be quiet before the others go on.
+const REST_AFTER: Duration = Duration::from_micros(150);
 
 /// Starts the thread, with the gate closed.
 pub(super) fn start(session: &'static Session) -> bool {
@@ -75,6 +78,10 @@ struct Pager {
     short: bool,
     /// How long work may take to end before it is paused.
     hold_limit: Duration,
+    /// Others may run too while the gate is open.
+    beside: bool,
+    /// It says on the board that we are at work.
+    at_work: bool,
 }
 
 /// What the program did lately.
@@ -111,6 +118,8 @@ impl Pager {
             arriving: false,
             short: false,
             hold_limit: LONGEST_HOLD / 2,
+            beside: false,
+            at_work: false,
         }
     }
 
@@ -142,6 +151,7 @@ impl Pager {
         let watching = self.grant.and(self.patience);
         let timeout = watching.map(|patience| (patience / 2).max(SHORTEST_WATCH));
         let timeout = if self.holding { Some(SHORTEST_WATCH) } else { timeout };
+        let timeout = if self.at_work { Some(REST_AFTER / 2) } else { timeout };
         if self.is_message_there(timeout) {
             let received =
                 link::receive(self.session.control.as_fd(), false).ok().flatten().ok_or(End::CoordinatorGone)?;
@@ -157,6 +167,9 @@ impl Pager {
             self.holding = false;
             self.tell_held(grant);
         }
+        if self.at_work {
+            self.try_to_rest();
+        }
         if let (Some(grant), Some(patience)) = (self.grant, self.patience)
             && self.watch.quiet() >= patience
         {
@@ -165,7 +178,7 @@ impl Pager {
         Ok(())
     }
 
-    fn is_message_there(&self, timeout: Option<Duration>) -> bool {
+    fn is_message_there(&mut self, timeout: Option<Duration>) -> bool {
         let watch = |fd: &OwnedFd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         let mut watched = [watch(&self.session.control), watch(&self.session.news.0)];
         let timeout = timeout.map(|timeout| libc::timespec {
@@ -179,6 +192,11 @@ impl Pager {
         if news {
             self.session.news.lower();
             self.session.tell_channels();
+            self.at_work |= self.beside && self.grant.is_some() && !gate::is_resting();
+            if !self.at_work {
+                // A call may have taken the board just when that ended.
+                self.leave_the_board();
+            }
         }
         control
     }
@@ -198,6 +216,16 @@ impl Pager {
                     self.open();
                 }
                 self.session.tell(&FromTenant::Opened { grant });
+            }
+            FromCoordinator::Beside { on } => {
+                self.beside = on;
+                if !on {
+                    self.leave_the_board();
+                    gate::work_on();
+                    self.show_contended();
+                } else if self.grant.is_some() {
+                    self.take_the_board();
+                }
             }
             FromCoordinator::Pointers { edges, continues } => {
                 if !continues {
@@ -277,6 +305,9 @@ impl Pager {
 
     fn open(&mut self) {
         channels::resume_what_came();
+        if self.beside {
+            self.take_the_board();
+        }
         self.watch = Watch::new();
         self.session.own().open.store(1, Ordering::Relaxed);
         if self.arriving {
@@ -285,6 +316,33 @@ impl Pager {
             gate::open(self.is_contended());
         }
         arrival::wake();
+    }
+
+    fn take_the_board(&mut self) {
+        board::take();
+        self.at_work = true;
+    }
+
+    fn leave_the_board(&mut self) {
+        board::leave();
+        self.at_work = false;
+    }
+
+    /// Lets others go on if the program has been quiet and nothing of it is queued.
+    fn try_to_rest(&mut self) {
+        let activity = gate::activity();
+        if self.watch.quiet() < REST_AFTER || !work::looks_idle() || !gate::rest() {
+            return;
+        }
+        // Calls that came in before that did not look at the board.
+        if gate::activity() != activity || gate::inside() != 0 {
+            return gate::work_on();
+        }
+        self.leave_the_board();
+        if !gate::is_resting() {
+            // One has come in since, and has taken the board before we left it.
+            self.take_the_board();
+        }
     }
 
     /// Opens the gate for calls whose memory is here, or will be.
@@ -382,6 +440,7 @@ impl Pager {
             // Those who wait for memory, outside of the gate, now wait for the gate.
             arrival::wake();
         }
+        self.leave_the_board();
         self.grant = None;
     }
 
@@ -411,7 +470,8 @@ impl Pager {
     }
 
     /// Whatever happened to it, this program goes on if all its memory is here.
-    fn coordinator_is_gone(self) {
+    fn coordinator_is_gone(mut self) {
+        self.leave_the_board();
         // With the gate open, nothing is away; a thread may just be mapping what it was lent.
         if (self.grant.is_some() && !self.arriving) || self.session.space.extents.all_mapped() {
             // Also if it was about to pause us, or to resume us.

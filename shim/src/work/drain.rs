@@ -26,7 +26,7 @@ const LONGEST_PAUSE: Duration = Duration::from_micros(500);
 pub(crate) fn drain(deadline: Option<Instant>) -> bool {
     let mut pause = FIRST_PAUSE;
     loop {
-        if has_ended() {
+        if has_ended(true) {
             return true;
         }
         if deadline.is_none_or(|deadline| Instant::now() > deadline) {
@@ -37,8 +37,13 @@ pub(crate) fn drain(deadline: Option<Instant>) -> bool {
     }
 }
 
-/// Asks about all contexts.
-fn has_ended() -> bool {
+/// Whether nothing is queued, asked while calls may come in: never waits.
+pub(crate) fn looks_idle() -> bool {
+    has_ended(false)
+}
+
+/// Asks about all contexts. With `closed`, nobody adds anything meanwhile.
+fn has_ended(closed: bool) -> bool {
     let snapshot = REGISTRY.snapshot();
     let mut ended = true;
     for (context, known) in &snapshot.0 {
@@ -47,7 +52,7 @@ fn has_ended() -> bool {
             // Broken or gone: nothing runs in it.
             continue;
         }
-        ended &= context_has_ended(known);
+        ended &= context_has_ended(known, closed);
         let mut popped = ptr::null_mut();
         // SAFETY: an out-parameter.
         unsafe { real::pop(&mut popped) };
@@ -55,7 +60,7 @@ fn has_ended() -> bool {
     ended
 }
 
-fn context_has_ended(known: &Context) -> bool {
+fn context_has_ended(known: &Context, closed: bool) -> bool {
     let capturing = REGISTRY.is_capturing();
     let legacy = real::STREAM_LEGACY;
     if capturing && !can_be_asked(legacy) {
@@ -79,7 +84,7 @@ fn context_has_ended(known: &Context) -> bool {
         };
         ended &= is_over(answer);
     }
-    if ended && !capturing {
+    if closed && ended && !capturing {
         // All known work has ended, so this returns at once; should there be a stream that we never heard
         // of, it is waited for.
         // SAFETY: the context is current.

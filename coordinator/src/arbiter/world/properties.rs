@@ -150,6 +150,7 @@ proptest! {
                     }
                     Decision::Bring(_) => prop_assert_eq!(open, None),
                     Decision::Revoke(_) | Decision::Contend(..) => prop_assert_eq!(open, Some(id)),
+                    Decision::Beside(..) => prop_assert!(false, "nobody has said that they fit together"),
                 }
             }
             prop_assert_eq!(arbiter.holder(), open);

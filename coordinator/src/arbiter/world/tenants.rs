@@ -76,7 +76,7 @@ impl World {
                 let delay = self.dice.roll(5 * MS);
                 self.plan(delay, Then::Drained(id));
             }
-            Decision::Revoke(_) | Decision::Bring(_) => {}
+            Decision::Revoke(_) | Decision::Bring(_) | Decision::Beside(..) => {}
         }
     }
 

@@ -1,0 +1,128 @@
+//! Tenants that run beside the one that has the baton.
+
+use std::collections::BTreeMap;
+
+use baton_contract::class::Class;
+
+use super::rules::pause;
+use super::turn::Stage;
+use super::{Arbiter, Decision, Event, Micros, State, TenantId};
+
+#[derive(Debug)]
+struct Guest {
+    since: Micros,
+    /// It was told to leave.
+    leaving: bool,
+    /// How often it could not be drained, and when it is told again.
+    failures: u32,
+    not_before: Micros,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(super) struct Guests {
+    /// Whether all tenants' memory fits together.
+    pub(super) welcome: bool,
+    list: BTreeMap<TenantId, Guest>,
+}
+
+impl Guests {
+    pub(super) fn has(&self, id: TenantId) -> bool {
+        self.list.contains_key(&id)
+    }
+
+    pub(super) fn state(&self, id: TenantId) -> State {
+        if self.list.get(&id).is_some_and(|guest| guest.leaving) { State::Leaving } else { State::Beside }
+    }
+
+    pub(super) fn remove(&mut self, id: TenantId) {
+        self.list.remove(&id);
+    }
+
+    /// How long it has been one.
+    pub(super) fn held(&self, id: TenantId, now: Micros) -> Micros {
+        self.list.get(&id).map_or(0, |guest| now.saturating_sub(guest.since))
+    }
+
+    /// When one that could not be drained is told to leave again.
+    pub(super) fn next_try(&self) -> Option<Micros> {
+        let staying = self.list.values().filter(|guest| !self.welcome && !guest.leaving);
+        staying.map(|guest| guest.not_before).min()
+    }
+}
+
+impl Arbiter {
+    /// Takes guests in while all fits together, and sends them away when it no longer does.
+    pub(super) fn decide_guests(&mut self, out: &mut Vec<Decision>) {
+        if !self.guests.welcome {
+            for (id, guest) in &mut self.guests.list {
+                if !guest.leaving && guest.not_before <= self.now {
+                    guest.leaving = true;
+                    self.totals.revokes += 1;
+                    out.extend([Decision::Beside(*id, false), Decision::Revoke(*id)]);
+                }
+            }
+            return;
+        }
+        if let Some(turn) = self.turn.take_if(|turn| {
+            let class = self.tenants.get(&turn.tenant).map(|tenant| tenant.class);
+            turn.stage == Stage::Running && turn.resident.is_some() && class == Some(Class::Latency)
+        }) {
+            // It has the baton, and no longer needs it.
+            if let Some(tenant) = self.tenants.get_mut(&turn.tenant) {
+                tenant.account.charge(turn.held(self.now));
+            }
+            self.receive(turn.tenant, out);
+        }
+        let here = |(_, tenant): &(&TenantId, &super::Tenant)| {
+            tenant.class == Class::Latency && tenant.waiting.is_some() && tenant.cost == 0
+        };
+        let came: Vec<TenantId> = self.tenants.iter().filter(here).map(|(id, _)| *id).collect();
+        for id in came {
+            let mine = self.turn.as_ref().is_some_and(|turn| turn.tenant == id);
+            if mine || self.guests.has(id) {
+                continue;
+            }
+            self.receive(id, out);
+            self.decided_at = self.now;
+            self.totals.grants += 1;
+            out.push(Decision::Grant(id));
+        }
+    }
+
+    fn receive(&mut self, id: TenantId, out: &mut Vec<Decision>) {
+        if let Some(tenant) = self.tenants.get_mut(&id) {
+            (tenant.waiting, tenant.told) = (None, None);
+            tenant.succeeded();
+        }
+        let guest = Guest { since: self.now, leaving: false, failures: 0, not_before: 0 };
+        self.guests.list.insert(id, guest);
+        out.push(Decision::Beside(id, true));
+    }
+
+    /// A guest's gate is closed, or could not be.
+    pub(super) fn guest_answers(&mut self, id: TenantId, event: Event) {
+        let Some(guest) = self.guests.list.get_mut(&id) else { return };
+        if event == Event::Busy {
+            if guest.leaving {
+                guest.leaving = false;
+                guest.failures = guest.failures.saturating_add(1);
+                guest.not_before = self.now.saturating_add(pause(guest.failures));
+                self.totals.busy += 1;
+            }
+            return;
+        }
+        if event == Event::Paused && !guest.leaving {
+            return;
+        }
+        let held = self.now.saturating_sub(guest.since);
+        self.guests.list.remove(&id);
+        if let Some(tenant) = self.tenants.get_mut(&id) {
+            tenant.account.charge(held);
+            tenant.account.idle_since = Some(self.now);
+            if event == Event::Paused {
+                tenant.waiting.get_or_insert(self.now);
+            }
+        }
+    }
+}

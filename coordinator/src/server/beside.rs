@@ -1,0 +1,179 @@
+//! Tenants that fit together run together: those of class latency at any time, the others in the gaps.
+//!
+//! Three things keep what is urgent from noticing the others. The others' compute work has a tiny **time slice** on the GPU, which is set
+//! once. Their new launches wait while somebody urgent is at work, as the **board** says: the tenants see to that among
+//! themselves, and the coordinator has no part in a request. And as little is in flight as keeps the GPU busy
+//! (*KeepShort*).
+//!
+//! All this only while nobody's memory has to go for another's. As soon as it has to, those that run beside others leave, and
+//! all take turns.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use baton_contract::class::Class;
+use baton_contract::messages::FromCoordinator;
+use baton_contract::page::{BOARD_PLACES, Board};
+
+use rustix::thread::futex;
+
+use super::residency::Claim;
+use super::shared::Shared;
+use super::tenant::Tenant;
+use super::{Server, log};
+use crate::arbiter::TenantId;
+use crate::preemptor::{PauseError, Wish};
+
+/// Time slices, in microseconds: of those that are urgent, of others beside them, and what the driver gives everybody (measured).
+const URGENT_SLICE: u64 = 20_000;
+const TINY_SLICE: u64 = 1;
+const USUAL_SLICE: u64 = 2_000;
+
+/// How long all take turns at least when they did not fit together.
+const APART: Duration = Duration::from_secs(1);
+
+/// The board, and who has which place.
+#[derive(Debug)]
+pub(super) struct Places {
+    page: Shared<Board>,
+    writable: OwnedFd,
+    readable: OwnedFd,
+    taken: u32,
+    /// Before this time all take turns.
+    apart_until: Option<Instant>,
+}
+
+impl Places {
+    pub(super) fn new() -> io::Result<Self> {
+        let (page, writable) = Shared::new(0, false)?;
+        // The same file once more: what is opened only for reading cannot be mapped writable.
+        let readable = File::open(format!("/proc/self/fd/{}", writable.as_raw_fd()))?.into();
+        Ok(Self { page, writable, readable, taken: 0, apart_until: None })
+    }
+
+    /// A place for a new tenant, if it is to have one and there is one left.
+    pub(super) fn give(&mut self, class: Class) -> Option<u32> {
+        let free = self.taken.trailing_ones();
+        if class != Class::Latency || free >= BOARD_PLACES {
+            return None;
+        }
+        self.taken |= 1 << free;
+        Some(free)
+    }
+
+    /// The page's file, for one with that place.
+    pub(super) fn file(&self, place: Option<u32>) -> BorrowedFd<'_> {
+        if place.is_some() { self.writable.as_fd() } else { self.readable.as_fd() }
+    }
+
+    /// A tenant is gone: what it said on the board holds no longer.
+    pub(super) fn free(&mut self, place: Option<u32>) {
+        let Some(place) = place else { return };
+        self.taken &= !(1 << place);
+        self.page.at_work.fetch_and(!(1 << place), Relaxed);
+        // Those who sleep look again after a while anyhow.
+        let _ = futex::wake(&self.page.at_work, futex::Flags::empty(), i32::MAX as u32);
+    }
+
+    /// Whether this one says that it is at work.
+    pub(super) fn is_taken_by(&self, place: Option<u32>) -> bool {
+        place.is_some_and(|place| self.page.at_work.load(Relaxed) & 1 << place != 0)
+    }
+
+    /// Whether somebody urgent says that it is at work.
+    pub(super) fn is_taken(&self) -> bool {
+        self.page.at_work.load(Relaxed) != 0
+    }
+}
+
+impl Server {
+    /// Whether all tenants can run at the same time.
+    pub(super) fn fit_together(&self) -> bool {
+        let may = self.options.pause && self.options.harvest;
+        if !may || self.places.apart_until.is_some_and(|until| Instant::now() < until) {
+            return false;
+        }
+        let claimed: u64 = self.claims.iter().map(Claim::bytes).sum();
+        let all: u64 = self.tenants.values().map(Tenant::bytes).sum();
+        // Who has no memory yet has nothing on the GPU either.
+        let sliced =
+            |tenant: &Tenant| tenant.bytes() == 0 || tenant.pausable.slice == Some(self.slice_of(tenant.class));
+        all + claimed <= self.arena.capacity() && self.tenants.values().all(sliced)
+    }
+
+    /// Somebody's memory has to go after all.
+    pub(super) fn part(&mut self) {
+        self.places.apart_until = Some(Instant::now() + APART);
+        self.stop.wake();
+    }
+
+    /// If some run beside others, they are to leave. Says whether there are any.
+    pub(super) fn part_guests(&mut self) -> bool {
+        let any = self.tenants.keys().any(|id| self.arbiter.is_guest(*id));
+        if any {
+            self.part();
+        }
+        any
+    }
+
+    /// When it is tried again whether all fit together.
+    pub(super) fn together_again(&self) -> Option<Instant> {
+        self.places.apart_until.filter(|until| *until > Instant::now())
+    }
+
+    fn slice_of(&self, class: Class) -> u64 {
+        match class {
+            Class::Latency => URGENT_SLICE,
+            _ if self.tenants.values().any(|tenant| tenant.class == Class::Latency && tenant.cut_off.is_none()) => {
+                TINY_SLICE
+            }
+            _ => USUAL_SLICE,
+        }
+    }
+
+    /// Sets the time slices that are not as they should be.
+    pub(super) fn set_slices(&mut self) {
+        if !(self.options.pause && self.options.harvest) {
+            return;
+        }
+        let wanted: Vec<(TenantId, u64)> = self
+            .tenants
+            .iter()
+            .filter(|(_, tenant)| tenant.pausable.works() && tenant.hold.is_none() && tenant.cut_off.is_none())
+            .map(|(id, tenant)| (*id, self.slice_of(tenant.class)))
+            .collect();
+        for (id, slice) in wanted {
+            let Some(tenant) = self.tenants.get_mut(&id) else { continue };
+            if tenant.pausable.slice_asked == Some(slice) {
+                continue;
+            }
+            if let Some(target) = tenant.pausable.told.clone() {
+                (tenant.pausable.slice_asked, tenant.pausable.slice) = (Some(slice), None);
+                self.preemptor.submit(id, Wish::Slice(slice), target);
+            }
+        }
+    }
+
+    /// A time slice is set, or could not be.
+    pub(super) fn sliced(&mut self, id: TenantId, slice: u64, result: Result<(), PauseError>) {
+        let Some(tenant) = self.tenants.get_mut(&id).filter(|tenant| tenant.pausable.slice_asked == Some(slice)) else {
+            return;
+        };
+        match result {
+            Ok(()) => {
+                tenant.pausable.slice = Some(slice);
+                self.tick();
+            }
+            Err(error) => {
+                log(format_args!("{} cannot run at the same time as others: {error}", tenant.name));
+            }
+        }
+    }
+
+    pub(super) fn beside(&mut self, id: TenantId, on: bool) {
+        self.command(id, &FromCoordinator::Beside { on });
+    }
+}

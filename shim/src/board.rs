@@ -1,0 +1,75 @@
+//! The board: tenants that run beside others say here that they are at work, and the others' new calls wait meanwhile.
+//!
+//! Calls of a program that runs beside others cost nothing for that: while it rests its gate is in a state of its own, in which
+//! the first call comes by here and opens it. The pager looks when the program has come to rest again.
+
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use core::time::Duration;
+use std::time::Instant;
+
+use baton_contract::page::{BOARD_PLACES, Board};
+
+/// The page, mapped for ever; null without one.
+static BOARD: AtomicPtr<Board> = AtomicPtr::new(ptr::null_mut());
+/// Our bit; zero if we have no place.
+static OURS: AtomicU32 = AtomicU32::new(0);
+
+/// How long it is looked again and again before sleeping: others' requests are often as short.
+const SPIN: Duration = Duration::from_micros(30);
+/// How long somebody sleeps at most before looking at the gate again.
+const LONGEST_SLEEP: Duration = Duration::from_millis(5);
+
+/// Takes the page into use. A place is only written by who has it mapped writable.
+pub(crate) fn begin(page: *mut Board, place: u32) {
+    OURS.store(if place < BOARD_PLACES { 1 << place } else { 0 }, Ordering::Relaxed);
+    BOARD.store(page, Ordering::Release);
+}
+
+fn at_work() -> Option<&'static AtomicU32> {
+    // SAFETY: null, or mapped for ever and made of atomics.
+    unsafe { BOARD.load(Ordering::Acquire).as_ref() }.map(|board| &board.at_work)
+}
+
+/// Whether somebody else is at work who goes first. Who has a place does not wait for others that have one.
+#[inline]
+pub(crate) fn is_taken() -> bool {
+    OURS.load(Ordering::Relaxed) == 0 && at_work().is_some_and(|word| word.load(Ordering::Relaxed) != 0)
+}
+
+/// Waits until nobody is at work any more, for a while: the gate may have to be looked at.
+pub(crate) fn wait() {
+    let Some(word) = at_work() else { return };
+    let start = Instant::now();
+    while start.elapsed() < SPIN {
+        if word.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        core::hint::spin_loop();
+    }
+    let taken = word.load(Ordering::Relaxed);
+    if taken != 0 {
+        let limit = libc::timespec { tv_sec: 0, tv_nsec: LONGEST_SLEEP.subsec_nanos().into() };
+        // SAFETY: FUTEX_WAIT on an aligned word that is mapped for ever, with a time that lives over the call.
+        unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, taken, &raw const limit) };
+    }
+}
+
+/// We are at work.
+pub(crate) fn take() {
+    let ours = OURS.load(Ordering::Relaxed);
+    if let Some(word) = at_work().filter(|_| ours != 0) {
+        word.fetch_or(ours, Ordering::Relaxed);
+    }
+}
+
+/// We are no longer.
+pub(crate) fn leave() {
+    let ours = OURS.load(Ordering::Relaxed);
+    if let Some(word) = at_work().filter(|_| ours != 0)
+        && word.fetch_and(!ours, Ordering::Relaxed) & ours != 0
+    {
+        // SAFETY: FUTEX_WAKE on an aligned word that is mapped for ever.
+        unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
+    }
+}

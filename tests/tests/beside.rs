@@ -1,0 +1,134 @@
+//! Programs that fit the GPU together run together: urgent ones at any time, the others in the gaps.
+
+use baton_tests::coordinator::{Coordinator, Serving, program, tenant};
+use baton_tests::hold::{self, LIMIT};
+use baton_tests::running::Running;
+use serde_json::Value;
+
+#[track_caller]
+fn hold(coordinator: &Coordinator, name: &str, class: &str, megabytes: &str, speed: Option<&str>) -> Running {
+    let mut command = coordinator.place.joining(name, &program("hold"), &["--megabytes", megabytes]);
+    command.env("BATON_CLASS", class);
+    if let Some(speed) = speed {
+        command.env("SIMCUDA_KERNEL_GFLOPS", speed);
+    }
+    hold::ready(&mut command, Some(coordinator.place.clone()))
+}
+
+fn number(status: &Value, field: &str) -> u64 {
+    status[field].as_u64().expect("a number")
+}
+
+/// Two programs that fit together, of which the urgent one has come to run beside the other.
+#[track_caller]
+fn together(coordinator: &Coordinator, speed: Option<&str>) -> (Running, Running) {
+    let slow = hold(coordinator, "slow", "batch", "48", speed);
+    let mut quick = hold(coordinator, "quick", "latency", "48", None);
+    quick.ask("spin 1", LIMIT);
+    coordinator.until_tenant_is("quick", "idle");
+    (slow, quick)
+}
+
+#[test]
+fn who_is_urgent_runs_beside_others_and_nobody_is_paused_for_it() {
+    let want = hold::alone("48", &["touch"; 4]);
+    let coordinator = Serving::arena("128MiB").start();
+    let (mut slow, mut quick) = together(&coordinator, Some("0.2"));
+    let before = coordinator.status();
+    for answer in &want[..4] {
+        assert_eq!(slow.ask("leave", LIMIT), answer.replace("touched", "left"));
+        assert_eq!(quick.ask("touch", LIMIT), *answer);
+        assert_eq!(tenant(&coordinator.status(), "slow")["state"], "running");
+    }
+    let after = coordinator.status();
+    for field in ["pauses", "bytes_in", "bytes_out"] {
+        assert_eq!(number(&after, field), number(&before, field), "{field}");
+    }
+    assert_eq!(quick.ask("quit", LIMIT), want[4]);
+    assert_eq!(slow.ask("quit", LIMIT), want[4]);
+    coordinator.until_empty();
+}
+
+#[test]
+fn the_others_wait_while_somebody_urgent_is_at_work() {
+    let want = hold::alone("48", &["touch"]);
+    let coordinator = Serving::arena("128MiB").start();
+    let (mut slow, mut quick) = together(&coordinator, None);
+    // Work that is queued: its program makes no call meanwhile.
+    assert_eq!(quick.ask("queue 700", LIMIT), "queued");
+    assert_eq!(slow.ask("touch", LIMIT), want[0]);
+    assert_eq!(tenant(&coordinator.status(), "quick")["state"], "idle", "its work came first");
+    // Nobody waits for what a dead program said.
+    assert_eq!(quick.ask("queue 60000", LIMIT), "queued");
+    assert_eq!(tenant(&coordinator.status(), "quick")["state"], "running");
+    quick.signal(libc::SIGKILL);
+    slow.ask("touch", LIMIT);
+    assert!(slow.ask("quit", LIMIT).ends_with(" ok"));
+    coordinator.until_empty();
+}
+
+#[test]
+fn when_not_all_fit_any_more_they_take_turns_and_when_they_do_they_run_together_again() {
+    let want = hold::alone("48", &["touch"; 6]);
+    let coordinator = Serving::arena("128MiB").start();
+    let (mut slow, mut quick) = together(&coordinator, None);
+    let mut third = hold(&coordinator, "third", "normal", "64", None);
+    for answer in &want[..3] {
+        for running in [&mut slow, &mut quick] {
+            assert_eq!(running.ask("touch", LIMIT), *answer);
+        }
+        third.ask("touch", LIMIT);
+    }
+    let crowded = coordinator.status();
+    assert!(number(&crowded, "bytes_out") > 0, "{crowded:#}");
+    assert!(third.ask("quit", LIMIT).ends_with(" ok"));
+    for answer in &want[3..6] {
+        for running in [&mut slow, &mut quick] {
+            assert_eq!(running.ask("touch", LIMIT), *answer);
+        }
+    }
+    quick.say("spin 3000");
+    // Somebody runs beside who has the baton.
+    coordinator.until("both run", |status| {
+        status["holder"] == "slow" && tenant(status, "quick")["state"] == "running"
+            || status["holder"] == Value::Null && tenant(status, "quick")["state"] == "running"
+    });
+    assert_eq!(quick.line(LIMIT), "spun");
+    for running in [&mut slow, &mut quick] {
+        assert_eq!(running.ask("quit", LIMIT), want[6]);
+    }
+    coordinator.until_empty();
+}
+
+#[test]
+fn an_allocation_that_does_not_fit_beside_others_gets_its_room_all_the_same() {
+    let want = hold::alone("48", &["touch", "alloc 56", "touch", "free", "touch"]);
+    let coordinator = Serving::arena("128MiB").start();
+    let (mut slow, mut quick) = together(&coordinator, None);
+    for running in [&mut quick, &mut slow] {
+        for (line, answer) in ["touch", "alloc 56", "touch", "free", "touch"].iter().zip(&want) {
+            assert_eq!(running.ask(line, LIMIT), *answer, "{line}");
+        }
+    }
+    for running in [&mut quick, &mut slow] {
+        assert_eq!(running.ask("quit", LIMIT), want[5]);
+    }
+    coordinator.until_empty();
+}
+
+#[test]
+fn in_exclusive_mode_only_one_runs() {
+    let want = hold::alone("48", &["touch"; 2]);
+    let coordinator = Serving::arena("128MiB").option("--mode", "exclusive").start();
+    let mut slow = hold(&coordinator, "slow", "batch", "48", Some("0.2"));
+    let mut quick = hold(&coordinator, "quick", "latency", "48", None);
+    for answer in &want[..2] {
+        assert_eq!(slow.ask("leave", LIMIT), answer.replace("touched", "left"));
+        assert_eq!(quick.ask("touch", LIMIT), *answer);
+    }
+    assert!(number(&coordinator.status(), "pauses") >= 2);
+    for running in [&mut quick, &mut slow] {
+        assert_eq!(running.ask("quit", LIMIT), want[2]);
+    }
+    coordinator.until_empty();
+}
