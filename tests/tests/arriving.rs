@@ -1,7 +1,7 @@
 //! Programs run while their memory comes in, and compute what they compute alone.
 //!
 //! All memory of theirs is evicted again and again, at any moment; what is not back is not mapped, so that a call which is
-//! let through too early fails. Freed and evicted memory is poisoned.
+//! let through too early fails. Freed and evicted memory is poisoned. Work is drained, never paused: what was paused comes back whole.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -17,6 +17,7 @@ const LIMIT: Duration = Duration::from_secs(100);
 fn evicted_all_the_time(name: &str, arguments: &[&str], seeds: &[&str]) {
     // A slow bus, so that arrivals take longer than what waits for them.
     let serving = Serving::arena("96MiB")
+        .flag("--no-pause")
         .setting("SIMCUDA_H2D_GBPS", "0.6")
         .setting("SIMCUDA_D2H_GBPS", "6")
         .option("--quantum", "5ms");

@@ -2,7 +2,8 @@
 //!
 //! `random_program` reaches memory in ways that no parameter of a launch shows. It says the same for the same seed,
 //! alone on a GPU and as a tenant whose memory is taken away all the time. What is not back is not mapped and what is
-//! freed or evicted is poisoned, so that whatever is overlooked is an error or another digest.
+//! freed or evicted is poisoned, so that whatever is overlooked is an error or another digest. Work is drained, never paused:
+//! what was paused comes back whole.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -31,7 +32,7 @@ fn alone(arguments: &[&str]) -> String {
 
 /// A bus so slow that arrivals take longer than what waits for them.
 fn slow(arena: &str) -> Serving {
-    Serving::arena(arena).setting("SIMCUDA_H2D_GBPS", "0.6").setting("SIMCUDA_D2H_GBPS", "6")
+    Serving::arena(arena).flag("--no-pause").setting("SIMCUDA_H2D_GBPS", "0.6").setting("SIMCUDA_D2H_GBPS", "6")
 }
 
 /// The words of a command line for a seed.
