@@ -20,7 +20,7 @@ fn hold(coordinator: &Coordinator, name: &str, class: &str, megabytes: &str, spe
 }
 
 fn serving() -> Serving {
-    Serving::arena("64MiB")
+    Serving::arena("64MiB").option("--mode", "exclusive")
 }
 
 /// New contents for all of its memory, which it does not wait for.

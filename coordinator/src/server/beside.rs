@@ -175,5 +175,19 @@ impl Server {
 
     pub(super) fn beside(&mut self, id: TenantId, on: bool) {
         self.command(id, &FromCoordinator::Beside { on });
+        if !on {
+            self.turn_away(id);
+        }
+    }
+
+    /// Who is told to leave cannot as long as it waits for memory, and others may wait for its: it is to ask again when
+    /// it has the GPU to itself.
+    fn turn_away(&mut self, id: TenantId) {
+        let is_its = |claim: &Claim| matches!(claim, Claim::Allocate { tenant, .. } if *tenant == id);
+        let Some(at) = self.claims.iter().position(is_its) else { return };
+        if let Some(Claim::Allocate { got, .. }) = self.claims.remove(at) {
+            got.into_iter().for_each(|(_, frame)| self.arena.give_back(frame));
+            self.answer(id, &FromCoordinator::Later, &[]);
+        }
     }
 }

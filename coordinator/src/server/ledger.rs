@@ -58,6 +58,8 @@ pub struct Record {
     pub in_seconds: f64,
     /// How long the outgoing tenant's work took to end.
     pub drain_ms: f64,
+    /// How long the driver took to take it off the GPU; zero if it was drained.
+    pub pause_ms: f64,
     /// Time that tenants spent unmapping.
     pub unmap_ms: f64,
     /// Time that tenants spent putting frames in place, without access yet.
@@ -152,6 +154,7 @@ pub(super) struct Ledger {
     pub(super) departed: VecDeque<Departed>,
     moved: Moved,
     drain: Duration,
+    pause: Duration,
     last_holder: Option<String>,
     opening: Option<Opening>,
     /// Bytes per second of the last large copies in either direction.
@@ -266,6 +269,7 @@ impl Ledger {
 
     pub(super) fn paused(&mut self, took: Duration) {
         self.pauses += 1;
+        self.pause = took;
         self.pause_seconds += took.as_secs_f64();
     }
 
@@ -358,7 +362,7 @@ impl Ledger {
 
     fn record(&mut self, n: u64, from: Option<String>, to: String, since: Instant, end: Instant) -> Record {
         let moved = std::mem::take(&mut self.moved);
-        let drain = std::mem::take(&mut self.drain);
+        let (drain, pause) = (std::mem::take(&mut self.drain), std::mem::take(&mut self.pause));
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         Record {
             n,
@@ -369,6 +373,7 @@ impl Ledger {
             out_seconds: Moved::seconds(&moved.time_out),
             in_seconds: Moved::seconds(&moved.time_in),
             drain_ms: ms(drain),
+            pause_ms: ms(pause),
             unmap_ms: ms(moved.unmap),
             prepare_ms: ms(moved.prepare),
             map_ms: ms(moved.map),

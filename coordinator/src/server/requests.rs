@@ -164,7 +164,9 @@ impl Server {
         } else {
             None
         };
-        if full.is_none() && !fits_arena && self.arbiter.is_guest(id) {
+        let claimed: u64 = self.claims.iter().map(Claim::bytes).sum();
+        let fits_beside = all + claimed + bytes <= self.arena.capacity() && self.arbiter.state(id) == State::Beside;
+        if full.is_none() && self.arbiter.is_guest(id) && !fits_beside {
             // Others would have to go, which run too: it is to ask again when it has the GPU to itself.
             self.part();
             self.answer(id, &FromCoordinator::Later, &[]);

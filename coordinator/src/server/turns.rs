@@ -93,7 +93,9 @@ impl Server {
         tenant.ran = Instant::now();
         let grant = tenant.grant;
         let demanded = tenant.demanded.take().unwrap_or(decided).min(decided);
-        self.ledger.granted(&tenant.name, Granted { demanded, decided, arriving });
+        if !self.arbiter.is_guest(id) {
+            self.ledger.granted(&tenant.name, Granted { demanded, decided, arriving });
+        }
         self.command(id, &FromCoordinator::Grant { grant, arriving });
         self.serve_deferred(id);
         self.keep_short(id);

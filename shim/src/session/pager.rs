@@ -27,8 +27,14 @@ const LONGEST_HOLD_OF_CAPTURE: Duration = Duration::from_millis(5);
 /// How long a try to give way by itself may take.
 const LONGEST_TRY: Duration = Duration::from_millis(2);
 
-/// How long a program that runs beside others has to be quiet before the others go on.
-const REST_AFTER: Duration = Duration::from_micros(150);
+/// How long a program that runs beside others has to be quiet before the others go on. Between these it is learned: the gaps
+/// inside of its requests are not for others.
+const SHORTEST_REST: Duration = Duration::from_micros(80);
+const LONGEST_REST: Duration = Duration::from_millis(1);
+/// Who takes the board again so soon was not at rest.
+const NO_REST: Duration = Duration::from_micros(200);
+/// How late the system may wake the pager: its watches are short.
+const TIMER_SLACK: Duration = Duration::from_micros(5);
 
 /// Starts the thread, with the gate closed.
 pub(super) fn start(session: &'static Session) -> bool {
@@ -82,6 +88,9 @@ struct Pager {
     beside: bool,
     /// It says on the board that we are at work.
     at_work: bool,
+    /// How long the program has to be quiet before it leaves the board, and when it did.
+    rest_after: Duration,
+    rested: Instant,
 }
 
 /// What the program did lately.
@@ -120,12 +129,16 @@ impl Pager {
             hold_limit: LONGEST_HOLD / 2,
             beside: false,
             at_work: false,
+            rest_after: SHORTEST_REST * 2,
+            rested: Instant::now(),
         }
     }
 
     fn run(mut self) {
         // For good: nothing this thread does disturbs a capture.
         core::mem::forget(real::Relaxed::enter());
+        // SAFETY: a number for this thread.
+        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, TIMER_SLACK.as_nanos() as libc::c_ulong) };
         let (channels, descriptor) = self.session.channels.told();
         self.session.tell_with(&FromTenant::Channels { channels }, descriptor);
         let end = loop {
@@ -151,7 +164,7 @@ impl Pager {
         let watching = self.grant.and(self.patience);
         let timeout = watching.map(|patience| (patience / 2).max(SHORTEST_WATCH));
         let timeout = if self.holding { Some(SHORTEST_WATCH) } else { timeout };
-        let timeout = if self.at_work { Some(REST_AFTER / 2) } else { timeout };
+        let timeout = if self.at_work { Some(self.rest_after / 2) } else { timeout };
         if self.is_message_there(timeout) {
             let received =
                 link::receive(self.session.control.as_fd(), false).ok().flatten().ok_or(End::CoordinatorGone)?;
@@ -192,7 +205,12 @@ impl Pager {
         if news {
             self.session.news.lower();
             self.session.tell_channels();
-            self.at_work |= self.beside && self.grant.is_some() && !gate::is_resting();
+            if self.beside && self.grant.is_some() && !self.at_work && !gate::is_resting() {
+                self.at_work = true;
+                let rest = self.rested.elapsed();
+                let next = if rest < NO_REST { self.rest_after * 3 / 2 } else { self.rest_after * 4 / 5 };
+                self.rest_after = next.clamp(SHORTEST_REST, LONGEST_REST);
+            }
             if !self.at_work {
                 // A call may have taken the board just when that ended.
                 self.leave_the_board();
@@ -224,6 +242,9 @@ impl Pager {
                     gate::work_on();
                     self.show_contended();
                 } else if self.grant.is_some() {
+                    // Nobody waits for it any more: a gate that is contended never comes to rest.
+                    self.patience = None;
+                    self.show_contended();
                     self.take_the_board();
                 }
             }
@@ -331,13 +352,14 @@ impl Pager {
     /// Lets others go on if the program has been quiet and nothing of it is queued.
     fn try_to_rest(&mut self) {
         let activity = gate::activity();
-        if self.watch.quiet() < REST_AFTER || !work::looks_idle() || !gate::rest() {
+        if self.watch.quiet() < self.rest_after || !work::looks_idle() || !gate::rest() {
             return;
         }
         // Calls that came in before that did not look at the board.
         if gate::activity() != activity || gate::inside() != 0 {
             return gate::work_on();
         }
+        self.rested = Instant::now();
         self.leave_the_board();
         if !gate::is_resting() {
             // One has come in since, and has taken the board before we left it.

@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+"""How long it takes to take a program off the GPU in the middle of a long kernel, and back.
+
+    python3 bench/pausing.py --baton target/release --out bench/results/pausing.json
+
+One program multiplies matrices in single kernels of about 100 ms that fill the GPU, and compares every product bit for
+bit with the first. Another one, of class latency, asks for the GPU again and again; their memory does not fit
+together, so that with each turn some of it goes to the host and back. Reported: how long the driver took to pause,
+how long it was from the request to the first kernel, and the second program's small kernels beside a paused one,
+against the same alone.
+"""
+
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+from common import corunning, machine, programs, table
+from common.coordinator import Coordinator, Driver, Install
+
+HERE = pathlib.Path(__file__).resolve().parent
+MIB = 1 << 20
+
+
+def figures(values):
+    """Percentiles of a list of milliseconds."""
+    return {
+        "n": len(values),
+        "p50_ms": corunning.quantile(values, 0.5),
+        "p99_ms": corunning.quantile(values, 0.99),
+        "max_ms": max(values),
+    }
+
+
+def ask(argv, settings, timeout):
+    """The JSON object on a program's last line."""
+    ran = subprocess.run(argv, capture_output=True, text=True, timeout=timeout, env=settings)
+    if ran.returncode != 0:
+        raise SystemExit(f"{argv[-3:]} failed: {machine.scrub(ran.stderr[-programs.TAIL:])}")
+    return json.loads(ran.stdout.splitlines()[-1])
+
+
+def main():
+    """Runs, writes, prints."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--baton", type=pathlib.Path, required=True, help="the folder of `baton`")
+    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("pausing.json"))
+    parser.add_argument("--cycles", type=int, default=1000)
+    parser.add_argument("--gap", type=float, default=0.03, help="seconds between requests")
+    parser.add_argument("--side", type=int, default=13_000, help="of the matrices")
+    parser.add_argument("--megabytes", type=int, default=512, help="of the second program")
+    parser.add_argument("--arena", default="2560MiB")
+    parser.add_argument("--serve", default="", help="more options for `baton serve`, in one word")
+    parser.add_argument("--timeout", type=float, default=300)
+    arguments = parser.parse_args()
+    programs.end_tidily()
+    work = [sys.executable, str(HERE / "pausing_work.py")]
+    small = [*work, "ask", str(arguments.cycles), str(arguments.gap), str(arguments.megabytes)]
+    alone = ask([*work, "ask", "50", "0.01", str(arguments.megabytes)], None, arguments.timeout)
+    with tempfile.TemporaryDirectory() as folder:
+        trace = pathlib.Path(folder, "trace")
+        more = ["--trace", str(trace), *arguments.serve.split()]
+        driver = Driver(Install.of(arguments.baton))
+        with Coordinator(driver, arguments.arena, "8GiB", more=more) as one:
+            long = [*work, "multiply", str(arguments.side)]
+            with subprocess.Popen(
+                one.run("multiply", long, "batch"), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            ) as other:
+                other.stdout.readline()
+                shared = ask(one.run("ask", small, "latency"), None, arguments.timeout)
+                products = json.loads(other.communicate("\n")[0].splitlines()[-1])
+            status = one.status()
+        records = [json.loads(line) for line in trace.read_text().splitlines()]
+    came = [r for r in records if r["to"] == "ask" and r["from"] == "multiply"]
+    paused = [r["pause_ms"] for r in came if r["pause_ms"] > 0]
+    result = {
+        "kind": "pausing",
+        "machine": machine.describe(),
+        "products": products,
+        "pause": figures(paused) if paused else None,
+        "granted": figures([r["phases"]["granted_ms"] for r in came]),
+        "first_kernel": figures(shared["first_ms"]),
+        "small_kernel": figures(shared["small_ms"]),
+        "small_kernel_alone": figures(alone["small_ms"]),
+        "bytes_in": status["bytes_in"],
+        "bytes_out": status["bytes_out"],
+        "pauses": status["pauses"],
+    }
+    machine.write_json(arguments.out, result)
+    names = ("pause", "granted", "first_kernel", "small_kernel", "small_kernel_alone")
+    rows = [[name, *(f"{value:.3f}" for value in result[name].values())] for name in names if result[name]]
+    print(table.text(["", "n", "P50 ms", "P99 ms", "most ms"], rows))
+    equal = products["wrong"] == 0 and products["products"] > 1
+    print(f"{products['products']} products, {'all equal' if equal else 'NOT EQUAL'}; {status['pauses']} pauses, "
+          f"{status['bytes_in'] // MIB} MiB in, {status['bytes_out'] // MIB} MiB out")
+    sys.exit(0 if equal else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+#!/usr/bin/env python3
+"""The two programs of the pausing measurement; they know nothing of Baton.
+
+    pausing_work.py multiply SIDE          until a line comes on stdin; says how many products were wrong
+    pausing_work.py ask N GAP MEGABYTES    N requests: the first kernel's time, and small kernels' after it
+"""
+
+import json
+import select
+import sys
+import time
+
+import torch
+
+
+def multiply(side):
+    """Products of the same matrices, each compared with the first by a sum over its bits."""
+    torch.backends.cuda.matmul.allow_tf32 = False
+    generator = torch.Generator(device="cuda").manual_seed(1)
+    left, right = (torch.randn(side, side, device="cuda", generator=generator) for _ in range(2))
+    product = torch.empty(side, side, device="cuda")
+    # In strips: a sum of other type makes a copy.
+    strips = product.view(torch.int32).chunk(50)
+    first, count, wrong = None, 0, 0
+    print("ready", flush=True)
+    while not select.select([sys.stdin], [], [], 0)[0]:
+        torch.matmul(left, right, out=product)
+        bits = sum(torch.sum(strip, dtype=torch.int64) for strip in strips).item()
+        first = bits if first is None else first
+        count += 1
+        wrong += bits != first
+    return {"products": count, "wrong": wrong}
+
+
+def ask(count, gap, megabytes):
+    """Requests with gaps between."""
+    memory = torch.ones(megabytes << 18, device="cuda")
+    one = torch.zeros(1024, device="cuda")
+    first, small = [], []
+
+    def kernel():
+        start = time.perf_counter()
+        one.add_(1)
+        torch.cuda.synchronize()
+        return (time.perf_counter() - start) * 1e3
+
+    for _ in range(20):
+        kernel()
+    for _ in range(count):
+        time.sleep(gap)
+        first.append(kernel())
+        assert memory.sum().item() == memory.numel()
+        small += [kernel() for _ in range(3)]
+    return {"first_ms": first, "small_ms": small}
+
+
+if __name__ == "__main__":
+    words = sys.argv[2:]
+    if sys.argv[1] == "multiply":
+        found = multiply(int(words[0]))
+    else:
+        found = ask(int(words[0]), float(words[1]), int(words[2]))
+    print(json.dumps(found), flush=True)
