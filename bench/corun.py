@@ -3,8 +3,9 @@
 
     python3 bench/corun.py --baton target/release --out bench/results/corun.json
 
-Requests arrive at random (Poisson), half as many as the model could answer alone. For each pair: how long
-requests take, from arrival to end, and how fast the training is, each against itself alone in the same run:
+Requests arrive at random (Poisson), half as many as the model could answer alone. For each pair:
+how long requests take, from arrival to end, and how fast the training is, each against itself alone
+in the same run:
 
     alone       nothing else on the GPU, at the start and again at the end: the difference is noise
     baton       both under one `baton serve`
@@ -65,7 +66,9 @@ class Run:
     def plan(self, way, one):
         """Workers by name: servers and trainings, bare or as tenants of the coordinator `one`."""
         eager = ["--eager"] if self.arguments.eager else []
-        servers = {name: self.command("corun_server.py", name, *eager) for name in self.arguments.served}
+        servers = {
+            name: self.command("corun_server.py", name, *eager) for name in self.arguments.served
+        }
         trainers = {
             f"train {name}": self.command("switch_train.py", f"corun_{name}")
             for name in self.arguments.trained
@@ -110,7 +113,8 @@ class Run:
         for model in self.arguments.served:
             self.add("alone", model, None, self.requests(workers, model, count))
         for name in self.arguments.trained:
-            _, rate = self.steps(workers, f"train {name}", lambda: time.sleep(self.arguments.window))
+            window = self.arguments.window
+            _, rate = self.steps(workers, f"train {name}", lambda: time.sleep(window))
             self.add("alone", None, name, rate=rate)
 
     def pairs(self, way, workers, count):
@@ -158,8 +162,9 @@ class Run:
             return
         options = [*SCENES[way], *self.arguments.serve]
         driver = Driver(self.install, self.arguments.driver)
+        sizes = (self.arguments.arena, self.arguments.host_pool)
         with (
-            Coordinator(driver, self.arguments.arena, self.arguments.host_pool, more=options) as one,
+            Coordinator(driver, *sizes, more=options) as one,
             together(self.plan(way, one), folder) as workers,
         ):
             self.ready(workers)

@@ -6,14 +6,14 @@
 Reads commands from stdin, one per line, and answers each with one JSON line on the descriptor that
 --answers names:
 
-    requests N LOAD SECONDS SEED MS   N requests, each of which is taken to last MS alone, at LOAD (0.5: half
-                                      of the time), for SECONDS at most: {"ms": from each one's arrival
-                                      to its end, "seconds": all}
+    requests N LOAD SECONDS SEED MS   N requests, each of which is taken to last MS alone, at LOAD
+                                      (0.5: half of the time), for SECONDS at most: {"ms": from each
+                                      one's arrival to its end, "seconds": all}
     pace                              {"alone_ms": of one request, now}
     quit                              ends
 
-The first answer comes unasked, when the server is ready: {"graph": whether requests are CUDA graphs}.
-The program knows nothing of Baton.
+The first answer comes unasked, when the server is ready: {"graph": whether requests are CUDA
+graphs}. The program knows nothing of Baton.
 """
 
 import random
@@ -71,7 +71,7 @@ def arrivals(count, load, alone_ms, seed):
 
 
 def serve(request, wait, times, seconds):
-    """Milliseconds from each arrival to the end of its request; ends early after so many seconds."""
+    """Milliseconds from each arrival to its request's end; ends early after so many seconds."""
     start, found = time.perf_counter(), []
     for at in times:
         if time.perf_counter() - start > seconds:
@@ -97,7 +97,8 @@ def main():
         if command == "quit":
             break
         if command == "pace":
-            worker.answer({"alone_ms": statistics.median(timed(request, wait) for _ in range(MEASURED))})
+            alone = statistics.median(timed(request, wait) for _ in range(MEASURED))
+            worker.answer({"alone_ms": alone})
             continue
         count, load, seconds, seed, pace = (float(word) for word in rest)
         worker.answer(serve(request, wait, arrivals(int(count), load, pace, int(seed)), seconds))

@@ -3,11 +3,11 @@
 
     python3 bench/pausing.py --baton target/release --out bench/results/pausing.json
 
-One program multiplies matrices in single kernels of about 100 ms that fill the GPU, and compares every product bit for
-bit with the first. Another one, of class latency, asks for the GPU again and again; their memory does not fit
-together, so that with each turn some of it goes to the host and back. Reported: how long the driver took to pause,
-how long it was from the request to the first kernel, and the second program's small kernels beside a paused one,
-against the same alone.
+One program multiplies matrices in single kernels of about 100 ms that fill the GPU, and compares
+every product bit for bit with the first. Another one, of class latency, asks for the GPU again and
+again; their memory does not fit together, so that with each turn some of it goes to the host and
+back. Reported: how long the driver took to pause, how long it was from the request to the first
+kernel, and the second program's small kernels beside a paused one, against the same alone.
 """
 
 import argparse
@@ -65,9 +65,8 @@ def main():
         driver = Driver(Install.of(arguments.baton))
         with Coordinator(driver, arguments.arena, "8GiB", more=more) as one:
             long = [*work, "multiply", str(arguments.side)]
-            with subprocess.Popen(
-                one.run("multiply", long, "batch"), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-            ) as other:
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+            with subprocess.Popen(one.run("multiply", long, "batch"), **pipes) as other:
                 other.stdout.readline()
                 shared = ask(one.run("ask", small, "latency"), None, arguments.timeout)
                 products = json.loads(other.communicate("\n")[0].splitlines()[-1])
@@ -90,11 +89,18 @@ def main():
     }
     machine.write_json(arguments.out, result)
     names = ("pause", "granted", "first_kernel", "small_kernel", "small_kernel_alone")
-    rows = [[name, *(f"{value:.3f}" for value in result[name].values())] for name in names if result[name]]
+    rows = [
+        [name, value["n"], *(f"{value[q]:.3f}" for q in ("p50_ms", "p99_ms", "max_ms"))]
+        for name in names
+        if (value := result[name])
+    ]
     print(table.text(["", "n", "P50 ms", "P99 ms", "most ms"], rows))
     equal = products["wrong"] == 0 and products["products"] > 1
-    print(f"{products['products']} products, {'all equal' if equal else 'NOT EQUAL'}; {status['pauses']} pauses, "
-          f"{status['bytes_in'] // MIB} MiB in, {status['bytes_out'] // MIB} MiB out")
+    print(
+        f"{products['products']} products, {'all equal' if equal else 'NOT EQUAL'}; "
+        f"{status['pauses']} pauses, {status['bytes_in'] // MIB} MiB in, "
+        f"{status['bytes_out'] // MIB} MiB out"
+    )
     sys.exit(0 if equal else 1)
 
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """The two programs of the pausing measurement; they know nothing of Baton.
 
-    pausing_work.py multiply SIDE          until a line comes on stdin; says how many products were wrong
-    pausing_work.py ask N GAP MEGABYTES    N requests: the first kernel's time, and small kernels' after it
+    pausing_work.py multiply SIDE         until a line comes on stdin: how many products were wrong
+    pausing_work.py ask N GAP MEGABYTES   N requests: times of the first kernel, and of small ones
 """
 
 import json

@@ -18,7 +18,7 @@ import cost
 import sharing
 import trace_check
 import transfer
-from common import switching, table
+from common import corunning, switching, table
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -198,6 +198,55 @@ def transfer_section(result):
     )
 
 
+def corun_section(result):
+    """Requests beside a training, each against itself alone."""
+    graphs = [name for name, graph in result.get("graphs", {}).items() if graph]
+    quiet = [
+        f"{name} {corunning.figure(corunning.noise(result, name))}"
+        for name in dict.fromkeys(cell["served"] for cell in result["cells"] if cell["served"])
+        if corunning.noise(result, name)
+    ]
+    said = [
+        "## Requests beside a training",
+        f"Requests arrive at random, {result['load']:g} of what the model could answer alone, "
+        "while another model trains. Ratios are to the same alone in the same run, before and "
+        "after; `training` is its speed as a share of its speed alone. `baton`: all fit the GPU "
+        "together, class latency and class batch. `default`: the driver's own time slices, no Baton.",
+        table.markdown(corunning.HEADER, corunning.rows(result)),
+        f"CUDA graphs: {', '.join(graphs) or 'none'}. P99 alone against itself (noise): "
+        f"{', '.join(quiet) or 'not measured'}.",
+        origin(result["machine"]),
+    ]
+    return "\n\n".join(said)
+
+
+def pausing_section(result):
+    """How long pausing takes."""
+    names = {
+        "pause": "the driver's call",
+        "granted": "demand to the open gate",
+        "first_kernel": "request to the end of its first kernel, memory moved",
+        "small_kernel": "a small kernel beside a paused program",
+        "small_kernel_alone": "the same, nothing else on the GPU",
+    }
+    rows = [
+        [text, value["n"], *(corunning.figure(value[q], 3) for q in ("p50_ms", "p99_ms", "max_ms"))]
+        for name, text in names.items()
+        if (value := result[name])
+    ]
+    products = result["products"]
+    return "\n\n".join(
+        [
+            "## Taking a program off the GPU in the middle of a kernel",
+            f"{products['products']} kernels of about 100 ms that fill the GPU were interrupted "
+            f"{result['pauses']} times, part of their memory moved to the host and back each time "
+            f"({result['bytes_in'] / 1e9:.0f} GB in all); {products['wrong']} wrong results.",
+            table.markdown(["", "n", "P50 ms", "P99 ms", "most ms"], rows),
+            origin(result["machine"]),
+        ]
+    )
+
+
 CHART = "switch.svg"
 CHART_TITLE = "A request to a model whose GPU memory another program has taken"
 
@@ -265,6 +314,8 @@ SECTIONS = {
     "sharing": sharing_section,
     "transfer": transfer_section,
     "switch": switch_section,
+    "pausing": pausing_section,
+    "corun": corun_section,
 }
 
 

@@ -2,7 +2,8 @@
 
 import statistics
 
-HEADER = ["served", "trained", "way", "requests", "P50 ms", "P99 ms", "P50 ratio", "P99 ratio", "+ P50 ms", "training"]
+HEADER = ["served", "trained", "way", "requests", "P50 ms", "P99 ms"]
+HEADER += ["P50 ratio", "P99 ratio", "+ P50 ms", "training"]
 
 
 def quantile(values, share):
@@ -27,7 +28,9 @@ def times(ms):
 
 def told(cell):
     """A line about a cell."""
-    figures = [f"P50 {cell['p50_ms']:.2f} P99 {cell['p99_ms']:.2f} ms ({cell['n']})"] if cell.get("n") else []
+    figures = []
+    if cell.get("n"):
+        figures.append(f"P50 {cell['p50_ms']:.2f} P99 {cell['p99_ms']:.2f} ms ({cell['n']})")
     if cell["steps_per_second"] is not None:
         figures.append(f"{cell['steps_per_second']:.2f} steps/s")
     return f"{cell['way']}, {cell['served']}, {cell['trained']}: {', '.join(figures)}"
@@ -35,8 +38,12 @@ def told(cell):
 
 def alone(result, load=None, **wanted):
     """What a model or a training did alone: all such cells of the run."""
-    same = lambda cell: all(cell[name] == value for name, value in wanted.items())
-    return [c for c in result["cells"] if c["way"] == "alone" and same(c) and c.get("load") == load]
+    wanted = {"way": "alone", **wanted}
+    return [
+        cell
+        for cell in result["cells"]
+        if all(cell[name] == value for name, value in wanted.items()) and cell.get("load") == load
+    ]
 
 
 def middle(cells, field):
@@ -55,14 +62,15 @@ def ratios(result, cell):
         found[field] = cell[field] / base if base and cell.get(field) else None
     base = middle(served, "p50_ms")
     found["added_ms"] = cell["p50_ms"] - base if base and cell.get("p50_ms") else None
-    rate = middle(trained, "steps_per_second")
-    found["training"] = cell["steps_per_second"] / rate if rate and cell["steps_per_second"] else None
+    rate, own = middle(trained, "steps_per_second"), cell["steps_per_second"]
+    found["training"] = own / rate if rate and own else None
     return found
 
 
 def noise(result, model):
-    """How far two P99 of a model alone in one run lie apart, as a ratio; none if there are not two."""
-    found = [cell["p99_ms"] for cell in alone(result, None, served=model, trained=None) if cell.get("n")]
+    """How far the P99 of a model alone lie apart in one run, as a ratio; none of fewer than two."""
+    cells = alone(result, None, served=model, trained=None)
+    found = [cell["p99_ms"] for cell in cells if cell.get("n")]
     return max(found) / min(found) if len(found) > 1 else None
 
 

@@ -30,7 +30,8 @@ def resnet50(device, size):
     """ResNet-50, one picture, fp32."""
     make_deterministic()
     model = torchvision.models.resnet50(weights=None).to(device).eval()
-    return model, [torch.rand(1, 3, 224, 224, generator=torch.Generator().manual_seed(11)).to(device)]
+    generator = torch.Generator().manual_seed(11)
+    return model, [torch.rand(1, 3, 224, 224, generator=generator).to(device)]
 
 
 def bert(device, size, **shape):
@@ -111,7 +112,8 @@ def gpt2_large_training(device, size):
     """GPT-2-large, one text of 512 tokens."""
     make_deterministic()
     ids = tokens(device, 1, 512)
-    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(n_embd=1280, n_layer=36, n_head=20))
+    config = transformers.GPT2Config(n_embd=1280, n_layer=36, n_head=20)
+    model = transformers.GPT2LMHeadModel(config)
     return training(model, device, lambda model: model(ids, labels=ids).loss)
 
 
@@ -134,7 +136,7 @@ def pegasus_training(device, size):
     """PEGASUS-shaped, 4 texts of 512 tokens, summaries of 128."""
     make_deterministic()
     ids, summary = tokens(device, 4, 512), tokens(device, 4, 128)
-    model = transformers.PegasusForConditionalGeneration(
-        transformers.PegasusConfig(vocab_size=96_103, d_model=1024, encoder_layers=16, decoder_layers=16)
-    )
+    layers = {"encoder_layers": 16, "decoder_layers": 16}
+    config = transformers.PegasusConfig(vocab_size=96_103, d_model=1024, **layers)
+    model = transformers.PegasusForConditionalGeneration(config)
     return training(model, device, lambda model: model(input_ids=ids, labels=summary).loss)

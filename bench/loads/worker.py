@@ -1,4 +1,4 @@
-"""What all workers that run one of the loads begin with: command line, libraries, the way to answer."""
+"""What all workers that run a load begin with: command line, libraries, the way to answer."""
 
 import argparse
 import json
@@ -13,7 +13,7 @@ class Worker:
     """A worker's command line and answers; `build` makes its load."""
 
     def __init__(self, description, argument, loads, **options):
-        """Reads the command line; `options` are more of it, by name. Ends if a library is not there."""
+        """Reads the command line; `options` are more of it. Ends if a library is not there."""
         parser = argparse.ArgumentParser(description=description.splitlines()[0])
         parser.add_argument(argument, choices=loads)
         parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])

@@ -58,7 +58,7 @@ pub(crate) fn wait() {
 /// We are at work.
 pub(crate) fn take() {
     let ours = OURS.load(Ordering::Relaxed);
-    if let Some(word) = at_work().filter(|_| ours != 0) {
+    if let Some(word) = at_work().filter(|word| word.load(Ordering::Relaxed) & ours != ours) {
         word.fetch_or(ours, Ordering::Relaxed);
     }
 }

@@ -30,10 +30,12 @@ pub(super) fn patience(cost: Micros) -> Micros {
 }
 
 impl Arbiter {
-    /// Those whose calls wait and whose turn it is not.
+    /// Those whose calls wait and whose turn it is not. A guest that is leaving has a gate that may still be open.
     pub(super) fn waiters(&self) -> impl Iterator<Item = (TenantId, &Tenant)> {
         let mine = self.turn.as_ref().map(|turn| turn.tenant);
-        let waiting = move |(id, tenant): &(TenantId, &Tenant)| tenant.waiting.is_some() && mine != Some(*id);
+        let waiting = move |(id, tenant): &(TenantId, &Tenant)| {
+            tenant.waiting.is_some() && mine != Some(*id) && !self.guests.has(*id)
+        };
         self.tenants.iter().map(|(id, tenant)| (*id, tenant)).filter(waiting)
     }
 

@@ -423,6 +423,19 @@ fn who_is_urgent_runs_beside_others_as_long_as_all_fit_together() {
 }
 
 #[test]
+fn a_guest_that_leaves_has_left_before_it_gets_the_baton() {
+    let mut arbiter = arbiter(&[Latency]);
+    arbiter.set_together(true);
+    assert_eq!(arbiter.handle(0, A, Demand), [Beside(A, true), Grant(A)]);
+    arbiter.set_together(false);
+    assert_eq!(arbiter.tick(MS), [Beside(A, false), Revoke(A)]);
+    assert_eq!(arbiter.handle(2 * MS, A, Demand), []);
+    assert_eq!(arbiter.handle(3 * MS, A, Closed), [Bring(A)]);
+    assert_eq!(arbiter.handle(4 * MS, A, Resident), [Grant(A)]);
+    assert!(!arbiter.is_guest(A));
+}
+
+#[test]
 fn an_urgent_holder_makes_way_without_leaving_when_all_fit_together() {
     let mut arbiter = running(&[Latency, Batch]);
     assert_eq!(arbiter.handle(MS, B, Demand), [Contend(A, Some(500))]);

@@ -35,6 +35,16 @@ const USUAL_SLICE: u64 = 2_000;
 /// How long all take turns at least when they did not fit together.
 const APART: Duration = Duration::from_secs(1);
 
+/// How often it is looked whether who is at work was stopped.
+pub(super) const LOOK: Duration = Duration::from_millis(100);
+
+/// Whether a process does not run because of a signal or a debugger.
+fn is_stopped(pid: i32) -> bool {
+    // `PID (NAME) STATE …`, and a name may hold anything.
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['T', 't']))
+}
+
 /// The board, and who has which place.
 #[derive(Debug)]
 pub(super) struct Places {
@@ -44,6 +54,8 @@ pub(super) struct Places {
     taken: u32,
     /// Before this time all take turns.
     apart_until: Option<Instant>,
+    /// When it was last looked for programs that were stopped.
+    looked: Option<Instant>,
 }
 
 impl Places {
@@ -51,7 +63,7 @@ impl Places {
         let (page, writable) = Shared::new(0, false)?;
         // The same file once more: what is opened only for reading cannot be mapped writable.
         let readable = File::open(format!("/proc/self/fd/{}", writable.as_raw_fd()))?.into();
-        Ok(Self { page, writable, readable, taken: 0, apart_until: None })
+        Ok(Self { page, writable, readable, taken: 0, apart_until: None, looked: None })
     }
 
     /// A place for a new tenant, if it is to have one and there is one left.
@@ -73,6 +85,10 @@ impl Places {
     pub(super) fn free(&mut self, place: Option<u32>) {
         let Some(place) = place else { return };
         self.taken &= !(1 << place);
+        self.clear(place);
+    }
+
+    fn clear(&self, place: u32) {
         self.page.at_work.fetch_and(!(1 << place), Relaxed);
         // Those who sleep look again after a while anyhow.
         let _ = futex::wake(&self.page.at_work, futex::Flags::empty(), i32::MAX as u32);
@@ -122,6 +138,22 @@ impl Server {
     /// When it is tried again whether all fit together.
     pub(super) fn together_again(&self) -> Option<Instant> {
         self.places.apart_until.filter(|until| *until > Instant::now())
+    }
+
+    /// Nobody waits for a program that was stopped while it was at work. When it goes on, it says so anew.
+    pub(super) fn look_for_stopped_guests(&mut self) {
+        if !self.places.is_taken() || self.places.looked.is_some_and(|at| at.elapsed() < LOOK) {
+            return;
+        }
+        self.places.looked = Some(Instant::now());
+        for tenant in self.tenants.values() {
+            if let Some(place) = tenant.place
+                && self.places.is_taken_by(tenant.place)
+                && is_stopped(tenant.pid)
+            {
+                self.places.clear(place);
+            }
+        }
     }
 
     fn slice_of(&self, class: Class) -> u64 {

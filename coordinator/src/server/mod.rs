@@ -349,7 +349,8 @@ impl Server {
         let haste = self.haste_ends().filter(|end| *end > Instant::now());
         let hold = self.tenants.values().filter_map(Tenant::next_look).min();
         let together = self.together_again();
-        [arbiter, quarantine, first, look, haste, hold, together].into_iter().flatten().min()
+        let guests = self.places.is_taken().then(|| Instant::now() + beside::LOOK);
+        [arbiter, quarantine, first, look, haste, hold, together, guests].into_iter().flatten().min()
     }
 
     fn timers(&mut self) {
@@ -359,6 +360,7 @@ impl Server {
             self.tick();
         }
         self.set_slices();
+        self.look_for_stopped_guests();
         self.pause_the_slow();
         self.end_quarantine();
         self.give_up_on_silent_tenants();

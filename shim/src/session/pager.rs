@@ -351,6 +351,8 @@ impl Pager {
 
     /// Lets others go on if the program has been quiet and nothing of it is queued.
     fn try_to_rest(&mut self) {
+        // Again: while we were stopped, the coordinator has taken it from us.
+        board::take();
         let activity = gate::activity();
         if self.watch.quiet() < self.rest_after || !work::looks_idle() || !gate::rest() {
             return;

@@ -24,8 +24,6 @@ static CURRENT_STRIDE: AtomicU32 = AtomicU32::new(STRIDE);
 pub(crate) fn set_stride(launches: Option<u32>) {
     CURRENT_STRIDE.store(launches.map_or(STRIDE, |launches| (launches / 2).max(1)), Ordering::Relaxed);
 }
-/// While the queue is kept short, no more work is in flight than about this: who comes waits for it.
-const MOST_IN_FLIGHT: Duration = Duration::from_micros(300);
 /// How long a thread waits for its earlier launches.
 const LONGEST_WAIT: Duration = Duration::from_millis(50);
 
@@ -46,17 +44,13 @@ struct Lately {
 struct Thread {
     /// Launches since the last event.
     launches: u32,
-    /// How many there are to be until the next: fewer if they take long.
-    stride: u32,
-    /// When the last one was set.
-    marked: Option<Instant>,
     /// How many contexts had gone when these were entered: events go with their context.
     departures: usize,
     contexts: Vec<Lately>,
 }
 
 thread_local! {
-    static THREAD: RefCell<Thread> = const { RefCell::new(Thread { launches: 0, stride: STRIDE, marked: None, departures: 0, contexts: Vec::new() }) };
+    static THREAD: RefCell<Thread> = const { RefCell::new(Thread { launches: 0, departures: 0, contexts: Vec::new() }) };
 }
 
 /// What names the stream of a launch, in the hook table.
@@ -90,41 +84,21 @@ pub(crate) fn launched(answer: CUresult, stream: impl InStream) {
     let _ = THREAD.try_with(|thread| {
         let Ok(mut thread) = thread.try_borrow_mut() else { return };
         thread.launches += 1;
-        let most = CURRENT_STRIDE.load(Ordering::Relaxed);
-        if thread.launches >= thread.stride.min(most) {
+        if thread.launches >= CURRENT_STRIDE.load(Ordering::Relaxed) {
             thread.launches = 0;
-            let mut waited = false;
-            unless_a_capture_begins(|| waited = thread.mark(stream));
-            thread.adapt(most, waited);
+            unless_a_capture_begins(|| thread.mark(stream));
         }
     });
 }
 
 impl Thread {
-    /// What is in flight is what was launched between three events: about twice what was done between two. Who did not have
-    /// to wait launches more slowly than the GPU works, and has little in flight anyhow.
-    fn adapt(&mut self, most: u32, waited: bool) {
-        let now = Instant::now();
-        let Some(between) = self.marked.replace(now).map(|before| now - before) else { return };
-        self.stride = if most == STRIDE {
-            most
-        } else if waited && between * 2 > MOST_IN_FLIGHT {
-            (self.stride.min(most) / 2).max(1)
-        } else if !waited || between * 4 < MOST_IN_FLIGHT {
-            (self.stride * 2).min(most)
-        } else {
-            self.stride.min(most)
-        };
-    }
-
-    /// Sets an event, and waits for an earlier one. Says whether it had to.
-    fn mark(&mut self, stream: CUstream) -> bool {
+    fn mark(&mut self, stream: CUstream) {
         let mut context = core::ptr::null_mut();
         // SAFETY: an out-parameter.
         unsafe { real::current(&mut context) };
         let context = context.expose_provenance();
         if context == 0 || !can_be_asked(stream.expose_provenance()) {
-            return false;
+            return;
         }
         let departures = REGISTRY.departures();
         if self.departures != departures {
@@ -138,33 +112,29 @@ impl Thread {
             None => {
                 let events = new_event().zip(new_event()).map(|(a, b)| [a, b]);
                 self.contexts.push(Lately { context, events, next: 0, set: false });
-                false
             }
         }
     }
 }
 
 impl Lately {
-    fn mark(&mut self, stream: CUstream) -> bool {
-        let Some(events) = self.events else { return false };
-        let mut waited = false;
+    fn mark(&mut self, stream: CUstream) {
+        let Some(events) = self.events else { return };
         let (this, last) = (handle(events[self.next]), handle(events[1 - self.next]));
         // SAFETY: events of ours in the current context, and a stream of the program that does not capture.
         unsafe {
             if real::event_record(this, stream) != CUDA_SUCCESS {
-                return false;
+                return;
             }
             if self.set {
                 // Not for ever: that work may wait for something this thread has yet to do.
                 let end = Instant::now() + LONGEST_WAIT;
                 while real::event_query(last) == CUDA_ERROR_NOT_READY && Instant::now() < end {
-                    waited = true;
                     std::thread::yield_now();
                 }
             }
         }
         self.set = true;
         self.next = 1 - self.next;
-        waited
     }
 }
