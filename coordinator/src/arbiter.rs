@@ -191,14 +191,14 @@ impl Arbiter {
 
     /// When [`Arbiter::tick`] is to be called, if nothing happens before.
     pub fn next_timer(&self) -> Option<Micros> {
+        let guests = self.guests.next_try();
         let end = match &self.turn {
-            Some(turn) if turn.stage != Stage::Running => return self.guests.next_try(),
+            Some(turn) if turn.stage != Stage::Running => return guests,
             Some(turn) => self.end_of(turn),
             None => None,
         };
-        let end = end.into_iter().chain(self.guests.next_try()).min();
         let retries = self.waiters().map(|(_, tenant)| tenant.retry_at).filter(|at| *at > self.now);
-        end.into_iter().chain(retries).min()
+        guests.into_iter().chain(end).chain(retries).min()
     }
 
     /// Who has the baton: its gate is open, or not yet known to be closed.

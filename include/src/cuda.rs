@@ -59,8 +59,6 @@ pub const CUDA_ERROR_NO_DEVICE: CUresult = 100;
 pub const CUDA_ERROR_NOT_READY: CUresult = 600;
 /// A name was looked up that does not exist.
 pub const CUDA_ERROR_NOT_FOUND: CUresult = 500;
-/// This driver, or this GPU, does not have that.
-pub const CUDA_ERROR_NOT_SUPPORTED: CUresult = 801;
 
 #[cfg(test)]
 mod tests {

@@ -7,7 +7,9 @@
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::AtomicPtr;
+
+use crate::next::after_ours;
 
 /// The `dlopen` after ours: the C library's, or another preloaded library's.
 static NEXT: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
@@ -29,7 +31,7 @@ unsafe extern "C" fn dlopen(name: *const c_char, flags: c_int) -> *mut c_void {
 }
 
 extern "C" fn prepare(name: *const c_char) -> *const c_char {
-    next();
+    after_ours(&NEXT, ptr::null_mut(), c"dlopen", nobody as *const () as *mut c_void);
     if name.is_null() {
         return name;
     }
@@ -50,21 +52,6 @@ fn is_driver(name: &CStr) -> bool {
     bytes[slash + 1..].strip_prefix(b"libcuda.so").is_some_and(version)
         // SAFETY: a C string; the call only asks.
         && unsafe { libc::access(name.as_ptr(), libc::F_OK) } == 0
-}
-
-/// The next `dlopen`, found once.
-fn next() -> *mut c_void {
-    let known = NEXT.load(Ordering::Acquire);
-    if !known.is_null() {
-        return known;
-    }
-    // SAFETY: the handle and the string are what dlsym takes; RTLD_NEXT means the libraries after ours.
-    let mut found = unsafe { libc::dlsym(libc::RTLD_NEXT, c"dlopen".as_ptr()) };
-    if found.is_null() {
-        found = nobody as *const () as *mut c_void;
-    }
-    NEXT.store(found, Ordering::Release);
-    found
 }
 
 /// Where no library after ours can open libraries (a static C library).

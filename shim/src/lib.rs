@@ -48,6 +48,7 @@ mod hooks;
 mod ld_cache;
 mod memory;
 mod missing;
+mod next;
 mod once;
 mod procaddress;
 mod real;

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -284,6 +285,27 @@ impl Coordinator {
         done.status.success()
     }
 
+    /// Evicts these tenants again and again, with such pauses, while something else happens; what that gives, and how often
+    /// it was done.
+    pub fn evicting<T>(&self, names: &[String], pause: Duration, meanwhile: impl FnOnce() -> T) -> (T, usize) {
+        let (over, evictions) = (AtomicBool::new(false), AtomicUsize::new(0));
+        let gave = std::thread::scope(|scope| {
+            // However this ends: a program that fails must not leave the evictions going on for ever.
+            let _end = SetAtEnd(&over);
+            for name in names {
+                let (over, evictions) = (&over, &evictions);
+                scope.spawn(move || {
+                    while !over.load(Ordering::Relaxed) {
+                        evictions.fetch_add(usize::from(self.evict(name)), Ordering::Relaxed);
+                        std::thread::sleep(pause);
+                    }
+                });
+            }
+            meanwhile()
+        });
+        (gave, evictions.into_inner())
+    }
+
     /// Waits until the host pool is ready: from then on open descriptors can be compared.
     #[track_caller]
     pub fn until_ready(&self) -> Value {
@@ -354,6 +376,14 @@ impl Drop for Coordinator {
         }
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+struct SetAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for SetAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 

@@ -4,7 +4,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::Driver;
-use crate::coordinator::{Place, program};
+use crate::coordinator::{Coordinator, Place, program};
 use crate::running::Running;
 
 /// A program that takes longer than this for one answer hangs.
@@ -16,6 +16,17 @@ pub fn ready(command: &mut Command, place: Option<Place>) -> Running {
     let mut running = Running::start(command, true, place);
     assert!(running.line(LIMIT).starts_with("ready "));
     running
+}
+
+/// A tenant of this class, on a GPU that computes so fast for it alone.
+#[track_caller]
+pub fn joined(coordinator: &Coordinator, name: &str, class: &str, megabytes: &str, speed: Option<&str>) -> Running {
+    let mut command = coordinator.place.joining(name, &program("hold"), &["--megabytes", megabytes]);
+    command.env("BATON_CLASS", class);
+    if let Some(speed) = speed {
+        command.env("SIMCUDA_KERNEL_GFLOPS", speed);
+    }
+    ready(&mut command, Some(coordinator.place.clone()))
 }
 
 /// What it answers to these lines when it has a GPU to itself; the last answer is its result.

@@ -3,7 +3,6 @@
 //! All memory of theirs is evicted again and again, at any moment; what is not back is not mapped, so that a call which is
 //! let through too early fails. Freed and evicted memory is poisoned. Work is drained, never paused: what was paused comes back whole.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use baton_tests::coordinator::{Serving, alone, program};
@@ -24,42 +23,29 @@ fn evicted_all_the_time(name: &str, arguments: &[&str], seeds: &[&str]) {
     let coordinator = serving.start();
     coordinator.until_ready();
     let watch = Watch::start(&coordinator);
-    let evictions = AtomicUsize::new(0);
+    let mut evictions = 0;
     for seeds in seeds.chunks(2) {
         let arguments: Vec<Vec<&str>> = seeds.iter().map(|seed| [arguments, &["--seed", seed]].concat()).collect();
         let solo: Vec<String> = arguments.iter().map(|arguments| alone(name, arguments)).collect();
-        let running: Vec<_> = seeds
+        let names: Vec<String> = seeds.iter().map(|seed| format!("{name}-{seed}")).collect();
+        let running: Vec<_> = names
             .iter()
             .zip(&arguments)
-            .map(|(seed, arguments)| coordinator.run(&format!("{name}-{seed}"), "normal", &program(name), arguments))
+            .map(|(tenant, arguments)| coordinator.run(tenant, "normal", &program(name), arguments))
             .collect();
-        let over = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            for seed in seeds {
-                let (coordinator, over, evictions) = (&coordinator, &over, &evictions);
-                scope.spawn(move || {
-                    while !over.load(Ordering::Relaxed) {
-                        if coordinator.evict(&format!("{name}-{seed}")) {
-                            evictions.fetch_add(1, Ordering::Relaxed);
-                        }
-                        std::thread::sleep(Duration::from_millis(3));
-                    }
-                });
-            }
-            // Not before the evictions end: a failed comparison must not leave them going on for ever.
-            let results: Vec<String> = running.into_iter().map(|running| running.result(LIMIT)).collect();
-            over.store(true, Ordering::Relaxed);
-            assert_eq!(results, solo, "shared (left) and alone (right)");
+        let (results, evicted) = coordinator.evicting(&names, Duration::from_millis(3), || {
+            running.into_iter().map(|running| running.result(LIMIT)).collect::<Vec<String>>()
         });
+        evictions += evicted;
+        assert_eq!(results, solo, "shared (left) and alone (right)");
     }
     coordinator.until_empty();
     let records = watch.stop();
     let sum = |field: &str| records.iter().filter_map(|record| record[field].as_u64()).sum::<u64>();
     let meanwhile = records.iter().filter(|record| !record["phases"]["first_extent_ms"].is_null()).count();
     println!(
-        "{name}: {} evictions on request, {} switches, {meanwhile} with the gate open while memory came in; {} calls \
+        "{name}: {evictions} evictions on request, {} switches, {meanwhile} with the gate open while memory came in; {} calls \
          waited; {} MiB in",
-        evictions.load(Ordering::Relaxed),
         records.len(),
         sum("waits"),
         sum("bytes_in") >> 20

@@ -1,19 +1,9 @@
 //! Programs that fit the GPU together run together: urgent ones at any time, the others in the gaps.
 
-use baton_tests::coordinator::{Coordinator, Serving, program, tenant};
+use baton_tests::coordinator::{Coordinator, Serving, tenant};
 use baton_tests::hold::{self, LIMIT};
 use baton_tests::running::Running;
 use serde_json::Value;
-
-#[track_caller]
-fn hold(coordinator: &Coordinator, name: &str, class: &str, megabytes: &str, speed: Option<&str>) -> Running {
-    let mut command = coordinator.place.joining(name, &program("hold"), &["--megabytes", megabytes]);
-    command.env("BATON_CLASS", class);
-    if let Some(speed) = speed {
-        command.env("SIMCUDA_KERNEL_GFLOPS", speed);
-    }
-    hold::ready(&mut command, Some(coordinator.place.clone()))
-}
 
 fn number(status: &Value, field: &str) -> u64 {
     status[field].as_u64().expect("a number")
@@ -22,8 +12,8 @@ fn number(status: &Value, field: &str) -> u64 {
 /// Two programs that fit together, of which the urgent one has come to run beside the other.
 #[track_caller]
 fn together(coordinator: &Coordinator, speed: Option<&str>) -> (Running, Running) {
-    let slow = hold(coordinator, "slow", "batch", "48", speed);
-    let mut quick = hold(coordinator, "quick", "latency", "48", None);
+    let slow = hold::joined(coordinator, "slow", "batch", "48", speed);
+    let mut quick = hold::joined(coordinator, "quick", "latency", "48", None);
     quick.ask("spin 1", LIMIT);
     coordinator.until_tenant_is("quick", "idle");
     (slow, quick)
@@ -75,7 +65,7 @@ fn when_not_all_fit_any_more_they_take_turns_and_when_they_do_they_run_together_
     let want = hold::alone("48", &["touch"; 6]);
     let coordinator = Serving::arena("128MiB").start();
     let (mut slow, mut quick) = together(&coordinator, None);
-    let mut third = hold(&coordinator, "third", "normal", "64", None);
+    let mut third = hold::joined(&coordinator, "third", "normal", "64", None);
     for answer in &want[..3] {
         for running in [&mut slow, &mut quick] {
             assert_eq!(running.ask("touch", LIMIT), *answer);
@@ -123,8 +113,8 @@ fn an_allocation_that_does_not_fit_beside_others_gets_its_room_all_the_same() {
 fn in_exclusive_mode_only_one_runs() {
     let want = hold::alone("48", &["touch"; 2]);
     let coordinator = Serving::arena("128MiB").option("--mode", "exclusive").start();
-    let mut slow = hold(&coordinator, "slow", "batch", "48", Some("0.2"));
-    let mut quick = hold(&coordinator, "quick", "latency", "48", None);
+    let mut slow = hold::joined(&coordinator, "slow", "batch", "48", Some("0.2"));
+    let mut quick = hold::joined(&coordinator, "quick", "latency", "48", None);
     for answer in &want[..2] {
         assert_eq!(slow.ask("leave", LIMIT), answer.replace("touched", "left"));
         assert_eq!(quick.ask("touch", LIMIT), *answer);

@@ -7,7 +7,6 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use baton_tests::coordinator::{Serving, tenant};
@@ -83,7 +82,7 @@ fn random_programs_are_evicted_at_any_moment() {
     let coordinator = slow("96MiB").start();
     coordinator.until_ready();
     let watch = Watch::start(&coordinator);
-    let evictions = AtomicUsize::new(0);
+    let mut evictions = 0;
     for seeds in [["11", "12"], ["13", "14"]] {
         let solo = seeds.map(|seed| alone(&words(&options, seed)));
         let names = seeds.map(|seed| format!("random-{seed}"));
@@ -92,23 +91,10 @@ fn random_programs_are_evicted_at_any_moment() {
             .zip(&names)
             .map(|(seed, name)| coordinator.run(name, "normal", &program(), &words(&options, seed)))
             .collect();
-        let over = AtomicBool::new(false);
-        let shared = std::thread::scope(|scope| {
-            for name in &names {
-                let (coordinator, over, evictions) = (&coordinator, &over, &evictions);
-                scope.spawn(move || {
-                    while !over.load(Ordering::Relaxed) {
-                        evictions.fetch_add(usize::from(coordinator.evict(name)), Ordering::Relaxed);
-                        std::thread::sleep(Duration::from_millis(5));
-                    }
-                });
-            }
-            // What went wrong is told after the evictions have ended, or they would go on for ever.
-            let outcomes: Vec<_> = running.into_iter().map(|running| running.finish(LIMIT)).collect();
-            over.store(true, Ordering::Relaxed);
-            outcomes
+        let (shared, evicted) = coordinator.evicting(&names, Duration::from_millis(5), || {
+            running.into_iter().map(|running| running.finish(LIMIT).succeeded().out).collect::<Vec<String>>()
         });
-        let shared: Vec<_> = shared.into_iter().map(|outcome| outcome.succeeded().out).collect();
+        evictions += evicted;
         for (shared, solo) in shared.iter().zip(&solo) {
             assert_eq!(shared.trim_end(), solo.trim_end(), "shared (left) and alone (right)");
         }
@@ -116,7 +102,6 @@ fn random_programs_are_evicted_at_any_moment() {
     coordinator.until_empty();
     let records = watch.stop();
     let open = records.iter().filter(|record| !record["phases"]["first_extent_ms"].is_null()).count();
-    let evictions = evictions.into_inner();
     println!("{evictions} evictions, {} switches, {open} with the gate open while memory came in", records.len());
     assert!(evictions > 0, "nothing was evicted");
 }

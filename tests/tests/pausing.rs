@@ -1,23 +1,12 @@
 //! Work is taken off the GPU in the middle of a kernel, and goes on later as if nothing had been.
 
-use baton_tests::coordinator::{Coordinator, Serving, program, tenant};
+use baton_tests::coordinator::{Serving, tenant};
 use baton_tests::hold::{self, LIMIT};
 use baton_tests::running::Running;
 use serde_json::Value;
 
 /// So slow that new contents for 48 MiB take half a second.
 const SLOW: &str = "0.2";
-
-/// `hold` on a GPU of this speed for it alone, ready for its first line.
-#[track_caller]
-fn hold(coordinator: &Coordinator, name: &str, class: &str, megabytes: &str, speed: Option<&str>) -> Running {
-    let mut command = coordinator.place.joining(name, &program("hold"), &["--megabytes", megabytes]);
-    command.env("BATON_CLASS", class);
-    if let Some(speed) = speed {
-        command.env("SIMCUDA_KERNEL_GFLOPS", speed);
-    }
-    hold::ready(&mut command, Some(coordinator.place.clone()))
-}
 
 fn serving() -> Serving {
     Serving::arena("64MiB").option("--mode", "exclusive")
@@ -34,8 +23,8 @@ fn taken_from_slow(serving: &Serving) -> (f64, u64) {
     let want = hold::alone("48", &["touch", "touch"]);
     let coordinator = serving.start();
     coordinator.until_ready();
-    let mut slow = hold(&coordinator, "slow", "batch", "48", Some(SLOW));
-    let mut quick = hold(&coordinator, "quick", "latency", "48", None);
+    let mut slow = hold::joined(&coordinator, "slow", "batch", "48", Some(SLOW));
+    let mut quick = hold::joined(&coordinator, "quick", "latency", "48", None);
     for answer in &want[..2] {
         leave(&mut slow, answer);
         assert_eq!(quick.ask("touch", LIMIT), *answer);
@@ -70,8 +59,8 @@ fn a_driver_that_cannot_pause_is_drained() {
 fn a_stopped_tenants_work_is_paused_all_the_same() {
     let want = hold::alone("24", &["touch", "touch"]);
     let coordinator = serving().start();
-    let mut slow = hold(&coordinator, "slow", "batch", "24", Some("0.01"));
-    let mut quick = hold(&coordinator, "quick", "latency", "24", None);
+    let mut slow = hold::joined(&coordinator, "slow", "batch", "24", Some("0.01"));
+    let mut quick = hold::joined(&coordinator, "quick", "latency", "24", None);
     leave(&mut slow, &want[0]);
     slow.signal(libc::SIGSTOP);
     // Seconds of work are queued, and nobody closes the gate.
@@ -91,8 +80,8 @@ fn a_stopped_tenants_work_is_paused_all_the_same() {
 fn whoever_is_paused_when_the_coordinator_dies_goes_on_if_its_memory_is_there() {
     let want = hold::alone("24", &["touch", "touch"]);
     let mut coordinator = serving().start();
-    let mut slow = hold(&coordinator, "slow", "batch", "24", Some("0.05"));
-    let mut quick = hold(&coordinator, "quick", "latency", "24", None);
+    let mut slow = hold::joined(&coordinator, "slow", "batch", "24", Some("0.05"));
+    let mut quick = hold::joined(&coordinator, "quick", "latency", "24", None);
     leave(&mut slow, &want[0]);
     quick.say("spin 1000");
     coordinator.until_tenant_is("slow", "paused");
@@ -108,9 +97,9 @@ fn a_tenant_that_dies_while_it_is_paused_leaves_nothing_behind() {
     let want = hold::alone("48", &["touch"]);
     let coordinator = serving().start();
     let before = coordinator.until_ready();
-    let mut quick = hold(&coordinator, "quick", "latency", "48", None);
+    let mut quick = hold::joined(&coordinator, "quick", "latency", "48", None);
     for _ in 0..3 {
-        let mut slow = hold(&coordinator, "slow", "batch", "48", Some(SLOW));
+        let mut slow = hold::joined(&coordinator, "slow", "batch", "48", Some(SLOW));
         leave(&mut slow, &want[0]);
         quick.say("spin 300");
         coordinator.until_tenant_is("slow", "paused");

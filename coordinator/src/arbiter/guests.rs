@@ -6,7 +6,7 @@ use baton_contract::class::Class;
 
 use super::rules::pause;
 use super::turn::Stage;
-use super::{Arbiter, Decision, Event, Micros, State, TenantId};
+use super::{Arbiter, Decision, Event, Micros, State, Tenant, TenantId};
 
 #[derive(Debug)]
 struct Guest {
@@ -74,15 +74,9 @@ impl Arbiter {
             }
             self.receive(turn.tenant, out);
         }
-        let here = |(_, tenant): &(&TenantId, &super::Tenant)| {
-            tenant.class == Class::Latency && tenant.waiting.is_some() && tenant.cost == 0
-        };
-        let came: Vec<TenantId> = self.tenants.iter().filter(here).map(|(id, _)| *id).collect();
+        let can_come = |(_, tenant): &(TenantId, &Tenant)| tenant.class == Class::Latency && tenant.cost == 0;
+        let came: Vec<TenantId> = self.waiters().filter(can_come).map(|(id, _)| id).collect();
         for id in came {
-            let mine = self.turn.as_ref().is_some_and(|turn| turn.tenant == id);
-            if mine || self.guests.has(id) {
-                continue;
-            }
             self.receive(id, out);
             self.decided_at = self.now;
             self.totals.grants += 1;

@@ -207,7 +207,7 @@ impl Server {
             }
             if !is_off {
                 // Nobody else may want the GPU, so that it has kept the baton.
-                if !eviction.revoked && matches!(self.arbiter.state(id), State::Running | State::Beside) {
+                if !eviction.revoked && self.arbiter.state(id) != State::Leaving {
                     let limit_micros = 1_000_000;
                     self.command(id, &FromCoordinator::Revoke { grant: eviction.grant, limit_micros });
                     eviction.revoked = true;

@@ -272,7 +272,7 @@ impl Server {
 
     /// The tenant has mapped them.
     pub(super) fn mapped(&mut self, id: TenantId, extents: Vec<ExtentId>) {
-        let may_write = matches!(self.arbiter.state(id), State::Running | State::Beside | State::Leaving);
+        let may_write = !self.is_off_the_gpu(id);
         let Some(tenant) = self.tenants.get_mut(&id) else { return };
         // Before it has closed its gate it may have used it already.
         let may_write = may_write || tenant.silent || tenant.hold.is_some_and(|hold| !hold.is_closed());

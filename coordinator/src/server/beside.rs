@@ -112,12 +112,16 @@ impl Server {
         if !may || self.places.apart_until.is_some_and(|until| Instant::now() < until) {
             return false;
         }
-        let claimed: u64 = self.claims.iter().map(Claim::bytes).sum();
-        let all: u64 = self.tenants.values().map(Tenant::bytes).sum();
+        let slice_of = self.slices();
         // Who has no memory yet has nothing on the GPU either.
-        let sliced =
-            |tenant: &Tenant| tenant.bytes() == 0 || tenant.pausable.slice == Some(self.slice_of(tenant.class));
-        all + claimed <= self.arena.capacity() && self.tenants.values().all(sliced)
+        let sliced = |tenant: &Tenant| tenant.bytes() == 0 || tenant.pausable.slice == Some(slice_of(tenant.class));
+        self.wanted_bytes() <= self.arena.capacity() && self.tenants.values().all(sliced)
+    }
+
+    /// What all tenants have, and what they have asked for.
+    pub(super) fn wanted_bytes(&self) -> u64 {
+        let all: u64 = self.tenants.values().map(Tenant::bytes).sum();
+        all + self.claims.iter().map(Claim::bytes).sum::<u64>()
     }
 
     /// Somebody's memory has to go after all.
@@ -156,14 +160,11 @@ impl Server {
         }
     }
 
-    fn slice_of(&self, class: Class) -> u64 {
-        match class {
-            Class::Latency => URGENT_SLICE,
-            _ if self.tenants.values().any(|tenant| tenant.class == Class::Latency && tenant.cut_off.is_none()) => {
-                TINY_SLICE
-            }
-            _ => USUAL_SLICE,
-        }
+    /// The time slice of each class, as things stand.
+    fn slices(&self) -> impl Fn(Class) -> u64 + use<> {
+        let urgent = |tenant: &Tenant| tenant.class == Class::Latency && tenant.cut_off.is_none();
+        let others = if self.tenants.values().any(urgent) { TINY_SLICE } else { USUAL_SLICE };
+        move |class| if class == Class::Latency { URGENT_SLICE } else { others }
     }
 
     /// Sets the time slices that are not as they should be.
@@ -171,20 +172,16 @@ impl Server {
         if !(self.options.pause && self.options.harvest) {
             return;
         }
-        let wanted: Vec<(TenantId, u64)> = self
-            .tenants
-            .iter()
-            .filter(|(_, tenant)| tenant.pausable.works() && tenant.hold.is_none() && tenant.cut_off.is_none())
-            .map(|(id, tenant)| (*id, self.slice_of(tenant.class)))
-            .collect();
-        for (id, slice) in wanted {
-            let Some(tenant) = self.tenants.get_mut(&id) else { continue };
-            if tenant.pausable.slice_asked == Some(slice) {
-                continue;
-            }
-            if let Some(target) = tenant.pausable.told.clone() {
-                (tenant.pausable.slice_asked, tenant.pausable.slice) = (Some(slice), None);
-                self.preemptor.submit(id, Wish::Slice(slice), target);
+        let slice_of = self.slices();
+        for (id, tenant) in &mut self.tenants {
+            let (slice, pausable) = (slice_of(tenant.class), &mut tenant.pausable);
+            let can_be_set = pausable.works && tenant.hold.is_none() && tenant.cut_off.is_none();
+            if can_be_set
+                && pausable.slice_asked != Some(slice)
+                && let Some(target) = pausable.told.clone()
+            {
+                (pausable.slice_asked, pausable.slice) = (Some(slice), None);
+                self.preemptor.submit(*id, Wish::Slice(slice), target);
             }
         }
     }

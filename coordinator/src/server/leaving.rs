@@ -15,7 +15,7 @@ use super::residency::Claim;
 use super::shared::page_name;
 use super::tenant::ANSWER_LIMIT;
 use super::{Server, log};
-use crate::arbiter::{State, TenantId};
+use crate::arbiter::TenantId;
 use crate::arena::FrameId;
 use crate::preemptor::{Target, Wish};
 
@@ -45,15 +45,14 @@ const NEXT_LOOK: Duration = Duration::from_millis(50);
 impl Server {
     /// Ends a tenant's connection. Its process goes on without us.
     pub(super) fn cut_off(&mut self, id: TenantId, why: &str) {
+        let is_off = self.is_off_the_gpu(id);
         let Some(tenant) = self.tenants.get_mut(&id) else { return };
         if tenant.cut_off.is_some() {
             return;
         }
         let now = self.start.elapsed().as_micros() as u64;
         // Whoever is paused may resume itself without us.
-        let may_run = tenant.silent
-            || tenant.hold.is_some()
-            || matches!(self.arbiter.state(id), State::Running | State::Beside | State::Leaving);
+        let may_run = tenant.silent || tenant.hold.is_some() || !is_off;
         tenant.cut_off = Some(may_run);
         tenant.counted = (self.arbiter.switches(id), self.arbiter.gpu_time(id, now));
         tenant.revoked = None;

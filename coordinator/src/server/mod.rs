@@ -10,6 +10,7 @@
 //! | `residency` | frames for whoever needs them: evicts, scrubs |
 //! | `arriving` | how a tenant comes in: order, groups, running meanwhile |
 //! | `contents` | what memory holds: what has changed, what is zero, what points where |
+//! | `beside` | tenants that fit together run together |
 //! | `pausing` | taking tenants off the GPU without waiting for their work |
 //! | `ahead` | what is done before anybody asks; eviction on request |
 //! | `leaving` | tenants that end, in whatever state |

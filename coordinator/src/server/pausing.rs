@@ -62,7 +62,7 @@ pub(super) struct Pausable {
     /// As it has said.
     pub(super) told: Option<Target>,
     /// That was found to work.
-    works: bool,
+    pub(super) works: bool,
     /// What the preemptor was asked to pause, with all that was paused before.
     asked: Option<Target>,
     /// The time slice of its compute work that was asked for, and that is set.
@@ -70,12 +70,6 @@ pub(super) struct Pausable {
     pub(super) slice: Option<u64>,
     /// What is paused. Pauses are counted, so nothing is paused that is already.
     paused: Option<Target>,
-}
-
-impl Pausable {
-    pub(super) fn works(&self) -> bool {
-        self.works
-    }
 }
 
 impl Hold {

@@ -121,7 +121,7 @@ impl Server {
                 peak_bytes: tenant.peak_bytes,
                 switches: self.arbiter.switches(*id),
                 gpu_seconds: self.arbiter.gpu_time(*id, self.now()) as f64 / 1e6,
-                pausable: tenant.pausable.works(),
+                pausable: tenant.pausable.works,
             }
         });
         let holder = self.arbiter.holder().and_then(|id| self.tenants.get(&id));

@@ -146,7 +146,7 @@ impl Server {
             return Err(format!("it asked for {bytes} bytes, which is no multiple of 2 MiB"));
         }
         let silent = self.tenants.get(&id).is_some_and(|tenant| tenant.silent);
-        if !silent && !matches!(self.arbiter.state(id), State::Running | State::Beside | State::Leaving) {
+        if !silent && self.is_off_the_gpu(id) {
             return Err("it asked for memory without the baton".to_owned());
         }
         let own: u64 = self.tenants.get(&id).map_or(0, super::tenant::Tenant::bytes);
@@ -164,8 +164,8 @@ impl Server {
         } else {
             None
         };
-        let claimed: u64 = self.claims.iter().map(Claim::bytes).sum();
-        let fits_beside = all + claimed + bytes <= self.arena.capacity() && self.arbiter.state(id) == State::Beside;
+        let fits_beside =
+            self.wanted_bytes() + bytes <= self.arena.capacity() && self.arbiter.state(id) == State::Beside;
         if full.is_none() && self.arbiter.is_guest(id) && !fits_beside {
             // Others would have to go, which run too: it is to ask again when it has the GPU to itself.
             self.part();

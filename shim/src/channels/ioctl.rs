@@ -5,12 +5,12 @@
 //! and what they did is noted.
 
 use core::ffi::{c_int, c_ulong, c_void};
-use core::ptr;
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::AtomicPtr;
 
 use baton_contract::resource_manager::{self as rm, ALLOC, FREE, MAGIC};
 
 use super::objects;
+use crate::next::after_ours;
 
 type Ioctl = unsafe extern "C" fn(c_int, c_ulong, *mut c_void) -> c_int;
 
@@ -59,17 +59,10 @@ unsafe extern "C" fn first(descriptor: c_int, request: c_ulong, argument: *mut c
     unsafe { next()(descriptor, request, argument) }
 }
 
-/// The next `ioctl`, found once.
+/// The next `ioctl`.
 fn next() -> Ioctl {
-    let mut found = NEXT.load(Ordering::Acquire);
-    if ptr::eq(found, first as *const c_void) {
-        // SAFETY: the handle and the string are what dlsym takes; RTLD_NEXT means the libraries after ours.
-        found = unsafe { libc::dlsym(libc::RTLD_NEXT, c"ioctl".as_ptr()) };
-        if found.is_null() {
-            found = system as *const () as *mut c_void;
-        }
-        NEXT.store(found, Ordering::Release);
-    }
+    let (unset, nobody) = (first as *const () as *mut c_void, system as *const () as *mut c_void);
+    let found = after_ours(&NEXT, unset, c"ioctl", nobody);
     // SAFETY: all that is stored there is a function of this type.
     unsafe { core::mem::transmute::<*mut c_void, Ioctl>(found) }
 }

@@ -11,7 +11,7 @@ mod objects;
 use core::ffi::{c_uint, c_void};
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::ffi::CStr;
-use std::os::fd::{BorrowedFd, RawFd};
+use std::os::fd::BorrowedFd;
 
 use baton_contract::cuda::{CUDA_SUCCESS, CUresult};
 use baton_contract::messages::{Channels, MAX_CHANNELS};
@@ -53,7 +53,7 @@ impl Own {
         };
         TOLD.store(objects::changes(), Ordering::SeqCst);
         match objects::of_gpu(gpu).filter(|(objects, _)| objects.channels.len() <= MAX_CHANNELS) {
-            Some((objects, control)) => (Channels::ResourceManager(objects), Some(borrow(control))),
+            Some((objects, control)) => (Channels::ResourceManager(objects), Some(control)),
             None => (Channels::None, None),
         }
     }
@@ -72,7 +72,7 @@ impl Own {
             Self::ResourceManager(gpu) => {
                 if let Some((objects, control)) = objects::of_gpu(gpu) {
                     // Should it be refused, calls wait for ever, as they do when a GPU is lost.
-                    let _ = objects.resume(borrow(control));
+                    let _ = objects.resume(control);
                 }
             }
         }
@@ -94,10 +94,4 @@ impl Simulated {
         // SAFETY: an out-parameter.
         (unsafe { get(&mut process) } == CUDA_SUCCESS).then_some(Self { process, resume })
     }
-}
-
-/// The driver's control device.
-fn borrow(control: RawFd) -> BorrowedFd<'static> {
-    // SAFETY: the driver has it open for as long as it has objects, and closes it when the process ends.
-    unsafe { BorrowedFd::borrow_raw(control) }
 }

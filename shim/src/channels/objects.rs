@@ -66,8 +66,7 @@ pub(super) unsafe fn note_made(descriptor: c_int, made: &Allocation) {
         if paused { table.born_paused(object) } else { None }
     };
     if let Some(objects) = alone {
-        // SAFETY: the descriptor that the driver uses at this moment.
-        let _ = objects.pause(unsafe { BorrowedFd::borrow_raw(descriptor) });
+        let _ = objects.pause(control(descriptor));
     }
 }
 
@@ -93,25 +92,29 @@ pub(crate) fn resume_what_came() {
     if PAUSED.swap(false, Ordering::SeqCst) {
         let came = table().take_born_paused();
         for (descriptor, objects) in came {
-            // SAFETY: the driver has it open for as long as it has objects.
-            let _ = objects.resume(unsafe { BorrowedFd::borrow_raw(descriptor) });
+            let _ = objects.resume(control(descriptor));
         }
     }
 }
 
 /// What there is to pause on this GPU, and through which descriptor; none if nothing, or if two clients have channels
 /// there, as when a program also draws: whoever paused one would not have paused all.
-pub(super) fn of_gpu(gpu: [u8; 16]) -> Option<(Objects, RawFd)> {
+pub(super) fn of_gpu(gpu: [u8; 16]) -> Option<(Objects, BorrowedFd<'static>)> {
     // Asked without the lock: the driver may be making objects meanwhile.
     let all = table().by_subdevice();
-    let mut here = all.into_iter().filter(|(descriptor, objects)| {
-        // SAFETY: the driver has it open for as long as it has objects.
-        objects.gpu(unsafe { BorrowedFd::borrow_raw(*descriptor) }).is_ok_and(|found| found == gpu)
-    });
+    let is_here =
+        |(descriptor, objects): &(RawFd, Objects)| objects.gpu(control(*descriptor)).is_ok_and(|found| found == gpu);
+    let mut here = all.into_iter().filter(is_here);
     match (here.next(), here.next()) {
-        (Some((descriptor, objects)), None) => Some((objects, descriptor)),
+        (Some((descriptor, objects)), None) => Some((objects, control(descriptor))),
         _ => None,
     }
+}
+
+/// The driver's control device.
+fn control(descriptor: RawFd) -> BorrowedFd<'static> {
+    // SAFETY: the driver has it open for as long as it has objects, and closes it when the process ends.
+    unsafe { BorrowedFd::borrow_raw(descriptor) }
 }
 
 impl Table {
@@ -142,8 +145,8 @@ impl Table {
     /// The device that a channel or a group belongs to.
     fn device_of(&self, object: &Object) -> Option<u32> {
         match object.kind {
-            Kind::Device => Some(object.handle),
-            Kind::Subdevice | Kind::Group { .. } => Some(object.parent),
+            Kind::Device | Kind::Subdevice => None,
+            Kind::Group { .. } => Some(object.parent),
             // A channel's parent is its group, or, if it has none, the device.
             Kind::Channel { .. } => match self.find(object.client, object.parent)? {
                 Object { kind: Kind::Group { .. }, parent, .. } => Some(*parent),
@@ -166,7 +169,10 @@ impl Table {
         for object in &self.0 {
             let is_graphics = object.kind == Kind::Group { graphics: true };
             let is_channel = matches!(object.kind, Kind::Channel { .. });
-            let Some(subdevice) = self.subdevice_of(object).filter(|_| is_graphics || is_channel) else { continue };
+            if !is_graphics && !is_channel {
+                continue;
+            }
+            let Some(subdevice) = self.subdevice_of(object) else { continue };
             let same = |(_, objects): &&mut (RawFd, Objects)| {
                 (objects.client, objects.subdevice) == (object.client, subdevice)
             };
@@ -187,8 +193,14 @@ impl Table {
 
     /// Marks the last one made, and says how it is paused.
     fn born_paused(&mut self, channel: Object) -> Option<Objects> {
-        let subdevice = self.subdevice_of(&channel)?;
+        let alone = self.alone(&channel)?;
         self.0.last_mut()?.kind = Kind::Channel { born_paused: true };
+        Some(alone)
+    }
+
+    /// A channel without the others.
+    fn alone(&self, channel: &Object) -> Option<Objects> {
+        let subdevice = self.subdevice_of(channel)?;
         Some(Objects { client: channel.client, subdevice, channels: vec![channel.handle], groups: Vec::new() })
     }
 
@@ -199,12 +211,7 @@ impl Table {
         self.0.iter_mut().filter(|object| is_marked(object)).for_each(|object| {
             object.kind = Kind::Channel { born_paused: false };
         });
-        let alone = |channel: Object| {
-            let subdevice = self.subdevice_of(&channel)?;
-            let channels = vec![channel.handle];
-            Some((channel.descriptor, Objects { client: channel.client, subdevice, channels, groups: Vec::new() }))
-        };
-        marked.into_iter().filter_map(alone).collect()
+        marked.iter().filter_map(|channel| Some((channel.descriptor, self.alone(channel)?))).collect()
     }
 }
 
