@@ -68,8 +68,9 @@ mod world;
 use std::collections::BTreeMap;
 
 use baton_contract::class::Class;
+use baton_contract::scheduling::Scheduling;
 
-use account::{Account, Floors};
+use account::{Account, Floors, level};
 use guests::Guests;
 use rules::{LONGEST_QUANTUM, SHORTEST_QUANTUM, patience, pause};
 use turn::{Stage, Turn};
@@ -78,7 +79,13 @@ pub use words::{Decision, Event, Micros, State, TenantId, Totals};
 
 #[derive(Debug)]
 struct Tenant {
-    class: Class,
+    scheduling: Scheduling,
+    /// The user keeps it off the GPU.
+    suspended: bool,
+    /// While it waits, one of a worse class has had a turn because that had waited for too long.
+    passed_over: bool,
+    /// How long it usually has the baton until it is idle.
+    service: Micros,
     /// Since when a call of it waits.
     waiting: Option<Micros>,
     account: Account,
@@ -92,6 +99,14 @@ struct Tenant {
 }
 
 impl Tenant {
+    fn class(&self) -> Class {
+        self.scheduling.class
+    }
+
+    fn charge(&mut self, held: Micros) {
+        self.account.charge(held, self.scheduling.weight);
+    }
+
     fn succeeded(&mut self) {
         self.failures = 0;
         self.retry_at = 0;
@@ -110,6 +125,7 @@ struct Interrupted {
 #[derive(Debug)]
 pub struct Arbiter {
     quantum: Micros,
+    max_wait: Micros,
     now: Micros,
     tenants: BTreeMap<TenantId, Tenant>,
     turn: Option<Turn>,
@@ -127,6 +143,7 @@ impl Arbiter {
     pub fn new(quantum: Micros) -> Self {
         Self {
             quantum: quantum.max(SHORTEST_QUANTUM),
+            max_wait: Micros::MAX,
             now: 0,
             tenants: BTreeMap::new(),
             turn: None,
@@ -137,6 +154,12 @@ impl Arbiter {
             decided_at: 0,
             totals: Totals::default(),
         }
+    }
+
+    /// The same, in which whoever has waited for so long gets a turn, whatever its class.
+    #[must_use]
+    pub fn with_max_wait(self, max_wait: Micros) -> Self {
+        Self { max_wait, ..self }
     }
 
     /// What it would take to bring this tenant in now: what would have to be moved for that, in and out, over
@@ -164,7 +187,10 @@ impl Arbiter {
         // When what happens next was decided: by this event, unless it ends what a revoke began.
         let mut decided = self.now;
         match event {
-            Event::Joined { class } => self.join(id, class),
+            Event::Joined { scheduling } => self.join(id, scheduling),
+            Event::Changed { scheduling } => self.change(id, scheduling),
+            Event::Suspended => self.set_suspended(id, true),
+            Event::Unsuspended => self.set_suspended(id, false),
             Event::Left => decided = self.leave(id),
             Event::Demand => self.demand(id),
             Event::Closed | Event::Paused | Event::Busy if self.guests.has(id) => self.guest_answers(id, event),
@@ -191,7 +217,7 @@ impl Arbiter {
 
     /// When [`Arbiter::tick`] is to be called, if nothing happens before.
     pub fn next_timer(&self) -> Option<Micros> {
-        let guests = self.guests.next_try();
+        let guests = self.next_try_of_guests();
         let end = match &self.turn {
             Some(turn) if turn.stage != Stage::Running => return guests,
             Some(turn) => self.end_of(turn),
@@ -225,6 +251,11 @@ impl Arbiter {
         self.guests.has(id)
     }
 
+    /// Whether the user keeps a tenant off the GPU.
+    pub fn is_suspended(&self, id: TenantId) -> bool {
+        self.tenants.get(&id).is_some_and(|tenant| tenant.suspended)
+    }
+
     /// How long a tenant has had the baton, from grants to the closing of its gate.
     pub fn gpu_time(&self, id: TenantId, now: Micros) -> Micros {
         let held = self.turn.as_ref().filter(|turn| turn.tenant == id).map_or(0, |turn| turn.held(now));
@@ -251,18 +282,24 @@ impl Arbiter {
     fn advance(&mut self, now: Micros) {
         self.now = self.now.max(now);
         for class in Class::ALL {
-            let of_class = self.tenants.iter().filter(|(_, tenant)| tenant.class == class);
+            let of_class = self.tenants.iter().filter(|(_, tenant)| tenant.class() == class);
             let active = of_class.filter_map(|(id, tenant)| match &self.turn {
-                Some(turn) if turn.tenant == *id => Some(tenant.account.level + turn.held(self.now)),
-                _ => tenant.waiting.map(|_| tenant.account.level),
+                Some(turn) if turn.tenant == *id => {
+                    Some(tenant.account.level + level(turn.held(self.now), tenant.scheduling.weight))
+                }
+                // Who is kept off the GPU does not keep the others' time from going on.
+                _ => tenant.waiting.filter(|_| !tenant.suspended).map(|_| tenant.account.level),
             });
             self.floors.raise(class, active.min());
         }
     }
 
-    fn join(&mut self, id: TenantId, class: Class) {
+    fn join(&mut self, id: TenantId, scheduling: Scheduling) {
         self.tenants.entry(id).or_insert(Tenant {
-            class,
+            scheduling,
+            suspended: false,
+            passed_over: false,
+            service: 0,
             waiting: None,
             account: Account::default(),
             cost: 0,
@@ -271,6 +308,28 @@ impl Arbiter {
             failures: 0,
             retry_at: 0,
         });
+    }
+
+    fn change(&mut self, id: TenantId, scheduling: Scheduling) {
+        let Some(tenant) = self.tenants.get_mut(&id) else { return };
+        let before = std::mem::replace(&mut tenant.scheduling, scheduling);
+        if before.class == scheduling.class {
+            return;
+        }
+        // Among others of its kind it starts level with them.
+        tenant.account.level = self.floors.of(scheduling.class);
+        self.interrupted[before.class as usize].take_if(|interrupted| interrupted.tenant == id);
+    }
+
+    fn set_suspended(&mut self, id: TenantId, suspended: bool) {
+        let Some(tenant) = self.tenants.get_mut(&id) else { return };
+        if tenant.suspended && !suspended {
+            tenant.account.wake(self.now, self.floors.of(tenant.class()), self.quantum);
+            // It was not kept waiting by the others.
+            tenant.waiting = tenant.waiting.map(|_| self.now);
+            tenant.passed_over = false;
+        }
+        tenant.suspended = suspended;
     }
 
     fn leave(&mut self, id: TenantId) -> Micros {
@@ -292,7 +351,7 @@ impl Arbiter {
         let state = self.state(id);
         let Some(tenant) = self.tenants.get_mut(&id) else { return };
         if state == State::Idle {
-            tenant.account.wake(self.now, self.floors.of(tenant.class), self.quantum);
+            tenant.account.wake(self.now, self.floors.of(tenant.class()), self.quantum);
         }
         // While it runs its gate is open: nothing can be waiting there.
         if !matches!(state, State::Running | State::Beside) {
@@ -305,10 +364,11 @@ impl Arbiter {
         let Some(turn) = self.turn.take() else { return self.now };
         let Some(tenant) = self.tenants.get(&turn.tenant) else { return self.now };
         let held = turn.held(self.now);
-        let class = tenant.class;
+        let class = tenant.class();
         if let Stage::Leaving { for_better: true, .. } = turn.stage {
             let used = turn.used_before + held;
-            let next = self.waiters().filter(|(_, tenant)| tenant.class == class).map(|(_, tenant)| tenant.cost).min();
+            let next =
+                self.waiters().filter(|(_, tenant)| tenant.class() == class).map(|(_, tenant)| tenant.cost).min();
             // A short rest is not worth coming back for.
             if used < self.quantum_for(next.unwrap_or(0)) / 4 * 3 {
                 self.interrupted[class as usize] = Some(Interrupted { tenant: turn.tenant, used });
@@ -318,8 +378,9 @@ impl Arbiter {
             if turn.stage == Stage::Running {
                 // It has done what it wanted to do, with what was there.
                 tenant.succeeded();
+                tenant.service = (tenant.service * 3 + held) / 4;
             }
-            tenant.account.charge(held);
+            tenant.charge(held);
             tenant.account.idle_since = Some(self.now);
         }
         match turn.stage {
@@ -347,7 +408,8 @@ impl Arbiter {
 
     fn grant(&mut self, id: TenantId, out: &mut Vec<Decision>) {
         let (Some(turn), Some(tenant)) = (&mut self.turn, self.tenants.get_mut(&id)) else { return };
-        let interrupted = self.interrupted[tenant.class as usize].take().filter(|interrupted| interrupted.tenant == id);
+        let interrupted =
+            self.interrupted[tenant.class() as usize].take().filter(|interrupted| interrupted.tenant == id);
         turn.grant(self.now, interrupted.map_or(0, |interrupted| interrupted.used));
         self.decided_at = turn.decided_at;
         tenant.waiting = None;
@@ -357,6 +419,13 @@ impl Arbiter {
             self.totals.switches += 1;
         }
         self.last = Some(id);
+        tenant.passed_over = false;
+        let class = tenant.class();
+        if turn.overdue {
+            let better = |(other, tenant): &(&TenantId, &mut Tenant)| tenant.class() < class && **other != id;
+            let waiting = self.tenants.iter_mut().filter(better).filter(|(_, tenant)| tenant.waiting.is_some());
+            waiting.for_each(|(_, tenant)| tenant.passed_over = true);
+        }
         out.push(Decision::Grant(id));
     }
 
@@ -364,10 +433,13 @@ impl Arbiter {
     fn resident(&mut self, id: TenantId, out: &mut Vec<Decision>) {
         match self.state(id) {
             State::Arriving => self.grant(id, out),
-            State::Running => {}
-            State::Idle | State::Waiting | State::Leaving | State::Beside => return,
+            // Also if it is to leave before it has had anything of that.
+            State::Running | State::Leaving => {}
+            State::Idle | State::Waiting | State::Beside => return,
         }
-        if let (Some(turn), Some(tenant)) = (&mut self.turn, self.tenants.get_mut(&id)) {
+        if let (Some(turn), Some(tenant)) =
+            (self.turn.as_mut().filter(|turn| turn.tenant == id), self.tenants.get_mut(&id))
+        {
             turn.resident(self.now);
             tenant.succeeded();
         }
@@ -409,8 +481,13 @@ impl Arbiter {
         };
         match turn.stage {
             Stage::Leaving { .. } => {}
+            Stage::Arriving if self.tenants.get(&turn.tenant).is_some_and(|tenant| tenant.suspended) => {
+                self.totals.given_up += 1;
+                self.turn = None;
+                self.decide(decided, out);
+            }
             Stage::Arriving => {
-                if let Some(better) = self.better_than(turn.tenant) {
+                if let Some(better) = self.better_than(turn.tenant).filter(|_| !turn.overdue) {
                     self.totals.given_up += 1;
                     self.bring(better, decided, out);
                 }
@@ -448,7 +525,11 @@ impl Arbiter {
     }
 
     fn bring(&mut self, id: TenantId, decided: Micros, out: &mut Vec<Decision>) {
-        self.turn = Some(Turn::new(id, self.now, decided));
+        let mut turn = Turn::new(id, self.now, decided);
+        if let Some(tenant) = self.tenants.get(&id) {
+            (turn.overdue, turn.deadline) = (self.is_overdue(tenant), tenant.deadline());
+        }
+        self.turn = Some(turn);
         out.push(Decision::Bring(id));
     }
 }

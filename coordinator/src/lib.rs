@@ -18,6 +18,7 @@
 pub mod arbiter;
 pub mod arena;
 pub mod bench;
+pub mod bursts;
 pub mod cli;
 pub mod demo;
 pub mod digest;

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use baton_coordinator::cli::{doctor, evict, run, serve, status};
+use baton_coordinator::cli::{doctor, evict, run, serve, set, status};
 use baton_coordinator::driver::Choice;
 use baton_coordinator::{bench, demo};
 use clap::{Parser, Subcommand};
@@ -25,6 +25,12 @@ enum Command {
     Status(status::StatusArgs),
     /// Move an idle program's memory to the host.
     Evict(evict::Evict),
+    /// Change how a program is scheduled while it runs: its class, weight, or target.
+    Set(set::Set),
+    /// Keep a program off the GPU, in the middle of its work, until `baton resume`.
+    Pause(set::Named),
+    /// Let a paused program go on.
+    Resume(set::Named),
     /// Say what this machine offers and what is missing.
     Doctor(doctor::Doctor),
     /// Run example programs that do not fit the GPU together, alone and sharing it, and compare what they compute.
@@ -63,6 +69,9 @@ fn main() -> ExitCode {
         Command::Serve(arguments) => ("serve", serve::run(arguments).map(|()| true)),
         Command::Status(arguments) => ("status", status::run(arguments).map(|()| true)),
         Command::Evict(arguments) => ("evict", evict::run(arguments).map(|()| true)),
+        Command::Set(arguments) => ("set", set::set(arguments).map(|()| true)),
+        Command::Pause(arguments) => ("pause", set::pause(arguments).map(|()| true)),
+        Command::Resume(arguments) => ("resume", set::resume(arguments).map(|()| true)),
         Command::Doctor(arguments) => ("doctor", doctor::run(&arguments)),
         Command::Bench(Bench::Switch { json, driver, repeat }) => {
             return match bench::switch(&driver, repeat, json) {

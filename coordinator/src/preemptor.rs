@@ -30,13 +30,26 @@ pub enum Target {
 }
 
 impl Target {
-    /// What of this is not in another one, which is paused already.
-    pub fn beyond(&self, other: Option<&Self>) -> Self {
-        let mut rest = self.clone();
-        if let (Self::ResourceManager(rest, _), Some(Self::ResourceManager(known, _))) = (&mut rest, other) {
-            rest.channels.retain(|channel| !known.channels.contains(channel));
+    /// What of this is not in another one, which is paused already; none if that is nothing.
+    pub fn beyond(&self, other: Option<&Self>) -> Option<Self> {
+        match (self, other) {
+            (Self::ResourceManager(objects, control), Some(Self::ResourceManager(known, _))) => {
+                let mut rest = objects.clone();
+                rest.channels.retain(|channel| !known.channels.contains(channel));
+                (!rest.channels.is_empty()).then(|| Self::ResourceManager(rest, Arc::clone(control)))
+            }
+            (Self::Simulated(process), Some(Self::Simulated(known))) if process == known => None,
+            _ => Some(self.clone()),
         }
-        rest
+    }
+
+    /// What of this is in another one too.
+    pub fn within(&self, other: &Self) -> Self {
+        let mut both = self.clone();
+        if let (Self::ResourceManager(both, _), Self::ResourceManager(other, _)) = (&mut both, other) {
+            both.channels.retain(|channel| other.channels.contains(channel));
+        }
+        both
     }
 }
 

@@ -10,6 +10,7 @@ use alloc::vec::Vec;
 use crate::class::Class;
 use crate::memory::SizeClass;
 use crate::resource_manager::Objects;
+use crate::scheduling::{Change, Scheduling};
 use crate::wire::{MAX_DESCRIPTORS, Malformed, Reader, Writer};
 
 /// The longest name of a tenant, in bytes.
@@ -34,8 +35,8 @@ pub enum FromTenant {
     Hello {
         /// What the user calls it.
         name: String,
-        /// How urgent its work is.
-        class: Class,
+        /// How it is to be scheduled.
+        scheduling: Scheduling,
         /// UUID of the GPU that it is about to use.
         gpu: [u8; 16],
     },
@@ -57,6 +58,12 @@ pub enum FromTenant {
     Busy {
         /// The grant that goes on.
         grant: u64,
+    },
+    /// Whoever runs beside others has just said on the board that it is at work, or that it no longer is. The board holds: this
+    /// only says that it is worth a look.
+    AtWork {
+        /// Which.
+        on: bool,
     },
     /// How its work can be taken off the GPU, wherever it is. Replaces what was said before. Of
     /// [`Channels::ResourceManager`] it carries one descriptor, the driver's control device.
@@ -121,6 +128,14 @@ pub enum FromTenant {
         /// The tenant's name.
         name: String,
     },
+    /// The first and only message of a tool: this is to be otherwise about a tenant from here on. Answered by
+    /// [`FromCoordinator::Text`].
+    Set {
+        /// The tenant's name.
+        name: String,
+        /// What.
+        change: Change,
+    },
 }
 
 /// What of a process can be taken off the GPU.
@@ -176,6 +191,12 @@ pub enum FromCoordinator {
         grant: u64,
         /// Not all of its memory is mapped yet: calls wait for what they need.
         arriving: bool,
+    },
+    /// Another place on the board, because the tenant's class has changed. Carries the board, as
+    /// [`FromCoordinator::Welcome`] does.
+    Board {
+        /// The place.
+        place: u32,
     },
     /// From here on, while the gate is open, others may run too: to say on the board when there is work, or no longer to.
     Beside {
@@ -315,6 +336,25 @@ impl ArrivalStory {
     }
 }
 
+fn read_class(reader: &mut Reader<'_>) -> Result<Class, Malformed> {
+    let code = reader.u32()?;
+    Class::of_code(code).ok_or(Malformed::OutOfRange { field: "class", value: code.into() })
+}
+
+fn write_option<T>(writer: &mut Writer, value: Option<T>, write: impl FnOnce(&mut Writer, T)) {
+    writer.u32(value.is_some().into());
+    if let Some(value) = value {
+        write(writer, value);
+    }
+}
+
+fn read_option<'a, T>(
+    reader: &mut Reader<'a>,
+    read: impl FnOnce(&mut Reader<'a>) -> Result<T, Malformed>,
+) -> Result<Option<T>, Malformed> {
+    if reader.flag("whether there is a value")? { read(reader).map(Some) } else { Ok(None) }
+}
+
 fn write_extents(writer: &mut Writer, extents: &[ExtentId]) {
     writer.u32(extents.len() as u32);
     extents.iter().for_each(|extent| writer.u32(extent.0));
@@ -330,9 +370,11 @@ impl FromTenant {
         let kind = |kind| Writer::new(kind);
         let mut w;
         match self {
-            Self::Hello { name, class, gpu } => {
+            Self::Hello { name, scheduling, gpu } => {
                 w = kind(1);
-                w.u32(class.code());
+                w.u32(scheduling.class.code());
+                w.u32(scheduling.weight);
+                w.u64(scheduling.slo_micros);
                 w.bytes(gpu);
                 w.sized(name.as_bytes());
             }
@@ -414,6 +456,18 @@ impl FromTenant {
                 w = kind(16);
                 w.u64(*grant);
             }
+            Self::AtWork { on } => {
+                w = kind(17);
+                w.u32((*on).into());
+            }
+            Self::Set { name, change: Change { class, weight, slo_micros, paused } } => {
+                w = kind(18);
+                write_option(&mut w, *class, |w, class| w.u32(class.code()));
+                write_option(&mut w, *weight, Writer::u32);
+                write_option(&mut w, *slo_micros, Writer::u64);
+                write_option(&mut w, *paused, |w, paused| w.u32(paused.into()));
+                w.sized(name.as_bytes());
+            }
         }
         w.finish()
     }
@@ -427,9 +481,11 @@ impl FromTenant {
         let (kind, mut r) = Reader::new(message)?;
         let decoded = match kind {
             1 => {
-                let code = r.u32()?;
-                let class = Class::of_code(code).ok_or(Malformed::OutOfRange { field: "class", value: code.into() })?;
-                Self::Hello { class, gpu: r.array()?, name: r.text("name", MAX_NAME)? }
+                let scheduling = Scheduling { class: read_class(&mut r)?, weight: r.u32()?, slo_micros: r.u64()? };
+                if scheduling.check().is_err() {
+                    return Err(Malformed::OutOfRange { field: "scheduling", value: scheduling.slo_micros });
+                }
+                Self::Hello { scheduling, gpu: r.array()?, name: r.text("name", MAX_NAME)? }
             }
             2 => Self::Demand,
             3 => Self::Opened { grant: r.u64()? },
@@ -468,6 +524,16 @@ impl FromTenant {
                 Self::Channels { channels }
             }
             16 => Self::Held { grant: r.u64()? },
+            17 => Self::AtWork { on: r.flag("at work")? },
+            18 => {
+                let change = Change {
+                    class: read_option(&mut r, read_class)?,
+                    weight: read_option(&mut r, Reader::u32)?,
+                    slo_micros: read_option(&mut r, Reader::u64)?,
+                    paused: read_option(&mut r, |r| r.flag("paused"))?,
+                };
+                Self::Set { change, name: r.text("name", MAX_NAME)? }
+            }
             kind => return Err(Malformed::Kind(kind)),
         };
         r.end()?;
@@ -574,6 +640,10 @@ impl FromCoordinator {
                 w = kind(19);
                 w.u32((*on).into());
             }
+            Self::Board { place } => {
+                w = kind(20);
+                w.u32(*place);
+            }
         }
         w.finish()
     }
@@ -626,6 +696,7 @@ impl FromCoordinator {
             17 => Self::Hold { grant: r.u64()? },
             18 => Self::Later,
             19 => Self::Beside { on: r.flag("beside others")? },
+            20 => Self::Board { place: r.u32()? },
             kind => return Err(Malformed::Kind(kind)),
         };
         r.end()?;
@@ -636,6 +707,7 @@ impl FromCoordinator {
     pub fn descriptors(&self) -> usize {
         match self {
             Self::Welcome { .. } => 4,
+            Self::Board { .. } => 1,
             Self::Prepare { extents, .. } => extents.len(),
             Self::Lent { extents, .. } => extents.len(),
             _ => 0,

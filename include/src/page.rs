@@ -39,13 +39,15 @@ pub struct TenantPage {
     pub window_end: AtomicU64,
 }
 
-/// On which tenants that run beside others say that they are at work: written by tenants of class latency, read by all.
-/// Nothing but the pace of others depends on it.
+/// On which tenants that run beside others say that they are at work: written by tenants of class latency and the coordinator,
+/// read by all. Nothing but the pace of others depends on it.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct Board {
     /// A bit for each of them that is at work. Who waits for it to be 0 waits with a (shared) futex.
     pub at_work: AtomicU32,
+    /// Nobody waits for those at work while this is 1: the others have waited for so long that it is their turn.
+    pub pass: AtomicU32,
 }
 
 /// How many tenants can be on the board.

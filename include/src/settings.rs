@@ -19,6 +19,12 @@ pub const NAME: &core::ffi::CStr = c"BATON_NAME";
 /// The tenant's class: `latency`, `normal` or `batch`.
 pub const CLASS: &core::ffi::CStr = c"BATON_CLASS";
 
+/// Its weight among its class, 1 to 1000, for `normal` and `batch`.
+pub const WEIGHT: &core::ffi::CStr = c"BATON_WEIGHT";
+
+/// How long its requests may take, in microseconds, for `latency`.
+pub const SLO_MICROS: &core::ffi::CStr = c"BATON_SLO_MICROS";
+
 /// `whole`: no call of this program runs before all its memory is back after an eviction. For programs that reach memory in
 /// ways that cannot be seen, such as pointers that kernels hide in a module's variables.
 pub const GATE: &core::ffi::CStr = c"BATON_GATE";

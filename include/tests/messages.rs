@@ -7,6 +7,7 @@ use baton_contract::messages::{
     MAX_NAME, MAX_TEXT, Refusal,
 };
 use baton_contract::resource_manager::Objects;
+use baton_contract::scheduling::{Change, MAX_SLO_MICROS, MAX_WEIGHT, Scheduling};
 use baton_contract::wire::{MAX_MESSAGE, Malformed, VERSION};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -19,10 +20,27 @@ fn class() -> impl Strategy<Value = Class> {
     prop::sample::select(&Class::ALL[..])
 }
 
+fn scheduling() -> impl Strategy<Value = Scheduling> {
+    (class(), 1..=MAX_WEIGHT, 0..=MAX_SLO_MICROS).prop_map(|(class, weight, slo_micros)| match class {
+        Class::Latency => Scheduling { class, weight: 1, slo_micros },
+        Class::Normal | Class::Batch => Scheduling { class, weight, slo_micros: 0 },
+    })
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    use prop::option::of;
+    (of(class()), of(any::<u32>()), of(any::<u64>()), of(any::<bool>()))
+        .prop_map(|(class, weight, slo_micros, paused)| Change { class, weight, slo_micros, paused })
+}
+
 fn from_tenant() -> impl Strategy<Value = FromTenant> {
     let name = vec(any::<char>(), 0..=MAX_NAME / 4).prop_map(|name| name.into_iter().collect::<String>());
     prop_oneof![
-        (name, class(), any::<[u8; 16]>()).prop_map(|(name, class, gpu)| FromTenant::Hello { name, class, gpu }),
+        (name, scheduling(), any::<[u8; 16]>()).prop_map(|(name, scheduling, gpu)| FromTenant::Hello {
+            name,
+            scheduling,
+            gpu
+        }),
         Just(FromTenant::Demand),
         any::<u64>().prop_map(|grant| FromTenant::Opened { grant }),
         any::<(u64, u64)>().prop_map(|(grant, drain_micros)| FromTenant::Closed { grant, drain_micros }),
@@ -56,6 +74,8 @@ fn from_tenant() -> impl Strategy<Value = FromTenant> {
                 FromTenant::Channels { channels: Channels::ResourceManager(objects) }
             }),
         any::<u64>().prop_map(|grant| FromTenant::Held { grant }),
+        any::<bool>().prop_map(|on| FromTenant::AtWork { on }),
+        ("[a-z]{0,64}", change()).prop_map(|(name, change)| FromTenant::Set { name, change }),
     ]
 }
 
@@ -66,6 +86,7 @@ fn from_coordinator() -> impl Strategy<Value = FromCoordinator> {
     prop_oneof![
         (any::<u32>(), any::<u32>()).prop_map(|(tenant, place)| FromCoordinator::Welcome { tenant, place }),
         any::<bool>().prop_map(|on| FromCoordinator::Beside { on }),
+        any::<u32>().prop_map(|place| FromCoordinator::Board { place }),
         (reason, ".{0,200}").prop_map(|(reason, text)| FromCoordinator::Refused { reason, text }),
         any::<(u64, bool)>().prop_map(|(grant, arriving)| FromCoordinator::Grant { grant, arriving }),
         any::<(u64, u64)>().prop_map(|(grant, limit_micros)| FromCoordinator::Revoke { grant, limit_micros }),

@@ -26,29 +26,38 @@ pub(crate) fn begin(page: *mut Board, place: u32) {
     BOARD.store(page, Ordering::Release);
 }
 
-fn at_work() -> Option<&'static AtomicU32> {
+fn board() -> Option<&'static Board> {
     // SAFETY: null, or mapped for ever and made of atomics.
-    unsafe { BOARD.load(Ordering::Acquire).as_ref() }.map(|board| &board.at_work)
+    unsafe { BOARD.load(Ordering::Acquire).as_ref() }
+}
+
+fn at_work() -> Option<&'static AtomicU32> {
+    board().map(|board| &board.at_work)
+}
+
+/// Whether others have to wait.
+fn is_anybody_at_work(board: &Board) -> bool {
+    board.at_work.load(Ordering::Relaxed) != 0 && board.pass.load(Ordering::Relaxed) == 0
 }
 
 /// Whether somebody else is at work who goes first. Who has a place does not wait for others that have one.
 #[inline]
 pub(crate) fn is_taken() -> bool {
-    OURS.load(Ordering::Relaxed) == 0 && at_work().is_some_and(|word| word.load(Ordering::Relaxed) != 0)
+    OURS.load(Ordering::Relaxed) == 0 && board().is_some_and(is_anybody_at_work)
 }
 
 /// Waits until nobody is at work any more, for a while: the gate may have to be looked at.
 pub(crate) fn wait() {
-    let Some(word) = at_work() else { return };
+    let Some(board) = board() else { return };
     let start = Instant::now();
     while start.elapsed() < SPIN {
-        if word.load(Ordering::Relaxed) == 0 {
+        if !is_anybody_at_work(board) {
             return;
         }
         core::hint::spin_loop();
     }
-    let taken = word.load(Ordering::Relaxed);
-    if taken != 0 {
+    let (word, taken) = (&board.at_work, board.at_work.load(Ordering::Relaxed));
+    if taken != 0 && is_anybody_at_work(board) {
         let limit = libc::timespec { tv_sec: 0, tv_nsec: LONGEST_SLEEP.subsec_nanos().into() };
         // SAFETY: FUTEX_WAIT on an aligned word that is mapped for ever, with a time that lives over the call.
         unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, taken, &raw const limit) };

@@ -22,7 +22,8 @@ fn together(coordinator: &Coordinator, speed: Option<&str>) -> (Running, Running
 #[test]
 fn who_is_urgent_runs_beside_others_and_nobody_is_paused_for_it() {
     let want = hold::alone("48", &["touch"; 4]);
-    let coordinator = Serving::arena("128MiB").start();
+    // No request lasts so long.
+    let coordinator = Serving::arena("128MiB").option("--burst", "1h").option("--latency-slack", "100%").start();
     let (mut slow, mut quick) = together(&coordinator, Some("0.2"));
     let before = coordinator.status();
     for answer in &want[..4] {
@@ -58,6 +59,68 @@ fn the_others_wait_while_somebody_urgent_is_at_work() {
     }
     assert!(slow.ask("quit", LIMIT).ends_with(" ok"));
     coordinator.until_empty();
+}
+
+#[test]
+fn a_burst_takes_the_others_off_the_gpu_until_it_is_over() {
+    let want = hold::alone("48", &["touch"; 3]);
+    let coordinator = Serving::arena("128MiB").start();
+    let (mut slow, mut quick) = together(&coordinator, Some("0.2"));
+    for answer in &want[..3] {
+        assert_eq!(slow.ask("leave", LIMIT), answer.replace("touched", "left"));
+        quick.say("spin 300");
+        coordinator.until_tenant_is("slow", "paused");
+        assert_eq!(quick.line(LIMIT), "spun");
+        assert_eq!(quick.ask("touch", LIMIT), *answer);
+    }
+    let status = coordinator.status();
+    assert_eq!((number(&status, "bytes_in"), number(&status, "bytes_out")), (0, 0), "all memory stays where it is");
+    assert_eq!(slow.ask("quit", LIMIT), want[3]);
+    assert_eq!(quick.ask("quit", LIMIT), want[3]);
+    coordinator.until_empty();
+}
+
+#[test]
+fn one_that_dies_or_is_cut_off_during_a_burst_leaves_nothing_behind() {
+    let coordinator = Serving::arena("128MiB").start();
+    let before = coordinator.until_ready();
+    for _ in 0..3 {
+        let (mut slow, mut quick) = together(&coordinator, Some("0.02"));
+        slow.ask("leave", LIMIT);
+        quick.say("spin 300");
+        coordinator.until_tenant_is("slow", "paused");
+        slow.signal(libc::SIGKILL);
+        assert_eq!(quick.line(LIMIT), "spun");
+        assert!(quick.ask("quit", LIMIT).ends_with(" ok"));
+        coordinator.until_empty();
+    }
+    assert_eq!(coordinator.status()["arena"]["lent_bytes"], before["arena"]["lent_bytes"]);
+}
+
+#[test]
+fn whoever_makes_way_for_a_burst_goes_on_when_the_coordinator_dies() {
+    let want = hold::alone("48", &["touch"]);
+    let mut coordinator = Serving::arena("128MiB").start();
+    let (mut slow, mut quick) = together(&coordinator, Some("0.2"));
+    assert_eq!(slow.ask("leave", LIMIT), want[0].replace("touched", "left"));
+    quick.say("spin 300");
+    coordinator.until_tenant_is("slow", "paused");
+    coordinator.end(libc::SIGKILL);
+    assert_eq!(quick.line(LIMIT), "spun");
+    assert_eq!(slow.ask("quit", LIMIT), want[1]);
+}
+
+#[test]
+fn a_burst_without_end_does_not_keep_the_others_off_for_ever() {
+    let want = hold::alone("48", &["touch"]);
+    let coordinator = Serving::arena("128MiB").option("--max-wait", "200ms").start();
+    let (mut slow, mut quick) = together(&coordinator, None);
+    quick.say("spin 20000");
+    coordinator.until_tenant_is("quick", "running");
+    assert_eq!(slow.ask("touch", LIMIT), want[0]);
+    assert_eq!(tenant(&coordinator.status(), "quick")["state"], "running", "all the while");
+    quick.signal(libc::SIGKILL);
+    assert_eq!(slow.ask("quit", LIMIT), want[1]);
 }
 
 #[test]

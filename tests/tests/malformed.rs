@@ -6,10 +6,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
-use baton_contract::class::Class;
 use baton_contract::link;
 use baton_contract::messages::{Channels, ExtentId, FromCoordinator, FromTenant};
 use baton_contract::resource_manager::Objects;
+use baton_contract::scheduling::Scheduling;
 use baton_tests::coordinator::{Coordinator, Serving, other_descriptors, program, tenant};
 use baton_tests::running::Running;
 use serde_json::Value;
@@ -80,7 +80,7 @@ fn greeting(coordinator: &Coordinator, name: &str) -> Vec<u8> {
     for (at, byte) in gpu.iter_mut().enumerate() {
         *byte = u8::from_str_radix(&digits[2 * at..2 * at + 2], 16).expect("hexadecimal");
     }
-    FromTenant::Hello { name: name.to_owned(), class: Class::Normal, gpu }.encode()
+    FromTenant::Hello { name: name.to_owned(), scheduling: Scheduling::default(), gpu }.encode()
 }
 
 fn noise(seed: u64, length: usize) -> Vec<u8> {

@@ -43,38 +43,46 @@ impl Guests {
     pub(super) fn held(&self, id: TenantId, now: Micros) -> Micros {
         self.list.get(&id).map_or(0, |guest| now.saturating_sub(guest.since))
     }
+}
 
-    /// When one that could not be drained is told to leave again.
-    pub(super) fn next_try(&self) -> Option<Micros> {
-        let staying = self.list.values().filter(|guest| !self.welcome && !guest.leaving);
-        staying.map(|guest| guest.not_before).min()
+impl Tenant {
+    fn can_be_guest(&self) -> bool {
+        self.class() == Class::Latency && !self.suspended
     }
 }
 
 impl Arbiter {
+    /// When a guest that could not be drained is told to leave again.
+    pub(super) fn next_try_of_guests(&self) -> Option<Micros> {
+        let can_stay = |id| self.guests.welcome && self.tenants.get(id).is_some_and(Tenant::can_be_guest);
+        let staying = self.guests.list.iter().filter(|(id, guest)| !guest.leaving && !can_stay(*id));
+        staying.map(|(_, guest)| guest.not_before).min()
+    }
+
     /// Takes guests in while all fits together, and sends them away when it no longer does.
     pub(super) fn decide_guests(&mut self, out: &mut Vec<Decision>) {
-        if !self.guests.welcome {
-            for (id, guest) in &mut self.guests.list {
-                if !guest.leaving && guest.not_before <= self.now {
-                    guest.leaving = true;
-                    self.totals.revokes += 1;
-                    out.extend([Decision::Beside(*id, false), Decision::Revoke(*id)]);
-                }
+        for (id, guest) in &mut self.guests.list {
+            let may_stay = self.guests.welcome && self.tenants.get(id).is_some_and(Tenant::can_be_guest);
+            if !may_stay && !guest.leaving && guest.not_before <= self.now {
+                guest.leaving = true;
+                self.totals.revokes += 1;
+                out.extend([Decision::Beside(*id, false), Decision::Revoke(*id)]);
             }
+        }
+        if !self.guests.welcome {
             return;
         }
         if let Some(turn) = self.turn.take_if(|turn| {
-            let class = self.tenants.get(&turn.tenant).map(|tenant| tenant.class);
-            turn.stage == Stage::Running && turn.resident.is_some() && class == Some(Class::Latency)
+            let can_come = self.tenants.get(&turn.tenant).is_some_and(Tenant::can_be_guest);
+            turn.stage == Stage::Running && turn.resident.is_some() && can_come
         }) {
             // It has the baton, and no longer needs it.
             if let Some(tenant) = self.tenants.get_mut(&turn.tenant) {
-                tenant.account.charge(turn.held(self.now));
+                tenant.charge(turn.held(self.now));
             }
             self.receive(turn.tenant, out);
         }
-        let can_come = |(_, tenant): &(TenantId, &Tenant)| tenant.class == Class::Latency && tenant.cost == 0;
+        let can_come = |(_, tenant): &(TenantId, &Tenant)| tenant.can_be_guest() && tenant.cost == 0;
         let came: Vec<TenantId> = self.waiters().filter(can_come).map(|(id, _)| id).collect();
         for id in came {
             self.receive(id, out);
@@ -112,7 +120,7 @@ impl Arbiter {
         let held = self.now.saturating_sub(guest.since);
         self.guests.list.remove(&id);
         if let Some(tenant) = self.tenants.get_mut(&id) {
-            tenant.account.charge(held);
+            tenant.charge(held);
             tenant.account.idle_since = Some(self.now);
             if event == Event::Paused {
                 tenant.waiting.get_or_insert(self.now);

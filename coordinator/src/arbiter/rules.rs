@@ -2,6 +2,9 @@
 
 use std::cmp::Reverse;
 
+use baton_contract::class::Class;
+
+use super::account::time;
 use super::turn::Turn;
 use super::{Arbiter, Micros, Tenant, TenantId};
 
@@ -29,12 +32,22 @@ pub(super) fn patience(cost: Micros) -> Micros {
     (cost / 2).clamp(LEAST_PATIENCE, MOST_PATIENCE)
 }
 
+impl Tenant {
+    /// When the request that waits is to be answered; never, if the user has not said so.
+    pub(super) fn deadline(&self) -> Micros {
+        match (self.scheduling.slo_micros, self.waiting) {
+            (1.., Some(since)) => since.saturating_add(self.scheduling.slo_micros),
+            _ => Micros::MAX,
+        }
+    }
+}
+
 impl Arbiter {
-    /// Those whose calls wait and whose turn it is not. A guest that is leaving has a gate that may still be open.
+    /// Those whose calls wait, whose turn it is not, and whom the user does not keep off the GPU. A guest that is leaving has a gate that may still be open.
     pub(super) fn waiters(&self) -> impl Iterator<Item = (TenantId, &Tenant)> {
         let mine = self.turn.as_ref().map(|turn| turn.tenant);
         let waiting = move |(id, tenant): &(TenantId, &Tenant)| {
-            tenant.waiting.is_some() && mine != Some(*id) && !self.guests.has(*id)
+            tenant.waiting.is_some() && !tenant.suspended && mine != Some(*id) && !self.guests.has(*id)
         };
         self.tenants.iter().map(|(id, tenant)| (*id, tenant)).filter(waiting)
     }
@@ -44,13 +57,35 @@ impl Arbiter {
         self.waiters().filter(|(_, tenant)| tenant.retry_at <= self.now)
     }
 
-    /// Least is first: by class, then who goes on with an interrupted quantum, then all others before the one
-    /// that had the baton last, then by the time they have had, then by how long they wait. (Who had it last
-    /// was told to leave for another, even if it has had less time: turns have a longest length.)
+    /// Least is first: who has waited for too long, then by class, then by the time at which a request is to be answered,
+    /// then who goes on with an interrupted quantum, then all others before the one that had the baton last, then by the
+    /// time they have had, then by how long they wait. (Who had it last was told to leave for another, even if it has had
+    /// less time: turns have a longest length.)
     pub(super) fn order(&self, (id, tenant): &(TenantId, &Tenant)) -> impl Ord + use<> {
-        let goes_on = self.interrupted[tenant.class as usize].is_some_and(|interrupted| interrupted.tenant == *id);
+        let class = tenant.class();
+        let goes_on = self.interrupted[class as usize].is_some_and(|interrupted| interrupted.tenant == *id);
         let had_it = self.last == Some(*id);
-        (tenant.class, Reverse(goes_on), had_it, tenant.account.level, tenant.waiting, *id)
+        // Of those, the one that has waited longest.
+        let overdue = tenant.waiting.filter(|_| self.is_overdue(tenant)).unwrap_or(Micros::MAX);
+        let first = (overdue, class, tenant.deadline());
+        (first, Reverse(goes_on), had_it, tenant.account.level, tenant.waiting, *id)
+    }
+
+    /// Whether a tenant has waited for so long that it gets a turn whatever its class, and can arrive as far as is known.
+    pub(super) fn is_overdue(&self, tenant: &Tenant) -> bool {
+        self.overdue_at(tenant).is_some_and(|at| at <= self.now)
+    }
+
+    /// When it will have, if nothing happens before. Nobody urgent waits for two such turns.
+    fn overdue_at(&self, tenant: &Tenant) -> Option<Micros> {
+        let since = tenant.waiting.filter(|_| tenant.failures == 0 && !tenant.suspended)?;
+        let due = |(_, other): (TenantId, &Tenant)| {
+            other.passed_over && other.class() == Class::Latency && other.failures == 0
+        };
+        if tenant.class() != Class::Latency && self.candidates().any(due) {
+            return None;
+        }
+        Some(since.saturating_add(self.max_wait)).filter(|at| *at < Micros::MAX)
     }
 
     /// Whose turn is next.
@@ -65,28 +100,51 @@ impl Arbiter {
 
     /// Who may interrupt this tenant: of a better class, and able to arrive as far as is known.
     pub(super) fn better_than(&self, id: TenantId) -> Option<TenantId> {
-        let class = self.tenants.get(&id)?.class;
-        let better = self.candidates().filter(|(_, tenant)| tenant.class < class && tenant.failures == 0);
+        let class = self.tenants.get(&id)?.class();
+        let better = self.candidates().filter(|(_, tenant)| tenant.class() < class && tenant.failures == 0);
         better.min_by_key(|waiter| self.order(waiter)).map(|(id, _)| id)
     }
 
     /// When a running tenant's turn ends, if it does not end it itself; none if nobody may end it.
     pub(super) fn end_of(&self, turn: &Turn) -> Option<Micros> {
-        if self.better_than(turn.tenant).is_some() {
+        let holder = self.tenants.get(&turn.tenant)?;
+        if holder.suspended || self.better_than(turn.tenant).is_some() && !turn.overdue {
             return Some(turn.since.max(turn.not_before));
         }
-        let (holder, resident) = (self.tenants.get(&turn.tenant)?, turn.resident?);
-        let next = self.tenants.get(&self.next()?)?;
-        if next.class > holder.class {
-            return None;
-        }
-        let quantum = self.quantum_for(next.cost).saturating_sub(turn.used_before);
-        let behind = match next.class == holder.class {
-            true => next.account.level.saturating_sub(holder.account.level),
-            false => 0,
-        };
-        let length = quantum.max(behind).min(LONGEST_QUANTUM.max(self.quantum));
-        Some(resident.saturating_add(length).max(turn.not_before))
+        let urgent = self.latest_start(holder, turn.deadline).map(|at| at.max(turn.since));
+        let Some(resident) = turn.resident else { return urgent.map(|at| at.max(turn.not_before)) };
+        let fair = self.next().and_then(|next| self.tenants.get(&next)).and_then(|next| {
+            if next.class() > holder.class() && !self.is_overdue(next) {
+                return None;
+            }
+            let quantum = self.quantum_for(next.cost).saturating_sub(turn.used_before);
+            let behind = match next.class() == holder.class() {
+                true => next.account.level.saturating_sub(holder.account.level),
+                false => 0,
+            };
+            let length = quantum.max(time(behind, holder.scheduling.weight));
+            Some(resident.saturating_add(length.min(LONGEST_QUANTUM.max(self.quantum))))
+        });
+        let end = urgent.into_iter().chain(fair).chain(self.next_overdue(holder, resident)).min()?;
+        Some(end.max(turn.not_before))
+    }
+
+    /// When the first request of this holder's class has to be begun, to be answered by the time that the user has set; if
+    /// its time is before that of the holder's own request.
+    fn latest_start(&self, holder: &Tenant, deadline: Micros) -> Option<Micros> {
+        let same = self.candidates().filter(|(_, tenant)| tenant.class() == holder.class() && tenant.failures == 0);
+        let sooner = same.filter(|(_, tenant)| tenant.deadline() < deadline);
+        sooner.map(|(_, tenant)| tenant.deadline().saturating_sub(tenant.cost + tenant.service)).min()
+    }
+
+    /// When somebody of a worse class will have waited for too long, and the holder has had its quantum.
+    fn next_overdue(&self, holder: &Tenant, resident: Micros) -> Option<Micros> {
+        let worse = self.candidates().filter(|(_, tenant)| tenant.class() > holder.class());
+        let ends = worse.filter_map(|(_, tenant)| {
+            let quantum = resident.saturating_add(self.quantum_for(tenant.cost));
+            Some(self.overdue_at(tenant)?.max(quantum))
+        });
+        ends.min()
     }
 
     /// The quantum that is worth a switch of this cost.

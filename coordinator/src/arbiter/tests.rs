@@ -3,7 +3,10 @@
 use baton_contract::class::Class::{self, *};
 
 use super::Decision::{Beside, Bring, Contend, Grant, Revoke};
-use super::Event::{Busy, CannotArrive, Closed, Demand, Joined, Left, Paused, Ready, Resident, Stranded};
+use super::Event::{
+    Busy, CannotArrive, Changed, Closed, Demand, Joined, Left, Paused, Ready, Resident, Stranded, Suspended,
+    Unsuspended,
+};
 use super::*;
 
 const A: TenantId = TenantId(1);
@@ -16,7 +19,7 @@ const QUANTUM: Micros = 200 * MS;
 fn arbiter(classes: &[Class]) -> Arbiter {
     let mut arbiter = Arbiter::new(QUANTUM);
     for (class, id) in classes.iter().zip(1..) {
-        assert_eq!(arbiter.handle(0, TenantId(id), Joined { class: *class }), []);
+        assert_eq!(arbiter.handle(0, TenantId(id), Joined { scheduling: (*class).into() }), []);
     }
     arbiter
 }
@@ -378,7 +381,7 @@ fn whoever_leaves_in_whatever_state_the_others_go_on() {
 #[test]
 fn nonsense_is_ignored() {
     let mut arbiter = running(&[Normal, Normal]);
-    for event in [Resident, CannotArrive, Busy, Demand, Joined { class: Latency }] {
+    for event in [Resident, CannotArrive, Busy, Demand, Joined { scheduling: Latency.into() }] {
         assert_eq!(arbiter.handle(MS, A, event), [], "{event:?} while running");
     }
     for event in [Resident, CannotArrive, Busy, Closed, Left] {
@@ -458,4 +461,106 @@ fn only_who_is_urgent_and_has_all_its_memory_runs_beside_others() {
     assert_eq!(arbiter.handle(4 * MS, B, Ready), [Grant(B), Contend(B, Some(500))]);
     // And makes way as soon as it has.
     assert_eq!(arbiter.handle(5 * MS, B, Resident), [Beside(B, true), Bring(A)]);
+}
+
+fn slo(micros: Micros) -> Scheduling {
+    Scheduling { slo_micros: micros, ..Latency.into() }
+}
+
+#[test]
+fn a_request_with_a_target_is_begun_in_time_to_meet_it() {
+    let mut arbiter = running(&[Latency, Latency]);
+    arbiter.handle(0, B, Changed { scheduling: slo(20 * MS) });
+    arbiter.set_cost(B, 4 * MS);
+    assert_eq!(arbiter.handle(5 * MS, B, Demand), [Contend(A, Some(2 * MS))]);
+    // Due at 25 ms, and bringing it in takes 4.
+    assert_eq!(arbiter.next_timer(), Some(21 * MS));
+    assert_eq!(arbiter.tick(21 * MS), [Revoke(A)]);
+    assert_eq!(arbiter.handle(22 * MS, A, Paused), [Bring(B)]);
+    assert_eq!(arbiter.handle(26 * MS, B, Resident), [Grant(B), Contend(B, Some(500))]);
+    assert_eq!(arbiter.next_timer(), Some(26 * MS + QUANTUM), "one without a target does not interrupt it");
+    // From now on it is known to take 2 ms.
+    arbiter.set_cost(B, 0);
+    arbiter.handle(34 * MS, B, Closed);
+    arbiter.handle(34 * MS, A, Resident);
+    arbiter.handle(40 * MS, B, Demand);
+    assert_eq!(arbiter.next_timer(), Some(58 * MS));
+}
+
+#[test]
+fn of_two_targets_the_first_goes_first() {
+    let mut arbiter = running(&[Latency, Latency, Latency]);
+    arbiter.handle(0, B, Changed { scheduling: slo(50 * MS) });
+    arbiter.handle(0, C, Changed { scheduling: slo(20 * MS) });
+    arbiter.handle(MS, B, Demand);
+    arbiter.handle(2 * MS, C, Demand);
+    assert_eq!(arbiter.handle(3 * MS, A, Closed), [Bring(C)]);
+}
+
+#[test]
+fn whoever_has_waited_for_too_long_gets_one_turn_whatever_its_class() {
+    let mut arbiter = Arbiter::new(QUANTUM).with_max_wait(1_000 * MS);
+    for (class, id) in [Latency, Batch, Batch].into_iter().zip(1..) {
+        arbiter.handle(0, TenantId(id), Joined { scheduling: class.into() });
+    }
+    arbiter.handle(0, A, Demand);
+    arbiter.handle(0, A, Resident);
+    arbiter.handle(0, B, Demand);
+    arbiter.handle(0, C, Demand);
+    assert_eq!(arbiter.next_timer(), Some(1_000 * MS));
+    assert_eq!(arbiter.tick(1_000 * MS), [Revoke(A)]);
+    assert_eq!(arbiter.handle(1_001 * MS, A, Paused), [Bring(B)], "no better class makes it wait");
+    assert_eq!(arbiter.handle(1_002 * MS, B, Resident), [Grant(B), Contend(B, Some(500))]);
+    assert_eq!(arbiter.tick(1_002 * MS + QUANTUM - 1), []);
+    assert_eq!(arbiter.tick(1_002 * MS + QUANTUM), [Revoke(B)]);
+    assert_eq!(arbiter.handle(1_203 * MS, B, Paused), [Bring(A)], "nobody urgent waits for two such turns");
+    arbiter.handle(1_203 * MS, A, Resident);
+    assert_eq!(arbiter.next_timer(), Some(1_203 * MS + QUANTUM));
+    assert_eq!(arbiter.tick(1_203 * MS + QUANTUM), [Revoke(A)]);
+    assert_eq!(arbiter.handle(1_404 * MS, A, Paused), [Bring(C)]);
+}
+
+#[test]
+fn whom_the_user_keeps_off_the_gpu_gets_it_when_it_may_go_on() {
+    let mut arbiter = running(&[Normal, Batch]);
+    assert_eq!(arbiter.handle(MS, A, Suspended), [Revoke(A)]);
+    assert_eq!(arbiter.handle(2 * MS, A, Paused), []);
+    assert_eq!((arbiter.holder(), arbiter.next_timer()), (None, None));
+    assert_eq!(arbiter.handle(3 * MS, B, Demand), [Bring(B)], "nobody waits for it");
+    assert_eq!(arbiter.handle(4 * MS, B, Resident), [Grant(B)]);
+    assert_eq!(arbiter.handle(5 * MS, A, Unsuspended), [Revoke(B)]);
+    assert_eq!(arbiter.handle(6 * MS, B, Closed), [Bring(A)]);
+    assert_eq!(arbiter.handle(7 * MS, A, Suspended), [], "its arrival is given up");
+    assert_eq!(arbiter.state(A), State::Waiting);
+    assert_eq!(arbiter.handle(8 * MS, A, Resident), []);
+    assert_eq!(arbiter.handle(9 * MS, A, Unsuspended), [Bring(A)]);
+}
+
+#[test]
+fn a_guest_leaves_when_it_is_kept_off_or_is_no_longer_urgent() {
+    let mut arbiter = running(&[Batch, Latency, Latency]);
+    arbiter.set_together(true);
+    arbiter.handle(MS, B, Demand);
+    arbiter.handle(MS, C, Demand);
+    assert_eq!(arbiter.handle(2 * MS, B, Suspended), [Beside(B, false), Revoke(B)]);
+    assert_eq!(arbiter.handle(3 * MS, B, Paused), []);
+    assert_eq!(arbiter.handle(4 * MS, C, Changed { scheduling: Normal.into() }), [Beside(C, false), Revoke(C)]);
+    assert_eq!(arbiter.handle(5 * MS, C, Paused), [Revoke(A)]);
+    assert_eq!(arbiter.handle(6 * MS, A, Closed), [Bring(C)]);
+    assert_eq!(arbiter.handle(7 * MS, B, Unsuspended), [Beside(B, true), Grant(B)]);
+}
+
+#[test]
+fn a_weight_counts_from_when_it_is_set() {
+    let mut arbiter = running(&[Batch, Batch]);
+    arbiter.handle(0, A, Changed { scheduling: Scheduling { weight: 3, ..Batch.into() } });
+    arbiter.handle(0, B, Demand);
+    assert_eq!(arbiter.tick(QUANTUM), [Revoke(A)]);
+    arbiter.handle(QUANTUM, A, Paused);
+    arbiter.handle(QUANTUM, B, Resident);
+    assert_eq!(arbiter.tick(2 * QUANTUM), [Revoke(B)]);
+    arbiter.handle(2 * QUANTUM, B, Paused);
+    arbiter.handle(2 * QUANTUM, A, Resident);
+    // It has had a third of its share by now.
+    assert_eq!(arbiter.next_timer(), Some(4 * QUANTUM));
 }

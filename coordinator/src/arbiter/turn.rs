@@ -33,6 +33,10 @@ pub(super) struct Turn {
     pub(super) used_before: Micros,
     /// It is not told to leave before.
     pub(super) not_before: Micros,
+    /// It got its turn because it had waited for too long: nobody interrupts that.
+    pub(super) overdue: bool,
+    /// By when its request is to be answered.
+    pub(super) deadline: Micros,
     /// How often it could not be drained.
     failures: u32,
     /// Its gate was just opened, and it was not told yet whether others wait.
@@ -49,6 +53,8 @@ impl Turn {
             resident: None,
             used_before: 0,
             not_before: 0,
+            overdue: false,
+            deadline: Micros::MAX,
             failures: 0,
             opened: false,
         }

@@ -1,6 +1,6 @@
 //! What goes in and comes out of the arbiter.
 
-use baton_contract::class::Class;
+use baton_contract::scheduling::Scheduling;
 
 /// Microseconds since the coordinator's start, or a duration.
 pub type Micros = u64;
@@ -14,9 +14,18 @@ pub struct TenantId(pub u32);
 pub enum Event {
     /// It is there, with its gate closed.
     Joined {
-        /// How urgent its work is.
-        class: Class,
+        /// How it is to be scheduled.
+        scheduling: Scheduling,
     },
+    /// It is to be scheduled otherwise from here on.
+    Changed {
+        /// How.
+        scheduling: Scheduling,
+    },
+    /// The user keeps it off the GPU from here on.
+    Suspended,
+    /// The user lets it go on.
+    Unsuspended,
     /// It is gone, in whatever state it was.
     Left,
     /// A call waits at its closed gate.
@@ -83,7 +92,7 @@ pub struct Totals {
     pub revokes: u64,
     /// Holders that could not be drained in time.
     pub busy: u64,
-    /// Arrivals given up for a better class.
+    /// Arrivals given up for a better class, or because the user wants so.
     pub given_up: u64,
     /// Arrivals that failed.
     pub failed: u64,

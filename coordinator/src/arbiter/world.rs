@@ -49,6 +49,8 @@ struct Trouble {
     cannot_arrive: u64,
     lies: u64,
     leave: u64,
+    /// The user keeps somebody off the GPU, or lets it go on.
+    suspend: u64,
 }
 
 /// How much of an arrival has to be over before the tenant is let in, in percent: 100 for all.
@@ -57,7 +59,7 @@ type Pipelining = u64;
 /// What a tenant does all day.
 #[derive(Clone, Copy, Debug)]
 struct Habit {
-    class: Class,
+    scheduling: Scheduling,
     /// How much it has to do at a time.
     work: Micros,
     /// How long it thinks before it has something to do again.
@@ -84,6 +86,8 @@ struct Worker {
     last_report: Micros,
     grants: u64,
     done: Micros,
+    /// How many turns of worse classes have begun while it waits.
+    passed_over: u32,
 }
 
 enum Then {
@@ -174,12 +178,17 @@ impl World {
             last_report: 0,
             grants: 0,
             done: 0,
+            passed_over: 0,
         };
         self.workers.insert(id, worker);
         self.memory.join(id, habit.cost);
-        self.tell(id, Event::Joined { class: habit.class });
+        self.tell(id, Event::Joined { scheduling: habit.scheduling });
         let think = self.dice.roll(habit.think + 1);
         self.plan(think, Then::Wake(id));
+    }
+
+    fn set_max_wait(&mut self, max_wait: Micros) {
+        self.arbiter.max_wait = max_wait;
     }
 
     fn plan(&mut self, delay: Micros, then: Then) {
@@ -194,6 +203,27 @@ impl World {
 
     fn chance(&mut self, chance: u64) -> bool {
         !self.is_calm() && self.dice.percent(chance)
+    }
+
+    /// Somebody is kept off the GPU, or no longer.
+    fn suspend(&mut self) {
+        let id = TenantId(self.dice.roll(8) as u32);
+        if self.workers.contains_key(&id) {
+            let event = if self.arbiter.is_suspended(id) { Event::Unsuspended } else { Event::Suspended };
+            if let Some(worker) = self.workers.get_mut(&id) {
+                worker.passed_over = 0;
+            }
+            if self.arbiter.state(id) == State::Arriving {
+                self.bringing = None;
+            }
+            self.tell(id, event);
+        }
+    }
+
+    /// The user lets everybody go on.
+    fn unsuspend_all(&mut self) {
+        let all: Vec<TenantId> = self.workers.keys().copied().collect();
+        all.into_iter().for_each(|id| self.tell(id, Event::Unsuspended));
     }
 
     /// Runs until there is nothing to do or the time has come.
@@ -232,6 +262,9 @@ impl World {
     fn happen(&mut self, then: Then) {
         if self.chance(self.trouble.lies) {
             self.lie();
+        }
+        if self.chance(self.trouble.suspend) {
+            self.suspend();
         }
         match then {
             Then::Report(id, grant, event) => self.hear(id, grant, event),
@@ -312,6 +345,7 @@ impl World {
                     assert_eq!(self.granted, None, "{decision:?}: two have the baton");
                     let ready = self.bringing.is_some_and(|(tenant, _)| tenant == id);
                     assert!(ready, "{decision:?}: it is not arriving");
+                    self.count_passed_over(id);
                     self.grants += 1;
                     self.granted = Some((id, self.grants, self.now));
                     self.busy_until = 0;
@@ -337,20 +371,41 @@ impl World {
         }
     }
 
+    /// Nobody urgent that is able to arrive waits for more than one turn of a worse class.
+    fn count_passed_over(&mut self, granted: TenantId) {
+        let (class, failed) = (self.class(granted), self.failed.clone());
+        let waiting: Vec<_> = self.waiting().collect();
+        let urgent = |(id, better): &(TenantId, Class)| *better == Class::Latency && !failed.contains(id);
+        for (id, _) in waiting.into_iter().filter(|waiter| class != Class::Latency && urgent(waiter)) {
+            let worker = self.workers.get_mut(&id).expect("it waits");
+            worker.passed_over += 1;
+            assert!(worker.passed_over <= 1, "{id:?} waits for more than one turn of worse classes");
+        }
+        if let Some(worker) = self.workers.get_mut(&granted) {
+            worker.passed_over = 0;
+        }
+    }
+
+    /// Whether the turn that is on was given to somebody because it had waited for too long.
+    fn is_overdue(&self) -> bool {
+        self.arbiter.turn.as_ref().is_some_and(|turn| turn.overdue)
+    }
+
     fn waiting(&self) -> impl Iterator<Item = (TenantId, Class)> {
-        let waiting = self.workers.iter().filter(|(id, _)| self.arbiter.state(**id) == State::Waiting);
-        waiting.map(|(id, worker)| (*id, worker.habit.class))
+        let waits = |id| self.arbiter.state(id) == State::Waiting && !self.arbiter.is_suspended(id);
+        let waiting = self.workers.iter().filter(move |(id, _)| waits(**id));
+        waiting.map(|(id, worker)| (*id, worker.habit.scheduling.class))
     }
 
     fn class(&self, id: TenantId) -> Class {
-        self.workers[&id].habit.class
+        self.workers[&id].habit.scheduling.class
     }
 
     fn check_revoke(&self, id: TenantId) {
         let (holder, _, since) = self.granted.expect("somebody has the baton");
         assert_eq!(holder, id);
         let class = self.class(id);
-        if self.stranded {
+        if self.stranded || self.arbiter.is_suspended(id) {
             return;
         }
         let better = self.waiting().any(|(_, waiting)| waiting < class);
@@ -359,7 +414,8 @@ impl World {
         let equal = self.waiting().any(|(_, waiting)| waiting == class);
         // An interrupted quantum may go on, and then less than a quarter of one is never left.
         let had = self.now - since >= self.quantum / 4;
-        assert!(better || equal && had, "revoked for nobody, or too early");
+        let worse = self.waiting().any(|(id, _)| self.arbiter.is_overdue(&self.arbiter.tenants[&id]));
+        assert!(better || (equal || worse) && had, "revoked for nobody, or too early");
     }
 
     fn cost(&self, id: TenantId) -> Micros {
@@ -431,7 +487,7 @@ impl World {
         {
             let class = self.class(*turn);
             let better = self.waiting().filter(able).find(|(_, waiting)| *waiting < class);
-            assert_eq!(better, None, "it waits behind {turn:?} of a worse class");
+            assert!(better.is_none() || self.is_overdue(), "{better:?} waits behind {turn:?} of a worse class");
         }
         // Waiting costs nothing: a step is a message, a timer or a change in a tenant's work.
         assert!(self.steps < 1_000_000, "it spins");

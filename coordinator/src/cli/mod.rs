@@ -5,6 +5,7 @@ pub mod doctor;
 pub mod evict;
 pub mod run;
 pub mod serve;
+pub mod set;
 pub mod status;
 pub mod units;
 

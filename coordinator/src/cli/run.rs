@@ -12,6 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use baton_contract::class::Class;
+use baton_contract::scheduling::Scheduling;
 use baton_contract::settings;
 use clap::Args;
 
@@ -32,6 +33,12 @@ pub struct Run {
     /// How urgent its work is.
     #[arg(long, value_name = "latency|normal|batch")]
     class: Option<Class>,
+    /// Its share of the GPU's time among programs of its class, in proportion, for `normal` and `batch`. [default: 1]
+    #[arg(long, value_name = "N")]
+    weight: Option<u32>,
+    /// How long a request may take, for `latency`: the one that has to be answered first goes first.
+    #[arg(long, value_name = "20ms", value_parser = super::set::micros)]
+    slo: Option<u64>,
     #[command(flatten)]
     settings: Settings,
     /// The program and its arguments.
@@ -45,6 +52,12 @@ pub struct Run {
 ///
 /// When there is no GPU, no coordinator can be started, or the program cannot be.
 pub fn run(run: Run) -> Result<std::convert::Infallible, CliError> {
+    let scheduling = Scheduling {
+        class: run.class.unwrap_or_default(),
+        weight: run.weight.unwrap_or(1),
+        slo_micros: run.slo.unwrap_or(0),
+    };
+    scheduling.check().map_err(|error| CliError::Told(error.to_owned()))?;
     let install = Install::of_this_program()?;
     let shim = install.shim()?;
     let choice = run.settings.driver();
@@ -77,6 +90,12 @@ pub fn run(run: Run) -> Result<std::convert::Infallible, CliError> {
     }
     if let Some(class) = run.class {
         command.env(name(settings::CLASS), class.word());
+    }
+    if let Some(weight) = run.weight {
+        command.env(name(settings::WEIGHT), weight.to_string());
+    }
+    if let Some(slo) = run.slo {
+        command.env(name(settings::SLO_MICROS), slo.to_string());
     }
     let error = command.exec();
     Err(CliError::Told(format!("{}: {error}", Path::new(program).display())))

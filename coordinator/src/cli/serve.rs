@@ -13,7 +13,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Deserialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use super::units::{Amount, size};
+use super::units::{Amount, Percent, size};
 use super::{CliError, DriverChoice, make_private, named_socket, open_gpu, usual_socket};
 use crate::arena::Arena;
 use crate::install::Install;
@@ -21,6 +21,12 @@ use crate::server::{Options, Pipeline, Server};
 
 /// What `--poison` fills memory with: what a program must not find in its own.
 const POISON: u8 = 0xDB;
+
+/// What holds if nothing else is said.
+const QUANTUM: Duration = Duration::from_millis(100);
+const MAX_WAIT: Duration = Duration::from_secs(10);
+const BURST: Duration = Duration::from_millis(1);
+const SLACK: Percent = Percent(5.0);
 
 /// What can be said about a coordinator, on the command line or in a file.
 #[derive(Clone, Debug, Default, Args, Deserialize)]
@@ -38,10 +44,22 @@ pub struct Settings {
     /// How much host memory to keep evicted GPU memory in. [default: half of what is free, at most twice the arena]
     #[arg(long, value_name = "32GiB|50%")]
     pub host_pool: Option<Amount>,
-    /// How long a program has the GPU before another of its class gets it. [default: 200ms]
-    #[arg(long, value_name = "200ms", value_parser = humantime::parse_duration)]
+    /// How long a program has the GPU before another of its class gets it. [default: 100ms]
+    #[arg(long, value_name = "100ms", value_parser = humantime::parse_duration)]
     #[serde(with = "duration")]
     pub quantum: Option<Duration>,
+    /// How long a program waits at most while others of better classes use the GPU, before it gets a turn. [default: 10s]
+    #[arg(long, value_name = "10s", value_parser = humantime::parse_duration)]
+    #[serde(with = "duration")]
+    pub max_wait: Option<Duration>,
+    /// How long latency programs are at work before those beside them are taken off the GPU in the middle. [default: 1ms]
+    #[arg(long, value_name = "1ms", value_parser = humantime::parse_duration)]
+    #[serde(with = "duration")]
+    pub burst: Option<Duration>,
+    /// How much slower latency programs may be for those that run beside them. If their requests are so short that this
+    /// cannot be kept, the others stay off the GPU for longer between them. [default: 5%]
+    #[arg(long, value_name = "5%")]
+    pub latency_slack: Option<Percent>,
     /// How much of the arena to keep free, so that a switch can begin at once; no program can have it. [default: 3%]
     #[arg(long, value_name = "3%|2GiB")]
     pub headroom: Option<Amount>,
@@ -71,6 +89,9 @@ impl Settings {
             arena: self.arena.or(other.arena),
             host_pool: self.host_pool.or(other.host_pool),
             quantum: self.quantum.or(other.quantum),
+            max_wait: self.max_wait.or(other.max_wait),
+            burst: self.burst.or(other.burst),
+            latency_slack: self.latency_slack.or(other.latency_slack),
             headroom: self.headroom.or(other.headroom),
             socket: self.socket.or(other.socket),
         }
@@ -96,7 +117,11 @@ impl Settings {
         word("arena", self.arena.map(amount));
         word("host-pool", self.host_pool.map(amount));
         word("headroom", self.headroom.map(amount));
-        word("quantum", self.quantum.map(|quantum| humantime::format_duration(quantum).to_string()));
+        let time = |time: Duration| humantime::format_duration(time).to_string();
+        word("quantum", self.quantum.map(time));
+        word("max-wait", self.max_wait.map(time));
+        word("burst", self.burst.map(time));
+        word("latency-slack", self.latency_slack.map(|slack| slack.to_string()));
         word("socket", self.socket.as_ref().map(|socket| socket.display().to_string()));
         words
     }
@@ -177,7 +202,7 @@ pub fn run(serve: Serve) -> Result<(), CliError> {
     let options = Options {
         arena,
         host_pool,
-        quantum: settings.quantum.unwrap_or(Duration::from_millis(200)),
+        quantum: settings.quantum.unwrap_or(QUANTUM),
         socket: socket.clone(),
         driver: library,
         poison: poison.then_some(POISON),
@@ -187,6 +212,9 @@ pub fn run(serve: Serve) -> Result<(), CliError> {
         hash: !no_hash,
         pause: !no_pause,
         harvest: mode == Mode::Harvest,
+        max_wait: settings.max_wait.unwrap_or(MAX_WAIT),
+        burst: settings.burst.unwrap_or(BURST),
+        latency_slack: settings.latency_slack.unwrap_or(SLACK).0 / 100.0,
         trace,
     };
     let mut server = Server::new(gpu, listener, options)?;

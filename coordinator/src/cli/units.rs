@@ -62,6 +62,37 @@ impl fmt::Display for Amount {
     }
 }
 
+/// A part of something, in percent.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Percent(pub f64);
+
+impl FromStr for Percent {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        let number = word.trim().strip_suffix('%').and_then(|number| number.trim().parse().ok());
+        number
+            .filter(|percent| (0.0..=100.0).contains(percent))
+            .map(Self)
+            .ok_or_else(|| format!("`{word}` is no percentage; write for example 5%"))
+    }
+}
+
+impl TryFrom<String> for Percent {
+    type Error = String;
+
+    fn try_from(word: String) -> Result<Self, String> {
+        word.parse()
+    }
+}
+
+impl fmt::Display for Percent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}%", self.0)
+    }
+}
+
 /// A size for the eye.
 pub fn size(bytes: u64) -> String {
     let (unit, name) = [(1u64 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")]

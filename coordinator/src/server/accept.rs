@@ -8,7 +8,7 @@ use std::time::Instant;
 use baton_contract::messages::{FromCoordinator, FromTenant, MAX_TEXT, Refusal};
 use baton_contract::page::BOARD_PLACES;
 use baton_contract::wire::{Malformed, VERSION};
-use baton_contract::{class::Class, place};
+use baton_contract::{place, scheduling::Scheduling};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, accept_with, socketpair, sockopt::socket_peercred};
 use rustix::process::{PidfdFlags, geteuid, pidfd_open};
 
@@ -63,7 +63,7 @@ impl Server {
         let Some(mut peer) = self.strangers.remove(at) else { return };
         let Some(received) = received else { return };
         let refusal = match FromTenant::decode(&received.message) {
-            Ok(FromTenant::Hello { name, class, gpu }) => match self.welcome(peer, name, class, gpu) {
+            Ok(FromTenant::Hello { name, scheduling, gpu }) => match self.welcome(peer, name, scheduling, gpu) {
                 Ok(()) => return,
                 Err((returned, refusal)) => {
                     peer = returned;
@@ -72,6 +72,10 @@ impl Server {
             },
             Ok(FromTenant::Evict { name }) => {
                 self.evict_on_request(peer, &name);
+                return;
+            }
+            Ok(FromTenant::Set { name, change }) => {
+                self.set_on_request(&mut peer, &name, change);
                 return;
             }
             Ok(FromTenant::Status) => {
@@ -95,7 +99,7 @@ impl Server {
         &mut self,
         peer: Peer,
         name: String,
-        class: Class,
+        scheduling: Scheduling,
         gpu: [u8; 16],
     ) -> Result<(), (Peer, (Refusal, String))> {
         if gpu != self.gpu.uuid {
@@ -110,13 +114,13 @@ impl Server {
         if self.tenants.len() >= MOST_TENANTS {
             return Err((peer, (Refusal::TooMany, format!("there are {MOST_TENANTS} tenants already"))));
         }
-        match self.make_tenant(peer, name, class) {
+        match self.make_tenant(peer, name, scheduling) {
             Ok(tenant) => {
                 let id = TenantId(self.next_tenant);
                 self.next_tenant += 1;
-                log(format_args!("{} ({}, process {}) joined", tenant.name, tenant.class, tenant.pid));
+                log(format_args!("{} ({}, process {}) joined", tenant.name, tenant.class(), tenant.pid));
                 self.tenants.insert(id, tenant);
-                self.tell_arbiter(id, Event::Joined { class });
+                self.tell_arbiter(id, Event::Joined { scheduling });
                 if let Some(holder) = self.arbiter.holder() {
                     self.keep_short(holder);
                 }
@@ -126,7 +130,12 @@ impl Server {
         }
     }
 
-    fn make_tenant(&mut self, mut control: Peer, name: String, class: Class) -> Result<Tenant, (Peer, io::Error)> {
+    fn make_tenant(
+        &mut self,
+        mut control: Peer,
+        name: String,
+        scheduling: Scheduling,
+    ) -> Result<Tenant, (Peer, io::Error)> {
         let prepared = (|| -> io::Result<_> {
             let pid = socket_peercred(control.as_fd())?.pid;
             let process = pidfd_open(pid, PidfdFlags::empty())?;
@@ -144,7 +153,7 @@ impl Server {
         let page: Shared<baton_contract::page::CoordinatorPage> = page;
         page.version.store(VERSION, Relaxed);
         page.arena_bytes.store(self.offered(), Relaxed);
-        let place = self.places.give(class);
+        let place = self.places.give(scheduling.class);
         let welcome = FromCoordinator::Welcome { tenant: self.next_tenant, place: place.unwrap_or(BOARD_PLACES) };
         let files = [page_file.as_fd(), their_file.as_fd(), requests.as_fd(), self.places.file(place)];
         if control.send(&welcome, &files).is_err() {
@@ -153,7 +162,7 @@ impl Server {
         }
         Ok(Tenant {
             name,
-            class,
+            scheduling,
             pid: pid.as_raw_nonzero().get(),
             process,
             control,

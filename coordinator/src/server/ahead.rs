@@ -30,6 +30,13 @@ pub(super) struct Eviction {
     revoked: bool,
 }
 
+impl Eviction {
+    /// Whether this tenant was asked to drain for it.
+    pub(super) fn is_draining(&self, id: TenantId) -> bool {
+        self.revoked && self.tenant == id
+    }
+}
+
 impl Server {
     /// While nobody has a claim.
     pub(super) fn work_ahead(&mut self) {
@@ -58,7 +65,7 @@ impl Server {
     /// Until when nothing is done ahead.
     pub(super) fn haste_ends(&self) -> Option<Instant> {
         let holder = self.tenants.get(&self.arbiter.holder()?)?;
-        (holder.class == Class::Latency).then(|| holder.ran + HASTE)
+        (holder.class() == Class::Latency).then(|| holder.ran + HASTE)
     }
 
     /// Who is likely to come next: who waits, and else who is more urgent or ran last; with memory on the host.
@@ -71,7 +78,7 @@ impl Server {
         let first = |id: &TenantId| {
             let tenant = &self.tenants[id];
             let waits = self.arbiter.state(*id) == State::Waiting;
-            (!waits, tenant.class, std::cmp::Reverse(tenant.ran))
+            (!waits, tenant.class(), std::cmp::Reverse(tenant.ran))
         };
         self.tenants.keys().copied().filter(lacks).min_by_key(first)
     }

@@ -32,6 +32,9 @@ const URGENT_SLICE: u64 = 20_000;
 const TINY_SLICE: u64 = 1;
 const USUAL_SLICE: u64 = 2_000;
 
+/// How long those beside urgent ones go on when they have waited for too long.
+pub(super) const SHARE: Duration = Duration::from_millis(20);
+
 /// How long all take turns at least when they did not fit together.
 const APART: Duration = Duration::from_secs(1);
 
@@ -94,9 +97,21 @@ impl Places {
         let _ = futex::wake(&self.page.at_work, futex::Flags::empty(), i32::MAX as u32);
     }
 
+    /// A tenant that has got another place may have used the old one once more.
+    fn clear_what_is_nobodys(&self) {
+        self.page.at_work.fetch_and(self.taken, Relaxed);
+    }
+
     /// Whether this one says that it is at work.
     pub(super) fn is_taken_by(&self, place: Option<u32>) -> bool {
         place.is_some_and(|place| self.page.at_work.load(Relaxed) & 1 << place != 0)
+    }
+
+    /// Whether the others go on in spite of those at work.
+    pub(super) fn let_pass(&self, pass: bool) {
+        if self.page.pass.swap(pass.into(), Relaxed) == 0 && pass {
+            let _ = futex::wake(&self.page.at_work, futex::Flags::empty(), i32::MAX as u32);
+        }
     }
 
     /// Whether somebody urgent says that it is at work.
@@ -114,7 +129,7 @@ impl Server {
         }
         let slice_of = self.slices();
         // Who has no memory yet has nothing on the GPU either.
-        let sliced = |tenant: &Tenant| tenant.bytes() == 0 || tenant.pausable.slice == Some(slice_of(tenant.class));
+        let sliced = |tenant: &Tenant| tenant.bytes() == 0 || tenant.pausable.slice == Some(slice_of(tenant.class()));
         self.wanted_bytes() <= self.arena.capacity() && self.tenants.values().all(sliced)
     }
 
@@ -150,6 +165,7 @@ impl Server {
             return;
         }
         self.places.looked = Some(Instant::now());
+        self.places.clear_what_is_nobodys();
         for tenant in self.tenants.values() {
             if let Some(place) = tenant.place
                 && self.places.is_taken_by(tenant.place)
@@ -162,7 +178,7 @@ impl Server {
 
     /// The time slice of each class, as things stand.
     fn slices(&self) -> impl Fn(Class) -> u64 + use<> {
-        let urgent = |tenant: &Tenant| tenant.class == Class::Latency && tenant.cut_off.is_none();
+        let urgent = |tenant: &Tenant| tenant.class() == Class::Latency && tenant.cut_off.is_none();
         let others = if self.tenants.values().any(urgent) { TINY_SLICE } else { USUAL_SLICE };
         move |class| if class == Class::Latency { URGENT_SLICE } else { others }
     }
@@ -174,7 +190,7 @@ impl Server {
         }
         let slice_of = self.slices();
         for (id, tenant) in &mut self.tenants {
-            let (slice, pausable) = (slice_of(tenant.class), &mut tenant.pausable);
+            let (slice, pausable) = (slice_of(tenant.class()), &mut tenant.pausable);
             let can_be_set = pausable.works && tenant.hold.is_none() && tenant.cut_off.is_none();
             if can_be_set
                 && pausable.slice_asked != Some(slice)

@@ -92,8 +92,8 @@ impl Server {
         let Some(tenant) = self.tenants.remove(&id) else { return };
         self.places.free(tenant.place);
         self.ledger.departed(Departed {
+            class: tenant.class().word(),
             name: tenant.name,
-            class: tenant.class.word(),
             peak_bytes: tenant.peak_bytes,
             switches: tenant.counted.0,
             gpu_seconds: tenant.counted.1 as f64 / 1e6,

@@ -14,6 +14,7 @@
 //! | `pausing` | taking tenants off the GPU without waiting for their work |
 //! | `ahead` | what is done before anybody asks; eviction on request |
 //! | `leaving` | tenants that end, in whatever state |
+//! | `steering` | what users change while tenants run |
 //! | `ledger`, `report` | what was done, for `baton status` |
 //!
 //! Everything slow happens elsewhere: copies in the mover's lanes, preparing slabs in their thread,
@@ -33,12 +34,13 @@ mod report;
 mod requests;
 mod residency;
 mod shared;
+mod steering;
 mod tenant;
 mod turns;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -48,8 +50,9 @@ use std::time::{Duration, Instant};
 use baton_contract::messages::ExtentId;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::arbiter::{Arbiter, TenantId};
+use crate::arbiter::{Arbiter, Micros, TenantId};
 use crate::arena::{Arena, FrameId};
+use crate::bursts::{self, Bursts};
 use crate::digest::{ScanId, Scanned, Scanner};
 use crate::gpu::{Gpu, GpuError, Memory};
 use crate::mover::{Finished, JobId, Lane, Mover};
@@ -94,6 +97,12 @@ pub struct Options {
     pub pause: bool,
     /// Whether tenants that fit together run together, where they can be paused.
     pub harvest: bool,
+    /// How long a tenant waits at most while others of better classes use the GPU.
+    pub max_wait: Duration,
+    /// How long urgent tenants are at work before those beside them are taken off the GPU.
+    pub burst: Duration,
+    /// How much slower urgent tenants may be for those beside them: 0.05 is 5 %.
+    pub latency_slack: f64,
     /// A file that gets a line for every switch.
     pub trace: Option<PathBuf>,
     /// For tests: freed and evicted frames are filled with this instead of zeros, before they are lent again.
@@ -195,6 +204,7 @@ pub struct Server {
     released: Vec<FrameId>,
     evictions: Vec<Eviction>,
     places: Places,
+    bursts: Bursts,
     preemptor: Preemptor,
     preempted: Receiver<Preempted>,
 }
@@ -222,9 +232,9 @@ impl Server {
         let slabs = Slabs::prepare(&gpu, options.host_pool, !options.until_idle, reports, waker.clone())
             .map_err(|error| system("reserving addresses for the host pool", error))?;
         let arena = Arena::new(options.arena);
-        let quantum = u64::try_from(options.quantum.as_micros()).unwrap_or(u64::MAX);
+        let arbiter = Arbiter::new(micros(options.quantum)).with_max_wait(micros(options.max_wait));
         Ok(Self {
-            arbiter: Arbiter::new(quantum),
+            arbiter,
             pool: Pool::new(options.host_pool, slabs.slab),
             preparing: options.host_pool >= slabs.slab,
             gpu,
@@ -254,6 +264,12 @@ impl Server {
             looked_at: HashMap::new(),
             released: Vec::new(),
             evictions: Vec::new(),
+            bursts: Bursts::new(bursts::Rules {
+                burst: micros(options.burst),
+                slack: (options.latency_slack * 1000.0) as u64,
+                max_wait: micros(options.max_wait),
+                share: micros(beside::SHARE),
+            }),
             places: Places::new().map_err(|error| system("the board", error))?,
             preemptor,
             preempted,
@@ -351,7 +367,9 @@ impl Server {
         let hold = self.tenants.values().filter_map(Tenant::next_look).min();
         let together = self.together_again();
         let guests = self.places.is_taken().then(|| Instant::now() + beside::LOOK);
-        [arbiter, quarantine, first, look, haste, hold, together, guests].into_iter().flatten().min()
+        let burst = self.bursts.next_timer().map(|at| self.start + Duration::from_micros(at));
+        let aside = self.next_try_aside();
+        [arbiter, quarantine, first, look, haste, hold, together, guests, burst, aside].into_iter().flatten().min()
     }
 
     fn timers(&mut self) {
@@ -362,6 +380,7 @@ impl Server {
         }
         self.set_slices();
         self.look_for_stopped_guests();
+        self.look_at_the_board();
         self.pause_the_slow();
         self.end_quarantine();
         self.give_up_on_silent_tenants();
@@ -413,7 +432,10 @@ impl Server {
     }
 }
 
-use std::os::fd::AsRawFd;
+/// A time for the arbiter.
+fn micros(time: Duration) -> Micros {
+    Micros::try_from(time.as_micros()).unwrap_or(Micros::MAX)
+}
 
 /// Where something happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

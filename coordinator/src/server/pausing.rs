@@ -17,6 +17,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use baton_contract::class::Class;
 use baton_contract::messages::{Channels, FromCoordinator};
 use baton_contract::resource_manager::is_control_device;
 
@@ -29,8 +30,10 @@ use crate::preemptor::{PauseError, Preempted, Target, Wish};
 const GATE_LIMIT: Duration = Duration::from_millis(2);
 /// How long others wait for the memory of one that is paused and has not closed its gate: it was stopped, say.
 const PATIENCE: Duration = Duration::from_millis(250);
-/// How often it is tried to take a tenant off the GPU that has lost its turn while it was put back.
+/// How often it is tried to take a tenant off the GPU that has lost its turn while it was put back, or to put one back.
 const MOST_FAILURES: u32 = 10;
+/// How long a tenant is left alone that could not be set aside, or put back.
+const FAILED: Duration = Duration::from_millis(100);
 
 /// How far it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +73,26 @@ pub(super) struct Pausable {
     pub(super) slice: Option<u64>,
     /// What is paused. Pauses are counted, so nothing is paused that is already.
     paused: Option<Target>,
+    /// It is off the GPU for a burst of somebody urgent, or on its way.
+    aside: Option<Aside>,
+    /// How often it could not be put back since it last was, and before when it is not tried again to move it.
+    failures: u32,
+    not_before: Option<Instant>,
+}
+
+/// How far it is with a tenant that makes way for a burst. It keeps its turn, and its gate stays open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Aside {
+    Going,
+    There,
+    Coming,
+}
+
+impl Pausable {
+    /// Whether it is off the GPU for a burst.
+    pub(super) fn is_aside(&self) -> bool {
+        self.aside == Some(Aside::There)
+    }
 }
 
 impl Hold {
@@ -204,8 +227,17 @@ impl Server {
         let mut target = told.clone();
         if wish == Wish::Pause {
             hold.stage = Stage::Pausing;
-            target = told.beyond(tenant.pausable.paused.as_ref());
+            if matches!(tenant.pausable.aside, Some(Aside::Going | Aside::Coming)) {
+                // When that is over.
+                return;
+            }
+            tenant.pausable.aside = None;
+            let rest = told.beyond(tenant.pausable.paused.as_ref());
             tenant.pausable.asked = Some(told);
+            match rest {
+                Some(rest) => target = rest,
+                None => return self.paused(id, Duration::ZERO, Ok(())),
+            }
         } else {
             hold.stage = Stage::Resuming;
             // From here on it may write, and what a look under way finds is no longer so.
@@ -232,6 +264,7 @@ impl Server {
     /// The preemptor has done something, or could not.
     pub(super) fn preempted(&mut self, Preempted { tenant: id, wish, time, result }: Preempted) {
         match wish {
+            Wish::Pause | Wish::Resume if self.is_moving_aside(id) => self.moved_aside(id, time, result),
             Wish::Try => self.tried(id, result),
             Wish::Pause => self.paused(id, time, result),
             Wish::Resume => self.resumed(id, result),
@@ -316,5 +349,86 @@ impl Server {
                 self.kill(id, "its work cannot be put back on the GPU");
             }
         }
+    }
+}
+
+/// Making way for a burst of somebody urgent ([`crate::bursts`]).
+impl Server {
+    /// Takes those off the GPU that are to make way, or puts them back.
+    pub(super) fn look_at_the_board(&mut self) {
+        let at_work = self.places.is_taken() && self.arbiter.is_together();
+        let verdict = self.bursts.look(self.now(), at_work);
+        self.places.let_pass(verdict.pass);
+        let now = Instant::now();
+        for (id, tenant) in &mut self.tenants {
+            let has_turn = self.arbiter.state(*id) == State::Running && tenant.class() != Class::Latency;
+            let drains = tenant.revoked.is_some() || self.evictions.iter().any(|eviction| eviction.is_draining(*id));
+            let makes_way = verdict.off && has_turn && !drains && !tenant.silent && tenant.cut_off.is_none();
+            let pausable = &mut tenant.pausable;
+            if tenant.hold.is_some() || pausable.not_before.is_some_and(|at| now < at) {
+                continue;
+            }
+            match (pausable.aside, pausable.told.clone()) {
+                (None, Some(told)) if makes_way && pausable.works => {
+                    (pausable.aside, pausable.asked) = (Some(Aside::Going), Some(told.clone()));
+                    self.preemptor.submit(*id, Wish::Pause, told);
+                }
+                (Some(Aside::There), told) if !makes_way => {
+                    let Some(paused) = &pausable.paused else { continue };
+                    // What is gone meanwhile cannot be resumed, and then nothing else of it is.
+                    let target = told.map_or_else(|| paused.clone(), |told| paused.within(&told));
+                    pausable.aside = Some(Aside::Coming);
+                    self.preemptor.submit(*id, Wish::Resume, target);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn is_moving_aside(&self, id: TenantId) -> bool {
+        let aside = self.tenants.get(&id).and_then(|tenant| tenant.pausable.aside);
+        matches!(aside, Some(Aside::Going | Aside::Coming))
+    }
+
+    /// Somebody is off the GPU for a burst, or on it again; or it could not be.
+    fn moved_aside(&mut self, id: TenantId, time: Duration, result: Result<(), PauseError>) {
+        let Some(tenant) = self.tenants.get_mut(&id) else { return };
+        let pausable = &mut tenant.pausable;
+        let went = pausable.aside == Some(Aside::Going);
+        let works = result.is_ok();
+        match result {
+            Ok(()) if went => {
+                self.ledger.paused(time);
+                (pausable.aside, pausable.paused) = (Some(Aside::There), pausable.asked.take());
+            }
+            Ok(()) => (pausable.aside, pausable.paused, pausable.failures) = (None, None, 0),
+            Err(error) => {
+                // Some of it may just have been destroyed: it will say so.
+                log(format_args!("{} could not be moved for a burst: {error}", tenant.name));
+                pausable.aside = if went { None } else { Some(Aside::There) };
+                pausable.not_before = Some(Instant::now() + FAILED);
+                pausable.failures += u32::from(!went);
+            }
+        }
+        if pausable.failures > MOST_FAILURES {
+            return self.kill(id, "its work cannot be put back on the GPU");
+        }
+        if tenant.cut_off.is_some() && went && works {
+            // It has put itself back before it was taken off.
+            let Some(paused) = pausable.paused.take() else { return };
+            pausable.aside = None;
+            return self.preemptor.submit(id, Wish::Resume, paused);
+        }
+        match tenant.hold.map(|hold| hold.stage) {
+            // It has lost its turn meanwhile.
+            Some(Stage::Pausing) => self.start(id, Wish::Pause),
+            Some(_) => {}
+            None => self.look_at_the_board(),
+        }
+    }
+
+    /// When it is tried again to move those that could not be.
+    pub(super) fn next_try_aside(&self) -> Option<Instant> {
+        self.tenants.values().filter_map(|tenant| tenant.pausable.not_before).filter(|at| *at > Instant::now()).min()
     }
 }

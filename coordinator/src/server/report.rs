@@ -77,6 +77,9 @@ pub struct TenantStatus {
     name: String,
     pid: i32,
     class: &'static str,
+    weight: u32,
+    /// How long its requests may take, if that was said.
+    slo_ms: Option<f64>,
     state: &'static str,
     bytes: u64,
     resident_bytes: u64,
@@ -99,11 +102,13 @@ impl Server {
         let tenants = self.tenants.iter().map(|(id, tenant)| {
             let state = match self.arbiter.state(*id) {
                 _ if !tenant.is_movable() => "stuck",
+                _ if self.arbiter.is_suspended(*id) && self.is_off_the_gpu(*id) => "suspended",
                 State::Idle => "idle",
                 State::Waiting if tenant.hold.is_some() => "paused",
                 State::Waiting => "waiting",
                 State::Arriving => "arriving",
                 State::Running if tenant.missing_bytes() > 0 => "arriving",
+                State::Running if tenant.pausable.is_aside() => "paused",
                 State::Beside if !self.places.is_taken_by(tenant.place) => "idle",
                 State::Running | State::Beside => "running",
                 State::Leaving => "leaving",
@@ -111,7 +116,9 @@ impl Server {
             TenantStatus {
                 name: tenant.name.clone(),
                 pid: tenant.pid,
-                class: tenant.class.word(),
+                class: tenant.class().word(),
+                weight: tenant.scheduling.weight,
+                slo_ms: (tenant.scheduling.slo_micros > 0).then_some(tenant.scheduling.slo_micros as f64 / 1e3),
                 state,
                 bytes: tenant.bytes(),
                 resident_bytes: tenant.resident_bytes(),

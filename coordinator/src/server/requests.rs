@@ -66,6 +66,7 @@ impl Server {
             FromTenant::Closed { grant, drain_micros } => self.closed(id, grant, drain_micros),
             FromTenant::Busy { grant } => self.busy(id, grant),
             FromTenant::Held { grant } => self.held(id, grant),
+            FromTenant::AtWork { .. } => self.look_at_the_board(),
             FromTenant::Channels { channels } => return self.channels_told(id, channels, descriptor),
             FromTenant::Done { batch, micros } => return self.batch_done(id, batch, Duration::from_micros(micros)),
             FromTenant::Failed { batch, code } => return self.batch_failed(id, batch, code),
@@ -76,7 +77,8 @@ impl Server {
             | FromTenant::Allocate { .. }
             | FromTenant::Room { .. }
             | FromTenant::Status
-            | FromTenant::Evict { .. } => {
+            | FromTenant::Evict { .. }
+            | FromTenant::Set { .. } => {
                 return Err("it sent a request where reports belong".to_owned());
             }
         }

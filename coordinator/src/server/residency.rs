@@ -376,7 +376,7 @@ impl Server {
             .collect();
         victims.sort_by_key(|id| {
             let tenant = &self.tenants[id];
-            (self.arbiter.state(*id) != State::Idle, Reverse(tenant.class), tenant.ran)
+            (self.arbiter.state(*id) != State::Idle, Reverse(tenant.class()), tenant.ran)
         });
         // Frames of the wrong size do as well, but have to be exchanged for others first.
         for same_class in [true, false] {

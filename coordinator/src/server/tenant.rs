@@ -26,6 +26,7 @@ use baton_contract::class::Class;
 use baton_contract::memory::SizeClass;
 use baton_contract::messages::{ExtentId, FromTenant};
 use baton_contract::page::{CoordinatorPage, TenantPage};
+use baton_contract::scheduling::Scheduling;
 
 use super::pausing::{Hold, Pausable};
 use super::peer::Peer;
@@ -144,7 +145,8 @@ pub(super) enum Batch {
 #[derive(Debug)]
 pub(super) struct Tenant {
     pub(super) name: String,
-    pub(super) class: Class,
+    /// How the user wants it to be scheduled.
+    pub(super) scheduling: Scheduling,
     pub(super) pid: i32,
     /// Readable when the process has ended, even if a forked child keeps its sockets open.
     pub(super) process: OwnedFd,
@@ -199,6 +201,11 @@ pub(super) struct Tenant {
 }
 
 impl Tenant {
+    /// How urgent its work is.
+    pub(super) fn class(&self) -> Class {
+        self.scheduling.class
+    }
+
     /// All its memory, in bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.extents.values().map(|extent| extent.class.bytes()).sum()

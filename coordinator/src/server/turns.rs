@@ -7,7 +7,7 @@ use baton_contract::messages::{ArrivalStory, ExtentId, FromCoordinator};
 
 use super::arriving::Bringing;
 use super::ledger::Granted;
-use super::tenant::{ANSWER_LIMIT, Extent};
+use super::tenant::{ANSWER_LIMIT, Extent, Tenant};
 use super::{Server, log};
 use crate::arbiter::{Decision, Event, State, TenantId};
 
@@ -103,8 +103,8 @@ impl Server {
 
     /// While somebody of a better class may come at any time, little is queued on the GPU: it would have to end first.
     pub(super) fn keep_short(&mut self, id: TenantId) {
-        let Some(class) = self.tenants.get(&id).map(|tenant| tenant.class) else { return };
-        if self.tenants.values().any(|other| other.class < class && other.cut_off.is_none()) {
+        let Some(class) = self.tenants.get(&id).map(Tenant::class) else { return };
+        if self.tenants.values().any(|other| other.class() < class && other.cut_off.is_none()) {
             self.command(id, &FromCoordinator::KeepShort { launches: SHORT });
         }
     }
@@ -163,9 +163,8 @@ impl Server {
 
     /// A tenant that does not answer keeps its memory, but not the baton: the others go on with the rest.
     pub(super) fn give_up_on_silent_tenants(&mut self) {
-        let late = |tenant: &super::Tenant| {
-            tenant.revoked.is_some_and(|(since, limit)| since.elapsed() > limit + ANSWER_LIMIT)
-        };
+        let late =
+            |tenant: &Tenant| tenant.revoked.is_some_and(|(since, limit)| since.elapsed() > limit + ANSWER_LIMIT);
         let late: Vec<TenantId> = self.tenants.iter().filter(|(_, tenant)| late(tenant)).map(|(id, _)| *id).collect();
         for id in late {
             let Some(tenant) = self.tenants.get_mut(&id) else { continue };

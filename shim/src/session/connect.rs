@@ -3,15 +3,17 @@
 use core::ptr::{self, NonNull};
 use core::sync::atomic::Ordering;
 use core::time::Duration;
-use std::ffi::OsStr;
+use std::ffi::{CStr, OsStr};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use baton_contract::class::Class;
 use baton_contract::cuda::{CUDA_SUCCESS, CUdevice};
 use baton_contract::messages::{FromCoordinator, FromTenant, MAX_NAME, Refusal};
 use baton_contract::page::{BOARD_PLACES, CoordinatorPage, PAGE_BYTES};
+use baton_contract::scheduling::Scheduling;
 use baton_contract::wire::VERSION;
 use baton_contract::{link, place, settings};
 
@@ -131,13 +133,7 @@ fn is_trusted(socket: &OwnedFd) -> bool {
 }
 
 fn greet(socket: OwnedFd, device: CUdevice, gpu: [u8; 16]) -> Result<Session, Declined> {
-    let class = match user::setting(settings::CLASS) {
-        None => Class::default(),
-        Some(word) => word.to_str().and_then(|word| word.parse().ok()).ok_or_else(|| {
-            declined(format!("BATON_CLASS={} is not latency, normal or batch", word.to_string_lossy()))
-        })?,
-    };
-    let hello = FromTenant::Hello { name: name(), class, gpu };
+    let hello = FromTenant::Hello { name: name(), scheduling: scheduling()?, gpu };
     let silent = || declined("the coordinator does not answer");
     link::send(socket.as_fd(), &hello.encode(), &[], false).map_err(|_| silent())?;
     let received = link::receive(socket.as_fd(), false).ok().flatten().ok_or_else(silent)?;
@@ -161,7 +157,9 @@ fn greet(socket: OwnedFd, device: CUdevice, gpu: [u8; 16]) -> Result<Session, De
     if version != VERSION {
         return Err(declined(format!("the coordinator's page is of version {version}, not {VERSION}")));
     }
-    board::begin(page(&board, place < BOARD_PLACES)?.cast().as_ptr(), place);
+    if !take_board(&board, place) {
+        return Err(declined("a shared page cannot be mapped"));
+    }
     // From here on the pager waits for as long as it takes.
     let forever = libc::timeval { tv_sec: 0, tv_usec: 0 };
     // SAFETY: a structure with its size.
@@ -190,6 +188,21 @@ fn greet(socket: OwnedFd, device: CUdevice, gpu: [u8; 16]) -> Result<Session, De
     })
 }
 
+/// How the user wants this program to be scheduled.
+fn scheduling() -> Result<Scheduling, Declined> {
+    fn of<T: FromStr>(name: &CStr, usual: T, what: &str) -> Result<T, Declined> {
+        let Some(word) = user::setting(name) else { return Ok(usual) };
+        let value = word.to_str().and_then(|word| word.parse().ok());
+        value.ok_or_else(|| declined(format!("{}={} is not {what}", name.to_string_lossy(), word.to_string_lossy())))
+    }
+    let scheduling = Scheduling {
+        class: of(settings::CLASS, Class::default(), "latency, normal or batch")?,
+        weight: of(settings::WEIGHT, 1, "a number")?,
+        slo_micros: of(settings::SLO_MICROS, 0, "a number of microseconds")?,
+    };
+    scheduling.check().map(|()| scheduling).map_err(declined)
+}
+
 /// `baton run` has left a connection open, so that the coordinator waits for this program. The number may
 /// mean something else by now, in a program's child: it is closed only if it is such a connection.
 fn let_go_of_the_connection_that_waited() {
@@ -206,6 +219,15 @@ fn let_go_of_the_connection_that_waited() {
         // SAFETY: a connection to our coordinator that nobody else in this process knows of.
         unsafe { libc::close(number) };
     }
+}
+
+/// Takes a board into use, with our place on it; false if it cannot be mapped.
+pub(super) fn take_board(file: &OwnedFd, place: u32) -> bool {
+    let page = map(file, place < BOARD_PLACES);
+    page.is_some_and(|page| {
+        board::begin(page.cast().as_ptr(), place);
+        true
+    })
 }
 
 /// Maps a page for ever.

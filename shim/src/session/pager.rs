@@ -13,6 +13,7 @@ use baton_contract::cuda::{CUDA_ERROR_DEINITIALIZED, CUresult};
 use baton_contract::link;
 use baton_contract::messages::{ExtentId, FromCoordinator, FromTenant, MAX_EXTENTS, MAX_LISTED};
 
+use super::connect::take_board;
 use super::{DEMANDED, Session};
 use crate::memory::space::Space;
 use crate::{arrival, board, channels, gate, real, user, work};
@@ -206,7 +207,7 @@ impl Pager {
             self.session.news.lower();
             self.session.tell_channels();
             if self.beside && self.grant.is_some() && !self.at_work && !gate::is_resting() {
-                self.at_work = true;
+                self.say_at_work(true);
                 let rest = self.rested.elapsed();
                 let next = if rest < NO_REST { self.rest_after * 3 / 2 } else { self.rest_after * 4 / 5 };
                 self.rest_after = next.clamp(SHORTEST_REST, LONGEST_REST);
@@ -245,6 +246,17 @@ impl Pager {
                     // Nobody waits for it any more: a gate that is contended never comes to rest.
                     self.patience = None;
                     self.show_contended();
+                    self.take_the_board();
+                }
+            }
+            FromCoordinator::Board { place } => {
+                self.leave_the_board();
+                if let [board] = &descriptors[..]
+                    && !take_board(board, place)
+                {
+                    return Err(End::CoordinatorGone);
+                }
+                if self.beside && self.grant.is_some() {
                     self.take_the_board();
                 }
             }
@@ -341,12 +353,19 @@ impl Pager {
 
     fn take_the_board(&mut self) {
         board::take();
-        self.at_work = true;
+        self.say_at_work(true);
     }
 
     fn leave_the_board(&mut self) {
         board::leave();
-        self.at_work = false;
+        self.say_at_work(false);
+    }
+
+    fn say_at_work(&mut self, on: bool) {
+        if self.at_work != on {
+            self.at_work = on;
+            self.session.tell(&FromTenant::AtWork { on });
+        }
     }
 
     /// Lets others go on if the program has been quiet and nothing of it is queued.

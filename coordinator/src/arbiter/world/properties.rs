@@ -13,7 +13,7 @@ fn habit() -> impl Strategy<Value = Habit> {
     let think = prop_oneof![0..100u64, 100..20_000u64, 100_000..3_000_000u64];
     let cost = prop_oneof![Just(0), 0..2_000u64, 10_000..300_000u64];
     (class(), work, think, 1..40u32, cost).prop_map(|(class, work, think, times, cost)| Habit {
-        class,
+        scheduling: class.into(),
         work,
         think,
         times,
@@ -23,17 +23,16 @@ fn habit() -> impl Strategy<Value = Habit> {
 
 fn trouble() -> impl Strategy<Value = Trouble> {
     let some = |chance| prop_oneof![Just(0), 1..chance];
-    (some(80u64), some(80u64), some(30u64), some(20u64)).prop_map(|(busy, cannot_arrive, lies, leave)| Trouble {
-        busy,
-        cannot_arrive,
-        lies,
-        leave,
-    })
+    (some(80u64), some(80u64), some(30u64), some(20u64), some(10u64))
+        .prop_map(|(busy, cannot_arrive, lies, leave, suspend)| Trouble { busy, cannot_arrive, lies, leave, suspend })
 }
+
+/// As `baton serve` has it if nothing else is said.
+const DEFAULT_QUANTUM: Micros = 100 * MS;
 
 /// A tenant that always has something to do.
 fn greedy(class: Class, cost: Micros) -> Habit {
-    Habit { class, work: 3_600 * SECOND, think: 0, times: u32::MAX, cost }
+    Habit { scheduling: class.into(), work: 3_600 * SECOND, think: 0, times: u32::MAX, cost }
 }
 
 proptest! {
@@ -47,9 +46,13 @@ proptest! {
         trouble in trouble(),
         habits in prop::collection::vec(habit(), 1..8),
         pipelining in prop_oneof![Just(100), 0..100u64],
+        max_wait in prop_oneof![Just(Micros::MAX), 0..3_000_000u64],
     ) {
         let mut world = World::new(seed, quantum, trouble, 20 * SECOND, &habits);
         world.pipelining = pipelining;
+        world.set_max_wait(max_wait);
+        world.run(3_600 * SECOND);
+        world.unsuspend_all();
         world.run(Micros::MAX / 2);
         for (id, worker) in &world.workers {
             assert_eq!((worker.left_to_do, worker.times), (0, 0), "{id:?} was forgotten: {worker:?}");
@@ -65,7 +68,7 @@ proptest! {
         disturbed: bool,
     ) {
         let mut habits: Vec<_> = costs.iter().map(|cost| greedy(class, *cost)).collect();
-        let disturbs = Habit { class: Class::Latency, work: 5 * MS, think: 100 * MS, times: u32::MAX, cost: 2 * MS };
+        let disturbs = Habit { scheduling: Class::Latency.into(), work: 5 * MS, think: 100 * MS, times: u32::MAX, cost: 2 * MS };
         if disturbed && class != Class::Latency {
             habits.push(disturbs);
         }
@@ -76,6 +79,65 @@ proptest! {
             let times = (1..=costs.len() as u32).map(|id| world.arbiter.gpu_time(TenantId(id), world.now));
             let (least, most) = (times.clone().min().unwrap_or(0), times.max().unwrap_or(0));
             prop_assert!(most - least <= 2 * longest + 100 * MS, "{least} to {most}, quantum {longest}");
+        }
+    }
+
+    #[test]
+    fn shares_are_in_proportion_to_the_weights_within_two_percent_in_ten_seconds(
+        seed: u64,
+        weights in prop::collection::vec(1..10u32, 2..5),
+        disturbed: bool,
+    ) {
+        let batch = |weight| Scheduling { weight, ..Class::Batch.into() };
+        let mut habits: Vec<_> =
+            weights.iter().map(|weight| Habit { scheduling: batch(*weight), ..greedy(Class::Batch, 0) }).collect();
+        if disturbed {
+            let scheduling = Class::Latency.into();
+            habits.push(Habit { scheduling, work: 5 * MS, think: 100 * MS, times: u32::MAX, cost: 0 });
+        }
+        let mut world = World::new(seed, DEFAULT_QUANTUM, Trouble::default(), 0, &habits);
+        let times = |world: &World| -> Vec<Micros> {
+            (1..=weights.len() as u32).map(|id| world.arbiter.gpu_time(TenantId(id), world.now)).collect()
+        };
+        let mut before = times(&world);
+        for end in 1..=6 {
+            world.run(end * 10 * SECOND);
+            let now = times(&world);
+            let had: Vec<_> = now.iter().zip(&before).map(|(now, before)| now - before).collect();
+            let (all, sum) = (had.iter().sum::<Micros>() as f64, weights.iter().sum::<u32>() as f64);
+            for (had, weight) in had.iter().zip(&weights) {
+                let (share, due) = (*had as f64 / all, f64::from(*weight) / sum);
+                prop_assert!((share - due).abs() <= 0.02, "{share} instead of {due}: {had:?} {weights:?}");
+            }
+            before = now;
+        }
+    }
+
+    #[test]
+    fn nobody_starves_beyond_what_the_user_allows(
+        seed: u64,
+        max_wait in 100_000..3_000_000u64,
+        others in prop::collection::vec((prop::sample::select(vec![Class::Latency, Class::Normal]), 0..50_000u64), 1..4),
+        batch in prop::collection::vec(0..50_000u64, 1..3),
+    ) {
+        // The others never give way of themselves.
+        let mut habits: Vec<_> = others.iter().map(|(class, cost)| greedy(*class, *cost)).collect();
+        habits.extend(batch.iter().map(|cost| greedy(Class::Batch, *cost)));
+        let mut world = World::new(seed, DEFAULT_QUANTUM, Trouble::default(), 0, &habits);
+        world.set_max_wait(max_wait);
+        let first = others.len() as u32 + 1;
+        // Everybody that has waited for too long gets its turn, each after a quantum of somebody else.
+        let turn = DEFAULT_QUANTUM + 5 * 50 * MS;
+        let bound = max_wait + 2 * habits.len() as Micros * turn;
+        let mut last = vec![0; batch.len()];
+        while world.now < 60 * SECOND {
+            world.run(world.now + 50 * MS);
+            for (id, last) in (first..).zip(&mut last) {
+                match world.arbiter.state(TenantId(id)) {
+                    State::Running => *last = world.now,
+                    _ => prop_assert!(world.now - *last <= bound + 50 * MS, "{id} had nothing for {}", world.now - *last),
+                }
+            }
         }
     }
 
@@ -118,7 +180,7 @@ proptest! {
             now = if time == 0 { now / 2 } else { now.saturating_add(u64::from(time) * u64::from(time) * 10) };
             latest = now.max(latest);
             let event = match what {
-                0 => Event::Joined { class },
+                0 => Event::Joined { scheduling: class.into() },
                 1 => Event::Left,
                 2 | 3 => Event::Demand,
                 4 => Event::Closed,
@@ -162,7 +224,7 @@ proptest! {
 #[test]
 fn a_latency_tenants_requests_do_not_make_dear_batch_tenants_change_places() {
     let batch = greedy(Class::Batch, 250 * MS);
-    let latency = Habit { class: Class::Latency, work: 5 * MS, think: 300 * MS, times: u32::MAX, cost: 0 };
+    let latency = Habit { scheduling: Class::Latency.into(), work: 5 * MS, think: 300 * MS, times: u32::MAX, cost: 0 };
     let mut world = World::new(1, 200 * MS, Trouble::default(), 0, &[batch, batch, latency]);
     let (mut last, mut changes) = (None, 0);
     while world.now < 60 * SECOND {
@@ -180,8 +242,8 @@ fn a_latency_tenants_requests_do_not_make_dear_batch_tenants_change_places() {
 
 #[test]
 fn one_that_can_never_arrive_does_not_keep_a_worse_class_from_its_work() {
-    let batch = Habit { class: Class::Batch, work: SECOND, think: MS, times: 50, cost: 3 * SECOND };
-    let latency = Habit { class: Class::Latency, cost: 2 * SECOND, ..batch };
+    let batch = Habit { scheduling: Class::Batch.into(), work: SECOND, think: MS, times: 50, cost: 3 * SECOND };
+    let latency = Habit { scheduling: Class::Latency.into(), cost: 2 * SECOND, ..batch };
     for cost in [0, 50 * MS, 3 * SECOND] {
         let mut world = World::new(1, 200 * MS, Trouble::default(), 0, &[batch, Habit { cost, ..latency }]);
         world.barred.push(TenantId(2));

@@ -1,0 +1,60 @@
+//! What users change about tenants while they run.
+
+use baton_contract::messages::FromCoordinator;
+use baton_contract::page::BOARD_PLACES;
+use baton_contract::scheduling::Change;
+use serde_json::json;
+
+use super::peer::Peer;
+use super::{Server, log};
+use crate::arbiter::{Event, State};
+
+impl Server {
+    /// A tool wants something to be otherwise.
+    pub(super) fn set_on_request(&mut self, peer: &mut Peer, name: &str, change: Change) {
+        let answer = match self.set(name, change) {
+            Ok(()) => json!({}),
+            Err(error) => json!({ "error": error }),
+        };
+        let piece = answer.to_string().into_bytes();
+        // Who does not wait for the answer does not get it.
+        let _ = peer.send(&FromCoordinator::Text { piece, more: false }, &[]);
+    }
+
+    fn set(&mut self, name: &str, change: Change) -> Result<(), String> {
+        let found = self.tenants.iter_mut().find(|(_, tenant)| tenant.name == name && tenant.cut_off.is_none());
+        let Some((id, tenant)) = found else {
+            return Err(format!("there is no tenant called {}", name.escape_default()));
+        };
+        let id = *id;
+        let (before, scheduling) = (tenant.scheduling, tenant.scheduling.changed(change));
+        scheduling.check()?;
+        if scheduling != before {
+            tenant.scheduling = scheduling;
+            log(format_args!("{name} is now {}, weight {}", scheduling.class, scheduling.weight));
+            if scheduling.class != before.class {
+                let old = std::mem::replace(&mut tenant.place, self.places.give(scheduling.class));
+                self.places.free(old);
+                let board = FromCoordinator::Board { place: tenant.place.unwrap_or(BOARD_PLACES) };
+                if tenant.control.send(&board, &[self.places.file(tenant.place)]).is_err() {
+                    self.cut_off(id, "the connection ended");
+                }
+            }
+            self.tell_arbiter(id, Event::Changed { scheduling });
+            if let Some(holder) = self.arbiter.holder() {
+                self.keep_short(holder);
+            }
+        }
+        match change.paused {
+            Some(true) => {
+                if self.arbiter.state(id) == State::Arriving {
+                    self.bringing = None;
+                }
+                self.tell_arbiter(id, Event::Suspended);
+            }
+            Some(false) => self.tell_arbiter(id, Event::Unsuspended),
+            None => {}
+        }
+        Ok(())
+    }
+}
