@@ -1,13 +1,32 @@
-"""Horizontal bars on a logarithmic scale as an SVG file, for the report. Nothing to install."""
+"""Charts as SVG files, for the report: bars, a matrix of colours, lines. Nothing to install."""
 
+import dataclasses
 import math
 from html import escape
 
 WIDTH, LABELS, FIGURES = 860, 170, 90
 BAR, GAP, GROUP_GAP = 16, 3, 16
 TOP, BOTTOM = 62, 34
-COLOURS = ["#8a94a6", "#0b7a75", "#d98032", "#a63446", "#5b4b8a"]
+COLOURS = ["#8a94a6", "#0b7a75", "#d98032", "#a63446", "#5b4b8a", "#3b7dc4", "#b8a12c"]
+GRID, PALE = "#e3e6eb", "#f3f4f6"
 FONT = 'font-family="system-ui, sans-serif" font-size="12"'
+BOLD, RIGHT, MIDDLE = 'font-weight="600"', 'text-anchor="end"', 'text-anchor="middle"'
+
+# The matrix: sizes of a cell, room for names at the left and, slanted, above.
+CELL, ROW, NAMES, SLANT, SPACE = 46, 36, 96, 66, 20
+# Colours of ratios; between them by the logarithm.
+SCALE = [
+    (1, (217, 239, 232)),
+    (1.5, (253, 243, 208)),
+    (3, (246, 197, 143)),
+    (10, (224, 123, 84)),
+    (100, (142, 42, 60)),
+]
+# Ratios from here on are written in white.
+DARK = 15
+
+# Lines: where a plot begins, its height, and the room around it.
+UPPER, HEIGHT, LEFT, BELOW, BETWEEN = 78, 250, 52, 42, 30
 
 
 def decades(values):
@@ -23,8 +42,53 @@ def in_words(ms):
     return f"{ms:.3g} ms"
 
 
+def text(x, y, said, more=""):
+    """One line of text."""
+    return f'<text x="{x:.1f}" y="{y:.1f}" {more}>{escape(str(said))}</text>'
+
+
+def line(x1, y1, x2, y2):
+    """A line of a grid."""
+    ends = f'x1="{x1:.1f}" x2="{x2:.1f}" y1="{y1:.1f}" y2="{y2:.1f}"'
+    return f'<line {ends} stroke="{GRID}"/>'
+
+
+def rectangle(x, y, width, height, colour, said=""):
+    """A filled rectangle; `said` shows when the pointer rests on it."""
+    place = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" fill="{colour}"'
+    return f"<rect {place}><title>{escape(said)}</title></rect>" if said else f"<rect {place}/>"
+
+
+def legend(names, x):
+    """The names of series beside their colours, in a line."""
+    body = []
+    for i, name in enumerate(names):
+        body.append(rectangle(x, 34, 11, 11, COLOURS[i % len(COLOURS)]))
+        body.append(text(x + 16, 44, name))
+        x += 34 + 7 * len(name)
+    return body
+
+
+def picture(title, height, body):
+    """The whole file."""
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:.0f}" '
+            f'width="{WIDTH}" height="{height:.0f}" role="img" {FONT}>',
+            f"<title>{escape(title)}</title>",
+            f'<rect width="{WIDTH}" height="{height:.0f}" fill="#ffffff"/>',
+            text(10, 20, title, BOLD),
+            *body,
+            "</svg>\n",
+        ]
+    )
+
+
 def bars(title, groups):
-    """SVG of {group: {series: milliseconds or None}}; the series have the same order everywhere."""
+    """Horizontal bars on a logarithmic scale, of {group: {series: milliseconds or None}}.
+
+    The series have the same order everywhere.
+    """
     series = list(dict.fromkeys(name for values in groups.values() for name in values))
     known = [ms for values in groups.values() for ms in values.values() if ms]
     first, last = decades(known)
@@ -39,41 +103,156 @@ def bars(title, groups):
         for name, ms in values.items():
             if ms:
                 colour = COLOURS[series.index(name) % len(COLOURS)]
-                body.append(
-                    f'<rect x="{left}" y="{y}" width="{place(ms) - left:.1f}" height="{BAR}" '
-                    f'fill="{colour}"><title>{escape(f"{group}, {name}")}</title></rect>'
-                )
+                long = place(ms) - left
+                body.append(rectangle(left, y, long, BAR, colour, f"{group}, {name}"))
                 body.append(text(place(ms) + 5, y + BAR - 4, in_words(ms)))
                 y += BAR + GAP
-        middle = (start + y - GAP) / 2 + 4
-        body.append(text(left - 10, middle, group, 'text-anchor="end" font-weight="600"'))
+        body.append(text(left - 10, (start + y - GAP) / 2 + 4, group, f"{RIGHT} {BOLD}"))
         y += GROUP_GAP
-    grid = [
-        f'<line x1="{place(10**power):.1f}" x2="{place(10**power):.1f}" y1="{TOP - 6}" '
-        f'y2="{y - GROUP_GAP + 4}" stroke="#e3e6eb"/>'
-        + text(place(10**power), y + 4, in_words(10**power), 'text-anchor="middle" fill="#667"')
-        for power in range(first, last + 1)
-    ]
-    legend, x = [], left
-    for i, name in enumerate(series):
-        colour = COLOURS[i % len(COLOURS)]
-        legend.append(f'<rect x="{x}" y="34" width="11" height="11" fill="{colour}"/>')
-        legend.append(text(x + 16, 44, name))
-        x += 34 + 7 * len(name)
-    height = y + BOTTOM - GROUP_GAP
-    head = text(10, 20, title, 'font-weight="600"')
-    return "\n".join(
-        [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
-            f'width="{WIDTH}" height="{height}" role="img" {FONT}>',
-            f"<title>{escape(title)}</title>",
-            f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
-            *[head, *legend, *grid, *body],
-            "</svg>\n",
-        ]
-    )
+    grid = []
+    for power in range(first, last + 1):
+        x = place(10**power)
+        grid.append(line(x, TOP - 6, x, y - GROUP_GAP + 4))
+        grid.append(text(x, y + 4, in_words(10**power), f'{MIDDLE} fill="#667"'))
+    return picture(title, y + BOTTOM - GROUP_GAP, [*legend(series, left), *grid, *body])
 
 
-def text(x, y, said, more=""):
-    """One line of text."""
-    return f'<text x="{x:.1f}" y="{y:.1f}" {more}>{escape(str(said))}</text>'
+def colour_of(ratio):
+    """A ratio's colour."""
+    if ratio <= SCALE[0][0]:
+        shade = SCALE[0][1]
+    elif ratio >= SCALE[-1][0]:
+        shade = SCALE[-1][1]
+    else:
+        (low, pale), (high, deep) = next(p for p in zip(SCALE, SCALE[1:]) if ratio < p[1][0])
+        part = math.log(ratio / low) / math.log(high / low)
+        shade = [round(a + part * (b - a)) for a, b in zip(pale, deep)]
+    return "#" + "".join(f"{one:02x}" for one in shade)
+
+
+def short(ratio):
+    """A ratio in a few characters."""
+    return f"{ratio:.{0 if ratio >= 99.95 else 1 if ratio >= 9.995 else 2}f}"
+
+
+def cell(x, y, found, said):
+    """A cell of a matrix: a ratio, and below it a share; either may be unknown."""
+    ratio, share = found or (None, None)
+    colour = PALE if ratio is None else colour_of(ratio)
+    ink = 'fill="#fff"' if ratio is not None and ratio >= DARK else 'fill="#223"'
+    middle, body = x + CELL / 2, [rectangle(x + 1, y + 1, CELL - 2, ROW - 2, colour, said)]
+    above = "–" if ratio is None else short(ratio)
+    body.append(text(middle, y + 16, above, f"{MIDDLE} {ink} {BOLD}"))
+    if share is not None:
+        body.append(text(middle, y + 29, f"{share:.0%}", f'{MIDDLE} {ink} font-size="10"'))
+    return body
+
+
+def matrix(title, panels, note):
+    """Ratios as colours, of {panel: {(row, column): (ratio, share)}}; what is missing is grey.
+
+    All panels have all rows and columns. `note` says what the numbers are.
+    """
+    known = list(dict.fromkeys(place for found in panels.values() for place in found))
+    rows = list(dict.fromkeys(row for row, _ in known))
+    columns = list(dict.fromkeys(column for _, column in known))
+    wide, high = CELL * len(columns), ROW * len(rows)
+    abreast = max(1, (WIDTH - NAMES) // (wide + SPACE))
+    body = [text(10, 38, note, 'fill="#667"')]
+    for number, (panel, found) in enumerate(panels.items()):
+        x = NAMES + number % abreast * (wide + SPACE)
+        y = TOP + SLANT + number // abreast * (high + SLANT + SPACE)
+        body.append(text(x, y - SLANT + 12, panel, BOLD))
+        for i, column in enumerate(columns):
+            at = f"{x + CELL * (i + 0.4):.1f} {y - 5}"
+            body.append(text(0, 0, column, f'transform="translate({at}) rotate(-28)" fill="#445"'))
+        for j, row in enumerate(rows):
+            if number % abreast == 0:
+                body.append(text(x - 8, y + ROW * (j + 0.5) + 4, row, RIGHT))
+            for i, column in enumerate(columns):
+                said = f"{panel}: {row} beside {column}"
+                body += cell(x + CELL * i, y + ROW * j, found.get((row, column)), said)
+    below = TOP + math.ceil(len(panels) / abreast) * (high + SLANT + SPACE)
+    for i, (ratio, _) in enumerate(SCALE):
+        body.append(rectangle(NAMES + 70 * i, below, 14, 14, colour_of(ratio)))
+        more = " or more" if i == len(SCALE) - 1 else ""
+        body.append(text(NAMES + 70 * i + 20, below + 11, f"{ratio:g}{more}"))
+    return picture(title, below + BOTTOM, body)
+
+
+@dataclasses.dataclass(frozen=True)
+class Plot:
+    """One plot of several lines: what the axes are, and {series: [(x, y)]}; y begins at zero.
+
+    `form` is how values of y are written.
+    """
+
+    x: str
+    y: str
+    series: dict
+    logarithmic: bool = False
+    form: str = "{:g}"
+
+
+def steps(low, high, most=6):
+    """Round numbers from `low` to `high`, a few."""
+    raw = (high - low) / most or 1.0
+    power = 10 ** math.floor(math.log10(raw))
+    step = next(power * by for by in (1, 2, 2.5, 5, 10) if power * by >= raw * 0.999)
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [round(i * step, 10) for i in range(first, last + 1)]
+
+
+def decimal_steps(low, high, most=12):
+    """1, 2, 5, 10 ... from `low` to `high`; powers of ten only, where those would be too many."""
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    found = [by * 10.0**power for power in range(first, last + 1) for by in (1, 2, 5)]
+    found = [value for value in found if low <= value <= high]
+    return found if len(found) <= most else [v for v in found if math.log10(v) % 1 < 1e-9]
+
+
+def plotted(plot, names, left, width):
+    """The body of one plot, between `left` and `left + width`."""
+    points = [point for line in plot.series.values() for point in line]
+    low, high = min(x for x, _ in points), max(x for x, _ in points)
+    scale = math.log10 if plot.logarithmic else float
+    top = max(y for _, y in points) or 1.0
+    marks = steps(0, top)
+    if marks[-1] < top:
+        marks.append(round(2 * marks[-1] - marks[-2], 10))
+
+    def across(x):
+        span = scale(high) - scale(low)
+        return left + width * ((scale(x) - scale(low)) / span if span else 0.5)
+
+    def up(y):
+        return UPPER + HEIGHT * (1 - y / marks[-1])
+
+    body = []
+    for mark in marks:
+        body.append(line(left, up(mark), left + width, up(mark)))
+        body.append(text(left - 6, up(mark) + 4, plot.form.format(mark), f'{RIGHT} fill="#667"'))
+    for mark in (decimal_steps if plot.logarithmic else steps)(low, high):
+        body.append(line(across(mark), UPPER, across(mark), UPPER + HEIGHT))
+        body.append(text(across(mark), UPPER + HEIGHT + 16, f"{mark:g}", f'{MIDDLE} fill="#667"'))
+    body.append(text(left + width / 2, UPPER + HEIGHT + 34, plot.x, MIDDLE))
+    body.append(text(left - LEFT + 10, UPPER - 8, plot.y, 'fill="#667"'))
+    for name, found in plot.series.items():
+        colour = COLOURS[names.index(name) % len(COLOURS)]
+        places = [(across(x), up(y)) for x, y in found]
+        drawn = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+        body.append(
+            f'<polyline points="{drawn}" fill="none" stroke="{colour}" stroke-width="2">'
+            f"<title>{escape(name)}</title></polyline>"
+        )
+    return body
+
+
+def lines(title, plots):
+    """Plots of lines side by side; a series has the same colour in all."""
+    names = list(dict.fromkeys(name for plot in plots for name in plot.series))
+    width = (WIDTH - BETWEEN) / len(plots)
+    body = legend(names, LEFT)
+    for number, plot in enumerate(plots):
+        body += plotted(plot, names, LEFT + width * number, width - LEFT - BETWEEN / 2)
+    return picture(title, UPPER + HEIGHT + BELOW, body)

@@ -7,11 +7,14 @@ Requests arrive at random (Poisson), half as many as the model could answer alon
 how long requests take, from arrival to end, and how fast the training is, each against itself alone
 in the same run:
 
-    alone       nothing else on the GPU, at the start and again at the end: the difference is noise
-    baton       both under one `baton serve`
-    exclusive   the same with `--mode exclusive`
-    no pausing  the same with `--no-pause`
-    default     bare: the driver's own time slicing
+    alone         nothing else on the GPU, at the start and at the end: the difference is noise
+    baton         both under one `baton serve`
+    exclusive     the same with `--mode exclusive`
+    no pausing    the same with `--no-pause`: launches are held, and nothing more; what has been
+                  launched is waited for, and nobody runs beside others
+    default       bare: the driver's own time slicing
+    mps           bare, as clients of a daemon of NVIDIA's MPS, which this script starts and ends
+    mps priority  the same, and the training with less priority (CUDA_MPS_CLIENT_PRIORITY)
 
 Nothing is compared with another run. The exit status is 0 if all was measured.
 """
@@ -23,17 +26,17 @@ import sys
 import tempfile
 import time
 
-from common import corunning, machine, programs, table
+from common import corunning, machine, mps, programs, table
 from common.coordinator import Coordinator, Driver, Install, NoCoordinator
+from common.corunning import ALONE, BARE, LOAD, MPS, SCENES, WAYS
 from common.workers import WorkerFailed, together
 from loads import CORUN_SERVED, CORUN_TRAINED
 
 HERE = pathlib.Path(__file__).resolve().parent
-SCENES = {"baton": [], "exclusive": ["--mode", "exclusive"], "no pausing": ["--no-pause"]}
-BARE = "default"
-WAYS = [*SCENES, BARE]
+# Ways in which requests may be so slow that there is no time for all.
+SLOW = {BARE, "exclusive", "no pausing"}
 FEW = 300
-FAILURES = (WorkerFailed, NoCoordinator)
+FAILURES = (WorkerFailed, NoCoordinator, mps.NoMps)
 
 
 class Run:
@@ -63,22 +66,16 @@ class Run:
         argv = [sys.executable, str(HERE / script), name, "--device", self.arguments.device]
         return [*argv, "--size", self.arguments.size, *more]
 
-    def plan(self, way, one):
-        """Workers by name: servers and trainings, bare or as tenants of the coordinator `one`."""
+    def plan(self, dressed=lambda name, argv, urgency: (argv, {})):
+        """Workers by name. `dressed` gives the command line and the settings of each."""
         eager = ["--eager"] if self.arguments.eager else []
-        servers = {
-            name: self.command("corun_server.py", name, *eager) for name in self.arguments.served
-        }
-        trainers = {
-            f"train {name}": self.command("switch_train.py", f"corun_{name}")
-            for name in self.arguments.trained
-        }
-        if one is None:
-            return {name: (argv, {}) for name, argv in {**servers, **trainers}.items()}
-        return {
-            **{name: (one.run(name, argv, "latency"), {}) for name, argv in servers.items()},
-            **{name: (one.run(name, argv, "batch"), {}) for name, argv in trainers.items()},
-        }
+        found = {}
+        for name in self.arguments.served:
+            found[name] = dressed(name, self.command("corun_server.py", name, *eager), "latency")
+        for name in self.arguments.trained:
+            argv = self.command("switch_train.py", f"corun_{name}")
+            found[f"train {name}"] = dressed(f"train {name}", argv, "batch")
+        return found
 
     def requests(self, workers, model, count, seed=1, load=None):
         """Requests to a model; gives their times."""
@@ -111,11 +108,11 @@ class Run:
     def alone(self, workers, count):
         """Every worker alone; the others rest."""
         for model in self.arguments.served:
-            self.add("alone", model, None, self.requests(workers, model, count))
+            self.add(ALONE, model, None, self.requests(workers, model, count))
         for name in self.arguments.trained:
             window = self.arguments.window
             _, rate = self.steps(workers, f"train {name}", lambda: time.sleep(window))
-            self.add("alone", None, name, rate=rate)
+            self.add(ALONE, None, name, rate=rate)
 
     def pairs(self, way, workers, count):
         """Every pair."""
@@ -134,7 +131,7 @@ class Run:
         model, name = self.arguments.sweep
         for load in self.arguments.loads:
             answer = self.requests(workers, model, count, load=load)
-            self.add("alone", model, None, answer, load=load)
+            self.add(ALONE, model, None, answer, load=load)
             answer, rate = self.steps(
                 workers, f"train {name}", lambda: self.requests(workers, model, count, load=load)
             )
@@ -150,30 +147,54 @@ class Run:
     def measure(self, way, folder):
         """All that is measured in one way."""
         few = min(FEW, self.arguments.requests)
-        count = self.arguments.requests if way == "baton" else few
+        count = few if way in SLOW else self.arguments.requests
         if way == BARE:
-            with together(self.plan(way, None), folder) as workers:
+            self.measure_bare(folder, count)
+        elif way in MPS:
+            self.measure_mps(way, folder, count)
+        else:
+            self.measure_baton(way, folder, count, few)
+
+    def measure_bare(self, folder, few):
+        """Everything alone, and, if that is asked for, together."""
+        with together(self.plan(), folder) as workers:
+            self.ready(workers)
+            self.paces(workers)
+            self.alone(workers, self.arguments.requests)
+            if BARE in self.arguments.ways:
+                self.pairs(BARE, workers, few)
+            self.alone(workers, self.arguments.requests)
+
+    def measure_mps(self, way, folder, count):
+        """Every pair as clients of MPS."""
+        with mps.Daemon(folder) as daemon:
+
+            def client(name, argv, urgency):
+                return argv, {**daemon.settings, mps.PRIORITY: str(MPS[way][urgency])}
+
+            with together(self.plan(client), folder) as workers:
                 self.ready(workers)
-                self.paces(workers)
-                self.alone(workers, self.arguments.requests)
-                if BARE in self.arguments.ways:
-                    self.pairs(way, workers, few)
-                self.alone(workers, self.arguments.requests)
-            return
+                daemon.must_serve()
+                self.pairs(way, workers, count)
+
+    def measure_baton(self, way, folder, count, few):
+        """Every pair as tenants of a coordinator."""
         options = [*SCENES[way], *self.arguments.serve]
         driver = Driver(self.install, self.arguments.driver)
         sizes = (self.arguments.arena, self.arguments.host_pool)
-        with (
-            Coordinator(driver, *sizes, more=options) as one,
-            together(self.plan(way, one), folder) as workers,
-        ):
-            self.ready(workers)
-            self.pairs(way, workers, count)
-            if way == "baton" and self.arguments.sweep:
-                self.sweep(workers, few)
-            status = one.status()
-            kept = ("pauses", "switches", "bytes_in", "bytes_out")
-            self.result.setdefault("coordinator", {})[way] = {name: status[name] for name in kept}
+        with Coordinator(driver, *sizes, more=options) as one:
+
+            def tenant(name, argv, urgency):
+                return one.run(name, argv, urgency), {}
+
+            with together(self.plan(tenant), folder) as workers:
+                self.ready(workers)
+                self.pairs(way, workers, count)
+                if way == "baton" and self.arguments.sweep:
+                    self.sweep(workers, few)
+                status = one.status()
+        kept = ("pauses", "switches", "bytes_in", "bytes_out")
+        self.result.setdefault("coordinator", {})[way] = {name: status[name] for name in kept}
 
     def paces(self, workers):
         """How long a request lasts, one after the other, with nothing else on the GPU."""
@@ -191,8 +212,8 @@ def parse():
     parser.add_argument("--served", nargs="+", default=served, choices=served)
     parser.add_argument("--trained", nargs="+", default=trained, choices=trained)
     parser.add_argument("--ways", nargs="+", default=WAYS, choices=WAYS)
-    parser.add_argument("--requests", type=int, default=1000, help="alone and with Baton")
-    parser.add_argument("--load", type=float, default=0.5)
+    parser.add_argument("--requests", type=int, default=1000, help="fewer where they are slow")
+    parser.add_argument("--load", type=float, default=LOAD)
     parser.add_argument("--sweep", nargs=2, metavar=("SERVED", "TRAINED"), help="at several loads")
     parser.add_argument("--loads", nargs="+", type=float, default=[0.1, 0.3, 0.5, 0.7, 0.9])
     parser.add_argument("--eager", action="store_true", help="no CUDA graphs")

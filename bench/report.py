@@ -4,7 +4,7 @@
     python3 bench/report.py --out docs/results.md
 
 Every table says which machine, driver and versions it comes from, and the command that made it.
-Beside the document, a chart of its own kind of times: switch.svg.
+Pictures of the same figures go beside the document.
 """
 
 import argparse
@@ -12,9 +12,9 @@ import json
 import pathlib
 import sys
 
-import chart
 import conformance
 import cost
+import pictures
 import sharing
 import trace_check
 import transfer
@@ -200,24 +200,39 @@ def transfer_section(result):
 
 def corun_section(result):
     """Requests beside a training, each against itself alone."""
-    graphs = [name for name, graph in result.get("graphs", {}).items() if graph]
+    return "\n\n".join(
+        [
+            "## Requests beside a training",
+            "Requests arrive at random while another model trains. Ratios are to the same alone in "
+            "the same run, before and after; `training` is its speed as a share of its speed "
+            "alone. `baton`: all fit the GPU together, class latency and class batch. `exclusive`: "
+            "they take turns all the same. `no pausing`: launches are held back, nothing is taken "
+            "off the GPU midway. Without Baton, `default`: the driver's own time slices; `mps`: "
+            "NVIDIA's MPS; `mps priority`: and the training has the lower priority.",
+            *embedded(result),
+            *(corun_run(run) for run in corunning.dated(result["runs"])),
+        ]
+    )
+
+
+def corun_run(run):
+    """One run's table."""
+    graphs = [name for name, graph in run.get("graphs", {}).items() if graph]
     quiet = [
-        f"{name} {corunning.figure(corunning.noise(result, name))}"
-        for name in dict.fromkeys(cell["served"] for cell in result["cells"] if cell["served"])
-        if corunning.noise(result, name)
+        f"{name} {corunning.figure(corunning.noise(run, name))}"
+        for name in dict.fromkeys(cell["served"] for cell in run["cells"] if cell["served"])
+        if corunning.noise(run, name)
     ]
-    said = [
-        "## Requests beside a training",
-        f"Requests arrive at random, {result['load']:g} of what the model could answer alone, "
-        "while another model trains. Ratios are to the same alone in the same run, before and "
-        "after; `training` is its speed as a share of its speed alone. `baton`: all fit the GPU "
-        "together, class latency and class batch. `default`: the driver's own time slices, no Baton.",
-        table.markdown(corunning.HEADER, corunning.rows(result)),
-        f"CUDA graphs: {', '.join(graphs) or 'none'}. P99 alone against itself (noise): "
-        f"{', '.join(quiet) or 'not measured'}.",
-        origin(result["machine"]),
-    ]
-    return "\n\n".join(said)
+    return "\n\n".join(
+        [
+            f"Requests at {run['load']:g} of what the model could answer alone:",
+            table.markdown(corunning.HEADER, corunning.rows(run)),
+            f"CUDA graphs: {', '.join(graphs) or 'none'}. P99 alone against itself (noise): "
+            f"{', '.join(quiet) or 'not measured'}.",
+            *(f"Not measured: {failure}" for failure in run["failures"]),
+            origin(run["machine"]),
+        ]
+    )
 
 
 def pausing_section(result):
@@ -247,8 +262,17 @@ def pausing_section(result):
     )
 
 
-CHART = "switch.svg"
-CHART_TITLE = "A request to a model whose GPU memory another program has taken"
+PICTURES = {"switch": pictures.switch, "corun": pictures.corun}
+
+
+def drawn(result):
+    """{file: (title, SVG)} of a result; most kinds have none."""
+    return PICTURES.get(result["kind"], lambda _: {})(result)
+
+
+def embedded(result):
+    """A result's pictures in the document."""
+    return [f"![{title}]({file})" for file, (title, _) in drawn(result).items()]
 
 
 def switch_section(result):
@@ -256,6 +280,7 @@ def switch_section(result):
     rows = result["rows"]
     tables = [
         (switching.HEADER, [switching.shown(row) for row in switching.listed(rows)]),
+        (switching.KERNEL_HEADER, switching.kernel_shown(rows)),
         (switching.COST_HEADER, switching.cost_shown(rows)),
         (switching.TRAINING_HEADER, [switching.training_shown(r) for r in result["training"]]),
         (switching.EQUALITY_HEADER, [switching.equality_shown(r) for r in result["equality"]]),
@@ -267,6 +292,11 @@ def switch_section(result):
         "model's bytes over the bandwidth of PyTorch's copies through one pinned buffer; the ratio "
         "is to the larger of the two. `left` is what of the server was copied to the host when it "
         "left afterwards. The times at the right count from the moment it wanted the GPU.",
+        "The same with a program in the training's place that runs kernels of about 100 ms, each "
+        "of which fills the GPU: from the moment that the server wanted the GPU to its first "
+        "launch, as far as the coordinator knows it (`launches`), and the whole request. `midway`: "
+        "how often work was taken off the GPU before its end. The limit is for P99 of the first "
+        "launch. The other program compares all that it computes.",
         "Against what there is without Baton: suspending the server and resuming it by the "
         "driver's checkpoint API, and a new process from its start to its first result, each with "
         "the GPU to itself.",
@@ -275,8 +305,7 @@ def switch_section(result):
         "Evicted before every request, memory overwritten meanwhile, against two bare runs.",
     ]
     parts = ["## How soon a model answers that was evicted"]
-    if rows:
-        parts.append(f"![{CHART_TITLE}]({CHART})")
+    parts += embedded(result)
     for text, (header, lines) in zip(said, tables):
         if lines:
             parts += [text, table.markdown(header, lines)]
@@ -286,24 +315,6 @@ def switch_section(result):
     commands = dict.fromkeys(machine["command"] for machine in result["origins"][:-1])
     parts.append("\n".join([origin(result["origins"][-1]), *(f"    {one}" for one in commands)]))
     return "\n\n".join(parts)
-
-
-def switch_chart(result):
-    """The times of every model as bars: resident, evicted, and by today's means; None of none."""
-    rows, groups = result["rows"], {}
-    for model in switching.models_of(rows):
-        ready = switching.of(rows, model, switching.READY, "baton")
-        baton, other, new = (
-            switching.of(rows, model, name) for name in ("baton", *switching.BASELINES)
-        )
-        if baton and baton["p50_ms"]:
-            groups[model] = {
-                "ready": ready and ready["p50_ms"],
-                "evicted, under Baton": baton["p50_ms"],
-                "checkpoint API": other and other["n"] and other["suspend_ms"] + other["p50_ms"],
-                "new process": new and new["p50_ms"],
-            }
-    return chart.bars(CHART_TITLE, groups) if groups else None
 
 
 SECTIONS = {
@@ -320,10 +331,14 @@ SECTIONS = {
 
 
 def merged(results):
-    """All files of switching as one result; the others as they are."""
-    of_switching = [result for result in results if result["kind"] == "switch"]
-    others = [result for result in results if result["kind"] != "switch"]
-    return [*others, *([switching.merge(of_switching)] if of_switching else [])]
+    """All files of switching as one result, and all of co-running; the others as they are."""
+    kinds = {kind: [r for r in results if r["kind"] == kind] for kind in ("switch", "corun")}
+    found = [result for result in results if result["kind"] not in kinds]
+    if kinds["switch"]:
+        found.append(switching.merge(kinds["switch"]))
+    if kinds["corun"]:
+        found.append({"kind": "corun", "runs": kinds["corun"]})
+    return found
 
 
 def document(results):
@@ -348,8 +363,8 @@ def main():
     if arguments.out:
         arguments.out.write_text(text)
         for result in results:
-            if result["kind"] == "switch" and (drawn := switch_chart(result)):
-                arguments.out.with_name(CHART).write_text(drawn)
+            for file, (_, svg) in drawn(result).items():
+                arguments.out.with_name(file).write_text(svg)
     else:
         print(text, end="")
 

@@ -14,6 +14,9 @@ Three parts, each selectable, each with a coordinator of its own:
   equality   Loads that reach memory in different ways, evicted before every request: outputs
              against two bare runs, bit for bit. Freed and evicted memory is filled with a pattern.
 
+With `--beside kernel`, a program that runs kernels of about 100 ms is in the training's place, for
+`latency` only; the question is then how soon after the request the server's first launch comes.
+
 Results are written after every row, so that a run cut short is not lost; `report.py` makes one
 table of several files. The exit status is 0 if all outputs are equal and the limits hold.
 """
@@ -30,7 +33,7 @@ import time
 from common import machine, programs, switches, switching, table
 from common.coordinator import Coordinator, Driver, Install, NoCoordinator, parse_bytes
 from common.scene import TRAINER, Scene, started
-from common.switching import READY, SCENES, VARIANTS
+from common.switching import BESIDE, KERNEL, READY, SCENES, TRAINING, VARIANTS
 from common.workers import Worker, WorkerFailed
 from loads import SERVED, TRAINED
 from loads.service import INPUTS
@@ -60,12 +63,14 @@ class Run:
         self.deadline = time.monotonic() + arguments.limit_seconds
         # What each model answered first, for all variants.
         self.references = {}
+        self.trainer = arguments.trainer or switching.BESIDE[arguments.beside]
         self.gbps = None
         self.result = {
             "kind": "switch",
             "machine": machine.describe(),
             "repeat": arguments.repeat,
             "arena": arguments.arena,
+            "beside": arguments.beside,
             "torch": None,
             "rows": [],
             "training": [],
@@ -109,6 +114,10 @@ class Run:
                 return
             yield number
 
+    def label(self, model, variant):
+        """What a row of the coordinator's variants is called."""
+        return switching.label(model, variant, self.arguments.beside)
+
     def command(self, script, name, *more):
         """The command line of a worker."""
         argv = [sys.executable, str(HERE / script), name, "--watch", self.shim]
@@ -147,7 +156,7 @@ def scene(run, names, options, warm=2 * INPUTS):
     serving = Coordinator(run.driver, arguments.arena, pool, more=[*options, *arguments.serve])
     with serving, tempfile.TemporaryDirectory(prefix="switch-") as folder:
         settings = {**programs.private_caches(folder), **serving.settings}
-        argv = run.command("switch_train.py", arguments.trainer)
+        argv = run.command("switch_train.py", run.trainer)
         plan = {TRAINER: (serving.run(TRAINER, argv, "batch"), settings)}
         for name in names:
             plan[name] = (serving.run(name, run.server(name, warm), "latency"), settings)
@@ -187,12 +196,14 @@ def latency_of(run, variant, one, model, answer):
         "reserved_bytes": one.ask(model, "memory")["reserved_bytes"],
         "tenant_bytes": one.tenant(one.serving.status(), model)["bytes"],
     }
-    more = {"scene": variant, **memory, **switching.times(samples)}
+    neighbour = {"beside": run.arguments.beside}
+    more = {"scene": variant, **neighbour, **memory, **switching.times(samples)}
     ready = run.row(model, READY, samples, more)
     one.ask(TRAINER, "go")
     samples = sampled(run, lambda number: one.evicted_request(model, number))
     row = switching.evicted_row(samples, ready, memory, run.gbps)
-    run.row(model, variant, samples, {"options": [*SCENES[variant], *run.arguments.serve], **row})
+    options = [*SCENES[variant], *run.arguments.serve]
+    run.row(model, variant, samples, {"options": options, **neighbour, **row})
 
 
 def latency(run):
@@ -204,7 +215,7 @@ def latency(run):
                 with scene(run, run.arguments.models, SCENES[variant]) as (one, answers):
                     for model in run.arguments.models:
                         if model in one.workers:
-                            with run.kept_going(f"{model}, {variant}"):
+                            with run.kept_going(run.label(model, variant)):
                                 latency_of(run, variant, one, model, answers[model])
     for model in run.arguments.models:
         for variant, measure in (("checkpoint", checkpoint), ("new process", new_process)):
@@ -439,7 +450,11 @@ def parse():
     parser.add_argument("--window-cycles", type=int, default=3, help="requests in it, at least")
     parser.add_argument("--loads", nargs="+", default=LOADS, choices=SERVED)
     parser.add_argument("--requests", type=int, default=6, help="to each load, for equality")
-    parser.add_argument("--trainer", default="resnet152", choices=TRAINED)
+    parser.add_argument(
+        "--beside", default=TRAINING, choices=BESIDE, help="what has the GPU meanwhile"
+    )
+    trainers = [name for name in TRAINED if name != KERNEL]
+    parser.add_argument("--trainer", choices=trainers, help="instead of what is usual there")
     parser.add_argument("--arena", default="24GiB", help="each model and the training fit")
     parser.add_argument("--host-pool", help="instead of one that all models fit")
     parser.add_argument("--serve", default="", help="more options for `baton serve`, in one word")
@@ -454,6 +469,8 @@ def parse():
     arguments = parser.parse_args()
     if missing := Install.of(arguments.baton).missing():
         parser.error(f"not in {arguments.baton}: {', '.join(missing)}")
+    if arguments.beside == KERNEL and arguments.parts != ["latency"]:
+        parser.error("beside a kernel only --parts latency is measured")
     arguments.serve = shlex.split(arguments.serve)
     return arguments
 
@@ -479,6 +496,7 @@ def print_tables(result, unfinished):
     """The tables, what is wrong, and the exit status."""
     tables = [
         (switching.HEADER, [switching.shown(row) for row in switching.listed(result["rows"])]),
+        (switching.KERNEL_HEADER, switching.kernel_shown(result["rows"])),
         (switching.COST_HEADER, switching.cost_shown(result["rows"])),
         (switching.TRAINING_HEADER, [switching.training_shown(r) for r in result["training"]]),
         (switching.EQUALITY_HEADER, [switching.equality_shown(r) for r in result["equality"]]),

@@ -2,6 +2,17 @@
 
 import statistics
 
+# Ways to share the GPU. As tenants of a coordinator with these options:
+SCENES = {"baton": [], "exclusive": ["--mode", "exclusive"], "no pausing": ["--no-pause"]}
+# Without Baton, by the driver's time slices:
+BARE = "default"
+# Without Baton, as clients of NVIDIA's MPS, with a priority for each class (0 goes before 1):
+MPS = {"mps": {"latency": 0, "batch": 0}, "mps priority": {"latency": 0, "batch": 1}}
+WAYS = [*SCENES, BARE, *MPS]
+ALONE = "alone"
+# How many requests there are, of those that could be answered alone, if nothing else is said.
+LOAD = 0.5
+
 HEADER = ["served", "trained", "way", "requests", "P50 ms", "P99 ms"]
 HEADER += ["P50 ratio", "P99 ratio", "+ P50 ms", "training"]
 
@@ -16,6 +27,7 @@ def times(ms):
     """Figures of the requests' times."""
     if not ms:
         return {"n": 0}
+    ordered = sorted(ms)
     return {
         "n": len(ms),
         "p50_ms": quantile(ms, 0.5),
@@ -23,6 +35,7 @@ def times(ms):
         "p99_ms": quantile(ms, 0.99),
         "mean_ms": statistics.fmean(ms),
         "max_ms": max(ms),
+        "quantiles_ms": [round(quantile(ordered, percent / 100), 3) for percent in range(101)],
     }
 
 
@@ -38,7 +51,7 @@ def told(cell):
 
 def alone(result, load=None, **wanted):
     """What a model or a training did alone: all such cells of the run."""
-    wanted = {"way": "alone", **wanted}
+    wanted = {"way": ALONE, **wanted}
     return [
         cell
         for cell in result["cells"]
@@ -99,4 +112,86 @@ def rows(result):
                 figure(more["training"]),
             ]
         )
+    return found
+
+
+def dated(results):
+    """Runs in the order of their dates."""
+    return sorted(results, key=lambda result: result["machine"]["date"])
+
+
+def panel_of(result, cell):
+    """The way, and what was unusual about it."""
+    unusual = [", no graphs"] if result["eager"] else []
+    unusual += [f", load {result['load']:g}"] if result["load"] != LOAD else []
+    return "".join([cell["way"], *unusual])
+
+
+def is_pair(cell):
+    """Whether it is a model beside a training, and no part of a sweep over loads."""
+    return bool(cell["served"] and cell["trained"]) and cell.get("load") is None
+
+
+def order_of(way):
+    """A way's place among all."""
+    ways = [ALONE, *WAYS]
+    return ways.index(way) if way in ways else len(ways)
+
+
+def matrix(results):
+    """{way: {(served, trained): (ratio of P99, the training's share)}} of several runs.
+
+    Every ratio is one within a run. Of several runs of a cell, the one with the most requests
+    counts; of as many, the newest.
+    """
+    best = {}
+    for result in dated(results):
+        for cell in filter(is_pair, result["cells"]):
+            key = panel_of(result, cell), cell["served"], cell["trained"]
+            if key not in best or cell.get("n", 0) >= best[key][1].get("n", 0):
+                best[key] = result, cell
+    found = {}
+    for panel, *pair in sorted(best, key=lambda key: order_of(best[key][1]["way"])):
+        one = ratios(*best[panel, *pair])
+        found.setdefault(panel, {})[tuple(pair)] = one["p99_ms"], one["training"]
+    return found
+
+
+def spread(results):
+    """(served, trained, {way: quantiles}) of one pair, all of one run, alone first; or None.
+
+    It is the pair that was measured in the most ways, in the newest run that has so many.
+    """
+    best = None
+    for result in reversed(dated(results)):
+        cells = [cell for cell in result["cells"] if cell.get("quantiles_ms")]
+        cells = [cell for cell in cells if cell.get("load") is None]
+        cells.sort(key=lambda cell: order_of(cell["way"]))
+        for served, trained in dict.fromkeys(
+            (cell["served"], cell["trained"]) for cell in filter(is_pair, cells)
+        ):
+            ways = {
+                cell["way"]: cell["quantiles_ms"]
+                for cell in cells
+                if cell["served"] == served and cell["trained"] in (None, trained)
+            }
+            if best is None or len(ways) > len(best[2]):
+                best = served, trained, ways
+    return best
+
+
+def swept(results):
+    """{pair: [(load, ratio of P99, the training's share)]} of the pairs measured at several loads.
+
+    Of several runs of a pair, the newest counts.
+    """
+    found = {}
+    for result in dated(results):
+        pairs = {}
+        for cell in result["cells"]:
+            one = ratios(result, cell)
+            point = cell.get("load"), one["p99_ms"], one["training"]
+            if None not in point:
+                pairs.setdefault(f"{cell['served']} beside {cell['trained']}", []).append(point)
+        found |= pairs
     return found

@@ -94,8 +94,16 @@ def describe():
     }
 
 
+def indented(value):
+    """`value` as indented JSON, a list of numbers on one line."""
+    # In JSON no string has a line break of its own.
+    numbers = re.compile(r"\[(\n[-+\d.eE,\s]+)\]")
+    text = json.dumps(value, indent=1)
+    return numbers.sub(lambda found: f"[{' '.join(found[1].split())}]", text)
+
+
 def write_json(path, value):
     """Writes `value` as indented JSON and makes the folder if need be."""
     path = pathlib.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(value, indent=1) + "\n")
+    path.write_text(indented(value) + "\n")

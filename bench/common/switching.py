@@ -5,8 +5,12 @@ host to the outputs on the host, as the server measures it.
 """
 
 from common import switches
+from common.corunning import quantile
 
 READY = "ready"
+# What has the GPU when a request comes, by name: the load that it is.
+TRAINING, KERNEL = "training", "kernel"
+BESIDE = {TRAINING: "resnet152", KERNEL: "kernel"}
 # Variants by name: the options of the coordinator.
 SCENES = {
     "baton": [],
@@ -30,6 +34,8 @@ LIMITS = {
     "llama_7b": 1.10,
     "driver": None,
 }
+# How soon after a request the first launch has to come, a kernel of 100 ms being under way.
+FIRST_LAUNCH_LIMIT_MS = 3
 # How many times as long suspending and resuming by the checkpoint API has to take.
 SPEEDUP = 20
 
@@ -41,6 +47,7 @@ PLAIN = (
     "in_seconds",
     "out_seconds",
     "drain_ms",
+    "pause_ms",
     "unmap_ms",
     "map_ms",
     "switch_ms",
@@ -52,16 +59,21 @@ PLAIN = (
 PHASES = ("decided_ms", "granted_ms", "first_extent_ms", "first_launch_ms", "all_resident_ms")
 
 
-def times(samples):
-    """Median, extremes and all of the samples' times."""
-    found = [sample["ms"] for sample in samples]
+def figures(found):
+    """Median, 99 %, extremes and all of some times."""
     return {
         "n": len(found),
         "p50_ms": switches.median(found),
+        "p99_ms": quantile(found, 0.99) if found else None,
         "min_ms": switches.least(found),
         "max_ms": max(found, default=None),
         "samples_ms": [round(ms, 3) for ms in found],
     }
+
+
+def times(samples):
+    """Figures of the samples' times."""
+    return figures([sample["ms"] for sample in samples])
 
 
 def digests(samples):
@@ -89,6 +101,17 @@ def record_medians(samples):
     found |= {field: switches.median([p.get(field) for p in phases]) for field in PHASES}
     found = {field: value for field, value in found.items() if value is not None}
     return {"records": len(records), **found}
+
+
+def first_launches(samples):
+    """Figures of the times from wanting the GPU to the first launch, where the coordinator knows.
+
+    And before how many of them the other program's work was taken off the GPU midway.
+    """
+    records = [sample["record"] for sample in samples if sample.get("record")]
+    found = [(record.get("phases") or {}).get("first_launch_ms") for record in records]
+    paused = sum(bool(record.get("pause_ms")) for record in records)
+    return {**figures([ms for ms in found if ms is not None]), "paused": paused}
 
 
 def left_bytes(samples):
@@ -140,12 +163,23 @@ def evicted_row(samples, ready, memory, gbps):
         "left_bytes": switches.median(left),
         "left_bytes_max": max((one for one in left if one is not None), default=None),
         "switch": record_medians(samples),
+        "first_launch": first_launches(samples),
     }
+
+
+def beside(row):
+    """What had the GPU; where that is not said, a training or nothing."""
+    return row.get("beside", TRAINING)
+
+
+def label(model, variant, neighbour):
+    """What a row is called."""
+    return f"{model}, {variant}" + (f", beside a {KERNEL}" if neighbour == KERNEL else "")
 
 
 def key(row):
     """Which row it is, in however many runs; a ready one belongs to its scene."""
-    return row["model"], row["variant"], row.get("scene")
+    return row["model"], row["variant"], row.get("scene"), beside(row)
 
 
 def cycle_order(row):
@@ -175,15 +209,17 @@ def remaining_failures(results):
     """Failures of all results, but for rows that a newer one has."""
     failures = []
     for result in results:
-        found = tuple(f"{row['model']}, {row['variant']}: " for row in result["rows"])
+        found = tuple(
+            label(row["model"], row["variant"], beside(row)) + ": " for row in result["rows"]
+        )
         failures = [failure for failure in failures if not failure.startswith(found)]
         failures += result["failures"]
     return failures
 
 
 def of(rows, model, variant, scene=None):
-    """The row, or None."""
-    wanted = (model, variant, scene)
+    """The row beside the training, or None."""
+    wanted = (model, variant, scene, TRAINING)
     return next((row for row in rows if key(row) == wanted), None)
 
 
@@ -219,15 +255,29 @@ def weights_left(row):
     return row["left_bytes_max"] is not None and row["left_bytes_max"] > beside
 
 
+def must_launch_soon(row):
+    """Whether a row is held to the limit of the first launch."""
+    return row["variant"] == "baton" and beside(row) == KERNEL and bool(LIMITS[row["model"]])
+
+
+def is_late(row):
+    """Whether the first launch had to come soon, and did not."""
+    p99 = row["first_launch"]["p99_ms"] if must_launch_soon(row) else 0
+    return p99 is None or p99 > FIRST_LAUNCH_LIMIT_MS
+
+
 def shortcomings(result):
     """What is not as it should be, in words."""
     rows, wrong = result["rows"], []
     for row in rows:
-        label = f"{row['model']}, {row['variant']}"
+        name = label(row["model"], row["variant"], beside(row))
         if not row["equal"]:
-            wrong.append(f"{label}: outputs differ")
+            wrong.append(f"{name}: outputs differ")
         if row.get("always_away") is False:
-            wrong.append(f"{label}: something of it was on the GPU before a request")
+            wrong.append(f"{name}: something of it was on the GPU before a request")
+        if is_late(row):
+            late = figure(row["first_launch"]["p99_ms"], 2)
+            wrong.append(f"{name}: first launch P99 {late} ms, limit {FIRST_LAUNCH_LIMIT_MS} ms")
     for model in models_of(rows):
         if not same_everywhere(rows, model):
             wrong.append(f"{model}: outputs differ between variants")
@@ -336,12 +386,58 @@ def shown(row):
     ]
 
 
+def in_order(rows):
+    """Rows by model, then the variants, ready ones first."""
+    order, models = [READY, *VARIANTS], list(LIMITS)
+    return sorted(rows, key=lambda row: (models.index(row["model"]), order.index(row["variant"])))
+
+
 def listed(rows):
-    """Rows in the order of a table: by model, ready once, then the variants."""
-    order = [READY, *VARIANTS]
+    """Rows of the table, ready once; those beside a kernel have their own."""
     kept = [row for row in rows if row["variant"] != READY or row.get("scene") == "baton"]
-    models = list(LIMITS)
-    return sorted(kept, key=lambda row: (models.index(row["model"]), order.index(row["variant"])))
+    return in_order(row for row in kept if beside(row) != KERNEL)
+
+
+KERNEL_HEADER = [
+    "model",
+    "variant",
+    "times",
+    "midway",
+    "outputs",
+    "granted ms",
+    "launches",
+    "first launch P50 ms",
+    "P99 ms",
+    "max ms",
+    "limit",
+    "request P50 ms",
+    "P99 ms",
+    "max ms",
+    "ready ms",
+]
+
+
+def kernel_shown(rows):
+    """A line for each row beside a kernel."""
+    lines = []
+    for row in in_order(row for row in rows if beside(row) == KERNEL and row["variant"] != READY):
+        launch = row["first_launch"]
+        lines.append(
+            [
+                row["model"],
+                row["variant"],
+                row["n"],
+                launch["paused"],
+                "equal" if row["equal"] else "DIFFER",
+                figure(row["switch"].get("granted_ms"), 2),
+                launch["n"],
+                *(figure(launch[field], 2) for field in ("p50_ms", "p99_ms", "max_ms")),
+                FIRST_LAUNCH_LIMIT_MS if must_launch_soon(row) else "",
+                *(figure(row[field], 2) for field in ("p50_ms", "p99_ms", "max_ms")),
+                figure(row["ready_ms"], 2),
+            ]
+        )
+    return lines
 
 
 COST_HEADER = ["model", "baton ms", "suspend ms", "resume ms", "times as fast", "new process ms"]

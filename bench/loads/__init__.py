@@ -88,6 +88,7 @@ SERVED = {
 # Trainings that they interrupt. `build(device, size)` gives a `Training` of loads/service.py.
 TRAINED = {
     "resnet152": ("torch_services", "resnet152_training"),
+    "kernel": ("torch_kernel", "kernel"),
     "driver": ("driver_service", "driver_training"),
 }
 

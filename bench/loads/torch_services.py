@@ -6,19 +6,17 @@ ways in which their kernels reach memory: multi-tensor updates, graphs, compiled
 pointers, flash attention.
 """
 
-import contextlib
-
 import torch
 import torch._inductor.config
 import torchvision
 import transformers
 
 from loads.service import INPUTS, Service, Training
+from loads.torch_filler import Filler
 from loads.torch_models import images, llama, make_deterministic
 from loads.torch_modes import captured, perceptron
 from loads.torch_sharing import fingerprint
 
-FILLER = 64 << 20
 # How often a training waits for its loss; in between the GPU never runs dry.
 LOOK = 10
 
@@ -274,31 +272,15 @@ def resnet152_training(device, size):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4)
     criterion = torch.nn.CrossEntropyLoss()
     pictures, labels = images(32 if size == "full" else 2, device)
-    filler = []
+    filler = Filler(device)
 
     def step(i):
         optimizer.zero_grad(set_to_none=True)
         loss = criterion(model(pictures), labels)
         loss.backward()
         optimizer.step()
-        if filler:
-            filler[i % len(filler)].add_(1)
+        filler.touch(i)
         if i % LOOK == 0:
             loss.item()
 
-    def wait():
-        if device == "cuda":
-            torch.cuda.synchronize()
-
-    def fill(count):
-        taken = 0
-        with contextlib.suppress(torch.OutOfMemoryError):
-            while taken + FILLER <= count:
-                # Random words: zeros need no copy, so they would be no load.
-                piece = torch.empty(FILLER // 8, dtype=torch.int64, device=device)
-                filler.append(piece.random_())
-                taken += FILLER
-        wait()
-        return taken
-
-    return Training(step, wait, fill)
+    return Training(step, filler.wait, filler.take)

@@ -1,11 +1,17 @@
 """What the co-running measurement makes of its samples."""
 
+import os
+import pathlib
+import tempfile
+import types
 import unittest
+from unittest import mock
 
+import corun
 import corun_server
 import report
-from common import corunning
-from tests.test_report import MACHINE
+from common import corunning, mps
+from tests.test_report import MACHINE, words_of
 
 
 def cell(way, served, trained, p50=None, p99=None, rate=None, **more):
@@ -27,6 +33,7 @@ def corun_result():
         "kind": "corun",
         "machine": MACHINE,
         "load": 0.5,
+        "eager": False,
         "graphs": {"bert": True},
         "cells": [
             cell("alone", "bert", None, 4.0, 10.0),
@@ -79,9 +86,166 @@ class Corunning(unittest.TestCase):
         self.assertTrue(all(ms >= 0 for ms in answer["ms"]))
 
     def test_the_document_has_its_table(self):
-        text = report.document([corun_result()])
+        text = report.document(report.merged([corun_result()]))
         row = "| bert | gpt | baton | 100 | 4.40 | 13.20 | 1.10 | 1.20 | 0.40 | 0.40 |"
         self.assertIn(row, text)
+
+
+def run_of(year, *cells, **more):
+    """A run of that year: everything alone as in `corun_result`, and other cells."""
+    result = corun_result()
+    machine = {**MACHINE, "date": f"{year}-01-01T00:00:00Z"}
+    return {**result, "machine": machine, "cells": [*result["cells"][:4], *cells], **more}
+
+
+def pair(way, p99=13.2, n=100, trained="gpt", **more):
+    """A cell of requests to bert."""
+    return {**cell(way, "bert", trained, 4.4, p99, 4.0), "n": n, **more}
+
+
+class Pictures(unittest.TestCase):
+    def test_a_cell_keeps_its_times_as_percentiles(self):
+        found = corunning.times([0.0001 * i for i in range(1, 1001)])["quantiles_ms"]
+        self.assertEqual(len(found), 101)
+        self.assertEqual((found[0], found[50], found[100]), (0.0, 0.05, 0.1))
+        self.assertEqual(corunning.times([]), {"n": 0})
+
+    def test_of_several_runs_of_a_cell_the_one_with_most_requests_counts_then_the_newest(self):
+        runs = [
+            run_of(2033, pair("baton", 22.0, n=50), pair("mps", 33.0)),
+            run_of(2032, pair("baton", 44.0)),
+            run_of(2031, pair("baton", 55.0), pair("baton", trained="other")),
+        ]
+        found = corunning.matrix(runs)
+        self.assertEqual(list(found), ["baton", "mps"])
+        self.assertEqual(
+            found["baton"], {("bert", "gpt"): (4.0, 0.4), ("bert", "other"): (1.2, None)}
+        )
+        self.assertEqual(found["mps"], {("bert", "gpt"): (3.0, 0.4)})
+
+    def test_what_was_unusual_about_a_run_is_said_with_the_way(self):
+        found = corunning.matrix(
+            [run_of(2031, pair("default")), run_of(2031, pair("baton"), eager=True, load=0.9)]
+        )
+        self.assertEqual(list(found), ["baton, no graphs, load 0.9", "default"])
+
+    def test_times_are_of_the_pair_that_one_run_measured_in_the_most_ways(self):
+        times = {"quantiles_ms": list(range(1, 102))}
+        alone = cell("alone", "bert", None, 4.0, 10.0, **times)
+        runs = [
+            run_of(2031, alone, pair("default", **times), pair("baton", **times)),
+            run_of(2032, alone, pair("baton", trained="other", **times)),
+            run_of(2033, pair("baton"), pair("mps")),
+        ]
+        served, trained, ways = corunning.spread(runs)
+        self.assertEqual((served, trained), ("bert", "gpt"))
+        self.assertEqual(list(ways), ["alone", "baton", "default"])
+        self.assertIsNone(corunning.spread(runs[2:]))
+
+    def test_a_sweep_is_compared_load_by_load(self):
+        loads = [
+            one
+            for load in (0.1, 0.9)
+            for one in (
+                cell("alone", "bert", None, 3.0, 5.0, load=load),
+                pair("baton", 100 * load, load=load),
+            )
+        ]
+        found = corunning.swept([run_of(2031, *loads), run_of(2030, pair("baton"))])
+        self.assertEqual(found, {"bert beside gpt": [(0.1, 2.0, 0.4), (0.9, 18.0, 0.4)]})
+
+    def test_the_document_has_the_pictures_of_what_was_measured(self):
+        times = {"quantiles_ms": [1 + i / 10 for i in range(101)]}
+        alone = cell("alone", "bert", None, 3.0, 5.0, load=0.1)
+        cells = [
+            pair("baton", **times),
+            alone,
+            pair("baton", load=0.1),
+            pair("default", 99, **times),
+        ]
+        (merged,) = report.merged([run_of(2031, *cells), run_of(2032, pair("mps"))])
+        text = report.document([merged])
+        for file in ("corun.svg", "corun_times.svg", "corun_load.svg"):
+            self.assertIn(f"({file})", text)
+        self.assertEqual(text.count("## Requests beside"), 1)
+        drawn = {file: words_of(svg) for file, (_, svg) in report.drawn(merged).items()}
+        self.assertLessEqual(
+            {"baton", "default", "mps", "1.20", "9.00", "40%"}, set(drawn["corun.svg"])
+        )
+        self.assertLessEqual({"baton", "default", "milliseconds"}, set(drawn["corun_times.svg"]))
+        self.assertIn("bert beside gpt", drawn["corun_load.svg"])
+
+    def test_without_times_and_loads_there_is_only_the_matrix(self):
+        (merged,) = report.merged([corun_result()])
+        self.assertEqual(list(report.drawn(merged)), ["corun.svg"])
+
+
+CONTROL = """#!/bin/sh
+if [ "$1" = -d ]; then echo started; else read said; fi >> "$CUDA_MPS_LOG_DIRECTORY/../said"
+case "$1$said" in
+    -d) exit {start};;
+    get_server_list) echo {servers};;
+esac
+echo "$said" >> "$CUDA_MPS_PIPE_DIRECTORY/../said"
+"""
+
+
+class Mps(unittest.TestCase):
+    def setUp(self):
+        made = tempfile.TemporaryDirectory()
+        self.addCleanup(made.cleanup)
+        self.folder = pathlib.Path(made.name)
+
+    def control(self, start=0, servers=""):
+        """A program in the daemon's place, which writes down what it is told."""
+        path = self.folder / mps.CONTROL
+        path.write_text(CONTROL.format(start=start, servers=servers))
+        path.chmod(0o755)
+        where = {"PATH": f"{self.folder}:{os.environ['PATH']}"}
+        return mock.patch.dict(os.environ, where)
+
+    def said(self):
+        return (self.folder / "said").read_text().split()
+
+    def test_the_daemon_is_ended_whatever_happens(self):
+        with self.control(servers="1234"):
+            with self.assertRaises(KeyError), mps.Daemon(self.folder) as daemon:
+                daemon.must_serve()
+                raise KeyError
+        self.assertEqual(self.said(), ["started", "get_server_list", "quit"])
+
+    def test_a_daemon_that_serves_nobody_is_a_failure(self):
+        with self.control(), mps.Daemon(self.folder) as daemon:
+            with self.assertRaisesRegex(mps.NoMps, "no program"):
+                daemon.must_serve()
+
+    def test_a_daemon_that_does_not_start_is_a_failure(self):
+        with self.control(start=1), self.assertRaisesRegex(mps.NoMps, "ended with 1"):
+            mps.Daemon(self.folder).__enter__()
+
+    def test_without_the_program_there_is_no_daemon(self):
+        with mock.patch.object(mps, "CONTROL", "no-such-program"):
+            with self.assertRaisesRegex(mps.NoMps, "no-such-program"):
+                mps.Daemon(self.folder).__enter__()
+
+
+class Ways(unittest.TestCase):
+    def test_trainings_have_less_priority_where_the_way_says_so(self):
+        self.assertEqual(corunning.MPS["mps"], {"latency": 0, "batch": 0})
+        one = corunning.MPS["mps priority"]
+        self.assertLess(one["latency"], one["batch"])
+
+    def test_every_worker_is_dressed_for_its_way(self):
+        wanted = {"served": ["bert"], "trained": ["gpt2_large"], "eager": True}
+        arguments = types.SimpleNamespace(**wanted, device="cpu", size="small")
+        run = types.SimpleNamespace(arguments=arguments)
+        run.command = lambda *words: corun.Run.command(run, *words)
+        plan = corun.Run.plan(run, lambda name, argv, urgency: (argv[2:], {"class": urgency}))
+        self.assertEqual(list(plan), ["bert", "train gpt2_large"])
+        self.assertIn("--eager", plan["bert"][0])
+        self.assertEqual(plan["bert"][1], {"class": "latency"})
+        self.assertEqual(plan["train gpt2_large"][0][0], "corun_gpt2_large")
+        self.assertEqual(plan["train gpt2_large"][1], {"class": "batch"})
 
 
 class Pausing(unittest.TestCase):

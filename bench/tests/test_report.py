@@ -1,13 +1,15 @@
 """The document made from result files."""
 
+import json
 import unittest
 import xml.etree.ElementTree
 
+import chart
 import cost
 import report
 import trace_check
 from tests.test_sharing import sharing_result
-from tests.test_switch import switch_result
+from tests.test_switch import launches, row, switch_result
 from tests.test_transfer import transfer_result
 
 MACHINE = {
@@ -19,6 +21,12 @@ MACHINE = {
     "python": "3.12.0",
     "packages": {"torch": "2.0"},
 }
+
+
+def words_of(svg):
+    """What is written in a picture, which has to be well-formed."""
+    nodes = xml.etree.ElementTree.fromstring(svg).iter()
+    return [node.text for node in nodes if node.tag.endswith("text")]
 
 
 class Document(unittest.TestCase):
@@ -72,17 +80,57 @@ class Document(unittest.TestCase):
         self.assertIn("| every 1 s | 9.00 | 0.900 | 0.950 | 0.947 | 10 |", text)
         self.assertIn("(switch.svg)", text)
         self.assertNotIn("Not as it should be", text)
-        drawn = xml.etree.ElementTree.fromstring(report.switch_chart(results[0]))
-        said = [node.text for node in drawn.iter() if node.tag.endswith("text")]
+        said = words_of(report.drawn(results[0])["switch.svg"][1])
         self.assertIn("20 ms", said)
         self.assertIn("1.1 s", said)
-        self.assertIsNone(report.switch_chart(report.merged([parts[1]])[0]))
+        self.assertEqual(report.drawn(report.merged([parts[1]])[0]), {})
+
+    def test_requests_beside_a_kernel_have_a_table_of_their_own(self):
+        beside = row(beside="kernel", first_launch=launches(1.0, 2.0))
+        results = report.merged([switch_result(machine=MACHINE, rows=[beside])])
+        text = report.document(results)
+        self.assertIn("| bert | baton | 4 | 4 | equal | 2.00 | 2 | 1.50 | 2.00 | 2.00 | 3 |", text)
+        self.assertNotIn("| bert | baton | 20.00 |", text)
+        self.assertNotIn("switch.svg", text)
 
     def test_a_tenant_is_told_from_a_process_that_is_only_preloaded(self):
         rounds = [dict.fromkeys(cost.ROLES, 10.0)]
         result = {"kind": "cost", "machine": MACHINE, "block_seconds": 2, "failures": {}}
         result |= {"workloads": {"one": cost.evaluate(rounds)}, "serve": True}
         self.assertIn("## What a tenant pays", report.document([result]))
+
+
+class Charts(unittest.TestCase):
+    def test_axes_have_a_few_round_numbers(self):
+        self.assertEqual(chart.steps(0, 100), [0, 20, 40, 60, 80, 100])
+        self.assertEqual(chart.steps(0.1, 0.9), [0.2, 0.4, 0.6, 0.8])
+        self.assertEqual(chart.steps(3, 3), [3])
+        self.assertEqual(chart.decimal_steps(0.8, 21), [1, 2, 5, 10, 20])
+        self.assertEqual(chart.decimal_steps(0.5, 20_000), [1, 10, 100, 1000, 10_000])
+
+    def test_a_larger_ratio_has_another_colour_up_to_a_limit(self):
+        shades = [chart.colour_of(ratio) for ratio in (1, 1.2, 2, 5, 50, 100)]
+        self.assertEqual(len(set(shades)), len(shades))
+        self.assertEqual(chart.colour_of(0.5), shades[0])
+        self.assertEqual(chart.colour_of(1000), shades[-1])
+
+    def test_ratios_are_written_short(self):
+        self.assertEqual(
+            [chart.short(one) for one in (1, 9.996, 81, 99.96)], ["1.00", "10.0", "81.0", "100"]
+        )
+
+    def test_a_matrix_shows_what_is_missing(self):
+        panels = {"one": {("a", "x"): (1.5, 0.25)}, "two": {("b", "x"): (None, None)}}
+        said = words_of(chart.matrix("Some", panels, "note"))
+        self.assertEqual(said.count("–"), 3)
+        self.assertEqual([said.count(word) for word in ("1.50", "25%", "x", "a")], [1, 1, 2, 1])
+
+    def test_lines_of_one_point_and_of_zeros_can_be_drawn(self):
+        plots = [
+            chart.Plot("x", "y", {"one": [(2.0, 0.0)]}),
+            chart.Plot("x", "y", {"one": [(1, 1)]}, True),
+        ]
+        self.assertIn("one", words_of(chart.lines("Some", plots)))
 
 
 class Scrubbing(unittest.TestCase):
@@ -92,6 +140,12 @@ class Scrubbing(unittest.TestCase):
         self.assertEqual(scrub(f"--baton {repository}/target/x.so"), "--baton target/x.so")
         self.assertEqual(scrub("File /home/someone/lib/x.py"), "File x.py")
         self.assertEqual(scrub("2 / 3 and a/b/c"), "2 / 3 and a/b/c")
+
+    def test_a_list_of_numbers_is_one_line(self):
+        value = {"numbers": [1, -2.5, 1e-9], "words": ["1,\n2"], "none": [], "some": [{"a": None}]}
+        text = report.conformance.machine.indented(value)
+        self.assertEqual(json.loads(text), value)
+        self.assertIn('"numbers": [1, -2.5, 1e-09],\n', text)
 
 
 if __name__ == "__main__":

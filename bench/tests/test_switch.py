@@ -38,6 +38,13 @@ def row(model="bert", variant="baton", p50=20.0, **more):
     return {"model": model, "variant": variant, **made, **more}
 
 
+def launches(*times):
+    """Figures of first launches, the other program's work taken off each time."""
+    phases = [{"first_launch_ms": ms} for ms in times]
+    records = [{"record": {"pause_ms": 0.9, "phases": one}} for one in phases]
+    return {**switching.first_launches(records), "paused": 4}
+
+
 def switch_result(**more):
     """A good result of all three parts."""
     ready = {"model": "bert", "variant": switching.READY, "scene": "baton"}
@@ -85,6 +92,18 @@ class Figures(unittest.TestCase):
         self.assertNotIn("first_launch_ms", found)
         self.assertNotIn("waits", found)
         self.assertEqual(switching.record_medians([{"record": {}}])["records"], 0)
+
+    def test_first_launches_are_of_the_records_that_tell(self):
+        records = [
+            {"pause_ms": 0.9, "phases": {"first_launch_ms": 1.5}},
+            {"pause_ms": 0.0, "phases": {"first_launch_ms": 2.5}},
+            {"phases": {"first_launch_ms": None}},
+            None,
+        ]
+        found = switching.first_launches([{"record": record} for record in records])
+        self.assertEqual((found["n"], found["paused"]), (2, 1))
+        self.assertEqual((found["p50_ms"], found["p99_ms"], found["max_ms"]), (2.0, 2.5, 2.5))
+        self.assertIsNone(switching.first_launches([])["p99_ms"])
 
     def test_no_samples_are_a_row_of_dashes(self):
         empty = {"model": "bert", "variant": "checkpoint", "equal": False, **switching.times([])}
@@ -142,6 +161,28 @@ class Result(unittest.TestCase):
         self.assertEqual(self.wrong(failures=["it ended"]), ["it ended"])
         load = {**good["equality"][0], "equal": False, "verdict": "DIFFERS at request 1"}
         self.assertEqual(self.wrong(equality=[load]), ["graph: DIFFERS at request 1"])
+
+    def test_beside_a_kernel_it_is_the_first_launch_that_is_judged(self):
+        def wrong(*times):
+            return self.wrong(rows=[row(beside="kernel", ratio=9.0, first_launch=launches(*times))])
+
+        self.assertEqual(wrong(1.0, 2.9), [])
+        late = "bert, baton, beside a kernel: first launch P99 3.10 ms, limit 3 ms"
+        self.assertEqual(wrong(1.0, 3.1), [late])
+        self.assertEqual(len(wrong(None)), 1)
+
+    def test_rows_beside_a_kernel_are_rows_of_their_own(self):
+        beside = row(beside="kernel", p50=30.0, first_launch=launches(1.0))
+        newer = {**MACHINE, "date": "2031-01-01T00:00:00Z"}
+        failures = ["bert, baton, beside a kernel: it ended"]
+        merged = switching.merge(
+            [switch_result(rows=[beside], failures=failures), switch_result(machine=newer)]
+        )
+        self.assertEqual(switching.of(merged["rows"], "bert", "baton")["p50_ms"], 20.0)
+        self.assertEqual(merged["failures"], failures)
+        self.assertEqual(len(switching.listed(merged["rows"])), 3)
+        (shown,) = switching.kernel_shown(merged["rows"])
+        self.assertEqual(len(shown), len(switching.KERNEL_HEADER))
 
     def test_of_several_runs_the_newest_row_counts(self):
         newer = {**MACHINE, "date": "2031-01-01T00:00:00Z"}
