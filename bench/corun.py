@@ -193,7 +193,7 @@ class Run:
                 if way == "baton" and self.arguments.sweep:
                     self.sweep(workers, few)
                 status = one.status()
-        kept = ("pauses", "switches", "bytes_in", "bytes_out")
+        kept = ("pauses", "set_aside", "switches", "bytes_in", "bytes_out")
         self.result.setdefault("coordinator", {})[way] = {name: status[name] for name in kept}
 
     def paces(self, workers):

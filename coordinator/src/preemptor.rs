@@ -42,15 +42,6 @@ impl Target {
             _ => Some(self.clone()),
         }
     }
-
-    /// What of this is in another one too.
-    pub fn within(&self, other: &Self) -> Self {
-        let mut both = self.clone();
-        if let (Self::ResourceManager(both, _), Self::ResourceManager(other, _)) = (&mut both, other) {
-            both.channels.retain(|channel| other.channels.contains(channel));
-        }
-        both
-    }
 }
 
 /// What is to be done with it.
@@ -62,6 +53,10 @@ pub enum Wish {
     Pause,
     /// On it again, as if nothing had been.
     Resume,
+    /// No more time for its compute work. Not as sure as [`Wish::Pause`], and easier on others.
+    SetAside,
+    /// The end of that.
+    PutBack,
     /// So many microseconds in a row for its compute work, while other processes have work too.
     Slice(u64),
     /// The tenant's process has ended: off the GPU for good, and nothing of it is kept alive by us.
@@ -115,8 +110,10 @@ impl Pauser {
                 // SAFETY: any number may be asked for.
                 Ok(unsafe {
                     match wish {
-                        Wish::Pause => check("simcudaPauseProcess", (simulated.pause)(*process)),
-                        Wish::Try | Wish::Resume => check("simcudaResumeProcess", (simulated.resume)(*process)),
+                        Wish::Pause | Wish::SetAside => check("simcudaPauseProcess", (simulated.pause)(*process)),
+                        Wish::Try | Wish::Resume | Wish::PutBack => {
+                            check("simcudaResumeProcess", (simulated.resume)(*process))
+                        }
                         // It is gone already, and all that it had; and it knows no time slices.
                         Wish::End | Wish::Slice(_) => Ok(()),
                     }
@@ -129,6 +126,8 @@ impl Pauser {
                 Ok(match wish {
                     Wish::Pause | Wish::End => objects.pause(control.as_fd()),
                     Wish::Try | Wish::Resume => objects.resume(control.as_fd()),
+                    Wish::SetAside => objects.set_aside(control.as_fd()),
+                    Wish::PutBack => objects.put_back(control.as_fd()),
                     Wish::Slice(micros) => objects.set_timeslice(control.as_fd(), micros),
                 }?)
             }

@@ -21,7 +21,7 @@ pub const MAX_TEXT: usize = 16 * 1024;
 pub const MAX_EXTENTS: usize = MAX_DESCRIPTORS;
 /// The most entries of a message that lists without descriptors.
 pub const MAX_LISTED: usize = 2048;
-/// The most channels, and the most groups of them, that [`Channels`] names. A context of NVIDIA's driver has 20.
+/// The most channels, of each kind, and the most groups of them, that [`Channels`] names. A context of NVIDIA's driver has 20.
 pub const MAX_CHANNELS: usize = 2048;
 
 /// An extent's number: given by the coordinator, unique within its tenant.
@@ -441,11 +441,11 @@ impl FromTenant {
                         w.u32(1);
                         w.u32(*process);
                     }
-                    Channels::ResourceManager(Objects { client, subdevice, channels, groups }) => {
+                    Channels::ResourceManager(Objects { client, subdevice, channels, compute, groups }) => {
                         w.u32(2);
                         w.u32(*client);
                         w.u32(*subdevice);
-                        for handles in [channels, groups] {
+                        for handles in [channels, compute, groups] {
                             w.u32(handles.len() as u32);
                             handles.iter().for_each(|handle| w.u32(*handle));
                         }
@@ -517,6 +517,7 @@ impl FromTenant {
                         client: r.u32()?,
                         subdevice: r.u32()?,
                         channels: r.list("number of channels", MAX_CHANNELS, Reader::u32)?,
+                        compute: r.list("number of compute channels", MAX_CHANNELS, Reader::u32)?,
                         groups: r.list("number of groups", MAX_CHANNELS, Reader::u32)?,
                     }),
                     value => return Err(Malformed::OutOfRange { field: "kind of channels", value: value.into() }),

@@ -150,8 +150,21 @@ pub struct Objects {
     pub subdevice: u32,
     /// Its channels, of all engines.
     pub channels: Vec<u32>,
+    /// Those of them that compute.
+    pub compute: Vec<u32>,
     /// Its channel groups of graphics and compute.
     pub groups: Vec<u32>,
+}
+
+/// What becomes of channels.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Disable {
+    /// They are enabled.
+    No,
+    /// They are off the GPU when the call returns.
+    Preempt,
+    /// They get no more time.
+    OnlyScheduling,
 }
 
 /// Why a call did not do what it should.
@@ -182,14 +195,26 @@ impl Objects {
     ///
     /// If the driver refuses; then none of them is paused by this.
     pub fn pause(&self, control: BorrowedFd<'_>) -> Result<(), Error> {
-        for (at, some) in self.channels.chunks(MAX_CHANNELS).enumerate() {
-            if let Err(error) = self.disable(control, some, true) {
-                let before = &self.channels[..at * MAX_CHANNELS];
-                let _ = before.chunks(MAX_CHANNELS).try_for_each(|some| self.disable(control, some, false));
-                return Err(error);
-            }
-        }
-        Ok(())
+        self.disable_all(control, &self.channels, Disable::Preempt)
+    }
+
+    /// Gives the compute work no more time on the GPU (measured: 0.3 ms). What runs just now goes on until somebody else
+    /// has work, or its time slice ends. Nobody else notices, whereas [`Objects::pause`] makes all work stop for a moment.
+    ///
+    /// # Errors
+    ///
+    /// As [`Objects::pause`].
+    pub fn set_aside(&self, control: BorrowedFd<'_>) -> Result<(), Error> {
+        self.disable_all(control, &self.compute, Disable::OnlyScheduling)
+    }
+
+    /// The end of [`Objects::set_aside`] (measured: 0.3 ms).
+    ///
+    /// # Errors
+    ///
+    /// As [`Objects::resume`].
+    pub fn put_back(&self, control: BorrowedFd<'_>) -> Result<(), Error> {
+        self.enable_all(control, &self.compute)
     }
 
     /// Lets all channels go on (measured: 0.3 to 0.5 ms). Those that are not paused are none the worse for it.
@@ -198,26 +223,40 @@ impl Objects {
     ///
     /// If the driver refuses; some channels may then go on and others not.
     pub fn resume(&self, control: BorrowedFd<'_>) -> Result<(), Error> {
-        self.channels.chunks(MAX_CHANNELS).try_for_each(|some| self.disable(control, some, false))
+        self.enable_all(control, &self.channels)
+    }
+
+    fn disable_all(&self, control: BorrowedFd<'_>, channels: &[u32], how: Disable) -> Result<(), Error> {
+        for (at, some) in channels.chunks(MAX_CHANNELS).enumerate() {
+            if let Err(error) = self.disable(control, some, how) {
+                let _ = self.enable_all(control, &channels[..at * MAX_CHANNELS]);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn enable_all(&self, control: BorrowedFd<'_>, channels: &[u32]) -> Result<(), Error> {
+        channels.chunks(MAX_CHANNELS).try_for_each(|some| self.disable(control, some, Disable::No))
     }
 
     /// Channels that do not exist any more need nothing.
-    fn disable(&self, control: BorrowedFd<'_>, some: &[u32], disable: bool) -> Result<(), Error> {
-        match self.disable_living(control, some, disable) {
+    fn disable(&self, control: BorrowedFd<'_>, some: &[u32], how: Disable) -> Result<(), Error> {
+        match self.disable_living(control, some, how) {
             // Some of them were freed meanwhile, and nobody has said so yet. The driver has done nothing then (measured).
             Err(Error::Status(INVALID_CHANNEL)) if some.len() > 1 => {
-                some.chunks(1).try_for_each(|one| self.disable(control, one, disable))
+                some.chunks(1).try_for_each(|one| self.disable(control, one, how))
             }
             Err(Error::Status(INVALID_CHANNEL)) => Ok(()),
             result => result,
         }
     }
 
-    fn disable_living(&self, control: BorrowedFd<'_>, some: &[u32], disable: bool) -> Result<(), Error> {
+    fn disable_living(&self, control: BorrowedFd<'_>, some: &[u32], how: Disable) -> Result<(), Error> {
         let mut parameters = DisableChannels {
-            disable: disable.into(),
+            disable: (how != Disable::No).into(),
             count: some.len() as u32,
-            only_scheduling: 0,
+            only_scheduling: (how == Disable::OnlyScheduling).into(),
             rewind: 0,
             event: 0,
             clients: [self.client; MAX_CHANNELS],

@@ -70,7 +70,8 @@ fn from_tenant() -> impl Strategy<Value = FromTenant> {
         any::<u32>().prop_map(|process| FromTenant::Channels { channels: Channels::Simulated { process } }),
         (any::<u32>(), any::<u32>(), vec(any::<u32>(), 0..=MAX_CHANNELS), vec(any::<u32>(), 0..=MAX_CHANNELS))
             .prop_map(|(client, subdevice, channels, groups)| {
-                let objects = Objects { client, subdevice, channels, groups };
+                let compute = groups.clone();
+                let objects = Objects { client, subdevice, channels, compute, groups };
                 FromTenant::Channels { channels: Channels::ResourceManager(objects) }
             }),
         any::<u64>().prop_map(|grant| FromTenant::Held { grant }),

@@ -32,7 +32,7 @@ fn who_is_urgent_runs_beside_others_and_nobody_is_paused_for_it() {
         assert_eq!(tenant(&coordinator.status(), "slow")["state"], "running");
     }
     let after = coordinator.status();
-    for field in ["pauses", "bytes_in", "bytes_out"] {
+    for field in ["pauses", "set_aside", "bytes_in", "bytes_out"] {
         assert_eq!(number(&after, field), number(&before, field), "{field}");
     }
     assert_eq!(quick.ask("quit", LIMIT), want[4]);

@@ -150,7 +150,7 @@ fn what_a_tenant_cannot_mean_costs_it_its_connection_and_nothing_else() {
         assert!(running.ask("touch", LIMIT).starts_with("touched "));
     }
     // What is to be paused, through what is not the driver's control device, through nothing, and through too much.
-    let objects = Objects { client: 1, subdevice: 2, channels: vec![3], groups: vec![] };
+    let objects = Objects { client: 1, subdevice: 2, channels: vec![3], ..Objects::default() };
     let offer = FromTenant::Channels { channels: Channels::ResourceManager(objects) }.encode();
     let null = std::fs::File::open("/dev/null").expect("there");
     for descriptors in [&[][..], &[null.as_fd()], &[null.as_fd(), null.as_fd()]] {

@@ -25,8 +25,8 @@ const POISON: u8 = 0xDB;
 /// What holds if nothing else is said.
 const QUANTUM: Duration = Duration::from_millis(100);
 const MAX_WAIT: Duration = Duration::from_secs(10);
-const BURST: Duration = Duration::from_millis(1);
-const SLACK: Percent = Percent(5.0);
+const BURST: Duration = Duration::from_micros(200);
+const SLACK: Percent = Percent(20.0);
 
 /// What can be said about a coordinator, on the command line or in a file.
 #[derive(Clone, Debug, Default, Args, Deserialize)]
@@ -52,13 +52,13 @@ pub struct Settings {
     #[arg(long, value_name = "10s", value_parser = humantime::parse_duration)]
     #[serde(with = "duration")]
     pub max_wait: Option<Duration>,
-    /// How long latency programs are at work before those beside them are taken off the GPU in the middle. [default: 1ms]
-    #[arg(long, value_name = "1ms", value_parser = humantime::parse_duration)]
+    /// How long latency programs are at work before those beside them are taken off the GPU in the middle. [default: 200us]
+    #[arg(long, value_name = "200us", value_parser = humantime::parse_duration)]
     #[serde(with = "duration")]
     pub burst: Option<Duration>,
     /// How much slower latency programs may be for those that run beside them. If their requests are so short that this
-    /// cannot be kept, the others stay off the GPU for longer between them. [default: 5%]
-    #[arg(long, value_name = "5%")]
+    /// cannot be kept, the others stay off the GPU for longer between them. [default: 20%]
+    #[arg(long, value_name = "20%")]
     pub latency_slack: Option<Percent>,
     /// How much of the arena to keep free, so that a switch can begin at once; no program can have it. [default: 3%]
     #[arg(long, value_name = "3%|2GiB")]

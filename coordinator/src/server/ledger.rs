@@ -146,6 +146,8 @@ pub(super) struct Ledger {
     pub(super) bytes_out: u64,
     /// How often work was taken off the GPU, and how long that took the driver.
     pub(super) pauses: u64,
+    /// How often somebody was set aside for a burst.
+    pub(super) set_aside: u64,
     pub(super) pause_seconds: f64,
     pub(super) scrubbed_bytes: u64,
     pub(super) scrub_seconds: f64,

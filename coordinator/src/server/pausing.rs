@@ -73,8 +73,8 @@ pub(super) struct Pausable {
     pub(super) slice: Option<u64>,
     /// What is paused. Pauses are counted, so nothing is paused that is already.
     paused: Option<Target>,
-    /// It is off the GPU for a burst of somebody urgent, or on its way.
-    aside: Option<Aside>,
+    /// What is set aside for a burst of somebody urgent, and how far that is.
+    aside: Option<(Aside, Target)>,
     /// How often it could not be put back since it last was, and before when it is not tried again to move it.
     failures: u32,
     not_before: Option<Instant>,
@@ -91,7 +91,7 @@ enum Aside {
 impl Pausable {
     /// Whether it is off the GPU for a burst.
     pub(super) fn is_aside(&self) -> bool {
-        self.aside == Some(Aside::There)
+        matches!(self.aside, Some((Aside::There, _)))
     }
 }
 
@@ -227,11 +227,10 @@ impl Server {
         let mut target = told.clone();
         if wish == Wish::Pause {
             hold.stage = Stage::Pausing;
-            if matches!(tenant.pausable.aside, Some(Aside::Going | Aside::Coming)) {
-                // When that is over.
-                return;
+            if tenant.pausable.aside.is_some() {
+                // When that is over: what is only set aside may still run.
+                return self.put_back(id);
             }
-            tenant.pausable.aside = None;
             let rest = told.beyond(tenant.pausable.paused.as_ref());
             tenant.pausable.asked = Some(told);
             match rest {
@@ -264,10 +263,10 @@ impl Server {
     /// The preemptor has done something, or could not.
     pub(super) fn preempted(&mut self, Preempted { tenant: id, wish, time, result }: Preempted) {
         match wish {
-            Wish::Pause | Wish::Resume if self.is_moving_aside(id) => self.moved_aside(id, time, result),
             Wish::Try => self.tried(id, result),
             Wish::Pause => self.paused(id, time, result),
             Wish::Resume => self.resumed(id, result),
+            Wish::SetAside | Wish::PutBack => self.moved_aside(id, wish == Wish::SetAside, result),
             Wish::Slice(slice) => self.sliced(id, slice, result),
             Wish::End => self.let_go(id),
         }
@@ -354,70 +353,73 @@ impl Server {
 
 /// Making way for a burst of somebody urgent ([`crate::bursts`]).
 impl Server {
-    /// Takes those off the GPU that are to make way, or puts them back.
+    /// Sets those aside that are to make way, and puts the others back.
     pub(super) fn look_at_the_board(&mut self) {
         let at_work = self.places.is_taken() && self.arbiter.is_together();
         let verdict = self.bursts.look(self.now(), at_work);
         self.places.let_pass(verdict.pass);
-        let now = Instant::now();
-        for (id, tenant) in &mut self.tenants {
-            let has_turn = self.arbiter.state(*id) == State::Running && tenant.class() != Class::Latency;
-            let drains = tenant.revoked.is_some() || self.evictions.iter().any(|eviction| eviction.is_draining(*id));
-            let makes_way = verdict.off && has_turn && !drains && !tenant.silent && tenant.cut_off.is_none();
-            let pausable = &mut tenant.pausable;
-            if tenant.hold.is_some() || pausable.not_before.is_some_and(|at| now < at) {
-                continue;
-            }
-            match (pausable.aside, pausable.told.clone()) {
-                (None, Some(told)) if makes_way && pausable.works => {
-                    (pausable.aside, pausable.asked) = (Some(Aside::Going), Some(told.clone()));
-                    self.preemptor.submit(*id, Wish::Pause, told);
-                }
-                (Some(Aside::There), told) if !makes_way => {
-                    let Some(paused) = &pausable.paused else { continue };
-                    // What is gone meanwhile cannot be resumed, and then nothing else of it is.
-                    let target = told.map_or_else(|| paused.clone(), |told| paused.within(&told));
-                    pausable.aside = Some(Aside::Coming);
-                    self.preemptor.submit(*id, Wish::Resume, target);
-                }
-                _ => {}
-            }
+        let ids: Vec<TenantId> = self.tenants.keys().copied().collect();
+        for id in ids {
+            if verdict.off && self.makes_way(id) { self.set_aside(id) } else { self.put_back(id) }
         }
     }
 
-    fn is_moving_aside(&self, id: TenantId) -> bool {
-        let aside = self.tenants.get(&id).and_then(|tenant| tenant.pausable.aside);
-        matches!(aside, Some(Aside::Going | Aside::Coming))
+    /// Whether a tenant is one that runs beside urgent ones, and is not just asked for anything else.
+    fn makes_way(&self, id: TenantId) -> bool {
+        let Some(tenant) = self.tenants.get(&id) else { return false };
+        let drains = tenant.revoked.is_some() || self.evictions.iter().any(|eviction| eviction.is_draining(id));
+        let has_turn = self.arbiter.state(id) == State::Running && tenant.class() != Class::Latency;
+        has_turn && tenant.hold.is_none() && !drains && !tenant.silent && tenant.cut_off.is_none()
     }
 
-    /// Somebody is off the GPU for a burst, or on it again; or it could not be.
-    fn moved_aside(&mut self, id: TenantId, time: Duration, result: Result<(), PauseError>) {
+    fn set_aside(&mut self, id: TenantId) {
         let Some(tenant) = self.tenants.get_mut(&id) else { return };
         let pausable = &mut tenant.pausable;
-        let went = pausable.aside == Some(Aside::Going);
-        let works = result.is_ok();
-        match result {
-            Ok(()) if went => {
-                self.ledger.paused(time);
-                (pausable.aside, pausable.paused) = (Some(Aside::There), pausable.asked.take());
+        if pausable.aside.is_some() || !pausable.works || pausable.not_before.is_some_and(|at| Instant::now() < at) {
+            return;
+        }
+        if let Some(target) = pausable.told.clone() {
+            pausable.aside = Some((Aside::Going, target.clone()));
+            self.preemptor.submit(id, Wish::SetAside, target);
+        }
+    }
+
+    /// If it is set aside; if that is still under way, as soon as it is over.
+    fn put_back(&mut self, id: TenantId) {
+        let Some(tenant) = self.tenants.get_mut(&id) else { return };
+        if let Some((aside @ Aside::There, target)) = &mut tenant.pausable.aside {
+            *aside = Aside::Coming;
+            self.preemptor.submit(id, Wish::PutBack, target.clone());
+        }
+    }
+
+    /// Somebody is set aside for a burst, or put back; or could not be.
+    fn moved_aside(&mut self, id: TenantId, went: bool, result: Result<(), PauseError>) {
+        let Some(tenant) = self.tenants.get_mut(&id) else { return };
+        let pausable = &mut tenant.pausable;
+        match (result, &mut pausable.aside) {
+            (Ok(()), Some((aside, _))) if went => {
+                *aside = Aside::There;
+                self.ledger.set_aside += 1;
             }
-            Ok(()) => (pausable.aside, pausable.paused, pausable.failures) = (None, None, 0),
-            Err(error) => {
-                // Some of it may just have been destroyed: it will say so.
+            (Ok(()), _) => (pausable.aside, pausable.failures) = (None, 0),
+            (Err(error), aside) => {
                 log(format_args!("{} could not be moved for a burst: {error}", tenant.name));
-                pausable.aside = if went { None } else { Some(Aside::There) };
                 pausable.not_before = Some(Instant::now() + FAILED);
-                pausable.failures += u32::from(!went);
+                match aside {
+                    Some((aside, _)) if !went && pausable.failures < MOST_FAILURES => {
+                        *aside = Aside::There;
+                        pausable.failures += 1;
+                    }
+                    _ if !went => return self.kill(id, "its work cannot be put back on the GPU"),
+                    _ => pausable.aside = None,
+                }
             }
         }
-        if pausable.failures > MOST_FAILURES {
-            return self.kill(id, "its work cannot be put back on the GPU");
-        }
-        if tenant.cut_off.is_some() && went && works {
-            // It has put itself back before it was taken off.
-            let Some(paused) = pausable.paused.take() else { return };
-            pausable.aside = None;
-            return self.preemptor.submit(id, Wish::Resume, paused);
+        let pausable = &tenant.pausable;
+        if tenant.cut_off.is_some() && pausable.is_aside() {
+            // It may have put itself back before it was set aside.
+            return self.put_back(id);
         }
         match tenant.hold.map(|hold| hold.stage) {
             // It has lost its turn meanwhile.

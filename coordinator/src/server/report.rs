@@ -28,6 +28,8 @@ pub struct Status {
     bytes_in: u64,
     bytes_out: u64,
     pauses: u64,
+    /// How often work was taken off the GPU because somebody urgent ran beside it.
+    set_aside: u64,
     pause_seconds: f64,
     scrubbed_bytes: u64,
     scrub_seconds: f64,
@@ -166,6 +168,7 @@ impl Server {
             bytes_in: self.ledger.bytes_in,
             bytes_out: self.ledger.bytes_out,
             pauses: self.ledger.pauses,
+            set_aside: self.ledger.set_aside,
             pause_seconds: self.ledger.pause_seconds,
             scrubbed_bytes: self.ledger.scrubbed_bytes,
             scrub_seconds: self.ledger.scrub_seconds,

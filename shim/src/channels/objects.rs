@@ -185,7 +185,15 @@ impl Table {
                     objects
                 }
             };
-            if is_graphics { at.groups.push(object.handle) } else { at.channels.push(object.handle) }
+            if is_graphics {
+                at.groups.push(object.handle);
+                continue;
+            }
+            at.channels.push(object.handle);
+            let group = self.find(object.client, object.parent);
+            if group.is_some_and(|group| group.kind == Kind::Group { graphics: true }) {
+                at.compute.push(object.handle);
+            }
         }
         all.retain(|(_, objects)| !objects.channels.is_empty());
         all
@@ -201,7 +209,7 @@ impl Table {
     /// A channel without the others.
     fn alone(&self, channel: &Object) -> Option<Objects> {
         let subdevice = self.subdevice_of(channel)?;
-        Some(Objects { client: channel.client, subdevice, channels: vec![channel.handle], groups: Vec::new() })
+        Some(Objects { client: channel.client, subdevice, channels: vec![channel.handle], ..Objects::default() })
     }
 
     /// Those marked, no longer so.
@@ -248,9 +256,12 @@ mod tests {
             client: CLIENT,
             subdevice: 3,
             channels: vec![21, 22, 23, 31, 32, 33, 41, 42, 43],
+            compute: vec![21, 22, 23, 41, 42, 43],
             groups: vec![20, 40],
         };
-        let second = Objects { client: CLIENT, subdevice: 13, channels: vec![51, 52, 53], groups: vec![50] };
+        let channels = vec![51, 52, 53];
+        let second =
+            Objects { client: CLIENT, subdevice: 13, channels: channels.clone(), compute: channels, groups: vec![50] };
         assert_eq!(all, [(8, first), (8, second)]);
     }
 
@@ -275,7 +286,7 @@ mod tests {
         let mut table = process();
         made(&mut table, 30, 34, Kind::Channel { born_paused: false });
         let last = *table.0.last().expect("just made");
-        let alone = Objects { client: CLIENT, subdevice: 3, channels: vec![34], groups: vec![] };
+        let alone = Objects { client: CLIENT, subdevice: 3, channels: vec![34], ..Objects::default() };
         assert_eq!(table.born_paused(last), Some(alone.clone()));
         assert!(table.by_subdevice()[0].1.channels.contains(&34), "and it is paused and resumed with all others");
         assert_eq!(table.take_born_paused(), [(8, alone)]);
