@@ -10,12 +10,12 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use baton_contract::cuda::CUresult;
+use baton_contract::cuda::{CUdeviceptr, CUresult};
 use baton_contract::resource_manager::{self, Objects};
 use libloading::Library;
 
 use crate::arbiter::TenantId;
-use crate::gpu::{GpuError, check};
+use crate::gpu::{Gpu, GpuError, Stream, check};
 use crate::wake::Waker;
 
 /// What of a tenant can be taken off the GPU.
@@ -157,16 +157,47 @@ pub struct Preempted {
 /// The end that the server holds.
 pub struct Preemptor(Sender<Job>);
 
+/// Work of our own, as little as there can be.
+struct Nudge {
+    gpu: Gpu,
+    stream: Stream,
+    at: CUdeviceptr,
+}
+
+/// How much [`Nudge`] writes.
+const NUDGE: u64 = 16;
+
+impl Nudge {
+    fn new(gpu: &Gpu) -> Result<Self, GpuError> {
+        Ok(Self { gpu: gpu.clone(), stream: gpu.stream()?, at: gpu.allocate(NUDGE)? })
+    }
+
+    /// Has the GPU look who may run: what was set aside does not go on by itself ([`Objects::put_back`]).
+    fn give(&self) {
+        // SAFETY: our own memory, of this size, that nobody reads.
+        let _ = unsafe { self.gpu.fill(self.at, 0, NUDGE, self.stream) };
+    }
+}
+
 impl Preemptor {
     /// Starts the thread. Reports go to `reports`, and `waker` is woken for each.
-    pub fn start(pauser: Pauser, reports: Sender<Preempted>, waker: Waker) -> Self {
+    ///
+    /// # Errors
+    ///
+    /// When the GPU has nothing left for it.
+    pub fn start(gpu: &Gpu, reports: Sender<Preempted>, waker: Waker) -> Result<Self, GpuError> {
         let (sender, jobs) = channel::<Job>();
+        let (pauser, nudge) = (gpu.pauser, Nudge::new(gpu)?);
         thread::Builder::new()
             .name("preemptor".to_owned())
             .spawn(move || {
+                let entered = nudge.gpu.enter();
                 for Job { tenant, wish, target } in jobs {
                     let start = Instant::now();
                     let result = pauser.carry_out(wish, &target);
+                    if wish == Wish::PutBack && entered.is_ok() {
+                        nudge.give();
+                    }
                     // Before the report: the last one to have the control device open lets go of all that the process had.
                     drop(target);
                     // The server is gone only when the process is about to end.
@@ -175,7 +206,7 @@ impl Preemptor {
                 }
             })
             .expect("a thread can be started while the coordinator starts");
-        Self(sender)
+        Ok(Self(sender))
     }
 
     /// Asks for it.

@@ -199,7 +199,8 @@ impl Objects {
     }
 
     /// Gives the compute work no more time on the GPU (measured: 0.3 ms). What runs just now goes on until somebody else
-    /// has work, or its time slice ends. Nobody else notices, whereas [`Objects::pause`] makes all work stop for a moment.
+    /// has work, or its time slice ends. Others' work that is running does not notice, whereas [`Objects::pause`] makes
+    /// it stop for a moment (measured: 0.15 ms).
     ///
     /// # Errors
     ///
@@ -208,7 +209,8 @@ impl Objects {
         self.disable_all(control, &self.compute, Disable::OnlyScheduling)
     }
 
-    /// The end of [`Objects::set_aside`] (measured: 0.3 ms).
+    /// The end of [`Objects::set_aside`] (measured: 0.3 ms). The GPU only looks at who may run when work of somebody comes or
+    /// ends: without any work of another process after this, what was set aside never goes on (measured).
     ///
     /// # Errors
     ///
@@ -224,6 +226,18 @@ impl Objects {
     /// If the driver refuses; some channels may then go on and others not.
     pub fn resume(&self, control: BorrowedFd<'_>) -> Result<(), Error> {
         self.enable_all(control, &self.channels)
+    }
+
+    /// Lets all channels go on, whether they were paused before, or set aside, or nothing of that.
+    ///
+    /// # Errors
+    ///
+    /// As [`Objects::resume`].
+    pub fn restore(&self, control: BorrowedFd<'_>) -> Result<(), Error> {
+        // What was paused goes on by itself when it is resumed, what was set aside does not.
+        self.pause(control)?;
+        self.resume(control)?;
+        self.resume(control)
     }
 
     fn disable_all(&self, control: BorrowedFd<'_>, channels: &[u32], how: Disable) -> Result<(), Error> {

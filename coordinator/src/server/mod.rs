@@ -227,7 +227,7 @@ impl Server {
             None => None,
         };
         let (reports, preempted) = channel();
-        let preemptor = Preemptor::start(gpu.pauser, reports, waker.clone());
+        let preemptor = Preemptor::start(&gpu, reports, waker.clone())?;
         let (reports, prepared) = channel();
         let slabs = Slabs::prepare(&gpu, options.host_pool, !options.until_idle, reports, waker.clone())
             .map_err(|error| system("reserving addresses for the host pool", error))?;

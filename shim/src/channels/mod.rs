@@ -72,7 +72,7 @@ impl Own {
             Self::ResourceManager(gpu) => {
                 if let Some((objects, control)) = objects::of_gpu(gpu) {
                     // Should it be refused, calls wait for ever, as they do when a GPU is lost.
-                    let _ = objects.resume(control);
+                    let _ = objects.restore(control);
                 }
             }
         }
