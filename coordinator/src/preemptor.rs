@@ -92,15 +92,27 @@ pub struct Pauser {
 struct Simulated {
     pause: unsafe extern "C" fn(c_uint) -> CUresult,
     resume: unsafe extern "C" fn(c_uint) -> CUresult,
+    set_slice: unsafe extern "C" fn(c_uint, u64) -> CUresult,
+}
+
+impl Simulated {
+    /// An error if this is another driver.
+    fn find(driver: &Library) -> Result<Self, libloading::Error> {
+        // SAFETY: the simulated driver gives these names these signatures, and no other driver has them.
+        unsafe {
+            Ok(Self {
+                pause: *driver.get(b"simcudaPauseProcess")?,
+                resume: *driver.get(b"simcudaResumeProcess")?,
+                set_slice: *driver.get(b"simcudaSetTimeSlice")?,
+            })
+        }
+    }
 }
 
 impl Pauser {
     /// For a GPU, with what its driver offers.
     pub fn of(gpu: [u8; 16], driver: &Library) -> Self {
-        // SAFETY: the simulated driver gives these names this signature, and no other driver has them.
-        let find = |name: &[u8]| unsafe { driver.get(name) }.ok().map(|found| *found);
-        let both = find(b"simcudaPauseProcess").zip(find(b"simcudaResumeProcess"));
-        Self { gpu, simulated: both.map(|(pause, resume)| Simulated { pause, resume }) }
+        Self { gpu, simulated: Simulated::find(driver).ok() }
     }
 
     fn carry_out(self, wish: Wish, target: &Target) -> Result<(), PauseError> {
@@ -114,8 +126,9 @@ impl Pauser {
                         Wish::Try | Wish::Resume | Wish::PutBack => {
                             check("simcudaResumeProcess", (simulated.resume)(*process))
                         }
-                        // It is gone already, and all that it had; and it knows no time slices.
-                        Wish::End | Wish::Slice(_) => Ok(()),
+                        Wish::Slice(micros) => check("simcudaSetTimeSlice", (simulated.set_slice)(*process, micros)),
+                        // It is gone already, and all that it had.
+                        Wish::End => Ok(()),
                     }
                 }?)
             }

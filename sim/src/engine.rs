@@ -3,11 +3,13 @@
 //! Work that has a modelled duration takes its turn on its engine: it starts when the engine is free,
 //! and its stream goes on when that time is over. Time is what the process has been on the GPU: it stands still
 //! while it is paused. Without a speed set there is no model, and work takes as long as it takes here.
+//!
+//! With a time slice set, kernels also take turns with those of other processes ([`crate::gpu_file`]).
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::gpu_file::Gpu;
+use crate::gpu_file::{Gpu, KernelTime};
 use crate::settings::Settings;
 
 /// One engine: how fast it is, and until when it is taken.
@@ -32,11 +34,20 @@ pub(crate) struct Engines {
     to_device: Engine,
     to_host: Engine,
     compute: Engine,
+    /// Whether the compute engine is shared with other processes.
+    shared: bool,
 }
 
 /// A turn on an engine: when it will be over.
 #[must_use]
-pub(crate) struct Turn(Option<Duration>);
+pub(crate) enum Turn {
+    /// No time is modelled.
+    None,
+    /// At this time of the process's.
+    At(Duration),
+    /// When the process's kernels have had so much time.
+    After(KernelTime),
+}
 
 /// How long is slept at a time: the process may be paused meanwhile.
 const LONGEST_SLEEP: Duration = Duration::from_millis(1);
@@ -48,30 +59,42 @@ impl Engines {
             to_device: Engine::new(settings.to_device),
             to_host: Engine::new(settings.to_host),
             compute: Engine::new(settings.kernels),
+            shared: settings.slice.is_some(),
         }
     }
 
     /// A copy's turn.
     pub(crate) fn copy(&self, way: Way, bytes: u64) -> Turn {
-        match way {
-            Way::ToDevice => self.to_device.turn(bytes as f64, self.gpu.time()),
-            Way::ToHost => self.to_host.turn(bytes as f64, self.gpu.time()),
-            Way::Within => Turn(None),
-        }
+        let engine = match way {
+            Way::ToDevice => &self.to_device,
+            Way::ToHost => &self.to_host,
+            Way::Within => return Turn::None,
+        };
+        engine.time(bytes as f64).map_or(Turn::None, |time| engine.turn(time, self.gpu.time()))
     }
 
     /// A kernel's turn. One that does no arithmetic worth counting takes none, so that a kernel which
     /// waits for another never keeps the engine from it.
     pub(crate) fn kernel(&self, operations: f64) -> Turn {
-        if operations > 0.0 { self.compute.turn(operations, self.gpu.time()) } else { Turn(None) }
+        match self.compute.time(operations).filter(|_| operations > 0.0) {
+            None => Turn::None,
+            Some(time) if self.shared => Turn::After(self.gpu.begin_kernel(time)),
+            Some(time) => self.compute.turn(time, self.gpu.time()),
+        }
     }
-}
 
-impl Engines {
     /// Waits until a turn is over.
     pub(crate) fn finish(&self, turn: Turn) {
-        let Some(over) = turn.0 else { return };
-        while let Some(left) = over.checked_sub(self.gpu.time()).filter(|left| !left.is_zero()) {
+        loop {
+            let left = match &turn {
+                Turn::None => return,
+                Turn::At(over) => over.saturating_sub(self.gpu.time()),
+                // At least so long: others may have the GPU meanwhile.
+                Turn::After(time) => self.gpu.kernel_time_left(time),
+            };
+            if left.is_zero() {
+                return;
+            }
             std::thread::sleep(left.min(LONGEST_SLEEP));
         }
     }
@@ -82,12 +105,15 @@ impl Engine {
         Engine { speed: giga_per_second.map(|speed| speed * 1e9), free_at: Mutex::default() }
     }
 
-    fn turn(&self, units: f64, now: Duration) -> Turn {
-        let Some(speed) = self.speed else { return Turn(None) };
+    /// How long so much takes; none: that is not modelled.
+    fn time(&self, units: f64) -> Option<Duration> {
+        Some(Duration::from_secs_f64(units / self.speed?))
+    }
+
+    fn turn(&self, time: Duration, now: Duration) -> Turn {
         let mut free_at = self.free_at.lock().unwrap_or_else(PoisonError::into_inner);
-        let over = now.max(*free_at) + Duration::from_secs_f64(units / speed);
-        *free_at = over;
-        Turn(Some(over))
+        *free_at = now.max(*free_at) + time;
+        Turn::At(*free_at)
     }
 }
 
@@ -98,15 +124,16 @@ mod tests {
     #[test]
     fn turns_on_one_engine_follow_each_other() {
         let engine = Engine::new(Some(1.0));
-        let start = Duration::from_secs(7);
-        let first = engine.turn(1e9, start).0.unwrap();
-        let second = engine.turn(1e9, start).0.unwrap();
-        assert_eq!(first, start + Duration::from_secs(1));
-        assert_eq!(second - first, Duration::from_secs(1));
+        let (start, second) = (Duration::from_secs(7), Duration::from_secs(1));
+        assert_eq!(engine.time(1e9), Some(second));
+        for number in 1..3 {
+            let Turn::At(over) = engine.turn(second, start) else { panic!("its time is modelled") };
+            assert_eq!(over, start + number * second);
+        }
     }
 
     #[test]
     fn without_a_speed_nothing_is_modelled() {
-        assert!(Engine::new(None).turn(1e12, Duration::ZERO).0.is_none());
+        assert_eq!(Engine::new(None).time(1e12), None);
     }
 }

@@ -1,6 +1,7 @@
 //! What the user may set: environment variables `SIMCUDA_*`, read once, at `cuInit`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// The settings of one process.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,6 +18,9 @@ pub(crate) struct Settings {
     pub(crate) to_host: Option<f64>,
     /// `SIMCUDA_KERNEL_GFLOPS`: modelled speed of kernels, in 10^9 operations a second.
     pub(crate) kernels: Option<f64>,
+    /// `SIMCUDA_TIMESLICE_MS`: how long this process's kernels have the GPU in a row while other processes' wait for
+    /// it. Without it, they take no time from each other.
+    pub(crate) slice: Option<Duration>,
     /// `SIMCUDA_PAUSING`: whether processes can be taken off the GPU (`on`, `off`).
     pub(crate) pausing: bool,
 }
@@ -31,6 +35,7 @@ pub(crate) struct BadSetting {
 }
 
 const DEFAULT_MEMORY: u64 = 1 << 30;
+const LONGEST_SLICE_MS: f64 = 1e6;
 
 impl Settings {
     /// From the process's environment.
@@ -39,13 +44,14 @@ impl Settings {
     }
 
     fn from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Result<Settings, BadSetting> {
-        let speed = |name: &'static str| {
+        let positive = |name: &'static str| {
             let Some(value) = lookup(name) else { return Ok(None) };
             match value.trim().parse::<f64>() {
-                Ok(speed) if speed > 0.0 && speed.is_finite() => Ok(Some(speed)),
+                Ok(number) if number > 0.0 && number.is_finite() => Ok(Some(number)),
                 _ => Err(BadSetting { name, value, wanted: "a positive number" }),
             }
         };
+        let slice = positive("SIMCUDA_TIMESLICE_MS")?.map(|ms| Duration::from_secs_f64(ms.min(LONGEST_SLICE_MS) / 1e3));
         let pausing = match lookup("SIMCUDA_PAUSING").as_deref() {
             None | Some("on") => true,
             Some("off") => false,
@@ -64,9 +70,10 @@ impl Settings {
         Ok(Settings {
             memory,
             gpu_file: lookup("SIMCUDA_GPU_FILE").map(PathBuf::from),
-            to_device: speed("SIMCUDA_H2D_GBPS")?,
-            to_host: speed("SIMCUDA_D2H_GBPS")?,
-            kernels: speed("SIMCUDA_KERNEL_GFLOPS")?,
+            to_device: positive("SIMCUDA_H2D_GBPS")?,
+            to_host: positive("SIMCUDA_D2H_GBPS")?,
+            kernels: positive("SIMCUDA_KERNEL_GFLOPS")?,
+            slice,
             pausing,
         })
     }

@@ -92,7 +92,7 @@ pub(crate) fn start() -> Outcome {
         eprintln!("{wrong}");
         Status::INVALID_VALUE
     })?;
-    let gpu = Gpu::open(settings.gpu_file.as_deref(), settings.memory).map_err(|error| {
+    let gpu = Gpu::open(settings.gpu_file.as_deref(), settings.memory, settings.slice).map_err(|error| {
         eprintln!("simcuda: the GPU cannot be opened: {error}");
         Status::NO_DEVICE
     })?;

@@ -1,6 +1,8 @@
-//! Taking processes off the GPU: exports of this driver's own, which no CUDA driver has.
+//! Taking processes off the GPU, and their time slices on it: exports of this driver's own, which no CUDA driver has.
 //!
 //! On NVIDIA's driver the same is done by control calls to the resource manager.
+
+use std::time::Duration;
 
 use crate::border::Out;
 use crate::door::doors_export;
@@ -10,6 +12,7 @@ use crate::state::{self, Driver};
 doors_export!(Driver, simcudaGetProcess, (out: Out<u32>), self::number(out), Ok(()));
 doors_export!(Driver, simcudaPauseProcess, (process: u32), self::pause(process), Ok(()));
 doors_export!(Driver, simcudaResumeProcess, (process: u32), self::resume(process), Ok(()));
+doors_export!(Driver, simcudaSetTimeSlice, (process: u32, micros: u64), self::set_slice(process, micros), Ok(()));
 
 fn driver() -> Outcome<&'static Driver> {
     let driver = state::driver()?;
@@ -29,4 +32,8 @@ fn pause(process: u32) -> Outcome {
 
 fn resume(process: u32) -> Outcome {
     driver()?.gpu.resume(process)
+}
+
+fn set_slice(process: u32, micros: u64) -> Outcome {
+    driver()?.gpu.set_slice(process, Duration::from_micros(micros))
 }

@@ -11,6 +11,7 @@
 //! The usage of a process that died, however it died, is taken back by whoever needs memory or asks.
 
 mod pausing;
+mod slices;
 mod table;
 
 use std::collections::HashMap;
@@ -20,13 +21,19 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use rustix::fs::{FlockOperation, MemfdFlags, Mode, OFlags};
 
 use crate::errors::{Outcome, Status};
 use crate::mapping::SharedWords;
 pub(crate) use pausing::AtWork;
+pub(crate) use slices::KernelTime;
 use table::{MAGIC, RECORDS, SLOTS, Table, VERSION, WORDS};
+
+/// What is wrong with a file that is not ours.
+const OTHER_VERSION: &str =
+    "SIMCUDA_GPU_FILE is no file of this version of the simulated driver; remove it if no program uses it";
 
 /// This process's part in the shared GPU.
 pub(crate) struct Gpu {
@@ -49,8 +56,8 @@ pub(crate) struct Record {
 }
 
 impl Gpu {
-    /// Opens or makes the GPU and enters this process into it.
-    pub(crate) fn open(path: Option<&Path>, memory: u64) -> io::Result<Gpu> {
+    /// Opens or makes the GPU and enters this process into it. Its kernels have this time slice, if any.
+    pub(crate) fn open(path: Option<&Path>, memory: u64, slice: Option<Duration>) -> io::Result<Gpu> {
         let file = match path {
             Some(path) => {
                 rustix::fs::open(path, OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR)?
@@ -63,7 +70,7 @@ impl Gpu {
         if fresh {
             rustix::fs::ftruncate(&file, length)?;
         } else if rustix::fs::fstat(&file)?.st_size as u64 != length {
-            return Err(io::Error::other("the GPU file is not one of ours"));
+            return Err(io::Error::other(OTHER_VERSION));
         }
         let table = Table(SharedWords::map(&file, WORDS)?);
         let mut gpu = Gpu { file, table, slot: 0, held: Mutex::default(), private: path.is_none() };
@@ -72,9 +79,9 @@ impl Gpu {
         }
         let (magic, version) = (gpu.table.magic().load(Relaxed), gpu.table.version().load(Relaxed));
         if magic != MAGIC || version != VERSION {
-            return Err(io::Error::other("the GPU file is of another version"));
+            return Err(io::Error::other(OTHER_VERSION));
         }
-        gpu.slot = gpu.enter()?;
+        gpu.slot = gpu.enter(slice)?;
         rustix::fs::fcntl_lock(&gpu.file, FlockOperation::Unlock)?;
         Ok(gpu)
     }
@@ -171,7 +178,7 @@ impl Gpu {
         Ok(())
     }
 
-    fn enter(&self) -> io::Result<usize> {
+    fn enter(&self, slice: Option<Duration>) -> io::Result<usize> {
         self.reap();
         let slot = (0..SLOTS).find(|slot| self.table.pid(*slot).load(Relaxed) == 0);
         let slot = slot.ok_or_else(|| io::Error::other("256 processes share this GPU already"))?;
@@ -179,6 +186,7 @@ impl Gpu {
         let start = start_time(pid).ok_or_else(|| io::Error::other("/proc is not readable"))?;
         self.table.private_bytes(slot).store(0, Relaxed);
         self.table.begin_unpaused(slot);
+        self.table.begin_sliced(slot, slice.unwrap_or_default());
         self.table.started(slot).store(start, Relaxed);
         self.table.pid(slot).store(u64::from(pid), Relaxed);
         Ok(slot)
@@ -277,7 +285,7 @@ mod tests {
     use super::*;
 
     fn gpu() -> Gpu {
-        Gpu::open(None, 100 << 20).unwrap()
+        Gpu::open(None, 100 << 20, None).unwrap()
     }
 
     #[test]

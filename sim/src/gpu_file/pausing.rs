@@ -27,7 +27,7 @@ impl Drop for AtWork<'_> {
 }
 
 /// The system's monotonic clock, the same in all processes.
-fn now() -> u64 {
+pub(super) fn now() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
@@ -42,6 +42,10 @@ impl Table {
         for word in [self.paused_since(slot), self.paused_before(slot), self.at_work(slot)] {
             word.store(0, SeqCst);
         }
+    }
+
+    pub(super) fn is_paused(&self, slot: usize) -> bool {
+        self.paused_since(slot).load(SeqCst) != 0
     }
 }
 
@@ -68,7 +72,7 @@ impl Gpu {
     }
 
     fn is_paused(&self) -> bool {
-        self.table.paused_since(self.slot).load(SeqCst) != 0
+        self.table.is_paused(self.slot)
     }
 
     /// The time that this process has been on the GPU.
@@ -86,6 +90,7 @@ impl Gpu {
     /// Takes a process off the GPU. When this returns, nothing of it touches memory.
     pub(crate) fn pause(&self, number: u32) -> Outcome {
         let slot = self.slot_of(number)?;
+        self.settle();
         let fresh = self.table.paused_since(slot).compare_exchange(0, now().max(1), SeqCst, SeqCst).is_ok();
         if let Err(gone) = self.slot_of(number) {
             // Somebody else has got its place just now.
@@ -108,6 +113,7 @@ impl Gpu {
     /// Lets a process go on.
     pub(crate) fn resume(&self, number: u32) -> Outcome {
         let slot = self.slot_of(number)?;
+        self.settle();
         let since = self.table.paused_since(slot).load(SeqCst);
         if since != 0 {
             // The time first: it may stand still for a moment longer, but never jump.
@@ -117,7 +123,7 @@ impl Gpu {
         Ok(())
     }
 
-    fn slot_of(&self, wanted: u32) -> Outcome<usize> {
+    pub(super) fn slot_of(&self, wanted: u32) -> Outcome<usize> {
         let slot = wanted as usize % SLOTS;
         let pid = self.table.pid(slot).load(SeqCst);
         if pid != 0 && number(slot, pid) == wanted { Ok(slot) } else { Err(Status::INVALID_VALUE) }
@@ -132,7 +138,7 @@ mod tests {
 
     #[test]
     fn nothing_is_at_work_while_a_process_is_paused_and_its_time_stands_still() {
-        let gpu = Gpu::open(None, 64 << 20).unwrap();
+        let gpu = Gpu::open(None, 64 << 20, None).unwrap();
         let (accesses, inside) = (AtomicU32::new(0), AtomicU32::new(0));
         std::thread::scope(|scope| {
             let worker = scope.spawn(|| {
@@ -162,14 +168,14 @@ mod tests {
 
     #[test]
     fn a_process_that_is_not_there_cannot_be_paused() {
-        let gpu = Gpu::open(None, 64 << 20).unwrap();
+        let gpu = Gpu::open(None, 64 << 20, None).unwrap();
         assert_eq!(gpu.pause(gpu.number() + 1), Err(Status::INVALID_VALUE));
         assert_eq!(gpu.resume(10_000), Err(Status::INVALID_VALUE));
     }
 
     #[test]
     fn an_access_that_does_not_end_is_not_waited_for_and_the_process_goes_on() {
-        let gpu = Gpu::open(None, 64 << 20).unwrap();
+        let gpu = Gpu::open(None, 64 << 20, None).unwrap();
         let access = gpu.at_work();
         assert_eq!(gpu.pause(gpu.number()), Err(Status::NOT_READY));
         drop(access);

@@ -1,15 +1,17 @@
 //! The table of a shared GPU: words in a file, changed only under its lock.
 //!
 //! ```text
-//! word 0        magic                    process slot (6 words)       record (6 words)
+//! word 0        magic                    process slot (9 words)       record (6 words)
 //!      1        version                  0  pid, 0 = free             0    id, 0 = free
 //!      2        memory in bytes          1  start time of that pid    1    bytes
 //!      3..5     UUID                     2  bytes nobody else holds   2..6 holders, a bit per slot
 //!      5        next record id           3  paused since, 0 = not
 //!      6        bytes in all records     4  paused in all before
 //!      7        records ever used        5  accesses to memory under way
-//!      16..     256 process slots
-//!      2048..   16384 records
+//!      8..12    time slices: see         6  kernels' time begun
+//!               `slices.rs`              7  ... and had
+//!      16..     256 process slots        8  time slice
+//!      2560..   16384 records
 //!
 //! Times are nanoseconds of the system's monotonic clock.
 //! ```
@@ -20,13 +22,14 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::mapping::SharedWords;
 
 pub(super) const MAGIC: u64 = 0x3130_4144_5543_4D53;
-pub(super) const VERSION: u64 = 2;
+pub(super) const VERSION: u64 = 3;
 pub(super) const SLOTS: usize = 256;
-const SLOT_WORDS: usize = 6;
+const SLOT_WORDS: usize = 9;
 const FIRST_SLOT: usize = 16;
 pub(super) const RECORDS: usize = 16384;
 const RECORD_WORDS: usize = 6;
-const FIRST_RECORD: usize = 2048;
+const FIRST_RECORD: usize = 2560;
+const _: () = assert!(FIRST_SLOT + SLOTS * SLOT_WORDS <= FIRST_RECORD);
 pub(super) const WORDS: usize = FIRST_RECORD + RECORDS * RECORD_WORDS;
 
 /// The words; everything in them may be changed by other processes too.
@@ -89,6 +92,21 @@ impl Table {
     /// How many accesses to memory it is in the middle of.
     pub(super) fn at_work(&self, slot: usize) -> &AtomicU64 {
         self.word(FIRST_SLOT + slot * SLOT_WORDS + 5)
+    }
+
+    /// Up to when the time slices are computed, who has the GPU, since when, and when its last kernel ended.
+    pub(super) fn slices(&self) -> [&AtomicU64; 4] {
+        [self.word(8), self.word(9), self.word(10), self.word(11)]
+    }
+
+    /// Of a process's kernels: how long those take that it has begun, and what of that is over.
+    pub(super) fn kernel_time(&self, slot: usize) -> [&AtomicU64; 2] {
+        [self.word(FIRST_SLOT + slot * SLOT_WORDS + 6), self.word(FIRST_SLOT + slot * SLOT_WORDS + 7)]
+    }
+
+    /// A process's time slice.
+    pub(super) fn slice(&self, slot: usize) -> &AtomicU64 {
+        self.word(FIRST_SLOT + slot * SLOT_WORDS + 8)
     }
 
     /// Bytes in use, by anyone.

@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     fn setup() -> (&'static Gpu, Space) {
-        (Box::leak(Box::new(Gpu::open(None, 16 << 20).unwrap())), Space::default())
+        (Box::leak(Box::new(Gpu::open(None, 16 << 20, None).unwrap())), Space::default())
     }
 
     #[test]

@@ -164,7 +164,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     fn gpu() -> &'static Gpu {
-        Box::leak(Box::new(Gpu::open(None, 64 << 20).unwrap()))
+        Box::leak(Box::new(Gpu::open(None, 64 << 20, None).unwrap()))
     }
 
     #[test]

@@ -223,7 +223,7 @@ mod tests {
     use std::sync::atomic::Ordering;
 
     fn setup() -> (&'static Gpu, Space) {
-        (Box::leak(Box::new(Gpu::open(None, 64 << 20).unwrap())), Space::default())
+        (Box::leak(Box::new(Gpu::open(None, 64 << 20, None).unwrap())), Space::default())
     }
 
     #[test]

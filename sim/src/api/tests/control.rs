@@ -51,5 +51,6 @@ fn who_is_not_there_cannot_be_paused() {
     let _session = Session::begin();
     assert_eq!(simcudaPauseProcess(200), 1);
     assert_eq!(simcudaResumeProcess(70_000), 1);
+    assert_eq!(simcudaSetTimeSlice(200, 1), 1);
     assert_eq!(simcudaGetProcess(crate::border::Out::nowhere()), 1);
 }
