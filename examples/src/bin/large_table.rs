@@ -3,7 +3,8 @@
 //!
 //! The table is made of pieces. In a round each piece is added up on the device, and then written anew from
 //! a seed made of that sum and its neighbour's. `--rest-ms` rests between rounds, as a program does that
-//! waits for requests; with `--queued` it has at most so many pieces' work queued at a time.
+//! waits for requests; with `--queued` it has at most so many pieces' work queued at a time. With `--tell 1` it prints
+//! a line after each round, with a checksum of what it has computed so far.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -75,12 +76,13 @@ fn expected(seed: u32) -> u64 {
 }
 
 fn example() -> Result<Checksum, Failure> {
-    let (mut megabytes, mut rounds, mut rest_ms, mut queued, mut seed) = (16, 4, 0, 0, 1);
+    let (mut megabytes, mut rounds, mut rest_ms, mut queued, mut tell, mut seed) = (16, 4, 0, 0, 0, 1);
     read_options(&mut [
         ("--megabytes", &mut megabytes),
         ("--rounds", &mut rounds),
         ("--rest-ms", &mut rest_ms),
         ("--queued", &mut queued),
+        ("--tell", &mut tell),
         ("--seed", &mut seed),
     ])?;
     let count = (megabytes << 20) / PIECE_BYTES;
@@ -107,6 +109,9 @@ fn example() -> Result<Checksum, Failure> {
             return Err(format!("round {round}: piece {checked} adds up to {}, not {want}", sums[checked]).into());
         }
         sums.iter().for_each(|value| sum.integer(*value));
+        if tell != 0 {
+            println!("round {}: {sum}", round + 1);
+        }
         let of_both = |piece: usize| sums[piece].wrapping_add(sums[(piece + 1) % count].rotate_left(7));
         seeds = (0..count).map(|piece| hash32(of_both(piece) as u32 ^ round as u32)).collect();
     }

@@ -1,6 +1,10 @@
 //! Serves a network of many layers to whoever writes lines: `request` on standard input is answered by
 //! `answer MICROSECONDS DIGEST`, the time from the upload of the request's rows to the last byte of the answer.
 //!
+//! `requests COUNT MICROSECONDS SEED` stands for many users: so many requests arrive at random (Poisson), on average
+//! every so many microseconds. Each is answered by such a line, with the time from its arrival, so that it includes the
+//! wait for those that came before.
+//!
 //! Each layer's weights are an allocation of their own, and the layers are used one after the other. Every
 //! request has other rows, which depend on its number. Before the first request one more is answered, and with
 //! `--check 1` compared with the CPU. It ends with its input.
@@ -10,7 +14,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use baton_examples::reference::{self, Stored, random_floats};
+use baton_examples::reference::{self, Stored, hash32, random_floats};
 use baton_examples::{Checksum, Failure, Gpu, read_options, require_same, run, shape};
 use cudarc::driver::{CudaFunction, CudaSlice, CudaStream, DriverError, PushKernelArg, result};
 
@@ -112,20 +116,76 @@ fn example() -> Result<Checksum, Failure> {
     sum.floats(&answer);
     println!("serving {batch} rows a request through {layers} layers of {width} x {width}");
 
-    for (number, line) in (1..).zip(std::io::stdin().lock().lines()) {
-        let line = line?;
-        if line != "request" {
-            return Err(format!("`{line}`: the only line to write here is `request`").into());
+    let mut numbers = 1..;
+    for line in std::io::stdin().lock().lines() {
+        let (line, start) = (line?, Instant::now());
+        for arrival in read(&line).ok_or_else(|| format!("`{line}` is neither `request` nor `{REQUESTS}`"))? {
+            let request = rows(numbers.next().unwrap_or_default());
+            let wait = arrival.map(|at| at.saturating_sub(start.elapsed()));
+            std::thread::sleep(wait.unwrap_or_default());
+            let (answer, took) = server.answer(&request)?;
+            let took = arrival.map_or(took, |at| start.elapsed() - at);
+            let mut digest = Checksum::default();
+            digest.floats(&answer);
+            println!("answer {} {digest}", took.as_micros());
+            sum.floats(&answer);
         }
-        let (answer, took) = server.answer(&rows(number))?;
-        let mut digest = Checksum::default();
-        digest.floats(&answer);
-        println!("answer {} {digest}", took.as_micros());
-        sum.floats(&answer);
     }
     Ok(sum)
 }
 
+const REQUESTS: &str = "requests COUNT MICROSECONDS SEED";
+
+/// The requests that a line stands for, and when each arrives; none: as soon as it is read.
+fn read(line: &str) -> Option<Vec<Option<Duration>>> {
+    match line.split(' ').collect::<Vec<_>>()[..] {
+        ["request"] => Some(vec![None]),
+        ["requests", count, mean, seed] => {
+            let mean = Duration::from_micros(mean.parse().ok()?);
+            Some(arrivals(count.parse().ok()?, mean, seed.parse().ok()?).map(Some).collect())
+        }
+        _ => None,
+    }
+}
+
+/// When requests arrive that know nothing of each other.
+fn arrivals(count: u32, mean: Duration, seed: u32) -> impl Iterator<Item = Duration> {
+    let mut at = Duration::ZERO;
+    (0..count).map(move |number| {
+        let drawn = hash32(seed.wrapping_mul(10_007).wrapping_add(number));
+        // Of 0 there is no logarithm.
+        let share = (f64::from(drawn) + 1.0) / (f64::from(u32::MAX) + 1.0);
+        at += mean.mul_f64(-share.ln());
+        at
+    })
+}
+
 fn main() -> ExitCode {
     run("serve_mlp", example)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_arrive_at_random_but_on_average_as_often_as_told() {
+        let (count, mean) = (10_000, Duration::from_millis(3));
+        let all: Vec<_> = arrivals(count, mean, 1).collect();
+        let last = all.last().copied().unwrap_or_default();
+        assert!(last > mean * count * 97 / 100 && last < mean * count * 103 / 100, "{last:?}");
+        // Of exponential times a share of 1 - 1/e is shorter than their mean.
+        let short = all.windows(2).filter(|pair| pair[1] - pair[0] < mean).count();
+        assert!((6_100..6_550).contains(&short), "{short}");
+        assert!(arrivals(2, mean, 1).ne(arrivals(2, mean, 2)) && arrivals(2, mean, 1).eq(arrivals(2, mean, 1)));
+    }
+
+    #[test]
+    fn a_line_stands_for_one_request_or_for_many() {
+        assert_eq!(read("request"), Some(vec![None]));
+        assert_eq!(read("requests 3 1000 7").map(|all| all.len()), Some(3));
+        for line in ["", "requests", "requests 3 x 1", "request 1"] {
+            assert_eq!(read(line), None, "{line}");
+        }
+    }
 }

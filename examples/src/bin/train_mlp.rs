@@ -2,7 +2,7 @@
 //!
 //! The loss must fall, and with `--verify 1` (the default) the whole training is repeated on the CPU
 //! and the weights compared bit for bit. For a long run, as the batch work beside a server, raise
-//! `--steps` and `--hidden` and give `--verify 0`.
+//! `--steps` and `--hidden` and give `--verify 0`; with `--every` it tells the loss every so many steps.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -18,6 +18,8 @@ struct Task {
     hidden: usize,
     outputs: usize,
     steps: usize,
+    /// How many steps lie between two losses that are told.
+    every: usize,
     seed: u32,
 }
 
@@ -150,12 +152,12 @@ fn train(task: &Task, kernels: &Kernels) -> Result<(Vec<f32>, Vec<f32>, f64, f64
         kernels.matmul(&mut y, &h, &w2, (batch, outputs, hidden), Stored::ROWS)?;
         kernels.scale(&mut dy, &y, task.slope())?;
         kernels.axpy(&mut dy, &targets, -task.slope())?;
-        if step % task.steps.div_ceil(5) == 0 || step == task.steps {
+        if step % task.every == 0 || step == task.steps {
             last = task.loss(&stream.clone_dtoh(&dy)?);
             if step == 0 {
                 first = last;
             }
-            println!("step {step}: loss {last:.6}");
+            println!("step {step}: loss {last:.6e}");
         }
         if step == task.steps {
             break;
@@ -192,20 +194,24 @@ fn train_on_cpu(task: &Task) -> (Vec<f32>, Vec<f32>) {
 }
 
 fn example() -> Result<Checksum, Failure> {
-    let (mut batch, mut inputs, mut hidden, mut steps) = (32, 16, 24, 40);
+    let (mut batch, mut inputs, mut hidden, mut steps, mut every) = (32, 16, 24, 40, 0);
     let (mut seed, mut verify) = (1, 1);
     read_options(&mut [
         ("--batch", &mut batch),
         ("--inputs", &mut inputs),
         ("--hidden", &mut hidden),
         ("--steps", &mut steps),
+        ("--every", &mut every),
         ("--seed", &mut seed),
         ("--verify", &mut verify),
     ])?;
     if batch == 0 || inputs == 0 || hidden == 0 || steps == 0 {
         return Err("sizes and steps must be at least 1".into());
     }
-    let task = Task { batch, inputs, hidden, outputs: 4, steps, seed: seed as u32 };
+    if every == 0 {
+        every = steps.div_ceil(5);
+    }
+    let task = Task { batch, inputs, hidden, outputs: 4, steps, every, seed: seed as u32 };
     println!("training {inputs} x {hidden} x {} on {batch} rows for {steps} steps", task.outputs);
 
     let gpu = Gpu::open()?;
