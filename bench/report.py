@@ -16,6 +16,7 @@ import conformance
 import cost
 import pictures
 import sharing
+import stuck
 import trace_check
 import transfer
 from common import corunning, switching, table
@@ -262,6 +263,34 @@ def pausing_section(result):
     )
 
 
+def stuck_section(result):
+    """What others lose to tenants that are stuck."""
+    turns = stuck.turns_rows(result)
+    wrong = stuck.shortcomings(result)
+    return "\n\n".join(
+        [
+            "## Beside a kernel that does not end, and a stopped program",
+            "Small requests of class latency, with gaps of "
+            f"{result['gap_ms']:g} ms: alone, beside a program whose kernel fills the GPU and does "
+            f"not end, and beside one that is stopped (SIGSTOP) at work, {result['stops']} "
+            "times. What they take longer than alone has a limit, for P99. `its speed`: how much "
+            "of the endless kernel is done in a second, against the same without requests. "
+            "`default`: programs that fit run together; `exclusive`: they take turns. All fits.",
+            table.markdown(stuck.HEADER, stuck.rows(result)),
+            *(
+                [
+                    "Kernels a second of a third program, of the same class as the two:",
+                    table.markdown(stuck.TURNS_HEADER, turns),
+                ]
+                if turns
+                else []
+            ),
+            "\n".join(f"- {note}" for note in [*stuck.notes(result), *wrong]),
+            origin(result["machine"]),
+        ]
+    )
+
+
 PICTURES = {"switch": pictures.switch, "corun": pictures.corun}
 
 
@@ -326,6 +355,7 @@ SECTIONS = {
     "transfer": transfer_section,
     "switch": switch_section,
     "pausing": pausing_section,
+    "stuck": stuck_section,
     "corun": corun_section,
 }
 

@@ -103,6 +103,9 @@ CORUN_TRAINED = {
 }
 TRAINED |= {f"corun_{name}": place for name, place in CORUN_TRAINED.items()}
 
+# Kernels that last as long as they are told to, by library: `Spin(large)`.
+SPINNING = {name: (f"{name}_spinning", "Spin") for name in ("cupy", "driver")}
+
 
 def found(place):
     """The function at (module, function); imports the libraries it needs."""
