@@ -2,21 +2,19 @@
 //! compute the same.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 use baton_contract::class::Class;
-use baton_contract::settings;
 use serde::Serialize;
 
 use crate::cli::units::size;
-use crate::driver::{Choice, Driver, name};
-use crate::install::Install;
+use crate::driver::Choice;
 pub use crate::scene::Error;
 use crate::scene::coordinator::Coordinator;
-use crate::scene::on_a_gpu_of_its_own;
+use crate::scene::place::Ground;
 use crate::scene::running::Running;
 use crate::scene::stop::Stop;
+use crate::scene::told;
 
 /// The programs. A real GPU is faster than the simulated one, so it gets more rounds for the same time.
 const PROGRAMS: [Program; 3] = [
@@ -61,6 +59,8 @@ struct Program {
 /// How often progress is shown.
 const PROGRESS: Duration = Duration::from_millis(700);
 const QUANTUM: &str = "20ms";
+/// What all of them are.
+const EXAMPLE: &str = "large_table";
 
 /// What the demo found.
 #[derive(Debug, Serialize)]
@@ -118,46 +118,25 @@ impl Tenant {
 /// When a program or a part of Baton is missing, a program fails, or the GPU was not shared. Differing results
 /// are no error here: the report says so.
 pub fn run(choice: &Choice, json: bool) -> Result<Report, Error> {
-    let stop = Stop::on_signals()?;
-    let say = |text: &str| {
-        if !json {
-            print!("{text}");
-            let _ = std::io::stdout().flush();
-        }
-    };
-    // What a signal ends is a consequence.
-    let report =
-        show(choice, &say, &stop).map_err(|error| if stop.is_raised() { Error::Interrupted } else { error })?;
-    if json {
-        println!("{}", serde_json::to_string(&report).map_err(std::io::Error::from)?);
-    } else {
-        print!("{}", table(&report));
-    }
-    Ok(report)
+    told(json, |say, stop| show(choice, say, stop), table)
 }
 
 fn show(choice: &Choice, say: &dyn Fn(&str), stop: &Stop) -> Result<Report, Error> {
-    let install = Install::of_this_program()?;
-    install.shim()?;
-    let program = install.example("large_table")?;
-    let driver = Driver::choose(choice, &install)?;
-    let scratch = tempfile::tempdir()?;
-    let real = !driver.is(&install.simulated_driver().ok());
+    let ground = Ground::new(choice, &[], stop)?;
+    let real = !ground.simulated;
     let arena = if real { 2 << 30 } else { 96 << 20 };
 
     let needed: u64 = PROGRAMS.iter().map(|program| program.megabytes(arena) << 20).sum();
     say(&format!(
         "on {}: three programs with {} together, alone and then sharing {}\n",
-        driver.device,
+        ground.driver.device,
         size(needed),
         size(arena)
     ));
     let mut tenants = Vec::new();
     for each in &PROGRAMS {
         say(&format!("{:<6} alone …", each.name));
-        let mut command = driver.bare(&program, scratch.path())?;
-        command.args(each.arguments(arena, real));
-        on_a_gpu_of_its_own(&mut command, &scratch.path().join(each.name));
+        let command = ground.place()?.bare(EXAMPLE, &each.arguments(arena, real))?;
         let done = Running::spawn(format!("{} alone", each.name), command)?.finish(stop)?;
         say(&format!(" {:.1} s ({})\n", done.seconds, each.what));
         tenants.push(Tenant {
@@ -171,23 +150,12 @@ fn show(choice: &Choice, say: &dyn Fn(&str), stop: &Stop) -> Result<Report, Erro
         });
     }
 
-    let gpu = scratch.path().join("gpu");
-    let ours = |word: &str| {
-        let mut command = driver.quiet(&install.command());
-        command.arg(word).env_remove(name(settings::DISABLE));
-        on_a_gpu_of_its_own(&mut command, &gpu);
-        command
-    };
-    let mut serve = ours("serve");
-    serve.args(driver.option()).args(["--arena", &arena.to_string(), "--quantum", QUANTUM]);
-    serve.args(["--host-pool", &(2 * arena).to_string()]);
-    let coordinator = Coordinator::start(serve, scratch.path(), stop)?;
+    let place = ground.place()?;
+    let coordinator = place.coordinator([arena, 2 * arena], &["--quantum", QUANTUM])?;
     let mut running = Vec::new();
     for each in &PROGRAMS {
-        let mut command = ours("run");
-        command.arg("--socket").arg(&coordinator.socket);
-        command.args(["--name", each.name, "--class", each.class.word(), "--"]);
-        command.arg(&program).args(each.arguments(arena, real));
+        let options = each.arguments(arena, real);
+        let command = place.tenant(&coordinator.socket, each.name, each.class, EXAMPLE, &options)?;
         running.push(Running::spawn(format!("{} among the others", each.name), command)?);
     }
     watch(&coordinator, &mut running, say, stop)?;
@@ -207,7 +175,7 @@ fn show(choice: &Choice, say: &dyn Fn(&str), stop: &Stop) -> Result<Report, Erro
     }
     Ok(Report {
         outputs_match: tenants.iter().all(Tenant::matches),
-        driver: driver.device,
+        driver: ground.driver.device.clone(),
         arena_bytes: status.arena.bytes,
         tenants,
         switches: status.switches,
@@ -223,15 +191,10 @@ impl Program {
         (arena >> 20) * self.sixteenths / 16
     }
 
-    fn arguments(&self, arena: u64, real: bool) -> Vec<String> {
+    fn arguments(&self, arena: u64, real: bool) -> String {
+        let (megabytes, rounds, rest) = (self.megabytes(arena), self.rounds[usize::from(real)], self.rest);
         let seed: u32 = self.name.bytes().map(u32::from).sum();
-        let numbers = [
-            ("--megabytes", self.megabytes(arena).to_string()),
-            ("--rounds", self.rounds[usize::from(real)].to_string()),
-            ("--rest-ms", self.rest.to_string()),
-            ("--seed", seed.to_string()),
-        ];
-        numbers.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect()
+        format!("--megabytes {megabytes} --rounds {rounds} --rest-ms {rest} --seed {seed}")
     }
 }
 

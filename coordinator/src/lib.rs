@@ -2,7 +2,7 @@
 //!
 //! - [`install`]: where Baton's own files lie.
 //! - [`driver`]: which CUDA driver programs will run on.
-//! - [`bench`](mod@bench): measures what a switch costs a program that is asked now and then.
+//! - [`bench`](mod@bench): measures what it costs programs to share a GPU.
 //! - [`demo`]: runs programs that do not fit the GPU together, alone and sharing it, and compares results.
 //!
 //! - [`cli`]: the commands.

@@ -61,6 +61,12 @@ enum Bench {
         #[arg(long, default_value_t = 8, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=200))]
         repeat: u32,
     },
+    /// How long requests take while batch work runs on the same GPU, and how much of that gets done.
+    ///
+    /// Both run together in four ways: under Baton, with `--mode exclusive`, with `--no-pause`, and bare, without
+    /// Baton. On the simulated driver kernels take modelled time, and those of different processes turns: 2 ms each if
+    /// they are left alone, and 0.2 ms to change (see sim/README.md). On a GPU nothing is modelled.
+    Corun(bench::corun::Options),
 }
 
 fn main() -> ExitCode {
@@ -74,28 +80,26 @@ fn main() -> ExitCode {
         Command::Resume(arguments) => ("resume", set::resume(arguments).map(|()| true)),
         Command::Doctor(arguments) => ("doctor", doctor::run(&arguments)),
         Command::Bench(Bench::Switch { json, driver, repeat }) => {
-            return match bench::switch(&driver, repeat, json) {
-                Ok(report) if report.outputs_match => ExitCode::SUCCESS,
-                Ok(_) => ExitCode::FAILURE,
-                Err(error) => failed("bench switch", &error),
-            };
+            return ended("bench switch", bench::switch::run(&driver, repeat, json).map(|report| report.outputs_match));
+        }
+        Command::Bench(Bench::Corun(options)) => {
+            return ended("bench corun", bench::corun::run(&options).map(|report| report.outputs_match));
         }
         Command::Demo { json, driver } => {
-            return match demo::run(&driver, json) {
-                Ok(report) if report.outputs_match => ExitCode::SUCCESS,
-                Ok(_) => ExitCode::FAILURE,
-                Err(error) => failed("demo", &error),
-            };
+            return ended("demo", demo::run(&driver, json).map(|report| report.outputs_match));
         }
     };
+    ended(command, done)
+}
+
+/// The exit code of a command that says whether all is well.
+fn ended(command: &str, done: Result<bool, impl std::fmt::Display>) -> ExitCode {
     match done {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
-        Err(error) => failed(command, &error),
+        Err(error) => {
+            eprintln!("baton {command}: {error}");
+            ExitCode::FAILURE
+        }
     }
-}
-
-fn failed(command: &str, error: &dyn std::fmt::Display) -> ExitCode {
-    eprintln!("baton {command}: {error}");
-    ExitCode::FAILURE
 }

@@ -2,15 +2,18 @@
 //! values here are.
 
 pub(crate) mod coordinator;
+pub(crate) mod place;
 pub(crate) mod running;
 pub(crate) mod stop;
 
-use std::path::Path;
-use std::process::Command;
+use std::io::Write as _;
 use std::time::Duration;
+
+use serde::Serialize;
 
 use crate::driver;
 use crate::install::Missing;
+use stop::Stop;
 
 /// How long anything may take.
 pub(crate) const LIMIT: Duration = Duration::from_secs(300);
@@ -48,7 +51,26 @@ pub enum Error {
     Io(#[from] std::io::Error),
 }
 
-/// If its driver is the simulated one: not on the GPU of whoever started this.
-pub(crate) fn on_a_gpu_of_its_own(command: &mut Command, file: &Path) {
-    command.env("SIMCUDA_GPU_FILE", file).env("SIMCUDA_MEMORY", "512MiB");
+/// Does something until the user ends it, and prints what it found: as one JSON object, or as a table after what it
+/// says meanwhile.
+pub(crate) fn told<R: Serialize>(
+    json: bool,
+    does: impl FnOnce(&dyn Fn(&str), &Stop) -> Result<R, Error>,
+    table: impl FnOnce(&R) -> String,
+) -> Result<R, Error> {
+    let stop = Stop::on_signals()?;
+    let say = |text: &str| {
+        if !json {
+            print!("{text}");
+            let _ = std::io::stdout().flush();
+        }
+    };
+    // What a signal ends is a consequence.
+    let report = does(&say, &stop).map_err(|error| if stop.is_raised() { Error::Interrupted } else { error })?;
+    if json {
+        println!("{}", serde_json::to_string(&report).map_err(std::io::Error::from)?);
+    } else {
+        print!("{}", table(&report));
+    }
+    Ok(report)
 }

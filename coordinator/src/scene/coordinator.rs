@@ -21,6 +21,7 @@ pub(crate) struct Status {
     pub(crate) arena: Arena,
     host_pool: Pool,
     pub(crate) switches: u64,
+    pub(crate) pauses: u64,
     pub(crate) bytes_in: u64,
     pub(crate) bytes_out: u64,
     pub(crate) switch_ms_p50: Option<f64>,
