@@ -2,12 +2,11 @@
 //!
 //! - [`switch`](mod@switch): what a server pays whose memory was moved to the host.
 //! - [`corun`]: what requests and batch work pay that run at the same time.
-//! - `talking`: a program that says lines. `asked`: a server that answers them. `working`: one that works without end.
+//! - `asked`: a server that answers lines. `working`: a program that works without end.
 
 mod asked;
 pub mod corun;
 pub mod switch;
-mod talking;
 mod working;
 
 pub use crate::scene::Error;

@@ -33,6 +33,9 @@ enum Command {
     Resume(set::Named),
     /// Say what this machine offers and what is missing.
     Doctor(doctor::Doctor),
+    /// A program that `baton doctor` runs.
+    #[command(hide = true)]
+    Trial(doctor::trial::Trial),
     /// Run example programs that do not fit the GPU together, alone and sharing it, and compare what they compute.
     Demo {
         /// Print one JSON object instead of a table.
@@ -79,6 +82,7 @@ fn main() -> ExitCode {
         Command::Pause(arguments) => ("pause", set::pause(arguments).map(|()| true)),
         Command::Resume(arguments) => ("resume", set::resume(arguments).map(|()| true)),
         Command::Doctor(arguments) => ("doctor", doctor::run(&arguments)),
+        Command::Trial(arguments) => ("trial", doctor::trial::play(&arguments).map(|()| true)),
         Command::Bench(Bench::Switch { json, driver, repeat }) => {
             return ended("bench switch", bench::switch::run(&driver, repeat, json).map(|report| report.outputs_match));
         }

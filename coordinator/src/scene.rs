@@ -5,6 +5,7 @@ pub(crate) mod coordinator;
 pub(crate) mod place;
 pub(crate) mod running;
 pub(crate) mod stop;
+pub(crate) mod talking;
 
 use std::io::Write as _;
 use std::time::Duration;

@@ -3,9 +3,9 @@
 use std::process::Command;
 use std::time::Duration;
 
-use super::talking::Talking;
-use crate::scene::Error;
 use crate::scene::stop::Stop;
+use crate::scene::talking::Talking;
+use crate::scene::{Error, LIMIT};
 
 /// An answer, as the program gives it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub(super) struct Asked(Talking);
 impl Asked {
     /// Starts it, and waits until it serves.
     pub(super) fn start(what: &str, command: Command, stop: &Stop) -> Result<Self, Error> {
-        let mut talking = Talking::start(what, command)?;
+        let mut talking = Talking::start(what, command, LIMIT)?;
         let (_, line) = talking.line(stop)?;
         if line.starts_with("serving ") { Ok(Self(talking)) } else { Err(talking.failed("not ready")) }
     }
@@ -64,8 +64,8 @@ fn read(line: &str) -> Option<Answer> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::talking::shell;
     use super::*;
+    use crate::scene::talking::shell;
 
     fn server(script: &str, stop: &Stop) -> Result<Asked, Error> {
         Asked::start("server", shell("server", script), stop)

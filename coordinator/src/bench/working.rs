@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use super::talking::Talking;
-use crate::scene::Error;
 use crate::scene::stop::Stop;
+use crate::scene::talking::Talking;
+use crate::scene::{Error, LIMIT};
 
 /// What it had computed after so many pieces of work.
 pub(super) type Computed = BTreeMap<u64, String>;
@@ -27,7 +27,7 @@ struct Point {
 impl Working {
     /// Starts it, and waits until it has done some work.
     pub(super) fn start(what: &str, command: Command, stop: &Stop) -> Result<Self, Error> {
-        let program = Talking::start(what, command)?;
+        let program = Talking::start(what, command, LIMIT)?;
         let at = Point { when: Instant::now(), number: 0 };
         let mut working = Self { program, at, computed: Computed::new() };
         while working.at.number == 0 {
@@ -85,8 +85,8 @@ fn read(line: &str) -> Option<(u64, String)> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::talking::shell;
     use super::*;
+    use crate::scene::talking::shell;
 
     #[test]
     fn work_is_counted_while_something_else_happens() {

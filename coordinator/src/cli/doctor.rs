@@ -1,5 +1,7 @@
 //! `baton doctor`: what this machine offers, and what is missing, a line each.
 
+pub mod trial;
+
 use std::path::PathBuf;
 
 use clap::Args;
@@ -7,6 +9,7 @@ use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
 use super::units::size;
 use super::{CliError, DriverChoice, client, named_socket, open_gpu, runtime_folder, serve, usual_socket};
+use crate::driver::Choice;
 use crate::install::Install;
 
 /// `baton doctor`.
@@ -106,12 +109,9 @@ pub fn run(arguments: &Doctor) -> Result<bool, CliError> {
         "processors",
         &format!("{threads}; each running program keeps one busy, and the coordinator two while it copies"),
     );
-    findings.say(
-        Verdict::Good,
-        "preemption",
-        "work is paused in the middle of a kernel if the driver allows it, which each program finds out (`pausable` in \
-         `baton status --json`), and is waited for otherwise",
-    );
+    if gpu.is_ok() {
+        preemption(&mut findings, &choice, arguments.gpu);
+    }
     findings.say(
         Verdict::Good,
         "trust",
@@ -119,6 +119,20 @@ pub fn run(arguments: &Doctor) -> Result<bool, CliError> {
     );
     coordinator(&mut findings, gpu.ok().map(|gpu| gpu.uuid));
     Ok(!findings.serious)
+}
+
+fn preemption(findings: &mut Findings, choice: &DriverChoice, gpu: usize) {
+    let driver = match choice {
+        DriverChoice::System => Choice::Auto,
+        DriverChoice::Simulated => Choice::Simulated,
+        DriverChoice::File(path) => Choice::File(path.clone()),
+    };
+    let why = match trial::why_not(&driver, gpu) {
+        Ok(None) => return findings.say(Verdict::Good, "preemption", "work can be paused in the middle of a kernel"),
+        Ok(Some(why)) => why,
+        Err(error) => format!("it could not be tried ({})", error.to_string().lines().collect::<Vec<_>>().join(" ")),
+    };
+    findings.say(Verdict::Less, "preemption", &format!("{why}: work is waited for"));
 }
 
 fn system(findings: &mut Findings) {

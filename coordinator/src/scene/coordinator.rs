@@ -48,6 +48,7 @@ pub(crate) struct Present {
     pub(crate) state: String,
     pub(crate) bytes: u64,
     pub(crate) evicted_bytes: u64,
+    pub(crate) pausable: bool,
 }
 
 /// One change of the baton's holder.
@@ -100,6 +101,7 @@ pub(crate) struct Coordinator {
     pub(crate) socket: PathBuf,
     /// It ends when nobody is connected any more: so also when this process is killed.
     connection: Option<OwnedFd>,
+    log: PathBuf,
 }
 
 impl Drop for Coordinator {
@@ -128,7 +130,7 @@ impl Coordinator {
         let (socket, log) = (folder.join("baton.sock"), folder.join("baton.log"));
         command.arg("--until-idle").arg("--socket").arg(&socket);
         let process = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&log)?).spawn()?;
-        let mut started = Self { process, socket, connection: None };
+        let mut started = Self { process, socket, connection: None, log };
         let end = Instant::now() + LIMIT;
         loop {
             stop.check()?;
@@ -136,7 +138,7 @@ impl Coordinator {
                 return Ok(started);
             }
             if started.process.try_wait()?.is_some() {
-                let said = std::fs::read_to_string(&log)?;
+                let said = started.said()?;
                 let last = said.lines().last().unwrap_or("it ended without a word");
                 return Err(Error::Coordinator(last.trim_start_matches("baton serve: ").to_owned()));
             }
@@ -156,6 +158,11 @@ impl Coordinator {
         }
         let pool = self.status()?.host_pool;
         Ok(pool.ready_bytes == pool.bytes)
+    }
+
+    /// All it has said so far.
+    pub(crate) fn said(&self) -> std::io::Result<String> {
+        std::fs::read_to_string(&self.log)
     }
 
     /// How things stand.

@@ -5,8 +5,8 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use crate::scene::stop::Stop;
-use crate::scene::{Error, LIMIT};
+use super::Error;
+use super::stop::Stop;
 
 /// How often a signal is looked for.
 const LOOK: Duration = Duration::from_millis(50);
@@ -16,12 +16,13 @@ const KEPT: usize = 20;
 /// A line, and when it came.
 type Said = (Instant, String);
 
-pub(super) struct Talking {
+pub(crate) struct Talking {
     what: String,
     process: Child,
     input: Option<ChildStdin>,
     lines: Receiver<Said>,
     last: Vec<String>,
+    limit: Duration,
 }
 
 impl Drop for Talking {
@@ -33,8 +34,8 @@ impl Drop for Talking {
 }
 
 impl Talking {
-    /// Starts it. `what`: its name for the user.
-    pub(super) fn start(what: &str, mut command: Command) -> Result<Self, Error> {
+    /// Starts it. `what`: its name for the user; `limit`: how long it may say nothing when it should.
+    pub(crate) fn start(what: &str, mut command: Command, limit: Duration) -> Result<Self, Error> {
         let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let (say, lines) = channel();
         let input = process.stdin.take();
@@ -45,22 +46,22 @@ impl Talking {
                 lines.try_for_each(|line| say.send((Instant::now(), line)))
             });
         }
-        Ok(Self { what: what.to_owned(), process, input, lines, last: Vec::new() })
+        Ok(Self { what: what.to_owned(), process, input, lines, last: Vec::new(), limit })
     }
 
     /// Says a line to it. If it has ended, its last words tell more than an error here.
-    pub(super) fn say(&mut self, line: &str) {
+    pub(crate) fn say(&mut self, line: &str) {
         let _ = self.input.as_mut().map(|input| writeln!(input, "{line}"));
     }
 
     /// Ends its input.
-    pub(super) fn say_no_more(&mut self) {
+    pub(crate) fn say_no_more(&mut self) {
         drop(self.input.take());
     }
 
     /// Its next line.
-    pub(super) fn line(&mut self, stop: &Stop) -> Result<Said, Error> {
-        let end = Instant::now() + LIMIT;
+    pub(crate) fn line(&mut self, stop: &Stop) -> Result<Said, Error> {
+        let end = Instant::now() + self.limit;
         loop {
             stop.check()?;
             match self.lines.recv_timeout(LOOK) {
@@ -80,14 +81,14 @@ impl Talking {
     }
 
     /// An error that tells what it said last.
-    pub(super) fn failed(&self, status: &str) -> Error {
+    pub(crate) fn failed(&self, status: &str) -> Error {
         let output = self.last.iter().map(|line| format!("{line}\n")).collect();
         Error::Failed { program: self.what.clone(), status: status.to_owned(), output }
     }
 }
 
 #[cfg(test)]
-pub(super) fn shell(what: &str, script: &str) -> Command {
+pub(crate) fn shell(what: &str, script: &str) -> Command {
     let mut command = Command::new("/bin/sh");
     // The name is the script's `$0`.
     command.args(["-c", script, what]);
