@@ -1,6 +1,6 @@
 //! Programs that fit the GPU together run together: urgent ones at any time, the others in the gaps.
 
-use baton_tests::coordinator::{Coordinator, Serving, tenant};
+use baton_tests::coordinator::{Coordinator, Serving, alone, program, tenant};
 use baton_tests::hold::{self, LIMIT};
 use baton_tests::running::Running;
 use serde_json::Value;
@@ -185,6 +185,30 @@ fn in_exclusive_mode_only_one_runs() {
     assert!(number(&coordinator.status(), "pauses") >= 2);
     for running in [&mut quick, &mut slow] {
         assert_eq!(running.ask("quit", LIMIT), want[2]);
+    }
+    coordinator.until_empty();
+}
+
+#[test]
+fn many_programs_of_both_kinds_compute_what_they_compute_alone() {
+    // They fit together now and then. Whoever waits for long gets a turn, and every request is a burst.
+    let mut serving = Serving::arena("160MiB");
+    for (option, value) in [("--max-wait", "200ms"), ("--burst", "0s"), ("--quantum", "20ms")] {
+        serving = serving.option(option, value);
+    }
+    let coordinator = serving.start();
+    let kinds = [("latency", "12", "20"), ("batch", "48", "10")];
+    let all = || kinds.iter().flat_map(|kind| (1..=4).map(move |seed| (kind, seed.to_string())));
+    let started: Vec<_> = all()
+        .map(|((class, megabytes, rounds), seed)| {
+            let arguments = ["--megabytes", megabytes, "--rounds", rounds, "--seed", &seed];
+            let name = format!("{class}-{seed}");
+            (coordinator.run(&name, class, &program("fill_and_check"), &arguments), arguments.map(str::to_owned))
+        })
+        .collect();
+    for (running, arguments) in started {
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        assert_eq!(running.result(LIMIT), alone("fill_and_check", &arguments), "{arguments:?}");
     }
     coordinator.until_empty();
 }

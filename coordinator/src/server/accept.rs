@@ -185,6 +185,7 @@ impl Server {
             revoked: None,
             pausable: Default::default(),
             hold: None,
+            let_in_later: false,
             deferred: None,
             silent: false,
             demanded: None,

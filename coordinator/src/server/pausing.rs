@@ -335,14 +335,25 @@ impl Server {
         };
         tenant.pausable.paused = None;
         match result {
-            Ok(()) if hold.drained => tenant.hold = None,
+            Ok(()) if hold.drained || tenant.let_in_later && state == State::Beside => {
+                tenant.hold = None;
+                match (std::mem::take(&mut tenant.let_in_later), state) {
+                    (true, State::Beside) => self.grant(id),
+                    // It is to leave before it was let in.
+                    (true, State::Leaving) => self.tell_arbiter(id, Event::Closed),
+                    _ => {}
+                }
+            }
             Ok(()) if state == State::Arriving => {
                 tenant.hold = None;
                 // At once: it runs already, and nobody may come in between.
                 self.tell_arbiter(id, Event::Resident);
             }
             // It has lost its turn meanwhile.
-            Ok(()) => self.start(id, Wish::Pause),
+            Ok(()) => {
+                tenant.let_in_later = false;
+                self.start(id, Wish::Pause);
+            }
             Err(error) => {
                 log(format_args!("{} cannot go on: {error}", tenant.name));
                 self.kill(id, "its work cannot be put back on the GPU");
