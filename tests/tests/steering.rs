@@ -39,6 +39,25 @@ fn a_paused_program_stops_in_the_middle_and_goes_on_when_it_is_resumed() {
 }
 
 #[test]
+fn one_that_runs_beside_others_goes_on_where_it_was_paused() {
+    let want = hold::alone("48", &["touch"; 2]);
+    let coordinator = Serving::arena("128MiB").start();
+    let mut slow = hold::joined(&coordinator, "slow", "batch", "48", None);
+    let mut quick = hold::joined(&coordinator, "quick", "latency", "48", Some("0.2"));
+    for answer in &want[..2] {
+        assert_eq!(slow.ask("touch", LIMIT), *answer);
+        assert_eq!(quick.ask("leave", LIMIT), answer.replace("touched", "left"));
+        steer(&coordinator, "pause", &["quick"]).expect("it is there");
+        coordinator.until_tenant_is("quick", "suspended");
+        steer(&coordinator, "resume", &["quick"]).expect("it is there");
+    }
+    for running in [&mut slow, &mut quick] {
+        assert_eq!(running.ask("quit", LIMIT), want[2]);
+    }
+    coordinator.until_empty();
+}
+
+#[test]
 fn a_program_that_becomes_urgent_runs_beside_others_and_takes_turns_when_it_no_longer_is() {
     let want = hold::alone("48", &["touch"; 3]);
     let coordinator = Serving::arena("128MiB").start();
