@@ -13,10 +13,18 @@
 //! ```
 //!
 //! **Whose turn is next.** The best class goes first. Within a class the tenant that has had the baton for
-//! the least time; who comes anew, or after a long absence, starts level with the least of those that are
-//! active (see `account`). One exception: who had to make way for a better class in the middle of its
+//! the least time in proportion to its weight; who comes anew, or after a long absence, starts level with the least of those
+//! that are active (see `account`). One exception: who had to make way for a better class in the middle of its
 //! quantum is the first of its class to go on, for what was left. Otherwise every request of a latency
 //! tenant would make two batch tenants change places, and quanta would not protect from dear switches.
+//!
+//! **Targets.** Of requests that are to be answered by a time, the one with the earliest goes first among its class, and
+//! interrupts others of its class when it has to begin: what bringing it in takes, and what its turns usually take, before.
+//!
+//! **Waiting for too long.** Who has waited for `max_wait` is next, whatever its class, and nobody interrupts its arrival or
+//! its quantum. But nobody of class latency waits for two such turns.
+//!
+//! **Suspended** tenants ([`Event::Suspended`]) are left out of all this: those that run are revoked, and their calls wait.
 //!
 //! **When a turn ends.** When the holder is idle and says so (`Closed`): it is *parked*, and gets the baton
 //! back when it demands it. At once, when a better class waits. When its quantum is over, if its own class
@@ -48,8 +56,9 @@
 //! are numbered for that.
 //!
 //! **What the caller owes.** Every `Bring` is answered by `Resident` or `CannotArrive`, or by `Ready` and then, if
-//! the turn lasts, `Resident` or `Stranded`; every `Revoke` by `Closed`, `Paused` or `Busy`; or `Left` comes. `Bring` of another tenant cancels the one before. The arbiter
-//! does not watch how long an answer takes.
+//! the turn lasts, `Resident` or `Stranded`; every `Revoke` by `Closed`, `Paused` or `Busy`; or `Left` comes. `Bring` of
+//! another tenant cancels the one before, and `Suspended` that of its tenant. A guest's `Grant` comes without a `Bring`: if it
+//! was `Paused` it has to be put back first. The arbiter does not watch how long an answer takes.
 //!
 //! A turn is a value of its own (`turn`), and what ends it asks only about that turn and those who wait.
 //! Several tenants at once would be a list of turns.
