@@ -11,6 +11,7 @@
 //! | `arriving` | how a tenant comes in: order, groups, running meanwhile |
 //! | `contents` | what memory holds: what has changed, what is zero, what points where |
 //! | `beside` | tenants that fit together run together |
+//! | `aside` | making way for those that run beside them |
 //! | `pausing` | taking tenants off the GPU without waiting for their work |
 //! | `ahead` | what is done before anybody asks; eviction on request |
 //! | `leaving` | tenants that end, in whatever state |
@@ -24,6 +25,7 @@
 mod accept;
 mod ahead;
 mod arriving;
+mod aside;
 mod beside;
 mod contents;
 mod leaving;

@@ -17,10 +17,10 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use baton_contract::class::Class;
 use baton_contract::messages::{Channels, FromCoordinator};
 use baton_contract::resource_manager::is_control_device;
 
+use super::aside::Aside;
 use super::tenant::{Extent, Tenant};
 use super::{Server, log};
 use crate::arbiter::{Event, State, TenantId};
@@ -31,9 +31,7 @@ const GATE_LIMIT: Duration = Duration::from_millis(2);
 /// How long others wait for the memory of one that is paused and has not closed its gate: it was stopped, say.
 const PATIENCE: Duration = Duration::from_millis(250);
 /// How often it is tried to take a tenant off the GPU that has lost its turn while it was put back, or to put one back.
-const MOST_FAILURES: u32 = 10;
-/// How long a tenant is left alone that could not be set aside, or put back.
-const FAILED: Duration = Duration::from_millis(100);
+pub(super) const MOST_FAILURES: u32 = 10;
 
 /// How far it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,25 +72,10 @@ pub(super) struct Pausable {
     /// What is paused. Pauses are counted, so nothing is paused that is already.
     paused: Option<Target>,
     /// What is set aside for a burst of somebody urgent, and how far that is.
-    aside: Option<(Aside, Target)>,
+    pub(super) aside: Option<(Aside, Target)>,
     /// How often it could not be put back since it last was, and before when it is not tried again to move it.
-    failures: u32,
-    not_before: Option<Instant>,
-}
-
-/// How far it is with a tenant that makes way for a burst. It keeps its turn, and its gate stays open.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Aside {
-    Going,
-    There,
-    Coming,
-}
-
-impl Pausable {
-    /// Whether it is off the GPU for a burst.
-    pub(super) fn is_aside(&self) -> bool {
-        matches!(self.aside, Some((Aside::There, _)))
-    }
+    pub(super) failures: u32,
+    pub(super) not_before: Option<Instant>,
 }
 
 impl Hold {
@@ -104,6 +87,11 @@ impl Hold {
     /// Whether it has said that its gate is closed.
     pub(super) fn is_closed(&self) -> bool {
         self.closed
+    }
+
+    /// Whether it is about to be paused, as soon as nothing is in the way.
+    pub(super) fn is_pausing(&self) -> bool {
+        self.stage == Stage::Pausing
     }
 
     /// Whether it is off the GPU, or about to be.
@@ -220,7 +208,7 @@ impl Server {
         late.into_iter().for_each(|id| self.start(id, Wish::Pause));
     }
 
-    fn start(&mut self, id: TenantId, wish: Wish) {
+    pub(super) fn start(&mut self, id: TenantId, wish: Wish) {
         let Some(tenant) = self.tenants.get_mut(&id) else { return };
         let (Some(hold), Some(told)) = (&mut tenant.hold, tenant.pausable.told.clone()) else { return };
         hold.again = false;
@@ -359,89 +347,5 @@ impl Server {
                 self.kill(id, "its work cannot be put back on the GPU");
             }
         }
-    }
-}
-
-/// Making way for a burst of somebody urgent ([`crate::bursts`]).
-impl Server {
-    /// Sets those aside that are to make way, and puts the others back.
-    pub(super) fn look_at_the_board(&mut self) {
-        let at_work = self.places.is_taken() && self.arbiter.is_together();
-        let verdict = self.bursts.look(self.now(), at_work);
-        self.places.let_pass(verdict.pass);
-        let ids: Vec<TenantId> = self.tenants.keys().copied().collect();
-        for id in ids {
-            if verdict.off && self.makes_way(id) { self.set_aside(id) } else { self.put_back(id) }
-        }
-    }
-
-    /// Whether a tenant is one that runs beside urgent ones, and is not just asked for anything else.
-    fn makes_way(&self, id: TenantId) -> bool {
-        let Some(tenant) = self.tenants.get(&id) else { return false };
-        let drains = tenant.revoked.is_some() || self.evictions.iter().any(|eviction| eviction.is_draining(id));
-        let has_turn = self.arbiter.state(id) == State::Running && tenant.class() != Class::Latency;
-        has_turn && tenant.hold.is_none() && !drains && !tenant.silent && tenant.cut_off.is_none()
-    }
-
-    fn set_aside(&mut self, id: TenantId) {
-        let Some(tenant) = self.tenants.get_mut(&id) else { return };
-        let pausable = &mut tenant.pausable;
-        if pausable.aside.is_some() || !pausable.works || pausable.not_before.is_some_and(|at| Instant::now() < at) {
-            return;
-        }
-        if let Some(target) = pausable.told.clone() {
-            pausable.aside = Some((Aside::Going, target.clone()));
-            self.preemptor.submit(id, Wish::SetAside, target);
-        }
-    }
-
-    /// If it is set aside; if that is still under way, as soon as it is over.
-    fn put_back(&mut self, id: TenantId) {
-        let Some(tenant) = self.tenants.get_mut(&id) else { return };
-        if let Some((aside @ Aside::There, target)) = &mut tenant.pausable.aside {
-            *aside = Aside::Coming;
-            self.preemptor.submit(id, Wish::PutBack, target.clone());
-        }
-    }
-
-    /// Somebody is set aside for a burst, or put back; or could not be.
-    fn moved_aside(&mut self, id: TenantId, went: bool, result: Result<(), PauseError>) {
-        let Some(tenant) = self.tenants.get_mut(&id) else { return };
-        let pausable = &mut tenant.pausable;
-        match (result, &mut pausable.aside) {
-            (Ok(()), Some((aside, _))) if went => {
-                *aside = Aside::There;
-                self.ledger.set_aside += 1;
-            }
-            (Ok(()), _) => (pausable.aside, pausable.failures) = (None, 0),
-            (Err(error), aside) => {
-                log(format_args!("{} could not be moved for a burst: {error}", tenant.name));
-                pausable.not_before = Some(Instant::now() + FAILED);
-                match aside {
-                    Some((aside, _)) if !went && pausable.failures < MOST_FAILURES => {
-                        *aside = Aside::There;
-                        pausable.failures += 1;
-                    }
-                    _ if !went => return self.kill(id, "its work cannot be put back on the GPU"),
-                    _ => pausable.aside = None,
-                }
-            }
-        }
-        let pausable = &tenant.pausable;
-        if tenant.cut_off.is_some() && pausable.is_aside() {
-            // It may have put itself back before it was set aside.
-            return self.put_back(id);
-        }
-        match tenant.hold.map(|hold| hold.stage) {
-            // It has lost its turn meanwhile.
-            Some(Stage::Pausing) => self.start(id, Wish::Pause),
-            Some(_) => {}
-            None => self.look_at_the_board(),
-        }
-    }
-
-    /// When it is tried again to move those that could not be.
-    pub(super) fn next_try_aside(&self) -> Option<Instant> {
-        self.tenants.values().filter_map(|tenant| tenant.pausable.not_before).filter(|at| *at > Instant::now()).min()
     }
 }

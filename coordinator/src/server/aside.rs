@@ -1,0 +1,115 @@
+//! Making way for a burst of somebody urgent ([`crate::bursts`]): the compute work of those that run beside it is set
+//! aside. They keep their turn, and their gates stay open.
+//!
+//! That is no promise that nothing of theirs runs, so nothing is moved for it. Who is to leave the GPU for good is put back
+//! first, and then paused ([`super::pausing`]).
+
+use std::time::{Duration, Instant};
+
+use baton_contract::class::Class;
+
+use super::pausing::{MOST_FAILURES, Pausable};
+use super::{Server, log};
+use crate::arbiter::{State, TenantId};
+use crate::preemptor::{PauseError, Wish};
+
+/// How long a tenant is left alone that could not be set aside, or put back.
+const FAILED: Duration = Duration::from_millis(100);
+
+/// How far it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Aside {
+    Going,
+    There,
+    Coming,
+}
+
+impl Pausable {
+    /// Whether it is off the GPU for a burst.
+    pub(super) fn is_aside(&self) -> bool {
+        matches!(self.aside, Some((Aside::There, _)))
+    }
+}
+
+impl Server {
+    /// Sets those aside that are to make way, and puts the others back.
+    pub(super) fn look_at_the_board(&mut self) {
+        let at_work = self.places.is_taken() && self.arbiter.is_together();
+        let verdict = self.bursts.look(self.now(), at_work);
+        self.places.let_pass(verdict.pass);
+        let ids: Vec<TenantId> = self.tenants.keys().copied().collect();
+        for id in ids {
+            if verdict.off && self.makes_way(id) { self.set_aside(id) } else { self.put_back(id) }
+        }
+    }
+
+    /// Whether a tenant is one that runs beside urgent ones, and is not just asked for anything else.
+    fn makes_way(&self, id: TenantId) -> bool {
+        let Some(tenant) = self.tenants.get(&id) else { return false };
+        let drains = tenant.revoked.is_some() || self.evictions.iter().any(|eviction| eviction.is_draining(id));
+        let has_turn = self.arbiter.state(id) == State::Running && tenant.class() != Class::Latency;
+        has_turn && tenant.hold.is_none() && !drains && !tenant.silent && tenant.cut_off.is_none()
+    }
+
+    fn set_aside(&mut self, id: TenantId) {
+        let Some(tenant) = self.tenants.get_mut(&id) else { return };
+        let pausable = &mut tenant.pausable;
+        if pausable.aside.is_some() || !pausable.works || pausable.not_before.is_some_and(|at| Instant::now() < at) {
+            return;
+        }
+        if let Some(target) = pausable.told.clone() {
+            pausable.aside = Some((Aside::Going, target.clone()));
+            self.preemptor.submit(id, Wish::SetAside, target);
+        }
+    }
+
+    /// If it is set aside; if that is still under way, as soon as it is over.
+    pub(super) fn put_back(&mut self, id: TenantId) {
+        let Some(tenant) = self.tenants.get_mut(&id) else { return };
+        if let Some((aside @ Aside::There, target)) = &mut tenant.pausable.aside {
+            *aside = Aside::Coming;
+            self.preemptor.submit(id, Wish::PutBack, target.clone());
+        }
+    }
+
+    /// Somebody is set aside for a burst, or put back; or could not be.
+    pub(super) fn moved_aside(&mut self, id: TenantId, went: bool, result: Result<(), PauseError>) {
+        let Some(tenant) = self.tenants.get_mut(&id) else { return };
+        let pausable = &mut tenant.pausable;
+        match (result, &mut pausable.aside) {
+            (Ok(()), Some((aside, _))) if went => {
+                *aside = Aside::There;
+                self.ledger.set_aside += 1;
+            }
+            (Ok(()), _) => (pausable.aside, pausable.failures) = (None, 0),
+            (Err(error), aside) => {
+                log(format_args!("{} could not be moved for a burst: {error}", tenant.name));
+                pausable.not_before = Some(Instant::now() + FAILED);
+                match aside {
+                    Some((aside, _)) if !went && pausable.failures < MOST_FAILURES => {
+                        *aside = Aside::There;
+                        pausable.failures += 1;
+                    }
+                    _ if !went => return self.kill(id, "its work cannot be put back on the GPU"),
+                    _ => pausable.aside = None,
+                }
+            }
+        }
+        let pausable = &tenant.pausable;
+        if tenant.cut_off.is_some() && pausable.is_aside() {
+            // It may have put itself back before it was set aside.
+            return self.put_back(id);
+        }
+        match tenant.hold {
+            // It has lost its turn meanwhile.
+            Some(hold) if hold.is_pausing() => self.start(id, Wish::Pause),
+            Some(_) => {}
+            None => self.look_at_the_board(),
+        }
+    }
+
+    /// When it is tried again to move those that could not be.
+    pub(super) fn next_try_aside(&self) -> Option<Instant> {
+        self.tenants.values().filter_map(|tenant| tenant.pausable.not_before).filter(|at| *at > Instant::now()).min()
+    }
+}
