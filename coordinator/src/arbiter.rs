@@ -250,7 +250,9 @@ impl Arbiter {
                 Stage::Leaving { .. } => State::Leaving,
             },
             _ if self.guests.has(id) => self.guests.state(id),
-            _ if self.tenants.get(&id).is_some_and(|tenant| tenant.waiting.is_some()) => State::Waiting,
+            _ if self.tenants.get(&id).is_some_and(|tenant| tenant.waiting.is_some() && !tenant.suspended) => {
+                State::Waiting
+            }
             _ => State::Idle,
         }
     }

@@ -117,9 +117,9 @@ impl Bursts {
             self.kept_back = None;
         }
         match self.working {
-            Some(since) => self.off |= now >= since + self.patience(),
+            Some(since) => self.off |= now >= since.saturating_add(self.patience()),
             None => {
-                self.off &= now < self.quiet + self.linger;
+                self.off &= now < self.quiet.saturating_add(self.linger);
                 if !self.off && self.worked > 0 {
                     self.learn();
                 }
@@ -127,8 +127,8 @@ impl Bursts {
         }
         if self.working.is_none() && !self.off {
             self.kept_back = None;
-        } else if now >= *self.kept_back.get_or_insert(now) + self.rules.max_wait {
-            self.pass_until = Some(now + self.rules.share);
+        } else if now >= self.kept_back.get_or_insert(now).saturating_add(self.rules.max_wait) {
+            self.pass_until = Some(now.saturating_add(self.rules.share));
             (self.off, self.worked) = (false, 0);
             return Verdict { off: false, pass: true };
         }
@@ -141,10 +141,10 @@ impl Bursts {
             return self.pass_until;
         }
         let change = match self.working {
-            Some(since) => (!self.off).then(|| since + self.patience()),
-            None => self.off.then(|| self.quiet + self.linger),
+            Some(since) => (!self.off).then(|| since.saturating_add(self.patience())),
+            None => self.off.then(|| self.quiet.saturating_add(self.linger)),
         };
-        let end = self.kept_back.map(|since| since + self.rules.max_wait);
+        let end = self.kept_back.map(|since| since.saturating_add(self.rules.max_wait));
         change.into_iter().chain(end).min()
     }
 

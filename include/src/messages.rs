@@ -61,10 +61,7 @@ pub enum FromTenant {
     },
     /// Whoever runs beside others has just said on the board that it is at work, or that it no longer is. The board holds: this
     /// only says that it is worth a look.
-    AtWork {
-        /// Which.
-        on: bool,
-    },
+    AtWork,
     /// How its work can be taken off the GPU, wherever it is. Replaces what was said before. Of
     /// [`Channels::ResourceManager`] it carries one descriptor, the driver's control device.
     Channels {
@@ -195,7 +192,7 @@ pub enum FromCoordinator {
     /// Another place on the board, because the tenant's class has changed. Carries the board, as
     /// [`FromCoordinator::Welcome`] does.
     Board {
-        /// The place.
+        /// The place; [`BOARD_PLACES`](crate::page::BOARD_PLACES) for none.
         place: u32,
     },
     /// From here on, while the gate is open, others may run too: to say on the board when there is work, or no longer to.
@@ -456,10 +453,7 @@ impl FromTenant {
                 w = kind(16);
                 w.u64(*grant);
             }
-            Self::AtWork { on } => {
-                w = kind(17);
-                w.u32((*on).into());
-            }
+            Self::AtWork => w = kind(17),
             Self::Set { name, change: Change { class, weight, slo_micros, paused } } => {
                 w = kind(18);
                 write_option(&mut w, *class, |w, class| w.u32(class.code()));
@@ -525,7 +519,7 @@ impl FromTenant {
                 Self::Channels { channels }
             }
             16 => Self::Held { grant: r.u64()? },
-            17 => Self::AtWork { on: r.flag("at work")? },
+            17 => Self::AtWork,
             18 => {
                 let change = Change {
                     class: read_option(&mut r, read_class)?,

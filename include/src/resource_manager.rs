@@ -234,8 +234,9 @@ impl Objects {
     ///
     /// As [`Objects::resume`].
     pub fn restore(&self, control: BorrowedFd<'_>) -> Result<(), Error> {
-        // What was paused goes on by itself when it is resumed, what was set aside does not.
-        self.pause(control)?;
+        // What was paused goes on by itself when it is resumed, what was set aside does not. If it is refused, there is the
+        // more reason to resume.
+        let _ = self.pause(control);
         self.resume(control)?;
         self.resume(control)
     }

@@ -75,7 +75,7 @@ fn from_tenant() -> impl Strategy<Value = FromTenant> {
                 FromTenant::Channels { channels: Channels::ResourceManager(objects) }
             }),
         any::<u64>().prop_map(|grant| FromTenant::Held { grant }),
-        any::<bool>().prop_map(|on| FromTenant::AtWork { on }),
+        Just(FromTenant::AtWork),
         ("[a-z]{0,64}", change()).prop_map(|(name, change)| FromTenant::Set { name, change }),
     ]
 }

@@ -22,8 +22,13 @@ const LONGEST_SLEEP: Duration = Duration::from_millis(5);
 
 /// Takes the page into use. A place is only written by who has it mapped writable.
 pub(crate) fn begin(page: *mut Board, place: u32) {
-    OURS.store(if place < BOARD_PLACES { 1 << place } else { 0 }, Ordering::Relaxed);
     BOARD.store(page, Ordering::Release);
+    OURS.store(if place < BOARD_PLACES { 1 << place } else { 0 }, Ordering::Release);
+}
+
+/// From here on we wait for the others. The page stays as it is mapped: a call may be about to write to it.
+pub(crate) fn give_up_place() {
+    OURS.store(0, Ordering::Relaxed);
 }
 
 fn board() -> Option<&'static Board> {
@@ -66,7 +71,7 @@ pub(crate) fn wait() {
 
 /// We are at work.
 pub(crate) fn take() {
-    let ours = OURS.load(Ordering::Relaxed);
+    let ours = OURS.load(Ordering::Acquire);
     if let Some(word) = at_work().filter(|word| word.load(Ordering::Relaxed) & ours != ours) {
         word.fetch_or(ours, Ordering::Relaxed);
     }

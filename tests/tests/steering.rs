@@ -61,6 +61,8 @@ fn one_that_runs_beside_others_goes_on_where_it_was_paused() {
 fn a_program_that_becomes_urgent_runs_beside_others_and_takes_turns_when_it_no_longer_is() {
     let want = hold::alone("48", &["touch"; 3]);
     let coordinator = Serving::arena("128MiB").start();
+    // For its sake, the others keep little queued.
+    let mut urgent = hold::joined(&coordinator, "urgent", "latency", "8", None);
     let mut slow = hold::joined(&coordinator, "slow", "batch", "48", None);
     let mut quick = hold::joined(&coordinator, "quick", "normal", "48", None);
     let both =
@@ -75,6 +77,7 @@ fn a_program_that_becomes_urgent_runs_beside_others_and_takes_turns_when_it_no_l
     assert_eq!(tenant(&status, "quick")["class"], "latency");
     assert_eq!(tenant(&status, "quick")["slo_ms"], json!(20.0));
     both(&mut slow, &mut quick, &want[1]);
+    coordinator.until_tenant_is("quick", "idle");
     quick.say("spin 2000");
     coordinator.until("they run at the same time", |status| {
         status["holder"] != "quick" && tenant(status, "quick")["state"] == "running"
@@ -90,6 +93,7 @@ fn a_program_that_becomes_urgent_runs_beside_others_and_takes_turns_when_it_no_l
     for running in [&mut slow, &mut quick] {
         assert_eq!(running.ask("quit", LIMIT), want[3]);
     }
+    assert!(urgent.ask("quit", LIMIT).ends_with(" ok"));
     coordinator.until_empty();
 }
 

@@ -13,6 +13,8 @@ struct Guest {
     since: Micros,
     /// It was told to leave.
     leaving: bool,
+    /// And that it no longer is one, which it may be again if it could not.
+    told: bool,
     /// How often it could not be drained, and when it is told again.
     failures: u32,
     not_before: Micros,
@@ -52,21 +54,29 @@ impl Tenant {
 }
 
 impl Arbiter {
+    /// Whether who is a guest may stay one.
+    fn may_stay(&self, id: TenantId) -> bool {
+        self.guests.welcome && self.tenants.get(&id).is_some_and(Tenant::can_be_guest)
+    }
+
     /// When a guest that could not be drained is told to leave again.
     pub(super) fn next_try_of_guests(&self) -> Option<Micros> {
-        let can_stay = |id| self.guests.welcome && self.tenants.get(id).is_some_and(Tenant::can_be_guest);
-        let staying = self.guests.list.iter().filter(|(id, guest)| !guest.leaving && !can_stay(*id));
+        let staying = self.guests.list.iter().filter(|(id, guest)| !guest.leaving && !self.may_stay(**id));
         staying.map(|(_, guest)| guest.not_before).min()
     }
 
     /// Takes guests in while all fits together, and sends them away when it no longer does.
     pub(super) fn decide_guests(&mut self, out: &mut Vec<Decision>) {
-        for (id, guest) in &mut self.guests.list {
-            let may_stay = self.guests.welcome && self.tenants.get(id).is_some_and(Tenant::can_be_guest);
-            if !may_stay && !guest.leaving && guest.not_before <= self.now {
-                guest.leaving = true;
+        let ids: Vec<TenantId> = self.guests.list.keys().copied().collect();
+        for id in ids {
+            let may_stay = self.may_stay(id);
+            let Some(guest) = self.guests.list.get_mut(&id).filter(|guest| !guest.leaving) else { continue };
+            if may_stay && std::mem::take(&mut guest.told) {
+                out.push(Decision::Beside(id, true));
+            } else if !may_stay && guest.not_before <= self.now {
+                (guest.leaving, guest.told) = (true, true);
                 self.totals.revokes += 1;
-                out.extend([Decision::Beside(*id, false), Decision::Revoke(*id)]);
+                out.extend([Decision::Beside(id, false), Decision::Revoke(id)]);
             }
         }
         if !self.guests.welcome {
@@ -97,7 +107,7 @@ impl Arbiter {
             (tenant.waiting, tenant.told) = (None, None);
             tenant.succeeded();
         }
-        let guest = Guest { since: self.now, leaving: false, failures: 0, not_before: 0 };
+        let guest = Guest { since: self.now, leaving: false, told: false, failures: 0, not_before: 0 };
         self.guests.list.insert(id, guest);
         out.push(Decision::Beside(id, true));
     }

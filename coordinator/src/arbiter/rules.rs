@@ -57,6 +57,11 @@ impl Arbiter {
         self.waiters().filter(|(_, tenant)| tenant.retry_at <= self.now)
     }
 
+    /// Those of them that can arrive, as far as is known.
+    fn able(&self) -> impl Iterator<Item = (TenantId, &Tenant)> {
+        self.candidates().filter(|(_, tenant)| tenant.failures == 0)
+    }
+
     /// Least is first: who has waited for too long, then by class, then by the time at which a request is to be answered,
     /// then who goes on with an interrupted quantum, then all others before the one that had the baton last, then by the
     /// time they have had, then by how long they wait. (Who had it last was told to leave for another, even if it has had
@@ -79,10 +84,8 @@ impl Arbiter {
     /// When it will have, if nothing happens before. Nobody urgent waits for two such turns.
     fn overdue_at(&self, tenant: &Tenant) -> Option<Micros> {
         let since = tenant.waiting.filter(|_| tenant.failures == 0 && !tenant.suspended)?;
-        let due = |(_, other): (TenantId, &Tenant)| {
-            other.passed_over && other.class() == Class::Latency && other.failures == 0
-        };
-        if tenant.class() != Class::Latency && self.candidates().any(due) {
+        let due = |(_, other): (TenantId, &Tenant)| other.passed_over && other.class() == Class::Latency;
+        if tenant.class() != Class::Latency && self.able().any(due) {
             return None;
         }
         Some(since.saturating_add(self.max_wait)).filter(|at| *at < Micros::MAX)
@@ -101,7 +104,7 @@ impl Arbiter {
     /// Who may interrupt this tenant: of a better class, and able to arrive as far as is known.
     pub(super) fn better_than(&self, id: TenantId) -> Option<TenantId> {
         let class = self.tenants.get(&id)?.class();
-        let better = self.candidates().filter(|(_, tenant)| tenant.class() < class && tenant.failures == 0);
+        let better = self.able().filter(|(_, tenant)| tenant.class() < class);
         better.min_by_key(|waiter| self.order(waiter)).map(|(id, _)| id)
     }
 
@@ -111,8 +114,7 @@ impl Arbiter {
         if holder.suspended || self.better_than(turn.tenant).is_some() && !turn.overdue {
             return Some(turn.since.max(turn.not_before));
         }
-        let urgent = self.latest_start(holder, turn.deadline).map(|at| at.max(turn.since));
-        let Some(resident) = turn.resident else { return urgent.map(|at| at.max(turn.not_before)) };
+        let resident = turn.resident?;
         let fair = self.next().and_then(|next| self.tenants.get(&next)).and_then(|next| {
             if next.class() > holder.class() && !self.is_overdue(next) {
                 return None;
@@ -125,16 +127,22 @@ impl Arbiter {
             let length = quantum.max(time(behind, holder.scheduling.weight));
             Some(resident.saturating_add(length.min(LONGEST_QUANTUM.max(self.quantum))))
         });
+        let urgent = self.latest_start(holder, turn.deadline, resident);
         let end = urgent.into_iter().chain(fair).chain(self.next_overdue(holder, resident)).min()?;
         Some(end.max(turn.not_before))
     }
 
     /// When the first request of this holder's class has to be begun, to be answered by the time that the user has set; if
-    /// its time is before that of the holder's own request.
-    fn latest_start(&self, holder: &Tenant, deadline: Micros) -> Option<Micros> {
-        let same = self.candidates().filter(|(_, tenant)| tenant.class() == holder.class() && tenant.failures == 0);
+    /// its time is before that of the holder's own request. A target that cannot be met leaves the holder as much time as
+    /// the switch takes.
+    fn latest_start(&self, holder: &Tenant, deadline: Micros, resident: Micros) -> Option<Micros> {
+        let same = self.able().filter(|(_, tenant)| tenant.class() == holder.class());
         let sooner = same.filter(|(_, tenant)| tenant.deadline() < deadline);
-        sooner.map(|(_, tenant)| tenant.deadline().saturating_sub(tenant.cost + tenant.service)).min()
+        let starts = sooner.map(|(_, tenant)| {
+            let least = resident.saturating_add(tenant.cost.max(SHORTEST_QUANTUM));
+            tenant.deadline().saturating_sub(tenant.cost.saturating_add(tenant.service)).max(least)
+        });
+        starts.min()
     }
 
     /// When somebody of a worse class will have waited for too long, and the holder has had its quantum.

@@ -531,7 +531,7 @@ fn whom_the_user_keeps_off_the_gpu_gets_it_when_it_may_go_on() {
     assert_eq!(arbiter.handle(5 * MS, A, Unsuspended), [Revoke(B)]);
     assert_eq!(arbiter.handle(6 * MS, B, Closed), [Bring(A)]);
     assert_eq!(arbiter.handle(7 * MS, A, Suspended), [], "its arrival is given up");
-    assert_eq!(arbiter.state(A), State::Waiting);
+    assert_eq!(arbiter.state(A), State::Idle);
     assert_eq!(arbiter.handle(8 * MS, A, Resident), []);
     assert_eq!(arbiter.handle(9 * MS, A, Unsuspended), [Bring(A)]);
 }

@@ -67,7 +67,7 @@ pub enum Decision {
 /// What a tenant is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// It wants nothing, or is not known.
+    /// It wants nothing, or may not; or is not known.
     Idle,
     /// A call of it waits, and it is not its turn.
     Waiting,

@@ -415,7 +415,9 @@ impl World {
         // An interrupted quantum may go on, and then less than a quarter of one is never left.
         let had = self.now - since >= self.quantum / 4;
         let worse = self.waiting().any(|(id, _)| self.arbiter.is_overdue(&self.arbiter.tenants[&id]));
-        assert!(better || (equal || worse) && had, "revoked for nobody, or too early");
+        let has_target = |id| self.workers[&id].habit.scheduling.slo_micros > 0;
+        let target = self.waiting().any(|(id, waiting)| waiting == class && has_target(id));
+        assert!(better || (equal || worse) && had || target, "revoked for nobody, or too early");
     }
 
     fn cost(&self, id: TenantId) -> Micros {

@@ -185,7 +185,6 @@ impl Server {
             revoked: None,
             pausable: Default::default(),
             hold: None,
-            let_in_later: false,
             deferred: None,
             silent: false,
             demanded: None,

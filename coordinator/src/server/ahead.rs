@@ -10,6 +10,7 @@ use baton_contract::messages::FromCoordinator;
 
 use super::peer::Peer;
 use super::residency::{GROUP_BYTES, PerClass};
+use super::steering::say;
 use super::tenant::{Place, Tenant};
 use super::{Server, Task, log};
 use crate::arbiter::{State, TenantId};
@@ -28,13 +29,6 @@ pub(super) struct Eviction {
     grant: u64,
     /// Its gate was asked to close.
     revoked: bool,
-}
-
-impl Eviction {
-    /// Whether this tenant was asked to drain for it.
-    pub(super) fn is_draining(&self, id: TenantId) -> bool {
-        self.revoked && self.tenant == id
-    }
 }
 
 impl Server {
@@ -170,13 +164,13 @@ impl Server {
 
     /// Moves all of a tenant's memory to the host, when it is idle.
     pub(super) fn evict_on_request(&mut self, mut peer: Peer, name: &str) {
-        let found = self.tenants.iter().find(|(_, tenant)| tenant.name == name && tenant.cut_off.is_none());
-        let Some((id, grant)) = found.map(|(id, tenant)| (*id, tenant.grant)) else {
-            let text = format!("{{\"error\":\"there is no tenant called {}\"}}", name.escape_default());
-            let _ = peer.send(&FromCoordinator::Text { piece: text.into_bytes(), more: false }, &[]);
-            return;
-        };
-        self.evictions.push(Eviction { tenant: id, peer, grant, revoked: false });
+        match self.called(name) {
+            Ok(tenant) => {
+                let grant = self.tenants.get(&tenant).map_or(0, |tenant| tenant.grant);
+                self.evictions.push(Eviction { tenant, peer, grant, revoked: false });
+            }
+            Err(error) => say(&mut peer, Err(error)),
+        }
     }
 
     fn serve_evictions(&mut self) {
@@ -188,24 +182,24 @@ impl Server {
             }
             let is_off = self.is_off_the_gpu(id);
             let Some(tenant) = self.tenants.get_mut(&id) else {
-                eviction.answer("{\"error\":\"the tenant has left\"}");
+                eviction.answer(Err("the tenant has left"));
                 continue;
             };
             if tenant.grant != eviction.grant {
-                eviction.answer("{\"error\":\"the tenant is in use again\"}");
+                eviction.answer(Err("the tenant is in use again"));
                 continue;
             }
             if tenant.cut_off.is_some() {
-                eviction.answer("{\"error\":\"the tenant has left\"}");
+                eviction.answer(Err("the tenant has left"));
                 continue;
             }
             if !tenant.is_movable() || tenant.is_late() {
                 // Nobody knows what it still does: its memory stays as it is.
-                eviction.answer("{\"error\":\"the tenant does not answer\"}");
+                eviction.answer(Err("the tenant does not answer"));
                 continue;
             }
             if self.arbiter.state(id) == State::Arriving {
-                eviction.answer("{\"error\":\"the tenant is in use again\"}");
+                eviction.answer(Err("the tenant is in use again"));
                 continue;
             }
             if is_off && !tenant.is_evictable() {
@@ -228,7 +222,7 @@ impl Server {
             tenant.extents.values().for_each(|extent| all[extent.class.index()] += 1);
             let is_gone = tenant.extents.values().all(|extent| extent.place.is_away());
             if is_gone {
-                eviction.answer("{}");
+                eviction.answer(Ok(()));
                 continue;
             }
             self.evict_from(id, &mut all, false, id);
@@ -236,7 +230,7 @@ impl Server {
                 self.evictions.push(eviction);
             } else {
                 log(format_args!("evicting on request: there is no room on the host"));
-                eviction.answer("{\"error\":\"there is no room on the host\"}");
+                eviction.answer(Err("there is no room on the host"));
             }
         }
     }
@@ -248,7 +242,12 @@ impl Eviction {
         self.revoked &= self.tenant != tenant;
     }
 
-    fn answer(mut self, text: &str) {
-        let _ = self.peer.send(&FromCoordinator::Text { piece: text.as_bytes().to_vec(), more: false }, &[]);
+    /// Whether this tenant was asked to drain for it.
+    pub(super) fn is_draining(&self, id: TenantId) -> bool {
+        self.revoked && self.tenant == id
+    }
+
+    fn answer(mut self, done: Result<(), &str>) {
+        say(&mut self.peer, done.map_err(str::to_owned));
     }
 }

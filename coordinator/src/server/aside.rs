@@ -29,6 +29,11 @@ impl Pausable {
     pub(super) fn is_aside(&self) -> bool {
         matches!(self.aside, Some((Aside::There, _)))
     }
+
+    /// Whether it just could not be moved.
+    fn is_left_alone(&self) -> bool {
+        self.not_before.is_some_and(|at| Instant::now() < at)
+    }
 }
 
 impl Server {
@@ -54,7 +59,8 @@ impl Server {
     fn set_aside(&mut self, id: TenantId) {
         let Some(tenant) = self.tenants.get_mut(&id) else { return };
         let pausable = &mut tenant.pausable;
-        if pausable.aside.is_some() || !pausable.works || pausable.not_before.is_some_and(|at| Instant::now() < at) {
+        if pausable.aside.is_some() || !pausable.works || pausable.is_left_alone() || pausable.failures >= MOST_FAILURES
+        {
             return;
         }
         if let Some(target) = pausable.told.clone() {
@@ -66,6 +72,9 @@ impl Server {
     /// If it is set aside; if that is still under way, as soon as it is over.
     pub(super) fn put_back(&mut self, id: TenantId) {
         let Some(tenant) = self.tenants.get_mut(&id) else { return };
+        if tenant.pausable.is_left_alone() {
+            return;
+        }
         if let Some((aside @ Aside::There, target)) = &mut tenant.pausable.aside {
             *aside = Aside::Coming;
             self.preemptor.submit(id, Wish::PutBack, target.clone());
@@ -75,28 +84,22 @@ impl Server {
     /// Somebody is set aside for a burst, or put back; or could not be.
     pub(super) fn moved_aside(&mut self, id: TenantId, went: bool, result: Result<(), PauseError>) {
         let Some(tenant) = self.tenants.get_mut(&id) else { return };
-        let pausable = &mut tenant.pausable;
-        match (result, &mut pausable.aside) {
-            (Ok(()), Some((aside, _))) if went => {
-                *aside = Aside::There;
-                self.ledger.set_aside += 1;
-            }
-            (Ok(()), _) => (pausable.aside, pausable.failures) = (None, 0),
-            (Err(error), aside) => {
-                log(format_args!("{} could not be moved for a burst: {error}", tenant.name));
-                pausable.not_before = Some(Instant::now() + FAILED);
-                match aside {
-                    Some((aside, _)) if !went && pausable.failures < MOST_FAILURES => {
-                        *aside = Aside::There;
-                        pausable.failures += 1;
-                    }
-                    _ if !went => return self.kill(id, "its work cannot be put back on the GPU"),
-                    _ => pausable.aside = None,
-                }
+        let (pausable, works) = (&mut tenant.pausable, result.is_ok());
+        if let Err(error) = result {
+            log(format_args!("{} could not be moved for a burst: {error}", tenant.name));
+            pausable.failures += 1;
+            pausable.not_before = Some(Instant::now() + FAILED);
+            if !went && pausable.failures > MOST_FAILURES {
+                return self.kill(id, "its work cannot be put back on the GPU");
             }
         }
-        let pausable = &tenant.pausable;
-        if tenant.cut_off.is_some() && pausable.is_aside() {
+        match &mut pausable.aside {
+            // Where it was to go, or where it was before.
+            Some((aside, _)) if went == works => *aside = Aside::There,
+            _ => pausable.aside = None,
+        }
+        pausable.failures = if works && !went { 0 } else { pausable.failures };
+        if tenant.cut_off.is_some() {
             // It may have put itself back before it was set aside.
             return self.put_back(id);
         }

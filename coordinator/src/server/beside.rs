@@ -127,10 +127,10 @@ impl Server {
         if !may || self.places.apart_until.is_some_and(|until| Instant::now() < until) {
             return false;
         }
-        let slice_of = self.slices();
-        // Who has no memory yet has nothing on the GPU either.
-        let sliced = |tenant: &Tenant| tenant.bytes() == 0 || tenant.pausable.slice == Some(slice_of(tenant.class()));
-        self.wanted_bytes() <= self.arena.capacity() && self.tenants.values().all(sliced)
+        // Who has no memory yet has nothing on the GPU either. A slice that is yet to be set is no reason to part: that
+        // takes longer.
+        let fits_in = |tenant: &Tenant| tenant.bytes() == 0 || tenant.pausable.works && !tenant.pausable.unsliced;
+        self.wanted_bytes() <= self.arena.capacity() && self.tenants.values().all(fits_in)
     }
 
     /// What all tenants have, and what they have asked for.
@@ -196,7 +196,7 @@ impl Server {
                 && pausable.slice_asked != Some(slice)
                 && let Some(target) = pausable.told.clone()
             {
-                (pausable.slice_asked, pausable.slice) = (Some(slice), None);
+                pausable.slice_asked = Some(slice);
                 self.preemptor.submit(*id, Wish::Slice(slice), target);
             }
         }
@@ -207,14 +207,9 @@ impl Server {
         let Some(tenant) = self.tenants.get_mut(&id).filter(|tenant| tenant.pausable.slice_asked == Some(slice)) else {
             return;
         };
-        match result {
-            Ok(()) => {
-                tenant.pausable.slice = Some(slice);
-                self.tick();
-            }
-            Err(error) => {
-                log(format_args!("{} cannot run at the same time as others: {error}", tenant.name));
-            }
+        tenant.pausable.unsliced = result.is_err();
+        if let Err(error) = result {
+            log(format_args!("{} cannot run at the same time as others: {error}", tenant.name));
         }
     }
 

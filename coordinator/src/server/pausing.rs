@@ -66,9 +66,10 @@ pub(super) struct Pausable {
     pub(super) works: bool,
     /// What the preemptor was asked to pause, with all that was paused before.
     asked: Option<Target>,
-    /// The time slice of its compute work that was asked for, and that is set.
+    /// The time slice of its compute work that was asked for.
     pub(super) slice_asked: Option<u64>,
-    pub(super) slice: Option<u64>,
+    /// That could not be set.
+    pub(super) unsliced: bool,
     /// What is paused. Pauses are counted, so nothing is paused that is already.
     paused: Option<Target>,
     /// What is set aside for a burst of somebody urgent, and how far that is.
@@ -152,7 +153,7 @@ impl Server {
         };
         tenant.pausable.told = Some(target.clone());
         // New contexts have the usual one.
-        (tenant.pausable.slice_asked, tenant.pausable.slice) = (None, None);
+        (tenant.pausable.slice_asked, tenant.pausable.unsliced) = (None, false);
         match &mut tenant.hold {
             None if tenant.pausable.works => {}
             None => self.preemptor.submit(id, Wish::Try, target),
@@ -211,6 +212,10 @@ impl Server {
     pub(super) fn start(&mut self, id: TenantId, wish: Wish) {
         let Some(tenant) = self.tenants.get_mut(&id) else { return };
         let (Some(hold), Some(told)) = (&mut tenant.hold, tenant.pausable.told.clone()) else { return };
+        if wish == Wish::Pause && tenant.cut_off.is_some() {
+            // It goes on without us, as far as it can.
+            return;
+        }
         hold.again = false;
         let mut target = told.clone();
         if wish == Wish::Pause {
@@ -277,6 +282,14 @@ impl Server {
         if result.is_ok() {
             tenant.pausable.paused = tenant.pausable.asked.take();
         }
+        if tenant.cut_off.is_some() {
+            // It may have put itself back before it was paused.
+            let all_here = tenant.extents.values().all(|extent| extent.place.is_resident());
+            if let Some(paused) = tenant.pausable.paused.take().filter(|_| all_here) {
+                self.preemptor.submit(id, Wish::Resume, paused);
+            }
+            return;
+        }
         match result {
             Ok(()) if hold.again => self.start(id, Wish::Pause),
             Ok(()) => {
@@ -290,6 +303,9 @@ impl Server {
                         self.start(id, Wish::Resume);
                     }
                     self.tell_arbiter(id, if hold.drained { Event::Closed } else { Event::Paused });
+                } else if state == State::Beside {
+                    // It was let in again before it was off.
+                    self.start(id, Wish::Resume);
                 }
             }
             Err(error) if state == State::Leaving => {
@@ -323,13 +339,16 @@ impl Server {
         };
         tenant.pausable.paused = None;
         match result {
-            Ok(()) if hold.drained || tenant.let_in_later && state == State::Beside => {
+            Ok(()) if tenant.cut_off.is_some() => {}
+            Ok(()) if state == State::Beside => {
                 tenant.hold = None;
-                match (std::mem::take(&mut tenant.let_in_later), state) {
-                    (true, State::Beside) => self.grant(id),
-                    // It is to leave before it was let in.
-                    (true, State::Leaving) => self.tell_arbiter(id, Event::Closed),
-                    _ => {}
+                self.grant(id);
+            }
+            Ok(()) if hold.drained => {
+                tenant.hold = None;
+                if state == State::Leaving {
+                    // It is to leave before it was let in, and a call of it waits.
+                    self.tell_arbiter(id, Event::Paused);
                 }
             }
             Ok(()) if state == State::Arriving => {
@@ -338,10 +357,7 @@ impl Server {
                 self.tell_arbiter(id, Event::Resident);
             }
             // It has lost its turn meanwhile.
-            Ok(()) => {
-                tenant.let_in_later = false;
-                self.start(id, Wish::Pause);
-            }
+            Ok(()) => self.start(id, Wish::Pause),
             Err(error) => {
                 log(format_args!("{} cannot go on: {error}", tenant.name));
                 self.kill(id, "its work cannot be put back on the GPU");

@@ -7,26 +7,34 @@ use serde_json::json;
 
 use super::peer::Peer;
 use super::{Server, log};
-use crate::arbiter::{Event, State};
+use crate::arbiter::{Event, State, TenantId};
+
+/// Answers a tool: done, or why not.
+pub(super) fn say(peer: &mut Peer, done: Result<(), String>) {
+    let answer = match done {
+        Ok(()) => json!({}),
+        Err(error) => json!({ "error": error }),
+    };
+    let piece = answer.to_string().into_bytes();
+    // Who does not wait for the answer does not get it.
+    let _ = peer.send(&FromCoordinator::Text { piece, more: false }, &[]);
+}
 
 impl Server {
     /// A tool wants something to be otherwise.
     pub(super) fn set_on_request(&mut self, peer: &mut Peer, name: &str, change: Change) {
-        let answer = match self.set(name, change) {
-            Ok(()) => json!({}),
-            Err(error) => json!({ "error": error }),
-        };
-        let piece = answer.to_string().into_bytes();
-        // Who does not wait for the answer does not get it.
-        let _ = peer.send(&FromCoordinator::Text { piece, more: false }, &[]);
+        say(peer, self.set(name, change));
+    }
+
+    /// Whom a user calls so.
+    pub(super) fn called(&self, name: &str) -> Result<TenantId, String> {
+        let found = self.tenants.iter().find(|(_, tenant)| tenant.name == name && tenant.cut_off.is_none());
+        found.map(|(id, _)| *id).ok_or_else(|| format!("there is no tenant called {}", name.escape_default()))
     }
 
     fn set(&mut self, name: &str, change: Change) -> Result<(), String> {
-        let found = self.tenants.iter_mut().find(|(_, tenant)| tenant.name == name && tenant.cut_off.is_none());
-        let Some((id, tenant)) = found else {
-            return Err(format!("there is no tenant called {}", name.escape_default()));
-        };
-        let id = *id;
+        let id = self.called(name)?;
+        let Some(tenant) = self.tenants.get_mut(&id) else { return Ok(()) };
         let (before, scheduling) = (tenant.scheduling, tenant.scheduling.changed(change));
         scheduling.check()?;
         if scheduling != before {

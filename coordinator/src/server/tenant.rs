@@ -182,8 +182,6 @@ pub(super) struct Tenant {
     pub(super) pausable: Pausable,
     /// It is being taken off the GPU, or is off it.
     pub(super) hold: Option<Hold>,
-    /// It is to be let in as soon as it is back on the GPU.
-    pub(super) let_in_later: bool,
     /// What a thread has asked for that was inside when the gate closed: for when it is let in again.
     pub(super) deferred: Option<FromTenant>,
     /// It did not answer in time: nobody knows whether its gate is closed.

@@ -80,13 +80,11 @@ impl Server {
     /// From here on the tenant may write to what is here: what is in the pool of that is only good for comparing.
     pub(super) fn grant(&mut self, id: TenantId) {
         let decided = self.start + Duration::from_micros(self.arbiter.decided_at());
-        // Who runs beside others is not brought in before, so it may still be paused.
-        let is_on = !self.arbiter.is_guest(id) || self.is_on_the_gpu_or_resumed(id);
-        let Some(tenant) = self.tenants.get_mut(&id) else { return };
-        tenant.let_in_later = !is_on;
-        if !is_on {
+        // Who runs beside others is not brought in before, so it may still be paused: it is let in when it is resumed.
+        if self.arbiter.is_guest(id) && !self.is_on_the_gpu_or_resumed(id) {
             return;
         }
+        let Some(tenant) = self.tenants.get_mut(&id) else { return };
         let arriving = tenant.missing_bytes() > 0;
         let resident = |extent: &&mut Extent| extent.place.is_resident();
         tenant.extents.values_mut().filter(resident).for_each(Extent::may_change);

@@ -5,8 +5,6 @@
 
 use core::ffi::{c_int, c_uint, c_void};
 use core::ptr;
-use core::time::Duration;
-use std::time::Instant;
 
 use baton_contract::cuda::*;
 use baton_contract::memory::GRANULE;
@@ -170,26 +168,11 @@ fn give_back(passage: &Passage, session: &Session, address: CUdeviceptr) -> CUre
     if let Err(answer) = is_allowed() {
         return answer;
     }
-    let waited = if work::is_capturing() {
-        // A context in which something captures must not be waited for; its other streams can be.
+    // That of the allocation, whichever is current: when it goes, its allocations go with it.
+    let context = session.space.find(address).map_or(0, |(_, found)| found.context);
+    let waited = {
         let _relaxed = real::Relaxed::enter();
-        while !work::drain(Some(Instant::now() + Duration::from_secs(1))) {}
-        CUDA_SUCCESS
-    } else {
-        // That of the allocation, whichever is current.
-        let context = session.space.find(address).map_or(0, |(_, found)| found.context);
-        // SAFETY: the context that the allocation was made in; when it goes, its allocations go with it.
-        unsafe {
-            match real::push(ptr::with_exposed_provenance_mut(context)) {
-                CUDA_SUCCESS => {
-                    let answer = real::synchronize();
-                    let mut popped = ptr::null_mut();
-                    real::pop(&mut popped);
-                    answer
-                }
-                answer => answer,
-            }
-        }
+        work::drain_context(context)
     };
     if waited != CUDA_SUCCESS {
         return waited;

@@ -12,6 +12,7 @@ use std::time::Instant;
 use baton_contract::cuda::{CUDA_ERROR_DEINITIALIZED, CUresult};
 use baton_contract::link;
 use baton_contract::messages::{ExtentId, FromCoordinator, FromTenant, MAX_EXTENTS, MAX_LISTED};
+use baton_contract::page::BOARD_PLACES;
 
 use super::connect::take_board;
 use super::{DEMANDED, Session};
@@ -226,9 +227,7 @@ impl Pager {
                 self.grant = Some(grant);
                 (self.held, self.holding) = (None, false);
                 self.patience = None;
-                self.short = false;
-                work::queue::set_stride(None);
-                self.show_contended();
+                self.keep_short(None);
                 if arriving && !self.session.space.extents.all_mapped() {
                     self.open_while_memory_arrives();
                 } else {
@@ -245,13 +244,15 @@ impl Pager {
                 } else if self.grant.is_some() {
                     // Nobody waits for it any more: a gate that is contended never comes to rest.
                     self.patience = None;
-                    self.show_contended();
+                    self.keep_short(None);
                     self.take_the_board();
                 }
             }
             FromCoordinator::Board { place } => {
                 self.leave_the_board();
-                if let [board] = &descriptors[..]
+                if place == BOARD_PLACES {
+                    board::give_up_place();
+                } else if let [board] = &descriptors[..]
                     && !take_board(board, place)
                 {
                     return Err(End::CoordinatorGone);
@@ -267,9 +268,7 @@ impl Pager {
                 self.edges.extend(edges);
             }
             FromCoordinator::KeepShort { launches } => {
-                self.short = true;
-                work::queue::set_stride(Some(launches));
-                self.show_contended();
+                self.keep_short(Some(launches));
             }
             FromCoordinator::Contend { patience_micros } => {
                 self.patience = Some(Duration::from_micros(patience_micros));
@@ -328,6 +327,12 @@ impl Pager {
         Ok(())
     }
 
+    fn keep_short(&mut self, launches: Option<u32>) {
+        self.short = launches.is_some();
+        work::queue::set_stride(launches);
+        self.show_contended();
+    }
+
     fn is_contended(&self) -> bool {
         self.patience.is_some() || self.short
     }
@@ -364,7 +369,7 @@ impl Pager {
     fn say_at_work(&mut self, on: bool) {
         if self.at_work != on {
             self.at_work = on;
-            self.session.tell(&FromTenant::AtWork { on });
+            self.session.tell(&FromTenant::AtWork);
         }
     }
 

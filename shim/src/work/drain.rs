@@ -21,6 +21,8 @@ use crate::real;
 /// How often it is asked again, at first and later.
 const FIRST_PAUSE: Duration = Duration::from_micros(20);
 const LONGEST_PAUSE: Duration = Duration::from_micros(500);
+/// How long the driver is asked about a context before it is waited for.
+const LONGEST_ASKING: Duration = Duration::from_millis(2);
 
 /// Waits until all work has ended; gives up at the deadline. Without one, looks once.
 pub(crate) fn drain(deadline: Option<Instant>) -> bool {
@@ -31,6 +33,35 @@ pub(crate) fn drain(deadline: Option<Instant>) -> bool {
         }
         if deadline.is_none_or(|deadline| Instant::now() > deadline) {
             return false;
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Waits until all work of a context has ended that is queued now, as the driver does when memory is freed. An answer
+/// other than success is that of a broken context.
+///
+/// To wait inside the driver for a context is refused while something captures, and ends that capture. So no capture
+/// begins meanwhile: whoever wants to waits for us. That it need not wait for long, the driver is asked first for a while.
+pub(crate) fn drain_context(context: Handle) -> CUresult {
+    let (start, mut pause) = (Instant::now(), FIRST_PAUSE);
+    loop {
+        let ended = {
+            let asking = REGISTRY.snapshot();
+            let ask = || {
+                let has_ended = asking.0.get(&context).is_none_or(|known| context_has_ended(known, false));
+                match (REGISTRY.is_capturing(), has_ended || start.elapsed() > LONGEST_ASKING) {
+                    (true, _) => has_ended.then_some(CUDA_SUCCESS),
+                    // SAFETY: the context is current.
+                    (false, true) => Some(unsafe { real::synchronize() }),
+                    (false, false) => None,
+                }
+            };
+            super::within(context, ask).unwrap_or(Some(CUDA_SUCCESS))
+        };
+        if let Some(answer) = ended {
+            return answer;
         }
         std::thread::sleep(pause);
         pause = (pause * 2).min(LONGEST_PAUSE);

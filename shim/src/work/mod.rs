@@ -14,7 +14,7 @@ use baton_contract::cuda::CUDA_SUCCESS;
 
 use crate::real;
 
-pub(crate) use drain::{drain, looks_idle};
+pub(crate) use drain::{drain, drain_context, looks_idle};
 pub(crate) use hooks::retried;
 
 /// Whether some stream of the program may be capturing.

@@ -12,8 +12,14 @@ fn habit() -> impl Strategy<Value = Habit> {
     let work = prop_oneof![10..500u64, 1_000..50_000u64, 100_000..2_000_000u64];
     let think = prop_oneof![0..100u64, 100..20_000u64, 100_000..3_000_000u64];
     let cost = prop_oneof![Just(0), 0..2_000u64, 10_000..300_000u64];
-    (class(), work, think, 1..40u32, cost).prop_map(|(class, work, think, times, cost)| Habit {
-        scheduling: class.into(),
+    // Some targets cannot be met.
+    let slo = prop_oneof![Just(0), 1..1_000_000u64];
+    let scheduling = (class(), slo).prop_map(|(class, slo)| match class {
+        Class::Latency => Scheduling { slo_micros: slo, ..class.into() },
+        Class::Normal | Class::Batch => class.into(),
+    });
+    (scheduling, work, think, 1..40u32, cost).prop_map(|(scheduling, work, think, times, cost)| Habit {
+        scheduling,
         work,
         think,
         times,
