@@ -153,6 +153,14 @@ fn streams_and_threads_find_what_the_others_wrote() {
 }
 
 #[test]
+fn freeing_ends_no_capture_of_another_thread() {
+    let arguments = ["--rounds", "40000"];
+    let coordinator = Serving::arena("64MiB").start();
+    let running = coordinator.run("capture_and_free", "normal", &program("capture_and_free"), &arguments);
+    assert_eq!(running.result(LIMIT), alone("capture_and_free", &arguments));
+}
+
+#[test]
 fn captures_are_not_disturbed_and_do_not_hold_others_up() {
     against_others("capture", &["--megabytes", "48", "--rounds", "14"], 8);
 }
