@@ -43,7 +43,8 @@ impl Tenant {
 }
 
 impl Arbiter {
-    /// Those whose calls wait, whose turn it is not, and whom the user does not keep off the GPU. A guest that is leaving has a gate that may still be open.
+    /// Those whose calls wait, whose turn it is not, and whom the user does not keep off the GPU. A guest that is leaving has
+    /// a gate that may still be open.
     pub(super) fn waiters(&self) -> impl Iterator<Item = (TenantId, &Tenant)> {
         let mine = self.turn.as_ref().map(|turn| turn.tenant);
         let waiting = move |(id, tenant): &(TenantId, &Tenant)| {
