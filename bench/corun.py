@@ -229,8 +229,7 @@ def parse():
     parser.add_argument("--size", default="full", choices=["full", "small"])
     parser.add_argument("--driver", help="if it is to be another: a file")
     arguments = parser.parse_args()
-    if missing := Install.of(arguments.baton).missing():
-        parser.error(f"not in {arguments.baton}: {', '.join(missing)}")
+    Install.check(arguments.baton, parser)
     arguments.serve = arguments.serve.split()
     return arguments
 

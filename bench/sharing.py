@@ -305,8 +305,7 @@ def parse():
     parser.add_argument("--one-by-one", dest="at_once", action="store_false")
     parser.add_argument("--no-recovery", dest="recovery", action="store_false")
     arguments = parser.parse_args()
-    if missing := Install.of(arguments.baton).missing():
-        parser.error(f"not in {arguments.baton}: {', '.join(missing)}")
+    Install.check(arguments.baton, parser)
     arguments.groups = [group.split("+") for group in arguments.groups]
     unknown = {name for group in arguments.groups for name in group} - set(SHARED)
     if unknown:

@@ -294,8 +294,7 @@ def parse():
     parser.add_argument("--kernels", default="cupy", choices=SPINNING)
     parser.add_argument("--driver", help="if it is to be another: `sim`, or a file")
     arguments = parser.parse_args()
-    if missing := Install.of(arguments.baton).missing():
-        parser.error(f"not in {arguments.baton}: {', '.join(missing)}")
+    Install.check(arguments.baton, parser)
     if not 1 <= arguments.stops <= arguments.requests:
         parser.error("at least one stop, and no more than requests")
     return arguments

@@ -467,8 +467,7 @@ def parse():
     parser.add_argument("--driver", help="if it is to be another: sim, or a file")
     parser.add_argument("--sim-memory", default="512MiB", help="the simulated GPU's size")
     arguments = parser.parse_args()
-    if missing := Install.of(arguments.baton).missing():
-        parser.error(f"not in {arguments.baton}: {', '.join(missing)}")
+    Install.check(arguments.baton, parser)
     if arguments.beside == KERNEL and arguments.parts != ["latency"]:
         parser.error("beside a kernel only --parts latency is measured")
     arguments.serve = shlex.split(arguments.serve)

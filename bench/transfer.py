@@ -322,8 +322,7 @@ def parse():
     parser.add_argument("--driver", help="if it is to be another: sim, or a file")
     parser.add_argument("--sim-memory", default="512MiB", help="the simulated GPU's size")
     arguments = parser.parse_args()
-    if missing := Install.of(arguments.baton).missing():
-        parser.error(f"not in {arguments.baton}: {', '.join(missing)}")
+    Install.check(arguments.baton, parser)
     try:
         arguments.cases = [Case.of(text) for text in arguments.cases]
     except ValueError as error:

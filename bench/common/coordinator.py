@@ -63,6 +63,12 @@ class Install:
         """Names of the files that are not there."""
         return [file.name for file in (self.command, self.shim) if not file.is_file()]
 
+    @classmethod
+    def check(cls, path, parser):
+        """Ends the program as for a wrong argument if files are not there."""
+        if missing := cls.of(path).missing():
+            parser.error(f"not in {path}: {', '.join(missing)}")
+
 
 @dataclasses.dataclass(frozen=True)
 class Driver:

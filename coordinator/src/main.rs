@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use baton_coordinator::cli::{doctor, evict, run, serve, set, status};
+use baton_coordinator::cli::{client, doctor, evict, run, serve, set, status};
 use baton_coordinator::driver::Choice;
 use baton_coordinator::{bench, demo};
 use clap::{Parser, Subcommand};
@@ -24,13 +24,13 @@ enum Command {
     /// Show how a coordinator and its programs stand.
     Status(status::StatusArgs),
     /// Move an idle program's memory to the host.
-    Evict(evict::Evict),
+    Evict(client::Named),
     /// Change how a program is scheduled while it runs: its class, weight, or target.
     Set(set::Set),
     /// Keep a program off the GPU, in the middle of its work, until `baton resume`.
-    Pause(set::Named),
+    Pause(client::Named),
     /// Let a paused program go on.
-    Resume(set::Named),
+    Resume(client::Named),
     /// Say what this machine offers and what is missing.
     Doctor(doctor::Doctor),
     /// A program that `baton doctor` runs.

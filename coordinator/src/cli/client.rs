@@ -2,17 +2,57 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use baton_contract::link;
-use baton_contract::messages::{FromCoordinator, FromTenant};
+use baton_contract::messages::{FromCoordinator, FromTenant, MAX_NAME};
+use clap::Args;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with, sockopt};
 
-use super::CliError;
+use serde_json::Value;
+
+use super::{CliError, named_socket, status};
 
 /// A coordinator that says nothing for so long hangs.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Which program is meant.
+#[derive(Clone, Debug, Args)]
+pub struct Named {
+    /// The coordinator's socket, if it is not at the usual place.
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// What the program is called, as `baton status` shows it.
+    name: String,
+}
+
+/// Asks for something to be done about a program, and waits until it is: with a patience, not for longer than that in
+/// silence. `request`: of its name.
+///
+/// # Errors
+///
+/// When no coordinator answers, there is no such program, or it cannot be done.
+pub fn have_done(
+    Named { socket, name }: Named,
+    patience: Option<Duration>,
+    request: impl FnOnce(String) -> FromTenant,
+) -> Result<(), CliError> {
+    let socket = match socket.or_else(named_socket) {
+        Some(socket) => socket,
+        None => status::only_socket()?,
+    };
+    if name.len() > MAX_NAME {
+        return Err(CliError::Told(format!("no program has a name of more than {MAX_NAME} bytes")));
+    }
+    let text = ask(&socket, &request(name), patience)?;
+    let answer: Value = serde_json::from_slice(&text)
+        .map_err(|error| CliError::Told(format!("the coordinator's answer cannot be read: {error}")))?;
+    match answer["error"].as_str() {
+        Some(error) => Err(CliError::Told(error.to_owned())),
+        None => Ok(()),
+    }
+}
 
 /// Connects; none if nobody listens there.
 ///
@@ -42,7 +82,7 @@ pub fn status(path: &Path) -> Result<Vec<u8>, CliError> {
 ///
 /// # Errors
 ///
-/// As for [`status`].
+/// As for [`status()`].
 pub fn ask(path: &Path, question: &FromTenant, patience: Option<Duration>) -> Result<Vec<u8>, CliError> {
     let told = |what: String| CliError::Told(format!("{}: {what}", path.display()));
     let socket = open(path).map_err(|error| told(error.to_string()))?.ok_or_else(|| {

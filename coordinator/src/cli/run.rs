@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use baton_contract::class::Class;
-use baton_contract::scheduling::Scheduling;
+use baton_contract::scheduling::{Change, Scheduling};
 use baton_contract::settings;
 use clap::Args;
 
@@ -52,12 +52,8 @@ pub struct Run {
 ///
 /// When there is no GPU, no coordinator can be started, or the program cannot be.
 pub fn run(run: Run) -> Result<std::convert::Infallible, CliError> {
-    let scheduling = Scheduling {
-        class: run.class.unwrap_or_default(),
-        weight: run.weight.unwrap_or(1),
-        slo_micros: run.slo.unwrap_or(0),
-    };
-    scheduling.check().map_err(|error| CliError::Told(error.to_owned()))?;
+    let wanted = Change { class: run.class, weight: run.weight, slo_micros: run.slo, paused: None };
+    Scheduling::default().changed(wanted).check().map_err(|error| CliError::Told(error.to_owned()))?;
     let install = Install::of_this_program()?;
     let shim = install.shim()?;
     let choice = run.settings.driver();

@@ -1,27 +1,11 @@
 //! `baton set`, `baton pause` and `baton resume`: how a program is scheduled, changed while it runs.
 
-use std::path::PathBuf;
-use std::time::Duration;
-
-use baton_contract::messages::{FromTenant, MAX_NAME};
+use baton_contract::messages::FromTenant;
 use baton_contract::scheduling::Change;
 use clap::Args;
-use serde_json::Value;
 
-use super::{CliError, client, named_socket, status};
-
-/// A coordinator answers at once.
-const PATIENCE: Duration = Duration::from_secs(10);
-
-/// Which program is meant.
-#[derive(Clone, Debug, Args)]
-pub struct Named {
-    /// The coordinator's socket, if it is not at the usual place.
-    #[arg(long, value_name = "PATH")]
-    socket: Option<PathBuf>,
-    /// What the program is called, as `baton status` shows it.
-    name: String,
-}
+use super::CliError;
+use super::client::{Named, PATIENCE, have_done};
 
 /// `baton set`.
 #[derive(Clone, Debug, Args)]
@@ -97,21 +81,8 @@ pub fn resume(named: Named) -> Result<(), CliError> {
     ask(named, Change { paused: Some(false), ..Change::default() })
 }
 
-fn ask(Named { socket, name }: Named, change: Change) -> Result<(), CliError> {
-    let socket = match socket.or_else(named_socket) {
-        Some(socket) => socket,
-        None => status::only_socket()?,
-    };
-    if name.len() > MAX_NAME {
-        return Err(CliError::Told(format!("no program has a name of more than {MAX_NAME} bytes")));
-    }
-    let text = client::ask(&socket, &FromTenant::Set { name, change }, Some(PATIENCE))?;
-    let answer: Value = serde_json::from_slice(&text)
-        .map_err(|error| CliError::Told(format!("the coordinator's answer cannot be read: {error}")))?;
-    match answer["error"].as_str() {
-        Some(error) => Err(CliError::Told(error.to_owned())),
-        None => Ok(()),
-    }
+fn ask(named: Named, change: Change) -> Result<(), CliError> {
+    have_done(named, Some(PATIENCE), |name| FromTenant::Set { name, change })
 }
 
 #[cfg(test)]

@@ -37,9 +37,8 @@ impl FromStr for Amount {
 
     fn from_str(word: &str) -> Result<Self, NoAmount> {
         let refused = || NoAmount(word.to_owned());
-        if let Some(percent) = word.trim().strip_suffix('%') {
-            let percent: f64 = percent.trim().parse().map_err(|_| refused())?;
-            return if (0.0..=100.0).contains(&percent) { Ok(Self::Percent(percent)) } else { Err(refused()) };
+        if word.trim().ends_with('%') {
+            return word.parse().map(|Percent(percent)| Self::Percent(percent)).map_err(|_| refused());
         }
         word.parse::<ByteSize>().map(|size| Self::Bytes(size.as_u64())).map_err(|_| refused())
     }

@@ -88,8 +88,7 @@ mod tests {
     use super::*;
 
     fn shell(script: &str) -> Running {
-        let mut command = Command::new("/bin/sh");
-        command.args(["-c", script]);
+        let command = crate::scene::talking::shell("a script", script);
         Running::spawn("a script".to_owned(), command).expect("a shell")
     }
 

@@ -105,7 +105,7 @@ impl Server {
         }
         match tenant.hold {
             // It has lost its turn meanwhile.
-            Some(hold) if hold.is_pausing() => self.start(id, Wish::Pause),
+            Some(hold) if hold.is_pausing() => self.start_pausing(id),
             Some(_) => {}
             None => self.look_at_the_board(),
         }

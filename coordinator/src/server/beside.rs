@@ -93,7 +93,12 @@ impl Places {
 
     fn clear(&self, place: u32) {
         self.page.at_work.fetch_and(!(1 << place), Relaxed);
-        // Those who sleep look again after a while anyhow.
+        self.wake();
+    }
+
+    /// Has those look again who wait for somebody at work.
+    fn wake(&self) {
+        // They do so after a while anyhow.
         let _ = futex::wake(&self.page.at_work, futex::Flags::empty(), i32::MAX as u32);
     }
 
@@ -110,7 +115,7 @@ impl Places {
     /// Whether the others go on in spite of those at work.
     pub(super) fn let_pass(&self, pass: bool) {
         if self.page.pass.swap(pass.into(), Relaxed) == 0 && pass {
-            let _ = futex::wake(&self.page.at_work, futex::Flags::empty(), i32::MAX as u32);
+            self.wake();
         }
     }
 

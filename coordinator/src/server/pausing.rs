@@ -159,7 +159,7 @@ impl Server {
             None => self.preemptor.submit(id, Wish::Try, target),
             Some(Hold { stage: Stage::Asked | Stage::Resuming, .. }) => {}
             Some(hold) if hold.stage == Stage::Pausing => hold.again = true,
-            Some(_) => self.start(id, Wish::Pause),
+            Some(_) => self.start_pausing(id),
         }
         Ok(())
     }
@@ -185,7 +185,7 @@ impl Server {
         let Some(hold) = &mut tenant.hold else { return };
         hold.closed = true;
         if hold.stage == Stage::Asked {
-            self.start(id, Wish::Pause);
+            self.start_pausing(id);
         }
     }
 
@@ -206,38 +206,37 @@ impl Server {
         let now = Instant::now();
         let late = |tenant: &Tenant| tenant.is_paused_at().is_some_and(|at| at <= now);
         let late: Vec<TenantId> = self.tenants.iter().filter(|(_, tenant)| late(tenant)).map(|(id, _)| *id).collect();
-        late.into_iter().for_each(|id| self.start(id, Wish::Pause));
+        late.into_iter().for_each(|id| self.start_pausing(id));
     }
 
-    pub(super) fn start(&mut self, id: TenantId, wish: Wish) {
+    /// Has a tenant that is held taken off the GPU, with all that is not yet.
+    pub(super) fn start_pausing(&mut self, id: TenantId) {
+        // Who is cut off goes on without us, as far as it can.
+        let Some(tenant) = self.tenants.get_mut(&id).filter(|tenant| tenant.cut_off.is_none()) else { return };
+        let (Some(hold), Some(told)) = (&mut tenant.hold, tenant.pausable.told.clone()) else { return };
+        (hold.stage, hold.again) = (Stage::Pausing, false);
+        if tenant.pausable.aside.is_some() {
+            // When that is over: what is only set aside may still run.
+            return self.put_back(id);
+        }
+        let rest = told.beyond(tenant.pausable.paused.as_ref());
+        tenant.pausable.asked = Some(told);
+        match rest {
+            Some(rest) => self.preemptor.submit(id, Wish::Pause, rest),
+            None => self.paused(id, Duration::ZERO, Ok(())),
+        }
+    }
+
+    /// Has it go on.
+    fn start_resuming(&mut self, id: TenantId) {
         let Some(tenant) = self.tenants.get_mut(&id) else { return };
         let (Some(hold), Some(told)) = (&mut tenant.hold, tenant.pausable.told.clone()) else { return };
-        if wish == Wish::Pause && tenant.cut_off.is_some() {
-            // It goes on without us, as far as it can.
-            return;
-        }
-        hold.again = false;
-        let mut target = told.clone();
-        if wish == Wish::Pause {
-            hold.stage = Stage::Pausing;
-            if tenant.pausable.aside.is_some() {
-                // When that is over: what is only set aside may still run.
-                return self.put_back(id);
-            }
-            let rest = told.beyond(tenant.pausable.paused.as_ref());
-            tenant.pausable.asked = Some(told);
-            match rest {
-                Some(rest) => target = rest,
-                None => return self.paused(id, Duration::ZERO, Ok(())),
-            }
-        } else {
-            hold.stage = Stage::Resuming;
-            // From here on it may write, and what a look under way finds is no longer so.
-            let resident = |extent: &&mut Extent| extent.place.is_resident();
-            tenant.extents.values_mut().filter(resident).for_each(Extent::may_change);
-            tenant.scan = None;
-        }
-        self.preemptor.submit(id, wish, target);
+        (hold.stage, hold.again) = (Stage::Resuming, false);
+        // From here on it may write, and what a look under way finds is no longer so.
+        let resident = |extent: &&mut Extent| extent.place.is_resident();
+        tenant.extents.values_mut().filter(resident).for_each(Extent::may_change);
+        tenant.scan = None;
+        self.preemptor.submit(id, Wish::Resume, told);
     }
 
     /// All memory of a tenant is there whose turn it is. Says whether it can be let in, or has to be resumed first.
@@ -246,7 +245,7 @@ impl Server {
             None => true,
             Some(hold) => {
                 if hold.stage == Stage::Paused {
-                    self.start(id, Wish::Resume);
+                    self.start_resuming(id);
                 }
                 false
             }
@@ -291,7 +290,7 @@ impl Server {
             return;
         }
         match result {
-            Ok(()) if hold.again => self.start(id, Wish::Pause),
+            Ok(()) if hold.again => self.start_pausing(id),
             Ok(()) => {
                 tenant.hold = Some(Hold { stage: Stage::Paused, ..hold });
                 self.ledger.paused(time);
@@ -300,12 +299,12 @@ impl Server {
                     tenant.ran = Instant::now();
                     if hold.drained {
                         // There was nothing to pause after all.
-                        self.start(id, Wish::Resume);
+                        self.start_resuming(id);
                     }
                     self.tell_arbiter(id, if hold.drained { Event::Closed } else { Event::Paused });
                 } else if state == State::Beside {
                     // It was let in again before it was off.
-                    self.start(id, Wish::Resume);
+                    self.start_resuming(id);
                 }
             }
             Err(error) if state == State::Leaving => {
@@ -325,7 +324,7 @@ impl Server {
             Err(error) if hold.failures < MOST_FAILURES => {
                 log(format_args!("{} could not be paused again: {error}", tenant.name));
                 tenant.hold = Some(Hold { failures: hold.failures + 1, ..hold });
-                self.start(id, Wish::Pause);
+                self.start_pausing(id);
             }
             Err(_) => self.kill(id, "its work cannot be taken off the GPU"),
         }
@@ -357,7 +356,7 @@ impl Server {
                 self.tell_arbiter(id, Event::Resident);
             }
             // It has lost its turn meanwhile.
-            Ok(()) => self.start(id, Wish::Pause),
+            Ok(()) => self.start_pausing(id),
             Err(error) => {
                 log(format_args!("{} cannot go on: {error}", tenant.name));
                 self.kill(id, "its work cannot be put back on the GPU");

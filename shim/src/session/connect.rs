@@ -223,11 +223,9 @@ fn let_go_of_the_connection_that_waited() {
 
 /// Takes a board into use, with our place on it; false if it cannot be mapped.
 pub(super) fn take_board(file: &OwnedFd, place: u32) -> bool {
-    let page = map(file, place < BOARD_PLACES);
-    page.is_some_and(|page| {
-        board::begin(page.cast().as_ptr(), place);
-        true
-    })
+    let Some(page) = map(file, place < BOARD_PLACES) else { return false };
+    board::begin(page.cast().as_ptr(), place);
+    true
 }
 
 /// Maps a page for ever.
