@@ -74,6 +74,7 @@ fn a_burst_takes_the_others_off_the_gpu_until_it_is_over() {
         assert_eq!(quick.ask("touch", LIMIT), *answer);
     }
     let status = coordinator.status();
+    assert!(number(&status, "set_aside") >= 3, "they are counted");
     assert_eq!((number(&status, "bytes_in"), number(&status, "bytes_out")), (0, 0), "all memory stays where it is");
     assert_eq!(slow.ask("quit", LIMIT), want[3]);
     assert_eq!(quick.ask("quit", LIMIT), want[3]);

@@ -26,7 +26,7 @@ const POISON: u8 = 0xDB;
 const QUANTUM: Duration = Duration::from_millis(100);
 const MAX_WAIT: Duration = Duration::from_secs(10);
 const BURST: Duration = Duration::from_micros(200);
-const SLACK: Percent = Percent(20.0);
+const SLACK: Percent = Percent(5.0);
 
 /// What can be said about a coordinator, on the command line or in a file.
 #[derive(Clone, Debug, Default, Args, Deserialize)]
@@ -57,8 +57,8 @@ pub struct Settings {
     #[serde(with = "duration")]
     pub burst: Option<Duration>,
     /// How much slower latency programs may be for those that run beside them. If their requests are so short that this
-    /// cannot be kept, the others stay off the GPU for longer between them. [default: 20%]
-    #[arg(long, value_name = "20%")]
+    /// cannot be kept, the others stay off the GPU for longer between them. [default: 5%]
+    #[arg(long, value_name = "5%")]
     pub latency_slack: Option<Percent>,
     /// How much of the arena to keep free, so that a switch can begin at once; no program can have it. [default: 3%]
     #[arg(long, value_name = "3%|2GiB")]

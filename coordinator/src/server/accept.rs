@@ -121,9 +121,6 @@ impl Server {
                 log(format_args!("{} ({}, process {}) joined", tenant.name, tenant.class(), tenant.pid));
                 self.tenants.insert(id, tenant);
                 self.tell_arbiter(id, Event::Joined { scheduling });
-                if let Some(holder) = self.arbiter.holder() {
-                    self.keep_short(holder);
-                }
                 Ok(())
             }
             Err((peer, error)) => Err((peer, (Refusal::Failed, error.to_string()))),
@@ -176,6 +173,7 @@ impl Server {
             batches: Default::default(),
             next_batch: 0,
             grant: 0,
+            short: None,
             ran: Instant::now(),
             busy: 0,
             peak_bytes: 0,

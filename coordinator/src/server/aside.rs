@@ -41,11 +41,15 @@ impl Server {
     pub(super) fn look_at_the_board(&mut self) {
         let at_work = self.places.is_taken() && self.arbiter.is_together();
         let verdict = self.bursts.look(self.now(), at_work);
-        self.places.let_pass(verdict.pass);
         let ids: Vec<TenantId> = self.tenants.keys().copied().collect();
-        for id in ids {
-            if verdict.off && self.makes_way(id) { self.set_aside(id) } else { self.put_back(id) }
+        for id in &ids {
+            if verdict.off && self.makes_way(*id) { self.set_aside(*id) } else { self.put_back(*id) }
         }
+        // What they launch while their work is set aside disturbs nobody, and is there when they go on.
+        let there = |id: &TenantId| self.tenants.get(id).is_some_and(|tenant| tenant.pausable.is_aside());
+        let mut in_the_way = ids.iter().filter(|id| self.makes_way(**id)).peekable();
+        let all_aside = verdict.off && in_the_way.peek().is_some() && in_the_way.all(there);
+        self.places.let_pass(verdict.pass || all_aside);
     }
 
     /// Whether a tenant is one that runs beside urgent ones, and is not just asked for anything else.
@@ -97,6 +101,9 @@ impl Server {
             // Where it was to go, or where it was before.
             Some((aside, _)) if went == works => *aside = Aside::There,
             _ => pausable.aside = None,
+        }
+        if works && went {
+            self.ledger.set_aside += 1;
         }
         pausable.failures = if works && !went { 0 } else { pausable.failures };
         if tenant.cut_off.is_some() {

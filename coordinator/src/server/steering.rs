@@ -49,9 +49,6 @@ impl Server {
                 }
             }
             self.tell_arbiter(id, Event::Changed { scheduling });
-            if let Some(holder) = self.arbiter.holder() {
-                self.keep_short(holder);
-            }
         }
         match change.paused {
             Some(true) => {

@@ -14,9 +14,12 @@ use crate::arbiter::{Decision, Event, State, TenantId};
 /// How long a tenant's work may take to end before its gate is opened again. Doubles with every try.
 const DRAIN_LIMIT: Duration = Duration::from_secs(1);
 const MOST_DOUBLINGS: u32 = 6;
-/// How many launches of a thread are in flight while somebody more urgent may come: enough that the GPU never runs
-/// dry.
+/// How many launches of a thread are in flight while somebody more urgent may come. If that one needs the whole GPU, enough
+/// that it never runs dry; if it only runs beside others, so many that they have work again at once when it rests, although
+/// their programs had to wait. Measured beside the training of GPT-2-large: 8, 64, 512 give it 0.33, 0.39, 0.47 of its
+/// speed, and requests take 0.24, 0.27, 0.32 ms more.
 const SHORT: u32 = 8;
+const SHORT_TOGETHER: u32 = 64;
 
 impl Server {
     pub(super) fn tell_arbiter(&mut self, tenant: TenantId, event: Event) {
@@ -62,6 +65,9 @@ impl Server {
                 Decision::Beside(id, on) => self.beside(id, on),
             }
         }
+        if let Some(holder) = self.arbiter.holder() {
+            self.keep_short(holder);
+        }
         let waiting = self.tenants.keys().filter(|id| self.arbiter.state(**id) == State::Waiting).count() as u32;
         for tenant in self.tenants.values() {
             tenant.page.waiting.store(waiting, Relaxed);
@@ -91,6 +97,7 @@ impl Server {
         tenant.used.clear();
         tenant.sent_away = false;
         tenant.grant += 1;
+        tenant.short = None;
         tenant.busy = 0;
         // What it owed was for an earlier grant; from here on the end of this one counts.
         tenant.silent = false;
@@ -102,15 +109,19 @@ impl Server {
         }
         self.command(id, &FromCoordinator::Grant { grant, arriving });
         self.serve_deferred(id);
-        self.keep_short(id);
     }
 
     /// While somebody of a better class may come at any time, little is queued on the GPU: it would have to end first.
-    pub(super) fn keep_short(&mut self, id: TenantId) {
+    fn keep_short(&mut self, id: TenantId) {
+        let launches = if self.arbiter.is_together() { SHORT_TOGETHER } else { SHORT };
         let Some(class) = self.tenants.get(&id).map(Tenant::class) else { return };
-        if self.tenants.values().any(|other| other.class() < class && other.cut_off.is_none()) {
-            self.command(id, &FromCoordinator::KeepShort { launches: SHORT });
-        }
+        let is_better = |other: &Tenant| other.class() < class && other.cut_off.is_none();
+        let is_needed = self.tenants.values().any(is_better);
+        let Some(tenant) = self.tenants.get_mut(&id).filter(|tenant| is_needed && tenant.short != Some(launches)) else {
+            return;
+        };
+        tenant.short = Some(launches);
+        self.command(id, &FromCoordinator::KeepShort { launches });
     }
 
     /// Sends a tenant's pager a message without descriptors.
