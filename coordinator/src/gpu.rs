@@ -14,7 +14,9 @@ use std::ptr;
 use std::sync::Arc;
 
 use baton_contract::cuda::{
-    CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUcontext, CUdevice, CUdeviceptr, CUresult, CUstream,
+    CU_MEM_ACCESS_FLAGS_PROT_READWRITE, CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_LOCATION_TYPE_DEVICE,
+    CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUcontext, CUdevice, CUdeviceptr, CUmemAccessDesc, CUmemAllocationProp,
+    CUmemLocation, CUresult, CUstream,
 };
 use libloading::Library;
 
@@ -69,27 +71,7 @@ fn explain(code: CUresult) -> &'static str {
 type Event = *mut c_void;
 type Handle = u64;
 
-/// `CUmemAllocationProp` of `cuda.h`.
-#[repr(C)]
-struct AllocationProperties {
-    kind: c_int,
-    handle_types: c_int,
-    location: baton_contract::cuda::CUmemLocation,
-    windows: *mut c_void,
-    flags: [u8; 8],
-}
-
-/// `CUmemAccessDesc` of `cuda.h`.
-#[repr(C)]
-struct AccessDescription {
-    location: baton_contract::cuda::CUmemLocation,
-    flags: c_int,
-}
-
-const LOCATION_DEVICE: c_int = 1;
-const PINNED: c_int = 1;
 const POSIX_DESCRIPTOR: c_int = 1;
-const READ_WRITE: c_int = 3;
 const EVENT_DISABLE_TIMING: c_uint = 2;
 const STREAM_NON_BLOCKING: c_uint = 1;
 const REGISTER_PORTABLE: c_uint = 1;
@@ -131,11 +113,11 @@ calls! {
     memory_info = "cuMemGetInfo_v2" (*mut usize, *mut usize);
     reserve = "cuMemAddressReserve" (*mut CUdeviceptr, usize, usize, CUdeviceptr, u64);
     unreserve = "cuMemAddressFree" (CUdeviceptr, usize);
-    create = "cuMemCreate" (*mut Handle, usize, *const AllocationProperties, u64);
+    create = "cuMemCreate" (*mut Handle, usize, *const CUmemAllocationProp, u64);
     release = "cuMemRelease" (Handle);
     map = "cuMemMap" (CUdeviceptr, usize, usize, Handle, u64);
     unmap = "cuMemUnmap" (CUdeviceptr, usize);
-    set_access = "cuMemSetAccess" (CUdeviceptr, usize, *const AccessDescription, usize);
+    set_access = "cuMemSetAccess" (CUdeviceptr, usize, *const CUmemAccessDesc, usize);
     export = "cuMemExportToShareableHandle" (*mut c_void, Handle, c_int, u64);
     register = "cuMemHostRegister_v2" (*mut c_void, usize, c_uint);
     stream_create = "cuStreamCreate" (*mut CUstream, c_uint);
@@ -287,15 +269,15 @@ impl Gpu {
     /// As the driver; nothing is left behind.
     pub fn make(&self, bytes: u64) -> Result<Memory, GpuError> {
         let size = bytes as usize;
-        let location = baton_contract::cuda::CUmemLocation { kind: LOCATION_DEVICE, id: self.device };
-        let properties = AllocationProperties {
-            kind: PINNED,
+        let location = CUmemLocation { kind: CU_MEM_LOCATION_TYPE_DEVICE, id: self.device };
+        let properties = CUmemAllocationProp {
+            kind: CU_MEM_ALLOCATION_TYPE_PINNED,
             handle_types: POSIX_DESCRIPTOR,
             location,
             windows: ptr::null_mut(),
             flags: [0; 8],
         };
-        let access = AccessDescription { location, flags: READ_WRITE };
+        let access = CUmemAccessDesc { location, flags: CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
         let (mut handle, mut descriptor, mut address) = (0, -1, 0);
         // SAFETY: structures of cuda.h's layout that live over the calls; on a failure, what was made before
         // is undone in reverse order.

@@ -41,6 +41,39 @@ pub struct CUmemLocation {
     pub id: c_int,
 }
 
+/// What memory to make (`CUmemAllocationProp`).
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct CUmemAllocationProp {
+    /// `CUmemAllocationType`.
+    pub kind: c_int,
+    /// How it can be handed to other processes: `CUmemAllocationHandleType`s.
+    pub handle_types: c_int,
+    /// Where.
+    pub location: CUmemLocation,
+    /// For Windows.
+    pub windows: *mut c_void,
+    /// Compression and the like; zero.
+    pub flags: [u8; 8],
+}
+
+/// Whose memory may be accessed from where, and how (`CUmemAccessDesc`).
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct CUmemAccessDesc {
+    /// From where.
+    pub location: CUmemLocation,
+    /// `CUmemAccess_flags`.
+    pub flags: c_int,
+}
+
+/// `CU_MEM_LOCATION_TYPE_DEVICE`.
+pub const CU_MEM_LOCATION_TYPE_DEVICE: c_int = 1;
+/// `CU_MEM_ALLOCATION_TYPE_PINNED`: memory of a device, always there.
+pub const CU_MEM_ALLOCATION_TYPE_PINNED: c_int = 1;
+/// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`.
+pub const CU_MEM_ACCESS_FLAGS_PROT_READWRITE: c_int = 3;
+
 /// The call worked.
 pub const CUDA_SUCCESS: CUresult = 0;
 /// An argument is out of range, or null where it must not be.
@@ -73,6 +106,8 @@ mod tests {
         assert_eq!(size_of::<CUstream>(), size_of::<sys::CUstream>());
         assert_eq!(size_of::<CUmemLocation>(), size_of::<sys::CUmemLocation>());
         assert_eq!(align_of::<CUmemLocation>(), align_of::<sys::CUmemLocation>());
+        assert_eq!(size_of::<CUmemAllocationProp>(), size_of::<sys::CUmemAllocationProp>());
+        assert_eq!(size_of::<CUmemAccessDesc>(), size_of::<sys::CUmemAccessDesc>());
         assert_eq!(CUDA_ERROR_NO_DEVICE, sys::CUresult::CUDA_ERROR_NO_DEVICE as u32);
         assert_eq!(CUDA_ERROR_NOT_FOUND, sys::CUresult::CUDA_ERROR_NOT_FOUND as u32);
     }

@@ -73,6 +73,11 @@ pub enum FromTenant {
         /// The grant whose gate is closed.
         grant: u64,
     },
+    /// Answer to [`FromCoordinator::Probe`]: it was unmapped.
+    Probed {
+        /// The number of the question.
+        number: u32,
+    },
     /// After a grant with memory still on its way: what the program used first meanwhile, in that order. Several
     /// of these may follow each other.
     Used {
@@ -220,6 +225,12 @@ pub enum FromCoordinator {
     Hold {
         /// The grant that ends.
         grant: u64,
+    },
+    /// Its work is paused: unmap a piece of memory that nobody uses. Whether that waits for the work is to be known before
+    /// anything is unmapped that is used.
+    Probe {
+        /// The question's number.
+        number: u32,
     },
     /// Somebody waits: keep the queue short, and close the gate when there has been nothing to do for so long.
     Contend {
@@ -462,6 +473,10 @@ impl FromTenant {
                 write_option(&mut w, *paused, |w, paused| w.u32(paused.into()));
                 w.sized(name.as_bytes());
             }
+            Self::Probed { number } => {
+                w = kind(19);
+                w.u32(*number);
+            }
         }
         w.finish()
     }
@@ -529,6 +544,7 @@ impl FromTenant {
                 };
                 Self::Set { change, name: r.text("name", MAX_NAME)? }
             }
+            19 => Self::Probed { number: r.u32()? },
             kind => return Err(Malformed::Kind(kind)),
         };
         r.end()?;
@@ -639,6 +655,10 @@ impl FromCoordinator {
                 w = kind(20);
                 w.u32(*place);
             }
+            Self::Probe { number } => {
+                w = kind(21);
+                w.u32(*number);
+            }
         }
         w.finish()
     }
@@ -692,6 +712,7 @@ impl FromCoordinator {
             18 => Self::Later,
             19 => Self::Beside { on: r.flag("beside others")? },
             20 => Self::Board { place: r.u32()? },
+            21 => Self::Probe { number: r.u32()? },
             kind => return Err(Malformed::Kind(kind)),
         };
         r.end()?;

@@ -37,6 +37,8 @@ pub struct TenantPage {
     pub window_start: AtomicU64,
     /// Where they end.
     pub window_end: AtomicU64,
+    /// Whether it is inside of the call that [`FromCoordinator::Probe`](crate::messages::FromCoordinator::Probe) asks for (1).
+    pub probing: AtomicU32,
 }
 
 /// On which tenants that run beside others say that they are at work: written by tenants of class latency and the coordinator,

@@ -75,6 +75,7 @@ fn from_tenant() -> impl Strategy<Value = FromTenant> {
                 FromTenant::Channels { channels: Channels::ResourceManager(objects) }
             }),
         any::<u64>().prop_map(|grant| FromTenant::Held { grant }),
+        any::<u32>().prop_map(|number| FromTenant::Probed { number }),
         Just(FromTenant::AtWork),
         ("[a-z]{0,64}", change()).prop_map(|(name, change)| FromTenant::Set { name, change }),
     ]
@@ -93,6 +94,7 @@ fn from_coordinator() -> impl Strategy<Value = FromCoordinator> {
         any::<(u64, u64)>().prop_map(|(grant, limit_micros)| FromCoordinator::Revoke { grant, limit_micros }),
         any::<u64>().prop_map(|grant| FromCoordinator::Hold { grant }),
         any::<u64>().prop_map(|patience_micros| FromCoordinator::Contend { patience_micros }),
+        any::<u32>().prop_map(|number| FromCoordinator::Probe { number }),
         Just(FromCoordinator::Alone),
         (any::<u32>(), extents()).prop_map(|(batch, extents)| FromCoordinator::Map { batch, extents }),
         (any::<u32>(), extents()).prop_map(|(batch, extents)| FromCoordinator::Prepare { batch, extents }),

@@ -7,22 +7,11 @@ use baton_contract::cuda::*;
 use crate::doors;
 use crate::symbols::index;
 
-/// `CUmemAccessDesc`.
-#[repr(C)]
-pub(crate) struct AccessDescription {
-    pub(crate) location: CUmemLocation,
-    pub(crate) flags: c_int,
-}
-
 /// An event (`CUevent`).
 pub(crate) type CUevent = *mut c_void;
 
 /// The legacy default stream as a handle (`CU_STREAM_LEGACY`).
 pub(crate) const STREAM_LEGACY: usize = 1;
-/// `CU_MEM_LOCATION_TYPE_DEVICE`.
-pub(crate) const LOCATION_DEVICE: c_int = 1;
-/// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`.
-pub(crate) const READ_WRITE: c_int = 3;
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
 pub(crate) const POSIX_DESCRIPTOR: c_int = 1;
 /// `CU_STREAM_CAPTURE_MODE_RELAXED`.
@@ -73,10 +62,11 @@ calls! {
     event_record = cuEventRecord(event: CUevent, stream: CUstream);
     event_query = cuEventQuery(event: CUevent);
     reserve = cuMemAddressReserve(address: *mut CUdeviceptr, bytes: usize, alignment: usize, wish: CUdeviceptr, flags: u64);
+    create = cuMemCreate(handle: *mut u64, bytes: usize, properties: *const CUmemAllocationProp, flags: u64);
     import = cuMemImportFromShareableHandle(handle: *mut u64, descriptor: *mut c_void, kind: c_int);
     map = cuMemMap(address: CUdeviceptr, bytes: usize, offset: usize, handle: u64, flags: u64);
     unmap = cuMemUnmap(address: CUdeviceptr, bytes: usize);
-    set_access = cuMemSetAccess(address: CUdeviceptr, bytes: usize, access: *const AccessDescription, count: usize);
+    set_access = cuMemSetAccess(address: CUdeviceptr, bytes: usize, access: *const CUmemAccessDesc, count: usize);
     release = cuMemRelease(handle: u64);
     alloc = cuMemAlloc_v2(address: *mut CUdeviceptr, bytes: usize);
     alloc_pitch = cuMemAllocPitch_v2(address: *mut CUdeviceptr, pitch: *mut usize, width: usize, height: usize, element: c_uint);

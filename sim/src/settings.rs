@@ -21,8 +21,17 @@ pub(crate) struct Settings {
     /// `SIMCUDA_TIMESLICE_MS`: how long this process's kernels have the GPU in a row while other processes' wait for
     /// it. Without it, they take no time from each other.
     pub(crate) slice: Option<Duration>,
-    /// `SIMCUDA_PAUSING`: whether processes can be taken off the GPU (`on`, `off`).
-    pub(crate) pausing: bool,
+    /// `SIMCUDA_PAUSING`: whether processes can be taken off the GPU (`on`, `off`), or can, but then this process can unmap
+    /// nothing before its work has ended (`stuck`).
+    pub(crate) pausing: Pausing,
+}
+
+/// What becomes of a process that is taken off the GPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pausing {
+    Off,
+    On,
+    Stuck,
 }
 
 /// A setting that could not be read: the user's fault.
@@ -53,10 +62,15 @@ impl Settings {
         };
         let slice = positive("SIMCUDA_TIMESLICE_MS")?.map(|ms| Duration::from_secs_f64(ms.min(LONGEST_SLICE_MS) / 1e3));
         let pausing = match lookup("SIMCUDA_PAUSING").as_deref() {
-            None | Some("on") => true,
-            Some("off") => false,
+            None | Some("on") => Pausing::On,
+            Some("off") => Pausing::Off,
+            Some("stuck") => Pausing::Stuck,
             Some(value) => {
-                return Err(BadSetting { name: "SIMCUDA_PAUSING", value: value.to_owned(), wanted: "on or off" });
+                return Err(BadSetting {
+                    name: "SIMCUDA_PAUSING",
+                    value: value.to_owned(),
+                    wanted: "on, off or stuck",
+                });
             }
         };
         let memory = match lookup("SIMCUDA_MEMORY") {

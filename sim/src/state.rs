@@ -17,13 +17,12 @@ use crate::memory::space::Space;
 use crate::module::link::Link;
 use crate::module::{Function, Kernel, Library, Module};
 use crate::registry::Registry;
-use crate::settings::Settings;
+use crate::settings::{Pausing, Settings};
 
 /// All that the driver knows.
 pub(crate) struct Driver {
     pub(crate) gpu: &'static Gpu,
-    /// Whether processes can be paused.
-    pub(crate) pausing: bool,
+    pub(crate) pausing: Pausing,
     pub(crate) space: Space,
     pub(crate) engines: Engines,
     pub(crate) contexts: Registry<Context>,

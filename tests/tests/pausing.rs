@@ -113,3 +113,21 @@ fn a_tenant_that_dies_while_it_is_paused_leaves_nothing_behind() {
     let after = coordinator.until_empty();
     assert_eq!(after["arena"]["lent_bytes"], before["arena"]["lent_bytes"]);
 }
+
+#[test]
+fn a_driver_that_changes_no_mappings_before_paused_work_has_ended_loses_nobody() {
+    let want = hold::alone("48", &["touch", "touch"]);
+    let coordinator = serving().setting("SIMCUDA_PAUSING", "stuck").start();
+    let mut slow = hold::joined(&coordinator, "slow", "batch", "48", Some(SLOW));
+    let mut quick = hold::joined(&coordinator, "quick", "latency", "48", None);
+    for answer in &want[..2] {
+        leave(&mut slow, answer);
+        // Its memory has to go, so its work goes on until it can.
+        assert_eq!(quick.ask("touch", LIMIT), *answer);
+    }
+    let said = coordinator.log();
+    assert!(said.contains("its driver cannot unmap memory before its work has ended"), "{said}");
+    assert_eq!(slow.ask("quit", LIMIT), want[2]);
+    assert_eq!(quick.ask("quit", LIMIT), want[2]);
+    coordinator.until_empty();
+}

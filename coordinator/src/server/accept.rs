@@ -173,6 +173,7 @@ impl Server {
             batches: Default::default(),
             next_batch: 0,
             grant: 0,
+            probes: 0,
             short: None,
             ran: Instant::now(),
             busy: 0,

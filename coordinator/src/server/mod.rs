@@ -32,6 +32,7 @@ mod leaving;
 mod ledger;
 mod pausing;
 mod peer;
+mod probing;
 mod report;
 mod requests;
 mod residency;
@@ -384,6 +385,7 @@ impl Server {
         self.look_for_stopped_guests();
         self.look_at_the_board();
         self.pause_the_slow();
+        self.look_for_stuck_probes();
         self.end_quarantine();
         self.give_up_on_silent_tenants();
         self.look_for_replaced_programs();

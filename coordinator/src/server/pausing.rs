@@ -11,7 +11,8 @@
 //!
 //! What work in flight will touch cannot be known. So a tenant that was paused goes on only when all its memory is
 //! back; one that was drained comes in piece by piece ([`super::arriving`]). Its memory is touched only when it is
-//! paused **and** has closed its gate: before that, its calls could still be refused for what is missing.
+//! paused **and** has closed its gate: before that, its calls could still be refused for what is missing. And only when
+//! its pager has shown that it can change mappings now ([`super::probing`]).
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use baton_contract::messages::{Channels, FromCoordinator};
 use baton_contract::resource_manager::is_control_device;
 
 use super::aside::Aside;
+use super::probing::Probe;
 use super::tenant::{Extent, Tenant};
 use super::{Server, log};
 use crate::arbiter::{Event, State, TenantId};
@@ -35,17 +37,19 @@ pub(super) const MOST_FAILURES: u32 = 10;
 
 /// How far it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+pub(super) enum Stage {
     Asked,
     Pausing,
     Paused,
     Resuming,
+    /// It runs until it has answered ([`super::probing`]), and is paused then.
+    Answering,
 }
 
 /// A tenant on its way off the GPU, or off it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hold {
-    stage: Stage,
+    pub(super) stage: Stage,
     since: Instant,
     /// It has said that its gate is closed.
     closed: bool,
@@ -53,6 +57,7 @@ pub(super) struct Hold {
     drained: bool,
     /// It has got more to be paused since that was begun.
     again: bool,
+    pub(super) probe: Probe,
     /// How often it could not be paused again, after it had lost its turn.
     failures: u32,
 }
@@ -82,7 +87,16 @@ pub(super) struct Pausable {
 impl Hold {
     /// Whether nothing of the tenant can touch memory.
     pub(super) fn is_off(&self) -> bool {
-        self.stage == Stage::Paused && self.closed
+        self.stage == Stage::Paused && self.closed && self.probe == Probe::Passed
+    }
+
+    /// Since when its gate should have been closed, or the probe answered.
+    fn waits_since(self) -> Option<Instant> {
+        match self.probe {
+            _ if !self.closed => Some(self.since),
+            Probe::Asked { since, .. } => Some(since),
+            _ => None,
+        }
     }
 
     /// Whether it has said that its gate is closed.
@@ -109,7 +123,10 @@ impl Tenant {
 
     /// Whether its memory can be taken away soon.
     pub(super) fn is_about_to_close(&self) -> bool {
-        let held = self.hold.is_some_and(|hold| !hold.is_off() && (hold.closed || hold.since.elapsed() < PATIENCE));
+        let held = self.hold.is_some_and(|hold| match hold.waits_since() {
+            Some(since) => since.elapsed() < PATIENCE,
+            None => !hold.is_off(),
+        });
         held || self.revoked.is_some()
     }
 
@@ -121,9 +138,9 @@ impl Tenant {
 
     /// When it has to be looked at again.
     pub(super) fn next_look(&self) -> Option<Instant> {
-        let given_up =
-            || self.hold.filter(|hold| !hold.closed && self.is_about_to_close()).map(|hold| hold.since + PATIENCE);
-        self.is_paused_at().or_else(given_up)
+        let given_up = self.hold.and_then(Hold::waits_since).map(|since| since + PATIENCE);
+        let given_up = given_up.filter(|at| *at > Instant::now());
+        [self.is_paused_at(), self.probe_look(), given_up].into_iter().flatten().min()
     }
 }
 
@@ -157,7 +174,7 @@ impl Server {
         match &mut tenant.hold {
             None if tenant.pausable.works => {}
             None => self.preemptor.submit(id, Wish::Try, target),
-            Some(Hold { stage: Stage::Asked | Stage::Resuming, .. }) => {}
+            Some(Hold { stage: Stage::Asked | Stage::Resuming | Stage::Answering, .. }) => {}
             Some(hold) if hold.stage == Stage::Pausing => hold.again = true,
             Some(_) => self.start_pausing(id),
         }
@@ -173,7 +190,8 @@ impl Server {
             return true;
         }
         let (stage, since) = (Stage::Asked, Instant::now());
-        tenant.hold = Some(Hold { stage, since, closed: false, drained: false, again: false, failures: 0 });
+        tenant.hold =
+            Some(Hold { stage, since, closed: false, drained: false, again: false, probe: Probe::No, failures: 0 });
         let grant = tenant.grant;
         self.command(id, &FromCoordinator::Hold { grant });
         true
@@ -185,8 +203,9 @@ impl Server {
         let Some(hold) = &mut tenant.hold else { return };
         hold.closed = true;
         if hold.stage == Stage::Asked {
-            self.start_pausing(id);
+            return self.start_pausing(id);
         }
+        self.probe(id);
     }
 
     /// The gate is closed and nothing is queued. Says whether that ends the turn now, as without pausing.
@@ -198,6 +217,7 @@ impl Server {
             return true;
         }
         (hold.closed, hold.drained) = (true, true);
+        self.probe(id);
         false
     }
 
@@ -214,7 +234,7 @@ impl Server {
         // Who is cut off goes on without us, as far as it can.
         let Some(tenant) = self.tenants.get_mut(&id).filter(|tenant| tenant.cut_off.is_none()) else { return };
         let (Some(hold), Some(told)) = (&mut tenant.hold, tenant.pausable.told.clone()) else { return };
-        (hold.stage, hold.again) = (Stage::Pausing, false);
+        (hold.stage, hold.again, hold.probe) = (Stage::Pausing, false, Probe::No);
         if tenant.pausable.aside.is_some() {
             // When that is over: what is only set aside may still run.
             return self.put_back(id);
@@ -228,7 +248,7 @@ impl Server {
     }
 
     /// Has it go on.
-    fn start_resuming(&mut self, id: TenantId) {
+    pub(super) fn start_resuming(&mut self, id: TenantId) {
         let Some(tenant) = self.tenants.get_mut(&id) else { return };
         let (Some(hold), Some(told)) = (&mut tenant.hold, tenant.pausable.told.clone()) else { return };
         (hold.stage, hold.again) = (Stage::Resuming, false);
@@ -243,12 +263,16 @@ impl Server {
     pub(super) fn is_on_the_gpu_or_resumed(&mut self, id: TenantId) -> bool {
         match self.tenants.get(&id).and_then(|tenant| tenant.hold) {
             None => true,
-            Some(hold) => {
-                if hold.stage == Stage::Paused {
-                    self.start_resuming(id);
-                }
+            Some(Hold { stage: Stage::Paused, .. }) => {
+                self.start_resuming(id);
                 false
             }
+            // It runs already.
+            Some(Hold { stage: Stage::Answering, .. }) => {
+                self.tenants.get_mut(&id).expect("it was just looked at").hold = None;
+                true
+            }
+            Some(_) => false,
         }
     }
 
@@ -301,10 +325,13 @@ impl Server {
                         // There was nothing to pause after all.
                         self.start_resuming(id);
                     }
+                    self.probe(id);
                     self.tell_arbiter(id, if hold.drained { Event::Closed } else { Event::Paused });
                 } else if state == State::Beside {
                     // It was let in again before it was off.
                     self.start_resuming(id);
+                } else {
+                    self.probe(id);
                 }
             }
             Err(error) if state == State::Leaving => {
@@ -355,6 +382,7 @@ impl Server {
                 // At once: it runs already, and nobody may come in between.
                 self.tell_arbiter(id, Event::Resident);
             }
+            Ok(()) if hold.probe.is_asked() => tenant.hold = Some(Hold { stage: Stage::Answering, ..hold }),
             // It has lost its turn meanwhile.
             Ok(()) => self.start_pausing(id),
             Err(error) => {

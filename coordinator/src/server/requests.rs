@@ -66,6 +66,7 @@ impl Server {
             FromTenant::Closed { grant, drain_micros } => self.closed(id, grant, drain_micros),
             FromTenant::Busy { grant } => self.busy(id, grant),
             FromTenant::Held { grant } => self.held(id, grant),
+            FromTenant::Probed { number } => self.probed(id, number),
             FromTenant::AtWork => self.look_at_the_board(),
             FromTenant::Channels { channels } => return self.channels_told(id, channels, descriptor),
             FromTenant::Done { batch, micros } => return self.batch_done(id, batch, Duration::from_micros(micros)),

@@ -164,6 +164,8 @@ pub(super) struct Tenant {
     pub(super) next_batch: u32,
     /// Counts the grants; the last one holds if the arbiter says that this tenant runs.
     pub(super) grant: u64,
+    /// Counts the questions whether mappings can be changed.
+    pub(super) probes: u32,
     /// How many launches it keeps in flight during this one, if it was told.
     pub(super) short: Option<u32>,
     /// When it last held the baton, or came.

@@ -117,7 +117,8 @@ impl Server {
         let Some(class) = self.tenants.get(&id).map(Tenant::class) else { return };
         let is_better = |other: &Tenant| other.class() < class && other.cut_off.is_none();
         let is_needed = self.tenants.values().any(is_better);
-        let Some(tenant) = self.tenants.get_mut(&id).filter(|tenant| is_needed && tenant.short != Some(launches)) else {
+        let Some(tenant) = self.tenants.get_mut(&id).filter(|tenant| is_needed && tenant.short != Some(launches))
+        else {
             return;
         };
         tenant.short = Some(launches);

@@ -10,7 +10,10 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use baton_contract::cuda::{CUDA_ERROR_INVALID_VALUE, CUDA_SUCCESS, CUdevice, CUdeviceptr, CUmemLocation, CUresult};
+use baton_contract::cuda::{
+    CU_MEM_ACCESS_FLAGS_PROT_READWRITE, CU_MEM_LOCATION_TYPE_DEVICE, CUDA_ERROR_INVALID_VALUE, CUDA_SUCCESS, CUdevice,
+    CUdeviceptr, CUmemAccessDesc, CUmemLocation, CUresult,
+};
 use baton_contract::memory::SizeClass;
 use baton_contract::messages::ExtentId;
 
@@ -64,14 +67,7 @@ impl Extents {
     /// Gives access to extents that have memory; their contents are there.
     pub(crate) fn map(&self, device: CUdevice, ids: &[ExtentId]) -> Result<(), CUresult> {
         let places = self.places(ids)?;
-        let access = real::AccessDescription {
-            location: CUmemLocation { kind: real::LOCATION_DEVICE, id: device },
-            flags: real::READ_WRITE,
-        };
-        for (at, bytes) in runs(&places) {
-            // SAFETY: a range that was just mapped, and a structure of cuda.h's layout.
-            check(unsafe { real::set_access(at, bytes as usize, &access, 1) })?;
-        }
+        runs(&places).into_iter().try_for_each(|(at, bytes)| give_access(device, at, bytes))?;
         self.set_mapped(ids, true);
         Ok(())
     }
@@ -102,7 +98,17 @@ impl Extents {
     }
 }
 
-fn check(code: CUresult) -> Result<(), CUresult> {
+/// Gives access to a range that is mapped.
+pub(crate) fn give_access(device: CUdevice, at: CUdeviceptr, bytes: u64) -> Result<(), CUresult> {
+    let access = CUmemAccessDesc {
+        location: CUmemLocation { kind: CU_MEM_LOCATION_TYPE_DEVICE, id: device },
+        flags: CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+    };
+    // SAFETY: a structure of cuda.h's layout; a range that is not mapped is the driver's to refuse.
+    check(unsafe { real::set_access(at, bytes as usize, &access, 1) })
+}
+
+pub(crate) fn check(code: CUresult) -> Result<(), CUresult> {
     if code == CUDA_SUCCESS { Ok(()) } else { Err(code) }
 }
 

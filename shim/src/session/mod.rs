@@ -7,11 +7,13 @@
 //! - `connect`: finds the coordinator and greets it.
 //! - [`requests`]: what the program's threads ask of it.
 //! - `pager`: the thread that does what it says.
+//! - `probe`: whether that can be done while our work is paused.
 //! - `fork`: what a forked child must not keep.
 
 mod connect;
 mod fork;
 mod pager;
+mod probe;
 pub(crate) mod requests;
 
 use core::ptr::NonNull;

@@ -15,6 +15,7 @@ use baton_contract::messages::{ExtentId, FromCoordinator, FromTenant, MAX_EXTENT
 use baton_contract::page::BOARD_PLACES;
 
 use super::connect::take_board;
+use super::probe::Probe;
 use super::{DEMANDED, Session};
 use crate::memory::space::Space;
 use crate::{arrival, board, channels, gate, real, user, work};
@@ -26,6 +27,10 @@ const SHORTEST_WATCH: Duration = Duration::from_micros(250);
 const SHORTEST_HOLD: Duration = Duration::from_micros(100);
 const LONGEST_HOLD: Duration = Duration::from_millis(1);
 const LONGEST_HOLD_OF_CAPTURE: Duration = Duration::from_millis(5);
+/// Who needed longer than this to unmap memory while its work was paused waited for that work.
+const PROBE_LIMIT: Duration = Duration::from_millis(10);
+/// How long it then drains before it is paused again.
+const LONGEST_DRAIN: Duration = Duration::from_millis(100);
 /// How long a try to give way by itself may take.
 const LONGEST_TRY: Duration = Duration::from_millis(2);
 
@@ -90,6 +95,9 @@ struct Pager {
     beside: bool,
     /// It says on the board that we are at work.
     at_work: bool,
+    /// Made when we are first about to be paused; none if that could not be done.
+    probe: Option<Probe>,
+    probe_made: bool,
     /// How long the program has to be quiet before it leaves the board, and when it did.
     rest_after: Duration,
     rested: Instant,
@@ -131,6 +139,8 @@ impl Pager {
             hold_limit: LONGEST_HOLD / 2,
             beside: false,
             at_work: false,
+            probe: None,
+            probe_made: false,
             rest_after: SHORTEST_REST * 2,
             rested: Instant::now(),
         }
@@ -234,6 +244,8 @@ impl Pager {
                     self.open();
                 }
                 self.session.tell(&FromTenant::Opened { grant });
+                // For the next time, when the program goes on already.
+                self.make_probe_ready();
             }
             FromCoordinator::Beside { on } => {
                 self.beside = on;
@@ -294,6 +306,7 @@ impl Pager {
                     self.hold(grant);
                 }
             }
+            FromCoordinator::Probe { number } => self.carry_out_probe(number),
             FromCoordinator::Prepare { batch, extents } => {
                 self.carry_out(batch, |session| session.space.extents.place(&extents, descriptors))?;
             }
@@ -458,12 +471,36 @@ impl Pager {
             return self.closed(grant, start);
         }
         self.gate_closed();
+        if !std::mem::replace(&mut self.probe_made, true) {
+            self.probe = Probe::new(self.session.device);
+        }
+        self.make_probe_ready();
         self.held = Some(grant);
         self.holding = held == gate::Held::NotYet;
         if !self.holding {
             self.tell_held(grant);
         }
         self.demand_again();
+    }
+
+    fn make_probe_ready(&mut self) {
+        if self.probe.as_mut().is_some_and(|probe| probe.make_ready().is_err()) {
+            self.probe = None;
+        }
+    }
+
+    /// Our work is paused: can mappings be changed?
+    fn carry_out_probe(&mut self, number: u32) {
+        let start = Instant::now();
+        self.session.own().probing.store(1, Ordering::Release);
+        // Refused, it did not wait either.
+        let _ = self.probe.as_mut().map(Probe::carry_out);
+        self.session.own().probing.store(0, Ordering::Release);
+        if start.elapsed() > PROBE_LIMIT {
+            // It had to wait, and we were let go on for that. What it waited for ends first.
+            work::drain(Some(Instant::now() + LONGEST_DRAIN));
+        }
+        self.session.tell(&FromTenant::Probed { number });
     }
 
     /// Calls that are still inside find, when they go on, all that was there when they came.

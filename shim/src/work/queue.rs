@@ -24,8 +24,13 @@ static CURRENT_STRIDE: AtomicU32 = AtomicU32::new(STRIDE);
 pub(crate) fn set_stride(launches: Option<u32>) {
     CURRENT_STRIDE.store(launches.map_or(STRIDE, |launches| (launches / 2).max(1)), Ordering::Relaxed);
 }
+
 /// How long a thread waits for its earlier launches.
 const LONGEST_WAIT: Duration = Duration::from_millis(50);
+/// Who waits for longer than this sleeps in between, a part of the time that it has waited: launches that took so long to end
+/// have others behind them that take as long. Somebody more urgent may need the processor meanwhile.
+const SPIN: Duration = Duration::from_micros(50);
+const LONGEST_SLEEP: Duration = Duration::from_micros(200);
 
 /// A thread's last launches in one context.
 #[derive(Debug)]
@@ -128,9 +133,13 @@ impl Lately {
             }
             if self.set {
                 // Not for ever: that work may wait for something this thread has yet to do.
-                let end = Instant::now() + LONGEST_WAIT;
-                while real::event_query(last) == CUDA_ERROR_NOT_READY && Instant::now() < end {
-                    std::thread::yield_now();
+                let start = Instant::now();
+                while real::event_query(last) == CUDA_ERROR_NOT_READY {
+                    match start.elapsed() {
+                        waited if waited > LONGEST_WAIT => break,
+                        waited if waited > SPIN => std::thread::sleep((waited / 2).min(LONGEST_SLEEP)),
+                        _ => std::thread::yield_now(),
+                    }
                 }
             }
         }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::border::Out;
 use crate::door::doors_export;
 use crate::errors::{Outcome, Status};
+use crate::settings::Pausing;
 use crate::state::{self, Driver};
 
 doors_export!(Driver, simcudaGetProcess, (out: Out<u32>), self::number(out), Ok(()));
@@ -16,7 +17,7 @@ doors_export!(Driver, simcudaSetTimeSlice, (process: u32, micros: u64), self::se
 
 fn driver() -> Outcome<&'static Driver> {
     let driver = state::driver()?;
-    if driver.pausing { Ok(driver) } else { Err(Status::NOT_SUPPORTED) }
+    if driver.pausing != Pausing::Off { Ok(driver) } else { Err(Status::NOT_SUPPORTED) }
 }
 
 /// The calling process's number, by which others can pause it.

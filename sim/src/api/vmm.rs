@@ -5,16 +5,22 @@
 
 use std::os::fd::{BorrowedFd, IntoRawFd};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use super::abi::{AccessDesc, AllocationProp, Location};
 use super::arguments::{self, current, only_flags};
 use crate::border::{In, List, Out, write_at};
 use crate::door::doors;
 use crate::errors::{Outcome, Status};
+use crate::exec::context::Context;
 use crate::exec::submit::{self, Default};
 use crate::memory::phys::{GRANULARITY, Phys};
 use crate::memory::space::Access;
+use crate::settings::Pausing;
 use crate::state::{self, Handle, Uses};
+
+/// How often a process that was paused looks whether it can go on ([`Pausing::Stuck`]).
+const LOOK: Duration = Duration::from_millis(1);
 
 doors! {
     cuMemAddressReserve: "cuMemAddressReserve" 10020
@@ -149,7 +155,14 @@ fn map(start: u64, bytes: usize, offset: usize, handle: u64, flags: u64) -> Outc
 }
 
 fn unmap(start: u64, bytes: usize) -> Outcome {
-    let gone = state::driver()?.space.change().unmap_for_program(start, bytes as u64)?;
+    let driver = state::driver()?;
+    if driver.pausing == Pausing::Stuck {
+        let works = |context: &Context| !context.everything().is_empty();
+        while driver.gpu.is_paused() && driver.contexts.find(works).is_some() {
+            std::thread::sleep(LOOK);
+        }
+    }
+    let gone = driver.space.change().unmap_for_program(start, bytes as u64)?;
     // What nobody else holds goes back to the GPU, now that the table is free again.
     gone.iter().try_for_each(|mapping| {
         use_handle(mapping.handle, |uses| {

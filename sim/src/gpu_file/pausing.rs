@@ -71,7 +71,7 @@ impl Gpu {
         }
     }
 
-    fn is_paused(&self) -> bool {
+    pub(crate) fn is_paused(&self) -> bool {
         self.table.is_paused(self.slot)
     }
 
