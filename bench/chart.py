@@ -162,7 +162,9 @@ def matrix(title, panels, note):
     for number, (panel, found) in enumerate(panels.items()):
         x = NAMES + number % abreast * (wide + SPACE)
         y = TOP + SLANT + number // abreast * (high + SLANT + SPACE)
-        body.append(text(x, y - SLANT + 12, panel, BOLD))
+        name, _, unusual = panel.partition(", ")
+        body.append(text(x, y - SLANT, name, BOLD))
+        body.append(text(x, y - SLANT + 13, unusual, 'fill="#667"'))
         for i, column in enumerate(columns):
             at = f"{x + CELL * (i + 0.4):.1f} {y - 5}"
             body.append(text(0, 0, column, f'transform="translate({at}) rotate(-28)" fill="#445"'))

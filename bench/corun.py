@@ -53,6 +53,7 @@ class Run:
             "machine": machine.describe(),
             "load": arguments.load,
             "eager": arguments.eager,
+            "serve": arguments.serve,
             "cells": [],
             "failures": [],
         }

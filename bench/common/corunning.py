@@ -124,6 +124,8 @@ def panel_of(result, cell):
     """The way, and what was unusual about it."""
     unusual = [", no graphs"] if result["eager"] else []
     unusual += [f", load {result['load']:g}"] if result["load"] != LOAD else []
+    if cell["way"] in SCENES and result.get("serve"):
+        unusual.append(f", {' '.join(result['serve'])}")
     return "".join([cell["way"], *unusual])
 
 
@@ -150,8 +152,13 @@ def matrix(results):
             key = panel_of(result, cell), cell["served"], cell["trained"]
             if key not in best or cell.get("n", 0) >= best[key][1].get("n", 0):
                 best[key] = result, cell
+
+    def place(key):
+        way = best[key][1]["way"]
+        return order_of(way), key[0] != way
+
     found = {}
-    for panel, *pair in sorted(best, key=lambda key: order_of(best[key][1]["way"])):
+    for panel, *pair in sorted(best, key=place):
         one = ratios(*best[panel, *pair])
         found.setdefault(panel, {})[tuple(pair)] = one["p99_ms"], one["training"]
     return found

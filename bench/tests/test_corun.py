@@ -125,9 +125,12 @@ class Pictures(unittest.TestCase):
 
     def test_what_was_unusual_about_a_run_is_said_with_the_way(self):
         found = corunning.matrix(
-            [run_of(2031, pair("default")), run_of(2031, pair("baton"), eager=True, load=0.9)]
+            [
+                run_of(2031, pair("default"), serve=["--burst", "1ms"]),
+                run_of(2031, pair("baton"), eager=True, load=0.9, serve=["--burst", "1ms"]),
+            ]
         )
-        self.assertEqual(list(found), ["baton, no graphs, load 0.9", "default"])
+        self.assertEqual(list(found), ["baton, no graphs, load 0.9, --burst 1ms", "default"])
 
     def test_times_are_of_the_pair_that_one_run_measured_in_the_most_ways(self):
         times = {"quantiles_ms": list(range(1, 102))}

@@ -48,7 +48,8 @@ pub struct TenantPage {
 pub struct Board {
     /// A bit for each of them that is at work. Who waits for it to be 0 waits with a (shared) futex.
     pub at_work: AtomicU32,
-    /// Nobody waits for those at work while this is 1: the others have waited for so long that it is their turn.
+    /// Nobody waits for those at work while this is 1: the others have waited for so long that it is their turn, or their work
+    /// is set aside and disturbs nobody.
     pub pass: AtomicU32,
 }
 

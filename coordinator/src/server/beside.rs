@@ -2,8 +2,7 @@
 //!
 //! Three things keep what is urgent from noticing the others. The others' compute work has a tiny **time slice** on the GPU, which is set
 //! once. Their new launches wait while somebody urgent is at work, as the **board** says: the tenants see to that among
-//! themselves, and the coordinator has no part in a request. And as little is in flight as keeps the GPU busy
-//! (*KeepShort*).
+//! themselves, and the coordinator has no part in a request. And few of them are in flight (*KeepShort*).
 //!
 //! All this only while nobody's memory has to go for another's. As soon as it has to, those that run beside others leave, and
 //! all take turns.

@@ -13,6 +13,7 @@
 //! | `beside` | tenants that fit together run together |
 //! | `aside` | making way for those that run beside them |
 //! | `pausing` | taking tenants off the GPU without waiting for their work |
+//! | `probing` | whether a paused tenant's memory can be unmapped |
 //! | `ahead` | what is done before anybody asks; eviction on request |
 //! | `leaving` | tenants that end, in whatever state |
 //! | `steering` | what users change while tenants run |
