@@ -23,7 +23,7 @@ use baton_contract::resource_manager::is_control_device;
 
 use super::aside::Aside;
 use super::probing::Probe;
-use super::tenant::{Extent, Tenant};
+use super::tenant::{ANSWER_LIMIT, Extent, Tenant};
 use super::{Server, log};
 use crate::arbiter::{Event, State, TenantId};
 use crate::preemptor::{PauseError, Preempted, Target, Wish};
@@ -90,12 +90,14 @@ impl Hold {
         self.stage == Stage::Paused && self.closed && self.probe == Probe::Passed
     }
 
-    /// Since when its gate should have been closed, or the probe answered.
-    fn waits_since(self) -> Option<Instant> {
+    /// Until when its gate should be closed, or the probe answered.
+    fn waits_until(self) -> Option<Instant> {
         match self.probe {
-            _ if !self.closed => Some(self.since),
-            Probe::Asked { since, .. } => Some(since),
-            _ => None,
+            _ if !self.closed => Some(self.since + PATIENCE),
+            // First its work has to end.
+            Probe::Asked { since, .. } if self.stage == Stage::Answering => Some(since + ANSWER_LIMIT),
+            Probe::Asked { since, .. } => Some(since + PATIENCE),
+            Probe::No | Probe::Passed => None,
         }
     }
 
@@ -123,8 +125,8 @@ impl Tenant {
 
     /// Whether its memory can be taken away soon.
     pub(super) fn is_about_to_close(&self) -> bool {
-        let held = self.hold.is_some_and(|hold| match hold.waits_since() {
-            Some(since) => since.elapsed() < PATIENCE,
+        let held = self.hold.is_some_and(|hold| match hold.waits_until() {
+            Some(until) => Instant::now() < until,
             None => !hold.is_off(),
         });
         held || self.revoked.is_some()
@@ -138,8 +140,7 @@ impl Tenant {
 
     /// When it has to be looked at again.
     pub(super) fn next_look(&self) -> Option<Instant> {
-        let given_up = self.hold.and_then(Hold::waits_since).map(|since| since + PATIENCE);
-        let given_up = given_up.filter(|at| *at > Instant::now());
+        let given_up = self.hold.and_then(Hold::waits_until).filter(|at| *at > Instant::now());
         [self.is_paused_at(), self.probe_look(), given_up].into_iter().flatten().min()
     }
 }
@@ -234,7 +235,10 @@ impl Server {
         // Who is cut off goes on without us, as far as it can.
         let Some(tenant) = self.tenants.get_mut(&id).filter(|tenant| tenant.cut_off.is_none()) else { return };
         let (Some(hold), Some(told)) = (&mut tenant.hold, tenant.pausable.told.clone()) else { return };
-        (hold.stage, hold.again, hold.probe) = (Stage::Pausing, false, Probe::No);
+        (hold.stage, hold.again) = (Stage::Pausing, false);
+        if tenant.pausable.paused.is_none() {
+            hold.probe = Probe::No;
+        }
         if tenant.pausable.aside.is_some() {
             // When that is over: what is only set aside may still run.
             return self.put_back(id);

@@ -90,8 +90,8 @@ impl Server {
             {
                 *look = now + LIMIT;
             }
-            // One that has not begun, because it was stopped, say, waits for nothing on the GPU.
-            if tenant.theirs.probing.load(Relaxed) != 0 {
+            // One that has not begun, because it was stopped, say, waits for nothing on the GPU. And nothing was moved yet.
+            if tenant.theirs.probing.load(Relaxed) != 0 && tenant.missing_bytes() == 0 {
                 stuck.push(*id);
             }
         }

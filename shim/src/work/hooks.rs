@@ -341,11 +341,10 @@ fn begun(stream: CUstream, begin: impl FnOnce() -> CUresult) -> CUresult {
     answer
 }
 
-/// Runs `what` unless some thread begins a capture just now.
-pub(super) fn unless_a_capture_begins(what: impl FnOnce()) {
-    if let Ok(_alone) = BEGINNING.try_lock() {
-        what();
-    }
+/// Runs `what` unless some thread begins a capture just now, or another thread is in here.
+pub(super) fn unless_a_capture_begins<T>(what: impl FnOnce() -> Option<T>) -> Option<T> {
+    let _alone = BEGINNING.try_lock().ok()?;
+    what()
 }
 
 type BeginCapture = unsafe extern "C-unwind" fn(CUstream, c_int) -> CUresult;

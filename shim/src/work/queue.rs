@@ -14,7 +14,7 @@ use baton_contract::cuda::{CUDA_ERROR_NOT_READY, CUDA_SUCCESS, CUresult, CUstrea
 use super::drain::{can_be_asked, handle, new_event};
 use super::hooks::unless_a_capture_begins;
 use super::registry::{Handle, REGISTRY};
-use crate::real;
+use crate::real::{self, CUevent};
 
 /// How many launches of a thread there are between events, if nobody says otherwise.
 const STRIDE: u32 = 16;
@@ -91,59 +91,63 @@ pub(crate) fn launched(answer: CUresult, stream: impl InStream) {
         thread.launches += 1;
         if thread.launches >= CURRENT_STRIDE.load(Ordering::Relaxed) {
             thread.launches = 0;
-            unless_a_capture_begins(|| thread.mark(stream));
+            // Another thread may capture: then this thread may use events only if it says that it knows.
+            let _relaxed = real::Relaxed::enter();
+            if let Some(last) = unless_a_capture_begins(|| thread.mark(stream)) {
+                wait_for(last);
+            }
         }
     });
 }
 
+/// Waits for an event of ours in the current context. Not for ever: that work may wait for something this thread has yet to do.
+fn wait_for(event: CUevent) {
+    let start = Instant::now();
+    // SAFETY: an event goes with its context, which is current.
+    while unsafe { real::event_query(event) } == CUDA_ERROR_NOT_READY {
+        match start.elapsed() {
+            waited if waited > LONGEST_WAIT => break,
+            waited if waited > SPIN => std::thread::sleep((waited / 2).min(LONGEST_SLEEP)),
+            _ => std::thread::yield_now(),
+        }
+    }
+}
+
 impl Thread {
-    fn mark(&mut self, stream: CUstream) {
+    /// Sets an event behind the thread's launches, and gives the one before, if there is one to wait for.
+    fn mark(&mut self, stream: CUstream) -> Option<CUevent> {
         let mut context = core::ptr::null_mut();
         // SAFETY: an out-parameter.
         unsafe { real::current(&mut context) };
         let context = context.expose_provenance();
         if context == 0 || !can_be_asked(stream.expose_provenance()) {
-            return;
+            return None;
         }
         let departures = REGISTRY.departures();
         if self.departures != departures {
             self.contexts.clear();
             self.departures = departures;
         }
-        // Another thread may capture: then this thread may use events only if it says that it knows.
-        let _relaxed = real::Relaxed::enter();
         match self.contexts.iter_mut().find(|lately| lately.context == context) {
             Some(lately) => lately.mark(stream),
             None => {
                 let events = new_event().zip(new_event()).map(|(a, b)| [a, b]);
                 self.contexts.push(Lately { context, events, next: 0, set: false });
+                None
             }
         }
     }
 }
 
 impl Lately {
-    fn mark(&mut self, stream: CUstream) {
-        let Some(events) = self.events else { return };
+    fn mark(&mut self, stream: CUstream) -> Option<CUevent> {
+        let events = self.events?;
         let (this, last) = (handle(events[self.next]), handle(events[1 - self.next]));
-        // SAFETY: events of ours in the current context, and a stream of the program that does not capture.
-        unsafe {
-            if real::event_record(this, stream) != CUDA_SUCCESS {
-                return;
-            }
-            if self.set {
-                // Not for ever: that work may wait for something this thread has yet to do.
-                let start = Instant::now();
-                while real::event_query(last) == CUDA_ERROR_NOT_READY {
-                    match start.elapsed() {
-                        waited if waited > LONGEST_WAIT => break,
-                        waited if waited > SPIN => std::thread::sleep((waited / 2).min(LONGEST_SLEEP)),
-                        _ => std::thread::yield_now(),
-                    }
-                }
-            }
+        // SAFETY: an event of ours in the current context, and a stream of the program that does not capture.
+        if unsafe { real::event_record(this, stream) } != CUDA_SUCCESS {
+            return None;
         }
-        self.set = true;
         self.next = 1 - self.next;
+        std::mem::replace(&mut self.set, true).then_some(last)
     }
 }
