@@ -2,6 +2,7 @@
 """The two programs of the pausing measurement; they know nothing of Baton.
 
     pausing_work.py multiply SIDE         until a line comes on stdin: how many products were wrong
+    pausing_work.py queue MEGABYTES       until then: additions to all of it, as many queued as fit
     pausing_work.py ask N GAP MEGABYTES   N requests: times of the first kernel, and of small ones
 """
 
@@ -28,6 +29,18 @@ def multiply(side):
     return {"products": count, "wrong": wrong}
 
 
+def queue(megabytes):
+    """Additions that nobody waits for: mostly this thread is inside the driver, at a full queue."""
+    memory, count = torch.zeros(megabytes << 18, device="cuda"), 0
+    print("ready", flush=True)
+    while not select.select([sys.stdin], [], [], 0)[0]:
+        memory.add_(1)
+        count += 1
+    assert count < 1 << 24, "more than its numbers can count"
+    pieces = memory.split(1 << 24)
+    return {"products": count, "wrong": sum(int((one != count).sum().item()) for one in pieces)}
+
+
 def ask(count, gap, megabytes):
     """Requests with gaps between."""
     memory = torch.ones(megabytes << 18, device="cuda")
@@ -52,8 +65,8 @@ def ask(count, gap, megabytes):
 
 if __name__ == "__main__":
     words = sys.argv[2:]
-    if sys.argv[1] == "multiply":
-        found = multiply(int(words[0]))
+    if sys.argv[1] in ("multiply", "queue"):
+        found = {"multiply": multiply, "queue": queue}[sys.argv[1]](int(words[0]))
     else:
         found = ask(int(words[0]), float(words[1]), int(words[2]))
     print(json.dumps(found), flush=True)

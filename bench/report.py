@@ -250,11 +250,12 @@ def pausing_section(result):
         for name, text in names.items()
         if (value := result[name])
     ]
-    products = result["products"]
+    products, queue = result["products"], result.get("queue")
+    what = "about 1 ms, a full queue of them," if queue else "about 100 ms that fill the GPU"
     return "\n\n".join(
         [
             "## Taking a program off the GPU in the middle of a kernel",
-            f"{products['products']} kernels of about 100 ms that fill the GPU were interrupted "
+            f"{products['products']} kernels of {what} were interrupted "
             f"{result['pauses']} times, part of their memory moved to the host and back each time "
             f"({result['bytes_in'] / 1e9:.0f} GB in all); {products['wrong']} wrong results.",
             table.markdown(["", "n", "P50 ms", "P99 ms", "most ms"], rows),
