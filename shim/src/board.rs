@@ -51,6 +51,11 @@ pub(crate) fn is_taken() -> bool {
     OURS.load(Ordering::Relaxed) == 0 && board().is_some_and(is_anybody_at_work)
 }
 
+/// Whether somebody is at work for whom we do not wait, mostly because our work is set aside.
+pub(crate) fn lets_pass() -> bool {
+    board().is_some_and(|board| board.at_work.load(Ordering::Relaxed) != 0 && board.pass.load(Ordering::Relaxed) != 0)
+}
+
 /// Waits until nobody is at work any more, for a while: the gate may have to be looked at.
 pub(crate) fn wait() {
     let Some(board) = board() else { return };

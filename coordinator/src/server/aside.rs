@@ -37,7 +37,7 @@ impl Pausable {
 }
 
 impl Server {
-    /// Sets those aside that are to make way, and puts the others back.
+    /// Sets those aside that are to make way, and puts the others back. Whoever is aside may go on launching.
     pub(super) fn look_at_the_board(&mut self) {
         let at_work = self.places.is_taken() && self.arbiter.is_together();
         let verdict = self.bursts.look(self.now(), at_work);
@@ -45,7 +45,7 @@ impl Server {
         for id in &ids {
             if verdict.off && self.makes_way(*id) { self.set_aside(*id) } else { self.put_back(*id) }
         }
-        // What they launch while their work is set aside disturbs nobody, and is there when they go on.
+        // What they launch while their work is set aside runs later, and is there when they go on.
         let there = |id: &TenantId| self.tenants.get(id).is_some_and(|tenant| tenant.pausable.is_aside());
         let mut in_the_way = ids.iter().filter(|id| self.makes_way(**id)).peekable();
         let all_aside = verdict.off && in_the_way.peek().is_some() && in_the_way.all(there);

@@ -58,6 +58,8 @@ pub(super) struct Hold {
     /// It has got more to be paused since that was begun.
     again: bool,
     pub(super) probe: Probe,
+    /// Since when it is known that it cannot unmap memory before its work has ended.
+    pub(super) stuck: Option<Instant>,
     /// How often it could not be paused again, after it had lost its turn.
     failures: u32,
 }
@@ -77,6 +79,8 @@ pub(super) struct Pausable {
     pub(super) unsliced: bool,
     /// What is paused. Pauses are counted, so nothing is paused that is already.
     paused: Option<Target>,
+    /// The user was told that it cannot unmap memory before its work has ended.
+    pub(super) was_stuck: bool,
     /// What is set aside for a burst of somebody urgent, and how far that is.
     pub(super) aside: Option<(Aside, Target)>,
     /// How often it could not be put back since it last was, and before when it is not tried again to move it.
@@ -95,8 +99,9 @@ impl Hold {
         match self.probe {
             _ if !self.closed => Some(self.since + PATIENCE),
             // First its work has to end.
-            Probe::Asked { since, .. } if self.stage == Stage::Answering => Some(since + ANSWER_LIMIT),
+            Probe::Asked { .. } if self.stuck.is_some() => self.stuck.map(|since| since + ANSWER_LIMIT),
             Probe::Asked { since, .. } => Some(since + PATIENCE),
+            Probe::Late => Some(self.since),
             Probe::No | Probe::Passed => None,
         }
     }
@@ -125,7 +130,7 @@ impl Tenant {
 
     /// Whether its memory can be taken away soon.
     pub(super) fn is_about_to_close(&self) -> bool {
-        let held = self.hold.is_some_and(|hold| match hold.waits_until() {
+        let held = self.hold.filter(|_| self.cut_off.is_none()).is_some_and(|hold| match hold.waits_until() {
             Some(until) => Instant::now() < until,
             None => !hold.is_off(),
         });
@@ -134,7 +139,8 @@ impl Tenant {
 
     /// When it is paused though it has not closed its gate. A thread that waits for us is no reason for that.
     fn is_paused_at(&self) -> Option<Instant> {
-        let hold = self.hold.filter(|hold| hold.stage == Stage::Asked && !self.asking)?;
+        let is_asked = |hold: &Hold| hold.stage == Stage::Asked && !self.asking && self.cut_off.is_none();
+        let hold = self.hold.filter(is_asked)?;
         Some(hold.since + GATE_LIMIT)
     }
 
@@ -191,8 +197,9 @@ impl Server {
             return true;
         }
         let (stage, since) = (Stage::Asked, Instant::now());
+        let (probe, stuck) = (Probe::No, None);
         tenant.hold =
-            Some(Hold { stage, since, closed: false, drained: false, again: false, probe: Probe::No, failures: 0 });
+            Some(Hold { stage, since, closed: false, drained: false, again: false, probe, stuck, failures: 0 });
         let grant = tenant.grant;
         self.command(id, &FromCoordinator::Hold { grant });
         true
@@ -236,7 +243,7 @@ impl Server {
         let Some(tenant) = self.tenants.get_mut(&id).filter(|tenant| tenant.cut_off.is_none()) else { return };
         let (Some(hold), Some(told)) = (&mut tenant.hold, tenant.pausable.told.clone()) else { return };
         (hold.stage, hold.again) = (Stage::Pausing, false);
-        if tenant.pausable.paused.is_none() {
+        if tenant.pausable.paused.is_none() && hold.probe != Probe::Late {
             hold.probe = Probe::No;
         }
         if tenant.pausable.aside.is_some() {
@@ -381,12 +388,14 @@ impl Server {
                     self.tell_arbiter(id, Event::Paused);
                 }
             }
-            Ok(()) if state == State::Arriving => {
+            Ok(()) if state == State::Arriving && tenant.missing_bytes() == 0 => {
                 tenant.hold = None;
                 // At once: it runs already, and nobody may come in between.
                 self.tell_arbiter(id, Event::Resident);
             }
-            Ok(()) if hold.probe.is_asked() => tenant.hold = Some(Hold { stage: Stage::Answering, ..hold }),
+            Ok(()) if tenant.is_probing() && state != State::Leaving => {
+                tenant.hold = Some(Hold { stage: Stage::Answering, ..hold });
+            }
             // It has lost its turn meanwhile.
             Ok(()) => self.start_pausing(id),
             Err(error) => {

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use baton_contract::messages::FromCoordinator;
 
-use super::pausing::Stage;
-use super::tenant::Tenant;
+use super::pausing::{Hold, Stage};
+use super::tenant::{ANSWER_LIMIT, Tenant};
 use super::{Server, log};
 use crate::arbiter::TenantId;
 
@@ -28,23 +28,24 @@ pub(super) enum Probe {
         look: Instant,
     },
     Passed,
-}
-
-impl Probe {
-    /// Whether the answer is yet to come.
-    pub(super) fn is_asked(self) -> bool {
-        matches!(self, Self::Asked { .. })
-    }
+    /// It was let go on for long enough. Its memory stays where it is until it has answered.
+    Late,
 }
 
 impl Tenant {
-    /// When it is to be looked whether the call has come back.
+    /// Whether it has yet to answer, and is inside of the call. One that has not begun, because it was stopped, say, waits for
+    /// nothing on the GPU.
+    pub(super) fn is_probing(&self) -> bool {
+        let is_asked = |hold: Hold| matches!(hold.probe, Probe::Asked { .. });
+        self.hold.is_some_and(is_asked) && self.theirs.probing.load(Relaxed) != 0
+    }
+
+    /// When it is to be looked whether the call has come back. Who is cut off answers no more, but may be inside.
     pub(super) fn probe_look(&self) -> Option<Instant> {
-        match self.hold {
-            Some(hold) if hold.stage == Stage::Paused => match hold.probe {
-                Probe::Asked { look, .. } => Some(look),
-                Probe::No | Probe::Passed => None,
-            },
+        let hold = self.hold.filter(|_| self.cut_off.is_none() || self.is_probing())?;
+        match (hold.stage, hold.probe) {
+            (Stage::Paused, Probe::Asked { look, .. }) => Some(look),
+            (Stage::Answering, Probe::Asked { .. }) => hold.stuck.map(|since| since + ANSWER_LIMIT),
             _ => None,
         }
     }
@@ -68,37 +69,57 @@ impl Server {
     /// It has answered.
     pub(super) fn probed(&mut self, id: TenantId, number: u32) {
         let Some(tenant) = self.tenants.get_mut(&id).filter(|tenant| tenant.probes == number) else { return };
-        let Some(hold) = tenant.hold.as_mut().filter(|hold| hold.probe.is_asked()) else { return };
-        match hold.stage {
-            Stage::Paused => hold.probe = Probe::Passed,
-            Stage::Answering => self.start_pausing(id),
-            // It may have needed that: it is asked again when it is paused again.
-            Stage::Asked | Stage::Pausing | Stage::Resuming => hold.probe = Probe::No,
+        let Some(hold) = &mut tenant.hold else { return };
+        match (hold.stage, hold.probe) {
+            (_, Probe::No | Probe::Passed) => {}
+            (Stage::Paused, Probe::Asked { .. }) => hold.probe = Probe::Passed,
+            (Stage::Answering, _) => self.start_pausing(id),
+            // It may have needed to run for that: it is asked again when it is paused again.
+            _ => {
+                hold.probe = Probe::No;
+                self.probe(id);
+            }
         }
     }
 
-    /// Resumes those whose call does not come back.
+    /// Resumes those whose call does not come back, and pauses those again that were resumed in vain.
     pub(super) fn look_for_stuck_probes(&mut self) {
         let now = Instant::now();
-        let mut stuck = Vec::new();
-        for (id, tenant) in &mut self.tenants {
-            if tenant.probe_look().is_none_or(|look| look > now) {
-                continue;
-            }
-            if let Some(hold) = &mut tenant.hold
-                && let Probe::Asked { look, .. } = &mut hold.probe
-            {
-                *look = now + LIMIT;
-            }
-            // One that has not begun, because it was stopped, say, waits for nothing on the GPU. And nothing was moved yet.
-            if tenant.theirs.probing.load(Relaxed) != 0 && tenant.missing_bytes() == 0 {
-                stuck.push(*id);
+        let is_due = |tenant: &Tenant| tenant.probe_look().is_some_and(|look| look <= now);
+        let due: Vec<TenantId> = self.tenants.iter().filter(|(_, tenant)| is_due(tenant)).map(|(id, _)| *id).collect();
+        for id in due {
+            let Some(tenant) = self.tenants.get_mut(&id) else { continue };
+            let (is_probing, Some(hold)) = (tenant.is_probing(), &mut tenant.hold) else { continue };
+            match (hold.stage, &mut hold.probe) {
+                (Stage::Answering, _) => self.let_stay(id),
+                (_, Probe::Asked { look, .. }) if is_probing => {
+                    *look = now + LIMIT;
+                    if hold.stuck.is_some_and(|since| now >= since + ANSWER_LIMIT) {
+                        self.let_stay(id);
+                        continue;
+                    }
+                    hold.stuck.get_or_insert(now);
+                    if !std::mem::replace(&mut tenant.pausable.was_stuck, true) {
+                        let what = "its driver cannot unmap memory before its work has ended";
+                        log(format_args!("{} goes on for a while: {what}", tenant.name));
+                    }
+                    // Nothing was moved yet. What is missing was missing when its work ran.
+                    self.start_resuming(id);
+                }
+                (_, Probe::Asked { look, .. }) => *look = now + LIMIT,
+                _ => {}
             }
         }
-        for id in stuck {
-            let name = self.tenants.get(&id).map_or("", |tenant| &tenant.name);
-            log(format_args!("{name} goes on for a while: its driver cannot unmap memory before its work has ended"));
-            self.start_resuming(id);
+    }
+
+    /// It was let go on for long enough.
+    fn let_stay(&mut self, id: TenantId) {
+        let Some(tenant) = self.tenants.get_mut(&id) else { return };
+        let Some(hold) = &mut tenant.hold else { return };
+        hold.probe = Probe::Late;
+        log(format_args!("{} still cannot unmap memory, which stays where it is", tenant.name));
+        if hold.stage == Stage::Answering {
+            self.start_pausing(id);
         }
     }
 }

@@ -28,7 +28,7 @@ const SHORTEST_HOLD: Duration = Duration::from_micros(100);
 const LONGEST_HOLD: Duration = Duration::from_millis(1);
 const LONGEST_HOLD_OF_CAPTURE: Duration = Duration::from_millis(5);
 /// Who needed longer than this to unmap memory while its work was paused waited for that work.
-const PROBE_LIMIT: Duration = Duration::from_millis(10);
+const PROBE_LIMIT: Duration = Duration::from_millis(20);
 /// How long it then drains before it is paused again.
 const LONGEST_DRAIN: Duration = Duration::from_millis(100);
 /// How long a try to give way by itself may take.
@@ -456,6 +456,10 @@ impl Pager {
 
     /// The coordinator is about to take our work off the GPU.
     fn hold(&mut self, grant: u64) {
+        if !std::mem::replace(&mut self.probe_made, true) {
+            self.probe = Probe::new(self.session.device);
+        }
+        self.make_probe_ready();
         let start = Instant::now();
         // In this order: whatever is made from here on is told, or paused as soon as it is made.
         channels::pause_what_comes();
@@ -471,10 +475,6 @@ impl Pager {
             return self.closed(grant, start);
         }
         self.gate_closed();
-        if !std::mem::replace(&mut self.probe_made, true) {
-            self.probe = Probe::new(self.session.device);
-        }
-        self.make_probe_ready();
         self.held = Some(grant);
         self.holding = held == gate::Held::NotYet;
         if !self.holding {
@@ -498,7 +498,10 @@ impl Pager {
         self.session.own().probing.store(0, Ordering::Release);
         if start.elapsed() > PROBE_LIMIT {
             // It had to wait, and we were let go on for that. What it waited for ends first.
-            work::drain(Some(Instant::now() + LONGEST_DRAIN));
+            let end = Instant::now() + LONGEST_DRAIN;
+            while !work::looks_idle() && Instant::now() < end {
+                std::thread::sleep(SHORTEST_WATCH);
+            }
         }
         self.session.tell(&FromTenant::Probed { number });
     }

@@ -15,6 +15,7 @@ use super::drain::{can_be_asked, handle, new_event};
 use super::hooks::unless_a_capture_begins;
 use super::registry::{Handle, REGISTRY};
 use crate::real::{self, CUevent};
+use crate::{board, gate};
 
 /// How many launches of a thread there are between events, if nobody says otherwise.
 const STRIDE: u32 = 16;
@@ -101,12 +102,14 @@ pub(crate) fn launched(answer: CUresult, stream: impl InStream) {
 }
 
 /// Waits for an event of ours in the current context. Not for ever: that work may wait for something this thread has yet to do.
+/// But as long as it is set aside: nothing ends then, and a full queue would have the thread wait inside the driver.
 fn wait_for(event: CUevent) {
     let start = Instant::now();
+    let is_set_aside = || board::lets_pass() && gate::is_contended();
     // SAFETY: an event goes with its context, which is current.
     while unsafe { real::event_query(event) } == CUDA_ERROR_NOT_READY {
         match start.elapsed() {
-            waited if waited > LONGEST_WAIT => break,
+            waited if waited > LONGEST_WAIT && !is_set_aside() => break,
             waited if waited > SPIN => std::thread::sleep((waited / 2).min(LONGEST_SLEEP)),
             _ => std::thread::yield_now(),
         }
