@@ -394,7 +394,8 @@ impl Server {
                 self.tell_arbiter(id, Event::Resident);
             }
             Ok(()) if tenant.is_probing() && state != State::Leaving => {
-                tenant.hold = Some(Hold { stage: Stage::Answering, ..hold });
+                let stuck = hold.stuck.or_else(|| Some(Instant::now()));
+                tenant.hold = Some(Hold { stage: Stage::Answering, stuck, ..hold });
             }
             // It has lost its turn meanwhile.
             Ok(()) => self.start_pausing(id),

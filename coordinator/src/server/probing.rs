@@ -2,8 +2,9 @@
 //!
 //! The driver may need for it what a thread of the program holds that waits, inside the driver, for work that is paused
 //! now. So the first call is for memory that nobody uses ([`FromCoordinator::Probe`]). If it does not come back, the tenant is
-//! resumed, although it is not its turn: that is better than to lose it. Its gate is closed, so its work comes to an end. It is
-//! paused again when it has answered.
+//! resumed, although it is not its turn: that is better than to lose it. Its gate is closed, so its work comes to an end, if it
+//! does not wait for the program. It is paused again when it has answered, or after [`ANSWER_LIMIT`]; then its memory stays
+//! where it is.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -15,7 +16,7 @@ use super::tenant::{ANSWER_LIMIT, Tenant};
 use super::{Server, log};
 use crate::arbiter::TenantId;
 
-/// How long the call may take. It takes 0.03 ms where nothing is in its way.
+/// How long the call may take. Where nothing is in its way it takes a small part of a millisecond.
 const LIMIT: Duration = Duration::from_millis(25);
 
 /// How far it is, since the tenant was paused.
@@ -28,7 +29,7 @@ pub(super) enum Probe {
         look: Instant,
     },
     Passed,
-    /// It was let go on for long enough. Its memory stays where it is until it has answered.
+    /// It was let go on for long enough. It stays paused, and its memory where it is, until its turn.
     Late,
 }
 
