@@ -41,14 +41,13 @@ impl Server {
     pub(super) fn look_at_the_board(&mut self) {
         let at_work = self.places.is_taken() && self.arbiter.is_together();
         let verdict = self.bursts.look(self.now(), at_work);
-        let ids: Vec<TenantId> = self.tenants.keys().copied().collect();
-        for id in &ids {
-            if verdict.off && self.makes_way(*id) { self.set_aside(*id) } else { self.put_back(*id) }
-        }
+        let (off, on): (Vec<_>, Vec<_>) =
+            self.tenants.keys().copied().partition(|id| verdict.off && self.makes_way(*id));
+        on.into_iter().for_each(|id| self.put_back(id));
+        off.iter().for_each(|id| self.set_aside(*id));
         // What they launch while their work is set aside runs later, and is there when they go on.
         let there = |id: &TenantId| self.tenants.get(id).is_some_and(|tenant| tenant.pausable.is_aside());
-        let mut in_the_way = ids.iter().filter(|id| self.makes_way(**id)).peekable();
-        let all_aside = verdict.off && in_the_way.peek().is_some() && in_the_way.all(there);
+        let all_aside = !off.is_empty() && off.iter().all(there);
         self.places.let_pass(verdict.pass || all_aside);
     }
 
