@@ -148,33 +148,43 @@ def cell(x, y, found, said):
     return body
 
 
+def ordered(names, found):
+    """Those of `names` that are in `found`, in their order."""
+    return [name for name in names if name in found]
+
+
+def panel(x, y, said, rows, columns, found):
+    """One matrix, its first cell at `x` and `y`, and what it is called above."""
+    name, _, unusual = said.partition(", ")
+    body = [text(x, y - SLANT, name, BOLD), text(x, y - SLANT + 13, unusual, 'fill="#667"')]
+    for i, column in enumerate(columns):
+        at = f"{x + CELL * (i + 0.4):.1f} {y - 5}"
+        body.append(text(0, 0, column, f'transform="translate({at}) rotate(-28)" fill="#445"'))
+    for j, row in enumerate(rows):
+        body.append(text(x - 8, y + ROW * (j + 0.5) + 4, row, RIGHT))
+        for i, column in enumerate(columns):
+            pointed = f"{said}: {row} beside {column}"
+            body += cell(x + CELL * i, y + ROW * j, found.get((row, column)), pointed)
+    return body
+
+
 def matrix(title, panels, note):
     """Ratios as colours, of {panel: {(row, column): (ratio, share)}}; what is missing is grey.
 
-    All panels have all rows and columns. `note` says what the numbers are.
+    A panel has the rows and columns that it has something of. `note` says what the numbers are.
     """
     known = list(dict.fromkeys(place for found in panels.values() for place in found))
-    rows = list(dict.fromkeys(row for row, _ in known))
-    columns = list(dict.fromkeys(column for _, column in known))
-    wide, high = CELL * len(columns), ROW * len(rows)
-    abreast = max(1, (WIDTH - NAMES) // (wide + SPACE))
+    all_rows, all_columns = (list(dict.fromkeys(names)) for names in zip(*known))
     body = [text(10, 38, note, 'fill="#667"')]
-    for number, (panel, found) in enumerate(panels.items()):
-        x = NAMES + number % abreast * (wide + SPACE)
-        y = TOP + SLANT + number // abreast * (high + SLANT + SPACE)
-        name, _, unusual = panel.partition(", ")
-        body.append(text(x, y - SLANT, name, BOLD))
-        body.append(text(x, y - SLANT + 13, unusual, 'fill="#667"'))
-        for i, column in enumerate(columns):
-            at = f"{x + CELL * (i + 0.4):.1f} {y - 5}"
-            body.append(text(0, 0, column, f'transform="translate({at}) rotate(-28)" fill="#445"'))
-        for j, row in enumerate(rows):
-            if number % abreast == 0:
-                body.append(text(x - 8, y + ROW * (j + 0.5) + 4, row, RIGHT))
-            for i, column in enumerate(columns):
-                said = f"{panel}: {row} beside {column}"
-                body += cell(x + CELL * i, y + ROW * j, found.get((row, column)), said)
-    below = TOP + math.ceil(len(panels) / abreast) * (high + SLANT + SPACE)
+    x, y, below = 0, TOP + SLANT, TOP
+    for said, found in panels.items():
+        rows = ordered(all_rows, {row for row, _ in found})
+        columns = ordered(all_columns, {column for _, column in found})
+        if x > 0 and x + NAMES + CELL * len(columns) > WIDTH:
+            x, y = 0, below + SLANT
+        body += panel(x + NAMES, y, said, rows, columns, found)
+        x += NAMES + CELL * len(columns) + SPACE
+        below = max(below, y + ROW * len(rows) + SPACE)
     for i, (ratio, _) in enumerate(SCALE):
         body.append(rectangle(NAMES + 70 * i, below, 14, 14, colour_of(ratio)))
         more = " or more" if i == len(SCALE) - 1 else ""

@@ -86,13 +86,13 @@ class Run:
         line = f"requests {count} {load} {most} {seed} {pace}"
         return workers[model].ask(line, self.arguments.timeout)
 
-    def steps(self, workers, trainer, during):
-        """(what `during` gives, steps a second meanwhile) of a training."""
+    def steps(self, workers, trainer, during, *of, **more):
+        """(what `during(*of, **more)` gives, steps a second meanwhile) of a training."""
         worker = workers[trainer]
         worker.ask("go", self.arguments.timeout)
         time.sleep(self.arguments.settle)
         before = worker.ask("mark", self.arguments.timeout)
-        gave = during()
+        gave = during(*of, **more)
         after = worker.ask("mark", self.arguments.timeout)
         worker.ask("hold", self.arguments.timeout)
         return gave, (after["steps"] - before["steps"]) / (after["at"] - before["at"])
@@ -111,8 +111,7 @@ class Run:
         for model in self.arguments.served:
             self.add(ALONE, model, None, self.requests(workers, model, count))
         for name in self.arguments.trained:
-            window = self.arguments.window
-            _, rate = self.steps(workers, f"train {name}", lambda: time.sleep(window))
+            _, rate = self.steps(workers, f"train {name}", time.sleep, self.arguments.window)
             self.add(ALONE, None, name, rate=rate)
 
     def pairs(self, way, workers, count):
@@ -123,7 +122,7 @@ class Run:
                     self.result["failures"].append(f"{way}, {model}, {name}: no time left")
                     continue
                 answer, rate = self.steps(
-                    workers, f"train {name}", lambda: self.requests(workers, model, count)
+                    workers, f"train {name}", self.requests, workers, model, count
                 )
                 self.add(way, model, name, answer, rate)
 
@@ -134,7 +133,7 @@ class Run:
             answer = self.requests(workers, model, count, load=load)
             self.add(ALONE, model, None, answer, load=load)
             answer, rate = self.steps(
-                workers, f"train {name}", lambda: self.requests(workers, model, count, load=load)
+                workers, f"train {name}", self.requests, workers, model, count, load=load
             )
             self.add("baton", model, name, answer, rate, load=load)
 

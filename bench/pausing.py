@@ -42,7 +42,7 @@ def ask(argv, settings, timeout):
     """The JSON object on a program's last line."""
     ran = subprocess.run(argv, capture_output=True, text=True, timeout=timeout, env=settings)
     if ran.returncode != 0:
-        raise SystemExit(f"{argv[-3:]} failed: {machine.scrub(ran.stderr[-programs.TAIL:])}")
+        raise SystemExit(f"{argv[-3:]} failed: {machine.scrub(ran.stderr[-programs.TAIL :])}")
     return json.loads(ran.stdout.splitlines()[-1])
 
 

@@ -124,9 +124,12 @@ def panel_of(result, cell):
     """The way, and what was unusual about it."""
     unusual = [", no graphs"] if result["eager"] else []
     unusual += [f", load {result['load']:g}"] if result["load"] != LOAD else []
-    if cell["way"] in SCENES and result.get("serve"):
-        unusual.append(f", {' '.join(result['serve'])}")
     return "".join([cell["way"], *unusual])
+
+
+def is_usual(result, cell):
+    """Whether the coordinator, if there was one, had no other options than the way's."""
+    return cell["way"] not in SCENES or not result.get("serve")
 
 
 def is_pair(cell):
@@ -144,11 +147,13 @@ def matrix(results):
     """{way: {(served, trained): (ratio of P99, the training's share)}} of several runs.
 
     Every ratio is one within a run. Of several runs of a cell, the one with the most requests
-    counts; of as many, the newest.
+    counts; of as many, the newest. None counts whose coordinator had other options.
     """
     best = {}
     for result in dated(results):
         for cell in filter(is_pair, result["cells"]):
+            if not is_usual(result, cell):
+                continue
             key = panel_of(result, cell), cell["served"], cell["trained"]
             if key not in best or cell.get("n", 0) >= best[key][1].get("n", 0):
                 best[key] = result, cell
