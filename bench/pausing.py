@@ -12,6 +12,9 @@ kernel, and the second program's small kernels beside a paused one, against the 
 With --queue the first program adds to all of its memory instead, in kernels of about a millisecond
 that it never waits for: when it is paused, its thread is inside the driver, at a full queue. The
 second one begins to ask when that is so.
+
+With --gpu N all this is on another GPU than the first, and the first program's products are on all
+GPUs in turn: only that one is Baton's, and the work on the others is no concern of anybody's.
 """
 
 import argparse
@@ -55,22 +58,26 @@ def main():
     parser.add_argument("--gap", type=float, default=0.03, help="seconds between requests")
     parser.add_argument("--side", type=int, default=13_000, help="of the matrices")
     parser.add_argument("--queue", action="store_true", help="short kernels, a queue full of them")
+    parser.add_argument("--gpu", type=int, help="which one, if not the first")
     parser.add_argument("--megabytes", type=int, default=512, help="of the second program")
     parser.add_argument("--arena", default="2560MiB")
     parser.add_argument("--serve", default="", help="more options for `baton serve`, in one word")
     parser.add_argument("--timeout", type=float, default=300)
     arguments = parser.parse_args()
     programs.end_tidily()
-    work = [sys.executable, str(HERE / "pausing_work.py")]
-    small = [*work, "ask", str(arguments.cycles), str(arguments.gap), str(arguments.megabytes)]
-    alone = ask([*work, "ask", "50", "0.01", str(arguments.megabytes)], None, arguments.timeout)
+    on = [] if arguments.gpu is None else ["--gpu", str(arguments.gpu)]
+
+    def work(*words):
+        return [sys.executable, str(HERE / "pausing_work.py"), *map(str, words), *on]
+
+    small = work("ask", arguments.cycles, arguments.gap, arguments.megabytes)
+    alone = ask(work("ask", 50, 0.01, arguments.megabytes), None, arguments.timeout)
     with tempfile.TemporaryDirectory() as folder:
         trace = pathlib.Path(folder, "trace")
-        more = ["--trace", str(trace), *arguments.serve.split()]
+        more = ["--trace", str(trace), *on, *arguments.serve.split()]
         driver = Driver(Install.of(arguments.baton))
         with Coordinator(driver, arguments.arena, "8GiB", more=more) as one:
-            role = ["queue", "2048"] if arguments.queue else ["multiply", str(arguments.side)]
-            long = [*work, *role]
+            long = work("queue", 2048) if arguments.queue else work("multiply", arguments.side)
             pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
             with subprocess.Popen(one.run("long", long, "batch"), **pipes) as other:
                 other.stdout.readline()
@@ -84,6 +91,7 @@ def main():
         "kind": "pausing",
         "machine": machine.describe(),
         "queue": arguments.queue,
+        "gpu": arguments.gpu,
         "products": products,
         # Whether its driver ever waited for paused work to unmap memory (server/probing.rs).
         "stuck": "goes on for a while" in said,

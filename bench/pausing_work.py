@@ -4,6 +4,9 @@
     pausing_work.py multiply SIDE         until a line comes on stdin: how many products were wrong
     pausing_work.py queue MEGABYTES       until then: additions to all of it, as many queued as fit
     pausing_work.py ask N GAP MEGABYTES   N requests: times of the first kernel, and of small ones
+
+On the first GPU. With `--gpu N` at the end on that one, and then `multiply` has products on all
+other GPUs too, in turn with these: work for which nobody waits, and which nobody takes off them.
 """
 
 import json
@@ -16,16 +19,16 @@ import torch
 from loads.torch_kernel import products
 
 
-def multiply(side):
-    """Products of the same matrices, each compared with the first by a sum over its bits."""
-    product = products("cuda", side)
-    first, count, wrong = None, 0, 0
+def multiply(side, gpus):
+    """Products of the same matrices, each compared with the GPU's first by a sum over its bits."""
+    each = [products(f"cuda:{gpu}", side) for gpu in gpus]
+    firsts, count, wrong = None, 0, 0
     print("ready", flush=True)
     while not select.select([sys.stdin], [], [], 0)[0]:
-        bits = product()
-        first = bits if first is None else first
-        count += 1
-        wrong += bits != first
+        bits = [product() for product in each]
+        firsts = bits if firsts is None else firsts
+        count += len(bits)
+        wrong += sum(one != first for one, first in zip(bits, firsts))
     return {"products": count, "wrong": wrong}
 
 
@@ -64,9 +67,16 @@ def ask(count, gap, megabytes):
 
 
 if __name__ == "__main__":
-    words = sys.argv[2:]
-    if sys.argv[1] in ("multiply", "queue"):
-        found = {"multiply": multiply, "queue": queue}[sys.argv[1]](int(words[0]))
+    role, *words = sys.argv[1:]
+    gpus = [0]
+    if words[-2:-1] == ["--gpu"]:
+        own = int(words[-1])
+        gpus = [own, *(gpu for gpu in range(torch.cuda.device_count()) if gpu != own)]
+    torch.cuda.set_device(gpus[0])
+    if role == "multiply":
+        found = multiply(int(words[0]), gpus)
+    elif role == "queue":
+        found = queue(int(words[0]))
     else:
         found = ask(int(words[0]), float(words[1]), int(words[2]))
     print(json.dumps(found), flush=True)

@@ -252,6 +252,8 @@ def pausing_section(result):
     ]
     products, queue = result["products"], result.get("queue")
     what = "about 1 ms, a full queue of them," if queue else "about 100 ms that fill the GPU"
+    if result.get("gpu") is not None:
+        what += f", on GPU {result['gpu']} and in turn with some on the other GPUs,"
     return "\n\n".join(
         [
             "## Taking a program off the GPU in the middle of a kernel",
