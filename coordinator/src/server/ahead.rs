@@ -78,7 +78,8 @@ impl Server {
         self.tenants.keys().copied().filter(lacks).min_by_key(first)
     }
 
-    /// Brings a group of the likely next tenant in, if there are frames for it that nobody else needs.
+    /// Brings some of the likely next tenant in, if there are frames for it that nobody else needs. In groups as if it had
+    /// its turn: when that comes, what it uses first is mapped already and not waiting for the rest of this.
     fn bring_ahead(&mut self) {
         if self.arbiter.holder().is_none() {
             return;
@@ -103,10 +104,12 @@ impl Server {
                 self.reserve(id, extent, frame, true);
             }
             bytes += class.bytes();
-            ready.push(extent);
+            ready.push((extent, class));
         }
         self.tell_reserved(id);
-        self.start_copies(id, &ready);
+        for group in self.in_groups(id, &ready) {
+            self.start_copies(id, &group);
+        }
     }
 
     /// What tenants do not have of the arena, in bytes. What is only reserved can be taken back at once.

@@ -190,8 +190,12 @@ impl Server {
 
     /// The same, in groups.
     fn groups_of(&self, id: TenantId) -> VecDeque<Vec<ExtentId>> {
+        self.in_groups(id, &self.order_of(id))
+    }
+
+    /// Extents that are to come in this order, in groups.
+    pub(super) fn in_groups(&self, id: TenantId, wanted: &[(ExtentId, SizeClass)]) -> VecDeque<Vec<ExtentId>> {
         let Some(tenant) = self.tenants.get(&id) else { return VecDeque::new() };
-        let wanted = self.order_of(id);
         let items: Vec<Item> = wanted
             .iter()
             .map(|(id, class)| Item {
