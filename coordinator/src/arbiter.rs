@@ -43,7 +43,11 @@
 //!
 //! **Running beside others.** While nothing has to move because all fits together ([`Arbiter::set_together`]), tenants of class latency
 //! are **guests**: their gates are open all the time, and they have no turn. Others keep back while a guest is at work, but that is
-//! between the tenants (the board). When not all fits any more, guests are told to leave, and take turns as anybody does.
+//! between the tenants (the board). When not all fits any more, guests are told to leave, and take turns as anybody does; what
+//! they did as guests they did when nobody had to wait for a turn, so it does not count against them.
+//!
+//! The time in which a holder can do nothing for guests at work ([`Pressure`]) is no part of its turn. When those who were
+//! kept back have waited for too long, everybody who has gets a share, one after the other, the holder first.
 //!
 //! **Those that cannot arrive** are tried again after a growing pause, at least four times as long as the
 //! try that failed, so that the others have most of the time; and at once when any tenant has left, because
@@ -84,7 +88,8 @@ use guests::Guests;
 use rules::{LONGEST_QUANTUM, SHORTEST_QUANTUM, patience, pause};
 use turn::{Stage, Turn};
 
-pub use words::{Decision, Event, Micros, State, TenantId, Totals};
+pub use rules::SHARE;
+pub use words::{Decision, Event, Micros, Pressure, State, TenantId, Totals};
 
 #[derive(Debug)]
 struct Tenant {
@@ -139,6 +144,7 @@ pub struct Arbiter {
     tenants: BTreeMap<TenantId, Tenant>,
     turn: Option<Turn>,
     guests: Guests,
+    pressure: Pressure,
     floors: Floors,
     interrupted: [Option<Interrupted>; Class::ALL.len()],
     /// Who had the baton last, or has it.
@@ -157,6 +163,7 @@ impl Arbiter {
             tenants: BTreeMap::new(),
             turn: None,
             guests: Guests::default(),
+            pressure: Pressure::Free,
             floors: Floors::default(),
             interrupted: [None; Class::ALL.len()],
             last: None,
@@ -182,6 +189,22 @@ impl Arbiter {
     /// Whether all tenants' memory fits together, and they can run at the same time. Counts from the next event or tick on.
     pub fn set_together(&mut self, together: bool) {
         self.guests.welcome = together;
+    }
+
+    /// How urgent work bears on the holder from now on. Counts from the next event or tick on.
+    pub fn set_pressure(&mut self, now: Micros, pressure: Pressure) {
+        self.advance(now);
+        let before = std::mem::replace(&mut self.pressure, pressure);
+        if let Some(turn) = self.turn.as_mut().filter(|_| pressure == Pressure::Passing && before != pressure) {
+            // Also the holder has waited: it has its share first.
+            turn.lasts_until(self.now.saturating_add(SHARE));
+        }
+    }
+
+    /// Whether a guest is at work from now on.
+    pub fn set_at_work(&mut self, now: Micros, id: TenantId, at_work: bool) {
+        self.advance(now);
+        self.guests.set_at_work(self.now, id, at_work);
     }
 
     /// Whether they were said to.
@@ -229,6 +252,7 @@ impl Arbiter {
         let guests = self.next_try_of_guests();
         let end = match &self.turn {
             Some(turn) if turn.stage != Stage::Running => return guests,
+            Some(turn) if self.stands_still(turn) => self.end_of(turn).or_else(|| self.next_to_be_overdue()),
             Some(turn) => self.end_of(turn),
             None => None,
         };
@@ -267,7 +291,8 @@ impl Arbiter {
         self.tenants.get(&id).is_some_and(|tenant| tenant.suspended)
     }
 
-    /// How long a tenant has had the baton, from grants to the closing of its gate.
+    /// How long a tenant has had the baton, from grants to the closing of its gate, without the time in which it could do
+    /// nothing; or was at work beside the one that had it.
     pub fn gpu_time(&self, id: TenantId, now: Micros) -> Micros {
         let held = self.turn.as_ref().filter(|turn| turn.tenant == id).map_or(0, |turn| turn.held(now));
         let held = held + self.guests.held(id, now);
@@ -291,7 +316,14 @@ impl Arbiter {
     }
 
     fn advance(&mut self, now: Micros) {
-        self.now = self.now.max(now);
+        let before = self.now;
+        self.now = before.max(now);
+        if let Some(mut turn) = self.turn.take() {
+            if self.stands_still(&turn) {
+                turn.stand_still(self.now - before);
+            }
+            self.turn = Some(turn);
+        }
         for class in Class::ALL {
             let of_class = self.tenants.iter().filter(|(_, tenant)| tenant.class() == class);
             let active = of_class.filter_map(|(id, tenant)| match &self.turn {

@@ -12,13 +12,16 @@
 //! each other become one; as long as is learned from what happens, but never for more than half of a usual gap: with gaps
 //! of random lengths the others then keep three fifths of what is free.
 //!
-//! Nobody is kept off for ever: after [`Rules::max_wait`] the others go on for [`Rules::share`], beside those at work, in
-//! their small time slices.
+//! Nobody is kept off for ever: after [`Rules::max_wait`] in which they have not had as much altogether, the others go on for [`Rules::share`], beside those at work, in
+//! their small time slices; also as soon as one of them has waited for its turn for so long, and until everybody who has
+//! had to has had its share.
 
-use crate::arbiter::Micros;
+use crate::arbiter::{Micros, Pressure};
 
 /// What changing over costs whoever begins to work on a GPU with other work: measured on an H200.
 const CHANGE_OVER: Micros = 200;
+/// How long it takes until those that were off do anything again: measured on an H200, about.
+const COME_BACK: Micros = 500;
 /// What lingering grows by at least, and what is not worth lingering for.
 const LEAST_LINGER: Micros = 50;
 /// Nobody lingers for longer.
@@ -46,6 +49,18 @@ pub struct Verdict {
     pub off: bool,
     /// The others do not wait for those at work.
     pub pass: bool,
+    /// The others can do nothing.
+    pub kept_back: bool,
+}
+
+impl From<Verdict> for Pressure {
+    fn from(verdict: Verdict) -> Self {
+        match verdict {
+            Verdict { pass: true, .. } => Self::Passing,
+            Verdict { kept_back: true, .. } => Self::KeptBack,
+            Verdict { .. } => Self::Free,
+        }
+    }
 }
 
 /// What was seen so far.
@@ -58,7 +73,12 @@ pub struct Bursts {
     quiet: Micros,
     /// The others are off.
     off: bool,
-    /// Since when the others can do nothing: somebody is at work, or they are off.
+    /// When it was last looked.
+    seen: Micros,
+    /// When the others go on, if they can: nobody is at work, and they are not off.
+    back: Option<Micros>,
+    /// How long they went on since they last had a share, and since when they lack that.
+    had: Micros,
     kept_back: Option<Micros>,
     /// The others go on in any case.
     pass_until: Option<Micros>,
@@ -83,6 +103,9 @@ impl Bursts {
             working: None,
             quiet: 0,
             off: false,
+            seen: 0,
+            back: None,
+            had: 0,
             kept_back: None,
             pass_until: None,
             worked: 0,
@@ -92,9 +115,10 @@ impl Bursts {
         }
     }
 
-    /// What holds from `now` on, at which somebody urgent is at work, or nobody. Asked whenever that changes, and when
-    /// [`Bursts::next_timer`] says.
-    pub fn look(&mut self, now: Micros, at_work: bool) -> Verdict {
+    /// What holds from `now` on, at which somebody urgent is at work, or nobody, and one of the others waits for its turn for
+    /// too long (`owed`), or none. Asked whenever that changes, and when [`Bursts::next_timer`] says.
+    pub fn look(&mut self, now: Micros, at_work: bool, owed: bool) -> Verdict {
+        self.seen = now;
         match (self.working, at_work) {
             (None, true) => {
                 let gap = now.saturating_sub(self.quiet);
@@ -109,12 +133,15 @@ impl Bursts {
             }
             _ => {}
         }
-        if self.pass_until.is_some_and(|until| now < until) {
+        if let Some(until) = self.pass_until.as_mut().filter(|until| now < **until) {
+            if owed {
+                *until = (*until).max(now.saturating_add(self.rules.share));
+            }
             self.worked = 0;
-            return Verdict { off: false, pass: true };
+            return Verdict { pass: true, ..Verdict::default() };
         }
         if self.pass_until.take().is_some() {
-            self.kept_back = None;
+            (self.kept_back, self.had) = (None, 0);
         }
         match self.working {
             Some(since) => self.off |= now >= since.saturating_add(self.patience()),
@@ -126,13 +153,21 @@ impl Bursts {
             }
         }
         if self.working.is_none() && !self.off {
-            self.kept_back = None;
-        } else if now >= self.kept_back.get_or_insert(now).saturating_add(self.rules.max_wait) {
+            let back = *self.back.get_or_insert(now.saturating_add(COME_BACK));
+            return Verdict { kept_back: now < back, ..Verdict::default() };
+        }
+        if let Some(back) = self.back.take() {
+            self.had += now.saturating_sub(back);
+            if self.had >= self.rules.share {
+                (self.kept_back, self.had) = (None, 0);
+            }
+        }
+        if owed || now >= self.kept_back.get_or_insert(now).saturating_add(self.rules.max_wait) {
             self.pass_until = Some(now.saturating_add(self.rules.share));
             (self.off, self.worked) = (false, 0);
-            return Verdict { off: false, pass: true };
+            return Verdict { pass: true, ..Verdict::default() };
         }
-        Verdict { off: self.off, pass: false }
+        Verdict { off: self.off, pass: false, kept_back: true }
     }
 
     /// When it is to be asked again, if nothing changes before.
@@ -144,6 +179,9 @@ impl Bursts {
             Some(since) => (!self.off).then(|| since.saturating_add(self.patience())),
             None => self.off.then(|| self.quiet.saturating_add(self.linger)),
         };
+        if let Some(back) = self.back {
+            return Some(back).filter(|back| *back > self.seen);
+        }
         let end = self.kept_back.map(|since| since.saturating_add(self.rules.max_wait));
         change.into_iter().chain(end).min()
     }

@@ -141,6 +141,9 @@ const _: () = {
     assert!(size_of::<GidInfo>() == 268);
 };
 
+/// The time slice that the driver gives everybody, in microseconds (measured).
+pub const USUAL_TIMESLICE: u64 = 2_000;
+
 /// Which of a process's objects can be taken off one GPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Objects {

@@ -10,7 +10,9 @@ use super::{Arbiter, Decision, Event, Micros, State, Tenant, TenantId};
 
 #[derive(Debug)]
 struct Guest {
-    since: Micros,
+    /// How long it was at work, and since when it is.
+    worked: Micros,
+    working: Option<Micros>,
     /// It was told to leave.
     leaving: bool,
     /// And that it no longer is one, which it may be again if it could not.
@@ -18,6 +20,12 @@ struct Guest {
     /// How often it could not be drained, and when it is told again.
     failures: u32,
     not_before: Micros,
+}
+
+impl Guest {
+    fn worked_until(&self, now: Micros) -> Micros {
+        self.worked + self.working.map_or(0, |since| now.saturating_sub(since))
+    }
 }
 
 /// All of them.
@@ -41,9 +49,18 @@ impl Guests {
         self.list.remove(&id);
     }
 
-    /// How long it has been one.
+    /// How long it was at work as one.
     pub(super) fn held(&self, id: TenantId, now: Micros) -> Micros {
-        self.list.get(&id).map_or(0, |guest| now.saturating_sub(guest.since))
+        self.list.get(&id).map_or(0, |guest| guest.worked_until(now))
+    }
+
+    pub(super) fn set_at_work(&mut self, now: Micros, id: TenantId, at_work: bool) {
+        if let Some(guest) = self.list.get_mut(&id)
+            && guest.working.is_some() != at_work
+        {
+            guest.worked = guest.worked_until(now);
+            guest.working = at_work.then_some(now);
+        }
     }
 }
 
@@ -107,7 +124,7 @@ impl Arbiter {
             (tenant.waiting, tenant.told) = (None, None);
             tenant.succeeded();
         }
-        let guest = Guest { since: self.now, leaving: false, told: false, failures: 0, not_before: 0 };
+        let guest = Guest { worked: 0, working: None, leaving: false, told: false, failures: 0, not_before: 0 };
         self.guests.list.insert(id, guest);
         out.push(Decision::Beside(id, true));
     }
@@ -127,12 +144,13 @@ impl Arbiter {
         if event == Event::Paused && !guest.leaving {
             return;
         }
-        let held = self.now.saturating_sub(guest.since);
+        let worked = guest.worked_until(self.now);
         self.guests.list.remove(&id);
         if let Some(tenant) = self.tenants.get_mut(&id) {
-            tenant.charge(held);
+            tenant.account.used += worked;
             tenant.account.idle_since = Some(self.now);
             if event == Event::Paused {
+                tenant.account.wake(self.now, self.floors.of(tenant.class()), self.quantum);
                 tenant.waiting.get_or_insert(self.now);
             }
         }

@@ -6,12 +6,14 @@ use baton_contract::class::Class;
 
 use super::account::time;
 use super::turn::Turn;
-use super::{Arbiter, Micros, Tenant, TenantId};
+use super::{Arbiter, Micros, Pressure, Tenant, TenantId};
 
 /// No quantum is shorter: a holder that is revoked as soon as it is let in would get nothing done.
 pub(super) const SHORTEST_QUANTUM: Micros = 1_000;
 /// No quantum is longer, unless the user wants it: neither dear switches nor fairness make anyone wait longer.
 pub(super) const LONGEST_QUANTUM: Micros = 10_000_000;
+/// While urgent work goes on beside them, those who have waited for too long have so much time each.
+pub const SHARE: Micros = 20_000;
 /// A switch may take this part of the time: one in so many.
 const COSTS_PER_QUANTUM: u64 = 4;
 /// The first pause after a failure, and how long pauses get by doubling.
@@ -109,11 +111,30 @@ impl Arbiter {
         better.min_by_key(|waiter| self.order(waiter)).map(|(id, _)| id)
     }
 
+    /// Whether this turn's time does not count just now.
+    pub(super) fn stands_still(&self, turn: &Turn) -> bool {
+        let is_urgent = self.tenants.get(&turn.tenant).is_some_and(|holder| holder.class() == Class::Latency);
+        self.pressure == Pressure::KeptBack && !is_urgent
+    }
+
+    /// Whether anybody who waits has waited for too long.
+    pub fn is_anybody_overdue(&self) -> bool {
+        self.candidates().any(|(_, tenant)| self.is_overdue(tenant))
+    }
+
+    /// When the next one will have waited for too long.
+    pub(super) fn next_to_be_overdue(&self) -> Option<Micros> {
+        self.candidates().filter_map(|(_, tenant)| self.overdue_at(tenant)).filter(|at| *at > self.now).min()
+    }
+
     /// When a running tenant's turn ends, if it does not end it itself; none if nobody may end it.
     pub(super) fn end_of(&self, turn: &Turn) -> Option<Micros> {
         let holder = self.tenants.get(&turn.tenant)?;
         if holder.suspended || self.better_than(turn.tenant).is_some() && !turn.overdue {
             return Some(turn.since.max(turn.not_before));
+        }
+        if self.stands_still(turn) {
+            return None;
         }
         let resident = turn.resident?;
         let fair = self.next().and_then(|next| self.tenants.get(&next)).and_then(|next| {
@@ -126,7 +147,9 @@ impl Arbiter {
                 false => 0,
             };
             let length = quantum.max(time(behind, holder.scheduling.weight));
-            Some(resident.saturating_add(length.min(LONGEST_QUANTUM.max(self.quantum))))
+            let end = resident.saturating_add(length.min(LONGEST_QUANTUM.max(self.quantum)));
+            let share = self.overdue_at(next).map(|at| at.max(resident.saturating_add(SHARE)));
+            Some(share.filter(|_| self.pressure == Pressure::Passing).map_or(end, |share| share.min(end)))
         });
         let urgent = self.latest_start(holder, turn.deadline, resident);
         let end = urgent.into_iter().chain(fair).chain(self.next_overdue(holder, resident)).min()?;
@@ -150,8 +173,8 @@ impl Arbiter {
     fn next_overdue(&self, holder: &Tenant, resident: Micros) -> Option<Micros> {
         let worse = self.candidates().filter(|(_, tenant)| tenant.class() > holder.class());
         let ends = worse.filter_map(|(_, tenant)| {
-            let quantum = resident.saturating_add(self.quantum_for(tenant.cost));
-            Some(self.overdue_at(tenant)?.max(quantum))
+            let quantum = if self.pressure == Pressure::Passing { SHARE } else { self.quantum_for(tenant.cost) };
+            Some(self.overdue_at(tenant)?.max(resident.saturating_add(quantum)))
         });
         ends.min()
     }

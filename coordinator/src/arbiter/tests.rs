@@ -408,10 +408,12 @@ fn who_is_urgent_runs_beside_others_as_long_as_all_fit_together() {
     let mut arbiter = running(&[Batch, Latency, Latency]);
     arbiter.set_together(true);
     assert_eq!(arbiter.handle(MS, B, Demand), [Beside(B, true), Grant(B)]);
+    arbiter.set_at_work(MS, B, true);
     assert_eq!((arbiter.state(B), arbiter.state(A), arbiter.holder()), (State::Beside, State::Running, Some(A)));
     assert_eq!(arbiter.handle(2 * MS, C, Demand), [Beside(C, true), Grant(C)]);
     assert_eq!(arbiter.handle(2 * MS, B, Demand), [], "its gate is open");
     assert_eq!(arbiter.tick(20 * MS), []);
+    arbiter.set_at_work(25 * MS, B, false);
     arbiter.set_together(false);
     assert_eq!(arbiter.tick(30 * MS), [Beside(B, false), Revoke(B), Beside(C, false), Revoke(C)]);
     assert_eq!((arbiter.state(B), arbiter.holder()), (State::Leaving, Some(A)));
@@ -421,8 +423,47 @@ fn who_is_urgent_runs_beside_others_as_long_as_all_fit_together() {
     assert_eq!(arbiter.tick(132 * MS), [Beside(B, false), Revoke(B)]);
     assert_eq!(arbiter.handle(133 * MS, B, Paused), [Revoke(A)], "it has work, and goes first");
     assert_eq!(arbiter.handle(134 * MS, A, Closed), [Bring(B)]);
-    assert_eq!(arbiter.gpu_time(B, 200 * MS), 132 * MS);
+    assert_eq!(arbiter.gpu_time(B, 200 * MS), 24 * MS, "only its work counts");
     assert_eq!(arbiter.gpu_time(A, 200 * MS), 134 * MS);
+}
+
+#[test]
+fn what_was_done_beside_others_does_not_count_against_anybody_later() {
+    let mut arbiter = arbiter(&[Latency, Latency]);
+    arbiter.set_together(true);
+    assert_eq!(arbiter.handle(0, A, Demand), [Beside(A, true), Grant(A)]);
+    arbiter.set_at_work(0, A, true);
+    let hour = 3_600_000 * MS;
+    arbiter.set_together(false);
+    assert_eq!(arbiter.tick(hour), [Beside(A, false), Revoke(A)]);
+    assert_eq!(arbiter.handle(hour, A, Paused), [Bring(A)]);
+    assert_eq!(arbiter.handle(hour, A, Resident), [Grant(A)]);
+    assert_eq!(arbiter.handle(hour, B, Demand), [Contend(A, Some(500))]);
+    let before = [A, B].map(|id| arbiter.gpu_time(id, hour));
+    let (mut now, mut holder) = (hour, A);
+    for _ in 0..20 {
+        now = arbiter.next_timer().expect("the other one waits");
+        assert_eq!(arbiter.tick(now), [Revoke(holder)]);
+        let next = if holder == A { B } else { A };
+        assert_eq!(arbiter.handle(now, holder, Paused), [Bring(next)]);
+        arbiter.handle(now, next, Resident);
+        holder = next;
+    }
+    let had = [(A, before[0]), (B, before[1])].map(|(id, before)| arbiter.gpu_time(id, now) - before);
+    assert!(had[0].abs_diff(had[1]) <= QUANTUM, "{had:?}");
+}
+
+#[test]
+fn time_in_which_a_holder_can_do_nothing_is_no_part_of_its_turn() {
+    let mut arbiter = running(&[Batch, Batch]);
+    assert_eq!(arbiter.handle(MS, B, Demand), [Contend(A, Some(500))]);
+    arbiter.set_pressure(50 * MS, Pressure::KeptBack);
+    assert_eq!(arbiter.next_timer(), None);
+    assert_eq!(arbiter.tick(5 * QUANTUM), []);
+    arbiter.set_pressure(5 * QUANTUM, Pressure::Free);
+    assert_eq!(arbiter.gpu_time(A, 5 * QUANTUM), 50 * MS);
+    assert_eq!(arbiter.next_timer(), Some(6 * QUANTUM - 50 * MS));
+    assert_eq!(arbiter.tick(6 * QUANTUM - 50 * MS), [Revoke(A)]);
 }
 
 #[test]

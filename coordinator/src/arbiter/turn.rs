@@ -69,6 +69,19 @@ impl Turn {
         if self.is_held() { now.saturating_sub(self.since) } else { 0 }
     }
 
+    /// That time does not count: the holder could do nothing.
+    pub(super) fn stand_still(&mut self, time: Micros) {
+        if self.is_held() {
+            self.since += time;
+            self.resident = self.resident.map(|since| since + time);
+        }
+    }
+
+    /// It is not told to leave before.
+    pub(super) fn lasts_until(&mut self, time: Micros) {
+        self.not_before = self.not_before.max(time);
+    }
+
     pub(super) fn grant(&mut self, now: Micros, used_before: Micros) {
         self.stage = Stage::Running;
         self.opened = true;

@@ -81,6 +81,18 @@ pub enum State {
     Leaving,
 }
 
+/// How urgent work beside the holder bears on it, if it is not urgent itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pressure {
+    /// There is none.
+    #[default]
+    Free,
+    /// There is, and the holder has waited for so long that it goes on all the same.
+    Passing,
+    /// The holder can do nothing: its time stands still.
+    KeptBack,
+}
+
 /// What was decided since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {

@@ -1,8 +1,10 @@
 //! Modelled workloads: one urgent program with requests at random times, and work beside it that never ends.
 
+use baton_contract::class::Class;
 use proptest::prelude::*;
 
 use super::*;
+use crate::arbiter::{Arbiter, Decision, Event, Pressure, SHARE, State, TenantId};
 
 const MS: Micros = 1_000;
 const SECOND: Micros = 1_000 * MS;
@@ -75,7 +77,7 @@ fn run(rules: Rules, seed: u64, length: Micros, load: f64, duration: Micros) -> 
             arrival += dice.gap(mean);
             done = Some(now + length);
         }
-        let next = bursts.look(now, done.is_some());
+        let next = bursts.look(now, done.is_some(), false);
         out.paused += u64::from(next.off && !verdict.off);
         verdict = next;
         let timer = bursts.next_timer();
@@ -122,10 +124,10 @@ proptest! {
     }
 
     #[test]
-    fn any_order_of_looks_is_survived(looks in prop::collection::vec((0..u64::MAX / 2, any::<bool>()), 0..200)) {
+    fn any_order_of_looks_is_survived(looks in prop::collection::vec((0..u64::MAX / 2, any::<bool>(), any::<bool>()), 0..200)) {
         let mut bursts = Bursts::new(RULES);
-        for (now, at_work) in looks {
-            let verdict = bursts.look(now, at_work);
+        for (now, at_work, owed) in looks {
+            let verdict = bursts.look(now, at_work, owed);
             prop_assert!(!(verdict.off && verdict.pass));
             bursts.next_timer();
         }
@@ -158,11 +160,143 @@ fn what_is_over_at_once_pauses_nobody() {
 #[test]
 fn a_burst_without_end_lets_the_others_go_on_now_and_then() {
     let mut bursts = Bursts::new(RULES);
-    assert_eq!(bursts.look(5, true), Verdict::default());
+    assert_eq!(bursts.look(5, true, false), Verdict { kept_back: true, ..Verdict::default() });
     assert_eq!(bursts.next_timer(), Some(5 + MS));
-    assert_eq!(bursts.look(5 + MS, true), Verdict { off: true, pass: false });
+    assert_eq!(bursts.look(5 + MS, true, false), Verdict { off: true, kept_back: true, pass: false });
     assert_eq!(bursts.next_timer(), Some(5 + 2 * SECOND));
-    assert_eq!(bursts.look(5 + 2 * SECOND, true), Verdict { off: false, pass: true });
+    assert_eq!(bursts.look(5 + 2 * SECOND, true, false), Verdict { pass: true, ..Verdict::default() });
     assert_eq!(bursts.next_timer(), Some(5 + 2 * SECOND + 20 * MS));
-    assert_eq!(bursts.look(5 + 2 * SECOND + 20 * MS, true), Verdict { off: true, pass: false });
+    assert_eq!(bursts.look(5 + 2 * SECOND + 20 * MS, true, false), Verdict { off: true, kept_back: true, pass: false });
+}
+
+/// What some batch tenants get beside an urgent one: [`Arbiter`] and [`Bursts`] as the server has them work together.
+struct Beside {
+    arbiter: Arbiter,
+    bursts: Bursts,
+    now: Micros,
+    pressure: Pressure,
+    /// For each batch tenant: since when it has done nothing, for how long it did nothing at most, how long it did something.
+    tenants: Vec<(Micros, Micros, Micros)>,
+    /// Answers that are still to come.
+    answers: Vec<(Micros, TenantId, Event)>,
+}
+
+/// How long it takes to take a tenant off the GPU.
+const PAUSING: Micros = 2 * MS;
+const QUANTUM: Micros = 100 * MS;
+
+impl Beside {
+    fn new(rules: Rules, weights: &[u32]) -> Self {
+        let mut arbiter = Arbiter::new(QUANTUM).with_max_wait(rules.max_wait);
+        arbiter.set_together(true);
+        let tenants = vec![(0, 0, 0); weights.len()];
+        let mut new = Self {
+            arbiter,
+            bursts: Bursts::new(rules),
+            now: 0,
+            pressure: Pressure::Free,
+            tenants,
+            answers: Vec::new(),
+        };
+        for (at, weight) in weights.iter().enumerate() {
+            let scheduling = baton_contract::scheduling::Scheduling { weight: *weight, ..Class::Batch.into() };
+            new.tell(TenantId(at as u32), Event::Joined { scheduling });
+            new.tell(TenantId(at as u32), Event::Demand);
+        }
+        new
+    }
+
+    fn tell(&mut self, id: TenantId, event: Event) {
+        let decisions = self.arbiter.handle(self.now, id, event);
+        self.carry_out(decisions);
+    }
+
+    fn carry_out(&mut self, decisions: Vec<Decision>) {
+        for decision in decisions {
+            match decision {
+                Decision::Bring(id) => self.answers.push((self.now, id, Event::Resident)),
+                Decision::Revoke(id) => self.answers.push((self.now + PAUSING, id, Event::Paused)),
+                _ => {}
+            }
+        }
+    }
+
+    /// Until then, with somebody urgent at work or not.
+    fn until(&mut self, end: Micros, at_work: bool) {
+        loop {
+            self.look(at_work);
+            let answer = self.answers.iter().map(|(at, ..)| *at).min();
+            let timers = [self.bursts.next_timer(), self.arbiter.next_timer(), answer];
+            let next = timers.into_iter().flatten().min().unwrap_or(end).clamp(self.now, end);
+            for (at, (since, longest, had)) in self.tenants.iter_mut().enumerate() {
+                let runs = self.arbiter.state(TenantId(at as u32)) == State::Running;
+                if runs && self.pressure != Pressure::KeptBack && next > self.now {
+                    *longest = (*longest).max(self.now - *since);
+                    *had += next - self.now;
+                    *since = next;
+                }
+                *longest = (*longest).max(next - *since);
+            }
+            self.now = next;
+            if let Some(at) = self.answers.iter().position(|(at, ..)| *at <= self.now) {
+                let (_, id, event) = self.answers.remove(at);
+                self.tell(id, event);
+            } else if self.arbiter.next_timer().is_some_and(|at| at <= self.now) {
+                let decisions = self.arbiter.tick(self.now);
+                self.carry_out(decisions);
+            } else if self.now == end {
+                return;
+            }
+        }
+    }
+
+    fn look(&mut self, at_work: bool) {
+        let verdict = self.bursts.look(self.now, at_work, self.arbiter.is_anybody_overdue());
+        self.pressure = verdict.into();
+        self.arbiter.set_pressure(self.now, self.pressure);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn of_many_that_wait_for_urgent_work_nobody_waits_for_longer_than_the_user_allows(
+        count in 1..6usize,
+        max_wait in 500_000..3_000_000u64,
+        length in 1_000..50_000u64,
+        gap in 0..2_000u64,
+    ) {
+        let mut world = Beside::new(Rules { max_wait, ..RULES }, &vec![1; count]);
+        while world.now < 20 * SECOND {
+            world.until(world.now + length, true);
+            world.until(world.now + gap, false);
+        }
+        // Then everybody has a share, and who is last waits for those of the others too. In a gap the holder goes on.
+        let turns = count as u64 * (SHARE + 2 * PAUSING + COME_BACK);
+        let bound = max_wait + turns + gap;
+        for (_, longest, had) in &world.tenants {
+            prop_assert!(*longest <= bound, "{longest} of {bound}: {:?}", world.tenants);
+            prop_assert!(*had > 0);
+        }
+    }
+
+    #[test]
+    fn weights_are_shares_of_the_time_in_which_something_can_be_done(
+        weights in prop::collection::vec(1..5u32, 2..4),
+        length in 1_000..20_000u64,
+        gap in 5_000..20_000u64,
+    ) {
+        let mut world = Beside::new(Rules { max_wait: 1_000 * SECOND, ..RULES }, &weights);
+        while world.now < 50 * SECOND {
+            world.until(world.now + length, true);
+            world.until(world.now + gap, false);
+        }
+        let all: u64 = world.tenants.iter().map(|(_, _, had)| had).sum();
+        let sum: u32 = weights.iter().sum();
+        for ((_, _, had), weight) in world.tenants.iter().zip(&weights) {
+            let (share, due) = (*had as f64 / all as f64, f64::from(*weight) / f64::from(sum));
+            prop_assert!((share - due).abs() < 0.03, "{share} {due} {:?}", world.tenants);
+        }
+    }
 }

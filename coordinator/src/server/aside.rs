@@ -14,7 +14,7 @@ use crate::arbiter::{State, TenantId};
 use crate::preemptor::{PauseError, Wish};
 
 /// How long a tenant is left alone that could not be set aside, or put back.
-const FAILED: Duration = Duration::from_millis(100);
+pub(super) const FAILED: Duration = Duration::from_millis(100);
 
 /// How far it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,8 +39,13 @@ impl Pausable {
 impl Server {
     /// Sets those aside that are to make way, and puts the others back. Whoever is aside may go on launching.
     pub(super) fn look_at_the_board(&mut self) {
+        let now = self.now();
+        for (id, tenant) in &self.tenants {
+            self.arbiter.set_at_work(now, *id, self.places.is_taken_by(tenant.place));
+        }
         let at_work = self.places.is_taken() && self.arbiter.is_together();
-        let verdict = self.bursts.look(self.now(), at_work);
+        let verdict = self.bursts.look(now, at_work, self.arbiter.is_anybody_overdue());
+        self.arbiter.set_pressure(now, verdict.into());
         let (off, on): (Vec<_>, Vec<_>) =
             self.tenants.keys().copied().partition(|id| verdict.off && self.makes_way(*id));
         on.into_iter().for_each(|id| self.put_back(id));

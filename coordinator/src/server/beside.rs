@@ -16,9 +16,11 @@ use std::time::{Duration, Instant};
 use baton_contract::class::Class;
 use baton_contract::messages::FromCoordinator;
 use baton_contract::page::{BOARD_PLACES, Board};
+use baton_contract::resource_manager::USUAL_TIMESLICE;
 
 use rustix::thread::futex;
 
+use super::pausing::Pausable;
 use super::residency::Claim;
 use super::shared::Shared;
 use super::tenant::Tenant;
@@ -26,13 +28,9 @@ use super::{Server, log};
 use crate::arbiter::TenantId;
 use crate::preemptor::{PauseError, Wish};
 
-/// Time slices, in microseconds: of those that are urgent, of others beside them, and what the driver gives everybody (measured).
+/// Time slices, in microseconds: of those that are urgent, and of others beside them.
 const URGENT_SLICE: u64 = 20_000;
 const TINY_SLICE: u64 = 1;
-const USUAL_SLICE: u64 = 2_000;
-
-/// How long those beside urgent ones go on when they have waited for too long.
-pub(super) const SHARE: Duration = Duration::from_millis(20);
 
 /// How long all take turns at least when they did not fit together.
 const APART: Duration = Duration::from_secs(1);
@@ -132,8 +130,9 @@ impl Server {
             return false;
         }
         // Who has no memory yet has nothing on the GPU either. A slice that is yet to be set is no reason to part: that
-        // takes longer.
-        let fits_in = |tenant: &Tenant| tenant.bytes() == 0 || tenant.pausable.works && !tenant.pausable.unsliced;
+        // takes longer; nor is it one that nobody knows yet whether it can be paused.
+        let can_run = |pausable: &Pausable| pausable.trying || pausable.works && !pausable.unsliced;
+        let fits_in = |tenant: &Tenant| tenant.bytes() == 0 || can_run(&tenant.pausable);
         self.wanted_bytes() <= self.arena.capacity() && self.tenants.values().all(fits_in)
     }
 
@@ -183,7 +182,7 @@ impl Server {
     /// The time slice of each class, as things stand.
     fn slices(&self) -> impl Fn(Class) -> u64 + use<> {
         let urgent = |tenant: &Tenant| tenant.class() == Class::Latency && tenant.cut_off.is_none();
-        let others = if self.tenants.values().any(urgent) { TINY_SLICE } else { USUAL_SLICE };
+        let others = if self.tenants.values().any(urgent) { TINY_SLICE } else { USUAL_TIMESLICE };
         move |class| if class == Class::Latency { URGENT_SLICE } else { others }
     }
 

@@ -54,7 +54,7 @@ use std::time::{Duration, Instant};
 use baton_contract::messages::ExtentId;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::arbiter::{Arbiter, Micros, TenantId};
+use crate::arbiter::{Arbiter, Micros, SHARE, TenantId};
 use crate::arena::{Arena, FrameId};
 use crate::bursts::{self, Bursts};
 use crate::digest::{ScanId, Scanned, Scanner};
@@ -272,7 +272,7 @@ impl Server {
                 burst: micros(options.burst),
                 slack: (options.latency_slack * 1000.0) as u64,
                 max_wait: micros(options.max_wait),
-                share: micros(beside::SHARE),
+                share: SHARE,
             }),
             places: Places::new().map_err(|error| system("the board", error))?,
             preemptor,

@@ -15,6 +15,7 @@ use std::os::fd::BorrowedFd;
 
 use baton_contract::cuda::{CUDA_SUCCESS, CUresult};
 use baton_contract::messages::{Channels, MAX_CHANNELS};
+use baton_contract::resource_manager::USUAL_TIMESLICE;
 
 use crate::driver;
 
@@ -34,6 +35,7 @@ pub(crate) enum Own {
 pub(crate) struct Simulated {
     process: c_uint,
     resume: unsafe extern "C" fn(c_uint) -> CUresult,
+    set_slice: unsafe extern "C" fn(c_uint, u64) -> CUresult,
 }
 
 /// How often what there is had changed when the coordinator was told.
@@ -64,15 +66,19 @@ impl Own {
         is_new.then(|| self.told())
     }
 
-    /// Lets our work go on, whoever paused it.
+    /// Lets our work go on, whoever paused it, and with the usual time slice.
     pub(crate) fn resume(self) {
         match self {
             // SAFETY: our own number.
-            Self::Simulated(own) => drop(unsafe { (own.resume)(own.process) }),
+            Self::Simulated(own) => unsafe {
+                (own.resume)(own.process);
+                (own.set_slice)(own.process, USUAL_TIMESLICE);
+            },
             Self::ResourceManager(gpu) => {
                 if let Some((objects, control)) = objects::of_gpu(gpu) {
                     // Should it be refused, calls wait for ever, as they do when a GPU is lost.
                     let _ = objects.restore(control);
+                    let _ = objects.set_timeslice(control, USUAL_TIMESLICE);
                 }
             }
         }
@@ -84,14 +90,20 @@ impl Simulated {
     fn find() -> Option<Self> {
         type Get = unsafe extern "C" fn(*mut c_uint) -> CUresult;
         type Resume = unsafe extern "C" fn(c_uint) -> CUresult;
+        type SetSlice = unsafe extern "C" fn(c_uint, u64) -> CUresult;
         let symbol = |name: &CStr| driver::get()?.symbol(name);
-        let (get, resume) = (symbol(c"simcudaGetProcess")?, symbol(c"simcudaResumeProcess")?);
+        let [get, resume] = [symbol(c"simcudaGetProcess")?, symbol(c"simcudaResumeProcess")?];
+        let set_slice = symbol(c"simcudaSetTimeSlice")?;
         // SAFETY: the simulated driver gives these names these signatures, and no other driver has them.
-        let (get, resume) = unsafe {
-            (core::mem::transmute::<*mut c_void, Get>(get), core::mem::transmute::<*mut c_void, Resume>(resume))
+        let (get, resume, set_slice) = unsafe {
+            (
+                core::mem::transmute::<*mut c_void, Get>(get),
+                core::mem::transmute::<*mut c_void, Resume>(resume),
+                core::mem::transmute::<*mut c_void, SetSlice>(set_slice),
+            )
         };
         let mut process = 0;
         // SAFETY: an out-parameter.
-        (unsafe { get(&mut process) } == CUDA_SUCCESS).then_some(Self { process, resume })
+        (unsafe { get(&mut process) } == CUDA_SUCCESS).then_some(Self { process, resume, set_slice })
     }
 }
