@@ -169,3 +169,18 @@ fn who_cannot_unmap_for_long_is_paused_again_and_goes_on_in_its_turn() {
     assert_eq!(quick.ask("quit", LIMIT), want[1]);
     coordinator.until_empty();
 }
+
+#[test]
+fn who_waits_in_the_driver_for_paused_work_goes_on_when_the_coordinator_dies() {
+    let want = hold::alone("24", &["touch"]);
+    let mut coordinator = serving().setting("SIMCUDA_PAUSING", "stuck").start();
+    let mut slow = hold::joined(&coordinator, "slow", "batch", "24", Some("0.005"));
+    let mut quick = hold::joined(&coordinator, "quick", "latency", "24", None);
+    leave(&mut slow, &want[0]);
+    assert_eq!(quick.ask("queue 7000", LIMIT), "queued");
+    coordinator.until("slow is let alone", |_| coordinator.log().contains("still cannot unmap memory"));
+    coordinator.end(libc::SIGKILL);
+    assert_eq!(slow.ask("quit", LIMIT), want[1]);
+    assert_eq!(quick.ask("touch", LIMIT), want[0]);
+    assert_eq!(quick.ask("quit", LIMIT), want[1]);
+}

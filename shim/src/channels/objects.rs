@@ -57,15 +57,13 @@ pub(super) unsafe fn note_made(descriptor: c_int, made: &Allocation) {
         _ => return,
     };
     let object = Object { client: made.client, parent: made.parent, handle: made.object, kind, descriptor };
-    let alone = {
-        let mut table = table();
-        table.0.push(object);
-        CHANGES.fetch_add(1, Ordering::SeqCst);
-        // Whoever is about to pause us says so first, and reads the table then: it is in there, or paused here.
-        let paused = PAUSED.load(Ordering::SeqCst) && matches!(kind, Kind::Channel { .. });
-        if paused { table.born_paused(object) } else { None }
-    };
-    if let Some(objects) = alone {
+    let mut table = table();
+    table.0.push(object);
+    CHANGES.fetch_add(1, Ordering::SeqCst);
+    // Whoever is about to pause us says so first, and reads the table then: it is in there, or paused here.
+    let paused = PAUSED.load(Ordering::SeqCst) && matches!(kind, Kind::Channel { .. });
+    if let Some(objects) = paused.then(|| table.born_paused(object)).flatten() {
+        // Under the lock: who resumes it comes after this.
         let _ = objects.pause(control(descriptor));
     }
 }

@@ -50,7 +50,7 @@ pub(super) fn connect() -> Option<Session> {
         }
     }
     if let Some(problem) = problem {
-        user::warn(format_args!("{problem}; running without it"));
+        user::warn(format_args!("{problem}; running without Baton"));
     }
     None
 }

@@ -98,6 +98,19 @@ pub(crate) fn get() -> Option<&'static Session> {
     SESSION.get()?.as_ref()
 }
 
+/// Starts a thread of ours. The program's signals are not for it: it is started with all of them blocked.
+fn start_thread(name: &str, work: impl FnOnce() + Send + 'static) -> bool {
+    // SAFETY: signal sets are plain memory; the old one is put back.
+    unsafe {
+        let (mut all, mut before) = (core::mem::zeroed(), core::mem::zeroed());
+        libc::sigfillset(&mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
+        let started = std::thread::Builder::new().name(name.to_owned()).spawn(work).is_ok();
+        libc::pthread_sigmask(libc::SIG_SETMASK, &before, core::ptr::null_mut());
+        started
+    }
+}
+
 /// After the driver's own `cuInit`: the program is about to use a GPU.
 pub(crate) fn cuda_was_started(answer: CUresult) {
     static BEGUN: AtomicBool = AtomicBool::new(false);

@@ -16,7 +16,7 @@ use baton_contract::page::BOARD_PLACES;
 
 use super::connect::take_board;
 use super::probe::Probe;
-use super::{DEMANDED, Session};
+use super::{DEMANDED, Session, start_thread};
 use crate::memory::space::Space;
 use crate::{arrival, board, channels, gate, real, user, work};
 
@@ -48,20 +48,11 @@ pub(super) fn start(session: &'static Session) -> bool {
     // Nobody may be on the GPU who was not granted it: from here on calls wait for the pager.
     gate::close(None);
     session.own().open.store(0, Ordering::Relaxed);
-    // The program's signals are not for this thread: it is started with all of them blocked.
-    // SAFETY: signal sets are plain memory; the old one is put back.
-    let started = unsafe {
-        let (mut all, mut before) = (core::mem::zeroed(), core::mem::zeroed());
-        libc::sigfillset(&mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
-        let started = std::thread::Builder::new().name("baton".to_owned()).spawn(move || Pager::new(session).run());
-        libc::pthread_sigmask(libc::SIG_SETMASK, &before, core::ptr::null_mut());
-        started
-    };
-    if started.is_err() {
+    let started = start_thread("baton", move || Pager::new(session).run());
+    if !started {
         gate::open(false);
     }
-    started.is_ok()
+    started
 }
 
 /// What makes the pager end.
@@ -306,7 +297,7 @@ impl Pager {
                     self.hold(grant);
                 }
             }
-            FromCoordinator::Probe { number } => self.carry_out_probe(number),
+            FromCoordinator::Probe { number } => self.carry_out_probe(number)?,
             FromCoordinator::Prepare { batch, extents } => {
                 self.carry_out(batch, |session| session.space.extents.place(&extents, descriptors))?;
             }
@@ -391,7 +382,7 @@ impl Pager {
         // Again: while we were stopped, the coordinator has taken it from us.
         board::take();
         let activity = gate::activity();
-        if self.watch.quiet() < self.rest_after || !work::looks_idle() || !gate::rest() {
+        if self.watch.quiet() < self.rest_after || !work::looks_idle(self.session.device) || !gate::rest() {
             return;
         }
         // Calls that came in before that did not look at the board.
@@ -484,26 +475,28 @@ impl Pager {
     }
 
     fn make_probe_ready(&mut self) {
-        if self.probe.as_mut().is_some_and(|probe| probe.make_ready().is_err()) {
+        if self.probe.as_ref().is_some_and(|probe| probe.make_ready().is_err()) {
             self.probe = None;
         }
     }
 
     /// Our work is paused: can mappings be changed?
-    fn carry_out_probe(&mut self, number: u32) {
+    fn carry_out_probe(&mut self, number: u32) -> Result<(), End> {
         let start = Instant::now();
         self.session.own().probing.store(1, Ordering::Release);
-        // Refused, it did not wait either.
-        let _ = self.probe.as_mut().map(Probe::carry_out);
+        if self.probe.as_ref().is_some_and(|probe| !probe.carry_out(self.session.control.as_fd())) {
+            return Err(End::CoordinatorGone);
+        }
         self.session.own().probing.store(0, Ordering::Release);
         if start.elapsed() > PROBE_LIMIT {
             // It had to wait, and we were let go on for that. What it waited for ends first.
             let end = Instant::now() + LONGEST_DRAIN;
-            while !work::looks_idle() && Instant::now() < end {
+            while !work::looks_idle(self.session.device) && Instant::now() < end {
                 std::thread::sleep(SHORTEST_WATCH);
             }
         }
         self.session.tell(&FromTenant::Probed { number });
+        Ok(())
     }
 
     /// Calls that are still inside find, when they go on, all that was there when they came.
@@ -570,7 +563,7 @@ impl Pager {
         } else {
             user::warn(format_args!(
                 "the coordinator is gone and had memory of this program; its GPU calls fail from here on \
-                 (CUDA_ERROR_DEVICE_UNAVAILABLE)"
+                 (CUDA_ERROR_DEVICE_UNAVAILABLE), and those that wait for work which was interrupted never return"
             ));
             gate::set_broken();
             arrival::wake();

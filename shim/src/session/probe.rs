@@ -4,26 +4,84 @@
 //! paused does not end. If that were found out with memory that the program uses, its work could not be let go on: its
 //! memory might be half gone. So the first that is unmapped after a pause is a piece that nobody uses.
 
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
 use baton_contract::cuda::{
     CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_LOCATION_TYPE_DEVICE, CUdevice, CUdeviceptr, CUmemAllocationProp,
     CUmemLocation, CUresult,
 };
 use baton_contract::memory::GRANULE;
 
+use super::{Event, start_thread};
 use crate::memory::extents::{check, give_access};
 use crate::real;
 
-/// The piece: memory of the GPU that is not the coordinator's.
+/// The piece, and a thread that unmaps it: somebody has to be left who notices that the coordinator has died meanwhile, and
+/// lets our work go on.
 pub(super) struct Probe {
+    piece: Arc<Mutex<Piece>>,
+    asked: Sender<()>,
+    done: Arc<Event>,
+}
+
+impl Probe {
+    /// None if there is nothing left for it.
+    pub(super) fn new(device: CUdevice) -> Option<Self> {
+        let (piece, done) = (Arc::new(Mutex::new(Piece::new(device)?)), Arc::new(Event::new()?));
+        let (its_piece, its_end) = (Arc::clone(&piece), Arc::clone(&done));
+        let (asked, asks) = channel();
+        let started = start_thread("baton-probe", move || {
+            // For good, as the pager.
+            core::mem::forget(real::Relaxed::enter());
+            for () in asks {
+                // Refused, it did not wait either.
+                let _ = lock(&its_piece).unmap();
+                its_end.raise();
+            }
+        });
+        started.then_some(Self { piece, asked, done })
+    }
+
+    /// Maps the piece, if it is not mapped: then there is less to do when our work is paused.
+    pub(super) fn make_ready(&self) -> Result<(), CUresult> {
+        lock(&self.piece).map()
+    }
+
+    /// Unmaps it; false if whoever is at the other end of `control` has gone before that was done.
+    pub(super) fn carry_out(&self, control: BorrowedFd<'_>) -> bool {
+        let _ = self.asked.send(());
+        let watch = |fd, events| libc::pollfd { fd, events, revents: 0 };
+        let mut watched = [watch(self.done.0.as_raw_fd(), libc::POLLIN), watch(control.as_raw_fd(), libc::POLLRDHUP)];
+        loop {
+            // SAFETY: two structures that live over the call.
+            unsafe { libc::poll(watched.as_mut_ptr(), 2, -1) };
+            let [done, gone] = watched.map(|watched| watched.revents != 0);
+            if done {
+                self.done.lower();
+            }
+            if done || gone {
+                return done;
+            }
+        }
+    }
+}
+
+fn lock(piece: &Mutex<Piece>) -> MutexGuard<'_, Piece> {
+    piece.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Memory of the GPU that is not the coordinator's.
+struct Piece {
     device: CUdevice,
     address: CUdeviceptr,
     memory: u64,
     mapped: bool,
 }
 
-impl Probe {
-    /// None if there is nothing left for it.
-    pub(super) fn new(device: CUdevice) -> Option<Self> {
+impl Piece {
+    fn new(device: CUdevice) -> Option<Self> {
         let bytes = GRANULE as usize;
         let properties = CUmemAllocationProp {
             kind: CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -44,8 +102,7 @@ impl Probe {
         Some(Self { device, address, memory, mapped: false })
     }
 
-    /// Maps the piece, if it is not mapped: then there is less to do when our work is paused.
-    pub(super) fn make_ready(&mut self) -> Result<(), CUresult> {
+    fn map(&mut self) -> Result<(), CUresult> {
         if !self.mapped {
             // SAFETY: addresses that were reserved for this, where nothing is mapped.
             check(unsafe { real::map(self.address, GRANULE as usize, 0, self.memory, 0) })?;
@@ -55,9 +112,8 @@ impl Probe {
         Ok(())
     }
 
-    /// Unmaps it.
-    pub(super) fn carry_out(&mut self) -> Result<(), CUresult> {
-        self.make_ready()?;
+    fn unmap(&mut self) -> Result<(), CUresult> {
+        self.map()?;
         self.mapped = false;
         // SAFETY: mapped as a whole, and nobody knows the address.
         check(unsafe { real::unmap(self.address, GRANULE as usize) })

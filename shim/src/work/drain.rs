@@ -13,7 +13,7 @@ use core::ptr;
 use core::time::Duration;
 use std::time::Instant;
 
-use baton_contract::cuda::{CUDA_ERROR_NOT_READY, CUDA_SUCCESS, CUresult, CUstream};
+use baton_contract::cuda::{CUDA_ERROR_NOT_READY, CUDA_SUCCESS, CUdevice, CUresult, CUstream};
 
 use super::registry::{Before, Context, Handle, REGISTRY};
 use crate::real;
@@ -28,7 +28,7 @@ const LONGEST_ASKING: Duration = Duration::from_millis(2);
 pub(crate) fn drain(deadline: Option<Instant>) -> bool {
     let mut pause = FIRST_PAUSE;
     loop {
-        if has_ended(true) {
+        if has_ended(None) {
             return true;
         }
         if deadline.is_none_or(|deadline| Instant::now() > deadline) {
@@ -68,13 +68,14 @@ pub(crate) fn drain_context(context: Handle) -> CUresult {
     }
 }
 
-/// Whether nothing is queued, asked while calls may come in: never waits.
-pub(crate) fn looks_idle() -> bool {
-    has_ended(false)
+/// Whether nothing is queued on a GPU, asked while calls may come in: never waits.
+pub(crate) fn looks_idle(device: CUdevice) -> bool {
+    has_ended(Some(device))
 }
 
-/// Asks about all contexts. With `closed`, nobody adds anything meanwhile.
-fn has_ended(closed: bool) -> bool {
+/// Asks about all contexts while nobody adds anything: they may use each other's memory. Or about those of one GPU, while
+/// calls may come in.
+fn has_ended(only: Option<CUdevice>) -> bool {
     let snapshot = REGISTRY.snapshot();
     let mut ended = true;
     for (context, known) in &snapshot.0 {
@@ -83,12 +84,22 @@ fn has_ended(closed: bool) -> bool {
             // Broken or gone: nothing runs in it.
             continue;
         }
-        ended &= context_has_ended(known, closed);
+        if only.is_none_or(is_current) {
+            ended &= context_has_ended(known, only.is_none());
+        }
         let mut popped = ptr::null_mut();
         // SAFETY: an out-parameter.
         unsafe { real::pop(&mut popped) };
     }
     ended
+}
+
+/// Whether the current context is one of this GPU.
+fn is_current(device: CUdevice) -> bool {
+    let mut found = device;
+    // SAFETY: an out-parameter. Where it is refused, the context is broken, and says so when it is asked.
+    unsafe { real::current_device(&mut found) };
+    found == device
 }
 
 fn context_has_ended(known: &Context, closed: bool) -> bool {
