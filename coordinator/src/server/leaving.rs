@@ -39,6 +39,9 @@ impl Quarantine {
     }
 }
 
+/// Why a tenant is disconnected whose process has ended, as far as anybody can tell.
+pub(super) const ENDED: &str = "the connection ended";
+
 /// How often it is looked whether a child still holds what a process had that died with the baton.
 const NEXT_LOOK: Duration = Duration::from_millis(50);
 
@@ -51,8 +54,10 @@ impl Server {
             return;
         }
         let now = self.start.elapsed().as_micros() as u64;
-        // Whoever is paused may resume itself without us.
-        let may_run = tenant.silent || tenant.hold.is_some() || !is_off;
+        // Whoever is paused may resume itself without us. And whoever lives and has all its memory opens its gate as soon as it
+        // sees that it is alone.
+        let goes_on = why != ENDED && tenant.missing_bytes() == 0;
+        let may_run = tenant.silent || tenant.hold.is_some() || !is_off || goes_on;
         tenant.cut_off = Some(may_run);
         tenant.counted = (self.arbiter.switches(id), self.arbiter.gpu_time(id, now));
         tenant.revoked = None;
@@ -88,7 +93,7 @@ impl Server {
 
     /// The process has ended: everything it had comes back.
     pub(super) fn process_ended(&mut self, id: TenantId) {
-        self.cut_off(id, "it ended");
+        self.cut_off(id, ENDED);
         let Some(tenant) = self.tenants.remove(&id) else { return };
         self.places.free(tenant.place);
         self.ledger.departed(Departed {
@@ -135,6 +140,23 @@ impl Server {
                 self.release(frame);
             }
             self.pool.give_back(runs);
+        }
+    }
+
+    /// What becomes of the tenants when the coordinator ends now; none if there are none.
+    pub fn left_behind(&self) -> Option<String> {
+        let living = self.tenants.values().filter(|tenant| tenant.cut_off.is_none());
+        let (stay, go): (Vec<_>, Vec<_>) = living.partition(|tenant| tenant.missing_bytes() > 0);
+        let names = |tenants: &[&super::Tenant]| {
+            tenants.iter().map(|tenant| tenant.name.as_str()).collect::<Vec<_>>().join(", ")
+        };
+        match (go.is_empty(), stay.is_empty()) {
+            (true, true) => None,
+            (false, true) => Some(format!("ended; these go on without it: {}", names(&go))),
+            _ => {
+                let rest = if go.is_empty() { String::new() } else { format!("; the others go on: {}", names(&go)) };
+                Some(format!("ended with memory of programs that cannot go on without it: {}{rest}", names(&stay)))
+            }
         }
     }
 

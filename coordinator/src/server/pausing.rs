@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use baton_contract::messages::{Channels, FromCoordinator};
 use baton_contract::resource_manager::is_control_device;
 
-use super::aside::Aside;
+use super::aside::{Aside, FAILED};
 use super::probing::Probe;
 use super::tenant::{ANSWER_LIMIT, Extent, Tenant};
 use super::{Server, log};
@@ -60,8 +60,9 @@ pub(super) struct Hold {
     pub(super) probe: Probe,
     /// Since when it is known that it cannot unmap memory before its work has ended.
     pub(super) stuck: Option<Instant>,
-    /// How often it could not be paused again, after it had lost its turn.
+    /// How often it could not be paused again, after it had lost its turn, and when it is tried again.
     failures: u32,
+    again_at: Option<Instant>,
 }
 
 /// What of a tenant can be taken off the GPU.
@@ -69,8 +70,9 @@ pub(super) struct Hold {
 pub(super) struct Pausable {
     /// As it has said.
     pub(super) told: Option<Target>,
-    /// That was found to work.
+    /// That was found to work, or nobody knows yet.
     pub(super) works: bool,
+    pub(super) trying: bool,
     /// What the preemptor was asked to pause, with all that was paused before.
     asked: Option<Target>,
     /// The time slice of its compute work that was asked for.
@@ -137,11 +139,12 @@ impl Tenant {
         held || self.revoked.is_some()
     }
 
-    /// When it is paused though it has not closed its gate. A thread that waits for us is no reason for that.
+    /// When it is paused though it has not closed its gate, or once more because it could not be. A thread that waits for us
+    /// is no reason for that.
     fn is_paused_at(&self) -> Option<Instant> {
-        let is_asked = |hold: &Hold| hold.stage == Stage::Asked && !self.asking && self.cut_off.is_none();
-        let hold = self.hold.filter(is_asked)?;
-        Some(hold.since + GATE_LIMIT)
+        let hold = self.hold.filter(|_| self.cut_off.is_none())?;
+        let asked = (hold.stage == Stage::Asked && !self.asking).then(|| hold.since + GATE_LIMIT);
+        hold.again_at.or(asked)
     }
 
     /// When it has to be looked at again.
@@ -180,7 +183,10 @@ impl Server {
         (tenant.pausable.slice_asked, tenant.pausable.unsliced) = (None, false);
         match &mut tenant.hold {
             None if tenant.pausable.works => {}
-            None => self.preemptor.submit(id, Wish::Try, target),
+            None => {
+                tenant.pausable.trying = true;
+                self.preemptor.submit(id, Wish::Try, target);
+            }
             Some(Hold { stage: Stage::Asked | Stage::Resuming | Stage::Answering, .. }) => {}
             Some(hold) if hold.stage == Stage::Pausing => hold.again = true,
             Some(_) => self.start_pausing(id),
@@ -198,8 +204,8 @@ impl Server {
         }
         let (stage, since) = (Stage::Asked, Instant::now());
         let (probe, stuck) = (Probe::No, None);
-        tenant.hold =
-            Some(Hold { stage, since, closed: false, drained: false, again: false, probe, stuck, failures: 0 });
+        let (closed, drained, again, failures, again_at) = (false, false, false, 0, None);
+        tenant.hold = Some(Hold { stage, since, closed, drained, again, probe, stuck, failures, again_at });
         let grant = tenant.grant;
         self.command(id, &FromCoordinator::Hold { grant });
         true
@@ -242,7 +248,7 @@ impl Server {
         // Who is cut off goes on without us, as far as it can.
         let Some(tenant) = self.tenants.get_mut(&id).filter(|tenant| tenant.cut_off.is_none()) else { return };
         let (Some(hold), Some(told)) = (&mut tenant.hold, tenant.pausable.told.clone()) else { return };
-        (hold.stage, hold.again) = (Stage::Pausing, false);
+        (hold.stage, hold.again, hold.again_at) = (Stage::Pausing, false, None);
         if tenant.pausable.paused.is_none() && hold.probe != Probe::Late {
             hold.probe = Probe::No;
         }
@@ -301,6 +307,7 @@ impl Server {
 
     fn tried(&mut self, id: TenantId, result: Result<(), PauseError>) {
         let Some(tenant) = self.tenants.get_mut(&id) else { return };
+        tenant.pausable.trying = false;
         match result {
             Ok(()) => tenant.pausable.works = true,
             Err(error) => log(format_args!("{} cannot be paused, its work will be drained: {error}", tenant.name)),
@@ -357,12 +364,13 @@ impl Server {
                 } else {
                     self.drain(id);
                 }
+                self.serve_deferred(id);
             }
             // It runs though it is not its turn, and its memory is not touched as long as that lasts.
             Err(error) if hold.failures < MOST_FAILURES => {
                 log(format_args!("{} could not be paused again: {error}", tenant.name));
-                tenant.hold = Some(Hold { failures: hold.failures + 1, ..hold });
-                self.start_pausing(id);
+                let again_at = Some(Instant::now() + FAILED);
+                tenant.hold = Some(Hold { failures: hold.failures + 1, again_at, ..hold });
             }
             Err(_) => self.kill(id, "its work cannot be taken off the GPU"),
         }
@@ -387,6 +395,8 @@ impl Server {
                     // It is to leave before it was let in, and a call of it waits.
                     self.tell_arbiter(id, Event::Paused);
                 }
+                // Nobody may give it the GPU before somebody asks for it, and that one waits for this.
+                self.serve_deferred(id);
             }
             Ok(()) if state == State::Arriving && tenant.missing_bytes() == 0 => {
                 tenant.hold = None;

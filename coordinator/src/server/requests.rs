@@ -10,6 +10,7 @@ use baton_contract::memory::{GRANULE, SizeClass};
 use baton_contract::messages::{ExtentId, FromCoordinator, FromTenant, Full, MAX_EXTENTS};
 use baton_contract::wire::Malformed;
 
+use super::leaving::ENDED;
 use super::residency::Claim;
 use super::tenant::{Batch, Place};
 use super::{Server, log};
@@ -40,7 +41,7 @@ impl Server {
             let Received { message, mut descriptors } = match heard {
                 Ok(Some(received)) => received,
                 Ok(None) => return,
-                Err(_) => return self.cut_off(id, "the connection ended"),
+                Err(_) => return self.cut_off(id, ENDED),
             };
             let came = descriptors.len();
             let done = FromTenant::decode(&message).and_then(|message| match message.descriptors() {
@@ -139,7 +140,7 @@ impl Server {
         let descriptors: Vec<BorrowedFd<'_>> =
             frames.iter().filter_map(|frame| self.frames[frame.0 as usize].as_ref().map(AsFd::as_fd)).collect();
         if tenant.requests.send(message, &descriptors).is_err() {
-            self.cut_off(id, "the connection ended");
+            self.cut_off(id, ENDED);
         }
     }
 
@@ -167,8 +168,8 @@ impl Server {
         } else {
             None
         };
-        let fits_beside =
-            self.wanted_bytes() + bytes <= self.arena.capacity() && self.arbiter.state(id) == State::Beside;
+        let fits_beside = self.wanted_bytes().saturating_add(bytes) <= self.arena.capacity()
+            && self.arbiter.state(id) == State::Beside;
         if full.is_none() && self.arbiter.is_guest(id) && !fits_beside {
             // Others would have to go, which run too: it is to ask again when it has the GPU to itself.
             self.part();
