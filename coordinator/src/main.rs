@@ -2,14 +2,14 @@
 
 use std::process::ExitCode;
 
-use baton_coordinator::cli::{client, doctor, evict, run, serve, set, status};
+use baton_coordinator::cli::{CliError, client, doctor, evict, run, serve, set, status};
 use baton_coordinator::driver::Choice;
 use baton_coordinator::{bench, demo};
 use clap::{Parser, Subcommand};
 
 /// Many unmodified CUDA programs take turns on one GPU.
 #[derive(Parser)]
-#[command(version)]
+#[command(name = "baton", version)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -74,7 +74,16 @@ enum Bench {
 
 fn main() -> ExitCode {
     let (command, done) = match Arguments::parse().command {
-        Command::Run(arguments) => ("run", run::run(arguments).map(|never| match never {})),
+        Command::Run(arguments) => match run::run(arguments) {
+            Ok(never) => match never {},
+            Err(error) => {
+                eprintln!("baton run: {error}");
+                return match error {
+                    CliError::NoProgram { code, .. } => code.into(),
+                    _ => ExitCode::FAILURE,
+                };
+            }
+        },
         Command::Serve(arguments) => ("serve", serve::run(arguments).map(|()| true)),
         Command::Status(arguments) => ("status", status::run(arguments).map(|()| true)),
         Command::Evict(arguments) => ("evict", evict::run(arguments).map(|()| true)),

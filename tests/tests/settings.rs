@@ -175,9 +175,11 @@ fn exit_code_and_signal_of_a_program_come_through() {
         let mut running = coordinator.run("shell", "normal", Path::new("/bin/sh"), &["-c", script]);
         assert_eq!(code(running.end(LIMIT)), want, "{script}");
     }
-    let mut missing = coordinator.run("missing", "normal", Path::new("/no/such/program"), &[]);
-    assert_ne!(code(missing.end(LIMIT)), 0);
-    assert!(missing.err().contains("/no/such/program"), "{}", missing.err());
+    for (path, want) in [("/no/such/program", 127), ("no-such-program", 127), ("/etc/passwd", 126)] {
+        let mut missing = coordinator.run("missing", "normal", Path::new(path), &[]);
+        assert_eq!(code(missing.end(LIMIT)), want, "as a shell has it");
+        assert!(missing.err().contains(path), "{}", missing.err());
+    }
     // A signal to `baton run` is the program's.
     let mut running = coordinator.run("sleeps", "normal", Path::new("/bin/sleep"), &["60"]);
     std::thread::sleep(Duration::from_millis(500));
@@ -228,6 +230,24 @@ fn runs_that_begin_at_once_start_one_coordinator_which_ends_after_the_last() {
     let mut again = run_hold(&prepared, "again");
     assert!(again.line(LIMIT).starts_with("ready "));
     assert_eq!(again.ask("touch", LIMIT), first);
+}
+
+#[test]
+fn who_asks_for_other_settings_than_the_coordinator_has_is_told_that_it_keeps_its_own() {
+    let coordinator = Serving::arena("64MiB").start();
+    let mut command = coordinator.place.baton(&["run", "--driver", "sim", "--arena", "128MiB", "--socket"]);
+    command.arg(coordinator.place.socket()).args(["--", "true"]);
+    let outcome = Running::start(&mut command, false, None).finish(LIMIT).succeeded();
+    assert!(outcome.err.contains("--arena"), "{outcome:?}");
+}
+
+#[test]
+fn a_coordinator_that_is_ended_says_who_cannot_go_on() {
+    let mut coordinator = Serving::arena("40MiB").option("--host-pool", "128MiB").start();
+    let (_one, _two) = (hold(&coordinator, "one"), hold(&coordinator, "two"));
+    coordinator.end(libc::SIGTERM);
+    let said = coordinator.log();
+    assert!(said.contains("cannot go on without it: one") || said.contains("cannot go on without it: two"), "{said}");
 }
 
 #[test]

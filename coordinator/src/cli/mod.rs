@@ -35,6 +35,14 @@ pub enum CliError {
     /// The server.
     #[error(transparent)]
     Serve(#[from] crate::server::ServeError),
+    /// The program to be run cannot be.
+    #[error("{text}")]
+    NoProgram {
+        /// Why.
+        text: String,
+        /// The exit code that says so.
+        code: u8,
+    },
     /// Anything that a sentence explains.
     #[error("{0}")]
     Told(String),

@@ -1,7 +1,7 @@
 //! `baton run`: a program as a tenant. Starts a coordinator if there is none, and then becomes the program, so
 //! that exit code, signals and standard streams are the program's own.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::IsTerminal as _;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -54,6 +54,8 @@ pub struct Run {
 pub fn run(run: Run) -> Result<std::convert::Infallible, CliError> {
     let wanted = Change { class: run.class, weight: run.weight, slo_micros: run.slo, paused: None };
     Scheduling::default().changed(wanted).check().map_err(|error| CliError::Told(error.to_owned()))?;
+    let (program, arguments) = run.program.split_first().expect("clap demands a program");
+    can_be_run(program)?;
     let install = Install::of_this_program()?;
     let shim = install.shim()?;
     let choice = run.settings.driver();
@@ -74,7 +76,6 @@ pub fn run(run: Run) -> Result<std::convert::Infallible, CliError> {
     // Kept open over the exec, so that the coordinator does not end before the program has come.
     rustix::io::fcntl_setfd(&connection, rustix::io::FdFlags::empty()).map_err(std::io::Error::from)?;
 
-    let (program, arguments) = run.program.split_first().expect("clap demands a program");
     let mut command = Command::new(program);
     command.args(arguments).env("LD_PRELOAD", preload(&shim)).env(name(settings::SOCKET), &socket);
     command.env(name(settings::CONNECTION), connection.as_raw_fd().to_string());
@@ -93,8 +94,28 @@ pub fn run(run: Run) -> Result<std::convert::Infallible, CliError> {
     if let Some(slo) = run.slo {
         command.env(name(settings::SLO_MICROS), slo.to_string());
     }
-    let error = command.exec();
-    Err(CliError::Told(format!("{}: {error}", Path::new(program).display())))
+    Err(no_program(program, &command.exec()))
+}
+
+/// Whether a program is there, before a coordinator is started for it.
+fn can_be_run(program: &OsStr) -> Result<(), CliError> {
+    let check = |path: &Path| rustix::fs::access(path, rustix::fs::Access::EXEC_OK);
+    let found = if program.as_encoded_bytes().contains(&b'/') {
+        check(Path::new(program))
+    } else {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let tries: Vec<_> = std::env::split_paths(&path).map(|folder| check(&folder.join(program))).collect();
+        let refused = tries.iter().find(|found| **found == Err(rustix::io::Errno::ACCESS)).copied();
+        let none = refused.unwrap_or(Err(rustix::io::Errno::NOENT));
+        tries.into_iter().find(Result::is_ok).unwrap_or(none)
+    };
+    found.map_err(|error| no_program(program, &error.into()))
+}
+
+/// As shells have it: 127 if it is not there, 126 if it cannot be run.
+fn no_program(program: &OsStr, error: &std::io::Error) -> CliError {
+    let code = if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 };
+    CliError::NoProgram { text: format!("{}: {error}", Path::new(program).display()), code }
 }
 
 /// Sets what the program is to find in its environment.
@@ -130,6 +151,14 @@ fn preload(shim: &Path) -> OsString {
 /// starts it and the others wait.
 fn reach(socket: &Path, settings: &Settings, install: &Install) -> Result<OwnedFd, CliError> {
     if let Some(connection) = client::open(socket)? {
+        let places = Settings { gpu: None, driver: None, socket: None, ..settings.clone() };
+        let ignored = places.words();
+        if !ignored.is_empty() {
+            eprintln!(
+                "baton run: a coordinator is there already and keeps its own settings, not {}",
+                ignored.join(" ")
+            );
+        }
         return Ok(connection);
     }
     if let Some(folder) = socket.parent().filter(|folder| !folder.exists()) {

@@ -226,6 +226,9 @@ pub fn run(serve: Serve) -> Result<(), CliError> {
     eprintln!("baton: serving GPU {number} ({name}) at {}", socket.display());
     eprintln!("baton: arena {}, host pool {}", size(arena), size(host_pool));
     let served = server.serve();
+    if let Some(left) = server.left_behind() {
+        eprintln!("baton: {left}");
+    }
     // Tenants see the end of their connections; the place is free for a successor.
     let _ = std::fs::remove_file(&socket);
     Ok(served?)

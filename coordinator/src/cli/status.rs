@@ -42,7 +42,7 @@ pub fn run(arguments: StatusArgs) -> Result<(), CliError> {
     Ok(())
 }
 
-/// The one socket in the user's folder; if there are several, the first GPU's.
+/// The one coordinator's socket in the user's folder; if there are several, the first GPU's.
 pub(super) fn only_socket() -> Result<PathBuf, CliError> {
     let folder = runtime_folder();
     let is_socket = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "sock");
@@ -56,11 +56,24 @@ pub(super) fn only_socket() -> Result<PathBuf, CliError> {
         ))),
         1 => Ok(sockets.remove(0)),
         _ => {
-            let install = Install::of_this_program()?;
-            let library = DriverChoice::System.library(&install)?;
-            Ok(usual_socket(open_gpu(library.as_deref(), 0)?.uuid))
+            let answers = |path: &PathBuf| client::open(path).is_ok_and(|connection| connection.is_some());
+            sockets.retain(answers);
+            if let [one] = sockets.as_slice() {
+                return Ok(one.clone());
+            }
+            first_gpus().filter(|first| sockets.is_empty() || sockets.contains(first)).ok_or_else(|| {
+                let sockets: Vec<_> = sockets.iter().map(|path| format!("\n  --socket {}", path.display())).collect();
+                CliError::Told(format!("there are several coordinators; say which one:{}", sockets.concat()))
+            })
         }
     }
+}
+
+/// The usual socket for the first GPU, if there is one.
+fn first_gpus() -> Option<PathBuf> {
+    let install = Install::of_this_program().ok()?;
+    let library = DriverChoice::System.library(&install).ok()?;
+    Some(usual_socket(open_gpu(library.as_deref(), 0).ok()?.uuid))
 }
 
 fn table(status: &Value) -> String {
