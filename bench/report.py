@@ -274,9 +274,10 @@ def stuck_section(result):
         [
             "## Beside a kernel that does not end, and a stopped program",
             "Small requests of class latency, with gaps of "
-            f"{result['gap_ms']:g} ms: alone, beside a program whose kernel fills the GPU and does "
-            f"not end, and beside one that is stopped (SIGSTOP) at work, {result['stops']} "
-            "times. What they take longer than alone has a limit, for P99. `its speed`: how much "
+            f"{result['gap_ms']:g} ms: alone, beside a program of class "
+            f"{result.get('class', 'batch')} whose kernel fills the GPU and does not end, and "
+            f"beside one that is stopped (SIGSTOP) at work, {result['stops']} times. What "
+            "they take longer than alone has a limit, for P99. `its speed`: how much "
             "of the endless kernel is done in a second, against the same without requests. "
             "`default`: programs that fit run together; `exclusive`: they take turns. All fits.",
             table.markdown(stuck.HEADER, stuck.rows(result)),

@@ -7,9 +7,11 @@ A tenant of class latency makes small requests, each one small kernel that it wa
 between:
 
     alone    the others rest
-    endless  beside a tenant of class batch with a kernel that fills the GPU and does not end
-    stopped  beside one of class batch that was stopped while several kernels of a few milliseconds
-             were queued; it is stopped and continued a few times
+    endless  beside a tenant with a kernel that fills the GPU and does not end
+    stopped  beside one that was stopped while several kernels of a few milliseconds were queued; it
+             is stopped and continued a few times
+
+Those two are of class batch, or of another one with `--class`.
 
 What requests take longer than alone is their delay; the limit is for its P99. Then a third tenant,
 as steady as the second and of the same class, runs alone, beside the second, beside the endless
@@ -44,13 +46,9 @@ MODES = {"default": [], "exclusive": ["--mode", "exclusive"]}
 # What the P99 of requests may lose.
 LIMIT_MS = 5
 ENDLESS, STEADY, SMALL, THIRD = "endless", "steady", "small", "third"
-# Tenants: (role, class).
-TENANTS = {
-    ENDLESS: ("endless", "batch"),
-    STEADY: ("steady", "batch"),
-    SMALL: ("small", "latency"),
-    THIRD: ("steady", "batch"),
-}
+# Tenants and their roles. Those that make requests are of class latency, the others are all of one.
+TENANTS = {ENDLESS: "endless", STEADY: "steady", SMALL: "small", THIRD: "steady"}
+CLASSES = ["batch", "normal", "latency"]
 # What happens beside those that are measured; `stopped` is the steady tenant.
 ALONE, STOPPED = "alone", "stopped"
 BESIDE = [ALONE, STEADY, ENDLESS, STOPPED]
@@ -253,8 +251,11 @@ def plan(serving, arguments):
     """The workers, each a tenant."""
     program = [sys.executable, str(HERE / "stuck_work.py"), arguments.kernels, "--role"]
     return {
-        name: (serving.run(name, [*program, role], urgency), serving.settings)
-        for name, (role, urgency) in TENANTS.items()
+        name: (
+            serving.run(name, [*program, role], "latency" if name == SMALL else arguments.urgency),
+            serving.settings,
+        )
+        for name, role in TENANTS.items()
         if name != THIRD or "turns" in arguments.parts
     }
 
@@ -282,6 +283,7 @@ def parse():
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("stuck.json"))
     parser.add_argument("--modes", nargs="+", default=list(MODES), choices=MODES)
     parser.add_argument("--parts", nargs="+", default=PARTS, choices=PARTS)
+    parser.add_argument("--class", dest="urgency", default=CLASSES[0], choices=CLASSES)
     parser.add_argument("--requests", type=int, default=200)
     parser.add_argument("--gap", type=float, default=0.02, help="seconds after each request")
     parser.add_argument("--stops", type=int, default=10, help="how often one is stopped")
@@ -308,6 +310,7 @@ def new_result(arguments):
         "gap_ms": arguments.gap * 1e3,
         "limit_ms": LIMIT_MS,
         "stops": arguments.stops,
+        "class": arguments.urgency,
         "modes": {},
         "failures": [],
     }

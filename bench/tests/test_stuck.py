@@ -201,7 +201,15 @@ class FakeWorker:
 
 
 ARGUMENTS = types.SimpleNamespace(
-    timeout=1, gap=0, settle=0, window=0, requests=10, stops=2, parts=["delay"], kernels="driver"
+    timeout=1,
+    gap=0,
+    settle=0,
+    window=0,
+    requests=10,
+    stops=2,
+    parts=["delay"],
+    kernels="driver",
+    urgency="batch",
 )
 
 
@@ -254,8 +262,10 @@ class Scenes(unittest.TestCase):
         plan = stuck.plan(serving, ARGUMENTS)
         self.assertEqual(list(plan), ["endless", "steady", "small"])
         self.assertEqual(plan["small"][0], ["small", "latency", "driver", "--role", "small"])
-        plan = stuck.plan(serving, types.SimpleNamespace(kernels="cupy", parts=["turns"]))
-        self.assertEqual(plan["third"][0], ["third", "batch", "cupy", "--role", "steady"])
+        more = types.SimpleNamespace(kernels="cupy", parts=["turns"], urgency="normal")
+        plan = stuck.plan(serving, more)
+        self.assertEqual(plan["third"][0], ["third", "normal", "cupy", "--role", "steady"])
+        self.assertEqual(plan["small"][0][1], "latency")
 
 
 if __name__ == "__main__":

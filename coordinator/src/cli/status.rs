@@ -137,5 +137,10 @@ fn table(status: &Value) -> String {
             tenant["gpu_seconds"].as_f64().unwrap_or(0.0)
         );
     }
+    let drained = tenants.iter().filter(|tenant| tenant["pausable"] == false).map(|tenant| text(&tenant["name"]));
+    let drained: Vec<String> = drained.collect();
+    if !drained.is_empty() {
+        let _ = writeln!(out, "\ncannot be paused, so a switch waits for their work: {}", drained.join(", "));
+    }
     out
 }

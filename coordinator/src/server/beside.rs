@@ -28,15 +28,24 @@ use super::{Server, log};
 use crate::arbiter::TenantId;
 use crate::preemptor::{PauseError, Wish};
 
-/// Time slices, in microseconds: of those that are urgent, and of others beside them.
+/// Time slices, in microseconds: of one that is urgent, if there is only one, and of others beside it.
 const URGENT_SLICE: u64 = 20_000;
 const TINY_SLICE: u64 = 1;
 
 /// How long all take turns at least when they did not fit together.
 const APART: Duration = Duration::from_secs(1);
 
-/// How often it is looked whether who is at work was stopped.
-pub(super) const LOOK: Duration = Duration::from_millis(100);
+/// How often it is looked whether who is at work was stopped: the others wait for it meanwhile.
+pub(super) const LOOK: Duration = Duration::from_millis(4);
+
+/// The time slice of a class while there are so many urgent ones. Several of them wait for each other's slices.
+fn slice_of(class: Class, urgent: usize) -> u64 {
+    match (class, urgent) {
+        (Class::Latency, 0..=1) => URGENT_SLICE,
+        (Class::Latency, _) | (_, 0) => USUAL_TIMESLICE,
+        _ => TINY_SLICE,
+    }
+}
 
 /// Whether a process does not run because of a signal or a debugger.
 fn is_stopped(pid: i32) -> bool {
@@ -179,21 +188,15 @@ impl Server {
         }
     }
 
-    /// The time slice of each class, as things stand.
-    fn slices(&self) -> impl Fn(Class) -> u64 + use<> {
-        let urgent = |tenant: &Tenant| tenant.class() == Class::Latency && tenant.cut_off.is_none();
-        let others = if self.tenants.values().any(urgent) { TINY_SLICE } else { USUAL_TIMESLICE };
-        move |class| if class == Class::Latency { URGENT_SLICE } else { others }
-    }
-
     /// Sets the time slices that are not as they should be.
     pub(super) fn set_slices(&mut self) {
         if !(self.options.pause && self.options.harvest) {
             return;
         }
-        let slice_of = self.slices();
+        let is_urgent = |tenant: &&Tenant| tenant.class() == Class::Latency && tenant.cut_off.is_none();
+        let urgent = self.tenants.values().filter(is_urgent).count();
         for (id, tenant) in &mut self.tenants {
-            let (slice, pausable) = (slice_of(tenant.class()), &mut tenant.pausable);
+            let (slice, pausable) = (slice_of(tenant.class(), urgent), &mut tenant.pausable);
             let can_be_set = pausable.works && tenant.hold.is_none() && tenant.cut_off.is_none();
             if can_be_set
                 && pausable.slice_asked != Some(slice)
@@ -232,5 +235,16 @@ impl Server {
             got.into_iter().for_each(|(_, frame)| self.arena.give_back(frame));
             self.answer(id, &FromCoordinator::Later, &[]);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_lone_urgent_tenant_has_a_long_slice() {
+        assert_eq!([0, 1, 2].map(|urgent| slice_of(Class::Batch, urgent)), [USUAL_TIMESLICE, TINY_SLICE, TINY_SLICE]);
+        assert_eq!([1, 2, 3].map(|urgent| slice_of(Class::Latency, urgent)), [URGENT_SLICE, 2_000, 2_000]);
     }
 }
