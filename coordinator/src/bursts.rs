@@ -12,9 +12,9 @@
 //! each other become one; as long as is learned from what happens, but never for more than half of a usual gap: with gaps
 //! of random lengths the others then keep three fifths of what is free.
 //!
-//! Nobody is kept off for ever: after [`Rules::max_wait`] in which they have not had as much altogether, the others go on for [`Rules::share`], beside those at work, in
-//! their small time slices; also as soon as one of them has waited for its turn for so long, and until everybody who has
-//! had to has had its share.
+//! Nobody is kept off for ever: after [`Rules::max_wait`] in which they have not had as much altogether, the others go on
+//! for [`Rules::share`], beside those at work, in their small time slices; also as soon as one of them has waited for its
+//! turn for so long, and until everybody who had to has had its share.
 
 use crate::arbiter::{Micros, Pressure};
 
@@ -77,7 +77,7 @@ pub struct Bursts {
     seen: Micros,
     /// When the others go on, if they can: nobody is at work, and they are not off.
     back: Option<Micros>,
-    /// How long they went on since they last had a share, and since when they lack that.
+    /// How long they went on since they last had a whole share, and since when they lack that.
     had: Micros,
     kept_back: Option<Micros>,
     /// The others go on in any case.
