@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use baton_tests::coordinator::{Serving, tenant};
 use baton_tests::hold::{self, LIMIT};
 use baton_tests::running::{Running, threads};
+use baton_tests::{Driver, built};
 use serde_json::Value;
 
 /// So slow that new contents for 48 MiB take half a second.
@@ -49,6 +50,28 @@ fn who_is_urgent_does_not_wait_for_a_long_kernel() {
     assert!(pauses >= 2);
     assert_eq!(none, 0);
     assert!(3.0 * paused < drained);
+}
+
+#[test]
+fn a_kernel_that_waits_for_the_host_is_taken_off_and_goes_on_waiting() {
+    let arguments = ["--elements", "1000000", "--steps", "20"];
+    let spins = built().examples.join("host_flag");
+    let mut bare = Driver::simulated().bare(&spins);
+    let solo = Running::start(bare.args(arguments).env("SIMCUDA_MEMORY", "512MiB"), false, None).result(LIMIT);
+    let want = hold::alone("56", &["touch"; 6]);
+    let coordinator = serving().start();
+    let mut quick = hold::joined(&coordinator, "quick", "latency", "56", None);
+    let mut spinning = coordinator.run("spinning", "batch", &spins, &arguments);
+    for answer in &want[..6] {
+        assert_eq!(quick.ask("touch", LIMIT), *answer);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(spinning.ended().is_none(), "it has ended too soon to be interrupted");
+    assert_eq!(spinning.result(LIMIT), solo, "interrupted (left) and alone (right)");
+    let pauses = coordinator.status()["pauses"].as_u64().expect("a number");
+    println!("{pauses} pauses");
+    assert!(pauses >= 1, "a kernel that waits for the host cannot be drained");
+    assert_eq!(quick.ask("quit", LIMIT), want[6]);
 }
 
 #[test]
