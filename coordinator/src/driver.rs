@@ -16,6 +16,8 @@ use crate::install::{Install, Missing};
 pub enum Choice {
     /// The GPU if there is one, otherwise the simulated driver.
     Auto,
+    /// The GPU.
+    System,
     /// The simulated driver.
     Simulated,
     /// This file.
@@ -28,6 +30,7 @@ impl FromStr for Choice {
     fn from_str(word: &str) -> Result<Self, Infallible> {
         Ok(match word {
             "auto" => Self::Auto,
+            "gpu" => Self::System,
             "sim" => Self::Simulated,
             path => Self::File(path.into()),
         })
@@ -69,9 +72,11 @@ impl Driver {
     ///
     /// When the chosen driver cannot be used.
     pub fn choose(choice: &Choice, install: &Install) -> Result<Self, Error> {
+        let systems = Path::new("libcuda.so.1");
         let library = match choice {
-            Choice::Auto => match first_device(Path::new("libcuda.so.1")) {
+            Choice::Auto | Choice::System => match first_device(systems) {
                 Ok(device) => return Ok(Self { library: None, device }),
+                Err(why) if *choice == Choice::System => return Err(unusable(systems, why)),
                 Err(_) => install.simulated_driver()?,
             },
             Choice::Simulated => install.simulated_driver()?,

@@ -41,8 +41,8 @@ enum Command {
         /// Print one JSON object instead of a table.
         #[arg(long)]
         json: bool,
-        /// The driver to run on: `auto` (the GPU if there is one), `sim` (simulated), or a file.
-        #[arg(long, default_value = "auto", value_name = "auto|sim|PATH")]
+        /// The driver to run on: `auto` (the GPU if there is one), `gpu`, `sim` (simulated), or a file.
+        #[arg(long, default_value = "auto", value_name = "auto|gpu|sim|PATH")]
         driver: Choice,
     },
     /// Measure.
@@ -57,8 +57,8 @@ enum Bench {
         /// Print one JSON object instead of a table.
         #[arg(long)]
         json: bool,
-        /// The driver to run on: `auto` (the GPU if there is one), `sim` (simulated), or a file.
-        #[arg(long, default_value = "auto", value_name = "auto|sim|PATH")]
+        /// The driver to run on: `auto` (the GPU if there is one), `gpu`, `sim` (simulated), or a file.
+        #[arg(long, default_value = "auto", value_name = "auto|gpu|sim|PATH")]
         driver: Choice,
         /// How many requests to measure for each way of bringing memory in.
         #[arg(long, default_value_t = 8, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=200))]

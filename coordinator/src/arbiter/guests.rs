@@ -96,7 +96,8 @@ impl Arbiter {
                 out.extend([Decision::Beside(id, false), Decision::Revoke(id)]);
             }
         }
-        if !self.guests.welcome {
+        // Who is alone has the baton: to see when a guest is at rest takes its pager some time.
+        if !self.guests.welcome || self.tenants.len() < 2 {
             return;
         }
         if let Some(turn) = self.turn.take_if(|turn| {

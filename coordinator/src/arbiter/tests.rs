@@ -468,7 +468,7 @@ fn time_in_which_a_holder_can_do_nothing_is_no_part_of_its_turn() {
 
 #[test]
 fn a_guest_that_leaves_has_left_before_it_gets_the_baton() {
-    let mut arbiter = arbiter(&[Latency]);
+    let mut arbiter = arbiter(&[Latency, Latency]);
     arbiter.set_together(true);
     assert_eq!(arbiter.handle(0, A, Demand), [Beside(A, true), Grant(A)]);
     arbiter.set_together(false);
@@ -489,6 +489,15 @@ fn an_urgent_holder_makes_way_without_leaving_when_all_fit_together() {
     assert_eq!((arbiter.state(A), arbiter.holder()), (State::Beside, Some(B)));
     assert_eq!(arbiter.handle(3 * MS, A, Left), []);
     assert_eq!(arbiter.holder(), Some(B));
+}
+
+#[test]
+fn who_is_alone_has_the_baton_and_is_nobodys_guest() {
+    let mut arbiter = arbiter(&[Latency]);
+    arbiter.set_together(true);
+    assert_eq!(arbiter.handle(0, A, Demand), [Bring(A)]);
+    assert_eq!(arbiter.handle(0, A, Resident), [Grant(A)]);
+    assert_eq!(arbiter.handle(MS, B, Joined { scheduling: Batch.into() }), [Beside(A, true)]);
 }
 
 #[test]

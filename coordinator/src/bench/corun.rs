@@ -31,8 +31,8 @@ pub struct Options {
     /// Write that JSON object to this file too.
     #[arg(long, value_name = "FILE.json")]
     out: Option<PathBuf>,
-    /// The driver to run on: `auto` (the GPU if there is one), `sim` (simulated), or a file.
-    #[arg(long, default_value = "sim", value_name = "auto|sim|PATH")]
+    /// The driver to run on: `auto` (the GPU if there is one), `gpu`, `sim` (simulated), or a file.
+    #[arg(long, default_value = "sim", value_name = "auto|gpu|sim|PATH")]
     driver: Choice,
     /// How many requests to measure each time.
     #[arg(long, default_value_t = 200, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
