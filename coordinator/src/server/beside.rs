@@ -63,7 +63,7 @@ pub(super) struct Places {
     taken: u32,
     /// Before this time all take turns.
     apart_until: Option<Instant>,
-    /// When it was last looked for programs that were stopped.
+    /// When it was last looked for programs that were stopped, or nobody was at work.
     looked: Option<Instant>,
 }
 
@@ -173,10 +173,15 @@ impl Server {
 
     /// Nobody waits for a program that was stopped while it was at work. When it goes on, it says so anew.
     pub(super) fn look_for_stopped_guests(&mut self) {
-        if !self.places.is_taken() || self.places.looked.is_some_and(|at| at.elapsed() < LOOK) {
+        // Not while they come and go: whoever is at work for so long may be stopped.
+        let is_new = self.places.looked.is_some_and(|at| at.elapsed() < LOOK);
+        if is_new && self.places.is_taken() {
             return;
         }
         self.places.looked = Some(Instant::now());
+        if !self.places.is_taken() {
+            return;
+        }
         self.places.clear_what_is_nobodys();
         for tenant in self.tenants.values() {
             if let Some(place) = tenant.place
