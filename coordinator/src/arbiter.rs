@@ -201,10 +201,10 @@ impl Arbiter {
         }
     }
 
-    /// Whether a guest is at work from now on.
-    pub fn set_at_work(&mut self, now: Micros, id: TenantId, at_work: bool) {
+    /// Which guests are at work from now on.
+    pub fn set_at_work(&mut self, now: Micros, is_at_work: impl Fn(TenantId) -> bool) {
         self.advance(now);
-        self.guests.set_at_work(self.now, id, at_work);
+        self.guests.set_at_work(self.now, is_at_work);
     }
 
     /// Whether they were said to.
@@ -318,11 +318,9 @@ impl Arbiter {
     fn advance(&mut self, now: Micros) {
         let before = self.now;
         self.now = before.max(now);
-        if let Some(mut turn) = self.turn.take() {
-            if self.stands_still(&turn) {
-                turn.stand_still(self.now - before);
-            }
-            self.turn = Some(turn);
+        let stands_still = self.turn.as_ref().is_some_and(|turn| self.stands_still(turn));
+        if let Some(turn) = self.turn.as_mut().filter(|_| stands_still) {
+            turn.stand_still(self.now - before);
         }
         for class in Class::ALL {
             let of_class = self.tenants.iter().filter(|(_, tenant)| tenant.class() == class);

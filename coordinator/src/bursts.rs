@@ -47,20 +47,13 @@ pub struct Rules {
 pub struct Verdict {
     /// The others are off the GPU.
     pub off: bool,
-    /// The others do not wait for those at work.
-    pub pass: bool,
-    /// The others can do nothing.
-    pub kept_back: bool,
+    /// Whether the others wait for those at work, or for those who were.
+    pub pressure: Pressure,
 }
 
-impl From<Verdict> for Pressure {
-    fn from(verdict: Verdict) -> Self {
-        match verdict {
-            Verdict { pass: true, .. } => Self::Passing,
-            Verdict { kept_back: true, .. } => Self::KeptBack,
-            Verdict { .. } => Self::Free,
-        }
-    }
+impl Verdict {
+    /// The others do not wait for those at work.
+    const PASS: Self = Self { off: false, pressure: Pressure::Passing };
 }
 
 /// What was seen so far.
@@ -138,7 +131,7 @@ impl Bursts {
                 *until = (*until).max(now.saturating_add(self.rules.share));
             }
             self.worked = 0;
-            return Verdict { pass: true, ..Verdict::default() };
+            return Verdict::PASS;
         }
         if self.pass_until.take().is_some() {
             (self.kept_back, self.had) = (None, 0);
@@ -154,7 +147,8 @@ impl Bursts {
         }
         if self.working.is_none() && !self.off {
             let back = *self.back.get_or_insert(now.saturating_add(COME_BACK));
-            return Verdict { kept_back: now < back, ..Verdict::default() };
+            let pressure = if now < back { Pressure::KeptBack } else { Pressure::Free };
+            return Verdict { off: false, pressure };
         }
         if let Some(back) = self.back.take() {
             self.had += now.saturating_sub(back);
@@ -165,9 +159,9 @@ impl Bursts {
         if owed || now >= self.kept_back.get_or_insert(now).saturating_add(self.rules.max_wait) {
             self.pass_until = Some(now.saturating_add(self.rules.share));
             (self.off, self.worked) = (false, 0);
-            return Verdict { pass: true, ..Verdict::default() };
+            return Verdict::PASS;
         }
-        Verdict { off: self.off, pass: false, kept_back: true }
+        Verdict { off: self.off, pressure: Pressure::KeptBack }
     }
 
     /// When it is to be asked again, if nothing changes before.

@@ -74,16 +74,7 @@ enum Bench {
 
 fn main() -> ExitCode {
     let (command, done) = match Arguments::parse().command {
-        Command::Run(arguments) => match run::run(arguments) {
-            Ok(never) => match never {},
-            Err(error) => {
-                eprintln!("baton run: {error}");
-                return match error {
-                    CliError::NoProgram { code, .. } => code.into(),
-                    _ => ExitCode::FAILURE,
-                };
-            }
-        },
+        Command::Run(arguments) => ("run", run::run(arguments).map(|never| match never {})),
         Command::Serve(arguments) => ("serve", serve::run(arguments).map(|()| true)),
         Command::Status(arguments) => ("status", status::run(arguments).map(|()| true)),
         Command::Evict(arguments) => ("evict", evict::run(arguments).map(|()| true)),
@@ -102,7 +93,12 @@ fn main() -> ExitCode {
             return ended("demo", demo::run(&driver, json).map(|report| report.outputs_match));
         }
     };
-    ended(command, done)
+    let no_program = match &done {
+        Err(CliError::NoProgram { code, .. }) => Some(ExitCode::from(*code)),
+        _ => None,
+    };
+    let ended = ended(command, done);
+    no_program.unwrap_or(ended)
 }
 
 /// The exit code of a command that says whether all is well.

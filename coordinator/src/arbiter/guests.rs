@@ -54,12 +54,10 @@ impl Guests {
         self.list.get(&id).map_or(0, |guest| guest.worked_until(now))
     }
 
-    pub(super) fn set_at_work(&mut self, now: Micros, id: TenantId, at_work: bool) {
-        if let Some(guest) = self.list.get_mut(&id)
-            && guest.working.is_some() != at_work
-        {
+    pub(super) fn set_at_work(&mut self, now: Micros, is_at_work: impl Fn(TenantId) -> bool) {
+        for (id, guest) in &mut self.list {
             guest.worked = guest.worked_until(now);
-            guest.working = at_work.then_some(now);
+            guest.working = is_at_work(*id).then_some(now);
         }
     }
 }

@@ -408,12 +408,12 @@ fn who_is_urgent_runs_beside_others_as_long_as_all_fit_together() {
     let mut arbiter = running(&[Batch, Latency, Latency]);
     arbiter.set_together(true);
     assert_eq!(arbiter.handle(MS, B, Demand), [Beside(B, true), Grant(B)]);
-    arbiter.set_at_work(MS, B, true);
+    arbiter.set_at_work(MS, |id| id == B);
     assert_eq!((arbiter.state(B), arbiter.state(A), arbiter.holder()), (State::Beside, State::Running, Some(A)));
     assert_eq!(arbiter.handle(2 * MS, C, Demand), [Beside(C, true), Grant(C)]);
     assert_eq!(arbiter.handle(2 * MS, B, Demand), [], "its gate is open");
     assert_eq!(arbiter.tick(20 * MS), []);
-    arbiter.set_at_work(25 * MS, B, false);
+    arbiter.set_at_work(25 * MS, |_| false);
     arbiter.set_together(false);
     assert_eq!(arbiter.tick(30 * MS), [Beside(B, false), Revoke(B), Beside(C, false), Revoke(C)]);
     assert_eq!((arbiter.state(B), arbiter.holder()), (State::Leaving, Some(A)));
@@ -432,7 +432,7 @@ fn what_was_done_beside_others_does_not_count_against_anybody_later() {
     let mut arbiter = arbiter(&[Latency, Latency]);
     arbiter.set_together(true);
     assert_eq!(arbiter.handle(0, A, Demand), [Beside(A, true), Grant(A)]);
-    arbiter.set_at_work(0, A, true);
+    arbiter.set_at_work(0, |id| id == A);
     let hour = 3_600_000 * MS;
     arbiter.set_together(false);
     assert_eq!(arbiter.tick(hour), [Beside(A, false), Revoke(A)]);

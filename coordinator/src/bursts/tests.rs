@@ -53,7 +53,7 @@ fn run(rules: Rules, seed: u64, length: Micros, load: f64, duration: Micros) -> 
         let at_work = done.is_some();
         let span = next - now;
         match (at_work, verdict) {
-            (true, Verdict { pass: true, .. }) => out.passed += span,
+            (true, Verdict::PASS) => out.passed += span,
             (false, Verdict { off, .. }) => {
                 out.free += span;
                 out.used += if off { 0 } else { span };
@@ -61,7 +61,7 @@ fn run(rules: Rules, seed: u64, length: Micros, load: f64, duration: Micros) -> 
             _ => {}
         }
         out.worked += if at_work { span } else { 0 };
-        let waits = (at_work && !verdict.pass) || verdict.off;
+        let waits = (at_work && verdict != Verdict::PASS) || verdict.off;
         if waits {
             let since = *kept_since.get_or_insert(now);
             out.longest_wait = out.longest_wait.max(next - since);
@@ -128,7 +128,7 @@ proptest! {
         let mut bursts = Bursts::new(RULES);
         for (now, at_work, owed) in looks {
             let verdict = bursts.look(now, at_work, owed);
-            prop_assert!(!(verdict.off && verdict.pass));
+            prop_assert!(!(verdict.off && verdict.pressure == Pressure::Passing));
             bursts.next_timer();
         }
     }
@@ -160,13 +160,13 @@ fn what_is_over_at_once_pauses_nobody() {
 #[test]
 fn a_burst_without_end_lets_the_others_go_on_now_and_then() {
     let mut bursts = Bursts::new(RULES);
-    assert_eq!(bursts.look(5, true, false), Verdict { kept_back: true, ..Verdict::default() });
+    assert_eq!(bursts.look(5, true, false), Verdict { off: false, pressure: Pressure::KeptBack });
     assert_eq!(bursts.next_timer(), Some(5 + MS));
-    assert_eq!(bursts.look(5 + MS, true, false), Verdict { off: true, kept_back: true, pass: false });
+    assert_eq!(bursts.look(5 + MS, true, false), Verdict { off: true, pressure: Pressure::KeptBack });
     assert_eq!(bursts.next_timer(), Some(5 + 2 * SECOND));
-    assert_eq!(bursts.look(5 + 2 * SECOND, true, false), Verdict { pass: true, ..Verdict::default() });
+    assert_eq!(bursts.look(5 + 2 * SECOND, true, false), Verdict { off: false, pressure: Pressure::Passing });
     assert_eq!(bursts.next_timer(), Some(5 + 2 * SECOND + 20 * MS));
-    assert_eq!(bursts.look(5 + 2 * SECOND + 20 * MS, true, false), Verdict { off: true, kept_back: true, pass: false });
+    assert_eq!(bursts.look(5 + 2 * SECOND + 20 * MS, true, false), Verdict { off: true, pressure: Pressure::KeptBack });
 }
 
 /// What some batch tenants get beside an urgent one: [`Arbiter`] and [`Bursts`] as the server has them work together.
@@ -252,7 +252,7 @@ impl Beside {
 
     fn look(&mut self, at_work: bool) {
         let verdict = self.bursts.look(self.now, at_work, self.arbiter.is_anybody_overdue());
-        self.pressure = verdict.into();
+        self.pressure = verdict.pressure;
         self.arbiter.set_pressure(self.now, self.pressure);
     }
 }

@@ -12,7 +12,6 @@ use baton_contract::memory::SizeClass;
 use baton_contract::messages::{ExtentId, FromCoordinator, MAX_EXTENTS};
 
 use super::contents::parts;
-use super::leaving::ENDED;
 use super::residency::{Found, GROUP_EXTENTS, Group, PerClass, bytes_of};
 use super::tenant::{Batch, Place};
 use super::{Pipeline, Server};
@@ -144,7 +143,7 @@ impl Server {
             lost |= tenant.cut_off.is_none() && tenant.control.send(&message, &descriptors).is_err();
         }
         if lost {
-            self.cut_off(id, ENDED);
+            self.connection_ended(id);
         }
     }
 

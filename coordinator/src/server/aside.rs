@@ -10,7 +10,7 @@ use baton_contract::class::Class;
 
 use super::pausing::{MOST_FAILURES, Pausable};
 use super::{Server, log};
-use crate::arbiter::{State, TenantId};
+use crate::arbiter::{Pressure, State, TenantId};
 use crate::preemptor::{PauseError, Wish};
 
 /// How long a tenant is left alone that could not be set aside, or put back.
@@ -40,12 +40,11 @@ impl Server {
     /// Sets those aside that are to make way, and puts the others back. Whoever is aside may go on launching.
     pub(super) fn look_at_the_board(&mut self) {
         let now = self.now();
-        for (id, tenant) in &self.tenants {
-            self.arbiter.set_at_work(now, *id, self.places.is_taken_by(tenant.place));
-        }
+        let is_at_work = |id| self.tenants.get(&id).is_some_and(|tenant| self.places.is_taken_by(tenant.place));
+        self.arbiter.set_at_work(now, is_at_work);
         let at_work = self.places.is_taken() && self.arbiter.is_together();
         let verdict = self.bursts.look(now, at_work, self.arbiter.is_anybody_overdue());
-        self.arbiter.set_pressure(now, verdict.into());
+        self.arbiter.set_pressure(now, verdict.pressure);
         let (off, on): (Vec<_>, Vec<_>) =
             self.tenants.keys().copied().partition(|id| verdict.off && self.makes_way(*id));
         on.into_iter().for_each(|id| self.put_back(id));
@@ -53,7 +52,7 @@ impl Server {
         // What they launch while their work is set aside runs later, and is there when they go on.
         let there = |id: &TenantId| self.tenants.get(id).is_some_and(|tenant| tenant.pausable.is_aside());
         let all_aside = !off.is_empty() && off.iter().all(there);
-        self.places.let_pass(verdict.pass || all_aside);
+        self.places.let_pass(verdict.pressure == Pressure::Passing || all_aside);
     }
 
     /// Whether a tenant is one that runs beside urgent ones, and is not just asked for anything else.

@@ -39,15 +39,21 @@ impl Quarantine {
     }
 }
 
-/// Why a tenant is disconnected whose process has ended, as far as anybody can tell.
-pub(super) const ENDED: &str = "the connection ended";
-
 /// How often it is looked whether a child still holds what a process had that died with the baton.
 const NEXT_LOOK: Duration = Duration::from_millis(50);
 
 impl Server {
     /// Ends a tenant's connection. Its process goes on without us.
     pub(super) fn cut_off(&mut self, id: TenantId, why: &str) {
+        self.disconnect(id, why, true);
+    }
+
+    /// A tenant's connection has ended, as far as anybody can tell because its process has.
+    pub(super) fn connection_ended(&mut self, id: TenantId) {
+        self.disconnect(id, "the connection ended", false);
+    }
+
+    fn disconnect(&mut self, id: TenantId, why: &str, lives: bool) {
         let is_off = self.is_off_the_gpu(id);
         let Some(tenant) = self.tenants.get_mut(&id) else { return };
         if tenant.cut_off.is_some() {
@@ -56,7 +62,7 @@ impl Server {
         let now = self.start.elapsed().as_micros() as u64;
         // Whoever is paused may resume itself without us. And whoever lives and has all its memory opens its gate as soon as it
         // sees that it is alone.
-        let goes_on = why != ENDED && tenant.missing_bytes() == 0;
+        let goes_on = lives && tenant.missing_bytes() == 0;
         let may_run = tenant.silent || tenant.hold.is_some() || !is_off || goes_on;
         tenant.cut_off = Some(may_run);
         tenant.counted = (self.arbiter.switches(id), self.arbiter.gpu_time(id, now));
@@ -93,7 +99,7 @@ impl Server {
 
     /// The process has ended: everything it had comes back.
     pub(super) fn process_ended(&mut self, id: TenantId) {
-        self.cut_off(id, ENDED);
+        self.connection_ended(id);
         let Some(tenant) = self.tenants.remove(&id) else { return };
         self.places.free(tenant.place);
         self.ledger.departed(Departed {

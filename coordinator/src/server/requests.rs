@@ -10,7 +10,6 @@ use baton_contract::memory::{GRANULE, SizeClass};
 use baton_contract::messages::{ExtentId, FromCoordinator, FromTenant, Full, MAX_EXTENTS};
 use baton_contract::wire::Malformed;
 
-use super::leaving::ENDED;
 use super::residency::Claim;
 use super::tenant::{Batch, Place};
 use super::{Server, log};
@@ -41,7 +40,7 @@ impl Server {
             let Received { message, mut descriptors } = match heard {
                 Ok(Some(received)) => received,
                 Ok(None) => return,
-                Err(_) => return self.cut_off(id, ENDED),
+                Err(_) => return self.connection_ended(id),
             };
             let came = descriptors.len();
             let done = FromTenant::decode(&message).and_then(|message| match message.descriptors() {
@@ -140,7 +139,7 @@ impl Server {
         let descriptors: Vec<BorrowedFd<'_>> =
             frames.iter().filter_map(|frame| self.frames[frame.0 as usize].as_ref().map(AsFd::as_fd)).collect();
         if tenant.requests.send(message, &descriptors).is_err() {
-            self.cut_off(id, ENDED);
+            self.connection_ended(id);
         }
     }
 

@@ -5,7 +5,6 @@ use baton_contract::page::BOARD_PLACES;
 use baton_contract::scheduling::Change;
 use serde_json::json;
 
-use super::leaving::ENDED;
 use super::peer::Peer;
 use super::{Server, log};
 use crate::arbiter::{Event, State, TenantId};
@@ -46,7 +45,7 @@ impl Server {
                 self.places.free(old);
                 let board = FromCoordinator::Board { place: tenant.place.unwrap_or(BOARD_PLACES) };
                 if tenant.control.send(&board, &[self.places.file(tenant.place)]).is_err() {
-                    self.cut_off(id, ENDED);
+                    self.connection_ended(id);
                 }
             }
             self.tell_arbiter(id, Event::Changed { scheduling });

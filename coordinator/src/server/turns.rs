@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use baton_contract::messages::{ArrivalStory, ExtentId, FromCoordinator};
 
 use super::arriving::Bringing;
-use super::leaving::ENDED;
 use super::ledger::Granted;
 use super::tenant::{ANSWER_LIMIT, Extent, Tenant};
 use super::{Server, log};
@@ -130,7 +129,7 @@ impl Server {
     pub(super) fn command(&mut self, id: TenantId, message: &FromCoordinator) {
         let Some(tenant) = self.tenants.get_mut(&id) else { return };
         if tenant.cut_off.is_none() && tenant.control.send(message, &[]).is_err() {
-            self.cut_off(id, ENDED);
+            self.connection_ended(id);
         }
     }
 
