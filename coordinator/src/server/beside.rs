@@ -1,7 +1,7 @@
 //! Tenants that fit together run together: those of class latency at any time, the others in the gaps.
 //!
-//! Three things keep what is urgent from noticing the others. The others' compute work has a tiny **time slice** on the GPU, which is set
-//! once. Their new launches wait while somebody urgent is at work, as the **board** says: the tenants see to that among
+//! Three things keep what is urgent from noticing the others. The others' compute work has a tiny **time slice** on the GPU
+//! ([`super::slices`]), which is set once. Their new launches wait while somebody urgent is at work, as the **board** says: the tenants see to that among
 //! themselves, and the coordinator has no part in a request. And few of them are in flight (*KeepShort*).
 //!
 //! All this only while nobody's memory has to go for another's. As soon as it has to, those that run beside others leave, and
@@ -16,36 +16,21 @@ use std::time::{Duration, Instant};
 use baton_contract::class::Class;
 use baton_contract::messages::FromCoordinator;
 use baton_contract::page::{BOARD_PLACES, Board};
-use baton_contract::resource_manager::USUAL_TIMESLICE;
 
 use rustix::thread::futex;
 
+use super::Server;
 use super::pausing::Pausable;
 use super::residency::Claim;
 use super::shared::Shared;
 use super::tenant::Tenant;
-use super::{Server, log};
 use crate::arbiter::TenantId;
-use crate::preemptor::{PauseError, Wish};
-
-/// Time slices, in microseconds: of one that is urgent, if there is only one, and of others beside it.
-const URGENT_SLICE: u64 = 20_000;
-const TINY_SLICE: u64 = 1;
 
 /// How long all take turns at least when they did not fit together.
 const APART: Duration = Duration::from_secs(1);
 
 /// How often it is looked whether who is at work was stopped: the others wait for it meanwhile.
 pub(super) const LOOK: Duration = Duration::from_millis(4);
-
-/// The time slice of a class while there are so many urgent ones. Several of them wait for each other's slices.
-fn slice_of(class: Class, urgent: usize) -> u64 {
-    match (class, urgent) {
-        (Class::Latency, 0..=1) => URGENT_SLICE,
-        (Class::Latency, _) | (_, 0) => USUAL_TIMESLICE,
-        _ => TINY_SLICE,
-    }
-}
 
 /// Whether a process does not run because of a signal or a debugger.
 fn is_stopped(pid: i32) -> bool {
@@ -118,6 +103,12 @@ impl Places {
         place.is_some_and(|place| self.page.at_work.load(Relaxed) & 1 << place != 0)
     }
 
+    /// Whether anybody else does.
+    pub(super) fn is_taken_by_others(&self, place: Option<u32>) -> bool {
+        let own = place.map_or(0, |place| 1 << place);
+        self.page.at_work.load(Relaxed) & self.taken & !own != 0
+    }
+
     /// Whether the others go on in spite of those at work.
     pub(super) fn let_pass(&self, pass: bool) {
         if self.page.pass.swap(pass.into(), Relaxed) == 0 && pass {
@@ -140,7 +131,7 @@ impl Server {
         }
         // Who has no memory yet has nothing on the GPU either. A slice that is yet to be set is no reason to part: that
         // takes longer; nor is it one that nobody knows yet whether it can be paused.
-        let can_run = |pausable: &Pausable| pausable.trying || pausable.works && !pausable.unsliced;
+        let can_run = |pausable: &Pausable| pausable.trying || pausable.works && !pausable.slice.failed;
         let fits_in = |tenant: &Tenant| tenant.bytes() == 0 || can_run(&tenant.pausable);
         self.wanted_bytes() <= self.arena.capacity() && self.tenants.values().all(fits_in)
     }
@@ -193,37 +184,6 @@ impl Server {
         }
     }
 
-    /// Sets the time slices that are not as they should be.
-    pub(super) fn set_slices(&mut self) {
-        if !(self.options.pause && self.options.harvest) {
-            return;
-        }
-        let is_urgent = |tenant: &&Tenant| tenant.class() == Class::Latency && tenant.cut_off.is_none();
-        let urgent = self.tenants.values().filter(is_urgent).count();
-        for (id, tenant) in &mut self.tenants {
-            let (slice, pausable) = (slice_of(tenant.class(), urgent), &mut tenant.pausable);
-            let can_be_set = pausable.works && tenant.hold.is_none() && tenant.cut_off.is_none();
-            if can_be_set
-                && pausable.slice_asked != Some(slice)
-                && let Some(target) = pausable.told.clone()
-            {
-                pausable.slice_asked = Some(slice);
-                self.preemptor.submit(*id, Wish::Slice(slice), target);
-            }
-        }
-    }
-
-    /// A time slice is set, or could not be.
-    pub(super) fn sliced(&mut self, id: TenantId, slice: u64, result: Result<(), PauseError>) {
-        let Some(tenant) = self.tenants.get_mut(&id).filter(|tenant| tenant.pausable.slice_asked == Some(slice)) else {
-            return;
-        };
-        tenant.pausable.unsliced = result.is_err();
-        if let Err(error) = result {
-            log(format_args!("{} cannot run at the same time as others: {error}", tenant.name));
-        }
-    }
-
     pub(super) fn beside(&mut self, id: TenantId, on: bool) {
         self.command(id, &FromCoordinator::Beside { on });
         if !on {
@@ -240,16 +200,5 @@ impl Server {
             got.into_iter().for_each(|(_, frame)| self.arena.give_back(frame));
             self.answer(id, &FromCoordinator::Later, &[]);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_lone_urgent_tenant_has_a_long_slice() {
-        assert_eq!([0, 1, 2].map(|urgent| slice_of(Class::Batch, urgent)), [USUAL_TIMESLICE, TINY_SLICE, TINY_SLICE]);
-        assert_eq!([1, 2, 3].map(|urgent| slice_of(Class::Latency, urgent)), [URGENT_SLICE, 2_000, 2_000]);
     }
 }

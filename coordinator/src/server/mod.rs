@@ -38,6 +38,7 @@ mod report;
 mod requests;
 mod residency;
 mod shared;
+mod slices;
 mod steering;
 mod tenant;
 mod turns;

@@ -23,6 +23,7 @@ use baton_contract::resource_manager::is_control_device;
 
 use super::aside::{Aside, FAILED};
 use super::probing::Probe;
+use super::slices::Slice;
 use super::tenant::{ANSWER_LIMIT, Extent, Tenant};
 use super::{Server, log};
 use crate::arbiter::{Event, State, TenantId};
@@ -75,10 +76,7 @@ pub(super) struct Pausable {
     pub(super) trying: bool,
     /// What the preemptor was asked to pause, with all that was paused before.
     asked: Option<Target>,
-    /// The time slice of its compute work that was asked for.
-    pub(super) slice_asked: Option<u64>,
-    /// That could not be set.
-    pub(super) unsliced: bool,
+    pub(super) slice: Slice,
     /// What is paused. Pauses are counted, so nothing is paused that is already.
     paused: Option<Target>,
     /// The user was told that it cannot unmap memory before its work has ended.
@@ -179,8 +177,8 @@ impl Server {
             return Ok(());
         };
         tenant.pausable.told = Some(target.clone());
-        // New contexts have the usual one.
-        (tenant.pausable.slice_asked, tenant.pausable.unsliced) = (None, false);
+        // New contexts have a usual one.
+        tenant.pausable.slice.forget();
         match &mut tenant.hold {
             None if tenant.pausable.works => {}
             None => {
