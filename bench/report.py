@@ -279,7 +279,8 @@ def stuck_section(result):
             f"beside one that is stopped (SIGSTOP) at work, {result['stops']} times. What "
             "they take longer than alone has a limit, for P99. `its speed`: how much "
             "of the endless kernel is done in a second, against the same without requests. "
-            "`default`: programs that fit run together; `exclusive`: they take turns. All fits.",
+            "`default`: programs that fit run together; `exclusive`: they take turns, and among "
+            "those of one class each waits for the end of another's (`--quantum`). All fits.",
             table.markdown(stuck.HEADER, stuck.rows(result)),
             *(
                 [
