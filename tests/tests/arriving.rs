@@ -11,7 +11,8 @@ use baton_tests::watch::Watch;
 /// A program that takes longer than this hangs.
 const LIMIT: Duration = Duration::from_secs(100);
 
-/// Two programs at once, each evicted whenever it is idle for a moment, with several seeds.
+/// Two programs at once, each evicted whenever it is idle for a moment, with several seeds; of the last two the second one
+/// is urgent, and comes in at any time.
 #[track_caller]
 fn evicted_all_the_time(name: &str, arguments: &[&str], seeds: &[&str]) {
     // A slow bus, so that arrivals take longer than what waits for them.
@@ -24,14 +25,15 @@ fn evicted_all_the_time(name: &str, arguments: &[&str], seeds: &[&str]) {
     coordinator.until_ready();
     let watch = Watch::start(&coordinator);
     let mut evictions = 0;
-    for seeds in seeds.chunks(2) {
+    for (seeds, class) in seeds.chunks(2).zip(["normal", "latency"]) {
         let arguments: Vec<Vec<&str>> = seeds.iter().map(|seed| [arguments, &["--seed", seed]].concat()).collect();
         let solo: Vec<String> = arguments.iter().map(|arguments| alone(name, arguments)).collect();
         let names: Vec<String> = seeds.iter().map(|seed| format!("{name}-{seed}")).collect();
         let running: Vec<_> = names
             .iter()
+            .zip(["normal", class])
             .zip(&arguments)
-            .map(|(tenant, arguments)| coordinator.run(tenant, "normal", &program(name), arguments))
+            .map(|((tenant, class), arguments)| coordinator.run(tenant, class, &program(name), arguments))
             .collect();
         let (results, evicted) = coordinator.evicting(&names, Duration::from_millis(3), || {
             running.into_iter().map(|running| running.result(LIMIT)).collect::<Vec<String>>()
@@ -75,4 +77,20 @@ fn graphs_wait_for_what_their_nodes_name() {
 #[test]
 fn allocations_come_and_go_while_memory_comes_in() {
     evicted_all_the_time("fill_and_check", &["--megabytes", "60", "--rounds", "10"], &["13", "14", "15", "16"]);
+}
+
+/// Several ask for it at once, and the program that is let in while its memory comes looks idle: it waits for that.
+#[test]
+fn programs_that_are_evicted_all_the_time_get_on() {
+    let serving = Serving::arena("96MiB").flag("--no-pause").setting("SIMCUDA_H2D_GBPS", "0.6");
+    let coordinator = serving.start();
+    coordinator.until_ready();
+    let arguments = ["--megabytes", "60", "--rounds", "6"];
+    let solo = alone("fill_and_check", &arguments);
+    let names = ["one", "other"].map(str::to_owned);
+    let running = names.each_ref().map(|name| coordinator.run(name, "normal", &program("fill_and_check"), &arguments));
+    let (results, evictions) = coordinator
+        .evicting(&[&names[..]; 3].concat(), Duration::ZERO, || running.map(|running| running.result(LIMIT)));
+    assert_eq!(results, [solo.clone(), solo]);
+    assert!(evictions > 0, "they were evicted");
 }

@@ -202,7 +202,10 @@ impl Server {
                 eviction.answer(Err("the tenant does not answer"));
                 continue;
             }
-            if self.arbiter.state(id) == State::Arriving {
+            let comes_in = self.bringing.as_ref().is_some_and(|bringing| bringing.tenant == id);
+            let state = self.arbiter.state(id);
+            if state == State::Arriving || state == State::Running && comes_in {
+                // Also if it was let in before all is there: whoever asks again and again would keep it waiting for ever.
                 eviction.answer(Err("the tenant is in use again"));
                 continue;
             }
