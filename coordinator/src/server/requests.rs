@@ -67,7 +67,12 @@ impl Server {
             FromTenant::Busy { grant } => self.busy(id, grant),
             FromTenant::Held { grant } => self.held(id, grant),
             FromTenant::Probed { number } => self.probed(id, number),
-            FromTenant::AtWork => self.look_at_the_board(),
+            FromTenant::AtWork => {
+                if let Some(tenant) = self.tenants.get_mut(&id) {
+                    tenant.pausable.slice.work_begins();
+                }
+                self.look_at_the_board();
+            }
             FromTenant::Channels { channels } => return self.channels_told(id, channels, descriptor),
             FromTenant::Done { batch, micros } => return self.batch_done(id, batch, Duration::from_micros(micros)),
             FromTenant::Failed { batch, code } => return self.batch_failed(id, batch, code),

@@ -36,6 +36,11 @@ impl Slice {
         (self.asked, self.failed) = (None, false);
     }
 
+    /// Its tenant says that it begins to work: it has rested, if only for a moment that was not seen.
+    pub(super) fn work_begins(&mut self) {
+        (self.working, self.shares) = (None, false);
+    }
+
     /// Its tenant is at work now, or not; and so is somebody else who is urgent.
     fn see(&mut self, now: Instant, at_work: bool, others: bool) {
         self.working = at_work.then(|| self.working.unwrap_or(now));
@@ -127,5 +132,15 @@ mod tests {
         assert!(at(110, true, false));
         assert!(!at(120, false, false));
         assert!(!at(121, true, true));
+    }
+
+    #[test]
+    fn requests_in_a_row_are_no_long_work() {
+        let (mut slice, start) = (Slice::default(), Instant::now());
+        for ms in (0..100).step_by(2) {
+            slice.work_begins();
+            slice.see(after(start, ms), true, true);
+            assert!(!slice.shares);
+        }
     }
 }
