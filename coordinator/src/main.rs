@@ -23,7 +23,7 @@ enum Command {
     Serve(serve::Serve),
     /// Show how a coordinator and its programs stand.
     Status(status::StatusArgs),
-    /// Move an idle program's memory to the host.
+    /// Move a program's memory to the host, as soon as its work in flight has ended.
     Evict(client::Named),
     /// Change how a program is scheduled while it runs: its class, weight, or target.
     Set(set::Set),

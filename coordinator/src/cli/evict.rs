@@ -1,15 +1,15 @@
-//! `baton evict`: moves an idle program's memory to the host.
+//! `baton evict`: moves a program's memory to the host.
 
 use baton_contract::messages::FromTenant;
 
 use super::CliError;
 use super::client::{Named, have_done};
 
-/// Waits until the program is idle and all its memory is on the host.
+/// Waits until what the program has in flight has ended and all its memory is on the host.
 ///
 /// # Errors
 ///
-/// When no coordinator answers, or there is no such program, or no room on the host.
+/// When no coordinator answers, or there is no such program, or no room on the host, or the program is in use again.
 pub fn run(named: Named) -> Result<(), CliError> {
     // For as long as it takes: the program may be working.
     have_done(named, None, |name| FromTenant::Evict { name })
