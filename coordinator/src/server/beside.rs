@@ -1,8 +1,9 @@
 //! Tenants that fit together run together: those of class latency at any time, the others in the gaps.
 //!
 //! Three things keep what is urgent from noticing the others. The others' compute work has a tiny **time slice** on the GPU
-//! ([`super::slices`]), which is set once. Their new launches wait while somebody urgent is at work, as the **board** says: the tenants see to that among
-//! themselves, and the coordinator has no part in a request. And few of them are in flight (*KeepShort*).
+//! ([`super::slices`]), which is set once. Their new launches wait while somebody urgent is at work, as the **board** says:
+//! the tenants see to that among themselves, and the coordinator has no part in a request. And few of them are in flight
+//! (*KeepShort*).
 //!
 //! All this only while nobody's memory has to go for another's. As soon as it has to, those that run beside others leave, and
 //! all take turns.

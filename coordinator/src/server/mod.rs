@@ -11,6 +11,7 @@
 //! | `arriving` | how a tenant comes in: order, groups, running meanwhile |
 //! | `contents` | what memory holds: what has changed, what is zero, what points where |
 //! | `beside` | tenants that fit together run together |
+//! | `slices` | how long each may compute at a time then |
 //! | `aside` | making way for those that run beside them |
 //! | `pausing` | taking tenants off the GPU without waiting for their work |
 //! | `probing` | whether a paused tenant's memory can be unmapped |
