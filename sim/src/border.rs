@@ -241,6 +241,11 @@ pub(crate) mod from_tests {
         OutList(std::ptr::null_mut())
     }
 
+    /// Room for a list.
+    pub(crate) fn room<T>(items: &mut [T]) -> OutList<T> {
+        OutList(items.as_mut_ptr())
+    }
+
     pub(crate) fn text(text: &CStr) -> Text {
         Text(text.as_ptr())
     }

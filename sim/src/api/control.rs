@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use crate::border::Out;
+use crate::border::{Out, OutList};
 use crate::door::doors_export;
 use crate::errors::{Outcome, Status};
 use crate::settings::Pausing;
@@ -13,6 +13,13 @@ use crate::state::{self, Driver};
 doors_export!(Driver, simcudaGetProcess, (out: Out<u32>), self::number(out), Ok(()));
 doors_export!(Driver, simcudaPauseProcess, (process: u32), self::pause(process), Ok(()));
 doors_export!(Driver, simcudaResumeProcess, (process: u32), self::resume(process), Ok(()));
+doors_export!(
+    Driver,
+    simcudaGetComputeProcesses,
+    (count: Out<u32>, pids: OutList<u32>, bytes: OutList<u64>),
+    self::processes(count, pids, bytes),
+    Ok(())
+);
 doors_export!(Driver, simcudaSetTimeSlice, (process: u32, micros: u64), self::set_slice(process, micros), Ok(()));
 
 fn driver() -> Outcome<&'static Driver> {
@@ -37,4 +44,18 @@ fn resume(process: u32) -> Outcome {
 
 fn set_slice(process: u32, micros: u64) -> Outcome {
     driver()?.gpu.set_slice(process, Duration::from_micros(micros))
+}
+
+/// Who uses the GPU and how much of it, as NVML's `nvmlDeviceGetComputeRunningProcesses` tells it: `count` is the room in
+/// both lists, and then how many there are. A process that cannot be seen from here has the number 0.
+fn processes(count: Out<u32>, pids: OutList<u32>, bytes: OutList<u64>) -> Outcome {
+    let room = count.get()? as usize;
+    let all = state::driver()?.gpu.processes();
+    count.set(all.len() as u32)?;
+    if all.len() > room {
+        return Err(Status::INVALID_VALUE);
+    }
+    let (all_pids, all_bytes): (Vec<u32>, Vec<u64>) = all.into_iter().unzip();
+    pids.write(&all_pids)?;
+    bytes.write(&all_bytes)
 }

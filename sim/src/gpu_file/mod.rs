@@ -1,7 +1,8 @@
 //! The GPU that several processes share: how much memory it has and who uses how much of it.
 //!
-//! It is a small file (`SIMCUDA_GPU_FILE`), mapped by every process and changed only under its lock, a
-//! POSIX record lock, which the kernel drops when the holder dies. A process without that setting has
+//! It is a file (`SIMCUDA_GPU_FILE`), mapped by every process and changed only under its lock, a
+//! POSIX record lock, which the kernel drops when the holder dies. Another one, on a byte of its own, shows that a
+//! process lives: so it does not matter who can see whom in which namespace. A process without that setting has
 //! the same table in a memfd of its own.
 //!
 //! Memory that only one process holds is charged to its slot. Once exported, a handle has a record and is
@@ -10,12 +11,12 @@
 //! neither its maker lives nor anybody has it imported, its bytes count as free.
 //! The usage of a process that died, however it died, is taken back by whoever needs memory or asks.
 
+mod byte_lock;
 mod pausing;
 mod slices;
 mod table;
 
 use std::collections::HashMap;
-use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -23,13 +24,22 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rustix::fs::{FlockOperation, MemfdFlags, Mode, OFlags};
+use rustix::fs::{MemfdFlags, Mode, OFlags};
 
 use crate::errors::{Outcome, Status};
 use crate::mapping::SharedWords;
+use byte_lock::{Lock, holder, lock};
 pub(crate) use pausing::AtWork;
 pub(crate) use slices::KernelTime;
 use table::{MAGIC, RECORDS, SLOTS, Table, VERSION, WORDS};
+
+/// The byte of the file that stands for the table.
+const TABLE_BYTE: i64 = 0;
+
+/// The byte that stands for the life of the process in a slot.
+fn byte_of(slot: usize) -> i64 {
+    1 + slot as i64
+}
 
 /// What is wrong with a file that is not ours.
 const OTHER_VERSION: &str =
@@ -64,7 +74,7 @@ impl Gpu {
             }
             None => rustix::fs::memfd_create("simcuda-gpu", MemfdFlags::CLOEXEC)?,
         };
-        rustix::fs::fcntl_lock(&file, FlockOperation::LockExclusive)?;
+        lock(&file, TABLE_BYTE, Lock::Take)?;
         let fresh = rustix::fs::fstat(&file)?.st_size == 0;
         let length = (WORDS * 8) as u64;
         if fresh {
@@ -73,7 +83,7 @@ impl Gpu {
             return Err(io::Error::other(OTHER_VERSION));
         }
         let table = Table(SharedWords::map(&file, WORDS)?);
-        let mut gpu = Gpu { file, table, slot: 0, held: Mutex::default(), private: path.is_none() };
+        let mut gpu = Gpu { file, table, slot: usize::MAX, held: Mutex::default(), private: path.is_none() };
         if fresh || gpu.table.magic().load(Relaxed) == 0 {
             gpu.begin(memory)?;
         }
@@ -82,7 +92,7 @@ impl Gpu {
             return Err(io::Error::other(OTHER_VERSION));
         }
         gpu.slot = gpu.enter(slice)?;
-        rustix::fs::fcntl_lock(&gpu.file, FlockOperation::Unlock)?;
+        lock(&gpu.file, TABLE_BYTE, Lock::Release)?;
         Ok(gpu)
     }
 
@@ -111,14 +121,14 @@ impl Gpu {
     pub(crate) fn charge(&self, bytes: u64) -> Outcome {
         let _locked = self.lock();
         self.make_room(bytes)?;
-        self.table.private_bytes(self.slot).fetch_add(bytes, Relaxed);
+        self.table.set_private_bytes(self.slot, self.table.private_bytes(self.slot) + bytes);
         Ok(())
     }
 
     /// Gives memory of [`Gpu::charge`] back.
     pub(crate) fn discharge(&self, bytes: u64) {
         let _locked = self.lock();
-        self.table.private_bytes(self.slot).fetch_sub(bytes, Relaxed);
+        self.table.set_private_bytes(self.slot, self.table.private_bytes(self.slot) - bytes);
     }
 
     /// Moves memory from this process's own account to a record, so that others can hold it too.
@@ -127,7 +137,7 @@ impl Gpu {
         let at = self.free_record()?;
         let id = self.table.next_id().fetch_add(1, Relaxed);
         self.table.write_record(at, id, bytes, self.slot);
-        self.table.private_bytes(self.slot).fetch_sub(bytes, Relaxed);
+        self.table.set_private_bytes(self.slot, self.table.private_bytes(self.slot) - bytes);
         held.insert(id, 1);
         Ok(Record { at, id })
     }
@@ -180,16 +190,31 @@ impl Gpu {
 
     fn enter(&self, slice: Option<Duration>) -> io::Result<usize> {
         self.reap();
-        let slot = (0..SLOTS).find(|slot| self.table.pid(*slot).load(Relaxed) == 0);
-        let slot = slot.ok_or_else(|| io::Error::other("256 processes share this GPU already"))?;
-        let pid = std::process::id();
-        let start = start_time(pid).ok_or_else(|| io::Error::other("/proc is not readable"))?;
-        self.table.private_bytes(slot).store(0, Relaxed);
+        let slot = (0..SLOTS).find(|slot| self.table.number(*slot).load(Relaxed) == 0);
+        let slot = slot.ok_or_else(|| io::Error::other(format!("{SLOTS} processes share this GPU already")))?;
+        if !self.private {
+            lock(&self.file, byte_of(slot), Lock::Take)?;
+        }
+        let generation = self.table.came().fetch_add(1, Relaxed) + 1;
+        // Never 0; those above run out after a million processes, and begin again.
+        let number = (generation as u32).wrapping_mul(SLOTS as u32) | slot as u32;
         self.table.begin_unpaused(slot);
         self.table.begin_sliced(slot, slice.unwrap_or_default());
-        self.table.started(slot).store(start, Relaxed);
-        self.table.pid(slot).store(u64::from(pid), Relaxed);
+        self.table.fill_slot(slot, if number == 0 { SLOTS as u32 } else { number });
         Ok(slot)
+    }
+
+    /// The processes that use the GPU: as this process numbers them (0 if it cannot see one), and the bytes that each holds.
+    pub(crate) fn processes(&self) -> Vec<(u32, u64)> {
+        let _locked = self.lock();
+        self.reap();
+        let used = self.table.used_slots().filter(|slot| self.table.number(*slot).load(Relaxed) != 0);
+        used.map(|slot| {
+            let is_own = slot == self.slot;
+            let pid = if is_own { std::process::id() } else { holder(&self.file, byte_of(slot)).unwrap_or(0) };
+            (pid, self.table.held_bytes(slot))
+        })
+        .collect()
     }
 
     /// Fails if the GPU has no room for that much more. The lock is held.
@@ -204,17 +229,13 @@ impl Gpu {
 
     /// Takes back what dead processes used. The lock is held.
     fn reap(&self) {
-        for slot in 0..SLOTS {
-            let pid = self.table.pid(slot).load(Relaxed);
-            let start = self.table.started(slot).load(Relaxed);
-            if pid == 0 || start_time(pid as u32) == Some(start) {
-                continue;
+        if self.private {
+            return;
+        }
+        for slot in self.table.used_slots().filter(|slot| *slot != self.slot) {
+            if self.table.number(slot).load(Relaxed) != 0 && holder(&self.file, byte_of(slot)).is_none() {
+                self.table.empty_slot(slot);
             }
-            for at in self.table.used_records() {
-                self.table.drop_holder(at, slot);
-            }
-            self.table.private_bytes(slot).store(0, Relaxed);
-            self.table.pid(slot).store(0, Relaxed);
         }
     }
 
@@ -233,8 +254,9 @@ impl Gpu {
         if !self.private {
             // Interrupted or refused (no locks on that file system): the figures may then be off by
             // what another process changes meanwhile, but nothing else depends on them.
-            while let Err(rustix::io::Errno::INTR) = rustix::fs::fcntl_lock(&self.file, FlockOperation::LockExclusive) {
-            }
+            while let Err(error) = lock(&self.file, TABLE_BYTE, Lock::Take)
+                && error.kind() == io::ErrorKind::Interrupted
+            {}
         }
         Locked { gpu: self, held }
     }
@@ -262,22 +284,9 @@ impl Drop for Locked<'_> {
     fn drop(&mut self) {
         if !self.gpu.private {
             // Failing to unlock means that the lock was never had; see `lock`.
-            let _ = rustix::fs::fcntl_lock(&self.gpu.file, FlockOperation::Unlock);
+            let _ = lock(&self.gpu.file, TABLE_BYTE, Lock::Release);
         }
     }
-}
-
-/// When a process started, in the kernel's ticks; `None` if it is gone or only a zombie.
-fn start_time(pid: u32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name is in parentheses and may hold anything; what follows the last one is plain.
-    let rest = &stat[stat.rfind(')')? + 2..];
-    let mut fields = rest.split(' ');
-    let state = fields.next()?;
-    if state == "Z" || state == "X" {
-        return None;
-    }
-    fields.nth(18)?.parse().ok()
 }
 
 #[cfg(test)]
@@ -286,6 +295,17 @@ mod tests {
 
     fn gpu() -> Gpu {
         Gpu::open(None, 100 << 20, None).unwrap()
+    }
+
+    impl Gpu {
+        /// The same private GPU as a second process would see it.
+        pub(super) fn once_more(&self, slice: Option<Duration>) -> Gpu {
+            let file = self.file.try_clone().unwrap();
+            let table = Table(SharedWords::map(&file, WORDS).unwrap());
+            let mut gpu = Gpu { file, table, slot: usize::MAX, held: Mutex::default(), private: true };
+            gpu.slot = gpu.enter(slice).unwrap();
+            gpu
+        }
     }
 
     #[test]
@@ -343,8 +363,12 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_is_gone_has_no_start_time() {
-        assert!(start_time(std::process::id()).is_some());
-        assert_eq!(start_time(u32::MAX - 1), None);
+    fn each_process_has_a_number_of_its_own_and_is_listed_with_what_it_holds() {
+        let folder = tempfile::tempdir().unwrap();
+        let gpu = Gpu::open(Some(&folder.path().join("gpu")), 100 << 20, None).unwrap();
+        gpu.charge(30 << 20).unwrap();
+        gpu.share(10 << 20).unwrap();
+        assert_ne!(gpu.number(), 0);
+        assert_eq!(gpu.processes(), [(std::process::id(), 30 << 20)]);
     }
 }

@@ -32,11 +32,6 @@ pub(super) fn now() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-fn number(slot: usize, pid: u64) -> u32 {
-    const { assert!(SLOTS == 256) };
-    (pid as u32) << 8 | slot as u32
-}
-
 impl Table {
     pub(super) fn begin_unpaused(&self, slot: usize) {
         for word in [self.paused_since(slot), self.paused_before(slot), self.at_work(slot)] {
@@ -52,7 +47,7 @@ impl Table {
 impl Gpu {
     /// This process's number on the GPU: another process that gets its place later has another number.
     pub(crate) fn number(&self) -> u32 {
-        number(self.slot, u64::from(std::process::id()))
+        self.table.number(self.slot).load(SeqCst) as u32
     }
 
     /// Waits while this process is paused; then it is not, until the access has ended.
@@ -125,8 +120,8 @@ impl Gpu {
 
     pub(super) fn slot_of(&self, wanted: u32) -> Outcome<usize> {
         let slot = wanted as usize % SLOTS;
-        let pid = self.table.pid(slot).load(SeqCst);
-        if pid != 0 && number(slot, pid) == wanted { Ok(slot) } else { Err(Status::INVALID_VALUE) }
+        let is_there = wanted != 0 && self.table.number(slot).load(SeqCst) == u64::from(wanted);
+        if is_there { Ok(slot) } else { Err(Status::INVALID_VALUE) }
     }
 }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use super::Gpu;
 use super::pausing::now;
-use super::table::{SLOTS, Table};
+use super::table::Table;
 use crate::errors::{Outcome, Status};
 
 /// How long nobody computes when the GPU changes from one process to another (measured on an H200: a lone kernel beside
@@ -110,7 +110,8 @@ impl Table {
             let [begun, had] = self.kernel_time(slot).map(|word| word.load(Relaxed));
             Share { begun, had, slice: self.slice(slot).load(Relaxed), paused: self.is_paused(slot) }
         };
-        Books { at, owner: owner as usize % SLOTS, since, ended, shares: (0..SLOTS).map(share).collect() }
+        let shares: Vec<Share> = self.used_slots().map(share).collect();
+        Books { at, owner: owner as usize % shares.len().max(1), since, ended, shares }
     }
 
     fn keep(&self, books: &Books) {
@@ -244,10 +245,9 @@ mod tests {
 
     #[test]
     fn processes_of_one_gpu_wait_for_each_other() {
-        let folder = std::env::temp_dir().join(format!("simcuda-slices-{}", std::process::id()));
-        let open = || Gpu::open(Some(&folder), 64 << 20, Some(Duration::from_millis(2))).unwrap();
-        let (first, second) = (open(), open());
-        std::fs::remove_file(&folder).unwrap();
+        let slice = Some(Duration::from_millis(2));
+        let first = Gpu::open(None, 64 << 20, slice).unwrap();
+        let second = first.once_more(slice);
         let long = first.begin_kernel(Duration::from_secs(1000));
         let short = second.begin_kernel(Duration::from_millis(1));
         while !second.kernel_time_left(&short).is_zero() {

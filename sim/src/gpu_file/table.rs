@@ -1,19 +1,25 @@
 //! The table of a shared GPU: words in a file, changed only under its lock.
 //!
 //! ```text
-//! word 0        magic                    process slot (9 words)       record (6 words)
-//!      1        version                  0  pid, 0 = free             0    id, 0 = free
-//!      2        memory in bytes          1  start time of that pid    1    bytes
-//!      3..5     UUID                     2  bytes nobody else holds   2..6 holders, a bit per slot
-//!      5        next record id           3  paused since, 0 = not
-//!      6        bytes in all records     4  paused in all before
-//!      7        records ever used        5  accesses to memory under way
-//!      8..12    time slices: see         6  kernels' time begun
-//!               `slices.rs`              7  ... and had
-//!      16..     256 process slots        8  time slice
-//!      2560..   16384 records
+//! word 0        magic                    process slot (8 words)       record (66 words)
+//!      1        version                  0  its number, 0 = free      0     id, 0 = free
+//!      2        memory in bytes          1  bytes nobody else holds   1     bytes
+//!      3..5     UUID                     2  paused since, 0 = not     2..66 holders, a bit per slot
+//!      5        next record id           3  paused in all before
+//!      6        bytes in all records     4  accesses to memory under way
+//!      7        records ever used        5  kernels' time begun
+//!      8..12    time slices: see         6  ... and had
+//!               `slices.rs`              7  time slice
+//!      12       bytes nobody shares
+//!      13       processes that ever came
+//!      14       slots ever used
+//!      16..     4096 process slots
+//!      32784..  16384 records
 //!
-//! Times are nanoseconds of the system's monotonic clock.
+//! Times are nanoseconds of the system's monotonic clock. A word that was never written is a hole in the file.
+//!
+//! Byte 0 of the file is locked by whoever changes the table, and byte `1 + slot` by the process in that slot for as
+//! long as it lives.
 //! ```
 
 use std::ops::Range;
@@ -22,14 +28,13 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::mapping::SharedWords;
 
 pub(super) const MAGIC: u64 = 0x3130_4144_5543_4D53;
-pub(super) const VERSION: u64 = 3;
-pub(super) const SLOTS: usize = 256;
-const SLOT_WORDS: usize = 9;
+pub(super) const VERSION: u64 = 4;
+pub(super) const SLOTS: usize = 4096;
+const SLOT_WORDS: usize = 8;
 const FIRST_SLOT: usize = 16;
 pub(super) const RECORDS: usize = 16384;
-const RECORD_WORDS: usize = 6;
-const FIRST_RECORD: usize = 2560;
-const _: () = assert!(FIRST_SLOT + SLOTS * SLOT_WORDS <= FIRST_RECORD);
+const RECORD_WORDS: usize = 2 + SLOTS / 64;
+const FIRST_RECORD: usize = FIRST_SLOT + SLOTS * SLOT_WORDS;
 pub(super) const WORDS: usize = FIRST_RECORD + RECORDS * RECORD_WORDS;
 
 /// The words; everything in them may be changed by other processes too.
@@ -64,34 +69,49 @@ impl Table {
         self.word(7)
     }
 
-    /// The process in a slot; 0: the slot is free.
-    pub(super) fn pid(&self, slot: usize) -> &AtomicU64 {
-        self.word(FIRST_SLOT + slot * SLOT_WORDS)
+    /// What all processes hold that nobody else does.
+    fn private_in_all(&self) -> &AtomicU64 {
+        self.word(12)
     }
 
-    /// When that process started: a pid may be used again.
-    pub(super) fn started(&self, slot: usize) -> &AtomicU64 {
-        self.word(FIRST_SLOT + slot * SLOT_WORDS + 1)
+    /// How many processes ever came.
+    pub(super) fn came(&self) -> &AtomicU64 {
+        self.word(13)
+    }
+
+    fn slots_end(&self) -> &AtomicU64 {
+        self.word(14)
+    }
+
+    /// The number of the process in a slot; 0: the slot is free. Two that have the slot after each other differ in it.
+    pub(super) fn number(&self, slot: usize) -> &AtomicU64 {
+        self.slot(slot, 0)
     }
 
     /// What that process alone holds.
-    pub(super) fn private_bytes(&self, slot: usize) -> &AtomicU64 {
-        self.word(FIRST_SLOT + slot * SLOT_WORDS + 2)
+    pub(super) fn private_bytes(&self, slot: usize) -> u64 {
+        self.slot(slot, 1).load(Relaxed)
+    }
+
+    /// Changes what that process alone holds.
+    pub(super) fn set_private_bytes(&self, slot: usize, bytes: u64) {
+        let before = self.slot(slot, 1).swap(bytes, Relaxed);
+        self.private_in_all().fetch_add(bytes.wrapping_sub(before), Relaxed);
     }
 
     /// Since when that process is off the GPU; 0: it is not.
     pub(super) fn paused_since(&self, slot: usize) -> &AtomicU64 {
-        self.word(FIRST_SLOT + slot * SLOT_WORDS + 3)
+        self.slot(slot, 2)
     }
 
     /// How long it was off the GPU before.
     pub(super) fn paused_before(&self, slot: usize) -> &AtomicU64 {
-        self.word(FIRST_SLOT + slot * SLOT_WORDS + 4)
+        self.slot(slot, 3)
     }
 
     /// How many accesses to memory it is in the middle of.
     pub(super) fn at_work(&self, slot: usize) -> &AtomicU64 {
-        self.word(FIRST_SLOT + slot * SLOT_WORDS + 5)
+        self.slot(slot, 4)
     }
 
     /// Up to when the time slices are computed, who has the GPU, since when, and when its last kernel ended.
@@ -101,18 +121,43 @@ impl Table {
 
     /// Of a process's kernels: how long those take that it has begun, and what of that is over.
     pub(super) fn kernel_time(&self, slot: usize) -> [&AtomicU64; 2] {
-        [self.word(FIRST_SLOT + slot * SLOT_WORDS + 6), self.word(FIRST_SLOT + slot * SLOT_WORDS + 7)]
+        [self.slot(slot, 5), self.slot(slot, 6)]
     }
 
     /// A process's time slice.
     pub(super) fn slice(&self, slot: usize) -> &AtomicU64 {
-        self.word(FIRST_SLOT + slot * SLOT_WORDS + 8)
+        self.slot(slot, 7)
+    }
+
+    /// The slots that were ever used.
+    pub(super) fn used_slots(&self) -> Range<usize> {
+        0..self.slots_end().load(Relaxed) as usize
+    }
+
+    /// Puts a process into a slot, as one that has nothing.
+    pub(super) fn fill_slot(&self, slot: usize, number: u32) {
+        self.set_private_bytes(slot, 0);
+        self.number(slot).store(number.into(), Relaxed);
+        self.slots_end().fetch_max(slot as u64 + 1, Relaxed);
+    }
+
+    /// Takes back what the process in a slot had.
+    pub(super) fn empty_slot(&self, slot: usize) {
+        self.used_records().for_each(|at| self.drop_holder(at, slot));
+        self.set_private_bytes(slot, 0);
+        self.number(slot).store(0, Relaxed);
+    }
+
+    /// Bytes that the process in a slot holds, also with others.
+    pub(super) fn held_bytes(&self, slot: usize) -> u64 {
+        let holds = |at: &usize| self.id(*at) != 0 && self.holders(*at, slot).load(Relaxed) & bit(slot) != 0;
+        let shared: u64 = self.used_records().filter(holds).map(|at| self.record(at, 1).load(Relaxed)).sum();
+        self.private_bytes(slot) + shared
     }
 
     /// Bytes in use, by anyone.
     pub(super) fn used(&self) -> u64 {
-        let own: u64 = (0..SLOTS).map(|slot| self.private_bytes(slot).load(Relaxed)).sum();
-        own + self.shared_bytes().load(Relaxed)
+        self.private_in_all().load(Relaxed) + self.shared_bytes().load(Relaxed)
     }
 
     /// The id of the record at a place; 0: there is none.
@@ -162,6 +207,10 @@ impl Table {
 
     fn word(&self, at: usize) -> &AtomicU64 {
         &self.0.get()[at]
+    }
+
+    fn slot(&self, slot: usize, word: usize) -> &AtomicU64 {
+        self.word(FIRST_SLOT + slot * SLOT_WORDS + word)
     }
 
     fn record(&self, at: usize, word: usize) -> &AtomicU64 {

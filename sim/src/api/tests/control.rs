@@ -9,7 +9,7 @@ use super::super::streams::{cuStreamCreate, cuStreamQuery};
 use super::super::vmm::*;
 use super::vmm::{UNIT, allow, create, reserve};
 use super::{Session, get, spin, synchronize};
-use crate::border::from_tests::given;
+use crate::border::from_tests::{given, place, room};
 
 #[test]
 fn a_kernel_is_stopped_wherever_it_is_and_its_memory_can_be_exchanged() {
@@ -44,6 +44,16 @@ fn a_kernel_is_stopped_wherever_it_is_and_its_memory_can_be_exchanged() {
     assert_eq!(get(at, 1), [0], "and not to what was there before");
     assert_eq!((cuMemUnmap(at, UNIT), cuMemAddressFree(at, UNIT)), (0, 0));
     assert_eq!((cuMemRelease(first), cuMemRelease(second)), (0, 0));
+}
+
+#[test]
+fn who_uses_the_gpu_is_told_to_those_who_have_room_for_the_answer() {
+    let _session = Session::begin();
+    let (mut count, mut pids, mut bytes) = (0u32, [0u32; 4], [0u64; 4]);
+    let mut ask = |count: &mut u32| simcudaGetComputeProcesses(place(count), room(&mut pids), room(&mut bytes));
+    assert_eq!((ask(&mut count), count), (1, 1));
+    assert_eq!(ask(&mut count), 0);
+    assert_eq!((count, pids[0]), (1, std::process::id()));
 }
 
 #[test]
