@@ -4,7 +4,7 @@
 //! - [`settings`]: the names of the environment variables a user may set.
 //! - [`messages`], [`wire`], [`page`], [`link`]: what tenants and the coordinator say to each other, as types, as
 //!   bytes, in shared memory, and over a socket.
-//! - [`class`](mod@class), [`scheduling`], [`memory`], [`place`]: words that both sides use.
+//! - [`class`](mod@class), [`scheduling`], [`memory`], [`socket_path`]: words that both sides use.
 //! - [`resource_manager`]: how NVIDIA's driver takes a process's work off the GPU.
 //! - [`SYMBOLS_13_0`] and [`SYMBOLS_BEYOND`]: the driver's entry points, as data.
 
@@ -16,10 +16,10 @@ pub mod link;
 pub mod memory;
 pub mod messages;
 pub mod page;
-pub mod place;
 pub mod resource_manager;
 pub mod scheduling;
 pub mod settings;
+pub mod socket_path;
 pub mod wire;
 
 /// The entry points of the 13.0 `cuda.h`, as JSON rows `[base, twin, version, symbol]`.

@@ -79,7 +79,7 @@ pub fn run(arguments: &Doctor) -> Result<bool, CliError> {
             findings.say(
                 Verdict::Good,
                 "GPU",
-                &format!("{}, {}, {}", gpu.name, size(gpu.memory), baton_contract::place::gpu_name(gpu.uuid)),
+                &format!("{}, {}, {}", gpu.name, size(gpu.memory), baton_contract::socket_path::gpu_name(gpu.uuid)),
             );
             let made = gpu.make(2 << 20).and_then(|memory| gpu.unmake(memory));
             findings.check(

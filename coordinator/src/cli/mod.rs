@@ -13,7 +13,7 @@ use std::ffi::OsString;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use baton_contract::place;
+use baton_contract::socket_path;
 
 use crate::driver::name;
 use crate::gpu::{Gpu, GpuError};
@@ -127,7 +127,7 @@ pub fn open_gpu(library: Option<&Path>, number: usize) -> Result<Gpu, GpuError> 
 
 /// The folder of this user's sockets.
 pub fn runtime_folder() -> PathBuf {
-    place::folder(runtime(), rustix::process::geteuid().as_raw())
+    socket_path::folder(runtime(), rustix::process::geteuid().as_raw())
 }
 
 fn runtime() -> Option<OsString> {
@@ -136,7 +136,7 @@ fn runtime() -> Option<OsString> {
 
 /// Where a GPU's coordinator is, if the user names no place.
 pub fn usual_socket(uuid: [u8; 16]) -> PathBuf {
-    place::socket(runtime(), rustix::process::geteuid().as_raw(), uuid)
+    socket_path::socket(runtime(), rustix::process::geteuid().as_raw(), uuid)
 }
 
 /// The socket that the user's environment names.

@@ -8,7 +8,7 @@ use std::time::Instant;
 use baton_contract::messages::{FromCoordinator, FromTenant, MAX_TEXT, Refusal};
 use baton_contract::page::BOARD_PLACES;
 use baton_contract::wire::{Malformed, VERSION};
-use baton_contract::{place, scheduling::Scheduling};
+use baton_contract::{scheduling::Scheduling, socket_path};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, accept_with, socketpair, sockopt::socket_peercred};
 use rustix::process::{PidfdFlags, geteuid, pidfd_open};
 
@@ -105,9 +105,9 @@ impl Server {
         if gpu != self.gpu.uuid {
             let text = format!(
                 "this coordinator serves {} ({}), the program uses {}",
-                place::gpu_name(self.gpu.uuid),
+                socket_path::gpu_name(self.gpu.uuid),
                 self.gpu.name,
-                place::gpu_name(gpu)
+                socket_path::gpu_name(gpu)
             );
             return Err((peer, (Refusal::OtherGpu, text)));
         }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use baton_contract::place;
+use baton_contract::socket_path;
 use serde::Serialize;
 
 use super::Server;
@@ -138,7 +138,7 @@ impl Server {
             version: env!("CARGO_PKG_VERSION"),
             gpu: GpuStatus {
                 name: self.gpu.name.clone(),
-                uuid: place::gpu_name(self.gpu.uuid),
+                uuid: socket_path::gpu_name(self.gpu.uuid),
                 memory_bytes: self.gpu.memory,
                 driver_version: self.gpu.driver_version,
             },

@@ -15,7 +15,7 @@ use baton_contract::messages::{FromCoordinator, FromTenant, MAX_NAME, Refusal};
 use baton_contract::page::{BOARD_PLACES, CoordinatorPage, PAGE_BYTES};
 use baton_contract::scheduling::Scheduling;
 use baton_contract::wire::VERSION;
-use baton_contract::{link, place, settings};
+use baton_contract::{link, settings, socket_path};
 
 use super::requests::Requests;
 use super::{Event, Session};
@@ -83,7 +83,7 @@ fn devices() -> impl Iterator<Item = (CUdevice, [u8; 16])> {
 fn usual_place(uuid: [u8; 16]) -> PathBuf {
     // SAFETY: takes nothing and cannot fail.
     let user = unsafe { libc::geteuid() };
-    place::socket(user::setting(c"XDG_RUNTIME_DIR"), user, uuid)
+    socket_path::socket(user::setting(c"XDG_RUNTIME_DIR"), user, uuid)
 }
 
 /// Connects to a socket, if somebody listens there and it belongs to this user or root.
