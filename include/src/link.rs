@@ -1,10 +1,14 @@
 //! Messages and descriptors over a Unix `SOCK_SEQPACKET` socket: the one place where both sides call the system.
 
 use alloc::vec::Vec;
+use core::fmt;
 use core::mem::{MaybeUninit, size_of};
 use core::ptr;
+use core::time::Duration;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 
 use crate::wire::{MAX_DESCRIPTORS, MAX_MESSAGE};
 
@@ -16,6 +20,116 @@ const CONTROL_BYTES: usize = {
     // SAFETY: arithmetic only.
     unsafe { libc::CMSG_SPACE((MAX_DESCRIPTORS * size_of::<RawFd>()) as u32) as usize }
 };
+
+/// Why there is no connection to a coordinator.
+#[derive(Debug)]
+pub enum Unconnected {
+    /// There is no socket, or nobody listens at it any more.
+    NobodyListens,
+    /// Whoever listens is neither this user nor root, so it is not to be believed.
+    OtherUser(u32),
+    /// The path can be no socket's, or the system refuses.
+    System(io::Error),
+}
+
+impl fmt::Display for Unconnected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NobodyListens => f.write_str("no coordinator answers"),
+            Self::OtherUser(user) => {
+                write!(
+                    f,
+                    "whoever listens there is user {user}, neither you nor root; remove the socket, or name another with --socket or BATON_SOCKET"
+                )
+            }
+            Self::System(error) => error.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for Unconnected {}
+
+/// Connects to the coordinator at a path, if it is this user's or root's: both sides do what it says. Messages are waited for
+/// no longer than `patience`.
+///
+/// # Errors
+///
+/// [`Unconnected`] says why not.
+pub fn connect(path: &Path, patience: Duration) -> Result<OwnedFd, Unconnected> {
+    let refused = || Unconnected::System(io::Error::last_os_error());
+    // SAFETY: plain integers; the answer is checked before it is used.
+    let socket = unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0) };
+    if socket < 0 {
+        return Err(refused());
+    }
+    // SAFETY: new, and ours.
+    let socket = unsafe { OwnedFd::from_raw_fd(socket) };
+    // SAFETY: zeros are a valid address of no family.
+    let mut address: libc::sockaddr_un = unsafe { MaybeUninit::zeroed().assume_init() };
+    address.sun_family = libc::AF_UNIX as libc::sa_family_t;
+    let bytes = path.as_os_str().as_bytes();
+    if bytes.len() >= address.sun_path.len() {
+        return Err(Unconnected::System(io::Error::from_raw_os_error(libc::ENAMETOOLONG)));
+    }
+    for (to, from) in address.sun_path.iter_mut().zip(bytes) {
+        *to = *from as libc::c_char;
+    }
+    set_patience(&socket, Some(patience)).map_err(Unconnected::System)?;
+    loop {
+        // SAFETY: a structure of the size that is said; it lives over the call.
+        let connected = unsafe {
+            libc::connect(socket.as_raw_fd(), ptr::from_ref(&address).cast(), size_of_val(&address) as libc::socklen_t)
+        };
+        if connected == 0 {
+            break;
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::EINTR) => {}
+            Some(libc::ENOENT | libc::ECONNREFUSED) => return Err(Unconnected::NobodyListens),
+            _ => return Err(Unconnected::System(error)),
+        }
+    }
+    match peer_user(&socket) {
+        // SAFETY: takes nothing and cannot fail.
+        Some(user) if user == 0 || user == unsafe { libc::geteuid() } => Ok(socket),
+        user => Err(Unconnected::OtherUser(user.unwrap_or(u32::MAX))),
+    }
+}
+
+/// How long a message is waited for at most; for ever if none is given.
+///
+/// # Errors
+///
+/// As `setsockopt`.
+pub fn set_patience(socket: &OwnedFd, patience: Option<Duration>) -> io::Result<()> {
+    let patience = patience.unwrap_or_default();
+    let limit = libc::timeval {
+        tv_sec: patience.as_secs() as libc::time_t,
+        tv_usec: libc::suseconds_t::from(patience.subsec_micros() as i32),
+    };
+    // SAFETY: a structure with its size.
+    let set = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_RCVTIMEO,
+            ptr::from_ref(&limit).cast(),
+            size_of_val(&limit) as libc::socklen_t,
+        )
+    };
+    if set == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// The user at the other end of a connection (`SO_PEERCRED`), if the system knows.
+fn peer_user(socket: &OwnedFd) -> Option<u32> {
+    let mut who = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+    let mut size = size_of_val(&who) as libc::socklen_t;
+    let place = ptr::from_mut(&mut who).cast();
+    // SAFETY: a structure with its size.
+    let known = unsafe { libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, place, &mut size) };
+    (known == 0).then_some(who.uid)
+}
 
 /// Sends one message with its descriptors. Never raises SIGPIPE.
 ///

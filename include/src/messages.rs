@@ -31,7 +31,8 @@ pub struct ExtentId(pub u32);
 /// From a tenant, or from a tool that asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FromTenant {
-    /// The first message of a tenant.
+    /// The first message of a tenant. Carries one descriptor, a pidfd of its process. Answered by
+    /// [`FromCoordinator::Welcome`], perhaps after a [`FromCoordinator::Queued`].
     Hello {
         /// What the user calls it.
         name: String,
@@ -122,6 +123,9 @@ pub enum FromTenant {
         /// How much is about to be needed.
         bytes: u64,
     },
+    /// The first and only message of who will come, or sends somebody: the coordinator is not to end before this connection
+    /// does. Answered by [`FromCoordinator::Offer`].
+    Expect,
     /// The first and only message of a tool: how do things stand? Answered by [`FromCoordinator::Text`].
     Status,
     /// The first and only message of a tool: move all that this tenant has to the host, when it is idle. Answered
@@ -154,6 +158,30 @@ pub enum Channels {
     ResourceManager(Objects),
 }
 
+/// Which CUDA driver a coordinator uses. Each side finds it by itself: nobody loads a file because a peer names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DriverKind {
+    /// The one that programs find by themselves.
+    System,
+    /// Baton's simulated driver.
+    Simulated,
+    /// A file that the user has named.
+    File,
+}
+
+impl DriverKind {
+    const ALL: [Self; 3] = [Self::System, Self::Simulated, Self::File];
+
+    /// The word that users read.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::System => "system",
+            Self::Simulated => "simulated",
+            Self::File => "file",
+        }
+    }
+}
+
 /// How a program fared while its memory arrived. Times are in microseconds since the gate was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ArrivalStory {
@@ -179,6 +207,26 @@ pub enum FromCoordinator {
         tenant: u32,
         /// Its place on the board; [`BOARD_PLACES`](crate::page::BOARD_PLACES) for none.
         place: u32,
+    },
+    /// The answer to a [`FromTenant::Hello`] when there are as many tenants as there may be: the welcome comes when one has
+    /// left and those before have had theirs.
+    Queued {
+        /// How many wait before this one.
+        ahead: u32,
+    },
+    /// The answer to a [`FromTenant::Expect`].
+    Offer {
+        /// UUID of the GPU that is shared.
+        gpu: [u8; 16],
+        /// Which driver it is reached by.
+        driver: DriverKind,
+        /// The size of "the GPU" that programs see, in bytes.
+        bytes: u64,
+    },
+    /// The process has to end, because it could only go on with wrong results, and the coordinator cannot end it by itself.
+    End {
+        /// Why, for the user.
+        text: String,
     },
     /// No: the connection ends.
     Refused {
@@ -302,8 +350,8 @@ pub enum Refusal {
     Version,
     /// The coordinator serves another GPU.
     OtherGpu,
-    /// The coordinator has no room for another tenant.
-    TooMany,
+    /// The coordinator has as many connections as it can have. To be tried again.
+    Busy,
     /// The coordinator could not prepare what a tenant needs.
     Failed,
     /// What was said first is not how a tenant begins.
@@ -322,7 +370,7 @@ pub enum Full {
 }
 
 impl Refusal {
-    const ALL: [Self; 5] = [Self::Version, Self::OtherGpu, Self::TooMany, Self::Failed, Self::Malformed];
+    const ALL: [Self; 5] = [Self::Version, Self::OtherGpu, Self::Busy, Self::Failed, Self::Malformed];
 }
 
 impl Full {
@@ -465,18 +513,19 @@ impl FromTenant {
                 w.u64(*grant);
             }
             Self::AtWork => w = kind(17),
-            Self::Set { name, change: Change { class, weight, slo_micros, paused } } => {
+            Self::Set { name, change: Change { class, weight, slo_micros, suspended } } => {
                 w = kind(18);
                 write_option(&mut w, *class, |w, class| w.u32(class.code()));
                 write_option(&mut w, *weight, Writer::u32);
                 write_option(&mut w, *slo_micros, Writer::u64);
-                write_option(&mut w, *paused, |w, paused| w.u32(paused.into()));
+                write_option(&mut w, *suspended, |w, suspended| w.u32(suspended.into()));
                 w.sized(name.as_bytes());
             }
             Self::Probed { number } => {
                 w = kind(19);
                 w.u32(*number);
             }
+            Self::Expect => w = kind(20),
         }
         w.finish()
     }
@@ -540,21 +589,34 @@ impl FromTenant {
                     class: read_option(&mut r, read_class)?,
                     weight: read_option(&mut r, Reader::u32)?,
                     slo_micros: read_option(&mut r, Reader::u64)?,
-                    paused: read_option(&mut r, |r| r.flag("paused"))?,
+                    suspended: read_option(&mut r, |r| r.flag("suspended"))?,
                 };
                 Self::Set { change, name: r.text("name", MAX_NAME)? }
             }
             19 => Self::Probed { number: r.u32()? },
+            20 => Self::Expect,
             kind => return Err(Malformed::Kind(kind)),
         };
         r.end()?;
         Ok(decoded)
     }
 
+    /// This message, if as many descriptors came with it as have to.
+    ///
+    /// # Errors
+    ///
+    /// [`Malformed::Descriptors`] otherwise.
+    pub fn expect(self, came: usize) -> Result<Self, Malformed> {
+        match self.descriptors() {
+            expected if expected == came => Ok(self),
+            expected => Err(Malformed::Descriptors { came, expected }),
+        }
+    }
+
     /// How many descriptors come with this message.
     pub fn descriptors(&self) -> usize {
         match self {
-            Self::Channels { channels: Channels::ResourceManager(_) } => 1,
+            Self::Hello { .. } | Self::Channels { channels: Channels::ResourceManager(_) } => 1,
             _ => 0,
         }
     }
@@ -659,6 +721,20 @@ impl FromCoordinator {
                 w = kind(21);
                 w.u32(*number);
             }
+            Self::Queued { ahead } => {
+                w = kind(22);
+                w.u32(*ahead);
+            }
+            Self::Offer { gpu, driver, bytes } => {
+                w = kind(23);
+                w.bytes(gpu);
+                w.u32(*driver as u32);
+                w.u64(*bytes);
+            }
+            Self::End { text } => {
+                w = kind(24);
+                w.sized(text.as_bytes());
+            }
         }
         w.finish()
     }
@@ -713,6 +789,11 @@ impl FromCoordinator {
             19 => Self::Beside { on: r.flag("beside others")? },
             20 => Self::Board { place: r.u32()? },
             21 => Self::Probe { number: r.u32()? },
+            22 => Self::Queued { ahead: r.u32()? },
+            23 => {
+                Self::Offer { gpu: r.array()?, driver: one_of(&DriverKind::ALL, "driver", r.u32()?)?, bytes: r.u64()? }
+            }
+            24 => Self::End { text: r.text("text", MAX_TEXT)? },
             kind => return Err(Malformed::Kind(kind)),
         };
         r.end()?;

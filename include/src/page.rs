@@ -39,6 +39,8 @@ pub struct TenantPage {
     pub window_end: AtomicU64,
     /// Whether it is inside of the call that [`FromCoordinator::Probe`](crate::messages::FromCoordinator::Probe) asks for (1).
     pub probing: AtomicU32,
+    /// Changes again and again while it is at work beside others: it was not stopped.
+    pub heartbeat: AtomicU32,
 }
 
 /// On which tenants that run beside others say that they are at work: written by tenants of class latency and the coordinator,

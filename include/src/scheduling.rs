@@ -75,7 +75,7 @@ pub struct Change {
     /// Another target; 0 for none from here on.
     pub slo_micros: Option<u64>,
     /// Whether it is kept off the GPU until it is said otherwise.
-    pub paused: Option<bool>,
+    pub suspended: Option<bool>,
 }
 
 #[cfg(test)]

@@ -35,6 +35,13 @@ pub const LOG: &core::ffi::CStr = c"BATON_LOG";
 /// `1`: join no coordinator; every call goes to the driver.
 pub const DISABLE: &core::ffi::CStr = c"BATON_DISABLE";
 
+/// `1`: a program that takes the GPU and cannot join a coordinator ends, with exit code 125, instead of going on without.
+pub const REQUIRE: &core::ffi::CStr = c"BATON_REQUIRE";
+
+/// UUID of the GPU that is shared, in the spelling of [`crate::socket_path::gpu_name`]. Programs use other GPUs as if Baton
+/// were not there.
+pub const GPU: &core::ffi::CStr = c"BATON_GPU";
+
 /// Set by `baton run` for the library: a descriptor that keeps the coordinator waiting for this program, to be
 /// closed once it has come.
 pub const CONNECTION: &core::ffi::CStr = c"BATON_CONNECTION";

@@ -1,7 +1,8 @@
 //! Where a GPU's coordinator is found: its socket's place, if the user names no other.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 
 /// A GPU's UUID in the usual spelling, `GPU-8-4-4-4-12`.
 pub fn gpu_name(uuid: [u8; 16]) -> String {
@@ -14,12 +15,25 @@ pub fn gpu_name(uuid: [u8; 16]) -> String {
     name
 }
 
-/// The folder of a user's sockets: in their runtime folder if they have one.
+/// The folder of a user's sockets: in the runtime folder that the user names, or that the system has made for them, so
+/// that programs with and without `XDG_RUNTIME_DIR` meet.
 pub fn folder(runtime: Option<OsString>, user: u32) -> PathBuf {
-    match runtime {
-        Some(runtime) => PathBuf::from(runtime).join("baton"),
-        None => PathBuf::from(format!("/tmp/baton-{user}")),
+    match runtime.map(PathBuf::from).or_else(|| systems_folder(user)) {
+        Some(runtime) => runtime.join("baton"),
+        None => fallback(user),
     }
+}
+
+/// Where a user's sockets lie on a system without runtime folders. Anybody may have made this one before.
+pub fn fallback(user: u32) -> PathBuf {
+    PathBuf::from(format!("/tmp/baton-{user}"))
+}
+
+/// The runtime folder that the system has made for a user (pam_systemd(8)).
+pub fn systems_folder(user: u32) -> Option<PathBuf> {
+    let folder = PathBuf::from(format!("/run/user/{user}"));
+    let is_theirs = |folder: &Path| folder.symlink_metadata().is_ok_and(|found| found.is_dir() && found.uid() == user);
+    is_theirs(&folder).then_some(folder)
 }
 
 /// The socket of a GPU's coordinator in such a folder.
@@ -36,6 +50,7 @@ mod tests {
         let uuid = *b"\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\x0b\x0c\x0d\x0e\x0f\xff";
         let name = "GPU-01020304-0506-0708-090a-0b0c0d0e0fff.sock";
         assert_eq!(socket(Some("/run/user/7".into()), 7, uuid), PathBuf::from("/run/user/7/baton").join(name));
-        assert_eq!(socket(None, 7, uuid), PathBuf::from("/tmp/baton-7").join(name));
+        // Nobody has this number, so the system has made no folder for them.
+        assert_eq!(socket(None, 4_000_000_007, uuid), PathBuf::from("/tmp/baton-4000000007").join(name));
     }
 }

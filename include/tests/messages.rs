@@ -30,7 +30,7 @@ fn scheduling() -> impl Strategy<Value = Scheduling> {
 fn change() -> impl Strategy<Value = Change> {
     use prop::option::of;
     (of(class()), of(any::<u32>()), of(any::<u64>()), of(any::<bool>()))
-        .prop_map(|(class, weight, slo_micros, paused)| Change { class, weight, slo_micros, paused })
+        .prop_map(|(class, weight, slo_micros, suspended)| Change { class, weight, slo_micros, suspended })
 }
 
 fn from_tenant() -> impl Strategy<Value = FromTenant> {
@@ -82,7 +82,7 @@ fn from_tenant() -> impl Strategy<Value = FromTenant> {
 }
 
 fn from_coordinator() -> impl Strategy<Value = FromCoordinator> {
-    let reason = prop::sample::select(vec![Refusal::Version, Refusal::OtherGpu, Refusal::TooMany, Refusal::Failed]);
+    let reason = prop::sample::select(vec![Refusal::Version, Refusal::OtherGpu, Refusal::Busy, Refusal::Failed]);
     let full = prop::sample::select(vec![Full::Arena, Full::HostPool, Full::Held]);
     let lent = vec((any::<u32>().prop_map(ExtentId), prop::sample::select(&SizeClass::ALL[..])), 0..=MAX_EXTENTS);
     prop_oneof![
