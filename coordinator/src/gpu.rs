@@ -20,6 +20,7 @@ use baton_contract::cuda::{
 };
 use libloading::Library;
 
+use crate::holders::Census;
 use crate::preemptor::Pauser;
 
 /// Why the driver did not do what was asked.
@@ -137,12 +138,54 @@ calls! {
         *const *mut c_void, *const *mut c_void);
 }
 
+impl Calls {
+    /// Opens a driver and starts it.
+    fn open(library: &Path) -> Result<(Self, ManuallyDrop<Library>), GpuError> {
+        let fault = |error: &libloading::Error| GpuError::Library {
+            library: library.to_path_buf(),
+            why: std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string),
+        };
+        // SAFETY: opening a driver runs its own start-up code, as it does in every CUDA program.
+        let opened = unsafe { Library::new(library) }.map_err(|error| fault(&error))?;
+        // A driver that was started is never closed.
+        let opened = ManuallyDrop::new(opened);
+        // SAFETY: the user names this library as a CUDA driver.
+        let calls = unsafe { Self::find(&opened) }.map_err(|error| fault(&error))?;
+        // SAFETY: takes a number.
+        check("cuInit", unsafe { (calls.init)(0) })?;
+        Ok((calls, opened))
+    }
+
+    /// One of its devices, counted from 0.
+    fn device(&self, number: usize) -> Result<CUdevice, GpuError> {
+        let (mut count, mut device) = (0, 0);
+        // SAFETY: an out-parameter.
+        check("cuDeviceGetCount", unsafe { (self.device_count)(&mut count) })?;
+        let count = usize::try_from(count).unwrap_or(0);
+        if number >= count {
+            return Err(GpuError::NoSuchGpu { asked: number, count });
+        }
+        // SAFETY: an out-parameter.
+        check("cuDeviceGet", unsafe { (self.device_get)(&mut device, number as c_int) })?;
+        Ok(device)
+    }
+
+    fn uuid(&self, device: CUdevice) -> Result<[u8; 16], GpuError> {
+        let mut uuid = [0; 16];
+        // SAFETY: an out-parameter of the right size.
+        check("cuDeviceGetUuid_v2", unsafe { (self.device_uuid)(&mut uuid, device) })?;
+        Ok(uuid)
+    }
+}
+
 /// One GPU, with a context of ours on it.
 #[derive(Clone)]
 pub struct Gpu {
     calls: Arc<Calls>,
     device: CUdevice,
     context: usize,
+    /// How it is found out who has memory of it.
+    pub census: Census,
     /// How work is taken off it.
     pub pauser: Pauser,
     /// Its name.
@@ -198,29 +241,14 @@ impl Gpu {
     ///
     /// When the library is no driver, or has no such GPU, or the GPU does not work.
     pub fn open(library: &Path, number: usize) -> Result<Self, GpuError> {
-        let fault = |error: &libloading::Error| GpuError::Library {
-            library: library.to_path_buf(),
-            why: std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string),
-        };
-        // SAFETY: opening a driver runs its own start-up code, as it does in every CUDA program.
-        let opened = unsafe { Library::new(library) }.map_err(|error| fault(&error))?;
-        // A driver that was started is never closed.
-        let opened = ManuallyDrop::new(opened);
-        // SAFETY: the user names this library as a CUDA driver.
-        let calls = unsafe { Calls::find(&opened) }.map_err(|error| fault(&error))?;
-        let (mut count, mut device, mut version, mut memory) = (0, 0, 0, 0);
-        let (mut name, mut uuid, mut context) = ([0u8; 256], [0u8; 16], ptr::null_mut());
+        let (calls, opened) = Calls::open(library)?;
+        let device = calls.device(number)?;
+        let (mut version, mut memory) = (0, 0);
+        let (mut name, mut context) = ([0u8; 256], ptr::null_mut());
+        let uuid = calls.uuid(device)?;
         // SAFETY: out-parameters of the right types that live over the calls; a buffer with its length.
         unsafe {
-            check("cuInit", (calls.init)(0))?;
-            check("cuDeviceGetCount", (calls.device_count)(&mut count))?;
-            let count = usize::try_from(count).unwrap_or(0);
-            if number >= count {
-                return Err(GpuError::NoSuchGpu { asked: number, count });
-            }
-            check("cuDeviceGet", (calls.device_get)(&mut device, number as c_int))?;
             check("cuDeviceGetName", (calls.device_name)(name.as_mut_ptr().cast(), name.len() as c_int, device))?;
-            check("cuDeviceGetUuid_v2", (calls.device_uuid)(&mut uuid, device))?;
             check("cuDriverGetVersion", (calls.driver_version)(&mut version))?;
             check("cuDeviceTotalMem_v2", (calls.device_memory)(&mut memory, device))?;
             check("cuDevicePrimaryCtxRetain", (calls.retain)(&mut context, device))?;
@@ -230,6 +258,7 @@ impl Gpu {
             calls: Arc::new(calls),
             device,
             context: context.expose_provenance(),
+            census: Census::of(&opened),
             pauser: Pauser::of(uuid, &opened),
             name,
             uuid,
@@ -238,6 +267,16 @@ impl Gpu {
         };
         gpu.enter()?;
         Ok(gpu)
+    }
+
+    /// The UUID of one of a driver's GPUs. It is not taken into use for that.
+    ///
+    /// # Errors
+    ///
+    /// When the library is no driver, or has no such GPU.
+    pub fn uuid_of(library: &Path, number: usize) -> Result<[u8; 16], GpuError> {
+        let (calls, _) = Calls::open(library)?;
+        calls.uuid(calls.device(number)?)
     }
 
     /// Makes our context this thread's. Needed once in every thread that uses the GPU.

@@ -5,13 +5,14 @@
 //! - [`bench`](mod@bench): measures what it costs programs to share a GPU.
 //! - [`demo`]: runs programs that do not fit the GPU together, alone and sharing it, and compares results.
 //!
-//! - [`cli`]: the commands.
+//! - [`cli`]: the commands. [`endpoint`]: where a coordinator is found.
 //!
 //! The coordinator itself:
 //!
 //! - [`server`]: the loop that owns all state, and what it is made of.
 //! - [`arbiter`]: who may run. [`arena`], [`pool`]: the books of device and host memory. All three are pure.
 //! - [`planner`], [`first_use`]: in which order and groups memory comes in. Pure too.
+//! - [`holders`]: who else has memory of the GPU.
 //! - [`gpu`], [`mover`], [`slabs`], [`preemptor`]: the driver, copies, the host pool's memory, and taking work off the
 //!   GPU.
 
@@ -23,8 +24,10 @@ pub mod cli;
 pub mod demo;
 pub mod digest;
 pub mod driver;
+pub mod endpoint;
 pub mod first_use;
 pub mod gpu;
+pub mod holders;
 pub mod install;
 pub mod mover;
 pub mod planner;

@@ -27,9 +27,10 @@ enum Command {
     Evict(client::Named),
     /// Change how a program is scheduled while it runs: its class, weight, or target.
     Set(set::Set),
-    /// Keep a program off the GPU, in the middle of its work, until `baton resume`.
-    Pause(client::Named),
-    /// Let a paused program go on.
+    /// Take a program off the GPU, in the middle of its work, and keep it off until `baton resume`.
+    #[command(alias = "pause")]
+    Suspend(client::Named),
+    /// Let a suspended program go on.
     Resume(client::Named),
     /// Say what this machine offers and what is missing.
     Doctor(doctor::Doctor),
@@ -73,13 +74,19 @@ enum Bench {
 }
 
 fn main() -> ExitCode {
-    let (command, done) = match Arguments::parse().command {
+    let Arguments { command } = Arguments::parse();
+    if !matches!(command, Command::Serve(_)) {
+        // As other commands do, this one ends in silence when nobody reads what it prints any more.
+        // SAFETY: no other thread runs yet, and this is no handler of ours.
+        unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    }
+    let (command, done) = match command {
         Command::Run(arguments) => ("run", run::run(arguments).map(|never| match never {})),
         Command::Serve(arguments) => ("serve", serve::run(arguments).map(|()| true)),
         Command::Status(arguments) => ("status", status::run(arguments).map(|()| true)),
         Command::Evict(arguments) => ("evict", evict::run(arguments).map(|()| true)),
         Command::Set(arguments) => ("set", set::set(arguments).map(|()| true)),
-        Command::Pause(arguments) => ("pause", set::pause(arguments).map(|()| true)),
+        Command::Suspend(arguments) => ("suspend", set::suspend(arguments).map(|()| true)),
         Command::Resume(arguments) => ("resume", set::resume(arguments).map(|()| true)),
         Command::Doctor(arguments) => ("doctor", doctor::run(&arguments)),
         Command::Trial(arguments) => ("trial", doctor::trial::play(&arguments).map(|()| true)),

@@ -3,19 +3,22 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use baton_contract::link;
-use baton_contract::messages::{FromCoordinator, FromTenant, MAX_NAME};
+use baton_contract::messages::{DriverKind, FromCoordinator, FromTenant, MAX_NAME, Refusal};
 use clap::Args;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with, sockopt};
-
 use serde_json::Value;
 
 use super::{CliError, named_socket, status};
 
 /// A coordinator that says nothing for so long hangs.
 pub const PATIENCE: Duration = Duration::from_secs(10);
+
+/// After this time it is said what is waited for.
+const SILENCE: Duration = Duration::from_secs(1);
+/// How soon whoever was told to come again does so.
+const COME_AGAIN: Duration = Duration::from_millis(100);
 
 /// Which program is meant.
 #[derive(Clone, Debug, Args)]
@@ -58,14 +61,59 @@ pub fn have_done(
 ///
 /// # Errors
 ///
-/// When the path can be no socket's.
-pub fn open(path: &Path) -> io::Result<Option<OwnedFd>> {
-    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(PATIENCE))?;
-    match connect(&socket, &SocketAddrUnix::new(path)?) {
-        Ok(()) => Ok(Some(socket)),
-        Err(rustix::io::Errno::NOENT | rustix::io::Errno::CONNREFUSED) => Ok(None),
-        Err(error) => Err(error.into()),
+/// When the path can be no socket's, or whoever listens is not to be trusted.
+pub fn open(path: &Path) -> Result<Option<OwnedFd>, CliError> {
+    match link::connect(path, PATIENCE) {
+        Ok(socket) => Ok(Some(socket)),
+        Err(link::Unconnected::NobodyListens) => Ok(None),
+        Err(error) => Err(CliError::Told(format!("{}: {error}", path.display()))),
+    }
+}
+
+/// What a coordinator has for a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// The GPU's UUID.
+    pub gpu: [u8; 16],
+    /// Which driver the coordinator uses.
+    pub driver: DriverKind,
+}
+
+/// Announces a program, whose coming the coordinator waits for while the connection is open; none if there is no coordinator, or
+/// it is just ending.
+///
+/// # Errors
+///
+/// When whoever listens is not to be trusted, or does not answer as a coordinator does.
+pub fn announce(path: &Path) -> Result<Option<(OwnedFd, Offer)>, CliError> {
+    let told = |what: &dyn std::fmt::Display| CliError::Told(format!("{}: {what}", path.display()));
+    let start = Instant::now();
+    let mut is_said = false;
+    loop {
+        let Some(socket) = open(path)? else { return Ok(None) };
+        if link::send(socket.as_fd(), &FromTenant::Expect.encode(), &[], false).is_err() {
+            return Ok(None);
+        }
+        let received = match link::receive(socket.as_fd(), false) {
+            Ok(Some(received)) => received,
+            Ok(None) => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                return Err(told(&"the coordinator does not answer; is it stopped? `kill` it if it hangs"));
+            }
+            Err(error) => return Err(told(&error)),
+        };
+        match FromCoordinator::decode(&received.message) {
+            Ok(FromCoordinator::Offer { gpu, driver, .. }) => return Ok(Some((socket, Offer { gpu, driver }))),
+            Ok(FromCoordinator::Refused { reason: Refusal::Busy, text }) => {
+                if start.elapsed() > SILENCE && !std::mem::replace(&mut is_said, true) {
+                    eprintln!("baton run: waiting: {text}");
+                }
+                std::thread::sleep(COME_AGAIN);
+            }
+            Ok(FromCoordinator::Refused { text, .. }) => return Err(told(&text)),
+            Ok(_) => return Err(told(&"an answer to another question")),
+            Err(error) => return Err(told(&error)),
+        }
     }
 }
 
@@ -85,17 +133,22 @@ pub fn status(path: &Path) -> Result<Vec<u8>, CliError> {
 /// As for [`status()`].
 pub fn ask(path: &Path, question: &FromTenant, patience: Option<Duration>) -> Result<Vec<u8>, CliError> {
     let told = |what: String| CliError::Told(format!("{}: {what}", path.display()));
-    let socket = open(path).map_err(|error| told(error.to_string()))?.ok_or_else(|| {
+    let socket = open(path)?.ok_or_else(|| {
         CliError::Told(format!(
             "no coordinator answers at {}; `baton serve` starts one, and `baton run` if there is none",
             path.display()
         ))
     })?;
-    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, patience).map_err(|error| told(error.to_string()))?;
+    link::set_patience(&socket, patience).map_err(|error| told(error.to_string()))?;
     link::send(socket.as_fd(), &question.encode(), &[], false).map_err(|error| told(error.to_string()))?;
     let mut text = Vec::new();
     loop {
-        let received = link::receive(socket.as_fd(), false).map_err(|error| told(error.to_string()))?;
+        let received = link::receive(socket.as_fd(), false).map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock => {
+                told("the coordinator does not answer; is it stopped? `kill` it if it hangs".to_owned())
+            }
+            _ => told(error.to_string()),
+        })?;
         let received = received.ok_or_else(|| told("the coordinator ended the connection".to_owned()))?;
         match FromCoordinator::decode(&received.message) {
             Ok(FromCoordinator::Text { piece, more }) => {

@@ -10,6 +10,7 @@ use rustix::process::{PidfdFlags, getpid, pidfd_open};
 use super::units::size;
 use super::{CliError, DriverChoice, client, named_socket, open_gpu, runtime_folder, serve, usual_socket};
 use crate::driver::Choice;
+use crate::endpoint::Folder;
 use crate::install::Install;
 
 /// `baton doctor`.
@@ -156,18 +157,21 @@ fn system(findings: &mut Findings) {
     let advice = if enough { "" } else { "; raise it (`ulimit -Hn 65536`) for arenas of many small pieces" };
     findings.say(if enough { Verdict::Good } else { Verdict::Less }, "descriptors", &format!("{shown}{advice}"));
     let folder = runtime_folder();
-    match super::make_private(&folder) {
-        Ok(()) => findings.say(Verdict::Good, "socket folder", &folder.display().to_string()),
-        Err(error) => findings.say(Verdict::Missing, "socket folder", &format!("{error}; set XDG_RUNTIME_DIR")),
+    match Folder::private(&folder) {
+        Ok(_) => findings.say(Verdict::Good, "socket folder", &folder.display().to_string()),
+        Err(error) => findings.say(Verdict::Missing, "socket folder", &error.to_string()),
     }
 }
 
 fn coordinator(findings: &mut Findings, uuid: Option<[u8; 16]>) {
     let socket: Option<PathBuf> = named_socket().or_else(|| uuid.map(usual_socket));
     let Some(socket) = socket else { return };
-    let found = match client::open(&socket) {
-        Ok(Some(_)) => format!("answers at {}", socket.display()),
-        _ => format!("none at {}; `baton run` starts one", socket.display()),
-    };
-    findings.say(Verdict::Good, "coordinator", &found);
+    match client::announce(&socket) {
+        Ok(Some(_)) => findings.say(Verdict::Good, "coordinator", &format!("answers at {}", socket.display())),
+        Ok(None) => {
+            let none = format!("none at {}; `baton run` starts one", socket.display());
+            findings.say(Verdict::Good, "coordinator", &none);
+        }
+        Err(error) => findings.say(Verdict::Missing, "coordinator", &error.to_string()),
+    }
 }

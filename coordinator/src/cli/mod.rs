@@ -3,19 +3,21 @@
 pub mod client;
 pub mod doctor;
 pub mod evict;
+pub mod program;
 pub mod run;
 pub mod serve;
 pub mod set;
+pub mod settings;
 pub mod status;
 pub mod units;
 
 use std::ffi::OsString;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use baton_contract::socket_path;
 
 use crate::driver::name;
+use crate::endpoint::{Folder, Unfit};
 use crate::gpu::{Gpu, GpuError};
 use crate::install::{Install, Missing};
 
@@ -35,6 +37,9 @@ pub enum CliError {
     /// The server.
     #[error(transparent)]
     Serve(#[from] crate::server::ServeError),
+    /// A folder or file that cannot be used.
+    #[error(transparent)]
+    Unfit(#[from] Unfit),
     /// The program to be run cannot be.
     #[error("{text}")]
     NoProgram {
@@ -111,7 +116,7 @@ impl DriverChoice {
             return Ok(Vec::new());
         }
         let folder = runtime_folder();
-        make_private(&folder)?;
+        Folder::private(&folder)?;
         Ok(vec![("SIMCUDA_GPU_FILE", folder.join("simulated-gpu").into())])
     }
 }
@@ -123,6 +128,15 @@ impl DriverChoice {
 /// When there is none.
 pub fn open_gpu(library: Option<&Path>, number: usize) -> Result<Gpu, GpuError> {
     Gpu::open(library.unwrap_or(Path::new("libcuda.so.1")), number)
+}
+
+/// The UUID of a GPU of a driver. The GPU is not taken into use for that.
+///
+/// # Errors
+///
+/// When there is none.
+pub fn gpu_uuid(library: Option<&Path>, number: usize) -> Result<[u8; 16], GpuError> {
+    Gpu::uuid_of(library.unwrap_or(Path::new("libcuda.so.1")), number)
 }
 
 /// The folder of this user's sockets.
@@ -142,22 +156,4 @@ pub fn usual_socket(uuid: [u8; 16]) -> PathBuf {
 /// The socket that the user's environment names.
 pub fn named_socket() -> Option<PathBuf> {
     std::env::var_os(name(baton_contract::settings::SOCKET)).filter(|path| !path.is_empty()).map(PathBuf::from)
-}
-
-/// Makes a folder that only this user can enter, or checks that it is one.
-///
-/// # Errors
-///
-/// When it cannot be made, or belongs to somebody else.
-pub fn make_private(folder: &Path) -> Result<(), CliError> {
-    std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(folder)
-        .map_err(|error| CliError::Told(format!("{}: {error}", folder.display())))?;
-    let found = std::fs::symlink_metadata(folder)?;
-    if found.uid() != rustix::process::geteuid().as_raw() || !found.is_dir() {
-        return Err(CliError::Told(format!("{} belongs to another user", folder.display())));
-    }
-    Ok(())
 }

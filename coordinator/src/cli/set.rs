@@ -1,4 +1,4 @@
-//! `baton set`, `baton pause` and `baton resume`: how a program is scheduled, changed while it runs.
+//! `baton set`, `baton suspend` and `baton resume`: how a program is scheduled, changed while it runs.
 
 use baton_contract::messages::FromTenant;
 use baton_contract::scheduling::Change;
@@ -58,7 +58,7 @@ pub fn set(arguments: Set) -> Result<(), CliError> {
         class: one.class.or(all.class),
         weight: one.weight.or(all.weight),
         slo_micros: one.slo_micros.or(all.slo_micros),
-        paused: one.paused.or(all.paused),
+        suspended: one.suspended.or(all.suspended),
     };
     ask(arguments.named, arguments.changes.into_iter().fold(Change::default(), both))
 }
@@ -68,17 +68,17 @@ pub fn set(arguments: Set) -> Result<(), CliError> {
 /// # Errors
 ///
 /// As [`set`].
-pub fn pause(named: Named) -> Result<(), CliError> {
-    ask(named, Change { paused: Some(true), ..Change::default() })
+pub fn suspend(named: Named) -> Result<(), CliError> {
+    ask(named, Change { suspended: Some(true), ..Change::default() })
 }
 
-/// Lets a paused program go on.
+/// Lets a suspended program go on.
 ///
 /// # Errors
 ///
 /// As [`set`].
 pub fn resume(named: Named) -> Result<(), CliError> {
-    ask(named, Change { paused: Some(false), ..Change::default() })
+    ask(named, Change { suspended: Some(false), ..Change::default() })
 }
 
 fn ask(named: Named, change: Change) -> Result<(), CliError> {

@@ -2,13 +2,14 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use bytesize::ByteSize;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// An amount of memory: so many bytes, or a share of what there is.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
-#[serde(try_from = "String")]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(try_from = "String", into = "String")]
 pub enum Amount {
     /// `8GiB`
     Bytes(u64),
@@ -54,16 +55,27 @@ impl TryFrom<String> for Amount {
 
 impl fmt::Display for Amount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [(u64, &str); 4] = [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
         match self {
-            Self::Bytes(bytes) => f.write_str(&size(*bytes)),
+            // To be read again, so not rounded.
+            Self::Bytes(bytes) => match UNITS.into_iter().find(|(unit, _)| *bytes > 0 && bytes.is_multiple_of(*unit)) {
+                Some((unit, name)) => write!(f, "{}{name}", bytes / unit),
+                None => write!(f, "{bytes}B"),
+            },
             Self::Percent(percent) => write!(f, "{percent}%"),
         }
     }
 }
 
+impl From<Amount> for String {
+    fn from(amount: Amount) -> Self {
+        amount.to_string()
+    }
+}
+
 /// A part of something, in percent.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
-#[serde(try_from = "String")]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct Percent(pub f64);
 
 impl FromStr for Percent {
@@ -92,14 +104,51 @@ impl fmt::Display for Percent {
     }
 }
 
+impl From<Percent> for String {
+    fn from(percent: Percent) -> Self {
+        percent.to_string()
+    }
+}
+
+/// A length of time: `100ms`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Period(pub Duration);
+
+impl FromStr for Period {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        humantime::parse_duration(word)
+            .map(Self)
+            .map_err(|error| format!("`{word}` is no time ({error}); write for example 20ms"))
+    }
+}
+
+impl TryFrom<String> for Period {
+    type Error = String;
+
+    fn try_from(word: String) -> Result<Self, String> {
+        word.parse()
+    }
+}
+
+impl fmt::Display for Period {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        humantime::format_duration(self.0).fmt(f)
+    }
+}
+
+impl From<Period> for String {
+    fn from(period: Period) -> Self {
+        // Without the spaces between the units.
+        period.to_string().replace(' ', "")
+    }
+}
+
 /// A size for the eye.
 pub fn size(bytes: u64) -> String {
-    let (unit, name) = [(1u64 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")]
-        .into_iter()
-        .find(|(unit, _)| bytes >= *unit)
-        .unwrap_or((1, "bytes"));
-    let value = bytes as f64 / unit as f64;
-    if value.fract() == 0.0 { format!("{value} {name}") } else { format!("{value:.1} {name}") }
+    ByteSize(bytes).display().iec().to_string().replace(".0 ", " ")
 }
 
 #[cfg(test)]
@@ -121,6 +170,6 @@ mod tests {
     fn sizes_are_readable() {
         assert_eq!(size(3 << 29), "1.5 GiB");
         assert_eq!(size(2 << 20), "2 MiB");
-        assert_eq!(size(7), "7 bytes");
+        assert_eq!(size(7), "7 B");
     }
 }

@@ -151,7 +151,8 @@ impl Coordinator {
 
     fn is_ready(&mut self) -> Result<bool, Error> {
         if self.connection.is_none() {
-            self.connection = client::open(&self.socket)?;
+            let reached = client::announce(&self.socket).map_err(|error| Error::Coordinator(error.to_string()))?;
+            self.connection = reached.map(|(connection, _)| connection);
         }
         if self.connection.is_none() {
             return Ok(false);

@@ -7,69 +7,94 @@ use std::time::Instant;
 
 use baton_contract::messages::{FromCoordinator, FromTenant, MAX_TEXT, Refusal};
 use baton_contract::page::BOARD_PLACES;
+use baton_contract::scheduling::Scheduling;
+use baton_contract::socket_path;
 use baton_contract::wire::{Malformed, VERSION};
-use baton_contract::{scheduling::Scheduling, socket_path};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, accept_with, socketpair, sockopt::socket_peercred};
-use rustix::process::{PidfdFlags, geteuid, pidfd_open};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
+use super::Server;
+use super::beside::Heartbeat;
 use super::peer::Peer;
-use super::shared::Shared;
+use super::process::Process;
+use super::shared::{Shared, TenantsPage};
+use super::strangers::Stage;
 use super::tenant::Tenant;
-use super::{Server, log};
 use crate::arbiter::{Event, TenantId};
+use crate::endpoint::Closing;
 
-/// Strangers that have said nothing yet; when more come, the oldest goes.
-const MOST_STRANGERS: usize = 64;
-/// More tenants than a GPU has room for contexts of.
-const MOST_TENANTS: usize = 256;
+/// Who has greeted and waits until there is room for one more tenant.
+#[derive(Debug)]
+pub(super) struct Newcomer {
+    pub(super) peer: Peer,
+    pub(super) name: String,
+    pub(super) process: Process,
+    pub(super) since: Instant,
+    scheduling: Scheduling,
+}
+
+/// Why somebody is not let in.
+type Refused = (Refusal, String);
 
 impl Server {
     /// Takes everybody in who waits at the socket.
     pub(super) fn accept(&mut self) {
-        loop {
-            match accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
-                Ok(socket) => {
-                    // Only this user, and root, may connect and steer.
-                    let ours = socket_peercred(&socket).is_ok_and(|who| who.uid == geteuid() || who.uid.is_root());
-                    if !ours {
-                        continue;
-                    }
-                    if self.strangers.len() == MOST_STRANGERS {
-                        self.strangers.pop_front();
-                    }
-                    self.strangers.push_back(Peer::new(socket));
-                }
-                Err(rustix::io::Errno::INTR) => {}
-                Err(_) => return,
+        self.strangers.accept(&self.endpoint, self.newcomers.len());
+    }
+
+    /// With nothing left to do: whether nobody is on the way either, so that the coordinator can end. From then on
+    /// nobody finds it any more.
+    pub(super) fn close_if_unwanted(&mut self) -> bool {
+        let (strangers, newcomers) = (&mut self.strangers, self.newcomers.len());
+        match self.endpoint.close_if_unwanted(|socket| strangers.take_in(socket, newcomers)) {
+            Ok(Closing::Closed) => true,
+            Ok(Closing::Wanted) => false,
+            Err(error) => {
+                log::error!("nobody can join any more: {error}");
+                true
             }
         }
     }
 
     /// A stranger's first message decides what it is.
     pub(super) fn hear_stranger(&mut self, at: usize) {
-        let Some(peer) = self.strangers.get_mut(at) else { return };
-        if peer.keeps() {
+        let Some(stranger) = self.strangers.get_mut(at) else { return };
+        if stranger.stage == Stage::Reading {
             // A tool that has not read all of its answer yet.
-            if peer.send_kept().is_err() || !peer.keeps() {
+            if stranger.peer.send_kept().is_err() || !stranger.peer.keeps() {
                 self.strangers.remove(at);
             }
             return;
         }
-        let received = match peer.receive() {
+        let received = match stranger.peer.receive() {
             Ok(None) => return,
             Ok(Some(received)) => Some(received),
             Err(_) => None,
         };
-        let Some(mut peer) = self.strangers.remove(at) else { return };
-        let Some(received) = received else { return };
-        let refusal = match FromTenant::decode(&received.message) {
-            Ok(FromTenant::Hello { name, scheduling, gpu }) => match self.welcome(peer, name, scheduling, gpu) {
-                Ok(()) => return,
-                Err((returned, refusal)) => {
-                    peer = returned;
-                    refusal
+        let Some(stranger) = self.strangers.remove(at) else { return };
+        let mut peer = stranger.peer;
+        // Who is expected has nothing more to say.
+        let Some(mut received) = received.filter(|_| stranger.stage == Stage::Silent) else { return };
+        let decoded =
+            FromTenant::decode(&received.message).and_then(|message| message.expect(received.descriptors.len()));
+        let refusal = match decoded {
+            Ok(FromTenant::Hello { name, scheduling, gpu }) => {
+                let sent = received.descriptors.pop();
+                match self.greet(peer, name, scheduling, gpu, sent) {
+                    Ok(()) => return,
+                    Err((returned, refusal)) => {
+                        peer = returned;
+                        refusal
+                    }
                 }
-            },
+            }
+            Ok(FromTenant::Expect) => {
+                let bytes = self.offered();
+                let offer = FromCoordinator::Offer { gpu: self.gpu.uuid, driver: self.options.driver, bytes };
+                if peer.send(&offer, &[]).is_ok() {
+                    self.strangers.keep(peer, Stage::Expected);
+                }
+                return;
+            }
             Ok(FromTenant::Evict { name }) => {
                 self.evict_on_request(peer, &name);
                 return;
@@ -81,7 +106,7 @@ impl Server {
             Ok(FromTenant::Status) => {
                 self.answer_status(&mut peer);
                 if peer.keeps() {
-                    self.strangers.push_back(peer);
+                    self.strangers.keep(peer, Stage::Reading);
                 }
                 return;
             }
@@ -89,19 +114,18 @@ impl Server {
             Err(error @ Malformed::Version { .. }) => (Refusal::Version, error.to_string()),
             Err(error) => (Refusal::Malformed, error.to_string()),
         };
-        log(format_args!("refused a connection: {}", refusal.1));
-        // It has only this one answer to get, and goes.
-        let _ = peer.send(&FromCoordinator::Refused { reason: refusal.0, text: refusal.1 }, &[]);
+        refuse(&mut peer, refusal);
     }
 
-    /// Makes a tenant, or says why not.
-    fn welcome(
+    /// Makes a tenant, has it wait for that, or says why not.
+    fn greet(
         &mut self,
         peer: Peer,
         name: String,
         scheduling: Scheduling,
         gpu: [u8; 16],
-    ) -> Result<(), (Peer, (Refusal, String))> {
+        sent: Option<OwnedFd>,
+    ) -> Result<(), (Peer, Refused)> {
         if gpu != self.gpu.uuid {
             let text = format!(
                 "this coordinator serves {} ({}), the program uses {}",
@@ -111,48 +135,75 @@ impl Server {
             );
             return Err((peer, (Refusal::OtherGpu, text)));
         }
-        if self.tenants.len() >= MOST_TENANTS {
-            return Err((peer, (Refusal::TooMany, format!("there are {MOST_TENANTS} tenants already"))));
-        }
-        match self.make_tenant(peer, name, scheduling) {
-            Ok(tenant) => {
-                let id = TenantId(self.next_tenant);
-                self.next_tenant += 1;
-                log(format_args!("{} ({}, process {}) joined", tenant.name, tenant.class(), tenant.pid));
-                self.tenants.insert(id, tenant);
-                self.tell_arbiter(id, Event::Joined { scheduling });
-                Ok(())
+        let failed =
+            |error: &dyn std::fmt::Display| (Refusal::Failed, format!("nobody knows which process this is: {error}"));
+        let Some(sent) = sent else { return Err((peer, failed(&"no descriptor came"))) };
+        let process = match Process::of_peer(&peer, sent) {
+            Ok(process) => process,
+            Err(error) => return Err((peer, failed(&error))),
+        };
+        let mut newcomer = Newcomer { peer, name, process, since: Instant::now(), scheduling };
+        if self.tenants.len() >= self.options.max_tenants || !self.newcomers.is_empty() {
+            let ahead = self.newcomers.len() as u32;
+            if newcomer.peer.send(&FromCoordinator::Queued { ahead }, &[]).is_ok() {
+                self.newcomers.push_back(newcomer);
             }
-            Err((peer, error)) => Err((peer, (Refusal::Failed, error.to_string()))),
+            return Ok(());
+        }
+        self.welcome(newcomer);
+        Ok(())
+    }
+
+    /// Lets those in who have waited for the longest, as many as there is room for.
+    pub(super) fn welcome_newcomers(&mut self) {
+        while self.tenants.len() < self.options.max_tenants
+            && let Some(newcomer) = self.newcomers.pop_front()
+        {
+            self.welcome(newcomer);
         }
     }
 
-    fn make_tenant(
-        &mut self,
-        mut control: Peer,
-        name: String,
-        scheduling: Scheduling,
-    ) -> Result<Tenant, (Peer, io::Error)> {
+    /// One that waits has nothing to say: it has gone.
+    pub(super) fn hear_newcomer(&mut self, at: usize) {
+        let is_gone = |newcomer: &Newcomer| !matches!(newcomer.peer.receive(), Ok(None));
+        if self.newcomers.get(at).is_some_and(is_gone) {
+            self.newcomers.remove(at);
+        }
+    }
+
+    fn welcome(&mut self, newcomer: Newcomer) {
+        match self.make_tenant(newcomer) {
+            Ok(tenant) => {
+                let (id, scheduling) = (TenantId(self.next_tenant), tenant.scheduling);
+                self.next_tenant += 1;
+                log::info!("{} ({}, {}) joined", tenant.name, tenant.class(), tenant.process);
+                self.tenants.insert(id, tenant);
+                self.tell_arbiter(id, Event::Joined { scheduling });
+            }
+            Err((mut peer, error)) => refuse(&mut peer, (Refusal::Failed, error.to_string())),
+        }
+    }
+
+    fn make_tenant(&mut self, newcomer: Newcomer) -> Result<Tenant, (Peer, io::Error)> {
+        let Newcomer { peer: mut control, name, process, scheduling, .. } = newcomer;
         let prepared = (|| -> io::Result<_> {
-            let pid = socket_peercred(control.as_fd())?.pid;
-            let process = pidfd_open(pid, PidfdFlags::empty())?;
-            let (page, page_file) = Shared::new(self.next_tenant, true)?;
-            let (theirs, their_file) = Shared::new(self.next_tenant, false)?;
+            let (page, page_file) = Shared::written_by_us()?;
+            let theirs = TenantsPage::new()?;
             let (ours, requests): (OwnedFd, OwnedFd) =
                 socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-            Ok((pid, process, page, page_file, theirs, their_file, ours, requests))
+            Ok((page, page_file, theirs, ours, requests))
         })();
-        let (pid, process, page, page_file, theirs, their_file, ours, requests) = match prepared {
+        let (page, page_file, theirs, ours, requests) = match prepared {
             Ok(prepared) => prepared,
             Err(error) => return Err((control, error)),
         };
-        let name = self.free_name(name, pid.as_raw_nonzero().get());
+        let name = self.free_name(name);
         let page: Shared<baton_contract::page::CoordinatorPage> = page;
         page.version.store(VERSION, Relaxed);
         page.arena_bytes.store(self.offered(), Relaxed);
         let place = self.places.give(scheduling.class);
         let welcome = FromCoordinator::Welcome { tenant: self.next_tenant, place: place.unwrap_or(BOARD_PLACES) };
-        let files = [page_file.as_fd(), their_file.as_fd(), requests.as_fd(), self.places.file(place)];
+        let files = [page_file.as_fd(), theirs.file().as_fd(), requests.as_fd(), self.places.file(place)];
         if control.send(&welcome, &files).is_err() {
             self.places.free(place);
             return Err((control, io::ErrorKind::BrokenPipe.into()));
@@ -160,7 +211,6 @@ impl Server {
         Ok(Tenant {
             name,
             scheduling,
-            pid: pid.as_raw_nonzero().get(),
             process,
             control,
             requests: Peer::new(ours),
@@ -168,6 +218,7 @@ impl Server {
             page,
             place,
             theirs,
+            heartbeat: Heartbeat::new(),
             extents: Default::default(),
             next_extent: 1,
             batches: Default::default(),
@@ -196,9 +247,9 @@ impl Server {
     }
 
     /// A name that tells the tenant from the others: the one it gave, with a number if that is taken.
-    fn free_name(&self, name: String, pid: i32) -> String {
+    fn free_name(&self, name: String) -> String {
         let name: String = name.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
-        let name = if name.is_empty() { format!("process-{pid}") } else { name };
+        let name = if name.is_empty() { "unnamed".to_owned() } else { name };
         let taken = |name: &str| self.tenants.values().any(|tenant| tenant.name == name);
         if !taken(&name) {
             return name;
@@ -217,4 +268,10 @@ impl Server {
             }
         }
     }
+}
+
+/// It has only this one answer to get, and goes.
+fn refuse(peer: &mut Peer, (reason, text): Refused) {
+    log::warn!("refused a connection: {text}");
+    let _ = peer.send(&FromCoordinator::Refused { reason, text }, &[]);
 }

@@ -12,7 +12,7 @@ use super::peer::Peer;
 use super::residency::{GROUP_BYTES, PerClass};
 use super::steering::say;
 use super::tenant::{Place, Tenant};
-use super::{Server, Task, log};
+use super::{Server, Task};
 use crate::arbiter::{State, TenantId};
 
 /// So many frames are reserved in a row; then others have their turn.
@@ -236,7 +236,7 @@ impl Server {
             if self.is_anything_coming() {
                 self.evictions.push(eviction);
             } else {
-                log(format_args!("evicting on request: there is no room on the host"));
+                log::warn!("an eviction on request has no room on the host");
                 eviction.answer(Err("there is no room on the host"));
             }
         }

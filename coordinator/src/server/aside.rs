@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use baton_contract::class::Class;
 
+use super::Server;
 use super::pausing::{MOST_FAILURES, Pausable};
-use super::{Server, log};
 use crate::arbiter::{Pressure, State, TenantId};
 use crate::preemptor::{PauseError, Wish};
 
@@ -93,7 +93,7 @@ impl Server {
         let Some(tenant) = self.tenants.get_mut(&id) else { return };
         let (pausable, works) = (&mut tenant.pausable, result.is_ok());
         if let Err(error) = result {
-            log(format_args!("{} could not be moved for a burst: {error}", tenant.name));
+            log::warn!("{} could not be descheduled or rescheduled: {error}", tenant.name);
             pausable.failures += 1;
             pausable.not_before = Some(Instant::now() + FAILED);
             if !went && pausable.failures > MOST_FAILURES {

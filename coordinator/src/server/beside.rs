@@ -8,9 +8,8 @@
 //! All this only while nobody's memory has to go for another's. As soon as it has to, those that run beside others leave, and
 //! all take turns.
 
-use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
@@ -23,7 +22,7 @@ use rustix::thread::futex;
 use super::Server;
 use super::pausing::Pausable;
 use super::residency::Claim;
-use super::shared::Shared;
+use super::shared::{Shared, reopened};
 use super::tenant::Tenant;
 use crate::arbiter::TenantId;
 
@@ -33,11 +32,28 @@ const APART: Duration = Duration::from_secs(1);
 /// How often it is looked whether who is at work was stopped: the others wait for it meanwhile.
 pub(super) const LOOK: Duration = Duration::from_millis(4);
 
-/// Whether a process does not run because of a signal or a debugger.
-fn is_stopped(pid: i32) -> bool {
-    // `PID (NAME) STATE …`, and a name may hold anything.
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['T', 't']))
+/// A pager shows far more often than this that it is alive while its program is at work.
+const HEARTBEAT: Duration = Duration::from_millis(100);
+
+/// How often a pager has shown that, and when that last changed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Heartbeat {
+    beats: u32,
+    since: Instant,
+}
+
+impl Heartbeat {
+    pub(super) fn new() -> Self {
+        Self { beats: 0, since: Instant::now() }
+    }
+
+    /// Whether it has stood still for too long.
+    fn is_overdue(&mut self, beats: u32) -> bool {
+        if self.beats != beats {
+            *self = Self { beats, since: Instant::now() };
+        }
+        self.since.elapsed() > HEARTBEAT
+    }
 }
 
 /// The board, and who has which place.
@@ -55,9 +71,9 @@ pub(super) struct Places {
 
 impl Places {
     pub(super) fn new() -> io::Result<Self> {
-        let (page, writable) = Shared::new(0, false)?;
-        // The same file once more: what is opened only for reading cannot be mapped writable.
-        let readable = File::open(format!("/proc/self/fd/{}", writable.as_raw_fd()))?.into();
+        let (page, writable) = Shared::written_by_all()?;
+        // What is opened only for reading cannot be mapped writable.
+        let readable = reopened(&writable)?;
         Ok(Self { page, writable, readable, taken: 0, apart_until: None, looked: None })
     }
 
@@ -175,11 +191,10 @@ impl Server {
             return;
         }
         self.places.clear_what_is_nobodys();
-        for tenant in self.tenants.values() {
-            if let Some(place) = tenant.place
-                && self.places.is_taken_by(tenant.place)
-                && is_stopped(tenant.pid)
-            {
+        for tenant in self.tenants.values_mut() {
+            let Some(place) = tenant.place.filter(|_| self.places.is_taken_by(tenant.place)) else { continue };
+            let is_overdue = tenant.heartbeat.is_overdue(tenant.theirs.heartbeat.load(Relaxed));
+            if tenant.process.is_stopped().unwrap_or(is_overdue) {
                 self.places.clear(place);
             }
         }

@@ -15,7 +15,7 @@ use baton_contract::memory::GRANULE;
 use baton_contract::messages::{ExtentId, FromCoordinator, MAX_LISTED};
 
 use super::tenant::{Contents, Extent, Place};
-use super::{Pipeline, Server, log};
+use super::{Pipeline, Server};
 use crate::arbiter::TenantId;
 use crate::arena::FrameId;
 use crate::digest::{PAGE, Page, Scan, ScanId, Scanned};
@@ -143,7 +143,7 @@ impl Server {
                 self.note_contents(&look, scanned.id, scan);
             }
             Err(error) => {
-                log(format_args!("looking at memory failed: {error}"));
+                log::warn!("scanning memory failed: {error}");
                 // What cannot be looked at is copied as it is, and comes back whole.
                 self.options.hash = false;
                 self.options.pipeline = Pipeline::Off;

@@ -7,14 +7,13 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Signal, pidfd_send_signal};
+use baton_contract::messages::FromCoordinator;
 
+use super::Server;
 use super::ledger::Departed;
 use super::peer::Peer;
 use super::residency::Claim;
-use super::shared::page_name;
 use super::tenant::ANSWER_LIMIT;
-use super::{Server, log};
 use crate::arbiter::TenantId;
 use crate::arena::FrameId;
 use crate::preemptor::{Target, Wish};
@@ -68,7 +67,7 @@ impl Server {
         tenant.counted = (self.arbiter.switches(id), self.arbiter.gpu_time(id, now));
         tenant.revoked = None;
         self.gone.push(id);
-        log(format_args!("{} (process {}) is disconnected: {why}", tenant.name, tenant.pid));
+        log::info!("{} ({}) is disconnected: {why}", tenant.name, tenant.process);
         // A tenant that lives sees that it is alone.
         let _ = rustix::net::shutdown(&tenant.control, rustix::net::Shutdown::Write);
         let _ = rustix::net::shutdown(&tenant.requests, rustix::net::Shutdown::Write);
@@ -77,9 +76,12 @@ impl Server {
 
     /// Ends a tenant's process, when it could only go on with wrong results.
     pub(super) fn kill(&mut self, id: TenantId, why: &str) {
-        let Some(tenant) = self.tenants.get(&id) else { return };
-        log(format_args!("{} (process {}) is killed: {why}", tenant.name, tenant.pid));
-        let _ = pidfd_send_signal(&tenant.process, Signal::KILL);
+        let Some(tenant) = self.tenants.get_mut(&id) else { return };
+        log::warn!("{} ({}) is killed: {why}", tenant.name, tenant.process);
+        if !tenant.process.kill() {
+            // It is of another PID namespace, and is asked to do it itself. Its frames stay aside until it has.
+            let _ = tenant.control.send(&FromCoordinator::End { text: why.to_owned() }, &[]);
+        }
     }
 
     fn drop_claims(&mut self, id: TenantId) {
@@ -190,13 +192,8 @@ impl Server {
     /// A process that replaced its program (`exec`) lost its connection and its mappings, but lives. Its new
     /// program no longer has our page mapped.
     pub(super) fn look_for_replaced_programs(&mut self) {
-        let replaced = |(id, tenant): (&TenantId, &super::Tenant)| {
-            let maps = || std::fs::read_to_string(format!("/proc/{}/maps", tenant.pid));
-            // The system puts " (deleted)" behind it.
-            let page = format!("{} ", page_name(id.0));
-            let gone = tenant.cut_off.is_some() && maps().is_ok_and(|maps| !maps.contains(&page));
-            gone.then_some(*id)
-        };
+        let is_replaced = |tenant: &super::Tenant| tenant.cut_off.is_some() && tenant.theirs.is_let_go();
+        let replaced = |(id, tenant): (&TenantId, &super::Tenant)| is_replaced(tenant).then_some(*id);
         let replaced: Vec<TenantId> = self.tenants.iter().filter_map(replaced).collect();
         replaced.into_iter().for_each(|id| self.process_ended(id));
     }

@@ -2,7 +2,8 @@
 //!
 //! | file | what it does |
 //! |---|---|
-//! | `accept` | listens, checks who comes, makes a tenant of a stranger |
+//! | `accept`, `strangers` | who comes, and how a stranger becomes a tenant |
+//! | `process` | a tenant's process, by a descriptor |
 //! | `peer`, `shared` | one socket, one shared page |
 //! | `tenant` | a tenant and the table of its extents |
 //! | `requests` | what tenants ask for and report |
@@ -35,12 +36,14 @@ mod ledger;
 mod pausing;
 mod peer;
 mod probing;
+mod process;
 mod report;
 mod requests;
 mod residency;
 mod shared;
 mod slices;
 mod steering;
+mod strangers;
 mod tenant;
 mod turns;
 
@@ -53,13 +56,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use baton_contract::messages::ExtentId;
+use baton_contract::messages::{DriverKind, ExtentId};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::arbiter::{Arbiter, Micros, SHARE, TenantId};
 use crate::arena::{Arena, FrameId};
 use crate::bursts::{self, Bursts};
 use crate::digest::{ScanId, Scanned, Scanner};
+use crate::endpoint::Endpoint;
 use crate::gpu::{Gpu, GpuError, Memory};
 use crate::mover::{Finished, JobId, Lane, Mover};
 use crate::pool::{Pool, Run};
@@ -67,6 +71,7 @@ use crate::preemptor::{Preempted, Preemptor};
 use crate::slabs::{Prepared, Slabs};
 use crate::wake::Waker;
 
+use accept::Newcomer;
 use ahead::Eviction;
 use arriving::Bringing;
 use beside::Places;
@@ -75,6 +80,7 @@ use leaving::Quarantine;
 use ledger::Ledger;
 use peer::Peer;
 use residency::{Claim, Task};
+use strangers::Strangers;
 use tenant::Tenant;
 
 pub use ledger::{Departed, Phases, Record};
@@ -89,10 +95,10 @@ pub struct Options {
     pub host_pool: u64,
     /// How long a tenant has the baton at least before an equal gets it.
     pub quantum: Duration,
-    /// Where the socket is.
-    pub socket: PathBuf,
-    /// The driver library that tenants should use too; none for the one that programs find by themselves.
-    pub driver: Option<PathBuf>,
+    /// Which driver tenants have to use too.
+    pub driver: DriverKind,
+    /// As many tenants as there may be at once; who comes then waits.
+    pub max_tenants: usize,
     /// How much of the arena is kept free, so that a switch can begin to copy at once, in bytes.
     pub headroom: u64,
     /// Whether, and how, tenants run while their memory comes in.
@@ -118,7 +124,8 @@ pub struct Options {
 }
 
 /// How tenants run while their memory comes in. All but the first are there to be compared with it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Pipeline {
     /// In groups, planned from the order of first use.
     #[default]
@@ -150,6 +157,9 @@ pub enum ServeError {
 /// With `until_idle`: how long a server waits for its first tenant.
 const FIRST_TENANT: Duration = Duration::from_secs(60);
 
+/// How often one that has nothing to do tries to end, when somebody is on the way.
+const CLOSE_AGAIN: Duration = Duration::from_millis(50);
+
 /// Where a signal handler leaves its word.
 #[derive(Clone, Debug)]
 pub struct Stop {
@@ -176,8 +186,8 @@ pub struct Server {
     gpu: Gpu,
     start: Instant,
     stop: Stop,
-    listener: OwnedFd,
-    strangers: VecDeque<Peer>,
+    strangers: Strangers,
+    newcomers: VecDeque<Newcomer>,
     tenants: BTreeMap<TenantId, Tenant>,
     next_tenant: u32,
     arbiter: Arbiter,
@@ -213,6 +223,8 @@ pub struct Server {
     bursts: Bursts,
     preemptor: Preemptor,
     preempted: Receiver<Preempted>,
+    /// Given up last: who comes after us takes the GPU then.
+    endpoint: Endpoint,
 }
 
 impl Server {
@@ -221,7 +233,7 @@ impl Server {
     /// # Errors
     ///
     /// When the GPU or the system refuses what every coordinator needs.
-    pub fn new(gpu: Gpu, listener: OwnedFd, options: Options) -> Result<Self, ServeError> {
+    pub fn new(gpu: Gpu, endpoint: Endpoint, options: Options) -> Result<Self, ServeError> {
         let system = |what: &str, error: std::io::Error| ServeError::System { what: what.to_owned(), error };
         let waker = Waker::new().map_err(|error| system("eventfd", error))?;
         let (reports, finished) = channel();
@@ -246,8 +258,8 @@ impl Server {
             gpu,
             start: Instant::now(),
             stop: Stop { flag: Arc::new(AtomicBool::new(false)), waker },
-            listener,
-            strangers: VecDeque::new(),
+            strangers: Strangers::new(),
+            newcomers: VecDeque::new(),
             tenants: BTreeMap::new(),
             next_tenant: 1,
             arena,
@@ -279,6 +291,7 @@ impl Server {
             places: Places::new().map_err(|error| system("the board", error))?,
             preemptor,
             preempted,
+            endpoint,
             options,
         })
     }
@@ -288,13 +301,18 @@ impl Server {
         self.stop.clone()
     }
 
+    /// Leaves its place to a successor, and lets its tenants know.
+    pub fn leave(&self) {
+        self.endpoint.leave();
+    }
+
     /// Serves until it is stopped.
     ///
     /// # Errors
     ///
     /// When the system no longer lets it wait for anything.
     pub fn serve(&mut self) -> Result<(), ServeError> {
-        while !self.stop.flag.load(Ordering::Acquire) && !self.has_no_more_to_do() {
+        while !self.stop.flag.load(Ordering::Acquire) && !(self.has_no_more_to_do() && self.close_if_unwanted()) {
             let ready = self.wait().map_err(|error| ServeError::System { what: "poll".to_owned(), error })?;
             self.stop.waker.lower();
             while let Ok(finished) = self.finished.try_recv() {
@@ -322,20 +340,27 @@ impl Server {
         let came = self.next_tenant > 1;
         self.options.until_idle
             && self.tenants.is_empty()
+            && self.newcomers.is_empty()
             && self.strangers.is_empty()
             && (came || self.start.elapsed() > FIRST_TENANT)
     }
 
     /// Waits for something to do, and says where.
     fn wait(&self) -> std::io::Result<Vec<Source>> {
-        let mut sources = vec![Source::Waker, Source::Listener];
-        let mut watched =
-            vec![PollFd::new(&self.stop.waker, PollFlags::IN), PollFd::new(&self.listener, PollFlags::IN)];
+        let mut sources = vec![Source::Waker];
+        let mut watched = vec![PollFd::new(&self.stop.waker, PollFlags::IN)];
+        if self.strangers.is_listening() {
+            sources.push(Source::Listener);
+            watched.push(PollFd::new(&self.endpoint, PollFlags::IN));
+        }
         let reading = |peer: &Peer| if peer.keeps() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
         for (at, stranger) in self.strangers.iter().enumerate() {
             sources.push(Source::Stranger(at));
-            let flags = if stranger.keeps() { PollFlags::OUT } else { PollFlags::IN };
-            watched.push(PollFd::from_borrowed_fd(stranger.as_fd(), flags));
+            watched.push(PollFd::from_borrowed_fd(stranger.as_fd(), stranger.events()));
+        }
+        for (at, newcomer) in self.newcomers.iter().enumerate() {
+            sources.push(Source::Newcomer(at));
+            watched.push(PollFd::from_borrowed_fd(newcomer.peer.as_fd(), PollFlags::IN));
         }
         for (id, tenant) in &self.tenants {
             let mut watch = |source, fd: BorrowedFd<'_>, flags| {
@@ -358,7 +383,7 @@ impl Server {
             Err(error) => return Err(error.into()),
         }
         let is_ready = |(source, watched): (Source, &PollFd<'_>)| (!watched.revents().is_empty()).then_some(source);
-        // The last first: strangers are removed by their place, and those behind must not move.
+        // The last first: strangers and newcomers are removed by their place, and those behind must not move.
         Ok(sources.into_iter().zip(&watched).filter_map(is_ready).rev().collect())
     }
 
@@ -375,7 +400,13 @@ impl Server {
         let guests = self.places.is_taken().then(|| Instant::now() + beside::LOOK);
         let burst = self.bursts.next_timer().map(|at| self.start + Duration::from_micros(at));
         let aside = self.next_try_aside();
-        [arbiter, quarantine, first, look, haste, hold, together, guests, burst, aside].into_iter().flatten().min()
+        let strangers = self.strangers.next_timer();
+        // Somebody was on the way, or is just looking for a coordinator.
+        let end = self.has_no_more_to_do().then(|| Instant::now() + CLOSE_AGAIN);
+        [end, strangers, arbiter, quarantine, first, look, haste, hold, together, guests, burst, aside]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     fn timers(&mut self) {
@@ -384,6 +415,7 @@ impl Server {
         if changed || self.arbiter.next_timer().is_some_and(|at| at <= now) {
             self.tick();
         }
+        self.strangers.send_away();
         self.set_slices();
         self.look_for_stopped_guests();
         self.look_at_the_board();
@@ -405,6 +437,7 @@ impl Server {
             Source::Waker => {}
             Source::Listener => self.accept(),
             Source::Stranger(at) => self.hear_stranger(at),
+            Source::Newcomer(at) => self.hear_newcomer(at),
             Source::Control(id) => self.hear_control(id),
             Source::Requests(id) => self.hear_request(id),
             Source::Process(id) => self.process_ended(id),
@@ -418,20 +451,20 @@ impl Server {
                 self.slab_files.push(file);
             }
             Prepared::Failed(why) => {
-                log(format_args!("the host pool ends at {} MiB: {why}", self.pool.ready() >> 20));
+                log::warn!("the host pool ends at {} MiB: {why}", self.pool.ready() >> 20);
                 self.pool.no_more();
             }
         }
         self.preparing = self.pool.ready() < self.pool.bytes();
         if !self.preparing {
-            log(format_args!("host pool of {} MiB is ready", self.pool.ready() >> 20));
+            log::info!("host pool of {} MiB is ready", self.pool.ready() >> 20);
         }
     }
 
     fn job_finished(&mut self, finished: Finished) {
         let Some(task) = self.tasks.remove(&finished.job) else { return };
         if let Err(error) = &finished.result {
-            log(format_args!("a copy failed ({:?}): {error}", finished.lane));
+            log::error!("a copy failed ({:?}): {error}", finished.lane);
         } else {
             self.ledger.moved(finished.lane, task.bytes(), finished.time.clone());
         }
@@ -450,16 +483,10 @@ enum Source {
     Waker,
     Listener,
     Stranger(usize),
+    Newcomer(usize),
     Control(TenantId),
     Requests(TenantId),
     Process(TenantId),
-}
-
-/// A line for the server's log, which is its standard error.
-fn log(line: std::fmt::Arguments<'_>) {
-    use std::io::Write as _;
-    // A log that nobody takes must not stop the server.
-    let _ = writeln!(std::io::stderr(), "baton: {line}");
 }
 
 /// The lanes that copy.

@@ -21,11 +21,11 @@ use std::time::{Duration, Instant};
 use baton_contract::messages::{Channels, FromCoordinator};
 use baton_contract::resource_manager::is_control_device;
 
+use super::Server;
 use super::aside::{Aside, FAILED};
 use super::probing::Probe;
 use super::slices::Slice;
 use super::tenant::{ANSWER_LIMIT, Extent, Tenant};
-use super::{Server, log};
 use crate::arbiter::{Event, State, TenantId};
 use crate::preemptor::{PauseError, Preempted, Target, Wish};
 
@@ -308,7 +308,7 @@ impl Server {
         tenant.pausable.trying = false;
         match result {
             Ok(()) => tenant.pausable.works = true,
-            Err(error) => log(format_args!("{} cannot be paused, its work will be drained: {error}", tenant.name)),
+            Err(error) => log::warn!("{} cannot be preempted, so switches wait for its work: {error}", tenant.name),
         }
     }
 
@@ -351,7 +351,7 @@ impl Server {
                 }
             }
             Err(error) if state == State::Leaving => {
-                log(format_args!("{} could not be paused, its work is drained: {error}", tenant.name));
+                log::warn!("{} could not be preempted, so its work is waited for: {error}", tenant.name);
                 // Some of it may have been paused before.
                 if let Some(paused) = tenant.pausable.paused.take() {
                     self.preemptor.submit(id, Wish::Resume, paused);
@@ -366,7 +366,7 @@ impl Server {
             }
             // It runs though it is not its turn, and its memory is not touched as long as that lasts.
             Err(error) if hold.failures < MOST_FAILURES => {
-                log(format_args!("{} could not be paused again: {error}", tenant.name));
+                log::warn!("{} could not be preempted again: {error}", tenant.name);
                 let again_at = Some(Instant::now() + FAILED);
                 tenant.hold = Some(Hold { failures: hold.failures + 1, again_at, ..hold });
             }
@@ -408,7 +408,7 @@ impl Server {
             // It has lost its turn meanwhile.
             Ok(()) => self.start_pausing(id),
             Err(error) => {
-                log(format_args!("{} cannot go on: {error}", tenant.name));
+                log::warn!("{} could not be resumed: {error}", tenant.name);
                 self.kill(id, "its work cannot be put back on the GPU");
             }
         }

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use baton_contract::messages::FromCoordinator;
 
+use super::Server;
 use super::pausing::{Hold, Stage};
 use super::tenant::{ANSWER_LIMIT, Tenant};
-use super::{Server, log};
 use crate::arbiter::TenantId;
 
 /// How long the call may take. Where nothing is in its way it takes a small part of a millisecond.
@@ -102,7 +102,7 @@ impl Server {
                     hold.stuck.get_or_insert(now);
                     if !std::mem::replace(&mut tenant.pausable.was_stuck, true) {
                         let what = "its driver cannot unmap memory before its work has ended";
-                        log(format_args!("{} goes on for a while: {what}", tenant.name));
+                        log::info!("{} goes on for a while: {what}", tenant.name);
                     }
                     // Nothing was moved yet. What is missing was missing when its work ran.
                     self.start_resuming(id);
@@ -118,7 +118,7 @@ impl Server {
         let Some(tenant) = self.tenants.get_mut(&id) else { return };
         let Some(hold) = &mut tenant.hold else { return };
         hold.probe = Probe::Late;
-        log(format_args!("{} still cannot unmap memory, which stays where it is", tenant.name));
+        log::warn!("{} still cannot unmap memory, which stays where it is", tenant.name);
         if hold.stage == Stage::Answering {
             self.start_pausing(id);
         }

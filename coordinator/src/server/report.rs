@@ -14,7 +14,8 @@ use crate::arbiter::State;
 pub struct Status {
     version: &'static str,
     gpu: GpuStatus,
-    driver: Option<String>,
+    /// `system`, `simulated` or `file`: whoever wants to use it finds it by itself.
+    driver: &'static str,
     socket: String,
     pid: u32,
     arena: ArenaStatus,
@@ -39,6 +40,9 @@ pub struct Status {
     switch_ms_p50: Option<f64>,
     switch_ms_max: Option<f64>,
     tenants: Vec<TenantStatus>,
+    /// Programs that wait until there are fewer tenants, in this order.
+    newcomers: Vec<NewcomerStatus>,
+    max_tenants: usize,
     recent: Vec<Record>,
     /// Allocations for which others had to go.
     allocations: Vec<Record>,
@@ -73,11 +77,20 @@ struct PoolStatus {
     slabs: u64,
 }
 
+/// A program that waits to become a tenant.
+#[derive(Debug, Serialize)]
+struct NewcomerStatus {
+    name: String,
+    pid: Option<i32>,
+    waited_seconds: f64,
+}
+
 /// One tenant at one moment.
 #[derive(Debug, Serialize)]
 pub struct TenantStatus {
     name: String,
-    pid: i32,
+    /// None if it is of another PID namespace.
+    pid: Option<i32>,
     class: &'static str,
     weight: u32,
     /// How long its requests may take, if that was said.
@@ -117,7 +130,7 @@ impl Server {
             };
             TenantStatus {
                 name: tenant.name.clone(),
-                pid: tenant.pid,
+                pid: tenant.process.pid(),
                 class: tenant.class().word(),
                 weight: tenant.scheduling.weight,
                 slo_ms: (tenant.scheduling.slo_micros > 0).then_some(tenant.scheduling.slo_micros as f64 / 1e3),
@@ -133,6 +146,11 @@ impl Server {
                 pausable: tenant.pausable.works,
             }
         });
+        let newcomers = self.newcomers.iter().map(|newcomer| NewcomerStatus {
+            name: newcomer.name.clone(),
+            pid: newcomer.process.pid(),
+            waited_seconds: newcomer.since.elapsed().as_secs_f64(),
+        });
         let holder = self.arbiter.holder().and_then(|id| self.tenants.get(&id));
         Status {
             version: env!("CARGO_PKG_VERSION"),
@@ -142,8 +160,8 @@ impl Server {
                 memory_bytes: self.gpu.memory,
                 driver_version: self.gpu.driver_version,
             },
-            driver: self.options.driver.as_ref().map(|driver| driver.display().to_string()),
-            socket: self.options.socket.display().to_string(),
+            driver: self.options.driver.word(),
+            socket: self.endpoint.path().display().to_string(),
             pid: std::process::id(),
             arena: ArenaStatus {
                 bytes: self.arena.capacity(),
@@ -177,6 +195,8 @@ impl Server {
             switch_ms_p50,
             switch_ms_max,
             tenants: tenants.collect(),
+            newcomers: newcomers.collect(),
+            max_tenants: self.options.max_tenants,
             recent: self.ledger.recent.iter().cloned().collect(),
             allocations: self.ledger.allocations.iter().cloned().collect(),
             departed: self.ledger.departed.iter().cloned().collect(),

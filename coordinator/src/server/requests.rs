@@ -8,11 +8,10 @@ use std::time::{Duration, Instant};
 use baton_contract::link::Received;
 use baton_contract::memory::{GRANULE, SizeClass};
 use baton_contract::messages::{ExtentId, FromCoordinator, FromTenant, Full, MAX_EXTENTS};
-use baton_contract::wire::Malformed;
 
+use super::Server;
 use super::residency::Claim;
 use super::tenant::{Batch, Place};
-use super::{Server, log};
 use crate::arbiter::{Event, State, TenantId};
 use crate::arena::FrameId;
 
@@ -43,10 +42,7 @@ impl Server {
                 Err(_) => return self.connection_ended(id),
             };
             let came = descriptors.len();
-            let done = FromTenant::decode(&message).and_then(|message| match message.descriptors() {
-                expected if expected == came => Ok(message),
-                expected => Err(Malformed::Descriptors { came, expected }),
-            });
+            let done = FromTenant::decode(&message).and_then(|message| message.expect(came));
             let done = done.map_err(|error| error.to_string());
             if let Err(why) = done.and_then(|message| act(self, id, message, descriptors.pop())) {
                 return self.cut_off(id, &why);
@@ -80,6 +76,7 @@ impl Server {
             FromTenant::Used { grant, extents } => self.used(id, grant, extents),
             FromTenant::Arrived { grant, story } => self.arrival_told(id, grant, story),
             FromTenant::Hello { .. }
+            | FromTenant::Expect
             | FromTenant::Allocate { .. }
             | FromTenant::Room { .. }
             | FromTenant::Status
@@ -200,7 +197,7 @@ impl Server {
             Full::HostPool => "arena and host pool together have no room; a larger --host-pool would help".to_owned(),
             Full::Held => "the memory for it is held by a program that does not give it back".to_owned(),
         };
-        log(format_args!("{} asked for {} MiB and got none: {why}", tenant.name, bytes >> 20));
+        log::warn!("{} asked for {} MiB and got none: {why}", tenant.name, bytes >> 20);
         self.answer(id, &FromCoordinator::Denied { full }, &[]);
     }
 
@@ -267,7 +264,7 @@ impl Server {
         }
         // After an error that breaks a context, as a kernel's wild access does, the driver maps and unmaps nothing
         // any more in that process. Its memory comes back when it ends.
-        log(format_args!("{} cannot map or unmap (CUDA error {code}): its memory stays until it ends", tenant.name));
+        log::error!("{} cannot map or unmap (CUDA error {code}): its memory stays until it ends", tenant.name);
         tenant.stuck = true;
         // Its calls fail from here on, and say why.
         Err("it cannot carry out what it is told".to_owned())

@@ -19,7 +19,7 @@ use baton_contract::messages::{ExtentId, FromCoordinator, Full, MAX_EXTENTS};
 
 use super::contents::Copies;
 use super::tenant::{Backing, Batch, Extent, Place, Tenant};
-use super::{Server, is_copy, log};
+use super::{Server, is_copy};
 use crate::arbiter::{Event, State, TenantId};
 use crate::arena::FrameId;
 use crate::mover::{Lane, Piece};
@@ -145,6 +145,7 @@ impl Server {
             for gone in std::mem::take(&mut self.gone) {
                 self.tell_arbiter(gone, Event::Left);
             }
+            self.welcome_newcomers();
             self.serve_claims();
             // Serving them may have found another tenant gone.
             if self.gone.is_empty() {
@@ -308,7 +309,7 @@ impl Server {
                     }
                     Err(error) => {
                         // Contexts and code beside the arena have taken what was to be its memory.
-                        log(format_args!("the arena is smaller for now: {error}"));
+                        log::warn!("the arena is smaller for now: {error}");
                         self.arena.set_capacity(self.arena.bytes().all());
                     }
                 }
@@ -322,7 +323,7 @@ impl Server {
         if let Some(memory) = self.frames[frame.0 as usize].take()
             && let Err(error) = self.gpu.unmake(memory)
         {
-            log(format_args!("releasing memory: {error}"));
+            log::error!("releasing memory: {error}");
         }
     }
 

@@ -1,7 +1,8 @@
 //! The pages that a tenant and the server share.
 
+use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::ptr::NonNull;
 
 use baton_contract::page::{Board, CoordinatorPage, PAGE_BYTES, TenantPage};
@@ -15,36 +16,85 @@ impl Page for CoordinatorPage {}
 impl Page for TenantPage {}
 impl Page for Board {}
 
-/// A page mapped here, and the descriptor by which the tenant maps it.
+/// A page mapped here.
 #[derive(Debug)]
 pub(super) struct Shared<P: Page>(NonNull<P>);
 
 // SAFETY: a page holds nothing but atomics.
 unsafe impl<P: Page> Send for Shared<P> {}
 
-/// What a tenant's pages are called among its mappings.
-pub(super) fn page_name(tenant: u32) -> String {
-    format!("baton-page-{tenant}-of-{}", std::process::id())
+impl<P: Page> Shared<P> {
+    /// A page of zeros that the server writes, and the file by which tenants map it. They can only read it: seals see to
+    /// that.
+    pub(super) fn written_by_us() -> io::Result<(Self, OwnedFd)> {
+        let file = new_file()?;
+        let page = map(&file, ProtFlags::READ | ProtFlags::WRITE)?;
+        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL | SealFlags::FUTURE_WRITE)?;
+        Ok((page, file))
+    }
+
+    /// A page of zeros that the server and those write to whom it gives the file.
+    pub(super) fn written_by_all() -> io::Result<(Self, OwnedFd)> {
+        let file = new_file()?;
+        let page = map(&file, ProtFlags::READ | ProtFlags::WRITE)?;
+        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        Ok((page, file))
+    }
 }
 
-impl<P: Page> Shared<P> {
-    /// A page of zeros for a tenant of this number. With `sealed`, whoever gets the descriptor can only read it.
-    pub(super) fn new(tenant: u32, sealed: bool) -> io::Result<(Self, OwnedFd)> {
-        let file = memfd_create(page_name(tenant), MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-        ftruncate(&file, PAGE_BYTES as u64)?;
-        // SAFETY: a new mapping wherever the system likes.
-        let page = unsafe {
-            mmap(std::ptr::null_mut(), PAGE_BYTES, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &file, 0)?
-        };
-        let page = NonNull::new(page.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        let mut seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
-        if sealed {
-            seals |= SealFlags::FUTURE_WRITE;
-        }
-        let shared = Self(page);
-        fcntl_add_seals(&file, seals)?;
-        Ok((shared, file))
+/// A page that one tenant alone writes.
+#[derive(Debug)]
+pub(super) struct TenantsPage {
+    page: Shared<TenantPage>,
+    file: OwnedFd,
+}
+
+impl TenantsPage {
+    /// A page of zeros. The server maps it only for reading.
+    pub(super) fn new() -> io::Result<Self> {
+        let file = new_file()?;
+        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW)?;
+        // The same file once more: what is opened only for reading does not count as mapped writable.
+        let page = map(&reopened(&file)?, ProtFlags::READ)?;
+        Ok(Self { page, file })
     }
+
+    /// By which the tenant maps it.
+    pub(super) fn file(&self) -> &OwnedFd {
+        &self.file
+    }
+
+    /// Whether the tenant no longer has it mapped: its program has been replaced by another one (`exec`), which has nothing
+    /// that the old one had. The system refuses this seal as long as anybody can write (fcntl(2)), in whatever
+    /// namespace. To be asked about one that can be expected to have it mapped no more: it cannot map it again.
+    pub(super) fn is_let_go(&self) -> bool {
+        fcntl_add_seals(&self.file, SealFlags::WRITE).is_ok()
+    }
+}
+
+impl std::ops::Deref for TenantsPage {
+    type Target = TenantPage;
+
+    fn deref(&self) -> &TenantPage {
+        &self.page
+    }
+}
+
+fn new_file() -> io::Result<OwnedFd> {
+    let file = memfd_create("baton-page", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    ftruncate(&file, PAGE_BYTES as u64)?;
+    Ok(file)
+}
+
+/// A page's file, opened anew, only for reading.
+pub(super) fn reopened(file: &OwnedFd) -> io::Result<OwnedFd> {
+    Ok(File::open(format!("/proc/self/fd/{}", file.as_raw_fd()))?.into())
+}
+
+fn map<P: Page>(file: impl AsFd, access: ProtFlags) -> io::Result<Shared<P>> {
+    // SAFETY: a new mapping wherever the system likes.
+    let page = unsafe { mmap(std::ptr::null_mut(), PAGE_BYTES, access, MapFlags::SHARED, file, 0)? };
+    Ok(Shared(NonNull::new(page.cast()).ok_or(io::ErrorKind::OutOfMemory)?))
 }
 
 impl<P: Page> std::ops::Deref for Shared<P> {
@@ -61,5 +111,20 @@ impl<P: Page> Drop for Shared<P> {
     fn drop(&mut self) {
         // SAFETY: the mapping of `new`.
         let _ = unsafe { munmap(self.0.as_ptr().cast(), PAGE_BYTES) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tenants_page_is_let_go_when_nobody_has_it_mapped_for_writing() {
+        let page = TenantsPage::new().expect("a page");
+        let theirs: Shared<TenantPage> = map(page.file(), ProtFlags::READ | ProtFlags::WRITE).expect("mapped");
+        assert!(!page.is_let_go());
+        assert!(!page.is_let_go(), "asking changes nothing");
+        drop(theirs);
+        assert!(page.is_let_go());
     }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use baton_contract::class::Class;
 use baton_contract::resource_manager::USUAL_TIMESLICE;
 
-use super::{Server, log};
+use super::Server;
 use crate::arbiter::TenantId;
 use crate::preemptor::{PauseError, Wish};
 
@@ -91,7 +91,7 @@ impl Server {
         };
         tenant.pausable.slice.failed = result.is_err();
         if let Err(error) = result {
-            log(format_args!("{} cannot run at the same time as others: {error}", tenant.name));
+            log::warn!("{} cannot run at the same time as others: {error}", tenant.name);
         }
     }
 }

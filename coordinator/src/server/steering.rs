@@ -5,8 +5,8 @@ use baton_contract::page::BOARD_PLACES;
 use baton_contract::scheduling::Change;
 use serde_json::json;
 
+use super::Server;
 use super::peer::Peer;
-use super::{Server, log};
 use crate::arbiter::{Event, State, TenantId};
 
 /// Answers a tool: done, or why not.
@@ -39,7 +39,7 @@ impl Server {
         scheduling.check()?;
         if scheduling != before {
             tenant.scheduling = scheduling;
-            log(format_args!("{name} is now {}, weight {}", scheduling.class, scheduling.weight));
+            log::info!("{name} is now {}, weight {}", scheduling.class, scheduling.weight);
             if scheduling.class != before.class {
                 let old = std::mem::replace(&mut tenant.place, self.places.give(scheduling.class));
                 self.places.free(old);
@@ -50,7 +50,7 @@ impl Server {
             }
             self.tell_arbiter(id, Event::Changed { scheduling });
         }
-        match change.paused {
+        match change.suspended {
             Some(true) => {
                 if self.arbiter.state(id) == State::Arriving {
                     self.bringing = None;

@@ -19,18 +19,19 @@
 //! until the tenant may write again.
 
 use std::collections::{BTreeMap, HashMap};
-use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use baton_contract::class::Class;
 use baton_contract::memory::SizeClass;
 use baton_contract::messages::{ExtentId, FromTenant};
-use baton_contract::page::{CoordinatorPage, TenantPage};
+use baton_contract::page::CoordinatorPage;
 use baton_contract::scheduling::Scheduling;
 
+use super::beside::Heartbeat;
 use super::pausing::{Hold, Pausable};
 use super::peer::Peer;
-use super::shared::Shared;
+use super::process::Process;
+use super::shared::{Shared, TenantsPage};
 use crate::arena::FrameId;
 use crate::digest::{Page, ScanId};
 use crate::first_use::History;
@@ -147,15 +148,15 @@ pub(super) struct Tenant {
     pub(super) name: String,
     /// How the user wants it to be scheduled.
     pub(super) scheduling: Scheduling,
-    pub(super) pid: i32,
-    /// Readable when the process has ended, even if a forked child keeps its sockets open.
-    pub(super) process: OwnedFd,
+    pub(super) process: Process,
     pub(super) control: Peer,
     pub(super) requests: Peer,
     /// Whether a request waits for its answer: there is never more than one.
     pub(super) asking: bool,
     pub(super) page: Shared<CoordinatorPage>,
-    pub(super) theirs: Shared<TenantPage>,
+    pub(super) theirs: TenantsPage,
+    /// When it last showed that it was not stopped.
+    pub(super) heartbeat: Heartbeat,
     /// Its place on the board.
     pub(super) place: Option<u32>,
     pub(super) extents: BTreeMap<ExtentId, Extent>,

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use baton_contract::messages::{ArrivalStory, ExtentId, FromCoordinator};
 
+use super::Server;
 use super::arriving::Bringing;
 use super::ledger::Granted;
 use super::tenant::{ANSWER_LIMIT, Extent, Tenant};
-use super::{Server, log};
 use crate::arbiter::{Decision, Event, State, TenantId};
 
 /// How long a tenant's work may take to end before its gate is opened again. Doubles with every try.
@@ -148,7 +148,7 @@ impl Server {
         tenant.revoked = None;
         if std::mem::take(&mut tenant.silent) {
             // The arbiter has heard already that its turn is over.
-            log(format_args!("{} answers again", tenant.name));
+            log::info!("{} answers again", tenant.name);
             return;
         }
         self.ledger.drained(Duration::from_micros(drain_micros));
@@ -172,7 +172,7 @@ impl Server {
                 // It was asked to drain for another reason, and is about to be paused.
                 return;
             }
-            log(format_args!("{} could not be drained in time; it goes on for a while", tenant.name));
+            log::warn!("{} could not be drained in time; it goes on for a while", tenant.name);
             self.tell_arbiter(id, Event::Busy);
         }
     }
@@ -186,7 +186,7 @@ impl Server {
             let Some(tenant) = self.tenants.get_mut(&id) else { continue };
             tenant.revoked = None;
             tenant.silent = true;
-            log(format_args!("{} does not answer; others go on with the memory that it does not have", tenant.name));
+            log::warn!("{} does not answer; others go on with the memory that it does not have", tenant.name);
             self.tell_arbiter(id, Event::Closed);
         }
     }

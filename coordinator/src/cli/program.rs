@@ -1,0 +1,173 @@
+//! What kind of program a file is: whether a library can be preloaded into it.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::Read as _;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use object::Endianness;
+use object::elf::{FileHeader32, FileHeader64, PT_INTERP};
+use object::read::elf::{FileHeader, ProgramHeader};
+use rustix::process::{getgid, getuid};
+
+/// A program's headers lie within so many bytes.
+const HEAD: u64 = 64 << 10;
+/// A script's interpreter may be a script too, as often as this (`execve(2)`).
+const MOST_SCRIPTS: usize = 5;
+
+/// How a program takes a preloaded library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// As it should.
+    Dynamic,
+    /// Not at all: nobody loads libraries into it. It may start programs that do.
+    Static,
+    /// Not ours, which is for 64 bits. It may start programs that do.
+    Bits32,
+    /// Its C library is not glibc, and it would not start.
+    Musl,
+    /// Not ours: it runs with more rights than its user.
+    Privileged,
+}
+
+/// The file that is run for a program's name.
+///
+/// # Errors
+///
+/// As `access`: when there is none, or it cannot be run.
+pub fn find(program: &OsStr) -> std::io::Result<PathBuf> {
+    let check = |path: PathBuf| rustix::fs::access(&path, rustix::fs::Access::EXEC_OK).map(|()| path);
+    if program.as_encoded_bytes().contains(&b'/') {
+        return Ok(check(PathBuf::from(program))?);
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let tries: Vec<_> = std::env::split_paths(&path).map(|folder| check(folder.join(program))).collect();
+    let is_refused = |found: &Result<PathBuf, rustix::io::Errno>| *found == Err(rustix::io::Errno::ACCESS);
+    let none = if tries.iter().any(is_refused) { rustix::io::Errno::ACCESS } else { rustix::io::Errno::NOENT };
+    Ok(tries.into_iter().find_map(Result::ok).ok_or(none)?)
+}
+
+/// What kind of program this file is, or its interpreter.
+pub fn kind(file: &Path) -> Kind {
+    let mut path = file.to_path_buf();
+    for _ in 0..MOST_SCRIPTS {
+        let Ok(head) = head(&path) else { return Kind::Dynamic };
+        match head.strip_prefix(b"#!") {
+            Some(line) => match interpreter(line) {
+                Some(interpreter) => path = interpreter,
+                None => return Kind::Dynamic,
+            },
+            None if is_privileged(&path) => return Kind::Privileged,
+            None => return of_elf(&head),
+        }
+    }
+    Kind::Dynamic
+}
+
+fn head(path: &Path) -> std::io::Result<Vec<u8>> {
+    let mut head = Vec::new();
+    File::open(path)?.take(HEAD).read_to_end(&mut head)?;
+    Ok(head)
+}
+
+/// The interpreter that a script's first line names.
+fn interpreter(line: &[u8]) -> Option<PathBuf> {
+    let line = line.split(|byte| *byte == b'\n').next()?;
+    let word = line.split(|byte| matches!(byte, b' ' | b'\t')).find(|word| !word.is_empty())?;
+    Some(PathBuf::from(OsString::from(OsStr::from_bytes(word))))
+}
+
+/// Whether it runs with other rights than ours: then the loader preloads nothing (`ld.so(8)`, secure-execution mode).
+fn is_privileged(path: &Path) -> bool {
+    let Ok(found) = path.metadata() else { return false };
+    let mode = found.mode();
+    let sets_user = mode & 0o4000 != 0 && found.uid() != getuid().as_raw();
+    let sets_group = mode & 0o2010 == 0o2010 && found.gid() != getgid().as_raw();
+    let mut nothing = [0u8; 0];
+    let capabilities = rustix::fs::getxattr(path, "security.capability", &mut nothing).is_ok_and(|size| size > 0);
+    sets_user || sets_group || capabilities && !getuid().is_root()
+}
+
+fn of_elf(head: &[u8]) -> Kind {
+    if FileHeader32::<Endianness>::parse(head).is_ok() {
+        return Kind::Bits32;
+    }
+    // What is neither is no program of this system, and `exec` says so.
+    let Ok(header) = FileHeader64::<Endianness>::parse(head) else { return Kind::Dynamic };
+    let Ok(endian) = header.endian() else { return Kind::Dynamic };
+    let Ok(segments) = header.program_headers(endian, head) else { return Kind::Dynamic };
+    match segments.iter().find(|segment| segment.p_type(endian) == PT_INTERP) {
+        None => Kind::Static,
+        Some(segment) => {
+            let loader = segment.data(endian, head).unwrap_or_default();
+            let name = loader.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+            if name.starts_with(b"ld-musl") { Kind::Musl } else { Kind::Dynamic }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    /// The start of a program of this class, with this loader if any.
+    fn elf(bits: u8, loader: Option<&str>) -> Vec<u8> {
+        let mut file = vec![0u8; 120];
+        file[..7].copy_from_slice(&[0x7f, b'E', b'L', b'F', bits, 1, 1]);
+        file[16..20].copy_from_slice(&[2, 0, 62, 0]);
+        file[20] = 1;
+        file[32] = 64;
+        file[52] = 64;
+        file[54] = 56;
+        if let Some(loader) = loader {
+            file[56] = 1;
+            file[64] = 3;
+            file[72] = 120;
+            file[96..104].copy_from_slice(&(loader.len() as u64 + 1).to_le_bytes());
+            file.extend(loader.as_bytes());
+            file.push(0);
+        }
+        file
+    }
+
+    #[test]
+    fn programs_are_told_apart_by_their_class_and_loader() {
+        assert_eq!(of_elf(&elf(2, Some("/lib64/ld-linux-x86-64.so.2"))), Kind::Dynamic);
+        assert_eq!(of_elf(&elf(2, Some("/lib/ld-musl-x86_64.so.1"))), Kind::Musl);
+        assert_eq!(of_elf(&elf(2, None)), Kind::Static);
+        assert_eq!(of_elf(&elf(1, None)), Kind::Bits32);
+        assert_eq!(of_elf(b"no program"), Kind::Dynamic);
+        assert_eq!(kind(&std::env::current_exe().expect("a running test has a file")), Kind::Dynamic);
+    }
+
+    #[test]
+    fn a_script_is_what_its_interpreter_is() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let [program, script, outer] = ["program", "script", "outer"].map(|name| folder.path().join(name));
+        std::fs::write(&program, elf(2, None)).expect("a file");
+        std::fs::write(&script, format!("#! {} -x\nbody", program.display())).expect("a file");
+        std::fs::write(&outer, format!("#!{}\n", script.display())).expect("a file");
+        assert_eq!(kind(&outer), Kind::Static);
+        // One that interprets itself is refused by `exec`, not here.
+        std::fs::write(&outer, format!("#!{}\n", outer.display())).expect("a file");
+        assert_eq!(kind(&outer), Kind::Dynamic);
+    }
+
+    #[test]
+    fn a_program_that_runs_as_somebody_else_is_privileged() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let program = folder.path().join("program");
+        std::fs::write(&program, elf(2, Some("/lib64/ld-linux-x86-64.so.2"))).expect("a file");
+        std::fs::set_permissions(&program, PermissionsExt::from_mode(0o4755)).expect("ours");
+        assert_eq!(kind(&program), Kind::Dynamic, "it would run as ourselves");
+        if getuid().is_root() {
+            std::os::unix::fs::chown(&program, Some(65534), None).expect("root may");
+            std::fs::set_permissions(&program, PermissionsExt::from_mode(0o4755)).expect("root may");
+            assert_eq!(kind(&program), Kind::Privileged);
+        }
+    }
+}

@@ -1,0 +1,482 @@
+//! Where a coordinator is found: folders that nobody else can meddle with, two locks, and the socket.
+//!
+//! | file | held by | so that |
+//! |---|---|---|
+//! | `GPU-UUID.lock`, in a folder that depends on the user alone | a coordinator, for its whole life | a GPU has one coordinator of this user, whatever their sockets |
+//! | `SOCKET.start`, beside the socket | `baton run` while it looks for a coordinator or starts one; a coordinator while it decides to end | nobody is sent to a coordinator that is just ending |
+//!
+//! Everything here may lie in a folder like `/tmp`, where others can put things before us. So nothing is opened through a
+//! symbolic link, and whatever is not ours is refused, with a sentence.
+
+use std::fs::File;
+use std::io::{Read as _, Seek as _, Write as _};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use baton_contract::{link, socket_path};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, shutdown, socket_with,
+};
+use rustix::process::geteuid;
+
+/// How many programs may be on their way in before `connect` makes them wait.
+const BACKLOG: i32 = 4096;
+/// How long a coordinator that is ending may take for it.
+const ENDING: Duration = Duration::from_secs(60);
+/// After this time it is said what is waited for.
+const SILENCE: Duration = Duration::from_secs(1);
+/// How often it is looked again.
+const PAUSE: Duration = Duration::from_millis(10);
+/// How long a coordinator may take to say that it is there.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Why a place is not used, in the user's words.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Unfit(String);
+
+fn unfit(path: &Path, what: impl std::fmt::Display) -> Unfit {
+    Unfit(format!("{}: {what}", path.display()))
+}
+
+/// A folder, open, so that it cannot be exchanged for another one.
+#[derive(Debug)]
+pub struct Folder {
+    handle: OwnedFd,
+    path: PathBuf,
+}
+
+impl Folder {
+    /// A folder that only this user can enter, made if it is not there.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be made, is a link, is somebody else's, or can be entered by others.
+    pub fn private(path: &Path) -> Result<Self, Unfit> {
+        match std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path) {
+            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(unfit(path, error)),
+            _ => {}
+        }
+        let folder = Self::open(path, OFlags::NOFOLLOW)?;
+        let found = folder.metadata()?;
+        let remedy = "remove it, or set XDG_RUNTIME_DIR to a folder of yours";
+        if found.uid() != geteuid().as_raw() {
+            return Err(unfit(path, format!("this folder belongs to user {}, not to you; {remedy}", found.uid())));
+        }
+        if found.mode() & 0o077 != 0 {
+            let mode = found.mode() & 0o7777;
+            return Err(unfit(path, format!("others can enter this folder (mode {mode:o}); `chmod 700` it")));
+        }
+        Ok(folder)
+    }
+
+    /// The folder of a socket that the user has named. Others may have files in it, but not exchange ours.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be made, or others can remove what is in it.
+    pub fn of_socket(socket: &Path) -> Result<Self, Unfit> {
+        let path = socket.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        if !path.exists() {
+            return Self::private(path);
+        }
+        let folder = Self::open(path, OFlags::empty())?;
+        let found = folder.metadata()?;
+        if found.uid() != geteuid().as_raw() && found.uid() != 0 {
+            let what =
+                format!("this folder belongs to user {}, who could exchange the socket; use one of yours", found.uid());
+            return Err(unfit(path, what));
+        }
+        if found.mode() & 0o022 != 0 && found.mode() & 0o1000 == 0 {
+            let mode = found.mode() & 0o7777;
+            return Err(unfit(
+                path,
+                format!("others could exchange the socket in this folder (mode {mode:o}); use another"),
+            ));
+        }
+        Ok(folder)
+    }
+
+    fn open(path: &Path, flags: OFlags) -> Result<Self, Unfit> {
+        let opened =
+            rustix::fs::open(path, OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC | flags, Mode::empty());
+        let handle = opened.map_err(|error| match error {
+            Errno::NOTDIR | Errno::LOOP => unfit(path, "this is a link or a file, no folder; remove it"),
+            error => unfit(path, error),
+        })?;
+        Ok(Self { handle, path: path.to_path_buf() })
+    }
+
+    fn metadata(&self) -> Result<std::fs::Metadata, Unfit> {
+        let handle = self.handle.try_clone().map_err(|error| unfit(&self.path, error))?;
+        File::from(handle).metadata().map_err(|error| unfit(&self.path, error))
+    }
+
+    /// A file of ours in it, made if it is not there, to be read and written.
+    ///
+    /// # Errors
+    ///
+    /// When it is a link, no plain file, or somebody else's.
+    pub fn file(&self, name: &Path) -> Result<File, Unfit> {
+        let path = self.path.join(name);
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let opened = rustix::fs::openat(&self.handle, name, flags, Mode::RUSR | Mode::WUSR);
+        let file = File::from(opened.map_err(|error| match error {
+            Errno::LOOP => unfit(&path, "this is a symbolic link, which somebody may have put there; remove it"),
+            error => unfit(&path, error),
+        })?);
+        let found = file.metadata().map_err(|error| unfit(&path, error))?;
+        if !found.is_file() || found.uid() != geteuid().as_raw() || found.nlink() > 1 {
+            return Err(unfit(&path, "this is no file of yours alone, somebody may have put it there; remove it"));
+        }
+        Ok(file)
+    }
+
+    /// A symbolic link in it, in place of whatever has its name.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be made.
+    pub fn link(&self, name: &Path, target: &Path) -> Result<(), Unfit> {
+        let told = |error| unfit(&self.path.join(name), error);
+        let there = rustix::fs::readlinkat(&self.handle, name, Vec::new());
+        if there.is_ok_and(|there| there.as_bytes() == target.as_os_str().as_encoded_bytes()) {
+            return Ok(());
+        }
+        // In one step: others may be using the name.
+        let fresh = PathBuf::from(format!(".{}-{}", std::process::id(), name.display()));
+        self.remove(&fresh);
+        rustix::fs::symlinkat(target, &self.handle, &fresh).map_err(told)?;
+        rustix::fs::renameat(&self.handle, &fresh, &self.handle, name).map_err(told)
+    }
+
+    /// Removes a file in it. Whether it was there is no matter.
+    fn remove(&self, name: &Path) {
+        let _ = rustix::fs::unlinkat(&self.handle, name, rustix::fs::AtFlags::empty());
+    }
+}
+
+/// The name of a path's file.
+fn name(path: &Path) -> &Path {
+    path.file_name().map_or(path, Path::new)
+}
+
+/// The lock under which it is decided whether there is a coordinator at a socket.
+///
+/// # Errors
+///
+/// When there can be no such file.
+pub fn start_lock(socket: &Path) -> Result<File, Unfit> {
+    Folder::of_socket(socket)?.file(name(&socket.with_extension("start")))
+}
+
+/// The file for what a coordinator that nobody watches has to say.
+///
+/// # Errors
+///
+/// When there can be no such file.
+pub fn log_file(socket: &Path) -> Result<(File, PathBuf), Unfit> {
+    let path = socket.with_extension("log");
+    let mut file = Folder::of_socket(socket)?.file(name(&path))?;
+    file.seek(std::io::SeekFrom::End(0)).map_err(|error| unfit(&path, error))?;
+    // Whoever inherits it appends, also beside others.
+    rustix::fs::fcntl_setfl(&file, OFlags::APPEND).map_err(|error| unfit(&path, error))?;
+    Ok((file, path))
+}
+
+/// The lock that makes a coordinator the only one of its GPU and user. Released, and its file removed, when dropped.
+#[derive(Debug)]
+struct GpuLock {
+    folder: Folder,
+    name: PathBuf,
+    file: File,
+}
+
+/// The folders in which such locks may lie: by the user alone, so that whoever sets `XDG_RUNTIME_DIR` and whoever does not
+/// meet. In the first that can be used.
+fn lock_folders() -> impl Iterator<Item = PathBuf> {
+    let user = geteuid().as_raw();
+    let fallback = socket_path::fallback(user);
+    let own = socket_path::folder(std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty()), user);
+    socket_path::systems_folder(user).map(|folder| folder.join("baton")).into_iter().chain([fallback, own])
+}
+
+impl GpuLock {
+    /// Takes a GPU's lock for whoever will serve at this socket, waiting for one that is ending.
+    fn take(uuid: [u8; 16], socket: &Path) -> Result<Self, Unfit> {
+        let mut problem = None;
+        for path in lock_folders() {
+            match Folder::private(&path) {
+                Ok(folder) => return Self::take_in(folder, uuid, socket),
+                Err(error) => problem = problem.or(Some(error)),
+            }
+        }
+        Err(problem.unwrap_or_else(|| Unfit("there is no folder for locks".to_owned())))
+    }
+
+    fn take_in(folder: Folder, uuid: [u8; 16], socket: &Path) -> Result<Self, Unfit> {
+        let gpu = socket_path::gpu_name(uuid);
+        let name = PathBuf::from(format!("{gpu}.lock"));
+        let path = folder.path.join(&name);
+        let start = Instant::now();
+        let mut is_said = false;
+        loop {
+            let mut file = folder.file(&name)?;
+            match file.try_lock() {
+                Ok(()) => {
+                    let there = rustix::fs::statat(&folder.handle, &name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW);
+                    let inode = file.metadata().map_err(|error| unfit(&path, error))?.ino();
+                    if there.is_ok_and(|there| there.st_ino == inode) {
+                        let text = format!("{}\n{}\n", std::process::id(), socket.display());
+                        file.set_len(0)
+                            .and_then(|()| file.write_all(text.as_bytes()))
+                            .map_err(|error| unfit(&path, error))?;
+                        return Ok(Self { folder, name, file });
+                    }
+                    // The one before has removed it after we opened it.
+                }
+                Err(_) => {
+                    let mut text = String::new();
+                    file.rewind().and_then(|()| file.read_to_string(&mut text)).map_err(|error| unfit(&path, error))?;
+                    let mut lines = text.lines();
+                    let (process, its) = (lines.next().unwrap_or("?"), lines.next().unwrap_or_default());
+                    // One that is ending, or beginning, does not listen.
+                    if link::connect(Path::new(its), PATIENCE).is_ok() {
+                        return Err(Unfit(format!(
+                            "a coordinator (process {process}) serves {gpu} already, at {its}; `baton status --socket {its}` shows it"
+                        )));
+                    }
+                    if start.elapsed() > ENDING {
+                        return Err(Unfit(format!(
+                            "another coordinator of {gpu} (process {process}) neither serves nor ends; end it with `kill -9 {process}`"
+                        )));
+                    }
+                    if start.elapsed() > SILENCE && !std::mem::replace(&mut is_said, true) {
+                        log::info!("waiting for the coordinator of process {process} to end");
+                    }
+                    std::thread::sleep(PAUSE);
+                }
+            }
+        }
+    }
+}
+
+impl Drop for GpuLock {
+    fn drop(&mut self) {
+        // Before the lock goes: whoever waits for it looks whether it is still there.
+        self.folder.remove(&self.name);
+        let _ = self.file.unlock();
+    }
+}
+
+/// A socket that listens, and the right to serve a GPU there.
+#[derive(Debug)]
+pub struct Endpoint {
+    listener: OwnedFd,
+    path: PathBuf,
+    folder: Folder,
+    _gpu: GpuLock,
+}
+
+/// What came of the wish to end.
+pub enum Closing {
+    /// Nobody comes any more.
+    Closed,
+    /// Somebody is on the way: it is to be asked again later.
+    Wanted,
+}
+
+impl Endpoint {
+    /// Takes a GPU and a socket's place for this process.
+    ///
+    /// # Errors
+    ///
+    /// When somebody else has either, or the place is unfit.
+    pub fn claim(path: &Path, uuid: [u8; 16]) -> Result<Self, Unfit> {
+        let folder = Folder::of_socket(path)?;
+        let gpu = GpuLock::take(uuid, path)?;
+        match rustix::fs::statat(&folder.handle, name(path), rustix::fs::AtFlags::SYMLINK_NOFOLLOW) {
+            Err(_) => {}
+            Ok(_) => {
+                let found = std::fs::symlink_metadata(path).map_err(|error| unfit(path, error))?;
+                if !found.file_type().is_socket() {
+                    return Err(unfit(
+                        path,
+                        "this is there already, and no socket; remove it, or name another place with --socket",
+                    ));
+                }
+                if link::connect(path, PATIENCE).is_ok() {
+                    return Err(unfit(
+                        path,
+                        "a coordinator of another GPU serves here already; name another place with --socket",
+                    ));
+                }
+                // Left behind by a coordinator that was killed.
+                folder.remove(name(path));
+            }
+        }
+        let listener = Self::listen(path)?;
+        Ok(Self { listener, path: path.to_path_buf(), folder, _gpu: gpu })
+    }
+
+    fn listen(path: &Path) -> Result<OwnedFd, Unfit> {
+        let told = |error: Errno| unfit(path, error);
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let listener = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).map_err(told)?;
+        let address = SocketAddrUnix::new(path).map_err(told)?;
+        let before = rustix::process::umask(Mode::from_raw_mode(0o077));
+        let bound = bind(&listener, &address);
+        rustix::process::umask(before);
+        bound.map_err(|error| match error {
+            Errno::ADDRINUSE => unfit(path, "this is somebody else's; name another place with --socket"),
+            error => told(error),
+        })?;
+        listen(&listener, BACKLOG).map_err(told)?;
+        Ok(listener)
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The next one who comes; `AGAIN` if there is nobody.
+    ///
+    /// # Errors
+    ///
+    /// As `accept`.
+    pub fn accept(&self) -> Result<OwnedFd, Errno> {
+        accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
+    }
+
+    /// Closes the door, unless somebody is on the way or `baton run` is just looking for a coordinator.
+    ///
+    /// # Errors
+    ///
+    /// When the socket cannot be made anew for those who were on the way.
+    pub fn close_if_unwanted(&mut self, mut take_in: impl FnMut(OwnedFd)) -> Result<Closing, Unfit> {
+        let start = self.folder.file(name(&self.path.with_extension("start")))?;
+        if start.try_lock().is_err() {
+            return Ok(Closing::Wanted);
+        }
+        // From here on nobody else can connect; who did before is still there to be accepted.
+        let _ = shutdown(&self.listener, Shutdown::Both);
+        let mut closing = Closing::Closed;
+        while let Ok(socket) = self.accept() {
+            take_in(socket);
+            closing = Closing::Wanted;
+        }
+        self.folder.remove(name(&self.path));
+        if matches!(closing, Closing::Wanted) {
+            self.listener = Self::listen(&self.path)?;
+        }
+        Ok(closing)
+    }
+
+    /// Leaves the place, whoever may come.
+    pub fn leave(&self) {
+        let _ = shutdown(&self.listener, Shutdown::Both);
+        self.folder.remove(name(&self.path));
+    }
+}
+
+impl AsFd for Endpoint {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    fn uuid() -> [u8; 16] {
+        let mut uuid = [0; 16];
+        rustix::rand::getrandom(&mut uuid, rustix::rand::GetRandomFlags::empty()).expect("random bytes");
+        uuid
+    }
+
+    #[track_caller]
+    fn says<T: std::fmt::Debug>(found: Result<T, Unfit>, words: &[&str]) {
+        let said = found.expect_err("refused").to_string();
+        assert!(words.iter().all(|word| said.contains(word)), "{said}");
+    }
+
+    #[test]
+    fn a_gpu_has_one_coordinator_wherever_its_socket_is_and_a_dead_ones_place_is_taken() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let [here, there] = ["a.sock", "b.sock"].map(|name| folder.path().join(name));
+        let gpu = uuid();
+        let first = Endpoint::claim(&here, gpu).expect("free");
+        says(Endpoint::claim(&there, gpu), &[&format!("process {}", std::process::id()), "a.sock"]);
+        says(Endpoint::claim(&here, uuid()), &["another GPU"]);
+        let another = Endpoint::claim(&there, uuid()).expect("another GPU, another place");
+        // The socket stays as after a kill.
+        drop((first, another));
+        Endpoint::claim(&here, gpu).expect("left behind");
+    }
+
+    #[test]
+    fn who_is_on_the_way_when_a_coordinator_wants_to_end_is_taken_in_and_the_next_one_finds_it_too() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("s.sock");
+        let mut endpoint = Endpoint::claim(&path, uuid()).expect("free");
+        let on_the_way = link::connect(&path, PATIENCE).expect("it listens");
+        let mut came = Vec::new();
+        assert!(matches!(endpoint.close_if_unwanted(|socket| came.push(socket)), Ok(Closing::Wanted)));
+        assert_eq!(came.len(), 1);
+        link::send(on_the_way.as_fd(), b"hello", &[], false).expect("the other end is held");
+        let _next = link::connect(&path, PATIENCE).expect("it listens again");
+        endpoint.accept().expect("the next one");
+
+        let start = start_lock(&path).expect("a lock");
+        start.lock().expect("free");
+        assert!(matches!(endpoint.close_if_unwanted(|_| panic!("nobody came")), Ok(Closing::Wanted)));
+        drop(start);
+        assert!(matches!(endpoint.close_if_unwanted(|_| panic!("nobody came")), Ok(Closing::Closed)));
+        assert!(matches!(link::connect(&path, PATIENCE), Err(link::Unconnected::NobodyListens)));
+    }
+
+    #[test]
+    fn a_folder_that_others_can_enter_or_that_is_a_link_is_refused() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (open, link) = (folder.path().join("open"), folder.path().join("link"));
+        std::fs::create_dir(&open).expect("a folder");
+        std::fs::set_permissions(&open, PermissionsExt::from_mode(0o755)).expect("ours");
+        says(Folder::private(&open), &["755", "chmod 700"]);
+        symlink(folder.path(), &link).expect("a link");
+        says(Folder::private(&link), &["link"]);
+        std::fs::set_permissions(&open, PermissionsExt::from_mode(0o777)).expect("ours");
+        says(Folder::of_socket(&open.join("s.sock")), &["777"]);
+        // As /tmp is.
+        std::fs::set_permissions(&open, PermissionsExt::from_mode(0o1777)).expect("ours");
+        Folder::of_socket(&open.join("s.sock")).expect("sticky");
+    }
+
+    #[test]
+    fn files_that_somebody_has_put_there_are_refused_and_stay_as_they_are() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let victim = folder.path().join("victim");
+        std::fs::write(&victim, "precious").expect("a file");
+        let socket = folder.path().join("s.sock");
+        let open: [(&str, fn(&Path) -> Result<(), Unfit>); 2] =
+            [("start", |socket| start_lock(socket).map(drop)), ("log", |socket| log_file(socket).map(drop))];
+        for (extension, open) in open {
+            let planted = socket.with_extension(extension);
+            for plant in [symlink::<&Path, &Path>, std::fs::hard_link::<&Path, &Path>] {
+                plant(&victim, &planted).expect("planted");
+                says(open(&socket), &["remove it", extension]);
+                std::fs::remove_file(&planted).expect("ours");
+            }
+        }
+        symlink(&victim, &socket).expect("planted");
+        says(Endpoint::claim(&socket, uuid()), &["no socket"]);
+        assert_eq!(std::fs::read_to_string(victim).expect("there"), "precious");
+    }
+}

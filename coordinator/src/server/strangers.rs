@@ -1,0 +1,179 @@
+//! Those who have connected and are no tenants: tools, programs on their way in, `baton run`'s that wait for theirs.
+//!
+//! None of them keeps the others out. Who says nothing is sent away after a while. When there are as many connections as
+//! there may be, or no descriptor is left, who comes is told to come again, and programs do so by themselves.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use baton_contract::messages::{FromCoordinator, Refusal};
+use rustix::event::PollFlags;
+use rustix::io::Errno;
+use rustix::net::sockopt::socket_peercred;
+use rustix::process::{Resource, geteuid, getrlimit};
+
+use super::peer::Peer;
+use crate::endpoint::Endpoint;
+
+/// How long somebody may take for the first message, or to read an answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// For how long nobody is taken in when no descriptor was left.
+const BACK_OFF: Duration = Duration::from_millis(50);
+
+/// What is expected of a stranger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// It has yet to say what it wants.
+    Silent,
+    /// It has yet to read all of its answer.
+    Reading,
+    /// A program comes for it, or it is a program that has asked: nothing more is expected.
+    Expected,
+}
+
+#[derive(Debug)]
+pub(super) struct Stranger {
+    pub(super) peer: Peer,
+    pub(super) stage: Stage,
+    since: Instant,
+}
+
+impl Stranger {
+    fn new(socket: OwnedFd) -> Self {
+        Self { peer: Peer::new(socket), stage: Stage::Silent, since: Instant::now() }
+    }
+
+    /// What it is watched for.
+    pub(super) fn events(&self) -> PollFlags {
+        if self.stage == Stage::Reading { PollFlags::OUT } else { PollFlags::IN }
+    }
+
+    /// When it is sent away.
+    fn ends(&self) -> Option<Instant> {
+        (self.stage != Stage::Expected).then(|| self.since + PATIENCE)
+    }
+}
+
+impl AsFd for Stranger {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.peer.as_fd()
+    }
+}
+
+/// All of them.
+#[derive(Debug)]
+pub(super) struct Strangers {
+    all: VecDeque<Stranger>,
+    /// Given up for a moment to tell somebody that no descriptor is left.
+    spare: Option<File>,
+    /// Nobody is taken in before.
+    rests_until: Option<Instant>,
+    /// As many as there may be, with those who wait to become tenants.
+    most: usize,
+    is_full: bool,
+}
+
+impl Strangers {
+    pub(super) fn new() -> Self {
+        // The others are for frames and tenants.
+        let most = getrlimit(Resource::Nofile).current.map_or(usize::MAX, |most| most as usize) / 4;
+        Self { all: VecDeque::new(), spare: spare(), rests_until: None, most: most.clamp(16, 16 << 10), is_full: false }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Stranger> {
+        self.all.iter()
+    }
+
+    pub(super) fn get_mut(&mut self, at: usize) -> Option<&mut Stranger> {
+        self.all.get_mut(at)
+    }
+
+    pub(super) fn remove(&mut self, at: usize) -> Option<Stranger> {
+        self.all.remove(at)
+    }
+
+    /// Takes one in again, for what it has yet to do.
+    pub(super) fn keep(&mut self, peer: Peer, stage: Stage) {
+        self.all.push_back(Stranger { peer, stage, since: Instant::now() });
+    }
+
+    /// Whether it is worth looking who comes.
+    pub(super) fn is_listening(&self) -> bool {
+        self.rests_until.is_none()
+    }
+
+    /// When it is to be looked again whether somebody is to be sent away, or can be taken in.
+    pub(super) fn next_timer(&self) -> Option<Instant> {
+        self.all.iter().filter_map(Stranger::ends).chain(self.rests_until).min()
+    }
+
+    /// Takes everybody in who waits, beside so many others.
+    pub(super) fn accept(&mut self, endpoint: &Endpoint, others: usize) {
+        loop {
+            match endpoint.accept() {
+                Ok(socket) => self.take_in(socket, others),
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(Errno::AGAIN) => return,
+                Err(error) => {
+                    self.say_full(&format!("no connection can be taken in: {error}"));
+                    // Whoever it is learns why. The others wait, and nobody is asked again at once.
+                    self.spare = None;
+                    if let Ok(socket) = endpoint.accept() {
+                        refuse(Peer::new(socket));
+                    }
+                    self.spare = spare();
+                    self.rests_until = Some(Instant::now() + BACK_OFF);
+                    return;
+                }
+            }
+        }
+    }
+
+    pub(super) fn take_in(&mut self, socket: OwnedFd, others: usize) {
+        // Only this user, and root, may connect and steer.
+        if !socket_peercred(&socket).is_ok_and(|who| who.uid == geteuid() || who.uid.is_root()) {
+            return;
+        }
+        if self.all.len() + others >= self.most {
+            self.say_full("there are as many connections as the limit on descriptors allows");
+            return refuse(Peer::new(socket));
+        }
+        self.is_full = false;
+        self.all.push_back(Stranger::new(socket));
+    }
+
+    fn say_full(&mut self, why: &str) {
+        if !std::mem::replace(&mut self.is_full, true) {
+            log::warn!("{why}; who comes has to wait. A higher limit (`ulimit -n`) would help");
+        }
+    }
+
+    /// Sends those away who take too long.
+    pub(super) fn send_away(&mut self) {
+        let now = Instant::now();
+        self.rests_until.take_if(|until| *until <= now);
+        let is_late = |stranger: &Stranger| stranger.ends().is_some_and(|end| end <= now);
+        while let Some(mut late) = self.all.iter().position(is_late).and_then(|at| self.all.remove(at)) {
+            if late.stage == Stage::Silent {
+                let text = format!("nothing was said for {} s", PATIENCE.as_secs());
+                let _ = late.peer.send(&FromCoordinator::Refused { reason: Refusal::Malformed, text }, &[]);
+            }
+        }
+    }
+}
+
+fn spare() -> Option<File> {
+    File::open("/dev/null").ok()
+}
+
+fn refuse(mut peer: Peer) {
+    let text =
+        "the coordinator has as many connections as it can have; try again, or start it with a higher `ulimit -n`";
+    let _ = peer.send(&FromCoordinator::Refused { reason: Refusal::Busy, text: text.to_owned() }, &[]);
+}
