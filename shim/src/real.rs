@@ -47,8 +47,9 @@ macro_rules! calls {
 
 calls! {
     device_count = cuDeviceGetCount(count: *mut c_int);
-    device_get = cuDeviceGet(device: *mut CUdevice, ordinal: c_int);
     device_uuid = cuDeviceGetUuid_v2(uuid: *mut [u8; 16], device: CUdevice);
+    primary_retain = cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice);
+    primary_release = cuDevicePrimaryCtxRelease_v2(device: CUdevice);
     primary_state = cuDevicePrimaryCtxGetState(device: CUdevice, flags: *mut c_uint, active: *mut c_int);
     current = cuCtxGetCurrent(context: *mut CUcontext);
     current_device = cuCtxGetDevice(device: *mut CUdevice);

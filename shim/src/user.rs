@@ -26,6 +26,17 @@ pub(crate) fn setting(name: &CStr) -> Option<OsString> {
     (!value.is_empty()).then(|| value.to_owned())
 }
 
+/// Whether a setting is on: set, and not to `0`.
+pub(crate) fn is_on(name: &CStr) -> bool {
+    setting(name).is_some_and(|value| value != "0")
+}
+
+/// What this program's file is called.
+pub(crate) fn program() -> String {
+    let program = std::fs::read("/proc/self/comm").unwrap_or_default();
+    OsStr::from_bytes(program.trim_ascii_end()).to_string_lossy().into_owned()
+}
+
 /// Tells the user what cannot be as they wanted it: the one case in which we speak unasked. In the file that
 /// `BATON_LOG` names, or on standard error.
 pub(crate) fn warn(message: fmt::Arguments<'_>) {

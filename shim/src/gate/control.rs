@@ -5,7 +5,8 @@ use core::time::Duration;
 use std::time::Instant;
 
 use super::{
-    ARRIVING, BROKEN, CLOSED, CONTENDED, CONTENDED_LATER, GATE, HOLDS, KEEPING, LATE, NEXT_CLOSING, OPEN, RESTING, word,
+    ARRIVING, BROKEN, CLOSED, CONTENDED, CONTENDED_LATER, GATE, HOLDS, KEEPING, LATE, NEXT_CLOSING, OPEN, RESTING,
+    UNDECIDED, word,
 };
 
 const MEMBARRIER_CMD_PRIVATE_EXPEDITED: libc::c_int = 1 << 3;
@@ -82,6 +83,11 @@ fn is_left(count: impl Fn() -> u32, deadline: Option<Instant>) -> bool {
 /// Lets everybody in again; `contended` if somebody waits for the GPU meanwhile.
 pub(crate) fn open(contended: bool) {
     set(if contended { CONTENDED } else { OPEN });
+}
+
+/// This program joins nobody: calls need not ask any more.
+pub(crate) fn decided() {
+    let _ = GATE.0.compare_exchange(UNDECIDED, OPEN, Ordering::AcqRel, Ordering::Relaxed);
 }
 
 /// Lets everybody in, while memory is still on its way.

@@ -28,7 +28,7 @@ use crate::{board, session, work};
 use word::Word;
 
 pub(crate) use control::{
-    Held, activity, all_here, arriving, close, finish_holding, hold, inside, is_resting, open, prepare, rest,
+    Held, activity, all_here, arriving, close, decided, finish_holding, hold, inside, is_resting, open, prepare, rest,
     set_broken, set_contended, work_on,
 };
 
@@ -48,12 +48,14 @@ const ARRIVING: u32 = 4;
 
 /// Everybody passes, and the first to do so says on the board that we are at work ([`crate::board`]).
 const RESTING: u32 = 5;
+/// It is not decided yet whether this program joins a coordinator: a call that finds a context does that first.
+const UNDECIDED: u32 = 6;
 
 /// What threads wait on while it is [`CLOSED`]; [`OPEN`] and [`CONTENDED`] are all of the word. A cache line of its own, because all threads read it.
 #[repr(align(128))]
 struct Gate(AtomicU32);
 
-static GATE: Gate = Gate(AtomicU32::new(OPEN));
+static GATE: Gate = Gate(AtomicU32::new(UNDECIDED));
 
 /// For threads so late in their life that their thread-locals are gone: shared, so counted atomically.
 static LATE: AtomicU32 = AtomicU32::new(0);
@@ -153,7 +155,7 @@ impl Drop for Keeping {
 /// Whether memory may still be on its way, asked inside: also when the gate is being closed while it is.
 #[inline(always)]
 pub(crate) fn may_lack() -> bool {
-    !matches!(GATE.0.load(Ordering::Relaxed), OPEN | CONTENDED | RESTING)
+    !matches!(GATE.0.load(Ordering::Relaxed), OPEN | CONTENDED | RESTING | UNDECIDED)
 }
 
 impl Passage {
@@ -202,11 +204,14 @@ extern "C" fn start_anew() {
 
 /// Whether calls pass in this state of the gate.
 fn passes(gate: u32) -> bool {
-    matches!(gate & STATE, OPEN | CONTENDED | ARRIVING | RESTING)
+    matches!(gate & STATE, OPEN | CONTENDED | ARRIVING | RESTING | UNDECIDED)
 }
 
 #[cold]
 fn late() -> Result<Passage, CUresult> {
+    if GATE.0.load(Ordering::Acquire) == UNDECIDED {
+        session::join_for_current();
+    }
     loop {
         LATE.fetch_add(1, Ordering::SeqCst);
         let gate = GATE.0.load(Ordering::SeqCst);
@@ -222,8 +227,17 @@ fn late() -> Result<Passage, CUresult> {
 /// and passes.
 #[cold]
 fn wait(word: &Word) -> Result<(), CUresult> {
+    let mut is_asked = false;
     loop {
         let gate = GATE.0.load(Ordering::Acquire);
+        if gate == UNDECIDED && !std::mem::replace(&mut is_asked, true) {
+            // Outside: joining closes the gate.
+            word.step_back();
+            session::join_for_current();
+            word.enter();
+            compiler_fence(Ordering::SeqCst);
+            continue;
+        }
         if gate == RESTING {
             // In this order: the pager looks at the gate after it has left the board.
             let _ = GATE.0.compare_exchange(RESTING, OPEN, Ordering::SeqCst, Ordering::Relaxed);

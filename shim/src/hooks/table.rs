@@ -93,15 +93,14 @@ hooks! {
     cuGetProcAddress_v2 =>
         procaddress::v2(symbol: *const c_char, function: *mut *mut c_void, version: c_int, flags: u64, status: *mut c_int);
 
-    // The start of everything: here a program becomes a tenant.
-    cuInit => memory::hooks::init(flags: c_uint);
-
-    // Contexts: they need room beside the arena, and own allocations and streams.
+    // Contexts: with its first one a program becomes a tenant. They need room beside the arena, and own allocations and streams.
     cuCtxCreate_v2, cuCtxCreate => work::hooks::create(out: *mut CUcontext, flags: c_uint, device: CUdevice);
     cuCtxCreate_v3 =>
         work::hooks::create_v3(out: *mut CUcontext, affinity: *mut c_void, count: c_int, flags: c_uint, device: CUdevice);
     cuCtxCreate_v4 =>
         work::hooks::create_v4(out: *mut CUcontext, parameters: *mut c_void, flags: c_uint, device: CUdevice);
+    cuGreenCtxCreate =>
+        work::hooks::green_create(out: *mut *mut c_void, description: *mut c_void, device: CUdevice, flags: c_uint);
     cuCtxFromGreenCtx => work::hooks::from_green(out: *mut CUcontext, green: *mut c_void);
     cuDevicePrimaryCtxRetain => work::hooks::retain(out: *mut CUcontext, device: CUdevice);
     cuCtxDestroy_v2, cuCtxDestroy => work::hooks::destroy(context: CUcontext);
@@ -139,6 +138,7 @@ hooks! {
     // Memory: what gives it out and takes it back.
     cuMemCreate => memory::hooks::create(out: *mut u64, bytes: usize, properties: *const c_void, flags: u64);
     cuMemRelease => memory::hooks::release(handle: u64);
+    cuMemPoolCreate => memory::hooks::pool_create(out: *mut CUmemoryPool, properties: *const c_void);
     cuMemAlloc_v2 => memory::hooks::alloc(out: *mut CUdeviceptr, bytes: usize);
     cuMemAlloc => gated(out: *mut CUdeviceptrV1, bytes: c_uint);
     cuMemAllocPitch_v2 =>

@@ -24,7 +24,7 @@ type TotalMemory = unsafe extern "C-unwind" fn(*mut usize, CUdevice) -> CUresult
 type AddressRange = unsafe extern "C-unwind" fn(*mut CUdeviceptr, *mut usize, CUdeviceptr) -> CUresult;
 type Attribute = unsafe extern "C-unwind" fn(*mut c_void, c_int, CUdeviceptr) -> CUresult;
 type Attributes = unsafe extern "C-unwind" fn(c_uint, *mut c_int, *mut *mut c_void, CUdeviceptr) -> CUresult;
-type Init = unsafe extern "C-unwind" fn(c_uint) -> CUresult;
+type PoolCreate = unsafe extern "C-unwind" fn(*mut CUmemoryPool, *const c_void) -> CUresult;
 
 /// Passes the gate, or ends the call with what the gate says. With an address: while memory is on its way, waits for
 /// what is there.
@@ -46,13 +46,6 @@ macro_rules! passage {
 /// Passes the gate when the memory at this address is here.
 fn pass_with(address: CUdeviceptr) -> Result<Passage, CUresult> {
     arrival::pass_with(|| Needs::These(vec![address]))
-}
-
-pub(crate) unsafe fn init(drivers: Init, flags: c_uint) -> CUresult {
-    // SAFETY: the driver's own function with the program's own arguments.
-    let answer = unsafe { drivers(flags) };
-    session::cuda_was_started(answer);
-    answer
 }
 
 /// The session, and the thread's context, if that is on the shared GPU.
@@ -202,12 +195,12 @@ pub(crate) unsafe fn get_info(drivers: GetInfo, free: *mut usize, total: *mut us
 pub(crate) unsafe fn total_memory(drivers: TotalMemory, bytes: *mut usize, device: CUdevice) -> CUresult {
     // SAFETY: the driver's own function with the program's own arguments.
     let answer = unsafe { drivers(bytes, device) };
-    if let Some(session) = session::get().filter(|session| session.device == device)
-        && answer == CUDA_SUCCESS
+    if answer == CUDA_SUCCESS
         && !bytes.is_null()
+        && let Some(total) = session::total_of(device)
     {
         // SAFETY: not null, and the driver has just written to it.
-        unsafe { *bytes = session.total() as usize };
+        unsafe { *bytes = total as usize };
     }
     answer
 }
@@ -436,6 +429,27 @@ pub(crate) unsafe fn alloc_managed(
     answer
 }
 
+/// Memory is about to be taken on the device that these properties name, of an allocation or of a pool. A context may not be
+/// there yet.
+///
+/// # Safety
+///
+/// Null, or a `CUmemAllocationProp` or `CUmemPoolProps`: both have their location in the same place.
+unsafe fn join_for(properties: *const c_void) {
+    // SAFETY: by this function's contract; the fields up to the location are the same in both.
+    let location = unsafe { properties.cast::<CUmemAllocationProp>().as_ref() }.map(|properties| properties.location);
+    if let Some(CUmemLocation { kind: CU_MEM_LOCATION_TYPE_DEVICE, id }) = location {
+        session::join(id);
+    }
+}
+
+pub(crate) unsafe fn pool_create(drivers: PoolCreate, out: *mut CUmemoryPool, properties: *const c_void) -> CUresult {
+    // SAFETY: the program's own properties, which the driver is about to read.
+    unsafe { join_for(properties) };
+    // SAFETY: the driver's own function with the program's own arguments.
+    unsafe { drivers(out, properties) }
+}
+
 pub(crate) unsafe fn create(
     drivers: Create,
     out: *mut u64,
@@ -443,6 +457,8 @@ pub(crate) unsafe fn create(
     properties: *const c_void,
     flags: u64,
 ) -> CUresult {
+    // SAFETY: the program's own properties, which the driver is about to read.
+    unsafe { join_for(properties) };
     // SAFETY: the driver's own function with the program's own arguments.
     let answer = work::retried(|| unsafe { drivers(out, bytes, properties, flags) });
     foreign_made();

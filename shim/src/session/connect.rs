@@ -3,14 +3,16 @@
 use core::ptr::{self, NonNull};
 use core::sync::atomic::Ordering;
 use core::time::Duration;
-use std::ffi::{CStr, OsStr};
+use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::time::Instant;
 
 use baton_contract::class::Class;
 use baton_contract::cuda::{CUDA_SUCCESS, CUdevice};
+use baton_contract::link::{Received, Unconnected};
 use baton_contract::messages::{FromCoordinator, FromTenant, MAX_NAME, Refusal};
 use baton_contract::page::{BOARD_PLACES, CoordinatorPage, PAGE_BYTES};
 use baton_contract::scheduling::Scheduling;
@@ -24,183 +26,224 @@ use crate::memory::space::Space;
 use crate::{board, gate, real, user};
 
 /// A coordinator that does not answer a greeting in this time is not waited for.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
+/// After this time it is said what is waited for.
+const SILENCE: Duration = Duration::from_secs(1);
+/// How soon who was told to come again does so.
+const COME_AGAIN: Duration = Duration::from_millis(100);
 
-/// Becomes a tenant; none if there is nobody to be a tenant of.
-pub(super) fn connect() -> Option<Session> {
-    if user::setting(settings::DISABLE).is_some_and(|value| value != "0") {
+/// Why there is no session.
+pub(super) enum Unjoined {
+    /// The user does not want this GPU to be shared, or this program not to share it.
+    NotAsked,
+    /// It was tried.
+    Cannot {
+        /// What was in the way.
+        why: String,
+        /// What the user can do.
+        remedy: String,
+    },
+}
+
+pub(super) fn cannot(why: impl Into<String>, remedy: impl Into<String>) -> Unjoined {
+    Unjoined::Cannot { why: why.into(), remedy: remedy.into() }
+}
+
+/// What helps against most.
+fn look_at_the_log() -> String {
+    "see the coordinator's log".to_owned()
+}
+
+/// A device's UUID; none if CUDA does not work in this process.
+pub(super) fn uuid(device: CUdevice) -> Option<[u8; 16]> {
+    let mut uuid = [0; 16];
+    // SAFETY: an out-parameter of the right type.
+    (unsafe { real::device_uuid(&mut uuid, device) } == CUDA_SUCCESS).then_some(uuid)
+}
+
+/// Where this GPU's coordinator is, if the user wants it to be shared.
+fn place(uuid: [u8; 16]) -> Option<PathBuf> {
+    let is_other = |asked| asked != socket_path::gpu_name(uuid).as_str();
+    if user::is_on(settings::DISABLE) || user::setting(settings::GPU).is_some_and(is_other) {
         return None;
     }
-    let named = user::setting(settings::SOCKET).map(PathBuf::from);
-    let mut problem = None;
-    for (device, uuid) in devices() {
-        let path = named.clone().unwrap_or_else(|| usual_place(uuid));
-        let Some(socket) = open(&path) else {
-            // Only who asked for a coordinator is told that there is none.
-            problem = named.as_ref().map(|path| format!("no coordinator answers at {}", path.display()));
-            continue;
-        };
-        match greet(socket, device, uuid) {
-            Ok(session) => return Some(session),
-            Err(Declined { reason: Some(Refusal::OtherGpu), text }) => problem = Some(text),
-            Err(Declined { text, .. }) => {
-                problem = Some(text);
-                break;
-            }
-        }
-    }
-    if let Some(problem) = problem {
-        user::warn(format_args!("{problem}; running without Baton"));
-    }
-    None
-}
-
-struct Declined {
-    reason: Option<Refusal>,
-    text: String,
-}
-
-fn declined(text: impl Into<String>) -> Declined {
-    Declined { reason: None, text: text.into() }
-}
-
-/// This process's GPUs.
-fn devices() -> impl Iterator<Item = (CUdevice, [u8; 16])> {
-    let mut count = 0;
-    // SAFETY: an out-parameter.
-    unsafe { real::device_count(&mut count) };
-    (0..count).filter_map(|ordinal| {
-        let (mut device, mut uuid) = (0, [0; 16]);
-        // SAFETY: out-parameters of the right types.
-        let known = unsafe {
-            real::device_get(&mut device, ordinal) == CUDA_SUCCESS
-                && real::device_uuid(&mut uuid, device) == CUDA_SUCCESS
-        };
-        known.then_some((device, uuid))
-    })
-}
-
-fn usual_place(uuid: [u8; 16]) -> PathBuf {
     // SAFETY: takes nothing and cannot fail.
     let user = unsafe { libc::geteuid() };
-    socket_path::socket(user::setting(c"XDG_RUNTIME_DIR"), user, uuid)
+    let usual = || socket_path::socket(user::setting(c"XDG_RUNTIME_DIR"), user, uuid);
+    Some(user::setting(settings::SOCKET).map_or_else(usual, PathBuf::from))
 }
 
-/// Connects to a socket, if somebody listens there and it belongs to this user or root.
-fn open(path: &Path) -> Option<OwnedFd> {
-    // SAFETY: plain integers; the answer is checked before it is used.
-    let socket = unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0) };
-    if socket < 0 {
-        return None;
+/// Becomes a tenant of a GPU's coordinator.
+pub(super) fn join(device: CUdevice, uuid: [u8; 16], channels: Own) -> Result<Session, Unjoined> {
+    let path = place(uuid).ok_or(Unjoined::NotAsked)?;
+    let hello = FromTenant::Hello { name: name(), scheduling: scheduling()?, gpu: uuid };
+    if !gate::prepare() {
+        return Err(cannot(
+            "this system has no membarrier, so calls cannot be held back",
+            "use Linux 4.14 or newer, without a filter on this system call",
+        ));
     }
-    // SAFETY: new, and ours.
-    let socket = unsafe { OwnedFd::from_raw_fd(socket) };
-    // SAFETY: zeros are a valid address of no family.
-    let mut address: libc::sockaddr_un = unsafe { core::mem::zeroed() };
-    address.sun_family = libc::AF_UNIX as libc::sa_family_t;
-    let bytes = path.as_os_str().as_bytes();
-    if bytes.len() >= address.sun_path.len() {
-        return None;
-    }
-    for (to, from) in address.sun_path.iter_mut().zip(bytes) {
-        *to = *from as libc::c_char;
-    }
-    let limit = libc::timeval { tv_sec: PATIENCE.as_secs() as libc::time_t, tv_usec: 0 };
-    // SAFETY: structures of the sizes that are said; they live over the calls.
-    let connected = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_RCVTIMEO,
-            ptr::from_ref(&limit).cast(),
-            size_of_val(&limit) as libc::socklen_t,
-        );
-        libc::connect(socket.as_raw_fd(), ptr::from_ref(&address).cast(), size_of_val(&address) as libc::socklen_t)
-    };
-    (connected == 0 && is_trusted(&socket)).then_some(socket)
-}
-
-/// Whether whoever listens is this user or root: we are about to do what it says.
-fn is_trusted(socket: &OwnedFd) -> bool {
-    let mut who = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
-    let mut size = size_of_val(&who) as libc::socklen_t;
-    let place = ptr::from_mut(&mut who).cast();
-    // SAFETY: a structure with its size.
-    let known =
-        unsafe { libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, place, &mut size) } == 0;
-    // SAFETY: takes nothing and cannot fail.
-    known && (who.uid == unsafe { libc::geteuid() } || who.uid == 0)
-}
-
-fn greet(socket: OwnedFd, device: CUdevice, gpu: [u8; 16]) -> Result<Session, Declined> {
-    let hello = FromTenant::Hello { name: name(), scheduling: scheduling()?, gpu };
-    let silent = || declined("the coordinator does not answer");
-    link::send(socket.as_fd(), &hello.encode(), &[], false).map_err(|_| silent())?;
-    let received = link::receive(socket.as_fd(), false).ok().flatten().ok_or_else(silent)?;
-    let mut descriptors = received.descriptors.into_iter();
+    let (socket, received) = greet(&path, &hello)?;
     let place = match FromCoordinator::decode(&received.message) {
         Ok(FromCoordinator::Welcome { place, .. }) => place,
-        Ok(FromCoordinator::Refused { reason, text }) => return Err(Declined { reason: Some(reason), text }),
-        Ok(_) => return Err(declined("the coordinator answered with something else than a welcome")),
-        Err(error) => return Err(declined(format!("the coordinator's answer is no use: {error}"))),
+        Ok(FromCoordinator::Refused { text, .. }) => return Err(cannot(text, look_at_the_log())),
+        Ok(_) => return Err(cannot("the coordinator answered with something else than a welcome", look_at_the_log())),
+        Err(error) => {
+            return Err(cannot(
+                format!("the coordinator's answer is no use: {error}"),
+                "use the same build of Baton for both",
+            ));
+        }
     };
-    let mut next = || descriptors.next().ok_or_else(|| declined("the coordinator's welcome lacks descriptors"));
-    let (theirs, own, requests, board) = (next()?, next()?, next()?, next()?);
-    if !gate::prepare() {
-        return Err(declined("this system has no membarrier, so calls cannot be held back"));
+    let session = session_of(device, channels, socket, received, place)?;
+    let_go_of_the_connection_that_waited();
+    Ok(session)
+}
+
+/// What is said, once, about a wait that takes long.
+struct Waiting {
+    since: Instant,
+    is_said: bool,
+}
+
+impl Waiting {
+    fn say(&mut self, what: &dyn core::fmt::Display) {
+        if self.since.elapsed() >= SILENCE && !core::mem::replace(&mut self.is_said, true) {
+            user::warn(format_args!("waiting: {what}"));
+        }
     }
-    let page = |file: &OwnedFd, writable| map(file, writable).ok_or_else(|| declined("a shared page cannot be mapped"));
-    let coordinators: NonNull<CoordinatorPage> = page(&theirs, false)?.cast();
-    let own = page(&own, true)?.cast();
+}
+
+/// Greets the coordinator at a path, and waits for its answer: also until others have left, if there are too many.
+fn greet(path: &Path, hello: &FromTenant) -> Result<(OwnedFd, Received), Unjoined> {
+    let at = path.display();
+    let own = own_process()?;
+    let mut waiting = Waiting { since: Instant::now(), is_said: false };
+    loop {
+        let socket = link::connect(path, SILENCE).map_err(|error| match error {
+            Unconnected::NobodyListens => {
+                cannot(format!("no coordinator answers at {at}"), "start one with `baton serve`")
+            }
+            error => cannot(format!("{at}: {error}"), "see `baton doctor`"),
+        })?;
+        let gone = || cannot(format!("the coordinator at {at} ended the connection"), look_at_the_log());
+        link::send(socket.as_fd(), &hello.encode(), &[own.as_fd()], false).map_err(|_| gone())?;
+        let asked = Instant::now();
+        let mut ahead = None;
+        let received = loop {
+            match link::receive(socket.as_fd(), false) {
+                Ok(Some(received)) => match FromCoordinator::decode(&received.message) {
+                    Ok(FromCoordinator::Queued { ahead: before }) => ahead = Some(before),
+                    _ => break received,
+                },
+                Ok(None) => return Err(gone()),
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(cannot(format!("{at}: {error}"), look_at_the_log())),
+            }
+            match ahead {
+                Some(ahead) => waiting.say(&format_args!(
+                    "as many programs share the GPU as may (`baton serve --max-tenants`), and {ahead} wait before this one"
+                )),
+                None if asked.elapsed() < PATIENCE => waiting.say(&format_args!("the coordinator at {at} does not answer yet")),
+                None => {
+                    let why = format!("the coordinator at {at} has not answered for {} s", PATIENCE.as_secs());
+                    return Err(cannot(why, "let it go on if it is stopped, or end it"));
+                }
+            }
+        };
+        match FromCoordinator::decode(&received.message) {
+            Ok(FromCoordinator::Refused { reason: Refusal::Busy, text }) => {
+                waiting.say(&text);
+                std::thread::sleep(COME_AGAIN);
+            }
+            _ => return Ok((socket, received)),
+        }
+    }
+}
+
+/// A descriptor of this process, for a coordinator on a system that does not say who is at the other end.
+fn own_process() -> Result<OwnedFd, Unjoined> {
+    // SAFETY: plain integers; the answer is checked before it is used.
+    let own = unsafe { libc::syscall(libc::SYS_pidfd_open, libc::getpid(), 0) };
+    if own < 0 {
+        let error = std::io::Error::last_os_error();
+        return Err(cannot(format!("pidfd_open: {error}"), "use Linux 5.3 or newer, and check `ulimit -n`"));
+    }
+    // SAFETY: new, and ours.
+    Ok(unsafe { OwnedFd::from_raw_fd(own as i32) })
+}
+
+/// What a GPU's coordinator offers a program, before the program has joined.
+pub(super) fn offered(uuid: [u8; 16]) -> Option<u64> {
+    let socket = link::connect(&place(uuid)?, PATIENCE).ok()?;
+    link::send(socket.as_fd(), &FromTenant::Expect.encode(), &[], false).ok()?;
+    let received = link::receive(socket.as_fd(), false).ok()??;
+    match FromCoordinator::decode(&received.message) {
+        Ok(FromCoordinator::Offer { gpu, bytes, .. }) if gpu == uuid => Some(bytes),
+        _ => None,
+    }
+}
+
+/// The session that a welcome makes.
+fn session_of(
+    device: CUdevice,
+    channels: Own,
+    socket: OwnedFd,
+    received: Received,
+    place: u32,
+) -> Result<Session, Unjoined> {
+    let mut descriptors = received.descriptors.into_iter();
+    let few = || cannot("not all of the coordinator's descriptors have come", "allow the program more (`ulimit -n`)");
+    let mut next = || descriptors.next().ok_or_else(few);
+    let (theirs, own, requests, board) = (next()?, next()?, next()?, next()?);
+    let unmapped = || cannot("a shared page cannot be mapped", "check `ulimit -v`");
+    let coordinators: NonNull<CoordinatorPage> = map(&theirs, false).ok_or_else(unmapped)?.cast();
+    let own = map(&own, true).ok_or_else(unmapped)?;
+    // A forked child has no use for it, and the coordinator shall see when we no longer have it.
+    // SAFETY: the page just mapped.
+    unsafe { libc::madvise(own.as_ptr(), PAGE_BYTES, libc::MADV_DONTFORK) };
     // SAFETY: just mapped, made of atomics.
     let version = unsafe { coordinators.as_ref() }.version.load(Ordering::Acquire);
     if version != VERSION {
-        return Err(declined(format!("the coordinator's page is of version {version}, not {VERSION}")));
+        let why = format!("the coordinator's page is of version {version}, not {VERSION}");
+        return Err(cannot(why, "use the same build of Baton for both"));
     }
     if !take_board(&board, place) {
-        return Err(declined("a shared page cannot be mapped"));
+        return Err(unmapped());
     }
     // From here on the pager waits for as long as it takes.
-    let forever = libc::timeval { tv_sec: 0, tv_usec: 0 };
-    // SAFETY: a structure with its size.
-    unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_RCVTIMEO,
-            ptr::from_ref(&forever).cast(),
-            size_of_val(&forever) as libc::socklen_t,
-        )
-    };
-    real::find_all();
-    let_go_of_the_connection_that_waited();
+    link::set_patience(&socket, None).map_err(|error| cannot(error.to_string(), look_at_the_log()))?;
     Ok(Session {
         device,
         control: socket,
         requests: Requests::new(requests),
         coordinators,
-        own,
+        own: own.cast(),
         space: Space::new(device),
         pinned: Default::default(),
-        news: Event::new().ok_or_else(|| declined("no descriptor is left for an event"))?,
-        channels: Own::find(gpu),
+        news: Event::new().ok_or_else(few)?,
+        channels,
         whole: user::setting(settings::GATE).is_some_and(|value| value == "whole"),
     })
 }
 
 /// How the user wants this program to be scheduled.
-fn scheduling() -> Result<Scheduling, Declined> {
-    fn of<T: FromStr>(name: &CStr, usual: T, what: &str) -> Result<T, Declined> {
+fn scheduling() -> Result<Scheduling, Unjoined> {
+    fn of<T: FromStr>(name: &CStr, usual: T, what: &str) -> Result<T, Unjoined> {
         let Some(word) = user::setting(name) else { return Ok(usual) };
         let value = word.to_str().and_then(|word| word.parse().ok());
-        value.ok_or_else(|| declined(format!("{}={} is not {what}", name.to_string_lossy(), word.to_string_lossy())))
+        let name = name.to_string_lossy();
+        value.ok_or_else(|| cannot(format!("{name}={} is not {what}", word.to_string_lossy()), "correct it"))
     }
     let scheduling = Scheduling {
         class: of(settings::CLASS, Class::default(), "latency, normal or batch")?,
-        weight: of(settings::WEIGHT, 1, "a number")?,
+        weight: of(settings::WEIGHT, 1, "a number from 1 to 1000")?,
         slo_micros: of(settings::SLO_MICROS, 0, "a number of microseconds")?,
     };
-    scheduling.check().map(|()| scheduling).map_err(declined)
+    scheduling
+        .check()
+        .map(|()| scheduling)
+        .map_err(|why| cannot(why, "correct BATON_CLASS, BATON_WEIGHT or BATON_SLO_MICROS"))
 }
 
 /// `baton run` has left a connection open, so that the coordinator waits for this program. The number may
@@ -239,10 +282,7 @@ fn map(file: &OwnedFd, writable: bool) -> Option<NonNull<libc::c_void>> {
 /// What the user calls this program, or what its file is called.
 fn name() -> String {
     let named = user::setting(settings::NAME).map(|name| name.to_string_lossy().into_owned());
-    let mut name = named.unwrap_or_else(|| {
-        let program = std::fs::read("/proc/self/comm").unwrap_or_default();
-        OsStr::from_bytes(program.trim_ascii_end()).to_string_lossy().into_owned()
-    });
+    let mut name = named.unwrap_or_else(user::program);
     name.truncate(name.floor_char_boundary(MAX_NAME));
     name
 }

@@ -1,10 +1,12 @@
 //! The session: this process as a tenant of a coordinator.
 //!
-//! It begins at `cuInit`, if there is a coordinator for a GPU of this process, and ends with the process. A
-//! program without a coordinator has no session, and everything passes through. A forked child has none:
-//! CUDA does not work there either.
+//! It begins when the program first takes a GPU that is shared: with its first context there, or with device memory before
+//! that, at the latest with the first hooked call that finds a context. It ends with the process. A program that only asks
+//! what GPUs there are has none, nor has one without a coordinator, and everything passes through. A forked child has
+//! none: CUDA does not work there either.
 //!
 //! - `connect`: finds the coordinator and greets it.
+//! - `refuse`: ends a program that has to share the GPU and cannot.
 //! - [`requests`]: what the program's threads ask of it.
 //! - `pager`: the thread that does what it says.
 //! - `probe`: whether that can be done while our work is paused.
@@ -14,24 +16,26 @@ mod connect;
 mod fork;
 mod pager;
 mod probe;
+mod refuse;
 pub(crate) mod requests;
 
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use core::time::Duration;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::time::Instant;
+use std::sync::{Mutex, PoisonError};
 
-use baton_contract::cuda::{CUDA_SUCCESS, CUdevice, CUresult};
+use baton_contract::cuda::{CUDA_SUCCESS, CUdevice};
 use baton_contract::link;
 use baton_contract::messages::FromTenant;
 use baton_contract::page::{CoordinatorPage, TenantPage};
+use baton_contract::settings;
 
 use crate::channels::Own;
 use crate::memory::pinned::Pinned;
 use crate::memory::space::Space;
 use crate::once::Once;
-use crate::user;
+use crate::{gate, real, user, work};
+use connect::Unjoined;
 use requests::Requests;
 
 /// Something that one thread waits for and others make happen.
@@ -87,8 +91,10 @@ static DEMANDED: AtomicBool = AtomicBool::new(false);
 /// The two sockets, for [`forget`], which may touch nothing but plain integers.
 static SOCKETS: [AtomicU32; 2] = [const { AtomicU32::new(u32::MAX) }; 2];
 
-/// How long a second `cuInit` waits for the first.
-const PATIENCE_WITH_ANOTHER_THREAD: Duration = Duration::from_secs(2);
+/// It is decided for good whether this process has a session.
+static DECIDED: AtomicBool = AtomicBool::new(false);
+/// A bit for each device that this process uses without Baton.
+static PASSED_OVER: AtomicU64 = AtomicU64::new(0);
 
 /// The session, if this process has one.
 pub(crate) fn get() -> Option<&'static Session> {
@@ -111,36 +117,93 @@ fn start_thread(name: &str, work: impl FnOnce() + Send + 'static) -> bool {
     }
 }
 
-/// After the driver's own `cuInit`: the program is about to use a GPU.
-pub(crate) fn cuda_was_started(answer: CUresult) {
-    static BEGUN: AtomicBool = AtomicBool::new(false);
-    static SETTLED: AtomicBool = AtomicBool::new(false);
-    if answer != CUDA_SUCCESS {
-        return;
+/// The program is about to take a GPU: it joins that GPU's coordinator first.
+pub(crate) fn join(device: CUdevice) {
+    if !DECIDED.load(Ordering::Acquire) && PASSED_OVER.load(Ordering::Acquire) & bit(device) == 0 {
+        decide(device);
     }
-    if BEGUN.swap(true, Ordering::AcqRel) {
-        // Another thread may be about to make a session of this process. Not for ever: it may need the
-        // loader's lock, which this thread may hold.
-        let end = Instant::now() + PATIENCE_WITH_ANOTHER_THREAD;
-        while !SETTLED.load(Ordering::Acquire) && Instant::now() < end {
-            std::thread::sleep(Duration::from_micros(100));
-        }
-        return;
-    }
-    begin();
-    SETTLED.store(true, Ordering::Release);
 }
 
-fn begin() {
-    let Some(session) = connect::connect() else { return };
+/// As [`join`], if the thread has a context: one that was made in a way that we do not see.
+pub(crate) fn join_for_current() {
+    if DECIDED.load(Ordering::Acquire) {
+        return;
+    }
+    let (mut context, mut device) = (core::ptr::null_mut(), -1);
+    // SAFETY: out-parameters.
+    let known = unsafe {
+        real::current(&mut context) == CUDA_SUCCESS
+            && !context.is_null()
+            && real::current_device(&mut device) == CUDA_SUCCESS
+    };
+    if !known {
+        return;
+    }
+    join(device);
+    if get().is_some_and(|session| session.device == device) {
+        work::adopt(context, device);
+    }
+}
+
+#[cold]
+fn decide(device: CUdevice) {
+    /// Others wait until it is decided: whatever they call may need the answer.
+    static DECIDING: Mutex<()> = Mutex::new(());
+    // Before anybody waits for us: this needs the loader's lock.
+    real::find_all();
+    // Where CUDA does not work, as in the forked child of a program that uses it, the call says so itself.
+    let Some(uuid) = connect::uuid(device) else { return };
+    let channels = Own::find(uuid);
+    let _deciding = DECIDING.lock().unwrap_or_else(PoisonError::into_inner);
+    if DECIDED.load(Ordering::Acquire) || PASSED_OVER.load(Ordering::Acquire) & bit(device) != 0 {
+        return;
+    }
+    match connect::join(device, uuid, channels).and_then(begin) {
+        Ok(()) => DECIDED.store(true, Ordering::Release),
+        Err(Unjoined::NotAsked) => pass_over(device),
+        Err(Unjoined::Cannot { why, remedy }) if user::is_on(settings::REQUIRE) => refuse::end(&why, &remedy),
+        Err(Unjoined::Cannot { why, .. }) => {
+            user::warn(format_args!("{why}; running without Baton"));
+            pass_over(device);
+        }
+    }
+}
+
+fn bit(device: CUdevice) -> u64 {
+    1 << (device as u32 % u64::BITS)
+}
+
+/// This device is used without Baton. When all are, nobody has to ask any more.
+fn pass_over(device: CUdevice) {
+    let passed = PASSED_OVER.fetch_or(bit(device), Ordering::AcqRel) | bit(device);
+    let mut count = 0;
+    // SAFETY: an out-parameter.
+    unsafe { real::device_count(&mut count) };
+    if (0..count).all(|device| passed & bit(device) != 0) {
+        DECIDED.store(true, Ordering::Release);
+        gate::decided();
+    }
+}
+
+fn begin(session: Session) -> Result<(), Unjoined> {
     SOCKETS[0].store(session.control.as_raw_fd() as u32, Ordering::Relaxed);
     SOCKETS[1].store(session.requests.raw() as u32, Ordering::Relaxed);
     let (session, _) = SESSION.keep(Some(session));
-    let Some(session) = session.as_ref() else { return };
+    let Some(session) = session.as_ref() else { return Ok(()) };
     LIVE.store(true, Ordering::Release);
-    if !pager::start(session) {
-        LIVE.store(false, Ordering::Release);
-        user::warn(format_args!("no thread can be started; running without the coordinator"));
+    if pager::start(session) {
+        return Ok(());
+    }
+    LIVE.store(false, Ordering::Release);
+    Err(connect::cannot("no thread can be started", "allow the program more threads (`ulimit -u`)"))
+}
+
+/// The size of "the GPU" that the program sees, now or when it will have joined; none if that is the GPU itself.
+pub(crate) fn total_of(device: CUdevice) -> Option<u64> {
+    match get() {
+        Some(session) => (session.device == device).then(|| session.total()),
+        None if DECIDED.load(Ordering::Acquire) || PASSED_OVER.load(Ordering::Acquire) & bit(device) != 0 => None,
+        None => connect::offered(connect::uuid(device)?),
     }
 }
 

@@ -297,6 +297,12 @@ impl Pager {
                     self.hold(grant);
                 }
             }
+            FromCoordinator::End { text } => {
+                user::warn(format_args!("this program could only go on with wrong results, and is killed: {text}"));
+                // As the coordinator would, were this process not of another PID namespace.
+                // SAFETY: our own process.
+                unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+            }
             FromCoordinator::Probe { number } => self.carry_out_probe(number)?,
             FromCoordinator::Prepare { batch, extents } => {
                 self.carry_out(batch, |session| session.space.extents.place(&extents, descriptors))?;
@@ -379,6 +385,7 @@ impl Pager {
 
     /// Lets others go on if the program has been quiet and nothing of it is queued.
     fn try_to_rest(&mut self) {
+        self.session.own().heartbeat.fetch_add(1, Ordering::Relaxed);
         // Again: while we were stopped, the coordinator has taken it from us.
         board::take();
         let activity = gate::activity();

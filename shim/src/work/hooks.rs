@@ -68,11 +68,13 @@ type Create = unsafe extern "C-unwind" fn(*mut CUcontext, c_uint, CUdevice) -> C
 type CreateV3 = unsafe extern "C-unwind" fn(*mut CUcontext, *mut c_void, c_int, c_uint, CUdevice) -> CUresult;
 type CreateV4 = unsafe extern "C-unwind" fn(*mut CUcontext, *mut c_void, c_uint, CUdevice) -> CUresult;
 type Retain = unsafe extern "C-unwind" fn(*mut CUcontext, CUdevice) -> CUresult;
+type GreenCreate = unsafe extern "C-unwind" fn(*mut *mut c_void, *mut c_void, CUdevice, c_uint) -> CUresult;
 type FromGreen = unsafe extern "C-unwind" fn(*mut CUcontext, *mut c_void) -> CUresult;
 type OfContext = unsafe extern "C-unwind" fn(CUcontext) -> CUresult;
 type OfDevice = unsafe extern "C-unwind" fn(CUdevice) -> CUresult;
 
 pub(crate) unsafe fn create(drivers: Create, out: *mut CUcontext, flags: c_uint, device: CUdevice) -> CUresult {
+    session::join(device);
     // SAFETY: the driver's own function with the program's own arguments.
     let answer = with_room(CONTEXT_BYTES, || unsafe { drivers(out, flags, device) });
     // SAFETY: the driver has written it.
@@ -87,6 +89,7 @@ pub(crate) unsafe fn create_v3(
     flags: c_uint,
     device: CUdevice,
 ) -> CUresult {
+    session::join(device);
     // SAFETY: the driver's own function with the program's own arguments.
     let answer = with_room(CONTEXT_BYTES, || unsafe { drivers(out, affinity, count, flags, device) });
     // SAFETY: the driver has written it.
@@ -100,6 +103,7 @@ pub(crate) unsafe fn create_v4(
     flags: c_uint,
     device: CUdevice,
 ) -> CUresult {
+    session::join(device);
     // SAFETY: the driver's own function with the program's own arguments.
     let answer = with_room(CONTEXT_BYTES, || unsafe { drivers(out, parameters, flags, device) });
     // SAFETY: the driver has written it.
@@ -111,7 +115,39 @@ pub(crate) unsafe fn from_green(drivers: FromGreen, out: *mut CUcontext, green: 
     unsafe { made(drivers(out, green), out) }
 }
 
+pub(crate) unsafe fn green_create(
+    drivers: GreenCreate,
+    out: *mut *mut c_void,
+    description: *mut c_void,
+    device: CUdevice,
+    flags: c_uint,
+) -> CUresult {
+    session::join(device);
+    // SAFETY: the driver's own function with the program's own arguments.
+    with_room(CONTEXT_BYTES, || unsafe { drivers(out, description, device, flags) })
+}
+
+/// Takes a context into the books that was made in a way that we do not see.
+pub(crate) fn adopt(context: CUcontext, device: CUdevice) {
+    let mut primary = ptr::null_mut();
+    // SAFETY: an out-parameter; what is retained is released.
+    unsafe {
+        if primary_is_active(device) && real::primary_retain(&mut primary, device) == CUDA_SUCCESS {
+            real::primary_release(device);
+        }
+    }
+    if primary == context {
+        REGISTRY.add_primary(device, context.expose_provenance());
+    } else {
+        REGISTRY.add_context(context.expose_provenance());
+    }
+    if let Some(session) = session::get() {
+        session.channels_changed();
+    }
+}
+
 pub(crate) unsafe fn retain(drivers: Retain, out: *mut CUcontext, device: CUdevice) -> CUresult {
+    session::join(device);
     // Most calls find the context made already.
     let call = || {
         // SAFETY: the driver's own function with the program's own arguments.

@@ -15,7 +15,7 @@ use baton_contract::cuda::CUDA_SUCCESS;
 use crate::real;
 
 pub(crate) use drain::{drain, drain_context, looks_idle};
-pub(crate) use hooks::retried;
+pub(crate) use hooks::{adopt, retried};
 
 /// Whether some stream of the program may be capturing.
 pub(crate) fn is_capturing() -> bool {

@@ -1,0 +1,104 @@
+//! Ends a program that has to share the GPU and cannot. An error from CUDA would not do: frameworks take it for a machine
+//! without a GPU, and go on for hours on the CPU.
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::time::Duration;
+use std::io::Write as _;
+
+use crate::user;
+
+/// The exit code: that of a launcher which could not do what it was to do.
+const EXIT_CODE: c_int = 125;
+/// How long Python may take to write what it has yet to write.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+unsafe extern "C" {
+    /// The C library's standard output.
+    static mut stdout: *mut libc::FILE;
+}
+
+/// Says why, in one line, and ends the process. What it has printed so far is not lost.
+pub(super) fn end(why: &str, remedy: &str) -> ! {
+    flush_pythons();
+    // Only this one: another file may be locked by a thread that waits for input.
+    // SAFETY: the C library's own, which is open or null; null would flush all.
+    unsafe {
+        let output = stdout;
+        if !output.is_null() {
+            libc::fflush(output);
+        }
+    }
+    let program = user::program();
+    let line = format!(
+        "baton: {program} cannot share the GPU and ends: {why}; {remedy}, or let it run without Baton (`baton run --optional`)\n"
+    );
+    let _ = std::io::stderr().write_all(line.as_bytes());
+    // No handlers: other threads are in the middle of whatever they do.
+    // SAFETY: ends the process.
+    unsafe { libc::_exit(EXIT_CODE) }
+}
+
+/// Python has a standard output of its own, above the C library's.
+fn flush_pythons() {
+    let Some(python) = Python::find() else { return };
+    // SAFETY: no arguments; asks about this thread.
+    if unsafe { (python.holds_lock)() } != 0 {
+        return python.flush();
+    }
+    // Another thread may have the interpreter's lock, and wait for us.
+    let (done, is_done) = std::sync::mpsc::channel();
+    let started = std::thread::Builder::new().spawn(move || {
+        python.flush();
+        let _ = done.send(());
+    });
+    if started.is_ok() {
+        let _ = is_done.recv_timeout(PATIENCE);
+    }
+}
+
+/// What is needed of an interpreter that lives in this process.
+#[derive(Clone, Copy)]
+struct Python {
+    holds_lock: unsafe extern "C" fn() -> c_int,
+    take_lock: unsafe extern "C" fn() -> c_int,
+    give_lock: unsafe extern "C" fn(c_int),
+    run: unsafe extern "C" fn(*const c_char) -> c_int,
+}
+
+impl Python {
+    /// None if there is no interpreter, or it is not running.
+    fn find() -> Option<Self> {
+        let symbol = |name: &CStr| {
+            // SAFETY: looks a name up among all libraries.
+            let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+            (!found.is_null()).then_some(found)
+        };
+        let [is_running, holds_lock, take_lock, give_lock, run] = [
+            symbol(c"Py_IsInitialized")?,
+            symbol(c"PyGILState_Check")?,
+            symbol(c"PyGILState_Ensure")?,
+            symbol(c"PyGILState_Release")?,
+            symbol(c"PyRun_SimpleString")?,
+        ];
+        // SAFETY: CPython gives these names these signatures, as a part of its stable interface (PyRun_SimpleString: of its
+        // interface since ever).
+        unsafe {
+            let is_running: unsafe extern "C" fn() -> c_int = core::mem::transmute::<*mut c_void, _>(is_running);
+            (is_running() != 0).then_some(Self {
+                holds_lock: core::mem::transmute::<*mut c_void, _>(holds_lock),
+                take_lock: core::mem::transmute::<*mut c_void, _>(take_lock),
+                give_lock: core::mem::transmute::<*mut c_void, _>(give_lock),
+                run: core::mem::transmute::<*mut c_void, _>(run),
+            })
+        }
+    }
+
+    fn flush(self) {
+        // SAFETY: with the interpreter's lock, which may be taken again by who has it.
+        unsafe {
+            let state = (self.take_lock)();
+            (self.run)(c"import sys; sys.stdout.flush()".as_ptr());
+            (self.give_lock)(state);
+        }
+    }
+}
