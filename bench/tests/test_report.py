@@ -106,6 +106,10 @@ class Document(unittest.TestCase):
             for file, (_, svg) in report.drawn(kind, runs).items():
                 self.assertEqual(report.DOCUMENT.with_name(file).read_text(), svg)
 
+    def test_the_readme_has_the_same_figures(self):
+        table = report.in_short(report.read(report.HERE / "results"))
+        self.assertIn(f"\n{table}\n", (report.HERE.parent / "README.md").read_text())
+
     def test_there_is_one_file_a_kind(self):
         for path in (report.HERE / "results").glob("*.json"):
             result = json.loads(path.read_text())
