@@ -516,7 +516,7 @@ def switch_short(runs):
     big = [model for model in switching.models_of(rows) if switching.of(rows, model, "baton")][-1:]
     for model in big:
         baton = switching.of(rows, model, "baton")
-        text = f"{baton['p50_ms']:.0f} ms, {figure(baton['ratio'])} × its transfer over PCIe"
+        text = f"{baton['p50_ms']:.1f} ms, {figure(baton['ratio'])} × its transfer over PCIe"
         if other := switching.of(rows, model, "checkpoint"):
             text += f" (checkpoint API {other['suspend_ms'] + other['resume_ms']:.0f} ms)"
         size = f"{baton['tenant_bytes'] / 1e9:.1f} GB"
