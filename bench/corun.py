@@ -10,8 +10,8 @@ in the same run:
     alone         nothing else on the GPU, at the start and at the end: the difference is noise
     baton         both under one `baton serve`
     exclusive     the same with `--mode exclusive`
-    no preemption    the same with `--no-pause`: launches are held, and nothing more; what has been
-                  launched is waited for, and nobody runs beside others
+    no preemption the same with `--no-preempt`: launches are held, and nothing more; what has been
+                  launched is waited for, and nobody co-runs
     default       bare: the driver's own time slicing
     mps           bare, as clients of a daemon of NVIDIA's MPS, which this script starts and ends
     mps priority  the same, and the training with less priority (CUDA_MPS_CLIENT_PRIORITY)

@@ -25,7 +25,7 @@ WAYS = {
     "baton": "Baton",
     "baton, no graphs": "Baton, models without CUDA graphs",
     "exclusive": "Baton, `--mode exclusive`: turns instead of co-running",
-    "no preemption": "Baton, `--mode exclusive --no-preempt`",
+    "no preemption": "Baton, `--no-preempt`: queued work is waited for",
     "default": "the driver's time slices",
     "mps": "MPS",
     "mps priority": "MPS, the training with lower priority",

@@ -140,7 +140,7 @@ def share(names, alone, arguments, driver):
     rows = compare(names, alone, answers)
     tenants = {tenant["name"]: tenant for tenant in last["tenants"]}
     for row in rows:
-        for field in ("peak_bytes", "pinned_bytes", "gpu_seconds", "switches"):
+        for field in ("peak_bytes", "gpu_seconds", "switches"):
             row[field] = tenants[row["name"]][field]
     everything = sum(row["peak_bytes"] for row in rows)
     return {
