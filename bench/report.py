@@ -460,7 +460,7 @@ def embedded(kind, runs):
     return [f"![{title}]({file})" for file, (title, _) in drawn(kind, runs).items()]
 
 
-# The README's table: what it says, of the runs of a kind.
+# The README's table: what it says, of the runs of a kind; and the command, if it is not the kind's.
 
 
 def corun_short(runs):
@@ -512,7 +512,8 @@ def switch_short(runs):
             f"{name} P50 {figure(one['p50_ms'])} ms, P99 {figure(one['p99_ms'])} ms"
             for name, one in launches
         )
-        found.append(["first launch of an evicted model, such a kernel on the GPU", said])
+        what = "first launch of an evicted model, such a kernel on the GPU"
+        found.append([what, said, f"`{command_of('switch')} --beside kernel`"])
     big = [model for model in switching.models_of(rows) if switching.of(rows, model, "baton")][-1:]
     for model in big:
         baton = switching.of(rows, model, "baton")
@@ -555,7 +556,7 @@ SHORT = {
 def in_short(results):
     """The table that the README repeats, or nothing."""
     lines = [
-        [*row, f"`{command_of(kind)}`"]
+        [*row, f"`{command_of(kind)}`"][:3]
         for kind, rows_of in SHORT.items()
         if kind in results
         for row in rows_of(results[kind])
