@@ -1,4 +1,4 @@
-"""Charts as SVG files, for the report: bars, a matrix of colours, lines. Nothing to install."""
+"""Charts as SVG files, for the report: bars and lines. Nothing to install."""
 
 import dataclasses
 import math
@@ -11,19 +11,6 @@ COLOURS = ["#8a94a6", "#0b7a75", "#d98032", "#a63446", "#5b4b8a", "#3b7dc4", "#b
 GRID, PALE = "#e3e6eb", "#f3f4f6"
 FONT = 'font-family="system-ui, sans-serif" font-size="12"'
 BOLD, RIGHT, MIDDLE = 'font-weight="600"', 'text-anchor="end"', 'text-anchor="middle"'
-
-# The matrix: sizes of a cell, room for names at the left and, slanted, above.
-CELL, ROW, NAMES, SLANT, SPACE = 46, 36, 96, 66, 20
-# Colours of ratios; between them by the logarithm.
-SCALE = [
-    (1, (217, 239, 232)),
-    (1.5, (253, 243, 208)),
-    (3, (246, 197, 143)),
-    (10, (224, 123, 84)),
-    (100, (142, 42, 60)),
-]
-# Ratios from here on are written in white.
-DARK = 15
 
 # Lines: where a plot begins, its height, and the room around it.
 UPPER, HEIGHT, LEFT, BELOW, BETWEEN = 78, 250, 52, 42, 30
@@ -115,81 +102,6 @@ def bars(title, groups):
         grid.append(line(x, TOP - 6, x, y - GROUP_GAP + 4))
         grid.append(text(x, y + 4, in_words(10**power), f'{MIDDLE} fill="#667"'))
     return picture(title, y + BOTTOM - GROUP_GAP, [*legend(series, left), *grid, *body])
-
-
-def colour_of(ratio):
-    """A ratio's colour."""
-    if ratio <= SCALE[0][0]:
-        shade = SCALE[0][1]
-    elif ratio >= SCALE[-1][0]:
-        shade = SCALE[-1][1]
-    else:
-        (low, pale), (high, deep) = next(p for p in zip(SCALE, SCALE[1:]) if ratio < p[1][0])
-        part = math.log(ratio / low) / math.log(high / low)
-        shade = [round(a + part * (b - a)) for a, b in zip(pale, deep)]
-    return "#" + "".join(f"{one:02x}" for one in shade)
-
-
-def short(ratio):
-    """A ratio in a few characters."""
-    return f"{ratio:.{0 if ratio >= 99.95 else 1 if ratio >= 9.995 else 2}f}"
-
-
-def cell(x, y, found, said):
-    """A cell of a matrix: a ratio, and below it a share; either may be unknown."""
-    ratio, share = found or (None, None)
-    colour = PALE if ratio is None else colour_of(ratio)
-    ink = 'fill="#fff"' if ratio is not None and ratio >= DARK else 'fill="#223"'
-    middle, body = x + CELL / 2, [rectangle(x + 1, y + 1, CELL - 2, ROW - 2, colour, said)]
-    above = "–" if ratio is None else short(ratio)
-    body.append(text(middle, y + 16, above, f"{MIDDLE} {ink} {BOLD}"))
-    if share is not None:
-        body.append(text(middle, y + 29, f"{share:.0%}", f'{MIDDLE} {ink} font-size="10"'))
-    return body
-
-
-def ordered(names, found):
-    """Those of `names` that are in `found`, in their order."""
-    return [name for name in names if name in found]
-
-
-def panel(x, y, said, rows, columns, found):
-    """One matrix, its first cell at `x` and `y`, and what it is called above."""
-    name, _, unusual = said.partition(", ")
-    body = [text(x, y - SLANT, name, BOLD), text(x, y - SLANT + 13, unusual, 'fill="#667"')]
-    for i, column in enumerate(columns):
-        at = f"{x + CELL * (i + 0.4):.1f} {y - 5}"
-        body.append(text(0, 0, column, f'transform="translate({at}) rotate(-28)" fill="#445"'))
-    for j, row in enumerate(rows):
-        body.append(text(x - 8, y + ROW * (j + 0.5) + 4, row, RIGHT))
-        for i, column in enumerate(columns):
-            pointed = f"{said}: {row} beside {column}"
-            body += cell(x + CELL * i, y + ROW * j, found.get((row, column)), pointed)
-    return body
-
-
-def matrix(title, panels, note):
-    """Ratios as colours, of {panel: {(row, column): (ratio, share)}}; what is missing is grey.
-
-    A panel has the rows and columns that it has something of. `note` says what the numbers are.
-    """
-    known = list(dict.fromkeys(place for found in panels.values() for place in found))
-    all_rows, all_columns = (list(dict.fromkeys(names)) for names in zip(*known))
-    body = [text(10, 38, note, 'fill="#667"')]
-    x, y, below = 0, TOP + SLANT, TOP
-    for said, found in panels.items():
-        rows = ordered(all_rows, {row for row, _ in found})
-        columns = ordered(all_columns, {column for _, column in found})
-        if x > 0 and x + NAMES + CELL * len(columns) > WIDTH:
-            x, y = 0, below + SLANT
-        body += panel(x + NAMES, y, said, rows, columns, found)
-        x += NAMES + CELL * len(columns) + SPACE
-        below = max(below, y + ROW * len(rows) + SPACE)
-    for i, (ratio, _) in enumerate(SCALE):
-        body.append(rectangle(NAMES + 70 * i, below, 14, 14, colour_of(ratio)))
-        more = " or more" if i == len(SCALE) - 1 else ""
-        body.append(text(NAMES + 70 * i + 20, below + 11, f"{ratio:g}{more}"))
-    return picture(title, below + BOTTOM, body)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -189,7 +189,7 @@ def parse():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--baton", required=True, type=pathlib.Path, help="libbaton.so")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="only these programs")
-    parser.add_argument("--out", type=pathlib.Path, default=HERE / "results" / "conformance.json")
+    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("conformance.json"))
     jobs = max(1, min(8, (os.cpu_count() or 1) // 2))
     parser.add_argument("--jobs", type=int, default=jobs, help="programs that run at once")
     parser.add_argument("--timeout", type=float, default=200, help="seconds for one run")

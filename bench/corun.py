@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Tally's experiment: requests to a model while another model trains on the same GPU.
 
-    python3 bench/corun.py --baton target/release --out bench/results/corun.json
+    python3 bench/corun.py --baton target/release --out corun.json
 
 Requests arrive at random (Poisson), half as many as the model could answer alone. For each pair:
 how long requests take, from arrival to end, and how fast the training is, each against itself alone
@@ -10,8 +10,8 @@ in the same run:
     alone         nothing else on the GPU, at the start and at the end: the difference is noise
     baton         both under one `baton serve`
     exclusive     the same with `--mode exclusive`
-    no pausing    the same with `--no-pause`: launches are held, and nothing more; what has been
-                  launched is waited for, and nobody runs beside others
+    no preemption the same with `--no-preempt`: launches are held, and nothing more; what has been
+                  launched is waited for, and nobody co-runs
     default       bare: the driver's own time slicing
     mps           bare, as clients of a daemon of NVIDIA's MPS, which this script starts and ends
     mps priority  the same, and the training with less priority (CUDA_MPS_CLIENT_PRIORITY)
@@ -34,7 +34,7 @@ from loads import CORUN_SERVED, CORUN_TRAINED
 
 HERE = pathlib.Path(__file__).resolve().parent
 # Ways in which requests may be so slow that there is no time for all.
-SLOW = {BARE, "exclusive", "no pausing"}
+SLOW = {BARE, "exclusive", "no preemption"}
 FEW = 300
 FAILURES = (WorkerFailed, NoCoordinator, mps.NoMps)
 

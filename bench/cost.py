@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures what libbaton.so costs a program: its time per step, as a ratio to running bare.
 
-    python3 bench/cost.py --baton target/release/libbaton.so --out bench/results/cost.json
+    python3 bench/cost.py --baton target/release/libbaton.so --out cost.json
 
 Three processes of one workload live side by side: bare A, bare B and preloaded P. A token goes
 round, in a new random order every round, and who holds it runs steps for two seconds while the
@@ -149,7 +149,7 @@ def parse():
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--baton", required=True, type=pathlib.Path, help="libbaton.so")
-    parser.add_argument("--out", type=pathlib.Path, default=HERE / "results" / "cost.json")
+    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("cost.json"))
     parser.add_argument("--workloads", nargs="+", default=["resnet152_train", "bert_infer"])
     parser.add_argument("--blocks", type=int, default=60, help="blocks of all three together")
     parser.add_argument("--sets", type=int, default=1, help="sets of processes to share them")

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How long it takes to take a program off the GPU in the middle of a long kernel, and back.
 
-    python3 bench/pausing.py --baton target/release --out bench/results/pausing.json
+    python3 bench/pausing.py --baton target/release --out pausing.json
 
 One program multiplies matrices in single kernels of about 100 ms that fill the GPU, and compares
 every product bit for bit with the first. Another one, of class latency, asks for the GPU again and

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Makes docs/results.md from the result files in bench/results.
+"""Makes docs/results.md and its pictures from the result files in bench/results.
 
-    python3 bench/report.py --out docs/results.md
+    python3 bench/report.py
+    python3 bench/report.py --add corun.json switch.json
 
-Every table says which machine, driver and versions it comes from, and the command that made it.
-Pictures of the same figures go beside the document.
+With --add it first takes new results in: `bench/results` has one file a kind, with the runs that
+count (`common/current.py`). Each run keeps its machine, versions, command and all its figures; the
+document shows a short table for each question. The table of the README is the first one.
 """
 
 import argparse
@@ -12,396 +14,613 @@ import json
 import pathlib
 import sys
 
-import conformance
-import cost
 import pictures
-import sharing
-import stuck
-import trace_check
-import transfer
-from common import corunning, switching, table
+from common import corunning, current, machine, switching, table
+from common.models import name_of
 
 HERE = pathlib.Path(__file__).resolve().parent
+DOCUMENT = HERE.parent / "docs" / "results.md"
 
-INTRODUCTION = """# Results
-
-Made by `bench/report.py` from the files in `bench/results`; `bench/README.md` says how to measure
-again."""
-
-
-def origin(machine):
-    """Where a result comes from, as two lines of Markdown."""
-    gpus = "; ".join(
-        f"{gpu['name']}, {gpu['memory.total']}, driver {gpu['driver_version']}"
-        for gpu in machine["gpus"]
-    )
-    packages = ", ".join(f"{name} {version}" for name, version in machine["packages"].items())
-    return (
-        f"{gpus or 'No GPU'}; {machine['cores']} cores of {machine['cpu']}; "
-        f"Python {machine['python']}; {packages or 'no packages'}; {machine['date']}.\n\n"
-        f"    {machine['command']}"
-    )
-
-
-def conformance_section(result):
-    """Bare against preloaded, program by program."""
-    rows = result["rows"]
-    equal = sum(row["equal"] for row in rows)
-    absent = sum(row["verdict"] == "not installed" for row in rows)
-    said = f"{equal} of {len(rows)} programs give the same output, bit for bit"
-    if absent:
-        said += f"; {absent} not installed"
-    reasons = [
-        f"- {row['name']}, {label}: {run['reason'].strip().splitlines()[-1]}"
-        for row in rows
-        for label, run in row["runs"].items()
-        if run.get("reason")
-    ]
-    return "\n\n".join(
-        [
-            "## Programs compute the same under the shim",
-            f"{said}. Every program ran bare twice first. Calls are what the shim counted in a run "
-            "of its own. Times are of one run beside others: they show that nothing is badly off, "
-            "the next sections measure.",
-            table.markdown(conformance.HEADER, [conformance.shown(row) for row in rows]),
-            *(["What did not run:\n\n" + "\n".join(reasons)] if reasons else []),
-            origin(result["machine"]),
-        ]
-    )
-
-
-def trace_section(result):
-    """The shim's counts beside the profiler's and the allocator's."""
-    return "\n\n".join(
-        [
-            "## The shim's counts against the profiler's",
-            f"{result['steps']} steps of ResNet-152 training and inference and BERT inference in "
-            "one process. The shim's sums, CUPTI's device records, CUPTI's API calls, and "
-            "PyTorch's own count of its allocations.",
-            table.markdown(trace_check.HEADER, [trace_check.shown(row) for row in result["rows"]]),
-            origin(result["machine"]),
-        ]
-    )
-
-
-def cost_section(result):
-    """The paired ratios of time per step."""
-    rows = []
-    for name, evaluated in result["workloads"].items():
-        rows += cost.shown(name, evaluated)
-    times = [
-        f"- {name}: "
-        + ", ".join(
-            f"{role} {one['median']:.3f} ms"
-            for role, one in evaluated["milliseconds_per_step"].items()
-        )
-        for name, evaluated in result["workloads"].items()
-    ]
-    failures = [f"- {name} failed: {why}" for name, why in result["failures"].items()]
-    title, who = "## What the shim costs", []
-    if result.get("serve"):
-        title = "## What a tenant pays that has the GPU to itself"
-        who = [
-            "The preloaded process is the only tenant of a `baton serve`: it holds the baton, and "
-            "all its memory is virtual and resident. The bare ones are outside Baton."
-        ]
-    return "\n\n".join(
-        [
-            title,
-            *who,
-            "Ratios of time per step, paired within rounds; blocks of "
-            f"{result['block_seconds']} s by a token among three processes alive together. "
-            "`bare B / bare A` is the noise floor.",
-            *([result["note"]] if "note" in result else []),
-            table.markdown(cost.HEADER, rows),
-            "\n".join(["Median time per step:", "", *times, *failures]),
-            origin(result["machine"]),
-        ]
-    )
-
-
-def hook_section(result):
-    """Nanoseconds that a door adds to a call of the simulated driver."""
-    header = ["call", "path", "bare ns", "added ns", "added ns, 90th percentile"]
-    rows = [
-        [figure["call"], figure["path"]]
-        + [f"{figure[field]:.2f}" for field in ("bare_ns", "added_ns", "added_ns_p90")]
-        for figure in result["figures"]
-    ]
-    return "\n\n".join(
-        [
-            "## What the shim adds to one call",
-            "The same call to the simulated driver's function and through the shim's door to it, "
-            f"in turn, in {result['blocks']} blocks of {result['calls_a_block']} calls; medians of "
-            "the differences within pairs. Hooked calls pass the gate, forwarded ones do not.",
-            table.markdown(header, rows),
-            f"{result['cpu']}.\n\n    {result['command']}",
-        ]
-    )
-
-
-def sharing_section(result):
-    """Programs at once against the same programs alone."""
-    rows = [row for group in result["groups"] for row in sharing.shown(group)]
-    repeated = [
-        f"- {name}: {record['steps']} steps, two runs "
-        f"{'equal' if record['equal'] else 'DIFFER'}; {json.dumps(record['numbers'])}"
-        for name, record in result["alone"].items()
-    ]
-    notes = [
-        f"{len(group['names'])} at once: {group['large_switches']} of the last "
-        f"{group['listed_switches']} switches moved at least half the arena; "
-        f"left over at the end: {sum(group['left_over'].values()) or 'nothing'}."
-        for group in result["groups"]
-    ]
-    recovery = result.get("recovery")
-    return "\n\n".join(
-        [
-            "## Programs that do not fit together take turns",
-            "Each program ran bare and alone twice; then all of a group at once, as tenants of a "
-            "`baton serve` whose arena is smaller than their sum. Outputs of every step are "
-            "compared with the bare run's, bit for bit. Times are those of the steps, without "
-            "start-up; for the whole, alone is the sum and shared the time until the last was "
-            "done.",
-            table.markdown(sharing.HEADER, rows),
-            "\n".join(["Alone:", "", *repeated]),
-            *notes,
-            *([sharing.recovery_line(recovery) + "."] if recovery else []),
-            *(f"Failed: {why}" for why in result["failures"]),
-            origin(result["machine"]),
-        ]
-    )
-
-
-def transfer_section(result):
-    """How fast tenants' memory is moved."""
-    torch = result["torch"].get("gbps", {})
-    rows = [row for one in result["cases"] for row in transfer.shown(one, torch)]
-    scrubbing = [
-        f"- {one['name']}: freed memory scrubbed at {one['scrub_gbps']:.0f} GB/s, "
-        f"{one['extents']} extents"
-        for one in result["cases"]
-        if one["scrub_gbps"]
-    ]
-    failures = [f"- {name} failed: {why}" for name, why in result["failures"].items()]
-    return "\n\n".join(
-        [
-            "## How fast memory is moved",
-            "One tenant evicted (another allocates all of the arena) and restored, and two tenants "
-            "exchanged in an arena with room for one. First copy submitted to last completed, as "
-            "the coordinator reports it; medians, beside them the least. torch: copies through "
-            "one pinned buffer of 1 GiB each way, in the same run.",
-            table.markdown(transfer.HEADER, rows),
-            *(["\n".join([*scrubbing, *failures])] if scrubbing or failures else []),
-            *([f"No copies by torch: {result['torch']['reason']}"] if not torch else []),
-            origin(result["machine"]),
-        ]
-    )
-
-
-def corun_section(result):
-    """Requests beside a training, each against itself alone."""
-    return "\n\n".join(
-        [
-            "## Requests beside a training",
-            "Requests arrive at random while another model trains. Ratios are to the same alone in "
-            "the same run, before and after; `training` is its speed as a share of its speed "
-            "alone. `baton`: all fit the GPU together, class latency and class batch. `exclusive`: "
-            "they take turns all the same. `no pausing`: launches are held back, nothing is taken "
-            "off the GPU midway. Without Baton, `default`: the driver's own time slices; `mps`: "
-            "NVIDIA's MPS; `mps priority`: and the training has the lower priority.",
-            *embedded(result),
-            *(corun_run(run) for run in corunning.dated(result["runs"])),
-        ]
-    )
-
-
-def corun_run(run):
-    """One run's table."""
-    graphs = [name for name, graph in run.get("graphs", {}).items() if graph]
-    quiet = [
-        f"{name} {corunning.figure(corunning.noise(run, name))}"
-        for name in dict.fromkeys(cell["served"] for cell in run["cells"] if cell["served"])
-        if corunning.noise(run, name)
-    ]
-    return "\n\n".join(
-        [
-            f"Requests at {run['load']:g} of what the model could answer alone:",
-            table.markdown(corunning.HEADER, corunning.rows(run)),
-            f"CUDA graphs: {', '.join(graphs) or 'none'}. P99 alone against itself (noise): "
-            f"{', '.join(quiet) or 'not measured'}.",
-            *(f"Not measured: {failure}" for failure in run["failures"]),
-            origin(run["machine"]),
-        ]
-    )
-
-
-def pausing_section(result):
-    """How long pausing takes."""
-    names = {
-        "pause": "the driver's call",
-        "granted": "demand to the open gate",
-        "first_kernel": "request to the end of its first kernel, memory moved",
-        "small_kernel": "a small kernel beside a paused program",
-        "small_kernel_alone": "the same, nothing else on the GPU",
-    }
-    rows = [
-        [text, value["n"], *(corunning.figure(value[q], 3) for q in ("p50_ms", "p99_ms", "max_ms"))]
-        for name, text in names.items()
-        if (value := result[name])
-    ]
-    products, queue = result["products"], result.get("queue")
-    what = "about 1 ms, a full queue of them," if queue else "about 100 ms that fill the GPU"
-    if result.get("gpu") is not None:
-        what += f", on GPU {result['gpu']} and in turn with some on the other GPUs,"
-    return "\n\n".join(
-        [
-            "## Taking a program off the GPU in the middle of a kernel",
-            f"{products['products']} kernels of {what} were interrupted "
-            f"{result['pauses']} times, part of their memory moved to the host and back each time "
-            f"({result['bytes_in'] / 1e9:.0f} GB in all); {products['wrong']} wrong results.",
-            table.markdown(["", "n", "P50 ms", "P99 ms", "most ms"], rows),
-            origin(result["machine"]),
-        ]
-    )
-
-
-def stuck_section(result):
-    """What others lose to tenants that are stuck."""
-    turns = stuck.turns_rows(result)
-    wrong = stuck.shortcomings(result)
-    return "\n\n".join(
-        [
-            "## Beside a kernel that does not end, and a stopped program",
-            "Small requests of class latency, with gaps of "
-            f"{result['gap_ms']:g} ms: alone, beside a program of class "
-            f"{result.get('class', 'batch')} whose kernel fills the GPU and does not end, and "
-            f"beside one that is stopped (SIGSTOP) at work, {result['stops']} times. What "
-            "they take longer than alone has a limit, for P99. `its speed`: how much "
-            "of the endless kernel is done in a second, against the same without requests. "
-            "`default`: programs that fit run together; `exclusive`: they take turns, and among "
-            "those of one class each waits for the end of another's (`--quantum`). All fits.",
-            table.markdown(stuck.HEADER, stuck.rows(result)),
-            *(
-                [
-                    "Kernels a second of a third program, of the same class as the two:",
-                    table.markdown(stuck.TURNS_HEADER, turns),
-                ]
-                if turns
-                else []
-            ),
-            "\n".join(f"- {note}" for note in [*stuck.notes(result), *wrong]),
-            origin(result["machine"]),
-        ]
-    )
-
-
-PICTURES = {"switch": pictures.switch, "corun": pictures.corun}
-
-
-def drawn(result):
-    """{file: (title, SVG)} of a result; most kinds have none."""
-    return PICTURES.get(result["kind"], lambda _: {})(result)
-
-
-def embedded(result):
-    """A result's pictures in the document."""
-    return [f"![{title}]({file})" for file, (title, _) in drawn(result).items()]
-
-
-def switch_section(result):
-    """How soon an evicted model answers, and what that costs the training that it interrupts."""
-    rows = result["rows"]
-    tables = [
-        (switching.HEADER, [switching.shown(row) for row in switching.listed(rows)]),
-        (switching.KERNEL_HEADER, switching.kernel_shown(rows)),
-        (switching.COST_HEADER, switching.cost_shown(rows)),
-        (switching.TRAINING_HEADER, [switching.training_shown(r) for r in result["training"]]),
-        (switching.EQUALITY_HEADER, [switching.equality_shown(r) for r in result["equality"]]),
-    ]
-    said = [
-        "A training of ResNet-152 has the GPU and fills the arena. A server's memory is evicted, "
-        "and it gets a request: from the input on the host to the outputs on the host, as the "
-        "server measures it. `ready`: the same server, resident, the GPU idle. Transfer is the "
-        "model's bytes over the bandwidth of PyTorch's copies through one pinned buffer; the ratio "
-        "is to the larger of the two. `left` is what of the server was copied to the host when it "
-        "left afterwards. The times at the right count from the moment it wanted the GPU.",
-        "The same with a program in the training's place that runs kernels of about 100 ms, each "
-        "of which fills the GPU: from the moment that the server wanted the GPU to its first "
-        "launch, as far as the coordinator knows it (`launches`), and the whole request. `midway`: "
-        "how often work was taken off the GPU before its end. The limit is for P99 of the first "
-        "launch. The other program compares all that it computes.",
-        "Against what there is without Baton: suspending the server and resuming it by the "
-        "driver's checkpoint API, and a new process from its start to its first result, each with "
-        "the GPU to itself.",
-        "The training's speed with a request to an evicted server every so often. The last "
-        "columns: the share of time that the training had the GPU, and its speed in that time.",
-        "Evicted before every request, memory overwritten meanwhile, against two bare runs.",
-    ]
-    parts = ["## How soon a model answers that was evicted"]
-    parts += embedded(result)
-    for text, (header, lines) in zip(said, tables):
-        if lines:
-            parts += [text, table.markdown(header, lines)]
-    wrong = switching.shortcomings(result)
-    if wrong:
-        parts.append("\n".join(["Not as it should be:", "", *(f"- {one}" for one in wrong)]))
-    commands = dict.fromkeys(machine["command"] for machine in result["origins"][:-1])
-    parts.append("\n".join([origin(result["origins"][-1]), *(f"    {one}" for one in commands)]))
-    return "\n\n".join(parts)
-
-
-SECTIONS = {
-    "conformance": conformance_section,
-    "trace": trace_section,
-    "hook_cost": hook_section,
-    "cost": cost_section,
-    "sharing": sharing_section,
-    "transfer": transfer_section,
-    "switch": switch_section,
-    "pausing": pausing_section,
-    "stuck": stuck_section,
-    "corun": corun_section,
+WAYS = {
+    "baton": "Baton",
+    "baton, no graphs": "Baton, models without CUDA graphs",
+    "exclusive": "Baton, `--mode exclusive`: turns instead of co-running",
+    "no preemption": "Baton, `--no-preempt`: queued work is waited for",
+    "default": "the driver's time slices",
+    "mps": "MPS",
+    "mps priority": "MPS, the training with lower priority",
+}
+PAUSING = {
+    "pause": "the driver's call takes a kernel off the GPU",
+    "granted": "another program wants the GPU, until it may launch",
+    "first_kernel": "... until its first kernel has ended, memory moved",
+    "small_kernel": "a small kernel beside a preempted program",
+    "small_kernel_alone": "the same, alone on the GPU",
+}
+# Kinds without a title belong to the section before them.
+TITLES = {
+    "corun": "How long do requests take beside a training?",
+    "switch": "How soon does an evicted model answer?",
+    "pausing": "How long does it take to take a program off the GPU?",
+    "stuck": "Beside a kernel that never ends, and a program that is stopped (SIGSTOP)?",
+    "sharing": "And programs that do not fit together?",
+    "transfer": "How fast is memory moved?",
+    "cost": "What does it cost a program that has the GPU to itself?",
+    "conformance": "Do unmodified programs compute the same, and does the shim see every call?",
+}
+COMMANDS = {
+    "corun": "bench/corun.py --baton target/release",
+    "switch": "bench/switch.py --baton target/release",
+    "pausing": "bench/pausing.py --baton target/release",
+    "stuck": "bench/stuck.py --baton target/release",
+    "sharing": "bench/sharing.py --baton target/release",
+    "transfer": "bench/transfer.py --baton target/release",
+    "cost": "bench/cost.py --baton target/release/libbaton.so",
+    "hook_cost": "cargo bench -p baton-tests --bench hook_cost",
+    "conformance": "bench/conformance.py --baton target/release/libbaton.so",
+    "trace": "bench/trace_check.py --baton target/release/libbaton.so",
 }
 
 
-def merged(results):
-    """All files of switching as one result, and all of co-running; the others as they are."""
-    kinds = {kind: [r for r in results if r["kind"] == kind] for kind in ("switch", "corun")}
-    found = [result for result in results if result["kind"] not in kinds]
-    if kinds["switch"]:
-        found.append(switching.merge(kinds["switch"]))
-    if kinds["corun"]:
-        found.append({"kind": "corun", "runs": kinds["corun"]})
+def figure(value, digits=2):
+    """A number for a table."""
+    return "–" if value is None else f"{value:.{digits}f}"
+
+
+def between(values, digits=2, unit=""):
+    """The least and the largest value, or the one that there is."""
+    low, high = (f"{end(values):.{digits}f}" for end in (min, max))
+    return f"{low}{unit}" if low == high else f"{low} to {high}{unit}"
+
+
+def middle(values):
+    """The median; of an even number the larger of the two in the middle."""
+    return sorted(values)[len(values) // 2]
+
+
+def ratio_text(value):
+    """A ratio with about three digits."""
+    return f"{value:.{0 if value >= 9.95 else 2}f}"
+
+
+def ratios(values):
+    """The least and the largest ratio."""
+    return f"{ratio_text(min(values))} to {ratio_text(max(values))}"
+
+
+def origin(runs):
+    """GPU, driver and versions of a run, in a line."""
+    gpu = runs["gpus"][0] if runs["gpus"] else None
+    packages = ", ".join(f"{name} {version}" for name, version in runs["packages"].items())
+    where = f"{gpu['name']}, {gpu['memory.total']}, driver {gpu['driver_version']}" if gpu else ""
+    return f"{where or 'No GPU'}; {runs['cpu']}; Python {runs['python']}; {packages}"
+
+
+def command_of(kind):
+    """The command that measures a kind."""
+    command = COMMANDS[kind]
+    return command if command.startswith("cargo") else f"python3 {command}"
+
+
+def source(kind, runs):
+    """Which command measures it, and which file has the runs."""
+    dates = sorted({current.date_of(run)[:10] for run in runs} - {""})
+    counted = f"{len(runs)} runs" if len(runs) > 1 else "one run"
+    when = f", {' and '.join(dates)}" if dates else ""
+    file = f"[{kind}.json](../bench/results/{kind}.json)"
+    return f"Measured by `{command_of(kind)}` ({file}: {counted}{when})."
+
+
+def section(kind, runs, intro, *parts):
+    """A section: what was asked, where the answer comes from, and the tables."""
+    titled = [f"## {TITLES[kind]}"] if kind in TITLES else []
+    return "\n\n".join([*titled, f"{intro} {source(kind, runs)}", *(p for p in parts if p)])
+
+
+# What the tables show, by kind: a function of the runs gives the section.
+
+
+def corun_section(runs):
+    """Requests beside a training, each against itself alone."""
+    panels, parts = corunning.matrix(runs), []
+    lines = []
+    for way, cells in panels.items():
+        p99 = [ratio for ratio, _ in cells.values() if ratio]
+        kept = [share for _, share in cells.values() if share]
+        if p99:
+            trained = between(kept) if kept else "–"
+            lines.append(
+                [WAYS.get(way, way), len(p99), ratios(p99), ratio_text(middle(p99)), trained]
+            )
+    if lines:
+        header = ["way to share", "pairs", "P99, × alone", "median", "training, of alone"]
+        parts.append(table.markdown(header, lines))
+    if "baton" in panels:
+        found = panels["baton"]
+        trained = sorted({pair[1] for pair in found})
+        lines = [
+            [name_of(served)]
+            + [
+                f"{figure(found[served, other][0])}, {figure(found[served, other][1])}"
+                if (served, other) in found
+                else "–"
+                for other in trained
+            ]
+            for served in sorted({pair[0] for pair in found})
+        ]
+        parts.append(
+            "Under Baton, pair by pair: P99 × alone, and the training's share of its speed."
+        )
+        parts.append(table.markdown(["requests to, beside", *map(name_of, trained)], lines))
+    for pair, points in corunning.swept(runs).items():
+        served, trained = pair.split(" beside ")
+        said = "; ".join(f"{load:g}: {p99:.2f}, {kept:.2f}" for load, p99, kept in sorted(points))
+        parts.append(
+            f"By load (P99 × alone, training), {name_of(served)} beside {name_of(trained)}: {said}."
+        )
+    return section(
+        "corun",
+        runs,
+        "Requests come at random to one model (CUDA graphs, half of what it could answer alone) "
+        "while another trains; both fit the GPU. Every ratio is to the same model alone in the "
+        "same run. What cannot keep up queues: then P99 grows with the length of the measurement.",
+        *parts,
+        *embedded("corun", runs),
+    )
+
+
+def switch_section(runs):
+    """How soon an evicted model answers, and what that costs the training that it interrupts."""
+    result = switching.merge(runs)
+    rows, parts = result["rows"], []
+    lines = []
+    for model in switching.models_of(rows):
+        ready, baton, other, new = (
+            switching.of(rows, model, *which)
+            for which in ((switching.READY, "baton"), ("baton",), ("checkpoint",), ("new process",))
+        )
+        if baton:
+            lines.append(
+                [
+                    name_of(model),
+                    figure(baton["tenant_bytes"] / 1e9),
+                    figure(ready and ready["p50_ms"], 1),
+                    figure(baton.get("transfer_floor_ms"), 1),
+                    figure(baton["p50_ms"], 1),
+                    figure(baton.get("ratio")),
+                    figure(baton["switch"].get("first_launch_ms"), 1),
+                    figure(other and other["n"] and other["suspend_ms"] + other["resume_ms"], 0),
+                    figure(new and new["p50_ms"], 0),
+                ]
+            )
+    if lines:
+        header = ["model", "GB", "resident", "PCIe", "evicted", "ratio", "first launch"]
+        header += ["checkpoint API", "new process"]
+        parts.append(table.markdown(header, lines))
+    beside = [
+        [
+            name_of(row["model"]),
+            f"{row['first_launch']['paused']} of {row['n']}",
+            *(figure(row["first_launch"][field]) for field in ("p50_ms", "p99_ms", "max_ms")),
+            f"{figure(row['p50_ms'], 1)} ({figure(row['ready_ms'], 1)})",
+        ]
+        for row in switching.in_order(rows)
+        if switching.beside(row) == switching.KERNEL and row["variant"] == "baton"
+    ]
+    if beside:
+        header = [
+            "model",
+            "stopped midway",
+            "first launch P50",
+            "P99",
+            "most",
+            "request (resident)",
+        ]
+        parts += [
+            "The same while another program runs kernels of 100 ms that fill the GPU (ms):",
+            table.markdown(header, beside),
+        ]
+    parts += [switch_notes(result), *embedded("switch", runs)]
+    return section(
+        "switch",
+        runs,
+        "Milliseconds, medians. `resident`: the model is on the GPU already. `PCIe`: its weights "
+        "at the speed of PyTorch's copies. `ratio`: `evicted` to the larger of these two. "
+        "Checkpoint API: suspend and resume, without the request. Small models wait for the CPU's "
+        "launches, whose times vary from run to run.",
+        *parts,
+    )
+
+
+def switch_notes(result):
+    """The training's speed, the comparison of outputs, and what fell short."""
+    rows, notes = result["rows"], []
+    whole = [
+        f"{name_of(model)} {row['p50_ms']:.1f} ms (resident {row['ready_ms']:.1f})"
+        for model in switching.models_of(rows)
+        if (row := switching.of(rows, model, "not pipelined"))
+    ]
+    if whole:
+        notes.append(
+            "A request that waits until all memory is there (`--pipeline off`, on another day): "
+            f"{', '.join(whole)}."
+        )
+    asked = [row for row in result["training"] if row["cycle"]]
+    if asked:
+        notes.append(
+            "A training that an evicted server interrupts every "
+            f"{asked[0]['cycle']:g} to {asked[-1]['cycle']:g} s keeps "
+            f"{between([row['throughput'] for row in asked], 3)} of its speed."
+        )
+    if result["equality"]:
+        equal = [row for row in result["equality"] if row["equal"]]
+        notes.append(
+            f"{len(equal)} of {len(result['equality'])} loads, evicted before every request and "
+            "their memory overwritten meanwhile, give the same outputs as bare, bit for bit."
+        )
+    if wrong := switching.shortcomings(result):
+        notes.append(f"Beyond the limit set for it: {'; '.join(map(named, wrong))}.")
+    return " ".join(notes)
+
+
+def named(sentence):
+    """A sentence about a model, with the name that people write."""
+    model, colon, rest = sentence.partition(":")
+    return f"{name_of(model)}{colon}{rest}"
+
+
+def pausing_section(runs):
+    """How long preemption takes."""
+    runs = sorted(runs, key=lambda run: (run["queue"], run.get("gpu") or 0))
+    labels = [pausing_label(run) for run in runs]
+    lines = [
+        [text]
+        + [" / ".join(figure(run[name][q]) for q in ("p50_ms", "p99_ms", "max_ms")) for run in runs]
+        for name, text in PAUSING.items()
+    ]
+    count = sum(run["pauses"] for run in runs)
+    wrong = sum(run["products"]["wrong"] for run in runs)
+    moved = sum(run["bytes_in"] for run in runs) / 1e9
+    return section(
+        "pausing",
+        runs,
+        f"P50 / P99 / most, in milliseconds. {count} preemptions, {moved:.0f} GB moved to the "
+        f"host and back meanwhile, {wrong} wrong results.",
+        table.markdown(["", *labels], lines),
+    )
+
+
+def pausing_label(run):
+    """What was interrupted."""
+    what = "a full queue of kernels of 1 ms" if run["queue"] else "kernels of 100 ms"
+    return what if run.get("gpu") is None else f"{what}, the second of two GPUs"
+
+
+def stuck_section(runs):
+    """What others lose to programs that do not let go."""
+    lines = []
+    for run in runs:
+        for mode, one in run["modes"].items():
+            requests = one["requests"]
+            alone = requests["alone"]
+            more = [
+                figure(requests[scene][q] - alone[q])
+                for scene in ("endless", "stopped")
+                for q in ("p50_ms", "p99_ms")
+            ]
+            lines.append([run.get("class", "batch"), mode, *more])
+    lines.sort(key=lambda line: line[:2])
+    header = ["class of the other", "mode", "endless: P50", "P99", "stopped: P50", "P99"]
+    return section(
+        "stuck",
+        runs,
+        "What a small request of class `latency` takes longer than alone, in ms. In mode "
+        "`exclusive`, programs of one class wait for each other's turn to end (`--quantum`).",
+        table.markdown(header, lines),
+    )
+
+
+def sharing_section(runs):
+    """Programs at once against the same programs alone."""
+    lines = []
+    for group in runs[-1]["groups"]:
+        lines.append(
+            [
+                ", ".join(name_of(row["name"]) for row in group["rows"]),
+                f"{group['sum_of_peaks'] / 2**30:.1f} in {group['arena_bytes'] / 2**30:.1f}",
+                "equal" if group["equal"] else "DIFFERS",
+                figure(group["solo_seconds"], 1),
+                figure(group["wall_seconds"], 1),
+                group["switches"],
+                figure(group["switch_ms_p50"], 0),
+            ]
+        )
+    header = ["programs at once", "GiB", "outputs", "alone s", "shared s", "switches", "P50 ms"]
+    return section(
+        "sharing",
+        runs,
+        "Same work, one after the other and then all at once, in turns of 100 ms; each turn moves "
+        "gigabytes, which is what the difference is.",
+        table.markdown(header, lines),
+    )
+
+
+def transfer_section(runs):
+    """How fast tenants' memory is moved."""
+    result = runs[-1]
+    torch, lines = result["torch"].get("gbps", {}), []
+    for case in result["cases"]:
+        for way in case["ways"]:
+            both = way["direction"] == "both"
+            yardstick = torch.get(f"both_{way['rate']}" if both else way["rate"])
+            share = way["gbps"] / yardstick if way["gbps"] and yardstick else None
+            text = f"{figure(way['gbps'], 1)} ({figure(share)})"
+            if way["rate"] == "out":
+                lines.append([case["name"], text, "–"])
+            else:
+                lines[-1][2] = text
+    return section(
+        "transfer",
+        runs,
+        "GB/s, and beside it the ratio to PyTorch's copies through one pinned buffer.",
+        table.markdown(["", "out", "in"], lines),
+    )
+
+
+def cost_section(runs):
+    """The paired ratios of time per step."""
+    lines = []
+    for run in runs:
+        for name, evaluated in run["workloads"].items():
+            found = evaluated["ratios"]
+            lines.append(
+                [
+                    name_of(name),
+                    "only tenant" if run.get("serve") else "preloaded",
+                    *(
+                        f"{found[pair]['median']:.4f}"
+                        for pair in (
+                            "preloaded / bare A",
+                            "preloaded / bare B",
+                            "bare B / bare A",
+                        )
+                    ),
+                ]
+            )
+    header = ["workload", "under Baton", "/ bare A", "/ bare B", "bare B / bare A (noise)"]
+    return section(
+        "cost",
+        runs,
+        "Time per step, as a ratio to two bare processes alive at the same time.",
+        table.markdown(header, lines),
+    )
+
+
+def hook_section(runs):
+    """Nanoseconds that a hook adds to a call of the simulated driver."""
+    said = ", ".join(
+        f"`{one['call']}` ({one['path']}) {one['added_ns']:.1f} ns" for one in runs[-1]["figures"]
+    )
+    return section("hook_cost", runs, f"Added to a call of the simulated driver: {said}.")
+
+
+def conformance_section(runs):
+    """Bare against preloaded, program by program."""
+    rows = runs[-1]["rows"]
+    equal = [row["name"] for row in rows if row["equal"]]
+    others = [f"{row['name']} ({row['verdict']})" for row in rows if not row["equal"]]
+    said = f"{len(equal)} of {len(rows)} programs give the same output, bit for bit"
+    if others:
+        said += f"; not: {', '.join(others)}"
+    return section(
+        "conformance",
+        runs,
+        f"{said}. Equal: {', '.join(equal)}.",
+    )
+
+
+def trace_section(runs):
+    """The shim's counts beside the profiler's and the allocator's."""
+    rows = runs[-1]["rows"]
+    said = ", ".join(f"{row['shim']} {row['kind']}" for row in rows)
+    wrong = [row["kind"] for row in rows if not row["agrees"]]
+    verdict = f"differ in {', '.join(wrong)}" if wrong else "agree"
+    return section(
+        "trace",
+        runs,
+        f"The shim's counts, the profiler's and the allocator's {verdict}: {said}.",
+    )
+
+
+SECTIONS = {
+    "corun": corun_section,
+    "switch": switch_section,
+    "pausing": pausing_section,
+    "stuck": stuck_section,
+    "sharing": sharing_section,
+    "transfer": transfer_section,
+    "cost": cost_section,
+    "hook_cost": hook_section,
+    "conformance": conformance_section,
+    "trace": trace_section,
+}
+PICTURES = {
+    "switch": lambda runs: pictures.switch(switching.merge(runs)),
+    "corun": pictures.corun,
+}
+
+
+def drawn(kind, runs):
+    """{file: (title, SVG)} of a kind; most have none."""
+    return PICTURES.get(kind, lambda _: {})(runs)
+
+
+def embedded(kind, runs):
+    """A kind's pictures in the document."""
+    return [f"![{title}]({file})" for file, (title, _) in drawn(kind, runs).items()]
+
+
+# The README's table: what it says, of the runs of a kind; and the command, if it is not the kind's.
+
+
+def corun_short(runs):
+    """Rows about programs that run at the same time."""
+    panels, rows = corunning.matrix(runs), []
+
+    def p99(way):
+        return [ratio for ratio, _ in panels.get(way, {}).values() if ratio]
+
+    if p99("baton"):
+        pairs = p99("baton")
+        others = [
+            f"{said} {ratios(p99(way))} ×"
+            for way, said in (("default", "time slices"), ("mps", "MPS"))
+            if p99(way)
+        ]
+        rows.append(
+            [
+                f"P99 of requests beside a training, {len(pairs)} pairs of models",
+                f"{ratios(pairs)} × alone, median {ratio_text(middle(pairs))}"
+                + (f" ({', '.join(others)})" if others else ""),
+            ]
+        )
+        kept = [share for _, share in panels["baton"].values()]
+        rows.append(["the training meanwhile", f"{between(kept)} of its speed alone"])
+    return rows
+
+
+def pausing_short(runs):
+    """The row about preemption."""
+    found = [run for run in runs if not run["queue"] and run.get("gpu") is None]
+    if not found:
+        return []
+    call = found[-1]["pause"]
+    text = f"P50 {figure(call['p50_ms'])} ms, P99 {figure(call['p99_ms'])} ms"
+    return [["taking the GPU from a running kernel of 100 ms", text]]
+
+
+def switch_short(runs):
+    """Rows about evicted models."""
+    rows, found = switching.merge(runs)["rows"], []
+    launches = [
+        (name_of(row["model"]), row["first_launch"])
+        for row in switching.in_order(rows)
+        if switching.beside(row) == switching.KERNEL and row["variant"] == "baton"
+    ]
+    if launches:
+        said = "; ".join(
+            f"{name} P50 {figure(one['p50_ms'])} ms, P99 {figure(one['p99_ms'])} ms"
+            for name, one in launches
+        )
+        what = "first launch of an evicted model, such a kernel on the GPU"
+        found.append([what, said, f"`{command_of('switch')} --beside kernel`"])
+    big = [model for model in switching.models_of(rows) if switching.of(rows, model, "baton")][-1:]
+    for model in big:
+        baton = switching.of(rows, model, "baton")
+        text = f"{baton['p50_ms']:.1f} ms, {figure(baton['ratio'])} × its transfer over PCIe"
+        if other := switching.of(rows, model, "checkpoint"):
+            text += f" (checkpoint API {other['suspend_ms'] + other['resume_ms']:.0f} ms)"
+        size = f"{baton['tenant_bytes'] / 1e9:.1f} GB"
+        found.append([f"an evicted model of {size} answers", text])
     return found
 
 
+def cost_short(runs):
+    """The row about the cost per step."""
+    found = [
+        evaluated["ratios"][f"preloaded / bare {which}"]["median"]
+        for run in runs
+        for evaluated in run["workloads"].values()
+        for which in "AB"
+    ]
+    return [["time per step, alone on the GPU", f"{between(found, 3)} × without Baton"]]
+
+
+def sharing_short(runs):
+    """The row about programs that do not fit together."""
+    group = runs[-1]["groups"][-1]
+    said = "the same outputs, bit for bit" if group["equal"] else "OTHER outputs"
+    size = f"{group['sum_of_peaks'] / 2**30:.1f} GiB in {group['arena_bytes'] / 2**30:.1f} GiB"
+    return [[f"{len(group['rows'])} programs in turns, {size}", said]]
+
+
+SHORT = {
+    "corun": corun_short,
+    "pausing": pausing_short,
+    "switch": switch_short,
+    "sharing": sharing_short,
+    "cost": cost_short,
+}
+
+
+def in_short(results):
+    """The table that the README repeats, or nothing."""
+    lines = [
+        [*row, f"`{command_of(kind)}`"][:3]
+        for kind, rows_of in SHORT.items()
+        if kind in results
+        for row in rows_of(results[kind])
+    ]
+    return table.markdown(["what", "measured", "with"], lines) if lines else ""
+
+
 def document(results):
-    """The whole document; sections in the order of SECTIONS."""
-    ordered = sorted(results, key=lambda result: list(SECTIONS).index(result["kind"]))
-    return "\n\n".join([INTRODUCTION, *(SECTIONS[r["kind"]](r) for r in ordered)]) + "\n"
+    """The whole document, of {kind: runs}; sections in the order of SECTIONS."""
+    kinds = [kind for kind in SECTIONS if kind in results]
+    machines = {
+        origin(run["machine"]): 0 for kind in kinds for run in results[kind] if "machine" in run
+    }
+    head = [
+        "# Results",
+        "Made by `python3 bench/report.py` from [bench/results](../bench/results), where every run "
+        "has its machine, its versions, its command and all its figures; "
+        "[bench/README.md](../bench/README.md) says what is measured, and how to measure again.",
+        *(f"{where}." for where in machines),
+        in_short(results),
+    ]
+    parts = [part for part in head if part]
+    return "\n\n".join([*parts, *(SECTIONS[kind](results[kind]) for kind in kinds)]) + "\n"
+
+
+def collected(results):
+    """{kind: runs that count} of result files."""
+    found = {}
+    for result in results:
+        found.setdefault(result.get("kind"), []).extend(current.runs_of(result))
+    return {kind: current.pruned(kind, runs) for kind, runs in found.items() if kind in SECTIONS}
+
+
+def read(folder):
+    """{kind: runs} of the files in a folder."""
+    return collected(json.loads(path.read_text()) for path in sorted(folder.glob("*.json")))
+
+
+def add(folder, paths):
+    """Takes new results into the folder's files."""
+    for path in paths:
+        new = json.loads(path.read_text())
+        if new.get("kind") not in SECTIONS:
+            sys.exit(f"report: {path} is no result")
+        kept = folder / f"{new['kind']}.json"
+        old = [json.loads(kept.read_text())] if kept.exists() else []
+        machine.write_json(kept, current.joined(new["kind"], [*old, new]))
 
 
 def main():
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--results", type=pathlib.Path, default=HERE / "results")
-    parser.add_argument("--out", type=pathlib.Path, help="instead of standard output")
+    parser.add_argument("--out", type=pathlib.Path, default=DOCUMENT)
+    parser.add_argument("--add", type=pathlib.Path, nargs="+", default=[], metavar="FILE")
     arguments = parser.parse_args()
-    files = sorted(arguments.results.glob("*.json"))
-    results = [json.loads(path.read_text()) for path in files]
-    results = [result for result in results if result.get("kind") in SECTIONS]
+    add(arguments.results, arguments.add)
+    results = read(arguments.results)
     if not results:
         sys.exit(f"report: no results in {arguments.results}")
-    results = merged(results)
-    text = document(results)
-    if arguments.out:
-        arguments.out.write_text(text)
-        for result in results:
-            for file, (_, svg) in drawn(result).items():
-                arguments.out.with_name(file).write_text(svg)
-    else:
-        print(text, end="")
+    arguments.out.write_text(document(results))
+    for kind, runs in results.items():
+        for file, (_, svg) in drawn(kind, runs).items():
+            arguments.out.with_name(file).write_text(svg)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Shows that programs whose memory exceeds the GPU compute the same when they take turns with it.
 
-    python3 bench/sharing.py --baton target/release --out bench/results/sharing.json
+    python3 bench/sharing.py --baton target/release --out sharing.json
 
 Every workload runs bare and alone twice, the first time for --seconds, which says how many steps
 are run ever after; the two must agree before anything else is said. Then each group of workloads
@@ -140,7 +140,7 @@ def share(names, alone, arguments, driver):
     rows = compare(names, alone, answers)
     tenants = {tenant["name"]: tenant for tenant in last["tenants"]}
     for row in rows:
-        for field in ("peak_bytes", "pinned_bytes", "gpu_seconds", "switches"):
+        for field in ("peak_bytes", "gpu_seconds", "switches"):
             row[field] = tenants[row["name"]][field]
     everything = sum(row["peak_bytes"] for row in rows)
     return {
@@ -289,7 +289,7 @@ def parse():
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--baton", required=True, type=pathlib.Path, help="the folder of `baton`")
-    parser.add_argument("--out", type=pathlib.Path, default=HERE / "results" / "sharing.json")
+    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("sharing.json"))
     parser.add_argument("--groups", nargs="+", default=GROUPS, metavar="NAME+NAME")
     parser.add_argument("--seconds", type=float, default=25, help="of each program alone")
     parser.add_argument("--switches", type=int, default=50, help="how many a group must have")

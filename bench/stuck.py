@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What others lose to a tenant whose kernel does not end, and to one that was stopped (SIGSTOP).
 
-    python3 bench/stuck.py --baton target/release --out bench/results/stuck.json
+    python3 bench/stuck.py --baton target/release --out stuck.json
 
 A tenant of class latency makes small requests, each one small kernel that it waits for, with gaps
 between:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures how soon a model answers whose memory was taken away while another one trains.
 
-    python3 bench/switch.py --baton target/release --out bench/results/switch.json
+    python3 bench/switch.py --baton target/release --out switch.json
 
 Three parts, each selectable, each with a coordinator of its own:
 
@@ -437,7 +437,7 @@ def parse():
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--baton", required=True, type=pathlib.Path, help="the folder of `baton`")
-    parser.add_argument("--out", type=pathlib.Path, default=HERE / "results" / "switch.json")
+    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("switch.json"))
     parser.add_argument("--parts", nargs="+", default=PARTS, choices=PARTS)
     parser.add_argument("--models", nargs="+", default=MODELS, choices=SERVED)
     parser.add_argument("--variants", nargs="+", default=VARIANTS, choices=VARIANTS)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks the shim's counts of driver calls against PyTorch's profiler and its allocator.
 
-    python3 bench/trace_check.py --baton target/release/libbaton.so --out bench/results/trace.json
+    python3 bench/trace_check.py --baton target/release/libbaton.so --out trace.json
 
 trace_region.py runs ResNet-152 (training and inference) and BERT in one process, under the shim.
 The shim counts over a process's whole life and the profiler over a region, so the program runs with
@@ -140,7 +140,7 @@ def parse():
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--baton", required=True, type=pathlib.Path, help="libbaton.so")
-    parser.add_argument("--out", type=pathlib.Path, default=HERE / "results" / "trace.json")
+    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("trace.json"))
     parser.add_argument("--steps", type=int, default=2, help="N")
     parser.add_argument("--jobs", type=int, default=4, help="runs at once, of four")
     parser.add_argument("--timeout", type=float, default=240, help="seconds for one run")

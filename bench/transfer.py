@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures how fast a coordinator moves a tenant's memory: out, in, and both ways at once.
 
-    python3 bench/transfer.py --baton target/release --out bench/results/transfer.json
+    python3 bench/transfer.py --baton target/release --out transfer.json
 
 A case is KIND:BYTES:PIECE, each with a coordinator of its own. The tenants' memory is allocated in
 pieces of PIECE and written anew before every move, so that none of it is known to the host already.
@@ -310,7 +310,7 @@ def parse():
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--baton", required=True, type=pathlib.Path, help="the folder of `baton`")
-    parser.add_argument("--out", type=pathlib.Path, default=HERE / "results" / "transfer.json")
+    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("transfer.json"))
     parser.add_argument("--cases", nargs="+", default=CASES, metavar="KIND:BYTES:PIECE")
     parser.add_argument("--repeat", type=int, default=6)
     parser.add_argument("--quantum", default="20ms")

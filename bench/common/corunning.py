@@ -3,7 +3,7 @@
 import statistics
 
 # Ways to share the GPU. As tenants of a coordinator with these options:
-SCENES = {"baton": [], "exclusive": ["--mode", "exclusive"], "no pausing": ["--no-pause"]}
+SCENES = {"baton": [], "exclusive": ["--mode", "exclusive"], "no preemption": ["--no-pause"]}
 # Without Baton, by the driver's time slices:
 BARE = "default"
 # Without Baton, as clients of NVIDIA's MPS, with a priority for each class (0 goes before 1):
@@ -169,11 +169,8 @@ def matrix(results):
     return found
 
 
-def spread(results):
-    """(served, trained, {way: quantiles}) of one pair, all of one run, alone first; or None.
-
-    It is the pair that was measured in the most ways, in the newest run that has so many.
-    """
+def spread_found(results):
+    """(run, served, trained, {way: quantiles}) of the pair that `spread` shows, or None."""
     best = None
     for result in reversed(dated(results)):
         cells = [cell for cell in result["cells"] if cell.get("quantiles_ms")]
@@ -187,9 +184,24 @@ def spread(results):
                 for cell in cells
                 if cell["served"] == served and cell["trained"] in (None, trained)
             }
-            if best is None or len(ways) > len(best[2]):
-                best = served, trained, ways
+            if best is None or len(ways) > len(best[3]):
+                best = result, served, trained, ways
     return best
+
+
+def spread(results):
+    """(served, trained, {way: quantiles}) of one pair, all of one run, alone first; or None.
+
+    It is the pair that was measured in the most ways, in the newest run that has so many.
+    """
+    found = spread_found(results)
+    return found and found[1:]
+
+
+def spread_of(results):
+    """The run that `spread` shows a pair of, or None."""
+    found = spread_found(results)
+    return found and found[0]
 
 
 def swept(results):

@@ -10,7 +10,7 @@ from unittest import mock
 import corun
 import corun_server
 import report
-from common import corunning, mps
+from common import corunning, current, mps
 from tests.test_report import MACHINE, words_of
 
 
@@ -85,10 +85,11 @@ class Corunning(unittest.TestCase):
         self.assertEqual(len(answer["ms"]), 3)
         self.assertTrue(all(ms >= 0 for ms in answer["ms"]))
 
-    def test_the_document_has_its_table(self):
-        text = report.document(report.merged([corun_result()]))
-        row = "| bert | gpt | baton | 100 | 4.40 | 13.20 | 1.10 | 1.20 | 0.40 | 0.40 |"
-        self.assertIn(row, text)
+    def test_the_document_has_its_tables(self):
+        text = report.document(report.collected([corun_result()]))
+        self.assertIn("| Baton | 1 | 1.20 to 1.20 | 1.20 | 0.40 |", text)
+        self.assertIn("| BERT-base | 1.20, 0.40 |", text)
+        self.assertNotIn(".svg", text)
 
 
 def run_of(year, *cells, **more):
@@ -156,7 +157,7 @@ class Pictures(unittest.TestCase):
         found = corunning.swept([run_of(2031, *loads), run_of(2030, pair("baton"))])
         self.assertEqual(found, {"bert beside gpt": [(0.1, 2.0, 0.4), (0.9, 18.0, 0.4)]})
 
-    def test_the_document_has_the_pictures_of_what_was_measured(self):
+    def test_the_document_has_the_picture_of_what_was_measured(self):
         times = {"quantiles_ms": [1 + i / 10 for i in range(101)]}
         alone = cell("alone", "bert", None, 3.0, 5.0, load=0.1)
         cells = [
@@ -165,21 +166,24 @@ class Pictures(unittest.TestCase):
             pair("baton", load=0.1),
             pair("default", 99, **times),
         ]
-        (merged,) = report.merged([run_of(2031, *cells), run_of(2032, pair("mps"))])
-        text = report.document([merged])
-        for file in ("corun.svg", "corun_times.svg", "corun_load.svg"):
-            self.assertIn(f"({file})", text)
-        self.assertEqual(text.count("## Requests beside"), 1)
-        drawn = {file: words_of(svg) for file, (_, svg) in report.drawn(merged).items()}
-        self.assertLessEqual(
-            {"baton", "default", "mps", "1.20", "9.00", "40%"}, set(drawn["corun.svg"])
-        )
-        self.assertLessEqual({"baton", "default", "milliseconds"}, set(drawn["corun_times.svg"]))
-        self.assertIn("bert beside gpt", drawn["corun_load.svg"])
+        results = report.collected([run_of(2031, *cells), run_of(2032, pair("mps"))])
+        text = report.document(results)
+        self.assertIn("(corun_times.svg)", text)
+        self.assertIn("BERT-base beside gpt: 0.1: 2.64, 0.40.", text)
+        self.assertEqual(text.count("## How long do requests"), 1)
+        drawn = words_of(report.drawn("corun", results["corun"])["corun_times.svg"][1])
+        self.assertLessEqual({"Baton", "time slices", "milliseconds"}, set(drawn))
 
-    def test_without_times_and_loads_there_is_only_the_matrix(self):
-        (merged,) = report.merged([corun_result()])
-        self.assertEqual(list(report.drawn(merged)), ["corun.svg"])
+    def test_runs_with_nothing_current_are_not_kept(self):
+        times = {"quantiles_ms": list(range(1, 102))}
+        runs = [
+            run_of(2031, pair("baton")),
+            run_of(2032, pair("baton"), pair("mps", **times)),
+            run_of(2033, pair("mps", n=50)),
+            run_of(2034, pair("default"), serve=["--burst", "1ms"]),
+        ]
+        kept = current.pruned("corun", runs)
+        self.assertEqual([current.date_of(run)[:4] for run in kept], ["2032", "2034"])
 
 
 CONTROL = """#!/bin/sh
@@ -257,13 +261,15 @@ class Pausing(unittest.TestCase):
         result = {
             "kind": "pausing",
             "machine": MACHINE,
+            "queue": False,
             "products": {"products": 9, "wrong": 0},
             "pauses": 3,
             "bytes_in": 10**9,
             **dict.fromkeys(names, figures),
         }
-        text = report.document([result])
-        self.assertIn("| the driver's call | 3 | 0.800 | 0.900 | 1.000 |", text)
+        text = report.document(report.collected([result]))
+        self.assertIn("takes a kernel off the GPU | 0.80 / 0.90 / 1.00 |", text)
+        self.assertIn("| P50 0.80 ms, P99 0.90 ms |", text)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import chart
 import cost
 import report
 import trace_check
+from common import current
 from tests.test_sharing import sharing_result
 from tests.test_switch import launches, row, switch_result
 from tests.test_transfer import transfer_result
@@ -49,55 +50,90 @@ class Document(unittest.TestCase):
                 "rows": [{"name": "x", "runs": {"bare": run}, "verdict": "equal", "equal": True}],
             },
         ]
-        text = report.document(results)
-        places = [text.index(title) for title in ("## Programs", "## The shim's", "## What")]
+        text = report.document(report.collected(results))
+        places = [text.index(title) for title in ("## What does it cost", "## Do unmodified")]
         self.assertEqual(places, sorted(places))
         self.assertIn("Some GPU, 80 GiB, driver 1.2", text)
-        self.assertIn("| one | bare B / bare A | 1.0000 |", text)
+        self.assertIn("| one | preloaded | 1.0000 | 1.0000 | 1.0000 |", text)
+        self.assertIn("| time per step, alone on the GPU | 1.000 × without Baton |", text)
 
     def test_programs_that_take_turns_have_a_section(self):
         result = {"kind": "sharing", "machine": MACHINE, **sharing_result()}
-        text = report.document([result])
-        self.assertIn("| 2 at once | all, arena 6.00 GiB | equal |", text)
-        self.assertIn("2 of the last 2 switches moved at least half the arena", text)
-        self.assertIn("left over at the end: nothing", text)
-        self.assertIn("did NOT recover", text)
+        text = report.document(report.collected([result]))
+        self.assertIn("| x, y | 10.0 in 6.0 | equal | 2.0 | 2.6 | 50 | 100 |", text)
 
     def test_moved_memory_has_a_section_with_and_without_a_yardstick(self):
         result = {"kind": "transfer", "machine": MACHINE, **transfer_result()}
-        text = report.document([result])
-        self.assertIn("| one tenant of 10 GiB by 512 MiB | out | 10.7 | 2 of 2 | 50.0 |", text)
-        self.assertIn("No copies by torch: no GPU", text)
+        text = report.document(report.collected([result]))
+        self.assertIn("| one tenant of 10 GiB by 512 MiB | 50.0 (–) | 54.5 (–) |", text)
         result["torch"] = {"gbps": {"in": 55.0, "out": 55.0}}
-        self.assertIn("| 55.0 | 0.91 |", report.document([result]))
+        text = report.document(report.collected([result]))
+        self.assertIn("| 50.0 (0.91) | 54.5 (0.99) |", text)
 
     def test_switching_has_a_section_and_a_chart_of_all_its_files(self):
         parts = [switch_result(machine=MACHINE), switch_result(machine=MACHINE, rows=[])]
-        results = report.merged(parts)
-        self.assertEqual(len(results), 1)
+        results = report.collected(parts)
         text = report.document(results)
-        self.assertIn("| bert | baton | 20.00 | 20.00 | 4 | equal | 19.00 | 18.18 | 1.05 |", text)
-        self.assertIn("| every 1 s | 9.00 | 0.900 | 0.950 | 0.947 | 10 |", text)
+        row = "| BERT-base | 1.10 | 19.0 | 18.2 | 20.0 | 1.05 | – | 1080 | – |"
+        self.assertIn(row, text)
+        self.assertIn("every 1 to 1 s keeps 0.900 of its speed", text)
+        self.assertIn("1 of 1 loads", text)
         self.assertIn("(switch.svg)", text)
-        self.assertNotIn("Not as it should be", text)
-        said = words_of(report.drawn(results[0])["switch.svg"][1])
+        self.assertNotIn("Beyond the limit", text)
+        said = words_of(report.drawn("switch", results["switch"])["switch.svg"][1])
         self.assertIn("20 ms", said)
         self.assertIn("1.1 s", said)
-        self.assertEqual(report.drawn(report.merged([parts[1]])[0]), {})
+        self.assertEqual(report.drawn("switch", [parts[1]]), {})
 
     def test_requests_beside_a_kernel_have_a_table_of_their_own(self):
         beside = row(beside="kernel", first_launch=launches(1.0, 2.0))
-        results = report.merged([switch_result(machine=MACHINE, rows=[beside])])
-        text = report.document(results)
-        self.assertIn("| bert | baton | 4 | 4 | equal | 2.00 | 2 | 1.50 | 2.00 | 2.00 | 3 |", text)
-        self.assertNotIn("| bert | baton | 20.00 |", text)
+        text = report.document(report.collected([switch_result(machine=MACHINE, rows=[beside])]))
+        self.assertIn("| BERT-base | 4 of 4 | 1.50 | 2.00 | 2.00 | 20.0 (19.0) |", text)
+        self.assertNotIn("| BERT-base | 1.10 |", text)
         self.assertNotIn("switch.svg", text)
 
     def test_a_tenant_is_told_from_a_process_that_is_only_preloaded(self):
         rounds = [dict.fromkeys(cost.ROLES, 10.0)]
         result = {"kind": "cost", "machine": MACHINE, "block_seconds": 2, "failures": {}}
         result |= {"workloads": {"one": cost.evaluate(rounds)}, "serve": True}
-        self.assertIn("## What a tenant pays", report.document([result]))
+        text = report.document(report.collected([result]))
+        self.assertIn("| one | only tenant | 1.0000 |", text)
+
+    def test_the_document_in_the_repository_is_that_of_the_results(self):
+        results = report.read(report.HERE / "results")
+        self.assertEqual(report.DOCUMENT.read_text(), report.document(results))
+        for kind, runs in results.items():
+            for file, (_, svg) in report.drawn(kind, runs).items():
+                self.assertEqual(report.DOCUMENT.with_name(file).read_text(), svg)
+
+    def test_the_readme_has_the_same_figures(self):
+        table = report.in_short(report.read(report.HERE / "results"))
+        self.assertIn(f"\n{table}\n", (report.HERE.parent / "README.md").read_text())
+
+    def test_there_is_one_file_a_kind(self):
+        for path in (report.HERE / "results").glob("*.json"):
+            result = json.loads(path.read_text())
+            self.assertEqual(path.stem, result["kind"])
+            runs = current.runs_of(result)
+            self.assertEqual(current.pruned(path.stem, runs), runs, "no run is superseded")
+
+
+class Current(unittest.TestCase):
+    def test_of_a_row_that_was_measured_again_the_newest_counts(self):
+        def run(year, **workloads):
+            machine = {**MACHINE, "date": f"{year}-01-01T00:00:00Z"}
+            return {"kind": "cost", "machine": machine, "workloads": workloads}
+
+        old, new = run(2030, one=1, two=1), run(2031, one=2)
+        joined = current.joined("cost", [new, old])
+        self.assertEqual([one["workloads"] for one in joined["runs"]], [{"two": 1}, {"one": 2}])
+        newest = current.joined("cost", [joined, run(2032, one=3, two=3)])
+        self.assertEqual(newest["workloads"], {"one": 3, "two": 3})
+
+    def test_of_a_kind_without_rows_the_newest_run_counts(self):
+        dated = [{**MACHINE, "date": date} for date in ("2031", "2030")]
+        runs = [{"kind": "trace", "machine": one} for one in dated]
+        self.assertEqual(current.joined("trace", runs), runs[0])
 
 
 class Charts(unittest.TestCase):
@@ -107,28 +143,6 @@ class Charts(unittest.TestCase):
         self.assertEqual(chart.steps(3, 3), [3])
         self.assertEqual(chart.decimal_steps(0.8, 21), [1, 2, 5, 10, 20])
         self.assertEqual(chart.decimal_steps(0.5, 20_000), [1, 10, 100, 1000, 10_000])
-
-    def test_a_larger_ratio_has_another_colour_up_to_a_limit(self):
-        shades = [chart.colour_of(ratio) for ratio in (1, 1.2, 2, 5, 50, 100)]
-        self.assertEqual(len(set(shades)), len(shades))
-        self.assertEqual(chart.colour_of(0.5), shades[0])
-        self.assertEqual(chart.colour_of(1000), shades[-1])
-
-    def test_ratios_are_written_short(self):
-        self.assertEqual(
-            [chart.short(one) for one in (1, 9.996, 81, 99.96)], ["1.00", "10.0", "81.0", "100"]
-        )
-
-    def test_a_matrix_shows_what_is_missing(self):
-        panels = {
-            "one": {("a", "x"): (1.5, 0.25), ("b", "y"): (2.0, 0.5)},
-            "two": {("b", "x"): (None, None)},
-        }
-        said = words_of(chart.matrix("Some", panels, "note"))
-        self.assertEqual(said.count("–"), 3)
-        self.assertEqual([said.count(word) for word in ("1.50", "25%")], [1, 1])
-        # Of the second one only the row and the column that it has something of.
-        self.assertEqual([said.count(word) for word in ("x", "y", "a", "b")], [2, 1, 1, 2])
 
     def test_lines_of_one_point_and_of_zeros_can_be_drawn(self):
         plots = [
@@ -140,15 +154,15 @@ class Charts(unittest.TestCase):
 
 class Scrubbing(unittest.TestCase):
     def test_results_hold_no_absolute_path(self):
-        scrub = report.conformance.machine.scrub
-        repository = report.conformance.machine.REPOSITORY
+        scrub = report.machine.scrub
+        repository = report.machine.REPOSITORY
         self.assertEqual(scrub(f"--baton {repository}/target/x.so"), "--baton target/x.so")
         self.assertEqual(scrub("File /home/someone/lib/x.py"), "File x.py")
         self.assertEqual(scrub("2 / 3 and a/b/c"), "2 / 3 and a/b/c")
 
     def test_a_list_of_numbers_is_one_line(self):
         value = {"numbers": [1, -2.5, 1e-9], "words": ["1,\n2"], "none": [], "some": [{"a": None}]}
-        text = report.conformance.machine.indented(value)
+        text = report.machine.indented(value)
         self.assertEqual(json.loads(text), value)
         self.assertIn('"numbers": [1, -2.5, 1e-09],\n', text)
 

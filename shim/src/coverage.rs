@@ -12,12 +12,16 @@ use crate::symbols::{SYMBOLS, Symbol};
 /// What forwarding a call means for sharing the GPU.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Class {
-    /// It neither gives out nor takes back device memory, and neither reads nor writes any.
+    /// It does not work, or not safely, with memory that moves or with programs that take turns.
+    Unsupported,
+    /// It works; the memory behind it stays on the GPU, outside the arena.
+    Unmanaged,
+    /// It works, and takes room on the GPU outside the arena.
+    Outside,
+    /// It neither gives out nor takes back device memory, and reads or writes none that a hook does not know of.
     Harmless,
-    /// Fine while nothing is shared; sharing has to know of it.
-    ToVirtualise,
 }
-use Class::{Harmless, ToVirtualise};
+use Class::{Harmless, Outside, Unmanaged, Unsupported};
 
 /// Why names are forwarded, by the longest prefix of the name that a program asks for.
 const RULES: &[(&str, Class, &str)] = &[
@@ -30,70 +34,74 @@ const RULES: &[(&str, Class, &str)] = &[
     ("cudbg", Harmless, "the debugger's interface"),
     // Devices and contexts.
     ("cuDevice", Harmless, "a question about the device"),
-    ("cuDeviceTotalMem", ToVirtualise, "the program should see the arena's size"),
-    ("cuDeviceGetDefaultMemPool", ToVirtualise, "stream-ordered pools hold device memory"),
-    ("cuDeviceGetMemPool", ToVirtualise, "stream-ordered pools hold device memory"),
-    ("cuDeviceSetMemPool", ToVirtualise, "stream-ordered pools hold device memory"),
-    ("cuDeviceGraphMemTrim", ToVirtualise, "graph memory nodes hold device memory"),
-    ("cuDeviceGetGraphMemAttribute", ToVirtualise, "graph memory nodes hold device memory"),
-    ("cuDeviceSetGraphMemAttribute", ToVirtualise, "graph memory nodes hold device memory"),
-    ("cuDevicePrimaryCtx", ToVirtualise, "contexts need room beside the arena and bring channels"),
+    ("cuDeviceTotalMem", Harmless, "of before CUDA 3.2, for memory below 4 GiB; its successor is hooked"),
+    ("cuDeviceGetDefaultMemPool", Unmanaged, "memory pools, for stream-ordered allocation"),
+    ("cuDeviceGetMemPool", Unmanaged, "memory pools, for stream-ordered allocation"),
+    ("cuDeviceSetMemPool", Unmanaged, "memory pools, for stream-ordered allocation"),
+    ("cuDeviceGraphMemTrim", Unmanaged, "memory that graphs allocate"),
+    ("cuDeviceGetGraphMemAttribute", Unmanaged, "memory that graphs allocate"),
+    ("cuDeviceSetGraphMemAttribute", Unmanaged, "memory that graphs allocate"),
+    ("cuDevicePrimaryCtx", Outside, "contexts"),
     ("cuDevResource", Harmless, "describes parts of the GPU"),
     ("cuDevSmResource", Harmless, "describes parts of the GPU"),
     ("cuCtx", Harmless, "the context's settings and marks, and the thread's current context"),
-    ("cuCtxSetLimit", ToVirtualise, "local memory and heaps take room beside the arena"),
-    ("cuCtxSynchronize", ToVirtualise, "shows when the program's work has ended"),
-    ("cuCtxEnablePeerAccess", ToVirtualise, "another GPU may then read memory that moves"),
-    ("cuGreenCtx", ToVirtualise, "contexts need room beside the arena and bring channels"),
+    ("cuCtxSetLimit", Outside, "local memory, and heaps that kernels allocate from"),
+    ("cuCtxSynchronize", Harmless, "waits for the program's own work, or asks about it"),
+    ("cuCtxEnablePeerAccess", Unsupported, "another GPU reads and writes memory that moves"),
+    ("cuGreenCtx", Outside, "contexts"),
     // Memory.
-    ("cuMemGetInfo", ToVirtualise, "the program should see the arena's size less its own use"),
-    ("cuMemGetAddressRange", ToVirtualise, "must agree with our allocations"),
-    ("cuMemAllocHost", ToVirtualise, "pinned host memory may hold pointers into device memory"),
-    ("cuMemHost", ToVirtualise, "pinned host memory may hold pointers into device memory"),
-    ("cuMemAdvise", ToVirtualise, "managed memory stays where it is until it is virtualised"),
-    ("cuMemRangeGetAttribute", ToVirtualise, "managed memory stays where it is until it is virtualised"),
-    ("cuPointerSetAttribute", ToVirtualise, "must agree with our allocations"),
-    ("cuMemPool", ToVirtualise, "stream-ordered pools hold device memory"),
-    ("cuMemGetDefaultMemPool", ToVirtualise, "stream-ordered pools hold device memory"),
-    ("cuMemGetMemPool", ToVirtualise, "stream-ordered pools hold device memory"),
-    ("cuMemSetMemPool", ToVirtualise, "stream-ordered pools hold device memory"),
-    ("cuMemMap", ToVirtualise, "the program's own physical memory"),
-    ("cuMemUnmap", ToVirtualise, "the program's own physical memory"),
-    ("cuMemSetAccess", ToVirtualise, "the program's own physical memory"),
-    ("cuMemExportToShareableHandle", ToVirtualise, "the program's own physical memory"),
-    ("cuMemRetainAllocationHandle", ToVirtualise, "the program's own physical memory"),
-    ("cuMemGetHandleForAddressRange", ToVirtualise, "hands memory to another device"),
+    ("cuMemGetInfo", Harmless, "of before CUDA 3.2, for memory below 4 GiB; its successor is hooked"),
+    ("cuMemGetAddressRange", Harmless, "of before CUDA 3.2, for memory below 4 GiB; its successor is hooked"),
+    ("cuMemAllocHost", Harmless, "pinned host memory; what makes and frees it is hooked"),
+    ("cuMemHost", Harmless, "pinned host memory; what makes and frees it is hooked"),
+    ("cuMemAdvise", Unmanaged, "managed memory"),
+    ("cuMemRangeGetAttribute", Unmanaged, "managed memory"),
+    ("cuPointerSetAttribute", Unsupported, "`CU_POINTER_ATTRIBUTE_SYNC_MEMOPS` answers error 1 for memory of Baton's"),
+    ("cuMemPool", Unmanaged, "memory pools, for stream-ordered allocation"),
+    ("cuMemGetDefaultMemPool", Unmanaged, "memory pools, for stream-ordered allocation"),
+    ("cuMemGetMemPool", Unmanaged, "memory pools, for stream-ordered allocation"),
+    ("cuMemSetMemPool", Unmanaged, "memory pools, for stream-ordered allocation"),
+    ("cuMemMap", Unmanaged, "the program's own physical memory and mappings"),
+    ("cuMemUnmap", Unmanaged, "the program's own physical memory and mappings"),
+    ("cuMemSetAccess", Unmanaged, "the program's own physical memory and mappings"),
+    ("cuMemExportToShareableHandle", Unmanaged, "the program's own physical memory and mappings"),
+    ("cuMemRetainAllocationHandle", Unmanaged, "the program's own physical memory and mappings"),
+    ("cuMemGetHandleForAddressRange", Unsupported, "another device reads and writes memory that moves"),
     ("cuMemAddress", Harmless, "addresses without memory"),
     ("cuMemGetAccess", Harmless, "a question about a mapping"),
     ("cuMemGetAllocation", Harmless, "a question about a handle"),
     ("cuMemGetAttribute", Harmless, "a question, in no public header"),
-    ("cuMulticast", ToVirtualise, "binds memory of several GPUs"),
-    ("cuIpc", ToVirtualise, "other processes map this program's memory"),
-    ("cuArray", ToVirtualise, "arrays hold device memory"),
-    ("cuMipmappedArray", ToVirtualise, "arrays hold device memory"),
-    ("cuTexRef", ToVirtualise, "textures refer to device memory"),
-    ("cuTexObject", ToVirtualise, "textures refer to device memory"),
-    ("cuSurf", ToVirtualise, "surfaces refer to device memory"),
-    ("cuImportExternal", ToVirtualise, "memory that belongs to another API"),
-    ("cuExternalMemory", ToVirtualise, "memory that belongs to another API"),
-    ("cuDestroyExternal", ToVirtualise, "memory that belongs to another API"),
-    ("cuSignalExternal", ToVirtualise, "work ordered with another API"),
-    ("cuWaitExternal", ToVirtualise, "work ordered with another API"),
-    ("cuGraphics", ToVirtualise, "memory that belongs to a graphics API"),
-    ("cuGL", ToVirtualise, "memory that belongs to a graphics API"),
-    ("cuEGL", ToVirtualise, "memory that belongs to a graphics API"),
-    ("cuVDPAU", ToVirtualise, "memory that belongs to a graphics API"),
-    ("cuFlushGPUDirectRDMAWrites", ToVirtualise, "another device writes to memory that moves"),
+    ("cuMulticast", Unsupported, "memory of several GPUs"),
+    (
+        "cuIpc",
+        Unsupported,
+        "other processes map this program's memory; `cuIpcGetMemHandle` answers error 1 for memory of Baton's",
+    ),
+    ("cuArray", Unmanaged, "arrays"),
+    ("cuMipmappedArray", Unmanaged, "arrays"),
+    ("cuTexRef", Harmless, "describes a texture; what ties it to memory is hooked"),
+    ("cuTexObject", Harmless, "describes a texture; what ties it to memory is hooked"),
+    ("cuSurf", Unmanaged, "surfaces of arrays"),
+    ("cuImportExternal", Unmanaged, "memory of another API"),
+    ("cuExternalMemory", Unmanaged, "memory of another API"),
+    ("cuDestroyExternal", Unmanaged, "memory of another API"),
+    ("cuSignalExternal", Harmless, "waits for another API, and signals it; a switch takes it as any work"),
+    ("cuWaitExternal", Harmless, "waits for another API, and signals it; a switch takes it as any work"),
+    ("cuGraphics", Unmanaged, "memory of a graphics API; such programs are not preempted in the middle of their work"),
+    ("cuGL", Unmanaged, "memory of a graphics API; such programs are not preempted in the middle of their work"),
+    ("cuEGL", Unmanaged, "memory of a graphics API; such programs are not preempted in the middle of their work"),
+    ("cuVDPAU", Unmanaged, "memory of a graphics API; such programs are not preempted in the middle of their work"),
+    ("cuFlushGPUDirectRDMAWrites", Unsupported, "another device reads and writes memory that moves"),
     // Code.
-    ("cuModule", ToVirtualise, "modules take room beside the arena, and their globals may hold pointers"),
+    ("cuModule", Outside, "code, and the variables of modules"),
     ("cuModuleGetLoadingMode", Harmless, "a question about the driver"),
     ("cuModuleEnumerateFunctions", Harmless, "names in a module"),
-    ("cuKernelGetFunction", ToVirtualise, "may load code that was left for later, beside the arena"),
-    ("cuFuncGetAttribute", ToVirtualise, "may load code that was left for later, beside the arena"),
-    ("cuModuleGetFunction", ToVirtualise, "may load code that was left for later, beside the arena"),
-    ("cuModuleGetTexRef", ToVirtualise, "textures refer to device memory"),
-    ("cuModuleGetSurfRef", ToVirtualise, "surfaces refer to device memory"),
-    ("cuLibrary", ToVirtualise, "modules take room beside the arena, and their globals may hold pointers"),
+    ("cuKernelGetFunction", Outside, "code, and the variables of modules"),
+    ("cuFuncGetAttribute", Outside, "code, and the variables of modules"),
+    ("cuModuleGetFunction", Outside, "code, and the variables of modules"),
+    ("cuModuleGetTexRef", Harmless, "describes a texture; what ties it to memory is hooked"),
+    ("cuModuleGetSurfRef", Unmanaged, "surfaces of arrays"),
+    ("cuLibrary", Outside, "code, and the variables of modules"),
     ("cuLibraryGetKernel", Harmless, "names in a library"),
     ("cuLibraryEnumerateKernels", Harmless, "names in a library"),
     ("cuLibraryGetModule", Harmless, "names in a library"),
@@ -101,13 +109,13 @@ const RULES: &[(&str, Class, &str)] = &[
     ("cuLink", Harmless, "makes code in host memory"),
     ("cuKernel", Harmless, "a function's attributes"),
     ("cuFunc", Harmless, "a function's attributes"),
-    ("cuFuncLoad", ToVirtualise, "modules take room beside the arena"),
-    ("cuParamSet", ToVirtualise, "parameters of a launch may hold pointers"),
+    ("cuFuncLoad", Outside, "code, and the variables of modules"),
+    ("cuParamSet", Harmless, "parameters of `cuLaunch` and its kin, which wait for all memory"),
     ("cuOccupancy", Harmless, "arithmetic about a function"),
     // Order of work.
     ("cuStream", Harmless, "a stream's life and attributes"),
-    ("cuStreamSynchronize", ToVirtualise, "shows when the program's work has ended"),
-    ("cuStreamQuery", ToVirtualise, "shows when the program's work has ended"),
+    ("cuStreamSynchronize", Harmless, "waits for the program's own work, or asks about it"),
+    ("cuStreamQuery", Harmless, "waits for the program's own work, or asks about it"),
     ("cuStreamIsCapturing", Harmless, "a question about a stream"),
     ("cuStreamGetCaptureInfo", Harmless, "a question about a stream"),
     ("cuStreamUpdateCaptureDependencies", Harmless, "order inside a graph"),
@@ -116,11 +124,11 @@ const RULES: &[(&str, Class, &str)] = &[
     ("cuUserObject", Harmless, "counts references of host objects"),
     // Graphs.
     ("cuGraph", Harmless, "describes a graph; nothing runs before its launch"),
-    ("cuGraphExec", ToVirtualise, "what a graph launch will touch is read here"),
+    ("cuGraphExec", Harmless, "changes in a graph what names no memory"),
     ("cuGraphExecGetFlags", Harmless, "a question about a graph"),
-    ("cuGraphNodeSetEnabled", ToVirtualise, "what a graph launch will touch is read here"),
-    ("cuGraphAddMem", ToVirtualise, "graph memory nodes hold device memory"),
-    ("cuCheckpoint", ToVirtualise, "moves a whole process off the GPU"),
+    ("cuGraphNodeSetEnabled", Harmless, "changes in a graph what names no memory"),
+    ("cuGraphAddMem", Unmanaged, "memory that graphs allocate"),
+    ("cuCheckpoint", Unsupported, "moves a whole process off the GPU, past the coordinator"),
 ];
 
 /// The rule for a name: the longest prefix wins.
@@ -132,61 +140,96 @@ fn rule(symbol: &Symbol) -> Option<(Class, &'static str)> {
         .map(|(_, class, why)| (*class, *why))
 }
 
-/// A name as the table shows it.
-fn shown(symbol: &Symbol) -> String {
-    let since = match symbol.version {
-        0 => String::new(),
-        version => format!(" ({}.{})", version / 1000, version % 1000 / 10),
-    };
-    format!("`{}`{since}", symbol.name())
+/// Names as the document shows them: variants of one name together, with the CUDA version that brought each.
+fn shown(symbols: &[&Symbol]) -> String {
+    let mut text = String::new();
+    let mut last = "";
+    for symbol in symbols {
+        let variant = symbol.name().strip_prefix(symbol.base).filter(|_| symbol.base == last);
+        let separator = if text.is_empty() { "" } else { ", " };
+        write!(text, "{separator}`{}`", variant.unwrap_or(symbol.name())).expect("a String takes all writes");
+        if symbol.version != 0 {
+            write!(text, " {}.{}", symbol.version / 1000, symbol.version % 1000 / 10)
+                .expect("a String takes all writes");
+        }
+        last = symbol.base;
+    }
+    text
 }
 
 fn table() -> String {
     let mut hooked = Vec::new();
-    let mut forwarded: BTreeMap<(Class, &str), Vec<String>> = BTreeMap::new();
+    let mut forwarded: BTreeMap<(Class, &str), Vec<&Symbol>> = BTreeMap::new();
     for (index, symbol) in SYMBOLS.iter().enumerate() {
         match (hooks::find(index), rule(symbol)) {
-            (Some(_), _) => hooked.push(shown(symbol)),
-            (None, Some(key)) => forwarded.entry(key).or_default().push(shown(symbol)),
+            (Some(_), _) => hooked.push(symbol),
+            (None, Some(key)) => forwarded.entry(key).or_default().push(symbol),
             (None, None) => panic!("{} is neither hooked nor has a rule in coverage.rs", symbol.name()),
         }
     }
-    let count = |class| forwarded.iter().filter(|((c, _), _)| *c == class).map(|(_, names)| names.len()).sum::<usize>();
+    let kept_out = kept_out();
+    document(&hooked, &forwarded, &kept_out).expect("a String takes all writes")
+}
+
+fn document(
+    hooked: &[&Symbol],
+    forwarded: &BTreeMap<(Class, &str), Vec<&Symbol>>,
+    kept_out: &[String],
+) -> Result<String, std::fmt::Error> {
+    let of = |class| forwarded.iter().filter(move |((c, _), _)| *c == class);
+    let count = |class| of(class).map(|(_, symbols)| symbols.len()).sum::<usize>();
     let mut text = String::from(
-        "# What happens to every entry point of the driver\n\n\
+        "# What is not supported of the driver's interface\n\n\
          Made by `BATON_BLESS=1 cargo test -p baton-shim coverage` from the symbol lists, the hook table\n\
-         and the rules in `shim/src/coverage.rs`; `cargo test` fails when it is not up to date or when a\n\
-         name is missing. In brackets: the CUDA version that introduced the name, where a header says.\n\n\
-         | names | what happens |\n|---|---|\n",
+         and the rules in `shim/src/coverage.rs`. `cargo test` fails when it is not up to date, or when a\n\
+         name of the driver is missing. What the limits mean for a program: [limits.md](limits.md).\n\n\
+         | what | in programs under Baton | names |\n|---|---|---|\n",
     );
-    let rows = [
-        (hooked.len(), "hooked"),
-        (count(Harmless), "forwarded, harmless"),
-        (count(ToVirtualise), "forwarded, to be virtualised"),
-    ];
-    for (names, what) in rows {
-        writeln!(text, "| {names} | {what} |").expect("a String takes all writes");
-    }
-    writeln!(text, "\n## Hooked\n\n{}", hooked.join(", ")).expect("a String takes all writes");
-    for (class, title) in
-        [(Harmless, "Forwarded, and why that is harmless"), (ToVirtualise, "Forwarded, and to be virtualised")]
-    {
-        writeln!(text, "\n## {title}\n\n| why | names |\n|---|---|").expect("a String takes all writes");
-        for ((_, why), names) in forwarded.iter().filter(|((c, _), _)| *c == class) {
-            writeln!(text, "| {why} | {} |", names.join(", ")).expect("a String takes all writes");
+    for (class, what) in [
+        (Unsupported, "does not work, or not safely"),
+        (Unmanaged, "works; the memory stays on the GPU (*unmanaged*)"),
+        (Outside, "works; takes room outside the arena"),
+    ] {
+        for ((_, why), symbols) in of(class) {
+            writeln!(text, "| {why} | {what} | {} |", symbols.len())?;
         }
     }
-    let kept_out = kept_out();
     writeln!(
         text,
-        "\n## Not exported\n\n\
-         {} names of the debugger: variables that it reads, and functions in which it sets break points.\n\
-         It looks for them in every library of the process and must find the driver's own: {}",
-        kept_out.len(),
+        "\nOf {} names, {} are hooked and {} forwarded without harm; {} work with memory that stays on the GPU\n\
+         or outside the arena, and {} do not work. {} names of the debugger are not exported.",
+        SYMBOLS.len(),
+        hooked.len(),
+        count(Harmless),
+        count(Unmanaged) + count(Outside),
+        count(Unsupported),
+        kept_out.len()
+    )?;
+    writeln!(
+        text,
+        "\nBelow are all of them. Variants follow their name; a number is the CUDA version that brought a name, where\n\
+         a header says.\n"
+    )?;
+    for (class, title) in [
+        (Unsupported, "Not supported"),
+        (Unmanaged, "Unmanaged memory"),
+        (Outside, "Room outside the arena"),
+        (Harmless, "Forwarded without harm"),
+    ] {
+        writeln!(text, "## {title}\n")?;
+        for ((_, why), symbols) in of(class) {
+            writeln!(text, "- {why}: {}", shown(symbols))?;
+        }
+        writeln!(text)?;
+    }
+    writeln!(text, "## Hooked\n\n{}\n", shown(hooked))?;
+    writeln!(
+        text,
+        "## Not exported\n\nVariables that the debugger reads, and functions in which it sets break points. It looks for them \
+         in every\nlibrary of the process and must find the driver's own: {}",
         kept_out.join(", ")
-    )
-    .expect("a String takes all writes");
-    text
+    )?;
+    Ok(text)
 }
 
 /// What the driver exports and we do not.

@@ -1,0 +1,106 @@
+"""Which measurements are current: of several runs of a kind, the newest of every row counts. Pure.
+
+A kind's file in `bench/results` holds one run, as its script wrote it, or `runs`, a list of them.
+Every run keeps its machine and its command; rows that a newer run has measured again are dropped.
+"""
+
+from common import corunning, switching
+
+RUNS = "runs"
+
+
+def runs_of(result):
+    """The runs in a file."""
+    return result.get(RUNS) or [result]
+
+
+def date_of(run):
+    """When a run was made; the hook benchmark does not say."""
+    return run.get("machine", {}).get("date", "")
+
+
+def newest_by(rows_of, put, runs):
+    """Runs with only those rows whose key no later run has; runs without any row are left out.
+
+    `rows_of(run)` is a list of (key, row), and `put(run, rows)` a run with these rows only.
+    """
+    last = {key: run for run in runs for key, _ in rows_of(run)}
+    kept = [(run, [row for key, row in rows_of(run) if last[key] is run]) for run in runs]
+    return [put(run, rows) for run, rows in kept if rows]
+
+
+def named(field, more=lambda run: ()):
+    """For `newest_by`: a run's rows are the items of its mapping `field`."""
+    return (
+        lambda run: [((name, *more(run)), name) for name in run[field]],
+        lambda run, names: run | {field: {name: run[field][name] for name in names}},
+    )
+
+
+def switch_rows(run):
+    """Rows, trainings and loads of a switching run."""
+    rows = [(("row", *switching.key(row)), ("rows", row)) for row in run["rows"]]
+    rows += [(("training", row["label"]), ("training", row)) for row in run["training"]]
+    return rows + [
+        (("equality", row["load"], *row["options"]), ("equality", row)) for row in run["equality"]
+    ]
+
+
+def switch_put(run, rows):
+    """A switching run with these rows only."""
+    fields = ("rows", "training", "equality")
+    return run | {field: [row for name, row in rows if name == field] for field in fields}
+
+
+def corun_current(runs):
+    """Runs of the cells that the report shows, with what the same models did alone in them.
+
+    Of several runs of a cell that with the most requests counts, of as many the newest. Runs of a
+    coordinator with other options are not kept.
+    """
+    best = {}
+    for run in runs:
+        for cell in run["cells"]:
+            if not corunning.is_usual(run, cell) or None in (cell["served"], cell["trained"]):
+                continue
+            key = corunning.panel_of(run, cell), cell["served"], cell["trained"], cell.get("load")
+            if key not in best or cell.get("n", 0) >= best[key][1].get("n", 0):
+                best[key] = run, cell
+    whole = corunning.spread_of(runs)
+    kept = []
+    for run in runs:
+        cells = [cell for owner, cell in best.values() if owner is run]
+        models = {cell[name] for cell in cells for name in ("served", "trained")}
+        if run is whole:
+            kept.append(run)
+        elif cells:
+            alone = [c for c in run["cells"] if {c["served"], c["trained"]} - {None} <= models]
+            alone = [cell for cell in alone if cell["way"] == corunning.ALONE]
+            kept.append(run | {"cells": [c for c in run["cells"] if c in alone or c in cells]})
+    return kept
+
+
+def pruned(kind, runs):
+    """The runs of a kind that count, oldest first."""
+    runs = sorted(runs, key=date_of)
+    if kind == "corun":
+        return corun_current(runs)
+    if kind == "switch":
+        return newest_by(switch_rows, switch_put, runs)
+    if kind == "cost":
+        rows_of, put = named("workloads", lambda run: (bool(run.get("serve")),))
+        return newest_by(rows_of, put, runs)
+    if kind == "stuck":
+        rows_of, put = named("modes", lambda run: (run.get("class", "batch"),))
+        return newest_by(rows_of, put, runs)
+    if kind == "pausing":
+        return newest_by(
+            lambda run: [((run["queue"], run.get("gpu")), run)], lambda run, _: run, runs
+        )
+    return runs[-1:]
+
+
+def joined(kind, results):
+    """One file of several of a kind."""
+    runs = pruned(kind, [run for result in results for run in runs_of(result)])
+    return runs[0] if len(runs) == 1 else {"kind": kind, RUNS: runs}

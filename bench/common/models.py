@@ -1,0 +1,23 @@
+"""Names of models and workloads, as people write them."""
+
+NAMES = {
+    "bert": "BERT-base",
+    "bert_infer": "BERT inference",
+    "bert_large": "BERT-large",
+    "gpt2_large": "GPT-2-large",
+    "gpt_neo": "GPT-Neo",
+    "inception_v3": "Inception v3",
+    "llama_1b": "Llama, 1.1 B",
+    "llama_7b": "Llama, 6.7 B",
+    "pegasus": "Pegasus",
+    "resnet152": "ResNet-152",
+    "resnet152_train": "ResNet-152 training, batch 32",
+    "resnet152_train_64": "ResNet-152 training, batch 64",
+    "resnet50": "ResNet-50",
+    "whisper_small": "Whisper-small",
+}
+
+
+def name_of(model):
+    """A model's name as people write it."""
+    return NAMES.get(model, model)
