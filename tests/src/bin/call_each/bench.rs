@@ -70,7 +70,6 @@ helpers! {
     fn cuEventRecord(event: Handle, stream: Handle);
     fn cuLaunchHostFunc(stream: Handle, function: Option<extern "C" fn(*mut c_void)>, data: *mut c_void);
 
-    fn cuDeviceGetCount(count: *mut c_int);
     fn cuDevicePrimaryCtxRelease_v2(device: c_int);
     fn cuDevicePrimaryCtxGetState(device: c_int, flags: *mut u32, active: *mut c_int);
     fn cuCtxCreate_v2(out: *mut Handle, flags: u32, device: c_int);
@@ -105,6 +104,7 @@ helpers! {
 
     fn cuMemAddressReserve(out: *mut u64, bytes: usize, alignment: usize, wish: u64, flags: u64);
     fn cuMemAddressFree(address: u64, bytes: usize);
+    fn cuMemPoolDestroy(pool: Handle);
     fn cuMemCreate(out: *mut u64, bytes: usize, properties: *const c_void, flags: u64);
     fn cuMemRelease(handle: u64);
     fn cuMemExportToShareableHandle(out: *mut c_void, handle: u64, kind: c_int, flags: u64);

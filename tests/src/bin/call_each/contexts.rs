@@ -103,25 +103,44 @@ pub(crate) fn create_4(subject: &Subject, create: extern "C" fn(*mut Handle, *mu
     subject.say("no place for the answer", create(null_mut(), null_mut(), 0, 0), "");
 }
 
-/// A green context with all multiprocessors; null where there can be none.
-pub(crate) fn green(bench: &Bench) -> Handle {
+/// A description of all multiprocessors; null where there can be none.
+fn description(bench: &Bench) -> Handle {
     const MULTIPROCESSORS: u32 = 1;
-    const DEFAULT_STREAM: u32 = 1;
     // Larger than `CUdevResource` is in any version.
     let mut resource = [0_u64; 64];
     let resource: *mut c_void = resource.as_mut_ptr().cast();
-    let (mut description, mut green) = (null_mut(), null_mut());
+    let mut description = null_mut();
     let result = bench.cuDeviceGetDevResource(0, resource, MULTIPROCESSORS);
     bench.note("cuDeviceGetDevResource", result);
-    if result != 0 {
-        return null_mut();
-    }
-    let result = bench.cuDevResourceGenerateDesc(&mut description, resource, 1);
-    bench.note("cuDevResourceGenerateDesc", result);
     if result == 0 {
+        bench.note("cuDevResourceGenerateDesc", bench.cuDevResourceGenerateDesc(&mut description, resource, 1));
+    }
+    description
+}
+
+/// A green context with all multiprocessors; null where there can be none.
+pub(crate) fn green(bench: &Bench) -> Handle {
+    const DEFAULT_STREAM: u32 = 1;
+    let (description, mut green) = (description(bench), null_mut());
+    if !description.is_null() {
         bench.note("cuGreenCtxCreate", bench.cuGreenCtxCreate(&mut green, description, 0, DEFAULT_STREAM));
     }
     green
+}
+
+/// `cuGreenCtxCreate`. Null is asked about only where the driver describes no part of the GPU.
+pub(crate) fn create_green(subject: &Subject, create: extern "C" fn(*mut Handle, Handle, i32, u32) -> u32) {
+    const DEFAULT_STREAM: u32 = 1;
+    let bench = subject.bench;
+    let description = description(bench);
+    for (case, device) in [("the device", 0), ("a device that is not there", 77)] {
+        let mut green = null_mut();
+        let result = create(&mut green, description, device, DEFAULT_STREAM);
+        subject.say(case, result, format_args!("something {}", !green.is_null()));
+        if result == 0 {
+            bench.note("cuGreenCtxDestroy", bench.cuGreenCtxDestroy(green));
+        }
+    }
 }
 
 /// `cuCtxFromGreenCtx`. Null is asked about only where the driver has made no green context.

@@ -1,9 +1,9 @@
 //! Handles of device memory that the program maps itself.
 
 use std::ffi::c_void;
-use std::ptr::from_ref;
+use std::ptr::{from_ref, null_mut};
 
-use crate::bench::{Bench, Subject};
+use crate::bench::{Bench, Handle, Subject};
 use crate::memory::usable;
 use crate::moving::{DEVICE, Location};
 use crate::piece::NOWHERE;
@@ -103,6 +103,28 @@ fn of(bench: &Bench, properties: &Properties) -> u64 {
     let mut handle = NOWHERE;
     bench.note("cuMemCreate", bench.cuMemCreate(&mut handle, UNIT, pointer(properties), 0));
     handle
+}
+
+/// `cuMemPoolCreate`.
+pub(crate) fn create_pool(subject: &Subject, create: extern "C" fn(*mut Handle, *const c_void) -> u32) {
+    let bench = subject.bench;
+    // `CUmemPoolProps`: pinned, not to be shared, on a device; the rest is zero.
+    let pool = |device: u64| {
+        let mut properties = [0u64; 16];
+        (properties[0], properties[1]) = (1, 1 | device << 32);
+        properties
+    };
+    for (case, device) in [("a pool of the device", 0), ("a pool of a device that is not there", 77)] {
+        let (properties, mut made) = (pool(device), null_mut());
+        let result = create(&mut made, pointer(&properties));
+        subject.say(case, result, "");
+        if result == 0 {
+            bench.note("cuMemPoolDestroy", bench.cuMemPoolDestroy(made));
+        }
+    }
+    let mut made = null_mut();
+    subject.say("no properties", create(&mut made, std::ptr::null()), "");
+    subject.say("nowhere", create(null_mut(), pointer(&pool(0))), "");
 }
 
 /// `cuMemCreate`.

@@ -44,7 +44,6 @@ mod pinned;
 mod primary;
 mod questions;
 mod queued;
-mod starting;
 mod streams;
 mod table;
 mod tensor_maps;

@@ -10,8 +10,8 @@ use crate::bench::{Handle, Subject};
 use crate::moving::Location;
 use crate::{
     arrays, attributes, batches, boxes, captures, code, contexts, copies, fills, finding, foreign, graphs, handles,
-    launches, memory, moving, nodes, old_boxes, old_launches, pinned, primary, questions, queued, starting, streams,
-    tensor_maps, textures, waits, words,
+    launches, memory, moving, nodes, old_boxes, old_launches, pinned, primary, questions, queued, streams, tensor_maps,
+    textures, waits, words,
 };
 
 /// Symbols of one signature, and what is done with each.
@@ -252,6 +252,7 @@ families! {
     handles {
         cuMemCreate: (Out<u64>, usize, Description, u64) => handles::create;
         cuMemRelease: (u64) => handles::release;
+        cuMemPoolCreate: (Out<Handle>, Description) => handles::create_pool;
     }
 
     foreign {
@@ -319,20 +320,16 @@ families! {
         cuCtxCreate_v2, cuCtxCreate: (Out<Handle>, u32, c_int) => contexts::create;
         cuCtxCreate_v3: (Out<Handle>, List, c_int, u32, c_int) => contexts::create_3;
         cuCtxCreate_v4: (Out<Handle>, List, u32, c_int) => contexts::create_4;
+        cuGreenCtxCreate: (Out<Handle>, Handle, c_int, u32) => contexts::create_green;
         cuCtxFromGreenCtx: (Out<Handle>, Handle) => contexts::from_green;
         cuCtxDestroy_v2, cuCtxDestroy: (Handle) => contexts::destroy;
         cuCtxDetach: (Handle) => contexts::detach;
     }
 
-    // Last but one: a reset takes with it what the cases stand on.
+    // Last: a reset takes with it what the cases stand on.
     primary {
         cuDevicePrimaryCtxRetain: (Out<Handle>, c_int) => primary::retain;
         cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRelease: (c_int) => primary::release;
         cuDevicePrimaryCtxReset_v2, cuDevicePrimaryCtxReset: (c_int) => primary::reset;
-    }
-
-    // Last: where nothing is initialised, this is.
-    starting {
-        cuInit: (u32) => starting::init;
     }
 }
