@@ -5,6 +5,7 @@
 
 mod building;
 pub mod coordinator;
+pub mod form;
 pub mod hold;
 pub mod running;
 pub mod watch;

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use baton_tests::coordinator::{Serving, alone, program, tenant};
+use baton_tests::form::Form;
 use baton_tests::hold;
 use baton_tests::watch::Watch;
 use serde_json::Value;
@@ -57,28 +58,70 @@ fn evicted_all_the_time(name: &str, arguments: &[&str], seeds: &[&str]) {
     assert!(meanwhile > 0 && sum("waits") > 0, "memory came in while programs ran");
 }
 
+fn pointers(form: Form) {
+    let (rounds, gap) = form.of(("4", "40"), ("10", "200"));
+    let arguments = ["--megabytes", "40", "--rounds", rounds, "--gap-ms", gap];
+    evicted_all_the_time("hidden", &arguments, &["1", "2", "3", "4"]);
+}
+
 #[test]
 fn pointers_in_device_memory_lead_to_memory_that_is_there() {
-    evicted_all_the_time("hidden", &["--megabytes", "40", "--rounds", "10", "--gap-ms", "200"], &["1", "2", "3", "4"]);
+    pointers(Form::Short);
+}
+
+#[test]
+#[ignore = "long: ten rounds"]
+fn pointers_in_device_memory_lead_to_memory_that_is_there_for_many_rounds() {
+    pointers(Form::Long);
+}
+
+fn streams(form: Form) {
+    let arguments = ["--megabytes", "40", "--rounds", form.of("6", "12"), "--gap-ms", "10"];
+    evicted_all_the_time("streams", &arguments, &["5", "6", "7", "8"]);
 }
 
 #[test]
 fn streams_and_threads_wait_each_for_their_own() {
-    evicted_all_the_time("streams", &["--megabytes", "40", "--rounds", "12", "--gap-ms", "10"], &["5", "6", "7", "8"]);
+    streams(Form::Short);
+}
+
+#[test]
+#[ignore = "long: twelve rounds"]
+fn streams_and_threads_wait_each_for_their_own_for_many_rounds() {
+    streams(Form::Long);
+}
+
+fn graphs(form: Form) {
+    let (rounds, rest) = form.of(("4", "40"), ("10", "200"));
+    let arguments = ["--megabytes", "40", "--rounds", rounds, "--rest-ms", rest];
+    evicted_all_the_time("capture", &arguments, &["9", "10", "11", "12"]);
 }
 
 #[test]
 fn graphs_wait_for_what_their_nodes_name() {
-    evicted_all_the_time(
-        "capture",
-        &["--megabytes", "40", "--rounds", "10", "--rest-ms", "200"],
-        &["9", "10", "11", "12"],
-    );
+    graphs(Form::Short);
+}
+
+#[test]
+#[ignore = "long: ten rounds"]
+fn graphs_wait_for_what_their_nodes_name_for_many_rounds() {
+    graphs(Form::Long);
+}
+
+fn allocations(form: Form) {
+    let arguments = ["--megabytes", "60", "--rounds", form.of("3", "10")];
+    evicted_all_the_time("fill_and_check", &arguments, &["13", "14", "15", "16"]);
 }
 
 #[test]
 fn allocations_come_and_go_while_memory_comes_in() {
-    evicted_all_the_time("fill_and_check", &["--megabytes", "60", "--rounds", "10"], &["13", "14", "15", "16"]);
+    allocations(Form::Short);
+}
+
+#[test]
+#[ignore = "long: ten rounds"]
+fn allocations_come_and_go_while_memory_comes_in_for_many_rounds() {
+    allocations(Form::Long);
 }
 
 /// It looks idle while it waits for its memory, but to send that away again would be to keep it waiting for ever.
