@@ -260,7 +260,7 @@ impl Coordinator {
 
     /// Waits until the status is as wanted, and gives it.
     #[track_caller]
-    pub fn until(&self, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+    pub fn until(&self, what: &str, mut wanted: impl FnMut(&Value) -> bool) -> Value {
         let end = Instant::now() + SOON;
         loop {
             let status = self.status();

@@ -254,10 +254,10 @@ fn a_stopped_tenant_makes_others_wait_for_its_memory_at_most_until_it_goes_on() 
     assert_eq!(stopped.ask("touch", LIMIT), want[1]);
     stopped.signal(libc::SIGSTOP);
     other.say("touch");
-    std::thread::sleep(Duration::from_millis(300));
-    assert!(!other.has_answered(), "nobody can have unmapped what the stopped one has");
+    coordinator.until_tenant_is("other", "arriving");
     let small = hold(&coordinator, "small", "8");
     drop(small);
+    assert!(!other.has_answered(), "nobody can have unmapped what the stopped one has");
     stopped.signal(libc::SIGCONT);
     assert_eq!(other.line(LIMIT), want[1]);
     assert_eq!(other.ask("quit", LIMIT), want[2]);

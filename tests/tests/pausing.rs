@@ -61,14 +61,28 @@ fn a_kernel_that_waits_for_the_host_is_taken_off_and_goes_on_waiting() {
     let want = hold::alone("56", &["touch"; 6]);
     let coordinator = serving().start();
     let mut quick = hold::joined(&coordinator, "quick", "latency", "56", None);
-    let mut spinning = coordinator.run("spinning", "batch", &spins, &arguments);
-    for answer in &want[..6] {
-        assert_eq!(quick.ask("touch", LIMIT), *answer);
-        std::thread::sleep(Duration::from_millis(20));
+    let pauses = || coordinator.status()["pauses"].as_u64().expect("a number");
+    let mut answers = want[..6].iter();
+    // On a loaded machine it may have ended before anybody came.
+    for _ in 0..6 {
+        let mut spinning = coordinator.run("spinning", "batch", &spins, &arguments);
+        while spinning.ended().is_none()
+            && let Some(answer) = answers.next()
+        {
+            coordinator.until("it spins, or has ended", |status| {
+                tenant(status, "spinning")["state"] == "running" || spinning.ended().is_some()
+            });
+            assert_eq!(quick.ask("touch", LIMIT), *answer);
+        }
+        assert_eq!(spinning.result(LIMIT), solo, "interrupted (left) and alone (right)");
+        if pauses() > 0 {
+            break;
+        }
     }
-    assert!(spinning.ended().is_none(), "it has ended too soon to be interrupted");
-    assert_eq!(spinning.result(LIMIT), solo, "interrupted (left) and alone (right)");
-    let pauses = coordinator.status()["pauses"].as_u64().expect("a number");
+    for answer in answers {
+        assert_eq!(quick.ask("touch", LIMIT), *answer);
+    }
+    let pauses = pauses();
     println!("{pauses} pauses");
     assert!(pauses >= 1, "a kernel that waits for the host cannot be drained");
     assert_eq!(quick.ask("quit", LIMIT), want[6]);
