@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 pub use building::{Built, built, root};
 
 /// A program that takes longer than this hangs.
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(300);
 
 /// A CUDA driver to run programs on.
 #[derive(Clone, Debug)]

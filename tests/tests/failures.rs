@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use baton_tests::built;
 use baton_tests::coordinator::{Coordinator, Serving, alone, program, tenant};
-use baton_tests::hold::{self, LIMIT};
+use baton_tests::hold::{self, Busy, LIMIT};
 use baton_tests::running::{Running, signal};
 use serde_json::Value;
 
@@ -103,7 +103,7 @@ fn slow(serving: Serving) -> Serving {
 #[test]
 fn a_tenant_killed_while_it_holds_the_baton_costs_the_others_nothing() {
     killed(&room_for_two(), |coordinator, victim, other| {
-        victim.say("spin 60000");
+        victim.say("spin 600000");
         coordinator.until_tenant_is("victim", "running");
         other.say("touch");
         coordinator.until_tenant_is("victim", "running");
@@ -113,13 +113,13 @@ fn a_tenant_killed_while_it_holds_the_baton_costs_the_others_nothing() {
 
 #[test]
 fn a_tenant_killed_while_it_waits_costs_the_others_nothing() {
-    killed(&room_for_two().option("--quantum", "3s"), |coordinator, victim, other| {
-        other.say("spin 1500");
+    killed(&room_for_two().option("--quantum", "1h"), |coordinator, victim, other| {
+        let busy = Busy::start(other, &coordinator.place);
         coordinator.until_tenant_is("other", "running");
         victim.say("touch");
         coordinator.until_tenant_is("victim", "waiting");
         victim.signal(libc::SIGKILL);
-        assert_eq!(other.line(LIMIT), "spun");
+        busy.end(other);
         Asked::default()
     });
 }
@@ -149,12 +149,12 @@ fn a_tenant_killed_while_its_memory_goes_out_costs_the_others_nothing() {
 #[test]
 fn tenants_with_all_their_memory_go_on_without_a_coordinator_and_the_others_are_told_why() {
     let want = hold::alone("40", &["touch", "touch"]);
-    let mut coordinator = Serving::arena("64MiB").option("--quantum", "10s").start();
+    let mut coordinator = Serving::arena("64MiB").option("--quantum", "1h").start();
     let mut idle = hold(&coordinator, "idle", "40");
     let mut waits = hold(&coordinator, "waits", "40");
     let mut has_all = hold(&coordinator, "has_all", "40");
     assert_eq!(has_all.ask("touch", LIMIT), want[0]);
-    has_all.say("spin 1000");
+    let busy = Busy::start(&mut has_all, &coordinator.place);
     waits.say("touch");
     // Whichever comes first: in the end the one runs with all it has, and the others lack something.
     let evicted = |status: &Value, name: &str| tenant(status, name)["evicted_bytes"] != 0;
@@ -175,7 +175,7 @@ fn tenants_with_all_their_memory_go_on_without_a_coordinator_and_the_others_are_
         assert!(err.starts_with("baton: ") && err.lines().count() == 1, "one line that says why: {err}");
         println!("{err}");
     }
-    assert_eq!(has_all.line(LIMIT), "spun");
+    busy.end(&mut has_all);
     assert_eq!(has_all.ask("touch", LIMIT), want[1]);
     assert_eq!(has_all.ask("quit", LIMIT), want[2]);
     assert_eq!(waits.end(LIMIT).code(), Some(0), "its end does not hang");

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use baton_tests::coordinator::{Serving, tenant};
-use baton_tests::hold::{self, LIMIT};
+use baton_tests::hold::{self, Busy, LIMIT};
 use baton_tests::running::{Running, threads};
 use baton_tests::{Driver, built};
 use serde_json::Value;
@@ -142,11 +142,11 @@ fn whoever_is_paused_when_the_coordinator_dies_goes_on_if_its_memory_is_there() 
     let mut slow = hold::joined(&coordinator, "slow", "batch", "24", Some("0.05"));
     let mut quick = hold::joined(&coordinator, "quick", "latency", "24", None);
     leave(&mut slow, &want[0]);
-    quick.say("spin 1000");
+    let busy = Busy::start(&mut quick, &coordinator.place);
     coordinator.until_tenant_is("slow", "paused");
     coordinator.end(libc::SIGKILL);
     assert_eq!(slow.ask("touch", LIMIT), want[1]);
-    assert_eq!(quick.line(LIMIT), "spun");
+    busy.end(&mut quick);
     assert_eq!(slow.ask("quit", LIMIT), want[2]);
     assert!(quick.ask("quit", LIMIT).ends_with(" ok"));
 }
@@ -160,11 +160,11 @@ fn a_tenant_that_dies_while_it_is_paused_leaves_nothing_behind() {
     for _ in 0..3 {
         let mut slow = hold::joined(&coordinator, "slow", "batch", "48", Some(SLOW));
         leave(&mut slow, &want[0]);
-        quick.say("spin 300");
+        let busy = Busy::start(&mut quick, &coordinator.place);
         coordinator.until_tenant_is("slow", "paused");
         slow.signal(libc::SIGKILL);
         slow.end(LIMIT);
-        assert_eq!(quick.line(LIMIT), "spun");
+        busy.end(&mut quick);
         coordinator.until("slow is gone", |status| tenant(status, "slow").is_null());
     }
     assert_eq!(quick.ask("touch", LIMIT), want[0]);

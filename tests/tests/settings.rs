@@ -9,7 +9,7 @@ use baton_tests::coordinator::{Coordinator, Prepared, Serving, program, tenant};
 use baton_tests::running::{Running, code};
 use serde_json::Value;
 
-const LIMIT: Duration = Duration::from_secs(40);
+const LIMIT: Duration = Duration::from_secs(300);
 
 // --- coordinators that are refused ------------------------------------------------------------------------
 
