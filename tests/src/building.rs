@@ -8,6 +8,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::{BufRead as _, BufReader, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -44,17 +45,35 @@ pub fn built() -> &'static Built {
     BUILT.get_or_init(|| {
         let this = std::env::current_exe().expect("a running test has a file");
         let bin = this.ancestors().nth(2).expect("tests run from target/PROFILE/deps").to_path_buf();
+        let bin = if can_be_preloaded_from(&bin) { bin } else { link_to(&bin) };
         let built = Built { examples: bin.join("c-examples"), programs: bin.join("c-programs"), bin };
         if std::env::var_os("BATON_TEST_BUILT").is_none() {
             // Tests of other processes must not run a file that is half written.
             let lock = File::create(built.bin.join(".tests-lock")).expect("the target folder is writable");
             lock.lock().expect("a lock on a local file");
-            build_workspace(&built.bin);
+            build_workspace(&built.bin.canonicalize().expect("the folder this program lies in"));
             build_c("examples/c", &built.examples);
             build_c("tests/c", &built.programs);
         }
         built
     })
+}
+
+/// The loader takes what is behind a space or a colon for another library.
+fn can_be_preloaded_from(folder: &Path) -> bool {
+    !folder.to_string_lossy().contains([' ', ':'])
+}
+
+/// Another name for a folder, without what cannot be preloaded from.
+fn link_to(folder: &Path) -> PathBuf {
+    let mut hasher = DefaultHasher::new();
+    folder.hash(&mut hasher);
+    let link = Path::new("/tmp").join(format!("baton-tests-{:016x}", hasher.finish()));
+    // Another test program may have made it at the same time.
+    let _ = std::os::unix::fs::symlink(folder, &link);
+    let leads_to = fs::read_link(&link);
+    assert!(leads_to.as_ref().is_ok_and(|target| target == folder), "{} leads to {leads_to:?}", link.display());
+    link
 }
 
 /// Says something to whoever waits for the tests, past the test harness, which keeps what tests print.
