@@ -24,7 +24,7 @@ fn who_is_urgent_runs_beside_others_and_nobody_is_paused_for_it() {
     let want = hold::alone("48", &["touch"; 4]);
     // No request lasts so long.
     let coordinator = Serving::arena("128MiB").option("--burst", "1h").option("--latency-slack", "100%").start();
-    let (mut slow, mut quick) = together(&coordinator, Some("0.2"));
+    let (mut slow, mut quick) = together(&coordinator, Some("0.05"));
     let before = coordinator.status();
     for answer in &want[..4] {
         assert_eq!(slow.ask("leave", LIMIT), answer.replace("touched", "left"));
@@ -65,7 +65,7 @@ fn the_others_wait_while_somebody_urgent_is_at_work() {
 fn a_burst_takes_the_others_off_the_gpu_until_it_is_over() {
     let want = hold::alone("48", &["touch"; 3]);
     let coordinator = Serving::arena("128MiB").start();
-    let (mut slow, mut quick) = together(&coordinator, Some("0.2"));
+    let (mut slow, mut quick) = together(&coordinator, Some("0.05"));
     for answer in &want[..3] {
         assert_eq!(slow.ask("leave", LIMIT), answer.replace("touched", "left"));
         let busy = Busy::start(&mut quick, &coordinator.place);
@@ -102,7 +102,7 @@ fn one_that_dies_or_is_cut_off_during_a_burst_leaves_nothing_behind() {
 fn whoever_makes_way_for_a_burst_goes_on_when_the_coordinator_dies() {
     let want = hold::alone("48", &["touch"]);
     let mut coordinator = Serving::arena("128MiB").start();
-    let (mut slow, mut quick) = together(&coordinator, Some("0.2"));
+    let (mut slow, mut quick) = together(&coordinator, Some("0.05"));
     assert_eq!(slow.ask("leave", LIMIT), want[0].replace("touched", "left"));
     let busy = Busy::start(&mut quick, &coordinator.place);
     coordinator.until_tenant_is("slow", "paused");
@@ -177,7 +177,7 @@ fn an_allocation_that_does_not_fit_beside_others_gets_its_room_all_the_same() {
 fn in_exclusive_mode_only_one_runs() {
     let want = hold::alone("48", &["touch"; 2]);
     let coordinator = Serving::arena("128MiB").option("--mode", "exclusive").start();
-    let mut slow = hold::joined(&coordinator, "slow", "batch", "48", Some("0.2"));
+    let mut slow = hold::joined(&coordinator, "slow", "batch", "48", Some("0.05"));
     let mut quick = hold::joined(&coordinator, "quick", "latency", "48", None);
     for answer in &want[..2] {
         assert_eq!(slow.ask("leave", LIMIT), answer.replace("touched", "left"));

@@ -95,9 +95,9 @@ fn room_for_two() -> Serving {
     Serving::arena("64MiB").option("--host-pool", "64MiB")
 }
 
-/// Copies of 48 MiB take a quarter of a second.
+/// Copies of 48 MiB take a second.
 fn slow(serving: Serving) -> Serving {
-    serving.setting("SIMCUDA_H2D_GBPS", "0.2").setting("SIMCUDA_D2H_GBPS", "0.2")
+    serving.setting("SIMCUDA_H2D_GBPS", "0.05").setting("SIMCUDA_D2H_GBPS", "0.05")
 }
 
 #[test]

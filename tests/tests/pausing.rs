@@ -8,8 +8,8 @@ use baton_tests::running::{Running, threads};
 use baton_tests::{Driver, built};
 use serde_json::Value;
 
-/// So slow that new contents for 48 MiB take half a second.
-const SLOW: &str = "0.2";
+/// So slow that new contents for 48 MiB take two seconds.
+const SLOW: &str = "0.05";
 
 fn serving() -> Serving {
     Serving::arena("64MiB").option("--mode", "exclusive")
