@@ -269,21 +269,4 @@ mod tests {
         let items = [item(20, 500), item(20, 0), item(400, 500)];
         assert_eq!(plan(&items, &costs), Plan { ends: vec![2, 3], delay: 50 });
     }
-
-    /// `cargo test --release -- --ignored --nocapture`
-    #[test]
-    #[ignore = "prints a time"]
-    fn the_time_for_two_thousand_items() {
-        let costs = Costs { bytes_per_second: 55 * GIGA, per_group: 20_000, per_extent: 1_500 };
-        // 32 MiB each, computing somewhat longer than copying: many groups, and a delay.
-        let items: Vec<Item> = (0..2_000).map(|n| item(32 << 20, n * 620_000 + n * 7_919 % 300_000)).collect();
-        let runs = 200;
-        let start = std::time::Instant::now();
-        for _ in 0..runs {
-            std::hint::black_box(plan(std::hint::black_box(&items), &costs));
-        }
-        let each = start.elapsed() / runs;
-        let plan = plan(&items, &costs);
-        println!("{each:?} for {} items: {} groups, delay {} ns", items.len(), plan.ends.len(), plan.delay);
-    }
 }

@@ -8,20 +8,21 @@
 # toolkit in place of the project's own header.
 set -eu
 out=${1:?usage: build.sh FOLDER}
-here=$(cd "$(dirname "$0")" && pwd)
-root=$(cd "$here/../.." && pwd)
 mkdir -p "$out"
-"$root/include/c/make-stub.sh" "$out/stub"
+out=$(cd "$out" && pwd)
+# Names are relative from here on: the folder of the repository may have a space in its path.
+cd "$(dirname "$0")/../.."
+include/c/make-stub.sh "$out/stub"
 
 if [ -n "${CUDA_HOME:-}" ]; then
     header="-DUSE_CUDA_H -I$CUDA_HOME/include"
 else
-    header="-I$root/include/c"
+    header="-Iinclude/c"
 fi
-for source in "$here"/*.c; do
+for source in examples/c/*.c; do
     # No contraction: the CPU's results are compared with the GPU's bit for bit.
     # shellcheck disable=SC2086
     ${CC:-cc} -std=gnu11 -O2 -Wall -Wextra -Werror -ffp-contract=off -pthread $header \
-        -I"$root/examples/kernels" -Wa,-I"$root/examples/kernels" \
+        -Iexamples/kernels -Wa,-Iexamples/kernels \
         -o "$out/$(basename "$source" .c)" "$source" "$out/stub/libcuda.so.1" -lm
 done

@@ -1,16 +1,148 @@
 //! What is written is read back, and nothing that a peer can send does harm.
+//!
+//! A new variant of a message belongs into its strategy and into its list of `variants!`. The compiler demands the
+//! second; the test that all variants are drawn demands the first.
+
+use std::collections::BTreeSet;
+use std::sync::LazyLock;
 
 use baton_contract::class::Class;
 use baton_contract::memory::{GRANULE, SizeClass};
 use baton_contract::messages::{
-    ArrivalStory, Channels, ExtentId, FromCoordinator, FromTenant, Full, MAX_CHANNELS, MAX_EXTENTS, MAX_LISTED,
-    MAX_NAME, MAX_TEXT, Refusal,
+    ArrivalStory, Channels, DriverKind, ExtentId, FromCoordinator, FromTenant, Full, MAX_CHANNELS, MAX_EXTENTS,
+    MAX_LISTED, MAX_NAME, MAX_TEXT, Refusal,
 };
 use baton_contract::resource_manager::Objects;
 use baton_contract::scheduling::{Change, MAX_SLO_MICROS, MAX_WEIGHT, Scheduling};
 use baton_contract::wire::{MAX_MESSAGE, Malformed, VERSION};
 use proptest::collection::vec;
 use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
+
+/// The name of a value's variant, and the names of all: what is missing in the list does not compile.
+macro_rules! variants {
+    ($type:ident: $($variant:ident),* $(,)?) => {
+        impl Variants for $type {
+            const ALL: &[&str] = &[$(stringify!($variant)),*];
+
+            fn variant(&self) -> &'static str {
+                match self {
+                    $(Self::$variant { .. } => stringify!($variant),)*
+                }
+            }
+        }
+    };
+}
+
+trait Variants {
+    const ALL: &[&str];
+
+    fn variant(&self) -> &'static str;
+}
+
+variants! {
+    FromTenant:
+    Hello,
+    Demand,
+    Opened,
+    Closed,
+    Busy,
+    Done,
+    Failed,
+    Allocate,
+    Free,
+    Room,
+    Status,
+    Used,
+    Arrived,
+    Evict,
+    Channels,
+    Held,
+    Probed,
+    AtWork,
+    Set,
+    Expect,
+}
+
+variants! {
+    FromCoordinator:
+    Welcome,
+    Beside,
+    Board,
+    Refused,
+    Grant,
+    Revoke,
+    Hold,
+    Contend,
+    Probe,
+    Alone,
+    Map,
+    Prepare,
+    Unmap,
+    Lent,
+    Denied,
+    Freed,
+    Later,
+    Room,
+    Pointers,
+    KeepShort,
+    Text,
+    Queued,
+    Offer,
+    End,
+}
+
+variants!(Refusal: Version, OtherGpu, Busy, Failed, Malformed);
+variants!(DriverKind: System, Simulated, File);
+variants!(Full: Arena, HostPool, Held);
+variants!(Channels: None, Simulated, ResourceManager);
+
+/// What a strategy draws.
+fn drawn<T>(strategy: impl Strategy<Value = T>) -> Vec<T> {
+    let mut runner = TestRunner::deterministic();
+    (0..1000).map(|_| strategy.new_tree(&mut runner).expect("nothing is filtered").current()).collect()
+}
+
+#[track_caller]
+fn all_are_drawn<'a, T: Variants + 'a>(drawn: impl IntoIterator<Item = &'a T>) {
+    let drawn: BTreeSet<&str> = drawn.into_iter().map(Variants::variant).collect();
+    let missing: Vec<_> = T::ALL.iter().filter(|variant| !drawn.contains(*variant)).collect();
+    assert!(missing.is_empty(), "{} never draws {missing:?}", std::any::type_name::<T>());
+}
+
+#[test]
+fn every_variant_of_every_message_is_drawn() {
+    let (tenants, coordinators) = (drawn(from_tenant()), drawn(from_coordinator()));
+    all_are_drawn(&tenants);
+    all_are_drawn(&coordinators);
+    all_are_drawn(coordinators.iter().filter_map(|message| match message {
+        FromCoordinator::Refused { reason, .. } => Some(reason),
+        _ => None,
+    }));
+    all_are_drawn(coordinators.iter().filter_map(|message| match message {
+        FromCoordinator::Denied { full } => Some(full),
+        _ => None,
+    }));
+    all_are_drawn(coordinators.iter().filter_map(|message| match message {
+        FromCoordinator::Offer { driver, .. } => Some(driver),
+        _ => None,
+    }));
+    all_are_drawn(tenants.iter().filter_map(|message| match message {
+        FromTenant::Channels { channels } => Some(channels),
+        _ => None,
+    }));
+}
+
+/// The numbers that messages of all kinds have on the wire, and some more.
+static KINDS: LazyLock<Vec<u32>> = LazyLock::new(|| {
+    let (tenants, coordinators) = (drawn(from_tenant()), drawn(from_coordinator()));
+    let messages = tenants.iter().map(FromTenant::encode).chain(coordinators.iter().map(FromCoordinator::encode));
+    let kind = |message: Vec<u8>| u32::from_le_bytes(message[4..8].try_into().expect("every message has a kind"));
+    let kinds: BTreeSet<u32> = messages.map(kind).collect();
+    let most = *kinds.last().expect("there are messages");
+    kinds.into_iter().chain([0, most + 1, u32::MAX]).collect()
+});
 
 fn extents() -> impl Strategy<Value = Vec<ExtentId>> {
     vec(any::<u32>().prop_map(ExtentId), 0..=MAX_EXTENTS)
@@ -78,11 +210,19 @@ fn from_tenant() -> impl Strategy<Value = FromTenant> {
         any::<u32>().prop_map(|number| FromTenant::Probed { number }),
         Just(FromTenant::AtWork),
         ("[a-z]{0,64}", change()).prop_map(|(name, change)| FromTenant::Set { name, change }),
+        Just(FromTenant::Expect),
     ]
 }
 
 fn from_coordinator() -> impl Strategy<Value = FromCoordinator> {
-    let reason = prop::sample::select(vec![Refusal::Version, Refusal::OtherGpu, Refusal::Busy, Refusal::Failed]);
+    let reason = prop::sample::select(vec![
+        Refusal::Version,
+        Refusal::OtherGpu,
+        Refusal::Busy,
+        Refusal::Failed,
+        Refusal::Malformed,
+    ]);
+    let driver = prop::sample::select(vec![DriverKind::System, DriverKind::Simulated, DriverKind::File]);
     let full = prop::sample::select(vec![Full::Arena, Full::HostPool, Full::Held]);
     let lent = vec((any::<u32>().prop_map(ExtentId), prop::sample::select(&SizeClass::ALL[..])), 0..=MAX_EXTENTS);
     prop_oneof![
@@ -110,6 +250,13 @@ fn from_coordinator() -> impl Strategy<Value = FromCoordinator> {
         }),
         any::<u32>().prop_map(|launches| FromCoordinator::KeepShort { launches }),
         (vec(any::<u8>(), 0..=MAX_TEXT), any::<bool>()).prop_map(|(piece, more)| FromCoordinator::Text { piece, more }),
+        any::<u32>().prop_map(|ahead| FromCoordinator::Queued { ahead }),
+        (any::<[u8; 16]>(), driver, any::<u64>()).prop_map(|(gpu, driver, bytes)| FromCoordinator::Offer {
+            gpu,
+            driver,
+            bytes
+        }),
+        ".{0,200}".prop_map(|text| FromCoordinator::End { text }),
     ]
 }
 
@@ -137,7 +284,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_read_or_refused(bytes in vec(any::<u8>(), 0..200), kind in 0u32..20) {
+    fn any_bytes_are_read_or_refused(bytes in vec(any::<u8>(), 0..200), kind in prop::sample::select(&KINDS[..])) {
         let _ = FromTenant::decode(&bytes);
         let _ = FromCoordinator::decode(&bytes);
         // The same behind a good start, so that the fields' checks are reached.

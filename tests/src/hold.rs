@@ -1,6 +1,9 @@
 //! The program `hold`, which obeys lines.
 
+use std::fs::File;
+use std::path::PathBuf;
 use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::Driver;
@@ -8,7 +11,7 @@ use crate::coordinator::{Coordinator, Place, program};
 use crate::running::Running;
 
 /// A program that takes longer than this for one answer hangs.
-pub const LIMIT: Duration = Duration::from_secs(40);
+pub const LIMIT: Duration = Duration::from_secs(300);
 
 /// Starts it, ready for its first line.
 #[track_caller]
@@ -38,4 +41,28 @@ pub fn alone(megabytes: &str, lines: &[&str]) -> Vec<String> {
     let mut answers: Vec<_> = lines.iter().map(|line| running.ask(line, LIMIT)).collect();
     answers.push(running.ask("quit", LIMIT));
     answers
+}
+
+/// A program that keeps the GPU busy until it is told to end that.
+#[must_use]
+pub struct Busy {
+    file: PathBuf,
+}
+
+impl Busy {
+    /// Tells it to. It does not answer yet.
+    #[track_caller]
+    pub fn start(running: &mut Running, place: &Place) -> Self {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let file = place.folder().join(format!("enough-{}", COUNT.fetch_add(1, Ordering::Relaxed)));
+        running.say(&format!("busy {}", file.display()));
+        Self { file }
+    }
+
+    /// Enough: waits until its program says that it has ended.
+    #[track_caller]
+    pub fn end(self, running: &mut Running) {
+        File::create(&self.file).expect("a writable folder");
+        assert_eq!(running.line(LIMIT), "spun");
+    }
 }

@@ -1,9 +1,11 @@
 //! Support for the end-to-end tests: builds what they run, and runs programs bare and under Baton.
 //!
-//! `cargo test` builds neither shared libraries nor other packages' programs, so the first test of a
-//! run builds the workspace once, in the same profile, and the C programs with `cc`.
+//! A plain `cargo test` builds all of the workspace's libraries and programs before the first test starts, because
+//! packages depend on them for their tests (see `building`).
 
+mod building;
 pub mod coordinator;
+pub mod form;
 pub mod hold;
 pub mod running;
 pub mod watch;
@@ -13,62 +15,13 @@ use std::fmt;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+pub use building::{Built, built, root};
+
 /// A program that takes longer than this hangs.
-const LIMIT: Duration = Duration::from_secs(120);
-
-/// Where everything lies that the tests run.
-pub struct Built {
-    /// The cargo output folder: libraries and the workspace's programs.
-    pub bin: PathBuf,
-    /// The C examples, by name without suffix.
-    pub examples: PathBuf,
-    /// The programs and libraries of `tests/c`.
-    pub programs: PathBuf,
-}
-
-impl Built {
-    /// `libbaton.so`.
-    pub fn shim(&self) -> PathBuf {
-        self.bin.join("libbaton.so")
-    }
-}
-
-/// The root of the repository.
-pub fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ lies in the repository")
-}
-
-/// Builds everything, once a process; cargo itself sees to it that this is quick when nothing changed.
-pub fn built() -> &'static Built {
-    static BUILT: OnceLock<Built> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let this = std::env::current_exe().expect("a running test has a file");
-        let bin = this.ancestors().nth(2).expect("tests run from target/PROFILE/deps").to_path_buf();
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--workspace", "--quiet"]).current_dir(root());
-        if bin.file_name() == Some(OsStr::new("release")) {
-            cargo.arg("--release");
-        }
-        must_succeed(&mut cargo);
-        let examples = bin.join("c-examples");
-        let programs = bin.join("c-programs");
-        // The script rewrites every file: tests in other processes must not run one half written.
-        let lock = std::fs::File::create(bin.join(".c-lock")).expect("the target folder is writable");
-        lock.lock().expect("a lock on a local file");
-        must_succeed(Command::new("sh").arg(root().join("examples/c/build.sh")).arg(&examples));
-        must_succeed(Command::new("sh").arg(root().join("tests/c/build.sh")).arg(&programs));
-        Built { bin, examples, programs }
-    })
-}
-
-fn must_succeed(command: &mut Command) {
-    let status = command.stdin(Stdio::null()).status();
-    assert!(status.as_ref().is_ok_and(|status| status.success()), "{command:?}: {status:?}");
-}
+const LIMIT: Duration = Duration::from_secs(300);
 
 /// A CUDA driver to run programs on.
 #[derive(Clone, Debug)]

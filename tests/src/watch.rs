@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::coordinator::Coordinator;
+use crate::coordinator::{Coordinator, Place};
 
 /// Reads a coordinator's records of switches while they are made, so that none is lost.
 pub struct Watch {
     stop: Arc<AtomicBool>,
     records: Arc<Mutex<Vec<Value>>>,
     thread: JoinHandle<()>,
+    place: Place,
 }
 
 impl Watch {
@@ -24,15 +25,20 @@ impl Watch {
         let thread = std::thread::spawn(move || {
             loop {
                 let last = stopped.load(Ordering::Acquire);
-                let status = place.try_status().unwrap_or_else(|outcome| panic!("baton status: {outcome:?}"));
-                take_new(&mut list.lock().expect("no thread panics with it"), &status["recent"]);
+                read(&place, &list);
                 if last {
                     return;
                 }
                 std::thread::sleep(Duration::from_millis(200));
             }
         });
-        Self { stop, records, thread }
+        Self { stop, records, thread, place: coordinator.place.clone() }
+    }
+
+    /// Reads the records of all that has happened by now.
+    #[track_caller]
+    pub fn catch_up(&self) {
+        read(&self.place, &self.records);
     }
 
     /// How many records so far are of a kind.
@@ -48,6 +54,14 @@ impl Watch {
         self.thread.join().expect("the watch saw every record");
         std::mem::take(&mut self.records.lock().expect("no thread panics with it"))
     }
+}
+
+/// Asks with the list locked, so that whoever has asked first also appends first.
+#[track_caller]
+fn read(place: &Place, list: &Mutex<Vec<Value>>) {
+    let mut list = list.lock().expect("no thread panics with it");
+    let status = place.try_status().unwrap_or_else(|outcome| panic!("baton status: {outcome:?}"));
+    take_new(&mut list, &status["recent"]);
 }
 
 /// Appends the records that are not there yet; their numbers have no gap.

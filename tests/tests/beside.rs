@@ -1,7 +1,7 @@
 //! Programs that fit the GPU together run together: urgent ones at any time, the others in the gaps.
 
 use baton_tests::coordinator::{Coordinator, Serving, alone, program, tenant};
-use baton_tests::hold::{self, LIMIT};
+use baton_tests::hold::{self, Busy, LIMIT};
 use baton_tests::running::Running;
 use serde_json::Value;
 
@@ -24,7 +24,7 @@ fn who_is_urgent_runs_beside_others_and_nobody_is_paused_for_it() {
     let want = hold::alone("48", &["touch"; 4]);
     // No request lasts so long.
     let coordinator = Serving::arena("128MiB").option("--burst", "1h").option("--latency-slack", "100%").start();
-    let (mut slow, mut quick) = together(&coordinator, Some("0.2"));
+    let (mut slow, mut quick) = together(&coordinator, Some("0.05"));
     let before = coordinator.status();
     for answer in &want[..4] {
         assert_eq!(slow.ask("leave", LIMIT), answer.replace("touched", "left"));
@@ -51,7 +51,7 @@ fn the_others_wait_while_somebody_urgent_is_at_work() {
     assert_eq!(tenant(&coordinator.status(), "quick")["state"], "idle", "its work came first");
     // Nobody waits for what a stopped program said, or a dead one.
     for signal in [libc::SIGSTOP, libc::SIGKILL] {
-        assert_eq!(quick.ask("queue 60000", LIMIT), "queued");
+        assert_eq!(quick.ask("queue 600000", LIMIT), "queued");
         coordinator.until_tenant_is("quick", "running");
         quick.signal(signal);
         slow.ask("touch", LIMIT);
@@ -65,12 +65,12 @@ fn the_others_wait_while_somebody_urgent_is_at_work() {
 fn a_burst_takes_the_others_off_the_gpu_until_it_is_over() {
     let want = hold::alone("48", &["touch"; 3]);
     let coordinator = Serving::arena("128MiB").start();
-    let (mut slow, mut quick) = together(&coordinator, Some("0.2"));
+    let (mut slow, mut quick) = together(&coordinator, Some("0.05"));
     for answer in &want[..3] {
         assert_eq!(slow.ask("leave", LIMIT), answer.replace("touched", "left"));
-        quick.say("spin 300");
+        let busy = Busy::start(&mut quick, &coordinator.place);
         coordinator.until_tenant_is("slow", "paused");
-        assert_eq!(quick.line(LIMIT), "spun");
+        busy.end(&mut quick);
         assert_eq!(quick.ask("touch", LIMIT), *answer);
     }
     let status = coordinator.status();
@@ -88,10 +88,10 @@ fn one_that_dies_or_is_cut_off_during_a_burst_leaves_nothing_behind() {
     for _ in 0..3 {
         let (mut slow, mut quick) = together(&coordinator, Some("0.02"));
         slow.ask("leave", LIMIT);
-        quick.say("spin 300");
+        let busy = Busy::start(&mut quick, &coordinator.place);
         coordinator.until_tenant_is("slow", "paused");
         slow.signal(libc::SIGKILL);
-        assert_eq!(quick.line(LIMIT), "spun");
+        busy.end(&mut quick);
         assert!(quick.ask("quit", LIMIT).ends_with(" ok"));
         coordinator.until_empty();
     }
@@ -102,12 +102,12 @@ fn one_that_dies_or_is_cut_off_during_a_burst_leaves_nothing_behind() {
 fn whoever_makes_way_for_a_burst_goes_on_when_the_coordinator_dies() {
     let want = hold::alone("48", &["touch"]);
     let mut coordinator = Serving::arena("128MiB").start();
-    let (mut slow, mut quick) = together(&coordinator, Some("0.2"));
+    let (mut slow, mut quick) = together(&coordinator, Some("0.05"));
     assert_eq!(slow.ask("leave", LIMIT), want[0].replace("touched", "left"));
-    quick.say("spin 300");
+    let busy = Busy::start(&mut quick, &coordinator.place);
     coordinator.until_tenant_is("slow", "paused");
     coordinator.end(libc::SIGKILL);
-    assert_eq!(quick.line(LIMIT), "spun");
+    busy.end(&mut quick);
     assert_eq!(slow.ask("quit", LIMIT), want[1]);
 }
 
@@ -116,7 +116,7 @@ fn a_burst_without_end_does_not_keep_the_others_off_for_ever() {
     let want = hold::alone("48", &["touch"]);
     let coordinator = Serving::arena("128MiB").option("--max-wait", "200ms").start();
     let (mut slow, mut quick) = together(&coordinator, None);
-    quick.say("spin 20000");
+    quick.say("spin 600000");
     coordinator.until_tenant_is("quick", "running");
     assert_eq!(slow.ask("touch", LIMIT), want[0]);
     assert_eq!(tenant(&coordinator.status(), "quick")["state"], "running", "all the while");
@@ -144,13 +144,13 @@ fn when_not_all_fit_any_more_they_take_turns_and_when_they_do_they_run_together_
             assert_eq!(running.ask("touch", LIMIT), *answer);
         }
     }
-    quick.say("spin 3000");
+    let busy = Busy::start(&mut quick, &coordinator.place);
     // Somebody runs beside who has the baton.
     coordinator.until("both run", |status| {
         status["holder"] == "slow" && tenant(status, "quick")["state"] == "running"
             || status["holder"] == Value::Null && tenant(status, "quick")["state"] == "running"
     });
-    assert_eq!(quick.line(LIMIT), "spun");
+    busy.end(&mut quick);
     for running in [&mut slow, &mut quick] {
         assert_eq!(running.ask("quit", LIMIT), want[6]);
     }
@@ -177,7 +177,7 @@ fn an_allocation_that_does_not_fit_beside_others_gets_its_room_all_the_same() {
 fn in_exclusive_mode_only_one_runs() {
     let want = hold::alone("48", &["touch"; 2]);
     let coordinator = Serving::arena("128MiB").option("--mode", "exclusive").start();
-    let mut slow = hold::joined(&coordinator, "slow", "batch", "48", Some("0.2"));
+    let mut slow = hold::joined(&coordinator, "slow", "batch", "48", Some("0.05"));
     let mut quick = hold::joined(&coordinator, "quick", "latency", "48", None);
     for answer in &want[..2] {
         assert_eq!(slow.ask("leave", LIMIT), answer.replace("touched", "left"));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use baton_tests::coordinator::Serving;
 use baton_tests::running::Running;
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(300);
 
 /// Its line about preemption.
 #[track_caller]

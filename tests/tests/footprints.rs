@@ -15,7 +15,7 @@ use baton_tests::watch::Watch;
 use baton_tests::{Driver, built};
 
 /// A program that takes longer than this hangs.
-const LIMIT: Duration = Duration::from_secs(100);
+const LIMIT: Duration = Duration::from_secs(300);
 
 fn program() -> PathBuf {
     built().bin.join("random_program")

@@ -1,7 +1,7 @@
 //! What users say about programs, when they start them and while they run.
 
 use baton_tests::coordinator::{Coordinator, Serving, program, tenant};
-use baton_tests::hold::{self, LIMIT};
+use baton_tests::hold::{self, Busy, LIMIT};
 use serde_json::json;
 
 /// `baton VERB --socket … WORDS`: what it says on standard error if it fails.
@@ -78,16 +78,16 @@ fn a_program_that_becomes_urgent_runs_beside_others_and_takes_turns_when_it_no_l
     assert_eq!(tenant(&status, "quick")["slo_ms"], json!(20.0));
     both(&mut slow, &mut quick, &want[1]);
     coordinator.until_tenant_is("quick", "idle");
-    quick.say("spin 2000");
+    let busy = Busy::start(&mut quick, &coordinator.place);
     coordinator.until("they run at the same time", |status| {
         status["holder"] != "quick" && tenant(status, "quick")["state"] == "running"
     });
-    assert_eq!(quick.line(LIMIT), "spun");
+    busy.end(&mut quick);
     steer(&coordinator, "set", &["quick", "class=batch", "weight=3"]).expect("it makes sense");
     both(&mut slow, &mut quick, &want[2]);
-    quick.say("spin 1000");
+    let busy = Busy::start(&mut quick, &coordinator.place);
     coordinator.until("it has the GPU to itself", |status| status["holder"] == "quick");
-    assert_eq!(quick.line(LIMIT), "spun");
+    busy.end(&mut quick);
     let status = coordinator.status();
     assert_eq!((&tenant(&status, "quick")["slo_ms"], &tenant(&status, "quick")["weight"]), (&json!(null), &json!(3)));
     for running in [&mut slow, &mut quick] {

@@ -7,6 +7,7 @@
  *     touch                    new contents for all of it, each from the sum of the old; `touched CHECKSUM`
  *     leave                    the same without waiting for the device; `left CHECKSUM`
  *     spin MS                  keeps the device busy for so long; `spun`
+ *     busy FILE                keeps the device busy until there is such a file; `spun`
  *     queue MS                 queues work that takes so long; `queued`
  *     sleep MS                 does nothing for so long; `slept`
  *     alloc MIB                `allocated` or `answer CODE`
@@ -71,10 +72,10 @@ static uint64_t now_ms(void) {
     return (uint64_t)time.tv_sec * 1000 + (uint64_t)time.tv_nsec / 1000000;
 }
 
-/* Writes what is there already, over and over. */
-static CUresult spin(unsigned ms) {
+/* Writes what is there already, over and over, for so long or until there is such a file. */
+static CUresult spin(unsigned ms, const char *file) {
     uint64_t end = now_ms() + ms;
-    for (unsigned i = 0; now_ms() < end; i++) {
+    for (unsigned i = 0; file ? access(file, F_OK) != 0 : now_ms() < end; i++) {
         struct piece *piece = &pieces[i % count];
         TRY(fill(piece, piece->seed));
         TRY(cuCtxSynchronize());
@@ -117,7 +118,10 @@ static void obey(char *line) {
         result = touch(&sum);
         if (!result) printf("left %016llx\n", (unsigned long long)sum);
     } else if (strcmp(word, "spin") == 0) {
-        result = spin(number);
+        result = spin(number, NULL);
+        if (!result) printf("spun\n");
+    } else if (strcmp(word, "busy") == 0 && argument) {
+        result = spin(0, argument);
         if (!result) printf("spun\n");
     } else if (strcmp(word, "queue") == 0) {
         result = queue(number);
