@@ -193,8 +193,10 @@ class Run:
                 if way == "baton" and self.arguments.sweep:
                     self.sweep(workers, few)
                 status = one.status()
-        kept = ("pauses", "set_aside", "switches", "bytes_in", "bytes_out")
-        self.result.setdefault("coordinator", {})[way] = {name: status[name] for name in kept}
+        kept = {"pauses": "preemptions", "set_aside": "deschedules"}
+        kept |= {name: name for name in ("switches", "bytes_in", "bytes_out")}
+        found = {name: status[field] for name, field in kept.items()}
+        self.result.setdefault("coordinator", {})[way] = found
 
     def paces(self, workers):
         """How long a request lasts, one after the other, with nothing else on the GPU."""

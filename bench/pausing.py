@@ -102,7 +102,7 @@ def main():
         "small_kernel_alone": figures(alone["small_ms"]),
         "bytes_in": status["bytes_in"],
         "bytes_out": status["bytes_out"],
-        "pauses": status["pauses"],
+        "pauses": status["preemptions"],
     }
     machine.write_json(arguments.out, result)
     names = ("pause", "granted", "first_kernel", "small_kernel", "small_kernel_alone")

@@ -3,7 +3,7 @@
 import statistics
 
 # Ways to share the GPU. As tenants of a coordinator with these options:
-SCENES = {"baton": [], "exclusive": ["--mode", "exclusive"], "no preemption": ["--no-pause"]}
+SCENES = {"baton": [], "exclusive": ["--mode", "exclusive"], "no preemption": ["--no-preempt"]}
 # Without Baton, by the driver's time slices:
 BARE = "default"
 # Without Baton, as clients of NVIDIA's MPS, with a priority for each class (0 goes before 1):

@@ -465,13 +465,15 @@ mod tests {
         let victim = folder.path().join("victim");
         std::fs::write(&victim, "precious").expect("a file");
         let socket = folder.path().join("s.sock");
-        let open: [(&str, fn(&Path) -> Result<(), Unfit>); 2] =
-            [("start", |socket| start_lock(socket).map(drop)), ("log", |socket| log_file(socket).map(drop))];
-        for (extension, open) in open {
+        let open = |extension: &str| match extension {
+            "start" => start_lock(&socket).map(drop),
+            _ => log_file(&socket).map(drop),
+        };
+        for extension in ["start", "log"] {
             let planted = socket.with_extension(extension);
             for plant in [symlink::<&Path, &Path>, std::fs::hard_link::<&Path, &Path>] {
                 plant(&victim, &planted).expect("planted");
-                says(open(&socket), &["remove it", extension]);
+                says(open(extension), &["remove it", extension]);
                 std::fs::remove_file(&planted).expect("ours");
             }
         }

@@ -67,7 +67,7 @@ enum Bench {
     },
     /// How long requests take while batch work runs on the same GPU, and how much of that gets done.
     ///
-    /// Both run together in four ways: under Baton, with `--mode exclusive`, with `--no-pause`, and bare, without
+    /// Both run together in four ways: under Baton, with `--mode exclusive`, with `--no-preempt`, and bare, without
     /// Baton. On the simulated driver kernels take modelled time, and those of different processes turns: 2 ms each if
     /// they are left alone, and 0.2 ms to change (see sim/README.md). On a GPU nothing is modelled.
     Corun(bench::corun::Options),

@@ -3,7 +3,7 @@
 //! They lie one behind the other in this process, so that an offset of [`crate::pool`] is an address. The
 //! memory is in files without a name because a successor can be given those.
 
-use std::io::{IsTerminal, Write as _};
+use std::io::IsTerminal as _;
 use std::num::NonZero;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use std::sync::mpsc::Sender;
 use std::thread;
 
 use baton_contract::memory::GRANULE;
+use indicatif::{ProgressBar, ProgressStyle};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous};
 
@@ -73,21 +74,21 @@ impl Slabs {
         let stop = Arc::new(AtomicBool::new(false));
         let preparer = Preparer { gpu: gpu.clone(), base, slab, stop: stop.clone() };
         thread::Builder::new().name("slabs".to_owned()).spawn(move || {
-            let bar = bar && std::io::stderr().is_terminal();
+            let bar = (bar && std::io::stderr().is_terminal()).then(|| progress(count, slab));
             for number in 0..count {
                 let report = preparer.slab(number).map_or_else(Prepared::Failed, |fd| Prepared::Slab(number, fd));
                 let last = matches!(report, Prepared::Failed(_));
                 let sent = reports.send(report);
                 waker.wake();
-                if bar {
-                    show(number + 1, count, slab);
+                if let Some(bar) = &bar {
+                    bar.set_position((number + 1) * slab);
                 }
                 if last || sent.is_err() {
                     break;
                 }
             }
-            if bar {
-                eprintln!();
+            if let Some(bar) = bar {
+                bar.abandon();
             }
         })?;
         Ok(Self { base, slab, stop })
@@ -105,17 +106,11 @@ impl Drop for Slabs {
     }
 }
 
-fn show(done: u64, of: u64, slab: u64) {
-    let width = 30;
-    let filled = (done * width / of) as usize;
-    let gib = |slabs: u64| (slabs * slab) as f64 / (1u64 << 30) as f64;
-    let _ = write!(
-        std::io::stderr(),
-        "\rbaton: host pool [{:<30}] {:.1} of {:.1} GiB",
-        "#".repeat(filled),
-        gib(done),
-        gib(of)
-    );
+/// Shows on a terminal how much of the pool is ready.
+fn progress(count: u64, slab: u64) -> ProgressBar {
+    let style =
+        ProgressStyle::with_template("host pool [{bar:30}] {bytes} of {total_bytes}").expect("a valid template");
+    ProgressBar::new(count * slab).with_style(style.progress_chars("## "))
 }
 
 struct Preparer {

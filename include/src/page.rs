@@ -32,7 +32,7 @@ pub struct TenantPage {
     /// What its live allocations take, in bytes.
     pub allocated_bytes: AtomicU64,
     /// Device memory that is not virtualised, in bytes.
-    pub pinned_bytes: AtomicU64,
+    pub unmanaged_bytes: AtomicU64,
     /// Where the addresses that it gives to allocations begin: a word between here and the end may be a pointer.
     pub window_start: AtomicU64,
     /// Where they end.

@@ -320,6 +320,12 @@ impl Coordinator {
         self.until(&format!("{name} is {state}"), |status| tenant(status, name)["state"] == state)
     }
 
+    /// Waits until a tenant's memory is on its way in.
+    #[track_caller]
+    pub fn until_arriving(&self, name: &str) -> Value {
+        self.until(&format!("{name}'s memory comes in"), |status| tenant(status, name)["arriving"] == true)
+    }
+
     /// Starts a program with `baton run`.
     #[track_caller]
     pub fn run(&self, name: &str, class: &str, program: &Path, arguments: &[&str]) -> Running {

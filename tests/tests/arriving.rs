@@ -23,7 +23,7 @@ const MOST_PAIRS: usize = 20;
 fn evicted_all_the_time(name: &str, arguments: &[&str], first_seed: usize) {
     // A slow bus, so that arrivals take longer than what waits for them.
     let serving = Serving::arena("96MiB")
-        .flag("--no-pause")
+        .flag("--no-preempt")
         .setting("SIMCUDA_H2D_GBPS", "0.6")
         .setting("SIMCUDA_D2H_GBPS", "6")
         .option("--quantum", "5ms");
@@ -140,7 +140,7 @@ fn allocations_come_and_go_while_memory_comes_in_for_many_rounds() {
 fn who_is_let_in_while_memory_comes_in_is_not_evicted_on_request() {
     let want = hold::alone("40", &["touch", "touch"]);
     // Five seconds for all of it.
-    let serving = Serving::arena("96MiB").flag("--no-pause").setting("SIMCUDA_H2D_GBPS", "0.008");
+    let serving = Serving::arena("96MiB").flag("--no-preempt").setting("SIMCUDA_H2D_GBPS", "0.008");
     let coordinator = serving.start();
     coordinator.until_ready();
     let [mut slow, mut other] =
@@ -149,7 +149,7 @@ fn who_is_let_in_while_memory_comes_in_is_not_evicted_on_request() {
     assert!(coordinator.evict("slow"), "it is idle");
     slow.say("touch");
     coordinator.until("slow is let in before all is there", |status| {
-        status["holder"] == "slow" && tenant(status, "slow")["state"] == "arriving"
+        status["holder"] == "slow" && tenant(status, "slow")["arriving"] == true
     });
     other.say("touch");
     let turns = |status: &Value| tenant(status, "other")["switches"].clone();

@@ -32,7 +32,7 @@ fn who_is_urgent_runs_beside_others_and_nobody_is_paused_for_it() {
         assert_eq!(tenant(&coordinator.status(), "slow")["state"], "running");
     }
     let after = coordinator.status();
-    for field in ["pauses", "set_aside", "bytes_in", "bytes_out"] {
+    for field in ["preemptions", "deschedules", "bytes_in", "bytes_out"] {
         assert_eq!(number(&after, field), number(&before, field), "{field}");
     }
     assert_eq!(quick.ask("quit", LIMIT), want[4]);
@@ -69,12 +69,12 @@ fn a_burst_takes_the_others_off_the_gpu_until_it_is_over() {
     for answer in &want[..3] {
         assert_eq!(slow.ask("leave", LIMIT), answer.replace("touched", "left"));
         let busy = Busy::start(&mut quick, &coordinator.place);
-        coordinator.until_tenant_is("slow", "paused");
+        coordinator.until_tenant_is("slow", "preempted");
         busy.end(&mut quick);
         assert_eq!(quick.ask("touch", LIMIT), *answer);
     }
     let status = coordinator.status();
-    assert!(number(&status, "set_aside") >= 3, "they are counted");
+    assert!(number(&status, "deschedules") >= 3, "they are counted");
     assert_eq!((number(&status, "bytes_in"), number(&status, "bytes_out")), (0, 0), "all memory stays where it is");
     assert_eq!(slow.ask("quit", LIMIT), want[3]);
     assert_eq!(quick.ask("quit", LIMIT), want[3]);
@@ -89,7 +89,7 @@ fn one_that_dies_or_is_cut_off_during_a_burst_leaves_nothing_behind() {
         let (mut slow, mut quick) = together(&coordinator, Some("0.02"));
         slow.ask("leave", LIMIT);
         let busy = Busy::start(&mut quick, &coordinator.place);
-        coordinator.until_tenant_is("slow", "paused");
+        coordinator.until_tenant_is("slow", "preempted");
         slow.signal(libc::SIGKILL);
         busy.end(&mut quick);
         assert!(quick.ask("quit", LIMIT).ends_with(" ok"));
@@ -105,7 +105,7 @@ fn whoever_makes_way_for_a_burst_goes_on_when_the_coordinator_dies() {
     let (mut slow, mut quick) = together(&coordinator, Some("0.05"));
     assert_eq!(slow.ask("leave", LIMIT), want[0].replace("touched", "left"));
     let busy = Busy::start(&mut quick, &coordinator.place);
-    coordinator.until_tenant_is("slow", "paused");
+    coordinator.until_tenant_is("slow", "preempted");
     coordinator.end(libc::SIGKILL);
     busy.end(&mut quick);
     assert_eq!(slow.ask("quit", LIMIT), want[1]);
@@ -183,7 +183,7 @@ fn in_exclusive_mode_only_one_runs() {
         assert_eq!(slow.ask("leave", LIMIT), answer.replace("touched", "left"));
         assert_eq!(quick.ask("touch", LIMIT), *answer);
     }
-    assert!(number(&coordinator.status(), "pauses") >= 2);
+    assert!(number(&coordinator.status(), "preemptions") >= 2);
     for running in [&mut quick, &mut slow] {
         assert_eq!(running.ask("quit", LIMIT), want[2]);
     }

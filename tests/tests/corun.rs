@@ -41,10 +41,10 @@ fn the_corun_benchmark_measures_a_pair_in_every_way_and_compares_what_it_compute
         is_positive(&cell["batch_per_second"]);
         ["p50", "p95", "p99", "batch"].iter().for_each(|name| is_positive(&cell["ratios"][name]));
         let bare = cell["way"] == "bare";
-        assert_eq!((cell["options"].is_null(), cell["pauses"].is_null()), (bare, bare), "{cell:#}");
+        assert_eq!((cell["options"].is_null(), cell["preemptions"].is_null()), (bare, bare), "{cell:#}");
         let row = format!("short  table  {} ", cell["way"].as_str().unwrap_or_default());
         assert!(measured.out.lines().any(|line| line.starts_with(&row)), "no `{row}` in {measured:?}");
     }
-    let pauses = |at: usize| cells[at]["pauses"].as_u64();
+    let pauses = |at: usize| cells[at]["preemptions"].as_u64();
     assert!(pauses(1) > Some(0) && pauses(2) == Some(0), "one at a time, and without pausing: {report:#}");
 }

@@ -132,7 +132,7 @@ fn a_tenant_killed_while_its_memory_comes_in_costs_the_others_nothing() {
         assert!(other.ask("touch", LIMIT).starts_with("touched "));
         assert!(coordinator.evict("victim"));
         victim.say("touch");
-        coordinator.until_tenant_is("victim", "arriving");
+        coordinator.until_arriving("victim");
         Asked { touched: 1, touches: false }
     });
 }
@@ -141,7 +141,7 @@ fn a_tenant_killed_while_its_memory_comes_in_costs_the_others_nothing() {
 fn a_tenant_killed_while_its_memory_goes_out_costs_the_others_nothing() {
     killed(&slow(room_for_two()), |coordinator, _, other| {
         other.say("touch");
-        coordinator.until_tenant_is("other", "arriving");
+        coordinator.until_arriving("other");
         Asked { touched: 0, touches: true }
     });
 }
@@ -254,7 +254,7 @@ fn a_stopped_tenant_makes_others_wait_for_its_memory_at_most_until_it_goes_on() 
     assert_eq!(stopped.ask("touch", LIMIT), want[1]);
     stopped.signal(libc::SIGSTOP);
     other.say("touch");
-    coordinator.until_tenant_is("other", "arriving");
+    coordinator.until_arriving("other");
     let small = hold(&coordinator, "small", "8");
     drop(small);
     assert!(!other.has_answered(), "nobody can have unmapped what the stopped one has");

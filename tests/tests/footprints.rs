@@ -31,7 +31,7 @@ fn alone(arguments: &[&str]) -> String {
 
 /// A bus so slow that arrivals take longer than what waits for them.
 fn slow(arena: &str) -> Serving {
-    Serving::arena(arena).flag("--no-pause").setting("SIMCUDA_H2D_GBPS", "0.6").setting("SIMCUDA_D2H_GBPS", "6")
+    Serving::arena(arena).flag("--no-preempt").setting("SIMCUDA_H2D_GBPS", "0.6").setting("SIMCUDA_D2H_GBPS", "6")
 }
 
 /// The words of a command line for a seed.

@@ -39,13 +39,13 @@ fn taken_from_slow(serving: &Serving) -> (f64, u64) {
     let taken = status["recent"].as_array().expect("a list").iter().filter(to_quick);
     let taken = taken.max_by_key(|record| record["bytes_out"].as_u64()).expect("it got the GPU");
     assert!(taken["bytes_out"].as_u64() >= Some(32 << 20), "most of the memory had to go: {taken:#}");
-    (taken["drain_ms"].as_f64().expect("milliseconds"), status["pauses"].as_u64().expect("a number"))
+    (taken["drain_ms"].as_f64().expect("milliseconds"), status["preemptions"].as_u64().expect("a number"))
 }
 
 #[test]
 fn who_is_urgent_does_not_wait_for_a_long_kernel() {
     let (paused, pauses) = taken_from_slow(&serving());
-    let (drained, none) = taken_from_slow(&serving().flag("--no-pause"));
+    let (drained, none) = taken_from_slow(&serving().flag("--no-preempt"));
     println!("the GPU is free after {paused:.1} ms by pausing ({pauses} times), after {drained:.1} ms by draining");
     assert!(pauses >= 2);
     assert_eq!(none, 0);
@@ -61,7 +61,7 @@ fn a_kernel_that_waits_for_the_host_is_taken_off_and_goes_on_waiting() {
     let want = hold::alone("56", &["touch"; 6]);
     let coordinator = serving().start();
     let mut quick = hold::joined(&coordinator, "quick", "latency", "56", None);
-    let pauses = || coordinator.status()["pauses"].as_u64().expect("a number");
+    let pauses = || coordinator.status()["preemptions"].as_u64().expect("a number");
     let mut answers = want[..6].iter();
     // On a loaded machine it may have ended before anybody came.
     for _ in 0..6 {
@@ -125,7 +125,7 @@ fn a_stopped_tenants_work_is_paused_all_the_same() {
     // Seconds of work are queued, and nobody closes the gate.
     assert_eq!(quick.ask("touch", LIMIT), want[0]);
     let status = coordinator.status();
-    assert!(status["pauses"].as_u64() >= Some(1), "{status:#}");
+    assert!(status["preemptions"].as_u64() >= Some(1), "{status:#}");
     assert_eq!(tenant(&status, "slow")["evicted_bytes"], 0);
     slow.signal(libc::SIGCONT);
     assert_eq!(quick.ask("touch", LIMIT), want[1]);
@@ -143,7 +143,7 @@ fn whoever_is_paused_when_the_coordinator_dies_goes_on_if_its_memory_is_there() 
     let mut quick = hold::joined(&coordinator, "quick", "latency", "24", None);
     leave(&mut slow, &want[0]);
     let busy = Busy::start(&mut quick, &coordinator.place);
-    coordinator.until_tenant_is("slow", "paused");
+    coordinator.until_tenant_is("slow", "preempted");
     coordinator.end(libc::SIGKILL);
     assert_eq!(slow.ask("touch", LIMIT), want[1]);
     busy.end(&mut quick);
@@ -161,7 +161,7 @@ fn a_tenant_that_dies_while_it_is_paused_leaves_nothing_behind() {
         let mut slow = hold::joined(&coordinator, "slow", "batch", "48", Some(SLOW));
         leave(&mut slow, &want[0]);
         let busy = Busy::start(&mut quick, &coordinator.place);
-        coordinator.until_tenant_is("slow", "paused");
+        coordinator.until_tenant_is("slow", "preempted");
         slow.signal(libc::SIGKILL);
         slow.end(LIMIT);
         busy.end(&mut quick);

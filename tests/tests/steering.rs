@@ -13,7 +13,7 @@ fn steer(coordinator: &Coordinator, verb: &str, words: &[&str]) -> Result<(), St
 
 #[test]
 fn a_paused_program_stops_in_the_middle_and_goes_on_when_it_is_resumed() {
-    for (arena, flags) in [("128MiB", [].as_slice()), ("64MiB", &[]), ("128MiB", &["--no-pause"])] {
+    for (arena, flags) in [("128MiB", [].as_slice()), ("64MiB", &[]), ("128MiB", &["--no-preempt"])] {
         let want = hold::alone("48", &["touch"; 2]);
         let serving = flags.iter().fold(Serving::arena(arena), |serving, flag| serving.flag(flag));
         let coordinator = serving.start();

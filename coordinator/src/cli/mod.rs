@@ -9,6 +9,7 @@ pub mod serve;
 pub mod set;
 pub mod settings;
 pub mod status;
+pub(crate) mod table;
 pub mod units;
 
 use std::ffi::OsString;

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::Value;
 
+use super::table::{align_right, plain_table, trimmed};
 use super::units::size;
 use super::{CliError, DriverChoice, client, named_socket, open_gpu, runtime_folder, usual_socket};
 use crate::install::Install;
@@ -79,6 +80,7 @@ fn first_gpus() -> Option<PathBuf> {
 fn table(status: &Value) -> String {
     let bytes = |value: &Value| size(value.as_u64().unwrap_or(0));
     let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+    let number = |value: &Value| value.as_u64().map_or("-".to_owned(), |number| number.to_string());
     let mut out = String::new();
     let (gpu, arena, pool) = (&status["gpu"], &status["arena"], &status["host_pool"]);
     let _ = writeln!(out, "{} ({}), {}", text(&gpu["name"]), text(&gpu["uuid"]), bytes(&gpu["memory_bytes"]));
@@ -112,35 +114,60 @@ fn table(status: &Value) -> String {
         ms(&status["switch_ms_p50"]),
         ms(&status["switch_ms_max"])
     );
-    let tenants = status["tenants"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let list = |name: &str| status[name].as_array().map(Vec::as_slice).unwrap_or_default();
+    let (tenants, newcomers) = (list("tenants"), list("newcomers"));
     if tenants.is_empty() {
         let _ = writeln!(out, "no tenants");
-        return out;
+    } else {
+        let mut table = plain_table(&[
+            "tenant",
+            "pid",
+            "class",
+            "weight",
+            "slo",
+            "state",
+            "resident",
+            "evicted",
+            "unmanaged",
+            "switches",
+            "GPU time",
+        ]);
+        for tenant in tenants {
+            table.add_row([
+                text(&tenant["name"]),
+                number(&tenant["pid"]),
+                text(&tenant["class"]),
+                number(&tenant["weight"]),
+                tenant["slo_ms"].as_f64().map_or("-".to_owned(), |ms| format!("{ms} ms")),
+                text(&tenant["state"]),
+                bytes(&tenant["resident_bytes"]),
+                bytes(&tenant["evicted_bytes"]),
+                bytes(&tenant["unmanaged_bytes"]),
+                number(&tenant["switches"]),
+                format!("{:.2} s", tenant["gpu_seconds"].as_f64().unwrap_or(0.0)),
+            ]);
+        }
+        for column in [1, 3, 4, 6, 7, 8, 9, 10] {
+            align_right(&mut table, column);
+        }
+        let _ = writeln!(out, "\n{}", trimmed(&table));
     }
-    let _ = writeln!(
-        out,
-        "\n{:<20} {:>8} {:<8} {:<9} {:>10} {:>10} {:>10} {:>9} {:>10}",
-        "tenant", "pid", "class", "state", "resident", "evicted", "pinned", "switches", "GPU time"
-    );
-    for tenant in tenants {
-        let _ = writeln!(
-            out,
-            "{:<20} {:>8} {:<8} {:<9} {:>10} {:>10} {:>10} {:>9} {:>8.2} s",
-            text(&tenant["name"]),
-            tenant["pid"].to_string(),
-            text(&tenant["class"]),
-            text(&tenant["state"]),
-            bytes(&tenant["resident_bytes"]),
-            bytes(&tenant["evicted_bytes"]),
-            bytes(&tenant["pinned_bytes"]),
-            tenant["switches"].to_string(),
-            tenant["gpu_seconds"].as_f64().unwrap_or(0.0)
-        );
+    if !newcomers.is_empty() {
+        let most = &status["max_tenants"];
+        let mut table = plain_table(&["waiting to join", "pid", "for"]);
+        for newcomer in newcomers {
+            let waited = newcomer["waited_seconds"].as_f64().unwrap_or(0.0);
+            table.add_row([text(&newcomer["name"]), number(&newcomer["pid"]), format!("{waited:.0} s")]);
+        }
+        for column in [1, 2] {
+            align_right(&mut table, column);
+        }
+        let _ = writeln!(out, "\n{}\nno more than {most} share the GPU at once (--max-tenants)", trimmed(&table));
     }
-    let drained = tenants.iter().filter(|tenant| tenant["pausable"] == false).map(|tenant| text(&tenant["name"]));
+    let drained = tenants.iter().filter(|tenant| tenant["preemptible"] == false).map(|tenant| text(&tenant["name"]));
     let drained: Vec<String> = drained.collect();
     if !drained.is_empty() {
-        let _ = writeln!(out, "\ncannot be paused, so a switch waits for their work: {}", drained.join(", "));
+        let _ = writeln!(out, "\ncannot be preempted, so a switch waits for their work: {}", drained.join(", "));
     }
     out
 }

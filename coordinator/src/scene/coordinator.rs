@@ -21,7 +21,7 @@ pub(crate) struct Status {
     pub(crate) arena: Arena,
     host_pool: Pool,
     pub(crate) switches: u64,
-    pub(crate) pauses: u64,
+    pub(crate) preemptions: u64,
     pub(crate) bytes_in: u64,
     pub(crate) bytes_out: u64,
     pub(crate) switch_ms_p50: Option<f64>,
@@ -48,7 +48,7 @@ pub(crate) struct Present {
     pub(crate) state: String,
     pub(crate) bytes: u64,
     pub(crate) evicted_bytes: u64,
-    pub(crate) pausable: bool,
+    pub(crate) preemptible: bool,
 }
 
 /// One change of the baton's holder.

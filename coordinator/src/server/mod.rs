@@ -312,7 +312,10 @@ impl Server {
     ///
     /// When the system no longer lets it wait for anything.
     pub fn serve(&mut self) -> Result<(), ServeError> {
-        while !self.stop.flag.load(Ordering::Acquire) && !(self.has_no_more_to_do() && self.close_if_unwanted()) {
+        while !self.stop.flag.load(Ordering::Acquire) {
+            if self.has_no_more_to_do() && self.close_if_unwanted() {
+                break;
+            }
             let ready = self.wait().map_err(|error| ServeError::System { what: "poll".to_owned(), error })?;
             self.stop.waker.lower();
             while let Ok(finished) = self.finished.try_recv() {

@@ -7,7 +7,8 @@ use serde::Serialize;
 
 use super::Server;
 use super::ledger::{Departed, Record};
-use crate::arbiter::State;
+use super::tenant::Tenant;
+use crate::arbiter::{State, TenantId};
 
 /// Everything at one moment.
 #[derive(Debug, Serialize)]
@@ -28,15 +29,16 @@ pub struct Status {
     switches: u64,
     bytes_in: u64,
     bytes_out: u64,
-    pauses: u64,
-    /// How often work was taken off the GPU because somebody urgent ran beside it.
-    set_aside: u64,
-    pause_seconds: f64,
+    /// How often work was taken off the GPU in the middle.
+    preemptions: u64,
+    preempt_seconds: f64,
+    /// How often that was done for a moment, for a latency program that co-runs.
+    deschedules: u64,
     scrubbed_bytes: u64,
     scrub_seconds: f64,
-    /// Looked at on the GPU, to find what changed and what points where.
-    looked_bytes: u64,
-    look_seconds: f64,
+    /// Read on the GPU, to find what has changed and what points where.
+    scanned_bytes: u64,
+    scan_seconds: f64,
     switch_ms_p50: Option<f64>,
     switch_ms_max: Option<f64>,
     tenants: Vec<TenantStatus>,
@@ -95,55 +97,106 @@ pub struct TenantStatus {
     weight: u32,
     /// How long its requests may take, if that was said.
     slo_ms: Option<f64>,
+    /// The first of the following that applies, in one word.
     state: &'static str,
+    #[serde(flatten)]
+    standing: Standing,
     bytes: u64,
     resident_bytes: u64,
     evicted_bytes: u64,
     /// Frames that wait for what is evicted, in bytes.
     reserved_bytes: u64,
-    pinned_bytes: u64,
+    /// Device memory of its that Baton does not move.
+    unmanaged_bytes: u64,
     peak_bytes: u64,
     switches: u64,
     gpu_seconds: f64,
     /// Whether its work can be taken off the GPU in the middle.
-    pausable: bool,
+    preemptible: bool,
+}
+
+/// How a tenant stands, each by itself.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Standing {
+    /// It does not do what it is told, so its memory stays where it is.
+    unresponsive: bool,
+    /// Its connection has ended, and its process has not.
+    disconnected: bool,
+    /// A user keeps it off the GPU.
+    suspended: bool,
+    /// Its calls go to the GPU; or, when it co-runs, it has work there.
+    running: bool,
+    /// It goes on, or is about to, while memory of its is still on the way.
+    arriving: bool,
+    /// Its work was taken off the GPU in the middle.
+    preempted: bool,
+    /// A call of its waits for the GPU, or for its memory.
+    waiting: bool,
+    /// It has memory, and none of that is on the GPU.
+    evicted: bool,
+}
+
+impl Standing {
+    /// In one word.
+    fn state(self) -> &'static str {
+        let words = [
+            (self.unresponsive, "unresponsive"),
+            (self.suspended, "suspended"),
+            (self.running, "running"),
+            (self.preempted, "preempted"),
+            (self.waiting, "waiting"),
+            (self.evicted, "evicted"),
+        ];
+        words.into_iter().find(|(applies, _)| *applies).map_or("idle", |(_, word)| word)
+    }
 }
 
 impl Server {
+    fn standing(&self, id: TenantId, tenant: &Tenant) -> Standing {
+        let state = self.arbiter.state(id);
+        let is_descheduled = tenant.pausable.is_aside();
+        let has_gate_open = match state {
+            State::Running => true,
+            // It is told to leave, and has yet to do so.
+            State::Leaving => tenant.hold.is_none(),
+            State::Beside => self.places.is_taken_by(tenant.place),
+            State::Idle | State::Waiting | State::Arriving => false,
+        };
+        Standing {
+            unresponsive: !tenant.is_movable(),
+            disconnected: tenant.cut_off.is_some(),
+            suspended: self.arbiter.is_suspended(id) && self.is_off_the_gpu(id),
+            running: has_gate_open && !is_descheduled,
+            arriving: matches!(state, State::Arriving | State::Running) && tenant.missing_bytes() > 0,
+            preempted: tenant.hold.is_some() || has_gate_open && is_descheduled,
+            waiting: matches!(state, State::Waiting | State::Arriving),
+            evicted: tenant.bytes() > 0 && tenant.resident_bytes() == 0,
+        }
+    }
+
     /// How things stand now.
     pub(super) fn status(&self) -> Status {
         let bytes = self.arena.bytes();
         let (switch_ms_p50, switch_ms_max) = self.ledger.switch_ms();
         let tenants = self.tenants.iter().map(|(id, tenant)| {
-            let state = match self.arbiter.state(*id) {
-                _ if !tenant.is_movable() => "stuck",
-                _ if self.arbiter.is_suspended(*id) && self.is_off_the_gpu(*id) => "suspended",
-                State::Idle => "idle",
-                State::Waiting if tenant.hold.is_some() => "paused",
-                State::Waiting => "waiting",
-                State::Arriving => "arriving",
-                State::Running if tenant.missing_bytes() > 0 => "arriving",
-                State::Running if tenant.pausable.is_aside() => "paused",
-                State::Beside if !self.places.is_taken_by(tenant.place) => "idle",
-                State::Running | State::Beside => "running",
-                State::Leaving => "leaving",
-            };
+            let standing = self.standing(*id, tenant);
             TenantStatus {
                 name: tenant.name.clone(),
                 pid: tenant.process.pid(),
                 class: tenant.class().word(),
                 weight: tenant.scheduling.weight,
                 slo_ms: (tenant.scheduling.slo_micros > 0).then_some(tenant.scheduling.slo_micros as f64 / 1e3),
-                state,
+                state: standing.state(),
+                standing,
                 bytes: tenant.bytes(),
                 resident_bytes: tenant.resident_bytes(),
                 evicted_bytes: tenant.bytes() - tenant.resident_bytes(),
                 reserved_bytes: tenant.reserved_bytes(),
-                pinned_bytes: tenant.theirs.pinned_bytes.load(Relaxed),
+                unmanaged_bytes: tenant.theirs.unmanaged_bytes.load(Relaxed),
                 peak_bytes: tenant.peak_bytes,
                 switches: self.arbiter.switches(*id),
                 gpu_seconds: self.arbiter.gpu_time(*id, self.now()) as f64 / 1e6,
-                pausable: tenant.pausable.works,
+                preemptible: tenant.pausable.works,
             }
         });
         let newcomers = self.newcomers.iter().map(|newcomer| NewcomerStatus {
@@ -185,13 +238,13 @@ impl Server {
             switches: self.ledger.switches,
             bytes_in: self.ledger.bytes_in,
             bytes_out: self.ledger.bytes_out,
-            pauses: self.ledger.pauses,
-            set_aside: self.ledger.set_aside,
-            pause_seconds: self.ledger.pause_seconds,
+            preemptions: self.ledger.pauses,
+            preempt_seconds: self.ledger.pause_seconds,
+            deschedules: self.ledger.set_aside,
             scrubbed_bytes: self.ledger.scrubbed_bytes,
             scrub_seconds: self.ledger.scrub_seconds,
-            looked_bytes: self.ledger.looked_bytes,
-            look_seconds: self.ledger.look_seconds,
+            scanned_bytes: self.ledger.looked_bytes,
+            scan_seconds: self.ledger.look_seconds,
             switch_ms_p50,
             switch_ms_max,
             tenants: tenants.collect(),

@@ -342,7 +342,7 @@ fn pin(answer: CUresult, what: u64, bytes: usize) {
     if answer == CUDA_SUCCESS
         && let Some(session) = session::get()
     {
-        session.show_pinned(session.pinned.add(what, bytes as u64));
+        session.show_unmanaged(session.pinned.add(what, bytes as u64));
     }
 }
 
@@ -350,7 +350,7 @@ fn unpin(what: u64) {
     if let Some(session) = session::get()
         && let Some(left) = session.pinned.remove(what)
     {
-        session.show_pinned(left);
+        session.show_unmanaged(left);
     }
 }
 

@@ -278,7 +278,7 @@ impl Session {
     }
 
     /// Shows what is not virtualised.
-    pub(crate) fn show_pinned(&self, bytes: u64) {
-        self.own().pinned_bytes.store(bytes, Ordering::Relaxed);
+    pub(crate) fn show_unmanaged(&self, bytes: u64) {
+        self.own().unmanaged_bytes.store(bytes, Ordering::Relaxed);
     }
 }

@@ -56,13 +56,17 @@ fn flush_pythons() {
     }
 }
 
+type Ask = unsafe extern "C" fn() -> c_int;
+type Give = unsafe extern "C" fn(c_int);
+type Run = unsafe extern "C" fn(*const c_char) -> c_int;
+
 /// What is needed of an interpreter that lives in this process.
 #[derive(Clone, Copy)]
 struct Python {
-    holds_lock: unsafe extern "C" fn() -> c_int,
-    take_lock: unsafe extern "C" fn() -> c_int,
-    give_lock: unsafe extern "C" fn(c_int),
-    run: unsafe extern "C" fn(*const c_char) -> c_int,
+    holds_lock: Ask,
+    take_lock: Ask,
+    give_lock: Give,
+    run: Run,
 }
 
 impl Python {
@@ -83,12 +87,12 @@ impl Python {
         // SAFETY: CPython gives these names these signatures, as a part of its stable interface (PyRun_SimpleString: of its
         // interface since ever).
         unsafe {
-            let is_running: unsafe extern "C" fn() -> c_int = core::mem::transmute::<*mut c_void, _>(is_running);
+            let is_running = core::mem::transmute::<*mut c_void, Ask>(is_running);
             (is_running() != 0).then_some(Self {
-                holds_lock: core::mem::transmute::<*mut c_void, _>(holds_lock),
-                take_lock: core::mem::transmute::<*mut c_void, _>(take_lock),
-                give_lock: core::mem::transmute::<*mut c_void, _>(give_lock),
-                run: core::mem::transmute::<*mut c_void, _>(run),
+                holds_lock: core::mem::transmute::<*mut c_void, Ask>(holds_lock),
+                take_lock: core::mem::transmute::<*mut c_void, Ask>(take_lock),
+                give_lock: core::mem::transmute::<*mut c_void, Give>(give_lock),
+                run: core::mem::transmute::<*mut c_void, Run>(run),
             })
         }
     }

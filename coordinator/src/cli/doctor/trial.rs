@@ -92,7 +92,7 @@ pub(super) fn why_not(driver: &Choice, gpu: usize) -> Result<Option<String>, Err
     };
     let (mut long, mut short) = (start(Part::Long)?, start(Part::Short)?);
     let end = Instant::now() + SOON;
-    while !coordinator.status()?.tenant(Part::Long.name()).is_some_and(|tenant| tenant.pausable) {
+    while !coordinator.status()?.tenant(Part::Long.name()).is_some_and(|tenant| tenant.preemptible) {
         stop.check()?;
         if Instant::now() > end {
             return why(&coordinator, "the driver does not say what there is to pause").map(Some);
@@ -105,7 +105,7 @@ pub(super) fn why_not(driver: &Choice, gpu: usize) -> Result<Option<String>, Err
     }
     // The short one's end.
     short.line(&stop)?;
-    let pauses = coordinator.status()?.pauses;
+    let pauses = coordinator.status()?.preemptions;
     long.line(&stop)?;
     if pauses == 0 { why(&coordinator, "a kernel had ended before it was paused").map(Some) } else { Ok(None) }
 }

@@ -1,0 +1,40 @@
+//! Tables for the terminal: aligned columns, and no lines around them.
+
+use comfy_table::presets::NOTHING;
+use comfy_table::{CellAlignment, ContentArrangement, Table};
+
+/// An empty table with these headings.
+pub(crate) fn plain_table(headings: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_style(NOTHING).set_content_arrangement(ContentArrangement::Disabled).set_header(headings);
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    table
+}
+
+/// Has a column of numbers end in the same place.
+pub(crate) fn align_right(table: &mut Table, column: usize) {
+    if let Some(column) = table.column_mut(column) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+}
+
+/// Its lines, without spaces at their ends.
+pub(crate) fn trimmed(table: &Table) -> String {
+    let lines: Vec<String> = table.lines().map(|line| line.trim_end().to_owned()).collect();
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_as_wide_as_what_is_in_them() {
+        let mut table = plain_table(&["name", "bytes"]);
+        table.add_row(["a long name", "7"]).add_row(["b", "1234567"]);
+        align_right(&mut table, 1);
+        assert_eq!(trimmed(&table), "name           bytes\na long name        7\nb            1234567");
+    }
+}
