@@ -82,7 +82,13 @@ impl Serving {
     /// Starts a coordinator and waits until it serves.
     #[track_caller]
     pub fn start(&self) -> Coordinator {
-        Coordinator::start(self.prepare().into())
+        Coordinator::start(self.prepare().into(), &|command| command)
+    }
+
+    /// The same, by another command that runs this one.
+    #[track_caller]
+    pub fn start_as(&self, around: impl Fn(&Command) -> Command) -> Coordinator {
+        Coordinator::start(self.prepare().into(), &|command| around(&command))
     }
 }
 
@@ -90,16 +96,15 @@ impl Coordinator {
     /// Starts one more in the same place, with the same options, where the first has ended.
     #[track_caller]
     pub fn again(&self) -> Self {
-        Self::start(self.prepared.clone())
+        Self::start(self.prepared.clone(), &|command| command)
     }
 
     #[track_caller]
-    fn start(prepared: Arc<Prepared>) -> Self {
+    fn start(prepared: Arc<Prepared>, around: &dyn Fn(Command) -> Command) -> Self {
         let mut place = prepared.place.clone();
         place.started_coordinator = true;
         let log = File::create(place.log()).expect("a writable folder");
-        let child = prepared
-            .serve()
+        let child = around(prepared.serve())
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("a file"))
             .stderr(log)

@@ -13,8 +13,12 @@ mod doors; // plain
 mod every_hook; // plain
 mod failures; // timed
 mod footprints; // timed
+mod joining; // timed
+mod launcher; // timed
 mod malformed; // timed
+mod namespaces; // timed
 mod pausing; // timed
+mod peers; // timed
 mod quiet; // plain
 mod settings; // timed
 mod sharing; // timed

@@ -31,6 +31,9 @@ pub(super) struct Eviction {
     revoked: bool,
 }
 
+/// So many requests to evict a tenant wait at most: each is a connection.
+const MOST_EVICTIONS: usize = 256;
+
 impl Server {
     /// While nobody has a claim.
     pub(super) fn work_ahead(&mut self) {
@@ -169,6 +172,9 @@ impl Server {
     /// Moves all of a tenant's memory to the host, when it is idle.
     pub(super) fn evict_on_request(&mut self, mut peer: Peer, name: &str) {
         match self.called(name) {
+            Ok(_) if self.evictions.len() >= MOST_EVICTIONS => {
+                say(&mut peer, Err(format!("{MOST_EVICTIONS} evictions wait already; try again when one is over")));
+            }
             Ok(tenant) => {
                 let grant = self.tenants.get(&tenant).map_or(0, |tenant| tenant.grant);
                 self.evictions.push(Eviction { tenant, peer, grant, revoked: false });

@@ -1,0 +1,197 @@
+//! `baton run` never lets a program go without Baton unasked: not when many come, when a coordinator is just ending, or when
+//! the library or the program is of a kind that does not go together.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use baton_tests::coordinator::{Prepared, Serving};
+use baton_tests::form::Form;
+use baton_tests::running::Running;
+use baton_tests::{Outcome, built};
+
+const LIMIT: Duration = Duration::from_secs(500);
+
+/// `baton run` of a coordinator that is started if there is none.
+fn run(prepared: &Prepared, words: &[&str]) -> Command {
+    let mut command = prepared.place.baton(&["run", "--driver", "sim", "--arena", "64MiB", "--host-pool", "64MiB"]);
+    command.args(words).arg("--socket").arg(prepared.place.socket()).arg("--");
+    command
+}
+
+fn vector_add() -> PathBuf {
+    built().examples.join("vector_add")
+}
+
+fn outcome(command: &mut Command) -> Outcome {
+    Running::start(command, false, None).finish(LIMIT)
+}
+
+/// How many programs have joined, by the logs of all coordinators that there were.
+fn joined(prepared: &Prepared) -> usize {
+    std::fs::read_to_string(prepared.place.socket().with_extension("log")).expect("a log").matches(" joined").count()
+}
+
+/// One after the other: each finds the coordinator of the one before just ending, or gone.
+#[track_caller]
+fn in_a_row(form: Form) {
+    let count = form.of(40, 300);
+    let prepared = Serving::arena("64MiB").prepare();
+    for at in 1..=count {
+        let ran = outcome(run(&prepared, &[]).arg(vector_add())).succeeded();
+        assert!(ran.out.ends_with(" ok\n") && ran.err.is_empty(), "{at}: {ran:?}");
+        assert_eq!(joined(&prepared), at, "{ran:?}");
+    }
+}
+
+#[test]
+fn programs_one_after_the_other_are_all_under_baton() {
+    in_a_row(Form::Short);
+}
+
+#[test]
+#[ignore = "long: 20 s"]
+fn three_hundred_programs_one_after_the_other_are_all_under_baton() {
+    in_a_row(Form::Long);
+}
+
+/// At once, and more than may share the GPU at once.
+#[track_caller]
+fn at_once(form: Form) {
+    let (count, tenants) = form.of((60, "8"), (1000, "256"));
+    let prepared = Serving::arena("64MiB").prepare();
+    let start = |_| Running::start(run(&prepared, &["--max-tenants", tenants]).arg(vector_add()), false, None);
+    let running: Vec<Running> = (0..count).map(start).collect();
+    for running in running {
+        let ran = running.finish(LIMIT).succeeded();
+        let said = |line: &str| line.starts_with("baton: waiting: ") || line.starts_with("baton run: waiting: ");
+        assert!(ran.out.ends_with(" ok\n"), "{ran:?}");
+        assert!(ran.err.lines().all(|line| said(line) || line.contains("keeps its own settings")), "{ran:?}");
+    }
+    assert_eq!(joined(&prepared), count);
+}
+
+#[test]
+fn programs_that_come_at_once_are_all_under_baton() {
+    at_once(Form::Short);
+}
+
+#[test]
+#[ignore = "long: 1 to 2 min"]
+fn a_thousand_programs_that_come_at_once_are_all_under_baton() {
+    at_once(Form::Long);
+}
+
+#[test]
+fn a_library_in_a_folder_with_a_space_and_a_colon_is_preloaded_all_the_same() {
+    let prepared = Serving::arena("64MiB").prepare();
+    let folder = prepared.place.folder().join("my home: $baton");
+    std::fs::create_dir(&folder).expect("a new folder");
+    for file in ["baton", "libbaton.so", "libsimcuda.so"] {
+        let (from, to) = (built().bin.join(file), folder.join(file));
+        std::fs::hard_link(&from, &to).or_else(|_| std::fs::copy(&from, &to).map(drop)).expect("a file");
+    }
+    let usual = run(&prepared, &[]);
+    let mut command = Command::new(folder.join("baton"));
+    command.args(usual.get_args()).arg(vector_add());
+    for (name, value) in usual.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    let ran = outcome(&mut command).succeeded();
+    assert!(ran.out.ends_with(" ok\n") && ran.err.is_empty(), "{ran:?}");
+    assert_eq!(joined(&prepared), 1);
+}
+
+/// A file that begins as a program of this class with this loader does; it cannot really run.
+fn program_of(folder: &Path, bits: u8, loader: Option<&str>) -> PathBuf {
+    let mut file = vec![0u8; 120];
+    file[..7].copy_from_slice(&[0x7f, b'E', b'L', b'F', bits, 1, 1]);
+    (file[16], file[18], file[20], file[32], file[52], file[54]) = (2, 62, 1, 64, 64, 56);
+    if let Some(loader) = loader {
+        (file[56], file[64], file[72], file[96]) = (1, 3, 120, loader.len() as u8 + 1);
+        file.extend(loader.as_bytes());
+        file.push(0);
+    }
+    let path = folder.join(format!("program-{bits}-{}", loader.is_some()));
+    std::fs::write(&path, file).expect("a file");
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).expect("ours");
+    path
+}
+
+#[test]
+fn programs_into_which_nothing_can_be_preloaded_end_or_start_with_a_line() {
+    let prepared = Serving::arena("64MiB").prepare();
+    let folder = prepared.place.folder();
+    let musl = program_of(folder, 2, Some("/lib/ld-musl-x86_64.so.1"));
+    let ended = outcome(run(&prepared, &[]).arg(musl));
+    assert_eq!(ended.status, "exit status: 125", "{ended:?}");
+    assert!(ended.err.contains("musl") && ended.err.contains("glibc"), "{ended:?}");
+    let bits32 = program_of(folder, 1, None);
+    let ended = outcome(run(&prepared, &[]).arg(bits32));
+    assert!(ended.err.contains("32-bit"), "{ended:?}");
+
+    // A launcher that is statically linked: what it starts shares the GPU.
+    let source = folder.join("launcher.c");
+    let launcher = folder.join("launcher");
+    std::fs::write(
+        &source,
+        "#include <unistd.h>\nint main(int n, char **a) { (void)n; execv(a[1], a + 1); return 1; }\n",
+    )
+    .expect("a file");
+    let compiled = Command::new("cc").args(["-static", "-o"]).arg(&launcher).arg(&source).status();
+    assert!(compiled.is_ok_and(|status| status.success()), "a static C library is needed");
+    let ran = outcome(run(&prepared, &[]).arg(launcher).arg(vector_add())).succeeded();
+    assert!(ran.out.ends_with(" ok\n"), "{ran:?}");
+    assert!(ran.err.lines().count() == 1 && ran.err.contains("statically linked"), "{ran:?}");
+    assert_eq!(joined(&prepared), 1);
+}
+
+#[test]
+fn a_set_user_id_program_ends_at_once() {
+    // SAFETY: asks who we are.
+    if unsafe { libc::geteuid() } != 0 {
+        eprintln!("skipped: only root can make a program that runs as somebody else");
+        return;
+    }
+    let prepared = Serving::arena("64MiB").prepare();
+    let program = prepared.place.folder().join("as-nobody");
+    std::fs::copy("/bin/true", &program).expect("a file");
+    std::os::unix::fs::chown(&program, Some(65534), Some(65534)).expect("root may");
+    std::fs::set_permissions(&program, PermissionsExt::from_mode(0o4755)).expect("root may");
+    let ended = outcome(run(&prepared, &[]).arg(program));
+    assert_eq!(ended.status, "exit status: 125", "{ended:?}");
+    assert!(ended.err.contains("set-user-id"), "{ended:?}");
+    assert!(!prepared.place.socket().exists(), "no coordinator is started for it");
+}
+
+#[test]
+fn a_driver_file_has_to_be_named_on_both_sides() {
+    let driver = built().bin.join("libsimcuda.so");
+    let prepared = Serving::arena("64MiB").prepare();
+    let mut serve = prepared.place.baton(&["serve", "--arena=64MiB", "--host-pool=64MiB", "--driver"]);
+    let served = Running::start(serve.arg(&driver).arg("--socket").arg(prepared.place.socket()), false, None);
+    while !served.err().contains("serving GPU") {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let status = prepared.place.try_status().expect("it serves");
+    assert_eq!(status["driver"], "file");
+    assert!(!status.to_string().contains("libsimcuda"), "no path of a file that others would load: {status:#}");
+    let run = |driver: Option<&Path>| {
+        let mut command = prepared.place.baton(&["run", "--socket"]);
+        command.arg(prepared.place.socket());
+        if let Some(driver) = driver {
+            command.arg("--driver").arg(driver);
+        }
+        outcome(command.arg("--").arg(vector_add()))
+    };
+    let ended = run(None);
+    assert_eq!(ended.status, "exit status: 125", "{ended:?}");
+    assert!(ended.err.contains("--driver"), "{ended:?}");
+    let ended = run(Some(Path::new("sim")));
+    assert!(ended.status == "exit status: 125" && ended.err.contains("another driver"), "{ended:?}");
+    assert!(run(Some(&driver)).succeeded().out.ends_with(" ok\n"));
+}

@@ -1,0 +1,299 @@
+//! Others on the machine: what they have put in our way is not believed, and who wants too much gets an answer.
+
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use baton_contract::link;
+use baton_contract::messages::{FromCoordinator, FromTenant, Refusal};
+use baton_tests::coordinator::{Coordinator, Serving, program, tenant};
+use baton_tests::running::Running;
+use baton_tests::{Outcome, built, has_python};
+use std::os::fd::{AsFd, OwnedFd};
+
+const LIMIT: Duration = Duration::from_secs(300);
+
+fn outcome(command: &mut Command) -> Outcome {
+    Running::start(command, false, None).finish(LIMIT)
+}
+
+fn is_root() -> bool {
+    // SAFETY: asks who we are.
+    let root = unsafe { libc::geteuid() } == 0;
+    if !root {
+        eprintln!("skipped: only root can be two users");
+    }
+    root
+}
+
+/// A coordinator is refused a place that somebody has prepared, with a sentence.
+#[track_caller]
+fn is_refused(command: &mut Command, words: &[&str]) {
+    let ended = outcome(command);
+    assert!(ended.status == "exit status: 1" || ended.status == "exit status: 125", "{ended:?}");
+    assert!(ended.err.lines().count() == 1 && words.iter().all(|word| ended.err.contains(word)), "{ended:?}");
+}
+
+#[test]
+fn a_runtime_folder_of_somebody_elses_is_refused_and_so_is_one_that_others_can_enter() {
+    let prepared = Serving::arena("64MiB").prepare();
+    let folder = prepared.place.folder().join("runtime/baton");
+    std::fs::create_dir(&folder).expect("a new folder");
+    let serve = || prepared.place.baton(&["serve", "--driver", "sim", "--arena=64MiB", "--host-pool=64MiB"]);
+    let run = || {
+        let mut command = prepared.place.baton(&["run", "--driver", "sim", "--"]);
+        command.arg("/bin/true");
+        command
+    };
+    std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o777)).expect("ours");
+    for mut command in [serve(), run()] {
+        is_refused(&mut command, &["runtime/baton", "777", "chmod 700"]);
+    }
+    if is_root() {
+        std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o700)).expect("ours");
+        std::os::unix::fs::chown(&folder, Some(65534), None).expect("root may");
+        for mut command in [serve(), run()] {
+            is_refused(&mut command, &["runtime/baton", "65534", "XDG_RUNTIME_DIR"]);
+        }
+    }
+    std::fs::remove_dir(&folder).expect("empty");
+    symlink(prepared.place.folder(), &folder).expect("planted");
+    for mut command in [serve(), run()] {
+        is_refused(&mut command, &["runtime/baton", "link"]);
+    }
+}
+
+#[test]
+fn links_beside_a_socket_lead_nobody_to_a_victims_files() {
+    let prepared = Serving::arena("64MiB").prepare();
+    let victim = prepared.place.folder().join("victim");
+    std::fs::write(&victim, "precious").expect("a file");
+    let socket = prepared.place.socket();
+    for extension in ["start", "log"] {
+        let planted = socket.with_extension(extension);
+        symlink(&victim, &planted).expect("planted");
+        let mut command = prepared.place.baton(&["run", "--driver", "sim", "--arena=64MiB", "--socket"]);
+        is_refused(command.arg(&socket).args(["--", "/bin/true"]), &[extension, "symbolic link", "remove it"]);
+        std::fs::remove_file(planted).expect("ours");
+    }
+    symlink(&victim, &socket).expect("planted");
+    is_refused(&mut prepared.serve(), &["baton.sock", "no socket"]);
+    assert_eq!(std::fs::read_to_string(victim).expect("there"), "precious");
+}
+
+/// Ends a program when the test is over.
+struct Ends(Child);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_socket_of_another_user_is_not_believed() {
+    if !is_root() || !has_python() {
+        return;
+    }
+    let prepared = Serving::arena("64MiB").prepare();
+    let folder = prepared.place.folder().join("theirs");
+    std::fs::create_dir(&folder).expect("a new folder");
+    for path in [&folder, prepared.place.folder()] {
+        std::fs::set_permissions(path, PermissionsExt::from_mode(0o777)).expect("ours");
+    }
+    let socket = folder.join("false.sock");
+    // Answers whatever comes, as a coordinator that names a driver would.
+    let script = "import socket, sys, struct\n\
+        s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET); s.bind(sys.argv[1]); s.listen(8)\n\
+        print('listening', flush=True)\n\
+        while True:\n    c, _ = s.accept(); print('asked', c.recv(65536), flush=True); c.close()\n";
+    let log = std::fs::File::create(prepared.place.folder().join("false.log")).expect("a file");
+    let mut listening = Command::new("python3");
+    listening.args(["-c", script]).arg(&socket).uid(65534).stdin(Stdio::null()).stdout(log);
+    let _listening = Ends(listening.spawn().expect("python3"));
+    let heard = || std::fs::read_to_string(prepared.place.folder().join("false.log")).expect("a file");
+    while !heard().contains("listening") {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    for words in [&["status"][..], &["evict", "x"], &["set", "x", "weight=2"], &["suspend", "x"]] {
+        is_refused(prepared.place.baton(words).arg("--socket").arg(&socket), &["65534", "neither you nor root"]);
+    }
+    let mut run = prepared.place.baton(&["run", "--driver", "sim", "--socket"]);
+    is_refused(run.arg(&socket).args(["--", "/bin/true"]), &["65534", "neither you nor root"]);
+    let mut joining = prepared.place.joining("believes", &built().programs.join("joining"), &["init", "context"]);
+    joining.env("BATON_SOCKET", &socket).env("BATON_REQUIRE", "1");
+    is_refused(&mut joining, &["65534", "neither you nor root"]);
+    assert!(!heard().contains("asked b'"), "nothing was said to it: {}", heard());
+}
+
+#[test]
+fn a_gpu_has_one_coordinator_wherever_its_socket_is() {
+    let coordinator = Serving::arena("64MiB").start();
+    let other = coordinator.place.folder().join("other.sock");
+    // Also for somebody whose runtime folder is another one.
+    for runtime in ["runtime", "elsewhere"] {
+        let mut second = coordinator.place.baton(&["serve", "--driver", "sim", "--arena=64MiB", "--socket"]);
+        second.arg(&other).env("XDG_RUNTIME_DIR", coordinator.place.folder().join(runtime));
+        let process = format!("process {}", coordinator.pid());
+        is_refused(&mut second, &[&process, "baton.sock", "baton status"]);
+    }
+    assert!(!other.exists());
+}
+
+#[test]
+fn a_coordinator_that_cannot_have_its_arena_says_who_holds_the_gpus_memory() {
+    let prepared = Serving::arena("400MiB").prepare();
+    let mut command = prepared.place.joining("greedy", &program("hold"), &["--megabytes", "300"]);
+    let mut greedy = Running::start(command.env("BATON_DISABLE", "1"), true, None);
+    assert!(greedy.line(LIMIT).starts_with("ready "));
+    let served = Running::start(&mut prepared.serve(), false, None);
+    while !served.err().contains("serving GPU") {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let said = served.err();
+    assert!(said.contains("WARN") && said.contains(&format!("hold (process {}) 3", greedy.pid())), "{said}");
+}
+
+#[track_caller]
+fn connected(coordinator: &Coordinator) -> OwnedFd {
+    link::connect(&coordinator.place.socket(), LIMIT).expect("it listens")
+}
+
+/// What comes first on a connection.
+#[track_caller]
+fn answer(socket: &OwnedFd) -> FromCoordinator {
+    let received = link::receive(socket.as_fd(), false).expect("an answer").expect("an answer");
+    FromCoordinator::decode(&received.message).expect("a message")
+}
+
+#[test]
+fn whoever_comes_when_there_is_no_room_is_told_so_and_tenants_do_not_notice() {
+    let script = "ulimit -n 200; exec \"$@\"";
+    let prepared = Serving::arena("64MiB").prepare();
+    let serve = prepared.serve();
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", script, "sh"]).arg(serve.get_program()).args(serve.get_args());
+    for (name, value) in serve.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    let served = Running::start(&mut command, false, None);
+    while !served.err().contains("serving GPU") {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let mut running = Running::start(
+        &mut prepared.place.joining("tenant", &program("hold"), &["--megabytes", "24"]),
+        true,
+        Some(prepared.place.clone()),
+    );
+    assert!(running.line(LIMIT).starts_with("ready "));
+    // Programs that are expected: they stay for as long as they like.
+    let connect = || link::connect(&prepared.place.socket(), LIMIT).expect("it listens");
+    let mut held = Vec::new();
+    let text = loop {
+        assert!(held.len() < 200, "there is a limit");
+        let socket = connect();
+        let _ = link::send(socket.as_fd(), &FromTenant::Expect.encode(), &[], false);
+        match answer(&socket) {
+            FromCoordinator::Offer { .. } => held.push(socket),
+            FromCoordinator::Refused { reason: Refusal::Busy, text } => break text,
+            other => panic!("{other:?}"),
+        }
+    };
+    println!("after {} connections: {text}", held.len());
+    assert!(held.len() >= 16 && text.contains("ulimit -n"), "{} {text}", held.len());
+    assert!(running.ask("touch", LIMIT).starts_with("touched "));
+    let mut asked = prepared.place.baton(&["status", "--socket"]);
+    let told = outcome(asked.arg(prepared.place.socket()));
+    assert!(told.err.contains("ulimit -n"), "a tool gets the answer too: {told:?}");
+    let mut command = prepared.place.baton(&["run", "--driver", "sim", "--socket"]);
+    let mut waits = Running::start(command.arg(prepared.place.socket()).args(["--", "/bin/true"]), false, None);
+    while !waits.err().contains("waiting: ") {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    drop(held);
+    assert_eq!(waits.end(LIMIT).code(), Some(0), "{}", waits.err());
+    assert!(served.err().matches("ulimit -n").count() <= 3, "it is not said each time: {}", served.err());
+}
+
+/// Descriptors run out below the limit on connections: what is in the way then is something else.
+#[test]
+fn a_coordinator_without_descriptors_neither_spins_nor_stops_serving() {
+    let coordinator = Serving::arena("64MiB").start();
+    let mut running = coordinator.join("tenant", &program("hold"), &["--megabytes", "24"]);
+    assert!(running.line(LIMIT).starts_with("ready "));
+    let open = coordinator.status()["descriptors"].as_u64().expect("a number");
+    let limit = libc::rlimit { rlim_cur: open + 3, rlim_max: open + 3 };
+    // SAFETY: a structure that lives over the call.
+    let set = unsafe { libc::prlimit(coordinator.pid(), libc::RLIMIT_NOFILE, &limit, std::ptr::null_mut()) };
+    assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
+    let silent: Vec<OwnedFd> = (0..20).map(|_| connected(&coordinator)).collect();
+    let is_told = |socket: &OwnedFd| match link::receive(socket.as_fd(), true) {
+        Ok(Some(received)) => matches!(
+            FromCoordinator::decode(&received.message),
+            Ok(FromCoordinator::Refused { reason: Refusal::Busy, .. })
+        ),
+        _ => false,
+    };
+    while !silent.iter().any(is_told) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(running.ask("touch", LIMIT).starts_with("touched "));
+    let before = cpu_time(coordinator.pid());
+    std::thread::sleep(Duration::from_secs(1));
+    let used = cpu_time(coordinator.pid()) - before;
+    assert!(used < Duration::from_millis(300), "it is busy: {used:?} in a second");
+    drop(silent);
+    coordinator.until("it answers again", |status| tenant(status, "tenant")["class"] == "normal");
+}
+
+/// The processor time that a process has had.
+fn cpu_time(pid: i32) -> Duration {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("our own child");
+    let fields: Vec<u64> =
+        stat.rsplit_once(") ").expect("a name").1.split(' ').filter_map(|word| word.parse().ok()).collect();
+    // SAFETY: asks for a constant.
+    let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as u64;
+    Duration::from_millis((fields[10] + fields[11]) * 1000 / ticks)
+}
+
+#[test]
+fn requests_that_wait_are_limited_and_the_next_is_told_so() {
+    let coordinator = Serving::arena("64MiB").flag("--no-preempt").start();
+    let mut running = coordinator.join("busy", &program("hold"), &["--megabytes", "24"]);
+    assert!(running.line(LIMIT).starts_with("ready "));
+    // Stopped, it cannot be evicted, and whoever wants that waits.
+    running.signal(libc::SIGSTOP);
+    let evict = FromTenant::Evict { name: "busy".to_owned() }.encode();
+    let mut waiting = Vec::new();
+    let refused = loop {
+        assert!(waiting.len() < 1000, "there is a limit");
+        let socket = connected(&coordinator);
+        link::send(socket.as_fd(), &evict, &[], false).expect("it listens");
+        // Those before have been heard when this one is.
+        coordinator.status();
+        match link::receive(socket.as_fd(), true) {
+            Ok(Some(received)) => break String::from_utf8_lossy(&received.message).into_owned(),
+            _ => waiting.push(socket),
+        }
+        if waiting.len() % 64 == 0 {
+            println!("{} wait", waiting.len());
+        }
+    };
+    running.signal(libc::SIGCONT);
+    assert!(refused.contains("evictions wait already") || refused.contains("does not answer"), "{refused}");
+    assert!(waiting.len() >= 200 || refused.contains("does not answer"), "{} waited: {refused}", waiting.len());
+}
+
+#[test]
+fn a_path_in_the_way_of_a_socket_is_left_as_it_is() {
+    let prepared = Serving::arena("64MiB").prepare();
+    std::fs::write(prepared.place.socket(), "precious").expect("a file");
+    is_refused(&mut prepared.serve(), &["baton.sock", "no socket"]);
+    assert_eq!(std::fs::read_to_string(Path::new(&prepared.place.socket())).expect("there"), "precious");
+}
