@@ -81,7 +81,7 @@ impl Folder {
     /// When it cannot be made, or others can remove what is in it.
     pub fn of_socket(socket: &Path) -> Result<Self, Unfit> {
         let path = socket.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        if !path.exists() {
+        if !path.exists() || path == own_folder() {
             return Self::private(path);
         }
         let folder = Self::open(path, OFlags::empty())?;
@@ -160,6 +160,12 @@ impl Folder {
     }
 }
 
+/// The user's runtime folder.
+pub fn own_folder() -> PathBuf {
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty());
+    socket_path::folder(runtime, geteuid().as_raw())
+}
+
 /// The name of a path's file.
 fn name(path: &Path) -> &Path {
     path.file_name().map_or(path, Path::new)
@@ -201,8 +207,7 @@ struct GpuLock {
 fn lock_folders() -> impl Iterator<Item = PathBuf> {
     let user = geteuid().as_raw();
     let fallback = socket_path::fallback(user);
-    let own = socket_path::folder(std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty()), user);
-    socket_path::systems_folder(user).map(|folder| folder.join("baton")).into_iter().chain([fallback, own])
+    socket_path::systems_folder(user).map(|folder| folder.join("baton")).into_iter().chain([fallback, own_folder()])
 }
 
 impl GpuLock {

@@ -6,7 +6,7 @@ use core::mem::{MaybeUninit, size_of};
 use core::ptr;
 use core::time::Duration;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
@@ -90,10 +90,9 @@ pub fn connect(path: &Path, patience: Duration) -> Result<OwnedFd, Unconnected> 
             _ => return Err(Unconnected::System(error)),
         }
     }
-    match peer_user(&socket) {
-        // SAFETY: takes nothing and cannot fail.
-        Some(user) if user == 0 || user == unsafe { libc::geteuid() } => Ok(socket),
-        user => Err(Unconnected::OtherUser(user.unwrap_or(u32::MAX))),
+    match peer(socket.as_fd()) {
+        Some(peer) if peer.is_trusted() => Ok(socket),
+        peer => Err(Unconnected::OtherUser(peer.map_or(u32::MAX, |peer| peer.user))),
     }
 }
 
@@ -121,14 +120,31 @@ pub fn set_patience(socket: &OwnedFd, patience: Option<Duration>) -> io::Result<
     if set == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// The user at the other end of a connection (`SO_PEERCRED`), if the system knows.
-fn peer_user(socket: &OwnedFd) -> Option<u32> {
+/// Who is at the other end of a connection, as the system has it (`SO_PEERCRED`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerCredentials {
+    /// The user.
+    pub user: u32,
+    /// The process; none if it is of a PID namespace that cannot be seen from here.
+    pub process: Option<i32>,
+}
+
+impl PeerCredentials {
+    /// Whether it is this process's user or root.
+    pub fn is_trusted(self) -> bool {
+        // SAFETY: takes nothing and cannot fail.
+        self.user == 0 || self.user == unsafe { libc::geteuid() }
+    }
+}
+
+/// Who is at the other end of a connection, if the system knows.
+pub fn peer(socket: BorrowedFd<'_>) -> Option<PeerCredentials> {
     let mut who = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut size = size_of_val(&who) as libc::socklen_t;
     let place = ptr::from_mut(&mut who).cast();
     // SAFETY: a structure with its size.
     let known = unsafe { libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, place, &mut size) };
-    (known == 0).then_some(who.uid)
+    (known == 0).then_some(PeerCredentials { user: who.uid, process: (who.pid > 0).then_some(who.pid) })
 }
 
 /// Sends one message with its descriptors. Never raises SIGPIPE.
@@ -198,6 +214,7 @@ pub fn receive(socket: BorrowedFd<'_>, nowait: bool) -> io::Result<Option<Receiv
     header.msg_control = control.0.as_mut_ptr().cast();
     header.msg_controllen = CONTROL_BYTES;
     let flags = libc::MSG_CMSG_CLOEXEC | if nowait { libc::MSG_DONTWAIT } else { 0 };
+    let mut is_reset = false;
     let length = loop {
         // SAFETY: the header names memory that lives until the call returns, with its true sizes.
         let length = unsafe { libc::recvmsg(socket.as_raw_fd(), &mut header, flags) };
@@ -207,6 +224,8 @@ pub fn receive(socket: BorrowedFd<'_>, nowait: bool) -> io::Result<Option<Receiv
         let error = io::Error::last_os_error();
         match error.kind() {
             io::ErrorKind::Interrupted => {}
+            // The peer has gone without reading all that we said. What it said before is still there.
+            io::ErrorKind::ConnectionReset if !is_reset => is_reset = true,
             io::ErrorKind::ConnectionReset => return Ok(None),
             _ => return Err(error),
         }

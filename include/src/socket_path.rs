@@ -38,7 +38,12 @@ pub fn systems_folder(user: u32) -> Option<PathBuf> {
 
 /// The socket of a GPU's coordinator in such a folder.
 pub fn socket(runtime: Option<OsString>, user: u32, uuid: [u8; 16]) -> PathBuf {
-    folder(runtime, user).join(format!("{}.sock", gpu_name(uuid)))
+    folder(runtime, user).join(socket_name(uuid))
+}
+
+/// What such a socket is called.
+pub fn socket_name(uuid: [u8; 16]) -> String {
+    format!("{}.sock", gpu_name(uuid))
 }
 
 #[cfg(test)]

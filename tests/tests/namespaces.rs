@@ -3,9 +3,9 @@
 use std::process::Command;
 use std::time::Duration;
 
+use baton_tests::built;
 use baton_tests::coordinator::{Coordinator, Serving, alone, program, tenant};
 use baton_tests::running::Running;
-use baton_tests::{Driver, built};
 use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_secs(300);
@@ -97,7 +97,11 @@ fn a_program_that_is_stopped_where_nobody_sees_it_is_noticed_all_the_same() {
     let coordinator = Serving::arena("128MiB").start_as(isolated);
     let start = |name: &str, class: &str| {
         let mut command = coordinator.place.joining(name, &program("hold"), &["--megabytes", "24"]);
-        let mut running = Running::start(command.env("BATON_CLASS", class), true, Some(coordinator.place.clone()));
+        let mut running = Running::start(
+            command.env("BATON_CLASS", class).env("BATON_REQUIRE", "1"),
+            true,
+            Some(coordinator.place.clone()),
+        );
         assert!(running.line(LIMIT).starts_with("ready "));
         running
     };
@@ -124,5 +128,4 @@ fn a_run_from_another_namespace_joins_and_is_listed_without_a_number() {
     let status = coordinator.until_empty();
     assert_eq!(status["departed"].as_array().map(Vec::len), Some(1), "{status:#}");
     assert_eq!(status["holder"], Value::Null);
-    let _ = Driver::simulated();
 }

@@ -8,9 +8,9 @@ use clap::Args;
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
 use super::units::size;
-use super::{CliError, DriverChoice, client, named_socket, open_gpu, runtime_folder, serve, usual_socket};
+use super::{CliError, DriverChoice, client, named_socket, open_gpu, serve, usual_socket};
 use crate::driver::Choice;
-use crate::endpoint::Folder;
+use crate::endpoint::{self, Folder};
 use crate::install::Install;
 
 /// `baton doctor`.
@@ -156,7 +156,7 @@ fn system(findings: &mut Findings) {
     let shown = limit.map_or("unlimited".to_owned(), |limit| limit.to_string());
     let advice = if enough { "" } else { "; raise it (`ulimit -Hn 65536`) for arenas of many small pieces" };
     findings.say(if enough { Verdict::Good } else { Verdict::Less }, "descriptors", &format!("{shown}{advice}"));
-    let folder = runtime_folder();
+    let folder = endpoint::own_folder();
     match Folder::private(&folder) {
         Ok(_) => findings.say(Verdict::Good, "socket folder", &folder.display().to_string()),
         Err(error) => findings.say(Verdict::Missing, "socket folder", &error.to_string()),

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use baton_contract::socket_path;
 
 use crate::driver::name;
-use crate::endpoint::{Folder, Unfit};
+use crate::endpoint::{Folder, Unfit, own_folder};
 use crate::gpu::{Gpu, GpuError};
 use crate::install::{Install, Missing};
 
@@ -116,7 +116,7 @@ impl DriverChoice {
         if *self != Self::Simulated || std::env::var_os("SIMCUDA_GPU_FILE").is_some() {
             return Ok(Vec::new());
         }
-        let folder = runtime_folder();
+        let folder = own_folder();
         Folder::private(&folder)?;
         Ok(vec![("SIMCUDA_GPU_FILE", folder.join("simulated-gpu").into())])
     }
@@ -140,18 +140,9 @@ pub fn gpu_uuid(library: Option<&Path>, number: usize) -> Result<[u8; 16], GpuEr
     Gpu::uuid_of(library.unwrap_or(Path::new("libcuda.so.1")), number)
 }
 
-/// The folder of this user's sockets.
-pub fn runtime_folder() -> PathBuf {
-    socket_path::folder(runtime(), rustix::process::geteuid().as_raw())
-}
-
-fn runtime() -> Option<OsString> {
-    std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty())
-}
-
 /// Where a GPU's coordinator is, if the user names no place.
 pub fn usual_socket(uuid: [u8; 16]) -> PathBuf {
-    socket_path::socket(runtime(), rustix::process::geteuid().as_raw(), uuid)
+    own_folder().join(socket_path::socket_name(uuid))
 }
 
 /// The socket that the user's environment names.

@@ -21,7 +21,7 @@ use clap::Args;
 use super::client::Offer;
 use super::program::Kind;
 use super::settings::Settings;
-use super::{CliError, DriverChoice, client, gpu_uuid, named_socket, program, runtime_folder, usual_socket};
+use super::{CliError, DriverChoice, client, gpu_uuid, named_socket, program, usual_socket};
 use crate::driver::name;
 use crate::endpoint::{self, Folder};
 use crate::install::Install;
@@ -215,7 +215,7 @@ fn preloadable(shim: &Path) -> Result<PathBuf, CliError> {
         return Ok(shim.to_path_buf());
     }
     let fallback = socket_path::fallback(rustix::process::geteuid().as_raw());
-    let path = Some(runtime_folder()).filter(|folder| is_plain(folder)).unwrap_or(fallback);
+    let path = Some(endpoint::own_folder()).filter(|folder| is_plain(folder)).unwrap_or(fallback);
     let folder = Folder::private(&path)?;
     let mut hash = DefaultHasher::new();
     shim.hash(&mut hash);

@@ -8,7 +8,8 @@ use serde_json::Value;
 
 use super::table::{align_right, plain_table, trimmed};
 use super::units::size;
-use super::{CliError, DriverChoice, client, named_socket, open_gpu, runtime_folder, usual_socket};
+use super::{CliError, DriverChoice, client, named_socket, open_gpu, usual_socket};
+use crate::endpoint;
 use crate::install::Install;
 
 /// `baton status`.
@@ -45,7 +46,7 @@ pub fn run(arguments: StatusArgs) -> Result<(), CliError> {
 
 /// The one coordinator's socket in the user's folder; if there are several, the first GPU's.
 pub(super) fn only_socket() -> Result<PathBuf, CliError> {
-    let folder = runtime_folder();
+    let folder = endpoint::own_folder();
     let is_socket = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "sock");
     let mut sockets: Vec<PathBuf> = std::fs::read_dir(&folder)
         .map(|entries| entries.filter_map(Result::ok).map(|entry| entry.path()).filter(is_socket).collect())

@@ -5,8 +5,8 @@ use std::io;
 use std::mem::size_of_val;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
-use rustix::net::sockopt::socket_peercred;
-use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use baton_contract::link;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::peer::Peer;
 
@@ -29,10 +29,10 @@ impl Process {
     pub(super) fn of_peer(peer: &Peer, sent: OwnedFd) -> io::Result<Self> {
         let (pidfd, is_certain) = match peer_pidfd(peer.as_fd()) {
             Ok(pidfd) => (pidfd, true),
-            // Before Linux 6.5 there is its number, which is 0 where it cannot be seen from here.
-            Err(_) => match socket_peercred(peer.as_fd()) {
-                Ok(who) if who.pid.as_raw_nonzero().get() > 0 => (pidfd_open(who.pid, PidfdFlags::empty())?, true),
-                _ => (sent, false),
+            // Before Linux 6.5 there is its number, where it can be seen from here.
+            Err(_) => match link::peer(peer.as_fd()).and_then(|peer| Pid::from_raw(peer.process?)) {
+                Some(pid) => (pidfd_open(pid, PidfdFlags::empty())?, true),
+                None => (sent, false),
             },
         };
         Self::of_pidfd(pidfd, is_certain)
@@ -106,7 +106,7 @@ fn number(pidfd: BorrowedFd<'_>) -> io::Result<Option<i32>> {
 mod tests {
     use std::process::Command;
 
-    use rustix::process::{Pid, getpid};
+    use rustix::process::getpid;
 
     use super::*;
 

@@ -8,11 +8,11 @@ use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use baton_contract::link;
 use baton_contract::messages::{FromCoordinator, Refusal};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
-use rustix::net::sockopt::socket_peercred;
-use rustix::process::{Resource, geteuid, getrlimit};
+use rustix::process::{Resource, getrlimit};
 
 use super::peer::Peer;
 use crate::endpoint::Endpoint;
@@ -137,8 +137,10 @@ impl Strangers {
 
     pub(super) fn take_in(&mut self, socket: OwnedFd, others: usize) {
         // Only this user, and root, may connect and steer.
-        if !socket_peercred(&socket).is_ok_and(|who| who.uid == geteuid() || who.uid.is_root()) {
-            return;
+        match link::peer(socket.as_fd()) {
+            Some(peer) if peer.is_trusted() => {}
+            Some(peer) => return log::warn!("refused a connection of user {}", peer.user),
+            None => return,
         }
         if self.all.len() + others >= self.most {
             self.say_full("there are as many connections as the limit on descriptors allows");
