@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use baton_contract::class::Class;
 use serde::Serialize;
 
+use crate::cli::table::{plain_table, trimmed};
 use crate::cli::units::size;
 use crate::driver::Choice;
 pub use crate::scene::Error;
@@ -221,25 +222,19 @@ fn watch(coordinator: &Coordinator, running: &mut [Running], say: &dyn Fn(&str),
 }
 
 fn table(report: &Report) -> String {
-    let mut text = String::new();
-    let _ = writeln!(
-        text,
-        "\n{:<8} {:<8} {:>10} {:>9} {:>10}  result",
-        "program", "class", "memory", "alone s", "sharing s"
-    );
+    let mut rows = plain_table(&["program", "class", ">memory", ">alone s", ">sharing s", "result"]);
     for tenant in &report.tenants {
-        let _ = writeln!(
-            text,
-            "{:<8} {:<8} {:>10} {:>9.2} {:>10.2}  {}{}",
-            tenant.name,
-            tenant.class,
+        let result = tenant.shared_result.trim_start_matches("result large_table ");
+        rows.add_row([
+            tenant.name.to_string(),
+            tenant.class.to_string(),
             size(tenant.peak_bytes),
-            tenant.solo_seconds,
-            tenant.shared_seconds,
-            tenant.shared_result.trim_start_matches("result large_table "),
-            if tenant.matches() { "" } else { "  DIFFERS FROM ALONE" }
-        );
+            format!("{:.2}", tenant.solo_seconds),
+            format!("{:.2}", tenant.shared_seconds),
+            format!("{result}{}", if tenant.matches() { "" } else { "  DIFFERS FROM ALONE" }),
+        ]);
     }
+    let mut text = format!("\n{}\n", trimmed(&rows));
     let _ = writeln!(
         text,
         "{} of GPU memory; {} switches, median {:.1} ms, longest {:.1} ms; {} in, {} out",

@@ -130,8 +130,18 @@ pub(crate) fn name(setting: &'static std::ffi::CStr) -> &'static str {
 /// A command whose surroundings carry no settings of Baton's.
 fn quiet(program: &Path) -> Command {
     let mut command = Command::new(program);
-    let ours =
-        [settings::DRIVER, settings::TRACE, settings::TRACE_FILE, settings::SOCKET, settings::NAME, settings::CLASS];
+    let ours = [
+        settings::DRIVER,
+        settings::TRACE,
+        settings::TRACE_FILE,
+        settings::SOCKET,
+        settings::NAME,
+        settings::CLASS,
+        settings::WEIGHT,
+        settings::SLO_MICROS,
+        settings::REQUIRE,
+        settings::GPU,
+    ];
     for setting in ours {
         command.env_remove(name(setting));
     }

@@ -37,7 +37,8 @@ pub struct TenantPage {
     pub window_start: AtomicU64,
     /// Where they end.
     pub window_end: AtomicU64,
-    /// Whether it is inside of the call that [`FromCoordinator::Probe`](crate::messages::FromCoordinator::Probe) asks for (1).
+    /// While it is inside of the call that [`FromCoordinator::Probe`](crate::messages::FromCoordinator::Probe) asks for:
+    /// 1 and the milliseconds in which it was seen to be there. Otherwise 0.
     pub probing: AtomicU32,
     /// Changes again and again while it is at work beside others: it was not stopped.
     pub heartbeat: AtomicU32,

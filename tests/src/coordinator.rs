@@ -187,7 +187,7 @@ impl Place {
     pub fn joining(&self, name: &str, program: &Path, arguments: &[&str]) -> Command {
         let mut command = Driver::simulated().under_baton(program);
         command.args(arguments).envs(self.environment.iter().cloned());
-        command.env("BATON_SOCKET", self.socket()).env("BATON_NAME", name);
+        command.env("BATON_SOCKET", self.socket()).env("BATON_NAME", name).env_remove("BATON_LOG");
         command
     }
 

@@ -77,9 +77,10 @@ impl Driver {
         command
     }
 
-    /// A command that reaches this driver through Baton.
+    /// A command that reaches this driver through Baton. Where there is no coordinator, Baton says so somewhere else.
     pub fn under_baton(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = clean(program);
+        command.env("BATON_LOG", "/dev/null");
         command.env("LD_PRELOAD", built().shim()).env("BATON_DRIVER", &self.library);
         command
     }

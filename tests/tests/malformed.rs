@@ -66,7 +66,9 @@ fn until_hung_up(socket: &UnixDatagram) -> Vec<u8> {
 #[track_caller]
 fn greeted(coordinator: &Coordinator, hello: &[u8]) -> (UnixDatagram, UnixDatagram) {
     let socket = connect(coordinator);
-    socket.send(hello).expect("a message");
+    // SAFETY: plain integers; the new descriptor is nobody else's.
+    let own = unsafe { OwnedFd::from_raw_fd(libc::syscall(libc::SYS_pidfd_open, libc::getpid(), 0) as i32) };
+    link::send(socket.as_fd(), hello, &[own.as_fd()], false).expect("a message");
     let mut welcome = link::receive(socket.as_fd(), false).expect("an answer").expect("an answer");
     assert_eq!(welcome.descriptors.len(), 4, "{:?}", FromCoordinator::decode(&welcome.message));
     (socket, welcome.descriptors.remove(2).into())

@@ -191,6 +191,72 @@ fn a_driver_that_changes_no_mappings_before_paused_work_has_ended_loses_nobody()
     coordinator.until_empty();
 }
 
+/// A busy machine is no driver that waits: where our threads get hardly any processor, an unmap takes long as well.
+#[test]
+fn a_program_whose_pager_gets_hardly_any_processor_is_preempted_all_the_same() {
+    let want = hold::alone("48", &["touch", "touch"]);
+    let coordinator = serving().start();
+    let mut slow = hold::joined(&coordinator, "slow", "batch", "48", Some(SLOW));
+    let mut quick = hold::joined(&coordinator, "quick", "latency", "48", None);
+    let exchange = |slow: &mut Running, quick: &mut Running, answer: &str| {
+        leave(slow, answer);
+        assert_eq!(quick.ask("touch", LIMIT), *answer);
+    };
+    exchange(&mut slow, &mut quick, &want[0]);
+    // From the first time on it has the thread that is to unmap.
+    let starved = Starved::of(slow.pid());
+    exchange(&mut slow, &mut quick, &want[1]);
+    drop(starved);
+    let said = coordinator.log();
+    assert!(!said.contains("cannot unmap memory"), "{said}");
+    assert_eq!(slow.ask("quit", LIMIT), want[2]);
+    assert_eq!(quick.ask("quit", LIMIT), want[2]);
+    coordinator.until_empty();
+}
+
+/// A process whose threads of ours share one processor with a load that goes before them.
+struct Starved(std::process::Child);
+
+impl Starved {
+    fn of(pid: i32) -> Self {
+        const PROCESSOR: usize = 0;
+        let pinned = |thread: i32| {
+            // SAFETY: a set of zeros is a valid one, and lives over the calls; any thread may be asked about.
+            unsafe {
+                let mut set: libc::cpu_set_t = std::mem::zeroed();
+                libc::CPU_SET(PROCESSOR, &mut set);
+                assert_eq!(libc::sched_setaffinity(thread, size_of::<libc::cpu_set_t>(), &set), 0);
+            }
+        };
+        let mut load = std::process::Command::new("/bin/sh");
+        let load =
+            load.args(["-c", "while :; do :; done"]).stdin(std::process::Stdio::null()).spawn().expect("a shell");
+        pinned(load.id() as i32);
+        let starved = Self(load);
+        for thread in
+            std::fs::read_dir(format!("/proc/{pid}/task")).expect("it lives").map(|thread| thread.expect("readable"))
+        {
+            let name = std::fs::read_to_string(thread.path().join("comm")).unwrap_or_default();
+            if !name.starts_with("baton") {
+                continue;
+            }
+            let number = thread.file_name().to_string_lossy().parse().expect("a number");
+            pinned(number);
+            let none = libc::sched_param { sched_priority: 0 };
+            // SAFETY: a structure that lives over the call.
+            assert_eq!(unsafe { libc::sched_setscheduler(number, libc::SCHED_IDLE, &none) }, 0);
+        }
+        starved
+    }
+}
+
+impl Drop for Starved {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 #[test]
 fn who_cannot_unmap_for_long_is_paused_again_and_goes_on_in_its_turn() {
     let want = hold::alone("24", &["touch"]);

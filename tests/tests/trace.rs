@@ -8,6 +8,7 @@ use serde_json::Value;
 /// The program that makes known calls, traced.
 fn known_calls(mode: &str, file: &Path, arguments: &[&str]) -> Outcome {
     let mut command = Driver::simulated().under_baton(built().programs.join("known_calls"));
+    command.env_remove("BATON_LOG").env("BATON_DISABLE", "1");
     run(command.args(arguments).env("BATON_TRACE", mode).env("BATON_TRACE_FILE", file))
 }
 

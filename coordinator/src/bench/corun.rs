@@ -130,7 +130,7 @@ struct Way {
 const WAYS: [Way; 4] = [
     Way { name: "baton", serve: Some(&[]) },
     Way { name: "exclusive", serve: Some(&["--mode", "exclusive"]) },
-    Way { name: "no pausing", serve: Some(&["--no-preempt"]) },
+    Way { name: "no preemption", serve: Some(&["--no-preempt"]) },
     Way { name: "bare", serve: None },
 ];
 

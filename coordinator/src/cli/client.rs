@@ -91,9 +91,8 @@ pub fn announce(path: &Path) -> Result<Option<(OwnedFd, Offer)>, CliError> {
     let mut is_said = false;
     loop {
         let Some(socket) = open(path)? else { return Ok(None) };
-        if link::send(socket.as_fd(), &FromTenant::Expect.encode(), &[], false).is_err() {
-            return Ok(None);
-        }
+        // Whoever does not hear us may have said why.
+        let _ = link::send(socket.as_fd(), &FromTenant::Expect.encode(), &[], false);
         let received = match link::receive(socket.as_fd(), false) {
             Ok(Some(received)) => received,
             Ok(None) => return Ok(None),
@@ -140,7 +139,8 @@ pub fn ask(path: &Path, question: &FromTenant, patience: Option<Duration>) -> Re
         ))
     })?;
     link::set_patience(&socket, patience).map_err(|error| told(error.to_string()))?;
-    link::send(socket.as_fd(), &question.encode(), &[], false).map_err(|error| told(error.to_string()))?;
+    // Whoever does not hear us may have said why.
+    let _ = link::send(socket.as_fd(), &question.encode(), &[], false);
     let mut text = Vec::new();
     loop {
         let received = link::receive(socket.as_fd(), false).map_err(|error| match error.kind() {

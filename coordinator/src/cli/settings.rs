@@ -226,7 +226,7 @@ impl Settings {
         let (ms, hour) = (Duration::from_millis(1), Duration::from_secs(3600));
         period("quantum", self.quantum, ms, hour)?;
         period("max-wait", self.max_wait, ms, hour * 24)?;
-        period("burst", self.burst, Duration::ZERO, Duration::from_secs(1))?;
+        period("burst", self.burst, Duration::ZERO, hour)?;
         match self.max_tenants {
             Some(most) if !(1..=MOST_TENANTS).contains(&most) => {
                 Err(told(format_args!("max-tenants cannot be {most}; it is a number from 1 to {MOST_TENANTS}")))
@@ -348,7 +348,7 @@ mod tests {
         for (words, said) in [
             (["--quantum=0ms"], "quantum cannot be 0s"),
             (["--max-wait=2days"], "max-wait cannot be 2days"),
-            (["--burst=2s"], "burst cannot be 2s"),
+            (["--burst=2h"], "burst cannot be 2h"),
             (["--max-tenants=0"], "max-tenants cannot be 0"),
         ] {
             let error = of_line(&words).check().expect_err(said).to_string();

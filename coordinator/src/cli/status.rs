@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::Value;
 
-use super::table::{align_right, plain_table, trimmed};
+use super::table::{plain_table, trimmed};
 use super::units::size;
 use super::{CliError, DriverChoice, client, named_socket, open_gpu, usual_socket};
 use crate::endpoint;
@@ -122,16 +122,16 @@ fn table(status: &Value) -> String {
     } else {
         let mut table = plain_table(&[
             "tenant",
-            "pid",
+            ">pid",
             "class",
-            "weight",
-            "slo",
+            ">weight",
+            ">slo",
             "state",
-            "resident",
-            "evicted",
-            "unmanaged",
-            "switches",
-            "GPU time",
+            ">resident",
+            ">evicted",
+            ">unmanaged",
+            ">switches",
+            ">GPU time",
         ]);
         for tenant in tenants {
             table.add_row([
@@ -148,20 +148,14 @@ fn table(status: &Value) -> String {
                 format!("{:.2} s", tenant["gpu_seconds"].as_f64().unwrap_or(0.0)),
             ]);
         }
-        for column in [1, 3, 4, 6, 7, 8, 9, 10] {
-            align_right(&mut table, column);
-        }
         let _ = writeln!(out, "\n{}", trimmed(&table));
     }
     if !newcomers.is_empty() {
         let most = &status["max_tenants"];
-        let mut table = plain_table(&["waiting to join", "pid", "for"]);
+        let mut table = plain_table(&["waiting to join", ">pid", ">for"]);
         for newcomer in newcomers {
             let waited = newcomer["waited_seconds"].as_f64().unwrap_or(0.0);
             table.add_row([text(&newcomer["name"]), number(&newcomer["pid"]), format!("{waited:.0} s")]);
-        }
-        for column in [1, 2] {
-            align_right(&mut table, column);
         }
         let _ = writeln!(out, "\n{}\nno more than {most} share the GPU at once (--max-tenants)", trimmed(&table));
     }

@@ -75,7 +75,13 @@ impl Place<'_> {
         options: &str,
     ) -> Result<Command, Error> {
         let mut command = self.ours("run");
-        command.arg("--socket").arg(socket).args(["--name", tenant, "--class", class.word(), "--"]);
+        command.args(self.ground.driver.option()).arg("--socket").arg(socket).args([
+            "--name",
+            tenant,
+            "--class",
+            class.word(),
+            "--",
+        ]);
         command.arg(self.ground.install.example(program)?).args(options.split(' '));
         Ok(command)
     }

@@ -16,8 +16,12 @@ use super::pausing::{Hold, Stage};
 use super::tenant::{ANSWER_LIMIT, Tenant};
 use crate::arbiter::TenantId;
 
-/// How long the call may take. Where nothing is in its way it takes a small part of a millisecond.
-const LIMIT: Duration = Duration::from_millis(25);
+/// How long the call may take, in milliseconds in which the tenant has looked for its end: on a busy machine those are fewer
+/// than have passed. Where nothing is in its way it takes a small part of one.
+const LIMIT_TICKS: u32 = 25;
+/// When it is looked for the first time whether that is over, and how often then.
+const LOOK: Duration = Duration::from_millis(25);
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// How far it is, since the tenant was paused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +45,11 @@ impl Tenant {
         self.hold.is_some_and(is_asked) && self.theirs.probing.load(Relaxed) != 0
     }
 
+    /// Whether the call was seen not to come back for too long.
+    fn is_stuck_in_probe(&self) -> bool {
+        self.theirs.probing.load(Relaxed) > LIMIT_TICKS
+    }
+
     /// When it is to be looked whether the call has come back. Who is cut off answers no more, but may be inside.
     pub(super) fn probe_look(&self) -> Option<Instant> {
         let hold = self.hold.filter(|_| self.cut_off.is_none() || self.is_probing())?;
@@ -61,7 +70,7 @@ impl Server {
             return;
         }
         let since = Instant::now();
-        hold.probe = Probe::Asked { since, look: since + LIMIT };
+        hold.probe = Probe::Asked { since, look: since + LOOK };
         tenant.probes = tenant.probes.wrapping_add(1);
         let number = tenant.probes;
         self.command(id, &FromCoordinator::Probe { number });
@@ -90,11 +99,11 @@ impl Server {
         let due: Vec<TenantId> = self.tenants.iter().filter(|(_, tenant)| is_due(tenant)).map(|(id, _)| *id).collect();
         for id in due {
             let Some(tenant) = self.tenants.get_mut(&id) else { continue };
-            let (is_probing, Some(hold)) = (tenant.is_probing(), &mut tenant.hold) else { continue };
+            let (is_stuck, Some(hold)) = (tenant.is_stuck_in_probe(), &mut tenant.hold) else { continue };
             match (hold.stage, &mut hold.probe) {
                 (Stage::Answering, _) => self.let_stay(id),
-                (_, Probe::Asked { look, .. }) if is_probing => {
-                    *look = now + LIMIT;
+                (_, Probe::Asked { look, .. }) if is_stuck => {
+                    *look = now + LOOK;
                     if hold.stuck.is_some_and(|since| now >= since + ANSWER_LIMIT) {
                         self.let_stay(id);
                         continue;
@@ -107,7 +116,7 @@ impl Server {
                     // Nothing was moved yet. What is missing was missing when its work ran.
                     self.start_resuming(id);
                 }
-                (_, Probe::Asked { look, .. }) => *look = now + LIMIT,
+                (_, Probe::Asked { look, .. }) => *look = now + LOOK_AGAIN,
                 _ => {}
             }
         }

@@ -127,7 +127,8 @@ fn greet(path: &Path, hello: &FromTenant) -> Result<(OwnedFd, Received), Unjoine
             error => cannot(format!("{at}: {error}"), "see `baton doctor`"),
         })?;
         let gone = || cannot(format!("the coordinator at {at} ended the connection"), look_at_the_log());
-        link::send(socket.as_fd(), &hello.encode(), &[own.as_fd()], false).map_err(|_| gone())?;
+        // Whoever does not hear us may have said why.
+        let _ = link::send(socket.as_fd(), &hello.encode(), &[own.as_fd()], false);
         let asked = Instant::now();
         let mut ahead = None;
         let received = loop {

@@ -28,7 +28,7 @@ const SHORTEST_HOLD: Duration = Duration::from_micros(100);
 const LONGEST_HOLD: Duration = Duration::from_millis(1);
 const LONGEST_HOLD_OF_CAPTURE: Duration = Duration::from_millis(5);
 /// Who needed longer than this to unmap memory while its work was paused waited for that work.
-const PROBE_LIMIT: Duration = Duration::from_millis(20);
+const PROBE_LIMIT_MS: u32 = 20;
 /// How long it then drains before it is paused again.
 const LONGEST_DRAIN: Duration = Duration::from_millis(100);
 /// How long a try to give way by itself may take.
@@ -489,13 +489,11 @@ impl Pager {
 
     /// Our work is paused: can mappings be changed?
     fn carry_out_probe(&mut self, number: u32) -> Result<(), End> {
-        let start = Instant::now();
-        self.session.own().probing.store(1, Ordering::Release);
-        if self.probe.as_ref().is_some_and(|probe| !probe.carry_out(self.session.control.as_fd())) {
-            return Err(End::CoordinatorGone);
-        }
-        self.session.own().probing.store(0, Ordering::Release);
-        if start.elapsed() > PROBE_LIMIT {
+        let took = match &self.probe {
+            Some(probe) => probe.carry_out(self.session.control.as_fd(), &self.session.own().probing),
+            None => Some(0),
+        };
+        if took.ok_or(End::CoordinatorGone)? > PROBE_LIMIT_MS {
             // It had to wait, and we were let go on for that. What it waited for ends first.
             let end = Instant::now() + LONGEST_DRAIN;
             while !work::looks_idle(self.session.device) && Instant::now() < end {

@@ -4,6 +4,7 @@
 //! paused does not end. If that were found out with memory that the program uses, its work could not be let go on: its
 //! memory might be half gone. So the first that is unmapped after a pause is a piece that nobody uses.
 
+use core::sync::atomic::{AtomicU32, Ordering};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,6 +18,9 @@ use baton_contract::memory::GRANULE;
 use super::{Event, start_thread};
 use crate::memory::extents::{check, give_access};
 use crate::real;
+
+/// How often it is counted that the call has not come back.
+const TICK_MS: i32 = 1;
 
 /// The piece, and a thread that unmaps it: somebody has to be left who notices that the coordinator has died meanwhile, and
 /// lets our work go on.
@@ -49,14 +53,26 @@ impl Probe {
         lock(&self.piece).map()
     }
 
-    /// Unmaps it; false if whoever is at the other end of `control` has gone before that was done.
-    pub(super) fn carry_out(&self, control: BorrowedFd<'_>) -> bool {
+    /// Unmaps it, and says how many milliseconds that took; none if whoever is at the other end of `control` has gone before.
+    /// Meanwhile `ticks` counts them up from 1. On a busy machine it stands still whenever this thread gets no processor, as
+    /// the one that unmaps may then get none: so it tells a call that waits from one that has yet to be made.
+    pub(super) fn carry_out(&self, control: BorrowedFd<'_>, ticks: &AtomicU32) -> Option<u32> {
+        ticks.store(1, Ordering::Release);
+        let done = self.wait(control, ticks);
+        let took = ticks.swap(0, Ordering::AcqRel) - 1;
+        done.then_some(took)
+    }
+
+    fn wait(&self, control: BorrowedFd<'_>, ticks: &AtomicU32) -> bool {
         let _ = self.asked.send(());
         let watch = |fd, events| libc::pollfd { fd, events, revents: 0 };
         let mut watched = [watch(self.done.0.as_raw_fd(), libc::POLLIN), watch(control.as_raw_fd(), libc::POLLRDHUP)];
         loop {
             // SAFETY: two structures that live over the call.
-            unsafe { libc::poll(watched.as_mut_ptr(), 2, -1) };
+            let ready = unsafe { libc::poll(watched.as_mut_ptr(), 2, TICK_MS) };
+            if ready == 0 {
+                ticks.fetch_add(1, Ordering::Release);
+            }
             let [done, gone] = watched.map(|watched| watched.revents != 0);
             if done {
                 self.done.lower();

@@ -71,7 +71,7 @@ pub struct Cell {
     /// All that against alone.
     pub ratios: Ratios,
     /// How often work was paused; null without Baton.
-    pub pauses: Option<u64>,
+    pub preemptions: Option<u64>,
     /// Whether every answer, and all that the batch work computed, was what it was alone.
     pub outputs_match: bool,
 }
@@ -168,7 +168,7 @@ pub(super) mod tests {
             times: times(&[6, 8, 12]),
             batch_per_second: 15.0,
             ratios: Ratios::default(),
-            pauses: Some(0),
+            preemptions: Some(0),
             outputs_match,
         };
         let alone = vec![times(&[2, 3, 5]), times(&[4, 5, 5])];

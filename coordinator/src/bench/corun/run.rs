@@ -111,7 +111,7 @@ impl<'a> Run<'a> {
             times,
             batch_per_second: rate,
             ratios: Ratios::default(),
-            pauses: coordinator.map(|one| one.status()).transpose()?.map(|status| status.preemptions),
+            preemptions: coordinator.map(|one| one.status()).transpose()?.map(|status| status.preemptions),
             outputs_match: same_answers && same_work,
         });
         Ok(())

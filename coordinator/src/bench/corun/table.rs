@@ -1,8 +1,7 @@
 //! The report as a table.
 
-use std::fmt::Write as _;
-
 use super::{Report, Times};
+use crate::cli::table::{plain_table, trimmed};
 
 /// A row; what is none is left out. `ratios`: of the 50th, 95th and 99th percentile and of the batch work.
 #[derive(Default)]
@@ -13,7 +12,7 @@ struct Row<'a> {
     times: Option<&'a Times>,
     rate: Option<f64>,
     ratios: [Option<f64>; 4],
-    pauses: Option<u64>,
+    preemptions: Option<u64>,
     differs: bool,
 }
 
@@ -21,26 +20,41 @@ struct Row<'a> {
 const WHEN: [&str; 2] = ["alone", "alone again"];
 
 pub(super) fn table(report: &Report) -> String {
-    let mut text = String::new();
-    let _ = writeln!(text, "\n{:<52}  {:^20}", "", "against alone");
-    let _ = writeln!(
-        text,
-        "{:<6} {:<6} {:<11} {:>8} {:>8} {:>8}   {:>6} {:>6} {:>6}   {:>8} {:>6}  {:>6}",
-        "served", "beside", "", "p50 ms", "p95 ms", "p99 ms", "p50", "p95", "p99", "batch/s", "ratio", "pauses"
-    );
+    let mut rows = plain_table(&[
+        "served",
+        "beside",
+        "",
+        ">p50 ms",
+        ">p95 ms",
+        ">p99 ms",
+        ">p50 x",
+        ">p95 x",
+        ">p99 x",
+        ">batch/s",
+        ">x",
+        ">preempted",
+        "",
+    ]);
     for alone in &report.served {
         for (times, way) in alone.alone.iter().zip(WHEN) {
             let first = alone.alone.first().filter(|_| way != WHEN[0]);
             let ratio = |of: fn(&Times) -> f64| first.map(|first| of(times) / of(first));
             let ratios = [ratio(|times| times.p50_ms), ratio(|times| times.p95_ms), ratio(|times| times.p99_ms), None];
-            add(&mut text, &Row { served: &alone.name, batch: "-", way, times: Some(times), ratios, ..Row::default() });
+            rows.add_row(cells(&Row {
+                served: &alone.name,
+                batch: "-",
+                way,
+                times: Some(times),
+                ratios,
+                ..Row::default()
+            }));
         }
     }
     for alone in &report.batch {
         for (rate, way) in alone.alone.iter().zip(WHEN) {
             let ratio = alone.alone.first().filter(|_| way != WHEN[0]).map(|first| rate / first);
             let (rate, ratios) = (Some(*rate), [None, None, None, ratio]);
-            add(&mut text, &Row { served: "-", batch: &alone.name, way, rate, ratios, ..Row::default() });
+            rows.add_row(cells(&Row { served: "-", batch: &alone.name, way, rate, ratios, ..Row::default() }));
         }
     }
     for cell in &report.cells {
@@ -51,38 +65,39 @@ pub(super) fn table(report: &Report) -> String {
             times: Some(&cell.times),
             rate: Some(cell.batch_per_second),
             ratios: [cell.ratios.p50, cell.ratios.p95, cell.ratios.p99, cell.ratios.batch].map(Some),
-            pauses: cell.pauses,
+            preemptions: cell.preemptions,
             differs: !cell.outputs_match,
         };
-        add(&mut text, &row);
+        rows.add_row(cells(&row));
     }
     let verdict = if report.outputs_match { "every answer is right" } else { "answers differ: this is a bug" };
-    let _ = writeln!(
-        text,
-        "{} requests each, at {:.0} % load; alone again against alone is the noise; {verdict}",
+    format!(
+        "\n{}\n{} requests each, at {:.0} % load; x is against alone, and alone again against alone is the noise; {verdict}\n",
+        trimmed(&rows),
         report.requests,
         report.load * 100.0
-    );
-    text
+    )
 }
 
-fn add(text: &mut String, row: &Row<'_>) {
+fn cells(row: &Row<'_>) -> [String; 13] {
     let number = |value: Option<f64>, digits: usize| value.map_or("-".to_owned(), |value| format!("{value:.digits$}"));
     let time = |of: fn(&Times) -> f64| number(row.times.map(of), 1);
     let [p50, p95, p99, batch] = row.ratios.map(|ratio| number(ratio, 2));
-    let _ = writeln!(
-        text,
-        "{:<6} {:<6} {:<11} {:>8} {:>8} {:>8}   {p50:>6} {p95:>6} {p99:>6}   {:>8} {batch:>6}  {:>6}{}",
-        row.served,
-        row.batch,
-        row.way,
+    [
+        row.served.to_owned(),
+        row.batch.to_owned(),
+        row.way.to_owned(),
         time(|times| times.p50_ms),
         time(|times| times.p95_ms),
         time(|times| times.p99_ms),
+        p50,
+        p95,
+        p99,
         number(row.rate, 1),
-        row.pauses.map_or("-".to_owned(), |pauses| pauses.to_string()),
-        if row.differs { "  ANSWERS DIFFER" } else { "" }
-    );
+        batch,
+        row.preemptions.map_or("-".to_owned(), |count| count.to_string()),
+        if row.differs { "ANSWERS DIFFER" } else { "" }.to_owned(),
+    ]
 }
 
 #[cfg(test)]
@@ -93,7 +108,7 @@ mod tests {
     #[test]
     fn every_measurement_has_a_row_and_the_second_one_alone_tells_the_noise() {
         let text = table(&report(true));
-        let rows: Vec<Vec<&str>> = text.lines().skip(3).map(|line| line.split_whitespace().collect()).collect();
+        let rows: Vec<Vec<&str>> = text.lines().skip(2).map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(rows[0], ["short", "-", "alone", "3.0", "5.0", "5.0", "-", "-", "-", "-", "-", "-"]);
         assert_eq!(rows[1][3..], ["again", "5.0", "5.0", "5.0", "1.67", "1.00", "1.00", "-", "-", "-"]);
         assert_eq!(rows[3][3..], ["again", "-", "-", "-", "-", "-", "-", "30.0", "1.50", "-"]);

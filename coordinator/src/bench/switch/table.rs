@@ -1,68 +1,61 @@
 //! The report as a table.
 
-use std::fmt::Write as _;
-
 use super::{Report, Switches};
+use crate::cli::table::{plain_table, trimmed};
 use crate::cli::units::size;
 
 pub(super) fn table(report: &Report) -> String {
-    let mut text = String::new();
-    let _ = writeln!(
-        text,
-        "\n{:<17} {:>8} {:>8}  {:>7} {:>7} {:>7} {:>7} {:>8}  {:>6} {:>7} {:>9} {:>9}  {:>5} {:>9}  {:>11}",
+    let mut rows = plain_table(&[
         "milliseconds",
-        "p50",
-        "max",
-        "decided",
-        "granted",
-        "extent",
-        "launch",
-        "resident",
-        "groups",
-        "extents",
-        "in",
-        "out",
-        "waits",
-        "waited",
-        "evicted out"
-    );
+        ">p50",
+        ">max",
+        ">decided",
+        ">granted",
+        ">extent",
+        ">launch",
+        ">resident",
+        ">groups",
+        ">extents",
+        ">in",
+        ">out",
+        ">waits",
+        ">waited",
+        ">evicted out",
+        "",
+    ]);
     for variant in &report.variants {
-        let _ = write!(text, "{:<17} {:>8.1} {:>8.1}", variant.name, variant.p50_ms, variant.max_ms);
-        if let Some(switches) = &variant.switches {
-            add_switches(&mut text, switches);
-        }
-        let _ = writeln!(text, "{}", if variant.outputs_match { "" } else { "  ANSWERS DIFFER" });
+        let mut row = vec![variant.name.clone(), format!("{:.1}", variant.p50_ms), format!("{:.1}", variant.max_ms)];
+        row.extend(variant.switches.as_ref().map_or(std::array::from_fn(|_| String::new()), cells));
+        row.push(if variant.outputs_match { "" } else { "ANSWERS DIFFER" }.to_owned());
+        rows.add_row(row);
     }
     let verdict = if report.outputs_match { "every answer is the same" } else { "answers differ: this is a bug" };
-    let _ = writeln!(
-        text,
-        "{} requests each, switches' medians; {} moved for each request; {verdict}",
+    format!(
+        "\n{}\n{} requests each, switches' medians; {} moved for each request; {verdict}\n",
+        trimmed(&rows),
         report.repeat,
         size(report.server_bytes)
-    );
-    text
+    )
 }
 
-fn add_switches(text: &mut String, switches: &Switches) {
+fn cells(switches: &Switches) -> [String; 12] {
     let ms = |phase: Option<f64>| phase.map_or("-".to_owned(), |ms| format!("{ms:.1}"));
     let bytes = |bytes: f64| size(bytes as u64);
     let phases = &switches.phases;
-    let _ = write!(
-        text,
-        "  {:>7} {:>7} {:>7} {:>7} {:>8}  {:>6} {:>7} {:>9} {:>9}  {:>5} {:>9.1}  {:>11}",
+    [
         ms(phases.decided_ms),
         ms(phases.granted_ms),
         ms(phases.first_extent_ms),
         ms(phases.first_launch_ms),
         ms(phases.all_resident_ms),
-        switches.groups,
-        switches.extents,
+        switches.groups.to_string(),
+        switches.extents.to_string(),
         bytes(switches.bytes_in),
         bytes(switches.bytes_out),
-        switches.waits,
-        switches.waited_ms,
-        bytes(switches.evicted_bytes_out)
-    );
+        switches.waits.to_string(),
+        format!("{:.1}", switches.waited_ms),
+        bytes(switches.evicted_bytes_out),
+    ]
 }
 
 #[cfg(test)]
