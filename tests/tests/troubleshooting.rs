@@ -45,7 +45,8 @@ const NO_MESSAGES: &[(&str, &str, &str)] = &[
 ];
 
 /// Of those, what the page has to have all the same.
-const MESSAGES: [&str; 5] = ["ANSWERS DIFFER", "DIFFERS FROM", "this is a bug", "it never came to pass", "no good end"];
+const MESSAGES: [&str; 6] =
+    ["ANSWERS DIFFER", "DIFFERS FROM", "this is a bug", "it never came to pass", "no good end", "more than 0 and less"];
 
 /// A string of the source, with `…` for what is put in, and where it stands.
 type Strings = BTreeMap<String, Vec<String>>;
