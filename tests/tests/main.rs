@@ -24,6 +24,7 @@ mod settings; // timed
 mod sharing; // timed
 mod steering; // timed
 mod trace; // plain
+mod troubleshooting; // plain
 mod tutorial; // timed
 
 #[test]
