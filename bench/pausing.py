@@ -115,7 +115,7 @@ def main():
     equal = products["wrong"] == 0 and products["products"] > 1
     print(
         f"{products['products']} products, {'all equal' if equal else 'NOT EQUAL'}; "
-        f"{status['pauses']} pauses{', STUCK ONCE' if result['stuck'] else ''}, "
+        f"{status['preemptions']} pauses{', STUCK ONCE' if result['stuck'] else ''}, "
         f"{status['bytes_in'] // MIB} MiB in, "
         f"{status['bytes_out'] // MIB} MiB out"
     )

@@ -110,7 +110,9 @@ pub fn announce(path: &Path) -> Result<Option<(OwnedFd, Offer)>, CliError> {
                 std::thread::sleep(COME_AGAIN);
             }
             Ok(FromCoordinator::Refused { text, .. }) => return Err(told(&text)),
-            Ok(_) => return Err(told(&"an answer to another question")),
+            Ok(_) => {
+                return Err(told(&"the coordinator answers another question; use the same build of Baton for both"));
+            }
             Err(error) => return Err(told(&error)),
         }
     }
@@ -138,17 +140,25 @@ pub fn ask(path: &Path, question: &FromTenant, patience: Option<Duration>) -> Re
             path.display()
         ))
     })?;
-    link::set_patience(&socket, patience).map_err(|error| told(error.to_string()))?;
+    link::set_patience(&socket, Some(patience.unwrap_or(SILENCE))).map_err(|error| told(error.to_string()))?;
     // Whoever does not hear us may have said why.
     let _ = link::send(socket.as_fd(), &question.encode(), &[], false);
-    let mut text = Vec::new();
+    let (mut text, mut is_said) = (Vec::new(), false);
     loop {
-        let received = link::receive(socket.as_fd(), false).map_err(|error| match error.kind() {
-            io::ErrorKind::WouldBlock => {
-                told("the coordinator does not answer; is it stopped? `kill` it if it hangs".to_owned())
+        let received = match link::receive(socket.as_fd(), false) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && patience.is_none() => {
+                if !std::mem::replace(&mut is_said, true) {
+                    eprintln!(
+                        "baton: waiting until the program's work has ended; `baton suspend` takes it off the GPU before"
+                    );
+                }
+                continue;
             }
-            _ => told(error.to_string()),
-        })?;
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                return Err(told("the coordinator does not answer; is it stopped? `kill` it if it hangs".to_owned()));
+            }
+            received => received.map_err(|error| told(error.to_string()))?,
+        };
         let received = received.ok_or_else(|| told("the coordinator ended the connection".to_owned()))?;
         match FromCoordinator::decode(&received.message) {
             Ok(FromCoordinator::Text { piece, more }) => {
@@ -158,7 +168,11 @@ pub fn ask(path: &Path, question: &FromTenant, patience: Option<Duration>) -> Re
                 }
             }
             Ok(FromCoordinator::Refused { text, .. }) => return Err(told(text)),
-            Ok(_) => return Err(told("an answer to another question".to_owned())),
+            Ok(_) => {
+                return Err(told(
+                    "the coordinator answers another question; use the same build of Baton for both".to_owned(),
+                ));
+            }
             Err(error) => return Err(told(error.to_string())),
         }
     }

@@ -196,7 +196,7 @@ impl Server {
                 continue;
             };
             if tenant.grant != eviction.grant {
-                eviction.answer(Err("the tenant is in use again"));
+                eviction.answer(Err("the tenant is in use again; `baton suspend` it first"));
                 continue;
             }
             if tenant.cut_off.is_some() {
@@ -212,7 +212,7 @@ impl Server {
             let state = self.arbiter.state(id);
             if state == State::Arriving || state == State::Running && comes_in {
                 // Also if it was let in before all is there: whoever asks again and again would keep it waiting for ever.
-                eviction.answer(Err("the tenant is in use again"));
+                eviction.answer(Err("the tenant is in use again; `baton suspend` it first"));
                 continue;
             }
             if is_off && !tenant.is_evictable() {
@@ -243,7 +243,7 @@ impl Server {
                 self.evictions.push(eviction);
             } else {
                 log::warn!("an eviction on request has no room on the host");
-                eviction.answer(Err("there is no room on the host"));
+                eviction.answer(Err("there is no room on the host; a larger --host-pool would help"));
             }
         }
     }

@@ -29,7 +29,9 @@ impl Server {
     /// Whom a user calls so.
     pub(super) fn called(&self, name: &str) -> Result<TenantId, String> {
         let found = self.tenants.iter().find(|(_, tenant)| tenant.name == name && tenant.cut_off.is_none());
-        found.map(|(id, _)| *id).ok_or_else(|| format!("there is no tenant called {}", name.escape_default()))
+        found
+            .map(|(id, _)| *id)
+            .ok_or_else(|| format!("there is no tenant called {}; `baton status` lists them", name.escape_default()))
     }
 
     fn set(&mut self, name: &str, change: Change) -> Result<(), String> {

@@ -46,6 +46,7 @@ impl Server {
 
     pub(super) fn carry_out(&mut self, decisions: Vec<Decision>) {
         for decision in decisions {
+            log::debug!("{decision:?}");
             match decision {
                 Decision::Contend(id, Some(patience_micros)) => {
                     self.command(id, &FromCoordinator::Contend { patience_micros });

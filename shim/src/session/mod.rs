@@ -162,8 +162,8 @@ fn decide(device: CUdevice) {
         Ok(()) => DECIDED.store(true, Ordering::Release),
         Err(Unjoined::NotAsked) => pass_over(device),
         Err(Unjoined::Cannot { why, remedy }) if user::is_on(settings::REQUIRE) => refuse::end(&why, &remedy),
-        Err(Unjoined::Cannot { why, .. }) => {
-            user::warn(format_args!("{why}; running without Baton"));
+        Err(Unjoined::Cannot { why, remedy }) => {
+            user::warn(format_args!("{why}; {remedy}; running without Baton"));
             pass_over(device);
         }
     }

@@ -73,13 +73,19 @@ static uint64_t now_ms(void) {
 }
 
 /* Writes what is there already, over and over, for so long or until there is such a file. */
+/* There is always more queued than what is waited for: a thread that gets no processor for a while leaves no gap. */
 static CUresult spin(unsigned ms, const char *file) {
     uint64_t end = now_ms() + ms;
+    CUevent ends[2];
+    for (unsigned i = 0; i < 2; i++) TRY(cuEventCreate(&ends[i], 0));
     for (unsigned i = 0; file ? access(file, F_OK) != 0 : now_ms() < end; i++) {
         struct piece *piece = &pieces[i % count];
         TRY(fill(piece, piece->seed));
-        TRY(cuCtxSynchronize());
+        TRY(cuEventRecord(ends[i % 2], NULL));
+        if (i) TRY(cuEventSynchronize(ends[(i - 1) % 2]));
     }
+    TRY(cuCtxSynchronize());
+    for (unsigned i = 0; i < 2; i++) TRY(cuEventDestroy(ends[i]));
     return CUDA_SUCCESS;
 }
 

@@ -113,7 +113,7 @@ pub(super) fn why_not(driver: &Choice, gpu: usize) -> Result<Option<String>, Err
 /// What the driver has answered to the coordinator, if it has told that.
 fn why(coordinator: &Coordinator, otherwise: &str) -> Result<String, Error> {
     let said = coordinator.said()?;
-    let refused = said.lines().find_map(|line| line.split_once("drained: "));
+    let refused = said.lines().find_map(|line| line.split_once("its work: "));
     Ok(refused.map_or(otherwise, |(_, answer)| answer).to_owned())
 }
 
