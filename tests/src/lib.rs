@@ -99,6 +99,33 @@ pub fn clean(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
+/// A command that runs another one, in that one's environment: its words come behind those that `outer` has.
+pub fn around(mut outer: Command, inner: &Command) -> Command {
+    outer.arg(inner.get_program()).args(inner.get_args());
+    with_environment_of(outer, inner)
+}
+
+/// A command in the environment of another one.
+pub fn with_environment_of(mut command: Command, other: &Command) -> Command {
+    for (name, value) in other.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    command
+}
+
+/// Whether the tests run as root, who can be two users; says so where they do not.
+pub fn is_root() -> bool {
+    // SAFETY: asks who we are.
+    let root = unsafe { libc::geteuid() } == 0;
+    if !root {
+        eprintln!("skipped: only root can be two users");
+    }
+    root
+}
+
 /// Whether there is Python here; says so where there is not. Tests of what Python does need it, the
 /// rest does with Rust and a C compiler. (`.ci/run` installs it.)
 pub fn has_python() -> bool {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use baton_tests::coordinator::{Prepared, Serving};
 use baton_tests::form::Form;
 use baton_tests::running::Running;
-use baton_tests::{Outcome, built};
+use baton_tests::{Outcome, built, is_root, with_environment_of};
 
 const LIMIT: Duration = Duration::from_secs(500);
 
@@ -97,14 +97,8 @@ fn a_library_in_a_folder_with_a_space_and_a_colon_is_preloaded_all_the_same() {
         std::fs::hard_link(&from, &to).or_else(|_| std::fs::copy(&from, &to).map(drop)).expect("a file");
     }
     let usual = run(&prepared, &[]);
-    let mut command = Command::new(folder.join("baton"));
+    let mut command = with_environment_of(Command::new(folder.join("baton")), &usual);
     command.args(usual.get_args()).arg(vector_add());
-    for (name, value) in usual.get_envs() {
-        match value {
-            Some(value) => command.env(name, value),
-            None => command.env_remove(name),
-        };
-    }
     let ran = outcome(&mut command).succeeded();
     assert!(ran.out.ends_with(" ok\n") && said(&ran).is_empty(), "{ran:?}");
     assert_eq!(joined(&prepared), 1);
@@ -156,9 +150,7 @@ fn programs_into_which_nothing_can_be_preloaded_end_or_start_with_a_line() {
 
 #[test]
 fn a_set_user_id_program_ends_at_once() {
-    // SAFETY: asks who we are.
-    if unsafe { libc::geteuid() } != 0 {
-        eprintln!("skipped: only root can make a program that runs as somebody else");
+    if !is_root() {
         return;
     }
     let prepared = Serving::arena("64MiB").prepare();

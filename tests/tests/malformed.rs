@@ -1,8 +1,7 @@
 //! What comes to a coordinator's socket and means nothing, or lies, costs its sender the connection and nothing
 //! else.
 
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
@@ -27,25 +26,7 @@ fn hold(coordinator: &Coordinator, name: &str) -> Running {
 /// A connection to a coordinator on which anything can be said.
 #[track_caller]
 fn connect(coordinator: &Coordinator) -> UnixDatagram {
-    // SAFETY: plain system calls; the address is a local of the right type and length; a descriptor that was just
-    // made is nobody else's.
-    unsafe {
-        let socket = libc::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0);
-        assert!(socket >= 0, "{}", std::io::Error::last_os_error());
-        let socket = OwnedFd::from_raw_fd(socket);
-        let mut address: libc::sockaddr_un = std::mem::zeroed();
-        address.sun_family = libc::AF_UNIX as libc::sa_family_t;
-        let path = coordinator.place.socket();
-        for (to, from) in address.sun_path.iter_mut().zip(path.as_os_str().as_bytes()) {
-            *to = *from as libc::c_char;
-        }
-        let length = size_of::<libc::sockaddr_un>() as libc::socklen_t;
-        let answer = libc::connect(socket.as_raw_fd(), (&raw const address).cast(), length);
-        assert_eq!(answer, 0, "{}", std::io::Error::last_os_error());
-        let socket = UnixDatagram::from(socket);
-        socket.set_read_timeout(Some(LIMIT)).expect("a socket");
-        socket
-    }
+    link::connect(&coordinator.place.socket(), LIMIT).expect("it listens").into()
 }
 
 /// Everything that comes until the other side hangs up.

@@ -3,9 +3,9 @@
 use std::process::Command;
 use std::time::Duration;
 
-use baton_tests::built;
 use baton_tests::coordinator::{Coordinator, Serving, alone, program, tenant};
 use baton_tests::running::Running;
+use baton_tests::{around, built, is_root};
 use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_secs(300);
@@ -14,18 +14,11 @@ const LIMIT: Duration = Duration::from_secs(300);
 fn isolated(command: &Command) -> Command {
     let mut inner = Command::new("unshare");
     inner.args(["--pid", "--fork", "--mount-proc", "--kill-child"]);
-    // SAFETY: asks who we are.
-    if unsafe { libc::geteuid() } != 0 {
+    if !is_root() {
         inner.args(["--user", "--map-current-user"]);
     }
-    inner.arg("--").arg(command.get_program()).args(command.get_args());
-    for (name, value) in command.get_envs() {
-        match value {
-            Some(value) => inner.env(name, value),
-            None => inner.env_remove(name),
-        };
-    }
-    inner
+    inner.arg("--");
+    around(inner, command)
 }
 
 const WORDS: [&str; 8] = ["--megabytes", "48", "--rounds", "12", "--check", "4", "--gap-ms", "1"];

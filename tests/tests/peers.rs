@@ -1,5 +1,6 @@
 //! Others on the machine: what they have put in our way is not believed, and who wants too much gets an answer.
 
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -10,22 +11,12 @@ use baton_contract::link;
 use baton_contract::messages::{FromCoordinator, FromTenant, Refusal};
 use baton_tests::coordinator::{Coordinator, Serving, program, tenant};
 use baton_tests::running::Running;
-use baton_tests::{Outcome, built, has_python};
-use std::os::fd::{AsFd, OwnedFd};
+use baton_tests::{Outcome, around, built, has_python, is_root};
 
 const LIMIT: Duration = Duration::from_secs(300);
 
 fn outcome(command: &mut Command) -> Outcome {
     Running::start(command, false, None).finish(LIMIT)
-}
-
-fn is_root() -> bool {
-    // SAFETY: asks who we are.
-    let root = unsafe { libc::geteuid() } == 0;
-    if !root {
-        eprintln!("skipped: only root can be two users");
-    }
-    root
 }
 
 /// A coordinator is refused a place that somebody has prepared, with a sentence.
@@ -174,16 +165,9 @@ fn answer(socket: &OwnedFd) -> FromCoordinator {
 fn whoever_comes_when_there_is_no_room_is_told_so_and_tenants_do_not_notice() {
     let script = "ulimit -n 200; exec \"$@\"";
     let prepared = Serving::arena("64MiB").prepare();
-    let serve = prepared.serve();
-    let mut command = Command::new("/bin/sh");
-    command.args(["-c", script, "sh"]).arg(serve.get_program()).args(serve.get_args());
-    for (name, value) in serve.get_envs() {
-        match value {
-            Some(value) => command.env(name, value),
-            None => command.env_remove(name),
-        };
-    }
-    let served = Running::start(&mut command, false, None);
+    let mut shell = Command::new("/bin/sh");
+    shell.args(["-c", script, "sh"]);
+    let served = Running::start(&mut around(shell, &prepared.serve()), false, None);
     while !served.err().contains("serving GPU") {
         std::thread::sleep(Duration::from_millis(5));
     }

@@ -50,7 +50,7 @@ pub struct Run {
     /// Let the program run without Baton if it cannot share the GPU. Otherwise it ends, with exit code 125.
     #[arg(long)]
     optional: bool,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "If a coordinator has to be started")]
     settings: Settings,
     /// The program and its arguments.
     #[arg(trailing_var_arg = true, required = true, value_name = "PROGRAM ARGS")]
