@@ -85,10 +85,12 @@ impl Serving {
         Coordinator::start(self.prepare().into(), &|command| command)
     }
 
-    /// The same, by another command that runs this one.
+    /// The same, by another command that runs this one, and ends it when it is killed itself.
     #[track_caller]
     pub fn start_as(&self, around: impl Fn(&Command) -> Command) -> Coordinator {
-        Coordinator::start(self.prepare().into(), &|command| around(&command))
+        let mut coordinator = Coordinator::start(self.prepare().into(), &|command| around(&command));
+        coordinator.is_wrapped = true;
+        coordinator
     }
 }
 
@@ -110,7 +112,7 @@ impl Coordinator {
             .stderr(log)
             .spawn()
             .expect("baton can be run");
-        let mut coordinator = Self { child, place, prepared };
+        let mut coordinator = Self { child, place, prepared, is_wrapped: false };
         let end = Instant::now() + SOON;
         while !coordinator.log().contains("serving GPU") {
             let ended = coordinator.child.try_wait().expect("our own child");
@@ -244,6 +246,8 @@ pub struct Coordinator {
     /// Where it lies.
     pub place: Place,
     prepared: Arc<Prepared>,
+    /// The process is that of another command, which runs it.
+    is_wrapped: bool,
 }
 
 impl Coordinator {
@@ -377,8 +381,8 @@ impl Drop for Coordinator {
         if std::thread::panicking() {
             eprintln!("{}", self.place.story());
         }
-        // By its own way first: its memory and files go in order.
-        if self.child.try_wait().is_ok_and(|status| status.is_none()) {
+        // By its own way first, if our signals reach it: its memory and files go in order.
+        if !self.is_wrapped && self.child.try_wait().is_ok_and(|status| status.is_none()) {
             signal(self.pid(), libc::SIGTERM);
             let end = Instant::now() + Duration::from_secs(60);
             while Instant::now() < end && self.child.try_wait().is_ok_and(|status| status.is_none()) {
