@@ -33,6 +33,11 @@ fn said(outcome: &Outcome) -> Vec<&str> {
     outcome.err.lines().filter(|line| !line.contains("keeps its own settings")).collect()
 }
 
+/// On a loaded machine an answer may take longer than a second.
+fn waits(line: &&str) -> bool {
+    line.starts_with("baton: waiting: ") || line.starts_with("baton run: waiting: ")
+}
+
 /// How many programs have joined, by the logs of all coordinators that there were.
 fn joined(prepared: &Prepared) -> usize {
     std::fs::read_to_string(prepared.place.socket().with_extension("log")).expect("a log").matches(" joined").count()
@@ -45,7 +50,7 @@ fn in_a_row(form: Form) {
     let prepared = Serving::arena("64MiB").prepare();
     for at in 1..=count {
         let ran = outcome(run(&prepared, &[]).arg(vector_add())).succeeded();
-        assert!(ran.out.ends_with(" ok\n") && said(&ran).is_empty(), "{at}: {ran:?}");
+        assert!(ran.out.ends_with(" ok\n") && said(&ran).iter().all(waits), "{at}: {ran:?}");
         assert_eq!(joined(&prepared), at, "{ran:?}");
     }
 }
@@ -70,7 +75,6 @@ fn at_once(form: Form) {
     let running: Vec<Running> = (0..count).map(start).collect();
     for running in running {
         let ran = running.finish(LIMIT).succeeded();
-        let waits = |line: &&str| line.starts_with("baton: waiting: ") || line.starts_with("baton run: waiting: ");
         assert!(ran.out.ends_with(" ok\n") && said(&ran).iter().all(waits), "{ran:?}");
     }
     assert_eq!(joined(&prepared), count);
