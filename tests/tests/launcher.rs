@@ -13,9 +13,13 @@ use baton_tests::{Outcome, built, is_root, with_environment_of};
 
 const LIMIT: Duration = Duration::from_secs(500);
 
-/// `baton run` of a coordinator that is started if there is none.
+/// `baton run` of a coordinator that is started if there is none, with room for a few programs.
 fn run(prepared: &Prepared, words: &[&str]) -> Command {
-    let mut command = prepared.place.baton(&["run", "--driver", "sim", "--arena", "64MiB", "--host-pool", "64MiB"]);
+    run_with_pool(prepared, "64MiB", words)
+}
+
+fn run_with_pool(prepared: &Prepared, pool: &str, words: &[&str]) -> Command {
+    let mut command = prepared.place.baton(&["run", "--driver", "sim", "--arena", "64MiB", "--host-pool", pool]);
     command.args(words).arg("--socket").arg(prepared.place.socket()).arg("--");
     command
 }
@@ -69,9 +73,10 @@ fn three_hundred_programs_one_after_the_other_are_all_under_baton() {
 /// At once, and more than may share the GPU at once.
 #[track_caller]
 fn at_once(form: Form) {
-    let (count, tenants) = form.of((60, "8"), (1000, "256"));
+    let (count, tenants, pool) = form.of((60, "8", "64MiB"), (1000, "256", "4GiB"));
     let prepared = Serving::arena("64MiB").prepare();
-    let start = |_| Running::start(run(&prepared, &["--max-tenants", tenants]).arg(vector_add()), false, None);
+    let start =
+        |_| Running::start(run_with_pool(&prepared, pool, &["--max-tenants", tenants]).arg(vector_add()), false, None);
     let running: Vec<Running> = (0..count).map(start).collect();
     for running in running {
         let ran = running.finish(LIMIT).succeeded();
