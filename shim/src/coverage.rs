@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use crate::driver::symbols::{SYMBOLS, Symbol};
 use crate::hooks;
-use crate::symbols::{SYMBOLS, Symbol};
 
 /// What forwarding a call means for sharing the GPU.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

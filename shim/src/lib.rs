@@ -38,24 +38,15 @@
 #![allow(non_upper_case_globals, non_snake_case, reason = "names are the driver's own, so that a search finds them")]
 
 mod arrival;
-mod board;
 mod channels;
-mod dlopen;
-mod doors;
 mod driver;
+mod exports;
 mod gate;
 mod hooks;
-mod ld_cache;
+mod link;
 mod memory;
-mod missing;
-mod next;
-mod once;
-mod procaddress;
-mod real;
 mod session;
-mod symbols;
-mod trace;
-mod user;
+mod sys;
 mod work;
 
 #[cfg(test)]

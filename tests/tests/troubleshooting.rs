@@ -39,9 +39,9 @@ const NO_MESSAGES: &[(&str, &str, &str)] = &[
     ("coordinator/src/cli/status.rs", "waiting to join", "a table's heading"),
     ("coordinator/src/demo.rs", "", "rows of a table that was asked for"),
     ("include/src/messages.rs", "", "names of a message's fields"),
-    ("shim/src/trace/report.rs", "baton: … (process …) made", "a line that was asked for"),
-    ("shim/src/trace/report.rs", "{\"", "JSON that was asked for"),
-    ("shim/src/trace/report.rs", "…{\"", "JSON that was asked for"),
+    ("shim/src/exports/trace/report.rs", "baton: … (process …) made", "a line that was asked for"),
+    ("shim/src/exports/trace/report.rs", "{\"", "JSON that was asked for"),
+    ("shim/src/exports/trace/report.rs", "…{\"", "JSON that was asked for"),
 ];
 
 /// Of those, what the page has to have all the same.

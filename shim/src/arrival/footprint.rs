@@ -6,7 +6,7 @@ use core::ffi::c_void;
 use baton_contract::cuda::{CUdeviceptr, CUfunction, CUgraphExec};
 
 use super::{graphs, layouts, roots};
-use crate::memory::hooks::is_outside;
+use crate::hooks::memory::is_outside;
 use crate::memory::space::{Space, is_window};
 
 /// What a call needs.
@@ -20,7 +20,7 @@ pub(crate) enum Needs {
 
 /// Where a launch's parameters lead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reads {
+pub(crate) enum Reads {
     DeviceOnly,
     /// To host memory too, which may change until the launch.
     HostToo,
@@ -33,7 +33,7 @@ const BUFFER_SIZE: usize = 2;
 /// What is longer is not read word by word in a call.
 const MOST_READ: usize = 64 << 20;
 /// The size of a `CUtensorMap`, and what it is aligned to.
-pub(super) const TENSOR_MAP: usize = 128;
+pub(crate) const TENSOR_MAP: usize = 128;
 const TENSOR_MAP_ALIGNMENT: usize = 64;
 
 /// A launch's.
@@ -121,7 +121,7 @@ pub(crate) fn ranges(mut add: impl FnMut(&mut Vec<CUdeviceptr>) -> Option<()>) -
 /// # Safety
 ///
 /// Parameters and `extra` are what the driver takes for this function.
-pub(super) unsafe fn add_parameters(
+pub(crate) unsafe fn add_parameters(
     function: CUfunction,
     parameters: *mut *mut c_void,
     extra: *mut *mut c_void,
@@ -214,7 +214,7 @@ unsafe fn add_words(start: *const u8, bytes: usize, found: &mut Vec<CUdeviceptr>
 /// # Safety
 ///
 /// So many bytes can be read.
-pub(super) unsafe fn add_window_words(start: *const u8, bytes: usize, found: &mut Vec<CUdeviceptr>) {
+pub(crate) unsafe fn add_window_words(start: *const u8, bytes: usize, found: &mut Vec<CUdeviceptr>) {
     let (low, high) = Space::window();
     let size = high.saturating_sub(low);
     let is_ours = |word: u64| word.wrapping_sub(low) < size;

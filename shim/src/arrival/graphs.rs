@@ -11,29 +11,29 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use baton_contract::cuda::{CUDA_SUCCESS, CUdeviceptr, CUgraphExec};
 
 use super::footprint::{self, Needs, Reach};
+use crate::driver::api;
 use crate::memory::space::is_window;
-use crate::real;
 
 /// A graph (`CUgraph`) or one of its nodes (`CUgraphNode`).
-pub(super) type Handle = *mut c_void;
+pub(crate) type Handle = *mut c_void;
 
 /// `CUgraphNodeType`.
 mod kind {
     use core::ffi::c_int;
 
-    pub(super) const KERNEL: c_int = 0;
-    pub(super) const COPY: c_int = 1;
-    pub(super) const FILL: c_int = 2;
-    pub(super) const CHILD: c_int = 4;
-    pub(super) const EMPTY: c_int = 5;
-    pub(super) const WAIT_EVENT: c_int = 6;
-    pub(super) const RECORD_EVENT: c_int = 7;
+    pub(crate) const KERNEL: c_int = 0;
+    pub(crate) const COPY: c_int = 1;
+    pub(crate) const FILL: c_int = 2;
+    pub(crate) const CHILD: c_int = 4;
+    pub(crate) const EMPTY: c_int = 5;
+    pub(crate) const WAIT_EVENT: c_int = 6;
+    pub(crate) const RECORD_EVENT: c_int = 7;
 }
 
 /// `CUDA_KERNEL_NODE_PARAMS_v2` of `cuda.h`.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub(super) struct KernelNode {
+pub(crate) struct KernelNode {
     function: Handle,
     sizes: [u32; 7],
     parameters: *mut *mut c_void,
@@ -45,7 +45,7 @@ pub(super) struct KernelNode {
 /// `CUDA_MEMCPY3D` of `cuda.h`: one end of it twice, then the extent.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub(super) struct CopyNode {
+pub(crate) struct CopyNode {
     from: CopyEnd,
     to: CopyEnd,
     width: usize,
@@ -76,7 +76,7 @@ const UNIFIED: c_int = 4;
 /// `CUDA_MEMSET_NODE_PARAMS` of `cuda.h`.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub(super) struct FillNode {
+pub(crate) struct FillNode {
     target: CUdeviceptr,
     rest: [usize; 4],
 }
@@ -98,7 +98,7 @@ fn graphs() -> MutexGuard<'static, Option<HashMap<usize, Harvest>>> {
 }
 
 /// What a graph's launch needs.
-pub(super) fn needs(graph: CUgraphExec) -> Needs {
+pub(crate) fn needs(graph: CUgraphExec) -> Needs {
     let all = graphs();
     let Some(harvest) = all.as_ref().and_then(|all| all.get(&graph.addr())).filter(|harvest| !harvest.unreadable)
     else {
@@ -112,21 +112,21 @@ pub(super) fn needs(graph: CUgraphExec) -> Needs {
 }
 
 /// A graph was made ready to run, or all of it was replaced.
-pub(super) fn made(ready: CUgraphExec, graph: Handle) {
+pub(crate) fn made(ready: CUgraphExec, graph: Handle) {
     let mut harvest = Harvest::default();
     harvest.add_graph(graph);
     graphs().get_or_insert_default().insert(ready.addr(), harvest);
 }
 
 /// It is no more.
-pub(super) fn gone(ready: CUgraphExec) {
+pub(crate) fn gone(ready: CUgraphExec) {
     if let Some(all) = graphs().as_mut() {
         all.remove(&ready.addr());
     }
 }
 
 /// It was changed in a way that is not read.
-pub(super) fn unreadable(ready: CUgraphExec) {
+pub(crate) fn unreadable(ready: CUgraphExec) {
     change(ready, |harvest| harvest.unreadable = true);
 }
 
@@ -137,7 +137,7 @@ fn change(ready: CUgraphExec, change: impl FnOnce(&mut Harvest)) {
 }
 
 /// A kernel node of it was changed. In version 1 of the structure nothing follows `extra`.
-pub(super) fn kernel_changed(ready: CUgraphExec, node: *const KernelNode, is_v1: bool) {
+pub(crate) fn kernel_changed(ready: CUgraphExec, node: *const KernelNode, is_v1: bool) {
     // Read before the books are locked: the driver may be asked.
     let mut harvest = Harvest::default();
     // SAFETY: the driver has just taken it; the first version lacks the last two fields.
@@ -151,7 +151,7 @@ pub(super) fn kernel_changed(ready: CUgraphExec, node: *const KernelNode, is_v1:
 }
 
 /// A copy node of it was changed.
-pub(super) fn copy_changed(ready: CUgraphExec, node: *const CopyNode) {
+pub(crate) fn copy_changed(ready: CUgraphExec, node: *const CopyNode) {
     let mut harvest = Harvest::default();
     // SAFETY: the driver has just taken it.
     harvest.add_copy(unsafe { &*node });
@@ -166,14 +166,14 @@ pub(super) fn copy_changed(ready: CUgraphExec, node: *const CopyNode) {
 }
 
 /// A fill node of it was changed.
-pub(super) fn fill_changed(ready: CUgraphExec, node: *const FillNode) {
+pub(crate) fn fill_changed(ready: CUgraphExec, node: *const FillNode) {
     // SAFETY: the driver has just taken it.
     let target = unsafe { (*node).target };
     change(ready, |known| known.add_address(target));
 }
 
 /// A graph in it was replaced by this one.
-pub(super) fn child_changed(ready: CUgraphExec, graph: Handle) {
+pub(crate) fn child_changed(ready: CUgraphExec, graph: Handle) {
     let mut harvest = Harvest::default();
     harvest.add_graph(graph);
     change(ready, |known| known.add(harvest));
@@ -197,11 +197,11 @@ impl Harvest {
     fn add_graph(&mut self, graph: Handle) {
         let mut count = 0;
         // SAFETY: the program's graph, and an out-parameter.
-        let mut answer = unsafe { real::graph_nodes(graph, ptr::null_mut(), &mut count) };
+        let mut answer = unsafe { api::graph_nodes(graph, ptr::null_mut(), &mut count) };
         let mut nodes = vec![ptr::null_mut(); count];
         if answer == CUDA_SUCCESS && count > 0 {
             // SAFETY: room for so many.
-            answer = unsafe { real::graph_nodes(graph, nodes.as_mut_ptr(), &mut count) };
+            answer = unsafe { api::graph_nodes(graph, nodes.as_mut_ptr(), &mut count) };
         }
         if answer != CUDA_SUCCESS {
             self.unreadable = true;
@@ -222,26 +222,26 @@ impl Harvest {
         let worked = |answer| (answer == CUDA_SUCCESS).then_some(());
         // SAFETY: a node of the program's graph; structures of cuda.h's layouts as out-parameters, zeros to begin with.
         unsafe {
-            worked(real::node_kind(node, &mut what))?;
+            worked(api::node_kind(node, &mut what))?;
             match what {
                 kind::KERNEL => {
                     let mut kernel: KernelNode = core::mem::zeroed();
-                    worked(real::kernel_node(node, (&raw mut kernel).cast()))?;
+                    worked(api::kernel_node(node, (&raw mut kernel).cast()))?;
                     self.add_kernel(&kernel);
                 }
                 kind::COPY => {
                     let mut copy: CopyNode = core::mem::zeroed();
-                    worked(real::copy_node(node, (&raw mut copy).cast()))?;
+                    worked(api::copy_node(node, (&raw mut copy).cast()))?;
                     self.add_copy(&copy);
                 }
                 kind::FILL => {
                     let mut fill: FillNode = core::mem::zeroed();
-                    worked(real::fill_node(node, (&raw mut fill).cast()))?;
+                    worked(api::fill_node(node, (&raw mut fill).cast()))?;
                     self.add_address(fill.target);
                 }
                 kind::CHILD => {
                     let mut child = ptr::null_mut();
-                    worked(real::child_graph(node, &mut child))?;
+                    worked(api::child_graph(node, &mut child))?;
                     self.add_graph(child);
                 }
                 kind::EMPTY | kind::WAIT_EVENT | kind::RECORD_EVENT => {}

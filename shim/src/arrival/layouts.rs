@@ -8,10 +8,10 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use baton_contract::cuda::{CUDA_ERROR_INVALID_VALUE, CUDA_SUCCESS, CUfunction, CUresult};
 
-use crate::real;
+use crate::driver::api;
 
 /// The parameters' sizes in bytes, in order.
-pub(super) type Layout = Arc<[usize]>;
+pub(crate) type Layout = Arc<[usize]>;
 
 /// None for those that no driver of this version tells about.
 static LAYOUTS: RwLock<Option<HashMap<usize, Option<Layout>>>> = RwLock::new(None);
@@ -20,16 +20,16 @@ static LAYOUTS: RwLock<Option<HashMap<usize, Option<Layout>>>> = RwLock::new(Non
 const MOST: usize = 8192;
 
 /// A function's layout, if it can be known.
-pub(super) fn of(function: CUfunction) -> Option<Layout> {
+pub(crate) fn of(function: CUfunction) -> Option<Layout> {
     let key = function.addr();
     if let Some(known) = LAYOUTS.read().unwrap_or_else(PoisonError::into_inner).as_ref().and_then(|all| all.get(&key)) {
         return known.clone();
     }
     // Not under the lock: the driver is asked.
     // SAFETY: what the program is about to launch; out-parameters.
-    let layout = list(|at, offset, size| unsafe { real::function_parameter(function, at, offset, size) })
+    let layout = list(|at, offset, size| unsafe { api::function_parameter(function, at, offset, size) })
         // SAFETY: as above.
-        .or_else(|| list(|at, offset, size| unsafe { real::kernel_parameter(function, at, offset, size) }));
+        .or_else(|| list(|at, offset, size| unsafe { api::kernel_parameter(function, at, offset, size) }));
     let mut all = LAYOUTS.write().unwrap_or_else(PoisonError::into_inner);
     all.get_or_insert_default().insert(key, layout.clone());
     layout
@@ -50,6 +50,6 @@ fn list(mut ask: impl FnMut(usize, *mut usize, *mut usize) -> CUresult) -> Optio
 }
 
 /// Code was unloaded: its handles may come to mean other functions.
-pub(super) fn forget_all() {
+pub(crate) fn forget_all() {
     *LAYOUTS.write().unwrap_or_else(PoisonError::into_inner) = None;
 }

@@ -16,8 +16,7 @@
 
 pub(crate) mod footprint;
 pub(crate) mod graphs;
-pub(crate) mod hooks;
-mod layouts;
+pub(crate) mod layouts;
 pub(crate) mod roots;
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};

@@ -10,7 +10,7 @@ use baton_contract::cuda::{CUDA_SUCCESS, CUdeviceptr, CUresult};
 
 use super::footprint::{TENSOR_MAP, add_window_words};
 use crate::memory::space::is_window;
-use crate::{real, work};
+use crate::{driver::api, work};
 
 /// Larger globals, all together, are not read.
 const MOST_GLOBALS: u64 = 4 << 20;
@@ -85,7 +85,7 @@ pub(crate) fn read() -> Found {
         contents.resize(bytes as usize, 0u8);
         let read = work::within(context, || {
             // SAFETY: a global that the driver has told about, as long as its module is loaded, and room for it.
-            unsafe { real::copy_out(contents.as_mut_ptr().cast(), at, contents.len()) }
+            unsafe { api::copy_out(contents.as_mut_ptr().cast(), at, contents.len()) }
         });
         match read {
             // SAFETY: our own buffer.
@@ -96,24 +96,24 @@ pub(crate) fn read() -> Found {
     Found { addresses, unreadable }
 }
 
-pub(super) fn texture_made(handle: u64, address: CUdeviceptr) {
+pub(crate) fn texture_made(handle: u64, address: CUdeviceptr) {
     if is_window(address) {
         let context = work::current();
         with(|roots| roots.textures.insert(handle, (address, context)));
     }
 }
 
-pub(super) fn texture_gone(handle: u64) {
+pub(crate) fn texture_gone(handle: u64) {
     with(|roots| roots.textures.remove(&handle));
 }
 
-pub(super) fn global_found(at: CUdeviceptr, bytes: u64, code: usize) {
+pub(crate) fn global_found(at: CUdeviceptr, bytes: u64, code: usize) {
     let context = work::current();
     with(|roots| roots.globals.insert(at, Global { bytes, context, code }));
 }
 
 /// Code is unloaded by `unload`: from before on, the pager must not read its globals. If that fails, they stay.
-pub(super) fn code_goes(code: usize, unload: impl FnOnce() -> CUresult) -> CUresult {
+pub(crate) fn code_goes(code: usize, unload: impl FnOnce() -> CUresult) -> CUresult {
     let going: Vec<(CUdeviceptr, Global)> =
         with(|roots| roots.globals.extract_if(.., |_, global| global.code == code).collect());
     let answer = unload();
@@ -123,7 +123,7 @@ pub(super) fn code_goes(code: usize, unload: impl FnOnce() -> CUresult) -> CUres
     answer
 }
 
-pub(super) fn host_made(at: u64, bytes: u64) {
+pub(crate) fn host_made(at: u64, bytes: u64) {
     let context = work::current();
     with(|roots| roots.host.insert(at, (bytes, context)));
     HOST[0].fetch_min(at, Ordering::Relaxed);
@@ -131,7 +131,7 @@ pub(super) fn host_made(at: u64, bytes: u64) {
 }
 
 /// Host memory is given back by `free`: from before on, it must not be read. If that fails, it stays.
-pub(super) fn host_goes(at: u64, free: impl FnOnce() -> CUresult) -> CUresult {
+pub(crate) fn host_goes(at: u64, free: impl FnOnce() -> CUresult) -> CUresult {
     let going = with(|roots| roots.host.remove(&at));
     let answer = free();
     if answer != CUDA_SUCCESS
@@ -153,12 +153,12 @@ pub(crate) fn context_goes(context: usize) {
 
 /// Whether a word may be an address of host memory that the device can read.
 #[inline]
-pub(super) fn is_pinned_host(word: u64) -> bool {
+pub(crate) fn is_pinned_host(word: u64) -> bool {
     word >= HOST[0].load(Ordering::Relaxed) && word < HOST[1].load(Ordering::Relaxed)
 }
 
 /// Adds what such memory points to; false if it is none after all.
-pub(super) fn add_pinned_host(word: u64, found: &mut Vec<CUdeviceptr>) -> bool {
+pub(crate) fn add_pinned_host(word: u64, found: &mut Vec<CUdeviceptr>) -> bool {
     let range = with(|roots| roots.host.range(..=word).next_back().map(|(at, (bytes, _))| (*at, *bytes)));
     let Some((at, bytes)) = range.filter(|(at, bytes)| word < at + bytes) else { return false };
     if bytes > MOST_HOST {
@@ -176,7 +176,7 @@ pub(super) fn add_pinned_host(word: u64, found: &mut Vec<CUdeviceptr>) -> bool {
 /// # Safety
 ///
 /// `map` is a tensor map that the driver has just written.
-pub(super) unsafe fn tensor_map_made(map: *const c_void, address: CUdeviceptr) {
+pub(crate) unsafe fn tensor_map_made(map: *const c_void, address: CUdeviceptr) {
     // SAFETY: by this function's contract.
     let contents: [u8; TENSOR_MAP] = unsafe { map.cast::<[u8; TENSOR_MAP]>().read_unaligned() };
     with(|roots| {
@@ -190,15 +190,15 @@ pub(super) unsafe fn tensor_map_made(map: *const c_void, address: CUdeviceptr) {
 }
 
 /// A graph was made that kernels can launch.
-pub(super) fn device_graph_made() {
+pub(crate) fn device_graph_made() {
     with(|roots| roots.lost = true);
 }
 
-pub(super) fn has_tensor_maps() -> bool {
+pub(crate) fn has_tensor_maps() -> bool {
     HAS_TENSOR_MAPS.load(Ordering::Acquire)
 }
 
 /// The address that a tensor map is about, if these bytes are one.
-pub(super) fn base_of_tensor_map(bytes: &[u8; TENSOR_MAP]) -> Option<CUdeviceptr> {
+pub(crate) fn base_of_tensor_map(bytes: &[u8; TENSOR_MAP]) -> Option<CUdeviceptr> {
     with(|roots| roots.tensor_maps.get(bytes).copied())
 }

@@ -10,7 +10,7 @@ use core::sync::atomic::AtomicPtr;
 use baton_contract::resource_manager::{self as rm, ALLOC, FREE, MAGIC};
 
 use super::objects;
-use crate::next::after_ours;
+use crate::sys::rtld_next::after_ours;
 
 type Ioctl = unsafe extern "C" fn(c_int, c_ulong, *mut c_void) -> c_int;
 

@@ -17,7 +17,7 @@ use baton_contract::cuda::{CUDA_SUCCESS, CUresult};
 use baton_contract::messages::{Channels, MAX_CHANNELS};
 use baton_contract::resource_manager::USUAL_TIMESLICE;
 
-use crate::driver;
+use crate::driver::find;
 
 pub(crate) use objects::{pause_what_comes, resume_what_came};
 
@@ -91,7 +91,7 @@ impl Simulated {
         type Get = unsafe extern "C" fn(*mut c_uint) -> CUresult;
         type Resume = unsafe extern "C" fn(c_uint) -> CUresult;
         type SetSlice = unsafe extern "C" fn(c_uint, u64) -> CUresult;
-        let symbol = |name: &CStr| driver::get()?.symbol(name);
+        let symbol = |name: &CStr| find::get()?.symbol(name);
         let [get, resume] = [symbol(c"simcudaGetProcess")?, symbol(c"simcudaResumeProcess")?];
         let set_slice = symbol(c"simcudaSetTimeSlice")?;
         // SAFETY: the simulated driver gives these names these signatures, and no other driver has them.

@@ -16,7 +16,8 @@
 //! whose thread-locals are gone already cannot tell, and waits. A forked child is a new process: its
 //! gate is open, and only the thread that forked can be inside.
 
-mod control;
+pub(crate) mod activity;
+mod closing;
 mod word;
 
 use core::ptr;
@@ -24,10 +25,10 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, compiler_fence};
 
 use baton_contract::cuda::{CUDA_ERROR_DEVICE_UNAVAILABLE, CUDA_ERROR_INVALID_VALUE, CUresult};
 
-use crate::{board, session, work};
+use crate::{session, work};
 use word::Word;
 
-pub(crate) use control::{
+pub(crate) use closing::{
     Held, activity, all_here, arriving, close, decided, finish_holding, hold, inside, is_resting, open, prepare, rest,
     set_broken, set_contended, work_on,
 };
@@ -46,7 +47,7 @@ const BROKEN: u32 = 3;
 /// Everybody passes, but memory is still on its way: calls wait for what they need ([`crate::arrival`]).
 const ARRIVING: u32 = 4;
 
-/// Everybody passes, and the first to do so says on the board that we are at work ([`crate::board`]).
+/// Everybody passes, and the first to do so says on the board that we are at work ([`crate::gate::activity`]).
 const RESTING: u32 = 5;
 /// It is not decided yet whether this program joins a coordinator: a call that finds a context does that first.
 const UNDECIDED: u32 = 6;
@@ -241,11 +242,11 @@ fn wait(word: &Word) -> Result<(), CUresult> {
         if gate == RESTING {
             // In this order: the pager looks at the gate after it has left the board.
             let _ = GATE.0.compare_exchange(RESTING, OPEN, Ordering::SeqCst, Ordering::Relaxed);
-            board::take();
+            activity::take();
             session::wake_pager();
             return Ok(());
         }
-        let must_yield = gate == CONTENDED && board::is_taken();
+        let must_yield = gate == CONTENDED && activity::is_taken();
         if passes(gate) && !must_yield {
             return Ok(());
         }
@@ -253,7 +254,7 @@ fn wait(word: &Word) -> Result<(), CUresult> {
         word.step_back();
         if must_yield {
             let _waiting = Waiting::begin();
-            board::wait();
+            activity::wait();
         } else {
             until_open()?;
         }
@@ -340,12 +341,12 @@ mod tests {
                 });
             }
             for _ in 0..500 {
-                assert!(control::close(None));
+                assert!(closing::close(None));
                 assert_eq!(INSIDE.load(Ordering::Relaxed), 0);
                 let passed = PASSED.load(Ordering::Relaxed);
                 thread::yield_now();
                 assert_eq!(PASSED.load(Ordering::Relaxed), passed, "somebody passed a closed gate");
-                control::open(false);
+                closing::open(false);
                 while PASSED.load(Ordering::Relaxed) == passed {
                     thread::yield_now();
                 }
@@ -360,7 +361,7 @@ mod tests {
         assert!(prepare());
         let outer = pass().expect("not broken");
         thread::scope(|scope| {
-            let closer = scope.spawn(|| control::close(None));
+            let closer = scope.spawn(|| closing::close(None));
             while GATE.0.load(Ordering::Relaxed) == OPEN {
                 thread::yield_now();
             }
@@ -368,8 +369,8 @@ mod tests {
             assert!(!closer.is_finished(), "closed while a thread was inside");
             drop(outer);
         });
-        control::open(false);
-        assert_eq!(control::inside(), 0);
+        closing::open(false);
+        assert_eq!(closing::inside(), 0);
     }
 
     #[test]
@@ -409,13 +410,13 @@ mod tests {
         // SAFETY: a plain thread without attributes or argument, joined below.
         unsafe {
             assert_eq!(libc::pthread_create(&mut thread, ptr::null(), body, ptr::null_mut()), 0);
-            while control::inside() == 0 {
+            while closing::inside() == 0 {
                 thread::yield_now();
             }
             assert_eq!(libc::pthread_cancel(thread), 0);
             assert_eq!(libc::pthread_join(thread, ptr::null_mut()), 0);
         }
-        assert_eq!(control::inside(), 0);
+        assert_eq!(closing::inside(), 0);
     }
 
     #[test]
@@ -437,11 +438,11 @@ mod tests {
             // SAFETY: the child only looks at atomics and leaves.
             let child = unsafe { libc::fork() };
             if child == 0 {
-                let anew = control::inside() == 0 && GATE.0.load(Ordering::Acquire) == OPEN;
+                let anew = closing::inside() == 0 && GATE.0.load(Ordering::Acquire) == OPEN;
                 // SAFETY: ends the child at once, without the harness's exit handlers.
                 unsafe { libc::_exit(if anew { 0 } else { 1 }) };
             }
-            control::open(false);
+            closing::open(false);
             leave.store(true, Ordering::Release);
             let mut status = -1;
             // SAFETY: our own child and a place for its status.

@@ -8,10 +8,14 @@
 //! Several names in a row share one body: the per-thread default stream twins (`_ptds`, `_ptsz`) have
 //! the signature of the plain name, and each still calls its own function of the driver.
 
+pub(crate) mod memory;
+pub(crate) mod procaddress;
+pub(crate) mod reachable;
 mod table;
+pub(crate) mod work;
 
-use crate::doors::Function;
-use crate::symbols::COUNT;
+use crate::driver::symbols::COUNT;
+use crate::exports::doors::Function;
 
 /// The code that a door leads to, if the symbol is hooked.
 #[derive(Clone, Copy)]
@@ -49,5 +53,5 @@ pub(crate) fn find(index: usize) -> Option<Function> {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 extern "C" fn baton_hooked(n: usize) -> *const core::ffi::c_char {
     let hooked = (0..COUNT).filter(|index| find(*index).is_some()).nth(n);
-    hooked.map_or(core::ptr::null(), |index| crate::symbols::SYMBOLS[index].name.as_ptr())
+    hooked.map_or(core::ptr::null(), |index| crate::driver::symbols::SYMBOLS[index].name.as_ptr())
 }

@@ -1,7 +1,7 @@
 //! The table of hooks: every name that Baton stands in front of, with its C signature.
 //!
 //! Names are the driver's own. The version that a program asks for is chosen by the driver
-//! (see [`crate::procaddress`]); which name belongs to which version is in `symbols/cuda-13.0.json`.
+//! (see [`crate::hooks::procaddress`]); which name belongs to which version is in `symbols/cuda-13.0.json`.
 //! `launched in stream` is a gated call that queues work in that stream (or the one that a launch's `config`
 //! names): while somebody waits for the GPU, such calls are counted. `gated over [address => bytes]` is a
 //! gated call that fails if such a range of ours is not inside of an allocation. While memory is on its way, a
@@ -14,9 +14,11 @@ use core::ptr;
 
 use baton_contract::cuda::*;
 
+use super::{memory, procaddress, reachable, work};
 use crate::arrival::footprint::{self, Reach, Unified};
-use crate::symbols::index;
-use crate::{arrival, doors, gate, memory, procaddress, work};
+use crate::driver::symbols::index;
+use crate::exports::doors;
+use crate::{arrival, gate};
 
 /// Makes the hook functions of the rows, generic over the symbol so that twins share a body.
 ///
@@ -68,7 +70,7 @@ macro_rules! hooks {
             return work::retried(|| unsafe { $drivers($($argument),*) });
         }
         if gate::is_contended() {
-            work::queue::launched(answer, $stream);
+            crate::work::queue::launched(answer, $stream);
         }
         answer
     }};
@@ -76,7 +78,7 @@ macro_rules! hooks {
         // SAFETY: the driver's own function with the program's own arguments.
         let answer = unsafe { $drivers($($argument),*) };
         if answer == CUDA_SUCCESS {
-            memory::hooks::foreign_made();
+            memory::foreign_made();
         }
         answer
     }};
@@ -94,65 +96,65 @@ hooks! {
         procaddress::v2(symbol: *const c_char, function: *mut *mut c_void, version: c_int, flags: u64, status: *mut c_int);
 
     // Contexts: with its first one a program becomes a tenant. They need room beside the arena, and own allocations and streams.
-    cuCtxCreate_v2, cuCtxCreate => work::hooks::create(out: *mut CUcontext, flags: c_uint, device: CUdevice);
+    cuCtxCreate_v2, cuCtxCreate => work::create(out: *mut CUcontext, flags: c_uint, device: CUdevice);
     cuCtxCreate_v3 =>
-        work::hooks::create_v3(out: *mut CUcontext, affinity: *mut c_void, count: c_int, flags: c_uint, device: CUdevice);
+        work::create_v3(out: *mut CUcontext, affinity: *mut c_void, count: c_int, flags: c_uint, device: CUdevice);
     cuCtxCreate_v4 =>
-        work::hooks::create_v4(out: *mut CUcontext, parameters: *mut c_void, flags: c_uint, device: CUdevice);
+        work::create_v4(out: *mut CUcontext, parameters: *mut c_void, flags: c_uint, device: CUdevice);
     cuGreenCtxCreate =>
-        work::hooks::green_create(out: *mut *mut c_void, description: *mut c_void, device: CUdevice, flags: c_uint);
-    cuCtxFromGreenCtx => work::hooks::from_green(out: *mut CUcontext, green: *mut c_void);
-    cuDevicePrimaryCtxRetain => work::hooks::retain(out: *mut CUcontext, device: CUdevice);
-    cuCtxDestroy_v2, cuCtxDestroy => work::hooks::destroy(context: CUcontext);
-    cuCtxDetach => work::hooks::detach(context: CUcontext);
+        work::green_create(out: *mut *mut c_void, description: *mut c_void, device: CUdevice, flags: c_uint);
+    cuCtxFromGreenCtx => work::from_green(out: *mut CUcontext, green: *mut c_void);
+    cuDevicePrimaryCtxRetain => work::retain(out: *mut CUcontext, device: CUdevice);
+    cuCtxDestroy_v2, cuCtxDestroy => work::destroy(context: CUcontext);
+    cuCtxDetach => work::detach(context: CUcontext);
     cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxReset_v2, cuDevicePrimaryCtxReset =>
-        work::hooks::leave_primary(device: CUdevice);
+        work::leave_primary(device: CUdevice);
 
     // Streams and captures: what has to have ended before the GPU changes hands.
-    cuStreamCreate => work::hooks::stream_create(out: *mut CUstream, flags: c_uint);
+    cuStreamCreate => work::stream_create(out: *mut CUstream, flags: c_uint);
     cuStreamCreateWithPriority =>
-        work::hooks::stream_with_priority(out: *mut CUstream, flags: c_uint, priority: c_int);
+        work::stream_with_priority(out: *mut CUstream, flags: c_uint, priority: c_int);
     cuGreenCtxStreamCreate =>
-        work::hooks::green_stream(out: *mut CUstream, green: *mut c_void, flags: c_uint, priority: c_int);
-    cuStreamDestroy_v2, cuStreamDestroy => work::hooks::stream_destroy(stream: CUstream);
+        work::green_stream(out: *mut CUstream, green: *mut c_void, flags: c_uint, priority: c_int);
+    cuStreamDestroy_v2, cuStreamDestroy => work::stream_destroy(stream: CUstream);
     cuStreamBeginCapture_v2, cuStreamBeginCapture_v2_ptsz =>
-        work::hooks::begin_capture(stream: CUstream, mode: c_int);
-    cuStreamBeginCapture, cuStreamBeginCapture_ptsz => work::hooks::begin_capture_v1(stream: CUstream);
+        work::begin_capture(stream: CUstream, mode: c_int);
+    cuStreamBeginCapture, cuStreamBeginCapture_ptsz => work::begin_capture_v1(stream: CUstream);
     cuStreamBeginCaptureToGraph, cuStreamBeginCaptureToGraph_ptsz =>
-        work::hooks::begin_capture_to_graph(stream: CUstream, graph: *mut c_void, dependencies: *const *mut c_void, edges: *const c_void, count: usize, mode: c_int);
+        work::begin_capture_to_graph(stream: CUstream, graph: *mut c_void, dependencies: *const *mut c_void, edges: *const c_void, count: usize, mode: c_int);
     cuStreamEndCapture, cuStreamEndCapture_ptsz =>
-        work::hooks::end_capture(stream: CUstream, graph: *mut *mut c_void);
+        work::end_capture(stream: CUstream, graph: *mut *mut c_void);
     cuStreamWaitEvent, cuStreamWaitEvent_ptsz =>
-        work::hooks::wait_event(stream: CUstream, event: *mut c_void, flags: c_uint);
+        work::wait_event(stream: CUstream, event: *mut c_void, flags: c_uint);
 
     // Memory: questions about it.
-    cuDeviceTotalMem_v2 => memory::hooks::total_memory(bytes: *mut usize, device: CUdevice);
-    cuMemGetInfo_v2 => memory::hooks::get_info(free: *mut usize, total: *mut usize);
+    cuDeviceTotalMem_v2 => memory::total_memory(bytes: *mut usize, device: CUdevice);
+    cuMemGetInfo_v2 => memory::get_info(free: *mut usize, total: *mut usize);
     cuMemGetAddressRange_v2 =>
-        memory::hooks::address_range(base: *mut CUdeviceptr, size: *mut usize, address: CUdeviceptr);
+        memory::address_range(base: *mut CUdeviceptr, size: *mut usize, address: CUdeviceptr);
     cuPointerGetAttribute =>
-        memory::hooks::pointer_attribute(out: *mut c_void, attribute: c_int, address: CUdeviceptr);
+        memory::pointer_attribute(out: *mut c_void, attribute: c_int, address: CUdeviceptr);
     cuPointerGetAttributes =>
-        memory::hooks::pointer_attributes(count: c_uint, attributes: *mut c_int, out: *mut *mut c_void, address: CUdeviceptr);
+        memory::pointer_attributes(count: c_uint, attributes: *mut c_int, out: *mut *mut c_void, address: CUdeviceptr);
 
     // Memory: what gives it out and takes it back.
-    cuMemCreate => memory::hooks::create(out: *mut u64, bytes: usize, properties: *const c_void, flags: u64);
-    cuMemRelease => memory::hooks::release(handle: u64);
-    cuMemPoolCreate => memory::hooks::pool_create(out: *mut CUmemoryPool, properties: *const c_void);
-    cuMemAlloc_v2 => memory::hooks::alloc(out: *mut CUdeviceptr, bytes: usize);
+    cuMemCreate => memory::create(out: *mut u64, bytes: usize, properties: *const c_void, flags: u64);
+    cuMemRelease => memory::release(handle: u64);
+    cuMemPoolCreate => memory::pool_create(out: *mut CUmemoryPool, properties: *const c_void);
+    cuMemAlloc_v2 => memory::alloc(out: *mut CUdeviceptr, bytes: usize);
     cuMemAlloc => gated(out: *mut CUdeviceptrV1, bytes: c_uint);
     cuMemAllocPitch_v2 =>
-        memory::hooks::alloc_pitch(out: *mut CUdeviceptr, pitch: *mut usize, width: usize, height: usize, element: c_uint);
+        memory::alloc_pitch(out: *mut CUdeviceptr, pitch: *mut usize, width: usize, height: usize, element: c_uint);
     cuMemAllocPitch =>
         gated(out: *mut CUdeviceptrV1, pitch: *mut c_uint, width: c_uint, height: c_uint, element: c_uint);
-    cuMemAllocManaged => memory::hooks::alloc_managed(out: *mut CUdeviceptr, bytes: usize, flags: c_uint);
-    cuMemFree_v2 => memory::hooks::free(address: CUdeviceptr);
+    cuMemAllocManaged => memory::alloc_managed(out: *mut CUdeviceptr, bytes: usize, flags: c_uint);
+    cuMemFree_v2 => memory::free(address: CUdeviceptr);
     cuMemFree => gated(address: CUdeviceptrV1);
     cuMemAllocAsync, cuMemAllocAsync_ptsz =>
-        memory::hooks::alloc_async(out: *mut CUdeviceptr, bytes: usize, stream: CUstream);
+        memory::alloc_async(out: *mut CUdeviceptr, bytes: usize, stream: CUstream);
     cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync_ptsz =>
-        memory::hooks::alloc_from_pool(out: *mut CUdeviceptr, bytes: usize, pool: CUmemoryPool, stream: CUstream);
-    cuMemFreeAsync, cuMemFreeAsync_ptsz => memory::hooks::free_async(address: CUdeviceptr, stream: CUstream);
+        memory::alloc_from_pool(out: *mut CUdeviceptr, bytes: usize, pool: CUmemoryPool, stream: CUstream);
+    cuMemFreeAsync, cuMemFreeAsync_ptsz => memory::free_async(address: CUdeviceptr, stream: CUstream);
 
     // Memory that comes from elsewhere: nobody looks into it for pointers.
     cuMemImportFromShareableHandle => foreign(out: *mut u64, handle: *mut c_void, kind: c_int);
@@ -312,59 +314,59 @@ hooks! {
 
     // What kernels can reach without being given it, and where their parameters lie.
     cuTexObjectCreate =>
-        arrival::hooks::texture_create(out: *mut u64, resource: *const c_void, texture: *const c_void, view: *const c_void);
-    cuTexObjectDestroy => arrival::hooks::texture_destroy(texture: u64);
+        reachable::texture_create(out: *mut u64, resource: *const c_void, texture: *const c_void, view: *const c_void);
+    cuTexObjectDestroy => reachable::texture_destroy(texture: u64);
     cuTexRefSetAddress_v2 =>
-        arrival::hooks::texture_address(offset: *mut usize, texture: *mut c_void, address: CUdeviceptr, bytes: usize);
+        reachable::texture_address(offset: *mut usize, texture: *mut c_void, address: CUdeviceptr, bytes: usize);
     cuTexRefSetAddress2D_v2, cuTexRefSetAddress2D_v3 =>
-        arrival::hooks::texture_address_2d(texture: *mut c_void, format: *const c_void, address: CUdeviceptr, pitch: usize);
+        reachable::texture_address_2d(texture: *mut c_void, format: *const c_void, address: CUdeviceptr, pitch: usize);
     cuModuleGetGlobal_v2, cuLibraryGetGlobal, cuLibraryGetManaged =>
-        arrival::hooks::global(at: *mut CUdeviceptr, bytes: *mut usize, code: *mut c_void, name: *const c_char);
-    cuModuleUnload, cuLibraryUnload => arrival::hooks::unload(code: *mut c_void);
-    cuMemHostAlloc => arrival::hooks::host_alloc(out: *mut *mut c_void, bytes: usize, flags: c_uint);
-    cuMemAllocHost_v2 => arrival::hooks::alloc_host(out: *mut *mut c_void, bytes: usize);
+        reachable::global(at: *mut CUdeviceptr, bytes: *mut usize, code: *mut c_void, name: *const c_char);
+    cuModuleUnload, cuLibraryUnload => reachable::unload(code: *mut c_void);
+    cuMemHostAlloc => reachable::host_alloc(out: *mut *mut c_void, bytes: usize, flags: c_uint);
+    cuMemAllocHost_v2 => reachable::alloc_host(out: *mut *mut c_void, bytes: usize);
     cuMemHostRegister_v2, cuMemHostRegister =>
-        arrival::hooks::host_register(at: *mut c_void, bytes: usize, flags: c_uint);
-    cuMemFreeHost, cuMemHostUnregister => arrival::hooks::host_free(at: *mut c_void);
+        reachable::host_register(at: *mut c_void, bytes: usize, flags: c_uint);
+    cuMemFreeHost, cuMemHostUnregister => reachable::host_free(at: *mut c_void);
     cuTensorMapEncodeTiled =>
-        arrival::hooks::tiled(map: *mut c_void, kind: c_int, rank: c_uint, address: *mut c_void, sizes: *const u64, strides: *const u64, window: *const c_uint, steps: *const c_uint, interleave: c_int, swizzle: c_int, promotion: c_int, fill: c_int);
+        reachable::tiled(map: *mut c_void, kind: c_int, rank: c_uint, address: *mut c_void, sizes: *const u64, strides: *const u64, window: *const c_uint, steps: *const c_uint, interleave: c_int, swizzle: c_int, promotion: c_int, fill: c_int);
     cuTensorMapEncodeIm2col =>
-        arrival::hooks::im2col(map: *mut c_void, kind: c_int, rank: c_uint, address: *mut c_void, sizes: *const u64, strides: *const u64, lower: *const c_int, upper: *const c_int, channels: c_uint, pixels: c_uint, steps: *const c_uint, interleave: c_int, swizzle: c_int, promotion: c_int, fill: c_int);
+        reachable::im2col(map: *mut c_void, kind: c_int, rank: c_uint, address: *mut c_void, sizes: *const u64, strides: *const u64, lower: *const c_int, upper: *const c_int, channels: c_uint, pixels: c_uint, steps: *const c_uint, interleave: c_int, swizzle: c_int, promotion: c_int, fill: c_int);
     cuTensorMapEncodeIm2colWide =>
-        arrival::hooks::im2col_wide(map: *mut c_void, kind: c_int, rank: c_uint, address: *mut c_void, sizes: *const u64, strides: *const u64, lower: c_int, upper: c_int, channels: c_uint, pixels: c_uint, steps: *const c_uint, interleave: c_int, mode: c_int, swizzle: c_int, promotion: c_int, fill: c_int);
-    cuTensorMapReplaceAddress => arrival::hooks::replace_address(map: *mut c_void, address: *mut c_void);
+        reachable::im2col_wide(map: *mut c_void, kind: c_int, rank: c_uint, address: *mut c_void, sizes: *const u64, strides: *const u64, lower: c_int, upper: c_int, channels: c_uint, pixels: c_uint, steps: *const c_uint, interleave: c_int, mode: c_int, swizzle: c_int, promotion: c_int, fill: c_int);
+    cuTensorMapReplaceAddress => reachable::replace_address(map: *mut c_void, address: *mut c_void);
 
     // The driver looks at the addresses that copies and fills in a graph are about: they have to be there.
     cuGraphAddMemcpyNode, cuGraphAddMemsetNode =>
         gated(node: *mut *mut c_void, graph: *mut c_void, dependencies: *const *mut c_void, count: usize, parameters: *const c_void, context: CUcontext);
     cuGraphAddNode =>
-        arrival::hooks::add_node(node: *mut *mut c_void, graph: *mut c_void, dependencies: *const *mut c_void, count: usize, parameters: *mut c_void);
+        reachable::add_node(node: *mut *mut c_void, graph: *mut c_void, dependencies: *const *mut c_void, count: usize, parameters: *mut c_void);
     cuGraphAddNode_v2 =>
-        arrival::hooks::add_node_v2(node: *mut *mut c_void, graph: *mut c_void, dependencies: *const *mut c_void, edges: *const c_void, count: usize, parameters: *mut c_void);
+        reachable::add_node_v2(node: *mut *mut c_void, graph: *mut c_void, dependencies: *const *mut c_void, edges: *const c_void, count: usize, parameters: *mut c_void);
     cuGraphMemcpyNodeSetParams, cuGraphMemsetNodeSetParams, cuGraphNodeSetParams =>
         gated(node: *mut c_void, parameters: *const c_void);
 
     // Graphs: what a launch of them needs is read when they are made ready, and at every change.
     cuGraphInstantiate, cuGraphInstantiate_v2 =>
-        arrival::hooks::instantiate(out: *mut CUgraphExec, graph: *mut c_void, node: *mut *mut c_void, text: *mut c_char, size: usize);
+        reachable::instantiate(out: *mut CUgraphExec, graph: *mut c_void, node: *mut *mut c_void, text: *mut c_char, size: usize);
     cuGraphInstantiateWithFlags =>
-        arrival::hooks::instantiate_with_flags(out: *mut CUgraphExec, graph: *mut c_void, flags: u64);
+        reachable::instantiate_with_flags(out: *mut CUgraphExec, graph: *mut c_void, flags: u64);
     cuGraphInstantiateWithParams, cuGraphInstantiateWithParams_ptsz =>
-        arrival::hooks::instantiate_with_parameters(out: *mut CUgraphExec, graph: *mut c_void, parameters: *mut c_void);
-    cuGraphExecDestroy => arrival::hooks::graph_destroy(graph: CUgraphExec);
+        reachable::instantiate_with_parameters(out: *mut CUgraphExec, graph: *mut c_void, parameters: *mut c_void);
+    cuGraphExecDestroy => reachable::graph_destroy(graph: CUgraphExec);
     cuGraphExecKernelNodeSetParams_v2 =>
-        arrival::hooks::set_kernel(graph: CUgraphExec, node: *mut c_void, to: *const c_void);
+        reachable::set_kernel(graph: CUgraphExec, node: *mut c_void, to: *const c_void);
     cuGraphExecKernelNodeSetParams =>
-        arrival::hooks::set_kernel_v1(graph: CUgraphExec, node: *mut c_void, to: *const c_void);
+        reachable::set_kernel_v1(graph: CUgraphExec, node: *mut c_void, to: *const c_void);
     cuGraphExecMemcpyNodeSetParams =>
-        arrival::hooks::set_copy(graph: CUgraphExec, node: *mut c_void, to: *const c_void, context: CUcontext);
+        reachable::set_copy(graph: CUgraphExec, node: *mut c_void, to: *const c_void, context: CUcontext);
     cuGraphExecMemsetNodeSetParams =>
-        arrival::hooks::set_fill(graph: CUgraphExec, node: *mut c_void, to: *const c_void, context: CUcontext);
+        reachable::set_fill(graph: CUgraphExec, node: *mut c_void, to: *const c_void, context: CUcontext);
     cuGraphExecChildGraphNodeSetParams =>
-        arrival::hooks::set_child(graph: CUgraphExec, node: *mut c_void, child: *const c_void);
+        reachable::set_child(graph: CUgraphExec, node: *mut c_void, child: *const c_void);
     cuGraphExecHostNodeSetParams, cuGraphExecBatchMemOpNodeSetParams, cuGraphExecNodeSetParams =>
-        arrival::hooks::set_other(graph: CUgraphExec, node: *mut c_void, to: *const c_void);
-    cuGraphExecUpdate_v2 => arrival::hooks::update(graph: CUgraphExec, to: *mut c_void, result: *mut c_void);
+        reachable::set_other(graph: CUgraphExec, node: *mut c_void, to: *const c_void);
+    cuGraphExecUpdate_v2 => reachable::update(graph: CUgraphExec, to: *mut c_void, result: *mut c_void);
     cuGraphExecUpdate =>
-        arrival::hooks::update_v1(graph: CUgraphExec, to: *mut c_void, node: *mut *mut c_void, result: *mut c_int);
+        reachable::update_v1(graph: CUgraphExec, to: *mut c_void, node: *mut *mut c_void, result: *mut c_int);
 }

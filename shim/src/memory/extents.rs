@@ -17,7 +17,7 @@ use baton_contract::cuda::{
 use baton_contract::memory::SizeClass;
 use baton_contract::messages::ExtentId;
 
-use crate::real;
+use crate::driver::api;
 
 #[derive(Clone, Copy, Debug)]
 struct Extent {
@@ -78,7 +78,7 @@ impl Extents {
         self.set_mapped(ids, false);
         for extent in places {
             // SAFETY: mapped as a whole by `map`; the gate is closed or the program has freed it.
-            check(unsafe { real::unmap(extent.address, extent.class.bytes() as usize) })?;
+            check(unsafe { api::unmap(extent.address, extent.class.bytes() as usize) })?;
         }
         Ok(())
     }
@@ -105,7 +105,7 @@ pub(crate) fn give_access(device: CUdevice, at: CUdeviceptr, bytes: u64) -> Resu
         flags: CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
     };
     // SAFETY: a structure of cuda.h's layout; a range that is not mapped is the driver's to refuse.
-    check(unsafe { real::set_access(at, bytes as usize, &access, 1) })
+    check(unsafe { api::set_access(at, bytes as usize, &access, 1) })
 }
 
 pub(crate) fn check(code: CUresult) -> Result<(), CUresult> {
@@ -116,12 +116,12 @@ fn map_one(extent: Extent, handle: &OwnedFd) -> Result<(), CUresult> {
     let descriptor = ptr::without_provenance_mut::<c_void>(handle.as_raw_fd() as usize);
     let mut memory = 0;
     // SAFETY: a descriptor as the driver takes it, by value in the pointer; an out-parameter.
-    check(unsafe { real::import(&mut memory, descriptor, real::POSIX_DESCRIPTOR) })?;
+    check(unsafe { api::import(&mut memory, descriptor, api::POSIX_DESCRIPTOR) })?;
     // SAFETY: addresses of our own window where nothing is mapped, and the handle imported above, which is
     // let go of whether it was mapped or not.
     unsafe {
-        let mapped = real::map(extent.address, extent.class.bytes() as usize, 0, memory, 0);
-        real::release(memory);
+        let mapped = api::map(extent.address, extent.class.bytes() as usize, 0, memory, 0);
+        api::release(memory);
         check(mapped)
     }
 }

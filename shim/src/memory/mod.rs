@@ -7,14 +7,12 @@
 //!                          └ session ── coordinator (frames)
 //! ```
 //!
-//! - [`hooks`]: the driver's names, and when a call is the driver's own business after all.
 //! - [`space`]: gives and takes allocations.
 //! - [`table`], [`window`], [`extents`]: the books behind it.
-//! - [`pinned`]: memory that is not virtualised, counted.
+//! - [`unmanaged`]: memory that is not virtualised, counted.
 
 pub(crate) mod extents;
-pub(crate) mod hooks;
-pub(crate) mod pinned;
 pub(crate) mod space;
-mod table;
+pub(crate) mod table;
+pub(crate) mod unmanaged;
 mod window;

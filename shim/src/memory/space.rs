@@ -19,9 +19,9 @@ use super::table::{Allocation, Released, SMALL, Table};
 use super::window::Window;
 use crate::arrival::footprint::Needs;
 use crate::arrival::{self, Place};
+use crate::driver::api;
 use crate::gate::{self, Keeping, Passage};
-use crate::real;
-use crate::session::requests::{Requests, Unserved};
+use crate::link::requests::{Requests, Unserved};
 
 /// How many addresses are reserved at a time. They cost nothing; a program that needs more gets more.
 const WINDOW: u64 = 1 << 40;
@@ -186,7 +186,7 @@ impl Space {
         if gone.is_empty() {
             return CUDA_SUCCESS;
         }
-        let _relaxed = real::Relaxed::enter();
+        let _relaxed = api::Relaxed::enter();
         for memory in gone {
             if let Err(code) = self.extents.unmap(&memory.extents) {
                 // A broken context: the memory stays mapped until the process ends, and so do its addresses.
@@ -214,7 +214,7 @@ impl Space {
             Unserved::Gone => NoMemory::Alone,
         })?;
         let ids: Vec<ExtentId> = lent.iter().map(|(id, _, _)| *id).collect();
-        let _relaxed = real::Relaxed::enter();
+        let _relaxed = api::Relaxed::enter();
         let mapped = self.addresses(bytes).and_then(|at| {
             self.map(at, lent).inspect_err(|_| {
                 // What is mapped of it is unmapped; for the rest this does nothing.
@@ -254,7 +254,7 @@ impl Space {
         let mut at = 0;
         let size = WINDOW.max(bytes);
         // SAFETY: an out-parameter; a range wherever the driver likes.
-        match unsafe { real::reserve(&mut at, size as usize, GRANULE as usize, 0, 0) } {
+        match unsafe { api::reserve(&mut at, size as usize, GRANULE as usize, 0, 0) } {
             CUDA_SUCCESS => {}
             code => return Err(code),
         }

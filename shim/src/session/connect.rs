@@ -19,11 +19,11 @@ use baton_contract::scheduling::Scheduling;
 use baton_contract::wire::VERSION;
 use baton_contract::{link, settings, socket_path};
 
-use super::requests::Requests;
 use super::{Event, Session};
 use crate::channels::Own;
+use crate::link::requests::Requests;
 use crate::memory::space::Space;
-use crate::{board, gate, real, user};
+use crate::{driver::api, gate, gate::activity, sys::user};
 
 /// A coordinator that does not answer a greeting in this time is not waited for.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -58,7 +58,7 @@ fn look_at_the_log() -> String {
 pub(super) fn uuid(device: CUdevice) -> Option<[u8; 16]> {
     let mut uuid = [0; 16];
     // SAFETY: an out-parameter of the right type.
-    (unsafe { real::device_uuid(&mut uuid, device) } == CUDA_SUCCESS).then_some(uuid)
+    (unsafe { api::device_uuid(&mut uuid, device) } == CUDA_SUCCESS).then_some(uuid)
 }
 
 /// Where this GPU's coordinator is, if the user wants it to be shared.
@@ -268,7 +268,7 @@ fn let_go_of_the_connection_that_waited() {
 /// Takes a board into use, with our place on it; false if it cannot be mapped.
 pub(super) fn take_board(file: &OwnedFd, place: u32) -> bool {
     let Some(page) = map(file, place < BOARD_PLACES) else { return false };
-    board::begin(page.cast().as_ptr(), place);
+    activity::begin(page.cast().as_ptr(), place);
     true
 }
 

@@ -7,17 +7,15 @@
 //!
 //! - `connect`: finds the coordinator and greets it.
 //! - `refuse`: ends a program that has to share the GPU and cannot.
-//! - [`requests`]: what the program's threads ask of it.
-//! - `pager`: the thread that does what it says.
+//! - `control`: the thread that does what it says.
 //! - `probe`: whether that can be done while our work is paused.
 //! - `fork`: what a forked child must not keep.
 
 mod connect;
+mod control;
 mod fork;
-mod pager;
 mod probe;
 mod refuse;
-pub(crate) mod requests;
 
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -31,12 +29,12 @@ use baton_contract::page::{CoordinatorPage, TenantPage};
 use baton_contract::settings;
 
 use crate::channels::Own;
-use crate::memory::pinned::Pinned;
+use crate::link::requests::Requests;
 use crate::memory::space::Space;
-use crate::once::Once;
-use crate::{gate, real, user, work};
+use crate::memory::unmanaged::Pinned;
+use crate::sys::once::Once;
+use crate::{driver::api, gate, sys::user};
 use connect::Unjoined;
-use requests::Requests;
 
 /// Something that one thread waits for and others make happen.
 struct Event(OwnedFd);
@@ -132,16 +130,16 @@ pub(crate) fn join_for_current() {
     let (mut context, mut device) = (core::ptr::null_mut(), -1);
     // SAFETY: out-parameters.
     let known = unsafe {
-        real::current(&mut context) == CUDA_SUCCESS
+        api::current(&mut context) == CUDA_SUCCESS
             && !context.is_null()
-            && real::current_device(&mut device) == CUDA_SUCCESS
+            && api::current_device(&mut device) == CUDA_SUCCESS
     };
     if !known {
         return;
     }
     join(device);
     if get().is_some_and(|session| session.device == device) {
-        work::adopt(context, device);
+        crate::hooks::work::adopt(context, device);
     }
 }
 
@@ -150,7 +148,7 @@ fn decide(device: CUdevice) {
     /// Others wait until it is decided: whatever they call may need the answer.
     static DECIDING: Mutex<()> = Mutex::new(());
     // Before anybody waits for us: this needs the loader's lock.
-    real::find_all();
+    api::find_all();
     // Where CUDA does not work, as in the forked child of a program that uses it, the call says so itself.
     let Some(uuid) = connect::uuid(device) else { return };
     let channels = Own::find(uuid);
@@ -178,7 +176,7 @@ fn pass_over(device: CUdevice) {
     let passed = PASSED_OVER.fetch_or(bit(device), Ordering::AcqRel) | bit(device);
     let mut count = 0;
     // SAFETY: an out-parameter.
-    unsafe { real::device_count(&mut count) };
+    unsafe { api::device_count(&mut count) };
     if (0..count).all(|device| passed & bit(device) != 0) {
         DECIDED.store(true, Ordering::Release);
         gate::decided();
@@ -191,7 +189,7 @@ fn begin(session: Session) -> Result<(), Unjoined> {
     let (session, _) = SESSION.keep(Some(session));
     let Some(session) = session.as_ref() else { return Ok(()) };
     LIVE.store(true, Ordering::Release);
-    if pager::start(session) {
+    if control::start(session) {
         return Ok(());
     }
     LIVE.store(false, Ordering::Release);

@@ -16,8 +16,8 @@ use baton_contract::cuda::{
 use baton_contract::memory::GRANULE;
 
 use super::{Event, start_thread};
+use crate::driver::api;
 use crate::memory::extents::{check, give_access};
-use crate::real;
 
 /// How often it is counted that the call has not come back.
 const TICK_MS: i32 = 1;
@@ -38,7 +38,7 @@ impl Probe {
         let (asked, asks) = channel();
         let started = start_thread("baton-probe", move || {
             // For good, as the pager.
-            core::mem::forget(real::Relaxed::enter());
+            core::mem::forget(api::Relaxed::enter());
             for () in asks {
                 // Refused, it did not wait either.
                 let _ = lock(&its_piece).unmap();
@@ -109,9 +109,9 @@ impl Piece {
         let (mut address, mut memory) = (0, 0);
         // SAFETY: out-parameters, and a structure of cuda.h's layout that lives over the call.
         unsafe {
-            check(real::create(&mut memory, bytes, &properties, 0)).ok()?;
-            if check(real::reserve(&mut address, bytes, bytes, 0, 0)).is_err() {
-                real::release(memory);
+            check(api::create(&mut memory, bytes, &properties, 0)).ok()?;
+            if check(api::reserve(&mut address, bytes, bytes, 0, 0)).is_err() {
+                api::release(memory);
                 return None;
             }
         }
@@ -121,7 +121,7 @@ impl Piece {
     fn map(&mut self) -> Result<(), CUresult> {
         if !self.mapped {
             // SAFETY: addresses that were reserved for this, where nothing is mapped.
-            check(unsafe { real::map(self.address, GRANULE as usize, 0, self.memory, 0) })?;
+            check(unsafe { api::map(self.address, GRANULE as usize, 0, self.memory, 0) })?;
             self.mapped = true;
             give_access(self.device, self.address, GRANULE)?;
         }
@@ -132,6 +132,6 @@ impl Piece {
         self.map()?;
         self.mapped = false;
         // SAFETY: mapped as a whole, and nobody knows the address.
-        check(unsafe { real::unmap(self.address, GRANULE as usize) })
+        check(unsafe { api::unmap(self.address, GRANULE as usize) })
     }
 }

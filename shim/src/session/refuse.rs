@@ -5,7 +5,7 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 use core::time::Duration;
 use std::io::Write as _;
 
-use crate::user;
+use crate::sys::user;
 
 /// The exit code: that of a launcher which could not do what it was to do.
 const EXIT_CODE: c_int = 125;

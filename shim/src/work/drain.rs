@@ -16,7 +16,7 @@ use std::time::Instant;
 use baton_contract::cuda::{CUDA_ERROR_NOT_READY, CUDA_SUCCESS, CUdevice, CUresult, CUstream};
 
 use super::registry::{Before, Context, Handle, REGISTRY};
-use crate::real;
+use crate::driver::api;
 
 /// How often it is asked again, at first and later.
 const FIRST_PAUSE: Duration = Duration::from_micros(20);
@@ -54,7 +54,7 @@ pub(crate) fn drain_context(context: Handle) -> CUresult {
                 match (REGISTRY.is_capturing(), has_ended || start.elapsed() > LONGEST_ASKING) {
                     (true, _) => has_ended.then_some(CUDA_SUCCESS),
                     // SAFETY: the context is current.
-                    (false, true) => Some(unsafe { real::synchronize() }),
+                    (false, true) => Some(unsafe { api::synchronize() }),
                     (false, false) => None,
                 }
             };
@@ -80,7 +80,7 @@ fn has_ended(only: Option<CUdevice>) -> bool {
     let mut ended = true;
     for (context, known) in &snapshot.0 {
         // SAFETY: a context that the snapshot keeps alive.
-        if unsafe { real::push(handle(*context)) } != CUDA_SUCCESS {
+        if unsafe { api::push(handle(*context)) } != CUDA_SUCCESS {
             // Broken or gone: nothing runs in it.
             continue;
         }
@@ -89,7 +89,7 @@ fn has_ended(only: Option<CUdevice>) -> bool {
         }
         let mut popped = ptr::null_mut();
         // SAFETY: an out-parameter.
-        unsafe { real::pop(&mut popped) };
+        unsafe { api::pop(&mut popped) };
     }
     ended
 }
@@ -98,28 +98,28 @@ fn has_ended(only: Option<CUdevice>) -> bool {
 fn is_current(device: CUdevice) -> bool {
     let mut found = device;
     // SAFETY: an out-parameter. Where it is refused, the context is broken, and says so when it is asked.
-    unsafe { real::current_device(&mut found) };
+    unsafe { api::current_device(&mut found) };
     found == device
 }
 
 fn context_has_ended(known: &Context, closed: bool) -> bool {
     let capturing = REGISTRY.is_capturing();
-    let legacy = real::STREAM_LEGACY;
+    let legacy = api::STREAM_LEGACY;
     if capturing && !can_be_asked(legacy) {
         // A blocking stream captures. Without the legacy stream nobody can tell about the per-thread ones.
         return false;
     }
     // SAFETY: the legacy stream, beside which no blocking stream captures.
-    let mut ended = is_over(unsafe { real::stream_query(handle(legacy)) });
+    let mut ended = is_over(unsafe { api::stream_query(handle(legacy)) });
     for (stream, state) in &known.streams {
         let answer = if !capturing || can_be_asked(*stream) {
             // SAFETY: a stream that the snapshot keeps alive, and which does not capture.
-            unsafe { real::stream_query(handle(*stream)) }
+            unsafe { api::stream_query(handle(*stream)) }
         } else {
             match state.before {
                 Before::Nothing => CUDA_SUCCESS,
                 // SAFETY: an event of ours.
-                Before::Event(event) => unsafe { real::event_query(handle(event)) },
+                Before::Event(event) => unsafe { api::event_query(handle(event)) },
                 // Not before the capture has ended.
                 Before::Unknown => CUDA_ERROR_NOT_READY,
             }
@@ -130,7 +130,7 @@ fn context_has_ended(known: &Context, closed: bool) -> bool {
         // All known work has ended, so this returns at once; should there be a stream that we never heard
         // of, it is waited for.
         // SAFETY: the context is current.
-        unsafe { real::synchronize() };
+        unsafe { api::synchronize() };
     }
     ended
 }
@@ -141,22 +141,22 @@ fn is_over(answer: CUresult) -> bool {
 }
 
 /// Whether a stream can be asked without disturbing a capture.
-pub(super) fn can_be_asked(stream: Handle) -> bool {
-    let mut status = real::NOT_CAPTURING;
+pub(crate) fn can_be_asked(stream: Handle) -> bool {
+    let mut status = api::NOT_CAPTURING;
     // SAFETY: a stream of the current context, and an out-parameter. The question itself disturbs nothing.
-    let answer = unsafe { real::is_capturing(handle(stream), &mut status) };
-    answer == CUDA_SUCCESS && status == real::NOT_CAPTURING
+    let answer = unsafe { api::is_capturing(handle(stream), &mut status) };
+    answer == CUDA_SUCCESS && status == api::NOT_CAPTURING
 }
 
 /// An event in the current context.
-pub(super) fn new_event() -> Option<Handle> {
+pub(crate) fn new_event() -> Option<Handle> {
     let mut event = ptr::null_mut();
     // SAFETY: an out-parameter.
-    let answer = unsafe { real::event_create(&mut event, real::EVENT_DISABLE_TIMING) };
+    let answer = unsafe { api::event_create(&mut event, api::EVENT_DISABLE_TIMING) };
     (answer == CUDA_SUCCESS).then(|| event.expose_provenance())
 }
 
 /// A handle as the driver takes it.
-pub(super) fn handle(number: Handle) -> CUstream {
+pub(crate) fn handle(number: Handle) -> CUstream {
     ptr::with_exposed_provenance_mut(number)
 }

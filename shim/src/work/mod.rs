@@ -5,17 +5,15 @@
 //! - [`queue`]: keeps the queue short while somebody waits.
 //! - [`hooks`]: the driver's names by which contexts, streams and captures come and go.
 
-mod drain;
-pub(crate) mod hooks;
+pub(crate) mod drain;
 pub(crate) mod queue;
-mod registry;
+pub(crate) mod registry;
 
 use baton_contract::cuda::CUDA_SUCCESS;
 
-use crate::real;
+use crate::driver::api;
 
 pub(crate) use drain::{drain, drain_context, looks_idle};
-pub(crate) use hooks::{adopt, retried};
 
 /// Whether some stream of the program may be capturing.
 pub(crate) fn is_capturing() -> bool {
@@ -24,19 +22,19 @@ pub(crate) fn is_capturing() -> bool {
 
 /// The thread's context.
 pub(crate) fn current() -> usize {
-    hooks::current()
+    crate::hooks::work::current()
 }
 
 /// Does something in a context, if that still works.
 pub(crate) fn within<T>(context: usize, what: impl FnOnce() -> T) -> Option<T> {
     // SAFETY: a context of the program's, which the driver refuses if it is gone.
-    if unsafe { real::push(drain::handle(context)) } != CUDA_SUCCESS {
+    if unsafe { api::push(drain::handle(context)) } != CUDA_SUCCESS {
         return None;
     }
     let done = what();
     let mut popped = core::ptr::null_mut();
     // SAFETY: an out-parameter.
-    unsafe { real::pop(&mut popped) };
+    unsafe { api::pop(&mut popped) };
     Some(done)
 }
 

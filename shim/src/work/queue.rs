@@ -12,10 +12,10 @@ use std::time::Instant;
 use baton_contract::cuda::{CUDA_ERROR_NOT_READY, CUDA_SUCCESS, CUresult, CUstream};
 
 use super::drain::{can_be_asked, handle, new_event};
-use super::hooks::unless_a_capture_begins;
 use super::registry::{Handle, REGISTRY};
-use crate::real::{self, CUevent};
-use crate::{board, gate};
+use crate::driver::api::{self, CUevent};
+use crate::hooks::work::unless_a_capture_begins;
+use crate::{gate, gate::activity};
 
 /// How many launches of a thread there are between events, if nobody says otherwise.
 const STRIDE: u32 = 16;
@@ -93,7 +93,7 @@ pub(crate) fn launched(answer: CUresult, stream: impl InStream) {
         if thread.launches >= CURRENT_STRIDE.load(Ordering::Relaxed) {
             thread.launches = 0;
             // Another thread may capture: then this thread may use events only if it says that it knows.
-            let _relaxed = real::Relaxed::enter();
+            let _relaxed = api::Relaxed::enter();
             if let Some(last) = unless_a_capture_begins(|| thread.mark(stream)) {
                 wait_for(last);
             }
@@ -105,9 +105,9 @@ pub(crate) fn launched(answer: CUresult, stream: impl InStream) {
 /// But as long as it is set aside: nothing ends then, and a full queue would have the thread wait inside the driver.
 fn wait_for(event: CUevent) {
     let start = Instant::now();
-    let is_set_aside = || board::lets_pass() && gate::is_contended();
+    let is_set_aside = || activity::lets_pass() && gate::is_contended();
     // SAFETY: an event goes with its context, which is current.
-    while unsafe { real::event_query(event) } == CUDA_ERROR_NOT_READY {
+    while unsafe { api::event_query(event) } == CUDA_ERROR_NOT_READY {
         match start.elapsed() {
             waited if waited > LONGEST_WAIT && !is_set_aside() => break,
             waited if waited > SPIN => std::thread::sleep((waited / 2).min(LONGEST_SLEEP)),
@@ -121,7 +121,7 @@ impl Thread {
     fn mark(&mut self, stream: CUstream) -> Option<CUevent> {
         let mut context = core::ptr::null_mut();
         // SAFETY: an out-parameter.
-        unsafe { real::current(&mut context) };
+        unsafe { api::current(&mut context) };
         let context = context.expose_provenance();
         if context == 0 || !can_be_asked(stream.expose_provenance()) {
             return None;
@@ -147,7 +147,7 @@ impl Lately {
         let events = self.events?;
         let (this, last) = (handle(events[self.next]), handle(events[1 - self.next]));
         // SAFETY: an event of ours in the current context, and a stream of the program that does not capture.
-        if unsafe { real::event_record(this, stream) } != CUDA_SUCCESS {
+        if unsafe { api::event_record(this, stream) } != CUDA_SUCCESS {
             return None;
         }
         self.next = 1 - self.next;

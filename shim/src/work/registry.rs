@@ -15,7 +15,7 @@ pub(crate) type Handle = usize;
 
 /// What is known of a stream's work from before it may have begun to capture: one that captures cannot be asked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Before {
+pub(crate) enum Before {
     /// There was none.
     #[default]
     Nothing,
@@ -27,19 +27,19 @@ pub(super) enum Before {
 
 /// A stream.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Stream {
-    pub(super) before: Before,
+pub(crate) struct Stream {
+    pub(crate) before: Before,
 }
 
 /// A context.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Context {
-    pub(super) streams: BTreeMap<Handle, Stream>,
+pub(crate) struct Context {
+    pub(crate) streams: BTreeMap<Handle, Stream>,
 }
 
 /// All contexts of the process.
 #[derive(Debug)]
-pub(super) struct Registry {
+pub(crate) struct Registry {
     contexts: Mutex<BTreeMap<Handle, Context>>,
     /// The primary contexts, by device.
     primaries: Mutex<BTreeMap<i32, Handle>>,
@@ -52,7 +52,7 @@ pub(super) struct Registry {
 }
 
 /// The one of this process.
-pub(super) static REGISTRY: Registry = Registry {
+pub(crate) static REGISTRY: Registry = Registry {
     contexts: Mutex::new(BTreeMap::new()),
     primaries: Mutex::new(BTreeMap::new()),
     captures: AtomicUsize::new(0),
@@ -61,7 +61,7 @@ pub(super) static REGISTRY: Registry = Registry {
 };
 
 /// A copy; while it lives, nothing in it is destroyed.
-pub(super) struct Snapshot(pub(super) BTreeMap<Handle, Context>);
+pub(crate) struct Snapshot(pub(crate) BTreeMap<Handle, Context>);
 
 impl Drop for Snapshot {
     fn drop(&mut self) {
@@ -74,27 +74,27 @@ impl Registry {
         self.contexts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn add_context(&self, context: Handle) {
+    pub(crate) fn add_context(&self, context: Handle) {
         self.lock().entry(context).or_default();
     }
 
     /// A device's primary context was made; its handle is needed when it is left, and cannot be asked for then.
-    pub(super) fn add_primary(&self, device: i32, context: Handle) {
+    pub(crate) fn add_primary(&self, device: i32, context: Handle) {
         self.primaries.lock().unwrap_or_else(PoisonError::into_inner).insert(device, context);
         self.add_context(context);
     }
 
     /// A device's primary context, if it was made.
-    pub(super) fn primary(&self, device: i32) -> Option<Handle> {
+    pub(crate) fn primary(&self, device: i32) -> Option<Handle> {
         self.primaries.lock().unwrap_or_else(PoisonError::into_inner).get(&device).copied()
     }
 
-    pub(super) fn add_stream(&self, context: Handle, stream: Handle) {
+    pub(crate) fn add_stream(&self, context: Handle, stream: Handle) {
         self.lock().entry(context).or_default().streams.insert(stream, Stream::default());
     }
 
     /// A context is about to be destroyed, or may be.
-    pub(super) fn remove_context(&self, context: Handle) -> Option<Context> {
+    pub(crate) fn remove_context(&self, context: Handle) -> Option<Context> {
         let removed = self.lock().remove(&context);
         self.departures.fetch_add(1, Ordering::AcqRel);
         self.wait_for_askers();
@@ -102,12 +102,12 @@ impl Registry {
     }
 
     /// It was not destroyed.
-    pub(super) fn put_back(&self, context: Handle, known: Context) {
+    pub(crate) fn put_back(&self, context: Handle, known: Context) {
         self.lock().insert(context, known);
     }
 
     /// A stream is about to be destroyed.
-    pub(super) fn remove_stream(&self, stream: Handle) {
+    pub(crate) fn remove_stream(&self, stream: Handle) {
         for context in self.lock().values_mut() {
             context.streams.remove(&stream);
         }
@@ -115,38 +115,38 @@ impl Registry {
     }
 
     /// The context that a stream was made in, and what is known of the stream.
-    pub(super) fn stream(&self, stream: Handle) -> Option<(Handle, Before)> {
+    pub(crate) fn stream(&self, stream: Handle) -> Option<(Handle, Before)> {
         self.lock().iter().find_map(|(context, known)| Some((*context, known.streams.get(&stream)?.before)))
     }
 
-    pub(super) fn set_before(&self, context: Handle, stream: Handle, before: Before) {
+    pub(crate) fn set_before(&self, context: Handle, stream: Handle, before: Before) {
         // Streams that nobody made, like the default ones, are entered by this.
         self.lock().entry(context).or_default().streams.entry(stream).or_default().before = before;
     }
 
     /// Counts the contexts that went.
-    pub(super) fn departures(&self) -> usize {
+    pub(crate) fn departures(&self) -> usize {
         self.departures.load(Ordering::Acquire)
     }
 
     /// A capture begins: from here on streams are only asked after a look whether they capture.
-    pub(super) fn capture_begins(&self) {
+    pub(crate) fn capture_begins(&self) {
         self.captures.fetch_add(1, Ordering::AcqRel);
         self.wait_for_askers();
     }
 
-    pub(super) fn capture_ends(&self) {
+    pub(crate) fn capture_ends(&self) {
         // A program may end a capture that never began.
         let _ = self.captures.fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| count.checked_sub(1));
     }
 
     /// Whether some stream may be capturing.
-    pub(super) fn is_capturing(&self) -> bool {
+    pub(crate) fn is_capturing(&self) -> bool {
         self.captures.load(Ordering::Acquire) != 0
     }
 
     /// A copy, about which the driver can be asked.
-    pub(super) fn snapshot(&self) -> Snapshot {
+    pub(crate) fn snapshot(&self) -> Snapshot {
         let contexts = self.lock();
         // Under the lock: whoever removes something afterwards sees it.
         self.asking.fetch_add(1, Ordering::AcqRel);
@@ -159,7 +159,7 @@ impl Registry {
         }
     }
     /// In a forked child: who asked there is gone.
-    pub(super) fn start_anew(&self) {
+    pub(crate) fn start_anew(&self) {
         self.asking.store(0, Ordering::Release);
     }
 }

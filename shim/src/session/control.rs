@@ -18,7 +18,7 @@ use super::connect::take_board;
 use super::probe::Probe;
 use super::{DEMANDED, Session, start_thread};
 use crate::memory::space::Space;
-use crate::{arrival, board, channels, gate, real, user, work};
+use crate::{arrival, channels, driver::api, gate, gate::activity, sys::user, work};
 
 /// How often an idle program is looked for at most.
 const SHORTEST_WATCH: Duration = Duration::from_micros(250);
@@ -139,7 +139,7 @@ impl Pager {
 
     fn run(mut self) {
         // For good: nothing this thread does disturbs a capture.
-        core::mem::forget(real::Relaxed::enter());
+        core::mem::forget(api::Relaxed::enter());
         // SAFETY: a number for this thread.
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, TIMER_SLACK.as_nanos() as libc::c_ulong) };
         let (channels, descriptor) = self.session.channels.told();
@@ -254,7 +254,7 @@ impl Pager {
             FromCoordinator::Board { place } => {
                 self.leave_the_board();
                 if place == BOARD_PLACES {
-                    board::give_up_place();
+                    activity::give_up_place();
                 } else if let [board] = &descriptors[..]
                     && !take_board(board, place)
                 {
@@ -367,12 +367,12 @@ impl Pager {
     }
 
     fn take_the_board(&mut self) {
-        board::take();
+        activity::take();
         self.say_at_work(true);
     }
 
     fn leave_the_board(&mut self) {
-        board::leave();
+        activity::leave();
         self.say_at_work(false);
     }
 
@@ -387,7 +387,7 @@ impl Pager {
     fn try_to_rest(&mut self) {
         self.session.own().heartbeat.fetch_add(1, Ordering::Relaxed);
         // Again: while we were stopped, the coordinator has taken it from us.
-        board::take();
+        activity::take();
         let activity = gate::activity();
         if self.watch.quiet() < self.rest_after || !work::looks_idle(self.session.device) || !gate::rest() {
             return;

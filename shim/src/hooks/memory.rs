@@ -9,12 +9,12 @@ use core::ptr;
 use baton_contract::cuda::*;
 use baton_contract::memory::GRANULE;
 
-use super::space::NoMemory;
-use super::table::Allocation;
 use crate::arrival::footprint::Needs;
 use crate::gate::Passage;
+use crate::memory::space::{self, NoMemory};
+use crate::memory::table::Allocation;
 use crate::session::{self, Session};
-use crate::{arrival, gate, real, work};
+use crate::{arrival, driver::api, gate, work};
 
 type Alloc = unsafe extern "C-unwind" fn(*mut CUdeviceptr, usize) -> CUresult;
 type AllocPitch = unsafe extern "C-unwind" fn(*mut CUdeviceptr, *mut usize, usize, usize, c_uint) -> CUresult;
@@ -54,9 +54,9 @@ fn ours() -> Option<(&'static Session, usize)> {
     let (mut context, mut device) = (ptr::null_mut(), -1);
     // SAFETY: out-parameters.
     let known = unsafe {
-        real::current(&mut context) == CUDA_SUCCESS
+        api::current(&mut context) == CUDA_SUCCESS
             && !context.is_null()
-            && real::current_device(&mut device) == CUDA_SUCCESS
+            && api::current_device(&mut device) == CUDA_SUCCESS
     };
     (known && device == session.device).then(|| (session, context.expose_provenance()))
 }
@@ -69,10 +69,10 @@ fn is_allowed() -> Result<(), CUresult> {
     }
     let mut memory = 0;
     // SAFETY: an out-parameter; what was given is given back.
-    match unsafe { real::alloc(&mut memory, 1) } {
+    match unsafe { api::alloc(&mut memory, 1) } {
         CUDA_SUCCESS => {
             // SAFETY: the allocation above.
-            unsafe { real::free(memory) };
+            unsafe { api::free(memory) };
             Ok(())
         }
         // A GPU without a byte left beside the arena says nothing about captures.
@@ -123,9 +123,9 @@ pub(crate) unsafe fn alloc_pitch(
     // The driver knows the pitch: one row of it is asked for, and given back.
     let (mut row, mut step) = (0, 0);
     // SAFETY: two out-parameters.
-    match unsafe { real::alloc_pitch(&mut row, &mut step, width, 1, element) } {
+    match unsafe { api::alloc_pitch(&mut row, &mut step, width, 1, element) } {
         // SAFETY: the allocation just made.
-        CUDA_SUCCESS => unsafe { real::free(row) },
+        CUDA_SUCCESS => unsafe { api::free(row) },
         answer => return answer,
     };
     let Some(bytes) = step.checked_mul(height) else { return CUDA_ERROR_OUT_OF_MEMORY };
@@ -164,7 +164,7 @@ fn give_back(passage: &Passage, session: &Session, address: CUdeviceptr) -> CUre
     // That of the allocation, whichever is current: when it goes, its allocations go with it.
     let context = session.space.find(address).map_or(0, |(_, found)| found.context);
     let waited = {
-        let _relaxed = real::Relaxed::enter();
+        let _relaxed = api::Relaxed::enter();
         work::drain_context(context)
     };
     if waited != CUDA_SUCCESS {
@@ -231,7 +231,7 @@ pub(crate) unsafe fn address_range(
 /// driver refuses that for its own allocations, and cannot know the ends of ours.
 #[inline]
 pub(crate) fn is_outside(address: CUdeviceptr, bytes: usize) -> bool {
-    super::space::is_window(address) && reaches_outside(address, bytes)
+    space::is_window(address) && reaches_outside(address, bytes)
 }
 
 #[cold]
@@ -383,7 +383,7 @@ pub(crate) unsafe fn alloc_async(
 ) -> CUresult {
     let _passage = passage!();
     // SAFETY: the driver's own function with the program's own arguments.
-    let answer = work::retried(|| unsafe { drivers(out, bytes, stream) });
+    let answer = super::work::retried(|| unsafe { drivers(out, bytes, stream) });
     // SAFETY: written on success.
     pin(answer, unsafe { written(answer, out) }, bytes);
     answer
@@ -398,7 +398,7 @@ pub(crate) unsafe fn alloc_from_pool(
 ) -> CUresult {
     let _passage = passage!();
     // SAFETY: the driver's own function with the program's own arguments.
-    let answer = work::retried(|| unsafe { drivers(out, bytes, pool, stream) });
+    let answer = super::work::retried(|| unsafe { drivers(out, bytes, pool, stream) });
     // SAFETY: written on success.
     pin(answer, unsafe { written(answer, out) }, bytes);
     answer
@@ -423,7 +423,7 @@ pub(crate) unsafe fn alloc_managed(
 ) -> CUresult {
     let _passage = passage!();
     // SAFETY: the driver's own function with the program's own arguments.
-    let answer = work::retried(|| unsafe { drivers(out, bytes, flags) });
+    let answer = super::work::retried(|| unsafe { drivers(out, bytes, flags) });
     // SAFETY: written on success.
     pin(answer, unsafe { written(answer, out) }, bytes);
     answer
@@ -460,7 +460,7 @@ pub(crate) unsafe fn create(
     // SAFETY: the program's own properties, which the driver is about to read.
     unsafe { join_for(properties) };
     // SAFETY: the driver's own function with the program's own arguments.
-    let answer = work::retried(|| unsafe { drivers(out, bytes, properties, flags) });
+    let answer = super::work::retried(|| unsafe { drivers(out, bytes, properties, flags) });
     foreign_made();
     // SAFETY: written on success.
     pin(answer, unsafe { written(answer, out) }, bytes);

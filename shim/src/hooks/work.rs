@@ -6,18 +6,18 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use baton_contract::cuda::{CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUcontext, CUdevice, CUresult, CUstream};
 
-use super::drain::{can_be_asked, handle, new_event};
-use super::registry::{Before, Handle, REGISTRY};
-use crate::{arrival, gate, real, session};
+use crate::work::drain::{can_be_asked, handle, new_event};
+use crate::work::registry::{Before, Handle, REGISTRY};
+use crate::{arrival, driver::api, gate, session};
 
 /// What a context takes beside the arena: asked for before one is made, so that the arena can shrink. Less
 /// on a small GPU.
 const CONTEXT_BYTES: u64 = 640 << 20;
 
-pub(super) fn current() -> Handle {
+pub(crate) fn current() -> Handle {
     let mut context = ptr::null_mut();
     // SAFETY: an out-parameter.
-    unsafe { real::current(&mut context) };
+    unsafe { api::current(&mut context) };
     context.expose_provenance()
 }
 
@@ -132,8 +132,8 @@ pub(crate) fn adopt(context: CUcontext, device: CUdevice) {
     let mut primary = ptr::null_mut();
     // SAFETY: an out-parameter; what is retained is released.
     unsafe {
-        if primary_is_active(device) && real::primary_retain(&mut primary, device) == CUDA_SUCCESS {
-            real::primary_release(device);
+        if primary_is_active(device) && api::primary_retain(&mut primary, device) == CUDA_SUCCESS {
+            api::primary_release(device);
         }
     }
     if primary == context {
@@ -171,7 +171,7 @@ pub(crate) unsafe fn retain(drivers: Retain, out: *mut CUcontext, device: CUdevi
 fn primary_is_active(device: CUdevice) -> bool {
     let (mut flags, mut active) = (0, 0);
     // SAFETY: two out-parameters.
-    unsafe { real::primary_state(device, &mut flags, &mut active) == CUDA_SUCCESS && active != 0 }
+    unsafe { api::primary_state(device, &mut flags, &mut active) == CUDA_SUCCESS && active != 0 }
 }
 
 /// Passes the gate to end a context: the pager is kept out, and all memory has come, because the coordinator takes back
@@ -226,11 +226,11 @@ pub(crate) unsafe fn detach(drivers: OfContext, context: CUcontext) -> CUresult 
     // SAFETY: the driver's own function with the program's own arguments.
     let answer = unsafe { drivers(context) };
     // SAFETY: the driver refuses a context that is no more.
-    let lives = unsafe { real::push(context) } == CUDA_SUCCESS;
+    let lives = unsafe { api::push(context) } == CUDA_SUCCESS;
     if lives {
         let mut popped = ptr::null_mut();
         // SAFETY: an out-parameter.
-        unsafe { real::pop(&mut popped) };
+        unsafe { api::pop(&mut popped) };
     }
     match known {
         Some(known) if lives => REGISTRY.put_back(number, known),
@@ -334,19 +334,19 @@ fn remember(stream: Handle) {
     let (context, before) = REGISTRY.stream(stream).unwrap_or((here, Before::Nothing));
     let other = context != here;
     // SAFETY: a context that has a stream which the program is about to use.
-    if other && unsafe { real::push(handle(context)) } != CUDA_SUCCESS {
+    if other && unsafe { api::push(handle(context)) } != CUDA_SUCCESS {
         return;
     }
     if can_be_asked(stream) {
         let event = if let Before::Event(event) = before { Some(event) } else { new_event() };
         // SAFETY: an event of ours, and a stream that does not capture.
-        let set = event.filter(|event| unsafe { real::event_record(handle(*event), handle(stream)) } == CUDA_SUCCESS);
+        let set = event.filter(|event| unsafe { api::event_record(handle(*event), handle(stream)) } == CUDA_SUCCESS);
         REGISTRY.set_before(context, stream, set.map_or(Before::Unknown, Before::Event));
     }
     if other {
         let mut popped = ptr::null_mut();
         // SAFETY: an out-parameter.
-        unsafe { real::pop(&mut popped) };
+        unsafe { api::pop(&mut popped) };
     }
 }
 
@@ -363,7 +363,7 @@ fn begun(stream: CUstream, begin: impl FnOnce() -> CUresult) -> CUresult {
     {
         let known = REGISTRY.snapshot();
         let streams = known.0.get(&context).map(|context| context.streams.keys().copied()).into_iter().flatten();
-        for stream in streams.chain([real::STREAM_LEGACY, stream.expose_provenance()]) {
+        for stream in streams.chain([api::STREAM_LEGACY, stream.expose_provenance()]) {
             if stream != 0 {
                 remember(stream);
             }
@@ -378,7 +378,7 @@ fn begun(stream: CUstream, begin: impl FnOnce() -> CUresult) -> CUresult {
 }
 
 /// Runs `what` unless some thread begins a capture just now, or another thread is in here.
-pub(super) fn unless_a_capture_begins<T>(what: impl FnOnce() -> Option<T>) -> Option<T> {
+pub(crate) fn unless_a_capture_begins<T>(what: impl FnOnce() -> Option<T>) -> Option<T> {
     let _alone = BEGINNING.try_lock().ok()?;
     what()
 }
@@ -413,16 +413,16 @@ pub(crate) unsafe fn begin_capture_to_graph(
 }
 
 pub(crate) unsafe fn end_capture(drivers: EndCapture, stream: CUstream, graph: *mut *mut c_void) -> CUresult {
-    let mut status = real::NOT_CAPTURING;
+    let mut status = api::NOT_CAPTURING;
     // SAFETY: the program's stream, and an out-parameter.
-    let was = unsafe { real::is_capturing(stream, &mut status) } == CUDA_SUCCESS && status != real::NOT_CAPTURING;
+    let was = unsafe { api::is_capturing(stream, &mut status) } == CUDA_SUCCESS && status != api::NOT_CAPTURING;
     // SAFETY: the driver's own function with the program's own arguments.
     let answer = unsafe { drivers(stream, graph) };
     if was && session::get().is_some() {
         let mut after = status;
         // SAFETY: as above.
-        let asked = unsafe { real::is_capturing(stream, &mut after) };
-        if asked != CUDA_SUCCESS || after == real::NOT_CAPTURING {
+        let asked = unsafe { api::is_capturing(stream, &mut after) };
+        if asked != CUDA_SUCCESS || after == api::NOT_CAPTURING {
             REGISTRY.capture_ends();
         }
     }

@@ -16,8 +16,8 @@
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::symbols::{COUNT, SYMBOLS};
-use crate::{driver, hooks, missing, trace};
+use crate::driver::symbols::{COUNT, SYMBOLS};
+use crate::{driver::find, driver::missing, exports::trace, hooks};
 
 /// A function of any signature; cast to the right one where it is called.
 pub(crate) type Function = *mut c_void;
@@ -25,7 +25,7 @@ pub(crate) type Function = *mut c_void;
 /// The generated doors and their stubs.
 mod generated {
     use super::{first_call, traced_call};
-    use crate::symbols::COUNT;
+    use crate::driver::symbols::COUNT;
     include!(concat!(env!("OUT_DIR"), "/doors.rs"));
 }
 
@@ -49,7 +49,7 @@ pub(crate) fn drivers(index: usize) -> Function {
         return known;
     }
     let symbol = &SYMBOLS[index];
-    let found = match driver::get() {
+    let found = match find::get() {
         Some(driver) => driver.symbol(symbol.name).unwrap_or_else(missing::in_this_driver),
         None => missing::without_driver(symbol.name()),
     };

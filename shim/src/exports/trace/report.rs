@@ -8,8 +8,8 @@ use std::os::unix::ffi::OsStringExt;
 use baton_contract::settings;
 
 use super::{COUNT, SUMS};
-use crate::symbols::SYMBOLS;
-use crate::user;
+use crate::driver::symbols::SYMBOLS;
+use crate::sys::user;
 
 /// No file was opened yet in this process.
 const UNOPENED: i32 = -1;

@@ -9,7 +9,7 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr;
 use core::sync::atomic::AtomicPtr;
 
-use crate::next::after_ours;
+use crate::sys::rtld_next::after_ours;
 
 /// The `dlopen` after ours: the C library's, or another preloaded library's.
 static NEXT: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());

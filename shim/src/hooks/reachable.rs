@@ -5,13 +5,14 @@ use core::ffi::{c_char, c_int, c_uint, c_void};
 
 use baton_contract::cuda::{CUDA_SUCCESS, CUdeviceptr, CUgraphExec, CUresult};
 
-use super::graphs::{self, CopyNode, FillNode, Handle, KernelNode};
-use super::{layouts, roots};
-use crate::{gate, memory, session, work};
+use super::memory;
+use crate::arrival::graphs::{self, CopyNode, FillNode, Handle, KernelNode};
+use crate::arrival::{self, layouts, roots};
+use crate::{gate, session};
 
 /// Makes a call of which the driver looks at the addresses: they have to be there.
 fn with_memory(call: impl Fn() -> CUresult) -> CUresult {
-    gate::checked(super::pass_with_everything, call)
+    gate::checked(arrival::pass_with_everything, call)
 }
 
 /// Takes note of something after the driver has done it, if somebody will ever ask.
@@ -324,7 +325,7 @@ fn node_added(answer: CUresult, parameters: *const c_void) -> CUresult {
     const ALLOCATES: c_int = 10;
     // SAFETY: on success, a structure that the driver has just read.
     if answer == CUDA_SUCCESS && unsafe { *parameters.cast::<c_int>() } == ALLOCATES {
-        memory::hooks::foreign_made();
+        memory::foreign_made();
     }
     answer
 }
@@ -374,7 +375,7 @@ pub(crate) unsafe fn instantiate(
 ) -> CUresult {
     // Making a graph ready may take device memory.
     // SAFETY: the driver's own function with the program's own arguments, and what it has written.
-    unsafe { ready(with_memory(|| work::retried(|| drivers(out, graph, node, text, size))), out, graph) }
+    unsafe { ready(with_memory(|| super::work::retried(|| drivers(out, graph, node, text, size))), out, graph) }
 }
 
 pub(crate) unsafe fn instantiate_with_flags(
@@ -388,7 +389,7 @@ pub(crate) unsafe fn instantiate_with_flags(
         roots::device_graph_made();
     }
     // SAFETY: the driver's own function with the program's own arguments, and what it has written.
-    unsafe { ready(with_memory(|| work::retried(|| drivers(out, graph, flags))), out, graph) }
+    unsafe { ready(with_memory(|| super::work::retried(|| drivers(out, graph, flags))), out, graph) }
 }
 
 pub(crate) unsafe fn instantiate_with_parameters(
@@ -403,7 +404,7 @@ pub(crate) unsafe fn instantiate_with_parameters(
         roots::device_graph_made();
     }
     // SAFETY: the driver's own function with the program's own arguments, and what it has written.
-    unsafe { ready(with_memory(|| work::retried(|| drivers(out, graph, parameters))), out, graph) }
+    unsafe { ready(with_memory(|| super::work::retried(|| drivers(out, graph, parameters))), out, graph) }
 }
 
 pub(crate) unsafe fn graph_destroy(drivers: OfGraph, graph: CUgraphExec) -> CUresult {

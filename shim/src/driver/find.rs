@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 
 use baton_contract::settings;
 
-use crate::doors::Function;
-use crate::once::Once;
-use crate::{ld_cache, user};
+use crate::exports::doors::Function;
+use crate::sys::once::Once;
+use crate::{driver::ld_cache, sys::user};
 
 /// Exported so that this library, or a copy of it, is recognised by whoever finds it while looking for the
 /// driver.

@@ -9,8 +9,8 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 
 use baton_contract::cuda::{CUDA_SUCCESS, CUresult};
 
-use crate::doors;
-use crate::symbols::{COUNT, SYMBOLS};
+use crate::driver::symbols::{COUNT, SYMBOLS};
+use crate::exports::doors;
 
 /// The C signature of `cuGetProcAddress` before CUDA 12.
 pub(crate) type V1 = unsafe extern "C-unwind" fn(*const c_char, *mut *mut c_void, c_int, u64) -> CUresult;

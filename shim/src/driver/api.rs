@@ -4,8 +4,8 @@ use core::ffi::{c_int, c_uint, c_void};
 
 use baton_contract::cuda::*;
 
-use crate::doors;
-use crate::symbols::index;
+use crate::driver::symbols::index;
+use crate::exports::doors;
 
 /// An event (`CUevent`).
 pub(crate) type CUevent = *mut c_void;

@@ -17,10 +17,10 @@ use std::ffi::OsStr;
 use baton_contract::cuda::{CUDA_ERROR_NOT_READY, CUDA_SUCCESS};
 use baton_contract::settings;
 
-use crate::doors::{self, Function};
-use crate::once::Once;
-use crate::symbols::COUNT;
-use crate::user;
+use crate::driver::symbols::COUNT;
+use crate::exports::doors::{self, Function};
+use crate::sys::once::Once;
+use crate::sys::user;
 use report::Output;
 
 /// What the user asked for.

@@ -1,0 +1,3 @@
+//! The coordinator's client.
+
+pub(crate) mod requests;

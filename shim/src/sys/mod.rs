@@ -1,0 +1,5 @@
+//! What we need of the system, and know of it before anything else of ours.
+
+pub(crate) mod once;
+pub(crate) mod rtld_next;
+pub(crate) mod user;
