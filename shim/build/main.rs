@@ -1,5 +1,5 @@
 //! Generates the shim's doors from the symbol lists: one exported name, one slot and two small stubs
-//! per entry point. What they are for is told in `src/doors.rs`, which includes the result.
+//! per entry point. What they are for is told in `src/exports/doors.rs`, which includes the result.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -53,6 +53,10 @@ fn table(symbols: &[Symbol]) -> String {
         writeln!(text, "Symbol {{ name: c\"{name}\", base: \"{base}\", version: {version} }},")
             .expect("a String takes all writes");
     }
+    text.push_str("];\n/// Whether the default stream of these functions is the calling thread's own.\npub(crate) const PER_THREAD: [bool; COUNT] = [\n");
+    for Symbol { name, .. } in symbols {
+        writeln!(text, "{},", name.ends_with("_ptds") || name.ends_with("_ptsz")).expect("a String takes all writes");
+    }
     text.push_str("];\n#[allow(dead_code, reason = \"only hooked symbols are named\")]\npub(crate) mod index {\n");
     for (i, Symbol { name, .. }) in symbols.iter().enumerate() {
         writeln!(text, "pub(crate) const {name}: usize = {i};").expect("a String takes all writes");
@@ -91,10 +95,15 @@ fn doors(symbols: &[Symbol]) -> String {
         )
         .expect("a String takes all writes");
     }
-    text.push_str("pub(super) static DOORS: [unsafe extern \"C\" fn(); COUNT] = [\n");
-    for Symbol { name, .. } in symbols {
-        writeln!(text, "{name},").expect("a String takes all writes");
+    // The doors' addresses, for those who stand below them.
+    text.push_str("core::arch::global_asm!(r#\".pushsection .data.rel.ro.baton_doors,\"aw\",@progbits\n.balign 8\n.globl baton_doors\n.hidden baton_doors\nbaton_doors:\n");
+    for i in 0..symbols.len() {
+        writeln!(text, ".quad {{d{i}}}").expect("a String takes all writes");
     }
-    text.push_str("];\n");
+    text.push_str(".popsection\n\"#,\n");
+    for (i, Symbol { name, .. }) in symbols.iter().enumerate() {
+        writeln!(text, "d{i} = sym {name},").expect("a String takes all writes");
+    }
+    text.push_str(");\n");
     text
 }

@@ -6,12 +6,14 @@ use core::ffi::c_void;
 use baton_contract::cuda::{CUdeviceptr, CUfunction, CUgraphExec};
 
 use super::{graphs, layouts, roots};
-use crate::hooks::memory::is_outside;
+use crate::memory::bounds::is_outside;
 use crate::memory::space::{Space, is_window};
 
 /// What a call needs.
 #[derive(Debug)]
 pub(crate) enum Needs {
+    /// No memory that is there.
+    Nothing,
     /// Whatever there is: for calls that cannot be read.
     Everything,
     /// The allocations at these addresses, and what they lead to.

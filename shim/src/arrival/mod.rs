@@ -7,7 +7,7 @@
 //!
 //! - [`footprint`]: what a call needs: the addresses that it names, and whatever can be reached from there.
 //! - [`layouts`]: where a function's parameters lie. [`graphs`]: what captured graphs hold.
-//! - [`roots`]: what kernels can reach without being given it. [`hooks`]: the driver's names for all that.
+//! - [`roots`]: what kernels can reach without being given it.
 //!
 //! Memory is waited for in **blocks**: an allocation, or an extent that small ones share. A kernel that is given an
 //! address in an allocation may use all of it. Blocks point to blocks: the coordinator has looked for pointers in
@@ -29,6 +29,8 @@ use baton_contract::cuda::{CUdeviceptr, CUresult};
 use baton_contract::messages::{ArrivalStory, ExtentId};
 
 use crate::gate::{self, Passage};
+use crate::memory::layout::BlockLayout;
+use crate::sys::futex::{self, Scope};
 use footprint::Needs;
 
 /// How long a call looks again and again before it sleeps: mapping an extent takes about so long.
@@ -82,18 +84,8 @@ fn read() -> RwLockReadGuard<'static, Option<Arrival>> {
     ARRIVAL.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// One block as the tenant's books know it.
-pub(crate) struct Place {
-    /// Where it begins.
-    pub(crate) start: CUdeviceptr,
-    /// Its size in bytes.
-    pub(crate) bytes: u64,
-    /// What backs it, and whether that is mapped.
-    pub(crate) extents: Vec<(ExtentId, bool)>,
-}
-
 /// Memory begins to arrive: before the gate is opened. `edges` are pointers from an extent's contents to an address.
-pub(crate) fn begin(places: Vec<Place>, edges: &[(ExtentId, CUdeviceptr)], roots: roots::Found) {
+pub(crate) fn begin(places: Vec<BlockLayout>, edges: &[(ExtentId, CUdeviceptr)], roots: roots::Found) {
     for counter in [&WAITS, &WAITED] {
         counter.store(0, Ordering::Relaxed);
     }
@@ -115,8 +107,7 @@ pub(crate) fn mapped(extents: &[ExtentId]) {
 /// Wakes everybody who waits for memory: some has come, or the gate has changed.
 pub(crate) fn wake() {
     MAPPED.fetch_add(1, Ordering::AcqRel);
-    // SAFETY: FUTEX_WAKE on our own word.
-    unsafe { libc::syscall(libc::SYS_futex, MAPPED.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, i32::MAX) };
+    futex::wake_all(&MAPPED, Scope::Process);
 }
 
 /// A context has gone, and its code with it: handles may come to mean other functions.
@@ -155,6 +146,9 @@ pub(crate) fn is_here(address: CUdeviceptr) -> bool {
 /// A call waits until what it needs is here. `Err` is what the call has to answer.
 #[cold]
 pub(crate) fn wait(passage: &Passage, needs: Needs) -> Result<(), CUresult> {
+    if matches!(needs, Needs::Nothing) {
+        return Ok(());
+    }
     if is_lacking(&needs) {
         let start = Instant::now();
         WAITS.fetch_add(1, Ordering::Relaxed);
@@ -172,15 +166,10 @@ pub(crate) fn wait(passage: &Passage, needs: Needs) -> Result<(), CUresult> {
     Ok(())
 }
 
-/// Passes the gate when all memory is here.
-#[inline]
-pub(crate) fn pass_with_everything() -> Result<Passage, CUresult> {
-    pass_with(|| Needs::Everything)
-}
-
-/// Passes the gate when what the call needs is here.
-#[inline]
-pub(crate) fn pass_with(needs: impl Fn() -> Needs) -> Result<Passage, CUresult> {
+/// The door for every call that touches device memory: passes the gate when what the call needs is here. An error is what
+/// the program's call has to answer.
+#[inline(always)]
+pub(crate) fn pass(needs: impl Fn() -> Needs) -> Result<Passage, CUresult> {
     let passage = gate::pass()?;
     if gate::may_lack() {
         wait(&passage, needs())?;
@@ -201,18 +190,7 @@ fn wait_for(passage: &Passage, needs: &Needs, start: Instant) -> Result<(), CUre
             continue;
         }
         // Not inside the gate: the coordinator may want it closed before all has come.
-        passage.outside(|| {
-            // SAFETY: FUTEX_WAIT on our own word, no timeout; it returns at once if the word has changed.
-            unsafe {
-                libc::syscall(
-                    libc::SYS_futex,
-                    MAPPED.as_ptr(),
-                    libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
-                    mapped,
-                    core::ptr::null::<libc::timespec>(),
-                )
-            };
-        })?;
+        passage.outside(|| futex::wait(&MAPPED, mapped, None, Scope::Process))?;
     }
 }
 
@@ -239,14 +217,14 @@ fn find_or_ends_at(blocks: &[Block], address: CUdeviceptr) -> impl Iterator<Item
 }
 
 impl Arrival {
-    fn new(mut places: Vec<Place>, edges: &[(ExtentId, CUdeviceptr)], roots: roots::Found) -> Self {
+    fn new(mut places: Vec<BlockLayout>, edges: &[(ExtentId, CUdeviceptr)], roots: roots::Found) -> Self {
         places.sort_unstable_by_key(|place| place.start);
         let of_extent: HashMap<ExtentId, u32> = places
             .iter()
             .enumerate()
             .flat_map(|(at, place)| place.extents.iter().map(move |(extent, _)| (*extent, at as u32)))
             .collect();
-        let missing = |place: &Place| place.extents.iter().filter(|(_, mapped)| !mapped).count();
+        let missing = |place: &BlockLayout| place.extents.iter().filter(|(_, mapped)| !mapped).count();
         let left = places.iter().map(missing).sum();
         let mut blocks: Vec<Block> = places
             .into_iter()

@@ -9,8 +9,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use baton_contract::cuda::{CUDA_SUCCESS, CUdeviceptr, CUresult};
 
 use super::footprint::{TENSOR_MAP, add_window_words};
+use crate::driver::api;
 use crate::memory::space::is_window;
-use crate::{driver::api, work};
+use crate::work::capture;
+use crate::work::reading;
 
 /// Larger globals, all together, are not read.
 const MOST_GLOBALS: u64 = 4 << 20;
@@ -73,32 +75,24 @@ pub(crate) fn read() -> Found {
     if globals.is_empty() || lost {
         return Found { addresses, unreadable: lost };
     }
-    // A copy in the legacy stream would end another stream's capture.
     let bytes: u64 = globals.iter().map(|(_, bytes, _)| bytes).sum();
-    if work::is_capturing() || bytes > MOST_GLOBALS {
+    if capture::is_any() || bytes > MOST_GLOBALS {
         return Found { addresses, unreadable: true };
     }
     let mut unreadable = false;
-    let mut contents = Vec::new();
     for (at, bytes, context) in globals {
-        contents.clear();
-        contents.resize(bytes as usize, 0u8);
-        let read = work::within(context, || {
-            // SAFETY: a global that the driver has told about, as long as its module is loaded, and room for it.
-            unsafe { api::copy_out(contents.as_mut_ptr().cast(), at, contents.len()) }
+        let is_read = reading::read(context, at, bytes as usize, |contents| {
+            // SAFETY: so many bytes can be read.
+            unsafe { add_window_words(contents.as_ptr(), contents.len(), &mut addresses) }
         });
-        match read {
-            // SAFETY: our own buffer.
-            Some(CUDA_SUCCESS) => unsafe { add_window_words(contents.as_ptr(), contents.len(), &mut addresses) },
-            _ => unreadable = true,
-        }
+        unreadable |= !is_read;
     }
     Found { addresses, unreadable }
 }
 
 pub(crate) fn texture_made(handle: u64, address: CUdeviceptr) {
     if is_window(address) {
-        let context = work::current();
+        let context = api::current_context();
         with(|roots| roots.textures.insert(handle, (address, context)));
     }
 }
@@ -108,7 +102,7 @@ pub(crate) fn texture_gone(handle: u64) {
 }
 
 pub(crate) fn global_found(at: CUdeviceptr, bytes: u64, code: usize) {
-    let context = work::current();
+    let context = api::current_context();
     with(|roots| roots.globals.insert(at, Global { bytes, context, code }));
 }
 
@@ -124,7 +118,7 @@ pub(crate) fn code_goes(code: usize, unload: impl FnOnce() -> CUresult) -> CUres
 }
 
 pub(crate) fn host_made(at: u64, bytes: u64) {
-    let context = work::current();
+    let context = api::current_context();
     with(|roots| roots.host.insert(at, (bytes, context)));
     HOST[0].fetch_min(at, Ordering::Relaxed);
     HOST[1].fetch_max(at + bytes, Ordering::Relaxed);

@@ -3,17 +3,17 @@ use super::*;
 
 const MIB: u64 = 1 << 20;
 
-fn place(start: u64, extents: &[(u32, bool)]) -> Place {
+fn place(start: u64, extents: &[(u32, bool)]) -> BlockLayout {
     let extents: Vec<_> = extents.iter().map(|(id, mapped)| (ExtentId(*id), *mapped)).collect();
-    Place { start, bytes: 2 * MIB * extents.len() as u64, extents }
+    BlockLayout { start, bytes: 2 * MIB * extents.len() as u64, extents }
 }
 
-fn arrival(places: Vec<Place>, edges: &[(u32, u64)], roots: roots::Found) -> Arrival {
+fn arrival(places: Vec<BlockLayout>, edges: &[(u32, u64)], roots: roots::Found) -> Arrival {
     let edges: Vec<_> = edges.iter().map(|(extent, to)| (ExtentId(*extent), *to)).collect();
     Arrival::new(places, &edges, roots)
 }
 
-fn three() -> Vec<Place> {
+fn three() -> Vec<BlockLayout> {
     vec![place(64 * MIB, &[(3, false)]), place(0x1000 * MIB, &[(1, false), (2, true)]), place(8 * MIB, &[(7, false)])]
 }
 

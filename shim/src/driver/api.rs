@@ -1,17 +1,77 @@
 //! The driver's functions that we call ourselves, with the C signatures of `cuda.h`.
+//!
+//! **None of them waits for the GPU**, so that nobody who calls them can be kept from what the GPU waits for; and none puts
+//! anything into the legacy default stream, where it would order streams that the program did not order. What is put into a
+//! stream takes an [`Ordered`] one, and the legacy stream is none.
 
 use core::ffi::{c_int, c_uint, c_void};
 
 use baton_contract::cuda::*;
 
-use crate::driver::symbols::index;
-use crate::exports::doors;
+use core::ptr;
+
+use super::functions;
+use super::symbols::index;
 
 /// An event (`CUevent`).
 pub(crate) type CUevent = *mut c_void;
 
-/// The legacy default stream as a handle (`CU_STREAM_LEGACY`).
-pub(crate) const STREAM_LEGACY: usize = 1;
+/// A handle of the driver's, as a number.
+pub(crate) type Handle = usize;
+
+/// A handle as the driver takes it.
+pub(crate) fn handle(number: Handle) -> *mut c_void {
+    ptr::with_exposed_provenance_mut(number)
+}
+
+/// `CU_STREAM_LEGACY` and `CU_STREAM_PER_THREAD`.
+const LEGACY: usize = 1;
+const PER_THREAD: usize = 2;
+
+/// A stream: what a handle means depends on which of a function's twins it is given to, and on the thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Stream {
+    /// The default stream of all threads that do not have their own: ordered with all blocking streams of its context.
+    Legacy,
+    /// The calling thread's own default stream.
+    PerThread,
+    /// One that the program made.
+    Created(Handle),
+}
+
+impl Stream {
+    /// What a handle means to a function, which may be a per-thread default stream twin (`…_ptds`, `…_ptsz`).
+    pub(crate) fn named(stream: CUstream, is_per_thread: bool) -> Self {
+        match stream.expose_provenance() {
+            0 if is_per_thread => Self::PerThread,
+            0 | LEGACY => Self::Legacy,
+            PER_THREAD => Self::PerThread,
+            made => Self::Created(made),
+        }
+    }
+
+    /// As something can be put into it without ordering other streams.
+    pub(crate) fn ordered(self) -> Option<Ordered> {
+        match self {
+            Self::Legacy => None,
+            Self::PerThread => Some(Ordered(PER_THREAD)),
+            Self::Created(stream) => Some(Ordered(stream)),
+        }
+    }
+
+    /// As it can be asked about, which puts nothing into it.
+    fn asked(self) -> CUstream {
+        handle(match self {
+            Self::Legacy => LEGACY,
+            Self::PerThread => PER_THREAD,
+            Self::Created(stream) => stream,
+        })
+    }
+}
+
+/// A stream that orders nothing but itself.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ordered(Handle);
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
 pub(crate) const POSIX_DESCRIPTOR: c_int = 1;
 /// `CU_STREAM_CAPTURE_MODE_RELAXED`.
@@ -22,17 +82,17 @@ pub(crate) const NOT_CAPTURING: c_int = 0;
 pub(crate) const EVENT_DISABLE_TIMING: c_uint = 2;
 
 macro_rules! calls {
-    ($($name:ident = $symbol:ident ($($argument:ident: $type:ty),*);)*) => {
+    ($($visible:vis $name:ident = $symbol:ident ($($argument:ident: $type:ty),*);)*) => {
         $(
             /// The driver's function.
             ///
             /// # Safety
             ///
             /// As cuda.h says of it.
-            pub(crate) unsafe fn $name($($argument: $type),*) -> CUresult {
+            $visible unsafe fn $name($($argument: $type),*) -> CUresult {
                 type Function = unsafe extern "C-unwind" fn($($type),*) -> CUresult;
                 // SAFETY: a function pointer of the signature that cuda.h gives this symbol.
-                let function: Function = unsafe { core::mem::transmute(doors::drivers(index::$symbol)) };
+                let function: Function = unsafe { core::mem::transmute(functions::original(index::$symbol)) };
                 // SAFETY: by this function's contract.
                 unsafe { function($($argument),*) }
             }
@@ -40,47 +100,46 @@ macro_rules! calls {
 
         /// Finds all of them now: later, somebody may hold the loader's lock who waits for us.
         pub(crate) fn find_all() {
-            $(doors::drivers(index::$symbol);)*
+            $(functions::original(index::$symbol);)*
         }
     };
 }
 
 calls! {
-    device_count = cuDeviceGetCount(count: *mut c_int);
-    device_uuid = cuDeviceGetUuid_v2(uuid: *mut [u8; 16], device: CUdevice);
-    primary_retain = cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice);
-    primary_release = cuDevicePrimaryCtxRelease_v2(device: CUdevice);
-    primary_state = cuDevicePrimaryCtxGetState(device: CUdevice, flags: *mut c_uint, active: *mut c_int);
-    current = cuCtxGetCurrent(context: *mut CUcontext);
-    current_device = cuCtxGetDevice(device: *mut CUdevice);
-    synchronize = cuCtxSynchronize();
-    push = cuCtxPushCurrent_v2(context: CUcontext);
-    pop = cuCtxPopCurrent_v2(context: *mut CUcontext);
-    exchange_capture_mode = cuThreadExchangeStreamCaptureMode(mode: *mut c_int);
-    is_capturing = cuStreamIsCapturing(stream: CUstream, status: *mut c_int);
-    stream_query = cuStreamQuery(stream: CUstream);
-    event_create = cuEventCreate(event: *mut CUevent, flags: c_uint);
-    event_record = cuEventRecord(event: CUevent, stream: CUstream);
-    event_query = cuEventQuery(event: CUevent);
-    reserve = cuMemAddressReserve(address: *mut CUdeviceptr, bytes: usize, alignment: usize, wish: CUdeviceptr, flags: u64);
-    create = cuMemCreate(handle: *mut u64, bytes: usize, properties: *const CUmemAllocationProp, flags: u64);
-    import = cuMemImportFromShareableHandle(handle: *mut u64, descriptor: *mut c_void, kind: c_int);
-    map = cuMemMap(address: CUdeviceptr, bytes: usize, offset: usize, handle: u64, flags: u64);
-    unmap = cuMemUnmap(address: CUdeviceptr, bytes: usize);
-    set_access = cuMemSetAccess(address: CUdeviceptr, bytes: usize, access: *const CUmemAccessDesc, count: usize);
-    release = cuMemRelease(handle: u64);
-    alloc = cuMemAlloc_v2(address: *mut CUdeviceptr, bytes: usize);
-    alloc_pitch = cuMemAllocPitch_v2(address: *mut CUdeviceptr, pitch: *mut usize, width: usize, height: usize, element: c_uint);
-    free = cuMemFree_v2(address: CUdeviceptr);
-    copy_out = cuMemcpyDtoH_v2(to: *mut c_void, from: CUdeviceptr, bytes: usize);
-    function_parameter = cuFuncGetParamInfo(function: CUfunction, at: usize, offset: *mut usize, size: *mut usize);
-    kernel_parameter = cuKernelGetParamInfo(kernel: CUfunction, at: usize, offset: *mut usize, size: *mut usize);
-    graph_nodes = cuGraphGetNodes(graph: *mut c_void, nodes: *mut *mut c_void, count: *mut usize);
-    node_kind = cuGraphNodeGetType(node: *mut c_void, kind: *mut c_int);
-    kernel_node = cuGraphKernelNodeGetParams_v2(node: *mut c_void, out: *mut c_void);
-    copy_node = cuGraphMemcpyNodeGetParams(node: *mut c_void, out: *mut c_void);
-    fill_node = cuGraphMemsetNodeGetParams(node: *mut c_void, out: *mut c_void);
-    child_graph = cuGraphChildGraphNodeGetGraph(node: *mut c_void, graph: *mut *mut c_void);
+    pub(crate) device_count = cuDeviceGetCount(count: *mut c_int);
+    pub(crate) device_uuid = cuDeviceGetUuid_v2(uuid: *mut [u8; 16], device: CUdevice);
+    pub(crate) primary_retain = cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice);
+    pub(crate) primary_release = cuDevicePrimaryCtxRelease_v2(device: CUdevice);
+    pub(crate) primary_state = cuDevicePrimaryCtxGetState(device: CUdevice, flags: *mut c_uint, active: *mut c_int);
+    pub(crate) current = cuCtxGetCurrent(context: *mut CUcontext);
+    pub(crate) current_device = cuCtxGetDevice(device: *mut CUdevice);
+    pub(crate) push = cuCtxPushCurrent_v2(context: CUcontext);
+    pub(crate) pop = cuCtxPopCurrent_v2(context: *mut CUcontext);
+    pub(crate) exchange_capture_mode = cuThreadExchangeStreamCaptureMode(mode: *mut c_int);
+    raw_is_capturing = cuStreamIsCapturing(stream: CUstream, status: *mut c_int);
+    raw_stream_query = cuStreamQuery(stream: CUstream);
+    pub(crate) event_create = cuEventCreate(event: *mut CUevent, flags: c_uint);
+    raw_event_record = cuEventRecord(event: CUevent, stream: CUstream);
+    pub(crate) event_query = cuEventQuery(event: CUevent);
+    pub(crate) reserve = cuMemAddressReserve(address: *mut CUdeviceptr, bytes: usize, alignment: usize, wish: CUdeviceptr, flags: u64);
+    pub(crate) create = cuMemCreate(handle: *mut u64, bytes: usize, properties: *const CUmemAllocationProp, flags: u64);
+    pub(crate) import = cuMemImportFromShareableHandle(handle: *mut u64, descriptor: *mut c_void, kind: c_int);
+    pub(crate) map = cuMemMap(address: CUdeviceptr, bytes: usize, offset: usize, handle: u64, flags: u64);
+    pub(crate) unmap = cuMemUnmap(address: CUdeviceptr, bytes: usize);
+    pub(crate) set_access = cuMemSetAccess(address: CUdeviceptr, bytes: usize, access: *const CUmemAccessDesc, count: usize);
+    pub(crate) release = cuMemRelease(handle: u64);
+    pub(crate) function_parameter = cuFuncGetParamInfo(function: CUfunction, at: usize, offset: *mut usize, size: *mut usize);
+    pub(crate) kernel_parameter = cuKernelGetParamInfo(kernel: CUfunction, at: usize, offset: *mut usize, size: *mut usize);
+    pub(crate) graph_nodes = cuGraphGetNodes(graph: *mut c_void, nodes: *mut *mut c_void, count: *mut usize);
+    pub(crate) node_kind = cuGraphNodeGetType(node: *mut c_void, kind: *mut c_int);
+    pub(crate) kernel_node = cuGraphKernelNodeGetParams_v2(node: *mut c_void, out: *mut c_void);
+    pub(crate) copy_node = cuGraphMemcpyNodeGetParams(node: *mut c_void, out: *mut c_void);
+    pub(crate) fill_node = cuGraphMemsetNodeGetParams(node: *mut c_void, out: *mut c_void);
+    pub(crate) child_graph = cuGraphChildGraphNodeGetGraph(node: *mut c_void, graph: *mut *mut c_void);
+    pub(crate) context_record = cuCtxRecordEvent(context: CUcontext, event: CUevent);
+    pub(crate) stream_create = cuStreamCreate(stream: *mut CUstream, flags: c_uint);
+    raw_copy_out = cuMemcpyDtoHAsync_v2(to: *mut c_void, from: CUdeviceptr, bytes: usize, stream: CUstream);
+    pub(crate) host_alloc = cuMemHostAlloc(out: *mut *mut c_void, bytes: usize, flags: c_uint);
 }
 
 /// This thread's captures do not forbid what we do, until this value is dropped.
@@ -100,4 +159,100 @@ impl Drop for Relaxed {
         // SAFETY: as above; the mode is the one that the driver gave.
         unsafe { exchange_capture_mode(&mut self.0) };
     }
+}
+
+/// The thread's context.
+pub(crate) fn current_context() -> Handle {
+    let mut context = ptr::null_mut();
+    // SAFETY: an out-parameter.
+    unsafe { current(&mut context) };
+    context.expose_provenance()
+}
+
+/// Does something in a context, if that still works.
+pub(crate) fn within<T>(context: Handle, what: impl FnOnce() -> T) -> Option<T> {
+    // SAFETY: a context of the program's, which the driver refuses if it is gone.
+    if unsafe { push(handle(context)) } != CUDA_SUCCESS {
+        return None;
+    }
+    let done = what();
+    let mut popped = ptr::null_mut();
+    // SAFETY: an out-parameter.
+    unsafe { pop(&mut popped) };
+    Some(done)
+}
+
+/// An event without times in the current context.
+pub(crate) fn new_event() -> Option<Handle> {
+    let mut event = ptr::null_mut();
+    // SAFETY: an out-parameter.
+    let answer = unsafe { event_create(&mut event, EVENT_DISABLE_TIMING) };
+    (answer == CUDA_SUCCESS).then(|| event.expose_provenance())
+}
+
+/// Puts an event behind a stream's work.
+///
+/// # Safety
+///
+/// An event and a stream of the current context.
+pub(crate) unsafe fn event_record(event: Handle, stream: Ordered) -> CUresult {
+    // SAFETY: by this function's contract.
+    unsafe { raw_event_record(handle(event), handle(stream.0)) }
+}
+
+/// Copies from the device, in a stream's order. Does not wait, if `to` is pinned.
+///
+/// # Safety
+///
+/// As cuda.h says of `cuMemcpyDtoHAsync`.
+pub(crate) unsafe fn copy_out(to: *mut c_void, from: CUdeviceptr, bytes: usize, stream: Ordered) -> CUresult {
+    // SAFETY: by this function's contract.
+    unsafe { raw_copy_out(to, from, bytes, handle(stream.0)) }
+}
+
+/// Whether all that is in a stream has ended, as the driver answers.
+///
+/// # Safety
+///
+/// A stream of the current context, which does not capture.
+pub(crate) unsafe fn stream_query(stream: Stream) -> CUresult {
+    // SAFETY: by this function's contract.
+    unsafe { raw_stream_query(stream.asked()) }
+}
+
+/// Whether a stream captures. Of the legacy stream: whether it must not be asked, because a blocking stream does.
+///
+/// # Safety
+///
+/// A stream of the current context.
+pub(crate) unsafe fn is_capturing(stream: Stream) -> bool {
+    let mut status = NOT_CAPTURING;
+    // SAFETY: by this function's contract, and an out-parameter. The question disturbs nothing.
+    let answer = unsafe { raw_is_capturing(stream.asked(), &mut status) };
+    answer != CUDA_SUCCESS || status != NOT_CAPTURING
+}
+
+/// Whether events can be put behind all work of a context (since CUDA 12.5).
+pub(crate) fn has_context_events() -> bool {
+    functions::exists(index::cuCtxRecordEvent)
+}
+
+/// Whether a device's primary context is there.
+pub(crate) fn primary_is_active(device: CUdevice) -> bool {
+    let (mut flags, mut active) = (0, 0);
+    // SAFETY: two out-parameters.
+    unsafe { primary_state(device, &mut flags, &mut active) == CUDA_SUCCESS && active != 0 }
+}
+
+/// A device's primary context, if it is there.
+pub(crate) fn primary_of(device: CUdevice) -> Option<Handle> {
+    let mut context = ptr::null_mut();
+    // SAFETY: an out-parameter; what is retained is released.
+    unsafe {
+        if !primary_is_active(device) || primary_retain(&mut context, device) != CUDA_SUCCESS {
+            return None;
+        }
+        primary_release(device);
+    }
+    Some(context.expose_provenance())
 }

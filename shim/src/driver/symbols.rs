@@ -1,6 +1,6 @@
 //! The driver's entry points as data: [`SYMBOLS`], and [`index`] with a constant per name.
 
-use core::ffi::CStr;
+use core::ffi::{CStr, c_void};
 
 /// One entry point of the driver.
 pub(crate) struct Symbol {
@@ -18,6 +18,16 @@ impl Symbol {
     pub(crate) fn name(&self) -> &'static str {
         self.name.to_str().unwrap_or_default()
     }
+}
+
+unsafe extern "C" {
+    /// Where the exported functions of these names are. Written by nobody.
+    safe static baton_doors: [usize; COUNT];
+}
+
+/// The address that programs get for a symbol.
+pub(crate) fn door(index: usize) -> *mut c_void {
+    core::ptr::with_exposed_provenance_mut(baton_doors[index])
 }
 
 include!(concat!(env!("OUT_DIR"), "/symbols.rs"));

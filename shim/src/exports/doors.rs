@@ -16,16 +16,15 @@
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::driver::symbols::{COUNT, SYMBOLS};
-use crate::{driver::find, driver::missing, exports::trace, hooks};
-
-/// A function of any signature; cast to the right one where it is called.
-pub(crate) type Function = *mut c_void;
+use super::trace;
+use crate::driver::functions::{self, Function};
+use crate::driver::symbols::{self, COUNT};
+use crate::work::contexts;
+use crate::{hooks, session};
 
 /// The generated doors and their stubs.
 mod generated {
     use super::{first_call, traced_call};
-    use crate::driver::symbols::COUNT;
     include!(concat!(env!("OUT_DIR"), "/doors.rs"));
 }
 
@@ -34,56 +33,20 @@ unsafe extern "C" {
     safe static baton_traced_stubs: [[u8; 16]; COUNT];
 }
 
-/// The driver's own functions, by symbol index; null until asked for.
-static DRIVERS: [AtomicPtr<c_void>; COUNT] = [const { AtomicPtr::new(core::ptr::null_mut()) }; COUNT];
-
-/// The address that programs get for a symbol.
-pub(crate) fn door(index: usize) -> Function {
-    generated::DOORS[index] as Function
-}
-
-/// The driver's own function, or one that answers for it where the driver has none.
-pub(crate) fn drivers(index: usize) -> Function {
-    let known = DRIVERS[index].load(Ordering::Acquire);
-    if !known.is_null() {
-        return known;
-    }
-    let symbol = &SYMBOLS[index];
-    let found = match find::get() {
-        Some(driver) => driver.symbol(symbol.name).unwrap_or_else(missing::in_this_driver),
-        None => missing::without_driver(symbol.name()),
-    };
-    DRIVERS[index].store(found, Ordering::Release);
-    found
-}
-
-/// The driver's own function as a hook of the row with this signature calls it.
-///
-/// # Safety
-///
-/// `F` is a function pointer type with the C signature that `cuda.h` gives the symbol.
-#[inline(always)]
-pub(crate) unsafe fn drivers_as<F: Copy>(index: usize) -> F {
-    const { assert!(size_of::<F>() == size_of::<Function>()) };
-    let function = DRIVERS[index].load(Ordering::Relaxed);
-    debug_assert!(!function.is_null(), "a hook runs only after its door was resolved");
-    // SAFETY: a pointer-sized function pointer, of the right signature by this function's contract;
-    // not null, because the slot that leads to a hook is written after `DRIVERS` (release, and the
-    // hook is reached through that slot).
-    unsafe { core::mem::transmute_copy(&function) }
-}
-
 /// Where a call of this symbol really goes: the hook if there is one and the driver has the symbol.
 pub(crate) fn target(index: usize) -> Function {
-    let drivers = drivers(index);
     match hooks::find(index) {
-        Some(hook) if !missing::stands_in(drivers) => hook,
-        _ => drivers,
+        Some(hook) if functions::exists(index) => hook,
+        _ => functions::original(index),
     }
 }
 
 /// Fills a slot and says where the call that found it empty goes on.
 extern "C" fn resolve(index: usize) -> Function {
+    session::attend();
+    if symbols::PER_THREAD[index] {
+        contexts::note_per_thread_streams();
+    }
     let target = if trace::is_on() { baton_traced_stubs[index].as_ptr() as Function } else { target(index) };
     baton_slots[index].store(target, Ordering::Release);
     target

@@ -4,11 +4,13 @@
 //! the first call comes by here and opens it. The pager looks when the program has come to rest again.
 
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering, fence};
 use core::time::Duration;
 use std::time::Instant;
 
 use baton_contract::page::{BOARD_PLACES, Board};
+
+use crate::sys::futex::{self, Scope};
 
 /// The page, mapped for ever; null without one.
 static BOARD: AtomicPtr<Board> = AtomicPtr::new(ptr::null_mut());
@@ -21,7 +23,7 @@ const SPIN: Duration = Duration::from_micros(30);
 const LONGEST_SLEEP: Duration = Duration::from_millis(5);
 
 /// Takes the page into use. A place is only written by who has it mapped writable.
-pub(crate) fn begin(page: *mut Board, place: u32) {
+pub(crate) fn use_page(page: *mut Board, place: u32) {
     BOARD.store(page, Ordering::Release);
     OURS.store(if place < BOARD_PLACES { 1 << place } else { 0 }, Ordering::Release);
 }
@@ -47,7 +49,7 @@ fn is_anybody_at_work(board: &Board) -> bool {
 
 /// Whether somebody else is at work who goes first. Who has a place does not wait for others that have one.
 #[inline]
-pub(crate) fn is_taken() -> bool {
+pub(crate) fn must_yield() -> bool {
     OURS.load(Ordering::Relaxed) == 0 && board().is_some_and(is_anybody_at_work)
 }
 
@@ -68,27 +70,26 @@ pub(crate) fn wait() {
     }
     let (word, taken) = (&board.at_work, board.at_work.load(Ordering::Relaxed));
     if taken != 0 && is_anybody_at_work(board) {
-        let limit = libc::timespec { tv_sec: 0, tv_nsec: LONGEST_SLEEP.subsec_nanos().into() };
-        // SAFETY: FUTEX_WAIT on an aligned word that is mapped for ever, with a time that lives over the call.
-        unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, taken, &raw const limit) };
+        futex::wait(word, taken, Some(LONGEST_SLEEP), Scope::Shared);
     }
 }
 
-/// We are at work.
-pub(crate) fn take() {
+/// We are at work. Whoever calls this has opened the gate before; who ends it looks at the gate afterwards.
+pub(crate) fn begin() {
     let ours = OURS.load(Ordering::Acquire);
+    fence(Ordering::SeqCst);
     if let Some(word) = at_work().filter(|word| word.load(Ordering::Relaxed) & ours != ours) {
-        word.fetch_or(ours, Ordering::Relaxed);
+        word.fetch_or(ours, Ordering::AcqRel);
     }
 }
 
 /// We are no longer.
-pub(crate) fn leave() {
+pub(crate) fn end() {
     let ours = OURS.load(Ordering::Relaxed);
     if let Some(word) = at_work().filter(|_| ours != 0)
-        && word.fetch_and(!ours, Ordering::Relaxed) & ours != 0
+        && word.fetch_and(!ours, Ordering::AcqRel) & ours != 0
     {
-        // SAFETY: FUTEX_WAKE on an aligned word that is mapped for ever.
-        unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
+        futex::wake_all(word, Scope::Shared);
     }
+    fence(Ordering::SeqCst);
 }

@@ -1,13 +1,12 @@
 //! Closing and opening: the session's side. Programs without a session never close their gate.
 
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::Ordering;
 use core::time::Duration;
 use std::time::Instant;
 
-use super::{
-    ARRIVING, BROKEN, CLOSED, CONTENDED, CONTENDED_LATER, GATE, HOLDS, KEEPING, LATE, NEXT_CLOSING, OPEN, RESTING,
-    UNDECIDED, word,
-};
+use super::protocol::{ARRIVING, ARRIVING_CONTENDED, BROKEN, CONTENDED, OPEN, RESTING, UNDECIDED};
+use super::{GATE, LATE, word};
+use crate::sys::futex::{self, Scope};
 
 const MEMBARRIER_CMD_PRIVATE_EXPEDITED: libc::c_int = 1 << 3;
 const MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED: libc::c_int = 1 << 4;
@@ -19,7 +18,6 @@ fn membarrier(command: libc::c_int) -> bool {
 
 /// Registers the process for [`close`]. Without it, or on a kernel that has none, the gate cannot be closed.
 pub(crate) fn prepare() -> bool {
-    word::watch_forks();
     membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) && membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)
 }
 
@@ -47,18 +45,12 @@ pub(crate) fn hold(deadline: Instant) -> Held {
 
 /// From here on memory may go from under the calls that are inside, unless somebody changes what there is.
 pub(crate) fn finish_holding() -> Held {
-    if KEEPING.load(Ordering::SeqCst) != 0 {
-        return Held::NotYet;
-    }
-    HOLDS.fetch_add(1, Ordering::SeqCst);
-    Held::WithCalls
+    if GATE.leave_calls_inside() { Held::WithCalls } else { Held::NotYet }
 }
 
 /// Closes the gate: every thread sees that, or is seen inside. False on a system without barriers.
 fn shut() -> bool {
-    static CLOSINGS: AtomicU32 = AtomicU32::new(0);
-    let closing = CLOSINGS.fetch_add(NEXT_CLOSING, Ordering::Relaxed);
-    GATE.0.store(closing | CLOSED, Ordering::SeqCst);
+    GATE.close();
     membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)
 }
 
@@ -87,45 +79,43 @@ pub(crate) fn open(contended: bool) {
 
 /// This program joins nobody: calls need not ask any more.
 pub(crate) fn decided() {
-    let _ = GATE.0.compare_exchange(UNDECIDED, OPEN, Ordering::AcqRel, Ordering::Relaxed);
+    GATE.change(UNDECIDED, OPEN);
 }
 
 /// Lets everybody in, while memory is still on its way.
-pub(crate) fn arriving() {
-    set(ARRIVING);
+pub(crate) fn arriving(contended: bool) {
+    set(if contended { ARRIVING_CONTENDED } else { ARRIVING });
 }
 
-/// All memory is here: nobody has to ask for it any more. `contended` if somebody waits for the GPU meanwhile.
-pub(crate) fn all_here(contended: bool) {
-    let to = if contended { CONTENDED } else { OPEN };
-    // Closed meanwhile, or open before: then there is nothing to change.
-    let _ = GATE.0.compare_exchange(ARRIVING, to, Ordering::AcqRel, Ordering::Relaxed);
+/// All memory is here: nobody has to ask for it any more. Closed meanwhile, or open before, the gate stays as it is.
+pub(crate) fn all_here() {
+    let _ = GATE.change(ARRIVING, OPEN) || GATE.change(ARRIVING_CONTENDED, CONTENDED);
 }
 
-/// Marks an open gate as contended, or no longer so.
+/// Marks a gate that lets everybody in as contended, or no longer so.
 pub(crate) fn set_contended(contended: bool) {
-    CONTENDED_LATER.store(contended, Ordering::Relaxed);
-    let (from, to) = if contended { (OPEN, CONTENDED) } else { (CONTENDED, OPEN) };
-    // Not open: then there is nothing to mark.
-    let _ = GATE.0.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
+    for (quiet, marked) in [(OPEN, CONTENDED), (ARRIVING, ARRIVING_CONTENDED)] {
+        let (from, to) = if contended { (quiet, marked) } else { (marked, quiet) };
+        if GATE.change(from, to) {
+            return;
+        }
+    }
 }
 
 /// Has the first call from here on say that we are at work. False if the gate is not simply open. Whoever calls this looks
 /// afterwards whether a call came in before.
 pub(crate) fn rest() -> bool {
-    GATE.0.compare_exchange(OPEN, RESTING, Ordering::SeqCst, Ordering::Relaxed).is_ok()
-        && membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)
+    GATE.change(OPEN, RESTING) && membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)
 }
 
 /// Whether no call has come in since [`rest`].
 pub(crate) fn is_resting() -> bool {
-    GATE.0.load(Ordering::SeqCst) == RESTING
+    GATE.load() == RESTING
 }
 
-/// We are at work after all.
+/// We are at work after all. Open already, if a call came; closed, by nobody but who calls this.
 pub(crate) fn work_on() {
-    // Open already, if a call came; closed, by nobody but the pager.
-    let _ = GATE.0.compare_exchange(RESTING, OPEN, Ordering::AcqRel, Ordering::Relaxed);
+    GATE.change(RESTING, OPEN);
 }
 
 /// Makes every call answer an error from now on.
@@ -134,17 +124,16 @@ pub(crate) fn set_broken() {
 }
 
 fn set(to: u32) {
-    GATE.0.store(to, Ordering::Release);
-    // SAFETY: FUTEX_WAKE on our own word.
-    unsafe { libc::syscall(libc::SYS_futex, GATE.0.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, i32::MAX) };
+    GATE.set(to);
+    futex::wake_all(GATE.word(), Scope::Process);
 }
 
 /// How many threads are inside.
 pub(crate) fn inside() -> u32 {
-    LATE.load(Ordering::Acquire) + word::all().filter(|word| word.depth() != 0).count() as u32
+    LATE.load(Ordering::Acquire) + word::all().filter(|word| word.calls.depth() != 0).count() as u32
 }
 
 /// Changes whenever a call has passed the gate.
 pub(crate) fn activity() -> u32 {
-    word::all().fold(0, |sum, word| sum.wrapping_add(word.passed()))
+    word::all().fold(0, |sum, word| sum.wrapping_add(word.calls.passed()))
 }

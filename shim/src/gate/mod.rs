@@ -1,31 +1,27 @@
 //! The gate: every call that touches device memory passes it, and it can be closed.
 //!
 //! A call costs the program a store and a load. Each thread has an **in-call word**; it counts the
-//! calls the thread is inside of. To pass, a thread raises its word and then reads the gate:
-//!
-//! ```text
-//! program's thread            whoever closes
-//! word = 1                    gate = CLOSED
-//! (compiler barrier)          membarrier: every thread of the process passes a full barrier
-//! read gate: open, go on      wait until every word is 0
-//! ```
-//!
-//! Of the two, at least one sees the other: either the thread reads CLOSED and steps back, or its word
-//! is seen raised and waited for. `membarrier` pays for the barrier on the rare side, so the thread's
-//! side needs none. A nested call (from a thread that is inside already) never waits; only a thread
+//! calls the thread is inside of. To pass, a thread raises its word and then reads the gate.
+//! A nested call (from a thread that is inside already) never waits; only a thread
 //! whose thread-locals are gone already cannot tell, and waits. A forked child is a new process: its
 //! gate is open, and only the thread that forked can be inside.
+//!
+//! - [`protocol`]: the states, and how the two sides see each other.
+//! - `word`: finds a thread's word. `closing`: the session's side.
+//! - [`activity`]: saying to other processes that we are at work, and waiting while they are.
 
 pub(crate) mod activity;
 mod closing;
+pub(crate) mod protocol;
+mod sync;
 mod word;
 
-use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, compiler_fence};
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use baton_contract::cuda::{CUDA_ERROR_DEVICE_UNAVAILABLE, CUDA_ERROR_INVALID_VALUE, CUresult};
 
-use crate::{session, work};
+use crate::sys::futex::{self, Scope};
+use protocol::{ARRIVING_CONTENDED, BROKEN, CLOSED, CONTENDED, Gate, OPEN, RESTING, UNDECIDED, passes, state};
 use word::Word;
 
 pub(crate) use closing::{
@@ -33,33 +29,34 @@ pub(crate) use closing::{
     set_broken, set_contended, work_on,
 };
 
-/// Everybody passes.
-const OPEN: u32 = 0;
-/// Everybody passes, and launches are counted because somebody waits for the GPU ([`crate::work::queue`]).
-const CONTENDED: u32 = 1;
-/// Nobody passes. Counts, in the bits above, how often the gate was closed: who is about to sleep at one
-/// closing must not sleep through the next, for which it has not said that it waits.
-const CLOSED: u32 = 2;
-const NEXT_CLOSING: u32 = 8;
-const STATE: u32 = 7;
-/// Nobody will ever pass again: the coordinator is gone, and with it memory of this program.
-const BROKEN: u32 = 3;
-/// Everybody passes, but memory is still on its way: calls wait for what they need ([`crate::arrival`]).
-const ARRIVING: u32 = 4;
-
-/// Everybody passes, and the first to do so says on the board that we are at work ([`crate::gate::activity`]).
-const RESTING: u32 = 5;
-/// It is not decided yet whether this program joins a coordinator: a call that finds a context does that first.
-const UNDECIDED: u32 = 6;
-
-/// What threads wait on while it is [`CLOSED`]; [`OPEN`] and [`CONTENDED`] are all of the word. A cache line of its own, because all threads read it.
-#[repr(align(128))]
-struct Gate(AtomicU32);
-
-static GATE: Gate = Gate(AtomicU32::new(UNDECIDED));
+static GATE: Gate = Gate::new(UNDECIDED);
 
 /// For threads so late in their life that their thread-locals are gone: shared, so counted atomically.
 static LATE: AtomicU32 = AtomicU32::new(0);
+
+/// Whoever opens and closes the gate, as far as calls have to tell it something.
+pub(crate) struct Keeper {
+    /// A call came before it was decided whether this program joins a coordinator.
+    pub(crate) decide: fn(),
+    /// A call waits at the closed gate.
+    pub(crate) demand: fn(),
+    /// The first call after a rest.
+    pub(crate) awoke: fn(),
+}
+
+static KEEPER: AtomicPtr<Keeper> = AtomicPtr::new(core::ptr::null_mut());
+
+/// From here on calls tell `keeper`. Until then nobody closes the gate.
+pub(crate) fn keep(keeper: &'static Keeper) {
+    KEEPER.store(core::ptr::from_ref(keeper).cast_mut(), Ordering::Release);
+}
+
+fn tell(what: impl FnOnce(&Keeper)) {
+    // SAFETY: null, or a reference that lives for ever.
+    if let Some(keeper) = unsafe { KEEPER.load(Ordering::Acquire).as_ref() } {
+        what(keeper);
+    }
+}
 
 /// A call's passage; ends when dropped.
 #[must_use = "the passage ends when this is dropped"]
@@ -69,41 +66,40 @@ pub(crate) struct Passage(Option<&'static Word>);
 #[inline(always)]
 pub(crate) fn pass() -> Result<Passage, CUresult> {
     let Some(word) = word::own_or_new() else { return late() };
-    let depth = word.enter();
-    compiler_fence(Ordering::SeqCst);
-    // Acquire: whoever opened it did so after what this call will find.
-    if GATE.0.load(Ordering::Acquire) != OPEN && depth == 0 {
+    let depth = word.calls.enter();
+    if GATE.load() != OPEN && depth == 0 {
         wait(word)?;
     }
     Ok(Passage(Some(word)))
 }
 
+/// Passes the gate if it is open just now, and does not ask for it to be opened.
+pub(crate) fn pass_if_open() -> Option<Passage> {
+    let word = word::own_or_new()?;
+    let depth = word.calls.enter();
+    if depth == 0 && !matches!(GATE.load(), OPEN | CONTENDED | RESTING) {
+        word.calls.step_back();
+        return None;
+    }
+    Some(Passage(Some(word)))
+}
+
 /// Whether somebody waits for the GPU while this program has it.
 #[inline(always)]
 pub(crate) fn is_contended() -> bool {
-    match GATE.0.load(Ordering::Relaxed) {
-        OPEN => false,
-        CONTENDED => true,
-        gate => gate == ARRIVING && CONTENDED_LATER.load(Ordering::Relaxed),
-    }
+    matches!(GATE.peek(), CONTENDED | ARRIVING_CONTENDED)
 }
-
-/// Whether the gate will be contended when all memory is here: then launches are counted before that too.
-static CONTENDED_LATER: AtomicBool = AtomicBool::new(false);
 
 /// Asked by who waits inside: an error if nobody will ever pass again.
 pub(crate) fn check() -> Result<(), CUresult> {
-    if GATE.0.load(Ordering::Acquire) == BROKEN { Err(CUDA_ERROR_DEVICE_UNAVAILABLE) } else { Ok(()) }
+    if GATE.load() == BROKEN { Err(CUDA_ERROR_DEVICE_UNAVAILABLE) } else { Ok(()) }
 }
-
-/// How often the gate was closed while calls may have been inside, which it then did not wait for.
-static HOLDS: AtomicU32 = AtomicU32::new(0);
 
 /// Changes when memory may have gone from under a call that is inside. Work that is queued then finds it back; but a
 /// call of which the driver looks at the addresses may have been refused for it, and has to be made again.
 #[inline(always)]
 pub(crate) fn holds() -> u32 {
-    HOLDS.load(Ordering::Relaxed)
+    GATE.holds()
 }
 
 /// Makes a call of which the driver looks at the addresses. If it was refused, and memory may just have gone from under
@@ -123,40 +119,38 @@ pub(crate) fn checked(pass: impl Fn() -> Result<Passage, CUresult>, call: impl F
     }
 }
 
-/// How many threads are changing what memory there is.
-static KEEPING: AtomicU32 = AtomicU32::new(0);
-
 /// The right to change what memory there is; ends when dropped. Other calls may be left inside when the gate closes:
-/// those that change the books, and map and unmap, are always waited for.
+/// those that map and unmap, give out and take back, are always waited for.
 #[must_use = "the right ends when this is dropped"]
-pub(crate) struct Keeping(());
+pub(crate) struct MappingGuard(());
 
-/// Waits, outside of the gate, until the books may be changed. An error is what the program's call has to answer.
-pub(crate) fn keep_books(passage: &Passage) -> Result<Keeping, CUresult> {
+/// Waits, outside of the gate, until mappings may be changed. An error is what the program's call has to answer.
+pub(crate) fn lock_mappings(passage: &Passage) -> Result<MappingGuard, CUresult> {
     loop {
-        KEEPING.fetch_add(1, Ordering::SeqCst);
-        let keeping = Keeping(());
-        // Whoever closes the gate closes it first and looks then.
-        if passes(GATE.0.load(Ordering::SeqCst)) {
-            return Ok(keeping);
+        if let Some(guard) = lock_mappings_if_open() {
+            return Ok(guard);
         }
-        drop(keeping);
         let mut answer = Ok(());
         passage.outside(|| answer = until_open())?;
         answer?;
     }
 }
 
-impl Drop for Keeping {
+/// The same, if the gate lets anybody do so just now.
+pub(crate) fn lock_mappings_if_open() -> Option<MappingGuard> {
+    GATE.begin_mapping().then(|| MappingGuard(()))
+}
+
+impl Drop for MappingGuard {
     fn drop(&mut self) {
-        KEEPING.fetch_sub(1, Ordering::SeqCst);
+        GATE.end_mapping();
     }
 }
 
 /// Whether memory may still be on its way, asked inside: also when the gate is being closed while it is.
 #[inline(always)]
 pub(crate) fn may_lack() -> bool {
-    !matches!(GATE.0.load(Ordering::Relaxed), OPEN | CONTENDED | RESTING | UNDECIDED)
+    !matches!(GATE.peek(), OPEN | CONTENDED | RESTING | UNDECIDED)
 }
 
 impl Passage {
@@ -167,14 +161,13 @@ impl Passage {
             sleep();
             return Ok(());
         };
-        word.step_back();
+        word.calls.step_back();
         sleep();
-        let depth = word.enter();
-        compiler_fence(Ordering::SeqCst);
-        if depth == 0 && !passes(GATE.0.load(Ordering::Acquire)) {
+        let depth = word.calls.enter();
+        if depth == 0 && !passes(GATE.load()) {
             return wait(word).inspect_err(|_| {
                 // The passage has yet to end.
-                word.enter();
+                word.calls.enter();
             });
         }
         Ok(())
@@ -185,38 +178,30 @@ impl Drop for Passage {
     #[inline(always)]
     fn drop(&mut self) {
         match self.0 {
-            Some(word) => word.leave(),
+            Some(word) => word.calls.leave(),
             None => drop(LATE.fetch_sub(1, Ordering::Release)),
         }
     }
 }
 
 /// In a forked child, where the other threads are gone: nobody but this thread is inside, and whoever
-/// closed the gate was the parent's. The child has no coordinator.
-extern "C" fn start_anew() {
+/// closed the gate was the parent's. The child has no coordinator. Async-signal-safe.
+pub(crate) fn start_anew() {
     word::release_others();
     LATE.store(0, Ordering::Relaxed);
     WAITING.store(0, Ordering::Relaxed);
-    KEEPING.store(0, Ordering::Relaxed);
-    GATE.0.store(OPEN, Ordering::Release);
-    work::start_anew();
-    session::forget();
-}
-
-/// Whether calls pass in this state of the gate.
-fn passes(gate: u32) -> bool {
-    matches!(gate & STATE, OPEN | CONTENDED | ARRIVING | RESTING | UNDECIDED)
+    GATE.start_anew();
 }
 
 #[cold]
 fn late() -> Result<Passage, CUresult> {
-    if GATE.0.load(Ordering::Acquire) == UNDECIDED {
-        session::join_for_current();
+    if GATE.load() == UNDECIDED {
+        tell(|keeper| (keeper.decide)());
     }
     loop {
         LATE.fetch_add(1, Ordering::SeqCst);
-        let gate = GATE.0.load(Ordering::SeqCst);
-        if passes(gate) {
+        core::sync::atomic::fence(Ordering::SeqCst);
+        if passes(GATE.load()) {
             return Ok(Passage(None));
         }
         LATE.fetch_sub(1, Ordering::Release);
@@ -230,36 +215,34 @@ fn late() -> Result<Passage, CUresult> {
 fn wait(word: &Word) -> Result<(), CUresult> {
     let mut is_asked = false;
     loop {
-        let gate = GATE.0.load(Ordering::Acquire);
+        let gate = GATE.load();
         if gate == UNDECIDED && !std::mem::replace(&mut is_asked, true) {
             // Outside: joining closes the gate.
-            word.step_back();
-            session::join_for_current();
-            word.enter();
-            compiler_fence(Ordering::SeqCst);
+            word.calls.step_back();
+            tell(|keeper| (keeper.decide)());
+            word.calls.enter();
             continue;
         }
         if gate == RESTING {
-            // In this order: the pager looks at the gate after it has left the board.
-            let _ = GATE.0.compare_exchange(RESTING, OPEN, Ordering::SeqCst, Ordering::Relaxed);
-            activity::take();
-            session::wake_pager();
+            // In this order: who brought us to rest looks at the gate after saying so.
+            GATE.change(RESTING, OPEN);
+            activity::begin();
+            tell(|keeper| (keeper.awoke)());
             return Ok(());
         }
-        let must_yield = gate == CONTENDED && activity::is_taken();
+        let must_yield = matches!(gate, CONTENDED | ARRIVING_CONTENDED) && activity::must_yield();
         if passes(gate) && !must_yield {
             return Ok(());
         }
         // Outside, so that the gate can be closed meanwhile.
-        word.step_back();
+        word.calls.step_back();
         if must_yield {
             let _waiting = Waiting::begin();
             activity::wait();
         } else {
             until_open()?;
         }
-        word.enter();
-        compiler_fence(Ordering::SeqCst);
+        word.calls.enter();
     }
 }
 
@@ -291,29 +274,21 @@ impl Drop for Waiting {
 fn until_open() -> Result<(), CUresult> {
     let _waiting = Waiting::begin();
     loop {
-        let gate = GATE.0.load(Ordering::Acquire);
-        match gate & STATE {
+        let gate = GATE.load();
+        match state(gate) {
             CLOSED => {}
             BROKEN => return Err(CUDA_ERROR_DEVICE_UNAVAILABLE),
             _ => return Ok(()),
         }
-        session::demand();
-        // SAFETY: FUTEX_WAIT on our own aligned word, no timeout; it returns at once if the word has changed.
-        unsafe {
-            libc::syscall(
-                libc::SYS_futex,
-                GATE.0.as_ptr(),
-                libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
-                gate,
-                ptr::null::<libc::timespec>(),
-            )
-        };
+        tell(|keeper| (keeper.demand)());
+        futex::wait(GATE.word(), gate, None, Scope::Process);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use core::ptr;
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicBool, AtomicU64};
     use std::thread;
@@ -362,7 +337,7 @@ mod tests {
         let outer = pass().expect("not broken");
         thread::scope(|scope| {
             let closer = scope.spawn(|| closing::close(None));
-            while GATE.0.load(Ordering::Relaxed) == OPEN {
+            while GATE.peek() == OPEN {
                 thread::yield_now();
             }
             drop(pass().expect("not broken"));
@@ -434,11 +409,16 @@ mod tests {
             while !inside.load(Ordering::Acquire) {
                 thread::yield_now();
             }
-            GATE.0.store(CLOSED, Ordering::Release);
+            GATE.close();
+            extern "C" fn in_the_child() {
+                start_anew();
+            }
+            // SAFETY: the handler stores to atomics that live for ever, nothing else.
+            unsafe { libc::pthread_atfork(None, None, Some(in_the_child)) };
             // SAFETY: the child only looks at atomics and leaves.
             let child = unsafe { libc::fork() };
             if child == 0 {
-                let anew = closing::inside() == 0 && GATE.0.load(Ordering::Acquire) == OPEN;
+                let anew = closing::inside() == 0 && GATE.load() == OPEN;
                 // SAFETY: ends the child at once, without the harness's exit handlers.
                 unsafe { libc::_exit(if anew { 0 } else { 1 }) };
             }

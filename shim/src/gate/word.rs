@@ -1,54 +1,16 @@
 //! The in-call words: one per thread, in a list that whoever closes the gate can walk at any time.
 
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
-/// What a call adds while the thread is inside of it.
-pub(super) const INSIDE: u64 = 1;
-/// What a call adds for good when it ends.
-const PASSED: u64 = 1 << 32;
+use super::protocol::InCall;
 
 /// A thread's in-call word. Lives for ever; a thread that ends leaves it to the next new thread.
 #[repr(align(64))]
 pub(super) struct Word {
-    /// How many calls the thread is inside of, in the low half; how many have ended, in the high half. Only the
-    /// thread itself writes it.
-    calls: AtomicU64,
+    pub(super) calls: InCall,
     taken: AtomicBool,
     next: Option<&'static Word>,
-}
-
-impl Word {
-    /// A call begins; says how many the thread is inside of already.
-    #[inline(always)]
-    pub(super) fn enter(&self) -> u32 {
-        let calls = self.calls.load(Ordering::Relaxed);
-        self.calls.store(calls + INSIDE, Ordering::Relaxed);
-        calls as u32
-    }
-
-    /// A call ends. Release: what it did is done before its end is seen.
-    #[inline(always)]
-    pub(super) fn leave(&self) {
-        let calls = self.calls.load(Ordering::Relaxed);
-        self.calls.store(calls.wrapping_add(PASSED - INSIDE), Ordering::Release);
-    }
-
-    /// A call that has begun steps back, as if it had not.
-    pub(super) fn step_back(&self) {
-        let calls = self.calls.load(Ordering::Relaxed);
-        self.calls.store(calls - INSIDE, Ordering::Release);
-    }
-
-    /// How many calls the thread is inside of.
-    pub(super) fn depth(&self) -> u32 {
-        self.calls.load(Ordering::Acquire) as u32
-    }
-
-    /// How many calls have ended; starts again after 4 billion.
-    pub(super) fn passed(&self) -> u32 {
-        (self.calls.load(Ordering::Relaxed) >> 32) as u32
-    }
 }
 
 /// All words ever made, newest first; only grows.
@@ -71,7 +33,7 @@ pub(super) fn own_or_new() -> Option<&'static Word> {
 pub(super) fn release_others() {
     let own = own().map(ptr::from_ref);
     for word in all().filter(|word| Some(ptr::from_ref(*word)) != own) {
-        word.calls.store(0, Ordering::Relaxed);
+        word.calls.clear();
         word.taken.store(false, Ordering::Release);
     }
 }
@@ -149,18 +111,8 @@ fn claim() -> Option<&'static Word> {
     Some(word)
 }
 
-/// From here on a forked child starts anew.
-pub(super) fn watch_forks() {
-    static WATCHED: AtomicBool = AtomicBool::new(false);
-    if !WATCHED.swap(true, Ordering::AcqRel) {
-        // SAFETY: the handler makes system calls and stores to atomics that live for ever, nothing else.
-        unsafe { libc::pthread_atfork(None, None, Some(super::start_anew)) };
-    }
-}
-
 fn make() -> &'static Word {
-    watch_forks();
-    let word = Box::into_raw(Box::new(Word { calls: AtomicU64::new(0), taken: AtomicBool::new(true), next: None }));
+    let word = Box::into_raw(Box::new(Word { calls: InCall::new(), taken: AtomicBool::new(true), next: None }));
     loop {
         let newest = NEWEST.load(Ordering::Acquire);
         // SAFETY: ours alone until it is in the list; and null or a word that lives for ever.

@@ -9,12 +9,20 @@ use core::ptr;
 use baton_contract::cuda::*;
 use baton_contract::memory::GRANULE;
 
+use super::named;
+use super::retry::retried;
 use crate::arrival::footprint::Needs;
-use crate::gate::Passage;
-use crate::memory::space::{self, NoMemory};
-use crate::memory::table::Allocation;
+use crate::driver::api;
+use crate::gate::{MappingGuard, Passage};
+use crate::memory::bounds::as_unknown;
+use crate::memory::space::{self, NoMemory, Space};
+use crate::memory::table::Facts;
+use crate::memory::unmanaged;
 use crate::session::{self, Session};
-use crate::{arrival, driver::api, gate, work};
+use crate::work::drain::Pauses;
+use crate::work::mark::{Ended, Mark};
+use crate::work::{capture, contexts, frees};
+use crate::{arrival, gate};
 
 type Alloc = unsafe extern "C-unwind" fn(*mut CUdeviceptr, usize) -> CUresult;
 type AllocPitch = unsafe extern "C-unwind" fn(*mut CUdeviceptr, *mut usize, usize, usize, c_uint) -> CUresult;
@@ -29,27 +37,20 @@ type PoolCreate = unsafe extern "C-unwind" fn(*mut CUmemoryPool, *const c_void) 
 /// Passes the gate, or ends the call with what the gate says. With an address: while memory is on its way, waits for
 /// what is there.
 macro_rules! passage {
-    () => {
-        match gate::pass() {
-            Ok(passage) => passage,
-            Err(answer) => return answer,
-        }
-    };
-    ($address:expr) => {
-        match pass_with($address) {
+    ($($address:expr)?) => {
+        match arrival::pass(|| needs([$($address)?])) {
             Ok(passage) => passage,
             Err(answer) => return answer,
         }
     };
 }
 
-/// Passes the gate when the memory at this address is here.
-fn pass_with(address: CUdeviceptr) -> Result<Passage, CUresult> {
-    arrival::pass_with(|| Needs::These(vec![address]))
+fn needs<const COUNT: usize>(addresses: [CUdeviceptr; COUNT]) -> Needs {
+    Needs::These(addresses.to_vec())
 }
 
-/// The session, and the thread's context, if that is on the shared GPU.
-fn ours() -> Option<(&'static Session, usize)> {
+/// The session and its memory, and the thread's context, if that is on the shared GPU.
+fn ours() -> Option<(&'static Session, &'static Space, usize)> {
     let session = session::get()?;
     let (mut context, mut device) = (ptr::null_mut(), -1);
     // SAFETY: out-parameters.
@@ -58,55 +59,67 @@ fn ours() -> Option<(&'static Session, usize)> {
             && !context.is_null()
             && api::current_device(&mut device) == CUDA_SUCCESS
     };
-    (known && device == session.device).then(|| (session, context.expose_provenance()))
+    let space = space::get()?;
+    (known && device == session.device).then(|| (session, space, context.expose_provenance()))
 }
 
-/// What the driver says to an allocation here and now: a capture may forbid it, a broken context fails it.
-/// Cheap enough to be asked only when something is captured.
+/// The memory of this process, if it is a tenant.
+fn space() -> Option<&'static Space> {
+    session::get().and_then(|_| space::get())
+}
+
+/// What the driver says to a call here and now that a capture may forbid, like giving out memory and taking it back; a broken
+/// context fails it.
 fn is_allowed() -> Result<(), CUresult> {
-    if !work::is_capturing() {
+    if !contexts::is_capturing() {
         return Ok(());
     }
-    let mut memory = 0;
-    // SAFETY: an out-parameter; what was given is given back.
-    match unsafe { api::alloc(&mut memory, 1) } {
-        CUDA_SUCCESS => {
-            // SAFETY: the allocation above.
-            unsafe { api::free(memory) };
-            Ok(())
-        }
-        // A GPU without a byte left beside the arena says nothing about captures.
-        CUDA_ERROR_OUT_OF_MEMORY => Ok(()),
+    match capture::ask_as_unsafe_call() {
+        CUDA_SUCCESS => Ok(()),
         answer => Err(answer),
     }
 }
 
-pub(crate) unsafe fn alloc(drivers: Alloc, out: *mut CUdeviceptr, bytes: usize) -> CUresult {
+pub(super) unsafe fn alloc(original: Alloc, out: *mut CUdeviceptr, bytes: usize) -> CUresult {
     let passage = passage!();
     // SAFETY: the driver's own function with the program's own arguments.
-    let pass_on = || unsafe { drivers(out, bytes) };
+    let pass_on = || unsafe { original(out, bytes) };
     if out.is_null() || bytes == 0 {
         return pass_on();
     }
-    let Some((session, context)) = ours() else { return pass_on() };
+    let Some((session, space, context)) = ours() else { return pass_on() };
     if let Err(answer) = is_allowed() {
         return answer;
     }
-    let answer = match session.space.allocate(&passage, &session.requests, bytes as u64, context) {
+    match allocate(&passage, session, space, bytes as u64, context) {
         Ok(at) => {
             // SAFETY: not null, and the program's own out-parameter.
             unsafe { *out = at };
             CUDA_SUCCESS
         }
         Err(NoMemory::Answer(answer)) => answer,
-        Err(NoMemory::Alone | NoMemory::Later) => return pass_on(),
-    };
-    session.show_taken();
-    answer
+        Err(NoMemory::Alone | NoMemory::Later) => pass_on(),
+    }
 }
 
-pub(crate) unsafe fn alloc_pitch(
-    drivers: AllocPitch,
+fn allocate(
+    passage: &Passage,
+    session: &Session,
+    space: &Space,
+    bytes: u64,
+    context: usize,
+) -> Result<CUdeviceptr, NoMemory> {
+    if frees::is_any() {
+        // What was freed in a stream's order may be free by now.
+        let _guard = gate::lock_mappings(passage).map_err(NoMemory::Answer)?;
+        let _relaxed = api::Relaxed::enter();
+        frees::collect(space, space::give_to_coordinator);
+    }
+    space.allocate(passage, &session.link.requests, bytes, context)
+}
+
+pub(super) unsafe fn alloc_pitch(
+    original: AllocPitch,
     out: *mut CUdeviceptr,
     pitch: *mut usize,
     width: usize,
@@ -115,21 +128,17 @@ pub(crate) unsafe fn alloc_pitch(
 ) -> CUresult {
     let passage = passage!();
     // SAFETY: the driver's own function with the program's own arguments.
-    let pass_on = || unsafe { drivers(out, pitch, width, height, element) };
-    if out.is_null() || pitch.is_null() || height == 0 {
+    let pass_on = || unsafe { original(out, pitch, width, height, element) };
+    if out.is_null() || pitch.is_null() || width == 0 || height == 0 || !matches!(element, 4 | 8 | 16) {
         return pass_on();
     }
-    let Some((session, context)) = ours() else { return pass_on() };
-    // The driver knows the pitch: one row of it is asked for, and given back.
-    let (mut row, mut step) = (0, 0);
-    // SAFETY: two out-parameters.
-    match unsafe { api::alloc_pitch(&mut row, &mut step, width, 1, element) } {
-        // SAFETY: the allocation just made.
-        CUDA_SUCCESS => unsafe { api::free(row) },
-        answer => return answer,
-    };
+    let Some((session, space, context)) = ours() else { return pass_on() };
+    if let Err(answer) = is_allowed() {
+        return answer;
+    }
+    let Some(step) = width.checked_next_multiple_of(PITCH) else { return pass_on() };
     let Some(bytes) = step.checked_mul(height) else { return CUDA_ERROR_OUT_OF_MEMORY };
-    let answer = match session.space.allocate(&passage, &session.requests, bytes as u64, context) {
+    match allocate(&passage, session, space, bytes as u64, context) {
         Ok(at) => {
             // SAFETY: not null, and the program's own out-parameters.
             unsafe {
@@ -139,62 +148,109 @@ pub(crate) unsafe fn alloc_pitch(
             CUDA_SUCCESS
         }
         Err(NoMemory::Answer(answer)) => answer,
-        Err(NoMemory::Alone | NoMemory::Later) => return pass_on(),
-    };
-    session.show_taken();
-    answer
+        Err(NoMemory::Alone | NoMemory::Later) => pass_on(),
+    }
 }
 
-pub(crate) unsafe fn free(drivers: Free, address: CUdeviceptr) -> CUresult {
+/// What the driver makes rows a multiple of (measured).
+const PITCH: usize = 512;
+
+pub(super) unsafe fn free(original: Free, address: CUdeviceptr) -> CUresult {
     let passage = passage!(address);
-    let session = session::get().filter(|session| session.space.is_allocation(address));
-    let Some(session) = session else {
-        unpin(address);
+    match space().and_then(|space| Some((space, space.get(address)?))) {
+        Some((space, found)) => free_ours(&passage, space, address, found),
         // SAFETY: the driver's own function with the program's own arguments.
-        return unsafe { drivers(address) };
-    };
-    give_back(&passage, session, address)
+        None => unmanaged::remove(address, || unsafe { original(address) }),
+    }
 }
 
-/// Takes an allocation back. As the driver does: all earlier work of the context ends first.
-fn give_back(passage: &Passage, session: &Session, address: CUdeviceptr) -> CUresult {
+/// As the driver does: all earlier work of the allocation's context ends first, whichever is current. While something captures
+/// nobody can wait for that: then the memory is taken back later.
+fn free_ours(passage: &Passage, space: &'static Space, address: CUdeviceptr, found: Facts) -> CUresult {
     if let Err(answer) = is_allowed() {
         return answer;
     }
-    // That of the allocation, whichever is current: when it goes, its allocations go with it.
-    let context = session.space.find(address).map_or(0, |(_, found)| found.context);
-    let waited = {
-        let _relaxed = api::Relaxed::enter();
-        work::drain_context(context)
-    };
-    if waited != CUDA_SUCCESS {
-        return waited;
+    let _relaxed = api::Relaxed::enter();
+    let mark = contexts::id_of(found.context).and_then(Mark::of_context);
+    if contexts::is_capturing() {
+        return defer(passage, space, address, mark);
     }
-    let answer = session.space.free(passage, &session.requests, address, session.total() / 16);
-    session.show_taken();
-    answer
+    if let Some(mut mark) = mark
+        && let Err(answer) = wait_for(passage, &mut mark)
+    {
+        return answer;
+    }
+    let _guard = match lock_mappings_with(passage, address) {
+        Ok(guard) => guard,
+        Err(answer) => return answer,
+    };
+    match space.begin_free(address) {
+        Some(number) => space.finish_free(address, number, space::give_to_coordinator),
+        // Another thread was faster.
+        None => CUDA_ERROR_INVALID_VALUE,
+    }
 }
 
-pub(crate) unsafe fn get_info(drivers: GetInfo, free: *mut usize, total: *mut usize) -> CUresult {
+/// Waits, outside of the gate, until what is before a mark has ended.
+fn wait_for(passage: &Passage, mark: &mut Mark) -> Result<(), CUresult> {
+    let mut pauses = Pauses::new();
+    loop {
+        match mark.look() {
+            Ended::Yes => return Ok(()),
+            Ended::Failed(answer) => return Err(answer),
+            Ended::NotYet => passage.outside(|| std::thread::sleep(pauses.next()))?,
+        }
+    }
+}
+
+/// The program has no more use for an allocation when the work before the mark has ended.
+fn defer(passage: &Passage, space: &'static Space, address: CUdeviceptr, mark: Option<Mark>) -> CUresult {
+    let _guard = match lock_mappings_with(passage, address) {
+        Ok(guard) => guard,
+        Err(answer) => return answer,
+    };
+    match space.begin_free(address) {
+        Some(number) => {
+            frees::defer(address, number, mark, space);
+            CUDA_SUCCESS
+        }
+        None => CUDA_ERROR_INVALID_VALUE,
+    }
+}
+
+/// The right to change mappings, while the memory at this address is here: it may have gone while the caller waited for
+/// its work to end.
+fn lock_mappings_with(passage: &Passage, at: CUdeviceptr) -> Result<MappingGuard, CUresult> {
+    loop {
+        let guard = gate::lock_mappings(passage)?;
+        if !gate::may_lack() || arrival::is_here(at) {
+            return Ok(guard);
+        }
+        drop(guard);
+        arrival::wait(passage, Needs::These(vec![at]))?;
+    }
+}
+
+pub(super) unsafe fn get_info(original: GetInfo, free: *mut usize, total: *mut usize) -> CUresult {
     // SAFETY: the driver's own function with the program's own arguments.
-    let answer = unsafe { drivers(free, total) };
+    let answer = unsafe { original(free, total) };
     if answer != CUDA_SUCCESS || free.is_null() || total.is_null() {
         return answer;
     }
-    if let Some((session, _)) = ours() {
-        let all = session.total();
+    if let Some((session, space, _)) = ours() {
+        let all = session.link.total();
         // SAFETY: not null, and the driver has just written to them.
         unsafe {
             *total = all as usize;
-            *free = all.saturating_sub(session.space.taken()) as usize;
+            *free = all.saturating_sub(space.taken()) as usize;
         }
     }
     answer
 }
 
-pub(crate) unsafe fn total_memory(drivers: TotalMemory, bytes: *mut usize, device: CUdevice) -> CUresult {
+pub(super) unsafe fn total_memory(original: TotalMemory, bytes: *mut usize, device: CUdevice) -> CUresult {
     // SAFETY: the driver's own function with the program's own arguments.
-    let answer = unsafe { drivers(bytes, device) };
+    let answer = unsafe { original(bytes, device) };
     if answer == CUDA_SUCCESS
         && !bytes.is_null()
         && let Some(total) = session::total_of(device)
@@ -205,15 +261,15 @@ pub(crate) unsafe fn total_memory(drivers: TotalMemory, bytes: *mut usize, devic
     answer
 }
 
-pub(crate) unsafe fn address_range(
-    drivers: AddressRange,
+pub(super) unsafe fn address_range(
+    original: AddressRange,
     base: *mut CUdeviceptr,
     size: *mut usize,
     address: CUdeviceptr,
 ) -> CUresult {
-    let Some((at, found)) = ours().and_then(|(session, _)| session.space.find(address)) else {
+    let Some((at, found)) = space().and_then(|space| space.find(address)) else {
         // SAFETY: the driver's own function with the program's own arguments.
-        return unsafe { drivers(base, size, as_unknown(address)) };
+        return unsafe { original(base, size, as_unknown(address)) };
     };
     // SAFETY: null, or the program's own out-parameters.
     unsafe {
@@ -225,30 +281,6 @@ pub(crate) unsafe fn address_range(
         }
     }
     CUDA_SUCCESS
-}
-
-/// Whether a copy or fill would touch addresses of ours without an allocation, or go beyond the end of one: the
-/// driver refuses that for its own allocations, and cannot know the ends of ours.
-#[inline]
-pub(crate) fn is_outside(address: CUdeviceptr, bytes: usize) -> bool {
-    space::is_window(address) && reaches_outside(address, bytes)
-}
-
-#[cold]
-fn reaches_outside(address: CUdeviceptr, bytes: usize) -> bool {
-    let Some(session) = session::get().filter(|session| session.space.is_reserved(address)) else { return false };
-    match session.space.find(address) {
-        Some((at, found)) => bytes as u64 > at + found.bytes - address,
-        None => bytes > 0,
-    }
-}
-
-/// An address to ask the driver about. One of ours without an allocation may be mapped all the same, as a part of a
-/// shared extent or as freed memory that is kept; the program is to be told that nothing is there.
-fn as_unknown(address: CUdeviceptr) -> CUdeviceptr {
-    const NOTHING: CUdeviceptr = 8;
-    let is_ours = session::get().is_some_and(|session| session.space.is_reserved(address));
-    if is_ours { NOTHING } else { address }
 }
 
 /// `CUpointer_attribute` values in which mapped memory differs from allocated memory.
@@ -268,7 +300,7 @@ mod attribute {
 /// # Safety
 ///
 /// `out` is null or the place of this attribute, which the driver has just written.
-unsafe fn correct(attribute: c_int, out: *mut c_void, at: CUdeviceptr, found: &Allocation) {
+unsafe fn correct(attribute: c_int, out: *mut c_void, at: CUdeviceptr, found: Facts) {
     if out.is_null() {
         return;
     }
@@ -286,43 +318,44 @@ unsafe fn correct(attribute: c_int, out: *mut c_void, at: CUdeviceptr, found: &A
     }
 }
 
-pub(crate) unsafe fn pointer_attribute(
-    drivers: Attribute,
+pub(super) unsafe fn pointer_attribute(
+    original: Attribute,
     out: *mut c_void,
     attribute: c_int,
     address: CUdeviceptr,
 ) -> CUresult {
-    let Some((at, found)) = session::get().and_then(|session| session.space.find(address)) else {
+    let Some((at, found)) = space().and_then(|space| space.find(address)) else {
         // SAFETY: the driver's own function with the program's own arguments.
-        return unsafe { drivers(out, attribute, as_unknown(address)) };
+        return unsafe { original(out, attribute, as_unknown(address)) };
     };
     // The driver is asked, and knows nothing of memory that is not mapped.
     // SAFETY: as above.
-    let answer = gate::checked(|| pass_with(address), || unsafe { drivers(out, attribute, address) });
+    let answer = gate::checked(|| arrival::pass(|| needs([address])), || unsafe { original(out, attribute, address) });
     if answer == CUDA_SUCCESS {
         // SAFETY: the driver has just written it.
-        unsafe { correct(attribute, out, at, &found) };
+        unsafe { correct(attribute, out, at, found) };
     }
     answer
 }
 
-pub(crate) unsafe fn pointer_attributes(
-    drivers: Attributes,
+pub(super) unsafe fn pointer_attributes(
+    original: Attributes,
     count: c_uint,
     attributes: *mut c_int,
     out: *mut *mut c_void,
     address: CUdeviceptr,
 ) -> CUresult {
-    let Some((at, found)) = session::get().and_then(|session| session.space.find(address)) else {
+    let Some((at, found)) = space().and_then(|space| space.find(address)) else {
         // SAFETY: the driver's own function with the program's own arguments.
-        return unsafe { drivers(count, attributes, out, as_unknown(address)) };
+        return unsafe { original(count, attributes, out, as_unknown(address)) };
     };
     // SAFETY: as above.
-    let answer = gate::checked(|| pass_with(address), || unsafe { drivers(count, attributes, out, address) });
+    let answer =
+        gate::checked(|| arrival::pass(|| needs([address])), || unsafe { original(count, attributes, out, address) });
     if answer == CUDA_SUCCESS {
         for n in 0..count as usize {
             // SAFETY: two arrays of `count` items, which the driver has just used as such.
-            unsafe { correct(*attributes.add(n), *out.add(n), at, &found) };
+            unsafe { correct(*attributes.add(n), *out.add(n), at, found) };
         }
     }
     answer
@@ -330,27 +363,10 @@ pub(crate) unsafe fn pointer_attributes(
 
 // Memory that is not virtualised: counted.
 
-/// There is memory now that is neither ours nor counted.
-pub(crate) fn foreign_made() {
-    if let Some(session) = session::get() {
-        session.pinned.foreign_made();
-    }
-}
-
-/// Something pinned that was made, under this address or handle.
+/// Something that is not virtualised was made, under this address or handle.
 fn pin(answer: CUresult, what: u64, bytes: usize) {
-    if answer == CUDA_SUCCESS
-        && let Some(session) = session::get()
-    {
-        session.show_unmanaged(session.pinned.add(what, bytes as u64));
-    }
-}
-
-fn unpin(what: u64) {
-    if let Some(session) = session::get()
-        && let Some(left) = session.pinned.remove(what)
-    {
-        session.show_unmanaged(left);
+    if answer == CUDA_SUCCESS {
+        unmanaged::add(what, bytes as u64);
     }
 }
 
@@ -375,22 +391,22 @@ type AllocManaged = unsafe extern "C-unwind" fn(*mut CUdeviceptr, usize, c_uint)
 type Create = unsafe extern "C-unwind" fn(*mut u64, usize, *const c_void, u64) -> CUresult;
 type Release = unsafe extern "C-unwind" fn(u64) -> CUresult;
 
-pub(crate) unsafe fn alloc_async(
-    drivers: AllocAsync,
+pub(super) unsafe fn alloc_async(
+    original: AllocAsync,
     out: *mut CUdeviceptr,
     bytes: usize,
     stream: CUstream,
 ) -> CUresult {
     let _passage = passage!();
     // SAFETY: the driver's own function with the program's own arguments.
-    let answer = super::work::retried(|| unsafe { drivers(out, bytes, stream) });
+    let answer = retried(|| unsafe { original(out, bytes, stream) });
     // SAFETY: written on success.
     pin(answer, unsafe { written(answer, out) }, bytes);
     answer
 }
 
-pub(crate) unsafe fn alloc_from_pool(
-    drivers: AllocFromPool,
+pub(super) unsafe fn alloc_from_pool(
+    original: AllocFromPool,
     out: *mut CUdeviceptr,
     bytes: usize,
     pool: CUmemoryPool,
@@ -398,32 +414,42 @@ pub(crate) unsafe fn alloc_from_pool(
 ) -> CUresult {
     let _passage = passage!();
     // SAFETY: the driver's own function with the program's own arguments.
-    let answer = super::work::retried(|| unsafe { drivers(out, bytes, pool, stream) });
+    let answer = retried(|| unsafe { original(out, bytes, pool, stream) });
     // SAFETY: written on success.
     pin(answer, unsafe { written(answer, out) }, bytes);
     answer
 }
 
-pub(crate) unsafe fn free_async(drivers: FreeAsync, address: CUdeviceptr, stream: CUstream) -> CUresult {
+/// In the stream's order: the memory is taken back when the stream has come this far.
+pub(super) unsafe fn free_async<const INDEX: usize>(
+    original: FreeAsync,
+    address: CUdeviceptr,
+    stream: CUstream,
+) -> CUresult {
     let passage = passage!(address);
-    if let Some(session) = session::get().filter(|session| session.space.is_allocation(address)) {
-        // The driver takes such memory back in the stream's order; later than that is no harm.
-        return give_back(&passage, session, address);
-    }
-    unpin(address);
     // SAFETY: the driver's own function with the program's own arguments.
-    unsafe { drivers(address, stream) }
+    let pass_on = || unmanaged::remove(address, || unsafe { original(address, stream) });
+    let Some(space) = space().filter(|space| space.get(address).is_some()) else { return pass_on() };
+    let stream = named::<INDEX>(stream);
+    let _relaxed = api::Relaxed::enter();
+    if contexts::is_capturing() && capture::captures(stream) {
+        // Only memory of the graph itself can be freed in it; the driver has the answer.
+        return pass_on();
+    }
+    let here = contexts::id_of(api::current_context());
+    let mark = contexts::of(stream).or(here).and_then(|id| Mark::of_stream(id, stream));
+    defer(&passage, space, address, mark)
 }
 
-pub(crate) unsafe fn alloc_managed(
-    drivers: AllocManaged,
+pub(super) unsafe fn alloc_managed(
+    original: AllocManaged,
     out: *mut CUdeviceptr,
     bytes: usize,
     flags: c_uint,
 ) -> CUresult {
     let _passage = passage!();
     // SAFETY: the driver's own function with the program's own arguments.
-    let answer = super::work::retried(|| unsafe { drivers(out, bytes, flags) });
+    let answer = retried(|| unsafe { original(out, bytes, flags) });
     // SAFETY: written on success.
     pin(answer, unsafe { written(answer, out) }, bytes);
     answer
@@ -443,15 +469,15 @@ unsafe fn join_for(properties: *const c_void) {
     }
 }
 
-pub(crate) unsafe fn pool_create(drivers: PoolCreate, out: *mut CUmemoryPool, properties: *const c_void) -> CUresult {
+pub(super) unsafe fn pool_create(original: PoolCreate, out: *mut CUmemoryPool, properties: *const c_void) -> CUresult {
     // SAFETY: the program's own properties, which the driver is about to read.
     unsafe { join_for(properties) };
     // SAFETY: the driver's own function with the program's own arguments.
-    unsafe { drivers(out, properties) }
+    unsafe { original(out, properties) }
 }
 
-pub(crate) unsafe fn create(
-    drivers: Create,
+pub(super) unsafe fn create(
+    original: Create,
     out: *mut u64,
     bytes: usize,
     properties: *const c_void,
@@ -460,16 +486,15 @@ pub(crate) unsafe fn create(
     // SAFETY: the program's own properties, which the driver is about to read.
     unsafe { join_for(properties) };
     // SAFETY: the driver's own function with the program's own arguments.
-    let answer = super::work::retried(|| unsafe { drivers(out, bytes, properties, flags) });
-    foreign_made();
+    let answer = retried(|| unsafe { original(out, bytes, properties, flags) });
+    unmanaged::foreign_made();
     // SAFETY: written on success.
     pin(answer, unsafe { written(answer, out) }, bytes);
     answer
 }
 
-pub(crate) unsafe fn release(drivers: Release, handle: u64) -> CUresult {
+pub(super) unsafe fn release(original: Release, handle: u64) -> CUresult {
     // A handle that is still mapped keeps its memory, so this is counted a little early.
-    unpin(handle);
     // SAFETY: the driver's own function with the program's own arguments.
-    unsafe { drivers(handle) }
+    unmanaged::remove(handle, || unsafe { original(handle) })
 }

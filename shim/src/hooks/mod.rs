@@ -8,14 +8,19 @@
 //! Several names in a row share one body: the per-thread default stream twins (`_ptds`, `_ptsz`) have
 //! the signature of the plain name, and each still calls its own function of the driver.
 
-pub(crate) mod memory;
-pub(crate) mod procaddress;
-pub(crate) mod reachable;
+mod contexts;
+mod memory;
+mod procaddress;
+mod reachable;
+mod retry;
+mod streams;
 mod table;
-pub(crate) mod work;
 
-use crate::driver::symbols::COUNT;
-use crate::exports::doors::Function;
+use baton_contract::cuda::CUstream;
+
+use crate::driver::api::Stream;
+use crate::driver::functions::Function;
+use crate::driver::symbols::{self, COUNT};
 
 /// The code that a door leads to, if the symbol is hooked.
 #[derive(Clone, Copy)]
@@ -40,6 +45,12 @@ static HOOKS: [Hook; COUNT] = {
     }
     hooks
 };
+
+/// The stream that a handle means to the function with this index.
+#[inline]
+fn named<const INDEX: usize>(stream: CUstream) -> Stream {
+    Stream::named(stream, const { symbols::PER_THREAD[INDEX] })
+}
 
 /// The hook of a symbol, if it has one.
 pub(crate) fn find(index: usize) -> Option<Function> {

@@ -10,7 +10,7 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 use baton_contract::cuda::{CUDA_SUCCESS, CUresult};
 
 use crate::driver::symbols::{COUNT, SYMBOLS};
-use crate::exports::doors;
+use crate::driver::{functions, symbols};
 
 /// The C signature of `cuGetProcAddress` before CUDA 12.
 pub(crate) type V1 = unsafe extern "C-unwind" fn(*const c_char, *mut *mut c_void, c_int, u64) -> CUresult;
@@ -63,11 +63,13 @@ unsafe fn substitute(result: CUresult, symbol: *const c_char, function: *mut *mu
         return;
     }
     if let Some(index) = index_of(base.to_bytes(), *answer) {
-        *answer = doors::door(index);
+        *answer = symbols::door(index);
     }
 }
 
 /// Which symbol the driver's `function` is, among those that programs ask for by this name.
 fn index_of(base: &[u8], function: *mut c_void) -> Option<usize> {
-    (0..COUNT).filter(|index| SYMBOLS[*index].base.as_bytes() == base).find(|index| doors::drivers(*index) == function)
+    (0..COUNT)
+        .filter(|index| SYMBOLS[*index].base.as_bytes() == base)
+        .find(|index| functions::original(*index) == function)
 }

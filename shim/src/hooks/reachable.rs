@@ -5,14 +5,16 @@ use core::ffi::{c_char, c_int, c_uint, c_void};
 
 use baton_contract::cuda::{CUDA_SUCCESS, CUdeviceptr, CUgraphExec, CUresult};
 
-use super::memory;
+use super::retry::retried;
+use crate::arrival::footprint::Needs;
 use crate::arrival::graphs::{self, CopyNode, FillNode, Handle, KernelNode};
 use crate::arrival::{self, layouts, roots};
+use crate::memory::unmanaged;
 use crate::{gate, session};
 
 /// Makes a call of which the driver looks at the addresses: they have to be there.
 fn with_memory(call: impl Fn() -> CUresult) -> CUresult {
-    gate::checked(arrival::pass_with_everything, call)
+    gate::checked(|| arrival::pass(|| Needs::Everything), call)
 }
 
 /// Takes note of something after the driver has done it, if somebody will ever ask.
@@ -325,7 +327,7 @@ fn node_added(answer: CUresult, parameters: *const c_void) -> CUresult {
     const ALLOCATES: c_int = 10;
     // SAFETY: on success, a structure that the driver has just read.
     if answer == CUDA_SUCCESS && unsafe { *parameters.cast::<c_int>() } == ALLOCATES {
-        memory::foreign_made();
+        unmanaged::foreign_made();
     }
     answer
 }
@@ -375,7 +377,7 @@ pub(crate) unsafe fn instantiate(
 ) -> CUresult {
     // Making a graph ready may take device memory.
     // SAFETY: the driver's own function with the program's own arguments, and what it has written.
-    unsafe { ready(with_memory(|| super::work::retried(|| drivers(out, graph, node, text, size))), out, graph) }
+    unsafe { ready(with_memory(|| retried(|| drivers(out, graph, node, text, size))), out, graph) }
 }
 
 pub(crate) unsafe fn instantiate_with_flags(
@@ -389,7 +391,7 @@ pub(crate) unsafe fn instantiate_with_flags(
         roots::device_graph_made();
     }
     // SAFETY: the driver's own function with the program's own arguments, and what it has written.
-    unsafe { ready(with_memory(|| super::work::retried(|| drivers(out, graph, flags))), out, graph) }
+    unsafe { ready(with_memory(|| retried(|| drivers(out, graph, flags))), out, graph) }
 }
 
 pub(crate) unsafe fn instantiate_with_parameters(
@@ -404,7 +406,7 @@ pub(crate) unsafe fn instantiate_with_parameters(
         roots::device_graph_made();
     }
     // SAFETY: the driver's own function with the program's own arguments, and what it has written.
-    unsafe { ready(with_memory(|| super::work::retried(|| drivers(out, graph, parameters))), out, graph) }
+    unsafe { ready(with_memory(|| retried(|| drivers(out, graph, parameters))), out, graph) }
 }
 
 pub(crate) unsafe fn graph_destroy(drivers: OfGraph, graph: CUgraphExec) -> CUresult {

@@ -2,22 +2,27 @@
 //!
 //! Names are the driver's own. The version that a program asks for is chosen by the driver
 //! (see [`crate::hooks::procaddress`]); which name belongs to which version is in `symbols/cuda-13.0.json`.
-//! `launched in stream` is a gated call that queues work in that stream (or the one that a launch's `config`
-//! names): while somebody waits for the GPU, such calls are counted. `gated over [address => bytes]` is a
-//! gated call that fails if such a range of ours is not inside of an allocation. While memory is on its way, a
-//! call that says what it is `of` or `over` waits for that, and every other gated call for everything. `foreign` calls
-//! bring in memory that is not ours to move. Signatures are
-//! `cuda.h`'s, with structures that no hook reads as plain pointers.
+//!
+//! - `launched in stream`: a gated call that queues work in that stream (or the one that a launch's `config` names): while
+//!   somebody waits for the GPU, such calls are counted.
+//! - `gated over [address => bytes]`: a gated call that fails if such a range of ours is not inside of an allocation.
+//! - `… typed stream`: the hook is told whether a default stream is the thread's own.
+//! - `foreign`: the call brings in memory that is not ours to move.
+//!
+//! While memory is on its way, a call that says what it is `of` or `over` waits for that, and every other gated call for
+//! everything. Signatures are `cuda.h`'s, with structures that no hook reads as plain pointers.
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 use core::ptr;
 
 use baton_contract::cuda::*;
 
-use super::{memory, procaddress, reachable, work};
-use crate::arrival::footprint::{self, Reach, Unified};
+use super::{contexts, memory, named, procaddress, reachable, retry, streams};
+use crate::arrival::footprint::{self, Needs, Reach, Unified};
+use crate::driver::functions;
 use crate::driver::symbols::index;
-use crate::exports::doors;
+use crate::memory::unmanaged;
+use crate::work::limit;
 use crate::{arrival, gate};
 
 /// Makes the hook functions of the rows, generic over the symbol so that twins share a body.
@@ -26,65 +31,69 @@ use crate::{arrival, gate};
 /// the hook, and the passage through the gate must end.
 macro_rules! hooks {
     ($( $($symbol:ident),+ =>
-        $($body:ident)::+ $(in $stream:ident of $needs:ident [$($of:expr),*])? $(over [$($over:tt)*])? ($($argument:ident: $type:ty),* $(,)?); )*) => {
+        $($body:ident)::+ $(typed $typed:tt)? $(in $stream:ident of $needs:ident [$($of:expr),*])? $(over [$($over:tt)*])? ($($argument:ident: $type:ty),* $(,)?); )*) => {
         pub(super) const ROWS: &[&[(usize, *const ())]] = &[$({
             unsafe extern "C-unwind" fn hook<const INDEX: usize>($($argument: $type),*) -> CUresult {
-                type Drivers = unsafe extern "C-unwind" fn($($type),*) -> CUresult;
+                type Original = unsafe extern "C-unwind" fn($($type),*) -> CUresult;
                 // SAFETY: the row spells the signature that cuda.h gives its symbols.
-                let drivers: Drivers = unsafe { doors::drivers_as(INDEX) };
-                hooks!(@body drivers, $($body)::+ $(in $stream of $needs [$($of),*])? $(over [$($over)*])? ($($argument),*))
+                let original: Original = unsafe { functions::original_as(INDEX) };
+                hooks!(@body original, $($body)::+ $(typed $typed)? $(in $stream of $needs [$($of),*])? $(over [$($over)*])? ($($argument),*))
             }
             &[$((index::$symbol, hook::<{ index::$symbol }> as *const ())),+]
         }),*];
     };
-    (@body $drivers:ident, gated ($($argument:ident),*)) => {
+    (@body $original:ident, gated ($($argument:ident),*)) => {
         gate::checked(
-            arrival::pass_with_everything,
+            || arrival::pass(|| Needs::Everything),
             // SAFETY: the driver's own function with the program's own arguments.
-            || unsafe { $drivers($($argument),*) },
+            || unsafe { $original($($argument),*) },
         )
     };
-    (@body $drivers:ident, gated over [$($at:expr => $bytes:expr),+] ($($argument:ident),*)) => {{
+    (@body $original:ident, gated over [$($at:expr => $bytes:expr),+] ($($argument:ident),*)) => {{
         gate::checked(
             || {
-                let passage = arrival::pass_with(|| footprint::ranges(|found| {
+                let passage = arrival::pass(|| footprint::ranges(|found| {
                     $($at.add_to($bytes, found)?;)+
                     Some(())
                 }))?;
                 if $($at.is_wild($bytes))||+ { Err(CUDA_ERROR_INVALID_VALUE) } else { Ok(passage) }
             },
             // SAFETY: the driver's own function with the program's own arguments.
-            || unsafe { $drivers($($argument),*) },
+            || unsafe { $original($($argument),*) },
         )
     }};
-    (@body $drivers:ident, launched in $stream:ident of $needs:ident [$($of:expr),*] ($($argument:ident),*)) => {{
-        let _passage = match arrival::pass_with(|| footprint::$needs($($of),*)) {
+    (@body $original:ident, launched in $stream:ident of $needs:ident [$($of:expr),*] ($($argument:ident),*)) => {{
+        let _passage = match arrival::pass(|| footprint::$needs($($of),*)) {
             Ok(passage) => passage,
             Err(answer) => return answer,
         };
         // SAFETY: the driver's own function with the program's own arguments.
-        let answer = unsafe { $drivers($($argument),*) };
+        let answer = unsafe { $original($($argument),*) };
         if answer == CUDA_ERROR_OUT_OF_MEMORY {
             // A launch that failed has done nothing; it may have needed memory for code or local variables.
             // SAFETY: as above.
-            return work::retried(|| unsafe { $drivers($($argument),*) });
+            return retry::retried(|| unsafe { $original($($argument),*) });
         }
         if gate::is_contended() {
-            crate::work::queue::launched(answer, $stream);
+            limit::launched(answer, named::<INDEX>($stream.stream()));
         }
         answer
     }};
-    (@body $drivers:ident, foreign ($($argument:ident),*)) => {{
+    (@body $original:ident, foreign ($($argument:ident),*)) => {{
         // SAFETY: the driver's own function with the program's own arguments.
-        let answer = unsafe { $drivers($($argument),*) };
+        let answer = unsafe { $original($($argument),*) };
         if answer == CUDA_SUCCESS {
-            memory::foreign_made();
+            unmanaged::foreign_made();
         }
         answer
     }};
-    (@body $drivers:ident, $($body:ident)::+ ($($argument:ident),*)) => {
+    (@body $original:ident, $($body:ident)::+ typed stream ($($argument:ident),*)) => {
         // SAFETY: the hook promises what the driver's own function does for the same arguments.
-        unsafe { $($body)::+($drivers, $($argument),*) }
+        unsafe { $($body)::+::<INDEX>($original, $($argument),*) }
+    };
+    (@body $original:ident, $($body:ident)::+ ($($argument:ident),*)) => {
+        // SAFETY: the hook promises what the driver's own function does for the same arguments.
+        unsafe { $($body)::+($original, $($argument),*) }
     };
 }
 
@@ -96,36 +105,37 @@ hooks! {
         procaddress::v2(symbol: *const c_char, function: *mut *mut c_void, version: c_int, flags: u64, status: *mut c_int);
 
     // Contexts: with its first one a program becomes a tenant. They need room beside the arena, and own allocations and streams.
-    cuCtxCreate_v2, cuCtxCreate => work::create(out: *mut CUcontext, flags: c_uint, device: CUdevice);
+    cuCtxCreate_v2, cuCtxCreate => contexts::create(out: *mut CUcontext, flags: c_uint, device: CUdevice);
     cuCtxCreate_v3 =>
-        work::create_v3(out: *mut CUcontext, affinity: *mut c_void, count: c_int, flags: c_uint, device: CUdevice);
+        contexts::create_v3(out: *mut CUcontext, affinity: *mut c_void, count: c_int, flags: c_uint, device: CUdevice);
     cuCtxCreate_v4 =>
-        work::create_v4(out: *mut CUcontext, parameters: *mut c_void, flags: c_uint, device: CUdevice);
+        contexts::create_v4(out: *mut CUcontext, parameters: *mut c_void, flags: c_uint, device: CUdevice);
     cuGreenCtxCreate =>
-        work::green_create(out: *mut *mut c_void, description: *mut c_void, device: CUdevice, flags: c_uint);
-    cuCtxFromGreenCtx => work::from_green(out: *mut CUcontext, green: *mut c_void);
-    cuDevicePrimaryCtxRetain => work::retain(out: *mut CUcontext, device: CUdevice);
-    cuCtxDestroy_v2, cuCtxDestroy => work::destroy(context: CUcontext);
-    cuCtxDetach => work::detach(context: CUcontext);
+        contexts::green_create(out: *mut *mut c_void, description: *mut c_void, device: CUdevice, flags: c_uint);
+    cuCtxFromGreenCtx => contexts::from_green(out: *mut CUcontext, green: *mut c_void);
+    cuDevicePrimaryCtxRetain => contexts::retain(out: *mut CUcontext, device: CUdevice);
+    cuGreenCtxDestroy => contexts::green_destroy(green: *mut c_void);
+    cuCtxDestroy_v2, cuCtxDestroy => contexts::destroy(context: CUcontext);
+    cuCtxDetach => contexts::detach(context: CUcontext);
     cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxReset_v2, cuDevicePrimaryCtxReset =>
-        work::leave_primary(device: CUdevice);
+        contexts::leave_primary(device: CUdevice);
 
     // Streams and captures: what has to have ended before the GPU changes hands.
-    cuStreamCreate => work::stream_create(out: *mut CUstream, flags: c_uint);
+    cuStreamCreate => streams::stream_create(out: *mut CUstream, flags: c_uint);
     cuStreamCreateWithPriority =>
-        work::stream_with_priority(out: *mut CUstream, flags: c_uint, priority: c_int);
+        streams::stream_with_priority(out: *mut CUstream, flags: c_uint, priority: c_int);
     cuGreenCtxStreamCreate =>
-        work::green_stream(out: *mut CUstream, green: *mut c_void, flags: c_uint, priority: c_int);
-    cuStreamDestroy_v2, cuStreamDestroy => work::stream_destroy(stream: CUstream);
+        streams::green_stream(out: *mut CUstream, green: *mut c_void, flags: c_uint, priority: c_int);
+    cuStreamDestroy_v2, cuStreamDestroy => streams::stream_destroy(stream: CUstream);
     cuStreamBeginCapture_v2, cuStreamBeginCapture_v2_ptsz =>
-        work::begin_capture(stream: CUstream, mode: c_int);
-    cuStreamBeginCapture, cuStreamBeginCapture_ptsz => work::begin_capture_v1(stream: CUstream);
+        streams::begin_capture typed stream(stream: CUstream, mode: c_int);
+    cuStreamBeginCapture, cuStreamBeginCapture_ptsz => streams::begin_capture_v1 typed stream(stream: CUstream);
     cuStreamBeginCaptureToGraph, cuStreamBeginCaptureToGraph_ptsz =>
-        work::begin_capture_to_graph(stream: CUstream, graph: *mut c_void, dependencies: *const *mut c_void, edges: *const c_void, count: usize, mode: c_int);
+        streams::begin_capture_to_graph typed stream(stream: CUstream, graph: *mut c_void, dependencies: *const *mut c_void, edges: *const c_void, count: usize, mode: c_int);
     cuStreamEndCapture, cuStreamEndCapture_ptsz =>
-        work::end_capture(stream: CUstream, graph: *mut *mut c_void);
+        streams::end_capture(stream: CUstream, graph: *mut *mut c_void);
     cuStreamWaitEvent, cuStreamWaitEvent_ptsz =>
-        work::wait_event(stream: CUstream, event: *mut c_void, flags: c_uint);
+        streams::wait_event typed stream(stream: CUstream, event: *mut c_void, flags: c_uint);
 
     // Memory: questions about it.
     cuDeviceTotalMem_v2 => memory::total_memory(bytes: *mut usize, device: CUdevice);
@@ -154,7 +164,7 @@ hooks! {
         memory::alloc_async(out: *mut CUdeviceptr, bytes: usize, stream: CUstream);
     cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync_ptsz =>
         memory::alloc_from_pool(out: *mut CUdeviceptr, bytes: usize, pool: CUmemoryPool, stream: CUstream);
-    cuMemFreeAsync, cuMemFreeAsync_ptsz => memory::free_async(address: CUdeviceptr, stream: CUstream);
+    cuMemFreeAsync, cuMemFreeAsync_ptsz => memory::free_async typed stream(address: CUdeviceptr, stream: CUstream);
 
     // Memory that comes from elsewhere: nobody looks into it for pointers.
     cuMemImportFromShareableHandle => foreign(out: *mut u64, handle: *mut c_void, kind: c_int);
@@ -369,4 +379,24 @@ hooks! {
     cuGraphExecUpdate_v2 => reachable::update(graph: CUgraphExec, to: *mut c_void, result: *mut c_void);
     cuGraphExecUpdate =>
         reachable::update_v1(graph: CUgraphExec, to: *mut c_void, node: *mut *mut c_void, result: *mut c_int);
+}
+
+/// What names the stream of a launch.
+trait InStream {
+    /// The stream.
+    fn stream(self) -> CUstream;
+}
+
+impl InStream for CUstream {
+    fn stream(self) -> CUstream {
+        self
+    }
+}
+
+/// A `CUlaunchConfig`: seven 32-bit sizes, then the stream.
+impl InStream for *const c_void {
+    fn stream(self) -> CUstream {
+        // SAFETY: the driver has just launched by this configuration.
+        unsafe { self.byte_add(32).cast::<CUstream>().read() }
+    }
 }

@@ -1,3 +1,114 @@
-//! The coordinator's client.
+//! The coordinator's client: the connection, the pages that are shared with it, and what the program's threads ask.
 
 pub(crate) mod requests;
+
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use baton_contract::link;
+use baton_contract::messages::FromTenant;
+use baton_contract::page::{CoordinatorPage, TenantPage};
+
+use crate::sys::once::Once;
+use requests::Requests;
+
+/// A tenant's side of its connection.
+pub(crate) struct Link {
+    /// Commands come here, and reports go.
+    pub(crate) control: OwnedFd,
+    pub(crate) requests: Requests,
+    coordinators: NonNull<CoordinatorPage>,
+    own: NonNull<TenantPage>,
+}
+
+// SAFETY: the two pages are mapped for ever and made of atomics; all else may be shared anyway.
+unsafe impl Send for Link {}
+// SAFETY: as above.
+unsafe impl Sync for Link {}
+
+static LINK: Once<Link> = Once::new();
+/// Cleared in a forked child. A link whose coordinator is gone stays: its memory is still here.
+static LIVE: AtomicBool = AtomicBool::new(false);
+/// The two sockets, for [`forget`], which may touch nothing but plain integers.
+static SOCKETS: [AtomicU32; 2] = [const { AtomicU32::new(u32::MAX) }; 2];
+
+/// The link, if this process is a tenant.
+#[inline]
+pub(crate) fn get() -> Option<&'static Link> {
+    if !LIVE.load(Ordering::Acquire) {
+        return None;
+    }
+    LINK.get()
+}
+
+/// This process becomes a tenant.
+pub(crate) fn begin(link: Link) -> &'static Link {
+    SOCKETS[0].store(link.control.as_raw_fd() as u32, Ordering::Relaxed);
+    SOCKETS[1].store(link.requests.raw() as u32, Ordering::Relaxed);
+    let (link, _) = LINK.keep(link);
+    LIVE.store(true, Ordering::Release);
+    link
+}
+
+/// It does not after all.
+pub(crate) fn give_up() {
+    LIVE.store(false, Ordering::Release);
+}
+
+/// In a forked child: it is no tenant. Says whether its parent was one. Async-signal-safe.
+pub(crate) fn forget() -> bool {
+    LIVE.swap(false, Ordering::AcqRel)
+}
+
+/// Closes the parent's sockets, in a forked child that has forgotten them. Async-signal-safe.
+pub(crate) fn close_sockets() {
+    for socket in &SOCKETS {
+        // SAFETY: a descriptor of the link, which the child does not have.
+        unsafe { libc::close(socket.load(Ordering::Relaxed) as i32) };
+    }
+}
+
+/// The size of "the GPU" that this program sees, in bytes; zero if it is no tenant.
+pub(crate) fn total() -> u64 {
+    get().map_or(0, Link::total)
+}
+
+impl Link {
+    /// # Safety
+    ///
+    /// Both pages are mapped for ever, whole and aligned; its own one writable.
+    pub(crate) unsafe fn new(
+        control: OwnedFd,
+        requests: OwnedFd,
+        coordinators: NonNull<CoordinatorPage>,
+        own: NonNull<TenantPage>,
+    ) -> Self {
+        Self { control, requests: Requests::new(requests), coordinators, own }
+    }
+
+    /// Sends a report. A coordinator that is gone is noticed by who reads its commands.
+    pub(crate) fn tell(&self, message: &FromTenant) {
+        self.tell_with(message, None);
+    }
+
+    pub(crate) fn tell_with(&self, message: &FromTenant, descriptor: Option<BorrowedFd<'_>>) {
+        let _ = link::send(self.control.as_fd(), &message.encode(), descriptor.as_slice(), false);
+    }
+
+    /// The size of "the GPU" that this program sees, in bytes.
+    pub(crate) fn total(&self) -> u64 {
+        self.coordinators().arena_bytes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn coordinators(&self) -> &CoordinatorPage {
+        // SAFETY: by the contract of `new`; made of atomics that are only read.
+        unsafe { self.coordinators.as_ref() }
+    }
+
+    /// What this process shows.
+    pub(crate) fn own(&self) -> &TenantPage {
+        // SAFETY: by the contract of `new`; made of atomics.
+        unsafe { self.own.as_ref() }
+    }
+}

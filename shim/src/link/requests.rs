@@ -24,11 +24,11 @@ pub(crate) enum Unserved {
 }
 
 impl Requests {
-    pub(crate) fn new(socket: OwnedFd) -> Self {
+    pub(super) fn new(socket: OwnedFd) -> Self {
         Self(Mutex::new(socket))
     }
 
-    pub(crate) fn raw(&self) -> RawFd {
+    pub(super) fn raw(&self) -> RawFd {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).as_raw_fd()
     }
 

@@ -1,17 +1,19 @@
 //! The program's device memory: allocations at addresses that never change, whatever moves behind them.
 //!
 //! ```text
-//! cuMemAlloc ── hooks ── space ── table (what the program has)
-//!                          │ ├─── window (addresses)
-//!                          │ └─── extents (mapping)
-//!                          └ session ── coordinator (frames)
+//! space ── table (what the program has)
+//!  │ ├─── window (addresses)
+//!  │ └─── extents (mapping)
+//!  └ link ── coordinator (frames)
 //! ```
 //!
-//! - [`space`]: gives and takes allocations.
-//! - [`table`], [`window`], [`extents`]: the books behind it.
+//! - [`space`]: gives and takes allocations. [`bounds`]: whether calls stay within them.
+//! - [`table`], `window`, [`extents`]: the books behind it. [`layout`]: as those see it who wait for memory.
 //! - [`unmanaged`]: memory that is not virtualised, counted.
 
+pub(crate) mod bounds;
 pub(crate) mod extents;
+pub(crate) mod layout;
 pub(crate) mod space;
 pub(crate) mod table;
 pub(crate) mod unmanaged;

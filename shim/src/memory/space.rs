@@ -15,13 +15,14 @@ use baton_contract::memory::{GRANULE, SizeClass};
 use baton_contract::messages::ExtentId;
 
 use super::extents::Extents;
-use super::table::{Allocation, Released, SMALL, Table};
+use super::layout::BlockLayout;
+use super::table::{Facts, Released, SMALL, Table};
 use super::window::Window;
-use crate::arrival::footprint::Needs;
-use crate::arrival::{self, Place};
 use crate::driver::api;
-use crate::gate::{self, Keeping, Passage};
+use crate::gate::{self, Passage};
+use crate::link;
 use crate::link::requests::{Requests, Unserved};
+use crate::sys::once::Once;
 
 /// How many addresses are reserved at a time. They cost nothing; a program that needs more gets more.
 const WINDOW: u64 = 1 << 40;
@@ -31,6 +32,14 @@ const MOST_CACHED: u64 = 512 << 20;
 /// The lowest and highest address that was ever reserved, for a quick look without a lock.
 static WINDOWS: [AtomicU64; 2] = [AtomicU64::new(u64::MAX), AtomicU64::new(0)];
 
+/// Tells the coordinator about extents that are not needed any more, and waits until it knows.
+pub(crate) fn give_to_coordinator(extents: Vec<ExtentId>) {
+    // Without a coordinator there is nobody to give them to.
+    if let Some(link) = link::get() {
+        link.requests.free(extents);
+    }
+}
+
 /// Whether an address may be one of ours.
 #[inline]
 pub(crate) fn is_window(address: CUdeviceptr) -> bool {
@@ -39,19 +48,6 @@ pub(crate) fn is_window(address: CUdeviceptr) -> bool {
 
 /// How long the pager takes to close the gate when it is told to.
 const SOON: Duration = Duration::from_micros(100);
-
-/// The right to change the books, while the memory at this address is here: it may have gone while the caller waited for
-/// its work to end.
-fn keep_books_with(passage: &Passage, at: CUdeviceptr) -> Result<Keeping, CUresult> {
-    loop {
-        let keeping = gate::keep_books(passage)?;
-        if !gate::may_lack() || arrival::is_here(at) {
-            return Ok(keeping);
-        }
-        drop(keeping);
-        arrival::wait(passage, Needs::These(vec![at]))?;
-    }
-}
 
 /// Why there is no memory.
 #[derive(Debug)]
@@ -80,8 +76,22 @@ pub(crate) struct Space {
     pub(crate) extents: Extents,
 }
 
+/// That of this process, once it is a tenant.
+static SPACE: Once<Space> = Once::new();
+
+/// The memory of this process, if it is or was a tenant.
+#[inline]
+pub(crate) fn get() -> Option<&'static Space> {
+    SPACE.get()
+}
+
+/// This process becomes a tenant that shares this GPU.
+pub(crate) fn begin(device: CUdevice) -> &'static Space {
+    SPACE.keep(Space::new(device)).0
+}
+
 impl Space {
-    pub(crate) fn new(device: CUdevice) -> Self {
+    fn new(device: CUdevice) -> Self {
         Self { device, books: Mutex::default(), extents: Extents::default() }
     }
 
@@ -103,7 +113,7 @@ impl Space {
         context: usize,
     ) -> Result<CUdeviceptr, NoMemory> {
         loop {
-            let _keeping = gate::keep_books(passage).map_err(NoMemory::Answer)?;
+            let _guard = gate::lock_mappings(passage).map_err(NoMemory::Answer)?;
             match self.take(requests, bytes, context) {
                 // The gate is about to be closed, and has to be found closed.
                 Err(NoMemory::Later) => std::thread::sleep(SOON),
@@ -134,8 +144,13 @@ impl Space {
     }
 
     /// The allocation that this address lies in, and where it begins.
-    pub(crate) fn find(&self, address: CUdeviceptr) -> Option<(CUdeviceptr, Allocation)> {
-        self.lock().table.find(address).map(|(at, found)| (at, found.clone()))
+    pub(crate) fn find(&self, address: CUdeviceptr) -> Option<(CUdeviceptr, Facts)> {
+        self.lock().table.find(address).map(|(at, found)| (at, found.facts))
+    }
+
+    /// How many bytes there are from this address to the end of the allocation that it lies in.
+    pub(crate) fn bytes_from(&self, address: CUdeviceptr) -> Option<u64> {
+        self.lock().table.find(address).map(|(at, found)| at + found.facts.bytes - address)
     }
 
     /// Whether this address is one of those that allocations get, whether it has one now or not.
@@ -143,37 +158,43 @@ impl Space {
         self.lock().reserved.iter().any(|(at, size)| (*at..at + size).contains(&address))
     }
 
-    /// Whether an allocation begins here.
-    pub(crate) fn is_allocation(&self, at: CUdeviceptr) -> bool {
-        self.lock().table.get(at).is_some()
+    /// The allocation that begins here.
+    pub(crate) fn get(&self, at: CUdeviceptr) -> Option<Facts> {
+        self.lock().table.get(at).map(|found| found.facts)
     }
 
-    /// Takes an allocation back, whose work has ended.
-    pub(crate) fn free(&self, passage: &Passage, requests: &Requests, at: CUdeviceptr, most_cached: u64) -> CUresult {
-        let _keeping = match keep_books_with(passage, at) {
-            Ok(keeping) => keeping,
-            Err(answer) => return answer,
-        };
+    /// The program frees an allocation. Its memory stays until [`Self::finish_free`], because work that was queued before may use
+    /// it. Gives its number; none if none begins here.
+    pub(crate) fn begin_free(&self, at: CUdeviceptr) -> Option<u64> {
+        self.lock().table.begin_free(at)
+    }
+
+    /// All work has ended that may use the allocation of this number, which was freed: takes its memory back. Whoever calls this
+    /// may change mappings: it has a guard, or has closed the gate.
+    pub(crate) fn finish_free(&self, at: CUdeviceptr, number: u64, tell: impl FnMut(Vec<ExtentId>)) -> CUresult {
+        let most_cached = MOST_CACHED.min(link::total() / 16);
         let gone = {
             let mut books = self.lock();
-            match books.table.remove(at) {
-                Some(memory) => books.table.keep(memory, MOST_CACHED.min(most_cached)),
+            match books.table.finish(at, number) {
+                Some(memory) => books.table.keep(memory, most_cached),
                 None => Vec::new(),
             }
         };
-        self.release(gone, |extents| requests.free(extents))
+        self.release(gone, tell)
     }
 
-    /// Takes back all allocations of a context that is no more.
-    pub(crate) fn free_context(&self, passage: Option<&Passage>, requests: &Requests, context: usize) {
-        // Without a passage there is no coordinator any more, and the pager has ended.
-        let _keeping = passage.map(gate::keep_books);
+    /// Takes back all allocations of a context that is no more. As for [`Self::finish_free`]; or there is no coordinator any more.
+    pub(crate) fn free_context(&self, context: usize) {
         let gone = {
             let mut books = self.lock();
             let allocations = books.table.of_context(context);
-            allocations.into_iter().filter_map(|at| books.table.remove(at)).collect()
+            let finish = |(at, number)| {
+                books.table.begin_free(at);
+                books.table.finish(at, number)
+            };
+            allocations.into_iter().filter_map(finish).collect()
         };
-        self.release(gone, |extents| requests.free(extents));
+        self.release(gone, give_to_coordinator);
     }
 
     /// Gives back what is kept for the next allocation. `tell` says so to the coordinator.
@@ -259,7 +280,7 @@ impl Space {
             code => return Err(code),
         }
         let mut books = self.lock();
-        books.window.add(at, size);
+        books.window.give_back(at, size);
         books.reserved.push((at, size));
         WINDOWS[0].fetch_min(at, Ordering::Relaxed);
         WINDOWS[1].fetch_max(at + size, Ordering::Relaxed);
@@ -267,15 +288,15 @@ impl Space {
     }
 
     /// All memory, and what of it is mapped.
-    pub(crate) fn places(&self) -> Vec<Place> {
+    pub(crate) fn layout(&self) -> Vec<BlockLayout> {
         let is_mapped = self.extents.mapped();
         let books = self.lock();
-        let place = |(start, bytes, extents): (CUdeviceptr, u64, &[ExtentId])| Place {
+        let block = |(start, bytes, extents): (CUdeviceptr, u64, &[ExtentId])| BlockLayout {
             start,
             bytes,
             extents: extents.iter().map(|id| (*id, is_mapped.contains(id))).collect(),
         };
-        books.table.places().map(place).collect()
+        books.table.places().map(block).collect()
     }
 
     /// Where addresses of allocations begin and end: all that were ever reserved, and what lies between.

@@ -3,6 +3,7 @@
 //! ```text
 //! large    2 MiB multiples, extents of its own
 //! small    512-byte blocks of a **shared** extent, 2 MiB, which many have together
+//! freeing  freed, while work that was queued before may still use it
 //! cached   freed, still mapped: the next allocation of the same size gets it back
 //! ```
 
@@ -19,15 +20,21 @@ pub(crate) const SMALL: u64 = 1 << 20;
 /// What addresses of allocations are multiples of, as the driver's are.
 const BLOCK: u64 = 512;
 
-/// One allocation.
-#[derive(Clone, Debug)]
-pub(crate) struct Allocation {
+/// What is known of an allocation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Facts {
     /// What the program asked for.
     pub(crate) bytes: u64,
     /// The context that it belongs to.
     pub(crate) context: usize,
     /// Its number: never given twice, as the driver's are not.
     pub(crate) number: u64,
+}
+
+/// One allocation.
+#[derive(Debug)]
+pub(crate) struct Allocation {
+    pub(crate) facts: Facts,
     /// Its extents, if it has its own.
     extents: Option<Vec<ExtentId>>,
 }
@@ -43,22 +50,33 @@ pub(crate) struct Released {
     pub(crate) extents: Vec<ExtentId>,
 }
 
-#[derive(Debug)]
-struct Shared {
-    extents: Vec<ExtentId>,
-    free: Window,
-}
-
 /// All allocations of the process.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Table {
     allocations: BTreeMap<CUdeviceptr, Allocation>,
-    shared: BTreeMap<CUdeviceptr, Shared>,
+    freeing: BTreeMap<CUdeviceptr, Allocation>,
+    /// Shared extents by address, and what is free in all of them.
+    shared: BTreeMap<CUdeviceptr, Vec<ExtentId>>,
+    free: Window,
     cached: Vec<Released>,
     /// What live allocations and shared extents take.
     taken: u64,
     /// How many allocations there ever were.
     numbers: u64,
+}
+
+impl Default for Table {
+    fn default() -> Self {
+        Self {
+            allocations: BTreeMap::new(),
+            freeing: BTreeMap::new(),
+            shared: BTreeMap::new(),
+            free: Window::of_units(GRANULE),
+            cached: Vec::new(),
+            taken: 0,
+            numbers: 0,
+        }
+    }
 }
 
 /// Far from the numbers that the driver gives to what is not ours.
@@ -78,17 +96,16 @@ impl Table {
     /// A place in a shared extent.
     pub(crate) fn take_small(&mut self, bytes: u64, context: usize) -> Option<CUdeviceptr> {
         let size = bytes.next_multiple_of(BLOCK);
-        let at = self.shared.values_mut().find_map(|shared| shared.free.take(size))?;
+        let at = self.free.take(size)?;
         let number = self.next_number();
-        self.allocations.insert(at, Allocation { bytes, context, number, extents: None });
+        self.allocations.insert(at, Allocation { facts: Facts { bytes, context, number }, extents: None });
         Some(at)
     }
 
     /// A new extent to share.
     pub(crate) fn add_shared(&mut self, at: CUdeviceptr, extents: Vec<ExtentId>) {
-        let mut free = Window::default();
-        free.add(at, GRANULE);
-        self.shared.insert(at, Shared { extents, free });
+        self.free.give_back(at, GRANULE);
+        self.shared.insert(at, extents);
         self.taken += GRANULE;
     }
 
@@ -96,7 +113,8 @@ impl Table {
     pub(crate) fn add_large(&mut self, memory: Released, bytes: u64, context: usize) {
         self.taken += memory.bytes;
         let number = self.next_number();
-        self.allocations.insert(memory.at, Allocation { bytes, context, number, extents: Some(memory.extents) });
+        self.allocations
+            .insert(memory.at, Allocation { facts: Facts { bytes, context, number }, extents: Some(memory.extents) });
     }
 
     /// Memory of exactly this size that was freed lately.
@@ -131,41 +149,51 @@ impl Table {
     /// The allocation that this address lies in.
     pub(crate) fn find(&self, address: CUdeviceptr) -> Option<(CUdeviceptr, &Allocation)> {
         let (at, allocation) = self.allocations.range(..=address).next_back()?;
-        (address < at + allocation.bytes).then_some((*at, allocation))
+        (address < at + allocation.facts.bytes).then_some((*at, allocation))
     }
 
-    /// Ends an allocation; says what is no longer needed.
-    pub(crate) fn remove(&mut self, at: CUdeviceptr) -> Option<Released> {
+    /// An allocation is freed, and stays where it is until [`Self::finish`]: work that was queued before may use it. Gives its
+    /// number; none if there is none here.
+    pub(crate) fn begin_free(&mut self, at: CUdeviceptr) -> Option<u64> {
         let allocation = self.allocations.remove(&at)?;
+        let number = allocation.facts.number;
+        self.freeing.insert(at, allocation);
+        Some(number)
+    }
+
+    /// Nothing uses an allocation any more that was freed; says what is no longer needed.
+    pub(crate) fn finish(&mut self, at: CUdeviceptr, number: u64) -> Option<Released> {
+        self.freeing.get(&at).filter(|freed| freed.facts.number == number)?;
+        let allocation = self.freeing.remove(&at)?;
         if let Some(extents) = allocation.extents {
-            let bytes = allocation.bytes.next_multiple_of(GRANULE);
+            let bytes = allocation.facts.bytes.next_multiple_of(GRANULE);
             self.taken -= bytes;
             return Some(Released { at, bytes, extents });
         }
-        let (&base, shared) = self.shared.range_mut(..=at).next_back()?;
-        shared.free.give_back(at, allocation.bytes.next_multiple_of(BLOCK));
-        if !shared.free.is_all(base, GRANULE) {
+        let (base, bytes) = self.free.give_back(at, allocation.facts.bytes.next_multiple_of(BLOCK));
+        if bytes != GRANULE {
             return None;
         }
-        let shared = self.shared.remove(&base)?;
+        self.free.withdraw(base);
         self.taken -= GRANULE;
-        Some(Released { at: base, bytes: GRANULE, extents: shared.extents })
+        Some(Released { at: base, bytes: GRANULE, extents: self.shared.remove(&base)? })
     }
 
     /// All memory that is mapped as a whole: where, how much, and what backs it.
     pub(crate) fn places(&self) -> impl Iterator<Item = (CUdeviceptr, u64, &[ExtentId])> {
-        let large = self.allocations.iter().filter_map(|(at, allocation)| {
+        let large = self.allocations.iter().chain(&self.freeing).filter_map(|(at, allocation)| {
             let extents = allocation.extents.as_deref()?;
-            Some((*at, allocation.bytes.next_multiple_of(GRANULE), extents))
+            Some((*at, allocation.facts.bytes.next_multiple_of(GRANULE), extents))
         });
-        let shared = self.shared.iter().map(|(at, shared)| (*at, GRANULE, shared.extents.as_slice()));
+        let shared = self.shared.iter().map(|(at, extents)| (*at, GRANULE, extents.as_slice()));
         let cached = self.cached.iter().map(|memory| (memory.at, memory.bytes, memory.extents.as_slice()));
         large.chain(shared).chain(cached)
     }
 
-    /// The allocations of a context.
-    pub(crate) fn of_context(&self, context: usize) -> Vec<CUdeviceptr> {
-        self.allocations.iter().filter(|(_, a)| a.context == context).map(|(at, _)| *at).collect()
+    /// The allocations of a context, also those that are being freed.
+    pub(crate) fn of_context(&self, context: usize) -> Vec<(CUdeviceptr, u64)> {
+        let all = self.allocations.iter().chain(&self.freeing);
+        all.filter(|(_, a)| a.facts.context == context).map(|(at, a)| (*at, a.facts.number)).collect()
     }
 }
 
@@ -177,6 +205,12 @@ mod tests {
         Released { at, bytes, extents: vec![ExtentId(at as u32)] }
     }
 
+    fn remove(table: &mut Table, at: u64) -> Option<Released> {
+        let number = table.begin_free(at).expect("there is one");
+        assert_eq!(table.finish(at, number + 1), None, "not the one that was meant");
+        table.finish(at, number)
+    }
+
     #[test]
     fn small_allocations_share_an_extent_until_the_last_is_gone() {
         let mut table = Table::default();
@@ -185,12 +219,12 @@ mod tests {
         let (a, b) = (table.take_small(100, 1).expect("room"), table.take_small(513, 2).expect("room"));
         assert_eq!((a, b), (GRANULE, GRANULE + 512));
         assert_eq!(table.taken(), GRANULE);
-        assert_eq!(table.find(b + 512).map(|(at, found)| (at, found.bytes)), Some((b, 513)));
+        assert_eq!(table.find(b + 512).map(|(at, found)| (at, found.facts.bytes)), Some((b, 513)));
         assert!(table.find(b + 513).is_none(), "behind what was asked for");
-        assert_eq!(table.of_context(2), [b]);
-        assert_eq!(table.remove(a), None);
-        assert_eq!(table.remove(a), None, "freed twice");
-        assert_eq!(table.remove(b), Some(Released { at: GRANULE, bytes: GRANULE, extents: vec![ExtentId(1)] }));
+        assert_eq!(table.of_context(2).iter().map(|(at, _)| *at).collect::<Vec<_>>(), [b]);
+        assert_eq!(remove(&mut table, a), None);
+        assert_eq!(table.begin_free(a), None, "freed twice");
+        assert_eq!(remove(&mut table, b), Some(Released { at: GRANULE, bytes: GRANULE, extents: vec![ExtentId(1)] }));
         assert_eq!(table.taken(), 0);
     }
 
@@ -212,7 +246,10 @@ mod tests {
         assert_eq!(table.taken(), 2 * GRANULE);
         assert_eq!(table.find(2 * GRANULE).map(|(at, _)| at), Some(GRANULE));
         assert!(table.find(2 * GRANULE + 1).is_none());
-        assert_eq!(table.remove(GRANULE), Some(memory(GRANULE, 2 * GRANULE)));
+        let number = table.begin_free(GRANULE).expect("there is one");
         assert!(table.get(GRANULE).is_none());
+        assert_eq!((table.taken(), table.places().count()), (2 * GRANULE, 1), "work may still use it");
+        assert_eq!(table.finish(GRANULE, number), Some(memory(GRANULE, 2 * GRANULE)));
+        assert_eq!((table.taken(), table.places().count()), (0, 0));
     }
 }

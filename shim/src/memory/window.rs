@@ -1,46 +1,71 @@
-//! Addresses for allocations, from a reserved window: given out for an allocation's life, used again after.
+//! Free addresses, as ranges: given out for an allocation's life, used again after. Every operation takes a time that grows
+//! with the logarithm of how many ranges there are.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-/// Free addresses, as ranges by start.
+/// Free addresses.
 #[derive(Debug, Default)]
 pub(crate) struct Window {
+    /// Sizes by start.
     free: BTreeMap<u64, u64>,
+    /// Size and start of the same ranges.
+    by_size: BTreeSet<(u64, u64)>,
+    /// Ranges become one only within units of this size, if there are such.
+    unit: Option<u64>,
 }
 
 impl Window {
-    /// More addresses to give out: a range that is reserved.
-    pub(crate) fn add(&mut self, at: u64, bytes: u64) {
-        self.give_back(at, bytes);
+    /// One whose ranges never reach over a multiple of `unit`.
+    pub(crate) fn of_units(unit: u64) -> Self {
+        Self { unit: Some(unit), ..Self::default() }
     }
 
-    /// A range of so many bytes, the lowest that is free.
+    fn insert(&mut self, at: u64, bytes: u64) {
+        self.free.insert(at, bytes);
+        self.by_size.insert((bytes, at));
+    }
+
+    fn remove(&mut self, at: u64) -> Option<u64> {
+        let bytes = self.free.remove(&at)?;
+        self.by_size.remove(&(bytes, at));
+        Some(bytes)
+    }
+
+    fn is_one(&self, a: u64, b: u64) -> bool {
+        self.unit.is_none_or(|unit| a / unit == b / unit)
+    }
+
+    /// A range of so many bytes: of the smallest that are large enough, the lowest.
     pub(crate) fn take(&mut self, bytes: u64) -> Option<u64> {
-        let (&at, &length) = self.free.iter().find(|(_, length)| **length >= bytes)?;
-        self.free.remove(&at);
+        let (length, at) = *self.by_size.range((bytes, 0)..).next()?;
+        self.remove(at);
         if length > bytes {
-            self.free.insert(at + bytes, length - bytes);
+            self.insert(at + bytes, length - bytes);
         }
         Some(at)
     }
 
-    /// A range that nobody uses any more.
-    pub(crate) fn give_back(&mut self, mut at: u64, mut bytes: u64) {
+    /// A range that nobody uses any more, or that is new. Gives the range that it is part of now.
+    pub(crate) fn give_back(&mut self, mut at: u64, mut bytes: u64) -> (u64, u64) {
         if let Some((&before, &length)) = self.free.range(..at).next_back()
             && before + length == at
+            && self.is_one(before, at)
         {
-            self.free.remove(&before);
+            self.remove(before);
             (at, bytes) = (before, length + bytes);
         }
-        if let Some(length) = self.free.remove(&(at + bytes)) {
+        if self.is_one(at, at + bytes)
+            && let Some(length) = self.remove(at + bytes)
+        {
             bytes += length;
         }
-        self.free.insert(at, bytes);
+        self.insert(at, bytes);
+        (at, bytes)
     }
 
-    /// Whether all of a range is free: how a shared extent finds that nobody is left in it.
-    pub(crate) fn is_all(&self, at: u64, bytes: u64) -> bool {
-        self.free.get(&at) == Some(&bytes)
+    /// A free range that is to be given out no more.
+    pub(crate) fn withdraw(&mut self, at: u64) {
+        self.remove(at);
     }
 }
 
@@ -51,14 +76,28 @@ mod tests {
     #[test]
     fn ranges_given_back_in_any_order_become_one_again() {
         let mut window = Window::default();
-        window.add(1000, 100);
+        window.give_back(1000, 100);
         let ranges: Vec<u64> = (0..10).map(|_| window.take(10).expect("room")).collect();
         assert_eq!(ranges, (0..10).map(|n| 1000 + 10 * n).collect::<Vec<_>>());
         assert_eq!(window.take(1), None);
-        for at in [3, 1, 2, 9, 0, 4, 8, 5, 7, 6] {
-            window.give_back(ranges[at], 10);
-        }
-        assert!(window.is_all(1000, 100));
+        let whole: Vec<bool> = [3, 1, 2, 9, 0, 4, 8, 5, 7, 6]
+            .into_iter()
+            .map(|at| window.give_back(ranges[at], 10) == (1000, 100))
+            .collect();
+        assert_eq!(whole.iter().position(|is| *is), Some(9));
         assert_eq!(window.take(100), Some(1000));
+    }
+
+    #[test]
+    fn neighbours_of_different_units_stay_apart() {
+        let mut window = Window::of_units(100);
+        assert_eq!(window.give_back(100, 100), (100, 100));
+        assert_eq!(window.give_back(200, 50), (200, 50));
+        assert_eq!(window.give_back(0, 100), (0, 100));
+        assert_eq!(window.take(101), None);
+        assert_eq!(window.take(60), Some(0), "the lowest of those that fit equally well");
+        assert_eq!(window.take(40), Some(60), "the one that fits best");
+        window.withdraw(100);
+        assert_eq!(window.take(51), None);
     }
 }

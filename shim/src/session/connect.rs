@@ -19,11 +19,15 @@ use baton_contract::scheduling::Scheduling;
 use baton_contract::wire::VERSION;
 use baton_contract::{link, settings, socket_path};
 
-use super::{Event, Session};
+use super::Session;
 use crate::channels::Own;
-use crate::link::requests::Requests;
-use crate::memory::space::Space;
-use crate::{driver::api, gate, gate::activity, sys::user};
+use crate::driver::api;
+use crate::gate;
+use crate::gate::activity;
+use crate::link::Link;
+use crate::memory::space;
+use crate::sys::event::Event;
+use crate::sys::user;
 
 /// A coordinator that does not answer a greeting in this time is not waited for.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -214,15 +218,14 @@ fn session_of(
     }
     // From here on the pager waits for as long as it takes.
     link::set_patience(&socket, None).map_err(|error| cannot(error.to_string(), look_at_the_log()))?;
+    let news = Event::new().ok_or_else(few)?;
+    // SAFETY: both were just mapped, for ever, whole and aligned; our own one writable.
+    let link = crate::link::begin(unsafe { Link::new(socket, requests, coordinators, own.cast()) });
     Ok(Session {
         device,
-        control: socket,
-        requests: Requests::new(requests),
-        coordinators,
-        own: own.cast(),
-        space: Space::new(device),
-        pinned: Default::default(),
-        news: Event::new().ok_or_else(few)?,
+        link,
+        space: space::begin(device),
+        news,
         channels,
         whole: user::setting(settings::GATE).is_some_and(|value| value == "whole"),
     })
@@ -268,7 +271,7 @@ fn let_go_of_the_connection_that_waited() {
 /// Takes a board into use, with our place on it; false if it cannot be mapped.
 pub(super) fn take_board(file: &OwnedFd, place: u32) -> bool {
     let Some(page) = map(file, place < BOARD_PLACES) else { return false };
-    activity::begin(page.cast().as_ptr(), place);
+    activity::use_page(page.cast().as_ptr(), place);
     true
 }
 

@@ -1,8 +1,8 @@
-//! The pager: the thread that opens and closes the gate, maps and unmaps, on the coordinator's word.
+//! The control loop: the thread that opens and closes the gate, maps and unmaps, on the coordinator's word.
 //!
 //! It shares no lock with the program's threads across a driver call. While somebody waits for the GPU it also
 //! watches whether this program still needs it: a program that has made no call for a while and has
-//! nothing queued gives way by itself.
+//! nothing queued yields by itself.
 
 use core::time::Duration;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -15,10 +15,17 @@ use baton_contract::messages::{ExtentId, FromCoordinator, FromTenant, MAX_EXTENT
 use baton_contract::page::BOARD_PLACES;
 
 use super::connect::take_board;
+use super::corun::Corun;
 use super::probe::Probe;
-use super::{DEMANDED, Session, start_thread};
+use super::{DEMANDED, Session};
+use crate::driver::api;
+use crate::gate::activity;
 use crate::memory::space::Space;
-use crate::{arrival, channels, driver::api, gate, gate::activity, sys::user, work};
+use crate::memory::unmanaged;
+use crate::sys::{thread, user};
+use crate::work::drain::{IdleWatch, drain};
+use crate::work::{capture, frees, limit};
+use crate::{arrival, channels, gate};
 
 /// How often an idle program is looked for at most.
 const SHORTEST_WATCH: Duration = Duration::from_micros(250);
@@ -31,24 +38,17 @@ const LONGEST_HOLD_OF_CAPTURE: Duration = Duration::from_millis(5);
 const PROBE_LIMIT_MS: u32 = 20;
 /// How long it then drains before it is paused again.
 const LONGEST_DRAIN: Duration = Duration::from_millis(100);
-/// How long a try to give way by itself may take.
+/// How long a try to yield by itself may take.
 const LONGEST_TRY: Duration = Duration::from_millis(2);
 
-/// How long a program that runs beside others has to be quiet before the others go on. Between these it is learned: the gaps
-/// inside of its requests are not for others.
-const SHORTEST_REST: Duration = Duration::from_micros(80);
-const LONGEST_REST: Duration = Duration::from_millis(1);
-/// Who takes the board again so soon was not at rest.
-const NO_REST: Duration = Duration::from_micros(200);
-/// How late the system may wake the pager: its watches are short.
+/// How late the system may wake it: its watches are short.
 const TIMER_SLACK: Duration = Duration::from_micros(5);
 
 /// Starts the thread, with the gate closed.
 pub(super) fn start(session: &'static Session) -> bool {
-    // Nobody may be on the GPU who was not granted it: from here on calls wait for the pager.
+    // Nobody may be on the GPU who was not granted it: from here on calls wait for this thread.
     gate::close(None);
-    session.own().open.store(0, Ordering::Relaxed);
-    let started = start_thread("baton", move || Pager::new(session).run());
+    let started = thread::start("baton", move || Control::new(session).run());
     if !started {
         gate::open(false);
     }
@@ -63,39 +63,60 @@ enum End {
     DriverGone,
 }
 
-struct Pager {
-    session: &'static Session,
+/// Whose turn it is, and how far it has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    /// The gate is closed, and memory may be away.
+    Away,
+    /// The gate was closed with work still queued, which may be paused by now.
+    Held {
+        grant: u64,
+        /// Whether the coordinator knows: not while a call that is inside changes what memory there is.
+        is_told: bool,
+    },
+    /// The gate is open.
+    Here {
+        grant: u64,
+        /// Calls wait for memory that is still on its way.
+        arriving: bool,
+    },
+}
+
+impl Turn {
     /// The grant that holds, if the gate is open.
-    grant: Option<u64>,
-    /// The grant that held when the gate was closed with work still queued, which may be paused by now.
-    held: Option<u64>,
-    /// Of that the coordinator is yet to be told: a call that is inside changes what memory there is.
-    holding: bool,
-    /// How long the program has to be quiet before it gives way, while somebody waits.
+    fn grant(self) -> Option<u64> {
+        match self {
+            Self::Here { grant, .. } => Some(grant),
+            _ => None,
+        }
+    }
+
+    fn is_arriving(self) -> bool {
+        matches!(self, Self::Here { arriving: true, .. })
+    }
+}
+
+struct Control {
+    session: &'static Session,
+    turn: Turn,
+    /// How long the program has to be quiet before it yields, while somebody waits.
     patience: Option<Duration>,
+    /// Somebody more urgent may come at any time: little is kept in flight.
+    limited: bool,
     watch: Watch,
+    idle: IdleWatch,
     /// Pointers between extents, for the next grant with memory on its way.
     edges: Vec<(ExtentId, u64)>,
-    /// Calls wait for memory that is still on its way.
-    arriving: bool,
-    /// Somebody more urgent may come at any time: the queue is kept short.
-    short: bool,
     /// How long work may take to end before it is paused.
     hold_limit: Duration,
-    /// Others may run too while the gate is open.
-    beside: bool,
-    /// It says on the board that we are at work.
-    at_work: bool,
+    corun: Corun,
     /// Made when we are first about to be paused; none if that could not be done.
     probe: Option<Probe>,
     probe_made: bool,
-    /// How long the program has to be quiet before it leaves the board, and when it did.
-    rest_after: Duration,
-    rested: Instant,
 }
 
 /// What the program did lately.
-struct Watch {
+pub(super) struct Watch {
     activity: u32,
     since: Instant,
 }
@@ -106,7 +127,7 @@ impl Watch {
     }
 
     /// How long the program has made no call.
-    fn quiet(&mut self) -> Duration {
+    pub(super) fn quiet(&mut self) -> Duration {
         let activity = gate::activity();
         if activity != self.activity || gate::inside() != 0 || gate::is_waited_at() || arrival::is_waited_for() {
             *self = Self { activity, since: Instant::now() };
@@ -115,25 +136,20 @@ impl Watch {
     }
 }
 
-impl Pager {
+impl Control {
     fn new(session: &'static Session) -> Self {
         Self {
             session,
-            grant: None,
-            held: None,
-            holding: false,
+            turn: Turn::Away,
             patience: None,
+            limited: false,
             watch: Watch::new(),
+            idle: IdleWatch::new(session.device),
             edges: Vec::new(),
-            arriving: false,
-            short: false,
             hold_limit: LONGEST_HOLD / 2,
-            beside: false,
-            at_work: false,
+            corun: Corun::new(session.link),
             probe: None,
             probe_made: false,
-            rest_after: SHORTEST_REST * 2,
-            rested: Instant::now(),
         }
     }
 
@@ -143,7 +159,7 @@ impl Pager {
         // SAFETY: a number for this thread.
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, TIMER_SLACK.as_nanos() as libc::c_ulong) };
         let (channels, descriptor) = self.session.channels.told();
-        self.session.tell_with(&FromTenant::Channels { channels }, descriptor);
+        self.session.link.tell_with(&FromTenant::Channels { channels }, descriptor);
         let end = loop {
             if let Err(end) = self.step() {
                 break end;
@@ -158,45 +174,47 @@ impl Pager {
                 gate::open(false);
                 arrival::wake();
                 // SAFETY: shuts down a socket of ours.
-                unsafe { libc::shutdown(self.session.control.as_raw_fd(), libc::SHUT_RDWR) };
+                unsafe { libc::shutdown(self.session.link.control.as_raw_fd(), libc::SHUT_RDWR) };
             }
         }
     }
 
     fn step(&mut self) -> Result<(), End> {
-        let watching = self.grant.and(self.patience);
+        let watching = self.turn.grant().and(self.patience);
         let timeout = watching.map(|patience| (patience / 2).max(SHORTEST_WATCH));
-        let timeout = if self.holding { Some(SHORTEST_WATCH) } else { timeout };
-        let timeout = if self.at_work { Some(self.rest_after / 2) } else { timeout };
+        let timeout =
+            if matches!(self.turn, Turn::Held { is_told: false, .. }) { Some(SHORTEST_WATCH) } else { timeout };
+        let timeout = self.corun.look_again_after().or(timeout);
         if self.is_message_there(timeout) {
             let received =
-                link::receive(self.session.control.as_fd(), false).ok().flatten().ok_or(End::CoordinatorGone)?;
+                link::receive(self.session.link.control.as_fd(), false).ok().flatten().ok_or(End::CoordinatorGone)?;
             let message = FromCoordinator::decode(&received.message).map_err(|_| End::CoordinatorGone)?;
             if message.descriptors() != received.descriptors.len() {
                 return Err(End::CoordinatorGone);
             }
             self.obey(message, received.descriptors)?;
         }
-        if let Some(grant) = self.held.filter(|_| self.holding)
+        if let Turn::Held { grant, is_told: false } = self.turn
             && gate::finish_holding() != gate::Held::NotYet
         {
-            self.holding = false;
+            self.turn = Turn::Held { grant, is_told: true };
             self.tell_held(grant);
         }
-        if self.at_work {
-            self.try_to_rest();
+        if self.corun.is_busy() {
+            self.session.link.own().heartbeat.fetch_add(1, Ordering::Relaxed);
+            self.corun.try_to_rest(&mut self.watch, &mut self.idle);
         }
-        if let (Some(grant), Some(patience)) = (self.grant, self.patience)
+        if let (Some(grant), Some(patience)) = (self.turn.grant(), self.patience)
             && self.watch.quiet() >= patience
         {
-            self.try_to_give_way(grant);
+            self.try_to_yield(grant);
         }
         Ok(())
     }
 
     fn is_message_there(&mut self, timeout: Option<Duration>) -> bool {
-        let watch = |fd: &OwnedFd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        let mut watched = [watch(&self.session.control), watch(&self.session.news.0)];
+        let watch = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        let mut watched = [watch(self.session.link.control.as_raw_fd()), watch(self.session.news.as_raw_fd())];
         let timeout = timeout.map(|timeout| libc::timespec {
             tv_sec: timeout.as_secs() as libc::time_t,
             tv_nsec: timeout.subsec_nanos().into(),
@@ -208,16 +226,7 @@ impl Pager {
         if news {
             self.session.news.lower();
             self.session.tell_channels();
-            if self.beside && self.grant.is_some() && !self.at_work && !gate::is_resting() {
-                self.say_at_work(true);
-                let rest = self.rested.elapsed();
-                let next = if rest < NO_REST { self.rest_after * 3 / 2 } else { self.rest_after * 4 / 5 };
-                self.rest_after = next.clamp(SHORTEST_REST, LONGEST_REST);
-            }
-            if !self.at_work {
-                // A call may have taken the board just when that ended.
-                self.leave_the_board();
-            }
+            self.corun.look_whether_awake();
         }
         control
     }
@@ -225,34 +234,28 @@ impl Pager {
     fn obey(&mut self, message: FromCoordinator, descriptors: Vec<OwnedFd>) -> Result<(), End> {
         match message {
             FromCoordinator::Grant { grant, arriving } => {
-                self.grant = Some(grant);
-                (self.held, self.holding) = (None, false);
+                self.turn = Turn::Here { grant, arriving: false };
                 self.patience = None;
-                self.keep_short(None);
+                self.limit(None);
                 if arriving && !self.session.space.extents.all_mapped() {
-                    self.open_while_memory_arrives();
-                } else {
-                    self.open();
+                    self.begin_arrival(grant);
                 }
-                self.session.tell(&FromTenant::Opened { grant });
+                self.open();
+                self.session.link.tell(&FromTenant::Opened { grant });
                 // For the next time, when the program goes on already.
                 self.make_probe_ready();
             }
             FromCoordinator::Beside { on } => {
-                self.beside = on;
-                if !on {
-                    self.leave_the_board();
-                    gate::work_on();
-                    self.show_contended();
-                } else if self.grant.is_some() {
+                if on && self.turn.grant().is_some() {
                     // Nobody waits for it any more: a gate that is contended never comes to rest.
                     self.patience = None;
-                    self.keep_short(None);
-                    self.take_the_board();
+                    self.limit(None);
                 }
+                self.corun.set(on, self.turn.grant().is_some());
+                self.show_contended();
             }
             FromCoordinator::Board { place } => {
-                self.leave_the_board();
+                activity::end();
                 if place == BOARD_PLACES {
                     activity::give_up_place();
                 } else if let [board] = &descriptors[..]
@@ -260,9 +263,7 @@ impl Pager {
                 {
                     return Err(End::CoordinatorGone);
                 }
-                if self.beside && self.grant.is_some() {
-                    self.take_the_board();
-                }
+                self.corun.moved();
             }
             FromCoordinator::Pointers { edges, continues } => {
                 if !continues {
@@ -271,7 +272,7 @@ impl Pager {
                 self.edges.extend(edges);
             }
             FromCoordinator::KeepShort { launches } => {
-                self.keep_short(Some(launches));
+                self.limit(Some(launches));
             }
             FromCoordinator::Contend { patience_micros } => {
                 self.patience = Some(Duration::from_micros(patience_micros));
@@ -283,17 +284,16 @@ impl Pager {
                 self.show_contended();
             }
             FromCoordinator::Revoke { grant, limit_micros } => {
-                if self.held == Some(grant) {
+                if matches!(self.turn, Turn::Held { grant: held, .. } if held == grant) {
                     // It could not be paused after all.
-                    self.grant = self.held.take();
-                    self.holding = false;
+                    self.turn = Turn::Here { grant, arriving: false };
                 }
-                if self.grant == Some(grant) {
-                    self.give_way(grant, Duration::from_micros(limit_micros));
+                if self.turn.grant() == Some(grant) {
+                    self.yield_gpu(grant, Duration::from_micros(limit_micros));
                 }
             }
             FromCoordinator::Hold { grant } => {
-                if self.grant == Some(grant) {
+                if self.turn.grant() == Some(grant) {
                     self.hold(grant);
                 }
             }
@@ -309,11 +309,11 @@ impl Pager {
             }
             FromCoordinator::Map { batch, extents } => {
                 self.carry_out(batch, |session| session.space.map_arrived(&extents))?;
-                if self.arriving {
+                if let Turn::Here { grant, arriving: true } = self.turn {
                     arrival::mapped(&extents);
                     if arrival::is_complete() {
-                        gate::all_here(self.is_contended());
-                        self.arrival_ends();
+                        gate::all_here();
+                        self.arrival_ends(grant);
                     }
                 }
             }
@@ -333,18 +333,18 @@ impl Pager {
             Err(CUDA_ERROR_DEINITIALIZED) => return Err(End::DriverGone),
             Err(code) => FromTenant::Failed { batch, code },
         };
-        self.session.tell(&message);
+        self.session.link.tell(&message);
         Ok(())
     }
 
-    fn keep_short(&mut self, launches: Option<u32>) {
-        self.short = launches.is_some();
-        work::queue::set_stride(launches);
+    fn limit(&mut self, launches: Option<u32>) {
+        self.limited = launches.is_some();
+        limit::set_launches(launches);
         self.show_contended();
     }
 
     fn is_contended(&self) -> bool {
-        self.patience.is_some() || self.short
+        self.patience.is_some() || self.limited
     }
 
     fn show_contended(&self) {
@@ -353,75 +353,33 @@ impl Pager {
 
     fn open(&mut self) {
         channels::resume_what_came();
-        if self.beside {
-            self.take_the_board();
-        }
+        self.corun.turn_begins();
         self.watch = Watch::new();
-        self.session.own().open.store(1, Ordering::Relaxed);
-        if self.arriving {
-            gate::arriving();
+        if self.turn.is_arriving() {
+            gate::arriving(self.is_contended());
         } else {
             gate::open(self.is_contended());
         }
         arrival::wake();
     }
 
-    fn take_the_board(&mut self) {
-        activity::take();
-        self.say_at_work(true);
-    }
-
-    fn leave_the_board(&mut self) {
-        activity::leave();
-        self.say_at_work(false);
-    }
-
-    fn say_at_work(&mut self, on: bool) {
-        if self.at_work != on {
-            self.at_work = on;
-            self.session.tell(&FromTenant::AtWork);
-        }
-    }
-
-    /// Lets others go on if the program has been quiet and nothing of it is queued.
-    fn try_to_rest(&mut self) {
-        self.session.own().heartbeat.fetch_add(1, Ordering::Relaxed);
-        // Again: while we were stopped, the coordinator has taken it from us.
-        activity::take();
-        let activity = gate::activity();
-        if self.watch.quiet() < self.rest_after || !work::looks_idle(self.session.device) || !gate::rest() {
-            return;
-        }
-        // Calls that came in before that did not look at the board.
-        if gate::activity() != activity || gate::inside() != 0 {
-            return gate::work_on();
-        }
-        self.rested = Instant::now();
-        self.leave_the_board();
-        if !gate::is_resting() {
-            // One has come in since, and has taken the board before we left it.
-            self.take_the_board();
-        }
-    }
-
-    /// Opens the gate for calls whose memory is here, or will be.
-    fn open_while_memory_arrives(&mut self) {
+    /// The gate is about to be opened for calls whose memory is here, or will be.
+    fn begin_arrival(&mut self, grant: u64) {
         let mut roots = arrival::roots::read();
         // Memory that is not ours may hold pointers to what is.
-        roots.unreadable |= self.session.whole || self.session.pinned.is_any();
-        arrival::begin(self.session.space.places(), &self.edges, roots);
-        self.arriving = true;
-        self.open();
+        roots.unreadable |= self.session.whole || unmanaged::is_any();
+        arrival::begin(self.session.space.layout(), &self.edges, roots);
+        self.turn = Turn::Here { grant, arriving: true };
     }
 
     /// All is here, or the gate is closed: says how it went.
-    fn arrival_ends(&mut self) {
-        self.arriving = false;
-        let (Some(grant), Some((used, story))) = (self.grant, arrival::end()) else { return };
+    fn arrival_ends(&mut self, grant: u64) {
+        self.turn = Turn::Here { grant, arriving: false };
+        let Some((used, story)) = arrival::end() else { return };
         for extents in used.chunks(MAX_LISTED) {
-            self.session.tell(&FromTenant::Used { grant, extents: extents.to_vec() });
+            self.session.link.tell(&FromTenant::Used { grant, extents: extents.to_vec() });
         }
-        self.session.tell(&FromTenant::Arrived { grant, story });
+        self.session.link.tell(&FromTenant::Arrived { grant, story });
     }
 
     /// Closes the gate; false if somebody is still inside at the deadline.
@@ -433,22 +391,21 @@ impl Pager {
     fn announce_closing(&self) {
         // Before the gate: whoever finds it closed from here on asks anew.
         DEMANDED.store(false, Ordering::Release);
-        self.session.own().open.store(0, Ordering::Relaxed);
         let (start, end) = Space::window();
-        self.session.own().window_start.store(start, Ordering::Relaxed);
-        self.session.own().window_end.store(end, Ordering::Relaxed);
+        self.session.link.own().window_start.store(start, Ordering::Relaxed);
+        self.session.link.own().window_end.store(end, Ordering::Relaxed);
     }
 
     /// The coordinator wants the GPU back.
-    fn give_way(&mut self, grant: u64, limit: Duration) {
+    fn yield_gpu(&mut self, grant: u64, limit: Duration) {
         let start = Instant::now();
         let deadline = start + limit;
-        if self.close(deadline) && work::drain(Some(deadline)) {
+        if self.close(deadline) && drain(self.session.device, deadline) {
             self.closed(grant, start);
         } else {
             // Work that waits for something the program has yet to do, or very long work: let it go on.
             self.open();
-            self.session.tell(&FromTenant::Busy { grant });
+            self.session.link.tell(&FromTenant::Busy { grant });
         }
     }
 
@@ -463,19 +420,19 @@ impl Pager {
         channels::pause_what_comes();
         self.session.tell_channels();
         // A refused call would end a capture.
-        let limit = if work::is_capturing() { LONGEST_HOLD_OF_CAPTURE } else { self.hold_limit };
+        let limit = if capture::is_any() { LONGEST_HOLD_OF_CAPTURE } else { self.hold_limit };
         self.announce_closing();
         let held = gate::hold(start + limit);
-        let ended = held == gate::Held::Empty && work::drain(Some(start + limit));
+        let ended = held == gate::Held::Empty && drain(self.session.device, start + limit);
         let next = if ended { self.hold_limit * 2 } else { self.hold_limit / 2 };
         self.hold_limit = next.clamp(SHORTEST_HOLD, LONGEST_HOLD);
         if ended {
             return self.closed(grant, start);
         }
         self.gate_closed();
-        self.held = Some(grant);
-        self.holding = held == gate::Held::NotYet;
-        if !self.holding {
+        let is_told = held != gate::Held::NotYet;
+        self.turn = Turn::Held { grant, is_told };
+        if is_told {
             self.tell_held(grant);
         }
         self.demand_again();
@@ -490,30 +447,31 @@ impl Pager {
     /// Our work is paused: can mappings be changed?
     fn carry_out_probe(&mut self, number: u32) -> Result<(), End> {
         let took = match &self.probe {
-            Some(probe) => probe.carry_out(self.session.control.as_fd(), &self.session.own().probing),
+            Some(probe) => probe.carry_out(self.session.link.control.as_fd(), &self.session.link.own().probing),
             None => Some(0),
         };
         if took.ok_or(End::CoordinatorGone)? > PROBE_LIMIT_MS {
             // It had to wait, and we were let go on for that. What it waited for ends first.
             let end = Instant::now() + LONGEST_DRAIN;
-            while !work::looks_idle(self.session.device) && Instant::now() < end {
+            while !self.idle.is_idle(gate::activity()) && Instant::now() < end {
                 std::thread::sleep(SHORTEST_WATCH);
             }
         }
-        self.session.tell(&FromTenant::Probed { number });
+        self.session.link.tell(&FromTenant::Probed { number });
         Ok(())
     }
 
     /// Calls that are still inside find, when they go on, all that was there when they came.
     fn tell_held(&self, grant: u64) {
         self.release_cached();
-        self.session.tell(&FromTenant::Held { grant });
+        self.session.link.tell(&FromTenant::Held { grant });
     }
 
-    /// The program has been quiet while somebody waits: if nothing of it is queued, it gives way.
-    fn try_to_give_way(&mut self, grant: u64) {
+    /// The program has been quiet while somebody waits: if nothing of it is queued, it yields.
+    fn try_to_yield(&mut self, grant: u64) {
         let start = Instant::now();
-        if self.close(start + LONGEST_TRY) && work::drain(None) {
+        let deadline = start + LONGEST_TRY;
+        if self.close(deadline) && drain(self.session.device, deadline) {
             self.closed(grant, start);
         } else {
             self.open();
@@ -521,45 +479,48 @@ impl Pager {
     }
 
     fn gate_closed(&mut self) {
-        if self.arriving {
-            self.arrival_ends();
+        if let Turn::Here { grant, arriving: true } = self.turn {
+            self.arrival_ends(grant);
             // Those who wait for memory, outside of the gate, now wait for the gate.
             arrival::wake();
         }
-        self.leave_the_board();
-        self.grant = None;
+        self.corun.turn_ends();
+        self.turn = Turn::Away;
     }
 
     fn closed(&mut self, grant: u64, start: Instant) {
         self.gate_closed();
         let drain_micros = start.elapsed().as_micros() as u64;
         self.release_cached();
-        self.session.tell(&FromTenant::Closed { grant, drain_micros });
+        self.session.link.tell(&FromTenant::Closed { grant, drain_micros });
         self.demand_again();
     }
 
     /// What the program has freed is worth no copy.
     fn release_cached(&self) {
-        self.session.space.release_cached(|extents| {
+        let space = self.session.space;
+        // Not by a request: whoever makes one just now may wait for us.
+        let tell = |extents: Vec<ExtentId>| {
             for extents in extents.chunks(MAX_EXTENTS) {
-                let extents: Vec<ExtentId> = extents.to_vec();
-                self.session.tell(&FromTenant::Free { extents });
+                self.session.link.tell(&FromTenant::Free { extents: extents.to_vec() });
             }
-        });
+        };
+        frees::collect(space, tell);
+        space.release_cached(tell);
     }
 
     /// A call that came while the gate closed has asked before the coordinator knew that it is closed.
     fn demand_again(&self) {
         if DEMANDED.load(Ordering::Acquire) {
-            self.session.tell(&FromTenant::Demand);
+            self.session.link.tell(&FromTenant::Demand);
         }
     }
 
     /// Whatever happened to it, this program goes on if all its memory is here.
     fn coordinator_is_gone(mut self) {
-        self.leave_the_board();
+        self.corun.turn_ends();
         // With the gate open, nothing is away; a thread may just be mapping what it was lent.
-        if (self.grant.is_some() && !self.arriving) || self.session.space.extents.all_mapped() {
+        if matches!(self.turn, Turn::Here { arriving: false, .. }) || self.session.space.extents.all_mapped() {
             // Also if it was about to pause us, or to resume us.
             self.session.channels.resume();
             channels::resume_what_came();

@@ -8,67 +8,41 @@
 //! - `connect`: finds the coordinator and greets it.
 //! - `refuse`: ends a program that has to share the GPU and cannot.
 //! - `control`: the thread that does what it says.
+//! - `corun`: where this program stands when it runs at the same time as others.
 //! - `probe`: whether that can be done while our work is paused.
 //! - `fork`: what a forked child must not keep.
 
 mod connect;
 mod control;
+mod corun;
 mod fork;
 mod probe;
 mod refuse;
 
-use core::ptr::NonNull;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use baton_contract::cuda::{CUDA_SUCCESS, CUdevice};
-use baton_contract::link;
 use baton_contract::messages::FromTenant;
-use baton_contract::page::{CoordinatorPage, TenantPage};
 use baton_contract::settings;
 
 use crate::channels::Own;
-use crate::link::requests::Requests;
+use crate::driver::api;
+use crate::gate::{self, Keeper};
+use crate::link::{self, Link};
 use crate::memory::space::Space;
-use crate::memory::unmanaged::Pinned;
+use crate::sys::event::Event;
 use crate::sys::once::Once;
-use crate::{driver::api, gate, sys::user};
+use crate::sys::user;
+use crate::work::{self, contexts};
 use connect::Unjoined;
 
-/// Something that one thread waits for and others make happen.
-struct Event(OwnedFd);
-
-impl Event {
-    fn new() -> Option<Self> {
-        // SAFETY: plain integers; the answer is checked before it is used.
-        let event = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
-        // SAFETY: new, and ours.
-        (event >= 0).then(|| Self(unsafe { OwnedFd::from_raw_fd(event) }))
-    }
-
-    fn raise(&self) {
-        // SAFETY: eight bytes that live over the call.
-        unsafe { libc::write(self.0.as_raw_fd(), core::ptr::from_ref(&1u64).cast(), size_of::<u64>()) };
-    }
-
-    fn lower(&self) {
-        let mut count = 0u64;
-        // SAFETY: as above.
-        unsafe { libc::read(self.0.as_raw_fd(), core::ptr::from_mut(&mut count).cast(), size_of::<u64>()) };
-    }
-}
-
-/// A tenant's side of its connection.
+/// This process as a tenant.
 pub(crate) struct Session {
     /// The GPU that is shared.
     pub(crate) device: CUdevice,
-    control: OwnedFd,
-    pub(crate) requests: Requests,
-    coordinators: NonNull<CoordinatorPage>,
-    own: NonNull<TenantPage>,
-    pub(crate) space: Space,
-    pub(crate) pinned: Pinned,
+    pub(crate) link: &'static Link,
+    space: &'static Space,
     /// What of us the coordinator can pause, and that this has changed.
     channels: Own,
     news: Event,
@@ -76,18 +50,9 @@ pub(crate) struct Session {
     whole: bool,
 }
 
-// SAFETY: the two pages are mapped for ever and made of atomics; all else may be shared anyway.
-unsafe impl Send for Session {}
-// SAFETY: as above.
-unsafe impl Sync for Session {}
-
-static SESSION: Once<Option<Session>> = Once::new();
-/// Cleared in a forked child. A session whose coordinator is gone stays: its memory is still here.
-static LIVE: AtomicBool = AtomicBool::new(false);
+static SESSION: Once<Session> = Once::new();
 /// Somebody has asked for the baton since the gate was closed.
 static DEMANDED: AtomicBool = AtomicBool::new(false);
-/// The two sockets, for [`forget`], which may touch nothing but plain integers.
-static SOCKETS: [AtomicU32; 2] = [const { AtomicU32::new(u32::MAX) }; 2];
 
 /// It is decided for good whether this process has a session.
 static DECIDED: AtomicBool = AtomicBool::new(false);
@@ -96,23 +61,24 @@ static PASSED_OVER: AtomicU64 = AtomicU64::new(0);
 
 /// The session, if this process has one.
 pub(crate) fn get() -> Option<&'static Session> {
-    if !LIVE.load(Ordering::Acquire) {
-        return None;
-    }
-    SESSION.get()?.as_ref()
+    link::get().and_then(|_| SESSION.get())
 }
 
-/// Starts a thread of ours. The program's signals are not for it: it is started with all of them blocked.
-fn start_thread(name: &str, work: impl FnOnce() + Send + 'static) -> bool {
-    // SAFETY: signal sets are plain memory; the old one is put back.
-    unsafe {
-        let (mut all, mut before) = (core::mem::zeroed(), core::mem::zeroed());
-        libc::sigfillset(&mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
-        let started = std::thread::Builder::new().name(name.to_owned()).spawn(work).is_ok();
-        libc::pthread_sigmask(libc::SIG_SETMASK, &before, core::ptr::null_mut());
-        started
+/// From here on calls that cannot simply pass the gate tell the session.
+pub(crate) fn attend() {
+    static KEEPER: Keeper = Keeper { decide: join_for_current, demand, awoke: wake };
+    static ATTENDED: AtomicBool = AtomicBool::new(false);
+    if ATTENDED.swap(true, Ordering::AcqRel) {
+        return;
     }
+    gate::keep(&KEEPER);
+    extern "C" fn start_anew() {
+        gate::start_anew();
+        work::start_anew();
+        forget();
+    }
+    // SAFETY: the handler makes system calls and stores to atomics that live for ever, nothing else.
+    unsafe { libc::pthread_atfork(None, None, Some(start_anew)) };
 }
 
 /// The program is about to take a GPU: it joins that GPU's coordinator first.
@@ -139,7 +105,10 @@ pub(crate) fn join_for_current() {
     }
     join(device);
     if get().is_some_and(|session| session.device == device) {
-        crate::hooks::work::adopt(context, device);
+        contexts::adopt(context.expose_provenance(), device);
+        if let Some(session) = get() {
+            session.channels_changed();
+        }
     }
 }
 
@@ -184,99 +153,58 @@ fn pass_over(device: CUdevice) {
 }
 
 fn begin(session: Session) -> Result<(), Unjoined> {
-    SOCKETS[0].store(session.control.as_raw_fd() as u32, Ordering::Relaxed);
-    SOCKETS[1].store(session.requests.raw() as u32, Ordering::Relaxed);
-    let (session, _) = SESSION.keep(Some(session));
-    let Some(session) = session.as_ref() else { return Ok(()) };
-    LIVE.store(true, Ordering::Release);
+    let (session, _) = SESSION.keep(session);
     if control::start(session) {
         return Ok(());
     }
-    LIVE.store(false, Ordering::Release);
+    link::give_up();
     Err(connect::cannot("no thread can be started", "allow the program more threads (`ulimit -u`)"))
 }
 
 /// The size of "the GPU" that the program sees, now or when it will have joined; none if that is the GPU itself.
 pub(crate) fn total_of(device: CUdevice) -> Option<u64> {
     match get() {
-        Some(session) => (session.device == device).then(|| session.total()),
+        Some(session) => (session.device == device).then(|| session.link.total()),
         None if DECIDED.load(Ordering::Acquire) || PASSED_OVER.load(Ordering::Acquire) & bit(device) != 0 => None,
         None => connect::offered(connect::uuid(device)?),
     }
 }
 
 /// In a forked child: there is no session, and what the parent holds must not live on here. Async-signal-safe.
-pub(crate) fn forget() {
-    if LIVE.swap(false, Ordering::AcqRel) {
+fn forget() {
+    if link::forget() {
         // The GPU first: the coordinator takes the end of the connection for a sign that nobody holds either.
         fork::let_go_of_the_gpu();
-        for socket in &SOCKETS {
-            // SAFETY: a descriptor of the session, which the child does not have.
-            unsafe { libc::close(socket.load(Ordering::Relaxed) as i32) };
-        }
+        link::close_sockets();
     }
 }
 
-/// The program is at work again: its pager has to look when it comes to rest.
-pub(crate) fn wake_pager() {
+/// The program is at work again: it has to be looked when it comes to rest.
+fn wake() {
     if let Some(session) = get() {
         session.news.raise();
     }
 }
 
 /// A call waits at the closed gate.
-pub(crate) fn demand() {
-    if let Some(session) = get()
+fn demand() {
+    if let Some(link) = link::get()
         && !DEMANDED.swap(true, Ordering::AcqRel)
     {
-        session.tell(&FromTenant::Demand);
+        link.tell(&FromTenant::Demand);
     }
 }
 
 impl Session {
-    /// Sends a report. A coordinator that is gone is noticed by the pager.
-    fn tell(&self, message: &FromTenant) {
-        self.tell_with(message, None);
-    }
-
-    fn tell_with(&self, message: &FromTenant, descriptor: Option<BorrowedFd<'_>>) {
-        let _ = link::send(self.control.as_fd(), &message.encode(), descriptor.as_slice(), false);
-    }
-
-    /// Says what of us can be paused, if that has changed. Only the pager does, so that the last word is the last one sent.
+    /// Says what of us can be paused, if that has changed. Only one thread does, so that the last word is the last one sent.
     fn tell_channels(&self) {
         if let Some((channels, descriptor)) = self.channels.news() {
-            self.tell_with(&FromTenant::Channels { channels }, descriptor);
+            self.link.tell_with(&FromTenant::Channels { channels }, descriptor);
         }
     }
 
-    /// A context came or went: the pager has something to tell.
+    /// A context came or went: there is something to tell.
     pub(crate) fn channels_changed(&self) {
         self.news.raise();
-    }
-
-    /// The size of "the GPU" that this program sees, in bytes.
-    pub(crate) fn total(&self) -> u64 {
-        self.coordinators().arena_bytes.load(Ordering::Relaxed)
-    }
-
-    fn coordinators(&self) -> &CoordinatorPage {
-        // SAFETY: mapped for ever by `connect`, page-aligned, made of atomics that are only read.
-        unsafe { self.coordinators.as_ref() }
-    }
-
-    fn own(&self) -> &TenantPage {
-        // SAFETY: mapped for ever by `connect`, page-aligned, made of atomics.
-        unsafe { self.own.as_ref() }
-    }
-
-    /// Shows what the program has.
-    pub(crate) fn show_taken(&self) {
-        self.own().allocated_bytes.store(self.space.taken(), Ordering::Relaxed);
-    }
-
-    /// Shows what is not virtualised.
-    pub(crate) fn show_unmanaged(&self, bytes: u64) {
-        self.own().unmanaged_bytes.store(bytes, Ordering::Relaxed);
     }
 }

@@ -15,9 +15,10 @@ use baton_contract::cuda::{
 };
 use baton_contract::memory::GRANULE;
 
-use super::{Event, start_thread};
 use crate::driver::api;
 use crate::memory::extents::{check, give_access};
+use crate::sys::event::Event;
+use crate::sys::thread;
 
 /// How often it is counted that the call has not come back.
 const TICK_MS: i32 = 1;
@@ -36,7 +37,7 @@ impl Probe {
         let (piece, done) = (Arc::new(Mutex::new(Piece::new(device)?)), Arc::new(Event::new()?));
         let (its_piece, its_end) = (Arc::clone(&piece), Arc::clone(&done));
         let (asked, asks) = channel();
-        let started = start_thread("baton-probe", move || {
+        let started = thread::start("baton-probe", move || {
             // For good, as the pager.
             core::mem::forget(api::Relaxed::enter());
             for () in asks {
@@ -66,7 +67,7 @@ impl Probe {
     fn wait(&self, control: BorrowedFd<'_>, ticks: &AtomicU32) -> bool {
         let _ = self.asked.send(());
         let watch = |fd, events| libc::pollfd { fd, events, revents: 0 };
-        let mut watched = [watch(self.done.0.as_raw_fd(), libc::POLLIN), watch(control.as_raw_fd(), libc::POLLRDHUP)];
+        let mut watched = [watch(self.done.as_raw_fd(), libc::POLLIN), watch(control.as_raw_fd(), libc::POLLRDHUP)];
         loop {
             // SAFETY: two structures that live over the call.
             let ready = unsafe { libc::poll(watched.as_mut_ptr(), 2, TICK_MS) };

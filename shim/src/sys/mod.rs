@@ -1,5 +1,8 @@
 //! What we need of the system, and know of it before anything else of ours.
 
+pub(crate) mod event;
+pub(crate) mod futex;
 pub(crate) mod once;
 pub(crate) mod rtld_next;
+pub(crate) mod thread;
 pub(crate) mod user;

@@ -17,8 +17,9 @@ use std::ffi::OsStr;
 use baton_contract::cuda::{CUDA_ERROR_NOT_READY, CUDA_SUCCESS};
 use baton_contract::settings;
 
+use crate::driver::functions::Function;
 use crate::driver::symbols::COUNT;
-use crate::exports::doors::{self, Function};
+use crate::exports::doors;
 use crate::sys::once::Once;
 use crate::sys::user;
 use report::Output;

@@ -82,6 +82,7 @@ helpers! {
     fn cuDevResourceGenerateDesc(out: *mut Handle, resources: *mut c_void, count: u32);
     fn cuGreenCtxCreate(out: *mut Handle, description: Handle, device: c_int, flags: u32);
     fn cuGreenCtxDestroy(green: Handle);
+    fn cuCtxFromGreenCtx(out: *mut Handle, green: Handle);
 
     fn cuMemAlloc_v2(out: *mut u64, bytes: usize);
     fn cuMemFree_v2(address: u64);

@@ -167,6 +167,17 @@ pub(crate) fn from_green(subject: &Subject, from: extern "C" fn(*mut Handle, Han
     }
 }
 
+/// `cuGreenCtxDestroy`. Null is asked about only where the driver has made no green context.
+pub(crate) fn destroy_green(subject: &Subject, destroy: extern "C" fn(Handle) -> u32) {
+    let (bench, green) = (subject.bench, green(subject.bench));
+    let mut context = null_mut();
+    if !green.is_null() {
+        bench.note("cuCtxFromGreenCtx", bench.cuCtxFromGreenCtx(&mut context, green));
+    }
+    let case = if green.is_null() { "no green context" } else { "a green context and the context made of it" };
+    subject.say(case, destroy(green), format_args!("one of it {}", !context.is_null()));
+}
+
 /// A context that is current, or null where there can be none.
 fn new(bench: &Bench) -> Handle {
     let mut context = null_mut();

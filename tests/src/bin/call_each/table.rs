@@ -322,6 +322,7 @@ families! {
         cuCtxCreate_v4: (Out<Handle>, List, u32, c_int) => contexts::create_4;
         cuGreenCtxCreate: (Out<Handle>, Handle, c_int, u32) => contexts::create_green;
         cuCtxFromGreenCtx: (Out<Handle>, Handle) => contexts::from_green;
+        cuGreenCtxDestroy: (Handle) => contexts::destroy_green;
         cuCtxDestroy_v2, cuCtxDestroy: (Handle) => contexts::destroy;
         cuCtxDetach: (Handle) => contexts::detach;
     }

@@ -1,0 +1,203 @@
+//! The driver's names by which contexts come and go: with its first one a program becomes a tenant.
+
+use core::ffi::{c_int, c_uint, c_void};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use baton_contract::cuda::{CUDA_SUCCESS, CUcontext, CUdevice, CUresult};
+
+use super::retry::{CONTEXT_BYTES, with_room};
+use crate::arrival::footprint::Needs;
+use crate::arrival::{self, roots};
+use crate::driver::api::{self, Handle};
+use crate::memory::space;
+use crate::work::contexts;
+use crate::{gate, session};
+
+/// A context was made.
+///
+/// # Safety
+///
+/// On success, `out` was written by the driver.
+unsafe fn made(answer: CUresult, out: *mut CUcontext, device: CUdevice) -> CUresult {
+    if answer == CUDA_SUCCESS
+        && !out.is_null()
+        && let Some(session) = session::get()
+    {
+        // SAFETY: by this function's contract.
+        contexts::add(unsafe { *out }.expose_provenance(), device);
+        session.channels_changed();
+    }
+    answer
+}
+
+type Create = unsafe extern "C-unwind" fn(*mut CUcontext, c_uint, CUdevice) -> CUresult;
+type CreateV3 = unsafe extern "C-unwind" fn(*mut CUcontext, *mut c_void, c_int, c_uint, CUdevice) -> CUresult;
+type CreateV4 = unsafe extern "C-unwind" fn(*mut CUcontext, *mut c_void, c_uint, CUdevice) -> CUresult;
+type Retain = unsafe extern "C-unwind" fn(*mut CUcontext, CUdevice) -> CUresult;
+type GreenCreate = unsafe extern "C-unwind" fn(*mut *mut c_void, *mut c_void, CUdevice, c_uint) -> CUresult;
+type FromGreen = unsafe extern "C-unwind" fn(*mut CUcontext, *mut c_void) -> CUresult;
+type OfGreen = unsafe extern "C-unwind" fn(*mut c_void) -> CUresult;
+type OfContext = unsafe extern "C-unwind" fn(CUcontext) -> CUresult;
+type OfDevice = unsafe extern "C-unwind" fn(CUdevice) -> CUresult;
+
+pub(super) unsafe fn create(original: Create, out: *mut CUcontext, flags: c_uint, device: CUdevice) -> CUresult {
+    session::join(device);
+    // SAFETY: the driver's own function with the program's own arguments.
+    let answer = with_room(CONTEXT_BYTES, || unsafe { original(out, flags, device) });
+    // SAFETY: the driver has written it.
+    unsafe { made(answer, out, device) }
+}
+
+pub(super) unsafe fn create_v3(
+    original: CreateV3,
+    out: *mut CUcontext,
+    affinity: *mut c_void,
+    count: c_int,
+    flags: c_uint,
+    device: CUdevice,
+) -> CUresult {
+    session::join(device);
+    // SAFETY: the driver's own function with the program's own arguments.
+    let answer = with_room(CONTEXT_BYTES, || unsafe { original(out, affinity, count, flags, device) });
+    // SAFETY: the driver has written it.
+    unsafe { made(answer, out, device) }
+}
+
+pub(super) unsafe fn create_v4(
+    original: CreateV4,
+    out: *mut CUcontext,
+    parameters: *mut c_void,
+    flags: c_uint,
+    device: CUdevice,
+) -> CUresult {
+    session::join(device);
+    // SAFETY: the driver's own function with the program's own arguments.
+    let answer = with_room(CONTEXT_BYTES, || unsafe { original(out, parameters, flags, device) });
+    // SAFETY: the driver has written it.
+    unsafe { made(answer, out, device) }
+}
+
+/// The contexts that green contexts were made into: each goes with its green one.
+static GREEN: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
+
+fn green() -> MutexGuard<'static, BTreeMap<usize, usize>> {
+    GREEN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(super) unsafe fn from_green(original: FromGreen, out: *mut CUcontext, green_context: *mut c_void) -> CUresult {
+    // SAFETY: the driver's own function with the program's own arguments.
+    let answer = unsafe { original(out, green_context) };
+    if answer != CUDA_SUCCESS || out.is_null() || session::get().is_none() {
+        return answer;
+    }
+    // SAFETY: the driver has written it.
+    let context = unsafe { *out }.expose_provenance();
+    let mut device = -1;
+    // SAFETY: an out-parameter.
+    api::within(context, || unsafe { api::current_device(&mut device) });
+    green().insert(green_context.addr(), context);
+    // SAFETY: as above.
+    unsafe { made(answer, out, device) }
+}
+
+pub(super) unsafe fn green_destroy(original: OfGreen, green_context: *mut c_void) -> CUresult {
+    // SAFETY: the driver's own function with the program's own arguments.
+    let call = || unsafe { original(green_context) };
+    let context = green().get(&green_context.addr()).copied();
+    let Some(context) = context.filter(|_| session::get().is_some()) else { return call() };
+    let answer = end(context, call, |answer| answer == CUDA_SUCCESS);
+    if answer == CUDA_SUCCESS {
+        green().remove(&green_context.addr());
+    }
+    answer
+}
+
+pub(super) unsafe fn green_create(
+    original: GreenCreate,
+    out: *mut *mut c_void,
+    description: *mut c_void,
+    device: CUdevice,
+    flags: c_uint,
+) -> CUresult {
+    session::join(device);
+    // SAFETY: the driver's own function with the program's own arguments.
+    with_room(CONTEXT_BYTES, || unsafe { original(out, description, device, flags) })
+}
+
+pub(super) unsafe fn retain(original: Retain, out: *mut CUcontext, device: CUdevice) -> CUresult {
+    session::join(device);
+    // Most calls find the context made already.
+    let call = || {
+        // SAFETY: the driver's own function with the program's own arguments.
+        unsafe { original(out, device) }
+    };
+    let known = api::primary_is_active(device);
+    let answer = if known { call() } else { with_room(CONTEXT_BYTES, call) };
+    if answer == CUDA_SUCCESS
+        && !out.is_null()
+        && let Some(session) = session::get()
+    {
+        // SAFETY: the driver has written it.
+        contexts::add_primary(unsafe { *out }.expose_provenance(), device);
+        if !known {
+            session.channels_changed();
+        }
+    }
+    answer
+}
+
+/// Ends a context, or perhaps not, by `call`; `is_gone` says by its answer which. Its memory goes with it.
+///
+/// In a passage: while the driver waits for the context's work, that work must not be taken for ended. And all memory has come,
+/// because the coordinator takes back only what is here. A broken gate has nobody behind it any more, and nobody to be told.
+fn end(context: Handle, call: impl FnOnce() -> CUresult, is_gone: impl FnOnce(CUresult) -> bool) -> CUresult {
+    let passage = arrival::pass(|| Needs::Everything).ok();
+    let known = contexts::remove(context);
+    let answer = call();
+    if is_gone(answer) {
+        arrival::context_gone();
+        roots::context_goes(context);
+        if let Some(space) = space::get() {
+            let _guard = passage.as_ref().and_then(|passage| gate::lock_mappings(passage).ok());
+            space.free_context(context);
+        }
+        if let Some(session) = session::get() {
+            session.channels_changed();
+        }
+    } else if let Some(known) = known {
+        contexts::put_back(known);
+    }
+    answer
+}
+
+pub(super) unsafe fn destroy(original: OfContext, context: CUcontext) -> CUresult {
+    // SAFETY: the driver's own function with the program's own arguments.
+    let call = || unsafe { original(context) };
+    if session::get().is_none() {
+        return call();
+    }
+    end(context.expose_provenance(), call, |answer| answer == CUDA_SUCCESS)
+}
+
+/// `cuCtxDetach`: ends a context only if nobody else is attached to it.
+pub(super) unsafe fn detach(original: OfContext, context: CUcontext) -> CUresult {
+    // SAFETY: the driver's own function with the program's own arguments.
+    let call = || unsafe { original(context) };
+    if session::get().is_none() {
+        return call();
+    }
+    let number = context.expose_provenance();
+    // The driver refuses a context that is no more.
+    end(number, call, |answer| answer == CUDA_SUCCESS && api::within(number, || ()).is_none())
+}
+
+/// `cuDevicePrimaryCtxRelease` and `…Reset`: the context may be gone after it, or not.
+pub(super) unsafe fn leave_primary(original: OfDevice, device: CUdevice) -> CUresult {
+    // SAFETY: the driver's own function with the program's own arguments.
+    let call = || unsafe { original(device) };
+    match contexts::primary(device).filter(|_| session::get().is_some()) {
+        None => call(),
+        Some(context) => end(context, call, |_| !api::primary_is_active(device)),
+    }
+}

@@ -1,0 +1,148 @@
+//! The driver's names by which streams and captures come and go: what has to have ended before the GPU changes hands.
+
+use core::ffi::{c_int, c_uint, c_void};
+
+use baton_contract::cuda::{CUDA_SUCCESS, CUresult, CUstream};
+
+use super::named;
+use crate::arrival::footprint::Needs;
+use crate::driver::api::{self, Stream};
+use crate::work::{capture, contexts};
+use crate::{arrival, session};
+
+type StreamCreate = unsafe extern "C-unwind" fn(*mut CUstream, c_uint) -> CUresult;
+type StreamWithPriority = unsafe extern "C-unwind" fn(*mut CUstream, c_uint, c_int) -> CUresult;
+type GreenStream = unsafe extern "C-unwind" fn(*mut CUstream, *mut c_void, c_uint, c_int) -> CUresult;
+type OfStream = unsafe extern "C-unwind" fn(CUstream) -> CUresult;
+type WaitEvent = unsafe extern "C-unwind" fn(CUstream, *mut c_void, c_uint) -> CUresult;
+
+/// A stream was made.
+///
+/// # Safety
+///
+/// On success, `out` was written by the driver.
+unsafe fn stream_made(answer: CUresult, out: *mut CUstream) -> CUresult {
+    if answer == CUDA_SUCCESS && !out.is_null() && session::get().is_some() {
+        // SAFETY: by this function's contract.
+        contexts::add_stream(unsafe { *out }.expose_provenance());
+    }
+    answer
+}
+
+pub(super) unsafe fn stream_create(original: StreamCreate, out: *mut CUstream, flags: c_uint) -> CUresult {
+    // SAFETY: the driver's own function with the program's own arguments, and what it has written.
+    unsafe { stream_made(original(out, flags), out) }
+}
+
+pub(super) unsafe fn stream_with_priority(
+    original: StreamWithPriority,
+    out: *mut CUstream,
+    flags: c_uint,
+    priority: c_int,
+) -> CUresult {
+    // SAFETY: the driver's own function with the program's own arguments, and what it has written.
+    unsafe { stream_made(original(out, flags, priority), out) }
+}
+
+pub(super) unsafe fn green_stream(
+    original: GreenStream,
+    out: *mut CUstream,
+    green: *mut c_void,
+    flags: c_uint,
+    priority: c_int,
+) -> CUresult {
+    // SAFETY: the driver's own function with the program's own arguments, and what it has written.
+    unsafe { stream_made(original(out, green, flags, priority), out) }
+}
+
+pub(super) unsafe fn stream_destroy(original: OfStream, stream: CUstream) -> CUresult {
+    if session::get().is_none() {
+        // SAFETY: the driver's own function with the program's own arguments.
+        return unsafe { original(stream) };
+    }
+    contexts::remove_stream(stream.expose_provenance());
+    // SAFETY: the driver's own function with the program's own arguments.
+    let answer = unsafe { original(stream) };
+    if answer != CUDA_SUCCESS && !stream.is_null() {
+        // Still there, it seems: better asked in vain than not asked.
+        contexts::add_stream(stream.expose_provenance());
+    }
+    answer
+}
+
+/// Begins a capture: from then on the streams that take part cannot be asked, nor perhaps the legacy one.
+fn begun(stream: Stream, begin: impl FnOnce() -> CUresult) -> CUresult {
+    if session::get().is_none() {
+        return begin();
+    }
+    let beginning = capture::begin(stream);
+    let answer = begin();
+    beginning.done(answer == CUDA_SUCCESS);
+    answer
+}
+
+type EndCapture = unsafe extern "C-unwind" fn(CUstream, *mut *mut c_void) -> CUresult;
+type BeginCapture = unsafe extern "C-unwind" fn(CUstream, c_int) -> CUresult;
+type BeginCaptureV1 = unsafe extern "C-unwind" fn(CUstream) -> CUresult;
+type BeginCaptureToGraph =
+    unsafe extern "C-unwind" fn(CUstream, *mut c_void, *const *mut c_void, *const c_void, usize, c_int) -> CUresult;
+
+pub(super) unsafe fn begin_capture<const INDEX: usize>(
+    original: BeginCapture,
+    stream: CUstream,
+    mode: c_int,
+) -> CUresult {
+    // SAFETY: the driver's own function with the program's own arguments.
+    begun(named::<INDEX>(stream), || unsafe { original(stream, mode) })
+}
+
+pub(super) unsafe fn begin_capture_v1<const INDEX: usize>(original: BeginCaptureV1, stream: CUstream) -> CUresult {
+    // SAFETY: the driver's own function with the program's own arguments.
+    begun(named::<INDEX>(stream), || unsafe { original(stream) })
+}
+
+pub(super) unsafe fn begin_capture_to_graph<const INDEX: usize>(
+    original: BeginCaptureToGraph,
+    stream: CUstream,
+    graph: *mut c_void,
+    dependencies: *const *mut c_void,
+    edges: *const c_void,
+    count: usize,
+    mode: c_int,
+) -> CUresult {
+    // SAFETY: the driver's own function with the program's own arguments.
+    begun(named::<INDEX>(stream), || unsafe { original(stream, graph, dependencies, edges, count, mode) })
+}
+
+/// By waiting for an event of a capture, a stream becomes part of it.
+pub(super) unsafe fn wait_event<const INDEX: usize>(
+    original: WaitEvent,
+    stream: CUstream,
+    event: *mut c_void,
+    flags: c_uint,
+) -> CUresult {
+    // SAFETY: the driver's own function with the program's own arguments.
+    let call = || unsafe { original(stream, event, flags) };
+    let _passage = match arrival::pass(|| Needs::Nothing) {
+        Ok(passage) => passage,
+        Err(answer) => return answer,
+    };
+    if session::get().is_none() || !contexts::is_capturing() {
+        return call();
+    }
+    let stream = named::<INDEX>(stream);
+    let beginning = capture::begin(stream);
+    let answer = call();
+    // SAFETY: the stream of the program's own call.
+    beginning.done(answer == CUDA_SUCCESS && unsafe { api::is_capturing(stream) });
+    answer
+}
+
+pub(super) unsafe fn end_capture(original: EndCapture, stream: CUstream, graph: *mut *mut c_void) -> CUresult {
+    // SAFETY: the driver's own function with the program's own arguments.
+    let answer = unsafe { original(stream, graph) };
+    if contexts::is_capturing() && session::get().is_some() {
+        capture::is_any();
+    }
+    answer
+}

@@ -1,0 +1,29 @@
+//! Whether a call stays within allocations: the driver refuses a copy that does not for its own allocations, and cannot know the
+//! ends of ours.
+
+use baton_contract::cuda::CUdeviceptr;
+
+use super::space;
+
+/// Whether a copy or fill would touch addresses of ours without an allocation, or go beyond the end of one.
+#[inline]
+pub(crate) fn is_outside(address: CUdeviceptr, bytes: usize) -> bool {
+    space::is_window(address) && reaches_outside(address, bytes)
+}
+
+#[cold]
+fn reaches_outside(address: CUdeviceptr, bytes: usize) -> bool {
+    let Some(space) = space::get().filter(|space| space.is_reserved(address)) else { return false };
+    match space.bytes_from(address) {
+        Some(left) => bytes as u64 > left,
+        None => bytes > 0,
+    }
+}
+
+/// An address to ask the driver about. One of ours without an allocation may be mapped all the same, as a part of a
+/// shared extent or as freed memory that is kept; the program is to be told that nothing is there.
+pub(crate) fn as_unknown(address: CUdeviceptr) -> CUdeviceptr {
+    const NOTHING: CUdeviceptr = 8;
+    let is_ours = space::is_window(address) && space::get().is_some_and(|space| space.is_reserved(address));
+    if is_ours { NOTHING } else { address }
+}

@@ -1,0 +1,133 @@
+//! Co-running, as this program sees it: others wait while it is at work, and it says so on a page that they see
+//! ([`activity`]). When it has come to rest, its first call says that it is at work again.
+
+use core::time::Duration;
+use std::time::Instant;
+
+use baton_contract::messages::FromTenant;
+
+use super::control::Watch;
+use crate::gate::{self, activity};
+use crate::link::Link;
+use crate::work::drain::IdleWatch;
+
+/// How long the program has to be quiet before the others go on. Between these it is learned: the gaps inside of its requests
+/// are not for others.
+const SHORTEST_REST: Duration = Duration::from_micros(80);
+const LONGEST_REST: Duration = Duration::from_millis(1);
+/// Who is at work again so soon was not at rest.
+const NO_REST: Duration = Duration::from_micros(200);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// It takes turns with the others.
+    Off,
+    /// It has no turn.
+    Away,
+    /// It is at work.
+    Busy,
+    /// It has a turn and is at rest: the gate sees its first call.
+    Resting,
+}
+
+/// Where this program stands. All of its changes are here.
+pub(super) struct Corun {
+    link: &'static Link,
+    state: State,
+    /// How long the program has to be quiet before it rests, and when it last came to rest.
+    rest_after: Duration,
+    rested: Instant,
+}
+
+impl Corun {
+    pub(super) fn new(link: &'static Link) -> Self {
+        Self { link, state: State::Off, rest_after: SHORTEST_REST * 2, rested: Instant::now() }
+    }
+
+    fn become_(&mut self, state: State) {
+        let was_busy = self.is_busy();
+        self.state = state;
+        match self.is_busy() {
+            true => activity::begin(),
+            false => activity::end(),
+        }
+        if was_busy != self.is_busy() {
+            self.link.tell(&FromTenant::AtWork);
+        }
+    }
+
+    pub(super) fn is_busy(&self) -> bool {
+        self.state == State::Busy
+    }
+
+    /// How soon it has to be looked whether the program has come to rest.
+    pub(super) fn look_again_after(&self) -> Option<Duration> {
+        self.is_busy().then(|| self.rest_after / 2)
+    }
+
+    /// The coordinator has this program co-run from now on, or no longer. Whoever rests goes on resting.
+    pub(super) fn set(&mut self, on: bool, has_turn: bool) {
+        match (self.state, on) {
+            (State::Off, true) => self.become_(if has_turn { State::Busy } else { State::Away }),
+            (_, true) | (State::Off, false) => {}
+            (_, false) => {
+                self.become_(State::Off);
+                gate::work_on();
+            }
+        }
+    }
+
+    /// The gate is about to be opened.
+    pub(super) fn turn_begins(&mut self) {
+        if self.state != State::Off {
+            self.become_(State::Busy);
+        }
+    }
+
+    /// The gate is closed.
+    pub(super) fn turn_ends(&mut self) {
+        if self.state != State::Off {
+            self.become_(State::Away);
+        }
+    }
+
+    /// The page or the place on it is another one.
+    pub(super) fn moved(&self) {
+        if self.is_busy() {
+            activity::begin();
+        }
+    }
+
+    /// The first call after a rest may have come: it has said so on the page itself.
+    pub(super) fn look_whether_awake(&mut self) {
+        if self.state == State::Resting && !gate::is_resting() {
+            let rest = self.rested.elapsed();
+            let next = if rest < NO_REST { self.rest_after * 3 / 2 } else { self.rest_after * 4 / 5 };
+            self.rest_after = next.clamp(SHORTEST_REST, LONGEST_REST);
+            self.become_(State::Busy);
+        } else if !self.is_busy() {
+            // A call may have said so just when the turn ended.
+            activity::end();
+        }
+    }
+
+    /// Lets others go on if the program has been quiet and nothing of it is queued.
+    pub(super) fn try_to_rest(&mut self, watch: &mut Watch, idle: &mut IdleWatch) {
+        // Again: while we were stopped, the coordinator has taken our place from us.
+        activity::begin();
+        let calls = gate::activity();
+        if watch.quiet() < self.rest_after || !idle.is_idle(calls) || !gate::rest() {
+            return;
+        }
+        // Calls that came in before that did not see it.
+        if gate::activity() != calls || gate::inside() != 0 {
+            return gate::work_on();
+        }
+        self.rested = Instant::now();
+        self.become_(State::Resting);
+        if !gate::is_resting() {
+            // One has come in since, and has said so before we said the contrary.
+            self.become_(State::Busy);
+        }
+    }
+}

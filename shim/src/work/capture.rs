@@ -1,0 +1,243 @@
+//! Captures: a stream that captures cannot be asked whether its work has ended, because the question would end the capture.
+//! So an event is put behind the work that it had before.
+//!
+//! Also the legacy stream cannot be asked while a blocking stream captures. Nothing can be queued in it then, and what was
+//! there before is behind an event of the whole context, where the driver has such.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use baton_contract::cuda::{CUDA_ERROR_NOT_READY, CUDA_SUCCESS, CUresult};
+
+use super::contexts::{self, Asking, CAPTURING, Context, ContextId};
+use crate::driver::api::{self, Handle, Stream};
+
+/// What is known of a stream that captures, or is about to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Captured {
+    pub(super) before: Before,
+    /// It is just beginning: the driver may say that it does not capture.
+    pub(super) is_beginning: bool,
+}
+
+/// A stream's work from before it began to capture. That an event is unknown although one was set before cannot be: it is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Before {
+    /// This event is behind all of it.
+    Event(Handle),
+    /// No event could be put there.
+    Unknown,
+}
+
+impl Captured {
+    /// The stream captures no more, or is no more.
+    pub(super) fn give_back(self, context: &mut Context) {
+        CAPTURING.fetch_sub(1, Ordering::AcqRel);
+        if let Before::Event(event) = self.before {
+            context.give_event(event);
+        }
+        if !context.is_capturing()
+            && let Some(event) = context.before_captures.take()
+        {
+            context.give_event(event);
+        }
+    }
+}
+
+/// A stream that is about to capture, if the driver lets it.
+#[must_use = "says how it went"]
+pub(crate) struct Beginning(Option<Entered>);
+
+struct Entered {
+    context: ContextId,
+    key: Handle,
+    /// What was known of it: it may capture already.
+    was: Option<Captured>,
+}
+
+/// A stream is about to capture, or to become part of a capture: from here on nobody asks it. The stream may be one of
+/// another context than the current one.
+pub(crate) fn begin(stream: Stream) -> Beginning {
+    let Some(entered) = enter(stream) else { return Beginning(None) };
+    contexts::quiesce();
+    // Nobody else puts an event there now, and the capture has not begun.
+    let set = api::within(entered.context.handle, || set_events(&entered, stream)).flatten();
+    if let Some(event) = set
+        && let Some(context) = contexts::lock().get(entered.context)
+        && let Some(captured) = context.streams.get_mut(&entered.key).and_then(|state| state.captured.as_mut())
+    {
+        captured.before = Before::Event(event);
+    }
+    Beginning(Some(entered))
+}
+
+fn enter(stream: Stream) -> Option<Entered> {
+    let key = key(stream)?;
+    let here = api::current_context();
+    let mut contexts = contexts::lock();
+    let of_stream = contexts.of_stream(key).map(|(id, _)| id);
+    let id = of_stream.or_else(|| contexts.by_handle(here).map(|(id, _)| id))?;
+    let state = contexts.get(id)?.streams.entry(key).or_default();
+    let was = state.captured;
+    let before = was.map_or(Before::Unknown, |was| was.before);
+    state.captured = Some(Captured { before, is_beginning: true });
+    if was.is_none() {
+        CAPTURING.fetch_add(1, Ordering::AcqRel);
+    }
+    Some(Entered { context: id, key, was })
+}
+
+/// A number that no handle has, for each thread's own default stream.
+struct OwnKey(Handle);
+
+/// Handles are addresses, which have this bit in no program.
+const IS_PER_THREAD: Handle = 1 << 63;
+static KEYS: AtomicUsize = AtomicUsize::new(IS_PER_THREAD);
+
+thread_local! {
+    static OWN_KEY: OwnKey = OwnKey(KEYS.fetch_add(1, Ordering::Relaxed));
+}
+
+impl Drop for OwnKey {
+    fn drop(&mut self) {
+        contexts::remove_from_books(self.0);
+    }
+}
+
+/// What a stream is called in the books. A thread's own default stream is no other thread's, and has no handle of its own.
+fn key(stream: Stream) -> Option<Handle> {
+    match stream {
+        // It cannot capture.
+        Stream::Legacy => None,
+        Stream::Created(stream) => Some(stream),
+        Stream::PerThread => OWN_KEY.try_with(|key| key.0).ok(),
+    }
+}
+
+/// The stream that has this key, if this thread can name it.
+pub(super) fn stream_of(stream: Handle) -> Option<Stream> {
+    match stream & IS_PER_THREAD {
+        0 => Some(Stream::Created(stream)),
+        _ => (key(Stream::PerThread) == Some(stream)).then_some(Stream::PerThread),
+    }
+}
+
+/// Puts events behind what was there before; gives the stream's own, if it is new. The context is current.
+fn set_events(entered: &Entered, stream: Stream) -> Option<Handle> {
+    let id = entered.context;
+    // SAFETY: a stream that the program is about to use, of this context.
+    if unsafe { api::is_capturing(stream) } {
+        return None;
+    }
+    let is_first = {
+        let mut contexts = contexts::lock();
+        let captured = contexts.get(id)?.streams.values().filter(|state| state.captured.is_some());
+        captured.count() == 1
+    };
+    if is_first && api::has_context_events() {
+        let event = match contexts::lock().get(id)?.before_captures.take() {
+            Some(event) => event,
+            None => event(id)?,
+        };
+        // SAFETY: the current context, an event of it, and nothing in it captures.
+        let set = unsafe { api::context_record(api::handle(id.handle), api::handle(event)) } == CUDA_SUCCESS;
+        let mut contexts = contexts::lock();
+        let context = contexts.get(id)?;
+        if set { context.before_captures = Some(event) } else { context.give_event(event) }
+    }
+    let ordered = stream.ordered()?;
+    let event = match entered.was {
+        Some(Captured { before: Before::Event(event), .. }) => event,
+        _ => event(id)?,
+    };
+    // SAFETY: as above, and an event of this context.
+    if unsafe { api::event_record(event, ordered) } == CUDA_SUCCESS {
+        return Some(event);
+    }
+    contexts::lock().get(id)?.give_event(event);
+    None
+}
+
+/// An event of a context, which is current.
+pub(super) fn event(id: ContextId) -> Option<Handle> {
+    let kept = contexts::lock().get(id)?.take_event();
+    kept.or_else(api::new_event)
+}
+
+impl Beginning {
+    /// The driver has answered: the stream captures now, or it is as it was.
+    pub(crate) fn done(self, begun: bool) {
+        let Some(entered) = self.0 else { return };
+        let mut contexts = contexts::lock();
+        let Some(context) = contexts.get(entered.context) else { return };
+        let Some(state) = context.streams.get_mut(&entered.key) else { return };
+        if let Some(captured) = &mut state.captured {
+            captured.is_beginning = false;
+        }
+        if !begun
+            && entered.was.is_none()
+            && let Some(captured) = state.captured.take()
+        {
+            captured.give_back(context);
+        }
+    }
+}
+
+/// Looks which streams of a context have ended their captures. The context is current.
+pub(super) fn refresh(id: ContextId) {
+    let (asking, entered) = {
+        let mut contexts = contexts::lock();
+        let asking = Asking::begin(&contexts);
+        let Some(context) = contexts.get(id) else { return };
+        let settled =
+            |state: &&mut super::contexts::StreamState| state.captured.is_some_and(|captured| !captured.is_beginning);
+        let entered: Vec<Handle> =
+            context.streams.iter_mut().filter(|(_, state)| settled(state)).map(|(key, _)| *key).collect();
+        (asking, entered)
+    };
+    for key in entered {
+        let Some(stream) = stream_of(key) else { continue };
+        // SAFETY: a stream that is not destroyed while we ask.
+        if unsafe { api::is_capturing(stream) } {
+            continue;
+        }
+        let mut contexts = contexts::lock();
+        let Some(context) = contexts.get(id) else { break };
+        if let Some(state) = context.streams.get_mut(&key)
+            && state.captured.is_some_and(|captured| !captured.is_beginning)
+            && let Some(captured) = state.captured.take()
+        {
+            captured.give_back(context);
+        }
+    }
+    drop(asking);
+}
+
+/// Whether some stream of the program captures, asked anew where the books say so.
+pub(crate) fn is_any() -> bool {
+    if contexts::is_capturing() {
+        for id in contexts::all() {
+            api::within(id.handle, || refresh(id));
+        }
+    }
+    contexts::is_capturing()
+}
+
+/// Whether this stream captures.
+pub(crate) fn captures(stream: Stream) -> bool {
+    // SAFETY: the stream of a call that the program makes.
+    stream != Stream::Legacy && unsafe { api::is_capturing(stream) }
+}
+
+/// Makes a call that a capture may forbid in the way in which it forbids those that give out memory, and which does nothing
+/// else (`cuEventQuery`; CUDA Driver API, `cuThreadExchangeStreamCaptureMode`). As the driver does for those, this ends the
+/// capture that forbids it.
+pub(crate) fn ask_as_unsafe_call() -> CUresult {
+    let Some(id) = contexts::id_of(api::current_context()) else { return CUDA_SUCCESS };
+    let Some(event) = event(id) else { return CUDA_SUCCESS };
+    // SAFETY: an event of the current context, which nothing has to happen before.
+    let answer = unsafe { api::event_query(api::handle(event)) };
+    if let Some(context) = contexts::lock().get(id) {
+        context.give_event(event);
+    }
+    if answer == CUDA_ERROR_NOT_READY { CUDA_SUCCESS } else { answer }
+}

@@ -1,0 +1,98 @@
+//! Keeps little in flight while somebody waits for the GPU: what is queued has to end before it changes hands.
+//!
+//! Each thread sets an event behind every few launches and waits for the one before the last, so that there
+//! are never more than twice as many of its launches in flight, and the GPU never runs dry.
+
+use core::cell::RefCell;
+use core::sync::atomic::{AtomicU32, Ordering};
+use core::time::Duration;
+use std::time::Instant;
+
+use baton_contract::cuda::{CUDA_SUCCESS, CUresult};
+
+use super::contexts::{self, ContextId};
+use super::mark::{Ended, Mark};
+use crate::driver::api::{self, Handle, Stream};
+use crate::gate::{self, activity};
+
+/// How many launches of a thread there are between marks, if nobody says otherwise.
+const STRIDE: u32 = 16;
+static CURRENT_STRIDE: AtomicU32 = AtomicU32::new(STRIDE);
+
+/// Keeps no more launches of a thread than this in flight; none: as many as is usual.
+pub(crate) fn set_launches(launches: Option<u32>) {
+    CURRENT_STRIDE.store(launches.map_or(STRIDE, |launches| (launches / 2).max(1)), Ordering::Relaxed);
+}
+
+/// How long a thread waits for its earlier launches.
+const LONGEST_WAIT: Duration = Duration::from_millis(50);
+/// Who waits for longer than this sleeps in between, a part of the time that it has waited: launches that took so long to end
+/// have others behind them that take as long. Somebody more urgent may need the processor meanwhile.
+const SPIN: Duration = Duration::from_micros(50);
+const LONGEST_SLEEP: Duration = Duration::from_micros(200);
+
+/// What a thread did lately.
+#[derive(Debug, Default)]
+struct Thread {
+    /// Launches since the last mark.
+    launches: u32,
+    /// The context of its last launches, by handle too, so that it is only looked up when it changes.
+    context: Option<(Handle, ContextId)>,
+    /// How many contexts had gone then.
+    departures: usize,
+    last: Option<Mark>,
+}
+
+thread_local! {
+    static THREAD: RefCell<Thread> = RefCell::default();
+}
+
+/// After a launch of this thread, that the driver has taken or refused, while somebody waits.
+#[cold]
+pub(crate) fn launched(answer: CUresult, stream: Stream) {
+    if answer != CUDA_SUCCESS {
+        return;
+    }
+    // A thread that is ending launches little more; nor is there anybody to borrow it twice.
+    let _ = THREAD.try_with(|thread| {
+        let Ok(mut thread) = thread.try_borrow_mut() else { return };
+        thread.launches += 1;
+        if thread.launches >= CURRENT_STRIDE.load(Ordering::Relaxed) {
+            thread.launches = 0;
+            // Another thread may capture: then this thread may use events only if it says that it knows.
+            let _relaxed = api::Relaxed::enter();
+            if let Some(last) = thread.mark(stream) {
+                wait_for(last);
+            }
+        }
+    });
+}
+
+/// Waits for earlier launches. Not for ever: that work may wait for something this thread has yet to do.
+/// But as long as it is set aside: nothing ends then, and a full queue would have the thread wait inside the driver.
+fn wait_for(mut mark: Mark) {
+    let start = Instant::now();
+    let is_set_aside = || activity::lets_pass() && gate::is_contended();
+    while mark.look() == Ended::NotYet {
+        match start.elapsed() {
+            waited if waited > LONGEST_WAIT && !is_set_aside() => break,
+            waited if waited > SPIN => std::thread::sleep((waited / 2).min(LONGEST_SLEEP)),
+            _ => std::thread::yield_now(),
+        }
+    }
+}
+
+impl Thread {
+    /// Sets a mark behind the thread's launches, and gives the one before.
+    fn mark(&mut self, stream: Stream) -> Option<Mark> {
+        let here = api::current_context();
+        let departures = contexts::departures();
+        if self.departures != departures || self.context.is_none_or(|(handle, _)| handle != here) {
+            (self.departures, self.last) = (departures, None);
+            self.context = contexts::id_of(here).map(|id| (here, id));
+        }
+        let (_, context) = self.context?;
+        let this = Mark::of_launches(context, stream);
+        core::mem::replace(&mut self.last, this)
+    }
+}

@@ -1,0 +1,240 @@
+//! A place behind what is queued: whether all that was there when it was set has ended.
+//!
+//! Most marks are one event: behind a stream's work, or behind all work of a context (`cuCtxRecordEvent`, which orders
+//! nothing, and also tells about streams that we never heard of). While something of the context captures there can be no such
+//! event, and older drivers have none: then each stream has to be seen without work once.
+
+use baton_contract::cuda::{CUDA_ERROR_NOT_READY, CUDA_SUCCESS, CUresult};
+
+use super::capture::{self, Before, event};
+use super::contexts::{self, Asking, ContextId, has_per_thread_streams};
+use crate::driver::api::{self, Handle, Stream};
+
+/// Whether what is before a mark has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    Yes,
+    NotYet,
+    /// The context is broken: nothing runs in it, and this is the driver's answer.
+    Failed(CUresult),
+}
+
+impl Ended {
+    fn of(answer: CUresult) -> Self {
+        match answer {
+            CUDA_SUCCESS => Self::Yes,
+            CUDA_ERROR_NOT_READY => Self::NotYet,
+            answer => Self::Failed(answer),
+        }
+    }
+}
+
+/// A place behind what is queued in a context, or in one of its streams.
+#[derive(Debug)]
+pub(crate) struct Mark {
+    context: ContextId,
+    waits: Waits,
+}
+
+#[derive(Debug)]
+enum Waits {
+    /// For an event of ours.
+    Event(Handle),
+    /// For each of these to be seen without work.
+    Streams(Vec<Waiting>),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Waiting {
+    /// The legacy stream, which answers for all blocking streams and for all threads' own.
+    Legacy,
+    Stream(Handle),
+    /// An event behind the work of a stream that is no more.
+    Orphan(Handle),
+}
+
+impl Mark {
+    /// Behind all that is queued in a context; none if that is gone.
+    pub(crate) fn of_context(id: ContextId) -> Option<Self> {
+        api::within(id.handle, || {
+            capture::refresh(id);
+            Self::by_event(id).or_else(|| Self::by_streams(id))
+        })?
+    }
+
+    /// Behind all that is queued in a stream; of the legacy stream, and of one that captures, in all of its context.
+    pub(crate) fn of_stream(id: ContextId, stream: Stream) -> Option<Self> {
+        api::within(id.handle, || Self::in_stream(id, stream))?.or_else(|| Self::of_context(id))
+    }
+
+    /// By an event in the stream. The context is current.
+    fn in_stream(id: ContextId, stream: Stream) -> Option<Self> {
+        let ordered = stream.ordered()?;
+        let event = event(id)?;
+        let set = not_capturing(id, Some(stream), || {
+            // SAFETY: a stream that the program uses, of the current context, and an event of it.
+            !unsafe { api::is_capturing(stream) } && unsafe { api::event_record(event, ordered) } == CUDA_SUCCESS
+        });
+        Self::with_event(id, event, set == Some(true))
+    }
+
+    /// Behind a thread's launches in a stream of the current context, where that takes no more than an event.
+    pub(crate) fn of_launches(id: ContextId, stream: Stream) -> Option<Self> {
+        if stream.ordered().is_some() { Self::in_stream(id, stream) } else { Self::by_event(id) }
+    }
+
+    /// By an event behind all work. The context is current.
+    fn by_event(id: ContextId) -> Option<Self> {
+        if !api::has_context_events() {
+            return None;
+        }
+        let event = event(id)?;
+        let set = not_capturing(id, None, || {
+            // SAFETY: the current context and an event of it; nothing in it captures.
+            unsafe { api::context_record(api::handle(id.handle), api::handle(event)) == CUDA_SUCCESS }
+        });
+        Self::with_event(id, event, set == Some(true))
+    }
+
+    fn with_event(id: ContextId, event: Handle, is_set: bool) -> Option<Self> {
+        let mark = Self { context: id, waits: Waits::Event(event) };
+        // Dropped, it gives the event back.
+        is_set.then_some(mark)
+    }
+
+    fn by_streams(id: ContextId) -> Option<Self> {
+        let mut contexts = contexts::lock();
+        let context = contexts.get(id)?;
+        let streams = context.streams.keys().map(|stream| Waiting::Stream(*stream));
+        let orphans = context.orphans.iter().map(|event| Waiting::Orphan(*event));
+        let waits = Waits::Streams(streams.chain(orphans).chain([Waiting::Legacy]).collect());
+        Some(Self { context: id, waits })
+    }
+
+    /// Whether all of it has ended. Does not wait.
+    pub(crate) fn look(&mut self) -> Ended {
+        let (id, waits) = (self.context, &mut self.waits);
+        let look = || match waits {
+            Waits::Event(event) => {
+                let Some(_asking) = asking(id) else { return Ended::Yes };
+                // SAFETY: an event of a context that is not destroyed meanwhile.
+                Ended::of(unsafe { api::event_query(api::handle(*event)) })
+            }
+            Waits::Streams(streams) => {
+                let mut failed = None;
+                streams.retain(|waiting| match waiting.look(id) {
+                    Ended::Yes => false,
+                    Ended::NotYet => true,
+                    Ended::Failed(answer) => {
+                        failed = Some(answer);
+                        false
+                    }
+                });
+                match failed {
+                    Some(answer) => Ended::Failed(answer),
+                    None if streams.is_empty() => Ended::Yes,
+                    None => Ended::NotYet,
+                }
+            }
+        };
+        // Gone, or broken: nothing runs in it.
+        api::within(id.handle, look).unwrap_or(Ended::Yes)
+    }
+}
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        if let Waits::Event(event) = self.waits
+            && let Some(context) = contexts::lock().get(self.context)
+        {
+            context.give_event(event);
+        }
+    }
+}
+
+/// Keeps what is asked about alive; none if the context is gone.
+fn asking(id: ContextId) -> Option<Asking> {
+    let mut contexts = contexts::lock();
+    let asking = Asking::begin(&contexts);
+    contexts.get(id).map(|_| asking)
+}
+
+/// Does something that must not meet a capture, of a stream or of anything in the context; nothing if there is one.
+fn not_capturing<T>(id: ContextId, stream: Option<Stream>, what: impl FnOnce() -> T) -> Option<T> {
+    let _asking = {
+        let mut contexts = contexts::lock();
+        let asking = Asking::begin(&contexts);
+        let context = contexts.get(id)?;
+        let is_capturing = match stream {
+            None | Some(Stream::Legacy) => context.is_capturing(),
+            Some(Stream::Created(stream)) => context.streams.get(&stream).is_some_and(|state| state.captured.is_some()),
+            // This thread's own, which only this thread can have capture.
+            Some(Stream::PerThread) => false,
+        };
+        if is_capturing {
+            return None;
+        }
+        asking
+    };
+    Some(what())
+}
+
+impl Waiting {
+    /// The context is current.
+    fn look(self, id: ContextId) -> Ended {
+        let (asking, captured, before_captures) = {
+            let mut contexts = contexts::lock();
+            let asking = Asking::begin(&contexts);
+            let Some(context) = contexts.get(id) else { return Ended::Yes };
+            let captured = match self {
+                Self::Stream(stream) => match context.streams.get(&stream) {
+                    Some(state) => state.captured,
+                    // Destroyed; an event is behind what it had left.
+                    None => return Ended::Yes,
+                },
+                _ => None,
+            };
+            (asking, captured, context.before_captures.filter(|_| context.is_capturing()))
+        };
+        // SAFETY: events of a context that is not destroyed meanwhile.
+        let event = |event| Ended::of(unsafe { api::event_query(api::handle(event)) });
+        // SAFETY: as above, of streams; none of them begins to capture meanwhile.
+        let stream_ended = |stream| Ended::of(unsafe { api::stream_query(stream) });
+        let ended = match self {
+            Self::Orphan(orphan) => event(orphan),
+            // SAFETY: the legacy stream is always there.
+            Self::Legacy if contexts::is_capturing() && unsafe { api::is_capturing(Stream::Legacy) } => {
+                match before_captures {
+                    // Nothing is queued in it while a blocking stream captures; in a thread's own there may be.
+                    Some(before) if !has_per_thread_streams() => event(before),
+                    _ => Ended::NotYet,
+                }
+            }
+            Self::Legacy => stream_ended(Stream::Legacy),
+            Self::Stream(key) => match (captured, capture::stream_of(key)) {
+                (None, Some(stream)) => stream_ended(stream),
+                // The legacy stream answers for other threads' own.
+                (None, None) => Ended::Yes,
+                (Some(captured), stream) => {
+                    // SAFETY: a stream that is not destroyed meanwhile.
+                    let captures = captured.is_beginning || stream.is_none_or(|s| unsafe { api::is_capturing(s) });
+                    match (captures, captured.before, stream) {
+                        (false, _, Some(stream)) => stream_ended(stream),
+                        (_, Before::Event(before), _) => event(before),
+                        // Not before the capture has ended.
+                        _ => Ended::NotYet,
+                    }
+                }
+            },
+        };
+        if let (Self::Orphan(orphan), Ended::Yes) = (self, ended)
+            && let Some(context) = contexts::lock().get(id)
+            && let Some(at) = context.orphans.iter().position(|event| *event == orphan)
+        {
+            context.orphans.swap_remove(at);
+            context.give_event(orphan);
+        }
+        drop(asking);
+        ended
+    }
+}

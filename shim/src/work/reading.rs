@@ -1,0 +1,92 @@
+//! Reading device memory: in a stream of our own, which orders no other, into memory that a copy needs no staging for.
+
+use core::ffi::c_void;
+use core::ptr;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use baton_contract::cuda::{CUDA_ERROR_NOT_READY, CUDA_SUCCESS, CUdeviceptr};
+
+use super::contexts::{self, ContextId};
+use super::drain::Pauses;
+use crate::driver::api::{self, Handle, Stream};
+
+/// `CU_STREAM_NON_BLOCKING`.
+const NON_BLOCKING: u32 = 1;
+/// `CU_MEMHOSTALLOC_PORTABLE`.
+const PORTABLE: u32 = 1;
+/// What is not there by then is not read.
+const LONGEST: Duration = Duration::from_millis(200);
+
+/// What is kept for the next time.
+struct Reader {
+    /// A stream for each context.
+    streams: BTreeMap<ContextId, Handle>,
+    /// Pinned memory, and its size.
+    buffer: (Handle, usize),
+}
+
+static READER: Mutex<Reader> = Mutex::new(Reader { streams: BTreeMap::new(), buffer: (0, 0) });
+
+/// Reads device memory of a context while nothing runs and nothing captures; false if that cannot be done.
+pub(crate) fn read(context: Handle, at: CUdeviceptr, bytes: usize, see: impl FnOnce(&[u8])) -> bool {
+    let Some(id) = contexts::id_of(context) else { return false };
+    // Only the thread that follows the coordinator's commands comes here.
+    let mut reader = READER.lock().unwrap_or_else(PoisonError::into_inner);
+    api::within(context, || reader.read(id, at, bytes).map(see).is_some()).unwrap_or(false)
+}
+
+impl Reader {
+    /// The context is current.
+    fn read(&mut self, id: ContextId, at: CUdeviceptr, bytes: usize) -> Option<&[u8]> {
+        let stream = self.stream(id)?;
+        self.reserve(bytes)?;
+        let to: *mut c_void = ptr::with_exposed_provenance_mut(self.buffer.0);
+        // SAFETY: memory that the driver has told about, room for it, and a stream of ours in the current context.
+        if unsafe { api::copy_out(to, at, bytes, stream.ordered()?) } != CUDA_SUCCESS {
+            return None;
+        }
+        let (end, mut pauses) = (Instant::now() + LONGEST, Pauses::new());
+        loop {
+            // SAFETY: as above; it never captures.
+            match unsafe { api::stream_query(stream) } {
+                CUDA_SUCCESS => break,
+                CUDA_ERROR_NOT_READY if Instant::now() < end => std::thread::sleep(pauses.next()),
+                _ => {
+                    // The copy may yet write there.
+                    self.buffer = (0, 0);
+                    return None;
+                }
+            }
+        }
+        // SAFETY: so many bytes were written, and nobody writes there any more.
+        Some(unsafe { core::slice::from_raw_parts(to.cast(), bytes) })
+    }
+
+    fn stream(&mut self, id: ContextId) -> Option<Stream> {
+        if let Some(stream) = self.streams.get(&id) {
+            return Some(Stream::Created(*stream));
+        }
+        let mut stream = ptr::null_mut();
+        // SAFETY: an out-parameter.
+        let answer = unsafe { api::stream_create(&mut stream, NON_BLOCKING) };
+        if answer != CUDA_SUCCESS {
+            return None;
+        }
+        self.streams.insert(id, stream.expose_provenance());
+        Some(Stream::Created(stream.expose_provenance()))
+    }
+
+    fn reserve(&mut self, bytes: usize) -> Option<()> {
+        if self.buffer.1 >= bytes {
+            return Some(());
+        }
+        let size = bytes.next_power_of_two();
+        let mut at = ptr::null_mut();
+        // SAFETY: an out-parameter. What was there before stays: to give it back may wait for the GPU.
+        let answer = unsafe { api::host_alloc(&mut at, size, PORTABLE) };
+        self.buffer = (answer == CUDA_SUCCESS).then(|| (at.expose_provenance(), size))?;
+        Some(())
+    }
+}
