@@ -51,3 +51,5 @@ mod work;
 
 #[cfg(test)]
 mod coverage;
+#[cfg(test)]
+mod floors;

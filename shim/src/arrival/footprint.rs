@@ -3,22 +3,13 @@
 
 use core::ffi::c_void;
 
-use baton_contract::cuda::{CUdeviceptr, CUfunction, CUgraphExec};
+use baton_contract::cuda::{CUdeviceptr, CUfunction};
 
-use super::{graphs, layouts, roots};
+use super::blocks::Needs;
+use super::words::{TENSOR_MAP, add_window_words};
+use super::{layouts, roots};
 use crate::memory::bounds::is_outside;
-use crate::memory::space::{Space, is_window};
-
-/// What a call needs.
-#[derive(Debug)]
-pub(crate) enum Needs {
-    /// No memory that is there.
-    Nothing,
-    /// Whatever there is: for calls that cannot be read.
-    Everything,
-    /// The allocations at these addresses, and what they lead to.
-    These(Vec<CUdeviceptr>),
-}
+use crate::memory::space::is_window;
 
 /// Where a launch's parameters lead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,8 +25,7 @@ const BUFFER_POINTER: usize = 1;
 const BUFFER_SIZE: usize = 2;
 /// What is longer is not read word by word in a call.
 const MOST_READ: usize = 64 << 20;
-/// The size of a `CUtensorMap`, and what it is aligned to.
-pub(crate) const TENSOR_MAP: usize = 128;
+/// What a `CUtensorMap` is aligned to.
 const TENSOR_MAP_ALIGNMENT: usize = 64;
 
 /// A launch's.
@@ -46,11 +36,6 @@ pub(crate) fn kernel(function: CUfunction, parameters: *mut *mut c_void, extra: 
         Some(_) => Needs::These(found),
         None => Needs::Everything,
     }
-}
-
-/// A graph launch's.
-pub(crate) fn graph(graph: CUgraphExec) -> Needs {
-    graphs::needs(graph)
 }
 
 /// Something that a copy or fill reads or writes.
@@ -207,31 +192,5 @@ unsafe fn add_words(start: *const u8, bytes: usize, found: &mut Vec<CUdeviceptr>
             }
         }
         at += 4;
-    }
-}
-
-/// Adds every aligned word of host memory that is an address of ours. Millions of them: so the window is looked up
-/// once, and a run of words is first asked whether any of it is one.
-///
-/// # Safety
-///
-/// So many bytes can be read.
-pub(crate) unsafe fn add_window_words(start: *const u8, bytes: usize, found: &mut Vec<CUdeviceptr>) {
-    let (low, high) = Space::window();
-    let size = high.saturating_sub(low);
-    let is_ours = |word: u64| word.wrapping_sub(low) < size;
-    // Pointers are aligned on the device, but a copy may begin in the middle of one.
-    for skipped in [0, 4] {
-        if skipped >= bytes {
-            break;
-        }
-        // SAFETY: within the range.
-        let bytes = unsafe { core::slice::from_raw_parts(start.add(skipped), bytes - skipped) };
-        for run in bytes.as_chunks::<8>().0.chunks(256) {
-            let words = run.iter().map(|word| u64::from_ne_bytes(*word));
-            if words.clone().fold(false, |any, word| any | is_ours(word)) {
-                found.extend(words.filter(|word| is_ours(*word)));
-            }
-        }
     }
 }

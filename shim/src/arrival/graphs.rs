@@ -10,7 +10,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use baton_contract::cuda::{CUDA_SUCCESS, CUdeviceptr, CUgraphExec};
 
-use super::footprint::{self, Needs, Reach};
+use super::blocks::Needs;
+use super::footprint::{self, Reach};
 use crate::driver::api;
 use crate::memory::space::is_window;
 

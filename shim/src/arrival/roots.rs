@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use baton_contract::cuda::{CUDA_SUCCESS, CUdeviceptr, CUresult};
 
-use super::footprint::{TENSOR_MAP, add_window_words};
+use super::words::{TENSOR_MAP, add_window_words};
 use crate::driver::api;
 use crate::memory::space::is_window;
 use crate::work::capture;

@@ -1,4 +1,3 @@
-use super::footprint::Needs;
 use super::*;
 
 const MIB: u64 = 1 << 20;

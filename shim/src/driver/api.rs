@@ -41,13 +41,19 @@ pub(crate) enum Stream {
 
 impl Stream {
     /// What a handle means to a function, which may be a per-thread default stream twin (`…_ptds`, `…_ptsz`).
-    pub(crate) fn named(stream: CUstream, is_per_thread: bool) -> Self {
+    fn named(stream: CUstream, is_per_thread: bool) -> Self {
         match stream.expose_provenance() {
             0 if is_per_thread => Self::PerThread,
             0 | LEGACY => Self::Legacy,
             PER_THREAD => Self::PerThread,
             made => Self::Created(made),
         }
+    }
+
+    /// What a handle means to the function with this index.
+    #[inline]
+    pub(crate) fn of<const INDEX: usize>(stream: CUstream) -> Self {
+        Self::named(stream, const { super::symbols::PER_THREAD[INDEX] })
     }
 
     /// As something can be put into it without ordering other streams.

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use baton_contract::settings;
 
-use super::functions::Function;
+use super::symbols::Function;
 use crate::sys::once::Once;
 use crate::{driver::ld_cache, sys::user};
 

@@ -3,11 +3,8 @@
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use super::symbols::{COUNT, SYMBOLS};
+use super::symbols::{COUNT, Function, SYMBOLS};
 use super::{find, missing};
-
-/// A function of any signature; cast to the right one where it is called.
-pub(crate) type Function = *mut c_void;
 
 /// By symbol index; null until asked for.
 static FUNCTIONS: [AtomicPtr<c_void>; COUNT] = [const { AtomicPtr::new(core::ptr::null_mut()) }; COUNT];

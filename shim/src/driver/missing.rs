@@ -11,7 +11,7 @@ use baton_contract::cuda::{
     CUresult,
 };
 
-use super::functions::Function;
+use super::symbols::Function;
 
 /// The codes a program can meet without a driver, with the driver's name and our words for them.
 const ERRORS: [(CUresult, &CStr, &CStr); 5] = [

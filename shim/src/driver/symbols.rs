@@ -2,6 +2,9 @@
 
 use core::ffi::{CStr, c_void};
 
+/// A function of any signature; cast to the right one where it is called.
+pub(crate) type Function = *mut c_void;
+
 /// One entry point of the driver.
 pub(crate) struct Symbol {
     /// What the driver exports, for example `cuMemAlloc_v2`.
@@ -26,7 +29,7 @@ unsafe extern "C" {
 }
 
 /// The address that programs get for a symbol.
-pub(crate) fn door(index: usize) -> *mut c_void {
+pub(crate) fn door(index: usize) -> Function {
     core::ptr::with_exposed_provenance_mut(baton_doors[index])
 }
 

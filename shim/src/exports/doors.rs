@@ -17,8 +17,8 @@ use core::ffi::c_void;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use super::trace;
-use crate::driver::functions::{self, Function};
-use crate::driver::symbols::{self, COUNT};
+
+use crate::driver::symbols::{self, COUNT, Function};
 use crate::work::contexts;
 use crate::{hooks, session};
 
@@ -33,21 +33,13 @@ unsafe extern "C" {
     safe static baton_traced_stubs: [[u8; 16]; COUNT];
 }
 
-/// Where a call of this symbol really goes: the hook if there is one and the driver has the symbol.
-pub(crate) fn target(index: usize) -> Function {
-    match hooks::find(index) {
-        Some(hook) if functions::exists(index) => hook,
-        _ => functions::original(index),
-    }
-}
-
 /// Fills a slot and says where the call that found it empty goes on.
 extern "C" fn resolve(index: usize) -> Function {
     session::attend();
     if symbols::PER_THREAD[index] {
         contexts::note_per_thread_streams();
     }
-    let target = if trace::is_on() { baton_traced_stubs[index].as_ptr() as Function } else { target(index) };
+    let target = if trace::is_on() { baton_traced_stubs[index].as_ptr() as Function } else { hooks::target(index) };
     baton_slots[index].store(target, Ordering::Release);
     target
 }

@@ -4,8 +4,9 @@ use core::sync::atomic::Ordering;
 use core::time::Duration;
 use std::time::Instant;
 
+use super::passage::{GATE, LATE};
 use super::protocol::{ARRIVING, ARRIVING_CONTENDED, BROKEN, CONTENDED, OPEN, RESTING, UNDECIDED};
-use super::{GATE, LATE, word};
+use super::word;
 use crate::sys::futex::{self, Scope};
 
 const MEMBARRIER_CMD_PRIVATE_EXPEDITED: libc::c_int = 1 << 3;

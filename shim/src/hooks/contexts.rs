@@ -7,8 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use baton_contract::cuda::{CUDA_SUCCESS, CUcontext, CUdevice, CUresult};
 
 use super::retry::{CONTEXT_BYTES, with_room};
-use crate::arrival::footprint::Needs;
-use crate::arrival::{self, roots};
+use crate::arrival::{self, Needs, roots};
 use crate::driver::api::{self, Handle};
 use crate::memory::space;
 use crate::work::contexts;

@@ -9,10 +9,9 @@ use core::ptr;
 use baton_contract::cuda::*;
 use baton_contract::memory::GRANULE;
 
-use super::named;
 use super::retry::retried;
-use crate::arrival::footprint::Needs;
-use crate::driver::api;
+use crate::arrival::Needs;
+use crate::driver::api::{self, Stream};
 use crate::gate::{MappingGuard, Passage};
 use crate::memory::bounds::as_unknown;
 use crate::memory::space::{self, NoMemory, Space};
@@ -430,7 +429,7 @@ pub(super) unsafe fn free_async<const INDEX: usize>(
     // SAFETY: the driver's own function with the program's own arguments.
     let pass_on = || unmanaged::remove(address, || unsafe { original(address, stream) });
     let Some(space) = space().filter(|space| space.get(address).is_some()) else { return pass_on() };
-    let stream = named::<INDEX>(stream);
+    let stream = Stream::of::<INDEX>(stream);
     let _relaxed = api::Relaxed::enter();
     if contexts::is_capturing() && capture::captures(stream) {
         // Only memory of the graph itself can be freed in it; the driver has the answer.

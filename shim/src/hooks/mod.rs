@@ -16,11 +16,8 @@ mod retry;
 mod streams;
 mod table;
 
-use baton_contract::cuda::CUstream;
-
-use crate::driver::api::Stream;
-use crate::driver::functions::Function;
-use crate::driver::symbols::{self, COUNT};
+use crate::driver::functions;
+use crate::driver::symbols::{COUNT, Function};
 
 /// The code that a door leads to, if the symbol is hooked.
 #[derive(Clone, Copy)]
@@ -46,15 +43,17 @@ static HOOKS: [Hook; COUNT] = {
     hooks
 };
 
-/// The stream that a handle means to the function with this index.
-#[inline]
-fn named<const INDEX: usize>(stream: CUstream) -> Stream {
-    Stream::named(stream, const { symbols::PER_THREAD[INDEX] })
-}
-
 /// The hook of a symbol, if it has one.
 pub(crate) fn find(index: usize) -> Option<Function> {
     HOOKS[index].0.map(|hook| hook as Function)
+}
+
+/// Where a call of this symbol really goes: the hook if there is one and the driver has the symbol.
+pub(crate) fn target(index: usize) -> Function {
+    match find(index) {
+        Some(hook) if functions::exists(index) => hook,
+        _ => functions::original(index),
+    }
 }
 
 /// The exported query: the name of the `n`th hooked symbol, null after the last.

@@ -6,7 +6,7 @@ use core::ffi::{c_char, c_int, c_uint, c_void};
 use baton_contract::cuda::{CUDA_SUCCESS, CUdeviceptr, CUgraphExec, CUresult};
 
 use super::retry::retried;
-use crate::arrival::footprint::Needs;
+use crate::arrival::Needs;
 use crate::arrival::graphs::{self, CopyNode, FillNode, Handle, KernelNode};
 use crate::arrival::{self, layouts, roots};
 use crate::memory::unmanaged;

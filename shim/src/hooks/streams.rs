@@ -4,8 +4,7 @@ use core::ffi::{c_int, c_uint, c_void};
 
 use baton_contract::cuda::{CUDA_SUCCESS, CUresult, CUstream};
 
-use super::named;
-use crate::arrival::footprint::Needs;
+use crate::arrival::Needs;
 use crate::driver::api::{self, Stream};
 use crate::work::{capture, contexts};
 use crate::{arrival, session};
@@ -93,12 +92,12 @@ pub(super) unsafe fn begin_capture<const INDEX: usize>(
     mode: c_int,
 ) -> CUresult {
     // SAFETY: the driver's own function with the program's own arguments.
-    begun(named::<INDEX>(stream), || unsafe { original(stream, mode) })
+    begun(Stream::of::<INDEX>(stream), || unsafe { original(stream, mode) })
 }
 
 pub(super) unsafe fn begin_capture_v1<const INDEX: usize>(original: BeginCaptureV1, stream: CUstream) -> CUresult {
     // SAFETY: the driver's own function with the program's own arguments.
-    begun(named::<INDEX>(stream), || unsafe { original(stream) })
+    begun(Stream::of::<INDEX>(stream), || unsafe { original(stream) })
 }
 
 pub(super) unsafe fn begin_capture_to_graph<const INDEX: usize>(
@@ -111,7 +110,7 @@ pub(super) unsafe fn begin_capture_to_graph<const INDEX: usize>(
     mode: c_int,
 ) -> CUresult {
     // SAFETY: the driver's own function with the program's own arguments.
-    begun(named::<INDEX>(stream), || unsafe { original(stream, graph, dependencies, edges, count, mode) })
+    begun(Stream::of::<INDEX>(stream), || unsafe { original(stream, graph, dependencies, edges, count, mode) })
 }
 
 /// By waiting for an event of a capture, a stream becomes part of it.
@@ -130,7 +129,7 @@ pub(super) unsafe fn wait_event<const INDEX: usize>(
     if session::get().is_none() || !contexts::is_capturing() {
         return call();
     }
-    let stream = named::<INDEX>(stream);
+    let stream = Stream::of::<INDEX>(stream);
     let beginning = capture::begin(stream);
     let answer = call();
     // SAFETY: the stream of the program's own call.

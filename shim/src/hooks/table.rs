@@ -17,13 +17,15 @@ use core::ptr;
 
 use baton_contract::cuda::*;
 
-use super::{contexts, memory, named, procaddress, reachable, retry, streams};
-use crate::arrival::footprint::{self, Needs, Reach, Unified};
+use super::{contexts, memory, procaddress, reachable, retry, streams};
+use crate::arrival::footprint::{self, Reach, Unified};
+use crate::arrival::{self, Needs, graphs};
+use crate::driver::api::Stream;
 use crate::driver::functions;
 use crate::driver::symbols::index;
+use crate::gate;
 use crate::memory::unmanaged;
 use crate::work::limit;
-use crate::{arrival, gate};
 
 /// Makes the hook functions of the rows, generic over the symbol so that twins share a body.
 ///
@@ -31,13 +33,13 @@ use crate::{arrival, gate};
 /// the hook, and the passage through the gate must end.
 macro_rules! hooks {
     ($( $($symbol:ident),+ =>
-        $($body:ident)::+ $(typed $typed:tt)? $(in $stream:ident of $needs:ident [$($of:expr),*])? $(over [$($over:tt)*])? ($($argument:ident: $type:ty),* $(,)?); )*) => {
+        $($body:ident)::+ $(typed $typed:tt)? $(in $stream:ident of $($needs:ident)::+ [$($of:expr),*])? $(over [$($over:tt)*])? ($($argument:ident: $type:ty),* $(,)?); )*) => {
         pub(super) const ROWS: &[&[(usize, *const ())]] = &[$({
             unsafe extern "C-unwind" fn hook<const INDEX: usize>($($argument: $type),*) -> CUresult {
                 type Original = unsafe extern "C-unwind" fn($($type),*) -> CUresult;
                 // SAFETY: the row spells the signature that cuda.h gives its symbols.
                 let original: Original = unsafe { functions::original_as(INDEX) };
-                hooks!(@body original, $($body)::+ $(typed $typed)? $(in $stream of $needs [$($of),*])? $(over [$($over)*])? ($($argument),*))
+                hooks!(@body original, $($body)::+ $(typed $typed)? $(in $stream of $($needs)::+ [$($of),*])? $(over [$($over)*])? ($($argument),*))
             }
             &[$((index::$symbol, hook::<{ index::$symbol }> as *const ())),+]
         }),*];
@@ -62,8 +64,8 @@ macro_rules! hooks {
             || unsafe { $original($($argument),*) },
         )
     }};
-    (@body $original:ident, launched in $stream:ident of $needs:ident [$($of:expr),*] ($($argument:ident),*)) => {{
-        let _passage = match arrival::pass(|| footprint::$needs($($of),*)) {
+    (@body $original:ident, launched in $stream:ident of $($needs:ident)::+ [$($of:expr),*] ($($argument:ident),*)) => {{
+        let _passage = match arrival::pass(|| $($needs)::+($($of),*)) {
             Ok(passage) => passage,
             Err(answer) => return answer,
         };
@@ -75,7 +77,7 @@ macro_rules! hooks {
             return retry::retried(|| unsafe { $original($($argument),*) });
         }
         if gate::is_contended() {
-            limit::launched(answer, named::<INDEX>($stream.stream()));
+            limit::launched(answer, Stream::of::<INDEX>($stream.stream()));
         }
         answer
     }};
@@ -285,11 +287,11 @@ hooks! {
 
     // Launches.
     cuLaunchKernel, cuLaunchKernel_ptsz =>
-        launched in stream of kernel [function, parameters, extra](function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint, shared: c_uint, stream: CUstream, parameters: *mut *mut c_void, extra: *mut *mut c_void);
+        launched in stream of footprint::kernel [function, parameters, extra](function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint, shared: c_uint, stream: CUstream, parameters: *mut *mut c_void, extra: *mut *mut c_void);
     cuLaunchKernelEx, cuLaunchKernelEx_ptsz =>
-        launched in config of kernel [function, parameters, extra](config: *const c_void, function: CUfunction, parameters: *mut *mut c_void, extra: *mut *mut c_void);
+        launched in config of footprint::kernel [function, parameters, extra](config: *const c_void, function: CUfunction, parameters: *mut *mut c_void, extra: *mut *mut c_void);
     cuLaunchCooperativeKernel, cuLaunchCooperativeKernel_ptsz =>
-        launched in stream of kernel [function, parameters, ptr::null_mut()](function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint, shared: c_uint, stream: CUstream, parameters: *mut *mut c_void);
+        launched in stream of footprint::kernel [function, parameters, ptr::null_mut()](function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint, shared: c_uint, stream: CUstream, parameters: *mut *mut c_void);
     cuLaunchCooperativeKernelMultiDevice => gated(launches: *mut c_void, count: c_uint, flags: c_uint);
     cuLaunch => gated(function: CUfunction);
     cuLaunchGrid => gated(function: CUfunction, width: c_int, height: c_int);
@@ -297,7 +299,7 @@ hooks! {
     cuLaunchHostFunc, cuLaunchHostFunc_ptsz => gated(stream: CUstream, function: *const c_void, data: *mut c_void);
     cuStreamAddCallback, cuStreamAddCallback_ptsz =>
         gated(stream: CUstream, callback: *const c_void, data: *mut c_void, flags: c_uint);
-    cuGraphLaunch, cuGraphLaunch_ptsz => launched in stream of graph [graph](graph: CUgraphExec, stream: CUstream);
+    cuGraphLaunch, cuGraphLaunch_ptsz => launched in stream of graphs::needs [graph](graph: CUgraphExec, stream: CUstream);
     cuGraphUpload, cuGraphUpload_ptsz => gated(graph: CUgraphExec, stream: CUstream);
 
     // A stream writes to memory, or waits for what is written there.

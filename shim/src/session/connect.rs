@@ -19,7 +19,7 @@ use baton_contract::scheduling::Scheduling;
 use baton_contract::wire::VERSION;
 use baton_contract::{link, settings, socket_path};
 
-use super::Session;
+use super::tenant::Session;
 use crate::channels::Own;
 use crate::driver::api;
 use crate::gate;

@@ -16,8 +16,9 @@ use baton_contract::page::BOARD_PLACES;
 
 use super::connect::take_board;
 use super::corun::Corun;
+use super::idle::Watch;
 use super::probe::Probe;
-use super::{DEMANDED, Session};
+use super::tenant::{DEMANDED, Session};
 use crate::driver::api;
 use crate::gate::activity;
 use crate::memory::space::Space;
@@ -113,27 +114,6 @@ struct Control {
     /// Made when we are first about to be paused; none if that could not be done.
     probe: Option<Probe>,
     probe_made: bool,
-}
-
-/// What the program did lately.
-pub(super) struct Watch {
-    activity: u32,
-    since: Instant,
-}
-
-impl Watch {
-    fn new() -> Self {
-        Self { activity: gate::activity(), since: Instant::now() }
-    }
-
-    /// How long the program has made no call.
-    pub(super) fn quiet(&mut self) -> Duration {
-        let activity = gate::activity();
-        if activity != self.activity || gate::inside() != 0 || gate::is_waited_at() || arrival::is_waited_for() {
-            *self = Self { activity, since: Instant::now() };
-        }
-        self.since.elapsed()
-    }
 }
 
 impl Control {

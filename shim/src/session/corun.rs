@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use baton_contract::messages::FromTenant;
 
-use super::control::Watch;
+use super::idle::Watch;
 use crate::gate::{self, activity};
 use crate::link::Link;
 use crate::work::drain::IdleWatch;

@@ -8,40 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use baton_contract::cuda::{CUDA_ERROR_NOT_READY, CUDA_SUCCESS, CUresult};
 
-use super::contexts::{self, Asking, CAPTURING, Context, ContextId};
+use super::contexts::{self, Asking, Before, CAPTURING, Captured, ContextId, event};
 use crate::driver::api::{self, Handle, Stream};
-
-/// What is known of a stream that captures, or is about to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Captured {
-    pub(super) before: Before,
-    /// It is just beginning: the driver may say that it does not capture.
-    pub(super) is_beginning: bool,
-}
-
-/// A stream's work from before it began to capture. That an event is unknown although one was set before cannot be: it is kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Before {
-    /// This event is behind all of it.
-    Event(Handle),
-    /// No event could be put there.
-    Unknown,
-}
-
-impl Captured {
-    /// The stream captures no more, or is no more.
-    pub(super) fn give_back(self, context: &mut Context) {
-        CAPTURING.fetch_sub(1, Ordering::AcqRel);
-        if let Before::Event(event) = self.before {
-            context.give_event(event);
-        }
-        if !context.is_capturing()
-            && let Some(event) = context.before_captures.take()
-        {
-            context.give_event(event);
-        }
-    }
-}
 
 /// A stream that is about to capture, if the driver lets it.
 #[must_use = "says how it went"]
@@ -155,12 +123,6 @@ fn set_events(entered: &Entered, stream: Stream) -> Option<Handle> {
     }
     contexts::lock().get(id)?.give_event(event);
     None
-}
-
-/// An event of a context, which is current.
-pub(super) fn event(id: ContextId) -> Option<Handle> {
-    let kept = contexts::lock().get(id)?.take_event();
-    kept.or_else(api::new_event)
 }
 
 impl Beginning {

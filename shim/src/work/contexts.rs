@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use baton_contract::cuda::{CUDA_SUCCESS, CUdevice};
 
-use super::capture::Captured;
 use crate::driver::api::{self, Handle, Stream};
 
 /// Which of all contexts that ever were: handles are given again.
@@ -56,6 +55,38 @@ impl Context {
 
     pub(super) fn give_event(&mut self, event: Handle) {
         self.events.push(event);
+    }
+}
+
+/// What is known of a stream that captures, or is about to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Captured {
+    pub(super) before: Before,
+    /// It is just beginning: the driver may say that it does not capture.
+    pub(super) is_beginning: bool,
+}
+
+/// A stream's work from before it began to capture. That an event is unknown although one was set before cannot be: it is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Before {
+    /// This event is behind all of it.
+    Event(Handle),
+    /// No event could be put there.
+    Unknown,
+}
+
+impl Captured {
+    /// The stream captures no more, or is no more.
+    pub(super) fn give_back(self, context: &mut Context) {
+        CAPTURING.fetch_sub(1, Ordering::AcqRel);
+        if let Before::Event(event) = self.before {
+            context.give_event(event);
+        }
+        if !context.is_capturing()
+            && let Some(event) = context.before_captures.take()
+        {
+            context.give_event(event);
+        }
     }
 }
 
@@ -235,7 +266,7 @@ pub(crate) fn remove_stream(stream: Handle) {
         return;
     }
     let left = api::within(id.handle, || {
-        let event = super::capture::event(id)?;
+        let event = event(id)?;
         // SAFETY: a stream of this context that the program is about to destroy, and an event of it.
         let set = unsafe { api::event_record(event, Stream::Created(stream).ordered()?) } == CUDA_SUCCESS;
         Some((event, set))
@@ -245,6 +276,12 @@ pub(crate) fn remove_stream(stream: Handle) {
     {
         if set { context.orphans.push(event) } else { context.give_event(event) }
     }
+}
+
+/// An event of a context, which is current.
+pub(super) fn event(id: ContextId) -> Option<Handle> {
+    let kept = lock().get(id)?.take_event();
+    kept.or_else(api::new_event)
 }
 
 /// Takes a stream out of the books; says whose it was, and whether it was capturing.

@@ -6,8 +6,8 @@
 
 use baton_contract::cuda::{CUDA_ERROR_NOT_READY, CUDA_SUCCESS, CUresult};
 
-use super::capture::{self, Before, event};
-use super::contexts::{self, Asking, ContextId, has_per_thread_streams};
+use super::capture;
+use super::contexts::{self, Asking, Before, ContextId, event, has_per_thread_streams};
 use crate::driver::api::{self, Handle, Stream};
 
 /// Whether what is before a mark has ended.

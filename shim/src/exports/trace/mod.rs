@@ -10,19 +10,20 @@
 //! killed, or leaves by `_exit`, writes no sums.
 
 mod report;
+mod sums;
 
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, Ordering};
 use std::ffi::OsStr;
 
 use baton_contract::cuda::{CUDA_ERROR_NOT_READY, CUDA_SUCCESS};
 use baton_contract::settings;
 
-use crate::driver::functions::Function;
-use crate::driver::symbols::COUNT;
-use crate::exports::doors;
+use crate::driver::symbols::Function;
+use crate::hooks;
 use crate::sys::once::Once;
 use crate::sys::user;
 use report::Output;
+use sums::SUMS;
 
 /// What the user asked for.
 struct Tracing {
@@ -32,28 +33,6 @@ struct Tracing {
     /// When tracing began, on the clock of [`now`].
     since: u64,
 }
-
-/// The sums of one symbol.
-struct Sums {
-    calls: AtomicU64,
-    nanoseconds: AtomicU64,
-    longest: AtomicU64,
-    /// Calls that failed. "Not ready yet" is an answer, not a failure.
-    errors: AtomicU64,
-}
-
-impl Sums {
-    const fn none() -> Self {
-        Self {
-            calls: AtomicU64::new(0),
-            nanoseconds: AtomicU64::new(0),
-            longest: AtomicU64::new(0),
-            errors: AtomicU64::new(0),
-        }
-    }
-}
-
-static SUMS: [Sums; COUNT] = [const { Sums::none() }; COUNT];
 
 static TRACING: Once<Option<Tracing>> = Once::new();
 
@@ -93,7 +72,7 @@ fn tracing() -> Option<&'static Tracing> {
 
 /// A call begins: says where it goes, and leaves the time in `start`.
 pub(crate) extern "C" fn begin(index: usize, start: &mut u64) -> Function {
-    let target = doors::target(index);
+    let target = hooks::target(index);
     *start = now();
     target
 }

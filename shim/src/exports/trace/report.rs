@@ -7,8 +7,8 @@ use std::os::unix::ffi::OsStringExt;
 
 use baton_contract::settings;
 
-use super::{COUNT, SUMS};
-use crate::driver::symbols::SYMBOLS;
+use super::sums::SUMS;
+use crate::driver::symbols::{COUNT, SYMBOLS};
 use crate::sys::user;
 
 /// No file was opened yet in this process.

@@ -1,0 +1,324 @@
+//! Memory on its way, in blocks, and the calls that wait for it.
+
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::time::Duration;
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::time::Instant;
+
+use baton_contract::cuda::{CUdeviceptr, CUresult};
+use baton_contract::messages::{ArrivalStory, ExtentId};
+
+use super::{layouts, roots};
+use crate::gate::{self, Passage};
+use crate::memory::layout::BlockLayout;
+use crate::sys::futex::{self, Scope};
+
+/// How long a call looks again and again before it sleeps: mapping an extent takes about so long.
+const SPIN: Duration = Duration::from_micros(40);
+
+/// What a call needs.
+#[derive(Debug)]
+pub(crate) enum Needs {
+    /// No memory that is there.
+    Nothing,
+    /// Whatever there is: for calls that cannot be read.
+    Everything,
+    /// The allocations at these addresses, and what they lead to.
+    These(Vec<CUdeviceptr>),
+}
+
+/// Memory that is waited for as a whole.
+#[derive(Debug)]
+struct Block {
+    start: CUdeviceptr,
+    end: CUdeviceptr,
+    extents: Vec<ExtentId>,
+    /// How many of its extents are not mapped yet.
+    missing: AtomicU32,
+    /// Other blocks that its contents point to.
+    targets: Vec<u32>,
+    /// Whether a call has needed it.
+    used: AtomicBool,
+}
+
+/// What is on its way. Made anew for every grant.
+#[derive(Debug)]
+struct Arrival {
+    /// In order of address.
+    blocks: Vec<Block>,
+    of_extent: HashMap<ExtentId, u32>,
+    /// Needed by every call.
+    roots: Vec<u32>,
+    /// Whether something is reachable that cannot be read: then every call needs everything.
+    unreadable: bool,
+    /// How many extents are not mapped yet.
+    left: AtomicUsize,
+    began: Instant,
+    /// What was used first, in that order, and when.
+    order: Mutex<Vec<(u32, u32)>>,
+}
+
+/// Nothing is read under this lock but the books, and nobody waits while holding it.
+static ARRIVAL: RwLock<Option<Arrival>> = RwLock::new(None);
+/// What sleepers wait on: changes with every batch that is mapped.
+static MAPPED: AtomicU32 = AtomicU32::new(0);
+/// How many calls wait just now.
+static WAITING: AtomicU32 = AtomicU32::new(0);
+/// Calls that waited since the gate was opened, and for how long in all.
+static WAITS: AtomicU64 = AtomicU64::new(0);
+static WAITED: AtomicU64 = AtomicU64::new(0);
+/// When the first extent was mapped, and the first call went to the driver.
+static FIRST_EXTENT: AtomicU64 = AtomicU64::new(u64::MAX);
+static FIRST_CALL: AtomicU64 = AtomicU64::new(u64::MAX);
+
+fn read() -> RwLockReadGuard<'static, Option<Arrival>> {
+    ARRIVAL.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Memory begins to arrive: before the gate is opened. `edges` are pointers from an extent's contents to an address.
+pub(crate) fn begin(places: Vec<BlockLayout>, edges: &[(ExtentId, CUdeviceptr)], roots: roots::Found) {
+    for counter in [&WAITS, &WAITED] {
+        counter.store(0, Ordering::Relaxed);
+    }
+    for first in [&FIRST_EXTENT, &FIRST_CALL] {
+        first.store(u64::MAX, Ordering::Relaxed);
+    }
+    *ARRIVAL.write().unwrap_or_else(PoisonError::into_inner) = Some(Arrival::new(places, edges, roots));
+}
+
+/// Extents were mapped.
+pub(crate) fn mapped(extents: &[ExtentId]) {
+    if let Some(arrival) = read().as_ref() {
+        let _ = FIRST_EXTENT.compare_exchange(u64::MAX, arrival.micros(), Ordering::Relaxed, Ordering::Relaxed);
+        arrival.mapped(extents);
+    }
+    wake();
+}
+
+/// Wakes everybody who waits for memory: some has come, or the gate has changed.
+pub(crate) fn wake() {
+    MAPPED.fetch_add(1, Ordering::AcqRel);
+    futex::wake_all(&MAPPED, Scope::Process);
+}
+
+/// A context has gone, and its code with it: handles may come to mean other functions.
+pub(crate) fn context_gone() {
+    layouts::forget_all();
+}
+
+/// Whether nothing is on its way any more.
+pub(crate) fn is_complete() -> bool {
+    read().as_ref().is_none_or(|arrival| arrival.left.load(Ordering::Acquire) == 0)
+}
+
+/// The arrival is over, or given up: what the program used, and how it fared.
+pub(crate) fn end() -> Option<(Vec<(ExtentId, u32)>, ArrivalStory)> {
+    let arrival = ARRIVAL.write().unwrap_or_else(PoisonError::into_inner).take()?;
+    let story = ArrivalStory {
+        first_extent_micros: FIRST_EXTENT.load(Ordering::Relaxed),
+        first_call_micros: FIRST_CALL.load(Ordering::Relaxed),
+        end_micros: arrival.micros(),
+        waits: WAITS.load(Ordering::Relaxed),
+        waited_micros: WAITED.load(Ordering::Relaxed),
+    };
+    Some((arrival.used(), story))
+}
+
+/// Whether calls wait for memory: then the program is not idle, though nobody is inside the gate.
+pub(crate) fn is_waited_for() -> bool {
+    WAITING.load(Ordering::Relaxed) != 0
+}
+
+/// Whether an allocation is here, and all that it leads to.
+pub(crate) fn is_here(address: CUdeviceptr) -> bool {
+    !is_lacking(&Needs::These(vec![address]))
+}
+
+/// A call waits until what it needs is here. `Err` is what the call has to answer.
+#[cold]
+pub(crate) fn wait(passage: &Passage, needs: Needs) -> Result<(), CUresult> {
+    if matches!(needs, Needs::Nothing) {
+        return Ok(());
+    }
+    if is_lacking(&needs) {
+        let start = Instant::now();
+        WAITS.fetch_add(1, Ordering::Relaxed);
+        WAITING.fetch_add(1, Ordering::Relaxed);
+        let waited = wait_for(passage, &needs, start);
+        WAITING.fetch_sub(1, Ordering::Relaxed);
+        WAITED.fetch_add(start.elapsed().as_micros() as u64, Ordering::Relaxed);
+        waited?;
+    }
+    if FIRST_CALL.load(Ordering::Relaxed) == u64::MAX
+        && let Some(arrival) = read().as_ref()
+    {
+        let _ = FIRST_CALL.compare_exchange(u64::MAX, arrival.micros(), Ordering::Relaxed, Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+/// The door for every call that touches device memory: passes the gate when what the call needs is here. An error is what
+/// the program's call has to answer.
+#[inline(always)]
+pub(crate) fn pass(needs: impl Fn() -> Needs) -> Result<Passage, CUresult> {
+    let passage = gate::pass()?;
+    if gate::may_lack() {
+        wait(&passage, needs())?;
+    }
+    Ok(passage)
+}
+
+fn wait_for(passage: &Passage, needs: &Needs, start: Instant) -> Result<(), CUresult> {
+    loop {
+        let mapped = MAPPED.load(Ordering::Acquire);
+        // Whoever breaks the gate does so before it wakes us for the last time.
+        gate::check()?;
+        if !is_lacking(needs) {
+            return Ok(());
+        }
+        if start.elapsed() < SPIN {
+            std::thread::yield_now();
+            continue;
+        }
+        // Not inside the gate: the coordinator may want it closed before all has come.
+        passage.outside(|| futex::wait(&MAPPED, mapped, None, Scope::Process))?;
+    }
+}
+
+/// Whether something is still missing; remembers what was asked for. What the gate says does not count: it may be about
+/// to close, and waits for this call to step out.
+fn is_lacking(needs: &Needs) -> bool {
+    read().as_ref().is_some_and(|arrival| arrival.lacks(needs))
+}
+
+fn find(blocks: &[Block], address: CUdeviceptr) -> Option<u32> {
+    let at = blocks.partition_point(|block| block.start <= address).checked_sub(1)?;
+    (address < blocks[at].end).then_some(at as u32)
+}
+
+/// The block at an address, and the one that ends there: some programs go backwards from an end.
+fn find_or_ends_at(blocks: &[Block], address: CUdeviceptr) -> impl Iterator<Item = u32> {
+    let after = blocks.partition_point(|block| block.start <= address);
+    let last = after.checked_sub(1);
+    let here = last.filter(|at| address <= blocks[*at].end);
+    // At the beginning of one, the one before may end.
+    let before = last.filter(|at| blocks[*at].start == address).and_then(|at| at.checked_sub(1));
+    let before = before.filter(|at| blocks[*at].end == address);
+    here.into_iter().chain(before).map(|at| at as u32)
+}
+
+impl Arrival {
+    fn new(mut places: Vec<BlockLayout>, edges: &[(ExtentId, CUdeviceptr)], roots: roots::Found) -> Self {
+        places.sort_unstable_by_key(|place| place.start);
+        let of_extent: HashMap<ExtentId, u32> = places
+            .iter()
+            .enumerate()
+            .flat_map(|(at, place)| place.extents.iter().map(move |(extent, _)| (*extent, at as u32)))
+            .collect();
+        let missing = |place: &BlockLayout| place.extents.iter().filter(|(_, mapped)| !mapped).count();
+        let left = places.iter().map(missing).sum();
+        let mut blocks: Vec<Block> = places
+            .into_iter()
+            .map(|place| Block {
+                start: place.start,
+                end: place.start + place.bytes,
+                missing: AtomicU32::new(missing(&place) as u32),
+                extents: place.extents.into_iter().map(|(extent, _)| extent).collect(),
+                targets: Vec::new(),
+                used: AtomicBool::new(false),
+            })
+            .collect();
+        for (extent, address) in edges {
+            // Pointers are told by the granule that they lie in: whatever begins or lies there is meant.
+            let Some(&from) = of_extent.get(extent) else { continue };
+            let targets: Vec<u32> = find_or_ends_at(&blocks, *address).collect();
+            for to in targets {
+                if from != to && !blocks[from as usize].targets.contains(&to) {
+                    blocks[from as usize].targets.push(to);
+                }
+            }
+        }
+        let mut root_blocks: Vec<u32> = roots.addresses.iter().filter_map(|address| find(&blocks, *address)).collect();
+        root_blocks.sort_unstable();
+        root_blocks.dedup();
+        Self {
+            blocks,
+            of_extent,
+            roots: root_blocks,
+            unreadable: roots.unreadable,
+            left: AtomicUsize::new(left),
+            began: Instant::now(),
+            order: Mutex::default(),
+        }
+    }
+
+    fn mapped(&self, extents: &[ExtentId]) {
+        for extent in extents {
+            if let Some(at) = self.of_extent.get(extent) {
+                // Release: whoever sees that none is missing may use them.
+                self.blocks[*at as usize].missing.fetch_sub(1, Ordering::AcqRel);
+                self.left.fetch_sub(1, Ordering::AcqRel);
+            }
+        }
+    }
+
+    /// What was used first, in that order, and when.
+    fn used(&self) -> Vec<(ExtentId, u32)> {
+        let order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
+        let extents = |(block, micros): &(u32, u32)| {
+            let micros = *micros;
+            self.blocks[*block as usize].extents.iter().map(move |extent| (*extent, micros))
+        };
+        order.iter().flat_map(extents).collect()
+    }
+
+    fn micros(&self) -> u64 {
+        self.began.elapsed().as_micros() as u64
+    }
+
+    fn lacks(&self, needs: &Needs) -> bool {
+        let addresses = match needs {
+            Needs::These(addresses) if !self.unreadable => addresses,
+            _ => {
+                for at in 0..self.blocks.len() as u32 {
+                    self.note(at);
+                }
+                return self.left.load(Ordering::Acquire) != 0;
+            }
+        };
+        let mut lacks = false;
+        // Most blocks point nowhere, so most calls have nothing to follow.
+        let mut seen: Vec<u32> = Vec::new();
+        let mut visit = |at: u32, seen: &mut Vec<u32>| {
+            let block = &self.blocks[at as usize];
+            self.note(at);
+            lacks |= block.missing.load(Ordering::Acquire) != 0;
+            if !block.targets.is_empty() && !seen.contains(&at) {
+                seen.push(at);
+            }
+        };
+        let named = addresses.iter().flat_map(|address| find_or_ends_at(&self.blocks, *address));
+        named.chain(self.roots.iter().copied()).for_each(|at| visit(at, &mut seen));
+        let mut next = 0;
+        while let Some(&at) = seen.get(next) {
+            self.blocks[at as usize].targets.iter().for_each(|target| visit(*target, &mut seen));
+            next += 1;
+        }
+        lacks
+    }
+
+    /// Remembers the first use of a block, on the program's own clock: without what calls have waited so far.
+    fn note(&self, at: u32) {
+        let block = &self.blocks[at as usize];
+        if !block.used.load(Ordering::Relaxed) && !block.used.swap(true, Ordering::Relaxed) {
+            let micros = self.micros().saturating_sub(WAITED.load(Ordering::Relaxed));
+            let mut order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
+            order.push((at, u32::try_from(micros).unwrap_or(u32::MAX)));
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

@@ -1,0 +1,266 @@
+//! Passing the gate: the program's side.
+
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+
+use baton_contract::cuda::{CUDA_ERROR_DEVICE_UNAVAILABLE, CUDA_ERROR_INVALID_VALUE, CUresult};
+
+use super::activity;
+use super::protocol::{ARRIVING_CONTENDED, BROKEN, CLOSED, CONTENDED, Gate, OPEN, RESTING, UNDECIDED, passes, state};
+use super::word::{self, Word};
+use crate::sys::futex::{self, Scope};
+
+pub(super) static GATE: Gate = Gate::new(UNDECIDED);
+
+/// For threads so late in their life that their thread-locals are gone: shared, so counted atomically.
+pub(super) static LATE: AtomicU32 = AtomicU32::new(0);
+
+/// Whoever opens and closes the gate, as far as calls have to tell it something.
+pub(crate) struct Keeper {
+    /// A call came before it was decided whether this program joins a coordinator.
+    pub(crate) decide: fn(),
+    /// A call waits at the closed gate.
+    pub(crate) demand: fn(),
+    /// The first call after a rest.
+    pub(crate) awoke: fn(),
+}
+
+static KEEPER: AtomicPtr<Keeper> = AtomicPtr::new(core::ptr::null_mut());
+
+/// From here on calls tell `keeper`. Until then nobody closes the gate.
+pub(crate) fn keep(keeper: &'static Keeper) {
+    KEEPER.store(core::ptr::from_ref(keeper).cast_mut(), Ordering::Release);
+}
+
+fn tell(what: impl FnOnce(&Keeper)) {
+    // SAFETY: null, or a reference that lives for ever.
+    if let Some(keeper) = unsafe { KEEPER.load(Ordering::Acquire).as_ref() } {
+        what(keeper);
+    }
+}
+
+/// A call's passage; ends when dropped.
+#[must_use = "the passage ends when this is dropped"]
+pub(crate) struct Passage(Option<&'static Word>);
+
+/// Passes the gate, waiting while it is closed. An error is what the program's call has to answer.
+#[inline(always)]
+pub(crate) fn pass() -> Result<Passage, CUresult> {
+    let Some(word) = word::own_or_new() else { return late() };
+    let depth = word.calls.enter();
+    if GATE.load() != OPEN && depth == 0 {
+        wait(word)?;
+    }
+    Ok(Passage(Some(word)))
+}
+
+/// Passes the gate if it is open just now, and does not ask for it to be opened.
+pub(crate) fn pass_if_open() -> Option<Passage> {
+    let word = word::own_or_new()?;
+    let depth = word.calls.enter();
+    if depth == 0 && !matches!(GATE.load(), OPEN | CONTENDED | RESTING) {
+        word.calls.step_back();
+        return None;
+    }
+    Some(Passage(Some(word)))
+}
+
+/// Whether somebody waits for the GPU while this program has it.
+#[inline(always)]
+pub(crate) fn is_contended() -> bool {
+    matches!(GATE.peek(), CONTENDED | ARRIVING_CONTENDED)
+}
+
+/// Asked by who waits inside: an error if nobody will ever pass again.
+pub(crate) fn check() -> Result<(), CUresult> {
+    if GATE.load() == BROKEN { Err(CUDA_ERROR_DEVICE_UNAVAILABLE) } else { Ok(()) }
+}
+
+/// Changes when memory may have gone from under a call that is inside. Work that is queued then finds it back; but a
+/// call of which the driver looks at the addresses may have been refused for it, and has to be made again.
+#[inline(always)]
+fn holds() -> u32 {
+    GATE.holds()
+}
+
+/// Makes a call of which the driver looks at the addresses. If it was refused, and memory may just have gone from under
+/// it, it is made again when that is back: a refused call has done nothing.
+#[inline]
+pub(crate) fn checked(pass: impl Fn() -> Result<Passage, CUresult>, call: impl Fn() -> CUresult) -> CUresult {
+    loop {
+        let holds = holds();
+        let _passage = match pass() {
+            Ok(passage) => passage,
+            Err(answer) => return answer,
+        };
+        let answer = call();
+        if answer != CUDA_ERROR_INVALID_VALUE || self::holds() == holds {
+            return answer;
+        }
+    }
+}
+
+/// The right to change what memory there is; ends when dropped. Other calls may be left inside when the gate closes:
+/// those that map and unmap, give out and take back, are always waited for.
+#[must_use = "the right ends when this is dropped"]
+pub(crate) struct MappingGuard(());
+
+/// Waits, outside of the gate, until mappings may be changed. An error is what the program's call has to answer.
+pub(crate) fn lock_mappings(passage: &Passage) -> Result<MappingGuard, CUresult> {
+    loop {
+        if let Some(guard) = lock_mappings_if_open() {
+            return Ok(guard);
+        }
+        let mut answer = Ok(());
+        passage.outside(|| answer = until_open())?;
+        answer?;
+    }
+}
+
+/// The same, if the gate lets anybody do so just now.
+pub(crate) fn lock_mappings_if_open() -> Option<MappingGuard> {
+    GATE.begin_mapping().then(|| MappingGuard(()))
+}
+
+impl Drop for MappingGuard {
+    fn drop(&mut self) {
+        GATE.end_mapping();
+    }
+}
+
+/// Whether memory may still be on its way, asked inside: also when the gate is being closed while it is.
+#[inline(always)]
+pub(crate) fn may_lack() -> bool {
+    !matches!(GATE.peek(), OPEN | CONTENDED | RESTING | UNDECIDED)
+}
+
+impl Passage {
+    /// Sleeps outside of the gate, so that it can be closed meanwhile, and passes it again. A nested call
+    /// sleeps inside: it cannot step back from the one around it.
+    pub(crate) fn outside(&self, sleep: impl FnOnce()) -> Result<(), CUresult> {
+        let Some(word) = self.0 else {
+            sleep();
+            return Ok(());
+        };
+        word.calls.step_back();
+        sleep();
+        let depth = word.calls.enter();
+        if depth == 0 && !passes(GATE.load()) {
+            return wait(word).inspect_err(|_| {
+                // The passage has yet to end.
+                word.calls.enter();
+            });
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Passage {
+    #[inline(always)]
+    fn drop(&mut self) {
+        match self.0 {
+            Some(word) => word.calls.leave(),
+            None => drop(LATE.fetch_sub(1, Ordering::Release)),
+        }
+    }
+}
+
+/// In a forked child, where the other threads are gone: nobody but this thread is inside, and whoever
+/// closed the gate was the parent's. The child has no coordinator. Async-signal-safe.
+pub(crate) fn start_anew() {
+    word::release_others();
+    LATE.store(0, Ordering::Relaxed);
+    WAITING.store(0, Ordering::Relaxed);
+    GATE.start_anew();
+}
+
+#[cold]
+fn late() -> Result<Passage, CUresult> {
+    if GATE.load() == UNDECIDED {
+        tell(|keeper| (keeper.decide)());
+    }
+    loop {
+        LATE.fetch_add(1, Ordering::SeqCst);
+        core::sync::atomic::fence(Ordering::SeqCst);
+        if passes(GATE.load()) {
+            return Ok(Passage(None));
+        }
+        LATE.fetch_sub(1, Ordering::Release);
+        until_open()?;
+    }
+}
+
+/// What a call does that found the gate not simply open: if it is closed, steps back, sleeps until it opens,
+/// and passes.
+#[cold]
+fn wait(word: &Word) -> Result<(), CUresult> {
+    let mut is_asked = false;
+    loop {
+        let gate = GATE.load();
+        if gate == UNDECIDED && !std::mem::replace(&mut is_asked, true) {
+            // Outside: joining closes the gate.
+            word.calls.step_back();
+            tell(|keeper| (keeper.decide)());
+            word.calls.enter();
+            continue;
+        }
+        if gate == RESTING {
+            // In this order: who brought us to rest looks at the gate after saying so.
+            GATE.change(RESTING, OPEN);
+            activity::begin();
+            tell(|keeper| (keeper.awoke)());
+            return Ok(());
+        }
+        let must_yield = matches!(gate, CONTENDED | ARRIVING_CONTENDED) && activity::must_yield();
+        if passes(gate) && !must_yield {
+            return Ok(());
+        }
+        // Outside, so that the gate can be closed meanwhile.
+        word.calls.step_back();
+        if must_yield {
+            let _waiting = Waiting::begin();
+            activity::wait();
+        } else {
+            until_open()?;
+        }
+        word.calls.enter();
+    }
+}
+
+/// Threads that wait at the closed gate, or have yet to wake up at the open one.
+static WAITING: AtomicU32 = AtomicU32::new(0);
+
+/// Whether anybody waits at the gate, or is about to pass it: then the program is not idle, even if on a busy machine it
+/// takes its thread long to wake up.
+pub(crate) fn is_waited_at() -> bool {
+    WAITING.load(Ordering::Relaxed) != 0
+}
+
+struct Waiting;
+
+impl Waiting {
+    fn begin() -> Self {
+        WAITING.fetch_add(1, Ordering::Relaxed);
+        Self
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        WAITING.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Says that somebody wants in, and sleeps while the gate is closed.
+fn until_open() -> Result<(), CUresult> {
+    let _waiting = Waiting::begin();
+    loop {
+        let gate = GATE.load();
+        match state(gate) {
+            CLOSED => {}
+            BROKEN => return Err(CUDA_ERROR_DEVICE_UNAVAILABLE),
+            _ => return Ok(()),
+        }
+        tell(|keeper| (keeper.demand)());
+        futex::wait(GATE.word(), gate, None, Scope::Process);
+    }
+}

@@ -1,0 +1,147 @@
+use core::sync::atomic::Ordering;
+
+use super::passage::GATE;
+use super::protocol::OPEN;
+use super::*;
+use core::ptr;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::thread;
+
+/// There is one gate a process, so tests take turns with it.
+static TURN: Mutex<()> = Mutex::new(());
+
+#[test]
+fn nobody_is_inside_after_the_gate_is_closed() {
+    let _turn = TURN.lock().unwrap_or_else(|e| e.into_inner());
+    assert!(prepare());
+    static INSIDE: AtomicU64 = AtomicU64::new(0);
+    static PASSED: AtomicU64 = AtomicU64::new(0);
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    let passage = pass().expect("not broken");
+                    INSIDE.fetch_add(1, Ordering::Relaxed);
+                    PASSED.fetch_add(1, Ordering::Relaxed);
+                    INSIDE.fetch_sub(1, Ordering::Relaxed);
+                    drop(passage);
+                }
+            });
+        }
+        for _ in 0..500 {
+            assert!(closing::close(None));
+            assert_eq!(INSIDE.load(Ordering::Relaxed), 0);
+            let passed = PASSED.load(Ordering::Relaxed);
+            thread::yield_now();
+            assert_eq!(PASSED.load(Ordering::Relaxed), passed, "somebody passed a closed gate");
+            closing::open(false);
+            while PASSED.load(Ordering::Relaxed) == passed {
+                thread::yield_now();
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn a_call_made_inside_a_call_does_not_wait_for_the_gate() {
+    let _turn = TURN.lock().unwrap_or_else(|e| e.into_inner());
+    assert!(prepare());
+    let outer = pass().expect("not broken");
+    thread::scope(|scope| {
+        let closer = scope.spawn(|| closing::close(None));
+        while GATE.peek() == OPEN {
+            thread::yield_now();
+        }
+        drop(pass().expect("not broken"));
+        assert!(!closer.is_finished(), "closed while a thread was inside");
+        drop(outer);
+    });
+    closing::open(false);
+    assert_eq!(closing::inside(), 0);
+}
+
+#[test]
+fn a_thread_that_ends_leaves_its_word_to_the_next() {
+    let _turn = TURN.lock().unwrap_or_else(|e| e.into_inner());
+    let word = || {
+        drop(pass().expect("not broken"));
+        word::own_or_new().map(|word| ptr::from_ref(word) as usize)
+    };
+    let first = thread::spawn(word).join().expect("the thread ran");
+    let second = thread::spawn(word).join().expect("the thread ran");
+    assert_eq!(first, second);
+}
+
+unsafe extern "C-unwind" {
+    /// As the driver's calls may: returns when a signal came, or ends the thread when it is cancelled.
+    fn pause() -> libc::c_int;
+}
+
+#[test]
+fn a_thread_that_is_cancelled_inside_is_inside_no_more() {
+    let _turn = TURN.lock().unwrap_or_else(|e| e.into_inner());
+    unsafe extern "C-unwind" fn body(_: *mut libc::c_void) -> *mut libc::c_void {
+        let _passage = pass().expect("not broken");
+        // SAFETY: no arguments.
+        unsafe { pause() };
+        ptr::null_mut()
+    }
+    // SAFETY: two function types that differ in what unwinding may do, which C does not tell apart.
+    let body = unsafe {
+        core::mem::transmute::<
+            unsafe extern "C-unwind" fn(*mut libc::c_void) -> *mut libc::c_void,
+            extern "C" fn(*mut libc::c_void) -> *mut libc::c_void,
+        >(body)
+    };
+    let mut thread = 0;
+    // SAFETY: a plain thread without attributes or argument, joined below.
+    unsafe {
+        assert_eq!(libc::pthread_create(&mut thread, ptr::null(), body, ptr::null_mut()), 0);
+        while closing::inside() == 0 {
+            thread::yield_now();
+        }
+        assert_eq!(libc::pthread_cancel(thread), 0);
+        assert_eq!(libc::pthread_join(thread, ptr::null_mut()), 0);
+    }
+    assert_eq!(closing::inside(), 0);
+}
+
+#[test]
+fn a_forked_child_has_an_open_gate_with_nobody_inside() {
+    let _turn = TURN.lock().unwrap_or_else(|e| e.into_inner());
+    let (inside, leave) = (AtomicBool::new(false), AtomicBool::new(false));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let _passage = pass().expect("not broken");
+            inside.store(true, Ordering::Release);
+            while !leave.load(Ordering::Acquire) {
+                thread::yield_now();
+            }
+        });
+        while !inside.load(Ordering::Acquire) {
+            thread::yield_now();
+        }
+        GATE.close();
+        extern "C" fn in_the_child() {
+            start_anew();
+        }
+        // SAFETY: the handler stores to atomics that live for ever, nothing else.
+        unsafe { libc::pthread_atfork(None, None, Some(in_the_child)) };
+        // SAFETY: the child only looks at atomics and leaves.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let anew = closing::inside() == 0 && GATE.load() == OPEN;
+            // SAFETY: ends the child at once, without the harness's exit handlers.
+            unsafe { libc::_exit(if anew { 0 } else { 1 }) };
+        }
+        closing::open(false);
+        leave.store(true, Ordering::Release);
+        let mut status = -1;
+        // SAFETY: our own child and a place for its status.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        assert_eq!(status, 0);
+    });
+}

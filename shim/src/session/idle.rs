@@ -1,0 +1,26 @@
+//! Whether the program has been quiet.
+
+use std::time::{Duration, Instant};
+
+use crate::{arrival, gate};
+
+/// What the program did lately.
+pub(super) struct Watch {
+    activity: u32,
+    since: Instant,
+}
+
+impl Watch {
+    pub(super) fn new() -> Self {
+        Self { activity: gate::activity(), since: Instant::now() }
+    }
+
+    /// How long the program has made no call.
+    pub(super) fn quiet(&mut self) -> Duration {
+        let activity = gate::activity();
+        if activity != self.activity || gate::inside() != 0 || gate::is_waited_at() || arrival::is_waited_for() {
+            *self = Self { activity, since: Instant::now() };
+        }
+        self.since.elapsed()
+    }
+}

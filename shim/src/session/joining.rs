@@ -1,0 +1,136 @@
+//! When this process becomes a tenant, or is found to be none.
+
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use baton_contract::cuda::{CUDA_SUCCESS, CUdevice};
+use baton_contract::settings;
+
+use super::connect::{self, Unjoined};
+use super::tenant::{self, Session, get};
+use super::{control, fork, refuse};
+use crate::channels::Own;
+use crate::driver::api;
+use crate::gate::{self, Keeper};
+use crate::link;
+use crate::sys::user;
+use crate::work::{self, contexts};
+
+/// It is decided for good whether this process has a session.
+static DECIDED: AtomicBool = AtomicBool::new(false);
+/// A bit for each device that this process uses without Baton.
+static PASSED_OVER: AtomicU64 = AtomicU64::new(0);
+
+/// From here on calls that cannot simply pass the gate tell the session.
+pub(crate) fn attend() {
+    static KEEPER: Keeper = Keeper { decide: join_for_current, demand: tenant::demand, awoke: tenant::wake };
+    static ATTENDED: AtomicBool = AtomicBool::new(false);
+    if ATTENDED.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    gate::keep(&KEEPER);
+    extern "C" fn start_anew() {
+        gate::start_anew();
+        work::start_anew();
+        forget();
+    }
+    // SAFETY: the handler makes system calls and stores to atomics that live for ever, nothing else.
+    unsafe { libc::pthread_atfork(None, None, Some(start_anew)) };
+}
+
+/// The program is about to take a GPU: it joins that GPU's coordinator first.
+pub(crate) fn join(device: CUdevice) {
+    if !DECIDED.load(Ordering::Acquire) && PASSED_OVER.load(Ordering::Acquire) & bit(device) == 0 {
+        decide(device);
+    }
+}
+
+/// As [`join`], if the thread has a context: one that was made in a way that we do not see.
+pub(crate) fn join_for_current() {
+    if DECIDED.load(Ordering::Acquire) {
+        return;
+    }
+    let (mut context, mut device) = (core::ptr::null_mut(), -1);
+    // SAFETY: out-parameters.
+    let known = unsafe {
+        api::current(&mut context) == CUDA_SUCCESS
+            && !context.is_null()
+            && api::current_device(&mut device) == CUDA_SUCCESS
+    };
+    if !known {
+        return;
+    }
+    join(device);
+    if get().is_some_and(|session| session.device == device) {
+        contexts::adopt(context.expose_provenance(), device);
+        if let Some(session) = get() {
+            session.channels_changed();
+        }
+    }
+}
+
+#[cold]
+fn decide(device: CUdevice) {
+    /// Others wait until it is decided: whatever they call may need the answer.
+    static DECIDING: Mutex<()> = Mutex::new(());
+    // Before anybody waits for us: this needs the loader's lock.
+    api::find_all();
+    // Where CUDA does not work, as in the forked child of a program that uses it, the call says so itself.
+    let Some(uuid) = connect::uuid(device) else { return };
+    let channels = Own::find(uuid);
+    let _deciding = DECIDING.lock().unwrap_or_else(PoisonError::into_inner);
+    if DECIDED.load(Ordering::Acquire) || PASSED_OVER.load(Ordering::Acquire) & bit(device) != 0 {
+        return;
+    }
+    match connect::join(device, uuid, channels).and_then(begin) {
+        Ok(()) => DECIDED.store(true, Ordering::Release),
+        Err(Unjoined::NotAsked) => pass_over(device),
+        Err(Unjoined::Cannot { why, remedy }) if user::is_on(settings::REQUIRE) => refuse::end(&why, &remedy),
+        Err(Unjoined::Cannot { why, remedy }) => {
+            user::warn(format_args!("{why}; {remedy}; running without Baton"));
+            pass_over(device);
+        }
+    }
+}
+
+fn bit(device: CUdevice) -> u64 {
+    1 << (device as u32 % u64::BITS)
+}
+
+/// This device is used without Baton. When all are, nobody has to ask any more.
+fn pass_over(device: CUdevice) {
+    let passed = PASSED_OVER.fetch_or(bit(device), Ordering::AcqRel) | bit(device);
+    let mut count = 0;
+    // SAFETY: an out-parameter.
+    unsafe { api::device_count(&mut count) };
+    if (0..count).all(|device| passed & bit(device) != 0) {
+        DECIDED.store(true, Ordering::Release);
+        gate::decided();
+    }
+}
+
+fn begin(session: Session) -> Result<(), Unjoined> {
+    if control::start(tenant::keep(session)) {
+        return Ok(());
+    }
+    link::give_up();
+    Err(connect::cannot("no thread can be started", "allow the program more threads (`ulimit -u`)"))
+}
+
+/// The size of "the GPU" that the program sees, now or when it will have joined; none if that is the GPU itself.
+pub(crate) fn total_of(device: CUdevice) -> Option<u64> {
+    match get() {
+        Some(session) => (session.device == device).then(|| session.link.total()),
+        None if DECIDED.load(Ordering::Acquire) || PASSED_OVER.load(Ordering::Acquire) & bit(device) != 0 => None,
+        None => connect::offered(connect::uuid(device)?),
+    }
+}
+
+/// In a forked child: there is no session, and what the parent holds must not live on here. Async-signal-safe.
+fn forget() {
+    if link::forget() {
+        // The GPU first: the coordinator takes the end of the connection for a sign that nobody holds either.
+        fork::let_go_of_the_gpu();
+        link::close_sockets();
+    }
+}
