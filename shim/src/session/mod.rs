@@ -23,7 +23,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use baton_contract::cuda::{CUDA_SUCCESS, CUdevice};
-use baton_contract::messages::FromTenant;
+use baton_contract::messages::{PreemptionReport, TurnReport};
 use baton_contract::settings;
 
 use crate::channels::Own;
@@ -191,7 +191,7 @@ fn demand() {
     if let Some(link) = link::get()
         && !DEMANDED.swap(true, Ordering::AcqRel)
     {
-        link.tell(&FromTenant::Demand);
+        link.tell(&TurnReport::Demand);
     }
 }
 
@@ -199,7 +199,7 @@ impl Session {
     /// Says what of us can be paused, if that has changed. Only one thread does, so that the last word is the last one sent.
     fn tell_channels(&self) {
         if let Some((channels, descriptor)) = self.channels.news() {
-            self.link.tell_with(&FromTenant::Channels { channels }, descriptor);
+            self.link.tell_with(&PreemptionReport::Channels { channels }, descriptor);
         }
     }
 
