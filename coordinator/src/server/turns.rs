@@ -1,6 +1,5 @@
 //! Carries out what the arbiter decides, and tells it what came of it.
 
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use baton_contract::messages::{ArrivalStory, ExtentId, Message, TurnCommand, TurnReport};
@@ -85,10 +84,6 @@ impl Server {
         }
         if let Some(holder) = self.arbiter.holder() {
             self.keep_short(holder);
-        }
-        let waiting = self.tenants.keys().filter(|id| self.arbiter.state(**id) == State::Waiting).count() as u32;
-        for tenant in self.tenants.values() {
-            tenant.page.waiting.store(waiting, Relaxed);
         }
     }
 
