@@ -27,14 +27,6 @@ impl Class {
             Self::Batch => "batch",
         }
     }
-
-    pub(crate) const fn code(self) -> u32 {
-        self as u32
-    }
-
-    pub(crate) fn of_code(code: u32) -> Option<Self> {
-        Self::ALL.into_iter().find(|class| class.code() == code)
-    }
 }
 
 impl fmt::Display for Class {

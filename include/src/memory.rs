@@ -44,3 +44,22 @@ impl SizeClass {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn the_pieces_of_a_size_add_up_to_it(granules in 0u64..100_000, largest in prop::sample::select(&SizeClass::ALL[..])) {
+            let pieces: Vec<SizeClass> = SizeClass::cut(granules * GRANULE, largest).collect();
+            prop_assert_eq!(pieces.iter().map(|piece| piece.bytes()).sum::<u64>(), granules * GRANULE);
+            prop_assert!(pieces.is_sorted_by(|a, b| a >= b) && pieces.iter().all(|piece| *piece <= largest));
+            for smaller in SizeClass::ALL.into_iter().filter(|class| *class < largest) {
+                prop_assert!(pieces.iter().filter(|piece| **piece == smaller).count() < 4);
+            }
+        }
+    }
+}

@@ -15,8 +15,6 @@ pub const PAGE_BYTES: usize = 4096;
 pub struct CoordinatorPage {
     /// [`crate::wire::VERSION`].
     pub version: AtomicU32,
-    /// How many tenants wait for the baton.
-    pub waiting: AtomicU32,
     /// What the tenant may have at most, in bytes: the size of "its GPU".
     pub arena_bytes: AtomicU64,
 }
@@ -25,19 +23,13 @@ pub struct CoordinatorPage {
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct TenantPage {
-    /// [`crate::wire::VERSION`].
-    pub version: AtomicU32,
-    /// Whether the gate is open (1).
-    pub open: AtomicU32,
-    /// What its live allocations take, in bytes.
-    pub allocated_bytes: AtomicU64,
     /// Device memory that is not virtualised, in bytes.
     pub unmanaged_bytes: AtomicU64,
     /// Where the addresses that it gives to allocations begin: a word between here and the end may be a pointer.
     pub window_start: AtomicU64,
     /// Where they end.
     pub window_end: AtomicU64,
-    /// While it is inside of the call that [`FromCoordinator::Probe`](crate::messages::FromCoordinator::Probe) asks for:
+    /// While it is inside of the call that [`Probe`](crate::messages::PreemptionCommand::Probe) asks for:
     /// 1 and the milliseconds in which it was seen to be there. Otherwise 0.
     pub probing: AtomicU32,
     /// Changes again and again while it is at work beside others: it was not stopped.
@@ -62,4 +54,3 @@ pub const BOARD_PLACES: u32 = u32::BITS;
 const _: () = assert!(size_of::<Board>() <= PAGE_BYTES);
 const _: () = assert!(size_of::<CoordinatorPage>() <= PAGE_BYTES && size_of::<TenantPage>() <= PAGE_BYTES);
 const _: () = assert!(core::mem::offset_of!(CoordinatorPage, arena_bytes) == 8);
-const _: () = assert!(core::mem::offset_of!(TenantPage, allocated_bytes) == 8);

@@ -6,9 +6,9 @@
 //! ```
 //!
 //! Everything is little-endian and of fixed width: `u32`, `u64`, 16 bytes for a GPU's UUID. A text is its
-//! length (`u32`) and its UTF-8 bytes, a list its length (`u32`) and its items. One datagram of a
-//! `SOCK_SEQPACKET` socket is one message; nothing may follow its last field. The version comes first, and
-//! stays there in every later version, so that peers of different age can tell each other so.
+//! length (`u32`) and its UTF-8 bytes, a list its length (`u32`) and its items; what may be missing is 0, or 1 and
+//! itself. One datagram of a `SOCK_SEQPACKET` socket is one message; nothing may follow its last field. The version
+//! comes first, and stays there in every later version, so that peers of different age can tell each other so.
 //!
 //! A peer's bytes are allegations: decoding checks every length before it reads and every value before it
 //! becomes a type, never panics, and allocates no more than the datagram's own size.
@@ -22,6 +22,9 @@ pub const VERSION: u32 = 6;
 
 /// No message is longer, in bytes.
 pub const MAX_MESSAGE: usize = 32 * 1024;
+
+/// What comes before the fields, in bytes.
+pub(crate) const HEADER: usize = 8;
 
 /// The most descriptors that a message carries (`SCM_MAX_FD` of Linux).
 pub const MAX_DESCRIPTORS: usize = 253;
@@ -44,8 +47,15 @@ pub enum Malformed {
     OutOfRange {
         /// The field.
         field: &'static str,
-        /// Its value, or its length.
+        /// Its value.
         value: u64,
+    },
+    /// A text or a list is longer than it may be.
+    TooLong {
+        /// The field.
+        field: &'static str,
+        /// Its length.
+        length: u32,
     },
     /// A text is not UTF-8.
     Text {
@@ -72,6 +82,9 @@ impl fmt::Display for Malformed {
             Self::Short => f.write_str("a message that ends too early"),
             Self::Long => f.write_str("a message with something after its end"),
             Self::OutOfRange { field, value } => write!(f, "a message whose {field} cannot be {value}"),
+            Self::TooLong { field, length } => {
+                write!(f, "a message whose {field} has {length} entries or bytes, which is too many")
+            }
             Self::Text { field } => write!(f, "a message whose {field} is no text"),
             Self::Descriptors { came, expected } => {
                 write!(f, "a message with {came} descriptors instead of {expected}")
@@ -94,10 +107,6 @@ impl Writer {
     }
 
     pub(crate) fn u32(&mut self, value: u32) {
-        self.0.extend_from_slice(&value.to_le_bytes());
-    }
-
-    pub(crate) fn u64(&mut self, value: u64) {
         self.0.extend_from_slice(&value.to_le_bytes());
     }
 
@@ -135,7 +144,7 @@ impl<'a> Reader<'a> {
         Ok((reader.u32()?, reader))
     }
 
-    pub(crate) fn take(&mut self, count: usize) -> Result<&'a [u8], Malformed> {
+    fn take(&mut self, count: usize) -> Result<&'a [u8], Malformed> {
         let (taken, rest) = self.rest.split_at_checked(count).ok_or(Malformed::Short)?;
         self.rest = rest;
         Ok(taken)
@@ -153,21 +162,11 @@ impl<'a> Reader<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
-    pub(crate) fn flag(&mut self, field: &'static str) -> Result<bool, Malformed> {
-        match self.u32()? {
-            0 => Ok(false),
-            1 => Ok(true),
-            value => Err(Malformed::OutOfRange { field, value: value.into() }),
-        }
-    }
-
     /// A length of at most `limit`.
-    pub(crate) fn length(&mut self, field: &'static str, limit: usize) -> Result<usize, Malformed> {
-        let value = self.u32()?;
-        usize::try_from(value)
-            .ok()
-            .filter(|length| *length <= limit)
-            .ok_or(Malformed::OutOfRange { field, value: value.into() })
+    fn length(&mut self, field: &'static str, limit: usize) -> Result<usize, Malformed> {
+        let length = self.u32()?;
+        let is_short = |length: &usize| *length <= limit;
+        usize::try_from(length).ok().filter(is_short).ok_or(Malformed::TooLong { field, length })
     }
 
     pub(crate) fn text(&mut self, field: &'static str, limit: usize) -> Result<String, Malformed> {
@@ -176,15 +175,16 @@ impl<'a> Reader<'a> {
         Ok(String::from(text))
     }
 
-    /// A list of at most `limit` items that each take at least four bytes.
+    /// A list of at most `limit` items that each take at least so many bytes.
     pub(crate) fn list<T>(
         &mut self,
         field: &'static str,
         limit: usize,
+        least: usize,
         mut item: impl FnMut(&mut Self) -> Result<T, Malformed>,
     ) -> Result<Vec<T>, Malformed> {
         let length = self.length(field, limit)?;
-        if length > self.rest.len() / 4 {
+        if length > self.rest.len() / least {
             return Err(Malformed::Short);
         }
         (0..length).map(|_| item(self)).collect()

@@ -233,7 +233,7 @@ fn those_beyond_the_limit_wait_in_order_and_status_shows_them() {
 #[test]
 fn a_program_that_is_told_to_end_ends() {
     use baton_contract::link;
-    use baton_contract::messages::{FromCoordinator, FromTenant};
+    use baton_contract::messages::{Admission, FromTenant, Message as _, Opening, TurnCommand};
     use baton_contract::wire::VERSION;
 
     let prepared = Serving::arena("64MiB").prepare();
@@ -241,7 +241,7 @@ fn a_program_that_is_told_to_end_ends() {
     let mut running = Running::start(&mut required(&prepared.place, "init context"), false, None);
     let socket = accepted(&listener);
     let hello = link::receive(socket.as_fd(), false).expect("a greeting").expect("a greeting");
-    assert!(matches!(FromTenant::decode(&hello.message), Ok(FromTenant::Hello { .. })));
+    assert!(matches!(FromTenant::decode(&hello.message), Ok(FromTenant::Opening(Opening::Hello { .. }))));
     assert_eq!(hello.descriptors.len(), 1, "its process");
     let page = |version: u32| {
         let path = prepared.place.folder().join(format!("page-{version}"));
@@ -252,10 +252,10 @@ fn a_program_that_is_told_to_end_ends() {
     };
     let (requests, _theirs) = std::os::unix::net::UnixStream::pair().expect("sockets");
     let files = [page(VERSION), page(0), requests.into(), page(1)];
-    let welcome = FromCoordinator::Welcome { tenant: 1, place: u32::MAX };
+    let welcome = Admission::Welcome { tenant: 1, place: u32::MAX };
     let files: Vec<_> = files.iter().map(AsFd::as_fd).collect();
     link::send(socket.as_fd(), &welcome.encode(), &files, false).expect("it listens");
-    let end = FromCoordinator::End { text: "its memory is lost".to_owned() };
+    let end = TurnCommand::End { text: "its memory is lost".to_owned() };
     link::send(socket.as_fd(), &end.encode(), &[], false).expect("it listens");
     assert_eq!(code(running.end(LIMIT)), 128 + 9, "{}", running.err());
     assert!(running.err().contains("its memory is lost"), "{}", running.err());

@@ -6,7 +6,10 @@ use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
 use baton_contract::link;
-use baton_contract::messages::{Channels, ExtentId, FromCoordinator, FromTenant};
+use baton_contract::messages::{
+    Channels, ExtentId, FromCoordinator, FromTenant, MemoryReport, Message as _, Opening, PreemptionReport, Request,
+    TurnReport,
+};
 use baton_contract::resource_manager::Objects;
 use baton_contract::scheduling::Scheduling;
 use baton_tests::coordinator::{Coordinator, Serving, other_descriptors, program, tenant};
@@ -63,7 +66,7 @@ fn greeting(coordinator: &Coordinator, name: &str) -> Vec<u8> {
     for (at, byte) in gpu.iter_mut().enumerate() {
         *byte = u8::from_str_radix(&digits[2 * at..2 * at + 2], 16).expect("hexadecimal");
     }
-    FromTenant::Hello { name: name.to_owned(), scheduling: Scheduling::default(), gpu }.encode()
+    Opening::Hello { name: name.to_owned(), scheduling: Scheduling::default(), gpu }.encode()
 }
 
 fn noise(seed: u64, length: usize) -> Vec<u8> {
@@ -87,11 +90,11 @@ fn what_is_no_greeting_costs_a_stranger_the_connection_and_nothing_else() {
     // Cut anywhere, with something behind, of another version, of every kind that there may be.
     messages.extend((1..hello.len()).map(|length| hello[..length].to_vec()));
     messages.push([hello.as_slice(), &[0]].concat());
-    messages.extend((0..40_u32).map(|kind| [1_u32.to_le_bytes(), (kind + 2).to_le_bytes()].concat()));
+    messages.extend((0..70_u32).map(|kind| [1_u32.to_le_bytes(), (kind + 2).to_le_bytes()].concat()));
     // Longer than any message is.
     messages.extend([33 << 10, 60 << 10, 150 << 10].map(|length| [hello.as_slice(), &vec![7; length]].concat()));
     messages.extend((0..200).map(|seed| noise(seed, 1 + 13 * seed as usize)));
-    let status = FromTenant::Status.encode();
+    let status = Opening::Status.encode();
     messages.retain(|message| *message != status && *message != hello);
     for message in &messages {
         let socket = connect(&coordinator);
@@ -124,7 +127,7 @@ fn what_a_tenant_cannot_mean_costs_it_its_connection_and_nothing_else() {
     let mut running = hold(&coordinator, "tenant");
     let hello = greeting(&coordinator, "liar");
     let descriptors = other_descriptors(&coordinator.until_ready());
-    let garbage = [vec![1], noise(5, 300), vec![0; 40 << 10], FromTenant::Status.encode(), hello.clone()];
+    let garbage = [vec![1], noise(5, 300), vec![0; 40 << 10], Opening::Status.encode(), hello.clone()];
     for message in &garbage {
         let (socket, _requests) = greeted(&coordinator, &hello);
         coordinator.until("the liar is there", |status| !tenant(status, "liar").is_null());
@@ -134,7 +137,7 @@ fn what_a_tenant_cannot_mean_costs_it_its_connection_and_nothing_else() {
     }
     // What is to be paused, through what is not the driver's control device, through nothing, and through too much.
     let objects = Objects { client: 1, subdevice: 2, channels: vec![3], ..Objects::default() };
-    let offer = FromTenant::Channels { channels: Channels::ResourceManager(objects) }.encode();
+    let offer = PreemptionReport::Channels { channels: Channels::ResourceManager(objects) }.encode();
     let null = std::fs::File::open("/dev/null").expect("there");
     for descriptors in [&[][..], &[null.as_fd()], &[null.as_fd(), null.as_fd()]] {
         let (socket, _requests) = greeted(&coordinator, &hello);
@@ -143,21 +146,21 @@ fn what_a_tenant_cannot_mean_costs_it_its_connection_and_nothing_else() {
         assert!(running.ask("touch", LIMIT).starts_with("touched "));
     }
     // What might be meant at another time: reports of what was not asked for, about what there is not.
-    let lies = [
-        FromTenant::Demand,
-        FromTenant::Opened { grant: 77 },
-        FromTenant::Closed { grant: u64::MAX, drain_micros: u64::MAX },
-        FromTenant::Closed { grant: 0, drain_micros: 0 },
-        FromTenant::Busy { grant: 1 },
-        FromTenant::Done { batch: 12, micros: 1 },
-        FromTenant::Failed { batch: 12, code: 700 },
-        FromTenant::Free { extents: vec![ExtentId(1), ExtentId(1), ExtentId(u32::MAX)] },
-        FromTenant::Allocate { bytes: u64::MAX },
-        FromTenant::Allocate { bytes: 1 },
-        FromTenant::Room { bytes: u64::MAX },
-        FromTenant::Channels { channels: Channels::None },
-        FromTenant::Channels { channels: Channels::Simulated { process: u32::MAX } },
-        FromTenant::Held { grant: 0 },
+    let lies: [FromTenant; _] = [
+        TurnReport::Demand.into(),
+        TurnReport::Opened { grant: 77 }.into(),
+        TurnReport::Closed { grant: u64::MAX, drain_micros: u64::MAX }.into(),
+        TurnReport::Closed { grant: 0, drain_micros: 0 }.into(),
+        TurnReport::Busy { grant: 1 }.into(),
+        MemoryReport::Done { batch: 12, micros: 1 }.into(),
+        MemoryReport::Failed { batch: 12, code: 700 }.into(),
+        Request::Free { extents: vec![ExtentId(1), ExtentId(1), ExtentId(u32::MAX)] }.into(),
+        Request::Allocate { bytes: u64::MAX }.into(),
+        Request::Allocate { bytes: 1 }.into(),
+        Request::Room { bytes: u64::MAX }.into(),
+        PreemptionReport::Channels { channels: Channels::None }.into(),
+        PreemptionReport::Channels { channels: Channels::Simulated { process: u32::MAX } }.into(),
+        PreemptionReport::Held { grant: 0 }.into(),
     ];
     for lie in &lies {
         for on_requests in [false, true] {

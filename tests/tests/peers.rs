@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use baton_contract::link;
-use baton_contract::messages::{FromCoordinator, FromTenant, Refusal};
+use baton_contract::messages::{Admission, FromCoordinator, Message as _, Opening, Refusal};
 use baton_tests::coordinator::{Coordinator, Serving, program, tenant};
 use baton_tests::running::Running;
 use baton_tests::{Outcome, around, built, has_python, is_root};
@@ -156,9 +156,12 @@ fn connected(coordinator: &Coordinator) -> OwnedFd {
 
 /// What comes first on a connection.
 #[track_caller]
-fn answer(socket: &OwnedFd) -> FromCoordinator {
+fn answer(socket: &OwnedFd) -> Admission {
     let received = link::receive(socket.as_fd(), false).expect("an answer").expect("an answer");
-    FromCoordinator::decode(&received.message).expect("a message")
+    match FromCoordinator::decode(&received.message) {
+        Ok(FromCoordinator::Admission(answer)) => answer,
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]
@@ -183,10 +186,10 @@ fn whoever_comes_when_there_is_no_room_is_told_so_and_tenants_do_not_notice() {
     let text = loop {
         assert!(held.len() < 200, "there is a limit");
         let socket = connect();
-        let _ = link::send(socket.as_fd(), &FromTenant::Expect.encode(), &[], false);
+        let _ = link::send(socket.as_fd(), &Opening::Expect.encode(), &[], false);
         match answer(&socket) {
-            FromCoordinator::Offer { .. } => held.push(socket),
-            FromCoordinator::Refused { reason: Refusal::Busy, text } => break text,
+            Admission::Offer { .. } => held.push(socket),
+            Admission::Refused { reason: Refusal::Busy, text } => break text,
             other => panic!("{other:?}"),
         }
     };
@@ -221,7 +224,7 @@ fn a_coordinator_without_descriptors_neither_spins_nor_stops_serving() {
     let is_told = |socket: &OwnedFd| match link::receive(socket.as_fd(), true) {
         Ok(Some(received)) => matches!(
             FromCoordinator::decode(&received.message),
-            Ok(FromCoordinator::Refused { reason: Refusal::Busy, .. })
+            Ok(FromCoordinator::Admission(Admission::Refused { reason: Refusal::Busy, .. }))
         ),
         _ => false,
     };
@@ -254,7 +257,7 @@ fn requests_that_wait_are_limited_and_the_next_is_told_so() {
     assert!(running.line(LIMIT).starts_with("ready "));
     // Stopped, it cannot be evicted, and whoever wants that waits.
     running.signal(libc::SIGSTOP);
-    let evict = FromTenant::Evict { name: "busy".to_owned() }.encode();
+    let evict = Opening::Evict { name: "busy".to_owned() }.encode();
     let mut waiting = Vec::new();
     let refused = loop {
         assert!(waiting.len() < 1000, "there is a limit");

@@ -38,7 +38,6 @@ const NO_MESSAGES: &[(&str, &str, &str)] = &[
     ("coordinator/src/cli/status.rs", "switches …", "a line that was asked for"),
     ("coordinator/src/cli/status.rs", "waiting to join", "a table's heading"),
     ("coordinator/src/demo.rs", "", "rows of a table that was asked for"),
-    ("include/src/messages.rs", "", "names of a message's fields"),
     ("shim/src/exports/trace/report.rs", "baton: … (process …) made", "a line that was asked for"),
     ("shim/src/exports/trace/report.rs", "{\"", "JSON that was asked for"),
     ("shim/src/exports/trace/report.rs", "…{\"", "JSON that was asked for"),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use baton_contract::link;
-use baton_contract::messages::{DriverKind, FromCoordinator, FromTenant, MAX_NAME, Refusal};
+use baton_contract::messages::{Admission, DriverKind, FromCoordinator, MAX_NAME, Message as _, Opening, Refusal};
 use clap::Args;
 use serde_json::Value;
 
@@ -39,7 +39,7 @@ pub struct Named {
 pub fn have_done(
     Named { socket, name }: Named,
     patience: Option<Duration>,
-    request: impl FnOnce(String) -> FromTenant,
+    request: impl FnOnce(String) -> Opening,
 ) -> Result<(), CliError> {
     let socket = match socket.or_else(named_socket) {
         Some(socket) => socket,
@@ -92,7 +92,7 @@ pub fn announce(path: &Path) -> Result<Option<(OwnedFd, Offer)>, CliError> {
     loop {
         let Some(socket) = open(path)? else { return Ok(None) };
         // Whoever does not hear us may have said why.
-        let _ = link::send(socket.as_fd(), &FromTenant::Expect.encode(), &[], false);
+        let _ = link::send(socket.as_fd(), &Opening::Expect.encode(), &[], false);
         let received = match link::receive(socket.as_fd(), false) {
             Ok(Some(received)) => received,
             Ok(None) => return Ok(None),
@@ -102,14 +102,16 @@ pub fn announce(path: &Path) -> Result<Option<(OwnedFd, Offer)>, CliError> {
             Err(error) => return Err(told(&error)),
         };
         match FromCoordinator::decode(&received.message) {
-            Ok(FromCoordinator::Offer { gpu, driver, .. }) => return Ok(Some((socket, Offer { gpu, driver }))),
-            Ok(FromCoordinator::Refused { reason: Refusal::Busy, text }) => {
+            Ok(FromCoordinator::Admission(Admission::Offer { gpu, driver, .. })) => {
+                return Ok(Some((socket, Offer { gpu, driver })));
+            }
+            Ok(FromCoordinator::Admission(Admission::Refused { reason: Refusal::Busy, text })) => {
                 if start.elapsed() > SILENCE && !std::mem::replace(&mut is_said, true) {
                     eprintln!("baton run: waiting: {text}");
                 }
                 std::thread::sleep(COME_AGAIN);
             }
-            Ok(FromCoordinator::Refused { text, .. }) => return Err(told(&text)),
+            Ok(FromCoordinator::Admission(Admission::Refused { text, .. })) => return Err(told(&text)),
             Ok(_) => {
                 return Err(told(&"the coordinator answers another question; use the same build of Baton for both"));
             }
@@ -124,7 +126,7 @@ pub fn announce(path: &Path) -> Result<Option<(OwnedFd, Offer)>, CliError> {
 ///
 /// When nobody answers, or not as a coordinator does.
 pub fn status(path: &Path) -> Result<Vec<u8>, CliError> {
-    ask(path, &FromTenant::Status, Some(PATIENCE))
+    ask(path, &Opening::Status, Some(PATIENCE))
 }
 
 /// Asks something, and hears the text that is the answer; with a patience, not for longer than that in silence.
@@ -132,7 +134,7 @@ pub fn status(path: &Path) -> Result<Vec<u8>, CliError> {
 /// # Errors
 ///
 /// As for [`status()`].
-pub fn ask(path: &Path, question: &FromTenant, patience: Option<Duration>) -> Result<Vec<u8>, CliError> {
+pub fn ask(path: &Path, question: &Opening, patience: Option<Duration>) -> Result<Vec<u8>, CliError> {
     let told = |what: String| CliError::Told(format!("{}: {what}", path.display()));
     let socket = open(path)?.ok_or_else(|| {
         CliError::Told(format!(
@@ -161,13 +163,13 @@ pub fn ask(path: &Path, question: &FromTenant, patience: Option<Duration>) -> Re
         };
         let received = received.ok_or_else(|| told("the coordinator ended the connection".to_owned()))?;
         match FromCoordinator::decode(&received.message) {
-            Ok(FromCoordinator::Text { piece, more }) => {
+            Ok(FromCoordinator::Admission(Admission::Text { piece, more })) => {
                 text.extend(piece);
                 if !more {
                     return Ok(text);
                 }
             }
-            Ok(FromCoordinator::Refused { text, .. }) => return Err(told(text)),
+            Ok(FromCoordinator::Admission(Admission::Refused { text, .. })) => return Err(told(text)),
             Ok(_) => {
                 return Err(told(
                     "the coordinator answers another question; use the same build of Baton for both".to_owned(),

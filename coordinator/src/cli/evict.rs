@@ -1,6 +1,6 @@
 //! `baton evict`: moves a program's memory to the host.
 
-use baton_contract::messages::FromTenant;
+use baton_contract::messages::Opening;
 
 use super::CliError;
 use super::client::{Named, have_done};
@@ -12,5 +12,5 @@ use super::client::{Named, have_done};
 /// When no coordinator answers, or there is no such program, or no room on the host, or the program is in use again.
 pub fn run(named: Named) -> Result<(), CliError> {
     // For as long as it takes: the program may be working.
-    have_done(named, None, |name| FromTenant::Evict { name })
+    have_done(named, None, |name| Opening::Evict { name })
 }

@@ -1,6 +1,6 @@
 //! `baton set`, `baton suspend` and `baton resume`: how a program is scheduled, changed while it runs.
 
-use baton_contract::messages::FromTenant;
+use baton_contract::messages::Opening;
 use baton_contract::scheduling::Change;
 use clap::Args;
 
@@ -82,7 +82,7 @@ pub fn resume(named: Named) -> Result<(), CliError> {
 }
 
 fn ask(named: Named, change: Change) -> Result<(), CliError> {
-    have_done(named, Some(PATIENCE), |name| FromTenant::Set { name, change })
+    have_done(named, Some(PATIENCE), |name| Opening::Set { name, change })
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use baton_contract::messages::{FromCoordinator, FromTenant, MAX_TEXT, Refusal};
+use baton_contract::messages::{Admission, FromTenant, MAX_TEXT, Message as _, Opening, Refusal};
 use baton_contract::page::BOARD_PLACES;
 use baton_contract::scheduling::Scheduling;
 use baton_contract::socket_path;
@@ -77,7 +77,7 @@ impl Server {
         let decoded =
             FromTenant::decode(&received.message).and_then(|message| message.expect(received.descriptors.len()));
         let refusal = match decoded {
-            Ok(FromTenant::Hello { name, scheduling, gpu }) => {
+            Ok(FromTenant::Opening(Opening::Hello { name, scheduling, gpu })) => {
                 let sent = received.descriptors.pop();
                 match self.greet(peer, name, scheduling, gpu, sent) {
                     Ok(()) => return,
@@ -87,23 +87,23 @@ impl Server {
                     }
                 }
             }
-            Ok(FromTenant::Expect) => {
+            Ok(FromTenant::Opening(Opening::Expect)) => {
                 let bytes = self.offered();
-                let offer = FromCoordinator::Offer { gpu: self.gpu.uuid, driver: self.options.driver, bytes };
+                let offer = Admission::Offer { gpu: self.gpu.uuid, driver: self.options.driver, bytes };
                 if peer.send(&offer, &[]).is_ok() {
                     self.strangers.keep(peer, Stage::Expected);
                 }
                 return;
             }
-            Ok(FromTenant::Evict { name }) => {
+            Ok(FromTenant::Opening(Opening::Evict { name })) => {
                 self.evict_on_request(peer, &name);
                 return;
             }
-            Ok(FromTenant::Set { name, change }) => {
+            Ok(FromTenant::Opening(Opening::Set { name, change })) => {
                 self.set_on_request(&mut peer, &name, change);
                 return;
             }
-            Ok(FromTenant::Status) => {
+            Ok(FromTenant::Opening(Opening::Status)) => {
                 self.answer_status(&mut peer);
                 if peer.keeps() {
                     self.strangers.keep(peer, Stage::Reading);
@@ -145,7 +145,7 @@ impl Server {
         let mut newcomer = Newcomer { peer, name, process, since: Instant::now(), scheduling };
         if self.tenants.len() >= self.options.max_tenants || !self.newcomers.is_empty() {
             let ahead = self.newcomers.len() as u32;
-            if newcomer.peer.send(&FromCoordinator::Queued { ahead }, &[]).is_ok() {
+            if newcomer.peer.send(&Admission::Queued { ahead }, &[]).is_ok() {
                 self.newcomers.push_back(newcomer);
             }
             return Ok(());
@@ -202,7 +202,7 @@ impl Server {
         page.version.store(VERSION, Relaxed);
         page.arena_bytes.store(self.offered(), Relaxed);
         let place = self.places.give(scheduling.class);
-        let welcome = FromCoordinator::Welcome { tenant: self.next_tenant, place: place.unwrap_or(BOARD_PLACES) };
+        let welcome = Admission::Welcome { tenant: self.next_tenant, place: place.unwrap_or(BOARD_PLACES) };
         let files = [page_file.as_fd(), theirs.file().as_fd(), requests.as_fd(), self.places.file(place)];
         if control.send(&welcome, &files).is_err() {
             self.places.free(place);
@@ -262,7 +262,7 @@ impl Server {
         let text = serde_json::to_vec(&self.status()).unwrap_or_default();
         let pieces = text.chunks(MAX_TEXT).count();
         for (at, piece) in text.chunks(MAX_TEXT).enumerate() {
-            let message = FromCoordinator::Text { piece: piece.to_vec(), more: at + 1 < pieces };
+            let message = Admission::Text { piece: piece.to_vec(), more: at + 1 < pieces };
             if peer.send(&message, &[]).is_err() {
                 return;
             }
@@ -273,5 +273,5 @@ impl Server {
 /// It has only this one answer to get, and goes.
 fn refuse(peer: &mut Peer, (reason, text): Refused) {
     log::warn!("refused a connection: {text}");
-    let _ = peer.send(&FromCoordinator::Refused { reason, text }, &[]);
+    let _ = peer.send(&Admission::Refused { reason, text }, &[]);
 }

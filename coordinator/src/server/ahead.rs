@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use baton_contract::class::Class;
 use baton_contract::memory::SizeClass;
-use baton_contract::messages::FromCoordinator;
+use baton_contract::messages::TurnCommand;
 
 use super::peer::Peer;
 use super::residency::{GROUP_BYTES, PerClass};
@@ -223,7 +223,7 @@ impl Server {
                 // Nobody else may want the GPU, so that it has kept the baton.
                 if !eviction.revoked && self.arbiter.state(id) != State::Leaving {
                     let limit_micros = 1_000_000;
-                    self.command(id, &FromCoordinator::Revoke { grant: eviction.grant, limit_micros });
+                    self.command(id, &TurnCommand::Revoke { grant: eviction.grant, limit_micros });
                     eviction.revoked = true;
                 }
                 self.evictions.push(eviction);

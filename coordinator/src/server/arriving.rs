@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use baton_contract::memory::SizeClass;
-use baton_contract::messages::{ExtentId, FromCoordinator, MAX_EXTENTS};
+use baton_contract::messages::{ExtentId, MAX_EXTENTS, MemoryCommand};
 
 use super::contents::parts;
 use super::residency::{Found, GROUP_EXTENTS, Group, PerClass, bytes_of};
@@ -139,7 +139,7 @@ impl Server {
                 .filter_map(|frame| self.frames[frame.0 as usize].as_ref().map(AsFd::as_fd))
                 .collect();
             let batch = tenant.add_batch(Batch::Prepare);
-            let message = FromCoordinator::Prepare { batch, extents: extents.to_vec() };
+            let message = MemoryCommand::Prepare { batch, extents: extents.to_vec() };
             lost |= tenant.cut_off.is_none() && tenant.control.send(&message, &descriptors).is_err();
         }
         if lost {
@@ -271,7 +271,7 @@ impl Server {
             return;
         }
         let batch = tenant.add_batch(Batch::Map(extents.clone()));
-        self.command(id, &FromCoordinator::Map { batch, extents });
+        self.command(id, &MemoryCommand::Map { batch, extents });
     }
 
     /// The tenant has mapped them.

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use baton_contract::class::Class;
-use baton_contract::messages::FromCoordinator;
+use baton_contract::messages::{Answer, CorunCommand, CorunReport};
 use baton_contract::page::{BOARD_PLACES, Board};
 
 use rustix::thread::futex;
@@ -200,8 +200,20 @@ impl Server {
         }
     }
 
+    /// What a tenant reports about that.
+    pub(super) fn hear_of_corun(&mut self, id: TenantId, report: CorunReport) {
+        match report {
+            CorunReport::AtWork => {
+                if let Some(tenant) = self.tenants.get_mut(&id) {
+                    tenant.pausable.slice.work_begins();
+                }
+                self.look_at_the_board();
+            }
+        }
+    }
+
     pub(super) fn beside(&mut self, id: TenantId, on: bool) {
-        self.command(id, &FromCoordinator::Beside { on });
+        self.command(id, &CorunCommand::Beside { on });
         if !on {
             self.turn_away(id);
         }
@@ -214,7 +226,7 @@ impl Server {
         let Some(at) = self.claims.iter().position(is_its) else { return };
         if let Some(Claim::Allocate { got, .. }) = self.claims.remove(at) {
             got.into_iter().for_each(|(_, frame)| self.arena.give_back(frame));
-            self.answer(id, &FromCoordinator::Later, &[]);
+            self.answer(id, &Answer::Later, &[]);
         }
     }
 }

@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 
 use baton_contract::memory::GRANULE;
-use baton_contract::messages::{ExtentId, FromCoordinator, MAX_LISTED};
+use baton_contract::messages::{ExtentId, MAX_LISTED, TurnCommand};
 
 use super::tenant::{Contents, Extent, Place};
 use super::{Pipeline, Server};
@@ -225,10 +225,10 @@ impl Server {
             return false;
         }
         if edges.is_empty() {
-            self.command(id, &FromCoordinator::Pointers { edges, continues: false });
+            self.command(id, &TurnCommand::Pointers { edges, continues: false });
         } else {
             for (at, edges) in edges.chunks(MAX_LISTED).enumerate() {
-                self.command(id, &FromCoordinator::Pointers { edges: edges.to_vec(), continues: at > 0 });
+                self.command(id, &TurnCommand::Pointers { edges: edges.to_vec(), continues: at > 0 });
             }
         }
         true

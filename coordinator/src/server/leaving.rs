@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use baton_contract::messages::FromCoordinator;
+use baton_contract::messages::TurnCommand;
 
 use super::Server;
 use super::ledger::Departed;
@@ -80,7 +80,7 @@ impl Server {
         log::warn!("{} ({}) is killed: {why}", tenant.name, tenant.process);
         if !tenant.process.kill() {
             // It is of another PID namespace, and is asked to do it itself. Its frames stay aside until it has.
-            let _ = tenant.control.send(&FromCoordinator::End { text: why.to_owned() }, &[]);
+            let _ = tenant.control.send(&TurnCommand::End { text: why.to_owned() }, &[]);
         }
     }
 

@@ -18,7 +18,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use baton_contract::messages::{Channels, FromCoordinator};
+use baton_contract::messages::{Channels, PreemptionCommand, PreemptionReport};
 use baton_contract::resource_manager::is_control_device;
 
 use super::Server;
@@ -153,13 +153,23 @@ impl Tenant {
 }
 
 impl Server {
-    /// A tenant says how it can be paused. Whether that works here is found out by trying, once.
-    pub(super) fn channels_told(
+    /// What a tenant reports about that.
+    pub(super) fn hear_of_preemption(
         &mut self,
         id: TenantId,
-        channels: Channels,
-        control: Option<OwnedFd>,
+        report: PreemptionReport,
+        descriptor: Option<OwnedFd>,
     ) -> Result<(), String> {
+        match report {
+            PreemptionReport::Channels { channels } => return self.channels_told(id, channels, descriptor),
+            PreemptionReport::Held { grant } => self.held(id, grant),
+            PreemptionReport::Probed { number } => self.probed(id, number),
+        }
+        Ok(())
+    }
+
+    /// A tenant says how it can be paused. Whether that works here is found out by trying, once.
+    fn channels_told(&mut self, id: TenantId, channels: Channels, control: Option<OwnedFd>) -> Result<(), String> {
         let target = match (channels, control) {
             (Channels::None, _) => None,
             (Channels::Simulated { process }, _) => Some(Target::Simulated(process)),
@@ -205,12 +215,12 @@ impl Server {
         let (closed, drained, again, failures, again_at) = (false, false, false, 0, None);
         tenant.hold = Some(Hold { stage, since, closed, drained, again, probe, stuck, failures, again_at });
         let grant = tenant.grant;
-        self.command(id, &FromCoordinator::Hold { grant });
+        self.command(id, &PreemptionCommand::Hold { grant });
         true
     }
 
     /// The gate is closed; work may be queued.
-    pub(super) fn held(&mut self, id: TenantId, grant: u64) {
+    fn held(&mut self, id: TenantId, grant: u64) {
         let Some(tenant) = self.tenants.get_mut(&id).filter(|tenant| tenant.grant == grant) else { return };
         let Some(hold) = &mut tenant.hold else { return };
         hold.closed = true;

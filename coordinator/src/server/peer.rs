@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use baton_contract::link;
-use baton_contract::messages::FromCoordinator;
+use baton_contract::messages::Message;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// A tenant that reads nothing gets no more than this many messages kept for it.
@@ -28,7 +28,7 @@ impl Peer {
     }
 
     /// Sends a message, or keeps it while the tenant does not read.
-    pub(super) fn send(&mut self, message: &FromCoordinator, with: &[BorrowedFd<'_>]) -> Result<(), Lost> {
+    pub(super) fn send(&mut self, message: &impl Message, with: &[BorrowedFd<'_>]) -> Result<(), Lost> {
         debug_assert_eq!(message.descriptors(), with.len(), "{message:?}");
         let bytes = message.encode();
         if self.kept.is_empty() {

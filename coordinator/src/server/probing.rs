@@ -1,7 +1,7 @@
 //! Whether a paused tenant's pager can change mappings: the first call that it makes after a pause is watched.
 //!
 //! The driver may need for it what a thread of the program holds that waits, inside the driver, for work that is paused
-//! now. So the first call is for memory that nobody uses ([`FromCoordinator::Probe`]). If it does not come back, the tenant is
+//! now. So the first call is for memory that nobody uses ([`PreemptionCommand::Probe`]). If it does not come back, the tenant is
 //! resumed, although it is not its turn: that is better than to lose it. Its gate is closed, so its work comes to an end, if it
 //! does not wait for the program. It is paused again when it has answered, or after [`ANSWER_LIMIT`]; then its memory stays
 //! where it is.
@@ -9,7 +9,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use baton_contract::messages::FromCoordinator;
+use baton_contract::messages::PreemptionCommand;
 
 use super::Server;
 use super::pausing::{Hold, Stage};
@@ -73,7 +73,7 @@ impl Server {
         hold.probe = Probe::Asked { since, look: since + LOOK };
         tenant.probes = tenant.probes.wrapping_add(1);
         let number = tenant.probes;
-        self.command(id, &FromCoordinator::Probe { number });
+        self.command(id, &PreemptionCommand::Probe { number });
     }
 
     /// It has answered.

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use baton_contract::link::Received;
 use baton_contract::memory::{GRANULE, SizeClass};
-use baton_contract::messages::{ExtentId, FromCoordinator, FromTenant, Full, MAX_EXTENTS};
+use baton_contract::messages::{Answer, ExtentId, FromTenant, Full, MAX_EXTENTS, MemoryReport, Message as _, Request};
 
 use super::Server;
 use super::residency::Claim;
 use super::tenant::{Batch, Place};
-use crate::arbiter::{Event, State, TenantId};
+use crate::arbiter::{State, TenantId};
 use crate::arena::FrameId;
 
 impl Server {
@@ -50,94 +50,81 @@ impl Server {
         }
     }
 
+    /// Each family of reports goes to who handles it.
     fn report(&mut self, id: TenantId, message: FromTenant, descriptor: Option<OwnedFd>) -> Result<(), String> {
         match message {
-            FromTenant::Demand => {
-                if let Some(tenant) = self.tenants.get_mut(&id) {
-                    tenant.demanded.get_or_insert_with(Instant::now);
-                }
-                self.tell_arbiter(id, Event::Demand);
-            }
-            FromTenant::Opened { grant } => self.opened(id, grant),
-            FromTenant::Closed { grant, drain_micros } => self.closed(id, grant, drain_micros),
-            FromTenant::Busy { grant } => self.busy(id, grant),
-            FromTenant::Held { grant } => self.held(id, grant),
-            FromTenant::Probed { number } => self.probed(id, number),
-            FromTenant::AtWork => {
-                if let Some(tenant) = self.tenants.get_mut(&id) {
-                    tenant.pausable.slice.work_begins();
-                }
-                self.look_at_the_board();
-            }
-            FromTenant::Channels { channels } => return self.channels_told(id, channels, descriptor),
-            FromTenant::Done { batch, micros } => return self.batch_done(id, batch, Duration::from_micros(micros)),
-            FromTenant::Failed { batch, code } => return self.batch_failed(id, batch, code),
-            FromTenant::Free { extents } => return self.free(id, &extents),
-            FromTenant::Used { grant, extents } => self.used(id, grant, extents),
-            FromTenant::Arrived { grant, story } => self.arrival_told(id, grant, story),
-            FromTenant::Hello { .. }
-            | FromTenant::Expect
-            | FromTenant::Allocate { .. }
-            | FromTenant::Room { .. }
-            | FromTenant::Status
-            | FromTenant::Evict { .. }
-            | FromTenant::Set { .. } => {
+            FromTenant::Turn(report) => self.hear_of_turn(id, report),
+            FromTenant::Memory(report) => return self.hear_of_memory(id, report),
+            FromTenant::Preemption(report) => return self.hear_of_preemption(id, report, descriptor),
+            FromTenant::Corun(report) => self.hear_of_corun(id, report),
+            FromTenant::Opening(_) | FromTenant::Request(_) => {
                 return Err("it sent a request where reports belong".to_owned());
             }
         }
         Ok(())
     }
 
+    /// What a tenant reports about its mappings.
+    fn hear_of_memory(&mut self, id: TenantId, report: MemoryReport) -> Result<(), String> {
+        match report {
+            MemoryReport::Done { batch, micros } => self.batch_done(id, batch, Duration::from_micros(micros)),
+            MemoryReport::Failed { batch, code } => self.batch_failed(id, batch, code),
+            MemoryReport::Free { extents } => self.free(id, &extents),
+        }
+    }
+
     fn request(&mut self, id: TenantId, message: FromTenant, _: Option<OwnedFd>) -> Result<(), String> {
+        let FromTenant::Request(request) = message else {
+            return Err("it sent a report where requests belong".to_owned());
+        };
         let Some(tenant) = self.tenants.get_mut(&id) else { return Ok(()) };
         if std::mem::replace(&mut tenant.asking, true) {
             return Err("it sent a request before the last one was answered".to_owned());
         }
         if tenant.hold.is_some_and(|hold| hold.has_begun()) {
-            match message {
+            match request {
                 // Whoever asks for memory keeps the gate from closing.
-                FromTenant::Allocate { .. } => {
-                    self.answer(id, &FromCoordinator::Later, &[]);
+                Request::Allocate { .. } => {
+                    self.answer(id, &Answer::Later, &[]);
                     return Ok(());
                 }
-                FromTenant::Room { .. } => {
-                    tenant.deferred = Some(message);
+                Request::Room { .. } => {
+                    tenant.deferred = Some(request);
                     return Ok(());
                 }
-                _ => {}
+                Request::Free { .. } => {}
             }
         }
-        self.serve_request(id, message)
+        self.serve_request(id, request)
     }
 
     /// What was asked for while the gate was closed already.
     pub(super) fn serve_deferred(&mut self, id: TenantId) {
-        let Some(message) = self.tenants.get_mut(&id).and_then(|tenant| tenant.deferred.take()) else { return };
-        if let Err(why) = self.serve_request(id, message) {
+        let Some(request) = self.tenants.get_mut(&id).and_then(|tenant| tenant.deferred.take()) else { return };
+        if let Err(why) = self.serve_request(id, request) {
             self.cut_off(id, &why);
         }
     }
 
-    fn serve_request(&mut self, id: TenantId, message: FromTenant) -> Result<(), String> {
-        match message {
-            FromTenant::Allocate { bytes } => self.allocate(id, bytes)?,
-            FromTenant::Free { extents } => {
+    fn serve_request(&mut self, id: TenantId, request: Request) -> Result<(), String> {
+        match request {
+            Request::Allocate { bytes } => self.allocate(id, bytes)?,
+            Request::Free { extents } => {
                 self.free(id, &extents)?;
-                self.answer(id, &FromCoordinator::Freed, &[]);
+                self.answer(id, &Answer::Freed, &[]);
             }
-            FromTenant::Room { bytes } => {
+            Request::Room { bytes } => {
                 let bytes = bytes.min(self.gpu.memory / 4);
                 self.claims.push_back(Claim::Room { tenant: id, bytes, asked: Instant::now() })
             }
-            _ => return Err("it sent a report where requests belong".to_owned()),
         }
         Ok(())
     }
 
     /// Answers a tenant's request.
-    pub(super) fn answer(&mut self, id: TenantId, message: &FromCoordinator, frames: &[FrameId]) {
+    pub(super) fn answer(&mut self, id: TenantId, message: &Answer, frames: &[FrameId]) {
         let Some(tenant) = self.tenants.get_mut(&id).filter(|tenant| tenant.cut_off.is_none()) else { return };
-        tenant.asking = matches!(message, FromCoordinator::Lent { more: true, .. });
+        tenant.asking = matches!(message, Answer::Lent { more: true, .. });
         let descriptors: Vec<BorrowedFd<'_>> =
             frames.iter().filter_map(|frame| self.frames[frame.0 as usize].as_ref().map(AsFd::as_fd)).collect();
         if tenant.requests.send(message, &descriptors).is_err() {
@@ -174,7 +161,7 @@ impl Server {
         if full.is_none() && self.arbiter.is_guest(id) && !fits_beside {
             // Others would have to go, which run too: it is to ask again when it has the GPU to itself.
             self.part();
-            self.answer(id, &FromCoordinator::Later, &[]);
+            self.answer(id, &Answer::Later, &[]);
             return Ok(());
         }
         match full {
@@ -198,7 +185,7 @@ impl Server {
             Full::Held => "the memory for it is held by a program that does not give it back".to_owned(),
         };
         log::warn!("{} asked for {} MiB and got none: {why}", tenant.name, bytes >> 20);
-        self.answer(id, &FromCoordinator::Denied { full }, &[]);
+        self.answer(id, &Answer::Denied { full }, &[]);
     }
 
     /// All frames for an allocation are there.
@@ -210,7 +197,7 @@ impl Server {
         let frames: Vec<FrameId> = got.iter().map(|(_, frame)| *frame).collect();
         let messages = extents.len().div_ceil(MAX_EXTENTS);
         for (at, (extents, frames)) in extents.chunks(MAX_EXTENTS).zip(frames.chunks(MAX_EXTENTS)).enumerate() {
-            let message = FromCoordinator::Lent { extents: extents.to_vec(), more: at + 1 < messages };
+            let message = Answer::Lent { extents: extents.to_vec(), more: at + 1 < messages };
             self.answer(id, &message, frames);
         }
     }

@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use baton_contract::memory::SizeClass;
-use baton_contract::messages::{ExtentId, FromCoordinator, Full, MAX_EXTENTS};
+use baton_contract::messages::{Answer, ExtentId, Full, MAX_EXTENTS, MemoryCommand};
 
 use super::contents::Copies;
 use super::tenant::{Backing, Batch, Extent, Place, Tenant};
@@ -279,7 +279,7 @@ impl Server {
             }
             break;
         }
-        self.answer(id, &FromCoordinator::Room { bytes: free }, &[]);
+        self.answer(id, &Answer::Room { bytes: free }, &[]);
         Progress::Done
     }
 
@@ -542,7 +542,7 @@ impl Server {
         for extents in leaving.chunks(MAX_EXTENTS) {
             let Some(tenant) = self.tenants.get_mut(&id) else { return };
             let (batch, extents) = (tenant.add_batch(Batch::Unmap(extents.to_vec())), extents.to_vec());
-            self.command(id, &FromCoordinator::Unmap { batch, extents });
+            self.command(id, &MemoryCommand::Unmap { batch, extents });
         }
     }
 

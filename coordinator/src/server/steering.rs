@@ -1,6 +1,6 @@
 //! What users change about tenants while they run.
 
-use baton_contract::messages::FromCoordinator;
+use baton_contract::messages::{Admission, CorunCommand};
 use baton_contract::page::BOARD_PLACES;
 use baton_contract::scheduling::Change;
 use serde_json::json;
@@ -17,7 +17,7 @@ pub(super) fn say(peer: &mut Peer, done: Result<(), String>) {
     };
     let piece = answer.to_string().into_bytes();
     // Who does not wait for the answer does not get it.
-    let _ = peer.send(&FromCoordinator::Text { piece, more: false }, &[]);
+    let _ = peer.send(&Admission::Text { piece, more: false }, &[]);
 }
 
 impl Server {
@@ -45,7 +45,7 @@ impl Server {
             if scheduling.class != before.class {
                 let old = std::mem::replace(&mut tenant.place, self.places.give(scheduling.class));
                 self.places.free(old);
-                let board = FromCoordinator::Board { place: tenant.place.unwrap_or(BOARD_PLACES) };
+                let board = CorunCommand::Board { place: tenant.place.unwrap_or(BOARD_PLACES) };
                 if tenant.control.send(&board, &[self.places.file(tenant.place)]).is_err() {
                     self.connection_ended(id);
                 }

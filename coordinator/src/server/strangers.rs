@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use baton_contract::link;
-use baton_contract::messages::{FromCoordinator, Refusal};
+use baton_contract::messages::{Admission, Refusal};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
@@ -164,7 +164,7 @@ impl Strangers {
         while let Some(mut late) = self.all.iter().position(is_late).and_then(|at| self.all.remove(at)) {
             if late.stage == Stage::Silent {
                 let text = format!("nothing was said for {} s", PATIENCE.as_secs());
-                let _ = late.peer.send(&FromCoordinator::Refused { reason: Refusal::Malformed, text }, &[]);
+                let _ = late.peer.send(&Admission::Refused { reason: Refusal::Malformed, text }, &[]);
             }
         }
     }
@@ -177,5 +177,5 @@ fn spare() -> Option<File> {
 fn refuse(mut peer: Peer) {
     let text =
         "the coordinator has as many connections as it can have; try again, or start it with a higher `ulimit -n`";
-    let _ = peer.send(&FromCoordinator::Refused { reason: Refusal::Busy, text: text.to_owned() }, &[]);
+    let _ = peer.send(&Admission::Refused { reason: Refusal::Busy, text: text.to_owned() }, &[]);
 }

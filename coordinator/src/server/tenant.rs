@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use baton_contract::class::Class;
 use baton_contract::memory::SizeClass;
-use baton_contract::messages::{ExtentId, FromTenant};
+use baton_contract::messages::{ExtentId, Request};
 use baton_contract::page::CoordinatorPage;
 use baton_contract::scheduling::Scheduling;
 
@@ -188,7 +188,7 @@ pub(super) struct Tenant {
     /// It is being taken off the GPU, or is off it.
     pub(super) hold: Option<Hold>,
     /// What a thread has asked for that was inside when the gate closed: for when it is let in again.
-    pub(super) deferred: Option<FromTenant>,
+    pub(super) deferred: Option<Request>,
     /// It did not answer in time: nobody knows whether its gate is closed.
     pub(super) silent: bool,
     /// Since when it has wanted the GPU.

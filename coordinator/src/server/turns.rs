@@ -1,9 +1,8 @@
 //! Carries out what the arbiter decides, and tells it what came of it.
 
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use baton_contract::messages::{ArrivalStory, ExtentId, FromCoordinator};
+use baton_contract::messages::{ArrivalStory, ExtentId, Message, TurnCommand, TurnReport};
 
 use super::Server;
 use super::arriving::Bringing;
@@ -22,6 +21,23 @@ const SHORT: u32 = 8;
 const SHORT_TOGETHER: u32 = 64;
 
 impl Server {
+    /// What a tenant reports about its turns.
+    pub(super) fn hear_of_turn(&mut self, id: TenantId, report: TurnReport) {
+        match report {
+            TurnReport::Demand => {
+                if let Some(tenant) = self.tenants.get_mut(&id) {
+                    tenant.demanded.get_or_insert_with(Instant::now);
+                }
+                self.tell_arbiter(id, Event::Demand);
+            }
+            TurnReport::Opened { grant } => self.opened(id, grant),
+            TurnReport::Closed { grant, drain_micros } => self.closed(id, grant, drain_micros),
+            TurnReport::Busy { grant } => self.busy(id, grant),
+            TurnReport::Used { grant, extents } => self.used(id, grant, extents),
+            TurnReport::Arrived { grant, story } => self.arrival_told(id, grant, story),
+        }
+    }
+
     pub(super) fn tell_arbiter(&mut self, tenant: TenantId, event: Event) {
         self.set_costs();
         let decisions = self.arbiter.handle(self.now(), tenant, event);
@@ -49,9 +65,9 @@ impl Server {
             log::debug!("{decision:?}");
             match decision {
                 Decision::Contend(id, Some(patience_micros)) => {
-                    self.command(id, &FromCoordinator::Contend { patience_micros });
+                    self.command(id, &TurnCommand::Contend { patience_micros });
                 }
-                Decision::Contend(id, None) => self.command(id, &FromCoordinator::Alone),
+                Decision::Contend(id, None) => self.command(id, &TurnCommand::Alone),
                 Decision::Revoke(id) => {
                     if !self.hold(id) {
                         self.drain(id);
@@ -69,10 +85,6 @@ impl Server {
         if let Some(holder) = self.arbiter.holder() {
             self.keep_short(holder);
         }
-        let waiting = self.tenants.keys().filter(|id| self.arbiter.state(**id) == State::Waiting).count() as u32;
-        for tenant in self.tenants.values() {
-            tenant.page.waiting.store(waiting, Relaxed);
-        }
     }
 
     /// Asks a tenant to close its gate and to wait for its work to end.
@@ -81,7 +93,7 @@ impl Server {
         let limit = DRAIN_LIMIT * 2u32.pow(tenant.busy.min(MOST_DOUBLINGS));
         tenant.revoked = Some((Instant::now(), limit));
         let (grant, limit_micros) = (tenant.grant, limit.as_micros() as u64);
-        self.command(id, &FromCoordinator::Revoke { grant, limit_micros });
+        self.command(id, &TurnCommand::Revoke { grant, limit_micros });
     }
 
     /// From here on the tenant may write to what is here: what is in the pool of that is only good for comparing.
@@ -108,7 +120,7 @@ impl Server {
         if !self.arbiter.is_guest(id) {
             self.ledger.granted(&tenant.name, Granted { demanded, decided, arriving });
         }
-        self.command(id, &FromCoordinator::Grant { grant, arriving });
+        self.command(id, &TurnCommand::Grant { grant, arriving });
         self.serve_deferred(id);
     }
 
@@ -123,11 +135,11 @@ impl Server {
             return;
         };
         tenant.short = Some(launches);
-        self.command(id, &FromCoordinator::KeepShort { launches });
+        self.command(id, &TurnCommand::KeepShort { launches });
     }
 
     /// Sends a tenant's pager a message without descriptors.
-    pub(super) fn command(&mut self, id: TenantId, message: &FromCoordinator) {
+    pub(super) fn command(&mut self, id: TenantId, message: &impl Message) {
         let Some(tenant) = self.tenants.get_mut(&id) else { return };
         if tenant.cut_off.is_none() && tenant.control.send(message, &[]).is_err() {
             self.connection_ended(id);
@@ -135,7 +147,7 @@ impl Server {
     }
 
     /// The gate is closed and drained.
-    pub(super) fn closed(&mut self, id: TenantId, grant: u64, drain_micros: u64) {
+    fn closed(&mut self, id: TenantId, grant: u64, drain_micros: u64) {
         let Some(tenant) = self.tenants.get_mut(&id) else { return };
         if grant != tenant.grant {
             return;
@@ -157,7 +169,7 @@ impl Server {
     }
 
     /// The work did not end in time.
-    pub(super) fn busy(&mut self, id: TenantId, grant: u64) {
+    fn busy(&mut self, id: TenantId, grant: u64) {
         let Some(tenant) = self.tenants.get_mut(&id) else { return };
         if grant == tenant.grant {
             tenant.revoked = None;
@@ -165,7 +177,7 @@ impl Server {
                 // Others go on meanwhile; it is to stop all the same.
                 tenant.revoked = Some((Instant::now(), DRAIN_LIMIT));
                 let limit_micros = DRAIN_LIMIT.as_micros() as u64;
-                return self.command(id, &FromCoordinator::Revoke { grant, limit_micros });
+                return self.command(id, &TurnCommand::Revoke { grant, limit_micros });
             }
             tenant.busy += 1;
             self.evictions.iter_mut().for_each(|eviction| eviction.could_not_close(id));
@@ -193,14 +205,14 @@ impl Server {
     }
 
     /// The gate is open.
-    pub(super) fn opened(&mut self, id: TenantId, grant: u64) {
+    fn opened(&mut self, id: TenantId, grant: u64) {
         if let Some(tenant) = self.tenants.get(&id).filter(|tenant| tenant.grant == grant) {
             self.ledger.opened(&tenant.name);
         }
     }
 
     /// What a tenant has used first since its gate was opened.
-    pub(super) fn used(&mut self, id: TenantId, grant: u64, extents: Vec<(ExtentId, u32)>) {
+    fn used(&mut self, id: TenantId, grant: u64, extents: Vec<(ExtentId, u32)>) {
         let Some(tenant) = self.tenants.get_mut(&id).filter(|tenant| tenant.grant == grant) else { return };
         // Its own extents, each once at most: a list that grows without end is none of ours.
         if tenant.used.len() + extents.len() <= 2 * tenant.extents.len() {
@@ -210,7 +222,7 @@ impl Server {
     }
 
     /// All is there, or the gate was closed before that.
-    pub(super) fn arrival_told(&mut self, id: TenantId, grant: u64, story: ArrivalStory) {
+    fn arrival_told(&mut self, id: TenantId, grant: u64, story: ArrivalStory) {
         let Some(tenant) = self.tenants.get_mut(&id).filter(|tenant| tenant.grant == grant) else { return };
         tenant.history.record(std::mem::take(&mut tenant.used));
         self.ledger.arrived(&tenant.name, story);

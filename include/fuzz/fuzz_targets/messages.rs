@@ -3,7 +3,7 @@
 //!     cargo +nightly fuzz run --fuzz-dir include/fuzz messages
 #![no_main]
 
-use baton_contract::messages::{FromCoordinator, FromTenant};
+use baton_contract::messages::{FromCoordinator, FromTenant, Message as _};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

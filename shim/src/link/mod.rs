@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use baton_contract::link;
-use baton_contract::messages::FromTenant;
+use baton_contract::messages::Message;
 use baton_contract::page::{CoordinatorPage, TenantPage};
 
 use crate::sys::once::Once;
@@ -88,11 +88,11 @@ impl Link {
     }
 
     /// Sends a report. A coordinator that is gone is noticed by who reads its commands.
-    pub(crate) fn tell(&self, message: &FromTenant) {
+    pub(crate) fn tell(&self, message: &impl Message) {
         self.tell_with(message, None);
     }
 
-    pub(crate) fn tell_with(&self, message: &FromTenant, descriptor: Option<BorrowedFd<'_>>) {
+    pub(crate) fn tell_with(&self, message: &impl Message, descriptor: Option<BorrowedFd<'_>>) {
         let _ = link::send(self.control.as_fd(), &message.encode(), descriptor.as_slice(), false);
     }
 

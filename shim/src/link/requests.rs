@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use baton_contract::link;
 use baton_contract::memory::SizeClass;
-use baton_contract::messages::{ExtentId, FromCoordinator, FromTenant, Full, MAX_EXTENTS};
+use baton_contract::messages::{Answer, ExtentId, FromCoordinator, Full, MAX_EXTENTS, Message as _, Request};
 
 /// The socket for requests. A thread that waits for its answer keeps the others waiting; nobody calls the
 /// driver meanwhile.
@@ -35,15 +35,17 @@ impl Requests {
     /// Asks, and hears answers until `hear` has what it needs.
     fn ask<T>(
         &self,
-        request: &FromTenant,
-        mut hear: impl FnMut(FromCoordinator, Vec<OwnedFd>) -> Option<Result<T, Unserved>>,
+        request: &Request,
+        mut hear: impl FnMut(Answer, Vec<OwnedFd>) -> Option<Result<T, Unserved>>,
     ) -> Result<T, Unserved> {
         let socket = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         link::send(socket.as_fd(), &request.encode(), &[], false).map_err(|_| Unserved::Gone)?;
         loop {
             let received = link::receive(socket.as_fd(), false).ok().flatten().ok_or(Unserved::Gone)?;
             // A coordinator that talks nonsense is as good as none.
-            let answer = FromCoordinator::decode(&received.message).map_err(|_| Unserved::Gone)?;
+            let Ok(FromCoordinator::Answer(answer)) = FromCoordinator::decode(&received.message) else {
+                return Err(Unserved::Gone);
+            };
             if answer.descriptors() != received.descriptors.len() {
                 return Err(Unserved::Gone);
             }
@@ -56,8 +58,8 @@ impl Requests {
     /// New extents for so many bytes, a multiple of 2 MiB, in the order in which they are to be laid out.
     pub(crate) fn allocate(&self, bytes: u64) -> Result<Vec<(ExtentId, SizeClass, OwnedFd)>, Unserved> {
         let mut lent = Vec::new();
-        self.ask(&FromTenant::Allocate { bytes }, |answer, descriptors| match answer {
-            FromCoordinator::Lent { extents, more } => {
+        self.ask(&Request::Allocate { bytes }, |answer, descriptors| match answer {
+            Answer::Lent { extents, more } => {
                 lent.extend(extents.into_iter().zip(descriptors).map(|((id, class), fd)| (id, class, fd)));
                 if more {
                     return None;
@@ -65,8 +67,8 @@ impl Requests {
                 let all: u64 = lent.iter().map(|(_, class, _)| class.bytes()).sum();
                 Some(if all == bytes { Ok(std::mem::take(&mut lent)) } else { Err(Unserved::Gone) })
             }
-            FromCoordinator::Denied { full } => Some(Err(Unserved::Denied(full))),
-            FromCoordinator::Later => Some(Err(Unserved::Later)),
+            Answer::Denied { full } => Some(Err(Unserved::Denied(full))),
+            Answer::Later => Some(Err(Unserved::Later)),
             _ => Some(Err(Unserved::Gone)),
         })
     }
@@ -75,12 +77,12 @@ impl Requests {
     pub(crate) fn free(&self, extents: Vec<ExtentId>) {
         for extents in extents.chunks(MAX_EXTENTS) {
             // Without a coordinator there is nobody to give them to.
-            let _ = self.ask(&FromTenant::Free { extents: extents.to_vec() }, |_, _| Some(Ok(())));
+            let _ = self.ask(&Request::Free { extents: extents.to_vec() }, |_, _| Some(Ok(())));
         }
     }
 
     /// Asks for memory beside the arena; returns when there is some, or cannot be.
     pub(crate) fn room(&self, bytes: u64) {
-        let _ = self.ask(&FromTenant::Room { bytes }, |_, _| Some(Ok(())));
+        let _ = self.ask(&Request::Room { bytes }, |_, _| Some(Ok(())));
     }
 }

@@ -13,7 +13,7 @@ use std::time::Instant;
 use baton_contract::class::Class;
 use baton_contract::cuda::{CUDA_SUCCESS, CUdevice};
 use baton_contract::link::{Received, Unconnected};
-use baton_contract::messages::{FromCoordinator, FromTenant, MAX_NAME, Refusal};
+use baton_contract::messages::{Admission, FromCoordinator, MAX_NAME, Message as _, Opening, Refusal};
 use baton_contract::page::{BOARD_PLACES, CoordinatorPage, PAGE_BYTES};
 use baton_contract::scheduling::Scheduling;
 use baton_contract::wire::VERSION;
@@ -80,7 +80,7 @@ fn place(uuid: [u8; 16]) -> Option<PathBuf> {
 /// Becomes a tenant of a GPU's coordinator.
 pub(super) fn join(device: CUdevice, uuid: [u8; 16], channels: Own) -> Result<Session, Unjoined> {
     let path = place(uuid).ok_or(Unjoined::NotAsked)?;
-    let hello = FromTenant::Hello { name: name(), scheduling: scheduling()?, gpu: uuid };
+    let hello = Opening::Hello { name: name(), scheduling: scheduling()?, gpu: uuid };
     if !gate::prepare() {
         return Err(cannot(
             "this system has no membarrier, so calls cannot be held back",
@@ -89,8 +89,8 @@ pub(super) fn join(device: CUdevice, uuid: [u8; 16], channels: Own) -> Result<Se
     }
     let (socket, received) = greet(&path, &hello)?;
     let place = match FromCoordinator::decode(&received.message) {
-        Ok(FromCoordinator::Welcome { place, .. }) => place,
-        Ok(FromCoordinator::Refused { text, .. }) => return Err(cannot(text, look_at_the_log())),
+        Ok(FromCoordinator::Admission(Admission::Welcome { place, .. })) => place,
+        Ok(FromCoordinator::Admission(Admission::Refused { text, .. })) => return Err(cannot(text, look_at_the_log())),
         Ok(_) => return Err(cannot("the coordinator answered with something else than a welcome", look_at_the_log())),
         Err(error) => {
             return Err(cannot(
@@ -119,7 +119,7 @@ impl Waiting {
 }
 
 /// Greets the coordinator at a path, and waits for its answer: also until others have left, if there are too many.
-fn greet(path: &Path, hello: &FromTenant) -> Result<(OwnedFd, Received), Unjoined> {
+fn greet(path: &Path, hello: &Opening) -> Result<(OwnedFd, Received), Unjoined> {
     let at = path.display();
     let own = own_process()?;
     let mut waiting = Waiting { since: Instant::now(), is_said: false };
@@ -138,7 +138,7 @@ fn greet(path: &Path, hello: &FromTenant) -> Result<(OwnedFd, Received), Unjoine
         let received = loop {
             match link::receive(socket.as_fd(), false) {
                 Ok(Some(received)) => match FromCoordinator::decode(&received.message) {
-                    Ok(FromCoordinator::Queued { ahead: before }) => ahead = Some(before),
+                    Ok(FromCoordinator::Admission(Admission::Queued { ahead: before })) => ahead = Some(before),
                     _ => break received,
                 },
                 Ok(None) => return Err(gone()),
@@ -157,7 +157,7 @@ fn greet(path: &Path, hello: &FromTenant) -> Result<(OwnedFd, Received), Unjoine
             }
         };
         match FromCoordinator::decode(&received.message) {
-            Ok(FromCoordinator::Refused { reason: Refusal::Busy, text }) => {
+            Ok(FromCoordinator::Admission(Admission::Refused { reason: Refusal::Busy, text })) => {
                 waiting.say(&text);
                 std::thread::sleep(COME_AGAIN);
             }
@@ -181,10 +181,10 @@ fn own_process() -> Result<OwnedFd, Unjoined> {
 /// What a GPU's coordinator offers a program, before the program has joined.
 pub(super) fn offered(uuid: [u8; 16]) -> Option<u64> {
     let socket = link::connect(&place(uuid)?, PATIENCE).ok()?;
-    link::send(socket.as_fd(), &FromTenant::Expect.encode(), &[], false).ok()?;
+    link::send(socket.as_fd(), &Opening::Expect.encode(), &[], false).ok()?;
     let received = link::receive(socket.as_fd(), false).ok()??;
     match FromCoordinator::decode(&received.message) {
-        Ok(FromCoordinator::Offer { gpu, bytes, .. }) if gpu == uuid => Some(bytes),
+        Ok(FromCoordinator::Admission(Admission::Offer { gpu, bytes, .. })) if gpu == uuid => Some(bytes),
         _ => None,
     }
 }

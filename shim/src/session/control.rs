@@ -11,7 +11,10 @@ use std::time::Instant;
 
 use baton_contract::cuda::{CUDA_ERROR_DEINITIALIZED, CUresult};
 use baton_contract::link;
-use baton_contract::messages::{ExtentId, FromCoordinator, FromTenant, MAX_EXTENTS, MAX_LISTED};
+use baton_contract::messages::{
+    CorunCommand, ExtentId, FromCoordinator, MAX_EXTENTS, MAX_LISTED, MemoryCommand, MemoryReport, Message as _,
+    PreemptionCommand, PreemptionReport, TurnCommand, TurnReport,
+};
 use baton_contract::page::BOARD_PLACES;
 
 use super::connect::take_board;
@@ -139,7 +142,7 @@ impl Control {
         // SAFETY: a number for this thread.
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, TIMER_SLACK.as_nanos() as libc::c_ulong) };
         let (channels, descriptor) = self.session.channels.told();
-        self.session.link.tell_with(&FromTenant::Channels { channels }, descriptor);
+        self.session.link.tell_with(&PreemptionReport::Channels { channels }, descriptor);
         let end = loop {
             if let Err(end) = self.step() {
                 break end;
@@ -213,7 +216,7 @@ impl Control {
 
     fn obey(&mut self, message: FromCoordinator, descriptors: Vec<OwnedFd>) -> Result<(), End> {
         match message {
-            FromCoordinator::Grant { grant, arriving } => {
+            FromCoordinator::Turn(TurnCommand::Grant { grant, arriving }) => {
                 self.turn = Turn::Here { grant, arriving: false };
                 self.patience = None;
                 self.limit(None);
@@ -221,11 +224,11 @@ impl Control {
                     self.begin_arrival(grant);
                 }
                 self.open();
-                self.session.link.tell(&FromTenant::Opened { grant });
+                self.session.link.tell(&TurnReport::Opened { grant });
                 // For the next time, when the program goes on already.
                 self.make_probe_ready();
             }
-            FromCoordinator::Beside { on } => {
+            FromCoordinator::Corun(CorunCommand::Beside { on }) => {
                 if on && self.turn.grant().is_some() {
                     // Nobody waits for it any more: a gate that is contended never comes to rest.
                     self.patience = None;
@@ -234,7 +237,7 @@ impl Control {
                 self.corun.set(on, self.turn.grant().is_some());
                 self.show_contended();
             }
-            FromCoordinator::Board { place } => {
+            FromCoordinator::Corun(CorunCommand::Board { place }) => {
                 activity::end();
                 if place == BOARD_PLACES {
                     activity::give_up_place();
@@ -245,25 +248,25 @@ impl Control {
                 }
                 self.corun.moved();
             }
-            FromCoordinator::Pointers { edges, continues } => {
+            FromCoordinator::Turn(TurnCommand::Pointers { edges, continues }) => {
                 if !continues {
                     self.edges.clear();
                 }
                 self.edges.extend(edges);
             }
-            FromCoordinator::KeepShort { launches } => {
+            FromCoordinator::Turn(TurnCommand::KeepShort { launches }) => {
                 self.limit(Some(launches));
             }
-            FromCoordinator::Contend { patience_micros } => {
+            FromCoordinator::Turn(TurnCommand::Contend { patience_micros }) => {
                 self.patience = Some(Duration::from_micros(patience_micros));
                 self.watch = Watch::new();
                 self.show_contended();
             }
-            FromCoordinator::Alone => {
+            FromCoordinator::Turn(TurnCommand::Alone) => {
                 self.patience = None;
                 self.show_contended();
             }
-            FromCoordinator::Revoke { grant, limit_micros } => {
+            FromCoordinator::Turn(TurnCommand::Revoke { grant, limit_micros }) => {
                 if matches!(self.turn, Turn::Held { grant: held, .. } if held == grant) {
                     // It could not be paused after all.
                     self.turn = Turn::Here { grant, arriving: false };
@@ -272,22 +275,22 @@ impl Control {
                     self.yield_gpu(grant, Duration::from_micros(limit_micros));
                 }
             }
-            FromCoordinator::Hold { grant } => {
+            FromCoordinator::Preemption(PreemptionCommand::Hold { grant }) => {
                 if self.turn.grant() == Some(grant) {
                     self.hold(grant);
                 }
             }
-            FromCoordinator::End { text } => {
+            FromCoordinator::Turn(TurnCommand::End { text }) => {
                 user::warn(format_args!("this program could only go on with wrong results, and is killed: {text}"));
                 // As the coordinator would, were this process not of another PID namespace.
                 // SAFETY: our own process.
                 unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
             }
-            FromCoordinator::Probe { number } => self.carry_out_probe(number)?,
-            FromCoordinator::Prepare { batch, extents } => {
+            FromCoordinator::Preemption(PreemptionCommand::Probe { number }) => self.carry_out_probe(number)?,
+            FromCoordinator::Memory(MemoryCommand::Prepare { batch, extents }) => {
                 self.carry_out(batch, |session| session.space.extents.place(&extents, descriptors))?;
             }
-            FromCoordinator::Map { batch, extents } => {
+            FromCoordinator::Memory(MemoryCommand::Map { batch, extents }) => {
                 self.carry_out(batch, |session| session.space.map_arrived(&extents))?;
                 if let Turn::Here { grant, arriving: true } = self.turn {
                     arrival::mapped(&extents);
@@ -297,7 +300,7 @@ impl Control {
                     }
                 }
             }
-            FromCoordinator::Unmap { batch, extents } => {
+            FromCoordinator::Memory(MemoryCommand::Unmap { batch, extents }) => {
                 self.carry_out(batch, |session| session.space.extents.unmap(&extents))?;
             }
             // Answers belong on the other socket.
@@ -309,9 +312,9 @@ impl Control {
     fn carry_out(&self, batch: u32, command: impl FnOnce(&Session) -> Result<(), CUresult>) -> Result<(), End> {
         let start = Instant::now();
         let message = match command(self.session) {
-            Ok(()) => FromTenant::Done { batch, micros: start.elapsed().as_micros() as u64 },
+            Ok(()) => MemoryReport::Done { batch, micros: start.elapsed().as_micros() as u64 },
             Err(CUDA_ERROR_DEINITIALIZED) => return Err(End::DriverGone),
-            Err(code) => FromTenant::Failed { batch, code },
+            Err(code) => MemoryReport::Failed { batch, code },
         };
         self.session.link.tell(&message);
         Ok(())
@@ -357,9 +360,9 @@ impl Control {
         self.turn = Turn::Here { grant, arriving: false };
         let Some((used, story)) = arrival::end() else { return };
         for extents in used.chunks(MAX_LISTED) {
-            self.session.link.tell(&FromTenant::Used { grant, extents: extents.to_vec() });
+            self.session.link.tell(&TurnReport::Used { grant, extents: extents.to_vec() });
         }
-        self.session.link.tell(&FromTenant::Arrived { grant, story });
+        self.session.link.tell(&TurnReport::Arrived { grant, story });
     }
 
     /// Closes the gate; false if somebody is still inside at the deadline.
@@ -385,7 +388,7 @@ impl Control {
         } else {
             // Work that waits for something the program has yet to do, or very long work: let it go on.
             self.open();
-            self.session.link.tell(&FromTenant::Busy { grant });
+            self.session.link.tell(&TurnReport::Busy { grant });
         }
     }
 
@@ -437,14 +440,14 @@ impl Control {
                 std::thread::sleep(SHORTEST_WATCH);
             }
         }
-        self.session.link.tell(&FromTenant::Probed { number });
+        self.session.link.tell(&PreemptionReport::Probed { number });
         Ok(())
     }
 
     /// Calls that are still inside find, when they go on, all that was there when they came.
     fn tell_held(&self, grant: u64) {
         self.release_cached();
-        self.session.link.tell(&FromTenant::Held { grant });
+        self.session.link.tell(&PreemptionReport::Held { grant });
     }
 
     /// The program has been quiet while somebody waits: if nothing of it is queued, it yields.
@@ -472,7 +475,7 @@ impl Control {
         self.gate_closed();
         let drain_micros = start.elapsed().as_micros() as u64;
         self.release_cached();
-        self.session.link.tell(&FromTenant::Closed { grant, drain_micros });
+        self.session.link.tell(&TurnReport::Closed { grant, drain_micros });
         self.demand_again();
     }
 
@@ -482,7 +485,7 @@ impl Control {
         // Not by a request: whoever makes one just now may wait for us.
         let tell = |extents: Vec<ExtentId>| {
             for extents in extents.chunks(MAX_EXTENTS) {
-                self.session.link.tell(&FromTenant::Free { extents: extents.to_vec() });
+                self.session.link.tell(&MemoryReport::Free { extents: extents.to_vec() });
             }
         };
         frees::collect(space, tell);
@@ -492,7 +495,7 @@ impl Control {
     /// A call that came while the gate closed has asked before the coordinator knew that it is closed.
     fn demand_again(&self) {
         if DEMANDED.load(Ordering::Acquire) {
-            self.session.link.tell(&FromTenant::Demand);
+            self.session.link.tell(&TurnReport::Demand);
         }
     }
 

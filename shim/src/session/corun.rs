@@ -4,7 +4,7 @@
 use core::time::Duration;
 use std::time::Instant;
 
-use baton_contract::messages::FromTenant;
+use baton_contract::messages::CorunReport;
 
 use super::idle::Watch;
 use crate::gate::{self, activity};
@@ -52,7 +52,7 @@ impl Corun {
             false => activity::end(),
         }
         if was_busy != self.is_busy() {
-            self.link.tell(&FromTenant::AtWork);
+            self.link.tell(&CorunReport::AtWork);
         }
     }
 

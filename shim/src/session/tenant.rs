@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use baton_contract::cuda::CUdevice;
-use baton_contract::messages::FromTenant;
+use baton_contract::messages::{PreemptionReport, TurnReport};
 
 use crate::channels::Own;
 use crate::link::{self, Link};
@@ -50,7 +50,7 @@ pub(super) fn demand() {
     if let Some(link) = link::get()
         && !DEMANDED.swap(true, Ordering::AcqRel)
     {
-        link.tell(&FromTenant::Demand);
+        link.tell(&TurnReport::Demand);
     }
 }
 
@@ -58,7 +58,7 @@ impl Session {
     /// Says what of us can be paused, if that has changed. Only one thread does, so that the last word is the last one sent.
     pub(super) fn tell_channels(&self) {
         if let Some((channels, descriptor)) = self.channels.news() {
-            self.link.tell_with(&FromTenant::Channels { channels }, descriptor);
+            self.link.tell_with(&PreemptionReport::Channels { channels }, descriptor);
         }
     }
 

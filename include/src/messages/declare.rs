@@ -1,0 +1,133 @@
+//! What makes a declaration of messages: the types, their bytes both ways, how many descriptors come with each, and, for
+//! tests, a strategy that draws every one of them. So none of these can lack a message, or disagree about one.
+
+/// One direction's messages, in families.
+///
+/// ```text
+/// messages! {
+///     /// What the direction is.
+///     FromSomebody {
+///         /// What the family is about, and who handles it.
+///         Family(Type) {
+///             /// What it means, and how it is answered.
+///             21 => Kind { field: u32, list: Vec<u64> [MOST] } carries list.len(),
+///         }
+///     }
+/// }
+/// ```
+///
+/// The number is the message's kind on the wire, and its fields follow in their order ([`Field`](super::fields::Field)). `[MOST]`
+/// belongs to fields with a length of their own ([`Counted`](super::fields::Counted)). What a message `carries` is its
+/// number of descriptors, by its fields; none if nothing is said.
+macro_rules! messages {
+    (
+        $(#[$about:meta])*
+        $direction:ident {
+            $(
+                $(#[$meaning:meta])*
+                $family:ident($type:ident) {
+                    $(
+                        $(#[$doc:meta])*
+                        $kind:literal => $message:ident
+                        $({ $($(#[$field_doc:meta])* $field:ident: $field_type:ty $([$limit:expr])?),* $(,)? })?
+                        $(carries $descriptors:expr)?
+                    ),* $(,)?
+                }
+            )*
+        }
+    ) => {
+        $(#[$about])*
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub enum $direction {
+            $($(#[$meaning])* $family($type),)*
+        }
+
+        impl $direction {
+            /// Reads a message.
+            ///
+            /// # Errors
+            ///
+            /// [`Malformed`] says what is wrong with it.
+            pub fn decode(message: &[u8]) -> Result<Self, Malformed> {
+                let (kind, mut reader) = Reader::new(message)?;
+                #[deny(unreachable_patterns, reason = "every kind has a number of its own")]
+                let decoded = match kind {
+                    $($(
+                        $kind => Self::$family($type::$message $({
+                            $($field: fields::read!(&mut reader, $field: $field_type $([$limit])?)),*
+                        })?),
+                    )*)*
+                    kind => return Err(Malformed::Kind(kind)),
+                };
+                reader.end()?;
+                Ok(decoded)
+            }
+        }
+
+        impl Message for $direction {
+            fn encode(&self) -> Vec<u8> {
+                match self {
+                    $(Self::$family(message) => message.encode(),)*
+                }
+            }
+
+            fn descriptors(&self) -> usize {
+                match self {
+                    $(Self::$family(message) => message.descriptors(),)*
+                }
+            }
+        }
+
+        $(
+            $(#[$meaning])*
+            #[derive(Clone, Debug, PartialEq, Eq)]
+            pub enum $type {
+                $($(#[$doc])* $message $({ $($(#[$field_doc])* $field: $field_type),* })?,)*
+            }
+
+            impl Message for $type {
+                fn encode(&self) -> Vec<u8> {
+                    match self {
+                        $(Self::$message $({ $($field),* })? => {
+                            #[allow(unused_mut, reason = "some messages have no fields")]
+                            let mut writer = Writer::new($kind);
+                            $($(fields::write!(&mut writer, $field: $field_type $([$limit])?);)*)?
+                            writer.finish()
+                        })*
+                    }
+                }
+
+                fn descriptors(&self) -> usize {
+                    #[allow(unused_variables, reason = "most messages carry none")]
+                    match self {
+                        $(Self::$message $({ $($field),* })? => 0 $(+ $descriptors)?,)*
+                    }
+                }
+            }
+
+            impl From<$type> for $direction {
+                fn from(message: $type) -> Self {
+                    Self::$family(message)
+                }
+            }
+
+            $(const _: () = assert!(HEADER $($(+ fields::most!($field_type $([$limit])?))*)? <= MAX_MESSAGE);)*
+        )*
+
+        #[cfg(test)]
+        impl tests::Drawn for $direction {
+            const KINDS: &[u32] = &[$($($kind),*),*];
+
+            fn any() -> BoxedStrategy<Self> {
+                let strategies = [$($(
+                    (Just(()), $($(fields::any!($field_type $([$limit])?),)*)?)
+                        .prop_map(|((), $($($field,)*)?)| Self::$family($type::$message $({ $($field),* })?))
+                        .boxed()
+                ),*),*];
+                Union::new(strategies).boxed()
+            }
+        }
+    };
+}
+
+pub(super) use messages;

@@ -1,0 +1,116 @@
+//! What is written is read back, and nothing that a peer can send does harm.
+
+use std::collections::BTreeSet;
+use std::sync::LazyLock;
+
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
+
+use super::*;
+use crate::wire::VERSION;
+
+/// A direction's messages, as tests draw them. The declaration of the messages implements it.
+pub(super) trait Drawn: Sized {
+    /// The numbers of all kinds.
+    const KINDS: &[u32];
+
+    /// Any message.
+    fn any() -> BoxedStrategy<Self>;
+}
+
+fn kind(message: &impl Message) -> u32 {
+    u32::from_le_bytes(message.encode()[4..8].try_into().expect("every message has a kind"))
+}
+
+#[test]
+fn every_kind_of_message_is_drawn() {
+    fn kinds<T: Drawn + Message>() -> BTreeSet<u32> {
+        let (strategy, mut runner) = (T::any(), TestRunner::deterministic());
+        let mut next = || strategy.new_tree(&mut runner).expect("nothing is filtered").current();
+        (0..1000).map(|_| kind(&next())).collect()
+    }
+    assert_eq!(kinds::<FromTenant>(), BTreeSet::from_iter(FromTenant::KINDS.iter().copied()));
+    assert_eq!(kinds::<FromCoordinator>(), BTreeSet::from_iter(FromCoordinator::KINDS.iter().copied()));
+}
+
+/// The numbers that messages of all kinds have on the wire, and some more.
+static KINDS: LazyLock<Vec<u32>> = LazyLock::new(|| {
+    let known = FromTenant::KINDS.iter().chain(FromCoordinator::KINDS).copied();
+    let most = known.clone().max().expect("there are messages");
+    known.chain([0, most + 1, u32::MAX]).collect()
+});
+
+proptest! {
+    #[test]
+    fn what_a_tenant_says_is_what_the_coordinator_reads(message in FromTenant::any()) {
+        let bytes = message.encode();
+        prop_assert!(bytes.len() <= MAX_MESSAGE);
+        prop_assert!(message.descriptors() <= MAX_DESCRIPTORS);
+        prop_assert_eq!(FromTenant::decode(&bytes), Ok(message));
+    }
+
+    #[test]
+    fn what_the_coordinator_says_is_what_a_tenant_reads(message in FromCoordinator::any()) {
+        let bytes = message.encode();
+        prop_assert!(bytes.len() <= MAX_MESSAGE);
+        prop_assert!(message.descriptors() <= MAX_DESCRIPTORS);
+        prop_assert_eq!(FromCoordinator::decode(&bytes), Ok(message));
+    }
+
+    #[test]
+    fn a_message_cut_short_or_made_longer_is_refused(message in FromTenant::any(), cut in any::<prop::sample::Index>()) {
+        let mut bytes = message.encode();
+        prop_assert!(FromTenant::decode(&bytes[..cut.index(bytes.len())]).is_err());
+        bytes.push(0);
+        prop_assert!(FromTenant::decode(&bytes).is_err());
+    }
+
+    #[test]
+    fn any_bytes_are_read_or_refused(
+        bytes in prop::collection::vec(any::<u8>(), 0..200),
+        kind in prop::sample::select(&KINDS[..]),
+    ) {
+        let _ = FromTenant::decode(&bytes);
+        let _ = FromCoordinator::decode(&bytes);
+        // The same behind a good start, so that the fields' checks are reached.
+        let good = [VERSION.to_le_bytes().as_slice(), &kind.to_le_bytes(), &bytes].concat();
+        if let Ok(read) = FromTenant::decode(&good) {
+            prop_assert_eq!(read.encode(), good.clone());
+        }
+        if let Ok(read) = FromCoordinator::decode(&good) {
+            prop_assert_eq!(read.encode(), good);
+        }
+    }
+}
+
+#[test]
+fn another_version_is_told_apart_from_nonsense() {
+    let mut bytes = TurnReport::Demand.encode();
+    let other = VERSION + 1;
+    bytes[..4].copy_from_slice(&other.to_le_bytes());
+    assert_eq!(FromTenant::decode(&bytes), Err(Malformed::Version { theirs: other }));
+    // Also when the rest is of a form that this version does not know.
+    bytes.resize(MAX_MESSAGE + 1, 0xEE);
+    assert_eq!(FromTenant::decode(&bytes), Err(Malformed::Version { theirs: other }));
+}
+
+#[test]
+fn a_list_that_claims_more_than_there_is_costs_nothing() {
+    let mut bytes = Request::Free { extents: vec![] }.encode();
+    let at = bytes.len() - 4;
+    bytes[at..].copy_from_slice(&(MAX_EXTENTS as u32).to_le_bytes());
+    assert_eq!(FromTenant::decode(&bytes), Err(Malformed::Short));
+    bytes[at..].copy_from_slice(&u32::MAX.to_le_bytes());
+    assert_eq!(FromTenant::decode(&bytes), Err(Malformed::TooLong { field: "extents", length: u32::MAX }));
+}
+
+#[test]
+fn a_text_that_is_too_long_is_cut_at_a_character() {
+    let text = "é".repeat(MAX_TEXT);
+    let bytes = TurnCommand::End { text: text.clone() }.encode();
+    let cut = text[..MAX_TEXT].to_owned();
+    assert_eq!(FromCoordinator::decode(&bytes), Ok(TurnCommand::End { text: cut }.into()));
+    let named = |name: &str| Opening::Evict { name: name.to_owned() };
+    let odd = format!("{}é", "x".repeat(MAX_NAME - 1));
+    assert_eq!(FromTenant::decode(&named(&odd).encode()), Ok(named(&odd[..MAX_NAME - 1]).into()));
+}
