@@ -1,0 +1,94 @@
+//! Legal programs of unusual kinds do as Baton's what they do alone: they end, say the same, and keep their memory.
+//!
+//! The programs of `tests/c/legal` say which call they were in if they hang. Where a test is about memory that comes back,
+//! the bus is so slow that calls are made meanwhile.
+
+use std::process::Command;
+use std::time::Duration;
+
+use baton_tests::coordinator::{Coordinator, Place, Serving};
+use baton_tests::hold;
+use baton_tests::running::Running;
+use baton_tests::{Driver, Outcome, built};
+
+/// Whatever takes longer than this hangs. The programs end by themselves before.
+const LIMIT: Duration = Duration::from_secs(300);
+/// Programs are drained and never paused: what was paused comes back whole.
+fn serving() -> Serving {
+    Serving::arena("96MiB").option("--host-pool", "128MiB").flag("--no-preempt")
+}
+
+/// Runs a program to its end; each time that it waits, something is done, and it goes on.
+#[track_caller]
+fn to_the_end(command: &mut Command, place: Option<Place>, mut meanwhile: impl FnMut(usize)) -> Outcome {
+    command.env("LEGAL_DRIVER", Driver::simulated().library());
+    let mut running = Running::start(command, true, place);
+    let mut waits = 0;
+    while let Ok(line) = running.line_if_any(LIMIT) {
+        if line == "waits" {
+            meanwhile(waits);
+            waits += 1;
+            running.say("");
+        }
+    }
+    running.finish(LIMIT)
+}
+
+/// What a case of a program does on a GPU of its own.
+#[track_caller]
+fn alone(name: &str, case: &str) -> Outcome {
+    let mut command = Driver::simulated().bare(built().programs.join("legal").join(name));
+    command.arg(case).env("SIMCUDA_MEMORY", "512MiB");
+    to_the_end(&mut command, None, |_| {}).succeeded()
+}
+
+/// Plays a case of a program as a tenant of its name, which does what it does alone.
+#[track_caller]
+fn same(coordinator: &Coordinator, name: &str, case: &str, meanwhile: impl FnMut(usize)) {
+    let place = &coordinator.place;
+    let mut command = place.joining(name, &built().programs.join("legal").join(name), &[case]);
+    let shared = to_the_end(&mut command, Some(place.clone()), meanwhile);
+    assert_eq!(shared, alone(name, case), "{name} {case}: shared (left) and alone (right)");
+}
+
+#[test]
+fn freeing_memory_holds_up_nobody_else() {
+    let coordinator = serving().start();
+    for case in ["beside-destroy", "beside-capture"] {
+        same(&coordinator, "freeing", case, |_| {});
+    }
+}
+
+#[test]
+fn freeing_in_a_streams_order_does_not_wait() {
+    let coordinator = serving().start();
+    same(&coordinator, "freeing", "in-order", |_| {});
+}
+
+#[test]
+fn what_is_freed_in_a_streams_order_stays_until_the_stream_is_there() {
+    // Also while the program is off the GPU in the middle of that, and others have its memory.
+    let coordinator = Serving::arena("64MiB").start();
+    same(&coordinator, "freeing", "in-order-contents", |_| {
+        let steer = |verb: &str| {
+            let mut command = coordinator.place.baton(&[verb, "--socket"]);
+            command.arg(coordinator.place.socket()).arg("freeing");
+            assert!(command.status().expect("baton can be started").success());
+        };
+        steer("pause");
+        coordinator.until_tenant_is("freeing", "suspended");
+        let mut other = hold::joined(&coordinator, "other", "normal", "60", None);
+        assert!(other.ask("touch", LIMIT).starts_with("touched "));
+        assert!(coordinator.status()["bytes_out"].as_u64() > Some(0), "nothing had to go");
+        drop(other);
+        steer("resume");
+    });
+}
+
+#[test]
+fn a_thread_frees_memory_while_a_blocking_stream_is_captured() {
+    let coordinator = serving().start();
+    for case in ["captured", "captured-elsewhere"] {
+        same(&coordinator, "freeing", case, |_| {});
+    }
+}
