@@ -6,7 +6,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use baton_tests::coordinator::{Coordinator, Place, Serving};
+use baton_tests::coordinator::{Coordinator, Place, Serving, program};
 use baton_tests::hold;
 use baton_tests::running::Running;
 use baton_tests::{Driver, Outcome, built};
@@ -16,6 +16,11 @@ const LIMIT: Duration = Duration::from_secs(300);
 /// Programs are drained and never paused: what was paused comes back whole.
 fn serving() -> Serving {
     Serving::arena("96MiB").option("--host-pool", "128MiB").flag("--no-preempt")
+}
+
+/// Nobody has to leave because its time is over.
+fn patient() -> Serving {
+    serving().option("--quantum", "1h")
 }
 
 /// Runs a program to its end; each time that it waits, something is done, and it goes on.
@@ -49,6 +54,14 @@ fn same(coordinator: &Coordinator, name: &str, case: &str, meanwhile: impl FnMut
     let mut command = place.joining(name, &built().programs.join("legal").join(name), &[case]);
     let shared = to_the_end(&mut command, Some(place.clone()), meanwhile);
     assert_eq!(shared, alone(name, case), "{name} {case}: shared (left) and alone (right)");
+}
+
+/// One that wants the GPU, which another one has.
+#[track_caller]
+fn waiting(coordinator: &Coordinator) -> Running {
+    let other = coordinator.join("other", &program("hold"), &["--megabytes", "8"]);
+    coordinator.until_tenant_is("other", "waiting");
+    other
 }
 
 #[test]
@@ -91,4 +104,20 @@ fn a_thread_frees_memory_while_a_blocking_stream_is_captured() {
     for case in ["captured", "captured-elsewhere"] {
         same(&coordinator, "freeing", case, |_| {});
     }
+}
+
+#[test]
+fn a_capture_puts_no_order_between_other_streams() {
+    let coordinator = serving().start();
+    for case in ["capture", "capture-kernel"] {
+        same(&coordinator, "ordering", case, |_| {});
+    }
+}
+
+#[test]
+fn launches_in_a_threads_own_stream_wait_for_no_other_while_somebody_wants_the_gpu() {
+    let coordinator = patient().start();
+    let mut other = None;
+    same(&coordinator, "per_thread", "launches", |_| other = Some(waiting(&coordinator)));
+    assert!(other.expect("it has come").line(LIMIT).starts_with("ready "));
 }
