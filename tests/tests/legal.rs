@@ -4,15 +4,19 @@
 //! the bus is so slow that calls are made meanwhile.
 
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use baton_tests::coordinator::{Coordinator, Place, Serving, program};
 use baton_tests::hold;
 use baton_tests::running::Running;
 use baton_tests::{Driver, Outcome, built};
+use serde_json::Value;
 
 /// Whatever takes longer than this hangs. The programs end by themselves before.
 const LIMIT: Duration = Duration::from_secs(300);
+/// What should have come about long before, and else never does.
+const LONG: Duration = Duration::from_secs(20);
+
 /// Programs are drained and never paused: what was paused comes back whole.
 fn serving() -> Serving {
     Serving::arena("96MiB").option("--host-pool", "128MiB").flag("--no-preempt")
@@ -54,6 +58,16 @@ fn same(coordinator: &Coordinator, name: &str, case: &str, meanwhile: impl FnMut
     let mut command = place.joining(name, &built().programs.join("legal").join(name), &[case]);
     let shared = to_the_end(&mut command, Some(place.clone()), meanwhile);
     assert_eq!(shared, alone(name, case), "{name} {case}: shared (left) and alone (right)");
+}
+
+/// Moves all of an idle program's memory to the host.
+#[track_caller]
+fn evict(coordinator: &Coordinator, name: &str) -> Value {
+    let end = Instant::now() + LONG;
+    while !coordinator.evict(name) {
+        assert!(Instant::now() < end, "{name} cannot be evicted{}", coordinator.place.story());
+    }
+    coordinator.status()
 }
 
 /// One that wants the GPU, which another one has.
@@ -120,4 +134,24 @@ fn launches_in_a_threads_own_stream_wait_for_no_other_while_somebody_wants_the_g
     let mut other = None;
     same(&coordinator, "per_thread", "launches", |_| other = Some(waiting(&coordinator)));
     assert!(other.expect("it has come").line(LIMIT).starts_with("ready "));
+}
+
+#[test]
+fn an_allocation_has_no_second_address_at_which_others_memory_could_be() {
+    let coordinator = serving().start();
+    let want = hold::alone("94", &["touch"; 2]);
+    let mut other = None;
+    same(&coordinator, "aliases", "retain", |waits| match (waits, &mut other) {
+        (0, _) => {
+            evict(&coordinator, "aliases");
+            let mut next = hold::joined(&coordinator, "other", "normal", "94", None);
+            assert_eq!(next.ask("touch", LIMIT), want[0]);
+            other = Some(next);
+        }
+        (_, Some(other)) => {
+            assert_eq!(other.ask("touch", LIMIT), want[1]);
+            assert_eq!(other.ask("quit", LIMIT), want[2]);
+        }
+        _ => unreachable!("it waits first once and then again"),
+    });
 }
