@@ -22,6 +22,11 @@ fn serving() -> Serving {
     Serving::arena("96MiB").option("--host-pool", "128MiB").flag("--no-preempt")
 }
 
+/// Memory comes back so slowly that calls are made meanwhile.
+fn slow() -> Serving {
+    serving().setting("SIMCUDA_H2D_GBPS", "0.2").setting("SIMCUDA_D2H_GBPS", "6")
+}
+
 /// Nobody has to leave because its time is over.
 fn patient() -> Serving {
     serving().option("--quantum", "1h")
@@ -154,4 +159,24 @@ fn an_allocation_has_no_second_address_at_which_others_memory_could_be() {
         }
         _ => unreachable!("it waits first once and then again"),
     });
+}
+
+#[test]
+fn graphs_that_once_read_host_memory_are_launched_while_memory_arrives() {
+    let coordinator = slow().start();
+    for case in ["child", "disabled"] {
+        same(&coordinator, "sources", case, |_| drop(evict(&coordinator, "sources")));
+    }
+}
+
+#[test]
+fn a_wrong_source_of_a_copy_is_an_error_while_memory_arrives() {
+    let coordinator = slow().start();
+    same(&coordinator, "sources", "device-address", |_| drop(evict(&coordinator, "sources")));
+}
+
+#[test]
+fn pinned_memory_goes_while_launches_name_it_and_memory_arrives() {
+    let coordinator = slow().start();
+    same(&coordinator, "sources", "pinned-freed", |_| drop(evict(&coordinator, "sources")));
 }
