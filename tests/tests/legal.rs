@@ -180,3 +180,9 @@ fn pinned_memory_goes_while_launches_name_it_and_memory_arrives() {
     let coordinator = slow().start();
     same(&coordinator, "sources", "pinned-freed", |_| drop(evict(&coordinator, "sources")));
 }
+
+#[test]
+fn a_program_without_a_descriptor_to_spare_gets_its_memory_back() {
+    let coordinator = serving().start();
+    same(&coordinator, "descriptors", "at-the-limit", |_| drop(evict(&coordinator, "descriptors")));
+}
