@@ -6,7 +6,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use baton_tests::coordinator::{Coordinator, Place, Serving, program};
+use baton_tests::coordinator::{Coordinator, Place, Serving, program, tenant};
 use baton_tests::hold;
 use baton_tests::running::Running;
 use baton_tests::{Driver, Outcome, built};
@@ -185,4 +185,26 @@ fn pinned_memory_goes_while_launches_name_it_and_memory_arrives() {
 fn a_program_without_a_descriptor_to_spare_gets_its_memory_back() {
     let coordinator = serving().start();
     same(&coordinator, "descriptors", "at-the-limit", |_| drop(evict(&coordinator, "descriptors")));
+}
+
+#[test]
+fn an_urgent_program_that_does_nothing_keeps_nobody_waiting() {
+    let coordinator = Serving::arena("128MiB").option("--host-pool", "128MiB").start();
+    let mut slow = hold::joined(&coordinator, "slow", "batch", "48", None);
+    let mut quick = hold::joined(&coordinator, "quick", "latency", "48", None);
+    quick.ask("spin 1", LIMIT);
+    coordinator.until_tenant_is("quick", "idle");
+    // When all fit together again, it is back by itself already, and at rest.
+    evict(&coordinator, "quick");
+    let third = hold::joined(&coordinator, "third", "normal", "64", None);
+    quick.ask("spin 1", LIMIT);
+    coordinator.until("it has the baton", |status| status["holder"] == "quick");
+    drop(third);
+    coordinator.until("all fit together again", |status| status["holder"] == Value::Null);
+    let end = Instant::now() + LONG;
+    while tenant(&coordinator.status(), "quick")["state"] != "idle" {
+        assert!(Instant::now() < end, "it counts as at work{}", coordinator.place.story());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(slow.ask("touch", LIMIT).starts_with("touched "));
 }
