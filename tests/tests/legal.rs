@@ -17,6 +17,8 @@ const LIMIT: Duration = Duration::from_secs(300);
 /// What should have come about long before, and else never does.
 const LONG: Duration = Duration::from_secs(20);
 
+const MIB: u64 = 1 << 20;
+
 /// Programs are drained and never paused: what was paused comes back whole.
 fn serving() -> Serving {
     Serving::arena("96MiB").option("--host-pool", "128MiB").flag("--no-preempt")
@@ -207,4 +209,56 @@ fn an_urgent_program_that_does_nothing_keeps_nobody_waiting() {
         std::thread::sleep(Duration::from_millis(5));
     }
     assert!(slow.ask("touch", LIMIT).starts_with("touched "));
+}
+#[test]
+fn streams_that_were_captured_leave_nothing_in_the_driver() {
+    let coordinator = serving().start();
+    same(&coordinator, "lasting", "captured-streams", |_| {});
+}
+
+#[test]
+fn threads_that_launch_while_somebody_wants_the_gpu_leave_nothing_in_the_driver() {
+    let coordinator = patient().start();
+    let mut other = None;
+    same(&coordinator, "lasting", "threads", |_| other = Some(waiting(&coordinator)));
+    assert!(other.expect("it has come").line(LIMIT).starts_with("ready "));
+}
+
+#[test]
+fn a_capture_that_went_with_its_context_is_over() {
+    let coordinator = serving().start();
+    same(&coordinator, "lasting", "lost-captures", |_| drop(evict(&coordinator, "lasting")));
+}
+
+#[test]
+fn streams_that_are_made_while_a_context_might_go_are_known() {
+    let coordinator = patient().start();
+    let mut other = None;
+    same(&coordinator, "lasting", "streams-beside-release", |_| other = Some(waiting(&coordinator)));
+    assert!(other.expect("it has come").line(LIMIT).starts_with("ready "));
+}
+
+#[test]
+fn memory_that_could_not_be_freed_is_still_shown() {
+    let coordinator = serving().start();
+    let mut shown = Vec::new();
+    same(&coordinator, "lasting", "managed", |_| {
+        shown.push(tenant(&coordinator.status(), "lasting")["unmanaged_bytes"].as_u64());
+    });
+    assert_eq!(shown, [Some(8 * MIB), Some(0)]);
+}
+
+#[test]
+fn a_program_that_has_made_many_tensor_maps_runs_while_its_memory_arrives() {
+    let coordinator = serving().setting("SIMCUDA_H2D_GBPS", "0.1").start();
+    for case in ["few-maps", "many-maps"] {
+        let mut before = 0;
+        same(&coordinator, "lasting", case, |waits| match waits {
+            0 => before = evict(&coordinator, "lasting")["bytes_in"].as_u64().expect("bytes"),
+            _ => {
+                let came = coordinator.status()["bytes_in"].as_u64().expect("bytes") - before;
+                assert!(came < 48 * MIB, "{case}: it had to wait for all of its memory");
+            }
+        });
+    }
 }
