@@ -60,6 +60,11 @@ impl<T> Out<T> {
         if self.0.is_null() { Err(Status::INVALID_VALUE) } else { Ok(()) }
     }
 
+    /// Whether the place is at a multiple of this.
+    pub(crate) fn is_aligned(self, alignment: usize) -> bool {
+        self.0.addr().is_multiple_of(alignment)
+    }
+
     /// Puts the answer, which the program must have given a place for.
     pub(crate) fn set(self, value: T) -> Outcome {
         self.required()?;

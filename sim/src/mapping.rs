@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicU64;
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
-/// A mapping of a file's first bytes, readable and writable, shared with whoever maps the file too.
+/// A mapping of a file's first bytes, readable and writable, shared with whoever maps the file too; or of no file.
 pub(crate) struct SharedBytes {
     start: NonNull<u8>,
     length: usize,
@@ -37,8 +37,27 @@ impl SharedBytes {
                 0,
             )?
         };
+        SharedBytes::new(start, length)
+    }
+
+    /// Maps `length` bytes of no file, all zero: nobody else can have them, and no descriptor is needed.
+    pub(crate) fn anonymous(length: usize) -> Result<SharedBytes, Errno> {
+        // SAFETY: the kernel chooses the place, so nothing that exists is replaced.
+        let start = unsafe {
+            rustix::mm::mmap_anonymous(
+                std::ptr::null_mut(),
+                length,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED | MapFlags::NORESERVE,
+            )?
+        };
+        SharedBytes::new(start, length)
+    }
+
+    /// Takes over a mapping that was just made.
+    fn new(start: *mut c_void, length: usize) -> Result<SharedBytes, Errno> {
         // A child that inherited it would be refused by the driver anyway, and would keep memory alive.
-        // SAFETY: the range is the mapping made above; the advice changes no content.
+        // SAFETY: the range is the mapping just made; the advice changes no content.
         let _ = unsafe { rustix::mm::madvise(start, length, Advice::LinuxDontFork) };
         let start = NonNull::new(start.cast()).ok_or(Errno::NOMEM)?;
         Ok(SharedBytes { start, length })

@@ -62,6 +62,11 @@ impl<T> Registry<T> {
         self.write().retain(|_, object| !meant(object));
     }
 
+    /// How many handles there are.
+    pub(crate) fn count(&self) -> usize {
+        self.read().len()
+    }
+
     fn read(&self) -> RwLockReadGuard<'_, HashMap<usize, Arc<T>>> {
         self.live.read().unwrap_or_else(PoisonError::into_inner)
     }

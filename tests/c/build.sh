@@ -39,3 +39,9 @@ for source in tests/c/sharing/*.c; do
     compile -ffp-contract=off -Iexamples/c -o "$out/sharing/$(basename "$source" .c)" \
         "$source" "$out/stub/libcuda.so.1" -lm
 done
+
+# Legal programs of unusual kinds.
+mkdir -p "$out/legal"
+for source in tests/c/legal/*.c; do
+    compile -Iexamples/c -o "$out/legal/$(basename "$source" .c)" "$source" "$out/stub/libcuda.so.1" -lm
+done

@@ -72,15 +72,26 @@ impl Running {
     /// Waits for its next whole line.
     #[track_caller]
     pub fn line(&mut self, limit: Duration) -> String {
+        match self.line_if_any(limit) {
+            Ok(line) => line,
+            Err(status) => panic!("{} ended with {status} instead of saying something{}", self.what, self.story()),
+        }
+    }
+
+    /// Waits for its next whole line, or for its end.
+    #[track_caller]
+    pub fn line_if_any(&mut self, limit: Duration) -> Result<String, ExitStatus> {
         let end = Instant::now() + limit;
         loop {
+            // In this order: what it has said last is there when it has ended.
+            let ended = self.ended();
             let out = self.out();
             if let Some((line, _)) = out[self.seen..].split_once('\n') {
                 self.seen += line.len() + 1;
-                return line.to_owned();
+                return Ok(line.to_owned());
             }
-            if let Some(status) = self.child.try_wait().expect("our own child") {
-                panic!("{} ended with {status} instead of saying something{}", self.what, self.story());
+            if let Some(status) = ended {
+                return Err(status);
             }
             if Instant::now() > end {
                 self.too_long("says nothing");

@@ -15,6 +15,7 @@ mod failures; // timed
 mod footprints; // timed
 mod joining; // timed
 mod launcher; // timed
+mod legal; // timed
 mod malformed; // timed
 mod namespaces; // timed
 mod pausing; // timed

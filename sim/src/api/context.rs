@@ -8,7 +8,8 @@ use crate::border::{In, Out};
 use crate::door::doors;
 use crate::errors::{Outcome, Status};
 use crate::exec::context::{self as stack, API_VERSION, API_VERSION_OLD, Context};
-use crate::exec::stream::Ticket;
+use crate::exec::event::Stamp;
+use crate::exec::op::Op;
 use crate::graph::capture;
 use crate::state::{self, Driver, Primary};
 
@@ -277,26 +278,30 @@ fn exec_affinity(affinity: Out<[u32; 2]>, kind: u32) -> Outcome {
     affinity.set([0, super::device::MULTIPROCESSORS as u32])
 }
 
-/// Records after everything in the context: in the legacy stream, behind all that is submitted.
+/// Makes everything that the context has to do now the event's. Nothing waits for that but who waits for the event.
 fn record_event(handle: usize, event: usize) -> Outcome {
     let context = context_or_current(handle)?;
     let event = context.driver.events.get(event)?;
-    let everything = context.everything();
-    let stamp = Arc::new(crate::exec::event::Stamp::default());
-    let op = crate::exec::op::Op::Stamp(stamp.clone());
-    let ticket = crate::exec::submit::enqueue(&context.legacy()?, everything, op)?;
-    event.record(ticket, stamp);
+    if event.context_id != context.id {
+        return Err(Status::INVALID_HANDLE);
+    }
+    capture::forbid_in_context(&context)?;
+    let stamp = Arc::new(Stamp::default());
+    event.record(context.mark(Op::Stamp(stamp.clone())), stamp);
     Ok(())
 }
 
-/// All later work of the context waits for the event.
+/// All later work of the context waits for the event, which may be another context's.
 fn wait_event(handle: usize, event: usize) -> Outcome {
     let context = context_or_current(handle)?;
-    let ticket: Option<Ticket> = context.driver.events.get(event)?.ticket()?;
-    let streams = context.streams().clone();
-    for stream in streams {
-        let after = ticket.iter().cloned().collect();
-        crate::exec::submit::enqueue(&stream, after, crate::exec::op::Op::Empty)?;
+    let event = context.driver.events.get(event)?;
+    if let Some(tail) = event.captured() {
+        tail.capture.invalidate();
+        return Err(Status::STREAM_CAPTURE_UNSUPPORTED);
+    }
+    capture::forbid_in_context(&context)?;
+    if let Some(point) = event.ticket()? {
+        context.put_ahead(point);
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
-//! Taking processes off the GPU, and their time slices on it: exports of this driver's own, which no CUDA driver has.
+//! Taking processes off the GPU, their time slices on it, and what there is of a process: exports of this driver's own,
+//! which no CUDA driver has.
 //!
-//! On NVIDIA's driver the same is done by control calls to the resource manager.
+//! On NVIDIA's driver the first two are done by control calls to the resource manager.
 
 use std::time::Duration;
 
@@ -20,6 +21,7 @@ doors_export!(
     self::processes(count, pids, bytes),
     Ok(())
 );
+doors_export!(Driver, simcudaCountEvents, (count: Out<usize>), self::events(count), Ok(()));
 doors_export!(Driver, simcudaSetTimeSlice, (process: u32, micros: u64), self::set_slice(process, micros), Ok(()));
 
 fn driver() -> Outcome<&'static Driver> {
@@ -44,6 +46,11 @@ fn resume(process: u32) -> Outcome {
 
 fn set_slice(process: u32, micros: u64) -> Outcome {
     driver()?.gpu.set_slice(process, Duration::from_micros(micros))
+}
+
+/// How many events of this process there are, in all contexts.
+fn events(count: Out<usize>) -> Outcome {
+    count.set(state::driver()?.events.count())
 }
 
 /// Who uses the GPU and how much of it, as NVML's `nvmlDeviceGetComputeRunningProcesses` tells it: `count` is the room in

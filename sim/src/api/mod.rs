@@ -29,6 +29,7 @@ mod ranges;
 mod stream_capture;
 mod stream_words;
 mod streams;
+mod tensor_maps;
 mod unsupported;
 mod vmm;
 
@@ -61,6 +62,7 @@ pub(crate) fn rows() -> Vec<Row> {
         streams::rows,
         stream_capture::rows,
         stream_words::rows,
+        tensor_maps::rows,
         unsupported::rows,
         vmm::rows,
     ];

@@ -111,7 +111,7 @@ doors! {
     cuGreenCtxRecordEvent: "cuGreenCtxRecordEvent" 12040 () = in_context;
     cuGreenCtxStreamCreate: "cuGreenCtxStreamCreate" 12050 () = in_context;
     cuGreenCtxWaitEvent: "cuGreenCtxWaitEvent" 12040 () = in_context;
-    // Descriptors of tensors, memory across devices.
+    // Descriptors of images, memory across devices.
     cuFlushGPUDirectRDMAWrites: "cuFlushGPUDirectRDMAWrites" 11030 () = in_process;
     cuMulticastAddDevice: "cuMulticastAddDevice" 12010 () = in_process;
     cuMulticastBindAddr: "cuMulticastBindAddr" 12010 () = in_process;
@@ -121,8 +121,6 @@ doors! {
     cuMulticastUnbind: "cuMulticastUnbind" 12010 () = in_process;
     cuTensorMapEncodeIm2col: "cuTensorMapEncodeIm2col" 12000 () = in_process;
     cuTensorMapEncodeIm2colWide: "cuTensorMapEncodeIm2colWide" 12080 () = in_process;
-    cuTensorMapEncodeTiled: "cuTensorMapEncodeTiled" 12000 () = in_process;
-    cuTensorMapReplaceAddress: "cuTensorMapReplaceAddress" 12000 () = in_process;
     // The driver's own diagnostics.
     cuCheckpointProcessCheckpoint: "cuCheckpointProcessCheckpoint" 12080 () = in_process;
     cuCheckpointProcessGetRestoreThreadId: "cuCheckpointProcessGetRestoreThreadId" 12080 () = in_process;

@@ -3,8 +3,9 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use super::op::Op;
 use super::stream::{Kind, Stream, Ticket};
 use crate::errors::{Outcome, Status};
 use crate::state::{self, Driver};
@@ -32,6 +33,10 @@ pub(crate) struct Context {
     /// Held while work is put into streams: it fixes the order between the legacy stream and others.
     order: Mutex<()>,
     streams: Mutex<Vec<Arc<Stream>>>,
+    /// Where events of the whole context are recorded: it is behind other work only where it is told to be.
+    marker: OnceLock<Arc<Stream>>,
+    /// Points that all work waits for which is submitted from now on.
+    ahead: Mutex<Vec<Ticket>>,
     ending: AtomicBool,
 }
 
@@ -94,6 +99,8 @@ impl Context {
             settings: Mutex::default(),
             order: Mutex::default(),
             streams: Mutex::default(),
+            marker: OnceLock::new(),
+            ahead: Mutex::default(),
             ending: AtomicBool::new(false),
         });
         let legacy = Stream::new(&context, Kind::Legacy, 0);
@@ -155,6 +162,30 @@ impl Context {
     /// All streams of the context, the legacy one first.
     pub(crate) fn streams(&self) -> MutexGuard<'_, Vec<Arc<Stream>>> {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has an operation done when everything is that was submitted so far, in any stream. No other work waits for it.
+    pub(crate) fn mark(self: &Arc<Context>, op: Op) -> Ticket {
+        let _ordered = self.ordered();
+        let everything = self.everything();
+        self.marker.get_or_init(|| self.add_stream(Kind::Made { non_blocking: true }, 0)).push(everything, op)
+    }
+
+    /// Has all work that is submitted from now on wait for a point, in streams that are yet to be made too.
+    pub(crate) fn put_ahead(&self, point: Ticket) {
+        let _ordered = self.ordered();
+        self.ahead().push(point);
+    }
+
+    /// The points that work has to wait for which is submitted now. The order is held.
+    pub(crate) fn points_ahead(&self) -> Vec<Ticket> {
+        let mut ahead = self.ahead();
+        ahead.retain(|point| !point.is_done());
+        ahead.clone()
+    }
+
+    fn ahead(&self) -> MutexGuard<'_, Vec<Ticket>> {
+        self.ahead.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Everything submitted so far in any stream.

@@ -137,6 +137,7 @@ pub(crate) fn enqueue(stream: &Arc<Stream>, mut after: Vec<Ticket>, op: Op) -> O
     let context = owner(stream)?;
     context.check()?;
     let _ordered = context.ordered();
+    after.extend(context.points_ahead());
     if stream.kind == Kind::Legacy {
         let streams = context.streams();
         let others = streams.iter().filter(|other| other.is_blocking() && other.is_busy());

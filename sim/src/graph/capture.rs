@@ -28,7 +28,6 @@ pub(crate) struct Capture {
     mode: u32,
     thread: ThreadId,
     origin: u64,
-    context_id: u64,
     invalid: AtomicBool,
     /// Every stream that takes part, the origin too.
     members: Mutex<Vec<Weak<Stream>>>,
@@ -74,7 +73,6 @@ pub(crate) fn begin(stream: &Arc<Stream>, mode: u32, graph: Arc<Graph>, after: V
         mode,
         thread: std::thread::current().id(),
         origin: stream.id,
-        context_id: stream.context_id,
         invalid: AtomicBool::new(false),
         members: Mutex::new(vec![Arc::downgrade(stream)]),
     });
@@ -240,11 +238,12 @@ pub(crate) fn forbid_unsafe_call() -> Outcome {
     if met { Err(Status::STREAM_CAPTURE_UNSUPPORTED) } else { Ok(()) }
 }
 
-/// For waiting for a whole context: refused while one of its streams is captured.
+/// For calls about all of a context: refused while one of its streams is captured, wherever that capture began.
 pub(crate) fn forbid_in_context(context: &Context) -> Outcome {
     let mut met = false;
     for capture in active().iter().filter_map(Weak::upgrade) {
-        if capture.context_id == context.id {
+        let members: Vec<_> = capture.members().iter().filter_map(Weak::upgrade).collect();
+        if members.iter().any(|member| member.context_id == context.id) {
             capture.invalidate();
             met = true;
         }

@@ -1,7 +1,7 @@
 //! A physical handle: memory of the GPU without an address.
 //!
-//! It is a memfd, so that exporting it is handing out a descriptor and its contents outlive the process
-//! that made it. Behind the contents there is one page that says what the descriptor is:
+//! One that can be exported is a memfd, so that exporting it is handing out a descriptor and its contents outlive the
+//! process that made it. Behind the contents there is one page that says what the descriptor is:
 //!
 //! ```text
 //! 0 .. bytes           contents, zero when made
@@ -38,7 +38,7 @@ pub(crate) struct Phys {
     /// Unique in the process.
     number: u64,
     gpu: &'static Gpu,
-    /// For exporting it. A mapping alone keeps the contents, and no descriptor is spent that nobody will ask for.
+    /// For exporting it; one that will never be is no file, and needs no descriptor, not even for a moment.
     file: Option<OwnedFd>,
     bytes: u64,
     contents: SharedBytes,
@@ -51,9 +51,12 @@ impl Phys {
     /// Makes a handle of `bytes` (a multiple of the granularity), all zero.
     pub(crate) fn create(gpu: &'static Gpu, bytes: u64, exportable: bool) -> Outcome<Phys> {
         gpu.charge(bytes)?;
-        match memfd(bytes) {
+        let made = match exportable {
+            true => memfd(bytes).map(|(file, contents)| (Some(file), contents)),
+            false => SharedBytes::anonymous(bytes as usize).map(|contents| (None, contents)),
+        };
+        match made {
             Ok((file, contents)) => {
-                let file = exportable.then_some(file);
                 let (number, account) = (next_number(), Mutex::new(Account::Own));
                 Ok(Phys { number, gpu, file, bytes, contents, account, exportable })
             }

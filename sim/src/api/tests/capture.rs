@@ -1,6 +1,6 @@
 //! Capturing streams.
 
-use super::super::context::cuCtxSynchronize;
+use super::super::context::{cuCtxRecordEvent, cuCtxSynchronize, cuCtxWaitEvent};
 use super::super::events::*;
 use super::super::fills::*;
 use super::super::graph_exec::*;
@@ -189,4 +189,32 @@ fn an_event_of_a_capture_is_no_event_outside() {
     assert_eq!(cuStreamWaitEvent(one, outside, 0), 905);
     assert_eq!(ask::<usize>(|out| cuStreamEndCapture(one, out)).0, 901);
     assert_eq!(cuEventQuery(inside), 907);
+}
+
+#[test]
+fn the_events_of_a_context_are_not_for_one_that_captures() {
+    let session = Session::begin();
+    let [one, two] = streams();
+    let event: usize = given(|out| cuEventCreate(out, 2));
+    let whole: [&dyn Fn() -> u32; 2] =
+        [&|| cuCtxRecordEvent(session.context, event), &|| cuCtxWaitEvent(session.context, event)];
+    for call in whole {
+        // Whatever the modes are, and in whichever stream: all captures of the context suffer.
+        assert_eq!((cuStreamBeginCapture_v2(one, MODE_RELAXED), cuStreamBeginCapture_v2(two, MODE_RELAXED)), (0, 0));
+        assert_eq!(call(), 900);
+        for stream in [one, two] {
+            assert_eq!(given(|out| cuStreamIsCapturing(stream, out)), 2);
+            assert_eq!(ask::<usize>(|out| cuStreamEndCapture(stream, out)).0, 901);
+        }
+        assert_eq!(call(), 0);
+    }
+    // Another context may, but it cannot wait for what is being captured.
+    assert_eq!(cuStreamBeginCapture_v2(one, MODE_RELAXED), 0);
+    let other = Session::begin();
+    let others: usize = given(|out| cuEventCreate(out, 2));
+    assert_eq!((cuCtxRecordEvent(other.context, others), cuCtxWaitEvent(other.context, others)), (0, 0));
+    assert_eq!(given(|out| cuStreamIsCapturing(one, out)), 1);
+    assert_eq!(cuEventRecord(event, one), 0);
+    assert_eq!(cuCtxWaitEvent(other.context, event), 900);
+    assert_eq!(ask::<usize>(|out| cuStreamEndCapture(one, out)).0, 901);
 }

@@ -64,3 +64,21 @@ fn who_is_not_there_cannot_be_paused() {
     assert_eq!(simcudaSetTimeSlice(200, 1), 1);
     assert_eq!(simcudaGetProcess(crate::border::Out::nowhere()), 1);
 }
+
+#[test]
+fn the_events_of_a_process_are_counted() {
+    // Other tests make events too, so this one has a process of its own.
+    super::processes::in_a_process_of_its_own("events");
+}
+
+pub(super) fn events() {
+    use super::super::events::{cuEventCreate, cuEventDestroy_v2};
+    let session = Session::begin();
+    assert_eq!(given(|out| simcudaCountEvents(out)), 0);
+    let [one, _] = [given(|out| cuEventCreate(out, 0)), given(|out| cuEventCreate(out, 0))];
+    assert_eq!(given(|out| simcudaCountEvents(out)), 2);
+    assert_eq!(cuEventDestroy_v2(one), 0);
+    assert_eq!(given(|out| simcudaCountEvents(out)), 1);
+    drop(session);
+    assert_eq!(given(|out| simcudaCountEvents(out)), 0, "events go with their context");
+}

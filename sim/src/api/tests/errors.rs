@@ -11,7 +11,7 @@ use super::super::vmm::{cuMemMap, cuMemUnmap};
 use super::processes::in_a_process_of_its_own;
 use super::vmm::{UNIT, allow, create, reserve};
 use super::{Session, alloc, function, get, launch, put};
-use crate::border::from_tests::{address, address_mut, ask, given, nowhere};
+use crate::border::from_tests::{address, address_mut, ask, block, given, nowhere};
 
 /// A kernel that writes where nothing is.
 fn fault() {
@@ -179,4 +179,27 @@ pub(super) fn primary() {
     assert_eq!(cuDevicePrimaryCtxRelease_v2(0), 0);
     assert_eq!(cuDevicePrimaryCtxRelease_v2(0), 201);
     assert_eq!(given(|out| cuCtxPopCurrent_v2(out)), first);
+}
+
+#[test]
+fn allocating_needs_no_descriptor() {
+    in_a_process_of_its_own("full");
+}
+
+#[allow(unsafe_code)]
+pub(super) fn at_the_descriptor_limit() {
+    let _session = Session::begin();
+    // SAFETY: zeros are a valid value; the process is this test's own.
+    unsafe {
+        let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &raw const none), 0);
+    }
+    assert!(std::fs::File::open("/dev/null").is_err());
+    let at = [alloc(100), alloc(5 << 20)];
+    at.into_iter().for_each(|at| put(at, &[1, 2]));
+    assert_eq!(at.map(|at| get(at, 2)), [[1, 2], [1, 2]]);
+    assert_eq!(at.map(|at| cuMemFree_v2(at)), [0, 0]);
+    // What can be exported is a descriptor.
+    let made = ask(|out| super::super::vmm::cuMemCreate(out, UNIT, block(&super::vmm::exportable()), 0));
+    assert_eq!(made.0, 2);
 }

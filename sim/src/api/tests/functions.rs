@@ -172,3 +172,34 @@ fn images_that_are_no_ptx_are_refused_by_what_they_are() {
     assert_eq!(cuModuleUnload(module), 0);
     assert_eq!(cuModuleUnload(module), 400);
 }
+
+#[repr(align(64))]
+struct Map([u64; 16]);
+
+#[test]
+fn a_tensor_map_says_what_it_was_made_of_and_can_be_given_another_address() {
+    use super::super::tensor_maps::*;
+    use crate::border::from_tests::place;
+    let session = Session::begin();
+    let [at, other] = [alloc(4096), alloc(4096)];
+    // It needs no context.
+    let context: usize = given(|out| super::super::context::cuCtxPopCurrent_v2(out));
+    let tiled = |map: &mut Map, rank, at, stride: u64, window: u32| {
+        let (sizes, strides, windows, steps) = ([32u64, 32], [stride], [window, 8], [1u32, 1]);
+        let lists = (list(&sizes), list(&strides), list(&windows), list(&steps));
+        cuTensorMapEncodeTiled(place(&mut map.0), 7, rank, at, lists.0, lists.1, lists.2, lists.3, 0, 0, 0, 0)
+    };
+    let [mut one, mut two] = [Map([0; 16]), Map([0; 16])];
+    assert_eq!((tiled(&mut one, 2, at, 128, 32), tiled(&mut two, 2, other, 128, 32)), (0, 0));
+    assert_ne!(one.0, two.0);
+    assert_eq!(cuTensorMapReplaceAddress(place(&mut one.0), other), 0);
+    assert_eq!(one.0, two.0);
+    for (rank, at, stride, window) in
+        [(0, at, 128, 32), (6, at, 128, 32), (2, 0, 128, 32), (2, at + 8, 128, 32), (2, at, 8, 32), (2, at, 128, 257)]
+    {
+        assert_eq!(tiled(&mut one, rank, at, stride, window), 1);
+    }
+    assert_eq!(cuTensorMapReplaceAddress(place(&mut one.0), at + 8), 1);
+    assert_eq!(super::super::context::cuCtxPushCurrent_v2(context), 0);
+    drop(session);
+}

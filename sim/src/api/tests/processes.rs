@@ -103,6 +103,8 @@ fn a_role_is_played() {
         Ok("misaligned") => super::errors::misaligned(),
         Ok("primary") => super::errors::primary(),
         Ok("read-only") => super::vmm::read_only(),
+        Ok("events") => super::control::events(),
+        Ok("full") => super::errors::at_the_descriptor_limit(),
         Ok("no-context") => super::vmm::no_context(),
         _ => {}
     }

@@ -228,3 +228,57 @@ fn a_stream_that_was_made_brings_its_context() {
     assert_eq!(get(at, 2), [4, 4]);
     drop(session);
 }
+
+#[test]
+fn an_event_of_a_context_is_behind_all_of_its_work_and_orders_nothing() {
+    let session = Session::begin();
+    let [first, second] = [given(|out| cuStreamCreate(out, 0)), given(|out| cuStreamCreate(out, 0))];
+    let free: usize = given(|out| cuStreamCreate(out, 1));
+    let event: usize = given(|out| cuEventCreate(out, 0));
+    let (flags, done, at) = ([pinned_flag(), pinned_flag()], alloc(8), alloc(8));
+    spin(first, done, flags[0]);
+    spin(free, done + 4, flags[1]);
+    assert_eq!(cuCtxRecordEvent(session.context, event), 0);
+    // What comes later in other streams waits for nothing, and the event not for it.
+    for stream in [second, free, 2] {
+        assert_eq!(cuStreamWriteValue32_v2(stream, at, 1, 0), 0);
+    }
+    assert_eq!((cuStreamSynchronize(second), cuStreamSynchronize(2)), (0, 0));
+    let late: usize = given(|out| cuStreamCreate(out, 1));
+    let never = pinned_flag();
+    spin(late, done, never);
+    raise(flags[0]);
+    assert_eq!(cuStreamSynchronize(first), 0);
+    assert_eq!(cuEventQuery(event), 600);
+    raise(flags[1]);
+    assert_eq!(cuEventSynchronize(event), 0);
+    raise(never);
+    // One that was recorded when nothing was there to do is over.
+    synchronize();
+    assert_eq!(cuCtxRecordEvent(session.context, event), 0);
+    assert_eq!(cuEventSynchronize(event), 0);
+    let other = Session::begin();
+    assert_eq!(cuCtxRecordEvent(other.context, event), 400);
+}
+
+#[test]
+fn later_work_of_a_context_waits_for_an_event_and_earlier_work_does_not() {
+    let session = Session::begin();
+    let [one, two] = [given(|out| cuStreamCreate(out, 1)), given(|out| cuStreamCreate(out, 1))];
+    let event: usize = given(|out| cuEventCreate(out, 2));
+    let (flags, done, at) = ([pinned_flag(), pinned_flag()], alloc(8), alloc(8));
+    put(at, &[0, 0]);
+    spin(one, done, flags[0]);
+    spin(two, done + 4, flags[1]);
+    assert_eq!(cuEventRecord(event, one), 0);
+    assert_eq!(cuCtxWaitEvent(session.context, event), 0);
+    let late: usize = given(|out| cuStreamCreate(out, 1));
+    assert_eq!(cuStreamWriteValue32_v2(two, at, 1, 0), 0);
+    assert_eq!(cuStreamWriteValue32_v2(late, at + 4, 1, 0), 0);
+    raise(flags[1]);
+    std::thread::sleep(std::time::Duration::from_millis(5));
+    assert_eq!((cuStreamQuery(two), cuStreamQuery(late)), (600, 600));
+    raise(flags[0]);
+    assert_eq!((cuStreamSynchronize(two), cuStreamSynchronize(late)), (0, 0));
+    assert_eq!((get(at, 2), get(done, 2)), (vec![1, 1], vec![1, 1]));
+}

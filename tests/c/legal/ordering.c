@@ -1,0 +1,67 @@
+/* Streams wait for each other through words in memory: whoever adds an order between them that the
+ * program did not ask for makes them wait for ever.
+ */
+#include "legal.h"
+
+/* Two blocking streams, of which one waits for what the other one is given later to do. A third
+ * one, which has nothing to do with them, is captured in between. */
+static void around_a_capture(CUstreamCaptureMode mode) {
+    CUgraph graph;
+    CUstream first = stream_new(CU_STREAM_DEFAULT), second = stream_new(CU_STREAM_DEFAULT);
+    CUstream third = stream_new(CU_STREAM_NON_BLOCKING);
+    volatile unsigned *flag = flags_new(1);
+    struct piece piece = piece_new(&tools, MIB, 1, NULL);
+    CHECK(cuCtxSynchronize());
+    step("two streams that wait for each other");
+    wait_flag(first, flag);
+    CHECK(cuStreamBeginCapture(third, mode));
+    piece_write(&tools, &piece, 2, third);
+    CHECK(cuStreamEndCapture(third, &graph));
+    write_flag(second, flag);
+    step("waiting for the first, for which the second has written");
+    CHECK(cuStreamSynchronize(first));
+    CHECK(cuStreamSynchronize(second));
+    CHECK(cuGraphDestroy(graph));
+    CHECK(cuStreamDestroy(first));
+    CHECK(cuStreamDestroy(second));
+    CHECK(cuStreamDestroy(third));
+}
+
+static void capture(void) {
+    around_a_capture(CU_STREAM_CAPTURE_MODE_GLOBAL);
+    printf("global\n");
+    around_a_capture(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    printf("of a thread\n");
+    around_a_capture(CU_STREAM_CAPTURE_MODE_RELAXED);
+    printf("relaxed\n");
+}
+
+/* As above, but what waits is asked for on the device, by a kernel. */
+static void capture_kernel(void) {
+    CUgraph graph;
+    CUstream first = stream_new(CU_STREAM_DEFAULT), second = stream_new(CU_STREAM_DEFAULT);
+    CUstream third = stream_new(CU_STREAM_NON_BLOCKING);
+    CUfunction spin = kernel(load_kernels(), "spin_on_flag");
+    CUdeviceptr word = device_alloc(sizeof(unsigned)), seen = device_alloc(sizeof(unsigned));
+    unsigned value = 0, got = 0;
+    CHECK(cuMemsetD32(word, 0, 1));
+    /* Once before anything waits: a first launch may have to load code. */
+    LAUNCH(spin, first, 1, &seen, &word, &value);
+    CHECK(cuCtxSynchronize());
+    value = 7;
+    step("two streams that wait for each other");
+    LAUNCH(spin, first, 1, &seen, &word, &value);
+    CHECK(cuStreamBeginCapture(third, CU_STREAM_CAPTURE_MODE_RELAXED));
+    CHECK(cuStreamEndCapture(third, &graph));
+    CHECK(cuStreamWriteValue32(second, word, value, 0));
+    step("waiting for the first, for which the second has written");
+    CHECK(cuStreamSynchronize(first));
+    CHECK(cuMemcpyDtoH(&got, seen, sizeof got));
+    printf("saw %u\n", got);
+}
+
+int main(int argc, char **argv) {
+    static const struct legal_case cases[] = {{"capture", capture},
+                                              {"capture-kernel", capture_kernel}};
+    return play(argc, argv, cases, COUNT_OF(cases));
+}

@@ -1,0 +1,154 @@
+/* Host memory that a call or a graph once named, or names by mistake, and that is not there any more
+ * or never was: whoever wants to know what is in it has to ask whether it can be read.
+ */
+#include "legal.h"
+
+enum { SOURCE = 1 << 20 };
+
+/* So much memory that it takes a while to come back, and a little that is asked for first. */
+static struct piece ballast, target;
+
+static void make_memory(void) {
+    target = piece_new(&tools, SOURCE, 1, NULL);
+    ballast = piece_new(&tools, 40 * MIB, 2, NULL);
+    CHECK(cuCtxSynchronize());
+}
+
+static void check_memory(void) {
+    step("checking all memory");
+    piece_check(&tools, &target, "what was copied", 0);
+    piece_check(&tools, &ballast, "the rest of the memory", 0);
+}
+
+/* --- graphs -------------------------------------------------------------------------------- */
+
+/* Host memory with what a piece of that seed holds, in pages of its own. */
+static uint32_t *source_new(uint32_t seed) {
+    int readable = PROT_READ | PROT_WRITE, anonymous = MAP_PRIVATE | MAP_ANONYMOUS;
+    uint32_t *source = mmap(NULL, SOURCE, readable, anonymous, -1, 0);
+    REQUIRE(source != MAP_FAILED, "no host memory");
+    for (unsigned i = 0; i < SOURCE / 4; i++) source[i] = hash32(i + seed);
+    return source;
+}
+
+static void source_free(uint32_t *source) {
+    REQUIRE(munmap(source, SOURCE) == 0, "it stays mapped");
+}
+
+static CUgraph graph_of_copy(const uint32_t *source, CUgraphNode *node) {
+    CUDA_MEMCPY3D copy = {.srcMemoryType = CU_MEMORYTYPE_HOST,
+                          .srcHost = source,
+                          .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                          .dstDevice = target.at,
+                          .WidthInBytes = SOURCE,
+                          .Height = 1,
+                          .Depth = 1};
+    CUgraph graph;
+    CHECK(cuGraphCreate(&graph, 0));
+    CHECK(cuGraphAddMemcpyNode(node, graph, NULL, 0, &copy, context));
+    return graph;
+}
+
+/* A graph inside of a graph is replaced, and what the old one copied is freed. */
+static void child(void) {
+    uint32_t *first = source_new(3), *second = source_new(4);
+    CUgraph whole;
+    CUgraphNode copy, inside;
+    CUgraphExec exec;
+    make_memory();
+    CUgraph children[] = {graph_of_copy(first, &copy), graph_of_copy(second, &copy)};
+    CHECK(cuGraphCreate(&whole, 0));
+    CHECK(cuGraphAddChildGraphNode(&inside, whole, NULL, 0, children[0]));
+    CHECK(cuGraphInstantiate(&exec, whole, 0));
+    CHECK(cuGraphExecChildGraphNodeSetParams(exec, inside, children[1]));
+    source_free(first);
+    wait_for_line();
+    CHECK(cuGraphLaunch(exec, NULL));
+    CHECK(cuCtxSynchronize());
+    target.seed = 4;
+    check_memory();
+}
+
+/* A node that copies is left out, and what it copied is freed. */
+static void disabled(void) {
+    uint32_t *source = source_new(3);
+    CUgraphNode copy, fill;
+    CUgraphExec exec;
+    make_memory();
+    CUgraph graph = graph_of_copy(source, &copy);
+    unsigned words = SOURCE / 4;
+    uint32_t seed = 5;
+    CUDA_KERNEL_NODE_PARAMS params = {.func = tools.fill,
+                                      .gridDimX = blocks_for(words),
+                                      .gridDimY = 1,
+                                      .gridDimZ = 1,
+                                      .blockDimX = 256,
+                                      .blockDimY = 1,
+                                      .blockDimZ = 1,
+                                      .kernelParams = (void *[]){&target.at, &seed, &words}};
+    CHECK(cuGraphAddKernelNode(&fill, graph, &copy, 1, &params));
+    CHECK(cuGraphInstantiate(&exec, graph, 0));
+    CHECK(cuGraphNodeSetEnabled(exec, copy, 0));
+    source_free(source);
+    wait_for_line();
+    CHECK(cuGraphLaunch(exec, NULL));
+    CHECK(cuCtxSynchronize());
+    target.seed = 5;
+    check_memory();
+}
+
+/* --- calls --------------------------------------------------------------------------------- */
+
+/* An address of the device in the place of one of the host's. */
+static void device_address(void) {
+    make_memory();
+    wait_for_line();
+    printf("a copy from the host at a device's address answers %d\n",
+           (int)cuMemcpyHtoD(target.at, (const void *)ballast.at, 4096));
+    check_memory();
+}
+
+/* Pinned memory that comes and goes. */
+enum { PINNED = 8 << 20 };
+static _Atomic(char *) pinned;
+static atomic_int over;
+
+static void *comes_and_goes(void *nothing) {
+    CHECK(cuCtxSetCurrent(context));
+    while (!atomic_load(&over)) {
+        void *memory;
+        CHECK(cuMemHostAlloc(&memory, PINNED, CU_MEMHOSTALLOC_PORTABLE));
+        memset(memory, 1, PINNED);
+        atomic_store(&pinned, memory);
+        sleep_ms(1);
+        CHECK(cuMemFreeHost(memory));
+    }
+    return nothing;
+}
+
+/* A kernel is given addresses that it does not use: what they lead to may be gone. */
+static void pinned_freed(void) {
+    enum { LAUNCHES = 200 };
+    CUfunction add = kernel(load_kernels(), "add");
+    make_memory();
+    pthread_t thread = go(comes_and_goes, NULL);
+    while (!atomic_load(&pinned)) sleep_ms(1);
+    wait_for_line();
+    unsigned none = 0;
+    for (unsigned i = 0; i < LAUNCHES; i++) {
+        CUdeviceptr left_over = (CUdeviceptr)atomic_load(&pinned);
+        LAUNCH(add, NULL, 1, &target.at, &left_over, &left_over, &none);
+    }
+    atomic_store(&over, 1);
+    join(thread);
+    CHECK(cuCtxSynchronize());
+    check_memory();
+}
+
+int main(int argc, char **argv) {
+    static const struct legal_case cases[] = {{"child", child},
+                                              {"disabled", disabled},
+                                              {"device-address", device_address},
+                                              {"pinned-freed", pinned_freed}};
+    return play(argc, argv, cases, COUNT_OF(cases));
+}

@@ -1,0 +1,264 @@
+//! Legal programs of unusual kinds do as Baton's what they do alone: they end, say the same, and keep their memory.
+//!
+//! The programs of `tests/c/legal` say which call they were in if they hang. Where a test is about memory that comes back,
+//! the bus is so slow that calls are made meanwhile.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use baton_tests::coordinator::{Coordinator, Place, Serving, program, tenant};
+use baton_tests::hold;
+use baton_tests::running::Running;
+use baton_tests::{Driver, Outcome, built};
+use serde_json::Value;
+
+/// Whatever takes longer than this hangs. The programs end by themselves before.
+const LIMIT: Duration = Duration::from_secs(300);
+/// What should have come about long before, and else never does.
+const LONG: Duration = Duration::from_secs(20);
+
+const MIB: u64 = 1 << 20;
+
+/// Programs are drained and never paused: what was paused comes back whole.
+fn serving() -> Serving {
+    Serving::arena("96MiB").option("--host-pool", "128MiB").flag("--no-preempt")
+}
+
+/// Memory comes back so slowly that calls are made meanwhile.
+fn slow() -> Serving {
+    serving().setting("SIMCUDA_H2D_GBPS", "0.2").setting("SIMCUDA_D2H_GBPS", "6")
+}
+
+/// Nobody has to leave because its time is over.
+fn patient() -> Serving {
+    serving().option("--quantum", "1h")
+}
+
+/// Runs a program to its end; each time that it waits, something is done, and it goes on.
+#[track_caller]
+fn to_the_end(command: &mut Command, place: Option<Place>, mut meanwhile: impl FnMut(usize)) -> Outcome {
+    command.env("LEGAL_DRIVER", Driver::simulated().library());
+    let mut running = Running::start(command, true, place);
+    let mut waits = 0;
+    while let Ok(line) = running.line_if_any(LIMIT) {
+        if line == "waits" {
+            meanwhile(waits);
+            waits += 1;
+            running.say("");
+        }
+    }
+    running.finish(LIMIT)
+}
+
+/// What a case of a program does on a GPU of its own.
+#[track_caller]
+fn alone(name: &str, case: &str) -> Outcome {
+    let mut command = Driver::simulated().bare(built().programs.join("legal").join(name));
+    command.arg(case).env("SIMCUDA_MEMORY", "512MiB");
+    to_the_end(&mut command, None, |_| {}).succeeded()
+}
+
+/// Plays a case of a program as a tenant of its name, which does what it does alone.
+#[track_caller]
+fn same(coordinator: &Coordinator, name: &str, case: &str, meanwhile: impl FnMut(usize)) {
+    let place = &coordinator.place;
+    let mut command = place.joining(name, &built().programs.join("legal").join(name), &[case]);
+    let shared = to_the_end(&mut command, Some(place.clone()), meanwhile);
+    assert_eq!(shared, alone(name, case), "{name} {case}: shared (left) and alone (right)");
+}
+
+/// Moves all of an idle program's memory to the host.
+#[track_caller]
+fn evict(coordinator: &Coordinator, name: &str) -> Value {
+    let end = Instant::now() + LONG;
+    while !coordinator.evict(name) {
+        assert!(Instant::now() < end, "{name} cannot be evicted{}", coordinator.place.story());
+    }
+    coordinator.status()
+}
+
+/// One that wants the GPU, which another one has.
+#[track_caller]
+fn waiting(coordinator: &Coordinator) -> Running {
+    let other = coordinator.join("other", &program("hold"), &["--megabytes", "8"]);
+    coordinator.until_tenant_is("other", "waiting");
+    other
+}
+
+#[test]
+fn freeing_memory_holds_up_nobody_else() {
+    let coordinator = serving().start();
+    for case in ["beside-destroy", "beside-capture"] {
+        same(&coordinator, "freeing", case, |_| {});
+    }
+}
+
+#[test]
+fn freeing_in_a_streams_order_does_not_wait() {
+    let coordinator = serving().start();
+    same(&coordinator, "freeing", "in-order", |_| {});
+}
+
+#[test]
+fn what_is_freed_in_a_streams_order_stays_until_the_stream_is_there() {
+    // Also while the program is off the GPU in the middle of that, and others have its memory.
+    let coordinator = Serving::arena("64MiB").start();
+    same(&coordinator, "freeing", "in-order-contents", |_| {
+        let steer = |verb: &str| {
+            let mut command = coordinator.place.baton(&[verb, "--socket"]);
+            command.arg(coordinator.place.socket()).arg("freeing");
+            assert!(command.status().expect("baton can be started").success());
+        };
+        steer("pause");
+        coordinator.until_tenant_is("freeing", "suspended");
+        let mut other = hold::joined(&coordinator, "other", "normal", "60", None);
+        assert!(other.ask("touch", LIMIT).starts_with("touched "));
+        assert!(coordinator.status()["bytes_out"].as_u64() > Some(0), "nothing had to go");
+        drop(other);
+        steer("resume");
+    });
+}
+
+#[test]
+fn a_thread_frees_memory_while_a_blocking_stream_is_captured() {
+    let coordinator = serving().start();
+    for case in ["captured", "captured-elsewhere"] {
+        same(&coordinator, "freeing", case, |_| {});
+    }
+}
+
+#[test]
+fn a_capture_puts_no_order_between_other_streams() {
+    let coordinator = serving().start();
+    for case in ["capture", "capture-kernel"] {
+        same(&coordinator, "ordering", case, |_| {});
+    }
+}
+
+#[test]
+fn launches_in_a_threads_own_stream_wait_for_no_other_while_somebody_wants_the_gpu() {
+    let coordinator = patient().start();
+    let mut other = None;
+    same(&coordinator, "per_thread", "launches", |_| other = Some(waiting(&coordinator)));
+    assert!(other.expect("it has come").line(LIMIT).starts_with("ready "));
+}
+
+#[test]
+fn an_allocation_has_no_second_address_at_which_others_memory_could_be() {
+    let coordinator = serving().start();
+    let want = hold::alone("94", &["touch"; 2]);
+    let mut other = None;
+    same(&coordinator, "aliases", "retain", |waits| match (waits, &mut other) {
+        (0, _) => {
+            evict(&coordinator, "aliases");
+            let mut next = hold::joined(&coordinator, "other", "normal", "94", None);
+            assert_eq!(next.ask("touch", LIMIT), want[0]);
+            other = Some(next);
+        }
+        (_, Some(other)) => {
+            assert_eq!(other.ask("touch", LIMIT), want[1]);
+            assert_eq!(other.ask("quit", LIMIT), want[2]);
+        }
+        _ => unreachable!("it waits first once and then again"),
+    });
+}
+
+#[test]
+fn graphs_that_once_read_host_memory_are_launched_while_memory_arrives() {
+    let coordinator = slow().start();
+    for case in ["child", "disabled"] {
+        same(&coordinator, "sources", case, |_| drop(evict(&coordinator, "sources")));
+    }
+}
+
+#[test]
+fn a_wrong_source_of_a_copy_is_an_error_while_memory_arrives() {
+    let coordinator = slow().start();
+    same(&coordinator, "sources", "device-address", |_| drop(evict(&coordinator, "sources")));
+}
+
+#[test]
+fn pinned_memory_goes_while_launches_name_it_and_memory_arrives() {
+    let coordinator = slow().start();
+    same(&coordinator, "sources", "pinned-freed", |_| drop(evict(&coordinator, "sources")));
+}
+
+#[test]
+fn a_program_without_a_descriptor_to_spare_gets_its_memory_back() {
+    let coordinator = serving().start();
+    same(&coordinator, "descriptors", "at-the-limit", |_| drop(evict(&coordinator, "descriptors")));
+}
+
+#[test]
+fn an_urgent_program_that_does_nothing_keeps_nobody_waiting() {
+    let coordinator = Serving::arena("128MiB").option("--host-pool", "128MiB").start();
+    let mut slow = hold::joined(&coordinator, "slow", "batch", "48", None);
+    let mut quick = hold::joined(&coordinator, "quick", "latency", "48", None);
+    quick.ask("spin 1", LIMIT);
+    coordinator.until_tenant_is("quick", "idle");
+    // When all fit together again, it is back by itself already, and at rest.
+    evict(&coordinator, "quick");
+    let third = hold::joined(&coordinator, "third", "normal", "64", None);
+    quick.ask("spin 1", LIMIT);
+    coordinator.until("it has the baton", |status| status["holder"] == "quick");
+    drop(third);
+    coordinator.until("all fit together again", |status| status["holder"] == Value::Null);
+    let end = Instant::now() + LONG;
+    while tenant(&coordinator.status(), "quick")["state"] != "idle" {
+        assert!(Instant::now() < end, "it counts as at work{}", coordinator.place.story());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(slow.ask("touch", LIMIT).starts_with("touched "));
+}
+#[test]
+fn streams_that_were_captured_leave_nothing_in_the_driver() {
+    let coordinator = serving().start();
+    same(&coordinator, "lasting", "captured-streams", |_| {});
+}
+
+#[test]
+fn threads_that_launch_while_somebody_wants_the_gpu_leave_nothing_in_the_driver() {
+    let coordinator = patient().start();
+    let mut other = None;
+    same(&coordinator, "lasting", "threads", |_| other = Some(waiting(&coordinator)));
+    assert!(other.expect("it has come").line(LIMIT).starts_with("ready "));
+}
+
+#[test]
+fn a_capture_that_went_with_its_context_is_over() {
+    let coordinator = serving().start();
+    same(&coordinator, "lasting", "lost-captures", |_| drop(evict(&coordinator, "lasting")));
+}
+
+#[test]
+fn streams_that_are_made_while_a_context_might_go_are_known() {
+    let coordinator = patient().start();
+    let mut other = None;
+    same(&coordinator, "lasting", "streams-beside-release", |_| other = Some(waiting(&coordinator)));
+    assert!(other.expect("it has come").line(LIMIT).starts_with("ready "));
+}
+
+#[test]
+fn memory_that_could_not_be_freed_is_still_shown() {
+    let coordinator = serving().start();
+    let mut shown = Vec::new();
+    same(&coordinator, "lasting", "managed", |_| {
+        shown.push(tenant(&coordinator.status(), "lasting")["unmanaged_bytes"].as_u64());
+    });
+    assert_eq!(shown, [Some(8 * MIB), Some(0)]);
+}
+
+#[test]
+fn a_program_that_has_made_many_tensor_maps_runs_while_its_memory_arrives() {
+    let coordinator = serving().setting("SIMCUDA_H2D_GBPS", "0.1").start();
+    for case in ["few-maps", "many-maps"] {
+        let mut before = 0;
+        same(&coordinator, "lasting", case, |waits| match waits {
+            0 => before = evict(&coordinator, "lasting")["bytes_in"].as_u64().expect("bytes"),
+            _ => {
+                let came = coordinator.status()["bytes_in"].as_u64().expect("bytes") - before;
+                assert!(came < 48 * MIB, "{case}: it had to wait for all of its memory");
+            }
+        });
+    }
+}
