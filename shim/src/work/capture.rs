@@ -102,10 +102,8 @@ fn set_events(entered: &Entered, stream: Stream) -> Option<Handle> {
         captured.count() == 1
     };
     if is_first && api::has_context_events() {
-        let event = match contexts::lock().get(id)?.before_captures.take() {
-            Some(event) => event,
-            None => event(id)?,
-        };
+        let kept = contexts::lock().get(id)?.before_captures.take();
+        let event = kept.or_else(|| event(id))?;
         // SAFETY: the current context, an event of it, and nothing in it captures.
         let set = unsafe { api::context_record(api::handle(id.handle), api::handle(event)) } == CUDA_SUCCESS;
         let mut contexts = contexts::lock();
