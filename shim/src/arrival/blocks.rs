@@ -1,5 +1,6 @@
 //! Memory on its way, in blocks, and the calls that wait for it.
 
+use core::cell::RefCell;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use core::time::Duration;
 use std::collections::HashMap;
@@ -208,6 +209,43 @@ fn find_or_ends_at(blocks: &[Block], address: CUdeviceptr) -> impl Iterator<Item
     here.into_iter().chain(before).map(|at| at as u32)
 }
 
+/// Which blocks a call has come by, in that order. Kept from call to call, so that nothing is allocated for most.
+#[derive(Debug, Default)]
+struct Visited {
+    order: Vec<u32>,
+    /// For each block the last call that came by.
+    last: Vec<u32>,
+    call: u32,
+}
+
+impl Visited {
+    fn with<T>(blocks: usize, what: impl FnOnce(&mut Self) -> T) -> T {
+        thread_local! {
+            static VISITED: RefCell<Visited> = RefCell::default();
+        }
+        // A thread that is ending has its own no more.
+        let mut visited = VISITED.try_with(RefCell::take).unwrap_or_default();
+        visited.begin(blocks);
+        let done = what(&mut visited);
+        let _ = VISITED.try_with(|kept| kept.replace(visited));
+        done
+    }
+
+    fn begin(&mut self, blocks: usize) {
+        self.order.clear();
+        self.call = self.call.wrapping_add(1);
+        if self.call == 0 || self.last.len() < blocks {
+            (self.last, self.call) = (vec![0; blocks], 1);
+        }
+    }
+
+    fn add(&mut self, at: u32) {
+        if std::mem::replace(&mut self.last[at as usize], self.call) != self.call {
+            self.order.push(at);
+        }
+    }
+}
+
 impl Arrival {
     fn new(mut places: Vec<BlockLayout>, edges: &[(ExtentId, CUdeviceptr)], roots: roots::Found) -> Self {
         places.sort_unstable_by_key(|place| place.start);
@@ -232,12 +270,12 @@ impl Arrival {
         for (extent, address) in edges {
             // Pointers are told by the granule that they lie in: whatever begins or lies there is meant.
             let Some(&from) = of_extent.get(extent) else { continue };
-            let targets: Vec<u32> = find_or_ends_at(&blocks, *address).collect();
-            for to in targets {
-                if from != to && !blocks[from as usize].targets.contains(&to) {
-                    blocks[from as usize].targets.push(to);
-                }
-            }
+            let targets: Vec<u32> = find_or_ends_at(&blocks, *address).filter(|to| *to != from).collect();
+            blocks[from as usize].targets.extend(targets);
+        }
+        for block in &mut blocks {
+            block.targets.sort_unstable();
+            block.targets.dedup();
         }
         let mut root_blocks: Vec<u32> = roots.addresses.iter().filter_map(|address| find(&blocks, *address)).collect();
         root_blocks.sort_unstable();
@@ -288,23 +326,24 @@ impl Arrival {
             }
         };
         let mut lacks = false;
-        // Most blocks point nowhere, so most calls have nothing to follow.
-        let mut seen: Vec<u32> = Vec::new();
-        let mut visit = |at: u32, seen: &mut Vec<u32>| {
-            let block = &self.blocks[at as usize];
-            self.note(at);
-            lacks |= block.missing.load(Ordering::Acquire) != 0;
-            if !block.targets.is_empty() && !seen.contains(&at) {
-                seen.push(at);
+        Visited::with(self.blocks.len(), |visited| {
+            let mut visit = |at: u32, visited: &mut Visited| {
+                let block = &self.blocks[at as usize];
+                self.note(at);
+                lacks |= block.missing.load(Ordering::Acquire) != 0;
+                // Most blocks point nowhere, so most calls have nothing to follow.
+                if !block.targets.is_empty() {
+                    visited.add(at);
+                }
+            };
+            let named = addresses.iter().flat_map(|address| find_or_ends_at(&self.blocks, *address));
+            named.chain(self.roots.iter().copied()).for_each(|at| visit(at, visited));
+            let mut next = 0;
+            while let Some(&at) = visited.order.get(next) {
+                self.blocks[at as usize].targets.iter().for_each(|target| visit(*target, visited));
+                next += 1;
             }
-        };
-        let named = addresses.iter().flat_map(|address| find_or_ends_at(&self.blocks, *address));
-        named.chain(self.roots.iter().copied()).for_each(|at| visit(at, &mut seen));
-        let mut next = 0;
-        while let Some(&at) = seen.get(next) {
-            self.blocks[at as usize].targets.iter().for_each(|target| visit(*target, &mut seen));
-            next += 1;
-        }
+        });
         lacks
     }
 

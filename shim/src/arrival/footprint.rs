@@ -6,8 +6,9 @@ use core::ffi::c_void;
 use baton_contract::cuda::{CUdeviceptr, CUfunction};
 
 use super::blocks::Needs;
-use super::words::{TENSOR_MAP, add_window_words};
-use super::{layouts, roots};
+use super::layouts;
+use super::roots::{self, HostMemory, TensorMap};
+use super::words::{self, TENSOR_MAP};
 use crate::memory::bounds::is_outside;
 use crate::memory::space::is_window;
 
@@ -91,9 +92,8 @@ impl Reach for *const c_void {
         if bytes > MOST_READ {
             return None;
         }
-        // SAFETY: the program says that there are so many bytes to be read.
-        unsafe { add_window_words(self.cast(), bytes, found) };
-        Some(())
+        // Wherever the program says: it may have got that wrong, and then the driver has the answer.
+        words::add_from_host(self.expose_provenance(), bytes, found).then_some(())
     }
 }
 
@@ -119,7 +119,7 @@ pub(crate) unsafe fn add_parameters(
         // SAFETY: a list of pairs that ends with a zero, by this function's contract.
         let (buffer, size) = unsafe { buffer_of(extra) }?;
         // SAFETY: as above.
-        unsafe { add_value(buffer, size, found, &mut reads) };
+        unsafe { add_value(buffer, size, found, &mut reads) }?;
         return Some(reads);
     }
     let layout = layouts::of(function)?;
@@ -130,7 +130,7 @@ pub(crate) unsafe fn add_parameters(
             return None;
         }
         // SAFETY: one pointer for each parameter of the function, by this function's contract.
-        unsafe { add_value((*parameters.add(at)).cast(), *size, found, &mut reads) };
+        unsafe { add_value((*parameters.add(at)).cast(), *size, found, &mut reads) }?;
     }
     Some(reads)
 }
@@ -155,22 +155,29 @@ unsafe fn buffer_of(extra: *mut *mut c_void) -> Option<(*const u8, usize)> {
     buffer.zip(size)
 }
 
+/// None if it names what cannot be read.
+///
 /// # Safety
 ///
 /// So many bytes can be read.
-unsafe fn add_value(value: *const u8, size: usize, found: &mut Vec<CUdeviceptr>, reads: &mut Reads) {
+unsafe fn add_value(value: *const u8, size: usize, found: &mut Vec<CUdeviceptr>, reads: &mut Reads) -> Option<()> {
     if value.is_null() {
-        return;
+        return Some(());
     }
     // SAFETY: by this function's contract.
-    unsafe { add_words(value, size, found, reads) };
+    unsafe { add_words(value, size, found, reads) }?;
     if size >= TENSOR_MAP && roots::has_tensor_maps() {
         for at in (0..=size - TENSOR_MAP).step_by(TENSOR_MAP_ALIGNMENT) {
             // SAFETY: within the value.
             let map: [u8; TENSOR_MAP] = unsafe { value.add(at).cast::<[u8; TENSOR_MAP]>().read_unaligned() };
-            found.extend(roots::base_of_tensor_map(&map));
+            match roots::tensor_map(&map) {
+                TensorMap::None => {}
+                TensorMap::Of(base) => found.push(base),
+                TensorMap::Perhaps => return None,
+            }
         }
     }
+    Some(())
 }
 
 /// Adds every word that is an address of ours. Also in between: structures may be packed.
@@ -178,7 +185,7 @@ unsafe fn add_value(value: *const u8, size: usize, found: &mut Vec<CUdeviceptr>,
 /// # Safety
 ///
 /// So many bytes can be read.
-unsafe fn add_words(start: *const u8, bytes: usize, found: &mut Vec<CUdeviceptr>, reads: &mut Reads) {
+unsafe fn add_words(start: *const u8, bytes: usize, found: &mut Vec<CUdeviceptr>, reads: &mut Reads) -> Option<()> {
     let mut at = 0;
     while at + 8 <= bytes {
         // SAFETY: within the range.
@@ -187,10 +194,13 @@ unsafe fn add_words(start: *const u8, bytes: usize, found: &mut Vec<CUdeviceptr>
             found.push(word);
         } else if roots::is_pinned_host(word) {
             // A kernel that is given host memory finds there what it finds.
-            if roots::add_pinned_host(word, found) {
-                *reads = Reads::HostToo;
+            match roots::add_pinned_host(word, found) {
+                HostMemory::None => {}
+                HostMemory::Read => *reads = Reads::HostToo,
+                HostMemory::Gone => return None,
             }
         }
         at += 4;
     }
+    Some(())
 }

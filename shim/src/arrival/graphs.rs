@@ -100,11 +100,9 @@ fn graphs() -> MutexGuard<'static, Option<HashMap<usize, Harvest>>> {
 
 /// What a graph's launch needs.
 pub(crate) fn needs(graph: CUgraphExec) -> Needs {
-    let all = graphs();
-    let Some(harvest) = all.as_ref().and_then(|all| all.get(&graph.addr())).filter(|harvest| !harvest.unreadable)
-    else {
-        return Needs::Everything;
-    };
+    let known = graphs().as_ref().and_then(|all| all.get(&graph.addr()).cloned());
+    let Some(harvest) = known.filter(|harvest| !harvest.unreadable) else { return Needs::Everything };
+    // Not under the lock: there may be much to read.
     footprint::ranges(|found| {
         found.extend(&harvest.addresses);
         let mut sources = harvest.sources.iter();

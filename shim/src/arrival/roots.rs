@@ -3,12 +3,13 @@
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use baton_contract::cuda::{CUDA_SUCCESS, CUdeviceptr, CUresult};
 
-use super::words::{TENSOR_MAP, add_window_words};
+use super::words::{self, TENSOR_MAP, add_window_words};
 use crate::driver::api;
 use crate::memory::space::is_window;
 use crate::work::capture;
@@ -16,7 +17,7 @@ use crate::work::reading;
 
 /// Larger globals, all together, are not read.
 const MOST_GLOBALS: u64 = 4 << 20;
-/// More tensor maps are not remembered: about 10 MiB of them.
+/// So many tensor maps are remembered, the last ones: about 4 MiB of them.
 const MOST_TENSOR_MAPS: usize = 1 << 16;
 /// Larger host allocations are not read for one parameter that points into them.
 const MOST_HOST: u64 = 16 << 20;
@@ -38,13 +39,51 @@ struct Roots {
     globals: BTreeMap<CUdeviceptr, Global>,
     /// Host memory that the device can read: its size, and the context that it goes with.
     host: BTreeMap<u64, (u64, usize)>,
-    tensor_maps: HashMap<[u8; TENSOR_MAP], CUdeviceptr>,
-    /// Something is reachable that is not kept here: too many tensor maps, or a graph that kernels launch.
+    tensor_maps: TensorMaps,
+    /// Something is reachable that is not kept here: a graph that kernels launch.
     lost: bool,
+}
+
+/// Tensor maps, by a hash of their contents: two would have to agree in 128 bits to be mixed up.
+#[derive(Debug, Default)]
+struct TensorMaps {
+    bases: HashMap<[u64; 2], CUdeviceptr>,
+    /// In the order they were made.
+    order: VecDeque<[u64; 2]>,
+    hashers: [RandomState; 2],
+}
+
+impl TensorMaps {
+    fn hash(&self, map: &[u8; TENSOR_MAP]) -> [u64; 2] {
+        self.hashers.each_ref().map(|hasher| hasher.hash_one(map))
+    }
+
+    /// Says whether an older one had to be forgotten for it.
+    fn add(&mut self, map: &[u8; TENSOR_MAP], address: CUdeviceptr) -> bool {
+        let hash = self.hash(map);
+        if self.bases.insert(hash, address).is_none() {
+            self.order.push_back(hash);
+        }
+        let oldest = (self.order.len() > MOST_TENSOR_MAPS).then(|| self.order.pop_front()).flatten();
+        oldest.is_some_and(|oldest| self.bases.remove(&oldest).is_some())
+    }
+}
+
+/// What 128 bytes of a parameter are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TensorMap {
+    /// No tensor map.
+    None,
+    /// One of memory at this address.
+    Of(CUdeviceptr),
+    /// Perhaps one that was forgotten.
+    Perhaps,
 }
 
 static ROOTS: Mutex<Option<Roots>> = Mutex::new(None);
 static HAS_TENSOR_MAPS: AtomicBool = AtomicBool::new(false);
+/// Whether some were forgotten.
+static FORGOT_TENSOR_MAPS: AtomicBool = AtomicBool::new(false);
 /// The lowest and highest address of host memory that was ever made known, for a quick look.
 static HOST: [AtomicU64; 2] = [AtomicU64::new(u64::MAX), AtomicU64::new(0)];
 
@@ -81,10 +120,7 @@ pub(crate) fn read() -> Found {
     }
     let mut unreadable = false;
     for (at, bytes, context) in globals {
-        let is_read = reading::read(context, at, bytes as usize, |contents| {
-            // SAFETY: so many bytes can be read.
-            unsafe { add_window_words(contents.as_ptr(), contents.len(), &mut addresses) }
-        });
+        let is_read = reading::read(context, at, bytes as usize, |contents| add_window_words(contents, &mut addresses));
         unreadable |= !is_read;
     }
     Found { addresses, unreadable }
@@ -151,20 +187,27 @@ pub(crate) fn is_pinned_host(word: u64) -> bool {
     word >= HOST[0].load(Ordering::Relaxed) && word < HOST[1].load(Ordering::Relaxed)
 }
 
-/// Adds what such memory points to; false if it is none after all.
-pub(crate) fn add_pinned_host(word: u64, found: &mut Vec<CUdeviceptr>) -> bool {
+/// What a kernel finds at an address of the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum HostMemory {
+    /// It is none that the device can read.
+    None,
+    /// All that it points to was added.
+    Read,
+    /// Another thread has just given it back: who knows.
+    Gone,
+}
+
+/// Adds what such memory points to.
+pub(super) fn add_pinned_host(word: u64, found: &mut Vec<CUdeviceptr>) -> HostMemory {
     let range = with(|roots| roots.host.range(..=word).next_back().map(|(at, (bytes, _))| (*at, *bytes)));
-    let Some((at, bytes)) = range.filter(|(at, bytes)| word < at + bytes) else { return false };
-    if bytes > MOST_HOST {
-        // Only from there on: nobody keeps a table of pointers so deep in a staging buffer.
-        let bytes = (at + bytes - word).min(MOST_HOST);
-        // SAFETY: the program's own pinned memory, which it hands to a kernel just now.
-        unsafe { add_window_words(core::ptr::with_exposed_provenance(word as usize), bytes as usize, found) };
-        return true;
+    let Some((at, bytes)) = range.filter(|(at, bytes)| word < at + bytes) else { return HostMemory::None };
+    // Only from there on: nobody keeps a table of pointers so deep in a staging buffer.
+    let (at, bytes) = if bytes > MOST_HOST { (word, (at + bytes - word).min(MOST_HOST)) } else { (at, bytes) };
+    match words::add_from_host(at as usize, bytes as usize, found) {
+        true => HostMemory::Read,
+        false => HostMemory::Gone,
     }
-    // SAFETY: as above.
-    unsafe { add_window_words(core::ptr::with_exposed_provenance(at as usize), bytes as usize, found) };
-    true
 }
 
 /// # Safety
@@ -173,13 +216,9 @@ pub(crate) fn add_pinned_host(word: u64, found: &mut Vec<CUdeviceptr>) -> bool {
 pub(crate) unsafe fn tensor_map_made(map: *const c_void, address: CUdeviceptr) {
     // SAFETY: by this function's contract.
     let contents: [u8; TENSOR_MAP] = unsafe { map.cast::<[u8; TENSOR_MAP]>().read_unaligned() };
-    with(|roots| {
-        if roots.tensor_maps.len() < MOST_TENSOR_MAPS {
-            roots.tensor_maps.insert(contents, address);
-        } else {
-            roots.lost = true;
-        }
-    });
+    if with(|roots| roots.tensor_maps.add(&contents, address)) {
+        FORGOT_TENSOR_MAPS.store(true, Ordering::Release);
+    }
     HAS_TENSOR_MAPS.store(true, Ordering::Release);
 }
 
@@ -193,6 +232,11 @@ pub(crate) fn has_tensor_maps() -> bool {
 }
 
 /// The address that a tensor map is about, if these bytes are one.
-pub(crate) fn base_of_tensor_map(bytes: &[u8; TENSOR_MAP]) -> Option<CUdeviceptr> {
-    with(|roots| roots.tensor_maps.get(bytes).copied())
+pub(super) fn tensor_map(bytes: &[u8; TENSOR_MAP]) -> TensorMap {
+    let known = with(|roots| roots.tensor_maps.bases.get(&roots.tensor_maps.hash(bytes)).copied());
+    match known {
+        Some(base) => TensorMap::Of(base),
+        None if FORGOT_TENSOR_MAPS.load(Ordering::Acquire) => TensorMap::Perhaps,
+        None => TensorMap::None,
+    }
 }
