@@ -93,6 +93,12 @@ def pruned(kind, runs):
     if kind == "stuck":
         rows_of, put = named("modes", lambda run: (run.get("class", "batch"),))
         return newest_by(rows_of, put, runs)
+    if kind == "driver_facts":
+        return newest_by(
+            lambda run: [((row["question"], row["situation"]), row) for row in run["rows"]],
+            lambda run, rows: run | {"rows": rows},
+            runs,
+        )
     if kind == "pausing":
         return newest_by(
             lambda run: [((run["queue"], run.get("gpu")), run)], lambda run, _: run, runs
