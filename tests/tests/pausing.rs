@@ -94,8 +94,8 @@ fn a_driver_that_cannot_pause_is_drained() {
     assert_eq!(pauses, 0);
 }
 
-/// Stops a program whose simulated GPU is busy. That GPU is a thread of the program's, which can be taken off it between two
-/// accesses to memory only: so it is stopped where it sleeps.
+/// Stops a program whose simulated GPU is busy. That GPU is threads of the program's, which can be taken off it between two
+/// accesses to memory only: so they are stopped where one sleeps, and the others have nothing to do.
 #[track_caller]
 fn stop_between_accesses(program: &Running) {
     let end = Instant::now() + LIMIT;
@@ -104,8 +104,12 @@ fn stop_between_accesses(program: &Running) {
         while !threads(program.pid()).lines().all(|thread| thread.contains(" T (stopped) ")) {
             assert!(Instant::now() < end, "{}", threads(program.pid()));
         }
-        let sleeps = |thread: &str| thread.contains(&format!(" at {} ", libc::SYS_clock_nanosleep));
-        if threads(program.pid()).lines().filter(|thread| thread.contains(" simcuda-")).all(sleeps) {
+        let is_at = |thread: &str, call| thread.contains(&format!(" at {call} "));
+        let threads_now = threads(program.pid());
+        let gpu: Vec<&str> = threads_now.lines().filter(|thread| thread.contains(" simcuda-")).collect();
+        let sleeping = gpu.iter().filter(|thread| is_at(thread, libc::SYS_clock_nanosleep)).count();
+        let idle = gpu.iter().filter(|thread| is_at(thread, libc::SYS_futex)).count();
+        if sleeping > 0 && sleeping + idle == gpu.len() {
             return;
         }
         assert!(Instant::now() < end, "{}", threads(program.pid()));

@@ -7,10 +7,10 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Instant;
 
-use baton_contract::cuda::{CUdeviceptr, CUresult};
+use baton_contract::cuda::{CUdevice, CUdeviceptr, CUresult};
 use baton_contract::messages::{ArrivalStory, ExtentId};
 
-use super::{layouts, roots};
+use super::{elsewhere, layouts, roots};
 use crate::gate::{self, Passage};
 use crate::memory::layout::BlockLayout;
 use crate::sys::futex::{self, Scope};
@@ -27,6 +27,17 @@ pub(crate) enum Needs {
     Everything,
     /// The allocations at these addresses, and what they lead to.
     These(Vec<CUdeviceptr>),
+}
+
+impl Needs {
+    /// Whether it is known that a call has nothing to do with memory of ours.
+    fn are_none_of_ours(&self) -> bool {
+        match self {
+            Self::Nothing => true,
+            Self::Everything => false,
+            Self::These(addresses) => addresses.is_empty(),
+        }
+    }
 }
 
 /// Memory that is waited for as a whole.
@@ -163,11 +174,22 @@ pub(crate) fn wait(passage: &Passage, needs: Needs) -> Result<(), CUresult> {
 /// the program's call has to answer.
 #[inline(always)]
 pub(crate) fn pass(needs: impl Fn() -> Needs) -> Result<Passage, CUresult> {
+    if let Some(device) = elsewhere::device()
+        && let Some(passage) = pass_elsewhere(device, &needs)
+    {
+        return Ok(passage);
+    }
     let passage = gate::pass()?;
     if gate::may_lack() {
         wait(&passage, needs())?;
     }
     Ok(passage)
+}
+
+/// A call for another GPU.
+#[cold]
+fn pass_elsewhere(_device: CUdevice, needs: &impl Fn() -> Needs) -> Option<Passage> {
+    needs().are_none_of_ours().then(Passage::beside)
 }
 
 fn wait_for(passage: &Passage, needs: &Needs, start: Instant) -> Result<(), CUresult> {

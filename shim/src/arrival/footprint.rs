@@ -77,14 +77,18 @@ impl Reach for Unified {
     }
 }
 
-/// Host memory that is read: the device will hold the pointers in it.
+/// Host memory that is read: the device will hold the pointers in it. Device memory is taken for host memory as well (measured).
 impl Reach for *const c_void {
     #[inline]
-    fn is_wild(self, _: usize) -> bool {
-        false
+    fn is_wild(self, bytes: usize) -> bool {
+        is_outside(self.addr() as u64, bytes)
     }
 
     fn add_to(self, bytes: usize, found: &mut Vec<CUdeviceptr>) -> Option<()> {
+        if is_window(self.addr() as u64) {
+            found.push(self.addr() as u64);
+            return Some(());
+        }
         if bytes == 0 || self.is_null() {
             // The driver has an answer to that.
             return Some(());
@@ -94,6 +98,21 @@ impl Reach for *const c_void {
         }
         // Wherever the program says: it may have got that wrong, and then the driver has the answer.
         words::add_from_host(self.expose_provenance(), bytes, found).then_some(())
+    }
+}
+
+/// Host memory that is written, or device memory that is taken for it.
+impl Reach for *mut c_void {
+    #[inline]
+    fn is_wild(self, bytes: usize) -> bool {
+        is_outside(self.addr() as u64, bytes)
+    }
+
+    fn add_to(self, _: usize, found: &mut Vec<CUdeviceptr>) -> Option<()> {
+        if is_window(self.addr() as u64) {
+            found.push(self.addr() as u64);
+        }
+        Some(())
     }
 }
 

@@ -8,6 +8,7 @@
 //! - `blocks`: what is on its way, and waiting for it. [`words`]: looking for addresses in memory.
 //! - [`footprint`]: what a call needs: the addresses that it names, and whatever can be reached from there.
 //! - [`layouts`]: where a function's parameters lie. [`graphs`]: what captured graphs hold.
+//! - [`elsewhere`]: calls for other GPUs.
 //! - [`roots`]: what kernels can reach without being given it.
 //!
 //! Memory is waited for in **blocks**: an allocation, or an extent that small ones share. A kernel that is given an
@@ -16,6 +17,7 @@
 //! that were waited for, with all that they point to.
 
 mod blocks;
+pub(crate) mod elsewhere;
 pub(crate) mod footprint;
 pub(crate) mod graphs;
 pub(crate) mod layouts;

@@ -40,7 +40,18 @@ fn tell(what: impl FnOnce(&Keeper)) {
 
 /// A call's passage; ends when dropped.
 #[must_use = "the passage ends when this is dropped"]
-pub(crate) struct Passage(Option<&'static Word>);
+pub(crate) struct Passage(Way);
+
+/// How a call is inside.
+#[derive(Clone, Copy)]
+enum Way {
+    /// Its thread's word says so.
+    Word(&'static Word),
+    /// The thread has no word any more.
+    Late,
+    /// It is not: it has nothing to do with what the gate is for.
+    Beside,
+}
 
 /// Passes the gate, waiting while it is closed. An error is what the program's call has to answer.
 #[inline(always)]
@@ -50,7 +61,7 @@ pub(crate) fn pass() -> Result<Passage, CUresult> {
     if GATE.load() != OPEN && depth == 0 {
         wait(word)?;
     }
-    Ok(Passage(Some(word)))
+    Ok(Passage(Way::Word(word)))
 }
 
 /// Passes the gate if it is open just now, and does not ask for it to be opened.
@@ -61,7 +72,7 @@ pub(crate) fn pass_if_open() -> Option<Passage> {
         word.calls.step_back();
         return None;
     }
-    Some(Passage(Some(word)))
+    Some(Passage(Way::Word(word)))
 }
 
 /// Whether somebody waits for the GPU while this program has it.
@@ -134,10 +145,15 @@ pub(crate) fn may_lack() -> bool {
 }
 
 impl Passage {
+    /// Of a call that does not touch what is shared.
+    pub(crate) fn beside() -> Self {
+        Self(Way::Beside)
+    }
+
     /// Sleeps outside of the gate, so that it can be closed meanwhile, and passes it again. A nested call
     /// sleeps inside: it cannot step back from the one around it.
     pub(crate) fn outside(&self, sleep: impl FnOnce()) -> Result<(), CUresult> {
-        let Some(word) = self.0 else {
+        let Way::Word(word) = self.0 else {
             sleep();
             return Ok(());
         };
@@ -158,8 +174,9 @@ impl Drop for Passage {
     #[inline(always)]
     fn drop(&mut self) {
         match self.0 {
-            Some(word) => word.calls.leave(),
-            None => drop(LATE.fetch_sub(1, Ordering::Release)),
+            Way::Word(word) => word.calls.leave(),
+            Way::Late => drop(LATE.fetch_sub(1, Ordering::Release)),
+            Way::Beside => {}
         }
     }
 }
@@ -182,7 +199,7 @@ fn late() -> Result<Passage, CUresult> {
         LATE.fetch_add(1, Ordering::SeqCst);
         core::sync::atomic::fence(Ordering::SeqCst);
         if passes(GATE.load()) {
-            return Ok(Passage(None));
+            return Ok(Passage(Way::Late));
         }
         LATE.fetch_sub(1, Ordering::Release);
         until_open()?;

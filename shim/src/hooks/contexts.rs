@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use baton_contract::cuda::{CUDA_SUCCESS, CUcontext, CUdevice, CUresult};
 
-use super::retry::{CONTEXT_BYTES, with_room};
+use super::retry::with_room;
 use crate::arrival::{self, Needs, roots};
 use crate::driver::api::{self, Handle};
 use crate::memory::space;
@@ -43,7 +43,7 @@ type OfDevice = unsafe extern "C-unwind" fn(CUdevice) -> CUresult;
 pub(super) unsafe fn create(original: Create, out: *mut CUcontext, flags: c_uint, device: CUdevice) -> CUresult {
     session::join(device);
     // SAFETY: the driver's own function with the program's own arguments.
-    let answer = with_room(CONTEXT_BYTES, || unsafe { original(out, flags, device) });
+    let answer = with_room(device, || unsafe { original(out, flags, device) });
     // SAFETY: the driver has written it.
     unsafe { made(answer, out, device) }
 }
@@ -58,7 +58,7 @@ pub(super) unsafe fn create_v3(
 ) -> CUresult {
     session::join(device);
     // SAFETY: the driver's own function with the program's own arguments.
-    let answer = with_room(CONTEXT_BYTES, || unsafe { original(out, affinity, count, flags, device) });
+    let answer = with_room(device, || unsafe { original(out, affinity, count, flags, device) });
     // SAFETY: the driver has written it.
     unsafe { made(answer, out, device) }
 }
@@ -72,7 +72,7 @@ pub(super) unsafe fn create_v4(
 ) -> CUresult {
     session::join(device);
     // SAFETY: the driver's own function with the program's own arguments.
-    let answer = with_room(CONTEXT_BYTES, || unsafe { original(out, parameters, flags, device) });
+    let answer = with_room(device, || unsafe { original(out, parameters, flags, device) });
     // SAFETY: the driver has written it.
     unsafe { made(answer, out, device) }
 }
@@ -121,7 +121,7 @@ pub(super) unsafe fn green_create(
 ) -> CUresult {
     session::join(device);
     // SAFETY: the driver's own function with the program's own arguments.
-    with_room(CONTEXT_BYTES, || unsafe { original(out, description, device, flags) })
+    with_room(device, || unsafe { original(out, description, device, flags) })
 }
 
 pub(super) unsafe fn retain(original: Retain, out: *mut CUcontext, device: CUdevice) -> CUresult {
@@ -132,7 +132,7 @@ pub(super) unsafe fn retain(original: Retain, out: *mut CUcontext, device: CUdev
         unsafe { original(out, device) }
     };
     let known = api::primary_is_active(device);
-    let answer = if known { call() } else { with_room(CONTEXT_BYTES, call) };
+    let answer = if known { call() } else { with_room(device, call) };
     if answer == CUDA_SUCCESS
         && !out.is_null()
         && let Some(session) = session::get()

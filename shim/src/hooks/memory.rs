@@ -45,7 +45,7 @@ macro_rules! passage {
 }
 
 fn needs<const COUNT: usize>(addresses: [CUdeviceptr; COUNT]) -> Needs {
-    Needs::These(addresses.to_vec())
+    Needs::These(addresses.into_iter().filter(|address| space::is_window(*address)).collect())
 }
 
 /// The session and its memory, and the thread's context, if that is on the shared GPU.
@@ -158,9 +158,28 @@ pub(super) unsafe fn free(original: Free, address: CUdeviceptr) -> CUresult {
     let passage = passage!(address);
     match space().and_then(|space| Some((space, space.get(address)?))) {
         Some((space, found)) => free_ours(&passage, space, address, found),
+        None if space().is_some_and(|space| space.is_freeing(address)) => {
+            let _relaxed = api::Relaxed::enter();
+            finish_freeing(&passage, address)
+        }
         // SAFETY: the driver's own function with the program's own arguments.
         None => unmanaged::remove(address, || unsafe { original(address) }),
     }
+}
+
+/// Memory that was freed in a stream's order is freed again: the driver waits for the first time, and takes it for the second.
+fn finish_freeing(passage: &Passage, address: CUdeviceptr) -> CUresult {
+    let mut pauses = Pauses::new();
+    while let Some(space) = space().filter(|space| space.is_freeing(address)) {
+        match gate::lock_mappings(passage) {
+            Ok(_guard) => frees::collect(space, space::give_to_coordinator),
+            Err(answer) => return answer,
+        }
+        if let Err(answer) = passage.outside(|| std::thread::sleep(pauses.next())) {
+            return answer;
+        }
+    }
+    CUDA_SUCCESS
 }
 
 /// As the driver does: all earlier work of the allocation's context ends first, whichever is current. While something captures

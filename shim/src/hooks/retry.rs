@@ -1,16 +1,18 @@
 //! Calls that need memory of the GPU beside the arena: room is made for them.
 
-use baton_contract::cuda::{CUDA_ERROR_OUT_OF_MEMORY, CUresult};
+use baton_contract::cuda::{CUDA_ERROR_OUT_OF_MEMORY, CUdevice, CUresult};
 
-use crate::link;
+use crate::{link, session};
 
-/// What a context takes: asked for before one is made, so that the arena can shrink. Less on a small GPU.
-pub(super) const CONTEXT_BYTES: u64 = 640 << 20;
+/// What a context takes. Less on a small GPU.
+const CONTEXT_BYTES: u64 = 640 << 20;
 
-/// Calls the driver with room for `bytes` beside the arena; once more if that was not enough.
-pub(super) fn with_room(bytes: u64, call: impl Fn() -> CUresult) -> CUresult {
-    let Some(link) = link::get() else { return call() };
-    let bytes = bytes.min(link.total() / 16);
+/// Calls the driver for a context on a GPU: with room for it beside the arena, so that the arena can shrink; with more if that
+/// was not enough.
+pub(super) fn with_room(device: CUdevice, call: impl Fn() -> CUresult) -> CUresult {
+    let Some(session) = session::get().filter(|session| session.device == device) else { return call() };
+    let link = session.link;
+    let bytes = CONTEXT_BYTES.min(link.total() / 16);
     link.requests.room(bytes);
     match call() {
         CUDA_ERROR_OUT_OF_MEMORY => {

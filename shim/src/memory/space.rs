@@ -169,6 +169,11 @@ impl Space {
         self.lock().table.begin_free(at)
     }
 
+    /// Whether an allocation that began here is being freed.
+    pub(crate) fn is_freeing(&self, at: CUdeviceptr) -> bool {
+        self.lock().table.is_freeing(at)
+    }
+
     /// All work has ended that may use the allocation of this number, which was freed: takes its memory back. Whoever calls this
     /// may change mappings: it has a guard, or has closed the gate.
     pub(crate) fn finish_free(&self, at: CUdeviceptr, number: u64, tell: impl FnMut(Vec<ExtentId>)) -> CUresult {

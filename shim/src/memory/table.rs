@@ -161,6 +161,11 @@ impl Table {
         Some(number)
     }
 
+    /// Whether an allocation that began here is being freed.
+    pub(crate) fn is_freeing(&self, at: CUdeviceptr) -> bool {
+        self.freeing.contains_key(&at)
+    }
+
     /// Nothing uses an allocation any more that was freed; says what is no longer needed.
     pub(crate) fn finish(&mut self, at: CUdeviceptr, number: u64) -> Option<Released> {
         self.freeing.get(&at).filter(|freed| freed.facts.number == number)?;

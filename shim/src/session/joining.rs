@@ -9,6 +9,7 @@ use baton_contract::settings;
 use super::connect::{self, Unjoined};
 use super::tenant::{self, Session, get};
 use super::{control, fork, refuse};
+use crate::arrival::elsewhere;
 use crate::channels::Own;
 use crate::driver::api;
 use crate::gate::{self, Keeper};
@@ -110,7 +111,9 @@ fn pass_over(device: CUdevice) {
 }
 
 fn begin(session: Session) -> Result<(), Unjoined> {
-    if control::start(tenant::keep(session)) {
+    let session = tenant::keep(session);
+    if control::start(session) {
+        elsewhere::note(session.device, Some(session.device));
         return Ok(());
     }
     link::give_up();

@@ -27,6 +27,8 @@ struct Entered {
 pub(crate) fn begin(stream: Stream) -> Beginning {
     let Some(entered) = enter(stream) else { return Beginning(None) };
     contexts::quiesce();
+    // Another context may be capturing, in a way that forbids this thread to ask.
+    let _relaxed = api::Relaxed::enter();
     // Nobody else puts an event there now, and the capture has not begun.
     let set = api::within(entered.context.handle, || set_events(&entered, stream)).flatten();
     if let Some(event) = set

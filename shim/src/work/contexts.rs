@@ -132,13 +132,16 @@ impl Contexts {
         })
     }
 
-    fn add(&mut self, handle: Handle, device: CUdevice) {
-        if !self.all.contains_key(&handle) {
+    /// Says whether it is new.
+    fn add(&mut self, handle: Handle, device: CUdevice) -> bool {
+        let is_new = !self.all.contains_key(&handle);
+        if is_new {
             self.serials += 1;
             let (streams, orphans, events) = (BTreeMap::new(), Vec::new(), Vec::new());
             let context = Context { serial: self.serials, device, streams, before_captures: None, orphans, events };
             self.all.insert(handle, context);
         }
+        is_new
     }
 }
 
@@ -190,16 +193,24 @@ pub(crate) fn id_of(handle: Handle) -> Option<ContextId> {
     lock().by_handle(handle).map(|(id, _)| id)
 }
 
+/// How many events a new context is given: later, to make one may have to wait for a thread that fills a stream's queue
+/// (measured).
+const EVENTS: usize = 16;
+
 /// A context was made.
 pub(crate) fn add(context: Handle, device: CUdevice) {
-    lock().add(context, device);
+    if lock().add(context, device) {
+        let made = api::within(context, || (0..EVENTS).map_while(|_| api::new_event()).collect::<Vec<_>>());
+        if let Some((_, context)) = lock().by_handle(context) {
+            context.events.extend(made.unwrap_or_default());
+        }
+    }
 }
 
 /// A device's primary context was made; its handle is needed when it is left, and cannot be asked for then.
 pub(crate) fn add_primary(context: Handle, device: CUdevice) {
-    let mut contexts = lock();
-    contexts.primaries.insert(device, context);
-    contexts.add(context, device);
+    lock().primaries.insert(device, context);
+    add(context, device);
 }
 
 /// Takes a context into the books that was made in a way that we do not see.

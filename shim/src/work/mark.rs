@@ -113,32 +113,35 @@ impl Mark {
 
     /// Whether all of it has ended. Does not wait.
     pub(crate) fn look(&mut self) -> Ended {
-        let (id, waits) = (self.context, &mut self.waits);
-        let look = || match waits {
+        let id = self.context;
+        match &mut self.waits {
             Waits::Event(event) => {
+                // Gone, with all that ran in it.
                 let Some(_asking) = asking(id) else { return Ended::Yes };
-                // SAFETY: an event of a context that is not destroyed meanwhile.
+                // SAFETY: an event of a context that is not destroyed meanwhile, which need not be current.
                 Ended::of(unsafe { api::event_query(api::handle(*event)) })
             }
-            Waits::Streams(streams) => {
-                let mut failed = None;
-                streams.retain(|waiting| match waiting.look(id) {
-                    Ended::Yes => false,
-                    Ended::NotYet => true,
-                    Ended::Failed(answer) => {
-                        failed = Some(answer);
-                        false
-                    }
-                });
-                match failed {
-                    Some(answer) => Ended::Failed(answer),
-                    None if streams.is_empty() => Ended::Yes,
-                    None => Ended::NotYet,
-                }
-            }
-        };
-        // Gone, or broken: nothing runs in it.
-        api::within(id.handle, look).unwrap_or(Ended::Yes)
+            // Gone, or broken: nothing runs in it.
+            Waits::Streams(streams) => api::within(id.handle, || look_at(id, streams)).unwrap_or(Ended::Yes),
+        }
+    }
+}
+
+/// Looks at streams that have yet to be seen without work. Their context is current.
+fn look_at(id: ContextId, streams: &mut Vec<Waiting>) -> Ended {
+    let mut failed = None;
+    streams.retain(|waiting| match waiting.look(id) {
+        Ended::Yes => false,
+        Ended::NotYet => true,
+        Ended::Failed(answer) => {
+            failed = Some(answer);
+            false
+        }
+    });
+    match failed {
+        Some(answer) => Ended::Failed(answer),
+        None if streams.is_empty() => Ended::Yes,
+        None => Ended::NotYet,
     }
 }
 
