@@ -31,6 +31,7 @@ compile -DLIB -shared -fPIC -o "$out/libfirst_call.so" tests/c/first_call.c "$ou
 compile -shared -fPIC -o "$out/libslow_driver.so" tests/c/slow_driver.c
 compile -o "$out/requests" tests/c/requests.c
 compile -o "$out/joining" tests/c/joining.c
+compile -Iexamples/c -o "$out/allocations" tests/c/allocations.c "$out/stub/libcuda.so.1" -lm
 compile -o "$out/known_calls" tests/c/known_calls.c "$out/stub/libcuda.so.1"
 
 # Programs for tests of sharing; they compute on the CPU what the device should have.

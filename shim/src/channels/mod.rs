@@ -3,10 +3,11 @@
 //! The coordinator is told, and pauses and resumes. We do it ourselves in two cases: channels that are made while the
 //! coordinator may have paused us are paused at once, and when there is no coordinator any more we resume.
 //!
-//! - `ioctl`: sees what NVIDIA's driver makes. [`objects`]: remembers it.
+//! - `ioctl`: sees what NVIDIA's driver makes and opens. `objects`, `owners`: remember it.
 
 mod ioctl;
 mod objects;
+mod owners;
 
 use core::ffi::{c_uint, c_void};
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -20,6 +21,7 @@ use baton_contract::resource_manager::USUAL_TIMESLICE;
 use crate::driver::find;
 
 pub(crate) use objects::{pause_what_comes, resume_what_came};
+pub(crate) use owners::is_another_librarys;
 
 /// What can be paused, and how.
 #[derive(Clone, Copy)]

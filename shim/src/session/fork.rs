@@ -4,12 +4,15 @@
 //! (measured: with a living child, nothing of a killed parent comes back; with its descriptors replaced,
 //! all of it in 50 ms). A child that calls `exec` closes them by itself. One that lives on, as a data
 //! loader's worker does, is given `/dev/null` in their place, under the same numbers, so that nothing else
-//! gets those.
+//! gets those. Devices that another library has opened stay: NVML works again in a child that initialises it
+//! again, and never without its own (measured).
 //!
 //! Runs between fork and whatever the child does next, when other threads' locks may be held for ever: only
 //! system calls, no allocation.
 
 use core::ffi::{CStr, c_int};
+
+use crate::channels;
 
 /// What the driver's devices are called.
 const DEVICES: &[u8] = b"/dev/nvidia";
@@ -23,7 +26,8 @@ pub(super) fn let_go_of_the_gpu() {
     };
     if list >= 0 && null >= 0 {
         for_each_number(list, |number| {
-            if number != list && number != null && is_a_gpu(number) {
+            let is_cudas = || is_a_gpu(number) && !channels::is_another_librarys(number);
+            if number != list && number != null && is_cudas() {
                 // SAFETY: both are open; the driver's state in this process is of no use any more.
                 unsafe { libc::dup3(null, number, libc::O_CLOEXEC) };
             }

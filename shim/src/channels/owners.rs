@@ -1,0 +1,31 @@
+//! Whose the open devices of the driver are: CUDA's, or those of another library, like the one for management (NVML).
+
+use core::ffi::c_int;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use crate::driver::find;
+
+/// Descriptors above this are taken for CUDA's.
+const MOST: usize = 4096;
+/// A bit for each descriptor that is another library's.
+static OTHERS: [AtomicU64; MOST / 64] = [const { AtomicU64::new(0) }; MOST / 64];
+
+/// A device was opened, by the library that has its code at `caller`.
+pub(super) fn note(descriptor: c_int, caller: usize) {
+    let Some((word, bit)) = place(descriptor) else { return };
+    match find::has_code_at(caller) {
+        Some(false) => OTHERS[word].fetch_or(bit, Ordering::Relaxed),
+        // The number may have meant something else before.
+        Some(true) | None => OTHERS[word].fetch_and(!bit, Ordering::Relaxed),
+    };
+}
+
+/// Whether a device was opened by another library than CUDA's. Async-signal-safe.
+pub(crate) fn is_another_librarys(descriptor: c_int) -> bool {
+    place(descriptor).is_some_and(|(word, bit)| OTHERS[word].load(Ordering::Relaxed) & bit != 0)
+}
+
+fn place(descriptor: c_int) -> Option<(usize, u64)> {
+    let number = usize::try_from(descriptor).ok().filter(|number| *number < MOST)?;
+    Some((number / 64, 1 << (number % 64)))
+}
