@@ -5,6 +5,7 @@
 
 use core::ffi::{c_int, c_uint, c_void};
 use core::ptr;
+use std::time::{Duration, Instant};
 
 use baton_contract::cuda::*;
 use baton_contract::memory::GRANULE;
@@ -209,13 +210,17 @@ fn free_ours(passage: &Passage, space: &'static Space, address: CUdeviceptr, fou
     }
 }
 
+/// How long it is asked again and again before the thread sleeps: most memory is freed when little or nothing is queued.
+const SPIN: Duration = Duration::from_micros(10);
+
 /// Waits, outside of the gate, until what is before a mark has ended.
 fn wait_for(passage: &Passage, mark: &mut Mark) -> Result<(), CUresult> {
-    let mut pauses = Pauses::new();
+    let (start, mut pauses) = (Instant::now(), Pauses::new());
     loop {
         match mark.look() {
             Ended::Yes => return Ok(()),
             Ended::Failed(answer) => return Err(answer),
+            Ended::NotYet if start.elapsed() < SPIN => std::hint::spin_loop(),
             Ended::NotYet => passage.outside(|| std::thread::sleep(pauses.next()))?,
         }
     }

@@ -9,7 +9,7 @@ use crate::door::doors;
 use crate::errors::{Outcome, Status};
 use crate::exec::context::{self as stack, API_VERSION, API_VERSION_OLD, Context};
 use crate::exec::event::Stamp;
-use crate::exec::op::Op;
+
 use crate::graph::capture;
 use crate::state::{self, Driver, Primary};
 
@@ -287,7 +287,7 @@ fn record_event(handle: usize, event: usize) -> Outcome {
     }
     capture::forbid_in_context(&context)?;
     let stamp = Arc::new(Stamp::default());
-    event.record(context.mark(Op::Stamp(stamp.clone())), stamp);
+    event.record(context.mark(stamp.clone()), stamp);
     Ok(())
 }
 

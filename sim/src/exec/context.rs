@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use super::event::Stamp;
 use super::op::Op;
 use super::stream::{Kind, Stream, Ticket};
 use crate::errors::{Outcome, Status};
@@ -164,11 +165,17 @@ impl Context {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has an operation done when everything is that was submitted so far, in any stream. No other work waits for it.
-    pub(crate) fn mark(self: &Arc<Context>, op: Op) -> Ticket {
+    /// Notes when everything is done that was submitted so far, in any stream: at once if that is done already. No other work
+    /// waits for it.
+    pub(crate) fn mark(self: &Arc<Context>, stamp: Arc<Stamp>) -> Ticket {
         let _ordered = self.ordered();
+        let marker = self.marker.get_or_init(|| self.add_stream(Kind::Made { non_blocking: true }, 0));
         let everything = self.everything();
-        self.marker.get_or_init(|| self.add_stream(Kind::Made { non_blocking: true }, 0)).push(everything, op)
+        if everything.is_empty() {
+            stamp.set();
+            return marker.last();
+        }
+        marker.push(everything, Op::Stamp(stamp))
     }
 
     /// Has all work that is submitted from now on wait for a point, in streams that are yet to be made too.
