@@ -21,11 +21,7 @@ pub const ALLOC: u8 = 0x2b;
 /// The type of all requests (`nv-ioctl-numbers.h`).
 pub const MAGIC: u8 = b'F';
 
-/// What whoever opens a device asks first: of the control device (`NV_ESC_CHECK_VERSION_STR`, `nv-ioctl-numbers.h`),
-pub const CHECK_VERSION: u8 = 210;
-/// of a GPU (`NV_ESC_REGISTER_FD`),
-pub const REGISTER_DESCRIPTOR: u8 = 201;
-/// of the device for unified memory: the whole request (`UVM_INITIALIZE`, `uvm_linux_ioctl.h`),
+/// What whoever opens the device for unified memory asks first: the whole request (`UVM_INITIALIZE`, `uvm_linux_ioctl.h`),
 pub const UVM_INITIALIZE: u32 = 0x3000_0001;
 /// and of that a second time (`UVM_MM_INITIALIZE`, `uvm_ioctl.h`).
 pub const UVM_MM_INITIALIZE: u32 = 75;

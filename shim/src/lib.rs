@@ -11,20 +11,24 @@
 //! program ── dlopen("libcuda.so") ─> dlopen ──> the same doors
 //! ```
 //!
-//! At `cuInit` the process becomes a tenant of a coordinator, if there is one:
+//! With its first context the process becomes a tenant of a coordinator, if there is one:
 //!
 //! ```text
-//! hooks ── memory ── session ── socket ──> the coordinator      (allocations)
-//!            work ──────┘ └─── pager ── gate, mappings          (its commands)
+//! hooks ── arrival ── gate                                           (calls that touch device memory)
+//!   ├───── memory ─── link ── socket ──> the coordinator             (allocations)
+//!   └───── work            session ── control loop ── gate, mappings (its commands)
 //! ```
 //!
-//! - `gate`: holds calls back. `work`: knows what is queued. `memory`: the program's allocations.
-//! - `board`: running beside others. `channels`: what of this process can be taken off the GPU; sees the driver's `ioctl`s go by.
-//! - `arrival`: running while memory is still on its way.
-//! - `session`: the connection, and the pager, the one thread that we start.
+//! The folders are floors: each uses only those above it here, and no files use each other in a circle (`floors.rs`).
+//!
+//! - `sys`: what we need of the system. `driver`: the real one, and our own calls of it. `link`: the coordinator's client.
+//! - `gate`: holds calls back. `memory`: the program's allocations. `work`: knows what is queued.
+//! - `channels`: what of this process can be taken off the GPU; sees the driver's `ioctl`s go by.
+//! - `arrival`: running while memory is still on its way. `session`: joining, and following the coordinator's commands.
+//! - `hooks`: what happens to each call. `exports`: the names that programs call.
 //!
 //! Nothing happens before the first call: slots start at stubs that find the driver (`driver`) and
-//! the hook, and fill themselves in (`doors`). A program that never calls CUDA gets no thread, no
+//! the hook, and fill themselves in (`exports::doors`). A program that never calls CUDA gets no thread, no
 //! allocation, no message.
 //!
 //! # Safety

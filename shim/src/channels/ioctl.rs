@@ -1,15 +1,13 @@
 //! The `ioctl` through which the driver makes its channels: looked at in passing.
 //!
 //! The driver calls the C library's, and so finds ours first. Almost every call of a program is none of the driver's: those
-//! leave by a tail jump, after a few comparisons. Requests that make or free objects of the driver's resource manager are made here,
-//! and what they did is noted; also the first requests on a device that was opened, because they tell whose it is.
+//! leave by a tail jump, after two comparisons. Requests to the driver's resource manager are made here. What is noted of them:
+//! the objects that they make and free, and which library makes them.
 
 use core::ffi::{c_int, c_ulong, c_void};
 use core::sync::atomic::AtomicPtr;
 
-use baton_contract::resource_manager::{
-    self as rm, ALLOC, CHECK_VERSION, FREE, MAGIC, REGISTER_DESCRIPTOR, UVM_INITIALIZE, UVM_MM_INITIALIZE,
-};
+use baton_contract::resource_manager::{self as rm, ALLOC, FREE, MAGIC, UVM_INITIALIZE, UVM_MM_INITIALIZE};
 
 use super::{objects, owners};
 use crate::sys::rtld_next::after_ours;
@@ -26,37 +24,31 @@ static NEXT: AtomicPtr<c_void> = AtomicPtr::new(first as *const () as *mut c_voi
 unsafe extern "C" fn ioctl() {
     core::arch::naked_asm!(
         "movzx eax, si",
-        "cmp eax, {made}",
-        "je {watched}",
-        "cmp eax, {freed}",
-        "je {watched}",
-        "mov rcx, [rsp]",
-        "cmp eax, {version}",
-        "je {opened}",
-        "cmp eax, {registered}",
-        "je {opened}",
+        "shr eax, 8",
+        "cmp eax, {magic}",
+        "je 2f",
         "cmp esi, {uvm}",
-        "je {opened}",
+        "je 2f",
         "cmp esi, {uvm_mm}",
-        "je {opened}",
+        "je 2f",
         "jmp qword ptr [rip + {next}]",
-        made = const (MAGIC as u32) << 8 | ALLOC as u32,
-        freed = const (MAGIC as u32) << 8 | FREE as u32,
-        version = const (MAGIC as u32) << 8 | CHECK_VERSION as u32,
-        registered = const (MAGIC as u32) << 8 | REGISTER_DESCRIPTOR as u32,
+        "2: mov rcx, [rsp]",
+        "jmp {watched}",
+        magic = const MAGIC as u32,
         uvm = const UVM_INITIALIZE,
         uvm_mm = const UVM_MM_INITIALIZE,
         watched = sym watched,
-        opened = sym opened,
         next = sym NEXT,
     )
 }
 
-/// A request that may make or free an object. Others may have the same number on another device.
-unsafe extern "C" fn watched(descriptor: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
+/// A request to the resource manager, from code at `caller`. Others may have the same number on another device.
+unsafe extern "C" fn watched(descriptor: c_int, request: c_ulong, argument: *mut c_void, caller: usize) -> c_int {
+    owners::note(descriptor, caller);
     // SAFETY: a function of this type, called as our caller called us.
     let answer = unsafe { next()(descriptor, request, argument) };
-    if answer == 0 && rm::is_control_device(descriptor) {
+    let makes_or_frees = matches!(request as u8, ALLOC | FREE) && (request >> 8) as u8 == MAGIC;
+    if answer == 0 && makes_or_frees && rm::is_control_device(descriptor) {
         // SAFETY: the control device has answered this call.
         unsafe {
             if let Some(made) = rm::made(request, argument) {
@@ -67,13 +59,6 @@ unsafe extern "C" fn watched(descriptor: c_int, request: c_ulong, argument: *mut
         }
     }
     answer
-}
-
-/// The first request on a device, made from `caller`. Others may have the same number on another device; then it says nothing.
-unsafe extern "C" fn opened(descriptor: c_int, request: c_ulong, argument: *mut c_void, caller: usize) -> c_int {
-    owners::note(descriptor, caller);
-    // SAFETY: a function of this type, called as our caller called us.
-    unsafe { next()(descriptor, request, argument) }
 }
 
 /// Where calls go that come before the next `ioctl` is known.

@@ -10,7 +10,7 @@ const MOST: usize = 4096;
 /// A bit for each descriptor that is another library's.
 static OTHERS: [AtomicU64; MOST / 64] = [const { AtomicU64::new(0) }; MOST / 64];
 
-/// A device was opened, by the library that has its code at `caller`.
+/// A device is used by the library that has its code at `caller`.
 pub(super) fn note(descriptor: c_int, caller: usize) {
     let Some((word, bit)) = place(descriptor) else { return };
     match find::has_code_at(caller) {

@@ -14,8 +14,9 @@ use core::ffi::{CStr, c_int};
 
 use crate::channels;
 
-/// What the driver's devices are called.
+/// What the driver's devices are called, and those among them that hold no memory.
 const DEVICES: &[u8] = b"/dev/nvidia";
+const CAPABILITIES: &[u8] = b"/dev/nvidia-caps";
 
 /// Replaces every descriptor of a GPU.
 pub(super) fn let_go_of_the_gpu() {
@@ -88,7 +89,8 @@ fn is_a_gpu(number: c_int) -> bool {
     let mut target = [0u8; 16];
     // SAFETY: a C string, and a buffer with its size.
     let read = unsafe { libc::readlink(path.as_ptr().cast(), target.as_mut_ptr().cast(), target.len()) };
-    usize::try_from(read).is_ok_and(|read| target[..read].starts_with(DEVICES))
+    usize::try_from(read)
+        .is_ok_and(|read| target[..read].starts_with(DEVICES) && !target[..read].starts_with(CAPABILITIES))
 }
 
 #[cfg(test)]
