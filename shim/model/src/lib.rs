@@ -79,10 +79,11 @@ impl World {
     }
 }
 
-/// As many orders as there are, with no more than so many times that a thread is interrupted where it would not wait.
-fn model(preemptions: usize, test: impl Fn() + Send + Sync + 'static) {
+/// All orders of steps; or, if there is a bound, those in which a thread is interrupted no more often than that where it would not
+/// wait.
+fn model(preemptions: Option<usize>, test: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(preemptions);
+    builder.preemption_bound = preemptions;
     let states = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let counted = states.clone();
     builder.check(move || {
@@ -94,7 +95,7 @@ fn model(preemptions: usize, test: impl Fn() + Send + Sync + 'static) {
 
 #[test]
 fn nobody_is_inside_once_the_gate_is_closed() {
-    model(3, || {
+    model(None, || {
         let world = World::new(OPEN);
         let callers = [0, 1].map(|thread| {
             let world = world.clone();
@@ -113,7 +114,7 @@ fn nobody_is_inside_once_the_gate_is_closed() {
 
 #[test]
 fn a_call_that_passes_an_opened_gate_finds_the_memory_that_was_put_there_before() {
-    model(3, || {
+    model(None, || {
         let world = World::new(CLOSED);
         let caller = {
             let world = world.clone();
@@ -133,7 +134,7 @@ fn a_call_that_passes_an_opened_gate_finds_the_memory_that_was_put_there_before(
 
 #[test]
 fn calls_are_left_inside_only_when_nobody_changes_what_memory_there_is() {
-    model(4, || {
+    model(None, || {
         let world = World::new(OPEN);
         let mapper = {
             let world = world.clone();
@@ -158,7 +159,7 @@ fn calls_are_left_inside_only_when_nobody_changes_what_memory_there_is() {
 /// Beside others: who has come to rest is seen at work again by its first call, or did not come to rest.
 #[test]
 fn a_call_that_comes_as_the_program_comes_to_rest_is_not_overlooked() {
-    model(4, || {
+    model(None, || {
         let world = World::new(OPEN);
         // Whether others wait for us.
         let at_work = Arc::new(AtomicU32::new(1));
