@@ -16,9 +16,13 @@ use crate::wire::{MAX_DESCRIPTORS, MAX_MESSAGE};
 #[repr(C, align(8))]
 struct Control([u8; CONTROL_BYTES]);
 
+/// As many as the system lets any process send at once (`SCM_MAX_FD`): so what does not come had no place in the table of this
+/// process's descriptors.
+const MOST_SENT: usize = 253;
+
 const CONTROL_BYTES: usize = {
     // SAFETY: arithmetic only.
-    unsafe { libc::CMSG_SPACE((MAX_DESCRIPTORS * size_of::<RawFd>()) as u32) as usize }
+    unsafe { libc::CMSG_SPACE((MOST_SENT * size_of::<RawFd>()) as u32) as usize }
 };
 
 /// Why there is no connection to a coordinator.
@@ -196,6 +200,8 @@ pub struct Received {
     pub message: Vec<u8>,
     /// Its descriptors, closed on exec.
     pub descriptors: Vec<OwnedFd>,
+    /// It came with more than this process can open (`RLIMIT_NOFILE`). The others are lost, and these are none.
+    pub truncated: bool,
 }
 
 /// Receives one message; none when the peer has gone.
@@ -249,5 +255,112 @@ pub fn receive(socket: BorrowedFd<'_>, nowait: bool) -> io::Result<Option<Receiv
     if length == 0 && descriptors.is_empty() {
         return Ok(None);
     }
-    Ok(Some(Received { message, descriptors }))
+    let truncated = header.msg_flags & libc::MSG_CTRUNC != 0;
+    if truncated {
+        // Which of them came is not told.
+        descriptors.clear();
+    }
+    Ok(Some(Received { message, descriptors, truncated }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+    use std::process::Command;
+
+    /// Two ends of a connection.
+    fn pair() -> [OwnedFd; 2] {
+        let mut ends = [-1; 2];
+        // SAFETY: room for two numbers.
+        let made = unsafe { libc::socketpair(libc::AF_UNIX, libc::SOCK_SEQPACKET, 0, ends.as_mut_ptr()) };
+        assert_eq!(made, 0, "{}", io::Error::last_os_error());
+        // SAFETY: new, and ours.
+        ends.map(|end| unsafe { OwnedFd::from_raw_fd(end) })
+    }
+
+    /// How many descriptors this process has open.
+    fn open() -> usize {
+        std::fs::read_dir("/proc/self/fd").expect("there").count()
+    }
+
+    /// Opens files until the system lets us open no more.
+    fn use_up() -> Vec<File> {
+        std::iter::from_fn(|| File::open("/dev/null").ok()).collect()
+    }
+
+    /// Runs this test again, alone in a process of its own: limits are a process's.
+    #[track_caller]
+    fn alone(name: &str) {
+        let this = std::env::current_exe().expect("a running test has a file");
+        let mut command = Command::new(this);
+        let output = command.args(["--exact", name, "--nocapture"]).env("BATON_TEST_ALONE", "1").output();
+        let output = output.expect("it can be run");
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(
+            output.status.success() && said.contains("1 passed"),
+            "{said}{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+
+    fn is_alone() -> bool {
+        std::env::var_os("BATON_TEST_ALONE").is_some()
+    }
+
+    #[test]
+    fn descriptors_for_which_there_is_no_room_are_known_to_be_lost_and_none_is_kept() {
+        if !is_alone() {
+            return alone("link::tests::descriptors_for_which_there_is_no_room_are_known_to_be_lost_and_none_is_kept");
+        }
+        let limit = libc::rlimit { rlim_cur: 64, rlim_max: 64 };
+        // SAFETY: a structure that lives over the call.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }, 0);
+        let [ours, theirs] = pair();
+        let null = File::open("/dev/null").expect("there");
+        let all = [null.as_fd(); MAX_DESCRIPTORS];
+        for free in [0, 1, MAX_DESCRIPTORS - 1, MAX_DESCRIPTORS] {
+            let mut taken = use_up();
+            taken.truncate(taken.len() - free);
+            send(ours.as_fd(), b"with descriptors", &all, false).expect("a message");
+            send(ours.as_fd(), b"next", &[], false).expect("a message");
+            let received = receive(theirs.as_fd(), false).expect("a message").expect("a message");
+            assert_eq!(received.message, b"with descriptors");
+            assert_eq!(received.truncated, free < MAX_DESCRIPTORS, "{free} could be opened");
+            assert_eq!(received.descriptors.len(), if received.truncated { 0 } else { MAX_DESCRIPTORS });
+            drop(received);
+            assert_eq!(use_up().len(), free, "none is left open");
+            // What comes after it comes whole.
+            let next = receive(theirs.as_fd(), false).expect("a message").expect("a message");
+            assert_eq!((next.message, next.truncated), (b"next".to_vec(), false));
+        }
+    }
+
+    #[test]
+    fn more_descriptors_than_any_message_has_come_whole_where_there_is_room() {
+        if !is_alone() {
+            return alone("link::tests::more_descriptors_than_any_message_has_come_whole_where_there_is_room");
+        }
+        let [ours, theirs] = pair();
+        let before = open();
+        let null = File::open("/dev/null").expect("there");
+        let mut part = libc::iovec { iov_base: b"x".as_ptr().cast_mut().cast(), iov_len: 1 };
+        let numbers = [null.as_raw_fd(); MOST_SENT];
+        let mut control = Control([0; CONTROL_BYTES]);
+        // SAFETY: a header of zeros names nothing; then it names memory that lives over the call, and has room for all.
+        unsafe {
+            let mut header: libc::msghdr = MaybeUninit::zeroed().assume_init();
+            (header.msg_iov, header.msg_iovlen) = (&mut part, 1);
+            (header.msg_control, header.msg_controllen) = (control.0.as_mut_ptr().cast(), CONTROL_BYTES);
+            let first = libc::CMSG_FIRSTHDR(&header);
+            ((*first).cmsg_level, (*first).cmsg_type) = (libc::SOL_SOCKET, libc::SCM_RIGHTS);
+            (*first).cmsg_len = libc::CMSG_LEN(size_of_val(&numbers) as u32) as usize;
+            ptr::copy_nonoverlapping(numbers.as_ptr().cast::<u8>(), libc::CMSG_DATA(first), size_of_val(&numbers));
+            assert_eq!(libc::sendmsg(ours.as_raw_fd(), &header, 0), 1, "{}", io::Error::last_os_error());
+        }
+        let received = receive(theirs.as_fd(), false).expect("a message").expect("a message");
+        assert_eq!((received.descriptors.len(), received.truncated), (MOST_SENT, false));
+        drop(received);
+        assert_eq!(open(), before + 1);
+    }
 }

@@ -31,9 +31,8 @@ mod tests;
 pub const MAX_NAME: usize = 64;
 /// The longest text for a user, in bytes, and the longest piece of an [`Admission::Text`].
 pub const MAX_TEXT: usize = 16 * 1024;
-/// The most extents that one message names.
-pub const MAX_EXTENTS: usize = MAX_DESCRIPTORS;
-/// The most entries of a message that lists without descriptors.
+/// The most entries of a list. What comes with a descriptor for each has no more than
+/// [`MAX_DESCRIPTORS`](crate::wire::MAX_DESCRIPTORS).
 pub const MAX_LISTED: usize = 2048;
 /// The most channels, of each kind, and the most groups of them, that [`Channels`] names. A context of NVIDIA's driver has 20.
 pub const MAX_CHANNELS: usize = 2048;
@@ -154,10 +153,17 @@ declare::messages! {
                 /// The driver's answer.
                 code: u32,
             },
+            /// The frames of a [`MemoryCommand::Prepare`] did not arrive, because the process can open no more descriptors; or
+            /// a [`MemoryCommand::Map`] is about extents without a frame for that reason. Nothing of it was done. To be sent
+            /// again after a while.
+            23 => Undelivered {
+                /// The command's number.
+                batch: u32,
+            },
             /// As [`Request::Free`], without an answer.
-            23 => Free {
+            24 => Free {
                 /// Which.
-                extents: Vec<ExtentId> [MAX_EXTENTS],
+                extents: Vec<ExtentId> [MAX_LISTED],
             },
         }
         /// How its work can be taken off the GPU.
@@ -195,10 +201,15 @@ declare::messages! {
             /// These extents are unmapped and no longer needed. Answered by [`Answer::Freed`].
             52 => Free {
                 /// Which.
-                extents: Vec<ExtentId> [MAX_EXTENTS],
+                extents: Vec<ExtentId> [MAX_LISTED],
+            },
+            /// The frames of extents that were lent and whose frames have not come yet. Answered by [`Answer::Frames`].
+            53 => Frames {
+                /// Which.
+                extents: Vec<ExtentId> [MAX_DESCRIPTORS],
             },
             /// Memory beside the arena, for a context or code. Answered by [`Answer::Room`].
-            53 => Room {
+            54 => Room {
                 /// How much is about to be needed.
                 bytes: u64,
             },
@@ -292,28 +303,29 @@ declare::messages! {
                 text: String [MAX_TEXT],
             },
         }
-        /// What the tenant is to map and unmap. Each is answered by [`MemoryReport::Done`] or [`MemoryReport::Failed`].
+        /// What the tenant is to map and unmap. Each is answered by [`MemoryReport::Done`], [`MemoryReport::Failed`] or
+        /// [`MemoryReport::Undelivered`].
         Memory(MemoryCommand) {
             /// Put these frames behind these extents, without access yet. Carries a frame for each.
             21 => Prepare {
                 /// The command's number.
                 batch: u32,
                 /// Which.
-                extents: Vec<ExtentId> [MAX_EXTENTS],
+                extents: Vec<ExtentId> [MAX_DESCRIPTORS],
             } carries extents.len(),
             /// The contents of these are there: give access.
             22 => Map {
                 /// The command's number.
                 batch: u32,
                 /// Which.
-                extents: Vec<ExtentId> [MAX_EXTENTS],
+                extents: Vec<ExtentId> [MAX_LISTED],
             },
             /// Unmap these, whether there is access or not, and let go of their memory.
             23 => Unmap {
                 /// The command's number.
                 batch: u32,
                 /// Which.
-                extents: Vec<ExtentId> [MAX_EXTENTS],
+                extents: Vec<ExtentId> [MAX_LISTED],
             },
         }
         /// Taking the tenant's work off the GPU.
@@ -348,13 +360,12 @@ declare::messages! {
         }
         /// On the socket for requests: the answers.
         Answer(Answer) {
-            /// To [`Request::Allocate`]: new extents, in order of address. Carries a frame for each.
+            /// To [`Request::Allocate`]: new extents, in order of address. Carries the frames of the first; the others are to
+            /// be asked for.
             51 => Lent {
                 /// Number and size of each.
-                extents: Vec<(ExtentId, SizeClass)> [MAX_EXTENTS],
-                /// Whether more follow in another message.
-                more: bool,
-            } carries extents.len(),
+                extents: Vec<(ExtentId, SizeClass)> [MAX_LISTED],
+            } carries extents.len().min(MAX_DESCRIPTORS),
             /// To [`Request::Allocate`]: no.
             52 => Denied {
                 /// What is full.
@@ -364,8 +375,13 @@ declare::messages! {
             53 => Later,
             /// To [`Request::Free`].
             54 => Freed,
+            /// To [`Request::Frames`]. Carries a frame for each.
+            55 => Frames {
+                /// Those that were asked for.
+                extents: Vec<ExtentId> [MAX_DESCRIPTORS],
+            } carries extents.len(),
             /// To [`Request::Room`].
-            55 => Room {
+            56 => Room {
                 /// How much is free beside the arena now.
                 bytes: u64,
             },

@@ -26,8 +26,8 @@ pub const MAX_MESSAGE: usize = 32 * 1024;
 /// What comes before the fields, in bytes.
 pub(crate) const HEADER: usize = 8;
 
-/// The most descriptors that a message carries (`SCM_MAX_FD` of Linux).
-pub const MAX_DESCRIPTORS: usize = 253;
+/// The most descriptors that a message carries. Few: a process close to its limit has to have room for all of them.
+pub const MAX_DESCRIPTORS: usize = 16;
 
 /// Why a peer's bytes were refused. Always the peer's fault, never ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 //! A plain `cargo test` builds all of the workspace's libraries and programs before the first test starts, because
 //! packages depend on them for their tests (see `building`).
 
+pub mod bare_tenant;
 mod building;
 pub mod coordinator;
 pub mod form;

@@ -7,6 +7,7 @@ mod arriving; // timed
 mod bench; // timed
 mod beside; // timed
 mod corun; // timed
+mod delivery; // timed
 mod demo; // timed
 mod doctor; // timed
 mod doors; // plain

@@ -1,17 +1,16 @@
 //! What comes to a coordinator's socket and means nothing, or lies, costs its sender the connection and nothing
 //! else.
 
-use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
 use baton_contract::link;
 use baton_contract::messages::{
-    Channels, ExtentId, FromCoordinator, FromTenant, MemoryReport, Message as _, Opening, PreemptionReport, Request,
-    TurnReport,
+    Channels, ExtentId, FromTenant, MemoryReport, Message as _, Opening, PreemptionReport, Request, TurnReport,
 };
 use baton_contract::resource_manager::Objects;
-use baton_contract::scheduling::Scheduling;
+use baton_tests::bare_tenant::{BareTenant, greeting};
 use baton_tests::coordinator::{Coordinator, Serving, other_descriptors, program, tenant};
 use baton_tests::running::Running;
 use serde_json::Value;
@@ -49,24 +48,8 @@ fn until_hung_up(socket: &UnixDatagram) -> Vec<u8> {
 /// A connection that was greeted, and the socket for requests that came with the welcome.
 #[track_caller]
 fn greeted(coordinator: &Coordinator, hello: &[u8]) -> (UnixDatagram, UnixDatagram) {
-    let socket = connect(coordinator);
-    // SAFETY: plain integers; the new descriptor is nobody else's.
-    let own = unsafe { OwnedFd::from_raw_fd(libc::syscall(libc::SYS_pidfd_open, libc::getpid(), 0) as i32) };
-    link::send(socket.as_fd(), hello, &[own.as_fd()], false).expect("a message");
-    let mut welcome = link::receive(socket.as_fd(), false).expect("an answer").expect("an answer");
-    assert_eq!(welcome.descriptors.len(), 4, "{:?}", FromCoordinator::decode(&welcome.message));
-    (socket, welcome.descriptors.remove(2).into())
-}
-
-/// A greeting as a tenant of this coordinator's GPU would send it.
-fn greeting(coordinator: &Coordinator, name: &str) -> Vec<u8> {
-    let uuid = coordinator.status()["gpu"]["uuid"].as_str().expect("a text").to_owned();
-    let digits: String = uuid.trim_start_matches("GPU-").chars().filter(char::is_ascii_hexdigit).collect();
-    let mut gpu = [0; 16];
-    for (at, byte) in gpu.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(&digits[2 * at..2 * at + 2], 16).expect("hexadecimal");
-    }
-    Opening::Hello { name: name.to_owned(), scheduling: Scheduling::default(), gpu }.encode()
+    let BareTenant { control, requests, .. } = BareTenant::greet(coordinator, hello);
+    (control.into(), requests.into())
 }
 
 fn noise(seed: u64, length: usize) -> Vec<u8> {
@@ -83,7 +66,7 @@ fn what_is_no_greeting_costs_a_stranger_the_connection_and_nothing_else() {
     let coordinator = Serving::arena("64MiB").start();
     let mut running = hold(&coordinator, "tenant");
     let first = running.ask("touch", LIMIT);
-    let hello = greeting(&coordinator, "liar");
+    let hello = greeting(&coordinator, "liar").encode();
     let descriptors = other_descriptors(&coordinator.until_ready());
 
     let mut messages: Vec<Vec<u8>> = vec![vec![0], vec![1, 0, 0], b"GET / HTTP/1.1\r\n\r\n".to_vec()];
@@ -125,7 +108,7 @@ fn what_is_no_greeting_costs_a_stranger_the_connection_and_nothing_else() {
 fn what_a_tenant_cannot_mean_costs_it_its_connection_and_nothing_else() {
     let coordinator = Serving::arena("64MiB").start();
     let mut running = hold(&coordinator, "tenant");
-    let hello = greeting(&coordinator, "liar");
+    let hello = greeting(&coordinator, "liar").encode();
     let descriptors = other_descriptors(&coordinator.until_ready());
     let garbage = [vec![1], noise(5, 300), vec![0; 40 << 10], Opening::Status.encode(), hello.clone()];
     for message in &garbage {
@@ -155,6 +138,8 @@ fn what_a_tenant_cannot_mean_costs_it_its_connection_and_nothing_else() {
         MemoryReport::Done { batch: 12, micros: 1 }.into(),
         MemoryReport::Failed { batch: 12, code: 700 }.into(),
         Request::Free { extents: vec![ExtentId(1), ExtentId(1), ExtentId(u32::MAX)] }.into(),
+        MemoryReport::Undelivered { batch: 12 }.into(),
+        Request::Frames { extents: vec![ExtentId(1)] }.into(),
         Request::Allocate { bytes: u64::MAX }.into(),
         Request::Allocate { bytes: 1 }.into(),
         Request::Room { bytes: u64::MAX }.into(),

@@ -17,7 +17,7 @@ use super::beside::Heartbeat;
 use super::peer::Peer;
 use super::process::Process;
 use super::shared::{Shared, TenantsPage};
-use super::strangers::Stage;
+use super::strangers::{FULL, Stage};
 use super::tenant::Tenant;
 use crate::arbiter::{Event, TenantId};
 use crate::endpoint::Closing;
@@ -74,9 +74,11 @@ impl Server {
         let mut peer = stranger.peer;
         // Who is expected has nothing more to say.
         let Some(mut received) = received.filter(|_| stranger.stage == Stage::Silent) else { return };
-        let decoded =
-            FromTenant::decode(&received.message).and_then(|message| message.expect(received.descriptors.len()));
-        let refusal = match decoded {
+        let decoded = FromTenant::decode(&received.message);
+        if received.truncated && matches!(decoded, Ok(FromTenant::Opening(Opening::Hello { .. }))) {
+            return refuse(&mut peer, (Refusal::Busy, FULL.to_owned()));
+        }
+        let refusal = match decoded.and_then(|message| message.expect(received.descriptors.len())) {
             Ok(FromTenant::Opening(Opening::Hello { name, scheduling, gpu })) => {
                 let sent = received.descriptors.pop();
                 match self.greet(peer, name, scheduling, gpu, sent) {
@@ -242,6 +244,8 @@ impl Server {
             used: Vec::new(),
             scan: None,
             reserved: Vec::new(),
+            redelivery: None,
+            lacked_descriptors: false,
             sent_away: false,
         })
     }

@@ -71,7 +71,10 @@ impl Server {
             let tenant = &self.tenants[id];
             let off = matches!(self.arbiter.state(*id), State::Idle | State::Waiting);
             let is_off = tenant.hold.is_none_or(|hold| hold.is_off());
-            off && is_off && tenant.is_movable() && tenant.extents.values().any(|extent| extent.place.is_away())
+            off && is_off
+                && tenant.is_movable()
+                && tenant.redelivery.is_none()
+                && tenant.extents.values().any(|extent| extent.place.is_away())
         };
         let first = |id: &TenantId| {
             let tenant = &self.tenants[id];

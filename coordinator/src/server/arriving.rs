@@ -9,9 +9,11 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use baton_contract::memory::SizeClass;
-use baton_contract::messages::{ExtentId, MAX_EXTENTS, MemoryCommand};
+use baton_contract::messages::{ExtentId, MemoryCommand};
+use baton_contract::wire::MAX_DESCRIPTORS;
 
 use super::contents::parts;
+use super::delivery::Delivery;
 use super::residency::{Found, GROUP_EXTENTS, Group, PerClass, bytes_of};
 use super::tenant::{Batch, Place};
 use super::{Pipeline, Server};
@@ -58,21 +60,30 @@ impl Server {
             self.bringing = Some(Bringing { tenant: id, groups });
             return;
         }
+        if self.is_undeliverable(id) {
+            return self.give_up_arrival(id);
+        }
         // Planned anew also for what was still on its way out when that was done first.
         let groups = groups.filter(|groups| !groups.is_empty()).unwrap_or_else(|| self.groups_of(id));
         let (left, lacking) = self.start_groups(id, groups);
-        if !self.is_anything_coming() && !self.part_guests() {
-            if self.arbiter.state(id) == State::Running {
-                // Should its work not end now, it goes on, and then the rest has to come after all.
-                self.bringing = Some(Bringing { tenant: id, groups: None });
-                return self.tell_arbiter(id, Event::Stranded);
-            }
-            return self.tell_arbiter(id, Event::CannotArrive);
+        if !self.is_anything_coming() && !self.awaits_delivery(id) && !self.part_guests() {
+            return self.give_up_arrival(id);
         }
         self.bringing = Some(Bringing { tenant: id, groups: Some(left) });
-        if self.arbiter.state(id) == State::Arriving && lacking == 0 && self.options.pipeline != Pipeline::Off {
+        let is_certain = lacking == 0 && !self.awaits_delivery(id);
+        if self.arbiter.state(id) == State::Arriving && is_certain && self.options.pipeline != Pipeline::Off {
             self.let_it_run(id);
         }
+    }
+
+    /// What is missing of a tenant does not come now.
+    fn give_up_arrival(&mut self, id: TenantId) {
+        if self.arbiter.state(id) == State::Running {
+            // Should its work not end now, it goes on, and then the rest has to come after all.
+            self.bringing = Some(Bringing { tenant: id, groups: None });
+            return self.tell_arbiter(id, Event::Stranded);
+        }
+        self.tell_arbiter(id, Event::CannotArrive);
     }
 
     /// Starts what there are frames for; makes others leave for the rest. Says what is not on its way yet, and how
@@ -122,7 +133,8 @@ impl Server {
     pub(super) fn reserve(&mut self, id: TenantId, extent: ExtentId, frame: FrameId, clean: bool) {
         let Some(tenant) = self.tenants.get_mut(&id) else { return self.arena.give_back(frame) };
         let Some(entry) = tenant.extents.get_mut(&extent) else { return self.arena.give_back(frame) };
-        entry.place = Place::Reserved { frame, zeroed: clean && self.options.poison.is_none() };
+        let zeroed = clean && self.options.poison.is_none();
+        entry.place = Place::Reserved { frame, zeroed, delivery: Delivery::Sent };
         tenant.reserved.push(extent);
     }
 
@@ -130,15 +142,21 @@ impl Server {
     pub(super) fn tell_reserved(&mut self, id: TenantId) {
         let Some(tenant) = self.tenants.get_mut(&id) else { return };
         let reserved = std::mem::take(&mut tenant.reserved);
+        self.send_frames(id, &reserved, MAX_DESCRIPTORS);
+    }
+
+    /// Sends a tenant the frames that are reserved for these extents, so many in a message.
+    pub(super) fn send_frames(&mut self, id: TenantId, extents: &[ExtentId], at_once: usize) {
+        let Some(tenant) = self.tenants.get_mut(&id) else { return };
         let mut lost = false;
-        for extents in reserved.chunks(MAX_EXTENTS) {
+        for extents in extents.chunks(at_once) {
             let frame = |extent: &ExtentId| tenant.extents.get(extent)?.place.frame();
             let descriptors: Vec<BorrowedFd<'_>> = extents
                 .iter()
                 .filter_map(frame)
                 .filter_map(|frame| self.frames[frame.0 as usize].as_ref().map(AsFd::as_fd))
                 .collect();
-            let batch = tenant.add_batch(Batch::Prepare);
+            let batch = tenant.add_batch(Batch::Prepare(extents.to_vec()));
             let message = MemoryCommand::Prepare { batch, extents: extents.to_vec() };
             lost |= tenant.cut_off.is_none() && tenant.control.send(&message, &descriptors).is_err();
         }
@@ -161,7 +179,11 @@ impl Server {
 
     fn start_arrival(&mut self, id: TenantId, extent: ExtentId, job: &mut Group) {
         let Some(entry) = self.tenants.get_mut(&id).and_then(|tenant| tenant.extents.get_mut(&extent)) else { return };
-        let (Some(backing), Place::Reserved { frame, zeroed }) = (&entry.backing, entry.place) else { return };
+        let (Some(backing), Place::Reserved { frame, zeroed, delivery: Delivery::Sent }) =
+            (&entry.backing, entry.place)
+        else {
+            return;
+        };
         let address = self.frames[frame.0 as usize].as_ref().map_or(0, |memory| memory.address);
         let pages = (entry.class.bytes() / PAGE) as usize;
         let is_zero = |at: usize| backing.pages.get(at).is_some_and(|page| page.zero);
@@ -176,13 +198,13 @@ impl Server {
             }
         }
         self.ledger.arriving();
-        entry.place = Place::Arriving { frame };
+        entry.place = Place::Arriving { frame, lost: false };
     }
 
     /// What is missing of a tenant, in the order in which it will be used.
     pub(super) fn order_of(&self, id: TenantId) -> Vec<(ExtentId, SizeClass)> {
         let Some(tenant) = self.tenants.get(&id) else { return Vec::new() };
-        let missing = tenant.extents.iter().filter(|(_, extent)| extent.place.is_away());
+        let missing = tenant.extents.iter().filter(|(_, extent)| extent.place.can_come());
         let mut wanted: Vec<(ExtentId, SizeClass)> = missing.map(|(id, extent)| (*id, extent.class)).collect();
         tenant.history.order(&mut wanted, |(id, _)| *id);
         wanted
@@ -261,13 +283,28 @@ impl Server {
     /// Contents have arrived: the tenant may map them.
     pub(super) fn arrived(&mut self, id: TenantId, extents: Vec<ExtentId>) {
         let Some(tenant) = self.tenants.get_mut(&id) else { return };
-        for extent in &extents {
-            let Some(entry) = tenant.extents.get_mut(extent) else { continue };
-            if let Place::Arriving { frame } = entry.place {
-                entry.place = Place::Mapping { frame };
-            }
+        let mut came = Vec::new();
+        for extent in extents {
+            let Some(entry) = tenant.extents.get_mut(&extent) else { continue };
+            entry.place = match entry.place {
+                Place::Arriving { frame, lost: false } => {
+                    came.push(extent);
+                    Place::Mapping { frame }
+                }
+                // Copied in vain: what is in it may have to make room for others before the tenant gets it.
+                Place::Arriving { frame, lost: true } => {
+                    Place::Reserved { frame, zeroed: false, delivery: Delivery::Lost }
+                }
+                other => other,
+            };
         }
-        if tenant.cut_off.is_some() {
+        self.map(id, came);
+    }
+
+    /// Has the tenant give access to extents whose contents are there.
+    pub(super) fn map(&mut self, id: TenantId, extents: Vec<ExtentId>) {
+        let Some(tenant) = self.tenants.get_mut(&id) else { return };
+        if extents.is_empty() || tenant.cut_off.is_some() {
             return;
         }
         let batch = tenant.add_batch(Batch::Map(extents.clone()));

@@ -9,6 +9,7 @@
 //! | `requests` | what tenants ask for and report |
 //! | `turns` | carries out what the arbiter decides |
 //! | `residency` | frames for whoever needs them: evicts, scrubs |
+//! | `delivery` | frames that do not reach a tenant at its limit of descriptors |
 //! | `arriving` | how a tenant comes in: order, groups, running meanwhile |
 //! | `contents` | what memory holds: what has changed, what is zero, what points where |
 //! | `beside` | tenants that fit together run together |
@@ -31,6 +32,7 @@ mod arriving;
 mod aside;
 mod beside;
 mod contents;
+mod delivery;
 mod leaving;
 mod ledger;
 mod pausing;
@@ -404,9 +406,10 @@ impl Server {
         let burst = self.bursts.next_timer().map(|at| self.start + Duration::from_micros(at));
         let aside = self.next_try_aside();
         let strangers = self.strangers.next_timer();
+        let redelivery = self.tenants.values().filter_map(|tenant| tenant.redelivery).map(|again| again.at).min();
         // Somebody was on the way, or is just looking for a coordinator.
         let end = self.has_no_more_to_do().then(|| Instant::now() + CLOSE_AGAIN);
-        [end, strangers, arbiter, quarantine, first, look, haste, hold, together, guests, burst, aside]
+        [end, strangers, redelivery, arbiter, quarantine, first, look, haste, hold, together, guests, burst, aside]
             .into_iter()
             .flatten()
             .min()
@@ -424,6 +427,7 @@ impl Server {
         self.look_at_the_board();
         self.pause_the_slow();
         self.look_for_stuck_probes();
+        self.deliver_again();
         self.end_quarantine();
         self.give_up_on_silent_tenants();
         self.look_for_replaced_programs();

@@ -7,7 +7,10 @@ use std::time::{Duration, Instant};
 
 use baton_contract::link::Received;
 use baton_contract::memory::{GRANULE, SizeClass};
-use baton_contract::messages::{Answer, ExtentId, FromTenant, Full, MAX_EXTENTS, MemoryReport, Message as _, Request};
+use baton_contract::messages::{
+    Answer, Channels, ExtentId, FromTenant, Full, MemoryReport, Message as _, PreemptionReport, Request,
+};
+use baton_contract::wire::MAX_DESCRIPTORS;
 
 use super::Server;
 use super::residency::Claim;
@@ -36,17 +39,35 @@ impl Server {
             let Some(tenant) = self.tenants.get_mut(&id).filter(|tenant| tenant.cut_off.is_none()) else { return };
             let peer = socket(tenant);
             let heard = peer.send_kept().and_then(|()| peer.receive());
-            let Received { message, mut descriptors } = match heard {
+            let Received { message, mut descriptors, truncated } = match heard {
                 Ok(Some(received)) => received,
                 Ok(None) => return,
                 Err(_) => return self.connection_ended(id),
             };
             let came = descriptors.len();
-            let done = FromTenant::decode(&message).and_then(|message| message.expect(came));
+            let decoded = FromTenant::decode(&message);
+            let decoded =
+                if truncated { decoded.map(|message| self.without_descriptors(id, message)) } else { decoded };
+            let done = decoded.and_then(|message| message.expect(came));
             let done = done.map_err(|error| error.to_string());
             if let Err(why) = done.and_then(|message| act(self, id, message, descriptors.pop())) {
                 return self.cut_off(id, &why);
             }
+        }
+    }
+
+    /// What a message means whose descriptors had no place in our own table.
+    fn without_descriptors(&self, id: TenantId, message: FromTenant) -> FromTenant {
+        match message {
+            FromTenant::Preemption(PreemptionReport::Channels { .. }) => {
+                let name = self.tenants.get(&id).map_or("", |tenant| &tenant.name);
+                log::warn!(
+                    "{name} cannot be preempted, because the coordinator can open no more descriptors: start it with a \
+                     higher `ulimit -n`"
+                );
+                PreemptionReport::Channels { channels: Channels::None }.into()
+            }
+            other => other,
         }
     }
 
@@ -69,6 +90,7 @@ impl Server {
         match report {
             MemoryReport::Done { batch, micros } => self.batch_done(id, batch, Duration::from_micros(micros)),
             MemoryReport::Failed { batch, code } => self.batch_failed(id, batch, code),
+            MemoryReport::Undelivered { batch } => self.undelivered(id, batch),
             MemoryReport::Free { extents } => self.free(id, &extents),
         }
     }
@@ -92,7 +114,7 @@ impl Server {
                     tenant.deferred = Some(request);
                     return Ok(());
                 }
-                Request::Free { .. } => {}
+                Request::Free { .. } | Request::Frames { .. } => {}
             }
         }
         self.serve_request(id, request)
@@ -113,6 +135,10 @@ impl Server {
                 self.free(id, &extents)?;
                 self.answer(id, &Answer::Freed, &[]);
             }
+            Request::Frames { extents } => {
+                let frames = self.frames_of(id, &extents)?;
+                self.answer(id, &Answer::Frames { extents }, &frames);
+            }
             Request::Room { bytes } => {
                 let bytes = bytes.min(self.gpu.memory / 4);
                 self.claims.push_back(Claim::Room { tenant: id, bytes, asked: Instant::now() })
@@ -124,7 +150,7 @@ impl Server {
     /// Answers a tenant's request.
     pub(super) fn answer(&mut self, id: TenantId, message: &Answer, frames: &[FrameId]) {
         let Some(tenant) = self.tenants.get_mut(&id).filter(|tenant| tenant.cut_off.is_none()) else { return };
-        tenant.asking = matches!(message, Answer::Lent { more: true, .. });
+        tenant.asking = false;
         let descriptors: Vec<BorrowedFd<'_>> =
             frames.iter().filter_map(|frame| self.frames[frame.0 as usize].as_ref().map(AsFd::as_fd)).collect();
         if tenant.requests.send(message, &descriptors).is_err() {
@@ -194,12 +220,18 @@ impl Server {
         let extents: Vec<(ExtentId, SizeClass)> =
             got.iter().map(|(class, frame)| (tenant.add_extent(*class, *frame), *class)).collect();
         self.ledger.allocated(&tenant.name, asked);
-        let frames: Vec<FrameId> = got.iter().map(|(_, frame)| *frame).collect();
-        let messages = extents.len().div_ceil(MAX_EXTENTS);
-        for (at, (extents, frames)) in extents.chunks(MAX_EXTENTS).zip(frames.chunks(MAX_EXTENTS)).enumerate() {
-            let message = Answer::Lent { extents: extents.to_vec(), more: at + 1 < messages };
-            self.answer(id, &message, frames);
-        }
+        let first: Vec<FrameId> = got.iter().map(|(_, frame)| *frame).take(MAX_DESCRIPTORS).collect();
+        self.answer(id, &Answer::Lent { extents }, &first);
+    }
+
+    /// The frames behind extents that a tenant has.
+    fn frames_of(&self, id: TenantId, extents: &[ExtentId]) -> Result<Vec<FrameId>, String> {
+        let Some(tenant) = self.tenants.get(&id) else { return Ok(Vec::new()) };
+        let resident = |extent: &ExtentId| match tenant.extents.get(extent).map(|extent| extent.place) {
+            Some(Place::Resident { frame }) => Ok(frame),
+            _ => Err(format!("it asked for the frame of extent {}, which it does not have mapped", extent.0)),
+        };
+        extents.iter().map(resident).collect()
     }
 
     /// The tenant has unmapped these and let go of them.
@@ -232,7 +264,10 @@ impl Server {
                 self.mapped(id, extents);
                 self.ledger.mapped(took, count);
             }
-            Some(Batch::Prepare) => self.ledger.prepared(took),
+            Some(Batch::Prepare(extents)) => {
+                self.ledger.prepared(took);
+                self.delivered(id, &extents);
+            }
             Some(Batch::Unmap(extents)) => {
                 for extent in extents {
                     self.left_in_part(id, extent, |_, unmapped| *unmapped = true);

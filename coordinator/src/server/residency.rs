@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use baton_contract::memory::SizeClass;
-use baton_contract::messages::{Answer, ExtentId, Full, MAX_EXTENTS, MemoryCommand};
+use baton_contract::messages::{Answer, ExtentId, Full, MAX_LISTED, MemoryCommand};
 
 use super::contents::Copies;
 use super::tenant::{Backing, Batch, Extent, Place, Tenant};
@@ -539,7 +539,7 @@ impl Server {
         }
         let leaving = group.leaving.clone();
         self.submit(Lane::Out, id, group);
-        for extents in leaving.chunks(MAX_EXTENTS) {
+        for extents in leaving.chunks(MAX_LISTED) {
             let Some(tenant) = self.tenants.get_mut(&id) else { return };
             let (batch, extents) = (tenant.add_batch(Batch::Unmap(extents.to_vec())), extents.to_vec());
             self.command(id, &MemoryCommand::Unmap { batch, extents });

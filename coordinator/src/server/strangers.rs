@@ -174,8 +174,10 @@ fn spare() -> Option<File> {
     File::open("/dev/null").ok()
 }
 
+/// What somebody is told for whom there is no room.
+pub(super) const FULL: &str =
+    "the coordinator has as many connections as it can have; try again, or start it with a higher `ulimit -n`";
+
 fn refuse(mut peer: Peer) {
-    let text =
-        "the coordinator has as many connections as it can have; try again, or start it with a higher `ulimit -n`";
-    let _ = peer.send(&Admission::Refused { reason: Refusal::Busy, text: text.to_owned() }, &[]);
+    let _ = peer.send(&Admission::Refused { reason: Refusal::Busy, text: FULL.to_owned() }, &[]);
 }

@@ -28,6 +28,7 @@ use baton_contract::page::CoordinatorPage;
 use baton_contract::scheduling::Scheduling;
 
 use super::beside::Heartbeat;
+use super::delivery::{Delivery, Redelivery};
 use super::pausing::{Hold, Pausable};
 use super::peer::Peer;
 use super::process::Process;
@@ -51,9 +52,9 @@ pub(super) enum Place {
     /// In the pool.
     Host,
     /// In the pool; the tenant has a frame for it, or is about to, without access. Perhaps one full of zeros.
-    Reserved { frame: FrameId, zeroed: bool },
-    /// In the pool, being copied to a frame.
-    Arriving { frame: FrameId },
+    Reserved { frame: FrameId, zeroed: bool, delivery: Delivery },
+    /// In the pool, being copied to a frame, which the tenant may not have got.
+    Arriving { frame: FrameId, lost: bool },
     /// In the pool and a frame, which the tenant is mapping.
     Mapping { frame: FrameId },
 }
@@ -66,7 +67,7 @@ impl Place {
             Self::Resident { frame }
             | Self::Leaving { frame, .. }
             | Self::Reserved { frame, .. }
-            | Self::Arriving { frame }
+            | Self::Arriving { frame, .. }
             | Self::Mapping { frame } => Some(frame),
         }
     }
@@ -74,6 +75,11 @@ impl Place {
     /// Whether its contents are in the pool only, and nobody copies them.
     pub(super) fn is_away(&self) -> bool {
         matches!(self, Self::Host | Self::Reserved { .. })
+    }
+
+    /// Whether that can be changed now, as far as the tenant is concerned.
+    pub(super) fn can_come(&self) -> bool {
+        matches!(self, Self::Host | Self::Reserved { delivery: Delivery::Sent, .. })
     }
 
     /// Whether the tenant has it mapped and its contents are there.
@@ -137,7 +143,7 @@ impl Extent {
 /// A command to the tenant's pager that is under way.
 #[derive(Debug)]
 pub(super) enum Batch {
-    Prepare,
+    Prepare(Vec<ExtentId>),
     Map(Vec<ExtentId>),
     Unmap(Vec<ExtentId>),
 }
@@ -201,6 +207,10 @@ pub(super) struct Tenant {
     pub(super) scan: Option<ScanId>,
     /// Extents that have got a frame, of which it is to be told.
     pub(super) reserved: Vec<ExtentId>,
+    /// Frames that did not reach it.
+    pub(super) redelivery: Option<Redelivery>,
+    /// It was said that it can open no more descriptors.
+    pub(super) lacked_descriptors: bool,
     /// It was evicted on request: it is not brought in ahead before it has run again.
     pub(super) sent_away: bool,
 }

@@ -98,7 +98,7 @@ fn another_version_is_told_apart_from_nonsense() {
 fn a_list_that_claims_more_than_there_is_costs_nothing() {
     let mut bytes = Request::Free { extents: vec![] }.encode();
     let at = bytes.len() - 4;
-    bytes[at..].copy_from_slice(&(MAX_EXTENTS as u32).to_le_bytes());
+    bytes[at..].copy_from_slice(&(MAX_LISTED as u32).to_le_bytes());
     assert_eq!(FromTenant::decode(&bytes), Err(Malformed::Short));
     bytes[at..].copy_from_slice(&u32::MAX.to_le_bytes());
     assert_eq!(FromTenant::decode(&bytes), Err(Malformed::TooLong { field: "extents", length: u32::MAX }));

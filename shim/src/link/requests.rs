@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use baton_contract::link;
 use baton_contract::memory::SizeClass;
-use baton_contract::messages::{Answer, ExtentId, FromCoordinator, Full, MAX_EXTENTS, Message as _, Request};
+use baton_contract::messages::{Answer, ExtentId, FromCoordinator, Full, MAX_LISTED, Message as _, Request};
 
 /// The socket for requests. A thread that waits for its answer keeps the others waiting; nobody calls the
 /// driver meanwhile.
@@ -19,8 +19,18 @@ pub(crate) enum Unserved {
     Denied(#[expect(dead_code, reason = "shown by Debug")] Full),
     /// The gate is being closed: to be asked again when it is open.
     Later,
+    /// The answer's descriptors did not come, because this process can open no more.
+    Undelivered,
     /// There is no coordinator any more.
     Gone,
+}
+
+/// Memory that was lent.
+pub(crate) struct Lent {
+    /// The extents in the order in which they are to be laid out.
+    pub(crate) extents: Vec<(ExtentId, SizeClass)>,
+    /// The frames of the first of them; none if they did not come.
+    pub(crate) frames: Vec<OwnedFd>,
 }
 
 impl Requests {
@@ -32,57 +42,59 @@ impl Requests {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).as_raw_fd()
     }
 
-    /// Asks, and hears answers until `hear` has what it needs.
-    fn ask<T>(
-        &self,
-        request: &Request,
-        mut hear: impl FnMut(Answer, Vec<OwnedFd>) -> Option<Result<T, Unserved>>,
-    ) -> Result<T, Unserved> {
+    /// Asks. The answer comes with all its descriptors, or with none if they did not come.
+    fn ask(&self, request: &Request) -> Result<(Answer, Vec<OwnedFd>), Unserved> {
         let socket = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         link::send(socket.as_fd(), &request.encode(), &[], false).map_err(|_| Unserved::Gone)?;
-        loop {
-            let received = link::receive(socket.as_fd(), false).ok().flatten().ok_or(Unserved::Gone)?;
-            // A coordinator that talks nonsense is as good as none.
-            let Ok(FromCoordinator::Answer(answer)) = FromCoordinator::decode(&received.message) else {
-                return Err(Unserved::Gone);
-            };
-            if answer.descriptors() != received.descriptors.len() {
-                return Err(Unserved::Gone);
+        let received = link::receive(socket.as_fd(), false).ok().flatten().ok_or(Unserved::Gone)?;
+        // A coordinator that talks nonsense is as good as none.
+        match FromCoordinator::decode(&received.message) {
+            Ok(FromCoordinator::Answer(answer))
+                if received.truncated || answer.descriptors() == received.descriptors.len() =>
+            {
+                Ok((answer, received.descriptors))
             }
-            if let Some(result) = hear(answer, received.descriptors) {
-                return result;
-            }
+            _ => Err(Unserved::Gone),
         }
     }
 
-    /// New extents for so many bytes, a multiple of 2 MiB, in the order in which they are to be laid out.
-    pub(crate) fn allocate(&self, bytes: u64) -> Result<Vec<(ExtentId, SizeClass, OwnedFd)>, Unserved> {
-        let mut lent = Vec::new();
-        self.ask(&Request::Allocate { bytes }, |answer, descriptors| match answer {
-            Answer::Lent { extents, more } => {
-                lent.extend(extents.into_iter().zip(descriptors).map(|((id, class), fd)| (id, class, fd)));
-                if more {
-                    return None;
-                }
-                let all: u64 = lent.iter().map(|(_, class, _)| class.bytes()).sum();
-                Some(if all == bytes { Ok(std::mem::take(&mut lent)) } else { Err(Unserved::Gone) })
+    /// New extents for so many bytes, a multiple of 2 MiB.
+    pub(crate) fn allocate(&self, bytes: u64) -> Result<Lent, Unserved> {
+        match self.ask(&Request::Allocate { bytes })? {
+            (Answer::Lent { extents }, frames) => {
+                let all: u64 = extents.iter().map(|(_, class)| class.bytes()).sum();
+                if all == bytes { Ok(Lent { extents, frames }) } else { Err(Unserved::Gone) }
             }
-            Answer::Denied { full } => Some(Err(Unserved::Denied(full))),
-            Answer::Later => Some(Err(Unserved::Later)),
-            _ => Some(Err(Unserved::Gone)),
-        })
+            (Answer::Denied { full }, _) => Err(Unserved::Denied(full)),
+            (Answer::Later, _) => Err(Unserved::Later),
+            _ => Err(Unserved::Gone),
+        }
+    }
+
+    /// The frames of extents that were lent, at most [`MAX_DESCRIPTORS`](baton_contract::wire::MAX_DESCRIPTORS).
+    pub(crate) fn frames(&self, extents: &[ExtentId]) -> Result<Vec<OwnedFd>, Unserved> {
+        match self.ask(&Request::Frames { extents: extents.to_vec() })? {
+            (Answer::Frames { extents: answered }, frames) if answered == extents => {
+                if frames.len() == extents.len() {
+                    Ok(frames)
+                } else {
+                    Err(Unserved::Undelivered)
+                }
+            }
+            _ => Err(Unserved::Gone),
+        }
     }
 
     /// Gives extents back that are unmapped.
     pub(crate) fn free(&self, extents: Vec<ExtentId>) {
-        for extents in extents.chunks(MAX_EXTENTS) {
+        for extents in extents.chunks(MAX_LISTED) {
             // Without a coordinator there is nobody to give them to.
-            let _ = self.ask(&Request::Free { extents: extents.to_vec() }, |_, _| Some(Ok(())));
+            let _ = self.ask(&Request::Free { extents: extents.to_vec() });
         }
     }
 
     /// Asks for memory beside the arena; returns when there is some, or cannot be.
     pub(crate) fn room(&self, bytes: u64) {
-        let _ = self.ask(&Request::Room { bytes }, |_, _| Some(Ok(())));
+        let _ = self.ask(&Request::Room { bytes });
     }
 }

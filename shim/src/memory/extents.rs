@@ -64,6 +64,14 @@ impl Extents {
         places.iter().zip(handles).try_for_each(|(extent, handle)| map_one(*extent, &handle))
     }
 
+    /// Takes memory away again that was put behind some of these extents.
+    pub(crate) fn take_away(&self, ids: &[ExtentId]) {
+        for id in ids {
+            // Where there is none the driver says so.
+            let _ = self.unmap(core::slice::from_ref(id));
+        }
+    }
+
     /// Gives access to extents that have memory; their contents are there.
     pub(crate) fn map(&self, device: CUdevice, ids: &[ExtentId]) -> Result<(), CUresult> {
         let places = self.places(ids)?;

@@ -7,12 +7,12 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
-use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use baton_contract::cuda::{CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUdevice, CUdeviceptr, CUresult};
-use baton_contract::memory::{GRANULE, SizeClass};
+use baton_contract::memory::GRANULE;
 use baton_contract::messages::ExtentId;
+use baton_contract::wire::MAX_DESCRIPTORS;
 
 use super::extents::Extents;
 use super::layout::BlockLayout;
@@ -21,8 +21,9 @@ use super::window::Window;
 use crate::driver::api;
 use crate::gate::{self, Passage};
 use crate::link;
-use crate::link::requests::{Requests, Unserved};
+use crate::link::requests::{Lent, Requests, Unserved};
 use crate::sys::once::Once;
+use crate::sys::{reserve, user};
 
 /// How many addresses are reserved at a time. They cost nothing; a program that needs more gets more.
 const WINDOW: u64 = 1 << 40;
@@ -48,6 +49,9 @@ pub(crate) fn is_window(address: CUdeviceptr) -> bool {
 
 /// How long the pager takes to close the gate when it is told to.
 const SOON: Duration = Duration::from_micros(100);
+
+/// How often it is tried to get frames for which there was no descriptor left.
+const MOST_TRIES: u32 = 32;
 
 /// Why there is no memory.
 #[derive(Debug)]
@@ -235,18 +239,15 @@ impl Space {
             answer => answer,
         };
         let lent = lent.map_err(|error| match error {
-            Unserved::Denied(_) => NoMemory::Answer(CUDA_ERROR_OUT_OF_MEMORY),
+            Unserved::Denied(_) | Unserved::Undelivered => NoMemory::Answer(CUDA_ERROR_OUT_OF_MEMORY),
             Unserved::Later => NoMemory::Later,
             Unserved::Gone => NoMemory::Alone,
         })?;
-        let ids: Vec<ExtentId> = lent.iter().map(|(id, _, _)| *id).collect();
+        let ids: Vec<ExtentId> = lent.extents.iter().map(|(id, _)| *id).collect();
         let _relaxed = api::Relaxed::enter();
         let mapped = self.addresses(bytes).and_then(|at| {
-            self.map(at, lent).inspect_err(|_| {
-                // What is mapped of it is unmapped; for the rest this does nothing.
-                for id in &ids {
-                    let _ = self.extents.unmap(&[*id]);
-                }
+            self.map(requests, at, lent).inspect_err(|_| {
+                self.extents.take_away(&ids);
                 self.extents.remove(&ids);
                 self.lock().window.give_back(at, bytes);
             })?;
@@ -261,16 +262,51 @@ impl Space {
         }
     }
 
-    fn map(&self, mut at: CUdeviceptr, lent: Vec<(ExtentId, SizeClass, OwnedFd)>) -> Result<(), CUresult> {
-        let (mut ids, mut handles) = (Vec::with_capacity(lent.len()), Vec::with_capacity(lent.len()));
-        for (id, class, handle) in lent {
+    fn map(&self, requests: &Requests, mut at: CUdeviceptr, lent: Lent) -> Result<(), CUresult> {
+        let mut ids = Vec::with_capacity(lent.extents.len());
+        for (id, class) in lent.extents {
             self.extents.add(id, at, class);
             at += class.bytes();
             ids.push(id);
-            handles.push(handle);
         }
-        self.extents.place(&ids, handles)?;
+        // Those that came are closed before the next are asked for.
+        let (first, rest) = ids.split_at(lent.frames.len());
+        self.extents.place(first, lent.frames)?;
+        self.place_rest(requests, rest)?;
         self.extents.map(self.device, &ids)
+    }
+
+    /// Asks for frames that did not come with what was lent, and puts them in place.
+    fn place_rest(&self, requests: &Requests, mut rest: &[ExtentId]) -> Result<(), CUresult> {
+        let (mut at_once, mut tries) = (MAX_DESCRIPTORS, 0);
+        let mut spare = None;
+        while !rest.is_empty() {
+            let (next, later) = rest.split_at(rest.len().min(at_once));
+            match requests.frames(next) {
+                Ok(frames) => {
+                    self.extents.place(next, frames)?;
+                    rest = later;
+                }
+                Err(Unserved::Undelivered) if tries < MOST_TRIES => {
+                    tries += 1;
+                    if spare.is_some() {
+                        // Others have taken them: then one by one.
+                        at_once = 1;
+                        std::thread::sleep(SOON * tries);
+                    }
+                    spare.get_or_insert_with(reserve::let_go);
+                }
+                Err(Unserved::Undelivered) => {
+                    user::warn(format_args!(
+                        "this program can open no more descriptors, so it gets no more GPU memory: raise its limit (`ulimit -n`)"
+                    ));
+                    return Err(CUDA_ERROR_OUT_OF_MEMORY);
+                }
+                // Without a coordinator nobody has anything to give.
+                Err(_) => return Err(CUDA_ERROR_OUT_OF_MEMORY),
+            }
+        }
+        Ok(())
     }
 
     fn addresses(&self, bytes: u64) -> Result<CUdeviceptr, CUresult> {

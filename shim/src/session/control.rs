@@ -5,6 +5,7 @@
 //! nothing queued yields by itself.
 
 use core::time::Duration;
+use std::collections::HashSet;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -12,8 +13,8 @@ use std::time::Instant;
 use baton_contract::cuda::{CUDA_ERROR_DEINITIALIZED, CUresult};
 use baton_contract::link;
 use baton_contract::messages::{
-    CorunCommand, ExtentId, FromCoordinator, MAX_EXTENTS, MAX_LISTED, MemoryCommand, MemoryReport, Message as _,
-    PreemptionCommand, PreemptionReport, TurnCommand, TurnReport,
+    CorunCommand, ExtentId, FromCoordinator, MAX_LISTED, MemoryCommand, MemoryReport, Message as _, PreemptionCommand,
+    PreemptionReport, TurnCommand, TurnReport,
 };
 use baton_contract::page::BOARD_PLACES;
 
@@ -26,7 +27,7 @@ use crate::driver::api;
 use crate::gate::activity;
 use crate::memory::space::Space;
 use crate::memory::unmanaged;
-use crate::sys::{thread, user};
+use crate::sys::{reserve, thread, user};
 use crate::work::drain::{IdleWatch, drain};
 use crate::work::{capture, frees, limit};
 use crate::{arrival, channels, gate};
@@ -114,6 +115,8 @@ struct Control {
     /// How long work may take to end before it is paused.
     hold_limit: Duration,
     corun: Corun,
+    /// Extents whose frames did not come, because no more descriptors could be opened.
+    undelivered: HashSet<ExtentId>,
     /// Made when we are first about to be paused; none if that could not be done.
     probe: Option<Probe>,
     probe_made: bool,
@@ -131,6 +134,7 @@ impl Control {
             edges: Vec::new(),
             hold_limit: LONGEST_HOLD / 2,
             corun: Corun::new(session.link),
+            undelivered: HashSet::new(),
             probe: None,
             probe_made: false,
         }
@@ -169,13 +173,16 @@ impl Control {
             if matches!(self.turn, Turn::Held { is_told: false, .. }) { Some(SHORTEST_WATCH) } else { timeout };
         let timeout = self.corun.look_again_after().or(timeout);
         if self.is_message_there(timeout) {
+            // What did not come is sent again.
+            let _spare = (!self.undelivered.is_empty()).then(reserve::let_go);
             let received =
                 link::receive(self.session.link.control.as_fd(), false).ok().flatten().ok_or(End::CoordinatorGone)?;
             let message = FromCoordinator::decode(&received.message).map_err(|_| End::CoordinatorGone)?;
-            if message.descriptors() != received.descriptors.len() {
-                return Err(End::CoordinatorGone);
+            match message.descriptors() {
+                expected if expected == received.descriptors.len() => self.obey(message, received.descriptors)?,
+                _ if received.truncated => self.lose(message)?,
+                _ => return Err(End::CoordinatorGone),
             }
-            self.obey(message, received.descriptors)?;
         }
         if let Turn::Held { grant, is_told: false } = self.turn
             && gate::finish_holding() != gate::Held::NotYet
@@ -288,7 +295,13 @@ impl Control {
             }
             FromCoordinator::Preemption(PreemptionCommand::Probe { number }) => self.carry_out_probe(number)?,
             FromCoordinator::Memory(MemoryCommand::Prepare { batch, extents }) => {
+                self.undelivered.retain(|extent| !extents.contains(extent));
                 self.carry_out(batch, |session| session.space.extents.place(&extents, descriptors))?;
+            }
+            FromCoordinator::Memory(MemoryCommand::Map { batch, extents })
+                if extents.iter().any(|extent| self.undelivered.contains(extent)) =>
+            {
+                self.session.link.tell(&MemoryReport::Undelivered { batch });
             }
             FromCoordinator::Memory(MemoryCommand::Map { batch, extents }) => {
                 self.carry_out(batch, |session| session.space.map_arrived(&extents))?;
@@ -300,10 +313,30 @@ impl Control {
                     }
                 }
             }
-            FromCoordinator::Memory(MemoryCommand::Unmap { batch, extents }) => {
+            FromCoordinator::Memory(MemoryCommand::Unmap { batch, mut extents }) => {
+                // Where no memory came there is none to be unmapped.
+                extents.retain(|extent| !self.undelivered.remove(extent));
                 self.carry_out(batch, |session| session.space.extents.unmap(&extents))?;
             }
             // Answers belong on the other socket.
+            _ => return Err(End::CoordinatorGone),
+        }
+        Ok(())
+    }
+
+    /// A message came without its descriptors, because this process can open no more.
+    fn lose(&mut self, message: FromCoordinator) -> Result<(), End> {
+        match message {
+            FromCoordinator::Memory(MemoryCommand::Prepare { batch, extents }) => {
+                self.undelivered.extend(extents);
+                self.session.link.tell(&MemoryReport::Undelivered { batch });
+            }
+            FromCoordinator::Corun(CorunCommand::Board { .. }) => {
+                // Others do not see when it is at work: that is worse for it than for them.
+                activity::end();
+                activity::give_up_place();
+                self.corun.moved();
+            }
             _ => return Err(End::CoordinatorGone),
         }
         Ok(())
@@ -484,7 +517,7 @@ impl Control {
         let space = self.session.space;
         // Not by a request: whoever makes one just now may wait for us.
         let tell = |extents: Vec<ExtentId>| {
-            for extents in extents.chunks(MAX_EXTENTS) {
+            for extents in extents.chunks(MAX_LISTED) {
                 self.session.link.tell(&MemoryReport::Free { extents: extents.to_vec() });
             }
         };

@@ -14,7 +14,7 @@ use crate::channels::Own;
 use crate::driver::api;
 use crate::gate::{self, Keeper};
 use crate::link;
-use crate::sys::user;
+use crate::sys::{reserve, user};
 use crate::work::{self, contexts};
 
 /// It is decided for good whether this process has a session.
@@ -111,6 +111,7 @@ fn pass_over(device: CUdevice) {
 }
 
 fn begin(session: Session) -> Result<(), Unjoined> {
+    reserve::keep();
     let session = tenant::keep(session);
     if control::start(session) {
         elsewhere::note(session.device, Some(session.device));
@@ -135,5 +136,6 @@ fn forget() {
         // The GPU first: the coordinator takes the end of the connection for a sign that nobody holds either.
         fork::let_go_of_the_gpu();
         link::close_sockets();
+        reserve::forget();
     }
 }

@@ -1,0 +1,176 @@
+//! A tenant without a program: a test that speaks the contract itself, and can say and do what no program would.
+
+use std::io;
+use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::time::Duration;
+
+use baton_contract::link::{self, Received};
+use baton_contract::memory::SizeClass;
+use baton_contract::messages::{
+    Admission, Answer, ExtentId, FromCoordinator, MemoryCommand, MemoryReport, Message, Opening, Request, TurnCommand,
+    TurnReport,
+};
+use baton_contract::scheduling::Scheduling;
+
+use crate::coordinator::Coordinator;
+
+/// Whatever is not said in this time never is.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// A greeting as a tenant of this coordinator's GPU would send it.
+pub fn greeting(coordinator: &Coordinator, name: &str) -> Opening {
+    let uuid = coordinator.status()["gpu"]["uuid"].as_str().expect("a text").to_owned();
+    let digits: String = uuid.trim_start_matches("GPU-").chars().filter(char::is_ascii_hexdigit).collect();
+    let mut gpu = [0; 16];
+    for (at, byte) in gpu.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&digits[2 * at..2 * at + 2], 16).expect("hexadecimal");
+    }
+    Opening::Hello { name: name.to_owned(), scheduling: Scheduling::default(), gpu }
+}
+
+/// A tenant of this test's process.
+pub struct BareTenant {
+    /// Commands come here, and reports go.
+    pub control: OwnedFd,
+    /// Requests go here, and answers come.
+    pub requests: OwnedFd,
+    /// The grant that holds.
+    pub grant: u64,
+}
+
+impl BareTenant {
+    /// Greets a coordinator.
+    #[track_caller]
+    pub fn join(coordinator: &Coordinator, name: &str) -> Self {
+        Self::greet(coordinator, &greeting(coordinator, name).encode())
+    }
+
+    /// Sends a coordinator these bytes, which are a greeting.
+    #[track_caller]
+    pub fn greet(coordinator: &Coordinator, hello: &[u8]) -> Self {
+        let control = link::connect(&coordinator.place.socket(), LIMIT).expect("it listens");
+        // SAFETY: plain integers; the new descriptor is nobody else's.
+        let own = unsafe { OwnedFd::from_raw_fd(libc::syscall(libc::SYS_pidfd_open, libc::getpid(), 0) as i32) };
+        link::send(control.as_fd(), hello, &[own.as_fd()], false).expect("a message");
+        let mut welcome = link::receive(control.as_fd(), false).expect("an answer").expect("an answer");
+        let answer = FromCoordinator::decode(&welcome.message);
+        assert!(matches!(answer, Ok(FromCoordinator::Admission(Admission::Welcome { .. }))), "{answer:?}");
+        let requests = welcome.descriptors.remove(2);
+        link::set_patience(&requests, Some(LIMIT)).expect("a socket");
+        Self { control, requests, grant: 0 }
+    }
+
+    /// Reports something.
+    #[track_caller]
+    pub fn tell(&self, report: &impl Message) {
+        link::send(self.control.as_fd(), &report.encode(), &[], false).expect("the coordinator listens");
+    }
+
+    /// The next command, with its descriptors.
+    #[track_caller]
+    pub fn hear(&self) -> (FromCoordinator, Vec<OwnedFd>) {
+        self.hear_within(LIMIT).expect("a command")
+    }
+
+    /// The next command, if it comes in time.
+    #[track_caller]
+    pub fn hear_within(&self, patience: Duration) -> Option<(FromCoordinator, Vec<OwnedFd>)> {
+        link::set_patience(&self.control, Some(patience)).expect("a socket");
+        let received = match link::receive(self.control.as_fd(), false) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
+            received => received.expect("a command").expect("a command"),
+        };
+        let Received { message, descriptors, truncated } = received;
+        assert!(!truncated, "this process can open more");
+        let command = FromCoordinator::decode(&message).expect("a command");
+        assert_eq!(command.descriptors(), descriptors.len(), "{command:?}");
+        Some((command, descriptors))
+    }
+
+    /// The next command about memory. Turns that come meanwhile are taken, and given back when that is asked for.
+    #[track_caller]
+    pub fn hear_of_memory(&mut self) -> (MemoryCommand, Vec<OwnedFd>) {
+        loop {
+            match self.hear() {
+                (FromCoordinator::Memory(command), descriptors) => return (command, descriptors),
+                (FromCoordinator::Turn(command), _) => self.obey(&command),
+                (other, _) => panic!("{other:?}"),
+            }
+        }
+    }
+
+    /// Does what a tenant does that never has any work, and always wants to.
+    #[track_caller]
+    pub fn obey(&mut self, command: &TurnCommand) {
+        match *command {
+            TurnCommand::Grant { grant, .. } => {
+                self.grant = grant;
+                self.tell(&TurnReport::Opened { grant });
+            }
+            TurnCommand::Revoke { grant, .. } if grant == self.grant => {
+                self.tell(&TurnReport::Closed { grant, drain_micros: 0 });
+                self.tell(&TurnReport::Demand);
+            }
+            _ => {}
+        }
+    }
+
+    /// Asks for something, and has the answer with its descriptors.
+    #[track_caller]
+    pub fn ask(&self, request: &Request) -> (Answer, Vec<OwnedFd>) {
+        link::send(self.requests.as_fd(), &request.encode(), &[], false).expect("the coordinator listens");
+        let received = link::receive(self.requests.as_fd(), false).expect("an answer").expect("an answer");
+        match FromCoordinator::decode(&received.message) {
+            Ok(FromCoordinator::Answer(answer)) => {
+                assert_eq!(answer.descriptors(), received.descriptors.len(), "{answer:?}");
+                (answer, received.descriptors)
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Asks for memory that there is.
+    #[track_caller]
+    pub fn allocate(&self, bytes: u64) -> (Vec<(ExtentId, SizeClass)>, Vec<OwnedFd>) {
+        match self.ask(&Request::Allocate { bytes }) {
+            (Answer::Lent { extents }, frames) => {
+                assert_eq!(extents.iter().map(|(_, class)| class.bytes()).sum::<u64>(), bytes);
+                (extents, frames)
+            }
+            (other, _) => panic!("{other:?}"),
+        }
+    }
+
+    /// Asks for the GPU, and takes it when it comes. All memory of this tenant is there.
+    #[track_caller]
+    pub fn take_gpu(&mut self) {
+        self.tell(&TurnReport::Demand);
+        loop {
+            if let (FromCoordinator::Turn(TurnCommand::Grant { grant, arriving: false }), _) = self.hear() {
+                self.grant = grant;
+                return self.tell(&TurnReport::Opened { grant });
+            }
+        }
+    }
+
+    /// Gives the GPU back when that is asked for.
+    #[track_caller]
+    pub fn yield_gpu(&self) {
+        loop {
+            if let (FromCoordinator::Turn(TurnCommand::Revoke { grant, .. }), _) = self.hear()
+                && grant == self.grant
+            {
+                return self.tell(&TurnReport::Closed { grant, drain_micros: 0 });
+            }
+        }
+    }
+
+    /// Has done what it was told.
+    #[track_caller]
+    pub fn done(&self, command: &MemoryCommand) {
+        let (MemoryCommand::Prepare { batch, .. }
+        | MemoryCommand::Map { batch, .. }
+        | MemoryCommand::Unmap { batch, .. }) = command;
+        self.tell(&MemoryReport::Done { batch: *batch, micros: 1 });
+    }
+}
