@@ -8,11 +8,12 @@ use super::copy_plan::{DEVICE, End, HOST, Side, UNIFIED, When, ends, prepare, ru
 use crate::border::{In, List, Out};
 use crate::door::doors;
 use crate::errors::{Outcome, Status};
+use crate::exec::context::Context;
 use crate::exec::op::Op;
 use crate::exec::stream::Stream;
 use crate::exec::submit::{self, Default, submit};
 use crate::graph::capture;
-use crate::memory::space::Space;
+use crate::memory::view::View;
 
 doors! {
     cuMemcpy / cuMemcpy_ptds: "cuMemcpy" 4000 / 7000 (dst: u64, src: u64, bytes: usize) = plain;
@@ -80,21 +81,31 @@ fn plain_async(default: Default, dst: u64, src: u64, bytes: usize, stream: usize
     copy_line(default, stream, (dst, UNIFIED), (src, UNIFIED), bytes, When::Submitted)
 }
 
-fn check_contexts(contexts: [usize; 2]) -> Outcome {
+fn find_contexts(contexts: [usize; 2]) -> Outcome<[Arc<Context>; 2]> {
     let (_, driver) = current()?;
-    for context in contexts {
-        driver.contexts.get(context).map_err(|_| Status::INVALID_CONTEXT)?;
-    }
+    let [one, two] = contexts.map(|context| driver.contexts.get(context).map_err(|_| Status::INVALID_CONTEXT));
+    Ok([one?, two?])
+}
+
+/// Puts a copy in the order of all streams of the contexts that it is between.
+fn in_order(stream: &Arc<Stream>, contexts: [Arc<Context>; 2], copy: impl FnOnce() -> Outcome) -> Outcome {
+    let before = contexts.iter().flat_map(|context| context.everything()).collect();
+    submit::enqueue(stream, before, Op::Empty)?;
+    copy()?;
+    contexts.iter().for_each(|context| context.put_ahead(stream.last()));
     Ok(())
 }
 
 fn peer(default: Default, dst: u64, to: usize, src: u64, from: usize, bytes: usize) -> Outcome {
-    check_contexts([to, from])?;
-    copy_line(default, 0, (dst, DEVICE), (src, DEVICE), bytes, When::Done)
+    let contexts = find_contexts([to, from])?;
+    let stream = submit::resolve(default, 0)?;
+    let copy = || run(&stream, &End::line(dst, DEVICE), &End::line(src, DEVICE), line(bytes), When::Done);
+    // While it captures, the call is refused as others are.
+    if capture::lock(&stream).is_some() { copy() } else { in_order(&stream, contexts, copy) }
 }
 
 fn peer_async(default: Default, dst: u64, to: usize, src: u64, from: usize, bytes: usize, stream: usize) -> Outcome {
-    check_contexts([to, from])?;
+    find_contexts([to, from])?;
     copy_line(default, stream, (dst, DEVICE), (src, DEVICE), bytes, When::Submitted)
 }
 
@@ -175,14 +186,16 @@ fn solid_async(default: Default, copy: In<Memcpy3D>, stream: usize) -> Outcome {
 fn solid_peer(default: Default, copy: In<Memcpy3D>) -> Outcome {
     current()?;
     let copy = copy.get()?;
-    check_contexts([copy.dst_context, copy.src_context])?;
-    copy_box(default, 0, &copy, true)
+    let contexts = find_contexts([copy.dst_context, copy.src_context])?;
+    let stream = submit::resolve(default, 0)?;
+    let submitted = || copy_box(default, 0, &copy, true);
+    if capture::lock(&stream).is_some() { submitted() } else { in_order(&stream, contexts, submitted) }
 }
 
 fn solid_peer_async(default: Default, copy: In<Memcpy3D>, stream: usize) -> Outcome {
     current()?;
     let copy = copy.get()?;
-    check_contexts([copy.dst_context, copy.src_context])?;
+    find_contexts([copy.dst_context, copy.src_context])?;
     copy_box(default, stream, &copy, false)
 }
 
@@ -291,11 +304,12 @@ fn run_batch(
     ends: impl Iterator<Item = Outcome<(End, End, [u64; 3])>>,
     failed: Out<usize>,
 ) -> Outcome {
-    let space = &submit::owner(stream)?.driver.space;
+    let context = submit::owner(stream)?;
+    let seen = context.copies_view();
     let captured = capture::tail(stream)?.is_some();
     let mut ops = Vec::new();
     let outcome = ends.enumerate().try_for_each(|(index, end)| {
-        let op = end.and_then(|(dst, src, extent)| batched(space, &dst, &src, extent, captured));
+        let op = end.and_then(|(dst, src, extent)| batched(&seen, &dst, &src, extent, captured));
         ops.extend(op.inspect_err(|_| failed.offer(index))?);
         Ok(())
     });
@@ -306,10 +320,10 @@ fn run_batch(
 }
 
 /// One copy of a batch. `None`: there is nothing to copy.
-fn batched(space: &Space, dst: &End, src: &End, extent: [u64; 3], captured: bool) -> Outcome<Option<Op>> {
-    let Some((mut copy, _, from)) = prepare(space, dst, src, extent)? else { return Ok(None) };
+fn batched(seen: &View<'_>, dst: &End, src: &End, extent: [u64; 3], captured: bool) -> Outcome<Option<Op>> {
+    let Some((mut copy, _, from)) = prepare(seen, dst, src, extent)? else { return Ok(None) };
     if from == Side::Pageable && !captured {
-        stage(space, &mut copy)?;
+        stage(seen, &mut copy)?;
     }
     Ok(Some(Op::Copy(copy)))
 }

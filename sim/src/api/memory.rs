@@ -72,7 +72,7 @@ fn clear_async(_: Default, out: Out<u64>) -> Outcome {
 fn allocate(bytes: u64, low: bool) -> Outcome<u64> {
     let (context, driver) = current()?;
     capture::forbid_unsafe_call()?;
-    driver.space.allocate(driver.gpu, bytes, context.id, low)
+    driver.space.allocate(context.device.gpu, bytes, context.id, low)
 }
 
 fn alloc_old(out: Out<u32>, bytes: u32) -> Outcome {
@@ -137,24 +137,24 @@ fn free(address: u64) -> Outcome {
 }
 
 fn info_old(free: Out<u32>, total: Out<u32>) -> Outcome {
-    let (_, driver) = current()?;
+    let gpu = current()?.0.device.gpu;
     free.required()?;
     total.required()?;
-    free.set(clamp32(driver.gpu.free()))?;
-    total.set(clamp32(driver.gpu.memory()))
+    free.set(clamp32(gpu.free()))?;
+    total.set(clamp32(gpu.memory()))
 }
 
 fn info(free: Out<usize>, total: Out<usize>) -> Outcome {
-    let (_, driver) = current()?;
+    let gpu = current()?.0.device.gpu;
     free.required()?;
     total.required()?;
-    free.set(driver.gpu.free() as usize)?;
-    total.set(driver.gpu.memory() as usize)
+    free.set(gpu.free() as usize)?;
+    total.set(gpu.memory() as usize)
 }
 
 /// The allocation, mapping or pinned range that an address is in. Of handles side by side it is only the one.
 pub(super) fn find_range(address: u64) -> Outcome<(u64, u64)> {
-    let (_, driver) = current()?;
+    let (context, driver) = current()?;
     let table = driver.space.look();
     if let Some((base, allocation)) = table.allocations.find(address) {
         return Ok((base, allocation.bytes));
@@ -162,7 +162,8 @@ pub(super) fn find_range(address: u64) -> Outcome<(u64, u64)> {
     if let Some((base, range)) = table.host(address) {
         return Ok((base, range.bytes));
     }
-    let reachable = table.program_mapping(address).filter(|(_, mapping)| mapping.access != Access::None);
+    let reachable =
+        table.program_mapping(address).filter(|(_, mapping)| mapping.access[context.device.ordinal()] != Access::None);
     let (base, mapping) = reachable.ok_or(Status::NOT_FOUND)?;
     Ok((base, mapping.phys.bytes()))
 }

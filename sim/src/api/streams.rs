@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::arguments::{DEVICE, current, only_flags};
+use super::arguments::{current, only_flags};
 use super::context::PRIORITIES;
 use crate::border::{In, Out};
 use crate::door::doors;
@@ -160,8 +160,8 @@ fn get_green(stream: usize, green: Out<usize>) -> Outcome {
 }
 
 fn get_device(default: Default, stream: usize, device: Out<i32>) -> Outcome {
-    submit::resolve(default, stream)?;
-    device.set(DEVICE)
+    let stream = submit::resolve(default, stream)?;
+    device.set(submit::owner(&stream)?.device.ordinal() as i32)
 }
 
 /// Managed memory is reachable by everyone all the time here; attaching it is an order at most.

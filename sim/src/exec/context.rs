@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use super::op::Op;
 use super::stream::{Kind, Stream, Ticket};
 use crate::errors::{Outcome, Status};
-use crate::state::{self, Driver};
+use crate::memory::view::{Peers, View, Who};
+use crate::state::{self, Device, Driver};
 
 /// The legacy default stream's handle.
 pub(crate) const STREAM_LEGACY: usize = 1;
@@ -23,6 +24,7 @@ pub(crate) const API_VERSION_OLD: u32 = 3010;
 /// One context.
 pub(crate) struct Context {
     pub(crate) driver: &'static Driver,
+    pub(crate) device: &'static Device,
     pub(crate) handle: usize,
     /// Unique in the process; a primary context that is made again has the old handle and a new id.
     pub(crate) id: u64,
@@ -30,6 +32,7 @@ pub(crate) struct Context {
     pub(crate) api_version: u32,
     pub(crate) primary: bool,
     pub(crate) settings: Mutex<Settings>,
+    pub(crate) peers: Peers,
     /// Held while work is put into streams: it fixes the order between the legacy stream and others.
     order: Mutex<()>,
     streams: Mutex<Vec<Arc<Stream>>>,
@@ -84,6 +87,7 @@ impl Drop for ThreadStreams {
 impl Context {
     pub(crate) fn new(
         driver: &'static Driver,
+        device: &'static Device,
         handle: usize,
         flags: u32,
         api_version: u32,
@@ -91,12 +95,14 @@ impl Context {
     ) -> Arc<Context> {
         let context = Arc::new(Context {
             driver,
+            device,
             handle,
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             flags: AtomicU32::new(flags),
             api_version,
             primary,
             settings: Mutex::default(),
+            peers: Peers::default(),
             order: Mutex::default(),
             streams: Mutex::default(),
             marker: OnceLock::new(),
@@ -123,6 +129,16 @@ impl Context {
     /// Whether the context is being destroyed: what waits on the device gives up.
     pub(crate) fn is_ending(&self) -> bool {
         self.ending.load(Ordering::Acquire)
+    }
+
+    /// The address space as its kernels and fills see it.
+    pub(crate) fn view(&self) -> View<'_> {
+        View::new(&self.driver.space, self.device.gpu, Who::Kernels(&self.peers))
+    }
+
+    /// The address space as its copies see it.
+    pub(crate) fn copies_view(&self) -> View<'_> {
+        View::new(&self.driver.space, self.device.gpu, Who::Copies)
     }
 
     /// The order of submissions, held while something is put into streams.

@@ -5,3 +5,4 @@ pub(crate) mod allocations;
 pub(crate) mod phys;
 pub(crate) mod space;
 pub(crate) mod traffic;
+pub(crate) mod view;

@@ -17,6 +17,7 @@ mod errors;
 mod functions;
 mod graphs;
 mod memory;
+mod peers;
 mod pointers;
 mod processes;
 mod streams;
