@@ -276,9 +276,19 @@ fn exec_affinity(affinity: Out<[u32; 2]>, kind: u32) -> Outcome {
     affinity.set([0, super::device::MULTIPROCESSORS as u32])
 }
 
+/// The context of a handle, in working order: none stands for the current one here.
+fn meant(handle: usize) -> Outcome<Arc<Context>> {
+    if handle == 0 {
+        return Err(Status::INVALID_CONTEXT);
+    }
+    let context = state::driver()?.contexts.get(handle).map_err(|_| Status::CONTEXT_IS_DESTROYED)?;
+    context.check()?;
+    Ok(context)
+}
+
 /// Makes everything that the context has to do now the event's. Nothing waits for that but who waits for the event.
 fn record_event(handle: usize, event: usize) -> Outcome {
-    let context = context_or_current(handle)?;
+    let context = meant(handle)?;
     let event = context.driver.events.get(event)?;
     if event.context_id != context.id {
         return Err(Status::INVALID_HANDLE);
@@ -291,7 +301,7 @@ fn record_event(handle: usize, event: usize) -> Outcome {
 
 /// All later work of the context waits for the event, which may be another context's.
 fn wait_event(handle: usize, event: usize) -> Outcome {
-    let context = context_or_current(handle)?;
+    let context = meant(handle)?;
     let event = context.driver.events.get(event)?;
     if let Some(tail) = event.captured() {
         tail.capture.invalidate();
@@ -311,7 +321,7 @@ fn enable_peer(peer: usize, flags: u32) -> Outcome {
     let peer = find(peer)?;
     if peer.device.ordinal() == context.device.ordinal() {
         // A context of the same device is no peer.
-        return Err(Status::INVALID_DEVICE);
+        return Err(Status::PEER_ACCESS_UNSUPPORTED);
     }
     if context.peers.add(peer.id) { Ok(()) } else { Err(Status::PEER_ACCESS_ALREADY_ENABLED) }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::abi::{BatchOp3D, Memcpy2D, Memcpy3D, MemcpyAttributes, Operand3D};
 use super::arguments::{current, not_legacy};
-use super::copy_plan::{DEVICE, End, HOST, Side, UNIFIED, When, ends, prepare, run, stage};
+use super::copy_plan::{DEVICE, End, HOST, Side, UNIFIED, When, ends, prepare, run, run_between, stage};
 use crate::border::{In, List, Out};
 use crate::door::doors;
 use crate::errors::{Outcome, Status};
@@ -99,14 +99,18 @@ fn in_order(stream: &Arc<Stream>, contexts: [Arc<Context>; 2], copy: impl FnOnce
 fn peer(default: Default, dst: u64, to: usize, src: u64, from: usize, bytes: usize) -> Outcome {
     let contexts = find_contexts([to, from])?;
     let stream = submit::resolve(default, 0)?;
-    let copy = || run(&stream, &End::line(dst, DEVICE), &End::line(src, DEVICE), line(bytes), When::Done);
+    let between = Some(contexts.each_ref().map(|context| context.device.ordinal()));
+    let (to, from) = (End::line(dst, DEVICE), End::line(src, DEVICE));
+    let copy = || run_between(&stream, between, &to, &from, line(bytes), When::Done);
     // While it captures, the call is refused as others are.
     if capture::lock(&stream).is_some() { copy() } else { in_order(&stream, contexts, copy) }
 }
 
 fn peer_async(default: Default, dst: u64, to: usize, src: u64, from: usize, bytes: usize, stream: usize) -> Outcome {
-    find_contexts([to, from])?;
-    copy_line(default, stream, (dst, DEVICE), (src, DEVICE), bytes, When::Submitted)
+    let between = find_contexts([to, from])?.map(|context| context.device.ordinal());
+    let stream = submit::resolve(default, stream)?;
+    let (to, from) = (End::line(dst, DEVICE), End::line(src, DEVICE));
+    run_between(&stream, Some(between), &to, &from, line(bytes), When::Submitted)
 }
 
 pub(super) fn to_device(default: Default, dst: u64, src: usize, bytes: usize) -> Outcome {
@@ -158,9 +162,19 @@ pub(super) fn deepen(copy: Memcpy2D) -> Memcpy3D {
 }
 
 pub(super) fn copy_box(default: Default, stream: usize, copy: &Memcpy3D, wait: bool) -> Outcome {
+    copy_box_between(default, stream, None, copy, wait)
+}
+
+fn copy_box_between(
+    default: Default,
+    stream: usize,
+    between: Option<[usize; 2]>,
+    copy: &Memcpy3D,
+    wait: bool,
+) -> Outcome {
     let stream = submit::resolve(default, stream)?;
     let (dst, src, extent) = ends(copy)?;
-    run(&stream, &dst, &src, extent, if wait { When::Done } else { When::Submitted })
+    run_between(&stream, between, &dst, &src, extent, if wait { When::Done } else { When::Submitted })
 }
 
 fn flat(default: Default, copy: In<Memcpy2D>) -> Outcome {
@@ -188,15 +202,16 @@ fn solid_peer(default: Default, copy: In<Memcpy3D>) -> Outcome {
     let copy = copy.get()?;
     let contexts = find_contexts([copy.dst_context, copy.src_context])?;
     let stream = submit::resolve(default, 0)?;
-    let submitted = || copy_box(default, 0, &copy, true);
+    let between = Some(contexts.each_ref().map(|context| context.device.ordinal()));
+    let submitted = || copy_box_between(default, 0, between, &copy, true);
     if capture::lock(&stream).is_some() { submitted() } else { in_order(&stream, contexts, submitted) }
 }
 
 fn solid_peer_async(default: Default, copy: In<Memcpy3D>, stream: usize) -> Outcome {
     current()?;
     let copy = copy.get()?;
-    find_contexts([copy.dst_context, copy.src_context])?;
-    copy_box(default, stream, &copy, false)
+    let between = find_contexts([copy.dst_context, copy.src_context])?.map(|context| context.device.ordinal());
+    copy_box_between(default, stream, Some(between), &copy, false)
 }
 
 /// `CUmemcpySrcAccessOrder`
@@ -305,7 +320,7 @@ fn run_batch(
     failed: Out<usize>,
 ) -> Outcome {
     let context = submit::owner(stream)?;
-    let seen = context.copies_view();
+    let seen = context.copies_view(None);
     let captured = capture::tail(stream)?.is_some();
     let mut ops = Vec::new();
     let outcome = ends.enumerate().try_for_each(|(index, end)| {

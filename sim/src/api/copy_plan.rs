@@ -59,7 +59,6 @@ impl End {
         let device = table.mapping(self.at).is_some() || table.reservation(self.at).is_some();
         match self.kind {
             ARRAY => Err(Status::INVALID_HANDLE),
-            HOST if device => Err(Status::INVALID_VALUE),
             DEVICE if !device && !pinned => Err(Status::INVALID_VALUE),
             HOST | DEVICE | UNIFIED if self.at == 0 => Err(Status::INVALID_VALUE),
             HOST | DEVICE | UNIFIED if device => {
@@ -119,13 +118,26 @@ pub(super) fn prepare(seen: &View<'_>, dst: &End, src: &End, extent: [u64; 3]) -
 
 /// Submits a copy so that it is done by the time the call may return.
 pub(super) fn run(stream: &Arc<Stream>, dst: &End, src: &End, extent: [u64; 3], when: When) -> Outcome {
+    run_between(stream, None, dst, src, extent, when)
+}
+
+/// The same between these GPUs, the target's and the source's.
+pub(super) fn run_between(
+    stream: &Arc<Stream>,
+    between: Option<[usize; 2]>,
+    dst: &End,
+    src: &End,
+    extent: [u64; 3],
+    when: When,
+) -> Outcome {
     let context = submit::owner(stream)?;
-    let seen = context.copies_view();
+    let seen = context.copies_view(between);
     if when == When::Done {
         capture::forbid(stream)?;
         capture::check_legacy(stream)?;
     }
     let Some((mut copy, to, from)) = prepare(&seen, dst, src, extent)? else { return Ok(()) };
+    copy.between = between;
     // In a graph nothing is staged: the copy reads and writes what is there at the launch.
     let captured = capture::tail(stream)?.is_some();
     let waits = match (when, to) {

@@ -236,7 +236,9 @@ fn attribute_value(attribute: u32) -> Option<i32> {
         120 => 1,
         121 => 0,
         122 | 123 => 1,
-        124 | 125 => 0,
+        // Buffers for other devices on the bus.
+        124 => 1,
+        125 => 0,
         126 => 4,
         127 => 0,
         128 => 0,
@@ -293,10 +295,10 @@ fn p2p_attribute(value: Out<i32>, attribute: u32, from: i32, to: i32) -> Outcome
     value.required()?;
     are_peers(from, to)?;
     value.set(match attribute {
-        // The best there is; reached; with atomic operations; not with arrays, which there are none of.
+        // The best there is; reached; with atomic operations; with arrays; with some atomic operations alone.
         1 => 0,
-        2 | 3 => 1,
-        4 => 0,
+        2..=4 => 1,
+        5 => 0,
         _ => return Err(Status::INVALID_VALUE),
     })
 }

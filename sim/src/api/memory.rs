@@ -129,11 +129,12 @@ fn free(address: u64) -> Outcome {
     if address == 0 {
         return Ok(());
     }
-    let owner = driver.space.look().allocations.at(address).map(|allocation| allocation.context);
-    let Some(owner) = owner else { return super::host_memory::free_managed(address) };
+    let found = driver.space.look().allocations.starting_at(address).map(|one| (one.context, one.is_leaving()));
+    let Some((owner, is_leaving)) = found else { return super::host_memory::free_managed(address) };
     // Work that was submitted may still use it.
     driver.synchronize_context(owner)?;
-    driver.space.free(address)
+    // What a stream frees is gone by then.
+    if is_leaving { Ok(()) } else { driver.space.free(address) }
 }
 
 fn info_old(free: Out<u32>, total: Out<u32>) -> Outcome {
@@ -156,16 +157,18 @@ fn info(free: Out<usize>, total: Out<usize>) -> Outcome {
 pub(super) fn find_range(address: u64) -> Outcome<(u64, u64)> {
     let (context, driver) = current()?;
     let table = driver.space.look();
-    if let Some((base, allocation)) = table.allocations.find(address) {
-        return Ok((base, allocation.bytes));
-    }
     if let Some((base, range)) = table.host(address) {
         return Ok((base, range.bytes));
     }
-    let reachable =
-        table.program_mapping(address).filter(|(_, mapping)| mapping.access[context.device.ordinal()] != Access::None);
-    let (base, mapping) = reachable.ok_or(Status::NOT_FOUND)?;
-    Ok((base, mapping.phys.bytes()))
+    let seen = context.view();
+    // What is out of the context's reach is nothing to it.
+    let reached = table.mapping(address).filter(|(_, mapping)| seen.access(&table, address, mapping) != Access::None);
+    let (base, mapping) = reached.ok_or(Status::NOT_FOUND)?;
+    match table.allocations.find(address) {
+        Some((base, allocation)) => Ok((base, allocation.bytes)),
+        None if mapping.handle != 0 => Ok((base, mapping.phys.bytes())),
+        None => Err(Status::NOT_FOUND),
+    }
 }
 
 fn range_old(base: Out<u32>, bytes: Out<u32>, address: u32) -> Outcome {
@@ -199,9 +202,11 @@ fn free_async(default: Default, address: u64, stream: usize) -> Outcome {
         return Ok(());
     }
     if capture::tail(&stream)?.is_some() {
-        // It would be a memory node.
-        return Err(Status::NOT_SUPPORTED);
+        // No node frees such memory. The capture does not suffer.
+        return Err(Status::INVALID_VALUE);
     }
+    capture::check_legacy(&stream)?;
+    capture::forbid_unsafe_call()?;
     submit::owner(&stream)?.driver.space.change().allocations.leave(address)?;
     submit::submit(&stream, Op::Free(address)).map(drop)
 }

@@ -45,7 +45,7 @@ pub(super) fn tell_kernel(work: &Work) -> Outcome<KernelNode2> {
 
 pub(super) fn copy(params: &Memcpy3D, context: usize) -> Outcome<Work> {
     let context = context_or_current(context)?;
-    Ok(Work::Op(Op::Copy(copy_plan::node(&context.copies_view(), params)?)))
+    Ok(Work::Op(Op::Copy(copy_plan::node(&context.copies_view(None), params)?)))
 }
 
 pub(super) fn tell_copy(work: &Work) -> Outcome<Memcpy3D> {

@@ -52,7 +52,7 @@ struct Known {
     exportable: bool,
     /// The device that it was made for; host memory has that of its context.
     ordinal: usize,
-    /// What the current context's GPU may do with it, or its own.
+    /// What the current context may do with it, or its own GPU.
     access: Access,
 }
 
@@ -67,7 +67,7 @@ enum Value {
 }
 
 fn find(driver: &Driver, table: &Table, address: u64) -> Option<Known> {
-    let here = context::current_any().ok().map(|context| context.device.ordinal());
+    let here = context::current_any().ok();
     let mapping = table.mapping(address);
     let whole = mapping.map(|(base, mapping)| (base, mapping.phys.bytes()));
     if let Some((base, one)) = table.allocations.find(address) {
@@ -80,7 +80,9 @@ fn find(driver: &Driver, table: &Table, address: u64) -> Option<Known> {
             block_id: mapping?.1.phys.number(),
             exportable: false,
             ordinal: mapping?.1.phys.gpu().ordinal(),
-            access: Access::ReadWrite,
+            access: here.map_or(Access::ReadWrite, |here| {
+                mapping.map_or(Access::None, |(_, mapping)| here.view().access(table, address, mapping))
+            }),
         });
     }
     if let Some((base, range)) = table.host(address) {
@@ -110,7 +112,7 @@ fn find(driver: &Driver, table: &Table, address: u64) -> Option<Known> {
         block_id: mapping.phys.number(),
         exportable: mapping.phys.can_export(),
         ordinal: mapping.phys.gpu().ordinal(),
-        access: mapping.access_of(here.unwrap_or(mapping.phys.gpu().ordinal())),
+        access: mapping.access_of(here.map_or(mapping.phys.gpu().ordinal(), |here| here.device.ordinal())),
     })
 }
 
@@ -139,6 +141,8 @@ fn value(driver: &Driver, known: &Known, attribute: u32, address: u64) -> Outcom
         RANGE_SIZE => Value::Long(known.range.1),
         13 => Value::Word(1),
         14 => Value::Long(known.exportable.into()),
+        // Of what was allocated all GPUs are told the same.
+        16 if allocated => Value::Word(Access::ReadWrite.flags() as u32),
         16 => Value::Word(known.access.flags() as u32),
         17 => Value::Long(0),
         18 => Value::Long(known.mapping.1),

@@ -140,7 +140,9 @@ fn get_flags(default: Default, stream: usize, flags: Out<u32>) -> Outcome {
 }
 
 fn get_id(default: Default, stream: usize, id: Out<u64>) -> Outcome {
-    id.set(submit::resolve(default, stream)?.id)
+    let stream = submit::resolve(default, stream)?;
+    crate::graph::capture::forbid(&stream)?;
+    id.set(stream.id)
 }
 
 fn get_context(default: Default, stream: usize, context: Out<usize>) -> Outcome {

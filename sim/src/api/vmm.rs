@@ -182,7 +182,7 @@ fn set_access(start: u64, bytes: usize, list: List<AccessDesc>, count: usize) ->
         if one.location.kind != LOCATION_DEVICE {
             return Err(Status::NOT_SUPPORTED);
         }
-        let device = arguments::device(one.location.id)?;
+        let device = arguments::device(one.location.id).map_err(|_| Status::INVALID_VALUE)?;
         let access = match one.flags {
             0 => Access::None,
             1 => Access::Read,
@@ -201,13 +201,16 @@ fn set_access(start: u64, bytes: usize, list: List<AccessDesc>, count: usize) ->
 fn get_access(flags: Out<u64>, location: In<Location>, address: u64) -> Outcome {
     flags.required()?;
     let location = location.get()?;
-    if location.kind != LOCATION_DEVICE {
-        return Err(Status::INVALID_VALUE);
-    }
-    let device = arguments::device(location.id)?;
+    let ordinal = match location.kind {
+        LOCATION_DEVICE => Some(arguments::device(location.id)?.ordinal()),
+        2..=LOCATION_LAST => None,
+        _ => return Err(Status::INVALID_VALUE),
+    };
     let table = state::driver()?.space.look();
     let (_, mapping) = table.mapping(address).ok_or(Status::INVALID_VALUE)?;
-    flags.set(mapping.access_of(device.ordinal()).flags())
+    // The host reaches none, and for what `cuMemAlloc` gave nothing was set.
+    let set = ordinal.filter(|_| mapping.handle != 0).map_or(Access::None, |ordinal| mapping.access[ordinal]);
+    flags.set(set.flags())
 }
 
 fn export(out: usize, handle: u64, kind: u32, flags: u64) -> Outcome {

@@ -136,9 +136,9 @@ impl Context {
         View::new(&self.driver.space, self.device.gpu, Who::Kernels(&self.peers))
     }
 
-    /// The address space as its copies see it.
-    pub(crate) fn copies_view(&self) -> View<'_> {
-        View::new(&self.driver.space, self.device.gpu, Who::Copies)
+    /// The address space as its copies see it, between two GPUs or wherever.
+    pub(crate) fn copies_view(&self, between: Option<[usize; 2]>) -> View<'_> {
+        View::new(&self.driver.space, self.device.gpu, between.map_or(Who::Copies, Who::Between))
     }
 
     /// The order of submissions, held while something is put into streams.

@@ -55,6 +55,8 @@ pub(crate) struct Copy {
     pub(crate) dst_slice: u64,
     pub(crate) src_slice: u64,
     pub(crate) way: Way,
+    /// The GPUs that the ends are on, target and source, if the program has said so.
+    pub(crate) between: Option<[usize; 2]>,
 }
 
 /// A fill of `height` rows of `width` elements.
@@ -113,7 +115,7 @@ impl Op {
             Op::Copy(copy) => {
                 let engines = &context.device.engines;
                 let turn = engines.copy(copy.way, copy.bytes());
-                copy.run(&context.copies_view())?;
+                copy.run(&context.copies_view(copy.between))?;
                 engines.finish(turn);
                 Ok(())
             }
@@ -191,6 +193,7 @@ impl Copy {
             dst_slice: bytes,
             src_slice: bytes,
             way,
+            between: None,
         }
     }
 

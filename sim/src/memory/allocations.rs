@@ -38,6 +38,13 @@ struct Block {
     free: BTreeMap<u64, u64>,
 }
 
+impl Allocation {
+    /// Whether `cuMemFreeAsync` has taken it.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.leaving
+    }
+}
+
 /// All allocations, by address.
 #[derive(Default)]
 pub(crate) struct Allocations {
@@ -52,9 +59,9 @@ impl Allocations {
         (address - start < allocation.bytes).then_some((*start, allocation))
     }
 
-    /// The allocation that starts at an address, unless it is being freed.
-    pub(crate) fn at(&self, address: u64) -> Option<&Allocation> {
-        self.live.get(&address).filter(|allocation| !allocation.leaving)
+    /// The allocation that starts at an address.
+    pub(crate) fn starting_at(&self, address: u64) -> Option<&Allocation> {
+        self.live.get(&address)
     }
 
     /// Marks the allocation that starts at an address as being freed.

@@ -233,7 +233,7 @@ impl Table {
     /// over handles mapped side by side with enough access, or inside one host range.
     pub(crate) fn is_whole(&self, seen: &View<'_>, start: u64, bytes: u64, write: bool) -> bool {
         let Some(end) = start.checked_add(bytes) else { return false };
-        let is_allowed = |at, mapping| allows(seen.access(self, at, mapping), write);
+        let is_allowed = |at, mapping| allows(seen.access_for(write, self, at, mapping), write);
         if let Some((base, allocation)) = self.allocations.find(start) {
             let is_reached = self.mapping(start).is_some_and(|(_, mapping)| is_allowed(start, mapping));
             return is_reached && end <= base + allocation.bytes;

@@ -194,7 +194,7 @@ impl Table {
     /// of the driver's own memory ends with an allocation; as on the device, going beyond that is not always found out.)
     fn span(&self, seen: &View<'_>, at: u64, write: bool) -> Outcome<(*mut u8, usize)> {
         if let Some((base, mapping)) = self.mapping(at) {
-            if !allows(seen.access(self, at, mapping), write) {
+            if !allows(seen.access_for(write, self, at, mapping), write) {
                 return Err(Status::ILLEGAL_ADDRESS);
             }
             let offset = (at - base) as usize;

@@ -1,6 +1,6 @@
 //! The address space as something on one of the GPUs sees it: what is in its reach.
 //!
-//! Memory that the program mapped itself is in the reach of the GPUs that it gave access to. What `cuMemAlloc` gave is in the
+//! Memory that the program mapped itself is in the reach of the GPUs that it gave access to, also for copies. What `cuMemAlloc` gave is in the
 //! reach of the kernels on its own GPU, of those in contexts that were given access to its context, and of all copies: the
 //! driver takes those through the host where there is no other way.
 
@@ -38,6 +38,8 @@ pub(crate) enum Who<'a> {
     Kernels(&'a Peers),
     /// The driver's copies.
     Copies,
+    /// Those of which the program says on which GPU each end is: the target's and the source's ordinal.
+    Between([usize; 2]),
 }
 
 /// The space as seen by somebody on a GPU.
@@ -79,11 +81,23 @@ impl<'a> View<'a> {
     }
 
     /// What may be done at an address that is in a mapping.
-    pub(super) fn access(&self, table: &Table, at: u64, mapping: &Mapping) -> Access {
-        let own = mapping.access_of(self.gpu.ordinal());
+    pub(crate) fn access(&self, table: &Table, at: u64, mapping: &Mapping) -> Access {
+        self.access_from(self.gpu.ordinal(), table, at, mapping)
+    }
+
+    /// The same to read, or to write.
+    pub(super) fn access_for(&self, write: bool, table: &Table, at: u64, mapping: &Mapping) -> Access {
+        match self.who {
+            Who::Between([target, source]) => self.access_from(if write { target } else { source }, table, at, mapping),
+            _ => self.access(table, at, mapping),
+        }
+    }
+
+    fn access_from(&self, ordinal: usize, table: &Table, at: u64, mapping: &Mapping) -> Access {
+        let own = mapping.access_of(ordinal);
         match self.who {
             _ if mapping.handle != 0 || own != Access::None => own,
-            Who::Copies => Access::ReadWrite,
+            Who::Copies | Who::Between(_) => Access::ReadWrite,
             Who::Kernels(peers) => match table.allocations.find(at) {
                 Some((_, allocation)) if peers.has(allocation.context) => Access::ReadWrite,
                 _ => Access::None,

@@ -73,8 +73,18 @@ pub(super) fn identities() {
     assert_eq!(both.map(|context| within(context, || given(|out| cuCtxGetDevice(out)))), [0, 1]);
     let stream: usize = within(both[1], || given(|out| cuStreamCreate(out, 0)));
     assert_eq!(given(|out| cuStreamGetDevice(stream, out)), 1);
-    // An address tells which GPU's memory it is, whichever is current.
+    // An address tells which GPU's memory it is, whichever is current; but its range is out of the other one's reach.
+    assert_eq!(ask::<u64>(|base| cuMemGetAddressRange_v2(base, nowhere(), large + 5)).0, 500);
+    assert_eq!(within(both[1], || given(|base| cuMemGetAddressRange_v2(base, nowhere(), large + 5))), large);
+    let attribute = |which| {
+        let mut value = 0u64;
+        (cuPointerGetAttribute(address_mut(&mut value), which, large), value)
+    };
+    assert_eq!((attribute(3), attribute(16)), ((1, 0), (0, 3)));
+    assert_eq!(cuCtxEnablePeerAccess(both[1], 0), 0);
+    assert_eq!((attribute(3), attribute(16)), ((0, large), (0, 3)));
     assert_eq!(given(|base| cuMemGetAddressRange_v2(base, nowhere(), large + 5)), large);
+    assert_eq!(cuCtxDisablePeerAccess(both[1]), 0);
     assert_eq!(cuMemFree_v2(large), 0);
     assert_eq!(free(both[1]), before[1] - UNIT);
     // Numbers by which the process is paused there.
@@ -111,7 +121,7 @@ pub(super) fn peers() {
     assert_eq!(get(there, 2), [1.5f32.to_bits(); 2], "the host copies from wherever it is");
     // A fill works on its own GPU's memory.
     assert_eq!(cuMemsetD32_v2(there, 0, 1), 1);
-    assert_eq!(cuCtxEnablePeerAccess(both[0], 0), 101);
+    assert_eq!(cuCtxEnablePeerAccess(both[0], 0), 217);
     assert_eq!(cuCtxDisablePeerAccess(both[1]), 705);
     assert_eq!((cuCtxEnablePeerAccess(both[1], 1), cuCtxEnablePeerAccess(both[1], 0)), (1, 0));
     assert_eq!(cuCtxEnablePeerAccess(both[1], 0), 704);
@@ -142,11 +152,23 @@ pub(super) fn mapped() {
         assert_eq!(cuMemSetAccess(at, UNIT, list(&access), 1), 0);
     };
     let told = || devices.map(|device| given::<u64>(|out| cuMemGetAccess(out, block(&device), at)));
+    let beyond = [AccessDesc { location: Location { kind: 1, id: 2 }, flags: 3 }];
+    assert_eq!(cuMemSetAccess(at, UNIT, list(&beyond), 1), 1);
     allow(0, 3);
     assert_eq!(told(), [3, 0]);
     put(at, &[5]);
+    // Copies and fills of the other GPU do not reach it, but those that say which GPU's memory it is.
+    let there = within(both[1], || alloc(64));
+    let refused =
+        || within(both[1], || (cuMemcpyDtoD_v2(there, at, 4), cuMemcpyDtoD_v2(at, there, 4), cuMemsetD32_v2(at, 0, 1)));
+    assert_eq!(refused(), (1, 1, 1));
+    assert_eq!(cuMemcpyDtoD_v2(there, at, 4), 0);
+    let peer = |to, from| within(both[1], || cuMemcpyPeer(there, both[to], at, both[from], 4));
+    assert_eq!((peer(1, 0), peer(0, 1)), (0, 1));
+    assert_eq!(within(both[1], || get(there, 1)), [5]);
     // Peers change nothing about it.
     assert_eq!(within(both[1], || cuCtxEnablePeerAccess(both[0], 0)), 0);
+    assert_eq!(refused(), (1, 1, 1));
     let (seed, count) = (1u32, 1u32);
     let write = || {
         let params = [address(&at), address(&seed), address(&count)];
