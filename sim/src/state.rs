@@ -12,6 +12,7 @@ use crate::gpu_file::Gpu;
 use crate::graph::exec::GraphExec;
 use crate::graph::user_object::UserObject;
 use crate::graph::{Graph, NodeRef};
+use crate::memory::bus::Bus;
 use crate::memory::phys::Phys;
 use crate::memory::space::Space;
 use crate::module::link::Link;
@@ -25,6 +26,7 @@ pub(crate) struct Driver {
     pub(crate) devices: Vec<&'static Device>,
     pub(crate) pausing: Pausing,
     pub(crate) space: Space,
+    pub(crate) bus: Bus,
     pub(crate) contexts: Registry<Context>,
     pub(crate) streams: Registry<Stream>,
     pub(crate) events: Registry<Event>,
@@ -137,6 +139,7 @@ impl Driver {
             devices: gpus.into_iter().map(device).collect(),
             pausing: settings.pausing,
             space: Space::default(),
+            bus: Bus::default(),
             contexts: Registry::new(1),
             streams: Registry::new(2),
             events: Registry::new(3),

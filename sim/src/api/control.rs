@@ -3,9 +3,10 @@
 //!
 //! On NVIDIA's driver the first two are done by control calls to the resource manager.
 
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use crate::border::{In, Out, OutList};
+use crate::border::{In, List, Out, OutList};
 use crate::door::doors_export;
 use crate::errors::{Outcome, Status};
 use crate::exec::context;
@@ -25,6 +26,20 @@ doors_export!(
     Ok(())
 );
 doors_export!(Driver, simcudaCountEvents, (count: Out<usize>), self::events(count), Ok(()));
+doors_export!(
+    Driver,
+    simcudaReadBuffer,
+    (descriptor: i32, offset: usize, to: OutList<u8>, bytes: usize),
+    self::read_buffer(descriptor, offset, to, bytes),
+    Ok(())
+);
+doors_export!(
+    Driver,
+    simcudaWriteBuffer,
+    (descriptor: i32, offset: usize, from: List<u8>, bytes: usize),
+    self::write_buffer(descriptor, offset, from, bytes),
+    Ok(())
+);
 doors_export!(Driver, simcudaSetTimeSlice, (process: u32, micros: u64), self::set_slice(process, micros), Ok(()));
 
 /// The GPU of the current context, or the first one.
@@ -79,6 +94,22 @@ fn resume(process: u32) -> Outcome {
 fn set_slice(process: u32, micros: u64) -> Outcome {
     let (gpu, process) = meant(process)?;
     gpu.set_slice(process, Duration::from_micros(micros))
+}
+
+/// Reads as another device on the bus does, through a descriptor of `cuMemGetHandleForAddressRange`.
+#[allow(unsafe_code)]
+fn read_buffer(descriptor: i32, offset: usize, to: OutList<u8>, bytes: usize) -> Outcome {
+    // SAFETY: the program lends the descriptor for this call. If it is none, the kernel says so.
+    let descriptor = unsafe { BorrowedFd::borrow_raw(descriptor) };
+    to.write(&state::driver()?.bus.read(descriptor, offset, bytes)?)
+}
+
+/// Writes so.
+#[allow(unsafe_code)]
+fn write_buffer(descriptor: i32, offset: usize, from: List<u8>, bytes: usize) -> Outcome {
+    // SAFETY: as above.
+    let descriptor = unsafe { BorrowedFd::borrow_raw(descriptor) };
+    state::driver()?.bus.write(descriptor, offset, &from.read(bytes)?)
 }
 
 /// How many events of this process there are, in all contexts.

@@ -271,15 +271,31 @@ fn retain(out: Out<u64>, address: u64) -> Outcome {
     out.set(handle)
 }
 
+/// What a range for other devices on the bus is a multiple of.
+const BUS_PAGE: u64 = 4096;
+/// `CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD`, and the flag that asks for it by PCIe.
+const DMA_BUF: u32 = 1;
+const BY_PCIE: u64 = 1;
+
+/// A descriptor by which other devices on the bus reach a range, of whatever memory on the device.
 fn range_handle(out: usize, start: u64, bytes: usize, kind: u32, flags: u64) -> Outcome {
-    let (context, _) = current()?;
-    only_flags(flags, 1)?;
-    let seen = context.view();
-    if out == 0 || kind != 1 || !seen.look().is_whole(&seen, start, bytes as u64, false) {
+    let (context, driver) = current()?;
+    only_flags(flags, BY_PCIE)?;
+    let (seen, bytes) = (context.view(), bytes as u64);
+    let table = seen.look();
+    let aligned = start.is_multiple_of(BUS_PAGE) && bytes.is_multiple_of(BUS_PAGE) && bytes != 0;
+    if out == 0 || kind != DMA_BUF || !aligned || !table.is_whole(&seen, start, bytes, true) {
         return Err(Status::INVALID_VALUE);
     }
-    // A DMA buffer: there is no bus.
-    Err(Status::NOT_SUPPORTED)
+    let pieces = table.pieces(start, bytes);
+    if pieces.is_empty() {
+        // The host's memory.
+        return Err(Status::INVALID_VALUE);
+    }
+    if flags == BY_PCIE {
+        return Err(Status::NOT_SUPPORTED);
+    }
+    write_at::<i32>(out, driver.bus.give(pieces)?.into_raw_fd())
 }
 
 /// `CUarrayMapInfo` as far as it is looked at: in the second word is the array.

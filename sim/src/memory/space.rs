@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::allocations::Allocations;
+use super::bus::Piece;
 use super::phys::{GRANULARITY, Phys};
 use super::view::View;
 use crate::errors::{Outcome, Status};
@@ -252,6 +253,19 @@ impl Table {
                 return true;
             }
         }
+    }
+
+    /// The parts of handles that are behind a range.
+    pub(crate) fn pieces(&self, start: u64, bytes: u64) -> Vec<Piece> {
+        let mut pieces = Vec::new();
+        let mut at = start;
+        while let Some((base, mapping)) = self.mapping(at).filter(|_| at < start + bytes) {
+            let skipped = at - base;
+            let length = (mapping.phys.bytes() - skipped).min(start + bytes - at);
+            pieces.push((mapping.phys.clone(), skipped as usize, length as usize));
+            at += length;
+        }
+        pieces
     }
 
     fn any_mapping(&self, start: u64, bytes: u64) -> bool {
