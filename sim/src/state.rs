@@ -179,9 +179,9 @@ impl Driver {
         let _ = self.failed.compare_exchange(0, status.code(), Ordering::AcqRel, Ordering::Acquire);
     }
 
-    /// Waits for all work of a context, by its id. One that is gone has none.
-    pub(crate) fn synchronize_context(&self, id: u64) -> Outcome {
-        self.contexts.find(|context| context.id == id).map_or(Ok(()), |(_, context)| context.synchronize())
+    /// Waits for all work of a context, by its id, and keeps others out of it meanwhile. One that is gone has none.
+    pub(crate) fn synchronize_alone(&self, id: u64) -> Outcome {
+        self.contexts.find(|context| context.id == id).map_or(Ok(()), |(_, context)| context.synchronize_alone())
     }
 
     /// Ends all that lives in a context: its memory, streams, events, modules.

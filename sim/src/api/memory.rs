@@ -6,6 +6,7 @@ use crate::door::doors;
 use crate::errors::{Outcome, Status};
 use crate::exec::context;
 use crate::exec::op::Op;
+use crate::exec::stream::Kind;
 use crate::exec::submit::{self, Default};
 use crate::graph::capture;
 use crate::memory::space::Access;
@@ -72,6 +73,7 @@ fn clear_async(_: Default, out: Out<u64>) -> Outcome {
 fn allocate(bytes: u64, low: bool) -> Outcome<u64> {
     let (context, driver) = current()?;
     capture::forbid_unsafe_call()?;
+    context.locks.pass_objects();
     driver.space.allocate(context.device.gpu, bytes, context.id, low)
 }
 
@@ -132,7 +134,7 @@ fn free(address: u64) -> Outcome {
     let found = driver.space.look().allocations.starting_at(address).map(|one| (one.context, one.is_leaving()));
     let Some((owner, is_leaving)) = found else { return super::host_memory::free_managed(address) };
     // Work that was submitted may still use it.
-    driver.synchronize_context(owner)?;
+    driver.synchronize_alone(owner)?;
     // What a stream frees is gone by then.
     if is_leaving { Ok(()) } else { driver.space.free(address) }
 }
@@ -207,8 +209,13 @@ fn free_async(default: Default, address: u64, stream: usize) -> Outcome {
     }
     capture::check_legacy(&stream)?;
     capture::forbid_unsafe_call()?;
-    submit::owner(&stream)?.driver.space.change().allocations.leave(address)?;
-    submit::submit(&stream, Op::Free(address)).map(drop)
+    let context = submit::owner(&stream)?;
+    context.check()?;
+    if stream.kind == Kind::Legacy {
+        context.locks.pass_objects();
+    }
+    context.driver.space.change().allocations.leave(address)?;
+    submit::enqueue_aside(&stream, Vec::new(), Op::Free(address)).map(drop)
 }
 
 /// The device has no pools: attribute 115 says so, and so does every call about one.

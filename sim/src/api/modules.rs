@@ -65,7 +65,7 @@ fn load(out: Out<usize>, path: Text) -> Outcome {
 
 /// Loads code when the context has nothing else to do.
 fn load_into(context: &Arc<Context>, out: Out<usize>, text: &Ptx) -> Outcome {
-    context.synchronize()?;
+    context.synchronize_alone()?;
     out.set(Module::load(context, text)?)
 }
 
@@ -85,7 +85,7 @@ fn unload(module: usize) -> Outcome {
     let (context, driver) = current()?;
     driver.modules.get(module)?;
     capture::forbid_unsafe_call()?;
-    context.synchronize()?;
+    context.synchronize_alone()?;
     Module::unload(driver, module)
 }
 
@@ -102,6 +102,7 @@ fn function(out: Out<usize>, module: usize, name: Text) -> Outcome {
     out.required()?;
     let name = name.bytes()?;
     let module = find(module)?;
+    current()?.0.locks.pass_objects();
     out.set(module.function(std::str::from_utf8(name).map_err(|_| Status::NOT_FOUND)?)?)
 }
 

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use super::locks::Locks;
 use super::op::Op;
 use super::stream::{Kind, Stream, Ticket};
 use crate::errors::{Outcome, Status};
@@ -33,6 +34,7 @@ pub(crate) struct Context {
     pub(crate) primary: bool,
     pub(crate) settings: Mutex<Settings>,
     pub(crate) peers: Peers,
+    pub(crate) locks: Locks,
     /// Held while work is put into streams: it fixes the order between the legacy stream and others.
     order: Mutex<()>,
     streams: Mutex<Vec<Arc<Stream>>>,
@@ -103,6 +105,7 @@ impl Context {
             primary,
             settings: Mutex::default(),
             peers: Peers::default(),
+            locks: Locks::default(),
             order: Mutex::default(),
             streams: Mutex::default(),
             marker: OnceLock::new(),
@@ -182,6 +185,7 @@ impl Context {
 
     /// Has an operation done when everything is that was submitted so far, in any stream. No other work waits for it.
     pub(crate) fn mark(self: &Arc<Context>, op: Op) -> Ticket {
+        self.locks.pass_submission();
         let _ordered = self.ordered();
         let everything = self.everything();
         self.marker.get_or_init(|| self.add_stream(Kind::Made { non_blocking: true }, 0)).push(everything, op)
@@ -189,6 +193,8 @@ impl Context {
 
     /// Has all work that is submitted from now on wait for a point, in streams that are yet to be made too.
     pub(crate) fn put_ahead(&self, point: Ticket) {
+        let streams = self.streams().clone();
+        streams.iter().for_each(|stream| stream.pass_entrance());
         let _ordered = self.ordered();
         self.ahead().push(point);
     }
@@ -207,6 +213,12 @@ impl Context {
     /// Everything submitted so far in any stream.
     pub(crate) fn everything(&self) -> Vec<Ticket> {
         self.streams().iter().filter(|stream| stream.is_busy()).map(Stream::last).collect()
+    }
+
+    /// As [`Context::synchronize`], for a call that keeps others out of the context meanwhile.
+    pub(crate) fn synchronize_alone(&self) -> Outcome {
+        let _alone = self.locks.exclude();
+        self.synchronize()
     }
 
     /// Waits for everything submitted so far, and tells whether it went well.

@@ -23,6 +23,7 @@ mod pointers;
 mod processes;
 mod streams;
 mod vmm;
+mod waiting;
 
 /// The kernels that the tests use.
 const PTX: &[u8] = b"
