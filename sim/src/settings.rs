@@ -9,8 +9,10 @@ pub(crate) struct Settings {
     /// `SIMCUDA_MEMORY`: the GPU's memory in bytes (`512MiB`, `1GiB`, or plain bytes). A GPU file that
     /// exists already keeps the size that it was made with.
     pub(crate) memory: u64,
-    /// `SIMCUDA_GPU_FILE`: the file that several processes share as one GPU. Without it the process
-    /// has a GPU of its own.
+    /// `SIMCUDA_GPUS`: how many GPUs there are.
+    pub(crate) gpus: usize,
+    /// `SIMCUDA_GPU_FILE`: the file that several processes share as one GPU; the further GPUs' files are named like it, with
+    /// a dot and the GPU's ordinal behind. Without it the process has GPUs of its own.
     pub(crate) gpu_file: Option<PathBuf>,
     /// `SIMCUDA_H2D_GBPS`: modelled speed of copies to the device, in 10^9 bytes a second.
     pub(crate) to_device: Option<f64>,
@@ -24,6 +26,17 @@ pub(crate) struct Settings {
     /// `SIMCUDA_PAUSING`: whether processes can be taken off the GPU (`on`, `off`), or can, but then this process can unmap
     /// nothing before its work has ended (`stuck`).
     pub(crate) pausing: Pausing,
+}
+
+impl Settings {
+    /// The file of a GPU that several processes share.
+    pub(crate) fn file_of(&self, ordinal: usize) -> Option<PathBuf> {
+        let mut file = self.gpu_file.clone()?.into_os_string();
+        if ordinal > 0 {
+            file.push(format!(".{ordinal}"));
+        }
+        Some(file.into())
+    }
 }
 
 /// What becomes of a process that is taken off the GPU.
@@ -44,6 +57,8 @@ pub(crate) struct BadSetting {
 }
 
 const DEFAULT_MEMORY: u64 = 1 << 30;
+/// There are no more GPUs.
+pub(crate) const MOST_GPUS: usize = 8;
 const LONGEST_SLICE_MS: f64 = 1e6;
 
 impl Settings {
@@ -73,6 +88,13 @@ impl Settings {
                 });
             }
         };
+        let gpus = match lookup("SIMCUDA_GPUS") {
+            None => 1,
+            Some(value) => match value.trim().parse() {
+                Ok(gpus @ 1..=MOST_GPUS) => gpus,
+                _ => return Err(BadSetting { name: "SIMCUDA_GPUS", value, wanted: "a number from 1 to 8" }),
+            },
+        };
         let memory = match lookup("SIMCUDA_MEMORY") {
             None => DEFAULT_MEMORY,
             Some(value) => parse_bytes(&value).filter(|bytes| *bytes >= 2 << 20).ok_or(BadSetting {
@@ -83,6 +105,7 @@ impl Settings {
         };
         Ok(Settings {
             memory,
+            gpus,
             gpu_file: lookup("SIMCUDA_GPU_FILE").map(PathBuf::from),
             to_device: positive("SIMCUDA_H2D_GBPS")?,
             to_host: positive("SIMCUDA_D2H_GBPS")?,
@@ -126,8 +149,12 @@ mod tests {
     fn a_wrong_setting_is_told_and_a_missing_one_has_a_default() {
         let none = Settings::from_lookup(|_| None).unwrap();
         assert_eq!(none.memory, DEFAULT_MEMORY);
-        assert_eq!(none.to_device, None);
+        assert_eq!((none.to_device, none.gpus), (None, 1));
         let wrong = Settings::from_lookup(|name| (name == "SIMCUDA_H2D_GBPS").then(|| "fast".into()));
         assert_eq!(wrong.unwrap_err().to_string(), "simcuda: SIMCUDA_H2D_GBPS=fast is not a positive number");
+        for (value, gpus) in [("2", Some(2)), ("8", Some(8)), ("0", None), ("9", None), ("two", None)] {
+            let read = Settings::from_lookup(|name| (name == "SIMCUDA_GPUS").then(|| value.into()));
+            assert_eq!(read.ok().map(|settings| settings.gpus), gpus, "{value}");
+        }
     }
 }

@@ -12,6 +12,7 @@ use crate::gpu_file::Gpu;
 use crate::graph::exec::GraphExec;
 use crate::graph::user_object::UserObject;
 use crate::graph::{Graph, NodeRef};
+use crate::memory::bus::Bus;
 use crate::memory::phys::Phys;
 use crate::memory::space::Space;
 use crate::module::link::Link;
@@ -21,10 +22,11 @@ use crate::settings::{Pausing, Settings};
 
 /// All that the driver knows.
 pub(crate) struct Driver {
-    pub(crate) gpu: &'static Gpu,
+    /// By their ordinals; there is at least one.
+    pub(crate) devices: Vec<&'static Device>,
     pub(crate) pausing: Pausing,
     pub(crate) space: Space,
-    pub(crate) engines: Engines,
+    pub(crate) bus: Bus,
     pub(crate) contexts: Registry<Context>,
     pub(crate) streams: Registry<Stream>,
     pub(crate) events: Registry<Event>,
@@ -38,8 +40,21 @@ pub(crate) struct Driver {
     pub(crate) nodes: Registry<NodeRef>,
     pub(crate) execs: Registry<GraphExec>,
     pub(crate) user_objects: Registry<UserObject>,
-    pub(crate) primary: Mutex<Primary>,
     failed: AtomicU32,
+}
+
+/// One of the program's devices.
+pub(crate) struct Device {
+    pub(crate) gpu: &'static Gpu,
+    pub(crate) engines: Engines,
+    pub(crate) primary: Mutex<Primary>,
+}
+
+impl Device {
+    /// As the program numbers it.
+    pub(crate) fn ordinal(&self) -> usize {
+        self.gpu.ordinal()
+    }
 }
 
 /// A physical handle of the program's. Its number is good while it is held or mapped.
@@ -91,12 +106,16 @@ pub(crate) fn start() -> Outcome {
         eprintln!("{wrong}");
         Status::INVALID_VALUE
     })?;
-    let gpu = Gpu::open(settings.gpu_file.as_deref(), settings.memory, settings.slice).map_err(|error| {
+    let open = |ordinal| {
+        let gpu = Gpu::open(settings.file_of(ordinal).as_deref(), settings.memory, settings.slice);
+        gpu.map(|gpu| gpu.at(ordinal))
+    };
+    let gpus: Vec<Gpu> = (0..settings.gpus).map(open).collect::<Result<_, _>>().map_err(|error| {
         eprintln!("simcuda: the GPU cannot be opened: {error}");
         Status::NO_DEVICE
     })?;
     watch_for_forks();
-    let fresh = DRIVER.set(Driver::new(gpu, &settings));
+    let fresh = DRIVER.set(Driver::new(gpus, &settings));
     debug_assert!(fresh.is_ok(), "only one thread starts the driver");
     Ok(())
 }
@@ -111,13 +130,16 @@ fn watch_for_forks() {
 }
 
 impl Driver {
-    fn new(gpu: Gpu, settings: &Settings) -> Driver {
-        let gpu: &'static Gpu = Box::leak(Box::new(gpu));
+    fn new(gpus: Vec<Gpu>, settings: &Settings) -> Driver {
+        let device = |gpu: Gpu| -> &'static Device {
+            let gpu: &'static Gpu = Box::leak(Box::new(gpu));
+            Box::leak(Box::new(Device { gpu, engines: Engines::new(gpu, settings), primary: Mutex::default() }))
+        };
         Driver {
-            gpu,
+            devices: gpus.into_iter().map(device).collect(),
             pausing: settings.pausing,
-            space: Space::on(gpu),
-            engines: Engines::new(gpu, settings),
+            space: Space::default(),
+            bus: Bus::default(),
             contexts: Registry::new(1),
             streams: Registry::new(2),
             events: Registry::new(3),
@@ -131,9 +153,19 @@ impl Driver {
             nodes: Registry::new(11),
             execs: Registry::new(12),
             user_objects: Registry::new(13),
-            primary: Mutex::default(),
             failed: AtomicU32::new(0),
         }
+    }
+
+    /// The device of that ordinal.
+    pub(crate) fn device(&self, ordinal: i32) -> Outcome<&'static Device> {
+        let device = usize::try_from(ordinal).ok().and_then(|ordinal| self.devices.get(ordinal));
+        device.copied().ok_or(Status::INVALID_DEVICE)
+    }
+
+    /// All GPUs.
+    pub(crate) fn gpus(&self) -> impl Iterator<Item = &'static Gpu> {
+        self.devices.iter().map(|device| device.gpu)
     }
 
     /// Fails if a kernel has failed before. As on the device that is the end of the process's work: no
@@ -147,14 +179,18 @@ impl Driver {
         let _ = self.failed.compare_exchange(0, status.code(), Ordering::AcqRel, Ordering::Acquire);
     }
 
-    /// Waits for all work of a context, by its id. One that is gone has none.
-    pub(crate) fn synchronize_context(&self, id: u64) -> Outcome {
-        self.contexts.find(|context| context.id == id).map_or(Ok(()), |(_, context)| context.synchronize())
+    /// Waits for all work of a context, by its id, and keeps others out of it meanwhile. One that is gone has none.
+    pub(crate) fn synchronize_alone(&self, id: u64) -> Outcome {
+        self.contexts.find(|context| context.id == id).map_or(Ok(()), |(_, context)| context.synchronize_alone())
     }
 
     /// Ends all that lives in a context: its memory, streams, events, modules.
     pub(crate) fn forget_context(&self, context: &Context) {
-        self.contexts.remove_if(|other| other.id == context.id);
+        self.contexts.remove_if(|other| {
+            // Its memory goes too, and its number is never another's.
+            other.peers.remove(context.id);
+            other.id == context.id
+        });
         self.streams.remove_if(|stream| stream.context_id == context.id);
         self.events.remove_if(|event| event.context_id == context.id);
         self.modules.remove_if(|module| module.context_id == context.id);

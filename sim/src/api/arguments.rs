@@ -5,14 +5,11 @@ use std::sync::Arc;
 use crate::errors::{Outcome, Status};
 use crate::exec::context::{self, Context, STREAM_LEGACY};
 use crate::exec::submit::Default;
-use crate::state::Driver;
+use crate::state::{self, Device, Driver};
 
-/// The device's only ordinal.
-pub(super) const DEVICE: i32 = 0;
-
-/// Fails unless that is the device.
-pub(super) fn device(ordinal: i32) -> Outcome {
-    if ordinal == DEVICE { Ok(()) } else { Err(Status::INVALID_DEVICE) }
+/// The device of that ordinal.
+pub(super) fn device(ordinal: i32) -> Outcome<&'static Device> {
+    state::driver()?.device(ordinal)
 }
 
 /// The current context, in working order, and the driver.

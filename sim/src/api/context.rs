@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
-use super::arguments::{self, DEVICE, context_or_current, current, only_flags};
+use super::arguments::{self, context_or_current, current, only_flags};
 use crate::border::{In, Out};
 use crate::door::doors;
 use crate::errors::{Outcome, Status};
@@ -11,7 +11,7 @@ use crate::exec::context::{self as stack, API_VERSION, API_VERSION_OLD, Context}
 use crate::exec::event::Stamp;
 
 use crate::graph::capture;
-use crate::state::{self, Driver, Primary};
+use crate::state::{self, Device, Driver, Primary};
 
 doors! {
     cuCtxCreate: "cuCtxCreate" 2000 (out: Out<usize>, flags: u32, device: i32) = create_old;
@@ -94,11 +94,11 @@ fn create_with_params(out: Out<usize>, params: In<[usize; 3]>, flags: u32, devic
 fn make(out: Out<usize>, flags: u32, device: i32, api_version: u32) -> Outcome {
     out.required()?;
     check_flags(flags)?;
-    arguments::device(device)?;
+    let device = arguments::device(device)?;
     let driver = state::driver()?;
     driver.check()?;
     let handle = driver.contexts.draw();
-    driver.contexts.put(handle, Context::new(driver, handle, flags, api_version, false));
+    driver.contexts.put(handle, Context::new(driver, device, handle, flags, api_version, false));
     stack::push_current(handle);
     out.set(handle)
 }
@@ -163,16 +163,14 @@ fn get_current(out: Out<usize>) -> Outcome {
 }
 
 fn get_device(device: Out<i32>) -> Outcome {
-    stack::current_any()?;
-    device.set(DEVICE)
+    device.set(stack::current_any()?.device.ordinal() as i32)
 }
 
 fn get_device_of(device: Out<i32>, context: usize) -> Outcome {
     if context == 0 {
         return get_device(device);
     }
-    find(context)?;
-    device.set(DEVICE)
+    device.set(find(context)?.device.ordinal() as i32)
 }
 
 fn get_flags(flags: Out<u32>) -> Outcome {
@@ -278,9 +276,19 @@ fn exec_affinity(affinity: Out<[u32; 2]>, kind: u32) -> Outcome {
     affinity.set([0, super::device::MULTIPROCESSORS as u32])
 }
 
+/// The context of a handle, in working order: none stands for the current one here.
+fn meant(handle: usize) -> Outcome<Arc<Context>> {
+    if handle == 0 {
+        return Err(Status::INVALID_CONTEXT);
+    }
+    let context = state::driver()?.contexts.get(handle).map_err(|_| Status::CONTEXT_IS_DESTROYED)?;
+    context.check()?;
+    Ok(context)
+}
+
 /// Makes everything that the context has to do now the event's. Nothing waits for that but who waits for the event.
 fn record_event(handle: usize, event: usize) -> Outcome {
-    let context = context_or_current(handle)?;
+    let context = meant(handle)?;
     let event = context.driver.events.get(event)?;
     if event.context_id != context.id {
         return Err(Status::INVALID_HANDLE);
@@ -293,7 +301,7 @@ fn record_event(handle: usize, event: usize) -> Outcome {
 
 /// All later work of the context waits for the event, which may be another context's.
 fn wait_event(handle: usize, event: usize) -> Outcome {
-    let context = context_or_current(handle)?;
+    let context = meant(handle)?;
     let event = context.driver.events.get(event)?;
     if let Some(tail) = event.captured() {
         tail.capture.invalidate();
@@ -306,36 +314,40 @@ fn wait_event(handle: usize, event: usize) -> Outcome {
     Ok(())
 }
 
+/// The context's kernels can reach what was allocated, and will be, in a context of another GPU.
 fn enable_peer(peer: usize, flags: u32) -> Outcome {
-    current()?;
+    let (context, _) = current()?;
     only_flags(flags.into(), 0)?;
-    find(peer)?;
-    // A context of the same device is no peer.
-    Err(Status::INVALID_DEVICE)
+    let peer = find(peer)?;
+    if peer.device.ordinal() == context.device.ordinal() {
+        // A context of the same device is no peer.
+        return Err(Status::PEER_ACCESS_UNSUPPORTED);
+    }
+    if context.peers.add(peer.id) { Ok(()) } else { Err(Status::PEER_ACCESS_ALREADY_ENABLED) }
 }
 
 fn disable_peer(peer: usize) -> Outcome {
-    current()?;
-    find(peer)?;
-    Err(Status::PEER_ACCESS_NOT_ENABLED)
+    let (context, _) = current()?;
+    let peer = find(peer)?;
+    if context.peers.remove(peer.id) { Ok(()) } else { Err(Status::PEER_ACCESS_NOT_ENABLED) }
 }
 
-fn primary(driver: &Driver) -> MutexGuard<'_, Primary> {
-    driver.primary.lock().unwrap_or_else(PoisonError::into_inner)
+fn primary(device: &Device) -> MutexGuard<'_, Primary> {
+    device.primary.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn primary_retain(out: Out<usize>, device: i32) -> Outcome {
     out.required()?;
-    arguments::device(device)?;
+    let device = arguments::device(device)?;
     let driver = state::driver()?;
-    let mut primary = primary(driver);
+    let mut primary = primary(device);
     if primary.handle == 0 {
         primary.handle = driver.contexts.draw();
     }
     let handle = primary.handle;
     if driver.contexts.get(handle).is_err() {
         driver.check()?;
-        let context = Context::new(driver, handle, primary.flags, API_VERSION, true);
+        let context = Context::new(driver, device, handle, primary.flags, API_VERSION, true);
         driver.contexts.put(handle, context);
     }
     primary.retained += 1;
@@ -343,9 +355,9 @@ fn primary_retain(out: Out<usize>, device: i32) -> Outcome {
 }
 
 fn primary_release(device: i32) -> Outcome {
-    arguments::device(device)?;
+    let device = arguments::device(device)?;
     let driver = state::driver()?;
-    let mut primary = primary(driver);
+    let mut primary = primary(device);
     if primary.retained == 0 {
         return Err(Status::INVALID_CONTEXT);
     }
@@ -358,9 +370,8 @@ fn primary_release(device: i32) -> Outcome {
 
 /// Ends the primary context whoever retains it; the next use makes it anew.
 fn primary_reset(device: i32) -> Outcome {
-    arguments::device(device)?;
-    let driver = state::driver()?;
-    end_primary(driver, &primary(driver));
+    let device = arguments::device(device)?;
+    end_primary(state::driver()?, &primary(device));
     Ok(())
 }
 
@@ -371,10 +382,10 @@ fn end_primary(driver: &Driver, primary: &Primary) {
 }
 
 fn primary_set_flags(device: i32, flags: u32) -> Outcome {
-    arguments::device(device)?;
+    let device = arguments::device(device)?;
     check_flags(flags)?;
     let driver = state::driver()?;
-    let mut primary = primary(driver);
+    let mut primary = primary(device);
     primary.flags = flags;
     if let Ok(context) = driver.contexts.get(primary.handle) {
         context.flags.store(flags, Ordering::Relaxed);
@@ -385,9 +396,9 @@ fn primary_set_flags(device: i32, flags: u32) -> Outcome {
 fn primary_state(device: i32, flags: Out<u32>, active: Out<i32>) -> Outcome {
     flags.required()?;
     active.required()?;
-    arguments::device(device)?;
+    let device = arguments::device(device)?;
     let driver = state::driver()?;
-    let primary = primary(driver);
+    let primary = primary(device);
     flags.set(primary.flags)?;
     active.set(i32::from(driver.contexts.get(primary.handle).is_ok()))
 }

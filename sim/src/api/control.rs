@@ -3,15 +3,19 @@
 //!
 //! On NVIDIA's driver the first two are done by control calls to the resource manager.
 
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use crate::border::{Out, OutList};
+use crate::border::{In, List, Out, OutList};
 use crate::door::doors_export;
 use crate::errors::{Outcome, Status};
+use crate::exec::context;
+use crate::gpu_file::{Gpu, NUMBERS};
 use crate::settings::Pausing;
 use crate::state::{self, Driver};
 
 doors_export!(Driver, simcudaGetProcess, (out: Out<u32>), self::number(out), Ok(()));
+doors_export!(Driver, simcudaGetProcessOn, (gpu: In<[u8; 16]>, out: Out<u32>), self::number_on(gpu, out), Ok(()));
 doors_export!(Driver, simcudaPauseProcess, (process: u32), self::pause(process), Ok(()));
 doors_export!(Driver, simcudaResumeProcess, (process: u32), self::resume(process), Ok(()));
 doors_export!(
@@ -22,30 +26,90 @@ doors_export!(
     Ok(())
 );
 doors_export!(Driver, simcudaCountEvents, (count: Out<usize>), self::events(count), Ok(()));
+doors_export!(
+    Driver,
+    simcudaReadBuffer,
+    (descriptor: i32, offset: usize, to: OutList<u8>, bytes: usize),
+    self::read_buffer(descriptor, offset, to, bytes),
+    Ok(())
+);
+doors_export!(
+    Driver,
+    simcudaWriteBuffer,
+    (descriptor: i32, offset: usize, from: List<u8>, bytes: usize),
+    self::write_buffer(descriptor, offset, from, bytes),
+    Ok(())
+);
 doors_export!(Driver, simcudaSetTimeSlice, (process: u32, micros: u64), self::set_slice(process, micros), Ok(()));
 
-fn driver() -> Outcome<&'static Driver> {
+/// The GPU of the current context, or the first one.
+fn current_gpu(driver: &Driver) -> Outcome<&'static Gpu> {
+    match context::current_any() {
+        Ok(context) => Ok(context.device.gpu),
+        Err(_) => driver.device(0).map(|device| device.gpu),
+    }
+}
+
+fn can_pause() -> Outcome<&'static Driver> {
     let driver = state::driver()?;
     if driver.pausing != Pausing::Off { Ok(driver) } else { Err(Status::NOT_SUPPORTED) }
 }
 
-/// The calling process's number, by which others can pause it.
+/// A process's number on a GPU, as all processes that have the same GPUs in the same order call it.
+fn named(gpu: &Gpu) -> u32 {
+    gpu.ordinal() as u32 * NUMBERS + gpu.number()
+}
+
+/// The GPU that a number is about, and the process's number there.
+fn meant(process: u32) -> Outcome<(&'static Gpu, u32)> {
+    let device = can_pause()?.device((process / NUMBERS) as i32).map_err(|_| Status::INVALID_VALUE)?;
+    Ok((device.gpu, process % NUMBERS))
+}
+
+/// The calling process's number on the current context's GPU, by which others can pause it there.
 fn number(out: Out<u32>) -> Outcome {
     out.required()?;
-    out.set(driver()?.gpu.number())
+    out.set(named(current_gpu(can_pause()?)?))
+}
+
+/// The same on the GPU with this UUID.
+fn number_on(gpu: In<[u8; 16]>, out: Out<u32>) -> Outcome {
+    out.required()?;
+    let uuid = gpu.get()?;
+    let gpu = can_pause()?.gpus().find(|gpu| gpu.uuid() == uuid);
+    out.set(named(gpu.ok_or(Status::INVALID_DEVICE)?))
 }
 
 /// Takes a process off the GPU, in the middle of whatever it does.
 fn pause(process: u32) -> Outcome {
-    driver()?.gpu.pause(process)
+    let (gpu, process) = meant(process)?;
+    gpu.pause(process)
 }
 
 fn resume(process: u32) -> Outcome {
-    driver()?.gpu.resume(process)
+    let (gpu, process) = meant(process)?;
+    gpu.resume(process)
 }
 
 fn set_slice(process: u32, micros: u64) -> Outcome {
-    driver()?.gpu.set_slice(process, Duration::from_micros(micros))
+    let (gpu, process) = meant(process)?;
+    gpu.set_slice(process, Duration::from_micros(micros))
+}
+
+/// Reads as another device on the bus does, through a descriptor of `cuMemGetHandleForAddressRange`.
+#[allow(unsafe_code)]
+fn read_buffer(descriptor: i32, offset: usize, to: OutList<u8>, bytes: usize) -> Outcome {
+    // SAFETY: the program lends the descriptor for this call. If it is none, the kernel says so.
+    let descriptor = unsafe { BorrowedFd::borrow_raw(descriptor) };
+    to.write(&state::driver()?.bus.read(descriptor, offset, bytes)?)
+}
+
+/// Writes so.
+#[allow(unsafe_code)]
+fn write_buffer(descriptor: i32, offset: usize, from: List<u8>, bytes: usize) -> Outcome {
+    // SAFETY: as above.
+    let descriptor = unsafe { BorrowedFd::borrow_raw(descriptor) };
+    state::driver()?.bus.write(descriptor, offset, &from.read(bytes)?)
 }
 
 /// How many events of this process there are, in all contexts.
@@ -53,11 +117,11 @@ fn events(count: Out<usize>) -> Outcome {
     count.set(state::driver()?.events.count())
 }
 
-/// Who uses the GPU and how much of it, as NVML's `nvmlDeviceGetComputeRunningProcesses` tells it: `count` is the room in
+/// Who uses the current context's GPU, or the first one, and how much of it, as NVML's `nvmlDeviceGetComputeRunningProcesses` tells it: `count` is the room in
 /// both lists, and then how many there are. A process that cannot be seen from here has the number 0.
 fn processes(count: Out<u32>, pids: OutList<u32>, bytes: OutList<u64>) -> Outcome {
     let room = count.get()? as usize;
-    let all = state::driver()?.gpu.processes();
+    let all = current_gpu(state::driver()?)?.processes();
     count.set(all.len() as u32)?;
     if all.len() > room {
         return Err(Status::INVALID_VALUE);

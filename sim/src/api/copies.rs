@@ -4,15 +4,16 @@ use std::sync::Arc;
 
 use super::abi::{BatchOp3D, Memcpy2D, Memcpy3D, MemcpyAttributes, Operand3D};
 use super::arguments::{current, not_legacy};
-use super::copy_plan::{DEVICE, End, HOST, Side, UNIFIED, When, ends, prepare, run, stage};
+use super::copy_plan::{DEVICE, End, HOST, Side, UNIFIED, When, ends, prepare, run, run_between, stage};
 use crate::border::{In, List, Out};
 use crate::door::doors;
 use crate::errors::{Outcome, Status};
+use crate::exec::context::Context;
 use crate::exec::op::Op;
 use crate::exec::stream::Stream;
 use crate::exec::submit::{self, Default, submit};
 use crate::graph::capture;
-use crate::memory::space::Space;
+use crate::memory::view::View;
 
 doors! {
     cuMemcpy / cuMemcpy_ptds: "cuMemcpy" 4000 / 7000 (dst: u64, src: u64, bytes: usize) = plain;
@@ -80,22 +81,36 @@ fn plain_async(default: Default, dst: u64, src: u64, bytes: usize, stream: usize
     copy_line(default, stream, (dst, UNIFIED), (src, UNIFIED), bytes, When::Submitted)
 }
 
-fn check_contexts(contexts: [usize; 2]) -> Outcome {
+fn find_contexts(contexts: [usize; 2]) -> Outcome<[Arc<Context>; 2]> {
     let (_, driver) = current()?;
-    for context in contexts {
-        driver.contexts.get(context).map_err(|_| Status::INVALID_CONTEXT)?;
-    }
+    let [one, two] = contexts.map(|context| driver.contexts.get(context).map_err(|_| Status::INVALID_CONTEXT));
+    Ok([one?, two?])
+}
+
+/// Puts a copy in the order of all streams of the contexts that it is between.
+fn in_order(stream: &Arc<Stream>, contexts: [Arc<Context>; 2], copy: impl FnOnce() -> Outcome) -> Outcome {
+    let before = contexts.iter().flat_map(|context| context.everything()).collect();
+    submit::enqueue(stream, before, Op::Empty)?;
+    copy()?;
+    contexts.iter().for_each(|context| context.put_ahead(stream.last()));
     Ok(())
 }
 
 fn peer(default: Default, dst: u64, to: usize, src: u64, from: usize, bytes: usize) -> Outcome {
-    check_contexts([to, from])?;
-    copy_line(default, 0, (dst, DEVICE), (src, DEVICE), bytes, When::Done)
+    let contexts = find_contexts([to, from])?;
+    let stream = submit::resolve(default, 0)?;
+    let between = Some(contexts.each_ref().map(|context| context.device.ordinal()));
+    let (to, from) = (End::line(dst, DEVICE), End::line(src, DEVICE));
+    let copy = || run_between(&stream, between, &to, &from, line(bytes), When::Done);
+    // While it captures, the call is refused as others are.
+    if capture::lock(&stream).is_some() { copy() } else { in_order(&stream, contexts, copy) }
 }
 
 fn peer_async(default: Default, dst: u64, to: usize, src: u64, from: usize, bytes: usize, stream: usize) -> Outcome {
-    check_contexts([to, from])?;
-    copy_line(default, stream, (dst, DEVICE), (src, DEVICE), bytes, When::Submitted)
+    let between = find_contexts([to, from])?.map(|context| context.device.ordinal());
+    let stream = submit::resolve(default, stream)?;
+    let (to, from) = (End::line(dst, DEVICE), End::line(src, DEVICE));
+    run_between(&stream, Some(between), &to, &from, line(bytes), When::Submitted)
 }
 
 pub(super) fn to_device(default: Default, dst: u64, src: usize, bytes: usize) -> Outcome {
@@ -147,9 +162,19 @@ pub(super) fn deepen(copy: Memcpy2D) -> Memcpy3D {
 }
 
 pub(super) fn copy_box(default: Default, stream: usize, copy: &Memcpy3D, wait: bool) -> Outcome {
+    copy_box_between(default, stream, None, copy, wait)
+}
+
+fn copy_box_between(
+    default: Default,
+    stream: usize,
+    between: Option<[usize; 2]>,
+    copy: &Memcpy3D,
+    wait: bool,
+) -> Outcome {
     let stream = submit::resolve(default, stream)?;
     let (dst, src, extent) = ends(copy)?;
-    run(&stream, &dst, &src, extent, if wait { When::Done } else { When::Submitted })
+    run_between(&stream, between, &dst, &src, extent, if wait { When::Done } else { When::Submitted })
 }
 
 fn flat(default: Default, copy: In<Memcpy2D>) -> Outcome {
@@ -175,15 +200,18 @@ fn solid_async(default: Default, copy: In<Memcpy3D>, stream: usize) -> Outcome {
 fn solid_peer(default: Default, copy: In<Memcpy3D>) -> Outcome {
     current()?;
     let copy = copy.get()?;
-    check_contexts([copy.dst_context, copy.src_context])?;
-    copy_box(default, 0, &copy, true)
+    let contexts = find_contexts([copy.dst_context, copy.src_context])?;
+    let stream = submit::resolve(default, 0)?;
+    let between = Some(contexts.each_ref().map(|context| context.device.ordinal()));
+    let submitted = || copy_box_between(default, 0, between, &copy, true);
+    if capture::lock(&stream).is_some() { submitted() } else { in_order(&stream, contexts, submitted) }
 }
 
 fn solid_peer_async(default: Default, copy: In<Memcpy3D>, stream: usize) -> Outcome {
     current()?;
     let copy = copy.get()?;
-    check_contexts([copy.dst_context, copy.src_context])?;
-    copy_box(default, stream, &copy, false)
+    let between = find_contexts([copy.dst_context, copy.src_context])?.map(|context| context.device.ordinal());
+    copy_box_between(default, stream, Some(between), &copy, false)
 }
 
 /// `CUmemcpySrcAccessOrder`
@@ -291,11 +319,12 @@ fn run_batch(
     ends: impl Iterator<Item = Outcome<(End, End, [u64; 3])>>,
     failed: Out<usize>,
 ) -> Outcome {
-    let space = &submit::owner(stream)?.driver.space;
+    let context = submit::owner(stream)?;
+    let seen = context.copies_view(None);
     let captured = capture::tail(stream)?.is_some();
     let mut ops = Vec::new();
     let outcome = ends.enumerate().try_for_each(|(index, end)| {
-        let op = end.and_then(|(dst, src, extent)| batched(space, &dst, &src, extent, captured));
+        let op = end.and_then(|(dst, src, extent)| batched(&seen, &dst, &src, extent, captured));
         ops.extend(op.inspect_err(|_| failed.offer(index))?);
         Ok(())
     });
@@ -306,10 +335,10 @@ fn run_batch(
 }
 
 /// One copy of a batch. `None`: there is nothing to copy.
-fn batched(space: &Space, dst: &End, src: &End, extent: [u64; 3], captured: bool) -> Outcome<Option<Op>> {
-    let Some((mut copy, _, from)) = prepare(space, dst, src, extent)? else { return Ok(None) };
+fn batched(seen: &View<'_>, dst: &End, src: &End, extent: [u64; 3], captured: bool) -> Outcome<Option<Op>> {
+    let Some((mut copy, _, from)) = prepare(seen, dst, src, extent)? else { return Ok(None) };
     if from == Side::Pageable && !captured {
-        stage(space, &mut copy)?;
+        stage(seen, &mut copy)?;
     }
     Ok(Some(Op::Copy(copy)))
 }

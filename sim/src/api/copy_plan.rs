@@ -14,8 +14,8 @@ use crate::exec::op::{Copy, Op};
 use crate::exec::stream::Stream;
 use crate::exec::submit::{self, submit, submit_and_wait};
 use crate::graph::capture;
-use crate::memory::space::Space;
 use crate::memory::traffic::Place;
+use crate::memory::view::View;
 
 /// `CUmemorytype`
 pub(super) const HOST: u32 = 1;
@@ -52,23 +52,22 @@ impl End {
     }
 
     /// What the address is, and that all of the box is there.
-    fn check(&self, space: &Space, extent: [u64; 3], write: bool) -> Outcome<Side> {
+    fn check(&self, seen: &View<'_>, extent: [u64; 3], write: bool) -> Outcome<Side> {
         let bytes = self.extent(extent).ok_or(Status::INVALID_VALUE)?;
-        let table = space.look();
+        let table = seen.look();
         let pinned = table.host(self.at).is_some();
         let device = table.mapping(self.at).is_some() || table.reservation(self.at).is_some();
         match self.kind {
             ARRAY => Err(Status::INVALID_HANDLE),
-            HOST if device => Err(Status::INVALID_VALUE),
             DEVICE if !device && !pinned => Err(Status::INVALID_VALUE),
             HOST | DEVICE | UNIFIED if self.at == 0 => Err(Status::INVALID_VALUE),
             HOST | DEVICE | UNIFIED if device => {
-                let whole = table.is_whole(self.at, bytes, write);
+                let whole = table.is_whole(seen, self.at, bytes, write);
                 if whole { Ok(Side::Device) } else { Err(Status::INVALID_VALUE) }
             }
             HOST | DEVICE | UNIFIED if pinned => {
                 // Pinned only in part is pageable as far as the host is concerned.
-                match table.is_whole(self.at, bytes, write) {
+                match table.is_whole(seen, self.at, bytes, write) {
                     true => Ok(Side::Pinned),
                     false if self.kind == DEVICE => Err(Status::INVALID_VALUE),
                     false => Ok(Side::Pageable),
@@ -90,12 +89,12 @@ pub(super) enum When {
 }
 
 /// Checks a copy and makes it an operation. `None`: there is nothing to copy.
-pub(super) fn prepare(space: &Space, dst: &End, src: &End, extent: [u64; 3]) -> Outcome<Option<(Copy, Side, Side)>> {
+pub(super) fn prepare(seen: &View<'_>, dst: &End, src: &End, extent: [u64; 3]) -> Outcome<Option<(Copy, Side, Side)>> {
     if extent.contains(&0) {
         return Ok(None);
     }
-    let to = dst.check(space, extent, true)?;
-    let from = src.check(space, extent, false)?;
+    let to = dst.check(seen, extent, true)?;
+    let from = src.check(seen, extent, false)?;
     let place = |end: &End, side| match side {
         Side::Pageable => Place::Host(end.at),
         _ => Place::Device(end.at),
@@ -119,12 +118,26 @@ pub(super) fn prepare(space: &Space, dst: &End, src: &End, extent: [u64; 3]) -> 
 
 /// Submits a copy so that it is done by the time the call may return.
 pub(super) fn run(stream: &Arc<Stream>, dst: &End, src: &End, extent: [u64; 3], when: When) -> Outcome {
-    let space = &submit::owner(stream)?.driver.space;
+    run_between(stream, None, dst, src, extent, when)
+}
+
+/// The same between these GPUs, the target's and the source's.
+pub(super) fn run_between(
+    stream: &Arc<Stream>,
+    between: Option<[usize; 2]>,
+    dst: &End,
+    src: &End,
+    extent: [u64; 3],
+    when: When,
+) -> Outcome {
+    let context = submit::owner(stream)?;
+    let seen = context.copies_view(between);
     if when == When::Done {
         capture::forbid(stream)?;
         capture::check_legacy(stream)?;
     }
-    let Some((mut copy, to, from)) = prepare(space, dst, src, extent)? else { return Ok(()) };
+    let Some((mut copy, to, from)) = prepare(&seen, dst, src, extent)? else { return Ok(()) };
+    copy.between = between;
     // In a graph nothing is staged: the copy reads and writes what is there at the launch.
     let captured = capture::tail(stream)?.is_some();
     let waits = match (when, to) {
@@ -139,19 +152,19 @@ pub(super) fn run(stream: &Arc<Stream>, dst: &End, src: &End, extent: [u64; 3], 
         return submit_and_wait(stream, Op::Copy(copy));
     }
     if from == Side::Pageable && !captured {
-        stage(space, &mut copy)?;
+        stage(&seen, &mut copy)?;
     }
     submit(stream, Op::Copy(copy)).map(drop)
 }
 
 /// Copies the source into the operation, so that the program may change it at once.
-pub(super) fn stage(space: &Space, copy: &mut Copy) -> Outcome {
+pub(super) fn stage(seen: &View<'_>, copy: &mut Copy) -> Outcome {
     let Place::Host(start) = copy.src else { return Ok(()) };
     let mut staged = Vec::with_capacity(copy.bytes() as usize);
     for slice in 0..copy.depth {
         for row in 0..copy.height {
             let at = start + slice * copy.src_slice + row * copy.src_pitch;
-            staged.extend(space.host_bytes(at, copy.width as usize));
+            staged.extend(seen.host_bytes(at, copy.width as usize));
         }
     }
     copy.src = Place::Staged(Arc::new(staged), 0);
@@ -190,9 +203,9 @@ pub(super) fn ends(copy: &Memcpy3D) -> Outcome<(End, End, [u64; 3])> {
 }
 
 /// The operation of a 3D copy as a graph's node has it.
-pub(super) fn node(space: &Space, copy: &Memcpy3D) -> Outcome<Copy> {
+pub(super) fn node(seen: &View<'_>, copy: &Memcpy3D) -> Outcome<Copy> {
     let (dst, src, extent) = ends(copy)?;
-    let prepared = prepare(space, &dst, &src, extent)?;
+    let prepared = prepare(seen, &dst, &src, extent)?;
     // The driver does not take a node that copies nothing.
     prepared.map(|(copy, _, _)| copy).ok_or(Status::INVALID_VALUE)
 }

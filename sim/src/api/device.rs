@@ -1,10 +1,10 @@
 //! `cuDevice*`: what the simulated GPU says about itself.
 //!
 //! The figures are those of an H200 as far as a program may depend on them; what is not simulated
-//! (memory pools, textures' larger features, peers) is reported as not there.
+//! (memory pools, textures' larger features) is reported as not there.
 
 use super::abi::DeviceProperties;
-use super::arguments::{self, DEVICE};
+use super::arguments;
 use super::context::PRIORITIES;
 use crate::border::{List, Out, OutList, Text};
 use crate::door::doors;
@@ -63,16 +63,23 @@ const WARP: i32 = 32;
 const REGISTERS: i32 = 65536;
 const CLOCK_KHZ: i32 = 1_980_000;
 const MAX_PITCH: i32 = i32::MAX;
+/// Domain, the first GPU's bus, device.
 const PCI: (i32, i32, i32) = (0, 1, 0);
+const PCI_BUS: u32 = 33;
+
+fn bus(ordinal: usize) -> i32 {
+    PCI.1 + ordinal as i32
+}
 
 fn get(device: Out<i32>, ordinal: i32) -> Outcome {
     device.required()?;
     arguments::device(ordinal)?;
-    device.set(DEVICE)
+    device.set(ordinal)
 }
 
 fn count(count: Out<i32>) -> Outcome {
-    count.set(1)
+    count.required()?;
+    count.set(state::driver()?.devices.len() as i32)
 }
 
 fn name(name: OutList<u8>, length: i32, device: i32) -> Outcome {
@@ -92,8 +99,7 @@ fn text(out: OutList<u8>, length: i32, text: &[u8], device: i32) -> Outcome {
 
 fn uuid(uuid: Out<[u8; 16]>, device: i32) -> Outcome {
     uuid.required()?;
-    arguments::device(device)?;
-    uuid.set(state::driver()?.gpu.uuid())
+    uuid.set(arguments::device(device)?.gpu.uuid())
 }
 
 fn luid(_luid: usize, _mask: Out<u32>, device: i32) -> Outcome {
@@ -104,14 +110,12 @@ fn luid(_luid: usize, _mask: Out<u32>, device: i32) -> Outcome {
 
 fn total_memory_old(bytes: Out<u32>, device: i32) -> Outcome {
     bytes.required()?;
-    arguments::device(device)?;
-    bytes.set(arguments::clamp32(state::driver()?.gpu.memory()))
+    bytes.set(arguments::clamp32(arguments::device(device)?.gpu.memory()))
 }
 
 fn total_memory(bytes: Out<usize>, device: i32) -> Outcome {
     bytes.required()?;
-    arguments::device(device)?;
-    bytes.set(state::driver()?.gpu.memory() as usize)
+    bytes.set(arguments::device(device)?.gpu.memory() as usize)
 }
 
 fn compute_capability(major: Out<i32>, minor: Out<i32>, device: i32) -> Outcome {
@@ -139,8 +143,12 @@ fn properties(out: Out<DeviceProperties>, device: i32) -> Outcome {
 
 fn attribute(value: Out<i32>, attribute: u32, device: i32) -> Outcome {
     value.required()?;
-    arguments::device(device)?;
-    value.set(attribute_value(attribute).ok_or(Status::INVALID_VALUE)?)
+    let device = arguments::device(device)?;
+    let answer = match attribute {
+        PCI_BUS => Some(bus(device.ordinal())),
+        _ => attribute_value(attribute),
+    };
+    value.set(answer.ok_or(Status::INVALID_VALUE)?)
 }
 
 /// A `CUdevice_attribute` by its number.
@@ -171,7 +179,7 @@ fn attribute_value(attribute: u32) -> Option<i32> {
         30 => 512,
         31 => 1,
         32 => 0,
-        33 => PCI.1,
+        PCI_BUS => bus(0),
         34 => PCI.2,
         35 => 0,
         36 => 3_201_000,
@@ -228,7 +236,9 @@ fn attribute_value(attribute: u32) -> Option<i32> {
         120 => 1,
         121 => 0,
         122 | 123 => 1,
-        124 | 125 => 0,
+        // Buffers for other devices on the bus.
+        124 => 1,
+        125 => 0,
         126 => 4,
         127 => 0,
         128 => 0,
@@ -246,21 +256,24 @@ fn attribute_value(attribute: u32) -> Option<i32> {
 }
 
 fn bus_id(id: OutList<u8>, length: i32, device: i32) -> Outcome {
-    text(id, length, bus_name().as_bytes(), device)
+    text(id, length, bus_name(device as usize).as_bytes(), device)
 }
 
-fn bus_name() -> String {
-    format!("{:08X}:{:02X}:{:02X}.0", PCI.0, PCI.1, PCI.2)
+fn bus_name(ordinal: usize) -> String {
+    format!("{:08X}:{:02X}:{:02X}.0", PCI.0, bus(ordinal), PCI.2)
 }
 
 fn by_bus_id(device: Out<i32>, id: Text) -> Outcome {
     device.required()?;
     let wanted = id.str()?.to_ascii_uppercase();
-    // The domain may be given with four digits or not at all, the function not at all.
-    let full = bus_name();
-    let short = full.trim_end_matches(".0");
-    let names = [&full[..], short, &full[4..], &short[4..], &full[9..], &short[9..]];
-    if names.contains(&wanted.as_str()) { device.set(DEVICE) } else { Err(Status::INVALID_DEVICE) }
+    let is_meant = |ordinal: &usize| {
+        // The domain may be given with four digits or not at all, the function not at all.
+        let full = bus_name(*ordinal);
+        let short = full.trim_end_matches(".0");
+        [&full[..], short, &full[4..], &short[4..], &full[9..], &short[9..]].contains(&wanted.as_str())
+    };
+    let found = (0..state::driver()?.devices.len()).find(is_meant);
+    device.set(found.ok_or(Status::INVALID_DEVICE)? as i32)
 }
 
 fn can_access_peer(can: Out<i32>, device: i32, peer: i32) -> Outcome {
@@ -268,22 +281,33 @@ fn can_access_peer(can: Out<i32>, device: i32, peer: i32) -> Outcome {
     arguments::device(device)?;
     arguments::device(peer)?;
     // A device is no peer of itself.
-    can.set(0)
+    can.set((device != peer).into())
+}
+
+/// Fails unless these are two devices.
+fn are_peers(from: i32, to: i32) -> Outcome {
+    arguments::device(from)?;
+    arguments::device(to)?;
+    if from == to { Err(Status::INVALID_DEVICE) } else { Ok(()) }
 }
 
 fn p2p_attribute(value: Out<i32>, attribute: u32, from: i32, to: i32) -> Outcome {
     value.required()?;
-    arguments::device(from)?;
-    arguments::device(to)?;
-    let _ = attribute;
-    // There is one device, and these are about two.
-    Err(Status::INVALID_DEVICE)
+    are_peers(from, to)?;
+    value.set(match attribute {
+        // The best there is; reached; with atomic operations; with arrays; with some atomic operations alone.
+        1 => 0,
+        2..=4 => 1,
+        5 => 0,
+        _ => return Err(Status::INVALID_VALUE),
+    })
 }
 
-fn p2p_atomics(_out: OutList<u32>, _operations: List<u32>, _count: u32, from: i32, to: i32) -> Outcome {
-    arguments::device(from)?;
-    arguments::device(to)?;
-    Err(Status::INVALID_DEVICE)
+/// No operation is said to be atomic between two devices.
+fn p2p_atomics(out: OutList<u32>, operations: List<u32>, count: u32, from: i32, to: i32) -> Outcome {
+    are_peers(from, to)?;
+    let operations = operations.read(count as usize)?;
+    out.write(&vec![0; operations.len()])
 }
 
 /// No operation is atomic between host and device.
@@ -329,7 +353,7 @@ fn set_pool(device: i32, _pool: usize) -> Outcome {
 
 /// Graphs have no memory of their own here, so there is none to give back.
 fn graph_memory_trim(device: i32) -> Outcome {
-    arguments::device(device)
+    arguments::device(device).map(drop)
 }
 
 fn graph_memory(device: i32, _attribute: u32, _value: usize) -> Outcome {

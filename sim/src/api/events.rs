@@ -39,6 +39,7 @@ fn create(out: Out<usize>, flags: u32) -> Outcome {
         let timed = flags & DISABLE_TIMING == 0;
         return Err(if timed { Status::INVALID_VALUE } else { Status::NOT_SUPPORTED });
     }
+    context.locks.pass_objects();
     let handle = driver.events.draw();
     driver.events.put(handle, Arc::new(Event::new(handle, flags, context.id)));
     out.set(handle)
@@ -47,6 +48,10 @@ fn create(out: Out<usize>, flags: u32) -> Outcome {
 fn destroy(event: usize) -> Outcome {
     let driver = state::driver()?;
     driver.check()?;
+    let found = driver.events.get(event)?;
+    if let Some((_, context)) = driver.contexts.find(|context| context.id == found.context_id) {
+        context.locks.pass_objects();
+    }
     driver.events.remove(event).map(drop)
 }
 

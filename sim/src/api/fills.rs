@@ -5,7 +5,7 @@ use crate::errors::{Outcome, Status};
 use crate::exec::op::{Fill, Op};
 use crate::exec::submit::{self, Default, submit};
 use crate::graph::capture;
-use crate::memory::space::Space;
+use crate::memory::view::View;
 
 doors! {
     old cuMemsetD8: "cuMemsetD8" 2000 (dst: u32, value: u8, count: u32) = old_d8;
@@ -48,7 +48,7 @@ struct Request {
 }
 
 /// Checks a fill and makes it an operation. `None`: there is nothing to fill.
-pub(super) fn prepare(space: &Space, fill: Fill) -> Outcome<Option<Fill>> {
+pub(super) fn prepare(seen: &View<'_>, fill: Fill) -> Outcome<Option<Fill>> {
     let element = u64::from(fill.element);
     if !matches!(element, 1 | 2 | 4) || !fill.dst.is_multiple_of(element) {
         return Err(Status::INVALID_VALUE);
@@ -61,7 +61,7 @@ pub(super) fn prepare(space: &Space, fill: Fill) -> Outcome<Option<Fill>> {
         return Err(Status::INVALID_VALUE);
     }
     let bytes = (fill.height - 1).checked_mul(fill.pitch).and_then(|rows| rows.checked_add(row));
-    if !space.look().is_whole(fill.dst, bytes.ok_or(Status::INVALID_VALUE)?, true) {
+    if !seen.look().is_whole(seen, fill.dst, bytes.ok_or(Status::INVALID_VALUE)?, true) {
         return Err(Status::INVALID_VALUE);
     }
     Ok(Some(fill))
@@ -82,7 +82,7 @@ fn run(default: Default, stream: Option<usize>, request: Request) -> Outcome {
         height: request.height as u64,
     };
     // Also without a stream the host does not wait for it.
-    match prepare(&submit::owner(&stream)?.driver.space, fill)? {
+    match prepare(&submit::owner(&stream)?.view(), fill)? {
         Some(fill) => submit(&stream, Op::Fill(fill)).map(drop),
         None => Ok(()),
     }

@@ -41,6 +41,7 @@ fn make(bytes: usize, flags: u32, managed: bool) -> Outcome<u64> {
     if bytes == 0 {
         return Err(Status::INVALID_VALUE);
     }
+    context.locks.pass_objects();
     let pages = HostPages::map(bytes).map_err(|_| Status::OUT_OF_MEMORY)?;
     let start = pages.start() as u64;
     let mut table = driver.space.change();
@@ -86,7 +87,7 @@ fn free(start: usize) -> Outcome {
     if !driver.space.look().hosts.get(&(start as u64)).is_some_and(ours) {
         return Err(Status::INVALID_VALUE);
     }
-    context.synchronize()?;
+    context.synchronize_alone()?;
     driver.space.change().hosts.remove(&(start as u64));
     Ok(())
 }
@@ -95,7 +96,7 @@ fn free(start: usize) -> Outcome {
 pub(super) fn free_managed(start: u64) -> Outcome {
     let driver = state::driver()?;
     let owner = driver.space.look().hosts.get(&start).filter(|range| range.managed).map(|range| range.context);
-    driver.synchronize_context(owner.ok_or(Status::INVALID_VALUE)?)?;
+    driver.synchronize_alone(owner.ok_or(Status::INVALID_VALUE)?)?;
     driver.space.change().hosts.remove(&start);
     Ok(())
 }
@@ -110,6 +111,7 @@ fn register(start: usize, bytes: usize, flags: u32) -> Outcome {
     if !is_host_memory(start, bytes) {
         return Err(Status::INVALID_VALUE);
     }
+    context.locks.pass_objects();
     let mut table = driver.space.change();
     let (first, last) = (start as u64, (start + bytes) as u64 - 1);
     if table.reservation(first).is_some() {
@@ -141,7 +143,7 @@ fn unregister(start: usize) -> Outcome {
         _ => return Err(Status::HOST_MEMORY_NOT_REGISTERED),
     }
     drop(table);
-    context.synchronize()?;
+    context.synchronize_alone()?;
     driver.space.change().hosts.remove(&(start as u64));
     Ok(())
 }

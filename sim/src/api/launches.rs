@@ -1,5 +1,6 @@
 //! `cuLaunch*`, and `cuParamSet*` for the oldest of them.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::abi::{LaunchAttribute, LaunchConfig, LaunchParams};
@@ -57,9 +58,13 @@ fn kernel(
     start(&stream, Launch::new(function_for(&stream, function)?, function, shape, params, extra)?)
 }
 
-/// The function of a handle, which may be a kernel's: then in the stream's context.
+/// The function of a handle, which may be a kernel's: then in the stream's context. Code of another device's context does
+/// not run there.
 fn function_for(stream: &Arc<Stream>, handle: usize) -> Outcome<Arc<Function>> {
-    Function::find(&*submit::owner(stream)?, handle)
+    let context = submit::owner(stream)?;
+    let function = Function::find(&context, handle)?;
+    let ordinal = context.device.ordinal();
+    if function.ordinal == ordinal { Ok(function) } else { Err(Status::INVALID_HANDLE) }
 }
 
 fn start(stream: &Arc<Stream>, launch: Launch) -> Outcome {
@@ -146,17 +151,24 @@ fn cooperative(
 
 fn cooperative_multi(launches: List<LaunchParams>, count: u32, flags: u32) -> Outcome {
     let driver = state::driver()?;
-    // There is one device, so one launch.
-    if count != 1 || flags > 3 {
+    if count == 0 || count as usize > driver.devices.len() || flags > 3 {
         return Err(Status::INVALID_VALUE);
     }
-    let one = launches.item(0)?;
-    let stream = driver.streams.get(one.stream)?;
-    submit::owner(&stream)?.check()?;
-    let shape = Shape { grid: one.grid, block: one.block, shared: one.shared };
-    let found = function_for(&stream, one.function)?;
-    fits_at_once(&found, shape)?;
-    start(&stream, Launch::new(found, one.function, shape, list_at(one.params), list_at(0))?)
+    let mut ready = Vec::new();
+    let mut devices = HashSet::new();
+    for one in launches.read(count as usize)? {
+        let stream = driver.streams.get(one.stream)?;
+        let context = submit::owner(&stream)?;
+        context.check()?;
+        if !devices.insert(context.device.ordinal()) {
+            return Err(Status::INVALID_VALUE);
+        }
+        let shape = Shape { grid: one.grid, block: one.block, shared: one.shared };
+        let found = function_for(&stream, one.function)?;
+        fits_at_once(&found, shape)?;
+        ready.push((stream, Launch::new(found, one.function, shape, list_at(one.params), list_at(0))?));
+    }
+    ready.into_iter().try_for_each(|(stream, launch)| start(&stream, launch))
 }
 
 fn launch(function: usize) -> Outcome {

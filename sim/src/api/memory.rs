@@ -6,6 +6,7 @@ use crate::door::doors;
 use crate::errors::{Outcome, Status};
 use crate::exec::context;
 use crate::exec::op::Op;
+use crate::exec::stream::Kind;
 use crate::exec::submit::{self, Default};
 use crate::graph::capture;
 use crate::memory::space::Access;
@@ -72,7 +73,8 @@ fn clear_async(_: Default, out: Out<u64>) -> Outcome {
 fn allocate(bytes: u64, low: bool) -> Outcome<u64> {
     let (context, driver) = current()?;
     capture::forbid_unsafe_call()?;
-    driver.space.allocate(driver.gpu, bytes, context.id, low)
+    context.locks.pass_objects();
+    driver.space.allocate(context.device.gpu, bytes, context.id, low)
 }
 
 fn alloc_old(out: Out<u32>, bytes: u32) -> Outcome {
@@ -129,42 +131,46 @@ fn free(address: u64) -> Outcome {
     if address == 0 {
         return Ok(());
     }
-    let owner = driver.space.look().allocations.at(address).map(|allocation| allocation.context);
-    let Some(owner) = owner else { return super::host_memory::free_managed(address) };
+    let found = driver.space.look().allocations.starting_at(address).map(|one| (one.context, one.is_leaving()));
+    let Some((owner, is_leaving)) = found else { return super::host_memory::free_managed(address) };
     // Work that was submitted may still use it.
-    driver.synchronize_context(owner)?;
-    driver.space.free(address)
+    driver.synchronize_alone(owner)?;
+    // What a stream frees is gone by then.
+    if is_leaving { Ok(()) } else { driver.space.free(address) }
 }
 
 fn info_old(free: Out<u32>, total: Out<u32>) -> Outcome {
-    let (_, driver) = current()?;
+    let gpu = current()?.0.device.gpu;
     free.required()?;
     total.required()?;
-    free.set(clamp32(driver.gpu.free()))?;
-    total.set(clamp32(driver.gpu.memory()))
+    free.set(clamp32(gpu.free()))?;
+    total.set(clamp32(gpu.memory()))
 }
 
 fn info(free: Out<usize>, total: Out<usize>) -> Outcome {
-    let (_, driver) = current()?;
+    let gpu = current()?.0.device.gpu;
     free.required()?;
     total.required()?;
-    free.set(driver.gpu.free() as usize)?;
-    total.set(driver.gpu.memory() as usize)
+    free.set(gpu.free() as usize)?;
+    total.set(gpu.memory() as usize)
 }
 
 /// The allocation, mapping or pinned range that an address is in. Of handles side by side it is only the one.
 pub(super) fn find_range(address: u64) -> Outcome<(u64, u64)> {
-    let (_, driver) = current()?;
+    let (context, driver) = current()?;
     let table = driver.space.look();
-    if let Some((base, allocation)) = table.allocations.find(address) {
-        return Ok((base, allocation.bytes));
-    }
     if let Some((base, range)) = table.host(address) {
         return Ok((base, range.bytes));
     }
-    let reachable = table.program_mapping(address).filter(|(_, mapping)| mapping.access != Access::None);
-    let (base, mapping) = reachable.ok_or(Status::NOT_FOUND)?;
-    Ok((base, mapping.phys.bytes()))
+    let seen = context.view();
+    // What is out of the context's reach is nothing to it.
+    let reached = table.mapping(address).filter(|(_, mapping)| seen.access(&table, address, mapping) != Access::None);
+    let (base, mapping) = reached.ok_or(Status::NOT_FOUND)?;
+    match table.allocations.find(address) {
+        Some((base, allocation)) => Ok((base, allocation.bytes)),
+        None if mapping.handle != 0 => Ok((base, mapping.phys.bytes())),
+        None => Err(Status::NOT_FOUND),
+    }
 }
 
 fn range_old(base: Out<u32>, bytes: Out<u32>, address: u32) -> Outcome {
@@ -198,11 +204,18 @@ fn free_async(default: Default, address: u64, stream: usize) -> Outcome {
         return Ok(());
     }
     if capture::tail(&stream)?.is_some() {
-        // It would be a memory node.
-        return Err(Status::NOT_SUPPORTED);
+        // No node frees such memory. The capture does not suffer.
+        return Err(Status::INVALID_VALUE);
     }
-    submit::owner(&stream)?.driver.space.change().allocations.leave(address)?;
-    submit::submit(&stream, Op::Free(address)).map(drop)
+    capture::check_legacy(&stream)?;
+    capture::forbid_unsafe_call()?;
+    let context = submit::owner(&stream)?;
+    context.check()?;
+    if stream.kind == Kind::Legacy {
+        context.locks.pass_objects();
+    }
+    context.driver.space.change().allocations.leave(address)?;
+    submit::enqueue_aside(&stream, Vec::new(), Op::Free(address)).map(drop)
 }
 
 /// The device has no pools: attribute 115 says so, and so does every call about one.

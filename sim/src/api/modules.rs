@@ -7,6 +7,8 @@ use super::arguments::{clamp32, current};
 use crate::border::{Out, OutList, Text, bytes_at};
 use crate::door::doors;
 use crate::errors::{Outcome, Status};
+use crate::exec::context::Context;
+use crate::graph::capture;
 use crate::module::link::Link;
 use crate::module::ptx::Ptx;
 use crate::module::{Module, read_image, read_text};
@@ -57,13 +59,21 @@ pub(super) fn read_file(path: Text) -> Outcome<Ptx> {
 fn load(out: Out<usize>, path: Text) -> Outcome {
     let (context, _) = current()?;
     out.required()?;
-    out.set(Module::load(&context, &read_file(path)?)?)
+    let text = read_file(path)?;
+    load_into(&context, out, &text)
+}
+
+/// Loads code when the context has nothing else to do.
+fn load_into(context: &Arc<Context>, out: Out<usize>, text: &Ptx) -> Outcome {
+    context.synchronize_alone()?;
+    out.set(Module::load(context, text)?)
 }
 
 fn load_data(out: Out<usize>, image: usize) -> Outcome {
     let (context, _) = current()?;
     out.required()?;
-    out.set(Module::load(&context, &read_image(image)?)?)
+    let text = read_image(image)?;
+    load_into(&context, out, &text)
 }
 
 /// The compiler's options change nothing: there is no compiler.
@@ -74,7 +84,8 @@ fn load_data_with(out: Out<usize>, image: usize, _count: u32, _options: usize, _
 fn unload(module: usize) -> Outcome {
     let (context, driver) = current()?;
     driver.modules.get(module)?;
-    context.synchronize()?;
+    capture::forbid_unsafe_call()?;
+    context.synchronize_alone()?;
     Module::unload(driver, module)
 }
 
@@ -91,6 +102,7 @@ fn function(out: Out<usize>, module: usize, name: Text) -> Outcome {
     out.required()?;
     let name = name.bytes()?;
     let module = find(module)?;
+    current()?.0.locks.pass_objects();
     out.set(module.function(std::str::from_utf8(name).map_err(|_| Status::NOT_FOUND)?)?)
 }
 

@@ -45,7 +45,7 @@ pub(super) fn tell_kernel(work: &Work) -> Outcome<KernelNode2> {
 
 pub(super) fn copy(params: &Memcpy3D, context: usize) -> Outcome<Work> {
     let context = context_or_current(context)?;
-    Ok(Work::Op(Op::Copy(copy_plan::node(&context.driver.space, params)?)))
+    Ok(Work::Op(Op::Copy(copy_plan::node(&context.copies_view(None), params)?)))
 }
 
 pub(super) fn tell_copy(work: &Work) -> Outcome<Memcpy3D> {
@@ -85,7 +85,7 @@ pub(super) fn fill(params: &MemsetNode, context: usize) -> Outcome<Work> {
         width: params.width as u64,
         height: params.height as u64,
     };
-    let fill = fills::prepare(&context.driver.space, fill)?;
+    let fill = fills::prepare(&context.view(), fill)?;
     // The driver does not take a node that fills nothing.
     Ok(Work::Op(Op::Fill(fill.ok_or(Status::INVALID_VALUE)?)))
 }
@@ -142,7 +142,7 @@ pub(super) fn words(params: &BatchMemOpNode) -> Outcome<Work> {
     if ops.is_empty() || params.flags != 0 {
         return Err(Status::INVALID_VALUE);
     }
-    Ok(Work::Op(Op::Words(stream_words::words(&context.driver.space, &ops)?)))
+    Ok(Work::Op(Op::Words(stream_words::words(&context.view(), &ops)?)))
 }
 
 /// Any node, by the block that says of itself what it is.

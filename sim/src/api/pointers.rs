@@ -50,6 +50,9 @@ struct Known {
     block_id: u64,
     /// Whether this process can export its handle as a descriptor.
     exportable: bool,
+    /// The device that it was made for; host memory has that of its context.
+    ordinal: usize,
+    /// What the current context may do with it, or its own GPU.
     access: Access,
 }
 
@@ -63,7 +66,8 @@ enum Value {
     Tokens(Option<[u32; 3]>),
 }
 
-fn find(table: &Table, address: u64) -> Option<Known> {
+fn find(driver: &Driver, table: &Table, address: u64) -> Option<Known> {
+    let here = context::current_any().ok();
     let mapping = table.mapping(address);
     let whole = mapping.map(|(base, mapping)| (base, mapping.phys.bytes()));
     if let Some((base, one)) = table.allocations.find(address) {
@@ -75,10 +79,14 @@ fn find(table: &Table, address: u64) -> Option<Known> {
             buffer_id: one.buffer_id,
             block_id: mapping?.1.phys.number(),
             exportable: false,
-            access: Access::ReadWrite,
+            ordinal: mapping?.1.phys.gpu().ordinal(),
+            access: here.map_or(Access::ReadWrite, |here| {
+                mapping.map_or(Access::None, |(_, mapping)| here.view().access(table, address, mapping))
+            }),
         });
     }
     if let Some((base, range)) = table.host(address) {
+        let context = driver.contexts.find(|context| context.id == range.context);
         // Pinned memory is made in units as large as the device's.
         let made = if range.pages.is_some() { range.bytes.next_multiple_of(GRANULARITY) } else { range.bytes };
         return Some(Known {
@@ -89,6 +97,7 @@ fn find(table: &Table, address: u64) -> Option<Known> {
             buffer_id: range.buffer_id,
             block_id: range.buffer_id,
             exportable: false,
+            ordinal: context.map_or(0, |(_, context)| context.device.ordinal()),
             access: Access::ReadWrite,
         });
     }
@@ -102,7 +111,8 @@ fn find(table: &Table, address: u64) -> Option<Known> {
         buffer_id: mapping.buffer_id,
         block_id: mapping.phys.number(),
         exportable: mapping.phys.can_export(),
-        access: mapping.access,
+        ordinal: mapping.phys.gpu().ordinal(),
+        access: mapping.access_of(here.map_or(mapping.phys.gpu().ordinal(), |here| here.device.ordinal())),
     })
 }
 
@@ -124,14 +134,15 @@ fn value(driver: &Driver, known: &Known, attribute: u32, address: u64) -> Outcom
         SYNC_MEMOPS => Value::Word(on_device.into()),
         7 => Value::Long(known.buffer_id),
         8 => Value::Word((known.kind == Kind::Managed).into()),
-        // The ordinal of the device that it was made for; host memory has that of its context.
-        DEVICE_ORDINAL => Value::Word(0),
+        DEVICE_ORDINAL => Value::Word(known.ordinal as u32),
         // Whether it can be shared by IPC handles, reached by other devices on the bus, decompressed into.
         10 | 15 | 21 => Value::Word(allocated.into()),
         RANGE_START => Value::Long(known.range.0),
         RANGE_SIZE => Value::Long(known.range.1),
         13 => Value::Word(1),
         14 => Value::Long(known.exportable.into()),
+        // Of what was allocated all GPUs are told the same.
+        16 if allocated => Value::Word(Access::ReadWrite.flags() as u32),
         16 => Value::Word(known.access.flags() as u32),
         17 => Value::Long(0),
         18 => Value::Long(known.mapping.1),
@@ -155,7 +166,7 @@ fn get(data: usize, attribute: u32, address: u64) -> Outcome {
     if data == 0 {
         return Err(Status::INVALID_VALUE);
     }
-    let known = find(&driver.space.look(), address).ok_or(Status::INVALID_VALUE)?;
+    let known = find(driver, &driver.space.look(), address).ok_or(Status::INVALID_VALUE)?;
     let value = value(driver, &known, attribute, address)?;
     put(data, &value)?;
     if matches!(value, Value::None | Value::Tokens(None)) { Err(Status::INVALID_VALUE) } else { Ok(()) }
@@ -183,7 +194,7 @@ fn get_many(count: u32, attributes: List<u32>, data: List<usize>, address: u64) 
         return Err(Status::INVALID_VALUE);
     }
     let table = driver.space.look();
-    let known = find(&table, address);
+    let known = find(driver, &table, address);
     for (attribute, data) in attributes.into_iter().zip(data) {
         let value = match &known {
             Some(known) => Some(value(driver, known, attribute, address).unwrap_or(Value::None)),
@@ -202,7 +213,7 @@ fn set(data: usize, attribute: u32, address: u64) -> Outcome {
         return Err(Status::INVALID_VALUE);
     }
     read_at::<u32>(data)?;
-    let known = find(&driver.space.look(), address);
+    let known = find(driver, &driver.space.look(), address);
     match known.map(|known| known.kind) {
         Some(Kind::Allocated | Kind::Pinned) => Ok(()),
         Some(Kind::Mapped) => Err(Status::NOT_SUPPORTED),

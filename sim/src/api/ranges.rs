@@ -70,7 +70,7 @@ const LOCATION_LAST: u32 = 4;
 
 fn location(location: Location) -> Outcome {
     match location.kind {
-        LOCATION_DEVICE => arguments::device(location.id),
+        LOCATION_DEVICE => arguments::device(location.id).map(drop),
         2..=LOCATION_LAST => Ok(()),
         _ => Err(Status::INVALID_VALUE),
     }

@@ -6,7 +6,7 @@ use crate::door::doors;
 use crate::errors::{Outcome, Status};
 use crate::exec::op::{Condition, Op, WordOp};
 use crate::exec::submit::{self, Default, submit};
-use crate::memory::space::Space;
+use crate::memory::view::View;
 
 doors! {
     cuStreamWaitValue32 / cuStreamWaitValue32_ptsz: "cuStreamWaitValue32" 8000 / 8000
@@ -43,7 +43,7 @@ const BARRIER: u32 = 6;
 const WAIT_FLUSH: u32 = 1 << 30;
 const MOST_OPS: u32 = 256;
 
-fn wait_op(space: &Space, address: u64, value: u64, flags: u32, wide: bool) -> Outcome<WordOp> {
+fn wait_op(seen: &View<'_>, address: u64, value: u64, flags: u32, wide: bool) -> Outcome<WordOp> {
     let condition = match flags & !WAIT_FLUSH {
         0 => Condition::AtLeast,
         1 => Condition::Equal,
@@ -51,37 +51,37 @@ fn wait_op(space: &Space, address: u64, value: u64, flags: u32, wide: bool) -> O
         3 => Condition::NotAllBits,
         _ => return Err(Status::INVALID_VALUE),
     };
-    check(space, address, wide, false)?;
+    check(seen, address, wide, false)?;
     Ok(WordOp { address, value, wide, wait: Some(condition) })
 }
 
-fn write_op(space: &Space, address: u64, value: u64, flags: u32, wide: bool) -> Outcome<WordOp> {
+fn write_op(seen: &View<'_>, address: u64, value: u64, flags: u32, wide: bool) -> Outcome<WordOp> {
     // The flag for a write without a barrier is one of the calls of old.
     if flags != 0 {
         return Err(Status::INVALID_VALUE);
     }
-    check(space, address, wide, true)?;
+    check(seen, address, wide, true)?;
     Ok(WordOp { address, value, wide, wait: None })
 }
 
-fn check(space: &Space, address: u64, wide: bool, write: bool) -> Outcome {
+fn check(seen: &View<'_>, address: u64, wide: bool, write: bool) -> Outcome {
     let bytes = if wide { 8 } else { 4 };
-    let valid = address.is_multiple_of(bytes) && space.look().is_whole(address, bytes, write);
+    let valid = address.is_multiple_of(bytes) && seen.look().is_whole(seen, address, bytes, write);
     if valid { Ok(()) } else { Err(Status::INVALID_VALUE) }
 }
 
 /// The words of a list of operations; fences among them need nothing here, where writes are in order.
-pub(super) fn words(space: &Space, ops: &[BatchMemOp]) -> Outcome<Vec<WordOp>> {
+pub(super) fn words(seen: &View<'_>, ops: &[BatchMemOp]) -> Outcome<Vec<WordOp>> {
     let mut words = Vec::new();
     for op in ops {
         match op.operation {
             WAIT_32 | WAIT_64 => {
                 let wide = op.operation == WAIT_64;
-                words.push(wait_op(space, op.address, op.value, op.flags, wide)?);
+                words.push(wait_op(seen, op.address, op.value, op.flags, wide)?);
             }
             WRITE_32 | WRITE_64 => {
                 let wide = op.operation == WRITE_64;
-                words.push(write_op(space, op.address, op.value, op.flags, wide)?);
+                words.push(write_op(seen, op.address, op.value, op.flags, wide)?);
             }
             FLUSH | BARRIER => {}
             _ => return Err(Status::INVALID_VALUE),
@@ -90,26 +90,26 @@ pub(super) fn words(space: &Space, ops: &[BatchMemOp]) -> Outcome<Vec<WordOp>> {
     Ok(words)
 }
 
-fn one(default: Default, stream: usize, make: impl FnOnce(&Space) -> Outcome<WordOp>) -> Outcome {
+fn one(default: Default, stream: usize, make: impl FnOnce(&View<'_>) -> Outcome<WordOp>) -> Outcome {
     let stream = submit::resolve(default, stream)?;
-    let word = make(&submit::owner(&stream)?.driver.space)?;
+    let word = make(&submit::owner(&stream)?.view())?;
     submit(&stream, Op::Words(vec![word])).map(drop)
 }
 
 fn wait32(default: Default, stream: usize, address: u64, value: u32, flags: u32) -> Outcome {
-    one(default, stream, |space| wait_op(space, address, value.into(), flags, false))
+    one(default, stream, |seen| wait_op(seen, address, value.into(), flags, false))
 }
 
 fn wait64(default: Default, stream: usize, address: u64, value: u64, flags: u32) -> Outcome {
-    one(default, stream, |space| wait_op(space, address, value, flags, true))
+    one(default, stream, |seen| wait_op(seen, address, value, flags, true))
 }
 
 fn write32(default: Default, stream: usize, address: u64, value: u32, flags: u32) -> Outcome {
-    one(default, stream, |space| write_op(space, address, value.into(), flags, false))
+    one(default, stream, |seen| write_op(seen, address, value.into(), flags, false))
 }
 
 fn write64(default: Default, stream: usize, address: u64, value: u64, flags: u32) -> Outcome {
-    one(default, stream, |space| write_op(space, address, value, flags, true))
+    one(default, stream, |seen| write_op(seen, address, value, flags, true))
 }
 
 /// The driver has kept the calls of before CUDA 11.7 but does not serve them, and attributes 92 to 94 say so.
@@ -136,6 +136,6 @@ fn batch(default: Default, stream: usize, count: u32, ops: List<BatchMemOp>, fla
         return Err(Status::INVALID_VALUE);
     }
     let ops = ops.read(count as usize)?;
-    let words = words(&submit::owner(&stream)?.driver.space, &ops)?;
+    let words = words(&submit::owner(&stream)?.view(), &ops)?;
     submit(&stream, Op::Words(words)).map(drop)
 }

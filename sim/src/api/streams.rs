@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::arguments::{DEVICE, current, only_flags};
+use super::arguments::{current, only_flags};
 use super::context::PRIORITIES;
 use crate::border::{In, Out};
 use crate::door::doors;
@@ -63,6 +63,7 @@ fn create_with_priority(out: Out<usize>, flags: u32, priority: i32) -> Outcome {
     let (context, driver) = current()?;
     out.required()?;
     only_flags(flags.into(), NON_BLOCKING.into())?;
+    context.locks.pass_objects();
     let handle = driver.streams.draw();
     let kind = Kind::Made { non_blocking: flags & NON_BLOCKING != 0 };
     // The smaller number is the greater priority; one out of range is taken as the nearest.
@@ -78,8 +79,10 @@ fn destroy(handle: usize) -> Outcome {
     }
     let stream = driver.streams.get(handle)?;
     crate::graph::capture::forbid(&stream)?;
+    let context = submit::owner(&stream)?;
+    context.locks.pass_objects();
     driver.streams.remove(handle)?;
-    submit::owner(&stream)?.forget(&stream);
+    context.forget(&stream);
     Ok(())
 }
 
@@ -125,6 +128,7 @@ fn add_callback(
 fn host_function(default: Default, stream: usize, function: Option<extern "C" fn(usize)>, data: usize) -> Outcome {
     let stream = submit::resolve(default, stream)?;
     let function = function.ok_or(Status::INVALID_VALUE)?;
+    submit::owner(&stream)?.locks.pass_objects();
     submit(&stream, Op::Host(HostCall { function, data })).map(drop)
 }
 
@@ -140,7 +144,9 @@ fn get_flags(default: Default, stream: usize, flags: Out<u32>) -> Outcome {
 }
 
 fn get_id(default: Default, stream: usize, id: Out<u64>) -> Outcome {
-    id.set(submit::resolve(default, stream)?.id)
+    let stream = submit::resolve(default, stream)?;
+    crate::graph::capture::forbid(&stream)?;
+    id.set(stream.id)
 }
 
 fn get_context(default: Default, stream: usize, context: Out<usize>) -> Outcome {
@@ -160,8 +166,8 @@ fn get_green(stream: usize, green: Out<usize>) -> Outcome {
 }
 
 fn get_device(default: Default, stream: usize, device: Out<i32>) -> Outcome {
-    submit::resolve(default, stream)?;
-    device.set(DEVICE)
+    let stream = submit::resolve(default, stream)?;
+    device.set(submit::owner(&stream)?.device.ordinal() as i32)
 }
 
 /// Managed memory is reachable by everyone all the time here; attaching it is an order at most.

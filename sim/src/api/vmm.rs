@@ -14,6 +14,7 @@ use crate::door::doors;
 use crate::errors::{Outcome, Status};
 use crate::exec::context::Context;
 use crate::exec::submit::{self, Default};
+use crate::gpu_file::Gpu;
 use crate::memory::phys::{GRANULARITY, Phys};
 use crate::memory::space::Access;
 use crate::settings::Pausing;
@@ -92,7 +93,7 @@ fn check(prop: &AllocationProp) -> Outcome {
     if prop.location.kind != LOCATION_DEVICE || prop.handle_types & !FILE_DESCRIPTOR != 0 {
         return Err(Status::NOT_SUPPORTED);
     }
-    arguments::device(prop.location.id)
+    arguments::device(prop.location.id).map(drop)
 }
 
 fn create(out: Out<u64>, bytes: usize, prop: In<AllocationProp>, flags: u64) -> Outcome {
@@ -102,7 +103,7 @@ fn create(out: Out<u64>, bytes: usize, prop: In<AllocationProp>, flags: u64) -> 
     check(&prop)?;
     let bytes = whole_granules(bytes)?;
     let exportable = prop.handle_types & FILE_DESCRIPTOR != 0;
-    let phys = Phys::create(state::driver()?.gpu, bytes, exportable)?;
+    let phys = Phys::create(arguments::device(prop.location.id)?.gpu, bytes, exportable)?;
     out.set(enter(Arc::new(phys))?)
 }
 
@@ -158,7 +159,7 @@ fn unmap(start: u64, bytes: usize) -> Outcome {
     let driver = state::driver()?;
     if driver.pausing == Pausing::Stuck {
         let works = |context: &Context| !context.everything().is_empty();
-        while driver.gpu.is_paused() && driver.contexts.find(works).is_some() {
+        while driver.gpus().any(Gpu::is_paused) && driver.contexts.find(works).is_some() {
             std::thread::sleep(LOOK);
         }
     }
@@ -181,7 +182,7 @@ fn set_access(start: u64, bytes: usize, list: List<AccessDesc>, count: usize) ->
         if one.location.kind != LOCATION_DEVICE {
             return Err(Status::NOT_SUPPORTED);
         }
-        arguments::device(one.location.id)?;
+        let device = arguments::device(one.location.id).map_err(|_| Status::INVALID_VALUE)?;
         let access = match one.flags {
             0 => Access::None,
             1 => Access::Read,
@@ -192,7 +193,7 @@ fn set_access(start: u64, bytes: usize, list: List<AccessDesc>, count: usize) ->
         if table.program_mapping(start).is_none() {
             return Err(Status::INVALID_VALUE);
         }
-        table.set_access(start, bytes as u64, access)?;
+        table.set_access(start, bytes as u64, device.ordinal(), access)?;
     }
     Ok(())
 }
@@ -200,13 +201,16 @@ fn set_access(start: u64, bytes: usize, list: List<AccessDesc>, count: usize) ->
 fn get_access(flags: Out<u64>, location: In<Location>, address: u64) -> Outcome {
     flags.required()?;
     let location = location.get()?;
-    if location.kind != LOCATION_DEVICE {
-        return Err(Status::INVALID_VALUE);
-    }
-    arguments::device(location.id)?;
+    let ordinal = match location.kind {
+        LOCATION_DEVICE => Some(arguments::device(location.id)?.ordinal()),
+        2..=LOCATION_LAST => None,
+        _ => return Err(Status::INVALID_VALUE),
+    };
     let table = state::driver()?.space.look();
     let (_, mapping) = table.mapping(address).ok_or(Status::INVALID_VALUE)?;
-    flags.set(mapping.access.flags())
+    // The host reaches none, and for what `cuMemAlloc` gave nothing was set.
+    let set = ordinal.filter(|_| mapping.handle != 0).map_or(Access::None, |ordinal| mapping.access[ordinal]);
+    flags.set(set.flags())
 }
 
 fn export(out: usize, handle: u64, kind: u32, flags: u64) -> Outcome {
@@ -234,7 +238,7 @@ fn import(out: Out<u64>, shared: usize, kind: u32) -> Outcome {
     let descriptor = i32::try_from(shared).map_err(|_| Status::INVALID_VALUE)?;
     // SAFETY: the program lends the descriptor for this call. If it is none, the kernel says so.
     let descriptor = unsafe { BorrowedFd::borrow_raw(descriptor) };
-    out.set(enter(Arc::new(Phys::import(state::driver()?.gpu, descriptor)?))?)
+    out.set(enter(Arc::new(Phys::import(state::driver()?.gpus(), descriptor)?))?)
 }
 
 fn granularity(out: Out<usize>, prop: In<AllocationProp>, option: u32) -> Outcome {
@@ -250,7 +254,7 @@ fn properties(out: Out<AllocationProp>, handle: u64) -> Outcome {
     out.set(AllocationProp {
         kind: PINNED,
         handle_types: if found.phys.exportable() { FILE_DESCRIPTOR } else { 0 },
-        location: Location { kind: LOCATION_DEVICE, id: arguments::DEVICE },
+        location: Location { kind: LOCATION_DEVICE, id: found.phys.gpu().ordinal() as i32 },
         ..AllocationProp::default()
     })
 }
@@ -267,14 +271,31 @@ fn retain(out: Out<u64>, address: u64) -> Outcome {
     out.set(handle)
 }
 
+/// What a range for other devices on the bus is a multiple of.
+const BUS_PAGE: u64 = 4096;
+/// `CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD`, and the flag that asks for it by PCIe.
+const DMA_BUF: u32 = 1;
+const BY_PCIE: u64 = 1;
+
+/// A descriptor by which other devices on the bus reach a range, of whatever memory on the device.
 fn range_handle(out: usize, start: u64, bytes: usize, kind: u32, flags: u64) -> Outcome {
-    let (_, driver) = current()?;
-    only_flags(flags, 1)?;
-    if out == 0 || kind != 1 || !driver.space.look().is_whole(start, bytes as u64, false) {
+    let (context, driver) = current()?;
+    only_flags(flags, BY_PCIE)?;
+    let (seen, bytes) = (context.view(), bytes as u64);
+    let table = seen.look();
+    let aligned = start.is_multiple_of(BUS_PAGE) && bytes.is_multiple_of(BUS_PAGE) && bytes != 0;
+    if out == 0 || kind != DMA_BUF || !aligned || !table.is_whole(&seen, start, bytes, true) {
         return Err(Status::INVALID_VALUE);
     }
-    // A DMA buffer: there is no bus.
-    Err(Status::NOT_SUPPORTED)
+    let pieces = table.pieces(start, bytes);
+    if pieces.is_empty() {
+        // The host's memory.
+        return Err(Status::INVALID_VALUE);
+    }
+    if flags == BY_PCIE {
+        return Err(Status::NOT_SUPPORTED);
+    }
+    write_at::<i32>(out, driver.bus.give(pieces)?.into_raw_fd())
 }
 
 /// `CUarrayMapInfo` as far as it is looked at: in the second word is the array.

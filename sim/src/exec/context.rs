@@ -6,10 +6,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::event::Stamp;
+use super::locks::Locks;
 use super::op::Op;
 use super::stream::{Kind, Stream, Ticket};
 use crate::errors::{Outcome, Status};
-use crate::state::{self, Driver};
+use crate::memory::view::{Peers, View, Who};
+use crate::state::{self, Device, Driver};
 
 /// The legacy default stream's handle.
 pub(crate) const STREAM_LEGACY: usize = 1;
@@ -24,6 +26,7 @@ pub(crate) const API_VERSION_OLD: u32 = 3010;
 /// One context.
 pub(crate) struct Context {
     pub(crate) driver: &'static Driver,
+    pub(crate) device: &'static Device,
     pub(crate) handle: usize,
     /// Unique in the process; a primary context that is made again has the old handle and a new id.
     pub(crate) id: u64,
@@ -31,6 +34,8 @@ pub(crate) struct Context {
     pub(crate) api_version: u32,
     pub(crate) primary: bool,
     pub(crate) settings: Mutex<Settings>,
+    pub(crate) peers: Peers,
+    pub(crate) locks: Locks,
     /// Held while work is put into streams: it fixes the order between the legacy stream and others.
     order: Mutex<()>,
     streams: Mutex<Vec<Arc<Stream>>>,
@@ -85,6 +90,7 @@ impl Drop for ThreadStreams {
 impl Context {
     pub(crate) fn new(
         driver: &'static Driver,
+        device: &'static Device,
         handle: usize,
         flags: u32,
         api_version: u32,
@@ -92,12 +98,15 @@ impl Context {
     ) -> Arc<Context> {
         let context = Arc::new(Context {
             driver,
+            device,
             handle,
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             flags: AtomicU32::new(flags),
             api_version,
             primary,
             settings: Mutex::default(),
+            peers: Peers::default(),
+            locks: Locks::default(),
             order: Mutex::default(),
             streams: Mutex::default(),
             marker: OnceLock::new(),
@@ -124,6 +133,16 @@ impl Context {
     /// Whether the context is being destroyed: what waits on the device gives up.
     pub(crate) fn is_ending(&self) -> bool {
         self.ending.load(Ordering::Acquire)
+    }
+
+    /// The address space as its kernels and fills see it.
+    pub(crate) fn view(&self) -> View<'_> {
+        View::new(&self.driver.space, self.device.gpu, Who::Kernels(&self.peers))
+    }
+
+    /// The address space as its copies see it, between two GPUs or wherever.
+    pub(crate) fn copies_view(&self, between: Option<[usize; 2]>) -> View<'_> {
+        View::new(&self.driver.space, self.device.gpu, between.map_or(Who::Copies, Who::Between))
     }
 
     /// The order of submissions, held while something is put into streams.
@@ -168,6 +187,7 @@ impl Context {
     /// Notes when everything is done that was submitted so far, in any stream: at once if that is done already. No other work
     /// waits for it.
     pub(crate) fn mark(self: &Arc<Context>, stamp: Arc<Stamp>) -> Ticket {
+        self.locks.pass_submission();
         let _ordered = self.ordered();
         let marker = self.marker.get_or_init(|| self.add_stream(Kind::Made { non_blocking: true }, 0));
         let everything = self.everything();
@@ -180,6 +200,8 @@ impl Context {
 
     /// Has all work that is submitted from now on wait for a point, in streams that are yet to be made too.
     pub(crate) fn put_ahead(&self, point: Ticket) {
+        let streams = self.streams().clone();
+        streams.iter().for_each(|stream| stream.pass_entrance());
         let _ordered = self.ordered();
         self.ahead().push(point);
     }
@@ -198,6 +220,12 @@ impl Context {
     /// Everything submitted so far in any stream.
     pub(crate) fn everything(&self) -> Vec<Ticket> {
         self.streams().iter().filter(|stream| stream.is_busy()).map(Stream::last).collect()
+    }
+
+    /// As [`Context::synchronize`], for a call that keeps others out of the context meanwhile.
+    pub(crate) fn synchronize_alone(&self) -> Outcome {
+        let _alone = self.locks.exclude();
+        self.synchronize()
     }
 
     /// Waits for everything submitted so far, and tells whether it went well.

@@ -3,6 +3,7 @@
 
 pub(crate) mod context;
 pub(crate) mod event;
+pub(crate) mod locks;
 pub(crate) mod op;
 pub(crate) mod stream;
 pub(crate) mod submit;

@@ -10,8 +10,8 @@ use crate::engine::Way;
 use crate::errors::{Outcome, Status};
 use crate::graph::Plan;
 use crate::kernels::Machine;
-use crate::memory::space::Space;
 use crate::memory::traffic::Place;
+use crate::memory::view::View;
 use crate::module::launch::Launch;
 
 /// One operation.
@@ -55,6 +55,8 @@ pub(crate) struct Copy {
     pub(crate) dst_slice: u64,
     pub(crate) src_slice: u64,
     pub(crate) way: Way,
+    /// The GPUs that the ends are on, target and source, if the program has said so.
+    pub(crate) between: Option<[usize; 2]>,
 }
 
 /// A fill of `height` rows of `width` elements.
@@ -111,21 +113,23 @@ impl Op {
         match self {
             Op::Empty => Ok(()),
             Op::Copy(copy) => {
-                let turn = context.driver.engines.copy(copy.way, copy.bytes());
-                copy.run(&context.driver.space)?;
-                context.driver.engines.finish(turn);
+                let engines = &context.device.engines;
+                let turn = engines.copy(copy.way, copy.bytes());
+                copy.run(&context.copies_view(copy.between))?;
+                engines.finish(turn);
                 Ok(())
             }
-            Op::Fill(fill) => fill.run(&context.driver.space),
+            Op::Fill(fill) => fill.run(&context.view()),
             Op::Free(start) => {
                 // It may have gone with its context.
                 let _ = context.driver.space.free(*start);
                 Ok(())
             }
             Op::Kernel(launch) => {
-                let turn = context.driver.engines.kernel(launch.operations());
+                let engines = &context.device.engines;
+                let turn = engines.kernel(launch.operations());
                 launch.run(&machine(context))?;
-                context.driver.engines.finish(turn);
+                engines.finish(turn);
                 Ok(())
             }
             Op::Host(call) => {
@@ -172,7 +176,7 @@ impl Op {
 }
 
 fn machine(context: &Arc<Context>) -> Machine<'_> {
-    Machine { space: &context.driver.space, context }
+    Machine { space: context.view(), context }
 }
 
 impl Copy {
@@ -189,6 +193,7 @@ impl Copy {
             dst_slice: bytes,
             src_slice: bytes,
             way,
+            between: None,
         }
     }
 
@@ -197,7 +202,7 @@ impl Copy {
         self.width * self.height * self.depth
     }
 
-    fn run(&self, space: &Space) -> Outcome {
+    fn run(&self, space: &View<'_>) -> Outcome {
         if self.bytes() == 0 {
             return Ok(());
         }
@@ -218,7 +223,7 @@ impl Copy {
 }
 
 impl Fill {
-    fn run(&self, space: &Space) -> Outcome {
+    fn run(&self, space: &View<'_>) -> Outcome {
         let pattern = &self.value.to_le_bytes()[..self.element as usize];
         for row in 0..self.height {
             space.fill(self.dst + row * self.pitch, pattern, self.width as usize)?;
@@ -230,10 +235,10 @@ impl Fill {
 impl WordOp {
     fn run(&self, context: &Context) -> Outcome {
         let Some(condition) = self.wait else {
-            return self.write(&context.driver.space);
+            return self.write(&context.view());
         };
         let mut pause = Pause::default();
-        while !self.holds(condition, &context.driver.space)? {
+        while !self.holds(condition, &context.view())? {
             if context.is_ending() {
                 return Ok(());
             }
@@ -242,7 +247,7 @@ impl WordOp {
         Ok(())
     }
 
-    fn write(&self, space: &Space) -> Outcome {
+    fn write(&self, space: &View<'_>) -> Outcome {
         let order = Ordering::Release;
         if self.wide {
             space.word64(self.address, true, |word| word.store(self.value, order))
@@ -251,7 +256,7 @@ impl WordOp {
         }
     }
 
-    fn holds(&self, condition: Condition, space: &Space) -> Outcome<bool> {
+    fn holds(&self, condition: Condition, space: &View<'_>) -> Outcome<bool> {
         let order = Ordering::Acquire;
         if self.wide {
             let got = space.word64(self.address, false, |word| word.load(order))?;

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::context::Context;
+use super::locks::take;
 use super::op::Op;
 use crate::errors::Outcome;
 use crate::graph::capture::Tail;
@@ -39,6 +40,8 @@ pub(crate) struct Stream {
     /// If the stream is being captured: where the next node goes.
     pub(crate) capture: Mutex<Option<Tail>>,
     queue: Mutex<Queue>,
+    /// Held by a thread that is stuck because the queue is full.
+    entrance: Mutex<()>,
     submitted_or_closed: Condvar,
     completed: Condvar,
 }
@@ -73,6 +76,9 @@ pub(crate) fn is_stream_thread() -> bool {
     ON_STREAM_THREAD.get()
 }
 
+/// What fits into a stream's queue, that which runs included.
+const MOST_QUEUED: u64 = 1022;
+
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 impl Stream {
@@ -85,6 +91,7 @@ impl Stream {
             priority: AtomicI32::new(priority),
             capture: Mutex::new(None),
             queue: Mutex::default(),
+            entrance: Mutex::default(),
             submitted_or_closed: Condvar::new(),
             completed: Condvar::new(),
         })
@@ -93,6 +100,26 @@ impl Stream {
     /// Whether it orders itself with the legacy stream.
     pub(crate) fn is_blocking(&self) -> bool {
         !matches!(self.kind, Kind::Legacy | Kind::Made { non_blocking: true })
+    }
+
+    /// Waits until the queue has room for more; with that, others are kept from making or ending objects of the context.
+    pub(crate) fn enter(&self, context: &Context) {
+        let _entrance = take(&self.entrance);
+        let is_full = |queue: &mut Queue| queue.submitted - queue.completed >= MOST_QUEUED;
+        let mut queue = self.lock();
+        if is_full(&mut queue) {
+            drop(queue);
+            let _objects = context.locks.hold_objects();
+            queue = self.lock();
+            while is_full(&mut queue) {
+                queue = self.completed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            }
+        }
+    }
+
+    /// For a call about this stream that submits nothing: waits as long as a thread is stuck that does.
+    pub(crate) fn pass_entrance(&self) {
+        drop(take(&self.entrance));
     }
 
     /// Queues an operation behind everything submitted here and behind the tickets.

@@ -73,7 +73,7 @@ pub(crate) fn synchronize(stream: &Arc<Stream>) -> Outcome {
     capture::forbid_unsafe_call()?;
     let ticket = match stream.kind {
         // The legacy stream is behind all blocking streams.
-        Kind::Legacy => enqueue(stream, Vec::new(), Op::Empty)?,
+        Kind::Legacy => enqueue_aside(stream, Vec::new(), Op::Empty)?,
         _ => stream.last(),
     };
     ticket.wait();
@@ -90,7 +90,10 @@ pub(crate) fn query(stream: &Arc<Stream>) -> Outcome {
         Kind::Legacy => {
             context.streams().iter().any(|other| (other.is_blocking() || other.kind == Kind::Legacy) && other.is_busy())
         }
-        _ => stream.is_busy(),
+        _ => {
+            stream.pass_entrance();
+            stream.is_busy()
+        }
     };
     context.check()?;
     if busy { Err(Status::NOT_READY) } else { Ok(()) }
@@ -127,15 +130,26 @@ pub(crate) fn wait_event(stream: &Arc<Stream>, event: &Arc<Event>, external: boo
     }
     capture::check_legacy(stream)?;
     if let Some(ticket) = event.ticket()? {
-        enqueue(stream, vec![ticket], Op::Empty)?;
+        enqueue_aside(stream, vec![ticket], Op::Empty)?;
     }
     Ok(())
 }
 
-/// Puts work into a stream, in order with the legacy stream.
-pub(crate) fn enqueue(stream: &Arc<Stream>, mut after: Vec<Ticket>, op: Op) -> Outcome<Ticket> {
+/// Puts work into a stream, in order with the legacy stream. Waits while the driver has the calling thread wait.
+pub(crate) fn enqueue(stream: &Arc<Stream>, after: Vec<Ticket>, op: Op) -> Outcome<Ticket> {
     let context = owner(stream)?;
     context.check()?;
+    match stream.kind {
+        Kind::Legacy => context.locks.pass_objects(),
+        _ => context.locks.pass_submission(),
+    }
+    enqueue_aside(stream, after, op)
+}
+
+/// The same for what others do not hold up that wait for all of the context's work.
+pub(crate) fn enqueue_aside(stream: &Arc<Stream>, mut after: Vec<Ticket>, op: Op) -> Outcome<Ticket> {
+    let context = owner(stream)?;
+    stream.enter(&context);
     let _ordered = context.ordered();
     after.extend(context.points_ahead());
     if stream.kind == Kind::Legacy {

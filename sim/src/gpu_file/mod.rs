@@ -41,6 +41,9 @@ fn byte_of(slot: usize) -> i64 {
     1 + slot as i64
 }
 
+/// Processes' numbers are smaller.
+pub(crate) const NUMBERS: u32 = 1 << 29;
+
 /// What is wrong with a file that is not ours.
 const OTHER_VERSION: &str =
     "SIMCUDA_GPU_FILE is no file of this version of the simulated driver; remove it if no program uses it";
@@ -54,6 +57,8 @@ pub(crate) struct Gpu {
     held: Mutex<HashMap<u64, usize>>,
     /// Whether the GPU is this process's own: then no other process needs to be kept out.
     private: bool,
+    /// The number by which the program knows it.
+    ordinal: usize,
 }
 
 /// A handle's record: where it is, and the id that says that it is still the same handle.
@@ -83,7 +88,8 @@ impl Gpu {
             return Err(io::Error::other(OTHER_VERSION));
         }
         let table = Table(SharedWords::map(&file, WORDS)?);
-        let mut gpu = Gpu { file, table, slot: usize::MAX, held: Mutex::default(), private: path.is_none() };
+        let private = path.is_none();
+        let mut gpu = Gpu { file, table, slot: usize::MAX, held: Mutex::default(), private, ordinal: 0 };
         if fresh || gpu.table.magic().load(Relaxed) == 0 {
             gpu.begin(memory)?;
         }
@@ -94,6 +100,17 @@ impl Gpu {
         gpu.slot = gpu.enter(slice)?;
         lock(&gpu.file, TABLE_BYTE, Lock::Release)?;
         Ok(gpu)
+    }
+
+    /// The same as the program's GPU of this number; it is the first one until that is said.
+    pub(crate) fn at(mut self, ordinal: usize) -> Gpu {
+        self.ordinal = ordinal;
+        self
+    }
+
+    /// The number by which the program knows it.
+    pub(crate) fn ordinal(&self) -> usize {
+        self.ordinal
     }
 
     /// The GPU's memory in bytes.
@@ -196,8 +213,8 @@ impl Gpu {
             lock(&self.file, byte_of(slot), Lock::Take)?;
         }
         let generation = self.table.came().fetch_add(1, Relaxed) + 1;
-        // Never 0; those above run out after a million processes, and begin again.
-        let number = (generation as u32).wrapping_mul(SLOTS as u32) | slot as u32;
+        // Never 0; those above run out after a hundred thousand processes, and begin again.
+        let number = (generation as u32).wrapping_mul(SLOTS as u32) % NUMBERS + slot as u32;
         self.table.begin_unpaused(slot);
         self.table.begin_sliced(slot, slice.unwrap_or_default());
         self.table.fill_slot(slot, if number == 0 { SLOTS as u32 } else { number });
@@ -302,7 +319,7 @@ mod tests {
         pub(super) fn once_more(&self, slice: Option<Duration>) -> Gpu {
             let file = self.file.try_clone().unwrap();
             let table = Table(SharedWords::map(&file, WORDS).unwrap());
-            let mut gpu = Gpu { file, table, slot: usize::MAX, held: Mutex::default(), private: true };
+            let mut gpu = Gpu { file, table, slot: usize::MAX, held: Mutex::default(), private: true, ordinal: 0 };
             gpu.slot = gpu.enter(slice).unwrap();
             gpu
         }

@@ -6,7 +6,7 @@
 use crate::errors::{Outcome, Status};
 use crate::exec::context::Context;
 use crate::exec::op::Pause;
-use crate::memory::space::Space;
+use crate::memory::view::View;
 
 mod dense;
 mod elementwise;
@@ -17,7 +17,7 @@ mod words;
 
 /// What a body runs on.
 pub(crate) struct Machine<'a> {
-    pub(crate) space: &'a Space,
+    pub(crate) space: View<'a>,
     /// Where it runs: a body that waits gives up when the context ends.
     pub(crate) context: &'a Context,
 }
@@ -57,7 +57,7 @@ impl Args<'_> {
 impl Machine<'_> {
     /// Room for numbers out of the device's memory; more than that has cannot be there.
     pub(crate) fn room(&self, count: usize) -> Outcome<Vec<f32>> {
-        let most = self.context.driver.gpu.memory() as usize / size_of::<f32>();
+        let most = self.context.device.gpu.memory() as usize / size_of::<f32>();
         if count > most { Err(Status::ILLEGAL_ADDRESS) } else { Ok(vec![0.0; count]) }
     }
 

@@ -32,8 +32,17 @@ pub(crate) struct Allocation {
 
 /// A granule that small allocations share: what is free in it, by offset.
 struct Block {
+    /// The GPU whose memory it is.
+    ordinal: usize,
     low: bool,
     free: BTreeMap<u64, u64>,
+}
+
+impl Allocation {
+    /// Whether `cuMemFreeAsync` has taken it.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.leaving
+    }
 }
 
 /// All allocations, by address.
@@ -50,9 +59,9 @@ impl Allocations {
         (address - start < allocation.bytes).then_some((*start, allocation))
     }
 
-    /// The allocation that starts at an address, unless it is being freed.
-    pub(crate) fn at(&self, address: u64) -> Option<&Allocation> {
-        self.live.get(&address).filter(|allocation| !allocation.leaving)
+    /// The allocation that starts at an address.
+    pub(crate) fn starting_at(&self, address: u64) -> Option<&Allocation> {
+        self.live.get(&address)
     }
 
     /// Marks the allocation that starts at an address as being freed.
@@ -84,15 +93,16 @@ impl Space {
             self.change().enter(start, bytes, context, None);
             return Ok(start);
         }
-        if let Some(start) = self.change().take_from_block(needed, bytes, context, low) {
+        let ordinal = gpu.ordinal();
+        if let Some(start) = self.change().take_from_block(needed, bytes, context, ordinal, low) {
             return Ok(start);
         }
         let phys = Phys::create(gpu, GRANULARITY, false)?;
         let mut table = self.change();
         let block = table.place(phys, low)?;
         let free = BTreeMap::from([(0, GRANULARITY)]);
-        table.allocations.blocks.insert(block, Block { low, free });
-        table.take_from_block(needed, bytes, context, low).ok_or(Status::OUT_OF_MEMORY)
+        table.allocations.blocks.insert(block, Block { ordinal, low, free });
+        table.take_from_block(needed, bytes, context, ordinal, low).ok_or(Status::OUT_OF_MEMORY)
     }
 
     /// Frees the allocation that starts here.
@@ -129,9 +139,9 @@ impl Table {
         self.allocations.live.insert(start, allocation);
     }
 
-    fn take_from_block(&mut self, needed: u64, bytes: u64, context: u64, low: bool) -> Option<u64> {
+    fn take_from_block(&mut self, needed: u64, bytes: u64, context: u64, ordinal: usize, low: bool) -> Option<u64> {
         let (base, offset) = self.allocations.blocks.iter_mut().find_map(|(base, block)| {
-            if block.low != low {
+            if block.low != low || block.ordinal != ordinal {
                 return None;
             }
             let (offset, room) = block.free.iter().find(|(_, room)| **room >= needed).map(|(at, room)| (*at, *room))?;

@@ -2,6 +2,8 @@
 //! the traffic of copies, fills and kernels through all of it.
 
 pub(crate) mod allocations;
+pub(crate) mod bus;
 pub(crate) mod phys;
 pub(crate) mod space;
 pub(crate) mod traffic;
+pub(crate) mod view;

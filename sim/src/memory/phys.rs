@@ -67,8 +67,8 @@ impl Phys {
         }
     }
 
-    /// Takes a descriptor that another process (or this one) exported. It is not kept.
-    pub(crate) fn import(gpu: &'static Gpu, descriptor: BorrowedFd<'_>) -> Outcome<Phys> {
+    /// Takes a descriptor that another process (or this one) exported, of memory of one of these GPUs. It is not kept.
+    pub(crate) fn import(mut gpus: impl Iterator<Item = &'static Gpu>, descriptor: BorrowedFd<'_>) -> Outcome<Phys> {
         let refused = |_| Status::INVALID_VALUE;
         let size = rustix::fs::fstat(descriptor).map_err(refused)?.st_size as u64;
         let bytes = size.checked_sub(LABEL_BYTES).filter(|bytes| *bytes > 0);
@@ -81,9 +81,7 @@ impl Phys {
         if word(0) != LABEL_MAGIC || word(1) != bytes {
             return Err(Status::INVALID_VALUE);
         }
-        if label[16..32] != gpu.uuid() {
-            return Err(Status::INVALID_DEVICE);
-        }
+        let gpu = gpus.find(|gpu| label[16..32] == gpu.uuid()).ok_or(Status::INVALID_DEVICE)?;
         let record = gpu.hold(Record { at: word(4) as usize, id: word(5) }, bytes)?;
         let contents = SharedBytes::map(descriptor, bytes as usize).map_err(|_| {
             gpu.let_go(record);
@@ -110,6 +108,11 @@ impl Phys {
             rustix::io::pwrite(file, &label, self.bytes).map_err(|_| Status::OPERATING_SYSTEM)?;
         }
         rustix::io::fcntl_dupfd_cloexec(file, 0).map_err(|_| Status::OPERATING_SYSTEM)
+    }
+
+    /// The GPU whose memory it is.
+    pub(crate) fn gpu(&self) -> &'static Gpu {
+        self.gpu
     }
 
     /// How much memory it is.
@@ -177,7 +180,7 @@ mod tests {
         let descriptor = made.export().unwrap();
         // On its way it is the maker's.
         assert_eq!(gpu.free(), (64 << 20) - GRANULARITY);
-        let taken = Phys::import(gpu, descriptor.as_fd()).unwrap();
+        let taken = Phys::import([gpu].into_iter(), descriptor.as_fd()).unwrap();
         assert_eq!(taken.bytes(), GRANULARITY);
         assert_eq!(taken.export().err(), Some(Status::INVALID_VALUE));
         assert!(made.can_export() && !taken.can_export());
@@ -192,9 +195,9 @@ mod tests {
     fn a_descriptor_that_is_no_handle_is_refused() {
         let gpu = gpu();
         let file = rustix::fs::memfd_create("other", MemfdFlags::CLOEXEC).unwrap();
-        assert_eq!(Phys::import(gpu, file.as_fd()).err(), Some(Status::INVALID_VALUE));
+        assert_eq!(Phys::import([gpu].into_iter(), file.as_fd()).err(), Some(Status::INVALID_VALUE));
         rustix::fs::ftruncate(&file, 3 << 20).unwrap();
-        assert_eq!(Phys::import(gpu, file.as_fd()).err(), Some(Status::INVALID_VALUE));
+        assert_eq!(Phys::import([gpu].into_iter(), file.as_fd()).err(), Some(Status::INVALID_VALUE));
     }
 
     #[test]

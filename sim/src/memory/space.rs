@@ -6,14 +6,15 @@
 //! memory itself is touched in `traffic.rs`.
 
 use std::collections::BTreeMap;
-use std::ops::Deref;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::allocations::Allocations;
+use super::bus::Piece;
 use super::phys::{GRANULARITY, Phys};
+use super::view::View;
 use crate::errors::{Outcome, Status};
-use crate::gpu_file::{AtWork, Gpu};
 use crate::mapping::{HostPages, Reserved};
+use crate::settings::MOST_GPUS;
 
 /// What a mapping allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,10 +38,22 @@ impl Access {
 /// A handle mapped whole at an address.
 pub(crate) struct Mapping {
     pub(crate) phys: Arc<Phys>,
-    pub(crate) access: Access,
+    /// What each GPU may do with memory that the program mapped itself. For that of the driver's see [`View`].
+    pub(crate) access: [Access; MOST_GPUS],
     /// The program's number for the handle; 0 for memory that the driver mapped itself.
     pub(crate) handle: u64,
     pub(crate) buffer_id: u64,
+}
+
+impl Mapping {
+    /// What a GPU may do with it without the leave of another one's context.
+    pub(crate) fn access_of(&self, ordinal: usize) -> Access {
+        match self.handle {
+            0 if self.phys.gpu().ordinal() == ordinal => Access::ReadWrite,
+            0 => Access::None,
+            _ => self.access[ordinal],
+        }
+    }
 }
 
 /// Host memory that the device reaches at the host's own address.
@@ -68,40 +81,13 @@ pub(crate) struct Table {
     last_buffer_id: u64,
 }
 
-/// The device's address space.
+/// The address space of a process's devices, for all of them.
 #[derive(Default)]
 pub(crate) struct Space {
     table: RwLock<Table>,
-    /// Where the work runs that touches the memory; none in tests of memory alone.
-    gpu: Option<&'static Gpu>,
-}
-
-/// The table, held by work that touches memory: not while the process is paused.
-pub(super) struct Working<'a> {
-    table: RwLockReadGuard<'a, Table>,
-    _access: Option<AtWork<'a>>,
-}
-
-impl Deref for Working<'_> {
-    type Target = Table;
-    fn deref(&self) -> &Table {
-        &self.table
-    }
 }
 
 impl Space {
-    /// A space on a GPU.
-    pub(crate) fn on(gpu: &'static Gpu) -> Space {
-        Space { table: RwLock::default(), gpu: Some(gpu) }
-    }
-
-    /// The table, to touch memory by it.
-    pub(super) fn at_work(&self) -> Working<'_> {
-        // In this order: who is paused holds no lock, so that its memory can be mapped and unmapped.
-        let access = self.gpu.map(Gpu::at_work);
-        Working { table: self.look(), _access: access }
-    }
-
     /// The table, to look at. Copies and kernels hold it for a piece at a time, so that nothing is
     /// unmapped under them, and a change waits for a piece only.
     pub(crate) fn look(&self) -> RwLockReadGuard<'_, Table> {
@@ -153,7 +139,7 @@ impl Table {
 
     /// Maps memory of the driver's own, whole, into a reservation of its own.
     pub(crate) fn map_own(&mut self, start: u64, phys: Phys) -> Outcome {
-        self.map(start, Arc::new(phys), Access::ReadWrite, 0)
+        self.map(start, Arc::new(phys), 0)
     }
 
     /// Maps a handle into the program's reservations, whole; it may lie across the border of two that are side
@@ -162,14 +148,15 @@ impl Table {
         if !self.is_program_reserved(start, phys.bytes()) {
             return Err(Status::INVALID_VALUE);
         }
-        self.map(start, phys, Access::None, handle)
+        self.map(start, phys, handle)
     }
 
-    fn map(&mut self, start: u64, phys: Arc<Phys>, access: Access, handle: u64) -> Outcome {
+    fn map(&mut self, start: u64, phys: Arc<Phys>, handle: u64) -> Outcome {
         if !start.is_multiple_of(GRANULARITY) || self.any_mapping(start, phys.bytes()) {
             return Err(Status::INVALID_VALUE);
         }
         let buffer_id = self.next_buffer_id();
+        let access = [Access::None; MOST_GPUS];
         self.mappings.insert(start, Mapping { phys, access, handle, buffer_id });
         Ok(())
     }
@@ -198,11 +185,11 @@ impl Table {
         self.unmap(start, bytes)
     }
 
-    /// Sets what is allowed with all handles of a range, which must hold them whole and be full of them.
-    pub(crate) fn set_access(&mut self, start: u64, bytes: u64, access: Access) -> Outcome {
+    /// Sets what a GPU may do with all handles of a range, which must hold them whole and be full of them.
+    pub(crate) fn set_access(&mut self, start: u64, bytes: u64, ordinal: usize, access: Access) -> Outcome {
         for start in self.covering(start, bytes).ok_or(Status::INVALID_VALUE)? {
             if let Some(mapping) = self.mappings.get_mut(&start) {
-                mapping.access = access;
+                mapping.access[ordinal] = access;
             }
         }
         Ok(())
@@ -243,12 +230,14 @@ impl Table {
         self.mapping(address).filter(|(_, mapping)| mapping.handle != 0)
     }
 
-    /// Whether a copy or fill by the driver may touch all of a device range: inside one allocation, or
+    /// Whether a copy or fill by the driver may touch all of a device range, seen like this: inside one allocation, or
     /// over handles mapped side by side with enough access, or inside one host range.
-    pub(crate) fn is_whole(&self, start: u64, bytes: u64, write: bool) -> bool {
+    pub(crate) fn is_whole(&self, seen: &View<'_>, start: u64, bytes: u64, write: bool) -> bool {
         let Some(end) = start.checked_add(bytes) else { return false };
+        let is_allowed = |at, mapping| allows(seen.access_for(write, self, at, mapping), write);
         if let Some((base, allocation)) = self.allocations.find(start) {
-            return end <= base + allocation.bytes;
+            let is_reached = self.mapping(start).is_some_and(|(_, mapping)| is_allowed(start, mapping));
+            return is_reached && end <= base + allocation.bytes;
         }
         if let Some((base, range)) = self.host(start) {
             return end <= base + range.bytes;
@@ -256,7 +245,7 @@ impl Table {
         let mut at = start;
         loop {
             let Some((base, mapping)) = self.program_mapping(at) else { return false };
-            if !allows(mapping.access, write) {
+            if !is_allowed(at, mapping) {
                 return false;
             }
             at = base + mapping.phys.bytes();
@@ -264,6 +253,19 @@ impl Table {
                 return true;
             }
         }
+    }
+
+    /// The parts of handles that are behind a range.
+    pub(crate) fn pieces(&self, start: u64, bytes: u64) -> Vec<Piece> {
+        let mut pieces = Vec::new();
+        let mut at = start;
+        while let Some((base, mapping)) = self.mapping(at).filter(|_| at < start + bytes) {
+            let skipped = at - base;
+            let length = (mapping.phys.bytes() - skipped).min(start + bytes - at);
+            pieces.push((mapping.phys.clone(), skipped as usize, length as usize));
+            at += length;
+        }
+        pieces
     }
 
     fn any_mapping(&self, start: u64, bytes: u64) -> bool {

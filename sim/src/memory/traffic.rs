@@ -11,7 +11,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-use super::space::{Space, Table, allows};
+use super::space::{Table, allows};
+use super::view::View;
 use crate::errors::{Outcome, Status};
 
 /// How much is copied or computed before the address is looked up again.
@@ -46,7 +47,7 @@ impl Place {
     }
 }
 
-impl Space {
+impl View<'_> {
     /// Reads numbers from consecutive addresses.
     pub(crate) fn read<T: Plain>(&self, at: u64, into: &mut [T]) -> Outcome {
         let bytes = size_of_val(into);
@@ -91,7 +92,7 @@ impl Space {
     pub(crate) fn word32<R>(&self, at: u64, write: bool, use_it: impl FnOnce(&AtomicU32) -> R) -> Outcome<R> {
         aligned::<u32>(at)?;
         let table = self.at_work();
-        let (start, _) = table.span(at, write)?;
+        let (start, _) = table.span(self, at, write)?;
         // SAFETY: aligned, inside a mapping that the lock keeps, and reached only with atomics or raw copies.
         Ok(use_it(unsafe { AtomicU32::from_ptr(start.cast()) }))
     }
@@ -100,7 +101,7 @@ impl Space {
     pub(crate) fn word64<R>(&self, at: u64, write: bool, use_it: impl FnOnce(&AtomicU64) -> R) -> Outcome<R> {
         aligned::<u64>(at)?;
         let table = self.at_work();
-        let (start, _) = table.span(at, write)?;
+        let (start, _) = table.span(self, at, write)?;
         // SAFETY: aligned, inside a mapping that the lock keeps, and reached only with atomics or raw copies.
         Ok(use_it(unsafe { AtomicU64::from_ptr(start.cast()) }))
     }
@@ -147,8 +148,8 @@ impl Space {
         let table = self.at_work();
         let mut done = 0;
         while done < bytes {
-            let (from, readable) = table.span(src.wrapping_add(done as u64), false)?;
-            let (to, writable) = table.span(dst.wrapping_add(done as u64), true)?;
+            let (from, readable) = table.span(self, src.wrapping_add(done as u64), false)?;
+            let (to, writable) = table.span(self, dst.wrapping_add(done as u64), true)?;
             let piece = readable.min(writable).min(bytes - done);
             // SAFETY: both are valid for the piece while the lock is held; they may overlap.
             unsafe { to.copy_from(from, piece) };
@@ -163,7 +164,7 @@ impl Space {
         let table = self.at_work();
         let mut done = 0;
         while done < bytes {
-            let (start, room) = table.span(at.wrapping_add(done as u64), false)?;
+            let (start, room) = table.span(self, at.wrapping_add(done as u64), false)?;
             let piece = room.min(bytes - done);
             // SAFETY: `start` is readable for `room` while the lock is held; `into` by the caller.
             unsafe { into.add(done).copy_from(start, piece) };
@@ -178,7 +179,7 @@ impl Space {
         let table = self.at_work();
         let mut done = 0;
         while done < bytes {
-            let (start, room) = table.span(at.wrapping_add(done as u64), true)?;
+            let (start, room) = table.span(self, at.wrapping_add(done as u64), true)?;
             let piece = room.min(bytes - done);
             // SAFETY: `start` is writable for `room` while the lock is held; `from` by the caller.
             unsafe { start.copy_from(from.add(done), piece) };
@@ -189,10 +190,11 @@ impl Space {
 }
 
 impl Table {
-    /// Where an address is in this process, and for how many bytes. Valid while the table is held.
-    fn span(&self, at: u64, write: bool) -> Outcome<(*mut u8, usize)> {
+    /// Where an address is in this process, and for how many bytes. Valid while the table is held. (What somebody may reach
+    /// of the driver's own memory ends with an allocation; as on the device, going beyond that is not always found out.)
+    fn span(&self, seen: &View<'_>, at: u64, write: bool) -> Outcome<(*mut u8, usize)> {
         if let Some((base, mapping)) = self.mapping(at) {
-            if !allows(mapping.access, write) {
+            if !allows(seen.access_for(write, self, at, mapping), write) {
                 return Err(Status::ILLEGAL_ADDRESS);
             }
             let offset = (at - base) as usize;
@@ -219,71 +221,75 @@ mod tests {
     use super::*;
     use crate::gpu_file::Gpu;
     use crate::memory::phys::{GRANULARITY, Phys};
-    use crate::memory::space::Access;
+    use crate::memory::space::{Access, Space};
+    use crate::memory::view::Who;
     use std::sync::atomic::Ordering;
 
-    fn setup() -> (&'static Gpu, Space) {
-        (Box::leak(Box::new(Gpu::open(None, 64 << 20, None).unwrap())), Space::default())
+    /// A GPU, a space, and what the driver's copies see of it there.
+    fn setup() -> (&'static Gpu, &'static Space, View<'static>) {
+        let gpu: &'static Gpu = Box::leak(Box::new(Gpu::open(None, 64 << 20, None).unwrap()));
+        let space: &'static Space = Box::leak(Box::default());
+        (gpu, space, View::new(space, gpu, Who::Copies))
     }
 
     #[test]
     fn new_memory_is_zero_and_keeps_what_is_written() {
-        let (gpu, space) = setup();
+        let (gpu, space, seen) = setup();
         let at = space.allocate(gpu, 8 << 20, 1, false).unwrap();
         let mut got = [7u32; 4];
-        space.read(at + (5 << 20), &mut got).unwrap();
+        seen.read(at + (5 << 20), &mut got).unwrap();
         assert_eq!(got, [0; 4]);
-        space.fill(at, &0xABCDu16.to_le_bytes(), 4 << 20).unwrap();
-        space.read(at + (8 << 20) - 16, &mut got).unwrap();
+        seen.fill(at, &0xABCDu16.to_le_bytes(), 4 << 20).unwrap();
+        seen.read(at + (8 << 20) - 16, &mut got).unwrap();
         assert_eq!(got, [0xABCD_ABCD; 4]);
     }
 
     #[test]
     fn memory_that_is_not_there_or_not_allowed_is_an_illegal_address() {
-        let (gpu, space) = setup();
+        let (gpu, space, seen) = setup();
         let start = space.change().reserve(8 << 20, GRANULARITY, 0, true).unwrap();
         let mut byte = [0u8];
-        assert_eq!(space.read(start, &mut byte), Err(Status::ILLEGAL_ADDRESS));
+        assert_eq!(seen.read(start, &mut byte), Err(Status::ILLEGAL_ADDRESS));
         let phys = Arc::new(Phys::create(gpu, GRANULARITY, true).unwrap());
         space.change().map_for_program(start, phys, 1).unwrap();
-        assert_eq!(space.read(start, &mut byte), Err(Status::ILLEGAL_ADDRESS));
-        space.change().set_access(start, GRANULARITY, Access::Read).unwrap();
-        assert_eq!(space.read(start, &mut byte), Ok(()));
-        assert_eq!(space.write(start, &byte), Err(Status::ILLEGAL_ADDRESS));
-        assert_eq!(space.read(start + 1, &mut [0u32]), Err(Status::MISALIGNED_ADDRESS));
-        assert_eq!(space.read(0, &mut byte), Err(Status::ILLEGAL_ADDRESS));
+        assert_eq!(seen.read(start, &mut byte), Err(Status::ILLEGAL_ADDRESS));
+        space.change().set_access(start, GRANULARITY, 0, Access::Read).unwrap();
+        assert_eq!(seen.read(start, &mut byte), Ok(()));
+        assert_eq!(seen.write(start, &byte), Err(Status::ILLEGAL_ADDRESS));
+        assert_eq!(seen.read(start + 1, &mut [0u32]), Err(Status::MISALIGNED_ADDRESS));
+        assert_eq!(seen.read(0, &mut byte), Err(Status::ILLEGAL_ADDRESS));
     }
 
     #[test]
     fn handles_mapped_side_by_side_are_one_range_and_keep_their_contents_when_they_move() {
-        let (gpu, space) = setup();
+        let (gpu, space, seen) = setup();
         let start = space.change().reserve(8 << 20, GRANULARITY, 0, true).unwrap();
         for at in 0..2 {
             let phys = Arc::new(Phys::create(gpu, GRANULARITY, true).unwrap());
             space.change().map_for_program(start + at * GRANULARITY, phys, 1).unwrap();
         }
-        space.change().set_access(start, 2 * GRANULARITY, Access::ReadWrite).unwrap();
+        space.change().set_access(start, 2 * GRANULARITY, 0, Access::ReadWrite).unwrap();
         let data: Vec<u32> = (0..1000).collect();
-        space.write(start + GRANULARITY - 2000, &data).unwrap();
+        seen.write(start + GRANULARITY - 2000, &data).unwrap();
         let gone = space.change().unmap(start, 2 * GRANULARITY).unwrap();
         for (at, mapping) in gone.into_iter().enumerate() {
             let place = start + (at as u64 + 2) * GRANULARITY;
             space.change().map_for_program(place, mapping.phys, 1).unwrap();
         }
-        space.change().set_access(start + 2 * GRANULARITY, 2 * GRANULARITY, Access::ReadWrite).unwrap();
+        space.change().set_access(start + 2 * GRANULARITY, 2 * GRANULARITY, 0, Access::ReadWrite).unwrap();
         let mut got = vec![0u32; 1000];
-        space.read(start + 3 * GRANULARITY - 2000, &mut got).unwrap();
+        seen.read(start + 3 * GRANULARITY - 2000, &mut got).unwrap();
         assert_eq!(got, data);
-        assert_eq!(space.read(start, &mut got), Err(Status::ILLEGAL_ADDRESS));
+        assert_eq!(seen.read(start, &mut got), Err(Status::ILLEGAL_ADDRESS));
     }
 
     #[test]
     fn words_are_shared_with_whoever_else_uses_them() {
-        let (gpu, space) = setup();
+        let (gpu, space, seen) = setup();
         let at = space.allocate(gpu, 64, 1, false).unwrap();
-        space.word64(at + 8, true, |word| word.fetch_add(5, Ordering::Relaxed)).unwrap();
+        seen.word64(at + 8, true, |word| word.fetch_add(5, Ordering::Relaxed)).unwrap();
         let mut got = [0u64; 2];
-        space.read(at, &mut got).unwrap();
+        seen.read(at, &mut got).unwrap();
         assert_eq!(got, [0, 5]);
     }
 }

@@ -32,6 +32,8 @@ pub(crate) struct Module {
 pub(crate) struct Function {
     pub(crate) module: usize,
     pub(crate) context_id: u64,
+    /// The device of that context.
+    pub(crate) ordinal: usize,
     pub(crate) name: CString,
     pub(crate) entry: Entry,
     pub(crate) ptx_version: u32,
@@ -114,9 +116,9 @@ impl Module {
         let mut globals = BTreeMap::new();
         for (name, global) in &ptx.globals {
             let bytes = global.size.max(1) as u64;
-            let at = driver.space.allocate(driver.gpu, bytes, context.id, false)?;
-            driver.space.fill(at, &[0], global.size)?;
-            driver.space.write(at, &global.initial)?;
+            let at = driver.space.allocate(context.device.gpu, bytes, context.id, false)?;
+            context.view().fill(at, &[0], global.size)?;
+            context.view().write(at, &global.initial)?;
             globals.insert(name.clone(), (at, global.size));
         }
         let mut functions = BTreeMap::new();
@@ -125,6 +127,7 @@ impl Module {
             let made = Function {
                 module: handle,
                 context_id: context.id,
+                ordinal: context.device.ordinal(),
                 name: CString::new(name.as_str()).map_err(|_| Status::INVALID_PTX)?,
                 entry: entry.clone(),
                 ptx_version: ptx.version,

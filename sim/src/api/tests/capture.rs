@@ -5,7 +5,7 @@ use super::super::events::*;
 use super::super::fills::*;
 use super::super::graph_exec::*;
 use super::super::graphs::*;
-use super::super::memory::cuMemAlloc_v2;
+use super::super::memory::{cuMemAlloc_v2, cuMemFreeAsync};
 use super::super::stream_capture::*;
 use super::super::streams::*;
 use super::super::vmm::{cuMemMap, cuMemRelease, cuMemUnmap};
@@ -124,19 +124,22 @@ fn asking_in_captures() {
     let [captured, other] = streams();
     let event: usize = given(|out| cuEventCreate(out, 2));
     assert_eq!(cuEventRecord(event, other), 0);
-    let asks: [&dyn Fn() -> u32; 6] = [
+    let (module, memory) = (super::module(), std::cell::Cell::new(0));
+    let asks: [&dyn Fn() -> u32; 7] = [
         &|| cuStreamQuery(other),
         &|| cuStreamSynchronize(other),
         &|| cuStreamQuery(0),
         &|| cuStreamSynchronize(2),
         &|| cuEventQuery(event),
         &|| cuEventSynchronize(event),
+        &|| cuMemFreeAsync(memory.get(), other),
     ];
     assert_eq!(cuStreamSynchronize(other), 0);
     for ask_it in asks {
         for (mode, relaxed) in
             [(MODE_GLOBAL, false), (MODE_THREAD_LOCAL, false), (MODE_RELAXED, false), (MODE_GLOBAL, true)]
         {
+            memory.set(alloc(16));
             assert_eq!(cuStreamBeginCapture_v2(captured, mode), 0);
             let mut thread_mode = if relaxed { MODE_RELAXED } else { MODE_GLOBAL };
             assert_eq!(cuThreadExchangeStreamCaptureMode(place(&mut thread_mode)), 0);
@@ -146,6 +149,15 @@ fn asking_in_captures() {
             assert_eq!(ask::<usize>(|out| cuStreamEndCapture(captured, out)).0, if minds { 901 } else { 0 });
         }
     }
+    assert_eq!(cuStreamBeginCapture_v2(captured, MODE_GLOBAL), 0);
+    assert_eq!(super::super::modules::cuModuleUnload(module), 900);
+    assert_eq!(ask::<usize>(|out| cuStreamEndCapture(captured, out)).0, 901);
+    // In the stream that is captured nothing can be freed, and its number cannot be asked for.
+    assert_eq!(cuStreamBeginCapture_v2(captured, MODE_RELAXED), 0);
+    assert_eq!(cuMemFreeAsync(memory.get(), captured), 1);
+    assert_eq!(given(|out| cuStreamIsCapturing(captured, out)), 1);
+    assert_eq!(ask::<u64>(|out| cuStreamGetId(captured, out)).0, 900);
+    assert_eq!(ask::<usize>(|out| cuStreamEndCapture(captured, out)).0, 901);
     // What neither waits nor asks is no concern of a capture's: memory in all but `cuMemAlloc`'s ways, records,
     // modules, and copies that are done when they return.
     assert_eq!(cuStreamBeginCapture_v2(captured, MODE_GLOBAL), 0);

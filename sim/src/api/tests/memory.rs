@@ -160,14 +160,35 @@ fn memory_is_freed_when_its_stream_comes_to_that() {
     assert_eq!((cuMemFreeAsync(at + 512, stream), cuMemFreeAsync(mapped, stream)), (1, 1));
     assert_eq!((cuMemFreeAsync(flag as u64, stream), cuMemFreeAsync(address(&flag) as u64, stream)), (1, 1));
     assert_eq!(cuMemFreeAsync(at, stream), 0);
-    assert_eq!((cuMemFreeAsync(at, stream), cuMemFree_v2(at)), (1, 1));
+    assert_eq!(cuMemFreeAsync(at, stream), 1);
     assert_eq!((cuMemsetD32_v2(at, 1, 1), cuStreamSynchronize(0)), (0, 0));
+    assert_eq!(given(|base| cuMemGetAddressRange_v2(base, crate::border::from_tests::nowhere(), at + 9)), at);
     // Whether it is still this context's: its address may soon be another's.
     let context = session.inner();
     let is_there = || context.driver.space.look().allocations.of_context(context.id).contains(&at);
     assert!(is_there());
+    // To free it once more is to wait for that.
+    let again = std::thread::spawn(move || cuMemFree_v2(at));
+    std::thread::sleep(std::time::Duration::from_millis(5));
+    assert!(!again.is_finished());
     super::synchronize_with(flag);
+    assert_eq!(again.join().unwrap(), 0);
     assert!(!is_there());
+    assert_eq!(cuMemFree_v2(at), 1);
+}
+
+#[test]
+fn an_address_of_the_device_is_taken_for_one_of_the_host_s_too() {
+    let _session = Session::begin();
+    let (at, other) = (alloc(4096), alloc(4096));
+    put(at, &[5, 6]);
+    assert_eq!(cuMemcpyHtoD_v2(other, at as usize, 8), 0);
+    assert_eq!(get(other, 2), [5, 6]);
+    assert_eq!(cuMemcpyDtoH_v2(other as usize, at + 4, 4), 0);
+    assert_eq!(cuMemcpyHtoDAsync_v2(other + 4, at as usize, 4, 0), 0);
+    assert_eq!(get(other, 2), [6, 5]);
+    assert_eq!(cuMemcpyHtoD_v2(other, at as usize + 4092, 8), 1);
+    assert_eq!(cuMemcpyHtoD_v2(address(&at) as u64, address(&at), 8), 1);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The driver as a program sees it: through its exports.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 
 use super::context::{cuCtxCreate_v2, cuCtxDestroy_v2, cuCtxSynchronize};
 use super::copies::{cuMemcpyDtoH_v2, cuMemcpyHtoD_v2};
@@ -17,10 +18,12 @@ mod errors;
 mod functions;
 mod graphs;
 mod memory;
+mod peers;
 mod pointers;
 mod processes;
 mod streams;
 mod vmm;
+mod waiting;
 
 /// The kernels that the tests use.
 const PTX: &[u8] = b"
@@ -59,9 +62,16 @@ impl Drop for Session {
     }
 }
 
+/// The kernels, loaded into the current context once: loading waits for all that runs there.
+fn module() -> usize {
+    static LOADED: Mutex<BTreeMap<u64, usize>> = Mutex::new(BTreeMap::new());
+    let context = context::current_any().unwrap().id;
+    let load = || given(|out| cuModuleLoadData(out, address(&PTX[0])));
+    *LOADED.lock().unwrap().entry(context).or_insert_with(load)
+}
+
 fn function(name: &std::ffi::CStr) -> usize {
-    let module = given(|out| cuModuleLoadData(out, address(&PTX[0])));
-    given(|out| cuModuleGetFunction(out, module, text(name)))
+    given(|out| cuModuleGetFunction(out, module(), text(name)))
 }
 
 fn alloc(bytes: usize) -> u64 {

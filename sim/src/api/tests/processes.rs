@@ -33,6 +33,10 @@ pub(super) fn in_a_process_of_its_own(name: &str) {
     assert!(role(name, None).output().unwrap().status.success());
 }
 
+pub(super) fn in_a_process_with_two_gpus(name: &str) {
+    assert!(role(name, None).env("SIMCUDA_GPUS", "2").output().unwrap().status.success());
+}
+
 /// A GPU file in a place of its own, gone with the value.
 struct GpuFile(PathBuf);
 
@@ -105,6 +109,9 @@ fn a_role_is_played() {
         Ok("read-only") => super::vmm::read_only(),
         Ok("events") => super::control::events(),
         Ok("full") => super::errors::at_the_descriptor_limit(),
+        Ok("two-gpus") => super::peers::identities(),
+        Ok("two-gpus-peers") => super::peers::peers(),
+        Ok("two-gpus-mapped") => super::peers::mapped(),
         Ok("no-context") => super::vmm::no_context(),
         _ => {}
     }

@@ -258,7 +258,11 @@ fn an_event_of_a_context_is_behind_all_of_its_work_and_orders_nothing() {
     assert_eq!(cuCtxRecordEvent(session.context, event), 0);
     assert_eq!(cuEventSynchronize(event), 0);
     let other = Session::begin();
-    assert_eq!(cuCtxRecordEvent(other.context, event), 400);
+    assert_eq!((cuCtxRecordEvent(other.context, event), cuCtxRecordEvent(other.context, 0)), (400, 400));
+    assert_eq!(cuCtxRecordEvent(0, event), 201);
+    let gone = other.context;
+    drop(other);
+    assert_eq!(cuCtxRecordEvent(gone, event), 709);
 }
 
 #[test]

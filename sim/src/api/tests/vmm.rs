@@ -286,3 +286,62 @@ fn what_is_not_simulated_is_refused() {
     assert_eq!(ask::<u64>(|out| cuMemCreate(out, 1000, block(&exportable()), 0)).0, 1);
     assert_eq!(given(|out| cuMemGetAllocationGranularity(out, block(&exportable()), 0)), UNIT);
 }
+
+#[test]
+#[allow(unsafe_code)]
+fn another_device_reaches_the_memory_that_was_there_when_its_descriptor_was_made() {
+    use super::super::control::{simcudaReadBuffer, simcudaWriteBuffer};
+    use crate::border::from_tests::room;
+    use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+    let _session = Session::begin();
+    let (at, first, second) = (reserve(2), create(1), create(1));
+    for (which, handle) in [first, second].into_iter().enumerate() {
+        assert_eq!(cuMemMap(at + (which * UNIT) as u64, UNIT, 0, handle, 0), 0);
+    }
+    allow(at, 2);
+    let border = at + UNIT as u64 - 4096;
+    let range = |start, bytes, kind, flags| {
+        let mut descriptor = -1i32;
+        let answer = cuMemGetHandleForAddressRange(address_mut(&mut descriptor), start, bytes, kind, flags);
+        // SAFETY: the driver gave it to us.
+        (answer, (answer == 0).then(|| unsafe { OwnedFd::from_raw_fd(descriptor) }))
+    };
+    for (start, bytes, kind, flags, answer) in [
+        (border + 100, 8192, 1, 0, 1),
+        (border, 100, 1, 0, 1),
+        (border, 1 << 30, 1, 0, 1),
+        (border, 8192, 2, 0, 1),
+        (border, 8192, 1, 2, 1),
+        (border, 8192, 1, 1, 801),
+    ] {
+        assert_eq!(range(start, bytes, kind, flags).0, answer);
+    }
+    let (answer, buffer) = range(border, 8192, 1, 0);
+    assert_eq!(answer, 0);
+    let number = buffer.as_ref().unwrap().as_raw_fd();
+    put(border + 4092, &[1, 2]);
+    let read = |offset| {
+        let mut bytes = [0u8; 8];
+        assert_eq!(simcudaReadBuffer(number, offset, room(&mut bytes), 8), 0);
+        bytes
+    };
+    assert_eq!(read(4092), [1, 0, 0, 0, 2, 0, 0, 0]);
+    assert_eq!(simcudaWriteBuffer(number, 4096, list(&[7u8, 8]), 2), 0);
+    assert_eq!(get(border + 4096, 1), [0x0807]);
+    assert_eq!(simcudaReadBuffer(number, 8190, room(&mut [0u8; 4]), 4), 1);
+    assert_eq!(simcudaReadBuffer(0, 0, room(&mut [0u8; 4]), 4), 1);
+    // It stays so when something else is mapped there.
+    assert_eq!(cuMemUnmap(at, 2 * UNIT), 0);
+    let third = create(1);
+    assert_eq!(cuMemMap(at + UNIT as u64, UNIT, 0, third, 0), 0);
+    assert_eq!(read(4092), [1, 0, 0, 0, 7, 8, 0, 0]);
+    assert_eq!(cuMemUnmap(at, 2 * UNIT), 0);
+    // The memory goes with the last descriptor.
+    assert_eq!((cuMemRelease(first), cuMemRelease(second), cuMemRelease(third)), (0, 0, 0));
+    let copy = buffer.as_ref().unwrap().try_clone().unwrap();
+    drop(buffer);
+    assert_eq!(simcudaReadBuffer(copy.as_raw_fd(), 4096, room(&mut [0u8; 1]), 1), 0);
+    // What the driver allocated has such a descriptor too.
+    let allocated = super::alloc(1 << 20);
+    assert_eq!(range(allocated, 4096, 1, 0).0, 0);
+}

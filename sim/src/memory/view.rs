@@ -1,0 +1,107 @@
+//! The address space as something on one of the GPUs sees it: what is in its reach.
+//!
+//! Memory that the program mapped itself is in the reach of the GPUs that it gave access to, also for copies. What `cuMemAlloc` gave is in the
+//! reach of the kernels on its own GPU, of those in contexts that were given access to its context, and of all copies: the
+//! driver takes those through the host where there is no other way.
+
+use std::collections::BTreeSet;
+use std::ops::Deref;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+
+use super::space::{Access, Mapping, Space, Table};
+use crate::gpu_file::{AtWork, Gpu};
+
+/// The contexts on other GPUs whose allocations a context can reach, by their ids.
+#[derive(Default)]
+pub(crate) struct Peers(RwLock<BTreeSet<u64>>);
+
+impl Peers {
+    /// Adds one; whether it is new.
+    pub(crate) fn add(&self, context: u64) -> bool {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(context)
+    }
+
+    /// Takes one away; whether it was there.
+    pub(crate) fn remove(&self, context: u64) -> bool {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).remove(&context)
+    }
+
+    fn has(&self, context: u64) -> bool {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).contains(&context)
+    }
+}
+
+/// Who wants to touch memory.
+#[derive(Clone, Copy)]
+pub(crate) enum Who<'a> {
+    /// The kernels and fills of a context with these peers.
+    Kernels(&'a Peers),
+    /// The driver's copies.
+    Copies,
+    /// Those of which the program says on which GPU each end is: the target's and the source's ordinal.
+    Between([usize; 2]),
+}
+
+/// The space as seen by somebody on a GPU.
+#[derive(Clone, Copy)]
+pub(crate) struct View<'a> {
+    space: &'a Space,
+    gpu: &'static Gpu,
+    who: Who<'a>,
+}
+
+/// The table, held by work that touches memory: not while the process is paused on that GPU.
+pub(super) struct Working<'a> {
+    table: RwLockReadGuard<'a, Table>,
+    _access: AtWork<'a>,
+}
+
+impl Deref for Working<'_> {
+    type Target = Table;
+    fn deref(&self) -> &Table {
+        &self.table
+    }
+}
+
+impl<'a> View<'a> {
+    pub(crate) fn new(space: &'a Space, gpu: &'static Gpu, who: Who<'a>) -> View<'a> {
+        View { space, gpu, who }
+    }
+
+    /// The table, to look at.
+    pub(crate) fn look(&self) -> RwLockReadGuard<'a, Table> {
+        self.space.look()
+    }
+
+    /// The table, to touch memory by it.
+    pub(super) fn at_work(&self) -> Working<'a> {
+        // In this order: who is paused holds no lock, so that its memory can be mapped and unmapped.
+        let access = self.gpu.at_work();
+        Working { table: self.space.look(), _access: access }
+    }
+
+    /// What may be done at an address that is in a mapping.
+    pub(crate) fn access(&self, table: &Table, at: u64, mapping: &Mapping) -> Access {
+        self.access_from(self.gpu.ordinal(), table, at, mapping)
+    }
+
+    /// The same to read, or to write.
+    pub(super) fn access_for(&self, write: bool, table: &Table, at: u64, mapping: &Mapping) -> Access {
+        match self.who {
+            Who::Between([target, source]) => self.access_from(if write { target } else { source }, table, at, mapping),
+            _ => self.access(table, at, mapping),
+        }
+    }
+
+    fn access_from(&self, ordinal: usize, table: &Table, at: u64, mapping: &Mapping) -> Access {
+        let own = mapping.access_of(ordinal);
+        match self.who {
+            _ if mapping.handle != 0 || own != Access::None => own,
+            Who::Copies | Who::Between(_) => Access::ReadWrite,
+            Who::Kernels(peers) => match table.allocations.find(at) {
+                Some((_, allocation)) if peers.has(allocation.context) => Access::ReadWrite,
+                _ => Access::None,
+            },
+        }
+    }
+}
