@@ -1,4 +1,4 @@
-//! What the simulated device does not have: every call about it answers `CUDA_ERROR_NOT_SUPPORTED`.
+//! What the simulated device does not have: calls about it answer `CUDA_ERROR_NOT_SUPPORTED`, or that there is no such thing.
 //!
 //! The rows name no parameters because none is looked at; in the C calling convention here those belong to the
 //! caller.
@@ -90,7 +90,7 @@ doors! {
     cuGraphAddExternalSemaphoresSignalNode: "cuGraphAddExternalSemaphoresSignalNode" 11020 () = in_process;
     cuGraphAddExternalSemaphoresWaitNode: "cuGraphAddExternalSemaphoresWaitNode" 11020 () = in_process;
     cuGraphAddMemAllocNode: "cuGraphAddMemAllocNode" 11040 () = in_process;
-    cuGraphAddMemFreeNode: "cuGraphAddMemFreeNode" 11040 () = in_process;
+    cuGraphAddMemFreeNode: "cuGraphAddMemFreeNode" 11040 () = of_none;
     cuGraphExecExternalSemaphoresSignalNodeSetParams: "cuGraphExecExternalSemaphoresSignalNodeSetParams" 11020 () = in_process;
     cuGraphExecExternalSemaphoresWaitNodeSetParams: "cuGraphExecExternalSemaphoresWaitNodeSetParams" 11020 () = in_process;
     cuGraphExternalSemaphoresSignalNodeGetParams: "cuGraphExternalSemaphoresSignalNodeGetParams" 11020 () = in_process;
@@ -114,7 +114,7 @@ doors! {
     // Descriptors of images, memory across devices.
     cuFlushGPUDirectRDMAWrites: "cuFlushGPUDirectRDMAWrites" 11030 () = in_process;
     cuMulticastAddDevice: "cuMulticastAddDevice" 12010 () = in_process;
-    cuMulticastBindAddr: "cuMulticastBindAddr" 12010 () = in_process;
+    cuMulticastBindAddr: "cuMulticastBindAddr" 12010 () = of_none;
     cuMulticastBindMem: "cuMulticastBindMem" 12010 () = in_process;
     cuMulticastCreate: "cuMulticastCreate" 12010 () = in_process;
     cuMulticastGetGranularity: "cuMulticastGetGranularity" 12010 () = in_process;
@@ -141,6 +141,11 @@ doors! {
 
 fn in_process() -> Outcome {
     Err(Status::NOT_SUPPORTED)
+}
+
+/// Calls that name a graph's memory, or a multicast object: nothing that can be named is any.
+fn of_none() -> Outcome {
+    Err(Status::INVALID_VALUE)
 }
 
 /// Calls that the driver takes in a context only.
