@@ -90,6 +90,8 @@ pub const CUDA_ERROR_DEINITIALIZED: CUresult = 4;
 pub const CUDA_ERROR_NO_DEVICE: CUresult = 100;
 /// Work that was asked about has not ended yet: an answer, not a failure.
 pub const CUDA_ERROR_NOT_READY: CUresult = 600;
+/// What was asked for is not there on this device, or not for this memory.
+pub const CUDA_ERROR_NOT_SUPPORTED: CUresult = 801;
 /// A name was looked up that does not exist.
 pub const CUDA_ERROR_NOT_FOUND: CUresult = 500;
 

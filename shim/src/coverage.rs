@@ -52,32 +52,19 @@ const RULES: &[(&str, Class, &str)] = &[
     ("cuGreenCtx", Outside, "contexts"),
     // Memory.
     ("cuMemGetInfo", Harmless, "of before CUDA 3.2, for memory below 4 GiB; its successor is hooked"),
+    ("cuMemHostGetDevicePointer", Harmless, "of before CUDA 3.2, for memory below 4 GiB; its successor is hooked"),
     ("cuMemGetAddressRange", Harmless, "of before CUDA 3.2, for memory below 4 GiB; its successor is hooked"),
-    ("cuMemAllocHost", Harmless, "pinned host memory; what makes and frees it is hooked"),
-    ("cuMemHost", Harmless, "pinned host memory; what makes and frees it is hooked"),
-    ("cuMemAdvise", Unmanaged, "managed memory"),
     ("cuMemRangeGetAttribute", Unmanaged, "managed memory"),
-    ("cuPointerSetAttribute", Unsupported, "`CU_POINTER_ATTRIBUTE_SYNC_MEMOPS` answers error 1 for memory of Baton's"),
     ("cuMemPool", Unmanaged, "memory pools, for stream-ordered allocation"),
     ("cuMemGetDefaultMemPool", Unmanaged, "memory pools, for stream-ordered allocation"),
     ("cuMemGetMemPool", Unmanaged, "memory pools, for stream-ordered allocation"),
     ("cuMemSetMemPool", Unmanaged, "memory pools, for stream-ordered allocation"),
-    ("cuMemMap", Unmanaged, "the program's own physical memory and mappings"),
-    ("cuMemUnmap", Unmanaged, "the program's own physical memory and mappings"),
-    ("cuMemSetAccess", Unmanaged, "the program's own physical memory and mappings"),
     ("cuMemExportToShareableHandle", Unmanaged, "the program's own physical memory and mappings"),
-    ("cuMemRetainAllocationHandle", Unmanaged, "the program's own physical memory and mappings"),
-    ("cuMemGetHandleForAddressRange", Unsupported, "another device reads and writes memory that moves"),
     ("cuMemAddress", Harmless, "addresses without memory"),
-    ("cuMemGetAccess", Harmless, "a question about a mapping"),
     ("cuMemGetAllocation", Harmless, "a question about a handle"),
     ("cuMemGetAttribute", Harmless, "a question, in no public header"),
     ("cuMulticast", Unsupported, "memory of several GPUs"),
-    (
-        "cuIpc",
-        Unsupported,
-        "other processes map this program's memory; `cuIpcGetMemHandle` answers error 1 for memory of Baton's",
-    ),
+    ("cuIpc", Unsupported, "other processes map this program's memory"),
     ("cuArray", Unmanaged, "arrays"),
     ("cuMipmappedArray", Unmanaged, "arrays"),
     ("cuTexRef", Harmless, "describes a texture; what ties it to memory is hooked"),
@@ -128,9 +115,27 @@ const RULES: &[(&str, Class, &str)] = &[
     ("cuGraphExec", Harmless, "changes in a graph what names no memory"),
     ("cuGraphExecGetFlags", Harmless, "a question about a graph"),
     ("cuGraphNodeSetEnabled", Harmless, "changes in a graph what names no memory"),
-    ("cuGraphAddMem", Unmanaged, "memory that graphs allocate"),
     ("cuCheckpoint", Unsupported, "moves a whole process off the GPU, past the coordinator"),
 ];
+
+/// Hooked names that are as good as not supported, because they refuse memory of Baton's.
+const REFUSED: &[(&str, &str)] = &[
+    ("cuMulticastBindAddr", "memory of several GPUs"),
+    ("cuIpcGetMemHandle", "other processes map this program's memory: error 1 for memory of Baton's"),
+    (
+        "cuMemGetHandleForAddressRange",
+        "another device reads and writes memory that moves: error 801 for memory of Baton's",
+    ),
+    (
+        "cuPointerSetAttribute",
+        "`CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`, before another device does: error 801 for memory of Baton's",
+    ),
+];
+
+/// Why a name is as good as not supported although it is hooked.
+fn refused(symbol: &Symbol) -> Option<&'static str> {
+    REFUSED.iter().find(|(name, _)| *name == symbol.name()).map(|(_, why)| *why)
+}
 
 /// The rule for a name: the longest prefix wins.
 fn rule(symbol: &Symbol) -> Option<(Class, &'static str)> {
@@ -139,6 +144,12 @@ fn rule(symbol: &Symbol) -> Option<(Class, &'static str)> {
         .filter(|(prefix, _, _)| symbol.base.starts_with(prefix))
         .max_by_key(|(prefix, _, _)| prefix.len())
         .map(|(_, class, why)| (*class, *why))
+}
+
+/// Whether the rule for a symbol says that to forward it does no harm.
+pub(crate) fn is_harmless(symbol: &str) -> bool {
+    let symbol = SYMBOLS.iter().find(|known| known.name() == symbol);
+    symbol.and_then(rule).is_some_and(|(class, _)| class == Harmless)
 }
 
 /// Names as the document shows them: variants of one name together, with the CUDA version that brought each.
@@ -162,10 +173,12 @@ fn table() -> String {
     let mut hooked = Vec::new();
     let mut forwarded: BTreeMap<(Class, &str), Vec<&Symbol>> = BTreeMap::new();
     for (index, symbol) in SYMBOLS.iter().enumerate() {
-        match (hooks::find(index), rule(symbol)) {
-            (Some(_), _) => hooked.push(symbol),
-            (None, Some(key)) => forwarded.entry(key).or_default().push(symbol),
-            (None, None) => panic!("{} is neither hooked nor has a rule in coverage.rs", symbol.name()),
+        match (hooks::find(index), refused(symbol), rule(symbol)) {
+            (Some(_), Some(why), _) => forwarded.entry((Unsupported, why)).or_default().push(symbol),
+            (Some(_), None, _) => hooked.push(symbol),
+            (None, None, Some(key)) => forwarded.entry(key).or_default().push(symbol),
+            (None, Some(why), _) => panic!("{} is not hooked ({why})", symbol.name()),
+            (None, None, None) => panic!("{} is neither hooked nor has a rule in coverage.rs", symbol.name()),
         }
     }
     let kept_out = kept_out();

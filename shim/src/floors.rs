@@ -23,7 +23,7 @@ fn files() -> BTreeMap<Vec<String>, PathBuf> {
                 walk(&at, &below, found);
             } else if name == "mod" || name == "lib" {
                 found.insert(path.to_vec(), at);
-            } else if !matches!(name.as_str(), "tests" | "coverage" | "floors") {
+            } else if !matches!(name.as_str(), "tests" | "coverage" | "floors" | "signatures") {
                 found.insert(below, at);
             }
         }

@@ -57,3 +57,5 @@ mod work;
 mod coverage;
 #[cfg(test)]
 mod floors;
+#[cfg(test)]
+mod signatures;

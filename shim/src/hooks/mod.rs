@@ -5,10 +5,16 @@
 //! - `gated(…)`: the call touches device memory; it passes the [gate](crate::gate) and goes to the driver.
 //! - `function::path(…)`: the call goes to that Rust function, which gets the driver's own as first argument.
 //!
+//! A row also declares the [effects] of the call: what it does with the memory that each argument names.
+//!
 //! Several names in a row share one body: the per-thread default stream twins (`_ptds`, `_ptsz`) have
 //! the signature of the plain name, and each still calls its own function of the driver.
 
 mod contexts;
+pub(crate) mod effects;
+mod escapes;
+#[cfg(test)]
+mod forwarded;
 mod memory;
 mod procaddress;
 mod reachable;
@@ -64,4 +70,10 @@ pub(crate) fn target(index: usize) -> Function {
 extern "C" fn baton_hooked(n: usize) -> *const core::ffi::c_char {
     let hooked = (0..COUNT).filter(|index| find(*index).is_some()).nth(n);
     hooked.map_or(core::ptr::null(), |index| crate::driver::symbols::SYMBOLS[index].name.as_ptr())
+}
+
+/// Every row, of hooks and of what is only forwarded.
+#[cfg(test)]
+pub(crate) fn declared() -> impl Iterator<Item = &'static effects::Declared> {
+    table::DECLARED.iter().chain(forwarded::DECLARED)
 }

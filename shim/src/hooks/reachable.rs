@@ -38,6 +38,7 @@ const PITCHED: c_int = 3;
 
 type TextureCreate = unsafe extern "C-unwind" fn(*mut u64, *const c_void, *const c_void, *const c_void) -> CUresult;
 type TextureDestroy = unsafe extern "C-unwind" fn(u64) -> CUresult;
+type ReferenceDestroy = unsafe extern "C-unwind" fn(Handle) -> CUresult;
 type TextureAddress = unsafe extern "C-unwind" fn(*mut usize, Handle, CUdeviceptr, usize) -> CUresult;
 type TextureAddress2D = unsafe extern "C-unwind" fn(Handle, *const c_void, CUdeviceptr, usize) -> CUresult;
 
@@ -62,6 +63,11 @@ pub(crate) unsafe fn texture_create(
 pub(crate) unsafe fn texture_destroy(drivers: TextureDestroy, texture: u64) -> CUresult {
     // SAFETY: the driver's own function with the program's own arguments.
     noted(unsafe { drivers(texture) }, || roots::texture_gone(texture))
+}
+
+pub(crate) unsafe fn reference_destroy(drivers: ReferenceDestroy, texture: Handle) -> CUresult {
+    // SAFETY: the driver's own function with the program's own arguments.
+    noted(unsafe { drivers(texture) }, || roots::texture_gone(texture.addr() as u64))
 }
 
 pub(crate) unsafe fn texture_address(
@@ -134,6 +140,7 @@ pub(crate) unsafe fn unload(drivers: Unload, code: Handle) -> CUresult {
 
 type HostAlloc = unsafe extern "C-unwind" fn(*mut *mut c_void, usize, c_uint) -> CUresult;
 type AllocHost = unsafe extern "C-unwind" fn(*mut *mut c_void, usize) -> CUresult;
+type AllocHostV1 = unsafe extern "C-unwind" fn(*mut *mut c_void, c_uint) -> CUresult;
 type Register = unsafe extern "C-unwind" fn(*mut c_void, usize, c_uint) -> CUresult;
 type OfHost = unsafe extern "C-unwind" fn(*mut c_void) -> CUresult;
 
@@ -148,6 +155,13 @@ pub(crate) unsafe fn alloc_host(drivers: AllocHost, out: *mut *mut c_void, bytes
     // SAFETY: the driver's own function with the program's own arguments, and what it has written.
     noted(unsafe { drivers(out, bytes) }, || unsafe {
         roots::host_made((*out).expose_provenance() as u64, bytes as u64);
+    })
+}
+
+pub(crate) unsafe fn alloc_host_v1(drivers: AllocHostV1, out: *mut *mut c_void, bytes: c_uint) -> CUresult {
+    // SAFETY: the driver's own function with the program's own arguments, and what it has written.
+    noted(unsafe { drivers(out, bytes) }, || unsafe {
+        roots::host_made((*out).expose_provenance() as u64, bytes.into());
     })
 }
 

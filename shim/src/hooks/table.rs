@@ -1,4 +1,4 @@
-//! The table of hooks: every name that Baton stands in front of, with its C signature.
+//! The table of hooks: every name that Baton stands in front of, with its C signature and its [effects](super::effects).
 //!
 //! Names are the driver's own. The version that a program asks for is chosen by the driver
 //! (see [`crate::hooks::procaddress`]); which name belongs to which version is in `symbols/cuda-13.0.json`.
@@ -7,6 +7,7 @@
 //!   somebody waits for the GPU, such calls are counted.
 //! - `gated over [address => bytes]`: a gated call that fails if such a range of ours is not inside of an allocation.
 //! - `… typed stream`: the hook is told whether a default stream is the thread's own.
+//! - `refused over [address => bytes]`: goes to the driver, unless such a range touches addresses of ours.
 //! - `foreign`: the call brings in memory that is not ours to move.
 //!
 //! While memory is on its way, a call that says what it is `of` or `over` waits for that, and every other gated call for
@@ -17,7 +18,12 @@ use core::ptr;
 
 use baton_contract::cuda::*;
 
-use super::{contexts, memory, procaddress, reachable, retry, streams};
+#[cfg(test)]
+use super::effects::Declared;
+use super::effects::{
+    Allocates, Asks, Changes, Escapes, Frees, HostOnly, Imports, Keeps, Queues, Reads, Tells, Uses, Writes,
+};
+use super::{contexts, escapes, memory, procaddress, reachable, retry, streams};
 use crate::arrival::footprint::{self, Reach, Unified};
 use crate::arrival::{self, Needs, graphs};
 use crate::driver::api::Stream;
@@ -43,6 +49,14 @@ macro_rules! hooks {
             }
             &[$((index::$symbol, hook::<{ index::$symbol }> as *const ())),+]
         }),*];
+
+        /// The rows, as they are written.
+        #[cfg(test)]
+        pub(super) const DECLARED: &[Declared] = &[$(Declared {
+            symbols: &[$(stringify!($symbol)),+],
+            body: concat!($(stringify!($body), " "),+),
+            arguments: &[$(stringify!($type)),*],
+        }),*];
     };
     (@body $original:ident, gated ($($argument:ident),*)) => {
         gate::checked(
@@ -64,6 +78,14 @@ macro_rules! hooks {
             || unsafe { $original($($argument),*) },
         )
     }};
+    (@body $original:ident, refused over [$at:expr => $bytes:expr] ($($argument:ident),*)) => {
+        if escapes::is_ours($at, $bytes) {
+            escapes::REFUSED
+        } else {
+            // SAFETY: the driver's own function with the program's own arguments.
+            unsafe { $original($($argument),*) }
+        }
+    };
     (@body $original:ident, launched in $stream:ident of $($needs:ident)::+ [$($of:expr),*] ($($argument:ident),*)) => {{
         let _passage = match arrival::pass(|| $($needs)::+($($of),*)) {
             Ok(passage) => passage,
@@ -102,9 +124,9 @@ macro_rules! hooks {
 hooks! {
     // Finding functions: answered with our doors.
     cuGetProcAddress =>
-        procaddress::v1(symbol: *const c_char, function: *mut *mut c_void, version: c_int, flags: u64);
+        procaddress::v1(symbol: *const c_char, function: HostOnly<*mut *mut c_void>, version: c_int, flags: u64);
     cuGetProcAddress_v2 =>
-        procaddress::v2(symbol: *const c_char, function: *mut *mut c_void, version: c_int, flags: u64, status: *mut c_int);
+        procaddress::v2(symbol: *const c_char, function: HostOnly<*mut *mut c_void>, version: c_int, flags: u64, status: *mut c_int);
 
     // Contexts: with its first one a program becomes a tenant. They need room beside the arena, and own allocations and streams.
     cuCtxCreate_v2, cuCtxCreate => contexts::create(out: *mut CUcontext, flags: c_uint, device: CUdevice);
@@ -123,264 +145,300 @@ hooks! {
         contexts::leave_primary(device: CUdevice);
 
     // Streams and captures: what has to have ended before the GPU changes hands.
-    cuStreamCreate => streams::stream_create(out: *mut CUstream, flags: c_uint);
+    cuStreamCreate => streams::stream_create(out: Tells<*mut CUstream>, flags: c_uint);
     cuStreamCreateWithPriority =>
-        streams::stream_with_priority(out: *mut CUstream, flags: c_uint, priority: c_int);
+        streams::stream_with_priority(out: Tells<*mut CUstream>, flags: c_uint, priority: c_int);
     cuGreenCtxStreamCreate =>
-        streams::green_stream(out: *mut CUstream, green: *mut c_void, flags: c_uint, priority: c_int);
-    cuStreamDestroy_v2, cuStreamDestroy => streams::stream_destroy(stream: CUstream);
+        streams::green_stream(out: Tells<*mut CUstream>, green: *mut c_void, flags: c_uint, priority: c_int);
+    cuStreamDestroy_v2, cuStreamDestroy => streams::stream_destroy(stream: Frees<CUstream>);
     cuStreamBeginCapture_v2, cuStreamBeginCapture_v2_ptsz =>
-        streams::begin_capture typed stream(stream: CUstream, mode: c_int);
-    cuStreamBeginCapture, cuStreamBeginCapture_ptsz => streams::begin_capture_v1 typed stream(stream: CUstream);
+        streams::begin_capture typed stream(stream: Changes<CUstream>, mode: c_int);
+    cuStreamBeginCapture, cuStreamBeginCapture_ptsz => streams::begin_capture_v1 typed stream(stream: Changes<CUstream>);
     cuStreamBeginCaptureToGraph, cuStreamBeginCaptureToGraph_ptsz =>
-        streams::begin_capture_to_graph typed stream(stream: CUstream, graph: *mut c_void, dependencies: *const *mut c_void, edges: *const c_void, count: usize, mode: c_int);
+        streams::begin_capture_to_graph typed stream(stream: Changes<CUstream>, graph: *mut c_void, dependencies: *const *mut c_void, edges: *const c_void, count: usize, mode: c_int);
     cuStreamEndCapture, cuStreamEndCapture_ptsz =>
-        streams::end_capture(stream: CUstream, graph: *mut *mut c_void);
+        streams::end_capture(stream: Changes<CUstream>, graph: *mut *mut c_void);
     cuStreamWaitEvent, cuStreamWaitEvent_ptsz =>
-        streams::wait_event typed stream(stream: CUstream, event: *mut c_void, flags: c_uint);
+        streams::wait_event typed stream(stream: Queues<CUstream>, event: *mut c_void, flags: c_uint);
 
     // Memory: questions about it.
     cuDeviceTotalMem_v2 => memory::total_memory(bytes: *mut usize, device: CUdevice);
     cuMemGetInfo_v2 => memory::get_info(free: *mut usize, total: *mut usize);
     cuMemGetAddressRange_v2 =>
-        memory::address_range(base: *mut CUdeviceptr, size: *mut usize, address: CUdeviceptr);
+        memory::address_range(base: Tells<*mut CUdeviceptr>, size: *mut usize, address: Asks<CUdeviceptr>);
     cuPointerGetAttribute =>
-        memory::pointer_attribute(out: *mut c_void, attribute: c_int, address: CUdeviceptr);
+        memory::pointer_attribute(out: Tells<*mut c_void>, attribute: c_int, address: Asks<CUdeviceptr>);
     cuPointerGetAttributes =>
-        memory::pointer_attributes(count: c_uint, attributes: *mut c_int, out: *mut *mut c_void, address: CUdeviceptr);
+        memory::pointer_attributes(count: c_uint, attributes: *mut c_int, out: Tells<*mut *mut c_void>, address: Asks<CUdeviceptr>);
+
+    cuMemGetAccess =>
+        escapes::access(flags: *mut u64, location: *const CUmemLocation, address: Asks<CUdeviceptr>);
+    cuMemHostGetDevicePointer_v2 =>
+        refused over [at.addr() as CUdeviceptr => 1](out: Tells<*mut CUdeviceptr>, at: Asks<*mut c_void>, flags: c_uint);
+    cuMemHostGetFlags => refused over [at.addr() as CUdeviceptr => 1](flags: *mut c_uint, at: Asks<*mut c_void>);
 
     // Memory: what gives it out and takes it back.
-    cuMemCreate => memory::create(out: *mut u64, bytes: usize, properties: *const c_void, flags: u64);
-    cuMemRelease => memory::release(handle: u64);
-    cuMemPoolCreate => memory::pool_create(out: *mut CUmemoryPool, properties: *const c_void);
-    cuMemAlloc_v2 => memory::alloc(out: *mut CUdeviceptr, bytes: usize);
-    cuMemAlloc => gated(out: *mut CUdeviceptrV1, bytes: c_uint);
+    cuMemCreate => memory::create(out: Allocates<*mut u64>, bytes: usize, properties: Asks<*const c_void>, flags: u64);
+    cuMemRelease => memory::release(handle: Frees<u64>);
+    cuMemPoolCreate => memory::pool_create(out: Allocates<*mut CUmemoryPool>, properties: Asks<*const c_void>);
+    cuMemAlloc_v2 => memory::alloc(out: Allocates<*mut CUdeviceptr>, bytes: usize);
+    cuMemAlloc => gated(out: Allocates<*mut CUdeviceptrV1>, bytes: c_uint);
     cuMemAllocPitch_v2 =>
-        memory::alloc_pitch(out: *mut CUdeviceptr, pitch: *mut usize, width: usize, height: usize, element: c_uint);
+        memory::alloc_pitch(out: Allocates<*mut CUdeviceptr>, pitch: *mut usize, width: usize, height: usize, element: c_uint);
     cuMemAllocPitch =>
-        gated(out: *mut CUdeviceptrV1, pitch: *mut c_uint, width: c_uint, height: c_uint, element: c_uint);
-    cuMemAllocManaged => memory::alloc_managed(out: *mut CUdeviceptr, bytes: usize, flags: c_uint);
-    cuMemFree_v2 => memory::free(address: CUdeviceptr);
-    cuMemFree => gated(address: CUdeviceptrV1);
+        gated(out: Allocates<*mut CUdeviceptrV1>, pitch: *mut c_uint, width: c_uint, height: c_uint, element: c_uint);
+    cuMemAllocManaged => memory::alloc_managed(out: Allocates<*mut CUdeviceptr>, bytes: usize, flags: c_uint);
+    cuMemFree_v2 => memory::free(address: Frees<CUdeviceptr>);
+    cuMemFree => gated(address: Frees<CUdeviceptrV1>);
     cuMemAllocAsync, cuMemAllocAsync_ptsz =>
-        memory::alloc_async(out: *mut CUdeviceptr, bytes: usize, stream: CUstream);
+        memory::alloc_async(out: Allocates<*mut CUdeviceptr>, bytes: usize, stream: Queues<CUstream>);
     cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync_ptsz =>
-        memory::alloc_from_pool(out: *mut CUdeviceptr, bytes: usize, pool: CUmemoryPool, stream: CUstream);
-    cuMemFreeAsync, cuMemFreeAsync_ptsz => memory::free_async typed stream(address: CUdeviceptr, stream: CUstream);
+        memory::alloc_from_pool(out: Allocates<*mut CUdeviceptr>, bytes: usize, pool: Asks<CUmemoryPool>, stream: Queues<CUstream>);
+    cuMemFreeAsync, cuMemFreeAsync_ptsz => memory::free_async typed stream(address: Frees<CUdeviceptr>, stream: Queues<CUstream>);
+
+    // Mappings, and ways to memory past its addresses: of the program's own memory.
+    cuMemMap =>
+        refused over [address => bytes](address: Changes<CUdeviceptr>, bytes: usize, offset: usize, handle: Keeps<u64>, flags: u64);
+    cuMemUnmap => refused over [address => bytes](address: Changes<CUdeviceptr>, bytes: usize);
+    cuMemSetAccess =>
+        refused over [address => bytes](address: Changes<CUdeviceptr>, bytes: usize, access: *const CUmemAccessDesc, count: usize);
+    cuMemAddressFree => refused over [address => bytes](address: Frees<CUdeviceptr>, bytes: usize);
+    cuMemAdvise =>
+        refused over [address => bytes](address: Changes<CUdeviceptr>, bytes: usize, advice: c_int, device: CUdevice);
+    cuMemAdvise_v2 =>
+        refused over [address => bytes](address: Changes<CUdeviceptr>, bytes: usize, advice: c_int, location: CUmemLocation);
+    cuMemRetainAllocationHandle =>
+        refused over [address.addr() as CUdeviceptr => 1](handle: Tells<*mut u64>, address: Escapes<*mut c_void>);
+    cuMemPoolExportPointer => refused over [address => 1](data: Tells<*mut c_void>, address: Escapes<CUdeviceptr>);
+    cuIpcGetMemHandle => refused over [address => 1](handle: Tells<*mut c_void>, address: Escapes<CUdeviceptr>);
+    cuMulticastBindAddr =>
+        refused over [address => bytes](object: Changes<u64>, at: usize, address: Escapes<CUdeviceptr>, bytes: usize, flags: u64);
+    cuMemGetHandleForAddressRange =>
+        escapes::to_a_handle(handle: Tells<*mut c_void>, address: Escapes<CUdeviceptr>, bytes: usize, kind: c_int, flags: u64);
+    cuPointerSetAttribute =>
+        escapes::set_attribute(value: HostOnly<*const c_void>, attribute: c_int, address: Escapes<CUdeviceptr>);
 
     // Memory that comes from elsewhere: nobody looks into it for pointers.
-    cuMemImportFromShareableHandle => foreign(out: *mut u64, handle: *mut c_void, kind: c_int);
-    cuIpcOpenMemHandle_v2, cuIpcOpenMemHandle => foreign(out: *mut CUdeviceptr, handle: CUipcMemHandle, flags: c_uint);
-    cuMemPoolImportPointer => foreign(out: *mut CUdeviceptr, pool: CUmemoryPool, data: *mut c_void);
-    cuExternalMemoryGetMappedBuffer => foreign(out: *mut CUdeviceptr, memory: *mut c_void, buffer: *const c_void);
+    cuMemImportFromShareableHandle => foreign(out: Imports<*mut u64>, handle: HostOnly<*mut c_void>, kind: c_int);
+    cuIpcOpenMemHandle_v2, cuIpcOpenMemHandle => foreign(out: Imports<*mut CUdeviceptr>, handle: Asks<CUipcMemHandle>, flags: c_uint);
+    cuMemPoolImportPointer => foreign(out: Imports<*mut CUdeviceptr>, pool: Asks<CUmemoryPool>, data: Asks<*mut c_void>);
+    cuExternalMemoryGetMappedBuffer => foreign(out: Imports<*mut CUdeviceptr>, memory: Asks<*mut c_void>, buffer: *const c_void);
     cuGraphicsResourceGetMappedPointer_v2 =>
-        foreign(out: *mut CUdeviceptr, bytes: *mut usize, resource: *mut c_void);
+        foreign(out: Imports<*mut CUdeviceptr>, bytes: *mut usize, resource: Asks<*mut c_void>);
     cuGraphAddMemAllocNode =>
-        foreign(node: *mut *mut c_void, graph: *mut c_void, dependencies: *const *mut c_void, count: usize, parameters: *mut c_void);
+        foreign(node: *mut *mut c_void, graph: *mut c_void, dependencies: *const *mut c_void, count: usize, parameters: Allocates<*mut c_void>);
 
     // Copies between addresses.
-    cuMemcpy, cuMemcpy_ptds => gated over [dst => bytes, Unified(src) => bytes](dst: CUdeviceptr, src: CUdeviceptr, bytes: usize);
-    cuMemcpyAsync, cuMemcpyAsync_ptsz => gated over [dst => bytes, Unified(src) => bytes](dst: CUdeviceptr, src: CUdeviceptr, bytes: usize, stream: CUstream);
+    cuMemcpy, cuMemcpy_ptds => gated over [dst => bytes, Unified(src) => bytes](dst: Writes<CUdeviceptr>, src: Reads<CUdeviceptr>, bytes: usize);
+    cuMemcpyAsync, cuMemcpyAsync_ptsz => gated over [dst => bytes, Unified(src) => bytes](dst: Writes<CUdeviceptr>, src: Reads<CUdeviceptr>, bytes: usize, stream: Queues<CUstream>);
     cuMemcpyPeer, cuMemcpyPeer_ptds =>
-        gated over [dst => bytes, Unified(src) => bytes](dst: CUdeviceptr, dst_context: CUcontext, src: CUdeviceptr, src_context: CUcontext, bytes: usize);
+        gated over [dst => bytes, Unified(src) => bytes](dst: Writes<CUdeviceptr>, dst_context: CUcontext, src: Reads<CUdeviceptr>, src_context: CUcontext, bytes: usize);
     cuMemcpyPeerAsync, cuMemcpyPeerAsync_ptsz =>
-        gated over [dst => bytes, Unified(src) => bytes](dst: CUdeviceptr, dst_context: CUcontext, src: CUdeviceptr, src_context: CUcontext, bytes: usize, stream: CUstream);
-    cuMemcpyHtoD_v2, cuMemcpyHtoD_v2_ptds => gated over [dst => bytes, src => bytes](dst: CUdeviceptr, src: *const c_void, bytes: usize);
-    cuMemcpyHtoD => gated(dst: CUdeviceptrV1, src: *const c_void, bytes: c_uint);
+        gated over [dst => bytes, Unified(src) => bytes](dst: Writes<CUdeviceptr>, dst_context: CUcontext, src: Reads<CUdeviceptr>, src_context: CUcontext, bytes: usize, stream: Queues<CUstream>);
+    cuMemcpyHtoD_v2, cuMemcpyHtoD_v2_ptds => gated over [dst => bytes, src => bytes](dst: Writes<CUdeviceptr>, src: Reads<*const c_void>, bytes: usize);
+    cuMemcpyHtoD => gated(dst: Writes<CUdeviceptrV1>, src: Reads<*const c_void>, bytes: c_uint);
     cuMemcpyHtoDAsync_v2, cuMemcpyHtoDAsync_v2_ptsz =>
-        gated over [dst => bytes, src => bytes](dst: CUdeviceptr, src: *const c_void, bytes: usize, stream: CUstream);
-    cuMemcpyHtoDAsync => gated(dst: CUdeviceptrV1, src: *const c_void, bytes: c_uint, stream: CUstream);
-    cuMemcpyDtoH_v2, cuMemcpyDtoH_v2_ptds => gated over [src => bytes](dst: *mut c_void, src: CUdeviceptr, bytes: usize);
-    cuMemcpyDtoH => gated(dst: *mut c_void, src: CUdeviceptrV1, bytes: c_uint);
+        gated over [dst => bytes, src => bytes](dst: Writes<CUdeviceptr>, src: Reads<*const c_void>, bytes: usize, stream: Queues<CUstream>);
+    cuMemcpyHtoDAsync => gated(dst: Writes<CUdeviceptrV1>, src: Reads<*const c_void>, bytes: c_uint, stream: Queues<CUstream>);
+    cuMemcpyDtoH_v2, cuMemcpyDtoH_v2_ptds => gated over [dst => bytes, src => bytes](dst: Writes<*mut c_void>, src: Reads<CUdeviceptr>, bytes: usize);
+    cuMemcpyDtoH => gated(dst: Writes<*mut c_void>, src: Reads<CUdeviceptrV1>, bytes: c_uint);
     cuMemcpyDtoHAsync_v2, cuMemcpyDtoHAsync_v2_ptsz =>
-        gated over [src => bytes](dst: *mut c_void, src: CUdeviceptr, bytes: usize, stream: CUstream);
-    cuMemcpyDtoHAsync => gated(dst: *mut c_void, src: CUdeviceptrV1, bytes: c_uint, stream: CUstream);
-    cuMemcpyDtoD_v2, cuMemcpyDtoD_v2_ptds => gated over [dst => bytes, Unified(src) => bytes](dst: CUdeviceptr, src: CUdeviceptr, bytes: usize);
-    cuMemcpyDtoD => gated(dst: CUdeviceptrV1, src: CUdeviceptrV1, bytes: c_uint);
+        gated over [dst => bytes, src => bytes](dst: Writes<*mut c_void>, src: Reads<CUdeviceptr>, bytes: usize, stream: Queues<CUstream>);
+    cuMemcpyDtoHAsync => gated(dst: Writes<*mut c_void>, src: Reads<CUdeviceptrV1>, bytes: c_uint, stream: Queues<CUstream>);
+    cuMemcpyDtoD_v2, cuMemcpyDtoD_v2_ptds => gated over [dst => bytes, Unified(src) => bytes](dst: Writes<CUdeviceptr>, src: Reads<CUdeviceptr>, bytes: usize);
+    cuMemcpyDtoD => gated(dst: Writes<CUdeviceptrV1>, src: Reads<CUdeviceptrV1>, bytes: c_uint);
     cuMemcpyDtoDAsync_v2, cuMemcpyDtoDAsync_v2_ptsz =>
-        gated over [dst => bytes, Unified(src) => bytes](dst: CUdeviceptr, src: CUdeviceptr, bytes: usize, stream: CUstream);
-    cuMemcpyDtoDAsync => gated(dst: CUdeviceptrV1, src: CUdeviceptrV1, bytes: c_uint, stream: CUstream);
+        gated over [dst => bytes, Unified(src) => bytes](dst: Writes<CUdeviceptr>, src: Reads<CUdeviceptr>, bytes: usize, stream: Queues<CUstream>);
+    cuMemcpyDtoDAsync => gated(dst: Writes<CUdeviceptrV1>, src: Reads<CUdeviceptrV1>, bytes: c_uint, stream: Queues<CUstream>);
     cuMemcpyBatchAsync_v2, cuMemcpyBatchAsync_v2_ptsz =>
-        gated(dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attributes: *mut c_void, attribute_indexes: *mut usize, attribute_count: usize, stream: CUstream);
+        gated(dsts: Writes<*mut CUdeviceptr>, srcs: Reads<*mut CUdeviceptr>, sizes: *mut usize, count: usize, attributes: *mut c_void, attribute_indexes: *mut usize, attribute_count: usize, stream: Queues<CUstream>);
     cuMemcpyBatchAsync, cuMemcpyBatchAsync_ptsz =>
-        gated(dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attributes: *mut c_void, attribute_indexes: *mut usize, attribute_count: usize, fail_index: *mut usize, stream: CUstream);
+        gated(dsts: Writes<*mut CUdeviceptr>, srcs: Reads<*mut CUdeviceptr>, sizes: *mut usize, count: usize, attributes: *mut c_void, attribute_indexes: *mut usize, attribute_count: usize, fail_index: *mut usize, stream: Queues<CUstream>);
 
     // Copies to and from arrays.
     cuMemcpyAtoA_v2, cuMemcpyAtoA_v2_ptds =>
-        gated(dst: CUarray, dst_offset: usize, src: CUarray, src_offset: usize, bytes: usize);
-    cuMemcpyAtoA => gated(dst: CUarray, dst_offset: c_uint, src: CUarray, src_offset: c_uint, bytes: c_uint);
-    cuMemcpyAtoD_v2, cuMemcpyAtoD_v2_ptds => gated(dst: CUdeviceptr, src: CUarray, src_offset: usize, bytes: usize);
-    cuMemcpyAtoD => gated(dst: CUdeviceptrV1, src: CUarray, src_offset: c_uint, bytes: c_uint);
-    cuMemcpyDtoA_v2, cuMemcpyDtoA_v2_ptds => gated(dst: CUarray, dst_offset: usize, src: CUdeviceptr, bytes: usize);
-    cuMemcpyDtoA => gated(dst: CUarray, dst_offset: c_uint, src: CUdeviceptrV1, bytes: c_uint);
-    cuMemcpyAtoH_v2, cuMemcpyAtoH_v2_ptds => gated(dst: *mut c_void, src: CUarray, src_offset: usize, bytes: usize);
-    cuMemcpyAtoH => gated(dst: *mut c_void, src: CUarray, src_offset: c_uint, bytes: c_uint);
+        gated(dst: Writes<CUarray>, dst_offset: usize, src: Reads<CUarray>, src_offset: usize, bytes: usize);
+    cuMemcpyAtoA => gated(dst: Writes<CUarray>, dst_offset: c_uint, src: Reads<CUarray>, src_offset: c_uint, bytes: c_uint);
+    cuMemcpyAtoD_v2, cuMemcpyAtoD_v2_ptds => gated(dst: Writes<CUdeviceptr>, src: Reads<CUarray>, src_offset: usize, bytes: usize);
+    cuMemcpyAtoD => gated(dst: Writes<CUdeviceptrV1>, src: Reads<CUarray>, src_offset: c_uint, bytes: c_uint);
+    cuMemcpyDtoA_v2, cuMemcpyDtoA_v2_ptds => gated(dst: Writes<CUarray>, dst_offset: usize, src: Reads<CUdeviceptr>, bytes: usize);
+    cuMemcpyDtoA => gated(dst: Writes<CUarray>, dst_offset: c_uint, src: Reads<CUdeviceptrV1>, bytes: c_uint);
+    cuMemcpyAtoH_v2, cuMemcpyAtoH_v2_ptds => gated(dst: Writes<*mut c_void>, src: Reads<CUarray>, src_offset: usize, bytes: usize);
+    cuMemcpyAtoH => gated(dst: Writes<*mut c_void>, src: Reads<CUarray>, src_offset: c_uint, bytes: c_uint);
     cuMemcpyAtoHAsync_v2, cuMemcpyAtoHAsync_v2_ptsz =>
-        gated(dst: *mut c_void, src: CUarray, src_offset: usize, bytes: usize, stream: CUstream);
-    cuMemcpyAtoHAsync => gated(dst: *mut c_void, src: CUarray, src_offset: c_uint, bytes: c_uint, stream: CUstream);
-    cuMemcpyHtoA_v2, cuMemcpyHtoA_v2_ptds => gated(dst: CUarray, dst_offset: usize, src: *const c_void, bytes: usize);
-    cuMemcpyHtoA => gated(dst: CUarray, dst_offset: c_uint, src: *const c_void, bytes: c_uint);
+        gated(dst: Writes<*mut c_void>, src: Reads<CUarray>, src_offset: usize, bytes: usize, stream: Queues<CUstream>);
+    cuMemcpyAtoHAsync => gated(dst: Writes<*mut c_void>, src: Reads<CUarray>, src_offset: c_uint, bytes: c_uint, stream: Queues<CUstream>);
+    cuMemcpyHtoA_v2, cuMemcpyHtoA_v2_ptds => gated(dst: Writes<CUarray>, dst_offset: usize, src: Reads<*const c_void>, bytes: usize);
+    cuMemcpyHtoA => gated(dst: Writes<CUarray>, dst_offset: c_uint, src: Reads<*const c_void>, bytes: c_uint);
     cuMemcpyHtoAAsync_v2, cuMemcpyHtoAAsync_v2_ptsz =>
-        gated(dst: CUarray, dst_offset: usize, src: *const c_void, bytes: usize, stream: CUstream);
-    cuMemcpyHtoAAsync => gated(dst: CUarray, dst_offset: c_uint, src: *const c_void, bytes: c_uint, stream: CUstream);
+        gated(dst: Writes<CUarray>, dst_offset: usize, src: Reads<*const c_void>, bytes: usize, stream: Queues<CUstream>);
+    cuMemcpyHtoAAsync => gated(dst: Writes<CUarray>, dst_offset: c_uint, src: Reads<*const c_void>, bytes: c_uint, stream: Queues<CUstream>);
 
     // Copies of two and three dimensions; both versions take one pointer to a description.
-    cuMemcpy2D_v2, cuMemcpy2D_v2_ptds => gated(copy: *const c_void);
-    cuMemcpy2D => gated(copy: *const c_void);
-    cuMemcpy2DUnaligned_v2, cuMemcpy2DUnaligned_v2_ptds => gated(copy: *const c_void);
-    cuMemcpy2DUnaligned => gated(copy: *const c_void);
-    cuMemcpy3D_v2, cuMemcpy3D_v2_ptds => gated(copy: *const c_void);
-    cuMemcpy3D => gated(copy: *const c_void);
-    cuMemcpy2DAsync_v2, cuMemcpy2DAsync_v2_ptsz => gated(copy: *const c_void, stream: CUstream);
-    cuMemcpy2DAsync => gated(copy: *const c_void, stream: CUstream);
-    cuMemcpy3DAsync_v2, cuMemcpy3DAsync_v2_ptsz => gated(copy: *const c_void, stream: CUstream);
-    cuMemcpy3DAsync => gated(copy: *const c_void, stream: CUstream);
-    cuMemcpy3DPeer, cuMemcpy3DPeer_ptds => gated(copy: *const c_void);
-    cuMemcpy3DPeerAsync, cuMemcpy3DPeerAsync_ptsz => gated(copy: *const c_void, stream: CUstream);
+    cuMemcpy2D_v2, cuMemcpy2D_v2_ptds => gated(copy: Uses<*const c_void>);
+    cuMemcpy2D => gated(copy: Uses<*const c_void>);
+    cuMemcpy2DUnaligned_v2, cuMemcpy2DUnaligned_v2_ptds => gated(copy: Uses<*const c_void>);
+    cuMemcpy2DUnaligned => gated(copy: Uses<*const c_void>);
+    cuMemcpy3D_v2, cuMemcpy3D_v2_ptds => gated(copy: Uses<*const c_void>);
+    cuMemcpy3D => gated(copy: Uses<*const c_void>);
+    cuMemcpy2DAsync_v2, cuMemcpy2DAsync_v2_ptsz => gated(copy: Uses<*const c_void>, stream: Queues<CUstream>);
+    cuMemcpy2DAsync => gated(copy: Uses<*const c_void>, stream: Queues<CUstream>);
+    cuMemcpy3DAsync_v2, cuMemcpy3DAsync_v2_ptsz => gated(copy: Uses<*const c_void>, stream: Queues<CUstream>);
+    cuMemcpy3DAsync => gated(copy: Uses<*const c_void>, stream: Queues<CUstream>);
+    cuMemcpy3DPeer, cuMemcpy3DPeer_ptds => gated(copy: Uses<*const c_void>);
+    cuMemcpy3DPeerAsync, cuMemcpy3DPeerAsync_ptsz => gated(copy: Uses<*const c_void>, stream: Queues<CUstream>);
     cuMemcpy3DBatchAsync_v2, cuMemcpy3DBatchAsync_v2_ptsz =>
-        gated(count: usize, operations: *mut c_void, flags: u64, stream: CUstream);
+        gated(count: usize, operations: Uses<*mut c_void>, flags: u64, stream: Queues<CUstream>);
     cuMemcpy3DBatchAsync, cuMemcpy3DBatchAsync_ptsz =>
-        gated(count: usize, operations: *mut c_void, fail_index: *mut usize, flags: u64, stream: CUstream);
+        gated(count: usize, operations: Uses<*mut c_void>, fail_index: *mut usize, flags: u64, stream: Queues<CUstream>);
 
     // Fills.
-    cuMemsetD8_v2, cuMemsetD8_v2_ptds => gated over [dst => count](dst: CUdeviceptr, value: u8, count: usize);
-    cuMemsetD8 => gated(dst: CUdeviceptrV1, value: u8, count: c_uint);
-    cuMemsetD8Async, cuMemsetD8Async_ptsz => gated over [dst => count](dst: CUdeviceptr, value: u8, count: usize, stream: CUstream);
+    cuMemsetD8_v2, cuMemsetD8_v2_ptds => gated over [dst => count](dst: Writes<CUdeviceptr>, value: u8, count: usize);
+    cuMemsetD8 => gated(dst: Writes<CUdeviceptrV1>, value: u8, count: c_uint);
+    cuMemsetD8Async, cuMemsetD8Async_ptsz => gated over [dst => count](dst: Writes<CUdeviceptr>, value: u8, count: usize, stream: Queues<CUstream>);
     cuMemsetD2D8_v2, cuMemsetD2D8_v2_ptds =>
-        gated(dst: CUdeviceptr, pitch: usize, value: u8, width: usize, height: usize);
-    cuMemsetD2D8 => gated(dst: CUdeviceptrV1, pitch: c_uint, value: u8, width: c_uint, height: c_uint);
+        gated(dst: Writes<CUdeviceptr>, pitch: usize, value: u8, width: usize, height: usize);
+    cuMemsetD2D8 => gated(dst: Writes<CUdeviceptrV1>, pitch: c_uint, value: u8, width: c_uint, height: c_uint);
     cuMemsetD2D8Async, cuMemsetD2D8Async_ptsz =>
-        gated(dst: CUdeviceptr, pitch: usize, value: u8, width: usize, height: usize, stream: CUstream);
-    cuMemsetD16_v2, cuMemsetD16_v2_ptds => gated over [dst => count.saturating_mul(2)](dst: CUdeviceptr, value: u16, count: usize);
-    cuMemsetD16 => gated(dst: CUdeviceptrV1, value: u16, count: c_uint);
-    cuMemsetD16Async, cuMemsetD16Async_ptsz => gated over [dst => count.saturating_mul(2)](dst: CUdeviceptr, value: u16, count: usize, stream: CUstream);
+        gated(dst: Writes<CUdeviceptr>, pitch: usize, value: u8, width: usize, height: usize, stream: Queues<CUstream>);
+    cuMemsetD16_v2, cuMemsetD16_v2_ptds => gated over [dst => count.saturating_mul(2)](dst: Writes<CUdeviceptr>, value: u16, count: usize);
+    cuMemsetD16 => gated(dst: Writes<CUdeviceptrV1>, value: u16, count: c_uint);
+    cuMemsetD16Async, cuMemsetD16Async_ptsz => gated over [dst => count.saturating_mul(2)](dst: Writes<CUdeviceptr>, value: u16, count: usize, stream: Queues<CUstream>);
     cuMemsetD2D16_v2, cuMemsetD2D16_v2_ptds =>
-        gated(dst: CUdeviceptr, pitch: usize, value: u16, width: usize, height: usize);
-    cuMemsetD2D16 => gated(dst: CUdeviceptrV1, pitch: c_uint, value: u16, width: c_uint, height: c_uint);
+        gated(dst: Writes<CUdeviceptr>, pitch: usize, value: u16, width: usize, height: usize);
+    cuMemsetD2D16 => gated(dst: Writes<CUdeviceptrV1>, pitch: c_uint, value: u16, width: c_uint, height: c_uint);
     cuMemsetD2D16Async, cuMemsetD2D16Async_ptsz =>
-        gated(dst: CUdeviceptr, pitch: usize, value: u16, width: usize, height: usize, stream: CUstream);
-    cuMemsetD32_v2, cuMemsetD32_v2_ptds => gated over [dst => count.saturating_mul(4)](dst: CUdeviceptr, value: u32, count: usize);
-    cuMemsetD32 => gated(dst: CUdeviceptrV1, value: u32, count: c_uint);
-    cuMemsetD32Async, cuMemsetD32Async_ptsz => gated over [dst => count.saturating_mul(4)](dst: CUdeviceptr, value: u32, count: usize, stream: CUstream);
+        gated(dst: Writes<CUdeviceptr>, pitch: usize, value: u16, width: usize, height: usize, stream: Queues<CUstream>);
+    cuMemsetD32_v2, cuMemsetD32_v2_ptds => gated over [dst => count.saturating_mul(4)](dst: Writes<CUdeviceptr>, value: u32, count: usize);
+    cuMemsetD32 => gated(dst: Writes<CUdeviceptrV1>, value: u32, count: c_uint);
+    cuMemsetD32Async, cuMemsetD32Async_ptsz => gated over [dst => count.saturating_mul(4)](dst: Writes<CUdeviceptr>, value: u32, count: usize, stream: Queues<CUstream>);
     cuMemsetD2D32_v2, cuMemsetD2D32_v2_ptds =>
-        gated(dst: CUdeviceptr, pitch: usize, value: u32, width: usize, height: usize);
-    cuMemsetD2D32 => gated(dst: CUdeviceptrV1, pitch: c_uint, value: u32, width: c_uint, height: c_uint);
+        gated(dst: Writes<CUdeviceptr>, pitch: usize, value: u32, width: usize, height: usize);
+    cuMemsetD2D32 => gated(dst: Writes<CUdeviceptrV1>, pitch: c_uint, value: u32, width: c_uint, height: c_uint);
     cuMemsetD2D32Async, cuMemsetD2D32Async_ptsz =>
-        gated(dst: CUdeviceptr, pitch: usize, value: u32, width: usize, height: usize, stream: CUstream);
+        gated(dst: Writes<CUdeviceptr>, pitch: usize, value: u32, width: usize, height: usize, stream: Queues<CUstream>);
 
     // Moving memory that is already there.
     cuMemPrefetchAsync, cuMemPrefetchAsync_ptsz =>
-        gated(address: CUdeviceptr, bytes: usize, device: CUdevice, stream: CUstream);
+        gated(address: Uses<CUdeviceptr>, bytes: usize, device: CUdevice, stream: Queues<CUstream>);
     cuMemPrefetchAsync_v2, cuMemPrefetchAsync_v2_ptsz =>
-        gated(address: CUdeviceptr, bytes: usize, location: CUmemLocation, flags: c_uint, stream: CUstream);
+        gated(address: Uses<CUdeviceptr>, bytes: usize, location: CUmemLocation, flags: c_uint, stream: Queues<CUstream>);
     cuMemPrefetchBatchAsync, cuMemPrefetchBatchAsync_ptsz =>
-        gated(addresses: *mut CUdeviceptr, sizes: *mut usize, count: usize, locations: *mut CUmemLocation, location_indexes: *mut usize, location_count: usize, flags: u64, stream: CUstream);
+        gated(addresses: Uses<*mut CUdeviceptr>, sizes: *mut usize, count: usize, locations: *mut CUmemLocation, location_indexes: *mut usize, location_count: usize, flags: u64, stream: Queues<CUstream>);
     cuMemDiscardBatchAsync, cuMemDiscardBatchAsync_ptsz =>
-        gated(addresses: *mut CUdeviceptr, sizes: *mut usize, count: usize, flags: u64, stream: CUstream);
+        gated(addresses: Writes<*mut CUdeviceptr>, sizes: *mut usize, count: usize, flags: u64, stream: Queues<CUstream>);
     cuMemDiscardAndPrefetchBatchAsync, cuMemDiscardAndPrefetchBatchAsync_ptsz =>
-        gated(addresses: *mut CUdeviceptr, sizes: *mut usize, count: usize, locations: *mut CUmemLocation, location_indexes: *mut usize, location_count: usize, flags: u64, stream: CUstream);
+        gated(addresses: Writes<*mut CUdeviceptr>, sizes: *mut usize, count: usize, locations: *mut CUmemLocation, location_indexes: *mut usize, location_count: usize, flags: u64, stream: Queues<CUstream>);
     cuMemBatchDecompressAsync, cuMemBatchDecompressAsync_ptsz =>
-        gated(operations: *mut c_void, count: usize, flags: c_uint, error_index: *mut usize, stream: CUstream);
-    cuMemMapArrayAsync, cuMemMapArrayAsync_ptsz => gated(maps: *mut c_void, count: c_uint, stream: CUstream);
+        gated(operations: Uses<*mut c_void>, count: usize, flags: c_uint, error_index: *mut usize, stream: Queues<CUstream>);
+    cuMemMapArrayAsync, cuMemMapArrayAsync_ptsz => gated(maps: Changes<*mut c_void>, count: c_uint, stream: Queues<CUstream>);
     cuStreamAttachMemAsync, cuStreamAttachMemAsync_ptsz =>
-        gated(stream: CUstream, address: CUdeviceptr, bytes: usize, flags: c_uint);
+        gated(stream: Queues<CUstream>, address: Keeps<CUdeviceptr>, bytes: usize, flags: c_uint);
 
     // Launches.
     cuLaunchKernel, cuLaunchKernel_ptsz =>
-        launched in stream of footprint::kernel [function, parameters, extra](function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint, shared: c_uint, stream: CUstream, parameters: *mut *mut c_void, extra: *mut *mut c_void);
+        launched in stream of footprint::kernel [function, parameters, extra](function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint, shared: c_uint, stream: Queues<CUstream>, parameters: Uses<*mut *mut c_void>, extra: Uses<*mut *mut c_void>);
     cuLaunchKernelEx, cuLaunchKernelEx_ptsz =>
-        launched in config of footprint::kernel [function, parameters, extra](config: *const c_void, function: CUfunction, parameters: *mut *mut c_void, extra: *mut *mut c_void);
+        launched in config of footprint::kernel [function, parameters, extra](config: Queues<*const c_void>, function: CUfunction, parameters: Uses<*mut *mut c_void>, extra: Uses<*mut *mut c_void>);
     cuLaunchCooperativeKernel, cuLaunchCooperativeKernel_ptsz =>
-        launched in stream of footprint::kernel [function, parameters, ptr::null_mut()](function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint, shared: c_uint, stream: CUstream, parameters: *mut *mut c_void);
-    cuLaunchCooperativeKernelMultiDevice => gated(launches: *mut c_void, count: c_uint, flags: c_uint);
+        launched in stream of footprint::kernel [function, parameters, ptr::null_mut()](function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint, shared: c_uint, stream: Queues<CUstream>, parameters: Uses<*mut *mut c_void>);
+    cuLaunchCooperativeKernelMultiDevice => gated(launches: Uses<*mut c_void>, count: c_uint, flags: c_uint);
     cuLaunch => gated(function: CUfunction);
     cuLaunchGrid => gated(function: CUfunction, width: c_int, height: c_int);
-    cuLaunchGridAsync => gated(function: CUfunction, width: c_int, height: c_int, stream: CUstream);
-    cuLaunchHostFunc, cuLaunchHostFunc_ptsz => gated(stream: CUstream, function: *const c_void, data: *mut c_void);
+    cuLaunchGridAsync => gated(function: CUfunction, width: c_int, height: c_int, stream: Queues<CUstream>);
+    cuLaunchHostFunc, cuLaunchHostFunc_ptsz => gated(stream: Queues<CUstream>, function: *const c_void, data: HostOnly<*mut c_void>);
     cuStreamAddCallback, cuStreamAddCallback_ptsz =>
-        gated(stream: CUstream, callback: *const c_void, data: *mut c_void, flags: c_uint);
-    cuGraphLaunch, cuGraphLaunch_ptsz => launched in stream of graphs::needs [graph](graph: CUgraphExec, stream: CUstream);
-    cuGraphUpload, cuGraphUpload_ptsz => gated(graph: CUgraphExec, stream: CUstream);
+        gated(stream: Queues<CUstream>, callback: *const c_void, data: HostOnly<*mut c_void>, flags: c_uint);
+    cuGraphLaunch, cuGraphLaunch_ptsz => launched in stream of graphs::needs [graph](graph: Uses<CUgraphExec>, stream: Queues<CUstream>);
+    cuGraphUpload, cuGraphUpload_ptsz => gated(graph: Uses<CUgraphExec>, stream: Queues<CUstream>);
 
     // A stream writes to memory, or waits for what is written there.
     cuStreamWaitValue32, cuStreamWaitValue32_ptsz =>
-        gated(stream: CUstream, address: CUdeviceptr, value: u32, flags: c_uint);
+        gated(stream: Queues<CUstream>, address: Reads<CUdeviceptr>, value: u32, flags: c_uint);
     cuStreamWriteValue32, cuStreamWriteValue32_ptsz =>
-        gated(stream: CUstream, address: CUdeviceptr, value: u32, flags: c_uint);
+        gated(stream: Queues<CUstream>, address: Writes<CUdeviceptr>, value: u32, flags: c_uint);
     cuStreamWaitValue64, cuStreamWaitValue64_ptsz =>
-        gated(stream: CUstream, address: CUdeviceptr, value: u64, flags: c_uint);
+        gated(stream: Queues<CUstream>, address: Reads<CUdeviceptr>, value: u64, flags: c_uint);
     cuStreamWriteValue64, cuStreamWriteValue64_ptsz =>
-        gated(stream: CUstream, address: CUdeviceptr, value: u64, flags: c_uint);
+        gated(stream: Queues<CUstream>, address: Writes<CUdeviceptr>, value: u64, flags: c_uint);
     cuStreamBatchMemOp, cuStreamBatchMemOp_ptsz =>
-        gated(stream: CUstream, count: c_uint, operations: *mut c_void, flags: c_uint);
+        gated(stream: Queues<CUstream>, count: c_uint, operations: Uses<*mut c_void>, flags: c_uint);
     cuStreamWaitValue32_v2, cuStreamWaitValue32_v2_ptsz =>
-        gated(stream: CUstream, address: CUdeviceptr, value: u32, flags: c_uint);
+        gated(stream: Queues<CUstream>, address: Reads<CUdeviceptr>, value: u32, flags: c_uint);
     cuStreamWriteValue32_v2, cuStreamWriteValue32_v2_ptsz =>
-        gated(stream: CUstream, address: CUdeviceptr, value: u32, flags: c_uint);
+        gated(stream: Queues<CUstream>, address: Writes<CUdeviceptr>, value: u32, flags: c_uint);
     cuStreamWaitValue64_v2, cuStreamWaitValue64_v2_ptsz =>
-        gated(stream: CUstream, address: CUdeviceptr, value: u64, flags: c_uint);
+        gated(stream: Queues<CUstream>, address: Reads<CUdeviceptr>, value: u64, flags: c_uint);
     cuStreamWriteValue64_v2, cuStreamWriteValue64_v2_ptsz =>
-        gated(stream: CUstream, address: CUdeviceptr, value: u64, flags: c_uint);
+        gated(stream: Queues<CUstream>, address: Writes<CUdeviceptr>, value: u64, flags: c_uint);
     cuStreamBatchMemOp_v2, cuStreamBatchMemOp_v2_ptsz =>
-        gated(stream: CUstream, count: c_uint, operations: *mut c_void, flags: c_uint);
+        gated(stream: Queues<CUstream>, count: c_uint, operations: Uses<*mut c_void>, flags: c_uint);
 
     // What kernels can reach without being given it, and where their parameters lie.
     cuTexObjectCreate =>
-        reachable::texture_create(out: *mut u64, resource: *const c_void, texture: *const c_void, view: *const c_void);
-    cuTexObjectDestroy => reachable::texture_destroy(texture: u64);
+        reachable::texture_create(out: Tells<*mut u64>, resource: Keeps<*const c_void>, texture: *const c_void, view: *const c_void);
+    cuTexObjectDestroy => reachable::texture_destroy(texture: Frees<u64>);
+    cuTexRefDestroy => reachable::reference_destroy(texture: Frees<*mut c_void>);
     cuTexRefSetAddress_v2 =>
-        reachable::texture_address(offset: *mut usize, texture: *mut c_void, address: CUdeviceptr, bytes: usize);
+        reachable::texture_address(offset: *mut usize, texture: Changes<*mut c_void>, address: Keeps<CUdeviceptr>, bytes: usize);
     cuTexRefSetAddress2D_v2, cuTexRefSetAddress2D_v3 =>
-        reachable::texture_address_2d(texture: *mut c_void, format: *const c_void, address: CUdeviceptr, pitch: usize);
+        reachable::texture_address_2d(texture: Changes<*mut c_void>, format: *const c_void, address: Keeps<CUdeviceptr>, pitch: usize);
     cuModuleGetGlobal_v2, cuLibraryGetGlobal, cuLibraryGetManaged =>
-        reachable::global(at: *mut CUdeviceptr, bytes: *mut usize, code: *mut c_void, name: *const c_char);
+        reachable::global(at: Tells<*mut CUdeviceptr>, bytes: *mut usize, code: *mut c_void, name: *const c_char);
     cuModuleUnload, cuLibraryUnload => reachable::unload(code: *mut c_void);
-    cuMemHostAlloc => reachable::host_alloc(out: *mut *mut c_void, bytes: usize, flags: c_uint);
-    cuMemAllocHost_v2 => reachable::alloc_host(out: *mut *mut c_void, bytes: usize);
+    cuMemHostAlloc => reachable::host_alloc(out: Allocates<*mut *mut c_void>, bytes: usize, flags: c_uint);
+    cuMemAllocHost => reachable::alloc_host_v1(out: Allocates<*mut *mut c_void>, bytes: c_uint);
+    cuMemAllocHost_v2 => reachable::alloc_host(out: Allocates<*mut *mut c_void>, bytes: usize);
     cuMemHostRegister_v2, cuMemHostRegister =>
-        reachable::host_register(at: *mut c_void, bytes: usize, flags: c_uint);
-    cuMemFreeHost, cuMemHostUnregister => reachable::host_free(at: *mut c_void);
+        reachable::host_register(at: Keeps<*mut c_void>, bytes: usize, flags: c_uint);
+    cuMemFreeHost, cuMemHostUnregister => reachable::host_free(at: Frees<*mut c_void>);
     cuTensorMapEncodeTiled =>
-        reachable::tiled(map: *mut c_void, kind: c_int, rank: c_uint, address: *mut c_void, sizes: *const u64, strides: *const u64, window: *const c_uint, steps: *const c_uint, interleave: c_int, swizzle: c_int, promotion: c_int, fill: c_int);
+        reachable::tiled(map: Tells<*mut c_void>, kind: c_int, rank: c_uint, address: Keeps<*mut c_void>, sizes: *const u64, strides: *const u64, window: *const c_uint, steps: *const c_uint, interleave: c_int, swizzle: c_int, promotion: c_int, fill: c_int);
     cuTensorMapEncodeIm2col =>
-        reachable::im2col(map: *mut c_void, kind: c_int, rank: c_uint, address: *mut c_void, sizes: *const u64, strides: *const u64, lower: *const c_int, upper: *const c_int, channels: c_uint, pixels: c_uint, steps: *const c_uint, interleave: c_int, swizzle: c_int, promotion: c_int, fill: c_int);
+        reachable::im2col(map: Tells<*mut c_void>, kind: c_int, rank: c_uint, address: Keeps<*mut c_void>, sizes: *const u64, strides: *const u64, lower: *const c_int, upper: *const c_int, channels: c_uint, pixels: c_uint, steps: *const c_uint, interleave: c_int, swizzle: c_int, promotion: c_int, fill: c_int);
     cuTensorMapEncodeIm2colWide =>
-        reachable::im2col_wide(map: *mut c_void, kind: c_int, rank: c_uint, address: *mut c_void, sizes: *const u64, strides: *const u64, lower: c_int, upper: c_int, channels: c_uint, pixels: c_uint, steps: *const c_uint, interleave: c_int, mode: c_int, swizzle: c_int, promotion: c_int, fill: c_int);
-    cuTensorMapReplaceAddress => reachable::replace_address(map: *mut c_void, address: *mut c_void);
+        reachable::im2col_wide(map: Tells<*mut c_void>, kind: c_int, rank: c_uint, address: Keeps<*mut c_void>, sizes: *const u64, strides: *const u64, lower: c_int, upper: c_int, channels: c_uint, pixels: c_uint, steps: *const c_uint, interleave: c_int, mode: c_int, swizzle: c_int, promotion: c_int, fill: c_int);
+    cuTensorMapReplaceAddress => reachable::replace_address(map: Changes<*mut c_void>, address: Keeps<*mut c_void>);
 
-    // The driver looks at the addresses that copies and fills in a graph are about: they have to be there.
+    // The driver looks at the addresses that copies, fills and words in a graph are about: they have to be there.
+    cuGraphAddBatchMemOpNode =>
+        gated(node: *mut *mut c_void, graph: *mut c_void, dependencies: *const *mut c_void, count: usize, parameters: Keeps<*const c_void>);
+    cuGraphAddMemFreeNode =>
+        refused over [address => 1](node: *mut *mut c_void, graph: *mut c_void, dependencies: *const *mut c_void, count: usize, address: Frees<CUdeviceptr>);
     cuGraphAddMemcpyNode, cuGraphAddMemsetNode =>
-        gated(node: *mut *mut c_void, graph: *mut c_void, dependencies: *const *mut c_void, count: usize, parameters: *const c_void, context: CUcontext);
+        gated(node: *mut *mut c_void, graph: *mut c_void, dependencies: *const *mut c_void, count: usize, parameters: Keeps<*const c_void>, context: CUcontext);
     cuGraphAddNode =>
-        reachable::add_node(node: *mut *mut c_void, graph: *mut c_void, dependencies: *const *mut c_void, count: usize, parameters: *mut c_void);
+        reachable::add_node(node: *mut *mut c_void, graph: *mut c_void, dependencies: *const *mut c_void, count: usize, parameters: Keeps<*mut c_void>);
     cuGraphAddNode_v2 =>
-        reachable::add_node_v2(node: *mut *mut c_void, graph: *mut c_void, dependencies: *const *mut c_void, edges: *const c_void, count: usize, parameters: *mut c_void);
-    cuGraphMemcpyNodeSetParams, cuGraphMemsetNodeSetParams, cuGraphNodeSetParams =>
-        gated(node: *mut c_void, parameters: *const c_void);
+        reachable::add_node_v2(node: *mut *mut c_void, graph: *mut c_void, dependencies: *const *mut c_void, edges: *const c_void, count: usize, parameters: Keeps<*mut c_void>);
+    cuGraphMemcpyNodeSetParams, cuGraphMemsetNodeSetParams, cuGraphBatchMemOpNodeSetParams, cuGraphNodeSetParams =>
+        gated(node: *mut c_void, parameters: Keeps<*const c_void>);
 
     // Graphs: what a launch of them needs is read when they are made ready, and at every change.
     cuGraphInstantiate, cuGraphInstantiate_v2 =>
-        reachable::instantiate(out: *mut CUgraphExec, graph: *mut c_void, node: *mut *mut c_void, text: *mut c_char, size: usize);
+        reachable::instantiate(out: Tells<*mut CUgraphExec>, graph: *mut c_void, node: *mut *mut c_void, text: *mut c_char, size: usize);
     cuGraphInstantiateWithFlags =>
-        reachable::instantiate_with_flags(out: *mut CUgraphExec, graph: *mut c_void, flags: u64);
+        reachable::instantiate_with_flags(out: Tells<*mut CUgraphExec>, graph: *mut c_void, flags: u64);
     cuGraphInstantiateWithParams, cuGraphInstantiateWithParams_ptsz =>
-        reachable::instantiate_with_parameters(out: *mut CUgraphExec, graph: *mut c_void, parameters: *mut c_void);
-    cuGraphExecDestroy => reachable::graph_destroy(graph: CUgraphExec);
+        reachable::instantiate_with_parameters(out: Tells<*mut CUgraphExec>, graph: *mut c_void, parameters: Queues<*mut c_void>);
+    cuGraphExecDestroy => reachable::graph_destroy(graph: Frees<CUgraphExec>);
     cuGraphExecKernelNodeSetParams_v2 =>
-        reachable::set_kernel(graph: CUgraphExec, node: *mut c_void, to: *const c_void);
+        reachable::set_kernel(graph: Changes<CUgraphExec>, node: *mut c_void, to: Keeps<*const c_void>);
     cuGraphExecKernelNodeSetParams =>
-        reachable::set_kernel_v1(graph: CUgraphExec, node: *mut c_void, to: *const c_void);
+        reachable::set_kernel_v1(graph: Changes<CUgraphExec>, node: *mut c_void, to: Keeps<*const c_void>);
     cuGraphExecMemcpyNodeSetParams =>
-        reachable::set_copy(graph: CUgraphExec, node: *mut c_void, to: *const c_void, context: CUcontext);
+        reachable::set_copy(graph: Changes<CUgraphExec>, node: *mut c_void, to: Keeps<*const c_void>, context: CUcontext);
     cuGraphExecMemsetNodeSetParams =>
-        reachable::set_fill(graph: CUgraphExec, node: *mut c_void, to: *const c_void, context: CUcontext);
+        reachable::set_fill(graph: Changes<CUgraphExec>, node: *mut c_void, to: Keeps<*const c_void>, context: CUcontext);
     cuGraphExecChildGraphNodeSetParams =>
-        reachable::set_child(graph: CUgraphExec, node: *mut c_void, child: *const c_void);
-    cuGraphExecHostNodeSetParams, cuGraphExecBatchMemOpNodeSetParams, cuGraphExecNodeSetParams =>
-        reachable::set_other(graph: CUgraphExec, node: *mut c_void, to: *const c_void);
-    cuGraphExecUpdate_v2 => reachable::update(graph: CUgraphExec, to: *mut c_void, result: *mut c_void);
+        reachable::set_child(graph: Changes<CUgraphExec>, node: *mut c_void, child: *const c_void);
+    cuGraphExecBatchMemOpNodeSetParams, cuGraphExecNodeSetParams =>
+        reachable::set_other(graph: Changes<CUgraphExec>, node: *mut c_void, to: Keeps<*const c_void>);
+    cuGraphExecHostNodeSetParams =>
+        reachable::set_other(graph: Changes<CUgraphExec>, node: *mut c_void, to: *const c_void);
+    cuGraphExecUpdate_v2 => reachable::update(graph: Changes<CUgraphExec>, to: *mut c_void, result: *mut c_void);
     cuGraphExecUpdate =>
-        reachable::update_v1(graph: CUgraphExec, to: *mut c_void, node: *mut *mut c_void, result: *mut c_int);
+        reachable::update_v1(graph: Changes<CUgraphExec>, to: *mut c_void, node: *mut *mut c_void, result: *mut c_int);
 }
 
 /// What names the stream of a launch.

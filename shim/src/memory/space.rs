@@ -159,7 +159,13 @@ impl Space {
 
     /// Whether this address is one of those that allocations get, whether it has one now or not.
     pub(crate) fn is_reserved(&self, address: CUdeviceptr) -> bool {
-        self.lock().reserved.iter().any(|(at, size)| (*at..at + size).contains(&address))
+        self.reserves_any(address, 1)
+    }
+
+    /// Whether any address of a range is one of those.
+    pub(crate) fn reserves_any(&self, address: CUdeviceptr, bytes: u64) -> bool {
+        let end = address.saturating_add(bytes);
+        self.lock().reserved.iter().any(|(at, size)| address < at + size && *at < end)
     }
 
     /// The allocation that begins here.
@@ -349,5 +355,28 @@ impl Space {
     /// Maps what has arrived; the pager's side.
     pub(crate) fn map_arrived(&self, ids: &[ExtentId]) -> Result<(), CUresult> {
         self.extents.map(self.device, ids)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_that_only_reaches_into_reserved_addresses_is_known() {
+        let space = Space::new(0);
+        space.lock().reserved = vec![(1000, 100), (3000, 100)];
+        for (at, bytes, reaches) in [
+            (1000, 1, true),
+            (900, 100, false),
+            (900, 101, true),
+            (1099, 1, true),
+            (1100, 1900, false),
+            (1100, 1901, true),
+            (0, u64::MAX, true),
+            (3100, u64::MAX, false),
+        ] {
+            assert_eq!(space.reserves_any(at, bytes), reaches, "{bytes} bytes at {at}");
+        }
     }
 }

@@ -95,6 +95,23 @@ pub(crate) fn one(subject: &Subject, ask: extern "C" fn(*mut c_void, c_int, u64)
     });
 }
 
+/// `cuPointerSetAttribute`.
+pub(crate) fn set(subject: &Subject, set: extern "C" fn(*const c_void, c_int, u64) -> u32) {
+    const MEMORY_TYPE: c_int = 2;
+    const SYNC_MEMOPS: c_int = 6;
+    let bench = subject.bench;
+    let value: u32 = 1;
+    let set = |attribute, address| set((&raw const value).cast(), attribute, address);
+    let memory = Piece::source(bench, Place::Device);
+    for (case, attribute) in [("the kind", MEMORY_TYPE), ("an unknown attribute", UNKNOWN)] {
+        subject.say(format_args!("{case} of memory"), set(attribute, memory.at(0)), memory.untouched());
+    }
+    let mapping = Mapping::new(bench, Use::Full);
+    for (case, address) in [("mapped memory", mapping.at), ("null", 0), ("nowhere", NOWHERE)] {
+        subject.say(format_args!("order in {case}"), set(SYNC_MEMOPS, address), "");
+    }
+}
+
 /// `cuPointerGetAttributes`.
 pub(crate) fn many(subject: &Subject, ask: extern "C" fn(u32, *mut c_int, *mut *mut c_void, u64) -> u32) {
     let bench = subject.bench;

@@ -16,6 +16,10 @@ const DESCRIPTOR: c_int = 1;
 #[derive(Clone, Copy)]
 pub(crate) struct Shared([u8; 64]);
 
+impl Shared {
+    pub(crate) const NONE: Self = Self([0; 64]);
+}
+
 /// `cuMemImportFromShareableHandle`.
 pub(crate) fn import(subject: &Subject, import: extern "C" fn(*mut u64, *mut c_void, c_int) -> u32) {
     let bench = subject.bench;
@@ -48,8 +52,8 @@ pub(crate) fn import(subject: &Subject, import: extern "C" fn(*mut u64, *mut c_v
 /// `cuIpcOpenMemHandle`.
 pub(crate) fn of_process(subject: &Subject, open: extern "C" fn(*mut u64, Shared, u32) -> u32) {
     let mut address = NOWHERE;
-    subject.say("of no process", open(&mut address, Shared([0; 64]), 1), written(address));
-    subject.say("no place for the answer", open(null_mut(), Shared([0; 64]), 1), "");
+    subject.say("of no process", open(&mut address, Shared::NONE, 1), written(address));
+    subject.say("no place for the answer", open(null_mut(), Shared::NONE, 1), "");
 }
 
 /// `cuMemPoolImportPointer`.

@@ -26,9 +26,9 @@ const PLAIN: Properties = Properties { kind: 1, shared_as: 0, location: DEVICE, 
 
 /// `CUmemAccessDesc`.
 #[repr(C)]
-struct Access {
-    location: Location,
-    flags: u32,
+pub(crate) struct Access {
+    pub(crate) location: Location,
+    pub(crate) flags: u32,
 }
 
 /// Whether a mapping can be used.
@@ -40,7 +40,7 @@ pub(crate) enum Use {
     None,
 }
 
-fn pointer<T>(to: &T) -> *const c_void {
+pub(crate) fn pointer<T>(to: &T) -> *const c_void {
     from_ref(to).cast()
 }
 
@@ -78,6 +78,12 @@ impl<'a> Mapping<'a> {
         }
         mapping
     }
+
+    /// The handle is not mapped any more: only the addresses are given back.
+    pub(crate) fn unmapped(self) {
+        self.bench.note("cuMemAddressFree", self.bench.cuMemAddressFree(self.at, 2 * self.bytes));
+        std::mem::forget(self);
+    }
 }
 
 impl Drop for Mapping<'_> {
@@ -90,7 +96,7 @@ impl Drop for Mapping<'_> {
 }
 
 /// A handle of one unit, or [`NOWHERE`].
-fn new(bench: &Bench) -> u64 {
+pub(crate) fn new(bench: &Bench) -> u64 {
     of(bench, &PLAIN)
 }
 

@@ -34,6 +34,8 @@ mod handles;
 mod jobs;
 mod kernels;
 mod launches;
+mod leaving;
+mod mappings;
 mod memory;
 mod moving;
 mod nodes;

@@ -1,6 +1,6 @@
 //! Moving memory that is already there, throwing its contents away, and attaching it to streams.
 
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 
 use crate::bench::{Bench, Handle, Stream, Subject, on};
@@ -95,6 +95,41 @@ pub(crate) fn prefetch(subject: &Subject, prefetch: extern "C" fn(u64, usize, Lo
     subject.say("unknown flags", prefetch(memory.address, MANAGED, DEVICE, 99, stream), memory.seen());
     let unknown = Location { kind: 99, id: 0 };
     subject.say("unknown kind of place", prefetch(memory.address, MANAGED, unknown, 0, stream), memory.seen());
+}
+
+/// The cases of advice about one range; `advise` gets the address, bytes, advice, place.
+fn advised(subject: &Subject, advise: impl Fn(u64, usize, c_int, Location) -> u32) {
+    const READ_MOSTLY: c_int = 1;
+    const PREFERRED_LOCATION: c_int = 3;
+    const ACCESSED_BY: c_int = 5;
+    let bench = subject.bench;
+    let run = |case: &str, bytes, advice, place| {
+        let memory = Managed::new(bench);
+        subject.say(case, advise(memory.address, bytes, advice, place), memory.seen());
+    };
+    run("read mostly", MANAGED, READ_MOSTLY, DEVICE);
+    run("better on the device", MANAGED, PREFERRED_LOCATION, DEVICE);
+    run("better on the host", MANAGED, PREFERRED_LOCATION, HOST);
+    run("used by the device", MANAGED, ACCESSED_BY, DEVICE);
+    run("unknown advice", MANAGED, 99, DEVICE);
+    run("about nothing", 0, READ_MOSTLY, DEVICE);
+    let plain = Piece::source(bench, Place::Device);
+    for (case, advice) in [("plain device memory", READ_MOSTLY), ("plain device memory, place", PREFERRED_LOCATION)] {
+        subject.say(case, advise(plain.at(0), 1024, advice, DEVICE), plain.untouched());
+    }
+    subject.say("null", advise(0, 4096, READ_MOSTLY, DEVICE), "");
+}
+
+/// `cuMemAdvise` of before CUDA 13: -1 is the host.
+pub(crate) fn old_advise(subject: &Subject, advise: extern "C" fn(u64, usize, c_int, c_int) -> u32) {
+    advised(subject, |address, bytes, advice, to| {
+        advise(address, bytes, advice, if to.kind == HOST.kind { -1 } else { to.id })
+    });
+}
+
+/// `cuMemAdvise_v2`.
+pub(crate) fn advise(subject: &Subject, advise: extern "C" fn(u64, usize, c_int, Location) -> u32) {
+    advised(subject, |address, bytes, advice, to| advise(address, bytes, advice, to));
 }
 
 /// Where the ranges of a batch go; absent in a batch that only discards.

@@ -119,6 +119,19 @@ pub(crate) fn add_fill(subject: &Subject, add: Add) {
     added(subject, "elements of 3", wrong, add);
 }
 
+/// `cuGraphAddBatchMemOpNode`.
+pub(crate) fn add_words(
+    subject: &Subject,
+    add: extern "C" fn(*mut Handle, Handle, *const Handle, usize, *const c_void) -> u32,
+) {
+    let bench = subject.bench;
+    let add = |out, graph, job: &mut WordsJob| add(out, graph, null(), 0, job.description());
+    added(subject, "a word", WordsJob::new(bench), add);
+    let mut wrong = WordsJob::new(bench);
+    wrong.node.flags = 99;
+    added(subject, "unknown flags", wrong, add);
+}
+
 /// `cuGraphAddNode`, through what takes the same without edges.
 type AddAny = dyn Fn(*mut Handle, Handle, *mut c_void) -> u32;
 
@@ -181,6 +194,17 @@ pub(crate) fn rewrite_fill(subject: &Subject, set: Change) {
     rewritten(subject, "a fill", new, |node, job| set(node, job.description()));
     rewritten(subject, "elements of 3", new, |node, job| {
         job.node.element = 3;
+        set(node, job.description())
+    });
+    rewritten(subject, "no node", new, |_, job| set(null_mut(), job.description()));
+}
+
+/// `cuGraphBatchMemOpNodeSetParams`.
+pub(crate) fn rewrite_words(subject: &Subject, set: Change) {
+    let new = || WordsJob::new(subject.bench);
+    rewritten(subject, "a word", new, |node, job| set(node, job.description()));
+    rewritten(subject, "unknown flags", new, |node, job| {
+        job.node.flags = 99;
         set(node, job.description())
     });
     rewritten(subject, "no node", new, |_, job| set(null_mut(), job.description()));

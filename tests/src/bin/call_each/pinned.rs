@@ -8,7 +8,7 @@ use crate::kernels::axpy;
 use crate::piece::{NOWHERE, SIZE};
 
 /// A page, which is what is registered.
-const PAGE: usize = 4096;
+pub(crate) const PAGE: usize = 4096;
 const UNKNOWN_FLAG: u32 = 0x80;
 
 /// Lets a kernel read its input from host memory, and says what flags that memory has.
@@ -61,15 +61,23 @@ pub(crate) fn give_plain(subject: &Subject, give: extern "C" fn(*mut Handle, usi
     subject.say("no place for the answer", give(null_mut(), SIZE), "");
 }
 
+/// `cuMemAllocHost` of before CUDA 3.2.
+pub(crate) fn old_give_plain(subject: &Subject, give: extern "C" fn(*mut Handle, u32) -> u32) {
+    for (case, bytes) in [("1 KiB", SIZE as u32), ("20 MiB", 20 << 20), ("nothing", 0)] {
+        given(subject, case, |out| give(out, bytes));
+    }
+    subject.say("no place for the answer", give(null_mut(), SIZE as u32), "");
+}
+
 /// Memory of the program's own, with a whole page in it.
-struct Own(Vec<u8>);
+pub(crate) struct Own(Vec<u8>);
 
 impl Own {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(vec![0; 2 * PAGE])
     }
 
-    fn page(&mut self) -> *mut c_void {
+    pub(crate) fn page(&mut self) -> *mut c_void {
         let skipped = self.0.as_ptr().align_offset(PAGE);
         self.0[skipped..].as_mut_ptr().cast()
     }

@@ -1,11 +1,13 @@
 //! Questions about memory: how much there is, and what an address belongs to.
 
-use std::ffi::c_int;
-use std::ptr::null_mut;
+use std::ffi::{c_int, c_void};
+use std::ptr::{from_ref, null, null_mut};
 
 use crate::bench::Subject;
 use crate::handles::{Mapping, UNIT, Use};
+use crate::moving::{DEVICE, Location};
 use crate::piece::{NOWHERE, Piece, Place, SIZE};
+use crate::pinned::{Own, PAGE};
 
 /// What an answer is before the call.
 const UNTOUCHED: usize = 77;
@@ -100,4 +102,69 @@ pub(crate) fn range(subject: &Subject, range: extern "C" fn(*mut u64, *mut usize
     drop(mapping);
     ask("null", 0, 0);
     ask("nowhere", NOWHERE, NOWHERE);
+}
+
+/// `cuMemGetAccess`.
+pub(crate) fn access(subject: &Subject, access: extern "C" fn(*mut u64, *const Location, u64) -> u32) {
+    let bench = subject.bench;
+    let ask = |case: &str, place: Location, address: u64| {
+        let mut flags = UNTOUCHED as u64;
+        let result = access(&mut flags, from_ref(&place), address);
+        subject.say(case, result, format_args!("flags {flags}"));
+    };
+    let mapping = Mapping::new(bench, Use::Full);
+    ask("mapped memory", DEVICE, mapping.at);
+    ask("inside of mapped memory", DEVICE, mapping.at + 10);
+    ask("mapped memory, device 99", Location { kind: 1, id: 99 }, mapping.at);
+    ask("reserved addresses", DEVICE, mapping.at + UNIT as u64);
+    subject.say("no place for the answer", access(null_mut(), from_ref(&DEVICE), mapping.at), "");
+    let mut flags = UNTOUCHED as u64;
+    subject.say("no place asked about", access(&mut flags, null(), mapping.at), flags);
+    drop(mapping);
+    let mapping = Mapping::new(bench, Use::None);
+    ask("memory mapped without access", DEVICE, mapping.at);
+    drop(mapping);
+    ask("null", DEVICE, 0);
+    ask("nowhere", DEVICE, NOWHERE);
+}
+
+/// Asks about all kinds of memory, as about the host's.
+fn as_hosts(subject: &Subject, ask: impl Fn(&str, *mut c_void)) {
+    let bench = subject.bench;
+    for (case, place) in [("pinned memory", Place::Pinned), ("the host's memory", Place::Pageable)] {
+        ask(case, Piece::target(bench, place).pointer());
+    }
+    let mut own = Own::new();
+    let page = own.page();
+    bench.note("cuMemHostRegister_v2", bench.cuMemHostRegister_v2(page, PAGE, 0));
+    ask("a page that was pinned", page);
+    bench.note("cuMemHostUnregister", bench.cuMemHostUnregister(page));
+    let memory = Piece::target(bench, Place::Device);
+    ask("device memory", memory.pointer());
+    drop(memory);
+    ask("mapped memory", Mapping::new(bench, Use::Full).at as *mut c_void);
+    ask("null", null_mut());
+}
+
+/// `cuMemHostGetDevicePointer_v2`.
+pub(crate) fn device_pointer(subject: &Subject, get: extern "C" fn(*mut u64, *mut c_void, u32) -> u32) {
+    as_hosts(subject, |case, at| {
+        let mut address = NOWHERE;
+        let result = get(&mut address, at, 0);
+        let seen = match address {
+            NOWHERE => "untouched",
+            address if address == at as u64 => "the same",
+            _ => "another",
+        };
+        subject.say(case, result, seen);
+    });
+}
+
+/// `cuMemHostGetFlags`.
+pub(crate) fn host_flags(subject: &Subject, get: extern "C" fn(*mut u32, *mut c_void) -> u32) {
+    as_hosts(subject, |case, at| {
+        let mut flags = UNTOUCHED as u32;
+        let result = get(&mut flags, at);
+        subject.say(case, result, format_args!("flags {flags}"));
+    });
 }

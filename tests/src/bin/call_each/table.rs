@@ -10,8 +10,8 @@ use crate::bench::{Handle, Subject};
 use crate::moving::Location;
 use crate::{
     arrays, attributes, batches, boxes, captures, code, contexts, copies, fills, finding, foreign, graphs, handles,
-    launches, memory, moving, nodes, old_boxes, old_launches, pinned, primary, questions, queued, streams, tensor_maps,
-    textures, waits, words,
+    launches, leaving, mappings, memory, moving, nodes, old_boxes, old_launches, pinned, primary, questions, queued,
+    streams, tensor_maps, textures, waits, words,
 };
 
 /// Symbols of one signature, and what is done with each.
@@ -172,6 +172,8 @@ families! {
             (List, usize, u32, Out<usize>, Handle) => moving::decompress;
         cuMemMapArrayAsync, cuMemMapArrayAsync_ptsz: (List, u32, Handle) => moving::map_arrays;
         cuStreamAttachMemAsync, cuStreamAttachMemAsync_ptsz: (Handle, u64, usize, u32) => moving::attach;
+        cuMemAdvise: (u64, usize, c_int, c_int) => moving::old_advise;
+        cuMemAdvise_v2: (u64, usize, c_int, Location) => moving::advise;
     }
 
     launches {
@@ -213,10 +215,12 @@ families! {
             (Out<Handle>, Handle, *const Handle, usize, Description, Handle) => nodes::add_copy;
         cuGraphAddMemsetNode:
             (Out<Handle>, Handle, *const Handle, usize, Description, Handle) => nodes::add_fill;
+        cuGraphAddBatchMemOpNode: (Out<Handle>, Handle, *const Handle, usize, Description) => nodes::add_words;
         cuGraphAddNode: (Out<Handle>, Handle, *const Handle, usize, Buffer) => nodes::add_any;
         cuGraphAddNode_v2: (Out<Handle>, Handle, *const Handle, Description, usize, Buffer) => nodes::add_any_2;
         cuGraphMemcpyNodeSetParams: (Handle, Description) => nodes::rewrite_copy;
         cuGraphMemsetNodeSetParams: (Handle, Description) => nodes::rewrite_fill;
+        cuGraphBatchMemOpNodeSetParams: (Handle, Description) => nodes::rewrite_words;
         cuGraphNodeSetParams: (Handle, Buffer) => nodes::rewrite_any;
         cuGraphExecKernelNodeSetParams_v2: (Handle, Handle, Description) => nodes::kernel;
         cuGraphExecKernelNodeSetParams: (Handle, Handle, Description) => nodes::old_kernel;
@@ -247,12 +251,32 @@ families! {
         cuMemGetAddressRange_v2: (Out<u64>, Out<usize>, u64) => questions::range;
         cuPointerGetAttribute: (Buffer, c_int, u64) => attributes::one;
         cuPointerGetAttributes: (u32, Out<c_int>, Out<Buffer>, u64) => attributes::many;
+        cuPointerSetAttribute: (Description, c_int, u64) => attributes::set;
+        cuMemGetAccess: (Out<u64>, *const Location, u64) => questions::access;
+        cuMemHostGetDevicePointer_v2: (Out<u64>, Buffer, u32) => questions::device_pointer;
+        cuMemHostGetFlags: (Out<u32>, Buffer) => questions::host_flags;
     }
 
     handles {
         cuMemCreate: (Out<u64>, usize, Description, u64) => handles::create;
         cuMemRelease: (u64) => handles::release;
         cuMemPoolCreate: (Out<Handle>, Description) => handles::create_pool;
+    }
+
+    mappings {
+        cuMemMap: (u64, usize, usize, u64, u64) => mappings::map;
+        cuMemUnmap: (u64, usize) => mappings::unmap;
+        cuMemSetAccess: (u64, usize, Description, usize) => mappings::set_access;
+        cuMemAddressFree: (u64, usize) => mappings::free_addresses;
+        cuMemRetainAllocationHandle: (Out<u64>, Buffer) => mappings::retain;
+    }
+
+    leaving {
+        cuMemPoolExportPointer: (Buffer, u64) => leaving::by_pool;
+        cuIpcGetMemHandle: (Out<foreign::Shared>, u64) => leaving::to_process;
+        cuMulticastBindAddr: (u64, usize, u64, usize, u64) => leaving::to_multicast;
+        cuMemGetHandleForAddressRange: (Buffer, u64, usize, c_int, u64) => leaving::to_device;
+        cuGraphAddMemFreeNode: (Out<Handle>, Handle, *const Handle, usize, u64) => leaving::by_graph;
     }
 
     foreign {
@@ -266,6 +290,7 @@ families! {
 
     pinned {
         cuMemHostAlloc: (Out<Handle>, usize, u32) => pinned::give;
+        cuMemAllocHost: (Out<Handle>, u32) => pinned::old_give_plain;
         cuMemAllocHost_v2: (Out<Handle>, usize) => pinned::give_plain;
         cuMemHostRegister, cuMemHostRegister_v2: (Buffer, usize, u32) => pinned::register;
         cuMemFreeHost: (Buffer) => pinned::take;
@@ -283,6 +308,7 @@ families! {
     textures {
         cuTexObjectCreate: (Out<u64>, Description, Description, Description) => textures::create;
         cuTexObjectDestroy: (u64) => textures::destroy;
+        cuTexRefDestroy: (Handle) => textures::destroy_reference;
         cuTexRefSetAddress_v2: (Out<usize>, Handle, u64, usize) => textures::line;
         cuTexRefSetAddress2D_v2, cuTexRefSetAddress2D_v3: (Handle, Description, u64, usize) => textures::rows;
     }

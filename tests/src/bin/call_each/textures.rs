@@ -115,6 +115,14 @@ impl Drop for Reference<'_> {
     }
 }
 
+/// `cuTexRefDestroy`.
+pub(crate) fn destroy_reference(subject: &Subject, destroy: extern "C" fn(Handle) -> u32) {
+    let bench = subject.bench;
+    let mut handle = null_mut();
+    bench.note("cuTexRefCreate", bench.cuTexRefCreate(&mut handle));
+    subject.say("a reference", destroy(handle), "");
+}
+
 /// `cuTexRefSetAddress_v2`.
 pub(crate) fn line(subject: &Subject, set: extern "C" fn(*mut usize, Handle, u64, usize) -> u32) {
     let memory = Piece::source(subject.bench, Place::Device);

@@ -1,0 +1,105 @@
+//! Calls that would change what is behind addresses, or let their memory be reached past them.
+//!
+//! A program may do that with mappings and handles of its own. Memory of ours is mapped too, but the program takes it for
+//! `cuMemAlloc`'s, with which the driver lets nobody do so. And it moves: an alias would keep a frame that others have by
+//! then, and an unmapped extent is one that we believe to be there. So the driver does not even hear of it. It
+//! answers about memory of `cuMemAlloc` (measured with driver 580 on an H200: question D in
+//! `bench/results/driver_facts.json`; `tests/c/legal/aliases.c` asks again):
+//!
+//! | call | answer |
+//! |---|---|
+//! | `cuMemRetainAllocationHandle` | 1 |
+//! | `cuMemMap` onto it, `cuMemUnmap`, `cuMemSetAccess`, `cuMemAddressFree`, whole or a part | 1 |
+//! | `cuMemGetAccess` | 0, and no access is set, for whatever GPU; 101 for a GPU that is not there |
+//! | `cuMemAdvise` | 1 |
+//! | `cuMemHostGetDevicePointer`, `cuMemHostGetFlags` | 1 |
+//! | `cuMemPoolExportPointer` | 1 |
+//! | `cuGraphAddMemFreeNode` | 1 |
+//! | `cuMulticastBindAddr` without a multicast object | 1 |
+//! | `cuPointerSetAttribute` of an attribute that cannot be set | 1 |
+//! | `cuPointerSetAttribute(SYNC_MEMOPS)`, `cuMemGetHandleForAddressRange`, `cuIpcGetMemHandle` | 0 |
+//!
+//! What is in the last row is refused all the same, as the driver refuses it for mapped memory (801, or 1 by
+//! `cuIpcGetMemHandle`): the memory would have to stay where it is from then on.
+
+use core::ffi::{c_int, c_void};
+
+use baton_contract::cuda::{
+    CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED, CUDA_SUCCESS, CUdeviceptr, CUmemLocation, CUresult,
+};
+
+use crate::arrival::{self, Needs};
+use crate::gate;
+use crate::memory::bounds::as_unknown;
+use crate::memory::space::{self, Space};
+
+/// What the driver says to a call about addresses that are not the caller's own mapping.
+pub(super) const REFUSED: CUresult = CUDA_ERROR_INVALID_VALUE;
+
+/// Whether a range of addresses touches what allocations of ours get, now or ever.
+#[inline]
+pub(super) fn is_ours(address: CUdeviceptr, bytes: usize) -> bool {
+    let (start, end) = Space::window();
+    let bytes = bytes.max(1) as u64;
+    let may_be = address < end && address.saturating_add(bytes) > start;
+    may_be && space::get().is_some_and(|space| space.reserves_any(address, bytes))
+}
+
+type GetAccess = unsafe extern "C-unwind" fn(*mut u64, *const CUmemLocation, CUdeviceptr) -> CUresult;
+type RangeHandle = unsafe extern "C-unwind" fn(*mut c_void, CUdeviceptr, usize, c_int, u64) -> CUresult;
+type SetAttribute = unsafe extern "C-unwind" fn(*const c_void, c_int, CUdeviceptr) -> CUresult;
+
+/// Who has access to addresses: nobody to those of an allocation, as far as the program has set it.
+pub(super) unsafe fn access(
+    original: GetAccess,
+    flags: *mut u64,
+    location: *const CUmemLocation,
+    address: CUdeviceptr,
+) -> CUresult {
+    // SAFETY: the driver's own function with the program's own arguments.
+    let ask = |address| unsafe { original(flags, location, address) };
+    if space::get().and_then(|space| space.find(address)).is_none() {
+        return ask(as_unknown(address));
+    }
+    // The driver is asked, for its answers to what else may be wrong, and knows nothing of memory that is not mapped.
+    let answer = gate::checked(|| arrival::pass(|| Needs::These(vec![address])), || ask(address));
+    if answer == CUDA_SUCCESS {
+        // SAFETY: the driver has just written it.
+        unsafe { *flags = 0 };
+    }
+    answer
+}
+
+/// A descriptor by which other devices reach memory.
+pub(super) unsafe fn to_a_handle(
+    original: RangeHandle,
+    out: *mut c_void,
+    address: CUdeviceptr,
+    bytes: usize,
+    kind: c_int,
+    flags: u64,
+) -> CUresult {
+    if is_ours(address, bytes) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    // SAFETY: the driver's own function with the program's own arguments.
+    unsafe { original(out, address, bytes, kind, flags) }
+}
+
+/// `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`: set before other devices are let in.
+const SYNC_MEMOPS: c_int = 6;
+
+/// An attribute of memory is set.
+pub(super) unsafe fn set_attribute(
+    original: SetAttribute,
+    value: *const c_void,
+    attribute: c_int,
+    address: CUdeviceptr,
+) -> CUresult {
+    match attribute {
+        SYNC_MEMOPS if is_ours(address, 1) => CUDA_ERROR_NOT_SUPPORTED,
+        _ if is_ours(address, 1) => REFUSED,
+        // SAFETY: the driver's own function with the program's own arguments.
+        _ => unsafe { original(value, attribute, address) },
+    }
+}

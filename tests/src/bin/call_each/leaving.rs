@@ -1,0 +1,70 @@
+//! Memory that others are to reach, past its addresses.
+//!
+//! What Baton refuses although the driver does it is called about the program's own mappings only.
+
+use std::ffi::{c_int, c_void};
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::ptr::null;
+
+use crate::bench::{Handle, Subject};
+use crate::foreign::Shared;
+use crate::graphs::Graph;
+use crate::handles::{Mapping, UNIT, Use};
+use crate::piece::{NOWHERE, Piece, Place, SIZE};
+
+/// `cuMemPoolExportPointer`.
+pub(crate) fn by_pool(subject: &Subject, export: extern "C" fn(*mut c_void, u64) -> u32) {
+    let memory = Piece::source(subject.bench, Place::Device);
+    let mut data = [0_u8; 64];
+    let mut export = |address| export(data.as_mut_ptr().cast(), address);
+    subject.say("memory of no pool", export(memory.at(0)), memory.untouched());
+    subject.say("inside of it", export(memory.at(256)), memory.untouched());
+    subject.say("null", export(0), "");
+}
+
+/// `cuIpcGetMemHandle`.
+pub(crate) fn to_process(subject: &Subject, get: extern "C" fn(*mut Shared, u64) -> u32) {
+    let mut handle = Shared::NONE;
+    let mapping = Mapping::new(subject.bench, Use::Full);
+    for (case, address) in [("mapped memory", mapping.at), ("null", 0), ("nowhere", NOWHERE)] {
+        subject.say(case, get(&mut handle, address), "");
+    }
+}
+
+/// `cuMulticastBindAddr`.
+pub(crate) fn to_multicast(subject: &Subject, bind: extern "C" fn(u64, usize, u64, usize, u64) -> u32) {
+    let memory = Piece::source(subject.bench, Place::Device);
+    subject.say("to no object", bind(0, 0, memory.at(0), SIZE, 0), memory.untouched());
+}
+
+/// `cuMemGetHandleForAddressRange`.
+pub(crate) fn to_device(subject: &Subject, get: extern "C" fn(*mut c_void, u64, usize, c_int, u64) -> u32) {
+    const DMA_BUFFER: c_int = 1;
+    let mapping = Mapping::new(subject.bench, Use::Full);
+    for (case, address, bytes, kind, flags) in [
+        ("mapped memory", mapping.at, UNIT, DMA_BUFFER, 0),
+        ("more than is mapped", mapping.at, 2 * UNIT, DMA_BUFFER, 0),
+        ("an unknown kind", mapping.at, UNIT, 99, 0),
+        ("unknown flags", mapping.at, UNIT, DMA_BUFFER, 99),
+        ("null", 0, UNIT, DMA_BUFFER, 0),
+    ] {
+        let mut descriptor: c_int = -1;
+        let result = get((&raw mut descriptor).cast(), address, bytes, kind, flags);
+        subject.say(case, result, if descriptor == -1 { "untouched" } else { "written" });
+        if result == 0 {
+            // SAFETY: a descriptor that the driver has just made, and which nobody else knows.
+            drop(unsafe { OwnedFd::from_raw_fd(descriptor) });
+        }
+    }
+}
+
+/// `cuGraphAddMemFreeNode`.
+pub(crate) fn by_graph(subject: &Subject, add: extern "C" fn(*mut Handle, Handle, *const Handle, usize, u64) -> u32) {
+    let memory = Piece::source(subject.bench, Place::Device);
+    for (case, address) in [("memory of no graph", memory.at(0)), ("inside of it", memory.at(256))] {
+        let graph = Graph::new(subject.bench);
+        let mut node = NOWHERE as Handle;
+        let result = add(&mut node, graph.handle, null(), 0, address);
+        subject.say(case, result, memory.untouched());
+    }
+}
