@@ -164,6 +164,12 @@ fn an_allocation_has_no_second_address_at_which_others_memory_could_be() {
 }
 
 #[test]
+fn an_allocation_is_nobodys_mapping_to_change_or_to_hand_on() {
+    let coordinator = serving().start();
+    same(&coordinator, "aliases", "owner", |_| drop(evict(&coordinator, "aliases")));
+}
+
+#[test]
 fn graphs_that_once_read_host_memory_are_launched_while_memory_arrives() {
     let coordinator = slow().start();
     for case in ["child", "disabled"] {

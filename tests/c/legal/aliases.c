@@ -1,7 +1,16 @@
-/* Ways by which memory could become reachable past its address: the driver refuses them for what
- * cuMemAlloc gave.
+/* Ways by which memory could become reachable past its address, or by which something else could come
+ * to be there: the driver refuses them for what cuMemAlloc gave.
  */
 #include "legal.h"
+
+/* Calls that the examples do not need. */
+CUresult cuGraphAddMemFreeNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *after, size_t count,
+                               CUdeviceptr address);
+CUresult cuMemAdvise_v2(CUdeviceptr address, size_t bytes, int advice, CUmemLocation location);
+CUresult cuMemPoolExportPointer(void *data, CUdeviceptr address);
+CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle object, size_t at, CUdeviceptr address,
+                             size_t bytes, unsigned long long flags);
+CUresult cuPointerSetAttribute(const void *value, int attribute, CUdeviceptr address);
 
 /* A second mapping of each handle behind some allocations, were they to be had: what is written there
  * must be nobody else's memory.
@@ -35,7 +44,64 @@ static void retain(void) {
     }
 }
 
+/* Measured: what the driver answers to all of these. */
+#define REFUSED(call)                                                                              \
+    do {                                                                                           \
+        CUresult answer = call;                                                                    \
+        printf("%s answers %d\n", #call, (int)answer);                                             \
+        REQUIRE(answer == CUDA_ERROR_INVALID_VALUE, "it was not refused");                         \
+    } while (0)
+
+/* What whoever has mapped memory may do with the mapping, tried on an allocation. */
+static void try_all(CUdeviceptr at, size_t bytes, CUmemGenericAllocationHandle own) {
+    CUmemLocation device = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+    CUmemAccessDesc all = {device, CU_MEM_ACCESS_FLAGS_PROT_READWRITE}, none = {device, 0};
+    CUmemGenericAllocationHandle handle = 0;
+    enum { READ_MOSTLY = 1, MEMORY_TYPE = 2, UNIT = 2 << 20 };
+    char data[64];
+    unsigned flags, one = 1;
+    CUdeviceptr other;
+    CUgraph graph;
+    CUgraphNode node;
+    REFUSED(cuMemRetainAllocationHandle(&handle, (void *)at));
+    REFUSED(cuMemRetainAllocationHandle(&handle, (void *)(at + bytes / 2)));
+    REFUSED(cuMemMap(at, UNIT, 0, own, 0));
+    REFUSED(cuMemSetAccess(at, UNIT, &all, 1));
+    REFUSED(cuMemSetAccess(at, UNIT, &none, 1));
+    REFUSED(cuMemUnmap(at, UNIT));
+    REFUSED(cuMemUnmap(at, bytes));
+    REFUSED(cuMemAddressFree(at, UNIT));
+    REFUSED(cuMemAddressFree(at, bytes));
+    REFUSED(cuMemAdvise_v2(at, bytes, READ_MOSTLY, device));
+    REFUSED(cuMemHostGetDevicePointer(&other, (void *)at, 0));
+    REFUSED(cuMemHostGetFlags(&flags, (void *)at));
+    REFUSED(cuPointerSetAttribute(&one, MEMORY_TYPE, at));
+    REFUSED(cuMemPoolExportPointer(data, at));
+    REFUSED(cuMulticastBindAddr(0, 0, at, UNIT, 0));
+    CHECK(cuGraphCreate(&graph, 0));
+    REFUSED(cuGraphAddMemFreeNode(&node, graph, NULL, 0, at));
+    CHECK(cuGraphDestroy(graph));
+}
+
+/* The same while the memory is away. */
+static void owner(void) {
+    CUmemAllocationProp of_device = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                     .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+    CUmemGenericAllocationHandle own;
+    struct piece large = piece_new(&tools, 4 * MIB, 1, NULL);
+    struct piece small = piece_new(&tools, 1000, 2, NULL);
+    CHECK(cuMemCreate(&own, 2 * MIB, &of_device, 0));
+    for (int away = 0; away < 2; away++) {
+        try_all(large.at, large.bytes, own);
+        try_all(small.at, small.bytes, own);
+        if (!away) wait_for_line();
+    }
+    piece_check(&tools, &large, "the large piece", 0);
+    piece_check(&tools, &small, "the small piece", 0);
+    CHECK(cuMemRelease(own));
+}
+
 int main(int argc, char **argv) {
-    static const struct legal_case cases[] = {{"retain", retain}};
+    static const struct legal_case cases[] = {{"retain", retain}, {"owner", owner}};
     return play(argc, argv, cases, COUNT_OF(cases));
 }
