@@ -1,0 +1,358 @@
+//! Programs by chance.
+//!
+//! Each draws some *aspects* of the interface at first and leaves out the others: what always comes with everything else has
+//! few chances to come in an order of its own.
+
+use super::model::Model;
+use super::program::*;
+use super::script::{HostKind, Question, WaitBy};
+
+/// A part of the interface that a program may do without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Aspect {
+    /// Streams that wait for flags.
+    Waits,
+    /// Memory that is freed.
+    Frees,
+    /// The same in a stream's order.
+    FreesInStreams,
+    /// Captures.
+    Captures,
+    /// Graphs that are built, launched and changed.
+    Graphs,
+    /// Host memory of all kinds.
+    Host,
+    /// Addresses in memory.
+    Tables,
+    /// The legacy default stream.
+    Legacy,
+    /// Default streams of threads.
+    PerThread,
+    /// Streams that are destroyed.
+    StreamsGo,
+    /// Streams and events that are waited for on the host, and asked about.
+    Waiting,
+    /// A context that comes and goes.
+    Contexts,
+    /// Calls that wait for what they do.
+    Synchronous,
+    /// Many launches in a row.
+    Many,
+    /// Children.
+    Forks,
+    /// Few descriptors.
+    Descriptors,
+    /// Questions about memory.
+    Questions,
+}
+
+/// All aspects, and how many programs of a hundred have each.
+pub const ASPECTS: [(Aspect, usize); 17] = [
+    (Aspect::Waits, 60),
+    (Aspect::Frees, 60),
+    (Aspect::FreesInStreams, 40),
+    (Aspect::Captures, 55),
+    (Aspect::Graphs, 45),
+    (Aspect::Host, 60),
+    (Aspect::Tables, 40),
+    (Aspect::Legacy, 35),
+    (Aspect::PerThread, 50),
+    (Aspect::StreamsGo, 45),
+    (Aspect::Waiting, 75),
+    (Aspect::Contexts, 15),
+    (Aspect::Synchronous, 40),
+    (Aspect::Many, 35),
+    (Aspect::Forks, 15),
+    (Aspect::Descriptors, 12),
+    (Aspect::Questions, 6),
+];
+
+/// Operations of a program, at most and at least.
+const LENGTH: std::ops::Range<usize> = 16..72;
+
+/// A row of numbers that depends on its start alone (splitmix64).
+#[derive(Clone, Debug)]
+struct Dice(u64);
+
+impl Dice {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut x = self.0;
+        x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        x ^ (x >> 31)
+    }
+
+    fn below(&mut self, sides: usize) -> usize {
+        (self.next() % sides.max(1) as u64) as usize
+    }
+
+    fn slot(&mut self, count: u8) -> u8 {
+        self.below(count.into()) as u8
+    }
+
+    /// True so many times of a hundred.
+    fn percent(&mut self, chance: usize) -> bool {
+        self.below(100) < chance
+    }
+
+    fn of<T: Clone>(&mut self, all: &[T]) -> T {
+        all[self.below(all.len())].clone()
+    }
+}
+
+/// What is drawn from, one after the other as often as its weight says.
+struct Drawer {
+    dice: Dice,
+    aspects: Vec<Aspect>,
+}
+
+/// The program of a seed; without these aspects, as far as it has them by chance.
+pub fn program(seed: u64, without: &[Aspect]) -> Program {
+    let mut dice = Dice(seed);
+    dice.next();
+    let chosen = ASPECTS.iter().filter(|(_, percent)| dice.percent(*percent)).map(|(aspect, _)| *aspect);
+    let chosen: Vec<Aspect> = chosen.collect();
+    let aspects = chosen.into_iter().filter(|aspect| !without.contains(aspect)).collect();
+    let mut drawer = Drawer { dice, aspects };
+    let threads = drawer.dice.of(&[1, 1, 2, 2, 2, 3]);
+    let length = LENGTH.start + drawer.dice.below(LENGTH.len());
+    let mut model = Model::new(threads);
+    let mut operations = Vec::new();
+    for what in drawer.beginning() {
+        let operation = Operation { thread: drawer.dice.slot(threads), what };
+        if model.apply(&operation) {
+            operations.push(operation);
+        }
+    }
+    let mut thread = 0;
+    for _ in 0..20 * length {
+        if operations.len() >= length {
+            break;
+        }
+        // A thread mostly goes on with what it has begun.
+        if drawer.dice.percent(30) {
+            thread = drawer.dice.slot(threads);
+        }
+        let operation = Operation { thread, what: drawer.operation() };
+        if model.apply(&operation) {
+            operations.push(operation);
+        }
+    }
+    Program { threads, operations }
+}
+
+impl Drawer {
+    fn has(&self, aspect: Aspect) -> bool {
+        self.aspects.contains(&aspect)
+    }
+
+    /// Something to work with.
+    fn beginning(&mut self) -> Vec<What> {
+        let mut all = Vec::new();
+        for stream in 0..2 {
+            let non_blocking = self.dice.percent(50);
+            all.push(What::StreamCreate { stream, context: 0, non_blocking });
+        }
+        for mem in 0..2 {
+            let (size, stream) = (self.dice.slot(4), self.dice.slot(2));
+            all.push(What::Alloc { mem, context: 0, size, on: To { stream: Where::Made(stream), twin: false } });
+        }
+        all
+    }
+
+    fn context(&mut self) -> u8 {
+        u8::from(self.has(Aspect::Contexts) && self.dice.percent(40))
+    }
+
+    fn stream(&mut self) -> To {
+        let twin = self.has(Aspect::PerThread) && self.dice.percent(60);
+        let context = self.context();
+        let stream = match self.dice.below(10) {
+            0 | 1 if self.has(Aspect::Legacy) => Where::Legacy(context),
+            2..=4 if self.has(Aspect::PerThread) => Where::PerThread(context),
+            _ => Where::Made(self.dice.slot(STREAMS)),
+        };
+        To { stream, twin }
+    }
+
+    fn mem(&mut self) -> Spot {
+        Spot::Mem(self.dice.slot(MEMS))
+    }
+
+    fn host(&mut self) -> Spot {
+        Spot::Host(self.dice.slot(HOSTS))
+    }
+
+    /// Mostly device memory.
+    fn spot(&mut self) -> Spot {
+        if self.has(Aspect::Host) && self.dice.percent(25) { self.host() } else { self.mem() }
+    }
+
+    fn byte(&mut self) -> u8 {
+        self.dice.next() as u8
+    }
+
+    fn kind(&mut self) -> Kind {
+        let seed = self.byte();
+        let value = seed;
+        let plain = self.dice.percent(30);
+        match self.dice.below(20) {
+            0..=2 => Kind::Hash { out: self.spot(), seed },
+            3 | 4 => Kind::Sum { out: self.spot(), from: self.spot() },
+            5 | 6 => Kind::Axpy { y: self.mem(), x: self.mem() },
+            7 | 8 => Kind::Add { out: self.mem(), a: self.spot(), b: self.mem() },
+            9 => Kind::Fill { out: self.mem(), value, element: self.dice.slot(3) },
+            10 => Kind::Copy { to: self.mem(), from: self.mem(), plain },
+            11..=13 if self.has(Aspect::Host) => Kind::Copy { to: self.mem(), from: self.host(), plain },
+            14 | 15 if self.has(Aspect::Host) => Kind::Copy { to: self.host(), from: self.mem(), plain },
+            16 if self.has(Aspect::Host) => Kind::HostFunction { out: self.host(), seed },
+            17 => Kind::WriteWord { out: self.spot(), value },
+            18 | 19 if self.has(Aspect::Tables) => Kind::Gather { out: self.mem(), table: self.spot() },
+            _ => Kind::Hash { out: self.mem(), seed },
+        }
+    }
+
+    fn times(&mut self) -> u8 {
+        if self.has(Aspect::Many) && self.dice.percent(40) { 2 + self.dice.slot(40) } else { 1 }
+    }
+
+    fn operation(&mut self) -> What {
+        let aspects = [
+            (None, 20),
+            (Some(Aspect::Waits), 10),
+            (Some(Aspect::Frees), 4),
+            (Some(Aspect::FreesInStreams), 3),
+            (Some(Aspect::Captures), 9),
+            (Some(Aspect::Graphs), 20),
+            (Some(Aspect::Host), 10),
+            (Some(Aspect::Tables), 4),
+            (Some(Aspect::StreamsGo), 4),
+            (Some(Aspect::Waiting), 7),
+            (Some(Aspect::Contexts), 3),
+            (Some(Aspect::Synchronous), 4),
+            (Some(Aspect::Forks), 2),
+            (Some(Aspect::Descriptors), 3),
+            (Some(Aspect::Questions), 3),
+        ];
+        let there: Vec<_> = aspects.iter().filter(|(aspect, _)| aspect.is_none_or(|aspect| self.has(aspect))).collect();
+        let mut at = self.dice.below(there.iter().map(|(_, weight)| weight).sum());
+        for (aspect, weight) in there {
+            if at < *weight {
+                return match aspect {
+                    Some(aspect) => self.of(*aspect),
+                    None => self.common(),
+                };
+            }
+            at -= weight;
+        }
+        self.common()
+    }
+
+    /// What all programs do.
+    fn common(&mut self) -> What {
+        let context = self.context();
+        match self.dice.below(20) {
+            0..=7 => What::Work { on: self.stream(), kind: self.kind(), times: self.times() },
+            8 | 9 => {
+                let (mem, size, on) = (self.dice.slot(MEMS), self.dice.slot(SIZES.len() as u8), self.stream());
+                What::Alloc { mem, context, size, on }
+            }
+            10 | 11 => {
+                let (stream, non_blocking) = (self.dice.slot(STREAMS), self.dice.percent(50));
+                What::StreamCreate { stream, context, non_blocking }
+            }
+            12 => What::EventCreate { event: self.dice.slot(EVENTS), context },
+            13 => What::EventRecord { event: self.dice.slot(EVENTS), on: self.stream() },
+            14 => What::EventWait { on: self.stream(), event: self.dice.slot(EVENTS) },
+            15 => What::Read { mem: self.dice.slot(MEMS), twin: self.has(Aspect::PerThread) || self.dice.percent(50) },
+            16..=18 => What::Rest { idle: self.dice.percent(60) },
+            _ => What::Sleep { milliseconds: 1 + self.dice.slot(12) },
+        }
+    }
+
+    /// What is left out where an aspect is.
+    fn of(&mut self, aspect: Aspect) -> What {
+        let mode = self.dice.of(&[0, 1, 2, 2]);
+        match aspect {
+            Aspect::Waits if self.dice.percent(60) => {
+                let by = self.dice.of(&[WaitBy::Value, WaitBy::Value, WaitBy::Kernel, WaitBy::HostFunction]);
+                What::Wait { on: self.stream(), flag: self.dice.slot(FLAGS), by }
+            }
+            Aspect::Waits => What::Release { flag: self.dice.slot(FLAGS) },
+            Aspect::Frees => What::Free { mem: self.dice.slot(MEMS) },
+            Aspect::FreesInStreams => What::FreeAsync { mem: self.dice.slot(MEMS), on: self.stream() },
+            Aspect::Captures => match self.dice.below(10) {
+                0..=3 => What::BeginCapture { on: self.stream(), mode },
+                4..=8 => What::EndCapture { on: self.stream(), graph: self.dice.slot(GRAPHS) },
+                _ => What::ThreadMode { mode },
+            },
+            Aspect::Graphs => self.graph(),
+            Aspect::Host => match self.dice.below(10) {
+                0..=3 => {
+                    let kind = self.dice.of(&[HostKind::Pinned, HostKind::Registered, HostKind::Pageable]);
+                    let (host, size, context) = (self.dice.slot(HOSTS), self.dice.slot(4), self.context());
+                    What::HostAlloc { host, context, size, kind }
+                }
+                4..=6 => What::HostFree { host: self.dice.slot(HOSTS) },
+                7 | 8 => What::HostFill { host: self.dice.slot(HOSTS), seed: self.byte() },
+                _ => What::HostRead { host: self.dice.slot(HOSTS) },
+            },
+            Aspect::Tables if self.dice.percent(50) => {
+                What::HostTable { host: self.dice.slot(HOSTS), rows: self.byte() }
+            }
+            Aspect::Tables => {
+                let kind = match self.dice.percent(50) {
+                    true => Kind::Copy { to: self.mem(), from: self.host(), plain: false },
+                    false => Kind::Gather { out: self.mem(), table: self.spot() },
+                };
+                What::Work { on: self.stream(), kind, times: 1 }
+            }
+            Aspect::StreamsGo => What::StreamDestroy { stream: self.dice.slot(STREAMS) },
+            Aspect::Waiting => match self.dice.below(10) {
+                0..=4 => What::StreamSynchronize { on: self.stream() },
+                5 => What::ContextSynchronize { context: self.context() },
+                6 | 7 => What::EventSynchronize { event: self.dice.slot(EVENTS) },
+                8 => What::StreamQuery { on: self.stream() },
+                _ => What::EventQuery { event: self.dice.slot(EVENTS) },
+            },
+            Aspect::Contexts if self.dice.percent(75) => What::ContextCreate,
+            Aspect::Contexts => What::ContextDestroy,
+            Aspect::Synchronous => What::WorkAndWait { kind: self.kind(), twin: self.dice.percent(60) },
+            Aspect::Forks => What::Fork { milliseconds: self.dice.slot(30) },
+            Aspect::Descriptors if self.dice.percent(70) => What::TakeDescriptors { spare: 4 + self.dice.slot(3) },
+            Aspect::Descriptors => What::GiveDescriptors,
+            Aspect::Questions => {
+                let all = [Question::RetainHandle, Question::AddressRange, Question::Attribute, Question::CopyAsHost];
+                What::Ask { mem: self.dice.slot(MEMS), question: self.dice.of(&all) }
+            }
+            Aspect::Legacy | Aspect::PerThread | Aspect::Many => self.common(),
+        }
+    }
+
+    fn graph(&mut self) -> What {
+        let (graph, exec, node) = (self.dice.slot(GRAPHS), self.dice.slot(EXECS), self.dice.slot(5));
+        match self.dice.below(20) {
+            0..=3 => {
+                let child = if self.dice.percent(50) { Some(self.dice.slot(GRAPHS)) } else { None };
+                // Graphs that begin alike can take each other's places.
+                let kinds = if self.dice.percent(60) {
+                    let plain = self.dice.percent(20);
+                    let from = if self.has(Aspect::Host) { self.host() } else { self.mem() };
+                    vec![Kind::Copy { to: self.mem(), from, plain }]
+                } else {
+                    (0..1 + self.dice.below(3)).map(|_| self.kind()).collect()
+                };
+                What::Build { graph, child, kinds }
+            }
+            4 => What::GraphDestroy { graph },
+            5..=7 => What::Instantiate { exec, graph },
+            8 => What::ExecDestroy { exec },
+            9 => What::ExecUpdate { exec, graph },
+            10 | 11 => What::ExecSet { exec, node, kind: self.kind() },
+            12 | 13 => What::ExecSetChild { exec, graph },
+            14 => What::ExecEnable { exec, node, enabled: self.dice.percent(30) },
+            _ => What::Launch { exec, on: self.stream() },
+        }
+    }
+}
