@@ -30,8 +30,10 @@ pub enum Aspect {
     PerThread,
     /// Streams that are destroyed.
     StreamsGo,
-    /// Streams and events that are waited for on the host, and asked about.
+    /// Streams and events that are waited for on the host.
     Waiting,
+    /// Whether streams and events are over, asked where that is certain.
+    Queries,
     /// A context that comes and goes.
     Contexts,
     /// Calls that wait for what they do.
@@ -47,7 +49,7 @@ pub enum Aspect {
 }
 
 /// All aspects, and how many programs of a hundred have each.
-pub const ASPECTS: [(Aspect, usize); 17] = [
+pub const ASPECTS: [(Aspect, usize); 18] = [
     (Aspect::Waits, 60),
     (Aspect::Frees, 60),
     (Aspect::FreesInStreams, 40),
@@ -59,6 +61,7 @@ pub const ASPECTS: [(Aspect, usize); 17] = [
     (Aspect::PerThread, 50),
     (Aspect::StreamsGo, 45),
     (Aspect::Waiting, 75),
+    (Aspect::Queries, 25),
     (Aspect::Contexts, 15),
     (Aspect::Synchronous, 40),
     (Aspect::Many, 35),
@@ -229,6 +232,7 @@ impl Drawer {
             (Some(Aspect::Tables), 4),
             (Some(Aspect::StreamsGo), 4),
             (Some(Aspect::Waiting), 7),
+            (Some(Aspect::Queries), 3),
             (Some(Aspect::Contexts), 3),
             (Some(Aspect::Synchronous), 4),
             (Some(Aspect::Forks), 2),
@@ -310,12 +314,12 @@ impl Drawer {
             }
             Aspect::StreamsGo => What::StreamDestroy { stream: self.dice.slot(STREAMS) },
             Aspect::Waiting => match self.dice.below(10) {
-                0..=4 => What::StreamSynchronize { on: self.stream() },
-                5 => What::ContextSynchronize { context: self.context() },
-                6 | 7 => What::EventSynchronize { event: self.dice.slot(EVENTS) },
-                8 => What::StreamQuery { on: self.stream() },
-                _ => What::EventQuery { event: self.dice.slot(EVENTS) },
+                0..=5 => What::StreamSynchronize { on: self.stream() },
+                6 => What::ContextSynchronize { context: self.context() },
+                _ => What::EventSynchronize { event: self.dice.slot(EVENTS) },
             },
+            Aspect::Queries if self.dice.percent(60) => What::StreamQuery { on: self.stream() },
+            Aspect::Queries => What::EventQuery { event: self.dice.slot(EVENTS) },
             Aspect::Contexts if self.dice.percent(75) => What::ContextCreate,
             Aspect::Contexts => What::ContextDestroy,
             Aspect::Synchronous => What::WorkAndWait { kind: self.kind(), twin: self.dice.percent(60) },

@@ -100,14 +100,7 @@ impl Arm {
         if baton == bare {
             return Ok(());
         }
-        let kind = match baton.status.as_str() {
-            "exit status: 0" if baton.out != bare.out => "computes something else".to_owned(),
-            "exit status: 0" => "says something".to_owned(),
-            "exit status: 3" => "hangs".to_owned(),
-            "exit status: 4" => "a call fails".to_owned(),
-            status => status.to_owned(),
-        };
-        Err(fault(&kind, Some(baton)))
+        Err(fault(&kind(&bare, &baton), Some(baton)))
     }
 
     fn run(&self, script: &Path, patience: Duration) -> Outcome {
@@ -143,6 +136,28 @@ impl Arm {
         if let Some(mut rival) = self.rival.take() {
             assert!(rival.ended().is_none(), "the rival has ended: {} {}", rival.out(), rival.err());
         }
+    }
+}
+
+/// What is wrong, in a line that is the same for what is likely to be the same defect.
+fn kind(bare: &Outcome, baton: &Outcome) -> String {
+    match baton.status.as_str() {
+        "exit status: 0" if baton.out != bare.out => {
+            let differs = bare.out.lines().zip(baton.out.lines()).find(|(bare, baton)| bare != baton);
+            let what = differs.and_then(|(bare, _)| bare.split_whitespace().nth(1)).unwrap_or("its output");
+            format!("{what} differs")
+        }
+        "exit status: 0" => "it says something".to_owned(),
+        "exit status: 3" => {
+            let hung = baton.err.lines().filter_map(|line| line.split_once(" is in ")).map(|(_, call)| call);
+            let names = hung.filter_map(|call| call.split(|letter: char| !letter.is_alphanumeric()).next());
+            format!("hangs in {}", names.collect::<Vec<_>>().join(" and "))
+        }
+        "exit status: 4" => {
+            let why = baton.err.lines().rev().find_map(|line| line.split_once(": ")).map_or("", |(_, why)| why);
+            format!("fails: {why}")
+        }
+        status => status.to_owned(),
     }
 }
 

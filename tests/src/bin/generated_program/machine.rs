@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use baton_tests::generated::Script;
-use baton_tests::generated::script::{Call, Flag, HostKind, Id, On, Question, Stream, WaitBy};
+use baton_tests::generated::script::{Call, Flag, HostKind, Id, On, Question, Step, Stream, WaitBy};
 
 use crate::driver::{Driver, Handle, KERNELS};
 use crate::objects::{All, Host, digest, fill};
@@ -119,15 +119,18 @@ impl Machine {
         })
     }
 
+    /// Whether steps of other threads come before a step.
+    pub(crate) fn is_waiting(&self, step: &Step) -> bool {
+        step.after.iter().any(|(other, count)| self.done[*other].load(Ordering::Acquire) < *count)
+    }
+
     /// Does all that a thread does; the step that failed.
     pub(crate) fn run(&self, thread: usize) -> Result<(), (usize, Trouble)> {
         for (number, step) in self.script.threads[thread].iter().enumerate() {
-            for (other, count) in &step.after {
-                let mut pause = Duration::from_micros(20);
-                while self.done[*other].load(Ordering::Acquire) < *count {
-                    std::thread::sleep(pause);
-                    pause = (pause * 2).min(Duration::from_micros(500));
-                }
+            let mut pause = Duration::from_micros(20);
+            while self.is_waiting(step) {
+                std::thread::sleep(pause);
+                pause = (pause * 2).min(Duration::from_micros(500));
             }
             let mut said = String::new();
             self.act(&step.call, &mut said).map_err(|trouble| (number, trouble))?;

@@ -73,7 +73,8 @@ fn watch(machine: &Machine, patience: Duration) -> ! {
             for (number, steps) in machine.script.threads.iter().enumerate() {
                 let at = machine.done[number].load(Ordering::Acquire);
                 if let Some(step) = steps.get(at) {
-                    let _ = writeln!(story, "thread {number} in step {at}: {:?}", step.call);
+                    let is = if machine.is_waiting(step) { "waits for others before" } else { "is in" };
+                    let _ = writeln!(story, "thread {number} {is} {:?}, step {at}", step.call);
                 }
             }
             end(machine, &story, 3);
