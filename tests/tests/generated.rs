@@ -36,6 +36,7 @@ struct Plan {
     failures: usize,
     /// Of these kinds, failing programs are counted only.
     known: Vec<String>,
+    patience: Duration,
 }
 
 /// A program that failed.
@@ -66,7 +67,7 @@ fn try_one(plan: &Plan, arm: &Arm, number: usize) -> Option<Failure> {
     let programs = Programs { without: plan.without.clone() };
     let tree = programs.new_tree(&mut runner).expect("programs are drawn without conditions");
     let first = tree.current();
-    let fault = arm.compare(&first.script("").0, PATIENCE).err()?;
+    let fault = arm.compare(&first.script("").0, plan.patience).err()?;
     if plan.known.contains(&fault.kind) {
         return Some(Failure { number, kind: fault.kind, file: None });
     }
@@ -136,8 +137,10 @@ fn run(plan: &Plan) -> Vec<Failure> {
             scope.spawn(|| {
                 loop {
                     let number = next.fetch_add(1, Ordering::Relaxed);
-                    let failed = failures.lock().expect("no thread panics with it");
-                    let failed = failed.iter().filter(|failure: &&Failure| failure.file.is_some()).count();
+                    let failed = {
+                        let failures = failures.lock().expect("no thread panics with it");
+                        failures.iter().filter(|failure: &&Failure| failure.file.is_some()).count()
+                    };
                     if number >= plan.count || failed >= plan.failures {
                         return;
                     }
@@ -175,7 +178,7 @@ fn none_fails(plan: &Plan) {
 fn generated_programs_compute_under_baton_what_they_compute_bare() {
     let shrinking = Duration::from_secs(120);
     let (without, known) = (Vec::new(), Vec::new());
-    none_fails(&Plan { count: COUNT, seed: SEED, without, shrinking, failures: 1, known });
+    none_fails(&Plan { count: COUNT, seed: SEED, without, shrinking, failures: 1, known, patience: PATIENCE });
 }
 
 fn number(name: &str) -> Option<u64> {
@@ -194,6 +197,7 @@ fn generated_programs_compute_under_baton_what_they_compute_bare_by_the_thousand
         shrinking: Duration::from_secs(number("GENERATE_SHRINK_SECONDS").unwrap_or(300)),
         failures: number("GENERATE_FAILURES").unwrap_or(5) as usize,
         known: std::env::var("GENERATE_KNOWN").unwrap_or_default().split(';').map(str::to_owned).collect(),
+        patience: number("GENERATE_PATIENCE").map_or(PATIENCE, Duration::from_secs),
     });
 }
 
@@ -249,6 +253,7 @@ fn generated_programs_end_well_and_alike_without_baton() {
         shrinking: Duration::ZERO,
         failures: 1,
         known: Vec::new(),
+        patience: PATIENCE,
     };
     let next = AtomicUsize::new(0);
     let steps = AtomicUsize::new(0);

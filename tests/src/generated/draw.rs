@@ -73,6 +73,9 @@ pub const ASPECTS: [(Aspect, usize); 18] = [
 /// Operations of a program, at most and at least.
 const LENGTH: std::ops::Range<usize> = 16..72;
 
+/// How often an operation is drawn with other objects if it was not legal.
+const TRIES: usize = 12;
+
 /// A row of numbers that depends on its start alone (splitmix64).
 #[derive(Clone, Debug)]
 struct Dice(u64);
@@ -108,6 +111,8 @@ impl Dice {
 struct Drawer {
     dice: Dice,
     aspects: Vec<Aspect>,
+    /// What the program is mostly about, if it has that.
+    focus: Option<Aspect>,
 }
 
 /// The program of a seed; without these aspects, as far as it has them by chance.
@@ -117,7 +122,11 @@ pub fn program(seed: u64, without: &[Aspect]) -> Program {
     let chosen = ASPECTS.iter().filter(|(_, percent)| dice.percent(*percent)).map(|(aspect, _)| *aspect);
     let chosen: Vec<Aspect> = chosen.collect();
     let aspects = chosen.into_iter().filter(|aspect| !without.contains(aspect)).collect();
-    let mut drawer = Drawer { dice, aspects };
+    let mut drawer = Drawer { dice, aspects, focus: None };
+    if drawer.dice.percent(50) {
+        let all = [Aspect::Waits, Aspect::Captures, Aspect::Graphs, Aspect::Graphs, Aspect::Host, Aspect::Waiting];
+        drawer.focus = Some(drawer.dice.of(&all));
+    }
     let threads = drawer.dice.of(&[1, 1, 2, 2, 2, 3]);
     let length = LENGTH.start + drawer.dice.below(LENGTH.len());
     let mut model = Model::new(threads);
@@ -129,7 +138,7 @@ pub fn program(seed: u64, without: &[Aspect]) -> Program {
         }
     }
     let mut thread = 0;
-    for _ in 0..20 * length {
+    for _ in 0..4 * length {
         if operations.len() >= length {
             break;
         }
@@ -137,9 +146,14 @@ pub fn program(seed: u64, without: &[Aspect]) -> Program {
         if drawer.dice.percent(30) {
             thread = drawer.dice.slot(threads);
         }
-        let operation = Operation { thread, what: drawer.operation() };
-        if model.apply(&operation) {
-            operations.push(operation);
+        // What is to be done is drawn first, and then what with, until that is legal.
+        let (aspect, branch) = (drawer.aspect(), drawer.dice.below(100));
+        for _ in 0..TRIES {
+            let operation = Operation { thread, what: drawer.operation(aspect, branch) };
+            if model.apply(&operation) {
+                operations.push(operation);
+                break;
+            }
         }
     }
     Program { threads, operations }
@@ -220,7 +234,8 @@ impl Drawer {
         if self.has(Aspect::Many) && self.dice.percent(40) { 2 + self.dice.slot(40) } else { 1 }
     }
 
-    fn operation(&mut self) -> What {
+    /// Of what part of the interface the next operation is; None: what all programs do.
+    fn aspect(&mut self) -> Option<Aspect> {
         let aspects = [
             (None, 20),
             (Some(Aspect::Waits), 10),
@@ -231,7 +246,7 @@ impl Drawer {
             (Some(Aspect::Host), 10),
             (Some(Aspect::Tables), 4),
             (Some(Aspect::StreamsGo), 4),
-            (Some(Aspect::Waiting), 7),
+            (Some(Aspect::Waiting), 12),
             (Some(Aspect::Queries), 3),
             (Some(Aspect::Contexts), 3),
             (Some(Aspect::Synchronous), 4),
@@ -239,123 +254,131 @@ impl Drawer {
             (Some(Aspect::Descriptors), 3),
             (Some(Aspect::Questions), 3),
         ];
-        let there: Vec<_> = aspects.iter().filter(|(aspect, _)| aspect.is_none_or(|aspect| self.has(aspect))).collect();
+        let there = aspects.into_iter().filter(|(aspect, _)| aspect.is_none_or(|aspect| self.has(aspect)));
+        let often = |aspect: Option<Aspect>| if aspect.is_some() && aspect == self.focus { 4 } else { 1 };
+        let there: Vec<_> = there.map(|(aspect, weight)| (aspect, weight * often(aspect))).collect();
         let mut at = self.dice.below(there.iter().map(|(_, weight)| weight).sum());
         for (aspect, weight) in there {
-            if at < *weight {
-                return match aspect {
-                    Some(aspect) => self.of(*aspect),
-                    None => self.common(),
-                };
+            if at < weight {
+                return aspect;
             }
             at -= weight;
         }
-        self.common()
+        None
     }
 
-    /// What all programs do.
-    fn common(&mut self) -> What {
-        let context = self.context();
-        match self.dice.below(20) {
-            0..=7 => What::Work { on: self.stream(), kind: self.kind(), times: self.times() },
-            8 | 9 => {
-                let (mem, size, on) = (self.dice.slot(MEMS), self.dice.slot(SIZES.len() as u8), self.stream());
-                What::Alloc { mem, context, size, on }
-            }
-            10 | 11 => {
-                let (stream, non_blocking) = (self.dice.slot(STREAMS), self.dice.percent(50));
-                What::StreamCreate { stream, context, non_blocking }
-            }
-            12 => What::EventCreate { event: self.dice.slot(EVENTS), context },
-            13 => What::EventRecord { event: self.dice.slot(EVENTS), on: self.stream() },
-            14 => What::EventWait { on: self.stream(), event: self.dice.slot(EVENTS) },
-            15 => What::Read { mem: self.dice.slot(MEMS), twin: self.has(Aspect::PerThread) || self.dice.percent(50) },
-            16..=18 => What::Rest { idle: self.dice.percent(60) },
-            _ => What::Sleep { milliseconds: 1 + self.dice.slot(12) },
-        }
-    }
-
-    /// What is left out where an aspect is.
-    fn of(&mut self, aspect: Aspect) -> What {
+    /// An operation: which one, the branch says, from 0 to 99.
+    fn operation(&mut self, aspect: Option<Aspect>, branch: usize) -> What {
         let mode = self.dice.of(&[0, 1, 2, 2]);
+        let Some(aspect) = aspect else { return self.common(branch) };
         match aspect {
-            Aspect::Waits if self.dice.percent(60) => {
+            Aspect::Waits if branch < 70 => {
                 let by = self.dice.of(&[WaitBy::Value, WaitBy::Value, WaitBy::Kernel, WaitBy::HostFunction]);
                 What::Wait { on: self.stream(), flag: self.dice.slot(FLAGS), by }
             }
             Aspect::Waits => What::Release { flag: self.dice.slot(FLAGS) },
             Aspect::Frees => What::Free { mem: self.dice.slot(MEMS) },
             Aspect::FreesInStreams => What::FreeAsync { mem: self.dice.slot(MEMS), on: self.stream() },
-            Aspect::Captures => match self.dice.below(10) {
-                0..=3 => What::BeginCapture { on: self.stream(), mode },
-                4..=8 => What::EndCapture { on: self.stream(), graph: self.dice.slot(GRAPHS) },
+            Aspect::Captures => match branch {
+                0..45 => What::BeginCapture { on: self.stream(), mode },
+                45..90 => What::EndCapture { on: self.stream(), graph: self.dice.slot(GRAPHS) },
                 _ => What::ThreadMode { mode },
             },
-            Aspect::Graphs => self.graph(),
-            Aspect::Host => match self.dice.below(10) {
-                0..=3 => {
-                    let kind = self.dice.of(&[HostKind::Pinned, HostKind::Registered, HostKind::Pageable]);
-                    let (host, size, context) = (self.dice.slot(HOSTS), self.dice.slot(4), self.context());
-                    What::HostAlloc { host, context, size, kind }
-                }
-                4..=6 => What::HostFree { host: self.dice.slot(HOSTS) },
-                7 | 8 => What::HostFill { host: self.dice.slot(HOSTS), seed: self.byte() },
-                _ => What::HostRead { host: self.dice.slot(HOSTS) },
-            },
-            Aspect::Tables if self.dice.percent(50) => {
-                What::HostTable { host: self.dice.slot(HOSTS), rows: self.byte() }
-            }
+            Aspect::Graphs => self.graph(branch),
+            Aspect::Host => self.host_operation(branch),
+            Aspect::Tables if branch < 50 => What::HostTable { host: self.dice.slot(HOSTS), rows: self.byte() },
             Aspect::Tables => {
-                let kind = match self.dice.percent(50) {
+                let kind = match branch < 75 {
                     true => Kind::Copy { to: self.mem(), from: self.host(), plain: false },
                     false => Kind::Gather { out: self.mem(), table: self.spot() },
                 };
                 What::Work { on: self.stream(), kind, times: 1 }
             }
             Aspect::StreamsGo => What::StreamDestroy { stream: self.dice.slot(STREAMS) },
-            Aspect::Waiting => match self.dice.below(10) {
-                0..=5 => What::StreamSynchronize { on: self.stream() },
-                6 => What::ContextSynchronize { context: self.context() },
+            Aspect::Waiting => match branch {
+                0..60 => What::StreamSynchronize { on: self.stream() },
+                60..70 => What::ContextSynchronize { context: self.context() },
                 _ => What::EventSynchronize { event: self.dice.slot(EVENTS) },
             },
-            Aspect::Queries if self.dice.percent(60) => What::StreamQuery { on: self.stream() },
+            Aspect::Queries if branch < 60 => What::StreamQuery { on: self.stream() },
             Aspect::Queries => What::EventQuery { event: self.dice.slot(EVENTS) },
-            Aspect::Contexts if self.dice.percent(75) => What::ContextCreate,
+            Aspect::Contexts if branch < 70 => What::ContextCreate,
             Aspect::Contexts => What::ContextDestroy,
             Aspect::Synchronous => What::WorkAndWait { kind: self.kind(), twin: self.dice.percent(60) },
             Aspect::Forks => What::Fork { milliseconds: self.dice.slot(30) },
-            Aspect::Descriptors if self.dice.percent(70) => What::TakeDescriptors { spare: 4 + self.dice.slot(3) },
+            Aspect::Descriptors if branch < 70 => What::TakeDescriptors { spare: 4 + self.dice.slot(3) },
             Aspect::Descriptors => What::GiveDescriptors,
             Aspect::Questions => {
                 let all = [Question::RetainHandle, Question::AddressRange, Question::Attribute, Question::CopyAsHost];
                 What::Ask { mem: self.dice.slot(MEMS), question: self.dice.of(&all) }
             }
-            Aspect::Legacy | Aspect::PerThread | Aspect::Many => self.common(),
+            Aspect::Legacy | Aspect::PerThread | Aspect::Many => self.common(branch),
         }
     }
 
-    fn graph(&mut self) -> What {
-        let (graph, exec, node) = (self.dice.slot(GRAPHS), self.dice.slot(EXECS), self.dice.slot(5));
-        match self.dice.below(20) {
-            0..=3 => {
-                let child = if self.dice.percent(50) { Some(self.dice.slot(GRAPHS)) } else { None };
-                // Graphs that begin alike can take each other's places.
-                let kinds = if self.dice.percent(60) {
-                    let plain = self.dice.percent(20);
-                    let from = if self.has(Aspect::Host) { self.host() } else { self.mem() };
-                    vec![Kind::Copy { to: self.mem(), from, plain }]
-                } else {
-                    (0..1 + self.dice.below(3)).map(|_| self.kind()).collect()
-                };
+    /// What all programs do.
+    fn common(&mut self, branch: usize) -> What {
+        let context = self.context();
+        match branch {
+            0..40 => What::Work { on: self.stream(), kind: self.kind(), times: self.times() },
+            40..50 => {
+                let (mem, size, on) = (self.dice.slot(MEMS), self.dice.slot(SIZES.len() as u8), self.stream());
+                What::Alloc { mem, context, size, on }
+            }
+            50..58 => {
+                let (stream, non_blocking) = (self.dice.slot(STREAMS), self.dice.percent(50));
+                What::StreamCreate { stream, context, non_blocking }
+            }
+            58..63 => What::EventCreate { event: self.dice.slot(EVENTS), context },
+            63..69 => What::EventRecord { event: self.dice.slot(EVENTS), on: self.stream() },
+            69..75 => What::EventWait { on: self.stream(), event: self.dice.slot(EVENTS) },
+            75..81 => {
+                What::Read { mem: self.dice.slot(MEMS), twin: self.has(Aspect::PerThread) || self.dice.percent(50) }
+            }
+            81..95 => What::Rest { idle: self.dice.percent(60) },
+            _ => What::Sleep { milliseconds: 1 + self.dice.slot(12) },
+        }
+    }
+
+    fn host_operation(&mut self, branch: usize) -> What {
+        match branch {
+            0..40 => {
+                let kind = self.dice.of(&[HostKind::Pinned, HostKind::Registered, HostKind::Pageable]);
+                let (host, size, context) = (self.dice.slot(HOSTS), self.dice.slot(4), self.context());
+                What::HostAlloc { host, context, size, kind }
+            }
+            40..70 => What::HostFree { host: self.dice.slot(HOSTS) },
+            70..90 => What::HostFill { host: self.dice.slot(HOSTS), seed: self.byte() },
+            _ => What::HostRead { host: self.dice.slot(HOSTS) },
+        }
+    }
+
+    fn graph(&mut self, branch: usize) -> What {
+        let (graph, exec, node) = (self.dice.slot(GRAPHS), self.dice.slot(EXECS), self.dice.slot(4));
+        // Graphs of one copy each can take each other's places.
+        let plain = self.dice.percent(20);
+        let from = if self.has(Aspect::Host) { self.host() } else { self.mem() };
+        let copy = Kind::Copy { to: self.mem(), from, plain };
+        match branch {
+            0..12 => What::Build { graph, child: None, kinds: vec![copy] },
+            12..22 => {
+                let (child, kinds) = (Some(self.dice.slot(GRAPHS)), vec![self.kind()]);
                 What::Build { graph, child, kinds }
             }
-            4 => What::GraphDestroy { graph },
-            5..=7 => What::Instantiate { exec, graph },
-            8 => What::ExecDestroy { exec },
-            9 => What::ExecUpdate { exec, graph },
-            10 | 11 => What::ExecSet { exec, node, kind: self.kind() },
-            12 | 13 => What::ExecSetChild { exec, graph },
-            14 => What::ExecEnable { exec, node, enabled: self.dice.percent(30) },
+            22..27 => {
+                let kinds = (0..2 + self.dice.below(2)).map(|_| self.kind()).collect();
+                What::Build { graph, child: None, kinds }
+            }
+            27..29 => What::GraphDestroy { graph },
+            29..41 => What::Instantiate { exec, graph },
+            41..43 => What::ExecDestroy { exec },
+            43..47 => What::ExecUpdate { exec, graph },
+            47..55 => {
+                let kind = if self.dice.percent(50) { copy } else { self.kind() };
+                What::ExecSet { exec, node, kind }
+            }
+            55..64 => What::ExecSetChild { exec, graph },
+            64..71 => What::ExecEnable { exec, node, enabled: self.dice.percent(30) },
             _ => What::Launch { exec, on: self.stream() },
         }
     }
