@@ -5,7 +5,7 @@
 
 use super::model::Model;
 use super::program::*;
-use super::script::{HostKind, Question, WaitBy};
+use super::script::{CopyBy, HostKind, Question, WaitBy};
 
 /// A part of the interface that a program may do without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -213,16 +213,16 @@ impl Drawer {
     fn kind(&mut self) -> Kind {
         let seed = self.byte();
         let value = seed;
-        let plain = self.dice.percent(30);
+        let by = self.dice.of(&[CopyBy::Kind, CopyBy::Kind, CopyBy::Plain]);
         match self.dice.below(20) {
             0..=2 => Kind::Hash { out: self.spot(), seed },
             3 | 4 => Kind::Sum { out: self.spot(), from: self.spot() },
             5 | 6 => Kind::Axpy { y: self.mem(), x: self.mem() },
             7 | 8 => Kind::Add { out: self.mem(), a: self.spot(), b: self.mem() },
             9 => Kind::Fill { out: self.mem(), value, element: self.dice.slot(3) },
-            10 => Kind::Copy { to: self.mem(), from: self.mem(), plain },
-            11..=13 if self.has(Aspect::Host) => Kind::Copy { to: self.mem(), from: self.host(), plain },
-            14 | 15 if self.has(Aspect::Host) => Kind::Copy { to: self.host(), from: self.mem(), plain },
+            10 => Kind::Copy { to: self.mem(), from: self.mem(), by: self.dice.of(&[by, by, CopyBy::FromHost]) },
+            11..=13 if self.has(Aspect::Host) => Kind::Copy { to: self.mem(), from: self.host(), by },
+            14 | 15 if self.has(Aspect::Host) => Kind::Copy { to: self.host(), from: self.mem(), by },
             16 if self.has(Aspect::Host) => Kind::HostFunction { out: self.host(), seed },
             17 => Kind::WriteWord { out: self.spot(), value },
             18 | 19 if self.has(Aspect::Tables) => Kind::Gather { out: self.mem(), table: self.spot() },
@@ -289,7 +289,7 @@ impl Drawer {
             Aspect::Tables if branch < 50 => What::HostTable { host: self.dice.slot(HOSTS), rows: self.byte() },
             Aspect::Tables => {
                 let kind = match branch < 75 {
-                    true => Kind::Copy { to: self.mem(), from: self.host(), plain: false },
+                    true => Kind::Copy { to: self.mem(), from: self.host(), by: CopyBy::Kind },
                     false => Kind::Gather { out: self.mem(), table: self.spot() },
                 };
                 What::Work { on: self.stream(), kind, times: 1 }
@@ -309,7 +309,7 @@ impl Drawer {
             Aspect::Descriptors if branch < 70 => What::TakeDescriptors { spare: 4 + self.dice.slot(3) },
             Aspect::Descriptors => What::GiveDescriptors,
             Aspect::Questions => {
-                let all = [Question::RetainHandle, Question::AddressRange, Question::Attribute, Question::CopyAsHost];
+                let all = [Question::RetainHandle, Question::AddressRange, Question::Attribute];
                 What::Ask { mem: self.dice.slot(MEMS), question: self.dice.of(&all) }
             }
             Aspect::Legacy | Aspect::PerThread | Aspect::Many => self.common(branch),
@@ -356,9 +356,9 @@ impl Drawer {
     fn graph(&mut self, branch: usize) -> What {
         let (graph, exec, node) = (self.dice.slot(GRAPHS), self.dice.slot(EXECS), self.dice.slot(4));
         // Graphs of one copy each can take each other's places.
-        let plain = self.dice.percent(20);
+        let by = self.dice.of(&[CopyBy::Kind, CopyBy::Kind, CopyBy::Plain]);
         let from = if self.has(Aspect::Host) { self.host() } else { self.mem() };
-        let copy = Kind::Copy { to: self.mem(), from, plain };
+        let copy = Kind::Copy { to: self.mem(), from, by };
         match branch {
             0..12 => What::Build { graph, child: None, kinds: vec![copy] },
             12..22 => {

@@ -1,6 +1,6 @@
 //! Programs as they are drawn and made smaller: operations on slots, in one order.
 
-use super::script::{HostKind, Question, WaitBy};
+use super::script::{CopyBy, HostKind, Question, WaitBy};
 
 /// How many objects of each kind there are at once.
 pub const STREAMS: u8 = 4;
@@ -81,7 +81,7 @@ pub enum Kind {
     Add { out: Spot, a: Spot, b: Spot },
     Gather { out: Spot, table: Spot },
     Fill { out: Spot, value: u8, element: u8 },
-    Copy { to: Spot, from: Spot, plain: bool },
+    Copy { to: Spot, from: Spot, by: CopyBy },
     HostFunction { out: Spot, seed: u8 },
     WriteWord { out: Spot, value: u8 },
 }

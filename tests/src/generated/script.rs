@@ -149,8 +149,8 @@ pub enum Work {
         from: Buf,
         /// How many bytes.
         bytes: u32,
-        /// By the call that takes any address.
-        plain: bool,
+        /// By which call.
+        by: CopyBy,
     },
     /// A host function that writes host memory.
     HostFunction {
@@ -168,6 +168,17 @@ pub enum Work {
         /// The word.
         value: u32,
     },
+}
+
+/// The call that copies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CopyBy {
+    /// That for these kinds of memory.
+    Kind,
+    /// `cuMemcpy`, which takes any address.
+    Plain,
+    /// `cuMemcpyHtoD`, also where it is device memory that is read.
+    FromHost,
 }
 
 /// How a stream waits for a flag.
@@ -190,8 +201,6 @@ pub enum Question {
     AddressRange,
     /// Of what kind it is.
     Attribute,
-    /// Whether its address is one of host memory to a copy.
-    CopyAsHost,
 }
 
 /// What a step does. The names are those of the driver's calls, shortened.

@@ -403,7 +403,6 @@ impl Machine {
                 let answer = driver.cuPointerGetAttribute(&mut kind, MEMORY_TYPE, at);
                 format!("{answer} {}", kind as u32)
             }
-            Question::CopyAsHost => format!("{}", driver.cuMemcpyHtoD_v2(false, at, at as usize, 4)),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::ffi::CStr;
 
-use baton_tests::generated::script::{Buf, On, Work};
+use baton_tests::generated::script::{Buf, CopyBy, On, Work};
 
 use crate::driver::{Copy3D, FillNode, Handle, HostNode, KernelNode, WordsNode, WriteWord};
 use crate::machine::{Done, Machine, Trouble, call, made};
@@ -100,11 +100,11 @@ impl Machine {
                     _ => call!(driver, cuMemsetD32Async(twin, at, value, count, stream)),
                 }
             }
-            Work::Copy { to, from, bytes, plain } => {
+            Work::Copy { to, from, bytes, by } => {
                 let (to_at, from_at, bytes) = (self.at(to), self.at(from), bytes as usize);
                 match (to, from) {
-                    _ if plain => call!(driver, cuMemcpyAsync(twin, to_at, from_at, bytes, stream)),
-                    (Buf::Mem(_), Buf::Host(_)) => {
+                    _ if by == CopyBy::Plain => call!(driver, cuMemcpyAsync(twin, to_at, from_at, bytes, stream)),
+                    _ if by == CopyBy::FromHost || (is_mem(to) && !is_mem(from)) => {
                         call!(driver, cuMemcpyHtoDAsync_v2(twin, to_at, from_at as usize, bytes, stream))
                     }
                     (Buf::Host(_), _) => {
@@ -135,11 +135,11 @@ impl Machine {
                     _ => call!(driver, cuMemsetD32_v2(twin, at, value, count)),
                 }
             }
-            Work::Copy { to, from, bytes, plain } => {
+            Work::Copy { to, from, bytes, by } => {
                 let (to_at, from_at, bytes) = (self.at(to), self.at(from), bytes as usize);
                 match (to, from) {
-                    _ if plain => call!(driver, cuMemcpy(twin, to_at, from_at, bytes)),
-                    (Buf::Mem(_), Buf::Host(_)) => {
+                    _ if by == CopyBy::Plain => call!(driver, cuMemcpy(twin, to_at, from_at, bytes)),
+                    _ if by == CopyBy::FromHost || (is_mem(to) && !is_mem(from)) => {
                         call!(driver, cuMemcpyHtoD_v2(twin, to_at, from_at as usize, bytes))
                     }
                     (Buf::Host(_), _) => call!(driver, cuMemcpyDtoH_v2(twin, to_at as usize, from_at, bytes)),
@@ -254,6 +254,10 @@ impl Machine {
             _ => Err(Trouble { what: format!("{work:?} of a node"), answer: 0 }),
         }
     }
+}
+
+fn is_mem(buf: Buf) -> bool {
+    matches!(buf, Buf::Mem(_))
 }
 
 /// As much of a value as an element has.

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use super::clock::{Clock, Point};
-use super::threads::{Access, Changes, Looks, Resource};
+use super::threads::{Access, Changes, Looks, Resource, Waits};
 use super::{Done, Model, Skip, held, only_if, vacant};
 use crate::generated::program::{SIZES, Spot, To, Where};
-use crate::generated::script::{Buf, Call, HostKind, Id, Work};
+use crate::generated::script::{Buf, Call, Flag, HostKind, Id, Work};
 
 /// Device or host memory.
 pub(super) type Name = Buf;
@@ -99,10 +99,9 @@ impl Model {
         let mem = *held(&self.mems, slot)?;
         let context = self.memory(Buf::Mem(mem))?.context;
         let accesses = [&self.unsafe_call()?[..], &[(Resource::Mem(mem), Changes)]].concat();
-        self.call(context, Call::MemFree { mem }, &accesses)?;
+        self.call_alone(context, Call::MemFree { mem }, &accesses)?;
         self.forget(slot, mem);
-        // All earlier work of the context ends first. That is not relied upon for anything.
-        self.block(self.all_pending(), Clock::default(), true)
+        Ok(())
     }
 
     fn forget(&mut self, slot: u8, mem: Id) {
@@ -142,7 +141,7 @@ impl Model {
     pub(super) fn wait_for_last(&mut self, named: super::streams::Named, certain: bool) -> Done {
         let before = self.stream(named.key).before.clone();
         let gains = if certain { before.must } else { Clock::default() };
-        self.block(self.pending(&before.may), gains, false)
+        self.block(self.pending(&before.may), gains, Waits::ForSome)
     }
 
     pub(super) fn host_alloc(&mut self, slot: u8, context: u8, size: u8, kind: HostKind) -> Done {
@@ -183,13 +182,27 @@ impl Model {
         if kind != HostKind::Pageable {
             accesses.extend(self.unsafe_call()?);
         }
-        self.call(memory.context, Call::HostFree { host, kind }, &accesses)?;
         self.memory.remove(&Buf::Host(host));
         self.hosts[slot as usize] = None;
-        if kind != HostKind::Pageable {
-            self.block(self.all_pending(), Clock::default(), true)?;
+        let call = Call::HostFree { host, kind };
+        match kind {
+            HostKind::Pageable => self.call(memory.context, call, &accesses),
+            HostKind::Pinned | HostKind::Registered => self.call_alone(memory.context, call, &accesses),
         }
-        Ok(())
+    }
+
+    /// A call that returns when all earlier work of the context has ended, and that keeps other threads out of the driver
+    /// until then. That it waits is not relied upon for anything.
+    fn call_alone(&mut self, context: Id, call: Call, accesses: &[(Resource, Access)]) -> Done {
+        self.enter(context)?;
+        let accesses = [accesses, &[(Resource::Context(context), Looks)]].concat();
+        // What others have to do in the driver so that this can return, they have done.
+        let behind = self.returned_so_far();
+        self.step_after(call, &accesses, &behind)?;
+        let waits = self.all_pending();
+        // Flags in device memory are set in the driver.
+        only_if(waits.iter().all(|wait| matches!(self.waits[*wait].flag, Flag::Host(_))))?;
+        self.block(waits, Clock::default(), Waits::Alone)
     }
 
     pub(super) fn host_fill(&mut self, slot: u8, seed: u8) -> Done {

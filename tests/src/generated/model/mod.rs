@@ -53,6 +53,7 @@ pub struct Model {
     memory: BTreeMap<memory::Name, Memory>,
     captures: BTreeMap<usize, Capture>,
     next_id: Id,
+    launches: u32,
     children: bool,
     /// How many more files can be opened, if there is a limit.
     descriptors: Option<u8>,
@@ -83,6 +84,7 @@ impl Model {
             captures: BTreeMap::new(),
             // The primary context has 0.
             next_id: 1,
+            launches: 0,
             children: false,
             descriptors: None,
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::clock::Clock;
-use super::threads::{Access, Changes, Looks, Resource};
+use super::threads::{Access, Changes, Looks, Resource, Waits};
 use super::{Done, Model, held, only_if, vacant};
 use crate::generated::script::{Buf, Call, Question};
 
@@ -73,7 +73,7 @@ impl Model {
             gains.add((number, line.count));
         }
         self.call(context, Call::ContextSynchronize, &accesses)?;
-        self.block(self.all_pending(), gains, true)
+        self.block(self.all_pending(), gains, Waits::ForAll)
     }
 
     pub(super) fn thread_mode(&mut self, mode: u8) -> Done {
@@ -86,14 +86,7 @@ impl Model {
     pub(super) fn ask(&mut self, slot: u8, question: Question) -> Done {
         let mem = *held(&self.mems, slot)?;
         let context = self.memory(Buf::Mem(mem))?.context;
-        let mut accesses = vec![(Resource::Mem(mem), Looks)];
-        if question == Question::CopyAsHost {
-            // It is a copy in the legacy stream, if it is one.
-            only_if(self.captures.is_empty())?;
-            accesses.extend(self.unsafe_call()?);
-            accesses.push((Resource::LegacyOrder(context), Changes));
-        }
-        self.call(context, Call::Ask { mem, question }, &accesses)
+        self.call(context, Call::Ask { mem, question }, &[(Resource::Mem(mem), Looks)])
     }
 
     pub(super) fn fork(&mut self, milliseconds: u8) -> Done {

@@ -1,7 +1,7 @@
 //! Contexts, streams and events: what comes before what, and what waits for what.
 
 use super::clock::{Before, Clock, Point};
-use super::threads::{Access, Changes, Looks, Resource, Wait};
+use super::threads::{Access, Changes, Looks, Resource, Wait, Waits};
 use super::{Done, Model, Skip, held, only_if, vacant};
 use crate::generated::program::{FIRST_DEVICE_FLAG, To, Where};
 use crate::generated::script::{Call, Flag, Id, On, Stream, WaitBy};
@@ -268,7 +268,7 @@ impl Model {
             self.call(self.stream(named.key).context, call, &accesses)?;
         }
         let Before { must, may } = self.stream(named.key).before.clone();
-        self.block(self.pending(&may), must, false)
+        self.block(self.pending(&may), must, Waits::ForSome)
     }
 
     /// Waits for a stream in which nothing waits for a flag.
@@ -349,7 +349,7 @@ impl Model {
         let Recorded::Behind(Before { must, may }) = last else { return Err(Skip) };
         let accesses = [&self.unsafe_call()?[..], &[(Resource::Event(id), Looks)]].concat();
         self.call(context, Call::EventSynchronize { event: id }, &accesses)?;
-        self.block(self.pending(&may), must, false)
+        self.block(self.pending(&may), must, Waits::ForSome)
     }
 
     pub(super) fn event_query(&mut self, slot: u8) -> Done {

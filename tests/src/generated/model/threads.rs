@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::clock::Clock;
 use super::{Done, Model, Skip};
-use crate::generated::script::{Call, Flag, Id, Step};
+use crate::generated::script::{Call, Flag, HostKind, Id, Question, Step, Stream};
 
 /// What calls of several threads have to be in order about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -71,8 +71,19 @@ pub(super) struct Blocked {
     waits: BTreeSet<usize>,
     /// What has ended then.
     gains: Clock,
-    /// Whether it also waits for what others begin to wait for meanwhile.
-    for_all: bool,
+    how: Waits,
+}
+
+/// What a call waits for in the driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Waits {
+    /// For work that is known when it begins.
+    ForSome,
+    /// For all of a context's work: perhaps also for what others begin meanwhile.
+    ForAll,
+    /// The same, and other threads' calls that make, end or submit something wait until it returns. Which ones do was
+    /// measured (`bench/driver_facts`).
+    Alone,
 }
 
 /// A stream's wait for a flag.
@@ -93,6 +104,10 @@ impl Model {
     pub(super) fn step_after(&mut self, call: Call, accesses: &[(Resource, Access)], behind: &[StepOf]) -> Done {
         let me = self.me;
         debug_assert!(self.threads[me].blocked.is_none(), "a blocked thread does nothing");
+        let mut others = self.threads.iter().filter_map(|thread| thread.blocked.as_ref());
+        if others.any(|blocked| blocked.how == Waits::Alone) && !returns_beside_others(&call) {
+            return Err(Skip);
+        }
         let mut after = vec![0; self.threads.len()];
         for (thread, number) in behind {
             after[*thread] = after[*thread].max(*number);
@@ -163,9 +178,9 @@ impl Model {
     }
 
     /// The thread's last step waits for these waits, and then this has ended.
-    pub(super) fn block(&mut self, waits: BTreeSet<usize>, gains: Clock, for_all: bool) -> Done {
+    pub(super) fn block(&mut self, waits: BTreeSet<usize>, gains: Clock, how: Waits) -> Done {
         let me = self.me;
-        if for_all {
+        if how != Waits::ForSome {
             let step = self.threads[me].steps.len();
             self.threads[me].waited_for_all.push(step);
         }
@@ -177,7 +192,7 @@ impl Model {
         if !self.threads.iter().enumerate().any(is_left) {
             return Err(Skip);
         }
-        self.threads[me].blocked = Some(Blocked { waits, gains, for_all });
+        self.threads[me].blocked = Some(Blocked { waits, gains, how });
         Ok(())
     }
 
@@ -196,7 +211,7 @@ impl Model {
         let number = self.waits.len();
         self.waits.push(wait);
         for thread in &mut self.threads {
-            if let Some(blocked) = thread.blocked.as_mut().filter(|blocked| blocked.for_all) {
+            if let Some(blocked) = thread.blocked.as_mut().filter(|blocked| blocked.how != Waits::ForSome) {
                 blocked.waits.insert(number);
             }
         }
@@ -218,8 +233,34 @@ impl Model {
         }
     }
 
-    /// Makes the next step come after all that all threads have done.
+    /// All that all threads have done.
     pub(super) fn everything_so_far(&self) -> Vec<StepOf> {
         self.threads.iter().enumerate().map(|(number, thread)| (number, thread.steps.len())).collect()
+    }
+
+    /// The same without the calls that have not returned.
+    pub(super) fn returned_so_far(&self) -> Vec<StepOf> {
+        let threads = self.threads.iter().enumerate();
+        threads.map(|(number, thread)| (number, thread.steps.len() - usize::from(thread.blocked.is_some()))).collect()
+    }
+}
+
+/// Whether a call returns while another thread waits [alone](Waits::Alone) in the driver. Of calls that nobody has measured it
+/// is taken that they do not, except for those about captures.
+fn returns_beside_others(call: &Call) -> bool {
+    match call {
+        Call::SetCurrent { .. } | Call::ContextSynchronize => true,
+        Call::StreamQuery { .. } | Call::EventQuery { .. } | Call::EventSynchronize { .. } => true,
+        Call::StreamSynchronize { on } | Call::MemFreeAsync { on, .. } => on.stream != Stream::Legacy,
+        Call::EventWait { on, .. } => on.stream != Stream::Legacy,
+        Call::BeginCapture { .. } | Call::EndCapture { .. } | Call::ThreadMode { .. } => true,
+        Call::MemFree { .. } | Call::HostFree { .. } => true,
+        Call::HostAlloc { kind, .. } => *kind == HostKind::Pageable,
+        Call::HostFill { .. } | Call::HostTable { .. } | Call::HostRead { .. } => true,
+        Call::Release { flag, .. } => matches!(flag, Flag::Host(_)),
+        Call::Ask { question, .. } => *question != Question::RetainHandle,
+        Call::Fork { .. } | Call::Reap | Call::TakeDescriptors { .. } | Call::GiveDescriptors => true,
+        Call::Sleep { .. } | Call::Rest => true,
+        _ => false,
     }
 }

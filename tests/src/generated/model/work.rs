@@ -8,10 +8,12 @@ use super::streams::Named;
 use super::threads::{Access, Resource};
 use super::{Done, Model, Skip, only_if};
 use crate::generated::program::{Kind, Spot, To};
-use crate::generated::script::{Buf, Call, HostKind, Id, Work};
+use crate::generated::script::{Buf, Call, CopyBy, HostKind, Id, Work};
 
 /// Bytes up to which work is done many times.
 const SMALL: u32 = 256 << 10;
+/// Launches of a program, at most: a stream's queue has room for a thousand.
+const MOST_LAUNCHES: u32 = 700;
 /// Words of a row that a table names.
 const ROW_WORDS: u32 = 64;
 
@@ -95,10 +97,11 @@ impl Model {
                 only_if(matches!(out, Buf::Mem(_)))?;
                 Work::Fill { out, value: value.into(), element, count: self.memory(out)?.bytes / element }
             }
-            Kind::Copy { to, from, plain } => {
+            Kind::Copy { to, from, by } => {
                 let (to, from) = (at(to)?, at(from)?);
+                only_if(by != CopyBy::FromHost || matches!(to, Buf::Mem(_)))?;
                 only_if(to != from && (matches!(to, Buf::Mem(_)) || matches!(from, Buf::Mem(_))))?;
-                Work::Copy { to, from, bytes: words(&[to, from])? * 4, plain }
+                Work::Copy { to, from, bytes: words(&[to, from])? * 4, by }
             }
             Kind::HostFunction { out, seed } => {
                 let out = at(out)?;
@@ -218,6 +221,8 @@ impl Model {
         let waits = from_pageable || to_pageable;
         let large = named_by(&work).all().any(|name| self.memory(*name).is_ok_and(|memory| memory.bytes > SMALL));
         let times = if waits || large { 1 } else { u32::from(times).max(1) };
+        self.launches += times;
+        only_if(self.launches <= MOST_LAUNCHES)?;
         self.submit_work(named, Call::Submit { on: named.on, work: work.clone(), times }, &work)?;
         if waits { self.wait_for_last(named, to_pageable) } else { Ok(()) }
     }
@@ -262,6 +267,7 @@ impl Model {
         let context = self.memory(of(spots[0]).ok_or(Skip)?)?.context;
         let named = self.default_stream(context, twin)?;
         let work = self.resolve(kind, context)?;
+        only_if(!matches!(work, Work::Copy { by: CopyBy::FromHost, from: Buf::Mem(_), .. }))?;
         self.submit_work(named, Call::SubmitAndWait { work: work.clone(), twin }, &work)?;
         let to_host = matches!(work, Work::Copy { to: Buf::Host(_), .. });
         self.wait_for_last(named, to_host)
