@@ -7,6 +7,7 @@ pub mod bare_tenant;
 mod building;
 pub mod coordinator;
 pub mod form;
+pub mod generated;
 pub mod hold;
 pub mod running;
 pub mod watch;

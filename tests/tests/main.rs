@@ -14,6 +14,7 @@ mod doors; // plain
 mod every_hook; // plain
 mod failures; // timed
 mod footprints; // timed
+mod generated; // timed
 mod joining; // timed
 mod launcher; // timed
 mod legal; // timed

@@ -1,0 +1,229 @@
+//! The driver's functions, found by their names. Of those that have two forms, the form is the first argument.
+
+use std::ffi::{c_char, c_int};
+
+use libloading::Library;
+
+/// A context, stream, event, function, graph …
+pub(crate) type Handle = usize;
+
+macro_rules! driver {
+    (
+        plain { $($name:ident($($argument:ident: $type:ty),*);)* }
+        twins { $($suffix:literal { $($twin:ident($($twin_argument:ident: $twin_type:ty),*);)* })* }
+    ) => {
+        /// The driver's entry points.
+        #[allow(non_snake_case)]
+        pub(crate) struct Driver {
+            $($name: extern "C" fn($($type),*) -> u32,)*
+            $($($twin: [extern "C" fn($($twin_type),*) -> u32; 2],)*)*
+            _library: Library,
+        }
+
+        #[allow(non_snake_case, clippy::too_many_arguments)]
+        impl Driver {
+            /// Opens `libcuda.so.1` and finds them all.
+            pub(crate) fn open() -> Result<Self, libloading::Error> {
+                // SAFETY: a CUDA driver library runs nothing of ours when it is loaded.
+                let library = unsafe { Library::new("libcuda.so.1") }?;
+                Ok(Self {
+                    $(
+                        // SAFETY: the signature that cuda.h gives this symbol; the library stays open.
+                        $name: *unsafe { library.get(concat!(stringify!($name), "\0").as_bytes()) }?,
+                    )*
+                    $($(
+                        // SAFETY: as above; both forms have one signature.
+                        $twin: unsafe { [
+                            *library.get(concat!(stringify!($twin), "\0").as_bytes())?,
+                            *library.get(concat!(stringify!($twin), $suffix, "\0").as_bytes())?,
+                        ] },
+                    )*)*
+                    _library: library,
+                })
+            }
+
+            $(pub(crate) fn $name(&self, $($argument: $type),*) -> u32 {
+                (self.$name)($($argument),*)
+            })*
+
+            $($(pub(crate) fn $twin(&self, twin: bool, $($twin_argument: $twin_type),*) -> u32 {
+                self.$twin[usize::from(twin)]($($twin_argument),*)
+            })*)*
+        }
+    };
+}
+
+driver! {
+    plain {
+        cuInit(flags: u32);
+        cuDeviceGet(out: *mut c_int, index: c_int);
+        cuDevicePrimaryCtxRetain(out: *mut Handle, device: c_int);
+        cuCtxCreate_v2(out: *mut Handle, flags: u32, device: c_int);
+        cuCtxDestroy_v2(context: Handle);
+        cuCtxSetCurrent(context: Handle);
+        cuCtxGetCurrent(out: *mut Handle);
+        cuCtxSynchronize();
+        cuLibraryLoadData(out: *mut Handle, image: *const u8, jit: usize, jit_values: usize, jit_count: u32,
+            options: usize, option_values: usize, option_count: u32);
+        cuLibraryGetKernel(out: *mut Handle, library: Handle, name: *const c_char);
+        cuMemAlloc_v2(out: *mut u64, bytes: usize);
+        cuMemFree_v2(at: u64);
+        cuMemHostAlloc(out: *mut usize, bytes: usize, flags: u32);
+        cuMemFreeHost(start: usize);
+        cuMemHostRegister_v2(start: usize, bytes: usize, flags: u32);
+        cuMemHostUnregister(start: usize);
+        cuMemHostGetDevicePointer_v2(out: *mut u64, start: usize, flags: u32);
+        cuMemRetainAllocationHandle(out: *mut u64, at: u64);
+        cuMemRelease(handle: u64);
+        cuMemGetAddressRange_v2(base: *mut u64, bytes: *mut usize, at: u64);
+        cuPointerGetAttribute(out: *mut u64, attribute: c_int, at: u64);
+        cuStreamCreate(out: *mut Handle, flags: u32);
+        cuStreamDestroy_v2(stream: Handle);
+        cuEventCreate(out: *mut Handle, flags: u32);
+        cuEventDestroy_v2(event: Handle);
+        cuEventSynchronize(event: Handle);
+        cuEventQuery(event: Handle);
+        cuThreadExchangeStreamCaptureMode(mode: *mut u32);
+        cuGraphCreate(out: *mut Handle, flags: u32);
+        cuGraphDestroy(graph: Handle);
+        cuGraphAddKernelNode_v2(out: *mut Handle, graph: Handle, after: *const Handle, count: usize,
+            node: *const KernelNode);
+        cuGraphAddMemcpyNode(out: *mut Handle, graph: Handle, after: *const Handle, count: usize, node: *const Copy3D,
+            context: Handle);
+        cuGraphAddMemsetNode(out: *mut Handle, graph: Handle, after: *const Handle, count: usize,
+            node: *const FillNode, context: Handle);
+        cuGraphAddHostNode(out: *mut Handle, graph: Handle, after: *const Handle, count: usize, node: *const HostNode);
+        cuGraphAddBatchMemOpNode(out: *mut Handle, graph: Handle, after: *const Handle, count: usize,
+            node: *const WordsNode);
+        cuGraphAddChildGraphNode(out: *mut Handle, graph: Handle, after: *const Handle, count: usize, child: Handle);
+        cuGraphInstantiateWithFlags(out: *mut Handle, graph: Handle, flags: u64);
+        cuGraphExecDestroy(exec: Handle);
+        cuGraphExecUpdate_v2(exec: Handle, graph: Handle, told: *mut [usize; 3]);
+        cuGraphExecKernelNodeSetParams_v2(exec: Handle, node: Handle, parameters: *const KernelNode);
+        cuGraphExecMemcpyNodeSetParams(exec: Handle, node: Handle, parameters: *const Copy3D, context: Handle);
+        cuGraphExecMemsetNodeSetParams(exec: Handle, node: Handle, parameters: *const FillNode, context: Handle);
+        cuGraphExecChildGraphNodeSetParams(exec: Handle, node: Handle, child: Handle);
+        cuGraphNodeSetEnabled(exec: Handle, node: Handle, enabled: u32);
+    }
+    twins {
+        "_ptsz" {
+            cuStreamSynchronize(stream: Handle);
+            cuStreamQuery(stream: Handle);
+            cuStreamWaitEvent(stream: Handle, event: Handle, flags: u32);
+            cuEventRecord(event: Handle, stream: Handle);
+            cuLaunchHostFunc(stream: Handle, function: extern "C" fn(usize), data: usize);
+            cuStreamWaitValue32_v2(stream: Handle, at: u64, value: u32, flags: u32);
+            cuStreamWriteValue32_v2(stream: Handle, at: u64, value: u32, flags: u32);
+            cuMemFreeAsync(at: u64, stream: Handle);
+            cuMemcpyAsync(to: u64, from: u64, bytes: usize, stream: Handle);
+            cuMemcpyHtoDAsync_v2(to: u64, from: usize, bytes: usize, stream: Handle);
+            cuMemcpyDtoHAsync_v2(to: usize, from: u64, bytes: usize, stream: Handle);
+            cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: Handle);
+            cuMemsetD8Async(at: u64, value: u8, count: usize, stream: Handle);
+            cuMemsetD16Async(at: u64, value: u16, count: usize, stream: Handle);
+            cuMemsetD32Async(at: u64, value: u32, count: usize, stream: Handle);
+            cuLaunchKernel(function: Handle, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32,
+                block_z: u32, shared: u32, stream: Handle, parameters: *const usize, extra: usize);
+            cuStreamBeginCapture_v2(stream: Handle, mode: u32);
+            cuStreamEndCapture(stream: Handle, graph: *mut Handle);
+            cuGraphLaunch(exec: Handle, stream: Handle);
+        }
+        "_ptds" {
+            cuMemcpy(to: u64, from: u64, bytes: usize);
+            cuMemcpyHtoD_v2(to: u64, from: usize, bytes: usize);
+            cuMemcpyDtoH_v2(to: usize, from: u64, bytes: usize);
+            cuMemcpyDtoD_v2(to: u64, from: u64, bytes: usize);
+            cuMemsetD8_v2(at: u64, value: u8, count: usize);
+            cuMemsetD16_v2(at: u64, value: u16, count: usize);
+            cuMemsetD32_v2(at: u64, value: u32, count: usize);
+        }
+    }
+}
+
+/// `CUDA_MEMCPY3D`
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+pub(crate) struct Copy3D {
+    pub(crate) from_corner: [usize; 4],
+    pub(crate) from_type: u32,
+    pub(crate) from_host: usize,
+    pub(crate) from_device: u64,
+    pub(crate) from_array: usize,
+    pub(crate) reserved0: usize,
+    pub(crate) from_pitch: usize,
+    pub(crate) from_height: usize,
+    pub(crate) to_corner: [usize; 4],
+    pub(crate) to_type: u32,
+    pub(crate) to_host: usize,
+    pub(crate) to_device: u64,
+    pub(crate) to_array: usize,
+    pub(crate) reserved1: usize,
+    pub(crate) to_pitch: usize,
+    pub(crate) to_height: usize,
+    pub(crate) width: usize,
+    pub(crate) height: usize,
+    pub(crate) depth: usize,
+}
+
+/// `CUDA_KERNEL_NODE_PARAMS_v2`
+#[repr(C)]
+pub(crate) struct KernelNode {
+    pub(crate) function: Handle,
+    pub(crate) grid: [u32; 3],
+    pub(crate) block: [u32; 3],
+    pub(crate) shared: u32,
+    pub(crate) parameters: *const usize,
+    pub(crate) extra: usize,
+    pub(crate) kernel: Handle,
+    pub(crate) context: Handle,
+}
+
+/// `CUDA_MEMSET_NODE_PARAMS`
+#[repr(C)]
+pub(crate) struct FillNode {
+    pub(crate) at: u64,
+    pub(crate) pitch: usize,
+    pub(crate) value: u32,
+    pub(crate) element: u32,
+    pub(crate) width: usize,
+    pub(crate) height: usize,
+}
+
+/// `CUDA_HOST_NODE_PARAMS`
+#[repr(C)]
+pub(crate) struct HostNode {
+    pub(crate) function: extern "C" fn(usize),
+    pub(crate) data: usize,
+}
+
+/// `CUDA_BATCH_MEM_OP_NODE_PARAMS`
+#[repr(C)]
+pub(crate) struct WordsNode {
+    pub(crate) context: Handle,
+    pub(crate) count: u32,
+    pub(crate) words: *const WriteWord,
+    pub(crate) flags: u32,
+}
+
+/// `CUstreamBatchMemOpParams`, as one that writes 32 bits
+#[repr(C)]
+pub(crate) struct WriteWord {
+    pub(crate) operation: u32,
+    pub(crate) at: u64,
+    pub(crate) value: u64,
+    pub(crate) flags: u32,
+    pub(crate) alias: u64,
+    pub(crate) pad: u64,
+}
+
+const _: () = {
+    assert!(size_of::<Copy3D>() == 200);
+    assert!(size_of::<KernelNode>() == 72);
+    assert!(size_of::<FillNode>() == 40);
+    assert!(size_of::<HostNode>() == 16);
+    assert!(size_of::<WordsNode>() == 32);
+    assert!(size_of::<WriteWord>() == 48);
+};
+
+/// The kernels' text, with the zero byte that ends it.
+pub(crate) const KERNELS: &str = concat!(include_str!("../../../../examples/kernels/kernels.ptx"), "\0");

@@ -1,0 +1,476 @@
+//! Executes steps.
+
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::Write as _;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use baton_tests::generated::Script;
+use baton_tests::generated::script::{Call, Flag, HostKind, Id, On, Question, Step, Stream, WaitBy};
+
+use crate::driver::{Driver, Handle, KERNELS};
+use crate::objects::{All, Host, digest, fill};
+
+/// A call that failed.
+#[derive(Debug)]
+pub(crate) struct Trouble {
+    pub(crate) what: String,
+    pub(crate) answer: u32,
+}
+
+pub(crate) type Done<T = ()> = Result<T, Trouble>;
+
+/// An answer other than success ends the program.
+pub(crate) fn check(what: &str, answer: u32) -> Done {
+    if answer == 0 { Ok(()) } else { Err(Trouble { what: what.to_owned(), answer }) }
+}
+
+/// Calls a function of the driver's that must succeed.
+macro_rules! call {
+    ($driver:expr, $name:ident($($argument:expr),* $(,)?)) => {
+        $crate::machine::check(stringify!($name), $driver.$name($($argument),*))
+    };
+}
+pub(crate) use call;
+
+/// The program that a script is.
+pub(crate) struct Machine {
+    pub(crate) script: Script,
+    rests: bool,
+    pub(crate) driver: Driver,
+    device: i32,
+    pub(crate) library: Handle,
+    pub(crate) all: All,
+    /// Flags in pinned host memory, as the host and as the device see them; and those in device memory.
+    host_flags: usize,
+    seen_flags: u64,
+    device_flags: u64,
+    /// Where kernels that wait leave what they saw, which nobody reads.
+    seen: u64,
+    /// In which flags in device memory are set.
+    releasing: Handle,
+    /// How many steps each thread has made.
+    pub(crate) done: Vec<AtomicUsize>,
+    printed: Vec<Mutex<String>>,
+    children: Mutex<Vec<libc::pid_t>>,
+    files: Mutex<Vec<File>>,
+}
+
+const PAGE: usize = 4096;
+const NON_BLOCKING: u32 = 1;
+const NO_TIMING: u32 = 2;
+/// For all contexts, and reached by the device.
+const PORTABLE_AND_MAPPED: u32 = 3;
+
+impl Machine {
+    pub(crate) fn start(script: Script, rests: bool) -> Done<Self> {
+        let driver = Driver::open().map_err(|error| Trouble { what: error.to_string(), answer: 0 })?;
+        let (mut device, mut context, mut library, mut releasing) = (0, 0, 0, 0);
+        let (mut host_flags, mut seen_flags, mut device_flags) = (0, 0, 0);
+        call!(driver, cuInit(0))?;
+        call!(driver, cuDeviceGet(&mut device, 0))?;
+        call!(driver, cuDevicePrimaryCtxRetain(&mut context, device))?;
+        call!(driver, cuCtxSetCurrent(context))?;
+        call!(driver, cuLibraryLoadData(&mut library, KERNELS.as_ptr(), 0, 0, 0, 0, 0, 0))?;
+        call!(driver, cuMemHostAlloc(&mut host_flags, PAGE, PORTABLE_AND_MAPPED))?;
+        call!(driver, cuMemHostGetDevicePointer_v2(&mut seen_flags, host_flags, 0))?;
+        // SAFETY: pinned memory of this size, which nobody else knows yet.
+        unsafe { (host_flags as *mut u8).write_bytes(0, PAGE) };
+        call!(driver, cuMemAlloc_v2(&mut device_flags, 2 * PAGE))?;
+        call!(driver, cuStreamCreate(&mut releasing, NON_BLOCKING))?;
+        call!(driver, cuMemsetD8Async(false, device_flags, 0, 2 * PAGE, releasing))?;
+        call!(driver, cuStreamSynchronize(false, releasing))?;
+        let threads = script.threads.len();
+        let all = All::default();
+        all.contexts.put(0, context);
+        Ok(Self {
+            rests,
+            driver,
+            device,
+            library,
+            all,
+            host_flags,
+            seen_flags,
+            device_flags,
+            seen: device_flags + PAGE as u64,
+            releasing,
+            done: (0..threads).map(|_| AtomicUsize::new(0)).collect(),
+            printed: (0..threads).map(|_| Mutex::default()).collect(),
+            children: Mutex::default(),
+            files: Mutex::default(),
+            script,
+        })
+    }
+
+    /// How far all threads have come.
+    pub(crate) fn progress(&self) -> usize {
+        self.done.iter().map(|done| done.load(Ordering::Acquire)).sum()
+    }
+
+    /// What all threads have printed, one after the other.
+    pub(crate) fn printed(&self) -> String {
+        let texts = self.printed.iter().enumerate();
+        texts.fold(String::new(), |mut all, (number, text)| {
+            let _ = write!(all, "thread {number}\n{}", text.lock().unwrap_or_else(PoisonError::into_inner));
+            all
+        })
+    }
+
+    /// Whether steps of other threads come before a step.
+    pub(crate) fn is_waiting(&self, step: &Step) -> bool {
+        step.after.iter().any(|(other, count)| self.done[*other].load(Ordering::Acquire) < *count)
+    }
+
+    /// Does all that a thread does; the step that failed.
+    pub(crate) fn run(&self, thread: usize) -> Result<(), (usize, Trouble)> {
+        for (number, step) in self.script.threads[thread].iter().enumerate() {
+            let mut pause = Duration::from_micros(20);
+            while self.is_waiting(step) {
+                std::thread::sleep(pause);
+                pause = (pause * 2).min(Duration::from_micros(500));
+            }
+            let mut said = String::new();
+            self.act(&step.call, &mut said).map_err(|trouble| (number, trouble))?;
+            if !said.is_empty() {
+                let mut printed = self.printed[thread].lock().unwrap_or_else(PoisonError::into_inner);
+                let _ = writeln!(printed, "{number} {said}");
+            }
+            self.done[thread].store(number + 1, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// A stream's name for a call in this form.
+    pub(crate) fn stream(&self, on: On) -> Handle {
+        const LEGACY: Handle = 1;
+        const PER_THREAD: Handle = 2;
+        match (on.stream, on.twin) {
+            (Stream::Made(id), _) => self.all.streams.get(id),
+            (Stream::Legacy, true) => LEGACY,
+            (Stream::PerThread, false) => PER_THREAD,
+            (Stream::Legacy, false) | (Stream::PerThread, true) => 0,
+        }
+    }
+
+    /// Does a step; `said` is what of it is printed.
+    fn act(&self, call: &Call, said: &mut String) -> Done {
+        let (driver, all) = (&self.driver, &self.all);
+        match call {
+            Call::SetCurrent { context } => call!(driver, cuCtxSetCurrent(all.contexts.get(*context))),
+            Call::ContextCreate { context } => {
+                all.contexts.put(*context, made(|out| call!(driver, cuCtxCreate_v2(out, 0, self.device)))?);
+                Ok(())
+            }
+            Call::ContextDestroy { context } => call!(driver, cuCtxDestroy_v2(all.contexts.get(*context))),
+            Call::ContextSynchronize => call!(driver, cuCtxSynchronize()),
+            Call::StreamCreate { stream, non_blocking } => {
+                let flags = if *non_blocking { NON_BLOCKING } else { 0 };
+                all.streams.put(*stream, made(|out| call!(driver, cuStreamCreate(out, flags)))?);
+                Ok(())
+            }
+            Call::StreamDestroy { stream } => call!(driver, cuStreamDestroy_v2(all.streams.get(*stream))),
+            Call::StreamSynchronize { on } => call!(driver, cuStreamSynchronize(on.twin, self.stream(*on))),
+            Call::StreamQuery { on } => {
+                let _ = write!(said, "stream {}", driver.cuStreamQuery(on.twin, self.stream(*on)));
+                Ok(())
+            }
+            Call::EventCreate { event } => {
+                all.events.put(*event, made(|out| call!(driver, cuEventCreate(out, NO_TIMING)))?);
+                Ok(())
+            }
+            Call::EventDestroy { event } => call!(driver, cuEventDestroy_v2(all.events.get(*event))),
+            Call::EventRecord { event, on } => {
+                call!(driver, cuEventRecord(on.twin, all.events.get(*event), self.stream(*on)))
+            }
+            Call::EventWait { on, event } => {
+                call!(driver, cuStreamWaitEvent(on.twin, self.stream(*on), all.events.get(*event), 0))
+            }
+            Call::EventSynchronize { event } => call!(driver, cuEventSynchronize(all.events.get(*event))),
+            Call::EventQuery { event } => {
+                let _ = write!(said, "event {}", driver.cuEventQuery(all.events.get(*event)));
+                Ok(())
+            }
+            Call::MemAlloc { mem, bytes } => {
+                let mut at = 0;
+                call!(driver, cuMemAlloc_v2(&mut at, *bytes as usize))?;
+                all.mems.put(*mem, at);
+                Ok(())
+            }
+            Call::MemFree { mem } => call!(driver, cuMemFree_v2(all.mems.get(*mem))),
+            Call::MemFreeAsync { mem, on } => {
+                call!(driver, cuMemFreeAsync(on.twin, all.mems.get(*mem), self.stream(*on)))
+            }
+            Call::MemRead { mem, bytes, twin } => {
+                // What is read has to come from the device, not be there by chance.
+                let mut words = vec![0x5555_5555_u32; *bytes as usize / 4];
+                let to = words.as_mut_ptr().expose_provenance();
+                call!(driver, cuMemcpyDtoH_v2(*twin, to, all.mems.get(*mem), *bytes as usize))?;
+                let _ = write!(said, "memory {mem} {:016x}", digest(&words));
+                Ok(())
+            }
+            Call::HostAlloc { host, bytes, kind } => self.host_alloc(*host, *bytes as usize, *kind),
+            Call::HostFree { host, kind } => self.host_free(*host, *kind),
+            Call::HostFill { host, seed, .. } => {
+                fill(words(all.hosts.get(*host)), *seed);
+                Ok(())
+            }
+            Call::HostTable { host, rows } => {
+                let Host { at, bytes } = all.hosts.get(*host);
+                for (number, row) in rows.iter().enumerate().take(bytes / 8) {
+                    // SAFETY: host memory of the script's, which nobody else uses now; a page is aligned for this.
+                    unsafe { (at as *mut u64).add(number).write(all.mems.get(*row)) };
+                }
+                Ok(())
+            }
+            Call::HostRead { host, .. } => {
+                let _ = write!(said, "host {host} {:016x}", digest(words(all.hosts.get(*host))));
+                Ok(())
+            }
+            Call::Submit { on, work, times } => (0..*times).try_for_each(|_| self.submit(*on, work)),
+            Call::SubmitAndWait { work, twin } => self.submit_and_wait(work, *twin),
+            Call::WaitFlag { on, flag, value, by } => self.wait_flag(*on, *flag, *value, *by),
+            Call::Release { flag, value } => self.release(*flag, *value),
+            Call::BeginCapture { on, mode } => {
+                call!(driver, cuStreamBeginCapture_v2(on.twin, self.stream(*on), *mode))
+            }
+            Call::EndCapture { on, graph } => {
+                let ended = made(|out| call!(driver, cuStreamEndCapture(on.twin, self.stream(*on), out)))?;
+                all.graphs.put(*graph, ended);
+                Ok(())
+            }
+            Call::ThreadMode { mode } => {
+                let mut mode = *mode;
+                call!(driver, cuThreadExchangeStreamCaptureMode(&mut mode))
+            }
+            Call::GraphCreate { graph } => {
+                all.graphs.put(*graph, made(|out| call!(driver, cuGraphCreate(out, 0)))?);
+                Ok(())
+            }
+            Call::GraphAdd { graph, node, after, work } => {
+                let after: Vec<Handle> = after.iter().map(|node| all.nodes.get(*node)).collect();
+                all.nodes.put(*node, self.add_node(all.graphs.get(*graph), &after, work)?);
+                Ok(())
+            }
+            Call::GraphAddChild { graph, node, after, child } => {
+                let after: Vec<Handle> = after.iter().map(|node| all.nodes.get(*node)).collect();
+                let (graph, child) = (all.graphs.get(*graph), all.graphs.get(*child));
+                let (list, count) = (after.as_ptr(), after.len());
+                all.nodes
+                    .put(*node, made(|out| call!(driver, cuGraphAddChildGraphNode(out, graph, list, count, child)))?);
+                Ok(())
+            }
+            Call::GraphDestroy { graph } => call!(driver, cuGraphDestroy(all.graphs.get(*graph))),
+            Call::Instantiate { exec, graph } => {
+                let graph = all.graphs.get(*graph);
+                all.execs.put(*exec, made(|out| call!(driver, cuGraphInstantiateWithFlags(out, graph, 0)))?);
+                Ok(())
+            }
+            Call::ExecDestroy { exec } => call!(driver, cuGraphExecDestroy(all.execs.get(*exec))),
+            Call::ExecUpdate { exec, graph } => {
+                let mut told = [0; 3];
+                call!(driver, cuGraphExecUpdate_v2(all.execs.get(*exec), all.graphs.get(*graph), &mut told))
+            }
+            Call::ExecSet { exec, node, work } => self.set_node(all.execs.get(*exec), all.nodes.get(*node), work),
+            Call::ExecSetChild { exec, node, child } => {
+                let (exec, node, child) = (all.execs.get(*exec), all.nodes.get(*node), all.graphs.get(*child));
+                call!(driver, cuGraphExecChildGraphNodeSetParams(exec, node, child))
+            }
+            Call::ExecEnable { exec, node, enabled } => {
+                let (exec, node) = (all.execs.get(*exec), all.nodes.get(*node));
+                call!(driver, cuGraphNodeSetEnabled(exec, node, (*enabled).into()))
+            }
+            Call::Launch { exec, on } => {
+                call!(driver, cuGraphLaunch(on.twin, all.execs.get(*exec), self.stream(*on)))
+            }
+            Call::Ask { mem, question } => {
+                let _ = write!(said, "{question:?} {}", self.ask(all.mems.get(*mem), *question));
+                Ok(())
+            }
+            Call::Fork { milliseconds } => self.fork(*milliseconds),
+            Call::Reap => {
+                for child in self.children.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+                    let mut status = 0;
+                    // SAFETY: a child of ours, and an out-parameter.
+                    unsafe { libc::waitpid(child, &mut status, 0) };
+                    let _ = write!(said, "child {status} ");
+                }
+                Ok(())
+            }
+            Call::TakeDescriptors { spare } => self.take_descriptors(*spare as usize),
+            Call::GiveDescriptors => {
+                self.files.lock().unwrap_or_else(PoisonError::into_inner).clear();
+                Ok(())
+            }
+            Call::Sleep { milliseconds } => {
+                std::thread::sleep(Duration::from_millis((*milliseconds).into()));
+                Ok(())
+            }
+            Call::Rest => {
+                self.rest();
+                Ok(())
+            }
+        }
+    }
+
+    fn host_alloc(&self, host: Id, bytes: usize, kind: HostKind) -> Done {
+        let mut at = 0;
+        if kind == HostKind::Pinned {
+            call!(self.driver, cuMemHostAlloc(&mut at, bytes, 0))?;
+        } else {
+            let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+            // SAFETY: new pages, wherever there is room.
+            let pages = unsafe { libc::mmap(null_mut(), bytes, prot, flags, -1, 0) };
+            assert!(pages != libc::MAP_FAILED, "no host memory");
+            at = pages.expose_provenance();
+        }
+        if kind == HostKind::Registered {
+            call!(self.driver, cuMemHostRegister_v2(at, bytes.next_multiple_of(PAGE), 0))?;
+        }
+        self.all.hosts.put(host, Host { at, bytes });
+        Ok(())
+    }
+
+    fn host_free(&self, host: Id, kind: HostKind) -> Done {
+        let Host { at, bytes } = self.all.hosts.get(host);
+        match kind {
+            HostKind::Pinned => return call!(self.driver, cuMemFreeHost(at)),
+            HostKind::Registered => call!(self.driver, cuMemHostUnregister(at))?,
+            HostKind::Pageable => {}
+        }
+        // SAFETY: the pages that were mapped for it; the script uses them no more.
+        unsafe { libc::munmap(at as *mut libc::c_void, bytes) };
+        Ok(())
+    }
+
+    /// A flag's word as the host sees it.
+    fn host_flag(&self, number: Id) -> &'static AtomicU32 {
+        // SAFETY: a word of the page of flags, which lives as long as the process and is only used as atomics.
+        unsafe { AtomicU32::from_ptr((self.host_flags as *mut u32).add(number as usize)) }
+    }
+
+    fn wait_flag(&self, on: On, flag: Flag, value: u32, by: WaitBy) -> Done {
+        let stream = self.stream(on);
+        let at = match flag {
+            Flag::Host(number) => self.seen_flags + 4 * u64::from(number),
+            Flag::Device(number) => self.device_flags + 4 * u64::from(number),
+        };
+        match (by, flag) {
+            (WaitBy::HostFunction, Flag::Host(number)) => {
+                let wait = Box::leak(Box::new((self.host_flag(number), value)));
+                let data = std::ptr::from_mut(wait).expose_provenance();
+                call!(self.driver, cuLaunchHostFunc(on.twin, stream, wait_for_word, data))
+            }
+            (WaitBy::Kernel, _) => self.launch(on, c"spin_on_flag", &[self.seen, at, value.into()]),
+            _ => call!(self.driver, cuStreamWaitValue32_v2(on.twin, stream, at, value, 0)),
+        }
+    }
+
+    fn release(&self, flag: Flag, value: u32) -> Done {
+        match flag {
+            Flag::Host(number) => {
+                self.host_flag(number).store(value, Ordering::Release);
+                Ok(())
+            }
+            Flag::Device(number) => {
+                let at = self.device_flags + 4 * u64::from(number);
+                call!(self.driver, cuStreamWriteValue32_v2(false, self.releasing, at, value, 0))
+            }
+        }
+    }
+
+    fn ask(&self, at: u64, question: Question) -> String {
+        let driver = &self.driver;
+        match question {
+            Question::RetainHandle => {
+                let mut handle = 0;
+                let answer = driver.cuMemRetainAllocationHandle(&mut handle, at);
+                if answer == 0 {
+                    driver.cuMemRelease(handle);
+                }
+                format!("{answer}")
+            }
+            Question::AddressRange => {
+                let (mut base, mut bytes) = (0, 0);
+                let answer = driver.cuMemGetAddressRange_v2(&mut base, &mut bytes, at);
+                format!("{answer} {} {bytes}", base.wrapping_sub(at))
+            }
+            Question::Attribute => {
+                const MEMORY_TYPE: i32 = 2;
+                let mut kind = 0;
+                let answer = driver.cuPointerGetAttribute(&mut kind, MEMORY_TYPE, at);
+                format!("{answer} {}", kind as u32)
+            }
+        }
+    }
+
+    fn fork(&self, milliseconds: u32) -> Done {
+        let pause = libc::timespec { tv_sec: 0, tv_nsec: i64::from(milliseconds) * 1_000_000 };
+        // SAFETY: the child does nothing but sleep and exit, which it may in a process that had many threads.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: as above.
+            unsafe {
+                libc::nanosleep(&pause, null_mut());
+                libc::_exit(7);
+            }
+        }
+        assert!(child > 0, "no child");
+        self.children.lock().unwrap_or_else(PoisonError::into_inner).push(child);
+        Ok(())
+    }
+
+    fn take_descriptors(&self, spare: usize) -> Done {
+        const MOST: u64 = 256;
+        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: an out-parameter, and a limit that is lower than it was.
+        unsafe {
+            libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit);
+            limit.rlim_cur = limit.rlim_cur.min(MOST);
+            libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+        }
+        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Ok(file) = File::open("/dev/null") {
+            files.push(file);
+        }
+        let left = files.len().saturating_sub(spare);
+        files.truncate(left);
+        Ok(())
+    }
+
+    fn rest(&self) {
+        static TURN: Mutex<()> = Mutex::new(());
+        if !self.rests {
+            std::thread::sleep(Duration::from_millis(5));
+            return;
+        }
+        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        println!("rest");
+        let _ = std::io::stdout().flush();
+        let mut line = String::new();
+        let _ = std::io::stdin().read_line(&mut line);
+    }
+}
+
+/// An object that a call makes.
+pub(crate) fn made(make: impl FnOnce(&mut Handle) -> Done) -> Done<Handle> {
+    let mut handle = 0;
+    make(&mut handle)?;
+    Ok(handle)
+}
+
+/// Host memory as words.
+fn words(Host { at, bytes }: Host) -> &'static mut [u32] {
+    // SAFETY: host memory of the script's; by the script nobody else uses it at the same time.
+    unsafe { std::slice::from_raw_parts_mut(at as *mut u32, bytes / 4) }
+}
+
+extern "C" fn wait_for_word(data: usize) {
+    // SAFETY: leaked for this call, which happens once.
+    let (word, value) = unsafe { &*(data as *const (&AtomicU32, u32)) };
+    while word.load(Ordering::Acquire) < *value {
+        std::thread::sleep(Duration::from_micros(100));
+    }
+}

@@ -1,0 +1,385 @@
+//! Programs by chance.
+//!
+//! Each draws some *aspects* of the interface at first and leaves out the others: what always comes with everything else has
+//! few chances to come in an order of its own.
+
+use super::model::Model;
+use super::program::*;
+use super::script::{CopyBy, HostKind, Question, WaitBy};
+
+/// A part of the interface that a program may do without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Aspect {
+    /// Streams that wait for flags.
+    Waits,
+    /// Memory that is freed.
+    Frees,
+    /// The same in a stream's order.
+    FreesInStreams,
+    /// Captures.
+    Captures,
+    /// Graphs that are built, launched and changed.
+    Graphs,
+    /// Host memory of all kinds.
+    Host,
+    /// Addresses in memory.
+    Tables,
+    /// The legacy default stream.
+    Legacy,
+    /// Default streams of threads.
+    PerThread,
+    /// Streams that are destroyed.
+    StreamsGo,
+    /// Streams and events that are waited for on the host.
+    Waiting,
+    /// Whether streams and events are over, asked where that is certain.
+    Queries,
+    /// A context that comes and goes.
+    Contexts,
+    /// Calls that wait for what they do.
+    Synchronous,
+    /// Many launches in a row.
+    Many,
+    /// Children.
+    Forks,
+    /// Few descriptors.
+    Descriptors,
+    /// Questions about memory.
+    Questions,
+}
+
+/// All aspects, and how many programs of a hundred have each.
+pub const ASPECTS: [(Aspect, usize); 18] = [
+    (Aspect::Waits, 60),
+    (Aspect::Frees, 60),
+    (Aspect::FreesInStreams, 40),
+    (Aspect::Captures, 55),
+    (Aspect::Graphs, 45),
+    (Aspect::Host, 60),
+    (Aspect::Tables, 40),
+    (Aspect::Legacy, 35),
+    (Aspect::PerThread, 50),
+    (Aspect::StreamsGo, 45),
+    (Aspect::Waiting, 75),
+    (Aspect::Queries, 25),
+    (Aspect::Contexts, 15),
+    (Aspect::Synchronous, 40),
+    (Aspect::Many, 35),
+    (Aspect::Forks, 15),
+    (Aspect::Descriptors, 12),
+    (Aspect::Questions, 6),
+];
+
+/// Operations of a program, at most and at least.
+const LENGTH: std::ops::Range<usize> = 16..72;
+
+/// How often an operation is drawn with other objects if it was not legal.
+const TRIES: usize = 12;
+
+/// A row of numbers that depends on its start alone (splitmix64).
+#[derive(Clone, Debug)]
+struct Dice(u64);
+
+impl Dice {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut x = self.0;
+        x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        x ^ (x >> 31)
+    }
+
+    fn below(&mut self, sides: usize) -> usize {
+        (self.next() % sides.max(1) as u64) as usize
+    }
+
+    fn slot(&mut self, count: u8) -> u8 {
+        self.below(count.into()) as u8
+    }
+
+    /// True so many times of a hundred.
+    fn percent(&mut self, chance: usize) -> bool {
+        self.below(100) < chance
+    }
+
+    fn of<T: Clone>(&mut self, all: &[T]) -> T {
+        all[self.below(all.len())].clone()
+    }
+}
+
+/// What is drawn from, one after the other as often as its weight says.
+struct Drawer {
+    dice: Dice,
+    aspects: Vec<Aspect>,
+    /// What the program is mostly about, if it has that.
+    focus: Option<Aspect>,
+}
+
+/// The program of a seed; without these aspects, as far as it has them by chance.
+pub fn program(seed: u64, without: &[Aspect]) -> Program {
+    let mut dice = Dice(seed);
+    dice.next();
+    let chosen = ASPECTS.iter().filter(|(_, percent)| dice.percent(*percent)).map(|(aspect, _)| *aspect);
+    let chosen: Vec<Aspect> = chosen.collect();
+    let aspects = chosen.into_iter().filter(|aspect| !without.contains(aspect)).collect();
+    let mut drawer = Drawer { dice, aspects, focus: None };
+    if drawer.dice.percent(50) {
+        let all = [Aspect::Waits, Aspect::Captures, Aspect::Graphs, Aspect::Graphs, Aspect::Host, Aspect::Waiting];
+        drawer.focus = Some(drawer.dice.of(&all));
+    }
+    let threads = drawer.dice.of(&[1, 1, 2, 2, 2, 3]);
+    let length = LENGTH.start + drawer.dice.below(LENGTH.len());
+    let mut model = Model::new(threads);
+    let mut operations = Vec::new();
+    for what in drawer.beginning() {
+        let operation = Operation { thread: drawer.dice.slot(threads), what };
+        if model.apply(&operation) {
+            operations.push(operation);
+        }
+    }
+    let mut thread = 0;
+    for _ in 0..4 * length {
+        if operations.len() >= length {
+            break;
+        }
+        // A thread mostly goes on with what it has begun.
+        if drawer.dice.percent(30) {
+            thread = drawer.dice.slot(threads);
+        }
+        // What is to be done is drawn first, and then what with, until that is legal.
+        let (aspect, branch) = (drawer.aspect(), drawer.dice.below(100));
+        for _ in 0..TRIES {
+            let operation = Operation { thread, what: drawer.operation(aspect, branch) };
+            if model.apply(&operation) {
+                operations.push(operation);
+                break;
+            }
+        }
+    }
+    Program { threads, operations }
+}
+
+impl Drawer {
+    fn has(&self, aspect: Aspect) -> bool {
+        self.aspects.contains(&aspect)
+    }
+
+    /// Something to work with.
+    fn beginning(&mut self) -> Vec<What> {
+        let mut all = Vec::new();
+        for stream in 0..2 {
+            let non_blocking = self.dice.percent(50);
+            all.push(What::StreamCreate { stream, context: 0, non_blocking });
+        }
+        for mem in 0..2 {
+            let (size, stream) = (self.dice.slot(4), self.dice.slot(2));
+            all.push(What::Alloc { mem, context: 0, size, on: To { stream: Where::Made(stream), twin: false } });
+        }
+        all
+    }
+
+    fn context(&mut self) -> u8 {
+        u8::from(self.has(Aspect::Contexts) && self.dice.percent(40))
+    }
+
+    fn stream(&mut self) -> To {
+        let twin = self.has(Aspect::PerThread) && self.dice.percent(60);
+        let context = self.context();
+        let stream = match self.dice.below(10) {
+            0 | 1 if self.has(Aspect::Legacy) => Where::Legacy(context),
+            2..=4 if self.has(Aspect::PerThread) => Where::PerThread(context),
+            _ => Where::Made(self.dice.slot(STREAMS)),
+        };
+        To { stream, twin }
+    }
+
+    fn mem(&mut self) -> Spot {
+        Spot::Mem(self.dice.slot(MEMS))
+    }
+
+    fn host(&mut self) -> Spot {
+        Spot::Host(self.dice.slot(HOSTS))
+    }
+
+    /// Mostly device memory.
+    fn spot(&mut self) -> Spot {
+        if self.has(Aspect::Host) && self.dice.percent(25) { self.host() } else { self.mem() }
+    }
+
+    fn byte(&mut self) -> u8 {
+        self.dice.next() as u8
+    }
+
+    fn kind(&mut self) -> Kind {
+        let seed = self.byte();
+        let value = seed;
+        let by = self.dice.of(&[CopyBy::Kind, CopyBy::Kind, CopyBy::Plain]);
+        match self.dice.below(20) {
+            0..=2 => Kind::Hash { out: self.spot(), seed },
+            3 | 4 => Kind::Sum { out: self.spot(), from: self.spot() },
+            5 | 6 => Kind::Axpy { y: self.mem(), x: self.mem() },
+            7 | 8 => Kind::Add { out: self.mem(), a: self.spot(), b: self.mem() },
+            9 => Kind::Fill { out: self.mem(), value, element: self.dice.slot(3) },
+            10 => Kind::Copy { to: self.mem(), from: self.mem(), by: self.dice.of(&[by, by, CopyBy::FromHost]) },
+            11..=13 if self.has(Aspect::Host) => Kind::Copy { to: self.mem(), from: self.host(), by },
+            14 | 15 if self.has(Aspect::Host) => Kind::Copy { to: self.host(), from: self.mem(), by },
+            16 if self.has(Aspect::Host) => Kind::HostFunction { out: self.host(), seed },
+            17 => Kind::WriteWord { out: self.spot(), value },
+            18 | 19 if self.has(Aspect::Tables) => Kind::Gather { out: self.mem(), table: self.spot() },
+            _ => Kind::Hash { out: self.mem(), seed },
+        }
+    }
+
+    fn times(&mut self) -> u8 {
+        if self.has(Aspect::Many) && self.dice.percent(40) { 2 + self.dice.slot(40) } else { 1 }
+    }
+
+    /// Of what part of the interface the next operation is; None: what all programs do.
+    fn aspect(&mut self) -> Option<Aspect> {
+        let aspects = [
+            (None, 20),
+            (Some(Aspect::Waits), 10),
+            (Some(Aspect::Frees), 4),
+            (Some(Aspect::FreesInStreams), 3),
+            (Some(Aspect::Captures), 9),
+            (Some(Aspect::Graphs), 20),
+            (Some(Aspect::Host), 10),
+            (Some(Aspect::Tables), 4),
+            (Some(Aspect::StreamsGo), 4),
+            (Some(Aspect::Waiting), 12),
+            (Some(Aspect::Queries), 3),
+            (Some(Aspect::Contexts), 3),
+            (Some(Aspect::Synchronous), 4),
+            (Some(Aspect::Forks), 2),
+            (Some(Aspect::Descriptors), 3),
+            (Some(Aspect::Questions), 3),
+        ];
+        let there = aspects.into_iter().filter(|(aspect, _)| aspect.is_none_or(|aspect| self.has(aspect)));
+        let often = |aspect: Option<Aspect>| if aspect.is_some() && aspect == self.focus { 4 } else { 1 };
+        let there: Vec<_> = there.map(|(aspect, weight)| (aspect, weight * often(aspect))).collect();
+        let mut at = self.dice.below(there.iter().map(|(_, weight)| weight).sum());
+        for (aspect, weight) in there {
+            if at < weight {
+                return aspect;
+            }
+            at -= weight;
+        }
+        None
+    }
+
+    /// An operation: which one, the branch says, from 0 to 99.
+    fn operation(&mut self, aspect: Option<Aspect>, branch: usize) -> What {
+        let mode = self.dice.of(&[0, 1, 2, 2]);
+        let Some(aspect) = aspect else { return self.common(branch) };
+        match aspect {
+            Aspect::Waits if branch < 70 => {
+                let by = self.dice.of(&[WaitBy::Value, WaitBy::Value, WaitBy::Kernel, WaitBy::HostFunction]);
+                What::Wait { on: self.stream(), flag: self.dice.slot(FLAGS), by }
+            }
+            Aspect::Waits => What::Release { flag: self.dice.slot(FLAGS) },
+            Aspect::Frees => What::Free { mem: self.dice.slot(MEMS) },
+            Aspect::FreesInStreams => What::FreeAsync { mem: self.dice.slot(MEMS), on: self.stream() },
+            Aspect::Captures => match branch {
+                0..45 => What::BeginCapture { on: self.stream(), mode },
+                45..90 => What::EndCapture { on: self.stream(), graph: self.dice.slot(GRAPHS) },
+                _ => What::ThreadMode { mode },
+            },
+            Aspect::Graphs => self.graph(branch),
+            Aspect::Host => self.host_operation(branch),
+            Aspect::Tables if branch < 50 => What::HostTable { host: self.dice.slot(HOSTS), rows: self.byte() },
+            Aspect::Tables => {
+                let kind = match branch < 75 {
+                    true => Kind::Copy { to: self.mem(), from: self.host(), by: CopyBy::Kind },
+                    false => Kind::Gather { out: self.mem(), table: self.spot() },
+                };
+                What::Work { on: self.stream(), kind, times: 1 }
+            }
+            Aspect::StreamsGo => What::StreamDestroy { stream: self.dice.slot(STREAMS) },
+            Aspect::Waiting => match branch {
+                0..60 => What::StreamSynchronize { on: self.stream() },
+                60..70 => What::ContextSynchronize { context: self.context() },
+                _ => What::EventSynchronize { event: self.dice.slot(EVENTS) },
+            },
+            Aspect::Queries if branch < 60 => What::StreamQuery { on: self.stream() },
+            Aspect::Queries => What::EventQuery { event: self.dice.slot(EVENTS) },
+            Aspect::Contexts if branch < 70 => What::ContextCreate,
+            Aspect::Contexts => What::ContextDestroy,
+            Aspect::Synchronous => What::WorkAndWait { kind: self.kind(), twin: self.dice.percent(60) },
+            Aspect::Forks => What::Fork { milliseconds: self.dice.slot(30) },
+            Aspect::Descriptors if branch < 70 => What::TakeDescriptors { spare: 4 + self.dice.slot(3) },
+            Aspect::Descriptors => What::GiveDescriptors,
+            Aspect::Questions => {
+                let all = [Question::RetainHandle, Question::AddressRange, Question::Attribute];
+                What::Ask { mem: self.dice.slot(MEMS), question: self.dice.of(&all) }
+            }
+            Aspect::Legacy | Aspect::PerThread | Aspect::Many => self.common(branch),
+        }
+    }
+
+    /// What all programs do.
+    fn common(&mut self, branch: usize) -> What {
+        let context = self.context();
+        match branch {
+            0..40 => What::Work { on: self.stream(), kind: self.kind(), times: self.times() },
+            40..50 => {
+                let (mem, size, on) = (self.dice.slot(MEMS), self.dice.slot(SIZES.len() as u8), self.stream());
+                What::Alloc { mem, context, size, on }
+            }
+            50..58 => {
+                let (stream, non_blocking) = (self.dice.slot(STREAMS), self.dice.percent(50));
+                What::StreamCreate { stream, context, non_blocking }
+            }
+            58..63 => What::EventCreate { event: self.dice.slot(EVENTS), context },
+            63..69 => What::EventRecord { event: self.dice.slot(EVENTS), on: self.stream() },
+            69..75 => What::EventWait { on: self.stream(), event: self.dice.slot(EVENTS) },
+            75..81 => {
+                What::Read { mem: self.dice.slot(MEMS), twin: self.has(Aspect::PerThread) || self.dice.percent(50) }
+            }
+            81..95 => What::Rest { idle: self.dice.percent(60) },
+            _ => What::Sleep { milliseconds: 1 + self.dice.slot(12) },
+        }
+    }
+
+    fn host_operation(&mut self, branch: usize) -> What {
+        match branch {
+            0..40 => {
+                let kind = self.dice.of(&[HostKind::Pinned, HostKind::Registered, HostKind::Pageable]);
+                let (host, size, context) = (self.dice.slot(HOSTS), self.dice.slot(4), self.context());
+                What::HostAlloc { host, context, size, kind }
+            }
+            40..70 => What::HostFree { host: self.dice.slot(HOSTS) },
+            70..90 => What::HostFill { host: self.dice.slot(HOSTS), seed: self.byte() },
+            _ => What::HostRead { host: self.dice.slot(HOSTS) },
+        }
+    }
+
+    fn graph(&mut self, branch: usize) -> What {
+        let (graph, exec, node) = (self.dice.slot(GRAPHS), self.dice.slot(EXECS), self.dice.slot(4));
+        // Graphs of one copy each can take each other's places.
+        let by = self.dice.of(&[CopyBy::Kind, CopyBy::Kind, CopyBy::Plain]);
+        let from = if self.has(Aspect::Host) { self.host() } else { self.mem() };
+        let copy = Kind::Copy { to: self.mem(), from, by };
+        match branch {
+            0..12 => What::Build { graph, child: None, kinds: vec![copy] },
+            12..22 => {
+                let (child, kinds) = (Some(self.dice.slot(GRAPHS)), vec![self.kind()]);
+                What::Build { graph, child, kinds }
+            }
+            22..27 => {
+                let kinds = (0..2 + self.dice.below(2)).map(|_| self.kind()).collect();
+                What::Build { graph, child: None, kinds }
+            }
+            27..29 => What::GraphDestroy { graph },
+            29..41 => What::Instantiate { exec, graph },
+            41..43 => What::ExecDestroy { exec },
+            43..47 => What::ExecUpdate { exec, graph },
+            47..55 => {
+                let kind = if self.dice.percent(50) { copy } else { self.kind() };
+                What::ExecSet { exec, node, kind }
+            }
+            55..64 => What::ExecSetChild { exec, graph },
+            64..71 => What::ExecEnable { exec, node, enabled: self.dice.percent(30) },
+            _ => What::Launch { exec, on: self.stream() },
+        }
+    }
+}

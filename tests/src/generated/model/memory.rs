@@ -1,0 +1,245 @@
+//! Memory: what there is, what is in it, and which work has used it last.
+
+use std::collections::BTreeSet;
+
+use super::clock::{Clock, Point};
+use super::threads::{Access, Changes, Looks, Resource, Waits};
+use super::{Done, Model, Skip, held, only_if, vacant};
+use crate::generated::program::{SIZES, Spot, To, Where};
+use crate::generated::script::{Buf, Call, Flag, HostKind, Id, Work};
+
+/// Device or host memory.
+pub(super) type Name = Buf;
+
+/// What is in memory.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Content {
+    /// The same in every run.
+    Data,
+    /// Addresses of these allocations, which differ from run to run.
+    Table(Vec<Id>),
+}
+
+/// The last accesses of the device's to something.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Accesses {
+    write: Option<Point>,
+    reads: Vec<Point>,
+}
+
+/// Memory that there is.
+#[derive(Clone, Debug)]
+pub(super) struct Memory {
+    pub(super) context: Id,
+    pub(super) bytes: u32,
+    pub(super) content: Content,
+    /// How host memory was made.
+    pub(super) kind: Option<HostKind>,
+    pub(super) accesses: Accesses,
+}
+
+impl Accesses {
+    /// The streams whose work has to end before another access, and of which that is not certain.
+    pub(super) fn missing(&self, ended: &Clock, write: bool) -> impl Iterator<Item = usize> {
+        let reads = self.reads.iter().filter(move |_| write);
+        self.write.iter().chain(reads).filter(|point| !ended.covers(**point)).map(|point| point.0)
+    }
+
+    pub(super) fn add(&mut self, point: Point, write: bool) {
+        if write {
+            *self = Self { write: Some(point), reads: Vec::new() };
+        } else {
+            self.reads.push(point);
+        }
+    }
+}
+
+/// What threads have to be in order about when the device accesses memory. Work in different streams is ordered by events,
+/// which the streams' own order takes care of; what the host does itself is not.
+pub(super) fn access(name: Name, write: bool) -> (Resource, Access) {
+    match name {
+        Buf::Mem(id) => (Resource::Mem(id), Looks),
+        Buf::Host(id) => (Resource::Host(id), if write { Changes } else { Looks }),
+    }
+}
+
+impl Model {
+    pub(super) fn memory(&self, name: Name) -> Done<&Memory> {
+        self.memory.get(&name).ok_or(Skip)
+    }
+
+    /// What is in a slot, if it belongs to a context.
+    pub(super) fn spot(&self, spot: Spot, context: Id) -> Done<Name> {
+        let name = match spot {
+            Spot::Mem(slot) => Buf::Mem(*held(&self.mems, slot)?),
+            Spot::Host(slot) => Buf::Host(*held(&self.hosts, slot)?),
+        };
+        only_if(self.memory(name)?.context == context)?;
+        Ok(name)
+    }
+
+    pub(super) fn alloc(&mut self, slot: u8, context: u8, size: u8, to: To) -> Done {
+        vacant(&self.mems, slot)?;
+        let context = *held(&self.contexts, context)?;
+        let bytes = *SIZES.get(size as usize).ok_or(Skip)?;
+        let named = self.named(to)?;
+        only_if(self.stream(named.key).context == context)?;
+        let mem = self.new_id();
+        let accesses = [&self.unsafe_call()?[..], &[(Resource::Mem(mem), Changes)]].concat();
+        self.call(context, Call::MemAlloc { mem, bytes }, &accesses)?;
+        let (content, accesses) = (Content::Data, Accesses::default());
+        self.memory.insert(Buf::Mem(mem), Memory { context, bytes, content, kind: None, accesses });
+        self.mems[slot as usize] = Some(mem);
+        let fill = Work::Fill { out: Buf::Mem(mem), value: mem, element: 4, count: bytes / 4 };
+        let call = Call::Submit { on: named.on, work: fill, times: 1 };
+        self.submit(named, call, &[], &[Buf::Mem(mem)], None, &[]).map(drop)
+    }
+
+    pub(super) fn free(&mut self, slot: u8) -> Done {
+        let mem = *held(&self.mems, slot)?;
+        let context = self.memory(Buf::Mem(mem))?.context;
+        let accesses = [&self.unsafe_call()?[..], &[(Resource::Mem(mem), Changes)]].concat();
+        self.call_alone(context, Call::MemFree { mem }, &accesses)?;
+        self.forget(slot, mem);
+        Ok(())
+    }
+
+    fn forget(&mut self, slot: u8, mem: Id) {
+        self.memory.remove(&Buf::Mem(mem));
+        self.mems[slot as usize] = None;
+    }
+
+    pub(super) fn free_async(&mut self, slot: u8, to: To) -> Done {
+        let named = self.named(to)?;
+        let mem = *held(&self.mems, slot)?;
+        only_if(self.stream(named.key).context == self.memory(Buf::Mem(mem))?.context)?;
+        let accesses = [&self.unsafe_call()?[..], &[(Resource::Mem(mem), Changes)]].concat();
+        let call = Call::MemFreeAsync { mem, on: named.on };
+        self.submit(named, call, &[], &[Buf::Mem(mem)], None, &accesses)?;
+        self.forget(slot, mem);
+        Ok(())
+    }
+
+    pub(super) fn read(&mut self, slot: u8, twin: bool) -> Done {
+        let mem = *held(&self.mems, slot)?;
+        let Memory { context, bytes, content, .. } = self.memory(Buf::Mem(mem))?.clone();
+        only_if(content == Content::Data)?;
+        let named = self.default_stream(context, twin)?;
+        let accesses = self.unsafe_call()?;
+        self.submit(named, Call::MemRead { mem, bytes, twin }, &[Buf::Mem(mem)], &[], None, &accesses)?;
+        self.wait_for_last(named, true)
+    }
+
+    /// A default stream of a context's.
+    pub(super) fn default_stream(&mut self, context: Id, twin: bool) -> Done<super::streams::Named> {
+        let slot = self.contexts.iter().position(|held| *held == Some(context)).ok_or(Skip)? as u8;
+        let stream = if twin { Where::PerThread(slot) } else { Where::Legacy(slot) };
+        self.named(To { stream, twin })
+    }
+
+    /// The call that put something into a stream waits for it. `certain`: and that is relied upon.
+    pub(super) fn wait_for_last(&mut self, named: super::streams::Named, certain: bool) -> Done {
+        let before = self.stream(named.key).before.clone();
+        let gains = if certain { before.must } else { Clock::default() };
+        self.block(self.pending(&before.may), gains, Waits::ForSome)
+    }
+
+    pub(super) fn host_alloc(&mut self, slot: u8, context: u8, size: u8, kind: HostKind) -> Done {
+        vacant(&self.hosts, slot)?;
+        let context = *held(&self.contexts, context)?;
+        let bytes = *SIZES.get(size as usize).ok_or(Skip)?;
+        let host = self.new_id();
+        let mut accesses = vec![(Resource::Host(host), Changes)];
+        if kind != HostKind::Pageable {
+            accesses.extend(self.unsafe_call()?);
+        }
+        self.call(context, Call::HostAlloc { host, bytes, kind }, &accesses)?;
+        let (content, accesses, kind) = (Content::Data, Accesses::default(), Some(kind));
+        self.memory.insert(Buf::Host(host), Memory { context, bytes, content, kind, accesses });
+        self.hosts[slot as usize] = Some(host);
+        self.host_fill(slot, slot)
+    }
+
+    /// The thread knows that all work has ended that is in the way of an access of its own.
+    fn host_comes_after(&mut self, host: Id, write: bool) -> Done {
+        for _ in 0..2 {
+            let accesses = &self.memory(Buf::Host(host))?.accesses;
+            let missing: BTreeSet<usize> = accesses.missing(&self.threads[self.me].ended, write).collect();
+            for timeline in missing {
+                self.wait_for(timeline)?;
+            }
+        }
+        let accesses = &self.memory(Buf::Host(host))?.accesses;
+        only_if(accesses.missing(&self.threads[self.me].ended, write).next().is_none())
+    }
+
+    pub(super) fn host_free(&mut self, slot: u8) -> Done {
+        let host = *held(&self.hosts, slot)?;
+        self.host_comes_after(host, true)?;
+        let memory = self.memory(Buf::Host(host))?.clone();
+        let kind = memory.kind.ok_or(Skip)?;
+        let mut accesses = vec![(Resource::Host(host), Changes)];
+        if kind != HostKind::Pageable {
+            accesses.extend(self.unsafe_call()?);
+        }
+        self.memory.remove(&Buf::Host(host));
+        self.hosts[slot as usize] = None;
+        let call = Call::HostFree { host, kind };
+        match kind {
+            HostKind::Pageable => self.call(memory.context, call, &accesses),
+            HostKind::Pinned | HostKind::Registered => self.call_alone(memory.context, call, &accesses),
+        }
+    }
+
+    /// A call that returns when all earlier work of the context has ended, and that keeps other threads out of the driver
+    /// until then. That it waits is not relied upon for anything.
+    fn call_alone(&mut self, context: Id, call: Call, accesses: &[(Resource, Access)]) -> Done {
+        self.enter(context)?;
+        let accesses = [accesses, &[(Resource::Context(context), Looks)]].concat();
+        // What others have to do in the driver so that this can return, they have done.
+        let behind = self.returned_so_far();
+        self.step_after(call, &accesses, &behind)?;
+        let waits = self.all_pending();
+        // Flags in device memory are set in the driver.
+        only_if(waits.iter().all(|wait| matches!(self.waits[*wait].flag, Flag::Host(_))))?;
+        self.block(waits, Clock::default(), Waits::Alone)
+    }
+
+    pub(super) fn host_fill(&mut self, slot: u8, seed: u8) -> Done {
+        let host = *held(&self.hosts, slot)?;
+        self.host_comes_after(host, true)?;
+        let bytes = self.memory(Buf::Host(host))?.bytes;
+        self.step(Call::HostFill { host, bytes, seed: seed.into() }, &[(Resource::Host(host), Changes)])?;
+        self.set_content(Buf::Host(host), Content::Data);
+        Ok(())
+    }
+
+    pub(super) fn host_table(&mut self, slot: u8, rows: u8) -> Done {
+        let host = *held(&self.hosts, slot)?;
+        self.host_comes_after(host, true)?;
+        let Memory { context, .. } = *self.memory(Buf::Host(host))?;
+        let slots = self.mems.iter().enumerate().filter(|(slot, _)| rows & (1 << slot) != 0);
+        let rows: Vec<Id> = slots.filter_map(|(_, mem)| *mem).collect();
+        let fits = |mem: &Id| self.memory(Buf::Mem(*mem)).is_ok_and(|memory| memory.context == context);
+        only_if(!rows.is_empty() && rows.iter().all(fits))?;
+        let mut accesses: Vec<_> = rows.iter().map(|mem| (Resource::Mem(*mem), Looks)).collect();
+        accesses.push((Resource::Host(host), Changes));
+        self.step(Call::HostTable { host, rows: rows.clone() }, &accesses)?;
+        self.set_content(Buf::Host(host), Content::Table(rows));
+        Ok(())
+    }
+
+    pub(super) fn host_read(&mut self, slot: u8) -> Done {
+        let host = *held(&self.hosts, slot)?;
+        self.host_comes_after(host, false)?;
+        let Memory { bytes, ref content, .. } = *self.memory(Buf::Host(host))?;
+        only_if(*content == Content::Data)?;
+        self.step(Call::HostRead { host, bytes }, &[(Resource::Host(host), Looks)])
+    }
+
+    pub(super) fn set_content(&mut self, name: Name, content: Content) {
+        if let Some(memory) = self.memory.get_mut(&name) {
+            memory.content = content;
+        }
+    }
+}

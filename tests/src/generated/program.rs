@@ -1,0 +1,257 @@
+//! Programs as they are drawn and made smaller: operations on slots, in one order.
+
+use super::script::{CopyBy, HostKind, Question, WaitBy};
+
+/// How many objects of each kind there are at once.
+pub const STREAMS: u8 = 4;
+/// As [`STREAMS`].
+pub const EVENTS: u8 = 3;
+/// As [`STREAMS`].
+pub const MEMS: u8 = 6;
+/// As [`STREAMS`].
+pub const HOSTS: u8 = 4;
+/// As [`STREAMS`].
+pub const FLAGS: u8 = 4;
+/// As [`STREAMS`].
+pub const GRAPHS: u8 = 4;
+/// As [`STREAMS`].
+pub const EXECS: u8 = 3;
+/// The primary context and one that comes and goes.
+pub const CONTEXTS: u8 = 2;
+/// The flags from here on are in device memory.
+pub const FIRST_DEVICE_FLAG: u8 = 3;
+
+/// Bytes of an allocation, by class.
+pub const SIZES: [u32; 5] = [512, 16 << 10, 256 << 10, 2 << 20, 5 << 20];
+
+/// A program: its threads take turns in this order, as far as the order matters.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Program {
+    /// How many threads.
+    pub threads: u8,
+    /// What they do.
+    pub operations: Vec<Operation>,
+}
+
+/// One operation of a thread.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Operation {
+    /// Who does it.
+    pub thread: u8,
+    /// What.
+    pub what: What,
+}
+
+/// A stream, and the form of the call's name.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct To {
+    /// Which one.
+    pub stream: Where,
+    /// By the form of per-thread default streams.
+    pub twin: bool,
+}
+
+/// A stream.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Where {
+    /// That in a slot.
+    Made(u8),
+    /// The legacy default stream of a context.
+    Legacy(u8),
+    /// The thread's default stream in a context.
+    PerThread(u8),
+}
+
+/// Memory in a slot.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Spot {
+    /// Of the device.
+    Mem(u8),
+    /// Of the host.
+    Host(u8),
+}
+
+/// Work for the device. What it does with how much of the memory, the model decides.
+#[allow(missing_docs)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Kind {
+    Hash { out: Spot, seed: u8 },
+    Sum { out: Spot, from: Spot },
+    Axpy { y: Spot, x: Spot },
+    Add { out: Spot, a: Spot, b: Spot },
+    Gather { out: Spot, table: Spot },
+    Fill { out: Spot, value: u8, element: u8 },
+    Copy { to: Spot, from: Spot, by: CopyBy },
+    HostFunction { out: Spot, seed: u8 },
+    WriteWord { out: Spot, value: u8 },
+}
+
+/// An operation.
+#[allow(missing_docs)]
+#[derive(Clone, Debug, PartialEq)]
+pub enum What {
+    ContextCreate,
+    ContextDestroy,
+    ContextSynchronize {
+        context: u8,
+    },
+    StreamCreate {
+        stream: u8,
+        context: u8,
+        non_blocking: bool,
+    },
+    StreamDestroy {
+        stream: u8,
+    },
+    StreamSynchronize {
+        on: To,
+    },
+    StreamQuery {
+        on: To,
+    },
+    EventCreate {
+        event: u8,
+        context: u8,
+    },
+    EventDestroy {
+        event: u8,
+    },
+    EventRecord {
+        event: u8,
+        on: To,
+    },
+    EventWait {
+        on: To,
+        event: u8,
+    },
+    EventSynchronize {
+        event: u8,
+    },
+    EventQuery {
+        event: u8,
+    },
+    /// And fills it in a stream, so that it has contents.
+    Alloc {
+        mem: u8,
+        context: u8,
+        size: u8,
+        on: To,
+    },
+    Free {
+        mem: u8,
+    },
+    FreeAsync {
+        mem: u8,
+        on: To,
+    },
+    Read {
+        mem: u8,
+        twin: bool,
+    },
+    HostAlloc {
+        host: u8,
+        context: u8,
+        size: u8,
+        kind: HostKind,
+    },
+    HostFree {
+        host: u8,
+    },
+    HostFill {
+        host: u8,
+        seed: u8,
+    },
+    /// Writes the addresses of the allocations whose bits are set.
+    HostTable {
+        host: u8,
+        rows: u8,
+    },
+    HostRead {
+        host: u8,
+    },
+    Work {
+        on: To,
+        kind: Kind,
+        times: u8,
+    },
+    /// In a default stream, by a call that waits.
+    WorkAndWait {
+        kind: Kind,
+        twin: bool,
+    },
+    Wait {
+        on: To,
+        flag: u8,
+        by: WaitBy,
+    },
+    Release {
+        flag: u8,
+    },
+    BeginCapture {
+        on: To,
+        mode: u8,
+    },
+    EndCapture {
+        on: To,
+        graph: u8,
+    },
+    ThreadMode {
+        mode: u8,
+    },
+    /// A graph of such nodes, one after the other, the first of which may be a child graph.
+    Build {
+        graph: u8,
+        child: Option<u8>,
+        kinds: Vec<Kind>,
+    },
+    GraphDestroy {
+        graph: u8,
+    },
+    Instantiate {
+        exec: u8,
+        graph: u8,
+    },
+    ExecDestroy {
+        exec: u8,
+    },
+    ExecUpdate {
+        exec: u8,
+        graph: u8,
+    },
+    ExecSet {
+        exec: u8,
+        node: u8,
+        kind: Kind,
+    },
+    ExecSetChild {
+        exec: u8,
+        graph: u8,
+    },
+    ExecEnable {
+        exec: u8,
+        node: u8,
+        enabled: bool,
+    },
+    Launch {
+        exec: u8,
+        on: To,
+    },
+    Ask {
+        mem: u8,
+        question: Question,
+    },
+    Fork {
+        milliseconds: u8,
+    },
+    TakeDescriptors {
+        spare: u8,
+    },
+    GiveDescriptors,
+    Sleep {
+        milliseconds: u8,
+    },
+    /// Waits for the context first if `idle`.
+    Rest {
+        idle: bool,
+    },
+}

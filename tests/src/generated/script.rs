@@ -1,0 +1,427 @@
+//! What `generated_program` executes: for each thread its steps, with names for all objects, as JSON.
+//!
+//! A script says everything there is to know. Objects have numbers that are used once; a step that has to come after
+//! steps of other threads says so. Nothing in it depends on how fast anything is, so that two runs say the same.
+
+use std::fmt::Write as _;
+
+use serde::{Deserialize, Serialize};
+
+/// The number of an object of its kind.
+pub type Id = u32;
+
+/// A program that can be executed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Script {
+    /// For whoever reads it.
+    pub about: String,
+    /// What each thread does.
+    pub threads: Vec<Vec<Step>>,
+}
+
+/// One call, after steps of other threads.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Step {
+    /// Threads, and how many steps they must have made.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub after: Vec<(usize, usize)>,
+    /// What is done then.
+    pub call: Call,
+}
+
+/// A stream, and by which of a name's two forms a call names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct On {
+    /// The stream.
+    pub stream: Stream,
+    /// By the `_ptsz` or `_ptds` form, in which stream 0 is the thread's own.
+    pub twin: bool,
+}
+
+/// A stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Stream {
+    /// One that the program made.
+    Made(Id),
+    /// The legacy default stream of the current context.
+    Legacy,
+    /// The calling thread's default stream in the current context.
+    PerThread,
+}
+
+/// Memory that the device works on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Buf {
+    /// Device memory.
+    Mem(Id),
+    /// Host memory.
+    Host(Id),
+}
+
+/// How host memory is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum HostKind {
+    /// By `cuMemHostAlloc`.
+    Pinned,
+    /// Mapped, then registered.
+    Registered,
+    /// Mapped.
+    Pageable,
+}
+
+/// A word that is waited for; it only grows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Flag {
+    /// In pinned host memory.
+    Host(Id),
+    /// In device memory.
+    Device(Id),
+}
+
+/// One piece of work for the device.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Work {
+    /// Writes all of it with a kernel.
+    Hash {
+        /// What is written.
+        out: Buf,
+        /// Decides what it is.
+        seed: u32,
+        /// How many 32-bit words.
+        words: u32,
+    },
+    /// Adds up words to the first 64 bits of `out`.
+    Sum {
+        /// Where the sum is.
+        out: Buf,
+        /// What is added up.
+        from: Buf,
+        /// How many words.
+        words: u32,
+    },
+    /// `y += 0.5 x`
+    Axpy {
+        /// Read and written.
+        y: Buf,
+        /// Read.
+        x: Buf,
+        /// How many words.
+        words: u32,
+    },
+    /// `out = a + b`, by a structure that is passed by value.
+    Add {
+        /// Written.
+        out: Buf,
+        /// Read.
+        a: Buf,
+        /// Read.
+        b: Buf,
+        /// How many words.
+        words: u32,
+    },
+    /// Copies rows to `out`, by a table of their addresses.
+    Gather {
+        /// Written.
+        out: Buf,
+        /// Holds the addresses.
+        table: Buf,
+        /// How many.
+        rows: u32,
+        /// Words of each.
+        words: u32,
+    },
+    /// `cuMemset…`: elements of 1, 2 or 4 bytes.
+    Fill {
+        /// Written.
+        out: Buf,
+        /// The element.
+        value: u32,
+        /// Its bytes.
+        element: u32,
+        /// How many.
+        count: u32,
+    },
+    /// A copy from the beginning of one to the beginning of the other.
+    Copy {
+        /// Written.
+        to: Buf,
+        /// Read.
+        from: Buf,
+        /// How many bytes.
+        bytes: u32,
+        /// By which call.
+        by: CopyBy,
+    },
+    /// A host function that writes host memory.
+    HostFunction {
+        /// Written.
+        out: Buf,
+        /// Decides what it is.
+        seed: u32,
+        /// How many words.
+        words: u32,
+    },
+    /// `cuStreamWriteValue32` to the first word.
+    WriteWord {
+        /// Written.
+        out: Buf,
+        /// The word.
+        value: u32,
+    },
+}
+
+/// The call that copies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CopyBy {
+    /// That for these kinds of memory.
+    Kind,
+    /// `cuMemcpy`, which takes any address.
+    Plain,
+    /// `cuMemcpyHtoD`, also where it is device memory that is read.
+    FromHost,
+}
+
+/// How a stream waits for a flag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum WaitBy {
+    /// `cuStreamWaitValue32`
+    Value,
+    /// A kernel that reads it over and over.
+    Kernel,
+    /// A host function that does.
+    HostFunction,
+}
+
+/// Something asked about memory, whose answer is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Question {
+    /// Whether there is a handle of it, and whether that can be mapped and written.
+    RetainHandle,
+    /// Where it begins and ends.
+    AddressRange,
+    /// Of what kind it is.
+    Attribute,
+}
+
+/// What a step does. The names are those of the driver's calls, shortened.
+#[allow(missing_docs)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Call {
+    SetCurrent {
+        context: Id,
+    },
+    ContextCreate {
+        context: Id,
+    },
+    ContextDestroy {
+        context: Id,
+    },
+    ContextSynchronize,
+    StreamCreate {
+        stream: Id,
+        non_blocking: bool,
+    },
+    StreamDestroy {
+        stream: Id,
+    },
+    StreamSynchronize {
+        on: On,
+    },
+    StreamQuery {
+        on: On,
+    },
+    EventCreate {
+        event: Id,
+    },
+    EventDestroy {
+        event: Id,
+    },
+    EventRecord {
+        event: Id,
+        on: On,
+    },
+    EventWait {
+        on: On,
+        event: Id,
+    },
+    EventSynchronize {
+        event: Id,
+    },
+    EventQuery {
+        event: Id,
+    },
+    MemAlloc {
+        mem: Id,
+        bytes: u32,
+    },
+    MemFree {
+        mem: Id,
+    },
+    MemFreeAsync {
+        mem: Id,
+        on: On,
+    },
+    /// Reads it back by a copy that is waited for, and prints a digest.
+    MemRead {
+        mem: Id,
+        bytes: u32,
+        twin: bool,
+    },
+    HostAlloc {
+        host: Id,
+        bytes: u32,
+        kind: HostKind,
+    },
+    HostFree {
+        host: Id,
+        kind: HostKind,
+    },
+    HostFill {
+        host: Id,
+        bytes: u32,
+        seed: u32,
+    },
+    HostTable {
+        host: Id,
+        rows: Vec<Id>,
+    },
+    /// Prints a digest of what the host sees there.
+    HostRead {
+        host: Id,
+        bytes: u32,
+    },
+    Submit {
+        on: On,
+        work: Work,
+        times: u32,
+    },
+    /// By the call without a stream, which is that of the legacy stream or, as a twin, of the thread's own.
+    SubmitAndWait {
+        work: Work,
+        twin: bool,
+    },
+    WaitFlag {
+        on: On,
+        flag: Flag,
+        value: u32,
+        by: WaitBy,
+    },
+    /// Sets the flag: by a store, or for one in device memory in a stream that does nothing else.
+    Release {
+        flag: Flag,
+        value: u32,
+    },
+    BeginCapture {
+        on: On,
+        mode: u32,
+    },
+    EndCapture {
+        on: On,
+        graph: Id,
+    },
+    ThreadMode {
+        mode: u32,
+    },
+    GraphCreate {
+        graph: Id,
+    },
+    GraphAdd {
+        graph: Id,
+        node: Id,
+        after: Vec<Id>,
+        work: Work,
+    },
+    GraphAddChild {
+        graph: Id,
+        node: Id,
+        after: Vec<Id>,
+        child: Id,
+    },
+    GraphDestroy {
+        graph: Id,
+    },
+    Instantiate {
+        exec: Id,
+        graph: Id,
+    },
+    ExecDestroy {
+        exec: Id,
+    },
+    ExecUpdate {
+        exec: Id,
+        graph: Id,
+    },
+    ExecSet {
+        exec: Id,
+        node: Id,
+        work: Work,
+    },
+    ExecSetChild {
+        exec: Id,
+        node: Id,
+        child: Id,
+    },
+    ExecEnable {
+        exec: Id,
+        node: Id,
+        enabled: bool,
+    },
+    Launch {
+        exec: Id,
+        on: On,
+    },
+    Ask {
+        mem: Id,
+        question: Question,
+    },
+    /// A child that exits after so long.
+    Fork {
+        milliseconds: u32,
+    },
+    /// Waits for all children.
+    Reap,
+    /// Opens so many files that only `spare` more can be opened.
+    TakeDescriptors {
+        spare: u32,
+    },
+    /// Closes them.
+    GiveDescriptors,
+    Sleep {
+        milliseconds: u32,
+    },
+    /// Says `rest` and waits for a line.
+    Rest,
+}
+
+impl Script {
+    /// As JSON, with a line for each step.
+    pub fn to_text(&self) -> String {
+        let mut text = format!("{{\"about\": {},\n \"threads\": [", json(&self.about));
+        for (thread, steps) in self.threads.iter().enumerate() {
+            let _ = write!(text, "{}[", if thread == 0 { "" } else { ", " });
+            for (number, step) in steps.iter().enumerate() {
+                let _ = write!(text, "{}\n  {}", if number == 0 { "" } else { "," }, json(step));
+            }
+            text += "\n ]";
+        }
+        text + "]}\n"
+    }
+
+    /// From JSON.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the text.
+    pub fn from_text(text: &str) -> Result<Self, serde_json::Error> {
+        serde_json::from_str(text)
+    }
+
+    /// How many steps there are.
+    pub fn steps(&self) -> usize {
+        self.threads.iter().map(Vec::len).sum()
+    }
+}
+
+fn json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("plain data")
+}

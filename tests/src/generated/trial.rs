@@ -1,0 +1,215 @@
+//! A script bare and under Baton: whether both do the same.
+
+use std::fmt;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use super::Script;
+use crate::coordinator::{Coordinator, Serving, program};
+use crate::running::Running;
+use crate::{Driver, Outcome, built};
+
+/// How long a program may make no progress before it is hung.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+/// How long an eviction may take: a program that waits for itself is never idle.
+const EVICTION: Duration = Duration::from_millis(400);
+/// A run that takes longer than this is ended, whatever it does.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// What Baton does to a program meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pressure {
+    /// Whenever the program rests, its memory is moved to the host.
+    Evictions,
+    /// An urgent program needs most of the GPU now and then, and takes it also in the middle of work.
+    Preemption,
+    /// A program of the same class needs most of the GPU all the time; work is waited for when turns end.
+    Turns,
+}
+
+/// All of them.
+pub const PRESSURES: [Pressure; 3] = [Pressure::Evictions, Pressure::Preemption, Pressure::Turns];
+
+/// A coordinator under which programs run, one after the other or several at once.
+pub struct Arm {
+    /// What its programs have to bear.
+    pub pressure: Pressure,
+    coordinator: Coordinator,
+    rival: Option<Running>,
+}
+
+/// A difference.
+#[derive(Clone, Debug)]
+pub struct Fault {
+    /// What kind it is of, in a word or a few.
+    pub kind: String,
+    bare: Outcome,
+    baton: Option<Outcome>,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}\n--- bare: {:?}", self.kind, self.bare)?;
+        self.baton.as_ref().map_or(Ok(()), |baton| write!(f, "\n--- under Baton: {baton:?}"))
+    }
+}
+
+impl Arm {
+    /// Starts the coordinator, and the program that competes.
+    #[track_caller]
+    pub fn start(pressure: Pressure) -> Self {
+        let serving = Serving::arena("64MiB").option("--max-wait", "1s").option("--quantum", "3ms");
+        let serving = if pressure == Pressure::Turns { serving.flag("--no-preempt") } else { serving };
+        let coordinator = serving.start();
+        let rival = |class: &str, gap: &str| {
+            let rounds = ["--rounds", "100000000", "--check", "100000000", "--gap-ms", gap];
+            let memory = ["--megabytes", "44", "--small", "0", "--churn", "0", "--pieces", "1"];
+            coordinator.run("rival", class, &program("fill_and_check"), &[rounds.as_slice(), &memory].concat())
+        };
+        let rival = match pressure {
+            Pressure::Evictions => None,
+            Pressure::Preemption => Some(rival("latency", "25")),
+            Pressure::Turns => Some(rival("normal", "2")),
+        };
+        if rival.is_some() {
+            coordinator.until("the rival has its memory", |status| {
+                crate::coordinator::tenant(status, "rival")["resident_bytes"].as_u64() > Some(40 << 20)
+            });
+        }
+        Self { pressure, coordinator, rival }
+    }
+
+    /// Whether a script does the same bare and under Baton.
+    ///
+    /// # Errors
+    ///
+    /// What is different.
+    pub fn compare(&self, script: &Script, patience: Duration) -> Result<(), Fault> {
+        let file = tempfile::NamedTempFile::new().expect("a temporary file");
+        std::fs::write(file.path(), script.to_text()).expect("a file of our own");
+        let bare = bare(file.path(), patience);
+        let fault = |kind: &str, baton| Fault { kind: kind.to_owned(), bare: bare.clone(), baton };
+        if bare.status != "exit status: 0" || !bare.err.is_empty() {
+            return Err(fault("the program itself is wrong", None));
+        }
+        let baton = self.run(file.path(), patience);
+        if baton == bare {
+            return Ok(());
+        }
+        Err(fault(&kind(&bare, &baton), Some(baton)))
+    }
+
+    fn run(&self, script: &Path, patience: Duration) -> Outcome {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let name = format!("generated-{}", COUNT.fetch_add(1, Ordering::Relaxed));
+        let patience = patience.as_secs().to_string();
+        let words = [script.to_str().expect("UTF-8"), "--rests", "--patience", &patience];
+        let mut command = self.coordinator.place.joining(&name, &executor(), &words);
+        command.env("BATON_REQUIRE", "1").env("BATON_CLASS", "normal");
+        obeyed(&mut command, || match self.pressure {
+            Pressure::Evictions => self.evict(&name),
+            // The others come by themselves.
+            Pressure::Preemption | Pressure::Turns => std::thread::sleep(Duration::from_millis(4)),
+        })
+    }
+
+    /// Moves a program's memory to the host, if it becomes idle soon.
+    fn evict(&self, name: &str) {
+        let mut command = self.coordinator.place.baton(&["evict", "--socket"]);
+        command.arg(self.coordinator.place.socket()).arg(name).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut evicting = command.spawn().expect("baton can be started");
+        let end = Instant::now() + EVICTION;
+        while evicting.try_wait().is_ok_and(|status| status.is_none()) && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let _ = evicting.kill();
+        let _ = evicting.wait();
+    }
+
+    /// Ends it; the competing program must have done well.
+    #[track_caller]
+    pub fn end(mut self) {
+        if let Some(mut rival) = self.rival.take() {
+            assert!(rival.ended().is_none(), "the rival has ended: {} {}", rival.out(), rival.err());
+        }
+    }
+}
+
+/// What is wrong, in a line that is the same for what is likely to be the same defect.
+fn kind(bare: &Outcome, baton: &Outcome) -> String {
+    match baton.status.as_str() {
+        "exit status: 0" if baton.out != bare.out => {
+            let differs = bare.out.lines().zip(baton.out.lines()).find(|(bare, baton)| bare != baton);
+            let what = differs.and_then(|(bare, _)| bare.split_whitespace().nth(1)).unwrap_or("its output");
+            format!("{what} differs")
+        }
+        "exit status: 0" => "it says something".to_owned(),
+        "exit status: 3" => {
+            let hung = baton.err.lines().filter_map(|line| line.split_once(" is in ")).map(|(_, call)| call);
+            let names = hung.filter_map(|call| call.split(|letter: char| !letter.is_alphanumeric()).next());
+            format!("hangs in {}", names.collect::<Vec<_>>().join(" and "))
+        }
+        "exit status: 4" => {
+            let why = baton.err.lines().rev().find_map(|line| line.split_once(": ")).map_or("", |(_, why)| why);
+            format!("fails: {why}")
+        }
+        status => status.to_owned(),
+    }
+}
+
+/// What a script does without Baton.
+pub fn bare(script: &Path, patience: Duration) -> Outcome {
+    let mut command = Driver::simulated().bare(executor());
+    command.arg(script).args(["--rests", "--patience", &patience.as_secs().to_string()]);
+    command.env("SIMCUDA_MEMORY", "512MiB");
+    obeyed(&mut command, || {})
+}
+
+fn executor() -> std::path::PathBuf {
+    built().bin.join("generated_program")
+}
+
+/// Runs a program to its end, and does something whenever it rests.
+fn obeyed(command: &mut Command, mut at_rest: impl FnMut()) -> Outcome {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let mut input = child.stdin.take().expect("piped");
+    let (out, mut err) = (child.stdout.take().expect("piped"), child.stderr.take().expect("piped"));
+    let (sender, lines) = mpsc::channel();
+    let read_out = std::thread::spawn(move || {
+        for line in BufReader::new(out).lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    let read_err = std::thread::spawn(move || {
+        let mut text = Vec::new();
+        let _ = err.read_to_end(&mut text);
+        String::from_utf8_lossy(&text).into_owned()
+    });
+    let end = Instant::now() + LIMIT;
+    let mut said = String::new();
+    loop {
+        match lines.recv_timeout(end.saturating_duration_since(Instant::now())) {
+            Ok(line) if line == "rest" => {
+                at_rest();
+                let _ = writeln!(input);
+            }
+            Ok(line) => said = said + &line + "\n",
+            Err(mpsc::RecvTimeoutError::Disconnected) => break,
+            Err(mpsc::RecvTimeoutError::Timeout) => {
+                let _ = child.kill();
+                said += "it takes too long\n";
+                break;
+            }
+        }
+    }
+    let status = child.wait().expect("our own child").to_string();
+    let _ = read_out.join();
+    Outcome { status, out: said, err: read_err.join().unwrap_or_default() }
+}

@@ -1,0 +1,284 @@
+//! Generated programs compute under Baton what they compute bare, whatever is done to them meanwhile.
+//!
+//! `tests/generate` runs many more of them; it says here what it wants by the variables `GENERATE_…`.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use baton_tests::generated::draw::{ASPECTS, Aspect};
+use baton_tests::generated::shrink::Programs;
+use baton_tests::generated::trial::{Arm, Fault, PATIENCE, PRESSURES};
+use baton_tests::generated::{Program, Script};
+use proptest::strategy::{Strategy as _, ValueTree as _};
+use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
+
+/// How many programs a plain `cargo test` runs, and from which seed.
+const COUNT: usize = 24;
+const SEED: u64 = 1;
+/// How many run at once.
+const AT_ONCE: usize = 2;
+/// How long a program may make no progress while it is made smaller.
+const SHORT_PATIENCE: Duration = Duration::from_secs(6);
+
+/// What is run.
+#[derive(Clone, Debug)]
+struct Plan {
+    count: usize,
+    seed: u64,
+    without: Vec<Aspect>,
+    /// How long a failing program is made smaller, at most.
+    shrinking: Duration,
+    /// How many failing programs are enough.
+    failures: usize,
+    /// Of these kinds, failing programs are counted only.
+    known: Vec<String>,
+    patience: Duration,
+}
+
+/// A program that failed.
+struct Failure {
+    number: usize,
+    kind: String,
+    /// None if the kind is known.
+    file: Option<PathBuf>,
+}
+
+/// The strategy's runner for one program of many.
+fn runner(plan: &Plan, number: usize) -> TestRunner {
+    let mut seed = [0; 32];
+    seed[..8].copy_from_slice(&plan.seed.to_le_bytes());
+    seed[8..16].copy_from_slice(&(number as u64).to_le_bytes());
+    let config = Config {
+        failure_persistence: None,
+        max_shrink_time: plan.shrinking.as_millis() as u32,
+        max_shrink_iters: 100_000,
+        ..Config::default()
+    };
+    TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &seed))
+}
+
+/// Runs one program; the smallest one that fails like it.
+fn try_one(plan: &Plan, arm: &Arm, number: usize) -> Option<Failure> {
+    let mut runner = runner(plan, number);
+    let programs = Programs { without: plan.without.clone() };
+    let tree = programs.new_tree(&mut runner).expect("programs are drawn without conditions");
+    let first = tree.current();
+    let fault = arm.compare(&first.script("").0, plan.patience).err()?;
+    if plan.known.contains(&fault.kind) {
+        return Some(Failure { number, kind: fault.kind, file: None });
+    }
+    eprintln!("program {number} of seed {} ({:?}): {}; it is made smaller", plan.seed, arm.pressure, fault.kind);
+    // One that fails only now and then is tried more often. One that fails in a known way has become another one.
+    let again = |script: &Script| {
+        let fault = arm.compare(script, SHORT_PATIENCE).err();
+        fault.filter(|fault| !plan.known.contains(&fault.kind))
+    };
+    let (script, _) = first.script("");
+    let tries = (1..=4).find(|_| again(&script).is_some());
+    let last = Mutex::new(fault);
+    let small = match tries {
+        None => first,
+        Some(tries) => {
+            let runs = Cell::new(0);
+            let test = |program: Program| {
+                runs.set(runs.get() + 1);
+                let (script, _) = program.script("");
+                match (0..2 * tries - 1).find_map(|_| again(&script)) {
+                    None => Ok(()),
+                    Some(fault) => {
+                        let kind = fault.kind.clone();
+                        *last.lock().expect("no thread panics with it") = fault;
+                        Err(TestCaseError::fail(kind))
+                    }
+                }
+            };
+            match runner.run_one(tree, test) {
+                Err(TestError::Fail(_, small)) => small,
+                // It did not fail when it was to be made smaller.
+                _ => first,
+            }
+        }
+    };
+    let fault = last.into_inner().expect("no thread panics with it");
+    Some(keep(plan, arm, number, &small, &fault))
+}
+
+/// Writes down a failing program.
+fn keep(plan: &Plan, arm: &Arm, number: usize, program: &Program, fault: &Fault) -> Failure {
+    let folder = folder();
+    std::fs::create_dir_all(&folder).expect("the target folder is writable");
+    let name = format!("{}-{number}-{:?}", plan.seed, arm.pressure).to_lowercase();
+    let about = format!("program {number} of seed {}, {:?}: {}", plan.seed, arm.pressure, fault.kind);
+    let (script, _) = program.script(&about);
+    let file = folder.join(format!("{name}.json"));
+    std::fs::write(&file, script.to_text()).expect("the target folder is writable");
+    std::fs::write(folder.join(format!("{name}.log")), format!("{about}\n{fault}\n{program:#?}\n"))
+        .expect("the target folder is writable");
+    eprintln!("{about}; {} steps: tests/generate again {}", script.steps(), file.display());
+    Failure { number, kind: fault.kind.clone(), file: Some(file) }
+}
+
+fn folder() -> PathBuf {
+    let target = baton_tests::built().bin.parent().expect("a profile's folder lies in the target folder");
+    target.join("generated")
+}
+
+/// Runs programs; those that failed.
+fn run(plan: &Plan) -> Vec<Failure> {
+    let start = Instant::now();
+    let arms = PRESSURES.map(Arm::start);
+    let (next, failures) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    let failed = {
+                        let failures = failures.lock().expect("no thread panics with it");
+                        failures.iter().filter(|failure: &&Failure| failure.file.is_some()).count()
+                    };
+                    if number >= plan.count || failed >= plan.failures {
+                        return;
+                    }
+                    let failure = try_one(plan, &arms[number % arms.len()], number);
+                    failures.lock().expect("no thread panics with it").extend(failure);
+                    if (number + 1).is_multiple_of(100) {
+                        eprintln!("{} programs in {:?}", number + 1, start.elapsed());
+                    }
+                }
+            });
+        }
+    });
+    arms.into_iter().for_each(Arm::end);
+    let tried = next.into_inner().min(plan.count);
+    let failures = failures.into_inner().expect("no thread panics with it");
+    println!("{tried} programs of seed {} in {:?}, {} failed", plan.seed, start.elapsed(), failures.len());
+    let mut kinds = BTreeMap::new();
+    for failure in &failures {
+        if let Some(file) = &failure.file {
+            println!("  program {}: {}; {}", failure.number, failure.kind, file.display());
+        }
+        *kinds.entry(&failure.kind).or_insert(0) += 1;
+    }
+    println!("{kinds:?}");
+    failures
+}
+
+#[track_caller]
+fn none_fails(plan: &Plan) {
+    let failures = run(plan);
+    assert!(failures.is_empty(), "{} programs do something else under Baton; see above", failures.len());
+}
+
+#[test]
+fn generated_programs_compute_under_baton_what_they_compute_bare() {
+    let shrinking = Duration::from_secs(120);
+    let (without, known) = (Vec::new(), Vec::new());
+    none_fails(&Plan { count: COUNT, seed: SEED, without, shrinking, failures: 1, known, patience: PATIENCE });
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|value| value.parse().unwrap_or_else(|_| panic!("{name}={value}: no number")))
+}
+
+#[test]
+#[ignore = "long: two thousand programs, or as many as tests/generate says"]
+fn generated_programs_compute_under_baton_what_they_compute_bare_by_the_thousand() {
+    let left_out = std::env::var("GENERATE_WITHOUT").unwrap_or_default();
+    let named = |aspect: &Aspect| left_out.split(',').any(|name| format!("{aspect:?}").eq_ignore_ascii_case(name));
+    none_fails(&Plan {
+        count: number("GENERATE_COUNT").unwrap_or(2000) as usize,
+        seed: number("GENERATE_SEED").unwrap_or(SEED),
+        without: ASPECTS.iter().map(|(aspect, _)| *aspect).filter(named).collect(),
+        shrinking: Duration::from_secs(number("GENERATE_SHRINK_SECONDS").unwrap_or(300)),
+        failures: number("GENERATE_FAILURES").unwrap_or(5) as usize,
+        known: std::env::var("GENERATE_KNOWN").unwrap_or_default().split(';').map(str::to_owned).collect(),
+        patience: number("GENERATE_PATIENCE").map_or(PATIENCE, Duration::from_secs),
+    });
+}
+
+/// Runs a script so many times under each pressure; how often it failed, and how.
+fn again(file: &Path, times: usize, arms: &[Arm]) -> Vec<String> {
+    let text = std::fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    let script = Script::from_text(&text).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    let mut faults = Vec::new();
+    for arm in arms {
+        for _ in 0..times {
+            if let Err(fault) = arm.compare(&script, PATIENCE) {
+                faults.push(format!("{} ({:?}): {fault}", file.display(), arm.pressure));
+            }
+        }
+    }
+    faults
+}
+
+#[test]
+fn generated_programs_that_once_failed_compute_what_they_compute_bare() {
+    let folder = baton_tests::root().join("tests/generated");
+    let arms = PRESSURES.map(Arm::start);
+    let mut faults = Vec::new();
+    for entry in std::fs::read_dir(&folder).expect("the repository's own folder") {
+        let file = entry.expect("a readable folder").path();
+        if file.extension().is_some_and(|end| end == "json") {
+            faults.extend(again(&file, 1, &arms));
+        }
+    }
+    arms.into_iter().for_each(Arm::end);
+    assert!(faults.is_empty(), "{}", faults.join("\n\n"));
+}
+
+#[test]
+#[ignore = "for tests/generate again, which names a file"]
+fn a_script_of_a_file_does_the_same_again() {
+    let Some(file) = std::env::var_os("GENERATE_FILE") else { return };
+    let arms = PRESSURES.map(Arm::start);
+    let faults = again(Path::new(&file), number("GENERATE_COUNT").unwrap_or(3) as usize, &arms);
+    arms.into_iter().for_each(Arm::end);
+    assert!(faults.is_empty(), "{}", faults.join("\n\n"));
+}
+
+/// A program that does not do the same twice is a mistake of the model's.
+#[test]
+#[ignore = "long: for changes of the generator"]
+fn generated_programs_end_well_and_alike_without_baton() {
+    let count = number("GENERATE_COUNT").unwrap_or(300) as usize;
+    let plan = Plan {
+        count,
+        seed: number("GENERATE_SEED").unwrap_or(SEED),
+        without: Vec::new(),
+        shrinking: Duration::ZERO,
+        failures: 1,
+        known: Vec::new(),
+        patience: PATIENCE,
+    };
+    let next = AtomicUsize::new(0);
+    let steps = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= count {
+                        return;
+                    }
+                    let tree = Programs::default().new_tree(&mut runner(&plan, number)).expect("drawn");
+                    let (script, _) = tree.current().script("");
+                    steps.fetch_add(script.steps(), Ordering::Relaxed);
+                    let file = folder().join(format!("bare-{}-{number}.json", plan.seed));
+                    std::fs::create_dir_all(folder()).expect("the target folder is writable");
+                    std::fs::write(&file, script.to_text()).expect("the target folder is writable");
+                    let bare = || baton_tests::generated::trial::bare(&file, PATIENCE);
+                    let first = bare();
+                    assert_eq!(first.status, "exit status: 0", "{}: {first:?}", file.display());
+                    assert_eq!(first, bare(), "{}", file.display());
+                    let _ = std::fs::remove_file(file);
+                }
+            });
+        }
+    });
+    println!("{count} programs, {} steps", steps.into_inner());
+}
