@@ -46,7 +46,7 @@ static TOLD: AtomicU32 = AtomicU32::new(0);
 impl Own {
     /// Finds out, after `cuInit`.
     pub(crate) fn find(gpu: [u8; 16]) -> Self {
-        Simulated::find().map_or(Self::ResourceManager(gpu), Self::Simulated)
+        Simulated::find(gpu).map_or(Self::ResourceManager(gpu), Self::Simulated)
     }
 
     /// As the coordinator is told at first.
@@ -89,12 +89,12 @@ impl Own {
 
 impl Simulated {
     /// None if this is another driver.
-    fn find() -> Option<Self> {
-        type Get = unsafe extern "C" fn(*mut c_uint) -> CUresult;
+    fn find(gpu: [u8; 16]) -> Option<Self> {
+        type Get = unsafe extern "C" fn(*const [u8; 16], *mut c_uint) -> CUresult;
         type Resume = unsafe extern "C" fn(c_uint) -> CUresult;
         type SetSlice = unsafe extern "C" fn(c_uint, u64) -> CUresult;
         let symbol = |name: &CStr| find::get()?.symbol(name);
-        let [get, resume] = [symbol(c"simcudaGetProcess")?, symbol(c"simcudaResumeProcess")?];
+        let [get, resume] = [symbol(c"simcudaGetProcessOn")?, symbol(c"simcudaResumeProcess")?];
         let set_slice = symbol(c"simcudaSetTimeSlice")?;
         // SAFETY: the simulated driver gives these names these signatures, and no other driver has them.
         let (get, resume, set_slice) = unsafe {
@@ -105,7 +105,7 @@ impl Simulated {
             )
         };
         let mut process = 0;
-        // SAFETY: an out-parameter.
-        (unsafe { get(&mut process) } == CUDA_SUCCESS).then_some(Self { process, resume, set_slice })
+        // SAFETY: a UUID and an out-parameter.
+        (unsafe { get(&gpu, &mut process) } == CUDA_SUCCESS).then_some(Self { process, resume, set_slice })
     }
 }

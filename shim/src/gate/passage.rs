@@ -150,6 +150,11 @@ impl Passage {
         Self(Way::Beside)
     }
 
+    /// Whether it is of such a call.
+    pub(crate) fn is_beside(&self) -> bool {
+        matches!(self.0, Way::Beside)
+    }
+
     /// Sleeps outside of the gate, so that it can be closed meanwhile, and passes it again. A nested call
     /// sleeps inside: it cannot step back from the one around it.
     pub(crate) fn outside(&self, sleep: impl FnOnce()) -> Result<(), CUresult> {

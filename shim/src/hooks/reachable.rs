@@ -129,6 +129,8 @@ pub(crate) unsafe fn unload(drivers: Unload, code: Handle) -> CUresult {
     if session::get().is_none() {
         return call();
     }
+    // The driver waits for all work of the context.
+    let _passage = arrival::pass(|| Needs::Nothing);
     layouts::forget_all();
     let answer = roots::code_goes(code.addr(), call);
     // Another thread may have asked meanwhile.
@@ -173,7 +175,12 @@ pub(crate) unsafe fn host_register(drivers: Register, at: *mut c_void, bytes: us
 pub(crate) unsafe fn host_free(drivers: OfHost, at: *mut c_void) -> CUresult {
     // SAFETY: the driver's own function with the program's own arguments.
     let call = || unsafe { drivers(at) };
-    if session::get().is_none() { call() } else { roots::host_goes(at.addr() as u64, call) }
+    if session::get().is_none() {
+        return call();
+    }
+    // As in `unload`.
+    let _passage = arrival::pass(|| Needs::Nothing);
+    roots::host_goes(at.addr() as u64, call)
 }
 
 // Tensor maps.

@@ -8,6 +8,8 @@
 //! - `gated over [address => bytes]`: a gated call that fails if such a range of ours is not inside of an allocation.
 //! - `… typed stream`: the hook is told whether a default stream is the thread's own.
 //! - `refused over [address => bytes]`: goes to the driver, unless such a range touches addresses of ours.
+//! - `inside`: the driver may wait for all of the context's work, and let nobody else queue any meanwhile; so the gate
+//!   has to know that the call is inside.
 //! - `foreign`: the call brings in memory that is not ours to move.
 //!
 //! While memory is on its way, a call that says what it is `of` or `over` waits for that, and every other gated call for
@@ -78,6 +80,13 @@ macro_rules! hooks {
             || unsafe { $original($($argument),*) },
         )
     }};
+    (@body $original:ident, inside ($($argument:ident),*)) => {
+        match arrival::pass(|| Needs::Nothing) {
+            // SAFETY: the driver's own function with the program's own arguments.
+            Ok(_passage) => unsafe { $original($($argument),*) },
+            Err(answer) => answer,
+        }
+    };
     (@body $original:ident, refused over [$at:expr => $bytes:expr] ($($argument:ident),*)) => {
         if escapes::is_ours($at, $bytes) {
             escapes::REFUSED
@@ -87,7 +96,7 @@ macro_rules! hooks {
         }
     };
     (@body $original:ident, launched in $stream:ident of $($needs:ident)::+ [$($of:expr),*] ($($argument:ident),*)) => {{
-        let _passage = match arrival::pass(|| $($needs)::+($($of),*)) {
+        let passage = match arrival::pass(|| $($needs)::+($($of),*)) {
             Ok(passage) => passage,
             Err(answer) => return answer,
         };
@@ -98,7 +107,7 @@ macro_rules! hooks {
             // SAFETY: as above.
             return retry::retried(|| unsafe { $original($($argument),*) });
         }
-        if gate::is_contended() {
+        if gate::is_contended() && !passage.is_beside() {
             limit::launched(answer, Stream::of::<INDEX>($stream.stream()));
         }
         answer
@@ -385,6 +394,12 @@ hooks! {
         reachable::texture_address_2d(texture: Changes<*mut c_void>, format: *const c_void, address: Keeps<CUdeviceptr>, pitch: usize);
     cuModuleGetGlobal_v2, cuLibraryGetGlobal, cuLibraryGetManaged =>
         reachable::global(at: Tells<*mut CUdeviceptr>, bytes: *mut usize, code: *mut c_void, name: *const c_char);
+    cuModuleLoad => inside(module: *mut *mut c_void, name: *const c_char);
+    cuModuleLoadData, cuModuleLoadFatBinary => inside(module: *mut *mut c_void, image: *const c_void);
+    cuModuleLoadDataEx =>
+        inside(module: *mut *mut c_void, image: *const c_void, count: c_uint, options: *mut c_int, values: *mut *mut c_void);
+    cuLibraryLoadData, cuLibraryLoadFromFile =>
+        inside(library: *mut *mut c_void, code: *const c_void, options: *mut c_int, values: *mut *mut c_void, count: c_uint, library_options: *mut c_int, library_values: *mut *mut c_void, library_count: c_uint);
     cuModuleUnload, cuLibraryUnload => reachable::unload(code: *mut c_void);
     cuMemHostAlloc => reachable::host_alloc(out: Allocates<*mut *mut c_void>, bytes: usize, flags: c_uint);
     cuMemAllocHost => reachable::alloc_host_v1(out: Allocates<*mut *mut c_void>, bytes: c_uint);

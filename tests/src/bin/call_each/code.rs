@@ -104,6 +104,60 @@ fn run(bench: &Bench, function: impl FnOnce(&CStr) -> Handle) -> String {
     kernel.seen()
 }
 
+/// Loads code with nothing but globals, and what is none.
+fn loaded(subject: &Subject, load: impl Fn(*mut Handle, *const c_char) -> u32, unload: impl Fn(&Bench, Handle)) {
+    for (case, image) in [("globals", GLOBALS), ("no code", c"nothing of the kind")] {
+        let mut code = null_mut();
+        let result = load(&mut code, image.as_ptr());
+        subject.say(case, result, format_args!("something {}", result == 0 && !code.is_null()));
+        if result == 0 {
+            unload(subject.bench, code);
+        }
+    }
+}
+
+fn unload_a_module(bench: &Bench, module: Handle) {
+    bench.note("cuModuleUnload", bench.cuModuleUnload(module));
+}
+
+fn unload_a_library(bench: &Bench, library: Handle) {
+    bench.note("cuLibraryUnload", bench.cuLibraryUnload(library));
+}
+
+/// `cuModuleLoadData`, `cuModuleLoadFatBinary`.
+pub(crate) fn load(subject: &Subject, load: extern "C" fn(*mut Handle, *const c_char) -> u32) {
+    loaded(subject, |out, image| load(out, image), unload_a_module);
+}
+
+/// `cuModuleLoadDataEx`.
+pub(crate) fn load_with_options(
+    subject: &Subject,
+    load: extern "C" fn(*mut Handle, *const c_char, u32, Handle, Handle) -> u32,
+) {
+    loaded(subject, |out, image| load(out, image, 0, null_mut(), null_mut()), unload_a_module);
+}
+
+/// `cuModuleLoad`.
+pub(crate) fn load_file(subject: &Subject, load: extern "C" fn(*mut Handle, *const c_char) -> u32) {
+    let mut code = null_mut();
+    subject.say("no such file", load(&mut code, c"/nowhere/kernels.ptx".as_ptr()), code.is_null());
+}
+
+type LoadLibrary = extern "C" fn(*mut Handle, *const c_char, Handle, Handle, u32, Handle, Handle, u32) -> u32;
+
+/// `cuLibraryLoadData`.
+pub(crate) fn load_library(subject: &Subject, load: LoadLibrary) {
+    let no = null_mut();
+    loaded(subject, |out, image| load(out, image, no, no, 0, no, no, 0), unload_a_library);
+}
+
+/// `cuLibraryLoadFromFile`.
+pub(crate) fn load_library_file(subject: &Subject, load: LoadLibrary) {
+    let (mut code, no) = (null_mut(), null_mut());
+    let result = load(&mut code, c"/nowhere/kernels.ptx".as_ptr(), no, no, 0, no, no, 0);
+    subject.say("no such file", result, code.is_null());
+}
+
 /// Unloads code that was never used, and code of which a kernel has run and a global was asked for. Other code
 /// has to go on.
 fn unloaded(

@@ -301,6 +301,11 @@ families! {
         cuModuleGetGlobal_v2: (Out<u64>, Out<usize>, Handle, *const c_char) => code::global_of_module;
         cuLibraryGetGlobal: (Out<u64>, Out<usize>, Handle, *const c_char) => code::global_of_library;
         cuLibraryGetManaged: (Out<u64>, Out<usize>, Handle, *const c_char) => code::global_of_library;
+        cuModuleLoad: (Out<Handle>, *const c_char) => code::load_file;
+        cuModuleLoadData, cuModuleLoadFatBinary: (Out<Handle>, *const c_char) => code::load;
+        cuModuleLoadDataEx: (Out<Handle>, *const c_char, u32, Buffer, Buffer) => code::load_with_options;
+        cuLibraryLoadData: (Out<Handle>, *const c_char, Buffer, Buffer, u32, Buffer, Buffer, u32) => code::load_library;
+        cuLibraryLoadFromFile: (Out<Handle>, *const c_char, Buffer, Buffer, u32, Buffer, Buffer, u32) => code::load_library_file;
         cuModuleUnload: (Handle) => code::unload_module;
         cuLibraryUnload: (Handle) => code::unload_library;
     }
