@@ -89,7 +89,6 @@ const RULES: &[(&str, Class, &str)] = &[
     ("cuModuleGetFunction", Outside, "code, and the variables of modules"),
     ("cuModuleGetTexRef", Harmless, "describes a texture; what ties it to memory is hooked"),
     ("cuModuleGetSurfRef", Unmanaged, "surfaces of arrays"),
-    ("cuLibrary", Outside, "code, and the variables of modules"),
     ("cuLibraryGetKernel", Harmless, "names in a library"),
     ("cuLibraryEnumerateKernels", Harmless, "names in a library"),
     ("cuLibraryGetModule", Harmless, "names in a library"),

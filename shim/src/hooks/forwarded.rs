@@ -198,13 +198,6 @@ forwarded! {
         (out: *mut *mut c_void, object: HostOnly<*mut c_void>, destroy: *const c_void, count: c_uint, flags: c_uint);
     cuCoredumpGetAttribute, cuCoredumpGetAttributeGlobal, cuCoredumpSetAttribute, cuCoredumpSetAttributeGlobal =>
         (attribute: c_int, value: HostOnly<*mut c_void>, size: *mut usize);
-    cuModuleLoadData, cuModuleLoadFatBinary => (out: *mut *mut c_void, image: HostOnly<*const c_void>);
-    cuModuleLoadDataEx =>
-        (out: *mut *mut c_void, image: HostOnly<*const c_void>, count: c_uint, options: *mut c_int, values: HostOnly<*mut *mut c_void>);
-    cuLibraryLoadData =>
-        (out: *mut *mut c_void, code: HostOnly<*const c_void>, options: *mut c_int, values: HostOnly<*mut *mut c_void>, count: c_uint, library_options: *mut c_int, library_values: HostOnly<*mut *mut c_void>, library_count: c_uint);
-    cuLibraryLoadFromFile =>
-        (out: *mut *mut c_void, file: *const c_char, options: *mut c_int, values: HostOnly<*mut *mut c_void>, count: c_uint, library_options: *mut c_int, library_values: HostOnly<*mut *mut c_void>, library_count: c_uint);
     cuLibraryGetUnifiedFunction => (function: HostOnly<*mut *mut c_void>, library: *mut c_void, name: *const c_char);
     cuLinkCreate, cuLinkCreate_v2 =>
         (count: c_uint, options: *mut c_int, values: HostOnly<*mut *mut c_void>, out: *mut *mut c_void);

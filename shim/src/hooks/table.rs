@@ -395,11 +395,13 @@ hooks! {
     cuModuleGetGlobal_v2, cuLibraryGetGlobal, cuLibraryGetManaged =>
         reachable::global(at: Tells<*mut CUdeviceptr>, bytes: *mut usize, code: *mut c_void, name: *const c_char);
     cuModuleLoad => inside(module: *mut *mut c_void, name: *const c_char);
-    cuModuleLoadData, cuModuleLoadFatBinary => inside(module: *mut *mut c_void, image: *const c_void);
+    cuModuleLoadData, cuModuleLoadFatBinary => inside(module: *mut *mut c_void, image: HostOnly<*const c_void>);
     cuModuleLoadDataEx =>
-        inside(module: *mut *mut c_void, image: *const c_void, count: c_uint, options: *mut c_int, values: *mut *mut c_void);
-    cuLibraryLoadData, cuLibraryLoadFromFile =>
-        inside(library: *mut *mut c_void, code: *const c_void, options: *mut c_int, values: *mut *mut c_void, count: c_uint, library_options: *mut c_int, library_values: *mut *mut c_void, library_count: c_uint);
+        inside(module: *mut *mut c_void, image: HostOnly<*const c_void>, count: c_uint, options: *mut c_int, values: HostOnly<*mut *mut c_void>);
+    cuLibraryLoadData =>
+        inside(library: *mut *mut c_void, code: HostOnly<*const c_void>, options: *mut c_int, values: HostOnly<*mut *mut c_void>, count: c_uint, library_options: *mut c_int, library_values: HostOnly<*mut *mut c_void>, library_count: c_uint);
+    cuLibraryLoadFromFile =>
+        inside(library: *mut *mut c_void, name: *const c_char, options: *mut c_int, values: HostOnly<*mut *mut c_void>, count: c_uint, library_options: *mut c_int, library_values: HostOnly<*mut *mut c_void>, library_count: c_uint);
     cuModuleUnload, cuLibraryUnload => reachable::unload(code: *mut c_void);
     cuMemHostAlloc => reachable::host_alloc(out: Allocates<*mut *mut c_void>, bytes: usize, flags: c_uint);
     cuMemAllocHost => reachable::alloc_host_v1(out: Allocates<*mut *mut c_void>, bytes: c_uint);
