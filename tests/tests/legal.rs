@@ -170,6 +170,20 @@ fn an_allocation_is_nobodys_mapping_to_change_or_to_hand_on() {
 }
 
 #[test]
+fn an_allocation_that_others_were_to_reach_is_refused_to_them() {
+    let bare = alone("aliases", "leaving");
+    assert!(bare.out.starts_with("a descriptor for another device: 0\norder for another device: 0\n"), "{bare:?}");
+    let coordinator = serving().start();
+    let place = &coordinator.place;
+    let mut command = place.joining("aliases", &built().programs.join("legal").join("aliases"), &["leaving"]);
+    let shared = to_the_end(&mut command, Some(place.clone()), |_| {}).succeeded();
+    let refused = "a descriptor for another device: 801\n\
+                   order for another device: 801\n\
+                   a handle for another process: 1\n";
+    assert!(shared.out.starts_with(refused), "{shared:?}");
+}
+
+#[test]
 fn graphs_that_once_read_host_memory_are_launched_while_memory_arrives() {
     let coordinator = slow().start();
     for case in ["child", "disabled"] {

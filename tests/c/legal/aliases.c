@@ -7,6 +7,9 @@
 CUresult cuGraphAddMemFreeNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *after, size_t count,
                                CUdeviceptr address);
 CUresult cuMemAdvise_v2(CUdeviceptr address, size_t bytes, int advice, CUmemLocation location);
+CUresult cuIpcGetMemHandle(void *handle, CUdeviceptr address);
+CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr address, size_t bytes, int kind,
+                                       unsigned long long flags);
 CUresult cuMemPoolExportPointer(void *data, CUdeviceptr address);
 CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle object, size_t at, CUdeviceptr address,
                              size_t bytes, unsigned long long flags);
@@ -83,6 +86,17 @@ static void try_all(CUdeviceptr at, size_t bytes, CUmemGenericAllocationHandle o
     CHECK(cuGraphDestroy(graph));
 }
 
+/* As far as its owner has set it, nobody has access to an allocation. */
+static void ask_access(const struct piece *piece) {
+    static const CUmemLocation places[] = {
+        {CU_MEM_LOCATION_TYPE_DEVICE, 0}, {CU_MEM_LOCATION_TYPE_HOST, 0}, {CU_MEM_LOCATION_TYPE_DEVICE, 99}};
+    for (unsigned i = 0; i < COUNT_OF(places); i++) {
+        unsigned long long flags = 77;
+        CUresult answer = cuMemGetAccess(&flags, &places[i], piece->at + piece->bytes / 2);
+        printf("access from place %u: %d, %llu\n", i, (int)answer, flags);
+    }
+}
+
 /* The same while the memory is away. */
 static void owner(void) {
     CUmemAllocationProp of_device = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -96,12 +110,30 @@ static void owner(void) {
         try_all(small.at, small.bytes, own);
         if (!away) wait_for_line();
     }
+    ask_access(&large);
+    ask_access(&small);
     piece_check(&tools, &large, "the large piece", 0);
     piece_check(&tools, &small, "the small piece", 0);
     CHECK(cuMemRelease(own));
 }
 
+/* By these the driver lets others reach an allocation. */
+static void leaving(void) {
+    enum { DMA_BUFFER = 1, SYNC_MEMOPS = 6 };
+    struct piece large = piece_new(&tools, 4 * MIB, 1, NULL);
+    int descriptor = -1;
+    unsigned one = 1;
+    char handle[64];
+    CUresult answer = cuMemGetHandleForAddressRange(&descriptor, large.at, large.bytes, DMA_BUFFER, 0);
+    printf("a descriptor for another device: %d\n", (int)answer);
+    if (!answer) close(descriptor);
+    printf("order for another device: %d\n",
+           (int)cuPointerSetAttribute(&one, SYNC_MEMOPS, large.at));
+    printf("a handle for another process: %d\n", (int)cuIpcGetMemHandle(handle, large.at));
+    piece_check(&tools, &large, "the large piece", 0);
+}
+
 int main(int argc, char **argv) {
-    static const struct legal_case cases[] = {{"retain", retain}, {"owner", owner}};
+    static const struct legal_case cases[] = {{"retain", retain}, {"owner", owner}, {"leaving", leaving}};
     return play(argc, argv, cases, COUNT_OF(cases));
 }

@@ -112,6 +112,11 @@ pub(crate) fn access(subject: &Subject, access: extern "C" fn(*mut u64, *const L
         let result = access(&mut flags, from_ref(&place), address);
         subject.say(case, result, format_args!("flags {flags}"));
     };
+    let memory = Piece::source(bench, Place::Device);
+    ask("memory", DEVICE, memory.at(10));
+    ask("memory, the host", Location { kind: 2, id: 0 }, memory.at(10));
+    ask("memory, device 99", Location { kind: 1, id: 99 }, memory.at(10));
+    drop(memory);
     let mapping = Mapping::new(bench, Use::Full);
     ask("mapped memory", DEVICE, mapping.at);
     ask("inside of mapped memory", DEVICE, mapping.at + 10);
