@@ -88,7 +88,7 @@ fn waiting(coordinator: &Coordinator) -> Running {
 #[test]
 fn freeing_memory_holds_up_nobody_else() {
     let coordinator = serving().start();
-    for case in ["beside-destroy", "beside-capture"] {
+    for case in ["beside-questions", "beside-capture", "in-order-beside-destroy"] {
         same(&coordinator, "freeing", case, |_| {});
     }
 }
@@ -192,7 +192,7 @@ fn graphs_that_once_read_host_memory_are_launched_while_memory_arrives() {
 }
 
 #[test]
-fn a_wrong_source_of_a_copy_is_an_error_while_memory_arrives() {
+fn addresses_of_the_device_are_taken_for_the_hosts_while_memory_arrives() {
     let coordinator = slow().start();
     same(&coordinator, "sources", "device-address", |_| drop(evict(&coordinator, "sources")));
 }

@@ -44,5 +44,5 @@ static void at_the_limit(void) {
 
 int main(int argc, char **argv) {
     static const struct legal_case cases[] = {{"at-the-limit", at_the_limit}};
-    return play(argc, argv, cases, COUNT_OF(cases));
+    return play(argc, argv, take_gpu, cases, COUNT_OF(cases));
 }

@@ -6,25 +6,25 @@
 static CUstream waiting, another;
 static volatile unsigned *flag;
 static CUdeviceptr victim, kept;
+static CUevent complete;
 static atomic_int freeing;
 
-/* A stream waits for a flag, and this thread for the stream: freeing waits for all work. Another
- * thread makes a call meanwhile, and raises the flag only after it. */
-static void while_another_thread(void *(*calls)(void *)) {
+/* A stream waits for a flag. Another thread makes calls as soon as this one frees, and raises the
+ * flag only after them. */
+static pthread_t while_another_thread(void *(*calls)(void *)) {
     waiting = stream_new(CU_STREAM_NON_BLOCKING);
     another = stream_new(CU_STREAM_NON_BLOCKING);
     flag = flags_new(1);
     victim = device_alloc(4 * MIB);
-    kept = device_alloc(64);
+    kept = device_alloc(4096);
+    CHECK(cuEventCreate(&complete, CU_EVENT_DISABLE_TIMING));
+    CHECK(cuEventRecord(complete, another));
+    CHECK(cuCtxSynchronize());
     wait_flag(waiting, flag);
     pthread_t thread = go(calls, NULL);
     step("freeing while another thread has something to do first");
     atomic_store(&freeing, 1);
-    CHECK(cuMemFree(victim));
-    REQUIRE(*flag == 1, "the memory was freed before the work had ended that may use it");
-    join(thread);
-    CHECK(cuStreamSynchronize(waiting));
-    printf("freed\n");
+    return thread;
 }
 
 /* The other thread has nothing else to see of the one that waits in its call. */
@@ -34,26 +34,80 @@ static void until_freeing(void) {
     sleep_ms(100);
 }
 
-static void *destroys(void *nothing) {
+static void capture_another(void) {
+    CUgraph graph;
+    CHECK(cuStreamBeginCapture(another, CU_STREAM_CAPTURE_MODE_RELAXED));
+    CHECK(cuMemsetD8Async(kept, 1, 64, another));
+    CHECK(cuStreamEndCapture(another, &graph));
+    CHECK(cuGraphDestroy(graph));
+}
+
+static void *captures(void *nothing) {
     until_freeing();
+    capture_another();
+    raise_flag(flag);
+    return nothing;
+}
+
+static void *captures_and_destroys(void *nothing) {
+    until_freeing();
+    capture_another();
     CHECK(cuStreamDestroy(another));
     raise_flag(flag);
     return nothing;
 }
 
-static void *captures(void *nothing) {
-    CUgraph graph;
+/* What the driver never holds up while another thread waits in it for all work to end. */
+static void *asks_and_maps(void *nothing) {
+    CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                      .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+    CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, 0},
+                              CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUmemGenericAllocationHandle handle;
+    CUdeviceptr base, mapped;
+    size_t bytes, total;
+    int kind;
     until_freeing();
-    CHECK(cuStreamBeginCapture(another, CU_STREAM_CAPTURE_MODE_RELAXED));
-    CHECK(cuMemsetD8Async(kept, 1, 64, another));
-    CHECK(cuStreamEndCapture(another, &graph));
-    CHECK(cuGraphDestroy(graph));
+    CHECK(cuStreamQuery(another));
+    CHECK(cuEventQuery(complete));
+    CHECK(cuStreamSynchronize(another));
+    CHECK(cuStreamWaitEvent(another, complete, 0));
+    CHECK(cuMemGetInfo(&bytes, &total));
+    CHECK(cuMemGetAddressRange(&base, &bytes, kept + 5));
+    CHECK(cuPointerGetAttribute(&kind, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, kept));
+    CHECK(cuMemCreate(&handle, 2 * MIB, &properties, 0));
+    CHECK(cuMemAddressReserve(&mapped, 2 * MIB, 0, 0, 0));
+    CHECK(cuMemMap(mapped, 2 * MIB, 0, handle, 0));
+    CHECK(cuMemSetAccess(mapped, 2 * MIB, &access, 1));
+    CHECK(cuMemUnmap(mapped, 2 * MIB));
+    CHECK(cuMemRelease(handle));
+    CHECK(cuMemAddressFree(mapped, 2 * MIB));
+    CHECK(cuMemFreeAsync(kept, another));
     raise_flag(flag);
     return nothing;
 }
 
-static void beside_destroy(void) { while_another_thread(destroys); }
-static void beside_capture(void) { while_another_thread(captures); }
+/* Freeing waits for all work. */
+static void waits_beside(void *(*calls)(void *)) {
+    pthread_t thread = while_another_thread(calls);
+    CHECK(cuMemFree(victim));
+    REQUIRE(*flag == 1, "the memory was freed before the work had ended that may use it");
+    join(thread);
+    CHECK(cuStreamSynchronize(waiting));
+    printf("freed\n");
+}
+
+static void beside_questions(void) { waits_beside(asks_and_maps); }
+static void beside_capture(void) { waits_beside(captures); }
+
+/* Freeing in a stream's order waits for nothing, and keeps nobody from anything. */
+static void in_order_beside_destroy(void) {
+    pthread_t thread = while_another_thread(captures_and_destroys);
+    CHECK(cuMemFreeAsync(victim, waiting));
+    join(thread);
+    CHECK(cuStreamSynchronize(waiting));
+    printf("freed\n");
+}
 
 /* One thread: freeing in a stream's order waits for nothing. */
 static void in_order(void) {
@@ -157,9 +211,13 @@ static void captured_elsewhere(void) {
 
 int main(int argc, char **argv) {
     static const struct legal_case cases[] = {
-        {"beside-destroy", beside_destroy}, {"beside-capture", beside_capture},
-        {"in-order", in_order},             {"in-order-contents", in_order_contents},
-        {"captured", captured},             {"captured-elsewhere", captured_elsewhere},
+        {"beside-questions", beside_questions},
+        {"beside-capture", beside_capture},
+        {"in-order-beside-destroy", in_order_beside_destroy},
+        {"in-order", in_order},
+        {"in-order-contents", in_order_contents},
+        {"captured", captured},
+        {"captured-elsewhere", captured_elsewhere},
     };
-    return play(argc, argv, cases, COUNT_OF(cases));
+    return play(argc, argv, take_gpu, cases, COUNT_OF(cases));
 }

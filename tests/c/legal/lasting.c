@@ -205,5 +205,5 @@ int main(int argc, char **argv) {
         {"few-maps", few_maps},
         {"many-maps", many_maps},
     };
-    return play(argc, argv, cases, COUNT_OF(cases));
+    return play(argc, argv, take_gpu, cases, COUNT_OF(cases));
 }

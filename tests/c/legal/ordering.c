@@ -63,5 +63,5 @@ static void capture_kernel(void) {
 int main(int argc, char **argv) {
     static const struct legal_case cases[] = {{"capture", capture},
                                               {"capture-kernel", capture_kernel}};
-    return play(argc, argv, cases, COUNT_OF(cases));
+    return play(argc, argv, take_gpu, cases, COUNT_OF(cases));
 }

@@ -1,4 +1,4 @@
-/* A program whose stream 0 is the thread's own: it waits for no blocking stream, and none for it. */
+/* A program whose stream 0 is the thread's own: it waits for no other stream, and none for it. */
 #define CUDA_API_PER_THREAD_DEFAULT_STREAM
 #include "legal.h"
 
@@ -23,5 +23,5 @@ static void launches(void) {
 
 int main(int argc, char **argv) {
     static const struct legal_case cases[] = {{"launches", launches}};
-    return play(argc, argv, cases, COUNT_OF(cases));
+    return play(argc, argv, take_gpu, cases, COUNT_OF(cases));
 }

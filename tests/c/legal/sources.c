@@ -1,5 +1,5 @@
-/* Host memory that a call or a graph once named, or names by mistake, and that is not there any more
- * or never was: whoever wants to know what is in it has to ask whether it can be read.
+/* Host memory that a call or a graph once named and that is not there any more, or that is not the
+ * host's: whoever wants to know what is in it has to ask whether it can be read.
  */
 #include "legal.h"
 
@@ -99,12 +99,26 @@ static void disabled(void) {
 
 /* --- calls --------------------------------------------------------------------------------- */
 
-/* An address of the device in the place of one of the host's. */
+/* Addresses of the device in the place of the host's: the driver knows what they are. */
 static void device_address(void) {
+    const void *source;
     make_memory();
+    source = (const void *)ballast.at;
     wait_for_line();
-    printf("a copy from the host at a device's address answers %d\n",
-           (int)cuMemcpyHtoD(target.at, (const void *)ballast.at, 4096));
+    CHECK(cuMemcpyHtoD(target.at, source, SOURCE));
+    target.seed = 2;
+    piece_check(&tools, &target, "copied as if from the host", 0);
+    printf("a copy over the end of it answers %d\n",
+           (int)cuMemcpyHtoD(target.at, (const char *)source + ballast.bytes - 64, 128));
+    wait_for_line();
+    piece_write(&tools, &ballast, 3, NULL);
+    CHECK(cuMemcpyHtoDAsync(target.at, source, SOURCE, NULL));
+    CHECK(cuCtxSynchronize());
+    target.seed = 3;
+    piece_check(&tools, &target, "copied so in a stream", 0);
+    wait_for_line();
+    CHECK(cuMemcpyDtoH((void *)ballast.at, target.at, SOURCE));
+    CHECK(cuCtxSynchronize());
     check_memory();
 }
 
@@ -150,5 +164,5 @@ int main(int argc, char **argv) {
                                               {"disabled", disabled},
                                               {"device-address", device_address},
                                               {"pinned-freed", pinned_freed}};
-    return play(argc, argv, cases, COUNT_OF(cases));
+    return play(argc, argv, take_gpu, cases, COUNT_OF(cases));
 }
