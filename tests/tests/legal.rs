@@ -144,6 +144,14 @@ fn launches_in_a_threads_own_stream_wait_for_no_other_while_somebody_wants_the_g
 }
 
 #[test]
+fn threads_go_on_beside_one_that_launches_into_a_full_queue() {
+    let coordinator = patient().start();
+    let mut other = None;
+    same(&coordinator, "ordering", "full-queue", |_| other = Some(waiting(&coordinator)));
+    assert!(other.expect("it has come").line(LIMIT).starts_with("ready "));
+}
+
+#[test]
 fn an_allocation_has_no_second_address_at_which_others_memory_could_be() {
     let coordinator = serving().start();
     let want = hold::alone("94", &["touch"; 2]);

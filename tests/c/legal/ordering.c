@@ -60,8 +60,55 @@ static void capture_kernel(void) {
     printf("saw %u\n", got);
 }
 
+/* --- a full queue -------------------------------------------------------------------------- */
+
+static struct piece behind;
+static CUstream full;
+
+static void *launches_many(void *nothing) {
+    CHECK(cuCtxSetCurrent(context));
+    for (unsigned i = 0; i < 1500; i++) piece_write(&tools, &behind, i, full);
+    return nothing;
+}
+
+/* A thread launches more than fits in behind what waits; others go on beside it. */
+static void full_queue(void) {
+    CUstream other = stream_new(CU_STREAM_NON_BLOCKING);
+    volatile unsigned *flag = flags_new(2), *word = flag + 1;
+    struct piece piece = piece_new(&tools, 4096, 1, other);
+    CUdeviceptr freed = device_alloc(4096);
+    CUevent event;
+    full = stream_new(CU_STREAM_NON_BLOCKING);
+    behind = piece_new(&tools, 4096, 1, full);
+    CHECK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    CHECK(cuCtxSynchronize());
+    wait_flag(full, flag);
+    wait_for_line();
+    pthread_t thread = go(launches_many, NULL);
+    sleep_ms(100);
+    step("launches beside one into a full queue");
+    for (unsigned i = 0; i < 100; i++) piece_write(&tools, &piece, i, other);
+    CHECK(cuStreamSynchronize(other));
+    step("an event and a copy beside a launch into a full queue");
+    CHECK(cuEventRecord(event, other));
+    CHECK(cuEventSynchronize(event));
+    CHECK(cuMemcpyDtoHAsync((void *)word, piece.at, sizeof *word, other));
+    CHECK(cuStreamSynchronize(other));
+    step("freeing beside a launch into a full queue");
+    CHECK(cuMemFreeAsync(freed, other));
+    CHECK(cuStreamSynchronize(other));
+    REQUIRE(*word == hash32(99), "the last launch wrote %#x", *word);
+    raise_flag(flag);
+    step("waiting for the thread that was stuck");
+    join(thread);
+    CHECK(cuCtxSynchronize());
+    piece_check(&tools, &behind, "what was launched last", 0);
+    printf("launched\n");
+}
+
 int main(int argc, char **argv) {
     static const struct legal_case cases[] = {{"capture", capture},
-                                              {"capture-kernel", capture_kernel}};
+                                              {"capture-kernel", capture_kernel},
+                                              {"full-queue", full_queue}};
     return play(argc, argv, take_gpu, cases, COUNT_OF(cases));
 }
