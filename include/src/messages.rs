@@ -32,7 +32,7 @@ pub const MAX_NAME: usize = 64;
 /// The longest text for a user, in bytes, and the longest piece of an [`Admission::Text`].
 pub const MAX_TEXT: usize = 16 * 1024;
 /// The most entries of a list. What comes with a descriptor for each has no more than
-/// [`MAX_DESCRIPTORS`](crate::wire::MAX_DESCRIPTORS).
+/// [`MAX_DESCRIPTORS`].
 pub const MAX_LISTED: usize = 2048;
 /// The most channels, of each kind, and the most groups of them, that [`Channels`] names. A context of NVIDIA's driver has 20.
 pub const MAX_CHANNELS: usize = 2048;

@@ -67,14 +67,14 @@ fn try_one(plan: &Plan, arm: &Arm, number: usize) -> Option<Failure> {
     let programs = Programs { without: plan.without.clone() };
     let tree = programs.new_tree(&mut runner).expect("programs are drawn without conditions");
     let first = tree.current();
-    let fault = arm.compare(&first.script("").0, plan.patience).err()?;
+    let fault = *arm.compare(&first.script("").0, plan.patience).err()?;
     if plan.known.contains(&fault.kind) {
         return Some(Failure { number, kind: fault.kind, file: None });
     }
     eprintln!("program {number} of seed {} ({:?}): {}; it is made smaller", plan.seed, arm.pressure, fault.kind);
     // One that fails only now and then is tried more often. One that fails in a known way has become another one.
     let again = |script: &Script| {
-        let fault = arm.compare(script, SHORT_PATIENCE).err();
+        let fault = arm.compare(script, SHORT_PATIENCE).err().map(|fault| *fault);
         fault.filter(|fault| !plan.known.contains(&fault.kind))
     };
     let (script, _) = first.script("");

@@ -8,7 +8,7 @@
 //!
 //! - [`protocol`]: the states, and how the two sides see each other.
 //! - `word`: finds a thread's word. `passage`: the program's side. `closing`: the session's.
-//! - [`activity`]: saying to other processes that we are at work, and waiting while they are.
+//! - `activity`: saying to other processes that we are at work, and waiting while they are.
 
 pub(crate) mod activity;
 mod closing;

@@ -1,5 +1,5 @@
 //! Co-running, as this program sees it: others wait while it is at work, and it says so on a page that they see
-//! ([`activity`]). When it has come to rest, its first call says that it is at work again.
+//! (`gate::activity`). When it has come to rest, its first call says that it is at work again.
 
 use core::time::Duration;
 use std::time::Instant;

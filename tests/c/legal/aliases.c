@@ -135,5 +135,5 @@ static void leaving(void) {
 
 int main(int argc, char **argv) {
     static const struct legal_case cases[] = {{"retain", retain}, {"owner", owner}, {"leaving", leaving}};
-    return play(argc, argv, cases, COUNT_OF(cases));
+    return play(argc, argv, take_gpu, cases, COUNT_OF(cases));
 }

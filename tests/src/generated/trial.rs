@@ -88,11 +88,11 @@ impl Arm {
     /// # Errors
     ///
     /// What is different.
-    pub fn compare(&self, script: &Script, patience: Duration) -> Result<(), Fault> {
+    pub fn compare(&self, script: &Script, patience: Duration) -> Result<(), Box<Fault>> {
         let file = tempfile::NamedTempFile::new().expect("a temporary file");
         std::fs::write(file.path(), script.to_text()).expect("a file of our own");
         let bare = bare(file.path(), patience);
-        let fault = |kind: &str, baton| Fault { kind: kind.to_owned(), bare: bare.clone(), baton };
+        let fault = |kind: &str, baton| Box::new(Fault { kind: kind.to_owned(), bare: bare.clone(), baton });
         if bare.status != "exit status: 0" || !bare.err.is_empty() {
             return Err(fault("the program itself is wrong", None));
         }

@@ -1,10 +1,10 @@
 //! From a program to a script: what a driver allows, waits for and orders, by the books.
 //!
-//! - [`clock`]: what has ended
-//! - [`threads`]: steps, the order between those of several threads, and who is blocked
-//! - [`streams`]: streams, events, contexts, and work in them
-//! - [`memory`]: memory, what is in it, and who has used it
-//! - [`captures`] and [`graphs`]
+//! - `clock`: what has ended
+//! - `threads`: steps, the order between those of several threads, and who is blocked
+//! - `streams`: streams, events, contexts, and work in them
+//! - `memory`: memory, what is in it, and who has used it
+//! - `captures` and `graphs`
 
 mod captures;
 mod clock;
