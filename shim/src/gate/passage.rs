@@ -1,6 +1,7 @@
 //! Passing the gate: the program's side.
 
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use core::time::Duration;
 
 use baton_contract::cuda::{CUDA_ERROR_DEVICE_UNAVAILABLE, CUDA_ERROR_INVALID_VALUE, CUresult};
 
@@ -73,6 +74,42 @@ pub(crate) fn pass_if_open() -> Option<Passage> {
         return None;
     }
     Some(Passage(Way::Word(word)))
+}
+
+/// Is inside, whatever the gate's state, for a call that touches no memory of ours: it is only known that somebody is. The
+/// driver may let nobody else queue anything meanwhile, so such a call waits while it is being asked whether work has ended.
+pub(crate) fn enter_in_any_state() -> Passage {
+    const SOON: Duration = Duration::from_micros(50);
+    let Some(word) = word::own_or_new() else { return Passage::beside() };
+    loop {
+        let depth = word.calls.enter();
+        if depth > 0 || !DRAINING.load(Ordering::Acquire) {
+            return Passage(Way::Word(word));
+        }
+        word.calls.step_back();
+        std::thread::sleep(SOON);
+    }
+}
+
+/// The gate is being closed, and it is asked whether work has ended.
+static DRAINING: AtomicBool = AtomicBool::new(false);
+
+/// From before the gate is closed until it is known whether all work has ended: until this is dropped.
+#[must_use = "it ends when this is dropped"]
+pub(crate) struct Draining(());
+
+impl Draining {
+    /// The barrier of all threads comes when the gate is closed.
+    pub(crate) fn begin() -> Self {
+        DRAINING.store(true, Ordering::SeqCst);
+        Self(())
+    }
+}
+
+impl Drop for Draining {
+    fn drop(&mut self) {
+        DRAINING.store(false, Ordering::Release);
+    }
 }
 
 /// Whether somebody waits for the GPU while this program has it.
@@ -192,6 +229,7 @@ pub(crate) fn start_anew() {
     word::release_others();
     LATE.store(0, Ordering::Relaxed);
     WAITING.store(0, Ordering::Relaxed);
+    DRAINING.store(false, Ordering::Relaxed);
     GATE.start_anew();
 }
 

@@ -80,13 +80,11 @@ macro_rules! hooks {
             || unsafe { $original($($argument),*) },
         )
     }};
-    (@body $original:ident, inside ($($argument:ident),*)) => {
-        match arrival::pass(|| Needs::Nothing) {
-            // SAFETY: the driver's own function with the program's own arguments.
-            Ok(_passage) => unsafe { $original($($argument),*) },
-            Err(answer) => answer,
-        }
-    };
+    (@body $original:ident, inside ($($argument:ident),*)) => {{
+        let _passage = gate::enter_in_any_state();
+        // SAFETY: the driver's own function with the program's own arguments.
+        unsafe { $original($($argument),*) }
+    }};
     (@body $original:ident, refused over [$at:expr => $bytes:expr] ($($argument:ident),*)) => {
         if escapes::is_ours($at, $bytes) {
             escapes::REFUSED
