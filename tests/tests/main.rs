@@ -15,6 +15,7 @@ mod every_hook; // plain
 mod failures; // timed
 mod footprints; // timed
 mod generated; // timed
+mod immovable; // timed
 mod joining; // timed
 mod launcher; // timed
 mod legal; // timed

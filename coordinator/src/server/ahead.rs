@@ -235,8 +235,9 @@ impl Server {
             let Some(tenant) = self.tenants.get_mut(&id) else { continue };
             tenant.sent_away = true;
             let mut all = PerClass::default();
-            tenant.extents.values().for_each(|extent| all[extent.class.index()] += 1);
-            let is_gone = tenant.extents.values().all(|extent| extent.place.is_away());
+            let movable = || tenant.extents.values().filter(|extent| !extent.immovable);
+            movable().for_each(|extent| all[extent.class.index()] += 1);
+            let is_gone = movable().all(|extent| extent.place.is_away());
             if is_gone {
                 eviction.answer(Ok(()));
                 continue;
