@@ -24,6 +24,7 @@ mod namespaces; // timed
 mod pausing; // timed
 mod peers; // timed
 mod quiet; // plain
+mod ready; // timed
 mod settings; // timed
 mod sharing; // timed
 mod steering; // timed

@@ -32,7 +32,7 @@ pub(super) const GROUP_EXTENTS: usize = 64;
 /// Free frames are overwritten ahead of need in jobs of about so much.
 const SCRUB_BYTES: u64 = 512 << 20;
 /// Device memory that is left to contexts when the arena grows back to its size.
-const LEFT_FREE: u64 = 256 << 20;
+pub(super) const LEFT_FREE: u64 = 256 << 20;
 
 /// How many extents or frames of each size class.
 pub(super) type PerClass = [usize; SizeClass::ALL.len()];
@@ -157,6 +157,7 @@ impl Server {
             && !self.tasks.values().any(|task| matches!(task, Task::Scrub { .. }))
         {
             self.scrub(None, SCRUB_BYTES);
+            self.make_ready();
         }
         self.show_offers();
     }
@@ -189,7 +190,7 @@ impl Server {
         }
     }
 
-    fn enter_frame(&mut self, class: SizeClass, memory: crate::gpu::Memory) -> FrameId {
+    pub(super) fn enter_frame(&mut self, class: SizeClass, memory: crate::gpu::Memory) -> FrameId {
         let frame = self.arena.add_lent(class);
         let at = frame.0 as usize;
         if self.frames.len() <= at {
