@@ -10,6 +10,11 @@ use std::collections::BTreeSet;
 
 use baton_contract::memory::SizeClass;
 
+/// Of the smallest class, so much is kept ready: allocations of up to 2 MiB are the most frequent.
+const READY_BYTES: u64 = 16 << 20;
+/// What is kept ready is at most so small a part of the arena.
+const READY_PART: u64 = 64;
+
 /// A frame's number. Numbers of frames that were released are used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FrameId(pub u32);
@@ -150,6 +155,12 @@ impl Arena {
         FrameId(at as u32)
     }
 
+    /// Takes a frame out of the books that nobody is to have after its tenant; its number is free for another one.
+    pub fn remove_lent(&mut self, id: FrameId) {
+        debug_assert_eq!(self.frame(id).now, Use::Lent);
+        self.remove(id);
+    }
+
     /// A frame that its tenant no longer has.
     pub fn give_back(&mut self, id: FrameId) {
         self.change(id, Use::Dirty);
@@ -188,6 +199,23 @@ impl Arena {
     /// How many frames of a class are free.
     pub fn free(&self, class: SizeClass) -> usize {
         self.clean[class.index()].len() + self.dirty[class.index()].len() + self.scrubbing[class.index()]
+    }
+
+    /// How many free frames of a class are kept, so that whoever needs one does not wait until it is made and overwritten: a
+    /// few of the smallest class, and one of each other that is small beside the arena.
+    fn kept_ready(&self, class: SizeClass) -> usize {
+        let part = self.configured / READY_PART;
+        if class == SizeClass::ALL[0] {
+            return (part.min(READY_BYTES) / class.bytes()).max(1) as usize;
+        }
+        // All of them together are less than twice the largest.
+        usize::from(class <= self.largest_class() && class.bytes() * 2 <= part)
+    }
+
+    /// A class of which there are fewer free frames than are kept ready, and for one of which there is room.
+    pub fn lacks_ready(&self) -> Option<SizeClass> {
+        let lacks = |class: &SizeClass| self.free(*class) < self.kept_ready(*class) && self.fits(*class);
+        SizeClass::ALL.into_iter().find(lacks)
     }
 
     /// Takes a free frame of this class out of the books, a dirty one if there is one; its number is free for another.
@@ -273,6 +301,54 @@ mod tests {
         assert_eq!(arena.take(CLASSES[0], false), None);
     }
 
+    /// Makes and overwrites what is to be ready, as the server does while nobody needs anything.
+    fn make_ready(arena: &mut Arena) {
+        while let Some(class) = arena.lacks_ready() {
+            let made = arena.add_lent(class);
+            arena.give_back(made);
+        }
+        while let Some(dirty) = arena.scrub_next(None) {
+            arena.scrubbed(dirty);
+        }
+    }
+
+    #[test]
+    fn a_new_allocation_finds_a_frame_that_was_overwritten_ahead_and_so_does_the_next() {
+        for (capacity, ready) in [(64 << 20, 1), (512 << 20, 4), (130 << 30, 8)] {
+            let mut arena = Arena::new(capacity);
+            make_ready(&mut arena);
+            let mut taken = 0;
+            while arena.take(CLASSES[0], true).is_some() {
+                taken += 1;
+            }
+            assert_eq!(taken, ready);
+            make_ready(&mut arena);
+            assert!(arena.take(CLASSES[0], true).is_some(), "those that went are replaced");
+        }
+    }
+
+    #[test]
+    fn what_is_kept_ready_is_a_small_part_of_the_arena_and_leaves_others_their_memory() {
+        for capacity in [64 << 20, 512 << 20, 4 << 30, 16 << 30, 130 << 30] {
+            let mut arena = Arena::new(capacity);
+            make_ready(&mut arena);
+            let most = (capacity / READY_PART).max(CLASSES[0].bytes()) + READY_BYTES;
+            assert!(arena.bytes().clean <= most, "{} of {capacity}", arena.bytes().clean);
+            // Of a full arena nothing is kept.
+            while arena.fits(CLASSES[0]) {
+                arena.add_lent(CLASSES[0]);
+            }
+            assert_eq!(arena.lacks_ready(), None);
+            // And whatever is free goes when somebody needs its place.
+            while arena.surplus(Some(CLASSES[0])).is_some() {
+                while arena.fits(CLASSES[0]) {
+                    arena.add_lent(CLASSES[0]);
+                }
+            }
+            assert_eq!(arena.bytes().lent, arena.capacity());
+        }
+    }
+
     #[test]
     fn a_small_arena_is_cut_into_small_frames() {
         assert_eq!(Arena::new(64 << 20).largest_class().bytes(), 2 << 20);
@@ -282,7 +358,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_books_balance_whatever_happens(steps in prop::collection::vec((0u8..6, 0usize..CLASSES.len(), any::<prop::sample::Index>()), 0..300)) {
+        fn the_books_balance_whatever_happens(steps in prop::collection::vec((0u8..7, 0usize..CLASSES.len(), any::<prop::sample::Index>()), 0..300)) {
             let mut arena = Arena::new(2 << 30);
             let (mut lent, mut scrubbing): (Vec<FrameId>, Vec<FrameId>) = (Vec::new(), Vec::new());
             for (step, class, which) in steps {
@@ -294,6 +370,7 @@ mod tests {
                     3 => scrubbing.extend(arena.scrub_next(Some(class))),
                     4 if !scrubbing.is_empty() => arena.scrubbed(scrubbing.swap_remove(which.index(scrubbing.len()))),
                     5 => drop(arena.surplus(Some(class))),
+                    6 if !lent.is_empty() => arena.remove_lent(lent.swap_remove(which.index(lent.len()))),
                     _ => {}
                 }
                 let sum = |ids: &[FrameId]| ids.iter().map(|id| arena.class(*id).bytes()).sum::<u64>();

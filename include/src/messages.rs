@@ -208,8 +208,15 @@ declare::messages! {
                 /// Which.
                 extents: Vec<ExtentId> [MAX_DESCRIPTORS],
             },
+            /// Others are about to be able to reach these extents, which are here: from now on they stay, until they are freed.
+            /// Answered by [`Answer::Immovable`] or [`Answer::Movable`]. The coordinator shows them as unmanaged memory, so
+            /// the tenant's page does not.
+            54 => MakeImmovable {
+                /// Which.
+                extents: Vec<ExtentId> [MAX_LISTED],
+            },
             /// Memory beside the arena, for a context or code. Answered by [`Answer::Room`].
-            54 => Room {
+            55 => Room {
                 /// How much is about to be needed.
                 bytes: u64,
             },
@@ -380,8 +387,12 @@ declare::messages! {
                 /// Those that were asked for.
                 extents: Vec<ExtentId> [MAX_DESCRIPTORS],
             } carries extents.len(),
+            /// To [`Request::MakeImmovable`]: all of them stay.
+            56 => Immovable,
+            /// To [`Request::MakeImmovable`]: no, because not all of them are there. Those that could move before still can.
+            57 => Movable,
             /// To [`Request::Room`].
-            56 => Room {
+            58 => Room {
                 /// How much is free beside the arena now.
                 bytes: u64,
             },

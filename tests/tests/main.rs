@@ -15,6 +15,7 @@ mod every_hook; // plain
 mod failures; // timed
 mod footprints; // timed
 mod generated; // timed
+mod immovable; // timed
 mod joining; // timed
 mod launcher; // timed
 mod legal; // timed
@@ -23,6 +24,7 @@ mod namespaces; // timed
 mod pausing; // timed
 mod peers; // timed
 mod quiet; // plain
+mod ready; // timed
 mod settings; // timed
 mod sharing; // timed
 mod steering; // timed

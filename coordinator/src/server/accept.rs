@@ -246,6 +246,9 @@ impl Server {
             reserved: Vec::new(),
             redelivery: None,
             lacked_descriptors: false,
+            immovable_bytes: 0,
+            is_known_to_stay: false,
+            lacks_room: false,
             sent_away: false,
         })
     }

@@ -9,7 +9,7 @@ use baton_contract::memory::SizeClass;
 use baton_contract::messages::TurnCommand;
 
 use super::peer::Peer;
-use super::residency::{GROUP_BYTES, PerClass};
+use super::residency::{GROUP_BYTES, LEFT_FREE, PerClass};
 use super::steering::say;
 use super::tenant::{Place, Tenant};
 use super::{Server, Task};
@@ -172,6 +172,28 @@ impl Server {
         self.tell_reserved(id);
     }
 
+    /// Makes a frame for whoever asks for memory next, while all memory that there is fits and some is left. It is overwritten
+    /// when the next scrub begins.
+    pub(super) fn make_ready(&mut self) {
+        if self.tenants.is_empty() || self.is_in_haste() {
+            return;
+        }
+        let Some(class) = self.arena.lacks_ready() else { return };
+        let fits = self.wanted_bytes() + class.bytes() <= self.arena.capacity();
+        // Contexts and code beside the arena come first.
+        let is_left = || self.gpu.free_memory().is_ok_and(|free| free >= LEFT_FREE + class.bytes());
+        if !fits || !is_left() {
+            return;
+        }
+        if let Ok(memory) = self.gpu.make(class.bytes()) {
+            // The driver does not promise what is in it.
+            let frame = self.enter_frame(class, memory);
+            self.arena.give_back(frame);
+            // There is more to do, after whatever else there is.
+            self.stop.wake();
+        }
+    }
+
     /// Moves all of a tenant's memory to the host, when it is idle.
     pub(super) fn evict_on_request(&mut self, mut peer: Peer, name: &str) {
         match self.called(name) {
@@ -235,8 +257,9 @@ impl Server {
             let Some(tenant) = self.tenants.get_mut(&id) else { continue };
             tenant.sent_away = true;
             let mut all = PerClass::default();
-            tenant.extents.values().for_each(|extent| all[extent.class.index()] += 1);
-            let is_gone = tenant.extents.values().all(|extent| extent.place.is_away());
+            let movable = || tenant.extents.values().filter(|extent| !extent.immovable);
+            movable().for_each(|extent| all[extent.class.index()] += 1);
+            let is_gone = movable().all(|extent| extent.place.is_away());
             if is_gone {
                 eviction.answer(Ok(()));
                 continue;

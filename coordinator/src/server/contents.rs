@@ -161,7 +161,7 @@ impl Server {
                 self.looked_at.remove(&frame);
                 if let Some(at) = self.released.iter().position(|released| *released == frame) {
                     self.released.swap_remove(at);
-                    self.arena.give_back(frame);
+                    self.free_frame(frame);
                 }
             }
         }
@@ -207,7 +207,7 @@ impl Server {
         if self.looked_at.contains_key(&frame) {
             self.released.push(frame);
         } else {
-            self.arena.give_back(frame);
+            self.free_frame(frame);
         }
     }
 
@@ -259,6 +259,7 @@ mod tests {
             }),
             contents: now.map(|now| Contents { pages: pages(now), pointers: None }),
             dirty: 0,
+            immovable: false,
         }
     }
 

@@ -10,6 +10,7 @@
 //! | `turns` | carries out what the arbiter decides |
 //! | `residency` | frames for whoever needs them: evicts, scrubs |
 //! | `delivery` | frames that do not reach a tenant at its limit of descriptors |
+//! | `immovable` | memory that others can reach, and which stays |
 //! | `arriving` | how a tenant comes in: order, groups, running meanwhile |
 //! | `contents` | what memory holds: what has changed, what is zero, what points where |
 //! | `beside` | tenants that fit together run together |
@@ -33,6 +34,7 @@ mod aside;
 mod beside;
 mod contents;
 mod delivery;
+mod immovable;
 mod leaving;
 mod ledger;
 mod pausing;
@@ -49,7 +51,7 @@ mod strangers;
 mod tenant;
 mod turns;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
@@ -220,6 +222,8 @@ pub struct Server {
     looked_at: HashMap<FrameId, usize>,
     /// Those of them that their tenants no longer have: they are free when the look is over.
     released: Vec<FrameId>,
+    /// Frames of which somebody else than their tenants may have mappings.
+    reachable: HashSet<FrameId>,
     evictions: Vec<Eviction>,
     places: Places,
     bursts: Bursts,
@@ -283,6 +287,7 @@ impl Server {
             looks: HashMap::new(),
             looked_at: HashMap::new(),
             released: Vec::new(),
+            reachable: HashSet::new(),
             evictions: Vec::new(),
             bursts: Bursts::new(bursts::Rules {
                 burst: micros(options.burst),

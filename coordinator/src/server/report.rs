@@ -106,8 +106,10 @@ pub struct TenantStatus {
     evicted_bytes: u64,
     /// Frames that wait for what is evicted, in bytes.
     reserved_bytes: u64,
-    /// Device memory of its that Baton does not move.
+    /// Device memory of its that Baton does not move, that of the arena included.
     unmanaged_bytes: u64,
+    /// What of that is in the arena: allocations that others can reach.
+    immovable_bytes: u64,
     peak_bytes: u64,
     switches: u64,
     gpu_seconds: f64,
@@ -170,7 +172,8 @@ impl Server {
             arriving: matches!(state, State::Arriving | State::Running) && tenant.missing_bytes() > 0,
             preempted: tenant.hold.is_some() || has_gate_open && is_descheduled,
             waiting: matches!(state, State::Waiting | State::Arriving),
-            evicted: tenant.bytes() > 0 && tenant.resident_bytes() == 0,
+            // What cannot move is always there.
+            evicted: tenant.bytes() > tenant.immovable_bytes && tenant.resident_bytes() == tenant.immovable_bytes,
         }
     }
 
@@ -180,6 +183,7 @@ impl Server {
         let (switch_ms_p50, switch_ms_max) = self.ledger.switch_ms();
         let tenants = self.tenants.iter().map(|(id, tenant)| {
             let standing = self.standing(*id, tenant);
+            let immovable = tenant.immovable_bytes;
             TenantStatus {
                 name: tenant.name.clone(),
                 pid: tenant.process.pid(),
@@ -188,11 +192,12 @@ impl Server {
                 slo_ms: (tenant.scheduling.slo_micros > 0).then_some(tenant.scheduling.slo_micros as f64 / 1e3),
                 state: standing.state(),
                 standing,
-                bytes: tenant.bytes(),
-                resident_bytes: tenant.resident_bytes(),
+                bytes: tenant.bytes() - immovable,
+                resident_bytes: tenant.resident_bytes() - immovable,
                 evicted_bytes: tenant.bytes() - tenant.resident_bytes(),
                 reserved_bytes: tenant.reserved_bytes(),
-                unmanaged_bytes: tenant.theirs.unmanaged_bytes.load(Relaxed),
+                unmanaged_bytes: tenant.theirs.unmanaged_bytes.load(Relaxed).saturating_add(immovable),
+                immovable_bytes: immovable,
                 peak_bytes: tenant.peak_bytes,
                 switches: self.arbiter.switches(*id),
                 gpu_seconds: self.arbiter.gpu_time(*id, self.now()) as f64 / 1e6,

@@ -114,7 +114,7 @@ impl Server {
                     tenant.deferred = Some(request);
                     return Ok(());
                 }
-                Request::Free { .. } | Request::Frames { .. } => {}
+                Request::Free { .. } | Request::Frames { .. } | Request::MakeImmovable { .. } => {}
             }
         }
         self.serve_request(id, request)
@@ -139,6 +139,7 @@ impl Server {
                 let frames = self.frames_of(id, &extents)?;
                 self.answer(id, &Answer::Frames { extents }, &frames);
             }
+            Request::MakeImmovable { extents } => self.make_immovable(id, &extents),
             Request::Room { bytes } => {
                 let bytes = bytes.min(self.gpu.memory / 4);
                 self.claims.push_back(Claim::Room { tenant: id, bytes, asked: Instant::now() })
@@ -177,6 +178,8 @@ impl Server {
             fits_arena || all.saturating_add(bytes).saturating_add(spare) <= self.arena.capacity() + self.pool.bytes();
         let full = if own.saturating_add(bytes) > self.offered() {
             Some(Full::Arena)
+        } else if own.saturating_add(bytes) > self.offered_to(id) {
+            Some(Full::Held)
         } else if !fits {
             Some(Full::HostPool)
         } else {
@@ -246,6 +249,9 @@ impl Server {
                 return Err(format!("it freed extent {}, which it does not have mapped", extent.0));
             };
             tenant.history.forget(*extent);
+            if freed.immovable {
+                tenant.immovable_bytes -= freed.class.bytes();
+            }
             if let Some(frame) = freed.place.frame() {
                 self.release(frame);
             }

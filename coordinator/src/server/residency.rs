@@ -11,14 +11,13 @@
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use baton_contract::memory::SizeClass;
 use baton_contract::messages::{Answer, ExtentId, Full, MAX_LISTED, MemoryCommand};
 
 use super::contents::Copies;
-use super::tenant::{Backing, Batch, Extent, Place, Tenant};
+use super::tenant::{Backing, Batch, Extent, Place};
 use super::{Server, is_copy};
 use crate::arbiter::{Event, State, TenantId};
 use crate::arena::FrameId;
@@ -33,7 +32,7 @@ pub(super) const GROUP_EXTENTS: usize = 64;
 /// Free frames are overwritten ahead of need in jobs of about so much.
 const SCRUB_BYTES: u64 = 512 << 20;
 /// Device memory that is left to contexts when the arena grows back to its size.
-const LEFT_FREE: u64 = 256 << 20;
+pub(super) const LEFT_FREE: u64 = 256 << 20;
 
 /// How many extents or frames of each size class.
 pub(super) type PerClass = [usize; SizeClass::ALL.len()];
@@ -158,15 +157,19 @@ impl Server {
             && !self.tasks.values().any(|task| matches!(task, Task::Scrub { .. }))
         {
             self.scrub(None, SCRUB_BYTES);
+            self.make_ready();
         }
-        for tenant in self.tenants.values() {
-            tenant.page.arena_bytes.store(self.offered(), Relaxed);
-        }
+        self.show_offers();
     }
 
     /// What one tenant may have, in bytes: the arena less the headroom.
     pub(super) fn offered(&self) -> u64 {
         self.arena.capacity().saturating_sub(self.options.headroom)
+    }
+
+    /// What this tenant may have, in bytes: nobody has what of others cannot move.
+    pub(super) fn offered_to(&self, id: TenantId) -> u64 {
+        self.beside_immovable(id).saturating_sub(self.options.headroom)
     }
 
     /// Makes a free frame of this class, in exchange for free ones of classes of which there are more than wanted.
@@ -187,7 +190,7 @@ impl Server {
         }
     }
 
-    fn enter_frame(&mut self, class: SizeClass, memory: crate::gpu::Memory) -> FrameId {
+    pub(super) fn enter_frame(&mut self, class: SizeClass, memory: crate::gpu::Memory) -> FrameId {
         let frame = self.arena.add_lent(class);
         let at = frame.0 as usize;
         if self.frames.len() <= at {
@@ -257,12 +260,12 @@ impl Server {
     }
 
     fn serve_room(&mut self, id: TenantId, bytes: u64, asked: Instant) -> Progress {
-        let most = self.tenants.values().map(Tenant::bytes).max().unwrap_or(0);
+        let most = self.least_capacity();
         let mut free = self.gpu.free_memory().unwrap_or(u64::MAX);
         if free < bytes {
             self.part_guests();
         }
-        // Nobody's memory may become larger than the arena.
+        // Everybody's memory has to fit the arena, beside what cannot move of the others.
         while free < bytes && self.arena.capacity() > most.max(SizeClass::ALL[0].bytes()) {
             if let Some((frame, class)) = self.arena.remove_free() {
                 self.unmake(frame);
@@ -319,7 +322,7 @@ impl Server {
         }
     }
 
-    fn unmake(&mut self, frame: FrameId) {
+    pub(super) fn unmake(&mut self, frame: FrameId) {
         if let Some(memory) = self.frames[frame.0 as usize].take()
             && let Err(error) = self.gpu.unmake(memory)
         {
@@ -421,7 +424,7 @@ impl Server {
         }
         // What is used last goes first: what stays can be used at once when the tenant runs again.
         let tenant = &self.tenants[&victim];
-        let resident = |(id, extent): (&ExtentId, &Extent)| extent.place.is_resident().then_some((*id, extent.class));
+        let resident = |(id, extent): (&ExtentId, &Extent)| extent.is_evictable().then_some((*id, extent.class));
         let mut order: Vec<(ExtentId, SizeClass)> = tenant.extents.iter().filter_map(resident).collect();
         tenant.history.order(&mut order, |(id, _)| *id);
         let mut group = Group::default();

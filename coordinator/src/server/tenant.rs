@@ -118,6 +118,8 @@ pub(super) struct Extent {
     pub(super) contents: Option<Contents>,
     /// How often in a row most of it had changed when it left.
     pub(super) dirty: u8,
+    /// Others can reach it: it stays where it is.
+    pub(super) immovable: bool,
 }
 
 impl Extent {
@@ -211,6 +213,12 @@ pub(super) struct Tenant {
     pub(super) redelivery: Option<Redelivery>,
     /// It was said that it can open no more descriptors.
     pub(super) lacked_descriptors: bool,
+    /// What of its memory cannot move, in bytes.
+    pub(super) immovable_bytes: u64,
+    /// It was said that some of its memory cannot move.
+    pub(super) is_known_to_stay: bool,
+    /// It was said that it does not fit beside what cannot move of others.
+    pub(super) lacks_room: bool,
     /// It was evicted on request: it is not brought in ahead before it has run again.
     pub(super) sent_away: bool,
 }
@@ -273,7 +281,7 @@ impl Tenant {
         let id = ExtentId(self.next_extent);
         self.next_extent = self.next_extent.wrapping_add(1);
         let place = Place::Resident { frame };
-        self.extents.insert(id, Extent { class, place, backing: None, contents: None, dirty: 0 });
+        self.extents.insert(id, Extent { class, place, backing: None, contents: None, dirty: 0, immovable: false });
         self.peak_bytes = self.peak_bytes.max(self.bytes());
         id
     }

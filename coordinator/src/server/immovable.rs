@@ -1,0 +1,100 @@
+//! Memory that cannot move, because somebody can reach it at any time: another process, another device, or the program itself by
+//! other addresses.
+//!
+//! A tenant says so of its own extents ([`Request::MakeImmovable`](baton_contract::messages::Request::MakeImmovable)), before it
+//! happens. From then on they stay in their frames until it frees them or ends. They count as unmanaged memory, and nobody else can
+//! have that part of the arena. When they are freed, their frames are given back to the driver and not lent again: whoever else
+//! has one mapped keeps it.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use baton_contract::messages::{Answer, ExtentId};
+
+use super::Server;
+use super::tenant::{Extent, Tenant};
+use crate::arbiter::TenantId;
+use crate::arena::FrameId;
+
+impl Extent {
+    /// Whether it can be evicted, if its tenant can be.
+    pub(super) fn is_evictable(&self) -> bool {
+        self.place.is_resident() && !self.immovable
+    }
+}
+
+impl Server {
+    /// A tenant is about to let others reach these extents.
+    pub(super) fn make_immovable(&mut self, id: TenantId, extents: &[ExtentId]) {
+        // It may have mapped them a moment ago, and said so on the other socket.
+        self.hear_control(id);
+        let Some(tenant) = self.tenants.get_mut(&id).filter(|tenant| tenant.cut_off.is_none()) else { return };
+        let is_here = |extent: &ExtentId| tenant.extents.get(extent).is_some_and(|entry| entry.place.is_resident());
+        if !extents.iter().all(is_here) {
+            return self.answer(id, &Answer::Movable, &[]);
+        }
+        for extent in extents {
+            let Some(entry) = tenant.extents.get_mut(extent) else { continue };
+            if !std::mem::replace(&mut entry.immovable, true) {
+                tenant.immovable_bytes += entry.class.bytes();
+            }
+            self.reachable.extend(entry.place.frame());
+            // It will never leave again.
+            if let Some(backing) = entry.backing.take() {
+                self.pool.give_back(backing.runs);
+            }
+        }
+        let (name, bytes) = (tenant.name.clone(), tenant.immovable_bytes >> 20);
+        if bytes > 0 && !std::mem::replace(&mut tenant.is_known_to_stay, true) {
+            log::info!("{name} has {bytes} MiB that others can reach: they stay on the GPU until it frees them");
+        }
+        self.answer(id, &Answer::Immovable, &[]);
+        let does_not_fit =
+            |(other, tenant): &(&TenantId, &Tenant)| **other != id && tenant.bytes() > self.beside_immovable(**other);
+        let squeezed: Vec<TenantId> = self.tenants.iter().filter(does_not_fit).map(|(other, _)| *other).collect();
+        for other in squeezed {
+            let Some(other) = self.tenants.get_mut(&other) else { continue };
+            if !std::mem::replace(&mut other.lacks_room, true) {
+                log::warn!(
+                    "{} does not fit beside the {bytes} MiB of {name} that cannot move, and has to wait",
+                    other.name
+                );
+            }
+        }
+    }
+
+    /// What of the arena cannot move, in bytes.
+    fn immovable_bytes(&self) -> u64 {
+        self.tenants.values().map(|tenant| tenant.immovable_bytes).sum()
+    }
+
+    /// What of the arena a tenant can have beside what of others cannot move, in bytes.
+    pub(super) fn beside_immovable(&self, id: TenantId) -> u64 {
+        let own = self.tenants.get(&id).map_or(0, |tenant| tenant.immovable_bytes);
+        self.arena.capacity().saturating_sub(self.immovable_bytes() - own)
+    }
+
+    /// How small the arena may become at most: so that each tenant fits beside what cannot move.
+    pub(super) fn least_capacity(&self) -> u64 {
+        let movable = |tenant: &Tenant| tenant.bytes() - tenant.immovable_bytes;
+        self.immovable_bytes() + self.tenants.values().map(movable).max().unwrap_or(0)
+    }
+
+    /// Lets tenants know how much each may have.
+    pub(super) fn show_offers(&self) {
+        let (offered, immovable) = (self.offered(), self.immovable_bytes());
+        for tenant in self.tenants.values() {
+            let others = immovable - tenant.immovable_bytes;
+            tenant.page.arena_bytes.store(offered.saturating_sub(others), Relaxed);
+        }
+    }
+
+    /// A frame is nobody's any more.
+    pub(super) fn free_frame(&mut self, frame: FrameId) {
+        if self.reachable.remove(&frame) {
+            self.arena.remove_lent(frame);
+            self.unmake(frame);
+        } else {
+            self.arena.give_back(frame);
+        }
+    }
+}
