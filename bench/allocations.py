@@ -3,8 +3,8 @@
 
     python3 bench/allocations.py --baton target/release --program PATH --driver sim
 
-`PATH` is `allocations`, made by `tests/c/build.sh`. Bare and under Baton it runs in turn, each time a
-process of its own; the ratio is taken within a pair. The coordinator has no other tenant.
+`PATH` is `allocations`, made by `tests/c/build.sh`. Bare and under Baton it runs in turn, each time
+a process of its own; the ratio is taken within a pair. The coordinator has no other tenant.
 """
 
 import argparse
@@ -52,9 +52,8 @@ def rows(results):
         for at, what in enumerate(("allocate", "free")):
             ratios = [pair["baton"][at] / pair["bare"][at] for pair in result["pairs"]]
             low, middle, high = statistics.quantiles(ratios, n=4)
-            seconds = (
-                statistics.median(pair[way][at] for pair in result["pairs"]) for way in ("bare", "baton")
-            )
+            pairs, ways = result["pairs"], ("bare", "baton")
+            seconds = [statistics.median(pair[way][at] for pair in pairs) for way in ways]
             yield [
                 f"{result['count']:,}",
                 f"{result['bytes']:,}",
