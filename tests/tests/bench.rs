@@ -31,7 +31,8 @@ fn the_switch_benchmark_evicts_a_server_in_every_way_and_compares_its_answers() 
         assert_eq!(switches.is_null(), at == 0, "only where nothing is evicted there are no switches: {variant:#}");
         if at > 0 {
             assert!(number(&switches["bytes_in"]) >= weights, "{variant:#}");
-            assert!(number(&switches["groups"]) >= 1.0 && number(&switches["extents"]) >= number(&switches["groups"]));
+            // No groups: all of it came ahead of the turn.
+            assert!(number(&switches["extents"]) >= number(&switches["groups"]));
             assert!(number(&switches["phases"]["all_resident_ms"]) >= number(&switches["phases"]["decided_ms"]));
         }
     }
