@@ -135,6 +135,7 @@ fn quiet(program: &Path) -> Command {
         settings::TRACE,
         settings::TRACE_FILE,
         settings::SOCKET,
+        settings::FOLDER,
         settings::NAME,
         settings::CLASS,
         settings::WEIGHT,

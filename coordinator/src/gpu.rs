@@ -156,12 +156,17 @@ impl Calls {
         Ok((calls, opened))
     }
 
-    /// One of its devices, counted from 0.
-    fn device(&self, number: usize) -> Result<CUdevice, GpuError> {
-        let (mut count, mut device) = (0, 0);
+    /// How many devices it has.
+    fn count(&self) -> Result<usize, GpuError> {
+        let mut count = 0;
         // SAFETY: an out-parameter.
         check("cuDeviceGetCount", unsafe { (self.device_count)(&mut count) })?;
-        let count = usize::try_from(count).unwrap_or(0);
+        Ok(usize::try_from(count).unwrap_or(0))
+    }
+
+    /// One of its devices, counted from 0.
+    fn device(&self, number: usize) -> Result<CUdevice, GpuError> {
+        let (count, mut device) = (self.count()?, 0);
         if number >= count {
             return Err(GpuError::NoSuchGpu { asked: number, count });
         }
@@ -269,14 +274,14 @@ impl Gpu {
         Ok(gpu)
     }
 
-    /// The UUID of one of a driver's GPUs. It is not taken into use for that.
+    /// The UUID of one of a driver's GPUs, and how many it has. None is taken into use for that.
     ///
     /// # Errors
     ///
     /// When the library is no driver, or has no such GPU.
-    pub fn uuid_of(library: &Path, number: usize) -> Result<[u8; 16], GpuError> {
+    pub fn uuid_of(library: &Path, number: usize) -> Result<([u8; 16], usize), GpuError> {
         let (calls, _) = Calls::open(library)?;
-        calls.uuid(calls.device(number)?)
+        Ok((calls.uuid(calls.device(number)?)?, calls.count()?))
     }
 
     /// Makes our context this thread's. Needed once in every thread that uses the GPU.

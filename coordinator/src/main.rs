@@ -18,6 +18,11 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     /// Run a program that shares the GPU, with a coordinator that is started if there is none.
+    ///
+    /// Where the program can see several GPUs (`CUDA_VISIBLE_DEVICES`), a coordinator is started for the first one. A process
+    /// shares the GPU that it takes first, with that GPU's coordinator: `baton serve --gpu N` starts one for another GPU. GPUs
+    /// without a coordinator, and all others that the process uses, it uses as if Baton were not there. With `--gpu N`, GPU N is
+    /// the one that is shared.
     Run(run::Run),
     /// Coordinate a GPU: own its memory, and decide who runs.
     Serve(serve::Serve),

@@ -13,6 +13,10 @@ pub const TRACE_FILE: &core::ffi::CStr = c"BATON_TRACE_FILE";
 /// Socket of the coordinator to join, instead of the one at the usual place.
 pub const SOCKET: &core::ffi::CStr = c"BATON_SOCKET";
 
+/// Folder with a socket for each GPU's coordinator, instead of the usual folder. `baton run` sets it on a machine with several
+/// GPUs, so that a program finds the coordinator of the GPU that it takes.
+pub const FOLDER: &core::ffi::CStr = c"BATON_FOLDER";
+
 /// What the tenant is called; the program's own name if not set.
 pub const NAME: &core::ffi::CStr = c"BATON_NAME";
 
@@ -35,7 +39,9 @@ pub const LOG: &core::ffi::CStr = c"BATON_LOG";
 /// `1`: join no coordinator; every call goes to the driver.
 pub const DISABLE: &core::ffi::CStr = c"BATON_DISABLE";
 
-/// `1`: a program that takes the GPU and cannot join a coordinator ends, with exit code 125, instead of going on without.
+/// `1`: a program that takes the GPU and cannot join a coordinator ends, with exit code 125, instead of going on without. With
+/// a GPU's UUID, in the spelling of [`crate::socket_path::gpu_name`], instead of `1`: the same, but other GPUs for which there
+/// is no coordinator are used as if Baton were not there.
 pub const REQUIRE: &core::ffi::CStr = c"BATON_REQUIRE";
 
 /// UUID of the GPU that is shared, in the spelling of [`crate::socket_path::gpu_name`]. Programs use other GPUs as if Baton

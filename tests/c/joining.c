@@ -10,6 +10,8 @@
 #include <unistd.h>
 
 static void *driver;
+/* The GPU that is taken. */
+static CUdevice device;
 
 /* The driver's function of this name. */
 static void *found(const char *name)
@@ -42,9 +44,11 @@ static int step(const char *name)
         return answer;
     }
     if (!strcmp(name, "context"))
-        return CALL(cuCtxCreate_v2, (CUcontext *, unsigned, CUdevice), &context, 0, 0);
+        return CALL(cuCtxCreate_v2, (CUcontext *, unsigned, CUdevice), &context, 0, device);
     if (!strcmp(name, "retain"))
-        return CALL(cuDevicePrimaryCtxRetain, (CUcontext *, CUdevice), &context, 0);
+        return CALL(cuDevicePrimaryCtxRetain, (CUcontext *, CUdevice), &context, device);
+    if (!strcmp(name, "second"))
+        return CALL(cuDeviceGet, (CUdevice *, int), &device, 1);
     if (!strcmp(name, "create")) {
         /* CUmemAllocationProp: pinned, on device 0. */
         unsigned properties[8] = {1, 0, 1, 0};

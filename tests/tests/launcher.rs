@@ -200,3 +200,74 @@ fn a_driver_file_has_to_be_named_on_both_sides() {
     assert!(ended.status == "exit status: 125" && ended.err.contains("another driver"), "{ended:?}");
     assert!(run(Some(&driver)).succeeded().out.ends_with(" ok\n"));
 }
+
+/// `baton run` on a machine with two GPUs, of which none is named.
+fn run_on_two(prepared: &Prepared, words: &[&str], steps: &[&str]) -> Command {
+    let options = ["run", "--driver", "sim", "--arena", "64MiB", "--host-pool", "64MiB"];
+    let mut command = prepared.place.baton(&options);
+    command.args(words).arg("--").arg(built().programs.join("joining")).args(steps).env("SIMCUDA_GPUS", "2");
+    command
+}
+
+/// What the coordinators say that `baton run` has started, GPU by GPU.
+fn logs(prepared: &Prepared) -> Vec<String> {
+    let entries = std::fs::read_dir(prepared.place.folder().join("runtime/baton")).expect("a folder");
+    let paths = entries.map(|entry| entry.expect("a readable folder").path());
+    let logs = paths.filter(|path| path.extension().is_some_and(|extension| extension == "log"));
+    logs.map(|path| std::fs::read_to_string(path).expect("a log")).collect()
+}
+
+#[test]
+fn a_process_shares_the_gpu_that_it_takes_first_if_that_has_a_coordinator() {
+    let prepared = Serving::arena("64MiB").prepare();
+    let took = |words: &[&str], steps: &[&str]| {
+        let ran = outcome(&mut run_on_two(&prepared, words, steps)).succeeded();
+        assert!(ran.out.ends_with("context 0\nalloc 0\n") && said(&ran).iter().all(waits), "{ran:?}");
+    };
+    // The first GPU is shared; the second has no coordinator, and gets none.
+    took(&["--name", "on-second"], &["init", "second", "context", "alloc"]);
+    took(&["--name", "on-first"], &["init", "context", "alloc"]);
+    let said_first = logs(&prepared);
+    assert_eq!(said_first.len(), 1, "{said_first:?}");
+    assert!(said_first[0].contains("on-first (") && !said_first[0].contains("on-second"), "{said_first:?}");
+    // Now it has one.
+    let mut serve =
+        prepared.place.baton(&["serve", "--driver", "sim", "--gpu", "1", "--arena=64MiB", "--host-pool=64MiB"]);
+    let served = Running::start(serve.env("SIMCUDA_GPUS", "2"), false, None);
+    while !served.err().contains("serving GPU 1") {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    took(&["--name", "shares-second"], &["init", "second", "context", "alloc"]);
+    took(&["--name", "shares-first"], &["init", "context", "alloc"]);
+    // Who names a GPU means no other.
+    took(&["--name", "named", "--gpu", "0"], &["init", "second", "context", "alloc"]);
+    let joined = served.err();
+    assert!(joined.contains("shares-second (") && joined.contains(" joined"), "{joined}");
+    assert!(!joined.contains("shares-first") && !joined.contains("named ("), "{joined}");
+}
+
+#[test]
+fn a_process_that_takes_the_gpu_which_was_to_be_shared_does_not_go_on_without_its_coordinator() {
+    let prepared = Serving::arena("64MiB").prepare();
+    let without = |steps: &[&str]| {
+        let mut running = Running::start(&mut run_on_two(&prepared, &[], steps), true, None);
+        assert_eq!(running.line(LIMIT), "waiting");
+        let mut status = prepared.place.baton(&["status", "--json"]);
+        let status = outcome(status.env("SIMCUDA_GPUS", "2")).succeeded();
+        let status: serde_json::Value = serde_json::from_str(&status.out).expect("JSON");
+        let pid = status["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok()).expect("a number");
+        // SAFETY: a coordinator of this test.
+        assert_eq!(unsafe { libc::kill(pid, libc::SIGKILL) }, 0);
+        let socket = status["socket"].as_str().expect("a path").to_owned();
+        while baton_contract::link::connect(Path::new(&socket), LIMIT).is_ok() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        running.say("");
+        running.finish(LIMIT)
+    };
+    let ended = without(&["wait", "init", "context"]);
+    assert!(ended.status == "exit status: 125" && ended.err.contains("no coordinator answers"), "{ended:?}");
+    // Of the other GPU nobody has promised anything.
+    let ran = without(&["wait", "init", "second", "context"]).succeeded();
+    assert!(ran.out.ends_with("context 0\n") && ran.err.is_empty(), "{ran:?}");
+}

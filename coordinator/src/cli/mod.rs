@@ -131,12 +131,12 @@ pub fn open_gpu(library: Option<&Path>, number: usize) -> Result<Gpu, GpuError> 
     Gpu::open(library.unwrap_or(Path::new("libcuda.so.1")), number)
 }
 
-/// The UUID of a GPU of a driver. The GPU is not taken into use for that.
+/// The UUID of a GPU of a driver, and how many GPUs can be seen. None is taken into use for that.
 ///
 /// # Errors
 ///
 /// When there is none.
-pub fn gpu_uuid(library: Option<&Path>, number: usize) -> Result<[u8; 16], GpuError> {
+pub fn gpu_uuid(library: Option<&Path>, number: usize) -> Result<([u8; 16], usize), GpuError> {
     Gpu::uuid_of(library.unwrap_or(Path::new("libcuda.so.1")), number)
 }
 

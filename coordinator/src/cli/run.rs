@@ -92,9 +92,12 @@ fn prepare(run: &Run, program: &OsStr, file: &Path, command: &mut Command) -> Re
     let choice = run.settings.driver();
     let library = choice.library(&install)?;
     command.envs(set(choice.settings()?));
-    let socket = match run.settings.socket.clone().or_else(named_socket) {
-        Some(socket) => std::path::absolute(socket)?,
-        None => usual_socket(gpu_uuid(library.as_deref(), run.settings.gpu.unwrap_or(0))?),
+    let (socket, is_named) = match run.settings.socket.clone().or_else(named_socket) {
+        Some(socket) => (std::path::absolute(socket)?, true),
+        None => {
+            let (gpu, count) = gpu_uuid(library.as_deref(), run.settings.gpu.unwrap_or(0))?;
+            (usual_socket(gpu), run.settings.gpu.is_some() || count == 1)
+        }
     };
     let (connection, offer) = reach(&socket, &run.settings, &install)?;
     let library = drivers_of(&socket, offer, run.settings.driver.as_ref().map(|_| &choice), library, &install)?;
@@ -102,13 +105,22 @@ fn prepare(run: &Run, program: &OsStr, file: &Path, command: &mut Command) -> Re
         command.envs(set(DriverChoice::Simulated.settings()?));
     }
     let gpu = socket_path::gpu_name(offer.gpu);
-    command.env("LD_PRELOAD", preload(&shim)).env(name(settings::SOCKET), &socket).env(name(settings::GPU), gpu);
+    command.env("LD_PRELOAD", preload(&shim));
     command.env(name(settings::CONNECTION), connection.as_raw_fd().to_string());
-    if run.optional {
-        command.env_remove(name(settings::REQUIRE));
-    } else {
-        command.env(name(settings::REQUIRE), "1");
-    }
+    let mut assign = |name: &'static CStr, value: Option<OsString>| {
+        match value {
+            Some(value) => command.env(self::name(name), value),
+            None => command.env_remove(self::name(name)),
+        };
+    };
+    // Where the user has named one GPU, or there is only one, other GPUs are no business of ours. Otherwise the program finds the
+    // coordinator of whichever GPU it takes, and has to share this one.
+    let folder = socket.parent().filter(|_| !is_named);
+    assign(settings::FOLDER, folder.map(Into::into));
+    assign(settings::SOCKET, folder.is_none().then(|| socket.clone().into()));
+    assign(settings::GPU, folder.is_none().then(|| gpu.clone().into()));
+    let required = if folder.is_none() { "1".into() } else { gpu.into() };
+    assign(settings::REQUIRE, (!run.optional).then_some(required));
     let mut put = |name: &'static CStr, value: Option<OsString>| {
         value.map(|value| command.env(self::name(name), value));
     };

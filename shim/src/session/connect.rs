@@ -3,7 +3,7 @@
 use core::ptr::{self, NonNull};
 use core::sync::atomic::Ordering;
 use core::time::Duration;
-use std::ffi::CStr;
+use std::ffi::{CStr, OsStr};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -73,8 +73,17 @@ fn place(uuid: [u8; 16]) -> Option<PathBuf> {
     }
     // SAFETY: takes nothing and cannot fail.
     let user = unsafe { libc::geteuid() };
-    let usual = || socket_path::socket(user::setting(c"XDG_RUNTIME_DIR"), user, uuid);
+    let usual = || match user::setting(settings::FOLDER) {
+        Some(folder) => PathBuf::from(folder).join(socket_path::socket_name(uuid)),
+        None => socket_path::socket(user::setting(c"XDG_RUNTIME_DIR"), user, uuid),
+    };
     Some(user::setting(settings::SOCKET).map_or_else(usual, PathBuf::from))
+}
+
+/// Whether it is another GPU that has to be shared, and this one only if somebody coordinates it.
+fn is_only_shared_if_it_can_be(uuid: [u8; 16]) -> bool {
+    let required = user::setting(settings::REQUIRE);
+    required.is_some_and(|gpu| gpu.as_bytes().starts_with(b"GPU-") && gpu != socket_path::gpu_name(uuid).as_str())
 }
 
 /// Becomes a tenant of a GPU's coordinator.
@@ -87,7 +96,7 @@ pub(super) fn join(device: CUdevice, uuid: [u8; 16], channels: Own) -> Result<Se
             "use Linux 4.14 or newer, without a filter on this system call",
         ));
     }
-    let (socket, received) = greet(&path, &hello)?;
+    let (socket, received) = greet(&path, &hello, uuid)?;
     let place = match FromCoordinator::decode(&received.message) {
         Ok(FromCoordinator::Admission(Admission::Welcome { place, .. })) => place,
         Ok(FromCoordinator::Admission(Admission::Refused { text, .. })) => return Err(cannot(text, look_at_the_log())),
@@ -100,7 +109,7 @@ pub(super) fn join(device: CUdevice, uuid: [u8; 16], channels: Own) -> Result<Se
         }
     };
     let session = session_of(device, channels, socket, received, place)?;
-    let_go_of_the_connection_that_waited();
+    let_go_of_the_connection_that_waited(&path);
     Ok(session)
 }
 
@@ -119,12 +128,13 @@ impl Waiting {
 }
 
 /// Greets the coordinator at a path, and waits for its answer: also until others have left, if there are too many.
-fn greet(path: &Path, hello: &Opening) -> Result<(OwnedFd, Received), Unjoined> {
+fn greet(path: &Path, hello: &Opening, uuid: [u8; 16]) -> Result<(OwnedFd, Received), Unjoined> {
     let at = path.display();
     let own = own_process()?;
     let mut waiting = Waiting { since: Instant::now(), is_said: false };
     loop {
         let socket = link::connect(path, SILENCE).map_err(|error| match error {
+            Unconnected::NobodyListens if is_only_shared_if_it_can_be(uuid) => Unjoined::NotAsked,
             Unconnected::NobodyListens => {
                 cannot(format!("no coordinator answers at {at}"), "start one with `baton serve`")
             }
@@ -250,20 +260,25 @@ fn scheduling() -> Result<Scheduling, Unjoined> {
         .map_err(|why| cannot(why, "correct BATON_CLASS, BATON_WEIGHT or BATON_SLO_MICROS"))
 }
 
-/// `baton run` has left a connection open, so that the coordinator waits for this program. The number may
-/// mean something else by now, in a program's child: it is closed only if it is such a connection.
-fn let_go_of_the_connection_that_waited() {
+/// `baton run` has left a connection open, so that a coordinator waits for this program, which has joined the one at this path:
+/// that one, or another in its folder. The number may mean something else by now, in a program's child: it is closed only if it
+/// is such a connection.
+fn let_go_of_the_connection_that_waited(joined: &Path) {
     let number = user::setting(settings::CONNECTION).and_then(|number| number.to_str()?.parse::<i32>().ok());
-    let (Some(number), Some(path)) = (number, user::setting(settings::SOCKET)) else { return };
+    let Some(number) = number else { return };
     // SAFETY: zeros are a valid address of no family.
     let mut peer: libc::sockaddr_un = unsafe { core::mem::zeroed() };
     let mut size = size_of_val(&peer) as libc::socklen_t;
     // SAFETY: a structure with its size; any number may be asked about.
     let known = unsafe { libc::getpeername(number, ptr::from_mut(&mut peer).cast(), &mut size) } == 0;
-    let same =
-        peer.sun_path.iter().map(|byte| *byte as u8).take_while(|byte| *byte != 0).eq(path.as_bytes().iter().copied());
-    if known && peer.sun_family == libc::AF_UNIX as libc::sa_family_t && same {
-        // SAFETY: a connection to our coordinator that nobody else in this process knows of.
+    if !known || peer.sun_family != libc::AF_UNIX as libc::sa_family_t {
+        return;
+    }
+    let bytes: Vec<u8> = peer.sun_path.iter().map(|byte| *byte as u8).take_while(|byte| *byte != 0).collect();
+    let waiting = Path::new(OsStr::from_bytes(&bytes));
+    let folder = user::setting(settings::FOLDER).map(PathBuf::from);
+    if waiting == joined || folder.is_some_and(|folder| waiting.parent() == Some(&folder)) {
+        // SAFETY: a connection to a coordinator that nobody else in this process knows of.
         unsafe { libc::close(number) };
     }
 }
