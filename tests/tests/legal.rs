@@ -228,9 +228,8 @@ fn an_urgent_program_that_does_nothing_keeps_nobody_waiting() {
     evict(&coordinator, "quick");
     let third = hold::joined(&coordinator, "third", "normal", "64", None);
     quick.ask("spin 1", LIMIT);
-    coordinator.until("it has the baton", |status| status["holder"] == "quick");
     drop(third);
-    coordinator.until("all fit together again", |status| status["holder"] == Value::Null);
+    coordinator.until("it is beside others again", |status| status["holder"] != "quick");
     let end = Instant::now() + LONG;
     while tenant(&coordinator.status(), "quick")["state"] != "idle" {
         assert!(Instant::now() < end, "it counts as at work{}", coordinator.place.story());
@@ -285,7 +284,7 @@ fn a_program_that_has_made_many_tensor_maps_runs_while_its_memory_arrives() {
             0 => before = evict(&coordinator, "lasting")["bytes_in"].as_u64().expect("bytes"),
             _ => {
                 let came = coordinator.status()["bytes_in"].as_u64().expect("bytes") - before;
-                assert!(came < 48 * MIB, "{case}: it had to wait for all of its memory");
+                assert!(came < 32 * MIB, "{case}: it had to wait for all of its memory");
             }
         });
     }

@@ -166,7 +166,7 @@ static void managed(void) {
  * with any of them. */
 static void make_maps(unsigned count) {
     struct piece small = piece_new(&tools, 4096, 1, NULL);
-    struct piece ballast = piece_new(&tools, 48 * MIB, 2, NULL);
+    struct piece ballast = piece_new(&tools, 32 * MIB, 2, NULL);
     CUdeviceptr tensor = 0, sum = device_alloc(8);
     uint64_t got = 0;
     for (unsigned i = 0; i < count; i++) {

@@ -127,30 +127,35 @@ enum { PINNED = 8 << 20 };
 static _Atomic(char *) pinned;
 static atomic_int over;
 
+static char *pin(void) {
+    void *memory;
+    CHECK(cuMemHostAlloc(&memory, PINNED, CU_MEMHOSTALLOC_PORTABLE));
+    memset(memory, 1, PINNED);
+    return memory;
+}
+
 static void *comes_and_goes(void *nothing) {
     CHECK(cuCtxSetCurrent(context));
     while (!atomic_load(&over)) {
-        void *memory;
-        CHECK(cuMemHostAlloc(&memory, PINNED, CU_MEMHOSTALLOC_PORTABLE));
-        memset(memory, 1, PINNED);
-        atomic_store(&pinned, memory);
+        char *before = atomic_exchange(&pinned, pin());
         sleep_ms(1);
-        CHECK(cuMemFreeHost(memory));
+        CHECK(cuMemFreeHost(before));
     }
     return nothing;
 }
 
 /* A kernel is given addresses that it does not use: what they lead to may be gone. */
 static void pinned_freed(void) {
-    enum { LAUNCHES = 200 };
+    enum { LAUNCHES = 60 };
     CUfunction add = kernel(load_kernels(), "add");
     make_memory();
-    pthread_t thread = go(comes_and_goes, NULL);
-    while (!atomic_load(&pinned)) sleep_ms(1);
+    atomic_store(&pinned, pin());
     wait_for_line();
+    pthread_t thread = go(comes_and_goes, NULL);
     unsigned none = 0;
     for (unsigned i = 0; i < LAUNCHES; i++) {
         CUdeviceptr left_over = (CUdeviceptr)atomic_load(&pinned);
+        sleep_ms(1);
         LAUNCH(add, NULL, 1, &target.at, &left_over, &left_over, &none);
     }
     atomic_store(&over, 1);
