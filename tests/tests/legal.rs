@@ -58,12 +58,18 @@ fn alone(name: &str, case: &str) -> Outcome {
     to_the_end(&mut command, None, |_| {}).succeeded()
 }
 
-/// Plays a case of a program as a tenant of its name, which does what it does alone.
+/// What a case of a program does as a tenant of its name.
 #[track_caller]
-fn same(coordinator: &Coordinator, name: &str, case: &str, meanwhile: impl FnMut(usize)) {
+fn played(coordinator: &Coordinator, name: &str, case: &str, meanwhile: impl FnMut(usize)) -> Outcome {
     let place = &coordinator.place;
     let mut command = place.joining(name, &built().programs.join("legal").join(name), &[case]);
-    let shared = to_the_end(&mut command, Some(place.clone()), meanwhile);
+    to_the_end(&mut command, Some(place.clone()), meanwhile)
+}
+
+/// That is what it does alone.
+#[track_caller]
+fn same(coordinator: &Coordinator, name: &str, case: &str, meanwhile: impl FnMut(usize)) {
+    let shared = played(coordinator, name, case, meanwhile);
     assert_eq!(shared, alone(name, case), "{name} {case}: shared (left) and alone (right)");
 }
 
@@ -75,6 +81,12 @@ fn evict(coordinator: &Coordinator, name: &str) -> Value {
         assert!(Instant::now() < end, "{name} cannot be evicted{}", coordinator.place.story());
     }
     coordinator.status()
+}
+
+/// The same of one whose memory may have to stay, for whatever reason.
+fn try_to_evict(coordinator: &Coordinator, name: &str) {
+    let mut command = coordinator.place.baton(&["evict", "--socket"]);
+    command.arg(coordinator.place.socket()).arg(name).output().expect("baton can be started");
 }
 
 /// One that wants the GPU, which another one has.
@@ -189,6 +201,23 @@ fn an_allocation_that_others_were_to_reach_is_refused_to_them() {
                    order for another device: 801\n\
                    a handle for another process: 1\n";
     assert!(shared.out.starts_with(refused), "{shared:?}");
+}
+
+#[test]
+fn another_device_on_the_bus_reaches_the_programs_memory_or_none() {
+    let coordinator = serving().start();
+    let want = hold::alone("80", &["touch"; 2]);
+    let mut other = None;
+    let shared = played(&coordinator, "bus", "device", |waits| {
+        // Whether its memory can be moved or not.
+        try_to_evict(&coordinator, "bus");
+        let other = other.get_or_insert_with(|| hold::joined(&coordinator, "other", "normal", "80", None));
+        assert_eq!(other.ask("touch", LIMIT), want[waits]);
+    })
+    .succeeded();
+    // That the program gets no descriptor is one of Baton's limits.
+    let is_refused = shared.out == "the descriptor: 801\nthe end\n";
+    assert!(is_refused || shared == alone("bus", "device"), "{shared:?}");
 }
 
 #[test]
