@@ -50,20 +50,31 @@ fn to_the_end(command: &mut Command, place: Option<Place>, mut meanwhile: impl F
     running.finish(LIMIT)
 }
 
-/// What a case of a program does on a GPU of its own.
+/// How many GPUs a program wants to see.
+fn gpus(name: &str) -> &'static str {
+    if name == "several" { "2" } else { "1" }
+}
+
+/// What a case of a program does on a GPU of its own, or on two.
 #[track_caller]
 fn alone(name: &str, case: &str) -> Outcome {
     let mut command = Driver::simulated().bare(built().programs.join("legal").join(name));
-    command.arg(case).env("SIMCUDA_MEMORY", "512MiB");
+    command.arg(case).env("SIMCUDA_MEMORY", "512MiB").env("SIMCUDA_GPUS", gpus(name));
     to_the_end(&mut command, None, |_| {}).succeeded()
 }
 
-/// Plays a case of a program as a tenant of its name, which does what it does alone.
+/// What a case of a program does as a tenant of its name.
 #[track_caller]
-fn same(coordinator: &Coordinator, name: &str, case: &str, meanwhile: impl FnMut(usize)) {
+fn played(coordinator: &Coordinator, name: &str, case: &str, meanwhile: impl FnMut(usize)) -> Outcome {
     let place = &coordinator.place;
     let mut command = place.joining(name, &built().programs.join("legal").join(name), &[case]);
-    let shared = to_the_end(&mut command, Some(place.clone()), meanwhile);
+    to_the_end(&mut command, Some(place.clone()), meanwhile)
+}
+
+/// That is what it does alone.
+#[track_caller]
+fn same(coordinator: &Coordinator, name: &str, case: &str, meanwhile: impl FnMut(usize)) {
+    let shared = played(coordinator, name, case, meanwhile);
     assert_eq!(shared, alone(name, case), "{name} {case}: shared (left) and alone (right)");
 }
 
@@ -75,6 +86,12 @@ fn evict(coordinator: &Coordinator, name: &str) -> Value {
         assert!(Instant::now() < end, "{name} cannot be evicted{}", coordinator.place.story());
     }
     coordinator.status()
+}
+
+/// The same of one whose memory may have to stay, for whatever reason.
+fn try_to_evict(coordinator: &Coordinator, name: &str) {
+    let mut command = coordinator.place.baton(&["evict", "--socket"]);
+    command.arg(coordinator.place.socket()).arg(name).output().expect("baton can be started");
 }
 
 /// One that wants the GPU, which another one has.
@@ -192,6 +209,23 @@ fn an_allocation_that_others_were_to_reach_is_refused_to_them() {
 }
 
 #[test]
+fn another_device_on_the_bus_reaches_the_programs_memory_or_none() {
+    let coordinator = serving().start();
+    let want = hold::alone("80", &["touch"; 2]);
+    let mut other = None;
+    let shared = played(&coordinator, "bus", "device", |waits| {
+        // Whether its memory can be moved or not.
+        try_to_evict(&coordinator, "bus");
+        let other = other.get_or_insert_with(|| hold::joined(&coordinator, "other", "normal", "80", None));
+        assert_eq!(other.ask("touch", LIMIT), want[waits]);
+    })
+    .succeeded();
+    // That the program gets no descriptor is one of Baton's limits.
+    let is_refused = shared.out == "the descriptor: 801\nthe end\n";
+    assert!(is_refused || shared == alone("bus", "device"), "{shared:?}");
+}
+
+#[test]
 fn graphs_that_once_read_host_memory_are_launched_while_memory_arrives() {
     let coordinator = slow().start();
     for case in ["child", "disabled"] {
@@ -288,4 +322,91 @@ fn a_program_that_has_made_many_tensor_maps_runs_while_its_memory_arrives() {
             }
         });
     }
+}
+
+/// A coordinator of one of two GPUs.
+fn serving_one_of_two(gpu: &str) -> Serving {
+    serving().setting("SIMCUDA_GPUS", "2").option("--gpu", gpu)
+}
+
+/// The program that sees two GPUs, started as users start theirs.
+#[track_caller]
+fn same_on_two(coordinator: &Coordinator, case: &str, meanwhile: impl FnMut(usize)) {
+    let place = &coordinator.place;
+    let mut command = place.baton(&["run", "--name", "several", "--driver", "sim", "--socket"]);
+    command.arg(place.socket()).arg("--").arg(built().programs.join("legal/several")).arg(case);
+    let shared = to_the_end(&mut command, Some(place.clone()), meanwhile);
+    assert_eq!(shared, alone("several", case), "{case}: shared (left) and alone (right)");
+}
+
+#[test]
+fn a_program_on_another_gpu_is_left_alone() {
+    let coordinator = serving_one_of_two("0").start();
+    same_on_two(&coordinator, "second-alone", |_| {
+        assert_eq!(coordinator.status()["tenants"], Value::Array(Vec::new()), "it has joined");
+    });
+    same_on_two(&coordinator, "second-size", |_| {});
+}
+
+#[test]
+fn work_on_another_gpu_does_not_wait_for_this_one() {
+    let coordinator = serving_one_of_two("0").option("--quantum", "1h").option("--max-wait", "1h").start();
+    let mut other = hold::joined(&coordinator, "other", "normal", "8", None);
+    // Its work does not end before it is ended itself.
+    assert_eq!(other.ask("queue 3600000", LIMIT), "queued");
+    same_on_two(&coordinator, "second-beside", |_| {});
+    assert_eq!(coordinator.status()["holder"], "other");
+}
+
+#[test]
+fn a_program_joins_the_coordinator_of_the_gpu_that_it_works_on() {
+    let coordinator = serving_one_of_two("1").start();
+    let mut sees = 0;
+    same_on_two(&coordinator, "second-alone", |_| {
+        let status = evict(&coordinator, "several");
+        sees = tenant(&status, "several")["evicted_bytes"].as_u64().expect("bytes");
+    });
+    assert!(sees >= 8 * MIB, "{sees}");
+}
+
+#[test]
+fn copies_go_between_a_gpu_that_is_shared_and_one_that_is_not() {
+    let coordinator = serving_one_of_two("0").start();
+    for case in ["copies", "copies-second-first"] {
+        same_on_two(&coordinator, case, |_| try_to_evict(&coordinator, "several"));
+    }
+}
+
+#[test]
+fn kernels_on_another_gpu_reach_memory_that_they_were_given_access_to() {
+    let coordinator = serving_one_of_two("0").start();
+    same_on_two(&coordinator, "peers", |_| try_to_evict(&coordinator, "several"));
+}
+
+#[test]
+fn what_a_program_is_told_of_memory_of_another_gpu_is_what_the_driver_says() {
+    let coordinator = serving_one_of_two("0").start();
+    same_on_two(&coordinator, "questions", |_| {});
+}
+
+#[test]
+fn work_on_another_gpu_finds_the_memory_of_one_that_the_program_is_taken_off() {
+    let serving = Serving::arena("64MiB").option("--host-pool", "128MiB").setting("SIMCUDA_GPUS", "2");
+    let coordinator = serving.start();
+    let steer = |verb: &str| {
+        let mut command = coordinator.place.baton(&[verb, "--socket"]);
+        command.arg(coordinator.place.socket()).arg("several").output().expect("baton can be started");
+    };
+    same_on_two(&coordinator, "taken-later", |waits| {
+        if waits == 1 {
+            return steer("resume");
+        }
+        // It may have to stay where it is: then the other one waits, or goes without.
+        steer("pause");
+        let mut other = coordinator.join("other", &program("hold"), &["--megabytes", "60"]);
+        let end = Instant::now() + Duration::from_secs(2);
+        while !other.has_answered() && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    });
 }
