@@ -3,7 +3,7 @@
 //! `tests/generate` runs many more of them; it says here what it wants by the variables `GENERATE_…`.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -34,9 +34,23 @@ struct Plan {
     shrinking: Duration,
     /// How many failing programs are enough.
     failures: usize,
-    /// Of these kinds, failing programs are counted only.
+    /// Of these kinds, failing programs are counted only; and of others after the first.
     known: Vec<String>,
     patience: Duration,
+}
+
+/// The kinds of failures of which a program was kept, or need not be.
+struct Known(Mutex<BTreeSet<String>>);
+
+impl Known {
+    fn has(&self, kind: &str) -> bool {
+        self.0.lock().expect("no thread panics with it").contains(kind)
+    }
+
+    /// Whether it is new; from now on it is not.
+    fn add(&self, kind: &str) -> bool {
+        self.0.lock().expect("no thread panics with it").insert(kind.to_owned())
+    }
 }
 
 /// A program that failed.
@@ -62,20 +76,21 @@ fn runner(plan: &Plan, number: usize) -> TestRunner {
 }
 
 /// Runs one program; the smallest one that fails like it.
-fn try_one(plan: &Plan, arm: &Arm, number: usize) -> Option<Failure> {
+fn try_one(plan: &Plan, known: &Known, arm: &Arm, number: usize) -> Option<Failure> {
     let mut runner = runner(plan, number);
     let programs = Programs { without: plan.without.clone() };
     let tree = programs.new_tree(&mut runner).expect("programs are drawn without conditions");
     let first = tree.current();
     let fault = *arm.compare(&first.script("").0, plan.patience).err()?;
-    if plan.known.contains(&fault.kind) {
+    if !known.add(&fault.kind) {
         return Some(Failure { number, kind: fault.kind, file: None });
     }
     eprintln!("program {number} of seed {} ({:?}): {}; it is made smaller", plan.seed, arm.pressure, fault.kind);
+    let kind = fault.kind.clone();
     // One that fails only now and then is tried more often. One that fails in a known way has become another one.
     let again = |script: &Script| {
         let fault = arm.compare(script, SHORT_PATIENCE).err().map(|fault| *fault);
-        fault.filter(|fault| !plan.known.contains(&fault.kind))
+        fault.filter(|fault| fault.kind == kind || !known.has(&fault.kind))
     };
     let (script, _) = first.script("");
     let tries = (1..=4).find(|_| again(&script).is_some());
@@ -104,6 +119,7 @@ fn try_one(plan: &Plan, arm: &Arm, number: usize) -> Option<Failure> {
         }
     };
     let fault = last.into_inner().expect("no thread panics with it");
+    known.add(&fault.kind);
     Some(keep(plan, arm, number, &small, &fault))
 }
 
@@ -132,6 +148,7 @@ fn run(plan: &Plan) -> Vec<Failure> {
     let start = Instant::now();
     let arms = PRESSURES.map(Arm::start);
     let (next, failures) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let known = Known(Mutex::new(plan.known.iter().cloned().collect()));
     std::thread::scope(|scope| {
         for _ in 0..AT_ONCE {
             scope.spawn(|| {
@@ -144,7 +161,7 @@ fn run(plan: &Plan) -> Vec<Failure> {
                     if number >= plan.count || failed >= plan.failures {
                         return;
                     }
-                    let failure = try_one(plan, &arms[number % arms.len()], number);
+                    let failure = try_one(plan, &known, &arms[number % arms.len()], number);
                     failures.lock().expect("no thread panics with it").extend(failure);
                     if (number + 1).is_multiple_of(100) {
                         eprintln!("{} programs in {:?}", number + 1, start.elapsed());

@@ -3,6 +3,8 @@
 //! Each draws some *aspects* of the interface at first and leaves out the others: what always comes with everything else has
 //! few chances to come in an order of its own.
 
+use std::collections::VecDeque;
+
 use super::model::Model;
 use super::program::*;
 use super::script::{CopyBy, HostKind, Question, WaitBy};
@@ -113,6 +115,8 @@ struct Drawer {
     aspects: Vec<Aspect>,
     /// What the program is mostly about, if it has that.
     focus: Option<Aspect>,
+    /// What the thread does next, as far as it is legal then.
+    next: VecDeque<What>,
 }
 
 /// The program of a seed; without these aspects, as far as it has them by chance.
@@ -122,7 +126,7 @@ pub fn program(seed: u64, without: &[Aspect]) -> Program {
     let chosen = ASPECTS.iter().filter(|(_, percent)| dice.percent(*percent)).map(|(aspect, _)| *aspect);
     let chosen: Vec<Aspect> = chosen.collect();
     let aspects = chosen.into_iter().filter(|aspect| !without.contains(aspect)).collect();
-    let mut drawer = Drawer { dice, aspects, focus: None };
+    let mut drawer = Drawer { dice, aspects, focus: None, next: VecDeque::new() };
     if drawer.dice.percent(50) {
         let all = [Aspect::Waits, Aspect::Captures, Aspect::Graphs, Aspect::Graphs, Aspect::Host, Aspect::Waiting];
         drawer.focus = Some(drawer.dice.of(&all));
@@ -143,14 +147,22 @@ pub fn program(seed: u64, without: &[Aspect]) -> Program {
             break;
         }
         // A thread mostly goes on with what it has begun.
-        if drawer.dice.percent(30) {
+        if drawer.next.is_empty() && drawer.dice.percent(30) {
             thread = drawer.dice.slot(threads);
+        }
+        if let Some(what) = drawer.next.pop_front() {
+            let operation = Operation { thread, what };
+            if model.apply(&operation) {
+                operations.push(operation);
+            }
+            continue;
         }
         // What is to be done is drawn first, and then what with, until that is legal.
         let (aspect, branch) = (drawer.aspect(), drawer.dice.below(100));
         for _ in 0..TRIES {
             let operation = Operation { thread, what: drawer.operation(aspect, branch) };
             if model.apply(&operation) {
+                drawer.go_on(&operation.what);
                 operations.push(operation);
                 break;
             }
@@ -176,6 +188,47 @@ impl Drawer {
             all.push(What::Alloc { mem, context: 0, size, on: To { stream: Where::Made(stream), twin: false } });
         }
         all
+    }
+
+    /// What often follows on an operation.
+    fn go_on(&mut self, what: &What) {
+        if self.dice.percent(60) {
+            return;
+        }
+        let (kind, on) = (self.kind(), self.stream());
+        match *what {
+            What::ExecSet { exec, .. }
+            | What::ExecSetChild { exec, .. }
+            | What::ExecEnable { exec, enabled: false, .. } => {
+                // What was named before is not needed any more.
+                let host = self.dice.slot(HOSTS);
+                let freed = [What::HostFree { host }, What::HostFree { host: (host + 1) % HOSTS }];
+                self.next.extend(freed.into_iter().chain([What::Rest { idle: true }, What::Launch { exec, on }]));
+            }
+            What::Wait { .. } => {
+                let times = self.times();
+                self.next.extend([What::Work { on, kind, times }, What::StreamSynchronize { on }]);
+            }
+            What::BeginCapture { on: captured, .. } => {
+                let (graph, exec) = (self.dice.slot(GRAPHS), self.dice.slot(EXECS));
+                self.next.push_back(What::Work { on: captured, kind, times: 1 });
+                if self.dice.percent(50) {
+                    self.next.extend([What::EndCapture { on: captured, graph }, What::Instantiate { exec, graph }]);
+                    self.next.extend([What::Rest { idle: true }, What::Launch { exec, on }]);
+                }
+            }
+            What::HostTable { host, .. } => {
+                let (table, out) = (self.mem(), self.mem());
+                let copy = Kind::Copy { to: table, from: Spot::Host(host), by: CopyBy::Kind };
+                self.next.extend([What::Work { on, kind: copy, times: 1 }, What::Rest { idle: true }]);
+                self.next.push_back(What::Work { on, kind: Kind::Gather { out, table }, times: 1 });
+            }
+            What::TakeDescriptors { .. } => {
+                let mem = self.dice.slot(MEMS);
+                self.next.extend([What::Rest { idle: true }, What::Read { mem, twin: false }]);
+            }
+            _ => {}
+        }
     }
 
     fn context(&mut self) -> u8 {
