@@ -7,10 +7,10 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Instant;
 
-use baton_contract::cuda::{CUdevice, CUdeviceptr, CUresult};
+use baton_contract::cuda::{CUdeviceptr, CUresult};
 use baton_contract::messages::{ArrivalStory, ExtentId};
 
-use super::{elsewhere, layouts, roots};
+use super::{layouts, roots};
 use crate::gate::{self, Passage};
 use crate::memory::layout::BlockLayout;
 use crate::sys::futex::{self, Scope};
@@ -31,7 +31,7 @@ pub(crate) enum Needs {
 
 impl Needs {
     /// Whether it is known that a call has nothing to do with memory of ours.
-    fn are_none_of_ours(&self) -> bool {
+    pub(super) fn are_none_of_ours(&self) -> bool {
         match self {
             Self::Nothing => true,
             Self::Everything => false,
@@ -168,28 +168,6 @@ pub(crate) fn wait(passage: &Passage, needs: Needs) -> Result<(), CUresult> {
         let _ = FIRST_CALL.compare_exchange(u64::MAX, arrival.micros(), Ordering::Relaxed, Ordering::Relaxed);
     }
     Ok(())
-}
-
-/// The door for every call that touches device memory: passes the gate when what the call needs is here. An error is what
-/// the program's call has to answer.
-#[inline(always)]
-pub(crate) fn pass(needs: impl Fn() -> Needs) -> Result<Passage, CUresult> {
-    if let Some(device) = elsewhere::device()
-        && let Some(passage) = pass_elsewhere(device, &needs)
-    {
-        return Ok(passage);
-    }
-    let passage = gate::pass()?;
-    if gate::may_lack() {
-        wait(&passage, needs())?;
-    }
-    Ok(passage)
-}
-
-/// A call for another GPU.
-#[cold]
-fn pass_elsewhere(_device: CUdevice, needs: &impl Fn() -> Needs) -> Option<Passage> {
-    needs().are_none_of_ours().then(Passage::beside)
 }
 
 fn wait_for(passage: &Passage, needs: &Needs, start: Instant) -> Result<(), CUresult> {

@@ -5,7 +5,7 @@
 //! waits for that. What is not mapped cannot be touched, so a dependency that we missed is a fault and not a wrong
 //! number. When the last extent is mapped the gate is simply open, and nobody asks any more.
 //!
-//! - `blocks`: what is on its way, and waiting for it. [`words`]: looking for addresses in memory.
+//! - `blocks`: what is on its way, and waiting for it. `door`: where calls come in. [`words`]: looking for addresses in memory.
 //! - [`footprint`]: what a call needs: the addresses that it names, and whatever can be reached from there.
 //! - [`layouts`]: where a function's parameters lie. [`graphs`]: what captured graphs hold.
 //! - [`elsewhere`]: calls for other GPUs.
@@ -17,6 +17,7 @@
 //! that were waited for, with all that they point to.
 
 mod blocks;
+mod door;
 pub(crate) mod elsewhere;
 pub(crate) mod footprint;
 pub(crate) mod graphs;
@@ -24,6 +25,5 @@ pub(crate) mod layouts;
 pub(crate) mod roots;
 pub(crate) mod words;
 
-pub(crate) use blocks::{
-    Needs, begin, context_gone, end, is_complete, is_here, is_waited_for, mapped, pass, wait, wake,
-};
+pub(crate) use blocks::{Needs, begin, context_gone, end, is_complete, is_here, is_waited_for, mapped, wait, wake};
+pub(crate) use door::pass;
