@@ -48,7 +48,6 @@ const RULES: &[(&str, Class, &str)] = &[
     ("cuCtx", Harmless, "the context's settings and marks, and the thread's current context"),
     ("cuCtxSetLimit", Outside, "local memory, and heaps that kernels allocate from"),
     ("cuCtxSynchronize", Harmless, "waits for the program's own work, or asks about it"),
-    ("cuCtxEnablePeerAccess", Unsupported, "another GPU reads and writes memory that moves"),
     ("cuGreenCtx", Outside, "contexts"),
     // Memory.
     ("cuMemGetInfo", Harmless, "of before CUDA 3.2, for memory below 4 GiB; its successor is hooked"),

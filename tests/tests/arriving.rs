@@ -15,7 +15,7 @@ use serde_json::Value;
 const LIMIT: Duration = Duration::from_secs(300);
 
 /// More pairs than this are never needed, also on a machine that is loaded so much that evictions come late.
-const MOST_PAIRS: usize = 20;
+const MOST_PAIRS: usize = 100;
 
 /// Two programs at once, each evicted whenever it is idle for a moment; then two more, of which the second one is urgent, and
 /// comes in at any time. Further pairs follow if nobody has run while memory came in. Their seeds count from the first one.

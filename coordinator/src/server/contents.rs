@@ -216,6 +216,10 @@ impl Server {
         let Some(tenant) = self.tenants.get(&id) else { return false };
         let mut edges = Vec::new();
         for (extent, entry) in &tenant.extents {
+            if entry.immovable {
+                // Others may have written to it since.
+                return false;
+            }
             let Some(pointers) = entry.contents.as_ref().and_then(|contents| contents.pointers.as_ref()) else {
                 return false;
             };

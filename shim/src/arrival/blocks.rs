@@ -13,13 +13,14 @@ use baton_contract::messages::{ArrivalStory, ExtentId};
 use super::{layouts, roots};
 use crate::gate::{self, Passage};
 use crate::memory::layout::BlockLayout;
+use crate::memory::space;
 use crate::sys::futex::{self, Scope};
 
 /// How long a call looks again and again before it sleeps: mapping an extent takes about so long.
 const SPIN: Duration = Duration::from_micros(40);
 
 /// What a call needs.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Needs {
     /// No memory that is there.
     Nothing,
@@ -30,12 +31,13 @@ pub(crate) enum Needs {
 }
 
 impl Needs {
-    /// Whether it is known that a call has nothing to do with memory of ours.
-    pub(super) fn are_none_of_ours(&self) -> bool {
+    /// Whether a call may have something to do with memory of ours.
+    pub(super) fn may_be_ours(&self) -> bool {
+        let is_ours = |address: &CUdeviceptr| space::get().is_some_and(|space| space.is_reserved(*address));
         match self {
-            Self::Nothing => true,
-            Self::Everything => false,
-            Self::These(addresses) => addresses.is_empty(),
+            Self::Nothing => false,
+            Self::Everything => true,
+            Self::These(addresses) => addresses.iter().any(is_ours),
         }
     }
 }
@@ -142,11 +144,6 @@ pub(crate) fn is_waited_for() -> bool {
     WAITING.load(Ordering::Relaxed) != 0
 }
 
-/// Whether an allocation is here, and all that it leads to.
-pub(crate) fn is_here(address: CUdeviceptr) -> bool {
-    !is_lacking(&Needs::These(vec![address]))
-}
-
 /// A call waits until what it needs is here. `Err` is what the call has to answer.
 #[cold]
 pub(crate) fn wait(passage: &Passage, needs: Needs) -> Result<(), CUresult> {
@@ -189,7 +186,7 @@ fn wait_for(passage: &Passage, needs: &Needs, start: Instant) -> Result<(), CUre
 
 /// Whether something is still missing; remembers what was asked for. What the gate says does not count: it may be about
 /// to close, and waits for this call to step out.
-fn is_lacking(needs: &Needs) -> bool {
+pub(super) fn is_lacking(needs: &Needs) -> bool {
     read().as_ref().is_some_and(|arrival| arrival.lacks(needs))
 }
 

@@ -1,20 +1,48 @@
 //! The door for every call that touches device memory.
+//!
+//! A call for the shared GPU passes the gate when what it needs is here. A call for another GPU is as without Baton, unless it may
+//! reach memory of ours: then that GPU gets access to all of it, and it never moves again.
 
-use baton_contract::cuda::{CUdevice, CUresult};
+use baton_contract::cuda::{CUdevice, CUresult, CUstream};
 
-use super::blocks::{Needs, wait};
+use super::blocks::{Needs, is_lacking, wait};
 use super::elsewhere;
-use crate::gate::{self, Passage};
+use crate::gate::{self, MappingGuard, Passage};
+use crate::link;
+use crate::memory::space;
 
-/// The door for every call that touches device memory: passes the gate when what the call needs is here. An error is what
-/// the program's call has to answer.
+/// The GPU that a call is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gpu {
+    /// What the call needs has to be here, with all that it leads to.
+    Shared,
+    /// It is asked only what memory of ours the call itself reaches. A kernel reaches none that its GPU has no access to.
+    Other,
+}
+
+/// Passes. An error is what the program's call has to answer.
 #[inline(always)]
-pub(crate) fn pass(needs: impl Fn() -> Needs) -> Result<Passage, CUresult> {
-    if let Some(device) = elsewhere::device()
-        && let Some(passage) = pass_elsewhere(device, &needs)
-    {
-        return Ok(passage);
+pub(crate) fn pass(needs: impl Fn(Gpu) -> Needs) -> Result<Passage, CUresult> {
+    if let Some(device) = elsewhere::current() {
+        return pass_elsewhere(device, &needs);
     }
+    pass_here(|| needs(Gpu::Shared))
+}
+
+/// The same for a call that puts work into a stream, which may be another GPU's.
+#[inline(always)]
+pub(crate) fn pass_into(stream: impl FnOnce() -> CUstream, needs: impl Fn(Gpu) -> Needs) -> Result<Passage, CUresult> {
+    if let Some(shared) = elsewhere::shared()
+        && let Some(passed) = pass_among(shared, stream(), &needs)
+    {
+        return passed;
+    }
+    pass_here(|| needs(Gpu::Shared))
+}
+
+/// The same for a call about memory of ours, whichever GPU is current.
+#[inline(always)]
+pub(crate) fn pass_here(needs: impl Fn() -> Needs) -> Result<Passage, CUresult> {
     let passage = gate::pass()?;
     if gate::may_lack() {
         wait(&passage, needs())?;
@@ -22,8 +50,50 @@ pub(crate) fn pass(needs: impl Fn() -> Needs) -> Result<Passage, CUresult> {
     Ok(passage)
 }
 
-/// A call for another GPU.
+/// Whether the shared GPU is the current one.
+pub(crate) fn is_here() -> bool {
+    elsewhere::current().is_none()
+}
+
 #[cold]
-fn pass_elsewhere(_device: CUdevice, needs: &impl Fn() -> Needs) -> Option<Passage> {
-    needs().are_none_of_ours().then(Passage::beside)
+fn pass_elsewhere(device: CUdevice, needs: &impl Fn(Gpu) -> Needs) -> Result<Passage, CUresult> {
+    let is_exposed = space::get().is_none_or(|space| space.is_exposed_to(device));
+    if !is_exposed && needs(Gpu::Other).may_be_ours() {
+        expose(device)?;
+    }
+    Ok(Passage::beside())
+}
+
+/// A call of a program that uses several GPUs; none if it is for the shared one alone.
+#[cold]
+fn pass_among(shared: CUdevice, stream: CUstream, needs: &impl Fn(Gpu) -> Needs) -> Option<Result<Passage, CUresult>> {
+    let (current, of_stream) = elsewhere::current_and_of(shared, stream);
+    if let Some(current) = current
+        && let Err(answer) = pass_elsewhere(current, needs)
+    {
+        return Some(Err(answer));
+    }
+    of_stream.map(|device| pass_elsewhere(device, needs))
+}
+
+/// Lets another GPU reach all memory of ours, which stays where it is from then on.
+#[cold]
+pub(crate) fn expose(device: CUdevice) -> Result<(), CUresult> {
+    let Some(space) = space::get().filter(|space| !space.is_exposed_to(device)) else { return Ok(()) };
+    let passage = pass_here(|| Needs::Everything)?;
+    let guard = lock_mappings(&passage, Needs::Everything)?;
+    // Without a coordinator nothing moves.
+    link::get().map_or(Ok(()), |link| space.expose(&link.requests, device, &guard))
+}
+
+/// The right to change mappings, while some memory is here: it may have gone since the caller passed.
+pub(crate) fn lock_mappings(passage: &Passage, needs: Needs) -> Result<MappingGuard, CUresult> {
+    loop {
+        let guard = gate::lock_mappings(passage)?;
+        if !gate::may_lack() || !is_lacking(&needs) {
+            return Ok(guard);
+        }
+        drop(guard);
+        wait(passage, needs.clone())?;
+    }
 }

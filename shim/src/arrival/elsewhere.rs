@@ -1,12 +1,13 @@
-//! Calls for another GPU: they are as without Baton, unless they name memory of ours.
+//! Which GPU a call is for, in programs that use several.
 //!
-//! Only processes that have contexts on several GPUs pay for asking which of them a call is for.
+//! Only processes that have contexts on several GPUs pay for asking.
 
 use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
-use baton_contract::cuda::{CUDA_SUCCESS, CUdevice};
+use baton_contract::cuda::{CUDA_SUCCESS, CUdevice, CUstream};
 
 use crate::driver::api;
+use crate::work::contexts;
 
 /// A bit for each GPU that this process has taken.
 static TAKEN: AtomicU64 = AtomicU64::new(0);
@@ -25,13 +26,19 @@ pub(crate) fn note(taken: CUdevice, shared: Option<CUdevice>) {
     }
 }
 
-/// The GPU of this call, if it is not the shared one.
+/// The shared GPU, if this process uses others too.
 #[inline(always)]
-pub(super) fn device() -> Option<CUdevice> {
+pub(super) fn shared() -> Option<CUdevice> {
     match SHARED.load(Ordering::Relaxed) {
         NONE => None,
-        shared => other_than(shared),
+        shared => Some(shared),
     }
+}
+
+/// The current GPU, if it is not the shared one.
+#[inline(always)]
+pub(crate) fn current() -> Option<CUdevice> {
+    other_than(shared()?)
 }
 
 #[cold]
@@ -40,4 +47,13 @@ fn other_than(shared: CUdevice) -> Option<CUdevice> {
     // SAFETY: an out-parameter.
     let known = unsafe { api::current_device(&mut device) } == CUDA_SUCCESS;
     (known && device != shared).then_some(device)
+}
+
+/// Where a call comes from, and where the stream is that it puts its work into; none for the shared GPU. They may differ: a
+/// copy can be put into a stream of any GPU.
+pub(super) fn current_and_of(shared: CUdevice, stream: CUstream) -> (Option<CUdevice>, Option<CUdevice>) {
+    let current = other_than(shared);
+    // SAFETY: of the program's own call.
+    let of_stream = contexts::device_of_stream(stream.addr()).or_else(|| unsafe { api::device_of_stream(stream) });
+    (current, of_stream.map_or(current, |device| (device != shared).then_some(device)))
 }

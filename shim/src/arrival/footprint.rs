@@ -6,6 +6,7 @@ use core::ffi::c_void;
 use baton_contract::cuda::{CUdeviceptr, CUfunction};
 
 use super::blocks::Needs;
+use super::door::Gpu;
 use super::layouts;
 use super::roots::{self, HostMemory, TensorMap};
 use super::words::{self, TENSOR_MAP};
@@ -30,7 +31,10 @@ const MOST_READ: usize = 64 << 20;
 const TENSOR_MAP_ALIGNMENT: usize = 64;
 
 /// A launch's.
-pub(crate) fn kernel(function: CUfunction, parameters: *mut *mut c_void, extra: *mut *mut c_void) -> Needs {
+pub(crate) fn kernel(gpu: Gpu, function: CUfunction, parameters: *mut *mut c_void, extra: *mut *mut c_void) -> Needs {
+    if gpu == Gpu::Other {
+        return Needs::Nothing;
+    }
     let mut found = Vec::new();
     // SAFETY: what the program is about to hand to the driver as a launch's parameters.
     match unsafe { add_parameters(function, parameters, extra, &mut found) } {
@@ -39,12 +43,12 @@ pub(crate) fn kernel(function: CUfunction, parameters: *mut *mut c_void, extra: 
     }
 }
 
-/// Something that a copy or fill reads or writes.
+/// Something that a copy or fill reads or writes. Descriptions know their sizes themselves.
 pub(crate) trait Reach: Copy {
     /// Whether it touches addresses of ours without an allocation, or goes beyond the end of one.
     fn is_wild(self, bytes: usize) -> bool;
-    /// Adds what that needs; `None` if it cannot be told.
-    fn add_to(self, bytes: usize, found: &mut Vec<CUdeviceptr>) -> Option<()>;
+    /// Adds what a call for this GPU needs of that; `None` if it cannot be told.
+    fn add_to(self, bytes: usize, gpu: Gpu, found: &mut Vec<CUdeviceptr>) -> Option<()>;
 }
 
 /// Device memory, or any address of a unified copy.
@@ -54,7 +58,7 @@ impl Reach for CUdeviceptr {
         is_outside(self, bytes)
     }
 
-    fn add_to(self, _: usize, found: &mut Vec<CUdeviceptr>) -> Option<()> {
+    fn add_to(self, _: usize, _: Gpu, found: &mut Vec<CUdeviceptr>) -> Option<()> {
         if is_window(self) {
             found.push(self);
         }
@@ -72,8 +76,12 @@ impl Reach for Unified {
         is_outside(self.0, bytes)
     }
 
-    fn add_to(self, _: usize, found: &mut Vec<CUdeviceptr>) -> Option<()> {
-        is_window(self.0).then(|| found.push(self.0))
+    fn add_to(self, _: usize, gpu: Gpu, found: &mut Vec<CUdeviceptr>) -> Option<()> {
+        if is_window(self.0) {
+            found.push(self.0);
+            return Some(());
+        }
+        (gpu == Gpu::Other).then_some(())
     }
 }
 
@@ -84,13 +92,13 @@ impl Reach for *const c_void {
         is_outside(self.addr() as u64, bytes)
     }
 
-    fn add_to(self, bytes: usize, found: &mut Vec<CUdeviceptr>) -> Option<()> {
+    fn add_to(self, bytes: usize, gpu: Gpu, found: &mut Vec<CUdeviceptr>) -> Option<()> {
         if is_window(self.addr() as u64) {
             found.push(self.addr() as u64);
             return Some(());
         }
-        if bytes == 0 || self.is_null() {
-            // The driver has an answer to that.
+        if bytes == 0 || self.is_null() || gpu == Gpu::Other {
+            // To the first two the driver has an answer.
             return Some(());
         }
         if bytes > MOST_READ {
@@ -108,7 +116,7 @@ impl Reach for *mut c_void {
         is_outside(self.addr() as u64, bytes)
     }
 
-    fn add_to(self, _: usize, found: &mut Vec<CUdeviceptr>) -> Option<()> {
+    fn add_to(self, _: usize, _: Gpu, found: &mut Vec<CUdeviceptr>) -> Option<()> {
         if is_window(self.addr() as u64) {
             found.push(self.addr() as u64);
         }

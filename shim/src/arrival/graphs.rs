@@ -3,7 +3,7 @@
 //! A graph's launch needs what its kernel, copy and fill nodes name. Changes add to that and take nothing away: what
 //! is needed in vain costs only time.
 
-use core::ffi::{c_int, c_void};
+use core::ffi::c_void;
 use core::ptr;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,25 +11,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use baton_contract::cuda::{CUDA_SUCCESS, CUdeviceptr, CUgraphExec};
 
 use super::blocks::Needs;
+pub(crate) use super::copies::{CopyNode, FillNode, Handle};
+use super::copies::{DEVICE, HOST, UNIFIED, kind};
+use super::door::Gpu;
 use super::footprint::{self, Reach};
 use crate::driver::api;
 use crate::memory::space::is_window;
-
-/// A graph (`CUgraph`) or one of its nodes (`CUgraphNode`).
-pub(crate) type Handle = *mut c_void;
-
-/// `CUgraphNodeType`.
-mod kind {
-    use core::ffi::c_int;
-
-    pub(crate) const KERNEL: c_int = 0;
-    pub(crate) const COPY: c_int = 1;
-    pub(crate) const FILL: c_int = 2;
-    pub(crate) const CHILD: c_int = 4;
-    pub(crate) const EMPTY: c_int = 5;
-    pub(crate) const WAIT_EVENT: c_int = 6;
-    pub(crate) const RECORD_EVENT: c_int = 7;
-}
 
 /// `CUDA_KERNEL_NODE_PARAMS_v2` of `cuda.h`.
 #[repr(C)]
@@ -43,45 +30,6 @@ pub(crate) struct KernelNode {
     context: Handle,
 }
 
-/// `CUDA_MEMCPY3D` of `cuda.h`: one end of it twice, then the extent.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub(crate) struct CopyNode {
-    from: CopyEnd,
-    to: CopyEnd,
-    width: usize,
-    height: usize,
-    depth: usize,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct CopyEnd {
-    offsets: [usize; 4],
-    kind: c_int,
-    host: *const c_void,
-    device: CUdeviceptr,
-    array: Handle,
-    reserved: *mut c_void,
-    pitch: usize,
-    height: usize,
-}
-
-const _: () = assert!(size_of::<CopyNode>() == 200 && core::mem::offset_of!(CopyNode, to) == 88);
-
-/// `CUmemorytype`.
-const HOST: c_int = 1;
-const DEVICE: c_int = 2;
-const UNIFIED: c_int = 4;
-
-/// `CUDA_MEMSET_NODE_PARAMS` of `cuda.h`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub(crate) struct FillNode {
-    target: CUdeviceptr,
-    rest: [usize; 4],
-}
-
 /// What a graph holds.
 #[derive(Clone, Debug, Default)]
 struct Harvest {
@@ -90,6 +38,8 @@ struct Harvest {
     sources: Vec<(usize, usize)>,
     /// Something in it cannot be read.
     unreadable: bool,
+    /// Nor is it known what memory it names.
+    unknown: bool,
 }
 
 static GRAPHS: Mutex<Option<HashMap<usize, Harvest>>> = Mutex::new(None);
@@ -99,14 +49,18 @@ fn graphs() -> MutexGuard<'static, Option<HashMap<usize, Harvest>>> {
 }
 
 /// What a graph's launch needs.
-pub(crate) fn needs(graph: CUgraphExec) -> Needs {
+pub(crate) fn needs(gpu: Gpu, graph: CUgraphExec) -> Needs {
     let known = graphs().as_ref().and_then(|all| all.get(&graph.addr()).cloned());
-    let Some(harvest) = known.filter(|harvest| !harvest.unreadable) else { return Needs::Everything };
+    let is_known = |harvest: &Harvest| match gpu {
+        Gpu::Shared => !harvest.unreadable,
+        Gpu::Other => !harvest.unknown,
+    };
+    let Some(harvest) = known.filter(is_known) else { return Needs::Everything };
     // Not under the lock: there may be much to read.
     footprint::ranges(|found| {
         found.extend(&harvest.addresses);
         let mut sources = harvest.sources.iter();
-        sources.try_for_each(|(at, bytes)| ptr::with_exposed_provenance::<c_void>(*at).add_to(*bytes, found))
+        sources.try_for_each(|(at, bytes)| ptr::with_exposed_provenance::<c_void>(*at).add_to(*bytes, gpu, found))
     })
 }
 
@@ -126,7 +80,7 @@ pub(crate) fn gone(ready: CUgraphExec) {
 
 /// It was changed in a way that is not read.
 pub(crate) fn unreadable(ready: CUgraphExec) {
-    change(ready, |harvest| harvest.unreadable = true);
+    change(ready, |harvest| (harvest.unreadable, harvest.unknown) = (true, true));
 }
 
 fn change(ready: CUgraphExec, change: impl FnOnce(&mut Harvest)) {
@@ -185,6 +139,7 @@ impl Harvest {
         self.addresses.dedup();
         self.sources.extend(other.sources);
         self.unreadable |= other.unreadable;
+        self.unknown |= other.unknown;
     }
 
     fn add_address(&mut self, address: CUdeviceptr) {
@@ -203,12 +158,12 @@ impl Harvest {
             answer = unsafe { api::graph_nodes(graph, nodes.as_mut_ptr(), &mut count) };
         }
         if answer != CUDA_SUCCESS {
-            self.unreadable = true;
+            (self.unreadable, self.unknown) = (true, true);
             return;
         }
         for node in nodes {
             if self.add_node(node).is_none() {
-                self.unreadable = true;
+                (self.unreadable, self.unknown) = (true, true);
                 return;
             }
         }
@@ -244,7 +199,8 @@ impl Harvest {
                     self.add_graph(child);
                 }
                 kind::EMPTY | kind::WAIT_EVENT | kind::RECORD_EVENT => {}
-                // Host functions, memory nodes, and what is to come.
+                // They name no memory of ours.
+                kind::HOST_FUNCTION | kind::ALLOCATION | kind::FREE => self.unreadable = true,
                 _ => return None,
             }
         }

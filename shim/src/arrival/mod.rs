@@ -7,6 +7,7 @@
 //!
 //! - `blocks`: what is on its way, and waiting for it. `door`: where calls come in. [`words`]: looking for addresses in memory.
 //! - [`footprint`]: what a call needs: the addresses that it names, and whatever can be reached from there.
+//! - [`copies`]: descriptions of copies and fills.
 //! - [`layouts`]: where a function's parameters lie. [`graphs`]: what captured graphs hold.
 //! - [`elsewhere`]: calls for other GPUs.
 //! - [`roots`]: what kernels can reach without being given it.
@@ -17,6 +18,7 @@
 //! that were waited for, with all that they point to.
 
 mod blocks;
+pub(crate) mod copies;
 mod door;
 pub(crate) mod elsewhere;
 pub(crate) mod footprint;
@@ -25,5 +27,5 @@ pub(crate) mod layouts;
 pub(crate) mod roots;
 pub(crate) mod words;
 
-pub(crate) use blocks::{Needs, begin, context_gone, end, is_complete, is_here, is_waited_for, mapped, wait, wake};
-pub(crate) use door::pass;
+pub(crate) use blocks::{Needs, begin, context_gone, end, is_complete, is_waited_for, mapped, wake};
+pub(crate) use door::{Gpu, expose, is_here, lock_mappings, pass, pass_here, pass_into};

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use baton_contract::cuda::{CUDA_SUCCESS, CUdeviceptr, CUresult};
+use baton_contract::cuda::{CUDA_SUCCESS, CUdevice, CUdeviceptr, CUresult};
 
 use super::words::{self, TENSOR_MAP, add_window_words};
 use crate::driver::api;
@@ -27,6 +27,7 @@ const MOST_HOST: u64 = 16 << 20;
 struct Global {
     bytes: u64,
     context: usize,
+    device: CUdevice,
     code: usize,
 }
 
@@ -104,10 +105,14 @@ pub(crate) struct Found {
     pub(crate) unreadable: bool,
 }
 
-/// Reads the roots. The caller is the pager, all work has ended, and the gate is closed.
-pub(crate) fn read() -> Found {
+/// Reads the roots of kernels on a GPU. The caller is the pager, all work has ended, and the gate is closed.
+pub(crate) fn read(device: CUdevice) -> Found {
     let (mut addresses, globals, lost): (Vec<CUdeviceptr>, Vec<(CUdeviceptr, u64, usize)>, bool) = with(|roots| {
-        let globals = roots.globals.iter().map(|(at, global)| (*at, global.bytes, global.context));
+        let globals = roots
+            .globals
+            .iter()
+            .filter(|(_, global)| global.device == device)
+            .map(|(at, global)| (*at, global.bytes, global.context));
         let textures = roots.textures.values().map(|(address, _)| *address);
         (textures.collect(), globals.collect(), roots.lost)
     });
@@ -138,8 +143,10 @@ pub(crate) fn texture_gone(handle: u64) {
 }
 
 pub(crate) fn global_found(at: CUdeviceptr, bytes: u64, code: usize) {
-    let context = api::current_context();
-    with(|roots| roots.globals.insert(at, Global { bytes, context, code }));
+    let (context, mut device) = (api::current_context(), -1);
+    // SAFETY: an out-parameter.
+    unsafe { api::current_device(&mut device) };
+    with(|roots| roots.globals.insert(at, Global { bytes, context, device, code }));
 }
 
 /// Code is unloaded by `unload`: from before on, the pager must not read its globals. If that fails, they stay.

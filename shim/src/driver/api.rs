@@ -123,6 +123,7 @@ calls! {
     pub(crate) pop = cuCtxPopCurrent_v2(context: *mut CUcontext);
     pub(crate) exchange_capture_mode = cuThreadExchangeStreamCaptureMode(mode: *mut c_int);
     raw_is_capturing = cuStreamIsCapturing(stream: CUstream, status: *mut c_int);
+    raw_stream_context = cuStreamGetCtx(stream: CUstream, context: *mut CUcontext);
     raw_stream_query = cuStreamQuery(stream: CUstream);
     pub(crate) event_create = cuEventCreate(event: *mut CUevent, flags: c_uint);
     raw_event_record = cuEventRecord(event: CUevent, stream: CUstream);
@@ -173,6 +174,25 @@ pub(crate) fn current_context() -> Handle {
     // SAFETY: an out-parameter.
     unsafe { current(&mut context) };
     context.expose_provenance()
+}
+
+/// The GPU of a stream that has a handle of its own, as the driver answers.
+///
+/// # Safety
+///
+/// A stream of the program's.
+pub(crate) unsafe fn device_of_stream(stream: CUstream) -> Option<CUdevice> {
+    if !matches!(Stream::named(stream, false), Stream::Created(_)) {
+        return None;
+    }
+    let (mut context, mut device) = (ptr::null_mut(), -1);
+    // SAFETY: by this function's contract; out-parameters.
+    if unsafe { raw_stream_context(stream, &mut context) } != CUDA_SUCCESS {
+        return None;
+    }
+    // SAFETY: an out-parameter.
+    let answer = within(context.expose_provenance(), || unsafe { current_device(&mut device) });
+    (answer == Some(CUDA_SUCCESS)).then_some(device)
 }
 
 /// Does something in a context, if that still works.

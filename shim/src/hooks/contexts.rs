@@ -148,10 +148,13 @@ pub(super) unsafe fn retain(original: Retain, out: *mut CUcontext, device: CUdev
 
 /// Ends a context, or perhaps not, by `call`; `is_gone` says by its answer which. Its memory goes with it.
 ///
-/// In a passage: while the driver waits for the context's work, that work must not be taken for ended. And all memory has come,
+/// One of the shared GPU in a passage: while the driver waits for the context's work, that work must not be taken for ended. And all memory has come,
 /// because the coordinator takes back only what is here. A broken gate has nobody behind it any more, and nobody to be told.
 fn end(context: Handle, call: impl FnOnce() -> CUresult, is_gone: impl FnOnce(CUresult) -> bool) -> CUresult {
-    let passage = arrival::pass(|| Needs::Everything).ok();
+    let shared = session::get().map(|session| session.device);
+    let is_elsewhere = contexts::device_of(context).is_some_and(|device| Some(device) != shared);
+    let passage =
+        if is_elsewhere { Some(gate::enter_in_any_state()) } else { arrival::pass_here(|| Needs::Everything).ok() };
     let known = contexts::remove(context);
     let answer = call();
     if is_gone(answer) {
@@ -199,4 +202,34 @@ pub(super) unsafe fn leave_primary(original: OfDevice, device: CUdevice) -> CUre
         None => call(),
         Some(context) => end(context, call, |_| !api::primary_is_active(device)),
     }
+}
+
+type EnablePeer = unsafe extern "C-unwind" fn(CUcontext, c_uint) -> CUresult;
+
+/// The current context is to reach what is allocated in another one.
+pub(super) unsafe fn enable_peer(original: EnablePeer, peer: CUcontext, flags: c_uint) -> CUresult {
+    let of_peer = contexts::device_of(peer.expose_provenance());
+    if let Some(session) = session::get()
+        && of_peer == Some(session.device)
+        && let Some(device) = arrival::elsewhere::current()
+        && let Err(answer) = arrival::expose(device)
+    {
+        return answer;
+    }
+    // SAFETY: the driver's own function with the program's own arguments.
+    let answer = unsafe { original(peer, flags) };
+    if answer == CUDA_SUCCESS {
+        contexts::let_reach(api::current_context(), peer.expose_provenance(), true);
+    }
+    answer
+}
+
+/// It no longer is. That its GPU keeps the access does no harm.
+pub(super) unsafe fn disable_peer(original: OfContext, peer: CUcontext) -> CUresult {
+    // SAFETY: the driver's own function with the program's own arguments.
+    let answer = unsafe { original(peer) };
+    if answer == CUDA_SUCCESS {
+        contexts::let_reach(api::current_context(), peer.expose_provenance(), false);
+    }
+    answer
 }

@@ -30,8 +30,8 @@ pub(super) type Frees<T> = T;
 /// What is behind addresses of ours changes nobody but us, so for them the call is refused.
 pub(super) type Changes<T> = T;
 
-/// Afterwards another process, device or handle can reach the memory, past its addresses. It could not move any more, so
-/// for addresses of ours the call is refused.
+/// Afterwards another process, device or handle can reach the memory, past its addresses. It cannot move any more: memory
+/// of ours is made to stay where it is first, or the call is refused.
 pub(super) type Escapes<T> = T;
 
 /// Remembered beyond the call: a texture's memory, a node's parameters. What the GPU can reach by it has to be known when it is

@@ -17,10 +17,11 @@
 //! | `cuGraphAddMemFreeNode` | 1 |
 //! | `cuMulticastBindAddr` without a multicast object | 1 |
 //! | `cuPointerSetAttribute` of an attribute that cannot be set | 1 |
-//! | `cuPointerSetAttribute(SYNC_MEMOPS)`, `cuMemGetHandleForAddressRange`, `cuIpcGetMemHandle` | 0 |
+//! | `cuMemGetHandleForAddressRange` | 0: the memory stays where it is from then on |
+//! | `cuPointerSetAttribute(SYNC_MEMOPS)`, `cuIpcGetMemHandle` | 0 |
 //!
 //! What is in the last row is refused all the same, as the driver refuses it for mapped memory (801, or 1 by
-//! `cuIpcGetMemHandle`): the memory would have to stay where it is from then on.
+//! `cuIpcGetMemHandle`).
 
 use core::ffi::{c_int, c_void};
 
@@ -30,8 +31,9 @@ use baton_contract::cuda::{
 
 use crate::arrival::{self, Needs};
 use crate::gate;
-use crate::memory::bounds::as_unknown;
-use crate::memory::space::{self, Space};
+use crate::link;
+use crate::memory::bounds::{as_unknown, is_outside};
+use crate::memory::space::{self, Space, is_window};
 
 /// What the driver says to a call about addresses that are not the caller's own mapping.
 pub(super) const REFUSED: CUresult = CUDA_ERROR_INVALID_VALUE;
@@ -62,7 +64,7 @@ pub(super) unsafe fn access(
         return ask(as_unknown(address));
     }
     // The driver is asked, for its answers to what else may be wrong, and knows nothing of memory that is not mapped.
-    let answer = gate::checked(|| arrival::pass(|| Needs::These(vec![address])), || ask(address));
+    let answer = gate::checked(|| arrival::pass_here(|| Needs::These(vec![address])), || ask(address));
     if answer == CUDA_SUCCESS {
         // SAFETY: the driver has just written it.
         unsafe { *flags = 0 };
@@ -70,7 +72,7 @@ pub(super) unsafe fn access(
     answer
 }
 
-/// A descriptor by which other devices reach memory.
+/// A descriptor by which other devices on the bus reach memory, also after it was freed.
 pub(super) unsafe fn to_a_handle(
     original: RangeHandle,
     out: *mut c_void,
@@ -79,11 +81,29 @@ pub(super) unsafe fn to_a_handle(
     kind: c_int,
     flags: u64,
 ) -> CUresult {
-    if is_ours(address, bytes) {
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
     // SAFETY: the driver's own function with the program's own arguments.
-    unsafe { original(out, address, bytes, kind, flags) }
+    let call = || unsafe { original(out, address, bytes, kind, flags) };
+    if !is_ours(address, bytes) {
+        return call();
+    }
+    if is_outside(address, bytes) || !is_window(address) {
+        return REFUSED;
+    }
+    let here = || Needs::These(vec![address]);
+    let passage = match arrival::pass_here(here) {
+        Ok(passage) => passage,
+        Err(answer) => return answer,
+    };
+    let stays = arrival::lock_mappings(&passage, here()).and_then(|guard| match (space::get(), link::get()) {
+        (Some(space), Some(link)) => space.let_escape(&link.requests, address, &guard),
+        // Without a coordinator nothing moves.
+        _ => Ok(true),
+    });
+    match stays {
+        Ok(true) => call(),
+        Ok(false) => REFUSED,
+        Err(answer) => answer,
+    }
 }
 
 /// `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`: set before other devices are let in.

@@ -13,9 +13,9 @@ use baton_contract::memory::GRANULE;
 use super::retry::retried;
 use crate::arrival::Needs;
 use crate::driver::api::{self, Stream};
-use crate::gate::{MappingGuard, Passage};
+use crate::gate::Passage;
 use crate::memory::bounds::as_unknown;
-use crate::memory::space::{self, NoMemory, Space};
+use crate::memory::space::{self, NoMemory, Space, is_window};
 use crate::memory::table::Facts;
 use crate::memory::unmanaged;
 use crate::session::{self, Session};
@@ -37,16 +37,22 @@ type PoolCreate = unsafe extern "C-unwind" fn(*mut CUmemoryPool, *const c_void) 
 /// Passes the gate, or ends the call with what the gate says. With an address: while memory is on its way, waits for
 /// what is there.
 macro_rules! passage {
-    ($($address:expr)?) => {
-        match arrival::pass(|| needs([$($address)?])) {
+    () => {
+        passage!(=> arrival::pass(|_| Needs::Nothing))
+    };
+    ($address:expr) => {
+        // Memory of another GPU is none of ours, whichever GPU is current.
+        match is_window($address) {
+            true => passage!(=> arrival::pass_here(|| Needs::These(vec![$address]))),
+            false => passage!(),
+        }
+    };
+    (=> $pass:expr) => {
+        match $pass {
             Ok(passage) => passage,
             Err(answer) => return answer,
         }
     };
-}
-
-fn needs<const COUNT: usize>(addresses: [CUdeviceptr; COUNT]) -> Needs {
-    Needs::These(addresses.into_iter().filter(|address| space::is_window(*address)).collect())
 }
 
 /// The session and its memory, and the thread's context, if that is on the shared GPU.
@@ -199,7 +205,7 @@ fn free_ours(passage: &Passage, space: &'static Space, address: CUdeviceptr, fou
     {
         return answer;
     }
-    let _guard = match lock_mappings_with(passage, address) {
+    let _guard = match arrival::lock_mappings(passage, Needs::These(vec![address])) {
         Ok(guard) => guard,
         Err(answer) => return answer,
     };
@@ -228,7 +234,7 @@ fn wait_for(passage: &Passage, mark: &mut Mark) -> Result<(), CUresult> {
 
 /// The program has no more use for an allocation when the work before the mark has ended.
 fn defer(passage: &Passage, space: &'static Space, address: CUdeviceptr, mark: Option<Mark>) -> CUresult {
-    let _guard = match lock_mappings_with(passage, address) {
+    let _guard = match arrival::lock_mappings(passage, Needs::These(vec![address])) {
         Ok(guard) => guard,
         Err(answer) => return answer,
     };
@@ -238,19 +244,6 @@ fn defer(passage: &Passage, space: &'static Space, address: CUdeviceptr, mark: O
             CUDA_SUCCESS
         }
         None => CUDA_ERROR_INVALID_VALUE,
-    }
-}
-
-/// The right to change mappings, while the memory at this address is here: it may have gone while the caller waited for
-/// its work to end.
-fn lock_mappings_with(passage: &Passage, at: CUdeviceptr) -> Result<MappingGuard, CUresult> {
-    loop {
-        let guard = gate::lock_mappings(passage)?;
-        if !gate::may_lack() || arrival::is_here(at) {
-            return Ok(guard);
-        }
-        drop(guard);
-        arrival::wait(passage, Needs::These(vec![at]))?;
     }
 }
 
@@ -284,6 +277,11 @@ pub(super) unsafe fn total_memory(original: TotalMemory, bytes: *mut usize, devi
     answer
 }
 
+/// Whether the current context reaches an allocation of the shared GPU: one of another GPU only if the program let it.
+fn is_reached(found: Facts) -> bool {
+    arrival::is_here() || contexts::reaches(api::current_context(), found.context)
+}
+
 pub(super) unsafe fn address_range(
     original: AddressRange,
     base: *mut CUdeviceptr,
@@ -294,6 +292,9 @@ pub(super) unsafe fn address_range(
         // SAFETY: the driver's own function with the program's own arguments.
         return unsafe { original(base, size, as_unknown(address)) };
     };
+    if !is_reached(found) {
+        return CUDA_ERROR_NOT_FOUND;
+    }
     // SAFETY: null, or the program's own out-parameters.
     unsafe {
         if let Some(base) = base.as_mut() {
@@ -311,6 +312,7 @@ mod attribute {
     use core::ffi::c_int;
 
     pub(super) const CONTEXT: c_int = 1;
+    pub(super) const DEVICE_POINTER: c_int = 3;
     pub(super) const NUMBER: c_int = 7;
     pub(super) const RANGE_START: c_int = 11;
     pub(super) const RANGE_SIZE: c_int = 12;
@@ -351,9 +353,13 @@ pub(super) unsafe fn pointer_attribute(
         // SAFETY: the driver's own function with the program's own arguments.
         return unsafe { original(out, attribute, as_unknown(address)) };
     };
+    if attribute == attribute::DEVICE_POINTER && !is_reached(found) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
     // The driver is asked, and knows nothing of memory that is not mapped.
+    let pass = || arrival::pass_here(|| Needs::These(vec![address]));
     // SAFETY: as above.
-    let answer = gate::checked(|| arrival::pass(|| needs([address])), || unsafe { original(out, attribute, address) });
+    let answer = gate::checked(pass, || unsafe { original(out, attribute, address) });
     if answer == CUDA_SUCCESS {
         // SAFETY: the driver has just written it.
         unsafe { correct(attribute, out, at, found) };
@@ -372,9 +378,9 @@ pub(super) unsafe fn pointer_attributes(
         // SAFETY: the driver's own function with the program's own arguments.
         return unsafe { original(count, attributes, out, as_unknown(address)) };
     };
+    let pass = || arrival::pass_here(|| Needs::These(vec![address]));
     // SAFETY: as above.
-    let answer =
-        gate::checked(|| arrival::pass(|| needs([address])), || unsafe { original(count, attributes, out, address) });
+    let answer = gate::checked(pass, || unsafe { original(count, attributes, out, address) });
     if answer == CUDA_SUCCESS {
         for n in 0..count as usize {
             // SAFETY: two arrays of `count` items, which the driver has just used as such.

@@ -6,16 +6,24 @@ use core::ffi::{c_char, c_int, c_uint, c_void};
 use baton_contract::cuda::{CUDA_SUCCESS, CUdeviceptr, CUgraphExec, CUresult};
 
 use super::retry::retried;
-use crate::arrival::Needs;
+use crate::arrival::copies::{Copy3d, Fill, Node, Unread};
+use crate::arrival::footprint::{self, Reach};
 use crate::arrival::graphs::{self, CopyNode, FillNode, Handle, KernelNode};
-use crate::arrival::{self, layouts, roots};
+use crate::arrival::{self, Gpu, Needs, layouts, roots};
 use crate::memory::unmanaged;
 use crate::{gate, session};
 
 /// Makes a call of which the driver looks at the addresses: they have to be there.
-fn with_memory(call: impl Fn() -> CUresult) -> CUresult {
-    gate::checked(|| arrival::pass(|| Needs::Everything), call)
+fn with_memory(reaches: impl Reach, call: impl Fn() -> CUresult) -> CUresult {
+    let needs = |gpu| match gpu {
+        Gpu::Shared => Needs::Everything,
+        Gpu::Other => footprint::ranges(|found| reaches.add_to(0, gpu, found)),
+    };
+    gate::checked(|| arrival::pass(needs), call)
 }
+
+/// What was reached before, by whoever added it.
+const KNOWN: CUdeviceptr = 0;
 
 /// Takes note of something after the driver has done it, if somebody will ever ask.
 fn noted(answer: CUresult, note: impl FnOnce()) -> CUresult {
@@ -36,6 +44,13 @@ struct Resource {
 const LINEAR: c_int = 2;
 const PITCHED: c_int = 3;
 
+/// The plain memory that a texture is over; nothing if that is an array, which is none of ours.
+fn resource_address(resource: *const c_void) -> CUdeviceptr {
+    // SAFETY: null, or the program's own description, which the driver is about to read.
+    let resource = unsafe { resource.cast::<Resource>().as_ref() };
+    resource.filter(|resource| matches!(resource.kind, LINEAR | PITCHED)).map_or(0, |resource| resource.address)
+}
+
 type TextureCreate = unsafe extern "C-unwind" fn(*mut u64, *const c_void, *const c_void, *const c_void) -> CUresult;
 type TextureDestroy = unsafe extern "C-unwind" fn(u64) -> CUresult;
 type ReferenceDestroy = unsafe extern "C-unwind" fn(Handle) -> CUresult;
@@ -50,7 +65,7 @@ pub(crate) unsafe fn texture_create(
     view: *const c_void,
 ) -> CUresult {
     // SAFETY: the driver's own function with the program's own arguments.
-    let answer = with_memory(|| unsafe { drivers(out, resource, texture, view) });
+    let answer = with_memory(resource_address(resource), || unsafe { drivers(out, resource, texture, view) });
     // SAFETY: the driver has read and written them.
     noted(answer, || unsafe {
         let resource = &*resource.cast::<Resource>();
@@ -78,7 +93,7 @@ pub(crate) unsafe fn texture_address(
     bytes: usize,
 ) -> CUresult {
     // SAFETY: the driver's own function with the program's own arguments.
-    noted(with_memory(|| unsafe { drivers(offset, texture, address, bytes) }), || {
+    noted(with_memory(address, || unsafe { drivers(offset, texture, address, bytes) }), || {
         roots::texture_made(texture.addr() as u64, address)
     })
 }
@@ -91,7 +106,7 @@ pub(crate) unsafe fn texture_address_2d(
     pitch: usize,
 ) -> CUresult {
     // SAFETY: the driver's own function with the program's own arguments.
-    noted(with_memory(|| unsafe { drivers(texture, format, address, pitch) }), || {
+    noted(with_memory(address, || unsafe { drivers(texture, format, address, pitch) }), || {
         roots::texture_made(texture.addr() as u64, address);
     })
 }
@@ -362,7 +377,10 @@ pub(crate) unsafe fn add_node(
     parameters: *mut c_void,
 ) -> CUresult {
     // SAFETY: the driver's own function with the program's own arguments.
-    node_added(with_memory(|| unsafe { drivers(node, graph, dependencies, count, parameters) }), parameters)
+    node_added(
+        with_memory(Node(parameters), || unsafe { drivers(node, graph, dependencies, count, parameters) }),
+        parameters,
+    )
 }
 
 pub(crate) unsafe fn add_node_v2(
@@ -375,7 +393,10 @@ pub(crate) unsafe fn add_node_v2(
     parameters: *mut c_void,
 ) -> CUresult {
     // SAFETY: the driver's own function with the program's own arguments.
-    node_added(with_memory(|| unsafe { drivers(node, graph, dependencies, edges, count, parameters) }), parameters)
+    node_added(
+        with_memory(Node(parameters), || unsafe { drivers(node, graph, dependencies, edges, count, parameters) }),
+        parameters,
+    )
 }
 
 /// A graph was made ready.
@@ -398,7 +419,7 @@ pub(crate) unsafe fn instantiate(
 ) -> CUresult {
     // Making a graph ready may take device memory.
     // SAFETY: the driver's own function with the program's own arguments, and what it has written.
-    unsafe { ready(with_memory(|| retried(|| drivers(out, graph, node, text, size))), out, graph) }
+    unsafe { ready(with_memory(KNOWN, || retried(|| drivers(out, graph, node, text, size))), out, graph) }
 }
 
 pub(crate) unsafe fn instantiate_with_flags(
@@ -412,7 +433,7 @@ pub(crate) unsafe fn instantiate_with_flags(
         roots::device_graph_made();
     }
     // SAFETY: the driver's own function with the program's own arguments, and what it has written.
-    unsafe { ready(with_memory(|| retried(|| drivers(out, graph, flags))), out, graph) }
+    unsafe { ready(with_memory(KNOWN, || retried(|| drivers(out, graph, flags))), out, graph) }
 }
 
 pub(crate) unsafe fn instantiate_with_parameters(
@@ -427,7 +448,7 @@ pub(crate) unsafe fn instantiate_with_parameters(
         roots::device_graph_made();
     }
     // SAFETY: the driver's own function with the program's own arguments, and what it has written.
-    unsafe { ready(with_memory(|| retried(|| drivers(out, graph, parameters))), out, graph) }
+    unsafe { ready(with_memory(KNOWN, || retried(|| drivers(out, graph, parameters))), out, graph) }
 }
 
 pub(crate) unsafe fn graph_destroy(drivers: OfGraph, graph: CUgraphExec) -> CUresult {
@@ -456,7 +477,7 @@ pub(crate) unsafe fn set_copy(
     context: Handle,
 ) -> CUresult {
     // SAFETY: the driver's own function with the program's own arguments.
-    noted(with_memory(|| unsafe { drivers(graph, node, to, context) }), || {
+    noted(with_memory(Copy3d(to), || unsafe { drivers(graph, node, to, context) }), || {
         graphs::copy_changed(graph, to.cast::<CopyNode>())
     })
 }
@@ -469,25 +490,27 @@ pub(crate) unsafe fn set_fill(
     context: Handle,
 ) -> CUresult {
     // SAFETY: the driver's own function with the program's own arguments.
-    noted(with_memory(|| unsafe { drivers(graph, node, to, context) }), || {
+    noted(with_memory(Fill(to), || unsafe { drivers(graph, node, to, context) }), || {
         graphs::fill_changed(graph, to.cast::<FillNode>())
     })
 }
 
 pub(crate) unsafe fn set_child(drivers: SetNode, graph: CUgraphExec, node: Handle, child: *const c_void) -> CUresult {
     // SAFETY: the driver's own function with the program's own arguments.
-    noted(with_memory(|| unsafe { drivers(graph, node, child) }), || graphs::child_changed(graph, child.cast_mut()))
+    noted(with_memory(KNOWN, || unsafe { drivers(graph, node, child) }), || {
+        graphs::child_changed(graph, child.cast_mut())
+    })
 }
 
 /// A change by a structure that is not read.
 pub(crate) unsafe fn set_other(drivers: SetNode, graph: CUgraphExec, node: Handle, to: *const c_void) -> CUresult {
     // SAFETY: the driver's own function with the program's own arguments.
-    noted(with_memory(|| unsafe { drivers(graph, node, to) }), || graphs::unreadable(graph))
+    noted(with_memory(Unread, || unsafe { drivers(graph, node, to) }), || graphs::unreadable(graph))
 }
 
 pub(crate) unsafe fn update(drivers: Update, graph: CUgraphExec, to: Handle, result: *mut c_void) -> CUresult {
     // SAFETY: the driver's own function with the program's own arguments.
-    noted(with_memory(|| unsafe { drivers(graph, to, result) }), || graphs::made(graph, to))
+    noted(with_memory(KNOWN, || unsafe { drivers(graph, to, result) }), || graphs::made(graph, to))
 }
 
 pub(crate) unsafe fn update_v1(
@@ -498,5 +521,5 @@ pub(crate) unsafe fn update_v1(
     result: *mut c_int,
 ) -> CUresult {
     // SAFETY: the driver's own function with the program's own arguments.
-    noted(with_memory(|| unsafe { drivers(graph, to, node, result) }), || graphs::made(graph, to))
+    noted(with_memory(KNOWN, || unsafe { drivers(graph, to, node, result) }), || graphs::made(graph, to))
 }

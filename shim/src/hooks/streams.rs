@@ -122,7 +122,7 @@ pub(super) unsafe fn wait_event<const INDEX: usize>(
 ) -> CUresult {
     // SAFETY: the driver's own function with the program's own arguments.
     let call = || unsafe { original(stream, event, flags) };
-    let _passage = match arrival::pass(|| Needs::Nothing) {
+    let _passage = match arrival::pass_into(|| stream, |_| Needs::Nothing) {
         Ok(passage) => passage,
         Err(answer) => return answer,
     };

@@ -5,7 +5,10 @@
 //!
 //! - `launched in stream`: a gated call that queues work in that stream (or the one that a launch's `config` names): while
 //!   somebody waits for the GPU, such calls are counted.
-//! - `gated over [address => bytes]`: a gated call that fails if such a range of ours is not inside of an allocation.
+//! - `gated over [address => bytes]`: a gated call that needs these ranges, and fails if one of ours is not inside of an
+//!   allocation.
+//! - `gated over all [address => bytes]`: a gated call that reaches these ranges, and may need more.
+//! - `gated into stream …`: the stream may be another GPU's than the current one.
 //! - `… typed stream`: the hook is told whether a default stream is the thread's own.
 //! - `refused over [address => bytes]`: goes to the driver, unless such a range touches addresses of ours.
 //! - `inside`: the driver may wait for all of the context's work, and let nobody else queue any meanwhile; so the gate
@@ -26,8 +29,9 @@ use super::effects::{
     Allocates, Asks, Changes, Escapes, Frees, HostOnly, Imports, Keeps, Queues, Reads, Tells, Uses, Writes,
 };
 use super::{contexts, escapes, memory, procaddress, reachable, retry, streams};
+use crate::arrival::copies::{Batch, Copy2d, Copy3d, Fill, Node, Words, rows};
 use crate::arrival::footprint::{self, Reach, Unified};
-use crate::arrival::{self, Needs, graphs};
+use crate::arrival::{self, Gpu, Needs, graphs};
 use crate::driver::api::Stream;
 use crate::driver::functions;
 use crate::driver::symbols::index;
@@ -41,13 +45,13 @@ use crate::work::limit;
 /// the hook, and the passage through the gate must end.
 macro_rules! hooks {
     ($( $($symbol:ident),+ =>
-        $($body:ident)::+ $(typed $typed:tt)? $(in $stream:ident of $($needs:ident)::+ [$($of:expr),*])? $(over [$($over:tt)*])? ($($argument:ident: $type:ty),* $(,)?); )*) => {
+        $($body:ident)::+ $(typed $typed:tt)? $(in $stream:ident of $($needs:ident)::+ [$($of:expr),*])? $(into $into:ident)? $(over $($all:ident)? [$($over:tt)*])? ($($argument:ident: $type:ty),* $(,)?); )*) => {
         pub(super) const ROWS: &[&[(usize, *const ())]] = &[$({
             unsafe extern "C-unwind" fn hook<const INDEX: usize>($($argument: $type),*) -> CUresult {
                 type Original = unsafe extern "C-unwind" fn($($type),*) -> CUresult;
                 // SAFETY: the row spells the signature that cuda.h gives its symbols.
                 let original: Original = unsafe { functions::original_as(INDEX) };
-                hooks!(@body original, $($body)::+ $(typed $typed)? $(in $stream of $($needs)::+ [$($of),*])? $(over [$($over)*])? ($($argument),*))
+                hooks!(@body original, $($body)::+ $(typed $typed)? $(in $stream of $($needs)::+ [$($of),*])? $(into $into)? $(over $($all)? [$($over)*])? ($($argument),*))
             }
             &[$((index::$symbol, hook::<{ index::$symbol }> as *const ())),+]
         }),*];
@@ -60,26 +64,41 @@ macro_rules! hooks {
             arguments: &[$(stringify!($type)),*],
         }),*];
     };
-    (@body $original:ident, gated ($($argument:ident),*)) => {
+    (@body $original:ident, gated $(into $into:ident)? ($($argument:ident),*)) => {
         gate::checked(
-            || arrival::pass(|| Needs::Everything),
+            || hooks!(@door [$($into)?] |_| Needs::Everything),
             // SAFETY: the driver's own function with the program's own arguments.
             || unsafe { $original($($argument),*) },
         )
     };
-    (@body $original:ident, gated over [$($at:expr => $bytes:expr),+] ($($argument:ident),*)) => {{
+    (@body $original:ident, gated $(into $into:ident)? over [$($at:expr => $bytes:expr),*] ($($argument:ident),*)) => {{
         gate::checked(
             || {
-                let passage = arrival::pass(|| footprint::ranges(|found| {
-                    $($at.add_to($bytes, found)?;)+
+                let passage = hooks!(@door [$($into)?] |_gpu| footprint::ranges(|_found| {
+                    $($at.add_to($bytes, _gpu, _found)?;)*
                     Some(())
                 }))?;
-                if $($at.is_wild($bytes))||+ { Err(CUDA_ERROR_INVALID_VALUE) } else { Ok(passage) }
+                if false $(|| $at.is_wild($bytes))* { Err(CUDA_ERROR_INVALID_VALUE) } else { Ok(passage) }
             },
             // SAFETY: the driver's own function with the program's own arguments.
             || unsafe { $original($($argument),*) },
         )
     }};
+    (@body $original:ident, gated $(into $into:ident)? over all [$($at:expr => $bytes:expr),*] ($($argument:ident),*)) => {{
+        gate::checked(
+            || hooks!(@door [$($into)?] |gpu| match gpu {
+                Gpu::Shared => Needs::Everything,
+                Gpu::Other => footprint::ranges(|_found| {
+                    $($at.add_to($bytes, gpu, _found)?;)*
+                    Some(())
+                }),
+            }),
+            // SAFETY: the driver's own function with the program's own arguments.
+            || unsafe { $original($($argument),*) },
+        )
+    }};
+    (@door [] $needs:expr) => { arrival::pass($needs) };
+    (@door [$stream:ident] $needs:expr) => { arrival::pass_into(|| $stream, $needs) };
     (@body $original:ident, inside ($($argument:ident),*)) => {{
         let _passage = gate::enter_in_any_state();
         // SAFETY: the driver's own function with the program's own arguments.
@@ -94,7 +113,7 @@ macro_rules! hooks {
         }
     };
     (@body $original:ident, launched in $stream:ident of $($needs:ident)::+ [$($of:expr),*] ($($argument:ident),*)) => {{
-        let passage = match arrival::pass(|| $($needs)::+($($of),*)) {
+        let passage = match arrival::pass_into(|| $stream.stream(), |gpu| $($needs)::+(gpu, $($of),*)) {
             Ok(passage) => passage,
             Err(answer) => return answer,
         };
@@ -148,6 +167,8 @@ hooks! {
     cuGreenCtxDestroy => contexts::green_destroy(green: *mut c_void);
     cuCtxDestroy_v2, cuCtxDestroy => contexts::destroy(context: CUcontext);
     cuCtxDetach => contexts::detach(context: CUcontext);
+    cuCtxEnablePeerAccess => contexts::enable_peer(peer: CUcontext, flags: c_uint);
+    cuCtxDisablePeerAccess => contexts::disable_peer(peer: CUcontext);
     cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxReset_v2, cuDevicePrimaryCtxReset =>
         contexts::leave_primary(device: CUdevice);
 
@@ -237,110 +258,110 @@ hooks! {
 
     // Copies between addresses.
     cuMemcpy, cuMemcpy_ptds => gated over [dst => bytes, Unified(src) => bytes](dst: Writes<CUdeviceptr>, src: Reads<CUdeviceptr>, bytes: usize);
-    cuMemcpyAsync, cuMemcpyAsync_ptsz => gated over [dst => bytes, Unified(src) => bytes](dst: Writes<CUdeviceptr>, src: Reads<CUdeviceptr>, bytes: usize, stream: Queues<CUstream>);
+    cuMemcpyAsync, cuMemcpyAsync_ptsz => gated into stream over [dst => bytes, Unified(src) => bytes](dst: Writes<CUdeviceptr>, src: Reads<CUdeviceptr>, bytes: usize, stream: Queues<CUstream>);
     cuMemcpyPeer, cuMemcpyPeer_ptds =>
         gated over [dst => bytes, Unified(src) => bytes](dst: Writes<CUdeviceptr>, dst_context: CUcontext, src: Reads<CUdeviceptr>, src_context: CUcontext, bytes: usize);
     cuMemcpyPeerAsync, cuMemcpyPeerAsync_ptsz =>
-        gated over [dst => bytes, Unified(src) => bytes](dst: Writes<CUdeviceptr>, dst_context: CUcontext, src: Reads<CUdeviceptr>, src_context: CUcontext, bytes: usize, stream: Queues<CUstream>);
+        gated into stream over [dst => bytes, Unified(src) => bytes](dst: Writes<CUdeviceptr>, dst_context: CUcontext, src: Reads<CUdeviceptr>, src_context: CUcontext, bytes: usize, stream: Queues<CUstream>);
     cuMemcpyHtoD_v2, cuMemcpyHtoD_v2_ptds => gated over [dst => bytes, src => bytes](dst: Writes<CUdeviceptr>, src: Reads<*const c_void>, bytes: usize);
     cuMemcpyHtoD => gated(dst: Writes<CUdeviceptrV1>, src: Reads<*const c_void>, bytes: c_uint);
     cuMemcpyHtoDAsync_v2, cuMemcpyHtoDAsync_v2_ptsz =>
-        gated over [dst => bytes, src => bytes](dst: Writes<CUdeviceptr>, src: Reads<*const c_void>, bytes: usize, stream: Queues<CUstream>);
-    cuMemcpyHtoDAsync => gated(dst: Writes<CUdeviceptrV1>, src: Reads<*const c_void>, bytes: c_uint, stream: Queues<CUstream>);
+        gated into stream over [dst => bytes, src => bytes](dst: Writes<CUdeviceptr>, src: Reads<*const c_void>, bytes: usize, stream: Queues<CUstream>);
+    cuMemcpyHtoDAsync => gated into stream(dst: Writes<CUdeviceptrV1>, src: Reads<*const c_void>, bytes: c_uint, stream: Queues<CUstream>);
     cuMemcpyDtoH_v2, cuMemcpyDtoH_v2_ptds => gated over [dst => bytes, src => bytes](dst: Writes<*mut c_void>, src: Reads<CUdeviceptr>, bytes: usize);
     cuMemcpyDtoH => gated(dst: Writes<*mut c_void>, src: Reads<CUdeviceptrV1>, bytes: c_uint);
     cuMemcpyDtoHAsync_v2, cuMemcpyDtoHAsync_v2_ptsz =>
-        gated over [dst => bytes, src => bytes](dst: Writes<*mut c_void>, src: Reads<CUdeviceptr>, bytes: usize, stream: Queues<CUstream>);
-    cuMemcpyDtoHAsync => gated(dst: Writes<*mut c_void>, src: Reads<CUdeviceptrV1>, bytes: c_uint, stream: Queues<CUstream>);
+        gated into stream over [dst => bytes, src => bytes](dst: Writes<*mut c_void>, src: Reads<CUdeviceptr>, bytes: usize, stream: Queues<CUstream>);
+    cuMemcpyDtoHAsync => gated into stream(dst: Writes<*mut c_void>, src: Reads<CUdeviceptrV1>, bytes: c_uint, stream: Queues<CUstream>);
     cuMemcpyDtoD_v2, cuMemcpyDtoD_v2_ptds => gated over [dst => bytes, Unified(src) => bytes](dst: Writes<CUdeviceptr>, src: Reads<CUdeviceptr>, bytes: usize);
     cuMemcpyDtoD => gated(dst: Writes<CUdeviceptrV1>, src: Reads<CUdeviceptrV1>, bytes: c_uint);
     cuMemcpyDtoDAsync_v2, cuMemcpyDtoDAsync_v2_ptsz =>
-        gated over [dst => bytes, Unified(src) => bytes](dst: Writes<CUdeviceptr>, src: Reads<CUdeviceptr>, bytes: usize, stream: Queues<CUstream>);
-    cuMemcpyDtoDAsync => gated(dst: Writes<CUdeviceptrV1>, src: Reads<CUdeviceptrV1>, bytes: c_uint, stream: Queues<CUstream>);
+        gated into stream over [dst => bytes, Unified(src) => bytes](dst: Writes<CUdeviceptr>, src: Reads<CUdeviceptr>, bytes: usize, stream: Queues<CUstream>);
+    cuMemcpyDtoDAsync => gated into stream(dst: Writes<CUdeviceptrV1>, src: Reads<CUdeviceptrV1>, bytes: c_uint, stream: Queues<CUstream>);
     cuMemcpyBatchAsync_v2, cuMemcpyBatchAsync_v2_ptsz =>
-        gated(dsts: Writes<*mut CUdeviceptr>, srcs: Reads<*mut CUdeviceptr>, sizes: *mut usize, count: usize, attributes: *mut c_void, attribute_indexes: *mut usize, attribute_count: usize, stream: Queues<CUstream>);
+        gated into stream over [Batch(dsts, srcs, sizes, count) => 0](dsts: Writes<*mut CUdeviceptr>, srcs: Reads<*mut CUdeviceptr>, sizes: *mut usize, count: usize, attributes: *mut c_void, attribute_indexes: *mut usize, attribute_count: usize, stream: Queues<CUstream>);
     cuMemcpyBatchAsync, cuMemcpyBatchAsync_ptsz =>
-        gated(dsts: Writes<*mut CUdeviceptr>, srcs: Reads<*mut CUdeviceptr>, sizes: *mut usize, count: usize, attributes: *mut c_void, attribute_indexes: *mut usize, attribute_count: usize, fail_index: *mut usize, stream: Queues<CUstream>);
+        gated into stream over [Batch(dsts, srcs, sizes, count) => 0](dsts: Writes<*mut CUdeviceptr>, srcs: Reads<*mut CUdeviceptr>, sizes: *mut usize, count: usize, attributes: *mut c_void, attribute_indexes: *mut usize, attribute_count: usize, fail_index: *mut usize, stream: Queues<CUstream>);
 
     // Copies to and from arrays.
     cuMemcpyAtoA_v2, cuMemcpyAtoA_v2_ptds =>
-        gated(dst: Writes<CUarray>, dst_offset: usize, src: Reads<CUarray>, src_offset: usize, bytes: usize);
-    cuMemcpyAtoA => gated(dst: Writes<CUarray>, dst_offset: c_uint, src: Reads<CUarray>, src_offset: c_uint, bytes: c_uint);
-    cuMemcpyAtoD_v2, cuMemcpyAtoD_v2_ptds => gated(dst: Writes<CUdeviceptr>, src: Reads<CUarray>, src_offset: usize, bytes: usize);
+        gated over all [](dst: Writes<CUarray>, dst_offset: usize, src: Reads<CUarray>, src_offset: usize, bytes: usize);
+    cuMemcpyAtoA => gated over all [](dst: Writes<CUarray>, dst_offset: c_uint, src: Reads<CUarray>, src_offset: c_uint, bytes: c_uint);
+    cuMemcpyAtoD_v2, cuMemcpyAtoD_v2_ptds => gated over all [dst => bytes](dst: Writes<CUdeviceptr>, src: Reads<CUarray>, src_offset: usize, bytes: usize);
     cuMemcpyAtoD => gated(dst: Writes<CUdeviceptrV1>, src: Reads<CUarray>, src_offset: c_uint, bytes: c_uint);
-    cuMemcpyDtoA_v2, cuMemcpyDtoA_v2_ptds => gated(dst: Writes<CUarray>, dst_offset: usize, src: Reads<CUdeviceptr>, bytes: usize);
+    cuMemcpyDtoA_v2, cuMemcpyDtoA_v2_ptds => gated over all [src => bytes](dst: Writes<CUarray>, dst_offset: usize, src: Reads<CUdeviceptr>, bytes: usize);
     cuMemcpyDtoA => gated(dst: Writes<CUarray>, dst_offset: c_uint, src: Reads<CUdeviceptrV1>, bytes: c_uint);
-    cuMemcpyAtoH_v2, cuMemcpyAtoH_v2_ptds => gated(dst: Writes<*mut c_void>, src: Reads<CUarray>, src_offset: usize, bytes: usize);
-    cuMemcpyAtoH => gated(dst: Writes<*mut c_void>, src: Reads<CUarray>, src_offset: c_uint, bytes: c_uint);
+    cuMemcpyAtoH_v2, cuMemcpyAtoH_v2_ptds => gated over all [dst => 0](dst: Writes<*mut c_void>, src: Reads<CUarray>, src_offset: usize, bytes: usize);
+    cuMemcpyAtoH => gated over all [dst => 0](dst: Writes<*mut c_void>, src: Reads<CUarray>, src_offset: c_uint, bytes: c_uint);
     cuMemcpyAtoHAsync_v2, cuMemcpyAtoHAsync_v2_ptsz =>
-        gated(dst: Writes<*mut c_void>, src: Reads<CUarray>, src_offset: usize, bytes: usize, stream: Queues<CUstream>);
-    cuMemcpyAtoHAsync => gated(dst: Writes<*mut c_void>, src: Reads<CUarray>, src_offset: c_uint, bytes: c_uint, stream: Queues<CUstream>);
-    cuMemcpyHtoA_v2, cuMemcpyHtoA_v2_ptds => gated(dst: Writes<CUarray>, dst_offset: usize, src: Reads<*const c_void>, bytes: usize);
-    cuMemcpyHtoA => gated(dst: Writes<CUarray>, dst_offset: c_uint, src: Reads<*const c_void>, bytes: c_uint);
+        gated into stream over all [dst => 0](dst: Writes<*mut c_void>, src: Reads<CUarray>, src_offset: usize, bytes: usize, stream: Queues<CUstream>);
+    cuMemcpyAtoHAsync => gated into stream over all [dst => 0](dst: Writes<*mut c_void>, src: Reads<CUarray>, src_offset: c_uint, bytes: c_uint, stream: Queues<CUstream>);
+    cuMemcpyHtoA_v2, cuMemcpyHtoA_v2_ptds => gated over all [](dst: Writes<CUarray>, dst_offset: usize, src: Reads<*const c_void>, bytes: usize);
+    cuMemcpyHtoA => gated over all [](dst: Writes<CUarray>, dst_offset: c_uint, src: Reads<*const c_void>, bytes: c_uint);
     cuMemcpyHtoAAsync_v2, cuMemcpyHtoAAsync_v2_ptsz =>
-        gated(dst: Writes<CUarray>, dst_offset: usize, src: Reads<*const c_void>, bytes: usize, stream: Queues<CUstream>);
-    cuMemcpyHtoAAsync => gated(dst: Writes<CUarray>, dst_offset: c_uint, src: Reads<*const c_void>, bytes: c_uint, stream: Queues<CUstream>);
+        gated into stream over all [](dst: Writes<CUarray>, dst_offset: usize, src: Reads<*const c_void>, bytes: usize, stream: Queues<CUstream>);
+    cuMemcpyHtoAAsync => gated into stream over all [](dst: Writes<CUarray>, dst_offset: c_uint, src: Reads<*const c_void>, bytes: c_uint, stream: Queues<CUstream>);
 
     // Copies of two and three dimensions; both versions take one pointer to a description.
-    cuMemcpy2D_v2, cuMemcpy2D_v2_ptds => gated(copy: Uses<*const c_void>);
+    cuMemcpy2D_v2, cuMemcpy2D_v2_ptds => gated over [Copy2d(copy) => 0](copy: Uses<*const c_void>);
     cuMemcpy2D => gated(copy: Uses<*const c_void>);
-    cuMemcpy2DUnaligned_v2, cuMemcpy2DUnaligned_v2_ptds => gated(copy: Uses<*const c_void>);
+    cuMemcpy2DUnaligned_v2, cuMemcpy2DUnaligned_v2_ptds => gated over [Copy2d(copy) => 0](copy: Uses<*const c_void>);
     cuMemcpy2DUnaligned => gated(copy: Uses<*const c_void>);
-    cuMemcpy3D_v2, cuMemcpy3D_v2_ptds => gated(copy: Uses<*const c_void>);
+    cuMemcpy3D_v2, cuMemcpy3D_v2_ptds => gated over [Copy3d(copy) => 0](copy: Uses<*const c_void>);
     cuMemcpy3D => gated(copy: Uses<*const c_void>);
-    cuMemcpy2DAsync_v2, cuMemcpy2DAsync_v2_ptsz => gated(copy: Uses<*const c_void>, stream: Queues<CUstream>);
-    cuMemcpy2DAsync => gated(copy: Uses<*const c_void>, stream: Queues<CUstream>);
-    cuMemcpy3DAsync_v2, cuMemcpy3DAsync_v2_ptsz => gated(copy: Uses<*const c_void>, stream: Queues<CUstream>);
-    cuMemcpy3DAsync => gated(copy: Uses<*const c_void>, stream: Queues<CUstream>);
-    cuMemcpy3DPeer, cuMemcpy3DPeer_ptds => gated(copy: Uses<*const c_void>);
-    cuMemcpy3DPeerAsync, cuMemcpy3DPeerAsync_ptsz => gated(copy: Uses<*const c_void>, stream: Queues<CUstream>);
+    cuMemcpy2DAsync_v2, cuMemcpy2DAsync_v2_ptsz => gated into stream over [Copy2d(copy) => 0](copy: Uses<*const c_void>, stream: Queues<CUstream>);
+    cuMemcpy2DAsync => gated into stream(copy: Uses<*const c_void>, stream: Queues<CUstream>);
+    cuMemcpy3DAsync_v2, cuMemcpy3DAsync_v2_ptsz => gated into stream over [Copy3d(copy) => 0](copy: Uses<*const c_void>, stream: Queues<CUstream>);
+    cuMemcpy3DAsync => gated into stream(copy: Uses<*const c_void>, stream: Queues<CUstream>);
+    cuMemcpy3DPeer, cuMemcpy3DPeer_ptds => gated over [Copy3d(copy) => 0](copy: Uses<*const c_void>);
+    cuMemcpy3DPeerAsync, cuMemcpy3DPeerAsync_ptsz => gated into stream over [Copy3d(copy) => 0](copy: Uses<*const c_void>, stream: Queues<CUstream>);
     cuMemcpy3DBatchAsync_v2, cuMemcpy3DBatchAsync_v2_ptsz =>
-        gated(count: usize, operations: Uses<*mut c_void>, flags: u64, stream: Queues<CUstream>);
+        gated into stream(count: usize, operations: Uses<*mut c_void>, flags: u64, stream: Queues<CUstream>);
     cuMemcpy3DBatchAsync, cuMemcpy3DBatchAsync_ptsz =>
-        gated(count: usize, operations: Uses<*mut c_void>, fail_index: *mut usize, flags: u64, stream: Queues<CUstream>);
+        gated into stream(count: usize, operations: Uses<*mut c_void>, fail_index: *mut usize, flags: u64, stream: Queues<CUstream>);
 
     // Fills.
     cuMemsetD8_v2, cuMemsetD8_v2_ptds => gated over [dst => count](dst: Writes<CUdeviceptr>, value: u8, count: usize);
     cuMemsetD8 => gated(dst: Writes<CUdeviceptrV1>, value: u8, count: c_uint);
-    cuMemsetD8Async, cuMemsetD8Async_ptsz => gated over [dst => count](dst: Writes<CUdeviceptr>, value: u8, count: usize, stream: Queues<CUstream>);
+    cuMemsetD8Async, cuMemsetD8Async_ptsz => gated into stream over [dst => count](dst: Writes<CUdeviceptr>, value: u8, count: usize, stream: Queues<CUstream>);
     cuMemsetD2D8_v2, cuMemsetD2D8_v2_ptds =>
-        gated(dst: Writes<CUdeviceptr>, pitch: usize, value: u8, width: usize, height: usize);
+        gated over [dst => rows(pitch, width, height, 1)](dst: Writes<CUdeviceptr>, pitch: usize, value: u8, width: usize, height: usize);
     cuMemsetD2D8 => gated(dst: Writes<CUdeviceptrV1>, pitch: c_uint, value: u8, width: c_uint, height: c_uint);
     cuMemsetD2D8Async, cuMemsetD2D8Async_ptsz =>
-        gated(dst: Writes<CUdeviceptr>, pitch: usize, value: u8, width: usize, height: usize, stream: Queues<CUstream>);
+        gated into stream over [dst => rows(pitch, width, height, 1)](dst: Writes<CUdeviceptr>, pitch: usize, value: u8, width: usize, height: usize, stream: Queues<CUstream>);
     cuMemsetD16_v2, cuMemsetD16_v2_ptds => gated over [dst => count.saturating_mul(2)](dst: Writes<CUdeviceptr>, value: u16, count: usize);
     cuMemsetD16 => gated(dst: Writes<CUdeviceptrV1>, value: u16, count: c_uint);
-    cuMemsetD16Async, cuMemsetD16Async_ptsz => gated over [dst => count.saturating_mul(2)](dst: Writes<CUdeviceptr>, value: u16, count: usize, stream: Queues<CUstream>);
+    cuMemsetD16Async, cuMemsetD16Async_ptsz => gated into stream over [dst => count.saturating_mul(2)](dst: Writes<CUdeviceptr>, value: u16, count: usize, stream: Queues<CUstream>);
     cuMemsetD2D16_v2, cuMemsetD2D16_v2_ptds =>
-        gated(dst: Writes<CUdeviceptr>, pitch: usize, value: u16, width: usize, height: usize);
+        gated over [dst => rows(pitch, width, height, 2)](dst: Writes<CUdeviceptr>, pitch: usize, value: u16, width: usize, height: usize);
     cuMemsetD2D16 => gated(dst: Writes<CUdeviceptrV1>, pitch: c_uint, value: u16, width: c_uint, height: c_uint);
     cuMemsetD2D16Async, cuMemsetD2D16Async_ptsz =>
-        gated(dst: Writes<CUdeviceptr>, pitch: usize, value: u16, width: usize, height: usize, stream: Queues<CUstream>);
+        gated into stream over [dst => rows(pitch, width, height, 2)](dst: Writes<CUdeviceptr>, pitch: usize, value: u16, width: usize, height: usize, stream: Queues<CUstream>);
     cuMemsetD32_v2, cuMemsetD32_v2_ptds => gated over [dst => count.saturating_mul(4)](dst: Writes<CUdeviceptr>, value: u32, count: usize);
     cuMemsetD32 => gated(dst: Writes<CUdeviceptrV1>, value: u32, count: c_uint);
-    cuMemsetD32Async, cuMemsetD32Async_ptsz => gated over [dst => count.saturating_mul(4)](dst: Writes<CUdeviceptr>, value: u32, count: usize, stream: Queues<CUstream>);
+    cuMemsetD32Async, cuMemsetD32Async_ptsz => gated into stream over [dst => count.saturating_mul(4)](dst: Writes<CUdeviceptr>, value: u32, count: usize, stream: Queues<CUstream>);
     cuMemsetD2D32_v2, cuMemsetD2D32_v2_ptds =>
-        gated(dst: Writes<CUdeviceptr>, pitch: usize, value: u32, width: usize, height: usize);
+        gated over [dst => rows(pitch, width, height, 4)](dst: Writes<CUdeviceptr>, pitch: usize, value: u32, width: usize, height: usize);
     cuMemsetD2D32 => gated(dst: Writes<CUdeviceptrV1>, pitch: c_uint, value: u32, width: c_uint, height: c_uint);
     cuMemsetD2D32Async, cuMemsetD2D32Async_ptsz =>
-        gated(dst: Writes<CUdeviceptr>, pitch: usize, value: u32, width: usize, height: usize, stream: Queues<CUstream>);
+        gated into stream over [dst => rows(pitch, width, height, 4)](dst: Writes<CUdeviceptr>, pitch: usize, value: u32, width: usize, height: usize, stream: Queues<CUstream>);
 
     // Moving memory that is already there.
     cuMemPrefetchAsync, cuMemPrefetchAsync_ptsz =>
-        gated(address: Uses<CUdeviceptr>, bytes: usize, device: CUdevice, stream: Queues<CUstream>);
+        gated into stream over all [address => 0](address: Uses<CUdeviceptr>, bytes: usize, device: CUdevice, stream: Queues<CUstream>);
     cuMemPrefetchAsync_v2, cuMemPrefetchAsync_v2_ptsz =>
-        gated(address: Uses<CUdeviceptr>, bytes: usize, location: CUmemLocation, flags: c_uint, stream: Queues<CUstream>);
+        gated into stream over all [address => 0](address: Uses<CUdeviceptr>, bytes: usize, location: CUmemLocation, flags: c_uint, stream: Queues<CUstream>);
     cuMemPrefetchBatchAsync, cuMemPrefetchBatchAsync_ptsz =>
-        gated(addresses: Uses<*mut CUdeviceptr>, sizes: *mut usize, count: usize, locations: *mut CUmemLocation, location_indexes: *mut usize, location_count: usize, flags: u64, stream: Queues<CUstream>);
+        gated into stream(addresses: Uses<*mut CUdeviceptr>, sizes: *mut usize, count: usize, locations: *mut CUmemLocation, location_indexes: *mut usize, location_count: usize, flags: u64, stream: Queues<CUstream>);
     cuMemDiscardBatchAsync, cuMemDiscardBatchAsync_ptsz =>
-        gated(addresses: Writes<*mut CUdeviceptr>, sizes: *mut usize, count: usize, flags: u64, stream: Queues<CUstream>);
+        gated into stream(addresses: Writes<*mut CUdeviceptr>, sizes: *mut usize, count: usize, flags: u64, stream: Queues<CUstream>);
     cuMemDiscardAndPrefetchBatchAsync, cuMemDiscardAndPrefetchBatchAsync_ptsz =>
-        gated(addresses: Writes<*mut CUdeviceptr>, sizes: *mut usize, count: usize, locations: *mut CUmemLocation, location_indexes: *mut usize, location_count: usize, flags: u64, stream: Queues<CUstream>);
+        gated into stream(addresses: Writes<*mut CUdeviceptr>, sizes: *mut usize, count: usize, locations: *mut CUmemLocation, location_indexes: *mut usize, location_count: usize, flags: u64, stream: Queues<CUstream>);
     cuMemBatchDecompressAsync, cuMemBatchDecompressAsync_ptsz =>
-        gated(operations: Uses<*mut c_void>, count: usize, flags: c_uint, error_index: *mut usize, stream: Queues<CUstream>);
-    cuMemMapArrayAsync, cuMemMapArrayAsync_ptsz => gated(maps: Changes<*mut c_void>, count: c_uint, stream: Queues<CUstream>);
+        gated into stream(operations: Uses<*mut c_void>, count: usize, flags: c_uint, error_index: *mut usize, stream: Queues<CUstream>);
+    cuMemMapArrayAsync, cuMemMapArrayAsync_ptsz => gated into stream(maps: Changes<*mut c_void>, count: c_uint, stream: Queues<CUstream>);
     cuStreamAttachMemAsync, cuStreamAttachMemAsync_ptsz =>
-        gated(stream: Queues<CUstream>, address: Keeps<CUdeviceptr>, bytes: usize, flags: c_uint);
+        gated into stream over all [address => 0](stream: Queues<CUstream>, address: Keeps<CUdeviceptr>, bytes: usize, flags: c_uint);
 
     // Launches.
     cuLaunchKernel, cuLaunchKernel_ptsz =>
@@ -352,34 +373,34 @@ hooks! {
     cuLaunchCooperativeKernelMultiDevice => gated(launches: Uses<*mut c_void>, count: c_uint, flags: c_uint);
     cuLaunch => gated(function: CUfunction);
     cuLaunchGrid => gated(function: CUfunction, width: c_int, height: c_int);
-    cuLaunchGridAsync => gated(function: CUfunction, width: c_int, height: c_int, stream: Queues<CUstream>);
-    cuLaunchHostFunc, cuLaunchHostFunc_ptsz => gated(stream: Queues<CUstream>, function: *const c_void, data: HostOnly<*mut c_void>);
+    cuLaunchGridAsync => gated into stream(function: CUfunction, width: c_int, height: c_int, stream: Queues<CUstream>);
+    cuLaunchHostFunc, cuLaunchHostFunc_ptsz => gated into stream over [](stream: Queues<CUstream>, function: *const c_void, data: HostOnly<*mut c_void>);
     cuStreamAddCallback, cuStreamAddCallback_ptsz =>
-        gated(stream: Queues<CUstream>, callback: *const c_void, data: HostOnly<*mut c_void>, flags: c_uint);
+        gated into stream over [](stream: Queues<CUstream>, callback: *const c_void, data: HostOnly<*mut c_void>, flags: c_uint);
     cuGraphLaunch, cuGraphLaunch_ptsz => launched in stream of graphs::needs [graph](graph: Uses<CUgraphExec>, stream: Queues<CUstream>);
-    cuGraphUpload, cuGraphUpload_ptsz => gated(graph: Uses<CUgraphExec>, stream: Queues<CUstream>);
+    cuGraphUpload, cuGraphUpload_ptsz => gated into stream over all [](graph: Uses<CUgraphExec>, stream: Queues<CUstream>);
 
     // A stream writes to memory, or waits for what is written there.
     cuStreamWaitValue32, cuStreamWaitValue32_ptsz =>
-        gated(stream: Queues<CUstream>, address: Reads<CUdeviceptr>, value: u32, flags: c_uint);
+        gated into stream over [address => 4](stream: Queues<CUstream>, address: Reads<CUdeviceptr>, value: u32, flags: c_uint);
     cuStreamWriteValue32, cuStreamWriteValue32_ptsz =>
-        gated(stream: Queues<CUstream>, address: Writes<CUdeviceptr>, value: u32, flags: c_uint);
+        gated into stream over [address => 4](stream: Queues<CUstream>, address: Writes<CUdeviceptr>, value: u32, flags: c_uint);
     cuStreamWaitValue64, cuStreamWaitValue64_ptsz =>
-        gated(stream: Queues<CUstream>, address: Reads<CUdeviceptr>, value: u64, flags: c_uint);
+        gated into stream over [address => 8](stream: Queues<CUstream>, address: Reads<CUdeviceptr>, value: u64, flags: c_uint);
     cuStreamWriteValue64, cuStreamWriteValue64_ptsz =>
-        gated(stream: Queues<CUstream>, address: Writes<CUdeviceptr>, value: u64, flags: c_uint);
+        gated into stream over [address => 8](stream: Queues<CUstream>, address: Writes<CUdeviceptr>, value: u64, flags: c_uint);
     cuStreamBatchMemOp, cuStreamBatchMemOp_ptsz =>
-        gated(stream: Queues<CUstream>, count: c_uint, operations: Uses<*mut c_void>, flags: c_uint);
+        gated into stream over all [Words(operations, count as usize) => 0](stream: Queues<CUstream>, count: c_uint, operations: Uses<*mut c_void>, flags: c_uint);
     cuStreamWaitValue32_v2, cuStreamWaitValue32_v2_ptsz =>
-        gated(stream: Queues<CUstream>, address: Reads<CUdeviceptr>, value: u32, flags: c_uint);
+        gated into stream over [address => 4](stream: Queues<CUstream>, address: Reads<CUdeviceptr>, value: u32, flags: c_uint);
     cuStreamWriteValue32_v2, cuStreamWriteValue32_v2_ptsz =>
-        gated(stream: Queues<CUstream>, address: Writes<CUdeviceptr>, value: u32, flags: c_uint);
+        gated into stream over [address => 4](stream: Queues<CUstream>, address: Writes<CUdeviceptr>, value: u32, flags: c_uint);
     cuStreamWaitValue64_v2, cuStreamWaitValue64_v2_ptsz =>
-        gated(stream: Queues<CUstream>, address: Reads<CUdeviceptr>, value: u64, flags: c_uint);
+        gated into stream over [address => 8](stream: Queues<CUstream>, address: Reads<CUdeviceptr>, value: u64, flags: c_uint);
     cuStreamWriteValue64_v2, cuStreamWriteValue64_v2_ptsz =>
-        gated(stream: Queues<CUstream>, address: Writes<CUdeviceptr>, value: u64, flags: c_uint);
+        gated into stream over [address => 8](stream: Queues<CUstream>, address: Writes<CUdeviceptr>, value: u64, flags: c_uint);
     cuStreamBatchMemOp_v2, cuStreamBatchMemOp_v2_ptsz =>
-        gated(stream: Queues<CUstream>, count: c_uint, operations: Uses<*mut c_void>, flags: c_uint);
+        gated into stream over all [Words(operations, count as usize) => 0](stream: Queues<CUstream>, count: c_uint, operations: Uses<*mut c_void>, flags: c_uint);
 
     // What kernels can reach without being given it, and where their parameters lie.
     cuTexObjectCreate =>
@@ -420,13 +441,19 @@ hooks! {
         gated(node: *mut *mut c_void, graph: *mut c_void, dependencies: *const *mut c_void, count: usize, parameters: Keeps<*const c_void>);
     cuGraphAddMemFreeNode =>
         refused over [address => 1](node: *mut *mut c_void, graph: *mut c_void, dependencies: *const *mut c_void, count: usize, address: Frees<CUdeviceptr>);
-    cuGraphAddMemcpyNode, cuGraphAddMemsetNode =>
-        gated(node: *mut *mut c_void, graph: *mut c_void, dependencies: *const *mut c_void, count: usize, parameters: Keeps<*const c_void>, context: CUcontext);
+    cuGraphAddMemcpyNode =>
+        gated over all [Copy3d(parameters) => 0](node: *mut *mut c_void, graph: *mut c_void, dependencies: *const *mut c_void, count: usize, parameters: Keeps<*const c_void>, context: CUcontext);
+    cuGraphAddMemsetNode =>
+        gated over all [Fill(parameters) => 0](node: *mut *mut c_void, graph: *mut c_void, dependencies: *const *mut c_void, count: usize, parameters: Keeps<*const c_void>, context: CUcontext);
     cuGraphAddNode =>
         reachable::add_node(node: *mut *mut c_void, graph: *mut c_void, dependencies: *const *mut c_void, count: usize, parameters: Keeps<*mut c_void>);
     cuGraphAddNode_v2 =>
         reachable::add_node_v2(node: *mut *mut c_void, graph: *mut c_void, dependencies: *const *mut c_void, edges: *const c_void, count: usize, parameters: Keeps<*mut c_void>);
-    cuGraphMemcpyNodeSetParams, cuGraphMemsetNodeSetParams, cuGraphBatchMemOpNodeSetParams, cuGraphNodeSetParams =>
+    cuGraphMemcpyNodeSetParams =>
+        gated over all [Copy3d(parameters) => 0](node: *mut c_void, parameters: Keeps<*const c_void>);
+    cuGraphMemsetNodeSetParams => gated over all [Fill(parameters) => 0](node: *mut c_void, parameters: Keeps<*const c_void>);
+    cuGraphNodeSetParams => gated over all [Node(parameters) => 0](node: *mut c_void, parameters: Keeps<*const c_void>);
+    cuGraphBatchMemOpNodeSetParams =>
         gated(node: *mut c_void, parameters: Keeps<*const c_void>);
 
     // Graphs: what a launch of them needs is read when they are made ready, and at every change.
@@ -471,7 +498,10 @@ impl InStream for CUstream {
 /// A `CUlaunchConfig`: seven 32-bit sizes, then the stream.
 impl InStream for *const c_void {
     fn stream(self) -> CUstream {
-        // SAFETY: the driver has just launched by this configuration.
+        if self.is_null() {
+            return ptr::null_mut();
+        }
+        // SAFETY: the configuration of a launch, which the driver reads too.
         unsafe { self.byte_add(32).cast::<CUstream>().read() }
     }
 }

@@ -93,6 +93,19 @@ impl Requests {
         }
     }
 
+    /// Says that others are about to reach extents, which have to stay where they are from then on. False if not all of them are
+    /// there.
+    pub(crate) fn make_immovable(&self, extents: &[ExtentId]) -> Result<bool, Unserved> {
+        for extents in extents.chunks(MAX_LISTED) {
+            match self.ask(&Request::MakeImmovable { extents: extents.to_vec() })? {
+                (Answer::Immovable, _) => {}
+                (Answer::Movable, _) => return Ok(false),
+                _ => return Err(Unserved::Gone),
+            }
+        }
+        Ok(true)
+    }
+
     /// Asks for memory beside the arena; returns when there is some, or cannot be.
     pub(crate) fn room(&self, bytes: u64) {
         let _ = self.ask(&Request::Room { bytes });

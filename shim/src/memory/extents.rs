@@ -11,19 +11,25 @@ use std::ptr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use baton_contract::cuda::{
-    CU_MEM_ACCESS_FLAGS_PROT_READWRITE, CU_MEM_LOCATION_TYPE_DEVICE, CUDA_ERROR_INVALID_VALUE, CUDA_SUCCESS, CUdevice,
-    CUdeviceptr, CUmemAccessDesc, CUmemLocation, CUresult,
+    CU_MEM_ACCESS_FLAGS_PROT_READWRITE, CU_MEM_LOCATION_TYPE_DEVICE, CUDA_ERROR_DEVICE_UNAVAILABLE,
+    CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUdevice, CUdeviceptr, CUmemAccessDesc,
+    CUmemLocation, CUresult,
 };
 use baton_contract::memory::SizeClass;
 use baton_contract::messages::ExtentId;
 
 use crate::driver::api;
+use crate::link::requests::Requests;
 
 #[derive(Clone, Copy, Debug)]
 struct Extent {
     address: CUdeviceptr,
     class: SizeClass,
     mapped: bool,
+    /// The coordinator knows that it has to stay where it is.
+    immovable: bool,
+    /// The other GPUs that have access: a bit for each.
+    exposed: u64,
 }
 
 /// All extents of this process. The lock is never held while the driver is called.
@@ -37,7 +43,7 @@ impl Extents {
 
     /// A new extent at an address.
     pub(crate) fn add(&self, id: ExtentId, address: CUdeviceptr, class: SizeClass) {
-        self.lock().insert(id, Extent { address, class, mapped: false });
+        self.lock().insert(id, Extent { address, class, mapped: false, immovable: false, exposed: 0 });
     }
 
     /// An extent that is no more.
@@ -101,9 +107,61 @@ impl Extents {
         for id in ids {
             if let Some(extent) = extents.get_mut(id) {
                 extent.mapped = mapped;
+                // Unmapping forgets who had access.
+                extent.exposed &= if mapped { u64::MAX } else { 0 };
             }
         }
     }
+
+    /// The extents that another GPU has no access to.
+    pub(super) fn hidden_from(&self, devices: u64) -> Vec<ExtentId> {
+        let extents = self.lock();
+        let hidden = extents.iter().filter(|(_, extent)| extent.mapped && extent.exposed & devices == 0);
+        hidden.map(|(id, _)| *id).collect()
+    }
+
+    /// Others are about to reach these: the coordinator is told that they stay. False if some of them are not there.
+    pub(super) fn are_to_stay(&self, ids: &[ExtentId], requests: &Requests) -> Result<bool, CUresult> {
+        let moving: Vec<ExtentId> = {
+            let extents = self.lock();
+            let moves = |id: &&ExtentId| extents.get(id).is_none_or(|extent| !extent.immovable);
+            ids.iter().filter(moves).copied().collect()
+        };
+        if !moving.is_empty() && !requests.make_immovable(&moving).map_err(|_| CUDA_ERROR_DEVICE_UNAVAILABLE)? {
+            return Ok(false);
+        }
+        let mut extents = self.lock();
+        for id in moving {
+            if let Some(extent) = extents.get_mut(&id) {
+                extent.immovable = true;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Gives another GPU access too.
+    pub(super) fn expose(&self, ids: &[ExtentId], device: CUdevice) -> Result<(), CUresult> {
+        let places = self.places(ids)?;
+        for (at, bytes) in runs(&places) {
+            match give_access(device, at, bytes) {
+                Err(CUDA_ERROR_OUT_OF_MEMORY) => return Err(CUDA_ERROR_OUT_OF_MEMORY),
+                // Between GPUs that cannot reach each other, the driver's answers to the program's calls say so.
+                _ => continue,
+            }
+        }
+        let mut extents = self.lock();
+        for id in ids {
+            if let Some(extent) = extents.get_mut(id) {
+                extent.exposed |= bit(device);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A GPU, in a set of GPUs.
+pub(super) fn bit(device: CUdevice) -> u64 {
+    1 << (device as u32 % u64::BITS)
 }
 
 /// Gives access to a range that is mapped.

@@ -9,10 +9,12 @@
 //!
 //! - [`space`]: gives and takes allocations. [`bounds`]: whether calls stay within them.
 //! - [`table`], `window`, [`extents`]: the books behind it. [`layout`]: as those see it who wait for memory.
+//! - `immovable`: memory that others can reach, and which stays.
 //! - [`unmanaged`]: memory that is not virtualised, counted.
 
 pub(crate) mod bounds;
 pub(crate) mod extents;
+mod immovable;
 pub(crate) mod layout;
 pub(crate) mod space;
 pub(crate) mod table;

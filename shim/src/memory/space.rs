@@ -65,8 +65,8 @@ pub(crate) enum NoMemory {
 }
 
 #[derive(Debug, Default)]
-struct Books {
-    table: Table,
+pub(super) struct Books {
+    pub(super) table: Table,
     window: Window,
     /// All that was ever reserved: start and size.
     reserved: Vec<(CUdeviceptr, u64)>,
@@ -78,6 +78,9 @@ pub(crate) struct Space {
     device: CUdevice,
     books: Mutex<Books>,
     pub(crate) extents: Extents,
+    /// The other GPUs that can reach all memory, and those that are about to: a bit for each.
+    pub(super) exposed: AtomicU64,
+    pub(super) exposing: AtomicU64,
 }
 
 /// That of this process, once it is a tenant.
@@ -96,10 +99,11 @@ pub(crate) fn begin(device: CUdevice) -> &'static Space {
 
 impl Space {
     fn new(device: CUdevice) -> Self {
-        Self { device, books: Mutex::default(), extents: Extents::default() }
+        let (exposed, exposing) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { device, books: Mutex::default(), extents: Extents::default(), exposed, exposing }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Books> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Books> {
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -260,7 +264,7 @@ impl Space {
             Ok(at)
         });
         match mapped {
-            Ok(at) => Ok(Released { at, bytes, extents: ids }),
+            Ok(at) => Ok(Released { at, bytes, extents: ids, is_reusable: true }),
             Err(code) => {
                 requests.free(ids);
                 Err(NoMemory::Answer(code))
@@ -279,7 +283,8 @@ impl Space {
         let (first, rest) = ids.split_at(lent.frames.len());
         self.extents.place(first, lent.frames)?;
         self.place_rest(requests, rest)?;
-        self.extents.map(self.device, &ids)
+        self.extents.map(self.device, &ids)?;
+        self.expose_new(requests, &ids)
     }
 
     /// Asks for frames that did not come with what was lent, and puts them in place.

@@ -37,10 +37,12 @@ pub(crate) struct Allocation {
     pub(crate) facts: Facts,
     /// Its extents, if it has its own.
     extents: Option<Vec<ExtentId>>,
+    /// Others may reach its memory for ever, whatever becomes of its addresses.
+    has_escaped: bool,
 }
 
 /// Memory that is no longer needed: to be unmapped and given back, or kept.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Released {
     /// Its address.
     pub(crate) at: CUdeviceptr,
@@ -48,6 +50,8 @@ pub(crate) struct Released {
     pub(crate) bytes: u64,
     /// What backs it.
     pub(crate) extents: Vec<ExtentId>,
+    /// Whether another allocation may get it.
+    pub(crate) is_reusable: bool,
 }
 
 /// All allocations of the process.
@@ -98,7 +102,8 @@ impl Table {
         let size = bytes.next_multiple_of(BLOCK);
         let at = self.free.take(size)?;
         let number = self.next_number();
-        self.allocations.insert(at, Allocation { facts: Facts { bytes, context, number }, extents: None });
+        let facts = Facts { bytes, context, number };
+        self.allocations.insert(at, Allocation { facts, extents: None, has_escaped: false });
         Some(at)
     }
 
@@ -113,8 +118,8 @@ impl Table {
     pub(crate) fn add_large(&mut self, memory: Released, bytes: u64, context: usize) {
         self.taken += memory.bytes;
         let number = self.next_number();
-        self.allocations
-            .insert(memory.at, Allocation { facts: Facts { bytes, context, number }, extents: Some(memory.extents) });
+        let facts = Facts { bytes, context, number };
+        self.allocations.insert(memory.at, Allocation { facts, extents: Some(memory.extents), has_escaped: false });
     }
 
     /// Memory of exactly this size that was freed lately.
@@ -125,6 +130,9 @@ impl Table {
 
     /// Keeps freed memory; says what has to go for it, the oldest first, so that no more than `limit` is kept.
     pub(crate) fn keep(&mut self, memory: Released, limit: u64) -> Vec<Released> {
+        if !memory.is_reusable {
+            return vec![memory];
+        }
         self.cached.push(memory);
         let mut kept: u64 = self.cached.iter().map(|memory| memory.bytes).sum();
         let too_many = self.cached.iter().take_while(|memory| {
@@ -173,7 +181,11 @@ impl Table {
         if let Some(extents) = allocation.extents {
             let bytes = allocation.facts.bytes.next_multiple_of(GRANULE);
             self.taken -= bytes;
-            return Some(Released { at, bytes, extents });
+            return Some(Released { at, bytes, extents, is_reusable: !allocation.has_escaped });
+        }
+        if allocation.has_escaped {
+            // Its part of the extent is nobody's any more.
+            return None;
         }
         let (base, bytes) = self.free.give_back(at, allocation.facts.bytes.next_multiple_of(BLOCK));
         if bytes != GRANULE {
@@ -181,7 +193,20 @@ impl Table {
         }
         self.free.withdraw(base);
         self.taken -= GRANULE;
-        Some(Released { at: base, bytes: GRANULE, extents: self.shared.remove(&base)? })
+        Some(Released { at: base, bytes: GRANULE, extents: self.shared.remove(&base)?, is_reusable: true })
+    }
+
+    /// Others may reach the allocation that this address lies in, from now on and for ever; says what backs it.
+    pub(crate) fn let_escape(&mut self, address: CUdeviceptr) -> Option<Vec<ExtentId>> {
+        let (at, allocation) = self.allocations.range_mut(..=address).next_back()?;
+        if address >= at + allocation.facts.bytes {
+            return None;
+        }
+        allocation.has_escaped = true;
+        match &allocation.extents {
+            Some(extents) => Some(extents.clone()),
+            None => self.shared.range(..=address).next_back().map(|(_, extents)| extents.clone()),
+        }
     }
 
     /// All memory that is mapped as a whole: where, how much, and what backs it.
@@ -207,7 +232,7 @@ mod tests {
     use super::*;
 
     fn memory(at: u64, bytes: u64) -> Released {
-        Released { at, bytes, extents: vec![ExtentId(at as u32)] }
+        Released { at, bytes, extents: vec![ExtentId(at as u32)], is_reusable: true }
     }
 
     fn remove(table: &mut Table, at: u64) -> Option<Released> {
@@ -229,7 +254,7 @@ mod tests {
         assert_eq!(table.of_context(2).iter().map(|(at, _)| *at).collect::<Vec<_>>(), [b]);
         assert_eq!(remove(&mut table, a), None);
         assert_eq!(table.begin_free(a), None, "freed twice");
-        assert_eq!(remove(&mut table, b), Some(Released { at: GRANULE, bytes: GRANULE, extents: vec![ExtentId(1)] }));
+        assert_eq!(remove(&mut table, b), Some(Released { extents: vec![ExtentId(1)], ..memory(GRANULE, GRANULE) }));
         assert_eq!(table.taken(), 0);
     }
 
@@ -256,5 +281,20 @@ mod tests {
         assert_eq!((table.taken(), table.places().count()), (2 * GRANULE, 1), "work may still use it");
         assert_eq!(table.finish(GRANULE, number), Some(memory(GRANULE, 2 * GRANULE)));
         assert_eq!((table.taken(), table.places().count()), (0, 0));
+    }
+
+    #[test]
+    fn memory_that_others_may_reach_is_given_to_nobody_else() {
+        let mut table = Table::default();
+        table.add_large(memory(GRANULE, 2 * GRANULE), 2 * GRANULE, 7);
+        table.add_shared(8 * GRANULE, vec![ExtentId(8)]);
+        let small = table.take_small(512, 7).expect("room");
+        assert_eq!(table.let_escape(2 * GRANULE), Some(vec![ExtentId(GRANULE as u32)]));
+        assert_eq!(table.let_escape(small + 511), Some(vec![ExtentId(8)]));
+        assert_eq!(table.let_escape(small + 512), None, "behind its end");
+        let freed = remove(&mut table, GRANULE).expect("an allocation of its own");
+        assert_eq!(table.keep(freed.clone(), 1 << 40), [freed], "it is not kept for the next one");
+        assert_eq!(remove(&mut table, small), None);
+        assert_ne!(table.take_small(512, 7), Some(small));
     }
 }

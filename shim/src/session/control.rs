@@ -381,7 +381,7 @@ impl Control {
 
     /// The gate is about to be opened for calls whose memory is here, or will be.
     fn begin_arrival(&mut self, grant: u64) {
-        let mut roots = arrival::roots::read();
+        let mut roots = arrival::roots::read(self.session.device);
         // Memory that is not ours may hold pointers to what is.
         roots.unreadable |= self.session.whole || unmanaged::is_any();
         arrival::begin(self.session.space.layout(), &self.edges, roots);

@@ -41,6 +41,7 @@ pub(crate) fn attend() {
 
 /// The program is about to take a GPU: it joins that GPU's coordinator first.
 pub(crate) fn join(device: CUdevice) {
+    elsewhere::note(device, get().map(|session| session.device));
     if !DECIDED.load(Ordering::Acquire) && PASSED_OVER.load(Ordering::Acquire) & bit(device) == 0 {
         decide(device);
     }

@@ -5,7 +5,7 @@
 //! first and then waits until those who began to ask before are done ([`quiesce`]). They are soon, because nothing that they
 //! call waits.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -34,6 +34,8 @@ pub(super) struct Context {
     pub(super) orphans: Vec<Handle>,
     /// Events that nobody uses.
     events: Vec<Handle>,
+    /// Contexts whose memory it can reach.
+    peers: BTreeSet<Handle>,
 }
 
 /// A stream that the program made, or a thread's own.
@@ -137,8 +139,15 @@ impl Contexts {
         let is_new = !self.all.contains_key(&handle);
         if is_new {
             self.serials += 1;
-            let (streams, orphans, events) = (BTreeMap::new(), Vec::new(), Vec::new());
-            let context = Context { serial: self.serials, device, streams, before_captures: None, orphans, events };
+            let context = Context {
+                serial: self.serials,
+                device,
+                streams: BTreeMap::new(),
+                before_captures: None,
+                orphans: Vec::new(),
+                events: Vec::new(),
+                peers: BTreeSet::new(),
+            };
             self.all.insert(handle, context);
         }
         is_new
@@ -188,6 +197,34 @@ pub(crate) fn of(stream: Stream) -> Option<ContextId> {
     lock().of_stream(stream).map(|(id, _)| id)
 }
 
+/// The GPU that a stream was made on, if it is known.
+pub(crate) fn device_of_stream(stream: Handle) -> Option<CUdevice> {
+    let mut contexts = lock();
+    let (id, _) = contexts.of_stream(stream)?;
+    contexts.get(id).map(|context| context.device)
+}
+
+/// The GPU of a context, if it is known.
+pub(crate) fn device_of(context: Handle) -> Option<CUdevice> {
+    lock().by_handle(context).map(|(_, context)| context.device)
+}
+
+/// The program lets one context reach what is allocated in another one, or does so no more.
+pub(crate) fn let_reach(context: Handle, peer: Handle, reaches: bool) {
+    if let Some((_, context)) = lock().by_handle(context) {
+        if reaches {
+            context.peers.insert(peer)
+        } else {
+            context.peers.remove(&peer)
+        };
+    }
+}
+
+/// Whether the program has let one context reach what is allocated in another one.
+pub(crate) fn reaches(context: Handle, peer: Handle) -> bool {
+    lock().by_handle(context).is_some_and(|(_, context)| context.peers.contains(&peer))
+}
+
 /// Which context this handle means now, if it is one of those that are known.
 pub(crate) fn id_of(handle: Handle) -> Option<ContextId> {
     lock().by_handle(handle).map(|(id, _)| id)
@@ -231,6 +268,9 @@ pub(crate) fn remove(context: Handle) -> Option<Removed> {
     let removed = {
         let mut contexts = lock();
         let removed = contexts.all.remove(&context)?;
+        for other in contexts.all.values_mut() {
+            other.peers.remove(&context);
+        }
         let captures = removed.streams.values().filter(|stream| stream.captured.is_some()).count();
         CAPTURING.fetch_sub(captures, Ordering::AcqRel);
         removed
@@ -249,6 +289,7 @@ pub(crate) fn put_back(removed: Removed) {
             context.streams.entry(stream).or_insert(state);
         }
         context.events.extend(meanwhile.events);
+        context.peers.extend(meanwhile.peers);
     }
     let captures = context.streams.values().filter(|stream| stream.captured.is_some()).count();
     CAPTURING.fetch_add(captures, Ordering::AcqRel);

@@ -49,6 +49,8 @@ static void check(unsigned device, const char *what) {
     piece_check(&sides[device].tools, &sides[device].piece, what, 0);
 }
 
+static void count_call(void *calls) { ++*(int *)calls; }
+
 /* --- one of two ---------------------------------------------------------------------------- */
 
 /* The first GPU is somebody else's business. */
@@ -74,6 +76,33 @@ static void second_beside(void) {
     }
     CHECK(cuStreamSynchronize(sides[1].stream));
     check(1, "what was written last");
+    step("calls on the second GPU that name no memory, or many things");
+    struct piece copy = {.bytes = SIZE};
+    copy.at = device_alloc(SIZE);
+    CUDA_MEMCPY2D rows = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                          .srcDevice = sides[1].piece.at,
+                          .srcPitch = SIZE / 8,
+                          .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                          .dstDevice = copy.at,
+                          .dstPitch = SIZE / 8,
+                          .WidthInBytes = SIZE / 8,
+                          .Height = 8};
+    int calls = 0;
+    CUgraph graph;
+    CUgraphExec ready;
+    CHECK(cuStreamBeginCapture(sides[1].stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    CHECK(cuLaunchHostFunc(sides[1].stream, count_call, &calls));
+    CHECK(cuMemcpy2DAsync(&rows, sides[1].stream));
+    CHECK(cuStreamEndCapture(sides[1].stream, &graph));
+    CHECK(cuGraphInstantiateWithFlags(&ready, graph, 0));
+    for (unsigned round = 0; round < 3; round++) CHECK(cuGraphLaunch(ready, sides[1].stream));
+    CHECK(cuLaunchHostFunc(sides[1].stream, count_call, &calls));
+    CHECK(cuStreamSynchronize(sides[1].stream));
+    REQUIRE(calls == 4, "%d calls of a host function", calls);
+    copy.seed = sides[1].piece.seed;
+    piece_check(&sides[1].tools, &copy, "a copy by a graph", 0);
+    wait_for_line();
+    CHECK(cuMemFree(copy.at));
     CHECK(cuMemFree(sides[1].piece.at));
     printf("worked\n");
 }
@@ -246,13 +275,18 @@ static void questions(void) {
 
 /* A stream on the second GPU waits for a flag, and then takes what is in the first one's memory.
  * The flag is raised while this thread makes no calls. */
-static void taken_later(void) {
+static void taken(unsigned current) {
     enter(0, 1);
     enter(1, 2);
     volatile unsigned *flag = flags_new(1);
     wait_flag(sides[1].stream, flag);
-    CHECK(cuMemcpyPeerAsync(sides[1].piece.at, sides[1].context, sides[0].piece.at,
-                            sides[0].context, SIZE, sides[1].stream));
+    CHECK(cuCtxSetCurrent(sides[current].context));
+    if (current == 1) {
+        CHECK(cuMemcpyPeerAsync(sides[1].piece.at, sides[1].context, sides[0].piece.at,
+                                sides[0].context, SIZE, sides[1].stream));
+    } else {
+        CHECK(cuMemcpyDtoDAsync(sides[1].piece.at, sides[0].piece.at, SIZE, sides[1].stream));
+    }
     sides[1].piece.seed = sides[0].piece.seed;
     wait_for_line();
     raise_flag(flag);
@@ -264,6 +298,11 @@ static void taken_later(void) {
     check(0, "what it has taken it from");
 }
 
+static void taken_later(void) { taken(1); }
+
+/* The same, while the first GPU is the current one. */
+static void taken_across(void) { taken(0); }
+
 int main(int argc, char **argv) {
     static const struct legal_case cases[] = {
         {"second-alone", second_alone},
@@ -274,6 +313,7 @@ int main(int argc, char **argv) {
         {"peers", peers},
         {"questions", questions},
         {"taken-later", taken_later},
+        {"taken-across", taken_across},
     };
     return play(argc, argv, see_gpus, cases, COUNT_OF(cases));
 }

@@ -237,3 +237,27 @@ pub(crate) fn detach(subject: &Subject, detach: extern "C" fn(Handle) -> u32) {
     let back = current(bench) == before;
     bench.note("current as before", u32::from(!back));
 }
+
+/// `cuCtxEnablePeerAccess`, of a context of the same GPU, which is no peer, and of none.
+pub(crate) fn enable_peer(subject: &Subject, enable: extern "C" fn(Handle, u32) -> u32) {
+    let bench = subject.bench;
+    let before = current(bench);
+    let context = new(bench);
+    let [same, other, none] = [context, before, null_mut()].map(|peer| enable(peer, 0));
+    subject.say("the current one", same, format_args!("another one of its GPU {other}, none {none}"));
+    if !context.is_null() {
+        bench.note("cuCtxDestroy_v2", bench.cuCtxDestroy_v2(context));
+    }
+}
+
+/// `cuCtxDisablePeerAccess`, of contexts that are no peers.
+pub(crate) fn disable_peer(subject: &Subject, disable: extern "C" fn(Handle) -> u32) {
+    let bench = subject.bench;
+    let before = current(bench);
+    let context = new(bench);
+    let [same, other, none] = [context, before, null_mut()].map(|peer| disable(peer));
+    subject.say("the current one", same, format_args!("another one of its GPU {other}, none {none}"));
+    if !context.is_null() {
+        bench.note("cuCtxDestroy_v2", bench.cuCtxDestroy_v2(context));
+    }
+}

@@ -356,6 +356,8 @@ families! {
         cuGreenCtxDestroy: (Handle) => contexts::destroy_green;
         cuCtxDestroy_v2, cuCtxDestroy: (Handle) => contexts::destroy;
         cuCtxDetach: (Handle) => contexts::detach;
+        cuCtxEnablePeerAccess: (Handle, u32) => contexts::enable_peer;
+        cuCtxDisablePeerAccess: (Handle) => contexts::disable_peer;
     }
 
     // Last: a reset takes with it what the cases stand on.
