@@ -105,7 +105,7 @@ fn waiting(coordinator: &Coordinator) -> Running {
 #[test]
 fn freeing_memory_holds_up_nobody_else() {
     let coordinator = serving().start();
-    for case in ["beside-questions", "beside-capture", "in-order-beside-destroy"] {
+    for case in ["beside-questions", "in-order-beside-destroy"] {
         same(&coordinator, "freeing", case, |_| {});
     }
 }

@@ -48,8 +48,9 @@ fn begin_global(default: Default, stream: usize) -> Outcome {
 
 fn begin(default: Default, stream: usize, mode: u32) -> Outcome {
     let stream = submit::resolve(default, stream)?;
-    let driver = submit::owner(&stream)?.driver;
-    capture::begin(&stream, mode, Graph::make(driver), Vec::new())
+    let owner = submit::owner(&stream)?;
+    owner.locks.pass_objects();
+    capture::begin(&stream, mode, Graph::make(owner.driver), Vec::new())
 }
 
 fn begin_to_graph(
@@ -62,8 +63,9 @@ fn begin_to_graph(
     mode: u32,
 ) -> Outcome {
     let stream = submit::resolve(default, stream)?;
-    let driver = submit::owner(&stream)?.driver;
-    let graph = driver.graphs.get(graph)?;
+    let owner = submit::owner(&stream)?;
+    owner.locks.pass_objects();
+    let graph = owner.driver.graphs.get(graph)?;
     plain_edges(edges, count)?;
     let after = after.read(count)?;
     if after.iter().any(|node| !graph.nodes().contains_key(node)) {

@@ -11,6 +11,7 @@
 //! a launch into a full queue             x                      x
 //! passed by
 //! cuMemAlloc, cuStreamCreate, ...        x
+//! cuStreamBeginCapture                   x
 //! launches, copies, records                         x           x
 //! cuMemFreeAsync, cuStreamWaitEvent                             x
 //! cuStreamQuery                                                 x

@@ -42,13 +42,6 @@ static void capture_another(void) {
     CHECK(cuGraphDestroy(graph));
 }
 
-static void *captures(void *nothing) {
-    until_freeing();
-    capture_another();
-    raise_flag(flag);
-    return nothing;
-}
-
 static void *captures_and_destroys(void *nothing) {
     until_freeing();
     capture_another();
@@ -98,7 +91,6 @@ static void waits_beside(void *(*calls)(void *)) {
 }
 
 static void beside_questions(void) { waits_beside(asks_and_maps); }
-static void beside_capture(void) { waits_beside(captures); }
 
 /* Freeing in a stream's order waits for nothing, and keeps nobody from anything. */
 static void in_order_beside_destroy(void) {
@@ -212,7 +204,6 @@ static void captured_elsewhere(void) {
 int main(int argc, char **argv) {
     static const struct legal_case cases[] = {
         {"beside-questions", beside_questions},
-        {"beside-capture", beside_capture},
         {"in-order-beside-destroy", in_order_beside_destroy},
         {"in-order", in_order},
         {"in-order-contents", in_order_contents},

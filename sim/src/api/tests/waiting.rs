@@ -148,6 +148,15 @@ fn freeing_memory_keeps_others_out_of_the_context_until_all_its_work_has_ended()
 }
 
 #[test]
+fn a_capture_does_not_begin_while_memory_is_freed() {
+    let capture = |things: Things| {
+        let begun = cuStreamBeginCapture_v2(things.other, 2);
+        begun | ask::<usize>(|graph| cuStreamEndCapture(things.other, graph)).0
+    };
+    beside(&Session::begin(), |things| cuMemFree_v2(things.memory[3]), &[], &[capture]);
+}
+
+#[test]
 fn freeing_pinned_memory_and_loading_code_do_so_too() {
     let stuck: [fn(Things) -> u32; 3] = [
         |things| cuMemFreeHost(things.pinned),

@@ -246,14 +246,14 @@ impl Model {
 }
 
 /// Whether a call returns while another thread waits [alone](Waits::Alone) in the driver. Of calls that nobody has measured it
-/// is taken that they do not, except for those about captures.
+/// is taken that they do not.
 fn returns_beside_others(call: &Call) -> bool {
     match call {
         Call::SetCurrent { .. } | Call::ContextSynchronize => true,
         Call::StreamQuery { .. } | Call::EventQuery { .. } | Call::EventSynchronize { .. } => true,
         Call::StreamSynchronize { on } | Call::MemFreeAsync { on, .. } => on.stream != Stream::Legacy,
         Call::EventWait { on, .. } => on.stream != Stream::Legacy,
-        Call::BeginCapture { .. } | Call::EndCapture { .. } | Call::ThreadMode { .. } => true,
+        Call::ThreadMode { .. } => true,
         Call::MemFree { .. } | Call::HostFree { .. } => true,
         Call::HostAlloc { kind, .. } => *kind == HostKind::Pageable,
         Call::HostFill { .. } | Call::HostTable { .. } | Call::HostRead { .. } => true,
