@@ -1,0 +1,195 @@
+#!/usr/bin/env python3
+"""Whether programs that use two GPUs compute under Baton what they compute bare.
+
+    python3 bench/several_gpus.py --baton target/release --out several_gpus.json
+
+Data parallel, tensor parallel and a pipeline over two GPUs (`several_gpus_work.py`), each bare, and
+under `baton run` with a coordinator for the first GPU, for the second, and for both. Another program
+trains on each of the shared GPUs meanwhile, with its memory in the same arena.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+
+from common import machine, table
+from common.coordinator import Install
+
+HERE = pathlib.Path(__file__).resolve().parent
+JOBS = ("ddp", "tensor", "pipeline")
+SHARED = ((0,), (1,), (0, 1))
+# NVLink multicast is no business of this measurement.
+QUIET = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
+HEADER = ["program", "coordinators for", "result", "seconds", "beside it", "immovable MiB", "switches"]
+
+
+class Failed(RuntimeError):
+    """A program has not ended well."""
+
+
+def work(*words):
+    return [sys.executable, "-W", "ignore", str(HERE / "several_gpus_work.py"), *map(str, words)]
+
+
+def said(process, what, timeout=300):
+    """What a program has printed, word by word; it has ended well."""
+    try:
+        out, errors = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        out, errors = process.communicate()
+        raise Failed(f"{what} hangs: {machine.scrub(out + errors[-1500:])}") from None
+    if process.returncode != 0:
+        text = machine.scrub(out + errors[-1500:])
+        raise Failed(f"{what} ended with {process.returncode}: {text}")
+    return out.split()
+
+
+class Scene:
+    """Coordinators for some GPUs, and a program at work on each of them."""
+
+    def __init__(self, install, gpus, arena):
+        self.install, self.gpus, self.arena = install, gpus, arena
+        self.stack = contextlib.ExitStack()
+
+    def __enter__(self):
+        folder = self.stack.enter_context(tempfile.TemporaryDirectory(prefix="baton-"))
+        self.environment = {**os.environ, **QUIET, "XDG_RUNTIME_DIR": folder}
+        serve = [str(self.install.command), "serve", "--force", "--arena", self.arena]
+        self.logs, self.sockets = [], {}
+        for gpu in self.gpus:
+            log = pathlib.Path(folder, f"{gpu}.log")
+            self.logs.append(log)
+            # Where `baton run` looks for the coordinator of this GPU.
+            argv = [*serve, "--host-pool", "8GiB", "--gpu", str(gpu)]
+            process = subprocess.Popen(argv, env=self.environment, stderr=log.open("wb"))
+            self.stack.callback(lambda process=process: (process.terminate(), process.wait(60)))
+            self.sockets[gpu] = self.new_socket(pathlib.Path(folder, "baton"))
+            self.status(gpu)
+        self.others = [
+            subprocess.Popen(
+                self.run(("--gpu", gpu, "--name", f"beside-{gpu}"), work("beside", gpu)),
+                env=self.environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for gpu in self.gpus
+        ]
+        for other in self.others:
+            if other.stdout.readline().split() != ["ready"]:
+                raise Failed(f"the program beside it: {machine.scrub(other.stderr.read()[-1500:])}")
+        return self
+
+    def __exit__(self, *exception):
+        for other in self.others:
+            if other.poll() is None:
+                other.kill()
+        self.stack.close()
+
+    def run(self, options, argv):
+        return [str(self.install.command), "run", *map(str, options), "--", *argv]
+
+    def new_socket(self, folder, timeout=120):
+        """The socket of the coordinator that was started last."""
+        end = time.monotonic() + timeout
+        while time.monotonic() < end:
+            new = set(folder.glob("*.sock")) - set(self.sockets.values())
+            if new:
+                return new.pop()
+            time.sleep(0.1)
+        raise Failed(self.logs[-1].read_text(errors="replace")[-800:])
+
+    def status(self, gpu, timeout=120):
+        """What the coordinator of a GPU says; waits until it does."""
+        argv = [str(self.install.command), "status", "--json", "--socket", str(self.sockets[gpu])]
+        end = time.monotonic() + timeout
+        while True:
+            ran = subprocess.run(argv, env=self.environment, capture_output=True, text=True)
+            if ran.returncode == 0:
+                return json.loads(ran.stdout)
+            if time.monotonic() > end:
+                logs = [log.read_text(errors="replace")[-800:] for log in self.logs]
+                raise Failed(f"no coordinator for GPU {gpu}: {ran.stderr} {logs}")
+            time.sleep(0.2)
+
+    def play(self, job):
+        """Runs a program; its digest, and what the coordinators have seen of it."""
+        # Where the first GPU has no coordinator, the second one is named.
+        options = () if 0 in self.gpus else ("--gpu", self.gpus[0])
+        argv = self.run(("--name", job, *options), work(job))
+        started = time.monotonic()
+        before = {gpu: self.status(gpu)["switches"] for gpu in self.gpus}
+        process = subprocess.Popen(
+            argv, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        immovable, joined = {gpu: 0 for gpu in self.gpus}, {gpu: 0 for gpu in self.gpus}
+        while process.poll() is None and time.monotonic() < started + 240:
+            for gpu in self.gpus:
+                rows = [row for row in self.status(gpu)["tenants"] if not row["name"].startswith("beside")]
+                joined[gpu] = max(joined[gpu], len(rows))
+                immovable[gpu] = max([immovable[gpu], *(row["immovable_bytes"] for row in rows)])
+            time.sleep(0.2)
+        digest = said(process, job, timeout=60)[-1]
+        seconds = time.monotonic() - started
+        switches = {gpu: self.status(gpu)["switches"] - before[gpu] for gpu in self.gpus}
+        figures = {"digest": digest, "seconds": seconds, "joined": joined, "immovable_bytes": immovable}
+        return {**figures, "switches": switches}
+
+    def end_others(self):
+        """How often those beside it have come to the same."""
+        return [int(said(other, "the program beside it")[1]) for other in self.others]
+
+
+def bare(job):
+    started = time.monotonic()
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    digest = said(subprocess.Popen(work(job), env={**os.environ, **QUIET}, **pipes), f"{job} bare")[-1]
+    return {"digest": digest, "seconds": time.monotonic() - started}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--baton", type=pathlib.Path, required=True, help="folder of the build")
+    parser.add_argument("--arena", default="40%", help="of each coordinator (40%%)")
+    parser.add_argument("--jobs", nargs="+", default=JOBS, choices=JOBS)
+    parser.add_argument("--out", type=pathlib.Path, help="where the result goes, as JSON")
+    arguments = parser.parse_args()
+    Install.check(arguments.baton, parser)
+    install = Install.of(arguments.baton)
+    results, failed = {job: {"bare": bare(job)} for job in arguments.jobs}, 0
+    rows = [[job, "none", "", f"{found['bare']['seconds']:.1f}", "", "", ""] for job, found in results.items()]
+    for gpus in SHARED:
+        name = " and ".join(map(str, gpus))
+        with Scene(install, gpus, arguments.arena) as scene:
+            for job in arguments.jobs:
+                try:
+                    found = scene.play(job)
+                except Failed as why:
+                    found = {"failed": str(why)}
+                    print(f"{job}, coordinators for {name}: {why}", file=sys.stderr)
+                same = found.get("digest") == results[job]["bare"]["digest"]
+                failed += not same
+                results[job][name] = found
+                mib = [f"{count >> 20}" for count in found.get("immovable_bytes", {}).values()]
+                switches = [str(count) for count in found.get("switches", {}).values()]
+                row = [job, name, "equal" if same else "DIFFERENT", f"{found.get('seconds', 0):.1f}"]
+                rows.append([*row, "", ", ".join(mib), ", ".join(switches)])
+            rounds = scene.end_others()
+            rows[-1][4] = f"{', '.join(map(str, rounds))} rounds, all equal"
+            results[f"beside, {name}"] = rounds
+    print(table.text(HEADER, rows))
+    if arguments.out:
+        machine.write_json(arguments.out, {**machine.describe(), "several_gpus": results})
+    sys.exit(failed > 0)
+
+
+if __name__ == "__main__":
+    main()
