@@ -19,7 +19,9 @@ use crate::memory::space::{self, NoMemory, Space, is_window};
 use crate::memory::table::Facts;
 use crate::memory::unmanaged;
 use crate::session::{self, Session};
+use crate::work::contexts::StreamId;
 use crate::work::drain::Pauses;
+use crate::work::frees::Users;
 use crate::work::mark::{Ended, Mark};
 use crate::work::{capture, contexts, frees};
 use crate::{arrival, gate};
@@ -117,6 +119,7 @@ fn allocate(
 ) -> Result<CUdeviceptr, NoMemory> {
     if frees::is_any() {
         // What was freed in a stream's order may be free by now.
+        frees::mark();
         let _guard = gate::lock_mappings(passage).map_err(NoMemory::Answer)?;
         let _relaxed = api::Relaxed::enter();
         frees::collect(space, space::give_to_coordinator);
@@ -178,6 +181,7 @@ pub(super) unsafe fn free(original: Free, address: CUdeviceptr) -> CUresult {
 fn finish_freeing(passage: &Passage, address: CUdeviceptr) -> CUresult {
     let mut pauses = Pauses::new();
     while let Some(space) = space().filter(|space| space.is_freeing(address)) {
+        frees::mark();
         match gate::lock_mappings(passage) {
             Ok(_guard) => frees::collect(space, space::give_to_coordinator),
             Err(answer) => return answer,
@@ -198,7 +202,7 @@ fn free_ours(passage: &Passage, space: &'static Space, address: CUdeviceptr, fou
     let _relaxed = api::Relaxed::enter();
     let mark = contexts::id_of(found.context).and_then(Mark::of_context);
     if contexts::is_capturing() {
-        return defer(passage, space, address, mark);
+        return defer(passage, space, address, Users::Before(mark));
     }
     if let Some(mut mark) = mark
         && let Err(answer) = wait_for(passage, &mut mark)
@@ -232,15 +236,15 @@ fn wait_for(passage: &Passage, mark: &mut Mark) -> Result<(), CUresult> {
     }
 }
 
-/// The program has no more use for an allocation when the work before the mark has ended.
-fn defer(passage: &Passage, space: &'static Space, address: CUdeviceptr, mark: Option<Mark>) -> CUresult {
+/// The program has no more use for an allocation when its users have ended.
+fn defer(passage: &Passage, space: &'static Space, address: CUdeviceptr, users: Users) -> CUresult {
     let _guard = match arrival::lock_mappings(passage, Needs::These(vec![address])) {
         Ok(guard) => guard,
         Err(answer) => return answer,
     };
     match space.begin_free(address) {
         Some(number) => {
-            frees::defer(address, number, mark, space);
+            frees::defer(address, number, users, space);
             CUDA_SUCCESS
         }
         None => CUDA_ERROR_INVALID_VALUE,
@@ -465,9 +469,9 @@ pub(super) unsafe fn free_async<const INDEX: usize>(
         // Only memory of the graph itself can be freed in it; the driver has the answer.
         return pass_on();
     }
-    let here = contexts::id_of(api::current_context());
-    let mark = contexts::of(stream).or(here).and_then(|id| Mark::of_stream(id, stream));
-    defer(&passage, space, address, mark)
+    let here = || contexts::id_of(api::current_context()).map(Users::InAll);
+    let users = StreamId::of(stream).map(Users::In).or_else(here).unwrap_or(Users::Before(None));
+    defer(&passage, space, address, users)
 }
 
 pub(super) unsafe fn alloc_managed(

@@ -41,6 +41,8 @@ pub(super) struct Context {
 /// A stream that the program made, or a thread's own.
 #[derive(Debug, Default)]
 pub(super) struct StreamState {
+    /// Which of all streams that ever were: handles are given again.
+    pub(super) serial: u64,
     /// Set from before it begins to capture until it is seen not to capture any more.
     pub(super) captured: Option<Captured>,
 }
@@ -191,10 +193,27 @@ pub(super) fn all() -> Vec<ContextId> {
     lock().all.iter().map(|(handle, context)| ContextId { handle: *handle, serial: context.serial }).collect()
 }
 
-/// The context that a stream was made in.
-pub(crate) fn of(stream: Stream) -> Option<ContextId> {
-    let Stream::Created(stream) = stream else { return None };
-    lock().of_stream(stream).map(|(id, _)| id)
+/// A stream with a handle of its own that is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StreamId {
+    pub(super) context: ContextId,
+    pub(super) handle: Handle,
+    serial: u64,
+}
+
+impl StreamId {
+    /// What it means now, if it is one of those that are known.
+    pub(crate) fn of(stream: Stream) -> Option<Self> {
+        let Stream::Created(handle) = stream else { return None };
+        let mut contexts = lock();
+        let (context, of) = contexts.of_stream(handle)?;
+        of.streams.get(&handle).map(|state| Self { context, handle, serial: state.serial })
+    }
+
+    /// Its state, while it is there.
+    pub(super) fn state(self, contexts: &mut Contexts) -> Option<&StreamState> {
+        contexts.get(self.context)?.streams.get(&self.handle).filter(|state| state.serial == self.serial)
+    }
 }
 
 /// The GPU that a stream was made on, if it is known.
@@ -304,8 +323,11 @@ pub(super) fn departures() -> usize {
 /// A stream was made in the current context.
 pub(crate) fn add_stream(stream: Handle) {
     let context = api::current_context();
-    if let Some((_, context)) = lock().by_handle(context) {
-        context.streams.entry(stream).or_default();
+    let mut contexts = lock();
+    contexts.serials += 1;
+    let serial = contexts.serials;
+    if let Some((_, context)) = contexts.by_handle(context) {
+        context.streams.entry(stream).or_default().serial = serial;
     }
 }
 

@@ -7,7 +7,7 @@
 use baton_contract::cuda::{CUDA_ERROR_NOT_READY, CUDA_SUCCESS, CUresult};
 
 use super::capture;
-use super::contexts::{self, Asking, Before, ContextId, event, has_per_thread_streams};
+use super::contexts::{self, Asking, Before, ContextId, StreamId, event, has_per_thread_streams};
 use crate::driver::api::{self, Handle, Stream};
 
 /// Whether what is before a mark has ended.
@@ -62,9 +62,25 @@ impl Mark {
         })?
     }
 
-    /// Behind all that is queued in a stream; of the legacy stream, and of one that captures, in all of its context.
-    pub(crate) fn of_stream(id: ContextId, stream: Stream) -> Option<Self> {
-        api::within(id.handle, || Self::in_stream(id, stream))?.or_else(|| Self::of_context(id))
+    /// Behind all that is queued by now in a stream that another thread may be about to destroy; in all of its context, if that
+    /// cannot be told any more.
+    pub(super) fn of_known(stream: StreamId) -> Option<Self> {
+        let id = stream.context;
+        let by_event = || {
+            let event = event(id)?;
+            let asking = {
+                let mut contexts = contexts::lock();
+                let asking = Asking::begin(&contexts);
+                let is_there = stream.state(&mut contexts).is_some_and(|state| state.captured.is_none());
+                is_there.then_some(asking)
+            };
+            let is_set = asking.is_some() && {
+                // SAFETY: a stream of the current context that is not destroyed meanwhile, nor begins to capture; an event of it.
+                unsafe { api::event_record(event, Stream::Created(stream.handle).ordered()?) == CUDA_SUCCESS }
+            };
+            Self::with_event(id, event, is_set)
+        };
+        api::within(id.handle, by_event)?.or_else(|| Self::of_context(id))
     }
 
     /// By an event in the stream. The context is current.
