@@ -10,7 +10,7 @@ use super::super::fills::*;
 use super::super::host_memory::*;
 use super::super::memory::*;
 use super::super::modules::*;
-use super::super::stream_capture::cuStreamIsCapturing;
+use super::super::stream_capture::*;
 use super::super::streams::*;
 use super::super::vmm::*;
 use super::vmm::{UNIT, allow, create, reserve};
