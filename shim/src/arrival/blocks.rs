@@ -195,15 +195,16 @@ fn find(blocks: &[Block], address: CUdeviceptr) -> Option<u32> {
     (address < blocks[at].end).then_some(at as u32)
 }
 
-/// The block at an address, and the one that ends there: some programs go backwards from an end.
-fn find_or_ends_at(blocks: &[Block], address: CUdeviceptr) -> impl Iterator<Item = u32> {
+/// The block at an address, and the one that ends there: some programs go backwards from an end. Before them the last one that
+/// begins there or before.
+fn find_or_ends_at(blocks: &[Block], address: CUdeviceptr) -> (Option<&Block>, impl Iterator<Item = u32>) {
     let after = blocks.partition_point(|block| block.start <= address);
     let last = after.checked_sub(1);
     let here = last.filter(|at| address <= blocks[*at].end);
     // At the beginning of one, the one before may end.
     let before = last.filter(|at| blocks[*at].start == address).and_then(|at| at.checked_sub(1));
     let before = before.filter(|at| blocks[*at].end == address);
-    here.into_iter().chain(before).map(|at| at as u32)
+    (last.map(|at| &blocks[at]), here.into_iter().chain(before).map(|at| at as u32))
 }
 
 /// Which blocks a call has come by, in that order. Kept from call to call, so that nothing is allocated for most.
@@ -267,7 +268,8 @@ impl Arrival {
         for (extent, address) in edges {
             // Pointers are told by the granule that they lie in: whatever begins or lies there is meant.
             let Some(&from) = of_extent.get(extent) else { continue };
-            let targets: Vec<u32> = find_or_ends_at(&blocks, *address).filter(|to| *to != from).collect();
+            let (_, targets) = find_or_ends_at(&blocks, *address);
+            let targets: Vec<u32> = targets.filter(|to| *to != from).collect();
             blocks[from as usize].targets.extend(targets);
         }
         for block in &mut blocks {
@@ -333,8 +335,17 @@ impl Arrival {
                     visited.add(at);
                 }
             };
-            let named = addresses.iter().flat_map(|address| find_or_ends_at(&self.blocks, *address));
-            named.chain(self.roots.iter().copied()).for_each(|at| visit(at, visited));
+            // Many parameters lie in the same block as the one before.
+            let mut inside = 0..0;
+            for address in addresses {
+                if inside.contains(address) {
+                    continue;
+                }
+                let (last, blocks) = find_or_ends_at(&self.blocks, *address);
+                blocks.for_each(|at| visit(at, visited));
+                inside = last.map_or(0..0, |block| block.start + 1..block.end);
+            }
+            self.roots.iter().for_each(|at| visit(*at, visited));
             let mut next = 0;
             while let Some(&at) = visited.order.get(next) {
                 self.blocks[at as usize].targets.iter().for_each(|target| visit(*target, visited));

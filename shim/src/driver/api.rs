@@ -197,6 +197,9 @@ pub(crate) unsafe fn device_of_stream(stream: CUstream) -> Option<CUdevice> {
 
 /// Does something in a context, if that still works.
 pub(crate) fn within<T>(context: Handle, what: impl FnOnce() -> T) -> Option<T> {
+    if context != 0 && current_context() == context {
+        return Some(what());
+    }
     // SAFETY: a context of the program's, which the driver refuses if it is gone.
     if unsafe { push(handle(context)) } != CUDA_SUCCESS {
         return None;

@@ -146,6 +146,9 @@ impl Beginning {
 
 /// Looks which streams of a context have ended their captures. The context is current.
 pub(super) fn refresh(id: ContextId) {
+    if !contexts::is_capturing() {
+        return;
+    }
     let (asking, entered) = {
         let mut contexts = contexts::lock();
         let asking = Asking::begin(&contexts);
