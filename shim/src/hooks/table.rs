@@ -240,7 +240,7 @@ hooks! {
     cuMemPoolExportPointer => refused over [address => 1](data: Tells<*mut c_void>, address: Escapes<CUdeviceptr>);
     cuIpcGetMemHandle => refused over [address => 1](handle: Tells<*mut c_void>, address: Escapes<CUdeviceptr>);
     cuMulticastBindAddr =>
-        refused over [address => bytes](object: Changes<u64>, at: usize, address: Escapes<CUdeviceptr>, bytes: usize, flags: u64);
+        escapes::bind_address(object: Changes<u64>, at: usize, address: Escapes<CUdeviceptr>, bytes: usize, flags: u64);
     cuMemGetHandleForAddressRange =>
         escapes::to_a_handle(handle: Tells<*mut c_void>, address: Escapes<CUdeviceptr>, bytes: usize, kind: c_int, flags: u64);
     cuPointerSetAttribute =>

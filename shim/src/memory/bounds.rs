@@ -20,10 +20,12 @@ fn reaches_outside(address: CUdeviceptr, bytes: usize) -> bool {
     }
 }
 
+/// An address at which there is nothing.
+pub(crate) const NOTHING: CUdeviceptr = 8;
+
 /// An address to ask the driver about. One of ours without an allocation may be mapped all the same, as a part of a
 /// shared extent or as freed memory that is kept; the program is to be told that nothing is there.
 pub(crate) fn as_unknown(address: CUdeviceptr) -> CUdeviceptr {
-    const NOTHING: CUdeviceptr = 8;
     let is_ours = space::is_window(address) && space::get().is_some_and(|space| space.is_reserved(address));
     if is_ours { NOTHING } else { address }
 }

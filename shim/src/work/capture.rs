@@ -44,7 +44,9 @@ fn enter(stream: Stream) -> Option<Entered> {
     let key = key(stream)?;
     let here = api::current_context();
     let mut contexts = contexts::lock();
-    let of_stream = contexts.of_stream(key).map(|(id, _)| id);
+    // A thread has an own stream in each context, all with one key.
+    let is_created = matches!(stream, Stream::Created(_));
+    let of_stream = is_created.then(|| contexts.of_stream(key).map(|(id, _)| id)).flatten();
     let id = of_stream.or_else(|| contexts.by_handle(here).map(|(id, _)| id))?;
     let state = contexts.get(id)?.streams.entry(key).or_default();
     let was = state.captured;
@@ -69,7 +71,8 @@ thread_local! {
 
 impl Drop for OwnKey {
     fn drop(&mut self) {
-        contexts::remove_from_books(self.0);
+        // From each context.
+        while contexts::remove_from_books(self.0).is_some() {}
     }
 }
 

@@ -1,0 +1,163 @@
+#!/usr/bin/env python3
+"""Whether legal programs of unusual kinds do under Baton what they do bare.
+
+    python3 bench/legal.py --baton target/release --programs FOLDER --out legal.json
+
+`FOLDER` is `legal` in what `tests/c/build.sh` makes. Each case is played bare and as a tenant. Where a
+program waits for a line, something is done to it meanwhile: it is evicted, it is suspended and
+resumed, or another program wants the GPU. With `--gpus 2` programs on two GPUs are played.
+"""
+
+import argparse
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+from common import machine, table
+from common.coordinator import Coordinator, Driver, Install, NoCoordinator
+
+CASES = (
+    ("aliases", "retain", "evicted"),
+    ("aliases", "owner", "evicted"),
+    ("freeing", "beside-questions", None),
+    ("freeing", "in-order-beside-destroy", None),
+    ("freeing", "in-order", None),
+    ("freeing", "in-order-contents", "suspended"),
+    ("freeing", "captured", None),
+    ("freeing", "captured-elsewhere", None),
+    ("ordering", "capture", None),
+    ("ordering", "capture-kernel", None),
+    ("per_thread", "launches", "wanted"),
+    ("sources", "child", "evicted"),
+    ("sources", "disabled", "evicted"),
+    ("sources", "device-address", "evicted"),
+    ("sources", "pinned-freed", "evicted"),
+    ("descriptors", "at-the-limit", "evicted"),
+)
+ON_TWO = tuple(
+    ("several", case, "evicted")
+    for case in (
+        "second-alone",
+        "second-beside",
+        "copies",
+        "copies-second-first",
+        "peers",
+        "questions",
+        "taken-later",
+        "taken-across",
+    )
+)
+HEADER = ["program", "case", "meanwhile", "done", "result"]
+
+
+class Meanwhile:
+    """What is done to a tenant that waits for a line."""
+
+    def __init__(self, coordinator, name, what, programs):
+        self.coordinator, self.name, self.what, self.programs = coordinator, name, what, programs
+        self.done, self.other = 0, None
+
+    def steer(self, verb):
+        command = [str(self.coordinator.install.command), verb]
+        ran = subprocess.run(
+            [*command, "--socket", str(self.coordinator.socket), self.name],
+            capture_output=True,
+            timeout=60,
+        )
+        self.done += ran.returncode == 0
+
+    def __call__(self):
+        if self.what == "evicted":
+            try:
+                self.coordinator.evict(self.name, timeout=5)
+                self.done += 1
+            except NoCoordinator:
+                # It is at work, or its memory has to stay: then it goes on as it is.
+                pass
+        elif self.what == "suspended":
+            self.steer("suspend")
+            self.steer("resume")
+        elif self.what == "wanted" and self.other is None:
+            hold = [self.programs.parent / "sharing/hold", "--megabytes", "8"]
+            self.other = subprocess.Popen(
+                self.coordinator.run("other", hold),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                env={**os.environ, **self.coordinator.settings},
+            )
+            self.done += 1
+
+    def end(self):
+        if self.other is not None:
+            self.other.stdin.close()
+            self.other.wait(60)
+
+
+def play(argv, environment, meanwhile):
+    """(exit status, lines) of a program; `meanwhile` is called wherever it waits."""
+    process = subprocess.Popen(
+        list(map(str, argv)),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environment},
+    )
+    lines = []
+    for line in process.stdout:
+        lines.append(line.strip())
+        if lines[-1] == "waits":
+            meanwhile()
+            try:
+                process.stdin.write("\n")
+                process.stdin.flush()
+            except BrokenPipeError:
+                pass
+    errors = process.stderr.read()
+    return process.wait(), lines, machine.scrub(errors[-400:])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--baton", type=pathlib.Path, required=True, help="folder of the build")
+    parser.add_argument("--programs", type=pathlib.Path, required=True, help="folder of the programs")
+    parser.add_argument("--driver", help="`sim`, or a file; the system's if not given")
+    parser.add_argument("--gpus", type=int, default=1, choices=(1, 2))
+    parser.add_argument("--arena", default="40%", help="of the coordinator (40%%)")
+    parser.add_argument("--host-pool", default="4GiB")
+    parser.add_argument("--out", type=pathlib.Path, help="where the result goes, as JSON")
+    arguments = parser.parse_args()
+    Install.check(arguments.baton, parser)
+    programs = arguments.programs.resolve()
+    driver = Driver(Install.of(arguments.baton), arguments.driver)
+    if driver.name == "sim":
+        os.environ["SIMCUDA_GPUS"] = str(arguments.gpus)
+    found = []
+    with (
+        Coordinator(driver, arguments.arena, arguments.host_pool) as coordinator,
+        tempfile.TemporaryDirectory(prefix="baton-") as folder,
+    ):
+        for program, case, what in ON_TWO if arguments.gpus == 2 else CASES:
+            argv = [programs / program, case]
+            bare = play(argv, driver.bare(folder), lambda: None)
+            meanwhile = Meanwhile(coordinator, case, what, programs)
+            baton = play(coordinator.run(case, argv), coordinator.settings, meanwhile)
+            meanwhile.end()
+            same = bare[:2] == baton[:2] and bare[0] == 0
+            row = {"program": program, "case": case, "meanwhile": what, "done": meanwhile.done}
+            found.append({**row, "equal": same})
+            if not same:
+                print(f"{program} {case}: bare {bare}\n    under Baton {baton}", file=sys.stderr)
+    shown = [[*map(str, list(row.values())[:4]), "equal" if row["equal"] else "DIFFERENT"] for row in found]
+    print(table.text(HEADER, shown))
+    equal = sum(row["equal"] for row in found)
+    print(f"{equal} of {len(found)} as bare")
+    if arguments.out:
+        machine.write_json(arguments.out, {**machine.describe(), "legal": found})
+    sys.exit(equal < len(found))
+
+
+if __name__ == "__main__":
+    main()
