@@ -229,6 +229,16 @@ pub(crate) unsafe fn event_record(event: Handle, stream: Ordered) -> CUresult {
     unsafe { raw_event_record(handle(event), handle(stream.0)) }
 }
 
+/// Puts an event behind the legacy stream's work, in place of a call of the program that orders all blocking streams so.
+///
+/// # Safety
+///
+/// An event of the current context.
+pub(crate) unsafe fn event_record_in_legacy(event: Handle) -> CUresult {
+    // SAFETY: by this function's contract.
+    unsafe { raw_event_record(handle(event), handle(LEGACY)) }
+}
+
 /// Copies from the device, in a stream's order. Does not wait, if `to` is pinned.
 ///
 /// # Safety

@@ -1,6 +1,6 @@
 //! Passing the gate: the program's side.
 
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use core::time::Duration;
 
 use baton_contract::cuda::{CUDA_ERROR_DEVICE_UNAVAILABLE, CUDA_ERROR_INVALID_VALUE, CUresult};
@@ -48,6 +48,8 @@ pub(crate) struct Passage(Way);
 enum Way {
     /// Its thread's word says so.
     Word(&'static Word),
+    /// The same, and it may keep others out of the driver meanwhile.
+    Exclusive(&'static Word),
     /// The thread has no word any more.
     Late,
     /// It is not: it has nothing to do with what the gate is for.
@@ -83,32 +85,44 @@ pub(crate) fn enter_in_any_state() -> Passage {
     let Some(word) = word::own_or_new() else { return Passage::beside() };
     loop {
         let depth = word.calls.enter();
-        if depth > 0 || !DRAINING.load(Ordering::Acquire) {
-            return Passage(Way::Word(word));
+        // In this order: who keeps such calls off says so, and then looks whether any is inside.
+        EXCLUSIVE.fetch_add(1, Ordering::SeqCst);
+        if depth > 0 || KEPT_OFF.load(Ordering::SeqCst) == 0 {
+            return Passage(Way::Exclusive(word));
         }
+        EXCLUSIVE.fetch_sub(1, Ordering::SeqCst);
         word.calls.step_back();
         std::thread::sleep(SOON);
     }
 }
 
-/// The gate is being closed, and it is asked whether work has ended.
-static DRAINING: AtomicBool = AtomicBool::new(false);
+/// How many calls are inside that may keep others out of the driver.
+static EXCLUSIVE: AtomicU32 = AtomicU32::new(0);
+/// How many keep such calls off.
+static KEPT_OFF: AtomicU32 = AtomicU32::new(0);
 
-/// From before the gate is closed until it is known whether all work has ended: until this is dropped.
+/// Keeps calls off that may keep others out of the driver, until this is dropped: from before the gate is closed until it is known
+/// whether all work has ended, or while something is submitted that must not wait.
 #[must_use = "it ends when this is dropped"]
 pub(crate) struct Draining(());
 
 impl Draining {
-    /// The barrier of all threads comes when the gate is closed.
+    /// The gate is about to be closed: then nobody is inside.
     pub(crate) fn begin() -> Self {
-        DRAINING.store(true, Ordering::SeqCst);
+        KEPT_OFF.fetch_add(1, Ordering::SeqCst);
         Self(())
+    }
+
+    /// None if there is such a call inside.
+    pub(crate) fn begin_if_none_is_inside() -> Option<Self> {
+        let kept_off = Self::begin();
+        (EXCLUSIVE.load(Ordering::SeqCst) == 0).then_some(kept_off)
     }
 }
 
 impl Drop for Draining {
     fn drop(&mut self) {
-        DRAINING.store(false, Ordering::Release);
+        KEPT_OFF.fetch_sub(1, Ordering::Release);
     }
 }
 
@@ -217,6 +231,10 @@ impl Drop for Passage {
     fn drop(&mut self) {
         match self.0 {
             Way::Word(word) => word.calls.leave(),
+            Way::Exclusive(word) => {
+                EXCLUSIVE.fetch_sub(1, Ordering::Release);
+                word.calls.leave();
+            }
             Way::Late => drop(LATE.fetch_sub(1, Ordering::Release)),
             Way::Beside => {}
         }
@@ -229,7 +247,8 @@ pub(crate) fn start_anew() {
     word::release_others();
     LATE.store(0, Ordering::Relaxed);
     WAITING.store(0, Ordering::Relaxed);
-    DRAINING.store(false, Ordering::Relaxed);
+    EXCLUSIVE.store(0, Ordering::Relaxed);
+    KEPT_OFF.store(0, Ordering::Relaxed);
     GATE.start_anew();
 }
 

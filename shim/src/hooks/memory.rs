@@ -19,9 +19,7 @@ use crate::memory::space::{self, NoMemory, Space, is_window};
 use crate::memory::table::Facts;
 use crate::memory::unmanaged;
 use crate::session::{self, Session};
-use crate::work::contexts::StreamId;
 use crate::work::drain::Pauses;
-use crate::work::frees::Users;
 use crate::work::mark::{Ended, Mark};
 use crate::work::{capture, contexts, frees};
 use crate::{arrival, gate};
@@ -119,7 +117,6 @@ fn allocate(
 ) -> Result<CUdeviceptr, NoMemory> {
     if frees::is_any() {
         // What was freed in a stream's order may be free by now.
-        frees::mark();
         let _guard = gate::lock_mappings(passage).map_err(NoMemory::Answer)?;
         let _relaxed = api::Relaxed::enter();
         frees::collect(space, space::give_to_coordinator);
@@ -181,7 +178,6 @@ pub(super) unsafe fn free(original: Free, address: CUdeviceptr) -> CUresult {
 fn finish_freeing(passage: &Passage, address: CUdeviceptr) -> CUresult {
     let mut pauses = Pauses::new();
     while let Some(space) = space().filter(|space| space.is_freeing(address)) {
-        frees::mark();
         match gate::lock_mappings(passage) {
             Ok(_guard) => frees::collect(space, space::give_to_coordinator),
             Err(answer) => return answer,
@@ -202,7 +198,7 @@ fn free_ours(passage: &Passage, space: &'static Space, address: CUdeviceptr, fou
     let _relaxed = api::Relaxed::enter();
     let mark = contexts::id_of(found.context).and_then(Mark::of_context);
     if contexts::is_capturing() {
-        return defer(passage, space, address, Users::Before(mark));
+        return defer(passage, space, address, mark);
     }
     if let Some(mut mark) = mark
         && let Err(answer) = wait_for(passage, &mut mark)
@@ -236,15 +232,15 @@ fn wait_for(passage: &Passage, mark: &mut Mark) -> Result<(), CUresult> {
     }
 }
 
-/// The program has no more use for an allocation when its users have ended.
-fn defer(passage: &Passage, space: &'static Space, address: CUdeviceptr, users: Users) -> CUresult {
+/// The program has no more use for an allocation when the work before the mark has ended.
+fn defer(passage: &Passage, space: &'static Space, address: CUdeviceptr, mark: Option<Mark>) -> CUresult {
     let _guard = match arrival::lock_mappings(passage, Needs::These(vec![address])) {
         Ok(guard) => guard,
         Err(answer) => return answer,
     };
     match space.begin_free(address) {
         Some(number) => {
-            frees::defer(address, number, users, space);
+            frees::defer(address, number, mark, space);
             CUDA_SUCCESS
         }
         None => CUDA_ERROR_INVALID_VALUE,
@@ -469,9 +465,16 @@ pub(super) unsafe fn free_async<const INDEX: usize>(
         // Only memory of the graph itself can be freed in it; the driver has the answer.
         return pass_on();
     }
-    let here = || contexts::id_of(api::current_context()).map(Users::InAll);
-    let users = StreamId::of(stream).map(Users::In).or_else(here).unwrap_or(Users::Before(None));
-    defer(&passage, space, address, users)
+    let here = contexts::id_of(api::current_context());
+    let mark = match (stream, here) {
+        // Others may rely on the order that such a call makes.
+        (Stream::Legacy, Some(here)) => match Mark::in_legacy(here) {
+            Ok(mark) => mark.or_else(|| Mark::of_context(here)),
+            Err(answer) => return answer,
+        },
+        _ => contexts::of(stream).or(here).and_then(|id| Mark::of_stream(id, stream)),
+    };
+    defer(&passage, space, address, mark)
 }
 
 pub(super) unsafe fn alloc_managed(

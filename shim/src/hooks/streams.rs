@@ -15,22 +15,25 @@ type GreenStream = unsafe extern "C-unwind" fn(*mut CUstream, *mut c_void, c_uin
 type OfStream = unsafe extern "C-unwind" fn(CUstream) -> CUresult;
 type WaitEvent = unsafe extern "C-unwind" fn(CUstream, *mut c_void, c_uint) -> CUresult;
 
+/// `CU_STREAM_NON_BLOCKING`.
+const NON_BLOCKING: c_uint = 1;
+
 /// A stream was made.
 ///
 /// # Safety
 ///
 /// On success, `out` was written by the driver.
-unsafe fn stream_made(answer: CUresult, out: *mut CUstream) -> CUresult {
+unsafe fn stream_made(answer: CUresult, out: *mut CUstream, flags: c_uint) -> CUresult {
     if answer == CUDA_SUCCESS && !out.is_null() && session::get().is_some() {
         // SAFETY: by this function's contract.
-        contexts::add_stream(unsafe { *out }.expose_provenance());
+        contexts::add_stream(unsafe { *out }.expose_provenance(), flags & NON_BLOCKING != 0);
     }
     answer
 }
 
 pub(super) unsafe fn stream_create(original: StreamCreate, out: *mut CUstream, flags: c_uint) -> CUresult {
     // SAFETY: the driver's own function with the program's own arguments, and what it has written.
-    unsafe { stream_made(original(out, flags), out) }
+    unsafe { stream_made(original(out, flags), out, flags) }
 }
 
 pub(super) unsafe fn stream_with_priority(
@@ -40,7 +43,7 @@ pub(super) unsafe fn stream_with_priority(
     priority: c_int,
 ) -> CUresult {
     // SAFETY: the driver's own function with the program's own arguments, and what it has written.
-    unsafe { stream_made(original(out, flags, priority), out) }
+    unsafe { stream_made(original(out, flags, priority), out, flags) }
 }
 
 pub(super) unsafe fn green_stream(
@@ -51,7 +54,7 @@ pub(super) unsafe fn green_stream(
     priority: c_int,
 ) -> CUresult {
     // SAFETY: the driver's own function with the program's own arguments, and what it has written.
-    unsafe { stream_made(original(out, green, flags, priority), out) }
+    unsafe { stream_made(original(out, green, flags, priority), out, flags) }
 }
 
 pub(super) unsafe fn stream_destroy(original: OfStream, stream: CUstream) -> CUresult {
@@ -64,7 +67,7 @@ pub(super) unsafe fn stream_destroy(original: OfStream, stream: CUstream) -> CUr
     let answer = unsafe { original(stream) };
     if answer != CUDA_SUCCESS && !stream.is_null() {
         // Still there, it seems: better asked in vain than not asked.
-        contexts::add_stream(stream.expose_provenance());
+        contexts::add_stream(stream.expose_provenance(), false);
     }
     answer
 }
@@ -130,7 +133,7 @@ pub(super) unsafe fn wait_event<const INDEX: usize>(
         return call();
     }
     let stream = Stream::of::<INDEX>(stream);
-    let beginning = capture::begin(stream);
+    let beginning = capture::join(stream);
     let answer = call();
     // SAFETY: the stream of the program's own call.
     beginning.done(answer == CUDA_SUCCESS && unsafe { api::is_capturing(stream) });

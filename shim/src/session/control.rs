@@ -525,7 +525,6 @@ impl Control {
                 self.session.link.tell(&MemoryReport::Free { extents: extents.to_vec() });
             }
         };
-        frees::mark_if_possible();
         frees::collect(space, tell);
         space.release_cached(tell);
     }

@@ -10,6 +10,7 @@ use baton_contract::cuda::{CUDA_ERROR_NOT_READY, CUDA_SUCCESS, CUresult};
 
 use super::contexts::{self, Asking, Before, CAPTURING, Captured, ContextId, event};
 use crate::driver::api::{self, Handle, Stream};
+use crate::gate::Draining;
 
 /// A stream that is about to capture, if the driver lets it.
 #[must_use = "says how it went"]
@@ -22,20 +23,32 @@ struct Entered {
     was: Option<Captured>,
 }
 
-/// A stream is about to capture, or to become part of a capture: from here on nobody asks it. The stream may be one of
-/// another context than the current one.
+/// A stream is about to capture: from here on nobody asks it. The stream may be one of another context than the current one.
 pub(crate) fn begin(stream: Stream) -> Beginning {
+    enter_and(stream, |entered| {
+        set_context_event(entered);
+        before(entered, stream).or_else(|| set_event(entered, stream))
+    })
+}
+
+/// The same of one that becomes part of a capture, by waiting for an event. It may have work to wait for that its program ends
+/// only later; such a call never waits in the driver, and does not here.
+pub(crate) fn join(stream: Stream) -> Beginning {
+    enter_and(stream, |entered| before(entered, stream))
+}
+
+fn enter_and(stream: Stream, look: impl FnOnce(&Entered) -> Option<Before>) -> Beginning {
     let Some(entered) = enter(stream) else { return Beginning(None) };
     contexts::quiesce();
     // Another context may be capturing, in a way that forbids this thread to ask.
     let _relaxed = api::Relaxed::enter();
     // Nobody else puts an event there now, and the capture has not begun.
-    let set = api::within(entered.context.handle, || set_events(&entered, stream)).flatten();
-    if let Some(event) = set
+    let found = api::within(entered.context.handle, || look(&entered)).flatten();
+    if let Some(found) = found
         && let Some(context) = contexts::lock().get(entered.context)
         && let Some(captured) = context.streams.get_mut(&entered.key).and_then(|state| state.captured.as_mut())
     {
-        captured.before = Before::Event(event);
+        captured.before = found;
     }
     Beginning(Some(entered))
 }
@@ -94,37 +107,75 @@ pub(super) fn stream_of(stream: Handle) -> Option<Stream> {
     }
 }
 
-/// Puts events behind what was there before; gives the stream's own, if it is new. The context is current.
-fn set_events(entered: &Entered, stream: Stream) -> Option<Handle> {
-    let id = entered.context;
+/// Whether a stream has work from before it captures, as far as that can be told by a question. The context is current.
+fn before(entered: &Entered, stream: Stream) -> Option<Before> {
     // SAFETY: a stream that the program is about to use, of this context.
     if unsafe { api::is_capturing(stream) } {
+        return entered.was.map(|was| was.before);
+    }
+    // SAFETY: as above, and it does not capture.
+    if unsafe { api::stream_query(stream) } == CUDA_SUCCESS {
+        return Some(Before::Nothing);
+    }
+    let mut contexts = contexts::lock();
+    let context = contexts.get(entered.context)?;
+    // Only the first capture of a context is behind all that was there.
+    (is_first(context) && context.before_captures.is_some()).then_some(Before::Context)
+}
+
+/// Whether no more than one stream of a context captures, or is about to.
+fn is_first(context: &contexts::Context) -> bool {
+    context.streams.values().filter(|state| state.captured.is_some()).count() == 1
+}
+
+/// Puts an event behind all work of a context, if this is its first capture. The context is current.
+fn set_context_event(entered: &Entered) {
+    let id = entered.context;
+    if !api::has_context_events() {
+        return;
+    }
+    // Who else begins a capture in this context waits until this is done.
+    let (_asking, kept) = {
+        let mut contexts = contexts::lock();
+        let asking = Asking::begin(&contexts);
+        let Some(context) = contexts.get(id).filter(|context| is_first(context)) else { return };
+        (asking, context.before_captures.take())
+    };
+    let Some(event) = kept.or_else(|| event(id)) else { return };
+    let set = Draining::begin_if_none_is_inside().is_some_and(|_kept_off| {
+        // SAFETY: the current context, an event of it, and nothing in it captures.
+        unsafe { api::context_record(api::handle(id.handle), api::handle(event)) == CUDA_SUCCESS }
+    });
+    let mut contexts = contexts::lock();
+    let Some(context) = contexts.get(id) else { return };
+    if set { context.before_captures = Some(event) } else { context.give_event(event) }
+}
+
+/// Puts an event behind a stream's work, unless that would have it wait for other streams. The context is current.
+fn set_event(entered: &Entered, stream: Stream) -> Option<Before> {
+    let id = entered.context;
+    let is_non_blocking = contexts::lock().get(id)?.streams.get(&entered.key)?.is_non_blocking;
+    // SAFETY: the legacy stream is always there.
+    let orders_nothing =
+        || unsafe { !api::is_capturing(Stream::Legacy) && api::stream_query(Stream::Legacy) == CUDA_SUCCESS };
+    if !is_non_blocking && !orders_nothing() {
         return None;
     }
-    let is_first = {
-        let mut contexts = contexts::lock();
-        let captured = contexts.get(id)?.streams.values().filter(|state| state.captured.is_some());
-        captured.count() == 1
-    };
-    if is_first && api::has_context_events() {
-        let kept = contexts::lock().get(id)?.before_captures.take();
-        let event = kept.or_else(|| event(id))?;
-        // SAFETY: the current context, an event of it, and nothing in it captures.
-        let set = unsafe { api::context_record(api::handle(id.handle), api::handle(event)) } == CUDA_SUCCESS;
-        let mut contexts = contexts::lock();
-        let context = contexts.get(id)?;
-        if set { context.before_captures = Some(event) } else { context.give_event(event) }
-    }
     let ordered = stream.ordered()?;
-    let event = match entered.was {
-        Some(Captured { before: Before::Event(event), .. }) => event,
-        _ => event(id)?,
+    let (event, is_new) = match entered.was {
+        Some(Captured { before: Before::Event(event), .. }) => (event, false),
+        _ => (event(id)?, true),
     };
-    // SAFETY: as above, and an event of this context.
-    if unsafe { api::event_record(event, ordered) } == CUDA_SUCCESS {
-        return Some(event);
+    let set = Draining::begin_if_none_is_inside().is_some_and(|_kept_off| {
+        // SAFETY: a stream that the program is about to use, and an event, both of the current context.
+        unsafe { api::event_record(event, ordered) == CUDA_SUCCESS }
+    });
+    if set {
+        return Some(Before::Event(event));
     }
-    contexts::lock().get(id)?.give_event(event);
+    if is_new {
+        contexts::lock().get(id)?.give_event(event);
+    }
     None
 }
 

@@ -41,8 +41,8 @@ pub(super) struct Context {
 /// A stream that the program made, or a thread's own.
 #[derive(Debug, Default)]
 pub(super) struct StreamState {
-    /// Which of all streams that ever were: handles are given again.
-    pub(super) serial: u64,
+    /// The legacy stream does not wait for it, nor it for that.
+    pub(super) is_non_blocking: bool,
     /// Set from before it begins to capture until it is seen not to capture any more.
     pub(super) captured: Option<Captured>,
 }
@@ -73,9 +73,13 @@ pub(super) struct Captured {
 /// A stream's work from before it began to capture. That an event is unknown although one was set before cannot be: it is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Before {
+    /// There was none.
+    Nothing,
+    /// What the context keeps is behind all of it.
+    Context,
     /// This event is behind all of it.
     Event(Handle),
-    /// No event could be put there.
+    /// No event could be put there, or only one that would have added an order to the program's.
     Unknown,
 }
 
@@ -193,27 +197,10 @@ pub(super) fn all() -> Vec<ContextId> {
     lock().all.iter().map(|(handle, context)| ContextId { handle: *handle, serial: context.serial }).collect()
 }
 
-/// A stream with a handle of its own that is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct StreamId {
-    pub(super) context: ContextId,
-    pub(super) handle: Handle,
-    serial: u64,
-}
-
-impl StreamId {
-    /// What it means now, if it is one of those that are known.
-    pub(crate) fn of(stream: Stream) -> Option<Self> {
-        let Stream::Created(handle) = stream else { return None };
-        let mut contexts = lock();
-        let (context, of) = contexts.of_stream(handle)?;
-        of.streams.get(&handle).map(|state| Self { context, handle, serial: state.serial })
-    }
-
-    /// Its state, while it is there.
-    pub(super) fn state(self, contexts: &mut Contexts) -> Option<&StreamState> {
-        contexts.get(self.context)?.streams.get(&self.handle).filter(|state| state.serial == self.serial)
-    }
+/// The context that a stream was made in.
+pub(crate) fn of(stream: Stream) -> Option<ContextId> {
+    let Stream::Created(stream) = stream else { return None };
+    lock().of_stream(stream).map(|(id, _)| id)
 }
 
 /// The GPU that a stream was made on, if it is known.
@@ -321,13 +308,10 @@ pub(super) fn departures() -> usize {
 }
 
 /// A stream was made in the current context.
-pub(crate) fn add_stream(stream: Handle) {
+pub(crate) fn add_stream(stream: Handle, is_non_blocking: bool) {
     let context = api::current_context();
-    let mut contexts = lock();
-    contexts.serials += 1;
-    let serial = contexts.serials;
-    if let Some((_, context)) = contexts.by_handle(context) {
-        context.streams.entry(stream).or_default().serial = serial;
+    if let Some((_, context)) = lock().by_handle(context) {
+        context.streams.entry(stream).or_default().is_non_blocking = is_non_blocking;
     }
 }
 

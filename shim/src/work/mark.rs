@@ -7,8 +7,9 @@
 use baton_contract::cuda::{CUDA_ERROR_NOT_READY, CUDA_SUCCESS, CUresult};
 
 use super::capture;
-use super::contexts::{self, Asking, Before, ContextId, StreamId, event, has_per_thread_streams};
+use super::contexts::{self, Asking, Before, ContextId, event, has_per_thread_streams};
 use crate::driver::api::{self, Handle, Stream};
+use crate::gate::Draining;
 
 /// Whether what is before a mark has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,25 +63,19 @@ impl Mark {
         })?
     }
 
-    /// Behind all that is queued by now in a stream that another thread may be about to destroy; in all of its context, if that
-    /// cannot be told any more.
-    pub(super) fn of_known(stream: StreamId) -> Option<Self> {
-        let id = stream.context;
-        let by_event = || {
-            let event = event(id)?;
-            let asking = {
-                let mut contexts = contexts::lock();
-                let asking = Asking::begin(&contexts);
-                let is_there = stream.state(&mut contexts).is_some_and(|state| state.captured.is_none());
-                is_there.then_some(asking)
-            };
-            let is_set = asking.is_some() && {
-                // SAFETY: a stream of the current context that is not destroyed meanwhile, nor begins to capture; an event of it.
-                unsafe { api::event_record(event, Stream::Created(stream.handle).ordered()?) == CUDA_SUCCESS }
-            };
-            Self::with_event(id, event, is_set)
-        };
-        api::within(id.handle, by_event)?.or_else(|| Self::of_context(id))
+    /// Behind all that is queued in a stream; of the legacy stream, and of one that captures, in all of its context.
+    pub(crate) fn of_stream(id: ContextId, stream: Stream) -> Option<Self> {
+        api::within(id.handle, || Self::in_stream(id, stream))?.or_else(|| Self::of_context(id))
+    }
+
+    /// Behind all that is queued in the legacy stream of the current context, which waits for what blocking streams have, and for
+    /// which they wait from then on: for a call of the program that orders its streams in this way. An error is the call's answer.
+    pub(crate) fn in_legacy(id: ContextId) -> Result<Option<Self>, CUresult> {
+        let Some(event) = event(id) else { return Ok(None) };
+        // SAFETY: an event of the current context, for a call that the program makes in its legacy stream.
+        let answer = unsafe { api::event_record_in_legacy(event) };
+        let mark = Self::with_event(id, event, answer == CUDA_SUCCESS);
+        if answer == CUDA_SUCCESS { Ok(mark) } else { Err(answer) }
     }
 
     /// By an event in the stream. The context is current.
@@ -195,6 +190,8 @@ fn not_capturing<T>(id: ContextId, stream: Option<Stream>, what: impl FnOnce() -
         }
         asking
     };
+    // What is submitted here must not wait in the driver, because others wait for us meanwhile.
+    let _kept_off = Draining::begin_if_none_is_inside()?;
     Some(what())
 }
 
@@ -239,7 +236,9 @@ impl Waiting {
                     let captures = captured.is_beginning || stream.is_none_or(|s| unsafe { api::is_capturing(s) });
                     match (captures, captured.before, stream) {
                         (false, _, Some(stream)) => stream_ended(stream),
+                        (_, Before::Nothing, _) => Ended::Yes,
                         (_, Before::Event(before), _) => event(before),
+                        (_, Before::Context, _) => before_captures.map_or(Ended::NotYet, event),
                         // Not before the capture has ended.
                         _ => Ended::NotYet,
                     }
