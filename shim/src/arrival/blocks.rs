@@ -195,8 +195,8 @@ fn find(blocks: &[Block], address: CUdeviceptr) -> Option<u32> {
     (address < blocks[at].end).then_some(at as u32)
 }
 
-/// The block at an address, and the one that ends there: some programs go backwards from an end. Before them the last one that
-/// begins there or before.
+/// The block at an address, and the one that ends there: some programs go backwards from an end. Before them the block that the
+/// address lies in.
 fn find_or_ends_at(blocks: &[Block], address: CUdeviceptr) -> (Option<&Block>, impl Iterator<Item = u32>) {
     let after = blocks.partition_point(|block| block.start <= address);
     let last = after.checked_sub(1);
@@ -204,7 +204,7 @@ fn find_or_ends_at(blocks: &[Block], address: CUdeviceptr) -> (Option<&Block>, i
     // At the beginning of one, the one before may end.
     let before = last.filter(|at| blocks[*at].start == address).and_then(|at| at.checked_sub(1));
     let before = before.filter(|at| blocks[*at].end == address);
-    (last.map(|at| &blocks[at]), here.into_iter().chain(before).map(|at| at as u32))
+    (last.map(|at| &blocks[at]).filter(|block| address < block.end), here.into_iter().chain(before).map(|at| at as u32))
 }
 
 /// Which blocks a call has come by, in that order. Kept from call to call, so that nothing is allocated for most.
@@ -341,9 +341,9 @@ impl Arrival {
                 if inside.contains(address) {
                     continue;
                 }
-                let (last, blocks) = find_or_ends_at(&self.blocks, *address);
+                let (block, blocks) = find_or_ends_at(&self.blocks, *address);
                 blocks.for_each(|at| visit(at, visited));
-                inside = last.map_or(0..0, |block| block.start + 1..block.end);
+                inside = block.map_or(0..0, |block| block.start + 1..block.end);
             }
             self.roots.iter().for_each(|at| visit(*at, visited));
             let mut next = 0;

@@ -78,3 +78,21 @@ fn an_address_between_two_may_mean_either() {
         assert_eq!(arrival.lacks(&these(&[66 * MIB - 1])), here == 2);
     }
 }
+
+#[test]
+fn several_addresses_need_what_each_needs_alone_in_any_order() {
+    let ends = three().into_iter().flat_map(|place| [place.start, place.start + place.bytes]);
+    let near: Vec<u64> = ends.flat_map(|end| [end - 8, end, end + 8, end + MIB]).collect();
+    for first in &near {
+        for second in &near {
+            for third in &near {
+                let all = arrival(three(), &[], roots::Found::default());
+                let one_by_one = arrival(three(), &[], roots::Found::default());
+                let lack = [first, second, third].map(|address| one_by_one.lacks(&these(&[*address])));
+                assert_eq!(all.lacks(&these(&[*first, *second, *third])), lack.contains(&true));
+                let of = |arrival: &Arrival| arrival.used().into_iter().map(|(extent, _)| extent).collect::<Vec<_>>();
+                assert_eq!(of(&all), of(&one_by_one), "{first:#x} {second:#x} {third:#x}");
+            }
+        }
+    }
+}
