@@ -41,6 +41,8 @@ pub(crate) struct Mark {
 enum Waits {
     /// For an event of ours.
     Event(Handle),
+    /// The same, but it is not set yet: a call is inside that keeps others out of the driver.
+    Later,
     /// For each of these to be seen without work.
     Streams(Vec<Waiting>),
 }
@@ -52,6 +54,8 @@ enum Waiting {
     Stream(Handle),
     /// An event behind the work of a stream that is no more.
     Orphan(Handle),
+    /// All that was there before the first of the captures that are under way, also of streams that are no more.
+    Context,
 }
 
 impl Mark {
@@ -59,7 +63,10 @@ impl Mark {
     pub(crate) fn of_context(id: ContextId) -> Option<Self> {
         api::within(id.handle, || {
             capture::refresh(id);
-            Self::by_event(id).or_else(|| Self::by_streams(id))
+            match Self::by_event(id) {
+                Err(Unset::Exclusive) => Some(Self { context: id, waits: Waits::Later }),
+                set => set.ok().or_else(|| Self::by_streams(id)),
+            }
         })?
     }
 
@@ -86,25 +93,26 @@ impl Mark {
             // SAFETY: a stream that the program uses, of the current context, and an event of it.
             !unsafe { api::is_capturing(stream) } && unsafe { api::event_record(event, ordered) } == CUDA_SUCCESS
         });
-        Self::with_event(id, event, set == Some(true))
+        Self::with_event(id, event, set == Ok(true))
     }
 
     /// Behind a thread's launches in a stream of the current context, where that takes no more than an event.
     pub(crate) fn of_launches(id: ContextId, stream: Stream) -> Option<Self> {
-        if stream.ordered().is_some() { Self::in_stream(id, stream) } else { Self::by_event(id) }
+        if stream.ordered().is_some() { Self::in_stream(id, stream) } else { Self::by_event(id).ok() }
     }
 
     /// By an event behind all work. The context is current.
-    fn by_event(id: ContextId) -> Option<Self> {
+    fn by_event(id: ContextId) -> Result<Self, Unset> {
         if !api::has_context_events() {
-            return None;
+            return Err(Unset::Never);
         }
-        let event = event(id)?;
+        let event = event(id).ok_or(Unset::Never)?;
         let set = not_capturing(id, None, || {
             // SAFETY: the current context and an event of it; nothing in it captures.
             unsafe { api::context_record(api::handle(id.handle), api::handle(event)) == CUDA_SUCCESS }
         });
-        Self::with_event(id, event, set == Some(true))
+        let mark = Self::with_event(id, event, set == Ok(true));
+        set.and(mark.ok_or(Unset::Never))
     }
 
     fn with_event(id: ContextId, event: Handle, is_set: bool) -> Option<Self> {
@@ -118,14 +126,25 @@ impl Mark {
         let context = contexts.get(id)?;
         let streams = context.streams.keys().map(|stream| Waiting::Stream(*stream));
         let orphans = context.orphans.iter().map(|event| Waiting::Orphan(*event));
-        let waits = Waits::Streams(streams.chain(orphans).chain([Waiting::Legacy]).collect());
+        let rest = [Waiting::Legacy].into_iter().chain(api::has_context_events().then_some(Waiting::Context));
+        let waits = Waits::Streams(streams.chain(orphans).chain(rest).collect());
         Some(Self { context: id, waits })
     }
 
     /// Whether all of it has ended. Does not wait.
     pub(crate) fn look(&mut self) -> Ended {
         let id = self.context;
+        // An event tells of everything: as soon as one can be set, it is.
+        if !matches!(self.waits, Waits::Event(_)) && api::has_context_events() {
+            match api::within(id.handle, || Self::by_event(id)) {
+                // Gone, or broken: nothing runs in it.
+                None => return Ended::Yes,
+                Some(Ok(mut set)) => core::mem::swap(&mut self.waits, &mut set.waits),
+                Some(Err(_)) => {}
+            }
+        }
         match &mut self.waits {
+            Waits::Later => Ended::NotYet,
             Waits::Event(event) => {
                 // Gone, with all that ran in it.
                 let Some(_asking) = asking(id) else { return Ended::Yes };
@@ -173,12 +192,21 @@ fn asking(id: ContextId) -> Option<Asking> {
     contexts.get(id).map(|_| asking)
 }
 
+/// Why a mark could not be set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unset {
+    /// It cannot be set by an event here and now: for want of one, or because of a capture.
+    Never,
+    /// A call is inside that keeps others out of the driver.
+    Exclusive,
+}
+
 /// Does something that must not meet a capture, of a stream or of anything in the context; nothing if there is one.
-fn not_capturing<T>(id: ContextId, stream: Option<Stream>, what: impl FnOnce() -> T) -> Option<T> {
+fn not_capturing<T>(id: ContextId, stream: Option<Stream>, what: impl FnOnce() -> T) -> Result<T, Unset> {
     let _asking = {
         let mut contexts = contexts::lock();
         let asking = Asking::begin(&contexts);
-        let context = contexts.get(id)?;
+        let context = contexts.get(id).ok_or(Unset::Never)?;
         let is_capturing = match stream {
             None | Some(Stream::Legacy) => context.is_capturing(),
             Some(Stream::Created(stream)) => context.streams.get(&stream).is_some_and(|state| state.captured.is_some()),
@@ -186,13 +214,13 @@ fn not_capturing<T>(id: ContextId, stream: Option<Stream>, what: impl FnOnce() -
             Some(Stream::PerThread) => false,
         };
         if is_capturing {
-            return None;
+            return Err(Unset::Never);
         }
         asking
     };
     // What is submitted here must not wait in the driver, because others wait for us meanwhile.
-    let _kept_off = Draining::begin_if_none_is_inside()?;
-    Some(what())
+    let _kept_off = Draining::begin_if_none_is_inside().ok_or(Unset::Exclusive)?;
+    Ok(what())
 }
 
 impl Waiting {
@@ -218,6 +246,8 @@ impl Waiting {
         let stream_ended = |stream| Ended::of(unsafe { api::stream_query(stream) });
         let ended = match self {
             Self::Orphan(orphan) => event(orphan),
+            // Not before the captures have ended, if no such event could be set.
+            Self::Context => before_captures.map_or(Ended::NotYet, event),
             // SAFETY: the legacy stream is always there.
             Self::Legacy if contexts::is_capturing() && unsafe { api::is_capturing(Stream::Legacy) } => {
                 match before_captures {
