@@ -3,9 +3,9 @@
 
     python3 bench/legal.py --baton target/release --programs FOLDER --out legal.json
 
-`FOLDER` is `legal` in what `tests/c/build.sh` makes. Each case is played bare and as a tenant. Where a
-program waits for a line, something is done to it meanwhile: it is evicted, it is suspended and
-resumed, or another program wants the GPU. With `--gpus 2` programs on two GPUs are played.
+`FOLDER` is `legal` in what `tests/c/build.sh` makes. Each case is played bare and as a tenant.
+Where a program waits for a line, something is done to it meanwhile: it is evicted, it is suspended
+and resumed, or another program wants the GPU. With `--gpus 2` programs on two GPUs are played.
 """
 
 import argparse
@@ -60,6 +60,7 @@ class Meanwhile:
         self.done, self.other = 0, None
 
     def steer(self, verb):
+        """Has a user's command act on it."""
         command = [str(self.coordinator.install.command), verb]
         ran = subprocess.run(
             [*command, "--socket", str(self.coordinator.socket), self.name],
@@ -90,6 +91,7 @@ class Meanwhile:
             self.done += 1
 
     def end(self):
+        """Nobody else wants the GPU any more."""
         if self.other is not None:
             self.other.stdin.close()
             self.other.wait(60)
@@ -122,7 +124,7 @@ def play(argv, environment, meanwhile):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--baton", type=pathlib.Path, required=True, help="folder of the build")
-    parser.add_argument("--programs", type=pathlib.Path, required=True, help="folder of the programs")
+    parser.add_argument("--programs", type=pathlib.Path, required=True, help="their folder")
     parser.add_argument("--driver", help="`sim`, or a file; the system's if not given")
     parser.add_argument("--gpus", type=int, default=1, choices=(1, 2))
     parser.add_argument("--arena", default="40%", help="of the coordinator (40%%)")
@@ -150,12 +152,13 @@ def main():
             found.append({**row, "equal": same})
             if not same:
                 print(f"{program} {case}: bare {bare}\n    under Baton {baton}", file=sys.stderr)
-    shown = [[*map(str, list(row.values())[:4]), "equal" if row["equal"] else "DIFFERENT"] for row in found]
-    print(table.text(HEADER, shown))
+    results = {True: "equal", False: "DIFFERENT"}
+    rows = [[*map(str, list(row.values())[:4]), results[row["equal"]]] for row in found]
+    print(table.text(HEADER, rows))
     equal = sum(row["equal"] for row in found)
     print(f"{equal} of {len(found)} as bare")
     if arguments.out:
-        machine.write_json(arguments.out, {**machine.describe(), "legal": found})
+        machine.write_json(arguments.out, {"kind": "legal", **machine.describe(), "legal": found})
     sys.exit(equal < len(found))
 
 

@@ -4,8 +4,8 @@
     python3 bench/several_gpus.py --baton target/release --out several_gpus.json
 
 Data parallel, tensor parallel and a pipeline over two GPUs (`several_gpus_work.py`), each bare, and
-under `baton run` with a coordinator for the first GPU, for the second, and for both. Another program
-trains on each of the shared GPUs meanwhile, with its memory in the same arena.
+under `baton run` with a coordinator for the first GPU, for the second, and for both. Another
+program trains on each of the shared GPUs meanwhile, with its memory in the same arena.
 """
 
 import argparse
@@ -25,8 +25,20 @@ HERE = pathlib.Path(__file__).resolve().parent
 JOBS = ("ddp", "tensor", "pipeline")
 SHARED = ((0,), (1,), (0, 1))
 # NVLink multicast is no business of this measurement.
-QUIET = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
-HEADER = ["program", "coordinators for", "result", "seconds", "beside it", "immovable MiB", "switches"]
+QUIET = {
+    "NCCL_NVLS_ENABLE": "0",
+    "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1",
+    "NVSHMEM_DISABLE_NVLS": "1",
+}
+HEADER = [
+    "program",
+    "coordinators for",
+    "result",
+    "seconds",
+    "beside it",
+    "immovable MiB",
+    "switches",
+]
 
 
 class Failed(RuntimeError):
@@ -34,6 +46,7 @@ class Failed(RuntimeError):
 
 
 def work(*words):
+    """The command line of one of the programs."""
     return [sys.executable, "-W", "ignore", str(HERE / "several_gpus_work.py"), *map(str, words)]
 
 
@@ -95,6 +108,7 @@ class Scene:
         self.stack.close()
 
     def run(self, options, argv):
+        """The command line of a program under Baton."""
         return [str(self.install.command), "run", *map(str, options), "--", *argv]
 
     def new_socket(self, folder, timeout=120):
@@ -133,15 +147,21 @@ class Scene:
         immovable, joined = {gpu: 0 for gpu in self.gpus}, {gpu: 0 for gpu in self.gpus}
         while process.poll() is None and time.monotonic() < started + 240:
             for gpu in self.gpus:
-                rows = [row for row in self.status(gpu)["tenants"] if not row["name"].startswith("beside")]
+                tenants = self.status(gpu)["tenants"]
+                rows = [row for row in tenants if not row["name"].startswith("beside")]
                 joined[gpu] = max(joined[gpu], len(rows))
                 immovable[gpu] = max([immovable[gpu], *(row["immovable_bytes"] for row in rows)])
             time.sleep(0.2)
         digest = said(process, job, timeout=60)[-1]
         seconds = time.monotonic() - started
         switches = {gpu: self.status(gpu)["switches"] - before[gpu] for gpu in self.gpus}
-        figures = {"digest": digest, "seconds": seconds, "joined": joined, "immovable_bytes": immovable}
-        return {**figures, "switches": switches}
+        return {
+            "digest": digest,
+            "seconds": seconds,
+            "joined": joined,
+            "immovable_bytes": immovable,
+            "switches": switches,
+        }
 
     def end_others(self):
         """How often those beside it have come to the same."""
@@ -149,10 +169,11 @@ class Scene:
 
 
 def bare(job):
+    """What a program computes without Baton."""
     started = time.monotonic()
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    digest = said(subprocess.Popen(work(job), env={**os.environ, **QUIET}, **pipes), f"{job} bare")[-1]
-    return {"digest": digest, "seconds": time.monotonic() - started}
+    process = subprocess.Popen(work(job), env={**os.environ, **QUIET}, **pipes)
+    return {"digest": said(process, f"{job} bare")[-1], "seconds": time.monotonic() - started}
 
 
 def main():
@@ -165,7 +186,9 @@ def main():
     Install.check(arguments.baton, parser)
     install = Install.of(arguments.baton)
     results, failed = {job: {"bare": bare(job)} for job in arguments.jobs}, 0
-    rows = [[job, "none", "", f"{found['bare']['seconds']:.1f}", "", "", ""] for job, found in results.items()]
+    rows = []
+    for job, found in results.items():
+        rows.append([job, "none", "", f"{found['bare']['seconds']:.1f}", "", "", ""])
     for gpus in SHARED:
         name = " and ".join(map(str, gpus))
         with Scene(install, gpus, arguments.arena) as scene:
@@ -180,14 +203,16 @@ def main():
                 results[job][name] = found
                 mib = [f"{count >> 20}" for count in found.get("immovable_bytes", {}).values()]
                 switches = [str(count) for count in found.get("switches", {}).values()]
-                row = [job, name, "equal" if same else "DIFFERENT", f"{found.get('seconds', 0):.1f}"]
-                rows.append([*row, "", ", ".join(mib), ", ".join(switches)])
+                result, seconds = "equal" if same else "DIFFERENT", found.get("seconds", 0)
+                row = [job, name, result, f"{seconds:.1f}", "", ", ".join(mib), ", ".join(switches)]
+                rows.append(row)
             rounds = scene.end_others()
             rows[-1][4] = f"{', '.join(map(str, rounds))} rounds, all equal"
             results[f"beside, {name}"] = rounds
     print(table.text(HEADER, rows))
     if arguments.out:
-        machine.write_json(arguments.out, {**machine.describe(), "several_gpus": results})
+        result = {"kind": "several_gpus", **machine.describe(), "several_gpus": results}
+        machine.write_json(arguments.out, result)
     sys.exit(failed > 0)
 
 

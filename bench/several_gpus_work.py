@@ -1,10 +1,10 @@
-"""Programs that use two GPUs, and one that works beside them. Each prints a digest of what it has computed.
+"""Programs that use two GPUs, and one that works beside them. Each prints a digest of its results.
 
     python3 bench/several_gpus_work.py ddp | tensor | pipeline | beside GPU
 
 `ddp` and `tensor` are two processes, a GPU each, that talk through NCCL. `pipeline` is one process
-with half of a model on each GPU. `beside` says when it is ready, and then trains the same steps again
-and again until its input ends; it fails if they ever give something else.
+with half of a model on each GPU. `beside` says when it is ready, and then trains the same steps
+again and again until its input ends; it fails if they ever give something else.
 """
 
 import hashlib
@@ -12,8 +12,7 @@ import os
 import socket
 import subprocess
 import sys
-
-os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+import threading
 
 import torch
 import torch.distributed as dist
@@ -31,11 +30,13 @@ def digest(tensors):
 
 
 def layers(count):
+    """So many layers of a model."""
     blocks = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU()) for _ in range(count)]
     return nn.Sequential(*blocks)
 
 
 def inputs(step, rank=0):
+    """What a step gets."""
     generator = torch.Generator().manual_seed(1000 * rank + step)
     return torch.randn(BATCH, WIDTH, generator=generator)
 
@@ -82,10 +83,12 @@ class Halves(nn.Module):
         self.second = layers(DEPTH // 2).to("cuda:1")
 
     def forward(self, x):
+        """From one GPU to the other."""
         return self.second(self.first(x).to("cuda:1"))
 
 
 def pipeline():
+    """Trains a model on two GPUs, and runs it both ways."""
     torch.manual_seed(3)
     model = Halves()
     results = train(model, "cuda:0")
@@ -97,6 +100,7 @@ def pipeline():
 
 
 def beside(gpu):
+    """Trains again and again."""
     torch.cuda.set_device(gpu)
 
     def once():
@@ -105,8 +109,6 @@ def beside(gpu):
 
     want, count = once(), 0
     print("ready", flush=True)
-    import threading
-
     ended = threading.Event()
     threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
     while not ended.is_set():
@@ -139,6 +141,8 @@ def ranks(job):
 
 def main():
     job, *rest = sys.argv[1:]
+    # Without it products of matrices need not come to the same each time.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True)
     if job in RANKED and "RANK" not in os.environ:
         print("digest", ranks(job))
