@@ -22,7 +22,7 @@ pub(crate) use closing::{
     set_broken, set_contended, work_on,
 };
 pub(crate) use passage::{
-    Draining, Keeper, MappingGuard, Passage, check, checked, enter_in_any_state, is_contended, is_waited_at, keep,
+    Keeper, KeptOff, MappingGuard, Passage, check, checked, enter_in_any_state, is_contended, is_waited_at, keep,
     lock_mappings, lock_mappings_if_open, may_lack, pass, pass_if_open, start_anew,
 };
 

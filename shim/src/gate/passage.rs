@@ -104,9 +104,9 @@ static KEPT_OFF: AtomicU32 = AtomicU32::new(0);
 /// Keeps calls off that may keep others out of the driver, until this is dropped: from before the gate is closed until it is known
 /// whether all work has ended, or while something is submitted that must not wait.
 #[must_use = "it ends when this is dropped"]
-pub(crate) struct Draining(());
+pub(crate) struct KeptOff(());
 
-impl Draining {
+impl KeptOff {
     /// The gate is about to be closed: then nobody is inside.
     pub(crate) fn begin() -> Self {
         KEPT_OFF.fetch_add(1, Ordering::SeqCst);
@@ -120,7 +120,7 @@ impl Draining {
     }
 }
 
-impl Drop for Draining {
+impl Drop for KeptOff {
     fn drop(&mut self) {
         KEPT_OFF.fetch_sub(1, Ordering::Release);
     }

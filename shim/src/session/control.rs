@@ -416,7 +416,7 @@ impl Control {
     fn yield_gpu(&mut self, grant: u64, limit: Duration) {
         let start = Instant::now();
         let deadline = start + limit;
-        let _draining = gate::Draining::begin();
+        let _kept_off = gate::KeptOff::begin();
         if self.close(deadline) && drain(self.session.device, deadline) {
             self.closed(grant, start);
         } else {
@@ -439,10 +439,10 @@ impl Control {
         // A refused call would end a capture.
         let limit = if capture::is_any() { LONGEST_HOLD_OF_CAPTURE } else { self.hold_limit };
         self.announce_closing();
-        let draining = gate::Draining::begin();
+        let kept_off = gate::KeptOff::begin();
         let held = gate::hold(start + limit);
         let ended = held == gate::Held::Empty && drain(self.session.device, start + limit);
-        drop(draining);
+        drop(kept_off);
         let next = if ended { self.hold_limit * 2 } else { self.hold_limit / 2 };
         self.hold_limit = next.clamp(SHORTEST_HOLD, LONGEST_HOLD);
         if ended {
@@ -490,7 +490,7 @@ impl Control {
     fn try_to_yield(&mut self, grant: u64) {
         let start = Instant::now();
         let deadline = start + LONGEST_TRY;
-        let _draining = gate::Draining::begin();
+        let _kept_off = gate::KeptOff::begin();
         if self.close(deadline) && drain(self.session.device, deadline) {
             self.closed(grant, start);
         } else {

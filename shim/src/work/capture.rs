@@ -10,7 +10,7 @@ use baton_contract::cuda::{CUDA_ERROR_NOT_READY, CUDA_SUCCESS, CUresult};
 
 use super::contexts::{self, Asking, Before, CAPTURING, Captured, ContextId, event};
 use crate::driver::api::{self, Handle, Stream};
-use crate::gate::Draining;
+use crate::gate::KeptOff;
 
 /// A stream that is about to capture, if the driver lets it.
 #[must_use = "says how it went"]
@@ -142,7 +142,7 @@ fn set_context_event(entered: &Entered) {
         (asking, context.before_captures.take())
     };
     let Some(event) = kept.or_else(|| event(id)) else { return };
-    let set = Draining::begin_if_none_is_inside().is_some_and(|_kept_off| {
+    let set = KeptOff::begin_if_none_is_inside().is_some_and(|_kept_off| {
         // SAFETY: the current context, an event of it, and nothing in it captures.
         unsafe { api::context_record(api::handle(id.handle), api::handle(event)) == CUDA_SUCCESS }
     });
@@ -166,7 +166,7 @@ fn set_event(entered: &Entered, stream: Stream) -> Option<Before> {
         Some(Captured { before: Before::Event(event), .. }) => (event, false),
         _ => (event(id)?, true),
     };
-    let set = Draining::begin_if_none_is_inside().is_some_and(|_kept_off| {
+    let set = KeptOff::begin_if_none_is_inside().is_some_and(|_kept_off| {
         // SAFETY: a stream that the program is about to use, and an event, both of the current context.
         unsafe { api::event_record(event, ordered) == CUDA_SUCCESS }
     });

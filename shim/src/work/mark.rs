@@ -9,7 +9,7 @@ use baton_contract::cuda::{CUDA_ERROR_NOT_READY, CUDA_SUCCESS, CUresult};
 use super::capture;
 use super::contexts::{self, Asking, Before, ContextId, event, has_per_thread_streams};
 use crate::driver::api::{self, Handle, Stream};
-use crate::gate::Draining;
+use crate::gate::KeptOff;
 
 /// Whether what is before a mark has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -219,7 +219,7 @@ fn not_capturing<T>(id: ContextId, stream: Option<Stream>, what: impl FnOnce() -
         asking
     };
     // What is submitted here must not wait in the driver, because others wait for us meanwhile.
-    let _kept_off = Draining::begin_if_none_is_inside().ok_or(Unset::Exclusive)?;
+    let _kept_off = KeptOff::begin_if_none_is_inside().ok_or(Unset::Exclusive)?;
     Ok(what())
 }
 
