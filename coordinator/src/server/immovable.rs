@@ -47,7 +47,6 @@ impl Server {
         if bytes > 0 && !std::mem::replace(&mut tenant.is_known_to_stay, true) {
             log::info!("{name} has {bytes} MiB that others can reach: they stay on the GPU until it frees them");
         }
-        self.answer(id, &Answer::Immovable, &[]);
         let does_not_fit =
             |(other, tenant): &(&TenantId, &Tenant)| **other != id && tenant.bytes() > self.beside_immovable(**other);
         let squeezed: Vec<TenantId> = self.tenants.iter().filter(does_not_fit).map(|(other, _)| *other).collect();
@@ -60,6 +59,7 @@ impl Server {
                 );
             }
         }
+        self.answer(id, &Answer::Immovable, &[]);
     }
 
     /// What of the arena cannot move, in bytes.
