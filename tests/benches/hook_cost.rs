@@ -36,6 +36,7 @@ type Launch = unsafe extern "C" fn(
     *mut *mut c_void,
 ) -> c_uint;
 type Fill = unsafe extern "C" fn(u64, u8, usize, *mut c_void) -> c_uint;
+type Copy = unsafe extern "C" fn(u64, u64, usize, *mut c_void) -> c_uint;
 type Version = unsafe extern "C" fn(*mut c_int) -> c_uint;
 
 struct Figure {
@@ -103,6 +104,12 @@ fn hooks(file: Option<&str>) {
             move || f(black_box(0), 0, 0, null_mut())
         };
         let fills = measure("cuMemsetD8Async", "hooked", fill(a), fill(b));
+        let (a, b) = pair(b"cuMemcpyDtoDAsync_v2");
+        let copy = |f: *mut c_void| {
+            let f: Copy = std::mem::transmute(f);
+            move || f(black_box(0), black_box(0), 0, null_mut())
+        };
+        let copies = measure("cuMemcpyDtoDAsync_v2", "hooked", copy(a), copy(b));
         let (a, b) = pair(b"cuDriverGetVersion");
         let version = |f: *mut c_void| {
             let f: Version = std::mem::transmute(f);
@@ -112,7 +119,7 @@ fn hooks(file: Option<&str>) {
             }
         };
         let versions = measure("cuDriverGetVersion", "forwarded", version(a), version(b));
-        [launches, fills, versions]
+        [launches, fills, copies, versions]
     };
     println!("{:<20} {:<10} {:>10} {:>12} {:>12}", "call", "path", "bare ns", "added ns", "added p90");
     for f in &figures {

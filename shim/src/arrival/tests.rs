@@ -82,7 +82,9 @@ fn an_address_between_two_may_mean_either() {
 #[test]
 fn several_addresses_need_what_each_needs_alone_in_any_order() {
     let ends = three().into_iter().flat_map(|place| [place.start, place.start + place.bytes]);
-    let near: Vec<u64> = ends.flat_map(|end| [end - 8, end, end + 8, end + MIB]).collect();
+    // Fewer where each is slow.
+    let step = if cfg!(miri) { 5 } else { 1 };
+    let near: Vec<u64> = ends.flat_map(|end| [end - 8, end, end + 8, end + MIB]).step_by(step).collect();
     for first in &near {
         for second in &near {
             for third in &near {
