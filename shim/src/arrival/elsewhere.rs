@@ -17,10 +17,9 @@ const NONE: CUdevice = -1;
 
 /// This process takes a GPU, or has joined the coordinator of one.
 pub(crate) fn note(taken: CUdevice, shared: Option<CUdevice>) {
-    let bit = |device: CUdevice| 1u64 << (device as u32 % u64::BITS);
-    let all = TAKEN.fetch_or(bit(taken), Ordering::AcqRel) | bit(taken);
+    let all = TAKEN.fetch_or(api::bit(taken), Ordering::AcqRel) | api::bit(taken);
     if let Some(shared) = shared
-        && all & !bit(shared) != 0
+        && all & !api::bit(shared) != 0
     {
         SHARED.store(shared, Ordering::Release);
     }

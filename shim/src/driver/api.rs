@@ -82,6 +82,9 @@ pub(crate) struct Ordered(Handle);
 pub(crate) const POSIX_DESCRIPTOR: c_int = 1;
 /// `CU_STREAM_CAPTURE_MODE_RELAXED`.
 pub(crate) const CAPTURE_RELAXED: c_int = 2;
+
+/// `CU_STREAM_NON_BLOCKING`.
+pub(crate) const NON_BLOCKING: c_uint = 1;
 /// `CU_STREAM_CAPTURE_STATUS_NONE`.
 pub(crate) const NOT_CAPTURING: c_int = 0;
 /// `CU_EVENT_DISABLE_TIMING`.
@@ -166,6 +169,11 @@ impl Drop for Relaxed {
         // SAFETY: as above; the mode is the one that the driver gave.
         unsafe { exchange_capture_mode(&mut self.0) };
     }
+}
+
+/// A GPU, in a set of GPUs that is kept in a word.
+pub(crate) fn bit(device: CUdevice) -> u64 {
+    1 << (device as u32 % u64::BITS)
 }
 
 /// The thread's context.

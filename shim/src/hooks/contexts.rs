@@ -148,8 +148,9 @@ pub(super) unsafe fn retain(original: Retain, out: *mut CUcontext, device: CUdev
 
 /// Ends a context, or perhaps not, by `call`; `is_gone` says by its answer which. Its memory goes with it.
 ///
-/// One of the shared GPU in a passage: while the driver waits for the context's work, that work must not be taken for ended. And all memory has come,
-/// because the coordinator takes back only what is here. A broken gate has nobody behind it any more, and nobody to be told.
+/// One of the shared GPU in a passage: while the driver waits for the context's work, that work must not be taken for ended. And
+/// all memory has come, because the coordinator takes back only what is here. A broken gate has nobody behind it any more, and
+/// nobody to be told.
 fn end(context: Handle, call: impl FnOnce() -> CUresult, is_gone: impl FnOnce(CUresult) -> bool) -> CUresult {
     let shared = session::get().map(|session| session.device);
     let is_elsewhere = contexts::device_of(context).is_some_and(|device| Some(device) != shared);

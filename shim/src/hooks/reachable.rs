@@ -66,13 +66,8 @@ pub(crate) unsafe fn texture_create(
 ) -> CUresult {
     // SAFETY: the driver's own function with the program's own arguments.
     let answer = with_memory(resource_address(resource), || unsafe { drivers(out, resource, texture, view) });
-    // SAFETY: the driver has read and written them.
-    noted(answer, || unsafe {
-        let resource = &*resource.cast::<Resource>();
-        if matches!(resource.kind, LINEAR | PITCHED) {
-            roots::texture_made(*out, resource.address);
-        }
-    })
+    // SAFETY: the driver has written it.
+    noted(answer, || unsafe { roots::texture_made(*out, resource_address(resource)) })
 }
 
 pub(crate) unsafe fn texture_destroy(drivers: TextureDestroy, texture: u64) -> CUresult {

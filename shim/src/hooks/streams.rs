@@ -15,9 +15,6 @@ type GreenStream = unsafe extern "C-unwind" fn(*mut CUstream, *mut c_void, c_uin
 type OfStream = unsafe extern "C-unwind" fn(CUstream) -> CUresult;
 type WaitEvent = unsafe extern "C-unwind" fn(CUstream, *mut c_void, c_uint) -> CUresult;
 
-/// `CU_STREAM_NON_BLOCKING`.
-const NON_BLOCKING: c_uint = 1;
-
 /// A stream was made.
 ///
 /// # Safety
@@ -26,7 +23,7 @@ const NON_BLOCKING: c_uint = 1;
 unsafe fn stream_made(answer: CUresult, out: *mut CUstream, flags: c_uint) -> CUresult {
     if answer == CUDA_SUCCESS && !out.is_null() && session::get().is_some() {
         // SAFETY: by this function's contract.
-        contexts::add_stream(unsafe { *out }.expose_provenance(), flags & NON_BLOCKING != 0);
+        contexts::add_stream(unsafe { *out }.expose_provenance(), flags & api::NON_BLOCKING != 0);
     }
     answer
 }

@@ -107,16 +107,18 @@ impl Extents {
         for id in ids {
             if let Some(extent) = extents.get_mut(id) {
                 extent.mapped = mapped;
-                // Unmapping forgets who had access.
-                extent.exposed &= if mapped { u64::MAX } else { 0 };
+                if !mapped {
+                    // Unmapping forgets who had access.
+                    extent.exposed = 0;
+                }
             }
         }
     }
 
     /// The extents that another GPU has no access to.
-    pub(super) fn hidden_from(&self, devices: u64) -> Vec<ExtentId> {
+    pub(super) fn hidden_from(&self, device: CUdevice) -> Vec<ExtentId> {
         let extents = self.lock();
-        let hidden = extents.iter().filter(|(_, extent)| extent.mapped && extent.exposed & devices == 0);
+        let hidden = extents.iter().filter(|(_, extent)| extent.mapped && extent.exposed & api::bit(device) == 0);
         hidden.map(|(id, _)| *id).collect()
     }
 
@@ -152,16 +154,11 @@ impl Extents {
         let mut extents = self.lock();
         for id in ids {
             if let Some(extent) = extents.get_mut(id) {
-                extent.exposed |= bit(device);
+                extent.exposed |= api::bit(device);
             }
         }
         Ok(())
     }
-}
-
-/// A GPU, in a set of GPUs.
-pub(super) fn bit(device: CUdevice) -> u64 {
-    1 << (device as u32 % u64::BITS)
 }
 
 /// Gives access to a range that is mapped.

@@ -8,8 +8,8 @@ use core::time::Duration;
 use baton_contract::cuda::{CUDA_ERROR_OUT_OF_MEMORY, CUdevice, CUdeviceptr, CUresult};
 use baton_contract::messages::ExtentId;
 
-use super::extents::bit;
 use super::space::Space;
+use crate::driver::api::bit;
 use crate::gate::MappingGuard;
 use crate::link::requests::Requests;
 
@@ -28,7 +28,7 @@ impl Space {
         // From here on whoever gets new memory does the same for that; what came before is seen below.
         self.exposing.fetch_or(bit(device), Ordering::SeqCst);
         for _ in 0..MOST_TRIES {
-            let hidden = self.extents.hidden_from(bit(device));
+            let hidden = self.extents.hidden_from(device);
             if hidden.is_empty() {
                 self.exposed.fetch_or(bit(device), Ordering::Release);
                 return Ok(());

@@ -11,7 +11,7 @@ use super::tenant::{self, Session, get};
 use super::{control, fork, refuse};
 use crate::arrival::elsewhere;
 use crate::channels::Own;
-use crate::driver::api;
+use crate::driver::api::{self, bit};
 use crate::gate::{self, Keeper};
 use crate::link;
 use crate::sys::{reserve, user};
@@ -93,10 +93,6 @@ fn decide(device: CUdevice) {
             pass_over(device);
         }
     }
-}
-
-fn bit(device: CUdevice) -> u64 {
-    1 << (device as u32 % u64::BITS)
 }
 
 /// This device is used without Baton. When all are, nobody has to ask any more.

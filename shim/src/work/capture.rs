@@ -1,5 +1,5 @@
 //! Captures: a stream that captures cannot be asked whether its work has ended, because the question would end the capture.
-//! So an event is put behind the work that it had before.
+//! So an event is put behind the work that it had before, if that adds no order to the program's.
 //!
 //! Also the legacy stream cannot be asked while a blocking stream captures. Nothing can be queued in it then, and what was
 //! there before is behind an event of the whole context, where the driver has such.

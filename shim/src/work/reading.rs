@@ -12,8 +12,6 @@ use super::contexts::{self, ContextId};
 use super::drain::Pauses;
 use crate::driver::api::{self, Handle, Stream};
 
-/// `CU_STREAM_NON_BLOCKING`.
-const NON_BLOCKING: u32 = 1;
 /// `CU_MEMHOSTALLOC_PORTABLE`.
 const PORTABLE: u32 = 1;
 /// What is not there by then is not read.
@@ -70,7 +68,7 @@ impl Reader {
         }
         let mut stream = ptr::null_mut();
         // SAFETY: an out-parameter.
-        let answer = unsafe { api::stream_create(&mut stream, NON_BLOCKING) };
+        let answer = unsafe { api::stream_create(&mut stream, api::NON_BLOCKING) };
         if answer != CUDA_SUCCESS {
             return None;
         }
