@@ -30,16 +30,24 @@ pub(crate) struct KernelNode {
     context: Handle,
 }
 
+/// How much of a graph is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Known {
+    /// What memory it names, and what it copies to the device.
+    #[default]
+    All,
+    /// What memory it names: something in it cannot be read.
+    Names,
+    Nothing,
+}
+
 /// What a graph holds.
 #[derive(Clone, Debug, Default)]
 struct Harvest {
     addresses: Vec<CUdeviceptr>,
     /// Host memory that it copies to the device, read when it is launched.
     sources: Vec<(usize, usize)>,
-    /// Something in it cannot be read.
-    unreadable: bool,
-    /// Nor is it known what memory it names.
-    unknown: bool,
+    known: Known,
 }
 
 static GRAPHS: Mutex<Option<HashMap<usize, Harvest>>> = Mutex::new(None);
@@ -51,11 +59,11 @@ fn graphs() -> MutexGuard<'static, Option<HashMap<usize, Harvest>>> {
 /// What a graph's launch needs.
 pub(crate) fn needs(gpu: Gpu, graph: CUgraphExec) -> Needs {
     let known = graphs().as_ref().and_then(|all| all.get(&graph.addr()).cloned());
-    let is_known = |harvest: &Harvest| match gpu {
-        Gpu::Shared => !harvest.unreadable,
-        Gpu::Other => !harvest.unknown,
+    let enough = match gpu {
+        Gpu::Shared => Known::All,
+        Gpu::Other => Known::Names,
     };
-    let Some(harvest) = known.filter(is_known) else { return Needs::Everything };
+    let Some(harvest) = known.filter(|harvest| harvest.known <= enough) else { return Needs::Everything };
     // Not under the lock: there may be much to read.
     footprint::ranges(|found| {
         found.extend(&harvest.addresses);
@@ -80,7 +88,7 @@ pub(crate) fn gone(ready: CUgraphExec) {
 
 /// It was changed in a way that is not read.
 pub(crate) fn unreadable(ready: CUgraphExec) {
-    change(ready, |harvest| (harvest.unreadable, harvest.unknown) = (true, true));
+    change(ready, |harvest| harvest.known = Known::Nothing);
 }
 
 fn change(ready: CUgraphExec, change: impl FnOnce(&mut Harvest)) {
@@ -109,11 +117,10 @@ pub(crate) fn copy_changed(ready: CUgraphExec, node: *const CopyNode) {
     // SAFETY: the driver has just taken it.
     harvest.add_copy(unsafe { &*node });
     // Which of the sources that were known before this one replaces is not kept: they must not be read any more.
-    harvest.unreadable |= !harvest.sources.is_empty();
     harvest.sources.clear();
     change(ready, |known| {
         known.sources.clear();
-        known.unreadable = true;
+        known.no_more_than(Known::Names);
         known.add(harvest);
     });
 }
@@ -138,8 +145,12 @@ impl Harvest {
         self.addresses.sort_unstable();
         self.addresses.dedup();
         self.sources.extend(other.sources);
-        self.unreadable |= other.unreadable;
-        self.unknown |= other.unknown;
+        self.no_more_than(other.known);
+    }
+
+    /// No more is known of it.
+    fn no_more_than(&mut self, known: Known) {
+        self.known = self.known.max(known);
     }
 
     fn add_address(&mut self, address: CUdeviceptr) {
@@ -158,12 +169,12 @@ impl Harvest {
             answer = unsafe { api::graph_nodes(graph, nodes.as_mut_ptr(), &mut count) };
         }
         if answer != CUDA_SUCCESS {
-            (self.unreadable, self.unknown) = (true, true);
+            self.known = Known::Nothing;
             return;
         }
         for node in nodes {
             if self.add_node(node).is_none() {
-                (self.unreadable, self.unknown) = (true, true);
+                self.known = Known::Nothing;
                 return;
             }
         }
@@ -200,7 +211,7 @@ impl Harvest {
                 }
                 kind::EMPTY | kind::WAIT_EVENT | kind::RECORD_EVENT => {}
                 // They name no memory of ours.
-                kind::HOST_FUNCTION | kind::ALLOCATION | kind::FREE => self.unreadable = true,
+                kind::HOST_FUNCTION | kind::ALLOCATION | kind::FREE => self.no_more_than(Known::Names),
                 _ => return None,
             }
         }
@@ -212,7 +223,9 @@ impl Harvest {
         // SAFETY: the parameters that the driver keeps for this node, or has just been given.
         let read = unsafe { footprint::add_parameters(function, node.parameters, node.extra, &mut self.addresses) };
         // What host memory holds when the graph is launched is not known now.
-        self.unreadable |= !matches!(read, Some(footprint::Reads::DeviceOnly));
+        if !matches!(read, Some(footprint::Reads::DeviceOnly)) {
+            self.no_more_than(Known::Names);
+        }
     }
 
     fn add_copy(&mut self, node: &CopyNode) {
@@ -220,7 +233,7 @@ impl Harvest {
             DEVICE | UNIFIED => self.add_address(node.to.device),
             HOST => {}
             // An array is not one of ours, but what is copied there may be pointers.
-            _ => self.unreadable = true,
+            _ => self.no_more_than(Known::Names),
         }
         match node.from.kind {
             DEVICE => self.add_address(node.from.device),
@@ -228,7 +241,7 @@ impl Harvest {
             HOST if node.height <= 1 && node.depth <= 1 => {
                 self.sources.push((node.from.host.expose_provenance() + node.from.offsets[0], node.width));
             }
-            _ => self.unreadable = true,
+            _ => self.no_more_than(Known::Names),
         }
     }
 }
