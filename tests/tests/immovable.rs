@@ -19,6 +19,15 @@ fn bytes(coordinator: &Coordinator, name: &str, what: &str) -> u64 {
     tenant(&coordinator.status(), name)[what].as_u64().unwrap_or_else(|| panic!("{what} is a number"))
 }
 
+/// A tenant with so much memory; its extents, and their frames.
+fn with_memory(coordinator: &Coordinator, name: &str, megabytes: u64) -> (BareTenant, Vec<ExtentId>, Vec<OwnedFd>) {
+    let mut bare = BareTenant::join(coordinator, name);
+    bare.take_gpu();
+    let (extents, frames) = bare.allocate(megabytes * MIB);
+    let ids = extents.iter().map(|(id, _)| *id).collect();
+    (bare, ids, frames)
+}
+
 /// A tenant with so much memory, of which the first extents cannot move.
 #[track_caller]
 fn with_immovable(
@@ -27,10 +36,7 @@ fn with_immovable(
     megabytes: u64,
     immovable: usize,
 ) -> (BareTenant, Vec<ExtentId>) {
-    let mut bare = BareTenant::join(coordinator, name);
-    bare.take_gpu();
-    let (extents, _) = bare.allocate(megabytes * MIB);
-    let ids: Vec<ExtentId> = extents.iter().map(|(id, _)| *id).collect();
+    let (bare, ids, _) = with_memory(coordinator, name, megabytes);
     let request = Request::MakeImmovable { extents: ids[..immovable].to_vec() };
     assert_eq!(bare.ask(&request).0, Answer::Immovable);
     (bare, ids)
@@ -96,10 +102,7 @@ fn others_get_the_arena_less_what_cannot_move() {
 #[test]
 fn whoever_no_longer_fits_beside_what_cannot_move_is_named() {
     let coordinator = serving().start();
-    let mut large = BareTenant::join(&coordinator, "large");
-    large.take_gpu();
-    let (extents, _) = large.allocate(60 * MIB);
-    let ids: Vec<ExtentId> = extents.iter().map(|(id, _)| *id).collect();
+    let (mut large, ids, _) = with_memory(&coordinator, "large", 60);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             large.yield_gpu();
@@ -145,10 +148,7 @@ fn file(frame: &OwnedFd) -> u64 {
 #[test]
 fn a_frame_that_others_may_still_have_is_lent_to_nobody_else() {
     let coordinator = serving().start();
-    let mut bare = BareTenant::join(&coordinator, "bare");
-    bare.take_gpu();
-    let (extents, frames) = bare.allocate(8 * MIB);
-    let ids: Vec<ExtentId> = extents.iter().map(|(id, _)| *id).collect();
+    let (bare, ids, frames) = with_memory(&coordinator, "bare", 8);
     assert_eq!(bare.ask(&Request::MakeImmovable { extents: ids[..2].to_vec() }).0, Answer::Immovable);
     // Held open, so that no other file gets its number.
     let reachable: Vec<u64> = frames[..2].iter().map(file).collect();
