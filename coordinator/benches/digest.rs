@@ -13,9 +13,9 @@ use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use baton_coordinator::digest::{PAGE, Scan, Scanned, Scanner, granules_in, of_page};
-use baton_coordinator::gpu::{Gpu, GpuError, Mark, Memory, Stream};
-use baton_coordinator::wake::Waker;
+use baton_coordinator::device::digest::{PAGE, Scan, Scanned, Scanner, granules_in, of_page};
+use baton_coordinator::device::gpu::{Gpu, GpuError, Mark, Memory, Stream};
+use baton_coordinator::device::wake::Waker;
 use bytesize::ByteSize;
 use clap::Parser;
 

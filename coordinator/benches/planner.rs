@@ -6,7 +6,7 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use baton_coordinator::planner::{Costs, Item, plan};
+use baton_coordinator::policy::planner::{Costs, Item, plan};
 
 fn main() {
     // 32 MiB each, computing somewhat longer than copying: many groups, and a delay.

@@ -9,31 +9,18 @@
 //!
 //! The coordinator itself:
 //!
+//! - [`policy`]: who may run, and in which order memory comes. [`books`]: who has which memory. Both are pure.
+//! - [`device`]: the driver, and the threads that wait for it.
 //! - [`server`]: the loop that owns all state, and what it is made of.
-//! - [`arbiter`]: who may run. [`arena`], [`pool`]: the books of device and host memory. All three are pure.
-//! - [`planner`], [`first_use`]: in which order and groups memory comes in. Pure too.
-//! - [`holders`]: who else has memory of the GPU.
-//! - [`gpu`], [`mover`], [`slabs`], [`preemptor`]: the driver, copies, the host pool's memory, and taking work off the
-//!   GPU.
 
-pub mod arbiter;
-pub mod arena;
 pub mod bench;
-pub mod bursts;
+pub mod books;
 pub mod cli;
 pub mod demo;
-pub mod digest;
+pub mod device;
 pub mod driver;
 pub mod endpoint;
-pub mod first_use;
-pub mod gpu;
-pub mod holders;
 pub mod install;
-pub mod mover;
-pub mod planner;
-pub mod pool;
-pub mod preemptor;
+pub mod policy;
 mod scene;
 pub mod server;
-pub mod slabs;
-pub mod wake;

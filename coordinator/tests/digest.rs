@@ -3,9 +3,9 @@
 use std::ops::Range;
 use std::sync::mpsc::{Receiver, channel};
 
-use baton_coordinator::digest::{PAGE, Page, Scan, ScanId, Scanned, Scanner, granules_in, of_page};
-use baton_coordinator::gpu::{Gpu, Memory};
-use baton_coordinator::wake::Waker;
+use baton_coordinator::device::digest::{PAGE, Page, Scan, ScanId, Scanned, Scanner, granules_in, of_page};
+use baton_coordinator::device::gpu::{Gpu, Memory};
+use baton_coordinator::device::wake::Waker;
 use baton_tests::Driver;
 
 /// The addresses of some tenant.

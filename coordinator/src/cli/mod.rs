@@ -17,9 +17,9 @@ use std::path::{Path, PathBuf};
 
 use baton_contract::socket_path;
 
+use crate::device::gpu::{Gpu, GpuError};
 use crate::driver::name;
 use crate::endpoint::{Folder, Unfit, own_folder};
-use crate::gpu::{Gpu, GpuError};
 use crate::install::{Install, Missing};
 
 /// Why a command could not do its work, in the user's words.

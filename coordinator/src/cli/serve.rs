@@ -9,8 +9,8 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use super::settings::{Mode, Settings, arena, headroom, host_pool};
 use super::units::size;
 use super::{CliError, named_socket, open_gpu, usual_socket};
+use crate::device::gpu::Gpu;
 use crate::endpoint::Endpoint;
-use crate::gpu::Gpu;
 use crate::install::Install;
 use crate::server::{Options, Server};
 

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::units::{Amount, Percent, Period, size};
 use super::{CliError, DriverChoice};
-use crate::arena::Arena;
+use crate::books::arena::Arena;
 use crate::server::Pipeline;
 
 /// As many tenants as the processes that a coordinator can keep apart: each has half a dozen descriptors.

@@ -19,8 +19,8 @@ use super::process::Process;
 use super::shared::{Shared, TenantsPage};
 use super::strangers::{FULL, Stage};
 use super::tenant::Tenant;
-use crate::arbiter::{Event, TenantId};
 use crate::endpoint::Closing;
+use crate::policy::arbiter::{Event, TenantId};
 
 /// Who has greeted and waits until there is room for one more tenant.
 #[derive(Debug)]

@@ -13,7 +13,7 @@ use super::residency::{GROUP_BYTES, LEFT_FREE, PerClass};
 use super::steering::say;
 use super::tenant::{Place, Tenant};
 use super::{Server, Task};
-use crate::arbiter::{State, TenantId};
+use crate::policy::arbiter::{State, TenantId};
 
 /// So many frames are reserved in a row; then others have their turn.
 const AT_ONCE: usize = 8;

@@ -1,6 +1,6 @@
 //! How a tenant comes in: in the order in which it uses its memory, group by group, and running meanwhile.
 //!
-//! What is missing is put in the order that its history tells, and cut into groups by the [planner](crate::planner). A
+//! What is missing is put in the order that its history tells, and cut into groups by the [planner](crate::policy::planner). A
 //! group is copied as one job and mapped by one message. As soon as it is known what all of it points to, and sure that
 //! there are frames for everything, the arbiter hears that the tenant can run: its gate is opened while the rest
 //! streams in behind, and each of its calls waits for what it needs (the shim's part of this).
@@ -17,11 +17,11 @@ use super::delivery::Delivery;
 use super::residency::{Found, GROUP_EXTENTS, Group, PerClass, bytes_of};
 use super::tenant::{Batch, Place};
 use super::{Pipeline, Server};
-use crate::arbiter::{Event, State, TenantId};
-use crate::arena::FrameId;
-use crate::digest::PAGE;
-use crate::mover::Lane;
-use crate::planner::{Costs, Item, plan};
+use crate::books::arena::FrameId;
+use crate::device::digest::PAGE;
+use crate::device::mover::Lane;
+use crate::policy::arbiter::{Event, State, TenantId};
+use crate::policy::planner::{Costs, Item, plan};
 
 /// A tenant that comes in: all that it has, for the baton.
 #[derive(Debug)]

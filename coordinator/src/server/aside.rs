@@ -1,4 +1,4 @@
-//! Making way for a burst of somebody urgent ([`crate::bursts`]): the compute work of those that run beside it is set
+//! Making way for a burst of somebody urgent ([`crate::policy::bursts`]): the compute work of those that run beside it is set
 //! aside. They keep their turn, and their gates stay open.
 //!
 //! That is no promise that nothing of theirs runs, so nothing is moved for it. Who is to leave the GPU for good is put back
@@ -10,8 +10,8 @@ use baton_contract::class::Class;
 
 use super::Server;
 use super::pausing::{MOST_FAILURES, Pausable};
-use crate::arbiter::{Pressure, State, TenantId};
-use crate::preemptor::{PauseError, Wish};
+use crate::device::preemptor::{PauseError, Wish};
+use crate::policy::arbiter::{Pressure, State, TenantId};
 
 /// How long a tenant is left alone that could not be set aside, or put back.
 pub(super) const FAILED: Duration = Duration::from_millis(100);

@@ -24,7 +24,7 @@ use super::pausing::Pausable;
 use super::residency::Claim;
 use super::shared::{Shared, reopened};
 use super::tenant::Tenant;
-use crate::arbiter::TenantId;
+use crate::policy::arbiter::TenantId;
 
 /// How long all take turns at least when they did not fit together.
 const APART: Duration = Duration::from_secs(1);

@@ -16,9 +16,9 @@ use baton_contract::messages::{ExtentId, MAX_LISTED, TurnCommand};
 
 use super::tenant::{Contents, Extent, Place};
 use super::{Pipeline, Server};
-use crate::arbiter::TenantId;
-use crate::arena::FrameId;
-use crate::digest::{PAGE, Page, Scan, ScanId, Scanned};
+use crate::books::arena::FrameId;
+use crate::device::digest::{PAGE, Page, Scan, ScanId, Scanned};
+use crate::policy::arbiter::TenantId;
 
 /// After so many times, changes are taken for granted.
 const OFTEN_DIRTY: u8 = 3;

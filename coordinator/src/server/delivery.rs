@@ -10,7 +10,7 @@ use baton_contract::messages::ExtentId;
 
 use super::Server;
 use super::tenant::{Batch, Place, Tenant};
-use crate::arbiter::{State, TenantId};
+use crate::policy::arbiter::{State, TenantId};
 
 /// How soon frames are sent again: at first, and at last. It doubles in between.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);

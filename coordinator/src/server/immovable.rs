@@ -12,8 +12,8 @@ use baton_contract::messages::{Answer, ExtentId};
 
 use super::Server;
 use super::tenant::{Extent, Tenant};
-use crate::arbiter::TenantId;
-use crate::arena::FrameId;
+use crate::books::arena::FrameId;
+use crate::policy::arbiter::TenantId;
 
 impl Extent {
     /// Whether it can be evicted, if its tenant can be.

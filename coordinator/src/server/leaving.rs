@@ -14,9 +14,9 @@ use super::ledger::Departed;
 use super::peer::Peer;
 use super::residency::Claim;
 use super::tenant::ANSWER_LIMIT;
-use crate::arbiter::TenantId;
-use crate::arena::FrameId;
-use crate::preemptor::{Target, Wish};
+use crate::books::arena::FrameId;
+use crate::device::preemptor::{Target, Wish};
+use crate::policy::arbiter::TenantId;
 
 /// Frames that a process which just died may still be writing to.
 #[derive(Debug)]

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use baton_contract::messages::ArrivalStory;
 use serde::Serialize;
 
-use crate::mover::Lane;
-use crate::planner::Nanos;
+use crate::device::mover::Lane;
+use crate::policy::planner::Nanos;
 
 /// How many switches are kept.
 const RECENT: usize = 256;

@@ -63,17 +63,17 @@ use std::time::{Duration, Instant};
 use baton_contract::messages::{DriverKind, ExtentId};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::arbiter::{Arbiter, Micros, SHARE, TenantId};
-use crate::arena::{Arena, FrameId};
-use crate::bursts::{self, Bursts};
-use crate::digest::{ScanId, Scanned, Scanner};
+use crate::books::arena::{Arena, FrameId};
+use crate::books::pool::{Pool, Run};
+use crate::device::digest::{ScanId, Scanned, Scanner};
+use crate::device::gpu::{Gpu, GpuError, Memory};
+use crate::device::mover::{Finished, JobId, Lane, Mover};
+use crate::device::preemptor::{Preempted, Preemptor};
+use crate::device::slabs::{Prepared, Slabs};
+use crate::device::wake::Waker;
 use crate::endpoint::Endpoint;
-use crate::gpu::{Gpu, GpuError, Memory};
-use crate::mover::{Finished, JobId, Lane, Mover};
-use crate::pool::{Pool, Run};
-use crate::preemptor::{Preempted, Preemptor};
-use crate::slabs::{Prepared, Slabs};
-use crate::wake::Waker;
+use crate::policy::arbiter::{Arbiter, Micros, SHARE, TenantId};
+use crate::policy::bursts::{self, Bursts};
 
 use accept::Newcomer;
 use ahead::Eviction;

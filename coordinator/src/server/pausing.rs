@@ -26,8 +26,8 @@ use super::aside::{Aside, FAILED};
 use super::probing::Probe;
 use super::slices::Slice;
 use super::tenant::{ANSWER_LIMIT, Extent, Tenant};
-use crate::arbiter::{Event, State, TenantId};
-use crate::preemptor::{PauseError, Preempted, Target, Wish};
+use crate::device::preemptor::{PauseError, Preempted, Target, Wish};
+use crate::policy::arbiter::{Event, State, TenantId};
 
 /// How long a tenant may take to close its gate before it is paused all the same.
 const GATE_LIMIT: Duration = Duration::from_millis(2);

@@ -14,7 +14,7 @@ use baton_contract::messages::PreemptionCommand;
 use super::Server;
 use super::pausing::{Hold, Stage};
 use super::tenant::{ANSWER_LIMIT, Tenant};
-use crate::arbiter::TenantId;
+use crate::policy::arbiter::TenantId;
 
 /// How long the call may take, in milliseconds in which the tenant has looked for its end: on a busy machine those are fewer
 /// than have passed. Where nothing is in its way it takes a small part of one.

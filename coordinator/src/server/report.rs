@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::Server;
 use super::ledger::{Departed, Record};
 use super::tenant::Tenant;
-use crate::arbiter::{State, TenantId};
+use crate::policy::arbiter::{State, TenantId};
 
 /// Everything at one moment.
 #[derive(Debug, Serialize)]

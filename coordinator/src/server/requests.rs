@@ -15,8 +15,8 @@ use baton_contract::wire::MAX_DESCRIPTORS;
 use super::Server;
 use super::residency::Claim;
 use super::tenant::{Batch, Place};
-use crate::arbiter::{State, TenantId};
-use crate::arena::FrameId;
+use crate::books::arena::FrameId;
+use crate::policy::arbiter::{State, TenantId};
 
 impl Server {
     /// Reports of the pager.

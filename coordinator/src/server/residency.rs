@@ -19,10 +19,10 @@ use baton_contract::messages::{Answer, ExtentId, Full, MAX_LISTED, MemoryCommand
 use super::contents::Copies;
 use super::tenant::{Backing, Batch, Extent, Place};
 use super::{Server, is_copy};
-use crate::arbiter::{Event, State, TenantId};
-use crate::arena::FrameId;
-use crate::mover::{Lane, Piece};
-use crate::pool::Run;
+use crate::books::arena::FrameId;
+use crate::books::pool::Run;
+use crate::device::mover::{Lane, Piece};
+use crate::policy::arbiter::{Event, State, TenantId};
 
 /// Copies are queued in groups of about so much: large enough for full speed, small enough that the other
 /// direction can soon use what became free.
@@ -190,7 +190,7 @@ impl Server {
         }
     }
 
-    pub(super) fn enter_frame(&mut self, class: SizeClass, memory: crate::gpu::Memory) -> FrameId {
+    pub(super) fn enter_frame(&mut self, class: SizeClass, memory: crate::device::gpu::Memory) -> FrameId {
         let frame = self.arena.add_lent(class);
         let at = frame.0 as usize;
         if self.frames.len() <= at {

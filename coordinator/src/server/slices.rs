@@ -10,8 +10,8 @@ use baton_contract::class::Class;
 use baton_contract::resource_manager::USUAL_TIMESLICE;
 
 use super::Server;
-use crate::arbiter::TenantId;
-use crate::preemptor::{PauseError, Wish};
+use crate::device::preemptor::{PauseError, Wish};
+use crate::policy::arbiter::TenantId;
 
 /// Time slices, in microseconds: of those that are urgent, and of others beside them.
 const URGENT_SLICE: u64 = 20_000;

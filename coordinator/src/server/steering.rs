@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::Server;
 use super::peer::Peer;
-use crate::arbiter::{Event, State, TenantId};
+use crate::policy::arbiter::{Event, State, TenantId};
 
 /// Answers a tool: done, or why not.
 pub(super) fn say(peer: &mut Peer, done: Result<(), String>) {

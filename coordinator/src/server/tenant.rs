@@ -33,11 +33,11 @@ use super::pausing::{Hold, Pausable};
 use super::peer::Peer;
 use super::process::Process;
 use super::shared::{Shared, TenantsPage};
-use crate::arena::FrameId;
-use crate::digest::{Page, ScanId};
-use crate::first_use::History;
-use crate::planner::Nanos;
-use crate::pool::Run;
+use crate::books::arena::FrameId;
+use crate::books::pool::Run;
+use crate::device::digest::{Page, ScanId};
+use crate::policy::first_use::History;
+use crate::policy::planner::Nanos;
 
 /// A pager that has not carried out a command in this time is not waited for: its process was stopped, say.
 pub(super) const ANSWER_LIMIT: Duration = Duration::from_secs(5);

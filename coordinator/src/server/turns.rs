@@ -8,7 +8,7 @@ use super::Server;
 use super::arriving::Bringing;
 use super::ledger::Granted;
 use super::tenant::{ANSWER_LIMIT, Extent, Tenant};
-use crate::arbiter::{Decision, Event, State, TenantId};
+use crate::policy::arbiter::{Decision, Event, State, TenantId};
 
 /// How long a tenant's work may take to end before its gate is opened again. Doubles with every try.
 const DRAIN_LIMIT: Duration = Duration::from_secs(1);

@@ -14,9 +14,9 @@ use baton_contract::cuda::{CUdeviceptr, CUresult};
 use baton_contract::resource_manager::{self, Objects};
 use libloading::Library;
 
-use crate::arbiter::TenantId;
-use crate::gpu::{Gpu, GpuError, Stream, check};
-use crate::wake::Waker;
+use crate::device::gpu::{Gpu, GpuError, Stream, check};
+use crate::device::wake::Waker;
+use crate::policy::arbiter::TenantId;
 
 /// What of a tenant can be taken off the GPU.
 #[derive(Clone, Debug)]

@@ -20,8 +20,8 @@ use baton_contract::cuda::{
 };
 use libloading::Library;
 
-use crate::holders::Census;
-use crate::preemptor::Pauser;
+use crate::device::holders::Census;
+use crate::device::preemptor::Pauser;
 
 /// Why the driver did not do what was asked.
 #[derive(Clone, Debug, thiserror::Error)]

@@ -6,7 +6,7 @@ use std::slice;
 
 use super::mix::Key;
 use super::{Page, Scan};
-use crate::gpu::{Gpu, GpuError, Kernel, Mark, Stream};
+use crate::device::gpu::{Gpu, GpuError, Kernel, Mark, Stream};
 
 /// The kernel's text.
 const PTX: &CStr = match CStr::from_bytes_with_nul(concat!(include_str!("pages.ptx"), "\0").as_bytes()) {

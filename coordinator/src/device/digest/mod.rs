@@ -19,8 +19,8 @@ use std::time::Instant;
 
 pub use self::mix::{Key, granules_in, of_page};
 use self::pass::Pass;
-use crate::gpu::{Gpu, GpuError};
-use crate::wake::Waker;
+use crate::device::gpu::{Gpu, GpuError};
+use crate::device::wake::Waker;
 
 /// The size of a page, and of the granules of what is pointed to.
 pub const PAGE: u64 = 2 << 20;

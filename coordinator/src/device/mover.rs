@@ -10,8 +10,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Instant;
 
-use crate::gpu::{Gpu, GpuError, Mark};
-use crate::wake::Waker;
+use crate::device::gpu::{Gpu, GpuError, Mark};
+use crate::device::wake::Waker;
 
 /// The mover's lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -123,7 +123,7 @@ struct Worker {
 }
 
 impl Worker {
-    fn run(self, stream: crate::gpu::Stream, mut spare: Vec<Mark>, jobs: &Receiver<Job>) {
+    fn run(self, stream: crate::device::gpu::Stream, mut spare: Vec<Mark>, jobs: &Receiver<Job>) {
         let entered = self.gpu.enter();
         let mut queued: VecDeque<(JobId, Mark, Instant)> = VecDeque::new();
         loop {
@@ -159,7 +159,7 @@ impl Worker {
         }
     }
 
-    fn submit(&self, piece: &Piece, value: u8, stream: crate::gpu::Stream) -> Result<(), GpuError> {
+    fn submit(&self, piece: &Piece, value: u8, stream: crate::device::gpu::Stream) -> Result<(), GpuError> {
         let host = piece.host.map(std::ptr::with_exposed_provenance_mut::<c_void>);
         // SAFETY: by the contract of `Mover::copy` and `Mover::fill`.
         unsafe {
