@@ -117,7 +117,7 @@ declare::messages! {
                 drain_micros: u64,
             },
             /// The work did not end in the time given; the gate is open again.
-            14 => Busy {
+            14 => DrainTimedOut {
                 /// The grant that goes on.
                 grant: u64,
             },
@@ -174,8 +174,8 @@ declare::messages! {
                 /// What there is to be paused.
                 channels: Channels,
             } carries channels.descriptors(),
-            /// Answer to [`PreemptionCommand::Hold`]: the gate is closed, and work goes on.
-            32 => Held {
+            /// Answer to [`PreemptionCommand::Begin`]: the gate is closed, and work goes on.
+            32 => GateClosed {
                 /// The grant whose gate is closed.
                 grant: u64,
             },
@@ -187,13 +187,13 @@ declare::messages! {
         }
         /// How it fares beside others.
         Corun(CorunReport) {
-            /// Whoever runs beside others has just said on the board that it is at work, or that it no longer is. The board
+            /// Whoever runs beside others has just said on the activity page that it is at work, or that it no longer is. The activity page
             /// holds: this only says that it is worth a look.
-            41 => AtWork,
+            41 => ActivityChanged,
         }
         /// On the socket for requests: what a thread of the program needs. Each has one answer ([`Answer`]).
         Request(Request) {
-            /// This much memory. Answered by [`Answer::Lent`] or [`Answer::Denied`].
+            /// This much memory. Answered by [`Answer::Allocated`] or [`Answer::Denied`].
             51 => Allocate {
                 /// Bytes, a multiple of 2 MiB.
                 bytes: u64,
@@ -215,8 +215,8 @@ declare::messages! {
                 /// Which.
                 extents: Vec<ExtentId> [MAX_LISTED],
             },
-            /// Memory beside the arena, for a context or code. Answered by [`Answer::Room`].
-            55 => Room {
+            /// Memory beside the arena, for a context or code. Answered by [`Answer::UnmanagedMemory`].
+            55 => UnmanagedMemory {
                 /// How much is about to be needed.
                 bytes: u64,
             },
@@ -230,12 +230,12 @@ declare::messages! {
         /// The answers to an [`Opening`].
         Admission(Admission) {
             /// The answer to an [`Opening::Hello`]. Carries the coordinator's page (to be mapped read-only), the tenant's
-            /// page, the socket for requests, and the board (to be mapped read-only by who has no place).
+            /// page, the socket for requests, and the activity page (to be mapped read-only by who has no slot).
             1 => Welcome {
                 /// The tenant's number.
                 tenant: u32,
-                /// Its place on the board; [`BOARD_PLACES`](crate::page::BOARD_PLACES) for none.
-                place: u32,
+                /// Its slot on the activity page; [`ACTIVITY_SLOTS`](crate::page::ACTIVITY_SLOTS) for none.
+                slot: u32,
             } carries 4,
             /// The answer to an [`Opening::Hello`] when there are as many tenants as there may be: the welcome comes when
             /// one has left and those before have had theirs.
@@ -284,14 +284,14 @@ declare::messages! {
                 limit_micros: u64,
             },
             /// Somebody waits: keep the queue short, and close the gate when there has been nothing to do for so long.
-            13 => Contend {
+            13 => Contended {
                 /// How long, in microseconds.
                 patience_micros: u64,
             },
             /// Nobody waits any more.
-            14 => Alone,
+            14 => Uncontended,
             /// During this grant: keep the queue short, because somebody more urgent may come at any time.
-            15 => KeepShort {
+            15 => LimitInFlight {
                 /// How many launches of a thread may be in flight.
                 launches: u32,
             },
@@ -338,8 +338,8 @@ declare::messages! {
         /// Taking the tenant's work off the GPU.
         Preemption(PreemptionCommand) {
             /// Close the gate, and say so: answered by [`TurnReport::Closed`] if all work has ended, else by
-            /// [`PreemptionReport::Held`], after which work is about to be taken off the GPU. Calls that are inside stay there.
-            31 => Hold {
+            /// [`PreemptionReport::GateClosed`], after which work is about to be taken off the GPU. Calls that are inside stay there.
+            31 => Begin {
                 /// The grant that ends.
                 grant: u64,
             },
@@ -352,15 +352,15 @@ declare::messages! {
         }
         /// Running beside others.
         Corun(CorunCommand) {
-            /// Another place on the board, because the tenant's class has changed. Carries the board, as
+            /// Another slot on the activity page, because the tenant's class has changed. Carries the activity page, as
             /// [`Admission::Welcome`] does.
-            41 => Board {
-                /// The place; [`BOARD_PLACES`](crate::page::BOARD_PLACES) for none.
-                place: u32,
+            41 => Slot {
+                /// The slot; [`ACTIVITY_SLOTS`](crate::page::ACTIVITY_SLOTS) for none.
+                slot: u32,
             } carries 1,
-            /// From here on, while the gate is open, others may run too: to say on the board when there is work, or no
+            /// From here on, while the gate is open, others may run too: to say on the activity page when there is work, or no
             /// longer to.
-            42 => Beside {
+            42 => Corun {
                 /// Which.
                 on: bool,
             },
@@ -369,7 +369,7 @@ declare::messages! {
         Answer(Answer) {
             /// To [`Request::Allocate`]: new extents, in order of address. Carries the frames of the first; the others are to
             /// be asked for.
-            51 => Lent {
+            51 => Allocated {
                 /// Number and size of each.
                 extents: Vec<(ExtentId, SizeClass)> [MAX_LISTED],
             } carries extents.len().min(MAX_DESCRIPTORS),
@@ -379,7 +379,7 @@ declare::messages! {
                 full: Full,
             },
             /// To [`Request::Allocate`]: not now, because the gate is being closed. To be asked again when it is open.
-            53 => Later,
+            53 => TryAgain,
             /// To [`Request::Free`].
             54 => Freed,
             /// To [`Request::Frames`]. Carries a frame for each.
@@ -391,8 +391,8 @@ declare::messages! {
             56 => Immovable,
             /// To [`Request::MakeImmovable`]: no, because not all of them are there. Those that could move before still can.
             57 => Movable,
-            /// To [`Request::Room`].
-            58 => Room {
+            /// To [`Request::UnmanagedMemory`].
+            58 => UnmanagedMemory {
                 /// How much is free beside the arena now.
                 bytes: u64,
             },

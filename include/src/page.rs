@@ -1,4 +1,4 @@
-//! The two pages that a tenant and the coordinator share, one for each direction, and the board, which all share.
+//! The two pages that a tenant and the coordinator share, one for each direction, and the activity page, which all share.
 //!
 //! Each of the two is written by one side only, and says nothing that the other side must believe: the coordinator
 //! shows what a tenant's page says, and decides by its own tables. A page is 4096 bytes of memory that both
@@ -40,17 +40,17 @@ pub struct TenantPage {
 /// read by all. Nothing but the pace of others depends on it.
 #[repr(C)]
 #[derive(Debug, Default)]
-pub struct Board {
+pub struct ActivityPage {
     /// A bit for each of them that is at work. Who waits for it to be 0 waits with a (shared) futex.
-    pub at_work: AtomicU32,
+    pub busy: AtomicU32,
     /// Nobody waits for those at work while this is 1: the others have waited for so long that it is their turn, or their work
-    /// is set aside and disturbs nobody.
+    /// is descheduled and disturbs nobody.
     pub pass: AtomicU32,
 }
 
-/// How many tenants can be on the board.
-pub const BOARD_PLACES: u32 = u32::BITS;
+/// How many tenants can be on the activity page.
+pub const ACTIVITY_SLOTS: u32 = u32::BITS;
 
-const _: () = assert!(size_of::<Board>() <= PAGE_BYTES);
+const _: () = assert!(size_of::<ActivityPage>() <= PAGE_BYTES);
 const _: () = assert!(size_of::<CoordinatorPage>() <= PAGE_BYTES && size_of::<TenantPage>() <= PAGE_BYTES);
 const _: () = assert!(core::mem::offset_of!(CoordinatorPage, arena_bytes) == 8);

@@ -213,17 +213,17 @@ impl Objects {
     /// # Errors
     ///
     /// As [`Objects::pause`].
-    pub fn set_aside(&self, control: BorrowedFd<'_>) -> Result<(), Error> {
+    pub fn deschedule(&self, control: BorrowedFd<'_>) -> Result<(), Error> {
         self.disable_all(control, &self.compute, Disable::OnlyScheduling)
     }
 
-    /// The end of [`Objects::set_aside`] (measured: 0.3 ms). The GPU only looks at who may run when work of somebody comes or
-    /// ends: without any work of another process after this, what was set aside never goes on (measured).
+    /// The end of [`Objects::deschedule`] (measured: 0.3 ms). The GPU only looks at who may run when work of somebody comes or
+    /// ends: without any work of another process after this, what was descheduled never goes on (measured).
     ///
     /// # Errors
     ///
     /// As [`Objects::resume`].
-    pub fn put_back(&self, control: BorrowedFd<'_>) -> Result<(), Error> {
+    pub fn reschedule(&self, control: BorrowedFd<'_>) -> Result<(), Error> {
         self.enable_all(control, &self.compute)
     }
 
@@ -236,13 +236,13 @@ impl Objects {
         self.enable_all(control, &self.channels)
     }
 
-    /// Lets all channels go on, whether they were paused before, or set aside, or nothing of that.
+    /// Lets all channels go on, whether they were paused before, or descheduled, or nothing of that.
     ///
     /// # Errors
     ///
     /// As [`Objects::resume`].
     pub fn restore(&self, control: BorrowedFd<'_>) -> Result<(), Error> {
-        // What was paused goes on by itself when it is resumed, what was set aside does not. If it is refused, there is the
+        // What was paused goes on by itself when it is resumed, what was descheduled does not. If it is refused, there is the
         // more reason to resume.
         let _ = self.pause(control);
         self.resume(control)?;

@@ -133,7 +133,7 @@ impl BareTenant {
     #[track_caller]
     pub fn allocate(&self, bytes: u64) -> (Vec<(ExtentId, SizeClass)>, Vec<OwnedFd>) {
         match self.ask(&Request::Allocate { bytes }) {
-            (Answer::Lent { extents }, frames) => {
+            (Answer::Allocated { extents }, frames) => {
                 assert_eq!(extents.iter().map(|(_, class)| class.bytes()).sum::<u64>(), bytes);
                 (extents, frames)
             }

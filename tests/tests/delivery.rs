@@ -95,7 +95,7 @@ fn lent_and_taken_agree_whatever_arrives() {
     for _ in 0..150 {
         match draw.below(3) {
             0 | 1 => match bare.ask(&Request::Allocate { bytes: (1 + draw.below(24)) * 2 * MIB }) {
-                (Answer::Lent { extents }, frames) => {
+                (Answer::Allocated { extents }, frames) => {
                     let ids: Vec<ExtentId> = extents.iter().map(|(id, _)| *id).collect();
                     // It came; or nothing of it; or only what was asked for again.
                     let lost = draw.below(3);

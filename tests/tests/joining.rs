@@ -252,7 +252,7 @@ fn a_program_that_is_told_to_end_ends() {
     };
     let (requests, _theirs) = std::os::unix::net::UnixStream::pair().expect("sockets");
     let files = [page(VERSION), page(0), requests.into(), page(1)];
-    let welcome = Admission::Welcome { tenant: 1, place: u32::MAX };
+    let welcome = Admission::Welcome { tenant: 1, slot: u32::MAX };
     let files: Vec<_> = files.iter().map(AsFd::as_fd).collect();
     link::send(socket.as_fd(), &welcome.encode(), &files, false).expect("it listens");
     let end = TurnCommand::End { text: "its memory is lost".to_owned() };

@@ -134,7 +134,7 @@ fn what_a_tenant_cannot_mean_costs_it_its_connection_and_nothing_else() {
         TurnReport::Opened { grant: 77 }.into(),
         TurnReport::Closed { grant: u64::MAX, drain_micros: u64::MAX }.into(),
         TurnReport::Closed { grant: 0, drain_micros: 0 }.into(),
-        TurnReport::Busy { grant: 1 }.into(),
+        TurnReport::DrainTimedOut { grant: 1 }.into(),
         MemoryReport::Done { batch: 12, micros: 1 }.into(),
         MemoryReport::Failed { batch: 12, code: 700 }.into(),
         Request::Free { extents: vec![ExtentId(1), ExtentId(1), ExtentId(u32::MAX)] }.into(),
@@ -142,10 +142,10 @@ fn what_a_tenant_cannot_mean_costs_it_its_connection_and_nothing_else() {
         Request::Frames { extents: vec![ExtentId(1)] }.into(),
         Request::Allocate { bytes: u64::MAX }.into(),
         Request::Allocate { bytes: 1 }.into(),
-        Request::Room { bytes: u64::MAX }.into(),
+        Request::UnmanagedMemory { bytes: u64::MAX }.into(),
         PreemptionReport::Channels { channels: Channels::None }.into(),
         PreemptionReport::Channels { channels: Channels::Simulated { process: u32::MAX } }.into(),
-        PreemptionReport::Held { grant: 0 }.into(),
+        PreemptionReport::GateClosed { grant: 0 }.into(),
     ];
     for lie in &lies {
         for on_requests in [false, true] {

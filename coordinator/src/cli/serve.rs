@@ -91,7 +91,7 @@ pub fn run(serve: Serve) -> Result<(), CliError> {
         pipeline: all.pipeline.expect(set),
         hash: !all.no_hash.expect(set),
         pause: !all.no_preempt.expect(set),
-        harvest: all.mode.expect(set) == Mode::Corun,
+        corun: all.mode.expect(set) == Mode::Corun,
         trace: all.trace,
         poison: poison.then_some(POISON),
         until_idle,

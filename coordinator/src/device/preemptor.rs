@@ -20,7 +20,7 @@ use crate::policy::arbiter::TenantId;
 
 /// What of a tenant can be taken off the GPU.
 #[derive(Clone, Debug)]
-pub enum Target {
+pub enum PreemptTarget {
     /// A process of the simulated driver. A number that is no process's is the driver's to refuse; that it is the tenant's own
     /// is believed.
     Simulated(u32),
@@ -29,7 +29,7 @@ pub enum Target {
     ResourceManager(Objects, Arc<OwnedFd>),
 }
 
-impl Target {
+impl PreemptTarget {
     /// What of this is not in another one, which is paused already; none if that is nothing.
     pub fn beyond(&self, other: Option<&Self>) -> Option<Self> {
         match (self, other) {
@@ -46,17 +46,17 @@ impl Target {
 
 /// What is to be done with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wish {
+pub enum PreemptCommand {
     /// To find out whether it can be paused. It is not.
     Try,
     /// Off the GPU, wherever it is.
-    Pause,
+    Preempt,
     /// On it again, as if nothing had been.
     Resume,
-    /// No more time for its compute work. Not as sure as [`Wish::Pause`], and easier on others.
-    SetAside,
+    /// No more time for its compute work. Not as sure as [`PreemptCommand::Preempt`], and easier on others.
+    Deschedule,
     /// The end of that.
-    PutBack,
+    Reschedule,
     /// So many microseconds in a row for its compute work, while other processes have work too.
     Slice(u64),
     /// The tenant's process has ended: off the GPU for good, and nothing of it is kept alive by us.
@@ -65,7 +65,7 @@ pub enum Wish {
 
 /// Why it was not done.
 #[derive(Debug, thiserror::Error)]
-pub enum PauseError {
+pub enum PreemptError {
     /// The simulated driver's answer.
     #[error(transparent)]
     Simulated(#[from] GpuError),
@@ -115,33 +115,37 @@ impl Pauser {
         Self { gpu, simulated: Simulated::find(driver).ok() }
     }
 
-    fn carry_out(self, wish: Wish, target: &Target) -> Result<(), PauseError> {
+    fn carry_out(self, command: PreemptCommand, target: &PreemptTarget) -> Result<(), PreemptError> {
         match target {
-            Target::Simulated(process) => {
-                let simulated = self.simulated.ok_or(PauseError::Unknown)?;
+            PreemptTarget::Simulated(process) => {
+                let simulated = self.simulated.ok_or(PreemptError::Unknown)?;
                 // SAFETY: any number may be asked for.
                 Ok(unsafe {
-                    match wish {
-                        Wish::Pause | Wish::SetAside => check("simcudaPauseProcess", (simulated.pause)(*process)),
-                        Wish::Try | Wish::Resume | Wish::PutBack => {
+                    match command {
+                        PreemptCommand::Preempt | PreemptCommand::Deschedule => {
+                            check("simcudaPauseProcess", (simulated.pause)(*process))
+                        }
+                        PreemptCommand::Try | PreemptCommand::Resume | PreemptCommand::Reschedule => {
                             check("simcudaResumeProcess", (simulated.resume)(*process))
                         }
-                        Wish::Slice(micros) => check("simcudaSetTimeSlice", (simulated.set_slice)(*process, micros)),
+                        PreemptCommand::Slice(micros) => {
+                            check("simcudaSetTimeSlice", (simulated.set_slice)(*process, micros))
+                        }
                         // It is gone already, and all that it had.
-                        Wish::End => Ok(()),
+                        PreemptCommand::End => Ok(()),
                     }
                 }?)
             }
-            Target::ResourceManager(objects, control) => {
-                if wish == Wish::Try && objects.gpu(control.as_fd())? != self.gpu {
-                    return Err(PauseError::OtherGpu);
+            PreemptTarget::ResourceManager(objects, control) => {
+                if command == PreemptCommand::Try && objects.gpu(control.as_fd())? != self.gpu {
+                    return Err(PreemptError::OtherGpu);
                 }
-                Ok(match wish {
-                    Wish::Pause | Wish::End => objects.pause(control.as_fd()),
-                    Wish::Try | Wish::Resume => objects.resume(control.as_fd()),
-                    Wish::SetAside => objects.set_aside(control.as_fd()),
-                    Wish::PutBack => objects.put_back(control.as_fd()),
-                    Wish::Slice(micros) => objects.set_timeslice(control.as_fd(), micros),
+                Ok(match command {
+                    PreemptCommand::Preempt | PreemptCommand::End => objects.pause(control.as_fd()),
+                    PreemptCommand::Try | PreemptCommand::Resume => objects.resume(control.as_fd()),
+                    PreemptCommand::Deschedule => objects.deschedule(control.as_fd()),
+                    PreemptCommand::Reschedule => objects.reschedule(control.as_fd()),
+                    PreemptCommand::Slice(micros) => objects.set_timeslice(control.as_fd(), micros),
                 }?)
             }
         }
@@ -150,21 +154,21 @@ impl Pauser {
 
 struct Job {
     tenant: TenantId,
-    wish: Wish,
-    target: Target,
+    command: PreemptCommand,
+    target: PreemptTarget,
 }
 
-/// What became of a wish.
+/// What became of a command.
 #[derive(Debug)]
 pub struct Preempted {
     /// Whose work it was about.
     pub tenant: TenantId,
     /// What was to be done.
-    pub wish: Wish,
+    pub command: PreemptCommand,
     /// How long the driver took.
     pub time: Duration,
     /// Whether it is done.
-    pub result: Result<(), PauseError>,
+    pub result: Result<(), PreemptError>,
 }
 
 /// The end that the server holds.
@@ -185,7 +189,7 @@ impl Nudge {
         Ok(Self { gpu: gpu.clone(), stream: gpu.stream()?, at: gpu.allocate(NUDGE)? })
     }
 
-    /// Has the GPU look who may run: what was set aside does not go on by itself ([`Objects::put_back`]).
+    /// Has the GPU look who may run: what was descheduled does not go on by itself ([`Objects::reschedule`]).
     fn give(&self) {
         // SAFETY: our own memory, of this size, that nobody reads.
         let _ = unsafe { self.gpu.fill(self.at, 0, NUDGE, self.stream) };
@@ -205,16 +209,16 @@ impl Preemptor {
             .name("preemptor".to_owned())
             .spawn(move || {
                 let entered = nudge.gpu.enter();
-                for Job { tenant, wish, target } in jobs {
+                for Job { tenant, command, target } in jobs {
                     let start = Instant::now();
-                    let result = pauser.carry_out(wish, &target);
-                    if wish == Wish::PutBack && entered.is_ok() {
+                    let result = pauser.carry_out(command, &target);
+                    if command == PreemptCommand::Reschedule && entered.is_ok() {
                         nudge.give();
                     }
                     // Before the report: the last one to have the control device open lets go of all that the process had.
                     drop(target);
                     // The server is gone only when the process is about to end.
-                    let _ = reports.send(Preempted { tenant, wish, time: start.elapsed(), result });
+                    let _ = reports.send(Preempted { tenant, command, time: start.elapsed(), result });
                     waker.wake();
                 }
             })
@@ -223,8 +227,8 @@ impl Preemptor {
     }
 
     /// Asks for it.
-    pub fn submit(&self, tenant: TenantId, wish: Wish, target: Target) {
+    pub fn submit(&self, tenant: TenantId, command: PreemptCommand, target: PreemptTarget) {
         // The thread lives as long as its sender: it only ends when this value is dropped.
-        let _ = self.0.send(Job { tenant, wish, target });
+        let _ = self.0.send(Job { tenant, command, target });
     }
 }

@@ -4,12 +4,12 @@
 //! At most one tenant has the **baton**. It has it for a **turn**:
 //!
 //! ```text
-//!             Bring              Grant              Revoke
+//!             SwapIn              Grant              Revoke
 //!   Waiting ────────> Arriving ────────> Running ────────────> Leaving
-//!   ^  ^  ^──────────────┘ ^ CannotArrive   │ ^────── Busy ───────┘ │ │
+//!   ^  ^  ^──────────────┘ ^ CannotArrive   │ ^────── DrainTimedOut ───────┘ │ │
 //!   │  │     or a better class is brought   │ Closed of itself      │ │
 //!   │  └─────────── Demand ──────────── Idle <──────────── Closed ──┘ │
-//!   └──────────────────────────── Paused ─────────────────────────────┘
+//!   └──────────────────────────── Preempted ─────────────────────────────┘
 //! ```
 //!
 //! **Whose turn is next.** The best class goes first. Within a class the tenant that has had the baton for
@@ -31,7 +31,7 @@
 //! waits: `max(quantum, 4 × cost of the switch)`, and longer while the holder has had less time than
 //! the one that waits, so that unequal costs do not make unequal shares; but never more than 10 s, or the
 //! user's quantum if that is longer. A worse class waits until the holder is idle or gone. A holder that
-//! could not be drained (`Busy`) is left alone for 100 ms, then for twice as long, up to 2 s.
+//! could not be drained (`DrainTimedOut`) is left alone for 100 ms, then for twice as long, up to 2 s.
 //!
 //! **Giving up an arrival.** One under way is given up only for a strictly better class, and the tenant
 //! goes back to waiting, its place kept. So no circle of tenants can keep each other from arriving: the
@@ -42,11 +42,11 @@
 //! other for ever, each before it could use what it got. Should it not come after all, `Stranded` ends the turn.
 //!
 //! **Running beside others.** While nothing has to move because all fits together ([`Arbiter::set_together`]), tenants of class latency
-//! are **guests**: their gates are open all the time, and they have no turn. Others keep back while a guest is at work, but that is
-//! between the tenants (the board). When not all fits any more, guests are told to leave, and take turns as anybody does; what
-//! they did as guests they did when nobody had to wait for a turn, so it does not count against them.
+//! are **corunners**: their gates are open all the time, and they have no turn. Others keep back while a corunner is at work, but that is
+//! between the tenants (the activity page). When not all fits any more, corunners are told to leave, and take turns as anybody does; what
+//! they did as corunners they did when nobody had to wait for a turn, so it does not count against them.
 //!
-//! The time in which a holder can do nothing for guests at work ([`Pressure`]) is no part of its turn. When those who were
+//! The time in which a holder can do nothing for corunners at work ([`Pressure`]) is no part of its turn. When those who were
 //! kept back have waited for too long, everybody who has gets a share, one after the other, the holder first.
 //!
 //! **Those that cannot arrive** are tried again after a growing pause, at least four times as long as the
@@ -56,19 +56,19 @@
 //! arrive could keep a worse class from ever arriving either.
 //!
 //! **What tenants say is an allegation.** Whatever makes no sense in a state is ignored. One thing only
-//! the caller can see: a `Closed` or `Busy` that answers to an earlier grant must not be passed on; grants
+//! the caller can see: a `Closed` or `DrainTimedOut` that answers to an earlier grant must not be passed on; grants
 //! are numbered for that.
 //!
-//! **What the caller owes.** Every `Bring` is answered by `Resident` or `CannotArrive`, or by `Ready` and then, if
-//! the turn lasts, `Resident` or `Stranded`; every `Revoke` by `Closed`, `Paused` or `Busy`; or `Left` comes. `Bring` of
-//! another tenant cancels the one before, and `Suspended` that of its tenant. A guest's `Grant` comes without a `Bring`: if it
-//! was `Paused` it has to be put back first. The arbiter does not watch how long an answer takes.
+//! **What the caller owes.** Every `SwapIn` is answered by `Resident` or `CannotArrive`, or by `Ready` and then, if
+//! the turn lasts, `Resident` or `Stranded`; every `Revoke` by `Closed`, `Preempted` or `DrainTimedOut`; or `Left` comes. `SwapIn` of
+//! another tenant cancels the one before, and `Suspended` that of its tenant. A corunner's `Grant` comes without a `SwapIn`: if it
+//! was `Preempted` it has to be put back first. The arbiter does not watch how long an answer takes.
 //!
 //! A turn is a value of its own (`turn`), and what ends it asks only about that turn and those who wait.
 //! Several tenants at once would be a list of turns.
 
 mod account;
-mod guests;
+mod corunners;
 mod rules;
 mod turn;
 mod words;
@@ -84,7 +84,7 @@ use baton_contract::class::Class;
 use baton_contract::scheduling::Scheduling;
 
 use account::{Account, Floors, level};
-use guests::Guests;
+use corunners::Corunners;
 use rules::{LONGEST_QUANTUM, SHORTEST_QUANTUM, patience, pause};
 use turn::{Stage, Turn};
 
@@ -143,7 +143,7 @@ pub struct Arbiter {
     now: Micros,
     tenants: BTreeMap<TenantId, Tenant>,
     turn: Option<Turn>,
-    guests: Guests,
+    corunners: Corunners,
     pressure: Pressure,
     floors: Floors,
     interrupted: [Option<Interrupted>; Class::ALL.len()],
@@ -162,7 +162,7 @@ impl Arbiter {
             now: 0,
             tenants: BTreeMap::new(),
             turn: None,
-            guests: Guests::default(),
+            corunners: Corunners::default(),
             pressure: Pressure::Free,
             floors: Floors::default(),
             interrupted: [None; Class::ALL.len()],
@@ -188,7 +188,7 @@ impl Arbiter {
 
     /// Whether all tenants' memory fits together, and they can run at the same time. Counts from the next event or tick on.
     pub fn set_together(&mut self, together: bool) {
-        self.guests.welcome = together;
+        self.corunners.welcome = together;
     }
 
     /// How urgent work bears on the holder from now on. Counts from the next event or tick on.
@@ -201,15 +201,15 @@ impl Arbiter {
         }
     }
 
-    /// Which guests are at work from now on.
+    /// Which corunners are at work from now on.
     pub fn set_at_work(&mut self, now: Micros, is_at_work: impl Fn(TenantId) -> bool) {
         self.advance(now);
-        self.guests.set_at_work(self.now, is_at_work);
+        self.corunners.set_at_work(self.now, is_at_work);
     }
 
     /// Whether they were said to.
     pub fn is_together(&self) -> bool {
-        self.guests.welcome
+        self.corunners.welcome
     }
 
     /// Takes note of an event, and says what is to be done, in this order.
@@ -225,15 +225,22 @@ impl Arbiter {
             Event::Unsuspended => self.set_suspended(id, false),
             Event::Left => decided = self.leave(id),
             Event::Demand => self.demand(id),
-            Event::Closed | Event::Paused | Event::Busy if self.guests.has(id) => self.guest_answers(id, event),
+            Event::Closed | Event::Preempted | Event::DrainTimedOut if self.corunners.has(id) => {
+                self.corunner_answers(id, event)
+            }
             Event::Closed if self.holder() == Some(id) => decided = self.end_turn(),
-            Event::Busy if self.state(id) == State::Leaving => self.busy(id),
-            Event::Paused if self.state(id) == State::Leaving => decided = self.pause(id),
+            Event::DrainTimedOut if self.state(id) == State::Leaving => self.busy(id),
+            Event::Preempted if self.state(id) == State::Leaving => decided = self.pause(id),
             Event::Ready if self.state(id) == State::Arriving => self.grant(id, &mut out),
             Event::Resident => self.resident(id, &mut out),
             Event::CannotArrive if self.state(id) == State::Arriving => self.fail(id),
             Event::Stranded if self.state(id) == State::Running => self.strand(id, &mut out),
-            Event::Closed | Event::Busy | Event::Paused | Event::Ready | Event::CannotArrive | Event::Stranded => {}
+            Event::Closed
+            | Event::DrainTimedOut
+            | Event::Preempted
+            | Event::Ready
+            | Event::CannotArrive
+            | Event::Stranded => {}
         }
         self.decide(decided, &mut out);
         out
@@ -249,15 +256,15 @@ impl Arbiter {
 
     /// When [`Arbiter::tick`] is to be called, if nothing happens before.
     pub fn next_timer(&self) -> Option<Micros> {
-        let guests = self.next_try_of_guests();
+        let corunners = self.next_try_of_corunners();
         let end = match &self.turn {
-            Some(turn) if turn.stage != Stage::Running => return guests,
+            Some(turn) if turn.stage != Stage::Running => return corunners,
             Some(turn) if self.stands_still(turn) => self.end_of(turn).or_else(|| self.next_to_be_overdue()),
             Some(turn) => self.end_of(turn),
             None => None,
         };
         let retries = self.waiters().map(|(_, tenant)| tenant.retry_at).filter(|at| *at > self.now);
-        guests.into_iter().chain(end).chain(retries).min()
+        corunners.into_iter().chain(end).chain(retries).min()
     }
 
     /// Who has the baton: its gate is open, or not yet known to be closed.
@@ -273,7 +280,7 @@ impl Arbiter {
                 Stage::Running => State::Running,
                 Stage::Leaving { .. } => State::Leaving,
             },
-            _ if self.guests.has(id) => self.guests.state(id),
+            _ if self.corunners.has(id) => self.corunners.state(id),
             _ if self.tenants.get(&id).is_some_and(|tenant| tenant.waiting.is_some() && !tenant.suspended) => {
                 State::Waiting
             }
@@ -282,8 +289,8 @@ impl Arbiter {
     }
 
     /// Whether a tenant runs beside the one that has the baton.
-    pub fn is_guest(&self, id: TenantId) -> bool {
-        self.guests.has(id)
+    pub fn is_corunner(&self, id: TenantId) -> bool {
+        self.corunners.has(id)
     }
 
     /// Whether the user keeps a tenant off the GPU.
@@ -295,7 +302,7 @@ impl Arbiter {
     /// nothing; or was at work beside the one that had it.
     pub fn gpu_time(&self, id: TenantId, now: Micros) -> Micros {
         let held = self.turn.as_ref().filter(|turn| turn.tenant == id).map_or(0, |turn| turn.held(now));
-        let held = held + self.guests.held(id, now);
+        let held = held + self.corunners.held(id, now);
         self.tenants.get(&id).map_or(0, |tenant| tenant.account.used + held)
     }
 
@@ -376,7 +383,7 @@ impl Arbiter {
     fn leave(&mut self, id: TenantId) -> Micros {
         let its_turn = self.turn.as_ref().is_some_and(|turn| turn.tenant == id);
         let decided = if its_turn { self.end_turn() } else { self.now };
-        self.guests.remove(id);
+        self.corunners.remove(id);
         if self.tenants.remove(&id).is_some() {
             for tenant in self.tenants.values_mut() {
                 tenant.retry_at = self.now;
@@ -395,7 +402,7 @@ impl Arbiter {
             tenant.account.wake(self.now, self.floors.of(tenant.class()), self.quantum);
         }
         // While it runs its gate is open: nothing can be waiting there.
-        if !matches!(state, State::Running | State::Beside) {
+        if !matches!(state, State::Running | State::Corunning) {
             tenant.waiting.get_or_insert(self.now);
         }
     }
@@ -476,7 +483,7 @@ impl Arbiter {
             State::Arriving => self.grant(id, out),
             // Also if it is to leave before it has had anything of that.
             State::Running | State::Leaving => {}
-            State::Idle | State::Waiting | State::Beside => return,
+            State::Idle | State::Waiting | State::Corunning => return,
         }
         if let (Some(turn), Some(tenant)) =
             (self.turn.as_mut().filter(|turn| turn.tenant == id), self.tenants.get_mut(&id))
@@ -513,7 +520,7 @@ impl Arbiter {
 /// What follows from how things stand.
 impl Arbiter {
     fn decide(&mut self, decided: Micros, out: &mut Vec<Decision>) {
-        self.decide_guests(out);
+        self.decide_corunners(out);
         let Some(turn) = &self.turn else {
             if let Some(next) = self.next() {
                 self.bring(next, decided, out);
@@ -571,6 +578,6 @@ impl Arbiter {
             (turn.overdue, turn.deadline) = (self.is_overdue(tenant), tenant.deadline());
         }
         self.turn = Some(turn);
-        out.push(Decision::Bring(id));
+        out.push(Decision::SwapIn(id));
     }
 }

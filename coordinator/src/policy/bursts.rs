@@ -1,5 +1,5 @@
 //! When work is taken off the GPU because somebody urgent is at work beside it, and when it is put back. Pure: the caller brings
-//! the time and what the board says, and carries out what is decided.
+//! the time and what the activity page says, and carries out what is decided.
 //!
 //! Small time slices and launches that wait leave one cost to whoever is urgent: each time it begins to work, the GPU first
 //! has to change over to it, which takes 0.2 ms if the other one has work at all (measured, whatever the other's

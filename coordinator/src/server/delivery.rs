@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use baton_contract::messages::ExtentId;
 
 use super::Server;
-use super::tenant::{Batch, Place, Tenant};
+use super::tenant::{Batch, ExtentState, Tenant};
 use crate::policy::arbiter::{State, TenantId};
 
 /// How soon frames are sent again: at first, and at last. It doubles in between.
@@ -43,10 +43,10 @@ pub(super) struct Redelivery {
 impl Tenant {
     /// Whether there are extents with a frame of which it is not sure that the tenant has it, in this state or any.
     fn has_doubtful(&self, wanted: Option<Delivery>) -> bool {
-        self.extents.values().any(|extent| match extent.place {
-            Place::Reserved { delivery: Delivery::Sent, .. } => false,
-            Place::Reserved { delivery, .. } => wanted.is_none_or(|wanted| wanted == delivery),
-            Place::Arriving { lost, .. } => lost && wanted.is_none_or(|wanted| wanted == Delivery::Lost),
+        self.extents.values().any(|extent| match extent.state {
+            ExtentState::Reserved { delivery: Delivery::Sent, .. } => false,
+            ExtentState::Reserved { delivery, .. } => wanted.is_none_or(|wanted| wanted == delivery),
+            ExtentState::Arriving { lost, .. } => lost && wanted.is_none_or(|wanted| wanted == Delivery::Lost),
             _ => false,
         })
     }
@@ -60,12 +60,14 @@ impl Server {
             Some(Batch::Prepare(extents)) => {
                 for extent in extents {
                     let Some(entry) = tenant.extents.get_mut(&extent) else { continue };
-                    entry.place = match entry.place {
-                        Place::Reserved { frame, zeroed, .. } => {
-                            Place::Reserved { frame, zeroed, delivery: Delivery::Lost }
+                    entry.state = match entry.state {
+                        ExtentState::Reserved { frame, zeroed, .. } => {
+                            ExtentState::Reserved { frame, zeroed, delivery: Delivery::Lost }
                         }
-                        Place::Arriving { frame, .. } => Place::Arriving { frame, lost: true },
-                        Place::Mapping { frame } => Place::Reserved { frame, zeroed: false, delivery: Delivery::Lost },
+                        ExtentState::Arriving { frame, .. } => ExtentState::Arriving { frame, lost: true },
+                        ExtentState::Mapping { frame } => {
+                            ExtentState::Reserved { frame, zeroed: false, delivery: Delivery::Lost }
+                        }
                         // It is on its way out already.
                         other => other,
                     };
@@ -86,7 +88,7 @@ impl Server {
             Some(Batch::Map(extents)) => {
                 // What of it has come is mapped; the rest was lost before.
                 let mapping = |extent: &ExtentId| {
-                    tenant.extents.get(extent).is_some_and(|entry| matches!(entry.place, Place::Mapping { .. }))
+                    tenant.extents.get(extent).is_some_and(|entry| matches!(entry.state, ExtentState::Mapping { .. }))
                 };
                 let came: Vec<ExtentId> = extents.into_iter().filter(mapping).collect();
                 self.map(id, came);
@@ -101,7 +103,7 @@ impl Server {
         let Some(tenant) = self.tenants.get_mut(&id).filter(|tenant| tenant.redelivery.is_some()) else { return };
         for extent in extents {
             if let Some(entry) = tenant.extents.get_mut(extent)
-                && let Place::Reserved { delivery: delivery @ Delivery::SentAgain, .. } = &mut entry.place
+                && let ExtentState::Reserved { delivery: delivery @ Delivery::SentAgain, .. } = &mut entry.state
             {
                 *delivery = Delivery::Sent;
             }
@@ -122,7 +124,7 @@ impl Server {
         let due: Vec<TenantId> = self.tenants.iter().filter(|(_, tenant)| is_due(tenant)).map(|(id, _)| *id).collect();
         for id in due {
             let Some(tenant) = self.tenants.get_mut(&id) else { continue };
-            if !tenant.has_doubtful(None) || tenant.cut_off.is_some() {
+            if !tenant.has_doubtful(None) || tenant.disconnected.is_some() {
                 // The frames have gone to somebody else.
                 tenant.redelivery = None;
                 continue;
@@ -132,7 +134,7 @@ impl Server {
             }
             let mut lost = Vec::new();
             for (extent, entry) in &mut tenant.extents {
-                if let Place::Reserved { delivery: delivery @ Delivery::Lost, .. } = &mut entry.place {
+                if let ExtentState::Reserved { delivery: delivery @ Delivery::Lost, .. } = &mut entry.state {
                     *delivery = Delivery::SentAgain;
                     lost.push(*extent);
                 }

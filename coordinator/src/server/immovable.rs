@@ -18,7 +18,7 @@ use crate::policy::arbiter::TenantId;
 impl Extent {
     /// Whether it can be evicted, if its tenant can be.
     pub(super) fn is_evictable(&self) -> bool {
-        self.place.is_resident() && !self.immovable
+        self.state.is_resident() && !self.immovable
     }
 }
 
@@ -27,8 +27,8 @@ impl Server {
     pub(super) fn make_immovable(&mut self, id: TenantId, extents: &[ExtentId]) {
         // It may have mapped them a moment ago, and said so on the other socket.
         self.hear_control(id);
-        let Some(tenant) = self.tenants.get_mut(&id).filter(|tenant| tenant.cut_off.is_none()) else { return };
-        let is_here = |extent: &ExtentId| tenant.extents.get(extent).is_some_and(|entry| entry.place.is_resident());
+        let Some(tenant) = self.tenants.get_mut(&id).filter(|tenant| tenant.disconnected.is_none()) else { return };
+        let is_here = |extent: &ExtentId| tenant.extents.get(extent).is_some_and(|entry| entry.state.is_resident());
         if !extents.iter().all(is_here) {
             return self.answer(id, &Answer::Movable, &[]);
         }
@@ -37,7 +37,7 @@ impl Server {
             if !std::mem::replace(&mut entry.immovable, true) {
                 tenant.immovable_bytes += entry.class.bytes();
             }
-            self.reachable.extend(entry.place.frame());
+            self.reachable.extend(entry.state.frame());
             // It will never leave again.
             if let Some(backing) = entry.backing.take() {
                 self.pool.give_back(backing.runs);

@@ -146,8 +146,8 @@ pub(super) struct Ledger {
     pub(super) bytes_out: u64,
     /// How often work was taken off the GPU, and how long that took the driver.
     pub(super) pauses: u64,
-    /// How often somebody was set aside for a burst.
-    pub(super) set_aside: u64,
+    /// How often somebody was descheduled for a burst.
+    pub(super) deschedules: u64,
     pub(super) pause_seconds: f64,
     pub(super) scrubbed_bytes: u64,
     pub(super) scrub_seconds: f64,
@@ -163,8 +163,8 @@ pub(super) struct Ledger {
     speed: Option<f64>,
     /// What mapping one extent cost lately.
     map_cost: Option<f64>,
-    pub(super) looked_bytes: u64,
-    pub(super) look_seconds: f64,
+    pub(super) scanned_bytes: u64,
+    pub(super) scan_seconds: f64,
     /// Where each record goes too, as a line of JSON.
     trace: Option<File>,
 }
@@ -230,9 +230,9 @@ impl Ledger {
     }
 
     /// Memory was looked at.
-    pub(super) fn looked(&mut self, bytes: u64, time: Range<Instant>) {
-        self.looked_bytes += bytes;
-        self.look_seconds += (time.end - time.start).as_secs_f64();
+    pub(super) fn scanned(&mut self, bytes: u64, time: Range<Instant>) {
+        self.scanned_bytes += bytes;
+        self.scan_seconds += (time.end - time.start).as_secs_f64();
     }
 
     /// An extent of so many bytes leaves, of which so many are copied.

@@ -2,53 +2,53 @@
 //!
 //! | file | what it does |
 //! |---|---|
-//! | `accept`, `strangers` | who comes, and how a stranger becomes a tenant |
+//! | `join`, `strangers` | who comes, and how a stranger becomes a tenant |
 //! | `process` | a tenant's process, by a descriptor |
 //! | `peer`, `shared` | one socket, one shared page |
 //! | `tenant` | a tenant and the table of its extents |
 //! | `requests` | what tenants ask for and report |
 //! | `turns` | carries out what the arbiter decides |
-//! | `residency` | frames for whoever needs them: evicts, scrubs |
+//! | `frames` | frames for whoever needs them: evicts, scrubs |
 //! | `delivery` | frames that do not reach a tenant at its limit of descriptors |
 //! | `immovable` | memory that others can reach, and which stays |
-//! | `arriving` | how a tenant comes in: order, groups, running meanwhile |
-//! | `contents` | what memory holds: what has changed, what is zero, what points where |
-//! | `beside` | tenants that fit together run together |
-//! | `slices` | how long each may compute at a time then |
-//! | `aside` | making way for those that run beside them |
-//! | `pausing` | taking tenants off the GPU without waiting for their work |
-//! | `probing` | whether a paused tenant's memory can be unmapped |
-//! | `ahead` | what is done before anybody asks; eviction on request |
-//! | `leaving` | tenants that end, in whatever state |
-//! | `steering` | what users change while tenants run |
-//! | `ledger`, `report` | what was done, for `baton status` |
+//! | `swap_in` | how a tenant comes in: order, groups, running meanwhile |
+//! | `scan` | what memory holds: what has changed, what is zero, what points where |
+//! | `corun` | tenants that fit together run together |
+//! | `timeslice` | how long each may compute at a time then |
+//! | `deschedule` | making way for those that run beside them |
+//! | `preempt` | taking tenants off the GPU without waiting for their work |
+//! | `probe` | whether a paused tenant's memory can be unmapped |
+//! | `prefetch` | what is done before anybody asks; eviction on request |
+//! | `depart` | tenants that end, in whatever state |
+//! | `set` | what users change while tenants run |
+//! | `ledger`, `status` | what was done, for `baton status` |
 //!
 //! Everything slow happens elsewhere: copies in the mover's lanes, preparing slabs in their thread,
 //! mapping in the tenants. They all report by waking the loop. After every round of events the loop calls
 //! `Server::pump`, which starts whatever has become possible.
 
-mod accept;
-mod ahead;
-mod arriving;
-mod aside;
-mod beside;
-mod contents;
+mod corun;
 mod delivery;
+mod depart;
+mod deschedule;
+mod frames;
 mod immovable;
-mod leaving;
+mod join;
 mod ledger;
-mod pausing;
 mod peer;
-mod probing;
+mod preempt;
+mod prefetch;
+mod probe;
 mod process;
-mod report;
 mod requests;
-mod residency;
+mod scan;
+mod set;
 mod shared;
-mod slices;
-mod steering;
+mod status;
 mod strangers;
+mod swap_in;
 mod tenant;
+mod timeslice;
 mod turns;
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -75,20 +75,20 @@ use crate::endpoint::Endpoint;
 use crate::policy::arbiter::{Arbiter, Micros, SHARE, TenantId};
 use crate::policy::bursts::{self, Bursts};
 
-use accept::Newcomer;
-use ahead::Eviction;
-use arriving::Bringing;
-use beside::Places;
-use contents::Look;
-use leaving::Quarantine;
+use corun::Activity;
+use depart::Quarantine;
+use frames::{Claim, Task};
+use join::Newcomer;
 use ledger::Ledger;
 use peer::Peer;
-use residency::{Claim, Task};
+use prefetch::Eviction;
+use scan::ScanUnderWay;
 use strangers::Strangers;
+use swap_in::SwapIn;
 use tenant::Tenant;
 
 pub use ledger::{Departed, Phases, Record};
-pub use report::{Status, TenantStatus};
+pub use status::{Status, TenantStatus};
 
 /// How the server is to work.
 #[derive(Clone, Debug)]
@@ -112,7 +112,7 @@ pub struct Options {
     /// Whether to take work off the GPU in the middle, where that is possible, instead of waiting for its end.
     pub pause: bool,
     /// Whether tenants that fit together run together, where they can be paused.
-    pub harvest: bool,
+    pub corun: bool,
     /// How long a tenant waits at most while others of better classes use the GPU.
     pub max_wait: Duration,
     /// How long urgent tenants are at work before those beside them are taken off the GPU.
@@ -207,7 +207,7 @@ pub struct Server {
     prepared: Receiver<Prepared>,
     tasks: HashMap<JobId, Task>,
     claims: VecDeque<Claim>,
-    bringing: Option<Bringing>,
+    swap_in: Option<SwapIn>,
     /// Frames and runs of tenants that ended while a copy was under way.
     orphans: HashMap<(TenantId, ExtentId), (Option<FrameId>, Vec<Run>)>,
     quarantine: VecDeque<Quarantine>,
@@ -217,15 +217,15 @@ pub struct Server {
     scanner: Scanner,
     scanned: Receiver<Scanned>,
     /// Looks at tenants' contents that are under way.
-    looks: HashMap<ScanId, Look>,
-    /// Frames that are looked at, by how many looks.
-    looked_at: HashMap<FrameId, usize>,
+    scans: HashMap<ScanId, ScanUnderWay>,
+    /// Frames that are looked at, by how many scans.
+    scanning: HashMap<FrameId, usize>,
     /// Those of them that their tenants no longer have: they are free when the look is over.
     released: Vec<FrameId>,
     /// Frames of which somebody else than their tenants may have mappings.
     reachable: HashSet<FrameId>,
     evictions: Vec<Eviction>,
-    places: Places,
+    activity: Activity,
     bursts: Bursts,
     preemptor: Preemptor,
     preempted: Receiver<Preempted>,
@@ -277,15 +277,15 @@ impl Server {
             prepared,
             tasks: HashMap::new(),
             claims: VecDeque::new(),
-            bringing: None,
+            swap_in: None,
             orphans: HashMap::new(),
             quarantine: VecDeque::new(),
             gone: Vec::new(),
             ledger: Ledger::new(trace),
             scanner,
             scanned,
-            looks: HashMap::new(),
-            looked_at: HashMap::new(),
+            scans: HashMap::new(),
+            scanning: HashMap::new(),
             released: Vec::new(),
             reachable: HashSet::new(),
             evictions: Vec::new(),
@@ -295,7 +295,7 @@ impl Server {
                 max_wait: micros(options.max_wait),
                 share: SHARE,
             }),
-            places: Places::new().map_err(|error| system("the board", error))?,
+            activity: Activity::new().map_err(|error| system("the activity page", error))?,
             preemptor,
             preempted,
             endpoint,
@@ -329,7 +329,7 @@ impl Server {
                 self.job_finished(finished);
             }
             while let Ok(scanned) = self.scanned.try_recv() {
-                self.looked(scanned);
+                self.scanned(scanned);
             }
             while let Ok(preempted) = self.preempted.try_recv() {
                 self.preempted(preempted);
@@ -379,7 +379,7 @@ impl Server {
                 watched.push(PollFd::from_borrowed_fd(unsafe { BorrowedFd::borrow_raw(fd.as_raw_fd()) }, flags));
             };
             watch(Source::Process(*id), tenant.process.as_fd(), PollFlags::IN);
-            if tenant.cut_off.is_none() {
+            if tenant.disconnected.is_none() {
                 watch(Source::Control(*id), tenant.control.as_fd(), reading(&tenant.control));
                 watch(Source::Requests(*id), tenant.requests.as_fd(), reading(&tenant.requests));
             }
@@ -401,20 +401,20 @@ impl Server {
         let arbiter = self.arbiter.next_timer().map(|at| self.start + Duration::from_micros(at));
         let quarantine = self.quarantine.iter().map(|quarantine| quarantine.until).min();
         let first = (self.options.until_idle && self.next_tenant == 1).then(|| self.start + FIRST_TENANT);
-        let cut_off = self.tenants.values().any(|tenant| tenant.cut_off.is_some());
+        let cut_off = self.tenants.values().any(|tenant| tenant.disconnected.is_some());
         let owing = self.tenants.values().any(|tenant| tenant.revoked.is_some() || !tenant.batches.is_empty());
         let look = (cut_off || owing || self.is_squeezed()).then(|| Instant::now() + Duration::from_millis(500));
         let haste = self.haste_ends().filter(|end| *end > Instant::now());
         let hold = self.tenants.values().filter_map(Tenant::next_look).min();
         let together = self.together_again();
-        let guests = self.places.is_taken().then(|| Instant::now() + beside::LOOK);
+        let corunners = self.activity.is_taken().then(|| Instant::now() + corun::LOOK);
         let burst = self.bursts.next_timer().map(|at| self.start + Duration::from_micros(at));
-        let aside = self.next_try_aside();
+        let aside = self.next_try_deschedule();
         let strangers = self.strangers.next_timer();
         let redelivery = self.tenants.values().filter_map(|tenant| tenant.redelivery).map(|again| again.at).min();
         // Somebody was on the way, or is just looking for a coordinator.
         let end = self.has_no_more_to_do().then(|| Instant::now() + CLOSE_AGAIN);
-        [end, strangers, redelivery, arbiter, quarantine, first, look, haste, hold, together, guests, burst, aside]
+        [end, strangers, redelivery, arbiter, quarantine, first, look, haste, hold, together, corunners, burst, aside]
             .into_iter()
             .flatten()
             .min()
@@ -428,7 +428,7 @@ impl Server {
         }
         self.strangers.send_away();
         self.set_slices();
-        self.look_for_stopped_guests();
+        self.look_for_stopped_corunners();
         self.look_at_the_board();
         self.pause_the_slow();
         self.look_for_stuck_probes();

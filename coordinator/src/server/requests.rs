@@ -13,8 +13,8 @@ use baton_contract::messages::{
 use baton_contract::wire::MAX_DESCRIPTORS;
 
 use super::Server;
-use super::residency::Claim;
-use super::tenant::{Batch, Place};
+use super::frames::Claim;
+use super::tenant::{Batch, ExtentState};
 use crate::books::arena::FrameId;
 use crate::policy::arbiter::{State, TenantId};
 
@@ -36,7 +36,7 @@ impl Server {
         act: fn(&mut Self, TenantId, FromTenant, Option<OwnedFd>) -> Result<(), String>,
     ) {
         loop {
-            let Some(tenant) = self.tenants.get_mut(&id).filter(|tenant| tenant.cut_off.is_none()) else { return };
+            let Some(tenant) = self.tenants.get_mut(&id).filter(|tenant| tenant.disconnected.is_none()) else { return };
             let peer = socket(tenant);
             let heard = peer.send_kept().and_then(|()| peer.receive());
             let Received { message, mut descriptors, truncated } = match heard {
@@ -107,10 +107,10 @@ impl Server {
             match request {
                 // Whoever asks for memory keeps the gate from closing.
                 Request::Allocate { .. } => {
-                    self.answer(id, &Answer::Later, &[]);
+                    self.answer(id, &Answer::TryAgain, &[]);
                     return Ok(());
                 }
-                Request::Room { .. } => {
+                Request::UnmanagedMemory { .. } => {
                     tenant.deferred = Some(request);
                     return Ok(());
                 }
@@ -140,9 +140,9 @@ impl Server {
                 self.answer(id, &Answer::Frames { extents }, &frames);
             }
             Request::MakeImmovable { extents } => self.make_immovable(id, &extents),
-            Request::Room { bytes } => {
+            Request::UnmanagedMemory { bytes } => {
                 let bytes = bytes.min(self.gpu.memory / 4);
-                self.claims.push_back(Claim::Room { tenant: id, bytes, asked: Instant::now() })
+                self.claims.push_back(Claim::Unmanaged { tenant: id, bytes, asked: Instant::now() })
             }
         }
         Ok(())
@@ -150,7 +150,7 @@ impl Server {
 
     /// Answers a tenant's request.
     pub(super) fn answer(&mut self, id: TenantId, message: &Answer, frames: &[FrameId]) {
-        let Some(tenant) = self.tenants.get_mut(&id).filter(|tenant| tenant.cut_off.is_none()) else { return };
+        let Some(tenant) = self.tenants.get_mut(&id).filter(|tenant| tenant.disconnected.is_none()) else { return };
         tenant.asking = false;
         let descriptors: Vec<BorrowedFd<'_>> =
             frames.iter().filter_map(|frame| self.frames[frame.0 as usize].as_ref().map(AsFd::as_fd)).collect();
@@ -164,8 +164,8 @@ impl Server {
         if bytes == 0 || !bytes.is_multiple_of(GRANULE) {
             return Err(format!("it asked for {bytes} bytes, which is no multiple of 2 MiB"));
         }
-        let silent = self.tenants.get(&id).is_some_and(|tenant| tenant.silent);
-        if !silent && self.is_off_the_gpu(id) {
+        let unresponsive = self.tenants.get(&id).is_some_and(|tenant| tenant.unresponsive);
+        if !unresponsive && self.is_off_the_gpu(id) {
             return Err("it asked for memory without the baton".to_owned());
         }
         let own: u64 = self.tenants.get(&id).map_or(0, super::tenant::Tenant::bytes);
@@ -186,11 +186,11 @@ impl Server {
             None
         };
         let fits_beside = self.wanted_bytes().saturating_add(bytes) <= self.arena.capacity()
-            && self.arbiter.state(id) == State::Beside;
-        if full.is_none() && self.arbiter.is_guest(id) && !fits_beside {
+            && self.arbiter.state(id) == State::Corunning;
+        if full.is_none() && self.arbiter.is_corunner(id) && !fits_beside {
             // Others would have to go, which run too: it is to ask again when it has the GPU to itself.
             self.part();
-            self.answer(id, &Answer::Later, &[]);
+            self.answer(id, &Answer::TryAgain, &[]);
             return Ok(());
         }
         match full {
@@ -224,14 +224,14 @@ impl Server {
             got.iter().map(|(class, frame)| (tenant.add_extent(*class, *frame), *class)).collect();
         self.ledger.allocated(&tenant.name, asked);
         let first: Vec<FrameId> = got.iter().map(|(_, frame)| *frame).take(MAX_DESCRIPTORS).collect();
-        self.answer(id, &Answer::Lent { extents }, &first);
+        self.answer(id, &Answer::Allocated { extents }, &first);
     }
 
     /// The frames behind extents that a tenant has.
     fn frames_of(&self, id: TenantId, extents: &[ExtentId]) -> Result<Vec<FrameId>, String> {
         let Some(tenant) = self.tenants.get(&id) else { return Ok(Vec::new()) };
-        let resident = |extent: &ExtentId| match tenant.extents.get(extent).map(|extent| extent.place) {
-            Some(Place::Resident { frame }) => Ok(frame),
+        let resident = |extent: &ExtentId| match tenant.extents.get(extent).map(|extent| extent.state) {
+            Some(ExtentState::Resident { frame }) => Ok(frame),
             _ => Err(format!("it asked for the frame of extent {}, which it does not have mapped", extent.0)),
         };
         extents.iter().map(resident).collect()
@@ -242,8 +242,8 @@ impl Server {
         for extent in extents {
             let Some(tenant) = self.tenants.get_mut(&id) else { return Ok(()) };
             // It may have mapped it a moment ago, and said so on the other socket.
-            let is_mapped = |place: &Place| place.is_resident() || matches!(place, Place::Mapping { .. });
-            let resident = tenant.extents.get(extent).is_some_and(|extent| is_mapped(&extent.place));
+            let is_mapped = |place: &ExtentState| place.is_resident() || matches!(place, ExtentState::Mapping { .. });
+            let resident = tenant.extents.get(extent).is_some_and(|extent| is_mapped(&extent.state));
             let freed = if resident { tenant.extents.remove(extent) } else { None };
             let Some(freed) = freed else {
                 return Err(format!("it freed extent {}, which it does not have mapped", extent.0));
@@ -252,7 +252,7 @@ impl Server {
             if freed.immovable {
                 tenant.immovable_bytes -= freed.class.bytes();
             }
-            if let Some(frame) = freed.place.frame() {
+            if let Some(frame) = freed.state.frame() {
                 self.release(frame);
             }
             if let Some(backing) = freed.backing {

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::ptr::NonNull;
 
-use baton_contract::page::{Board, CoordinatorPage, PAGE_BYTES, TenantPage};
+use baton_contract::page::{ActivityPage, CoordinatorPage, PAGE_BYTES, TenantPage};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
@@ -14,7 +14,7 @@ pub(super) trait Page {}
 
 impl Page for CoordinatorPage {}
 impl Page for TenantPage {}
-impl Page for Board {}
+impl Page for ActivityPage {}
 
 /// A page mapped here.
 #[derive(Debug)]

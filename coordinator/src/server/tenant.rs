@@ -27,10 +27,10 @@ use baton_contract::messages::{ExtentId, Request};
 use baton_contract::page::CoordinatorPage;
 use baton_contract::scheduling::Scheduling;
 
-use super::beside::Heartbeat;
+use super::corun::Heartbeat;
 use super::delivery::{Delivery, Redelivery};
-use super::pausing::{Hold, Pausable};
 use super::peer::Peer;
+use super::preempt::{Preemptible, Preemption};
 use super::process::Process;
 use super::shared::{Shared, TenantsPage};
 use crate::books::arena::FrameId;
@@ -44,7 +44,7 @@ pub(super) const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 
 /// Where an extent is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum ExtentState {
     /// In a frame that the tenant has mapped.
     Resident { frame: FrameId },
     /// On the way out.
@@ -59,7 +59,7 @@ pub(super) enum Place {
     Mapping { frame: FrameId },
 }
 
-impl Place {
+impl ExtentState {
     /// The frame, if there is one.
     pub(super) fn frame(&self) -> Option<FrameId> {
         match *self {
@@ -112,7 +112,7 @@ pub(super) struct Contents {
 #[derive(Debug)]
 pub(super) struct Extent {
     pub(super) class: SizeClass,
-    pub(super) place: Place,
+    pub(super) state: ExtentState,
     pub(super) backing: Option<Backing>,
     /// Known since the tenant could last write.
     pub(super) contents: Option<Contents>,
@@ -165,8 +165,8 @@ pub(super) struct Tenant {
     pub(super) theirs: TenantsPage,
     /// When it last showed that it was not stopped.
     pub(super) heartbeat: Heartbeat,
-    /// Its place on the board.
-    pub(super) place: Option<u32>,
+    /// Its slot on the activity page.
+    pub(super) slot: Option<u32>,
     pub(super) extents: BTreeMap<ExtentId, Extent>,
     pub(super) next_extent: u32,
     pub(super) batches: HashMap<u32, (Instant, Batch)>,
@@ -186,19 +186,19 @@ pub(super) struct Tenant {
     pub(super) stuck: bool,
     /// The connection has ended, the process not yet: so its memory is still mapped there. Says whether work of
     /// its may then have been on the GPU.
-    pub(super) cut_off: Option<bool>,
+    pub(super) disconnected: Option<bool>,
     /// What the arbiter counted for it until it was cut off: switches, and microseconds of GPU time.
     pub(super) counted: (u64, u64),
     /// Since when it owes the end of its turn, and how long its work may take to end.
     pub(super) revoked: Option<(Instant, Duration)>,
     /// What of it can be taken off the GPU.
-    pub(super) pausable: Pausable,
+    pub(super) preemptible: Preemptible,
     /// It is being taken off the GPU, or is off it.
-    pub(super) hold: Option<Hold>,
+    pub(super) hold: Option<Preemption>,
     /// What a thread has asked for that was inside when the gate closed: for when it is let in again.
     pub(super) deferred: Option<Request>,
     /// It did not answer in time: nobody knows whether its gate is closed.
-    pub(super) silent: bool,
+    pub(super) unresponsive: bool,
     /// Since when it has wanted the GPU.
     pub(super) demanded: Option<Instant>,
     /// In which order it uses its memory.
@@ -236,19 +236,19 @@ impl Tenant {
 
     /// What of it is in the arena, in bytes.
     pub(super) fn resident_bytes(&self) -> u64 {
-        let here = |extent: &&Extent| !extent.place.is_away();
+        let here = |extent: &&Extent| !extent.state.is_away();
         self.extents.values().filter(here).map(|extent| extent.class.bytes()).sum()
     }
 
     /// Frames that wait for its contents, in bytes.
     pub(super) fn reserved_bytes(&self) -> u64 {
-        let reserved = |extent: &&Extent| matches!(extent.place, Place::Reserved { .. });
+        let reserved = |extent: &&Extent| matches!(extent.state, ExtentState::Reserved { .. });
         self.extents.values().filter(reserved).map(|extent| extent.class.bytes()).sum()
     }
 
     /// What has to be copied before it can run, in bytes.
     pub(super) fn missing_bytes(&self) -> u64 {
-        let missing = |extent: &&Extent| !extent.place.is_resident();
+        let missing = |extent: &&Extent| !extent.state.is_resident();
         self.extents.values().filter(missing).map(|extent| extent.class.bytes()).sum()
     }
 
@@ -259,7 +259,7 @@ impl Tenant {
 
     /// Whether its memory can be moved, as far as it itself is concerned.
     pub(super) fn is_movable(&self) -> bool {
-        !self.stuck && !self.silent && self.cut_off.is_none()
+        !self.stuck && !self.unresponsive && self.disconnected.is_none()
     }
 
     /// Whether it owes an answer for too long.
@@ -280,8 +280,8 @@ impl Tenant {
         }
         let id = ExtentId(self.next_extent);
         self.next_extent = self.next_extent.wrapping_add(1);
-        let place = Place::Resident { frame };
-        self.extents.insert(id, Extent { class, place, backing: None, contents: None, dirty: 0, immovable: false });
+        let state = ExtentState::Resident { frame };
+        self.extents.insert(id, Extent { class, state, backing: None, contents: None, dirty: 0, immovable: false });
         self.peak_bytes = self.peak_bytes.max(self.bytes());
         id
     }

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use baton_contract::messages::{ArrivalStory, ExtentId, Message, TurnCommand, TurnReport};
 
 use super::Server;
-use super::arriving::Bringing;
 use super::ledger::Granted;
+use super::swap_in::SwapIn;
 use super::tenant::{ANSWER_LIMIT, Extent, Tenant};
 use crate::policy::arbiter::{Decision, Event, State, TenantId};
 
@@ -32,7 +32,7 @@ impl Server {
             }
             TurnReport::Opened { grant } => self.opened(id, grant),
             TurnReport::Closed { grant, drain_micros } => self.closed(id, grant, drain_micros),
-            TurnReport::Busy { grant } => self.busy(id, grant),
+            TurnReport::DrainTimedOut { grant } => self.busy(id, grant),
             TurnReport::Used { grant, extents } => self.used(id, grant, extents),
             TurnReport::Arrived { grant, story } => self.arrival_told(id, grant, story),
         }
@@ -65,21 +65,21 @@ impl Server {
             log::debug!("{decision:?}");
             match decision {
                 Decision::Contend(id, Some(patience_micros)) => {
-                    self.command(id, &TurnCommand::Contend { patience_micros });
+                    self.command(id, &TurnCommand::Contended { patience_micros });
                 }
-                Decision::Contend(id, None) => self.command(id, &TurnCommand::Alone),
+                Decision::Contend(id, None) => self.command(id, &TurnCommand::Uncontended),
                 Decision::Revoke(id) => {
                     if !self.hold(id) {
                         self.drain(id);
                     }
                 }
-                Decision::Bring(id) => {
+                Decision::SwapIn(id) => {
                     // Only one tenant is brought in at a time: for another, the first goes back to waiting.
-                    self.bringing = Some(Bringing { tenant: id, groups: None });
+                    self.swap_in = Some(SwapIn { tenant: id, groups: None });
                     self.ledger.begin();
                 }
                 Decision::Grant(id) => self.grant(id),
-                Decision::Beside(id, on) => self.beside(id, on),
+                Decision::Corun(id, on) => self.beside(id, on),
             }
         }
         if let Some(holder) = self.arbiter.holder() {
@@ -100,12 +100,12 @@ impl Server {
     pub(super) fn grant(&mut self, id: TenantId) {
         let decided = self.start + Duration::from_micros(self.arbiter.decided_at());
         // Who runs beside others is not brought in before, so it may still be paused: it is let in when it is resumed.
-        if self.arbiter.is_guest(id) && !self.is_on_the_gpu_or_resumed(id) {
+        if self.arbiter.is_corunner(id) && !self.is_on_the_gpu_or_resumed(id) {
             return;
         }
         let Some(tenant) = self.tenants.get_mut(&id) else { return };
         let arriving = tenant.missing_bytes() > 0;
-        let resident = |extent: &&mut Extent| extent.place.is_resident();
+        let resident = |extent: &&mut Extent| extent.state.is_resident();
         tenant.extents.values_mut().filter(resident).for_each(Extent::may_change);
         tenant.used.clear();
         tenant.sent_away = false;
@@ -113,11 +113,11 @@ impl Server {
         tenant.short = None;
         tenant.busy = 0;
         // What it owed was for an earlier grant; from here on the end of this one counts.
-        tenant.silent = false;
+        tenant.unresponsive = false;
         tenant.ran = Instant::now();
         let grant = tenant.grant;
         let demanded = tenant.demanded.take().unwrap_or(decided).min(decided);
-        if !self.arbiter.is_guest(id) {
+        if !self.arbiter.is_corunner(id) {
             self.ledger.granted(&tenant.name, Granted { demanded, decided, arriving });
         }
         self.command(id, &TurnCommand::Grant { grant, arriving });
@@ -128,20 +128,20 @@ impl Server {
     fn keep_short(&mut self, id: TenantId) {
         let launches = if self.arbiter.is_together() { SHORT_TOGETHER } else { SHORT };
         let Some(class) = self.tenants.get(&id).map(Tenant::class) else { return };
-        let is_better = |other: &Tenant| other.class() < class && other.cut_off.is_none();
+        let is_better = |other: &Tenant| other.class() < class && other.disconnected.is_none();
         let is_needed = self.tenants.values().any(is_better);
         let Some(tenant) = self.tenants.get_mut(&id).filter(|tenant| is_needed && tenant.short != Some(launches))
         else {
             return;
         };
         tenant.short = Some(launches);
-        self.command(id, &TurnCommand::KeepShort { launches });
+        self.command(id, &TurnCommand::LimitInFlight { launches });
     }
 
     /// Sends a tenant's pager a message without descriptors.
     pub(super) fn command(&mut self, id: TenantId, message: &impl Message) {
         let Some(tenant) = self.tenants.get_mut(&id) else { return };
-        if tenant.cut_off.is_none() && tenant.control.send(message, &[]).is_err() {
+        if tenant.disconnected.is_none() && tenant.control.send(message, &[]).is_err() {
             self.connection_ended(id);
         }
     }
@@ -159,7 +159,7 @@ impl Server {
         let Some(tenant) = self.tenants.get_mut(&id) else { return };
         tenant.busy = 0;
         tenant.revoked = None;
-        if std::mem::take(&mut tenant.silent) {
+        if std::mem::take(&mut tenant.unresponsive) {
             // The arbiter has heard already that its turn is over.
             log::info!("{} answers again", tenant.name);
             return;
@@ -173,7 +173,7 @@ impl Server {
         let Some(tenant) = self.tenants.get_mut(&id) else { return };
         if grant == tenant.grant {
             tenant.revoked = None;
-            if tenant.silent {
+            if tenant.unresponsive {
                 // Others go on meanwhile; it is to stop all the same.
                 tenant.revoked = Some((Instant::now(), DRAIN_LIMIT));
                 let limit_micros = DRAIN_LIMIT.as_micros() as u64;
@@ -186,7 +186,7 @@ impl Server {
                 return;
             }
             log::warn!("{} could not be drained in time; it goes on for a while", tenant.name);
-            self.tell_arbiter(id, Event::Busy);
+            self.tell_arbiter(id, Event::DrainTimedOut);
         }
     }
 
@@ -198,7 +198,7 @@ impl Server {
         for id in late {
             let Some(tenant) = self.tenants.get_mut(&id) else { continue };
             tenant.revoked = None;
-            tenant.silent = true;
+            tenant.unresponsive = true;
             log::warn!("{} does not answer; others go on with the memory that it does not have", tenant.name);
             self.tell_arbiter(id, Event::Closed);
         }

@@ -104,7 +104,7 @@ pub(super) unsafe fn alloc(original: Alloc, out: *mut CUdeviceptr, bytes: usize)
             CUDA_SUCCESS
         }
         Err(NoMemory::Answer(answer)) => answer,
-        Err(NoMemory::Alone | NoMemory::Later) => pass_on(),
+        Err(NoMemory::Alone | NoMemory::TryAgain) => pass_on(),
     }
 }
 
@@ -154,7 +154,7 @@ pub(super) unsafe fn alloc_pitch(
             CUDA_SUCCESS
         }
         Err(NoMemory::Answer(answer)) => answer,
-        Err(NoMemory::Alone | NoMemory::Later) => pass_on(),
+        Err(NoMemory::Alone | NoMemory::TryAgain) => pass_on(),
     }
 }
 

@@ -18,7 +18,7 @@ pub(crate) enum Unserved {
     /// The coordinator says no.
     Denied(#[expect(dead_code, reason = "shown by Debug")] Full),
     /// The gate is being closed: to be asked again when it is open.
-    Later,
+    TryAgain,
     /// The answer's descriptors did not come, because this process can open no more.
     Undelivered,
     /// There is no coordinator any more.
@@ -26,7 +26,7 @@ pub(crate) enum Unserved {
 }
 
 /// Memory that was lent.
-pub(crate) struct Lent {
+pub(crate) struct Allocated {
     /// The extents in the order in which they are to be laid out.
     pub(crate) extents: Vec<(ExtentId, SizeClass)>,
     /// The frames of the first of them; none if they did not come.
@@ -59,14 +59,14 @@ impl Requests {
     }
 
     /// New extents for so many bytes, a multiple of 2 MiB.
-    pub(crate) fn allocate(&self, bytes: u64) -> Result<Lent, Unserved> {
+    pub(crate) fn allocate(&self, bytes: u64) -> Result<Allocated, Unserved> {
         match self.ask(&Request::Allocate { bytes })? {
-            (Answer::Lent { extents }, frames) => {
+            (Answer::Allocated { extents }, frames) => {
                 let all: u64 = extents.iter().map(|(_, class)| class.bytes()).sum();
-                if all == bytes { Ok(Lent { extents, frames }) } else { Err(Unserved::Gone) }
+                if all == bytes { Ok(Allocated { extents, frames }) } else { Err(Unserved::Gone) }
             }
             (Answer::Denied { full }, _) => Err(Unserved::Denied(full)),
-            (Answer::Later, _) => Err(Unserved::Later),
+            (Answer::TryAgain, _) => Err(Unserved::TryAgain),
             _ => Err(Unserved::Gone),
         }
     }
@@ -108,6 +108,6 @@ impl Requests {
 
     /// Asks for memory beside the arena; returns when there is some, or cannot be.
     pub(crate) fn room(&self, bytes: u64) {
-        let _ = self.ask(&Request::Room { bytes });
+        let _ = self.ask(&Request::UnmanagedMemory { bytes });
     }
 }

@@ -21,7 +21,7 @@ use super::window::Window;
 use crate::driver::api;
 use crate::gate::{self, Passage};
 use crate::link;
-use crate::link::requests::{Lent, Requests, Unserved};
+use crate::link::requests::{Allocated, Requests, Unserved};
 use crate::sys::once::Once;
 use crate::sys::{reserve, user};
 
@@ -59,7 +59,7 @@ pub(crate) enum NoMemory {
     /// What the program's call has to answer.
     Answer(CUresult),
     /// The gate is being closed.
-    Later,
+    TryAgain,
     /// There is no coordinator any more: the driver is to be asked.
     Alone,
 }
@@ -124,7 +124,7 @@ impl Space {
             let _guard = gate::lock_mappings(passage).map_err(NoMemory::Answer)?;
             match self.take(requests, bytes, context) {
                 // The gate is about to be closed, and has to be found closed.
-                Err(NoMemory::Later) => std::thread::sleep(SOON),
+                Err(NoMemory::TryAgain) => std::thread::sleep(SOON),
                 answer => return answer,
             }
         }
@@ -250,7 +250,7 @@ impl Space {
         };
         let lent = lent.map_err(|error| match error {
             Unserved::Denied(_) | Unserved::Undelivered => NoMemory::Answer(CUDA_ERROR_OUT_OF_MEMORY),
-            Unserved::Later => NoMemory::Later,
+            Unserved::TryAgain => NoMemory::TryAgain,
             Unserved::Gone => NoMemory::Alone,
         })?;
         let ids: Vec<ExtentId> = lent.extents.iter().map(|(id, _)| *id).collect();
@@ -272,7 +272,7 @@ impl Space {
         }
     }
 
-    fn map(&self, requests: &Requests, mut at: CUdeviceptr, lent: Lent) -> Result<(), CUresult> {
+    fn map(&self, requests: &Requests, mut at: CUdeviceptr, lent: Allocated) -> Result<(), CUresult> {
         let mut ids = Vec::with_capacity(lent.extents.len());
         for (id, class) in lent.extents {
             self.extents.add(id, at, class);

@@ -14,7 +14,7 @@ use baton_contract::class::Class;
 use baton_contract::cuda::{CUDA_SUCCESS, CUdevice};
 use baton_contract::link::{Received, Unconnected};
 use baton_contract::messages::{Admission, FromCoordinator, MAX_NAME, Message as _, Opening, Refusal};
-use baton_contract::page::{BOARD_PLACES, CoordinatorPage, PAGE_BYTES};
+use baton_contract::page::{ACTIVITY_SLOTS, CoordinatorPage, PAGE_BYTES};
 use baton_contract::scheduling::Scheduling;
 use baton_contract::wire::VERSION;
 use baton_contract::{link, settings, socket_path};
@@ -97,8 +97,8 @@ pub(super) fn join(device: CUdevice, uuid: [u8; 16], channels: Own) -> Result<Se
         ));
     }
     let (socket, received) = greet(&path, &hello, uuid)?;
-    let place = match FromCoordinator::decode(&received.message) {
-        Ok(FromCoordinator::Admission(Admission::Welcome { place, .. })) => place,
+    let slot = match FromCoordinator::decode(&received.message) {
+        Ok(FromCoordinator::Admission(Admission::Welcome { slot, .. })) => slot,
         Ok(FromCoordinator::Admission(Admission::Refused { text, .. })) => return Err(cannot(text, look_at_the_log())),
         Ok(_) => return Err(cannot("the coordinator answered with something else than a welcome", look_at_the_log())),
         Err(error) => {
@@ -108,7 +108,7 @@ pub(super) fn join(device: CUdevice, uuid: [u8; 16], channels: Own) -> Result<Se
             ));
         }
     };
-    let session = session_of(device, channels, socket, received, place)?;
+    let session = session_of(device, channels, socket, received, slot)?;
     let_go_of_the_connection_that_waited(&path);
     Ok(session)
 }
@@ -205,12 +205,12 @@ fn session_of(
     channels: Own,
     socket: OwnedFd,
     received: Received,
-    place: u32,
+    slot: u32,
 ) -> Result<Session, Unjoined> {
     let mut descriptors = received.descriptors.into_iter();
     let few = || cannot("not all of the coordinator's descriptors have come", "allow the program more (`ulimit -n`)");
     let mut next = || descriptors.next().ok_or_else(few);
-    let (theirs, own, requests, board) = (next()?, next()?, next()?, next()?);
+    let (theirs, own, requests, activity) = (next()?, next()?, next()?, next()?);
     let unmapped = || cannot("a shared page cannot be mapped", "check `ulimit -v`");
     let coordinators: NonNull<CoordinatorPage> = map(&theirs, false).ok_or_else(unmapped)?.cast();
     let own = map(&own, true).ok_or_else(unmapped)?;
@@ -223,7 +223,7 @@ fn session_of(
         let why = format!("the coordinator's page is of version {version}, not {VERSION}");
         return Err(cannot(why, "use the same build of Baton for both"));
     }
-    if !take_board(&board, place) {
+    if !take_page(&activity, slot) {
         return Err(unmapped());
     }
     // From here on the pager waits for as long as it takes.
@@ -283,10 +283,10 @@ fn let_go_of_the_connection_that_waited(joined: &Path) {
     }
 }
 
-/// Takes a board into use, with our place on it; false if it cannot be mapped.
-pub(super) fn take_board(file: &OwnedFd, place: u32) -> bool {
-    let Some(page) = map(file, place < BOARD_PLACES) else { return false };
-    activity::use_page(page.cast().as_ptr(), place);
+/// Takes an activity page into use, with our slot on it; false if it cannot be mapped.
+pub(super) fn take_page(file: &OwnedFd, slot: u32) -> bool {
+    let Some(page) = map(file, slot < ACTIVITY_SLOTS) else { return false };
+    activity::use_page(page.cast().as_ptr(), slot);
     true
 }
 

@@ -16,9 +16,9 @@ use baton_contract::messages::{
     CorunCommand, ExtentId, FromCoordinator, MAX_LISTED, MemoryCommand, MemoryReport, Message as _, PreemptionCommand,
     PreemptionReport, TurnCommand, TurnReport,
 };
-use baton_contract::page::BOARD_PLACES;
+use baton_contract::page::ACTIVITY_SLOTS;
 
-use super::connect::take_board;
+use super::connect::take_page;
 use super::corun::Corun;
 use super::idle::Watch;
 use super::probe::Probe;
@@ -235,7 +235,7 @@ impl Control {
                 // For the next time, when the program goes on already.
                 self.make_probe_ready();
             }
-            FromCoordinator::Corun(CorunCommand::Beside { on }) => {
+            FromCoordinator::Corun(CorunCommand::Corun { on }) => {
                 if on && self.turn.grant().is_some() {
                     // Nobody waits for it any more: a gate that is contended never comes to rest.
                     self.patience = None;
@@ -244,12 +244,12 @@ impl Control {
                 self.corun.set(on, self.turn.grant().is_some());
                 self.show_contended();
             }
-            FromCoordinator::Corun(CorunCommand::Board { place }) => {
+            FromCoordinator::Corun(CorunCommand::Slot { slot }) => {
                 activity::end();
-                if place == BOARD_PLACES {
-                    activity::give_up_place();
-                } else if let [board] = &descriptors[..]
-                    && !take_board(board, place)
+                if slot == ACTIVITY_SLOTS {
+                    activity::give_up_slot();
+                } else if let [page] = &descriptors[..]
+                    && !take_page(page, slot)
                 {
                     return Err(End::CoordinatorGone);
                 }
@@ -261,15 +261,15 @@ impl Control {
                 }
                 self.edges.extend(edges);
             }
-            FromCoordinator::Turn(TurnCommand::KeepShort { launches }) => {
+            FromCoordinator::Turn(TurnCommand::LimitInFlight { launches }) => {
                 self.limit(Some(launches));
             }
-            FromCoordinator::Turn(TurnCommand::Contend { patience_micros }) => {
+            FromCoordinator::Turn(TurnCommand::Contended { patience_micros }) => {
                 self.patience = Some(Duration::from_micros(patience_micros));
                 self.watch = Watch::new();
                 self.show_contended();
             }
-            FromCoordinator::Turn(TurnCommand::Alone) => {
+            FromCoordinator::Turn(TurnCommand::Uncontended) => {
                 self.patience = None;
                 self.show_contended();
             }
@@ -282,7 +282,7 @@ impl Control {
                     self.yield_gpu(grant, Duration::from_micros(limit_micros));
                 }
             }
-            FromCoordinator::Preemption(PreemptionCommand::Hold { grant }) => {
+            FromCoordinator::Preemption(PreemptionCommand::Begin { grant }) => {
                 if self.turn.grant() == Some(grant) {
                     self.hold(grant);
                 }
@@ -331,10 +331,10 @@ impl Control {
                 self.undelivered.extend(extents);
                 self.session.link.tell(&MemoryReport::Undelivered { batch });
             }
-            FromCoordinator::Corun(CorunCommand::Board { .. }) => {
+            FromCoordinator::Corun(CorunCommand::Slot { .. }) => {
                 // Others do not see when it is at work: that is worse for it than for them.
                 activity::end();
-                activity::give_up_place();
+                activity::give_up_slot();
                 self.corun.moved();
             }
             _ => return Err(End::CoordinatorGone),
@@ -422,7 +422,7 @@ impl Control {
         } else {
             // Work that waits for something the program has yet to do, or very long work: let it go on.
             self.open();
-            self.session.link.tell(&TurnReport::Busy { grant });
+            self.session.link.tell(&TurnReport::DrainTimedOut { grant });
         }
     }
 
@@ -483,7 +483,7 @@ impl Control {
     /// Calls that are still inside find, when they go on, all that was there when they came.
     fn tell_held(&self, grant: u64) {
         self.release_cached();
-        self.session.link.tell(&PreemptionReport::Held { grant });
+        self.session.link.tell(&PreemptionReport::GateClosed { grant });
     }
 
     /// The program has been quiet while somebody waits: if nothing of it is queued, it yields.

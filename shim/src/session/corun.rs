@@ -52,7 +52,7 @@ impl Corun {
             false => activity::end(),
         }
         if was_busy != self.is_busy() {
-            self.link.tell(&CorunReport::AtWork);
+            self.link.tell(&CorunReport::ActivityChanged);
         }
     }
 
@@ -91,7 +91,7 @@ impl Corun {
         }
     }
 
-    /// The page or the place on it is another one.
+    /// The page or the slot on it is another one.
     pub(super) fn moved(&self) {
         if self.is_busy() {
             activity::begin();
@@ -113,7 +113,7 @@ impl Corun {
 
     /// Lets others go on if the program has been quiet and nothing of it is queued.
     pub(super) fn try_to_rest(&mut self, watch: &mut Watch, idle: &mut IdleWatch) {
-        // Again: while we were stopped, the coordinator has taken our place from us.
+        // Again: while we were stopped, the coordinator has taken our slot from us.
         activity::begin();
         let calls = gate::activity();
         if watch.quiet() < self.rest_after || !idle.is_idle(calls) || !gate::rest() {

@@ -69,13 +69,13 @@ pub(crate) fn launched(answer: CUresult, stream: Stream) {
 }
 
 /// Waits for earlier launches. Not for ever: that work may wait for something this thread has yet to do.
-/// But as long as it is set aside: nothing ends then, and a full queue would have the thread wait inside the driver.
+/// But as long as it is descheduled: nothing ends then, and a full queue would have the thread wait inside the driver.
 fn wait_for(mut mark: Mark) {
     let start = Instant::now();
-    let is_set_aside = || activity::lets_pass() && gate::is_contended();
+    let is_descheduled = || activity::lets_pass() && gate::is_contended();
     while mark.look() == Ended::NotYet {
         match start.elapsed() {
-            waited if waited > LONGEST_WAIT && !is_set_aside() => break,
+            waited if waited > LONGEST_WAIT && !is_descheduled() => break,
             waited if waited > SPIN => std::thread::sleep((waited / 2).min(LONGEST_SLEEP)),
             _ => std::thread::yield_now(),
         }

@@ -45,12 +45,12 @@ impl Tenant {
 }
 
 impl Arbiter {
-    /// Those whose calls wait, whose turn it is not, and whom the user does not keep off the GPU. A guest that is leaving has
+    /// Those whose calls wait, whose turn it is not, and whom the user does not keep off the GPU. A corunner that is leaving has
     /// a gate that may still be open.
     pub(super) fn waiters(&self) -> impl Iterator<Item = (TenantId, &Tenant)> {
         let mine = self.turn.as_ref().map(|turn| turn.tenant);
         let waiting = move |(id, tenant): &(TenantId, &Tenant)| {
-            tenant.waiting.is_some() && !tenant.suspended && mine != Some(*id) && !self.guests.has(*id)
+            tenant.waiting.is_some() && !tenant.suspended && mine != Some(*id) && !self.corunners.has(*id)
         };
         self.tenants.iter().map(|(id, tenant)| (*id, tenant)).filter(waiting)
     }

@@ -2,10 +2,10 @@
 
 use baton_contract::class::Class::{self, *};
 
-use super::Decision::{Beside, Bring, Contend, Grant, Revoke};
+use super::Decision::{Contend, Corun, Grant, Revoke, SwapIn};
 use super::Event::{
-    Busy, CannotArrive, Changed, Closed, Demand, Joined, Left, Paused, Ready, Resident, Stranded, Suspended,
-    Unsuspended,
+    CannotArrive, Changed, Closed, Demand, DrainTimedOut, Joined, Left, Preempted, Ready, Resident, Stranded,
+    Suspended, Unsuspended,
 };
 use super::*;
 
@@ -27,7 +27,7 @@ fn arbiter(classes: &[Class]) -> Arbiter {
 /// The same, and the first one has had the baton since 0.
 fn running(classes: &[Class]) -> Arbiter {
     let mut arbiter = arbiter(classes);
-    assert_eq!(arbiter.handle(0, A, Demand), [Bring(A)]);
+    assert_eq!(arbiter.handle(0, A, Demand), [SwapIn(A)]);
     assert_eq!(arbiter.handle(0, A, Resident), [Grant(A)]);
     arbiter
 }
@@ -35,7 +35,7 @@ fn running(classes: &[Class]) -> Arbiter {
 #[test]
 fn who_is_alone_gets_the_baton_and_keeps_it() {
     let mut arbiter = arbiter(&[Batch]);
-    assert_eq!(arbiter.handle(10, A, Demand), [Bring(A)]);
+    assert_eq!(arbiter.handle(10, A, Demand), [SwapIn(A)]);
     assert_eq!((arbiter.state(A), arbiter.holder()), (State::Arriving, None));
     assert_eq!(arbiter.handle(30, A, Resident), [Grant(A)]);
     assert_eq!((arbiter.state(A), arbiter.holder()), (State::Running, Some(A)));
@@ -53,7 +53,7 @@ fn an_equal_waits_for_the_end_of_the_quantum() {
     assert_eq!(arbiter.tick(QUANTUM), [Revoke(A)]);
     assert_eq!((arbiter.state(A), arbiter.holder(), arbiter.next_timer()), (State::Leaving, Some(A), None));
     assert_eq!(arbiter.handle(QUANTUM + 10, A, Demand), []);
-    assert_eq!(arbiter.handle(QUANTUM + 20, A, Closed), [Bring(B)]);
+    assert_eq!(arbiter.handle(QUANTUM + 20, A, Closed), [SwapIn(B)]);
     assert_eq!(arbiter.state(A), State::Waiting);
     assert_eq!(arbiter.handle(QUANTUM + 30, B, Resident), [Grant(B), Contend(B, Some(500))]);
     assert_eq!(arbiter.decided_at(), QUANTUM);
@@ -79,14 +79,14 @@ fn a_better_class_interrupts_at_once_and_the_interrupted_goes_on_first() {
     assert_eq!(arbiter.handle(MS, B, Demand), [Contend(A, Some(500))]);
     assert_eq!(arbiter.handle(50 * MS, C, Demand), [Revoke(A)]);
     assert_eq!(arbiter.handle(50 * MS, A, Demand), []);
-    assert_eq!(arbiter.handle(50 * MS, A, Closed), [Bring(C)]);
+    assert_eq!(arbiter.handle(50 * MS, A, Closed), [SwapIn(C)]);
     assert_eq!(arbiter.handle(51 * MS, C, Resident), [Grant(C), Contend(C, Some(500))]);
     // B has had less time, but A has a quantum to end.
-    assert_eq!(arbiter.handle(60 * MS, C, Closed), [Bring(A)]);
+    assert_eq!(arbiter.handle(60 * MS, C, Closed), [SwapIn(A)]);
     assert_eq!(arbiter.handle(60 * MS, A, Resident), [Grant(A), Contend(A, Some(500))]);
     assert_eq!(arbiter.next_timer(), Some(60 * MS + QUANTUM - 50 * MS));
     assert_eq!(arbiter.tick(60 * MS + QUANTUM - 50 * MS), [Revoke(A)]);
-    assert_eq!(arbiter.handle(300 * MS, A, Closed), [Bring(B)]);
+    assert_eq!(arbiter.handle(300 * MS, A, Closed), [SwapIn(B)]);
 }
 
 #[test]
@@ -95,9 +95,9 @@ fn who_was_interrupted_close_to_the_end_of_its_quantum_does_not_go_on_first() {
     arbiter.handle(MS, B, Demand);
     arbiter.handle(180 * MS, C, Demand);
     arbiter.handle(180 * MS, A, Demand);
-    assert_eq!(arbiter.handle(180 * MS, A, Closed), [Bring(C)]);
+    assert_eq!(arbiter.handle(180 * MS, A, Closed), [SwapIn(C)]);
     arbiter.handle(180 * MS, C, Resident);
-    assert_eq!(arbiter.handle(190 * MS, C, Closed), [Bring(B)]);
+    assert_eq!(arbiter.handle(190 * MS, C, Closed), [SwapIn(B)]);
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn a_worse_class_waits_until_the_holder_is_idle() {
     assert_eq!(arbiter.handle(MS, B, Demand), [Contend(A, Some(10 * MS))]);
     assert_eq!(arbiter.next_timer(), None);
     assert_eq!(arbiter.tick(100 * QUANTUM), []);
-    assert_eq!(arbiter.handle(101 * QUANTUM, A, Closed), [Bring(B)]);
+    assert_eq!(arbiter.handle(101 * QUANTUM, A, Closed), [SwapIn(B)]);
     assert_eq!(arbiter.handle(101 * QUANTUM, B, Resident), [Grant(B)]);
     assert_eq!(arbiter.decided_at(), 101 * QUANTUM);
 }
@@ -117,7 +117,7 @@ fn a_parked_tenant_gets_the_baton_back_and_that_is_no_switch() {
     let mut arbiter = running(&[Normal, Normal]);
     assert_eq!(arbiter.handle(MS, A, Closed), []);
     assert_eq!((arbiter.state(A), arbiter.holder()), (State::Idle, None));
-    assert_eq!(arbiter.handle(2 * MS, A, Demand), [Bring(A)]);
+    assert_eq!(arbiter.handle(2 * MS, A, Demand), [SwapIn(A)]);
     assert_eq!(arbiter.handle(2 * MS, A, Resident), [Grant(A)]);
     assert_eq!(arbiter.totals(), Totals { grants: 2, ..Totals::default() });
     assert_eq!(arbiter.gpu_time(A, 5 * MS), 4 * MS);
@@ -136,12 +136,12 @@ fn the_one_that_has_had_the_least_time_is_next() {
     arbiter.handle(42 * MS, B, Demand);
     // B has had 10 ms. C started level with A, the only active one when it came, that is at 31 ms.
     arbiter.handle(60 * MS, A, Demand);
-    assert_eq!(arbiter.handle(60 * MS, A, Closed), [Bring(B)]);
+    assert_eq!(arbiter.handle(60 * MS, A, Closed), [SwapIn(B)]);
     arbiter.handle(60 * MS, B, Resident);
     arbiter.handle(100 * MS, A, Demand);
-    assert_eq!(arbiter.handle(100 * MS, B, Closed), [Bring(C)]);
+    assert_eq!(arbiter.handle(100 * MS, B, Closed), [SwapIn(C)]);
     arbiter.handle(100 * MS, C, Resident);
-    assert_eq!(arbiter.handle(101 * MS, C, Closed), [Bring(A)]);
+    assert_eq!(arbiter.handle(101 * MS, C, Closed), [SwapIn(A)]);
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn a_newcomer_and_a_late_returner_do_not_make_up_for_lost_time() {
         let start = 30_000 * MS;
         assert_eq!(arbiter.handle(start, late, Demand), [Revoke(B)]);
         arbiter.handle(start, B, Demand);
-        assert_eq!(arbiter.handle(start, B, Closed), [Bring(late)]);
+        assert_eq!(arbiter.handle(start, B, Closed), [SwapIn(late)]);
         arbiter.handle(start, late, Resident);
         assert_eq!(arbiter.next_timer(), Some(start + QUANTUM), "{late:?}");
     }
@@ -177,7 +177,7 @@ fn a_call_that_a_busy_holder_let_in_after_all_waits_no_more() {
     let mut arbiter = running(&[Normal, Latency]);
     arbiter.handle(MS, B, Demand);
     arbiter.handle(MS, A, Demand);
-    arbiter.handle(2 * MS, A, Busy);
+    arbiter.handle(2 * MS, A, DrainTimedOut);
     arbiter.handle(3 * MS, A, Closed);
     assert_eq!(arbiter.state(A), State::Idle);
 }
@@ -200,14 +200,14 @@ fn a_holder_that_cannot_be_drained_is_left_alone_for_longer_and_longer() {
     let mut now = MS;
     assert_eq!(arbiter.handle(now, B, Demand), [Revoke(A)]);
     for pause in [100, 200, 400, 800, 1_600, 2_000, 2_000] {
-        assert_eq!(arbiter.handle(now, A, Busy), [Contend(A, Some(500))]);
+        assert_eq!(arbiter.handle(now, A, DrainTimedOut), [Contend(A, Some(500))]);
         assert_eq!(arbiter.holder(), Some(A));
         assert_eq!(arbiter.next_timer(), Some(now + pause * MS));
         now += pause * MS;
         assert_eq!(arbiter.tick(now - 1), []);
         assert_eq!(arbiter.tick(now), [Revoke(A)]);
     }
-    assert_eq!(arbiter.handle(now + 7, A, Closed), [Bring(B)]);
+    assert_eq!(arbiter.handle(now + 7, A, Closed), [SwapIn(B)]);
     arbiter.handle(now + 8, B, Resident);
     assert_eq!(arbiter.decided_at(), now);
 }
@@ -216,33 +216,33 @@ fn a_holder_that_cannot_be_drained_is_left_alone_for_longer_and_longer() {
 fn a_holder_that_cannot_be_drained_still_makes_way_when_it_is_idle() {
     let mut arbiter = running(&[Batch, Latency]);
     arbiter.handle(MS, B, Demand);
-    arbiter.handle(2 * MS, A, Busy);
-    assert_eq!(arbiter.handle(3 * MS, A, Closed), [Bring(B)]);
+    arbiter.handle(2 * MS, A, DrainTimedOut);
+    assert_eq!(arbiter.handle(3 * MS, A, Closed), [SwapIn(B)]);
 }
 
 #[test]
 fn who_was_paused_goes_on_without_asking() {
     let mut arbiter = running(&[Batch, Batch, Latency]);
     arbiter.handle(MS, C, Demand);
-    assert_eq!(arbiter.handle(2 * MS, A, Paused), [Bring(C)]);
+    assert_eq!(arbiter.handle(2 * MS, A, Preempted), [SwapIn(C)]);
     assert_eq!(arbiter.state(A), State::Waiting);
     arbiter.handle(2 * MS, C, Resident);
     arbiter.handle(3 * MS, B, Demand);
-    assert_eq!(arbiter.handle(4 * MS, C, Closed), [Bring(A)], "it was interrupted");
+    assert_eq!(arbiter.handle(4 * MS, C, Closed), [SwapIn(A)], "it was interrupted");
     assert_eq!(arbiter.gpu_time(A, 5 * MS), 2 * MS, "not what it was off the GPU");
-    assert_eq!(arbiter.handle(5 * MS, A, Paused), [], "it is not on the GPU");
+    assert_eq!(arbiter.handle(5 * MS, A, Preempted), [], "it is not on the GPU");
 }
 
 #[test]
 fn only_a_strictly_better_class_makes_an_arrival_be_given_up() {
     let mut arbiter = arbiter(&[Normal, Normal, Latency]);
-    assert_eq!(arbiter.handle(0, A, Demand), [Bring(A)]);
+    assert_eq!(arbiter.handle(0, A, Demand), [SwapIn(A)]);
     assert_eq!(arbiter.handle(1, B, Demand), []);
-    assert_eq!(arbiter.handle(2, C, Demand), [Bring(C)]);
+    assert_eq!(arbiter.handle(2, C, Demand), [SwapIn(C)]);
     assert_eq!((arbiter.state(A), arbiter.state(C)), (State::Waiting, State::Arriving));
     assert_eq!(arbiter.handle(3, A, Resident), [], "what was given up does not count");
     assert_eq!(arbiter.handle(4, C, Resident), [Grant(C), Contend(C, Some(500))]);
-    assert_eq!(arbiter.handle(5, C, Closed), [Bring(A)], "its place is kept");
+    assert_eq!(arbiter.handle(5, C, Closed), [SwapIn(A)], "its place is kept");
     assert_eq!(arbiter.totals().given_up, 1);
 }
 
@@ -251,21 +251,21 @@ fn who_cannot_arrive_is_tried_again_and_the_others_run() {
     let mut arbiter = arbiter(&[Latency, Batch]);
     arbiter.handle(0, A, Demand);
     assert_eq!(arbiter.handle(0, B, Demand), []);
-    assert_eq!(arbiter.handle(MS, A, CannotArrive), [Bring(B)]);
+    assert_eq!(arbiter.handle(MS, A, CannotArrive), [SwapIn(B)]);
     assert_eq!((arbiter.state(A), arbiter.next_timer()), (State::Waiting, None), "an arrival is not disturbed");
     assert_eq!(arbiter.handle(2 * MS, B, Resident), [Grant(B), Contend(B, Some(500))]);
     assert_eq!(arbiter.next_timer(), Some(101 * MS));
     // It has lost the right to interrupt.
     assert_eq!(arbiter.tick(101 * MS), []);
     assert_eq!(arbiter.next_timer(), Some(2 * MS + QUANTUM));
-    assert_eq!(arbiter.handle(150 * MS, B, Closed), [Bring(A)]);
+    assert_eq!(arbiter.handle(150 * MS, B, Closed), [SwapIn(A)]);
     assert_eq!(arbiter.handle(250 * MS, B, Demand), []);
-    assert_eq!(arbiter.handle(250 * MS, A, CannotArrive), [Bring(B)]);
+    assert_eq!(arbiter.handle(250 * MS, A, CannotArrive), [SwapIn(B)]);
     arbiter.handle(250 * MS, B, Resident);
     // The try took 100 ms: four times as long for the others.
     assert_eq!(arbiter.next_timer(), Some(650 * MS));
     assert_eq!(arbiter.tick(650 * MS), [Revoke(B)]);
-    assert_eq!(arbiter.handle(650 * MS, B, Closed), [Bring(A)]);
+    assert_eq!(arbiter.handle(650 * MS, B, Closed), [SwapIn(A)]);
     arbiter.handle(650 * MS, A, Resident);
     // It has arrived, and has its right back.
     arbiter.handle(651 * MS, A, Closed);
@@ -280,7 +280,7 @@ fn who_cannot_arrive_is_tried_again_at_once_when_somebody_has_left() {
     arbiter.handle(0, A, Demand);
     assert_eq!(arbiter.handle(MS, A, CannotArrive), []);
     assert_eq!(arbiter.next_timer(), Some(101 * MS));
-    assert_eq!(arbiter.handle(2 * MS, B, Left), [Bring(A)]);
+    assert_eq!(arbiter.handle(2 * MS, B, Left), [SwapIn(A)]);
 }
 
 #[test]
@@ -295,7 +295,7 @@ fn a_quantum_begins_when_all_memory_is_there() {
     assert_eq!(arbiter.handle(11 * QUANTUM + MS, A, Resident), [], "said twice");
     assert_eq!(arbiter.next_timer(), Some(12 * QUANTUM));
     assert_eq!(arbiter.tick(12 * QUANTUM), [Revoke(A)]);
-    assert_eq!(arbiter.handle(12 * QUANTUM, A, Closed), [Bring(B)]);
+    assert_eq!(arbiter.handle(12 * QUANTUM, A, Closed), [SwapIn(B)]);
     assert_eq!(arbiter.handle(12 * QUANTUM, B, Ready), [Grant(B)]);
     assert_eq!(arbiter.handle(12 * QUANTUM + MS, C, Demand), [Revoke(B)], "who is more urgent does not wait for that");
 }
@@ -312,11 +312,11 @@ fn who_is_stranded_is_tried_again_after_longer_and_longer_pauses() {
         assert_eq!(arbiter.handle(now, A, Closed), []);
         assert_eq!(arbiter.next_timer(), Some(now + pause));
         now += pause;
-        assert_eq!(arbiter.tick(now), [Bring(A)]);
+        assert_eq!(arbiter.tick(now), [SwapIn(A)]);
     }
     assert_eq!(arbiter.handle(now, A, Ready), [Grant(A)]);
     assert_eq!(arbiter.handle(now, A, Stranded), [Revoke(A)]);
-    arbiter.handle(now, A, Busy);
+    arbiter.handle(now, A, DrainTimedOut);
     assert_eq!(arbiter.handle(now + MS, A, Stranded), [], "it could not be drained just now");
     assert_eq!(arbiter.handle(now + 100 * MS, A, Stranded), [Revoke(A)]);
 }
@@ -352,9 +352,9 @@ fn whoever_leaves_in_whatever_state_the_others_go_on() {
     for (state, expected) in [
         (State::Idle, vec![]),
         (State::Waiting, vec![]),
-        (State::Arriving, vec![Bring(C)]),
-        (State::Running, vec![Bring(C)]),
-        (State::Leaving, vec![Bring(C)]),
+        (State::Arriving, vec![SwapIn(C)]),
+        (State::Running, vec![SwapIn(C)]),
+        (State::Leaving, vec![SwapIn(C)]),
     ] {
         let mut arbiter = arbiter(&[Normal, Normal, Batch]);
         if matches!(state, State::Idle | State::Waiting) {
@@ -381,10 +381,10 @@ fn whoever_leaves_in_whatever_state_the_others_go_on() {
 #[test]
 fn nonsense_is_ignored() {
     let mut arbiter = running(&[Normal, Normal]);
-    for event in [Resident, CannotArrive, Busy, Demand, Joined { scheduling: Latency.into() }] {
+    for event in [Resident, CannotArrive, DrainTimedOut, Demand, Joined { scheduling: Latency.into() }] {
         assert_eq!(arbiter.handle(MS, A, event), [], "{event:?} while running");
     }
-    for event in [Resident, CannotArrive, Busy, Closed, Left] {
+    for event in [Resident, CannotArrive, DrainTimedOut, Closed, Left] {
         assert_eq!(arbiter.handle(MS, B, event), [], "{event:?} while idle");
         assert_eq!(arbiter.handle(MS, TenantId(99), event), [], "{event:?} of a stranger");
     }
@@ -399,7 +399,7 @@ fn a_clock_that_goes_back_is_taken_to_stand_still() {
     assert_eq!(arbiter.tick(1), []);
     assert_eq!(arbiter.gpu_time(A, 1), 1);
     assert_eq!(arbiter.tick(QUANTUM), [Revoke(A)]);
-    assert_eq!(arbiter.handle(3, A, Closed), [Bring(B)]);
+    assert_eq!(arbiter.handle(3, A, Closed), [SwapIn(B)]);
     assert_eq!(arbiter.gpu_time(A, 3), QUANTUM);
 }
 
@@ -407,22 +407,22 @@ fn a_clock_that_goes_back_is_taken_to_stand_still() {
 fn who_is_urgent_runs_beside_others_as_long_as_all_fit_together() {
     let mut arbiter = running(&[Batch, Latency, Latency]);
     arbiter.set_together(true);
-    assert_eq!(arbiter.handle(MS, B, Demand), [Beside(B, true), Grant(B)]);
+    assert_eq!(arbiter.handle(MS, B, Demand), [Corun(B, true), Grant(B)]);
     arbiter.set_at_work(MS, |id| id == B);
-    assert_eq!((arbiter.state(B), arbiter.state(A), arbiter.holder()), (State::Beside, State::Running, Some(A)));
-    assert_eq!(arbiter.handle(2 * MS, C, Demand), [Beside(C, true), Grant(C)]);
+    assert_eq!((arbiter.state(B), arbiter.state(A), arbiter.holder()), (State::Corunning, State::Running, Some(A)));
+    assert_eq!(arbiter.handle(2 * MS, C, Demand), [Corun(C, true), Grant(C)]);
     assert_eq!(arbiter.handle(2 * MS, B, Demand), [], "its gate is open");
     assert_eq!(arbiter.tick(20 * MS), []);
     arbiter.set_at_work(25 * MS, |_| false);
     arbiter.set_together(false);
-    assert_eq!(arbiter.tick(30 * MS), [Beside(B, false), Revoke(B), Beside(C, false), Revoke(C)]);
+    assert_eq!(arbiter.tick(30 * MS), [Corun(B, false), Revoke(B), Corun(C, false), Revoke(C)]);
     assert_eq!((arbiter.state(B), arbiter.holder()), (State::Leaving, Some(A)));
     assert_eq!(arbiter.handle(31 * MS, C, Closed), []);
-    assert_eq!(arbiter.handle(32 * MS, B, Busy), []);
-    assert_eq!((arbiter.state(B), arbiter.next_timer()), (State::Beside, Some(132 * MS)));
-    assert_eq!(arbiter.tick(132 * MS), [Beside(B, false), Revoke(B)]);
-    assert_eq!(arbiter.handle(133 * MS, B, Paused), [Revoke(A)], "it has work, and goes first");
-    assert_eq!(arbiter.handle(134 * MS, A, Closed), [Bring(B)]);
+    assert_eq!(arbiter.handle(32 * MS, B, DrainTimedOut), []);
+    assert_eq!((arbiter.state(B), arbiter.next_timer()), (State::Corunning, Some(132 * MS)));
+    assert_eq!(arbiter.tick(132 * MS), [Corun(B, false), Revoke(B)]);
+    assert_eq!(arbiter.handle(133 * MS, B, Preempted), [Revoke(A)], "it has work, and goes first");
+    assert_eq!(arbiter.handle(134 * MS, A, Closed), [SwapIn(B)]);
     assert_eq!(arbiter.gpu_time(B, 200 * MS), 24 * MS, "only its work counts");
     assert_eq!(arbiter.gpu_time(A, 200 * MS), 134 * MS);
 }
@@ -431,12 +431,12 @@ fn who_is_urgent_runs_beside_others_as_long_as_all_fit_together() {
 fn what_was_done_beside_others_does_not_count_against_anybody_later() {
     let mut arbiter = arbiter(&[Latency, Latency]);
     arbiter.set_together(true);
-    assert_eq!(arbiter.handle(0, A, Demand), [Beside(A, true), Grant(A)]);
+    assert_eq!(arbiter.handle(0, A, Demand), [Corun(A, true), Grant(A)]);
     arbiter.set_at_work(0, |id| id == A);
     let hour = 3_600_000 * MS;
     arbiter.set_together(false);
-    assert_eq!(arbiter.tick(hour), [Beside(A, false), Revoke(A)]);
-    assert_eq!(arbiter.handle(hour, A, Paused), [Bring(A)]);
+    assert_eq!(arbiter.tick(hour), [Corun(A, false), Revoke(A)]);
+    assert_eq!(arbiter.handle(hour, A, Preempted), [SwapIn(A)]);
     assert_eq!(arbiter.handle(hour, A, Resident), [Grant(A)]);
     assert_eq!(arbiter.handle(hour, B, Demand), [Contend(A, Some(500))]);
     let before = [A, B].map(|id| arbiter.gpu_time(id, hour));
@@ -445,7 +445,7 @@ fn what_was_done_beside_others_does_not_count_against_anybody_later() {
         now = arbiter.next_timer().expect("the other one waits");
         assert_eq!(arbiter.tick(now), [Revoke(holder)]);
         let next = if holder == A { B } else { A };
-        assert_eq!(arbiter.handle(now, holder, Paused), [Bring(next)]);
+        assert_eq!(arbiter.handle(now, holder, Preempted), [SwapIn(next)]);
         arbiter.handle(now, next, Resident);
         holder = next;
     }
@@ -470,13 +470,13 @@ fn time_in_which_a_holder_can_do_nothing_is_no_part_of_its_turn() {
 fn a_guest_that_leaves_has_left_before_it_gets_the_baton() {
     let mut arbiter = arbiter(&[Latency, Latency]);
     arbiter.set_together(true);
-    assert_eq!(arbiter.handle(0, A, Demand), [Beside(A, true), Grant(A)]);
+    assert_eq!(arbiter.handle(0, A, Demand), [Corun(A, true), Grant(A)]);
     arbiter.set_together(false);
-    assert_eq!(arbiter.tick(MS), [Beside(A, false), Revoke(A)]);
+    assert_eq!(arbiter.tick(MS), [Corun(A, false), Revoke(A)]);
     assert_eq!(arbiter.handle(2 * MS, A, Demand), []);
-    assert_eq!(arbiter.handle(3 * MS, A, Closed), [Bring(A)]);
+    assert_eq!(arbiter.handle(3 * MS, A, Closed), [SwapIn(A)]);
     assert_eq!(arbiter.handle(4 * MS, A, Resident), [Grant(A)]);
-    assert!(!arbiter.is_guest(A));
+    assert!(!arbiter.is_corunner(A));
 }
 
 #[test]
@@ -484,9 +484,9 @@ fn an_urgent_holder_makes_way_without_leaving_when_all_fit_together() {
     let mut arbiter = running(&[Latency, Batch]);
     assert_eq!(arbiter.handle(MS, B, Demand), [Contend(A, Some(500))]);
     arbiter.set_together(true);
-    assert_eq!(arbiter.tick(2 * MS), [Beside(A, true), Bring(B)]);
+    assert_eq!(arbiter.tick(2 * MS), [Corun(A, true), SwapIn(B)]);
     assert_eq!(arbiter.handle(2 * MS, B, Resident), [Grant(B)]);
-    assert_eq!((arbiter.state(A), arbiter.holder()), (State::Beside, Some(B)));
+    assert_eq!((arbiter.state(A), arbiter.holder()), (State::Corunning, Some(B)));
     assert_eq!(arbiter.handle(3 * MS, A, Left), []);
     assert_eq!(arbiter.holder(), Some(B));
 }
@@ -495,9 +495,9 @@ fn an_urgent_holder_makes_way_without_leaving_when_all_fit_together() {
 fn who_is_alone_has_the_baton_and_is_nobodys_guest() {
     let mut arbiter = arbiter(&[Latency]);
     arbiter.set_together(true);
-    assert_eq!(arbiter.handle(0, A, Demand), [Bring(A)]);
+    assert_eq!(arbiter.handle(0, A, Demand), [SwapIn(A)]);
     assert_eq!(arbiter.handle(0, A, Resident), [Grant(A)]);
-    assert_eq!(arbiter.handle(MS, B, Joined { scheduling: Batch.into() }), [Beside(A, true)]);
+    assert_eq!(arbiter.handle(MS, B, Joined { scheduling: Batch.into() }), [Corun(A, true)]);
 }
 
 #[test]
@@ -507,10 +507,10 @@ fn only_who_is_urgent_and_has_all_its_memory_runs_beside_others() {
     arbiter.set_cost(B, MS);
     assert_eq!(arbiter.handle(MS, C, Demand), [Contend(A, Some(500))]);
     assert_eq!(arbiter.handle(2 * MS, B, Demand), [Revoke(A)]);
-    assert_eq!(arbiter.handle(3 * MS, A, Paused), [Bring(B)]);
+    assert_eq!(arbiter.handle(3 * MS, A, Preempted), [SwapIn(B)]);
     assert_eq!(arbiter.handle(4 * MS, B, Ready), [Grant(B), Contend(B, Some(500))]);
     // And makes way as soon as it has.
-    assert_eq!(arbiter.handle(5 * MS, B, Resident), [Beside(B, true), Bring(A)]);
+    assert_eq!(arbiter.handle(5 * MS, B, Resident), [Corun(B, true), SwapIn(A)]);
 }
 
 fn slo(micros: Micros) -> Scheduling {
@@ -526,7 +526,7 @@ fn a_request_with_a_target_is_begun_in_time_to_meet_it() {
     // Due at 25 ms, and bringing it in takes 4.
     assert_eq!(arbiter.next_timer(), Some(21 * MS));
     assert_eq!(arbiter.tick(21 * MS), [Revoke(A)]);
-    assert_eq!(arbiter.handle(22 * MS, A, Paused), [Bring(B)]);
+    assert_eq!(arbiter.handle(22 * MS, A, Preempted), [SwapIn(B)]);
     assert_eq!(arbiter.handle(26 * MS, B, Resident), [Grant(B), Contend(B, Some(500))]);
     assert_eq!(arbiter.next_timer(), Some(26 * MS + QUANTUM), "one without a target does not interrupt it");
     // From now on it is known to take 2 ms.
@@ -544,7 +544,7 @@ fn of_two_targets_the_first_goes_first() {
     arbiter.handle(0, C, Changed { scheduling: slo(20 * MS) });
     arbiter.handle(MS, B, Demand);
     arbiter.handle(2 * MS, C, Demand);
-    assert_eq!(arbiter.handle(3 * MS, A, Closed), [Bring(C)]);
+    assert_eq!(arbiter.handle(3 * MS, A, Closed), [SwapIn(C)]);
 }
 
 #[test]
@@ -559,31 +559,31 @@ fn whoever_has_waited_for_too_long_gets_one_turn_whatever_its_class() {
     arbiter.handle(0, C, Demand);
     assert_eq!(arbiter.next_timer(), Some(1_000 * MS));
     assert_eq!(arbiter.tick(1_000 * MS), [Revoke(A)]);
-    assert_eq!(arbiter.handle(1_001 * MS, A, Paused), [Bring(B)], "no better class makes it wait");
+    assert_eq!(arbiter.handle(1_001 * MS, A, Preempted), [SwapIn(B)], "no better class makes it wait");
     assert_eq!(arbiter.handle(1_002 * MS, B, Resident), [Grant(B), Contend(B, Some(500))]);
     assert_eq!(arbiter.tick(1_002 * MS + QUANTUM - 1), []);
     assert_eq!(arbiter.tick(1_002 * MS + QUANTUM), [Revoke(B)]);
-    assert_eq!(arbiter.handle(1_203 * MS, B, Paused), [Bring(A)], "nobody urgent waits for two such turns");
+    assert_eq!(arbiter.handle(1_203 * MS, B, Preempted), [SwapIn(A)], "nobody urgent waits for two such turns");
     arbiter.handle(1_203 * MS, A, Resident);
     assert_eq!(arbiter.next_timer(), Some(1_203 * MS + QUANTUM));
     assert_eq!(arbiter.tick(1_203 * MS + QUANTUM), [Revoke(A)]);
-    assert_eq!(arbiter.handle(1_404 * MS, A, Paused), [Bring(C)]);
+    assert_eq!(arbiter.handle(1_404 * MS, A, Preempted), [SwapIn(C)]);
 }
 
 #[test]
 fn whom_the_user_keeps_off_the_gpu_gets_it_when_it_may_go_on() {
     let mut arbiter = running(&[Normal, Batch]);
     assert_eq!(arbiter.handle(MS, A, Suspended), [Revoke(A)]);
-    assert_eq!(arbiter.handle(2 * MS, A, Paused), []);
+    assert_eq!(arbiter.handle(2 * MS, A, Preempted), []);
     assert_eq!((arbiter.holder(), arbiter.next_timer()), (None, None));
-    assert_eq!(arbiter.handle(3 * MS, B, Demand), [Bring(B)], "nobody waits for it");
+    assert_eq!(arbiter.handle(3 * MS, B, Demand), [SwapIn(B)], "nobody waits for it");
     assert_eq!(arbiter.handle(4 * MS, B, Resident), [Grant(B)]);
     assert_eq!(arbiter.handle(5 * MS, A, Unsuspended), [Revoke(B)]);
-    assert_eq!(arbiter.handle(6 * MS, B, Closed), [Bring(A)]);
+    assert_eq!(arbiter.handle(6 * MS, B, Closed), [SwapIn(A)]);
     assert_eq!(arbiter.handle(7 * MS, A, Suspended), [], "its arrival is given up");
     assert_eq!(arbiter.state(A), State::Idle);
     assert_eq!(arbiter.handle(8 * MS, A, Resident), []);
-    assert_eq!(arbiter.handle(9 * MS, A, Unsuspended), [Bring(A)]);
+    assert_eq!(arbiter.handle(9 * MS, A, Unsuspended), [SwapIn(A)]);
 }
 
 #[test]
@@ -592,12 +592,12 @@ fn a_guest_leaves_when_it_is_kept_off_or_is_no_longer_urgent() {
     arbiter.set_together(true);
     arbiter.handle(MS, B, Demand);
     arbiter.handle(MS, C, Demand);
-    assert_eq!(arbiter.handle(2 * MS, B, Suspended), [Beside(B, false), Revoke(B)]);
-    assert_eq!(arbiter.handle(3 * MS, B, Paused), []);
-    assert_eq!(arbiter.handle(4 * MS, C, Changed { scheduling: Normal.into() }), [Beside(C, false), Revoke(C)]);
-    assert_eq!(arbiter.handle(5 * MS, C, Paused), [Revoke(A)]);
-    assert_eq!(arbiter.handle(6 * MS, A, Closed), [Bring(C)]);
-    assert_eq!(arbiter.handle(7 * MS, B, Unsuspended), [Beside(B, true), Grant(B)]);
+    assert_eq!(arbiter.handle(2 * MS, B, Suspended), [Corun(B, false), Revoke(B)]);
+    assert_eq!(arbiter.handle(3 * MS, B, Preempted), []);
+    assert_eq!(arbiter.handle(4 * MS, C, Changed { scheduling: Normal.into() }), [Corun(C, false), Revoke(C)]);
+    assert_eq!(arbiter.handle(5 * MS, C, Preempted), [Revoke(A)]);
+    assert_eq!(arbiter.handle(6 * MS, A, Closed), [SwapIn(C)]);
+    assert_eq!(arbiter.handle(7 * MS, B, Unsuspended), [Corun(B, true), Grant(B)]);
 }
 
 #[test]
@@ -606,10 +606,10 @@ fn a_weight_counts_from_when_it_is_set() {
     arbiter.handle(0, A, Changed { scheduling: Scheduling { weight: 3, ..Batch.into() } });
     arbiter.handle(0, B, Demand);
     assert_eq!(arbiter.tick(QUANTUM), [Revoke(A)]);
-    arbiter.handle(QUANTUM, A, Paused);
+    arbiter.handle(QUANTUM, A, Preempted);
     arbiter.handle(QUANTUM, B, Resident);
     assert_eq!(arbiter.tick(2 * QUANTUM), [Revoke(B)]);
-    arbiter.handle(2 * QUANTUM, B, Paused);
+    arbiter.handle(2 * QUANTUM, B, Preempted);
     arbiter.handle(2 * QUANTUM, A, Resident);
     // It has had a third of its share by now.
     assert_eq!(arbiter.next_timer(), Some(4 * QUANTUM));

@@ -34,9 +34,9 @@ pub enum Event {
     /// nothing left to do.
     Closed,
     /// Its work did not end in time, and its gate is open again.
-    Busy,
+    DrainTimedOut,
     /// Its work was taken off the GPU, wherever it was: another answer to [`Decision::Revoke`].
-    Paused,
+    Preempted,
     /// What it has is there in part, and the rest is sure to come: it can be let in.
     Ready,
     /// All that it has is there: it can be let in, if it has not been yet.
@@ -55,13 +55,13 @@ pub enum Decision {
     Contend(TenantId, Option<Micros>),
     /// Close its gate and drain.
     Revoke(TenantId),
-    /// Make all that it has resident. Cancels the `Bring` before, if that has not ended.
-    Bring(TenantId),
+    /// Make all that it has resident. Cancels the `SwapIn` before, if that has not ended.
+    SwapIn(TenantId),
     /// Open its gate.
     Grant(TenantId),
     /// From here on it runs beside the one that has the baton, with its gate open; or no longer: a
     /// [`Decision::Revoke`] follows.
-    Beside(TenantId, bool),
+    Corun(TenantId, bool),
 }
 
 /// What a tenant is doing.
@@ -76,7 +76,7 @@ pub enum State {
     /// Its gate is open.
     Running,
     /// Its gate is open, beside the one that has the baton.
-    Beside,
+    Corunning,
     /// Its gate is to be closed, and it has not said yet that it is.
     Leaving,
 }

@@ -36,9 +36,9 @@ fn tenant_of(decision: Decision) -> TenantId {
     match decision {
         Decision::Contend(id, _)
         | Decision::Revoke(id)
-        | Decision::Bring(id)
+        | Decision::SwapIn(id)
         | Decision::Grant(id)
-        | Decision::Beside(id, _) => id,
+        | Decision::Corun(id, _) => id,
     }
 }
 
@@ -287,7 +287,7 @@ impl World {
             0 if !matches!(state, State::Arriving | State::Running) => Event::Resident,
             5 if state != State::Arriving => Event::Ready,
             1 if state != State::Arriving => Event::CannotArrive,
-            2 if state != State::Leaving => Event::Busy,
+            2 if state != State::Leaving => Event::DrainTimedOut,
             3 if !matches!(state, State::Running | State::Leaving) => Event::Closed,
             4 => Event::Demand,
             _ => return,
@@ -302,7 +302,7 @@ impl World {
     /// The server's part: what is reported about an earlier grant is dropped.
     fn hear(&mut self, id: TenantId, grant: u64, event: Event) {
         let Some(worker) = self.workers.get(&id) else { return };
-        if matches!(event, Event::Closed | Event::Busy) && worker.grants != grant {
+        if matches!(event, Event::Closed | Event::DrainTimedOut) && worker.grants != grant {
             return;
         }
         match event {
@@ -310,7 +310,7 @@ impl World {
                 self.granted = self.granted.filter(|(holder, ..)| *holder != id);
                 self.bringing = self.bringing.filter(|(tenant, _)| *tenant != id);
             }
-            Event::Busy => self.busy_until = self.now + 2 * SECOND,
+            Event::DrainTimedOut => self.busy_until = self.now + 2 * SECOND,
             _ => {}
         }
         self.tell(id, event);
@@ -340,7 +340,7 @@ impl World {
             let id = tenant_of(decision);
             assert!(self.workers.contains_key(&id), "{decision:?} of a stranger");
             match decision {
-                Decision::Bring(_) => self.bring(id),
+                Decision::SwapIn(_) => self.bring(id),
                 Decision::Grant(_) => {
                     assert_eq!(self.granted, None, "{decision:?}: two have the baton");
                     let ready = self.bringing.is_some_and(|(tenant, _)| tenant == id);
@@ -351,10 +351,10 @@ impl World {
                     self.busy_until = 0;
                 }
                 Decision::Revoke(_) => self.check_revoke(id),
-                Decision::Beside(..) => unreachable!("nobody has said that they fit together"),
+                Decision::Corun(..) => unreachable!("nobody has said that they fit together"),
                 Decision::Contend(..) => assert!(self.granted.is_some_and(|(holder, ..)| holder == id)),
             }
-            if !matches!(decision, Decision::Bring(_)) {
+            if !matches!(decision, Decision::SwapIn(_)) {
                 let delay = self.dice.roll(50);
                 let grant = self.grants;
                 let Some(worker) = self.workers.get_mut(&id) else { continue };
@@ -425,7 +425,7 @@ impl World {
     }
 
     fn bring(&mut self, id: TenantId) {
-        assert_eq!(self.granted, None, "Bring while another may run");
+        assert_eq!(self.granted, None, "SwapIn while another may run");
         if let Some((before, _)) = self.bringing {
             assert!(self.class(id) < self.class(before), "an arrival is given up for no better class");
         }

@@ -214,8 +214,8 @@ impl Beside {
     fn carry_out(&mut self, decisions: Vec<Decision>) {
         for decision in decisions {
             match decision {
-                Decision::Bring(id) => self.answers.push((self.now, id, Event::Resident)),
-                Decision::Revoke(id) => self.answers.push((self.now + PAUSING, id, Event::Paused)),
+                Decision::SwapIn(id) => self.answers.push((self.now, id, Event::Resident)),
+                Decision::Revoke(id) => self.answers.push((self.now + PAUSING, id, Event::Preempted)),
                 _ => {}
             }
         }

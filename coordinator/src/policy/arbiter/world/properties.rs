@@ -190,7 +190,7 @@ proptest! {
                 1 => Event::Left,
                 2 | 3 => Event::Demand,
                 4 => Event::Closed,
-                5 => Event::Busy,
+                5 => Event::DrainTimedOut,
                 6 => Event::CannotArrive,
                 7 => Event::Ready,
                 8 => Event::Stranded,
@@ -216,9 +216,9 @@ proptest! {
                         prop_assert_eq!(open, None);
                         open = Some(id);
                     }
-                    Decision::Bring(_) => prop_assert_eq!(open, None),
+                    Decision::SwapIn(_) => prop_assert_eq!(open, None),
                     Decision::Revoke(_) | Decision::Contend(..) => prop_assert_eq!(open, Some(id)),
-                    Decision::Beside(..) => prop_assert!(false, "nobody has said that they fit together"),
+                    Decision::Corun(..) => prop_assert!(false, "nobody has said that they fit together"),
                 }
             }
             prop_assert_eq!(arbiter.holder(), open);

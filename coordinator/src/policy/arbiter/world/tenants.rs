@@ -76,7 +76,7 @@ impl World {
                 let delay = self.dice.roll(5 * MS);
                 self.plan(delay, Then::Drained(id));
             }
-            Decision::Revoke(_) | Decision::Bring(_) | Decision::Beside(..) => {}
+            Decision::Revoke(_) | Decision::SwapIn(_) | Decision::Corun(..) => {}
         }
     }
 
@@ -86,7 +86,7 @@ impl World {
         let Some(since) = worker.open.filter(|_| worker.closing) else { return };
         worker.closing = false;
         if busy {
-            self.report(id, Event::Busy);
+            self.report(id, Event::DrainTimedOut);
             if self.workers[&id].left_to_do == 0 {
                 self.be_idle(id);
             }

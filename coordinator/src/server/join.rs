@@ -6,14 +6,14 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use baton_contract::messages::{Admission, FromTenant, MAX_TEXT, Message as _, Opening, Refusal};
-use baton_contract::page::BOARD_PLACES;
+use baton_contract::page::ACTIVITY_SLOTS;
 use baton_contract::scheduling::Scheduling;
 use baton_contract::socket_path;
 use baton_contract::wire::{Malformed, VERSION};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::Server;
-use super::beside::Heartbeat;
+use super::corun::Heartbeat;
 use super::peer::Peer;
 use super::process::Process;
 use super::shared::{Shared, TenantsPage};
@@ -203,11 +203,11 @@ impl Server {
         let page: Shared<baton_contract::page::CoordinatorPage> = page;
         page.version.store(VERSION, Relaxed);
         page.arena_bytes.store(self.offered(), Relaxed);
-        let place = self.places.give(scheduling.class);
-        let welcome = Admission::Welcome { tenant: self.next_tenant, place: place.unwrap_or(BOARD_PLACES) };
-        let files = [page_file.as_fd(), theirs.file().as_fd(), requests.as_fd(), self.places.file(place)];
+        let slot = self.activity.give(scheduling.class);
+        let welcome = Admission::Welcome { tenant: self.next_tenant, slot: slot.unwrap_or(ACTIVITY_SLOTS) };
+        let files = [page_file.as_fd(), theirs.file().as_fd(), requests.as_fd(), self.activity.file(slot)];
         if control.send(&welcome, &files).is_err() {
-            self.places.free(place);
+            self.activity.free(slot);
             return Err((control, io::ErrorKind::BrokenPipe.into()));
         }
         Ok(Tenant {
@@ -218,7 +218,7 @@ impl Server {
             requests: Peer::new(ours),
             asking: false,
             page,
-            place,
+            slot,
             theirs,
             heartbeat: Heartbeat::new(),
             extents: Default::default(),
@@ -232,13 +232,13 @@ impl Server {
             busy: 0,
             peak_bytes: 0,
             stuck: false,
-            cut_off: None,
+            disconnected: None,
             counted: (0, 0),
             revoked: None,
-            pausable: Default::default(),
+            preemptible: Default::default(),
             hold: None,
             deferred: None,
-            silent: false,
+            unresponsive: false,
             demanded: None,
             history: Default::default(),
             used: Vec::new(),

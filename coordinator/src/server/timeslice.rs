@@ -10,7 +10,7 @@ use baton_contract::class::Class;
 use baton_contract::resource_manager::USUAL_TIMESLICE;
 
 use super::Server;
-use crate::device::preemptor::{PauseError, Wish};
+use crate::device::preemptor::{PreemptCommand, PreemptError};
 use crate::policy::arbiter::TenantId;
 
 /// Time slices, in microseconds: of those that are urgent, and of others beside them.
@@ -62,34 +62,35 @@ impl Slice {
 impl Server {
     /// Sets the time slices that are not as they should be.
     pub(super) fn set_slices(&mut self) {
-        if !(self.options.pause && self.options.harvest) {
+        if !(self.options.pause && self.options.corun) {
             return;
         }
         let now = Instant::now();
-        let urgent = self.tenants.values().any(|tenant| tenant.class() == Class::Latency && tenant.cut_off.is_none());
+        let urgent =
+            self.tenants.values().any(|tenant| tenant.class() == Class::Latency && tenant.disconnected.is_none());
         for (id, tenant) in &mut self.tenants {
-            let (class, pausable) = (tenant.class(), &mut tenant.pausable);
-            let at_work = self.places.is_taken_by(tenant.place);
-            pausable.slice.see(now, at_work, self.places.is_taken_by_others(tenant.place));
-            let can_be_set = pausable.works && tenant.hold.is_none() && tenant.cut_off.is_none();
-            let wanted = pausable.slice.wanted(class, urgent);
+            let (class, preemptible) = (tenant.class(), &mut tenant.preemptible);
+            let at_work = self.activity.is_taken_by(tenant.slot);
+            preemptible.slice.see(now, at_work, self.activity.is_taken_by_others(tenant.slot));
+            let can_be_set = preemptible.works && tenant.hold.is_none() && tenant.disconnected.is_none();
+            let wanted = preemptible.slice.wanted(class, urgent);
             if can_be_set
-                && pausable.slice.asked != Some(wanted)
-                && let Some(target) = pausable.told.clone()
+                && preemptible.slice.asked != Some(wanted)
+                && let Some(target) = preemptible.told.clone()
             {
-                pausable.slice.asked = Some(wanted);
-                self.preemptor.submit(*id, Wish::Slice(wanted), target);
+                preemptible.slice.asked = Some(wanted);
+                self.preemptor.submit(*id, PreemptCommand::Slice(wanted), target);
             }
         }
     }
 
     /// A time slice is set, or could not be.
-    pub(super) fn sliced(&mut self, id: TenantId, micros: u64, result: Result<(), PauseError>) {
-        let Some(tenant) = self.tenants.get_mut(&id).filter(|tenant| tenant.pausable.slice.asked == Some(micros))
+    pub(super) fn sliced(&mut self, id: TenantId, micros: u64, result: Result<(), PreemptError>) {
+        let Some(tenant) = self.tenants.get_mut(&id).filter(|tenant| tenant.preemptible.slice.asked == Some(micros))
         else {
             return;
         };
-        tenant.pausable.slice.failed = result.is_err();
+        tenant.preemptible.slice.failed = result.is_err();
         if let Err(error) = result {
             log::warn!("{} cannot run at the same time as others: {error}", tenant.name);
         }

@@ -1,7 +1,7 @@
 //! Taking tenants off the GPU without waiting for their work to end, where the driver can do that.
 //!
 //! ```text
-//!            Hold to the tenant                 it is Held, or does not answer
+//!            Preemption to the tenant                 it is Held, or does not answer
 //! (running) ──────────────────> Asked ─────────────────────────────────> Pausing ───────> Paused
 //!     ^                           │ Closed: nothing was queued              ^    it is done  │ its turn, and all
 //!     │                           v                                         │                │ its memory is back
@@ -10,9 +10,9 @@
 //! ```
 //!
 //! What work in flight will touch cannot be known. So a tenant that was paused goes on only when all its memory is
-//! back; one that was drained comes in piece by piece ([`super::arriving`]). Its memory is touched only when it is
+//! back; one that was drained comes in piece by piece ([`super::swap_in`]). Its memory is touched only when it is
 //! paused **and** has closed its gate: before that, its calls could still be refused for what is missing. And only when
-//! its pager has shown that it can change mappings now ([`super::probing`]).
+//! its pager has shown that it can change mappings now ([`super::probe`]).
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
@@ -22,18 +22,18 @@ use baton_contract::messages::{Channels, PreemptionCommand, PreemptionReport};
 use baton_contract::resource_manager::is_control_device;
 
 use super::Server;
-use super::aside::{Aside, FAILED};
-use super::probing::Probe;
-use super::slices::Slice;
+use super::deschedule::{Descheduling, FAILED};
+use super::probe::Probe;
 use super::tenant::{ANSWER_LIMIT, Extent, Tenant};
-use crate::device::preemptor::{PauseError, Preempted, Target, Wish};
+use super::timeslice::Slice;
+use crate::device::preemptor::{PreemptCommand, PreemptError, PreemptTarget, Preempted};
 use crate::policy::arbiter::{Event, State, TenantId};
 
 /// How long a tenant may take to close its gate before it is paused all the same.
 const GATE_LIMIT: Duration = Duration::from_millis(2);
 /// How long others wait for the memory of one that is paused and has not closed its gate: it was stopped, say.
 const PATIENCE: Duration = Duration::from_millis(250);
-/// How often it is tried to take a tenant off the GPU that has lost its turn while it was put back, or to put one back.
+/// How often it is tried to take a tenant off the GPU that has lost its turn while it was rescheduled, or to reschedule one back.
 pub(super) const MOST_FAILURES: u32 = 10;
 
 /// How far it is.
@@ -43,13 +43,13 @@ pub(super) enum Stage {
     Pausing,
     Paused,
     Resuming,
-    /// It runs until it has answered ([`super::probing`]), and is paused then.
+    /// It runs until it has answered ([`super::probe`]), and is paused then.
     Answering,
 }
 
 /// A tenant on its way off the GPU, or off it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Hold {
+pub(super) struct Preemption {
     pub(super) stage: Stage,
     since: Instant,
     /// It has said that its gate is closed.
@@ -68,27 +68,27 @@ pub(super) struct Hold {
 
 /// What of a tenant can be taken off the GPU.
 #[derive(Debug, Default)]
-pub(super) struct Pausable {
+pub(super) struct Preemptible {
     /// As it has said.
-    pub(super) told: Option<Target>,
+    pub(super) told: Option<PreemptTarget>,
     /// That was found to work, or nobody knows yet.
     pub(super) works: bool,
     pub(super) trying: bool,
     /// What the preemptor was asked to pause, with all that was paused before.
-    asked: Option<Target>,
+    asked: Option<PreemptTarget>,
     pub(super) slice: Slice,
     /// What is paused. Pauses are counted, so nothing is paused that is already.
-    paused: Option<Target>,
+    paused: Option<PreemptTarget>,
     /// The user was told that it cannot unmap memory before its work has ended.
     pub(super) was_stuck: bool,
-    /// What is set aside for a burst of somebody urgent, and how far that is.
-    pub(super) aside: Option<(Aside, Target)>,
-    /// How often it could not be put back since it last was, and before when it is not tried again to move it.
+    /// What is descheduled for a burst of somebody urgent, and how far that is.
+    pub(super) descheduling: Option<(Descheduling, PreemptTarget)>,
+    /// How often it could not be rescheduled since it last was, and before when it is not tried again to move it.
     pub(super) failures: u32,
     pub(super) not_before: Option<Instant>,
 }
 
-impl Hold {
+impl Preemption {
     /// Whether nothing of the tenant can touch memory.
     pub(super) fn is_off(&self) -> bool {
         self.stage == Stage::Paused && self.closed && self.probe == Probe::Passed
@@ -130,7 +130,7 @@ impl Tenant {
 
     /// Whether its memory can be taken away soon.
     pub(super) fn is_about_to_close(&self) -> bool {
-        let held = self.hold.filter(|_| self.cut_off.is_none()).is_some_and(|hold| match hold.waits_until() {
+        let held = self.hold.filter(|_| self.disconnected.is_none()).is_some_and(|hold| match hold.waits_until() {
             Some(until) => Instant::now() < until,
             None => !hold.is_off(),
         });
@@ -140,14 +140,14 @@ impl Tenant {
     /// When it is paused though it has not closed its gate, or once more because it could not be. A thread that waits for us
     /// is no reason for that.
     fn is_paused_at(&self) -> Option<Instant> {
-        let hold = self.hold.filter(|_| self.cut_off.is_none())?;
+        let hold = self.hold.filter(|_| self.disconnected.is_none())?;
         let asked = (hold.stage == Stage::Asked && !self.asking).then(|| hold.since + GATE_LIMIT);
         hold.again_at.or(asked)
     }
 
     /// When it has to be looked at again.
     pub(super) fn next_look(&self) -> Option<Instant> {
-        let given_up = self.hold.and_then(Hold::waits_until).filter(|at| *at > Instant::now());
+        let given_up = self.hold.and_then(Preemption::waits_until).filter(|at| *at > Instant::now());
         [self.is_paused_at(), self.probe_look(), given_up].into_iter().flatten().min()
     }
 }
@@ -162,7 +162,7 @@ impl Server {
     ) -> Result<(), String> {
         match report {
             PreemptionReport::Channels { channels } => return self.channels_told(id, channels, descriptor),
-            PreemptionReport::Held { grant } => self.held(id, grant),
+            PreemptionReport::GateClosed { grant } => self.held(id, grant),
             PreemptionReport::Probed { number } => self.probed(id, number),
         }
         Ok(())
@@ -172,9 +172,9 @@ impl Server {
     fn channels_told(&mut self, id: TenantId, channels: Channels, control: Option<OwnedFd>) -> Result<(), String> {
         let target = match (channels, control) {
             (Channels::None, _) => None,
-            (Channels::Simulated { process }, _) => Some(Target::Simulated(process)),
+            (Channels::Simulated { process }, _) => Some(PreemptTarget::Simulated(process)),
             (Channels::ResourceManager(objects), Some(control)) if is_control_device(control.as_raw_fd()) => {
-                Some(Target::ResourceManager(objects, Arc::new(control)))
+                Some(PreemptTarget::ResourceManager(objects, Arc::new(control)))
             }
             (Channels::ResourceManager(_), _) => {
                 return Err("what it offered is not the driver's control device".to_owned());
@@ -183,19 +183,19 @@ impl Server {
         let Some(tenant) = self.tenants.get_mut(&id).filter(|_| self.options.pause) else { return Ok(()) };
         let Some(target) = target else {
             // What is paused already can still be resumed.
-            tenant.pausable.works = false;
+            tenant.preemptible.works = false;
             return Ok(());
         };
-        tenant.pausable.told = Some(target.clone());
+        tenant.preemptible.told = Some(target.clone());
         // New contexts have a usual one.
-        tenant.pausable.slice.forget();
+        tenant.preemptible.slice.forget();
         match &mut tenant.hold {
-            None if tenant.pausable.works => {}
+            None if tenant.preemptible.works => {}
             None => {
-                tenant.pausable.trying = true;
-                self.preemptor.submit(id, Wish::Try, target);
+                tenant.preemptible.trying = true;
+                self.preemptor.submit(id, PreemptCommand::Try, target);
             }
-            Some(Hold { stage: Stage::Asked | Stage::Resuming | Stage::Answering, .. }) => {}
+            Some(Preemption { stage: Stage::Asked | Stage::Resuming | Stage::Answering, .. }) => {}
             Some(hold) if hold.stage == Stage::Pausing => hold.again = true,
             Some(_) => self.start_pausing(id),
         }
@@ -204,7 +204,8 @@ impl Server {
 
     /// Begins to take a tenant off the GPU; false if that cannot be done.
     pub(super) fn hold(&mut self, id: TenantId) -> bool {
-        let Some(tenant) = self.tenants.get_mut(&id).filter(|tenant| tenant.pausable.works && !tenant.silent) else {
+        let Some(tenant) = self.tenants.get_mut(&id).filter(|tenant| tenant.preemptible.works && !tenant.unresponsive)
+        else {
             return false;
         };
         if tenant.hold.is_some() {
@@ -213,9 +214,9 @@ impl Server {
         let (stage, since) = (Stage::Asked, Instant::now());
         let (probe, stuck) = (Probe::No, None);
         let (closed, drained, again, failures, again_at) = (false, false, false, 0, None);
-        tenant.hold = Some(Hold { stage, since, closed, drained, again, probe, stuck, failures, again_at });
+        tenant.hold = Some(Preemption { stage, since, closed, drained, again, probe, stuck, failures, again_at });
         let grant = tenant.grant;
-        self.command(id, &PreemptionCommand::Hold { grant });
+        self.command(id, &PreemptionCommand::Begin { grant });
         true
     }
 
@@ -254,20 +255,20 @@ impl Server {
     /// Has a tenant that is held taken off the GPU, with all that is not yet.
     pub(super) fn start_pausing(&mut self, id: TenantId) {
         // Who is cut off goes on without us, as far as it can.
-        let Some(tenant) = self.tenants.get_mut(&id).filter(|tenant| tenant.cut_off.is_none()) else { return };
-        let (Some(hold), Some(told)) = (&mut tenant.hold, tenant.pausable.told.clone()) else { return };
+        let Some(tenant) = self.tenants.get_mut(&id).filter(|tenant| tenant.disconnected.is_none()) else { return };
+        let (Some(hold), Some(told)) = (&mut tenant.hold, tenant.preemptible.told.clone()) else { return };
         (hold.stage, hold.again, hold.again_at) = (Stage::Pausing, false, None);
-        if tenant.pausable.paused.is_none() && hold.probe != Probe::Late {
+        if tenant.preemptible.paused.is_none() && hold.probe != Probe::Late {
             hold.probe = Probe::No;
         }
-        if tenant.pausable.aside.is_some() {
-            // When that is over: what is only set aside may still run.
-            return self.put_back(id);
+        if tenant.preemptible.descheduling.is_some() {
+            // When that is over: what is only descheduled may still run.
+            return self.reschedule(id);
         }
-        let rest = told.beyond(tenant.pausable.paused.as_ref());
-        tenant.pausable.asked = Some(told);
+        let rest = told.beyond(tenant.preemptible.paused.as_ref());
+        tenant.preemptible.asked = Some(told);
         match rest {
-            Some(rest) => self.preemptor.submit(id, Wish::Pause, rest),
+            Some(rest) => self.preemptor.submit(id, PreemptCommand::Preempt, rest),
             None => self.paused(id, Duration::ZERO, Ok(())),
         }
     }
@@ -275,25 +276,25 @@ impl Server {
     /// Has it go on.
     pub(super) fn start_resuming(&mut self, id: TenantId) {
         let Some(tenant) = self.tenants.get_mut(&id) else { return };
-        let (Some(hold), Some(told)) = (&mut tenant.hold, tenant.pausable.told.clone()) else { return };
+        let (Some(hold), Some(told)) = (&mut tenant.hold, tenant.preemptible.told.clone()) else { return };
         (hold.stage, hold.again) = (Stage::Resuming, false);
         // From here on it may write, and what a look under way finds is no longer so.
-        let resident = |extent: &&mut Extent| extent.place.is_resident();
+        let resident = |extent: &&mut Extent| extent.state.is_resident();
         tenant.extents.values_mut().filter(resident).for_each(Extent::may_change);
         tenant.scan = None;
-        self.preemptor.submit(id, Wish::Resume, told);
+        self.preemptor.submit(id, PreemptCommand::Resume, told);
     }
 
     /// All memory of a tenant is there whose turn it is. Says whether it can be let in, or has to be resumed first.
     pub(super) fn is_on_the_gpu_or_resumed(&mut self, id: TenantId) -> bool {
         match self.tenants.get(&id).and_then(|tenant| tenant.hold) {
             None => true,
-            Some(Hold { stage: Stage::Paused, .. }) => {
+            Some(Preemption { stage: Stage::Paused, .. }) => {
                 self.start_resuming(id);
                 false
             }
             // It runs already.
-            Some(Hold { stage: Stage::Answering, .. }) => {
+            Some(Preemption { stage: Stage::Answering, .. }) => {
                 self.tenants.get_mut(&id).expect("it was just looked at").hold = None;
                 true
             }
@@ -302,47 +303,49 @@ impl Server {
     }
 
     /// The preemptor has done something, or could not.
-    pub(super) fn preempted(&mut self, Preempted { tenant: id, wish, time, result }: Preempted) {
-        match wish {
-            Wish::Try => self.tried(id, result),
-            Wish::Pause => self.paused(id, time, result),
-            Wish::Resume => self.resumed(id, result),
-            Wish::SetAside | Wish::PutBack => self.moved_aside(id, wish == Wish::SetAside, result),
-            Wish::Slice(slice) => self.sliced(id, slice, result),
-            Wish::End => self.let_go(id),
+    pub(super) fn preempted(&mut self, Preempted { tenant: id, command, time, result }: Preempted) {
+        match command {
+            PreemptCommand::Try => self.tried(id, result),
+            PreemptCommand::Preempt => self.paused(id, time, result),
+            PreemptCommand::Resume => self.resumed(id, result),
+            PreemptCommand::Deschedule | PreemptCommand::Reschedule => {
+                self.rescheduled(id, command == PreemptCommand::Deschedule, result)
+            }
+            PreemptCommand::Slice(slice) => self.sliced(id, slice, result),
+            PreemptCommand::End => self.let_go(id),
         }
     }
 
-    fn tried(&mut self, id: TenantId, result: Result<(), PauseError>) {
+    fn tried(&mut self, id: TenantId, result: Result<(), PreemptError>) {
         let Some(tenant) = self.tenants.get_mut(&id) else { return };
-        tenant.pausable.trying = false;
+        tenant.preemptible.trying = false;
         match result {
-            Ok(()) => tenant.pausable.works = true,
+            Ok(()) => tenant.preemptible.works = true,
             Err(error) => log::warn!("{} cannot be preempted, so switches wait for its work: {error}", tenant.name),
         }
     }
 
-    fn paused(&mut self, id: TenantId, time: Duration, result: Result<(), PauseError>) {
+    fn paused(&mut self, id: TenantId, time: Duration, result: Result<(), PreemptError>) {
         let state = self.arbiter.state(id);
         let Some((tenant, hold)) = self.tenants.get_mut(&id).and_then(|tenant| tenant.hold.map(|hold| (tenant, hold)))
         else {
             return;
         };
         if result.is_ok() {
-            tenant.pausable.paused = tenant.pausable.asked.take();
+            tenant.preemptible.paused = tenant.preemptible.asked.take();
         }
-        if tenant.cut_off.is_some() {
-            // It may have put itself back before it was paused.
-            let all_here = tenant.extents.values().all(|extent| extent.place.is_resident());
-            if let Some(paused) = tenant.pausable.paused.take().filter(|_| all_here) {
-                self.preemptor.submit(id, Wish::Resume, paused);
+        if tenant.disconnected.is_some() {
+            // It may have gone on by itself before it was paused.
+            let all_here = tenant.extents.values().all(|extent| extent.state.is_resident());
+            if let Some(paused) = tenant.preemptible.paused.take().filter(|_| all_here) {
+                self.preemptor.submit(id, PreemptCommand::Resume, paused);
             }
             return;
         }
         match result {
             Ok(()) if hold.again => self.start_pausing(id),
             Ok(()) => {
-                tenant.hold = Some(Hold { stage: Stage::Paused, ..hold });
+                tenant.hold = Some(Preemption { stage: Stage::Paused, ..hold });
                 self.ledger.paused(time);
                 if state == State::Leaving {
                     self.ledger.drained(hold.since.elapsed());
@@ -352,8 +355,8 @@ impl Server {
                         self.start_resuming(id);
                     }
                     self.probe(id);
-                    self.tell_arbiter(id, if hold.drained { Event::Closed } else { Event::Paused });
-                } else if state == State::Beside {
+                    self.tell_arbiter(id, if hold.drained { Event::Closed } else { Event::Preempted });
+                } else if state == State::Corunning {
                     // It was let in again before it was off.
                     self.start_resuming(id);
                 } else {
@@ -363,10 +366,10 @@ impl Server {
             Err(error) if state == State::Leaving => {
                 log::warn!("{} could not be preempted, so its work is waited for: {error}", tenant.name);
                 // Some of it may have been paused before.
-                if let Some(paused) = tenant.pausable.paused.take() {
-                    self.preemptor.submit(id, Wish::Resume, paused);
+                if let Some(paused) = tenant.preemptible.paused.take() {
+                    self.preemptor.submit(id, PreemptCommand::Resume, paused);
                 }
-                (tenant.hold, tenant.pausable.works) = (None, false);
+                (tenant.hold, tenant.preemptible.works) = (None, false);
                 if hold.drained {
                     self.tell_arbiter(id, Event::Closed);
                 } else {
@@ -378,22 +381,22 @@ impl Server {
             Err(error) if hold.failures < MOST_FAILURES => {
                 log::warn!("{} could not be preempted again: {error}", tenant.name);
                 let again_at = Some(Instant::now() + FAILED);
-                tenant.hold = Some(Hold { failures: hold.failures + 1, again_at, ..hold });
+                tenant.hold = Some(Preemption { failures: hold.failures + 1, again_at, ..hold });
             }
             Err(_) => self.kill(id, "its work cannot be taken off the GPU"),
         }
     }
 
-    fn resumed(&mut self, id: TenantId, result: Result<(), PauseError>) {
+    fn resumed(&mut self, id: TenantId, result: Result<(), PreemptError>) {
         let state = self.arbiter.state(id);
         let Some((tenant, hold)) = self.tenants.get_mut(&id).and_then(|tenant| tenant.hold.map(|hold| (tenant, hold)))
         else {
             return;
         };
-        tenant.pausable.paused = None;
+        tenant.preemptible.paused = None;
         match result {
-            Ok(()) if tenant.cut_off.is_some() => {}
-            Ok(()) if state == State::Beside => {
+            Ok(()) if tenant.disconnected.is_some() => {}
+            Ok(()) if state == State::Corunning => {
                 tenant.hold = None;
                 self.grant(id);
             }
@@ -401,7 +404,7 @@ impl Server {
                 tenant.hold = None;
                 if state == State::Leaving {
                     // It is to leave before it was let in, and a call of it waits.
-                    self.tell_arbiter(id, Event::Paused);
+                    self.tell_arbiter(id, Event::Preempted);
                 }
                 // Nobody may give it the GPU before somebody asks for it, and that one waits for this.
                 self.serve_deferred(id);
@@ -413,7 +416,7 @@ impl Server {
             }
             Ok(()) if tenant.is_probing() && state != State::Leaving => {
                 let stuck = hold.stuck.or_else(|| Some(Instant::now()));
-                tenant.hold = Some(Hold { stage: Stage::Answering, stuck, ..hold });
+                tenant.hold = Some(Preemption { stage: Stage::Answering, stuck, ..hold });
             }
             // It has lost its turn meanwhile.
             Ok(()) => self.start_pausing(id),

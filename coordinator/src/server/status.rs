@@ -156,17 +156,17 @@ impl Standing {
 impl Server {
     fn standing(&self, id: TenantId, tenant: &Tenant) -> Standing {
         let state = self.arbiter.state(id);
-        let is_descheduled = tenant.pausable.is_aside();
+        let is_descheduled = tenant.preemptible.is_descheduled();
         let has_gate_open = match state {
             State::Running => true,
             // It is told to leave, and has yet to do so.
             State::Leaving => tenant.hold.is_none(),
-            State::Beside => self.places.is_taken_by(tenant.place),
+            State::Corunning => self.activity.is_taken_by(tenant.slot),
             State::Idle | State::Waiting | State::Arriving => false,
         };
         Standing {
             unresponsive: !tenant.is_movable(),
-            disconnected: tenant.cut_off.is_some(),
+            disconnected: tenant.disconnected.is_some(),
             suspended: self.arbiter.is_suspended(id) && self.is_off_the_gpu(id),
             running: has_gate_open && !is_descheduled,
             arriving: matches!(state, State::Arriving | State::Running) && tenant.missing_bytes() > 0,
@@ -201,7 +201,7 @@ impl Server {
                 peak_bytes: tenant.peak_bytes,
                 switches: self.arbiter.switches(*id),
                 gpu_seconds: self.arbiter.gpu_time(*id, self.now()) as f64 / 1e6,
-                preemptible: tenant.pausable.works,
+                preemptible: tenant.preemptible.works,
             }
         });
         let newcomers = self.newcomers.iter().map(|newcomer| NewcomerStatus {
@@ -245,11 +245,11 @@ impl Server {
             bytes_out: self.ledger.bytes_out,
             preemptions: self.ledger.pauses,
             preempt_seconds: self.ledger.pause_seconds,
-            deschedules: self.ledger.set_aside,
+            deschedules: self.ledger.deschedules,
             scrubbed_bytes: self.ledger.scrubbed_bytes,
             scrub_seconds: self.ledger.scrub_seconds,
-            scanned_bytes: self.ledger.looked_bytes,
-            scan_seconds: self.ledger.look_seconds,
+            scanned_bytes: self.ledger.scanned_bytes,
+            scan_seconds: self.ledger.scan_seconds,
             switch_ms_p50,
             switch_ms_max,
             tenants: tenants.collect(),

@@ -1,9 +1,9 @@
 //! Tenants that fit together run together: those of class latency at any time, the others in the gaps.
 //!
 //! Three things keep what is urgent from noticing the others. The others' compute work has a tiny **time slice** on the GPU
-//! ([`super::slices`]), which is set once. Their new launches wait while somebody urgent is at work, as the **board** says:
+//! ([`super::timeslice`]), which is set once. Their new launches wait while somebody urgent is at work, as the **activity page** says:
 //! the tenants see to that among themselves, and the coordinator has no part in a request. And few of them are in flight
-//! (*KeepShort*).
+//! (*LimitInFlight*).
 //!
 //! All this only while nobody's memory has to go for another's. As soon as it has to, those that run beside others leave, and
 //! all take turns.
@@ -15,13 +15,13 @@ use std::time::{Duration, Instant};
 
 use baton_contract::class::Class;
 use baton_contract::messages::{Answer, CorunCommand, CorunReport};
-use baton_contract::page::{BOARD_PLACES, Board};
+use baton_contract::page::{ACTIVITY_SLOTS, ActivityPage};
 
 use rustix::thread::futex;
 
 use super::Server;
-use super::pausing::Pausable;
-use super::residency::Claim;
+use super::frames::Claim;
+use super::preempt::Preemptible;
 use super::shared::{Shared, reopened};
 use super::tenant::Tenant;
 use crate::policy::arbiter::TenantId;
@@ -56,10 +56,10 @@ impl Heartbeat {
     }
 }
 
-/// The board, and who has which place.
+/// The activity page, and who has which slot.
 #[derive(Debug)]
-pub(super) struct Places {
-    page: Shared<Board>,
+pub(super) struct Activity {
+    page: Shared<ActivityPage>,
     writable: OwnedFd,
     readable: OwnedFd,
     taken: u32,
@@ -69,7 +69,7 @@ pub(super) struct Places {
     looked: Option<Instant>,
 }
 
-impl Places {
+impl Activity {
     pub(super) fn new() -> io::Result<Self> {
         let (page, writable) = Shared::written_by_all()?;
         // What is opened only for reading cannot be mapped writable.
@@ -80,7 +80,7 @@ impl Places {
     /// A place for a new tenant, if it is to have one and there is one left.
     pub(super) fn give(&mut self, class: Class) -> Option<u32> {
         let free = self.taken.trailing_ones();
-        if class != Class::Latency || free >= BOARD_PLACES {
+        if class != Class::Latency || free >= ACTIVITY_SLOTS {
             return None;
         }
         self.taken |= 1 << free;
@@ -92,7 +92,7 @@ impl Places {
         if place.is_some() { self.writable.as_fd() } else { self.readable.as_fd() }
     }
 
-    /// A tenant is gone: what it said on the board holds no longer.
+    /// A tenant is gone: what it said on the activity page holds no longer.
     pub(super) fn free(&mut self, place: Option<u32>) {
         let Some(place) = place else { return };
         self.taken &= !(1 << place);
@@ -100,30 +100,30 @@ impl Places {
     }
 
     fn clear(&self, place: u32) {
-        self.page.at_work.fetch_and(!(1 << place), Relaxed);
+        self.page.busy.fetch_and(!(1 << place), Relaxed);
         self.wake();
     }
 
     /// Has those look again who wait for somebody at work.
     fn wake(&self) {
         // They do so after a while anyhow.
-        let _ = futex::wake(&self.page.at_work, futex::Flags::empty(), i32::MAX as u32);
+        let _ = futex::wake(&self.page.busy, futex::Flags::empty(), i32::MAX as u32);
     }
 
     /// A tenant that has got another place may have used the old one once more.
     fn clear_what_is_nobodys(&self) {
-        self.page.at_work.fetch_and(self.taken, Relaxed);
+        self.page.busy.fetch_and(self.taken, Relaxed);
     }
 
     /// Whether this one says that it is at work.
     pub(super) fn is_taken_by(&self, place: Option<u32>) -> bool {
-        place.is_some_and(|place| self.page.at_work.load(Relaxed) & 1 << place != 0)
+        place.is_some_and(|place| self.page.busy.load(Relaxed) & 1 << place != 0)
     }
 
     /// Whether anybody else does.
     pub(super) fn is_taken_by_others(&self, place: Option<u32>) -> bool {
         let own = place.map_or(0, |place| 1 << place);
-        self.page.at_work.load(Relaxed) & self.taken & !own != 0
+        self.page.busy.load(Relaxed) & self.taken & !own != 0
     }
 
     /// Whether the others go on in spite of those at work.
@@ -135,21 +135,21 @@ impl Places {
 
     /// Whether somebody urgent says that it is at work.
     pub(super) fn is_taken(&self) -> bool {
-        self.page.at_work.load(Relaxed) != 0
+        self.page.busy.load(Relaxed) != 0
     }
 }
 
 impl Server {
     /// Whether all tenants can run at the same time.
     pub(super) fn fit_together(&self) -> bool {
-        let may = self.options.pause && self.options.harvest;
-        if !may || self.places.apart_until.is_some_and(|until| Instant::now() < until) {
+        let may = self.options.pause && self.options.corun;
+        if !may || self.activity.apart_until.is_some_and(|until| Instant::now() < until) {
             return false;
         }
         // Who has no memory yet has nothing on the GPU either. A slice that is yet to be set is no reason to part: that
         // takes longer; nor is it one that nobody knows yet whether it can be paused.
-        let can_run = |pausable: &Pausable| pausable.trying || pausable.works && !pausable.slice.failed;
-        let fits_in = |tenant: &Tenant| tenant.bytes() == 0 || can_run(&tenant.pausable);
+        let can_run = |preemptible: &Preemptible| preemptible.trying || preemptible.works && !preemptible.slice.failed;
+        let fits_in = |tenant: &Tenant| tenant.bytes() == 0 || can_run(&tenant.preemptible);
         self.wanted_bytes() <= self.arena.capacity() && self.tenants.values().all(fits_in)
     }
 
@@ -161,13 +161,13 @@ impl Server {
 
     /// Somebody's memory has to go after all.
     pub(super) fn part(&mut self) {
-        self.places.apart_until = Some(Instant::now() + APART);
+        self.activity.apart_until = Some(Instant::now() + APART);
         self.stop.wake();
     }
 
     /// If some run beside others, they are to leave. Says whether there are any.
-    pub(super) fn part_guests(&mut self) -> bool {
-        let any = self.tenants.keys().any(|id| self.arbiter.is_guest(*id));
+    pub(super) fn part_corunners(&mut self) -> bool {
+        let any = self.tenants.keys().any(|id| self.arbiter.is_corunner(*id));
         if any {
             self.part();
         }
@@ -176,26 +176,26 @@ impl Server {
 
     /// When it is tried again whether all fit together.
     pub(super) fn together_again(&self) -> Option<Instant> {
-        self.places.apart_until.filter(|until| *until > Instant::now())
+        self.activity.apart_until.filter(|until| *until > Instant::now())
     }
 
     /// Nobody waits for a program that was stopped while it was at work. When it goes on, it says so anew.
-    pub(super) fn look_for_stopped_guests(&mut self) {
+    pub(super) fn look_for_stopped_corunners(&mut self) {
         // Not while they come and go: whoever is at work for so long may be stopped.
-        let is_new = self.places.looked.is_some_and(|at| at.elapsed() < LOOK);
-        if is_new && self.places.is_taken() {
+        let is_new = self.activity.looked.is_some_and(|at| at.elapsed() < LOOK);
+        if is_new && self.activity.is_taken() {
             return;
         }
-        self.places.looked = Some(Instant::now());
-        if !self.places.is_taken() {
+        self.activity.looked = Some(Instant::now());
+        if !self.activity.is_taken() {
             return;
         }
-        self.places.clear_what_is_nobodys();
+        self.activity.clear_what_is_nobodys();
         for tenant in self.tenants.values_mut() {
-            let Some(place) = tenant.place.filter(|_| self.places.is_taken_by(tenant.place)) else { continue };
+            let Some(place) = tenant.slot.filter(|_| self.activity.is_taken_by(tenant.slot)) else { continue };
             let is_overdue = tenant.heartbeat.is_overdue(tenant.theirs.heartbeat.load(Relaxed));
             if tenant.process.is_stopped().unwrap_or(is_overdue) {
-                self.places.clear(place);
+                self.activity.clear(place);
             }
         }
     }
@@ -203,9 +203,9 @@ impl Server {
     /// What a tenant reports about that.
     pub(super) fn hear_of_corun(&mut self, id: TenantId, report: CorunReport) {
         match report {
-            CorunReport::AtWork => {
+            CorunReport::ActivityChanged => {
                 if let Some(tenant) = self.tenants.get_mut(&id) {
-                    tenant.pausable.slice.work_begins();
+                    tenant.preemptible.slice.work_begins();
                 }
                 self.look_at_the_board();
             }
@@ -213,7 +213,7 @@ impl Server {
     }
 
     pub(super) fn beside(&mut self, id: TenantId, on: bool) {
-        self.command(id, &CorunCommand::Beside { on });
+        self.command(id, &CorunCommand::Corun { on });
         if !on {
             self.turn_away(id);
         }
@@ -226,7 +226,7 @@ impl Server {
         let Some(at) = self.claims.iter().position(is_its) else { return };
         if let Some(Claim::Allocate { got, .. }) = self.claims.remove(at) {
             got.into_iter().for_each(|(_, frame)| self.arena.give_back(frame));
-            self.answer(id, &Answer::Later, &[]);
+            self.answer(id, &Answer::TryAgain, &[]);
         }
     }
 }

@@ -6,7 +6,7 @@
 //! less urgent ones first, of those that ran longest ago first.
 //!
 //! An eviction's copy and its unmapping run at the same time; the frame is free when both are done. What has not
-//! changed since it came in is not copied ([`super::contents`]). How tenants come in is told in [`super::arriving`].
+//! changed since it came in is not copied ([`super::scan`]). How tenants come in is told in [`super::swap_in`].
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use baton_contract::memory::SizeClass;
 use baton_contract::messages::{Answer, ExtentId, Full, MAX_LISTED, MemoryCommand};
 
-use super::contents::Copies;
-use super::tenant::{Backing, Batch, Extent, Place};
+use super::scan::Copies;
+use super::tenant::{Backing, Batch, Extent, ExtentState};
 use super::{Server, is_copy};
 use crate::books::arena::FrameId;
 use crate::books::pool::Run;
@@ -80,7 +80,7 @@ pub(super) enum Claim {
     /// A new allocation.
     Allocate { tenant: TenantId, left: VecDeque<SizeClass>, got: Vec<(SizeClass, FrameId)>, asked: Instant },
     /// Memory beside the arena, of which so much is to be free.
-    Room { tenant: TenantId, bytes: u64, asked: Instant },
+    Unmanaged { tenant: TenantId, bytes: u64, asked: Instant },
 }
 
 impl Claim {
@@ -90,7 +90,7 @@ impl Claim {
             Self::Allocate { left, got, .. } => {
                 left.iter().chain(got.iter().map(|(class, _)| class)).map(|class| class.bytes()).sum()
             }
-            Self::Room { .. } => 0,
+            Self::Unmanaged { .. } => 0,
         }
     }
 }
@@ -153,7 +153,7 @@ impl Server {
         }
         self.work_ahead();
         if self.claims.is_empty()
-            && self.bringing.is_none()
+            && self.swap_in.is_none()
             && !self.tasks.values().any(|task| matches!(task, Task::Scrub { .. }))
         {
             self.scrub(None, SCRUB_BYTES);
@@ -204,7 +204,7 @@ impl Server {
         while let Some(claim) = self.claims.pop_front() {
             let progress = match claim {
                 Claim::Allocate { tenant, left, got, asked } => self.serve_allocation(tenant, left, got, asked),
-                Claim::Room { tenant, bytes, asked } => self.serve_room(tenant, bytes, asked),
+                Claim::Unmanaged { tenant, bytes, asked } => self.serve_room(tenant, bytes, asked),
             };
             if progress == Progress::Waits {
                 return;
@@ -212,10 +212,10 @@ impl Server {
         }
         // Last: who claims anything has the baton, and is waited for before it can be taken away.
         loop {
-            let before = self.bringing.as_ref().map(|bringing| bringing.tenant);
+            let before = self.swap_in.as_ref().map(|swap_in| swap_in.tenant);
             self.serve_arrival();
             // When one has ended, the next may have been decided upon.
-            if self.bringing.as_ref().map(|bringing| bringing.tenant) == before {
+            if self.swap_in.as_ref().map(|swap_in| swap_in.tenant) == before {
                 break;
             }
         }
@@ -248,7 +248,7 @@ impl Server {
         }
         if bytes_of(&missing) > 0 {
             self.evict(missing, id);
-            if !self.is_anything_coming() && !self.part_guests() {
+            if !self.is_anything_coming() && !self.part_corunners() {
                 let bytes = got.iter().map(|(class, _)| class.bytes()).sum::<u64>() + bytes_of(&missing);
                 got.into_iter().for_each(|(_, frame)| self.arena.give_back(frame));
                 self.deny(id, Full::Held, bytes);
@@ -263,7 +263,7 @@ impl Server {
         let most = self.least_capacity();
         let mut free = self.gpu.free_memory().unwrap_or(u64::MAX);
         if free < bytes {
-            self.part_guests();
+            self.part_corunners();
         }
         // Everybody's memory has to fit the arena, beside what cannot move of the others.
         while free < bytes && self.arena.capacity() > most.max(SizeClass::ALL[0].bytes()) {
@@ -276,13 +276,13 @@ impl Server {
             if asked.elapsed() < Duration::from_secs(5) {
                 self.evict(at_least(bytes - free), id);
                 if self.is_anything_coming() {
-                    self.claims.push_front(Claim::Room { tenant: id, bytes, asked });
+                    self.claims.push_front(Claim::Unmanaged { tenant: id, bytes, asked });
                     return Progress::Waits;
                 }
             }
             break;
         }
-        self.answer(id, &Answer::Room { bytes: free }, &[]);
+        self.answer(id, &Answer::UnmanagedMemory { bytes: free }, &[]);
         Progress::Done
     }
 
@@ -358,7 +358,7 @@ impl Server {
         // Of who does not answer, nothing can be expected.
         let answering = self.tenants.values().filter(|tenant| tenant.is_movable() && !tenant.is_late());
         let extents = answering.flat_map(|tenant| tenant.extents.values());
-        for leaving in extents.filter(|extent| matches!(extent.place, Place::Leaving { .. })) {
+        for leaving in extents.filter(|extent| matches!(extent.state, ExtentState::Leaving { .. })) {
             subtract(&mut missing, leaving.class);
         }
         if bytes_of(&missing) == 0 {
@@ -405,11 +405,11 @@ impl Server {
             let Some(tenant) = self.tenants.get_mut(&id).filter(|tenant| tenant.is_evictable()) else { continue };
             // What is used last goes first here too: it was reserved last.
             for (extent, entry) in tenant.extents.iter_mut().rev() {
-                let Place::Reserved { frame, .. } = entry.place else { continue };
+                let ExtentState::Reserved { frame, .. } = entry.state else { continue };
                 if bytes_of(missing) == 0 || (same_class && missing[entry.class.index()] == 0) {
                     continue;
                 }
-                entry.place = Place::Leaving { frame, copied: true, unmapped: false };
+                entry.state = ExtentState::Leaving { frame, copied: true, unmapped: false };
                 group.leaving.push(*extent);
                 subtract(missing, entry.class);
             }
@@ -420,7 +420,7 @@ impl Server {
     pub(super) fn evict_from(&mut self, victim: TenantId, missing: &mut PerClass, same_class: bool, except: TenantId) {
         if !self.options.hash {
             // Nothing waits for that, but what its memory points to has to be known when it comes again.
-            self.look_at(victim);
+            self.scan(victim);
         }
         // What is used last goes first: what stays can be used at once when the tenant runs again.
         let tenant = &self.tenants[&victim];
@@ -437,7 +437,7 @@ impl Server {
             }
             match self.start_leaving(victim, extent, except, &mut group) {
                 Leaves::Now => {}
-                Leaves::Soon => self.look_at(victim),
+                Leaves::Soon => self.scan(victim),
                 Leaves::NoRoom => break,
             }
             subtract(missing, class);
@@ -467,7 +467,7 @@ impl Server {
             },
         };
         let entry = self.tenants.get_mut(&id).and_then(|tenant| tenant.extents.get_mut(&extent));
-        let Some((entry, frame)) = entry.and_then(|entry| entry.place.frame().map(|frame| (entry, frame))) else {
+        let Some((entry, frame)) = entry.and_then(|entry| entry.state.frame().map(|frame| (entry, frame))) else {
             return Leaves::NoRoom;
         };
         let address = self.frames[frame.0 as usize].as_ref().map_or(0, |memory| memory.address);
@@ -490,7 +490,7 @@ impl Server {
         }
         backing.current |= copied;
         self.ledger.left(bytes, parts.iter().map(|part| part.end - part.start).sum());
-        entry.place = Place::Leaving { frame, copied, unmapped: false };
+        entry.state = ExtentState::Leaving { frame, copied, unmapped: false };
         Leaves::Now
     }
 
@@ -510,7 +510,7 @@ impl Server {
         for id in order {
             let Some(tenant) = self.tenants.get_mut(&id) else { continue };
             for (number, entry) in &mut tenant.extents {
-                if entry.place.is_resident()
+                if entry.state.is_resident()
                     && (id, *number) != (leaving, extent)
                     && let Some(backing) = entry.backing.take()
                 {
@@ -584,8 +584,8 @@ impl Server {
     /// Half of an eviction is done; when both are, the frame is free.
     pub(super) fn left_in_part(&mut self, id: TenantId, extent: ExtentId, part: impl FnOnce(&mut bool, &mut bool)) {
         let entry = self.tenants.get_mut(&id).and_then(|tenant| tenant.extents.get_mut(&extent));
-        let Some(Extent { place, backing, .. }) = entry else { return };
-        let Place::Leaving { frame, copied, unmapped } = place else { return };
+        let Some(Extent { state, backing, .. }) = entry else { return };
+        let ExtentState::Leaving { frame, copied, unmapped } = state else { return };
         part(copied, unmapped);
         if let Some(backing) = backing
             && *copied
@@ -594,7 +594,7 @@ impl Server {
         }
         if *copied && *unmapped {
             let frame = *frame;
-            *place = Place::Host;
+            *state = ExtentState::Host;
             self.release(frame);
             if self.options.poison.is_some() {
                 self.scrub(None, SCRUB_BYTES);
@@ -607,7 +607,7 @@ impl Server {
         let answers = self.tenants.values().any(|tenant| tenant.is_about_to_answer() || tenant.is_about_to_close());
         answers
             || !self.tasks.is_empty()
-            || !self.looks.is_empty()
+            || !self.scans.is_empty()
             || self.quarantine.iter().any(|quarantine| quarantine.is_fresh())
             || self.preparing
     }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use baton_contract::messages::PreemptionCommand;
 
 use super::Server;
-use super::pausing::{Hold, Stage};
+use super::preempt::{Preemption, Stage};
 use super::tenant::{ANSWER_LIMIT, Tenant};
 use crate::policy::arbiter::TenantId;
 
@@ -41,7 +41,7 @@ impl Tenant {
     /// Whether it has yet to answer, and is inside of the call. One that has not begun, because it was stopped, say, waits for
     /// nothing on the GPU.
     pub(super) fn is_probing(&self) -> bool {
-        let is_asked = |hold: Hold| matches!(hold.probe, Probe::Asked { .. });
+        let is_asked = |hold: Preemption| matches!(hold.probe, Probe::Asked { .. });
         self.hold.is_some_and(is_asked) && self.theirs.probing.load(Relaxed) != 0
     }
 
@@ -52,7 +52,7 @@ impl Tenant {
 
     /// When it is to be looked whether the call has come back. Who is cut off answers no more, but may be inside.
     pub(super) fn probe_look(&self) -> Option<Instant> {
-        let hold = self.hold.filter(|_| self.cut_off.is_none() || self.is_probing())?;
+        let hold = self.hold.filter(|_| self.disconnected.is_none() || self.is_probing())?;
         match (hold.stage, hold.probe) {
             (Stage::Paused, Probe::Asked { look, .. }) => Some(look),
             (Stage::Answering, Probe::Asked { .. }) => hold.stuck.map(|since| since + ANSWER_LIMIT),
@@ -109,7 +109,7 @@ impl Server {
                         continue;
                     }
                     hold.stuck.get_or_insert(now);
-                    if !std::mem::replace(&mut tenant.pausable.was_stuck, true) {
+                    if !std::mem::replace(&mut tenant.preemptible.was_stuck, true) {
                         let what = "its driver cannot unmap memory before its work has ended";
                         log::info!("{} goes on for a while: {what}", tenant.name);
                     }

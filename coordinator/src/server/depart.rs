@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 use baton_contract::messages::TurnCommand;
 
 use super::Server;
+use super::frames::Claim;
 use super::ledger::Departed;
 use super::peer::Peer;
-use super::residency::Claim;
 use super::tenant::ANSWER_LIMIT;
 use crate::books::arena::FrameId;
-use crate::device::preemptor::{Target, Wish};
+use crate::device::preemptor::{PreemptCommand, PreemptTarget};
 use crate::policy::arbiter::TenantId;
 
 /// Frames that a process which just died may still be writing to.
@@ -55,15 +55,15 @@ impl Server {
     fn disconnect(&mut self, id: TenantId, why: &str, lives: bool) {
         let is_off = self.is_off_the_gpu(id);
         let Some(tenant) = self.tenants.get_mut(&id) else { return };
-        if tenant.cut_off.is_some() {
+        if tenant.disconnected.is_some() {
             return;
         }
         let now = self.start.elapsed().as_micros() as u64;
         // Whoever is paused may resume itself without us. And whoever lives and has all its memory opens its gate as soon as it
         // sees that it is alone.
         let goes_on = lives && tenant.missing_bytes() == 0;
-        let may_run = tenant.silent || tenant.hold.is_some() || !is_off || goes_on;
-        tenant.cut_off = Some(may_run);
+        let may_run = tenant.unresponsive || tenant.hold.is_some() || !is_off || goes_on;
+        tenant.disconnected = Some(may_run);
         tenant.counted = (self.arbiter.switches(id), self.arbiter.gpu_time(id, now));
         tenant.revoked = None;
         self.gone.push(id);
@@ -91,19 +91,19 @@ impl Server {
                 Claim::Allocate { tenant, got, .. } if tenant == id => {
                     got.into_iter().for_each(|(_, frame)| self.arena.give_back(frame));
                 }
-                Claim::Room { tenant, .. } if tenant == id => {}
+                Claim::Unmanaged { tenant, .. } if tenant == id => {}
                 other => kept.push_back(other),
             }
         }
         self.claims = kept;
-        self.bringing.take_if(|bringing| bringing.tenant == id);
+        self.swap_in.take_if(|swap_in| swap_in.tenant == id);
     }
 
     /// The process has ended: everything it had comes back.
     pub(super) fn process_ended(&mut self, id: TenantId) {
         self.connection_ended(id);
         let Some(tenant) = self.tenants.remove(&id) else { return };
-        self.places.free(tenant.place);
+        self.activity.free(tenant.slot);
         self.ledger.departed(Departed {
             class: tenant.class().word(),
             name: tenant.name,
@@ -111,9 +111,9 @@ impl Server {
             switches: tenant.counted.0,
             gpu_seconds: tenant.counted.1 as f64 / 1e6,
         });
-        let held_by_us = matches!(tenant.pausable.told, Some(Target::ResourceManager(..))).then_some(id);
-        if let Some(target) = tenant.pausable.told {
-            self.preemptor.submit(id, Wish::End, target);
+        let held_by_us = matches!(tenant.preemptible.told, Some(PreemptTarget::ResourceManager(..))).then_some(id);
+        if let Some(target) = tenant.preemptible.told {
+            self.preemptor.submit(id, PreemptCommand::End, target);
         }
         let mut frames = Vec::new();
         for (extent, entry) in tenant.extents {
@@ -121,7 +121,7 @@ impl Server {
                 super::Task::Copy { tenant, extents, .. } => *tenant == id && extents.contains(&extent),
                 super::Task::Scrub { .. } => false,
             });
-            let frame = entry.place.frame();
+            let frame = entry.state.frame();
             let runs = entry.backing.map_or(Vec::new(), |backing| backing.runs);
             if copying {
                 self.orphans.insert((id, extent), (frame, runs));
@@ -132,7 +132,7 @@ impl Server {
         }
         // Its descriptors are closed by now, and with the last one of the GPU's the driver has taken its context down,
         // running kernels and all (measured). But a child may hold them too.
-        if tenant.cut_off == Some(true) && (held_by_us.is_some() || tenant.control.is_open()) {
+        if tenant.disconnected == Some(true) && (held_by_us.is_some() || tenant.control.is_open()) {
             let now = Instant::now();
             let (until, since, connection) = (now + NEXT_LOOK, now, tenant.control);
             self.quarantine.push_back(Quarantine { until, since, frames, connection, held_by_us });
@@ -153,7 +153,7 @@ impl Server {
 
     /// What becomes of the tenants when the coordinator ends now; none if there are none.
     pub fn left_behind(&self) -> Option<String> {
-        let living = self.tenants.values().filter(|tenant| tenant.cut_off.is_none());
+        let living = self.tenants.values().filter(|tenant| tenant.disconnected.is_none());
         let (stay, go): (Vec<_>, Vec<_>) = living.partition(|tenant| tenant.missing_bytes() > 0);
         let names = |tenants: &[&super::Tenant]| {
             tenants.iter().map(|tenant| tenant.name.as_str()).collect::<Vec<_>>().join(", ")
@@ -192,7 +192,7 @@ impl Server {
     /// A process that replaced its program (`exec`) lost its connection and its mappings, but lives. Its new
     /// program no longer has our page mapped.
     pub(super) fn look_for_replaced_programs(&mut self) {
-        let is_replaced = |tenant: &super::Tenant| tenant.cut_off.is_some() && tenant.theirs.is_let_go();
+        let is_replaced = |tenant: &super::Tenant| tenant.disconnected.is_some() && tenant.theirs.is_let_go();
         let replaced = |(id, tenant): (&TenantId, &super::Tenant)| is_replaced(tenant).then_some(*id);
         let replaced: Vec<TenantId> = self.tenants.iter().filter_map(replaced).collect();
         replaced.into_iter().for_each(|id| self.process_ended(id));

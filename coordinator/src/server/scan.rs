@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use baton_contract::memory::GRANULE;
 use baton_contract::messages::{ExtentId, MAX_LISTED, TurnCommand};
 
-use super::tenant::{Contents, Extent, Place};
+use super::tenant::{Contents, Extent, ExtentState};
 use super::{Pipeline, Server};
 use crate::books::arena::FrameId;
 use crate::device::digest::{PAGE, Page, Scan, ScanId, Scanned};
@@ -29,7 +29,7 @@ const _: () = assert!(PAGE == GRANULE);
 
 /// A look at a tenant's contents under way.
 #[derive(Debug)]
-pub(super) struct Look {
+pub(super) struct ScanUnderWay {
     tenant: TenantId,
     /// The grant before which it began: another one makes it worthless.
     grant: u64,
@@ -100,14 +100,14 @@ impl Extent {
 
 impl Server {
     /// Looks at what a tenant holds, as far as that is not known. It is off the GPU.
-    pub(super) fn look_at(&mut self, id: TenantId) {
+    pub(super) fn scan(&mut self, id: TenantId) {
         let Some(tenant) = self.tenants.get_mut(&id).filter(|tenant| tenant.scan.is_none()) else { return };
         let (mut extents, mut pages, mut frames) = (Vec::new(), Vec::new(), Vec::new());
         for (extent, entry) in &tenant.extents {
-            let frame = match entry.place {
-                Place::Resident { frame } => frame,
+            let frame = match entry.state {
+                ExtentState::Resident { frame } => frame,
                 // Being copied out, unseen, because it was often dirty: its frame is still its own.
-                Place::Leaving { frame, .. } => frame,
+                ExtentState::Leaving { frame, .. } => frame,
                 _ => continue,
             };
             if entry.contents.is_some() {
@@ -129,17 +129,17 @@ impl Server {
         let scan = unsafe { self.scanner.scan(pages, window) };
         tenant.scan = Some(scan);
         for frame in &frames {
-            *self.looked_at.entry(*frame).or_default() += 1;
+            *self.scanning.entry(*frame).or_default() += 1;
         }
-        self.looks.insert(scan, Look { tenant: id, grant: tenant.grant, extents, frames, start });
+        self.scans.insert(scan, ScanUnderWay { tenant: id, grant: tenant.grant, extents, frames, start });
     }
 
     /// A look is over.
-    pub(super) fn looked(&mut self, scanned: Scanned) {
-        let Some(look) = self.looks.remove(&scanned.id) else { return };
+    pub(super) fn scanned(&mut self, scanned: Scanned) {
+        let Some(look) = self.scans.remove(&scanned.id) else { return };
         match scanned.result {
             Ok(scan) => {
-                self.ledger.looked(scan.pages.len() as u64 * PAGE, scanned.time);
+                self.ledger.scanned(scan.pages.len() as u64 * PAGE, scanned.time);
                 self.note_contents(&look, scanned.id, scan);
             }
             Err(error) => {
@@ -155,10 +155,10 @@ impl Server {
             tenant.scan = None;
         }
         for frame in look.frames {
-            let left = self.looked_at.entry(frame).or_insert(1);
+            let left = self.scanning.entry(frame).or_insert(1);
             *left -= 1;
             if *left == 0 {
-                self.looked_at.remove(&frame);
+                self.scanning.remove(&frame);
                 if let Some(at) = self.released.iter().position(|released| *released == frame) {
                     self.released.swap_remove(at);
                     self.free_frame(frame);
@@ -167,7 +167,7 @@ impl Server {
         }
     }
 
-    fn note_contents(&mut self, look: &Look, id: ScanId, scan: Scan) {
+    fn note_contents(&mut self, look: &ScanUnderWay, id: ScanId, scan: Scan) {
         let Some(tenant) = self.tenants.get_mut(&look.tenant) else { return };
         if tenant.scan != Some(id) || tenant.grant != look.grant {
             return;
@@ -193,7 +193,7 @@ impl Server {
             let Some(entry) = tenant.extents.get_mut(extent) else { continue };
             entry.contents = Some(Contents { pages: pages.clone(), pointers: targets });
             entry.count_changes();
-            if !entry.place.is_resident()
+            if !entry.state.is_resident()
                 && let Some(backing) = &mut entry.backing
             {
                 // It left unseen; now it is known what of.
@@ -204,7 +204,7 @@ impl Server {
 
     /// A frame that its tenant no longer has. One that is being looked at is free when that is over.
     pub(super) fn release(&mut self, frame: FrameId) {
-        if self.looked_at.contains_key(&frame) {
+        if self.scanning.contains_key(&frame) {
             self.released.push(frame);
         } else {
             self.free_frame(frame);
@@ -254,7 +254,7 @@ mod tests {
         let pages = |digests: &[u64]| digests.iter().map(|digest| page(*digest)).collect::<Vec<_>>();
         Extent {
             class: SizeClass::ALL[1],
-            place: Place::Host,
+            state: ExtentState::Host,
             backing: before.map(|before| Backing {
                 runs: Vec::new(),
                 pages: pages(before),

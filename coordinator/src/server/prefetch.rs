@@ -8,10 +8,10 @@ use baton_contract::class::Class;
 use baton_contract::memory::SizeClass;
 use baton_contract::messages::TurnCommand;
 
+use super::frames::{GROUP_BYTES, LEFT_FREE, PerClass};
 use super::peer::Peer;
-use super::residency::{GROUP_BYTES, LEFT_FREE, PerClass};
-use super::steering::say;
-use super::tenant::{Place, Tenant};
+use super::set::say;
+use super::tenant::{ExtentState, Tenant};
 use super::{Server, Task};
 use crate::policy::arbiter::{State, TenantId};
 
@@ -38,7 +38,7 @@ impl Server {
     /// While nobody has a claim.
     pub(super) fn work_ahead(&mut self) {
         self.serve_evictions();
-        if !self.claims.is_empty() || self.bringing.is_some() {
+        if !self.claims.is_empty() || self.swap_in.is_some() {
             return;
         }
         if self.is_in_haste() {
@@ -56,7 +56,7 @@ impl Server {
     /// Whether somebody urgent has just got the GPU. Looking at memory and overwriting it are kernels, which take turns
     /// with the tenant's: a request of 8 ms took 22 that way.
     pub(super) fn is_in_haste(&self) -> bool {
-        self.places.is_taken() || self.haste_ends().is_some_and(|end| Instant::now() < end)
+        self.activity.is_taken() || self.haste_ends().is_some_and(|end| Instant::now() < end)
     }
 
     /// Until when nothing is done ahead.
@@ -74,7 +74,7 @@ impl Server {
             off && is_off
                 && tenant.is_movable()
                 && tenant.redelivery.is_none()
-                && tenant.extents.values().any(|extent| extent.place.is_away())
+                && tenant.extents.values().any(|extent| extent.state.is_away())
         };
         let first = |id: &TenantId| {
             let tenant = &self.tenants[id];
@@ -97,7 +97,7 @@ impl Server {
         let (mut ready, mut bytes) = (Vec::new(), 0);
         for (extent, class) in self.order_of(id) {
             let entry = self.tenants.get(&id).and_then(|tenant| tenant.extents.get(&extent));
-            let Some(place) = entry.map(|entry| entry.place) else { continue };
+            let Some(place) = entry.map(|entry| entry.state) else { continue };
             if bytes > 0 && bytes + class.bytes() > GROUP_BYTES {
                 break;
             }
@@ -105,7 +105,7 @@ impl Server {
                 break;
             }
             spare -= class.bytes();
-            if place == Place::Host {
+            if place == ExtentState::Host {
                 let Some(frame) = self.arena.take(class, true) else { break };
                 self.reserve(id, extent, frame, true);
             }
@@ -148,12 +148,12 @@ impl Server {
         let (mut bytes, mut count) = (0, 0);
         for (extent, class) in self.order_of(id) {
             let entry = self.tenants.get(&id).and_then(|tenant| tenant.extents.get(&extent));
-            let Some(place) = entry.map(|entry| entry.place) else { continue };
+            let Some(place) = entry.map(|entry| entry.state) else { continue };
             bytes += class.bytes();
             if bytes > most {
                 break;
             }
-            if place != Place::Host {
+            if place != ExtentState::Host {
                 continue;
             }
             if count == AT_ONCE {
@@ -224,7 +224,7 @@ impl Server {
                 eviction.answer(Err("the tenant is in use again; `baton suspend` it first"));
                 continue;
             }
-            if tenant.cut_off.is_some() {
+            if tenant.disconnected.is_some() {
                 eviction.answer(Err("the tenant has left"));
                 continue;
             }
@@ -233,7 +233,7 @@ impl Server {
                 eviction.answer(Err("the tenant does not answer"));
                 continue;
             }
-            let comes_in = self.bringing.as_ref().is_some_and(|bringing| bringing.tenant == id);
+            let comes_in = self.swap_in.as_ref().is_some_and(|swap_in| swap_in.tenant == id);
             let state = self.arbiter.state(id);
             if state == State::Arriving || state == State::Running && comes_in {
                 // Also if it was let in before all is there: whoever asks again and again would keep it waiting for ever.
@@ -259,7 +259,7 @@ impl Server {
             let mut all = PerClass::default();
             let movable = || tenant.extents.values().filter(|extent| !extent.immovable);
             movable().for_each(|extent| all[extent.class.index()] += 1);
-            let is_gone = movable().all(|extent| extent.place.is_away());
+            let is_gone = movable().all(|extent| extent.state.is_away());
             if is_gone {
                 eviction.answer(Ok(()));
                 continue;

@@ -12,10 +12,10 @@ use baton_contract::memory::SizeClass;
 use baton_contract::messages::{ExtentId, MemoryCommand};
 use baton_contract::wire::MAX_DESCRIPTORS;
 
-use super::contents::parts;
 use super::delivery::Delivery;
-use super::residency::{Found, GROUP_EXTENTS, Group, PerClass, bytes_of};
-use super::tenant::{Batch, Place};
+use super::frames::{Found, GROUP_EXTENTS, Group, PerClass, bytes_of};
+use super::scan::parts;
+use super::tenant::{Batch, ExtentState};
 use super::{Pipeline, Server};
 use crate::books::arena::FrameId;
 use crate::device::digest::PAGE;
@@ -25,7 +25,7 @@ use crate::policy::planner::{Costs, Item, plan};
 
 /// A tenant that comes in: all that it has, for the baton.
 #[derive(Debug)]
-pub(super) struct Bringing {
+pub(super) struct SwapIn {
     pub(super) tenant: TenantId,
     /// What is not on its way yet, once that is planned.
     pub(super) groups: Option<VecDeque<Vec<ExtentId>>>,
@@ -38,26 +38,26 @@ const MOST_GROUP_BYTES: u64 = 16 << 20;
 impl Server {
     /// Goes on with the arrival under way.
     pub(super) fn serve_arrival(&mut self) {
-        let Some(Bringing { tenant: id, groups }) = self.bringing.take() else { return };
+        let Some(SwapIn { tenant: id, groups }) = self.swap_in.take() else { return };
         let Some(tenant) = self.tenants.get(&id) else { return };
-        if tenant.cut_off.is_some() {
+        if tenant.disconnected.is_some() {
             return;
         }
         match self.arbiter.state(id) {
             State::Arriving | State::Running => {}
             // It may go on after all; until then nothing more is begun.
             State::Leaving => {
-                self.bringing = Some(Bringing { tenant: id, groups });
+                self.swap_in = Some(SwapIn { tenant: id, groups });
                 return;
             }
             // It has given the baton back before all was there.
-            State::Idle | State::Waiting | State::Beside => return,
+            State::Idle | State::Waiting | State::Corunning => return,
         }
         if tenant.missing_bytes() == 0 {
             if self.is_on_the_gpu_or_resumed(id) {
                 return self.tell_arbiter(id, Event::Resident);
             }
-            self.bringing = Some(Bringing { tenant: id, groups });
+            self.swap_in = Some(SwapIn { tenant: id, groups });
             return;
         }
         if self.is_undeliverable(id) {
@@ -66,10 +66,10 @@ impl Server {
         // Planned anew also for what was still on its way out when that was done first.
         let groups = groups.filter(|groups| !groups.is_empty()).unwrap_or_else(|| self.groups_of(id));
         let (left, lacking) = self.start_groups(id, groups);
-        if !self.is_anything_coming() && !self.awaits_delivery(id) && !self.part_guests() {
+        if !self.is_anything_coming() && !self.awaits_delivery(id) && !self.part_corunners() {
             return self.give_up_arrival(id);
         }
-        self.bringing = Some(Bringing { tenant: id, groups: Some(left) });
+        self.swap_in = Some(SwapIn { tenant: id, groups: Some(left) });
         let is_certain = lacking == 0 && !self.awaits_delivery(id);
         if self.arbiter.state(id) == State::Arriving && is_certain && self.options.pipeline != Pipeline::Off {
             self.let_it_run(id);
@@ -80,7 +80,7 @@ impl Server {
     fn give_up_arrival(&mut self, id: TenantId) {
         if self.arbiter.state(id) == State::Running {
             // Should its work not end now, it goes on, and then the rest has to come after all.
-            self.bringing = Some(Bringing { tenant: id, groups: None });
+            self.swap_in = Some(SwapIn { tenant: id, groups: None });
             return self.tell_arbiter(id, Event::Stranded);
         }
         self.tell_arbiter(id, Event::CannotArrive);
@@ -98,9 +98,9 @@ impl Server {
             let mut ready = Vec::new();
             for extent in extents {
                 let entry = self.tenants.get(&id).and_then(|tenant| tenant.extents.get(&extent));
-                match entry.map(|entry| (entry.place, entry.class, entry.has_zeros())) {
-                    Some((Place::Reserved { .. }, _, _)) => ready.push(extent),
-                    Some((Place::Host, class, has_zeros)) => {
+                match entry.map(|entry| (entry.state, entry.class, entry.has_zeros())) {
+                    Some((ExtentState::Reserved { .. }, _, _)) => ready.push(extent),
+                    Some((ExtentState::Host, class, has_zeros)) => {
                         // A frame of zeros, if there is one, saves writing them: a kernel of ours would take turns with
                         // the tenant's.
                         let zeroed = if has_zeros { self.arena.take(class, true) } else { None };
@@ -134,7 +134,7 @@ impl Server {
         let Some(tenant) = self.tenants.get_mut(&id) else { return self.arena.give_back(frame) };
         let Some(entry) = tenant.extents.get_mut(&extent) else { return self.arena.give_back(frame) };
         let zeroed = clean && self.options.poison.is_none();
-        entry.place = Place::Reserved { frame, zeroed, delivery: Delivery::Sent };
+        entry.state = ExtentState::Reserved { frame, zeroed, delivery: Delivery::Sent };
         tenant.reserved.push(extent);
     }
 
@@ -150,7 +150,7 @@ impl Server {
         let Some(tenant) = self.tenants.get_mut(&id) else { return };
         let mut lost = false;
         for extents in extents.chunks(at_once) {
-            let frame = |extent: &ExtentId| tenant.extents.get(extent)?.place.frame();
+            let frame = |extent: &ExtentId| tenant.extents.get(extent)?.state.frame();
             let descriptors: Vec<BorrowedFd<'_>> = extents
                 .iter()
                 .filter_map(frame)
@@ -158,7 +158,7 @@ impl Server {
                 .collect();
             let batch = tenant.add_batch(Batch::Prepare(extents.to_vec()));
             let message = MemoryCommand::Prepare { batch, extents: extents.to_vec() };
-            lost |= tenant.cut_off.is_none() && tenant.control.send(&message, &descriptors).is_err();
+            lost |= tenant.disconnected.is_none() && tenant.control.send(&message, &descriptors).is_err();
         }
         if lost {
             self.connection_ended(id);
@@ -179,8 +179,8 @@ impl Server {
 
     fn start_arrival(&mut self, id: TenantId, extent: ExtentId, job: &mut Group) {
         let Some(entry) = self.tenants.get_mut(&id).and_then(|tenant| tenant.extents.get_mut(&extent)) else { return };
-        let (Some(backing), Place::Reserved { frame, zeroed, delivery: Delivery::Sent }) =
-            (&entry.backing, entry.place)
+        let (Some(backing), ExtentState::Reserved { frame, zeroed, delivery: Delivery::Sent }) =
+            (&entry.backing, entry.state)
         else {
             return;
         };
@@ -198,13 +198,13 @@ impl Server {
             }
         }
         self.ledger.arriving();
-        entry.place = Place::Arriving { frame, lost: false };
+        entry.state = ExtentState::Arriving { frame, lost: false };
     }
 
     /// What is missing of a tenant, in the order in which it will be used.
     pub(super) fn order_of(&self, id: TenantId) -> Vec<(ExtentId, SizeClass)> {
         let Some(tenant) = self.tenants.get(&id) else { return Vec::new() };
-        let missing = tenant.extents.iter().filter(|(_, extent)| extent.place.can_come());
+        let missing = tenant.extents.iter().filter(|(_, extent)| extent.state.can_come());
         let mut wanted: Vec<(ExtentId, SizeClass)> = missing.map(|(id, extent)| (*id, extent.class)).collect();
         tenant.history.order(&mut wanted, |(id, _)| *id);
         wanted
@@ -271,7 +271,7 @@ impl Server {
         if !tenant.is_read() {
             // Part of it stayed when it was last here, and was used since the last look.
             if tenant.scan.is_none() {
-                self.look_at(id);
+                self.scan(id);
             }
             return;
         }
@@ -286,14 +286,14 @@ impl Server {
         let mut came = Vec::new();
         for extent in extents {
             let Some(entry) = tenant.extents.get_mut(&extent) else { continue };
-            entry.place = match entry.place {
-                Place::Arriving { frame, lost: false } => {
+            entry.state = match entry.state {
+                ExtentState::Arriving { frame, lost: false } => {
                     came.push(extent);
-                    Place::Mapping { frame }
+                    ExtentState::Mapping { frame }
                 }
                 // Copied in vain: what is in it may have to make room for others before the tenant gets it.
-                Place::Arriving { frame, lost: true } => {
-                    Place::Reserved { frame, zeroed: false, delivery: Delivery::Lost }
+                ExtentState::Arriving { frame, lost: true } => {
+                    ExtentState::Reserved { frame, zeroed: false, delivery: Delivery::Lost }
                 }
                 other => other,
             };
@@ -304,7 +304,7 @@ impl Server {
     /// Has the tenant give access to extents whose contents are there.
     pub(super) fn map(&mut self, id: TenantId, extents: Vec<ExtentId>) {
         let Some(tenant) = self.tenants.get_mut(&id) else { return };
-        if extents.is_empty() || tenant.cut_off.is_some() {
+        if extents.is_empty() || tenant.disconnected.is_some() {
             return;
         }
         let batch = tenant.add_batch(Batch::Map(extents.clone()));
@@ -316,11 +316,11 @@ impl Server {
         let may_write = !self.is_off_the_gpu(id);
         let Some(tenant) = self.tenants.get_mut(&id) else { return };
         // Before it has closed its gate it may have used it already.
-        let may_write = may_write || tenant.silent || tenant.hold.is_some_and(|hold| !hold.is_closed());
+        let may_write = may_write || tenant.unresponsive || tenant.hold.is_some_and(|hold| !hold.is_closed());
         for extent in extents {
             let Some(entry) = tenant.extents.get_mut(&extent) else { continue };
-            if let Place::Mapping { frame } = entry.place {
-                entry.place = Place::Resident { frame };
+            if let ExtentState::Mapping { frame } = entry.state {
+                entry.state = ExtentState::Resident { frame };
                 if may_write {
                     entry.may_change();
                 }

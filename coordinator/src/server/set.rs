@@ -1,7 +1,7 @@
 //! What users change about tenants while they run.
 
 use baton_contract::messages::{Admission, CorunCommand};
-use baton_contract::page::BOARD_PLACES;
+use baton_contract::page::ACTIVITY_SLOTS;
 use baton_contract::scheduling::Change;
 use serde_json::json;
 
@@ -28,7 +28,7 @@ impl Server {
 
     /// Whom a user calls so.
     pub(super) fn called(&self, name: &str) -> Result<TenantId, String> {
-        let found = self.tenants.iter().find(|(_, tenant)| tenant.name == name && tenant.cut_off.is_none());
+        let found = self.tenants.iter().find(|(_, tenant)| tenant.name == name && tenant.disconnected.is_none());
         found
             .map(|(id, _)| *id)
             .ok_or_else(|| format!("there is no tenant called {}; `baton status` lists them", name.escape_default()))
@@ -43,10 +43,10 @@ impl Server {
             tenant.scheduling = scheduling;
             log::info!("{name} is now {}, weight {}", scheduling.class, scheduling.weight);
             if scheduling.class != before.class {
-                let old = std::mem::replace(&mut tenant.place, self.places.give(scheduling.class));
-                self.places.free(old);
-                let board = CorunCommand::Board { place: tenant.place.unwrap_or(BOARD_PLACES) };
-                if tenant.control.send(&board, &[self.places.file(tenant.place)]).is_err() {
+                let old = std::mem::replace(&mut tenant.slot, self.activity.give(scheduling.class));
+                self.activity.free(old);
+                let slot = CorunCommand::Slot { slot: tenant.slot.unwrap_or(ACTIVITY_SLOTS) };
+                if tenant.control.send(&slot, &[self.activity.file(tenant.slot)]).is_err() {
                     self.connection_ended(id);
                 }
             }
@@ -55,7 +55,7 @@ impl Server {
         match change.suspended {
             Some(true) => {
                 if self.arbiter.state(id) == State::Arriving {
-                    self.bringing = None;
+                    self.swap_in = None;
                 }
                 self.tell_arbiter(id, Event::Suspended);
             }
