@@ -149,13 +149,13 @@ impl Server {
         // Who has no memory yet has nothing on the GPU either. A slice that is yet to be set is no reason to part: that
         // takes longer; nor is it one that nobody knows yet whether it can be paused.
         let can_run = |preemptible: &Preemptible| preemptible.trying || preemptible.works && !preemptible.slice.failed;
-        let fits_in = |tenant: &Tenant| tenant.bytes() == 0 || can_run(&tenant.preemptible);
+        let fits_in = |tenant: &Tenant| tenant.extents.is_empty() || can_run(&tenant.preemptible);
         self.wanted_bytes() <= self.arena.capacity() && self.tenants.values().all(fits_in)
     }
 
     /// What all tenants have, and what they have asked for.
     pub(super) fn wanted_bytes(&self) -> u64 {
-        let all: u64 = self.tenants.values().map(Tenant::bytes).sum();
+        let all: u64 = self.tenants.values().map(|tenant| tenant.extents.counts().bytes).sum();
         all + self.claims.iter().map(Claim::bytes).sum::<u64>()
     }
 

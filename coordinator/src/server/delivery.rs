@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use baton_contract::messages::ExtentId;
 
 use super::Server;
-use super::tenant::{Batch, ExtentState, Tenant};
+use super::tenant::{Batch, Tenant};
+use crate::books::extents::ExtentState;
 use crate::policy::arbiter::{State, TenantId};
 
 /// How soon frames are sent again: at first, and at last. It doubles in between.
@@ -20,17 +21,6 @@ const PATIENCE: Duration = Duration::from_millis(250);
 /// So many are under way at once.
 const AT_ONCE: usize = 16;
 
-/// Whether a tenant has got the frame that is reserved for an extent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Delivery {
-    /// It was sent, and there is no reason to doubt that it came.
-    Sent,
-    /// It did not come.
-    Lost,
-    /// It was sent again, and whether it came is not known yet.
-    SentAgain,
-}
-
 /// What a tenant is yet to get.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Redelivery {
@@ -40,18 +30,6 @@ pub(super) struct Redelivery {
     pause: Duration,
 }
 
-impl Tenant {
-    /// Whether there are extents with a frame of which it is not sure that the tenant has it, in this state or any.
-    fn has_doubtful(&self, wanted: Option<Delivery>) -> bool {
-        self.extents.values().any(|extent| match extent.state {
-            ExtentState::Reserved { delivery: Delivery::Sent, .. } => false,
-            ExtentState::Reserved { delivery, .. } => wanted.is_none_or(|wanted| wanted == delivery),
-            ExtentState::Arriving { lost, .. } => lost && wanted.is_none_or(|wanted| wanted == Delivery::Lost),
-            _ => false,
-        })
-    }
-}
-
 impl Server {
     /// A tenant was told something for which it has not got the frames.
     pub(super) fn undelivered(&mut self, id: TenantId, batch: u32) -> Result<(), String> {
@@ -59,18 +37,7 @@ impl Server {
         match tenant.batches.remove(&batch).map(|(_, batch)| batch) {
             Some(Batch::Prepare(extents)) => {
                 for extent in extents {
-                    let Some(entry) = tenant.extents.get_mut(&extent) else { continue };
-                    entry.state = match entry.state {
-                        ExtentState::Reserved { frame, zeroed, .. } => {
-                            ExtentState::Reserved { frame, zeroed, delivery: Delivery::Lost }
-                        }
-                        ExtentState::Arriving { frame, .. } => ExtentState::Arriving { frame, lost: true },
-                        ExtentState::Mapping { frame } => {
-                            ExtentState::Reserved { frame, zeroed: false, delivery: Delivery::Lost }
-                        }
-                        // It is on its way out already.
-                        other => other,
-                    };
+                    tenant.extents.lose(extent);
                 }
                 let now = Instant::now();
                 let before = tenant.redelivery;
@@ -88,7 +55,10 @@ impl Server {
             Some(Batch::Map(extents)) => {
                 // What of it has come is mapped; the rest was lost before.
                 let mapping = |extent: &ExtentId| {
-                    tenant.extents.get(extent).is_some_and(|entry| matches!(entry.state, ExtentState::Mapping { .. }))
+                    tenant
+                        .extents
+                        .get(*extent)
+                        .is_some_and(|entry| matches!(entry.state(), ExtentState::Mapping { .. }))
                 };
                 let came: Vec<ExtentId> = extents.into_iter().filter(mapping).collect();
                 self.map(id, came);
@@ -102,15 +72,12 @@ impl Server {
     pub(super) fn delivered(&mut self, id: TenantId, extents: &[ExtentId]) {
         let Some(tenant) = self.tenants.get_mut(&id).filter(|tenant| tenant.redelivery.is_some()) else { return };
         for extent in extents {
-            if let Some(entry) = tenant.extents.get_mut(extent)
-                && let ExtentState::Reserved { delivery: delivery @ Delivery::SentAgain, .. } = &mut entry.state
-            {
-                *delivery = Delivery::Sent;
-            }
+            tenant.extents.delivered(*extent);
         }
-        if !tenant.has_doubtful(None) {
+        let counts = tenant.extents.counts();
+        if counts.lost + counts.sent_again == 0 {
             tenant.redelivery = None;
-        } else if !tenant.has_doubtful(Some(Delivery::SentAgain))
+        } else if counts.sent_again == 0
             && let Some(redelivery) = &mut tenant.redelivery
         {
             (redelivery.at, redelivery.pause) = (Instant::now(), SHORTEST_PAUSE);
@@ -124,7 +91,8 @@ impl Server {
         let due: Vec<TenantId> = self.tenants.iter().filter(|(_, tenant)| is_due(tenant)).map(|(id, _)| *id).collect();
         for id in due {
             let Some(tenant) = self.tenants.get_mut(&id) else { continue };
-            if !tenant.has_doubtful(None) || tenant.disconnected.is_some() {
+            let counts = tenant.extents.counts();
+            if counts.lost + counts.sent_again == 0 || tenant.disconnected.is_some() {
                 // The frames have gone to somebody else.
                 tenant.redelivery = None;
                 continue;
@@ -132,16 +100,7 @@ impl Server {
             if let Some(redelivery) = &mut tenant.redelivery {
                 redelivery.at = now + LONGEST_PAUSE;
             }
-            let mut lost = Vec::new();
-            for (extent, entry) in &mut tenant.extents {
-                if let ExtentState::Reserved { delivery: delivery @ Delivery::Lost, .. } = &mut entry.state {
-                    *delivery = Delivery::SentAgain;
-                    lost.push(*extent);
-                }
-                if lost.len() == AT_ONCE {
-                    break;
-                }
-            }
+            let lost = tenant.extents.send_again(AT_ONCE);
             self.send_frames(id, &lost, 1);
         }
     }

@@ -4,10 +4,10 @@
 //! have memory mapped, so that stays where it is. Its **process** ends, which a pidfd shows even if a forked
 //! child keeps the sockets open: then the driver has taken its mappings down, and all comes back.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
-use baton_contract::messages::TurnCommand;
+use baton_contract::messages::{ExtentId, TurnCommand};
 
 use super::Server;
 use super::frames::Claim;
@@ -61,7 +61,7 @@ impl Server {
         let now = self.start.elapsed().as_micros() as u64;
         // Whoever is paused may resume itself without us. And whoever lives and has all its memory opens its gate as soon as it
         // sees that it is alone.
-        let goes_on = lives && tenant.missing_bytes() == 0;
+        let goes_on = lives && tenant.extents.counts().missing == 0;
         let may_run = tenant.unresponsive || tenant.hold.is_some() || !is_off || goes_on;
         tenant.disconnected = Some(may_run);
         tenant.counted = (self.arbiter.switches(id), self.arbiter.gpu_time(id, now));
@@ -116,14 +116,15 @@ impl Server {
             self.preemptor.submit(id, PreemptCommand::End, target);
         }
         let mut frames = Vec::new();
-        for (extent, entry) in tenant.extents {
-            let copying = self.tasks.values().any(|task| match task {
-                super::Task::Copy { tenant, extents, .. } => *tenant == id && extents.contains(&extent),
-                super::Task::Scrub { .. } => false,
-            });
-            let frame = entry.state.frame();
-            let runs = entry.backing.map_or(Vec::new(), |backing| backing.runs);
-            if copying {
+        let copies = self.tasks.values().filter_map(|task| match task {
+            super::Task::Copy { tenant, extents, .. } if *tenant == id => Some(extents),
+            _ => None,
+        });
+        let copied: HashSet<ExtentId> = copies.flatten().copied().collect();
+        for (extent, entry) in tenant.extents.into_all() {
+            let frame = entry.state().frame();
+            let runs = entry.into_runs();
+            if copied.contains(&extent) {
                 self.orphans.insert((id, extent), (frame, runs));
             } else {
                 frames.extend(frame);
@@ -142,7 +143,7 @@ impl Server {
     }
 
     /// The copy for an extent of a tenant that has ended meanwhile is over.
-    pub(super) fn release_orphan(&mut self, tenant: TenantId, extent: baton_contract::messages::ExtentId) {
+    pub(super) fn release_orphan(&mut self, tenant: TenantId, extent: ExtentId) {
         if let Some((frame, runs)) = self.orphans.remove(&(tenant, extent)) {
             if let Some(frame) = frame {
                 self.release(frame);
@@ -154,7 +155,7 @@ impl Server {
     /// What becomes of the tenants when the coordinator ends now; none if there are none.
     pub fn left_behind(&self) -> Option<String> {
         let living = self.tenants.values().filter(|tenant| tenant.disconnected.is_none());
-        let (stay, go): (Vec<_>, Vec<_>) = living.partition(|tenant| tenant.missing_bytes() > 0);
+        let (stay, go): (Vec<_>, Vec<_>) = living.partition(|tenant| tenant.extents.counts().missing > 0);
         let names = |tenants: &[&super::Tenant]| {
             tenants.iter().map(|tenant| tenant.name.as_str()).collect::<Vec<_>>().join(", ")
         };

@@ -16,11 +16,12 @@ use std::time::{Duration, Instant};
 use baton_contract::memory::SizeClass;
 use baton_contract::messages::{Answer, ExtentId, Full, MAX_LISTED, MemoryCommand};
 
-use super::scan::Copies;
-use super::tenant::{Backing, Batch, Extent, ExtentState};
+use super::tenant::Batch;
 use super::{Server, is_copy};
 use crate::books::arena::FrameId;
+use crate::books::extents::{Copies, Extent, ExtentState, Half};
 use crate::books::pool::Run;
+use crate::books::sizes::{PerClass, at_least, bytes_of, subtract};
 use crate::device::mover::{Lane, Piece};
 use crate::policy::arbiter::{Event, State, TenantId};
 
@@ -33,46 +34,6 @@ pub(super) const GROUP_EXTENTS: usize = 64;
 const SCRUB_BYTES: u64 = 512 << 20;
 /// Device memory that is left to contexts when the arena grows back to its size.
 pub(super) const LEFT_FREE: u64 = 256 << 20;
-
-/// How many extents or frames of each size class.
-pub(super) type PerClass = [usize; SizeClass::ALL.len()];
-
-/// What so many extents take, in bytes.
-pub(super) fn bytes_of(counts: &PerClass) -> u64 {
-    SizeClass::ALL.iter().map(|class| class.bytes() * counts[class.index()] as u64).sum()
-}
-
-/// Extents that make up at least so many bytes.
-fn at_least(bytes: u64) -> PerClass {
-    let mut counts = PerClass::default();
-    counts[0] = bytes.div_ceil(SizeClass::ALL[0].bytes()) as usize;
-    counts
-}
-
-/// An extent of this class goes: so many less are missing, of its class or else in bytes.
-fn subtract(missing: &mut PerClass, class: SizeClass) {
-    if let Some(left) = missing[class.index()].checked_sub(1) {
-        missing[class.index()] = left;
-        return;
-    }
-    // The largest first: what is left over is wanted in small pieces.
-    let mut bytes = class.bytes();
-    for other in SizeClass::ALL.into_iter().rev() {
-        let count = &mut missing[other.index()];
-        let covered = (bytes / other.bytes()).min(*count as u64);
-        *count -= covered as usize;
-        bytes -= covered * other.bytes();
-    }
-    if bytes > 0
-        && let Some(larger) = SizeClass::ALL.into_iter().find(|other| missing[other.index()] > 0)
-    {
-        // Only larger ones are still missing: one of those becomes the rest of it.
-        missing[larger.index()] -= 1;
-        for piece in SizeClass::cut(larger.bytes() - bytes, larger) {
-            missing[piece.index()] += 1;
-        }
-    }
-}
 
 /// Somebody who needs frames.
 #[derive(Debug)]
@@ -357,9 +318,10 @@ impl Server {
     pub(super) fn evict(&mut self, mut missing: PerClass, except: TenantId) -> u64 {
         // Of who does not answer, nothing can be expected.
         let answering = self.tenants.values().filter(|tenant| tenant.is_movable() && !tenant.is_late());
-        let extents = answering.flat_map(|tenant| tenant.extents.values());
-        for leaving in extents.filter(|extent| matches!(extent.state, ExtentState::Leaving { .. })) {
-            subtract(&mut missing, leaving.class);
+        for tenant in answering {
+            for (class, count) in SizeClass::ALL.into_iter().zip(tenant.extents.counts().leaving) {
+                subtract(&mut missing, class, count);
+            }
         }
         if bytes_of(&missing) == 0 {
             return 0;
@@ -404,14 +366,20 @@ impl Server {
             let mut group = Group::default();
             let Some(tenant) = self.tenants.get_mut(&id).filter(|tenant| tenant.is_evictable()) else { continue };
             // What is used last goes first here too: it was reserved last.
-            for (extent, entry) in tenant.extents.iter_mut().rev() {
-                let ExtentState::Reserved { frame, .. } = entry.state else { continue };
-                if bytes_of(missing) == 0 || (same_class && missing[entry.class.index()] == 0) {
+            if tenant.extents.counts().reserved == 0 {
+                continue;
+            }
+            let is_reserved = |extent: &Extent| matches!(extent.state(), ExtentState::Reserved { .. });
+            let reserved = tenant.extents.iter().rev().filter(|(_, entry)| is_reserved(entry));
+            let reserved: Vec<(ExtentId, SizeClass)> = reserved.map(|(id, entry)| (id, entry.class())).collect();
+            for (extent, class) in reserved {
+                if bytes_of(missing) == 0 || (same_class && missing[class.index()] == 0) {
                     continue;
                 }
-                entry.state = ExtentState::Leaving { frame, copied: true, unmapped: false };
-                group.leaving.push(*extent);
-                subtract(missing, entry.class);
+                if tenant.extents.give_up_reserved(extent) {
+                    group.leaving.push(extent);
+                    subtract(missing, class, 1);
+                }
             }
             self.submit_leaving(id, group);
         }
@@ -424,7 +392,7 @@ impl Server {
         }
         // What is used last goes first: what stays can be used at once when the tenant runs again.
         let tenant = &self.tenants[&victim];
-        let resident = |(id, extent): (&ExtentId, &Extent)| extent.is_evictable().then_some((*id, extent.class));
+        let resident = |(id, extent): (ExtentId, &Extent)| extent.is_evictable().then_some((id, extent.class()));
         let mut order: Vec<(ExtentId, SizeClass)> = tenant.extents.iter().filter_map(resident).collect();
         tenant.history.order(&mut order, |(id, _)| *id);
         let mut group = Group::default();
@@ -440,7 +408,7 @@ impl Server {
                 Leaves::Soon => self.scan(victim),
                 Leaves::NoRoom => break,
             }
-            subtract(missing, class);
+            subtract(missing, class, 1);
             if group.is_full() {
                 self.submit_leaving(victim, std::mem::take(&mut group));
             }
@@ -450,7 +418,7 @@ impl Server {
 
     /// Sends one extent on its way out.
     fn start_leaving(&mut self, id: TenantId, extent: ExtentId, except: TenantId, group: &mut Group) -> Leaves {
-        let Some(entry) = self.tenants.get(&id).and_then(|tenant| tenant.extents.get(&extent)) else {
+        let Some(entry) = self.tenants.get(&id).and_then(|tenant| tenant.extents.get(extent)) else {
             return Leaves::NoRoom;
         };
         let parts = match entry.copies(self.options.hash) {
@@ -458,39 +426,26 @@ impl Server {
             Copies::Nothing => Vec::new(),
             Copies::Parts(parts) => parts,
         };
-        let bytes = entry.class.bytes();
-        let new_runs = match &entry.backing {
+        let bytes = entry.class().bytes();
+        let new_runs = match entry.runs() {
             Some(_) => None,
             None => match self.room_in_pool(bytes, (id, extent), except) {
                 Some(runs) => Some(runs),
                 None => return Leaves::NoRoom,
             },
         };
-        let entry = self.tenants.get_mut(&id).and_then(|tenant| tenant.extents.get_mut(&extent));
-        let Some((entry, frame)) = entry.and_then(|entry| entry.state.frame().map(|frame| (entry, frame))) else {
-            return Leaves::NoRoom;
-        };
+        let Some(tenant) = self.tenants.get_mut(&id) else { return Leaves::NoRoom };
+        let Some(frame) = tenant.extents.leave(extent, new_runs, parts.is_empty()) else { return Leaves::NoRoom };
         let address = self.frames[frame.0 as usize].as_ref().map_or(0, |memory| memory.address);
-        if let Some(runs) = new_runs {
-            entry.backing = Some(Backing { runs, pages: Vec::new(), before: Vec::new(), current: false });
-        }
-        let Some(backing) = &mut entry.backing else { return Leaves::NoRoom };
-        if !backing.current {
-            let pages = entry.contents.as_ref().map_or(Vec::new(), |contents| contents.pages.clone());
-            let before = std::mem::replace(&mut backing.pages, pages);
-            backing.before = if entry.contents.is_none() { before } else { Vec::new() };
-        }
         group.leaving.push(extent);
-        let copied = parts.is_empty();
-        if !copied {
+        if !parts.is_empty() {
             group.extents.push(extent);
+            let runs = tenant.extents.get(extent).and_then(Extent::runs).unwrap_or_default();
             for part in &parts {
-                group.add_part(address, &backing.runs, part.clone(), |run| self.slabs.address(run));
+                group.add_part(address, runs, part.clone(), |run| self.slabs.address(run));
             }
         }
-        backing.current |= copied;
         self.ledger.left(bytes, parts.iter().map(|part| part.end - part.start).sum());
-        entry.state = ExtentState::Leaving { frame, copied, unmapped: false };
         Leaves::Now
     }
 
@@ -509,12 +464,14 @@ impl Server {
         order.sort_by_key(|id| (*id != arriving, *id == leaving));
         for id in order {
             let Some(tenant) = self.tenants.get_mut(&id) else { continue };
-            for (number, entry) in &mut tenant.extents {
-                if entry.state.is_resident()
-                    && (id, *number) != (leaving, extent)
-                    && let Some(backing) = entry.backing.take()
+            let backed =
+                tenant.extents.iter().filter(|(_, entry)| entry.state().is_resident() && entry.runs().is_some());
+            let backed: Vec<ExtentId> = backed.map(|(number, _)| number).collect();
+            for number in backed {
+                if (id, number) != (leaving, extent)
+                    && let Some(runs) = tenant.extents.give_up_backing(number)
                 {
-                    self.pool.give_back(backing.runs);
+                    self.pool.give_back(runs);
                     if let Some(runs) = self.pool.take(bytes) {
                         return Some(runs);
                     }
@@ -574,7 +531,7 @@ impl Server {
             }
             Task::Copy { tenant, extents, .. } if lane == Lane::Out => {
                 for extent in extents {
-                    self.left_in_part(tenant, extent, |copied, _| *copied = true);
+                    self.half_left(tenant, extent, Half::Copied);
                 }
             }
             Task::Copy { tenant, extents, .. } => self.arrived(tenant, extents),
@@ -582,19 +539,9 @@ impl Server {
     }
 
     /// Half of an eviction is done; when both are, the frame is free.
-    pub(super) fn left_in_part(&mut self, id: TenantId, extent: ExtentId, part: impl FnOnce(&mut bool, &mut bool)) {
-        let entry = self.tenants.get_mut(&id).and_then(|tenant| tenant.extents.get_mut(&extent));
-        let Some(Extent { state, backing, .. }) = entry else { return };
-        let ExtentState::Leaving { frame, copied, unmapped } = state else { return };
-        part(copied, unmapped);
-        if let Some(backing) = backing
-            && *copied
-        {
-            backing.current = true;
-        }
-        if *copied && *unmapped {
-            let frame = *frame;
-            *state = ExtentState::Host;
+    pub(super) fn half_left(&mut self, id: TenantId, extent: ExtentId, half: Half) {
+        let free = self.tenants.get_mut(&id).and_then(|tenant| tenant.extents.left(extent, half));
+        if let Some(frame) = free {
             self.release(frame);
             if self.options.poison.is_some() {
                 self.scrub(None, SCRUB_BYTES);
@@ -665,26 +612,5 @@ impl Group {
 
     pub(super) fn is_full(&self) -> bool {
         self.size >= GROUP_BYTES || self.extents.len().max(self.leaving.len()) >= GROUP_EXTENTS
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    proptest! {
-        #[test]
-        fn what_goes_is_subtracted_from_what_is_missing(
-            missing in prop::array::uniform6(0usize..4),
-            going in prop::collection::vec(prop::sample::select(&SizeClass::ALL[..]), 0..40),
-        ) {
-            let mut left: PerClass = missing;
-            for class in going {
-                let before = bytes_of(&left);
-                subtract(&mut left, class);
-                prop_assert_eq!(bytes_of(&left), before.saturating_sub(class.bytes()), "{:?} {:?}", missing, class);
-            }
-        }
     }
 }

@@ -11,16 +11,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use baton_contract::messages::{Answer, ExtentId};
 
 use super::Server;
-use super::tenant::{Extent, Tenant};
+use super::tenant::Tenant;
 use crate::books::arena::FrameId;
+use crate::books::extents::Counts;
 use crate::policy::arbiter::TenantId;
-
-impl Extent {
-    /// Whether it can be evicted, if its tenant can be.
-    pub(super) fn is_evictable(&self) -> bool {
-        self.state.is_resident() && !self.immovable
-    }
-}
 
 impl Server {
     /// A tenant is about to let others reach these extents.
@@ -28,27 +22,22 @@ impl Server {
         // It may have mapped them a moment ago, and said so on the other socket.
         self.hear_control(id);
         let Some(tenant) = self.tenants.get_mut(&id).filter(|tenant| tenant.disconnected.is_none()) else { return };
-        let is_here = |extent: &ExtentId| tenant.extents.get(extent).is_some_and(|entry| entry.state.is_resident());
+        let is_here = |extent: &ExtentId| tenant.extents.get(*extent).is_some_and(|entry| entry.state().is_resident());
         if !extents.iter().all(is_here) {
             return self.answer(id, &Answer::Movable, &[]);
         }
         for extent in extents {
-            let Some(entry) = tenant.extents.get_mut(extent) else { continue };
-            if !std::mem::replace(&mut entry.immovable, true) {
-                tenant.immovable_bytes += entry.class.bytes();
-            }
-            self.reachable.extend(entry.state.frame());
+            self.reachable.extend(tenant.extents.get(*extent).and_then(|entry| entry.state().frame()));
             // It will never leave again.
-            if let Some(backing) = entry.backing.take() {
-                self.pool.give_back(backing.runs);
-            }
+            self.pool.give_back(tenant.extents.make_immovable(*extent));
         }
-        let (name, bytes) = (tenant.name.clone(), tenant.immovable_bytes >> 20);
+        let (name, bytes) = (tenant.name.clone(), tenant.extents.counts().immovable >> 20);
         if bytes > 0 && !std::mem::replace(&mut tenant.is_known_to_stay, true) {
             log::info!("{name} has {bytes} MiB that others can reach: they stay on the GPU until it frees them");
         }
-        let does_not_fit =
-            |(other, tenant): &(&TenantId, &Tenant)| **other != id && tenant.bytes() > self.beside_immovable(**other);
+        let does_not_fit = |(other, tenant): &(&TenantId, &Tenant)| {
+            **other != id && tenant.extents.counts().bytes > self.beside_immovable(**other)
+        };
         let squeezed: Vec<TenantId> = self.tenants.iter().filter(does_not_fit).map(|(other, _)| *other).collect();
         for other in squeezed {
             let Some(other) = self.tenants.get_mut(&other) else { continue };
@@ -64,26 +53,26 @@ impl Server {
 
     /// What of the arena cannot move, in bytes.
     fn immovable_bytes(&self) -> u64 {
-        self.tenants.values().map(|tenant| tenant.immovable_bytes).sum()
+        self.tenants.values().map(|tenant| tenant.extents.counts().immovable).sum()
     }
 
     /// What of the arena a tenant can have beside what of others cannot move, in bytes.
     pub(super) fn beside_immovable(&self, id: TenantId) -> u64 {
-        let own = self.tenants.get(&id).map_or(0, |tenant| tenant.immovable_bytes);
+        let own = self.tenants.get(&id).map_or(0, |tenant| tenant.extents.counts().immovable);
         self.arena.capacity().saturating_sub(self.immovable_bytes() - own)
     }
 
     /// How small the arena may become at most: so that each tenant fits beside what cannot move.
     pub(super) fn least_capacity(&self) -> u64 {
-        let movable = |tenant: &Tenant| tenant.bytes() - tenant.immovable_bytes;
-        self.immovable_bytes() + self.tenants.values().map(movable).max().unwrap_or(0)
+        let movable = |counts: &Counts| counts.bytes - counts.immovable;
+        self.immovable_bytes() + self.tenants.values().map(|tenant| movable(tenant.extents.counts())).max().unwrap_or(0)
     }
 
     /// Lets tenants know how much each may have.
     pub(super) fn show_offers(&self) {
         let (offered, immovable) = (self.offered(), self.immovable_bytes());
         for tenant in self.tenants.values() {
-            let others = immovable - tenant.immovable_bytes;
+            let others = immovable - tenant.extents.counts().immovable;
             tenant.page.arena_bytes.store(offered.saturating_sub(others), Relaxed);
         }
     }

@@ -24,7 +24,7 @@ use baton_contract::resource_manager::is_control_device;
 use super::Server;
 use super::deschedule::{Descheduling, FAILED};
 use super::probe::Probe;
-use super::tenant::{ANSWER_LIMIT, Extent, Tenant};
+use super::tenant::{ANSWER_LIMIT, Tenant};
 use super::timeslice::Slice;
 use crate::device::preemptor::{PreemptCommand, PreemptError, PreemptTarget, Preempted};
 use crate::policy::arbiter::{Event, State, TenantId};
@@ -279,8 +279,7 @@ impl Server {
         let (Some(hold), Some(told)) = (&mut tenant.hold, tenant.preemptible.told.clone()) else { return };
         (hold.stage, hold.again) = (Stage::Resuming, false);
         // From here on it may write, and what a look under way finds is no longer so.
-        let resident = |extent: &&mut Extent| extent.state.is_resident();
-        tenant.extents.values_mut().filter(resident).for_each(Extent::may_change);
+        tenant.extents.may_change();
         tenant.scan = None;
         self.preemptor.submit(id, PreemptCommand::Resume, told);
     }
@@ -336,7 +335,7 @@ impl Server {
         }
         if tenant.disconnected.is_some() {
             // It may have gone on by itself before it was paused.
-            let all_here = tenant.extents.values().all(|extent| extent.state.is_resident());
+            let all_here = tenant.extents.counts().missing == 0;
             if let Some(paused) = tenant.preemptible.paused.take().filter(|_| all_here) {
                 self.preemptor.submit(id, PreemptCommand::Resume, paused);
             }
@@ -409,7 +408,7 @@ impl Server {
                 // Nobody may give it the GPU before somebody asks for it, and that one waits for this.
                 self.serve_deferred(id);
             }
-            Ok(()) if state == State::Arriving && tenant.missing_bytes() == 0 => {
+            Ok(()) if state == State::Arriving && tenant.extents.counts().missing == 0 => {
                 tenant.hold = None;
                 // At once: it runs already, and nobody may come in between.
                 self.tell_arbiter(id, Event::Resident);

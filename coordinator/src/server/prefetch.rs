@@ -8,11 +8,12 @@ use baton_contract::class::Class;
 use baton_contract::memory::SizeClass;
 use baton_contract::messages::TurnCommand;
 
-use super::frames::{GROUP_BYTES, LEFT_FREE, PerClass};
+use super::frames::{GROUP_BYTES, LEFT_FREE};
 use super::peer::Peer;
 use super::set::say;
-use super::tenant::{ExtentState, Tenant};
 use super::{Server, Task};
+use crate::books::extents::ExtentState;
+use crate::books::sizes::PerClass;
 use crate::policy::arbiter::{State, TenantId};
 
 /// So many frames are reserved in a row; then others have their turn.
@@ -71,10 +72,7 @@ impl Server {
             let tenant = &self.tenants[id];
             let off = matches!(self.arbiter.state(*id), State::Idle | State::Waiting);
             let is_off = tenant.hold.is_none_or(|hold| hold.is_off());
-            off && is_off
-                && tenant.is_movable()
-                && tenant.redelivery.is_none()
-                && tenant.extents.values().any(|extent| extent.state.is_away())
+            off && is_off && tenant.is_movable() && tenant.redelivery.is_none() && tenant.extents.counts().away > 0
         };
         let first = |id: &TenantId| {
             let tenant = &self.tenants[id];
@@ -96,8 +94,8 @@ impl Server {
         let mut spare = if waits { u64::MAX } else { self.free_bytes().saturating_sub(self.options.headroom) };
         let (mut ready, mut bytes) = (Vec::new(), 0);
         for (extent, class) in self.order_of(id) {
-            let entry = self.tenants.get(&id).and_then(|tenant| tenant.extents.get(&extent));
-            let Some(place) = entry.map(|entry| entry.state) else { continue };
+            let entry = self.tenants.get(&id).and_then(|tenant| tenant.extents.get(extent));
+            let Some(state) = entry.map(|entry| entry.state()) else { continue };
             if bytes > 0 && bytes + class.bytes() > GROUP_BYTES {
                 break;
             }
@@ -105,7 +103,7 @@ impl Server {
                 break;
             }
             spare -= class.bytes();
-            if place == ExtentState::Host {
+            if state == ExtentState::Host {
                 let Some(frame) = self.arena.take(class, true) else { break };
                 self.reserve(id, extent, frame, true);
             }
@@ -120,7 +118,7 @@ impl Server {
 
     /// What tenants do not have of the arena, in bytes. What is only reserved can be taken back at once.
     fn free_bytes(&self) -> u64 {
-        let reserved: u64 = self.tenants.values().map(Tenant::reserved_bytes).sum();
+        let reserved: u64 = self.tenants.values().map(|tenant| tenant.extents.counts().reserved).sum();
         (self.arena.capacity() + reserved).saturating_sub(self.arena.bytes().lent)
     }
 
@@ -147,13 +145,13 @@ impl Server {
         let most = self.options.headroom / 4 * 3;
         let (mut bytes, mut count) = (0, 0);
         for (extent, class) in self.order_of(id) {
-            let entry = self.tenants.get(&id).and_then(|tenant| tenant.extents.get(&extent));
-            let Some(place) = entry.map(|entry| entry.state) else { continue };
+            let entry = self.tenants.get(&id).and_then(|tenant| tenant.extents.get(extent));
+            let Some(state) = entry.map(|entry| entry.state()) else { continue };
             bytes += class.bytes();
             if bytes > most {
                 break;
             }
-            if place != ExtentState::Host {
+            if state != ExtentState::Host {
                 continue;
             }
             if count == AT_ONCE {
@@ -257,10 +255,10 @@ impl Server {
             let Some(tenant) = self.tenants.get_mut(&id) else { continue };
             tenant.sent_away = true;
             let mut all = PerClass::default();
-            let movable = || tenant.extents.values().filter(|extent| !extent.immovable);
-            movable().for_each(|extent| all[extent.class.index()] += 1);
-            let is_gone = movable().all(|extent| extent.state.is_away());
-            if is_gone {
+            let movable = tenant.extents.iter().filter(|(_, extent)| !extent.is_immovable());
+            movable.for_each(|(_, extent)| all[extent.class().index()] += 1);
+            let counts = tenant.extents.counts();
+            if counts.here() == counts.immovable {
                 eviction.answer(Ok(()));
                 continue;
             }

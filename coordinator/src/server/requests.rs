@@ -14,8 +14,9 @@ use baton_contract::wire::MAX_DESCRIPTORS;
 
 use super::Server;
 use super::frames::Claim;
-use super::tenant::{Batch, ExtentState};
+use super::tenant::Batch;
 use crate::books::arena::FrameId;
+use crate::books::extents::{Extent, ExtentState, Half};
 use crate::policy::arbiter::{State, TenantId};
 
 impl Server {
@@ -168,8 +169,8 @@ impl Server {
         if !unresponsive && self.is_off_the_gpu(id) {
             return Err("it asked for memory without the baton".to_owned());
         }
-        let own: u64 = self.tenants.get(&id).map_or(0, super::tenant::Tenant::bytes);
-        let all: u64 = self.tenants.values().map(super::tenant::Tenant::bytes).sum();
+        let own: u64 = self.tenants.get(&id).map_or(0, |tenant| tenant.extents.counts().bytes);
+        let all: u64 = self.tenants.values().map(|tenant| tenant.extents.counts().bytes).sum();
         let spare = self.arena.largest_class().bytes();
         // As long as everything fits the arena, nothing ever has to move. Beyond that, one extent's room is
         // kept free, so that one can always go where another comes from.
@@ -209,7 +210,7 @@ impl Server {
     pub(super) fn deny(&mut self, id: TenantId, full: Full, bytes: u64) {
         let Some(tenant) = self.tenants.get(&id) else { return };
         let why = match full {
-            Full::Arena => format!("with its {} MiB that is more than the arena", tenant.bytes() >> 20),
+            Full::Arena => format!("with its {} MiB that is more than the arena", tenant.extents.counts().bytes >> 20),
             Full::HostPool => "arena and host pool together have no room; a larger --host-pool would help".to_owned(),
             Full::Held => "the memory for it is held by a program that does not give it back".to_owned(),
         };
@@ -221,7 +222,8 @@ impl Server {
     pub(super) fn lend(&mut self, id: TenantId, got: &[(SizeClass, FrameId)], asked: Instant) {
         let Some(tenant) = self.tenants.get_mut(&id) else { return };
         let extents: Vec<(ExtentId, SizeClass)> =
-            got.iter().map(|(class, frame)| (tenant.add_extent(*class, *frame), *class)).collect();
+            got.iter().map(|(class, frame)| (tenant.extents.add(*class, *frame), *class)).collect();
+        tenant.peak_bytes = tenant.peak_bytes.max(tenant.extents.counts().bytes);
         self.ledger.allocated(&tenant.name, asked);
         let first: Vec<FrameId> = got.iter().map(|(_, frame)| *frame).take(MAX_DESCRIPTORS).collect();
         self.answer(id, &Answer::Allocated { extents }, &first);
@@ -230,7 +232,7 @@ impl Server {
     /// The frames behind extents that a tenant has.
     fn frames_of(&self, id: TenantId, extents: &[ExtentId]) -> Result<Vec<FrameId>, String> {
         let Some(tenant) = self.tenants.get(&id) else { return Ok(Vec::new()) };
-        let resident = |extent: &ExtentId| match tenant.extents.get(extent).map(|extent| extent.state) {
+        let resident = |extent: &ExtentId| match tenant.extents.get(*extent).map(Extent::state) {
             Some(ExtentState::Resident { frame }) => Ok(frame),
             _ => Err(format!("it asked for the frame of extent {}, which it does not have mapped", extent.0)),
         };
@@ -241,23 +243,14 @@ impl Server {
     fn free(&mut self, id: TenantId, extents: &[ExtentId]) -> Result<(), String> {
         for extent in extents {
             let Some(tenant) = self.tenants.get_mut(&id) else { return Ok(()) };
-            // It may have mapped it a moment ago, and said so on the other socket.
-            let is_mapped = |place: &ExtentState| place.is_resident() || matches!(place, ExtentState::Mapping { .. });
-            let resident = tenant.extents.get(extent).is_some_and(|extent| is_mapped(&extent.state));
-            let freed = if resident { tenant.extents.remove(extent) } else { None };
-            let Some(freed) = freed else {
+            let Some(freed) = tenant.extents.remove(*extent) else {
                 return Err(format!("it freed extent {}, which it does not have mapped", extent.0));
             };
             tenant.history.forget(*extent);
-            if freed.immovable {
-                tenant.immovable_bytes -= freed.class.bytes();
-            }
-            if let Some(frame) = freed.state.frame() {
+            if let Some(frame) = freed.state().frame() {
                 self.release(frame);
             }
-            if let Some(backing) = freed.backing {
-                self.pool.give_back(backing.runs);
-            }
+            self.pool.give_back(freed.into_runs());
         }
         Ok(())
     }
@@ -276,7 +269,7 @@ impl Server {
             }
             Some(Batch::Unmap(extents)) => {
                 for extent in extents {
-                    self.left_in_part(id, extent, |_, unmapped| *unmapped = true);
+                    self.half_left(id, extent, Half::Unmapped);
                 }
                 self.ledger.unmapped(took);
             }

@@ -8,24 +8,19 @@
 //! may point to what goes. The pass runs 80 times as fast as copying, so evictions wait for it; except for extents that
 //! were found changed several times in a row.
 
-use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 
 use baton_contract::memory::GRANULE;
 use baton_contract::messages::{ExtentId, MAX_LISTED, TurnCommand};
 
-use super::tenant::{Contents, Extent, ExtentState};
 use super::{Pipeline, Server};
 use crate::books::arena::FrameId;
+use crate::books::extents::ExtentState;
 use crate::device::digest::{PAGE, Page, Scan, ScanId, Scanned};
 use crate::policy::arbiter::TenantId;
 
-/// After so many times, changes are taken for granted.
-const OFTEN_DIRTY: u8 = 3;
 /// More pointers than this are not told to a tenant: it then waits for everything.
 const MOST_POINTERS: usize = 100_000;
-
-const _: () = assert!(PAGE == GRANULE);
 
 /// A look at a tenant's contents under way.
 #[derive(Debug)]
@@ -40,82 +35,24 @@ pub(super) struct ScanUnderWay {
     start: u64,
 }
 
-/// What has to be copied of an extent that leaves.
-pub(super) enum Copies {
-    /// It has to be looked at before.
-    Unknown,
-    /// Nothing.
-    Nothing,
-    /// These parts: offsets in bytes.
-    Parts(Vec<Range<u64>>),
-}
-
-/// Joins the pages that are wanted to parts as long as possible.
-pub(super) fn parts(wanted: impl Iterator<Item = bool>) -> Vec<Range<u64>> {
-    let mut parts: Vec<Range<u64>> = Vec::new();
-    for (at, wanted) in wanted.enumerate() {
-        let (start, end) = (at as u64 * PAGE, (at as u64 + 1) * PAGE);
-        match parts.last_mut() {
-            _ if !wanted => {}
-            Some(last) if last.end == start => last.end = end,
-            _ => parts.push(start..end),
-        }
-    }
-    parts
-}
-
-impl Extent {
-    /// What has to be copied out of it.
-    pub(super) fn copies(&self, hash: bool) -> Copies {
-        let everything = || Copies::Parts(parts(std::iter::repeat_n(true, (self.class.bytes() / PAGE) as usize)));
-        if self.is_backed() {
-            return Copies::Nothing;
-        }
-        match &self.contents {
-            None if self.dirty >= OFTEN_DIRTY || !hash => everything(),
-            None => Copies::Unknown,
-            Some(_) if !hash => everything(),
-            Some(contents) => {
-                let known = self.backing.as_ref().map_or(&[][..], |backing| &backing.pages);
-                let changed = |(at, page): (usize, &Page)| !page.zero && known.get(at) != Some(page);
-                match parts(contents.pages.iter().enumerate().map(changed)) {
-                    parts if parts.is_empty() => Copies::Nothing,
-                    parts => Copies::Parts(parts),
-                }
-            }
-        }
-    }
-
-    /// Counts whether most of it had changed.
-    fn count_changes(&mut self) {
-        let (Some(contents), Some(backing)) = (&self.contents, &self.backing) else { return };
-        let known = if backing.before.is_empty() { &backing.pages } else { &backing.before };
-        if known.is_empty() {
-            return;
-        }
-        let changed = contents.pages.iter().zip(known).filter(|(now, before)| now != before).count();
-        self.dirty = if 2 * changed > contents.pages.len() { self.dirty.saturating_add(1) } else { 0 };
-    }
-}
-
 impl Server {
     /// Looks at what a tenant holds, as far as that is not known. It is off the GPU.
     pub(super) fn scan(&mut self, id: TenantId) {
         let Some(tenant) = self.tenants.get_mut(&id).filter(|tenant| tenant.scan.is_none()) else { return };
         let (mut extents, mut pages, mut frames) = (Vec::new(), Vec::new(), Vec::new());
-        for (extent, entry) in &tenant.extents {
-            let frame = match entry.state {
+        for (extent, entry) in tenant.extents.iter() {
+            let frame = match entry.state() {
                 ExtentState::Resident { frame } => frame,
                 // Being copied out, unseen, because it was often dirty: its frame is still its own.
                 ExtentState::Leaving { frame, .. } => frame,
                 _ => continue,
             };
-            if entry.contents.is_some() {
+            if entry.is_scanned() {
                 continue;
             }
             let Some(memory) = &self.frames[frame.0 as usize] else { continue };
-            extents.push((*extent, (entry.class.bytes() / PAGE) as usize));
-            pages.extend((0..entry.class.bytes()).step_by(PAGE as usize).map(|offset| memory.address + offset));
+            extents.push((extent, (entry.class().bytes() / PAGE) as usize));
+            pages.extend((0..entry.class().bytes()).step_by(PAGE as usize).map(|offset| memory.address + offset));
             frames.push(frame);
         }
         if extents.is_empty() {
@@ -190,15 +127,7 @@ impl Server {
             });
             first = end;
             let pages: Vec<Page> = pages.by_ref().take(*count).collect();
-            let Some(entry) = tenant.extents.get_mut(extent) else { continue };
-            entry.contents = Some(Contents { pages: pages.clone(), pointers: targets });
-            entry.count_changes();
-            if !entry.state.is_resident()
-                && let Some(backing) = &mut entry.backing
-            {
-                // It left unseen; now it is known what of.
-                backing.pages = pages;
-            }
+            tenant.extents.scanned(*extent, pages, targets);
         }
     }
 
@@ -215,15 +144,13 @@ impl Server {
     pub(super) fn tell_pointers(&mut self, id: TenantId) -> bool {
         let Some(tenant) = self.tenants.get(&id) else { return false };
         let mut edges = Vec::new();
-        for (extent, entry) in &tenant.extents {
-            if entry.immovable {
-                // Others may have written to it since.
-                return false;
-            }
-            let Some(pointers) = entry.contents.as_ref().and_then(|contents| contents.pointers.as_ref()) else {
-                return false;
-            };
-            edges.extend(pointers.iter().map(|address| (*extent, *address)));
+        // To what others can reach, they may have written since.
+        if tenant.extents.counts().immovable > 0 {
+            return false;
+        }
+        for (extent, entry) in tenant.extents.iter() {
+            let Some(pointers) = entry.pointers() else { return false };
+            edges.extend(pointers.iter().map(|address| (extent, *address)));
         }
         if edges.len() > MOST_POINTERS {
             return false;
@@ -236,70 +163,5 @@ impl Server {
             }
         }
         true
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use baton_contract::memory::SizeClass;
-
-    use super::*;
-    use crate::server::tenant::Backing;
-
-    fn page(digest: u64) -> Page {
-        Page { digest: [digest, 0], zero: digest == 0 }
-    }
-
-    fn extent(before: Option<&[u64]>, now: Option<&[u64]>) -> Extent {
-        let pages = |digests: &[u64]| digests.iter().map(|digest| page(*digest)).collect::<Vec<_>>();
-        Extent {
-            class: SizeClass::ALL[1],
-            state: ExtentState::Host,
-            backing: before.map(|before| Backing {
-                runs: Vec::new(),
-                pages: pages(before),
-                before: Vec::new(),
-                current: false,
-            }),
-            contents: now.map(|now| Contents { pages: pages(now), pointers: None }),
-            dirty: 0,
-            immovable: false,
-        }
-    }
-
-    fn copied(extent: &Extent, hash: bool) -> Option<Vec<Range<u64>>> {
-        match extent.copies(hash) {
-            Copies::Unknown => None,
-            Copies::Nothing => Some(Vec::new()),
-            Copies::Parts(parts) => Some(parts),
-        }
-    }
-
-    #[test]
-    fn only_what_changed_and_is_not_zero_is_copied() {
-        let all = 0..4 * PAGE;
-        assert_eq!(copied(&extent(None, Some(&[1, 2, 3, 4])), true), Some([all.clone()].to_vec()));
-        assert_eq!(copied(&extent(Some(&[1, 2, 3, 4]), Some(&[1, 2, 3, 4])), true), Some(vec![]));
-        let some = extent(Some(&[1, 2, 3, 4]), Some(&[9, 2, 8, 7]));
-        assert_eq!(copied(&some, true), Some(vec![0..PAGE, 2 * PAGE..4 * PAGE]));
-        assert_eq!(copied(&extent(Some(&[1, 2, 3, 4]), Some(&[0, 0, 3, 0])), true), Some(vec![]));
-        assert_eq!(copied(&some, false), Some([all.clone()].to_vec()));
-        assert_eq!(copied(&extent(Some(&[]), Some(&[1, 0, 3, 0])), true), Some(vec![0..PAGE, 2 * PAGE..3 * PAGE]));
-    }
-
-    #[test]
-    fn what_was_dirty_often_is_not_looked_at_first() {
-        let mut often = extent(Some(&[1, 2, 3, 4]), None);
-        assert_eq!(copied(&often, true), None);
-        for n in 0..OFTEN_DIRTY {
-            assert_eq!(often.dirty, n);
-            often.contents = Some(Contents { pages: [5, 6, 7, 4].map(page).to_vec(), pointers: None });
-            often.count_changes();
-            often.contents = None;
-        }
-        assert_eq!(copied(&often, true), Some(parts(std::iter::repeat_n(true, 4))));
-        often.contents = Some(Contents { pages: [1, 2, 3, 5].map(page).to_vec(), pointers: None });
-        often.count_changes();
-        assert_eq!(often.dirty, 0, "and trusted again as soon as it keeps");
     }
 }

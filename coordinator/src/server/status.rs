@@ -164,16 +164,17 @@ impl Server {
             State::Corunning => self.activity.is_taken_by(tenant.slot),
             State::Idle | State::Waiting | State::Arriving => false,
         };
+        let counts = tenant.extents.counts();
         Standing {
             unresponsive: !tenant.is_movable(),
             disconnected: tenant.disconnected.is_some(),
             suspended: self.arbiter.is_suspended(id) && self.is_off_the_gpu(id),
             running: has_gate_open && !is_descheduled,
-            arriving: matches!(state, State::Arriving | State::Running) && tenant.missing_bytes() > 0,
+            arriving: matches!(state, State::Arriving | State::Running) && tenant.extents.counts().missing > 0,
             preempted: tenant.hold.is_some() || has_gate_open && is_descheduled,
             waiting: matches!(state, State::Waiting | State::Arriving),
             // What cannot move is always there.
-            evicted: tenant.bytes() > tenant.immovable_bytes && tenant.resident_bytes() == tenant.immovable_bytes,
+            evicted: counts.bytes > counts.immovable && counts.here() == counts.immovable,
         }
     }
 
@@ -183,7 +184,8 @@ impl Server {
         let (switch_ms_p50, switch_ms_max) = self.ledger.switch_ms();
         let tenants = self.tenants.iter().map(|(id, tenant)| {
             let standing = self.standing(*id, tenant);
-            let immovable = tenant.immovable_bytes;
+            let counts = tenant.extents.counts();
+            let immovable = counts.immovable;
             TenantStatus {
                 name: tenant.name.clone(),
                 pid: tenant.process.pid(),
@@ -192,10 +194,10 @@ impl Server {
                 slo_ms: (tenant.scheduling.slo_micros > 0).then_some(tenant.scheduling.slo_micros as f64 / 1e3),
                 state: standing.state(),
                 standing,
-                bytes: tenant.bytes() - immovable,
-                resident_bytes: tenant.resident_bytes() - immovable,
-                evicted_bytes: tenant.bytes() - tenant.resident_bytes(),
-                reserved_bytes: tenant.reserved_bytes(),
+                bytes: counts.bytes - immovable,
+                resident_bytes: counts.here() - immovable,
+                evicted_bytes: counts.away,
+                reserved_bytes: counts.reserved,
                 unmanaged_bytes: tenant.theirs.unmanaged_bytes.load(Relaxed).saturating_add(immovable),
                 immovable_bytes: immovable,
                 peak_bytes: tenant.peak_bytes,

@@ -12,13 +12,12 @@ use baton_contract::memory::SizeClass;
 use baton_contract::messages::{ExtentId, MemoryCommand};
 use baton_contract::wire::MAX_DESCRIPTORS;
 
-use super::delivery::Delivery;
-use super::frames::{Found, GROUP_EXTENTS, Group, PerClass, bytes_of};
-use super::scan::parts;
-use super::tenant::{Batch, ExtentState};
+use super::frames::{Found, GROUP_EXTENTS, Group};
+use super::tenant::Batch;
 use super::{Pipeline, Server};
 use crate::books::arena::FrameId;
-use crate::device::digest::PAGE;
+use crate::books::extents::ExtentState;
+use crate::books::sizes::{PerClass, bytes_of};
 use crate::device::mover::Lane;
 use crate::policy::arbiter::{Event, State, TenantId};
 use crate::policy::planner::{Costs, Item, plan};
@@ -53,7 +52,7 @@ impl Server {
             // It has given the baton back before all was there.
             State::Idle | State::Waiting | State::Corunning => return,
         }
-        if tenant.missing_bytes() == 0 {
+        if tenant.extents.counts().missing == 0 {
             if self.is_on_the_gpu_or_resumed(id) {
                 return self.tell_arbiter(id, Event::Resident);
             }
@@ -97,8 +96,8 @@ impl Server {
             let mut waiting = Vec::new();
             let mut ready = Vec::new();
             for extent in extents {
-                let entry = self.tenants.get(&id).and_then(|tenant| tenant.extents.get(&extent));
-                match entry.map(|entry| (entry.state, entry.class, entry.has_zeros())) {
+                let entry = self.tenants.get(&id).and_then(|tenant| tenant.extents.get(extent));
+                match entry.map(|entry| (entry.state(), entry.class(), entry.has_zeros())) {
                     Some((ExtentState::Reserved { .. }, _, _)) => ready.push(extent),
                     Some((ExtentState::Host, class, has_zeros)) => {
                         // A frame of zeros, if there is one, saves writing them: a kernel of ours would take turns with
@@ -132,9 +131,9 @@ impl Server {
     /// Gives an extent that is in the pool a frame. The tenant hears of it by [`Server::tell_reserved`].
     pub(super) fn reserve(&mut self, id: TenantId, extent: ExtentId, frame: FrameId, clean: bool) {
         let Some(tenant) = self.tenants.get_mut(&id) else { return self.arena.give_back(frame) };
-        let Some(entry) = tenant.extents.get_mut(&extent) else { return self.arena.give_back(frame) };
-        let zeroed = clean && self.options.poison.is_none();
-        entry.state = ExtentState::Reserved { frame, zeroed, delivery: Delivery::Sent };
+        if !tenant.extents.reserve(extent, frame, clean && self.options.poison.is_none()) {
+            return self.arena.give_back(frame);
+        }
         tenant.reserved.push(extent);
     }
 
@@ -150,7 +149,7 @@ impl Server {
         let Some(tenant) = self.tenants.get_mut(&id) else { return };
         let mut lost = false;
         for extents in extents.chunks(at_once) {
-            let frame = |extent: &ExtentId| tenant.extents.get(extent)?.state.frame();
+            let frame = |extent: &ExtentId| tenant.extents.get(*extent)?.state().frame();
             let descriptors: Vec<BorrowedFd<'_>> = extents
                 .iter()
                 .filter_map(frame)
@@ -178,34 +177,29 @@ impl Server {
     }
 
     fn start_arrival(&mut self, id: TenantId, extent: ExtentId, job: &mut Group) {
-        let Some(entry) = self.tenants.get_mut(&id).and_then(|tenant| tenant.extents.get_mut(&extent)) else { return };
-        let (Some(backing), ExtentState::Reserved { frame, zeroed, delivery: Delivery::Sent }) =
-            (&entry.backing, entry.state)
-        else {
-            return;
-        };
+        let Some(tenant) = self.tenants.get_mut(&id) else { return };
+        let Some((frame, zeroed)) = tenant.extents.arrive(extent) else { return };
+        let Some(entry) = tenant.extents.get(extent) else { return };
         let address = self.frames[frame.0 as usize].as_ref().map_or(0, |memory| memory.address);
-        let pages = (entry.class.bytes() / PAGE) as usize;
-        let is_zero = |at: usize| backing.pages.get(at).is_some_and(|page| page.zero);
+        let (arrival, runs) = (entry.arrival(), entry.runs().unwrap_or_default());
         job.extents.push(extent);
-        for part in parts((0..pages).map(|at| !is_zero(at))) {
-            job.add_part(address, &backing.runs, part, |run| self.slabs.address(run));
+        for part in arrival.copied {
+            job.add_part(address, runs, part, |run| self.slabs.address(run));
         }
-        for part in parts((0..pages).map(is_zero)) {
+        for part in arrival.zeros {
             self.ledger.zeros(part.end - part.start);
             if !zeroed {
                 job.add_zeros(address, part);
             }
         }
         self.ledger.arriving();
-        entry.state = ExtentState::Arriving { frame, lost: false };
     }
 
     /// What is missing of a tenant, in the order in which it will be used.
     pub(super) fn order_of(&self, id: TenantId) -> Vec<(ExtentId, SizeClass)> {
         let Some(tenant) = self.tenants.get(&id) else { return Vec::new() };
-        let missing = tenant.extents.iter().filter(|(_, extent)| extent.state.can_come());
-        let mut wanted: Vec<(ExtentId, SizeClass)> = missing.map(|(id, extent)| (*id, extent.class)).collect();
+        let missing = tenant.extents.iter().filter(|(_, extent)| extent.state().can_come());
+        let mut wanted: Vec<(ExtentId, SizeClass)> = missing.map(|(id, extent)| (id, extent.class())).collect();
         tenant.history.order(&mut wanted, |(id, _)| *id);
         wanted
     }
@@ -268,7 +262,7 @@ impl Server {
     /// Lets the tenant run before all is there, if everything that it may reach is known.
     fn let_it_run(&mut self, id: TenantId) {
         let Some(tenant) = self.tenants.get(&id).filter(|tenant| tenant.hold.is_none()) else { return };
-        if !tenant.is_read() {
+        if tenant.extents.counts().unread > 0 {
             // Part of it stayed when it was last here, and was used since the last look.
             if tenant.scan.is_none() {
                 self.scan(id);
@@ -283,21 +277,7 @@ impl Server {
     /// Contents have arrived: the tenant may map them.
     pub(super) fn arrived(&mut self, id: TenantId, extents: Vec<ExtentId>) {
         let Some(tenant) = self.tenants.get_mut(&id) else { return };
-        let mut came = Vec::new();
-        for extent in extents {
-            let Some(entry) = tenant.extents.get_mut(&extent) else { continue };
-            entry.state = match entry.state {
-                ExtentState::Arriving { frame, lost: false } => {
-                    came.push(extent);
-                    ExtentState::Mapping { frame }
-                }
-                // Copied in vain: what is in it may have to make room for others before the tenant gets it.
-                ExtentState::Arriving { frame, lost: true } => {
-                    ExtentState::Reserved { frame, zeroed: false, delivery: Delivery::Lost }
-                }
-                other => other,
-            };
-        }
+        let came = extents.into_iter().filter(|extent| tenant.extents.arrived(*extent)).collect();
         self.map(id, came);
     }
 
@@ -318,13 +298,7 @@ impl Server {
         // Before it has closed its gate it may have used it already.
         let may_write = may_write || tenant.unresponsive || tenant.hold.is_some_and(|hold| !hold.is_closed());
         for extent in extents {
-            let Some(entry) = tenant.extents.get_mut(&extent) else { continue };
-            if let ExtentState::Mapping { frame } = entry.state {
-                entry.state = ExtentState::Resident { frame };
-                if may_write {
-                    entry.may_change();
-                }
-            }
+            tenant.extents.mapped(extent, may_write);
         }
     }
 }

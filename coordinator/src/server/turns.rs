@@ -7,7 +7,7 @@ use baton_contract::messages::{ArrivalStory, ExtentId, Message, TurnCommand, Tur
 use super::Server;
 use super::ledger::Granted;
 use super::swap_in::SwapIn;
-use super::tenant::{ANSWER_LIMIT, Extent, Tenant};
+use super::tenant::{ANSWER_LIMIT, Tenant};
 use crate::policy::arbiter::{Decision, Event, State, TenantId};
 
 /// How long a tenant's work may take to end before its gate is opened again. Doubles with every try.
@@ -54,7 +54,7 @@ impl Server {
     /// What a switch to each tenant would cost now, and whether any is needed.
     pub(super) fn set_costs(&mut self) {
         for (id, tenant) in &self.tenants {
-            let cost = self.ledger.copy_time(tenant.missing_bytes());
+            let cost = self.ledger.copy_time(tenant.extents.counts().missing);
             self.arbiter.set_cost(*id, cost.as_micros() as u64);
         }
         self.arbiter.set_together(self.fit_together());
@@ -104,9 +104,8 @@ impl Server {
             return;
         }
         let Some(tenant) = self.tenants.get_mut(&id) else { return };
-        let arriving = tenant.missing_bytes() > 0;
-        let resident = |extent: &&mut Extent| extent.state.is_resident();
-        tenant.extents.values_mut().filter(resident).for_each(Extent::may_change);
+        let arriving = tenant.extents.counts().missing > 0;
+        tenant.extents.may_change();
         tenant.used.clear();
         tenant.sent_away = false;
         tenant.grant += 1;
@@ -216,7 +215,7 @@ impl Server {
         let Some(tenant) = self.tenants.get_mut(&id).filter(|tenant| tenant.grant == grant) else { return };
         // Its own extents, each once at most: a list that grows without end is none of ours.
         if tenant.used.len() + extents.len() <= 2 * tenant.extents.len() {
-            let known = extents.into_iter().filter(|(extent, _)| tenant.extents.contains_key(extent));
+            let known = extents.into_iter().filter(|(extent, _)| tenant.extents.get(*extent).is_some());
             tenant.used.extend(known.map(|(extent, micros)| (extent, u64::from(micros) * 1000)));
         }
     }

@@ -19,20 +19,9 @@ use std::time::Instant;
 
 pub use self::mix::{Key, granules_in, of_page};
 use self::pass::Pass;
+pub use crate::books::extents::{PAGE, Page};
 use crate::device::gpu::{Gpu, GpuError};
 use crate::device::wake::Waker;
-
-/// The size of a page, and of the granules of what is pointed to.
-pub const PAGE: u64 = 2 << 20;
-
-/// What is known of a page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Page {
-    /// The digest: equal for pages of equal contents, and different for others as good as surely.
-    pub digest: [u64; 2],
-    /// Whether all of it is zero. Not a guess by the digest.
-    pub zero: bool,
-}
 
 /// What is known of some pages.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,0 +1,173 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const CLASS: SizeClass = SizeClass::ALL[1];
+
+fn page(digest: u64) -> Page {
+    Page { digest: [digest, 0], zero: digest == 0 }
+}
+
+fn extent(before: Option<&[u64]>, now: Option<&[u64]>) -> Extent {
+    let pages = |digests: &[u64]| digests.iter().map(|digest| page(*digest)).collect::<Vec<_>>();
+    let backing = |before| Backing { runs: Vec::new(), pages: pages(before), before: Vec::new(), current: false };
+    Extent {
+        class: CLASS,
+        state: ExtentState::Host,
+        backing: before.map(backing),
+        contents: now.map(|now| Contents { pages: pages(now), pointers: None }),
+        dirty: 0,
+        immovable: false,
+    }
+}
+
+fn copied(extent: &Extent, scans: bool) -> Option<Vec<Range<u64>>> {
+    match extent.copies(scans) {
+        Copies::Unknown => None,
+        Copies::Nothing => Some(Vec::new()),
+        Copies::Parts(parts) => Some(parts),
+    }
+}
+
+#[test]
+fn only_what_changed_and_is_not_zero_is_copied() {
+    let all = 0..4 * PAGE;
+    assert_eq!(copied(&extent(None, Some(&[1, 2, 3, 4])), true), Some([all.clone()].to_vec()));
+    assert_eq!(copied(&extent(Some(&[1, 2, 3, 4]), Some(&[1, 2, 3, 4])), true), Some(vec![]));
+    let some = extent(Some(&[1, 2, 3, 4]), Some(&[9, 2, 8, 7]));
+    assert_eq!(copied(&some, true), Some(vec![0..PAGE, 2 * PAGE..4 * PAGE]));
+    assert_eq!(copied(&extent(Some(&[1, 2, 3, 4]), Some(&[0, 0, 3, 0])), true), Some(vec![]));
+    assert_eq!(copied(&some, false), Some([all.clone()].to_vec()));
+    assert_eq!(copied(&extent(Some(&[]), Some(&[1, 0, 3, 0])), true), Some(vec![0..PAGE, 2 * PAGE..3 * PAGE]));
+}
+
+#[test]
+fn what_was_dirty_often_is_not_scanned_first() {
+    let mut often = extent(Some(&[1, 2, 3, 4]), None);
+    assert_eq!(copied(&often, true), None);
+    for n in 0..OFTEN_DIRTY {
+        assert_eq!(often.dirty, n);
+        often.contents = Some(Contents { pages: [5, 6, 7, 4].map(page).to_vec(), pointers: None });
+        often.count_changes();
+        often.contents = None;
+    }
+    assert_eq!(copied(&often, true), Some(parts(std::iter::repeat_n(true, 4))));
+    often.contents = Some(Contents { pages: [1, 2, 3, 5].map(page).to_vec(), pointers: None });
+    often.count_changes();
+    assert_eq!(often.dirty, 0, "and trusted again as soon as it keeps");
+}
+
+#[test]
+fn zeros_are_not_copied_in() {
+    let arrival = extent(Some(&[0, 1, 2, 0]), None).arrival();
+    assert_eq!(arrival.copied.len(), 1);
+    assert_eq!(arrival.copied[0], PAGE..3 * PAGE);
+    assert_eq!(arrival.zeros, [0..PAGE, 3 * PAGE..4 * PAGE]);
+}
+
+/// Something that happens to the extent at this place, whether it makes sense then or not.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Add(usize),
+    Remove,
+    Leave { nothing: bool },
+    GiveUpReserved,
+    Left(Half),
+    Reserve,
+    Arrive,
+    Arrived,
+    Mapped(bool),
+    Lose,
+    SendAgain,
+    Delivered,
+    MakeImmovable,
+    GiveUpBacking,
+    Scanned(bool),
+    MayChange,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        (0usize..3).prop_map(Step::Add),
+        Just(Step::Remove),
+        any::<bool>().prop_map(|nothing| Step::Leave { nothing }),
+        Just(Step::GiveUpReserved),
+        prop_oneof![Just(Step::Left(Half::Copied)), Just(Step::Left(Half::Unmapped))],
+        Just(Step::Reserve),
+        Just(Step::Arrive),
+        Just(Step::Arrived),
+        any::<bool>().prop_map(Step::Mapped),
+        Just(Step::Lose),
+        Just(Step::SendAgain),
+        Just(Step::Delivered),
+        Just(Step::MakeImmovable),
+        Just(Step::GiveUpBacking),
+        any::<bool>().prop_map(Step::Scanned),
+        Just(Step::MayChange),
+    ]
+}
+
+impl Extents {
+    fn recounted(&self) -> Counts {
+        self.all.values().fold(Counts::default(), |sum, extent| sum.plus(&Counts::of(extent)))
+    }
+}
+
+proptest! {
+    #[test]
+    fn counts_are_what_a_recount_finds(steps in prop::collection::vec((step(), 0usize..6), 0..200)) {
+        let mut extents = Extents::default();
+        let (mut frames, mut lent) = (0, 0usize);
+        let mut frame = || {
+            frames += 1;
+            FrameId(frames)
+        };
+        for (step, at) in steps {
+            let id = extents.iter().map(|(id, _)| id).nth(at).unwrap_or(ExtentId(0));
+            let had = extents.get(id).and_then(|extent| extent.state().frame());
+            match step {
+                Step::Add(class) => {
+                    extents.add(SizeClass::ALL[class], frame());
+                    lent += 1;
+                }
+                Step::Remove => lent -= usize::from(extents.remove(id).is_some()),
+                Step::Leave { nothing } => {
+                    let new = extents.get(id).is_some_and(|extent| extent.runs().is_none());
+                    let left = extents.leave(id, new.then(Vec::new), nothing);
+                    prop_assert!(left.is_none() || left == had);
+                }
+                Step::GiveUpReserved => drop(extents.give_up_reserved(id)),
+                Step::Left(half) => {
+                    let free = extents.left(id, half);
+                    lent -= usize::from(free.is_some());
+                    prop_assert!(free.is_none() || free == had);
+                }
+                Step::Reserve => lent += usize::from(extents.reserve(id, frame(), at % 2 == 0)),
+                Step::Arrive => {
+                    let arriving = extents.arrive(id).map(|(frame, _)| frame);
+                    prop_assert!(arriving.is_none() || arriving == had);
+                }
+                Step::Arrived => drop(extents.arrived(id)),
+                Step::Mapped(may_write) => extents.mapped(id, may_write),
+                Step::Lose => extents.lose(id),
+                Step::SendAgain => drop(extents.send_again(2)),
+                Step::Delivered => extents.delivered(id),
+                Step::MakeImmovable => drop(extents.make_immovable(id)),
+                Step::GiveUpBacking => drop(extents.give_up_backing(id)),
+                Step::Scanned(all) => {
+                    let pages = extents.get(id).map_or(0, Extent::pages);
+                    extents.scanned(id, vec![page(at as u64); pages], all.then(Vec::new));
+                }
+                Step::MayChange => extents.may_change(),
+            }
+            prop_assert_eq!(*extents.counts(), extents.recounted());
+            // A frame is neither lost nor made up, whatever is asked for.
+            let with_frames = extents.iter().filter(|(_, extent)| extent.state().frame().is_some()).count();
+            prop_assert_eq!(with_frames, lent);
+            let mut all: Vec<_> = extents.iter().filter_map(|(_, extent)| extent.state().frame()).collect();
+            all.sort_unstable();
+            all.dedup();
+            prop_assert_eq!(all.len(), lent);
+        }
+    }
+}
