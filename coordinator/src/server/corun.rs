@@ -22,8 +22,8 @@ use rustix::thread::futex;
 use super::Server;
 use super::frames::Claim;
 use super::preempt::Preemptible;
-use super::shared::{Shared, reopened};
-use super::tenant::Tenant;
+use super::tenants::shared::{Shared, reopened};
+use super::tenants::tenant::Tenant;
 use crate::policy::arbiter::TenantId;
 
 /// How long all take turns at least when they did not fit together.

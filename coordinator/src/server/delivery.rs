@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use baton_contract::messages::ExtentId;
 
 use super::Server;
-use super::tenant::{Batch, Tenant};
+use super::tenants::tenant::{Batch, Tenant};
 use crate::books::extents::ExtentState;
 use crate::policy::arbiter::{State, TenantId};
 

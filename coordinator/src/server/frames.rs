@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use baton_contract::memory::SizeClass;
 use baton_contract::messages::{Answer, ExtentId, Full, MAX_LISTED, MemoryCommand};
 
-use super::tenant::Batch;
+use super::tenants::tenant::Batch;
 use super::{Server, is_copy};
 use crate::books::arena::FrameId;
 use crate::books::extents::{Copies, Extent, ExtentState, Half};

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use baton_contract::messages::{Answer, ExtentId};
 
 use super::Server;
-use super::tenant::Tenant;
+use super::tenants::tenant::Tenant;
 use crate::books::arena::FrameId;
 use crate::books::extents::Counts;
 use crate::policy::arbiter::TenantId;

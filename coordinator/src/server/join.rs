@@ -14,11 +14,11 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::Server;
 use super::corun::Heartbeat;
-use super::peer::Peer;
-use super::process::Process;
-use super::shared::{Shared, TenantsPage};
 use super::strangers::{FULL, Stage};
-use super::tenant::Tenant;
+use super::tenants::peer::Peer;
+use super::tenants::process::Process;
+use super::tenants::shared::{Shared, TenantsPage};
+use super::tenants::tenant::Tenant;
 use crate::endpoint::Closing;
 use crate::policy::arbiter::{Event, TenantId};
 

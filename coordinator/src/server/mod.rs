@@ -3,9 +3,7 @@
 //! | file | what it does |
 //! |---|---|
 //! | `join`, `strangers` | who comes, and how a stranger becomes a tenant |
-//! | `process` | a tenant's process, by a descriptor |
-//! | `peer`, `shared` | one socket, one shared page |
-//! | `tenant` | a tenant and the table of its extents |
+//! | `tenants/` | a tenant, its process, sockets and shared pages |
 //! | `requests` | what tenants ask for and report |
 //! | `turns` | carries out what the arbiter decides |
 //! | `frames` | frames for whoever needs them: evicts, scrubs |
@@ -35,19 +33,16 @@ mod frames;
 mod immovable;
 mod join;
 mod ledger;
-mod peer;
 mod preempt;
 mod prefetch;
 mod probe;
-mod process;
 mod requests;
 mod scan;
 mod set;
-mod shared;
 mod status;
 mod strangers;
 mod swap_in;
-mod tenant;
+mod tenants;
 mod timeslice;
 mod turns;
 
@@ -80,12 +75,12 @@ use depart::Quarantine;
 use frames::{Claim, Task};
 use join::Newcomer;
 use ledger::Ledger;
-use peer::Peer;
 use prefetch::Eviction;
 use scan::ScanUnderWay;
 use strangers::Strangers;
 use swap_in::SwapIn;
-use tenant::Tenant;
+use tenants::peer::Peer;
+use tenants::tenant::Tenant;
 
 pub use ledger::{Departed, Phases, Record};
 pub use status::{Status, TenantStatus};

@@ -24,7 +24,7 @@ use baton_contract::resource_manager::is_control_device;
 use super::Server;
 use super::deschedule::{Descheduling, FAILED};
 use super::probe::Probe;
-use super::tenant::{ANSWER_LIMIT, Tenant};
+use super::tenants::tenant::{ANSWER_LIMIT, Tenant};
 use super::timeslice::Slice;
 use crate::device::preemptor::{PreemptCommand, PreemptError, PreemptTarget, Preempted};
 use crate::policy::arbiter::{Event, State, TenantId};

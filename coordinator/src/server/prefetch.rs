@@ -9,8 +9,8 @@ use baton_contract::memory::SizeClass;
 use baton_contract::messages::TurnCommand;
 
 use super::frames::{GROUP_BYTES, LEFT_FREE};
-use super::peer::Peer;
 use super::set::say;
+use super::tenants::peer::Peer;
 use super::{Server, Task};
 use crate::books::extents::ExtentState;
 use crate::books::sizes::PerClass;

@@ -13,7 +13,7 @@ use baton_contract::messages::PreemptionCommand;
 
 use super::Server;
 use super::preempt::{Preemption, Stage};
-use super::tenant::{ANSWER_LIMIT, Tenant};
+use super::tenants::tenant::{ANSWER_LIMIT, Tenant};
 use crate::policy::arbiter::TenantId;
 
 /// How long the call may take, in milliseconds in which the tenant has looked for its end: on a busy machine those are fewer

@@ -14,7 +14,7 @@ use baton_contract::wire::MAX_DESCRIPTORS;
 
 use super::Server;
 use super::frames::Claim;
-use super::tenant::Batch;
+use super::tenants::tenant::Batch;
 use crate::books::arena::FrameId;
 use crate::books::extents::{Extent, ExtentState, Half};
 use crate::policy::arbiter::{State, TenantId};
@@ -33,7 +33,7 @@ impl Server {
     fn hear(
         &mut self,
         id: TenantId,
-        socket: fn(&mut super::tenant::Tenant) -> &mut super::peer::Peer,
+        socket: fn(&mut super::tenants::tenant::Tenant) -> &mut super::tenants::peer::Peer,
         act: fn(&mut Self, TenantId, FromTenant, Option<OwnedFd>) -> Result<(), String>,
     ) {
         loop {

@@ -6,7 +6,7 @@ use baton_contract::scheduling::Change;
 use serde_json::json;
 
 use super::Server;
-use super::peer::Peer;
+use super::tenants::peer::Peer;
 use crate::policy::arbiter::{Event, State, TenantId};
 
 /// Answers a tool: done, or why not.

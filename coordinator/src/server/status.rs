@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::Server;
 use super::ledger::{Departed, Record};
-use super::tenant::Tenant;
+use super::tenants::tenant::Tenant;
 use crate::policy::arbiter::{State, TenantId};
 
 /// Everything at one moment.

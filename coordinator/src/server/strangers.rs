@@ -14,7 +14,7 @@ use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
-use super::peer::Peer;
+use super::tenants::peer::Peer;
 use crate::endpoint::Endpoint;
 
 /// How long somebody may take for the first message, or to read an answer.

@@ -13,7 +13,7 @@ use baton_contract::messages::{ExtentId, MemoryCommand};
 use baton_contract::wire::MAX_DESCRIPTORS;
 
 use super::frames::{Found, GROUP_EXTENTS, Group};
-use super::tenant::Batch;
+use super::tenants::tenant::Batch;
 use super::{Pipeline, Server};
 use crate::books::arena::FrameId;
 use crate::books::extents::ExtentState;

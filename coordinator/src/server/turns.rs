@@ -7,7 +7,7 @@ use baton_contract::messages::{ArrivalStory, ExtentId, Message, TurnCommand, Tur
 use super::Server;
 use super::ledger::Granted;
 use super::swap_in::SwapIn;
-use super::tenant::{ANSWER_LIMIT, Tenant};
+use super::tenants::tenant::{ANSWER_LIMIT, Tenant};
 use crate::policy::arbiter::{Decision, Event, State, TenantId};
 
 /// How long a tenant's work may take to end before its gate is opened again. Doubles with every try.

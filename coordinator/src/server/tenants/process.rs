@@ -15,7 +15,7 @@ const SO_PEERPIDFD: libc::c_int = 77;
 
 /// A process that has joined.
 #[derive(Debug)]
-pub(super) struct Process {
+pub(in crate::server) struct Process {
     /// Readable when the process has ended, even if a forked child keeps its sockets open.
     pidfd: OwnedFd,
     /// Its number here, if it can be seen from here.
@@ -26,7 +26,7 @@ pub(super) struct Process {
 
 impl Process {
     /// The process at the other end of a connection. On a system that does not know it, the one that it has `sent`.
-    pub(super) fn of_peer(peer: &Peer, sent: OwnedFd) -> io::Result<Self> {
+    pub(in crate::server) fn of_peer(peer: &Peer, sent: OwnedFd) -> io::Result<Self> {
         let (pidfd, is_certain) = match peer_pidfd(peer.as_fd()) {
             Ok(pidfd) => (pidfd, true),
             // Before Linux 6.5 there is its number, where it can be seen from here.
@@ -44,12 +44,12 @@ impl Process {
     }
 
     /// Its number, for the user's eyes; none if it is of a PID namespace that cannot be seen from here.
-    pub(super) fn pid(&self) -> Option<i32> {
+    pub(in crate::server) fn pid(&self) -> Option<i32> {
         self.pid
     }
 
     /// Ends it; false if it can be sent no signal from here.
-    pub(super) fn kill(&self) -> bool {
+    pub(in crate::server) fn kill(&self) -> bool {
         self.is_certain
             && match pidfd_send_signal(&self.pidfd, Signal::KILL) {
                 Ok(()) | Err(rustix::io::Errno::SRCH) => true,
@@ -58,7 +58,7 @@ impl Process {
     }
 
     /// Whether it does not run because of a signal or a debugger; none if that cannot be seen from here.
-    pub(super) fn is_stopped(&self) -> Option<bool> {
+    pub(in crate::server) fn is_stopped(&self) -> Option<bool> {
         // `PID (NAME) STATE …`, and a name may hold anything.
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid?)).ok()?;
         stat.rsplit_once(") ").map(|(_, rest)| rest.starts_with(['T', 't']))

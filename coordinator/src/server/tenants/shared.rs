@@ -10,7 +10,7 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 /// A kind of page. All its fields are atomics, so any bytes are a valid one, whoever writes them.
-pub(super) trait Page {}
+pub(in crate::server) trait Page {}
 
 impl Page for CoordinatorPage {}
 impl Page for TenantPage {}
@@ -18,7 +18,7 @@ impl Page for ActivityPage {}
 
 /// A page mapped here.
 #[derive(Debug)]
-pub(super) struct Shared<P: Page>(NonNull<P>);
+pub(in crate::server) struct Shared<P: Page>(NonNull<P>);
 
 // SAFETY: a page holds nothing but atomics.
 unsafe impl<P: Page> Send for Shared<P> {}
@@ -26,7 +26,7 @@ unsafe impl<P: Page> Send for Shared<P> {}
 impl<P: Page> Shared<P> {
     /// A page of zeros that the server writes, and the file by which tenants map it. They can only read it: seals see to
     /// that.
-    pub(super) fn written_by_us() -> io::Result<(Self, OwnedFd)> {
+    pub(in crate::server) fn written_by_us() -> io::Result<(Self, OwnedFd)> {
         let file = new_file()?;
         let page = map(&file, ProtFlags::READ | ProtFlags::WRITE)?;
         fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL | SealFlags::FUTURE_WRITE)?;
@@ -34,7 +34,7 @@ impl<P: Page> Shared<P> {
     }
 
     /// A page of zeros that the server and those write to whom it gives the file.
-    pub(super) fn written_by_all() -> io::Result<(Self, OwnedFd)> {
+    pub(in crate::server) fn written_by_all() -> io::Result<(Self, OwnedFd)> {
         let file = new_file()?;
         let page = map(&file, ProtFlags::READ | ProtFlags::WRITE)?;
         fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
@@ -44,14 +44,14 @@ impl<P: Page> Shared<P> {
 
 /// A page that one tenant alone writes.
 #[derive(Debug)]
-pub(super) struct TenantsPage {
+pub(in crate::server) struct TenantsPage {
     page: Shared<TenantPage>,
     file: OwnedFd,
 }
 
 impl TenantsPage {
     /// A page of zeros. The server maps it only for reading.
-    pub(super) fn new() -> io::Result<Self> {
+    pub(in crate::server) fn new() -> io::Result<Self> {
         let file = new_file()?;
         fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW)?;
         // The same file once more: what is opened only for reading does not count as mapped writable.
@@ -60,14 +60,14 @@ impl TenantsPage {
     }
 
     /// By which the tenant maps it.
-    pub(super) fn file(&self) -> &OwnedFd {
+    pub(in crate::server) fn file(&self) -> &OwnedFd {
         &self.file
     }
 
     /// Whether the tenant no longer has it mapped: its program has been replaced by another one (`exec`), which has nothing
     /// that the old one had. The system refuses this seal as long as anybody can write (fcntl(2)), in whatever
     /// namespace. To be asked about one that can be expected to have it mapped no more: it cannot map it again.
-    pub(super) fn is_let_go(&self) -> bool {
+    pub(in crate::server) fn is_let_go(&self) -> bool {
         fcntl_add_seals(&self.file, SealFlags::WRITE).is_ok()
     }
 }
@@ -87,7 +87,7 @@ fn new_file() -> io::Result<OwnedFd> {
 }
 
 /// A page's file, opened anew, only for reading.
-pub(super) fn reopened(file: &OwnedFd) -> io::Result<OwnedFd> {
+pub(in crate::server) fn reopened(file: &OwnedFd) -> io::Result<OwnedFd> {
     Ok(File::open(format!("/proc/self/fd/{}", file.as_raw_fd()))?.into())
 }
 

@@ -13,22 +13,22 @@ const MOST_KEPT: usize = 4096;
 
 /// A socket and what could not be sent yet.
 #[derive(Debug)]
-pub(super) struct Peer {
+pub(in crate::server) struct Peer {
     socket: OwnedFd,
     kept: VecDeque<(Vec<u8>, Vec<OwnedFd>)>,
 }
 
 /// The connection is of no use any more.
 #[derive(Debug)]
-pub(super) struct Lost;
+pub(in crate::server) struct Lost;
 
 impl Peer {
-    pub(super) fn new(socket: OwnedFd) -> Self {
+    pub(in crate::server) fn new(socket: OwnedFd) -> Self {
         Self { socket, kept: VecDeque::new() }
     }
 
     /// Sends a message, or keeps it while the tenant does not read.
-    pub(super) fn send(&mut self, message: &impl Message, with: &[BorrowedFd<'_>]) -> Result<(), Lost> {
+    pub(in crate::server) fn send(&mut self, message: &impl Message, with: &[BorrowedFd<'_>]) -> Result<(), Lost> {
         debug_assert_eq!(message.descriptors(), with.len(), "{message:?}");
         let bytes = message.encode();
         if self.kept.is_empty() {
@@ -47,12 +47,12 @@ impl Peer {
     }
 
     /// Whether something waits for the tenant to read.
-    pub(super) fn keeps(&self) -> bool {
+    pub(in crate::server) fn keeps(&self) -> bool {
         !self.kept.is_empty()
     }
 
     /// Sends what was kept, as far as the tenant reads it now.
-    pub(super) fn send_kept(&mut self) -> Result<(), Lost> {
+    pub(in crate::server) fn send_kept(&mut self) -> Result<(), Lost> {
         while let Some((bytes, with)) = self.kept.front() {
             let with: Vec<BorrowedFd<'_>> = with.iter().map(AsFd::as_fd).collect();
             match link::send(self.socket.as_fd(), bytes, &with, true) {
@@ -65,14 +65,14 @@ impl Peer {
     }
 
     /// Whether anybody holds the other end.
-    pub(super) fn is_open(&self) -> bool {
+    pub(in crate::server) fn is_open(&self) -> bool {
         let mut watched = [PollFd::new(&self.socket, PollFlags::empty())];
         let polled = poll(&mut watched, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
         polled.is_err() || !watched[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
     }
 
     /// The next message, if one is there.
-    pub(super) fn receive(&self) -> Result<Option<link::Received>, Lost> {
+    pub(in crate::server) fn receive(&self) -> Result<Option<link::Received>, Lost> {
         match link::receive(self.socket.as_fd(), true) {
             Ok(Some(received)) => Ok(Some(received)),
             Ok(None) => Err(Lost),
