@@ -149,14 +149,13 @@ impl Server {
         // Who has no memory yet has nothing on the GPU either. A slice that is yet to be set is no reason to part: that
         // takes longer; nor is it one that nobody knows yet whether it can be paused.
         let can_run = |preemptible: &Preemptible| preemptible.trying || preemptible.works && !preemptible.slice.failed;
-        let fits_in = |tenant: &Tenant| tenant.extents.is_empty() || can_run(&tenant.preemptible);
-        self.wanted_bytes() <= self.arena.capacity() && self.tenants.values().all(fits_in)
+        let fits_in = |tenant: &Tenant| tenant.extents().is_empty() || can_run(&tenant.preemptible);
+        self.wanted_bytes() <= self.arena.capacity() && self.tenants.iter().all(|(_, tenant)| fits_in(tenant))
     }
 
     /// What all tenants have, and what they have asked for.
     pub(super) fn wanted_bytes(&self) -> u64 {
-        let all: u64 = self.tenants.values().map(|tenant| tenant.extents.counts().bytes).sum();
-        all + self.claims.iter().map(Claim::bytes).sum::<u64>()
+        self.tenants.totals().bytes + self.claims.iter().map(Claim::bytes).sum::<u64>()
     }
 
     /// Somebody's memory has to go after all.
@@ -167,7 +166,7 @@ impl Server {
 
     /// If some run beside others, they are to leave. Says whether there are any.
     pub(super) fn part_corunners(&mut self) -> bool {
-        let any = self.tenants.keys().any(|id| self.arbiter.is_corunner(*id));
+        let any = self.tenants.ids().any(|id| self.arbiter.is_corunner(id));
         if any {
             self.part();
         }
@@ -191,7 +190,7 @@ impl Server {
             return;
         }
         self.activity.clear_what_is_nobodys();
-        for tenant in self.tenants.values_mut() {
+        for (_, tenant) in self.tenants.iter_mut() {
             let Some(place) = tenant.slot.filter(|_| self.activity.is_taken_by(tenant.slot)) else { continue };
             let is_overdue = tenant.heartbeat.is_overdue(tenant.theirs.heartbeat.load(Relaxed));
             if tenant.process.is_stopped().unwrap_or(is_overdue) {
@@ -204,7 +203,7 @@ impl Server {
     pub(super) fn hear_of_corun(&mut self, id: TenantId, report: CorunReport) {
         match report {
             CorunReport::ActivityChanged => {
-                if let Some(tenant) = self.tenants.get_mut(&id) {
+                if let Some(tenant) = self.tenants.get_mut(id) {
                     tenant.preemptible.slice.work_begins();
                 }
                 self.look_at_the_board();
@@ -213,7 +212,7 @@ impl Server {
     }
 
     pub(super) fn beside(&mut self, id: TenantId, on: bool) {
-        self.command(id, &CorunCommand::Corun { on });
+        self.tenants.tell(id, &CorunCommand::Corun { on });
         if !on {
             self.turn_away(id);
         }
@@ -226,7 +225,7 @@ impl Server {
         let Some(at) = self.claims.iter().position(is_its) else { return };
         if let Some(Claim::Allocate { got, .. }) = self.claims.remove(at) {
             got.into_iter().for_each(|(_, frame)| self.arena.give_back(frame));
-            self.answer(id, &Answer::TryAgain, &[]);
+            self.tenants.answer(id, &Answer::TryAgain, &[]);
         }
     }
 }

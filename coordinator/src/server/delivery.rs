@@ -33,12 +33,13 @@ pub(super) struct Redelivery {
 impl Server {
     /// A tenant was told something for which it has not got the frames.
     pub(super) fn undelivered(&mut self, id: TenantId, batch: u32) -> Result<(), String> {
-        let Some(tenant) = self.tenants.get_mut(&id) else { return Ok(()) };
+        let Some(tenant) = self.tenants.get_mut(id) else { return Ok(()) };
         match tenant.batches.remove(&batch).map(|(_, batch)| batch) {
             Some(Batch::Prepare(extents)) => {
-                for extent in extents {
-                    tenant.extents.lose(extent);
+                if let Some(mut own) = self.tenants.extents(id) {
+                    extents.into_iter().for_each(|extent| own.lose(extent));
                 }
+                let Some(tenant) = self.tenants.get_mut(id) else { return Ok(()) };
                 let now = Instant::now();
                 let before = tenant.redelivery;
                 let pause = before.map_or(SHORTEST_PAUSE, |before| (before.pause * 2).min(LONGEST_PAUSE));
@@ -56,7 +57,7 @@ impl Server {
                 // What of it has come is mapped; the rest was lost before.
                 let mapping = |extent: &ExtentId| {
                     tenant
-                        .extents
+                        .extents()
                         .get(*extent)
                         .is_some_and(|entry| matches!(entry.state(), ExtentState::Mapping { .. }))
                 };
@@ -70,11 +71,16 @@ impl Server {
 
     /// A tenant has got these frames.
     pub(super) fn delivered(&mut self, id: TenantId, extents: &[ExtentId]) {
-        let Some(tenant) = self.tenants.get_mut(&id).filter(|tenant| tenant.redelivery.is_some()) else { return };
-        for extent in extents {
-            tenant.extents.delivered(*extent);
+        if !self.awaits_delivery(id) {
+            return;
         }
-        let counts = tenant.extents.counts();
+        let Some(mut own) = self.tenants.extents(id) else { return };
+        for extent in extents {
+            own.delivered(*extent);
+        }
+        drop(own);
+        let Some(tenant) = self.tenants.get_mut(id) else { return };
+        let counts = tenant.extents().counts();
         if counts.lost + counts.sent_again == 0 {
             tenant.redelivery = None;
         } else if counts.sent_again == 0
@@ -88,10 +94,10 @@ impl Server {
     pub(super) fn deliver_again(&mut self) {
         let now = Instant::now();
         let is_due = |tenant: &Tenant| tenant.redelivery.is_some_and(|redelivery| redelivery.at <= now);
-        let due: Vec<TenantId> = self.tenants.iter().filter(|(_, tenant)| is_due(tenant)).map(|(id, _)| *id).collect();
+        let due: Vec<TenantId> = self.tenants.iter().filter(|(_, tenant)| is_due(tenant)).map(|(id, _)| id).collect();
         for id in due {
-            let Some(tenant) = self.tenants.get_mut(&id) else { continue };
-            let counts = tenant.extents.counts();
+            let Some(tenant) = self.tenants.get_mut(id) else { continue };
+            let counts = tenant.extents().counts();
             if counts.lost + counts.sent_again == 0 || tenant.disconnected.is_some() {
                 // The frames have gone to somebody else.
                 tenant.redelivery = None;
@@ -100,20 +106,20 @@ impl Server {
             if let Some(redelivery) = &mut tenant.redelivery {
                 redelivery.at = now + LONGEST_PAUSE;
             }
-            let lost = tenant.extents.send_again(AT_ONCE);
+            let lost = self.tenants.extents(id).map_or(Vec::new(), |mut extents| extents.send_again(AT_ONCE));
             self.send_frames(id, &lost, 1);
         }
     }
 
     /// Whether it is waited for that frames reach this tenant.
     pub(super) fn awaits_delivery(&self, id: TenantId) -> bool {
-        self.tenants.get(&id).is_some_and(|tenant| tenant.redelivery.is_some())
+        self.tenants.get(id).is_some_and(|tenant| tenant.redelivery.is_some())
     }
 
     /// Whether others have waited for that for long enough.
     pub(super) fn is_undeliverable(&self, id: TenantId) -> bool {
-        let redelivery = self.tenants.get(&id).and_then(|tenant| tenant.redelivery);
+        let redelivery = self.tenants.get(id).and_then(|tenant| tenant.redelivery);
         redelivery.is_some_and(|redelivery| redelivery.since.elapsed() >= PATIENCE)
-            && self.tenants.keys().any(|other| *other != id && self.arbiter.state(*other) == State::Waiting)
+            && self.tenants.ids().any(|other| other != id && self.arbiter.state(other) == State::Waiting)
     }
 }

@@ -54,14 +54,14 @@ impl Server {
 
     fn disconnect(&mut self, id: TenantId, why: &str, lives: bool) {
         let is_off = self.is_off_the_gpu(id);
-        let Some(tenant) = self.tenants.get_mut(&id) else { return };
+        let Some(tenant) = self.tenants.get_mut(id) else { return };
         if tenant.disconnected.is_some() {
             return;
         }
         let now = self.start.elapsed().as_micros() as u64;
         // Whoever is paused may resume itself without us. And whoever lives and has all its memory opens its gate as soon as it
         // sees that it is alone.
-        let goes_on = lives && tenant.extents.counts().missing == 0;
+        let goes_on = lives && tenant.extents().counts().missing == 0;
         let may_run = tenant.unresponsive || tenant.hold.is_some() || !is_off || goes_on;
         tenant.disconnected = Some(may_run);
         tenant.counted = (self.arbiter.switches(id), self.arbiter.gpu_time(id, now));
@@ -76,7 +76,7 @@ impl Server {
 
     /// Ends a tenant's process, when it could only go on with wrong results.
     pub(super) fn kill(&mut self, id: TenantId, why: &str) {
-        let Some(tenant) = self.tenants.get_mut(&id) else { return };
+        let Some(tenant) = self.tenants.get_mut(id) else { return };
         log::warn!("{} ({}) is killed: {why}", tenant.name, tenant.process);
         if !tenant.process.kill() {
             // It is of another PID namespace, and is asked to do it itself. Its frames stay aside until it has.
@@ -102,7 +102,7 @@ impl Server {
     /// The process has ended: everything it had comes back.
     pub(super) fn process_ended(&mut self, id: TenantId) {
         self.connection_ended(id);
-        let Some(tenant) = self.tenants.remove(&id) else { return };
+        let Some((tenant, extents)) = self.tenants.remove(id) else { return };
         self.activity.free(tenant.slot);
         self.ledger.departed(Departed {
             class: tenant.class().word(),
@@ -121,7 +121,7 @@ impl Server {
             _ => None,
         });
         let copied: HashSet<ExtentId> = copies.flatten().copied().collect();
-        for (extent, entry) in tenant.extents.into_all() {
+        for (extent, entry) in extents.into_all() {
             let frame = entry.state().frame();
             let runs = entry.into_runs();
             if copied.contains(&extent) {
@@ -154,8 +154,8 @@ impl Server {
 
     /// What becomes of the tenants when the coordinator ends now; none if there are none.
     pub fn left_behind(&self) -> Option<String> {
-        let living = self.tenants.values().filter(|tenant| tenant.disconnected.is_none());
-        let (stay, go): (Vec<_>, Vec<_>) = living.partition(|tenant| tenant.extents.counts().missing > 0);
+        let living = self.tenants.iter().map(|(_, tenant)| tenant).filter(|tenant| tenant.disconnected.is_none());
+        let (stay, go): (Vec<_>, Vec<_>) = living.partition(|tenant| tenant.extents().counts().missing > 0);
         let names = |tenants: &[&super::Tenant]| {
             tenants.iter().map(|tenant| tenant.name.as_str()).collect::<Vec<_>>().join(", ")
         };
@@ -194,7 +194,7 @@ impl Server {
     /// program no longer has our page mapped.
     pub(super) fn look_for_replaced_programs(&mut self) {
         let is_replaced = |tenant: &super::Tenant| tenant.disconnected.is_some() && tenant.theirs.is_let_go();
-        let replaced = |(id, tenant): (&TenantId, &super::Tenant)| is_replaced(tenant).then_some(*id);
+        let replaced = |(id, tenant): (TenantId, &super::Tenant)| is_replaced(tenant).then_some(id);
         let replaced: Vec<TenantId> = self.tenants.iter().filter_map(replaced).collect();
         replaced.into_iter().for_each(|id| self.process_ended(id));
     }

@@ -40,31 +40,30 @@ impl Server {
     /// Sets those aside that are to make way, and puts the others back. Whoever is aside may go on launching.
     pub(super) fn look_at_the_board(&mut self) {
         let now = self.now();
-        let is_at_work = |id| self.tenants.get(&id).is_some_and(|tenant| self.activity.is_taken_by(tenant.slot));
+        let is_at_work = |id| self.tenants.get(id).is_some_and(|tenant| self.activity.is_taken_by(tenant.slot));
         self.arbiter.set_at_work(now, is_at_work);
         let at_work = self.activity.is_taken() && self.arbiter.is_together();
         let verdict = self.bursts.look(now, at_work, self.arbiter.is_anybody_overdue());
         self.arbiter.set_pressure(now, verdict.pressure);
-        let (off, on): (Vec<_>, Vec<_>) =
-            self.tenants.keys().copied().partition(|id| verdict.off && self.makes_way(*id));
+        let (off, on): (Vec<_>, Vec<_>) = self.tenants.ids().partition(|id| verdict.off && self.makes_way(*id));
         on.into_iter().for_each(|id| self.reschedule(id));
         off.iter().for_each(|id| self.deschedule(*id));
         // What they launch while their work is descheduled runs later, and is there when they go on.
-        let there = |id: &TenantId| self.tenants.get(id).is_some_and(|tenant| tenant.preemptible.is_descheduled());
+        let there = |id: &TenantId| self.tenants.get(*id).is_some_and(|tenant| tenant.preemptible.is_descheduled());
         let all_descheduled = !off.is_empty() && off.iter().all(there);
         self.activity.let_pass(verdict.pressure == Pressure::Passing || all_descheduled);
     }
 
     /// Whether a tenant is one that runs beside urgent ones, and is not just asked for anything else.
     fn makes_way(&self, id: TenantId) -> bool {
-        let Some(tenant) = self.tenants.get(&id) else { return false };
+        let Some(tenant) = self.tenants.get(id) else { return false };
         let drains = tenant.revoked.is_some() || self.evictions.iter().any(|eviction| eviction.is_draining(id));
         let has_turn = self.arbiter.state(id) == State::Running && tenant.class() != Class::Latency;
         has_turn && tenant.hold.is_none() && !drains && !tenant.unresponsive && tenant.disconnected.is_none()
     }
 
     fn deschedule(&mut self, id: TenantId) {
-        let Some(tenant) = self.tenants.get_mut(&id) else { return };
+        let Some(tenant) = self.tenants.get_mut(id) else { return };
         let preemptible = &mut tenant.preemptible;
         if preemptible.descheduling.is_some()
             || !preemptible.works
@@ -81,7 +80,7 @@ impl Server {
 
     /// If it is descheduled; if that is still under way, as soon as it is over.
     pub(super) fn reschedule(&mut self, id: TenantId) {
-        let Some(tenant) = self.tenants.get_mut(&id) else { return };
+        let Some(tenant) = self.tenants.get_mut(id) else { return };
         if tenant.preemptible.is_left_alone() {
             return;
         }
@@ -93,7 +92,7 @@ impl Server {
 
     /// Somebody is descheduled for a burst, or rescheduled; or could not be.
     pub(super) fn rescheduled(&mut self, id: TenantId, went: bool, result: Result<(), PreemptError>) {
-        let Some(tenant) = self.tenants.get_mut(&id) else { return };
+        let Some(tenant) = self.tenants.get_mut(id) else { return };
         let (preemptible, works) = (&mut tenant.preemptible, result.is_ok());
         if let Err(error) = result {
             log::warn!("{} could not be descheduled or rescheduled: {error}", tenant.name);
@@ -126,6 +125,10 @@ impl Server {
 
     /// When it is tried again to move those that could not be.
     pub(super) fn next_try_deschedule(&self) -> Option<Instant> {
-        self.tenants.values().filter_map(|tenant| tenant.preemptible.not_before).filter(|at| *at > Instant::now()).min()
+        self.tenants
+            .iter()
+            .filter_map(|(_, tenant)| tenant.preemptible.not_before)
+            .filter(|at| *at > Instant::now())
+            .min()
     }
 }

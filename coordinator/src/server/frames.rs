@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use baton_contract::memory::SizeClass;
 use baton_contract::messages::{Answer, ExtentId, Full, MAX_LISTED, MemoryCommand};
 
-use super::tenants::tenant::Batch;
+use super::tenants::tenant::{Batch, Tenant};
 use super::{Server, is_copy};
 use crate::books::arena::FrameId;
 use crate::books::extents::{Copies, Extent, ExtentState, Half};
@@ -102,13 +102,16 @@ impl Server {
     /// Serves claims as far as possible, and overwrites free frames when there is nothing more urgent.
     pub(super) fn pump(&mut self) {
         loop {
+            while let Some(lost) = self.tenants.take_lost() {
+                self.connection_ended(lost);
+            }
             for gone in std::mem::take(&mut self.gone) {
                 self.tell_arbiter(gone, Event::Left);
             }
             self.welcome_newcomers();
             self.serve_claims();
             // Serving them may have found another tenant gone.
-            if self.gone.is_empty() {
+            if self.gone.is_empty() && !self.tenants.has_lost() {
                 break;
             }
         }
@@ -243,7 +246,7 @@ impl Server {
             }
             break;
         }
-        self.answer(id, &Answer::UnmanagedMemory { bytes: free }, &[]);
+        self.tenants.answer(id, &Answer::UnmanagedMemory { bytes: free }, &[]);
         Progress::Done
     }
 
@@ -317,9 +320,10 @@ impl Server {
     /// there are not so many, as many bytes. Says how many bytes are still missing then.
     pub(super) fn evict(&mut self, mut missing: PerClass, except: TenantId) -> u64 {
         // Of who does not answer, nothing can be expected.
-        let answering = self.tenants.values().filter(|tenant| tenant.is_movable() && !tenant.is_late());
+        let answering =
+            self.tenants.iter().map(|(_, tenant)| tenant).filter(|tenant| tenant.is_movable() && !tenant.is_late());
         for tenant in answering {
-            for (class, count) in SizeClass::ALL.into_iter().zip(tenant.extents.counts().leaving) {
+            for (class, count) in SizeClass::ALL.into_iter().zip(tenant.extents().counts().leaving) {
                 subtract(&mut missing, class, count);
             }
         }
@@ -336,12 +340,12 @@ impl Server {
             .tenants
             .iter()
             .filter(|(id, tenant)| {
-                **id != except && tenant.is_evictable() && !tenant.is_late() && self.is_off_the_gpu(**id)
+                *id != except && tenant.is_evictable() && !tenant.is_late() && self.is_off_the_gpu(*id)
             })
-            .map(|(id, _)| *id)
+            .map(|(id, _)| id)
             .collect();
         victims.sort_by_key(|id| {
-            let tenant = &self.tenants[id];
+            let tenant = &self.tenants[*id];
             (self.arbiter.state(*id) != State::Idle, Reverse(tenant.class()), tenant.ran)
         });
         // Frames of the wrong size do as well, but have to be exchanged for others first.
@@ -358,29 +362,31 @@ impl Server {
 
     /// Takes frames back that were reserved for tenants which are not on the GPU: nothing has to be copied for that.
     fn take_reserved(&mut self, missing: &mut PerClass, same_class: bool, except: TenantId) {
-        let ids: Vec<TenantId> = self.tenants.keys().copied().filter(|id| *id != except).collect();
+        let ids: Vec<TenantId> = self.tenants.ids().filter(|id| *id != except).collect();
         for id in ids {
             if !self.is_off_the_gpu(id) {
                 continue;
             }
             let mut group = Group::default();
-            let Some(tenant) = self.tenants.get_mut(&id).filter(|tenant| tenant.is_evictable()) else { continue };
-            // What is used last goes first here too: it was reserved last.
-            if tenant.extents.counts().reserved == 0 {
+            let has_some = |tenant: &Tenant| tenant.is_evictable() && tenant.extents().counts().reserved > 0;
+            if !self.tenants.get(id).is_some_and(has_some) {
                 continue;
             }
             let is_reserved = |extent: &Extent| matches!(extent.state(), ExtentState::Reserved { .. });
-            let reserved = tenant.extents.iter().rev().filter(|(_, entry)| is_reserved(entry));
+            let Some(mut extents) = self.tenants.extents(id) else { continue };
+            // What is used last goes first here too: it was reserved last.
+            let reserved = extents.iter().rev().filter(|(_, entry)| is_reserved(entry));
             let reserved: Vec<(ExtentId, SizeClass)> = reserved.map(|(id, entry)| (id, entry.class())).collect();
             for (extent, class) in reserved {
                 if bytes_of(missing) == 0 || (same_class && missing[class.index()] == 0) {
                     continue;
                 }
-                if tenant.extents.give_up_reserved(extent) {
+                if extents.give_up_reserved(extent) {
                     group.leaving.push(extent);
                     subtract(missing, class, 1);
                 }
             }
+            drop(extents);
             self.submit_leaving(id, group);
         }
     }
@@ -391,9 +397,9 @@ impl Server {
             self.scan(victim);
         }
         // What is used last goes first: what stays can be used at once when the tenant runs again.
-        let tenant = &self.tenants[&victim];
+        let tenant = &self.tenants[victim];
         let resident = |(id, extent): (ExtentId, &Extent)| extent.is_evictable().then_some((id, extent.class()));
-        let mut order: Vec<(ExtentId, SizeClass)> = tenant.extents.iter().filter_map(resident).collect();
+        let mut order: Vec<(ExtentId, SizeClass)> = tenant.extents().iter().filter_map(resident).collect();
         tenant.history.order(&mut order, |(id, _)| *id);
         let mut group = Group::default();
         for (extent, class) in order.into_iter().rev() {
@@ -418,7 +424,7 @@ impl Server {
 
     /// Sends one extent on its way out.
     fn start_leaving(&mut self, id: TenantId, extent: ExtentId, except: TenantId, group: &mut Group) -> Leaves {
-        let Some(entry) = self.tenants.get(&id).and_then(|tenant| tenant.extents.get(extent)) else {
+        let Some(entry) = self.tenants.get(id).and_then(|tenant| tenant.extents().get(extent)) else {
             return Leaves::NoRoom;
         };
         let parts = match entry.copies(self.options.hash) {
@@ -434,13 +440,13 @@ impl Server {
                 None => return Leaves::NoRoom,
             },
         };
-        let Some(tenant) = self.tenants.get_mut(&id) else { return Leaves::NoRoom };
-        let Some(frame) = tenant.extents.leave(extent, new_runs, parts.is_empty()) else { return Leaves::NoRoom };
+        let Some(mut extents) = self.tenants.extents(id) else { return Leaves::NoRoom };
+        let Some(frame) = extents.leave(extent, new_runs, parts.is_empty()) else { return Leaves::NoRoom };
         let address = self.frames[frame.0 as usize].as_ref().map_or(0, |memory| memory.address);
         group.leaving.push(extent);
         if !parts.is_empty() {
             group.extents.push(extent);
-            let runs = tenant.extents.get(extent).and_then(Extent::runs).unwrap_or_default();
+            let runs = extents.get(extent).and_then(Extent::runs).unwrap_or_default();
             for part in &parts {
                 group.add_part(address, runs, part.clone(), |run| self.slabs.address(run));
             }
@@ -460,16 +466,15 @@ impl Server {
         if let Some(runs) = self.pool.take(bytes) {
             return Some(runs);
         }
-        let mut order: Vec<TenantId> = self.tenants.keys().copied().collect();
+        let mut order: Vec<TenantId> = self.tenants.ids().collect();
         order.sort_by_key(|id| (*id != arriving, *id == leaving));
         for id in order {
-            let Some(tenant) = self.tenants.get_mut(&id) else { continue };
-            let backed =
-                tenant.extents.iter().filter(|(_, entry)| entry.state().is_resident() && entry.runs().is_some());
+            let Some(mut extents) = self.tenants.extents(id) else { continue };
+            let backed = extents.iter().filter(|(_, entry)| entry.state().is_resident() && entry.runs().is_some());
             let backed: Vec<ExtentId> = backed.map(|(number, _)| number).collect();
             for number in backed {
                 if (id, number) != (leaving, extent)
-                    && let Some(runs) = tenant.extents.give_up_backing(number)
+                    && let Some(runs) = extents.give_up_backing(number)
                 {
                     self.pool.give_back(runs);
                     if let Some(runs) = self.pool.take(bytes) {
@@ -500,9 +505,9 @@ impl Server {
         let leaving = group.leaving.clone();
         self.submit(Lane::Out, id, group);
         for extents in leaving.chunks(MAX_LISTED) {
-            let Some(tenant) = self.tenants.get_mut(&id) else { return };
+            let Some(tenant) = self.tenants.get_mut(id) else { return };
             let (batch, extents) = (tenant.add_batch(Batch::Unmap(extents.to_vec())), extents.to_vec());
-            self.command(id, &MemoryCommand::Unmap { batch, extents });
+            self.tenants.tell(id, &MemoryCommand::Unmap { batch, extents });
         }
     }
 
@@ -521,7 +526,7 @@ impl Server {
                     }
                 }
             }
-            Task::Copy { tenant, extents, .. } if !self.tenants.contains_key(&tenant) => {
+            Task::Copy { tenant, extents, .. } if !self.tenants.has(tenant) => {
                 extents.into_iter().for_each(|extent| self.release_orphan(tenant, extent));
             }
             Task::Copy { tenant, extents, .. } if !well => {
@@ -540,7 +545,7 @@ impl Server {
 
     /// Half of an eviction is done; when both are, the frame is free.
     pub(super) fn half_left(&mut self, id: TenantId, extent: ExtentId, half: Half) {
-        let free = self.tenants.get_mut(&id).and_then(|tenant| tenant.extents.left(extent, half));
+        let free = self.tenants.extents(id).and_then(|mut extents| extents.left(extent, half));
         if let Some(frame) = free {
             self.release(frame);
             if self.options.poison.is_some() {
@@ -551,7 +556,7 @@ impl Server {
 
     /// Whether anything under way will change what claims find: otherwise waiting is of no use.
     pub(super) fn is_anything_coming(&self) -> bool {
-        let answers = self.tenants.values().any(|tenant| tenant.is_about_to_answer() || tenant.is_about_to_close());
+        let answers = self.tenants.iter().any(|(_, tenant)| tenant.is_about_to_answer() || tenant.is_about_to_close());
         answers
             || !self.tasks.is_empty()
             || !self.scans.is_empty()

@@ -21,26 +21,30 @@ impl Server {
     pub(super) fn make_immovable(&mut self, id: TenantId, extents: &[ExtentId]) {
         // It may have mapped them a moment ago, and said so on the other socket.
         self.hear_control(id);
-        let Some(tenant) = self.tenants.get_mut(&id).filter(|tenant| tenant.disconnected.is_none()) else { return };
-        let is_here = |extent: &ExtentId| tenant.extents.get(*extent).is_some_and(|entry| entry.state().is_resident());
+        let Some(tenant) = self.tenants.get_mut(id).filter(|tenant| tenant.disconnected.is_none()) else { return };
+        let is_here =
+            |extent: &ExtentId| tenant.extents().get(*extent).is_some_and(|entry| entry.state().is_resident());
         if !extents.iter().all(is_here) {
-            return self.answer(id, &Answer::Movable, &[]);
+            return self.tenants.answer(id, &Answer::Movable, &[]);
         }
+        let Some(mut own) = self.tenants.extents(id) else { return };
         for extent in extents {
-            self.reachable.extend(tenant.extents.get(*extent).and_then(|entry| entry.state().frame()));
+            self.reachable.extend(own.get(*extent).and_then(|entry| entry.state().frame()));
             // It will never leave again.
-            self.pool.give_back(tenant.extents.make_immovable(*extent));
+            self.pool.give_back(own.make_immovable(*extent));
         }
-        let (name, bytes) = (tenant.name.clone(), tenant.extents.counts().immovable >> 20);
+        drop(own);
+        let Some(tenant) = self.tenants.get_mut(id) else { return };
+        let (name, bytes) = (tenant.name.clone(), tenant.extents().counts().immovable >> 20);
         if bytes > 0 && !std::mem::replace(&mut tenant.is_known_to_stay, true) {
             log::info!("{name} has {bytes} MiB that others can reach: they stay on the GPU until it frees them");
         }
-        let does_not_fit = |(other, tenant): &(&TenantId, &Tenant)| {
-            **other != id && tenant.extents.counts().bytes > self.beside_immovable(**other)
+        let does_not_fit = |(other, tenant): &(TenantId, &Tenant)| {
+            *other != id && tenant.extents().counts().bytes > self.beside_immovable(*other)
         };
-        let squeezed: Vec<TenantId> = self.tenants.iter().filter(does_not_fit).map(|(other, _)| *other).collect();
+        let squeezed: Vec<TenantId> = self.tenants.iter().filter(does_not_fit).map(|(other, _)| other).collect();
         for other in squeezed {
-            let Some(other) = self.tenants.get_mut(&other) else { continue };
+            let Some(other) = self.tenants.get_mut(other) else { continue };
             if !std::mem::replace(&mut other.lacks_room, true) {
                 log::warn!(
                     "{} does not fit beside the {bytes} MiB of {name} that cannot move, and has to wait",
@@ -48,31 +52,35 @@ impl Server {
                 );
             }
         }
-        self.answer(id, &Answer::Immovable, &[]);
+        self.tenants.answer(id, &Answer::Immovable, &[]);
     }
 
     /// What of the arena cannot move, in bytes.
     fn immovable_bytes(&self) -> u64 {
-        self.tenants.values().map(|tenant| tenant.extents.counts().immovable).sum()
+        self.tenants.totals().immovable
     }
 
     /// What of the arena a tenant can have beside what of others cannot move, in bytes.
     pub(super) fn beside_immovable(&self, id: TenantId) -> u64 {
-        let own = self.tenants.get(&id).map_or(0, |tenant| tenant.extents.counts().immovable);
+        let own = self.tenants.get(id).map_or(0, |tenant| tenant.extents().counts().immovable);
         self.arena.capacity().saturating_sub(self.immovable_bytes() - own)
     }
 
     /// How small the arena may become at most: so that each tenant fits beside what cannot move.
     pub(super) fn least_capacity(&self) -> u64 {
         let movable = |counts: &Counts| counts.bytes - counts.immovable;
-        self.immovable_bytes() + self.tenants.values().map(|tenant| movable(tenant.extents.counts())).max().unwrap_or(0)
+        self.immovable_bytes()
+            + self.tenants.iter().map(|(_, tenant)| movable(tenant.extents().counts())).max().unwrap_or(0)
     }
 
-    /// Lets tenants know how much each may have.
-    pub(super) fn show_offers(&self) {
+    /// Lets tenants know how much each may have, if that has changed.
+    pub(super) fn show_offers(&mut self) {
         let (offered, immovable) = (self.offered(), self.immovable_bytes());
-        for tenant in self.tenants.values() {
-            let others = immovable - tenant.extents.counts().immovable;
+        if self.shown.replace((offered, immovable)) == Some((offered, immovable)) {
+            return;
+        }
+        for (_, tenant) in self.tenants.iter() {
+            let others = immovable - tenant.extents().counts().immovable;
             tenant.page.arena_bytes.store(offered.saturating_sub(others), Relaxed);
         }
     }

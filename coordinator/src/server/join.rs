@@ -13,14 +13,13 @@ use baton_contract::wire::{Malformed, VERSION};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::Server;
-use super::corun::Heartbeat;
 use super::strangers::{FULL, Stage};
 use super::tenants::peer::Peer;
 use super::tenants::process::Process;
 use super::tenants::shared::{Shared, TenantsPage};
-use super::tenants::tenant::Tenant;
+use super::tenants::tenant::{Pages, Tenant};
 use crate::endpoint::Closing;
-use crate::policy::arbiter::{Event, TenantId};
+use crate::policy::arbiter::Event;
 
 /// Who has greeted and waits until there is room for one more tenant.
 #[derive(Debug)]
@@ -176,10 +175,9 @@ impl Server {
     fn welcome(&mut self, newcomer: Newcomer) {
         match self.make_tenant(newcomer) {
             Ok(tenant) => {
-                let (id, scheduling) = (TenantId(self.next_tenant), tenant.scheduling);
-                self.next_tenant += 1;
+                let scheduling = tenant.scheduling;
                 log::info!("{} ({}, {}) joined", tenant.name, tenant.class(), tenant.process);
-                self.tenants.insert(id, tenant);
+                let id = self.tenants.add(tenant);
                 self.tell_arbiter(id, Event::Joined { scheduling });
             }
             Err((mut peer, error)) => refuse(&mut peer, (Refusal::Failed, error.to_string())),
@@ -202,60 +200,23 @@ impl Server {
         let name = self.free_name(name);
         let page: Shared<baton_contract::page::CoordinatorPage> = page;
         page.version.store(VERSION, Relaxed);
-        page.arena_bytes.store(self.offered(), Relaxed);
+        page.arena_bytes.store(self.offered().saturating_sub(self.tenants.totals().immovable), Relaxed);
         let slot = self.activity.give(scheduling.class);
-        let welcome = Admission::Welcome { tenant: self.next_tenant, slot: slot.unwrap_or(ACTIVITY_SLOTS) };
+        let welcome = Admission::Welcome { tenant: self.tenants.next_id().0, slot: slot.unwrap_or(ACTIVITY_SLOTS) };
         let files = [page_file.as_fd(), theirs.file().as_fd(), requests.as_fd(), self.activity.file(slot)];
         if control.send(&welcome, &files).is_err() {
             self.activity.free(slot);
             return Err((control, io::ErrorKind::BrokenPipe.into()));
         }
-        Ok(Tenant {
-            name,
-            scheduling,
-            process,
-            control,
-            requests: Peer::new(ours),
-            asking: false,
-            page,
-            slot,
-            theirs,
-            heartbeat: Heartbeat::new(),
-            extents: Default::default(),
-            batches: Default::default(),
-            next_batch: 0,
-            grant: 0,
-            probes: 0,
-            short: None,
-            ran: Instant::now(),
-            busy: 0,
-            peak_bytes: 0,
-            stuck: false,
-            disconnected: None,
-            counted: (0, 0),
-            revoked: None,
-            preemptible: Default::default(),
-            hold: None,
-            deferred: None,
-            unresponsive: false,
-            demanded: None,
-            history: Default::default(),
-            used: Vec::new(),
-            scan: None,
-            reserved: Vec::new(),
-            redelivery: None,
-            lacked_descriptors: false,
-            is_known_to_stay: false,
-            lacks_room: false,
-            sent_away: false,
-        })
+        let pages = Pages { coordinators: page, tenants: theirs };
+        Ok(Tenant::new(name, scheduling, process, (control, Peer::new(ours)), pages, slot))
     }
 
     /// A name that tells the tenant from the others: the one it gave, with a number if that is taken.
     fn free_name(&self, name: String) -> String {
         let name: String = name.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
         let name = if name.is_empty() { "unnamed".to_owned() } else { name };
-        let taken = |name: &str| self.tenants.values().any(|tenant| tenant.name == name);
+        let taken = |name: &str| self.tenants.iter().any(|(_, tenant)| tenant.name == name);
         if !taken(&name) {
             return name;
         }

@@ -46,7 +46,7 @@ mod tenants;
 mod timeslice;
 mod turns;
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
@@ -80,6 +80,7 @@ use scan::ScanUnderWay;
 use strangers::Strangers;
 use swap_in::SwapIn;
 use tenants::peer::Peer;
+use tenants::table::Tenants;
 use tenants::tenant::Tenant;
 
 pub use ledger::{Departed, Phases, Record};
@@ -187,8 +188,7 @@ pub struct Server {
     stop: Stop,
     strangers: Strangers,
     newcomers: VecDeque<Newcomer>,
-    tenants: BTreeMap<TenantId, Tenant>,
-    next_tenant: u32,
+    tenants: Tenants,
     arbiter: Arbiter,
     arena: Arena,
     frames: Vec<Option<Memory>>,
@@ -217,6 +217,8 @@ pub struct Server {
     scanning: HashMap<FrameId, usize>,
     /// Those of them that their tenants no longer have: they are free when the look is over.
     released: Vec<FrameId>,
+    /// What was last shown to tenants: what they may have in all, and what of that is others' for good.
+    shown: Option<(u64, u64)>,
     /// Frames of which somebody else than their tenants may have mappings.
     reachable: HashSet<FrameId>,
     evictions: Vec<Eviction>,
@@ -261,8 +263,7 @@ impl Server {
             stop: Stop { flag: Arc::new(AtomicBool::new(false)), waker },
             strangers: Strangers::new(),
             newcomers: VecDeque::new(),
-            tenants: BTreeMap::new(),
-            next_tenant: 1,
+            tenants: Tenants::default(),
             arena,
             frames: Vec::new(),
             slabs,
@@ -282,6 +283,7 @@ impl Server {
             scans: HashMap::new(),
             scanning: HashMap::new(),
             released: Vec::new(),
+            shown: None,
             reachable: HashSet::new(),
             evictions: Vec::new(),
             bursts: Bursts::new(bursts::Rules {
@@ -342,7 +344,7 @@ impl Server {
     }
 
     fn has_no_more_to_do(&self) -> bool {
-        let came = self.next_tenant > 1;
+        let came = self.tenants.has_been_any();
         self.options.until_idle
             && self.tenants.is_empty()
             && self.newcomers.is_empty()
@@ -367,16 +369,16 @@ impl Server {
             sources.push(Source::Newcomer(at));
             watched.push(PollFd::from_borrowed_fd(newcomer.peer.as_fd(), PollFlags::IN));
         }
-        for (id, tenant) in &self.tenants {
+        for (id, tenant) in self.tenants.iter() {
             let mut watch = |source, fd: BorrowedFd<'_>, flags| {
                 sources.push(source);
                 // SAFETY: the descriptor is the tenant's, which lives at least as long as `watched`.
                 watched.push(PollFd::from_borrowed_fd(unsafe { BorrowedFd::borrow_raw(fd.as_raw_fd()) }, flags));
             };
-            watch(Source::Process(*id), tenant.process.as_fd(), PollFlags::IN);
+            watch(Source::Process(id), tenant.process.as_fd(), PollFlags::IN);
             if tenant.disconnected.is_none() {
-                watch(Source::Control(*id), tenant.control.as_fd(), reading(&tenant.control));
-                watch(Source::Requests(*id), tenant.requests.as_fd(), reading(&tenant.requests));
+                watch(Source::Control(id), tenant.control.as_fd(), reading(&tenant.control));
+                watch(Source::Requests(id), tenant.requests.as_fd(), reading(&tenant.requests));
             }
         }
         let timeout = self.next_timer().map(|at| at.saturating_duration_since(Instant::now()));
@@ -395,18 +397,18 @@ impl Server {
     fn next_timer(&self) -> Option<Instant> {
         let arbiter = self.arbiter.next_timer().map(|at| self.start + Duration::from_micros(at));
         let quarantine = self.quarantine.iter().map(|quarantine| quarantine.until).min();
-        let first = (self.options.until_idle && self.next_tenant == 1).then(|| self.start + FIRST_TENANT);
-        let cut_off = self.tenants.values().any(|tenant| tenant.disconnected.is_some());
-        let owing = self.tenants.values().any(|tenant| tenant.revoked.is_some() || !tenant.batches.is_empty());
+        let first = (self.options.until_idle && !self.tenants.has_been_any()).then(|| self.start + FIRST_TENANT);
+        let cut_off = self.tenants.iter().any(|(_, tenant)| tenant.disconnected.is_some());
+        let owing = self.tenants.iter().any(|(_, tenant)| tenant.revoked.is_some() || !tenant.batches.is_empty());
         let look = (cut_off || owing || self.is_squeezed()).then(|| Instant::now() + Duration::from_millis(500));
         let haste = self.haste_ends().filter(|end| *end > Instant::now());
-        let hold = self.tenants.values().filter_map(Tenant::next_look).min();
+        let hold = self.tenants.iter().filter_map(|(_, tenant)| tenant.next_look()).min();
         let together = self.together_again();
         let corunners = self.activity.is_taken().then(|| Instant::now() + corun::LOOK);
         let burst = self.bursts.next_timer().map(|at| self.start + Duration::from_micros(at));
         let aside = self.next_try_deschedule();
         let strangers = self.strangers.next_timer();
-        let redelivery = self.tenants.values().filter_map(|tenant| tenant.redelivery).map(|again| again.at).min();
+        let redelivery = self.tenants.iter().filter_map(|(_, tenant)| tenant.redelivery).map(|again| again.at).min();
         // Somebody was on the way, or is just looking for a coordinator.
         let end = self.has_no_more_to_do().then(|| Instant::now() + CLOSE_AGAIN);
         [end, strangers, redelivery, arbiter, quarantine, first, look, haste, hold, together, corunners, burst, aside]

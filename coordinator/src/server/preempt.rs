@@ -180,7 +180,7 @@ impl Server {
                 return Err("what it offered is not the driver's control device".to_owned());
             }
         };
-        let Some(tenant) = self.tenants.get_mut(&id).filter(|_| self.options.pause) else { return Ok(()) };
+        let Some(tenant) = self.tenants.get_mut(id).filter(|_| self.options.pause) else { return Ok(()) };
         let Some(target) = target else {
             // What is paused already can still be resumed.
             tenant.preemptible.works = false;
@@ -204,7 +204,7 @@ impl Server {
 
     /// Begins to take a tenant off the GPU; false if that cannot be done.
     pub(super) fn hold(&mut self, id: TenantId) -> bool {
-        let Some(tenant) = self.tenants.get_mut(&id).filter(|tenant| tenant.preemptible.works && !tenant.unresponsive)
+        let Some(tenant) = self.tenants.get_mut(id).filter(|tenant| tenant.preemptible.works && !tenant.unresponsive)
         else {
             return false;
         };
@@ -216,13 +216,13 @@ impl Server {
         let (closed, drained, again, failures, again_at) = (false, false, false, 0, None);
         tenant.hold = Some(Preemption { stage, since, closed, drained, again, probe, stuck, failures, again_at });
         let grant = tenant.grant;
-        self.command(id, &PreemptionCommand::Begin { grant });
+        self.tenants.tell(id, &PreemptionCommand::Begin { grant });
         true
     }
 
     /// The gate is closed; work may be queued.
     fn held(&mut self, id: TenantId, grant: u64) {
-        let Some(tenant) = self.tenants.get_mut(&id).filter(|tenant| tenant.grant == grant) else { return };
+        let Some(tenant) = self.tenants.get_mut(id).filter(|tenant| tenant.grant == grant) else { return };
         let Some(hold) = &mut tenant.hold else { return };
         hold.closed = true;
         if hold.stage == Stage::Asked {
@@ -233,7 +233,7 @@ impl Server {
 
     /// The gate is closed and nothing is queued. Says whether that ends the turn now, as without pausing.
     pub(super) fn closed_in_hold(&mut self, id: TenantId) -> bool {
-        let Some(tenant) = self.tenants.get_mut(&id) else { return false };
+        let Some(tenant) = self.tenants.get_mut(id) else { return false };
         let Some(hold) = &mut tenant.hold else { return true };
         if hold.stage == Stage::Asked {
             tenant.hold = None;
@@ -248,14 +248,14 @@ impl Server {
     pub(super) fn pause_the_slow(&mut self) {
         let now = Instant::now();
         let late = |tenant: &Tenant| tenant.is_paused_at().is_some_and(|at| at <= now);
-        let late: Vec<TenantId> = self.tenants.iter().filter(|(_, tenant)| late(tenant)).map(|(id, _)| *id).collect();
+        let late: Vec<TenantId> = self.tenants.iter().filter(|(_, tenant)| late(tenant)).map(|(id, _)| id).collect();
         late.into_iter().for_each(|id| self.start_pausing(id));
     }
 
     /// Has a tenant that is held taken off the GPU, with all that is not yet.
     pub(super) fn start_pausing(&mut self, id: TenantId) {
         // Who is cut off goes on without us, as far as it can.
-        let Some(tenant) = self.tenants.get_mut(&id).filter(|tenant| tenant.disconnected.is_none()) else { return };
+        let Some(tenant) = self.tenants.get_mut(id).filter(|tenant| tenant.disconnected.is_none()) else { return };
         let (Some(hold), Some(told)) = (&mut tenant.hold, tenant.preemptible.told.clone()) else { return };
         (hold.stage, hold.again, hold.again_at) = (Stage::Pausing, false, None);
         if tenant.preemptible.paused.is_none() && hold.probe != Probe::Late {
@@ -275,18 +275,20 @@ impl Server {
 
     /// Has it go on.
     pub(super) fn start_resuming(&mut self, id: TenantId) {
-        let Some(tenant) = self.tenants.get_mut(&id) else { return };
+        let Some(tenant) = self.tenants.get_mut(id) else { return };
         let (Some(hold), Some(told)) = (&mut tenant.hold, tenant.preemptible.told.clone()) else { return };
         (hold.stage, hold.again) = (Stage::Resuming, false);
         // From here on it may write, and what a look under way finds is no longer so.
-        tenant.extents.may_change();
         tenant.scan = None;
+        if let Some(mut extents) = self.tenants.extents(id) {
+            extents.may_change();
+        }
         self.preemptor.submit(id, PreemptCommand::Resume, told);
     }
 
     /// All memory of a tenant is there whose turn it is. Says whether it can be let in, or has to be resumed first.
     pub(super) fn is_on_the_gpu_or_resumed(&mut self, id: TenantId) -> bool {
-        match self.tenants.get(&id).and_then(|tenant| tenant.hold) {
+        match self.tenants.get(id).and_then(|tenant| tenant.hold) {
             None => true,
             Some(Preemption { stage: Stage::Paused, .. }) => {
                 self.start_resuming(id);
@@ -294,7 +296,7 @@ impl Server {
             }
             // It runs already.
             Some(Preemption { stage: Stage::Answering, .. }) => {
-                self.tenants.get_mut(&id).expect("it was just looked at").hold = None;
+                self.tenants.get_mut(id).expect("it was just looked at").hold = None;
                 true
             }
             Some(_) => false,
@@ -316,7 +318,7 @@ impl Server {
     }
 
     fn tried(&mut self, id: TenantId, result: Result<(), PreemptError>) {
-        let Some(tenant) = self.tenants.get_mut(&id) else { return };
+        let Some(tenant) = self.tenants.get_mut(id) else { return };
         tenant.preemptible.trying = false;
         match result {
             Ok(()) => tenant.preemptible.works = true,
@@ -326,7 +328,7 @@ impl Server {
 
     fn paused(&mut self, id: TenantId, time: Duration, result: Result<(), PreemptError>) {
         let state = self.arbiter.state(id);
-        let Some((tenant, hold)) = self.tenants.get_mut(&id).and_then(|tenant| tenant.hold.map(|hold| (tenant, hold)))
+        let Some((tenant, hold)) = self.tenants.get_mut(id).and_then(|tenant| tenant.hold.map(|hold| (tenant, hold)))
         else {
             return;
         };
@@ -335,7 +337,7 @@ impl Server {
         }
         if tenant.disconnected.is_some() {
             // It may have gone on by itself before it was paused.
-            let all_here = tenant.extents.counts().missing == 0;
+            let all_here = tenant.extents().counts().missing == 0;
             if let Some(paused) = tenant.preemptible.paused.take().filter(|_| all_here) {
                 self.preemptor.submit(id, PreemptCommand::Resume, paused);
             }
@@ -388,7 +390,7 @@ impl Server {
 
     fn resumed(&mut self, id: TenantId, result: Result<(), PreemptError>) {
         let state = self.arbiter.state(id);
-        let Some((tenant, hold)) = self.tenants.get_mut(&id).and_then(|tenant| tenant.hold.map(|hold| (tenant, hold)))
+        let Some((tenant, hold)) = self.tenants.get_mut(id).and_then(|tenant| tenant.hold.map(|hold| (tenant, hold)))
         else {
             return;
         };
@@ -408,7 +410,7 @@ impl Server {
                 // Nobody may give it the GPU before somebody asks for it, and that one waits for this.
                 self.serve_deferred(id);
             }
-            Ok(()) if state == State::Arriving && tenant.extents.counts().missing == 0 => {
+            Ok(()) if state == State::Arriving && tenant.extents().counts().missing == 0 => {
                 tenant.hold = None;
                 // At once: it runs already, and nobody may come in between.
                 self.tell_arbiter(id, Event::Resident);

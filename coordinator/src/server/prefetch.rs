@@ -62,24 +62,24 @@ impl Server {
 
     /// Until when nothing is done ahead.
     pub(super) fn haste_ends(&self) -> Option<Instant> {
-        let holder = self.tenants.get(&self.arbiter.holder()?)?;
+        let holder = self.tenants.get(self.arbiter.holder()?)?;
         (holder.class() == Class::Latency).then(|| holder.ran + HASTE)
     }
 
     /// Who is likely to come next: who waits, and else who is more urgent or ran last; with memory on the host.
     fn likely_next(&self) -> Option<TenantId> {
         let lacks = |id: &TenantId| {
-            let tenant = &self.tenants[id];
+            let tenant = &self.tenants[*id];
             let off = matches!(self.arbiter.state(*id), State::Idle | State::Waiting);
             let is_off = tenant.hold.is_none_or(|hold| hold.is_off());
-            off && is_off && tenant.is_movable() && tenant.redelivery.is_none() && tenant.extents.counts().away > 0
+            off && is_off && tenant.is_movable() && tenant.redelivery.is_none() && tenant.extents().counts().away > 0
         };
         let first = |id: &TenantId| {
-            let tenant = &self.tenants[id];
+            let tenant = &self.tenants[*id];
             let waits = self.arbiter.state(*id) == State::Waiting;
             (!waits, tenant.class(), std::cmp::Reverse(tenant.ran))
         };
-        self.tenants.keys().copied().filter(lacks).min_by_key(first)
+        self.tenants.ids().filter(lacks).min_by_key(first)
     }
 
     /// Brings some of the likely next tenant in, if there are frames for it that nobody else needs. In groups as if it had
@@ -88,13 +88,13 @@ impl Server {
         if self.arbiter.holder().is_none() {
             return;
         }
-        let Some(id) = self.likely_next().filter(|id| !self.tenants[id].sent_away) else { return };
+        let Some(id) = self.likely_next().filter(|id| !self.tenants[*id].sent_away) else { return };
         let waits = self.arbiter.state(id) == State::Waiting;
         // For one that may come, the headroom stays as it is.
         let mut spare = if waits { u64::MAX } else { self.free_bytes().saturating_sub(self.options.headroom) };
         let (mut ready, mut bytes) = (Vec::new(), 0);
         for (extent, class) in self.order_of(id) {
-            let entry = self.tenants.get(&id).and_then(|tenant| tenant.extents.get(extent));
+            let entry = self.tenants.get(id).and_then(|tenant| tenant.extents().get(extent));
             let Some(state) = entry.map(|entry| entry.state()) else { continue };
             if bytes > 0 && bytes + class.bytes() > GROUP_BYTES {
                 break;
@@ -118,7 +118,7 @@ impl Server {
 
     /// What tenants do not have of the arena, in bytes. What is only reserved can be taken back at once.
     fn free_bytes(&self) -> u64 {
-        let reserved: u64 = self.tenants.values().map(|tenant| tenant.extents.counts().reserved).sum();
+        let reserved: u64 = self.tenants.totals().reserved;
         (self.arena.capacity() + reserved).saturating_sub(self.arena.bytes().lent)
     }
 
@@ -130,7 +130,7 @@ impl Server {
         }
         let Some(next) = self.likely_next() else { return };
         // Who waits gets memory ahead; to take it away again for somebody who may come would go round in circles.
-        if self.tenants.keys().any(|id| self.arbiter.state(*id) == State::Waiting) {
+        if self.tenants.ids().any(|id| self.arbiter.state(id) == State::Waiting) {
             return;
         }
         let mut missing = PerClass::default();
@@ -145,7 +145,7 @@ impl Server {
         let most = self.options.headroom / 4 * 3;
         let (mut bytes, mut count) = (0, 0);
         for (extent, class) in self.order_of(id) {
-            let entry = self.tenants.get(&id).and_then(|tenant| tenant.extents.get(extent));
+            let entry = self.tenants.get(id).and_then(|tenant| tenant.extents().get(extent));
             let Some(state) = entry.map(|entry| entry.state()) else { continue };
             bytes += class.bytes();
             if bytes > most {
@@ -199,7 +199,7 @@ impl Server {
                 say(&mut peer, Err(format!("{MOST_EVICTIONS} evictions wait already; try again when one is over")));
             }
             Ok(tenant) => {
-                let grant = self.tenants.get(&tenant).map_or(0, |tenant| tenant.grant);
+                let grant = self.tenants.get(tenant).map_or(0, |tenant| tenant.grant);
                 self.evictions.push(Eviction { tenant, peer, grant, revoked: false });
             }
             Err(error) => say(&mut peer, Err(error)),
@@ -214,7 +214,7 @@ impl Server {
                 continue;
             }
             let is_off = self.is_off_the_gpu(id);
-            let Some(tenant) = self.tenants.get_mut(&id) else {
+            let Some(tenant) = self.tenants.get_mut(id) else {
                 eviction.answer(Err("the tenant has left"));
                 continue;
             };
@@ -246,18 +246,18 @@ impl Server {
                 // Nobody else may want the GPU, so that it has kept the baton.
                 if !eviction.revoked && self.arbiter.state(id) != State::Leaving {
                     let limit_micros = 1_000_000;
-                    self.command(id, &TurnCommand::Revoke { grant: eviction.grant, limit_micros });
+                    self.tenants.tell(id, &TurnCommand::Revoke { grant: eviction.grant, limit_micros });
                     eviction.revoked = true;
                 }
                 self.evictions.push(eviction);
                 continue;
             }
-            let Some(tenant) = self.tenants.get_mut(&id) else { continue };
+            let Some(tenant) = self.tenants.get_mut(id) else { continue };
             tenant.sent_away = true;
             let mut all = PerClass::default();
-            let movable = tenant.extents.iter().filter(|(_, extent)| !extent.is_immovable());
+            let movable = tenant.extents().iter().filter(|(_, extent)| !extent.is_immovable());
             movable.for_each(|(_, extent)| all[extent.class().index()] += 1);
-            let counts = tenant.extents.counts();
+            let counts = tenant.extents().counts();
             if counts.here() == counts.immovable {
                 eviction.answer(Ok(()));
                 continue;

@@ -64,7 +64,7 @@ impl Tenant {
 impl Server {
     /// Asks a tenant that is paused and has closed its gate, once.
     pub(super) fn probe(&mut self, id: TenantId) {
-        let Some(tenant) = self.tenants.get_mut(&id) else { return };
+        let Some(tenant) = self.tenants.get_mut(id) else { return };
         let Some(hold) = &mut tenant.hold else { return };
         if hold.stage != Stage::Paused || !hold.is_closed() || hold.probe != Probe::No {
             return;
@@ -73,12 +73,12 @@ impl Server {
         hold.probe = Probe::Asked { since, look: since + LOOK };
         tenant.probes = tenant.probes.wrapping_add(1);
         let number = tenant.probes;
-        self.command(id, &PreemptionCommand::Probe { number });
+        self.tenants.tell(id, &PreemptionCommand::Probe { number });
     }
 
     /// It has answered.
     pub(super) fn probed(&mut self, id: TenantId, number: u32) {
-        let Some(tenant) = self.tenants.get_mut(&id).filter(|tenant| tenant.probes == number) else { return };
+        let Some(tenant) = self.tenants.get_mut(id).filter(|tenant| tenant.probes == number) else { return };
         let Some(hold) = &mut tenant.hold else { return };
         match (hold.stage, hold.probe) {
             (_, Probe::No | Probe::Passed) => {}
@@ -96,9 +96,9 @@ impl Server {
     pub(super) fn look_for_stuck_probes(&mut self) {
         let now = Instant::now();
         let is_due = |tenant: &Tenant| tenant.probe_look().is_some_and(|look| look <= now);
-        let due: Vec<TenantId> = self.tenants.iter().filter(|(_, tenant)| is_due(tenant)).map(|(id, _)| *id).collect();
+        let due: Vec<TenantId> = self.tenants.iter().filter(|(_, tenant)| is_due(tenant)).map(|(id, _)| id).collect();
         for id in due {
-            let Some(tenant) = self.tenants.get_mut(&id) else { continue };
+            let Some(tenant) = self.tenants.get_mut(id) else { continue };
             let (is_stuck, Some(hold)) = (tenant.is_stuck_in_probe(), &mut tenant.hold) else { continue };
             match (hold.stage, &mut hold.probe) {
                 (Stage::Answering, _) => self.let_stay(id),
@@ -124,7 +124,7 @@ impl Server {
 
     /// It was let go on for long enough.
     fn let_stay(&mut self, id: TenantId) {
-        let Some(tenant) = self.tenants.get_mut(&id) else { return };
+        let Some(tenant) = self.tenants.get_mut(id) else { return };
         let Some(hold) = &mut tenant.hold else { return };
         hold.probe = Probe::Late;
         log::warn!("{} still cannot unmap memory, which stays where it is", tenant.name);

@@ -37,7 +37,7 @@ impl Server {
         act: fn(&mut Self, TenantId, FromTenant, Option<OwnedFd>) -> Result<(), String>,
     ) {
         loop {
-            let Some(tenant) = self.tenants.get_mut(&id).filter(|tenant| tenant.disconnected.is_none()) else { return };
+            let Some(tenant) = self.tenants.get_mut(id).filter(|tenant| tenant.disconnected.is_none()) else { return };
             let peer = socket(tenant);
             let heard = peer.send_kept().and_then(|()| peer.receive());
             let Received { message, mut descriptors, truncated } = match heard {
@@ -61,7 +61,7 @@ impl Server {
     fn without_descriptors(&self, id: TenantId, message: FromTenant) -> FromTenant {
         match message {
             FromTenant::Preemption(PreemptionReport::Channels { .. }) => {
-                let name = self.tenants.get(&id).map_or("", |tenant| &tenant.name);
+                let name = self.tenants.get(id).map_or("", |tenant| &tenant.name);
                 log::warn!(
                     "{name} cannot be preempted, because the coordinator can open no more descriptors: start it with a \
                      higher `ulimit -n`"
@@ -100,7 +100,7 @@ impl Server {
         let FromTenant::Request(request) = message else {
             return Err("it sent a report where requests belong".to_owned());
         };
-        let Some(tenant) = self.tenants.get_mut(&id) else { return Ok(()) };
+        let Some(tenant) = self.tenants.get_mut(id) else { return Ok(()) };
         if std::mem::replace(&mut tenant.asking, true) {
             return Err("it sent a request before the last one was answered".to_owned());
         }
@@ -108,7 +108,7 @@ impl Server {
             match request {
                 // Whoever asks for memory keeps the gate from closing.
                 Request::Allocate { .. } => {
-                    self.answer(id, &Answer::TryAgain, &[]);
+                    self.tenants.answer(id, &Answer::TryAgain, &[]);
                     return Ok(());
                 }
                 Request::UnmanagedMemory { .. } => {
@@ -123,7 +123,7 @@ impl Server {
 
     /// What was asked for while the gate was closed already.
     pub(super) fn serve_deferred(&mut self, id: TenantId) {
-        let Some(request) = self.tenants.get_mut(&id).and_then(|tenant| tenant.deferred.take()) else { return };
+        let Some(request) = self.tenants.get_mut(id).and_then(|tenant| tenant.deferred.take()) else { return };
         if let Err(why) = self.serve_request(id, request) {
             self.cut_off(id, &why);
         }
@@ -134,11 +134,11 @@ impl Server {
             Request::Allocate { bytes } => self.allocate(id, bytes)?,
             Request::Free { extents } => {
                 self.free(id, &extents)?;
-                self.answer(id, &Answer::Freed, &[]);
+                self.tenants.answer(id, &Answer::Freed, &[]);
             }
             Request::Frames { extents } => {
                 let frames = self.frames_of(id, &extents)?;
-                self.answer(id, &Answer::Frames { extents }, &frames);
+                self.answer_with(id, &Answer::Frames { extents }, &frames);
             }
             Request::MakeImmovable { extents } => self.make_immovable(id, &extents),
             Request::UnmanagedMemory { bytes } => {
@@ -149,15 +149,11 @@ impl Server {
         Ok(())
     }
 
-    /// Answers a tenant's request.
-    pub(super) fn answer(&mut self, id: TenantId, message: &Answer, frames: &[FrameId]) {
-        let Some(tenant) = self.tenants.get_mut(&id).filter(|tenant| tenant.disconnected.is_none()) else { return };
-        tenant.asking = false;
+    /// Answers a tenant's request with frames.
+    pub(super) fn answer_with(&mut self, id: TenantId, message: &Answer, frames: &[FrameId]) {
         let descriptors: Vec<BorrowedFd<'_>> =
             frames.iter().filter_map(|frame| self.frames[frame.0 as usize].as_ref().map(AsFd::as_fd)).collect();
-        if tenant.requests.send(message, &descriptors).is_err() {
-            self.connection_ended(id);
-        }
+        self.tenants.answer(id, message, &descriptors);
     }
 
     /// Whether a tenant may have so much more; then the rest is waiting for frames.
@@ -165,12 +161,12 @@ impl Server {
         if bytes == 0 || !bytes.is_multiple_of(GRANULE) {
             return Err(format!("it asked for {bytes} bytes, which is no multiple of 2 MiB"));
         }
-        let unresponsive = self.tenants.get(&id).is_some_and(|tenant| tenant.unresponsive);
+        let unresponsive = self.tenants.get(id).is_some_and(|tenant| tenant.unresponsive);
         if !unresponsive && self.is_off_the_gpu(id) {
             return Err("it asked for memory without the baton".to_owned());
         }
-        let own: u64 = self.tenants.get(&id).map_or(0, |tenant| tenant.extents.counts().bytes);
-        let all: u64 = self.tenants.values().map(|tenant| tenant.extents.counts().bytes).sum();
+        let own: u64 = self.tenants.get(id).map_or(0, |tenant| tenant.extents().counts().bytes);
+        let all: u64 = self.tenants.totals().bytes;
         let spare = self.arena.largest_class().bytes();
         // As long as everything fits the arena, nothing ever has to move. Beyond that, one extent's room is
         // kept free, so that one can always go where another comes from.
@@ -191,7 +187,7 @@ impl Server {
         if full.is_none() && self.arbiter.is_corunner(id) && !fits_beside {
             // Others would have to go, which run too: it is to ask again when it has the GPU to itself.
             self.part();
-            self.answer(id, &Answer::TryAgain, &[]);
+            self.tenants.answer(id, &Answer::TryAgain, &[]);
             return Ok(());
         }
         match full {
@@ -208,31 +204,36 @@ impl Server {
 
     /// Says no to an allocation.
     pub(super) fn deny(&mut self, id: TenantId, full: Full, bytes: u64) {
-        let Some(tenant) = self.tenants.get(&id) else { return };
+        let Some(tenant) = self.tenants.get(id) else { return };
         let why = match full {
-            Full::Arena => format!("with its {} MiB that is more than the arena", tenant.extents.counts().bytes >> 20),
+            Full::Arena => {
+                format!("with its {} MiB that is more than the arena", tenant.extents().counts().bytes >> 20)
+            }
             Full::HostPool => "arena and host pool together have no room; a larger --host-pool would help".to_owned(),
             Full::Held => "the memory for it is held by a program that does not give it back".to_owned(),
         };
         log::warn!("{} asked for {} MiB and got none: {why}", tenant.name, bytes >> 20);
-        self.answer(id, &Answer::Denied { full }, &[]);
+        self.tenants.answer(id, &Answer::Denied { full }, &[]);
     }
 
     /// All frames for an allocation are there.
     pub(super) fn lend(&mut self, id: TenantId, got: &[(SizeClass, FrameId)], asked: Instant) {
-        let Some(tenant) = self.tenants.get_mut(&id) else { return };
+        let Some(mut own) = self.tenants.extents(id) else { return };
         let extents: Vec<(ExtentId, SizeClass)> =
-            got.iter().map(|(class, frame)| (tenant.extents.add(*class, *frame), *class)).collect();
-        tenant.peak_bytes = tenant.peak_bytes.max(tenant.extents.counts().bytes);
+            got.iter().map(|(class, frame)| (own.add(*class, *frame), *class)).collect();
+        let bytes = own.counts().bytes;
+        drop(own);
+        let Some(tenant) = self.tenants.get_mut(id) else { return };
+        tenant.peak_bytes = tenant.peak_bytes.max(bytes);
         self.ledger.allocated(&tenant.name, asked);
         let first: Vec<FrameId> = got.iter().map(|(_, frame)| *frame).take(MAX_DESCRIPTORS).collect();
-        self.answer(id, &Answer::Allocated { extents }, &first);
+        self.answer_with(id, &Answer::Allocated { extents }, &first);
     }
 
     /// The frames behind extents that a tenant has.
     fn frames_of(&self, id: TenantId, extents: &[ExtentId]) -> Result<Vec<FrameId>, String> {
-        let Some(tenant) = self.tenants.get(&id) else { return Ok(Vec::new()) };
-        let resident = |extent: &ExtentId| match tenant.extents.get(*extent).map(Extent::state) {
+        let Some(tenant) = self.tenants.get(id) else { return Ok(Vec::new()) };
+        let resident = |extent: &ExtentId| match tenant.extents().get(*extent).map(Extent::state) {
             Some(ExtentState::Resident { frame }) => Ok(frame),
             _ => Err(format!("it asked for the frame of extent {}, which it does not have mapped", extent.0)),
         };
@@ -242,8 +243,10 @@ impl Server {
     /// The tenant has unmapped these and let go of them.
     fn free(&mut self, id: TenantId, extents: &[ExtentId]) -> Result<(), String> {
         for extent in extents {
-            let Some(tenant) = self.tenants.get_mut(&id) else { return Ok(()) };
-            let Some(freed) = tenant.extents.remove(*extent) else {
+            let Some(mut own) = self.tenants.extents(id) else { return Ok(()) };
+            let freed = own.remove(*extent);
+            drop(own);
+            let (Some(freed), Some(tenant)) = (freed, self.tenants.get_mut(id)) else {
                 return Err(format!("it freed extent {}, which it does not have mapped", extent.0));
             };
             tenant.history.forget(*extent);
@@ -256,7 +259,7 @@ impl Server {
     }
 
     fn batch_done(&mut self, id: TenantId, batch: u32, took: Duration) -> Result<(), String> {
-        let Some(tenant) = self.tenants.get_mut(&id) else { return Ok(()) };
+        let Some(tenant) = self.tenants.get_mut(id) else { return Ok(()) };
         match tenant.batches.remove(&batch).map(|(_, batch)| batch) {
             Some(Batch::Map(extents)) => {
                 let count = extents.len();
@@ -279,7 +282,7 @@ impl Server {
     }
 
     fn batch_failed(&mut self, id: TenantId, batch: u32, code: u32) -> Result<(), String> {
-        let Some(tenant) = self.tenants.get_mut(&id) else { return Ok(()) };
+        let Some(tenant) = self.tenants.get_mut(id) else { return Ok(()) };
         if !tenant.batches.contains_key(&batch) {
             return Err(format!("it reports command {batch}, which it was not given"));
         }

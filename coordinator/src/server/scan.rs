@@ -38,9 +38,9 @@ pub(super) struct ScanUnderWay {
 impl Server {
     /// Looks at what a tenant holds, as far as that is not known. It is off the GPU.
     pub(super) fn scan(&mut self, id: TenantId) {
-        let Some(tenant) = self.tenants.get_mut(&id).filter(|tenant| tenant.scan.is_none()) else { return };
+        let Some(tenant) = self.tenants.get_mut(id).filter(|tenant| tenant.scan.is_none()) else { return };
         let (mut extents, mut pages, mut frames) = (Vec::new(), Vec::new(), Vec::new());
-        for (extent, entry) in tenant.extents.iter() {
+        for (extent, entry) in tenant.extents().iter() {
             let frame = match entry.state() {
                 ExtentState::Resident { frame } => frame,
                 // Being copied out, unseen, because it was often dirty: its frame is still its own.
@@ -86,7 +86,7 @@ impl Server {
                 self.options.pipeline = Pipeline::Off;
             }
         }
-        if let Some(tenant) = self.tenants.get_mut(&look.tenant)
+        if let Some(tenant) = self.tenants.get_mut(look.tenant)
             && tenant.scan == Some(scanned.id)
         {
             tenant.scan = None;
@@ -105,10 +105,11 @@ impl Server {
     }
 
     fn note_contents(&mut self, look: &ScanUnderWay, id: ScanId, scan: Scan) {
-        let Some(tenant) = self.tenants.get_mut(&look.tenant) else { return };
+        let Some(tenant) = self.tenants.get_mut(look.tenant) else { return };
         if tenant.scan != Some(id) || tenant.grant != look.grant {
             return;
         }
+        let Some(mut extents) = self.tenants.extents(look.tenant) else { return };
         let Scan { pages, pointers } = scan;
         let mut pages = pages.into_iter();
         // Sorted by page, so each extent's are together.
@@ -127,7 +128,7 @@ impl Server {
             });
             first = end;
             let pages: Vec<Page> = pages.by_ref().take(*count).collect();
-            tenant.extents.scanned(*extent, pages, targets);
+            extents.scanned(*extent, pages, targets);
         }
     }
 
@@ -142,13 +143,13 @@ impl Server {
 
     /// Tells a tenant which of its extents point where. False if that cannot be told.
     pub(super) fn tell_pointers(&mut self, id: TenantId) -> bool {
-        let Some(tenant) = self.tenants.get(&id) else { return false };
+        let Some(tenant) = self.tenants.get(id) else { return false };
         let mut edges = Vec::new();
         // To what others can reach, they may have written since.
-        if tenant.extents.counts().immovable > 0 {
+        if tenant.extents().counts().immovable > 0 {
             return false;
         }
-        for (extent, entry) in tenant.extents.iter() {
+        for (extent, entry) in tenant.extents().iter() {
             let Some(pointers) = entry.pointers() else { return false };
             edges.extend(pointers.iter().map(|address| (extent, *address)));
         }
@@ -156,10 +157,10 @@ impl Server {
             return false;
         }
         if edges.is_empty() {
-            self.command(id, &TurnCommand::Pointers { edges, continues: false });
+            self.tenants.tell(id, &TurnCommand::Pointers { edges, continues: false });
         } else {
             for (at, edges) in edges.chunks(MAX_LISTED).enumerate() {
-                self.command(id, &TurnCommand::Pointers { edges: edges.to_vec(), continues: at > 0 });
+                self.tenants.tell(id, &TurnCommand::Pointers { edges: edges.to_vec(), continues: at > 0 });
             }
         }
         true

@@ -30,13 +30,13 @@ impl Server {
     pub(super) fn called(&self, name: &str) -> Result<TenantId, String> {
         let found = self.tenants.iter().find(|(_, tenant)| tenant.name == name && tenant.disconnected.is_none());
         found
-            .map(|(id, _)| *id)
+            .map(|(id, _)| id)
             .ok_or_else(|| format!("there is no tenant called {}; `baton status` lists them", name.escape_default()))
     }
 
     fn set(&mut self, name: &str, change: Change) -> Result<(), String> {
         let id = self.called(name)?;
-        let Some(tenant) = self.tenants.get_mut(&id) else { return Ok(()) };
+        let Some(tenant) = self.tenants.get_mut(id) else { return Ok(()) };
         let (before, scheduling) = (tenant.scheduling, tenant.scheduling.changed(change));
         scheduling.check()?;
         if scheduling != before {
@@ -45,10 +45,9 @@ impl Server {
             if scheduling.class != before.class {
                 let old = std::mem::replace(&mut tenant.slot, self.activity.give(scheduling.class));
                 self.activity.free(old);
-                let slot = CorunCommand::Slot { slot: tenant.slot.unwrap_or(ACTIVITY_SLOTS) };
-                if tenant.control.send(&slot, &[self.activity.file(tenant.slot)]).is_err() {
-                    self.connection_ended(id);
-                }
+                let slot = tenant.slot;
+                let message = CorunCommand::Slot { slot: slot.unwrap_or(ACTIVITY_SLOTS) };
+                self.tenants.tell_with(id, &message, &[self.activity.file(slot)]);
             }
             self.tell_arbiter(id, Event::Changed { scheduling });
         }

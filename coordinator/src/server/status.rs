@@ -164,13 +164,13 @@ impl Server {
             State::Corunning => self.activity.is_taken_by(tenant.slot),
             State::Idle | State::Waiting | State::Arriving => false,
         };
-        let counts = tenant.extents.counts();
+        let counts = tenant.extents().counts();
         Standing {
             unresponsive: !tenant.is_movable(),
             disconnected: tenant.disconnected.is_some(),
             suspended: self.arbiter.is_suspended(id) && self.is_off_the_gpu(id),
             running: has_gate_open && !is_descheduled,
-            arriving: matches!(state, State::Arriving | State::Running) && tenant.extents.counts().missing > 0,
+            arriving: matches!(state, State::Arriving | State::Running) && tenant.extents().counts().missing > 0,
             preempted: tenant.hold.is_some() || has_gate_open && is_descheduled,
             waiting: matches!(state, State::Waiting | State::Arriving),
             // What cannot move is always there.
@@ -183,8 +183,8 @@ impl Server {
         let bytes = self.arena.bytes();
         let (switch_ms_p50, switch_ms_max) = self.ledger.switch_ms();
         let tenants = self.tenants.iter().map(|(id, tenant)| {
-            let standing = self.standing(*id, tenant);
-            let counts = tenant.extents.counts();
+            let standing = self.standing(id, tenant);
+            let counts = tenant.extents().counts();
             let immovable = counts.immovable;
             TenantStatus {
                 name: tenant.name.clone(),
@@ -201,8 +201,8 @@ impl Server {
                 unmanaged_bytes: tenant.theirs.unmanaged_bytes.load(Relaxed).saturating_add(immovable),
                 immovable_bytes: immovable,
                 peak_bytes: tenant.peak_bytes,
-                switches: self.arbiter.switches(*id),
-                gpu_seconds: self.arbiter.gpu_time(*id, self.now()) as f64 / 1e6,
+                switches: self.arbiter.switches(id),
+                gpu_seconds: self.arbiter.gpu_time(id, self.now()) as f64 / 1e6,
                 preemptible: tenant.preemptible.works,
             }
         });
@@ -211,7 +211,7 @@ impl Server {
             pid: newcomer.process.pid(),
             waited_seconds: newcomer.since.elapsed().as_secs_f64(),
         });
-        let holder = self.arbiter.holder().and_then(|id| self.tenants.get(&id));
+        let holder = self.arbiter.holder().and_then(|id| self.tenants.get(id));
         Status {
             version: env!("CARGO_PKG_VERSION"),
             gpu: GpuStatus {
@@ -239,7 +239,7 @@ impl Server {
                 used_bytes: self.pool.used(),
                 slabs: self.pool.slabs(),
             },
-            extents: self.tenants.values().map(|tenant| tenant.extents.len()).sum(),
+            extents: self.tenants.iter().map(|(_, tenant)| tenant.extents().len()).sum(),
             descriptors: std::fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count().saturating_sub(1)),
             holder: holder.map(|tenant| tenant.name.clone()),
             switches: self.ledger.switches,

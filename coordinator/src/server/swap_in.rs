@@ -38,7 +38,7 @@ impl Server {
     /// Goes on with the arrival under way.
     pub(super) fn serve_arrival(&mut self) {
         let Some(SwapIn { tenant: id, groups }) = self.swap_in.take() else { return };
-        let Some(tenant) = self.tenants.get(&id) else { return };
+        let Some(tenant) = self.tenants.get(id) else { return };
         if tenant.disconnected.is_some() {
             return;
         }
@@ -52,7 +52,7 @@ impl Server {
             // It has given the baton back before all was there.
             State::Idle | State::Waiting | State::Corunning => return,
         }
-        if tenant.extents.counts().missing == 0 {
+        if tenant.extents().counts().missing == 0 {
             if self.is_on_the_gpu_or_resumed(id) {
                 return self.tell_arbiter(id, Event::Resident);
             }
@@ -96,7 +96,7 @@ impl Server {
             let mut waiting = Vec::new();
             let mut ready = Vec::new();
             for extent in extents {
-                let entry = self.tenants.get(&id).and_then(|tenant| tenant.extents.get(extent));
+                let entry = self.tenants.get(id).and_then(|tenant| tenant.extents().get(extent));
                 match entry.map(|entry| (entry.state(), entry.class(), entry.has_zeros())) {
                     Some((ExtentState::Reserved { .. }, _, _)) => ready.push(extent),
                     Some((ExtentState::Host, class, has_zeros)) => {
@@ -130,26 +130,27 @@ impl Server {
 
     /// Gives an extent that is in the pool a frame. The tenant hears of it by [`Server::tell_reserved`].
     pub(super) fn reserve(&mut self, id: TenantId, extent: ExtentId, frame: FrameId, clean: bool) {
-        let Some(tenant) = self.tenants.get_mut(&id) else { return self.arena.give_back(frame) };
-        if !tenant.extents.reserve(extent, frame, clean && self.options.poison.is_none()) {
+        let zeroed = clean && self.options.poison.is_none();
+        if !self.tenants.extents(id).is_some_and(|mut extents| extents.reserve(extent, frame, zeroed)) {
             return self.arena.give_back(frame);
         }
-        tenant.reserved.push(extent);
+        if let Some(tenant) = self.tenants.get_mut(id) {
+            tenant.reserved.push(extent);
+        }
     }
 
     /// Has the tenant put the new frames behind its extents.
     pub(super) fn tell_reserved(&mut self, id: TenantId) {
-        let Some(tenant) = self.tenants.get_mut(&id) else { return };
+        let Some(tenant) = self.tenants.get_mut(id) else { return };
         let reserved = std::mem::take(&mut tenant.reserved);
         self.send_frames(id, &reserved, MAX_DESCRIPTORS);
     }
 
     /// Sends a tenant the frames that are reserved for these extents, so many in a message.
     pub(super) fn send_frames(&mut self, id: TenantId, extents: &[ExtentId], at_once: usize) {
-        let Some(tenant) = self.tenants.get_mut(&id) else { return };
-        let mut lost = false;
         for extents in extents.chunks(at_once) {
-            let frame = |extent: &ExtentId| tenant.extents.get(*extent)?.state().frame();
+            let Some(tenant) = self.tenants.get_mut(id) else { return };
+            let frame = |extent: &ExtentId| tenant.extents().get(*extent)?.state().frame();
             let descriptors: Vec<BorrowedFd<'_>> = extents
                 .iter()
                 .filter_map(frame)
@@ -157,10 +158,7 @@ impl Server {
                 .collect();
             let batch = tenant.add_batch(Batch::Prepare(extents.to_vec()));
             let message = MemoryCommand::Prepare { batch, extents: extents.to_vec() };
-            lost |= tenant.disconnected.is_none() && tenant.control.send(&message, &descriptors).is_err();
-        }
-        if lost {
-            self.connection_ended(id);
+            self.tenants.tell_with(id, &message, &descriptors);
         }
     }
 
@@ -177,9 +175,9 @@ impl Server {
     }
 
     fn start_arrival(&mut self, id: TenantId, extent: ExtentId, job: &mut Group) {
-        let Some(tenant) = self.tenants.get_mut(&id) else { return };
-        let Some((frame, zeroed)) = tenant.extents.arrive(extent) else { return };
-        let Some(entry) = tenant.extents.get(extent) else { return };
+        let Some(mut extents) = self.tenants.extents(id) else { return };
+        let Some((frame, zeroed)) = extents.arrive(extent) else { return };
+        let Some(entry) = extents.get(extent) else { return };
         let address = self.frames[frame.0 as usize].as_ref().map_or(0, |memory| memory.address);
         let (arrival, runs) = (entry.arrival(), entry.runs().unwrap_or_default());
         job.extents.push(extent);
@@ -197,8 +195,8 @@ impl Server {
 
     /// What is missing of a tenant, in the order in which it will be used.
     pub(super) fn order_of(&self, id: TenantId) -> Vec<(ExtentId, SizeClass)> {
-        let Some(tenant) = self.tenants.get(&id) else { return Vec::new() };
-        let missing = tenant.extents.iter().filter(|(_, extent)| extent.state().can_come());
+        let Some(tenant) = self.tenants.get(id) else { return Vec::new() };
+        let missing = tenant.extents().iter().filter(|(_, extent)| extent.state().can_come());
         let mut wanted: Vec<(ExtentId, SizeClass)> = missing.map(|(id, extent)| (id, extent.class())).collect();
         tenant.history.order(&mut wanted, |(id, _)| *id);
         wanted
@@ -211,7 +209,7 @@ impl Server {
 
     /// Extents that are to come in this order, in groups.
     pub(super) fn in_groups(&self, id: TenantId, wanted: &[(ExtentId, SizeClass)]) -> VecDeque<Vec<ExtentId>> {
-        let Some(tenant) = self.tenants.get(&id) else { return VecDeque::new() };
+        let Some(tenant) = self.tenants.get(id) else { return VecDeque::new() };
         let items: Vec<Item> = wanted
             .iter()
             .map(|(id, class)| Item {
@@ -261,8 +259,8 @@ impl Server {
 
     /// Lets the tenant run before all is there, if everything that it may reach is known.
     fn let_it_run(&mut self, id: TenantId) {
-        let Some(tenant) = self.tenants.get(&id).filter(|tenant| tenant.hold.is_none()) else { return };
-        if tenant.extents.counts().unread > 0 {
+        let Some(tenant) = self.tenants.get(id).filter(|tenant| tenant.hold.is_none()) else { return };
+        if tenant.extents().counts().unread > 0 {
             // Part of it stayed when it was last here, and was used since the last look.
             if tenant.scan.is_none() {
                 self.scan(id);
@@ -276,29 +274,31 @@ impl Server {
 
     /// Contents have arrived: the tenant may map them.
     pub(super) fn arrived(&mut self, id: TenantId, extents: Vec<ExtentId>) {
-        let Some(tenant) = self.tenants.get_mut(&id) else { return };
-        let came = extents.into_iter().filter(|extent| tenant.extents.arrived(*extent)).collect();
+        let Some(mut own) = self.tenants.extents(id) else { return };
+        let came = extents.into_iter().filter(|extent| own.arrived(*extent)).collect();
+        drop(own);
         self.map(id, came);
     }
 
     /// Has the tenant give access to extents whose contents are there.
     pub(super) fn map(&mut self, id: TenantId, extents: Vec<ExtentId>) {
-        let Some(tenant) = self.tenants.get_mut(&id) else { return };
+        let Some(tenant) = self.tenants.get_mut(id) else { return };
         if extents.is_empty() || tenant.disconnected.is_some() {
             return;
         }
         let batch = tenant.add_batch(Batch::Map(extents.clone()));
-        self.command(id, &MemoryCommand::Map { batch, extents });
+        self.tenants.tell(id, &MemoryCommand::Map { batch, extents });
     }
 
     /// The tenant has mapped them.
     pub(super) fn mapped(&mut self, id: TenantId, extents: Vec<ExtentId>) {
         let may_write = !self.is_off_the_gpu(id);
-        let Some(tenant) = self.tenants.get_mut(&id) else { return };
+        let Some(tenant) = self.tenants.get_mut(id) else { return };
         // Before it has closed its gate it may have used it already.
         let may_write = may_write || tenant.unresponsive || tenant.hold.is_some_and(|hold| !hold.is_closed());
+        let Some(mut own) = self.tenants.extents(id) else { return };
         for extent in extents {
-            tenant.extents.mapped(extent, may_write);
+            own.mapped(extent, may_write);
         }
     }
 }

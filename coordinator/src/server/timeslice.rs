@@ -67,8 +67,8 @@ impl Server {
         }
         let now = Instant::now();
         let urgent =
-            self.tenants.values().any(|tenant| tenant.class() == Class::Latency && tenant.disconnected.is_none());
-        for (id, tenant) in &mut self.tenants {
+            self.tenants.iter().any(|(_, tenant)| tenant.class() == Class::Latency && tenant.disconnected.is_none());
+        for (id, tenant) in self.tenants.iter_mut() {
             let (class, preemptible) = (tenant.class(), &mut tenant.preemptible);
             let at_work = self.activity.is_taken_by(tenant.slot);
             preemptible.slice.see(now, at_work, self.activity.is_taken_by_others(tenant.slot));
@@ -79,14 +79,14 @@ impl Server {
                 && let Some(target) = preemptible.told.clone()
             {
                 preemptible.slice.asked = Some(wanted);
-                self.preemptor.submit(*id, PreemptCommand::Slice(wanted), target);
+                self.preemptor.submit(id, PreemptCommand::Slice(wanted), target);
             }
         }
     }
 
     /// A time slice is set, or could not be.
     pub(super) fn sliced(&mut self, id: TenantId, micros: u64, result: Result<(), PreemptError>) {
-        let Some(tenant) = self.tenants.get_mut(&id).filter(|tenant| tenant.preemptible.slice.asked == Some(micros))
+        let Some(tenant) = self.tenants.get_mut(id).filter(|tenant| tenant.preemptible.slice.asked == Some(micros))
         else {
             return;
         };

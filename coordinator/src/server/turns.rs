@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use baton_contract::messages::{ArrivalStory, ExtentId, Message, TurnCommand, TurnReport};
+use baton_contract::messages::{ArrivalStory, ExtentId, TurnCommand, TurnReport};
 
 use super::Server;
 use super::ledger::Granted;
@@ -25,7 +25,7 @@ impl Server {
     pub(super) fn hear_of_turn(&mut self, id: TenantId, report: TurnReport) {
         match report {
             TurnReport::Demand => {
-                if let Some(tenant) = self.tenants.get_mut(&id) {
+                if let Some(tenant) = self.tenants.get_mut(id) {
                     tenant.demanded.get_or_insert_with(Instant::now);
                 }
                 self.tell_arbiter(id, Event::Demand);
@@ -53,9 +53,10 @@ impl Server {
 
     /// What a switch to each tenant would cost now, and whether any is needed.
     pub(super) fn set_costs(&mut self) {
-        for (id, tenant) in &self.tenants {
-            let cost = self.ledger.copy_time(tenant.extents.counts().missing);
-            self.arbiter.set_cost(*id, cost.as_micros() as u64);
+        for id in self.tenants.take_changed() {
+            let missing = self.tenants.get(id).map_or(0, |tenant| tenant.extents().counts().missing);
+            let cost = self.ledger.copy_time(missing);
+            self.arbiter.set_cost(id, cost.as_micros() as u64);
         }
         self.arbiter.set_together(self.fit_together());
     }
@@ -65,9 +66,9 @@ impl Server {
             log::debug!("{decision:?}");
             match decision {
                 Decision::Contend(id, Some(patience_micros)) => {
-                    self.command(id, &TurnCommand::Contended { patience_micros });
+                    self.tenants.tell(id, &TurnCommand::Contended { patience_micros });
                 }
-                Decision::Contend(id, None) => self.command(id, &TurnCommand::Uncontended),
+                Decision::Contend(id, None) => self.tenants.tell(id, &TurnCommand::Uncontended),
                 Decision::Revoke(id) => {
                     if !self.hold(id) {
                         self.drain(id);
@@ -89,11 +90,11 @@ impl Server {
 
     /// Asks a tenant to close its gate and to wait for its work to end.
     pub(super) fn drain(&mut self, id: TenantId) {
-        let Some(tenant) = self.tenants.get_mut(&id) else { return };
+        let Some(tenant) = self.tenants.get_mut(id) else { return };
         let limit = DRAIN_LIMIT * 2u32.pow(tenant.busy.min(MOST_DOUBLINGS));
         tenant.revoked = Some((Instant::now(), limit));
         let (grant, limit_micros) = (tenant.grant, limit.as_micros() as u64);
-        self.command(id, &TurnCommand::Revoke { grant, limit_micros });
+        self.tenants.tell(id, &TurnCommand::Revoke { grant, limit_micros });
     }
 
     /// From here on the tenant may write to what is here: what is in the pool of that is only good for comparing.
@@ -103,9 +104,11 @@ impl Server {
         if self.arbiter.is_corunner(id) && !self.is_on_the_gpu_or_resumed(id) {
             return;
         }
-        let Some(tenant) = self.tenants.get_mut(&id) else { return };
-        let arriving = tenant.extents.counts().missing > 0;
-        tenant.extents.may_change();
+        if let Some(mut extents) = self.tenants.extents(id) {
+            extents.may_change();
+        }
+        let Some(tenant) = self.tenants.get_mut(id) else { return };
+        let arriving = tenant.extents().counts().missing > 0;
         tenant.used.clear();
         tenant.sent_away = false;
         tenant.grant += 1;
@@ -119,35 +122,26 @@ impl Server {
         if !self.arbiter.is_corunner(id) {
             self.ledger.granted(&tenant.name, Granted { demanded, decided, arriving });
         }
-        self.command(id, &TurnCommand::Grant { grant, arriving });
+        self.tenants.tell(id, &TurnCommand::Grant { grant, arriving });
         self.serve_deferred(id);
     }
 
     /// While somebody of a better class may come at any time, little is queued on the GPU: it would have to end first.
     fn keep_short(&mut self, id: TenantId) {
         let launches = if self.arbiter.is_together() { SHORT_TOGETHER } else { SHORT };
-        let Some(class) = self.tenants.get(&id).map(Tenant::class) else { return };
+        let Some(class) = self.tenants.get(id).map(Tenant::class) else { return };
         let is_better = |other: &Tenant| other.class() < class && other.disconnected.is_none();
-        let is_needed = self.tenants.values().any(is_better);
-        let Some(tenant) = self.tenants.get_mut(&id).filter(|tenant| is_needed && tenant.short != Some(launches))
-        else {
+        let is_needed = self.tenants.iter().any(|(_, other)| is_better(other));
+        let Some(tenant) = self.tenants.get_mut(id).filter(|tenant| is_needed && tenant.short != Some(launches)) else {
             return;
         };
         tenant.short = Some(launches);
-        self.command(id, &TurnCommand::LimitInFlight { launches });
-    }
-
-    /// Sends a tenant's pager a message without descriptors.
-    pub(super) fn command(&mut self, id: TenantId, message: &impl Message) {
-        let Some(tenant) = self.tenants.get_mut(&id) else { return };
-        if tenant.disconnected.is_none() && tenant.control.send(message, &[]).is_err() {
-            self.connection_ended(id);
-        }
+        self.tenants.tell(id, &TurnCommand::LimitInFlight { launches });
     }
 
     /// The gate is closed and drained.
     fn closed(&mut self, id: TenantId, grant: u64, drain_micros: u64) {
-        let Some(tenant) = self.tenants.get_mut(&id) else { return };
+        let Some(tenant) = self.tenants.get_mut(id) else { return };
         if grant != tenant.grant {
             return;
         }
@@ -155,7 +149,7 @@ impl Server {
         if !self.closed_in_hold(id) {
             return;
         }
-        let Some(tenant) = self.tenants.get_mut(&id) else { return };
+        let Some(tenant) = self.tenants.get_mut(id) else { return };
         tenant.busy = 0;
         tenant.revoked = None;
         if std::mem::take(&mut tenant.unresponsive) {
@@ -169,14 +163,14 @@ impl Server {
 
     /// The work did not end in time.
     fn busy(&mut self, id: TenantId, grant: u64) {
-        let Some(tenant) = self.tenants.get_mut(&id) else { return };
+        let Some(tenant) = self.tenants.get_mut(id) else { return };
         if grant == tenant.grant {
             tenant.revoked = None;
             if tenant.unresponsive {
                 // Others go on meanwhile; it is to stop all the same.
                 tenant.revoked = Some((Instant::now(), DRAIN_LIMIT));
                 let limit_micros = DRAIN_LIMIT.as_micros() as u64;
-                return self.command(id, &TurnCommand::Revoke { grant, limit_micros });
+                return self.tenants.tell(id, &TurnCommand::Revoke { grant, limit_micros });
             }
             tenant.busy += 1;
             self.evictions.iter_mut().for_each(|eviction| eviction.could_not_close(id));
@@ -193,9 +187,9 @@ impl Server {
     pub(super) fn give_up_on_silent_tenants(&mut self) {
         let late =
             |tenant: &Tenant| tenant.revoked.is_some_and(|(since, limit)| since.elapsed() > limit + ANSWER_LIMIT);
-        let late: Vec<TenantId> = self.tenants.iter().filter(|(_, tenant)| late(tenant)).map(|(id, _)| *id).collect();
+        let late: Vec<TenantId> = self.tenants.iter().filter(|(_, tenant)| late(tenant)).map(|(id, _)| id).collect();
         for id in late {
-            let Some(tenant) = self.tenants.get_mut(&id) else { continue };
+            let Some(tenant) = self.tenants.get_mut(id) else { continue };
             tenant.revoked = None;
             tenant.unresponsive = true;
             log::warn!("{} does not answer; others go on with the memory that it does not have", tenant.name);
@@ -205,24 +199,25 @@ impl Server {
 
     /// The gate is open.
     fn opened(&mut self, id: TenantId, grant: u64) {
-        if let Some(tenant) = self.tenants.get(&id).filter(|tenant| tenant.grant == grant) {
+        if let Some(tenant) = self.tenants.get(id).filter(|tenant| tenant.grant == grant) {
             self.ledger.opened(&tenant.name);
         }
     }
 
     /// What a tenant has used first since its gate was opened.
     fn used(&mut self, id: TenantId, grant: u64, extents: Vec<(ExtentId, u32)>) {
-        let Some(tenant) = self.tenants.get_mut(&id).filter(|tenant| tenant.grant == grant) else { return };
+        let Some(tenant) = self.tenants.get_mut(id).filter(|tenant| tenant.grant == grant) else { return };
         // Its own extents, each once at most: a list that grows without end is none of ours.
-        if tenant.used.len() + extents.len() <= 2 * tenant.extents.len() {
-            let known = extents.into_iter().filter(|(extent, _)| tenant.extents.get(*extent).is_some());
-            tenant.used.extend(known.map(|(extent, micros)| (extent, u64::from(micros) * 1000)));
+        if tenant.used.len() + extents.len() <= 2 * tenant.extents().len() {
+            let is_known = |extent: &(ExtentId, u32)| tenant.extents().get(extent.0).is_some();
+            let known: Vec<_> = extents.into_iter().filter(is_known).collect();
+            tenant.used.extend(known.into_iter().map(|(extent, micros)| (extent, u64::from(micros) * 1000)));
         }
     }
 
     /// All is there, or the gate was closed before that.
     fn arrival_told(&mut self, id: TenantId, grant: u64, story: ArrivalStory) {
-        let Some(tenant) = self.tenants.get_mut(&id).filter(|tenant| tenant.grant == grant) else { return };
+        let Some(tenant) = self.tenants.get_mut(id).filter(|tenant| tenant.grant == grant) else { return };
         tenant.history.record(std::mem::take(&mut tenant.used));
         self.ledger.arrived(&tenant.name, story);
     }

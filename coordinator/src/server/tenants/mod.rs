@@ -3,4 +3,5 @@
 pub(super) mod peer;
 pub(super) mod process;
 pub(super) mod shared;
+pub(super) mod table;
 pub(super) mod tenant;

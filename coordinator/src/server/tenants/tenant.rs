@@ -47,7 +47,8 @@ pub(in crate::server) struct Tenant {
     pub(in crate::server) heartbeat: Heartbeat,
     /// Its slot on the activity page.
     pub(in crate::server) slot: Option<u32>,
-    pub(in crate::server) extents: Extents,
+    /// Changed by [`Tenants::extents`](super::table::Tenants::extents) only.
+    pub(super) extents: Extents,
     pub(in crate::server) batches: HashMap<u32, (Instant, Batch)>,
     pub(in crate::server) next_batch: u32,
     /// Counts the grants; the last one holds if the arbiter says that this tenant runs.
@@ -100,7 +101,69 @@ pub(in crate::server) struct Tenant {
     pub(in crate::server) sent_away: bool,
 }
 
+/// The pages that a tenant and the server share.
+#[derive(Debug)]
+pub(in crate::server) struct Pages {
+    pub(in crate::server) coordinators: Shared<CoordinatorPage>,
+    pub(in crate::server) tenants: TenantsPage,
+}
+
 impl Tenant {
+    /// One that has just joined, with its sockets for control and for requests.
+    pub(in crate::server) fn new(
+        name: String,
+        scheduling: Scheduling,
+        process: Process,
+        (control, requests): (Peer, Peer),
+        pages: Pages,
+        slot: Option<u32>,
+    ) -> Self {
+        Self {
+            name,
+            scheduling,
+            process,
+            control,
+            requests,
+            asking: false,
+            page: pages.coordinators,
+            slot,
+            theirs: pages.tenants,
+            heartbeat: Heartbeat::new(),
+            extents: Default::default(),
+            batches: Default::default(),
+            next_batch: 0,
+            grant: 0,
+            probes: 0,
+            short: None,
+            ran: Instant::now(),
+            busy: 0,
+            peak_bytes: 0,
+            stuck: false,
+            disconnected: None,
+            counted: (0, 0),
+            revoked: None,
+            preemptible: Default::default(),
+            hold: None,
+            deferred: None,
+            unresponsive: false,
+            demanded: None,
+            history: Default::default(),
+            used: Vec::new(),
+            scan: None,
+            reserved: Vec::new(),
+            redelivery: None,
+            lacked_descriptors: false,
+            is_known_to_stay: false,
+            lacks_room: false,
+            sent_away: false,
+        }
+    }
+
+    /// Its memory.
+    pub(in crate::server) fn extents(&self) -> &Extents {
+        &self.extents
+    }
+
     /// How urgent its work is.
     pub(in crate::server) fn class(&self) -> Class {
         self.scheduling.class
