@@ -112,6 +112,19 @@ fn whoever_makes_way_for_a_burst_goes_on_when_the_coordinator_dies() {
 }
 
 #[test]
+fn who_made_way_goes_on_when_the_one_at_work_is_killed() {
+    let want = hold::alone("48", &["touch"]);
+    // Nobody gets a turn for having waited for long, and nobody asks for the status: only the death itself can be noticed.
+    let coordinator = Serving::arena("128MiB").option("--max-wait", "1h").start();
+    let (mut slow, mut quick) = together(&coordinator, Some("0.05"));
+    assert_eq!(slow.ask("leave", LIMIT), want[0].replace("touched", "left"));
+    let _busy = Busy::start(&mut quick, &coordinator.place);
+    coordinator.until_tenant_is("slow", "preempted");
+    quick.signal(libc::SIGKILL);
+    assert_eq!(slow.ask("quit", LIMIT), want[1]);
+}
+
+#[test]
 fn a_burst_without_end_does_not_keep_the_others_off_for_ever() {
     let want = hold::alone("48", &["touch"]);
     let coordinator = Serving::arena("128MiB").option("--max-wait", "200ms").start();

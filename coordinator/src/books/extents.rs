@@ -307,7 +307,9 @@ pub struct Counts {
     pub missing: u64,
     /// What stays where it is.
     pub immovable: u64,
-    /// How many extents, of each size, are on the way out.
+    /// How many extents, of each size, can be evicted if their tenant can be.
+    pub evictable: PerClass,
+    /// How many, of each size, are on the way out.
     pub leaving: PerClass,
     /// Of how many extents it is not known what they point to.
     pub unread: usize,
@@ -336,6 +338,7 @@ impl Counts {
             unread: extent.pointers().is_none().into(),
             ..Self::default()
         };
+        counts.evictable[extent.class.index()] = extent.is_evictable().into();
         match state {
             ExtentState::Leaving { .. } => counts.leaving[extent.class.index()] = 1,
             ExtentState::Reserved { delivery: Delivery::Lost, .. } | ExtentState::Arriving { lost: true, .. } => {
@@ -367,6 +370,9 @@ impl Counts {
         bytes(&mut self.reserved, other.reserved);
         bytes(&mut self.missing, other.missing);
         bytes(&mut self.immovable, other.immovable);
+        for (own, other) in self.evictable.iter_mut().zip(other.evictable) {
+            numbers(own, other);
+        }
         for (own, other) in self.leaving.iter_mut().zip(other.leaving) {
             numbers(own, other);
         }

@@ -23,7 +23,6 @@ use super::Server;
 use super::frames::Claim;
 use super::preempt::Preemptible;
 use super::tenants::shared::{Shared, reopened};
-use super::tenants::tenant::Tenant;
 use crate::policy::arbiter::TenantId;
 
 /// How long all take turns at least when they did not fit together.
@@ -63,6 +62,8 @@ pub(super) struct Activity {
     writable: OwnedFd,
     readable: OwnedFd,
     taken: u32,
+    /// Somebody's part of it was cleared, which nobody has looked at yet.
+    cleared: bool,
     /// Before this time all take turns.
     apart_until: Option<Instant>,
     /// When it was last looked for programs that were stopped, or nobody was at work.
@@ -74,7 +75,7 @@ impl Activity {
         let (page, writable) = Shared::written_by_all()?;
         // What is opened only for reading cannot be mapped writable.
         let readable = reopened(&writable)?;
-        Ok(Self { page, writable, readable, taken: 0, apart_until: None, looked: None })
+        Ok(Self { page, writable, readable, taken: 0, cleared: false, apart_until: None, looked: None })
     }
 
     /// A place for a new tenant, if it is to have one and there is one left.
@@ -99,9 +100,15 @@ impl Activity {
         self.clear(place);
     }
 
-    fn clear(&self, place: u32) {
+    fn clear(&mut self, place: u32) {
+        self.cleared = true;
         self.page.busy.fetch_and(!(1 << place), Relaxed);
         self.wake();
+    }
+
+    /// Whether somebody's part of it was cleared since this was asked last.
+    pub(super) fn take_cleared(&mut self) -> bool {
+        std::mem::take(&mut self.cleared)
     }
 
     /// Has those look again who wait for somebody at work.
@@ -139,18 +146,23 @@ impl Activity {
     }
 }
 
+impl Preemptible {
+    /// Whether its tenant can run at the same time as others. A slice that is yet to be set is no reason to part: that takes
+    /// longer; nor is it one that nobody knows yet whether it can be paused.
+    pub(super) fn can_corun(&self) -> bool {
+        self.trying || self.works && !self.slice.failed
+    }
+}
+
 impl Server {
     /// Whether all tenants can run at the same time.
-    pub(super) fn fit_together(&self) -> bool {
+    pub(super) fn fit_together(&mut self) -> bool {
         let may = self.options.pause && self.options.corun;
         if !may || self.activity.apart_until.is_some_and(|until| Instant::now() < until) {
             return false;
         }
-        // Who has no memory yet has nothing on the GPU either. A slice that is yet to be set is no reason to part: that
-        // takes longer; nor is it one that nobody knows yet whether it can be paused.
-        let can_run = |preemptible: &Preemptible| preemptible.trying || preemptible.works && !preemptible.slice.failed;
-        let fits_in = |tenant: &Tenant| tenant.extents().is_empty() || can_run(&tenant.preemptible);
-        self.wanted_bytes() <= self.arena.capacity() && self.tenants.iter().all(|(_, tenant)| fits_in(tenant))
+        // Who has no memory yet has nothing on the GPU either.
+        self.wanted_bytes() <= self.arena.capacity() && self.tenants.index().can_all_corun()
     }
 
     /// What all tenants have, and what they have asked for.
@@ -190,7 +202,9 @@ impl Server {
             return;
         }
         self.activity.clear_what_is_nobodys();
-        for (_, tenant) in self.tenants.iter_mut() {
+        let latency: Vec<TenantId> = self.tenants.index().latency().collect();
+        for id in latency {
+            let Some(tenant) = self.tenants.unindexed(id) else { continue };
             let Some(place) = tenant.slot.filter(|_| self.activity.is_taken_by(tenant.slot)) else { continue };
             let is_overdue = tenant.heartbeat.is_overdue(tenant.theirs.heartbeat.load(Relaxed));
             if tenant.process.is_stopped().unwrap_or(is_overdue) {

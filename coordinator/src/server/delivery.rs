@@ -91,17 +91,16 @@ impl Server {
     }
 
     /// Sends frames again whose time has come.
-    pub(super) fn deliver_again(&mut self) {
+    pub(super) fn deliver_again(&mut self, id: TenantId) {
         let now = Instant::now();
         let is_due = |tenant: &Tenant| tenant.redelivery.is_some_and(|redelivery| redelivery.at <= now);
-        let due: Vec<TenantId> = self.tenants.iter().filter(|(_, tenant)| is_due(tenant)).map(|(id, _)| id).collect();
-        for id in due {
-            let Some(tenant) = self.tenants.get_mut(id) else { continue };
+        if self.tenants.get(id).is_some_and(is_due) {
+            let Some(tenant) = self.tenants.get_mut(id) else { return };
             let counts = tenant.extents().counts();
             if counts.lost + counts.sent_again == 0 || tenant.disconnected.is_some() {
                 // The frames have gone to somebody else.
                 tenant.redelivery = None;
-                continue;
+                return;
             }
             if let Some(redelivery) = &mut tenant.redelivery {
                 redelivery.at = now + LONGEST_PAUSE;

@@ -192,10 +192,10 @@ impl Server {
 
     /// A process that replaced its program (`exec`) lost its connection and its mappings, but lives. Its new
     /// program no longer has our page mapped.
-    pub(super) fn look_for_replaced_programs(&mut self) {
+    pub(super) fn end_if_replaced(&mut self, id: TenantId) {
         let is_replaced = |tenant: &super::Tenant| tenant.disconnected.is_some() && tenant.theirs.is_let_go();
-        let replaced = |(id, tenant): (TenantId, &super::Tenant)| is_replaced(tenant).then_some(id);
-        let replaced: Vec<TenantId> = self.tenants.iter().filter_map(replaced).collect();
-        replaced.into_iter().for_each(|id| self.process_ended(id));
+        if self.tenants.get(id).is_some_and(is_replaced) {
+            self.process_ended(id);
+        }
     }
 }

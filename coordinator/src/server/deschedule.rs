@@ -30,6 +30,11 @@ impl Preemptible {
         matches!(self.descheduling, Some((Descheduling::There, _)))
     }
 
+    /// When it is tried again to move it.
+    pub(super) fn next_try(&self) -> Option<Instant> {
+        self.not_before
+    }
+
     /// Whether it just could not be moved.
     fn is_left_alone(&self) -> bool {
         self.not_before.is_some_and(|at| Instant::now() < at)
@@ -45,12 +50,15 @@ impl Server {
         let at_work = self.activity.is_taken() && self.arbiter.is_together();
         let verdict = self.bursts.look(now, at_work, self.arbiter.is_anybody_overdue());
         self.arbiter.set_pressure(now, verdict.pressure);
-        let (off, on): (Vec<_>, Vec<_>) = self.tenants.ids().partition(|id| verdict.off && self.makes_way(*id));
-        on.into_iter().for_each(|id| self.reschedule(id));
-        off.iter().for_each(|id| self.deschedule(*id));
+        let off = self.arbiter.holder().filter(|id| verdict.off && self.makes_way(*id));
+        let on = self.tenants.index().descheduled();
+        on.into_iter().filter(|id| Some(*id) != off).for_each(|id| self.reschedule(id));
+        if let Some(id) = off {
+            self.deschedule(id);
+        }
         // What they launch while their work is descheduled runs later, and is there when they go on.
-        let there = |id: &TenantId| self.tenants.get(*id).is_some_and(|tenant| tenant.preemptible.is_descheduled());
-        let all_descheduled = !off.is_empty() && off.iter().all(there);
+        let there = |id: TenantId| self.tenants.get(id).is_some_and(|tenant| tenant.preemptible.is_descheduled());
+        let all_descheduled = off.is_some_and(there);
         self.activity.let_pass(verdict.pressure == Pressure::Passing || all_descheduled);
     }
 
@@ -121,14 +129,5 @@ impl Server {
             Some(_) => {}
             None => self.look_at_the_board(),
         }
-    }
-
-    /// When it is tried again to move those that could not be.
-    pub(super) fn next_try_deschedule(&self) -> Option<Instant> {
-        self.tenants
-            .iter()
-            .filter_map(|(_, tenant)| tenant.preemptible.not_before)
-            .filter(|at| *at > Instant::now())
-            .min()
     }
 }

@@ -23,7 +23,7 @@ use crate::books::extents::{Copies, Extent, ExtentState, Half};
 use crate::books::pool::Run;
 use crate::books::sizes::{PerClass, at_least, bytes_of, subtract};
 use crate::device::mover::{Lane, Piece};
-use crate::policy::arbiter::{Event, State, TenantId};
+use crate::policy::arbiter::{Event, TenantId};
 
 /// Copies are queued in groups of about so much: large enough for full speed, small enough that the other
 /// direction can soon use what became free.
@@ -320,9 +320,11 @@ impl Server {
     /// there are not so many, as many bytes. Says how many bytes are still missing then.
     pub(super) fn evict(&mut self, mut missing: PerClass, except: TenantId) -> u64 {
         // Of who does not answer, nothing can be expected.
-        let answering =
-            self.tenants.iter().map(|(_, tenant)| tenant).filter(|tenant| tenant.is_movable() && !tenant.is_late());
-        for tenant in answering {
+        let leaving: Vec<TenantId> = self.tenants.index().leaving().collect();
+        for tenant in leaving.into_iter().filter_map(|id| self.tenants.get(id)) {
+            if !tenant.is_movable() || tenant.is_late() {
+                continue;
+            }
             for (class, count) in SizeClass::ALL.into_iter().zip(tenant.extents().counts().leaving) {
                 subtract(&mut missing, class, count);
             }
@@ -336,25 +338,22 @@ impl Server {
         if bytes_of(&missing) == 0 {
             return 0;
         }
-        let mut victims: Vec<TenantId> = self
-            .tenants
-            .iter()
-            .filter(|(id, tenant)| {
-                *id != except && tenant.is_evictable() && !tenant.is_late() && self.is_off_the_gpu(*id)
-            })
-            .map(|(id, _)| id)
-            .collect();
-        victims.sort_by_key(|id| {
-            let tenant = &self.tenants[*id];
-            (self.arbiter.state(*id) != State::Idle, Reverse(tenant.class()), tenant.ran)
-        });
         // Frames of the wrong size do as well, but have to be exchanged for others first.
         for same_class in [true, false] {
-            for victim in &victims {
-                if bytes_of(&missing) == 0 {
-                    return 0;
+            let mut last = None;
+            while bytes_of(&missing) > 0
+                && let Some(victim) = self.tenants.index().victim_after(last)
+            {
+                last = Some(victim);
+                let id = victim.1;
+                let has_any = |tenant: &Tenant| {
+                    let evictable = &tenant.extents().counts().evictable;
+                    !tenant.is_late()
+                        && (!same_class || evictable.iter().zip(&missing).any(|(has, lacks)| *has.min(lacks) > 0))
+                };
+                if id != except && self.is_off_the_gpu(id) && self.tenants.get(id).is_some_and(has_any) {
+                    self.evict_from(id, &mut missing, same_class, except);
                 }
-                self.evict_from(*victim, &mut missing, same_class, except);
             }
         }
         bytes_of(&missing)
@@ -362,8 +361,8 @@ impl Server {
 
     /// Takes frames back that were reserved for tenants which are not on the GPU: nothing has to be copied for that.
     fn take_reserved(&mut self, missing: &mut PerClass, same_class: bool, except: TenantId) {
-        let ids: Vec<TenantId> = self.tenants.ids().filter(|id| *id != except).collect();
-        for id in ids {
+        let ids = self.tenants.index().reserved();
+        for id in ids.into_iter().filter(|id| *id != except) {
             if !self.is_off_the_gpu(id) {
                 continue;
             }
@@ -555,8 +554,10 @@ impl Server {
     }
 
     /// Whether anything under way will change what claims find: otherwise waiting is of no use.
-    pub(super) fn is_anything_coming(&self) -> bool {
-        let answers = self.tenants.iter().any(|(_, tenant)| tenant.is_about_to_answer() || tenant.is_about_to_close());
+    pub(super) fn is_anything_coming(&mut self) -> bool {
+        let answering: Vec<TenantId> = self.tenants.index().answering().collect();
+        let answers = |tenant: &Tenant| tenant.is_about_to_answer() || tenant.is_about_to_close();
+        let answers = answering.into_iter().filter_map(|id| self.tenants.get(id)).any(answers);
         answers
             || !self.tasks.is_empty()
             || !self.scans.is_empty()

@@ -223,6 +223,8 @@ pub struct Server {
     reachable: HashSet<FrameId>,
     evictions: Vec<Eviction>,
     activity: Activity,
+    /// Whether somebody of class latency was connected when time slices were last set.
+    is_urgent: bool,
     bursts: Bursts,
     preemptor: Preemptor,
     preempted: Receiver<Preempted>,
@@ -293,6 +295,7 @@ impl Server {
                 share: SHARE,
             }),
             activity: Activity::new().map_err(|error| system("the activity page", error))?,
+            is_urgent: false,
             preemptor,
             preempted,
             endpoint,
@@ -338,6 +341,10 @@ impl Server {
             for source in ready {
                 self.serve_source(source);
             }
+            if self.activity.take_cleared() {
+                // Who was at work is no more, and cannot say so: those that made way for it go on.
+                self.look_at_the_board();
+            }
             self.pump();
         }
         Ok(())
@@ -353,7 +360,8 @@ impl Server {
     }
 
     /// Waits for something to do, and says where.
-    fn wait(&self) -> std::io::Result<Vec<Source>> {
+    fn wait(&mut self) -> std::io::Result<Vec<Source>> {
+        let timer = self.next_timer();
         let mut sources = vec![Source::Waker];
         let mut watched = vec![PollFd::new(&self.stop.waker, PollFlags::IN)];
         if self.strangers.is_listening() {
@@ -381,7 +389,7 @@ impl Server {
                 watch(Source::Requests(id), tenant.requests.as_fd(), reading(&tenant.requests));
             }
         }
-        let timeout = self.next_timer().map(|at| at.saturating_duration_since(Instant::now()));
+        let timeout = timer.map(|at| at.saturating_duration_since(Instant::now()));
         let timeout =
             timeout.map(|left| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() });
         match poll(&mut watched, timeout.as_ref()) {
@@ -394,24 +402,20 @@ impl Server {
         Ok(sources.into_iter().zip(&watched).filter_map(is_ready).rev().collect())
     }
 
-    fn next_timer(&self) -> Option<Instant> {
+    fn next_timer(&mut self) -> Option<Instant> {
         let arbiter = self.arbiter.next_timer().map(|at| self.start + Duration::from_micros(at));
         let quarantine = self.quarantine.iter().map(|quarantine| quarantine.until).min();
         let first = (self.options.until_idle && !self.tenants.has_been_any()).then(|| self.start + FIRST_TENANT);
-        let cut_off = self.tenants.iter().any(|(_, tenant)| tenant.disconnected.is_some());
-        let owing = self.tenants.iter().any(|(_, tenant)| tenant.revoked.is_some() || !tenant.batches.is_empty());
-        let look = (cut_off || owing || self.is_squeezed()).then(|| Instant::now() + Duration::from_millis(500));
+        let look = self.is_squeezed().then(|| Instant::now() + Duration::from_millis(500));
         let haste = self.haste_ends().filter(|end| *end > Instant::now());
-        let hold = self.tenants.iter().filter_map(|(_, tenant)| tenant.next_look()).min();
+        let tenants = self.tenants.index().deadline();
         let together = self.together_again();
         let corunners = self.activity.is_taken().then(|| Instant::now() + corun::LOOK);
         let burst = self.bursts.next_timer().map(|at| self.start + Duration::from_micros(at));
-        let aside = self.next_try_deschedule();
         let strangers = self.strangers.next_timer();
-        let redelivery = self.tenants.iter().filter_map(|(_, tenant)| tenant.redelivery).map(|again| again.at).min();
         // Somebody was on the way, or is just looking for a coordinator.
         let end = self.has_no_more_to_do().then(|| Instant::now() + CLOSE_AGAIN);
-        [end, strangers, redelivery, arbiter, quarantine, first, look, haste, hold, together, corunners, burst, aside]
+        [end, strangers, arbiter, quarantine, first, look, haste, tenants, together, corunners, burst]
             .into_iter()
             .flatten()
             .min()
@@ -424,16 +428,25 @@ impl Server {
             self.tick();
         }
         self.strangers.send_away();
+        for id in self.tenants.index().due(Instant::now()) {
+            self.look_at(id);
+        }
         self.set_slices();
         self.look_for_stopped_corunners();
         self.look_at_the_board();
-        self.pause_the_slow();
-        self.look_for_stuck_probes();
-        self.deliver_again();
         self.end_quarantine();
-        self.give_up_on_silent_tenants();
-        self.look_for_replaced_programs();
         self.unsqueeze();
+    }
+
+    /// A tenant's time has come, for whatever it may be.
+    fn look_at(&mut self, id: TenantId) {
+        // What is due at a later time from here on is found out anew.
+        self.tenants.get_mut(id);
+        self.pause_if_slow(id);
+        self.look_at_probe(id);
+        self.deliver_again(id);
+        self.give_up_if_silent(id);
+        self.end_if_replaced(id);
     }
 
     /// The arbiter's clock: microseconds since the start.

@@ -146,8 +146,8 @@ impl Tenant {
     }
 
     /// When it has to be looked at again.
-    pub(super) fn next_look(&self) -> Option<Instant> {
-        let given_up = self.hold.and_then(Preemption::waits_until).filter(|at| *at > Instant::now());
+    pub(super) fn next_look(&self, now: Instant) -> Option<Instant> {
+        let given_up = self.hold.and_then(Preemption::waits_until).filter(|at| *at > now);
         [self.is_paused_at(), self.probe_look(), given_up].into_iter().flatten().min()
     }
 }
@@ -244,12 +244,11 @@ impl Server {
         false
     }
 
-    /// Those that do not close their gate are paused all the same.
-    pub(super) fn pause_the_slow(&mut self) {
-        let now = Instant::now();
-        let late = |tenant: &Tenant| tenant.is_paused_at().is_some_and(|at| at <= now);
-        let late: Vec<TenantId> = self.tenants.iter().filter(|(_, tenant)| late(tenant)).map(|(id, _)| id).collect();
-        late.into_iter().for_each(|id| self.start_pausing(id));
+    /// One that does not close its gate is paused all the same.
+    pub(super) fn pause_if_slow(&mut self, id: TenantId) {
+        if self.tenants.get(id).and_then(Tenant::is_paused_at).is_some_and(|at| at <= Instant::now()) {
+            self.start_pausing(id);
+        }
     }
 
     /// Has a tenant that is held taken off the GPU, with all that is not yet.

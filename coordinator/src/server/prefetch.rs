@@ -67,19 +67,9 @@ impl Server {
     }
 
     /// Who is likely to come next: who waits, and else who is more urgent or ran last; with memory on the host.
-    fn likely_next(&self) -> Option<TenantId> {
-        let lacks = |id: &TenantId| {
-            let tenant = &self.tenants[*id];
-            let off = matches!(self.arbiter.state(*id), State::Idle | State::Waiting);
-            let is_off = tenant.hold.is_none_or(|hold| hold.is_off());
-            off && is_off && tenant.is_movable() && tenant.redelivery.is_none() && tenant.extents().counts().away > 0
-        };
-        let first = |id: &TenantId| {
-            let tenant = &self.tenants[*id];
-            let waits = self.arbiter.state(*id) == State::Waiting;
-            (!waits, tenant.class(), std::cmp::Reverse(tenant.ran))
-        };
-        self.tenants.ids().filter(lacks).min_by_key(first)
+    fn likely_next(&mut self) -> Option<TenantId> {
+        let arbiter = &self.arbiter;
+        self.tenants.index().next().find(|id| matches!(arbiter.state(*id), State::Idle | State::Waiting))
     }
 
     /// Brings some of the likely next tenant in, if there are frames for it that nobody else needs. In groups as if it had
@@ -130,7 +120,7 @@ impl Server {
         }
         let Some(next) = self.likely_next() else { return };
         // Who waits gets memory ahead; to take it away again for somebody who may come would go round in circles.
-        if self.tenants.ids().any(|id| self.arbiter.state(id) == State::Waiting) {
+        if self.arbiter.state(next) == State::Waiting {
             return;
         }
         let mut missing = PerClass::default();

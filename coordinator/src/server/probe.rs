@@ -92,21 +92,18 @@ impl Server {
         }
     }
 
-    /// Resumes those whose call does not come back, and pauses those again that were resumed in vain.
-    pub(super) fn look_for_stuck_probes(&mut self) {
+    /// Resumes one whose call does not come back, and pauses it again if it was resumed in vain.
+    pub(super) fn look_at_probe(&mut self, id: TenantId) {
         let now = Instant::now();
-        let is_due = |tenant: &Tenant| tenant.probe_look().is_some_and(|look| look <= now);
-        let due: Vec<TenantId> = self.tenants.iter().filter(|(_, tenant)| is_due(tenant)).map(|(id, _)| id).collect();
-        for id in due {
-            let Some(tenant) = self.tenants.get_mut(id) else { continue };
-            let (is_stuck, Some(hold)) = (tenant.is_stuck_in_probe(), &mut tenant.hold) else { continue };
+        if self.tenants.get(id).and_then(Tenant::probe_look).is_some_and(|look| look <= now) {
+            let Some(tenant) = self.tenants.get_mut(id) else { return };
+            let (is_stuck, Some(hold)) = (tenant.is_stuck_in_probe(), &mut tenant.hold) else { return };
             match (hold.stage, &mut hold.probe) {
                 (Stage::Answering, _) => self.let_stay(id),
                 (_, Probe::Asked { look, .. }) if is_stuck => {
                     *look = now + LOOK;
                     if hold.stuck.is_some_and(|since| now >= since + ANSWER_LIMIT) {
-                        self.let_stay(id);
-                        continue;
+                        return self.let_stay(id);
                     }
                     hold.stuck.get_or_insert(now);
                     if !std::mem::replace(&mut tenant.preemptible.was_stuck, true) {

@@ -66,9 +66,13 @@ impl Server {
             return;
         }
         let now = Instant::now();
-        let urgent =
-            self.tenants.iter().any(|(_, tenant)| tenant.class() == Class::Latency && tenant.disconnected.is_none());
-        for (id, tenant) in self.tenants.iter_mut() {
+        let urgent = self.tenants.index().has(Class::Latency);
+        let is_news = std::mem::replace(&mut self.is_urgent, urgent) != urgent;
+        let changed = self.tenants.take_unsliced();
+        let latency: Vec<TenantId> = self.tenants.index().latency().collect();
+        let ids = if is_news { self.tenants.ids().collect() } else { [changed, latency].concat() };
+        for id in ids {
+            let Some(tenant) = self.tenants.unindexed(id) else { continue };
             let (class, preemptible) = (tenant.class(), &mut tenant.preemptible);
             let at_work = self.activity.is_taken_by(tenant.slot);
             preemptible.slice.see(now, at_work, self.activity.is_taken_by_others(tenant.slot));

@@ -41,6 +41,7 @@ impl Server {
     pub(super) fn tell_arbiter(&mut self, tenant: TenantId, event: Event) {
         self.set_costs();
         let decisions = self.arbiter.handle(self.now(), tenant, event);
+        self.note_waiting(tenant);
         self.carry_out(decisions);
     }
 
@@ -51,6 +52,16 @@ impl Server {
         self.carry_out(decisions);
     }
 
+    /// Whether a tenant waits, as memory is taken from idle ones first.
+    fn note_waiting(&mut self, id: TenantId) {
+        let is_waiting = self.arbiter.state(id) != State::Idle;
+        if self.tenants.get(id).is_some_and(|tenant| tenant.is_waiting != is_waiting)
+            && let Some(tenant) = self.tenants.get_mut(id)
+        {
+            tenant.is_waiting = is_waiting;
+        }
+    }
+
     /// What a switch to each tenant would cost now, and whether any is needed.
     pub(super) fn set_costs(&mut self) {
         for id in self.tenants.take_changed() {
@@ -58,12 +69,14 @@ impl Server {
             let cost = self.ledger.copy_time(missing);
             self.arbiter.set_cost(id, cost.as_micros() as u64);
         }
-        self.arbiter.set_together(self.fit_together());
+        let together = self.fit_together();
+        self.arbiter.set_together(together);
     }
 
     pub(super) fn carry_out(&mut self, decisions: Vec<Decision>) {
         for decision in decisions {
             log::debug!("{decision:?}");
+            self.note_waiting(decision.tenant());
             match decision {
                 Decision::Contend(id, Some(patience_micros)) => {
                     self.tenants.tell(id, &TurnCommand::Contended { patience_micros });
@@ -130,11 +143,11 @@ impl Server {
     fn keep_short(&mut self, id: TenantId) {
         let launches = if self.arbiter.is_together() { SHORT_TOGETHER } else { SHORT };
         let Some(class) = self.tenants.get(id).map(Tenant::class) else { return };
-        let is_better = |other: &Tenant| other.class() < class && other.disconnected.is_none();
-        let is_needed = self.tenants.iter().any(|(_, other)| is_better(other));
-        let Some(tenant) = self.tenants.get_mut(id).filter(|tenant| is_needed && tenant.short != Some(launches)) else {
+        let is_needed = self.tenants.index().has_better_than(class);
+        if !is_needed || self.tenants.get(id).is_none_or(|tenant| tenant.short == Some(launches)) {
             return;
-        };
+        }
+        let Some(tenant) = self.tenants.get_mut(id) else { return };
         tenant.short = Some(launches);
         self.tenants.tell(id, &TurnCommand::LimitInFlight { launches });
     }
@@ -184,17 +197,14 @@ impl Server {
     }
 
     /// A tenant that does not answer keeps its memory, but not the baton: the others go on with the rest.
-    pub(super) fn give_up_on_silent_tenants(&mut self) {
-        let late =
-            |tenant: &Tenant| tenant.revoked.is_some_and(|(since, limit)| since.elapsed() > limit + ANSWER_LIMIT);
-        let late: Vec<TenantId> = self.tenants.iter().filter(|(_, tenant)| late(tenant)).map(|(id, _)| id).collect();
-        for id in late {
-            let Some(tenant) = self.tenants.get_mut(id) else { continue };
-            tenant.revoked = None;
-            tenant.unresponsive = true;
-            log::warn!("{} does not answer; others go on with the memory that it does not have", tenant.name);
-            self.tell_arbiter(id, Event::Closed);
-        }
+    pub(super) fn give_up_if_silent(&mut self, id: TenantId) {
+        let is_late =
+            |tenant: &&mut Tenant| tenant.revoked.is_some_and(|(since, limit)| since.elapsed() >= limit + ANSWER_LIMIT);
+        let Some(tenant) = self.tenants.get_mut(id).filter(is_late) else { return };
+        tenant.revoked = None;
+        tenant.unresponsive = true;
+        log::warn!("{} does not answer; others go on with the memory that it does not have", tenant.name);
+        self.tell_arbiter(id, Event::Closed);
     }
 
     /// The gate is open.

@@ -64,6 +64,15 @@ pub enum Decision {
     Corun(TenantId, bool),
 }
 
+impl Decision {
+    /// Whom it is about.
+    pub fn tenant(self) -> TenantId {
+        match self {
+            Self::Contend(id, _) | Self::Revoke(id) | Self::SwapIn(id) | Self::Grant(id) | Self::Corun(id, _) => id,
+        }
+    }
+}
+
 /// What a tenant is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {

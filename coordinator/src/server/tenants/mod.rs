@@ -1,5 +1,6 @@
 //! Who the tenants are: their processes, connections and pages, and what each of them has.
 
+pub(super) mod index;
 pub(super) mod peer;
 pub(super) mod process;
 pub(super) mod shared;

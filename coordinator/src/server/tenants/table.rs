@@ -1,11 +1,13 @@
 //! The table of all tenants: what is said to each, and what they add up to.
 
 use std::collections::BTreeMap;
-use std::ops::{Deref, DerefMut, Index};
+use std::ops::{Deref, DerefMut};
 use std::os::fd::BorrowedFd;
+use std::time::Instant;
 
 use baton_contract::messages::{Answer, Message};
 
+use super::index::Index;
 use super::tenant::Tenant;
 use crate::books::extents::{Counts, Extents};
 use crate::policy::arbiter::TenantId;
@@ -17,6 +19,13 @@ pub(in crate::server) struct Tenants {
     last: u32,
     /// What all tenants' extents add up to.
     totals: Counts,
+    index: Index,
+    /// Who may have changed since the index was last kept up.
+    touched: Vec<TenantId>,
+    /// Who may have changed since time slices were last set.
+    unsliced: Vec<TenantId>,
+    #[cfg(debug_assertions)]
+    unchecked: usize,
     /// Whose memory has changed since anybody asked.
     changed: Vec<TenantId>,
     /// Whom something could not be said to: their connections have ended, which is yet to be dealt with.
@@ -40,6 +49,7 @@ impl Tenants {
         let id = self.next_id();
         self.last = id.0;
         self.all.insert(id, tenant);
+        self.touched.push(id);
         id
     }
 
@@ -48,6 +58,7 @@ impl Tenants {
         let mut tenant = self.all.remove(&id)?;
         let extents = std::mem::take(&mut tenant.extents);
         self.totals = self.totals.less(extents.counts());
+        self.touched.push(id);
         Some((tenant, extents))
     }
 
@@ -56,7 +67,52 @@ impl Tenants {
     }
 
     pub(in crate::server) fn get_mut(&mut self, id: TenantId) -> Option<&mut Tenant> {
+        self.touch(id);
         self.all.get_mut(&id)
+    }
+
+    /// One of which only what no index knows is to be changed: its heartbeat, its time slice.
+    pub(in crate::server) fn unindexed(&mut self, id: TenantId) -> Option<&mut Tenant> {
+        self.all.get_mut(&id)
+    }
+
+    fn touch(&mut self, id: TenantId) {
+        if self.touched.last() != Some(&id) {
+            self.touched.push(id);
+        }
+    }
+
+    /// What is known of all of them together.
+    pub(in crate::server) fn index(&mut self) -> &Index {
+        if !self.touched.is_empty() {
+            let now = Instant::now();
+            for id in self.touched.drain(..) {
+                self.index.enter(id, self.all.get(&id), now);
+                self.unsliced.push(id);
+            }
+            #[cfg(debug_assertions)]
+            self.check_index();
+        }
+        &self.index
+    }
+
+    /// Now and then, because with many tenants it takes long.
+    #[cfg(debug_assertions)]
+    fn check_index(&mut self) {
+        self.unchecked += 1;
+        if self.unchecked >= self.all.len() {
+            self.unchecked = 0;
+            assert!(self.index.is_complete(self.iter(), Instant::now()), "the index lacks a change");
+        }
+    }
+
+    /// Who may have changed since this was asked last.
+    pub(in crate::server) fn take_unsliced(&mut self) -> Vec<TenantId> {
+        self.index();
+        let mut unsliced = std::mem::take(&mut self.unsliced);
+        unsliced.sort_unstable();
+        unsliced.dedup();
+        unsliced
     }
 
     pub(in crate::server) fn has(&self, id: TenantId) -> bool {
@@ -79,10 +135,6 @@ impl Tenants {
         self.all.iter().map(|(id, tenant)| (*id, tenant))
     }
 
-    pub(in crate::server) fn iter_mut(&mut self) -> impl Iterator<Item = (TenantId, &mut Tenant)> {
-        self.all.iter_mut().map(|(id, tenant)| (*id, tenant))
-    }
-
     /// What all of them have.
     pub(in crate::server) fn totals(&self) -> &Counts {
         debug_assert_eq!(
@@ -94,6 +146,7 @@ impl Tenants {
 
     /// A tenant's extents, to change them.
     pub(in crate::server) fn extents(&mut self, id: TenantId) -> Option<Changing<'_>> {
+        self.touch(id);
         let extents = &mut self.all.get_mut(&id)?.extents;
         let before = *extents.counts();
         Some(Changing { id, extents, before, totals: &mut self.totals, changed: &mut self.changed })
@@ -137,7 +190,7 @@ impl Tenants {
     }
 }
 
-impl Index<TenantId> for Tenants {
+impl std::ops::Index<TenantId> for Tenants {
     type Output = Tenant;
 
     fn index(&self, id: TenantId) -> &Tenant {

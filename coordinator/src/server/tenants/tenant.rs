@@ -79,6 +79,8 @@ pub(in crate::server) struct Tenant {
     pub(in crate::server) deferred: Option<Request>,
     /// It did not answer in time: nobody knows whether its gate is closed.
     pub(in crate::server) unresponsive: bool,
+    /// It waits for the GPU, or has it.
+    pub(in crate::server) is_waiting: bool,
     /// Since when it has wanted the GPU.
     pub(in crate::server) demanded: Option<Instant>,
     /// In which order it uses its memory.
@@ -146,6 +148,7 @@ impl Tenant {
             hold: None,
             deferred: None,
             unresponsive: false,
+            is_waiting: false,
             demanded: None,
             history: Default::default(),
             used: Vec::new(),
@@ -174,9 +177,14 @@ impl Tenant {
         !self.stuck && !self.unresponsive && self.disconnected.is_none()
     }
 
+    /// Since when it has owed the answer that it has owed for longest.
+    pub(super) fn oldest_batch(&self) -> Option<Instant> {
+        self.batches.values().map(|(since, _)| *since).min()
+    }
+
     /// Whether it owes an answer for too long.
     pub(in crate::server) fn is_late(&self) -> bool {
-        self.batches.values().any(|(since, _)| since.elapsed() >= ANSWER_LIMIT)
+        self.oldest_batch().is_some_and(|since| since.elapsed() >= ANSWER_LIMIT)
     }
 
     /// Whether commands to it are under way that it can be expected to carry out.

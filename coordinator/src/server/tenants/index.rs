@@ -1,0 +1,214 @@
+//! What is asked of all tenants at once: counted and sorted, and kept up as each of them changes.
+//!
+//! [`Facts`] are what of one tenant counts for the others. Whoever changes a tenant has it *touched*; before the next question its
+//! facts are taken anew, and only what differs is entered. So a question costs the same with two tenants and with a thousand.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use baton_contract::class::Class;
+
+use super::tenant::{ANSWER_LIMIT, Tenant};
+use crate::policy::arbiter::TenantId;
+
+/// How often it is looked whether the program of a disconnected process was replaced (`exec`).
+const REPLACED: Duration = Duration::from_millis(500);
+
+/// In which order memory is taken away: idle tenants before waiting ones, less urgent ones first, then those that ran longest
+/// ago.
+type VictimKey = (bool, Reverse<Class>, Instant);
+/// In which order memory comes back ahead of need: who waits, then who is more urgent, then who ran last.
+type NextKey = (bool, Class, Reverse<Instant>);
+
+/// What of one tenant counts for others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Facts {
+    /// None if it is disconnected.
+    class: Option<Class>,
+    /// It has memory, and cannot run at the same time as others.
+    keeps_apart: bool,
+    /// It owes an answer, or its gate is about to close.
+    answering: bool,
+    leaving: bool,
+    reserved: bool,
+    descheduled: bool,
+    victim: Option<VictimKey>,
+    next: Option<NextKey>,
+    /// When it has to be looked at again.
+    deadline: Option<Instant>,
+}
+
+impl Facts {
+    fn of(tenant: &Tenant, now: Instant) -> Self {
+        let (counts, class) = (tenant.extents.counts(), tenant.class());
+        let is_off = tenant.hold.is_none_or(|hold| hold.is_off());
+        let can_go = tenant.is_evictable() && counts.here() > counts.immovable;
+        let can_come = is_off && tenant.is_movable() && tenant.redelivery.is_none() && counts.away > 0;
+        let answers = (tenant.is_movable() && !tenant.batches.is_empty()).then(|| tenant.oldest_batch()).flatten();
+        let deadlines = [
+            tenant.next_look(now),
+            tenant.redelivery.map(|redelivery| redelivery.at),
+            tenant.preemptible.next_try().filter(|at| *at > now),
+            tenant.revoked.map(|(since, limit)| since + limit + ANSWER_LIMIT),
+            answers.map(|since| since + ANSWER_LIMIT).filter(|at| *at > now),
+            tenant.disconnected.map(|_| now + REPLACED),
+        ];
+        Self {
+            class: tenant.disconnected.is_none().then_some(class),
+            keeps_apart: !tenant.extents.is_empty() && !tenant.preemptible.can_corun(),
+            answering: !tenant.batches.is_empty() || !is_off || tenant.revoked.is_some(),
+            leaving: counts.leaving.iter().any(|count| *count > 0),
+            reserved: counts.reserved > 0,
+            descheduled: tenant.preemptible.is_descheduled(),
+            victim: can_go.then_some((tenant.is_waiting, Reverse(class), tenant.ran)),
+            next: can_come.then_some((!tenant.is_waiting, class, Reverse(tenant.ran))),
+            deadline: deadlines.into_iter().flatten().min(),
+        }
+    }
+}
+
+/// The index.
+#[derive(Debug, Default)]
+pub(in crate::server) struct Index {
+    facts: BTreeMap<TenantId, Facts>,
+    connected: [usize; Class::ALL.len()],
+    apart: usize,
+    answering: BTreeSet<TenantId>,
+    leaving: BTreeSet<TenantId>,
+    reserved: BTreeSet<TenantId>,
+    descheduled: BTreeSet<TenantId>,
+    latency: BTreeSet<TenantId>,
+    victims: BTreeSet<(VictimKey, TenantId)>,
+    next: BTreeSet<(NextKey, TenantId)>,
+    deadlines: BTreeSet<(Instant, TenantId)>,
+}
+
+/// Takes an element out and puts another one in.
+fn exchange<T: Ord>(set: &mut BTreeSet<T>, before: Option<T>, after: Option<T>) {
+    if before != after {
+        before.map(|before| set.remove(&before));
+        set.extend(after);
+    }
+}
+
+impl Index {
+    /// A tenant is now so; none if it is no more.
+    pub(super) fn enter(&mut self, id: TenantId, tenant: Option<&Tenant>, now: Instant) {
+        let after = tenant.map(|tenant| Facts::of(tenant, now));
+        let before = match after {
+            Some(facts) => self.facts.insert(id, facts),
+            None => self.facts.remove(&id),
+        };
+        if before == after {
+            return;
+        }
+        let flag = |set: &mut BTreeSet<TenantId>, what: fn(&Facts) -> bool| {
+            let id_if = |facts: Option<Facts>| facts.filter(what).map(|_| id);
+            exchange(set, id_if(before), id_if(after));
+        };
+        flag(&mut self.answering, |facts| facts.answering);
+        flag(&mut self.leaving, |facts| facts.leaving);
+        flag(&mut self.reserved, |facts| facts.reserved);
+        flag(&mut self.descheduled, |facts| facts.descheduled);
+        flag(&mut self.latency, |facts| facts.class == Some(Class::Latency));
+        let keyed = |facts: Option<Facts>| facts.and_then(|facts| facts.victim).map(|key| (key, id));
+        exchange(&mut self.victims, keyed(before), keyed(after));
+        let keyed = |facts: Option<Facts>| facts.and_then(|facts| facts.next).map(|key| (key, id));
+        exchange(&mut self.next, keyed(before), keyed(after));
+        let keyed = |facts: Option<Facts>| facts.and_then(|facts| facts.deadline).map(|at| (at, id));
+        exchange(&mut self.deadlines, keyed(before), keyed(after));
+        for (facts, is_new) in [(before, false), (after, true)] {
+            let Some(facts) = facts else { continue };
+            let count = |number: &mut usize, counts: bool| match (counts, is_new) {
+                (true, true) => *number += 1,
+                (true, false) => *number -= 1,
+                (false, _) => {}
+            };
+            count(&mut self.apart, facts.keeps_apart);
+            if let Some(class) = facts.class {
+                count(&mut self.connected[class as usize], true);
+            }
+        }
+    }
+
+    /// Whether somebody of a better class is connected.
+    pub(in crate::server) fn has_better_than(&self, class: Class) -> bool {
+        Class::ALL.into_iter().filter(|other| *other < class).any(|other| self.connected[other as usize] > 0)
+    }
+
+    /// Whether somebody of this class is.
+    pub(in crate::server) fn has(&self, class: Class) -> bool {
+        self.connected[class as usize] > 0
+    }
+
+    /// Whether all who have memory can run at the same time as others.
+    pub(in crate::server) fn can_all_corun(&self) -> bool {
+        self.apart == 0
+    }
+
+    /// Those who owe an answer, or whose gates are about to close.
+    pub(in crate::server) fn answering(&self) -> impl Iterator<Item = TenantId> {
+        self.answering.iter().copied()
+    }
+
+    /// Those who have extents on the way out.
+    pub(in crate::server) fn leaving(&self) -> impl Iterator<Item = TenantId> {
+        self.leaving.iter().copied()
+    }
+
+    /// Those who have frames that wait for contents.
+    pub(in crate::server) fn reserved(&self) -> Vec<TenantId> {
+        self.reserved.iter().copied().collect()
+    }
+
+    /// Those who are descheduled.
+    pub(in crate::server) fn descheduled(&self) -> Vec<TenantId> {
+        self.descheduled.iter().copied().collect()
+    }
+
+    /// Those of class latency who are connected.
+    pub(in crate::server) fn latency(&self) -> impl Iterator<Item = TenantId> {
+        self.latency.iter().copied()
+    }
+
+    /// From whom memory is taken next, after this one: with the place in that order.
+    pub(in crate::server) fn victim_after(&self, after: Option<Victim>) -> Option<Victim> {
+        match after {
+            Some(Victim(key, id)) => {
+                self.victims.range((std::ops::Bound::Excluded((key, id)), std::ops::Bound::Unbounded)).next()
+            }
+            None => self.victims.first(),
+        }
+        .map(|(key, id)| Victim(*key, *id))
+    }
+
+    /// Whose memory comes in ahead of need, the likeliest first.
+    pub(in crate::server) fn next(&self) -> impl Iterator<Item = TenantId> {
+        self.next.iter().map(|(_, id)| *id)
+    }
+
+    /// When somebody has to be looked at.
+    pub(in crate::server) fn deadline(&self) -> Option<Instant> {
+        self.deadlines.first().map(|(at, _)| *at)
+    }
+
+    /// Who has to be by now.
+    pub(in crate::server) fn due(&self, now: Instant) -> Vec<TenantId> {
+        self.deadlines.iter().take_while(|(at, _)| *at <= now).map(|(_, id)| *id).collect()
+    }
+
+    /// Whether nothing is missing: as if all were entered anew.
+    #[cfg(debug_assertions)]
+    pub(super) fn is_complete<'a>(&self, all: impl Iterator<Item = (TenantId, &'a Tenant)>, now: Instant) -> bool {
+        // Deadlines depend on the time.
+        let timeless = |facts: Facts| Facts { deadline: None, ..facts };
+        let all: BTreeMap<_, _> = all.map(|(id, tenant)| (id, timeless(Facts::of(tenant, now)))).collect();
+        let known: BTreeMap<_, _> = self.facts.iter().map(|(id, facts)| (*id, timeless(*facts))).collect();
+        all == known
+    }
+}
+
+/// A tenant from whom memory can be taken, and its place in the order of those.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::server) struct Victim(VictimKey, pub(in crate::server) TenantId);
