@@ -71,6 +71,7 @@ impl Server {
         // A tenant that lives sees that it is alone.
         let _ = rustix::net::shutdown(&tenant.control, rustix::net::Shutdown::Write);
         let _ = rustix::net::shutdown(&tenant.requests, rustix::net::Shutdown::Write);
+        self.tenants.listen_no_more(id);
         self.drop_claims(id);
     }
 

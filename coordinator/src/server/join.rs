@@ -13,6 +13,7 @@ use baton_contract::wire::{Malformed, VERSION};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::Server;
+use super::event_loop::{Interest, Source};
 use super::strangers::{FULL, Stage};
 use super::tenants::peer::Peer;
 use super::tenants::process::Process;
@@ -24,6 +25,7 @@ use crate::policy::arbiter::Event;
 /// Who has greeted and waits until there is room for one more tenant.
 #[derive(Debug)]
 pub(super) struct Newcomer {
+    number: u32,
     pub(super) peer: Peer,
     pub(super) name: String,
     pub(super) process: Process,
@@ -55,7 +57,7 @@ impl Server {
     }
 
     /// A stranger's first message decides what it is.
-    pub(super) fn hear_stranger(&mut self, at: usize) {
+    pub(super) fn hear_stranger(&mut self, at: u32) {
         let Some(stranger) = self.strangers.get_mut(at) else { return };
         if stranger.stage == Stage::Reading {
             // A tool that has not read all of its answer yet.
@@ -143,10 +145,13 @@ impl Server {
             Ok(process) => process,
             Err(error) => return Err((peer, failed(&error))),
         };
-        let mut newcomer = Newcomer { peer, name, process, since: Instant::now(), scheduling };
+        let number = self.last_newcomer.wrapping_add(1);
+        let mut newcomer = Newcomer { number, peer, name, process, since: Instant::now(), scheduling };
         if self.tenants.len() >= self.options.max_tenants || !self.newcomers.is_empty() {
             let ahead = self.newcomers.len() as u32;
-            if newcomer.peer.send(&Admission::Queued { ahead }, &[]).is_ok() {
+            self.last_newcomer = number;
+            let watched = self.events.add(&newcomer.peer, Source::Newcomer(number), Interest::Read);
+            if watched.is_ok() && newcomer.peer.send(&Admission::Queued { ahead }, &[]).is_ok() {
                 self.newcomers.push_back(newcomer);
             }
             return Ok(());
@@ -160,15 +165,18 @@ impl Server {
         while self.tenants.len() < self.options.max_tenants
             && let Some(newcomer) = self.newcomers.pop_front()
         {
+            self.events.remove(&newcomer.peer);
             self.welcome(newcomer);
         }
     }
 
     /// One that waits has nothing to say: it has gone.
-    pub(super) fn hear_newcomer(&mut self, at: usize) {
+    pub(super) fn hear_newcomer(&mut self, number: u32) {
         let is_gone = |newcomer: &Newcomer| !matches!(newcomer.peer.receive(), Ok(None));
-        if self.newcomers.get(at).is_some_and(is_gone) {
-            self.newcomers.remove(at);
+        let at = self.newcomers.iter().position(|newcomer| newcomer.number == number);
+        if let Some(newcomer) = at.and_then(|at| self.newcomers.get(at)).filter(|newcomer| is_gone(newcomer)) {
+            self.events.remove(&newcomer.peer);
+            at.map(|at| self.newcomers.remove(at));
         }
     }
 
@@ -177,8 +185,10 @@ impl Server {
             Ok(tenant) => {
                 let scheduling = tenant.scheduling;
                 log::info!("{} ({}, {}) joined", tenant.name, tenant.class(), tenant.process);
-                let id = self.tenants.add(tenant);
-                self.tell_arbiter(id, Event::Joined { scheduling });
+                match self.tenants.add(tenant) {
+                    Ok(id) => self.tell_arbiter(id, Event::Joined { scheduling }),
+                    Err(error) => log::error!("a connection cannot be watched: {error}"),
+                }
             }
             Err((mut peer, error)) => refuse(&mut peer, (Refusal::Failed, error.to_string())),
         }

@@ -2,6 +2,7 @@
 //!
 //! | file | what it does |
 //! |---|---|
+//! | `event_loop` | what is waited for |
 //! | `join`, `strangers` | who comes, and how a stranger becomes a tenant |
 //! | `tenants/` | a tenant, its process, sockets and shared pages |
 //! | `requests` | what tenants ask for and report |
@@ -29,6 +30,7 @@ mod corun;
 mod delivery;
 mod depart;
 mod deschedule;
+mod event_loop;
 mod frames;
 mod immovable;
 mod join;
@@ -48,7 +50,7 @@ mod turns;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs::File;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -56,7 +58,6 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use baton_contract::messages::{DriverKind, ExtentId};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::books::arena::{Arena, FrameId};
 use crate::books::pool::{Pool, Run};
@@ -72,6 +73,7 @@ use crate::policy::bursts::{self, Bursts};
 
 use corun::Activity;
 use depart::Quarantine;
+use event_loop::{EventLoop, Interest, Source};
 use frames::{Claim, Task};
 use join::Newcomer;
 use ledger::Ledger;
@@ -79,7 +81,6 @@ use prefetch::Eviction;
 use scan::ScanUnderWay;
 use strangers::Strangers;
 use swap_in::SwapIn;
-use tenants::peer::Peer;
 use tenants::table::Tenants;
 use tenants::tenant::Tenant;
 
@@ -186,7 +187,9 @@ pub struct Server {
     gpu: Gpu,
     start: Instant,
     stop: Stop,
+    events: Arc<EventLoop>,
     strangers: Strangers,
+    last_newcomer: u32,
     newcomers: VecDeque<Newcomer>,
     tenants: Tenants,
     arbiter: Arbiter,
@@ -241,6 +244,13 @@ impl Server {
     pub fn new(gpu: Gpu, endpoint: Endpoint, options: Options) -> Result<Self, ServeError> {
         let system = |what: &str, error: std::io::Error| ServeError::System { what: what.to_owned(), error };
         let waker = Waker::new().map_err(|error| system("eventfd", error))?;
+        let watched = || {
+            let events = EventLoop::new()?;
+            events.add(&waker, Source::Waker, Interest::Read)?;
+            events.add(&endpoint, Source::Listener, Interest::Read)?;
+            Ok(Arc::new(events))
+        };
+        let events = watched().map_err(|error| system("epoll", error))?;
         let (reports, finished) = channel();
         let mover = Mover::start(&gpu, &reports, &waker)?;
         let (reports, scanned) = channel();
@@ -263,9 +273,11 @@ impl Server {
             gpu,
             start: Instant::now(),
             stop: Stop { flag: Arc::new(AtomicBool::new(false)), waker },
-            strangers: Strangers::new(),
+            strangers: Strangers::new(Arc::clone(&events)),
+            last_newcomer: 0,
             newcomers: VecDeque::new(),
-            tenants: Tenants::default(),
+            tenants: Tenants::new(Arc::clone(&events)),
+            events,
             arena,
             frames: Vec::new(),
             slabs,
@@ -294,7 +306,7 @@ impl Server {
                 max_wait: micros(options.max_wait),
                 share: SHARE,
             }),
-            activity: Activity::new().map_err(|error| system("the activity page", error))?,
+            activity: Activity::new().map_err(|error| system("activity page", error))?,
             is_urgent: false,
             preemptor,
             preempted,
@@ -323,7 +335,7 @@ impl Server {
             if self.has_no_more_to_do() && self.close_if_unwanted() {
                 break;
             }
-            let ready = self.wait().map_err(|error| ServeError::System { what: "poll".to_owned(), error })?;
+            let ready = self.wait().map_err(|error| ServeError::System { what: "epoll".to_owned(), error })?;
             self.stop.waker.lower();
             while let Ok(finished) = self.finished.try_recv() {
                 self.job_finished(finished);
@@ -362,44 +374,8 @@ impl Server {
     /// Waits for something to do, and says where.
     fn wait(&mut self) -> std::io::Result<Vec<Source>> {
         let timer = self.next_timer();
-        let mut sources = vec![Source::Waker];
-        let mut watched = vec![PollFd::new(&self.stop.waker, PollFlags::IN)];
-        if self.strangers.is_listening() {
-            sources.push(Source::Listener);
-            watched.push(PollFd::new(&self.endpoint, PollFlags::IN));
-        }
-        let reading = |peer: &Peer| if peer.keeps() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
-        for (at, stranger) in self.strangers.iter().enumerate() {
-            sources.push(Source::Stranger(at));
-            watched.push(PollFd::from_borrowed_fd(stranger.as_fd(), stranger.events()));
-        }
-        for (at, newcomer) in self.newcomers.iter().enumerate() {
-            sources.push(Source::Newcomer(at));
-            watched.push(PollFd::from_borrowed_fd(newcomer.peer.as_fd(), PollFlags::IN));
-        }
-        for (id, tenant) in self.tenants.iter() {
-            let mut watch = |source, fd: BorrowedFd<'_>, flags| {
-                sources.push(source);
-                // SAFETY: the descriptor is the tenant's, which lives at least as long as `watched`.
-                watched.push(PollFd::from_borrowed_fd(unsafe { BorrowedFd::borrow_raw(fd.as_raw_fd()) }, flags));
-            };
-            watch(Source::Process(id), tenant.process.as_fd(), PollFlags::IN);
-            if tenant.disconnected.is_none() {
-                watch(Source::Control(id), tenant.control.as_fd(), reading(&tenant.control));
-                watch(Source::Requests(id), tenant.requests.as_fd(), reading(&tenant.requests));
-            }
-        }
-        let timeout = timer.map(|at| at.saturating_duration_since(Instant::now()));
-        let timeout =
-            timeout.map(|left| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() });
-        match poll(&mut watched, timeout.as_ref()) {
-            Ok(_) => {}
-            Err(rustix::io::Errno::INTR) => return Ok(Vec::new()),
-            Err(error) => return Err(error.into()),
-        }
-        let is_ready = |(source, watched): (Source, &PollFd<'_>)| (!watched.revents().is_empty()).then_some(source);
-        // The last first: strangers and newcomers are removed by their place, and those behind must not move.
-        Ok(sources.into_iter().zip(&watched).filter_map(is_ready).rev().collect())
+        self.tenants.watch_those_behind();
+        self.events.wait(timer.map(|at| at.saturating_duration_since(Instant::now())))
     }
 
     fn next_timer(&mut self) -> Option<Instant> {
@@ -427,7 +403,7 @@ impl Server {
         if changed || self.arbiter.next_timer().is_some_and(|at| at <= now) {
             self.tick();
         }
-        self.strangers.send_away();
+        self.strangers.send_away(&self.endpoint);
         for id in self.tenants.index().due(Instant::now()) {
             self.look_at(id);
         }
@@ -497,18 +473,6 @@ impl Server {
 /// A time for the arbiter.
 fn micros(time: Duration) -> Micros {
     Micros::try_from(time.as_micros()).unwrap_or(Micros::MAX)
-}
-
-/// Where something happened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Source {
-    Waker,
-    Listener,
-    Stranger(usize),
-    Newcomer(usize),
-    Control(TenantId),
-    Requests(TenantId),
-    Process(TenantId),
 }
 
 /// The lanes that copy.

@@ -3,17 +3,18 @@
 //! None of them keeps the others out. Who says nothing is sent away after a while. When there are as many connections as
 //! there may be, or no descriptor is left, who comes is told to come again, and programs do so by themselves.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use baton_contract::link;
 use baton_contract::messages::{Admission, Refusal};
-use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
+use super::event_loop::{EventLoop, Interest, Source};
 use super::tenants::peer::Peer;
 use crate::endpoint::Endpoint;
 
@@ -41,13 +42,9 @@ pub(super) struct Stranger {
 }
 
 impl Stranger {
-    fn new(socket: OwnedFd) -> Self {
-        Self { peer: Peer::new(socket), stage: Stage::Silent, since: Instant::now() }
-    }
-
     /// What it is watched for.
-    pub(super) fn events(&self) -> PollFlags {
-        if self.stage == Stage::Reading { PollFlags::OUT } else { PollFlags::IN }
+    fn interest(&self) -> Interest {
+        if self.stage == Stage::Reading { Interest::Write } else { Interest::Read }
     }
 
     /// When it is sent away.
@@ -65,7 +62,11 @@ impl AsFd for Stranger {
 /// All of them.
 #[derive(Debug)]
 pub(super) struct Strangers {
-    all: VecDeque<Stranger>,
+    events: Arc<EventLoop>,
+    all: BTreeMap<u32, Stranger>,
+    last: u32,
+    /// When those of whom something is expected are sent away.
+    ends: BTreeSet<(Instant, u32)>,
     /// Given up for a moment to tell somebody that no descriptor is left.
     spare: Option<File>,
     /// Nobody is taken in before.
@@ -76,41 +77,53 @@ pub(super) struct Strangers {
 }
 
 impl Strangers {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(events: Arc<EventLoop>) -> Self {
         // The others are for frames and tenants.
         let most = getrlimit(Resource::Nofile).current.map_or(usize::MAX, |most| most as usize) / 4;
-        Self { all: VecDeque::new(), spare: spare(), rests_until: None, most: most.clamp(16, 16 << 10), is_full: false }
+        let (all, ends) = (BTreeMap::new(), BTreeSet::new());
+        let most = most.clamp(16, 16 << 10);
+        Self { events, all, last: 0, ends, spare: spare(), rests_until: None, most, is_full: false }
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Stranger> {
-        self.all.iter()
+    pub(super) fn get_mut(&mut self, number: u32) -> Option<&mut Stranger> {
+        self.all.get_mut(&number)
     }
 
-    pub(super) fn get_mut(&mut self, at: usize) -> Option<&mut Stranger> {
-        self.all.get_mut(at)
+    /// It becomes something else, or goes.
+    pub(super) fn remove(&mut self, number: u32) -> Option<Stranger> {
+        let stranger = self.all.remove(&number)?;
+        self.events.remove(&stranger);
+        if let Some(end) = stranger.ends() {
+            self.ends.remove(&(end, number));
+        }
+        Some(stranger)
     }
 
-    pub(super) fn remove(&mut self, at: usize) -> Option<Stranger> {
-        self.all.remove(at)
+    fn add(&mut self, stranger: Stranger) {
+        while self.all.contains_key(&self.last) {
+            self.last = self.last.wrapping_add(1);
+        }
+        let number = self.last;
+        self.last = self.last.wrapping_add(1);
+        if let Err(error) = self.events.add(&stranger, Source::Stranger(number), stranger.interest()) {
+            return log::error!("a connection cannot be watched: {error}");
+        }
+        self.ends.extend(stranger.ends().map(|end| (end, number)));
+        self.all.insert(number, stranger);
     }
 
     /// Takes one in again, for what it has yet to do.
     pub(super) fn keep(&mut self, peer: Peer, stage: Stage) {
-        self.all.push_back(Stranger { peer, stage, since: Instant::now() });
-    }
-
-    /// Whether it is worth looking who comes.
-    pub(super) fn is_listening(&self) -> bool {
-        self.rests_until.is_none()
+        self.add(Stranger { peer, stage, since: Instant::now() });
     }
 
     /// When it is to be looked again whether somebody is to be sent away, or can be taken in.
     pub(super) fn next_timer(&self) -> Option<Instant> {
-        self.all.iter().filter_map(Stranger::ends).chain(self.rests_until).min()
+        self.ends.first().map(|(end, _)| *end).into_iter().chain(self.rests_until).min()
     }
 
     /// Takes everybody in who waits, beside so many others.
@@ -129,6 +142,7 @@ impl Strangers {
                     }
                     self.spare = spare();
                     self.rests_until = Some(Instant::now() + BACK_OFF);
+                    self.events.change(endpoint, Source::Listener, Interest::None);
                     return;
                 }
             }
@@ -147,7 +161,7 @@ impl Strangers {
             return refuse(Peer::new(socket));
         }
         self.is_full = false;
-        self.all.push_back(Stranger::new(socket));
+        self.keep(Peer::new(socket), Stage::Silent);
     }
 
     fn say_full(&mut self, why: &str) {
@@ -157,11 +171,14 @@ impl Strangers {
     }
 
     /// Sends those away who take too long.
-    pub(super) fn send_away(&mut self) {
+    pub(super) fn send_away(&mut self, endpoint: &Endpoint) {
         let now = Instant::now();
-        self.rests_until.take_if(|until| *until <= now);
-        let is_late = |stranger: &Stranger| stranger.ends().is_some_and(|end| end <= now);
-        while let Some(mut late) = self.all.iter().position(is_late).and_then(|at| self.all.remove(at)) {
+        if self.rests_until.take_if(|until| *until <= now).is_some() {
+            self.events.change(endpoint, Source::Listener, Interest::Read);
+        }
+        while let Some((_, number)) = self.ends.first().copied().filter(|(end, _)| *end <= now)
+            && let Some(mut late) = self.remove(number)
+        {
             if late.stage == Stage::Silent {
                 let text = format!("nothing was said for {} s", PATIENCE.as_secs());
                 let _ = late.peer.send(&Admission::Refused { reason: Refusal::Malformed, text }, &[]);

@@ -1,20 +1,25 @@
 //! The table of all tenants: what is said to each, and what they add up to.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::time::Instant;
 
 use baton_contract::messages::{Answer, Message};
 
 use super::index::Index;
+use super::peer::Peer;
 use super::tenant::Tenant;
 use crate::books::extents::{Counts, Extents};
 use crate::policy::arbiter::TenantId;
+use crate::server::event_loop::{EventLoop, Interest, Source};
 
 /// All tenants.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(in crate::server) struct Tenants {
+    events: Arc<EventLoop>,
     all: BTreeMap<TenantId, Tenant>,
     last: u32,
     /// What all tenants' extents add up to.
@@ -28,11 +33,30 @@ pub(in crate::server) struct Tenants {
     unchecked: usize,
     /// Whose memory has changed since anybody asked.
     changed: Vec<TenantId>,
+    /// Who has yet to read something.
+    behind: BTreeSet<TenantId>,
     /// Whom something could not be said to: their connections have ended, which is yet to be dealt with.
     lost: Vec<TenantId>,
 }
 
 impl Tenants {
+    pub(in crate::server) fn new(events: Arc<EventLoop>) -> Self {
+        Self {
+            events,
+            all: BTreeMap::new(),
+            last: 0,
+            totals: Counts::default(),
+            index: Index::default(),
+            touched: Vec::new(),
+            unsliced: Vec::new(),
+            #[cfg(debug_assertions)]
+            unchecked: 0,
+            changed: Vec::new(),
+            behind: BTreeSet::new(),
+            lost: Vec::new(),
+        }
+    }
+
     /// The number of the tenant that comes next.
     pub(in crate::server) fn next_id(&self) -> TenantId {
         TenantId(self.last + 1)
@@ -43,19 +67,24 @@ impl Tenants {
         self.last > 0
     }
 
-    /// A new one, without memory.
-    pub(in crate::server) fn add(&mut self, tenant: Tenant) -> TenantId {
+    /// A new one, without memory, which is listened to from now on.
+    pub(in crate::server) fn add(&mut self, tenant: Tenant) -> io::Result<TenantId> {
         debug_assert!(tenant.extents.is_empty());
         let id = self.next_id();
+        self.events.add(&tenant.process, Source::Process(id), Interest::Read)?;
+        self.events.add(&tenant.control, Source::Control(id), Interest::in_peer(&tenant.control))?;
+        self.events.add(&tenant.requests, Source::Requests(id), Interest::in_peer(&tenant.requests))?;
         self.last = id.0;
         self.all.insert(id, tenant);
         self.touched.push(id);
-        id
+        Ok(id)
     }
 
     /// One that is no more, with all that it had.
     pub(in crate::server) fn remove(&mut self, id: TenantId) -> Option<(Tenant, Extents)> {
+        self.listen_no_more(id);
         let mut tenant = self.all.remove(&id)?;
+        self.events.remove(&tenant.process);
         let extents = std::mem::take(&mut tenant.extents);
         self.totals = self.totals.less(extents.counts());
         self.touched.push(id);
@@ -157,6 +186,26 @@ impl Tenants {
         std::mem::take(&mut self.changed)
     }
 
+    /// A tenant's connection has ended.
+    pub(in crate::server) fn listen_no_more(&mut self, id: TenantId) {
+        self.behind.remove(&id);
+        if let Some(tenant) = self.all.get(&id) {
+            self.events.remove(&tenant.control);
+            self.events.remove(&tenant.requests);
+        }
+    }
+
+    /// Those who had something left to read are watched for that.
+    pub(in crate::server) fn watch_those_behind(&mut self) {
+        self.behind.retain(|id| {
+            let Some(tenant) = self.all.get(id).filter(|tenant| tenant.disconnected.is_none()) else { return false };
+            let watch = |peer: &Peer, source| self.events.change(peer, source, Interest::in_peer(peer));
+            watch(&tenant.control, Source::Control(*id));
+            watch(&tenant.requests, Source::Requests(*id));
+            tenant.control.keeps() || tenant.requests.keeps()
+        });
+    }
+
     /// Says something to a tenant's control loop.
     pub(in crate::server) fn tell(&mut self, id: TenantId, message: &impl Message) {
         self.tell_with(id, message, &[]);
@@ -168,6 +217,9 @@ impl Tenants {
         if tenant.disconnected.is_none() && tenant.control.send(message, with).is_err() {
             self.lost.push(id);
         }
+        if tenant.control.keeps() {
+            self.behind.insert(id);
+        }
     }
 
     /// Answers a tenant's request.
@@ -176,6 +228,9 @@ impl Tenants {
         tenant.asking = false;
         if tenant.requests.send(answer, with).is_err() {
             self.lost.push(id);
+        }
+        if tenant.requests.keeps() {
+            self.behind.insert(id);
         }
     }
 
