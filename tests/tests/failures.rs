@@ -272,6 +272,31 @@ fn a_stopped_tenant_makes_others_wait_for_its_memory_at_most_until_it_goes_on() 
 }
 
 #[test]
+fn an_allocation_waits_for_memory_that_a_stopped_tenant_has_and_others_go_on() {
+    let want = hold::alone("8", &["alloc 40", "touch"]);
+    let coordinator = Serving::arena("64MiB").start();
+    let mut stopped = hold(&coordinator, "stopped", "48");
+    assert!(stopped.ask("touch", LIMIT).starts_with("touched "));
+    let mut other = hold(&coordinator, "other", "8");
+    stopped.signal(libc::SIGSTOP);
+    other.say("alloc 40");
+    let mut third = hold(&coordinator, "third", "4");
+    for _ in 0..5 {
+        assert!(third.ask("touch", LIMIT).starts_with("touched "));
+        // Longer than anybody waits for an answer that is to come at once.
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    assert!(third.ask("quit", LIMIT).ends_with(" ok"));
+    assert!(!other.has_answered(), "nobody can have unmapped what the stopped one has");
+    stopped.signal(libc::SIGCONT);
+    assert_eq!(other.line(LIMIT), want[0]);
+    assert_eq!(other.ask("touch", LIMIT), want[1]);
+    assert!(stopped.ask("quit", LIMIT).ends_with(" ok"));
+    assert_eq!(other.ask("quit", LIMIT), want[2]);
+    coordinator.until_empty();
+}
+
+#[test]
 fn a_tenant_is_evicted_on_request_when_its_long_work_has_ended() {
     let coordinator = Serving::arena("64MiB").start();
     let mut working = hold(&coordinator, "works", "24");

@@ -215,7 +215,11 @@ impl Server {
             if !self.is_anything_coming() && !self.part_corunners() {
                 let bytes = got.iter().map(|(class, _)| class.bytes()).sum::<u64>() + bytes_of(&missing);
                 got.into_iter().for_each(|(_, frame)| self.arena.give_back(frame));
-                self.deny(id, Full::Held, bytes);
+                match self.who_may_give_back(id) {
+                    // It is to ask again, and lets others have their turns meanwhile.
+                    Some(holder) => self.put_off(id, holder, bytes),
+                    None => self.deny(id, Full::Held, bytes),
+                }
                 return Progress::Done;
             }
         }
@@ -563,6 +567,23 @@ impl Server {
             || !self.scans.is_empty()
             || self.quarantine.iter().any(|quarantine| quarantine.is_fresh())
             || self.preparing
+    }
+
+    /// Somebody who does not answer now, and has memory that others could have: it was stopped, say, and may go on.
+    fn who_may_give_back(&self, except: TenantId) -> Option<TenantId> {
+        let has_some = |tenant: &Tenant| tenant.extents().counts().evictable.iter().any(|count| *count > 0);
+        let may = |(id, tenant): &(TenantId, &Tenant)| *id != except && tenant.may_answer_again() && has_some(tenant);
+        self.tenants.iter().find(may).map(|(id, _)| id)
+    }
+
+    /// An allocation has to wait for memory that a tenant has which does not answer.
+    fn put_off(&mut self, id: TenantId, holder: TenantId, bytes: u64) {
+        let holder = self.tenants.get(holder).map_or(String::new(), |tenant| tenant.name.clone());
+        let Some(tenant) = self.tenants.get_mut(id) else { return };
+        if !std::mem::replace(&mut tenant.is_put_off, true) {
+            log::warn!("{} waits for {} MiB that {holder} has, which does not answer", tenant.name, bytes >> 20);
+        }
+        self.tenants.answer(id, &Answer::TryAgain, &[]);
     }
 
     /// Whether the arena is smaller than the user wanted.

@@ -225,6 +225,7 @@ impl Server {
         drop(own);
         let Some(tenant) = self.tenants.get_mut(id) else { return };
         tenant.peak_bytes = tenant.peak_bytes.max(bytes);
+        tenant.is_put_off = false;
         self.ledger.allocated(&tenant.name, asked);
         let first: Vec<FrameId> = got.iter().map(|(_, frame)| *frame).take(MAX_DESCRIPTORS).collect();
         self.answer_with(id, &Answer::Allocated { extents }, &first);

@@ -97,6 +97,8 @@ pub(in crate::server) struct Tenant {
     pub(in crate::server) lacked_descriptors: bool,
     /// It was said that some of its memory cannot move.
     pub(in crate::server) is_known_to_stay: bool,
+    /// It was said that it waits for memory of somebody who does not answer, since it last got any.
+    pub(in crate::server) is_put_off: bool,
     /// It was said that it does not fit beside what cannot move of others.
     pub(in crate::server) lacks_room: bool,
     /// It was evicted on request: it is not brought in ahead before it has run again.
@@ -157,6 +159,7 @@ impl Tenant {
             redelivery: None,
             lacked_descriptors: false,
             is_known_to_stay: false,
+            is_put_off: false,
             lacks_room: false,
             sent_away: false,
         }
@@ -175,6 +178,11 @@ impl Tenant {
     /// Whether its memory can be moved, as far as it itself is concerned.
     pub(in crate::server) fn is_movable(&self) -> bool {
         !self.stuck && !self.unresponsive && self.disconnected.is_none()
+    }
+
+    /// Whether it can be expected to carry out commands at some time, be it late.
+    pub(in crate::server) fn may_answer_again(&self) -> bool {
+        !self.stuck && self.disconnected.is_none()
     }
 
     /// Since when it has owed the answer that it has owed for longest.
