@@ -8,7 +8,6 @@ use baton_contract::class::Class;
 use serde::Serialize;
 
 use crate::cli::table::{plain_table, trimmed};
-use crate::cli::units::size;
 use crate::driver::Choice;
 pub use crate::scene::Error;
 use crate::scene::coordinator::Coordinator;
@@ -16,6 +15,7 @@ use crate::scene::place::Ground;
 use crate::scene::running::Running;
 use crate::scene::stop::Stop;
 use crate::scene::told;
+use baton_contract::memory::size;
 
 /// The programs. A real GPU is faster than the simulated one, so it gets more rounds for the same time.
 const PROGRAMS: [Program; 3] = [

@@ -14,11 +14,11 @@ use std::path::PathBuf;
 use baton_contract::class::Class;
 use clap::{Args, ValueEnum};
 
-use crate::cli::units::size;
 use crate::driver::Choice;
 use crate::scene::place::{Ground, Setting};
 use crate::scene::stop::Stop;
 use crate::scene::{Error, told};
+use baton_contract::memory::size;
 pub use report::{BatchAlone, Cell, Ratios, Report, ServedAlone, Times};
 use run::Run;
 

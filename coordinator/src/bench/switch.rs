@@ -14,13 +14,13 @@ use baton_contract::class::Class;
 use serde::Serialize;
 
 use super::asked::{Answer, Asked};
-use crate::cli::units::size;
 use crate::driver::Choice;
 use crate::scene::coordinator::{Coordinator, Phases, Status, Switch};
 use crate::scene::place::{Ground, Place, Setting};
 use crate::scene::running::Running;
 use crate::scene::stop::Stop;
 use crate::scene::{Error, told};
+use baton_contract::memory::size;
 
 const SERVER: &str = "server";
 const TRAINER: &str = "trainer";

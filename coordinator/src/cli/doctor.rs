@@ -7,11 +7,11 @@ use std::path::PathBuf;
 use clap::Args;
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
-use super::units::size;
 use super::{CliError, DriverChoice, client, named_socket, open_gpu, serve, usual_socket};
 use crate::driver::Choice;
 use crate::endpoint::{self, Folder};
 use crate::install::Install;
+use baton_contract::memory::size;
 
 /// `baton doctor`.
 #[derive(Clone, Debug, Args)]

@@ -7,12 +7,12 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::settings::{Mode, Settings, arena, headroom, host_pool};
-use super::units::size;
 use super::{CliError, named_socket, open_gpu, usual_socket};
 use crate::device::gpu::Gpu;
 use crate::endpoint::Endpoint;
 use crate::install::Install;
 use crate::server::{Options, Server};
+use baton_contract::memory::size;
 
 /// What `--poison` fills memory with: what a program must not find in its own.
 const POISON: u8 = 0xDB;

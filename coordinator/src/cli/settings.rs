@@ -5,11 +5,12 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use baton_contract::memory::size;
 use baton_contract::messages::DriverKind;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use super::units::{Amount, Percent, Period, size};
+use super::units::{Amount, Percent, Period};
 use super::{CliError, DriverChoice};
 use crate::books::arena::Arena;
 use crate::server::Pipeline;

@@ -7,10 +7,10 @@ use clap::Args;
 use serde_json::Value;
 
 use super::table::{plain_table, trimmed};
-use super::units::size;
 use super::{CliError, DriverChoice, client, named_socket, open_gpu, usual_socket};
 use crate::endpoint;
 use crate::install::Install;
+use baton_contract::memory::size;
 
 /// `baton status`.
 #[derive(Clone, Debug, Args)]

@@ -1,4 +1,4 @@
-//! Sizes and shares as users write them.
+//! Sizes, shares and times as users write them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -146,11 +146,6 @@ impl From<Period> for String {
     }
 }
 
-/// A size for the eye.
-pub fn size(bytes: u64) -> String {
-    ByteSize(bytes).display().iec().to_string().replace(".0 ", " ")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -164,12 +159,5 @@ mod tests {
             assert!(wrong.parse::<Amount>().is_err(), "{wrong}");
         }
         assert_eq!(Amount::Percent(50.0).of(10 << 20), 4 << 20, "whole 2 MiB");
-    }
-
-    #[test]
-    fn sizes_are_readable() {
-        assert_eq!(size(3 << 29), "1.5 GiB");
-        assert_eq!(size(2 << 20), "2 MiB");
-        assert_eq!(size(7), "7 B");
     }
 }

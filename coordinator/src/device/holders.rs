@@ -9,7 +9,7 @@ use libloading::Library;
 use nvml_wrapper::Nvml;
 use nvml_wrapper::enums::device::UsedGpuMemory;
 
-use crate::cli::units::size;
+use baton_contract::memory::size;
 
 /// More processes than these are not listed.
 const ROOM: usize = 4096;

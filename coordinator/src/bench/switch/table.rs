@@ -2,7 +2,7 @@
 
 use super::{Report, Switches};
 use crate::cli::table::{plain_table, trimmed};
-use crate::cli::units::size;
+use baton_contract::memory::size;
 
 pub(super) fn table(report: &Report) -> String {
     let mut rows = plain_table(&[
