@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use baton_coordinator::cli::{CliError, client, doctor, evict, run, serve, set, status};
+use baton_coordinator::cli::{CliError, doctor, evict, named, run, serve, set, status};
 use baton_coordinator::driver::Choice;
 use baton_coordinator::{bench, demo};
 use clap::{Parser, Subcommand};
@@ -29,14 +29,14 @@ enum Command {
     /// Show how a coordinator and its programs stand.
     Status(status::StatusArgs),
     /// Move a program's memory to the host, as soon as its work in flight has ended.
-    Evict(client::Named),
+    Evict(named::Named),
     /// Change how a program is scheduled while it runs: its class, weight, or target.
     Set(set::Set),
     /// Take a program off the GPU, in the middle of its work, and keep it off until `baton resume`.
     #[command(alias = "pause")]
-    Suspend(client::Named),
+    Suspend(named::Named),
     /// Let a suspended program go on.
-    Resume(client::Named),
+    Resume(named::Named),
     /// Say what this machine offers and what is missing.
     Doctor(doctor::Doctor),
     /// A program that `baton doctor` runs.

@@ -1,16 +1,13 @@
 //! Talking to a coordinator as a tool.
 
+use std::fmt::Display;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use baton_contract::link;
-use baton_contract::messages::{Admission, DriverKind, FromCoordinator, MAX_NAME, Message as _, Opening, Refusal};
-use clap::Args;
-use serde_json::Value;
-
-use super::{CliError, named_socket, status};
+use baton_contract::messages::{Admission, DriverKind, FromCoordinator, Message as _, Opening, Refusal};
 
 /// A coordinator that says nothing for so long hangs.
 pub const PATIENCE: Duration = Duration::from_secs(10);
@@ -20,41 +17,13 @@ const SILENCE: Duration = Duration::from_secs(1);
 /// How soon whoever was told to come again does so.
 const COME_AGAIN: Duration = Duration::from_millis(100);
 
-/// Which program is meant.
-#[derive(Clone, Debug, Args)]
-pub struct Named {
-    /// The coordinator's socket, if it is not at the usual place.
-    #[arg(long, value_name = "PATH")]
-    socket: Option<PathBuf>,
-    /// What the program is called, as `baton status` shows it.
-    name: String,
-}
+/// Why a coordinator gives no answer, in the user's words.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct NoAnswer(String);
 
-/// Asks for something to be done about a program, and waits until it is: with a patience, not for longer than that in
-/// silence. `request`: of its name.
-///
-/// # Errors
-///
-/// When no coordinator answers, there is no such program, or it cannot be done.
-pub fn have_done(
-    Named { socket, name }: Named,
-    patience: Option<Duration>,
-    request: impl FnOnce(String) -> Opening,
-) -> Result<(), CliError> {
-    let socket = match socket.or_else(named_socket) {
-        Some(socket) => socket,
-        None => status::only_socket()?,
-    };
-    if name.len() > MAX_NAME {
-        return Err(CliError::Told(format!("no program has a name of more than {MAX_NAME} bytes")));
-    }
-    let text = ask(&socket, &request(name), patience)?;
-    let answer: Value = serde_json::from_slice(&text)
-        .map_err(|error| CliError::Told(format!("the coordinator's answer cannot be read: {error}")))?;
-    match answer["error"].as_str() {
-        Some(error) => Err(CliError::Told(error.to_owned())),
-        None => Ok(()),
-    }
+fn no_answer(path: &Path, what: impl Display) -> NoAnswer {
+    NoAnswer(format!("{}: {what}", path.display()))
 }
 
 /// Connects; none if nobody listens there.
@@ -62,11 +31,11 @@ pub fn have_done(
 /// # Errors
 ///
 /// When the path can be no socket's, or whoever listens is not to be trusted.
-pub fn open(path: &Path) -> Result<Option<OwnedFd>, CliError> {
+pub fn open(path: &Path) -> Result<Option<OwnedFd>, NoAnswer> {
     match link::connect(path, PATIENCE) {
         Ok(socket) => Ok(Some(socket)),
         Err(link::Unconnected::NobodyListens) => Ok(None),
-        Err(error) => Err(CliError::Told(format!("{}: {error}", path.display()))),
+        Err(error) => Err(no_answer(path, error)),
     }
 }
 
@@ -85,8 +54,8 @@ pub struct Offer {
 /// # Errors
 ///
 /// When whoever listens is not to be trusted, or does not answer as a coordinator does.
-pub fn announce(path: &Path) -> Result<Option<(OwnedFd, Offer)>, CliError> {
-    let told = |what: &dyn std::fmt::Display| CliError::Told(format!("{}: {what}", path.display()));
+pub fn announce(path: &Path) -> Result<Option<(OwnedFd, Offer)>, NoAnswer> {
+    let told = |what: &dyn Display| no_answer(path, what);
     let start = Instant::now();
     let mut is_said = false;
     loop {
@@ -125,7 +94,7 @@ pub fn announce(path: &Path) -> Result<Option<(OwnedFd, Offer)>, CliError> {
 /// # Errors
 ///
 /// When nobody answers, or not as a coordinator does.
-pub fn status(path: &Path) -> Result<Vec<u8>, CliError> {
+pub fn status(path: &Path) -> Result<Vec<u8>, NoAnswer> {
     ask(path, &Opening::Status, Some(PATIENCE))
 }
 
@@ -134,10 +103,10 @@ pub fn status(path: &Path) -> Result<Vec<u8>, CliError> {
 /// # Errors
 ///
 /// As for [`status()`].
-pub fn ask(path: &Path, question: &Opening, patience: Option<Duration>) -> Result<Vec<u8>, CliError> {
-    let told = |what: String| CliError::Told(format!("{}: {what}", path.display()));
+pub fn ask(path: &Path, question: &Opening, patience: Option<Duration>) -> Result<Vec<u8>, NoAnswer> {
+    let told = |what: String| no_answer(path, what);
     let socket = open(path)?.ok_or_else(|| {
-        CliError::Told(format!(
+        NoAnswer(format!(
             "no coordinator answers at {}; `baton serve` starts one, and `baton run` if there is none",
             path.display()
         ))

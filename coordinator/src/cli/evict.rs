@@ -3,7 +3,7 @@
 use baton_contract::messages::Opening;
 
 use super::CliError;
-use super::client::{Named, have_done};
+use super::named::{Named, have_done};
 
 /// Waits until what the program has in flight has ended and all its memory is on the host.
 ///

@@ -3,6 +3,7 @@
 pub mod client;
 pub mod doctor;
 pub mod evict;
+pub mod named;
 pub mod program;
 pub mod run;
 pub mod serve;
@@ -28,6 +29,9 @@ pub enum CliError {
     /// A part of Baton is not there.
     #[error(transparent)]
     Missing(#[from] Missing),
+    /// No coordinator answers, or not as it should.
+    #[error(transparent)]
+    NoAnswer(#[from] client::NoAnswer),
     /// The GPU or its driver.
     #[error("{error}{}", hint(.error))]
     Gpu {

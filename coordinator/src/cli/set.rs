@@ -5,7 +5,8 @@ use baton_contract::scheduling::Change;
 use clap::Args;
 
 use super::CliError;
-use super::client::{Named, PATIENCE, have_done};
+use super::client::PATIENCE;
+use super::named::{Named, have_done};
 
 /// `baton set`.
 #[derive(Clone, Debug, Args)]
