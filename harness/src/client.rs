@@ -22,7 +22,7 @@ const COME_AGAIN: Duration = Duration::from_millis(100);
 #[error("{0}")]
 pub struct NoAnswer(String);
 
-fn no_answer(path: &Path, what: impl Display) -> NoAnswer {
+pub(crate) fn no_answer(path: &Path, what: impl Display) -> NoAnswer {
     NoAnswer(format!("{}: {what}", path.display()))
 }
 

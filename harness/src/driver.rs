@@ -5,6 +5,7 @@ use std::ffi::{OsString, c_char, c_int, c_uint};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::str::FromStr;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use baton_contract::settings;
 use libloading::Library;
@@ -95,12 +96,7 @@ impl Driver {
     pub fn bare(&self, program: &Path, links: &Path) -> std::io::Result<Command> {
         let mut command = quiet(program);
         if let Some(library) = &self.library {
-            for name in ["libcuda.so.1", "libcuda.so"] {
-                let link = links.join(name);
-                if !link.exists() {
-                    std::os::unix::fs::symlink(library, link)?;
-                }
-            }
+            link(library, links)?;
             command.env("LD_LIBRARY_PATH", links);
         }
         Ok(command)
@@ -120,6 +116,27 @@ impl Driver {
     pub fn option(&self) -> Vec<OsString> {
         self.library.iter().flat_map(|library| [OsString::from("--driver"), library.into()]).collect()
     }
+}
+
+/// Gives a driver in a folder the names by which programs look for it. Several may do so at once, so a name that is there is
+/// replaced in one step.
+///
+/// # Errors
+///
+/// When the folder cannot be written.
+pub fn link(library: &Path, folder: &Path) -> std::io::Result<()> {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    for name in ["libcuda.so.1", "libcuda.so"] {
+        let link = folder.join(name);
+        if std::fs::read_link(&link).ok().as_deref() != Some(library) {
+            let count = COUNT.fetch_add(1, Ordering::Relaxed);
+            let fresh = folder.join(format!(".{}-{count}", std::process::id()));
+            let _ = std::fs::remove_file(&fresh);
+            std::os::unix::fs::symlink(library, &fresh)?;
+            std::fs::rename(&fresh, &link)?;
+        }
+    }
+    Ok(())
 }
 
 /// A setting's name as the standard library takes it.

@@ -3,27 +3,29 @@
 //! - [`install`]: where Baton's own files lie. [`driver`]: which CUDA driver programs run on.
 //! - [`client`]: talking to a coordinator as a tool.
 //!
-//! A scene for the demo, the benchmarks and `baton doctor`, a coordinator of their own and programs under it, which are gone
-//! when the values are:
+//! A coordinator of our own and programs under it, which are gone when the values are; the tests have them too:
 //!
-//! - [`place`]: where it is, and with which surroundings. [`coordinator`]: the coordinator.
-//! - [`running`]: a program that gives a result. [`talking`]: one that says lines.
+//! - [`coordinator`]: a coordinator. [`status`]: what is read of its status.
+//! - [`program`]: a program. [`output`]: what it says.
+//! - [`place`]: the surroundings of both for the demo, the benchmarks and `baton doctor`.
 //! - [`stop`]: the user may end all of it.
 
 pub mod client;
 pub mod coordinator;
 pub mod driver;
 pub mod install;
+pub mod output;
 pub mod place;
-pub mod running;
+pub mod program;
+pub mod status;
 pub mod stop;
-pub mod talking;
 
 use std::time::Duration;
 
+use client::NoAnswer;
 use install::Missing;
 
-/// How long anything may take.
+/// How long anything may take: what takes longer hangs, also on a machine with much else to do.
 pub const LIMIT: Duration = Duration::from_secs(300);
 
 /// Why something could not be shown or measured.
@@ -46,6 +48,9 @@ pub enum Error {
         output: String,
     },
     /// The coordinator does not answer, or not as it should.
+    #[error("the coordinator: {0}")]
+    NoAnswer(#[from] NoAnswer),
+    /// The coordinator does not do what it should.
     #[error("the coordinator: {0}")]
     Coordinator(String),
     /// The programs ran, but did not have to share.

@@ -1,7 +1,7 @@
 //! Where something is shown or measured: a coordinator and programs, in surroundings of their own.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use baton_contract::class::Class;
@@ -9,7 +9,7 @@ use baton_contract::settings;
 use tempfile::TempDir;
 
 use crate::Error;
-use crate::coordinator::Coordinator;
+use crate::coordinator::{Address, Coordinator};
 use crate::driver::{Choice, Driver, name};
 use crate::install::Install;
 use crate::stop::Stop;
@@ -20,16 +20,23 @@ pub type Setting = (&'static str, &'static str);
 /// What all places share.
 pub struct Ground<'a> {
     install: Install,
+    /// What programs run on.
     pub driver: Driver,
     /// Whether that is the simulated one.
     pub simulated: bool,
     /// How the simulated driver is set where the user has not.
     model: &'a [Setting],
     scratch: TempDir,
+    /// The user may end all of it.
     pub stop: &'a Stop,
 }
 
 impl<'a> Ground<'a> {
+    /// Looks for what is needed.
+    ///
+    /// # Errors
+    ///
+    /// When the driver or a part of Baton is missing.
     pub fn new(choice: &Choice, model: &'a [Setting], stop: &'a Stop) -> Result<Self, Error> {
         let install = Install::of_this_program()?;
         install.shim()?;
@@ -39,6 +46,10 @@ impl<'a> Ground<'a> {
     }
 
     /// A new place. Its files are gone when all is.
+    ///
+    /// # Errors
+    ///
+    /// When there can be no new folder.
     pub fn place(&self) -> Result<Place<'_>, Error> {
         Ok(Place { ground: self, folder: tempfile::tempdir_in(&self.scratch)?.keep() })
     }
@@ -57,25 +68,38 @@ pub struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// A coordinator with an arena and a host pool of these sizes.
+    /// A coordinator with an arena and a host pool of these sizes, when it and its pool are ready.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot start.
     pub fn coordinator(&self, sizes: [u64; 2], options: &[&str]) -> Result<Coordinator, Error> {
         let [arena, pool] = sizes.map(|bytes| bytes.to_string());
         let mut serve = self.ours("serve");
         serve.args(self.ground.driver.option()).args(["--arena", &arena, "--host-pool", &pool]).args(options);
-        Coordinator::start(serve, &self.folder, self.ground.stop)
+        let (address, stop) = (Address::in_folder(&self.folder), self.ground.stop);
+        serve.arg("--until-idle").arg("--socket").arg(&address.socket);
+        let mut coordinator = Coordinator::start(&mut serve, address, stop)?;
+        coordinator.bind()?;
+        coordinator.until_ready(stop)?;
+        Ok(coordinator)
     }
 
     /// An example program under a coordinator.
+    ///
+    /// # Errors
+    ///
+    /// When it was not built.
     pub fn tenant(
         &self,
-        socket: &Path,
+        coordinator: &Coordinator,
         tenant: &str,
         class: Class,
         program: &str,
         options: &str,
     ) -> Result<Command, Error> {
         let mut command = self.ours("run");
-        command.args(self.ground.driver.option()).arg("--socket").arg(socket).args([
+        command.args(self.ground.driver.option()).arg("--socket").arg(&coordinator.address.socket).args([
             "--name",
             tenant,
             "--class",
@@ -87,6 +111,10 @@ impl Place<'_> {
     }
 
     /// An example program without Baton.
+    ///
+    /// # Errors
+    ///
+    /// When it was not built.
     pub fn bare(&self, program: &str, options: &str) -> Result<Command, Error> {
         let mut command = self.ground.driver.bare(&self.ground.install.example(program)?, &self.folder)?;
         command.args(options.split(' '));

@@ -12,22 +12,44 @@ use crate::Error;
 pub struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// Takes SIGINT and SIGTERM over from here on.
-    pub fn on_signals() -> std::io::Result<Self> {
-        let raised = Arc::new(AtomicBool::new(false));
-        for signal in [SIGINT, SIGTERM] {
-            signal_hook::flag::register(signal, raised.clone())?;
-        }
-        Ok(Self(raised))
+    /// For whoever leaves signals alone.
+    pub fn never() -> Self {
+        Self(Arc::default())
     }
 
+    /// Takes SIGINT and SIGTERM over from here on.
+    ///
+    /// # Errors
+    ///
+    /// When the system does not let us.
+    pub fn on_signals() -> std::io::Result<Self> {
+        let stop = Self::never();
+        for signal in [SIGINT, SIGTERM] {
+            signal_hook::flag::register(signal, stop.0.clone())?;
+        }
+        Ok(stop)
+    }
+
+    /// Whether it is to end.
     pub fn is_raised(&self) -> bool {
         self.0.load(Ordering::SeqCst)
     }
 
-    /// An error if it is to end: whoever waits for something asks this all the while.
+    /// Asked all the while by whoever waits for something.
+    ///
+    /// # Errors
+    ///
+    /// When it is to end.
     pub fn check(&self) -> Result<(), Error> {
         if self.is_raised() { Err(Error::Interrupted) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+impl Stop {
+    /// As a signal does.
+    pub(crate) fn raise(&self) {
+        self.0.store(true, Ordering::SeqCst);
     }
 }
 
@@ -37,9 +59,9 @@ mod tests {
 
     #[test]
     fn a_signal_ends_the_waiting() {
-        let stop = Stop(Arc::default());
+        let stop = Stop::never();
         assert!(stop.check().is_ok());
-        stop.0.store(true, Ordering::SeqCst);
+        stop.raise();
         assert!(matches!(stop.check(), Err(Error::Interrupted)));
     }
 }

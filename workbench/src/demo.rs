@@ -10,7 +10,7 @@ pub use baton_harness::Error;
 use baton_harness::coordinator::Coordinator;
 use baton_harness::driver::Choice;
 use baton_harness::place::Ground;
-use baton_harness::running::Running;
+use baton_harness::program;
 use baton_harness::stop::Stop;
 use serde::Serialize;
 
@@ -137,8 +137,8 @@ fn show(choice: &Choice, say: &dyn Fn(&str), stop: &Stop) -> Result<Report, Erro
     let mut tenants = Vec::new();
     for each in &PROGRAMS {
         say(&format!("{:<6} alone …", each.name));
-        let command = ground.place()?.bare(EXAMPLE, &each.arguments(arena, real))?;
-        let done = Running::spawn(format!("{} alone", each.name), command)?.finish(stop)?;
+        let mut command = ground.place()?.bare(EXAMPLE, &each.arguments(arena, real))?;
+        let done = program::Program::start(format!("{} alone", each.name), &mut command)?.finish(stop)?;
         say(&format!(" {:.1} s ({})\n", done.seconds, each.what));
         tenants.push(Tenant {
             name: each.name.to_owned(),
@@ -156,8 +156,8 @@ fn show(choice: &Choice, say: &dyn Fn(&str), stop: &Stop) -> Result<Report, Erro
     let mut running = Vec::new();
     for each in &PROGRAMS {
         let options = each.arguments(arena, real);
-        let command = place.tenant(&coordinator.socket, each.name, each.class, EXAMPLE, &options)?;
-        running.push(Running::spawn(format!("{} among the others", each.name), command)?);
+        let mut command = place.tenant(&coordinator, each.name, each.class, EXAMPLE, &options)?;
+        running.push(program::Program::start(format!("{} among the others", each.name), &mut command)?);
     }
     watch(&coordinator, &mut running, say, stop)?;
     for (ran, tenant) in running.into_iter().zip(&mut tenants) {
@@ -200,7 +200,12 @@ impl Program {
 }
 
 /// Shows how things go until all have ended, or one has failed.
-fn watch(coordinator: &Coordinator, running: &mut [Running], say: &dyn Fn(&str), stop: &Stop) -> Result<(), Error> {
+fn watch(
+    coordinator: &Coordinator,
+    running: &mut [program::Program],
+    say: &dyn Fn(&str),
+    stop: &Stop,
+) -> Result<(), Error> {
     let mut next = Instant::now() + PROGRESS;
     loop {
         let mut all = true;

@@ -11,8 +11,8 @@ use baton_harness::Error;
 use baton_harness::coordinator::Coordinator;
 use baton_harness::driver::Choice;
 use baton_harness::place::Ground;
+use baton_harness::program::Program;
 use baton_harness::stop::Stop;
-use baton_harness::talking::Talking;
 use clap::{Args, ValueEnum};
 
 use crate::{CliError, open_gpu};
@@ -84,9 +84,9 @@ pub(super) fn why_not(driver: &Choice, gpu: usize) -> Result<Option<String>, Err
     let coordinator = place.coordinator([MEMORY; 2], &["--mode", "exclusive", "--gpu", &number])?;
     let start = |part: Part| {
         let options = format!("trial {} --gpu {gpu}", part.name());
-        let command = place.tenant(&coordinator.socket, part.name(), part.class(), "baton", &options)?;
-        let mut program = Talking::start(part.name(), command, LIMIT)?;
-        program.line(&stop)?;
+        let mut command = place.tenant(&coordinator, part.name(), part.class(), "baton", &options)?;
+        let mut program = Program::start_told(part.name(), &mut command)?;
+        program.line(LIMIT, &stop)?;
         Ok::<_, Error>(program)
     };
     let (mut long, mut short) = (start(Part::Long)?, start(Part::Short)?);
@@ -94,26 +94,27 @@ pub(super) fn why_not(driver: &Choice, gpu: usize) -> Result<Option<String>, Err
     while !coordinator.status()?.tenant(Part::Long.name()).is_some_and(|tenant| tenant.preemptible) {
         stop.check()?;
         if Instant::now() > end {
-            return why(&coordinator, "the driver does not say what there is to pause").map(Some);
+            return Ok(Some(why(&coordinator, "the driver does not say what there is to pause")));
         }
         std::thread::sleep(Duration::from_millis(5));
     }
     for program in [&mut long, &mut short] {
-        program.say("go");
-        program.line(&stop)?;
+        // If it has ended, its last words tell more than an error here.
+        let _ = program.say("go");
+        program.line(LIMIT, &stop)?;
     }
     // The short one's end.
-    short.line(&stop)?;
+    short.line(LIMIT, &stop)?;
     let pauses = coordinator.status()?.preemptions;
-    long.line(&stop)?;
-    if pauses == 0 { why(&coordinator, "a kernel had ended before it was paused").map(Some) } else { Ok(None) }
+    long.line(LIMIT, &stop)?;
+    Ok((pauses == 0).then(|| why(&coordinator, "a kernel had ended before it was paused")))
 }
 
 /// What the driver has answered to the coordinator, if it has told that.
-fn why(coordinator: &Coordinator, otherwise: &str) -> Result<String, Error> {
-    let said = coordinator.said()?;
+fn why(coordinator: &Coordinator, otherwise: &str) -> String {
+    let said = coordinator.address.said();
     let refused = said.lines().find_map(|line| line.split_once("its work: "));
-    Ok(refused.map_or(otherwise, |(_, answer)| answer).to_owned())
+    refused.map_or(otherwise, |(_, answer)| answer).to_owned()
 }
 
 /// One of the programs: says that it is ready, that it has begun, and that all has ended.

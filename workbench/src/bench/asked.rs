@@ -3,8 +3,8 @@
 use std::process::Command;
 use std::time::Duration;
 
+use baton_harness::program::Program;
 use baton_harness::stop::Stop;
-use baton_harness::talking::Talking;
 use baton_harness::{Error, LIMIT};
 
 /// An answer, as the program gives it.
@@ -14,19 +14,19 @@ pub(super) struct Answer {
     pub(super) digest: String,
 }
 
-pub(super) struct Asked(Talking);
+pub(super) struct Asked(Program);
 
 impl Asked {
     /// Starts it, and waits until it serves.
-    pub(super) fn start(what: &str, command: Command, stop: &Stop) -> Result<Self, Error> {
-        let mut talking = Talking::start(what, command, LIMIT)?;
-        let (_, line) = talking.line(stop)?;
-        if line.starts_with("serving ") { Ok(Self(talking)) } else { Err(talking.failed("not ready")) }
+    pub(super) fn start(what: &str, command: &mut Command, stop: &Stop) -> Result<Self, Error> {
+        let mut server = Program::start_told(what, command)?;
+        let line = server.line(LIMIT, stop)?.text;
+        if line.starts_with("serving ") { Ok(Self(server)) } else { Err(server.failed("not ready")) }
     }
 
     /// One request.
     pub(super) fn ask(&mut self, stop: &Stop) -> Result<Answer, Error> {
-        self.0.say("request");
+        self.say("request");
         self.answer(stop)
     }
 
@@ -38,19 +38,24 @@ impl Asked {
         seed: u32,
         stop: &Stop,
     ) -> Result<Vec<Answer>, Error> {
-        self.0.say(&format!("requests {count} {} {seed}", mean.as_micros()));
+        self.say(&format!("requests {count} {} {seed}", mean.as_micros()));
         (0..count).map(|_| self.answer(stop)).collect()
     }
 
     /// Ends its input, and waits for its end, which must be a good one.
     pub(super) fn end(mut self, stop: &Stop) -> Result<(), Error> {
         self.0.say_no_more();
-        let (_, line) = self.0.line(stop)?;
+        let line = self.0.line(LIMIT, stop)?.text;
         if line.starts_with("result ") && line.ends_with(" ok") { Ok(()) } else { Err(self.0.failed("no good end")) }
     }
 
+    /// If it has ended, its last words tell more than an error here.
+    fn say(&mut self, line: &str) {
+        let _ = self.0.say(line);
+    }
+
     fn answer(&mut self, stop: &Stop) -> Result<Answer, Error> {
-        let (_, line) = self.0.line(stop)?;
+        let line = self.0.line(LIMIT, stop)?.text;
         read(&line).ok_or_else(|| self.0.failed("no answer"))
     }
 }
@@ -68,12 +73,12 @@ mod tests {
     use crate::bench::shell;
 
     fn server(script: &str, stop: &Stop) -> Result<Asked, Error> {
-        Asked::start("server", shell("server", script), stop)
+        Asked::start("server", &mut shell("server", script), stop)
     }
 
     #[test]
     fn every_request_is_a_line_and_has_an_answer() {
-        let stop = Stop::on_signals().expect("signals");
+        let stop = Stop::never();
         assert!(matches!(server("echo serving", &stop), Err(Error::Failed { .. })), "one word is not enough");
         let script = "echo serving now; read a; echo answer 1500 $a; read a n t s; echo answer $n $a-$t-$s; \
                       echo answer 1 x; cat >/dev/null; echo result x 0 ok";
@@ -87,7 +92,7 @@ mod tests {
 
     #[test]
     fn a_server_that_ends_is_told_with_all_it_said() {
-        let stop = Stop::on_signals().expect("signals");
+        let stop = Stop::never();
         let mut server = server("echo serving now; read a; exit 3", &stop).expect("it serves");
         let error = server.ask(&stop).expect_err("it ends").to_string();
         assert_eq!(error, "server failed (exit status: 3):\nserving now\n");

@@ -7,16 +7,16 @@
 
 mod table;
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use baton_contract::class::Class;
 use baton_contract::memory::size;
 use baton_harness::Error;
-use baton_harness::coordinator::{Coordinator, Phases, Status, Switch};
+use baton_harness::coordinator::Coordinator;
 use baton_harness::driver::Choice;
 use baton_harness::place::{Ground, Place, Setting};
-use baton_harness::running::Running;
+use baton_harness::program::Program;
+use baton_harness::status::{Phases, Status, Switch};
 use baton_harness::stop::Stop;
 use serde::Serialize;
 
@@ -213,8 +213,8 @@ impl Measuring<'_> {
 
         let Sizes { width, layers, batch, .. } = self.sizes;
         let options = format!("--width {width} --layers {layers} --batch {batch} --check 0");
-        let server = self.place.tenant(&coordinator.socket, SERVER, Class::Latency, "serve_mlp", &options)?;
-        let mut server = Asked::start(SERVER, server, self.stop)?;
+        let mut server = self.place.tenant(&coordinator, SERVER, Class::Latency, "serve_mlp", &options)?;
+        let mut server = Asked::start(SERVER, &mut server, self.stop)?;
         let mut trainer = if variant.evicts { Some(self.trainer(&coordinator)?) } else { None };
 
         let mut requests = Vec::new();
@@ -224,7 +224,7 @@ impl Measuring<'_> {
                 continue;
             };
             let before = coordinator.status()?;
-            self.evict(&coordinator.socket)?;
+            self.evict(&coordinator)?;
             let status = self.until(&coordinator, trainer, "the trainer has the GPU", |status| {
                 let here = |tenant: &str| status.tenant(tenant).map(|tenant| (tenant.bytes, tenant.evicted_bytes));
                 let (there, has) = (here(SERVER), here(TRAINER));
@@ -247,12 +247,12 @@ impl Measuring<'_> {
     }
 
     /// A trainer that has all its memory.
-    fn trainer(&self, coordinator: &Coordinator) -> Result<Running, Error> {
+    fn trainer(&self, coordinator: &Coordinator) -> Result<Program, Error> {
         let megabytes = self.sizes.trainer_megabytes;
         // Without much work queued: how long that takes to end is another question.
         let options = format!("--megabytes {megabytes} --rounds 1000000 --queued 1");
-        let command = self.place.tenant(&coordinator.socket, TRAINER, Class::Batch, "large_table", &options)?;
-        let mut trainer = Running::spawn(TRAINER.to_owned(), command)?;
+        let mut command = self.place.tenant(coordinator, TRAINER, Class::Batch, "large_table", &options)?;
+        let mut trainer = Program::start(TRAINER, &mut command)?;
         self.until(coordinator, &mut trainer, "the trainer has its memory", |status| {
             status.tenant(TRAINER).is_some_and(|trainer| trainer.bytes >= megabytes << 20)
         })?;
@@ -260,17 +260,17 @@ impl Measuring<'_> {
     }
 
     /// `baton evict`: returns when all the server's memory is on the host.
-    fn evict(&self, socket: &Path) -> Result<(), Error> {
+    fn evict(&self, coordinator: &Coordinator) -> Result<(), Error> {
         let mut command = self.place.ours("evict");
-        command.arg("--socket").arg(socket).arg(SERVER);
-        Running::spawn("baton evict".to_owned(), command)?.finish(self.stop).map(drop)
+        command.arg("--socket").arg(&coordinator.address.socket).arg(SERVER);
+        Program::start("baton evict", &mut command)?.finish(self.stop).map(drop)
     }
 
     /// Waits until things stand as wanted, while the trainer works.
     fn until(
         &self,
         coordinator: &Coordinator,
-        trainer: &mut Running,
+        trainer: &mut Program,
         what: &str,
         wanted: impl Fn(&Status) -> bool,
     ) -> Result<Status, Error> {

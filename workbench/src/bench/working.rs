@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use baton_harness::output::Line;
+use baton_harness::program::Program;
 use baton_harness::stop::Stop;
-use baton_harness::talking::Talking;
 use baton_harness::{Error, LIMIT};
 
 /// What it had computed after so many pieces of work.
 pub(super) type Computed = BTreeMap<u64, String>;
 
 pub(super) struct Working {
-    program: Talking,
+    program: Program,
     at: Point,
     computed: Computed,
 }
@@ -26,8 +27,8 @@ struct Point {
 
 impl Working {
     /// Starts it, and waits until it has done some work.
-    pub(super) fn start(what: &str, command: Command, stop: &Stop) -> Result<Self, Error> {
-        let program = Talking::start(what, command, LIMIT)?;
+    pub(super) fn start(what: &str, command: &mut Command, stop: &Stop) -> Result<Self, Error> {
+        let program = Program::start(what, command)?;
         let at = Point { when: Instant::now(), number: 0 };
         let mut working = Self { program, at, computed: Computed::new() };
         while working.at.number == 0 {
@@ -67,8 +68,8 @@ impl Working {
 
     /// Its next line.
     fn next(&mut self, stop: &Stop) -> Result<(), Error> {
-        let (when, line) = self.program.line(stop)?;
-        if let Some((number, computed)) = read(&line) {
+        let Line { when, text } = self.program.line(LIMIT, stop)?;
+        if let Some((number, computed)) = read(&text) {
             self.at = Point { when, number };
             self.computed.insert(number, computed);
         }
@@ -90,9 +91,9 @@ mod tests {
 
     #[test]
     fn work_is_counted_while_something_else_happens() {
-        let stop = Stop::on_signals().expect("signals");
+        let stop = Stop::never();
         let script = "echo hello; n=0; while :; do echo step $n: loss $((n * 7)); n=$((n + 10)); sleep 0.01; done";
-        let mut working = Working::start("a script", shell("a script", script), &stop).expect("it works");
+        let mut working = Working::start("a script", &mut shell("a script", script), &stop).expect("it works");
         let pause = Duration::from_millis(200);
         let nap = || {
             std::thread::sleep(pause);

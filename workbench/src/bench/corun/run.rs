@@ -57,9 +57,9 @@ impl<'a> Run<'a> {
     pub(super) fn alone(&mut self, program: &Program) -> Result<(), Error> {
         let (name, stop) = (program.name.to_owned(), self.ground.stop);
         let place = self.ground.place()?;
-        let command = place.bare(program.example, program.options)?;
+        let mut command = place.bare(program.example, program.options)?;
         if program.class == Class::Latency {
-            let mut server = Asked::start(program.name, command, stop)?;
+            let mut server = Asked::start(program.name, &mut command, stop)?;
             let first = self.first(&mut server)?;
             if self.report.pace(&name).is_none() {
                 let pace_ms = Times::of(&first).p50_ms;
@@ -72,7 +72,7 @@ impl<'a> Run<'a> {
             served.into_iter().for_each(|served| served.alone.push(times.clone()));
             return Ok(());
         }
-        let mut work = Working::start(program.name, command, stop)?;
+        let mut work = Working::start(program.name, &mut command, stop)?;
         let window = ALONE.min(ALONE_EACH * self.options.requests);
         let (rate, ()) = work.rate(stop, || {
             std::thread::sleep(window);
@@ -94,11 +94,11 @@ impl<'a> Run<'a> {
         let sizes = [self.sizes.arena, self.sizes.pool];
         let coordinator = way.serve.map(|options| place.coordinator(sizes, options)).transpose()?;
         let command = |program: &Program| match &coordinator {
-            Some(one) => place.tenant(&one.socket, program.name, program.class, program.example, program.options),
+            Some(one) => place.tenant(one, program.name, program.class, program.example, program.options),
             None => place.bare(program.example, program.options),
         };
-        let mut served = Asked::start(server.name, command(server)?, stop)?;
-        let mut work = Working::start(batch.name, command(batch)?, stop)?;
+        let mut served = Asked::start(server.name, &mut command(server)?, stop)?;
+        let mut work = Working::start(batch.name, &mut command(batch)?, stop)?;
         let first = self.first(&mut served)?;
         let (rate, (times, same_answers)) = work.rate(stop, || self.requests(server, first, served))?;
         let same_work = self.agrees(batch, work.computed());
