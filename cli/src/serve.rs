@@ -88,7 +88,7 @@ pub fn run(serve: Serve) -> Result<(), CliError> {
         latency_slack: all.latency_slack.expect(set).0 / 100.0,
         driver: choice.kind(),
         max_tenants: all.max_tenants.expect(set),
-        pipeline: all.pipeline.expect(set),
+        pipeline: all.pipeline.expect(set).into(),
         hash: !all.no_hash.expect(set),
         pause: !all.no_preempt.expect(set),
         corun: all.mode.expect(set) == Mode::Corun,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use baton_contract::memory::size;
 use baton_contract::messages::DriverKind;
 use baton_coordinator::books::arena::Arena;
-use baton_coordinator::server::Pipeline;
+use baton_coordinator::server;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
@@ -102,6 +102,32 @@ pub enum Mode {
     Corun,
     /// One program at a time.
     Exclusive,
+}
+
+/// How programs run while their memory comes in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pipeline {
+    /// In groups, planned from the order of first use.
+    #[default]
+    Groups,
+    /// Each extent by itself.
+    Extents,
+    /// All in one group.
+    One,
+    /// Not at all: they run when all is there.
+    Off,
+}
+
+impl From<Pipeline> for server::Pipeline {
+    fn from(pipeline: Pipeline) -> Self {
+        match pipeline {
+            Pipeline::Groups => Self::Groups,
+            Pipeline::Extents => Self::Extents,
+            Pipeline::One => Self::One,
+            Pipeline::Off => Self::Off,
+        }
+    }
 }
 
 /// How much is said.
