@@ -34,7 +34,7 @@ pub struct Address {
 impl Address {
     /// In a folder of its own.
     pub fn in_folder(folder: &Path) -> Self {
-        Self { socket: folder.join("baton.sock"), log: folder.join("baton.log") }
+        Self { socket: folder.join("baton.sock"), log: folder.join("serve.log") }
     }
 
     /// All it has said so far.
