@@ -1,4 +1,7 @@
-//! The sizes in which GPU memory is lent.
+//! The sizes in which GPU memory is lent, and how sizes are written.
+
+use alloc::format;
+use alloc::string::String;
 
 /// The unit of all GPU memory that is lent: the granularity of the driver's handles.
 pub const GRANULE: u64 = 2 << 20;
@@ -45,6 +48,18 @@ impl SizeClass {
     }
 }
 
+/// A size for the eye: `1.5 GiB`.
+pub fn size(bytes: u64) -> String {
+    const UNITS: [(u32, &str); 6] = [(60, "EiB"), (50, "PiB"), (40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
+    match UNITS.iter().find(|(shift, _)| bytes >> shift != 0) {
+        Some((shift, unit)) => {
+            let number = format!("{:.1}", bytes as f64 / (1u64 << shift) as f64);
+            format!("{} {unit}", number.strip_suffix(".0").unwrap_or(&number))
+        }
+        None => format!("{bytes} B"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -61,5 +76,12 @@ mod tests {
                 prop_assert!(pieces.iter().filter(|piece| **piece == smaller).count() < 4);
             }
         }
+    }
+    #[test]
+    fn sizes_are_readable() {
+        assert_eq!(size(3 << 29), "1.5 GiB");
+        assert_eq!(size(2 << 20), "2 MiB");
+        assert_eq!(size(7), "7 B");
+        assert_eq!([size(0), size(1023), size(1024), size(u64::MAX)], ["0 B", "1023 B", "1 KiB", "16 EiB"]);
     }
 }

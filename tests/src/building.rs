@@ -1,8 +1,8 @@
 //! What the tests run, built before they run it.
 //!
 //! `cargo test` builds a package's programs when that package has integration tests, and the libraries that tests
-//! depend on. That is why the tests of the examples and of the digest lie in the packages of the examples and of the
-//! coordinator, and why this package depends on the shim and the simulated driver for its tests. So all that is left
+//! depend on. That is why the tests of the examples and of the commands lie in the packages of the examples and of the
+//! command line, and why this package depends on the shim and the simulated driver for its tests. So all that is left
 //! to do here after a plain `cargo test` is to link two libraries to where they are looked for, and to compile the C
 //! programs. Where only one package is tested, more may be missing or old.
 

@@ -1,16 +1,18 @@
 //! A coordinator of a simulated GPU for one test, in a folder of its own, and programs under it.
 
 use std::fmt::Write as _;
-use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use baton_harness::client::NoAnswer;
+use baton_harness::coordinator::{self, Address, Signal};
+use baton_harness::stop::Stop;
 use serde_json::Value;
 
-use crate::running::{Running, signal};
+use crate::running::Running;
 use crate::{Driver, Outcome, built, clean};
 
 /// What should be quick and takes longer than this hangs, also on a machine with much else to do.
@@ -69,7 +71,8 @@ impl Serving {
         environment.push(("SIMCUDA_GPU_FILE".to_owned(), folder.join("gpu").display().to_string()));
         // Sockets that no option names come here too.
         environment.push(("XDG_RUNTIME_DIR".to_owned(), folder.join("runtime").display().to_string()));
-        Place { folder, environment, started_coordinator: false }
+        let address = Address::in_folder(&folder);
+        Place { folder, address, environment, started_coordinator: false }
     }
 
     /// The folder and environment alone: no coordinator is started.
@@ -82,15 +85,13 @@ impl Serving {
     /// Starts a coordinator and waits until it serves.
     #[track_caller]
     pub fn start(&self) -> Coordinator {
-        Coordinator::start(self.prepare().into(), &|command| command)
+        Coordinator::start(self.prepare().into(), None)
     }
 
     /// The same, by another command that runs this one, and ends it when it is killed itself.
     #[track_caller]
     pub fn start_as(&self, around: impl Fn(&Command) -> Command) -> Coordinator {
-        let mut coordinator = Coordinator::start(self.prepare().into(), &|command| around(&command));
-        coordinator.is_wrapped = true;
-        coordinator
+        Coordinator::start(self.prepare().into(), Some(&around))
     }
 }
 
@@ -98,28 +99,20 @@ impl Coordinator {
     /// Starts one more in the same place, with the same options, where the first has ended.
     #[track_caller]
     pub fn again(&self) -> Self {
-        Self::start(self.prepared.clone(), &|command| command)
+        Self::start(self.prepared.clone(), None)
     }
 
     #[track_caller]
-    fn start(prepared: Arc<Prepared>, around: &dyn Fn(Command) -> Command) -> Self {
+    fn start(prepared: Arc<Prepared>, around: Option<&dyn Fn(&Command) -> Command>) -> Self {
         let mut place = prepared.place.clone();
         place.started_coordinator = true;
-        let log = File::create(place.log()).expect("a writable folder");
-        let child = around(prepared.serve())
-            .stdin(Stdio::null())
-            .stdout(log.try_clone().expect("a file"))
-            .stderr(log)
-            .spawn()
-            .expect("baton can be run");
-        let mut coordinator = Self { child, place, prepared, is_wrapped: false };
-        let end = Instant::now() + SOON;
-        while !coordinator.log().contains("serving GPU") {
-            let ended = coordinator.child.try_wait().expect("our own child");
-            assert!(ended.is_none() && Instant::now() < end, "no coordinator: {ended:?}\n{}", coordinator.log());
-            std::thread::sleep(Duration::from_millis(2));
-        }
-        coordinator
+        let (address, stop) = (place.address.clone(), Stop::never());
+        let started = match around {
+            Some(around) => coordinator::Coordinator::start_wrapped(&mut around(&prepared.serve()), address, &stop),
+            None => coordinator::Coordinator::start(&mut prepared.serve(), address, &stop),
+        };
+        let process = started.unwrap_or_else(|error| panic!("{error}\n{}", place.address.said()));
+        Self { process, place, prepared }
     }
 }
 
@@ -158,6 +151,7 @@ impl Drop for Prepared {
 #[derive(Clone, Debug)]
 pub struct Place {
     folder: PathBuf,
+    address: Address,
     environment: Vec<(String, String)>,
     started_coordinator: bool,
 }
@@ -170,11 +164,7 @@ impl Place {
 
     /// The coordinator's socket.
     pub fn socket(&self) -> PathBuf {
-        self.folder.join("baton.sock")
-    }
-
-    fn log(&self) -> PathBuf {
-        self.folder.join("serve.log")
+        self.address.socket.clone()
     }
 
     /// A `baton` command, in the environment of this place.
@@ -194,19 +184,12 @@ impl Place {
     }
 
     /// How things stand, if a coordinator answers.
-    pub fn try_status(&self) -> Result<Value, Outcome> {
-        let mut command = self.baton(&["status", "--json", "--socket"]);
-        let mut asking = Running::start(command.arg(self.socket()), false, None);
-        let end = Instant::now() + SOON;
-        while asking.ended().is_none() && Instant::now() < end {
-            std::thread::sleep(Duration::from_millis(2));
-        }
-        let status = asking.ended().map_or("it hangs".to_owned(), |status| status.to_string());
-        let asked = Outcome { status, out: asking.out(), err: asking.err() };
-        if asked.status != "exit status: 0" {
-            return Err(asked);
-        }
-        serde_json::from_str(&asked.out).map_err(|_| asked)
+    ///
+    /// # Errors
+    ///
+    /// When none does.
+    pub fn try_status(&self) -> Result<Value, NoAnswer> {
+        self.address.status()
     }
 
     /// All that may help to understand what went wrong.
@@ -229,11 +212,11 @@ impl Place {
                     let _ = write!(story, "\n--- threads of {}\n{}", tenant["name"], crate::running::threads(pid));
                 }
             }
-            Err(outcome) => {
-                let _ = write!(story, "\n--- status\n{outcome:?}");
+            Err(error) => {
+                let _ = write!(story, "\n--- status\n{error}");
             }
         }
-        let log = std::fs::read_to_string(self.log()).unwrap_or_default();
+        let log = self.address.said();
         let lines: Vec<_> = log.lines().collect();
         let _ = write!(story, "\n--- the coordinator's log\n{}", lines[lines.len().saturating_sub(60)..].join("\n"));
         story
@@ -242,29 +225,27 @@ impl Place {
 
 /// A running coordinator.
 pub struct Coordinator {
-    child: Child,
+    process: coordinator::Coordinator,
     /// Where it lies.
     pub place: Place,
     prepared: Arc<Prepared>,
-    /// The process is that of another command, which runs it.
-    is_wrapped: bool,
 }
 
 impl Coordinator {
     /// Its process.
     pub fn pid(&self) -> i32 {
-        self.child.id() as i32
+        self.process.pid() as i32
     }
 
     /// What it has written.
     pub fn log(&self) -> String {
-        std::fs::read_to_string(self.place.log()).unwrap_or_default()
+        self.place.address.said()
     }
 
     /// How things stand.
     #[track_caller]
     pub fn status(&self) -> Value {
-        self.place.try_status().unwrap_or_else(|outcome| panic!("baton status: {outcome:?}\n{}", self.log()))
+        self.place.try_status().unwrap_or_else(|error| panic!("{error}\n{}", self.log()))
     }
 
     /// Waits until the status is as wanted, and gives it.
@@ -353,15 +334,9 @@ impl Coordinator {
     /// Ends it with a signal; how it ended.
     #[track_caller]
     pub fn end(&mut self, number: i32) -> ExitStatus {
-        signal(self.pid(), number);
-        let end = Instant::now() + SOON;
-        loop {
-            if let Some(status) = self.child.try_wait().expect("our own child") {
-                return status;
-            }
-            assert!(Instant::now() < end, "the coordinator does not end\n{}", self.log());
-            std::thread::sleep(Duration::from_millis(2));
-        }
+        let signal = Signal::from_named_raw(number).expect("a signal");
+        let ended = self.process.end(signal, SOON).expect("our own child");
+        ended.unwrap_or_else(|| panic!("the coordinator does not end\n{}", self.log()))
     }
 
     /// Waits until nobody has anything any more.
@@ -381,16 +356,6 @@ impl Drop for Coordinator {
         if std::thread::panicking() {
             eprintln!("{}", self.place.story());
         }
-        // By its own way first, if our signals reach it: its memory and files go in order.
-        if !self.is_wrapped && self.child.try_wait().is_ok_and(|status| status.is_none()) {
-            signal(self.pid(), libc::SIGTERM);
-            let end = Instant::now() + Duration::from_secs(60);
-            while Instant::now() < end && self.child.try_wait().is_ok_and(|status| status.is_none()) {
-                std::thread::sleep(Duration::from_millis(5));
-            }
-        }
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

@@ -14,13 +14,12 @@ pub mod watch;
 
 use std::ffi::OsStr;
 use std::fmt;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 pub use building::{Built, built, root};
+use running::Running;
 
 /// A program that takes longer than this hangs.
 const LIMIT: Duration = Duration::from_secs(300);
@@ -47,18 +46,7 @@ impl Driver {
     fn at(library: &Path, name: &str) -> Self {
         let folder = built().bin.join("drivers").join(name);
         std::fs::create_dir_all(&folder).expect("the target folder is writable");
-        for link in ["libcuda.so.1", "libcuda.so"] {
-            let link = folder.join(link);
-            if std::fs::read_link(&link).ok().as_deref() != Some(library) {
-                // Several tests may do this at once, so the name must never be missing.
-                static COUNT: AtomicU64 = AtomicU64::new(0);
-                let count = COUNT.fetch_add(1, Ordering::Relaxed);
-                let fresh = folder.join(format!(".{}-{count}", std::process::id()));
-                let _ = std::fs::remove_file(&fresh);
-                std::os::unix::fs::symlink(library, &fresh).expect("a fresh link");
-                std::fs::rename(&fresh, &link).expect("a link is replaced in one step");
-            }
-        }
+        baton_harness::driver::link(library, &folder).expect("the target folder is writable");
         Self { library: library.to_path_buf(), folder }
     }
 
@@ -167,40 +155,7 @@ impl Outcome {
 /// Runs a command to its end.
 #[track_caller]
 pub fn run(command: &mut Command) -> Outcome {
-    let mut child = command
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    let mut out = child.stdout.take().expect("piped");
-    let mut err = child.stderr.take().expect("piped");
-    let output = std::thread::scope(|scope| {
-        let read_out = scope.spawn(move || read_all(&mut out));
-        let read_err = scope.spawn(move || read_all(&mut err));
-        let end = Instant::now() + LIMIT;
-        let status = loop {
-            match child.try_wait().expect("our own child") {
-                Some(status) => break status,
-                None if Instant::now() > end => {
-                    let _ = child.kill();
-                    panic!("{command:?} hangs");
-                }
-                None => std::thread::sleep(Duration::from_millis(2)),
-            }
-        };
-        Output { status, stdout: read_out.join().expect("reads"), stderr: read_err.join().expect("reads") }
-    });
-    Outcome {
-        status: output.status.to_string(),
-        out: String::from_utf8_lossy(&output.stdout).into_owned(),
-        err: String::from_utf8_lossy(&output.stderr).into_owned(),
-    }
-}
-
-fn read_all(from: &mut impl std::io::Read) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    from.take(64 << 20).read_to_end(&mut bytes).expect("a pipe of our own child");
-    bytes
+    Running::start(command, false, None).finish(LIMIT)
 }
 
 /// Runs a program bare and under Baton and demands the same exit code, output and error output.

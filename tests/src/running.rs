@@ -1,16 +1,13 @@
 //! A program in the background: what it says can be waited for, and it never outlives its limit.
-//!
-//! Its output goes to files, not pipes: a forked child that lives on keeps a pipe open for ever.
 
 use std::fmt::Write as _;
-use std::fs::File;
-use std::io::Write as _;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::Duration;
 
-use tempfile::TempDir;
+use baton_harness::program::{Heard, Program};
+use baton_harness::stop::Stop;
 
 use crate::Outcome;
 use crate::coordinator::Place;
@@ -18,55 +15,41 @@ use crate::coordinator::Place;
 /// A program that a test has started.
 pub struct Running {
     what: String,
-    child: Child,
-    input: Option<ChildStdin>,
-    files: TempDir,
+    program: Program,
     /// The coordinator whose state is told when something takes too long.
     place: Option<Place>,
-    /// How much of its output was waited for already.
-    seen: usize,
 }
 
 impl Running {
     /// Starts a command; its standard input is ours to write if `lines`.
     #[track_caller]
     pub fn start(command: &mut Command, lines: bool, place: Option<Place>) -> Self {
-        let files = tempfile::tempdir().expect("a temporary folder");
-        let file = |name: &str| File::create(files.path().join(name)).expect("a writable folder");
-        command.stdout(file("out")).stderr(file("err"));
-        command.stdin(if lines { Stdio::piped() } else { Stdio::null() });
-        let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
         let words: Vec<_> = std::iter::once(command.get_program()).chain(command.get_args()).collect();
         let what = words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
-        let input = child.stdin.take();
-        Self { what, child, input, files, place, seen: 0 }
+        command.stdin(if lines { Stdio::piped() } else { Stdio::null() });
+        let program = Program::start(what.as_str(), command).unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        Self { what, program, place }
     }
 
     /// Its process.
     pub fn pid(&self) -> i32 {
-        self.child.id() as i32
+        self.program.pid() as i32
     }
 
     /// What it has written to standard output.
     pub fn out(&self) -> String {
-        self.read("out")
+        self.program.output()
     }
 
     /// What it has written to standard error.
     pub fn err(&self) -> String {
-        self.read("err")
-    }
-
-    fn read(&self, name: &str) -> String {
-        let bytes = std::fs::read(self.files.path().join(name)).expect("a file of our own");
-        String::from_utf8_lossy(&bytes).into_owned()
+        self.program.errors().expect("a file of our own")
     }
 
     /// Writes a line to its standard input.
     #[track_caller]
     pub fn say(&mut self, line: &str) {
-        let input = self.input.as_mut().expect("started with lines");
-        writeln!(input, "{line}").unwrap_or_else(|error| panic!("{}: {error}", self.what));
+        self.program.say(line).unwrap_or_else(|error| panic!("{}: {error}", self.what));
     }
 
     /// Waits for its next whole line.
@@ -81,22 +64,10 @@ impl Running {
     /// Waits for its next whole line, or for its end.
     #[track_caller]
     pub fn line_if_any(&mut self, limit: Duration) -> Result<String, ExitStatus> {
-        let end = Instant::now() + limit;
-        loop {
-            // In this order: what it has said last is there when it has ended.
-            let ended = self.ended();
-            let out = self.out();
-            if let Some((line, _)) = out[self.seen..].split_once('\n') {
-                self.seen += line.len() + 1;
-                return Ok(line.to_owned());
-            }
-            if let Some(status) = ended {
-                return Err(status);
-            }
-            if Instant::now() > end {
-                self.too_long("says nothing");
-            }
-            std::thread::sleep(Duration::from_millis(2));
+        match self.program.hear(limit, &Stop::never()).expect("our own child") {
+            Heard::Line(line) => Ok(line.text),
+            Heard::End(status) => Err(status),
+            Heard::Nothing => self.too_long("says nothing"),
         }
     }
 
@@ -109,7 +80,7 @@ impl Running {
 
     /// Whether it has said a line that nobody waited for yet, or has ended.
     pub fn has_answered(&mut self) -> bool {
-        self.out()[self.seen..].contains('\n') || self.child.try_wait().expect("our own child").is_some()
+        self.program.has_line() || self.ended().is_some()
     }
 
     /// Sends it a signal.
@@ -119,23 +90,15 @@ impl Running {
 
     /// How it ended, if it has.
     pub fn ended(&mut self) -> Option<ExitStatus> {
-        self.child.try_wait().expect("our own child")
+        self.program.ended().expect("our own child")
     }
 
     /// Waits for its end.
     #[track_caller]
     pub fn end(&mut self, limit: Duration) -> ExitStatus {
-        drop(self.input.take());
-        let end = Instant::now() + limit;
-        loop {
-            if let Some(status) = self.ended() {
-                return status;
-            }
-            if Instant::now() > end {
-                self.too_long("does not end");
-            }
-            std::thread::sleep(Duration::from_millis(2));
-        }
+        self.program.say_no_more();
+        let ended = self.program.wait(limit, &Stop::never()).expect("our own child");
+        ended.unwrap_or_else(|| self.too_long("does not end"))
     }
 
     /// Waits for its end; what it did.
@@ -158,7 +121,6 @@ impl Running {
     #[track_caller]
     fn too_long(&mut self, what: &str) -> ! {
         let story = self.story();
-        let _ = self.child.kill();
         panic!("{} {what}{story}", self.what);
     }
 
@@ -171,14 +133,6 @@ impl Running {
             let _ = write!(story, "{}", place.story());
         }
         story
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        // A stopped process is killed too, but nothing else wakes it up.
-        let _ = self.child.wait();
     }
 }
 

@@ -60,7 +60,7 @@ impl Watch {
 #[track_caller]
 fn read(place: &Place, list: &Mutex<Vec<Value>>) {
     let mut list = list.lock().expect("no thread panics with it");
-    let status = place.try_status().unwrap_or_else(|outcome| panic!("baton status: {outcome:?}"));
+    let status = place.try_status().unwrap_or_else(|error| panic!("{error}"));
     take_new(&mut list, &status["recent"]);
 }
 

@@ -1,7 +1,7 @@
 //! docs/troubleshooting.md has every message that a user can meet, in the words of the source, and no other.
 //!
-//! A message is a string of at least [`WORDS`] words, wherever it stands in the source of the coordinator, the contract or
-//! the shim: also one that is put together elsewhere. What is none is listed here, with the reason. On the page a message
+//! A message is a string of at least [`WORDS`] words, wherever it stands in the source of the programs and libraries that
+//! users run: also one that is put together elsewhere. What is none is listed here, with the reason. On the page a message
 //! is a line of a `text` block, with `…` for what differs, or with another message in that place. A line that begins with
 //! a space belongs to the one before.
 
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use proc_macro2::{Delimiter, Group, Ident, Literal, TokenStream, TokenTree};
 
 const PAGE: &str = "docs/troubleshooting.md";
-const FOLDERS: [&str; 3] = ["coordinator/src", "include/src", "shim/src"];
+const FOLDERS: [&str; 6] = ["cli/src", "coordinator/src", "harness/src", "include/src", "shim/src", "workbench/src"];
 /// What is shorter is a name, or a part that says nothing by itself.
 const WORDS: usize = 3;
 /// How deep messages are put into others.
@@ -28,19 +28,19 @@ const OPTIONAL: &str = "info";
 /// Strings that are no messages: where they stand, how they begin, and what they are.
 const NO_MESSAGES: &[(&str, &str, &str)] = &[
     ("", "--", "options of a program that Baton starts"),
-    ("coordinator/src/bench", "", "rows of a table that was asked for"),
-    ("coordinator/src/cli/doctor/trial.rs", "trial ", "a command of Baton's own"),
-    ("coordinator/src/cli/serve.rs", "a setting that is usual", "why something cannot fail"),
-    ("coordinator/src/cli/settings.rs", "half of the host memory", "a remark in what --print-config prints"),
-    ("coordinator/src/cli/settings.rs", "in the user's runtime folder", "a remark in what --print-config prints"),
-    ("coordinator/src/cli/status.rs", "arena …", "a line that was asked for"),
-    ("coordinator/src/cli/status.rs", "host pool …", "a line that was asked for"),
-    ("coordinator/src/cli/status.rs", "switches …", "a line that was asked for"),
-    ("coordinator/src/cli/status.rs", "waiting to join", "a table's heading"),
-    ("coordinator/src/demo.rs", "", "rows of a table that was asked for"),
+    ("cli/src/doctor/trial.rs", "trial ", "a command of Baton's own"),
+    ("cli/src/serve.rs", "a setting that is usual", "why something cannot fail"),
+    ("cli/src/settings.rs", "half of the host memory", "a remark in what --print-config prints"),
+    ("cli/src/settings.rs", "in the user's runtime folder", "a remark in what --print-config prints"),
+    ("cli/src/status.rs", "arena …", "a line that was asked for"),
+    ("cli/src/status.rs", "host pool …", "a line that was asked for"),
+    ("cli/src/status.rs", "switches …", "a line that was asked for"),
+    ("cli/src/status.rs", "waiting to join", "a table's heading"),
     ("shim/src/exports/trace/report.rs", "baton: … (process …) made", "a line that was asked for"),
     ("shim/src/exports/trace/report.rs", "{\"", "JSON that was asked for"),
     ("shim/src/exports/trace/report.rs", "…{\"", "JSON that was asked for"),
+    ("workbench/src/bench", "", "rows of a table that was asked for"),
+    ("workbench/src/demo.rs", "", "rows of a table that was asked for"),
 ];
 
 /// Of those, what the page has to have all the same.

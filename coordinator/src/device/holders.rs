@@ -4,12 +4,11 @@ use std::ffi::c_uint;
 use std::fmt;
 
 use baton_contract::cuda::CUresult;
+use baton_contract::memory::size;
 use baton_contract::socket_path::gpu_name;
 use libloading::Library;
 use nvml_wrapper::Nvml;
 use nvml_wrapper::enums::device::UsedGpuMemory;
-
-use crate::cli::units::size;
 
 /// More processes than these are not listed.
 const ROOM: usize = 4096;

@@ -1,12 +1,13 @@
 //! A script bare and under Baton: whether both do the same.
 
 use std::fmt;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc;
 use std::time::{Duration, Instant};
+
+use baton_harness::program::{Heard, Program};
+use baton_harness::stop::Stop;
 
 use super::Script;
 use crate::coordinator::{Coordinator, Serving, program};
@@ -175,41 +176,21 @@ fn executor() -> std::path::PathBuf {
 
 /// Runs a program to its end, and does something whenever it rests.
 fn obeyed(command: &mut Command, mut at_rest: impl FnMut()) -> Outcome {
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    let mut input = child.stdin.take().expect("piped");
-    let (out, mut err) = (child.stdout.take().expect("piped"), child.stderr.take().expect("piped"));
-    let (sender, lines) = mpsc::channel();
-    let read_out = std::thread::spawn(move || {
-        for line in BufReader::new(out).lines().map_while(Result::ok) {
-            if sender.send(line).is_err() {
-                return;
-            }
-        }
-    });
-    let read_err = std::thread::spawn(move || {
-        let mut text = Vec::new();
-        let _ = err.read_to_end(&mut text);
-        String::from_utf8_lossy(&text).into_owned()
-    });
+    let mut program = Program::start_told("a script", command).unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let end = Instant::now() + LIMIT;
     let mut said = String::new();
-    loop {
-        match lines.recv_timeout(end.saturating_duration_since(Instant::now())) {
-            Ok(line) if line == "rest" => {
+    let status = loop {
+        let left = end.saturating_duration_since(Instant::now());
+        match program.hear(left, &Stop::never()).expect("our own child") {
+            Heard::Line(line) if line.text == "rest" => {
                 at_rest();
-                let _ = writeln!(input);
+                // If it has ended, that is heard next.
+                let _ = program.say("");
             }
-            Ok(line) => said = said + &line + "\n",
-            Err(mpsc::RecvTimeoutError::Disconnected) => break,
-            Err(mpsc::RecvTimeoutError::Timeout) => {
-                let _ = child.kill();
-                said += "it takes too long\n";
-                break;
-            }
+            Heard::Line(line) => said = said + &line.text + "\n",
+            Heard::End(status) => break status.to_string(),
+            Heard::Nothing => break "it takes too long".to_owned(),
         }
-    }
-    let status = child.wait().expect("our own child").to_string();
-    let _ = read_out.join();
-    Outcome { status, out: said, err: read_err.join().unwrap_or_default() }
+    };
+    Outcome { status, out: said, err: program.errors().expect("a file of our own") }
 }

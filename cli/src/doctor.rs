@@ -1,0 +1,178 @@
+//! `baton doctor`: what this machine offers, and what is missing, a line each.
+
+pub mod trial;
+
+use std::path::PathBuf;
+
+use baton_contract::memory::size;
+use baton_coordinator::endpoint::{self, Folder};
+use baton_harness::client;
+use baton_harness::driver::Choice;
+use baton_harness::install::Install;
+use clap::Args;
+use rustix::process::{PidfdFlags, getpid, pidfd_open};
+
+use super::{CliError, DriverChoice, named_socket, open_gpu, serve, usual_socket};
+
+/// `baton doctor`.
+#[derive(Clone, Debug, Args)]
+pub struct Doctor {
+    /// The driver to look at: `gpu` (the system's), `sim` (simulated), or a file.
+    #[arg(long, value_name = "gpu|sim|PATH", default_value = "gpu")]
+    driver: String,
+    /// The GPU to look at, counted from 0.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    gpu: usize,
+}
+
+/// How serious a finding is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Good,
+    /// Works, with less.
+    Less,
+    Missing,
+}
+
+struct Findings {
+    serious: bool,
+}
+
+impl Findings {
+    fn say(&mut self, verdict: Verdict, what: &str, found: &str) {
+        let mark = match verdict {
+            Verdict::Good => "ok     ",
+            Verdict::Less => "less   ",
+            Verdict::Missing => "MISSING",
+        };
+        self.serious |= verdict == Verdict::Missing;
+        println!("{mark} {what:<16} {found}");
+    }
+
+    fn check<T>(&mut self, what: &str, found: Result<T, String>, good: impl FnOnce(T) -> String) {
+        match found {
+            Ok(found) => self.say(Verdict::Good, what, &good(found)),
+            Err(why) => self.say(Verdict::Missing, what, &why),
+        }
+    }
+}
+
+/// Looks at everything; false if Baton cannot work here.
+///
+/// # Errors
+///
+/// When the system does not even say which program this is.
+pub fn run(arguments: &Doctor) -> Result<bool, CliError> {
+    let install = Install::of_this_program()?;
+    let mut findings = Findings { serious: false };
+    findings.check("library", install.shim().map_err(|error| error.to_string()), |path| path.display().to_string());
+
+    let choice: DriverChoice = arguments.driver.parse().unwrap_or(DriverChoice::System);
+    for (name, value) in choice.settings()? {
+        // SAFETY: no other thread runs yet.
+        unsafe { std::env::set_var(name, value) };
+    }
+    let library = choice.library(&install)?;
+    let gpu = open_gpu(library.as_deref(), arguments.gpu);
+    match &gpu {
+        Ok(gpu) => {
+            let (major, minor) = (gpu.driver_version / 1000, gpu.driver_version % 1000 / 10);
+            findings.say(Verdict::Good, "driver", &format!("CUDA {major}.{minor}"));
+            findings.say(
+                Verdict::Good,
+                "GPU",
+                &format!("{}, {}, {}", gpu.name, size(gpu.memory), baton_contract::socket_path::gpu_name(gpu.uuid)),
+            );
+            let made = gpu.make(2 << 20).and_then(|memory| gpu.unmake(memory));
+            findings.check(
+                "shared memory",
+                made.map_err(|error| {
+                    format!("{error}; the driver has to export memory as file descriptors (Linux, not WSL, no vGPU)")
+                }),
+                |()| "GPU memory can be lent to other processes".to_owned(),
+            );
+        }
+        Err(error) => findings.say(
+            Verdict::Missing,
+            "driver",
+            &format!("{error}; install NVIDIA's driver, or use `--driver sim` for the simulated GPU"),
+        ),
+    }
+    system(&mut findings);
+    let free = serve::free_host_memory()?;
+    findings.say(
+        if free < 4 << 30 { Verdict::Less } else { Verdict::Good },
+        "host memory",
+        &format!("{} free; evicted GPU memory is kept there (--host-pool)", size(free)),
+    );
+    let threads = std::thread::available_parallelism().map_or(1, |count| count.get());
+    findings.say(
+        if threads < 4 { Verdict::Less } else { Verdict::Good },
+        "processors",
+        &format!("{threads}; each running program keeps one busy, and the coordinator two while it copies"),
+    );
+    if gpu.is_ok() {
+        preemption(&mut findings, &choice, arguments.gpu);
+    }
+    findings.say(
+        Verdict::Good,
+        "trust",
+        "memory is overwritten before another program gets it; programs are trusted not to attack each other",
+    );
+    coordinator(&mut findings, gpu.ok().map(|gpu| gpu.uuid));
+    Ok(!findings.serious)
+}
+
+fn preemption(findings: &mut Findings, choice: &DriverChoice, gpu: usize) {
+    let driver = match choice {
+        DriverChoice::System => Choice::Auto,
+        DriverChoice::Simulated => Choice::Simulated,
+        DriverChoice::File(path) => Choice::File(path.clone()),
+    };
+    let why = match trial::why_not(&driver, gpu) {
+        Ok(None) => return findings.say(Verdict::Good, "preemption", "work can be paused in the middle of a kernel"),
+        Ok(Some(why)) => why,
+        Err(error) => format!("it could not be tried ({})", error.to_string().lines().collect::<Vec<_>>().join(" ")),
+    };
+    findings.say(Verdict::Less, "preemption", &format!("{why}: work is waited for"));
+}
+
+fn system(findings: &mut Findings) {
+    let pidfd = pidfd_open(getpid(), PidfdFlags::empty());
+    findings.check("pidfd", pidfd.map_err(|error| format!("{error}; Linux 5.3 or newer is needed")), |_| {
+        "the end of a program is noticed".to_owned()
+    });
+    // MEMBARRIER_CMD_QUERY, and the bit of MEMBARRIER_CMD_PRIVATE_EXPEDITED.
+    let barrier = rustix::thread::membarrier_query();
+    let has = barrier.contains(rustix::thread::MembarrierQuery::PRIVATE_EXPEDITED);
+    findings.check(
+        "membarrier",
+        has.then_some(()).ok_or_else(|| {
+            "programs' calls cannot be held back; Linux 4.14 or newer without a filter on it is needed".to_owned()
+        }),
+        |()| "programs' calls can be held back at no cost to them".to_owned(),
+    );
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
+    let enough = limit.is_none_or(|limit| limit >= 65536);
+    let shown = limit.map_or("unlimited".to_owned(), |limit| limit.to_string());
+    let advice = if enough { "" } else { "; raise it (`ulimit -Hn 65536`) for arenas of many small pieces" };
+    findings.say(if enough { Verdict::Good } else { Verdict::Less }, "descriptors", &format!("{shown}{advice}"));
+    let folder = endpoint::own_folder();
+    match Folder::private(&folder) {
+        Ok(_) => findings.say(Verdict::Good, "socket folder", &folder.display().to_string()),
+        Err(error) => findings.say(Verdict::Missing, "socket folder", &error.to_string()),
+    }
+}
+
+fn coordinator(findings: &mut Findings, uuid: Option<[u8; 16]>) {
+    let socket: Option<PathBuf> = named_socket().or_else(|| uuid.map(usual_socket));
+    let Some(socket) = socket else { return };
+    match client::announce(&socket) {
+        Ok(Some(_)) => findings.say(Verdict::Good, "coordinator", &format!("answers at {}", socket.display())),
+        Ok(None) => {
+            let none = format!("none at {}; `baton run` starts one", socket.display());
+            findings.say(Verdict::Good, "coordinator", &none);
+        }
+        Err(error) => findings.say(Verdict::Missing, "coordinator", &error.to_string()),
+    }
+}

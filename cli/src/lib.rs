@@ -1,0 +1,153 @@
+//! The commands of `baton`, one file each, and what they share.
+
+pub mod doctor;
+pub mod evict;
+pub mod named;
+pub mod program;
+pub mod run;
+pub mod serve;
+pub mod set;
+pub mod settings;
+pub mod status;
+pub mod units;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use baton_contract::socket_path;
+use baton_coordinator::device::gpu::{Gpu, GpuError};
+use baton_coordinator::endpoint::{Folder, Unfit, own_folder};
+use baton_harness::client;
+use baton_harness::driver::name;
+use baton_harness::install::{Install, Missing};
+
+/// Why a command could not do its work, in the user's words.
+#[derive(Debug, thiserror::Error)]
+pub enum CliError {
+    /// A part of Baton is not there.
+    #[error(transparent)]
+    Missing(#[from] Missing),
+    /// No coordinator answers, or not as it should.
+    #[error(transparent)]
+    NoAnswer(#[from] client::NoAnswer),
+    /// The GPU or its driver.
+    #[error("{error}{}", hint(.error))]
+    Gpu {
+        /// What it said.
+        #[from]
+        error: GpuError,
+    },
+    /// The server.
+    #[error(transparent)]
+    Serve(#[from] baton_coordinator::server::ServeError),
+    /// A folder or file that cannot be used.
+    #[error(transparent)]
+    Unfit(#[from] Unfit),
+    /// The program to be run cannot be.
+    #[error("{text}")]
+    NoProgram {
+        /// Why.
+        text: String,
+        /// The exit code that says so.
+        code: u8,
+    },
+    /// Anything that a sentence explains.
+    #[error("{0}")]
+    Told(String),
+    /// The system refused something ordinary.
+    #[error("{0}")]
+    Io(#[from] std::io::Error),
+}
+
+fn hint(error: &GpuError) -> &'static str {
+    match error {
+        GpuError::Library { .. } | GpuError::Call { code: 100, .. } => {
+            "; `--driver sim` uses the simulated GPU, `--driver PATH` another driver"
+        }
+        _ => "",
+    }
+}
+
+/// Which driver library to use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DriverChoice {
+    /// The one that programs find by themselves.
+    System,
+    /// The simulated one.
+    Simulated,
+    /// This file.
+    File(PathBuf),
+}
+
+impl std::str::FromStr for DriverChoice {
+    type Err = std::convert::Infallible;
+
+    fn from_str(word: &str) -> Result<Self, Self::Err> {
+        Ok(match word {
+            "gpu" | "auto" => Self::System,
+            "sim" => Self::Simulated,
+            path => Self::File(path.into()),
+        })
+    }
+}
+
+impl DriverChoice {
+    /// The library's file; none for the one that programs find by themselves.
+    ///
+    /// # Errors
+    ///
+    /// When it is not there.
+    pub fn library(&self, install: &Install) -> Result<Option<PathBuf>, CliError> {
+        match self {
+            Self::System => Ok(None),
+            Self::Simulated => Ok(Some(install.simulated_driver()?)),
+            Self::File(path) => match path.canonicalize() {
+                Ok(path) => Ok(Some(path)),
+                Err(error) => Err(CliError::Told(format!("{}: {error}", path.display()))),
+            },
+        }
+    }
+
+    /// The environment in which this driver's GPU is the same one for all processes of this user: a simulated
+    /// GPU is a file.
+    ///
+    /// # Errors
+    ///
+    /// When the user's folder cannot be made.
+    pub fn settings(&self) -> Result<Vec<(&'static str, OsString)>, CliError> {
+        if *self != Self::Simulated || std::env::var_os("SIMCUDA_GPU_FILE").is_some() {
+            return Ok(Vec::new());
+        }
+        let folder = own_folder();
+        Folder::private(&folder)?;
+        Ok(vec![("SIMCUDA_GPU_FILE", folder.join("simulated-gpu").into())])
+    }
+}
+
+/// Opens a GPU of a driver.
+///
+/// # Errors
+///
+/// When there is none.
+pub fn open_gpu(library: Option<&Path>, number: usize) -> Result<Gpu, GpuError> {
+    Gpu::open(library.unwrap_or(Path::new("libcuda.so.1")), number)
+}
+
+/// The UUID of a GPU of a driver, and how many GPUs can be seen. None is taken into use for that.
+///
+/// # Errors
+///
+/// When there is none.
+pub fn gpu_uuid(library: Option<&Path>, number: usize) -> Result<([u8; 16], usize), GpuError> {
+    Gpu::uuid_of(library.unwrap_or(Path::new("libcuda.so.1")), number)
+}
+
+/// Where a GPU's coordinator is, if the user names no place.
+pub fn usual_socket(uuid: [u8; 16]) -> PathBuf {
+    own_folder().join(socket_path::socket_name(uuid))
+}
+
+/// The socket that the user's environment names.
+pub fn named_socket() -> Option<PathBuf> {
+    std::env::var_os(name(baton_contract::settings::SOCKET)).filter(|path| !path.is_empty()).map(PathBuf::from)
+}

@@ -1,0 +1,126 @@
+//! The `baton` command.
+
+use std::process::ExitCode;
+
+use baton_cli::{CliError, doctor, evict, named, run, serve, set, status};
+use baton_harness::driver::Choice;
+use baton_workbench::{bench, demo};
+use clap::{Parser, Subcommand};
+
+/// Many unmodified CUDA programs take turns on one GPU.
+#[derive(Parser)]
+#[command(name = "baton", version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run a program that shares the GPU, with a coordinator that is started if there is none.
+    ///
+    /// Where the program can see several GPUs (`CUDA_VISIBLE_DEVICES`), a coordinator is started for the first one. A process
+    /// shares the GPU that it takes first, with that GPU's coordinator: `baton serve --gpu N` starts one for another GPU. GPUs
+    /// without a coordinator, and all others that the process uses, it uses as if Baton were not there. With `--gpu N`, GPU N is
+    /// the one that is shared.
+    Run(run::Run),
+    /// Coordinate a GPU: own its memory, and decide who runs.
+    Serve(serve::Serve),
+    /// Show how a coordinator and its programs stand.
+    Status(status::StatusArgs),
+    /// Move a program's memory to the host, as soon as its work in flight has ended.
+    Evict(named::Named),
+    /// Change how a program is scheduled while it runs: its class, weight, or target.
+    Set(set::Set),
+    /// Take a program off the GPU, in the middle of its work, and keep it off until `baton resume`.
+    #[command(alias = "pause")]
+    Suspend(named::Named),
+    /// Let a suspended program go on.
+    Resume(named::Named),
+    /// Say what this machine offers and what is missing.
+    Doctor(doctor::Doctor),
+    /// A program that `baton doctor` runs.
+    #[command(hide = true)]
+    Trial(doctor::trial::Trial),
+    /// Run example programs that do not fit the GPU together, alone and sharing it, and compare what they compute.
+    Demo {
+        /// Print one JSON object instead of a table.
+        #[arg(long)]
+        json: bool,
+        /// The driver to run on: `auto` (the GPU if there is one), `gpu`, `sim` (simulated), or a file.
+        #[arg(long, default_value = "auto", value_name = "auto|gpu|sim|PATH")]
+        driver: Choice,
+    },
+    /// Measure.
+    #[command(subcommand)]
+    Bench(Bench),
+}
+
+#[derive(Subcommand)]
+enum Bench {
+    /// How long a model server takes to answer whose memory was moved to the host, while a trainer has the GPU.
+    Switch {
+        /// Print one JSON object instead of a table.
+        #[arg(long)]
+        json: bool,
+        /// The driver to run on: `auto` (the GPU if there is one), `gpu`, `sim` (simulated), or a file.
+        #[arg(long, default_value = "auto", value_name = "auto|gpu|sim|PATH")]
+        driver: Choice,
+        /// How many requests to measure for each way of bringing memory in.
+        #[arg(long, default_value_t = 8, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=200))]
+        repeat: u32,
+    },
+    /// How long requests take while batch work runs on the same GPU, and how much of that gets done.
+    ///
+    /// Both run together in four ways: under Baton, with `--mode exclusive`, with `--no-preempt`, and bare, without
+    /// Baton. On the simulated driver kernels take modelled time, and those of different processes turns: 2 ms each if
+    /// they are left alone, and 0.2 ms to change (see sim/README.md). On a GPU nothing is modelled.
+    Corun(bench::corun::Options),
+}
+
+fn main() -> ExitCode {
+    let Arguments { command } = Arguments::parse();
+    if !matches!(command, Command::Serve(_)) {
+        // As other commands do, this one ends in silence when nobody reads what it prints any more.
+        // SAFETY: no other thread runs yet, and this is no handler of ours.
+        unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    }
+    let (command, done) = match command {
+        Command::Run(arguments) => ("run", run::run(arguments).map(|never| match never {})),
+        Command::Serve(arguments) => ("serve", serve::run(arguments).map(|()| true)),
+        Command::Status(arguments) => ("status", status::run(arguments).map(|()| true)),
+        Command::Evict(arguments) => ("evict", evict::run(arguments).map(|()| true)),
+        Command::Set(arguments) => ("set", set::set(arguments).map(|()| true)),
+        Command::Suspend(arguments) => ("suspend", set::suspend(arguments).map(|()| true)),
+        Command::Resume(arguments) => ("resume", set::resume(arguments).map(|()| true)),
+        Command::Doctor(arguments) => ("doctor", doctor::run(&arguments)),
+        Command::Trial(arguments) => ("trial", doctor::trial::play(&arguments).map(|()| true)),
+        Command::Bench(Bench::Switch { json, driver, repeat }) => {
+            return ended("bench switch", bench::switch::run(&driver, repeat, json).map(|report| report.outputs_match));
+        }
+        Command::Bench(Bench::Corun(options)) => {
+            return ended("bench corun", bench::corun::run(&options).map(|report| report.outputs_match));
+        }
+        Command::Demo { json, driver } => {
+            return ended("demo", demo::run(&driver, json).map(|report| report.outputs_match));
+        }
+    };
+    let no_program = match &done {
+        Err(CliError::NoProgram { code, .. }) => Some(ExitCode::from(*code)),
+        _ => None,
+    };
+    let ended = ended(command, done);
+    no_program.unwrap_or(ended)
+}
+
+/// The exit code of a command that says whether all is well.
+fn ended(command: &str, done: Result<bool, impl std::fmt::Display>) -> ExitCode {
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("baton {command}: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! `baton run`: a program as a tenant. Starts a coordinator if there is none, and then becomes the program, so
+//! that exit code, signals and standard streams are the program's own. A program that takes the GPU and cannot share it
+//! ends: see [`baton_contract::settings::REQUIRE`].
+
+use std::ffi::{CStr, OsStr, OsString};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::io::IsTerminal as _;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+
+use baton_contract::class::Class;
+use baton_contract::messages::DriverKind;
+use baton_contract::scheduling::{Change, Scheduling};
+use baton_contract::{settings, socket_path};
+use baton_coordinator::endpoint::{self, Folder};
+use baton_harness::client::{self, Offer};
+use baton_harness::driver::name;
+use baton_harness::install::Install;
+use clap::Args;
+
+use super::program::Kind;
+use super::settings::Settings;
+use super::{CliError, DriverChoice, gpu_uuid, named_socket, program, usual_socket};
+
+/// The exit code that says that `baton run` itself has failed, as `env` and `timeout` have it.
+pub const FAILED: u8 = 125;
+
+/// How long a coordinator may take to start.
+const STARTING: Duration = Duration::from_secs(60);
+
+/// `baton run`.
+#[derive(Clone, Debug, Args)]
+pub struct Run {
+    /// What to call the program in `baton status`.
+    #[arg(long)]
+    name: Option<String>,
+    /// How urgent its work is.
+    #[arg(long, value_name = "latency|normal|batch")]
+    class: Option<Class>,
+    /// Its share of the GPU's time among programs of its class, in proportion, for `normal` and `batch`. [default: 1]
+    #[arg(long, value_name = "N")]
+    weight: Option<u32>,
+    /// How long a request may take, for `latency`: the one that has to be answered first goes first.
+    #[arg(long, value_name = "20ms", value_parser = super::set::micros)]
+    slo: Option<u64>,
+    /// Let the program run without Baton if it cannot share the GPU. Otherwise it ends, with exit code 125.
+    #[arg(long)]
+    optional: bool,
+    #[command(flatten, next_help_heading = "If a coordinator has to be started")]
+    settings: Settings,
+    /// The program and its arguments.
+    #[arg(trailing_var_arg = true, required = true, value_name = "PROGRAM ARGS")]
+    program: Vec<OsString>,
+}
+
+/// Becomes the program; returns only if it cannot.
+///
+/// # Errors
+///
+/// When there is no GPU, no coordinator can be started, or the program cannot be.
+pub fn run(run: Run) -> Result<std::convert::Infallible, CliError> {
+    let (program, arguments) = run.program.split_first().expect("clap demands a program");
+    let file = program::find(program).map_err(|error| no_program(program, &error))?;
+    let mut command = Command::new(program);
+    command.args(arguments);
+    match prepare(&run, program, &file, &mut command) {
+        Ok(connection) => {
+            // Kept open over the exec, so that the coordinator does not end before the program has come.
+            rustix::io::fcntl_setfd(&connection, rustix::io::FdFlags::empty()).map_err(std::io::Error::from)?;
+            let _open = connection;
+            Err(no_program(program, &command.exec()))
+        }
+        Err(error) if run.optional => {
+            eprintln!("baton run: {error}; running without Baton");
+            Err(no_program(program, &Command::new(program).args(arguments).exec()))
+        }
+        Err(error) => Err(CliError::NoProgram { text: error.to_string(), code: FAILED }),
+    }
+}
+
+/// Reaches a coordinator, and gives the command what its program needs to find it.
+fn prepare(run: &Run, program: &OsStr, file: &Path, command: &mut Command) -> Result<OwnedFd, CliError> {
+    run.settings.check()?;
+    scheduling(run)?;
+    can_share(program, program::kind(file))?;
+    let install = Install::of_this_program()?;
+    let shim = preloadable(&install.shim()?)?;
+    let choice = run.settings.driver();
+    let library = choice.library(&install)?;
+    command.envs(set(choice.settings()?));
+    let (socket, is_named) = match run.settings.socket.clone().or_else(named_socket) {
+        Some(socket) => (std::path::absolute(socket)?, true),
+        None => {
+            let (gpu, count) = gpu_uuid(library.as_deref(), run.settings.gpu.unwrap_or(0))?;
+            (usual_socket(gpu), run.settings.gpu.is_some() || count == 1)
+        }
+    };
+    let (connection, offer) = reach(&socket, &run.settings, &install)?;
+    let library = drivers_of(&socket, offer, run.settings.driver.as_ref().map(|_| &choice), library, &install)?;
+    if offer.driver == DriverKind::Simulated {
+        command.envs(set(DriverChoice::Simulated.settings()?));
+    }
+    let gpu = socket_path::gpu_name(offer.gpu);
+    command.env("LD_PRELOAD", preload(&shim));
+    command.env(name(settings::CONNECTION), connection.as_raw_fd().to_string());
+    let mut assign = |name: &'static CStr, value: Option<OsString>| {
+        match value {
+            Some(value) => command.env(self::name(name), value),
+            None => command.env_remove(self::name(name)),
+        };
+    };
+    // Where the user has named one GPU, or there is only one, other GPUs are no business of ours. Otherwise the program finds the
+    // coordinator of whichever GPU it takes, and has to share this one.
+    let folder = socket.parent().filter(|_| !is_named);
+    assign(settings::FOLDER, folder.map(Into::into));
+    assign(settings::SOCKET, folder.is_none().then(|| socket.clone().into()));
+    assign(settings::GPU, folder.is_none().then(|| gpu.clone().into()));
+    let required = if folder.is_none() { "1".into() } else { gpu.into() };
+    assign(settings::REQUIRE, (!run.optional).then_some(required));
+    let mut put = |name: &'static CStr, value: Option<OsString>| {
+        value.map(|value| command.env(self::name(name), value));
+    };
+    put(settings::DRIVER, library.map(Into::into));
+    put(settings::NAME, run.name.as_ref().map(Into::into));
+    put(settings::CLASS, run.class.map(|class| class.word().into()));
+    put(settings::WEIGHT, run.weight.map(|weight| weight.to_string().into()));
+    put(settings::SLO_MICROS, run.slo.map(|slo| slo.to_string().into()));
+    Ok(connection)
+}
+
+/// How the program is to be scheduled, by options and by what its environment says: whatever cannot be is refused here.
+fn scheduling(run: &Run) -> Result<(), CliError> {
+    fn of<T: FromStr>(name: &'static CStr, what: &str) -> Result<Option<T>, CliError> {
+        let name = self::name(name);
+        let Some(word) = std::env::var_os(name).filter(|word| !word.is_empty()) else { return Ok(None) };
+        let value = word.to_str().and_then(|word| word.parse().ok());
+        let wrong = || CliError::Told(format!("{name}={} is not {what}", Path::new(&word).display()));
+        value.ok_or_else(wrong).map(Some)
+    }
+    let said = Change {
+        class: run.class.or(of(settings::CLASS, "latency, normal or batch")?),
+        weight: run.weight.or(of(settings::WEIGHT, "a number from 1 to 1000")?),
+        slo_micros: run.slo.or(of(settings::SLO_MICROS, "a number of microseconds")?),
+        suspended: None,
+    };
+    Scheduling::default().changed(said).check().map_err(|error| CliError::Told(error.to_owned()))
+}
+
+/// Refuses a program that would not start or would go without Baton, and says what it is if it may start others that do not.
+fn can_share(program: &OsStr, kind: Kind) -> Result<(), CliError> {
+    let program = Path::new(program).display();
+    let others = "the programs that it starts share the GPU, it itself does not";
+    match kind {
+        Kind::Dynamic => {}
+        Kind::Static => eprintln!("baton run: {program} is statically linked: {others}"),
+        Kind::Bits32 => eprintln!("baton run: {program} is a 32-bit program: {others}"),
+        Kind::Musl => {
+            return Err(CliError::Told(format!(
+                "{program} uses musl, and Baton's library needs glibc: run a build of the program for glibc"
+            )));
+        }
+        Kind::Privileged => {
+            return Err(CliError::Told(format!(
+                "{program} runs with more rights than yours (set-user-id, set-group-id or capabilities), so the system \
+                 preloads nothing: run it as the user whose rights it takes"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// As shells have it: 127 if it is not there, 126 if it cannot be run.
+fn no_program(program: &OsStr, error: &std::io::Error) -> CliError {
+    let code = if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 };
+    CliError::NoProgram { text: format!("{}: {error}", Path::new(program).display()), code }
+}
+
+/// Sets what this process is to find in its environment, and hands it on for the program.
+fn set(environment: Vec<(&'static str, OsString)>) -> Vec<(&'static str, OsString)> {
+    for (name, value) in &environment {
+        // SAFETY: no other thread runs yet.
+        unsafe { std::env::set_var(name, value) };
+    }
+    environment
+}
+
+/// The driver file that the program has to use: the one that its coordinator uses, which each side finds by itself.
+fn drivers_of(
+    socket: &Path,
+    offer: Offer,
+    named: Option<&DriverChoice>,
+    library: Option<PathBuf>,
+    install: &Install,
+) -> Result<Option<PathBuf>, CliError> {
+    let kind = named.map_or(offer.driver, DriverChoice::kind);
+    if kind != offer.driver {
+        return Err(CliError::Told(format!(
+            "the coordinator at {} uses another driver ({}) than --driver names; leave that out, or name another --socket",
+            socket.display(),
+            offer.driver.word()
+        )));
+    }
+    match (kind, named) {
+        (DriverKind::System, _) => Ok(None),
+        (DriverKind::Simulated, _) => Ok(Some(install.simulated_driver()?)),
+        (DriverKind::File, Some(_)) => Ok(library),
+        (DriverKind::File, None) => Err(CliError::Told(format!(
+            "the coordinator at {} was started with a driver file; name the same one with --driver",
+            socket.display()
+        ))),
+    }
+}
+
+/// What separates paths in `LD_PRELOAD`, or begins a word that the loader replaces in them (`ld.so(8)`).
+fn is_special(byte: &u8) -> bool {
+    matches!(byte, b' ' | b':' | b'$')
+}
+
+/// A path of the library that can be preloaded: its own, or a link's if that has a space, say, which nothing can quote.
+fn preloadable(shim: &Path) -> Result<PathBuf, CliError> {
+    let is_plain = |path: &Path| !path.as_os_str().as_encoded_bytes().iter().any(is_special);
+    if is_plain(shim) {
+        return Ok(shim.to_path_buf());
+    }
+    let fallback = socket_path::fallback(rustix::process::geteuid().as_raw());
+    let path = Some(endpoint::own_folder()).filter(|folder| is_plain(folder)).unwrap_or(fallback);
+    let folder = Folder::private(&path)?;
+    let mut hash = DefaultHasher::new();
+    shim.hash(&mut hash);
+    let link = PathBuf::from(format!("libbaton-{:016x}.so", hash.finish()));
+    folder.link(&link, shim)?;
+    Ok(path.join(link))
+}
+
+/// Our library before those that are preloaded already.
+fn preload(shim: &Path) -> OsString {
+    let mut list = shim.as_os_str().to_owned();
+    if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+        list.push(":");
+        list.push(others);
+    }
+    list
+}
+
+/// A connection to the coordinator, which is started if none answers. When several programs come at once, one
+/// starts it and the others wait. A coordinator that wants to end takes the same lock for that.
+fn reach(socket: &Path, settings: &Settings, install: &Install) -> Result<(OwnedFd, Offer), CliError> {
+    if let Some(reached) = client::announce(socket)? {
+        let places = Settings { gpu: None, driver: None, socket: None, ..settings.clone() };
+        let ignored = places.words();
+        if !ignored.is_empty() {
+            eprintln!(
+                "baton run: a coordinator is there already and keeps its own settings, not {}",
+                ignored.join(" ")
+            );
+        }
+        return Ok(reached);
+    }
+    let lock = endpoint::start_lock(socket)?;
+    lock.lock()?;
+    if let Some(reached) = client::announce(socket)? {
+        return Ok(reached);
+    }
+    let (mut coordinator, log) = start(socket, settings, install)?;
+    if std::io::stderr().is_terminal() {
+        eprintln!("baton run: started a coordinator; its log is {}", log.display());
+    }
+    let end = Instant::now() + STARTING;
+    loop {
+        if let Some(reached) = client::announce(socket)? {
+            return Ok(reached);
+        }
+        if let Some(status) = coordinator.try_wait()? {
+            let said = std::fs::read_to_string(&log).unwrap_or_default();
+            let last = said.lines().last().unwrap_or("it said nothing");
+            return Err(CliError::Told(format!("the coordinator could not be started ({status}): {last}")));
+        }
+        if Instant::now() > end {
+            return Err(CliError::Told(format!("the coordinator does not get ready; its log is {}", log.display())));
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn start(socket: &Path, settings: &Settings, install: &Install) -> Result<(Child, PathBuf), CliError> {
+    let (output, log) = endpoint::log_file(socket)?;
+    let settings = Settings { socket: Some(socket.to_path_buf()), ..settings.clone() };
+    let mut command = Command::new(install.command());
+    command.arg("serve").arg("--until-idle").args(settings.words());
+    command.env_remove("LD_PRELOAD").env_remove(name(settings::TRACE)).current_dir("/");
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(output);
+    // SAFETY: `setsid` may be called between fork and exec. A session of its own: the terminal's signals are the
+    // program's, not the coordinator's.
+    unsafe { command.pre_exec(|| rustix::process::setsid().map(|_| ()).map_err(Into::into)) };
+    Ok((command.spawn()?, log))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_that_cannot_be_preloaded_gets_a_link_that_can() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let odd = folder.path().join("a b:c").join("libbaton.so");
+        std::fs::create_dir(odd.parent().expect("a folder")).expect("a folder");
+        std::fs::write(&odd, "library").expect("a file");
+        for _ in 0..2 {
+            let link = preloadable(&odd).expect("a link");
+            assert!(!link.as_os_str().as_encoded_bytes().iter().any(is_special), "{}", link.display());
+            assert_eq!(std::fs::read(&link).expect("there"), b"library");
+        }
+        let link = preloadable(&odd).expect("a link");
+        std::fs::remove_file(link).expect("ours");
+        let plain = Path::new("/opt/libbaton.so");
+        assert_eq!(preloadable(plain).expect("as it is"), plain);
+    }
+}

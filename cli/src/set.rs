@@ -1,0 +1,105 @@
+//! `baton set`, `baton suspend` and `baton resume`: how a program is scheduled, changed while it runs.
+
+use baton_contract::messages::Opening;
+use baton_contract::scheduling::Change;
+use baton_harness::client::PATIENCE;
+use clap::Args;
+
+use super::CliError;
+use super::named::{Named, have_done};
+
+/// `baton set`.
+#[derive(Clone, Debug, Args)]
+pub struct Set {
+    #[command(flatten)]
+    named: Named,
+    /// What is to be otherwise: `class=latency|normal|batch`, `weight=3`, `slo=20ms` (or `slo=none`).
+    #[arg(required = true, value_name = "WHAT=VALUE", value_parser = change)]
+    changes: Vec<Change>,
+}
+
+/// What `WHAT=VALUE` asks for.
+fn change(word: &str) -> Result<Change, String> {
+    let usual = Change::default();
+    match word.split_once('=') {
+        Some(("class", class)) => {
+            class.parse().map(|class| Change { class: Some(class), ..usual }).map_err(|error| format!("{error}"))
+        }
+        Some(("weight", weight)) => weight
+            .parse()
+            .map(|weight| Change { weight: Some(weight), ..usual })
+            .map_err(|_| "a weight is a number from 1 to 1000".to_owned()),
+        Some(("slo", "none")) => Ok(Change { slo_micros: Some(0), ..usual }),
+        Some(("slo", target)) => Ok(Change { slo_micros: Some(micros(target)?), ..usual }),
+        _ => Err("write class=…, weight=… or slo=…".to_owned()),
+    }
+}
+
+/// A time as users write it.
+///
+/// # Errors
+///
+/// When it is none, or too short to mean anything.
+pub fn micros(word: &str) -> Result<u64, String> {
+    let time = humantime::parse_duration(word).map_err(|error| format!("{error}; write for example 20ms"))?;
+    match u64::try_from(time.as_micros()) {
+        Ok(0) => Err("a target (slo) is at least a microsecond".to_owned()),
+        Ok(micros) => Ok(micros),
+        Err(_) => Err("a target (slo) is at most one hour".to_owned()),
+    }
+}
+
+/// Changes what the words say, from the next decision on.
+///
+/// # Errors
+///
+/// When no coordinator answers, there is no such program, or the changes make no sense for it.
+pub fn set(arguments: Set) -> Result<(), CliError> {
+    let both = |all: Change, one: Change| Change {
+        class: one.class.or(all.class),
+        weight: one.weight.or(all.weight),
+        slo_micros: one.slo_micros.or(all.slo_micros),
+        suspended: one.suspended.or(all.suspended),
+    };
+    ask(arguments.named, arguments.changes.into_iter().fold(Change::default(), both))
+}
+
+/// Keeps a program off the GPU until it is resumed.
+///
+/// # Errors
+///
+/// As [`set`].
+pub fn suspend(named: Named) -> Result<(), CliError> {
+    ask(named, Change { suspended: Some(true), ..Change::default() })
+}
+
+/// Lets a suspended program go on.
+///
+/// # Errors
+///
+/// As [`set`].
+pub fn resume(named: Named) -> Result<(), CliError> {
+    ask(named, Change { suspended: Some(false), ..Change::default() })
+}
+
+fn ask(named: Named, change: Change) -> Result<(), CliError> {
+    have_done(named, Some(PATIENCE), |name| Opening::Set { name, change })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use baton_contract::class::Class;
+
+    #[test]
+    fn changes_are_read_as_users_write_them() {
+        let usual = Change::default();
+        assert_eq!(change("class=batch"), Ok(Change { class: Some(Class::Batch), ..usual }));
+        assert_eq!(change("weight=3"), Ok(Change { weight: Some(3), ..usual }));
+        assert_eq!(change("slo=20ms"), Ok(Change { slo_micros: Some(20_000), ..usual }));
+        assert_eq!(change("slo=none"), Ok(Change { slo_micros: Some(0), ..usual }));
+        for wrong in ["class=urgent", "weight=-1", "slo=20", "slo=0ms", "colour=red", "weight"] {
+            assert!(change(wrong).is_err(), "{wrong}");
+        }
+    }
+}

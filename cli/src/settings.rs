@@ -1,0 +1,411 @@
+//! What can be said about a coordinator: on the command line, in a file, or by a variable. Each setting is declared once, as a
+//! field of [`Settings`]; flag, key and variable, `--print-config`, and what `baton run` hands on to the coordinator that it
+//! starts all follow from that.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use baton_contract::memory::size;
+use baton_contract::messages::DriverKind;
+use baton_coordinator::books::arena::Arena;
+use baton_coordinator::server;
+use clap::Args;
+use serde::{Deserialize, Serialize};
+
+use super::units::{Amount, Percent, Period};
+use super::{CliError, DriverChoice};
+
+/// As many tenants as the processes that a coordinator can keep apart: each has half a dozen descriptors.
+const MOST_TENANTS: usize = 4000;
+
+/// The settings of `baton serve`, as far as somebody has set them.
+#[derive(Clone, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct Settings {
+    /// The GPU to serve, counted from 0. [default: 0]
+    #[arg(long, value_name = "N", env = "BATON_SERVE_GPU")]
+    pub gpu: Option<usize>,
+    /// The driver: `gpu` (the system's), `sim` (simulated), or a file. [default: gpu]
+    #[arg(long, value_name = "gpu|sim|PATH", env = "BATON_SERVE_DRIVER")]
+    pub driver: Option<String>,
+    /// How much of the GPU's memory to lend out; the rest is for contexts and code. [default: 90%]
+    #[arg(long, value_name = "90%|8GiB", env = "BATON_SERVE_ARENA")]
+    pub arena: Option<Amount>,
+    /// How much host memory to keep evicted GPU memory in. [default: half of what is free, at most twice the arena]
+    #[arg(long, value_name = "32GiB|50%", env = "BATON_SERVE_HOST_POOL")]
+    pub host_pool: Option<Amount>,
+    /// Keep so much of the arena free that a switch can begin at once; no program can have it. [default: 3%]
+    #[arg(long, value_name = "3%|2GiB", env = "BATON_SERVE_HEADROOM")]
+    pub headroom: Option<Amount>,
+    /// How long a program has the GPU before another of its class gets it. [default: 100ms]
+    #[arg(long, value_name = "100ms", env = "BATON_SERVE_QUANTUM")]
+    pub quantum: Option<Period>,
+    /// How long a program waits at most while others of better classes use the GPU, before it gets a turn. [default: 10s]
+    #[arg(long, value_name = "10s", env = "BATON_SERVE_MAX_WAIT")]
+    pub max_wait: Option<Period>,
+    /// Run programs at the same time that fit the GPU together: latency programs at any time, the others in the gaps. Or one
+    /// program at a time. [default: corun]
+    #[arg(long, value_name = "corun|exclusive", env = "BATON_SERVE_MODE")]
+    pub mode: Option<Mode>,
+    /// How long latency programs are at work before those that co-run with them are taken off the GPU in the middle.
+    /// [default: 200us]
+    #[arg(long, value_name = "200us", env = "BATON_SERVE_BURST")]
+    pub burst: Option<Period>,
+    /// How much slower latency programs may be for those that co-run with them. If their requests are so short that this
+    /// cannot be kept, the others stay off the GPU for longer between them. [default: 5%]
+    #[arg(long, value_name = "5%", env = "BATON_SERVE_LATENCY_SLACK")]
+    pub latency_slack: Option<Percent>,
+    /// Let programs' work end instead of taking it off the GPU in the middle.
+    #[arg(long, alias = "no-pause", num_args = 0..=1, default_missing_value = "true", require_equals = true,
+        value_name = "true|false", env = "BATON_SERVE_NO_PREEMPT")]
+    #[serde(alias = "no-pause")]
+    pub no_preempt: Option<bool>,
+    /// As many programs as may share the GPU at once; those that come then wait, in order. [default: 256]
+    #[arg(long, value_name = "N", env = "BATON_SERVE_MAX_TENANTS")]
+    pub max_tenants: Option<usize>,
+    /// The coordinator's socket. [default: in the user's runtime folder, named by the GPU]
+    #[arg(long, value_name = "PATH", env = "BATON_SERVE_SOCKET")]
+    pub socket: Option<PathBuf>,
+    /// Take the host pool even if it is larger than the memory that is free.
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "true|false",
+        env = "BATON_SERVE_FORCE")]
+    pub force: Option<bool>,
+    /// Write a line of JSON for every switch to this file.
+    #[arg(long, value_name = "FILE", env = "BATON_SERVE_TRACE")]
+    pub trace: Option<PathBuf>,
+    /// How much the coordinator's log says. [default: info]
+    #[arg(long, value_name = "error|warn|info|debug", env = "BATON_SERVE_LOG_LEVEL")]
+    pub log_level: Option<LogLevel>,
+    /// Run programs while their memory comes in, in pieces of this kind; or not before all is there. [default: groups]
+    #[arg(
+        long,
+        value_name = "groups|extents|one|off",
+        env = "BATON_SERVE_PIPELINE",
+        hide_short_help = true,
+        help_heading = "For measurements"
+    )]
+    pub pipeline: Option<Pipeline>,
+    /// Copy everything out that is evicted, also what has not changed.
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "true|false",
+        env = "BATON_SERVE_NO_HASH", hide_short_help = true, help_heading = "For measurements")]
+    pub no_hash: Option<bool>,
+}
+
+/// Who runs at the same time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// Programs that fit together, where they can be preempted.
+    #[default]
+    #[value(alias = "harvest")]
+    #[serde(alias = "harvest")]
+    Corun,
+    /// One program at a time.
+    Exclusive,
+}
+
+/// How programs run while their memory comes in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pipeline {
+    /// In groups, planned from the order of first use.
+    #[default]
+    Groups,
+    /// Each extent by itself.
+    Extents,
+    /// All in one group.
+    One,
+    /// Not at all: they run when all is there.
+    Off,
+}
+
+impl From<Pipeline> for server::Pipeline {
+    fn from(pipeline: Pipeline) -> Self {
+        match pipeline {
+            Pipeline::Groups => Self::Groups,
+            Pipeline::Extents => Self::Extents,
+            Pipeline::One => Self::One,
+            Pipeline::Off => Self::Off,
+        }
+    }
+}
+
+/// How much is said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LogLevel {
+    /// What keeps the coordinator from doing its work.
+    Error,
+    /// And what makes programs slower, or fail.
+    Warn,
+    /// And who comes and goes.
+    #[default]
+    Info,
+    /// And what explains decisions.
+    Debug,
+}
+
+impl From<LogLevel> for log::LevelFilter {
+    fn from(level: LogLevel) -> Self {
+        match level {
+            LogLevel::Error => Self::Error,
+            LogLevel::Warn => Self::Warn,
+            LogLevel::Info => Self::Info,
+            LogLevel::Debug => Self::Debug,
+        }
+    }
+}
+
+fn told(what: impl std::fmt::Display) -> CliError {
+    CliError::Told(what.to_string())
+}
+
+impl Settings {
+    /// What holds if nothing else is said, as far as that is the same on every machine.
+    pub fn usual() -> Self {
+        let period = |time| Some(Period(time));
+        Self {
+            gpu: Some(0),
+            driver: Some("gpu".to_owned()),
+            arena: Some(Amount::Percent(90.0)),
+            headroom: Some(Amount::Percent(3.0)),
+            quantum: period(Duration::from_millis(100)),
+            max_wait: period(Duration::from_secs(10)),
+            mode: Some(Mode::default()),
+            burst: period(Duration::from_micros(200)),
+            latency_slack: Some(Percent(5.0)),
+            no_preempt: Some(false),
+            max_tenants: Some(256),
+            force: Some(false),
+            log_level: Some(LogLevel::default()),
+            pipeline: Some(Pipeline::default()),
+            no_hash: Some(false),
+            host_pool: None,
+            socket: None,
+            trace: None,
+        }
+    }
+
+    /// The settings that a file holds.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be read, or says something that cannot be: with its name.
+    pub fn of_file(path: &Path) -> Result<Self, CliError> {
+        let in_file = |error: &dyn std::fmt::Display| told(format_args!("{}: {error}", path.display()));
+        let text = std::fs::read_to_string(path).map_err(|error| in_file(&error))?;
+        let settings: Self = toml::from_str(&text).map_err(|error| in_file(&error))?;
+        settings.check().map_err(|error| in_file(&error))?;
+        Ok(settings)
+    }
+
+    /// Each setting that was set, by its key.
+    fn table(&self) -> toml::Table {
+        toml::Table::try_from(self).expect("settings are numbers, flags and texts")
+    }
+
+    /// These, with what they leave open taken from `other`.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        let mut all = other.table();
+        all.extend(self.table());
+        all.try_into().expect("made of settings")
+    }
+
+    /// As words of a command line.
+    pub fn words(&self) -> Vec<String> {
+        let word = |(key, value): (&String, &toml::Value)| match value {
+            toml::Value::String(text) => format!("--{key}={text}"),
+            value => format!("--{key}={value}"),
+        };
+        self.table().iter().map(word).collect()
+    }
+
+    /// As the text of a file that says the same.
+    pub fn text(&self) -> String {
+        let mut text = toml::to_string(self).expect("settings are numbers, flags and texts");
+        let open = [
+            (self.host_pool.is_none(), "host-pool", "half of the host memory that is free, at most twice the arena"),
+            (self.socket.is_none(), "socket", "in the user's runtime folder, named by the GPU"),
+            (self.trace.is_none(), "trace", "no file"),
+        ];
+        for (_, key, meaning) in open.into_iter().filter(|(is_open, ..)| *is_open) {
+            text += &format!("# {key}: {meaning}\n");
+        }
+        text
+    }
+
+    /// Whether each by itself can be.
+    ///
+    /// # Errors
+    ///
+    /// With the setting's name, its value, and what it can be.
+    pub fn check(&self) -> Result<(), CliError> {
+        let period = |key: &str, value: Option<Period>, least: Duration, most: Duration| match value {
+            Some(Period(time)) if time < least || time > most => Err(told(format_args!(
+                "{key} cannot be {}; it is a time from {} to {}",
+                Period(time),
+                Period(least),
+                Period(most)
+            ))),
+            _ => Ok(()),
+        };
+        let (ms, hour) = (Duration::from_millis(1), Duration::from_secs(3600));
+        period("quantum", self.quantum, ms, hour)?;
+        period("max-wait", self.max_wait, ms, hour * 24)?;
+        period("burst", self.burst, Duration::ZERO, hour)?;
+        match self.max_tenants {
+            Some(most) if !(1..=MOST_TENANTS).contains(&most) => {
+                Err(told(format_args!("max-tenants cannot be {most}; it is a number from 1 to {MOST_TENANTS}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The driver that is meant.
+    pub fn driver(&self) -> DriverChoice {
+        self.driver.as_ref().map_or(DriverChoice::System, |word| word.parse().unwrap_or(DriverChoice::System))
+    }
+}
+
+impl DriverChoice {
+    /// As the other side is told.
+    pub fn kind(&self) -> DriverKind {
+        match self {
+            Self::System => DriverKind::System,
+            Self::Simulated => DriverKind::Simulated,
+            Self::File(_) => DriverKind::File,
+        }
+    }
+}
+
+/// The headroom in bytes. In whole pieces: in a small arena a few percent are less than one, and nothing is kept free.
+pub(super) fn headroom(asked: Amount, arena: u64) -> Result<u64, CliError> {
+    let headroom = asked.of(arena);
+    if headroom > arena / 2 {
+        return Err(told(format_args!(
+            "a headroom of {} leaves too little of an arena of {}; ask for at most half of it",
+            size(headroom),
+            size(arena)
+        )));
+    }
+    let piece = Arena::new(arena).largest_class().bytes();
+    Ok(headroom / piece * piece)
+}
+
+/// The arena in bytes, on a GPU of this name with so much memory.
+pub(super) fn arena(asked: Amount, memory: u64, name: &str) -> Result<u64, CliError> {
+    let arena = asked.of(memory);
+    if arena > memory {
+        return Err(told(format_args!(
+            "an arena of {} is more than the {} of {name}; ask for less with --arena, at most about 95% of it",
+            size(arena),
+            size(memory)
+        )));
+    }
+    if arena == 0 {
+        return Err(told("the arena has to be at least 2 MiB; see --arena"));
+    }
+    Ok(arena)
+}
+
+/// The host pool in bytes, beside an arena of so many, where so much host memory is free.
+pub(super) fn host_pool(asked: Option<Amount>, arena: u64, free: u64, force: bool) -> Result<u64, CliError> {
+    let pool = asked.unwrap_or(Amount::Bytes((free / 2).min(2 * arena))).of(free);
+    if pool > free && !force {
+        return Err(told(format_args!(
+            "a host pool of {} is more than the {} of memory that is free here; ask for less with --host-pool, or add \
+             --force if you know that there will be enough",
+            size(pool),
+            size(free)
+        )));
+    }
+    Ok(pool)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Command, FromArgMatches};
+
+    use super::*;
+
+    fn of_line(words: &[&str]) -> Settings {
+        let matches = Settings::augment_args(Command::new("serve").no_binary_name(true)).get_matches_from(words);
+        Settings::from_arg_matches(&matches).expect("valid settings")
+    }
+
+    #[test]
+    fn the_command_line_goes_before_the_file() {
+        let file: Settings =
+            toml::from_str("arena = \"2GiB\"\nquantum = \"5ms\"\nhost-pool = \"10%\"\n").expect("valid settings");
+        let both = of_line(&["--arena=1GiB", "--no-preempt"]).or(file);
+        assert_eq!(both.arena, Some(Amount::Bytes(1 << 30)));
+        assert_eq!(both.quantum, Some(Period(Duration::from_millis(5))));
+        assert_eq!(both.words(), ["--arena=1GiB", "--host-pool=10%", "--no-preempt=true", "--quantum=5ms"]);
+    }
+
+    #[test]
+    fn what_is_printed_means_the_same_in_a_file_and_on_the_command_line() {
+        let odd = of_line(&["--driver=/opt/lib cuda.so", "--arena=1073741825B", "--mode=harvest", "--burst=1500us"]);
+        for settings in [Settings::usual(), odd] {
+            let text = settings.text();
+            assert_eq!(toml::from_str::<Settings>(&text).expect("valid settings"), settings, "{text}");
+            let words = settings.words();
+            assert_eq!(of_line(&words.iter().map(String::as_str).collect::<Vec<_>>()), settings);
+        }
+    }
+
+    #[test]
+    fn every_setting_has_a_flag_a_key_and_a_variable_of_one_name() {
+        let command = Settings::augment_args(Command::new("serve"));
+        let flags: Vec<String> =
+            command.get_arguments().filter_map(|flag| flag.get_long()).map(str::to_owned).collect();
+        let text = Settings::usual().text();
+        for flag in command.get_arguments() {
+            let name = flag.get_long().expect("a flag");
+            let variable = format!("BATON_SERVE_{}", name.to_uppercase().replace('-', "_"));
+            assert_eq!(flag.get_env().and_then(|name| name.to_str()), Some(variable.as_str()));
+            assert!(text.contains(&format!("{name} =")) || text.contains(&format!("# {name}:")), "{name}: {text}");
+        }
+        assert_eq!(flags.len(), 18, "{flags:?}");
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_its_name_and_value() {
+        for (words, said) in [
+            (["--quantum=0ms"], "quantum cannot be 0s"),
+            (["--max-wait=2days"], "max-wait cannot be 2days"),
+            (["--burst=2h"], "burst cannot be 2h"),
+            (["--max-tenants=0"], "max-tenants cannot be 0"),
+        ] {
+            let error = of_line(&words).check().expect_err(said).to_string();
+            assert!(error.contains(said), "{error}");
+        }
+        Settings::usual().check().expect("what is usual can be");
+        let error = toml::from_str::<Settings>("areena = \"2GiB\"").expect_err("no such setting");
+        assert!(error.to_string().contains("areena"), "{error}");
+    }
+
+    #[test]
+    fn a_file_is_named_with_what_is_wrong_in_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("baton.toml");
+        for (text, said) in
+            [("quantum = \"0ms\"", "quantum cannot be 0s"), ("arena = \"much\"", "much"), ("arena = 3", "arena")]
+        {
+            std::fs::write(&path, text).expect("a file");
+            let error = Settings::of_file(&path).expect_err(text).to_string();
+            assert!(error.contains("baton.toml") && error.contains(said), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_arena_above_the_gpu_and_a_pool_above_memory_are_refused() {
+        let error = arena(Amount::Bytes(2 << 30), 1 << 30, "a GPU").expect_err("too large").to_string();
+        assert!(error.contains("2 GiB is more than the 1 GiB of a GPU"), "{error}");
+        let huge = Some(Amount::Bytes(1 << 60));
+        let error = host_pool(huge, 1 << 30, 1 << 30, false).expect_err("too large").to_string();
+        assert!(error.contains("--force"), "{error}");
+        assert_eq!(host_pool(huge, 1 << 30, 1 << 30, true).ok(), Some(1 << 60));
+    }
+}

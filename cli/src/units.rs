@@ -1,0 +1,163 @@
+//! Sizes, shares and times as users write them.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use bytesize::ByteSize;
+use serde::{Deserialize, Serialize};
+
+/// An amount of memory: so many bytes, or a share of what there is.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Amount {
+    /// `8GiB`
+    Bytes(u64),
+    /// `90%`
+    Percent(f64),
+}
+
+/// What was written is no amount.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no amount of memory; write for example 8GiB, 512MiB or 90%")]
+pub struct NoAmount(String);
+
+impl Amount {
+    /// In bytes, of so many, cut to whole 2 MiB.
+    pub fn of(self, all: u64) -> u64 {
+        let bytes = match self {
+            Self::Bytes(bytes) => bytes,
+            Self::Percent(percent) => (all as f64 * percent / 100.0) as u64,
+        };
+        bytes - bytes % baton_contract::memory::GRANULE
+    }
+}
+
+impl FromStr for Amount {
+    type Err = NoAmount;
+
+    fn from_str(word: &str) -> Result<Self, NoAmount> {
+        let refused = || NoAmount(word.to_owned());
+        if word.trim().ends_with('%') {
+            return word.parse().map(|Percent(percent)| Self::Percent(percent)).map_err(|_| refused());
+        }
+        word.parse::<ByteSize>().map(|size| Self::Bytes(size.as_u64())).map_err(|_| refused())
+    }
+}
+
+impl TryFrom<String> for Amount {
+    type Error = NoAmount;
+
+    fn try_from(word: String) -> Result<Self, NoAmount> {
+        word.parse()
+    }
+}
+
+impl fmt::Display for Amount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [(u64, &str); 4] = [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+        match self {
+            // To be read again, so not rounded.
+            Self::Bytes(bytes) => match UNITS.into_iter().find(|(unit, _)| *bytes > 0 && bytes.is_multiple_of(*unit)) {
+                Some((unit, name)) => write!(f, "{}{name}", bytes / unit),
+                None => write!(f, "{bytes}B"),
+            },
+            Self::Percent(percent) => write!(f, "{percent}%"),
+        }
+    }
+}
+
+impl From<Amount> for String {
+    fn from(amount: Amount) -> Self {
+        amount.to_string()
+    }
+}
+
+/// A part of something, in percent.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Percent(pub f64);
+
+impl FromStr for Percent {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        let number = word.trim().strip_suffix('%').and_then(|number| number.trim().parse().ok());
+        number
+            .filter(|percent| (0.0..=100.0).contains(percent))
+            .map(Self)
+            .ok_or_else(|| format!("`{word}` is no percentage; write for example 5%"))
+    }
+}
+
+impl TryFrom<String> for Percent {
+    type Error = String;
+
+    fn try_from(word: String) -> Result<Self, String> {
+        word.parse()
+    }
+}
+
+impl fmt::Display for Percent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}%", self.0)
+    }
+}
+
+impl From<Percent> for String {
+    fn from(percent: Percent) -> Self {
+        percent.to_string()
+    }
+}
+
+/// A length of time: `100ms`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Period(pub Duration);
+
+impl FromStr for Period {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        humantime::parse_duration(word)
+            .map(Self)
+            .map_err(|error| format!("`{word}` is no time ({error}); write for example 20ms"))
+    }
+}
+
+impl TryFrom<String> for Period {
+    type Error = String;
+
+    fn try_from(word: String) -> Result<Self, String> {
+        word.parse()
+    }
+}
+
+impl fmt::Display for Period {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        humantime::format_duration(self.0).fmt(f)
+    }
+}
+
+impl From<Period> for String {
+    fn from(period: Period) -> Self {
+        // Without the spaces between the units.
+        period.to_string().replace(' ', "")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_are_sizes_or_shares() {
+        assert_eq!("8GiB".parse(), Ok(Amount::Bytes(8 << 30)));
+        assert_eq!("512 MiB".parse(), Ok(Amount::Bytes(512 << 20)));
+        assert_eq!("90%".parse(), Ok(Amount::Percent(90.0)));
+        for wrong in ["", "a lot", "101%", "-1%", "8Gx"] {
+            assert!(wrong.parse::<Amount>().is_err(), "{wrong}");
+        }
+        assert_eq!(Amount::Percent(50.0).of(10 << 20), 4 << 20, "whole 2 MiB");
+    }
+}

@@ -1,0 +1,40 @@
+//! The commands are there and explain themselves. What they do is tested from end to end.
+
+use std::process::{Command, Output};
+
+fn baton(words: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_baton")).args(words).output().expect("cargo has built it")
+}
+
+fn text(bytes: &[u8]) -> &str {
+    str::from_utf8(bytes).expect("UTF-8")
+}
+
+/// The commands that help lists, as it lists them: two spaces, the name, and what it is for.
+fn commands(help: &str) -> Vec<&str> {
+    let lines = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    lines.filter_map(|line| line.strip_prefix("  ")?.split(' ').next()).filter(|name| !name.is_empty()).collect()
+}
+
+#[test]
+fn help_lists_the_commands_and_each_explains_itself() {
+    let help = baton(&["--help"]);
+    let listed = commands(text(&help.stdout));
+    let wanted = ["run", "serve", "status", "evict", "set", "suspend", "resume", "doctor", "demo", "bench", "help"];
+    assert_eq!(listed, wanted);
+    let benchmarks = baton(&["bench", "--help"]);
+    assert_eq!(commands(text(&benchmarks.stdout)), ["switch", "corun", "help"]);
+    let single = listed.iter().filter(|name| **name != "help").map(|name| vec![*name, "--help"]);
+    for words in single.chain(["switch", "corun"].map(|name| vec!["bench", name, "--help"])) {
+        let explained = baton(&words);
+        let usage = format!("Usage: baton {}", words[..words.len() - 1].join(" "));
+        assert!(explained.status.success() && text(&explained.stdout).contains(&usage), "{words:?}: {explained:?}");
+    }
+}
+
+#[test]
+fn what_is_no_command_is_refused() {
+    let refused = baton(&["sing"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(refused.stdout.is_empty() && text(&refused.stderr).contains("sing"), "{refused:?}");
+}

@@ -1,0 +1,150 @@
+//! Talking to a coordinator as a tool.
+
+use std::fmt::Display;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use baton_contract::link;
+use baton_contract::messages::{Admission, DriverKind, FromCoordinator, Message as _, Opening, Refusal};
+
+/// A coordinator that says nothing for so long hangs.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
+/// After this time it is said what is waited for.
+const SILENCE: Duration = Duration::from_secs(1);
+/// How soon whoever was told to come again does so.
+const COME_AGAIN: Duration = Duration::from_millis(100);
+
+/// Why a coordinator gives no answer, in the user's words.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct NoAnswer(String);
+
+pub(crate) fn no_answer(path: &Path, what: impl Display) -> NoAnswer {
+    NoAnswer(format!("{}: {what}", path.display()))
+}
+
+/// Connects; none if nobody listens there.
+///
+/// # Errors
+///
+/// When the path can be no socket's, or whoever listens is not to be trusted.
+pub fn open(path: &Path) -> Result<Option<OwnedFd>, NoAnswer> {
+    match link::connect(path, PATIENCE) {
+        Ok(socket) => Ok(Some(socket)),
+        Err(link::Unconnected::NobodyListens) => Ok(None),
+        Err(error) => Err(no_answer(path, error)),
+    }
+}
+
+/// What a coordinator has for a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// The GPU's UUID.
+    pub gpu: [u8; 16],
+    /// Which driver the coordinator uses.
+    pub driver: DriverKind,
+}
+
+/// Announces a program, whose coming the coordinator waits for while the connection is open; none if there is no coordinator, or
+/// it is just ending.
+///
+/// # Errors
+///
+/// When whoever listens is not to be trusted, or does not answer as a coordinator does.
+pub fn announce(path: &Path) -> Result<Option<(OwnedFd, Offer)>, NoAnswer> {
+    let told = |what: &dyn Display| no_answer(path, what);
+    let start = Instant::now();
+    let mut is_said = false;
+    loop {
+        let Some(socket) = open(path)? else { return Ok(None) };
+        // Whoever does not hear us may have said why.
+        let _ = link::send(socket.as_fd(), &Opening::Expect.encode(), &[], false);
+        let received = match link::receive(socket.as_fd(), false) {
+            Ok(Some(received)) => received,
+            Ok(None) => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                return Err(told(&"the coordinator does not answer; is it stopped? `kill` it if it hangs"));
+            }
+            Err(error) => return Err(told(&error)),
+        };
+        match FromCoordinator::decode(&received.message) {
+            Ok(FromCoordinator::Admission(Admission::Offer { gpu, driver, .. })) => {
+                return Ok(Some((socket, Offer { gpu, driver })));
+            }
+            Ok(FromCoordinator::Admission(Admission::Refused { reason: Refusal::Busy, text })) => {
+                if start.elapsed() > SILENCE && !std::mem::replace(&mut is_said, true) {
+                    eprintln!("baton run: waiting: {text}");
+                }
+                std::thread::sleep(COME_AGAIN);
+            }
+            Ok(FromCoordinator::Admission(Admission::Refused { text, .. })) => return Err(told(&text)),
+            Ok(_) => {
+                return Err(told(&"the coordinator answers another question; use the same build of Baton for both"));
+            }
+            Err(error) => return Err(told(&error)),
+        }
+    }
+}
+
+/// Asks how things stand, as the JSON text that comes.
+///
+/// # Errors
+///
+/// When nobody answers, or not as a coordinator does.
+pub fn status(path: &Path) -> Result<Vec<u8>, NoAnswer> {
+    ask(path, &Opening::Status, Some(PATIENCE))
+}
+
+/// Asks something, and hears the text that is the answer; with a patience, not for longer than that in silence.
+///
+/// # Errors
+///
+/// As for [`status()`].
+pub fn ask(path: &Path, question: &Opening, patience: Option<Duration>) -> Result<Vec<u8>, NoAnswer> {
+    let told = |what: String| no_answer(path, what);
+    let socket = open(path)?.ok_or_else(|| {
+        NoAnswer(format!(
+            "no coordinator answers at {}; `baton serve` starts one, and `baton run` if there is none",
+            path.display()
+        ))
+    })?;
+    link::set_patience(&socket, Some(patience.unwrap_or(SILENCE))).map_err(|error| told(error.to_string()))?;
+    // Whoever does not hear us may have said why.
+    let _ = link::send(socket.as_fd(), &question.encode(), &[], false);
+    let (mut text, mut is_said) = (Vec::new(), false);
+    loop {
+        let received = match link::receive(socket.as_fd(), false) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && patience.is_none() => {
+                if !std::mem::replace(&mut is_said, true) {
+                    eprintln!(
+                        "baton: waiting until the program's work has ended; `baton suspend` takes it off the GPU before"
+                    );
+                }
+                continue;
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                return Err(told("the coordinator does not answer; is it stopped? `kill` it if it hangs".to_owned()));
+            }
+            received => received.map_err(|error| told(error.to_string()))?,
+        };
+        let received = received.ok_or_else(|| told("the coordinator ended the connection".to_owned()))?;
+        match FromCoordinator::decode(&received.message) {
+            Ok(FromCoordinator::Admission(Admission::Text { piece, more })) => {
+                text.extend(piece);
+                if !more {
+                    return Ok(text);
+                }
+            }
+            Ok(FromCoordinator::Admission(Admission::Refused { text, .. })) => return Err(told(text)),
+            Ok(_) => {
+                return Err(told(
+                    "the coordinator answers another question; use the same build of Baton for both".to_owned(),
+                ));
+            }
+            Err(error) => return Err(told(error.to_string())),
+        }
+    }
+}

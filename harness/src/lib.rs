@@ -1,0 +1,65 @@
+//! Around a coordinator: starts one and programs under it, and asks it how things stand.
+//!
+//! - [`install`]: where Baton's own files lie. [`driver`]: which CUDA driver programs run on.
+//! - [`client`]: talking to a coordinator as a tool.
+//!
+//! A coordinator of our own and programs under it, which are gone when the values are; the tests have them too:
+//!
+//! - [`coordinator`]: a coordinator. [`status`]: what is read of its status.
+//! - [`program`]: a program. [`output`]: what it says.
+//! - [`place`]: the surroundings of both for the demo, the benchmarks and `baton doctor`.
+//! - [`stop`]: the user may end all of it.
+
+pub mod client;
+pub mod coordinator;
+pub mod driver;
+pub mod install;
+pub mod output;
+pub mod place;
+pub mod program;
+pub mod status;
+pub mod stop;
+
+use std::time::Duration;
+
+use client::NoAnswer;
+use install::Missing;
+
+/// How long anything may take: what takes longer hangs, also on a machine with much else to do.
+pub const LIMIT: Duration = Duration::from_secs(300);
+
+/// Why something could not be shown or measured.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// There is no driver to run on.
+    #[error(transparent)]
+    Driver(#[from] driver::Error),
+    /// A part of Baton is not there.
+    #[error(transparent)]
+    Missing(#[from] Missing),
+    /// A program failed.
+    #[error("{program} failed ({status}):\n{output}")]
+    Failed {
+        /// The program's name, and how it ran.
+        program: String,
+        /// Its exit status.
+        status: String,
+        /// All it printed.
+        output: String,
+    },
+    /// The coordinator does not answer, or not as it should.
+    #[error("the coordinator: {0}")]
+    NoAnswer(#[from] NoAnswer),
+    /// The coordinator does not do what it should.
+    #[error("the coordinator: {0}")]
+    Coordinator(String),
+    /// The programs ran, but did not have to share.
+    #[error("nothing was shown: {0} switches, {1} bytes moved; is something else using the GPU?")]
+    NothingShown(u64, u64),
+    /// The user ended it.
+    #[error("interrupted")]
+    Interrupted,
+    /// The system refused something ordinary.
+    #[error("{0}")]
+    Io(#[from] std::io::Error),
+}

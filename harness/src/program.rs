@@ -1,0 +1,287 @@
+//! A program while it runs: what it says, what it is told, and how it ends. Its end comes with this value.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::os::unix::fs::FileExt as _;
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::output::{Line, Output};
+use crate::stop::Stop;
+use crate::{Error, LIMIT};
+
+/// How often it is looked whether a program has ended, and whether the user wants all to end.
+const LOOK: Duration = Duration::from_millis(2);
+/// How many of its last lines are shown if it fails.
+const KEPT: usize = 20;
+
+/// A program that ended well.
+#[derive(Clone, Debug)]
+pub struct Done {
+    /// Its last line.
+    pub result: String,
+    /// How long it ran.
+    pub seconds: f64,
+}
+
+/// What came first.
+#[derive(Clone, Debug)]
+pub enum Heard {
+    /// A line.
+    Line(Line),
+    /// The program's end, without a further line.
+    End(ExitStatus),
+    /// The end of our patience.
+    Nothing,
+}
+
+/// A program that runs or has run.
+pub struct Program {
+    what: String,
+    process: Child,
+    input: Option<ChildStdin>,
+    output: Arc<Output>,
+    /// What it writes to standard error, in a file without a name.
+    errors: File,
+    /// How many lines have been heard.
+    heard: usize,
+    start: Instant,
+    done: Option<Done>,
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // Of one that has ended already both know that it has.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Program {
+    /// Starts it. `what`: its name for the user, and how it runs.
+    ///
+    /// # Errors
+    ///
+    /// When the system does not start it.
+    pub fn start(what: impl Into<String>, command: &mut Command) -> Result<Self, Error> {
+        let errors = tempfile::tempfile()?;
+        let mut process = command.stdout(Stdio::piped()).stderr(errors.try_clone()?).spawn()?;
+        let input = process.stdin.take();
+        let output = process.stdout.take().map(Output::of);
+        let output = output.unwrap_or_else(|| Err(std::io::ErrorKind::BrokenPipe.into()));
+        let output = output.inspect_err(|_| {
+            let _ = process.kill().and_then(|()| process.wait());
+        })?;
+        Ok(Self { what: what.into(), process, input, output, errors, heard: 0, start: Instant::now(), done: None })
+    }
+
+    /// Starts one that is told lines.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Program::start`].
+    pub fn start_told(what: impl Into<String>, command: &mut Command) -> Result<Self, Error> {
+        Self::start(what, command.stdin(Stdio::piped()))
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// What it has written to standard output.
+    pub fn output(&self) -> String {
+        self.output.text()
+    }
+
+    /// What it has written to standard error.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be read.
+    pub fn errors(&self) -> std::io::Result<String> {
+        // The offset is shared with the program, and stays where that writes.
+        let mut bytes = vec![0; usize::try_from(self.errors.metadata()?.len()).unwrap_or(usize::MAX)];
+        self.errors.read_exact_at(&mut bytes, 0)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// Says a line to it.
+    ///
+    /// # Errors
+    ///
+    /// When it does not listen: mostly it has ended, and what it said last tells more.
+    pub fn say(&mut self, line: &str) -> std::io::Result<()> {
+        self.input.as_mut().map_or(Ok(()), |input| writeln!(input, "{line}"))
+    }
+
+    /// Ends its input.
+    pub fn say_no_more(&mut self) {
+        drop(self.input.take());
+    }
+
+    /// Whether there is a line that nobody has heard yet.
+    pub fn has_line(&self) -> bool {
+        self.output.line(self.heard).is_some()
+    }
+
+    /// Its next line; or its end, or neither in this time.
+    ///
+    /// # Errors
+    ///
+    /// When the user ends it all.
+    pub fn hear(&mut self, limit: Duration, stop: &Stop) -> Result<Heard, Error> {
+        let end = Instant::now() + limit;
+        loop {
+            stop.check()?;
+            // In this order: what it has said last is there when it has ended.
+            let ended = self.process.try_wait()?;
+            if let Some(line) = self.output.line(self.heard) {
+                self.heard += 1;
+                return Ok(Heard::Line(line));
+            }
+            match ended {
+                Some(status) => return Ok(Heard::End(status)),
+                None if Instant::now() > end => return Ok(Heard::Nothing),
+                None => self.output.wait(self.heard, LOOK),
+            }
+        }
+    }
+
+    /// Its next line, which has to come.
+    ///
+    /// # Errors
+    ///
+    /// When it ends before, or says nothing for so long.
+    pub fn line(&mut self, limit: Duration, stop: &Stop) -> Result<Line, Error> {
+        match self.hear(limit, stop)? {
+            Heard::Line(line) => Ok(line),
+            Heard::End(status) => Err(self.failed(&status.to_string())),
+            Heard::Nothing => Err(self.failed("it says nothing")),
+        }
+    }
+
+    /// How it ended, if it has.
+    ///
+    /// # Errors
+    ///
+    /// When the system does not say.
+    pub fn ended(&mut self) -> std::io::Result<Option<ExitStatus>> {
+        self.process.try_wait()
+    }
+
+    /// Waits for its end, but not for longer than this.
+    ///
+    /// # Errors
+    ///
+    /// When the user ends it all.
+    pub fn wait(&mut self, limit: Duration, stop: &Stop) -> Result<Option<ExitStatus>, Error> {
+        let end = Instant::now() + limit;
+        loop {
+            stop.check()?;
+            let ended = self.process.try_wait()?;
+            if ended.is_some() || Instant::now() > end {
+                return Ok(ended);
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// Its result, if it has ended.
+    ///
+    /// # Errors
+    ///
+    /// When it failed, or runs for ever.
+    pub fn poll(&mut self) -> Result<Option<&Done>, Error> {
+        if self.done.is_none() {
+            match self.process.try_wait()? {
+                Some(status) if status.success() => {
+                    let seconds = self.start.elapsed().as_secs_f64();
+                    let result = self.output().lines().last().unwrap_or_default().to_owned();
+                    self.done = Some(Done { result, seconds });
+                }
+                Some(status) => return Err(self.failed(&status.to_string())),
+                None if self.start.elapsed() > LIMIT => return Err(self.failed("no end in sight")),
+                None => {}
+            }
+        }
+        Ok(self.done.as_ref())
+    }
+
+    /// Waits for its end, which must be a good one.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Program::poll`].
+    pub fn finish(mut self, stop: &Stop) -> Result<Done, Error> {
+        loop {
+            if let Some(done) = self.poll()? {
+                return Ok(done.clone());
+            }
+            stop.check()?;
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// An error that tells what it said last.
+    pub fn failed(&self, status: &str) -> Error {
+        let output = self.output();
+        let lines: Vec<&str> = output.lines().collect();
+        let mut output: String =
+            lines[lines.len().saturating_sub(KEPT)..].iter().map(|line| format!("{line}\n")).collect();
+        output += &self.errors().unwrap_or_default();
+        Error::Failed { program: self.what.clone(), status: status.to_owned(), output }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Program {
+        let mut command = Command::new("/bin/sh");
+        Program::start_told("a script", command.args(["-c", script])).expect("a shell")
+    }
+
+    #[test]
+    fn the_last_line_is_the_result() {
+        assert_eq!(shell("echo one; echo two").finish(&Stop::never()).expect("it ends well").result, "two");
+    }
+
+    #[test]
+    fn a_program_that_fails_is_told_with_what_it_printed() {
+        let error = shell("echo before; echo why >&2; exit 3").finish(&Stop::never()).expect_err("it fails");
+        assert_eq!(error.to_string(), "a script failed (exit status: 3):\nbefore\nwhy\n");
+    }
+
+    #[test]
+    fn lines_are_heard_in_order_and_then_the_end() {
+        let stop = Stop::never();
+        let mut program = shell("echo ready; read word; echo \"$word, said\"; printf rest; exit 3");
+        assert_eq!(program.line(LIMIT, &stop).expect("a line").text, "ready");
+        program.say("a word").expect("it listens");
+        let line = program.line(LIMIT, &stop).expect("a line");
+        assert!(line.text == "a word, said" && line.when <= Instant::now(), "{line:?}");
+        let heard = program.hear(LIMIT, &stop).expect("nobody ends it");
+        assert!(matches!(heard, Heard::End(status) if status.code() == Some(3)), "{heard:?}");
+        assert_eq!(program.output(), "ready\na word, said\nrest");
+    }
+
+    #[test]
+    fn a_child_that_lives_on_does_not_keep_the_end_from_being_heard() {
+        let mut program = shell("sleep 1000 & echo $!");
+        let child = program.line(LIMIT, &Stop::never()).expect("a line").text;
+        let heard = program.hear(LIMIT, &Stop::never()).expect("nobody ends it");
+        assert!(matches!(heard, Heard::End(status) if status.success()), "{heard:?}");
+        Command::new("kill").arg(child).status().expect("kill");
+    }
+
+    #[test]
+    fn nobody_waits_for_a_program_when_the_user_ends_it_all() {
+        let stop = Stop::never();
+        stop.raise();
+        assert!(matches!(shell("sleep 1000").line(LIMIT, &stop), Err(Error::Interrupted)));
+        assert!(matches!(shell("sleep 1000").finish(&stop), Err(Error::Interrupted)));
+    }
+}

@@ -1,0 +1,366 @@
+//! `baton bench switch`: how long a model server takes to answer whose memory was moved to the host, while a trainer
+//! has the GPU. This is the experiment of PipeSwitch (OSDI'20, section 6).
+//!
+//! Each variant is a coordinator of its own with a way of bringing memory in. Before every request all of the
+//! server's memory is evicted, and the trainer gets the GPU and its memory back. The server measures each request by
+//! itself, and knows as little of Baton as the trainer. Every answer must be what it was when all memory was there.
+
+mod table;
+
+use std::time::{Duration, Instant};
+
+use baton_contract::class::Class;
+use baton_contract::memory::size;
+use baton_harness::Error;
+use baton_harness::coordinator::Coordinator;
+use baton_harness::driver::Choice;
+use baton_harness::place::{Ground, Place, Setting};
+use baton_harness::program::Program;
+use baton_harness::status::{Phases, Status, Switch};
+use baton_harness::stop::Stop;
+use serde::Serialize;
+
+use super::asked::{Answer, Asked};
+use crate::told;
+
+const SERVER: &str = "server";
+const TRAINER: &str = "trainer";
+/// Requests before those that count: from them the coordinator learns in which order memory is used.
+const UNCOUNTED: u32 = 2;
+/// How long the coordinator may take for what should be quick.
+const SOON: Duration = Duration::from_secs(60);
+
+/// A way of bringing memory in.
+struct Variant {
+    name: &'static str,
+    /// For `baton serve`.
+    options: &'static [&'static str],
+    /// Whether there is a trainer, and the server's memory is evicted before every request.
+    evicts: bool,
+}
+
+/// The first says what answers have to be.
+const VARIANTS: [Variant; 6] = [
+    Variant { name: "ready", options: &[], evicts: false },
+    Variant { name: "default", options: &[], evicts: true },
+    Variant { name: "extent by extent", options: &["--pipeline", "extents"], evicts: true },
+    Variant { name: "one group", options: &["--pipeline", "one"], evicts: true },
+    Variant { name: "not pipelined", options: &["--pipeline", "off"], evicts: true },
+    Variant { name: "no hash", options: &["--no-hash"], evicts: true },
+];
+
+/// How large everything is.
+struct Sizes {
+    arena: u64,
+    /// The server's: layers of `width` x `width` floats, and rows in a request.
+    width: u64,
+    layers: u64,
+    batch: u64,
+    trainer_megabytes: u64,
+}
+
+/// With the speeds of [`MODEL`], the server's transfer takes 42 ms, and its computing too. Small, so that this machine
+/// does its copying and computing well within the modelled times. A layer just fits 2 MiB.
+const SIMULATED: Sizes = Sizes { arena: 96 << 20, width: 724, layers: 16, batch: 8, trainer_megabytes: 80 };
+/// About as long on a GPU behind PCIe 5.
+const REAL: Sizes = Sizes { arena: 4 << 30, width: 4096, layers: 20, batch: 4, trainer_megabytes: 3 << 10 };
+
+/// The simulated driver's speeds, where the user sets no others.
+const MODEL: [Setting; 3] =
+    [("SIMCUDA_H2D_GBPS", "0.8"), ("SIMCUDA_D2H_GBPS", "0.8"), ("SIMCUDA_KERNEL_GFLOPS", "3.2")];
+
+impl Sizes {
+    fn weights(&self) -> u64 {
+        self.layers * self.width * self.width * size_of::<f32>() as u64
+    }
+}
+
+/// What was measured.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// Whether every answer was what it was when all memory was there.
+    pub outputs_match: bool,
+    /// What the driver calls its device.
+    pub driver: String,
+    /// How much GPU memory there was to share.
+    pub arena_bytes: u64,
+    /// The server's weights.
+    pub server_bytes: u64,
+    /// The trainer's memory.
+    pub trainer_bytes: u64,
+    /// Requests for each variant.
+    pub repeat: u32,
+    /// The ways of bringing memory in.
+    pub variants: Vec<Measured>,
+}
+
+/// One variant's figures.
+#[derive(Debug, Serialize)]
+pub struct Measured {
+    /// What it is called here.
+    pub name: String,
+    /// What `baton serve` was given.
+    pub options: Vec<String>,
+    /// Median time of a request, in milliseconds, as the server measured it.
+    pub p50_ms: f64,
+    /// The longest.
+    pub max_ms: f64,
+    /// All of them, in order.
+    pub requests_ms: Vec<f64>,
+    /// Whether its answers were those of the first variant.
+    pub outputs_match: bool,
+    /// The switches to the server; none if there were no others.
+    pub switches: Option<Switches>,
+}
+
+/// Medians over the switches to the server.
+#[derive(Debug, Serialize)]
+pub struct Switches {
+    /// Milliseconds since the server wanted the GPU. Null: did not happen.
+    pub phases: MedianPhases,
+    /// In how many pieces its memory came.
+    pub groups: f64,
+    /// Of how many extents that was.
+    pub extents: f64,
+    /// Copied to the device, in bytes.
+    pub bytes_in: f64,
+    /// Copied to the host meanwhile, in bytes: the trainer's.
+    pub bytes_out: f64,
+    /// Calls of the server that had to wait for memory.
+    pub waits: f64,
+    /// How long they waited, all together.
+    pub waited_ms: f64,
+    /// Copied to the host when the server's memory was evicted before, in bytes.
+    pub evicted_bytes_out: f64,
+}
+
+/// When things happened, as `baton status --json` calls them.
+#[derive(Debug, Serialize)]
+#[allow(missing_docs, reason = "they are the coordinator's words")]
+pub struct MedianPhases {
+    pub decided_ms: Option<f64>,
+    pub granted_ms: Option<f64>,
+    pub first_extent_ms: Option<f64>,
+    pub first_launch_ms: Option<f64>,
+    pub all_resident_ms: Option<f64>,
+}
+
+/// Measures, and prints a table, or one JSON object.
+///
+/// # Errors
+///
+/// When a program or a part of Baton is missing, or one of them fails. Differing answers are no error here: the report
+/// says so.
+pub fn run(choice: &Choice, repeat: u32, json: bool) -> Result<Report, Error> {
+    told(json, |say, stop| measure(choice, repeat, say, stop), table::table)
+}
+
+fn measure(choice: &Choice, repeat: u32, say: &dyn Fn(&str), stop: &Stop) -> Result<Report, Error> {
+    let ground = Ground::new(choice, &MODEL, stop)?;
+    let sizes = if ground.simulated { &SIMULATED } else { &REAL };
+    let trainer_bytes = sizes.trainer_megabytes << 20;
+    say(&format!(
+        "on {}: a server of {} and a trainer of {} share {}\n",
+        ground.driver.device,
+        size(sizes.weights()),
+        size(trainer_bytes),
+        size(sizes.arena)
+    ));
+
+    let mut wanted = Vec::new();
+    let mut variants = Vec::new();
+    for variant in &VARIANTS {
+        say(&format!("{:<17}", variant.name));
+        let measuring = Measuring { place: ground.place()?, sizes, stop };
+        let requests = measuring.requests(variant, repeat)?;
+        let digests: Vec<_> = requests.iter().map(|request| request.answer.digest.clone()).collect();
+        if wanted.is_empty() {
+            wanted.clone_from(&digests);
+        }
+        let counted = &requests[UNCOUNTED as usize..];
+        let measured = Measured::new(variant, counted, digests == wanted);
+        say(&format!("{:>8.1} ms\n", measured.p50_ms));
+        variants.push(measured);
+    }
+    Ok(Report {
+        outputs_match: variants.iter().all(|variant| variant.outputs_match),
+        driver: ground.driver.device.clone(),
+        arena_bytes: sizes.arena,
+        server_bytes: sizes.weights(),
+        trainer_bytes,
+        repeat,
+        variants,
+    })
+}
+
+/// One request, and what it took to answer it.
+struct Request {
+    answer: Answer,
+    /// The switch to the server, and what was copied out when it was evicted before.
+    switch: Option<(Switch, u64)>,
+}
+
+/// A variant that is measured.
+struct Measuring<'a> {
+    place: Place<'a>,
+    sizes: &'a Sizes,
+    stop: &'a Stop,
+}
+
+impl Measuring<'_> {
+    fn requests(&self, variant: &Variant, repeat: u32) -> Result<Vec<Request>, Error> {
+        let coordinator = self.place.coordinator([self.sizes.arena; 2], variant.options)?;
+
+        let Sizes { width, layers, batch, .. } = self.sizes;
+        let options = format!("--width {width} --layers {layers} --batch {batch} --check 0");
+        let mut server = self.place.tenant(&coordinator, SERVER, Class::Latency, "serve_mlp", &options)?;
+        let mut server = Asked::start(SERVER, &mut server, self.stop)?;
+        let mut trainer = if variant.evicts { Some(self.trainer(&coordinator)?) } else { None };
+
+        let mut requests = Vec::new();
+        for number in 0..UNCOUNTED + repeat {
+            let Some(trainer) = trainer.as_mut() else {
+                requests.push(Request { answer: server.ask(self.stop)?, switch: None });
+                continue;
+            };
+            let before = coordinator.status()?;
+            self.evict(&coordinator)?;
+            let status = self.until(&coordinator, trainer, "the trainer has the GPU", |status| {
+                let here = |tenant: &str| status.tenant(tenant).map(|tenant| (tenant.bytes, tenant.evicted_bytes));
+                let (there, has) = (here(SERVER), here(TRAINER));
+                let runs = status.tenant(TRAINER).is_some_and(|trainer| trainer.state == "running");
+                runs && there.is_some_and(|(bytes, evicted)| bytes == evicted) && has.is_some_and(|(_, out)| out == 0)
+            })?;
+            // Not always at the same place in the trainer's work.
+            std::thread::sleep(Duration::from_millis(u64::from(number) * 7 % 20));
+            let answer = server.ask(self.stop)?;
+            let last = status.recent.last().map_or(0, |switch| switch.n);
+            let new =
+                |status: &Status| status.recent.iter().find(|switch| switch.n > last && switch.to == SERVER).cloned();
+            let after =
+                self.until(&coordinator, trainer, "the switch is written down", |status| new(status).is_some())?;
+            let evicted = status.bytes_out - before.bytes_out;
+            requests.push(Request { answer, switch: new(&after).map(|switch| (switch, evicted)) });
+        }
+        server.end(self.stop)?;
+        Ok(requests)
+    }
+
+    /// A trainer that has all its memory.
+    fn trainer(&self, coordinator: &Coordinator) -> Result<Program, Error> {
+        let megabytes = self.sizes.trainer_megabytes;
+        // Without much work queued: how long that takes to end is another question.
+        let options = format!("--megabytes {megabytes} --rounds 1000000 --queued 1");
+        let mut command = self.place.tenant(coordinator, TRAINER, Class::Batch, "large_table", &options)?;
+        let mut trainer = Program::start(TRAINER, &mut command)?;
+        self.until(coordinator, &mut trainer, "the trainer has its memory", |status| {
+            status.tenant(TRAINER).is_some_and(|trainer| trainer.bytes >= megabytes << 20)
+        })?;
+        Ok(trainer)
+    }
+
+    /// `baton evict`: returns when all the server's memory is on the host.
+    fn evict(&self, coordinator: &Coordinator) -> Result<(), Error> {
+        let mut command = self.place.ours("evict");
+        command.arg("--socket").arg(&coordinator.address.socket).arg(SERVER);
+        Program::start("baton evict", &mut command)?.finish(self.stop).map(drop)
+    }
+
+    /// Waits until things stand as wanted, while the trainer works.
+    fn until(
+        &self,
+        coordinator: &Coordinator,
+        trainer: &mut Program,
+        what: &str,
+        wanted: impl Fn(&Status) -> bool,
+    ) -> Result<Status, Error> {
+        let end = Instant::now() + SOON;
+        loop {
+            let status = coordinator.status()?;
+            if wanted(&status) {
+                return Ok(status);
+            }
+            self.stop.check()?;
+            trainer.poll()?;
+            if Instant::now() > end {
+                return Err(Error::Coordinator(format!("it never came to pass that {what}")));
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+impl Measured {
+    fn new(variant: &Variant, requests: &[Request], outputs_match: bool) -> Self {
+        let requests_ms: Vec<f64> = requests.iter().map(|request| request.answer.took.as_secs_f64() * 1e3).collect();
+        let switches: Vec<_> = requests.iter().filter_map(|request| request.switch.as_ref()).collect();
+        Self {
+            name: variant.name.to_owned(),
+            options: variant.options.iter().map(|&option| option.to_owned()).collect(),
+            p50_ms: median(requests_ms.iter().copied()).unwrap_or(0.0),
+            max_ms: requests_ms.iter().copied().fold(0.0, f64::max),
+            requests_ms,
+            outputs_match,
+            switches: (!switches.is_empty()).then(|| Switches::of(&switches)),
+        }
+    }
+}
+
+impl Switches {
+    fn of(switches: &[&(Switch, u64)]) -> Self {
+        let number = |of: fn(&Switch) -> f64| median(switches.iter().map(|(switch, _)| of(switch))).unwrap_or(0.0);
+        let phase =
+            |of: fn(&Phases) -> Option<f64>| median(switches.iter().filter_map(|(switch, _)| of(&switch.phases)));
+        Self {
+            phases: MedianPhases {
+                decided_ms: phase(|phases| phases.decided_ms),
+                granted_ms: phase(|phases| phases.granted_ms),
+                first_extent_ms: phase(|phases| phases.first_extent_ms),
+                first_launch_ms: phase(|phases| phases.first_launch_ms),
+                all_resident_ms: phase(|phases| phases.all_resident_ms),
+            },
+            groups: number(|switch| switch.groups as f64),
+            extents: number(|switch| switch.extents as f64),
+            bytes_in: number(|switch| switch.bytes_in as f64),
+            bytes_out: number(|switch| switch.bytes_out as f64),
+            waits: number(|switch| switch.waits as f64),
+            waited_ms: number(|switch| switch.waited_ms),
+            evicted_bytes_out: median(switches.iter().map(|(_, evicted)| *evicted as f64)).unwrap_or(0.0),
+        }
+    }
+}
+
+/// The middle one, or what lies between the two in the middle.
+fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    let (low, high) = (values.get(values.len().checked_sub(1)? / 2)?, values.get(values.len() / 2)?);
+    Some((low + high) / 2.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_of_an_even_number_lies_between_the_two_in_the_middle() {
+        assert_eq!(median([3.0, 1.0, 2.0].into_iter()), Some(2.0));
+        assert_eq!(median([4.0, 1.0, 2.0, 3.0].into_iter()), Some(2.5));
+        assert_eq!(median(std::iter::empty()), None);
+    }
+
+    #[test]
+    fn server_and_trainer_fit_the_arena_alone_and_not_together() {
+        for sizes in [SIMULATED, REAL] {
+            let trainer = sizes.trainer_megabytes << 20;
+            assert!(sizes.weights() < sizes.arena && trainer < sizes.arena);
+            assert!(trainer > sizes.arena / 2 && trainer + sizes.weights() > sizes.arena);
+            assert!(trainer + sizes.weights() + (16 << 20) < 2 * sizes.arena, "the host pool is as large as the arena");
+        }
+    }
+
+    #[test]
+    fn the_first_variant_is_the_one_that_others_are_compared_with() {
+        assert!(!VARIANTS[0].evicts && VARIANTS[1..].iter().all(|variant| variant.evicts));
+    }
+}

@@ -1,0 +1,39 @@
+//! `baton demo` and `baton bench`: example programs that share a GPU, and what comes of it.
+//!
+//! - [`demo`]: runs programs that do not fit the GPU together, alone and sharing it, and compares results.
+//! - [`bench`](mod@bench): measures what it costs programs to share a GPU.
+//! - [`table`]: how both, and other commands, print.
+
+pub mod bench;
+pub mod demo;
+pub mod table;
+
+use std::io::Write as _;
+
+use baton_harness::Error;
+use baton_harness::stop::Stop;
+use serde::Serialize;
+
+/// Does something until the user ends it, and prints what it found: as one JSON object, or as a table after what it
+/// says meanwhile.
+fn told<R: Serialize>(
+    json: bool,
+    does: impl FnOnce(&dyn Fn(&str), &Stop) -> Result<R, Error>,
+    table: impl FnOnce(&R) -> String,
+) -> Result<R, Error> {
+    let stop = Stop::on_signals()?;
+    let say = |text: &str| {
+        if !json {
+            print!("{text}");
+            let _ = std::io::stdout().flush();
+        }
+    };
+    // What a signal ends is a consequence.
+    let report = does(&say, &stop).map_err(|error| if stop.is_raised() { Error::Interrupted } else { error })?;
+    if json {
+        println!("{}", serde_json::to_string(&report).map_err(std::io::Error::from)?);
+    } else {
+        print!("{}", table(&report));
+    }
+    Ok(report)
+}
