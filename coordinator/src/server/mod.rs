@@ -125,8 +125,7 @@ pub struct Options {
 }
 
 /// How tenants run while their memory comes in. All but the first are there to be compared with it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pipeline {
     /// In groups, planned from the order of first use.
     #[default]
@@ -407,6 +406,9 @@ impl Server {
         for id in self.tenants.index().due(Instant::now()) {
             self.look_at(id);
         }
+        for id in self.tenants.index().disconnected() {
+            self.end_if_replaced(id);
+        }
         self.set_slices();
         self.look_for_stopped_corunners();
         self.look_at_the_board();
@@ -422,7 +424,6 @@ impl Server {
         self.look_at_probe(id);
         self.deliver_again(id);
         self.give_up_if_silent(id);
-        self.end_if_replaced(id);
     }
 
     /// The arbiter's clock: microseconds since the start.

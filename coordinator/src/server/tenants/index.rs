@@ -78,6 +78,7 @@ pub(in crate::server) struct Index {
     leaving: BTreeSet<TenantId>,
     reserved: BTreeSet<TenantId>,
     descheduled: BTreeSet<TenantId>,
+    disconnected: BTreeSet<TenantId>,
     latency: BTreeSet<TenantId>,
     victims: BTreeSet<(VictimKey, TenantId)>,
     next: BTreeSet<(NextKey, TenantId)>,
@@ -111,6 +112,7 @@ impl Index {
         flag(&mut self.leaving, |facts| facts.leaving);
         flag(&mut self.reserved, |facts| facts.reserved);
         flag(&mut self.descheduled, |facts| facts.descheduled);
+        flag(&mut self.disconnected, |facts| facts.class.is_none());
         flag(&mut self.latency, |facts| facts.class == Some(Class::Latency));
         let keyed = |facts: Option<Facts>| facts.and_then(|facts| facts.victim).map(|key| (key, id));
         exchange(&mut self.victims, keyed(before), keyed(after));
@@ -165,6 +167,11 @@ impl Index {
     /// Those who are descheduled.
     pub(in crate::server) fn descheduled(&self) -> Vec<TenantId> {
         self.descheduled.iter().copied().collect()
+    }
+
+    /// Those whose connection has ended, and whose process has not.
+    pub(in crate::server) fn disconnected(&self) -> Vec<TenantId> {
+        self.disconnected.iter().copied().collect()
     }
 
     /// Those of class latency who are connected.
