@@ -1,6 +1,7 @@
 //! The rules one by one, each as a small story.
 
 use baton_contract::class::Class::{self, *};
+use baton_contract::scheduling::Scheduling;
 
 use super::Decision::{Contend, Corun, Grant, Revoke, SwapIn};
 use super::Event::{

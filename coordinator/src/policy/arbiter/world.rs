@@ -9,6 +9,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use baton_contract::class::Class;
+use baton_contract::scheduling::Scheduling;
 
 use memory::Memory;
 
