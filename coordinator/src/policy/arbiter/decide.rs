@@ -1,6 +1,7 @@
 //! What follows from how things stand.
 
 use super::rules::patience;
+use super::tenant::Role;
 use super::turn::{Stage, Turn};
 use super::{Arbiter, Decision, Micros, TenantId};
 
@@ -15,9 +16,9 @@ impl Arbiter {
         };
         match turn.stage {
             Stage::Leaving { .. } => {}
-            Stage::Arriving if self.tenants.get(&turn.tenant).is_some_and(|tenant| tenant.suspended) => {
+            Stage::Arriving if self.is_suspended(turn.tenant) => {
                 self.totals.given_up += 1;
-                self.turn = None;
+                self.take_turn();
                 self.decide(decided, out);
             }
             Stage::Arriving => {
@@ -35,7 +36,8 @@ impl Arbiter {
                 out.push(Decision::Revoke(id));
             }
             Stage::Running => {
-                let patience = self.first_waiter().map(|(_, tenant)| patience(tenant.cost));
+                let first = self.first_waiter().and_then(|id| self.tenants.get(id));
+                let patience = first.map(|tenant| patience(tenant.cost));
                 self.contend(patience, out);
             }
         }
@@ -45,25 +47,28 @@ impl Arbiter {
     /// double is not. After the gate was opened it is said again in any case.
     pub(super) fn contend(&mut self, patience: Option<Micros>, out: &mut Vec<Decision>) {
         let Some(turn) = &mut self.turn else { return };
-        let Some(tenant) = self.tenants.get_mut(&turn.tenant) else { return };
-        let news = match (tenant.told, patience) {
+        turn.contended &= patience.is_some();
+        let Some(told) = self.tenants.get(turn.tenant).map(|tenant| tenant.told) else { return };
+        let news = match (told, patience) {
             (None, None) => false,
             (Some(old), Some(new)) => new >= old * 2 || old >= new * 2 || turn.opened,
             _ => true,
         };
         turn.opened = false;
         if news {
-            tenant.told = patience;
+            self.tenants.update(turn.tenant, |tenant| tenant.told = patience);
             out.push(Decision::Contend(turn.tenant, patience));
         }
     }
 
     pub(super) fn bring(&mut self, id: TenantId, decided: Micros, out: &mut Vec<Decision>) {
         let mut turn = Turn::new(id, self.now, decided);
-        if let Some(tenant) = self.tenants.get(&id) {
-            (turn.overdue, turn.deadline) = (self.is_overdue(tenant), tenant.deadline());
-        }
+        turn.overdue = self.is_overdue(id);
+        let target = self.tenants.entry(id).and_then(|entry| entry.target);
+        turn.latest_start = target.map_or(Micros::MAX, |target| target.latest_start);
+        self.take_turn();
         self.turn = Some(turn);
+        self.tenants.update(id, |tenant| tenant.role = Role::Turn);
         out.push(Decision::SwapIn(id));
     }
 }
