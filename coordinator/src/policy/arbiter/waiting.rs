@@ -37,12 +37,12 @@ pub(super) struct Entry {
 
 impl Entry {
     fn key(&self) -> Key {
-        (self.virtual_time, self.wait, self.id)
+        (self.virtual_time, self.wait.number, self.id)
     }
 }
 
 /// Least is first: the least virtual time, then the longest wait.
-type Key = (Virtual, Wait, TenantId);
+type Key = (Virtual, u64, TenantId);
 
 /// Which of those that wait are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,22 +65,71 @@ impl Which {
     }
 }
 
+/// An ordered set that has its first at hand: that is asked for many times as often as it changes.
+#[derive(Debug, PartialEq, Eq)]
+struct Queue<K> {
+    set: BTreeSet<K>,
+    first: Option<K>,
+}
+
+impl<K> Default for Queue<K> {
+    fn default() -> Self {
+        Self { set: BTreeSet::new(), first: None }
+    }
+}
+
+impl<K: Ord + Copy> Queue<K> {
+    fn insert(&mut self, key: K) {
+        self.set.insert(key);
+        self.first = Some(self.first.map_or(key, |first| first.min(key)));
+    }
+
+    fn remove(&mut self, key: &K) {
+        self.set.remove(key);
+        if self.first.as_ref() == Some(key) {
+            self.first = self.set.first().copied();
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+
+    fn first(&self) -> Option<K> {
+        self.first
+    }
+
+    /// The first for which that holds.
+    fn first_that(&self, holds: impl Fn(&K) -> bool) -> Option<K> {
+        self.first.filter(&holds).or_else(|| self.set.iter().find(|key| holds(key)).copied())
+    }
+
+    /// The first that is not less.
+    fn first_from(&self, least: K) -> Option<K> {
+        self.first.filter(|first| *first >= least).or_else(|| self.set.range(least..).next().copied())
+    }
+
+    fn iter(&self) -> impl Iterator<Item = K> {
+        self.set.iter().copied()
+    }
+}
+
 /// Those of one class.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Line {
-    able: BTreeSet<Key>,
-    retriable: BTreeSet<Key>,
-    resting: BTreeSet<Key>,
+    able: Queue<Key>,
+    retriable: Queue<Key>,
+    resting: Queue<Key>,
     /// Those that are able, by how long they wait.
-    ages: BTreeSet<(Wait, TenantId)>,
+    ages: Queue<(Wait, TenantId)>,
     /// Those whose targets can be met, by when they have to begin.
-    starts: BTreeSet<(Micros, Wait, TenantId)>,
+    starts: Queue<(Micros, Wait, TenantId)>,
     /// Those with all that they have on the GPU.
-    resident: BTreeSet<TenantId>,
+    resident: Queue<TenantId>,
 }
 
 impl Line {
-    fn queue(&mut self, standing: Standing) -> &mut BTreeSet<Key> {
+    fn queue(&mut self, standing: Standing) -> &mut Queue<Key> {
         match standing {
             Standing::Able => &mut self.able,
             Standing::Retriable => &mut self.retriable,
@@ -94,9 +143,9 @@ impl Line {
 pub(super) struct Waiting {
     lines: [Line; Class::ALL.len()],
     /// When those that rest may be tried again.
-    retries: BTreeSet<(Micros, TenantId)>,
+    retries: Queue<(Micros, TenantId)>,
     /// When targets can no longer be met.
-    given_up: BTreeSet<(Micros, TenantId)>,
+    given_up: Queue<(Micros, TenantId)>,
 }
 
 impl Waiting {
@@ -151,8 +200,8 @@ impl Waiting {
             Which::Resting => (&line.resting, None),
         };
         let queues = || [Some(queue), more].into_iter().flatten();
-        let others = queues().filter_map(|queue| queue.iter().find(|key| Some(key.2) != last)).min();
-        others.or_else(|| queues().filter_map(BTreeSet::first).min()).map(|key| key.2)
+        let others = queues().filter_map(|queue| queue.first_that(|key| Some(key.2) != last)).min();
+        others.or_else(|| queues().filter_map(Queue::first).min()).map(|key| key.2)
     }
 
     pub(super) fn is_any_able(&self, class: Class) -> bool {
@@ -161,38 +210,38 @@ impl Waiting {
 
     /// Of those of a class whose targets can be met, the one that has to begin first, and when.
     pub(super) fn first_to_start(&self, class: Class) -> Option<(Micros, TenantId)> {
-        self.lines[class as usize].starts.first().map(|(at, _, id)| (*at, *id))
+        self.lines[class as usize].starts.first().map(|(at, _, id)| (at, id))
     }
 
     /// Of those of a class that are able, the one that has waited longest.
     pub(super) fn oldest(&self, class: Class) -> Option<(Wait, TenantId)> {
-        self.lines[class as usize].ages.first().copied()
+        self.lines[class as usize].ages.first()
     }
 
     /// The same, of those that have waited since this time or later.
     pub(super) fn oldest_since(&self, class: Class, since: Micros) -> Option<Wait> {
         let from = (Wait { since, number: 0 }, TenantId(0));
-        self.lines[class as usize].ages.range(from..).next().map(|(wait, _)| *wait)
+        self.lines[class as usize].ages.first_from(from).map(|(wait, _)| wait)
     }
 
     /// Those of a class with all that they have on the GPU.
     pub(super) fn resident(&self, class: Class) -> impl Iterator<Item = TenantId> {
-        self.lines[class as usize].resident.iter().copied()
+        self.lines[class as usize].resident.iter()
     }
 
     /// When the first of those that rest may be tried again.
     pub(super) fn next_retry(&self) -> Option<Micros> {
-        self.retries.first().map(|(at, _)| *at)
+        self.retries.first().map(|(at, _)| at)
     }
 
     /// One whose entry is another now than when it was made.
     pub(super) fn outdated(&self, now: Micros) -> Option<TenantId> {
         let retry = self.retries.first().filter(|(at, _)| *at <= now);
-        retry.or_else(|| self.given_up.first().filter(|(at, _)| *at < now)).map(|(_, id)| *id)
+        retry.or_else(|| self.given_up.first().filter(|(at, _)| *at < now)).map(|(_, id)| id)
     }
 
     /// One that rests.
     pub(super) fn any_resting(&self) -> Option<TenantId> {
-        self.retries.first().map(|(_, id)| *id)
+        self.retries.first().map(|(_, id)| id)
     }
 }
