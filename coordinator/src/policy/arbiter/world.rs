@@ -1,6 +1,7 @@
 //! The arbiter in a simulated world: tenants that work, think, drain slowly, hang on, lie and leave, and
 //! memory that comes late or not at all. Everything that must hold is checked at every decision.
 
+mod allegations;
 mod churn;
 mod memory;
 mod properties;

@@ -26,6 +26,8 @@ struct Seen {
     most: u32,
     weight: u32,
     served: u32,
+    /// What has happened: messages, timers and changes in a tenant's work.
+    steps: u64,
 }
 
 /// A program that stays and always has something to do.
@@ -43,7 +45,7 @@ fn churn(seed: u64, old: &[Habit], short: Habit, arrivals: Arrivals, until: Micr
     let mut world = World::new(seed, QUANTUM, Trouble::default(), 0, old);
     let mut next = old.len() as u32 + 1;
     let (mut last, mut come) = (vec![0; old.len()], 0);
-    let mut seen = Seen { had: Vec::new(), waited: vec![0; old.len()], most: 0, weight: 0, served: 0 };
+    let mut seen = Seen { had: Vec::new(), waited: vec![0; old.len()], most: 0, weight: 0, served: 0, steps: 0 };
     while world.now < until {
         let is_short = |id: &TenantId| id.0 > old.len() as u32;
         let is_over = |world: &World, id: &TenantId| {
@@ -76,6 +78,7 @@ fn churn(seed: u64, old: &[Habit], short: Habit, arrivals: Arrivals, until: Micr
             seen.waited[index] = seen.waited[index].max(world.now - last[index]);
         }
     }
+    seen.steps = world.steps;
     seen.had = (1..=old.len() as u32).map(|id| world.arbiter.gpu_time(TenantId(id), world.now)).collect();
     seen
 }
@@ -145,5 +148,53 @@ fn who_leaves_and_comes_back_gains_nothing_by_it() {
         for had in &seen.had {
             assert!(*had >= 10 * SECOND * 95 / 100, "{work}: {seen:?}");
         }
+    }
+}
+
+/// A world of its own for each seed: how many stay, with which weights and costs, and who comes how often. Returns how much
+/// has happened in it.
+fn check_a_world(seed: u64) -> u64 {
+    let mut dice = Dice(seed);
+    let weight = |dice: &mut Dice| if dice.percent(50) { 1 } else { 1 + dice.roll(8) as u32 };
+    let cost = if dice.percent(50) { 0 } else { dice.roll(60 * MS) };
+    let weights: Vec<u32> = (0..1 + dice.roll(4)).map(|_| weight(&mut dice)).collect();
+    let old: Vec<Habit> = weights.iter().map(|weight| stays(*weight, dice.roll(cost + 1))).collect();
+    let weight = weight(&mut dice);
+    let work = [MS, 20 * MS, 150 * MS, 700 * MS][dice.roll(4) as usize];
+    let short = comes_and_goes(weight, work, cost);
+    let arrivals = match dice.percent(50) {
+        true => Arrivals::AtATime(1 + dice.roll(8) as u32),
+        false => Arrivals::Every(100 * MS + dice.roll(300 * MS)),
+    };
+    let seen = churn(seed, &old, short, arrivals, 20 * SECOND);
+    let least = weights.iter().copied().chain([weight]).min().unwrap_or(1);
+    for (waited, weight) in seen.waited.iter().zip(&weights) {
+        let bound = bound(&seen, *weight, least, cost);
+        assert!(*waited <= bound, "{seed}: {weights:?} {short:?}: {seen:?}, but {bound} was promised");
+    }
+    // Those that stay have shares in proportion to their weights, but for a turn or two, whoever comes and goes.
+    for (had, weight) in seen.had.iter().zip(&weights) {
+        for (other, others_weight) in seen.had.iter().zip(&weights) {
+            let (one, two) = (had / u64::from(*weight), other / u64::from(*others_weight));
+            let turns = 3 * (QUANTUM.max(4 * cost) + DRAIN);
+            assert!(one.abs_diff(two) <= turns, "{seed}: {weights:?} {short:?}: {seen:?}");
+        }
+    }
+    seen.steps
+}
+
+#[test]
+fn whoever_comes_and_goes_waits_are_bounded_and_shares_are_in_proportion() {
+    let steps: u64 = (0..8).map(check_a_world).sum();
+    assert!(steps > 1_000, "a lot has happened");
+}
+
+#[test]
+#[ignore = "takes minutes: the same, with a million events"]
+fn a_million_events_of_coming_and_going_keep_waits_bounded_and_shares_in_proportion() {
+    let (mut seed, mut steps) = (1_000, 0);
+    while steps < 1_000_000 {
+        steps += check_a_world(seed);
+        seed += 1;
     }
 }
