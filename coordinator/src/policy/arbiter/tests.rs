@@ -600,13 +600,15 @@ fn a_target_is_given_up_when_the_time_to_begin_is_well_past() {
 
 #[test]
 fn a_turn_in_which_nobody_waited_does_not_say_how_long_turns_take() {
-    let mut arbiter = running(&[Latency, Latency]);
+    let mut arbiter = running(&[Latency, Batch, Latency]);
     arbiter.handle(0, A, Changed { scheduling: slo(20 * MS) });
-    arbiter.handle(60_000 * MS, B, Demand);
-    assert_eq!(arbiter.handle(60_000 * MS + MS, A, Closed), [SwapIn(B)]);
-    arbiter.handle(60_001 * MS, B, Resident);
-    arbiter.handle(60_002 * MS, A, Demand);
-    assert_eq!(arbiter.next_timer(), Some(60_022 * MS));
+    let minute = 60_000 * MS;
+    arbiter.handle(minute, B, Demand);
+    assert_eq!(arbiter.handle(minute + MS, A, Closed), [SwapIn(B)]);
+    assert_eq!(arbiter.handle(minute + MS, C, Demand), [SwapIn(C)]);
+    arbiter.handle(minute + 2 * MS, C, Resident);
+    arbiter.handle(minute + 3 * MS, A, Demand);
+    assert_eq!(arbiter.next_timer(), Some(minute + 23 * MS));
 }
 
 #[test]
