@@ -12,17 +12,46 @@
 //!   └──────────────────────────── Preempted ─────────────────────────────┘
 //! ```
 //!
-//! **Whose turn is next.** The best class goes first. Within a class the tenant that has had the baton for
-//! the least time in proportion to its weight; who comes anew, or after a long absence, starts level with the least of those
-//! that are active (see `account`). One exception: who had to make way for a better class in the middle of its
+//! **Whose turn is next.** The best class goes first. Within a class the tenant with the least *virtual time*, which goes on
+//! with the service that it gets in proportion to its weight; who comes anew, or after a long absence, starts at the class's
+//! (see `virtual_time`). One exception: who had to make way for a better class in the middle of its
 //! quantum is the first of its class to go on, for what was left. Otherwise every request of a latency
 //! tenant would make two batch tenants change places, and quanta would not protect from dear switches.
 //!
-//! **Targets.** Of requests that are to be answered by a time, the one with the earliest goes first among its class, and
-//! interrupts others of its class when it has to begin: what bringing it in takes, and what its turns usually take, before.
+//! **How long anybody waits.** While better classes and requests with targets leave time, and all can arrive and be drained,
+//! others of its class are served for no longer than
+//!
+//! ```text
+//!   T · (W/w + W/v + 4·n) + Λ
+//! ```
+//!
+//! while a tenant of weight `w` waits. `T` is the longest quantum (`max(quantum, 4 × largest cost)`) and what draining takes, `n` the
+//! number of tenants of its class that want something meanwhile and were there before, or are at the same time; `W` the greatest
+//! sum of their weights at a time and `v` the least of these; `Λ` what those were owed that come back after a moment. For:
+//!
+//! 1. Whoever has had a turn is ahead of the class by no more than `T` of service: it had the least virtual time, which is
+//!    never more than the class's, and a turn goes on after its quantum only to catch up with the next one.
+//! 2. Until the class's virtual time has reached that of the tenant, others are served for `T·W/w` at most: that is how fast
+//!    it goes on. Who comes from then on goes after it.
+//! 3. Those that were there have virtual times that are less by `D` of service altogether, and are ahead by `n·T` at most; each
+//!    has one turn that goes beyond: `D + 2·n·T`. A moment's credit is a quantum each: `n·T`.
+//! 4. `D` grows only when somebody leaves that is ahead, by `s`. It had a turn when it was first, so the least is behind the
+//!    class by `(T - s)/v` at most, and all of the others together by `W·(T - s)/v`: `D ≤ T·W/v + n·T`.
+//!
+//! Switches come on top of that. Whoever ends its turn itself is counted at least as much as its switch took, and a failed try
+//! as much as it took: with a cost of `c`, the wait is at most `1 + max(1, c/quantum)` times as long.
+//!
+//! **Targets.** Of requests that are to be answered by a time, the one with the *least slack* goes first among its class: that
+//! has to be begun first, what bringing it in takes, and what its turns usually take, before its time. It interrupts others of its class
+//! when it has to begin. Requests that can no longer be met go after those that can, and interrupt nobody: one that is late would
+//! make the next one late too (Gujarati et al., "Serving DNNs like Clockwork", OSDI 2020). They have their turns by virtual time.
 //!
 //! **Waiting for too long.** Who has waited for `max_wait` is next, whatever its class, and nobody interrupts its arrival or
 //! its quantum. But nobody of class latency waits for two such turns.
+//!
+//! **What it costs.** Every question is answered from an index or a counter (`waiting`, `virtual_time`) that the transition keeps
+//! that changes it (`tenants`); debug builds compare each with what follows from looking at all tenants (`check`). An event
+//! costs the same however many tenants there are, but for what it decides about each, and the depth of a tree.
 //!
 //! **Suspended** tenants ([`Event::Suspended`]) are left out of all this: those that run are revoked, and their calls wait.
 //!
@@ -67,10 +96,17 @@
 //! A turn is a value of its own (`turn`), and what ends it asks only about that turn and those who wait.
 //! Several tenants at once would be a list of turns.
 
-mod account;
+#[cfg(debug_assertions)]
+mod check;
 mod corunners;
+mod decide;
+mod events;
 mod rules;
+mod tenant;
+mod tenants;
 mod turn;
+mod virtual_time;
+mod waiting;
 mod words;
 
 #[cfg(test)]
@@ -78,54 +114,15 @@ mod tests;
 #[cfg(test)]
 mod world;
 
-use std::collections::BTreeMap;
-
 use baton_contract::class::Class;
-use baton_contract::scheduling::Scheduling;
 
-use account::{Account, Floors, level};
 use corunners::Corunners;
-use rules::{LONGEST_QUANTUM, SHORTEST_QUANTUM, patience, pause};
+use rules::SHORTEST_QUANTUM;
+use tenants::Tenants;
 use turn::{Stage, Turn};
 
 pub use rules::SHARE;
 pub use words::{Decision, Event, Micros, Pressure, State, TenantId, Totals};
-
-#[derive(Debug)]
-struct Tenant {
-    scheduling: Scheduling,
-    /// The user keeps it off the GPU.
-    suspended: bool,
-    /// While it waits, one of a worse class has had a turn because that had waited for too long.
-    passed_over: bool,
-    /// How long it usually has the baton until it is idle.
-    service: Micros,
-    /// Since when a call of it waits.
-    waiting: Option<Micros>,
-    account: Account,
-    cost: Micros,
-    switches: u64,
-    /// The patience that it was told last; none if it was told that nobody waits.
-    told: Option<Micros>,
-    /// How often it could not arrive since it last did, and when it may be tried again.
-    failures: u32,
-    retry_at: Micros,
-}
-
-impl Tenant {
-    fn class(&self) -> Class {
-        self.scheduling.class
-    }
-
-    fn charge(&mut self, held: Micros) {
-        self.account.charge(held, self.scheduling.weight);
-    }
-
-    fn succeeded(&mut self) {
-        self.failures = 0;
-        self.retry_at = 0;
-    }
-}
 
 /// One tenant's claim to go on first among its class.
 #[derive(Clone, Copy, Debug)]
@@ -141,14 +138,15 @@ pub struct Arbiter {
     quantum: Micros,
     max_wait: Micros,
     now: Micros,
-    tenants: BTreeMap<TenantId, Tenant>,
+    tenants: Tenants,
     turn: Option<Turn>,
     corunners: Corunners,
     pressure: Pressure,
-    floors: Floors,
     interrupted: [Option<Interrupted>; Class::ALL.len()],
     /// Who had the baton last, or has it.
     last: Option<TenantId>,
+    /// Waits with smaller numbers have lasted through the turn of one that had waited for too long.
+    passed_over: u64,
     decided_at: Micros,
     totals: Totals,
 }
@@ -156,17 +154,18 @@ pub struct Arbiter {
 impl Arbiter {
     /// An arbiter without tenants. `quantum`: how long a turn is at least while others of its class wait.
     pub fn new(quantum: Micros) -> Self {
+        let quantum = quantum.max(SHORTEST_QUANTUM);
         Self {
-            quantum: quantum.max(SHORTEST_QUANTUM),
+            quantum,
             max_wait: Micros::MAX,
             now: 0,
-            tenants: BTreeMap::new(),
+            tenants: Tenants::new(quantum),
             turn: None,
             corunners: Corunners::default(),
             pressure: Pressure::Free,
-            floors: Floors::default(),
             interrupted: [None; Class::ALL.len()],
             last: None,
+            passed_over: 0,
             decided_at: 0,
             totals: Totals::default(),
         }
@@ -181,14 +180,12 @@ impl Arbiter {
     /// What it would take to bring this tenant in now: what would have to be moved for that, in and out, over
     /// the measured bandwidth. Counts from the next event or tick on.
     pub fn set_cost(&mut self, tenant: TenantId, cost: Micros) {
-        if let Some(tenant) = self.tenants.get_mut(&tenant) {
-            tenant.cost = cost;
-        }
+        self.tenants.set_cost(tenant, cost);
     }
 
     /// Whether all tenants' memory fits together, and they can run at the same time. Counts from the next event or tick on.
     pub fn set_together(&mut self, together: bool) {
-        self.corunners.welcome = together;
+        self.corunners.set_welcome(together);
     }
 
     /// How urgent work bears on the holder from now on. Counts from the next event or tick on.
@@ -201,15 +198,21 @@ impl Arbiter {
         }
     }
 
-    /// Which corunners are at work from now on.
-    pub fn set_at_work(&mut self, now: Micros, is_at_work: impl Fn(TenantId) -> bool) {
+    /// Whether a corunner is at work from now on.
+    pub fn set_busy(&mut self, now: Micros, id: TenantId, busy: bool) {
         self.advance(now);
-        self.corunners.set_at_work(self.now, is_at_work);
+        self.corunners.set_busy(self.now, id, busy);
+    }
+
+    /// Which corunners are at work from now on: [`Arbiter::set_busy`] for all of them.
+    pub fn set_at_work(&mut self, now: Micros, is_at_work: impl Fn(TenantId) -> bool) {
+        let corunners: Vec<TenantId> = self.corunners.ids().collect();
+        corunners.into_iter().for_each(|id| self.set_busy(now, id, is_at_work(id)));
     }
 
     /// Whether they were said to.
     pub fn is_together(&self) -> bool {
-        self.corunners.welcome
+        self.corunners.are_welcome()
     }
 
     /// Takes note of an event, and says what is to be done, in this order.
@@ -219,7 +222,7 @@ impl Arbiter {
         // When what happens next was decided: by this event, unless it ends what a revoke began.
         let mut decided = self.now;
         match event {
-            Event::Joined { scheduling } => self.join(id, scheduling),
+            Event::Joined { scheduling } => self.tenants.join(id, scheduling),
             Event::Changed { scheduling } => self.change(id, scheduling),
             Event::Suspended => self.set_suspended(id, true),
             Event::Unsuspended => self.set_suspended(id, false),
@@ -243,6 +246,8 @@ impl Arbiter {
             | Event::Stranded => {}
         }
         self.decide(decided, &mut out);
+        #[cfg(debug_assertions)]
+        self.check();
         out
     }
 
@@ -251,20 +256,21 @@ impl Arbiter {
         let mut out = Vec::new();
         self.advance(now);
         self.decide(self.now, &mut out);
+        #[cfg(debug_assertions)]
+        self.check();
         out
     }
 
     /// When [`Arbiter::tick`] is to be called, if nothing happens before.
     pub fn next_timer(&self) -> Option<Micros> {
-        let corunners = self.next_try_of_corunners();
+        let corunners = self.corunners.next_timer(self.now);
         let end = match &self.turn {
             Some(turn) if turn.stage != Stage::Running => return corunners,
             Some(turn) if self.stands_still(turn) => self.end_of(turn).or_else(|| self.next_to_be_overdue()),
             Some(turn) => self.end_of(turn),
             None => None,
         };
-        let retries = self.waiters().map(|(_, tenant)| tenant.retry_at).filter(|at| *at > self.now);
-        corunners.into_iter().chain(end).chain(retries).min()
+        corunners.into_iter().chain(end).chain(self.tenants.waiting().next_retry()).min()
     }
 
     /// Who has the baton: its gate is open, or not yet known to be closed.
@@ -281,9 +287,7 @@ impl Arbiter {
                 Stage::Leaving { .. } => State::Leaving,
             },
             _ if self.corunners.has(id) => self.corunners.state(id),
-            _ if self.tenants.get(&id).is_some_and(|tenant| tenant.waiting.is_some() && !tenant.suspended) => {
-                State::Waiting
-            }
+            _ if self.tenants.entry(id).is_some() => State::Waiting,
             _ => State::Idle,
         }
     }
@@ -295,7 +299,7 @@ impl Arbiter {
 
     /// Whether the user keeps a tenant off the GPU.
     pub fn is_suspended(&self, id: TenantId) -> bool {
-        self.tenants.get(&id).is_some_and(|tenant| tenant.suspended)
+        self.tenants.get(id).is_some_and(|tenant| tenant.suspended)
     }
 
     /// How long a tenant has had the baton, from grants to the closing of its gate, without the time in which it could do
@@ -303,12 +307,12 @@ impl Arbiter {
     pub fn gpu_time(&self, id: TenantId, now: Micros) -> Micros {
         let held = self.turn.as_ref().filter(|turn| turn.tenant == id).map_or(0, |turn| turn.held(now));
         let held = held + self.corunners.held(id, now);
-        self.tenants.get(&id).map_or(0, |tenant| tenant.account.used + held)
+        self.tenants.get(id).map_or(0, |tenant| tenant.used + held)
     }
 
     /// How often a tenant got the baton after another had had it.
     pub fn switches(&self, id: TenantId) -> u64 {
-        self.tenants.get(&id).map_or(0, |tenant| tenant.switches)
+        self.tenants.get(id).map_or(0, |tenant| tenant.switches)
     }
 
     /// When the last grant was decided upon: when the holder before was told to leave, or when the tenant was
@@ -329,255 +333,10 @@ impl Arbiter {
         if let Some(turn) = self.turn.as_mut().filter(|_| stands_still) {
             turn.stand_still(self.now - before);
         }
-        for class in Class::ALL {
-            let of_class = self.tenants.iter().filter(|(_, tenant)| tenant.class() == class);
-            let active = of_class.filter_map(|(id, tenant)| match &self.turn {
-                Some(turn) if turn.tenant == *id => {
-                    Some(tenant.account.level + level(turn.held(self.now), tenant.scheduling.weight))
-                }
-                // Who is kept off the GPU does not keep the others' time from going on.
-                _ => tenant.waiting.filter(|_| !tenant.suspended).map(|_| tenant.account.level),
-            });
-            self.floors.raise(class, active.min());
+        if let Some(turn) = &mut self.turn {
+            let served = turn.count(self.now);
+            self.tenants.serve(turn.tenant, served);
         }
-    }
-
-    fn join(&mut self, id: TenantId, scheduling: Scheduling) {
-        self.tenants.entry(id).or_insert(Tenant {
-            scheduling,
-            suspended: false,
-            passed_over: false,
-            service: 0,
-            waiting: None,
-            account: Account::default(),
-            cost: 0,
-            switches: 0,
-            told: None,
-            failures: 0,
-            retry_at: 0,
-        });
-    }
-
-    fn change(&mut self, id: TenantId, scheduling: Scheduling) {
-        let Some(tenant) = self.tenants.get_mut(&id) else { return };
-        let before = std::mem::replace(&mut tenant.scheduling, scheduling);
-        if before.class == scheduling.class {
-            return;
-        }
-        // Among others of its kind it starts level with them.
-        tenant.account.level = self.floors.of(scheduling.class);
-        self.interrupted[before.class as usize].take_if(|interrupted| interrupted.tenant == id);
-    }
-
-    fn set_suspended(&mut self, id: TenantId, suspended: bool) {
-        let Some(tenant) = self.tenants.get_mut(&id) else { return };
-        if tenant.suspended && !suspended {
-            tenant.account.wake(self.now, self.floors.of(tenant.class()), self.quantum);
-            // It was not kept waiting by the others.
-            tenant.waiting = tenant.waiting.map(|_| self.now);
-            tenant.passed_over = false;
-        }
-        tenant.suspended = suspended;
-    }
-
-    fn leave(&mut self, id: TenantId) -> Micros {
-        let its_turn = self.turn.as_ref().is_some_and(|turn| turn.tenant == id);
-        let decided = if its_turn { self.end_turn() } else { self.now };
-        self.corunners.remove(id);
-        if self.tenants.remove(&id).is_some() {
-            for tenant in self.tenants.values_mut() {
-                tenant.retry_at = self.now;
-            }
-        }
-        for interrupted in &mut self.interrupted {
-            interrupted.take_if(|interrupted| interrupted.tenant == id);
-        }
-        decided
-    }
-
-    fn demand(&mut self, id: TenantId) {
-        let state = self.state(id);
-        let Some(tenant) = self.tenants.get_mut(&id) else { return };
-        if state == State::Idle {
-            tenant.account.wake(self.now, self.floors.of(tenant.class()), self.quantum);
-        }
-        // While it runs its gate is open: nothing can be waiting there.
-        if !matches!(state, State::Running | State::Corunning) {
-            tenant.waiting.get_or_insert(self.now);
-        }
-    }
-
-    /// The turn is over; when that was decided.
-    fn end_turn(&mut self) -> Micros {
-        let Some(turn) = self.turn.take() else { return self.now };
-        let Some(tenant) = self.tenants.get(&turn.tenant) else { return self.now };
-        let held = turn.held(self.now);
-        let class = tenant.class();
-        if let Stage::Leaving { for_better: true, .. } = turn.stage {
-            let used = turn.used_before + held;
-            let next =
-                self.waiters().filter(|(_, tenant)| tenant.class() == class).map(|(_, tenant)| tenant.cost).min();
-            // A short rest is not worth coming back for.
-            if used < self.quantum_for(next.unwrap_or(0)) / 4 * 3 {
-                self.interrupted[class as usize] = Some(Interrupted { tenant: turn.tenant, used });
-            }
-        }
-        if let Some(tenant) = self.tenants.get_mut(&turn.tenant) {
-            if turn.stage == Stage::Running {
-                // It has done what it wanted to do, with what was there.
-                tenant.succeeded();
-                tenant.service = (tenant.service * 3 + held) / 4;
-            }
-            tenant.charge(held);
-            tenant.account.idle_since = Some(self.now);
-        }
-        match turn.stage {
-            Stage::Leaving { since, .. } => since,
-            Stage::Arriving | Stage::Running => self.now,
-        }
-    }
-
-    fn busy(&mut self, id: TenantId) {
-        if let (Some(turn), Some(tenant)) = (&mut self.turn, self.tenants.get_mut(&id)) {
-            turn.busy(self.now);
-            tenant.waiting = None;
-            self.totals.busy += 1;
-        }
-    }
-
-    /// It has work to go on with, whatever its program does meanwhile.
-    fn pause(&mut self, id: TenantId) -> Micros {
-        let decided = self.end_turn();
-        if let Some(tenant) = self.tenants.get_mut(&id) {
-            tenant.waiting.get_or_insert(self.now);
-        }
-        decided
-    }
-
-    fn grant(&mut self, id: TenantId, out: &mut Vec<Decision>) {
-        let (Some(turn), Some(tenant)) = (&mut self.turn, self.tenants.get_mut(&id)) else { return };
-        let interrupted =
-            self.interrupted[tenant.class() as usize].take().filter(|interrupted| interrupted.tenant == id);
-        turn.grant(self.now, interrupted.map_or(0, |interrupted| interrupted.used));
-        self.decided_at = turn.decided_at;
-        tenant.waiting = None;
-        self.totals.grants += 1;
-        if self.last.is_some_and(|last| last != id) {
-            tenant.switches += 1;
-            self.totals.switches += 1;
-        }
-        self.last = Some(id);
-        tenant.passed_over = false;
-        let class = tenant.class();
-        if turn.overdue {
-            let better = |(other, tenant): &(&TenantId, &mut Tenant)| tenant.class() < class && **other != id;
-            let waiting = self.tenants.iter_mut().filter(better).filter(|(_, tenant)| tenant.waiting.is_some());
-            waiting.for_each(|(_, tenant)| tenant.passed_over = true);
-        }
-        out.push(Decision::Grant(id));
-    }
-
-    /// All of its memory is there. If it has been let in already, its quantum begins now.
-    fn resident(&mut self, id: TenantId, out: &mut Vec<Decision>) {
-        match self.state(id) {
-            State::Arriving => self.grant(id, out),
-            // Also if it is to leave before it has had anything of that.
-            State::Running | State::Leaving => {}
-            State::Idle | State::Waiting | State::Corunning => return,
-        }
-        if let (Some(turn), Some(tenant)) =
-            (self.turn.as_mut().filter(|turn| turn.tenant == id), self.tenants.get_mut(&id))
-        {
-            turn.resident(self.now);
-            tenant.succeeded();
-        }
-    }
-
-    /// It was let in before all its memory was there, and the rest cannot come.
-    fn strand(&mut self, id: TenantId, out: &mut Vec<Decision>) {
-        let (Some(turn), Some(tenant)) = (&mut self.turn, self.tenants.get_mut(&id)) else { return };
-        if self.now < turn.not_before {
-            return;
-        }
-        tenant.failures = tenant.failures.saturating_add(1);
-        tenant.retry_at = self.now.saturating_add(pause(tenant.failures));
-        self.totals.failed += 1;
-        turn.revoke(self.now, false);
-        self.totals.revokes += 1;
-        out.push(Decision::Revoke(id));
-    }
-
-    fn fail(&mut self, id: TenantId) {
-        let (Some(turn), Some(tenant)) = (self.turn.take(), self.tenants.get_mut(&id)) else { return };
-        let took = self.now.saturating_sub(turn.since);
-        tenant.failures = tenant.failures.saturating_add(1);
-        tenant.retry_at =
-            self.now.saturating_add(pause(tenant.failures).max(took.saturating_mul(4).min(LONGEST_QUANTUM)));
-        self.totals.failed += 1;
-    }
-}
-
-/// What follows from how things stand.
-impl Arbiter {
-    fn decide(&mut self, decided: Micros, out: &mut Vec<Decision>) {
-        self.decide_corunners(out);
-        let Some(turn) = &self.turn else {
-            if let Some(next) = self.next() {
-                self.bring(next, decided, out);
-            }
-            return;
-        };
-        match turn.stage {
-            Stage::Leaving { .. } => {}
-            Stage::Arriving if self.tenants.get(&turn.tenant).is_some_and(|tenant| tenant.suspended) => {
-                self.totals.given_up += 1;
-                self.turn = None;
-                self.decide(decided, out);
-            }
-            Stage::Arriving => {
-                if let Some(better) = self.better_than(turn.tenant).filter(|_| !turn.overdue) {
-                    self.totals.given_up += 1;
-                    self.bring(better, decided, out);
-                }
-            }
-            Stage::Running if self.end_of(turn).is_some_and(|end| end <= self.now) => {
-                let (id, for_better) = (turn.tenant, self.better_than(turn.tenant).is_some());
-                if let Some(turn) = &mut self.turn {
-                    turn.revoke(self.now, for_better);
-                }
-                self.totals.revokes += 1;
-                out.push(Decision::Revoke(id));
-            }
-            Stage::Running => {
-                let patience = self.first_waiter().map(|(_, tenant)| patience(tenant.cost));
-                self.contend(patience, out);
-            }
-        }
-    }
-
-    /// Tells the holder about those who wait, if that is news: patience that changed by less than half or
-    /// double is not. After the gate was opened it is said again in any case.
-    fn contend(&mut self, patience: Option<Micros>, out: &mut Vec<Decision>) {
-        let Some(turn) = &mut self.turn else { return };
-        let Some(tenant) = self.tenants.get_mut(&turn.tenant) else { return };
-        let news = match (tenant.told, patience) {
-            (None, None) => false,
-            (Some(old), Some(new)) => new >= old * 2 || old >= new * 2 || turn.opened,
-            _ => true,
-        };
-        turn.opened = false;
-        if news {
-            tenant.told = patience;
-            out.push(Decision::Contend(turn.tenant, patience));
-        }
-    }
-
-    fn bring(&mut self, id: TenantId, decided: Micros, out: &mut Vec<Decision>) {
-        let mut turn = Turn::new(id, self.now, decided);
-        if let Some(tenant) = self.tenants.get(&id) {
-            (turn.overdue, turn.deadline) = (self.is_overdue(tenant), tenant.deadline());
-        }
-        self.turn = Some(turn);
-        out.push(Decision::SwapIn(id));
+        self.tenants.advance(self.now);
     }
 }

@@ -1,12 +1,13 @@
 //! Tenants that run beside the one that has the baton.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use baton_contract::class::Class;
 
 use super::rules::pause;
-use super::turn::Stage;
-use super::{Arbiter, Decision, Event, Micros, State, Tenant, TenantId};
+use super::tenant::{Role, Tenant};
+use super::turn::{Stage, Turn};
+use super::{Arbiter, Decision, Event, Micros, State, TenantId};
 
 #[derive(Debug)]
 struct Corunner {
@@ -31,9 +32,14 @@ impl Corunner {
 /// All of them.
 #[derive(Debug, Default)]
 pub(super) struct Corunners {
-    /// Whether all tenants' memory fits together.
-    pub(super) welcome: bool,
+    /// Whether all tenants' memory fits together; and whether it did at the last decision.
+    welcome: bool,
+    was_welcome: bool,
     list: BTreeMap<TenantId, Corunner>,
+    /// Those about which something has changed since the last decision.
+    changed: BTreeSet<TenantId>,
+    /// Those that are to leave and could not be drained, and when they are told again.
+    again: BTreeSet<(Micros, TenantId)>,
 }
 
 impl Corunners {
@@ -45,8 +51,44 @@ impl Corunners {
         if self.list.get(&id).is_some_and(|corunner| corunner.leaving) { State::Leaving } else { State::Corunning }
     }
 
+    pub(super) fn set_welcome(&mut self, welcome: bool) {
+        self.welcome = welcome;
+    }
+
+    pub(super) fn are_welcome(&self) -> bool {
+        self.welcome
+    }
+
     pub(super) fn remove(&mut self, id: TenantId) {
-        self.list.remove(&id);
+        let Some(corunner) = self.list.remove(&id) else { return };
+        self.changed.remove(&id);
+        self.again.remove(&(corunner.not_before, id));
+    }
+
+    /// Whether it may stay is asked at the next decision.
+    pub(super) fn review(&mut self, id: TenantId) {
+        if self.has(id) {
+            self.changed.insert(id);
+        }
+    }
+
+    /// Those of whom it is to be asked now whether they may stay.
+    fn due(&mut self, now: Micros) -> BTreeSet<TenantId> {
+        let mut due = std::mem::take(&mut self.changed);
+        if std::mem::replace(&mut self.was_welcome, self.welcome) != self.welcome {
+            due.extend(self.list.keys());
+        }
+        while let Some((at, id)) = self.again.first().copied().filter(|(at, _)| *at <= now) {
+            self.again.remove(&(at, id));
+            due.insert(id);
+        }
+        due
+    }
+
+    /// When a corunner is told to leave, or told again because it could not be drained.
+    pub(super) fn next_timer(&self, now: Micros) -> Option<Micros> {
+        let is_due = !self.changed.is_empty() || self.was_welcome && !self.welcome && !self.list.is_empty();
+        if is_due { Some(now) } else { self.again.first().map(|(at, _)| *at) }
     }
 
     /// How long it was at work as one.
@@ -54,11 +96,15 @@ impl Corunners {
         self.list.get(&id).map_or(0, |corunner| corunner.worked_until(now))
     }
 
-    pub(super) fn set_at_work(&mut self, now: Micros, is_at_work: impl Fn(TenantId) -> bool) {
-        for (id, corunner) in &mut self.list {
+    pub(super) fn set_busy(&mut self, now: Micros, id: TenantId, busy: bool) {
+        if let Some(corunner) = self.list.get_mut(&id).filter(|corunner| corunner.working.is_some() != busy) {
             corunner.worked = corunner.worked_until(now);
-            corunner.working = is_at_work(*id).then_some(now);
+            corunner.working = busy.then_some(now);
         }
+    }
+
+    pub(super) fn ids(&self) -> impl Iterator<Item = TenantId> {
+        self.list.keys().copied()
     }
 }
 
@@ -71,47 +117,44 @@ impl Tenant {
 impl Arbiter {
     /// Whether who is a corunner may stay one.
     fn may_stay(&self, id: TenantId) -> bool {
-        self.corunners.welcome && self.tenants.get(&id).is_some_and(Tenant::can_corun)
-    }
-
-    /// When a corunner that could not be drained is told to leave again.
-    pub(super) fn next_try_of_corunners(&self) -> Option<Micros> {
-        let staying = self.corunners.list.iter().filter(|(id, corunner)| !corunner.leaving && !self.may_stay(**id));
-        staying.map(|(_, corunner)| corunner.not_before).min()
+        self.corunners.welcome && self.tenants.get(id).is_some_and(Tenant::can_corun)
     }
 
     /// Takes corunners in while all fits together, and sends them away when it no longer does.
     pub(super) fn decide_corunners(&mut self, out: &mut Vec<Decision>) {
-        let ids: Vec<TenantId> = self.corunners.list.keys().copied().collect();
-        for id in ids {
+        for id in self.corunners.due(self.now) {
             let may_stay = self.may_stay(id);
             let Some(corunner) = self.corunners.list.get_mut(&id).filter(|corunner| !corunner.leaving) else {
                 continue;
             };
-            if may_stay && std::mem::take(&mut corunner.told) {
-                out.push(Decision::Corun(id, true));
-            } else if !may_stay && corunner.not_before <= self.now {
+            self.corunners.again.remove(&(corunner.not_before, id));
+            if may_stay {
+                if std::mem::take(&mut corunner.told) {
+                    out.push(Decision::Corun(id, true));
+                }
+            } else if corunner.not_before <= self.now {
                 (corunner.leaving, corunner.told) = (true, true);
                 self.totals.revokes += 1;
                 out.extend([Decision::Corun(id, false), Decision::Revoke(id)]);
+            } else {
+                self.corunners.again.insert((corunner.not_before, id));
             }
         }
         // Who is alone has the baton: to see when a corunner is at rest takes its pager some time.
         if !self.corunners.welcome || self.tenants.len() < 2 {
             return;
         }
-        if let Some(turn) = self.turn.take_if(|turn| {
-            let can_come = self.tenants.get(&turn.tenant).is_some_and(Tenant::can_corun);
-            turn.stage == Stage::Running && turn.resident.is_some() && can_come
-        }) {
+        let is_ready = |turn: &Turn| turn.stage == Stage::Running && turn.resident.is_some();
+        let ready = self.turn.as_ref().filter(|turn| is_ready(turn));
+        if ready.is_some_and(|turn| self.tenants.get(turn.tenant).is_some_and(Tenant::can_corun))
+            && let Some(turn) = self.take_turn()
+        {
             // It has the baton, and no longer needs it.
-            if let Some(tenant) = self.tenants.get_mut(&turn.tenant) {
-                tenant.charge(turn.held(self.now));
-            }
+            let held = turn.held(self.now);
+            self.tenants.update(turn.tenant, |tenant| tenant.used += held);
             self.receive(turn.tenant, out);
         }
-        let can_come = |(_, tenant): &(TenantId, &Tenant)| tenant.can_corun() && tenant.cost == 0;
-        let came: Vec<TenantId> = self.waiters().filter(can_come).map(|(id, _)| id).collect();
+        let came: Vec<TenantId> = self.tenants.waiting().resident(Class::Latency).collect();
         for id in came {
             self.receive(id, out);
             self.decided_at = self.now;
@@ -121,10 +164,10 @@ impl Arbiter {
     }
 
     fn receive(&mut self, id: TenantId, out: &mut Vec<Decision>) {
-        if let Some(tenant) = self.tenants.get_mut(&id) {
-            (tenant.waiting, tenant.told) = (None, None);
+        self.tenants.update(id, |tenant| {
+            (tenant.role, tenant.waiting, tenant.told) = (Role::Corunner, None, None);
             tenant.succeeded();
-        }
+        });
         let corunner = Corunner { worked: 0, working: None, leaving: false, told: false, failures: 0, not_before: 0 };
         self.corunners.list.insert(id, corunner);
         out.push(Decision::Corun(id, true));
@@ -139,21 +182,22 @@ impl Arbiter {
                 corunner.failures = corunner.failures.saturating_add(1);
                 corunner.not_before = self.now.saturating_add(pause(corunner.failures));
                 self.totals.busy += 1;
+                self.corunners.review(id);
             }
             return;
         }
         if event == Event::Preempted && !corunner.leaving {
             return;
         }
-        let worked = corunner.worked_until(self.now);
-        self.corunners.list.remove(&id);
-        if let Some(tenant) = self.tenants.get_mut(&id) {
-            tenant.account.used += worked;
-            tenant.account.idle_since = Some(self.now);
-            if event == Event::Preempted {
-                tenant.account.wake(self.now, self.floors.of(tenant.class()), self.quantum);
-                tenant.waiting.get_or_insert(self.now);
-            }
+        let (now, worked) = (self.now, corunner.worked_until(self.now));
+        self.corunners.remove(id);
+        if event == Event::Preempted {
+            self.tenants.begin_wait(id);
         }
+        self.tenants.update(id, |tenant| {
+            tenant.role = Role::Parked;
+            tenant.used += worked;
+            tenant.idle_since = Some(now);
+        });
     }
 }

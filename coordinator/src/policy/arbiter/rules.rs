@@ -1,12 +1,12 @@
 //! The rules: whose turn is next, and when the present one ends. Reads how things stand, changes nothing.
 
-use std::cmp::Reverse;
-
 use baton_contract::class::Class;
 
-use super::account::time;
+use super::tenant::{Tenant, Wait};
 use super::turn::Turn;
-use super::{Arbiter, Micros, Pressure, Tenant, TenantId};
+use super::virtual_time::service;
+use super::waiting::{Standing, Which};
+use super::{Arbiter, Micros, Pressure, TenantId};
 
 /// No quantum is shorter: a holder that is revoked as soon as it is let in would get nothing done.
 pub(super) const SHORTEST_QUANTUM: Micros = 1_000;
@@ -22,6 +22,8 @@ const LONGEST_PAUSE: Micros = 2_000_000;
 /// Bounds of a contended holder's patience.
 const LEAST_PATIENCE: Micros = 500;
 const MOST_PATIENCE: Micros = 50_000;
+/// All classes, most urgent first.
+const CLASSES: &[Class] = &Class::ALL;
 
 /// The pause after so many failures in a row, the last included.
 pub(super) fn pause(failures: u32) -> Micros {
@@ -34,149 +36,154 @@ pub(super) fn patience(cost: Micros) -> Micros {
     (cost / 2).clamp(LEAST_PATIENCE, MOST_PATIENCE)
 }
 
-impl Tenant {
-    /// When the request that waits is to be answered; never, if the user has not said so.
-    pub(super) fn deadline(&self) -> Micros {
-        match (self.scheduling.slo_micros, self.waiting) {
-            (1.., Some(since)) => since.saturating_add(self.scheduling.slo_micros),
-            _ => Micros::MAX,
-        }
-    }
-}
-
 impl Arbiter {
-    /// Those whose calls wait, whose turn it is not, and whom the user does not keep off the GPU. A corunner that is leaving has
-    /// a gate that may still be open.
-    pub(super) fn waiters(&self) -> impl Iterator<Item = (TenantId, &Tenant)> {
-        let mine = self.turn.as_ref().map(|turn| turn.tenant);
-        let waiting = move |(id, tenant): &(TenantId, &Tenant)| {
-            tenant.waiting.is_some() && !tenant.suspended && mine != Some(*id) && !self.corunners.has(*id)
-        };
-        self.tenants.iter().map(|(id, tenant)| (*id, tenant)).filter(waiting)
-    }
-
-    /// Those of them that may be tried now.
-    pub(super) fn candidates(&self) -> impl Iterator<Item = (TenantId, &Tenant)> {
-        self.waiters().filter(|(_, tenant)| tenant.retry_at <= self.now)
-    }
-
-    /// Those of them that can arrive, as far as is known.
-    fn able(&self) -> impl Iterator<Item = (TenantId, &Tenant)> {
-        self.candidates().filter(|(_, tenant)| tenant.failures == 0)
-    }
-
-    /// Least is first: who has waited for too long, then by class, then by the time at which a request is to be answered,
-    /// then who goes on with an interrupted quantum, then all others before the one that had the baton last, then by the
-    /// time they have had, then by how long they wait. (Who had it last was told to leave for another, even if it has had
-    /// less time: turns have a longest length.)
-    pub(super) fn order(&self, (id, tenant): &(TenantId, &Tenant)) -> impl Ord + use<> {
-        let class = tenant.class();
-        let goes_on = self.interrupted[class as usize].is_some_and(|interrupted| interrupted.tenant == *id);
-        let had_it = self.last == Some(*id);
-        // Of those, the one that has waited longest.
-        let overdue = tenant.waiting.filter(|_| self.is_overdue(tenant)).unwrap_or(Micros::MAX);
-        let first = (overdue, class, tenant.deadline());
-        (first, Reverse(goes_on), had_it, tenant.account.level, tenant.waiting, *id)
-    }
-
-    /// Whether a tenant has waited for so long that it gets a turn whatever its class, and can arrive as far as is known.
-    pub(super) fn is_overdue(&self, tenant: &Tenant) -> bool {
-        self.overdue_at(tenant).is_some_and(|at| at <= self.now)
-    }
-
-    /// When it will have, if nothing happens before. Nobody urgent waits for two such turns.
-    fn overdue_at(&self, tenant: &Tenant) -> Option<Micros> {
-        let since = tenant.waiting.filter(|_| tenant.failures == 0 && !tenant.suspended)?;
-        let due = |(_, other): (TenantId, &Tenant)| other.passed_over && other.class() == Class::Latency;
-        if tenant.class() != Class::Latency && self.able().any(due) {
-            return None;
-        }
-        Some(since.saturating_add(self.max_wait)).filter(|at| *at < Micros::MAX)
-    }
-
-    /// Whose turn is next.
+    /// Whose turn is next: who has waited for too long, then the first of the best class.
     pub(super) fn next(&self) -> Option<TenantId> {
-        self.candidates().min_by_key(|waiter| self.order(waiter)).map(|(id, _)| id)
+        self.first_among(&Class::ALL, Which::Candidates)
     }
 
-    /// Whom the holder is asked to make way for when it is idle: also one whose next try is still to come.
-    pub(super) fn first_waiter(&self) -> Option<(TenantId, &Tenant)> {
-        self.waiters().min_by_key(|waiter| (waiter.1.retry_at > self.now, self.order(waiter)))
+    /// Whom the holder is asked to make way for when it is idle: also one that rests.
+    pub(super) fn first_waiter(&self) -> Option<TenantId> {
+        self.next().or_else(|| self.first_among(&Class::ALL, Which::Resting))
     }
 
     /// Who may interrupt this tenant: of a better class, and able to arrive as far as is known.
     pub(super) fn better_than(&self, id: TenantId) -> Option<TenantId> {
-        let class = self.tenants.get(&id)?.class();
-        let better = self.able().filter(|(_, tenant)| tenant.class() < class);
-        better.min_by_key(|waiter| self.order(waiter)).map(|(id, _)| id)
+        self.first_among(self.classes_better_than(id)?, Which::Able)
     }
 
-    /// Whether this turn's time does not count just now.
-    pub(super) fn stands_still(&self, turn: &Turn) -> bool {
-        let is_urgent = self.tenants.get(&turn.tenant).is_some_and(|holder| holder.class() == Class::Latency);
-        self.pressure == Pressure::KeptBack && !is_urgent
+    fn is_any_better_than(&self, id: TenantId) -> bool {
+        let better = self.classes_better_than(id).unwrap_or_default();
+        better.iter().any(|class| self.tenants.waiting().is_any_able(*class))
+    }
+
+    fn classes_better_than(&self, id: TenantId) -> Option<&'static [Class]> {
+        let class = self.tenants.get(id)?.class();
+        Some(&CLASSES[..class as usize])
+    }
+
+    fn first_among(&self, classes: &[Class], which: Which) -> Option<TenantId> {
+        let overdue = self.oldest(classes).filter(|(wait, _)| which != Which::Resting && self.is_over(*wait));
+        overdue.map(|(_, id)| id).or_else(|| classes.iter().find_map(|class| self.first_of(*class, which)))
+    }
+
+    /// Of a class: who has to begin first to meet its target, then who goes on with an interrupted quantum, then all others
+    /// before the one that had the baton last, then the one with the least virtual time, then the one that has waited longest.
+    /// (Who had it last was told to leave for another, even if it has had less time: turns have a longest length.)
+    pub(super) fn first_of(&self, class: Class, which: Which) -> Option<TenantId> {
+        let waiting = self.tenants.waiting();
+        if let Some((_, id)) = waiting.first_to_start(class).filter(|_| which != Which::Resting) {
+            return Some(id);
+        }
+        let waits = |id| self.tenants.entry(id).is_some_and(|entry| which.includes(entry.standing));
+        let interrupted = self.interrupted[class as usize].map(|interrupted| interrupted.tenant);
+        interrupted.filter(|id| waits(*id)).or_else(|| waiting.first(class, which, self.last))
+    }
+
+    /// Of those that can arrive and may have waited for too long, the one that has waited longest.
+    fn oldest(&self, classes: &[Class]) -> Option<(Wait, TenantId)> {
+        let oldest = self.may_be_overdue(classes).filter_map(|class| self.tenants.waiting().oldest(class));
+        oldest.min_by_key(|(wait, _)| wait.since)
+    }
+
+    /// Nobody urgent waits for two turns of those that have waited for too long.
+    fn may_be_overdue(&self, classes: &[Class]) -> impl Iterator<Item = Class> {
+        let urgent = self.tenants.waiting().oldest(Class::Latency);
+        let is_passed_over = urgent.is_some_and(|(wait, _)| wait.number < self.passed_over);
+        classes.iter().copied().filter(move |class| *class == Class::Latency || !is_passed_over)
+    }
+
+    /// When whoever waits since then has waited for too long; none if nobody ever has.
+    fn over_at(&self, wait: Wait) -> Option<Micros> {
+        Some(wait.since.saturating_add(self.max_wait)).filter(|at| *at < Micros::MAX)
+    }
+
+    fn is_over(&self, wait: Wait) -> bool {
+        self.over_at(wait).is_some_and(|at| at <= self.now)
+    }
+
+    /// When it will have waited for so long that it gets a turn whatever its class, if nothing happens before.
+    fn overdue_at(&self, id: TenantId) -> Option<Micros> {
+        let entry = self.tenants.entry(id).filter(|entry| entry.standing == Standing::Able)?;
+        self.may_be_overdue(&[entry.class]).next()?;
+        self.over_at(entry.wait)
+    }
+
+    /// Whether a tenant has, and can arrive as far as is known.
+    pub(super) fn is_overdue(&self, id: TenantId) -> bool {
+        self.overdue_at(id).is_some_and(|at| at <= self.now)
     }
 
     /// Whether anybody who waits has waited for too long.
     pub fn is_anybody_overdue(&self) -> bool {
-        self.candidates().any(|(_, tenant)| self.is_overdue(tenant))
+        self.oldest(&Class::ALL).is_some_and(|(wait, _)| self.is_over(wait))
     }
 
     /// When the next one will have waited for too long.
     pub(super) fn next_to_be_overdue(&self) -> Option<Micros> {
-        self.candidates().filter_map(|(_, tenant)| self.overdue_at(tenant)).filter(|at| *at > self.now).min()
+        let since = (self.now.saturating_add(1)).saturating_sub(self.max_wait);
+        let waits = self.may_be_overdue(&Class::ALL);
+        let waits = waits.filter_map(|class| self.tenants.waiting().oldest_since(class, since));
+        waits.filter_map(|wait| self.over_at(wait)).min()
+    }
+
+    /// Whether this turn's time does not count just now.
+    pub(super) fn stands_still(&self, turn: &Turn) -> bool {
+        let is_urgent = self.tenants.get(turn.tenant).is_some_and(|holder| holder.class() == Class::Latency);
+        self.pressure == Pressure::KeptBack && !is_urgent
     }
 
     /// When a running tenant's turn ends, if it does not end it itself; none if nobody may end it.
     pub(super) fn end_of(&self, turn: &Turn) -> Option<Micros> {
-        let holder = self.tenants.get(&turn.tenant)?;
-        if holder.suspended || self.better_than(turn.tenant).is_some() && !turn.overdue {
+        let holder = self.tenants.get(turn.tenant)?;
+        if holder.suspended || self.is_any_better_than(turn.tenant) && !turn.overdue {
             return Some(turn.since.max(turn.not_before));
         }
         if self.stands_still(turn) {
             return None;
         }
         let resident = turn.resident?;
-        let fair = self.next().and_then(|next| self.tenants.get(&next)).and_then(|next| {
-            if next.class() > holder.class() && !self.is_overdue(next) {
-                return None;
-            }
-            let quantum = self.quantum_for(next.cost).saturating_sub(turn.used_before);
-            let behind = match next.class() == holder.class() {
-                true => next.account.level.saturating_sub(holder.account.level),
-                false => 0,
-            };
-            let length = quantum.max(time(behind, holder.scheduling.weight));
-            let end = resident.saturating_add(length.min(LONGEST_QUANTUM.max(self.quantum)));
-            let share = self.overdue_at(next).map(|at| at.max(resident.saturating_add(SHARE)));
-            Some(share.filter(|_| self.pressure == Pressure::Passing).map_or(end, |share| share.min(end)))
-        });
-        let urgent = self.latest_start(holder, turn.deadline, resident);
-        let end = urgent.into_iter().chain(fair).chain(self.next_overdue(holder, resident)).min()?;
+        let fair = self.fair_end(turn, holder, resident);
+        let urgent = self.end_for_a_target(turn, holder, resident);
+        let end = urgent.into_iter().chain(fair).chain(self.end_for_the_overdue(holder, resident)).min()?;
         Some(end.max(turn.not_before))
     }
 
-    /// When the first request of this holder's class has to be begun, to be answered by the time that the user has set; if
-    /// its time is before that of the holder's own request. A target that cannot be met leaves the holder as much time as
-    /// the switch takes.
-    fn latest_start(&self, holder: &Tenant, deadline: Micros, resident: Micros) -> Option<Micros> {
-        let same = self.able().filter(|(_, tenant)| tenant.class() == holder.class());
-        let sooner = same.filter(|(_, tenant)| tenant.deadline() < deadline);
-        let starts = sooner.map(|(_, tenant)| {
-            let least = resident.saturating_add(tenant.cost.max(SHORTEST_QUANTUM));
-            tenant.deadline().saturating_sub(tenant.cost.saturating_add(tenant.service)).max(least)
-        });
-        starts.min()
+    /// When the holder has had its quantum, and as much as the next one of its class.
+    fn fair_end(&self, turn: &Turn, holder: &Tenant, resident: Micros) -> Option<Micros> {
+        let id = self.next()?;
+        let next = self.tenants.get(id)?;
+        if next.class() > holder.class() && !self.is_overdue(id) {
+            return None;
+        }
+        let quantum = self.quantum_for(next.cost).saturating_sub(turn.used_before);
+        let behind = match next.class() == holder.class() {
+            true => next.virtual_time.saturating_sub(holder.virtual_time),
+            false => 0,
+        };
+        let level = match service(behind, holder.scheduling.weight) {
+            0 => 0,
+            time => self.now.saturating_add(time),
+        };
+        let longest = resident.saturating_add(LONGEST_QUANTUM.max(self.quantum));
+        let end = resident.saturating_add(quantum).max(level).min(longest);
+        let share = self.overdue_at(id).map(|at| at.max(resident.saturating_add(SHARE)));
+        Some(share.filter(|_| self.pressure == Pressure::Passing).map_or(end, |share| share.min(end)))
     }
 
-    /// When somebody of a worse class will have waited for too long, and the holder has had its quantum.
-    fn next_overdue(&self, holder: &Tenant, resident: Micros) -> Option<Micros> {
-        let worse = self.candidates().filter(|(_, tenant)| tenant.class() > holder.class());
-        let ends = worse.filter_map(|(_, tenant)| {
-            let quantum = if self.pressure == Pressure::Passing { SHARE } else { self.quantum_for(tenant.cost) };
-            Some(self.overdue_at(tenant)?.max(resident.saturating_add(quantum)))
-        });
-        ends.min()
+    /// When the first request of the holder's class has to be begun to meet its target, if that is sooner than the holder's
+    /// own had to be.
+    fn end_for_a_target(&self, turn: &Turn, holder: &Tenant, resident: Micros) -> Option<Micros> {
+        let (at, _) = self.tenants.waiting().first_to_start(holder.class())?;
+        (at < turn.latest_start).then_some(at.max(resident.saturating_add(SHORTEST_QUANTUM)))
+    }
+
+    /// When the one of a worse class that has waited longest will have waited for too long, and the holder has had its quantum.
+    fn end_for_the_overdue(&self, holder: &Tenant, resident: Micros) -> Option<Micros> {
+        let (wait, id) = self.oldest(&CLASSES[holder.class() as usize + 1..])?;
+        let cost = self.tenants.get(id)?.cost;
+        let quantum = if self.pressure == Pressure::Passing { SHARE } else { self.quantum_for(cost) };
+        Some(self.over_at(wait)?.max(resident.saturating_add(quantum)))
     }
 
     /// The quantum that is worth a switch of this cost.

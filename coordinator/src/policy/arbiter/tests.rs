@@ -1,6 +1,7 @@
 //! The rules one by one, each as a small story.
 
 use baton_contract::class::Class::{self, *};
+use baton_contract::scheduling::Scheduling;
 
 use super::Decision::{Contend, Corun, Grant, Revoke, SwapIn};
 use super::Event::{
@@ -545,6 +546,69 @@ fn of_two_targets_the_first_goes_first() {
     arbiter.handle(MS, B, Demand);
     arbiter.handle(2 * MS, C, Demand);
     assert_eq!(arbiter.handle(3 * MS, A, Closed), [SwapIn(C)]);
+}
+
+#[test]
+fn of_two_targets_the_one_with_the_least_slack_goes_first() {
+    let mut arbiter = running(&[Latency, Latency, Latency]);
+    arbiter.handle(0, B, Changed { scheduling: slo(20 * MS) });
+    arbiter.handle(0, C, Changed { scheduling: slo(30 * MS) });
+    // It is due later, but its memory takes longer to come.
+    arbiter.set_cost(C, 25 * MS);
+    arbiter.handle(MS, B, Demand);
+    assert_eq!(arbiter.next_timer(), Some(21 * MS));
+    arbiter.handle(MS, C, Demand);
+    assert_eq!(arbiter.next_timer(), Some(6 * MS));
+    assert_eq!(arbiter.handle(3 * MS, A, Closed), [SwapIn(C)]);
+    // What has come in the meantime counts.
+    let mut arbiter = running(&[Latency, Latency, Latency]);
+    arbiter.handle(0, B, Changed { scheduling: slo(20 * MS) });
+    arbiter.handle(0, C, Changed { scheduling: slo(30 * MS) });
+    arbiter.set_cost(C, 25 * MS);
+    arbiter.handle(MS, B, Demand);
+    arbiter.handle(MS, C, Demand);
+    arbiter.set_cost(C, 5 * MS);
+    assert_eq!(arbiter.handle(3 * MS, A, Closed), [SwapIn(B)]);
+}
+
+#[test]
+fn a_target_that_can_no_longer_be_met_pushes_nobody_over() {
+    let mut arbiter = running(&[Latency, Latency, Latency]);
+    arbiter.handle(0, B, Changed { scheduling: slo(5 * MS) });
+    arbiter.set_cost(B, 20 * MS);
+    arbiter.handle(MS, B, Demand);
+    assert_eq!(arbiter.next_timer(), Some(QUANTUM), "it interrupts nobody");
+    arbiter.handle(2 * MS, C, Changed { scheduling: slo(50 * MS) });
+    arbiter.handle(2 * MS, C, Demand);
+    assert_eq!(arbiter.next_timer(), Some(52 * MS));
+    assert_eq!(arbiter.handle(3 * MS, A, Closed), [SwapIn(C)], "it goes after one that can be met");
+    arbiter.handle(4 * MS, C, Resident);
+    assert_eq!(arbiter.handle(8 * MS, C, Closed), [SwapIn(B)], "but it goes");
+}
+
+#[test]
+fn a_target_is_given_up_when_the_time_to_begin_is_well_past() {
+    for (late, decided) in [(0, true), (900, true), (2 * MS, true), (2 * MS + 1, false)] {
+        let mut arbiter = running(&[Latency, Latency]);
+        arbiter.handle(0, B, Changed { scheduling: slo(20 * MS) });
+        arbiter.handle(5 * MS, B, Demand);
+        assert_eq!(arbiter.next_timer(), Some(25 * MS));
+        let expected = if decided { vec![Revoke(A)] } else { vec![] };
+        assert_eq!(arbiter.tick(25 * MS + late), expected, "{late} too late");
+    }
+}
+
+#[test]
+fn a_turn_in_which_nobody_waited_does_not_say_how_long_turns_take() {
+    let mut arbiter = running(&[Latency, Batch, Latency]);
+    arbiter.handle(0, A, Changed { scheduling: slo(20 * MS) });
+    let minute = 60_000 * MS;
+    arbiter.handle(minute, B, Demand);
+    assert_eq!(arbiter.handle(minute + MS, A, Closed), [SwapIn(B)]);
+    assert_eq!(arbiter.handle(minute + MS, C, Demand), [SwapIn(C)]);
+    arbiter.handle(minute + 2 * MS, C, Resident);
+    arbiter.handle(minute + 3 * MS, A, Demand);
+    assert_eq!(arbiter.next_timer(), Some(minute + 23 * MS));
 }
 
 #[test]

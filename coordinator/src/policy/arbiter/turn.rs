@@ -35,8 +35,14 @@ pub(super) struct Turn {
     pub(super) not_before: Micros,
     /// It got its turn because it had waited for too long: nobody interrupts that.
     pub(super) overdue: bool,
-    /// By when its request is to be answered.
-    pub(super) deadline: Micros,
+    /// When its request had to be begun, if it has a target that could be met.
+    pub(super) latest_start: Micros,
+    /// How long its memory took to come.
+    pub(super) took: Micros,
+    /// How much of the time that it has been held has been counted.
+    pub(super) counted: Micros,
+    /// Others have waited all the time.
+    pub(super) contended: bool,
     /// How often it could not be drained.
     failures: u32,
     /// Its gate was just opened, and it was not told yet whether others wait.
@@ -54,7 +60,10 @@ impl Turn {
             used_before: 0,
             not_before: 0,
             overdue: false,
-            deadline: Micros::MAX,
+            latest_start: Micros::MAX,
+            took: 0,
+            counted: 0,
+            contended: false,
             failures: 0,
             opened: false,
         }
@@ -67,6 +76,14 @@ impl Turn {
     /// How long the baton has been held in this turn.
     pub(super) fn held(&self, now: Micros) -> Micros {
         if self.is_held() { now.saturating_sub(self.since) } else { 0 }
+    }
+
+    /// How much of that has not been counted yet: it is counted with this.
+    pub(super) fn count(&mut self, now: Micros) -> Micros {
+        let held = self.held(now);
+        let more = held.saturating_sub(self.counted);
+        self.counted += more;
+        more
     }
 
     /// That time does not count: the holder could do nothing.
@@ -85,6 +102,7 @@ impl Turn {
     pub(super) fn grant(&mut self, now: Micros, used_before: Micros) {
         self.stage = Stage::Running;
         self.opened = true;
+        self.took = now.saturating_sub(self.since);
         self.since = now;
         self.used_before = used_before;
     }

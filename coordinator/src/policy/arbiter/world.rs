@@ -1,6 +1,8 @@
 //! The arbiter in a simulated world: tenants that work, think, drain slowly, hang on, lie and leave, and
 //! memory that comes late or not at all. Everything that must hold is checked at every decision.
 
+mod allegations;
+mod churn;
 mod memory;
 mod properties;
 mod tenants;
@@ -9,6 +11,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use baton_contract::class::Class;
+use baton_contract::scheduling::Scheduling;
 
 use memory::Memory;
 
@@ -414,7 +417,7 @@ impl World {
         let equal = self.waiting().any(|(_, waiting)| waiting == class);
         // An interrupted quantum may go on, and then less than a quarter of one is never left.
         let had = self.now - since >= self.quantum / 4;
-        let worse = self.waiting().any(|(id, _)| self.arbiter.is_overdue(&self.arbiter.tenants[&id]));
+        let worse = self.waiting().any(|(id, _)| self.arbiter.is_overdue(id));
         let has_target = |id| self.workers[&id].habit.scheduling.slo_micros > 0;
         let target = self.waiting().any(|(id, waiting)| waiting == class && has_target(id));
         assert!(better || (equal || worse) && had || target, "revoked for nobody, or too early");

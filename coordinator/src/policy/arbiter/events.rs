@@ -1,0 +1,157 @@
+//! What each event changes.
+
+use baton_contract::scheduling::Scheduling;
+
+use super::rules::LONGEST_QUANTUM;
+use super::tenant::Role;
+use super::turn::{Stage, Turn};
+use super::waiting::Which;
+use super::{Arbiter, Class, Decision, Interrupted, Micros, State, TenantId};
+
+impl Arbiter {
+    pub(super) fn change(&mut self, id: TenantId, scheduling: Scheduling) {
+        let Some(before) = self.tenants.get(id).map(|tenant| tenant.class()) else { return };
+        self.tenants.change(id, scheduling);
+        if before != scheduling.class {
+            self.corunners.review(id);
+            self.interrupted[before as usize].take_if(|interrupted| interrupted.tenant == id);
+        }
+    }
+
+    pub(super) fn set_suspended(&mut self, id: TenantId, suspended: bool) {
+        if self.is_suspended(id) && !suspended {
+            self.tenants.begin_wait_anew(id);
+        }
+        self.tenants.update(id, |tenant| tenant.suspended = suspended);
+        self.corunners.review(id);
+    }
+
+    pub(super) fn leave(&mut self, id: TenantId) -> Micros {
+        let its_turn = self.turn.as_ref().is_some_and(|turn| turn.tenant == id);
+        let decided = if its_turn { self.end_turn() } else { self.now };
+        self.corunners.remove(id);
+        self.tenants.leave(id);
+        for interrupted in &mut self.interrupted {
+            interrupted.take_if(|interrupted| interrupted.tenant == id);
+        }
+        decided
+    }
+
+    pub(super) fn demand(&mut self, id: TenantId) {
+        // While it runs its gate is open: nothing can be waiting there.
+        if !matches!(self.state(id), State::Running | State::Corunning) {
+            self.tenants.begin_wait(id);
+        }
+    }
+
+    /// Nobody has the turn from here on.
+    pub(super) fn take_turn(&mut self) -> Option<Turn> {
+        let turn = self.turn.take()?;
+        self.tenants.update(turn.tenant, |tenant| tenant.role = Role::Parked);
+        Some(turn)
+    }
+
+    /// The turn is over; when that was decided.
+    pub(super) fn end_turn(&mut self) -> Micros {
+        let Some(turn) = self.turn.take() else { return self.now };
+        let (id, held) = (turn.tenant, turn.held(self.now));
+        let Some(class) = self.tenants.get(id).map(|tenant| tenant.class()) else { return self.now };
+        if let Stage::Leaving { for_better: true, .. } = turn.stage {
+            let used = turn.used_before + held;
+            let next = self.first_of(class, Which::Candidates).and_then(|next| self.tenants.get(next));
+            // A short rest is not worth coming back for.
+            if used < self.quantum_for(next.map_or(0, |next| next.cost)) / 4 * 3 {
+                self.interrupted[class as usize] = Some(Interrupted { tenant: id, used });
+            }
+        }
+        let of_itself = turn.stage == Stage::Running;
+        if of_itself {
+            // So that nobody waits for ever for those that cost more than they use.
+            self.tenants.serve(id, turn.took.saturating_sub(held));
+        }
+        let now = self.now;
+        self.tenants.update(id, |tenant| {
+            tenant.role = Role::Parked;
+            tenant.used += held;
+            tenant.idle_since = Some(now);
+            if of_itself {
+                // It has done what it wanted to do, with what was there.
+                tenant.succeeded();
+                tenant.service = if turn.contended { (tenant.service * 3 + held) / 4 } else { tenant.service };
+            }
+        });
+        match turn.stage {
+            Stage::Leaving { since, .. } => since,
+            Stage::Arriving | Stage::Running => self.now,
+        }
+    }
+
+    pub(super) fn busy(&mut self, id: TenantId) {
+        if let Some(turn) = &mut self.turn {
+            turn.busy(self.now);
+            self.tenants.update(id, |tenant| tenant.waiting = None);
+            self.totals.busy += 1;
+        }
+    }
+
+    /// It has work to go on with, whatever its program does meanwhile.
+    pub(super) fn pause(&mut self, id: TenantId) -> Micros {
+        self.tenants.begin_wait(id);
+        self.end_turn()
+    }
+
+    pub(super) fn grant(&mut self, id: TenantId, out: &mut Vec<Decision>) {
+        let Some(class) = self.tenants.get(id).map(|tenant| tenant.class()) else { return };
+        let contended = self.first_waiter().is_some();
+        let Some(turn) = &mut self.turn else { return };
+        let interrupted = self.interrupted[class as usize].take().filter(|interrupted| interrupted.tenant == id);
+        turn.grant(self.now, interrupted.map_or(0, |interrupted| interrupted.used));
+        turn.contended = contended;
+        self.decided_at = turn.decided_at;
+        self.totals.grants += 1;
+        let switched = self.last.is_some_and(|last| last != id);
+        self.totals.switches += u64::from(switched);
+        self.last = Some(id);
+        self.tenants.update(id, |tenant| {
+            tenant.waiting = None;
+            tenant.switches += u64::from(switched);
+        });
+        if turn.overdue && class != Class::Latency {
+            self.passed_over = self.tenants.waits();
+        }
+        out.push(Decision::Grant(id));
+    }
+
+    /// All of its memory is there. If it has been let in already, its quantum begins now.
+    pub(super) fn resident(&mut self, id: TenantId, out: &mut Vec<Decision>) {
+        match self.state(id) {
+            State::Arriving => self.grant(id, out),
+            // Also if it is to leave before it has had anything of that.
+            State::Running | State::Leaving => {}
+            State::Idle | State::Waiting | State::Corunning => return,
+        }
+        if let Some(turn) = self.turn.as_mut().filter(|turn| turn.tenant == id) {
+            turn.resident(self.now);
+            self.tenants.update(id, |tenant| tenant.succeeded());
+        }
+    }
+
+    /// It was let in before all its memory was there, and the rest cannot come.
+    pub(super) fn strand(&mut self, id: TenantId, out: &mut Vec<Decision>) {
+        let Some(turn) = self.turn.as_mut().filter(|turn| self.now >= turn.not_before) else { return };
+        turn.revoke(self.now, false);
+        self.tenants.fail(id, 0);
+        self.totals.failed += 1;
+        self.totals.revokes += 1;
+        out.push(Decision::Revoke(id));
+    }
+
+    pub(super) fn fail(&mut self, id: TenantId) {
+        let Some(took) = self.turn.as_ref().map(|turn| self.now.saturating_sub(turn.since)) else { return };
+        // So that the others are not kept from their turns by one that is tried again and again.
+        self.tenants.serve(id, took);
+        self.tenants.fail(id, took.saturating_mul(4).min(LONGEST_QUANTUM));
+        self.take_turn();
+        self.totals.failed += 1;
+    }
+}

@@ -1,0 +1,246 @@
+//! All tenants. Whatever changes about one is changed here, so that those that wait and the classes' virtual times follow.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+use baton_contract::class::Class;
+use baton_contract::scheduling::Scheduling;
+
+use super::tenant::{Role, Tenant, Wait};
+use super::virtual_time::{VirtualTime, progress};
+use super::waiting::{Entry, Standing, Waiting};
+use super::{Micros, TenantId};
+
+#[derive(Debug)]
+struct Record {
+    tenant: Tenant,
+    /// As it waits.
+    entry: Option<Entry>,
+    /// As it is active: in this class, with this weight.
+    active: Option<(Class, u32)>,
+}
+
+/// Spreads tenants' numbers, which the coordinator gives out one after the other: nobody else chooses them.
+#[derive(Debug, Default)]
+struct Spread(u64);
+
+impl Hasher for Spread {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u32(u32::from(*byte)));
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        // The golden ratio, as in Knuth's multiplicative hashing.
+        self.0 = (self.0 ^ u64::from(number)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(26);
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Tenants {
+    /// How far behind its class one may be that was away for a moment: so much service.
+    credit: Micros,
+    now: Micros,
+    records: HashMap<TenantId, Record, BuildHasherDefault<Spread>>,
+    waiting: Waiting,
+    times: [VirtualTime; Class::ALL.len()],
+    /// How many waits have begun, and how many tenants have left.
+    waits: u64,
+    departures: u64,
+}
+
+impl Tenants {
+    pub(super) fn new(credit: Micros) -> Self {
+        Self { credit, ..Self::default() }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    pub(super) fn get(&self, id: TenantId) -> Option<&Tenant> {
+        self.records.get(&id).map(|record| &record.tenant)
+    }
+
+    /// How it waits, if it does.
+    pub(super) fn entry(&self, id: TenantId) -> Option<&Entry> {
+        self.records.get(&id)?.entry.as_ref()
+    }
+
+    pub(super) fn waiting(&self) -> &Waiting {
+        &self.waiting
+    }
+
+    /// How many waits have begun: those that begin later have larger numbers.
+    pub(super) fn waits(&self) -> u64 {
+        self.waits
+    }
+
+    /// The time goes on: what follows from that about those that wait.
+    pub(super) fn advance(&mut self, now: Micros) {
+        self.now = now;
+        while let Some(id) = self.waiting.outdated(now) {
+            self.follow(id);
+        }
+    }
+
+    pub(super) fn join(&mut self, id: TenantId, scheduling: Scheduling) {
+        self.records.entry(id).or_insert_with(|| Record { tenant: Tenant::new(scheduling), entry: None, active: None });
+    }
+
+    pub(super) fn leave(&mut self, id: TenantId) {
+        self.update(id, |tenant| (tenant.waiting, tenant.role) = (None, Role::Parked));
+        if self.records.remove(&id).is_none() {
+            return;
+        }
+        // That may have been what was in the way of those that could not arrive.
+        self.departures += 1;
+        while let Some(id) = self.waiting.any_resting() {
+            self.follow(id);
+        }
+    }
+
+    /// Changes a tenant, and what follows from that.
+    pub(super) fn update(&mut self, id: TenantId, change: impl FnOnce(&mut Tenant)) {
+        if let Some(record) = self.records.get_mut(&id) {
+            change(&mut record.tenant);
+            self.follow(id);
+        }
+    }
+
+    pub(super) fn set_cost(&mut self, id: TenantId, cost: Micros) {
+        let Some(record) = self.records.get_mut(&id).filter(|record| record.tenant.cost != cost) else { return };
+        record.tenant.cost = cost;
+        if record.entry.is_some() {
+            self.follow(id);
+        }
+    }
+
+    /// It is scheduled otherwise from here on. Among others of its kind it starts where they are.
+    pub(super) fn change(&mut self, id: TenantId, scheduling: Scheduling) {
+        let Some(record) = self.records.get(&id) else { return };
+        let changes_class = record.tenant.class() != scheduling.class;
+        let start = self.times[scheduling.class as usize].now();
+        if changes_class {
+            self.set_inactive(id);
+        }
+        self.update(id, |tenant| {
+            tenant.scheduling = scheduling;
+            if changes_class {
+                (tenant.virtual_time, tenant.owed) = (start, 0);
+            }
+        });
+    }
+
+    /// A call of it waits, if none did.
+    pub(super) fn begin_wait(&mut self, id: TenantId) {
+        let wait = Wait { since: self.now, number: self.waits };
+        self.waits += 1;
+        self.update(id, |tenant| {
+            tenant.waiting.get_or_insert(wait);
+        });
+    }
+
+    /// Nobody but the user kept it waiting until now.
+    pub(super) fn begin_wait_anew(&mut self, id: TenantId) {
+        let wait = Wait { since: self.now, number: self.waits };
+        self.waits += 1;
+        self.update(id, |tenant| tenant.waiting = tenant.waiting.map(|_| wait));
+    }
+
+    /// It could not arrive, and rests for so long at least.
+    pub(super) fn fail(&mut self, id: TenantId, rest: Micros) {
+        let (now, departures) = (self.now, self.departures);
+        self.update(id, |tenant| tenant.failed(now, rest, departures));
+    }
+
+    /// The one that has the turn has been served for so long.
+    pub(super) fn serve(&mut self, id: TenantId, time: Micros) {
+        if let Some(record) = self.records.get_mut(&id)
+            && let Some((class, weight)) = record.active
+            && time > 0
+        {
+            record.tenant.virtual_time += self.times[class as usize].serve(time, weight);
+            debug_assert!(record.entry.is_none(), "{id:?} is served while it waits");
+        }
+    }
+
+    fn set_inactive(&mut self, id: TenantId) {
+        let Some(record) = self.records.get_mut(&id) else { return };
+        if let Some((class, weight)) = record.active.take() {
+            self.times[class as usize].leave(record.tenant.virtual_time, weight);
+        }
+    }
+
+    /// Has what is kept about a tenant follow what it is.
+    fn follow(&mut self, id: TenantId) {
+        let Some(record) = self.records.get_mut(&id) else { return };
+        let Record { tenant, entry, active } = record;
+        let is = tenant.is_active().then_some((tenant.class(), tenant.scheduling.weight));
+        if *active != is {
+            let before = active.take();
+            if let Some((class, weight)) = before {
+                let time = &mut self.times[class as usize];
+                time.leave(tenant.virtual_time, weight);
+                tenant.owed = time.now().saturating_sub(tenant.virtual_time);
+            }
+            if let Some((class, weight)) = is {
+                let time = &mut self.times[class as usize];
+                if before.is_none() {
+                    let credit = progress(self.credit, weight).max(tenant.owed);
+                    let credit = if tenant.was_here(self.now) { credit } else { 0 };
+                    tenant.virtual_time = tenant.virtual_time.max(time.now().saturating_sub(credit));
+                }
+                time.enter(tenant.virtual_time, weight);
+            }
+            *active = is;
+        }
+        let stands = entry_of(id, tenant, self.now, self.departures);
+        if *entry != stands {
+            entry.take().iter().for_each(|entry| self.waiting.remove(entry));
+            stands.iter().for_each(|entry| self.waiting.insert(entry));
+            *entry = stands;
+        }
+    }
+}
+
+/// How a tenant waits, if it does.
+fn entry_of(id: TenantId, tenant: &Tenant, now: Micros, departures: u64) -> Option<Entry> {
+    let wait = tenant.waiting.filter(|_| tenant.waits())?;
+    let standing = match tenant.retry_at(departures) {
+        Some(at) if at > now => Standing::Resting(at),
+        _ if tenant.failures > 0 => Standing::Retriable,
+        _ => Standing::Able,
+    };
+    let target = tenant.target(now).filter(|_| standing == Standing::Able);
+    let (class, virtual_time, is_resident) = (tenant.class(), tenant.virtual_time, tenant.cost == 0);
+    Some(Entry { id, class, standing, virtual_time, wait, target, is_resident })
+}
+
+/// For comparison: all this, looked at one by one.
+#[cfg(debug_assertions)]
+impl Tenants {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (TenantId, &Tenant)> {
+        self.records.iter().map(|(id, record)| (*id, &record.tenant))
+    }
+
+    /// How each of them waits that does.
+    pub(super) fn entries(&self) -> impl Iterator<Item = Entry> {
+        self.iter().filter_map(|(id, tenant)| entry_of(id, tenant, self.now, self.departures))
+    }
+
+    pub(super) fn check(&self) {
+        let mut waiting = Waiting::default();
+        self.entries().for_each(|entry| waiting.insert(&entry));
+        assert_eq!(waiting, self.waiting);
+        for class in Class::ALL {
+            let active =
+                self.iter().map(|(_, tenant)| tenant).filter(|tenant| tenant.is_active() && tenant.class() == class);
+            let active = active.map(|tenant| (tenant.virtual_time, tenant.scheduling.weight));
+            assert!(self.times[class as usize].is_that_of(active), "{class}: {:?}", self.times[class as usize]);
+        }
+    }
+}
