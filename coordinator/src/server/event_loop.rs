@@ -104,6 +104,14 @@ impl EventLoop {
         Ok(epoll::add(&self.epoll, descriptor, EventData::new_u64(source.word()), interest.flags())?)
     }
 
+    /// Watches a descriptor, if it is not watched already.
+    pub(super) fn ensure(&self, descriptor: impl AsFd, source: Source, interest: Interest) -> io::Result<()> {
+        match self.add(descriptor, source, interest) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            result => result,
+        }
+    }
+
     /// Watches one for something else.
     pub(super) fn change(&self, descriptor: impl AsFd, source: Source, interest: Interest) {
         let changed = epoll::modify(&self.epoll, descriptor, EventData::new_u64(source.word()), interest.flags());

@@ -46,13 +46,18 @@ impl Server {
     /// nobody finds it any more.
     pub(super) fn close_if_unwanted(&mut self) -> bool {
         let (strangers, newcomers) = (&mut self.strangers, self.newcomers.len());
+        let failed = |error: &dyn std::fmt::Display| {
+            log::error!("nobody can join any more: {error}");
+            true
+        };
         match self.endpoint.close_if_unwanted(|socket| strangers.take_in(socket, newcomers)) {
             Ok(Closing::Closed) => true,
-            Ok(Closing::Wanted) => false,
-            Err(error) => {
-                log::error!("nobody can join any more: {error}");
-                true
-            }
+            // It may listen by another socket now.
+            Ok(Closing::Wanted) => self
+                .events
+                .ensure(&self.endpoint, Source::Listener, Interest::Read)
+                .map_or_else(|error| failed(&error), |()| false),
+            Err(error) => failed(&error),
         }
     }
 
