@@ -418,8 +418,8 @@ impl Server {
 
     /// A tenant's time has come, for whatever it may be.
     fn look_at(&mut self, id: TenantId) {
-        // What is due at a later time from here on is found out anew.
-        self.tenants.get_mut(id);
+        // Also when it is due next.
+        self.tenants.touch(id);
         self.pause_if_slow(id);
         self.look_at_probe(id);
         self.deliver_again(id);

@@ -68,9 +68,11 @@ impl Server {
         let now = Instant::now();
         let urgent = self.tenants.index().has(Class::Latency);
         let is_news = std::mem::replace(&mut self.is_urgent, urgent) != urgent;
-        let changed = self.tenants.take_unsliced();
-        let latency: Vec<TenantId> = self.tenants.index().latency().collect();
-        let ids = if is_news { self.tenants.ids().collect() } else { [changed, latency].concat() };
+        let mut ids = self.tenants.take_unsliced();
+        ids.extend(self.tenants.index().latency());
+        if is_news {
+            ids.extend(self.tenants.ids());
+        }
         for id in ids {
             let Some(tenant) = self.tenants.unindexed(id) else { continue };
             let (class, preemptible) = (tenant.class(), &mut tenant.preemptible);

@@ -28,11 +28,11 @@ pub(in crate::server) struct Tenants {
     /// Who may have changed since the index was last kept up.
     touched: Vec<TenantId>,
     /// Who may have changed since time slices were last set.
-    unsliced: Vec<TenantId>,
+    unsliced: BTreeSet<TenantId>,
     #[cfg(debug_assertions)]
     unchecked: usize,
     /// Whose memory has changed since anybody asked.
-    changed: Vec<TenantId>,
+    changed: BTreeSet<TenantId>,
     /// Who has yet to read something.
     behind: BTreeSet<TenantId>,
     /// Whom something could not be said to: their connections have ended, which is yet to be dealt with.
@@ -48,10 +48,10 @@ impl Tenants {
             totals: Counts::default(),
             index: Index::default(),
             touched: Vec::new(),
-            unsliced: Vec::new(),
+            unsliced: BTreeSet::new(),
             #[cfg(debug_assertions)]
             unchecked: 0,
-            changed: Vec::new(),
+            changed: BTreeSet::new(),
             behind: BTreeSet::new(),
             lost: Vec::new(),
         }
@@ -87,6 +87,7 @@ impl Tenants {
         self.events.remove(&tenant.process);
         let extents = std::mem::take(&mut tenant.extents);
         self.totals = self.totals.less(extents.counts());
+        self.changed.remove(&id);
         self.touched.push(id);
         Some((tenant, extents))
     }
@@ -105,7 +106,8 @@ impl Tenants {
         self.all.get_mut(&id)
     }
 
-    fn touch(&mut self, id: TenantId) {
+    /// A tenant may have changed, if only because time has passed: what is known of it is found out anew.
+    pub(in crate::server) fn touch(&mut self, id: TenantId) {
         if self.touched.last() != Some(&id) {
             self.touched.push(id);
         }
@@ -116,8 +118,12 @@ impl Tenants {
         if !self.touched.is_empty() {
             let now = Instant::now();
             for id in self.touched.drain(..) {
-                self.index.enter(id, self.all.get(&id), now);
-                self.unsliced.push(id);
+                let tenant = self.all.get(&id);
+                self.index.enter(id, tenant, now);
+                match tenant {
+                    Some(_) => self.unsliced.insert(id),
+                    None => self.unsliced.remove(&id),
+                };
             }
             #[cfg(debug_assertions)]
             self.check_index();
@@ -136,12 +142,9 @@ impl Tenants {
     }
 
     /// Who may have changed since this was asked last.
-    pub(in crate::server) fn take_unsliced(&mut self) -> Vec<TenantId> {
+    pub(in crate::server) fn take_unsliced(&mut self) -> BTreeSet<TenantId> {
         self.index();
-        let mut unsliced = std::mem::take(&mut self.unsliced);
-        unsliced.sort_unstable();
-        unsliced.dedup();
-        unsliced
+        std::mem::take(&mut self.unsliced)
     }
 
     pub(in crate::server) fn has(&self, id: TenantId) -> bool {
@@ -181,8 +184,8 @@ impl Tenants {
         Some(Changing { id, extents, before, totals: &mut self.totals, changed: &mut self.changed })
     }
 
-    /// Whose memory has changed since this was asked last, some perhaps more than once.
-    pub(in crate::server) fn take_changed(&mut self) -> Vec<TenantId> {
+    /// Whose memory has changed since this was asked last.
+    pub(in crate::server) fn take_changed(&mut self) -> BTreeSet<TenantId> {
         std::mem::take(&mut self.changed)
     }
 
@@ -260,7 +263,7 @@ pub(in crate::server) struct Changing<'a> {
     extents: &'a mut Extents,
     before: Counts,
     totals: &'a mut Counts,
-    changed: &'a mut Vec<TenantId>,
+    changed: &'a mut BTreeSet<TenantId>,
 }
 
 impl Deref for Changing<'_> {
@@ -282,9 +285,7 @@ impl Drop for Changing<'_> {
         let after = self.extents.counts();
         if *after != self.before {
             *self.totals = self.totals.less(&self.before).plus(after);
-            if self.changed.last() != Some(&self.id) {
-                self.changed.push(self.id);
-            }
+            self.changed.insert(self.id);
         }
     }
 }
