@@ -1,5 +1,8 @@
+use std::ops::Range;
+
 use proptest::prelude::*;
 
+use super::extent::{OFTEN_DIRTY, parts};
 use super::*;
 
 const CLASS: SizeClass = SizeClass::ALL[1];

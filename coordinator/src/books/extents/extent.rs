@@ -1,0 +1,272 @@
+//! One extent: where it is, what is known of its contents, and what has to be copied when it moves.
+
+use std::ops::Range;
+
+use baton_contract::memory::{GRANULE, SizeClass};
+
+use crate::books::arena::FrameId;
+use crate::books::pool::Run;
+
+/// The size of a page, by which contents are known and compared.
+pub const PAGE: u64 = GRANULE;
+
+/// After so many times, changes are taken for granted.
+pub(super) const OFTEN_DIRTY: u8 = 3;
+
+/// What is known of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// The digest: equal for pages of equal contents, and different for others as good as surely.
+    pub digest: [u64; 2],
+    /// Whether all of it is zero. Not a guess by the digest.
+    pub zero: bool,
+}
+
+/// Whether a tenant has got the frame that is reserved for an extent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// It was sent, and there is no reason to doubt that it came.
+    Sent,
+    /// It did not come.
+    Lost,
+    /// It was sent again, and whether it came is not known yet.
+    SentAgain,
+}
+
+/// Where an extent is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExtentState {
+    /// In a frame that the tenant has mapped.
+    Resident {
+        /// Which.
+        frame: FrameId,
+    },
+    /// On the way out.
+    Leaving {
+        /// From where.
+        frame: FrameId,
+        /// What has to be copied has been.
+        copied: bool,
+        /// The tenant has unmapped it.
+        unmapped: bool,
+    },
+    /// In the pool.
+    Host,
+    /// In the pool; the tenant has a frame for it, or is about to, without access.
+    Reserved {
+        /// Which.
+        frame: FrameId,
+        /// It is full of zeros.
+        zeroed: bool,
+        /// Whether it came.
+        delivery: Delivery,
+    },
+    /// In the pool, being copied to a frame.
+    Arriving {
+        /// Which.
+        frame: FrameId,
+        /// The tenant has not got it.
+        lost: bool,
+    },
+    /// In the pool and a frame, which the tenant is mapping.
+    Mapping {
+        /// Which.
+        frame: FrameId,
+    },
+}
+
+impl ExtentState {
+    /// The frame, if there is one.
+    pub fn frame(&self) -> Option<FrameId> {
+        match *self {
+            Self::Host => None,
+            Self::Resident { frame }
+            | Self::Leaving { frame, .. }
+            | Self::Reserved { frame, .. }
+            | Self::Arriving { frame, .. }
+            | Self::Mapping { frame } => Some(frame),
+        }
+    }
+
+    /// Whether its contents are in the pool only, and nobody copies them.
+    pub fn is_away(&self) -> bool {
+        matches!(self, Self::Host | Self::Reserved { .. })
+    }
+
+    /// Whether that can be changed now, as far as the tenant is concerned.
+    pub fn can_come(&self) -> bool {
+        matches!(self, Self::Host | Self::Reserved { delivery: Delivery::Sent, .. })
+    }
+
+    /// Whether the tenant has it mapped and its contents are there.
+    pub fn is_resident(&self) -> bool {
+        matches!(self, Self::Resident { .. })
+    }
+}
+
+/// An extent's room in the pool.
+#[derive(Debug)]
+pub(super) struct Backing {
+    pub(super) runs: Vec<Run>,
+    /// What is in it, page by page; empty if nobody has looked.
+    pub(super) pages: Vec<Page>,
+    /// What was in it before, if it was filled without a look.
+    pub(super) before: Vec<Page>,
+    /// Whether that is what the extent holds now. If not, it is only good for comparing.
+    pub(super) current: bool,
+}
+
+/// What the GPU found in an extent's contents, and which still holds.
+#[derive(Debug)]
+pub(super) struct Contents {
+    pub(super) pages: Vec<Page>,
+    /// Addresses that words in it point to, as multiples of 2 MiB; none if there were too many to list.
+    pub(super) pointers: Option<Vec<u64>>,
+}
+
+/// What has to be copied of an extent that leaves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Copies {
+    /// It has to be scanned before.
+    Unknown,
+    /// Nothing.
+    Nothing,
+    /// These parts: offsets in bytes.
+    Parts(Vec<Range<u64>>),
+}
+
+/// What of an extent comes in how: offsets in bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Arrival {
+    /// Out of its backing.
+    pub copied: Vec<Range<u64>>,
+    /// As zeros.
+    pub zeros: Vec<Range<u64>>,
+}
+
+/// A piece of a tenant's memory.
+#[derive(Debug)]
+pub struct Extent {
+    pub(super) class: SizeClass,
+    pub(super) state: ExtentState,
+    pub(super) backing: Option<Backing>,
+    /// Known since the tenant could last write.
+    pub(super) contents: Option<Contents>,
+    /// How often in a row most of it had changed when it left.
+    pub(super) dirty: u8,
+    /// Others can reach it: it stays where it is.
+    pub(super) immovable: bool,
+}
+
+/// Joins the pages that are wanted to parts as long as possible.
+pub(super) fn parts(wanted: impl Iterator<Item = bool>) -> Vec<Range<u64>> {
+    let mut parts: Vec<Range<u64>> = Vec::new();
+    for (at, wanted) in wanted.enumerate() {
+        let (start, end) = (at as u64 * PAGE, (at as u64 + 1) * PAGE);
+        match parts.last_mut() {
+            _ if !wanted => {}
+            Some(last) if last.end == start => last.end = end,
+            _ => parts.push(start..end),
+        }
+    }
+    parts
+}
+
+impl Extent {
+    /// Its size.
+    pub fn class(&self) -> SizeClass {
+        self.class
+    }
+
+    /// Where it is.
+    pub fn state(&self) -> ExtentState {
+        self.state
+    }
+
+    /// Whether it stays where it is.
+    pub fn is_immovable(&self) -> bool {
+        self.immovable
+    }
+
+    /// Whether it can be evicted, if its tenant can be.
+    pub fn is_evictable(&self) -> bool {
+        self.state.is_resident() && !self.immovable
+    }
+
+    /// Whether it is known what it holds now.
+    pub fn is_scanned(&self) -> bool {
+        self.contents.is_some()
+    }
+
+    /// What it points to: multiples of 2 MiB; none if that is not known, or too much to list.
+    pub fn pointers(&self) -> Option<&[u64]> {
+        self.contents.as_ref()?.pointers.as_deref()
+    }
+
+    /// Its room in the pool.
+    pub fn runs(&self) -> Option<&[Run]> {
+        self.backing.as_ref().map(|backing| &backing.runs[..])
+    }
+
+    /// The same, from one that is no more.
+    pub fn into_runs(self) -> Vec<Run> {
+        self.backing.map_or(Vec::new(), |backing| backing.runs)
+    }
+
+    pub(super) fn pages(&self) -> usize {
+        (self.class.bytes() / PAGE) as usize
+    }
+
+    /// Whether some of it comes in as zeros.
+    pub fn has_zeros(&self) -> bool {
+        self.backing.as_ref().is_some_and(|backing| backing.pages.iter().any(|page| page.zero))
+    }
+
+    /// What has to be copied out of it, if it leaves now. Without scans, everything that may have changed.
+    pub fn copies(&self, scans: bool) -> Copies {
+        let everything = || Copies::Parts(parts(std::iter::repeat_n(true, self.pages())));
+        if self.backing.as_ref().is_some_and(|backing| backing.current) {
+            return Copies::Nothing;
+        }
+        match &self.contents {
+            None if self.dirty >= OFTEN_DIRTY || !scans => everything(),
+            None => Copies::Unknown,
+            Some(_) if !scans => everything(),
+            Some(contents) => {
+                let known = self.backing.as_ref().map_or(&[][..], |backing| &backing.pages);
+                let changed = |(at, page): (usize, &Page)| !page.zero && known.get(at) != Some(page);
+                match parts(contents.pages.iter().enumerate().map(changed)) {
+                    parts if parts.is_empty() => Copies::Nothing,
+                    parts => Copies::Parts(parts),
+                }
+            }
+        }
+    }
+
+    /// What has to be copied into it, if it comes now.
+    pub fn arrival(&self) -> Arrival {
+        let zero =
+            |at: usize| self.backing.as_ref().and_then(|backing| backing.pages.get(at)).is_some_and(|page| page.zero);
+        let pages = 0..self.pages();
+        Arrival { copied: parts(pages.clone().map(|at| !zero(at))), zeros: parts(pages.map(zero)) }
+    }
+
+    /// Counts whether most of it had changed.
+    pub(super) fn count_changes(&mut self) {
+        let (Some(contents), Some(backing)) = (&self.contents, &self.backing) else { return };
+        let known = if backing.before.is_empty() { &backing.pages } else { &backing.before };
+        if known.is_empty() {
+            return;
+        }
+        let changed = contents.pages.iter().zip(known).filter(|(now, before)| now != before).count();
+        self.dirty = if 2 * changed > contents.pages.len() { self.dirty.saturating_add(1) } else { 0 };
+    }
+
+    /// From here on the tenant may write to it.
+    pub(super) fn may_change(&mut self) {
+        self.contents = None;
+        if let Some(backing) = &mut self.backing {
+            backing.current = false;
+        }
+    }
+}
