@@ -1,7 +1,6 @@
 //! All tenants. Whatever changes about one is changed here, so that those that wait and the classes' virtual times follow.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 
 use baton_contract::class::Class;
 use baton_contract::scheduling::Scheduling;
@@ -20,31 +19,12 @@ struct Record {
     active: Option<(Class, u32)>,
 }
 
-/// Spreads tenants' numbers, which the coordinator gives out one after the other: nobody else chooses them.
-#[derive(Debug, Default)]
-struct Spread(u64);
-
-impl Hasher for Spread {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.write_u32(u32::from(*byte)));
-    }
-
-    fn write_u32(&mut self, number: u32) {
-        // The golden ratio, as in Knuth's multiplicative hashing.
-        self.0 = (self.0 ^ u64::from(number)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(26);
-    }
-}
-
 #[derive(Debug, Default)]
 pub(super) struct Tenants {
     /// How far behind its class one may be that was away for a moment: so much service.
     credit: Micros,
     now: Micros,
-    records: HashMap<TenantId, Record, BuildHasherDefault<Spread>>,
+    records: HashMap<TenantId, Record>,
     waiting: Waiting,
     times: [VirtualTime; Class::ALL.len()],
     /// How many waits have begun, and how many tenants have left.
