@@ -126,9 +126,10 @@ pub(crate) fn is_complete() -> bool {
     read().as_ref().is_none_or(|arrival| arrival.left.load(Ordering::Acquire) == 0)
 }
 
-/// The arrival is over, or given up: what the program used, and how it fared.
-pub(crate) fn end() -> Option<(Vec<(ExtentId, u32)>, ArrivalStory)> {
-    let arrival = ARRIVAL.write().unwrap_or_else(PoisonError::into_inner).take()?;
+/// What the program has used so far, and how it fared.
+pub(crate) fn story() -> Option<(Vec<(ExtentId, u32)>, ArrivalStory)> {
+    let arrival = read();
+    let arrival = arrival.as_ref()?;
     let story = ArrivalStory {
         first_extent_micros: FIRST_EXTENT.load(Ordering::Relaxed),
         first_call_micros: FIRST_CALL.load(Ordering::Relaxed),
@@ -137,6 +138,12 @@ pub(crate) fn end() -> Option<(Vec<(ExtentId, u32)>, ArrivalStory)> {
         waited_micros: WAITED.load(Ordering::Relaxed),
     };
     Some((arrival.used(), story))
+}
+
+/// All memory is here, or nobody is inside the gate: nothing has to be waited for. A gate that was closed over calls which wait
+/// keeps them waiting, until it is opened for what has come by then.
+pub(crate) fn end() {
+    *ARRIVAL.write().unwrap_or_else(PoisonError::into_inner) = None;
 }
 
 /// Whether calls wait for memory: then the program is not idle, though nobody is inside the gate.

@@ -27,5 +27,5 @@ pub(crate) mod layouts;
 pub(crate) mod roots;
 pub(crate) mod words;
 
-pub(crate) use blocks::{Needs, begin, context_gone, end, is_complete, is_waited_for, mapped, wake};
+pub(crate) use blocks::{Needs, begin, context_gone, end, is_complete, is_waited_for, mapped, story, wake};
 pub(crate) use door::{Gpu, expose, is_here, lock_mappings, pass, pass_here, pass_into};

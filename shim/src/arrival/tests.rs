@@ -98,3 +98,36 @@ fn several_addresses_need_what_each_needs_alone_in_any_order() {
         }
     }
 }
+
+/// Such a call may queue work before anybody takes the program off the GPU.
+#[test]
+#[cfg_attr(miri, ignore = "membarrier is a system call that miri does not know")]
+fn a_call_inside_goes_on_waiting_for_memory_when_the_gate_is_closed_over_it() {
+    let _turn = gate::tests::TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    assert!(gate::prepare());
+    static IS_MAPPED: AtomicBool = AtomicBool::new(false);
+    begin(vec![place(64 * MIB, &[(3, false)])], &[], roots::Found::default());
+    gate::arriving(false);
+    std::thread::scope(|scope| {
+        let call = scope.spawn(|| {
+            // A call inside of a call does not step out to wait.
+            let _outer = gate::pass().expect("not broken");
+            let inner = gate::pass().expect("not broken");
+            wait(&inner, these(&[64 * MIB])).expect("not broken");
+            IS_MAPPED.load(Ordering::Acquire)
+        });
+        while !is_waited_for() {
+            std::thread::yield_now();
+        }
+        assert_eq!(gate::hold(Instant::now()), gate::Held::WithCalls);
+        assert!(story().is_some());
+        wake();
+        // Time to go wrong.
+        std::thread::sleep(Duration::from_millis(50));
+        IS_MAPPED.store(true, Ordering::Release);
+        end();
+        gate::open(false);
+        wake();
+        assert!(call.join().expect("it does not panic"), "it went on without the memory");
+    });
+}

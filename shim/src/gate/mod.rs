@@ -27,4 +27,4 @@ pub(crate) use passage::{
 };
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

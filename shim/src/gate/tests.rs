@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::thread;
 
 /// There is one gate a process, so tests take turns with it.
-static TURN: Mutex<()> = Mutex::new(());
+pub(crate) static TURN: Mutex<()> = Mutex::new(());
 
 #[test]
 fn nobody_is_inside_after_the_gate_is_closed() {

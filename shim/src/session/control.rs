@@ -78,6 +78,8 @@ enum Turn {
         grant: u64,
         /// Whether the coordinator knows: not while a call that is inside changes what memory there is.
         is_told: bool,
+        /// Whether memory was still on its way.
+        arriving: bool,
     },
     /// The gate is open.
     Here {
@@ -157,7 +159,7 @@ impl Control {
             End::DriverGone => {
                 // Exit handlers may still make calls; the driver answers them. The coordinator takes the memory
                 // back when the process has ended.
-                let _ = arrival::end();
+                arrival::end();
                 gate::open(false);
                 arrival::wake();
                 // SAFETY: shuts down a socket of ours.
@@ -184,10 +186,10 @@ impl Control {
                 _ => return Err(End::CoordinatorGone),
             }
         }
-        if let Turn::Held { grant, is_told: false } = self.turn
+        if let Turn::Held { grant, is_told: false, arriving } = self.turn
             && gate::finish_holding() != gate::Held::NotYet
         {
-            self.turn = Turn::Held { grant, is_told: true };
+            self.turn = Turn::Held { grant, is_told: true, arriving };
             self.tell_held(grant);
         }
         if self.corun.is_busy() {
@@ -274,9 +276,14 @@ impl Control {
                 self.show_contended();
             }
             FromCoordinator::Turn(TurnCommand::Revoke { grant, limit_micros }) => {
-                if matches!(self.turn, Turn::Held { grant: held, .. } if held == grant) {
+                if let Turn::Held { grant: held, arriving, .. } = self.turn
+                    && held == grant
+                {
                     // It could not be paused after all.
                     self.turn = Turn::Here { grant, arriving: false };
+                    if arriving && !self.session.space.extents.all_mapped() {
+                        self.begin_arrival(grant);
+                    }
                 }
                 if self.turn.grant() == Some(grant) {
                     self.yield_gpu(grant, Duration::from_micros(limit_micros));
@@ -309,7 +316,9 @@ impl Control {
                     arrival::mapped(&extents);
                     if arrival::is_complete() {
                         gate::all_here();
-                        self.arrival_ends(grant);
+                        self.tell_arrival(grant);
+                        arrival::end();
+                        self.turn = Turn::Here { grant, arriving: false };
                     }
                 }
             }
@@ -374,6 +383,8 @@ impl Control {
         if self.turn.is_arriving() {
             gate::arriving(self.is_contended());
         } else {
+            // Calls over which the gate was closed may wait for what has come since.
+            arrival::end();
             gate::open(self.is_contended());
         }
         arrival::wake();
@@ -389,9 +400,8 @@ impl Control {
     }
 
     /// All is here, or the gate is closed: says how it went.
-    fn arrival_ends(&mut self, grant: u64) {
-        self.turn = Turn::Here { grant, arriving: false };
-        let Some((used, story)) = arrival::end() else { return };
+    fn tell_arrival(&self, grant: u64) {
+        let Some((used, story)) = arrival::story() else { return };
         for extents in used.chunks(MAX_LISTED) {
             self.session.link.tell(&TurnReport::Used { grant, extents: extents.to_vec() });
         }
@@ -448,9 +458,10 @@ impl Control {
         if ended {
             return self.closed(grant, start);
         }
+        let arriving = self.turn.is_arriving();
         self.gate_closed();
         let is_told = held != gate::Held::NotYet;
-        self.turn = Turn::Held { grant, is_told };
+        self.turn = Turn::Held { grant, is_told, arriving };
         if is_told {
             self.tell_held(grant);
         }
@@ -500,8 +511,9 @@ impl Control {
 
     fn gate_closed(&mut self) {
         if let Turn::Here { grant, arriving: true } = self.turn {
-            self.arrival_ends(grant);
-            // Those who wait for memory, outside of the gate, now wait for the gate.
+            self.tell_arrival(grant);
+            // Those who wait for memory, outside of the gate, now wait for the gate. Those inside go on waiting for memory: what
+            // they would queue runs until we are paused.
             arrival::wake();
         }
         self.corun.turn_ends();
@@ -541,11 +553,13 @@ impl Control {
         self.corun.turn_ends();
         // With the gate open, nothing is away; a thread may just be mapping what it was lent.
         if matches!(self.turn, Turn::Here { arriving: false, .. }) || self.session.space.extents.all_mapped() {
+            arrival::end();
             // Also if it was about to pause us, or to resume us.
             self.session.channels.resume();
             channels::resume_what_came();
             user::warn(format_args!("the coordinator is gone; this program goes on with what it has"));
             gate::open(false);
+            arrival::wake();
         } else {
             user::warn(format_args!(
                 "the coordinator is gone and had memory of this program; its GPU calls fail from here on \
