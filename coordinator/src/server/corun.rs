@@ -20,7 +20,7 @@ use baton_contract::page::{ACTIVITY_SLOTS, ActivityPage};
 use rustix::thread::futex;
 
 use super::Server;
-use super::frames::Claim;
+use super::memory::allocate::Claim;
 use super::preempt::Preemptible;
 use super::tenants::shared::{Shared, reopened};
 use crate::policy::arbiter::TenantId;
@@ -30,6 +30,9 @@ const APART: Duration = Duration::from_secs(1);
 
 /// How often it is looked whether who is at work was stopped: the others wait for it meanwhile.
 pub(super) const LOOK: Duration = Duration::from_millis(4);
+
+/// An urgent tenant has the GPU to itself at first for so long.
+const HASTE: Duration = Duration::from_millis(50);
 
 /// A pager shows far more often than this that it is alive while its program is at work.
 const HEARTBEAT: Duration = Duration::from_millis(100);
@@ -241,5 +244,17 @@ impl Server {
             got.into_iter().for_each(|(_, frame)| self.arena.give_back(frame));
             self.tenants.answer(id, &Answer::TryAgain, &[]);
         }
+    }
+
+    /// Whether somebody urgent has just got the GPU. Looking at memory and overwriting it are kernels, which take turns
+    /// with the tenant's: a request of 8 ms took 22 that way.
+    pub(super) fn is_in_haste(&self) -> bool {
+        self.activity.is_taken() || self.haste_ends().is_some_and(|end| Instant::now() < end)
+    }
+
+    /// Until when nothing is done ahead.
+    pub(super) fn haste_ends(&self) -> Option<Instant> {
+        let holder = self.tenants.get(self.arbiter.holder()?)?;
+        (holder.class() == Class::Latency).then(|| holder.ran + HASTE)
     }
 }

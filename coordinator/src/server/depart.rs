@@ -5,41 +5,16 @@
 //! child keeps the sockets open: then the driver has taken its mappings down, and all comes back.
 
 use std::collections::{HashSet, VecDeque};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use baton_contract::messages::{ExtentId, TurnCommand};
 
 use super::Server;
-use super::frames::Claim;
 use super::ledger::Departed;
-use super::tenants::peer::Peer;
-use super::tenants::tenant::ANSWER_LIMIT;
-use crate::books::arena::FrameId;
+use super::memory::allocate::Claim;
+use super::memory::departed::{NEXT_LOOK, Quarantine};
 use crate::device::preemptor::{PreemptCommand, PreemptTarget};
 use crate::policy::arbiter::TenantId;
-
-/// Frames that a process which just died may still be writing to.
-#[derive(Debug)]
-pub(super) struct Quarantine {
-    /// Not before this time are they free.
-    pub(super) until: Instant,
-    since: Instant,
-    frames: Vec<FrameId>,
-    /// While anybody holds the other end, somebody holds all that the process had, the GPU too.
-    connection: Peer,
-    /// We ourselves still hold the tenant's control device, and by that all that it had on the GPU.
-    held_by_us: Option<TenantId>,
-}
-
-impl Quarantine {
-    /// Whether it can be expected to end soon: a child that lives on may hold it for ever.
-    pub(super) fn is_fresh(&self) -> bool {
-        self.since.elapsed() < ANSWER_LIMIT
-    }
-}
-
-/// How often it is looked whether a child still holds what a process had that died with the baton.
-const NEXT_LOOK: Duration = Duration::from_millis(50);
 
 impl Server {
     /// Ends a tenant's connection. Its process goes on without us.
@@ -143,16 +118,6 @@ impl Server {
         }
     }
 
-    /// The copy for an extent of a tenant that has ended meanwhile is over.
-    pub(super) fn release_orphan(&mut self, tenant: TenantId, extent: ExtentId) {
-        if let Some((frame, runs)) = self.orphans.remove(&(tenant, extent)) {
-            if let Some(frame) = frame {
-                self.release(frame);
-            }
-            self.pool.give_back(runs);
-        }
-    }
-
     /// What becomes of the tenants when the coordinator ends now; none if there are none.
     pub fn left_behind(&self) -> Option<String> {
         let living = self.tenants.iter().map(|(_, tenant)| tenant).filter(|tenant| tenant.disconnected.is_none());
@@ -167,27 +132,6 @@ impl Server {
                 let rest = if go.is_empty() { String::new() } else { format!("; the others go on: {}", names(&go)) };
                 Some(format!("ended with memory of programs that cannot go on without it: {}{rest}", names(&stay)))
             }
-        }
-    }
-
-    pub(super) fn end_quarantine(&mut self) {
-        let now = Instant::now();
-        while let Some(mut first) = self.quarantine.pop_front_if(|first| first.until <= now) {
-            if first.held_by_us.is_some() || first.connection.is_open() {
-                // Our library's children let go of the GPU and of this connection; this one was not told.
-                first.until = now + NEXT_LOOK;
-                self.quarantine.push_back(first);
-            } else {
-                first.frames.into_iter().for_each(|frame| self.release(frame));
-            }
-        }
-    }
-
-    /// The preemptor has closed the control device of a tenant whose process has ended.
-    pub(super) fn let_go(&mut self, id: TenantId) {
-        let now = Instant::now();
-        for quarantine in self.quarantine.iter_mut().filter(|quarantine| quarantine.held_by_us == Some(id)) {
-            (quarantine.held_by_us, quarantine.until) = (None, now);
         }
     }
 

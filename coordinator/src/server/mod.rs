@@ -7,43 +7,32 @@
 //! | `tenants/` | a tenant, its process, sockets and shared pages |
 //! | `requests` | what tenants ask for and report |
 //! | `turns` | carries out what the arbiter decides |
-//! | `frames` | frames for whoever needs them: evicts, scrubs |
-//! | `delivery` | frames that do not reach a tenant at its limit of descriptors |
-//! | `immovable` | memory that others can reach, and which stays |
-//! | `swap_in` | how a tenant comes in: order, groups, running meanwhile |
-//! | `scan` | what memory holds: what has changed, what is zero, what points where |
+//! | `memory/` | memory: allocations, frames, eviction, swapping in, what is done ahead |
 //! | `corun` | tenants that fit together run together |
 //! | `timeslice` | how long each may compute at a time then |
 //! | `deschedule` | making way for those that run beside them |
 //! | `preempt` | taking tenants off the GPU without waiting for their work |
 //! | `probe` | whether a paused tenant's memory can be unmapped |
-//! | `prefetch` | what is done before anybody asks; eviction on request |
 //! | `depart` | tenants that end, in whatever state |
-//! | `set` | what users change while tenants run |
-//! | `ledger`, `status` | what was done, for `baton status` |
+//! | `admin/` | what users ask for: how things stand, other settings, memory that is to leave |
+//! | `ledger` | what was done, for `baton status` |
 //!
 //! Everything slow happens elsewhere: copies in the mover's lanes, preparing slabs in their thread,
 //! mapping in the tenants. They all report by waking the loop. After every round of events the loop calls
 //! `Server::pump`, which starts whatever has become possible.
 
+mod admin;
 mod corun;
-mod delivery;
 mod depart;
 mod deschedule;
 mod event_loop;
-mod frames;
-mod immovable;
 mod join;
 mod ledger;
+mod memory;
 mod preempt;
-mod prefetch;
 mod probe;
 mod requests;
-mod scan;
-mod set;
-mod status;
 mod strangers;
-mod swap_in;
 mod tenants;
 mod timeslice;
 mod turns;
@@ -63,29 +52,31 @@ use crate::books::arena::{Arena, FrameId};
 use crate::books::pool::{Pool, Run};
 use crate::device::digest::{ScanId, Scanned, Scanner};
 use crate::device::gpu::{Gpu, GpuError, Memory};
-use crate::device::mover::{Finished, JobId, Lane, Mover};
+use crate::device::mover::{Finished, JobId, Mover};
 use crate::device::preemptor::{Preempted, Preemptor};
 use crate::device::slabs::{Prepared, Slabs};
 use crate::device::wake::Waker;
 use crate::endpoint::Endpoint;
-use crate::policy::arbiter::{Arbiter, Micros, SHARE, TenantId};
+use crate::policy::arbiter::{Arbiter, Event, Micros, SHARE, TenantId};
 use crate::policy::bursts::{self, Bursts};
 
+use admin::evict::Eviction;
 use corun::Activity;
-use depart::Quarantine;
 use event_loop::{EventLoop, Interest, Source};
-use frames::{Claim, Task};
 use join::Newcomer;
 use ledger::Ledger;
-use prefetch::Eviction;
-use scan::ScanUnderWay;
+use memory::allocate::Claim;
+use memory::departed::Quarantine;
+use memory::frames::SCRUB_BYTES;
+use memory::scan::ScanUnderWay;
+use memory::swap_in::SwapIn;
+use memory::transfer::Task;
 use strangers::Strangers;
-use swap_in::SwapIn;
 use tenants::table::Tenants;
 use tenants::tenant::Tenant;
 
+pub use admin::status::{Status, TenantStatus};
 pub use ledger::{Departed, Phases, Record};
-pub use status::{Status, TenantStatus};
 
 /// How the server is to work.
 #[derive(Clone, Debug)]
@@ -443,40 +434,35 @@ impl Server {
         }
     }
 
-    fn slab_prepared(&mut self, prepared: Prepared) {
-        match prepared {
-            Prepared::Slab(number, file) => {
-                self.pool.slab_ready(number);
-                self.slab_files.push(file);
+    /// Serves claims as far as possible, and overwrites free frames when there is nothing more urgent.
+    pub(super) fn pump(&mut self) {
+        loop {
+            while let Some(lost) = self.tenants.take_lost() {
+                self.connection_ended(lost);
             }
-            Prepared::Failed(why) => {
-                log::warn!("the host pool ends at {} MiB: {why}", self.pool.ready() >> 20);
-                self.pool.no_more();
+            for gone in std::mem::take(&mut self.gone) {
+                self.tell_arbiter(gone, Event::Left);
+            }
+            self.welcome_newcomers();
+            self.serve_claims();
+            // Serving them may have found another tenant gone.
+            if self.gone.is_empty() && !self.tenants.has_lost() {
+                break;
             }
         }
-        self.preparing = self.pool.ready() < self.pool.bytes();
-        if !self.preparing {
-            log::info!("host pool of {} MiB is ready", self.pool.ready() >> 20);
+        self.work_ahead();
+        if self.claims.is_empty()
+            && self.swap_in.is_none()
+            && !self.tasks.values().any(|task| matches!(task, Task::Scrub { .. }))
+        {
+            self.scrub(None, SCRUB_BYTES);
+            self.make_ready();
         }
-    }
-
-    fn job_finished(&mut self, finished: Finished) {
-        let Some(task) = self.tasks.remove(&finished.job) else { return };
-        if let Err(error) = &finished.result {
-            log::error!("a copy failed ({:?}): {error}", finished.lane);
-        } else {
-            self.ledger.moved(finished.lane, task.bytes(), finished.time.clone());
-        }
-        self.task_ended(finished.lane, task, finished.result.is_ok());
+        self.show_offers();
     }
 }
 
 /// A time for the arbiter.
 fn micros(time: Duration) -> Micros {
     Micros::try_from(time.as_micros()).unwrap_or(Micros::MAX)
-}
-
-/// The lanes that copy.
-fn is_copy(lane: Lane) -> bool {
-    lane != Lane::Fill
 }

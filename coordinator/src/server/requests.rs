@@ -2,22 +2,15 @@
 //!
 //! A peer's bytes are allegations. What cannot be true costs the tenant its connection, and nothing else.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use baton_contract::link::Received;
-use baton_contract::memory::{GRANULE, SizeClass};
-use baton_contract::messages::{
-    Answer, Channels, ExtentId, FromTenant, Full, MemoryReport, Message as _, PreemptionReport, Request,
-};
-use baton_contract::wire::MAX_DESCRIPTORS;
+use baton_contract::messages::{Answer, Channels, FromTenant, MemoryReport, Message as _, PreemptionReport, Request};
 
 use super::Server;
-use super::frames::Claim;
-use super::tenants::tenant::Batch;
-use crate::books::arena::FrameId;
-use crate::books::extents::{Extent, ExtentState, Half};
-use crate::policy::arbiter::{State, TenantId};
+use super::memory::allocate::Claim;
+use crate::policy::arbiter::TenantId;
 
 impl Server {
     /// Reports of the pager.
@@ -147,151 +140,5 @@ impl Server {
             }
         }
         Ok(())
-    }
-
-    /// Answers a tenant's request with frames.
-    pub(super) fn answer_with(&mut self, id: TenantId, message: &Answer, frames: &[FrameId]) {
-        let descriptors: Vec<BorrowedFd<'_>> =
-            frames.iter().filter_map(|frame| self.frames[frame.0 as usize].as_ref().map(AsFd::as_fd)).collect();
-        self.tenants.answer(id, message, &descriptors);
-    }
-
-    /// Whether a tenant may have so much more; then the rest is waiting for frames.
-    fn allocate(&mut self, id: TenantId, bytes: u64) -> Result<(), String> {
-        if bytes == 0 || !bytes.is_multiple_of(GRANULE) {
-            return Err(format!("it asked for {bytes} bytes, which is no multiple of 2 MiB"));
-        }
-        let unresponsive = self.tenants.get(id).is_some_and(|tenant| tenant.unresponsive);
-        if !unresponsive && self.is_off_the_gpu(id) {
-            return Err("it asked for memory without the baton".to_owned());
-        }
-        let own: u64 = self.tenants.get(id).map_or(0, |tenant| tenant.extents().counts().bytes);
-        let all: u64 = self.tenants.totals().bytes;
-        let spare = self.arena.largest_class().bytes();
-        // As long as everything fits the arena, nothing ever has to move. Beyond that, one extent's room is
-        // kept free, so that one can always go where another comes from.
-        let fits_arena = all.saturating_add(bytes) <= self.arena.capacity();
-        let fits =
-            fits_arena || all.saturating_add(bytes).saturating_add(spare) <= self.arena.capacity() + self.pool.bytes();
-        let full = if own.saturating_add(bytes) > self.offered() {
-            Some(Full::Arena)
-        } else if own.saturating_add(bytes) > self.offered_to(id) {
-            Some(Full::Held)
-        } else if !fits {
-            Some(Full::HostPool)
-        } else {
-            None
-        };
-        let fits_beside = self.wanted_bytes().saturating_add(bytes) <= self.arena.capacity()
-            && self.arbiter.state(id) == State::Corunning;
-        if full.is_none() && self.arbiter.is_corunner(id) && !fits_beside {
-            // Others would have to go, which run too: it is to ask again when it has the GPU to itself.
-            self.part();
-            self.tenants.answer(id, &Answer::TryAgain, &[]);
-            return Ok(());
-        }
-        match full {
-            Some(full) => self.deny(id, full, bytes),
-            None => self.claims.push_back(Claim::Allocate {
-                tenant: id,
-                left: SizeClass::cut(bytes, self.arena.largest_class()).collect(),
-                got: Vec::new(),
-                asked: Instant::now(),
-            }),
-        }
-        Ok(())
-    }
-
-    /// Says no to an allocation.
-    pub(super) fn deny(&mut self, id: TenantId, full: Full, bytes: u64) {
-        let Some(tenant) = self.tenants.get(id) else { return };
-        let why = match full {
-            Full::Arena => {
-                format!("with its {} MiB that is more than the arena", tenant.extents().counts().bytes >> 20)
-            }
-            Full::HostPool => "arena and host pool together have no room; a larger --host-pool would help".to_owned(),
-            Full::Held => "the memory for it is held by a program that does not give it back".to_owned(),
-        };
-        log::warn!("{} asked for {} MiB and got none: {why}", tenant.name, bytes >> 20);
-        self.tenants.answer(id, &Answer::Denied { full }, &[]);
-    }
-
-    /// All frames for an allocation are there.
-    pub(super) fn lend(&mut self, id: TenantId, got: &[(SizeClass, FrameId)], asked: Instant) {
-        let Some(mut own) = self.tenants.extents(id) else { return };
-        let extents: Vec<(ExtentId, SizeClass)> =
-            got.iter().map(|(class, frame)| (own.add(*class, *frame), *class)).collect();
-        let bytes = own.counts().bytes;
-        drop(own);
-        let Some(tenant) = self.tenants.get_mut(id) else { return };
-        tenant.peak_bytes = tenant.peak_bytes.max(bytes);
-        tenant.is_put_off = false;
-        self.ledger.allocated(&tenant.name, asked);
-        let first: Vec<FrameId> = got.iter().map(|(_, frame)| *frame).take(MAX_DESCRIPTORS).collect();
-        self.answer_with(id, &Answer::Allocated { extents }, &first);
-    }
-
-    /// The frames behind extents that a tenant has.
-    fn frames_of(&self, id: TenantId, extents: &[ExtentId]) -> Result<Vec<FrameId>, String> {
-        let Some(tenant) = self.tenants.get(id) else { return Ok(Vec::new()) };
-        let resident = |extent: &ExtentId| match tenant.extents().get(*extent).map(Extent::state) {
-            Some(ExtentState::Resident { frame }) => Ok(frame),
-            _ => Err(format!("it asked for the frame of extent {}, which it does not have mapped", extent.0)),
-        };
-        extents.iter().map(resident).collect()
-    }
-
-    /// The tenant has unmapped these and let go of them.
-    fn free(&mut self, id: TenantId, extents: &[ExtentId]) -> Result<(), String> {
-        for extent in extents {
-            let Some(mut own) = self.tenants.extents(id) else { return Ok(()) };
-            let freed = own.remove(*extent);
-            drop(own);
-            let (Some(freed), Some(tenant)) = (freed, self.tenants.get_mut(id)) else {
-                return Err(format!("it freed extent {}, which it does not have mapped", extent.0));
-            };
-            tenant.history.forget(*extent);
-            if let Some(frame) = freed.state().frame() {
-                self.release(frame);
-            }
-            self.pool.give_back(freed.into_runs());
-        }
-        Ok(())
-    }
-
-    fn batch_done(&mut self, id: TenantId, batch: u32, took: Duration) -> Result<(), String> {
-        let Some(tenant) = self.tenants.get_mut(id) else { return Ok(()) };
-        match tenant.batches.remove(&batch).map(|(_, batch)| batch) {
-            Some(Batch::Map(extents)) => {
-                let count = extents.len();
-                self.mapped(id, extents);
-                self.ledger.mapped(took, count);
-            }
-            Some(Batch::Prepare(extents)) => {
-                self.ledger.prepared(took);
-                self.delivered(id, &extents);
-            }
-            Some(Batch::Unmap(extents)) => {
-                for extent in extents {
-                    self.half_left(id, extent, Half::Unmapped);
-                }
-                self.ledger.unmapped(took);
-            }
-            None => return Err(format!("it reports command {batch}, which it was not given")),
-        }
-        Ok(())
-    }
-
-    fn batch_failed(&mut self, id: TenantId, batch: u32, code: u32) -> Result<(), String> {
-        let Some(tenant) = self.tenants.get_mut(id) else { return Ok(()) };
-        if !tenant.batches.contains_key(&batch) {
-            return Err(format!("it reports command {batch}, which it was not given"));
-        }
-        // After an error that breaks a context, as a kernel's wild access does, the driver maps and unmaps nothing
-        // any more in that process. Its memory comes back when it ends.
-        log::error!("{} cannot map or unmap (CUDA error {code}): its memory stays until it ends", tenant.name);
-        tenant.stuck = true;
-        // Its calls fail from here on, and say why.
-        Err("it cannot carry out what it is told".to_owned())
     }
 }

@@ -6,7 +6,7 @@ use baton_contract::messages::{ArrivalStory, ExtentId, TurnCommand, TurnReport};
 
 use super::Server;
 use super::ledger::Granted;
-use super::swap_in::SwapIn;
+use super::memory::swap_in::SwapIn;
 use super::tenants::tenant::{ANSWER_LIMIT, Tenant};
 use crate::policy::arbiter::{Decision, Event, State, TenantId};
 

@@ -2,42 +2,22 @@
 //!
 //! All this happens only while nobody has a claim, in small steps: the tenant that runs must not feel it.
 
-use std::time::{Duration, Instant};
-
-use baton_contract::class::Class;
 use baton_contract::memory::SizeClass;
-use baton_contract::messages::TurnCommand;
 
-use super::frames::{GROUP_BYTES, LEFT_FREE};
-use super::set::say;
-use super::tenants::peer::Peer;
-use super::{Server, Task};
+use super::frames::LEFT_FREE;
+use super::transfer::GROUP_BYTES;
+use super::transfer::Task;
 use crate::books::extents::ExtentState;
 use crate::books::sizes::PerClass;
 use crate::policy::arbiter::{State, TenantId};
+use crate::server::Server;
 
 /// So many frames are reserved in a row; then others have their turn.
 const AT_ONCE: usize = 8;
 
-/// An urgent tenant has the GPU to itself at first for so long.
-const HASTE: Duration = Duration::from_millis(50);
-
-/// Somebody waits until a tenant has been evicted.
-pub(super) struct Eviction {
-    tenant: TenantId,
-    peer: Peer,
-    /// The tenant's last grant when that was asked for: with another one, it is in use again.
-    grant: u64,
-    /// Its gate was asked to close.
-    revoked: bool,
-}
-
-/// So many requests to evict a tenant wait at most: each is a connection.
-const MOST_EVICTIONS: usize = 256;
-
 impl Server {
     /// While nobody has a claim.
-    pub(super) fn work_ahead(&mut self) {
+    pub(in crate::server) fn work_ahead(&mut self) {
         self.serve_evictions();
         if !self.claims.is_empty() || self.swap_in.is_some() {
             return;
@@ -52,18 +32,6 @@ impl Server {
         }
         self.bring_ahead();
         self.reserve_ahead();
-    }
-
-    /// Whether somebody urgent has just got the GPU. Looking at memory and overwriting it are kernels, which take turns
-    /// with the tenant's: a request of 8 ms took 22 that way.
-    pub(super) fn is_in_haste(&self) -> bool {
-        self.activity.is_taken() || self.haste_ends().is_some_and(|end| Instant::now() < end)
-    }
-
-    /// Until when nothing is done ahead.
-    pub(super) fn haste_ends(&self) -> Option<Instant> {
-        let holder = self.tenants.get(self.arbiter.holder()?)?;
-        (holder.class() == Class::Latency).then(|| holder.ran + HASTE)
     }
 
     /// Who is likely to come next: who waits, and else who is more urgent or ran last; with memory on the host.
@@ -162,7 +130,7 @@ impl Server {
 
     /// Makes a frame for whoever asks for memory next, while all memory that there is fits and some is left. It is overwritten
     /// when the next scrub begins.
-    pub(super) fn make_ready(&mut self) {
+    pub(in crate::server) fn make_ready(&mut self) {
         if self.tenants.is_empty() || self.is_in_haste() {
             return;
         }
@@ -180,101 +148,5 @@ impl Server {
             // There is more to do, after whatever else there is.
             self.stop.wake();
         }
-    }
-
-    /// Moves all of a tenant's memory to the host, when it is idle.
-    pub(super) fn evict_on_request(&mut self, mut peer: Peer, name: &str) {
-        match self.called(name) {
-            Ok(_) if self.evictions.len() >= MOST_EVICTIONS => {
-                say(&mut peer, Err(format!("{MOST_EVICTIONS} evictions wait already; try again when one is over")));
-            }
-            Ok(tenant) => {
-                let grant = self.tenants.get(tenant).map_or(0, |tenant| tenant.grant);
-                self.evictions.push(Eviction { tenant, peer, grant, revoked: false });
-            }
-            Err(error) => say(&mut peer, Err(error)),
-        }
-    }
-
-    fn serve_evictions(&mut self) {
-        for mut eviction in std::mem::take(&mut self.evictions) {
-            let id = eviction.tenant;
-            if !eviction.peer.is_open() {
-                // Nobody waits for it any more.
-                continue;
-            }
-            let is_off = self.is_off_the_gpu(id);
-            let Some(tenant) = self.tenants.get_mut(id) else {
-                eviction.answer(Err("the tenant has left"));
-                continue;
-            };
-            if tenant.grant != eviction.grant {
-                eviction.answer(Err("the tenant is in use again; `baton suspend` it first"));
-                continue;
-            }
-            if tenant.disconnected.is_some() {
-                eviction.answer(Err("the tenant has left"));
-                continue;
-            }
-            if !tenant.is_movable() || tenant.is_late() {
-                // Nobody knows what it still does: its memory stays as it is.
-                eviction.answer(Err("the tenant does not answer"));
-                continue;
-            }
-            let comes_in = self.swap_in.as_ref().is_some_and(|swap_in| swap_in.tenant == id);
-            let state = self.arbiter.state(id);
-            if state == State::Arriving || state == State::Running && comes_in {
-                // Also if it was let in before all is there: whoever asks again and again would keep it waiting for ever.
-                eviction.answer(Err("the tenant is in use again; `baton suspend` it first"));
-                continue;
-            }
-            if is_off && !tenant.is_evictable() {
-                self.evictions.push(eviction);
-                continue;
-            }
-            if !is_off {
-                // Nobody else may want the GPU, so that it has kept the baton.
-                if !eviction.revoked && self.arbiter.state(id) != State::Leaving {
-                    let limit_micros = 1_000_000;
-                    self.tenants.tell(id, &TurnCommand::Revoke { grant: eviction.grant, limit_micros });
-                    eviction.revoked = true;
-                }
-                self.evictions.push(eviction);
-                continue;
-            }
-            let Some(tenant) = self.tenants.get_mut(id) else { continue };
-            tenant.sent_away = true;
-            let mut all = PerClass::default();
-            let movable = tenant.extents().iter().filter(|(_, extent)| !extent.is_immovable());
-            movable.for_each(|(_, extent)| all[extent.class().index()] += 1);
-            let counts = tenant.extents().counts();
-            if counts.here() == counts.immovable {
-                eviction.answer(Ok(()));
-                continue;
-            }
-            self.evict_from(id, &mut all, false, id);
-            if self.is_anything_coming() {
-                self.evictions.push(eviction);
-            } else {
-                log::warn!("an eviction on request has no room on the host");
-                eviction.answer(Err("there is no room on the host; a larger --host-pool would help"));
-            }
-        }
-    }
-}
-
-impl Eviction {
-    /// The tenant's work did not end in time: it is asked again.
-    pub(super) fn could_not_close(&mut self, tenant: TenantId) {
-        self.revoked &= self.tenant != tenant;
-    }
-
-    /// Whether this tenant was asked to drain for it.
-    pub(super) fn is_draining(&self, id: TenantId) -> bool {
-        self.revoked && self.tenant == id
-    }
-
-    fn answer(mut self, done: Result<(), &str>) {
-        say(&mut self.peer, done.map_err(str::to_owned));
     }
 }

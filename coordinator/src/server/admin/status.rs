@@ -5,10 +5,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use baton_contract::socket_path;
 use serde::Serialize;
 
-use super::Server;
-use super::ledger::{Departed, Record};
-use super::tenants::tenant::Tenant;
 use crate::policy::arbiter::{State, TenantId};
+use crate::server::Server;
+use crate::server::ledger::{Departed, Record};
+use crate::server::tenants::tenant::Tenant;
 
 /// Everything at one moment.
 #[derive(Debug, Serialize)]
@@ -179,7 +179,7 @@ impl Server {
     }
 
     /// How things stand now.
-    pub(super) fn status(&self) -> Status {
+    pub(in crate::server) fn status(&self) -> Status {
         let bytes = self.arena.bytes();
         let (switch_ms_p50, switch_ms_max) = self.ledger.switch_ms();
         let tenants = self.tenants.iter().map(|(id, tenant)| {

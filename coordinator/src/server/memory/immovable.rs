@@ -10,15 +10,14 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use baton_contract::messages::{Answer, ExtentId};
 
-use super::Server;
-use super::tenants::tenant::Tenant;
-use crate::books::arena::FrameId;
 use crate::books::extents::Counts;
 use crate::policy::arbiter::TenantId;
+use crate::server::Server;
+use crate::server::tenants::tenant::Tenant;
 
 impl Server {
     /// A tenant is about to let others reach these extents.
-    pub(super) fn make_immovable(&mut self, id: TenantId, extents: &[ExtentId]) {
+    pub(in crate::server) fn make_immovable(&mut self, id: TenantId, extents: &[ExtentId]) {
         // It may have mapped them a moment ago, and said so on the other socket.
         self.hear_control(id);
         let Some(tenant) = self.tenants.get_mut(id).filter(|tenant| tenant.disconnected.is_none()) else { return };
@@ -61,20 +60,20 @@ impl Server {
     }
 
     /// What of the arena a tenant can have beside what of others cannot move, in bytes.
-    pub(super) fn beside_immovable(&self, id: TenantId) -> u64 {
+    pub(in crate::server) fn beside_immovable(&self, id: TenantId) -> u64 {
         let own = self.tenants.get(id).map_or(0, |tenant| tenant.extents().counts().immovable);
         self.arena.capacity().saturating_sub(self.immovable_bytes() - own)
     }
 
     /// How small the arena may become at most: so that each tenant fits beside what cannot move.
-    pub(super) fn least_capacity(&self) -> u64 {
+    pub(in crate::server) fn least_capacity(&self) -> u64 {
         let movable = |counts: &Counts| counts.bytes - counts.immovable;
         self.immovable_bytes()
             + self.tenants.iter().map(|(_, tenant)| movable(tenant.extents().counts())).max().unwrap_or(0)
     }
 
     /// Lets tenants know how much each may have, if that has changed.
-    pub(super) fn show_offers(&mut self) {
+    pub(in crate::server) fn show_offers(&mut self) {
         let (offered, immovable) = (self.offered(), self.immovable_bytes());
         if self.shown.replace((offered, immovable)) == Some((offered, immovable)) {
             return;
@@ -82,16 +81,6 @@ impl Server {
         for (_, tenant) in self.tenants.iter() {
             let others = immovable - tenant.extents().counts().immovable;
             tenant.page.arena_bytes.store(offered.saturating_sub(others), Relaxed);
-        }
-    }
-
-    /// A frame is nobody's any more.
-    pub(super) fn free_frame(&mut self, frame: FrameId) {
-        if self.reachable.remove(&frame) {
-            self.arena.remove_lent(frame);
-            self.unmake(frame);
-        } else {
-            self.arena.give_back(frame);
         }
     }
 }

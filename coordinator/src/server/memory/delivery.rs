@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use baton_contract::messages::ExtentId;
 
-use super::Server;
-use super::tenants::tenant::{Batch, Tenant};
 use crate::books::extents::ExtentState;
 use crate::policy::arbiter::{State, TenantId};
+use crate::server::Server;
+use crate::server::tenants::tenant::{Batch, Tenant};
 
 /// How soon frames are sent again: at first, and at last. It doubles in between.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
@@ -23,16 +23,16 @@ const AT_ONCE: usize = 16;
 
 /// What a tenant is yet to get.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Redelivery {
+pub(in crate::server) struct Redelivery {
     since: Instant,
     /// When it is sent again.
-    pub(super) at: Instant,
+    pub(in crate::server) at: Instant,
     pause: Duration,
 }
 
 impl Server {
     /// A tenant was told something for which it has not got the frames.
-    pub(super) fn undelivered(&mut self, id: TenantId, batch: u32) -> Result<(), String> {
+    pub(in crate::server) fn undelivered(&mut self, id: TenantId, batch: u32) -> Result<(), String> {
         let Some(tenant) = self.tenants.get_mut(id) else { return Ok(()) };
         match tenant.batches.remove(&batch).map(|(_, batch)| batch) {
             Some(Batch::Prepare(extents)) => {
@@ -70,7 +70,7 @@ impl Server {
     }
 
     /// A tenant has got these frames.
-    pub(super) fn delivered(&mut self, id: TenantId, extents: &[ExtentId]) {
+    pub(in crate::server) fn delivered(&mut self, id: TenantId, extents: &[ExtentId]) {
         if !self.awaits_delivery(id) {
             return;
         }
@@ -91,7 +91,7 @@ impl Server {
     }
 
     /// Sends frames again whose time has come.
-    pub(super) fn deliver_again(&mut self, id: TenantId) {
+    pub(in crate::server) fn deliver_again(&mut self, id: TenantId) {
         let now = Instant::now();
         let is_due = |tenant: &Tenant| tenant.redelivery.is_some_and(|redelivery| redelivery.at <= now);
         if self.tenants.get(id).is_some_and(is_due) {
@@ -111,12 +111,12 @@ impl Server {
     }
 
     /// Whether it is waited for that frames reach this tenant.
-    pub(super) fn awaits_delivery(&self, id: TenantId) -> bool {
+    pub(in crate::server) fn awaits_delivery(&self, id: TenantId) -> bool {
         self.tenants.get(id).is_some_and(|tenant| tenant.redelivery.is_some())
     }
 
     /// Whether others have waited for that for long enough.
-    pub(super) fn is_undeliverable(&self, id: TenantId) -> bool {
+    pub(in crate::server) fn is_undeliverable(&self, id: TenantId) -> bool {
         let redelivery = self.tenants.get(id).and_then(|tenant| tenant.redelivery);
         redelivery.is_some_and(|redelivery| redelivery.since.elapsed() >= PATIENCE)
             && self.tenants.ids().any(|other| other != id && self.arbiter.state(other) == State::Waiting)

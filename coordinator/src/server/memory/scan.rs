@@ -13,18 +13,18 @@ use std::sync::atomic::Ordering::Relaxed;
 use baton_contract::memory::GRANULE;
 use baton_contract::messages::{ExtentId, MAX_LISTED, TurnCommand};
 
-use super::{Pipeline, Server};
 use crate::books::arena::FrameId;
 use crate::books::extents::ExtentState;
 use crate::device::digest::{PAGE, Page, Scan, ScanId, Scanned};
 use crate::policy::arbiter::TenantId;
+use crate::server::{Pipeline, Server};
 
 /// More pointers than this are not told to a tenant: it then waits for everything.
 const MOST_POINTERS: usize = 100_000;
 
 /// A look at a tenant's contents under way.
 #[derive(Debug)]
-pub(super) struct ScanUnderWay {
+pub(in crate::server) struct ScanUnderWay {
     tenant: TenantId,
     /// The grant before which it began: another one makes it worthless.
     grant: u64,
@@ -37,7 +37,7 @@ pub(super) struct ScanUnderWay {
 
 impl Server {
     /// Looks at what a tenant holds, as far as that is not known. It is off the GPU.
-    pub(super) fn scan(&mut self, id: TenantId) {
+    pub(in crate::server) fn scan(&mut self, id: TenantId) {
         let Some(tenant) = self.tenants.get_mut(id).filter(|tenant| tenant.scan.is_none()) else { return };
         let (mut extents, mut pages, mut frames) = (Vec::new(), Vec::new(), Vec::new());
         for (extent, entry) in tenant.extents().iter() {
@@ -72,7 +72,7 @@ impl Server {
     }
 
     /// A look is over.
-    pub(super) fn scanned(&mut self, scanned: Scanned) {
+    pub(in crate::server) fn scanned(&mut self, scanned: Scanned) {
         let Some(look) = self.scans.remove(&scanned.id) else { return };
         match scanned.result {
             Ok(scan) => {
@@ -132,17 +132,8 @@ impl Server {
         }
     }
 
-    /// A frame that its tenant no longer has. One that is being looked at is free when that is over.
-    pub(super) fn release(&mut self, frame: FrameId) {
-        if self.scanning.contains_key(&frame) {
-            self.released.push(frame);
-        } else {
-            self.free_frame(frame);
-        }
-    }
-
     /// Tells a tenant which of its extents point where. False if that cannot be told.
-    pub(super) fn tell_pointers(&mut self, id: TenantId) -> bool {
+    pub(in crate::server) fn tell_pointers(&mut self, id: TenantId) -> bool {
         let Some(tenant) = self.tenants.get(id) else { return false };
         let mut edges = Vec::new();
         // To what others can reach, they may have written since.

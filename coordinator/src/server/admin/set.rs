@@ -5,12 +5,12 @@ use baton_contract::page::ACTIVITY_SLOTS;
 use baton_contract::scheduling::Change;
 use serde_json::json;
 
-use super::Server;
-use super::tenants::peer::Peer;
 use crate::policy::arbiter::{Event, State, TenantId};
+use crate::server::Server;
+use crate::server::tenants::peer::Peer;
 
 /// Answers a tool: done, or why not.
-pub(super) fn say(peer: &mut Peer, done: Result<(), String>) {
+pub(in crate::server) fn say(peer: &mut Peer, done: Result<(), String>) {
     let answer = match done {
         Ok(()) => json!({}),
         Err(error) => json!({ "error": error }),
@@ -22,12 +22,12 @@ pub(super) fn say(peer: &mut Peer, done: Result<(), String>) {
 
 impl Server {
     /// A tool wants something to be otherwise.
-    pub(super) fn set_on_request(&mut self, peer: &mut Peer, name: &str, change: Change) {
+    pub(in crate::server) fn set_on_request(&mut self, peer: &mut Peer, name: &str, change: Change) {
         say(peer, self.set(name, change));
     }
 
     /// Whom a user calls so.
-    pub(super) fn called(&self, name: &str) -> Result<TenantId, String> {
+    pub(in crate::server) fn called(&self, name: &str) -> Result<TenantId, String> {
         let found = self.tenants.iter().find(|(_, tenant)| tenant.name == name && tenant.disconnected.is_none());
         found
             .map(|(id, _)| id)

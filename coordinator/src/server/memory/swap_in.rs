@@ -12,22 +12,23 @@ use baton_contract::memory::SizeClass;
 use baton_contract::messages::{ExtentId, MemoryCommand};
 use baton_contract::wire::MAX_DESCRIPTORS;
 
-use super::frames::{Found, GROUP_EXTENTS, Group};
-use super::tenants::tenant::Batch;
-use super::{Pipeline, Server};
+use super::frames::Found;
+use super::transfer::{GROUP_EXTENTS, Group};
 use crate::books::arena::FrameId;
 use crate::books::extents::ExtentState;
 use crate::books::sizes::{PerClass, bytes_of};
 use crate::device::mover::Lane;
 use crate::policy::arbiter::{Event, State, TenantId};
 use crate::policy::planner::{Costs, Item, plan};
+use crate::server::tenants::tenant::Batch;
+use crate::server::{Pipeline, Server};
 
 /// A tenant that comes in: all that it has, for the baton.
 #[derive(Debug)]
-pub(super) struct SwapIn {
-    pub(super) tenant: TenantId,
+pub(in crate::server) struct SwapIn {
+    pub(in crate::server) tenant: TenantId,
     /// What is not on its way yet, once that is planned.
-    pub(super) groups: Option<VecDeque<Vec<ExtentId>>>,
+    pub(in crate::server) groups: Option<VecDeque<Vec<ExtentId>>>,
 }
 
 /// No group is larger than this, if it is not one extent: a copy of this size is as fast as any (measured), and
@@ -36,7 +37,7 @@ const MOST_GROUP_BYTES: u64 = 16 << 20;
 
 impl Server {
     /// Goes on with the arrival under way.
-    pub(super) fn serve_arrival(&mut self) {
+    pub(in crate::server) fn serve_arrival(&mut self) {
         let Some(SwapIn { tenant: id, groups }) = self.swap_in.take() else { return };
         let Some(tenant) = self.tenants.get(id) else { return };
         if tenant.disconnected.is_some() {
@@ -129,7 +130,7 @@ impl Server {
     }
 
     /// Gives an extent that is in the pool a frame. The tenant hears of it by [`Server::tell_reserved`].
-    pub(super) fn reserve(&mut self, id: TenantId, extent: ExtentId, frame: FrameId, clean: bool) {
+    pub(in crate::server) fn reserve(&mut self, id: TenantId, extent: ExtentId, frame: FrameId, clean: bool) {
         let zeroed = clean && self.options.poison.is_none();
         if !self.tenants.extents(id).is_some_and(|mut extents| extents.reserve(extent, frame, zeroed)) {
             return self.arena.give_back(frame);
@@ -140,14 +141,14 @@ impl Server {
     }
 
     /// Has the tenant put the new frames behind its extents.
-    pub(super) fn tell_reserved(&mut self, id: TenantId) {
+    pub(in crate::server) fn tell_reserved(&mut self, id: TenantId) {
         let Some(tenant) = self.tenants.get_mut(id) else { return };
         let reserved = std::mem::take(&mut tenant.reserved);
         self.send_frames(id, &reserved, MAX_DESCRIPTORS);
     }
 
     /// Sends a tenant the frames that are reserved for these extents, so many in a message.
-    pub(super) fn send_frames(&mut self, id: TenantId, extents: &[ExtentId], at_once: usize) {
+    pub(in crate::server) fn send_frames(&mut self, id: TenantId, extents: &[ExtentId], at_once: usize) {
         for extents in extents.chunks(at_once) {
             let Some(tenant) = self.tenants.get_mut(id) else { return };
             let frame = |extent: &ExtentId| tenant.extents().get(*extent)?.state().frame();
@@ -163,7 +164,7 @@ impl Server {
     }
 
     /// Starts the copies into reserved frames, as one job or, if there are very many, several.
-    pub(super) fn start_copies(&mut self, id: TenantId, extents: &[ExtentId]) {
+    pub(in crate::server) fn start_copies(&mut self, id: TenantId, extents: &[ExtentId]) {
         let mut job = Group::default();
         for extent in extents {
             self.start_arrival(id, *extent, &mut job);
@@ -194,7 +195,7 @@ impl Server {
     }
 
     /// What is missing of a tenant, in the order in which it will be used.
-    pub(super) fn order_of(&self, id: TenantId) -> Vec<(ExtentId, SizeClass)> {
+    pub(in crate::server) fn order_of(&self, id: TenantId) -> Vec<(ExtentId, SizeClass)> {
         let Some(tenant) = self.tenants.get(id) else { return Vec::new() };
         let missing = tenant.extents().iter().filter(|(_, extent)| extent.state().can_come());
         let mut wanted: Vec<(ExtentId, SizeClass)> = missing.map(|(id, extent)| (id, extent.class())).collect();
@@ -208,7 +209,11 @@ impl Server {
     }
 
     /// Extents that are to come in this order, in groups.
-    pub(super) fn in_groups(&self, id: TenantId, wanted: &[(ExtentId, SizeClass)]) -> VecDeque<Vec<ExtentId>> {
+    pub(in crate::server) fn in_groups(
+        &self,
+        id: TenantId,
+        wanted: &[(ExtentId, SizeClass)],
+    ) -> VecDeque<Vec<ExtentId>> {
         let Some(tenant) = self.tenants.get(id) else { return VecDeque::new() };
         let items: Vec<Item> = wanted
             .iter()
@@ -273,7 +278,7 @@ impl Server {
     }
 
     /// Contents have arrived: the tenant may map them.
-    pub(super) fn arrived(&mut self, id: TenantId, extents: Vec<ExtentId>) {
+    pub(in crate::server) fn arrived(&mut self, id: TenantId, extents: Vec<ExtentId>) {
         let Some(mut own) = self.tenants.extents(id) else { return };
         let came = extents.into_iter().filter(|extent| own.arrived(*extent)).collect();
         drop(own);
@@ -281,7 +286,7 @@ impl Server {
     }
 
     /// Has the tenant give access to extents whose contents are there.
-    pub(super) fn map(&mut self, id: TenantId, extents: Vec<ExtentId>) {
+    pub(in crate::server) fn map(&mut self, id: TenantId, extents: Vec<ExtentId>) {
         let Some(tenant) = self.tenants.get_mut(id) else { return };
         if extents.is_empty() || tenant.disconnected.is_some() {
             return;
@@ -291,7 +296,7 @@ impl Server {
     }
 
     /// The tenant has mapped them.
-    pub(super) fn mapped(&mut self, id: TenantId, extents: Vec<ExtentId>) {
+    pub(in crate::server) fn mapped(&mut self, id: TenantId, extents: Vec<ExtentId>) {
         let may_write = !self.is_off_the_gpu(id);
         let Some(tenant) = self.tenants.get_mut(id) else { return };
         // Before it has closed its gate it may have used it already.

@@ -1,0 +1,269 @@
+//! Allocations: whether a tenant may have so much more, and frames for it.
+//!
+//! Whoever needs frames has a **claim**; claims are served in the order they came, and arrivals after them ([`super::swap_in`]). It
+//! first gets free frames, then new ones, then free ones of other sizes are exchanged ([`super::frames`]). When that is not enough,
+//! extents of tenants that are off the GPU are evicted ([`super::evict`]).
+
+use std::cmp::Reverse;
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use baton_contract::memory::{GRANULE, SizeClass};
+use baton_contract::messages::{Answer, ExtentId, Full};
+use baton_contract::wire::MAX_DESCRIPTORS;
+
+use super::frames::Found;
+use crate::books::arena::FrameId;
+use crate::books::extents::{Extent, ExtentState};
+use crate::books::sizes::{PerClass, at_least, bytes_of};
+use crate::policy::arbiter::{State, TenantId};
+use crate::server::Server;
+use crate::server::tenants::tenant::Tenant;
+
+/// Somebody who needs frames.
+#[derive(Debug)]
+pub(in crate::server) enum Claim {
+    /// A new allocation.
+    Allocate { tenant: TenantId, left: VecDeque<SizeClass>, got: Vec<(SizeClass, FrameId)>, asked: Instant },
+    /// Memory beside the arena, of which so much is to be free.
+    Unmanaged { tenant: TenantId, bytes: u64, asked: Instant },
+}
+
+impl Claim {
+    /// What of the arena it is about to take.
+    pub(in crate::server) fn bytes(&self) -> u64 {
+        match self {
+            Self::Allocate { left, got, .. } => {
+                left.iter().chain(got.iter().map(|(class, _)| class)).map(|class| class.bytes()).sum()
+            }
+            Self::Unmanaged { .. } => 0,
+        }
+    }
+}
+
+/// Whether a claim was served.
+#[derive(PartialEq, Eq)]
+pub(in crate::server) enum Progress {
+    Done,
+    Waits,
+}
+
+impl Server {
+    /// Whether a tenant may have so much more; then the rest is waiting for frames.
+    pub(in crate::server) fn allocate(&mut self, id: TenantId, bytes: u64) -> Result<(), String> {
+        if bytes == 0 || !bytes.is_multiple_of(GRANULE) {
+            return Err(format!("it asked for {bytes} bytes, which is no multiple of 2 MiB"));
+        }
+        let unresponsive = self.tenants.get(id).is_some_and(|tenant| tenant.unresponsive);
+        if !unresponsive && self.is_off_the_gpu(id) {
+            return Err("it asked for memory without the baton".to_owned());
+        }
+        let own: u64 = self.tenants.get(id).map_or(0, |tenant| tenant.extents().counts().bytes);
+        let all: u64 = self.tenants.totals().bytes;
+        let spare = self.arena.largest_class().bytes();
+        // As long as everything fits the arena, nothing ever has to move. Beyond that, one extent's room is
+        // kept free, so that one can always go where another comes from.
+        let fits_arena = all.saturating_add(bytes) <= self.arena.capacity();
+        let fits =
+            fits_arena || all.saturating_add(bytes).saturating_add(spare) <= self.arena.capacity() + self.pool.bytes();
+        let full = if own.saturating_add(bytes) > self.offered() {
+            Some(Full::Arena)
+        } else if own.saturating_add(bytes) > self.offered_to(id) {
+            Some(Full::Held)
+        } else if !fits {
+            Some(Full::HostPool)
+        } else {
+            None
+        };
+        let fits_beside = self.wanted_bytes().saturating_add(bytes) <= self.arena.capacity()
+            && self.arbiter.state(id) == State::Corunning;
+        if full.is_none() && self.arbiter.is_corunner(id) && !fits_beside {
+            // Others would have to go, which run too: it is to ask again when it has the GPU to itself.
+            self.part();
+            self.tenants.answer(id, &Answer::TryAgain, &[]);
+            return Ok(());
+        }
+        match full {
+            Some(full) => self.deny(id, full, bytes),
+            None => self.claims.push_back(Claim::Allocate {
+                tenant: id,
+                left: SizeClass::cut(bytes, self.arena.largest_class()).collect(),
+                got: Vec::new(),
+                asked: Instant::now(),
+            }),
+        }
+        Ok(())
+    }
+
+    pub(in crate::server) fn serve_claims(&mut self) {
+        while let Some(claim) = self.claims.pop_front() {
+            let progress = match claim {
+                Claim::Allocate { tenant, left, got, asked } => self.serve_allocation(tenant, left, got, asked),
+                Claim::Unmanaged { tenant, bytes, asked } => self.serve_room(tenant, bytes, asked),
+            };
+            if progress == Progress::Waits {
+                return;
+            }
+        }
+        // Last: who claims anything has the baton, and is waited for before it can be taken away.
+        loop {
+            let before = self.swap_in.as_ref().map(|swap_in| swap_in.tenant);
+            self.serve_arrival();
+            // When one has ended, the next may have been decided upon.
+            if self.swap_in.as_ref().map(|swap_in| swap_in.tenant) == before {
+                break;
+            }
+        }
+    }
+
+    fn serve_allocation(
+        &mut self,
+        id: TenantId,
+        mut left: VecDeque<SizeClass>,
+        mut got: Vec<(SizeClass, FrameId)>,
+        asked: Instant,
+    ) -> Progress {
+        let mut soon = PerClass::default();
+        let (mut missing, mut waiting) = (PerClass::default(), VecDeque::new());
+        while let Some(class) = left.pop_front() {
+            match self.find_frame(class, true, &mut soon) {
+                Found::Frame(frame) => got.push((class, frame)),
+                Found::Soon => waiting.push_back(class),
+                Found::None => {
+                    missing[class.index()] += 1;
+                    waiting.push_back(class);
+                }
+            }
+        }
+        if waiting.is_empty() {
+            // The tenant lays them out in this order: large ones first, as they were cut.
+            got.sort_by_key(|(class, _)| Reverse(*class));
+            self.lend(id, &got, asked);
+            return Progress::Done;
+        }
+        if bytes_of(&missing) > 0 {
+            self.evict(missing, id);
+            if !self.is_anything_coming() && !self.part_corunners() {
+                let bytes = got.iter().map(|(class, _)| class.bytes()).sum::<u64>() + bytes_of(&missing);
+                got.into_iter().for_each(|(_, frame)| self.arena.give_back(frame));
+                match self.who_may_give_back(id) {
+                    // It is to ask again, and lets others have their turns meanwhile.
+                    Some(holder) => self.put_off(id, holder, bytes),
+                    None => self.deny(id, Full::Held, bytes),
+                }
+                return Progress::Done;
+            }
+        }
+        self.claims.push_front(Claim::Allocate { tenant: id, left: waiting, got, asked });
+        Progress::Waits
+    }
+
+    fn serve_room(&mut self, id: TenantId, bytes: u64, asked: Instant) -> Progress {
+        let most = self.least_capacity();
+        let mut free = self.gpu.free_memory().unwrap_or(u64::MAX);
+        if free < bytes {
+            self.part_corunners();
+        }
+        // Everybody's memory has to fit the arena, beside what cannot move of the others.
+        while free < bytes && self.arena.capacity() > most.max(SizeClass::ALL[0].bytes()) {
+            if let Some((frame, class)) = self.arena.remove_free() {
+                self.unmake(frame);
+                self.arena.set_capacity((self.arena.capacity() - class.bytes()).max(most));
+                free = self.gpu.free_memory().unwrap_or(u64::MAX);
+                continue;
+            }
+            if asked.elapsed() < Duration::from_secs(5) {
+                self.evict(at_least(bytes - free), id);
+                if self.is_anything_coming() {
+                    self.claims.push_front(Claim::Unmanaged { tenant: id, bytes, asked });
+                    return Progress::Waits;
+                }
+            }
+            break;
+        }
+        self.tenants.answer(id, &Answer::UnmanagedMemory { bytes: free }, &[]);
+        Progress::Done
+    }
+
+    /// All frames for an allocation are there.
+    pub(in crate::server) fn lend(&mut self, id: TenantId, got: &[(SizeClass, FrameId)], asked: Instant) {
+        let Some(mut own) = self.tenants.extents(id) else { return };
+        let extents: Vec<(ExtentId, SizeClass)> =
+            got.iter().map(|(class, frame)| (own.add(*class, *frame), *class)).collect();
+        let bytes = own.counts().bytes;
+        drop(own);
+        let Some(tenant) = self.tenants.get_mut(id) else { return };
+        tenant.peak_bytes = tenant.peak_bytes.max(bytes);
+        tenant.is_put_off = false;
+        self.ledger.allocated(&tenant.name, asked);
+        let first: Vec<FrameId> = got.iter().map(|(_, frame)| *frame).take(MAX_DESCRIPTORS).collect();
+        self.answer_with(id, &Answer::Allocated { extents }, &first);
+    }
+
+    /// Says no to an allocation.
+    pub(in crate::server) fn deny(&mut self, id: TenantId, full: Full, bytes: u64) {
+        let Some(tenant) = self.tenants.get(id) else { return };
+        let why = match full {
+            Full::Arena => {
+                format!("with its {} MiB that is more than the arena", tenant.extents().counts().bytes >> 20)
+            }
+            Full::HostPool => "arena and host pool together have no room; a larger --host-pool would help".to_owned(),
+            Full::Held => "the memory for it is held by a program that does not give it back".to_owned(),
+        };
+        log::warn!("{} asked for {} MiB and got none: {why}", tenant.name, bytes >> 20);
+        self.tenants.answer(id, &Answer::Denied { full }, &[]);
+    }
+
+    /// Somebody who does not answer now, and has memory that others could have: it was stopped, say, and may go on.
+    fn who_may_give_back(&self, except: TenantId) -> Option<TenantId> {
+        let has_some = |tenant: &Tenant| tenant.extents().counts().evictable.iter().any(|count| *count > 0);
+        let may = |(id, tenant): &(TenantId, &Tenant)| *id != except && tenant.may_answer_again() && has_some(tenant);
+        self.tenants.iter().find(may).map(|(id, _)| id)
+    }
+
+    /// An allocation has to wait for memory that a tenant has which does not answer.
+    fn put_off(&mut self, id: TenantId, holder: TenantId, bytes: u64) {
+        let holder = self.tenants.get(holder).map_or(String::new(), |tenant| tenant.name.clone());
+        let Some(tenant) = self.tenants.get_mut(id) else { return };
+        if !std::mem::replace(&mut tenant.is_put_off, true) {
+            log::warn!("{} waits for {} MiB that {holder} has, which does not answer", tenant.name, bytes >> 20);
+        }
+        self.tenants.answer(id, &Answer::TryAgain, &[]);
+    }
+
+    /// Answers a tenant's request with frames.
+    pub(in crate::server) fn answer_with(&mut self, id: TenantId, message: &Answer, frames: &[FrameId]) {
+        let descriptors: Vec<BorrowedFd<'_>> =
+            frames.iter().filter_map(|frame| self.frames[frame.0 as usize].as_ref().map(AsFd::as_fd)).collect();
+        self.tenants.answer(id, message, &descriptors);
+    }
+
+    /// The frames behind extents that a tenant has.
+    pub(in crate::server) fn frames_of(&self, id: TenantId, extents: &[ExtentId]) -> Result<Vec<FrameId>, String> {
+        let Some(tenant) = self.tenants.get(id) else { return Ok(Vec::new()) };
+        let resident = |extent: &ExtentId| match tenant.extents().get(*extent).map(Extent::state) {
+            Some(ExtentState::Resident { frame }) => Ok(frame),
+            _ => Err(format!("it asked for the frame of extent {}, which it does not have mapped", extent.0)),
+        };
+        extents.iter().map(resident).collect()
+    }
+
+    /// The tenant has unmapped these and let go of them.
+    pub(in crate::server) fn free(&mut self, id: TenantId, extents: &[ExtentId]) -> Result<(), String> {
+        for extent in extents {
+            let Some(mut own) = self.tenants.extents(id) else { return Ok(()) };
+            let freed = own.remove(*extent);
+            drop(own);
+            let (Some(freed), Some(tenant)) = (freed, self.tenants.get_mut(id)) else {
+                return Err(format!("it freed extent {}, which it does not have mapped", extent.0));
+            };
+            tenant.history.forget(*extent);
+            if let Some(frame) = freed.state().frame() {
+                self.release(frame);
+            }
+            self.pool.give_back(freed.into_runs());
+        }
+        Ok(())
+    }
+}

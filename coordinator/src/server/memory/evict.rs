@@ -1,0 +1,241 @@
+//! Memory that leaves: of tenants that are off the GPU, just as much as is needed; of idle tenants before waiting ones, of less
+//! urgent ones first, of those that ran longest ago first.
+//!
+//! An eviction's copy and its unmapping run at the same time; the frame is free when both are done. What has not
+//! changed since it came in is not copied ([`super::scan`]).
+
+use baton_contract::memory::SizeClass;
+use baton_contract::messages::{ExtentId, MAX_LISTED, MemoryCommand};
+
+use super::frames::SCRUB_BYTES;
+use super::transfer::Group;
+use crate::books::extents::{Copies, Extent, ExtentState, Half};
+use crate::books::pool::Run;
+use crate::books::sizes::{PerClass, bytes_of, subtract};
+use crate::device::mover::Lane;
+use crate::policy::arbiter::TenantId;
+use crate::server::Server;
+use crate::server::tenants::tenant::{Batch, Tenant};
+
+/// What became of an extent that is to leave.
+enum Leaves {
+    Now,
+    /// Its contents have to be looked at first.
+    Soon,
+    /// There is no room for it in the pool.
+    NoRoom,
+}
+
+impl Server {
+    /// Makes extents of others go, until as many of each class are on their way out as are missing, or, where
+    /// there are not so many, as many bytes. Says how many bytes are still missing then.
+    pub(in crate::server) fn evict(&mut self, mut missing: PerClass, except: TenantId) -> u64 {
+        // Of who does not answer, nothing can be expected.
+        let leaving: Vec<TenantId> = self.tenants.index().leaving().collect();
+        for tenant in leaving.into_iter().filter_map(|id| self.tenants.get(id)) {
+            if !tenant.is_movable() || tenant.is_late() {
+                continue;
+            }
+            for (class, count) in SizeClass::ALL.into_iter().zip(tenant.extents().counts().leaving) {
+                subtract(&mut missing, class, count);
+            }
+        }
+        if bytes_of(&missing) == 0 {
+            return 0;
+        }
+        for same_class in [true, false] {
+            self.take_reserved(&mut missing, same_class, except);
+        }
+        if bytes_of(&missing) == 0 {
+            return 0;
+        }
+        // Frames of the wrong size do as well, but have to be exchanged for others first.
+        for same_class in [true, false] {
+            let mut last = None;
+            while bytes_of(&missing) > 0
+                && let Some(victim) = self.tenants.index().victim_after(last)
+            {
+                last = Some(victim);
+                let id = victim.1;
+                let has_any = |tenant: &Tenant| {
+                    let evictable = &tenant.extents().counts().evictable;
+                    !tenant.is_late()
+                        && (!same_class || evictable.iter().zip(&missing).any(|(has, lacks)| *has.min(lacks) > 0))
+                };
+                if id != except && self.is_off_the_gpu(id) && self.tenants.get(id).is_some_and(has_any) {
+                    self.evict_from(id, &mut missing, same_class, except);
+                }
+            }
+        }
+        bytes_of(&missing)
+    }
+
+    /// Takes frames back that were reserved for tenants which are not on the GPU: nothing has to be copied for that.
+    fn take_reserved(&mut self, missing: &mut PerClass, same_class: bool, except: TenantId) {
+        let ids = self.tenants.index().reserved();
+        for id in ids.into_iter().filter(|id| *id != except) {
+            if !self.is_off_the_gpu(id) {
+                continue;
+            }
+            let mut group = Group::default();
+            let has_some = |tenant: &Tenant| tenant.is_evictable() && tenant.extents().counts().reserved > 0;
+            if !self.tenants.get(id).is_some_and(has_some) {
+                continue;
+            }
+            let is_reserved = |extent: &Extent| matches!(extent.state(), ExtentState::Reserved { .. });
+            let Some(mut extents) = self.tenants.extents(id) else { continue };
+            // What is used last goes first here too: it was reserved last.
+            let reserved = extents.iter().rev().filter(|(_, entry)| is_reserved(entry));
+            let reserved: Vec<(ExtentId, SizeClass)> = reserved.map(|(id, entry)| (id, entry.class())).collect();
+            for (extent, class) in reserved {
+                if bytes_of(missing) == 0 || (same_class && missing[class.index()] == 0) {
+                    continue;
+                }
+                if extents.give_up_reserved(extent) {
+                    group.leaving.push(extent);
+                    subtract(missing, class, 1);
+                }
+            }
+            drop(extents);
+            self.submit_leaving(id, group);
+        }
+    }
+
+    pub(in crate::server) fn evict_from(
+        &mut self,
+        victim: TenantId,
+        missing: &mut PerClass,
+        same_class: bool,
+        except: TenantId,
+    ) {
+        if !self.options.hash {
+            // Nothing waits for that, but what its memory points to has to be known when it comes again.
+            self.scan(victim);
+        }
+        // What is used last goes first: what stays can be used at once when the tenant runs again.
+        let tenant = &self.tenants[victim];
+        let resident = |(id, extent): (ExtentId, &Extent)| extent.is_evictable().then_some((id, extent.class()));
+        let mut order: Vec<(ExtentId, SizeClass)> = tenant.extents().iter().filter_map(resident).collect();
+        tenant.history.order(&mut order, |(id, _)| *id);
+        let mut group = Group::default();
+        for (extent, class) in order.into_iter().rev() {
+            if same_class && missing[class.index()] == 0 {
+                continue;
+            }
+            if bytes_of(missing) == 0 {
+                break;
+            }
+            match self.start_leaving(victim, extent, except, &mut group) {
+                Leaves::Now => {}
+                Leaves::Soon => self.scan(victim),
+                Leaves::NoRoom => break,
+            }
+            subtract(missing, class, 1);
+            if group.is_full() {
+                self.submit_leaving(victim, std::mem::take(&mut group));
+            }
+        }
+        self.submit_leaving(victim, group);
+    }
+
+    /// Sends one extent on its way out.
+    fn start_leaving(&mut self, id: TenantId, extent: ExtentId, except: TenantId, group: &mut Group) -> Leaves {
+        let Some(entry) = self.tenants.get(id).and_then(|tenant| tenant.extents().get(extent)) else {
+            return Leaves::NoRoom;
+        };
+        let parts = match entry.copies(self.options.hash) {
+            Copies::Unknown => return Leaves::Soon,
+            Copies::Nothing => Vec::new(),
+            Copies::Parts(parts) => parts,
+        };
+        let bytes = entry.class().bytes();
+        let new_runs = match entry.runs() {
+            Some(_) => None,
+            None => match self.room_in_pool(bytes, (id, extent), except) {
+                Some(runs) => Some(runs),
+                None => return Leaves::NoRoom,
+            },
+        };
+        let Some(mut extents) = self.tenants.extents(id) else { return Leaves::NoRoom };
+        let Some(frame) = extents.leave(extent, new_runs, parts.is_empty()) else { return Leaves::NoRoom };
+        let address = self.frames[frame.0 as usize].as_ref().map_or(0, |memory| memory.address);
+        group.leaving.push(extent);
+        if !parts.is_empty() {
+            group.extents.push(extent);
+            let runs = extents.get(extent).and_then(Extent::runs).unwrap_or_default();
+            for part in &parts {
+                group.add_part(address, runs, part.clone(), |run| self.slabs.address(run));
+            }
+        }
+        self.ledger.left(bytes, parts.iter().map(|part| part.end - part.start).sum());
+        Leaves::Now
+    }
+
+    /// Room in the pool. If there is none, what is in the arena too loses its place there: first what the arriving
+    /// tenant has, because it is about to write to it.
+    fn room_in_pool(
+        &mut self,
+        bytes: u64,
+        (leaving, extent): (TenantId, ExtentId),
+        arriving: TenantId,
+    ) -> Option<Vec<Run>> {
+        if let Some(runs) = self.pool.take(bytes) {
+            return Some(runs);
+        }
+        let mut order: Vec<TenantId> = self.tenants.ids().collect();
+        order.sort_by_key(|id| (*id != arriving, *id == leaving));
+        for id in order {
+            let Some(mut extents) = self.tenants.extents(id) else { continue };
+            let backed = extents.iter().filter(|(_, entry)| entry.state().is_resident() && entry.runs().is_some());
+            let backed: Vec<ExtentId> = backed.map(|(number, _)| number).collect();
+            for number in backed {
+                if (id, number) != (leaving, extent)
+                    && let Some(runs) = extents.give_up_backing(number)
+                {
+                    self.pool.give_back(runs);
+                    if let Some(runs) = self.pool.take(bytes) {
+                        return Some(runs);
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    /// Queues a group's copies out, and has the tenant unmap it.
+    pub(in crate::server) fn submit_leaving(&mut self, id: TenantId, group: Group) {
+        if group.leaving.is_empty() {
+            return;
+        }
+        let leaving = group.leaving.clone();
+        self.submit(Lane::Out, id, group);
+        for extents in leaving.chunks(MAX_LISTED) {
+            let Some(tenant) = self.tenants.get_mut(id) else { return };
+            let (batch, extents) = (tenant.add_batch(Batch::Unmap(extents.to_vec())), extents.to_vec());
+            self.tenants.tell(id, &MemoryCommand::Unmap { batch, extents });
+        }
+    }
+
+    /// Half of an eviction is done; when both are, the frame is free.
+    pub(in crate::server) fn half_left(&mut self, id: TenantId, extent: ExtentId, half: Half) {
+        let free = self.tenants.extents(id).and_then(|mut extents| extents.left(extent, half));
+        if let Some(frame) = free {
+            self.release(frame);
+            if self.options.poison.is_some() {
+                self.scrub(None, SCRUB_BYTES);
+            }
+        }
+    }
+
+    /// Whether anything under way will change what claims find: otherwise waiting is of no use.
+    pub(in crate::server) fn is_anything_coming(&mut self) -> bool {
+        let answering: Vec<TenantId> = self.tenants.index().answering().collect();
+        let answers = |tenant: &Tenant| tenant.is_about_to_answer() || tenant.is_about_to_close();
+        let answers = answering.into_iter().filter_map(|id| self.tenants.get(id)).any(answers);
+        answers
+            || !self.tasks.is_empty()
+            || !self.scans.is_empty()
+            || self.quarantine.iter().any(|quarantine| quarantine.is_fresh())
+            || self.preparing
+    }
+}

@@ -1,0 +1,182 @@
+//! Frames: free ones, new ones, and dirty ones that are overwritten before somebody else gets them.
+
+use baton_contract::memory::SizeClass;
+
+use super::transfer::Task;
+use crate::books::arena::FrameId;
+use crate::books::sizes::PerClass;
+use crate::device::mover::Piece;
+use crate::device::slabs::Prepared;
+use crate::policy::arbiter::TenantId;
+use crate::server::Server;
+
+/// Free frames are overwritten ahead of need in jobs of about so much.
+pub(in crate::server) const SCRUB_BYTES: u64 = 512 << 20;
+/// Device memory that is left to contexts when the arena grows back to its size.
+pub(in crate::server) const LEFT_FREE: u64 = 256 << 20;
+
+/// What came of looking for a frame.
+pub(in crate::server) enum Found {
+    Frame(FrameId),
+    /// One is being overwritten and will do.
+    Soon,
+    /// Others have to go first.
+    None,
+}
+
+impl Server {
+    /// What one tenant may have, in bytes: the arena less the headroom.
+    pub(in crate::server) fn offered(&self) -> u64 {
+        self.arena.capacity().saturating_sub(self.options.headroom)
+    }
+
+    /// What this tenant may have, in bytes: nobody has what of others cannot move.
+    pub(in crate::server) fn offered_to(&self, id: TenantId) -> u64 {
+        self.beside_immovable(id).saturating_sub(self.options.headroom)
+    }
+
+    /// Makes a free frame of this class, in exchange for free ones of classes of which there are more than wanted.
+    pub(in crate::server) fn make_free_frame(&mut self, class: SizeClass, wanted: &PerClass) -> bool {
+        while !self.arena.fits(class) {
+            let spare = |other: &SizeClass| self.arena.free(*other) > wanted[other.index()];
+            let Some(other) = SizeClass::ALL.into_iter().rev().find(spare) else { return false };
+            let Some(frame) = self.arena.remove_free_of(other) else { return false };
+            self.unmake(frame);
+        }
+        match self.gpu.make(class.bytes()) {
+            Ok(memory) => {
+                let frame = self.enter_frame(class, memory);
+                self.arena.give_back(frame);
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
+    pub(in crate::server) fn enter_frame(&mut self, class: SizeClass, memory: crate::device::gpu::Memory) -> FrameId {
+        let frame = self.arena.add_lent(class);
+        let at = frame.0 as usize;
+        if self.frames.len() <= at {
+            self.frames.resize_with(at + 1, || None);
+        }
+        self.frames[at] = Some(memory);
+        frame
+    }
+
+    /// A frame of this class: a free one, or a new one, if need be in exchange for free ones of other classes.
+    pub(in crate::server) fn find_frame(&mut self, class: SizeClass, clean: bool, soon: &mut PerClass) -> Found {
+        if let Some(frame) = self.arena.take(class, clean) {
+            return Found::Frame(frame);
+        }
+        let promised = &mut soon[class.index()];
+        if *promised < self.arena.scrubbing(class) || (clean && self.scrub(Some(class), class.bytes())) {
+            *promised += 1;
+            return Found::Soon;
+        }
+        loop {
+            if self.arena.fits(class) {
+                match self.gpu.make(class.bytes()) {
+                    Ok(memory) => {
+                        let frame = self.enter_frame(class, memory);
+                        if !clean {
+                            return Found::Frame(frame);
+                        }
+                        // The driver does not promise what is in it.
+                        self.arena.give_back(frame);
+                        self.scrub(Some(class), class.bytes());
+                        *promised += 1;
+                        return Found::Soon;
+                    }
+                    Err(error) => {
+                        // Contexts and code beside the arena have taken what was to be its memory.
+                        log::warn!("the arena is smaller for now: {error}");
+                        self.arena.set_capacity(self.arena.bytes().all());
+                    }
+                }
+            }
+            let Some((frame, _)) = self.arena.surplus(Some(class)) else { return Found::None };
+            self.unmake(frame);
+        }
+    }
+
+    pub(in crate::server) fn unmake(&mut self, frame: FrameId) {
+        if let Some(memory) = self.frames[frame.0 as usize].take()
+            && let Err(error) = self.gpu.unmake(memory)
+        {
+            log::error!("releasing memory: {error}");
+        }
+    }
+
+    /// Starts to overwrite dirty frames, of one class or any. Says whether there was one.
+    pub(in crate::server) fn scrub(&mut self, class: Option<SizeClass>, most: u64) -> bool {
+        let (mut frames, mut pieces, mut bytes) = (Vec::new(), Vec::new(), 0);
+        while bytes < most
+            && let Some(frame) = self.arena.scrub_next(class)
+        {
+            let size = self.arena.class(frame).bytes();
+            if let Some(memory) = &self.frames[frame.0 as usize] {
+                pieces.push(Piece { device: memory.address, host: None, bytes: size });
+            }
+            frames.push(frame);
+            bytes += size;
+        }
+        if frames.is_empty() {
+            return false;
+        }
+        // SAFETY: the books say that these frames are nobody's until the job's end.
+        let job = unsafe { self.mover.fill(pieces, self.options.poison.unwrap_or(0)) };
+        self.tasks.insert(job, Task::Scrub { frames, bytes });
+        true
+    }
+
+    /// Whether the arena is smaller than the user wanted.
+    pub(in crate::server) fn is_squeezed(&self) -> bool {
+        self.arena.capacity() < self.arena.configured()
+    }
+
+    /// Lets the arena grow back as far as there is memory.
+    pub(in crate::server) fn unsqueeze(&mut self) {
+        if self.is_squeezed()
+            && let Ok(free) = self.gpu.free_memory()
+        {
+            let could = self.arena.bytes().all() + free.saturating_sub(LEFT_FREE);
+            self.arena.set_capacity(self.arena.capacity().max(could));
+        }
+    }
+
+    pub(in crate::server) fn slab_prepared(&mut self, prepared: Prepared) {
+        match prepared {
+            Prepared::Slab(number, file) => {
+                self.pool.slab_ready(number);
+                self.slab_files.push(file);
+            }
+            Prepared::Failed(why) => {
+                log::warn!("the host pool ends at {} MiB: {why}", self.pool.ready() >> 20);
+                self.pool.no_more();
+            }
+        }
+        self.preparing = self.pool.ready() < self.pool.bytes();
+        if !self.preparing {
+            log::info!("host pool of {} MiB is ready", self.pool.ready() >> 20);
+        }
+    }
+
+    /// A frame that its tenant no longer has. One that is being looked at is free when that is over.
+    pub(in crate::server) fn release(&mut self, frame: FrameId) {
+        if self.scanning.contains_key(&frame) {
+            self.released.push(frame);
+        } else {
+            self.free_frame(frame);
+        }
+    }
+
+    /// A frame is nobody's any more.
+    pub(in crate::server) fn free_frame(&mut self, frame: FrameId) {
+        if self.reachable.remove(&frame) {
+            self.arena.remove_lent(frame);
+            self.unmake(frame);
+        } else {
+            self.arena.give_back(frame);
+        }
+    }
+}

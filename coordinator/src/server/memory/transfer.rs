@@ -1,0 +1,179 @@
+//! Copies under way, and what tenants are told to do with their mappings: what becomes of both when they end.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use baton_contract::messages::ExtentId;
+
+use crate::books::arena::FrameId;
+use crate::books::extents::Half;
+use crate::books::pool::Run;
+use crate::device::mover::{Finished, Lane, Piece};
+use crate::policy::arbiter::TenantId;
+use crate::server::Server;
+use crate::server::tenants::tenant::Batch;
+
+/// Copies are queued in groups of about so much: large enough for full speed, small enough that the other
+/// direction can soon use what became free.
+pub(in crate::server) const GROUP_BYTES: u64 = 64 << 20;
+/// And no more extents than this, because unmapping takes time for each.
+pub(in crate::server) const GROUP_EXTENTS: usize = 64;
+
+/// What a lane is working at.
+#[derive(Debug)]
+pub(in crate::server) enum Task {
+    /// Copies out of or into these extents' frames.
+    Copy { tenant: TenantId, extents: Vec<ExtentId>, bytes: u64 },
+    /// Overwriting these frames.
+    Scrub { frames: Vec<FrameId>, bytes: u64 },
+}
+
+impl Task {
+    pub(in crate::server) fn bytes(&self) -> u64 {
+        match self {
+            Self::Copy { bytes, .. } | Self::Scrub { bytes, .. } => *bytes,
+        }
+    }
+}
+
+/// Extents whose copies are queued as one job.
+#[derive(Debug, Default)]
+pub(in crate::server) struct Group {
+    pub(in crate::server) extents: Vec<ExtentId>,
+    /// All that leave, also those that need no copy.
+    pub(in crate::server) leaving: Vec<ExtentId>,
+    pieces: Vec<Piece>,
+    /// What is copied over the bus.
+    bytes: u64,
+    /// What that is of memory.
+    size: u64,
+}
+
+impl Group {
+    /// Adds the copy of a part of an extent, between its frame and its runs.
+    pub(in crate::server) fn add_part(
+        &mut self,
+        frame: u64,
+        runs: &[Run],
+        part: Range<u64>,
+        address: impl Fn(Run) -> usize,
+    ) {
+        let mut at = 0;
+        for run in runs {
+            let (start, end) = (part.start.max(at), part.end.min(at + run.bytes));
+            if start < end {
+                let host = address(Run { at: run.at + (start - at), bytes: end - start });
+                self.pieces.push(Piece { device: frame + start, host: Some(host), bytes: end - start });
+            }
+            at += run.bytes;
+        }
+        self.bytes += part.end - part.start;
+        self.size += part.end - part.start;
+    }
+
+    /// Adds zeros in a part of a frame.
+    pub(in crate::server) fn add_zeros(&mut self, frame: u64, part: Range<u64>) {
+        self.pieces.push(Piece { device: frame + part.start, host: None, bytes: part.end - part.start });
+        self.size += part.end - part.start;
+    }
+
+    pub(in crate::server) fn is_full(&self) -> bool {
+        self.size >= GROUP_BYTES || self.extents.len().max(self.leaving.len()) >= GROUP_EXTENTS
+    }
+}
+
+impl Server {
+    /// Queues a group's copies.
+    pub(in crate::server) fn submit(&mut self, lane: Lane, tenant: TenantId, group: Group) {
+        if group.extents.is_empty() {
+            return;
+        }
+        // SAFETY: the extents' table says that these frames and runs belong to these extents until the job has
+        // ended; what leaves is not written, because its tenant is off the GPU, and what arrives is not mapped.
+        let job = unsafe { self.mover.copy(lane, group.pieces) };
+        self.tasks.insert(job, Task::Copy { tenant, extents: group.extents, bytes: group.bytes });
+    }
+
+    pub(in crate::server) fn job_finished(&mut self, finished: Finished) {
+        let Some(task) = self.tasks.remove(&finished.job) else { return };
+        if let Err(error) = &finished.result {
+            log::error!("a copy failed ({:?}): {error}", finished.lane);
+        } else {
+            self.ledger.moved(finished.lane, task.bytes(), finished.time.clone());
+        }
+        self.task_ended(finished.lane, task, finished.result.is_ok());
+    }
+
+    /// A job has ended, well or not.
+    pub(in crate::server) fn task_ended(&mut self, lane: Lane, task: Task, well: bool) {
+        match task {
+            Task::Scrub { frames, .. } => {
+                debug_assert!(!is_copy(lane));
+                for frame in frames {
+                    self.arena.scrubbed(frame);
+                    if !well {
+                        // Not overwritten after all: it must not be lent as it is.
+                        if let Some(frame) = self.arena.withdraw(frame) {
+                            self.unmake(frame);
+                        }
+                    }
+                }
+            }
+            Task::Copy { tenant, extents, .. } if !self.tenants.has(tenant) => {
+                extents.into_iter().for_each(|extent| self.release_orphan(tenant, extent));
+            }
+            Task::Copy { tenant, extents, .. } if !well => {
+                // Its contents cannot be trusted any more: a tenant must never go on with wrong ones.
+                let _ = extents;
+                self.kill(tenant, "its memory could not be copied");
+            }
+            Task::Copy { tenant, extents, .. } if lane == Lane::Out => {
+                for extent in extents {
+                    self.half_left(tenant, extent, Half::Copied);
+                }
+            }
+            Task::Copy { tenant, extents, .. } => self.arrived(tenant, extents),
+        }
+    }
+
+    pub(in crate::server) fn batch_done(&mut self, id: TenantId, batch: u32, took: Duration) -> Result<(), String> {
+        let Some(tenant) = self.tenants.get_mut(id) else { return Ok(()) };
+        match tenant.batches.remove(&batch).map(|(_, batch)| batch) {
+            Some(Batch::Map(extents)) => {
+                let count = extents.len();
+                self.mapped(id, extents);
+                self.ledger.mapped(took, count);
+            }
+            Some(Batch::Prepare(extents)) => {
+                self.ledger.prepared(took);
+                self.delivered(id, &extents);
+            }
+            Some(Batch::Unmap(extents)) => {
+                for extent in extents {
+                    self.half_left(id, extent, Half::Unmapped);
+                }
+                self.ledger.unmapped(took);
+            }
+            None => return Err(format!("it reports command {batch}, which it was not given")),
+        }
+        Ok(())
+    }
+
+    pub(in crate::server) fn batch_failed(&mut self, id: TenantId, batch: u32, code: u32) -> Result<(), String> {
+        let Some(tenant) = self.tenants.get_mut(id) else { return Ok(()) };
+        if !tenant.batches.contains_key(&batch) {
+            return Err(format!("it reports command {batch}, which it was not given"));
+        }
+        // After an error that breaks a context, as a kernel's wild access does, the driver maps and unmaps nothing
+        // any more in that process. Its memory comes back when it ends.
+        log::error!("{} cannot map or unmap (CUDA error {code}): its memory stays until it ends", tenant.name);
+        tenant.stuck = true;
+        // Its calls fail from here on, and say why.
+        Err("it cannot carry out what it is told".to_owned())
+    }
+}
+
+/// The lanes that copy.
+fn is_copy(lane: Lane) -> bool {
+    lane != Lane::Fill
+}
