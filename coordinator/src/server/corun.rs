@@ -14,13 +14,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use baton_contract::class::Class;
-use baton_contract::messages::{Answer, CorunCommand, CorunReport};
+use baton_contract::messages::{CorunCommand, CorunReport};
 use baton_contract::page::{ACTIVITY_SLOTS, ActivityPage};
 
 use rustix::thread::futex;
 
 use super::Server;
-use super::memory::allocate::Claim;
 use super::preempt::Preemptible;
 use super::tenants::shared::{Shared, reopened};
 use crate::policy::arbiter::TenantId;
@@ -165,27 +164,13 @@ impl Server {
             return false;
         }
         // Who has no memory yet has nothing on the GPU either.
-        self.wanted_bytes() <= self.arena.capacity() && self.tenants.index().can_all_corun()
-    }
-
-    /// What all tenants have, and what they have asked for.
-    pub(super) fn wanted_bytes(&self) -> u64 {
-        self.tenants.totals().bytes + self.claims.iter().map(Claim::bytes).sum::<u64>()
+        self.memory().wanted_bytes() <= self.memory.arena().capacity() && self.tenants.index().can_all_corun()
     }
 
     /// Somebody's memory has to go after all.
     pub(super) fn part(&mut self) {
         self.activity.apart_until = Some(Instant::now() + APART);
         self.stop.wake();
-    }
-
-    /// If some run beside others, they are to leave. Says whether there are any.
-    pub(super) fn part_corunners(&mut self) -> bool {
-        let any = self.tenants.ids().any(|id| self.arbiter.is_corunner(id));
-        if any {
-            self.part();
-        }
-        any
     }
 
     /// When it is tried again whether all fit together.
@@ -231,18 +216,7 @@ impl Server {
     pub(super) fn beside(&mut self, id: TenantId, on: bool) {
         self.tenants.tell(id, &CorunCommand::Corun { on });
         if !on {
-            self.turn_away(id);
-        }
-    }
-
-    /// Who is told to leave cannot as long as it waits for memory, and others may wait for its: it is to ask again when
-    /// it has the GPU to itself.
-    fn turn_away(&mut self, id: TenantId) {
-        let is_its = |claim: &Claim| matches!(claim, Claim::Allocate { tenant, .. } if *tenant == id);
-        let Some(at) = self.claims.iter().position(is_its) else { return };
-        if let Some(Claim::Allocate { got, .. }) = self.claims.remove(at) {
-            got.into_iter().for_each(|(_, frame)| self.arena.give_back(frame));
-            self.tenants.answer(id, &Answer::TryAgain, &[]);
+            self.memory().turn_away(id);
         }
     }
 

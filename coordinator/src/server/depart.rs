@@ -4,15 +4,11 @@
 //! have memory mapped, so that stays where it is. Its **process** ends, which a pidfd shows even if a forked
 //! child keeps the sockets open: then the driver has taken its mappings down, and all comes back.
 
-use std::collections::{HashSet, VecDeque};
-use std::time::Instant;
-
-use baton_contract::messages::{ExtentId, TurnCommand};
+use baton_contract::messages::TurnCommand;
 
 use super::Server;
 use super::ledger::Departed;
-use super::memory::allocate::Claim;
-use super::memory::departed::{NEXT_LOOK, Quarantine};
+use super::memory::Remains;
 use crate::device::preemptor::{PreemptCommand, PreemptTarget};
 use crate::policy::arbiter::TenantId;
 
@@ -47,7 +43,7 @@ impl Server {
         let _ = rustix::net::shutdown(&tenant.control, rustix::net::Shutdown::Write);
         let _ = rustix::net::shutdown(&tenant.requests, rustix::net::Shutdown::Write);
         self.tenants.listen_no_more(id);
-        self.drop_claims(id);
+        self.memory().drop_claims(id);
     }
 
     /// Ends a tenant's process, when it could only go on with wrong results.
@@ -58,21 +54,6 @@ impl Server {
             // It is of another PID namespace, and is asked to do it itself. Its frames stay aside until it has.
             let _ = tenant.control.send(&TurnCommand::End { text: why.to_owned() }, &[]);
         }
-    }
-
-    fn drop_claims(&mut self, id: TenantId) {
-        let mut kept = VecDeque::new();
-        for claim in std::mem::take(&mut self.claims) {
-            match claim {
-                Claim::Allocate { tenant, got, .. } if tenant == id => {
-                    got.into_iter().for_each(|(_, frame)| self.arena.give_back(frame));
-                }
-                Claim::Unmanaged { tenant, .. } if tenant == id => {}
-                other => kept.push_back(other),
-            }
-        }
-        self.claims = kept;
-        self.swap_in.take_if(|swap_in| swap_in.tenant == id);
     }
 
     /// The process has ended: everything it had comes back.
@@ -91,31 +72,9 @@ impl Server {
         if let Some(target) = tenant.preemptible.told {
             self.preemptor.submit(id, PreemptCommand::End, target);
         }
-        let mut frames = Vec::new();
-        let copies = self.tasks.values().filter_map(|task| match task {
-            super::Task::Copy { tenant, extents, .. } if *tenant == id => Some(extents),
-            _ => None,
-        });
-        let copied: HashSet<ExtentId> = copies.flatten().copied().collect();
-        for (extent, entry) in extents.into_all() {
-            let frame = entry.state().frame();
-            let runs = entry.into_runs();
-            if copied.contains(&extent) {
-                self.orphans.insert((id, extent), (frame, runs));
-            } else {
-                frames.extend(frame);
-                self.pool.give_back(runs);
-            }
-        }
-        // Its descriptors are closed by now, and with the last one of the GPU's the driver has taken its context down,
-        // running kernels and all (measured). But a child may hold them too.
-        if tenant.disconnected == Some(true) && (held_by_us.is_some() || tenant.control.is_open()) {
-            let now = Instant::now();
-            let (until, since, connection) = (now + NEXT_LOOK, now, tenant.control);
-            self.quarantine.push_back(Quarantine { until, since, frames, connection, held_by_us });
-        } else {
-            frames.into_iter().for_each(|frame| self.release(frame));
-        }
+        let connection = tenant.control;
+        let remains = (tenant.disconnected == Some(true)).then_some(Remains { connection, held_by_us });
+        self.memory.depart(id, extents, remains);
     }
 
     /// What becomes of the tenants when the coordinator ends now; none if there are none.

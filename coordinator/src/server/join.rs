@@ -96,8 +96,8 @@ impl Server {
                 }
             }
             Ok(FromTenant::Opening(Opening::Expect)) => {
-                let bytes = self.offered();
-                let offer = Admission::Offer { gpu: self.gpu.uuid, driver: self.options.driver, bytes };
+                let bytes = self.memory.offered();
+                let offer = Admission::Offer { gpu: self.memory.gpu().uuid, driver: self.options.driver, bytes };
                 if peer.send(&offer, &[]).is_ok() {
                     self.strangers.keep(peer, Stage::Expected);
                 }
@@ -134,11 +134,11 @@ impl Server {
         gpu: [u8; 16],
         sent: Option<OwnedFd>,
     ) -> Result<(), (Peer, Refused)> {
-        if gpu != self.gpu.uuid {
+        if gpu != self.memory.gpu().uuid {
             let text = format!(
                 "this coordinator serves {} ({}), the program uses {}",
-                socket_path::gpu_name(self.gpu.uuid),
-                self.gpu.name,
+                socket_path::gpu_name(self.memory.gpu().uuid),
+                self.memory.gpu().name,
                 socket_path::gpu_name(gpu)
             );
             return Err((peer, (Refusal::OtherGpu, text)));
@@ -215,7 +215,7 @@ impl Server {
         let name = self.free_name(name);
         let page: Shared<baton_contract::page::CoordinatorPage> = page;
         page.version.store(VERSION, Relaxed);
-        page.arena_bytes.store(self.offered().saturating_sub(self.tenants.totals().immovable), Relaxed);
+        page.arena_bytes.store(self.memory.offered().saturating_sub(self.tenants.totals().immovable), Relaxed);
         let slot = self.activity.give(scheduling.class);
         let welcome = Admission::Welcome { tenant: self.tenants.next_id().0, slot: slot.unwrap_or(ACTIVITY_SLOTS) };
         let files = [page_file.as_fd(), theirs.file().as_fd(), requests.as_fd(), self.activity.file(slot)];

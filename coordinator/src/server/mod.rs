@@ -37,24 +37,18 @@ mod tenants;
 mod timeslice;
 mod turns;
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::fs::File;
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use baton_contract::messages::{DriverKind, ExtentId};
+use baton_contract::messages::DriverKind;
 
-use crate::books::arena::{Arena, FrameId};
-use crate::books::pool::{Pool, Run};
-use crate::device::digest::{ScanId, Scanned, Scanner};
-use crate::device::gpu::{Gpu, GpuError, Memory};
-use crate::device::mover::{Finished, JobId, Mover};
+use crate::device::gpu::{Gpu, GpuError};
 use crate::device::preemptor::{Preempted, Preemptor};
-use crate::device::slabs::{Prepared, Slabs};
 use crate::device::wake::Waker;
 use crate::endpoint::Endpoint;
 use crate::policy::arbiter::{Arbiter, Event, Micros, SHARE, TenantId};
@@ -65,12 +59,7 @@ use corun::Activity;
 use event_loop::{EventLoop, Interest, Source};
 use join::Newcomer;
 use ledger::Ledger;
-use memory::allocate::Claim;
-use memory::departed::Quarantine;
-use memory::frames::SCRUB_BYTES;
-use memory::scan::ScanUnderWay;
-use memory::swap_in::SwapIn;
-use memory::transfer::Task;
+use memory::{Access, Memory, MemoryEvent};
 use strangers::Strangers;
 use tenants::table::Tenants;
 use tenants::tenant::Tenant;
@@ -174,7 +163,6 @@ impl Stop {
 /// The coordinator of one GPU.
 pub struct Server {
     options: Options,
-    gpu: Gpu,
     start: Instant,
     stop: Stop,
     events: Arc<EventLoop>,
@@ -183,37 +171,10 @@ pub struct Server {
     newcomers: VecDeque<Newcomer>,
     tenants: Tenants,
     arbiter: Arbiter,
-    arena: Arena,
-    frames: Vec<Option<Memory>>,
-    pool: Pool,
-    slabs: Slabs,
-    /// The slabs' files, which a successor could be given.
-    slab_files: Vec<OwnedFd>,
-    preparing: bool,
-    mover: Mover,
-    finished: Receiver<Finished>,
-    prepared: Receiver<Prepared>,
-    tasks: HashMap<JobId, Task>,
-    claims: VecDeque<Claim>,
-    swap_in: Option<SwapIn>,
-    /// Frames and runs of tenants that ended while a copy was under way.
-    orphans: HashMap<(TenantId, ExtentId), (Option<FrameId>, Vec<Run>)>,
-    quarantine: VecDeque<Quarantine>,
+    memory: Memory,
     /// Tenants of which the arbiter has yet to hear that they are gone.
     gone: Vec<TenantId>,
     ledger: Ledger,
-    scanner: Scanner,
-    scanned: Receiver<Scanned>,
-    /// Looks at tenants' contents that are under way.
-    scans: HashMap<ScanId, ScanUnderWay>,
-    /// Frames that are looked at, by how many scans.
-    scanning: HashMap<FrameId, usize>,
-    /// Those of them that their tenants no longer have: they are free when the look is over.
-    released: Vec<FrameId>,
-    /// What was last shown to tenants: what they may have in all, and what of that is others' for good.
-    shown: Option<(u64, u64)>,
-    /// Frames of which somebody else than their tenants may have mappings.
-    reachable: HashSet<FrameId>,
     evictions: Vec<Eviction>,
     activity: Activity,
     /// Whether somebody of class latency was connected when time slices were last set.
@@ -241,26 +202,16 @@ impl Server {
             Ok(Arc::new(events))
         };
         let events = watched().map_err(|error| system("epoll", error))?;
-        let (reports, finished) = channel();
-        let mover = Mover::start(&gpu, &reports, &waker)?;
-        let (reports, scanned) = channel();
-        let scanner = Scanner::start(&gpu, &reports, &waker)?;
         let trace = match &options.trace {
             Some(path) => Some(File::create(path).map_err(|error| system(&path.display().to_string(), error))?),
             None => None,
         };
         let (reports, preempted) = channel();
         let preemptor = Preemptor::start(&gpu, reports, waker.clone())?;
-        let (reports, prepared) = channel();
-        let slabs = Slabs::prepare(&gpu, options.host_pool, !options.until_idle, reports, waker.clone())
-            .map_err(|error| system("reserving addresses for the host pool", error))?;
-        let arena = Arena::new(options.arena);
+        let memory = Memory::new(gpu, &options, waker.clone())?;
         let arbiter = Arbiter::new(micros(options.quantum)).with_max_wait(micros(options.max_wait));
         Ok(Self {
             arbiter,
-            pool: Pool::new(options.host_pool, slabs.slab),
-            preparing: options.host_pool >= slabs.slab,
-            gpu,
             start: Instant::now(),
             stop: Stop { flag: Arc::new(AtomicBool::new(false)), waker },
             strangers: Strangers::new(Arc::clone(&events)),
@@ -268,27 +219,9 @@ impl Server {
             newcomers: VecDeque::new(),
             tenants: Tenants::new(Arc::clone(&events)),
             events,
-            arena,
-            frames: Vec::new(),
-            slabs,
-            slab_files: Vec::new(),
-            mover,
-            finished,
-            prepared,
-            tasks: HashMap::new(),
-            claims: VecDeque::new(),
-            swap_in: None,
-            orphans: HashMap::new(),
-            quarantine: VecDeque::new(),
+            memory,
             gone: Vec::new(),
             ledger: Ledger::new(trace),
-            scanner,
-            scanned,
-            scans: HashMap::new(),
-            scanning: HashMap::new(),
-            released: Vec::new(),
-            shown: None,
-            reachable: HashSet::new(),
             evictions: Vec::new(),
             bursts: Bursts::new(bursts::Rules {
                 burst: micros(options.burst),
@@ -327,17 +260,9 @@ impl Server {
             }
             let ready = self.wait().map_err(|error| ServeError::System { what: "epoll".to_owned(), error })?;
             self.stop.waker.lower();
-            while let Ok(finished) = self.finished.try_recv() {
-                self.job_finished(finished);
-            }
-            while let Ok(scanned) = self.scanned.try_recv() {
-                self.scanned(scanned);
-            }
+            self.memory().hear();
             while let Ok(preempted) = self.preempted.try_recv() {
                 self.preempted(preempted);
-            }
-            while let Ok(prepared) = self.prepared.try_recv() {
-                self.slab_prepared(prepared);
             }
             self.timers();
             for source in ready {
@@ -370,9 +295,7 @@ impl Server {
 
     fn next_timer(&mut self) -> Option<Instant> {
         let arbiter = self.arbiter.next_timer().map(|at| self.start + Duration::from_micros(at));
-        let quarantine = self.quarantine.iter().map(|quarantine| quarantine.until).min();
         let first = (self.options.until_idle && !self.tenants.has_been_any()).then(|| self.start + FIRST_TENANT);
-        let look = self.is_squeezed().then(|| Instant::now() + Duration::from_millis(500));
         let haste = self.haste_ends().filter(|end| *end > Instant::now());
         let tenants = self.tenants.index().deadline();
         let together = self.together_again();
@@ -381,7 +304,7 @@ impl Server {
         let strangers = self.strangers.next_timer();
         // Somebody was on the way, or is just looking for a coordinator.
         let end = self.has_no_more_to_do().then(|| Instant::now() + CLOSE_AGAIN);
-        [end, strangers, arbiter, quarantine, first, look, haste, tenants, together, corunners, burst]
+        [end, strangers, arbiter, self.memory.next_timer(), first, haste, tenants, together, corunners, burst]
             .into_iter()
             .flatten()
             .min()
@@ -403,8 +326,7 @@ impl Server {
         self.set_slices();
         self.look_for_stopped_corunners();
         self.look_at_the_board();
-        self.end_quarantine();
-        self.unsqueeze();
+        self.memory().timers();
     }
 
     /// A tenant's time has come, for whatever it may be.
@@ -413,7 +335,7 @@ impl Server {
         self.tenants.touch(id);
         self.pause_if_slow(id);
         self.look_at_probe(id);
-        self.deliver_again(id);
+        self.memory().deliver_again(id);
         self.give_up_if_silent(id);
     }
 
@@ -434,8 +356,8 @@ impl Server {
         }
     }
 
-    /// Serves claims as far as possible, and overwrites free frames when there is nothing more urgent.
-    pub(super) fn pump(&mut self) {
+    /// Starts whatever has become possible.
+    fn pump(&mut self) {
         loop {
             while let Some(lost) = self.tenants.take_lost() {
                 self.connection_ended(lost);
@@ -444,21 +366,47 @@ impl Server {
                 self.tell_arbiter(gone, Event::Left);
             }
             self.welcome_newcomers();
-            self.serve_claims();
-            // Serving them may have found another tenant gone.
-            if self.gone.is_empty() && !self.tenants.has_lost() {
+            let before = self.memory.swapping_in();
+            self.memory().serve();
+            self.hear_of_memory_events();
+            // That may have found another tenant gone. When one has come in, the next may have been decided upon.
+            if self.gone.is_empty() && !self.tenants.has_lost() && self.memory.swapping_in() == before {
                 break;
             }
         }
-        self.work_ahead();
-        if self.claims.is_empty()
-            && self.swap_in.is_none()
-            && !self.tasks.values().any(|task| matches!(task, Task::Scrub { .. }))
-        {
-            self.scrub(None, SCRUB_BYTES);
-            self.make_ready();
+        self.serve_evictions();
+        let haste = self.is_in_haste();
+        self.memory().work_ahead(haste);
+        self.hear_of_memory_events();
+        self.memory().show_offers();
+    }
+
+    /// Memory, with all that is needed to manage it.
+    fn memory(&mut self) -> Access<'_> {
+        Access {
+            memory: &mut self.memory,
+            tenants: &mut self.tenants,
+            arbiter: &self.arbiter,
+            ledger: &mut self.ledger,
         }
-        self.show_offers();
+    }
+
+    fn hear_of_memory_events(&mut self) {
+        while let Some(event) = self.memory.next_event() {
+            match event {
+                MemoryEvent::AllHere(id) => {
+                    if self.is_on_the_gpu_or_resumed(id) {
+                        self.memory.end_swap_in(id);
+                        self.tell_arbiter(id, Event::Resident);
+                    }
+                }
+                MemoryEvent::Ready(id) => self.tell_arbiter(id, Event::Ready),
+                MemoryEvent::CannotArrive(id) => self.tell_arbiter(id, Event::CannotArrive),
+                MemoryEvent::Stranded(id) => self.tell_arbiter(id, Event::Stranded),
+                MemoryEvent::CorunnersInTheWay => self.part(),
+                MemoryEvent::Spoiled(id) => self.kill(id, "its memory could not be copied"),
+            }
+        }
     }
 }
 

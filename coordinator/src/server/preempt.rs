@@ -10,7 +10,7 @@
 //! ```
 //!
 //! What work in flight will touch cannot be known. So a tenant that was paused goes on only when all its memory is
-//! back; one that was drained comes in piece by piece ([`super::memory::swap_in`]). Its memory is touched only when it is
+//! back; one that was drained comes in piece by piece ([`super::memory`]). Its memory is touched only when it is
 //! paused **and** has closed its gate: before that, its calls could still be refused for what is missing. And only when
 //! its pager has shown that it can change mappings now ([`super::probe`]).
 
@@ -312,7 +312,7 @@ impl Server {
                 self.rescheduled(id, command == PreemptCommand::Deschedule, result)
             }
             PreemptCommand::Slice(slice) => self.sliced(id, slice, result),
-            PreemptCommand::End => self.let_go(id),
+            PreemptCommand::End => self.memory.let_go(id),
         }
     }
 

@@ -3,13 +3,12 @@
 //! A peer's bytes are allegations. What cannot be true costs the tenant its connection, and nothing else.
 
 use std::os::fd::OwnedFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use baton_contract::link::Received;
 use baton_contract::messages::{Answer, Channels, FromTenant, MemoryReport, Message as _, PreemptionReport, Request};
 
 use super::Server;
-use super::memory::allocate::Claim;
 use crate::policy::arbiter::TenantId;
 
 impl Server {
@@ -82,10 +81,10 @@ impl Server {
     /// What a tenant reports about its mappings.
     fn hear_of_memory(&mut self, id: TenantId, report: MemoryReport) -> Result<(), String> {
         match report {
-            MemoryReport::Done { batch, micros } => self.batch_done(id, batch, Duration::from_micros(micros)),
-            MemoryReport::Failed { batch, code } => self.batch_failed(id, batch, code),
-            MemoryReport::Undelivered { batch } => self.undelivered(id, batch),
-            MemoryReport::Free { extents } => self.free(id, &extents),
+            MemoryReport::Done { batch, micros } => self.memory().batch_done(id, batch, Duration::from_micros(micros)),
+            MemoryReport::Failed { batch, code } => self.memory().batch_failed(id, batch, code),
+            MemoryReport::Undelivered { batch } => self.memory().undelivered(id, batch),
+            MemoryReport::Free { extents } => self.memory().free(id, &extents),
         }
     }
 
@@ -124,20 +123,18 @@ impl Server {
 
     fn serve_request(&mut self, id: TenantId, request: Request) -> Result<(), String> {
         match request {
-            Request::Allocate { bytes } => self.allocate(id, bytes)?,
+            Request::Allocate { bytes } => self.memory().allocate(id, bytes)?,
             Request::Free { extents } => {
-                self.free(id, &extents)?;
+                self.memory().free(id, &extents)?;
                 self.tenants.answer(id, &Answer::Freed, &[]);
             }
-            Request::Frames { extents } => {
-                let frames = self.frames_of(id, &extents)?;
-                self.answer_with(id, &Answer::Frames { extents }, &frames);
+            Request::Frames { extents } => self.memory().give_frames(id, extents)?,
+            Request::MakeImmovable { extents } => {
+                // It may have mapped them a moment ago, and said so on the other socket.
+                self.hear_control(id);
+                self.memory().make_immovable(id, &extents);
             }
-            Request::MakeImmovable { extents } => self.make_immovable(id, &extents),
-            Request::UnmanagedMemory { bytes } => {
-                let bytes = bytes.min(self.gpu.memory / 4);
-                self.claims.push_back(Claim::Unmanaged { tenant: id, bytes, asked: Instant::now() })
-            }
+            Request::UnmanagedMemory { bytes } => self.memory().make_room(id, bytes),
         }
         Ok(())
     }

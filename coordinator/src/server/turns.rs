@@ -6,7 +6,6 @@ use baton_contract::messages::{ArrivalStory, ExtentId, TurnCommand, TurnReport};
 
 use super::Server;
 use super::ledger::Granted;
-use super::memory::swap_in::SwapIn;
 use super::tenants::tenant::{ANSWER_LIMIT, Tenant};
 use crate::policy::arbiter::{Decision, Event, State, TenantId};
 
@@ -88,8 +87,7 @@ impl Server {
                     }
                 }
                 Decision::SwapIn(id) => {
-                    // Only one tenant is brought in at a time: for another, the first goes back to waiting.
-                    self.swap_in = Some(SwapIn { tenant: id, groups: None });
+                    self.memory.swap_in(id);
                     self.ledger.begin();
                 }
                 Decision::Grant(id) => self.grant(id),
@@ -234,6 +232,6 @@ impl Server {
 
     /// Whether nothing of the tenant's can run on the GPU now: only then may its memory be touched.
     pub(super) fn is_off_the_gpu(&self, id: TenantId) -> bool {
-        matches!(self.arbiter.state(id), State::Idle | State::Waiting | State::Arriving)
+        self.arbiter.state(id).is_off_the_gpu()
     }
 }

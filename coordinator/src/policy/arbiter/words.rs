@@ -90,6 +90,13 @@ pub enum State {
     Leaving,
 }
 
+impl State {
+    /// Whether nothing of the tenant's can run on the GPU: its gate is closed, and what it had queued has ended or was taken off.
+    pub fn is_off_the_gpu(self) -> bool {
+        matches!(self, Self::Idle | Self::Waiting | Self::Arriving)
+    }
+}
+
 /// How urgent work beside the holder bears on it, if it is not urgent itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pressure {

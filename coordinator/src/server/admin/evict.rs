@@ -3,9 +3,9 @@
 use baton_contract::messages::TurnCommand;
 
 use super::set::say;
-use crate::books::sizes::PerClass;
 use crate::policy::arbiter::{State, TenantId};
 use crate::server::Server;
+use crate::server::memory::Evicted;
 use crate::server::tenants::peer::Peer;
 
 /// Somebody waits until a tenant has been evicted.
@@ -61,7 +61,7 @@ impl Server {
                 eviction.answer(Err("the tenant does not answer"));
                 continue;
             }
-            let comes_in = self.swap_in.as_ref().is_some_and(|swap_in| swap_in.tenant == id);
+            let comes_in = self.memory.swapping_in() == Some(id);
             let state = self.arbiter.state(id);
             if state == State::Arriving || state == State::Running && comes_in {
                 // Also if it was let in before all is there: whoever asks again and again would keep it waiting for ever.
@@ -84,20 +84,13 @@ impl Server {
             }
             let Some(tenant) = self.tenants.get_mut(id) else { continue };
             tenant.sent_away = true;
-            let mut all = PerClass::default();
-            let movable = tenant.extents().iter().filter(|(_, extent)| !extent.is_immovable());
-            movable.for_each(|(_, extent)| all[extent.class().index()] += 1);
-            let counts = tenant.extents().counts();
-            if counts.here() == counts.immovable {
-                eviction.answer(Ok(()));
-                continue;
-            }
-            self.evict_from(id, &mut all, false, id);
-            if self.is_anything_coming() {
-                self.evictions.push(eviction);
-            } else {
-                log::warn!("an eviction on request has no room on the host");
-                eviction.answer(Err("there is no room on the host; a larger --host-pool would help"));
+            match self.memory().evict_all(id) {
+                Evicted::Done => eviction.answer(Ok(())),
+                Evicted::UnderWay => self.evictions.push(eviction),
+                Evicted::NoRoom => {
+                    log::warn!("an eviction on request has no room on the host");
+                    eviction.answer(Err("there is no room on the host; a larger --host-pool would help"));
+                }
             }
         }
     }

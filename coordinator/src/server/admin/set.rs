@@ -54,7 +54,7 @@ impl Server {
         match change.suspended {
             Some(true) => {
                 if self.arbiter.state(id) == State::Arriving {
-                    self.swap_in = None;
+                    self.memory.end_swap_in(id);
                 }
                 self.tell_arbiter(id, Event::Suspended);
             }

@@ -180,7 +180,7 @@ impl Server {
 
     /// How things stand now.
     pub(in crate::server) fn status(&self) -> Status {
-        let bytes = self.arena.bytes();
+        let bytes = self.memory.arena().bytes();
         let (switch_ms_p50, switch_ms_max) = self.ledger.switch_ms();
         let tenants = self.tenants.iter().map(|(id, tenant)| {
             let standing = self.standing(id, tenant);
@@ -215,18 +215,18 @@ impl Server {
         Status {
             version: env!("CARGO_PKG_VERSION"),
             gpu: GpuStatus {
-                name: self.gpu.name.clone(),
-                uuid: socket_path::gpu_name(self.gpu.uuid),
-                memory_bytes: self.gpu.memory,
-                driver_version: self.gpu.driver_version,
+                name: self.memory.gpu().name.clone(),
+                uuid: socket_path::gpu_name(self.memory.gpu().uuid),
+                memory_bytes: self.memory.gpu().memory,
+                driver_version: self.memory.gpu().driver_version,
             },
             driver: self.options.driver.word(),
             socket: self.endpoint.path().display().to_string(),
             pid: std::process::id(),
             arena: ArenaStatus {
-                bytes: self.arena.capacity(),
-                configured_bytes: self.arena.configured(),
-                frames: self.arena.frames(),
+                bytes: self.memory.arena().capacity(),
+                configured_bytes: self.memory.arena().configured(),
+                frames: self.memory.arena().frames(),
                 frame_bytes: bytes.all(),
                 lent_bytes: bytes.lent,
                 headroom_bytes: self.options.headroom,
@@ -234,10 +234,10 @@ impl Server {
                 dirty_bytes: bytes.dirty + bytes.scrubbing,
             },
             host_pool: PoolStatus {
-                bytes: self.pool.bytes(),
-                ready_bytes: self.pool.ready(),
-                used_bytes: self.pool.used(),
-                slabs: self.pool.slabs(),
+                bytes: self.memory.pool().bytes(),
+                ready_bytes: self.memory.pool().ready(),
+                used_bytes: self.memory.pool().used(),
+                slabs: self.memory.pool().slabs(),
             },
             extents: self.tenants.iter().map(|(_, tenant)| tenant.extents().len()).sum(),
             descriptors: std::fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count().saturating_sub(1)),

@@ -14,16 +14,16 @@ use baton_contract::messages::{Answer, ExtentId, Full};
 use baton_contract::wire::MAX_DESCRIPTORS;
 
 use super::frames::Found;
+use super::{Access, MemoryEvent};
 use crate::books::arena::FrameId;
 use crate::books::extents::{Extent, ExtentState};
 use crate::books::sizes::{PerClass, at_least, bytes_of};
 use crate::policy::arbiter::{State, TenantId};
-use crate::server::Server;
 use crate::server::tenants::tenant::Tenant;
 
 /// Somebody who needs frames.
 #[derive(Debug)]
-pub(in crate::server) enum Claim {
+pub(super) enum Claim {
     /// A new allocation.
     Allocate { tenant: TenantId, left: VecDeque<SizeClass>, got: Vec<(SizeClass, FrameId)>, asked: Instant },
     /// Memory beside the arena, of which so much is to be free.
@@ -32,7 +32,7 @@ pub(in crate::server) enum Claim {
 
 impl Claim {
     /// What of the arena it is about to take.
-    pub(in crate::server) fn bytes(&self) -> u64 {
+    fn bytes(&self) -> u64 {
         match self {
             Self::Allocate { left, got, .. } => {
                 left.iter().chain(got.iter().map(|(class, _)| class)).map(|class| class.bytes()).sum()
@@ -44,13 +44,51 @@ impl Claim {
 
 /// Whether a claim was served.
 #[derive(PartialEq, Eq)]
-pub(in crate::server) enum Progress {
+enum Progress {
     Done,
     Waits,
 }
 
-impl Server {
-    /// Whether a tenant may have so much more; then the rest is waiting for frames.
+impl Access<'_> {
+    /// What all tenants have, and what they have asked for.
+    pub(in crate::server) fn wanted_bytes(&self) -> u64 {
+        self.tenants.totals().bytes + self.memory.claims.iter().map(Claim::bytes).sum::<u64>()
+    }
+
+    /// A tenant asks how much memory there is beside the arena, of which it wants so much.
+    pub(in crate::server) fn make_room(&mut self, tenant: TenantId, bytes: u64) {
+        let bytes = bytes.min(self.memory.gpu.memory / 4);
+        self.memory.claims.push_back(Claim::Unmanaged { tenant, bytes, asked: Instant::now() });
+    }
+
+    /// One that is told to leave the GPU cannot as long as it waits for memory, and others may wait for its: it is to ask again
+    /// when it has the GPU to itself.
+    pub(in crate::server) fn turn_away(&mut self, id: TenantId) {
+        let is_its = |claim: &Claim| matches!(claim, Claim::Allocate { tenant, .. } if *tenant == id);
+        let Some(at) = self.memory.claims.iter().position(is_its) else { return };
+        if let Some(Claim::Allocate { got, .. }) = self.memory.claims.remove(at) {
+            got.into_iter().for_each(|(_, frame)| self.memory.arena.give_back(frame));
+            self.tenants.answer(id, &Answer::TryAgain, &[]);
+        }
+    }
+
+    /// A tenant's connection has ended: it gets nothing any more.
+    pub(in crate::server) fn drop_claims(&mut self, id: TenantId) {
+        let mut kept = VecDeque::new();
+        for claim in std::mem::take(&mut self.memory.claims) {
+            match claim {
+                Claim::Allocate { tenant, got, .. } if tenant == id => {
+                    got.into_iter().for_each(|(_, frame)| self.memory.arena.give_back(frame));
+                }
+                Claim::Unmanaged { tenant, .. } if tenant == id => {}
+                other => kept.push_back(other),
+            }
+        }
+        self.memory.claims = kept;
+        self.memory.end_swap_in(id);
+    }
+
+    /// A tenant asks for so much more. The rest is waiting for frames.
     pub(in crate::server) fn allocate(&mut self, id: TenantId, bytes: u64) -> Result<(), String> {
         if bytes == 0 || !bytes.is_multiple_of(GRANULE) {
             return Err(format!("it asked for {bytes} bytes, which is no multiple of 2 MiB"));
@@ -61,13 +99,14 @@ impl Server {
         }
         let own: u64 = self.tenants.get(id).map_or(0, |tenant| tenant.extents().counts().bytes);
         let all: u64 = self.tenants.totals().bytes;
-        let spare = self.arena.largest_class().bytes();
+        let spare = self.memory.arena.largest_class().bytes();
         // As long as everything fits the arena, nothing ever has to move. Beyond that, one extent's room is
         // kept free, so that one can always go where another comes from.
-        let fits_arena = all.saturating_add(bytes) <= self.arena.capacity();
-        let fits =
-            fits_arena || all.saturating_add(bytes).saturating_add(spare) <= self.arena.capacity() + self.pool.bytes();
-        let full = if own.saturating_add(bytes) > self.offered() {
+        let fits_arena = all.saturating_add(bytes) <= self.memory.arena.capacity();
+        let fits = fits_arena
+            || all.saturating_add(bytes).saturating_add(spare)
+                <= self.memory.arena.capacity() + self.memory.pool.bytes();
+        let full = if own.saturating_add(bytes) > self.memory.offered() {
             Some(Full::Arena)
         } else if own.saturating_add(bytes) > self.offered_to(id) {
             Some(Full::Held)
@@ -76,19 +115,19 @@ impl Server {
         } else {
             None
         };
-        let fits_beside = self.wanted_bytes().saturating_add(bytes) <= self.arena.capacity()
+        let fits_beside = self.wanted_bytes().saturating_add(bytes) <= self.memory.arena.capacity()
             && self.arbiter.state(id) == State::Corunning;
         if full.is_none() && self.arbiter.is_corunner(id) && !fits_beside {
             // Others would have to go, which run too: it is to ask again when it has the GPU to itself.
-            self.part();
+            self.happened(MemoryEvent::CorunnersInTheWay);
             self.tenants.answer(id, &Answer::TryAgain, &[]);
             return Ok(());
         }
         match full {
             Some(full) => self.deny(id, full, bytes),
-            None => self.claims.push_back(Claim::Allocate {
+            None => self.memory.claims.push_back(Claim::Allocate {
                 tenant: id,
-                left: SizeClass::cut(bytes, self.arena.largest_class()).collect(),
+                left: SizeClass::cut(bytes, self.memory.arena.largest_class()).collect(),
                 got: Vec::new(),
                 asked: Instant::now(),
             }),
@@ -96,8 +135,10 @@ impl Server {
         Ok(())
     }
 
-    pub(in crate::server) fn serve_claims(&mut self) {
-        while let Some(claim) = self.claims.pop_front() {
+    /// Serves claims as far as possible, then who is swapped in: whoever claims anything has the baton, and is waited for before it
+    /// can be taken away.
+    pub(in crate::server) fn serve(&mut self) {
+        while let Some(claim) = self.memory.claims.pop_front() {
             let progress = match claim {
                 Claim::Allocate { tenant, left, got, asked } => self.serve_allocation(tenant, left, got, asked),
                 Claim::Unmanaged { tenant, bytes, asked } => self.serve_room(tenant, bytes, asked),
@@ -106,15 +147,7 @@ impl Server {
                 return;
             }
         }
-        // Last: who claims anything has the baton, and is waited for before it can be taken away.
-        loop {
-            let before = self.swap_in.as_ref().map(|swap_in| swap_in.tenant);
-            self.serve_arrival();
-            // When one has ended, the next may have been decided upon.
-            if self.swap_in.as_ref().map(|swap_in| swap_in.tenant) == before {
-                break;
-            }
-        }
+        self.serve_swap_in();
     }
 
     fn serve_allocation(
@@ -127,7 +160,7 @@ impl Server {
         let mut soon = PerClass::default();
         let (mut missing, mut waiting) = (PerClass::default(), VecDeque::new());
         while let Some(class) = left.pop_front() {
-            match self.find_frame(class, true, &mut soon) {
+            match self.memory.find_frame(class, true, &mut soon) {
                 Found::Frame(frame) => got.push((class, frame)),
                 Found::Soon => waiting.push_back(class),
                 Found::None => {
@@ -146,7 +179,7 @@ impl Server {
             self.evict(missing, id);
             if !self.is_anything_coming() && !self.part_corunners() {
                 let bytes = got.iter().map(|(class, _)| class.bytes()).sum::<u64>() + bytes_of(&missing);
-                got.into_iter().for_each(|(_, frame)| self.arena.give_back(frame));
+                got.into_iter().for_each(|(_, frame)| self.memory.arena.give_back(frame));
                 match self.who_may_give_back(id) {
                     // It is to ask again, and lets others have their turns meanwhile.
                     Some(holder) => self.put_off(id, holder, bytes),
@@ -155,28 +188,28 @@ impl Server {
                 return Progress::Done;
             }
         }
-        self.claims.push_front(Claim::Allocate { tenant: id, left: waiting, got, asked });
+        self.memory.claims.push_front(Claim::Allocate { tenant: id, left: waiting, got, asked });
         Progress::Waits
     }
 
     fn serve_room(&mut self, id: TenantId, bytes: u64, asked: Instant) -> Progress {
         let most = self.least_capacity();
-        let mut free = self.gpu.free_memory().unwrap_or(u64::MAX);
+        let mut free = self.memory.gpu.free_memory().unwrap_or(u64::MAX);
         if free < bytes {
             self.part_corunners();
         }
         // Everybody's memory has to fit the arena, beside what cannot move of the others.
-        while free < bytes && self.arena.capacity() > most.max(SizeClass::ALL[0].bytes()) {
-            if let Some((frame, class)) = self.arena.remove_free() {
-                self.unmake(frame);
-                self.arena.set_capacity((self.arena.capacity() - class.bytes()).max(most));
-                free = self.gpu.free_memory().unwrap_or(u64::MAX);
+        while free < bytes && self.memory.arena.capacity() > most.max(SizeClass::ALL[0].bytes()) {
+            if let Some((frame, class)) = self.memory.arena.remove_free() {
+                self.memory.unmake(frame);
+                self.memory.arena.set_capacity((self.memory.arena.capacity() - class.bytes()).max(most));
+                free = self.memory.gpu.free_memory().unwrap_or(u64::MAX);
                 continue;
             }
             if asked.elapsed() < Duration::from_secs(5) {
                 self.evict(at_least(bytes - free), id);
                 if self.is_anything_coming() {
-                    self.claims.push_front(Claim::Unmanaged { tenant: id, bytes, asked });
+                    self.memory.claims.push_front(Claim::Unmanaged { tenant: id, bytes, asked });
                     return Progress::Waits;
                 }
             }
@@ -187,7 +220,7 @@ impl Server {
     }
 
     /// All frames for an allocation are there.
-    pub(in crate::server) fn lend(&mut self, id: TenantId, got: &[(SizeClass, FrameId)], asked: Instant) {
+    fn lend(&mut self, id: TenantId, got: &[(SizeClass, FrameId)], asked: Instant) {
         let Some(mut own) = self.tenants.extents(id) else { return };
         let extents: Vec<(ExtentId, SizeClass)> =
             got.iter().map(|(class, frame)| (own.add(*class, *frame), *class)).collect();
@@ -202,7 +235,7 @@ impl Server {
     }
 
     /// Says no to an allocation.
-    pub(in crate::server) fn deny(&mut self, id: TenantId, full: Full, bytes: u64) {
+    fn deny(&mut self, id: TenantId, full: Full, bytes: u64) {
         let Some(tenant) = self.tenants.get(id) else { return };
         let why = match full {
             Full::Arena => {
@@ -232,15 +265,22 @@ impl Server {
         self.tenants.answer(id, &Answer::TryAgain, &[]);
     }
 
+    /// A tenant asks for the frames behind extents that it has mapped.
+    pub(in crate::server) fn give_frames(&mut self, id: TenantId, extents: Vec<ExtentId>) -> Result<(), String> {
+        let frames = self.frames_of(id, &extents)?;
+        self.answer_with(id, &Answer::Frames { extents }, &frames);
+        Ok(())
+    }
+
     /// Answers a tenant's request with frames.
-    pub(in crate::server) fn answer_with(&mut self, id: TenantId, message: &Answer, frames: &[FrameId]) {
+    fn answer_with(&mut self, id: TenantId, message: &Answer, frames: &[FrameId]) {
         let descriptors: Vec<BorrowedFd<'_>> =
-            frames.iter().filter_map(|frame| self.frames[frame.0 as usize].as_ref().map(AsFd::as_fd)).collect();
+            frames.iter().filter_map(|frame| self.memory.frames[frame.0 as usize].as_ref().map(AsFd::as_fd)).collect();
         self.tenants.answer(id, message, &descriptors);
     }
 
     /// The frames behind extents that a tenant has.
-    pub(in crate::server) fn frames_of(&self, id: TenantId, extents: &[ExtentId]) -> Result<Vec<FrameId>, String> {
+    fn frames_of(&self, id: TenantId, extents: &[ExtentId]) -> Result<Vec<FrameId>, String> {
         let Some(tenant) = self.tenants.get(id) else { return Ok(Vec::new()) };
         let resident = |extent: &ExtentId| match tenant.extents().get(*extent).map(Extent::state) {
             Some(ExtentState::Resident { frame }) => Ok(frame),
@@ -260,9 +300,9 @@ impl Server {
             };
             tenant.history.forget(*extent);
             if let Some(frame) = freed.state().frame() {
-                self.release(frame);
+                self.memory.release(frame);
             }
-            self.pool.give_back(freed.into_runs());
+            self.memory.pool.give_back(freed.into_runs());
         }
         Ok(())
     }

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use baton_contract::messages::ExtentId;
 
+use super::Access;
 use crate::books::extents::ExtentState;
 use crate::policy::arbiter::{State, TenantId};
-use crate::server::Server;
 use crate::server::tenants::tenant::{Batch, Tenant};
 
 /// How soon frames are sent again: at first, and at last. It doubles in between.
@@ -30,7 +30,7 @@ pub(in crate::server) struct Redelivery {
     pause: Duration,
 }
 
-impl Server {
+impl Access<'_> {
     /// A tenant was told something for which it has not got the frames.
     pub(in crate::server) fn undelivered(&mut self, id: TenantId, batch: u32) -> Result<(), String> {
         let Some(tenant) = self.tenants.get_mut(id) else { return Ok(()) };
@@ -70,7 +70,7 @@ impl Server {
     }
 
     /// A tenant has got these frames.
-    pub(in crate::server) fn delivered(&mut self, id: TenantId, extents: &[ExtentId]) {
+    pub(super) fn delivered(&mut self, id: TenantId, extents: &[ExtentId]) {
         if !self.awaits_delivery(id) {
             return;
         }
@@ -111,12 +111,12 @@ impl Server {
     }
 
     /// Whether it is waited for that frames reach this tenant.
-    pub(in crate::server) fn awaits_delivery(&self, id: TenantId) -> bool {
+    pub(super) fn awaits_delivery(&self, id: TenantId) -> bool {
         self.tenants.get(id).is_some_and(|tenant| tenant.redelivery.is_some())
     }
 
     /// Whether others have waited for that for long enough.
-    pub(in crate::server) fn is_undeliverable(&self, id: TenantId) -> bool {
+    pub(super) fn is_undeliverable(&self, id: TenantId) -> bool {
         let redelivery = self.tenants.get(id).and_then(|tenant| tenant.redelivery);
         redelivery.is_some_and(|redelivery| redelivery.since.elapsed() >= PATIENCE)
             && self.tenants.ids().any(|other| other != id && self.arbiter.state(other) == State::Waiting)

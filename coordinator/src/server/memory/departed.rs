@@ -1,41 +1,86 @@
 //! Memory of tenants that have ended: free when nothing can touch it any more.
 
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use baton_contract::messages::ExtentId;
 
+use super::Memory;
+use super::transfer::Task;
 use crate::books::arena::FrameId;
+use crate::books::extents::Extents;
 use crate::policy::arbiter::TenantId;
-use crate::server::Server;
 use crate::server::tenants::peer::Peer;
 use crate::server::tenants::tenant::ANSWER_LIMIT;
 
 /// Frames that a process which just died may still be writing to.
 #[derive(Debug)]
-pub(in crate::server) struct Quarantine {
+pub(super) struct Quarantine {
     /// Not before this time are they free.
-    pub(in crate::server) until: Instant,
-    pub(in crate::server) since: Instant,
-    pub(in crate::server) frames: Vec<FrameId>,
+    until: Instant,
+    since: Instant,
+    frames: Vec<FrameId>,
+    remains: Remains,
+}
+
+/// What is left of a tenant that may have had work on the GPU when it ended.
+#[derive(Debug)]
+pub(in crate::server) struct Remains {
     /// While anybody holds the other end, somebody holds all that the process had, the GPU too.
     pub(in crate::server) connection: Peer,
     /// We ourselves still hold the tenant's control device, and by that all that it had on the GPU.
     pub(in crate::server) held_by_us: Option<TenantId>,
 }
 
+impl Remains {
+    fn is_any(&self) -> bool {
+        self.held_by_us.is_some() || self.connection.is_open()
+    }
+}
+
 impl Quarantine {
     /// Whether it can be expected to end soon: a child that lives on may hold it for ever.
-    pub(in crate::server) fn is_fresh(&self) -> bool {
+    pub(super) fn is_fresh(&self) -> bool {
         self.since.elapsed() < ANSWER_LIMIT
     }
 }
 
 /// How often it is looked whether a child still holds what a process had that died with the baton.
-pub(in crate::server) const NEXT_LOOK: Duration = Duration::from_millis(50);
+const NEXT_LOOK: Duration = Duration::from_millis(50);
 
-impl Server {
+impl Memory {
+    /// A process has ended: all that it had comes back. If work of its may have been on the GPU then, not before nothing is left of
+    /// it.
+    pub(in crate::server) fn depart(&mut self, id: TenantId, extents: Extents, remains: Option<Remains>) {
+        let mut frames = Vec::new();
+        let copies = self.tasks.values().filter_map(|task| match task {
+            Task::Copy { tenant, extents, .. } if *tenant == id => Some(extents),
+            _ => None,
+        });
+        let copied: HashSet<ExtentId> = copies.flatten().copied().collect();
+        for (extent, entry) in extents.into_all() {
+            let frame = entry.state().frame();
+            let runs = entry.into_runs();
+            if copied.contains(&extent) {
+                self.orphans.insert((id, extent), (frame, runs));
+            } else {
+                frames.extend(frame);
+                self.pool.give_back(runs);
+            }
+        }
+        // Its descriptors are closed by now, and with the last one of the GPU's the driver has taken its context down,
+        // running kernels and all (measured). But a child may hold them too.
+        match remains.filter(Remains::is_any) {
+            Some(remains) => {
+                let now = Instant::now();
+                self.quarantine.push_back(Quarantine { until: now + NEXT_LOOK, since: now, frames, remains });
+            }
+            None => frames.into_iter().for_each(|frame| self.release(frame)),
+        }
+    }
+
     /// The copy for an extent of a tenant that has ended meanwhile is over.
-    pub(in crate::server) fn release_orphan(&mut self, tenant: TenantId, extent: ExtentId) {
+    pub(super) fn release_orphan(&mut self, tenant: TenantId, extent: ExtentId) {
         if let Some((frame, runs)) = self.orphans.remove(&(tenant, extent)) {
             if let Some(frame) = frame {
                 self.release(frame);
@@ -44,10 +89,15 @@ impl Server {
         }
     }
 
-    pub(in crate::server) fn end_quarantine(&mut self) {
+    /// When it is looked next whether something is left.
+    pub(super) fn next_look_at_departed(&self) -> Option<Instant> {
+        self.quarantine.iter().map(|quarantine| quarantine.until).min()
+    }
+
+    pub(super) fn end_quarantine(&mut self) {
         let now = Instant::now();
         while let Some(mut first) = self.quarantine.pop_front_if(|first| first.until <= now) {
-            if first.held_by_us.is_some() || first.connection.is_open() {
+            if first.remains.is_any() {
                 // Our library's children let go of the GPU and of this connection; this one was not told.
                 first.until = now + NEXT_LOOK;
                 self.quarantine.push_back(first);
@@ -60,8 +110,8 @@ impl Server {
     /// The preemptor has closed the control device of a tenant whose process has ended.
     pub(in crate::server) fn let_go(&mut self, id: TenantId) {
         let now = Instant::now();
-        for quarantine in self.quarantine.iter_mut().filter(|quarantine| quarantine.held_by_us == Some(id)) {
-            (quarantine.held_by_us, quarantine.until) = (None, now);
+        for quarantine in self.quarantine.iter_mut().filter(|one| one.remains.held_by_us == Some(id)) {
+            (quarantine.remains.held_by_us, quarantine.until) = (None, now);
         }
     }
 }

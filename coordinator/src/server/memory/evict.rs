@@ -7,6 +7,7 @@
 use baton_contract::memory::SizeClass;
 use baton_contract::messages::{ExtentId, MAX_LISTED, MemoryCommand};
 
+use super::Access;
 use super::frames::SCRUB_BYTES;
 use super::transfer::Group;
 use crate::books::extents::{Copies, Extent, ExtentState, Half};
@@ -14,8 +15,17 @@ use crate::books::pool::Run;
 use crate::books::sizes::{PerClass, bytes_of, subtract};
 use crate::device::mover::Lane;
 use crate::policy::arbiter::TenantId;
-use crate::server::Server;
 use crate::server::tenants::tenant::{Batch, Tenant};
+
+/// What became of a tenant's eviction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::server) enum Evicted {
+    /// All that can move has left.
+    Done,
+    UnderWay,
+    /// There is no room for it in the pool.
+    NoRoom,
+}
 
 /// What became of an extent that is to leave.
 enum Leaves {
@@ -26,10 +36,24 @@ enum Leaves {
     NoRoom,
 }
 
-impl Server {
+impl Access<'_> {
+    /// Makes all of a tenant go that can move. It is off the GPU.
+    pub(in crate::server) fn evict_all(&mut self, id: TenantId) -> Evicted {
+        let Some(tenant) = self.tenants.get(id) else { return Evicted::Done };
+        let counts = tenant.extents().counts();
+        if counts.here() == counts.immovable {
+            return Evicted::Done;
+        }
+        let mut all = PerClass::default();
+        let movable = tenant.extents().iter().filter(|(_, extent)| !extent.is_immovable());
+        movable.for_each(|(_, extent)| all[extent.class().index()] += 1);
+        self.evict_from(id, &mut all, false, id);
+        if self.is_anything_coming() { Evicted::UnderWay } else { Evicted::NoRoom }
+    }
+
     /// Makes extents of others go, until as many of each class are on their way out as are missing, or, where
     /// there are not so many, as many bytes. Says how many bytes are still missing then.
-    pub(in crate::server) fn evict(&mut self, mut missing: PerClass, except: TenantId) -> u64 {
+    pub(super) fn evict(&mut self, mut missing: PerClass, except: TenantId) -> u64 {
         // Of who does not answer, nothing can be expected.
         let leaving: Vec<TenantId> = self.tenants.index().leaving().collect();
         for tenant in leaving.into_iter().filter_map(|id| self.tenants.get(id)) {
@@ -101,14 +125,8 @@ impl Server {
         }
     }
 
-    pub(in crate::server) fn evict_from(
-        &mut self,
-        victim: TenantId,
-        missing: &mut PerClass,
-        same_class: bool,
-        except: TenantId,
-    ) {
-        if !self.options.hash {
+    fn evict_from(&mut self, victim: TenantId, missing: &mut PerClass, same_class: bool, except: TenantId) {
+        if !self.memory.rules.hash {
             // Nothing waits for that, but what its memory points to has to be known when it comes again.
             self.scan(victim);
         }
@@ -143,7 +161,7 @@ impl Server {
         let Some(entry) = self.tenants.get(id).and_then(|tenant| tenant.extents().get(extent)) else {
             return Leaves::NoRoom;
         };
-        let parts = match entry.copies(self.options.hash) {
+        let parts = match entry.copies(self.memory.rules.hash) {
             Copies::Unknown => return Leaves::Soon,
             Copies::Nothing => Vec::new(),
             Copies::Parts(parts) => parts,
@@ -158,13 +176,13 @@ impl Server {
         };
         let Some(mut extents) = self.tenants.extents(id) else { return Leaves::NoRoom };
         let Some(frame) = extents.leave(extent, new_runs, parts.is_empty()) else { return Leaves::NoRoom };
-        let address = self.frames[frame.0 as usize].as_ref().map_or(0, |memory| memory.address);
+        let address = self.memory.frames[frame.0 as usize].as_ref().map_or(0, |memory| memory.address);
         group.leaving.push(extent);
         if !parts.is_empty() {
             group.extents.push(extent);
             let runs = extents.get(extent).and_then(Extent::runs).unwrap_or_default();
             for part in &parts {
-                group.add_part(address, runs, part.clone(), |run| self.slabs.address(run));
+                group.add_part(address, runs, part.clone(), |run| self.memory.slabs.address(run));
             }
         }
         self.ledger.left(bytes, parts.iter().map(|part| part.end - part.start).sum());
@@ -179,7 +197,7 @@ impl Server {
         (leaving, extent): (TenantId, ExtentId),
         arriving: TenantId,
     ) -> Option<Vec<Run>> {
-        if let Some(runs) = self.pool.take(bytes) {
+        if let Some(runs) = self.memory.pool.take(bytes) {
             return Some(runs);
         }
         let mut order: Vec<TenantId> = self.tenants.ids().collect();
@@ -192,8 +210,8 @@ impl Server {
                 if (id, number) != (leaving, extent)
                     && let Some(runs) = extents.give_up_backing(number)
                 {
-                    self.pool.give_back(runs);
-                    if let Some(runs) = self.pool.take(bytes) {
+                    self.memory.pool.give_back(runs);
+                    if let Some(runs) = self.memory.pool.take(bytes) {
                         return Some(runs);
                     }
                 }
@@ -203,7 +221,7 @@ impl Server {
     }
 
     /// Queues a group's copies out, and has the tenant unmap it.
-    pub(in crate::server) fn submit_leaving(&mut self, id: TenantId, group: Group) {
+    fn submit_leaving(&mut self, id: TenantId, group: Group) {
         if group.leaving.is_empty() {
             return;
         }
@@ -217,25 +235,25 @@ impl Server {
     }
 
     /// Half of an eviction is done; when both are, the frame is free.
-    pub(in crate::server) fn half_left(&mut self, id: TenantId, extent: ExtentId, half: Half) {
+    pub(super) fn half_left(&mut self, id: TenantId, extent: ExtentId, half: Half) {
         let free = self.tenants.extents(id).and_then(|mut extents| extents.left(extent, half));
         if let Some(frame) = free {
-            self.release(frame);
-            if self.options.poison.is_some() {
-                self.scrub(None, SCRUB_BYTES);
+            self.memory.release(frame);
+            if self.memory.rules.poison.is_some() {
+                self.memory.scrub(None, SCRUB_BYTES);
             }
         }
     }
 
     /// Whether anything under way will change what claims find: otherwise waiting is of no use.
-    pub(in crate::server) fn is_anything_coming(&mut self) -> bool {
+    pub(super) fn is_anything_coming(&mut self) -> bool {
         let answering: Vec<TenantId> = self.tenants.index().answering().collect();
         let answers = |tenant: &Tenant| tenant.is_about_to_answer() || tenant.is_about_to_close();
         let answers = answering.into_iter().filter_map(|id| self.tenants.get(id)).any(answers);
         answers
-            || !self.tasks.is_empty()
-            || !self.scans.is_empty()
-            || self.quarantine.iter().any(|quarantine| quarantine.is_fresh())
-            || self.preparing
+            || !self.memory.tasks.is_empty()
+            || !self.memory.scans.is_empty()
+            || self.memory.quarantine.iter().any(|quarantine| quarantine.is_fresh())
+            || self.memory.preparing
     }
 }

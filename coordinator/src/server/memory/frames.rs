@@ -2,21 +2,21 @@
 
 use baton_contract::memory::SizeClass;
 
+use super::Memory;
 use super::transfer::Task;
 use crate::books::arena::FrameId;
 use crate::books::sizes::PerClass;
+use crate::device::gpu;
 use crate::device::mover::Piece;
 use crate::device::slabs::Prepared;
-use crate::policy::arbiter::TenantId;
-use crate::server::Server;
 
 /// Free frames are overwritten ahead of need in jobs of about so much.
-pub(in crate::server) const SCRUB_BYTES: u64 = 512 << 20;
+pub(super) const SCRUB_BYTES: u64 = 512 << 20;
 /// Device memory that is left to contexts when the arena grows back to its size.
-pub(in crate::server) const LEFT_FREE: u64 = 256 << 20;
+pub(super) const LEFT_FREE: u64 = 256 << 20;
 
 /// What came of looking for a frame.
-pub(in crate::server) enum Found {
+pub(super) enum Found {
     Frame(FrameId),
     /// One is being overwritten and will do.
     Soon,
@@ -24,19 +24,14 @@ pub(in crate::server) enum Found {
     None,
 }
 
-impl Server {
+impl Memory {
     /// What one tenant may have, in bytes: the arena less the headroom.
     pub(in crate::server) fn offered(&self) -> u64 {
-        self.arena.capacity().saturating_sub(self.options.headroom)
-    }
-
-    /// What this tenant may have, in bytes: nobody has what of others cannot move.
-    pub(in crate::server) fn offered_to(&self, id: TenantId) -> u64 {
-        self.beside_immovable(id).saturating_sub(self.options.headroom)
+        self.arena.capacity().saturating_sub(self.rules.headroom)
     }
 
     /// Makes a free frame of this class, in exchange for free ones of classes of which there are more than wanted.
-    pub(in crate::server) fn make_free_frame(&mut self, class: SizeClass, wanted: &PerClass) -> bool {
+    pub(super) fn make_free_frame(&mut self, class: SizeClass, wanted: &PerClass) -> bool {
         while !self.arena.fits(class) {
             let spare = |other: &SizeClass| self.arena.free(*other) > wanted[other.index()];
             let Some(other) = SizeClass::ALL.into_iter().rev().find(spare) else { return false };
@@ -53,7 +48,7 @@ impl Server {
         }
     }
 
-    pub(in crate::server) fn enter_frame(&mut self, class: SizeClass, memory: crate::device::gpu::Memory) -> FrameId {
+    pub(super) fn enter_frame(&mut self, class: SizeClass, memory: gpu::Memory) -> FrameId {
         let frame = self.arena.add_lent(class);
         let at = frame.0 as usize;
         if self.frames.len() <= at {
@@ -64,7 +59,7 @@ impl Server {
     }
 
     /// A frame of this class: a free one, or a new one, if need be in exchange for free ones of other classes.
-    pub(in crate::server) fn find_frame(&mut self, class: SizeClass, clean: bool, soon: &mut PerClass) -> Found {
+    pub(super) fn find_frame(&mut self, class: SizeClass, clean: bool, soon: &mut PerClass) -> Found {
         if let Some(frame) = self.arena.take(class, clean) {
             return Found::Frame(frame);
         }
@@ -99,7 +94,7 @@ impl Server {
         }
     }
 
-    pub(in crate::server) fn unmake(&mut self, frame: FrameId) {
+    pub(super) fn unmake(&mut self, frame: FrameId) {
         if let Some(memory) = self.frames[frame.0 as usize].take()
             && let Err(error) = self.gpu.unmake(memory)
         {
@@ -108,7 +103,7 @@ impl Server {
     }
 
     /// Starts to overwrite dirty frames, of one class or any. Says whether there was one.
-    pub(in crate::server) fn scrub(&mut self, class: Option<SizeClass>, most: u64) -> bool {
+    pub(super) fn scrub(&mut self, class: Option<SizeClass>, most: u64) -> bool {
         let (mut frames, mut pieces, mut bytes) = (Vec::new(), Vec::new(), 0);
         while bytes < most
             && let Some(frame) = self.arena.scrub_next(class)
@@ -124,18 +119,18 @@ impl Server {
             return false;
         }
         // SAFETY: the books say that these frames are nobody's until the job's end.
-        let job = unsafe { self.mover.fill(pieces, self.options.poison.unwrap_or(0)) };
+        let job = unsafe { self.mover.fill(pieces, self.rules.poison.unwrap_or(0)) };
         self.tasks.insert(job, Task::Scrub { frames, bytes });
         true
     }
 
     /// Whether the arena is smaller than the user wanted.
-    pub(in crate::server) fn is_squeezed(&self) -> bool {
+    pub(super) fn is_squeezed(&self) -> bool {
         self.arena.capacity() < self.arena.configured()
     }
 
     /// Lets the arena grow back as far as there is memory.
-    pub(in crate::server) fn unsqueeze(&mut self) {
+    pub(super) fn unsqueeze(&mut self) {
         if self.is_squeezed()
             && let Ok(free) = self.gpu.free_memory()
         {
@@ -144,7 +139,7 @@ impl Server {
         }
     }
 
-    pub(in crate::server) fn slab_prepared(&mut self, prepared: Prepared) {
+    pub(super) fn slab_prepared(&mut self, prepared: Prepared) {
         match prepared {
             Prepared::Slab(number, file) => {
                 self.pool.slab_ready(number);
@@ -162,7 +157,7 @@ impl Server {
     }
 
     /// A frame that its tenant no longer has. One that is being looked at is free when that is over.
-    pub(in crate::server) fn release(&mut self, frame: FrameId) {
+    pub(super) fn release(&mut self, frame: FrameId) {
         if self.scanning.contains_key(&frame) {
             self.released.push(frame);
         } else {
@@ -171,7 +166,7 @@ impl Server {
     }
 
     /// A frame is nobody's any more.
-    pub(in crate::server) fn free_frame(&mut self, frame: FrameId) {
+    pub(super) fn free_frame(&mut self, frame: FrameId) {
         if self.reachable.remove(&frame) {
             self.arena.remove_lent(frame);
             self.unmake(frame);

@@ -10,16 +10,14 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use baton_contract::messages::{Answer, ExtentId};
 
+use super::Access;
 use crate::books::extents::Counts;
 use crate::policy::arbiter::TenantId;
-use crate::server::Server;
 use crate::server::tenants::tenant::Tenant;
 
-impl Server {
+impl Access<'_> {
     /// A tenant is about to let others reach these extents.
     pub(in crate::server) fn make_immovable(&mut self, id: TenantId, extents: &[ExtentId]) {
-        // It may have mapped them a moment ago, and said so on the other socket.
-        self.hear_control(id);
         let Some(tenant) = self.tenants.get_mut(id).filter(|tenant| tenant.disconnected.is_none()) else { return };
         let is_here =
             |extent: &ExtentId| tenant.extents().get(*extent).is_some_and(|entry| entry.state().is_resident());
@@ -28,9 +26,9 @@ impl Server {
         }
         let Some(mut own) = self.tenants.extents(id) else { return };
         for extent in extents {
-            self.reachable.extend(own.get(*extent).and_then(|entry| entry.state().frame()));
+            self.memory.reachable.extend(own.get(*extent).and_then(|entry| entry.state().frame()));
             // It will never leave again.
-            self.pool.give_back(own.make_immovable(*extent));
+            self.memory.pool.give_back(own.make_immovable(*extent));
         }
         drop(own);
         let Some(tenant) = self.tenants.get_mut(id) else { return };
@@ -59,14 +57,19 @@ impl Server {
         self.tenants.totals().immovable
     }
 
+    /// What this tenant may have, in bytes: nobody has what of others cannot move.
+    pub(super) fn offered_to(&self, id: TenantId) -> u64 {
+        self.beside_immovable(id).saturating_sub(self.memory.rules.headroom)
+    }
+
     /// What of the arena a tenant can have beside what of others cannot move, in bytes.
-    pub(in crate::server) fn beside_immovable(&self, id: TenantId) -> u64 {
+    pub(super) fn beside_immovable(&self, id: TenantId) -> u64 {
         let own = self.tenants.get(id).map_or(0, |tenant| tenant.extents().counts().immovable);
-        self.arena.capacity().saturating_sub(self.immovable_bytes() - own)
+        self.memory.arena.capacity().saturating_sub(self.immovable_bytes() - own)
     }
 
     /// How small the arena may become at most: so that each tenant fits beside what cannot move.
-    pub(in crate::server) fn least_capacity(&self) -> u64 {
+    pub(super) fn least_capacity(&self) -> u64 {
         let movable = |counts: &Counts| counts.bytes - counts.immovable;
         self.immovable_bytes()
             + self.tenants.iter().map(|(_, tenant)| movable(tenant.extents().counts())).max().unwrap_or(0)
@@ -74,8 +77,8 @@ impl Server {
 
     /// Lets tenants know how much each may have, if that has changed.
     pub(in crate::server) fn show_offers(&mut self) {
-        let (offered, immovable) = (self.offered(), self.immovable_bytes());
-        if self.shown.replace((offered, immovable)) == Some((offered, immovable)) {
+        let (offered, immovable) = (self.memory.offered(), self.immovable_bytes());
+        if self.memory.shown.replace((offered, immovable)) == Some((offered, immovable)) {
             return;
         }
         for (_, tenant) in self.tenants.iter() {

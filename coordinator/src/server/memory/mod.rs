@@ -12,14 +12,227 @@
 //! | `delivery` | frames that do not reach a tenant at its limit of descriptors |
 //! | `immovable` | memory that others can reach, and which stays |
 //! | `departed` | memory of tenants that have ended |
+//!
+//! [`Memory`] is what is known here and nowhere else. Whoever asks for something gets [`Access`] to it, with all else that is
+//! needed for the answer: the tenants, to tell them what to map; the arbiter, only to see whose turn it is; the ledger. What
+//! others have to act upon comes back as a [`MemoryEvent`].
 
-pub(super) mod allocate;
-pub(super) mod delivery;
-pub(super) mod departed;
+mod allocate;
+mod delivery;
+mod departed;
 mod evict;
-pub(super) mod frames;
+mod frames;
 mod immovable;
 mod prefetch;
-pub(super) mod scan;
-pub(super) mod swap_in;
-pub(super) mod transfer;
+mod scan;
+mod swap_in;
+mod transfer;
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::os::fd::OwnedFd;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use baton_contract::messages::ExtentId;
+
+use self::allocate::Claim;
+use self::departed::Quarantine;
+use self::scan::ScanUnderWay;
+use self::swap_in::SwapIn;
+use self::transfer::Task;
+use super::ledger::Ledger;
+use super::tenants::table::Tenants;
+use super::{Options, Pipeline, ServeError};
+use crate::books::arena::{Arena, FrameId};
+use crate::books::pool::{Pool, Run};
+use crate::device::digest::{ScanId, Scanned, Scanner};
+use crate::device::gpu::{self, Gpu};
+use crate::device::mover::{Finished, JobId, Mover};
+use crate::device::slabs::{Prepared, Slabs};
+use crate::device::wake::Waker;
+use crate::policy::arbiter::{Arbiter, TenantId};
+
+pub(super) use self::delivery::Redelivery;
+pub(super) use self::departed::Remains;
+pub(super) use self::evict::Evicted;
+
+/// How often it is looked whether a squeezed arena can grow back.
+const UNSQUEEZE: Duration = Duration::from_millis(500);
+
+/// What somebody else has to act upon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum MemoryEvent {
+    /// All memory is here of the tenant that is swapped in.
+    AllHere(TenantId),
+    /// It can run: what is on its way is known with all that it points to, and there are frames for everything.
+    Ready(TenantId),
+    /// What it lacks cannot come now.
+    CannotArrive(TenantId),
+    /// The same, and it runs already.
+    Stranded(TenantId),
+    /// Memory has to go, and some of it is of tenants that run beside others.
+    CorunnersInTheWay,
+    /// A copy of its memory failed, so it could only go on with wrong contents.
+    Spoiled(TenantId),
+}
+
+/// How memory is managed.
+#[derive(Clone, Copy, Debug)]
+struct Rules {
+    headroom: u64,
+    pipeline: Pipeline,
+    hash: bool,
+    poison: Option<u8>,
+}
+
+/// All memory that the coordinator has, on the GPU and on the host.
+pub(super) struct Memory {
+    rules: Rules,
+    gpu: Gpu,
+    waker: Waker,
+    arena: Arena,
+    frames: Vec<Option<gpu::Memory>>,
+    pool: Pool,
+    slabs: Slabs,
+    /// The slabs' files, which a successor could be given.
+    slab_files: Vec<OwnedFd>,
+    /// Slabs are yet to come.
+    preparing: bool,
+    prepared: Receiver<Prepared>,
+    mover: Mover,
+    finished: Receiver<Finished>,
+    tasks: HashMap<JobId, Task>,
+    claims: VecDeque<Claim>,
+    swap_in: Option<SwapIn>,
+    /// Frames and runs of tenants that ended while a copy was under way.
+    orphans: HashMap<(TenantId, ExtentId), (Option<FrameId>, Vec<Run>)>,
+    quarantine: VecDeque<Quarantine>,
+    scanner: Scanner,
+    scanned: Receiver<Scanned>,
+    /// Looks at tenants' contents that are under way.
+    scans: HashMap<ScanId, ScanUnderWay>,
+    /// Frames that are looked at, by how many scans.
+    scanning: HashMap<FrameId, usize>,
+    /// Those of them that their tenants no longer have: they are free when the look is over.
+    released: Vec<FrameId>,
+    /// What was last shown to tenants: what they may have in all, and what of that is others' for good.
+    shown: Option<(u64, u64)>,
+    /// Frames of which somebody else than their tenants may have mappings.
+    reachable: HashSet<FrameId>,
+    events: VecDeque<MemoryEvent>,
+}
+
+/// Memory, and what else is needed to manage it.
+pub(super) struct Access<'a> {
+    pub(super) memory: &'a mut Memory,
+    pub(super) tenants: &'a mut Tenants,
+    /// Only to be asked.
+    pub(super) arbiter: &'a Arbiter,
+    pub(super) ledger: &'a mut Ledger,
+}
+
+impl Memory {
+    /// Takes a GPU's memory into service.
+    pub(super) fn new(gpu: Gpu, options: &Options, waker: Waker) -> Result<Self, ServeError> {
+        let (reports, finished) = channel();
+        let mover = Mover::start(&gpu, &reports, &waker)?;
+        let (reports, scanned) = channel();
+        let scanner = Scanner::start(&gpu, &reports, &waker)?;
+        let (reports, prepared) = channel();
+        let slabs = Slabs::prepare(&gpu, options.host_pool, !options.until_idle, reports, waker.clone())
+            .map_err(|error| ServeError::System { what: "reserving addresses for the host pool".to_owned(), error })?;
+        let Options { headroom, pipeline, hash, poison, .. } = *options;
+        Ok(Self {
+            rules: Rules { headroom, pipeline, hash, poison },
+            gpu,
+            waker,
+            arena: Arena::new(options.arena),
+            frames: Vec::new(),
+            pool: Pool::new(options.host_pool, slabs.slab),
+            preparing: options.host_pool >= slabs.slab,
+            slabs,
+            slab_files: Vec::new(),
+            prepared,
+            mover,
+            finished,
+            tasks: HashMap::new(),
+            claims: VecDeque::new(),
+            swap_in: None,
+            orphans: HashMap::new(),
+            quarantine: VecDeque::new(),
+            scanner,
+            scanned,
+            scans: HashMap::new(),
+            scanning: HashMap::new(),
+            released: Vec::new(),
+            shown: None,
+            reachable: HashSet::new(),
+            events: VecDeque::new(),
+        })
+    }
+
+    /// The GPU that it is of.
+    pub(super) fn gpu(&self) -> &Gpu {
+        &self.gpu
+    }
+
+    /// The GPU's part of it.
+    pub(super) fn arena(&self) -> &Arena {
+        &self.arena
+    }
+
+    /// The host's part of it.
+    pub(super) fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// What has happened, one after the other.
+    pub(super) fn next_event(&mut self) -> Option<MemoryEvent> {
+        self.events.pop_front()
+    }
+
+    /// When something is to be done if nothing happens before.
+    pub(super) fn next_timer(&self) -> Option<Instant> {
+        let look = self.is_squeezed().then(|| Instant::now() + UNSQUEEZE);
+        [look, self.next_look_at_departed()].into_iter().flatten().min()
+    }
+}
+
+impl Access<'_> {
+    /// Hears what the threads report.
+    pub(super) fn hear(&mut self) {
+        while let Ok(finished) = self.memory.finished.try_recv() {
+            self.job_finished(finished);
+        }
+        while let Ok(scanned) = self.memory.scanned.try_recv() {
+            self.scanned(scanned);
+        }
+        while let Ok(prepared) = self.memory.prepared.try_recv() {
+            self.memory.slab_prepared(prepared);
+        }
+    }
+
+    /// What only time brings.
+    pub(super) fn timers(&mut self) {
+        self.memory.end_quarantine();
+        self.memory.unsqueeze();
+    }
+
+    /// Whether nothing of the tenant's can run on the GPU now: only then may its memory be touched.
+    fn is_off_the_gpu(&self, id: TenantId) -> bool {
+        self.arbiter.state(id).is_off_the_gpu()
+    }
+
+    fn happened(&mut self, event: MemoryEvent) {
+        self.memory.events.push_back(event);
+    }
+
+    /// If some run beside others, they are to leave. Says whether there are any.
+    fn part_corunners(&mut self) -> bool {
+        let any = self.tenants.ids().any(|id| self.arbiter.is_corunner(id));
+        if any {
+            self.happened(MemoryEvent::CorunnersInTheWay);
+        }
+        any
+    }
+}

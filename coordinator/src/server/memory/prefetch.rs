@@ -4,29 +4,42 @@
 
 use baton_contract::memory::SizeClass;
 
-use super::frames::LEFT_FREE;
+use super::Access;
+use super::frames::{LEFT_FREE, SCRUB_BYTES};
 use super::transfer::GROUP_BYTES;
 use super::transfer::Task;
 use crate::books::extents::ExtentState;
 use crate::books::sizes::PerClass;
 use crate::policy::arbiter::{State, TenantId};
-use crate::server::Server;
 
 /// So many frames are reserved in a row; then others have their turn.
 const AT_ONCE: usize = 8;
 
-impl Server {
-    /// While nobody has a claim.
-    pub(in crate::server) fn work_ahead(&mut self) {
-        self.serve_evictions();
-        if !self.claims.is_empty() || self.swap_in.is_some() {
+impl Access<'_> {
+    /// While nobody has a claim. In `haste`, whoever has the GPU must not feel anything of it.
+    pub(in crate::server) fn work_ahead(&mut self, haste: bool) {
+        if self.is_claimed() {
             return;
         }
-        if self.is_in_haste() {
-            return;
+        if !haste {
+            self.come_ahead();
         }
+        if !self.is_claimed() && !self.memory.tasks.values().any(|task| matches!(task, Task::Scrub { .. })) {
+            self.memory.scrub(None, SCRUB_BYTES);
+            if !haste {
+                self.make_ready();
+            }
+        }
+    }
+
+    fn is_claimed(&self) -> bool {
+        !self.memory.claims.is_empty() || self.memory.swap_in.is_some()
+    }
+
+    /// Makes room, and brings memory in.
+    fn come_ahead(&mut self) {
         self.restore_headroom();
-        if self.tasks.values().any(|task| matches!(task, Task::Copy { .. })) {
+        if self.memory.tasks.values().any(|task| matches!(task, Task::Copy { .. })) {
             // One thing after the other.
             return;
         }
@@ -49,7 +62,7 @@ impl Server {
         let Some(id) = self.likely_next().filter(|id| !self.tenants[*id].sent_away) else { return };
         let waits = self.arbiter.state(id) == State::Waiting;
         // For one that may come, the headroom stays as it is.
-        let mut spare = if waits { u64::MAX } else { self.free_bytes().saturating_sub(self.options.headroom) };
+        let mut spare = if waits { u64::MAX } else { self.free_bytes().saturating_sub(self.memory.rules.headroom) };
         let (mut ready, mut bytes) = (Vec::new(), 0);
         for (extent, class) in self.order_of(id) {
             let entry = self.tenants.get(id).and_then(|tenant| tenant.extents().get(extent));
@@ -62,7 +75,7 @@ impl Server {
             }
             spare -= class.bytes();
             if state == ExtentState::Host {
-                let Some(frame) = self.arena.take(class, true) else { break };
+                let Some(frame) = self.memory.arena.take(class, true) else { break };
                 self.reserve(id, extent, frame, true);
             }
             bytes += class.bytes();
@@ -77,13 +90,13 @@ impl Server {
     /// What tenants do not have of the arena, in bytes. What is only reserved can be taken back at once.
     fn free_bytes(&self) -> u64 {
         let reserved: u64 = self.tenants.totals().reserved;
-        (self.arena.capacity() + reserved).saturating_sub(self.arena.bytes().lent)
+        (self.memory.arena.capacity() + reserved).saturating_sub(self.memory.arena.bytes().lent)
     }
 
     /// Makes room as large as the headroom, if anybody could need it: somebody whose memory is on the host.
     fn restore_headroom(&mut self) {
         let free = self.free_bytes();
-        if free >= self.options.headroom {
+        if free >= self.memory.rules.headroom {
             return;
         }
         let Some(next) = self.likely_next() else { return };
@@ -92,7 +105,7 @@ impl Server {
             return;
         }
         let mut missing = PerClass::default();
-        missing[0] = ((self.options.headroom - free) / SizeClass::ALL[0].bytes()) as usize;
+        missing[0] = ((self.memory.rules.headroom - free) / SizeClass::ALL[0].bytes()) as usize;
         self.evict(missing, next);
     }
 
@@ -100,7 +113,7 @@ impl Server {
     /// somebody else may come after all. Making frames and putting them in place takes as long as filling them.
     fn reserve_ahead(&mut self) {
         let Some(id) = self.likely_next() else { return };
-        let most = self.options.headroom / 4 * 3;
+        let most = self.memory.rules.headroom / 4 * 3;
         let (mut bytes, mut count) = (0, 0);
         for (extent, class) in self.order_of(id) {
             let entry = self.tenants.get(id).and_then(|tenant| tenant.extents().get(extent));
@@ -114,14 +127,14 @@ impl Server {
             }
             if count == AT_ONCE {
                 // There is more to do, after whatever else there is.
-                self.stop.wake();
+                self.memory.waker.wake();
                 break;
             }
-            if self.arena.free(class) == 0 && !self.make_free_frame(class, &PerClass::default()) {
+            if self.memory.arena.free(class) == 0 && !self.memory.make_free_frame(class, &PerClass::default()) {
                 break;
             }
             // Dirty ones are being overwritten soon: then they are as good as the zeros that some of it will be.
-            let Some(frame) = self.arena.take(class, true) else { continue };
+            let Some(frame) = self.memory.arena.take(class, true) else { continue };
             self.reserve(id, extent, frame, true);
             count += 1;
         }
@@ -130,23 +143,23 @@ impl Server {
 
     /// Makes a frame for whoever asks for memory next, while all memory that there is fits and some is left. It is overwritten
     /// when the next scrub begins.
-    pub(in crate::server) fn make_ready(&mut self) {
-        if self.tenants.is_empty() || self.is_in_haste() {
+    fn make_ready(&mut self) {
+        if self.tenants.is_empty() {
             return;
         }
-        let Some(class) = self.arena.lacks_ready() else { return };
-        let fits = self.wanted_bytes() + class.bytes() <= self.arena.capacity();
+        let Some(class) = self.memory.arena.lacks_ready() else { return };
+        let fits = self.wanted_bytes() + class.bytes() <= self.memory.arena.capacity();
         // Contexts and code beside the arena come first.
-        let is_left = || self.gpu.free_memory().is_ok_and(|free| free >= LEFT_FREE + class.bytes());
+        let is_left = || self.memory.gpu.free_memory().is_ok_and(|free| free >= LEFT_FREE + class.bytes());
         if !fits || !is_left() {
             return;
         }
-        if let Ok(memory) = self.gpu.make(class.bytes()) {
+        if let Ok(memory) = self.memory.gpu.make(class.bytes()) {
             // The driver does not promise what is in it.
-            let frame = self.enter_frame(class, memory);
-            self.arena.give_back(frame);
+            let frame = self.memory.enter_frame(class, memory);
+            self.memory.arena.give_back(frame);
             // There is more to do, after whatever else there is.
-            self.stop.wake();
+            self.memory.waker.wake();
         }
     }
 }

@@ -13,18 +13,19 @@ use std::sync::atomic::Ordering::Relaxed;
 use baton_contract::memory::GRANULE;
 use baton_contract::messages::{ExtentId, MAX_LISTED, TurnCommand};
 
+use super::Access;
 use crate::books::arena::FrameId;
 use crate::books::extents::ExtentState;
 use crate::device::digest::{PAGE, Page, Scan, ScanId, Scanned};
 use crate::policy::arbiter::TenantId;
-use crate::server::{Pipeline, Server};
+use crate::server::Pipeline;
 
 /// More pointers than this are not told to a tenant: it then waits for everything.
 const MOST_POINTERS: usize = 100_000;
 
 /// A look at a tenant's contents under way.
 #[derive(Debug)]
-pub(in crate::server) struct ScanUnderWay {
+pub(super) struct ScanUnderWay {
     tenant: TenantId,
     /// The grant before which it began: another one makes it worthless.
     grant: u64,
@@ -35,9 +36,9 @@ pub(in crate::server) struct ScanUnderWay {
     start: u64,
 }
 
-impl Server {
+impl Access<'_> {
     /// Looks at what a tenant holds, as far as that is not known. It is off the GPU.
-    pub(in crate::server) fn scan(&mut self, id: TenantId) {
+    pub(super) fn scan(&mut self, id: TenantId) {
         let Some(tenant) = self.tenants.get_mut(id).filter(|tenant| tenant.scan.is_none()) else { return };
         let (mut extents, mut pages, mut frames) = (Vec::new(), Vec::new(), Vec::new());
         for (extent, entry) in tenant.extents().iter() {
@@ -50,7 +51,7 @@ impl Server {
             if entry.is_scanned() {
                 continue;
             }
-            let Some(memory) = &self.frames[frame.0 as usize] else { continue };
+            let Some(memory) = &self.memory.frames[frame.0 as usize] else { continue };
             extents.push((extent, (entry.class().bytes() / PAGE) as usize));
             pages.extend((0..entry.class().bytes()).step_by(PAGE as usize).map(|offset| memory.address + offset));
             frames.push(frame);
@@ -63,17 +64,17 @@ impl Server {
         let window = if window.is_empty() || !window.start.is_multiple_of(GRANULE) { 0..0 } else { window };
         let start = window.start;
         // SAFETY: frames stay mapped here while they are in use, and `release` keeps those that are looked at.
-        let scan = unsafe { self.scanner.scan(pages, window) };
+        let scan = unsafe { self.memory.scanner.scan(pages, window) };
         tenant.scan = Some(scan);
         for frame in &frames {
-            *self.scanning.entry(*frame).or_default() += 1;
+            *self.memory.scanning.entry(*frame).or_default() += 1;
         }
-        self.scans.insert(scan, ScanUnderWay { tenant: id, grant: tenant.grant, extents, frames, start });
+        self.memory.scans.insert(scan, ScanUnderWay { tenant: id, grant: tenant.grant, extents, frames, start });
     }
 
     /// A look is over.
-    pub(in crate::server) fn scanned(&mut self, scanned: Scanned) {
-        let Some(look) = self.scans.remove(&scanned.id) else { return };
+    pub(super) fn scanned(&mut self, scanned: Scanned) {
+        let Some(look) = self.memory.scans.remove(&scanned.id) else { return };
         match scanned.result {
             Ok(scan) => {
                 self.ledger.scanned(scan.pages.len() as u64 * PAGE, scanned.time);
@@ -82,8 +83,8 @@ impl Server {
             Err(error) => {
                 log::warn!("scanning memory failed: {error}");
                 // What cannot be looked at is copied as it is, and comes back whole.
-                self.options.hash = false;
-                self.options.pipeline = Pipeline::Off;
+                self.memory.rules.hash = false;
+                self.memory.rules.pipeline = Pipeline::Off;
             }
         }
         if let Some(tenant) = self.tenants.get_mut(look.tenant)
@@ -92,13 +93,13 @@ impl Server {
             tenant.scan = None;
         }
         for frame in look.frames {
-            let left = self.scanning.entry(frame).or_insert(1);
+            let left = self.memory.scanning.entry(frame).or_insert(1);
             *left -= 1;
             if *left == 0 {
-                self.scanning.remove(&frame);
-                if let Some(at) = self.released.iter().position(|released| *released == frame) {
-                    self.released.swap_remove(at);
-                    self.free_frame(frame);
+                self.memory.scanning.remove(&frame);
+                if let Some(at) = self.memory.released.iter().position(|released| *released == frame) {
+                    self.memory.released.swap_remove(at);
+                    self.memory.free_frame(frame);
                 }
             }
         }
@@ -133,7 +134,7 @@ impl Server {
     }
 
     /// Tells a tenant which of its extents point where. False if that cannot be told.
-    pub(in crate::server) fn tell_pointers(&mut self, id: TenantId) -> bool {
+    pub(super) fn tell_pointers(&mut self, id: TenantId) -> bool {
         let Some(tenant) = self.tenants.get(id) else { return false };
         let mut edges = Vec::new();
         // To what others can reach, they may have written since.

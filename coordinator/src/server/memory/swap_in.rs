@@ -14,31 +14,49 @@ use baton_contract::wire::MAX_DESCRIPTORS;
 
 use super::frames::Found;
 use super::transfer::{GROUP_EXTENTS, Group};
+use super::{Access, Memory, MemoryEvent};
 use crate::books::arena::FrameId;
 use crate::books::extents::ExtentState;
 use crate::books::sizes::{PerClass, bytes_of};
 use crate::device::mover::Lane;
-use crate::policy::arbiter::{Event, State, TenantId};
+use crate::policy::arbiter::{State, TenantId};
 use crate::policy::planner::{Costs, Item, plan};
+use crate::server::Pipeline;
 use crate::server::tenants::tenant::Batch;
-use crate::server::{Pipeline, Server};
 
 /// A tenant that comes in: all that it has, for the baton.
 #[derive(Debug)]
-pub(in crate::server) struct SwapIn {
-    pub(in crate::server) tenant: TenantId,
+pub(super) struct SwapIn {
+    pub(super) tenant: TenantId,
     /// What is not on its way yet, once that is planned.
-    pub(in crate::server) groups: Option<VecDeque<Vec<ExtentId>>>,
+    pub(super) groups: Option<VecDeque<Vec<ExtentId>>>,
 }
 
 /// No group is larger than this, if it is not one extent: a copy of this size is as fast as any (measured), and
 /// whoever waits for its first extent waits for no more than 0.3 ms in vain.
 const MOST_GROUP_BYTES: u64 = 16 << 20;
 
-impl Server {
+impl Memory {
+    /// A tenant is to be brought in. Only one is at a time: for another, the first goes back to waiting.
+    pub(in crate::server) fn swap_in(&mut self, tenant: TenantId) {
+        self.swap_in = Some(SwapIn { tenant, groups: None });
+    }
+
+    /// Whom memory comes in for.
+    pub(in crate::server) fn swapping_in(&self) -> Option<TenantId> {
+        self.swap_in.as_ref().map(|swap_in| swap_in.tenant)
+    }
+
+    /// That is over, or given up.
+    pub(in crate::server) fn end_swap_in(&mut self, tenant: TenantId) {
+        self.swap_in.take_if(|swap_in| swap_in.tenant == tenant);
+    }
+}
+
+impl Access<'_> {
     /// Goes on with the arrival under way.
-    pub(in crate::server) fn serve_arrival(&mut self) {
-        let Some(SwapIn { tenant: id, groups }) = self.swap_in.take() else { return };
+    pub(super) fn serve_swap_in(&mut self) {
+        let Some(SwapIn { tenant: id, groups }) = self.memory.swap_in.take() else { return };
         let Some(tenant) = self.tenants.get(id) else { return };
         if tenant.disconnected.is_some() {
             return;
@@ -47,18 +65,15 @@ impl Server {
             State::Arriving | State::Running => {}
             // It may go on after all; until then nothing more is begun.
             State::Leaving => {
-                self.swap_in = Some(SwapIn { tenant: id, groups });
+                self.memory.swap_in = Some(SwapIn { tenant: id, groups });
                 return;
             }
             // It has given the baton back before all was there.
             State::Idle | State::Waiting | State::Corunning => return,
         }
         if tenant.extents().counts().missing == 0 {
-            if self.is_on_the_gpu_or_resumed(id) {
-                return self.tell_arbiter(id, Event::Resident);
-            }
-            self.swap_in = Some(SwapIn { tenant: id, groups });
-            return;
+            self.memory.swap_in = Some(SwapIn { tenant: id, groups });
+            return self.happened(MemoryEvent::AllHere(id));
         }
         if self.is_undeliverable(id) {
             return self.give_up_arrival(id);
@@ -69,9 +84,9 @@ impl Server {
         if !self.is_anything_coming() && !self.awaits_delivery(id) && !self.part_corunners() {
             return self.give_up_arrival(id);
         }
-        self.swap_in = Some(SwapIn { tenant: id, groups: Some(left) });
+        self.memory.swap_in = Some(SwapIn { tenant: id, groups: Some(left) });
         let is_certain = lacking == 0 && !self.awaits_delivery(id);
-        if self.arbiter.state(id) == State::Arriving && is_certain && self.options.pipeline != Pipeline::Off {
+        if self.arbiter.state(id) == State::Arriving && is_certain && self.memory.rules.pipeline != Pipeline::Off {
             self.let_it_run(id);
         }
     }
@@ -80,10 +95,10 @@ impl Server {
     fn give_up_arrival(&mut self, id: TenantId) {
         if self.arbiter.state(id) == State::Running {
             // Should its work not end now, it goes on, and then the rest has to come after all.
-            self.swap_in = Some(SwapIn { tenant: id, groups: None });
-            return self.tell_arbiter(id, Event::Stranded);
+            self.memory.swap_in = Some(SwapIn { tenant: id, groups: None });
+            return self.happened(MemoryEvent::Stranded(id));
         }
-        self.tell_arbiter(id, Event::CannotArrive);
+        self.happened(MemoryEvent::CannotArrive(id));
     }
 
     /// Starts what there are frames for; makes others leave for the rest. Says what is not on its way yet, and how
@@ -92,7 +107,7 @@ impl Server {
         let (mut soon, mut missing) = (PerClass::default(), PerClass::default());
         let mut left = VecDeque::new();
         // Whatever was in a frame, all of it is overwritten; a poisoned one shows if not.
-        let clean = self.options.poison.is_some();
+        let clean = self.memory.rules.poison.is_some();
         for extents in groups {
             let mut waiting = Vec::new();
             let mut ready = Vec::new();
@@ -103,8 +118,8 @@ impl Server {
                     Some((ExtentState::Host, class, has_zeros)) => {
                         // A frame of zeros, if there is one, saves writing them: a kernel of ours would take turns with
                         // the tenant's.
-                        let zeroed = if has_zeros { self.arena.take(class, true) } else { None };
-                        match zeroed.map_or_else(|| self.find_frame(class, clean, &mut soon), Found::Frame) {
+                        let zeroed = if has_zeros { self.memory.arena.take(class, true) } else { None };
+                        match zeroed.map_or_else(|| self.memory.find_frame(class, clean, &mut soon), Found::Frame) {
                             Found::Frame(frame) => {
                                 self.reserve(id, extent, frame, zeroed.is_some());
                                 ready.push(extent);
@@ -129,11 +144,11 @@ impl Server {
         (left, lacking)
     }
 
-    /// Gives an extent that is in the pool a frame. The tenant hears of it by [`Server::tell_reserved`].
-    pub(in crate::server) fn reserve(&mut self, id: TenantId, extent: ExtentId, frame: FrameId, clean: bool) {
-        let zeroed = clean && self.options.poison.is_none();
+    /// Gives an extent that is in the pool a frame. The tenant hears of it by [`Access::tell_reserved`].
+    pub(super) fn reserve(&mut self, id: TenantId, extent: ExtentId, frame: FrameId, clean: bool) {
+        let zeroed = clean && self.memory.rules.poison.is_none();
         if !self.tenants.extents(id).is_some_and(|mut extents| extents.reserve(extent, frame, zeroed)) {
-            return self.arena.give_back(frame);
+            return self.memory.arena.give_back(frame);
         }
         if let Some(tenant) = self.tenants.get_mut(id) {
             tenant.reserved.push(extent);
@@ -141,21 +156,21 @@ impl Server {
     }
 
     /// Has the tenant put the new frames behind its extents.
-    pub(in crate::server) fn tell_reserved(&mut self, id: TenantId) {
+    pub(super) fn tell_reserved(&mut self, id: TenantId) {
         let Some(tenant) = self.tenants.get_mut(id) else { return };
         let reserved = std::mem::take(&mut tenant.reserved);
         self.send_frames(id, &reserved, MAX_DESCRIPTORS);
     }
 
     /// Sends a tenant the frames that are reserved for these extents, so many in a message.
-    pub(in crate::server) fn send_frames(&mut self, id: TenantId, extents: &[ExtentId], at_once: usize) {
+    pub(super) fn send_frames(&mut self, id: TenantId, extents: &[ExtentId], at_once: usize) {
         for extents in extents.chunks(at_once) {
             let Some(tenant) = self.tenants.get_mut(id) else { return };
             let frame = |extent: &ExtentId| tenant.extents().get(*extent)?.state().frame();
             let descriptors: Vec<BorrowedFd<'_>> = extents
                 .iter()
                 .filter_map(frame)
-                .filter_map(|frame| self.frames[frame.0 as usize].as_ref().map(AsFd::as_fd))
+                .filter_map(|frame| self.memory.frames[frame.0 as usize].as_ref().map(AsFd::as_fd))
                 .collect();
             let batch = tenant.add_batch(Batch::Prepare(extents.to_vec()));
             let message = MemoryCommand::Prepare { batch, extents: extents.to_vec() };
@@ -164,7 +179,7 @@ impl Server {
     }
 
     /// Starts the copies into reserved frames, as one job or, if there are very many, several.
-    pub(in crate::server) fn start_copies(&mut self, id: TenantId, extents: &[ExtentId]) {
+    pub(super) fn start_copies(&mut self, id: TenantId, extents: &[ExtentId]) {
         let mut job = Group::default();
         for extent in extents {
             self.start_arrival(id, *extent, &mut job);
@@ -179,11 +194,11 @@ impl Server {
         let Some(mut extents) = self.tenants.extents(id) else { return };
         let Some((frame, zeroed)) = extents.arrive(extent) else { return };
         let Some(entry) = extents.get(extent) else { return };
-        let address = self.frames[frame.0 as usize].as_ref().map_or(0, |memory| memory.address);
+        let address = self.memory.frames[frame.0 as usize].as_ref().map_or(0, |memory| memory.address);
         let (arrival, runs) = (entry.arrival(), entry.runs().unwrap_or_default());
         job.extents.push(extent);
         for part in arrival.copied {
-            job.add_part(address, runs, part, |run| self.slabs.address(run));
+            job.add_part(address, runs, part, |run| self.memory.slabs.address(run));
         }
         for part in arrival.zeros {
             self.ledger.zeros(part.end - part.start);
@@ -195,7 +210,7 @@ impl Server {
     }
 
     /// What is missing of a tenant, in the order in which it will be used.
-    pub(in crate::server) fn order_of(&self, id: TenantId) -> Vec<(ExtentId, SizeClass)> {
+    pub(super) fn order_of(&self, id: TenantId) -> Vec<(ExtentId, SizeClass)> {
         let Some(tenant) = self.tenants.get(id) else { return Vec::new() };
         let missing = tenant.extents().iter().filter(|(_, extent)| extent.state().can_come());
         let mut wanted: Vec<(ExtentId, SizeClass)> = missing.map(|(id, extent)| (id, extent.class())).collect();
@@ -209,11 +224,7 @@ impl Server {
     }
 
     /// Extents that are to come in this order, in groups.
-    pub(in crate::server) fn in_groups(
-        &self,
-        id: TenantId,
-        wanted: &[(ExtentId, SizeClass)],
-    ) -> VecDeque<Vec<ExtentId>> {
+    pub(super) fn in_groups(&self, id: TenantId, wanted: &[(ExtentId, SizeClass)]) -> VecDeque<Vec<ExtentId>> {
         let Some(tenant) = self.tenants.get(id) else { return VecDeque::new() };
         let items: Vec<Item> = wanted
             .iter()
@@ -223,7 +234,7 @@ impl Server {
                 first_use: tenant.history.first_use(*id).unwrap_or(u64::MAX),
             })
             .collect();
-        let ends = match self.options.pipeline {
+        let ends = match self.memory.rules.pipeline {
             Pipeline::One => vec![wanted.len()],
             Pipeline::Extents => (1..=wanted.len()).collect(),
             Pipeline::Groups | Pipeline::Off => self.ends(&items),
@@ -273,12 +284,12 @@ impl Server {
             return;
         }
         if self.tell_pointers(id) {
-            self.tell_arbiter(id, Event::Ready);
+            self.happened(MemoryEvent::Ready(id));
         }
     }
 
     /// Contents have arrived: the tenant may map them.
-    pub(in crate::server) fn arrived(&mut self, id: TenantId, extents: Vec<ExtentId>) {
+    pub(super) fn arrived(&mut self, id: TenantId, extents: Vec<ExtentId>) {
         let Some(mut own) = self.tenants.extents(id) else { return };
         let came = extents.into_iter().filter(|extent| own.arrived(*extent)).collect();
         drop(own);
@@ -286,7 +297,7 @@ impl Server {
     }
 
     /// Has the tenant give access to extents whose contents are there.
-    pub(in crate::server) fn map(&mut self, id: TenantId, extents: Vec<ExtentId>) {
+    pub(super) fn map(&mut self, id: TenantId, extents: Vec<ExtentId>) {
         let Some(tenant) = self.tenants.get_mut(id) else { return };
         if extents.is_empty() || tenant.disconnected.is_some() {
             return;
@@ -296,7 +307,7 @@ impl Server {
     }
 
     /// The tenant has mapped them.
-    pub(in crate::server) fn mapped(&mut self, id: TenantId, extents: Vec<ExtentId>) {
+    pub(super) fn mapped(&mut self, id: TenantId, extents: Vec<ExtentId>) {
         let may_write = !self.is_off_the_gpu(id);
         let Some(tenant) = self.tenants.get_mut(id) else { return };
         // Before it has closed its gate it may have used it already.

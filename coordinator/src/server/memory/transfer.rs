@@ -5,23 +5,23 @@ use std::time::Duration;
 
 use baton_contract::messages::ExtentId;
 
+use super::{Access, MemoryEvent};
 use crate::books::arena::FrameId;
 use crate::books::extents::Half;
 use crate::books::pool::Run;
 use crate::device::mover::{Finished, Lane, Piece};
 use crate::policy::arbiter::TenantId;
-use crate::server::Server;
 use crate::server::tenants::tenant::Batch;
 
 /// Copies are queued in groups of about so much: large enough for full speed, small enough that the other
 /// direction can soon use what became free.
-pub(in crate::server) const GROUP_BYTES: u64 = 64 << 20;
+pub(super) const GROUP_BYTES: u64 = 64 << 20;
 /// And no more extents than this, because unmapping takes time for each.
-pub(in crate::server) const GROUP_EXTENTS: usize = 64;
+pub(super) const GROUP_EXTENTS: usize = 64;
 
 /// What a lane is working at.
 #[derive(Debug)]
-pub(in crate::server) enum Task {
+pub(super) enum Task {
     /// Copies out of or into these extents' frames.
     Copy { tenant: TenantId, extents: Vec<ExtentId>, bytes: u64 },
     /// Overwriting these frames.
@@ -29,7 +29,7 @@ pub(in crate::server) enum Task {
 }
 
 impl Task {
-    pub(in crate::server) fn bytes(&self) -> u64 {
+    pub(super) fn bytes(&self) -> u64 {
         match self {
             Self::Copy { bytes, .. } | Self::Scrub { bytes, .. } => *bytes,
         }
@@ -38,10 +38,10 @@ impl Task {
 
 /// Extents whose copies are queued as one job.
 #[derive(Debug, Default)]
-pub(in crate::server) struct Group {
-    pub(in crate::server) extents: Vec<ExtentId>,
+pub(super) struct Group {
+    pub(super) extents: Vec<ExtentId>,
     /// All that leave, also those that need no copy.
-    pub(in crate::server) leaving: Vec<ExtentId>,
+    pub(super) leaving: Vec<ExtentId>,
     pieces: Vec<Piece>,
     /// What is copied over the bus.
     bytes: u64,
@@ -51,13 +51,7 @@ pub(in crate::server) struct Group {
 
 impl Group {
     /// Adds the copy of a part of an extent, between its frame and its runs.
-    pub(in crate::server) fn add_part(
-        &mut self,
-        frame: u64,
-        runs: &[Run],
-        part: Range<u64>,
-        address: impl Fn(Run) -> usize,
-    ) {
+    pub(super) fn add_part(&mut self, frame: u64, runs: &[Run], part: Range<u64>, address: impl Fn(Run) -> usize) {
         let mut at = 0;
         for run in runs {
             let (start, end) = (part.start.max(at), part.end.min(at + run.bytes));
@@ -72,30 +66,30 @@ impl Group {
     }
 
     /// Adds zeros in a part of a frame.
-    pub(in crate::server) fn add_zeros(&mut self, frame: u64, part: Range<u64>) {
+    pub(super) fn add_zeros(&mut self, frame: u64, part: Range<u64>) {
         self.pieces.push(Piece { device: frame + part.start, host: None, bytes: part.end - part.start });
         self.size += part.end - part.start;
     }
 
-    pub(in crate::server) fn is_full(&self) -> bool {
+    pub(super) fn is_full(&self) -> bool {
         self.size >= GROUP_BYTES || self.extents.len().max(self.leaving.len()) >= GROUP_EXTENTS
     }
 }
 
-impl Server {
+impl Access<'_> {
     /// Queues a group's copies.
-    pub(in crate::server) fn submit(&mut self, lane: Lane, tenant: TenantId, group: Group) {
+    pub(super) fn submit(&mut self, lane: Lane, tenant: TenantId, group: Group) {
         if group.extents.is_empty() {
             return;
         }
         // SAFETY: the extents' table says that these frames and runs belong to these extents until the job has
         // ended; what leaves is not written, because its tenant is off the GPU, and what arrives is not mapped.
-        let job = unsafe { self.mover.copy(lane, group.pieces) };
-        self.tasks.insert(job, Task::Copy { tenant, extents: group.extents, bytes: group.bytes });
+        let job = unsafe { self.memory.mover.copy(lane, group.pieces) };
+        self.memory.tasks.insert(job, Task::Copy { tenant, extents: group.extents, bytes: group.bytes });
     }
 
-    pub(in crate::server) fn job_finished(&mut self, finished: Finished) {
-        let Some(task) = self.tasks.remove(&finished.job) else { return };
+    pub(super) fn job_finished(&mut self, finished: Finished) {
+        let Some(task) = self.memory.tasks.remove(&finished.job) else { return };
         if let Err(error) = &finished.result {
             log::error!("a copy failed ({:?}): {error}", finished.lane);
         } else {
@@ -105,27 +99,27 @@ impl Server {
     }
 
     /// A job has ended, well or not.
-    pub(in crate::server) fn task_ended(&mut self, lane: Lane, task: Task, well: bool) {
+    pub(super) fn task_ended(&mut self, lane: Lane, task: Task, well: bool) {
         match task {
             Task::Scrub { frames, .. } => {
                 debug_assert!(!is_copy(lane));
                 for frame in frames {
-                    self.arena.scrubbed(frame);
+                    self.memory.arena.scrubbed(frame);
                     if !well {
                         // Not overwritten after all: it must not be lent as it is.
-                        if let Some(frame) = self.arena.withdraw(frame) {
-                            self.unmake(frame);
+                        if let Some(frame) = self.memory.arena.withdraw(frame) {
+                            self.memory.unmake(frame);
                         }
                     }
                 }
             }
             Task::Copy { tenant, extents, .. } if !self.tenants.has(tenant) => {
-                extents.into_iter().for_each(|extent| self.release_orphan(tenant, extent));
+                extents.into_iter().for_each(|extent| self.memory.release_orphan(tenant, extent));
             }
             Task::Copy { tenant, extents, .. } if !well => {
                 // Its contents cannot be trusted any more: a tenant must never go on with wrong ones.
                 let _ = extents;
-                self.kill(tenant, "its memory could not be copied");
+                self.happened(MemoryEvent::Spoiled(tenant));
             }
             Task::Copy { tenant, extents, .. } if lane == Lane::Out => {
                 for extent in extents {

@@ -16,7 +16,7 @@ use crate::device::digest::ScanId;
 use crate::policy::first_use::History;
 use crate::policy::planner::Nanos;
 use crate::server::corun::Heartbeat;
-use crate::server::memory::delivery::Redelivery;
+use crate::server::memory::Redelivery;
 use crate::server::preempt::{Preemptible, Preemption};
 
 /// A pager that has not carried out a command in this time is not waited for: its process was stopped, say.
