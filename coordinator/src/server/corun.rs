@@ -1,7 +1,7 @@
 //! Tenants that fit together run together: those of class latency at any time, the others in the gaps.
 //!
 //! Three things keep what is urgent from noticing the others. The others' compute work has a tiny **time slice** on the GPU
-//! ([`super::timeslice`]), which is set once. Their new launches wait while somebody urgent is at work, as the **activity page** says:
+//! ([`super::preemption`]), which is set once. Their new launches wait while somebody urgent is at work, as the **activity page** says:
 //! the tenants see to that among themselves, and the coordinator has no part in a request. And few of them are in flight
 //! (*LimitInFlight*).
 //!
@@ -20,7 +20,6 @@ use baton_contract::page::{ACTIVITY_SLOTS, ActivityPage};
 use rustix::thread::futex;
 
 use super::Server;
-use super::preempt::Preemptible;
 use super::tenants::shared::{Shared, reopened};
 use crate::policy::arbiter::TenantId;
 
@@ -32,30 +31,6 @@ pub(super) const LOOK: Duration = Duration::from_millis(4);
 
 /// An urgent tenant has the GPU to itself at first for so long.
 const HASTE: Duration = Duration::from_millis(50);
-
-/// A pager shows far more often than this that it is alive while its program is at work.
-const HEARTBEAT: Duration = Duration::from_millis(100);
-
-/// How often a pager has shown that, and when that last changed.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Heartbeat {
-    beats: u32,
-    since: Instant,
-}
-
-impl Heartbeat {
-    pub(super) fn new() -> Self {
-        Self { beats: 0, since: Instant::now() }
-    }
-
-    /// Whether it has stood still for too long.
-    fn is_overdue(&mut self, beats: u32) -> bool {
-        if self.beats != beats {
-            *self = Self { beats, since: Instant::now() };
-        }
-        self.since.elapsed() > HEARTBEAT
-    }
-}
 
 /// The activity page, and who has which slot.
 #[derive(Debug)]
@@ -145,14 +120,6 @@ impl Activity {
     /// Whether somebody urgent says that it is at work.
     pub(super) fn is_taken(&self) -> bool {
         self.page.busy.load(Relaxed) != 0
-    }
-}
-
-impl Preemptible {
-    /// Whether its tenant can run at the same time as others. A slice that is yet to be set is no reason to part: that takes
-    /// longer; nor is it one that nobody knows yet whether it can be paused.
-    pub(super) fn can_corun(&self) -> bool {
-        self.trying || self.works && !self.slice.failed
     }
 }
 

@@ -9,10 +9,7 @@
 //! | `turns` | carries out what the arbiter decides |
 //! | `memory/` | memory: allocations, frames, eviction, swapping in, what is done ahead |
 //! | `corun` | tenants that fit together run together |
-//! | `timeslice` | how long each may compute at a time then |
-//! | `deschedule` | making way for those that run beside them |
-//! | `preempt` | taking tenants off the GPU without waiting for their work |
-//! | `probe` | whether a paused tenant's memory can be unmapped |
+//! | `preemption/` | taking tenants off the GPU in the middle; time slices |
 //! | `depart` | tenants that end, in whatever state |
 //! | `admin/` | what users ask for: how things stand, other settings, memory that is to leave |
 //! | `ledger` | what was done, for `baton status` |
@@ -24,17 +21,14 @@
 mod admin;
 mod corun;
 mod depart;
-mod deschedule;
 mod event_loop;
 mod join;
 mod ledger;
 mod memory;
-mod preempt;
-mod probe;
+mod preemption;
 mod requests;
 mod strangers;
 mod tenants;
-mod timeslice;
 mod turns;
 
 use std::collections::VecDeque;

@@ -11,7 +11,7 @@ use baton_contract::messages::ExtentId;
 use super::Access;
 use crate::books::extents::ExtentState;
 use crate::policy::arbiter::{State, TenantId};
-use crate::server::tenants::tenant::{Batch, Tenant};
+use crate::server::tenants::tenant::{Batch, Redelivery, Tenant};
 
 /// How soon frames are sent again: at first, and at last. It doubles in between.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
@@ -20,15 +20,6 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 const PATIENCE: Duration = Duration::from_millis(250);
 /// So many are under way at once.
 const AT_ONCE: usize = 16;
-
-/// What a tenant is yet to get.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::server) struct Redelivery {
-    since: Instant,
-    /// When it is sent again.
-    pub(in crate::server) at: Instant,
-    pause: Duration,
-}
 
 impl Access<'_> {
     /// A tenant was told something for which it has not got the frames.

@@ -52,7 +52,6 @@ use crate::device::slabs::{Prepared, Slabs};
 use crate::device::wake::Waker;
 use crate::policy::arbiter::{Arbiter, TenantId};
 
-pub(super) use self::delivery::Redelivery;
 pub(super) use self::departed::Remains;
 pub(super) use self::evict::Evicted;
 

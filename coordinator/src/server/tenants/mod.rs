@@ -2,7 +2,10 @@
 
 pub(super) mod index;
 pub(super) mod peer;
+pub(super) mod preemption;
 pub(super) mod process;
 pub(super) mod shared;
+pub(super) mod signs;
+pub(super) mod slice;
 pub(super) mod table;
 pub(super) mod tenant;

@@ -9,15 +9,14 @@ use baton_contract::page::CoordinatorPage;
 use baton_contract::scheduling::Scheduling;
 
 use super::peer::Peer;
+use super::preemption::{Preemptible, Preemption};
 use super::process::Process;
 use super::shared::{Shared, TenantsPage};
+use super::signs::Heartbeat;
 use crate::books::extents::Extents;
 use crate::device::digest::ScanId;
 use crate::policy::first_use::History;
 use crate::policy::planner::Nanos;
-use crate::server::corun::Heartbeat;
-use crate::server::memory::Redelivery;
-use crate::server::preempt::{Preemptible, Preemption};
 
 /// A pager that has not carried out a command in this time is not waited for: its process was stopped, say.
 pub(in crate::server) const ANSWER_LIMIT: Duration = Duration::from_secs(5);
@@ -28,6 +27,15 @@ pub(in crate::server) enum Batch {
     Prepare(Vec<ExtentId>),
     Map(Vec<ExtentId>),
     Unmap(Vec<ExtentId>),
+}
+
+/// What a tenant is yet to get.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::server) struct Redelivery {
+    pub(in crate::server) since: Instant,
+    /// When it is sent again.
+    pub(in crate::server) at: Instant,
+    pub(in crate::server) pause: Duration,
 }
 
 /// One tenant.

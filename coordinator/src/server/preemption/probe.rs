@@ -6,64 +6,21 @@
 //! does not wait for the program. It is paused again when it has answered, or after [`ANSWER_LIMIT`]; then its memory stays
 //! where it is.
 
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use baton_contract::messages::PreemptionCommand;
 
-use super::Server;
-use super::preempt::{Preemption, Stage};
-use super::tenants::tenant::{ANSWER_LIMIT, Tenant};
 use crate::policy::arbiter::TenantId;
-
-/// How long the call may take, in milliseconds in which the tenant has looked for its end: on a busy machine those are fewer
-/// than have passed. Where nothing is in its way it takes a small part of one.
-const LIMIT_TICKS: u32 = 25;
+use crate::server::Server;
+use crate::server::tenants::preemption::{Probe, Stage};
+use crate::server::tenants::tenant::{ANSWER_LIMIT, Tenant};
 /// When it is looked for the first time whether that is over, and how often then.
 const LOOK: Duration = Duration::from_millis(25);
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
-/// How far it is, since the tenant was paused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Probe {
-    No,
-    /// To be looked at again at some time.
-    Asked {
-        since: Instant,
-        look: Instant,
-    },
-    Passed,
-    /// It was let go on for long enough. It stays paused, and its memory where it is, until its turn.
-    Late,
-}
-
-impl Tenant {
-    /// Whether it has yet to answer, and is inside of the call. One that has not begun, because it was stopped, say, waits for
-    /// nothing on the GPU.
-    pub(super) fn is_probing(&self) -> bool {
-        let is_asked = |hold: Preemption| matches!(hold.probe, Probe::Asked { .. });
-        self.hold.is_some_and(is_asked) && self.theirs.probing.load(Relaxed) != 0
-    }
-
-    /// Whether the call was seen not to come back for too long.
-    fn is_stuck_in_probe(&self) -> bool {
-        self.theirs.probing.load(Relaxed) > LIMIT_TICKS
-    }
-
-    /// When it is to be looked whether the call has come back. Who is cut off answers no more, but may be inside.
-    pub(super) fn probe_look(&self) -> Option<Instant> {
-        let hold = self.hold.filter(|_| self.disconnected.is_none() || self.is_probing())?;
-        match (hold.stage, hold.probe) {
-            (Stage::Paused, Probe::Asked { look, .. }) => Some(look),
-            (Stage::Answering, Probe::Asked { .. }) => hold.stuck.map(|since| since + ANSWER_LIMIT),
-            _ => None,
-        }
-    }
-}
-
 impl Server {
     /// Asks a tenant that is paused and has closed its gate, once.
-    pub(super) fn probe(&mut self, id: TenantId) {
+    pub(in crate::server) fn probe(&mut self, id: TenantId) {
         let Some(tenant) = self.tenants.get_mut(id) else { return };
         let Some(hold) = &mut tenant.hold else { return };
         if hold.stage != Stage::Paused || !hold.is_closed() || hold.probe != Probe::No {
@@ -77,7 +34,7 @@ impl Server {
     }
 
     /// It has answered.
-    pub(super) fn probed(&mut self, id: TenantId, number: u32) {
+    pub(in crate::server) fn probed(&mut self, id: TenantId, number: u32) {
         let Some(tenant) = self.tenants.get_mut(id).filter(|tenant| tenant.probes == number) else { return };
         let Some(hold) = &mut tenant.hold else { return };
         match (hold.stage, hold.probe) {
@@ -93,7 +50,7 @@ impl Server {
     }
 
     /// Resumes one whose call does not come back, and pauses it again if it was resumed in vain.
-    pub(super) fn look_at_probe(&mut self, id: TenantId) {
+    pub(in crate::server) fn look_at_probe(&mut self, id: TenantId) {
         let now = Instant::now();
         if self.tenants.get(id).and_then(Tenant::probe_look).is_some_and(|look| look <= now) {
             let Some(tenant) = self.tenants.get_mut(id) else { return };

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! What work in flight will touch cannot be known. So a tenant that was paused goes on only when all its memory is
-//! back; one that was drained comes in piece by piece ([`super::memory`]). Its memory is touched only when it is
+//! back; one that was drained comes in piece by piece ([`crate::server::memory`]). Its memory is touched only when it is
 //! paused **and** has closed its gate: before that, its calls could still be refused for what is missing. And only when
 //! its pager has shown that it can change mappings now ([`super::probe`]).
 
@@ -21,140 +21,18 @@ use std::time::{Duration, Instant};
 use baton_contract::messages::{Channels, PreemptionCommand, PreemptionReport};
 use baton_contract::resource_manager::is_control_device;
 
-use super::Server;
-use super::deschedule::{Descheduling, FAILED};
-use super::probe::Probe;
-use super::tenants::tenant::{ANSWER_LIMIT, Tenant};
-use super::timeslice::Slice;
+use super::deschedule::FAILED;
 use crate::device::preemptor::{PreemptCommand, PreemptError, PreemptTarget, Preempted};
 use crate::policy::arbiter::{Event, State, TenantId};
-
-/// How long a tenant may take to close its gate before it is paused all the same.
-const GATE_LIMIT: Duration = Duration::from_millis(2);
-/// How long others wait for the memory of one that is paused and has not closed its gate: it was stopped, say.
-const PATIENCE: Duration = Duration::from_millis(250);
+use crate::server::Server;
+use crate::server::tenants::preemption::{Preemption, Probe, Stage};
+use crate::server::tenants::tenant::Tenant;
 /// How often it is tried to take a tenant off the GPU that has lost its turn while it was rescheduled, or to reschedule one back.
-pub(super) const MOST_FAILURES: u32 = 10;
-
-/// How far it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
-    Asked,
-    Pausing,
-    Paused,
-    Resuming,
-    /// It runs until it has answered ([`super::probe`]), and is paused then.
-    Answering,
-}
-
-/// A tenant on its way off the GPU, or off it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Preemption {
-    pub(super) stage: Stage,
-    since: Instant,
-    /// It has said that its gate is closed.
-    closed: bool,
-    /// It has said so, and that it has nothing queued.
-    drained: bool,
-    /// It has got more to be paused since that was begun.
-    again: bool,
-    pub(super) probe: Probe,
-    /// Since when it is known that it cannot unmap memory before its work has ended.
-    pub(super) stuck: Option<Instant>,
-    /// How often it could not be paused again, after it had lost its turn, and when it is tried again.
-    failures: u32,
-    again_at: Option<Instant>,
-}
-
-/// What of a tenant can be taken off the GPU.
-#[derive(Debug, Default)]
-pub(super) struct Preemptible {
-    /// As it has said.
-    pub(super) told: Option<PreemptTarget>,
-    /// That was found to work, or nobody knows yet.
-    pub(super) works: bool,
-    pub(super) trying: bool,
-    /// What the preemptor was asked to pause, with all that was paused before.
-    asked: Option<PreemptTarget>,
-    pub(super) slice: Slice,
-    /// What is paused. Pauses are counted, so nothing is paused that is already.
-    paused: Option<PreemptTarget>,
-    /// The user was told that it cannot unmap memory before its work has ended.
-    pub(super) was_stuck: bool,
-    /// What is descheduled for a burst of somebody urgent, and how far that is.
-    pub(super) descheduling: Option<(Descheduling, PreemptTarget)>,
-    /// How often it could not be rescheduled since it last was, and before when it is not tried again to move it.
-    pub(super) failures: u32,
-    pub(super) not_before: Option<Instant>,
-}
-
-impl Preemption {
-    /// Whether nothing of the tenant can touch memory.
-    pub(super) fn is_off(&self) -> bool {
-        self.stage == Stage::Paused && self.closed && self.probe == Probe::Passed
-    }
-
-    /// Until when its gate should be closed, or the probe answered.
-    fn waits_until(self) -> Option<Instant> {
-        match self.probe {
-            _ if !self.closed => Some(self.since + PATIENCE),
-            // First its work has to end.
-            Probe::Asked { .. } if self.stuck.is_some() => self.stuck.map(|since| since + ANSWER_LIMIT),
-            Probe::Asked { since, .. } => Some(since + PATIENCE),
-            Probe::Late => Some(self.since),
-            Probe::No | Probe::Passed => None,
-        }
-    }
-
-    /// Whether it has said that its gate is closed.
-    pub(super) fn is_closed(&self) -> bool {
-        self.closed
-    }
-
-    /// Whether it is about to be paused, as soon as nothing is in the way.
-    pub(super) fn is_pausing(&self) -> bool {
-        self.stage == Stage::Pausing
-    }
-
-    /// Whether it is off the GPU, or about to be.
-    pub(super) fn has_begun(&self) -> bool {
-        self.stage != Stage::Asked
-    }
-}
-
-impl Tenant {
-    /// Whether its memory can be taken away now, as far as it itself is concerned.
-    pub(super) fn is_evictable(&self) -> bool {
-        self.is_movable() && self.hold.is_none_or(|hold| hold.is_off())
-    }
-
-    /// Whether its memory can be taken away soon.
-    pub(super) fn is_about_to_close(&self) -> bool {
-        let held = self.hold.filter(|_| self.disconnected.is_none()).is_some_and(|hold| match hold.waits_until() {
-            Some(until) => Instant::now() < until,
-            None => !hold.is_off(),
-        });
-        held || self.revoked.is_some()
-    }
-
-    /// When it is paused though it has not closed its gate, or once more because it could not be. A thread that waits for us
-    /// is no reason for that.
-    fn is_paused_at(&self) -> Option<Instant> {
-        let hold = self.hold.filter(|_| self.disconnected.is_none())?;
-        let asked = (hold.stage == Stage::Asked && !self.asking).then(|| hold.since + GATE_LIMIT);
-        hold.again_at.or(asked)
-    }
-
-    /// When it has to be looked at again.
-    pub(super) fn next_look(&self, now: Instant) -> Option<Instant> {
-        let given_up = self.hold.and_then(Preemption::waits_until).filter(|at| *at > now);
-        [self.is_paused_at(), self.probe_look(), given_up].into_iter().flatten().min()
-    }
-}
+pub(in crate::server) const MOST_FAILURES: u32 = 10;
 
 impl Server {
     /// What a tenant reports about that.
-    pub(super) fn hear_of_preemption(
+    pub(in crate::server) fn hear_of_preemption(
         &mut self,
         id: TenantId,
         report: PreemptionReport,
@@ -203,7 +81,7 @@ impl Server {
     }
 
     /// Begins to take a tenant off the GPU; false if that cannot be done.
-    pub(super) fn hold(&mut self, id: TenantId) -> bool {
+    pub(in crate::server) fn hold(&mut self, id: TenantId) -> bool {
         let Some(tenant) = self.tenants.get_mut(id).filter(|tenant| tenant.preemptible.works && !tenant.unresponsive)
         else {
             return false;
@@ -232,7 +110,7 @@ impl Server {
     }
 
     /// The gate is closed and nothing is queued. Says whether that ends the turn now, as without pausing.
-    pub(super) fn closed_in_hold(&mut self, id: TenantId) -> bool {
+    pub(in crate::server) fn closed_in_hold(&mut self, id: TenantId) -> bool {
         let Some(tenant) = self.tenants.get_mut(id) else { return false };
         let Some(hold) = &mut tenant.hold else { return true };
         if hold.stage == Stage::Asked {
@@ -245,14 +123,14 @@ impl Server {
     }
 
     /// One that does not close its gate is paused all the same.
-    pub(super) fn pause_if_slow(&mut self, id: TenantId) {
+    pub(in crate::server) fn pause_if_slow(&mut self, id: TenantId) {
         if self.tenants.get(id).and_then(Tenant::is_paused_at).is_some_and(|at| at <= Instant::now()) {
             self.start_pausing(id);
         }
     }
 
     /// Has a tenant that is held taken off the GPU, with all that is not yet.
-    pub(super) fn start_pausing(&mut self, id: TenantId) {
+    pub(in crate::server) fn start_pausing(&mut self, id: TenantId) {
         // Who is cut off goes on without us, as far as it can.
         let Some(tenant) = self.tenants.get_mut(id).filter(|tenant| tenant.disconnected.is_none()) else { return };
         let (Some(hold), Some(told)) = (&mut tenant.hold, tenant.preemptible.told.clone()) else { return };
@@ -273,7 +151,7 @@ impl Server {
     }
 
     /// Has it go on.
-    pub(super) fn start_resuming(&mut self, id: TenantId) {
+    pub(in crate::server) fn start_resuming(&mut self, id: TenantId) {
         let Some(tenant) = self.tenants.get_mut(id) else { return };
         let (Some(hold), Some(told)) = (&mut tenant.hold, tenant.preemptible.told.clone()) else { return };
         (hold.stage, hold.again) = (Stage::Resuming, false);
@@ -286,7 +164,7 @@ impl Server {
     }
 
     /// All memory of a tenant is there whose turn it is. Says whether it can be let in, or has to be resumed first.
-    pub(super) fn is_on_the_gpu_or_resumed(&mut self, id: TenantId) -> bool {
+    pub(in crate::server) fn is_on_the_gpu_or_resumed(&mut self, id: TenantId) -> bool {
         match self.tenants.get(id).and_then(|tenant| tenant.hold) {
             None => true,
             Some(Preemption { stage: Stage::Paused, .. }) => {
@@ -303,7 +181,7 @@ impl Server {
     }
 
     /// The preemptor has done something, or could not.
-    pub(super) fn preempted(&mut self, Preempted { tenant: id, command, time, result }: Preempted) {
+    pub(in crate::server) fn preempted(&mut self, Preempted { tenant: id, command, time, result }: Preempted) {
         match command {
             PreemptCommand::Try => self.tried(id, result),
             PreemptCommand::Preempt => self.paused(id, time, result),

@@ -1,4 +1,4 @@
-//! Time slices on the GPU, of tenants' compute work while some run beside others.
+//! A tenant's time slice on the GPU.
 //!
 //! Whoever is urgent has a long one: when it ends, the GPU changes over to others even if those have next to nothing, and
 //! that takes time (measured on an H200: with slices of 2 ms instead of 20, requests of 3.8 ms took 0.4 ms longer). Only who is
@@ -9,40 +9,36 @@ use std::time::{Duration, Instant};
 use baton_contract::class::Class;
 use baton_contract::resource_manager::USUAL_TIMESLICE;
 
-use super::Server;
-use crate::device::preemptor::{PreemptCommand, PreemptError};
-use crate::policy::arbiter::TenantId;
-
 /// Time slices, in microseconds: of those that are urgent, and of others beside them.
 const URGENT_SLICE: u64 = 20_000;
 const TINY_SLICE: u64 = 1;
 
 /// A tenant's time slice.
 #[derive(Debug, Default)]
-pub(super) struct Slice {
+pub(in crate::server) struct Slice {
     /// What was asked for, in microseconds.
-    asked: Option<u64>,
+    pub(in crate::server) asked: Option<u64>,
     /// That could not be set.
-    pub(super) failed: bool,
+    pub(in crate::server) failed: bool,
     /// Since when it is at work, as far as was seen.
-    working: Option<Instant>,
+    pub(in crate::server) working: Option<Instant>,
     /// It shares the GPU with others that are urgent.
-    shares: bool,
+    pub(in crate::server) shares: bool,
 }
 
 impl Slice {
     /// The driver does not know of it any more.
-    pub(super) fn forget(&mut self) {
+    pub(in crate::server) fn forget(&mut self) {
         (self.asked, self.failed) = (None, false);
     }
 
     /// Its tenant says that it begins to work: it has rested, if only for a moment that was not seen.
-    pub(super) fn work_begins(&mut self) {
+    pub(in crate::server) fn work_begins(&mut self) {
         (self.working, self.shares) = (None, false);
     }
 
     /// Its tenant is at work now, or not; and so is somebody else who is urgent.
-    fn see(&mut self, now: Instant, at_work: bool, others: bool) {
+    pub(in crate::server) fn see(&mut self, now: Instant, at_work: bool, others: bool) {
         self.working = at_work.then(|| self.working.unwrap_or(now));
         let long = Duration::from_micros(URGENT_SLICE);
         let is_long = self.working.is_some_and(|since| now.saturating_duration_since(since) >= long);
@@ -50,55 +46,11 @@ impl Slice {
     }
 
     /// What it is to be for this class, with somebody urgent there or not.
-    fn wanted(&self, class: Class, urgent: bool) -> u64 {
+    pub(in crate::server) fn wanted(&self, class: Class, urgent: bool) -> u64 {
         match class {
             Class::Latency if !self.shares => URGENT_SLICE,
             Class::Normal | Class::Batch if urgent => TINY_SLICE,
             _ => USUAL_TIMESLICE,
-        }
-    }
-}
-
-impl Server {
-    /// Sets the time slices that are not as they should be.
-    pub(super) fn set_slices(&mut self) {
-        if !(self.options.pause && self.options.corun) {
-            return;
-        }
-        let now = Instant::now();
-        let urgent = self.tenants.index().has(Class::Latency);
-        let is_news = std::mem::replace(&mut self.is_urgent, urgent) != urgent;
-        let mut ids = self.tenants.take_unsliced();
-        ids.extend(self.tenants.index().latency());
-        if is_news {
-            ids.extend(self.tenants.ids());
-        }
-        for id in ids {
-            let Some(tenant) = self.tenants.unindexed(id) else { continue };
-            let (class, preemptible) = (tenant.class(), &mut tenant.preemptible);
-            let at_work = self.activity.is_taken_by(tenant.slot);
-            preemptible.slice.see(now, at_work, self.activity.is_taken_by_others(tenant.slot));
-            let can_be_set = preemptible.works && tenant.hold.is_none() && tenant.disconnected.is_none();
-            let wanted = preemptible.slice.wanted(class, urgent);
-            if can_be_set
-                && preemptible.slice.asked != Some(wanted)
-                && let Some(target) = preemptible.told.clone()
-            {
-                preemptible.slice.asked = Some(wanted);
-                self.preemptor.submit(id, PreemptCommand::Slice(wanted), target);
-            }
-        }
-    }
-
-    /// A time slice is set, or could not be.
-    pub(super) fn sliced(&mut self, id: TenantId, micros: u64, result: Result<(), PreemptError>) {
-        let Some(tenant) = self.tenants.get_mut(id).filter(|tenant| tenant.preemptible.slice.asked == Some(micros))
-        else {
-            return;
-        };
-        tenant.preemptible.slice.failed = result.is_err();
-        if let Err(error) = result {
-            log::warn!("{} cannot run at the same time as others: {error}", tenant.name);
         }
     }
 }

@@ -8,42 +8,18 @@ use std::time::{Duration, Instant};
 
 use baton_contract::class::Class;
 
-use super::Server;
-use super::preempt::{MOST_FAILURES, Preemptible};
+use super::preempt::MOST_FAILURES;
 use crate::device::preemptor::{PreemptCommand, PreemptError};
 use crate::policy::arbiter::{Pressure, State, TenantId};
+use crate::server::Server;
+use crate::server::tenants::preemption::Descheduling;
 
 /// How long a tenant is left alone that could not be descheduled, or rescheduled.
-pub(super) const FAILED: Duration = Duration::from_millis(100);
-
-/// How far it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Descheduling {
-    Going,
-    There,
-    Coming,
-}
-
-impl Preemptible {
-    /// Whether it is off the GPU for a burst.
-    pub(super) fn is_descheduled(&self) -> bool {
-        matches!(self.descheduling, Some((Descheduling::There, _)))
-    }
-
-    /// When it is tried again to move it.
-    pub(super) fn next_try(&self) -> Option<Instant> {
-        self.not_before
-    }
-
-    /// Whether it just could not be moved.
-    fn is_left_alone(&self) -> bool {
-        self.not_before.is_some_and(|at| Instant::now() < at)
-    }
-}
+pub(in crate::server) const FAILED: Duration = Duration::from_millis(100);
 
 impl Server {
     /// Sets those aside that are to make way, and puts the others back. Whoever is aside may go on launching.
-    pub(super) fn look_at_the_board(&mut self) {
+    pub(in crate::server) fn look_at_the_board(&mut self) {
         let now = self.now();
         let is_at_work = |id| self.tenants.get(id).is_some_and(|tenant| self.activity.is_taken_by(tenant.slot));
         self.arbiter.set_at_work(now, is_at_work);
@@ -87,7 +63,7 @@ impl Server {
     }
 
     /// If it is descheduled; if that is still under way, as soon as it is over.
-    pub(super) fn reschedule(&mut self, id: TenantId) {
+    pub(in crate::server) fn reschedule(&mut self, id: TenantId) {
         let Some(tenant) = self.tenants.get_mut(id) else { return };
         if tenant.preemptible.is_left_alone() {
             return;
@@ -99,7 +75,7 @@ impl Server {
     }
 
     /// Somebody is descheduled for a burst, or rescheduled; or could not be.
-    pub(super) fn rescheduled(&mut self, id: TenantId, went: bool, result: Result<(), PreemptError>) {
+    pub(in crate::server) fn rescheduled(&mut self, id: TenantId, went: bool, result: Result<(), PreemptError>) {
         let Some(tenant) = self.tenants.get_mut(id) else { return };
         let (preemptible, works) = (&mut tenant.preemptible, result.is_ok());
         if let Err(error) = result {

@@ -1,0 +1,27 @@
+//! Signs of life.
+
+use std::time::{Duration, Instant};
+
+/// A pager shows far more often than this that it is alive while its program is at work.
+const HEARTBEAT: Duration = Duration::from_millis(100);
+
+/// How often a pager has shown that, and when that last changed.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::server) struct Heartbeat {
+    pub(in crate::server) beats: u32,
+    pub(in crate::server) since: Instant,
+}
+
+impl Heartbeat {
+    pub(in crate::server) fn new() -> Self {
+        Self { beats: 0, since: Instant::now() }
+    }
+
+    /// Whether it has stood still for too long.
+    pub(in crate::server) fn is_overdue(&mut self, beats: u32) -> bool {
+        if self.beats != beats {
+            *self = Self { beats, since: Instant::now() };
+        }
+        self.since.elapsed() > HEARTBEAT
+    }
+}
