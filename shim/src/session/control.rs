@@ -439,7 +439,7 @@ impl Control {
     /// The coordinator is about to take our work off the GPU.
     fn hold(&mut self, grant: u64) {
         if !std::mem::replace(&mut self.probe_made, true) {
-            self.probe = Probe::new(self.session.device);
+            self.probe = Probe::new(self.session.device, &self.session.link.own().probing);
         }
         self.make_probe_ready();
         let start = Instant::now();
@@ -477,7 +477,7 @@ impl Control {
     /// Our work is paused: can mappings be changed?
     fn carry_out_probe(&mut self, number: u32) -> Result<(), End> {
         let took = match &self.probe {
-            Some(probe) => probe.carry_out(self.session.link.control.as_fd(), &self.session.link.own().probing),
+            Some(probe) => probe.carry_out(self.session.link.control.as_fd()),
             None => Some(0),
         };
         if took.ok_or(End::CoordinatorGone)? > PROBE_LIMIT_MS {

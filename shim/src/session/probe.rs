@@ -29,11 +29,14 @@ pub(super) struct Probe {
     piece: Arc<Mutex<Piece>>,
     asked: Sender<()>,
     done: Arc<Event>,
+    ticks: &'static AtomicU32,
 }
 
 impl Probe {
-    /// None if there is nothing left for it.
-    pub(super) fn new(device: CUdevice) -> Option<Self> {
+    /// None if there is nothing left for it. While the call is made, `ticks` counts up the milliseconds in which it was seen not to
+    /// come back, from 1. On a busy machine it stands still whenever the thread that waits gets no processor, as the one that
+    /// unmaps may then get none, and before that one has begun: so it tells a call that waits from one that has yet to be made.
+    pub(super) fn new(device: CUdevice, ticks: &'static AtomicU32) -> Option<Self> {
         let (piece, done) = (Arc::new(Mutex::new(Piece::new(device)?)), Arc::new(Event::new()?));
         let (its_piece, its_end) = (Arc::clone(&piece), Arc::clone(&done));
         let (asked, asks) = channel();
@@ -41,12 +44,13 @@ impl Probe {
             // For good, as the pager.
             core::mem::forget(api::Relaxed::enter());
             for () in asks {
+                ticks.store(1, Ordering::Release);
                 // Refused, it did not wait either.
                 let _ = lock(&its_piece).unmap();
                 its_end.raise();
             }
         });
-        started.then_some(Self { piece, asked, done })
+        started.then_some(Self { piece, asked, done, ticks })
     }
 
     /// Maps the piece, if it is not mapped: then there is less to do when our work is paused.
@@ -55,24 +59,21 @@ impl Probe {
     }
 
     /// Unmaps it, and says how many milliseconds that took; none if whoever is at the other end of `control` has gone before.
-    /// Meanwhile `ticks` counts them up from 1. On a busy machine it stands still whenever this thread gets no processor, as
-    /// the one that unmaps may then get none: so it tells a call that waits from one that has yet to be made.
-    pub(super) fn carry_out(&self, control: BorrowedFd<'_>, ticks: &AtomicU32) -> Option<u32> {
-        ticks.store(1, Ordering::Release);
-        let done = self.wait(control, ticks);
-        let took = ticks.swap(0, Ordering::AcqRel) - 1;
+    pub(super) fn carry_out(&self, control: BorrowedFd<'_>) -> Option<u32> {
+        let done = self.wait(control);
+        let took = self.ticks.swap(0, Ordering::AcqRel).saturating_sub(1);
         done.then_some(took)
     }
 
-    fn wait(&self, control: BorrowedFd<'_>, ticks: &AtomicU32) -> bool {
+    fn wait(&self, control: BorrowedFd<'_>) -> bool {
         let _ = self.asked.send(());
         let watch = |fd, events| libc::pollfd { fd, events, revents: 0 };
         let mut watched = [watch(self.done.as_raw_fd(), libc::POLLIN), watch(control.as_raw_fd(), libc::POLLRDHUP)];
         loop {
             // SAFETY: two structures that live over the call.
             let ready = unsafe { libc::poll(watched.as_mut_ptr(), 2, TICK_MS) };
-            if ready == 0 {
-                ticks.fetch_add(1, Ordering::Release);
+            if ready == 0 && self.ticks.load(Ordering::Acquire) != 0 {
+                self.ticks.fetch_add(1, Ordering::Release);
             }
             let [done, gone] = watched.map(|watched| watched.revents != 0);
             if done {
