@@ -1,5 +1,9 @@
 //! Programs that fit the GPU together run together: urgent ones at any time, the others in the gaps.
 
+use baton_contract::class::Class;
+use baton_contract::messages::{Message as _, Opening};
+use baton_contract::scheduling::Scheduling;
+use baton_tests::bare_tenant::{BareTenant, greeting};
 use baton_tests::coordinator::{Coordinator, Serving, alone, program, tenant};
 use baton_tests::hold::{self, Busy, LIMIT};
 use baton_tests::running::Running;
@@ -38,6 +42,28 @@ fn who_is_urgent_runs_beside_others_and_nobody_is_paused_for_it() {
     assert_eq!(quick.ask("quit", LIMIT), want[4]);
     assert_eq!(slow.ask("quit", LIMIT), want[4]);
     coordinator.until_empty();
+}
+
+#[test]
+fn the_others_wait_for_any_of_many_urgent_programs() {
+    let want = hold::alone("48", &["touch"]);
+    let coordinator = Serving::arena("128MiB").start();
+    // More than fit one word of the activity page, and nothing to do.
+    let hello = |number: u32| match greeting(&coordinator, &format!("urgent-{number}")) {
+        Opening::Hello { name, gpu, .. } => {
+            let scheduling = Scheduling { class: Class::Latency, ..Scheduling::default() };
+            Opening::Hello { name, scheduling, gpu }.encode()
+        }
+        other => panic!("{other:?}"),
+    };
+    let crowd: Vec<BareTenant> = (0..70).map(|number| BareTenant::greet(&coordinator, &hello(number))).collect();
+    let (mut slow, mut quick) = together(&coordinator, None);
+    assert_eq!(quick.ask("queue 700", LIMIT), "queued");
+    assert_eq!(slow.ask("touch", LIMIT), want[0]);
+    assert_eq!(tenant(&coordinator.status(), "quick")["state"], "idle", "its work came first");
+    assert!(slow.ask("quit", LIMIT).ends_with(" ok"));
+    assert!(quick.ask("quit", LIMIT).ends_with(" ok"));
+    drop(crowd);
 }
 
 #[test]

@@ -204,12 +204,6 @@ impl Arbiter {
         self.corunners.set_busy(self.now, id, busy);
     }
 
-    /// Which corunners are at work from now on: [`Arbiter::set_busy`] for all of them.
-    pub fn set_at_work(&mut self, now: Micros, is_at_work: impl Fn(TenantId) -> bool) {
-        let corunners: Vec<TenantId> = self.corunners.ids().collect();
-        corunners.into_iter().for_each(|id| self.set_busy(now, id, is_at_work(id)));
-    }
-
     /// Whether they were said to.
     pub fn is_together(&self) -> bool {
         self.corunners.are_welcome()

@@ -8,79 +8,99 @@
 //! All this only while nobody's memory has to go for another's. As soon as it has to, those that run beside others leave, and
 //! all take turns.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 use std::time::{Duration, Instant};
 
 use baton_contract::class::Class;
-use baton_contract::messages::{CorunCommand, CorunReport};
-use baton_contract::page::{ACTIVITY_SLOTS, ActivityPage};
-
+use baton_contract::page::{ACTIVITY_WORDS, ActivityPage};
 use rustix::thread::futex;
 
-use super::Server;
 use super::tenants::shared::{Shared, reopened};
-use crate::policy::arbiter::TenantId;
+use super::tenants::table::Tenants;
+use crate::policy::arbiter::{Micros, TenantId};
+use crate::policy::bursts::{Bursts, Rules, Verdict};
 
 /// How long all take turns at least when they did not fit together.
 const APART: Duration = Duration::from_secs(1);
-
 /// How often it is looked whether who is at work was stopped: the others wait for it meanwhile.
-pub(super) const LOOK: Duration = Duration::from_millis(4);
+const LOOK: Duration = Duration::from_millis(4);
 
-/// An urgent tenant has the GPU to itself at first for so long.
-const HASTE: Duration = Duration::from_millis(50);
-
-/// The activity page, and who has which slot.
+/// The activity page, who has which slot, and what follows from who is at work.
 #[derive(Debug)]
-pub(super) struct Activity {
+pub(super) struct Corun {
+    /// Whether the user allows it.
+    is_allowed: bool,
     page: Shared<ActivityPage>,
     writable: OwnedFd,
     readable: OwnedFd,
-    taken: u32,
-    /// Somebody's part of it was cleared, which nobody has looked at yet.
+    /// A bit for each slot that somebody has, as on the page.
+    taken: [u64; ACTIVITY_WORDS],
+    tenants: BTreeMap<u32, TenantId>,
+    /// Who was at work when it was last looked.
+    seen: BTreeMap<TenantId, u32>,
+    /// Somebody's part of the page was cleared, which nobody has looked at yet.
     cleared: bool,
     /// Before this time all take turns.
     apart_until: Option<Instant>,
     /// When it was last looked for programs that were stopped, or nobody was at work.
     looked: Option<Instant>,
+    bursts: Bursts,
 }
 
-impl Activity {
-    pub(super) fn new() -> io::Result<Self> {
+impl Corun {
+    pub(super) fn new(is_allowed: bool, rules: Rules) -> io::Result<Self> {
         let (page, writable) = Shared::written_by_all()?;
         // What is opened only for reading cannot be mapped writable.
         let readable = reopened(&writable)?;
-        Ok(Self { page, writable, readable, taken: 0, cleared: false, apart_until: None, looked: None })
+        Ok(Self {
+            is_allowed,
+            page,
+            writable,
+            readable,
+            taken: [0; ACTIVITY_WORDS],
+            tenants: BTreeMap::new(),
+            seen: BTreeMap::new(),
+            cleared: false,
+            apart_until: None,
+            looked: None,
+            bursts: Bursts::new(rules),
+        })
     }
 
-    /// A place for a new tenant, if it is to have one and there is one left.
-    pub(super) fn give(&mut self, class: Class) -> Option<u32> {
-        let free = self.taken.trailing_ones();
-        if class != Class::Latency || free >= ACTIVITY_SLOTS {
+    /// A slot for a tenant of this class, if it is to have one. There are as many as there can be tenants.
+    pub(super) fn give(&mut self, id: TenantId, class: Class) -> Option<u32> {
+        let (at, word) = self.taken.iter_mut().enumerate().find(|(_, word)| **word != u64::MAX)?;
+        if class != Class::Latency {
             return None;
         }
-        self.taken |= 1 << free;
-        Some(free)
+        let free = word.trailing_ones();
+        *word |= 1 << free;
+        let slot = at as u32 * u64::BITS + free;
+        self.tenants.insert(slot, id);
+        Some(slot)
     }
 
-    /// The page's file, for one with that place.
-    pub(super) fn file(&self, place: Option<u32>) -> BorrowedFd<'_> {
-        if place.is_some() { self.writable.as_fd() } else { self.readable.as_fd() }
+    /// The page's file, for one with that slot.
+    pub(super) fn file(&self, slot: Option<u32>) -> BorrowedFd<'_> {
+        if slot.is_some() { self.writable.as_fd() } else { self.readable.as_fd() }
     }
 
-    /// A tenant is gone: what it said on the activity page holds no longer.
-    pub(super) fn free(&mut self, place: Option<u32>) {
-        let Some(place) = place else { return };
-        self.taken &= !(1 << place);
-        self.clear(place);
+    /// A tenant has this slot no longer: what it said there holds no more.
+    pub(super) fn free(&mut self, slot: Option<u32>) {
+        let Some(slot) = slot else { return };
+        self.taken[(slot / u64::BITS) as usize] &= !(1 << (slot % u64::BITS));
+        self.tenants.remove(&slot);
+        self.clear(slot);
     }
 
-    fn clear(&mut self, place: u32) {
+    fn clear(&mut self, slot: u32) {
         self.cleared = true;
-        self.page.busy.fetch_and(!(1 << place), Relaxed);
-        self.wake();
+        if self.page.set_idle(slot) {
+            self.wake();
+        }
     }
 
     /// Whether somebody's part of it was cleared since this was asked last.
@@ -90,24 +110,98 @@ impl Activity {
 
     /// Has those look again who wait for somebody at work.
     fn wake(&self) {
+        self.page.news.fetch_add(1, AcqRel);
         // They do so after a while anyhow.
-        let _ = futex::wake(&self.page.busy, futex::Flags::empty(), i32::MAX as u32);
+        let _ = futex::wake(&self.page.news, futex::Flags::empty(), i32::MAX as u32);
     }
 
-    /// A tenant that has got another place may have used the old one once more.
+    /// A tenant that has got another slot may have used the old one once more.
     fn clear_what_is_nobodys(&self) {
-        self.page.busy.fetch_and(self.taken, Relaxed);
+        for (at, taken) in self.taken.iter().enumerate() {
+            if self.page.word(at) & !taken != 0 && self.page.clear(at, !taken) {
+                self.wake();
+            }
+        }
     }
 
-    /// Whether this one says that it is at work.
-    pub(super) fn is_taken_by(&self, place: Option<u32>) -> bool {
-        place.is_some_and(|place| self.page.busy.load(Relaxed) & 1 << place != 0)
+    /// Whether the tenant with this slot says that it is at work.
+    pub(super) fn is_at_work(&self, slot: Option<u32>) -> bool {
+        slot.is_some_and(|slot| self.page.is_busy(slot))
     }
 
-    /// Whether anybody else does.
-    pub(super) fn is_taken_by_others(&self, place: Option<u32>) -> bool {
-        let own = place.map_or(0, |place| 1 << place);
-        self.page.busy.load(Relaxed) & self.taken & !own != 0
+    /// Whether anybody does.
+    pub(super) fn is_anybody_at_work(&self) -> bool {
+        self.page.is_any_busy()
+    }
+
+    /// Those who do, with their slots.
+    fn at_work(&self) -> BTreeMap<TenantId, u32> {
+        if !self.is_anybody_at_work() {
+            return BTreeMap::new();
+        }
+        let slots = self.taken.iter().enumerate().flat_map(|(at, taken)| {
+            let mut left = self.page.word(at) & taken;
+            std::iter::from_fn(move || {
+                let next = (left != 0).then(|| left.trailing_zeros())?;
+                left &= left - 1;
+                Some(at as u32 * u64::BITS + next)
+            })
+        });
+        slots.filter_map(|slot| Some((*self.tenants.get(&slot)?, slot))).collect()
+    }
+
+    /// Who is at work, and who was when this was asked last and is not any more.
+    pub(super) fn changes(&mut self) -> Vec<(TenantId, bool)> {
+        let now = self.at_work();
+        let before = std::mem::replace(&mut self.seen, now);
+        let ended = before.keys().filter(|id| !self.seen.contains_key(id)).map(|id| (*id, false));
+        self.seen.keys().map(|id| (*id, true)).chain(ended).collect()
+    }
+
+    /// Nobody waits for a program that was stopped while it was at work. When it goes on, it says so anew.
+    pub(super) fn clear_stopped(&mut self, tenants: &mut Tenants) {
+        // Not while they come and go: whoever is at work for so long may be stopped.
+        let is_new = self.looked.is_some_and(|at| at.elapsed() < LOOK);
+        if is_new && self.is_anybody_at_work() {
+            return;
+        }
+        self.looked = Some(Instant::now());
+        if !self.is_anybody_at_work() {
+            return;
+        }
+        self.clear_what_is_nobodys();
+        for (id, slot) in self.at_work() {
+            let Some(tenant) = tenants.unindexed(id) else { continue };
+            let is_overdue = tenant.heartbeat.is_overdue(tenant.theirs.heartbeat.load(Relaxed));
+            if tenant.process.is_stopped().unwrap_or(is_overdue) {
+                self.clear(slot);
+            }
+        }
+    }
+
+    /// Whether tenants may run together, if they fit.
+    pub(super) fn is_allowed_now(&self) -> bool {
+        self.is_allowed && self.together_again().is_none()
+    }
+
+    /// Whether tenants may run together at some time.
+    pub(super) fn is_allowed(&self) -> bool {
+        self.is_allowed
+    }
+
+    /// Somebody's memory has to go: all take turns for a while.
+    pub(super) fn part(&mut self) {
+        self.apart_until = Some(Instant::now() + APART);
+    }
+
+    /// When it is tried again whether all fit together.
+    fn together_again(&self) -> Option<Instant> {
+        self.apart_until.filter(|until| *until > Instant::now())
+    }
+
+    /// Whether those beside somebody at work are to be off the GPU now.
+    pub(super) fn judge(&mut self, now: Micros, together: bool, is_anybody_overdue: bool) -> Verdict {
+        self.bursts.look(now, together && self.is_anybody_at_work(), is_anybody_overdue)
     }
 
     /// Whether the others go on in spite of those at work.
@@ -117,85 +211,46 @@ impl Activity {
         }
     }
 
-    /// Whether somebody urgent says that it is at work.
-    pub(super) fn is_taken(&self) -> bool {
-        self.page.busy.load(Relaxed) != 0
+    /// When something is to be done if nothing happens before. `start` is when the arbiter's clock began.
+    pub(super) fn next_timer(&self, start: Instant) -> Option<Instant> {
+        let look = self.is_anybody_at_work().then(|| Instant::now() + LOOK);
+        let burst = self.bursts.next_timer().map(|at| start + Duration::from_micros(at));
+        [self.together_again(), look, burst].into_iter().flatten().min()
     }
 }
 
-impl Server {
-    /// Whether all tenants can run at the same time.
-    pub(super) fn fit_together(&mut self) -> bool {
-        let may = self.options.pause && self.options.corun;
-        if !may || self.activity.apart_until.is_some_and(|until| Instant::now() < until) {
-            return false;
-        }
-        // Who has no memory yet has nothing on the GPU either.
-        self.memory().wanted_bytes() <= self.memory.arena().capacity() && self.tenants.index().can_all_corun()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn corun() -> Corun {
+        let rules = Rules { burst: 0, slack: 0, max_wait: 0, share: 0 };
+        Corun::new(true, rules).expect("a page")
     }
 
-    /// Somebody's memory has to go after all.
-    pub(super) fn part(&mut self) {
-        self.activity.apart_until = Some(Instant::now() + APART);
-        self.stop.wake();
+    #[test]
+    fn there_is_a_slot_for_every_latency_tenant() {
+        let mut corun = corun();
+        let slots: Vec<u32> = (1..=1000).filter_map(|id| corun.give(TenantId(id), Class::Latency)).collect();
+        assert_eq!(slots, (0..1000).collect::<Vec<u32>>());
+        assert_eq!(corun.give(TenantId(1001), Class::Normal), None);
+        corun.free(Some(77));
+        assert_eq!(corun.give(TenantId(1002), Class::Latency), Some(77));
     }
 
-    /// When it is tried again whether all fit together.
-    pub(super) fn together_again(&self) -> Option<Instant> {
-        self.activity.apart_until.filter(|until| *until > Instant::now())
-    }
-
-    /// Nobody waits for a program that was stopped while it was at work. When it goes on, it says so anew.
-    pub(super) fn look_for_stopped_corunners(&mut self) {
-        // Not while they come and go: whoever is at work for so long may be stopped.
-        let is_new = self.activity.looked.is_some_and(|at| at.elapsed() < LOOK);
-        if is_new && self.activity.is_taken() {
-            return;
-        }
-        self.activity.looked = Some(Instant::now());
-        if !self.activity.is_taken() {
-            return;
-        }
-        self.activity.clear_what_is_nobodys();
-        let latency: Vec<TenantId> = self.tenants.index().latency().collect();
-        for id in latency {
-            let Some(tenant) = self.tenants.unindexed(id) else { continue };
-            let Some(place) = tenant.slot.filter(|_| self.activity.is_taken_by(tenant.slot)) else { continue };
-            let is_overdue = tenant.heartbeat.is_overdue(tenant.theirs.heartbeat.load(Relaxed));
-            if tenant.process.is_stopped().unwrap_or(is_overdue) {
-                self.activity.clear(place);
-            }
-        }
-    }
-
-    /// What a tenant reports about that.
-    pub(super) fn hear_of_corun(&mut self, id: TenantId, report: CorunReport) {
-        match report {
-            CorunReport::ActivityChanged => {
-                if let Some(tenant) = self.tenants.get_mut(id) {
-                    tenant.preemptible.slice.work_begins();
-                }
-                self.look_at_the_board();
-            }
-        }
-    }
-
-    pub(super) fn beside(&mut self, id: TenantId, on: bool) {
-        self.tenants.tell(id, &CorunCommand::Corun { on });
-        if !on {
-            self.memory().turn_away(id);
-        }
-    }
-
-    /// Whether somebody urgent has just got the GPU. Looking at memory and overwriting it are kernels, which take turns
-    /// with the tenant's: a request of 8 ms took 22 that way.
-    pub(super) fn is_in_haste(&self) -> bool {
-        self.activity.is_taken() || self.haste_ends().is_some_and(|end| Instant::now() < end)
-    }
-
-    /// Until when nothing is done ahead.
-    pub(super) fn haste_ends(&self) -> Option<Instant> {
-        let holder = self.tenants.get(self.arbiter.holder()?)?;
-        (holder.class() == Class::Latency).then(|| holder.ran + HASTE)
+    #[test]
+    fn who_is_at_work_is_told_and_who_has_ended_once() {
+        let mut corun = corun();
+        let slots = [1, 2, 100].map(|id| (TenantId(id), corun.give(TenantId(id), Class::Latency).expect("a slot")));
+        corun.page.set_busy(slots[1].1);
+        corun.page.set_busy(slots[2].1);
+        assert_eq!(corun.changes(), [(TenantId(2), true), (TenantId(100), true)]);
+        assert_eq!(corun.changes(), [(TenantId(2), true), (TenantId(100), true)]);
+        corun.page.set_idle(slots[1].1);
+        assert_eq!(corun.changes(), [(TenantId(100), true), (TenantId(2), false)]);
+        corun.free(Some(slots[2].1));
+        assert_eq!(corun.changes(), [(TenantId(100), false)]);
+        assert_eq!(corun.changes(), []);
+        assert!(!corun.is_anybody_at_work());
     }
 }

@@ -9,7 +9,7 @@ use baton_contract::messages::TurnCommand;
 use super::Server;
 use super::ledger::Departed;
 use super::memory::Remains;
-use crate::device::preemptor::{PreemptCommand, PreemptTarget};
+use super::preemption;
 use crate::policy::arbiter::TenantId;
 
 impl Server {
@@ -33,7 +33,7 @@ impl Server {
         // Whoever is paused may resume itself without us. And whoever lives and has all its memory opens its gate as soon as it
         // sees that it is alone.
         let goes_on = lives && tenant.extents().counts().missing == 0;
-        let may_run = tenant.unresponsive || tenant.hold.is_some() || !is_off || goes_on;
+        let may_run = tenant.unresponsive || tenant.preemption.is_under_way() || !is_off || goes_on;
         tenant.disconnected = Some(may_run);
         tenant.counted = (self.arbiter.switches(id), self.arbiter.gpu_time(id, now));
         tenant.revoked = None;
@@ -60,7 +60,7 @@ impl Server {
     pub(super) fn process_ended(&mut self, id: TenantId) {
         self.connection_ended(id);
         let Some((tenant, extents)) = self.tenants.remove(id) else { return };
-        self.activity.free(tenant.slot);
+        self.corun.free(tenant.slot);
         self.ledger.departed(Departed {
             class: tenant.class().word(),
             name: tenant.name,
@@ -68,9 +68,9 @@ impl Server {
             switches: tenant.counted.0,
             gpu_seconds: tenant.counted.1 as f64 / 1e6,
         });
-        let held_by_us = matches!(tenant.preemptible.told, Some(PreemptTarget::ResourceManager(..))).then_some(id);
-        if let Some(target) = tenant.preemptible.told {
-            self.preemptor.submit(id, PreemptCommand::End, target);
+        let held_by_us = preemption::is_held(&tenant.preemption).then_some(id);
+        if let Some(target) = tenant.preemption.target() {
+            self.preemptions.let_go(id, target.clone());
         }
         let connection = tenant.control;
         let remains = (tenant.disconnected == Some(true)).then_some(Remains { connection, held_by_us });

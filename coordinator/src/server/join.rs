@@ -216,11 +216,11 @@ impl Server {
         let page: Shared<baton_contract::page::CoordinatorPage> = page;
         page.version.store(VERSION, Relaxed);
         page.arena_bytes.store(self.memory.offered().saturating_sub(self.tenants.totals().immovable), Relaxed);
-        let slot = self.activity.give(scheduling.class);
+        let slot = self.corun.give(self.tenants.next_id(), scheduling.class);
         let welcome = Admission::Welcome { tenant: self.tenants.next_id().0, slot: slot.unwrap_or(ACTIVITY_SLOTS) };
-        let files = [page_file.as_fd(), theirs.file().as_fd(), requests.as_fd(), self.activity.file(slot)];
+        let files = [page_file.as_fd(), theirs.file().as_fd(), requests.as_fd(), self.corun.file(slot)];
         if control.send(&welcome, &files).is_err() {
-            self.activity.free(slot);
+            self.corun.free(slot);
             return Err((control, io::ErrorKind::BrokenPipe.into()));
         }
         let pages = Pages { coordinators: page, tenants: theirs };

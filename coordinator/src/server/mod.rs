@@ -36,24 +36,24 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
+use baton_contract::class::Class;
 use baton_contract::messages::DriverKind;
 
 use crate::device::gpu::{Gpu, GpuError};
-use crate::device::preemptor::{Preempted, Preemptor};
 use crate::device::wake::Waker;
 use crate::endpoint::Endpoint;
-use crate::policy::arbiter::{Arbiter, Event, Micros, SHARE, TenantId};
-use crate::policy::bursts::{self, Bursts};
+use crate::policy::arbiter::{Arbiter, Event, Micros, Pressure, SHARE, State, TenantId};
+use crate::policy::bursts;
 
 use admin::evict::Eviction;
-use corun::Activity;
+use corun::Corun;
 use event_loop::{EventLoop, Interest, Source};
 use join::Newcomer;
 use ledger::Ledger;
-use memory::{Access, Memory, MemoryEvent};
+use memory::{Memory, MemoryEvent};
+use preemption::{PreemptEvent, Preemptions};
 use strangers::Strangers;
 use tenants::table::Tenants;
 use tenants::tenant::Tenant;
@@ -128,6 +128,9 @@ pub enum ServeError {
     },
 }
 
+/// An urgent tenant has the GPU to itself at first for so long.
+const HASTE: Duration = Duration::from_millis(50);
+
 /// With `until_idle`: how long a server waits for its first tenant.
 const FIRST_TENANT: Duration = Duration::from_secs(60);
 
@@ -170,12 +173,8 @@ pub struct Server {
     gone: Vec<TenantId>,
     ledger: Ledger,
     evictions: Vec<Eviction>,
-    activity: Activity,
-    /// Whether somebody of class latency was connected when time slices were last set.
-    is_urgent: bool,
-    bursts: Bursts,
-    preemptor: Preemptor,
-    preempted: Receiver<Preempted>,
+    corun: Corun,
+    preemptions: Preemptions,
     /// Given up last: who comes after us takes the GPU then.
     endpoint: Endpoint,
 }
@@ -200,9 +199,14 @@ impl Server {
             Some(path) => Some(File::create(path).map_err(|error| system(&path.display().to_string(), error))?),
             None => None,
         };
-        let (reports, preempted) = channel();
-        let preemptor = Preemptor::start(&gpu, reports, waker.clone())?;
+        let preemptions = Preemptions::new(&gpu, options.pause, waker.clone())?;
         let memory = Memory::new(gpu, &options, waker.clone())?;
+        let rules = bursts::Rules {
+            burst: micros(options.burst),
+            slack: (options.latency_slack * 1000.0) as u64,
+            max_wait: micros(options.max_wait),
+            share: SHARE,
+        };
         let arbiter = Arbiter::new(micros(options.quantum)).with_max_wait(micros(options.max_wait));
         Ok(Self {
             arbiter,
@@ -217,16 +221,8 @@ impl Server {
             gone: Vec::new(),
             ledger: Ledger::new(trace),
             evictions: Vec::new(),
-            bursts: Bursts::new(bursts::Rules {
-                burst: micros(options.burst),
-                slack: (options.latency_slack * 1000.0) as u64,
-                max_wait: micros(options.max_wait),
-                share: SHARE,
-            }),
-            activity: Activity::new().map_err(|error| system("activity page", error))?,
-            is_urgent: false,
-            preemptor,
-            preempted,
+            corun: Corun::new(options.pause && options.corun, rules).map_err(|error| system("activity page", error))?,
+            preemptions,
             endpoint,
             options,
         })
@@ -255,16 +251,17 @@ impl Server {
             let ready = self.wait().map_err(|error| ServeError::System { what: "epoll".to_owned(), error })?;
             self.stop.waker.lower();
             self.memory().hear();
-            while let Ok(preempted) = self.preempted.try_recv() {
-                self.preempted(preempted);
+            while let Some(report) = self.preemptions.next_report() {
+                self.preemptions().carried_out(report);
+                self.settle();
             }
             self.timers();
             for source in ready {
                 self.serve_source(source);
             }
-            if self.activity.take_cleared() {
+            if self.corun.take_cleared() {
                 // Who was at work is no more, and cannot say so: those that made way for it go on.
-                self.look_at_the_board();
+                self.look_at_activity();
             }
             self.pump();
         }
@@ -292,16 +289,11 @@ impl Server {
         let first = (self.options.until_idle && !self.tenants.has_been_any()).then(|| self.start + FIRST_TENANT);
         let haste = self.haste_ends().filter(|end| *end > Instant::now());
         let tenants = self.tenants.index().deadline();
-        let together = self.together_again();
-        let corunners = self.activity.is_taken().then(|| Instant::now() + corun::LOOK);
-        let burst = self.bursts.next_timer().map(|at| self.start + Duration::from_micros(at));
+        let corun = self.corun.next_timer(self.start);
         let strangers = self.strangers.next_timer();
         // Somebody was on the way, or is just looking for a coordinator.
         let end = self.has_no_more_to_do().then(|| Instant::now() + CLOSE_AGAIN);
-        [end, strangers, arbiter, self.memory.next_timer(), first, haste, tenants, together, corunners, burst]
-            .into_iter()
-            .flatten()
-            .min()
+        [end, strangers, arbiter, self.memory.next_timer(), first, haste, tenants, corun].into_iter().flatten().min()
     }
 
     fn timers(&mut self) {
@@ -317,9 +309,8 @@ impl Server {
         for id in self.tenants.index().disconnected() {
             self.end_if_replaced(id);
         }
-        self.set_slices();
-        self.look_for_stopped_corunners();
-        self.look_at_the_board();
+        self.corun.clear_stopped(&mut self.tenants);
+        self.look_at_activity();
         self.memory().timers();
     }
 
@@ -327,8 +318,8 @@ impl Server {
     fn look_at(&mut self, id: TenantId) {
         // Also when it is due next.
         self.tenants.touch(id);
-        self.pause_if_slow(id);
-        self.look_at_probe(id);
+        self.preemptions().look_at(id);
+        self.settle();
         self.memory().deliver_again(id);
         self.give_up_if_silent(id);
     }
@@ -362,7 +353,7 @@ impl Server {
             self.welcome_newcomers();
             let before = self.memory.swapping_in();
             self.memory().serve();
-            self.hear_of_memory_events();
+            self.settle();
             // That may have found another tenant gone. When one has come in, the next may have been decided upon.
             if self.gone.is_empty() && !self.tenants.has_lost() && self.memory.swapping_in() == before {
                 break;
@@ -371,13 +362,13 @@ impl Server {
         self.serve_evictions();
         let haste = self.is_in_haste();
         self.memory().work_ahead(haste);
-        self.hear_of_memory_events();
+        self.settle();
         self.memory().show_offers();
     }
 
     /// Memory, with all that is needed to manage it.
-    fn memory(&mut self) -> Access<'_> {
-        Access {
+    fn memory(&mut self) -> memory::Access<'_> {
+        memory::Access {
             memory: &mut self.memory,
             tenants: &mut self.tenants,
             arbiter: &self.arbiter,
@@ -385,21 +376,135 @@ impl Server {
         }
     }
 
-    fn hear_of_memory_events(&mut self) {
-        while let Some(event) = self.memory.next_event() {
-            match event {
-                MemoryEvent::AllHere(id) => {
-                    if self.is_on_the_gpu_or_resumed(id) {
-                        self.memory.end_swap_in(id);
-                        self.tell_arbiter(id, Event::Resident);
-                    }
-                }
-                MemoryEvent::Ready(id) => self.tell_arbiter(id, Event::Ready),
-                MemoryEvent::CannotArrive(id) => self.tell_arbiter(id, Event::CannotArrive),
-                MemoryEvent::Stranded(id) => self.tell_arbiter(id, Event::Stranded),
-                MemoryEvent::CorunnersInTheWay => self.part(),
-                MemoryEvent::Spoiled(id) => self.kill(id, "its memory could not be copied"),
+    /// Preemptions, with all that is needed to carry them out.
+    fn preemptions(&mut self) -> preemption::Access<'_> {
+        preemption::Access {
+            preemptions: &mut self.preemptions,
+            tenants: &mut self.tenants,
+            arbiter: &self.arbiter,
+            ledger: &mut self.ledger,
+        }
+    }
+
+    /// Whether all tenants can run at the same time.
+    fn fit_together(&mut self) -> bool {
+        // Who has no memory yet has nothing on the GPU either.
+        self.corun.is_allowed_now()
+            && self.memory().wanted_bytes() <= self.memory.arena().capacity()
+            && self.tenants.index().can_all_corun()
+    }
+
+    /// Somebody's memory has to go after all.
+    fn part(&mut self) {
+        self.corun.part();
+        self.stop.wake();
+    }
+
+    /// Acts upon who is at work beside others: has those descheduled that are to make way, and puts the others back. Whoever is
+    /// descheduled may go on launching.
+    fn look_at_activity(&mut self) {
+        let now = self.now();
+        let changes = self.corun.changes();
+        for (id, busy) in &changes {
+            self.arbiter.set_busy(now, *id, *busy);
+        }
+        if self.corun.is_allowed() {
+            self.preemptions().set_slices(&changes);
+        }
+        let verdict = self.corun.judge(now, self.arbiter.is_together(), self.arbiter.is_anybody_overdue());
+        self.arbiter.set_pressure(now, verdict.pressure);
+        let off = self.arbiter.holder().filter(|id| verdict.off && self.makes_way(*id));
+        let on = self.tenants.index().descheduled();
+        on.into_iter().filter(|id| Some(*id) != off).for_each(|id| self.preemptions().reschedule(id));
+        if let Some(id) = off {
+            self.preemptions().deschedule(id);
+        }
+        // What they launch while their work is descheduled runs later, and is there when they go on.
+        let there = |id: TenantId| self.tenants.get(id).is_some_and(|tenant| tenant.preemption.is_descheduled());
+        let all_descheduled = off.is_some_and(there);
+        self.corun.let_pass(verdict.pressure == Pressure::Passing || all_descheduled);
+    }
+
+    /// Whether a tenant is one that runs beside urgent ones, and is not just asked for anything else.
+    fn makes_way(&self, id: TenantId) -> bool {
+        let Some(tenant) = self.tenants.get(id) else { return false };
+        let drains = tenant.revoked.is_some() || self.evictions.iter().any(|eviction| eviction.is_draining(id));
+        let has_turn = self.arbiter.state(id) == State::Running && tenant.class() != Class::Latency;
+        has_turn
+            && !tenant.preemption.is_under_way()
+            && !drains
+            && !tenant.unresponsive
+            && tenant.disconnected.is_none()
+    }
+
+    /// Whether somebody urgent has just got the GPU. Looking at memory and overwriting it are kernels, which take turns
+    /// with the tenant's: a request of 8 ms took 22 that way.
+    fn is_in_haste(&self) -> bool {
+        self.corun.is_anybody_at_work() || self.haste_ends().is_some_and(|end| Instant::now() < end)
+    }
+
+    /// Until when nothing is done ahead.
+    fn haste_ends(&self) -> Option<Instant> {
+        let holder = self.tenants.get(self.arbiter.holder()?)?;
+        (holder.class() == Class::Latency).then(|| holder.ran + HASTE)
+    }
+
+    /// Acts upon what has happened, until nothing more has.
+    fn settle(&mut self) {
+        loop {
+            if let Some(event) = self.preemptions.next_event() {
+                self.preempted(event);
+            } else if let Some(event) = self.memory.next_event() {
+                self.remembered(event);
+            } else {
+                break;
             }
+        }
+    }
+
+    fn remembered(&mut self, event: MemoryEvent) {
+        match event {
+            MemoryEvent::AllHere(id) => {
+                if self.preemptions().is_on_the_gpu_or_resumed(id) {
+                    self.memory.end_swap_in(id);
+                    self.tell_arbiter(id, Event::Resident);
+                }
+            }
+            MemoryEvent::Ready(id) => self.tell_arbiter(id, Event::Ready),
+            MemoryEvent::CannotArrive(id) => self.tell_arbiter(id, Event::CannotArrive),
+            MemoryEvent::Stranded(id) => self.tell_arbiter(id, Event::Stranded),
+            MemoryEvent::CorunnersInTheWay => self.part(),
+            MemoryEvent::Spoiled(id) => self.kill(id, "its memory could not be copied"),
+        }
+    }
+
+    fn preempted(&mut self, event: PreemptEvent) {
+        match event {
+            PreemptEvent::Off { tenant, drained } => {
+                self.tell_arbiter(tenant, if drained { Event::Closed } else { Event::Preempted });
+            }
+            PreemptEvent::Impossible { tenant, drained } => {
+                if drained {
+                    self.tell_arbiter(tenant, Event::Closed);
+                } else {
+                    self.drain(tenant);
+                }
+                self.serve_deferred(tenant);
+            }
+            PreemptEvent::Back(id) => {
+                if self.arbiter.state(id) == State::Leaving {
+                    // It is to leave before it was let in, and a call of it waits.
+                    self.tell_arbiter(id, Event::Preempted);
+                }
+                // Nobody may give it the GPU before somebody asks for it, and that one waits for this.
+                self.serve_deferred(id);
+            }
+            PreemptEvent::BackBesideOthers(id) => self.grant(id),
+            // At once: it runs already, and nobody may come in between.
+            PreemptEvent::Running(id) => self.tell_arbiter(id, Event::Resident),
+            PreemptEvent::Moved => self.look_at_activity(),
+            PreemptEvent::LetGo(id) => self.memory.let_go(id),
+            PreemptEvent::Lost { tenant, why } => self.kill(tenant, why),
         }
     }
 }

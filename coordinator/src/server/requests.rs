@@ -6,7 +6,9 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use baton_contract::link::Received;
-use baton_contract::messages::{Answer, Channels, FromTenant, MemoryReport, Message as _, PreemptionReport, Request};
+use baton_contract::messages::{
+    Answer, Channels, CorunReport, FromTenant, MemoryReport, Message as _, PreemptionReport, Request,
+};
 
 use super::Server;
 use crate::policy::arbiter::TenantId;
@@ -46,6 +48,7 @@ impl Server {
             if let Err(why) = done.and_then(|message| act(self, id, message, descriptors.pop())) {
                 return self.cut_off(id, &why);
             }
+            self.settle();
         }
     }
 
@@ -69,8 +72,13 @@ impl Server {
         match message {
             FromTenant::Turn(report) => self.hear_of_turn(id, report),
             FromTenant::Memory(report) => return self.hear_of_memory(id, report),
-            FromTenant::Preemption(report) => return self.hear_of_preemption(id, report, descriptor),
-            FromTenant::Corun(report) => self.hear_of_corun(id, report),
+            FromTenant::Preemption(report) => return self.preemptions().heard(id, report, descriptor),
+            FromTenant::Corun(CorunReport::ActivityChanged) => {
+                if let Some(tenant) = self.tenants.get_mut(id) {
+                    tenant.preemption.slice.work_begins();
+                }
+                self.look_at_activity();
+            }
             FromTenant::Opening(_) | FromTenant::Request(_) => {
                 return Err("it sent a request where reports belong".to_owned());
             }
@@ -96,7 +104,7 @@ impl Server {
         if std::mem::replace(&mut tenant.asking, true) {
             return Err("it sent a request before the last one was answered".to_owned());
         }
-        if tenant.hold.is_some_and(|hold| hold.has_begun()) {
+        if tenant.preemption.has_begun() {
             match request {
                 // Whoever asks for memory keeps the gate from closing.
                 Request::Allocate { .. } => {

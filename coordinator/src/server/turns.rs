@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use baton_contract::messages::{ArrivalStory, ExtentId, TurnCommand, TurnReport};
+use baton_contract::messages::{ArrivalStory, CorunCommand, ExtentId, TurnCommand, TurnReport};
 
 use super::Server;
 use super::ledger::Granted;
@@ -82,7 +82,7 @@ impl Server {
                 }
                 Decision::Contend(id, None) => self.tenants.tell(id, &TurnCommand::Uncontended),
                 Decision::Revoke(id) => {
-                    if !self.hold(id) {
+                    if !self.preemptions().begin(id) {
                         self.drain(id);
                     }
                 }
@@ -91,7 +91,12 @@ impl Server {
                     self.ledger.begin();
                 }
                 Decision::Grant(id) => self.grant(id),
-                Decision::Corun(id, on) => self.beside(id, on),
+                Decision::Corun(id, on) => {
+                    self.tenants.tell(id, &CorunCommand::Corun { on });
+                    if !on {
+                        self.memory().turn_away(id);
+                    }
+                }
             }
         }
         if let Some(holder) = self.arbiter.holder() {
@@ -112,7 +117,7 @@ impl Server {
     pub(super) fn grant(&mut self, id: TenantId) {
         let decided = self.start + Duration::from_micros(self.arbiter.decided_at());
         // Who runs beside others is not brought in before, so it may still be paused: it is let in when it is resumed.
-        if self.arbiter.is_corunner(id) && !self.is_on_the_gpu_or_resumed(id) {
+        if self.arbiter.is_corunner(id) && !self.preemptions().is_on_the_gpu_or_resumed(id) {
             return;
         }
         if let Some(mut extents) = self.tenants.extents(id) {
@@ -157,7 +162,7 @@ impl Server {
             return;
         }
         tenant.ran = Instant::now();
-        if !self.closed_in_hold(id) {
+        if !self.preemptions().drained(id) {
             return;
         }
         let Some(tenant) = self.tenants.get_mut(id) else { return };
@@ -185,7 +190,7 @@ impl Server {
             }
             tenant.busy += 1;
             self.evictions.iter_mut().for_each(|eviction| eviction.could_not_close(id));
-            if tenant.hold.is_some() {
+            if tenant.preemption.is_under_way() {
                 // It was asked to drain for another reason, and is about to be paused.
                 return;
             }

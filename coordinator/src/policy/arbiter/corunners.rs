@@ -102,10 +102,6 @@ impl Corunners {
             corunner.working = busy.then_some(now);
         }
     }
-
-    pub(super) fn ids(&self) -> impl Iterator<Item = TenantId> {
-        self.list.keys().copied()
-    }
 }
 
 impl Tenant {

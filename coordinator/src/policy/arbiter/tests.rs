@@ -409,12 +409,12 @@ fn who_is_urgent_runs_beside_others_as_long_as_all_fit_together() {
     let mut arbiter = running(&[Batch, Latency, Latency]);
     arbiter.set_together(true);
     assert_eq!(arbiter.handle(MS, B, Demand), [Corun(B, true), Grant(B)]);
-    arbiter.set_at_work(MS, |id| id == B);
+    arbiter.set_busy(MS, B, true);
     assert_eq!((arbiter.state(B), arbiter.state(A), arbiter.holder()), (State::Corunning, State::Running, Some(A)));
     assert_eq!(arbiter.handle(2 * MS, C, Demand), [Corun(C, true), Grant(C)]);
     assert_eq!(arbiter.handle(2 * MS, B, Demand), [], "its gate is open");
     assert_eq!(arbiter.tick(20 * MS), []);
-    arbiter.set_at_work(25 * MS, |_| false);
+    arbiter.set_busy(25 * MS, B, false);
     arbiter.set_together(false);
     assert_eq!(arbiter.tick(30 * MS), [Corun(B, false), Revoke(B), Corun(C, false), Revoke(C)]);
     assert_eq!((arbiter.state(B), arbiter.holder()), (State::Leaving, Some(A)));
@@ -433,7 +433,7 @@ fn what_was_done_beside_others_does_not_count_against_anybody_later() {
     let mut arbiter = arbiter(&[Latency, Latency]);
     arbiter.set_together(true);
     assert_eq!(arbiter.handle(0, A, Demand), [Corun(A, true), Grant(A)]);
-    arbiter.set_at_work(0, |id| id == A);
+    arbiter.set_busy(0, A, true);
     let hour = 3_600_000 * MS;
     arbiter.set_together(false);
     assert_eq!(arbiter.tick(hour), [Corun(A, false), Revoke(A)]);

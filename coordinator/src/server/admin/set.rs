@@ -43,11 +43,11 @@ impl Server {
             tenant.scheduling = scheduling;
             log::info!("{name} is now {}, weight {}", scheduling.class, scheduling.weight);
             if scheduling.class != before.class {
-                let old = std::mem::replace(&mut tenant.slot, self.activity.give(scheduling.class));
-                self.activity.free(old);
+                let old = std::mem::replace(&mut tenant.slot, self.corun.give(id, scheduling.class));
+                self.corun.free(old);
                 let slot = tenant.slot;
                 let message = CorunCommand::Slot { slot: slot.unwrap_or(ACTIVITY_SLOTS) };
-                self.tenants.tell_with(id, &message, &[self.activity.file(slot)]);
+                self.tenants.tell_with(id, &message, &[self.corun.file(slot)]);
             }
             self.tell_arbiter(id, Event::Changed { scheduling });
         }

@@ -156,12 +156,12 @@ impl Standing {
 impl Server {
     fn standing(&self, id: TenantId, tenant: &Tenant) -> Standing {
         let state = self.arbiter.state(id);
-        let is_descheduled = tenant.preemptible.is_descheduled();
+        let is_descheduled = tenant.preemption.is_descheduled();
         let has_gate_open = match state {
             State::Running => true,
             // It is told to leave, and has yet to do so.
-            State::Leaving => tenant.hold.is_none(),
-            State::Corunning => self.activity.is_taken_by(tenant.slot),
+            State::Leaving => !tenant.preemption.is_under_way(),
+            State::Corunning => self.corun.is_at_work(tenant.slot),
             State::Idle | State::Waiting | State::Arriving => false,
         };
         let counts = tenant.extents().counts();
@@ -171,7 +171,7 @@ impl Server {
             suspended: self.arbiter.is_suspended(id) && self.is_off_the_gpu(id),
             running: has_gate_open && !is_descheduled,
             arriving: matches!(state, State::Arriving | State::Running) && tenant.extents().counts().missing > 0,
-            preempted: tenant.hold.is_some() || has_gate_open && is_descheduled,
+            preempted: tenant.preemption.is_under_way() || has_gate_open && is_descheduled,
             waiting: matches!(state, State::Waiting | State::Arriving),
             // What cannot move is always there.
             evicted: counts.bytes > counts.immovable && counts.here() == counts.immovable,
@@ -203,7 +203,7 @@ impl Server {
                 peak_bytes: tenant.peak_bytes,
                 switches: self.arbiter.switches(id),
                 gpu_seconds: self.arbiter.gpu_time(id, self.now()) as f64 / 1e6,
-                preemptible: tenant.preemptible.works,
+                preemptible: tenant.preemption.works(),
             }
         });
         let newcomers = self.newcomers.iter().map(|newcomer| NewcomerStatus {

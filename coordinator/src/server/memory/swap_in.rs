@@ -275,7 +275,7 @@ impl Access<'_> {
 
     /// Lets the tenant run before all is there, if everything that it may reach is known.
     fn let_it_run(&mut self, id: TenantId) {
-        let Some(tenant) = self.tenants.get(id).filter(|tenant| tenant.hold.is_none()) else { return };
+        let Some(tenant) = self.tenants.get(id).filter(|tenant| !tenant.preemption.is_under_way()) else { return };
         if tenant.extents().counts().unread > 0 {
             // Part of it stayed when it was last here, and was used since the last look.
             if tenant.scan.is_none() {
@@ -311,7 +311,7 @@ impl Access<'_> {
         let may_write = !self.is_off_the_gpu(id);
         let Some(tenant) = self.tenants.get_mut(id) else { return };
         // Before it has closed its gate it may have used it already.
-        let may_write = may_write || tenant.unresponsive || tenant.hold.is_some_and(|hold| !hold.is_closed());
+        let may_write = may_write || tenant.unresponsive || tenant.preemption.is_gate_open();
         let Some(mut own) = self.tenants.extents(id) else { return };
         for extent in extents {
             own.mapped(extent, may_write);

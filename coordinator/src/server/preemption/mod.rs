@@ -1,6 +1,344 @@
-//! Taking tenants off the GPU in the middle, and putting them back.
+//! Taking tenants off the GPU without waiting for their work to end, where the driver can do that; and their time slices on it.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `mod` | pauses a tenant, and resumes it |
+//! | `probe` | whether a paused tenant's memory can be unmapped |
+//! | `deschedule` | making way for those that run beside it |
+//! | `timeslice` | how long each may compute at a time |
+//!
+//! The states are in `tenants/preemption.rs`. What work in flight will touch cannot be known. So a tenant that was paused goes on
+//! only when all its memory is back; one that was drained comes in piece by piece ([`super::memory`]). Its memory is touched only
+//! when it is paused **and** has closed its gate: before that, its calls could still be refused for what is missing. And only when
+//! its pager has shown that it can change mappings now.
+//!
+//! [`Preemptions`] is what is known here and nowhere else; [`Access`] is that with what else is needed. What others have to act
+//! upon comes back as a [`PreemptEvent`].
 
 mod deschedule;
-mod preempt;
 mod probe;
 mod timeslice;
+
+use std::collections::VecDeque;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use baton_contract::messages::{Channels, PreemptionCommand, PreemptionReport};
+use baton_contract::resource_manager::is_control_device;
+
+use super::ledger::Ledger;
+use super::tenants::preemption::{Pause, Preemption, Stage, Told};
+use super::tenants::table::Tenants;
+use super::tenants::tenant::Tenant;
+use crate::device::gpu::{Gpu, GpuError};
+use crate::device::preemptor::{PreemptCommand, PreemptError, PreemptTarget, Preempted, Preemptor};
+use crate::device::wake::Waker;
+use crate::policy::arbiter::{Arbiter, State, TenantId};
+
+/// What somebody else has to act upon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PreemptEvent {
+    /// A tenant that was to leave is off the GPU; `drained` if there was nothing to pause.
+    Off { tenant: TenantId, drained: bool },
+    /// It cannot be paused, so its work has to be waited for, if its gate was not closed with nothing queued.
+    Impossible { tenant: TenantId, drained: bool },
+    /// One that was paused with nothing queued is on the GPU again. Nobody may have given it a turn.
+    Back(TenantId),
+    /// One that is to run beside others is on the GPU again.
+    BackBesideOthers(TenantId),
+    /// One is on the GPU again, and runs, with all its memory.
+    Running(TenantId),
+    /// Somebody was descheduled or rescheduled, or could not be.
+    Moved,
+    /// Nothing of a tenant that has ended is held here any more.
+    LetGo(TenantId),
+    /// It can neither be taken off the GPU nor put back on it.
+    Lost { tenant: TenantId, why: &'static str },
+}
+
+/// The preemptor, and what it has yet to tell.
+pub(super) struct Preemptions {
+    preemptor: Preemptor,
+    reports: Receiver<Preempted>,
+    events: VecDeque<PreemptEvent>,
+    /// Whether the user allows it.
+    is_allowed: bool,
+    /// Whether somebody of class latency was connected when time slices were last set.
+    is_urgent: bool,
+}
+
+/// Preemptions, and what else is needed to carry them out.
+pub(super) struct Access<'a> {
+    pub(super) preemptions: &'a mut Preemptions,
+    pub(super) tenants: &'a mut Tenants,
+    /// Only to be asked.
+    pub(super) arbiter: &'a Arbiter,
+    pub(super) ledger: &'a mut Ledger,
+}
+
+impl Preemptions {
+    pub(super) fn new(gpu: &Gpu, is_allowed: bool, waker: Waker) -> Result<Self, GpuError> {
+        let (sender, reports) = channel();
+        let preemptor = Preemptor::start(gpu, sender, waker)?;
+        Ok(Self { preemptor, reports, events: VecDeque::new(), is_allowed, is_urgent: false })
+    }
+
+    /// What has happened, one after the other.
+    pub(super) fn next_event(&mut self) -> Option<PreemptEvent> {
+        self.events.pop_front()
+    }
+
+    /// What the preemptor has done, or could not, one after the other.
+    pub(super) fn next_report(&mut self) -> Option<Preempted> {
+        self.reports.try_recv().ok()
+    }
+
+    /// A tenant has ended: nothing of it is held any more when that is told ([`PreemptEvent::LetGo`]).
+    pub(super) fn let_go(&mut self, id: TenantId, target: PreemptTarget) {
+        self.preemptor.submit(id, PreemptCommand::End, target);
+    }
+}
+
+impl Access<'_> {
+    /// What a tenant reports about that.
+    pub(super) fn heard(
+        &mut self,
+        id: TenantId,
+        report: PreemptionReport,
+        descriptor: Option<OwnedFd>,
+    ) -> Result<(), String> {
+        match report {
+            PreemptionReport::Channels { channels } => return self.channels_told(id, channels, descriptor),
+            PreemptionReport::GateClosed { grant } => self.gate_closed(id, grant),
+            PreemptionReport::Probed { number } => self.probed(id, number),
+        }
+        Ok(())
+    }
+
+    /// A tenant says how it can be paused. Whether that works here is found out by trying, once.
+    fn channels_told(&mut self, id: TenantId, channels: Channels, control: Option<OwnedFd>) -> Result<(), String> {
+        let target = match (channels, control) {
+            (Channels::None, _) => None,
+            (Channels::Simulated { process }, _) => Some(PreemptTarget::Simulated(process)),
+            (Channels::ResourceManager(objects), Some(control)) if is_control_device(control.as_raw_fd()) => {
+                Some(PreemptTarget::ResourceManager(objects, Arc::new(control)))
+            }
+            (Channels::ResourceManager(_), _) => {
+                return Err("what it offered is not the driver's control device".to_owned());
+            }
+        };
+        let Some(tenant) = self.tenants.get_mut(id).filter(|_| self.preemptions.is_allowed) else { return Ok(()) };
+        match tenant.preemption.told(target) {
+            Told::Nothing => {}
+            Told::Try(target) => self.preemptions.preemptor.submit(id, PreemptCommand::Try, target),
+            Told::PauseRest => self.start_pausing(id),
+        }
+        Ok(())
+    }
+
+    /// Begins to take a tenant off the GPU; false if that cannot be done.
+    pub(super) fn begin(&mut self, id: TenantId) -> bool {
+        let can_be = |tenant: &&mut Tenant| tenant.preemption.works() && !tenant.unresponsive;
+        let Some(tenant) = self.tenants.get_mut(id).filter(can_be) else { return false };
+        if !tenant.preemption.is_under_way() {
+            tenant.preemption.ask();
+            let grant = tenant.grant;
+            self.tenants.tell(id, &PreemptionCommand::Begin { grant });
+        }
+        true
+    }
+
+    /// The gate is closed; work may be queued.
+    fn gate_closed(&mut self, id: TenantId, grant: u64) {
+        let Some(tenant) = self.tenants.get_mut(id).filter(|tenant| tenant.grant == grant) else { return };
+        if tenant.preemption.gate_closed() {
+            return self.start_pausing(id);
+        }
+        self.probe(id);
+    }
+
+    /// The gate is closed and nothing is queued. Says whether that ends the turn now, as without pausing.
+    pub(super) fn drained(&mut self, id: TenantId) -> bool {
+        let Some(tenant) = self.tenants.get_mut(id) else { return false };
+        let ends = tenant.preemption.drained();
+        if !ends {
+            self.probe(id);
+        }
+        ends
+    }
+
+    /// A tenant's time has come: one that does not close its gate is paused all the same, one that does not answer its probe is let
+    /// go on.
+    pub(super) fn look_at(&mut self, id: TenantId) {
+        if self.tenants.get(id).and_then(Tenant::is_paused_at).is_some_and(|at| at <= Instant::now()) {
+            self.start_pausing(id);
+        }
+        self.look_at_probe(id);
+    }
+
+    /// Has a tenant that is on its way taken off the GPU, with all that is not yet.
+    fn start_pausing(&mut self, id: TenantId) {
+        // Who is cut off goes on without us, as far as it can.
+        let Some(tenant) = self.tenants.get_mut(id).filter(|tenant| tenant.disconnected.is_none()) else { return };
+        match tenant.preemption.pause() {
+            Pause::Nothing => {}
+            Pause::RescheduleFirst => self.reschedule(id),
+            Pause::This(target) => self.preemptions.preemptor.submit(id, PreemptCommand::Preempt, target),
+            Pause::IsPaused => self.paused(id, Duration::ZERO, Ok(())),
+        }
+    }
+
+    /// Has it go on.
+    fn start_resuming(&mut self, id: TenantId) {
+        let Some(tenant) = self.tenants.get_mut(id) else { return };
+        let Some(target) = tenant.preemption.resume() else { return };
+        // From here on it may write, and what a look under way finds is no longer so.
+        tenant.scan = None;
+        if let Some(mut extents) = self.tenants.extents(id) {
+            extents.may_change();
+        }
+        self.preemptions.preemptor.submit(id, PreemptCommand::Resume, target);
+    }
+
+    /// All memory of a tenant is there whose turn it is. Says whether it can be let in, or has to be resumed first.
+    pub(super) fn is_on_the_gpu_or_resumed(&mut self, id: TenantId) -> bool {
+        let Some(tenant) = self.tenants.get_mut(id) else { return true };
+        match tenant.preemption.progress().map(|progress| progress.stage()) {
+            None => true,
+            Some(Stage::Paused) => {
+                self.start_resuming(id);
+                false
+            }
+            // It runs already.
+            Some(Stage::Answering) => {
+                tenant.preemption.end();
+                true
+            }
+            Some(_) => false,
+        }
+    }
+
+    /// The preemptor has done something, or could not.
+    pub(super) fn carried_out(&mut self, Preempted { tenant: id, command, time, result }: Preempted) {
+        match command {
+            PreemptCommand::Try => self.tried(id, result),
+            PreemptCommand::Preempt => self.paused(id, time, result),
+            PreemptCommand::Resume => self.resumed(id, result),
+            PreemptCommand::Deschedule | PreemptCommand::Reschedule => {
+                self.moved(id, command == PreemptCommand::Deschedule, result)
+            }
+            PreemptCommand::Slice(slice) => self.sliced(id, slice, result),
+            PreemptCommand::End => self.happened(PreemptEvent::LetGo(id)),
+        }
+    }
+
+    fn happened(&mut self, event: PreemptEvent) {
+        self.preemptions.events.push_back(event);
+    }
+
+    fn tried(&mut self, id: TenantId, result: Result<(), PreemptError>) {
+        let Some(tenant) = self.tenants.get_mut(id) else { return };
+        tenant.preemption.tried(result.is_ok());
+        if let Err(error) = result {
+            log::warn!("{} cannot be preempted, so switches wait for its work: {error}", tenant.name);
+        }
+    }
+
+    fn paused(&mut self, id: TenantId, time: Duration, result: Result<(), PreemptError>) {
+        let state = self.arbiter.state(id);
+        let Some(tenant) = self.tenants.get_mut(id) else { return };
+        let Some(progress) = tenant.preemption.progress() else { return };
+        if result.is_ok() {
+            tenant.preemption.paused();
+        }
+        if tenant.disconnected.is_some() {
+            // It may have gone on by itself before it was paused.
+            let all_here = tenant.extents().counts().missing == 0;
+            let paused = tenant.preemption.take_paused().filter(|_| all_here);
+            return self.resume_rest(id, paused);
+        }
+        let drained = progress.is_drained();
+        match result {
+            Ok(()) if progress.stage() == (Stage::Pausing { again: true }) => self.start_pausing(id),
+            Ok(()) => {
+                tenant.preemption.rest();
+                if state == State::Leaving {
+                    tenant.ran = Instant::now();
+                }
+                self.ledger.paused(time);
+                match state {
+                    State::Leaving => {
+                        self.ledger.drained(progress.since().elapsed());
+                        if drained {
+                            // There was nothing to pause after all.
+                            self.start_resuming(id);
+                        }
+                        self.probe(id);
+                        self.happened(PreemptEvent::Off { tenant: id, drained });
+                    }
+                    // It was let in again before it was off.
+                    State::Corunning => self.start_resuming(id),
+                    _ => self.probe(id),
+                }
+            }
+            Err(error) if state == State::Leaving => {
+                log::warn!("{} could not be preempted, so its work is waited for: {error}", tenant.name);
+                // Some of it may have been paused before.
+                let paused = tenant.preemption.take_paused();
+                tenant.preemption.give_up();
+                self.resume_rest(id, paused);
+                self.happened(PreemptEvent::Impossible { tenant: id, drained });
+            }
+            // It runs though it is not its turn, and its memory is not touched as long as that lasts.
+            Err(error) => {
+                log::warn!("{} could not be preempted again: {error}", tenant.name);
+                if !tenant.preemption.fail() {
+                    self.happened(PreemptEvent::Lost { tenant: id, why: "its work cannot be taken off the GPU" });
+                }
+            }
+        }
+    }
+
+    /// What was paused goes on, whatever the tenant does.
+    fn resume_rest(&mut self, id: TenantId, paused: Option<PreemptTarget>) {
+        if let Some(paused) = paused {
+            self.preemptions.preemptor.submit(id, PreemptCommand::Resume, paused);
+        }
+    }
+
+    fn resumed(&mut self, id: TenantId, result: Result<(), PreemptError>) {
+        let state = self.arbiter.state(id);
+        let Some(tenant) = self.tenants.get_mut(id) else { return };
+        let Some(progress) = tenant.preemption.progress() else { return };
+        tenant.preemption.resumed();
+        match result {
+            Ok(()) if tenant.disconnected.is_some() => {}
+            Ok(()) if state == State::Corunning => {
+                tenant.preemption.end();
+                self.happened(PreemptEvent::BackBesideOthers(id));
+            }
+            Ok(()) if progress.is_drained() => {
+                tenant.preemption.end();
+                self.happened(PreemptEvent::Back(id));
+            }
+            Ok(()) if state == State::Arriving && tenant.extents().counts().missing == 0 => {
+                tenant.preemption.end();
+                self.happened(PreemptEvent::Running(id));
+            }
+            Ok(()) if tenant.is_probing() && state != State::Leaving => tenant.preemption.let_answer(),
+            // It has lost its turn meanwhile.
+            Ok(()) => self.start_pausing(id),
+            Err(error) => {
+                log::warn!("{} could not be resumed: {error}", tenant.name);
+                self.happened(PreemptEvent::Lost { tenant: id, why: "its work cannot be put back on the GPU" });
+            }
+        }
+    }
+}
+
+/// What of a tenant that has ended is held here: its control device, and by that all that it had on the GPU.
+pub(super) fn is_held(preemption: &Preemption) -> bool {
+    matches!(preemption.target(), Some(PreemptTarget::ResourceManager(..)))
+}

@@ -42,25 +42,25 @@ struct Facts {
 impl Facts {
     fn of(tenant: &Tenant, now: Instant) -> Self {
         let (counts, class) = (tenant.extents.counts(), tenant.class());
-        let is_off = tenant.hold.is_none_or(|hold| hold.is_off());
+        let is_off = tenant.preemption.is_off();
         let can_go = tenant.is_evictable() && counts.here() > counts.immovable;
         let can_come = is_off && tenant.is_movable() && tenant.redelivery.is_none() && counts.away > 0;
         let answers = (tenant.is_movable() && !tenant.batches.is_empty()).then(|| tenant.oldest_batch()).flatten();
         let deadlines = [
             tenant.next_look(now),
             tenant.redelivery.map(|redelivery| redelivery.at),
-            tenant.preemptible.next_try().filter(|at| *at > now),
+            tenant.preemption.next_try().filter(|at| *at > now),
             tenant.revoked.map(|(since, limit)| since + limit + ANSWER_LIMIT),
             answers.map(|since| since + ANSWER_LIMIT).filter(|at| *at > now),
             tenant.disconnected.map(|_| now + REPLACED),
         ];
         Self {
             class: tenant.disconnected.is_none().then_some(class),
-            keeps_apart: !tenant.extents.is_empty() && !tenant.preemptible.can_corun(),
+            keeps_apart: !tenant.extents.is_empty() && !tenant.preemption.can_corun(),
             answering: !tenant.batches.is_empty() || !is_off || tenant.revoked.is_some(),
             leaving: counts.leaving.iter().any(|count| *count > 0),
             reserved: counts.reserved > 0,
-            descheduled: tenant.preemptible.is_descheduled(),
+            descheduled: tenant.preemption.is_descheduled(),
             victim: can_go.then_some((tenant.is_waiting, Reverse(class), tenant.ran)),
             next: can_come.then_some((!tenant.is_waiting, class, Reverse(tenant.ran))),
             deadline: deadlines.into_iter().flatten().min(),
@@ -79,7 +79,6 @@ pub(in crate::server) struct Index {
     reserved: BTreeSet<TenantId>,
     descheduled: BTreeSet<TenantId>,
     disconnected: BTreeSet<TenantId>,
-    latency: BTreeSet<TenantId>,
     victims: BTreeSet<(VictimKey, TenantId)>,
     next: BTreeSet<(NextKey, TenantId)>,
     deadlines: BTreeSet<(Instant, TenantId)>,
@@ -113,7 +112,6 @@ impl Index {
         flag(&mut self.reserved, |facts| facts.reserved);
         flag(&mut self.descheduled, |facts| facts.descheduled);
         flag(&mut self.disconnected, |facts| facts.class.is_none());
-        flag(&mut self.latency, |facts| facts.class == Some(Class::Latency));
         let keyed = |facts: Option<Facts>| facts.and_then(|facts| facts.victim).map(|key| (key, id));
         exchange(&mut self.victims, keyed(before), keyed(after));
         let keyed = |facts: Option<Facts>| facts.and_then(|facts| facts.next).map(|key| (key, id));
@@ -172,11 +170,6 @@ impl Index {
     /// Those whose connection has ended, and whose process has not.
     pub(in crate::server) fn disconnected(&self) -> Vec<TenantId> {
         self.disconnected.iter().copied().collect()
-    }
-
-    /// Those of class latency who are connected.
-    pub(in crate::server) fn latency(&self) -> impl Iterator<Item = TenantId> {
-        self.latency.iter().copied()
     }
 
     /// From whom memory is taken next, after this one: with the place in that order.

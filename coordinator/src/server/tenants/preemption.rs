@@ -1,4 +1,15 @@
-//! What of a tenant can be taken off the GPU, and how far that is.
+//! How far a tenant is taken off the GPU: the states, and what leads from one to another.
+//!
+//! ```text
+//!            *Begin* to the tenant            its gate is closed, or it does not answer
+//! (running) ──────────────────────> Asked ───────────────────────────────> Pausing ───────> Paused
+//!     ^                               │ closed: nothing was queued              ^    it is done  │ its turn, and all
+//!     │                               v                                         │                │ its memory is back
+//!     │                            (drained)                                    │ turn lost      v
+//!     └────────────────────────────── granted ──────────────────────────────────┴──────────── Resuming
+//! ```
+//!
+//! Whoever carries this out is in `server/preemption`.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -15,62 +26,57 @@ const PATIENCE: Duration = Duration::from_millis(250);
 /// How long the call may take, in milliseconds in which the tenant has looked for its end: on a busy machine those are fewer
 /// than have passed. Where nothing is in its way it takes a small part of one.
 const LIMIT_TICKS: u32 = 25;
+/// When it is looked for the first time whether that is over, and how often then.
+const LOOK: Duration = Duration::from_millis(25);
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
+/// How long a tenant is left alone that could not be paused again, descheduled, or rescheduled.
+const FAILED: Duration = Duration::from_millis(100);
+/// How often it is tried to take a tenant off the GPU that has lost its turn while it was resumed, or to put one back.
+const MOST_FAILURES: u32 = 10;
+
+/// Whether a tenant can be taken off the GPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Ability {
+    #[default]
+    No,
+    /// Nobody knows yet.
+    Trying,
+    Works,
+}
 
 /// How far it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::server) enum Stage {
+    /// To close its gate.
     Asked,
-    Pausing,
+    /// The preemptor is at it; `again` if the tenant has got more to be paused since.
+    Pausing {
+        again: bool,
+    },
+    /// It could not be paused, and is to be then.
+    Failed {
+        again_at: Instant,
+    },
     Paused,
     Resuming,
-    /// It runs until it has answered (`server/preemption/probe.rs`), and is paused then.
+    /// It runs until it has answered the probe, and is paused then.
     Answering,
 }
 
-/// A tenant on its way off the GPU, or off it.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::server) struct Preemption {
-    pub(in crate::server) stage: Stage,
-    pub(in crate::server) since: Instant,
-    /// It has said that its gate is closed.
-    pub(in crate::server) closed: bool,
-    /// It has said so, and that it has nothing queued.
-    pub(in crate::server) drained: bool,
-    /// It has got more to be paused since that was begun.
-    pub(in crate::server) again: bool,
-    pub(in crate::server) probe: Probe,
-    /// Since when it is known that it cannot unmap memory before its work has ended.
-    pub(in crate::server) stuck: Option<Instant>,
-    /// How often it could not be paused again, after it had lost its turn, and when it is tried again.
-    pub(in crate::server) failures: u32,
-    pub(in crate::server) again_at: Option<Instant>,
-}
-
-/// What of a tenant can be taken off the GPU.
-#[derive(Debug, Default)]
-pub(in crate::server) struct Preemptible {
-    /// As it has said.
-    pub(in crate::server) told: Option<PreemptTarget>,
-    /// That was found to work, or nobody knows yet.
-    pub(in crate::server) works: bool,
-    pub(in crate::server) trying: bool,
-    /// What the preemptor was asked to pause, with all that was paused before.
-    pub(in crate::server) asked: Option<PreemptTarget>,
-    pub(in crate::server) slice: Slice,
-    /// What is paused. Pauses are counted, so nothing is paused that is already.
-    pub(in crate::server) paused: Option<PreemptTarget>,
-    /// The user was told that it cannot unmap memory before its work has ended.
-    pub(in crate::server) was_stuck: bool,
-    /// What is descheduled for a burst of somebody urgent, and how far that is.
-    pub(in crate::server) descheduling: Option<(Descheduling, PreemptTarget)>,
-    /// How often it could not be rescheduled since it last was, and before when it is not tried again to move it.
-    pub(in crate::server) failures: u32,
-    pub(in crate::server) not_before: Option<Instant>,
-}
-
-/// How far it is, since the tenant was paused.
+/// What a tenant has said of its gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::server) enum Probe {
+enum Gate {
+    Open,
+    /// Work may be queued.
+    Closed,
+    /// Nothing is.
+    Drained,
+}
+
+/// Whether its mappings can be changed, since it was paused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Probe {
     No,
     /// To be looked at again at some time.
     Asked {
@@ -82,24 +88,108 @@ pub(in crate::server) enum Probe {
     Late,
 }
 
-/// How far it is.
+/// A tenant on its way off the GPU, or off it.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::server) struct Progress {
+    stage: Stage,
+    since: Instant,
+    gate: Gate,
+    probe: Probe,
+    /// Since when it is known that it cannot unmap memory before its work has ended.
+    stuck: Option<Instant>,
+    /// How often it could not be paused again, after it had lost its turn.
+    failures: u32,
+}
+
+/// How far a tenant is descheduled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::server) enum Descheduling {
+enum Descheduling {
     Going,
     There,
     Coming,
 }
 
-impl Preemption {
+/// What of a tenant can be taken off the GPU, and how far that is.
+#[derive(Debug, Default)]
+pub(in crate::server) struct Preemption {
+    /// As it has said.
+    target: Option<PreemptTarget>,
+    ability: Ability,
+    /// What the preemptor was asked to pause, with all that was paused before.
+    asked: Option<PreemptTarget>,
+    /// What is paused. Pauses are counted, so nothing is paused that is already.
+    paused: Option<PreemptTarget>,
+    progress: Option<Progress>,
+    /// Counts the questions whether mappings can be changed.
+    probes: u32,
+    /// The user was told that it cannot unmap memory before its work has ended.
+    was_stuck: bool,
+    /// What is descheduled for a burst of somebody urgent, and how far that is.
+    descheduling: Option<(Descheduling, PreemptTarget)>,
+    /// How often it could not be rescheduled since it last was, and before when it is not tried again to move it.
+    failures: u32,
+    not_before: Option<Instant>,
+    pub(in crate::server) slice: Slice,
+}
+
+/// What is to be done after a tenant has said what it has.
+#[derive(Debug)]
+pub(in crate::server) enum Told {
+    Nothing,
+    /// To find out whether that can be paused.
+    Try(PreemptTarget),
+    /// What has come is to be paused too.
+    PauseRest,
+}
+
+/// What is to be done after it is decided to pause a tenant.
+#[derive(Debug)]
+pub(in crate::server) enum Pause {
+    Nothing,
+    /// It is descheduled, and what is only descheduled may still run: it is to be put back first.
+    RescheduleFirst,
+    This(PreemptTarget),
+    /// All of it is paused already.
+    IsPaused,
+}
+
+/// What a look at the probe has shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::server) enum Looked {
+    Nothing,
+    /// It is to go on, so that its work ends; `first` if the user does not know that yet.
+    Resume {
+        first: bool,
+    },
+    /// It was let go on for long enough; `runs` if it is to be paused again.
+    Late {
+        runs: bool,
+    },
+}
+
+impl Progress {
+    pub(in crate::server) fn stage(&self) -> Stage {
+        self.stage
+    }
+
+    pub(in crate::server) fn since(&self) -> Instant {
+        self.since
+    }
+
+    /// Whether its gate was closed with nothing queued.
+    pub(in crate::server) fn is_drained(&self) -> bool {
+        self.gate == Gate::Drained
+    }
+
     /// Whether nothing of the tenant can touch memory.
-    pub(in crate::server) fn is_off(&self) -> bool {
-        self.stage == Stage::Paused && self.closed && self.probe == Probe::Passed
+    fn is_off(&self) -> bool {
+        self.stage == Stage::Paused && self.gate != Gate::Open && self.probe == Probe::Passed
     }
 
     /// Until when its gate should be closed, or the probe answered.
-    pub(in crate::server) fn waits_until(self) -> Option<Instant> {
+    fn waits_until(self) -> Option<Instant> {
         match self.probe {
-            _ if !self.closed => Some(self.since + PATIENCE),
+            _ if self.gate == Gate::Open => Some(self.since + PATIENCE),
             // First its work has to end.
             Probe::Asked { .. } if self.stuck.is_some() => self.stuck.map(|since| since + ANSWER_LIMIT),
             Probe::Asked { since, .. } => Some(since + PATIENCE),
@@ -107,24 +197,242 @@ impl Preemption {
             Probe::No | Probe::Passed => None,
         }
     }
-
-    /// Whether it has said that its gate is closed.
-    pub(in crate::server) fn is_closed(&self) -> bool {
-        self.closed
-    }
-
-    /// Whether it is about to be paused, as soon as nothing is in the way.
-    pub(in crate::server) fn is_pausing(&self) -> bool {
-        self.stage == Stage::Pausing
-    }
-
-    /// Whether it is off the GPU, or about to be.
-    pub(in crate::server) fn has_begun(&self) -> bool {
-        self.stage != Stage::Asked
-    }
 }
 
-impl Preemptible {
+impl Preemption {
+    /// What of it can be taken off the GPU, as it has said.
+    pub(in crate::server) fn target(&self) -> Option<&PreemptTarget> {
+        self.target.as_ref()
+    }
+
+    /// Whether that was found to work.
+    pub(in crate::server) fn works(&self) -> bool {
+        self.ability == Ability::Works
+    }
+
+    /// How far it is; none if it is not on its way off.
+    pub(in crate::server) fn progress(&self) -> Option<Progress> {
+        self.progress
+    }
+
+    /// Whether it is on its way off the GPU, or off it.
+    pub(in crate::server) fn is_under_way(&self) -> bool {
+        self.progress.is_some()
+    }
+
+    /// Whether it is off the GPU, or about to be, and no longer only asked to close its gate.
+    pub(in crate::server) fn has_begun(&self) -> bool {
+        self.progress.is_some_and(|progress| progress.stage != Stage::Asked)
+    }
+
+    /// Whether, as far as this goes, nothing of the tenant can touch memory.
+    pub(in crate::server) fn is_off(&self) -> bool {
+        self.progress.is_none_or(|progress| progress.is_off())
+    }
+
+    /// Whether it is on its way and its gate is open all the same.
+    pub(in crate::server) fn is_gate_open(&self) -> bool {
+        self.progress.is_some_and(|progress| progress.gate == Gate::Open)
+    }
+
+    /// Whether its tenant can run at the same time as others. A slice that is yet to be set is no reason to part: that takes
+    /// longer; nor is it one that nobody knows yet whether it can be paused.
+    pub(in crate::server) fn can_corun(&self) -> bool {
+        match self.ability {
+            Ability::No => false,
+            Ability::Trying => true,
+            Ability::Works => !self.slice.failed,
+        }
+    }
+
+    /// The tenant says what of it can be paused.
+    pub(in crate::server) fn told(&mut self, target: Option<PreemptTarget>) -> Told {
+        let Some(target) = target else {
+            // What is paused already can still be resumed.
+            self.ability = Ability::No;
+            return Told::Nothing;
+        };
+        self.target = Some(target.clone());
+        // New contexts have a usual one.
+        self.slice.forget();
+        match self.progress.as_mut().map(|progress| &mut progress.stage) {
+            None if self.ability == Ability::Works => Told::Nothing,
+            None => {
+                self.ability = Ability::Trying;
+                Told::Try(target)
+            }
+            Some(Stage::Pausing { again }) => {
+                *again = true;
+                Told::Nothing
+            }
+            Some(Stage::Paused) => Told::PauseRest,
+            Some(Stage::Asked | Stage::Failed { .. } | Stage::Resuming | Stage::Answering) => Told::Nothing,
+        }
+    }
+
+    /// It was tried whether it can be paused.
+    pub(in crate::server) fn tried(&mut self, works: bool) {
+        self.ability = if works { Ability::Works } else { Ability::No };
+    }
+
+    /// It is asked to close its gate.
+    pub(in crate::server) fn ask(&mut self) {
+        let (stage, since, gate, probe) = (Stage::Asked, Instant::now(), Gate::Open, Probe::No);
+        self.progress = Some(Progress { stage, since, gate, probe, stuck: None, failures: 0 });
+    }
+
+    /// Its gate is closed; work may be queued. Says whether it is to be paused now.
+    pub(in crate::server) fn gate_closed(&mut self) -> bool {
+        let Some(progress) = &mut self.progress else { return false };
+        progress.gate = Gate::Closed;
+        progress.stage == Stage::Asked
+    }
+
+    /// Its gate is closed, and nothing is queued. Says whether that ends the turn now, as without pausing.
+    pub(in crate::server) fn drained(&mut self) -> bool {
+        match &mut self.progress {
+            None => true,
+            Some(progress) if progress.stage == Stage::Asked => {
+                self.progress = None;
+                true
+            }
+            Some(progress) => {
+                progress.gate = Gate::Drained;
+                false
+            }
+        }
+    }
+
+    /// It is to be paused, with all that is not yet.
+    pub(in crate::server) fn pause(&mut self) -> Pause {
+        let (Some(progress), Some(target)) = (&mut self.progress, &self.target) else { return Pause::Nothing };
+        progress.stage = Stage::Pausing { again: false };
+        if self.paused.is_none() && progress.probe != Probe::Late {
+            progress.probe = Probe::No;
+        }
+        if self.descheduling.is_some() {
+            return Pause::RescheduleFirst;
+        }
+        let rest = target.beyond(self.paused.as_ref());
+        self.asked = Some(target.clone());
+        rest.map_or(Pause::IsPaused, Pause::This)
+    }
+
+    /// The preemptor has paused what it was asked to.
+    pub(in crate::server) fn paused(&mut self) {
+        self.paused = self.asked.take();
+    }
+
+    /// What is paused, of which nothing is kept: it is to be resumed, or goes on by itself.
+    pub(in crate::server) fn take_paused(&mut self) -> Option<PreemptTarget> {
+        self.paused.take()
+    }
+
+    /// It is off the GPU.
+    pub(in crate::server) fn rest(&mut self) {
+        self.set(Stage::Paused);
+    }
+
+    /// It could not be paused. False if it is to be given up.
+    pub(in crate::server) fn fail(&mut self) -> bool {
+        let Some(progress) = &mut self.progress else { return true };
+        progress.failures += 1;
+        progress.stage = Stage::Failed { again_at: Instant::now() + FAILED };
+        progress.failures <= MOST_FAILURES
+    }
+
+    /// It cannot be paused after all, and is on the GPU.
+    pub(in crate::server) fn give_up(&mut self) {
+        (self.progress, self.ability) = (None, Ability::No);
+    }
+
+    /// It is to go on. Says with what.
+    pub(in crate::server) fn resume(&mut self) -> Option<PreemptTarget> {
+        let (Some(_), Some(target)) = (&self.progress, self.target.clone()) else { return None };
+        self.set(Stage::Resuming);
+        Some(target)
+    }
+
+    /// It is on the GPU again, as far as the preemptor goes.
+    pub(in crate::server) fn resumed(&mut self) {
+        self.paused = None;
+    }
+
+    /// It runs until it has answered the probe.
+    pub(in crate::server) fn let_answer(&mut self) {
+        if let Some(progress) = &mut self.progress {
+            progress.stuck.get_or_insert_with(Instant::now);
+        }
+        self.set(Stage::Answering);
+    }
+
+    /// It is on the GPU, and nobody wants it off.
+    pub(in crate::server) fn end(&mut self) {
+        self.progress = None;
+    }
+
+    fn set(&mut self, stage: Stage) {
+        if let Some(progress) = &mut self.progress {
+            progress.stage = stage;
+        }
+    }
+
+    /// If it is paused and its gate is closed, asks once whether its mappings can be changed: the number of that question.
+    pub(in crate::server) fn probe(&mut self) -> Option<u32> {
+        let is_due = |progress: &&mut Progress| {
+            progress.stage == Stage::Paused && progress.gate != Gate::Open && progress.probe == Probe::No
+        };
+        let progress = self.progress.as_mut().filter(is_due)?;
+        let since = Instant::now();
+        progress.probe = Probe::Asked { since, look: since + LOOK };
+        self.probes = self.probes.wrapping_add(1);
+        Some(self.probes)
+    }
+
+    /// It has answered that question. Says what is to be done.
+    pub(in crate::server) fn probed(&mut self, number: u32) -> Probed {
+        let Some(progress) = self.progress.as_mut().filter(|_| self.probes == number) else { return Probed::Nothing };
+        match (progress.stage, progress.probe) {
+            (_, Probe::No | Probe::Passed) => Probed::Nothing,
+            (Stage::Paused, Probe::Asked { .. }) => {
+                progress.probe = Probe::Passed;
+                Probed::Nothing
+            }
+            (Stage::Answering, _) => Probed::Pause,
+            // It may have needed to run for that: it is asked again when it is paused again.
+            _ => {
+                progress.probe = Probe::No;
+                Probed::AskAgain
+            }
+        }
+    }
+
+    /// It is time to look whether the probe's call has come back, of which is known whether it `is_stuck`.
+    fn look(&mut self, is_stuck: bool) -> Looked {
+        let now = Instant::now();
+        let Some(progress) = &mut self.progress else { return Looked::Nothing };
+        match (progress.stage, &mut progress.probe) {
+            (Stage::Answering, probe) => {
+                *probe = Probe::Late;
+                Looked::Late { runs: true }
+            }
+            (_, Probe::Asked { look, .. }) if is_stuck => {
+                *look = now + LOOK;
+                if progress.stuck.is_some_and(|since| now >= since + ANSWER_LIMIT) {
+                    progress.probe = Probe::Late;
+                    return Looked::Late { runs: false };
+                }
+                progress.stuck.get_or_insert(now);
+                Looked::Resume { first: !std::mem::replace(&mut self.was_stuck, true) }
+            }
+            (_, Probe::Asked { look, .. }) => {
+                *look = now + LOOK_AGAIN;
+                Looked::Nothing
+            }
+            _ => Looked::Nothing,
+        }
+    }
+
     /// Whether it is off the GPU for a burst.
     pub(in crate::server) fn is_descheduled(&self) -> bool {
         matches!(self.descheduling, Some((Descheduling::There, _)))
@@ -136,28 +444,75 @@ impl Preemptible {
     }
 
     /// Whether it just could not be moved.
-    pub(in crate::server) fn is_left_alone(&self) -> bool {
+    fn is_left_alone(&self) -> bool {
         self.not_before.is_some_and(|at| Instant::now() < at)
     }
 
-    /// Whether its tenant can run at the same time as others. A slice that is yet to be set is no reason to part: that takes
-    /// longer; nor is it one that nobody knows yet whether it can be paused.
-    pub(in crate::server) fn can_corun(&self) -> bool {
-        self.trying || self.works && !self.slice.failed
+    /// It is to make way for a burst. Says with what, if it can.
+    pub(in crate::server) fn deschedule(&mut self) -> Option<PreemptTarget> {
+        if self.descheduling.is_some() || !self.works() || self.is_left_alone() || self.failures >= MOST_FAILURES {
+            return None;
+        }
+        let target = self.target.clone()?;
+        self.descheduling = Some((Descheduling::Going, target.clone()));
+        Some(target)
     }
+
+    /// If it is descheduled, it is to be put back; with this. If that is still under way, as soon as it is over.
+    pub(in crate::server) fn reschedule(&mut self) -> Option<PreemptTarget> {
+        if self.is_left_alone() {
+            return None;
+        }
+        match &mut self.descheduling {
+            Some((descheduling @ Descheduling::There, target)) => {
+                *descheduling = Descheduling::Coming;
+                Some(target.clone())
+            }
+            _ => None,
+        }
+    }
+
+    /// It is descheduled (`went`), or rescheduled; or could not be. False if it is to be given up.
+    pub(in crate::server) fn moved(&mut self, went: bool, works: bool) -> bool {
+        if !works {
+            self.failures += 1;
+            self.not_before = Some(Instant::now() + FAILED);
+            if !went && self.failures > MOST_FAILURES {
+                return false;
+            }
+        }
+        match &mut self.descheduling {
+            // Where it was to go, or where it was before.
+            Some((descheduling, _)) if went == works => *descheduling = Descheduling::There,
+            _ => self.descheduling = None,
+        }
+        if works && !went {
+            self.failures = 0;
+        }
+        true
+    }
+}
+
+/// What is to be done after a tenant has answered the probe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::server) enum Probed {
+    Nothing,
+    Pause,
+    AskAgain,
 }
 
 impl Tenant {
     /// Whether its memory can be taken away now, as far as it itself is concerned.
     pub(in crate::server) fn is_evictable(&self) -> bool {
-        self.is_movable() && self.hold.is_none_or(|hold| hold.is_off())
+        self.is_movable() && self.preemption.is_off()
     }
 
     /// Whether its memory can be taken away soon.
     pub(in crate::server) fn is_about_to_close(&self) -> bool {
-        let held = self.hold.filter(|_| self.disconnected.is_none()).is_some_and(|hold| match hold.waits_until() {
+        let progress = self.preemption.progress.filter(|_| self.disconnected.is_none());
+        let held = progress.is_some_and(|progress| match progress.waits_until() {
             Some(until) => Instant::now() < until,
-            None => !hold.is_off(),
+            None => !progress.is_off(),
         });
         held || self.revoked.is_some()
     }
@@ -165,36 +520,42 @@ impl Tenant {
     /// When it is paused though it has not closed its gate, or once more because it could not be. A thread that waits for us
     /// is no reason for that.
     pub(in crate::server) fn is_paused_at(&self) -> Option<Instant> {
-        let hold = self.hold.filter(|_| self.disconnected.is_none())?;
-        let asked = (hold.stage == Stage::Asked && !self.asking).then(|| hold.since + GATE_LIMIT);
-        hold.again_at.or(asked)
+        let progress = self.preemption.progress.filter(|_| self.disconnected.is_none())?;
+        match progress.stage {
+            Stage::Asked => (!self.asking).then(|| progress.since + GATE_LIMIT),
+            Stage::Failed { again_at } => Some(again_at),
+            Stage::Pausing { .. } | Stage::Paused | Stage::Resuming | Stage::Answering => None,
+        }
     }
 
     /// When it has to be looked at again.
     pub(in crate::server) fn next_look(&self, now: Instant) -> Option<Instant> {
-        let given_up = self.hold.and_then(Preemption::waits_until).filter(|at| *at > now);
+        let given_up = self.preemption.progress.and_then(Progress::waits_until).filter(|at| *at > now);
         [self.is_paused_at(), self.probe_look(), given_up].into_iter().flatten().min()
     }
 
     /// Whether it has yet to answer, and is inside of the call. One that has not begun, because it was stopped, say, waits for
     /// nothing on the GPU.
     pub(in crate::server) fn is_probing(&self) -> bool {
-        let is_asked = |hold: Preemption| matches!(hold.probe, Probe::Asked { .. });
-        self.hold.is_some_and(is_asked) && self.theirs.probing.load(Relaxed) != 0
-    }
-
-    /// Whether the call was seen not to come back for too long.
-    pub(in crate::server) fn is_stuck_in_probe(&self) -> bool {
-        self.theirs.probing.load(Relaxed) > LIMIT_TICKS
+        let is_asked = |progress: Progress| matches!(progress.probe, Probe::Asked { .. });
+        self.preemption.progress.is_some_and(is_asked) && self.theirs.probing.load(Relaxed) != 0
     }
 
     /// When it is to be looked whether the call has come back. Who is cut off answers no more, but may be inside.
-    pub(in crate::server) fn probe_look(&self) -> Option<Instant> {
-        let hold = self.hold.filter(|_| self.disconnected.is_none() || self.is_probing())?;
-        match (hold.stage, hold.probe) {
+    fn probe_look(&self) -> Option<Instant> {
+        let progress = self.preemption.progress.filter(|_| self.disconnected.is_none() || self.is_probing())?;
+        match (progress.stage, progress.probe) {
             (Stage::Paused, Probe::Asked { look, .. }) => Some(look),
-            (Stage::Answering, Probe::Asked { .. }) => hold.stuck.map(|since| since + ANSWER_LIMIT),
+            (Stage::Answering, Probe::Asked { .. }) => progress.stuck.map(|since| since + ANSWER_LIMIT),
             _ => None,
         }
+    }
+
+    /// Looks at the probe, if it is time.
+    pub(in crate::server) fn look_at_probe(&mut self) -> Looked {
+        if self.probe_look().is_none_or(|look| Instant::now() < look) {
+            return Looked::Nothing;
+        }
+        self.preemption.look(self.theirs.probing.load(Relaxed) > LIMIT_TICKS)
     }
 }

@@ -17,13 +17,13 @@ const TINY_SLICE: u64 = 1;
 #[derive(Debug, Default)]
 pub(in crate::server) struct Slice {
     /// What was asked for, in microseconds.
-    pub(in crate::server) asked: Option<u64>,
+    asked: Option<u64>,
     /// That could not be set.
     pub(in crate::server) failed: bool,
     /// Since when it is at work, as far as was seen.
-    pub(in crate::server) working: Option<Instant>,
+    working: Option<Instant>,
     /// It shares the GPU with others that are urgent.
-    pub(in crate::server) shares: bool,
+    shares: bool,
 }
 
 impl Slice {
@@ -45,8 +45,23 @@ impl Slice {
         self.shares = at_work && self.shares || is_long && others;
     }
 
+    /// What it is to be set to, if that is something else than before.
+    pub(in crate::server) fn set(&mut self, class: Class, urgent: bool) -> Option<u64> {
+        let wanted = self.wanted(class, urgent);
+        (self.asked.replace(wanted) != Some(wanted)).then_some(wanted)
+    }
+
+    /// It was set, or could not be. False if it is to be something else by now.
+    pub(in crate::server) fn was_set(&mut self, micros: u64, works: bool) -> bool {
+        let is_last = self.asked == Some(micros);
+        if is_last {
+            self.failed = !works;
+        }
+        is_last
+    }
+
     /// What it is to be for this class, with somebody urgent there or not.
-    pub(in crate::server) fn wanted(&self, class: Class, urgent: bool) -> u64 {
+    fn wanted(&self, class: Class, urgent: bool) -> u64 {
         match class {
             Class::Latency if !self.shares => URGENT_SLICE,
             Class::Normal | Class::Batch if urgent => TINY_SLICE,

@@ -9,7 +9,7 @@ use baton_contract::page::CoordinatorPage;
 use baton_contract::scheduling::Scheduling;
 
 use super::peer::Peer;
-use super::preemption::{Preemptible, Preemption};
+use super::preemption::Preemption;
 use super::process::Process;
 use super::shared::{Shared, TenantsPage};
 use super::signs::Heartbeat;
@@ -61,8 +61,6 @@ pub(in crate::server) struct Tenant {
     pub(in crate::server) next_batch: u32,
     /// Counts the grants; the last one holds if the arbiter says that this tenant runs.
     pub(in crate::server) grant: u64,
-    /// Counts the questions whether mappings can be changed.
-    pub(in crate::server) probes: u32,
     /// How many launches it keeps in flight during this one, if it was told.
     pub(in crate::server) short: Option<u32>,
     /// When it last held the baton, or came.
@@ -79,10 +77,8 @@ pub(in crate::server) struct Tenant {
     pub(in crate::server) counted: (u64, u64),
     /// Since when it owes the end of its turn, and how long its work may take to end.
     pub(in crate::server) revoked: Option<(Instant, Duration)>,
-    /// What of it can be taken off the GPU.
-    pub(in crate::server) preemptible: Preemptible,
-    /// It is being taken off the GPU, or is off it.
-    pub(in crate::server) hold: Option<Preemption>,
+    /// What of it can be taken off the GPU, and how far that is.
+    pub(in crate::server) preemption: Preemption,
     /// What a thread has asked for that was inside when the gate closed: for when it is let in again.
     pub(in crate::server) deferred: Option<Request>,
     /// It did not answer in time: nobody knows whether its gate is closed.
@@ -145,7 +141,6 @@ impl Tenant {
             batches: Default::default(),
             next_batch: 0,
             grant: 0,
-            probes: 0,
             short: None,
             ran: Instant::now(),
             busy: 0,
@@ -154,8 +149,7 @@ impl Tenant {
             disconnected: None,
             counted: (0, 0),
             revoked: None,
-            preemptible: Default::default(),
-            hold: None,
+            preemption: Default::default(),
             deferred: None,
             unresponsive: false,
             is_waiting: false,
