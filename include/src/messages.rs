@@ -290,7 +290,7 @@ declare::messages! {
             },
             /// Nobody waits any more.
             14 => Uncontended,
-            /// During this grant: keep the queue short, because somebody more urgent may come at any time.
+            /// During this grant: keep the queue short, because somebody more urgent is at work now and then.
             15 => LimitInFlight {
                 /// How many launches of a thread may be in flight.
                 launches: u32,
@@ -302,6 +302,11 @@ declare::messages! {
                 edges: Vec<(ExtentId, u64)> [MAX_LISTED],
                 /// Whether what was said just before also holds.
                 continues: bool,
+            },
+            /// During this grant: keep as much in flight as is useful again.
+            18 => LiftLimit {
+                /// Whether somebody more urgent may all the same run beside it at any time: then calls look at the activity page.
+                watch: bool,
             },
             /// The process has to end, because it could only go on with wrong results, and the coordinator cannot end it by
             /// itself.

@@ -1,7 +1,7 @@
 //! Programs that fit the GPU together run together: urgent ones at any time, the others in the gaps.
 
 use baton_contract::class::Class;
-use baton_contract::messages::{Message as _, Opening};
+use baton_contract::messages::{FromCoordinator, Message as _, Opening, TurnCommand};
 use baton_contract::scheduling::Scheduling;
 use baton_tests::bare_tenant::{BareTenant, greeting};
 use baton_tests::coordinator::{Coordinator, Serving, alone, program, tenant};
@@ -11,6 +11,17 @@ use serde_json::Value;
 
 fn number(status: &Value, field: &str) -> u64 {
     status[field].as_u64().expect("a number")
+}
+
+/// The greeting of a tenant of class latency.
+fn urgent(coordinator: &Coordinator, name: &str) -> Vec<u8> {
+    match greeting(coordinator, name) {
+        Opening::Hello { name, gpu, .. } => {
+            let scheduling = Scheduling { class: Class::Latency, ..Scheduling::default() };
+            Opening::Hello { name, scheduling, gpu }.encode()
+        }
+        other => panic!("{other:?}"),
+    }
 }
 
 /// Two programs that fit together, of which the urgent one has come to run beside the other.
@@ -49,14 +60,9 @@ fn the_others_wait_for_any_of_many_urgent_programs() {
     let want = hold::alone("48", &["touch"]);
     let coordinator = Serving::arena("128MiB").start();
     // More than fit one word of the activity page, and nothing to do.
-    let hello = |number: u32| match greeting(&coordinator, &format!("urgent-{number}")) {
-        Opening::Hello { name, gpu, .. } => {
-            let scheduling = Scheduling { class: Class::Latency, ..Scheduling::default() };
-            Opening::Hello { name, scheduling, gpu }.encode()
-        }
-        other => panic!("{other:?}"),
-    };
-    let crowd: Vec<BareTenant> = (0..70).map(|number| BareTenant::greet(&coordinator, &hello(number))).collect();
+    let crowd: Vec<BareTenant> = (0..70)
+        .map(|number| BareTenant::greet(&coordinator, &urgent(&coordinator, &format!("urgent-{number}"))))
+        .collect();
     let (mut slow, mut quick) = together(&coordinator, None);
     assert_eq!(quick.ask("queue 700", LIMIT), "queued");
     assert_eq!(slow.ask("touch", LIMIT), want[0]);
@@ -64,6 +70,22 @@ fn the_others_wait_for_any_of_many_urgent_programs() {
     assert!(slow.ask("quit", LIMIT).ends_with(" ok"));
     assert!(quick.ask("quit", LIMIT).ends_with(" ok"));
     drop(crowd);
+}
+
+#[test]
+fn a_limit_on_what_is_in_flight_ends_when_the_last_better_tenant_has_left() {
+    let coordinator = Serving::arena("128MiB").start();
+    let mut slow = BareTenant::join(&coordinator, "slow");
+    slow.take_gpu();
+    let urgent = ["one", "two"].map(|name| BareTenant::greet(&coordinator, &urgent(&coordinator, name)));
+    let limit = |slow: &BareTenant| match slow.hear() {
+        (FromCoordinator::Turn(TurnCommand::LimitInFlight { .. }), _) => true,
+        (FromCoordinator::Turn(TurnCommand::LiftLimit { watch: false }), _) => false,
+        (other, _) => panic!("{other:?}"),
+    };
+    assert!(limit(&slow), "it cannot be preempted, so its queue is waited for");
+    drop(urgent);
+    assert!(!limit(&slow), "nobody better is there");
 }
 
 #[test]

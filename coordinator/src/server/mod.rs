@@ -46,6 +46,7 @@ use crate::device::wake::Waker;
 use crate::endpoint::Endpoint;
 use crate::policy::arbiter::{Arbiter, Event, Micros, Pressure, SHARE, State, TenantId};
 use crate::policy::bursts;
+use crate::policy::in_flight::Lately;
 
 use admin::evict::Eviction;
 use corun::Corun;
@@ -168,6 +169,9 @@ pub struct Server {
     newcomers: VecDeque<Newcomer>,
     tenants: Tenants,
     arbiter: Arbiter,
+    lately: Lately,
+    /// When it has to be looked again how much the holder keeps in flight.
+    limit_until: Option<Instant>,
     memory: Memory,
     /// Tenants of which the arbiter has yet to hear that they are gone.
     gone: Vec<TenantId>,
@@ -210,6 +214,8 @@ impl Server {
         let arbiter = Arbiter::new(micros(options.quantum)).with_max_wait(micros(options.max_wait));
         Ok(Self {
             arbiter,
+            lately: Lately::default(),
+            limit_until: None,
             start: Instant::now(),
             stop: Stop { flag: Arc::new(AtomicBool::new(false)), waker },
             strangers: Strangers::new(Arc::clone(&events)),
@@ -293,7 +299,10 @@ impl Server {
         let strangers = self.strangers.next_timer();
         // Somebody was on the way, or is just looking for a coordinator.
         let end = self.has_no_more_to_do().then(|| Instant::now() + CLOSE_AGAIN);
-        [end, strangers, arbiter, self.memory.next_timer(), first, haste, tenants, corun].into_iter().flatten().min()
+        [end, strangers, arbiter, self.memory.next_timer(), first, haste, tenants, corun, self.limit_until]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     fn timers(&mut self) {
@@ -407,7 +416,9 @@ impl Server {
         let changes = self.corun.changes();
         for (id, busy) in &changes {
             self.arbiter.set_busy(now, *id, *busy);
+            self.lately.at_work(Class::Latency, now);
         }
+        self.limit_holder();
         if self.corun.is_allowed() {
             self.preemptions().set_slices(&changes);
         }

@@ -8,17 +8,11 @@ use super::Server;
 use super::ledger::Granted;
 use super::tenants::tenant::{ANSWER_LIMIT, Tenant};
 use crate::policy::arbiter::{Decision, Event, State, TenantId};
+use crate::policy::in_flight::{Holder, InFlight};
 
 /// How long a tenant's work may take to end before its gate is opened again. Doubles with every try.
 const DRAIN_LIMIT: Duration = Duration::from_secs(1);
 const MOST_DOUBLINGS: u32 = 6;
-/// How many launches of a thread are in flight while somebody more urgent may come. If that one needs the whole GPU, enough
-/// that it never runs dry; if it only runs beside others, so many that they have work again at once when it rests, although
-/// their programs had to wait. Measured beside the training of GPT-2-large: 8, 64, 512 give it 0.33, 0.39, 0.47 of its
-/// speed, and requests take 0.24, 0.27, 0.32 ms more.
-const SHORT: u32 = 8;
-const SHORT_TOGETHER: u32 = 64;
-
 impl Server {
     /// What a tenant reports about its turns.
     pub(super) fn hear_of_turn(&mut self, id: TenantId, report: TurnReport) {
@@ -38,6 +32,10 @@ impl Server {
     }
 
     pub(super) fn tell_arbiter(&mut self, tenant: TenantId, event: Event) {
+        let is_work = matches!(event, Event::Demand | Event::Closed | Event::Preempted);
+        if let Some(tenant) = self.tenants.get(tenant).filter(|_| is_work) {
+            self.lately.at_work(tenant.class(), self.now());
+        }
         self.set_costs();
         let decisions = self.arbiter.handle(self.now(), tenant, event);
         self.note_waiting(tenant);
@@ -99,9 +97,7 @@ impl Server {
                 }
             }
         }
-        if let Some(holder) = self.arbiter.holder() {
-            self.keep_short(holder);
-        }
+        self.limit_holder();
     }
 
     /// Asks a tenant to close its gate and to wait for its work to end.
@@ -128,7 +124,7 @@ impl Server {
         tenant.used.clear();
         tenant.sent_away = false;
         tenant.grant += 1;
-        tenant.short = None;
+        tenant.in_flight = InFlight::Any;
         tenant.busy = 0;
         // What it owed was for an earlier grant; from here on the end of this one counts.
         tenant.unresponsive = false;
@@ -142,17 +138,30 @@ impl Server {
         self.serve_deferred(id);
     }
 
-    /// While somebody of a better class may come at any time, little is queued on the GPU: it would have to end first.
-    fn keep_short(&mut self, id: TenantId) {
-        let launches = if self.arbiter.is_together() { SHORT_TOGETHER } else { SHORT };
-        let Some(class) = self.tenants.get(id).map(Tenant::class) else { return };
-        let is_needed = self.tenants.index().has_better_than(class);
-        if !is_needed || self.tenants.get(id).is_none_or(|tenant| tenant.short == Some(launches)) {
+    /// Has whoever has the GPU keep as much in flight as it is to, and remembers when that has to be looked at again.
+    pub(super) fn limit_holder(&mut self) {
+        self.limit_until = None;
+        let running = |id: &TenantId| self.arbiter.state(*id) == State::Running;
+        let Some(id) = self.arbiter.holder().filter(running) else { return };
+        let (now, together) = (self.now(), self.arbiter.is_together());
+        let Some(tenant) = self.tenants.get(id) else { return };
+        let holder = Holder { class: tenant.class(), preemptible: tenant.preemption.works(), together };
+        let before = tenant.in_flight;
+        let index = self.tenants.index();
+        let (in_flight, until) = self.lately.of(holder, |class| index.has(class), now);
+        self.limit_until = until.map(|at| self.start + Duration::from_micros(at));
+        if in_flight == before {
             return;
         }
-        let Some(tenant) = self.tenants.get_mut(id) else { return };
-        tenant.short = Some(launches);
-        self.tenants.tell(id, &TurnCommand::LimitInFlight { launches });
+        let command = match in_flight {
+            InFlight::Any => TurnCommand::LiftLimit { watch: false },
+            InFlight::Watching => TurnCommand::LiftLimit { watch: true },
+            InFlight::Launches(launches) => TurnCommand::LimitInFlight { launches },
+        };
+        if let Some(tenant) = self.tenants.unindexed(id) {
+            tenant.in_flight = in_flight;
+        }
+        self.tenants.tell(id, &command);
     }
 
     /// The gate is closed and drained.

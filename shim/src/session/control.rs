@@ -108,8 +108,8 @@ struct Control {
     turn: Turn,
     /// How long the program has to be quiet before it yields, while somebody waits.
     patience: Option<Duration>,
-    /// Somebody more urgent may come at any time: little is kept in flight.
-    limited: bool,
+    /// How much is kept in flight because somebody more urgent may come at any time.
+    in_flight: limit::InFlight,
     watch: Watch,
     idle: IdleWatch,
     /// Pointers between extents, for the next grant with memory on its way.
@@ -130,7 +130,7 @@ impl Control {
             session,
             turn: Turn::Away,
             patience: None,
-            limited: false,
+            in_flight: limit::InFlight::Any,
             watch: Watch::new(),
             idle: IdleWatch::new(session.device),
             edges: Vec::new(),
@@ -228,7 +228,7 @@ impl Control {
             FromCoordinator::Turn(TurnCommand::Grant { grant, arriving }) => {
                 self.turn = Turn::Here { grant, arriving: false };
                 self.patience = None;
-                self.limit(None);
+                self.limit(limit::InFlight::Any);
                 if arriving && !self.session.space.extents.all_mapped() {
                     self.begin_arrival(grant);
                 }
@@ -241,7 +241,7 @@ impl Control {
                 if on && self.turn.grant().is_some() {
                     // Nobody waits for it any more: a gate that is contended never comes to rest.
                     self.patience = None;
-                    self.limit(None);
+                    self.limit(limit::InFlight::Any);
                 }
                 self.corun.set(on, self.turn.grant().is_some());
                 self.show_contended();
@@ -264,7 +264,10 @@ impl Control {
                 self.edges.extend(edges);
             }
             FromCoordinator::Turn(TurnCommand::LimitInFlight { launches }) => {
-                self.limit(Some(launches));
+                self.limit(limit::InFlight::Launches(launches))
+            }
+            FromCoordinator::Turn(TurnCommand::LiftLimit { watch }) => {
+                self.limit(if watch { limit::InFlight::Watching } else { limit::InFlight::Any });
             }
             FromCoordinator::Turn(TurnCommand::Contended { patience_micros }) => {
                 self.patience = Some(Duration::from_micros(patience_micros));
@@ -362,17 +365,21 @@ impl Control {
         Ok(())
     }
 
-    fn limit(&mut self, launches: Option<u32>) {
-        self.limited = launches.is_some();
-        limit::set_launches(launches);
+    fn limit(&mut self, in_flight: limit::InFlight) {
+        self.in_flight = in_flight;
         self.show_contended();
     }
 
     fn is_contended(&self) -> bool {
-        self.patience.is_some() || self.limited
+        self.patience.is_some() || self.in_flight != limit::InFlight::Any
     }
 
     fn show_contended(&self) {
+        // Whoever waits has it short in any case.
+        limit::set(match self.in_flight {
+            limit::InFlight::Watching if self.patience.is_some() => limit::InFlight::Any,
+            in_flight => in_flight,
+        });
         gate::set_contended(self.is_contended());
     }
 

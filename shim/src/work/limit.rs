@@ -15,13 +15,31 @@ use super::mark::{Ended, Mark};
 use crate::driver::api::{self, Handle, Stream};
 use crate::gate::{self, activity};
 
+/// How much is kept in flight for somebody more urgent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum InFlight {
+    /// Nobody is there: as much as is usual when somebody else waits.
+    Any,
+    /// Somebody is, and idle: as much as the driver takes.
+    Watching,
+    /// No more launches of a thread than this.
+    Launches(u32),
+}
+
 /// How many launches of a thread there are between marks, if nobody says otherwise.
 const STRIDE: u32 = 16;
+/// There are no marks.
+const NO_MARKS: u32 = u32::MAX;
 static CURRENT_STRIDE: AtomicU32 = AtomicU32::new(STRIDE);
 
-/// Keeps no more launches of a thread than this in flight; none: as many as is usual.
-pub(crate) fn set_launches(launches: Option<u32>) {
-    CURRENT_STRIDE.store(launches.map_or(STRIDE, |launches| (launches / 2).max(1)), Ordering::Relaxed);
+/// Keeps no more than this in flight while the gate is contended.
+pub(crate) fn set(in_flight: InFlight) {
+    let stride = match in_flight {
+        InFlight::Any => STRIDE,
+        InFlight::Watching => NO_MARKS,
+        InFlight::Launches(launches) => (launches / 2).max(1),
+    };
+    CURRENT_STRIDE.store(stride, Ordering::Relaxed);
 }
 
 /// How long a thread waits for its earlier launches.
@@ -50,14 +68,15 @@ thread_local! {
 /// After a launch of this thread, that the driver has taken or refused, while somebody waits.
 #[cold]
 pub(crate) fn launched(answer: CUresult, stream: Stream) {
-    if answer != CUDA_SUCCESS {
+    let stride = CURRENT_STRIDE.load(Ordering::Relaxed);
+    if answer != CUDA_SUCCESS || stride == NO_MARKS {
         return;
     }
     // A thread that is ending launches little more; nor is there anybody to borrow it twice.
     let _ = THREAD.try_with(|thread| {
         let Ok(mut thread) = thread.try_borrow_mut() else { return };
         thread.launches += 1;
-        if thread.launches >= CURRENT_STRIDE.load(Ordering::Relaxed) {
+        if thread.launches >= stride {
             thread.launches = 0;
             // Another thread may capture: then this thread may use events only if it says that it knows.
             let _relaxed = api::Relaxed::enter();

@@ -132,11 +132,6 @@ impl Index {
         }
     }
 
-    /// Whether somebody of a better class is connected.
-    pub(in crate::server) fn has_better_than(&self, class: Class) -> bool {
-        Class::ALL.into_iter().filter(|other| *other < class).any(|other| self.connected[other as usize] > 0)
-    }
-
     /// Whether somebody of this class is.
     pub(in crate::server) fn has(&self, class: Class) -> bool {
         self.connected[class as usize] > 0

@@ -16,6 +16,7 @@ use super::signs::Heartbeat;
 use crate::books::extents::Extents;
 use crate::device::digest::ScanId;
 use crate::policy::first_use::History;
+use crate::policy::in_flight::InFlight;
 use crate::policy::planner::Nanos;
 
 /// A pager that has not carried out a command in this time is not waited for: its process was stopped, say.
@@ -61,8 +62,8 @@ pub(in crate::server) struct Tenant {
     pub(in crate::server) next_batch: u32,
     /// Counts the grants; the last one holds if the arbiter says that this tenant runs.
     pub(in crate::server) grant: u64,
-    /// How many launches it keeps in flight during this one, if it was told.
-    pub(in crate::server) short: Option<u32>,
+    /// How much it keeps in flight during this one, as it was told.
+    pub(in crate::server) in_flight: InFlight,
     /// When it last held the baton, or came.
     pub(in crate::server) ran: Instant,
     /// How often it could not be drained since it was last closed.
@@ -141,7 +142,7 @@ impl Tenant {
             batches: Default::default(),
             next_batch: 0,
             grant: 0,
-            short: None,
+            in_flight: Default::default(),
             ran: Instant::now(),
             busy: 0,
             peak_bytes: 0,
