@@ -262,7 +262,8 @@ impl Arbiter {
             Some(turn) if turn.stage != Stage::Running => return corunners,
             Some(turn) if self.stands_still(turn) => self.end_of(turn).or_else(|| self.next_to_be_overdue()),
             Some(turn) => self.end_of(turn),
-            None => None,
+            // One that rested may have become a candidate when the time was told with something else.
+            None => self.next().map(|_| self.now),
         };
         corunners.into_iter().chain(end).chain(self.tenants.waiting().next_retry()).min()
     }

@@ -285,6 +285,18 @@ fn who_cannot_arrive_is_tried_again_at_once_when_somebody_has_left() {
 }
 
 #[test]
+fn who_may_be_tried_again_is_not_forgotten_because_the_time_was_told_otherwise() {
+    let mut arbiter = arbiter(&[Normal, Normal]);
+    arbiter.handle(0, A, Demand);
+    assert_eq!(arbiter.handle(MS, A, CannotArrive), []);
+    arbiter.set_pressure(102 * MS, Pressure::Free);
+    arbiter.set_busy(103 * MS, B, false);
+    assert!(arbiter.next_timer().is_some_and(|at| at <= 103 * MS), "{:?}", arbiter.next_timer());
+    assert_eq!(arbiter.tick(103 * MS), [SwapIn(A)]);
+    assert_eq!(arbiter.next_timer(), None);
+}
+
+#[test]
 fn a_quantum_begins_when_all_memory_is_there() {
     let mut arbiter = arbiter(&[Normal, Normal, Latency]);
     arbiter.handle(0, A, Demand);

@@ -73,6 +73,8 @@ impl Liar {
     fn step(&mut self) {
         self.now += [0, 10, MS, 30 * MS, 3 * SECOND][self.dice.roll(5) as usize];
         let id = TenantId(self.dice.roll(TENANTS) as u32);
+        let is_due = |world: &Self| world.arbiter.next_timer().is_some_and(|at| at <= world.now);
+        let was_due = is_due(self);
         match self.dice.roll(12) {
             0 => self.arbiter.set_together(self.dice.percent(50)),
             1 => {
@@ -86,6 +88,8 @@ impl Liar {
             }
             _ => {}
         }
+        // Time that stands still puts off the end of a turn, but nobody's beginning.
+        assert!(self.holder.is_some() || !was_due || is_due(self), "a timer that had come is forgotten");
         let event = self.event(id);
         self.tell(id, event);
         self.tick();
