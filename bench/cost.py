@@ -12,6 +12,9 @@ sets of three processes, since two processes of one program can differ for as lo
 Without --serve the preloaded process has no coordinator. With it, `baton serve` runs beside the
 three, P is its only tenant and holds the baton, and its status must show that P's memory is the
 coordinator's: all of it, all resident, before and after. The bare ones use what the arena leaves.
+
+With --beside idle, a program of class latency is a tenant too: it has run, and does nothing meanwhile.
+With --beside left, it has ended before the first round.
 """
 
 import argparse
@@ -35,6 +38,8 @@ PAIRS = {
 
 
 TENANT = "measured"
+NEIGHBOUR = "neighbour"
+NEIGHBOURS_WORKLOAD = "bert_infer"
 
 
 def plan(workload, device, baton, serving=None, bare=None):
@@ -50,6 +55,13 @@ def plan(workload, device, baton, serving=None, bare=None):
     environments = dict.fromkeys(ROLES, bare or {})
     environments["preloaded"] = {**(bare or {}), **preloaded, **joining}
     return {role: (argv, environments[role]) for role in ROLES}
+
+
+def neighbour(serving, device, workload=NEIGHBOURS_WORKLOAD):
+    """A tenant of class latency, as `plan` has them."""
+    script = str(HERE / "cost_worker.py")
+    settings = {**serving.joining(NEIGHBOUR), "BATON_CLASS": "latency"}
+    return [sys.executable, script, workload, "--device", device], settings
 
 
 def check_tenant(row, pid, reserved_bytes):
@@ -82,6 +94,7 @@ def measure(
     seed=5,
     serving=None,
     bare=None,
+    beside=None,
 ):
     """(milliseconds per step for every round of one set: a list of {role: ms}, P's status rows)."""
     rng = random.Random(seed)
@@ -90,6 +103,7 @@ def measure(
     with (
         tempfile.TemporaryDirectory(prefix="cost-") as folder,
         together(plan(workload, device, baton, serving, bare), folder) as workers,
+        contextlib.ExitStack() as stack,
     ):
         ready = {role: worker.answer(timeout) for role, worker in workers.items()}
         for role, worker in workers.items():
@@ -99,6 +113,16 @@ def measure(
                 raise WorkerFailed(f"{role} {state} {watch}: {worker.last_words()}")
         tenant = workers["preloaded"]
         reserved = ready["preloaded"]["reserved_bytes"]
+        if beside:
+            others = together({NEIGHBOUR: neighbour(serving, device, beside[1])}, folder)
+            with contextlib.ExitStack() as until_it_ends:
+                worker = until_it_ends.enter_context(others)[NEIGHBOUR]
+                worker.answer(timeout)
+                # From when on it was measured is of no interest.
+                for one in (worker, tenant, worker):
+                    one.ask(f"go {block_seconds / 4}", timeout)
+                if beside[0] == "idle":
+                    stack.push(until_it_ends.pop_all())
         if serving:
             rows.append(tenant_now(serving, tenant, reserved))
         for _ in range(rounds):
@@ -126,7 +150,7 @@ def evaluate(measured):
     return {"milliseconds_per_step": times, "ratios": ratios}
 
 
-HEADER = ["workload", "ratio", "median", "95 % interval", "min", "max", "rounds"]
+HEADER = ["workload", "ratio", "median", "95 % interval", "quartiles", "min", "max", "rounds"]
 
 
 def shown(workload, evaluated):
@@ -137,6 +161,7 @@ def shown(workload, evaluated):
             name,
             f"{ratio['median']:.4f}",
             f"{ratio['low']:.4f} to {ratio['high']:.4f}",
+            f"{ratio['first_quartile']:.4f} to {ratio['third_quartile']:.4f}",
             f"{ratio['min']:.4f}",
             f"{ratio['max']:.4f}",
             ratio["count"],
@@ -158,6 +183,8 @@ def parse():
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
     parser.add_argument("--limit", type=float, default=1.01, help="the median P/A that is allowed")
     parser.add_argument("--serve", action="store_true", help="P is the tenant of a `baton serve`")
+    parser.add_argument("--beside", choices=["idle", "left"], help="with --serve; a latency program")
+    parser.add_argument("--neighbour", default=NEIGHBOURS_WORKLOAD, help="what that one computes")
     parser.add_argument("--arena", default="50%", help="with --serve; the bare ones get the rest")
     parser.add_argument("--host-pool", default="2GiB", help="with --serve")
     parser.add_argument("--driver", help="of `baton serve`, if it is to be another: sim, or a file")
@@ -166,6 +193,8 @@ def parse():
         parser.error(f"{arguments.baton} does not exist")
     if arguments.serve and (missing := Install.of(arguments.baton).missing()):
         parser.error(f"not beside {arguments.baton.name}: {', '.join(missing)}")
+    if arguments.beside and not arguments.serve:
+        parser.error("--beside needs --serve")
     if arguments.sets < 1 or arguments.blocks < arguments.sets * len(ROLES):
         parser.error("every set needs one round of 3 blocks at least")
     return arguments
@@ -207,6 +236,7 @@ def main():
                         number,
                         serving,
                         bare,
+                        (arguments.beside, arguments.neighbour) if arguments.beside else None,
                     )
                 measured += one_set
                 rows += status_rows
@@ -221,6 +251,7 @@ def main():
         "sets": arguments.sets,
         "limit": arguments.limit,
         "serve": arguments.serve,
+        "beside": arguments.beside,
         "workloads": results,
         "failures": failures,
     }

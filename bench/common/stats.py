@@ -20,12 +20,15 @@ def bootstrap_median(values, level=0.95, draws=10_000, seed=1):
 
 
 def summary(values):
-    """Median, 95 % interval, extremes and count of `values`."""
+    """Median, 95 % interval, quartiles, extremes and count of `values`."""
     low, high = bootstrap_median(values)
+    quartiles = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else 3 * values
     return {
         "median": statistics.median(values),
         "low": low,
         "high": high,
+        "first_quartile": quartiles[0],
+        "third_quartile": quartiles[2],
         "min": min(values),
         "max": max(values),
         "count": len(values),
