@@ -272,8 +272,9 @@ fn who_cannot_unmap_for_long_is_paused_again_and_goes_on_in_its_turn() {
     let mut quick = hold::joined(&coordinator, "quick", "latency", "24", None);
     leave(&mut slow, &want[0]);
     // All fits, so nobody waits for that; it only runs in spite of the other one's turn, for a while.
-    assert_eq!(quick.ask("queue 7000", LIMIT), "queued");
+    let busy = Busy::start(&mut quick, &coordinator.place);
     coordinator.until("slow is let alone", |_| coordinator.log().contains("still cannot unmap memory"));
+    busy.end(&mut quick);
     assert_eq!(quick.ask("touch", LIMIT), want[0]);
     assert_eq!(slow.ask("quit", LIMIT), want[1]);
     assert_eq!(quick.ask("quit", LIMIT), want[1]);
@@ -287,9 +288,10 @@ fn who_waits_in_the_driver_for_paused_work_goes_on_when_the_coordinator_dies() {
     let mut slow = hold::joined(&coordinator, "slow", "batch", "24", Some("0.005"));
     let mut quick = hold::joined(&coordinator, "quick", "latency", "24", None);
     leave(&mut slow, &want[0]);
-    assert_eq!(quick.ask("queue 7000", LIMIT), "queued");
+    let busy = Busy::start(&mut quick, &coordinator.place);
     coordinator.until("slow is let alone", |_| coordinator.log().contains("still cannot unmap memory"));
     coordinator.end(libc::SIGKILL);
+    busy.end(&mut quick);
     assert_eq!(slow.ask("quit", LIMIT), want[1]);
     assert_eq!(quick.ask("touch", LIMIT), want[0]);
     assert_eq!(quick.ask("quit", LIMIT), want[1]);
