@@ -5,8 +5,9 @@
 //! | `event_loop` | what is waited for |
 //! | `join`, `strangers` | who comes, and how a stranger becomes a tenant |
 //! | `tenants/` | a tenant, its process, sockets and shared pages |
-//! | `requests` | what tenants ask for and report |
-//! | `turns` | carries out what the arbiter decides |
+//! | `dispatch` | who is told what: messages, decisions, events |
+//! | `requests` | hears tenants, and which of their requests has to wait |
+//! | `turns` | turns begin and end |
 //! | `memory/` | memory: allocations, frames, eviction, swapping in, what is done ahead |
 //! | `corun` | tenants that fit together run together |
 //! | `preemption/` | taking tenants off the GPU in the middle; time slices |
@@ -21,6 +22,7 @@
 mod admin;
 mod corun;
 mod depart;
+mod dispatch;
 mod event_loop;
 mod join;
 mod ledger;
@@ -44,7 +46,7 @@ use baton_contract::messages::DriverKind;
 use crate::device::gpu::{Gpu, GpuError};
 use crate::device::wake::Waker;
 use crate::endpoint::Endpoint;
-use crate::policy::arbiter::{Arbiter, Event, Micros, Pressure, SHARE, State, TenantId};
+use crate::policy::arbiter::{Arbiter, Event, Micros, SHARE, TenantId};
 use crate::policy::bursts;
 use crate::policy::in_flight::Lately;
 
@@ -53,8 +55,8 @@ use corun::Corun;
 use event_loop::{EventLoop, Interest, Source};
 use join::Newcomer;
 use ledger::Ledger;
-use memory::{Memory, MemoryEvent};
-use preemption::{PreemptEvent, Preemptions};
+use memory::Memory;
+use preemption::Preemptions;
 use strangers::Strangers;
 use tenants::table::Tenants;
 use tenants::tenant::Tenant;
@@ -395,59 +397,6 @@ impl Server {
         }
     }
 
-    /// Whether all tenants can run at the same time.
-    fn fit_together(&mut self) -> bool {
-        // Who has no memory yet has nothing on the GPU either.
-        self.corun.is_allowed_now()
-            && self.memory().wanted_bytes() <= self.memory.arena().capacity()
-            && self.tenants.index().can_all_corun()
-    }
-
-    /// Somebody's memory has to go after all.
-    fn part(&mut self) {
-        self.corun.part();
-        self.stop.wake();
-    }
-
-    /// Acts upon who is at work beside others: has those descheduled that are to make way, and puts the others back. Whoever is
-    /// descheduled may go on launching.
-    fn look_at_activity(&mut self) {
-        let now = self.now();
-        let changes = self.corun.changes();
-        for (id, busy) in &changes {
-            self.arbiter.set_busy(now, *id, *busy);
-            self.lately.at_work(Class::Latency, now);
-        }
-        self.limit_holder();
-        if self.corun.is_allowed() {
-            self.preemptions().set_slices(&changes);
-        }
-        let verdict = self.corun.judge(now, self.arbiter.is_together(), self.arbiter.is_anybody_overdue());
-        self.arbiter.set_pressure(now, verdict.pressure);
-        let off = self.arbiter.holder().filter(|id| verdict.off && self.makes_way(*id));
-        let on = self.tenants.index().descheduled();
-        on.into_iter().filter(|id| Some(*id) != off).for_each(|id| self.preemptions().reschedule(id));
-        if let Some(id) = off {
-            self.preemptions().deschedule(id);
-        }
-        // What they launch while their work is descheduled runs later, and is there when they go on.
-        let there = |id: TenantId| self.tenants.get(id).is_some_and(|tenant| tenant.preemption.is_descheduled());
-        let all_descheduled = off.is_some_and(there);
-        self.corun.let_pass(verdict.pressure == Pressure::Passing || all_descheduled);
-    }
-
-    /// Whether a tenant is one that runs beside urgent ones, and is not just asked for anything else.
-    fn makes_way(&self, id: TenantId) -> bool {
-        let Some(tenant) = self.tenants.get(id) else { return false };
-        let drains = tenant.revoked.is_some() || self.evictions.iter().any(|eviction| eviction.is_draining(id));
-        let has_turn = self.arbiter.state(id) == State::Running && tenant.class() != Class::Latency;
-        has_turn
-            && !tenant.preemption.is_under_way()
-            && !drains
-            && !tenant.unresponsive
-            && tenant.disconnected.is_none()
-    }
-
     /// Whether somebody urgent has just got the GPU. Looking at memory and overwriting it are kernels, which take turns
     /// with the tenant's: a request of 8 ms took 22 that way.
     fn is_in_haste(&self) -> bool {
@@ -458,65 +407,6 @@ impl Server {
     fn haste_ends(&self) -> Option<Instant> {
         let holder = self.tenants.get(self.arbiter.holder()?)?;
         (holder.class() == Class::Latency).then(|| holder.ran + HASTE)
-    }
-
-    /// Acts upon what has happened, until nothing more has.
-    fn settle(&mut self) {
-        loop {
-            if let Some(event) = self.preemptions.next_event() {
-                self.preempted(event);
-            } else if let Some(event) = self.memory.next_event() {
-                self.remembered(event);
-            } else {
-                break;
-            }
-        }
-    }
-
-    fn remembered(&mut self, event: MemoryEvent) {
-        match event {
-            MemoryEvent::AllHere(id) => {
-                if self.preemptions().is_on_the_gpu_or_resumed(id) {
-                    self.memory.end_swap_in(id);
-                    self.tell_arbiter(id, Event::Resident);
-                }
-            }
-            MemoryEvent::Ready(id) => self.tell_arbiter(id, Event::Ready),
-            MemoryEvent::CannotArrive(id) => self.tell_arbiter(id, Event::CannotArrive),
-            MemoryEvent::Stranded(id) => self.tell_arbiter(id, Event::Stranded),
-            MemoryEvent::CorunnersInTheWay => self.part(),
-            MemoryEvent::Spoiled(id) => self.kill(id, "its memory could not be copied"),
-        }
-    }
-
-    fn preempted(&mut self, event: PreemptEvent) {
-        match event {
-            PreemptEvent::Off { tenant, drained } => {
-                self.tell_arbiter(tenant, if drained { Event::Closed } else { Event::Preempted });
-            }
-            PreemptEvent::Impossible { tenant, drained } => {
-                if drained {
-                    self.tell_arbiter(tenant, Event::Closed);
-                } else {
-                    self.drain(tenant);
-                }
-                self.serve_deferred(tenant);
-            }
-            PreemptEvent::Back(id) => {
-                if self.arbiter.state(id) == State::Leaving {
-                    // It is to leave before it was let in, and a call of it waits.
-                    self.tell_arbiter(id, Event::Preempted);
-                }
-                // Nobody may give it the GPU before somebody asks for it, and that one waits for this.
-                self.serve_deferred(id);
-            }
-            PreemptEvent::BackBesideOthers(id) => self.grant(id),
-            // At once: it runs already, and nobody may come in between.
-            PreemptEvent::Running(id) => self.tell_arbiter(id, Event::Resident),
-            PreemptEvent::Moved => self.look_at_activity(),
-            PreemptEvent::LetGo(id) => self.memory.let_go(id),
-            PreemptEvent::Lost { tenant, why } => self.kill(tenant, why),
-        }
     }
 }
 

@@ -1,14 +1,11 @@
-//! What tenants say: reports of their pagers, and requests of their programs.
+//! Hears tenants: reports of their control loops, and requests of their programs.
 //!
 //! A peer's bytes are allegations. What cannot be true costs the tenant its connection, and nothing else.
 
 use std::os::fd::OwnedFd;
-use std::time::Duration;
 
 use baton_contract::link::Received;
-use baton_contract::messages::{
-    Answer, Channels, CorunReport, FromTenant, MemoryReport, Message as _, PreemptionReport, Request,
-};
+use baton_contract::messages::{Answer, Channels, FromTenant, Message as _, PreemptionReport, Request};
 
 use super::Server;
 use crate::policy::arbiter::TenantId;
@@ -67,35 +64,6 @@ impl Server {
         }
     }
 
-    /// Each family of reports goes to who handles it.
-    fn report(&mut self, id: TenantId, message: FromTenant, descriptor: Option<OwnedFd>) -> Result<(), String> {
-        match message {
-            FromTenant::Turn(report) => self.hear_of_turn(id, report),
-            FromTenant::Memory(report) => return self.hear_of_memory(id, report),
-            FromTenant::Preemption(report) => return self.preemptions().heard(id, report, descriptor),
-            FromTenant::Corun(CorunReport::ActivityChanged) => {
-                if let Some(tenant) = self.tenants.get_mut(id) {
-                    tenant.preemption.slice.work_begins();
-                }
-                self.look_at_activity();
-            }
-            FromTenant::Opening(_) | FromTenant::Request(_) => {
-                return Err("it sent a request where reports belong".to_owned());
-            }
-        }
-        Ok(())
-    }
-
-    /// What a tenant reports about its mappings.
-    fn hear_of_memory(&mut self, id: TenantId, report: MemoryReport) -> Result<(), String> {
-        match report {
-            MemoryReport::Done { batch, micros } => self.memory().batch_done(id, batch, Duration::from_micros(micros)),
-            MemoryReport::Failed { batch, code } => self.memory().batch_failed(id, batch, code),
-            MemoryReport::Undelivered { batch } => self.memory().undelivered(id, batch),
-            MemoryReport::Free { extents } => self.memory().free(id, &extents),
-        }
-    }
-
     fn request(&mut self, id: TenantId, message: FromTenant, _: Option<OwnedFd>) -> Result<(), String> {
         let FromTenant::Request(request) = message else {
             return Err("it sent a report where requests belong".to_owned());
@@ -119,31 +87,5 @@ impl Server {
             }
         }
         self.serve_request(id, request)
-    }
-
-    /// What was asked for while the gate was closed already.
-    pub(super) fn serve_deferred(&mut self, id: TenantId) {
-        let Some(request) = self.tenants.get_mut(id).and_then(|tenant| tenant.deferred.take()) else { return };
-        if let Err(why) = self.serve_request(id, request) {
-            self.cut_off(id, &why);
-        }
-    }
-
-    fn serve_request(&mut self, id: TenantId, request: Request) -> Result<(), String> {
-        match request {
-            Request::Allocate { bytes } => self.memory().allocate(id, bytes)?,
-            Request::Free { extents } => {
-                self.memory().free(id, &extents)?;
-                self.tenants.answer(id, &Answer::Freed, &[]);
-            }
-            Request::Frames { extents } => self.memory().give_frames(id, extents)?,
-            Request::MakeImmovable { extents } => {
-                // It may have mapped them a moment ago, and said so on the other socket.
-                self.hear_control(id);
-                self.memory().make_immovable(id, &extents);
-            }
-            Request::UnmanagedMemory { bytes } => self.memory().make_room(id, bytes),
-        }
-        Ok(())
     }
 }

@@ -1,105 +1,19 @@
-//! Carries out what the arbiter decides, and tells it what came of it.
+//! Turns: how each begins and ends, and what is in flight meanwhile.
 
 use std::time::{Duration, Instant};
 
-use baton_contract::messages::{ArrivalStory, CorunCommand, ExtentId, TurnCommand, TurnReport};
+use baton_contract::messages::{ArrivalStory, ExtentId, TurnCommand};
 
 use super::Server;
 use super::ledger::Granted;
 use super::tenants::tenant::{ANSWER_LIMIT, Tenant};
-use crate::policy::arbiter::{Decision, Event, State, TenantId};
+use crate::policy::arbiter::{Event, State, TenantId};
 use crate::policy::in_flight::{Holder, InFlight};
 
 /// How long a tenant's work may take to end before its gate is opened again. Doubles with every try.
 const DRAIN_LIMIT: Duration = Duration::from_secs(1);
 const MOST_DOUBLINGS: u32 = 6;
 impl Server {
-    /// What a tenant reports about its turns.
-    pub(super) fn hear_of_turn(&mut self, id: TenantId, report: TurnReport) {
-        match report {
-            TurnReport::Demand => {
-                if let Some(tenant) = self.tenants.get_mut(id) {
-                    tenant.demanded.get_or_insert_with(Instant::now);
-                }
-                self.tell_arbiter(id, Event::Demand);
-            }
-            TurnReport::Opened { grant } => self.opened(id, grant),
-            TurnReport::Closed { grant, drain_micros } => self.closed(id, grant, drain_micros),
-            TurnReport::DrainTimedOut { grant } => self.busy(id, grant),
-            TurnReport::Used { grant, extents } => self.used(id, grant, extents),
-            TurnReport::Arrived { grant, story } => self.arrival_told(id, grant, story),
-        }
-    }
-
-    pub(super) fn tell_arbiter(&mut self, tenant: TenantId, event: Event) {
-        let is_work = matches!(event, Event::Demand | Event::Closed | Event::Preempted);
-        if let Some(tenant) = self.tenants.get(tenant).filter(|_| is_work) {
-            self.lately.at_work(tenant.class(), self.now());
-        }
-        self.set_costs();
-        let decisions = self.arbiter.handle(self.now(), tenant, event);
-        self.note_waiting(tenant);
-        self.carry_out(decisions);
-    }
-
-    /// Has the arbiter decide anew.
-    pub(super) fn tick(&mut self) {
-        self.set_costs();
-        let decisions = self.arbiter.tick(self.now());
-        self.carry_out(decisions);
-    }
-
-    /// Whether a tenant waits, as memory is taken from idle ones first.
-    fn note_waiting(&mut self, id: TenantId) {
-        let is_waiting = self.arbiter.state(id) != State::Idle;
-        if self.tenants.get(id).is_some_and(|tenant| tenant.is_waiting != is_waiting)
-            && let Some(tenant) = self.tenants.get_mut(id)
-        {
-            tenant.is_waiting = is_waiting;
-        }
-    }
-
-    /// What a switch to each tenant would cost now, and whether any is needed.
-    pub(super) fn set_costs(&mut self) {
-        for id in self.tenants.take_changed() {
-            let missing = self.tenants.get(id).map_or(0, |tenant| tenant.extents().counts().missing);
-            let cost = self.ledger.copy_time(missing);
-            self.arbiter.set_cost(id, cost.as_micros() as u64);
-        }
-        let together = self.fit_together();
-        self.arbiter.set_together(together);
-    }
-
-    pub(super) fn carry_out(&mut self, decisions: Vec<Decision>) {
-        for decision in decisions {
-            log::debug!("{decision:?}");
-            self.note_waiting(decision.tenant());
-            match decision {
-                Decision::Contend(id, Some(patience_micros)) => {
-                    self.tenants.tell(id, &TurnCommand::Contended { patience_micros });
-                }
-                Decision::Contend(id, None) => self.tenants.tell(id, &TurnCommand::Uncontended),
-                Decision::Revoke(id) => {
-                    if !self.preemptions().begin(id) {
-                        self.drain(id);
-                    }
-                }
-                Decision::SwapIn(id) => {
-                    self.memory.swap_in(id);
-                    self.ledger.begin();
-                }
-                Decision::Grant(id) => self.grant(id),
-                Decision::Corun(id, on) => {
-                    self.tenants.tell(id, &CorunCommand::Corun { on });
-                    if !on {
-                        self.memory().turn_away(id);
-                    }
-                }
-            }
-        }
-        self.limit_holder();
-    }
-
     /// Asks a tenant to close its gate and to wait for its work to end.
     pub(super) fn drain(&mut self, id: TenantId) {
         let Some(tenant) = self.tenants.get_mut(id) else { return };
@@ -165,7 +79,7 @@ impl Server {
     }
 
     /// The gate is closed and drained.
-    fn closed(&mut self, id: TenantId, grant: u64, drain_micros: u64) {
+    pub(super) fn closed(&mut self, id: TenantId, grant: u64, drain_micros: u64) {
         let Some(tenant) = self.tenants.get_mut(id) else { return };
         if grant != tenant.grant {
             return;
@@ -187,7 +101,7 @@ impl Server {
     }
 
     /// The work did not end in time.
-    fn busy(&mut self, id: TenantId, grant: u64) {
+    pub(super) fn busy(&mut self, id: TenantId, grant: u64) {
         let Some(tenant) = self.tenants.get_mut(id) else { return };
         if grant == tenant.grant {
             tenant.revoked = None;
@@ -220,14 +134,14 @@ impl Server {
     }
 
     /// The gate is open.
-    fn opened(&mut self, id: TenantId, grant: u64) {
+    pub(super) fn opened(&mut self, id: TenantId, grant: u64) {
         if let Some(tenant) = self.tenants.get(id).filter(|tenant| tenant.grant == grant) {
             self.ledger.opened(&tenant.name);
         }
     }
 
     /// What a tenant has used first since its gate was opened.
-    fn used(&mut self, id: TenantId, grant: u64, extents: Vec<(ExtentId, u32)>) {
+    pub(super) fn used(&mut self, id: TenantId, grant: u64, extents: Vec<(ExtentId, u32)>) {
         let Some(tenant) = self.tenants.get_mut(id).filter(|tenant| tenant.grant == grant) else { return };
         // Its own extents, each once at most: a list that grows without end is none of ours.
         if tenant.used.len() + extents.len() <= 2 * tenant.extents().len() {
@@ -238,7 +152,7 @@ impl Server {
     }
 
     /// All is there, or the gate was closed before that.
-    fn arrival_told(&mut self, id: TenantId, grant: u64, story: ArrivalStory) {
+    pub(super) fn arrival_told(&mut self, id: TenantId, grant: u64, story: ArrivalStory) {
         let Some(tenant) = self.tenants.get_mut(id).filter(|tenant| tenant.grant == grant) else { return };
         tenant.history.record(std::mem::take(&mut tenant.used));
         self.ledger.arrived(&tenant.name, story);

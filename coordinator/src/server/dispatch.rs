@@ -1,0 +1,276 @@
+//! Who is told what: each message of a tenant, each decision of the arbiter and each event of the modules goes to whom it concerns.
+//!
+//! This is the only file that tells the arbiter anything and carries out what it decides.
+
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use baton_contract::class::Class;
+use baton_contract::messages::{
+    Answer, CorunCommand, CorunReport, FromTenant, MemoryReport, Request, TurnCommand, TurnReport,
+};
+
+use super::Server;
+use super::memory::MemoryEvent;
+use super::preemption::PreemptEvent;
+use crate::policy::arbiter::{Decision, Event, Pressure, State, TenantId};
+
+impl Server {
+    /// Each family of reports goes to who handles it.
+    pub(super) fn report(
+        &mut self,
+        id: TenantId,
+        message: FromTenant,
+        descriptor: Option<OwnedFd>,
+    ) -> Result<(), String> {
+        match message {
+            FromTenant::Turn(report) => self.hear_of_turn(id, report),
+            FromTenant::Memory(report) => return self.hear_of_memory(id, report),
+            FromTenant::Preemption(report) => return self.preemptions().heard(id, report, descriptor),
+            FromTenant::Corun(CorunReport::ActivityChanged) => {
+                if let Some(tenant) = self.tenants.get_mut(id) {
+                    tenant.preemption.slice.work_begins();
+                }
+                self.look_at_activity();
+            }
+            FromTenant::Opening(_) | FromTenant::Request(_) => {
+                return Err("it sent a request where reports belong".to_owned());
+            }
+        }
+        Ok(())
+    }
+
+    /// What a tenant reports about its mappings.
+    fn hear_of_memory(&mut self, id: TenantId, report: MemoryReport) -> Result<(), String> {
+        match report {
+            MemoryReport::Done { batch, micros } => self.memory().batch_done(id, batch, Duration::from_micros(micros)),
+            MemoryReport::Failed { batch, code } => self.memory().batch_failed(id, batch, code),
+            MemoryReport::Undelivered { batch } => self.memory().undelivered(id, batch),
+            MemoryReport::Free { extents } => self.memory().free(id, &extents),
+        }
+    }
+
+    pub(super) fn serve_request(&mut self, id: TenantId, request: Request) -> Result<(), String> {
+        match request {
+            Request::Allocate { bytes } => self.memory().allocate(id, bytes)?,
+            Request::Free { extents } => {
+                self.memory().free(id, &extents)?;
+                self.tenants.answer(id, &Answer::Freed, &[]);
+            }
+            Request::Frames { extents } => self.memory().give_frames(id, extents)?,
+            Request::MakeImmovable { extents } => {
+                // It may have mapped them a moment ago, and said so on the other socket.
+                self.hear_control(id);
+                self.memory().make_immovable(id, &extents);
+            }
+            Request::UnmanagedMemory { bytes } => self.memory().make_room(id, bytes),
+        }
+        Ok(())
+    }
+
+    /// What was asked for while the gate was closed already.
+    pub(super) fn serve_deferred(&mut self, id: TenantId) {
+        let Some(request) = self.tenants.get_mut(id).and_then(|tenant| tenant.deferred.take()) else { return };
+        if let Err(why) = self.serve_request(id, request) {
+            self.cut_off(id, &why);
+        }
+    }
+
+    /// What a tenant reports about its turns.
+    pub(super) fn hear_of_turn(&mut self, id: TenantId, report: TurnReport) {
+        match report {
+            TurnReport::Demand => {
+                if let Some(tenant) = self.tenants.get_mut(id) {
+                    tenant.demanded.get_or_insert_with(Instant::now);
+                }
+                self.tell_arbiter(id, Event::Demand);
+            }
+            TurnReport::Opened { grant } => self.opened(id, grant),
+            TurnReport::Closed { grant, drain_micros } => self.closed(id, grant, drain_micros),
+            TurnReport::DrainTimedOut { grant } => self.busy(id, grant),
+            TurnReport::Used { grant, extents } => self.used(id, grant, extents),
+            TurnReport::Arrived { grant, story } => self.arrival_told(id, grant, story),
+        }
+    }
+
+    pub(super) fn carry_out(&mut self, decisions: Vec<Decision>) {
+        for decision in decisions {
+            log::debug!("{decision:?}");
+            self.note_waiting(decision.tenant());
+            match decision {
+                Decision::Contend(id, Some(patience_micros)) => {
+                    self.tenants.tell(id, &TurnCommand::Contended { patience_micros });
+                }
+                Decision::Contend(id, None) => self.tenants.tell(id, &TurnCommand::Uncontended),
+                Decision::Revoke(id) => {
+                    if !self.preemptions().begin(id) {
+                        self.drain(id);
+                    }
+                }
+                Decision::SwapIn(id) => {
+                    self.memory.swap_in(id);
+                    self.ledger.begin();
+                }
+                Decision::Grant(id) => self.grant(id),
+                Decision::Corun(id, on) => {
+                    self.tenants.tell(id, &CorunCommand::Corun { on });
+                    if !on {
+                        self.memory().turn_away(id);
+                    }
+                }
+            }
+        }
+        self.limit_holder();
+    }
+
+    pub(super) fn tell_arbiter(&mut self, tenant: TenantId, event: Event) {
+        let is_work = matches!(event, Event::Demand | Event::Closed | Event::Preempted);
+        if let Some(tenant) = self.tenants.get(tenant).filter(|_| is_work) {
+            self.lately.at_work(tenant.class(), self.now());
+        }
+        self.set_costs();
+        let decisions = self.arbiter.handle(self.now(), tenant, event);
+        self.note_waiting(tenant);
+        self.carry_out(decisions);
+    }
+
+    /// Has the arbiter decide anew.
+    pub(super) fn tick(&mut self) {
+        self.set_costs();
+        let decisions = self.arbiter.tick(self.now());
+        self.carry_out(decisions);
+    }
+
+    /// Whether a tenant waits, as memory is taken from idle ones first.
+    fn note_waiting(&mut self, id: TenantId) {
+        let is_waiting = self.arbiter.state(id) != State::Idle;
+        if self.tenants.get(id).is_some_and(|tenant| tenant.is_waiting != is_waiting)
+            && let Some(tenant) = self.tenants.get_mut(id)
+        {
+            tenant.is_waiting = is_waiting;
+        }
+    }
+
+    /// What a switch to each tenant would cost now, and whether any is needed.
+    pub(super) fn set_costs(&mut self) {
+        for id in self.tenants.take_changed() {
+            let missing = self.tenants.get(id).map_or(0, |tenant| tenant.extents().counts().missing);
+            let cost = self.ledger.copy_time(missing);
+            self.arbiter.set_cost(id, cost.as_micros() as u64);
+        }
+        let together = self.fit_together();
+        self.arbiter.set_together(together);
+    }
+
+    /// Acts upon what has happened, until nothing more has.
+    pub(super) fn settle(&mut self) {
+        loop {
+            if let Some(event) = self.preemptions.next_event() {
+                self.preempted(event);
+            } else if let Some(event) = self.memory.next_event() {
+                self.remembered(event);
+            } else {
+                break;
+            }
+        }
+    }
+
+    fn remembered(&mut self, event: MemoryEvent) {
+        match event {
+            MemoryEvent::AllHere(id) => {
+                if self.preemptions().is_on_the_gpu_or_resumed(id) {
+                    self.memory.end_swap_in(id);
+                    self.tell_arbiter(id, Event::Resident);
+                }
+            }
+            MemoryEvent::Ready(id) => self.tell_arbiter(id, Event::Ready),
+            MemoryEvent::CannotArrive(id) => self.tell_arbiter(id, Event::CannotArrive),
+            MemoryEvent::Stranded(id) => self.tell_arbiter(id, Event::Stranded),
+            MemoryEvent::CorunnersInTheWay => self.part(),
+            MemoryEvent::Spoiled(id) => self.kill(id, "its memory could not be copied"),
+        }
+    }
+
+    fn preempted(&mut self, event: PreemptEvent) {
+        match event {
+            PreemptEvent::Off { tenant, drained } => {
+                self.tell_arbiter(tenant, if drained { Event::Closed } else { Event::Preempted });
+            }
+            PreemptEvent::Impossible { tenant, drained } => {
+                if drained {
+                    self.tell_arbiter(tenant, Event::Closed);
+                } else {
+                    self.drain(tenant);
+                }
+                self.serve_deferred(tenant);
+            }
+            PreemptEvent::Back(id) => {
+                if self.arbiter.state(id) == State::Leaving {
+                    // It is to leave before it was let in, and a call of it waits.
+                    self.tell_arbiter(id, Event::Preempted);
+                }
+                // Nobody may give it the GPU before somebody asks for it, and that one waits for this.
+                self.serve_deferred(id);
+            }
+            PreemptEvent::BackBesideOthers(id) => self.grant(id),
+            // At once: it runs already, and nobody may come in between.
+            PreemptEvent::Running(id) => self.tell_arbiter(id, Event::Resident),
+            PreemptEvent::Moved => self.look_at_activity(),
+            PreemptEvent::LetGo(id) => self.memory.let_go(id),
+            PreemptEvent::Lost { tenant, why } => self.kill(tenant, why),
+        }
+    }
+
+    /// Acts upon who is at work beside others: has those descheduled that are to make way, and puts the others back. Whoever is
+    /// descheduled may go on launching.
+    pub(super) fn look_at_activity(&mut self) {
+        let now = self.now();
+        let changes = self.corun.changes();
+        for (id, busy) in &changes {
+            self.arbiter.set_busy(now, *id, *busy);
+            self.lately.at_work(Class::Latency, now);
+        }
+        self.limit_holder();
+        if self.corun.is_allowed() {
+            self.preemptions().set_slices(&changes);
+        }
+        let verdict = self.corun.judge(now, self.arbiter.is_together(), self.arbiter.is_anybody_overdue());
+        self.arbiter.set_pressure(now, verdict.pressure);
+        let off = self.arbiter.holder().filter(|id| verdict.off && self.makes_way(*id));
+        let on = self.tenants.index().descheduled();
+        on.into_iter().filter(|id| Some(*id) != off).for_each(|id| self.preemptions().reschedule(id));
+        if let Some(id) = off {
+            self.preemptions().deschedule(id);
+        }
+        // What they launch while their work is descheduled runs later, and is there when they go on.
+        let there = |id: TenantId| self.tenants.get(id).is_some_and(|tenant| tenant.preemption.is_descheduled());
+        let all_descheduled = off.is_some_and(there);
+        self.corun.let_pass(verdict.pressure == Pressure::Passing || all_descheduled);
+    }
+
+    /// Whether a tenant is one that runs beside urgent ones, and is not just asked for anything else.
+    fn makes_way(&self, id: TenantId) -> bool {
+        let Some(tenant) = self.tenants.get(id) else { return false };
+        let drains = tenant.revoked.is_some() || self.evictions.iter().any(|eviction| eviction.is_draining(id));
+        let has_turn = self.arbiter.state(id) == State::Running && tenant.class() != Class::Latency;
+        has_turn
+            && !tenant.preemption.is_under_way()
+            && !drains
+            && !tenant.unresponsive
+            && tenant.disconnected.is_none()
+    }
+
+    /// Whether all tenants can run at the same time.
+    pub(super) fn fit_together(&mut self) -> bool {
+        // Who has no memory yet has nothing on the GPU either.
+        self.corun.is_allowed_now()
+            && self.memory().wanted_bytes() <= self.memory.arena().capacity()
+            && self.tenants.index().can_all_corun()
+    }
+
+    /// Somebody's memory has to go after all.
+    fn part(&mut self) {
+        self.corun.part();
+        self.stop.wake();
+    }
+}
