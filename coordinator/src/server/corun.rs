@@ -172,8 +172,8 @@ impl Corun {
         self.clear_what_is_nobodys();
         for (id, slot) in self.at_work() {
             let Some(tenant) = tenants.unindexed(id) else { continue };
-            let is_overdue = tenant.heartbeat.is_overdue(tenant.theirs.heartbeat.load(Relaxed));
-            if tenant.process.is_stopped().unwrap_or(is_overdue) {
+            let is_overdue = tenant.connection.heartbeat.is_overdue(tenant.connection.theirs.heartbeat.load(Relaxed));
+            if tenant.connection.process.is_stopped().unwrap_or(is_overdue) {
                 self.clear(slot);
             }
         }

@@ -24,24 +24,21 @@ impl Server {
     }
 
     fn disconnect(&mut self, id: TenantId, why: &str, lives: bool) {
-        let is_off = self.is_off_the_gpu(id);
+        let is_off = self.arbiter.state(id).is_off_the_gpu();
         let Some(tenant) = self.tenants.get_mut(id) else { return };
-        if tenant.disconnected.is_some() {
+        if !tenant.connection.is_open() {
             return;
         }
         let now = self.start.elapsed().as_micros() as u64;
         // Whoever is paused may resume itself without us. And whoever lives and has all its memory opens its gate as soon as it
         // sees that it is alone.
         let goes_on = lives && tenant.extents().counts().missing == 0;
-        let may_run = tenant.unresponsive || tenant.preemption.is_under_way() || !is_off || goes_on;
-        tenant.disconnected = Some(may_run);
-        tenant.counted = (self.arbiter.switches(id), self.arbiter.gpu_time(id, now));
-        tenant.revoked = None;
+        let may_run = tenant.turn.is_overdue() || tenant.preemption.is_under_way() || !is_off || goes_on;
+        tenant.connection.end(may_run);
+        tenant.scheduling.counted = (self.arbiter.switches(id), self.arbiter.gpu_time(id, now));
+        tenant.turn.expect_no_end();
         self.gone.push(id);
-        log::info!("{} ({}) is disconnected: {why}", tenant.name, tenant.process);
-        // A tenant that lives sees that it is alone.
-        let _ = rustix::net::shutdown(&tenant.control, rustix::net::Shutdown::Write);
-        let _ = rustix::net::shutdown(&tenant.requests, rustix::net::Shutdown::Write);
+        log::info!("{} ({}) is disconnected: {why}", tenant.name, tenant.connection.process);
         self.tenants.listen_no_more(id);
         self.memory().drop_claims(id);
     }
@@ -49,10 +46,10 @@ impl Server {
     /// Ends a tenant's process, when it could only go on with wrong results.
     pub(super) fn kill(&mut self, id: TenantId, why: &str) {
         let Some(tenant) = self.tenants.get_mut(id) else { return };
-        log::warn!("{} ({}) is killed: {why}", tenant.name, tenant.process);
-        if !tenant.process.kill() {
+        log::warn!("{} ({}) is killed: {why}", tenant.name, tenant.connection.process);
+        if !tenant.connection.process.kill() {
             // It is of another PID namespace, and is asked to do it itself. Its frames stay aside until it has.
-            let _ = tenant.control.send(&TurnCommand::End { text: why.to_owned() }, &[]);
+            let _ = tenant.connection.control.send(&TurnCommand::End { text: why.to_owned() }, &[]);
         }
     }
 
@@ -60,26 +57,27 @@ impl Server {
     pub(super) fn process_ended(&mut self, id: TenantId) {
         self.connection_ended(id);
         let Some((tenant, extents)) = self.tenants.remove(id) else { return };
-        self.corun.free(tenant.slot);
+        self.corun.free(tenant.scheduling.slot);
         self.ledger.departed(Departed {
             class: tenant.class().word(),
             name: tenant.name,
-            peak_bytes: tenant.peak_bytes,
-            switches: tenant.counted.0,
-            gpu_seconds: tenant.counted.1 as f64 / 1e6,
+            peak_bytes: tenant.memory.peak_bytes,
+            switches: tenant.scheduling.counted.0,
+            gpu_seconds: tenant.scheduling.counted.1 as f64 / 1e6,
         });
         let held_by_us = preemption::is_held(&tenant.preemption).then_some(id);
         if let Some(target) = tenant.preemption.target() {
             self.preemptions.let_go(id, target.clone());
         }
-        let connection = tenant.control;
-        let remains = (tenant.disconnected == Some(true)).then_some(Remains { connection, held_by_us });
+        let at_work = tenant.connection.ended_at_work();
+        let connection = tenant.connection.control;
+        let remains = at_work.then_some(Remains { connection, held_by_us });
         self.memory.depart(id, extents, remains);
     }
 
     /// What becomes of the tenants when the coordinator ends now; none if there are none.
     pub fn left_behind(&self) -> Option<String> {
-        let living = self.tenants.iter().map(|(_, tenant)| tenant).filter(|tenant| tenant.disconnected.is_none());
+        let living = self.tenants.iter().map(|(_, tenant)| tenant).filter(|tenant| tenant.connection.is_open());
         let (stay, go): (Vec<_>, Vec<_>) = living.partition(|tenant| tenant.extents().counts().missing > 0);
         let names = |tenants: &[&super::Tenant]| {
             tenants.iter().map(|tenant| tenant.name.as_str()).collect::<Vec<_>>().join(", ")
@@ -97,7 +95,7 @@ impl Server {
     /// A process that replaced its program (`exec`) lost its connection and its mappings, but lives. Its new
     /// program no longer has our page mapped.
     pub(super) fn end_if_replaced(&mut self, id: TenantId) {
-        let is_replaced = |tenant: &super::Tenant| tenant.disconnected.is_some() && tenant.theirs.is_let_go();
+        let is_replaced = |tenant: &super::Tenant| !tenant.connection.is_open() && tenant.connection.theirs.is_let_go();
         if self.tenants.get(id).is_some_and(is_replaced) {
             self.process_ended(id);
         }

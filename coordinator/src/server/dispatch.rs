@@ -3,7 +3,7 @@
 //! This is the only file that tells the arbiter anything and carries out what it decides.
 
 use std::os::fd::OwnedFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use baton_contract::class::Class;
 use baton_contract::messages::{
@@ -13,6 +13,7 @@ use baton_contract::messages::{
 use super::Server;
 use super::memory::MemoryEvent;
 use super::preemption::PreemptEvent;
+use super::tenants::tenant::Tenant;
 use crate::policy::arbiter::{Decision, Event, Pressure, State, TenantId};
 
 impl Server {
@@ -70,27 +71,61 @@ impl Server {
 
     /// What was asked for while the gate was closed already.
     pub(super) fn serve_deferred(&mut self, id: TenantId) {
-        let Some(request) = self.tenants.get_mut(id).and_then(|tenant| tenant.deferred.take()) else { return };
+        let Some(request) = self.tenants.get_mut(id).and_then(|tenant| tenant.connection.take_deferred()) else {
+            return;
+        };
         if let Err(why) = self.serve_request(id, request) {
             self.cut_off(id, &why);
         }
     }
 
     /// What a tenant reports about its turns.
-    pub(super) fn hear_of_turn(&mut self, id: TenantId, report: TurnReport) {
+    fn hear_of_turn(&mut self, id: TenantId, report: TurnReport) {
         match report {
             TurnReport::Demand => {
                 if let Some(tenant) = self.tenants.get_mut(id) {
-                    tenant.demanded.get_or_insert_with(Instant::now);
+                    tenant.turn.demand();
                 }
                 self.tell_arbiter(id, Event::Demand);
             }
-            TurnReport::Opened { grant } => self.opened(id, grant),
-            TurnReport::Closed { grant, drain_micros } => self.closed(id, grant, drain_micros),
-            TurnReport::DrainTimedOut { grant } => self.busy(id, grant),
-            TurnReport::Used { grant, extents } => self.used(id, grant, extents),
-            TurnReport::Arrived { grant, story } => self.arrival_told(id, grant, story),
+            TurnReport::Opened { grant } => self.turns().opened(id, grant),
+            TurnReport::Closed { grant, drain_micros } => {
+                let ends = self.turns().held_until_now(id, grant) && self.preemptions().drained(id);
+                if ends && self.turns().closed(id, drain_micros) {
+                    self.tell_arbiter(id, Event::Closed);
+                }
+            }
+            TurnReport::DrainTimedOut { grant } => {
+                if self.turns().timed_out(id, grant) {
+                    self.goes_on(id);
+                }
+            }
+            TurnReport::Used { grant, extents } => self.turns().used(id, grant, extents),
+            TurnReport::Arrived { grant, story } => self.turns().arrived(id, grant, story),
         }
+    }
+
+    /// A tenant's work did not end in time.
+    fn goes_on(&mut self, id: TenantId) {
+        self.evictions.iter_mut().for_each(|eviction| eviction.could_not_close(id));
+        let Some(tenant) = self.tenants.get(id) else { return };
+        if tenant.preemption.is_under_way() {
+            // It was asked to drain for another reason, and is about to be paused.
+            return;
+        }
+        log::warn!("{} could not be drained in time; it goes on for a while", tenant.name);
+        self.tell_arbiter(id, Event::DrainTimedOut);
+    }
+
+    /// A tenant's turn begins.
+    fn grant(&mut self, id: TenantId) {
+        let decided = self.start + Duration::from_micros(self.arbiter.decided_at());
+        // Who runs beside others is not brought in before, so it may still be paused: it is let in when it is resumed.
+        if self.arbiter.is_corunner(id) && !self.preemptions().is_on_the_gpu_or_resumed(id) {
+            return;
+        }
+        self.turns().begin(id, decided);
+        self.serve_deferred(id);
     }
 
     pub(super) fn carry_out(&mut self, decisions: Vec<Decision>) {
@@ -104,7 +139,7 @@ impl Server {
                 Decision::Contend(id, None) => self.tenants.tell(id, &TurnCommand::Uncontended),
                 Decision::Revoke(id) => {
                     if !self.preemptions().begin(id) {
-                        self.drain(id);
+                        self.turns().drain(id);
                     }
                 }
                 Decision::SwapIn(id) => {
@@ -120,13 +155,14 @@ impl Server {
                 }
             }
         }
-        self.limit_holder();
+        let now = self.now();
+        self.turns().limit_holder(now);
     }
 
     pub(super) fn tell_arbiter(&mut self, tenant: TenantId, event: Event) {
         let is_work = matches!(event, Event::Demand | Event::Closed | Event::Preempted);
-        if let Some(tenant) = self.tenants.get(tenant).filter(|_| is_work) {
-            self.lately.at_work(tenant.class(), self.now());
+        if let Some(class) = self.tenants.get(tenant).filter(|_| is_work).map(Tenant::class) {
+            self.turns.at_work(class, self.now());
         }
         self.set_costs();
         let decisions = self.arbiter.handle(self.now(), tenant, event);
@@ -144,10 +180,10 @@ impl Server {
     /// Whether a tenant waits, as memory is taken from idle ones first.
     fn note_waiting(&mut self, id: TenantId) {
         let is_waiting = self.arbiter.state(id) != State::Idle;
-        if self.tenants.get(id).is_some_and(|tenant| tenant.is_waiting != is_waiting)
+        if self.tenants.get(id).is_some_and(|tenant| tenant.scheduling.is_waiting != is_waiting)
             && let Some(tenant) = self.tenants.get_mut(id)
         {
-            tenant.is_waiting = is_waiting;
+            tenant.scheduling.is_waiting = is_waiting;
         }
     }
 
@@ -200,7 +236,7 @@ impl Server {
                 if drained {
                     self.tell_arbiter(tenant, Event::Closed);
                 } else {
-                    self.drain(tenant);
+                    self.turns().drain(tenant);
                 }
                 self.serve_deferred(tenant);
             }
@@ -228,9 +264,9 @@ impl Server {
         let changes = self.corun.changes();
         for (id, busy) in &changes {
             self.arbiter.set_busy(now, *id, *busy);
-            self.lately.at_work(Class::Latency, now);
+            self.turns.at_work(Class::Latency, now);
         }
-        self.limit_holder();
+        self.turns().limit_holder(now);
         if self.corun.is_allowed() {
             self.preemptions().set_slices(&changes);
         }
@@ -251,13 +287,13 @@ impl Server {
     /// Whether a tenant is one that runs beside urgent ones, and is not just asked for anything else.
     fn makes_way(&self, id: TenantId) -> bool {
         let Some(tenant) = self.tenants.get(id) else { return false };
-        let drains = tenant.revoked.is_some() || self.evictions.iter().any(|eviction| eviction.is_draining(id));
+        let drains = tenant.turn.is_ending() || self.evictions.iter().any(|eviction| eviction.is_draining(id));
         let has_turn = self.arbiter.state(id) == State::Running && tenant.class() != Class::Latency;
         has_turn
             && !tenant.preemption.is_under_way()
             && !drains
-            && !tenant.unresponsive
-            && tenant.disconnected.is_none()
+            && !tenant.turn.is_overdue()
+            && tenant.connection.is_open()
     }
 
     /// Whether all tenants can run at the same time.

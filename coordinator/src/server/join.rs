@@ -15,10 +15,11 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use super::Server;
 use super::event_loop::{Interest, Source};
 use super::strangers::{FULL, Stage};
+use super::tenants::connection::{Connection, Pages};
 use super::tenants::peer::Peer;
 use super::tenants::process::Process;
 use super::tenants::shared::{Shared, TenantsPage};
-use super::tenants::tenant::{Pages, Tenant};
+use super::tenants::tenant::Tenant;
 use crate::endpoint::Closing;
 use crate::policy::arbiter::Event;
 
@@ -188,8 +189,8 @@ impl Server {
     fn welcome(&mut self, newcomer: Newcomer) {
         match self.make_tenant(newcomer) {
             Ok(tenant) => {
-                let scheduling = tenant.scheduling;
-                log::info!("{} ({}, {}) joined", tenant.name, tenant.class(), tenant.process);
+                let scheduling = tenant.scheduling.wanted;
+                log::info!("{} ({}, {}) joined", tenant.name, tenant.class(), tenant.connection.process);
                 match self.tenants.add(tenant) {
                     Ok(id) => self.tell_arbiter(id, Event::Joined { scheduling }),
                     Err(error) => log::error!("a connection cannot be watched: {error}"),
@@ -224,7 +225,8 @@ impl Server {
             return Err((control, io::ErrorKind::BrokenPipe.into()));
         }
         let pages = Pages { coordinators: page, tenants: theirs };
-        Ok(Tenant::new(name, scheduling, process, (control, Peer::new(ours)), pages, slot))
+        let connection = Connection::new(process, (control, Peer::new(ours)), pages);
+        Ok(Tenant::new(name, connection, scheduling, slot))
     }
 
     /// A name that tells the tenant from the others: the one it gave, with a number if that is taken.

@@ -48,7 +48,6 @@ use crate::device::wake::Waker;
 use crate::endpoint::Endpoint;
 use crate::policy::arbiter::{Arbiter, Event, Micros, SHARE, TenantId};
 use crate::policy::bursts;
-use crate::policy::in_flight::Lately;
 
 use admin::evict::Eviction;
 use corun::Corun;
@@ -60,6 +59,7 @@ use preemption::Preemptions;
 use strangers::Strangers;
 use tenants::table::Tenants;
 use tenants::tenant::Tenant;
+use turns::Turns;
 
 pub use admin::status::{Status, TenantStatus};
 pub use ledger::{Departed, Phases, Record};
@@ -171,9 +171,7 @@ pub struct Server {
     newcomers: VecDeque<Newcomer>,
     tenants: Tenants,
     arbiter: Arbiter,
-    lately: Lately,
-    /// When it has to be looked again how much the holder keeps in flight.
-    limit_until: Option<Instant>,
+    turns: Turns,
     memory: Memory,
     /// Tenants of which the arbiter has yet to hear that they are gone.
     gone: Vec<TenantId>,
@@ -216,8 +214,7 @@ impl Server {
         let arbiter = Arbiter::new(micros(options.quantum)).with_max_wait(micros(options.max_wait));
         Ok(Self {
             arbiter,
-            lately: Lately::default(),
-            limit_until: None,
+            turns: Turns::default(),
             start: Instant::now(),
             stop: Stop { flag: Arc::new(AtomicBool::new(false)), waker },
             strangers: Strangers::new(Arc::clone(&events)),
@@ -293,7 +290,9 @@ impl Server {
     }
 
     fn next_timer(&mut self) -> Option<Instant> {
-        let arbiter = self.arbiter.next_timer().map(|at| self.start + Duration::from_micros(at));
+        let at = |micros| self.start + Duration::from_micros(micros);
+        let arbiter = self.arbiter.next_timer().map(at);
+        let limit = self.turns.next_timer().map(at);
         let first = (self.options.until_idle && !self.tenants.has_been_any()).then(|| self.start + FIRST_TENANT);
         let haste = self.haste_ends().filter(|end| *end > Instant::now());
         let tenants = self.tenants.index().deadline();
@@ -301,7 +300,7 @@ impl Server {
         let strangers = self.strangers.next_timer();
         // Somebody was on the way, or is just looking for a coordinator.
         let end = self.has_no_more_to_do().then(|| Instant::now() + CLOSE_AGAIN);
-        [end, strangers, arbiter, self.memory.next_timer(), first, haste, tenants, corun, self.limit_until]
+        [end, strangers, arbiter, self.memory.next_timer(), first, haste, tenants, corun, limit]
             .into_iter()
             .flatten()
             .min()
@@ -332,7 +331,9 @@ impl Server {
         self.preemptions().look_at(id);
         self.settle();
         self.memory().deliver_again(id);
-        self.give_up_if_silent(id);
+        if self.turns().give_up_if_silent(id) {
+            self.tell_arbiter(id, Event::Closed);
+        }
     }
 
     /// The arbiter's clock: microseconds since the start.
@@ -397,6 +398,16 @@ impl Server {
         }
     }
 
+    /// Turns, with all that is needed for them.
+    fn turns(&mut self) -> turns::Access<'_> {
+        turns::Access {
+            turns: &mut self.turns,
+            tenants: &mut self.tenants,
+            arbiter: &self.arbiter,
+            ledger: &mut self.ledger,
+        }
+    }
+
     /// Whether somebody urgent has just got the GPU. Looking at memory and overwriting it are kernels, which take turns
     /// with the tenant's: a request of 8 ms took 22 that way.
     fn is_in_haste(&self) -> bool {
@@ -406,7 +417,7 @@ impl Server {
     /// Until when nothing is done ahead.
     fn haste_ends(&self) -> Option<Instant> {
         let holder = self.tenants.get(self.arbiter.holder()?)?;
-        (holder.class() == Class::Latency).then(|| holder.ran + HASTE)
+        (holder.class() == Class::Latency).then(|| holder.turn.ran() + HASTE)
     }
 }
 

@@ -13,12 +13,12 @@ use crate::policy::arbiter::TenantId;
 impl Server {
     /// Reports of the pager.
     pub(super) fn hear_control(&mut self, id: TenantId) {
-        self.hear(id, |tenant| &mut tenant.control, Self::report);
+        self.hear(id, |tenant| &mut tenant.connection.control, Self::report);
     }
 
     /// Requests of the program's threads.
     pub(super) fn hear_request(&mut self, id: TenantId) {
-        self.hear(id, |tenant| &mut tenant.requests, Self::request);
+        self.hear(id, |tenant| &mut tenant.connection.requests, Self::request);
     }
 
     fn hear(
@@ -28,7 +28,7 @@ impl Server {
         act: fn(&mut Self, TenantId, FromTenant, Option<OwnedFd>) -> Result<(), String>,
     ) {
         loop {
-            let Some(tenant) = self.tenants.get_mut(id).filter(|tenant| tenant.disconnected.is_none()) else { return };
+            let Some(tenant) = self.tenants.get_mut(id).filter(|tenant| tenant.connection.is_open()) else { return };
             let peer = socket(tenant);
             let heard = peer.send_kept().and_then(|()| peer.receive());
             let Received { message, mut descriptors, truncated } = match heard {
@@ -69,7 +69,7 @@ impl Server {
             return Err("it sent a report where requests belong".to_owned());
         };
         let Some(tenant) = self.tenants.get_mut(id) else { return Ok(()) };
-        if std::mem::replace(&mut tenant.asking, true) {
+        if !tenant.connection.ask() {
             return Err("it sent a request before the last one was answered".to_owned());
         }
         if tenant.preemption.has_begun() {
@@ -80,7 +80,7 @@ impl Server {
                     return Ok(());
                 }
                 Request::UnmanagedMemory { .. } => {
-                    tenant.deferred = Some(request);
+                    tenant.connection.defer(request);
                     return Ok(());
                 }
                 Request::Free { .. } | Request::Frames { .. } | Request::MakeImmovable { .. } => {}

@@ -29,7 +29,7 @@ impl Server {
                 say(&mut peer, Err(format!("{MOST_EVICTIONS} evictions wait already; try again when one is over")));
             }
             Ok(tenant) => {
-                let grant = self.tenants.get(tenant).map_or(0, |tenant| tenant.grant);
+                let grant = self.tenants.get(tenant).map_or(0, |tenant| tenant.turn.number());
                 self.evictions.push(Eviction { tenant, peer, grant, revoked: false });
             }
             Err(error) => say(&mut peer, Err(error)),
@@ -43,20 +43,20 @@ impl Server {
                 // Nobody waits for it any more.
                 continue;
             }
-            let is_off = self.is_off_the_gpu(id);
+            let is_off = self.arbiter.state(id).is_off_the_gpu();
             let Some(tenant) = self.tenants.get_mut(id) else {
                 eviction.answer(Err("the tenant has left"));
                 continue;
             };
-            if tenant.grant != eviction.grant {
+            if tenant.turn.number() != eviction.grant {
                 eviction.answer(Err("the tenant is in use again; `baton suspend` it first"));
                 continue;
             }
-            if tenant.disconnected.is_some() {
+            if !tenant.connection.is_open() {
                 eviction.answer(Err("the tenant has left"));
                 continue;
             }
-            if !tenant.is_movable() || tenant.is_late() {
+            if !tenant.is_movable() || tenant.memory.is_late() {
                 // Nobody knows what it still does: its memory stays as it is.
                 eviction.answer(Err("the tenant does not answer"));
                 continue;
@@ -83,7 +83,7 @@ impl Server {
                 continue;
             }
             let Some(tenant) = self.tenants.get_mut(id) else { continue };
-            tenant.sent_away = true;
+            tenant.memory.sent_away = true;
             match self.memory().evict_all(id) {
                 Evicted::Done => eviction.answer(Ok(())),
                 Evicted::UnderWay => self.evictions.push(eviction),

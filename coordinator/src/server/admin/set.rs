@@ -28,7 +28,7 @@ impl Server {
 
     /// Whom a user calls so.
     pub(in crate::server) fn called(&self, name: &str) -> Result<TenantId, String> {
-        let found = self.tenants.iter().find(|(_, tenant)| tenant.name == name && tenant.disconnected.is_none());
+        let found = self.tenants.iter().find(|(_, tenant)| tenant.name == name && tenant.connection.is_open());
         found
             .map(|(id, _)| id)
             .ok_or_else(|| format!("there is no tenant called {}; `baton status` lists them", name.escape_default()))
@@ -37,15 +37,15 @@ impl Server {
     fn set(&mut self, name: &str, change: Change) -> Result<(), String> {
         let id = self.called(name)?;
         let Some(tenant) = self.tenants.get_mut(id) else { return Ok(()) };
-        let (before, scheduling) = (tenant.scheduling, tenant.scheduling.changed(change));
+        let (before, scheduling) = (tenant.scheduling.wanted, tenant.scheduling.wanted.changed(change));
         scheduling.check()?;
         if scheduling != before {
-            tenant.scheduling = scheduling;
+            tenant.scheduling.wanted = scheduling;
             log::info!("{name} is now {}, weight {}", scheduling.class, scheduling.weight);
             if scheduling.class != before.class {
-                let old = std::mem::replace(&mut tenant.slot, self.corun.give(id, scheduling.class));
+                let old = std::mem::replace(&mut tenant.scheduling.slot, self.corun.give(id, scheduling.class));
                 self.corun.free(old);
-                let slot = tenant.slot;
+                let slot = tenant.scheduling.slot;
                 let message = CorunCommand::Slot { slot: slot.unwrap_or(ACTIVITY_SLOTS) };
                 self.tenants.tell_with(id, &message, &[self.corun.file(slot)]);
             }

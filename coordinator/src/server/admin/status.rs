@@ -161,14 +161,14 @@ impl Server {
             State::Running => true,
             // It is told to leave, and has yet to do so.
             State::Leaving => !tenant.preemption.is_under_way(),
-            State::Corunning => self.corun.is_at_work(tenant.slot),
+            State::Corunning => self.corun.is_at_work(tenant.scheduling.slot),
             State::Idle | State::Waiting | State::Arriving => false,
         };
         let counts = tenant.extents().counts();
         Standing {
             unresponsive: !tenant.is_movable(),
-            disconnected: tenant.disconnected.is_some(),
-            suspended: self.arbiter.is_suspended(id) && self.is_off_the_gpu(id),
+            disconnected: !tenant.connection.is_open(),
+            suspended: self.arbiter.is_suspended(id) && self.arbiter.state(id).is_off_the_gpu(),
             running: has_gate_open && !is_descheduled,
             arriving: matches!(state, State::Arriving | State::Running) && tenant.extents().counts().missing > 0,
             preempted: tenant.preemption.is_under_way() || has_gate_open && is_descheduled,
@@ -188,19 +188,20 @@ impl Server {
             let immovable = counts.immovable;
             TenantStatus {
                 name: tenant.name.clone(),
-                pid: tenant.process.pid(),
+                pid: tenant.connection.process.pid(),
                 class: tenant.class().word(),
-                weight: tenant.scheduling.weight,
-                slo_ms: (tenant.scheduling.slo_micros > 0).then_some(tenant.scheduling.slo_micros as f64 / 1e3),
+                weight: tenant.scheduling.wanted.weight,
+                slo_ms: (tenant.scheduling.wanted.slo_micros > 0)
+                    .then_some(tenant.scheduling.wanted.slo_micros as f64 / 1e3),
                 state: standing.state(),
                 standing,
                 bytes: counts.bytes - immovable,
                 resident_bytes: counts.here() - immovable,
                 evicted_bytes: counts.away,
                 reserved_bytes: counts.reserved,
-                unmanaged_bytes: tenant.theirs.unmanaged_bytes.load(Relaxed).saturating_add(immovable),
+                unmanaged_bytes: tenant.connection.theirs.unmanaged_bytes.load(Relaxed).saturating_add(immovable),
                 immovable_bytes: immovable,
-                peak_bytes: tenant.peak_bytes,
+                peak_bytes: tenant.memory.peak_bytes,
                 switches: self.arbiter.switches(id),
                 gpu_seconds: self.arbiter.gpu_time(id, self.now()) as f64 / 1e6,
                 preemptible: tenant.preemption.works(),

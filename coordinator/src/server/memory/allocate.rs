@@ -19,6 +19,7 @@ use crate::books::arena::FrameId;
 use crate::books::extents::{Extent, ExtentState};
 use crate::books::sizes::{PerClass, at_least, bytes_of};
 use crate::policy::arbiter::{State, TenantId};
+use crate::server::tenants::memory::Notice;
 use crate::server::tenants::tenant::Tenant;
 
 /// Somebody who needs frames.
@@ -93,7 +94,7 @@ impl Access<'_> {
         if bytes == 0 || !bytes.is_multiple_of(GRANULE) {
             return Err(format!("it asked for {bytes} bytes, which is no multiple of 2 MiB"));
         }
-        let unresponsive = self.tenants.get(id).is_some_and(|tenant| tenant.unresponsive);
+        let unresponsive = self.tenants.get(id).is_some_and(|tenant| tenant.turn.is_overdue());
         if !unresponsive && self.is_off_the_gpu(id) {
             return Err("it asked for memory without the baton".to_owned());
         }
@@ -227,8 +228,8 @@ impl Access<'_> {
         let bytes = own.counts().bytes;
         drop(own);
         let Some(tenant) = self.tenants.get_mut(id) else { return };
-        tenant.peak_bytes = tenant.peak_bytes.max(bytes);
-        tenant.is_put_off = false;
+        tenant.memory.peak_bytes = tenant.memory.peak_bytes.max(bytes);
+        tenant.memory.is_over(Notice::PutOff);
         self.ledger.allocated(&tenant.name, asked);
         let first: Vec<FrameId> = got.iter().map(|(_, frame)| *frame).take(MAX_DESCRIPTORS).collect();
         self.answer_with(id, &Answer::Allocated { extents }, &first);
@@ -259,7 +260,7 @@ impl Access<'_> {
     fn put_off(&mut self, id: TenantId, holder: TenantId, bytes: u64) {
         let holder = self.tenants.get(holder).map_or(String::new(), |tenant| tenant.name.clone());
         let Some(tenant) = self.tenants.get_mut(id) else { return };
-        if !std::mem::replace(&mut tenant.is_put_off, true) {
+        if tenant.memory.is_news(Notice::PutOff) {
             log::warn!("{} waits for {} MiB that {holder} has, which does not answer", tenant.name, bytes >> 20);
         }
         self.tenants.answer(id, &Answer::TryAgain, &[]);
@@ -298,7 +299,7 @@ impl Access<'_> {
             let (Some(freed), Some(tenant)) = (freed, self.tenants.get_mut(id)) else {
                 return Err(format!("it freed extent {}, which it does not have mapped", extent.0));
             };
-            tenant.history.forget(*extent);
+            tenant.memory.history.forget(*extent);
             if let Some(frame) = freed.state().frame() {
                 self.memory.release(frame);
             }

@@ -15,7 +15,8 @@ use crate::books::pool::Run;
 use crate::books::sizes::{PerClass, bytes_of, subtract};
 use crate::device::mover::Lane;
 use crate::policy::arbiter::TenantId;
-use crate::server::tenants::tenant::{Batch, Tenant};
+use crate::server::tenants::memory::Batch;
+use crate::server::tenants::tenant::Tenant;
 
 /// What became of a tenant's eviction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +58,7 @@ impl Access<'_> {
         // Of who does not answer, nothing can be expected.
         let leaving: Vec<TenantId> = self.tenants.index().leaving().collect();
         for tenant in leaving.into_iter().filter_map(|id| self.tenants.get(id)) {
-            if !tenant.is_movable() || tenant.is_late() {
+            if !tenant.is_movable() || tenant.memory.is_late() {
                 continue;
             }
             for (class, count) in SizeClass::ALL.into_iter().zip(tenant.extents().counts().leaving) {
@@ -83,7 +84,7 @@ impl Access<'_> {
                 let id = victim.1;
                 let has_any = |tenant: &Tenant| {
                     let evictable = &tenant.extents().counts().evictable;
-                    !tenant.is_late()
+                    !tenant.memory.is_late()
                         && (!same_class || evictable.iter().zip(&missing).any(|(has, lacks)| *has.min(lacks) > 0))
                 };
                 if id != except && self.is_off_the_gpu(id) && self.tenants.get(id).is_some_and(has_any) {
@@ -134,7 +135,7 @@ impl Access<'_> {
         let tenant = &self.tenants[victim];
         let resident = |(id, extent): (ExtentId, &Extent)| extent.is_evictable().then_some((id, extent.class()));
         let mut order: Vec<(ExtentId, SizeClass)> = tenant.extents().iter().filter_map(resident).collect();
-        tenant.history.order(&mut order, |(id, _)| *id);
+        tenant.memory.history.order(&mut order, |(id, _)| *id);
         let mut group = Group::default();
         for (extent, class) in order.into_iter().rev() {
             if same_class && missing[class.index()] == 0 {
@@ -229,7 +230,7 @@ impl Access<'_> {
         self.submit(Lane::Out, id, group);
         for extents in leaving.chunks(MAX_LISTED) {
             let Some(tenant) = self.tenants.get_mut(id) else { return };
-            let (batch, extents) = (tenant.add_batch(Batch::Unmap(extents.to_vec())), extents.to_vec());
+            let (batch, extents) = (tenant.memory.add_batch(Batch::Unmap(extents.to_vec())), extents.to_vec());
             self.tenants.tell(id, &MemoryCommand::Unmap { batch, extents });
         }
     }

@@ -13,12 +13,13 @@ use baton_contract::messages::{Answer, ExtentId};
 use super::Access;
 use crate::books::extents::Counts;
 use crate::policy::arbiter::TenantId;
+use crate::server::tenants::memory::Notice;
 use crate::server::tenants::tenant::Tenant;
 
 impl Access<'_> {
     /// A tenant is about to let others reach these extents.
     pub(in crate::server) fn make_immovable(&mut self, id: TenantId, extents: &[ExtentId]) {
-        let Some(tenant) = self.tenants.get_mut(id).filter(|tenant| tenant.disconnected.is_none()) else { return };
+        let Some(tenant) = self.tenants.get_mut(id).filter(|tenant| tenant.connection.is_open()) else { return };
         let is_here =
             |extent: &ExtentId| tenant.extents().get(*extent).is_some_and(|entry| entry.state().is_resident());
         if !extents.iter().all(is_here) {
@@ -33,7 +34,7 @@ impl Access<'_> {
         drop(own);
         let Some(tenant) = self.tenants.get_mut(id) else { return };
         let (name, bytes) = (tenant.name.clone(), tenant.extents().counts().immovable >> 20);
-        if bytes > 0 && !std::mem::replace(&mut tenant.is_known_to_stay, true) {
+        if bytes > 0 && tenant.memory.is_news(Notice::Immovable) {
             log::info!("{name} has {bytes} MiB that others can reach: they stay on the GPU until it frees them");
         }
         let does_not_fit = |(other, tenant): &(TenantId, &Tenant)| {
@@ -42,7 +43,7 @@ impl Access<'_> {
         let squeezed: Vec<TenantId> = self.tenants.iter().filter(does_not_fit).map(|(other, _)| other).collect();
         for other in squeezed {
             let Some(other) = self.tenants.get_mut(other) else { continue };
-            if !std::mem::replace(&mut other.lacks_room, true) {
+            if other.memory.is_news(Notice::NoRoom) {
                 log::warn!(
                     "{} does not fit beside the {bytes} MiB of {name} that cannot move, and has to wait",
                     other.name
@@ -83,7 +84,7 @@ impl Access<'_> {
         }
         for (_, tenant) in self.tenants.iter() {
             let others = immovable - tenant.extents().counts().immovable;
-            tenant.page.arena_bytes.store(offered.saturating_sub(others), Relaxed);
+            tenant.connection.page.arena_bytes.store(offered.saturating_sub(others), Relaxed);
         }
     }
 }

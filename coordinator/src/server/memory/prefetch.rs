@@ -59,7 +59,7 @@ impl Access<'_> {
         if self.arbiter.holder().is_none() {
             return;
         }
-        let Some(id) = self.likely_next().filter(|id| !self.tenants[*id].sent_away) else { return };
+        let Some(id) = self.likely_next().filter(|id| !self.tenants[*id].memory.sent_away) else { return };
         let waits = self.arbiter.state(id) == State::Waiting;
         // For one that may come, the headroom stays as it is.
         let mut spare = if waits { u64::MAX } else { self.free_bytes().saturating_sub(self.memory.rules.headroom) };

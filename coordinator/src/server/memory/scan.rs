@@ -39,7 +39,7 @@ pub(super) struct ScanUnderWay {
 impl Access<'_> {
     /// Looks at what a tenant holds, as far as that is not known. It is off the GPU.
     pub(super) fn scan(&mut self, id: TenantId) {
-        let Some(tenant) = self.tenants.get_mut(id).filter(|tenant| tenant.scan.is_none()) else { return };
+        let Some(tenant) = self.tenants.get_mut(id).filter(|tenant| tenant.memory.scan.is_none()) else { return };
         let (mut extents, mut pages, mut frames) = (Vec::new(), Vec::new(), Vec::new());
         for (extent, entry) in tenant.extents().iter() {
             let frame = match entry.state() {
@@ -59,17 +59,20 @@ impl Access<'_> {
         if extents.is_empty() {
             return;
         }
-        let window = tenant.theirs.window_start.load(Relaxed)..tenant.theirs.window_end.load(Relaxed);
+        let window =
+            tenant.connection.theirs.window_start.load(Relaxed)..tenant.connection.theirs.window_end.load(Relaxed);
         // A tenant that says nonsense about its addresses gets nothing for it but whole arrivals.
         let window = if window.is_empty() || !window.start.is_multiple_of(GRANULE) { 0..0 } else { window };
         let start = window.start;
         // SAFETY: frames stay mapped here while they are in use, and `release` keeps those that are looked at.
         let scan = unsafe { self.memory.scanner.scan(pages, window) };
-        tenant.scan = Some(scan);
+        tenant.memory.scan = Some(scan);
         for frame in &frames {
             *self.memory.scanning.entry(*frame).or_default() += 1;
         }
-        self.memory.scans.insert(scan, ScanUnderWay { tenant: id, grant: tenant.grant, extents, frames, start });
+        self.memory
+            .scans
+            .insert(scan, ScanUnderWay { tenant: id, grant: tenant.turn.number(), extents, frames, start });
     }
 
     /// A look is over.
@@ -88,9 +91,9 @@ impl Access<'_> {
             }
         }
         if let Some(tenant) = self.tenants.get_mut(look.tenant)
-            && tenant.scan == Some(scanned.id)
+            && tenant.memory.scan == Some(scanned.id)
         {
-            tenant.scan = None;
+            tenant.memory.scan = None;
         }
         for frame in look.frames {
             let left = self.memory.scanning.entry(frame).or_insert(1);
@@ -107,7 +110,7 @@ impl Access<'_> {
 
     fn note_contents(&mut self, look: &ScanUnderWay, id: ScanId, scan: Scan) {
         let Some(tenant) = self.tenants.get_mut(look.tenant) else { return };
-        if tenant.scan != Some(id) || tenant.grant != look.grant {
+        if tenant.memory.scan != Some(id) || tenant.turn.number() != look.grant {
             return;
         }
         let Some(mut extents) = self.tenants.extents(look.tenant) else { return };

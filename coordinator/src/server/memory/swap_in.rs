@@ -22,7 +22,7 @@ use crate::device::mover::Lane;
 use crate::policy::arbiter::{State, TenantId};
 use crate::policy::planner::{Costs, Item, plan};
 use crate::server::Pipeline;
-use crate::server::tenants::tenant::Batch;
+use crate::server::tenants::memory::Batch;
 
 /// A tenant that comes in: all that it has, for the baton.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ impl Access<'_> {
     pub(super) fn serve_swap_in(&mut self) {
         let Some(SwapIn { tenant: id, groups }) = self.memory.swap_in.take() else { return };
         let Some(tenant) = self.tenants.get(id) else { return };
-        if tenant.disconnected.is_some() {
+        if !tenant.connection.is_open() {
             return;
         }
         match self.arbiter.state(id) {
@@ -151,14 +151,14 @@ impl Access<'_> {
             return self.memory.arena.give_back(frame);
         }
         if let Some(tenant) = self.tenants.get_mut(id) {
-            tenant.reserved.push(extent);
+            tenant.memory.reserved.push(extent);
         }
     }
 
     /// Has the tenant put the new frames behind its extents.
     pub(super) fn tell_reserved(&mut self, id: TenantId) {
         let Some(tenant) = self.tenants.get_mut(id) else { return };
-        let reserved = std::mem::take(&mut tenant.reserved);
+        let reserved = std::mem::take(&mut tenant.memory.reserved);
         self.send_frames(id, &reserved, MAX_DESCRIPTORS);
     }
 
@@ -172,7 +172,7 @@ impl Access<'_> {
                 .filter_map(frame)
                 .filter_map(|frame| self.memory.frames[frame.0 as usize].as_ref().map(AsFd::as_fd))
                 .collect();
-            let batch = tenant.add_batch(Batch::Prepare(extents.to_vec()));
+            let batch = tenant.memory.add_batch(Batch::Prepare(extents.to_vec()));
             let message = MemoryCommand::Prepare { batch, extents: extents.to_vec() };
             self.tenants.tell_with(id, &message, &descriptors);
         }
@@ -214,7 +214,7 @@ impl Access<'_> {
         let Some(tenant) = self.tenants.get(id) else { return Vec::new() };
         let missing = tenant.extents().iter().filter(|(_, extent)| extent.state().can_come());
         let mut wanted: Vec<(ExtentId, SizeClass)> = missing.map(|(id, extent)| (id, extent.class())).collect();
-        tenant.history.order(&mut wanted, |(id, _)| *id);
+        tenant.memory.history.order(&mut wanted, |(id, _)| *id);
         wanted
     }
 
@@ -231,7 +231,7 @@ impl Access<'_> {
             .map(|(id, class)| Item {
                 bytes: class.bytes(),
                 extents: 1,
-                first_use: tenant.history.first_use(*id).unwrap_or(u64::MAX),
+                first_use: tenant.memory.history.first_use(*id).unwrap_or(u64::MAX),
             })
             .collect();
         let ends = match self.memory.rules.pipeline {
@@ -278,7 +278,7 @@ impl Access<'_> {
         let Some(tenant) = self.tenants.get(id).filter(|tenant| !tenant.preemption.is_under_way()) else { return };
         if tenant.extents().counts().unread > 0 {
             // Part of it stayed when it was last here, and was used since the last look.
-            if tenant.scan.is_none() {
+            if tenant.memory.scan.is_none() {
                 self.scan(id);
             }
             return;
@@ -299,10 +299,10 @@ impl Access<'_> {
     /// Has the tenant give access to extents whose contents are there.
     pub(super) fn map(&mut self, id: TenantId, extents: Vec<ExtentId>) {
         let Some(tenant) = self.tenants.get_mut(id) else { return };
-        if extents.is_empty() || tenant.disconnected.is_some() {
+        if extents.is_empty() || !tenant.connection.is_open() {
             return;
         }
-        let batch = tenant.add_batch(Batch::Map(extents.clone()));
+        let batch = tenant.memory.add_batch(Batch::Map(extents.clone()));
         self.tenants.tell(id, &MemoryCommand::Map { batch, extents });
     }
 
@@ -311,7 +311,7 @@ impl Access<'_> {
         let may_write = !self.is_off_the_gpu(id);
         let Some(tenant) = self.tenants.get_mut(id) else { return };
         // Before it has closed its gate it may have used it already.
-        let may_write = may_write || tenant.unresponsive || tenant.preemption.is_gate_open();
+        let may_write = may_write || tenant.turn.is_overdue() || tenant.preemption.is_gate_open();
         let Some(mut own) = self.tenants.extents(id) else { return };
         for extent in extents {
             own.mapped(extent, may_write);

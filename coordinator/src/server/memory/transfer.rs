@@ -11,7 +11,7 @@ use crate::books::extents::Half;
 use crate::books::pool::Run;
 use crate::device::mover::{Finished, Lane, Piece};
 use crate::policy::arbiter::TenantId;
-use crate::server::tenants::tenant::Batch;
+use crate::server::tenants::memory::Batch;
 
 /// Copies are queued in groups of about so much: large enough for full speed, small enough that the other
 /// direction can soon use what became free.
@@ -132,7 +132,7 @@ impl Access<'_> {
 
     pub(in crate::server) fn batch_done(&mut self, id: TenantId, batch: u32, took: Duration) -> Result<(), String> {
         let Some(tenant) = self.tenants.get_mut(id) else { return Ok(()) };
-        match tenant.batches.remove(&batch).map(|(_, batch)| batch) {
+        match tenant.memory.take_batch(batch) {
             Some(Batch::Map(extents)) => {
                 let count = extents.len();
                 self.mapped(id, extents);
@@ -155,13 +155,13 @@ impl Access<'_> {
 
     pub(in crate::server) fn batch_failed(&mut self, id: TenantId, batch: u32, code: u32) -> Result<(), String> {
         let Some(tenant) = self.tenants.get_mut(id) else { return Ok(()) };
-        if !tenant.batches.contains_key(&batch) {
+        if !tenant.memory.has_batch(batch) {
             return Err(format!("it reports command {batch}, which it was not given"));
         }
         // After an error that breaks a context, as a kernel's wild access does, the driver maps and unmaps nothing
         // any more in that process. Its memory comes back when it ends.
         log::error!("{} cannot map or unmap (CUDA error {code}): its memory stays until it ends", tenant.name);
-        tenant.stuck = true;
+        tenant.memory.stay();
         // Its calls fail from here on, and say why.
         Err("it cannot carry out what it is told".to_owned())
     }

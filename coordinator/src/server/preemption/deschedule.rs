@@ -39,7 +39,7 @@ impl Access<'_> {
         if works && went {
             self.ledger.deschedules += 1;
         }
-        if tenant.disconnected.is_some() {
+        if !tenant.connection.is_open() {
             // It may have gone on by itself before it was descheduled.
             return self.reschedule(id);
         }

@@ -140,11 +140,11 @@ impl Access<'_> {
 
     /// Begins to take a tenant off the GPU; false if that cannot be done.
     pub(super) fn begin(&mut self, id: TenantId) -> bool {
-        let can_be = |tenant: &&mut Tenant| tenant.preemption.works() && !tenant.unresponsive;
+        let can_be = |tenant: &&mut Tenant| tenant.preemption.works() && !tenant.turn.is_overdue();
         let Some(tenant) = self.tenants.get_mut(id).filter(can_be) else { return false };
         if !tenant.preemption.is_under_way() {
             tenant.preemption.ask();
-            let grant = tenant.grant;
+            let grant = tenant.turn.number();
             self.tenants.tell(id, &PreemptionCommand::Begin { grant });
         }
         true
@@ -152,7 +152,7 @@ impl Access<'_> {
 
     /// The gate is closed; work may be queued.
     fn gate_closed(&mut self, id: TenantId, grant: u64) {
-        let Some(tenant) = self.tenants.get_mut(id).filter(|tenant| tenant.grant == grant) else { return };
+        let Some(tenant) = self.tenants.get_mut(id).filter(|tenant| tenant.turn.number() == grant) else { return };
         if tenant.preemption.gate_closed() {
             return self.start_pausing(id);
         }
@@ -181,7 +181,7 @@ impl Access<'_> {
     /// Has a tenant that is on its way taken off the GPU, with all that is not yet.
     fn start_pausing(&mut self, id: TenantId) {
         // Who is cut off goes on without us, as far as it can.
-        let Some(tenant) = self.tenants.get_mut(id).filter(|tenant| tenant.disconnected.is_none()) else { return };
+        let Some(tenant) = self.tenants.get_mut(id).filter(|tenant| tenant.connection.is_open()) else { return };
         match tenant.preemption.pause() {
             Pause::Nothing => {}
             Pause::RescheduleFirst => self.reschedule(id),
@@ -195,7 +195,7 @@ impl Access<'_> {
         let Some(tenant) = self.tenants.get_mut(id) else { return };
         let Some(target) = tenant.preemption.resume() else { return };
         // From here on it may write, and what a look under way finds is no longer so.
-        tenant.scan = None;
+        tenant.memory.scan = None;
         if let Some(mut extents) = self.tenants.extents(id) {
             extents.may_change();
         }
@@ -253,7 +253,7 @@ impl Access<'_> {
         if result.is_ok() {
             tenant.preemption.paused();
         }
-        if tenant.disconnected.is_some() {
+        if !tenant.connection.is_open() {
             // It may have gone on by itself before it was paused.
             let all_here = tenant.extents().counts().missing == 0;
             let paused = tenant.preemption.take_paused().filter(|_| all_here);
@@ -265,7 +265,7 @@ impl Access<'_> {
             Ok(()) => {
                 tenant.preemption.rest();
                 if state == State::Leaving {
-                    tenant.ran = Instant::now();
+                    tenant.turn.runs_until_now();
                 }
                 self.ledger.paused(time);
                 match state {
@@ -314,7 +314,7 @@ impl Access<'_> {
         let Some(progress) = tenant.preemption.progress() else { return };
         tenant.preemption.resumed();
         match result {
-            Ok(()) if tenant.disconnected.is_some() => {}
+            Ok(()) if !tenant.connection.is_open() => {}
             Ok(()) if state == State::Corunning => {
                 tenant.preemption.end();
                 self.happened(PreemptEvent::BackBesideOthers(id));

@@ -28,7 +28,7 @@ impl Access<'_> {
         for id in ids {
             let Some(tenant) = self.tenants.unindexed(id) else { continue };
             let (class, preemption) = (tenant.class(), &mut tenant.preemption);
-            let can_be_set = preemption.works() && !preemption.is_under_way() && tenant.disconnected.is_none();
+            let can_be_set = preemption.works() && !preemption.is_under_way() && tenant.connection.is_open();
             let Some(target) = preemption.target().filter(|_| can_be_set).cloned() else { continue };
             if let Some(micros) = preemption.slice.set(class, urgent) {
                 self.preemptions.preemptor.submit(id, PreemptCommand::Slice(micros), target);

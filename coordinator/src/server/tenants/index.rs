@@ -41,28 +41,30 @@ struct Facts {
 
 impl Facts {
     fn of(tenant: &Tenant, now: Instant) -> Self {
-        let (counts, class) = (tenant.extents.counts(), tenant.class());
+        let (counts, class) = (tenant.memory.extents.counts(), tenant.class());
         let is_off = tenant.preemption.is_off();
         let can_go = tenant.is_evictable() && counts.here() > counts.immovable;
-        let can_come = is_off && tenant.is_movable() && tenant.redelivery.is_none() && counts.away > 0;
-        let answers = (tenant.is_movable() && !tenant.batches.is_empty()).then(|| tenant.oldest_batch()).flatten();
+        let can_come = is_off && tenant.is_movable() && tenant.memory.next_redelivery().is_none() && counts.away > 0;
+        let answers = (tenant.is_movable() && tenant.memory.oldest_batch().is_some())
+            .then(|| tenant.memory.oldest_batch())
+            .flatten();
         let deadlines = [
             tenant.next_look(now),
-            tenant.redelivery.map(|redelivery| redelivery.at),
+            tenant.memory.next_redelivery(),
             tenant.preemption.next_try().filter(|at| *at > now),
-            tenant.revoked.map(|(since, limit)| since + limit + ANSWER_LIMIT),
+            tenant.turn.next_look(),
             answers.map(|since| since + ANSWER_LIMIT).filter(|at| *at > now),
-            tenant.disconnected.map(|_| now + REPLACED),
+            (!tenant.connection.is_open()).then_some(now + REPLACED),
         ];
         Self {
-            class: tenant.disconnected.is_none().then_some(class),
-            keeps_apart: !tenant.extents.is_empty() && !tenant.preemption.can_corun(),
-            answering: !tenant.batches.is_empty() || !is_off || tenant.revoked.is_some(),
+            class: tenant.connection.is_open().then_some(class),
+            keeps_apart: !tenant.memory.extents.is_empty() && !tenant.preemption.can_corun(),
+            answering: tenant.memory.oldest_batch().is_some() || !is_off || tenant.turn.is_ending(),
             leaving: counts.leaving.iter().any(|count| *count > 0),
             reserved: counts.reserved > 0,
             descheduled: tenant.preemption.is_descheduled(),
-            victim: can_go.then_some((tenant.is_waiting, Reverse(class), tenant.ran)),
-            next: can_come.then_some((!tenant.is_waiting, class, Reverse(tenant.ran))),
+            victim: can_go.then_some((tenant.scheduling.is_waiting, Reverse(class), tenant.turn.ran())),
+            next: can_come.then_some((!tenant.scheduling.is_waiting, class, Reverse(tenant.turn.ran()))),
             deadline: deadlines.into_iter().flatten().min(),
         }
     }

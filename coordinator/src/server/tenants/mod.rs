@@ -1,6 +1,8 @@
 //! Who the tenants are: their processes, connections and pages, and what each of them has.
 
+pub(super) mod connection;
 pub(super) mod index;
+pub(super) mod memory;
 pub(super) mod peer;
 pub(super) mod preemption;
 pub(super) mod process;
@@ -9,3 +11,4 @@ pub(super) mod signs;
 pub(super) mod slice;
 pub(super) mod table;
 pub(super) mod tenant;
+pub(super) mod turn;

@@ -509,20 +509,20 @@ impl Tenant {
 
     /// Whether its memory can be taken away soon.
     pub(in crate::server) fn is_about_to_close(&self) -> bool {
-        let progress = self.preemption.progress.filter(|_| self.disconnected.is_none());
+        let progress = self.preemption.progress.filter(|_| self.connection.is_open());
         let held = progress.is_some_and(|progress| match progress.waits_until() {
             Some(until) => Instant::now() < until,
             None => !progress.is_off(),
         });
-        held || self.revoked.is_some()
+        held || self.turn.is_ending()
     }
 
     /// When it is paused though it has not closed its gate, or once more because it could not be. A thread that waits for us
     /// is no reason for that.
     pub(in crate::server) fn is_paused_at(&self) -> Option<Instant> {
-        let progress = self.preemption.progress.filter(|_| self.disconnected.is_none())?;
+        let progress = self.preemption.progress.filter(|_| self.connection.is_open())?;
         match progress.stage {
-            Stage::Asked => (!self.asking).then(|| progress.since + GATE_LIMIT),
+            Stage::Asked => (!self.connection.is_asking()).then(|| progress.since + GATE_LIMIT),
             Stage::Failed { again_at } => Some(again_at),
             Stage::Pausing { .. } | Stage::Paused | Stage::Resuming | Stage::Answering => None,
         }
@@ -538,12 +538,12 @@ impl Tenant {
     /// nothing on the GPU.
     pub(in crate::server) fn is_probing(&self) -> bool {
         let is_asked = |progress: Progress| matches!(progress.probe, Probe::Asked { .. });
-        self.preemption.progress.is_some_and(is_asked) && self.theirs.probing.load(Relaxed) != 0
+        self.preemption.progress.is_some_and(is_asked) && self.connection.theirs.probing.load(Relaxed) != 0
     }
 
     /// When it is to be looked whether the call has come back. Who is cut off answers no more, but may be inside.
     fn probe_look(&self) -> Option<Instant> {
-        let progress = self.preemption.progress.filter(|_| self.disconnected.is_none() || self.is_probing())?;
+        let progress = self.preemption.progress.filter(|_| self.connection.is_open() || self.is_probing())?;
         match (progress.stage, progress.probe) {
             (Stage::Paused, Probe::Asked { look, .. }) => Some(look),
             (Stage::Answering, Probe::Asked { .. }) => progress.stuck.map(|since| since + ANSWER_LIMIT),
@@ -556,6 +556,6 @@ impl Tenant {
         if self.probe_look().is_none_or(|look| Instant::now() < look) {
             return Looked::Nothing;
         }
-        self.preemption.look(self.theirs.probing.load(Relaxed) > LIMIT_TICKS)
+        self.preemption.look(self.connection.theirs.probing.load(Relaxed) > LIMIT_TICKS)
     }
 }

@@ -69,11 +69,19 @@ impl Tenants {
 
     /// A new one, without memory, which is listened to from now on.
     pub(in crate::server) fn add(&mut self, tenant: Tenant) -> io::Result<TenantId> {
-        debug_assert!(tenant.extents.is_empty());
+        debug_assert!(tenant.memory.extents.is_empty());
         let id = self.next_id();
-        self.events.add(&tenant.process, Source::Process(id), Interest::Read)?;
-        self.events.add(&tenant.control, Source::Control(id), Interest::in_peer(&tenant.control))?;
-        self.events.add(&tenant.requests, Source::Requests(id), Interest::in_peer(&tenant.requests))?;
+        self.events.add(&tenant.connection.process, Source::Process(id), Interest::Read)?;
+        self.events.add(
+            &tenant.connection.control,
+            Source::Control(id),
+            Interest::in_peer(&tenant.connection.control),
+        )?;
+        self.events.add(
+            &tenant.connection.requests,
+            Source::Requests(id),
+            Interest::in_peer(&tenant.connection.requests),
+        )?;
         self.last = id.0;
         self.all.insert(id, tenant);
         self.touched.push(id);
@@ -84,8 +92,8 @@ impl Tenants {
     pub(in crate::server) fn remove(&mut self, id: TenantId) -> Option<(Tenant, Extents)> {
         self.listen_no_more(id);
         let mut tenant = self.all.remove(&id)?;
-        self.events.remove(&tenant.process);
-        let extents = std::mem::take(&mut tenant.extents);
+        self.events.remove(&tenant.connection.process);
+        let extents = std::mem::take(&mut tenant.memory.extents);
         self.totals = self.totals.less(extents.counts());
         self.changed.remove(&id);
         self.touched.push(id);
@@ -171,7 +179,7 @@ impl Tenants {
     pub(in crate::server) fn totals(&self) -> &Counts {
         debug_assert_eq!(
             self.totals,
-            self.iter().fold(Counts::default(), |sum, (_, one)| sum.plus(one.extents.counts()))
+            self.iter().fold(Counts::default(), |sum, (_, one)| sum.plus(one.extents().counts()))
         );
         &self.totals
     }
@@ -179,7 +187,7 @@ impl Tenants {
     /// A tenant's extents, to change them.
     pub(in crate::server) fn extents(&mut self, id: TenantId) -> Option<Changing<'_>> {
         self.touch(id);
-        let extents = &mut self.all.get_mut(&id)?.extents;
+        let extents = &mut self.all.get_mut(&id)?.memory.extents;
         let before = *extents.counts();
         Some(Changing { id, extents, before, totals: &mut self.totals, changed: &mut self.changed })
     }
@@ -193,19 +201,19 @@ impl Tenants {
     pub(in crate::server) fn listen_no_more(&mut self, id: TenantId) {
         self.behind.remove(&id);
         if let Some(tenant) = self.all.get(&id) {
-            self.events.remove(&tenant.control);
-            self.events.remove(&tenant.requests);
+            self.events.remove(&tenant.connection.control);
+            self.events.remove(&tenant.connection.requests);
         }
     }
 
     /// Those who had something left to read are watched for that.
     pub(in crate::server) fn watch_those_behind(&mut self) {
         self.behind.retain(|id| {
-            let Some(tenant) = self.all.get(id).filter(|tenant| tenant.disconnected.is_none()) else { return false };
+            let Some(tenant) = self.all.get(id).filter(|tenant| tenant.connection.is_open()) else { return false };
             let watch = |peer: &Peer, source| self.events.change(peer, source, Interest::in_peer(peer));
-            watch(&tenant.control, Source::Control(*id));
-            watch(&tenant.requests, Source::Requests(*id));
-            tenant.control.keeps() || tenant.requests.keeps()
+            watch(&tenant.connection.control, Source::Control(*id));
+            watch(&tenant.connection.requests, Source::Requests(*id));
+            tenant.connection.control.keeps() || tenant.connection.requests.keeps()
         });
     }
 
@@ -217,22 +225,22 @@ impl Tenants {
     /// The same, with descriptors.
     pub(in crate::server) fn tell_with(&mut self, id: TenantId, message: &impl Message, with: &[BorrowedFd<'_>]) {
         let Some(tenant) = self.all.get_mut(&id) else { return };
-        if tenant.disconnected.is_none() && tenant.control.send(message, with).is_err() {
+        if tenant.connection.is_open() && tenant.connection.control.send(message, with).is_err() {
             self.lost.push(id);
         }
-        if tenant.control.keeps() {
+        if tenant.connection.control.keeps() {
             self.behind.insert(id);
         }
     }
 
     /// Answers a tenant's request.
     pub(in crate::server) fn answer(&mut self, id: TenantId, answer: &Answer, with: &[BorrowedFd<'_>]) {
-        let Some(tenant) = self.all.get_mut(&id).filter(|tenant| tenant.disconnected.is_none()) else { return };
-        tenant.asking = false;
-        if tenant.requests.send(answer, with).is_err() {
+        let Some(tenant) = self.all.get_mut(&id).filter(|tenant| tenant.connection.is_open()) else { return };
+        tenant.connection.answered();
+        if tenant.connection.requests.send(answer, with).is_err() {
             self.lost.push(id);
         }
-        if tenant.requests.keeps() {
+        if tenant.connection.requests.keeps() {
             self.behind.insert(id);
         }
     }

@@ -1,0 +1,115 @@
+//! How a tenant is reached: its process, its sockets, and the pages that it shares with the server.
+
+use baton_contract::messages::Request;
+use baton_contract::page::CoordinatorPage;
+
+use super::peer::Peer;
+use super::process::Process;
+use super::shared::{Shared, TenantsPage};
+use super::signs::Heartbeat;
+
+/// The pages that a tenant and the server share.
+#[derive(Debug)]
+pub(in crate::server) struct Pages {
+    pub(in crate::server) coordinators: Shared<CoordinatorPage>,
+    pub(in crate::server) tenants: TenantsPage,
+}
+
+/// Whether it can be talked to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Open,
+    /// It ended, the process not yet: so its memory is still mapped there. Work of its may then have been on the GPU.
+    Ended {
+        may_run: bool,
+    },
+}
+
+/// The request of a tenant that waits for its answer. There is never more than one.
+#[derive(Debug)]
+enum Asking {
+    Nothing,
+    Served,
+    /// It came from a thread that was inside when the gate closed: for when that one is let in again.
+    Deferred(Request),
+}
+
+/// A tenant's connection.
+#[derive(Debug)]
+pub(in crate::server) struct Connection {
+    pub(in crate::server) process: Process,
+    pub(in crate::server) control: Peer,
+    pub(in crate::server) requests: Peer,
+    pub(in crate::server) page: Shared<CoordinatorPage>,
+    pub(in crate::server) theirs: TenantsPage,
+    /// When it last showed that it was not stopped.
+    pub(in crate::server) heartbeat: Heartbeat,
+    asking: Asking,
+    state: State,
+}
+
+impl Connection {
+    pub(in crate::server) fn new(process: Process, (control, requests): (Peer, Peer), pages: Pages) -> Self {
+        Self {
+            process,
+            control,
+            requests,
+            page: pages.coordinators,
+            theirs: pages.tenants,
+            heartbeat: Heartbeat::new(),
+            asking: Asking::Nothing,
+            state: State::Open,
+        }
+    }
+
+    pub(in crate::server) fn is_open(&self) -> bool {
+        self.state == State::Open
+    }
+
+    /// It has ended; work of the tenant's may be on the GPU all the same.
+    pub(in crate::server) fn end(&mut self, may_run: bool) {
+        self.state = State::Ended { may_run };
+        for socket in [&self.control, &self.requests] {
+            // A tenant that lives sees that it is alone.
+            let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Write);
+        }
+    }
+
+    /// Whether work of the tenant's may have been on the GPU when it ended.
+    pub(in crate::server) fn ended_at_work(&self) -> bool {
+        self.state == State::Ended { may_run: true }
+    }
+
+    /// Whether a request waits for its answer.
+    pub(in crate::server) fn is_asking(&self) -> bool {
+        !matches!(self.asking, Asking::Nothing)
+    }
+
+    /// A request has come. False if the last one was not answered yet.
+    pub(in crate::server) fn ask(&mut self) -> bool {
+        let is_first = !self.is_asking();
+        self.asking = Asking::Served;
+        is_first
+    }
+
+    /// The request that has just come is served later.
+    pub(in crate::server) fn defer(&mut self, request: Request) {
+        self.asking = Asking::Deferred(request);
+    }
+
+    /// A request that is to be served now.
+    pub(in crate::server) fn take_deferred(&mut self) -> Option<Request> {
+        match std::mem::replace(&mut self.asking, Asking::Served) {
+            Asking::Deferred(request) => Some(request),
+            other => {
+                self.asking = other;
+                None
+            }
+        }
+    }
+
+    /// The request is answered.
+    pub(super) fn answered(&mut self) {
+        self.asking = Asking::Nothing;
+    }
+}

@@ -1,0 +1,231 @@
+//! What a tenant has of memory, what it was told to do with it, and what the user was told about it.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use baton_contract::messages::ExtentId;
+
+use super::tenant::ANSWER_LIMIT;
+use crate::books::extents::Extents;
+use crate::device::digest::ScanId;
+use crate::policy::first_use::History;
+
+/// How soon frames that did not arrive are sent again: at first, and at last. It doubles in between.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
+const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+
+/// A command to the tenant's control loop that is under way.
+#[derive(Debug)]
+pub(in crate::server) enum Batch {
+    Prepare(Vec<ExtentId>),
+    Map(Vec<ExtentId>),
+    Unmap(Vec<ExtentId>),
+}
+
+/// Whether a tenant carries out such commands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mappings {
+    Change,
+    /// One failed: its memory stays where it is until it ends.
+    Stay,
+}
+
+/// What the user is told about a tenant's memory, once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::server) enum Notice {
+    /// It can open no more descriptors.
+    NoDescriptors,
+    /// Some of it cannot move.
+    Immovable,
+    /// It does not fit beside what cannot move of others.
+    NoRoom,
+    /// It waits for memory of somebody who does not answer.
+    PutOff,
+}
+
+/// Frames that did not reach a tenant.
+#[derive(Clone, Copy, Debug)]
+struct Redelivery {
+    since: Instant,
+    /// When they are sent again.
+    at: Instant,
+    pause: Duration,
+}
+
+/// A tenant's memory.
+#[derive(Debug)]
+pub(in crate::server) struct Holdings {
+    /// Changed by [`Tenants::extents`](super::table::Tenants::extents) only.
+    pub(super) extents: Extents,
+    mappings: Mappings,
+    batches: HashMap<u32, (Instant, Batch)>,
+    next_batch: u32,
+    redelivery: Option<Redelivery>,
+    notices: Vec<Notice>,
+    /// The most that it has had, in bytes.
+    pub(in crate::server) peak_bytes: u64,
+    /// In which order it is used.
+    pub(in crate::server) history: History,
+    /// A look at its contents that is under way.
+    pub(in crate::server) scan: Option<ScanId>,
+    /// Extents that have got a frame, of which the tenant is to be told.
+    pub(in crate::server) reserved: Vec<ExtentId>,
+    /// It was evicted on request: it is not brought in ahead before the tenant has run again.
+    pub(in crate::server) sent_away: bool,
+}
+
+impl Default for Holdings {
+    fn default() -> Self {
+        Self {
+            extents: Extents::default(),
+            mappings: Mappings::Change,
+            batches: HashMap::new(),
+            next_batch: 0,
+            redelivery: None,
+            notices: Vec::new(),
+            peak_bytes: 0,
+            history: History::default(),
+            scan: None,
+            reserved: Vec::new(),
+            sent_away: false,
+        }
+    }
+}
+
+impl Holdings {
+    /// Its extents.
+    pub(in crate::server) fn extents(&self) -> &Extents {
+        &self.extents
+    }
+
+    /// The tenant can map and unmap nothing any more.
+    pub(in crate::server) fn stay(&mut self) {
+        self.mappings = Mappings::Stay;
+    }
+
+    /// Whether it stays where it is.
+    pub(in crate::server) fn stays(&self) -> bool {
+        self.mappings == Mappings::Stay
+    }
+
+    /// Remembers a command and numbers it.
+    pub(in crate::server) fn add_batch(&mut self, batch: Batch) -> u32 {
+        self.next_batch = self.next_batch.wrapping_add(1);
+        self.batches.insert(self.next_batch, (Instant::now(), batch));
+        self.next_batch
+    }
+
+    /// Whether a command is under way.
+    pub(in crate::server) fn has_batch(&self, number: u32) -> bool {
+        self.batches.contains_key(&number)
+    }
+
+    /// A command that the tenant has answered, well or not.
+    pub(in crate::server) fn take_batch(&mut self, number: u32) -> Option<Batch> {
+        self.batches.remove(&number).map(|(_, batch)| batch)
+    }
+
+    /// Since when the tenant has owed the answer that it has owed for longest.
+    pub(super) fn oldest_batch(&self) -> Option<Instant> {
+        self.batches.values().map(|(since, _)| *since).min()
+    }
+
+    /// Whether it owes an answer for too long.
+    pub(in crate::server) fn is_late(&self) -> bool {
+        self.oldest_batch().is_some_and(|since| since.elapsed() >= ANSWER_LIMIT)
+    }
+
+    /// Frames did not reach the tenant: they are sent again after a while.
+    pub(in crate::server) fn redeliver(&mut self) {
+        let now = Instant::now();
+        let before = self.redelivery;
+        let pause = before.map_or(SHORTEST_PAUSE, |before| (before.pause * 2).min(LONGEST_PAUSE));
+        let since = before.map_or(now, |before| before.since);
+        self.redelivery = Some(Redelivery { since, at: now + pause, pause });
+    }
+
+    /// Whether frames are to be sent again now. If so, it is said once more after a while.
+    pub(in crate::server) fn is_redelivery_due(&mut self) -> bool {
+        let now = Instant::now();
+        let Some(redelivery) = self.redelivery.as_mut().filter(|redelivery| redelivery.at <= now) else { return false };
+        redelivery.at = now + LONGEST_PAUSE;
+        true
+    }
+
+    /// Some of the frames have come: what is lost can be sent at once, and nothing more is to be if nothing is.
+    pub(in crate::server) fn delivered(&mut self) {
+        let counts = self.extents.counts();
+        if counts.lost + counts.sent_again == 0 {
+            self.redelivery = None;
+        } else if counts.sent_again == 0
+            && let Some(redelivery) = &mut self.redelivery
+        {
+            (redelivery.at, redelivery.pause) = (Instant::now(), SHORTEST_PAUSE);
+        }
+    }
+
+    /// Nothing is sent again: nobody is there who could get it.
+    pub(in crate::server) fn redeliver_nothing(&mut self) {
+        self.redelivery = None;
+    }
+
+    /// Since when it has been waited for that frames reach the tenant.
+    pub(in crate::server) fn undelivered_since(&self) -> Option<Instant> {
+        self.redelivery.map(|redelivery| redelivery.since)
+    }
+
+    /// When frames are sent again.
+    pub(super) fn next_redelivery(&self) -> Option<Instant> {
+        self.redelivery.map(|redelivery| redelivery.at)
+    }
+
+    /// Whether the user is to be told this, for the first time.
+    pub(in crate::server) fn is_news(&mut self, notice: Notice) -> bool {
+        let is_news = !self.notices.contains(&notice);
+        if is_news {
+            self.notices.push(notice);
+        }
+        is_news
+    }
+
+    /// It is so no longer: when it is so again, the user is told again.
+    pub(in crate::server) fn is_over(&mut self, notice: Notice) {
+        self.notices.retain(|other| *other != notice);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_sent_again_after_longer_and_longer_pauses() {
+        let mut holdings = Holdings::default();
+        let pauses = std::array::from_fn::<_, 8, _>(|_| {
+            holdings.redeliver();
+            holdings.redelivery.map_or(0, |redelivery| redelivery.pause.as_millis())
+        });
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 50, 50]);
+        assert!(!holdings.is_redelivery_due());
+        holdings.delivered();
+        assert!(holdings.undelivered_since().is_none(), "nothing is lost");
+    }
+
+    #[test]
+    fn a_command_is_answered_once() {
+        let mut holdings = Holdings::default();
+        let (first, second) =
+            (holdings.add_batch(Batch::Map(Vec::new())), holdings.add_batch(Batch::Unmap(Vec::new())));
+        assert!(matches!(holdings.take_batch(first), Some(Batch::Map(_))));
+        assert!(holdings.take_batch(first).is_none() && holdings.has_batch(second));
+    }
+
+    #[test]
+    fn the_user_is_told_once_unless_it_was_over() {
+        let mut holdings = Holdings::default();
+        assert!(holdings.is_news(Notice::PutOff) && !holdings.is_news(Notice::PutOff));
+        assert!(holdings.is_news(Notice::NoRoom));
+        holdings.is_over(Notice::PutOff);
+        assert!(holdings.is_news(Notice::PutOff) && !holdings.is_news(Notice::NoRoom));
+    }
+}

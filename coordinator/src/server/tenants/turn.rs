@@ -1,0 +1,243 @@
+//! A tenant's turn: which it is, what is in flight during it, and how it ends.
+
+use std::time::{Duration, Instant};
+
+use baton_contract::messages::ExtentId;
+
+use super::tenant::ANSWER_LIMIT;
+use crate::policy::in_flight::InFlight;
+use crate::policy::planner::Nanos;
+
+/// How long a tenant's work may take to end before its gate is opened again. Doubles with every try.
+const DRAIN_LIMIT: Duration = Duration::from_secs(1);
+const MOST_DOUBLINGS: u32 = 6;
+
+/// When a tenant was asked to close its gate, and how long its work may take to end.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    since: Instant,
+    limit: Duration,
+}
+
+impl Asked {
+    fn now(limit: Duration) -> Self {
+        Self { since: Instant::now(), limit }
+    }
+
+    /// When the answer is overdue.
+    fn ends(self) -> Instant {
+        self.since + self.limit + ANSWER_LIMIT
+    }
+}
+
+/// How far the end of a turn is.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    /// Nobody has asked for it.
+    Open,
+    Asked(Asked),
+    /// The answer did not come in time: nobody knows whether the gate is closed. It may have been asked once more.
+    Overdue(Option<Asked>),
+}
+
+/// What it means that a gate is closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::server) enum Closed {
+    InTime,
+    /// The turn was over for everybody else already.
+    Late,
+}
+
+/// What is to be done after a tenant's work did not end in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::server) enum TimedOut {
+    /// Others go on meanwhile. It is to stop all the same, within this time.
+    AskAgain(Duration),
+    GoesOn,
+}
+
+/// A tenant's present turn, or its last one.
+#[derive(Debug)]
+pub(in crate::server) struct Turn {
+    /// Counts the grants; the last one holds if the arbiter says that the tenant runs.
+    number: u64,
+    in_flight: InFlight,
+    /// When it last held the baton, or came.
+    ran: Instant,
+    /// How often it could not be drained since it was last closed.
+    failures: u32,
+    end: End,
+    /// Since when it has wanted the next one.
+    demanded: Option<Instant>,
+    /// What it has used first, as far as it has said.
+    used: Vec<(ExtentId, Nanos)>,
+}
+
+impl Default for Turn {
+    fn default() -> Self {
+        Self {
+            number: 0,
+            in_flight: InFlight::Any,
+            ran: Instant::now(),
+            failures: 0,
+            end: End::Open,
+            demanded: None,
+            used: Vec::new(),
+        }
+    }
+}
+
+impl Turn {
+    /// Its number.
+    pub(in crate::server) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// When the tenant last held the baton, or came.
+    pub(in crate::server) fn ran(&self) -> Instant {
+        self.ran
+    }
+
+    /// The tenant has held the baton until now.
+    pub(in crate::server) fn runs_until_now(&mut self) {
+        self.ran = Instant::now();
+    }
+
+    /// The tenant wants the next one.
+    pub(in crate::server) fn demand(&mut self) {
+        self.demanded.get_or_insert_with(Instant::now);
+    }
+
+    /// The next one begins, which was decided at that time. Says since when the tenant had wanted it.
+    pub(in crate::server) fn begin(&mut self, decided: Instant) -> Instant {
+        let demanded = self.demanded.take().unwrap_or(decided).min(decided);
+        // What it owed was for an earlier grant; from here on the end of this one counts.
+        *self = Self { number: self.number + 1, ..Self::default() };
+        demanded
+    }
+
+    /// How much it keeps in flight, as it was told.
+    pub(in crate::server) fn in_flight(&self) -> InFlight {
+        self.in_flight
+    }
+
+    pub(in crate::server) fn limit(&mut self, in_flight: InFlight) {
+        self.in_flight = in_flight;
+    }
+
+    /// The tenant is asked to end it. Says how long its work may take for that.
+    pub(in crate::server) fn ask_for_end(&mut self) -> Duration {
+        let limit = DRAIN_LIMIT * 2u32.pow(self.failures.min(MOST_DOUBLINGS));
+        self.end = End::Asked(Asked::now(limit));
+        limit
+    }
+
+    /// Whether the tenant owes its end.
+    pub(in crate::server) fn is_ending(&self) -> bool {
+        matches!(self.end, End::Asked(_) | End::Overdue(Some(_)))
+    }
+
+    /// Whether the tenant did not answer in time: nobody knows whether its gate is closed.
+    pub(in crate::server) fn is_overdue(&self) -> bool {
+        matches!(self.end, End::Overdue(_))
+    }
+
+    /// When it is to be looked whether the answer is overdue.
+    pub(super) fn next_look(&self) -> Option<Instant> {
+        match self.end {
+            End::Asked(asked) | End::Overdue(Some(asked)) => Some(asked.ends()),
+            End::Open | End::Overdue(None) => None,
+        }
+    }
+
+    /// The gate is closed and nothing is queued.
+    pub(in crate::server) fn closed(&mut self) -> Closed {
+        self.failures = 0;
+        match std::mem::replace(&mut self.end, End::Open) {
+            End::Overdue(_) => Closed::Late,
+            End::Open | End::Asked(_) => Closed::InTime,
+        }
+    }
+
+    /// The work did not end in time, and the gate is open again.
+    pub(in crate::server) fn timed_out(&mut self) -> TimedOut {
+        if self.is_overdue() {
+            self.end = End::Overdue(Some(Asked::now(DRAIN_LIMIT)));
+            return TimedOut::AskAgain(DRAIN_LIMIT);
+        }
+        self.failures += 1;
+        self.end = End::Open;
+        TimedOut::GoesOn
+    }
+
+    /// Looks whether the answer is overdue by now. Says whether that is news.
+    pub(in crate::server) fn give_up_if_overdue(&mut self) -> bool {
+        if self.next_look().is_none_or(|at| Instant::now() < at) {
+            return false;
+        }
+        !matches!(std::mem::replace(&mut self.end, End::Overdue(None)), End::Overdue(_))
+    }
+
+    /// No answer comes any more.
+    pub(in crate::server) fn expect_no_end(&mut self) {
+        self.end = match self.end {
+            End::Open | End::Asked(_) => End::Open,
+            End::Overdue(_) => End::Overdue(None),
+        };
+    }
+
+    /// What the tenant says that it has used first: of so many extents at most, or it is not believed.
+    pub(in crate::server) fn has_used(&mut self, mut extents: Vec<(ExtentId, Nanos)>, most: usize) {
+        if self.used.len() + extents.len() <= most {
+            self.used.append(&mut extents);
+        }
+    }
+
+    /// All that the tenant has said of that.
+    pub(in crate::server) fn take_used(&mut self) -> Vec<(ExtentId, Nanos)> {
+        std::mem::take(&mut self.used)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_try_to_end_a_turn_may_take_twice_as_long_until_one_succeeds() {
+        let mut turn = Turn::default();
+        let tries = std::array::from_fn::<_, 8, _>(|_| {
+            let limit = turn.ask_for_end();
+            assert!(turn.is_ending());
+            assert_eq!(turn.timed_out(), TimedOut::GoesOn);
+            limit.as_secs()
+        });
+        assert_eq!(tries, [1, 2, 4, 8, 16, 32, 64, 64]);
+        turn.ask_for_end();
+        assert_eq!(turn.closed(), Closed::InTime);
+        assert_eq!(turn.ask_for_end(), DRAIN_LIMIT);
+    }
+
+    #[test]
+    fn an_answer_that_is_overdue_is_told_once_and_comes_late() {
+        let long_ago = Instant::now() - Duration::from_secs(60);
+        let mut turn = Turn { end: End::Asked(Asked { since: long_ago, limit: DRAIN_LIMIT }), ..Turn::default() };
+        assert!(turn.give_up_if_overdue() && turn.is_overdue() && !turn.is_ending());
+        assert_eq!(turn.timed_out(), TimedOut::AskAgain(DRAIN_LIMIT));
+        turn.end = End::Overdue(Some(Asked { since: long_ago, limit: DRAIN_LIMIT }));
+        assert!(!turn.give_up_if_overdue() && turn.is_overdue());
+        assert_eq!(turn.closed(), Closed::Late);
+        assert!(!turn.is_overdue());
+    }
+
+    #[test]
+    fn with_the_next_turn_what_was_owed_for_the_last_is_forgotten() {
+        let mut turn = Turn { end: End::Overdue(None), failures: 3, ..Turn::default() };
+        turn.demand();
+        let (wanted, number) = (turn.demanded, turn.number());
+        assert_eq!(Some(turn.begin(Instant::now())), wanted);
+        assert_eq!(turn.number(), number + 1);
+        assert!(!turn.is_overdue());
+        assert_eq!(turn.ask_for_end(), DRAIN_LIMIT);
+    }
+}
