@@ -8,6 +8,8 @@
  *     leave                    the same without waiting for the device; `left CHECKSUM`
  *     spin MS                  keeps the device busy for so long; `spun`
  *     busy FILE                keeps the device busy until there is such a file; `spun`
+ *     linger                   queues a kernel that waits for `go`; `lingers`
+ *     go                       `gone`
  *     queue MS                 queues work that takes so long; `queued`
  *     sleep MS                 does nothing for so long; `slept`
  *     alloc MIB                `allocated` or `answer CODE`
@@ -89,6 +91,19 @@ static CUresult spin(unsigned ms, const char *file) {
     return CUDA_SUCCESS;
 }
 
+/* A kernel that ends when it is told to, and does not hold this thread up. */
+static volatile unsigned *gone;
+
+static CUresult linger(void) {
+    CUdeviceptr flag, seen = sums + (MAX_PIECES - 1) * sizeof(uint64_t);
+    unsigned until = 1;
+    if (!gone) TRY(cuMemHostAlloc((void **)&gone, sizeof *gone, CU_MEMHOSTALLOC_DEVICEMAP));
+    *gone = 0;
+    TRY(cuMemHostGetDevicePointer(&flag, (void *)gone, 0));
+    void *parameters[] = {&seen, &flag, &until};
+    return cuLaunchKernel(tools.linger, 1, 1, 1, 1, 1, 1, 0, NULL, parameters, NULL);
+}
+
 static void wait_long(void *ms) { sleep_ms(*(unsigned *)ms); }
 
 /* One piece of work, which can only be waited for. */
@@ -129,6 +144,12 @@ static void obey(char *line) {
     } else if (strcmp(word, "busy") == 0 && argument) {
         result = spin(0, argument);
         if (!result) printf("spun\n");
+    } else if (strcmp(word, "linger") == 0) {
+        result = linger();
+        if (!result) printf("lingers\n");
+    } else if (strcmp(word, "go") == 0 && gone) {
+        *gone = 1;
+        printf("gone\n");
     } else if (strcmp(word, "queue") == 0) {
         result = queue(number);
         if (!result) printf("queued\n");

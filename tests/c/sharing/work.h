@@ -61,13 +61,13 @@ struct piece {
 };
 
 struct tools {
-    CUfunction fill, sum;
+    CUfunction fill, sum, linger;
     unsigned char *host; /* as much as the largest piece */
     size_t host_bytes;
 };
 
 static inline struct tools tools_from(CUmodule module) {
-    return (struct tools){.fill = kernel(module, "fill_hash"), .sum = kernel(module, "sum_u32")};
+    return (struct tools){.fill = kernel(module, "fill_hash"), .sum = kernel(module, "sum_u32"), .linger = kernel(module, "spin_on_flag")};
 }
 
 static inline void *tools_room(struct tools *tools, size_t bytes) {
