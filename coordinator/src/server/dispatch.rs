@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use baton_contract::class::Class;
 use baton_contract::messages::{
-    Answer, CorunCommand, CorunReport, FromTenant, MemoryReport, Request, TurnCommand, TurnReport,
+    Answer, CorunCommand, CorunReport, FromTenant, MemoryReport, Opening, Request, TurnCommand, TurnReport,
 };
 
 use super::Server;
@@ -17,6 +17,18 @@ use super::tenants::tenant::Tenant;
 use crate::policy::arbiter::{Decision, Event, Pressure, State, TenantId};
 
 impl Server {
+    /// What somebody wants that is no tenant.
+    pub(super) fn hear_stranger(&mut self, at: u32) {
+        let Some((peer, opening, descriptor)) = self.lobby.hear(at) else { return };
+        match opening {
+            Opening::Hello { name, scheduling, gpu } => self.greet(peer, name, scheduling, gpu, descriptor),
+            Opening::Expect => self.answer_expect(peer),
+            Opening::Status => self.answer_status(peer),
+            Opening::Set { name, change } => self.set_on_request(peer, &name, change),
+            Opening::Evict { name } => self.evict_on_request(peer, &name),
+        }
+    }
+
     /// Each family of reports goes to who handles it.
     pub(super) fn report(
         &mut self,

@@ -3,7 +3,8 @@
 //! | file | what it does |
 //! |---|---|
 //! | `event_loop` | what is waited for |
-//! | `join`, `strangers` | who comes, and how a stranger becomes a tenant |
+//! | `lobby/` | who comes, and what each wants |
+//! | `join` | how a newcomer becomes a tenant |
 //! | `tenants/` | a tenant, its process, sockets and shared pages |
 //! | `dispatch` | who is told what: messages, decisions, events |
 //! | `requests` | hears tenants, and which of their requests has to wait |
@@ -26,14 +27,13 @@ mod dispatch;
 mod event_loop;
 mod join;
 mod ledger;
+mod lobby;
 mod memory;
 mod preemption;
 mod requests;
-mod strangers;
 mod tenants;
 mod turns;
 
-use std::collections::VecDeque;
 use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -52,11 +52,10 @@ use crate::policy::bursts;
 use admin::evict::Eviction;
 use corun::Corun;
 use event_loop::{EventLoop, Interest, Source};
-use join::Newcomer;
 use ledger::Ledger;
+use lobby::Lobby;
 use memory::Memory;
 use preemption::Preemptions;
-use strangers::Strangers;
 use tenants::table::Tenants;
 use tenants::tenant::Tenant;
 use turns::Turns;
@@ -166,9 +165,7 @@ pub struct Server {
     start: Instant,
     stop: Stop,
     events: Arc<EventLoop>,
-    strangers: Strangers,
-    last_newcomer: u32,
-    newcomers: VecDeque<Newcomer>,
+    lobby: Lobby,
     tenants: Tenants,
     arbiter: Arbiter,
     turns: Turns,
@@ -217,9 +214,7 @@ impl Server {
             turns: Turns::default(),
             start: Instant::now(),
             stop: Stop { flag: Arc::new(AtomicBool::new(false)), waker },
-            strangers: Strangers::new(Arc::clone(&events)),
-            last_newcomer: 0,
-            newcomers: VecDeque::new(),
+            lobby: Lobby::new(Arc::clone(&events)),
             tenants: Tenants::new(Arc::clone(&events)),
             events,
             memory,
@@ -250,7 +245,7 @@ impl Server {
     /// When the system no longer lets it wait for anything.
     pub fn serve(&mut self) -> Result<(), ServeError> {
         while !self.stop.flag.load(Ordering::Acquire) {
-            if self.has_no_more_to_do() && self.close_if_unwanted() {
+            if self.has_no_more_to_do() && self.lobby.close_if_unwanted(&mut self.endpoint) {
                 break;
             }
             let ready = self.wait().map_err(|error| ServeError::System { what: "epoll".to_owned(), error })?;
@@ -277,8 +272,7 @@ impl Server {
         let came = self.tenants.has_been_any();
         self.options.until_idle
             && self.tenants.is_empty()
-            && self.newcomers.is_empty()
-            && self.strangers.is_empty()
+            && self.lobby.is_empty()
             && (came || self.start.elapsed() > FIRST_TENANT)
     }
 
@@ -297,13 +291,10 @@ impl Server {
         let haste = self.haste_ends().filter(|end| *end > Instant::now());
         let tenants = self.tenants.index().deadline();
         let corun = self.corun.next_timer(self.start);
-        let strangers = self.strangers.next_timer();
+        let lobby = self.lobby.next_timer();
         // Somebody was on the way, or is just looking for a coordinator.
         let end = self.has_no_more_to_do().then(|| Instant::now() + CLOSE_AGAIN);
-        [end, strangers, arbiter, self.memory.next_timer(), first, haste, tenants, corun, limit]
-            .into_iter()
-            .flatten()
-            .min()
+        [end, lobby, arbiter, self.memory.next_timer(), first, haste, tenants, corun, limit].into_iter().flatten().min()
     }
 
     fn timers(&mut self) {
@@ -312,7 +303,7 @@ impl Server {
         if changed || self.arbiter.next_timer().is_some_and(|at| at <= now) {
             self.tick();
         }
-        self.strangers.send_away(&self.endpoint);
+        self.lobby.send_away(&self.endpoint);
         for id in self.tenants.index().due(Instant::now()) {
             self.look_at(id);
         }
@@ -344,9 +335,9 @@ impl Server {
     fn serve_source(&mut self, source: Source) {
         match source {
             Source::Waker => {}
-            Source::Listener => self.accept(),
+            Source::Listener => self.lobby.accept(&self.endpoint),
             Source::Stranger(at) => self.hear_stranger(at),
-            Source::Newcomer(at) => self.hear_newcomer(at),
+            Source::Newcomer(at) => self.lobby.hear_newcomer(at),
             Source::Control(id) => self.hear_control(id),
             Source::Requests(id) => self.hear_request(id),
             Source::Process(id) => self.process_ended(id),

@@ -22,8 +22,8 @@ pub(in crate::server) fn say(peer: &mut Peer, done: Result<(), String>) {
 
 impl Server {
     /// A tool wants something to be otherwise.
-    pub(in crate::server) fn set_on_request(&mut self, peer: &mut Peer, name: &str, change: Change) {
-        say(peer, self.set(name, change));
+    pub(in crate::server) fn set_on_request(&mut self, mut peer: Peer, name: &str, change: Change) {
+        say(&mut peer, self.set(name, change));
     }
 
     /// Whom a user calls so.

@@ -2,12 +2,14 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
+use baton_contract::messages::{Admission, MAX_TEXT};
 use baton_contract::socket_path;
 use serde::Serialize;
 
 use crate::policy::arbiter::{State, TenantId};
 use crate::server::Server;
 use crate::server::ledger::{Departed, Record};
+use crate::server::tenants::peer::Peer;
 use crate::server::tenants::tenant::Tenant;
 
 /// Everything at one moment.
@@ -154,6 +156,19 @@ impl Standing {
 }
 
 impl Server {
+    /// Sends a tool how things stand.
+    pub(in crate::server) fn answer_status(&mut self, mut peer: Peer) {
+        let text = serde_json::to_vec(&self.status()).unwrap_or_default();
+        let pieces = text.chunks(MAX_TEXT).count();
+        for (at, piece) in text.chunks(MAX_TEXT).enumerate() {
+            let message = Admission::Text { piece: piece.to_vec(), more: at + 1 < pieces };
+            if peer.send(&message, &[]).is_err() {
+                return;
+            }
+        }
+        self.lobby.reads(peer);
+    }
+
     fn standing(&self, id: TenantId, tenant: &Tenant) -> Standing {
         let state = self.arbiter.state(id);
         let is_descheduled = tenant.preemption.is_descheduled();
@@ -207,10 +222,10 @@ impl Server {
                 preemptible: tenant.preemption.works(),
             }
         });
-        let newcomers = self.newcomers.iter().map(|newcomer| NewcomerStatus {
+        let newcomers = self.lobby.waiting().map(|(newcomer, since)| NewcomerStatus {
             name: newcomer.name.clone(),
             pid: newcomer.process.pid(),
-            waited_seconds: newcomer.since.elapsed().as_secs_f64(),
+            waited_seconds: since.elapsed().as_secs_f64(),
         });
         let holder = self.arbiter.holder().and_then(|id| self.tenants.get(id));
         Status {

@@ -14,9 +14,9 @@ use baton_contract::messages::{Admission, Refusal};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
-use super::event_loop::{EventLoop, Interest, Source};
-use super::tenants::peer::Peer;
 use crate::endpoint::Endpoint;
+use crate::server::event_loop::{EventLoop, Interest, Source};
+use crate::server::tenants::peer::Peer;
 
 /// How long somebody may take for the first message, or to read an answer.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -1,0 +1,187 @@
+//! Those who have connected and are no tenants yet, or never will be.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `mod` | hears what each wants, and has programs wait while there are too many tenants |
+//! | `strangers` | those whose first message has not come, or whose answer they have yet to read |
+
+mod strangers;
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+use baton_contract::messages::{Admission, FromTenant, Message as _, Opening, Refusal};
+use baton_contract::scheduling::Scheduling;
+use baton_contract::wire::Malformed;
+
+use super::event_loop::{EventLoop, Interest, Source};
+use super::tenants::peer::Peer;
+use super::tenants::process::Process;
+use crate::endpoint::{Closing, Endpoint};
+use strangers::{FULL, Stage, Strangers};
+
+/// Who has greeted and waits until there is room for one more tenant.
+#[derive(Debug)]
+pub(super) struct Newcomer {
+    pub(super) peer: Peer,
+    pub(super) name: String,
+    pub(super) process: Process,
+    pub(super) scheduling: Scheduling,
+}
+
+/// Why somebody is not let in.
+pub(super) type Refused = (Refusal, String);
+
+/// One that waits.
+#[derive(Debug)]
+struct Waiting {
+    number: u32,
+    since: Instant,
+    newcomer: Newcomer,
+}
+
+/// All of them.
+#[derive(Debug)]
+pub(super) struct Lobby {
+    events: Arc<EventLoop>,
+    strangers: Strangers,
+    waiting: VecDeque<Waiting>,
+    last: u32,
+}
+
+impl Lobby {
+    pub(super) fn new(events: Arc<EventLoop>) -> Self {
+        Self { strangers: Strangers::new(Arc::clone(&events)), events, waiting: VecDeque::new(), last: 0 }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.strangers.is_empty() && self.waiting.is_empty()
+    }
+
+    /// When it is to be looked again whether somebody is to be sent away, or can be taken in.
+    pub(super) fn next_timer(&self) -> Option<Instant> {
+        self.strangers.next_timer()
+    }
+
+    /// Sends those away who take too long.
+    pub(super) fn send_away(&mut self, endpoint: &Endpoint) {
+        self.strangers.send_away(endpoint);
+    }
+
+    /// Takes everybody in who waits at the socket.
+    pub(super) fn accept(&mut self, endpoint: &Endpoint) {
+        self.strangers.accept(endpoint, self.waiting.len());
+    }
+
+    /// With nothing left to do: whether nobody is on the way either, so that the coordinator can end. From then on
+    /// nobody finds it any more.
+    pub(super) fn close_if_unwanted(&mut self, endpoint: &mut Endpoint) -> bool {
+        let failed = |error: &dyn std::fmt::Display| {
+            log::error!("nobody can join any more: {error}");
+            true
+        };
+        let waiting = self.waiting.len();
+        match endpoint.close_if_unwanted(|socket| self.strangers.take_in(socket, waiting)) {
+            Ok(Closing::Closed) => true,
+            // It may listen by another socket now.
+            Ok(Closing::Wanted) => self
+                .events
+                .ensure(endpoint, Source::Listener, Interest::Read)
+                .map_or_else(|error| failed(&error), |()| false),
+            Err(error) => failed(&error),
+        }
+    }
+
+    /// One of whom nothing more is expected stays connected.
+    pub(super) fn stays(&mut self, peer: Peer) {
+        self.strangers.keep(peer, Stage::Expected);
+    }
+
+    /// One may have yet to read some of its answer.
+    pub(super) fn reads(&mut self, peer: Peer) {
+        if peer.keeps() {
+            self.strangers.keep(peer, Stage::Reading);
+        }
+    }
+
+    /// A stranger's first message decides what it is: says who wants what, with the descriptor that came with it.
+    pub(super) fn hear(&mut self, at: u32) -> Option<(Peer, Opening, Option<OwnedFd>)> {
+        let stranger = self.strangers.get_mut(at)?;
+        if stranger.stage == Stage::Reading {
+            // A tool that has not read all of its answer yet.
+            if stranger.peer.send_kept().is_err() || !stranger.peer.keeps() {
+                self.strangers.remove(at);
+            }
+            return None;
+        }
+        let received = match stranger.peer.receive() {
+            Ok(None) => return None,
+            Ok(Some(received)) => Some(received),
+            Err(_) => None,
+        };
+        let stranger = self.strangers.remove(at)?;
+        let mut peer = stranger.peer;
+        // Who is expected has nothing more to say.
+        let mut received = received.filter(|_| stranger.stage == Stage::Silent)?;
+        let decoded = FromTenant::decode(&received.message);
+        let refusal = match decoded {
+            Ok(FromTenant::Opening(Opening::Hello { .. })) if received.truncated => (Refusal::Busy, FULL.to_owned()),
+            decoded => match decoded.and_then(|message| message.expect(received.descriptors.len())) {
+                Ok(FromTenant::Opening(opening)) => return Some((peer, opening, received.descriptors.pop())),
+                Ok(_) => (Refusal::Malformed, "the first message has to be a greeting".to_owned()),
+                Err(error @ Malformed::Version { .. }) => (Refusal::Version, error.to_string()),
+                Err(error) => (Refusal::Malformed, error.to_string()),
+            },
+        };
+        refuse(&mut peer, refusal);
+        None
+    }
+
+    /// Whether anybody waits to become a tenant.
+    pub(super) fn is_anybody_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Has a newcomer wait until it is its turn.
+    pub(super) fn wait(&mut self, mut newcomer: Newcomer) {
+        let ahead = self.waiting.len() as u32;
+        self.last = self.last.wrapping_add(1);
+        let number = self.last;
+        let is_watched = self.events.add(&newcomer.peer, Source::Newcomer(number), Interest::Read).is_ok();
+        if is_watched && newcomer.peer.send(&Admission::Queued { ahead }, &[]).is_ok() {
+            self.waiting.push_back(Waiting { number, since: Instant::now(), newcomer });
+        }
+    }
+
+    /// Who has waited for the longest, and waits no longer.
+    pub(super) fn next(&mut self) -> Option<Newcomer> {
+        let newcomer = self.waiting.pop_front()?.newcomer;
+        self.events.remove(&newcomer.peer);
+        Some(newcomer)
+    }
+
+    /// One that waits has nothing to say: it has gone.
+    pub(super) fn hear_newcomer(&mut self, number: u32) {
+        let is_it = |waiting: &Waiting| waiting.number == number;
+        if let Some(at) = self.waiting.iter().position(is_it)
+            && let Some(waiting) = self.waiting.get(at)
+            && !matches!(waiting.newcomer.peer.receive(), Ok(None))
+        {
+            self.events.remove(&waiting.newcomer.peer);
+            self.waiting.remove(at);
+        }
+    }
+
+    /// Those who wait, the next one first, and since when.
+    pub(super) fn waiting(&self) -> impl Iterator<Item = (&Newcomer, Instant)> {
+        self.waiting.iter().map(|waiting| (&waiting.newcomer, waiting.since))
+    }
+}
+
+/// It has only this one answer to get, and goes.
+pub(super) fn refuse(peer: &mut Peer, (reason, text): Refused) {
+    log::warn!("refused a connection: {text}");
+    let _ = peer.send(&Admission::Refused { reason, text }, &[]);
+}
