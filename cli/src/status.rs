@@ -113,8 +113,8 @@ fn table(status: &Value) -> String {
         status["switches"],
         bytes(&status["bytes_in"]),
         bytes(&status["bytes_out"]),
-        ms(&status["switch_ms_p50"]),
-        ms(&status["switch_ms_max"])
+        ms(&status["times"]["switch"]["p50"]),
+        ms(&status["times"]["switch"]["max"])
     );
     let list = |name: &str| status[name].as_array().map(Vec::as_slice).unwrap_or_default();
     let (tenants, newcomers) = (list("tenants"), list("newcomers"));

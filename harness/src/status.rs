@@ -16,15 +16,29 @@ pub struct Status {
     pub bytes_in: u64,
     /// Copied to the host.
     pub bytes_out: u64,
-    /// Median time of a switch.
-    pub switch_ms_p50: Option<f64>,
-    /// The longest of the last switches.
-    pub switch_ms_max: Option<f64>,
+    /// How long things took.
+    pub times: Times,
     /// Who is there.
     pub tenants: Vec<Present>,
     /// The last switches, oldest first.
     pub recent: Vec<Switch>,
     departed: Vec<Departed>,
+}
+
+/// How long things took, since the coordinator began.
+#[derive(Deserialize)]
+pub struct Times {
+    /// Switches: from the decision to the open gate.
+    pub switch: Summary,
+}
+
+/// Times of one kind, in milliseconds; none if there were none.
+#[derive(Deserialize)]
+pub struct Summary {
+    /// The median.
+    pub p50: Option<f64>,
+    /// The longest.
+    pub max: Option<f64>,
 }
 
 /// The GPU memory that is lent out.

@@ -182,8 +182,8 @@ fn show(choice: &Choice, say: &dyn Fn(&str), stop: &Stop) -> Result<Report, Erro
         switches: status.switches,
         bytes_in: status.bytes_in,
         bytes_out: status.bytes_out,
-        switch_ms_p50: status.switch_ms_p50.unwrap_or(0.0),
-        switch_ms_max: status.switch_ms_max.unwrap_or(0.0),
+        switch_ms_p50: status.times.switch.p50.unwrap_or(0.0),
+        switch_ms_max: status.times.switch.max.unwrap_or(0.0),
     })
 }
 

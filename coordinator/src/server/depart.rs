@@ -4,12 +4,14 @@
 //! have memory mapped, so that stays where it is. Its **process** ends, which a pidfd shows even if a forked
 //! child keeps the sockets open: then the driver has taken its mappings down, and all comes back.
 
+use std::time::Duration;
+
 use baton_contract::messages::TurnCommand;
 
 use super::Server;
-use super::ledger::Departed;
 use super::memory::Remains;
 use super::preemption;
+use super::recorder::event::What;
 use crate::policy::arbiter::TenantId;
 
 impl Server {
@@ -58,13 +60,15 @@ impl Server {
         self.connection_ended(id);
         let Some((tenant, extents)) = self.tenants.remove(id) else { return };
         self.corun.free(tenant.scheduling.slot);
-        self.ledger.departed(Departed {
-            class: tenant.class().word(),
-            name: tenant.name,
-            peak_bytes: tenant.memory.peak_bytes,
-            switches: tenant.scheduling.counted.0,
-            gpu_seconds: tenant.scheduling.counted.1 as f64 / 1e6,
-        });
+        let (switches, gpu_micros) = tenant.scheduling.counted;
+        self.recorder.record(
+            id,
+            What::Departed {
+                peak_bytes: tenant.memory.peak_bytes,
+                switches,
+                gpu_time: Duration::from_micros(gpu_micros),
+            },
+        );
         let held_by_us = preemption::is_held(&tenant.preemption).then_some(id);
         if let Some(target) = tenant.preemption.target() {
             self.preemptions.let_go(id, target.clone());

@@ -13,6 +13,7 @@ use baton_contract::messages::{
 use super::Server;
 use super::memory::MemoryEvent;
 use super::preemption::PreemptEvent;
+use super::recorder::event::What;
 use super::tenants::tenant::Tenant;
 use crate::policy::arbiter::{Decision, Event, Pressure, State, TenantId};
 
@@ -97,6 +98,7 @@ impl Server {
             TurnReport::Demand => {
                 if let Some(tenant) = self.tenants.get_mut(id) {
                     tenant.turn.demand();
+                    self.recorder.record(id, What::Asked);
                 }
                 self.tell_arbiter(id, Event::Demand);
             }
@@ -156,7 +158,7 @@ impl Server {
                 }
                 Decision::SwapIn(id) => {
                     self.memory.swap_in(id);
-                    self.ledger.begin();
+                    self.recorder.record(id, What::Chosen);
                 }
                 Decision::Grant(id) => self.grant(id),
                 Decision::Corun(id, on) => {
@@ -203,7 +205,7 @@ impl Server {
     pub(super) fn set_costs(&mut self) {
         for id in self.tenants.take_changed() {
             let missing = self.tenants.get(id).map_or(0, |tenant| tenant.extents().counts().missing);
-            let cost = self.ledger.copy_time(missing);
+            let cost = self.costs.copy_time(missing);
             self.arbiter.set_cost(id, cost.as_micros() as u64);
         }
         let together = self.fit_together();

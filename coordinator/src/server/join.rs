@@ -13,6 +13,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::Server;
 use super::lobby::{Newcomer, Refused, refuse};
+use super::recorder::event::What;
 use super::tenants::connection::{Connection, Pages};
 use super::tenants::peer::Peer;
 use super::tenants::process::Process;
@@ -81,9 +82,13 @@ impl Server {
         match self.make_tenant(newcomer) {
             Ok(tenant) => {
                 let scheduling = tenant.scheduling.wanted;
+                let joined = What::Joined { name: tenant.name.as_str().into(), class: tenant.class() };
                 log::info!("{} ({}, {}) joined", tenant.name, tenant.class(), tenant.connection.process);
                 match self.tenants.add(tenant) {
-                    Ok(id) => self.tell_arbiter(id, Event::Joined { scheduling }),
+                    Ok(id) => {
+                        self.recorder.record(id, joined);
+                        self.tell_arbiter(id, Event::Joined { scheduling });
+                    }
                     Err(error) => log::error!("a connection cannot be watched: {error}"),
                 }
             }

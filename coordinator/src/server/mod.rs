@@ -14,7 +14,8 @@
 //! | `preemption/` | taking tenants off the GPU in the middle; time slices |
 //! | `depart` | tenants that end, in whatever state |
 //! | `admin/` | what users ask for: how things stand, other settings, memory that is to leave |
-//! | `ledger` | what was done, for `baton status` |
+//! | `recorder/` | what happened, for whoever asks |
+//! | `cost_model` | what moving memory costs |
 //!
 //! Everything slow happens elsewhere: copies in the mover's lanes, preparing slabs in their thread,
 //! mapping in the tenants. They all report by waking the loop. After every round of events the loop calls
@@ -22,14 +23,15 @@
 
 mod admin;
 mod corun;
+mod cost_model;
 mod depart;
 mod dispatch;
 mod event_loop;
 mod join;
-mod ledger;
 mod lobby;
 mod memory;
 mod preemption;
+mod recorder;
 mod requests;
 mod tenants;
 mod turns;
@@ -51,17 +53,18 @@ use crate::policy::bursts;
 
 use admin::evict::Eviction;
 use corun::Corun;
+use cost_model::CostModel;
 use event_loop::{EventLoop, Interest, Source};
-use ledger::Ledger;
 use lobby::Lobby;
 use memory::Memory;
 use preemption::Preemptions;
+use recorder::Recorder;
 use tenants::table::Tenants;
 use tenants::tenant::Tenant;
 use turns::Turns;
 
 pub use admin::status::{Status, TenantStatus};
-pub use ledger::{Departed, Phases, Record};
+pub use recorder::{Departed, Phases, Record};
 
 /// How the server is to work.
 #[derive(Clone, Debug)]
@@ -172,7 +175,8 @@ pub struct Server {
     memory: Memory,
     /// Tenants of which the arbiter has yet to hear that they are gone.
     gone: Vec<TenantId>,
-    ledger: Ledger,
+    recorder: Recorder,
+    costs: CostModel,
     evictions: Vec<Eviction>,
     corun: Corun,
     preemptions: Preemptions,
@@ -219,7 +223,8 @@ impl Server {
             events,
             memory,
             gone: Vec::new(),
-            ledger: Ledger::new(trace),
+            recorder: Recorder::new(trace),
+            costs: CostModel::default(),
             evictions: Vec::new(),
             corun: Corun::new(options.pause && options.corun, rules).map_err(|error| system("activity page", error))?,
             preemptions,
@@ -375,7 +380,8 @@ impl Server {
             memory: &mut self.memory,
             tenants: &mut self.tenants,
             arbiter: &self.arbiter,
-            ledger: &mut self.ledger,
+            recorder: &mut self.recorder,
+            costs: &mut self.costs,
         }
     }
 
@@ -385,7 +391,7 @@ impl Server {
             preemptions: &mut self.preemptions,
             tenants: &mut self.tenants,
             arbiter: &self.arbiter,
-            ledger: &mut self.ledger,
+            recorder: &mut self.recorder,
         }
     }
 
@@ -395,7 +401,7 @@ impl Server {
             turns: &mut self.turns,
             tenants: &mut self.tenants,
             arbiter: &self.arbiter,
-            ledger: &mut self.ledger,
+            recorder: &mut self.recorder,
         }
     }
 

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use baton_contract::class::Class;
 use baton_contract::messages::{ArrivalStory, ExtentId, TurnCommand};
 
-use super::ledger::{Granted, Ledger};
+use super::recorder::Recorder;
+use super::recorder::event::What;
 use super::tenants::table::Tenants;
 use super::tenants::turn::{Closed, TimedOut};
 use crate::policy::arbiter::{Arbiter, Micros, State, TenantId};
@@ -28,7 +29,7 @@ pub(super) struct Access<'a> {
     pub(super) tenants: &'a mut Tenants,
     /// Only to be asked.
     pub(super) arbiter: &'a Arbiter,
-    pub(super) ledger: &'a mut Ledger,
+    pub(super) recorder: &'a mut Recorder,
 }
 
 impl Turns {
@@ -56,7 +57,7 @@ impl Access<'_> {
         let demanded = tenant.turn.begin(decided);
         let grant = tenant.turn.number();
         if !self.arbiter.is_corunner(id) {
-            self.ledger.granted(&tenant.name, Granted { demanded, decided, arriving });
+            self.recorder.record(id, What::Granted { demanded, decided, arriving });
         }
         self.tenants.tell(id, &TurnCommand::Grant { grant, arriving });
     }
@@ -111,7 +112,7 @@ impl Access<'_> {
             // The arbiter has heard already that its turn is over.
             Closed::Late => log::info!("{} answers again", tenant.name),
             Closed::InTime => {
-                self.ledger.drained(Duration::from_micros(drain_micros));
+                self.recorder.record(id, What::Drained { took: Duration::from_micros(drain_micros) });
                 return true;
             }
         }
@@ -146,8 +147,8 @@ impl Access<'_> {
 
     /// The gate is open.
     pub(super) fn opened(&mut self, id: TenantId, grant: u64) {
-        if let Some(tenant) = self.tenants.get(id).filter(|tenant| tenant.turn.number() == grant) {
-            self.ledger.opened(&tenant.name);
+        if self.tenants.get(id).is_some_and(|tenant| tenant.turn.number() == grant) {
+            self.recorder.record(id, What::Opened);
         }
     }
 
@@ -165,6 +166,6 @@ impl Access<'_> {
     pub(super) fn arrived(&mut self, id: TenantId, grant: u64, story: ArrivalStory) {
         let Some(tenant) = self.tenants.get_mut(id).filter(|tenant| tenant.turn.number() == grant) else { return };
         tenant.memory.history.record(tenant.turn.take_used());
-        self.ledger.arrived(&tenant.name, story);
+        self.recorder.record(id, What::Arrived { story });
     }
 }

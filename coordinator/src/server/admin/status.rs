@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::policy::arbiter::{State, TenantId};
 use crate::server::Server;
-use crate::server::ledger::{Departed, Record};
+use crate::server::recorder::{Counters, Departed, Record, Shown, Times};
 use crate::server::tenants::peer::Peer;
 use crate::server::tenants::tenant::Tenant;
 
@@ -29,20 +29,10 @@ pub struct Status {
     descriptors: usize,
     holder: Option<String>,
     switches: u64,
-    bytes_in: u64,
-    bytes_out: u64,
-    /// How often work was taken off the GPU in the middle.
-    preemptions: u64,
-    preempt_seconds: f64,
-    /// How often that was done for a moment, for a latency program that co-runs.
-    deschedules: u64,
-    scrubbed_bytes: u64,
-    scrub_seconds: f64,
-    /// Read on the GPU, to find what has changed and what points where.
-    scanned_bytes: u64,
-    scan_seconds: f64,
-    switch_ms_p50: Option<f64>,
-    switch_ms_max: Option<f64>,
+    #[serde(flatten)]
+    counters: Counters,
+    /// How long things take: how often they were seen, and milliseconds.
+    times: Times,
     tenants: Vec<TenantStatus>,
     /// Programs that wait until there are fewer tenants, in this order.
     newcomers: Vec<NewcomerStatus>,
@@ -51,6 +41,8 @@ pub struct Status {
     /// Allocations for which others had to go.
     allocations: Vec<Record>,
     departed: Vec<Departed>,
+    /// The last events, the newest last.
+    events: Vec<Shown>,
 }
 
 #[derive(Debug, Serialize)]
@@ -196,7 +188,6 @@ impl Server {
     /// How things stand now.
     pub(in crate::server) fn status(&self) -> Status {
         let bytes = self.memory.arena().bytes();
-        let (switch_ms_p50, switch_ms_max) = self.ledger.switch_ms();
         let tenants = self.tenants.iter().map(|(id, tenant)| {
             let standing = self.standing(id, tenant);
             let counts = tenant.extents().counts();
@@ -258,24 +249,16 @@ impl Server {
             extents: self.tenants.iter().map(|(_, tenant)| tenant.extents().len()).sum(),
             descriptors: std::fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count().saturating_sub(1)),
             holder: holder.map(|tenant| tenant.name.clone()),
-            switches: self.ledger.switches,
-            bytes_in: self.ledger.bytes_in,
-            bytes_out: self.ledger.bytes_out,
-            preemptions: self.ledger.pauses,
-            preempt_seconds: self.ledger.pause_seconds,
-            deschedules: self.ledger.deschedules,
-            scrubbed_bytes: self.ledger.scrubbed_bytes,
-            scrub_seconds: self.ledger.scrub_seconds,
-            scanned_bytes: self.ledger.scanned_bytes,
-            scan_seconds: self.ledger.scan_seconds,
-            switch_ms_p50,
-            switch_ms_max,
+            switches: self.recorder.switches(),
+            counters: self.recorder.counters().clone(),
+            times: self.recorder.times(),
             tenants: tenants.collect(),
             newcomers: newcomers.collect(),
             max_tenants: self.options.max_tenants,
-            recent: self.ledger.recent.iter().cloned().collect(),
-            allocations: self.ledger.allocations.iter().cloned().collect(),
-            departed: self.ledger.departed.iter().cloned().collect(),
+            recent: self.recorder.recent().cloned().collect(),
+            allocations: self.recorder.allocations().cloned().collect(),
+            departed: self.recorder.departed().cloned().collect(),
+            events: self.recorder.shown().collect(),
         }
     }
 }

@@ -19,6 +19,7 @@ use crate::books::arena::FrameId;
 use crate::books::extents::{Extent, ExtentState};
 use crate::books::sizes::{PerClass, at_least, bytes_of};
 use crate::policy::arbiter::{State, TenantId};
+use crate::server::recorder::event::What;
 use crate::server::tenants::memory::Notice;
 use crate::server::tenants::tenant::Tenant;
 
@@ -230,7 +231,7 @@ impl Access<'_> {
         let Some(tenant) = self.tenants.get_mut(id) else { return };
         tenant.memory.peak_bytes = tenant.memory.peak_bytes.max(bytes);
         tenant.memory.is_over(Notice::PutOff);
-        self.ledger.allocated(&tenant.name, asked);
+        self.recorder.record(id, What::Allocated { asked });
         let first: Vec<FrameId> = got.iter().map(|(_, frame)| *frame).take(MAX_DESCRIPTORS).collect();
         self.answer_with(id, &Answer::Allocated { extents }, &first);
     }
@@ -246,6 +247,7 @@ impl Access<'_> {
             Full::Held => "the memory for it is held by a program that does not give it back".to_owned(),
         };
         log::warn!("{} asked for {} MiB and got none: {why}", tenant.name, bytes >> 20);
+        self.recorder.record(id, What::Refused { bytes, why: full });
         self.tenants.answer(id, &Answer::Denied { full }, &[]);
     }
 

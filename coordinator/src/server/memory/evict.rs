@@ -186,7 +186,7 @@ impl Access<'_> {
                 group.add_part(address, runs, part.clone(), |run| self.memory.slabs.address(run));
             }
         }
-        self.ledger.left(bytes, parts.iter().map(|part| part.end - part.start).sum());
+        group.whole += bytes;
         Leaves::Now
     }
 

@@ -40,7 +40,8 @@ use self::departed::Quarantine;
 use self::scan::ScanUnderWay;
 use self::swap_in::SwapIn;
 use self::transfer::Task;
-use super::ledger::Ledger;
+use super::cost_model::CostModel;
+use super::recorder::Recorder;
 use super::tenants::table::Tenants;
 use super::{Options, Pipeline, ServeError};
 use crate::books::arena::{Arena, FrameId};
@@ -127,7 +128,8 @@ pub(super) struct Access<'a> {
     pub(super) tenants: &'a mut Tenants,
     /// Only to be asked.
     pub(super) arbiter: &'a Arbiter,
-    pub(super) ledger: &'a mut Ledger,
+    pub(super) recorder: &'a mut Recorder,
+    pub(super) costs: &'a mut CostModel,
 }
 
 impl Memory {

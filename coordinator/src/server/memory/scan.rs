@@ -19,6 +19,7 @@ use crate::books::extents::ExtentState;
 use crate::device::digest::{PAGE, Page, Scan, ScanId, Scanned};
 use crate::policy::arbiter::TenantId;
 use crate::server::Pipeline;
+use crate::server::recorder::event::What;
 
 /// More pointers than this are not told to a tenant: it then waits for everything.
 const MOST_POINTERS: usize = 100_000;
@@ -80,7 +81,8 @@ impl Access<'_> {
         let Some(look) = self.memory.scans.remove(&scanned.id) else { return };
         match scanned.result {
             Ok(scan) => {
-                self.ledger.scanned(scan.pages.len() as u64 * PAGE, scanned.time);
+                let bytes = scan.pages.len() as u64 * PAGE;
+                self.recorder.record(look.tenant, What::Scanned { bytes, time: scanned.time });
                 self.note_contents(&look, scanned.id, scan);
             }
             Err(error) => {

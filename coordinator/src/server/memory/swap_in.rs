@@ -197,16 +197,16 @@ impl Access<'_> {
         let address = self.memory.frames[frame.0 as usize].as_ref().map_or(0, |memory| memory.address);
         let (arrival, runs) = (entry.arrival(), entry.runs().unwrap_or_default());
         job.extents.push(extent);
+        job.whole += entry.class().bytes();
         for part in arrival.copied {
             job.add_part(address, runs, part, |run| self.memory.slabs.address(run));
         }
         for part in arrival.zeros {
-            self.ledger.zeros(part.end - part.start);
+            job.zeros += part.end - part.start;
             if !zeroed {
                 job.add_zeros(address, part);
             }
         }
-        self.ledger.arriving();
     }
 
     /// What is missing of a tenant, in the order in which it will be used.
@@ -269,8 +269,7 @@ impl Access<'_> {
     }
 
     fn costs(&self) -> Costs {
-        let speed = self.ledger.copy_speed();
-        Costs { bytes_per_second: speed, per_group: self.ledger.group_cost(), per_extent: self.ledger.extent_cost() }
+        self.costs.costs()
     }
 
     /// Lets the tenant run before all is there, if everything that it may reach is known.

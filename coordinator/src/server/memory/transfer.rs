@@ -1,7 +1,7 @@
 //! Copies under way, and what tenants are told to do with their mappings: what becomes of both when they end.
 
 use std::ops::Range;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use baton_contract::messages::ExtentId;
 
@@ -11,6 +11,7 @@ use crate::books::extents::Half;
 use crate::books::pool::Run;
 use crate::device::mover::{Finished, Lane, Piece};
 use crate::policy::arbiter::TenantId;
+use crate::server::recorder::event::{Way, What};
 use crate::server::tenants::memory::Batch;
 
 /// Copies are queued in groups of about so much: large enough for full speed, small enough that the other
@@ -47,6 +48,10 @@ pub(super) struct Group {
     bytes: u64,
     /// What that is of memory.
     size: u64,
+    /// What all of these extents are, in bytes.
+    pub(super) whole: u64,
+    /// What of that comes as zeros.
+    pub(super) zeros: u64,
 }
 
 impl Group {
@@ -79,8 +84,17 @@ impl Group {
 impl Access<'_> {
     /// Queues a group's copies.
     pub(super) fn submit(&mut self, lane: Lane, tenant: TenantId, group: Group) {
+        if lane == Lane::Out && group.whole > 0 {
+            let extents = group.leaving.len() as u64;
+            let unchanged = group.whole - group.bytes;
+            self.recorder.record(tenant, What::Leaves { extents, bytes: group.whole, unchanged });
+        }
         if group.extents.is_empty() {
             return;
+        }
+        if lane == Lane::In {
+            let extents = group.extents.len() as u64;
+            self.recorder.record(tenant, What::Comes { extents, bytes: group.whole, zeros: group.zeros });
         }
         // SAFETY: the extents' table says that these frames and runs belong to these extents until the job has
         // ended; what leaves is not written, because its tenant is off the GPU, and what arrives is not mapped.
@@ -93,9 +107,21 @@ impl Access<'_> {
         if let Err(error) = &finished.result {
             log::error!("a copy failed ({:?}): {error}", finished.lane);
         } else {
-            self.ledger.moved(finished.lane, task.bytes(), finished.time.clone());
+            self.moved(finished.lane, &task, finished.time.clone());
         }
         self.task_ended(finished.lane, task, finished.result.is_ok());
+    }
+
+    fn moved(&mut self, lane: Lane, task: &Task, time: Range<Instant>) {
+        let bytes = task.bytes();
+        match task {
+            Task::Scrub { .. } => self.recorder.record_of_gpu(What::Scrubbed { bytes, time }),
+            Task::Copy { tenant, .. } => {
+                self.costs.copied(bytes, &time);
+                let way = if lane == Lane::In { Way::In } else { Way::Out };
+                self.recorder.record(*tenant, What::Copied { way, bytes, time });
+            }
+        }
     }
 
     /// A job has ended, well or not.
@@ -134,19 +160,21 @@ impl Access<'_> {
         let Some(tenant) = self.tenants.get_mut(id) else { return Ok(()) };
         match tenant.memory.take_batch(batch) {
             Some(Batch::Map(extents)) => {
-                let count = extents.len();
-                self.mapped(id, extents);
-                self.ledger.mapped(took, count);
+                let listed = extents;
+                let extents = listed.len() as u64;
+                self.mapped(id, listed);
+                self.costs.mapped(took, extents);
+                self.recorder.record(id, What::Mapped { took, extents });
             }
             Some(Batch::Prepare(extents)) => {
-                self.ledger.prepared(took);
+                self.recorder.record(id, What::Prepared { took });
                 self.delivered(id, &extents);
             }
             Some(Batch::Unmap(extents)) => {
                 for extent in extents {
                     self.half_left(id, extent, Half::Unmapped);
                 }
-                self.ledger.unmapped(took);
+                self.recorder.record(id, What::Unmapped { took });
             }
             None => return Err(format!("it reports command {batch}, which it was not given")),
         }

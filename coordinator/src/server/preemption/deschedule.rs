@@ -7,6 +7,7 @@
 use super::{Access, PreemptEvent};
 use crate::device::preemptor::{PreemptCommand, PreemptError};
 use crate::policy::arbiter::TenantId;
+use crate::server::recorder::event::What;
 use crate::server::tenants::preemption::Stage;
 
 impl Access<'_> {
@@ -36,8 +37,8 @@ impl Access<'_> {
         if !tenant.preemption.moved(went, works) {
             return self.happened(PreemptEvent::Lost { tenant: id, why: "its work cannot be put back on the GPU" });
         }
-        if works && went {
-            self.ledger.deschedules += 1;
+        if works {
+            self.recorder.record(id, if went { What::Descheduled } else { What::Rescheduled });
         }
         if !tenant.connection.is_open() {
             // It may have gone on by itself before it was descheduled.

@@ -28,7 +28,8 @@ use std::time::{Duration, Instant};
 use baton_contract::messages::{Channels, PreemptionCommand, PreemptionReport};
 use baton_contract::resource_manager::is_control_device;
 
-use super::ledger::Ledger;
+use super::recorder::Recorder;
+use super::recorder::event::What;
 use super::tenants::preemption::{Pause, Preemption, Stage, Told};
 use super::tenants::table::Tenants;
 use super::tenants::tenant::Tenant;
@@ -75,7 +76,7 @@ pub(super) struct Access<'a> {
     pub(super) tenants: &'a mut Tenants,
     /// Only to be asked.
     pub(super) arbiter: &'a Arbiter,
-    pub(super) ledger: &'a mut Ledger,
+    pub(super) recorder: &'a mut Recorder,
 }
 
 impl Preemptions {
@@ -267,10 +268,10 @@ impl Access<'_> {
                 if state == State::Leaving {
                     tenant.turn.runs_until_now();
                 }
-                self.ledger.paused(time);
+                self.recorder.record(id, What::Preempted { took: time });
                 match state {
                     State::Leaving => {
-                        self.ledger.drained(progress.since().elapsed());
+                        self.recorder.record(id, What::Drained { took: progress.since().elapsed() });
                         if drained {
                             // There was nothing to pause after all.
                             self.start_resuming(id);
@@ -313,6 +314,9 @@ impl Access<'_> {
         let Some(tenant) = self.tenants.get_mut(id) else { return };
         let Some(progress) = tenant.preemption.progress() else { return };
         tenant.preemption.resumed();
+        if result.is_ok() {
+            self.recorder.record(id, What::Resumed);
+        }
         match result {
             Ok(()) if !tenant.connection.is_open() => {}
             Ok(()) if state == State::Corunning => {

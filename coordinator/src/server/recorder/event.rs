@@ -1,0 +1,190 @@
+//! What can happen, as it is recorded.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use baton_contract::class::Class;
+use baton_contract::messages::{ArrivalStory, Full};
+
+use crate::policy::arbiter::TenantId;
+
+/// Which way something is copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::server) enum Way {
+    In,
+    Out,
+}
+
+/// What has happened to a tenant.
+#[derive(Clone, Debug)]
+pub(in crate::server) enum What {
+    Joined {
+        name: Arc<str>,
+        class: Class,
+    },
+    /// Its process has ended. It had so much memory at most, so many turns after others, and the GPU for so long.
+    Departed {
+        peak_bytes: u64,
+        switches: u64,
+        gpu_time: Duration,
+    },
+    /// It wants the GPU.
+    Asked,
+    /// It is to have the GPU next, and its memory is to come.
+    Chosen,
+    /// Its turn begins, which it had wanted, and which was decided, at these times. Memory may still be on its way.
+    Granted {
+        demanded: Instant,
+        decided: Instant,
+        arriving: bool,
+    },
+    /// Its gate is open.
+    Opened,
+    /// All its memory is there, or its gate was closed before that.
+    Arrived {
+        story: ArrivalStory,
+    },
+    /// Its turn is over, and its work has ended.
+    Drained {
+        took: Duration,
+    },
+    /// Its work was taken off the GPU in the middle.
+    Preempted {
+        took: Duration,
+    },
+    /// Its work goes on.
+    Resumed,
+    /// Its work makes way for somebody urgent.
+    Descheduled,
+    /// Its work goes on beside somebody urgent.
+    Rescheduled,
+    /// Memory of its begins to leave; so much of it is not copied, because it has not changed. In bytes.
+    Leaves {
+        extents: u64,
+        bytes: u64,
+        unchanged: u64,
+    },
+    /// Memory of its begins to come; so much of it is zeros, and is not copied. In bytes.
+    Comes {
+        extents: u64,
+        bytes: u64,
+        zeros: u64,
+    },
+    /// Memory of its was copied over the bus.
+    Copied {
+        way: Way,
+        bytes: u64,
+        time: Range<Instant>,
+    },
+    /// Frames are in place behind its extents, without access yet.
+    Prepared {
+        took: Duration,
+    },
+    /// It has access to so many extents.
+    Mapped {
+        took: Duration,
+        extents: u64,
+    },
+    Unmapped {
+        took: Duration,
+    },
+    /// It has got memory that it asked for then.
+    Allocated {
+        asked: Instant,
+    },
+    /// It has not got the memory that it asked for.
+    Refused {
+        bytes: u64,
+        why: Full,
+    },
+    /// Memory of its was read on the GPU, to find what has changed.
+    Scanned {
+        bytes: u64,
+        time: Range<Instant>,
+    },
+    /// Memory that was nobody's any more was overwritten.
+    Scrubbed {
+        bytes: u64,
+        time: Range<Instant>,
+    },
+}
+
+/// One event, as it is kept.
+#[derive(Clone, Debug)]
+pub(in crate::server) struct Recorded {
+    pub(in crate::server) at: Instant,
+    /// To whom; none for what concerns the GPU.
+    pub(in crate::server) tenant: Option<TenantId>,
+    pub(in crate::server) what: What,
+}
+
+impl What {
+    /// Its name in views and traces.
+    pub(in crate::server) fn word(&self) -> &'static str {
+        match self {
+            Self::Joined { .. } => "joined",
+            Self::Departed { .. } => "departed",
+            Self::Asked => "asked",
+            Self::Chosen => "chosen",
+            Self::Granted { .. } => "granted",
+            Self::Opened => "opened",
+            Self::Arrived { .. } => "arrived",
+            Self::Drained { .. } => "drained",
+            Self::Preempted { .. } => "preempted",
+            Self::Resumed => "resumed",
+            Self::Descheduled => "descheduled",
+            Self::Rescheduled => "rescheduled",
+            Self::Leaves { .. } => "leaves",
+            Self::Comes { .. } => "comes",
+            Self::Copied { way: Way::In, .. } => "copied in",
+            Self::Copied { way: Way::Out, .. } => "copied out",
+            Self::Prepared { .. } => "prepared",
+            Self::Mapped { .. } => "mapped",
+            Self::Unmapped { .. } => "unmapped",
+            Self::Allocated { .. } => "allocated",
+            Self::Refused { .. } => "refused",
+            Self::Scanned { .. } => "scanned",
+            Self::Scrubbed { .. } => "scrubbed",
+        }
+    }
+
+    /// How much memory it is about, in bytes, if it is about memory.
+    pub(in crate::server) fn bytes(&self) -> Option<u64> {
+        match self {
+            Self::Leaves { bytes, .. }
+            | Self::Comes { bytes, .. }
+            | Self::Copied { bytes, .. }
+            | Self::Refused { bytes, .. }
+            | Self::Scanned { bytes, .. }
+            | Self::Scrubbed { bytes, .. } => Some(*bytes),
+            _ => None,
+        }
+    }
+
+    /// Of how many extents, if it is about extents.
+    pub(in crate::server) fn extents(&self) -> Option<u64> {
+        match self {
+            Self::Leaves { extents, .. } | Self::Comes { extents, .. } | Self::Mapped { extents, .. } => Some(*extents),
+            _ => None,
+        }
+    }
+
+    /// How long it took until now, if it took any time.
+    pub(in crate::server) fn took(&self, at: Instant) -> Option<Duration> {
+        match self {
+            Self::Drained { took }
+            | Self::Preempted { took }
+            | Self::Prepared { took }
+            | Self::Mapped { took, .. }
+            | Self::Unmapped { took } => Some(*took),
+            Self::Copied { time, .. } | Self::Scanned { time, .. } | Self::Scrubbed { time, .. } => {
+                Some(time.end - time.start)
+            }
+            Self::Granted { demanded: since, .. } | Self::Allocated { asked: since } => {
+                Some(at.saturating_duration_since(*since))
+            }
+            _ => None,
+        }
+    }
+}
