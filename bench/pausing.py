@@ -83,7 +83,7 @@ def main():
                 other.stdout.readline()
                 shared = ask(one.run("ask", small, "latency"), None, arguments.timeout)
                 products = json.loads(other.communicate("\n")[0].splitlines()[-1])
-            status, said = one.status(), one.log.read_text()
+            status = one.status()
         records = [json.loads(line) for line in trace.read_text().splitlines()]
     came = [r for r in records if r["to"] == "ask" and r["from"] == "long"]
     paused = [r["pause_ms"] for r in came if r["pause_ms"] > 0]
@@ -93,8 +93,8 @@ def main():
         "queue": arguments.queue,
         "gpu": arguments.gpu,
         "products": products,
-        # Whether its driver ever waited for paused work to unmap memory (server/probing.rs).
-        "stuck": "goes on for a while" in said,
+        # Whether its driver ever waited for preempted work before it unmapped memory.
+        "stuck": status["unmap_timeouts"] > 0,
         "pause": figures(paused) if paused else None,
         "granted": figures([r["phases"]["granted_ms"] for r in came]),
         "first_kernel": figures(shared["first_ms"]),

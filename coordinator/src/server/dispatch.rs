@@ -127,7 +127,7 @@ impl Server {
             // It was asked to drain for another reason, and is about to be paused.
             return;
         }
-        log::warn!("{} could not be drained in time; it goes on for a while", tenant.name);
+        log::warn!("the work of {} did not end in time; it keeps the GPU until the next try", tenant.name);
         self.tell_arbiter(id, Event::DrainTimedOut);
     }
 

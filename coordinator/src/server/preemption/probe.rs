@@ -10,6 +10,7 @@ use baton_contract::messages::PreemptionCommand;
 
 use super::Access;
 use crate::policy::arbiter::TenantId;
+use crate::server::recorder::event::What;
 use crate::server::tenants::preemption::{Looked, Probed};
 
 impl Access<'_> {
@@ -38,9 +39,10 @@ impl Access<'_> {
             Looked::Nothing => {}
             Looked::Resume { first } => {
                 if first {
-                    let what = "its driver cannot unmap memory before its work has ended";
-                    log::info!("{} goes on for a while: {what}", tenant.name);
+                    let why = "its driver cannot unmap memory before its work has ended";
+                    log::info!("{} is resumed for a while: {why}", tenant.name);
                 }
+                self.recorder.record(id, What::UnmapTimedOut);
                 // Nothing was moved yet. What is missing was missing when its work ran.
                 self.start_resuming(id);
             }

@@ -55,6 +55,8 @@ pub(in crate::server) enum What {
     },
     /// Its work goes on.
     Resumed,
+    /// Its driver does not unmap memory before work that is off the GPU has ended: its work is put back for a while.
+    UnmapTimedOut,
     /// Its work makes way for somebody urgent.
     Descheduled,
     /// Its work goes on beside somebody urgent.
@@ -133,6 +135,7 @@ impl What {
             Self::Drained { .. } => "drained",
             Self::Preempted { .. } => "preempted",
             Self::Resumed => "resumed",
+            Self::UnmapTimedOut => "unmap timed out",
             Self::Descheduled => "descheduled",
             Self::Rescheduled => "rescheduled",
             Self::Leaves { .. } => "leaves",

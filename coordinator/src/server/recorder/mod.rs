@@ -62,6 +62,8 @@ pub(super) struct Counters {
     preempt_seconds: f64,
     /// How often that was done for a moment, for a latency program that co-runs.
     deschedules: u64,
+    /// How often work was put back because its driver did not unmap memory before its end.
+    unmap_timeouts: u64,
     /// Allocations that were refused: because their tenant cannot have so much, because there is no room on the host, because
     /// others do not give it back.
     refused_arena: u64,
@@ -84,6 +86,7 @@ impl Counters {
                 self.preemptions += 1;
                 self.preempt_seconds += took.as_secs_f64();
             }
+            What::UnmapTimedOut => self.unmap_timeouts += 1,
             What::Descheduled => self.deschedules += 1,
             What::Refused { why: Full::Arena, .. } => self.refused_arena += 1,
             What::Refused { why: Full::HostPool, .. } => self.refused_host_pool += 1,

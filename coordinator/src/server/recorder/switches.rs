@@ -182,6 +182,7 @@ impl Switches {
             | What::Departed { .. }
             | What::Asked
             | What::Resumed
+            | What::UnmapTimedOut
             | What::Descheduled
             | What::Rescheduled
             | What::Refused { .. }
