@@ -3,6 +3,7 @@
 pub mod doctor;
 pub mod evict;
 pub mod named;
+pub mod place;
 pub mod program;
 pub mod run;
 pub mod serve;

@@ -1,6 +1,5 @@
 //! Commands about one program, which they name.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use baton_contract::messages::{MAX_NAME, Opening};
@@ -8,14 +7,14 @@ use baton_harness::client::ask;
 use clap::Args;
 use serde_json::Value;
 
-use super::{CliError, named_socket, status};
+use super::CliError;
+use super::place::Place;
 
 /// Which program is meant.
 #[derive(Clone, Debug, Args)]
 pub struct Named {
-    /// The coordinator's socket, if it is not at the usual place.
-    #[arg(long, value_name = "PATH")]
-    socket: Option<PathBuf>,
+    #[command(flatten)]
+    place: Place,
     /// What the program is called, as `baton status` shows it.
     name: String,
 }
@@ -27,14 +26,11 @@ pub struct Named {
 ///
 /// When no coordinator answers, there is no such program, or it cannot be done.
 pub fn have_done(
-    Named { socket, name }: Named,
+    Named { place, name }: Named,
     patience: Option<Duration>,
     request: impl FnOnce(String) -> Opening,
 ) -> Result<(), CliError> {
-    let socket = match socket.or_else(named_socket) {
-        Some(socket) => socket,
-        None => status::only_socket()?,
-    };
+    let socket = place.find()?;
     if name.len() > MAX_NAME {
         return Err(CliError::Told(format!("no program has a name of more than {MAX_NAME} bytes")));
     }

@@ -45,7 +45,11 @@ pub fn run(serve: Serve) -> Result<(), CliError> {
     let Serve { settings, config, print_config, until_idle, poison } = serve;
     settings.check()?;
     let settings = match config {
-        Some(path) => settings.or(Settings::of_file(&path)?),
+        Some(path) => {
+            let file = Settings::of_file(&path)?;
+            let number = settings.gpu.or(file.gpu).unwrap_or_default();
+            settings.or(file.of_gpu(number))
+        }
         None => settings,
     };
     let all = settings.clone().or(Settings::usual());

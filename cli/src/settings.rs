@@ -2,6 +2,7 @@
 //! field of [`Settings`]; flag, key and variable, `--print-config`, and what `baton run` hands on to the coordinator that it
 //! starts all follow from that.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -89,6 +90,10 @@ pub struct Settings {
     #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "true|false",
         env = "BATON_SERVE_NO_HASH", hide_short_help = true, help_heading = "For measurements")]
     pub no_hash: Option<bool>,
+    /// In a file: settings of one GPU, by its number, which go before the others.
+    #[arg(skip)]
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub gpus: BTreeMap<String, Self>,
 }
 
 /// Who runs at the same time.
@@ -183,6 +188,7 @@ impl Settings {
             host_pool: None,
             socket: None,
             trace: None,
+            gpus: BTreeMap::new(),
         }
     }
 
@@ -196,7 +202,29 @@ impl Settings {
         let text = std::fs::read_to_string(path).map_err(|error| in_file(&error))?;
         let settings: Self = toml::from_str(&text).map_err(|error| in_file(&error))?;
         settings.check().map_err(|error| in_file(&error))?;
+        for (number, one) in &settings.gpus {
+            one.check_of_gpu(number).map_err(|error| in_file(&error))?;
+        }
         Ok(settings)
+    }
+
+    /// Whether these can be what a file says of one GPU.
+    fn check_of_gpu(&self, number: &str) -> Result<(), CliError> {
+        if number.parse::<usize>().is_err() {
+            return Err(told(format_args!("gpus.{number}: a GPU is named by its number, as in [gpus.0]")));
+        }
+        if self.gpu.is_some() || !self.gpus.is_empty() {
+            return Err(told(format_args!("gpus.{number}: settings of one GPU name no other")));
+        }
+        self.check().map_err(|error| told(format_args!("gpus.{number}: {error}")))
+    }
+
+    /// What a file says that holds for this GPU.
+    #[must_use]
+    pub fn of_gpu(mut self, number: usize) -> Self {
+        let one = self.gpus.remove(&number.to_string()).unwrap_or_default();
+        self.gpus.clear();
+        one.or(self)
     }
 
     /// Each setting that was set, by its key.
@@ -396,6 +424,22 @@ mod tests {
             std::fs::write(&path, text).expect("a file");
             let error = Settings::of_file(&path).expect_err(text).to_string();
             assert!(error.contains("baton.toml") && error.contains(said), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_a_file_says_of_one_gpu_goes_before_what_it_says_of_all() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("baton.toml");
+        std::fs::write(&path, "arena = \"50%\"\nquantum = \"20ms\"\n[gpus.1]\narena = \"70%\"\n").expect("a file");
+        let file = || Settings::of_file(&path).expect("settings");
+        let [first, second] = [0, 1].map(|number| file().of_gpu(number));
+        assert_eq!((first.arena, second.arena), (Some(Amount::Percent(50.0)), Some(Amount::Percent(70.0))));
+        assert_eq!((first.quantum, &first.gpus), (second.quantum, &second.gpus));
+        for wrong in ["[gpus.first]\narena = \"1GiB\"", "[gpus.0]\ngpu = 1", "[gpus.0]\nquantum = \"0ms\""] {
+            std::fs::write(&path, wrong).expect("a file");
+            let error = Settings::of_file(&path).expect_err(wrong).to_string();
+            assert!(error.contains("gpus."), "{error}");
         }
     }
 

@@ -1,24 +1,21 @@
 //! `baton status`: how a coordinator and its tenants stand.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
 
 use baton_contract::memory::size;
-use baton_coordinator::endpoint;
 use baton_harness::client;
-use baton_harness::install::Install;
 use baton_workbench::table::{plain_table, trimmed};
 use clap::Args;
 use serde_json::Value;
 
-use super::{CliError, DriverChoice, named_socket, open_gpu, usual_socket};
+use super::CliError;
+use super::place::Place;
 
 /// `baton status`.
 #[derive(Clone, Debug, Args)]
 pub struct StatusArgs {
-    /// The coordinator's socket, if it is not at the usual place.
-    #[arg(long, value_name = "PATH")]
-    socket: Option<PathBuf>,
+    #[command(flatten)]
+    place: Place,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
@@ -30,11 +27,7 @@ pub struct StatusArgs {
 ///
 /// When no coordinator answers.
 pub fn run(arguments: StatusArgs) -> Result<(), CliError> {
-    let socket = match arguments.socket.or_else(named_socket) {
-        Some(socket) => socket,
-        None => only_socket()?,
-    };
-    let text = client::status(&socket)?;
+    let text = client::status(&arguments.place.find()?)?;
     if arguments.json {
         println!("{}", String::from_utf8_lossy(&text));
         return Ok(());
@@ -43,40 +36,6 @@ pub fn run(arguments: StatusArgs) -> Result<(), CliError> {
         .map_err(|error| CliError::Told(format!("the coordinator's answer cannot be read: {error}")))?;
     print!("{}", table(&status));
     Ok(())
-}
-
-/// The one coordinator's socket in the user's folder; if there are several, the first GPU's.
-pub(super) fn only_socket() -> Result<PathBuf, CliError> {
-    let folder = endpoint::own_folder();
-    let is_socket = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "sock");
-    let mut sockets: Vec<PathBuf> = std::fs::read_dir(&folder)
-        .map(|entries| entries.filter_map(Result::ok).map(|entry| entry.path()).filter(is_socket).collect())
-        .unwrap_or_default();
-    match sockets.len() {
-        0 => Err(CliError::Told(format!(
-            "there is no coordinator's socket in {}; `baton serve` starts one, --socket names another place",
-            folder.display()
-        ))),
-        1 => Ok(sockets.remove(0)),
-        _ => {
-            let answers = |path: &PathBuf| client::open(path).is_ok_and(|connection| connection.is_some());
-            sockets.retain(answers);
-            if let [one] = sockets.as_slice() {
-                return Ok(one.clone());
-            }
-            first_gpus().filter(|first| sockets.is_empty() || sockets.contains(first)).ok_or_else(|| {
-                let sockets: Vec<_> = sockets.iter().map(|path| format!("\n  --socket {}", path.display())).collect();
-                CliError::Told(format!("there are several coordinators; say which one:{}", sockets.concat()))
-            })
-        }
-    }
-}
-
-/// The usual socket for the first GPU, if there is one.
-fn first_gpus() -> Option<PathBuf> {
-    let install = Install::of_this_program().ok()?;
-    let library = DriverChoice::System.library(&install).ok()?;
-    Some(usual_socket(open_gpu(library.as_deref(), 0).ok()?.uuid))
 }
 
 fn table(status: &Value) -> String {

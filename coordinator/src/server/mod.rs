@@ -44,6 +44,7 @@ use std::time::{Duration, Instant};
 
 use baton_contract::class::Class;
 use baton_contract::messages::DriverKind;
+use baton_contract::socket_path;
 
 use crate::device::gpu::{Gpu, GpuError};
 use crate::device::wake::Waker;
@@ -205,6 +206,7 @@ impl Server {
             None => None,
         };
         let preemptions = Preemptions::new(&gpu, options.pause, waker.clone())?;
+        let recorder = Recorder::new(socket_path::gpu_name(gpu.uuid).into(), trace);
         let memory = Memory::new(gpu, &options, waker.clone())?;
         let rules = bursts::Rules {
             burst: micros(options.burst),
@@ -223,7 +225,7 @@ impl Server {
             events,
             memory,
             gone: Vec::new(),
-            recorder: Recorder::new(trace),
+            recorder,
             costs: CostModel::default(),
             evictions: Vec::new(),
             corun: Corun::new(options.pause && options.corun, rules).map_err(|error| system("activity page", error))?,

@@ -1,9 +1,9 @@
 //! How things stand: what `baton status` shows.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use baton_contract::messages::{Admission, MAX_TEXT};
-use baton_contract::socket_path;
 use serde::Serialize;
 
 use crate::policy::arbiter::{State, TenantId};
@@ -48,13 +48,14 @@ pub struct Status {
 #[derive(Debug, Serialize)]
 struct GpuStatus {
     name: String,
-    uuid: String,
+    uuid: Arc<str>,
     memory_bytes: u64,
     driver_version: u32,
 }
 
 #[derive(Debug, Serialize)]
 struct ArenaStatus {
+    gpu: Arc<str>,
     bytes: u64,
     configured_bytes: u64,
     frames: usize,
@@ -67,6 +68,7 @@ struct ArenaStatus {
 
 #[derive(Debug, Serialize)]
 struct PoolStatus {
+    gpu: Arc<str>,
     bytes: u64,
     ready_bytes: u64,
     used_bytes: u64,
@@ -77,6 +79,7 @@ struct PoolStatus {
 #[derive(Debug, Serialize)]
 struct NewcomerStatus {
     name: String,
+    gpu: Arc<str>,
     pid: Option<i32>,
     waited_seconds: f64,
 }
@@ -85,6 +88,8 @@ struct NewcomerStatus {
 #[derive(Debug, Serialize)]
 pub struct TenantStatus {
     name: String,
+    /// UUID of the GPU that it is a tenant of.
+    gpu: Arc<str>,
     /// None if it is of another PID namespace.
     pid: Option<i32>,
     class: &'static str,
@@ -187,6 +192,7 @@ impl Server {
 
     /// How things stand now.
     pub(in crate::server) fn status(&self) -> Status {
+        let gpu = || Arc::clone(self.recorder.gpu());
         let bytes = self.memory.arena().bytes();
         let tenants = self.tenants.iter().map(|(id, tenant)| {
             let standing = self.standing(id, tenant);
@@ -194,6 +200,7 @@ impl Server {
             let immovable = counts.immovable;
             TenantStatus {
                 name: tenant.name.clone(),
+                gpu: gpu(),
                 pid: tenant.connection.process.pid(),
                 class: tenant.class().word(),
                 weight: tenant.scheduling.wanted.weight,
@@ -215,6 +222,7 @@ impl Server {
         });
         let newcomers = self.lobby.waiting().map(|(newcomer, since)| NewcomerStatus {
             name: newcomer.name.clone(),
+            gpu: gpu(),
             pid: newcomer.process.pid(),
             waited_seconds: since.elapsed().as_secs_f64(),
         });
@@ -223,7 +231,7 @@ impl Server {
             version: env!("CARGO_PKG_VERSION"),
             gpu: GpuStatus {
                 name: self.memory.gpu().name.clone(),
-                uuid: socket_path::gpu_name(self.memory.gpu().uuid),
+                uuid: gpu(),
                 memory_bytes: self.memory.gpu().memory,
                 driver_version: self.memory.gpu().driver_version,
             },
@@ -231,6 +239,7 @@ impl Server {
             socket: self.endpoint.path().display().to_string(),
             pid: std::process::id(),
             arena: ArenaStatus {
+                gpu: gpu(),
                 bytes: self.memory.arena().capacity(),
                 configured_bytes: self.memory.arena().configured(),
                 frames: self.memory.arena().frames(),
@@ -241,6 +250,7 @@ impl Server {
                 dirty_bytes: bytes.dirty + bytes.scrubbing,
             },
             host_pool: PoolStatus {
+                gpu: gpu(),
                 bytes: self.memory.pool().bytes(),
                 ready_bytes: self.memory.pool().ready(),
                 used_bytes: self.memory.pool().used(),

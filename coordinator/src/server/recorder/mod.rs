@@ -42,6 +42,8 @@ const DEPARTED: usize = 64;
 pub struct Departed {
     /// What the user called it.
     pub name: String,
+    /// UUID of the GPU that it was a tenant of.
+    pub gpu: Arc<str>,
     /// Its class.
     pub class: &'static str,
     /// The most memory that it had.
@@ -142,6 +144,7 @@ pub(super) struct Times {
 /// An event, as it is shown.
 #[derive(Debug, Serialize)]
 pub(super) struct Shown {
+    gpu: Arc<str>,
     /// Seconds since the coordinator began.
     seconds: f64,
     tenant: Option<String>,
@@ -161,6 +164,8 @@ struct Known {
 /// The recorder of one GPU.
 #[derive(Debug)]
 pub(super) struct Recorder {
+    /// The GPU's UUID, as users read it.
+    gpu: Arc<str>,
     start: Instant,
     ring: VecDeque<Recorded>,
     known: HashMap<TenantId, Known>,
@@ -173,15 +178,16 @@ pub(super) struct Recorder {
 }
 
 impl Recorder {
-    /// One that has seen nothing. Each switch is also written to `trace`.
-    pub(super) fn new(trace: Option<File>) -> Self {
+    /// One that has seen nothing, of a GPU with this UUID. Each switch is also written to `trace`.
+    pub(super) fn new(gpu: Arc<str>, trace: Option<File>) -> Self {
         Self {
+            switches: Switches::new(Arc::clone(&gpu)),
+            gpu,
             start: Instant::now(),
             ring: VecDeque::new(),
             known: HashMap::new(),
             counters: Counters::default(),
             histograms: Histograms::default(),
-            switches: Switches::default(),
             departed: VecDeque::new(),
             trace,
         }
@@ -215,6 +221,7 @@ impl Recorder {
             if let What::Departed { peak_bytes, switches, gpu_time } = what {
                 let departed = Departed {
                     name: known.name.to_string(),
+                    gpu: Arc::clone(&self.gpu),
                     class: known.class.word(),
                     peak_bytes: *peak_bytes,
                     switches: *switches,
@@ -225,6 +232,11 @@ impl Recorder {
             }
         }
         keep(&mut self.ring, event, EVENTS);
+    }
+
+    /// The GPU's UUID, as users read it.
+    pub(super) fn gpu(&self) -> &Arc<str> {
+        &self.gpu
     }
 
     /// How many switches there have been.
@@ -267,6 +279,7 @@ impl Recorder {
     /// The last events, the newest last.
     pub(super) fn shown(&self) -> impl Iterator<Item = Shown> {
         self.ring.iter().skip(self.ring.len().saturating_sub(SHOWN)).map(|event| Shown {
+            gpu: Arc::clone(&self.gpu),
             seconds: event.at.saturating_duration_since(self.start).as_secs_f64(),
             tenant: event.tenant.and_then(|id| self.known.get(&id)).map(|known| known.name.to_string()),
             what: event.what.word(),
@@ -300,7 +313,7 @@ mod tests {
 
     #[test]
     fn only_the_last_events_are_kept_and_all_are_counted() {
-        let mut recorder = Recorder::new(None);
+        let mut recorder = Recorder::new("GPU-0".into(), None);
         joined(&mut recorder, 1);
         let many = EVENTS as u64 + 100;
         for _ in 0..many {
@@ -317,7 +330,7 @@ mod tests {
 
     #[test]
     fn one_that_has_left_is_remembered_and_no_longer_known() {
-        let mut recorder = Recorder::new(None);
+        let mut recorder = Recorder::new("GPU-0".into(), None);
         joined(&mut recorder, 1);
         let gpu_time = Duration::from_millis(1500);
         recorder.record(TenantId(1), What::Departed { peak_bytes: 5, switches: 2, gpu_time });

@@ -39,6 +39,8 @@ impl Moved {
 /// One change of the baton's holder, or one allocation that made others go.
 #[derive(Clone, Debug, Serialize)]
 pub struct Record {
+    /// UUID of the GPU that changed hands, or whose memory it was.
+    pub gpu: Arc<str>,
     /// Counts all switches since the start; 0 for an allocation.
     pub n: u64,
     /// Who had the baton before.
@@ -111,8 +113,9 @@ struct Opening {
 }
 
 /// What switches are made of, as events say it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Switches {
+    gpu: Arc<str>,
     /// How many there have been.
     pub(super) count: u64,
     recent: VecDeque<Record>,
@@ -133,6 +136,21 @@ pub(super) fn keep<T>(list: &mut VecDeque<T>, item: T, most: usize) {
 }
 
 impl Switches {
+    /// None yet, of a GPU with this UUID.
+    pub(super) fn new(gpu: Arc<str>) -> Self {
+        Self {
+            gpu,
+            count: 0,
+            recent: VecDeque::new(),
+            allocations: VecDeque::new(),
+            moved: Moved::default(),
+            drain: Duration::ZERO,
+            pause: Duration::ZERO,
+            last_holder: None,
+            opening: None,
+        }
+    }
+
     /// The last ones.
     pub(super) fn recent(&self) -> impl Iterator<Item = &Record> {
         self.recent.iter()
@@ -267,6 +285,7 @@ impl Switches {
         let (drain, pause) = (std::mem::take(&mut self.drain), std::mem::take(&mut self.pause));
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         Record {
+            gpu: Arc::clone(&self.gpu),
             n,
             from: from.map(|from| from.to_string()),
             to: to.to_string(),
@@ -309,7 +328,7 @@ mod tests {
 
     impl Told {
         fn new() -> Self {
-            Self { switches: Switches::default(), now: Instant::now() }
+            Self { switches: Switches::new("GPU-0".into()), now: Instant::now() }
         }
 
         fn see(&mut self, tenant: u32, what: What) -> bool {

@@ -1,0 +1,98 @@
+//! Which coordinator a command is for.
+
+use std::path::PathBuf;
+
+use baton_coordinator::endpoint;
+use baton_harness::client;
+use baton_harness::install::Install;
+use clap::Args;
+
+use super::{CliError, DriverChoice, gpu_uuid, named_socket, usual_socket};
+
+/// How it is named.
+#[derive(Clone, Debug, Args)]
+pub struct Place {
+    /// The GPU whose coordinator is meant: its number as `baton serve --gpu` counts, or its UUID or the first part of that, as
+    /// `nvidia-smi -L` prints it. Not needed while there is only one coordinator.
+    #[arg(long, value_name = "N|GPU-…", conflicts_with = "socket")]
+    gpu: Option<String>,
+    /// The coordinator's socket, if it is not at the usual place.
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+}
+
+impl Place {
+    /// The coordinator's socket.
+    ///
+    /// # Errors
+    ///
+    /// When there is none, or several could be meant.
+    pub fn find(self) -> Result<PathBuf, CliError> {
+        match self.gpu {
+            Some(gpu) => of_gpu(&gpu),
+            None => self.socket.or_else(named_socket).map_or_else(only_one, Ok),
+        }
+    }
+}
+
+/// All sockets in the user's folder.
+fn sockets() -> Vec<PathBuf> {
+    let is_socket = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "sock");
+    let mut sockets: Vec<PathBuf> = std::fs::read_dir(endpoint::own_folder())
+        .map(|entries| entries.filter_map(Result::ok).map(|entry| entry.path()).filter(is_socket).collect())
+        .unwrap_or_default();
+    sockets.sort();
+    sockets
+}
+
+/// A GPU's socket.
+fn of_gpu(gpu: &str) -> Result<PathBuf, CliError> {
+    if let Ok(number) = gpu.parse() {
+        return usual_of(number).map_err(|why| CliError::Told(format!("GPU {number}: {why}")));
+    }
+    let begins_so = |path: &PathBuf| {
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        gpu.len() > "GPU-".len() && name.to_lowercase().starts_with(&gpu.to_lowercase())
+    };
+    let found: Vec<PathBuf> = sockets().into_iter().filter(begins_so).collect();
+    match found.as_slice() {
+        [one] => Ok(one.clone()),
+        [] => Err(CliError::Told(format!("no coordinator of {gpu} is in {}", endpoint::own_folder().display()))),
+        several => Err(said_which(several)),
+    }
+}
+
+/// The one coordinator's socket in the user's folder; if there are several, the first GPU's.
+fn only_one() -> Result<PathBuf, CliError> {
+    let mut sockets = sockets();
+    match sockets.len() {
+        0 => Err(CliError::Told(format!(
+            "there is no coordinator's socket in {}; `baton serve` starts one, --socket names another place",
+            endpoint::own_folder().display()
+        ))),
+        1 => Ok(sockets.remove(0)),
+        _ => {
+            let answers = |path: &PathBuf| client::open(path).is_ok_and(|connection| connection.is_some());
+            sockets.retain(answers);
+            if let [one] = sockets.as_slice() {
+                return Ok(one.clone());
+            }
+            let first = usual_of(0).ok();
+            first.filter(|first| sockets.is_empty() || sockets.contains(first)).ok_or_else(|| said_which(&sockets))
+        }
+    }
+}
+
+fn said_which(sockets: &[PathBuf]) -> CliError {
+    let name = |path: &PathBuf| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let lines: Vec<_> = sockets.iter().map(|path| format!("\n  --gpu {}", name(path))).collect();
+    CliError::Told(format!("there are several coordinators; say which one:{}", lines.concat()))
+}
+
+/// The usual socket of one of the system's GPUs.
+fn usual_of(number: usize) -> Result<PathBuf, CliError> {
+    let install = Install::of_this_program()?;
+    let library = DriverChoice::System.library(&install)?;
+    let (uuid, _) = gpu_uuid(library.as_deref(), number)?;
+    Ok(usual_socket(uuid))
+}
