@@ -1,0 +1,276 @@
+//! What the coordinator's work costs as tenants and their memory grow:
+//! `cargo bench -p baton-tests --bench coordinator [-- --json FILE]`.
+//!
+//! Tenants here have no program: they speak the contract themselves ([`BareTenant`]), so what is measured is the coordinator, two
+//! changes of process, and nothing else. Coordinators with few and with many tenants take part in turn.
+//!
+//! * **turn**: one tenant closes its gate until the other one has its grant, beside tenants that rest.
+//! * **allocation**: 2 MiB, and freeing them, beside memory that the tenant has already.
+//! * **idle**: the coordinator's time on a processor while nobody does anything.
+//! * **churn**: how long a tenant that stays waits while others keep coming and going.
+
+use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use baton_contract::messages::{FromCoordinator, Request, TurnCommand, TurnReport};
+use baton_tests::bare_tenant::BareTenant;
+use baton_tests::coordinator::{Coordinator, Serving};
+use serde_json::{Value, json};
+
+/// Tenants beside those that take turns.
+const RESTING: [usize; 3] = [0, 248, 998];
+const ROUNDS: usize = 40;
+const TURNS: usize = 50;
+/// Extents that are there before, of 2 MiB each. The simulated GPU's memory is this machine's, and each extent is two descriptors of
+/// the coordinator's: `--extents N` for as many as a larger machine has room for.
+const EXTENTS: [u64; 2] = [500, 2_500];
+const ALLOCATIONS: usize = 25;
+const GRANULE: u64 = 2 << 20;
+/// How long nothing is done.
+const IDLE: Duration = Duration::from_secs(10);
+/// How long others come and go, how many a second, and how long each stays.
+const CHURN: Duration = Duration::from_secs(60);
+const COMING: Duration = Duration::from_millis(100);
+const STAY: Duration = Duration::from_millis(400);
+const OLD: usize = 2;
+
+fn main() {
+    let words: Vec<String> = std::env::args().collect();
+    let after = |flag: &str| words.iter().skip_while(|argument| *argument != flag).nth(1);
+    let file = after("--json");
+    let most = after("--extents").map_or(EXTENTS[1], |number| number.parse().expect("a number of extents"));
+    raise_descriptor_limit();
+    let results = json!({ "turn": turns(), "allocation": allocations([EXTENTS[0], most]), "churn": churn() });
+    if let Some(file) = file {
+        fs::write(file, format!("{results:#}\n")).expect("a writable file");
+    }
+}
+
+/// As many descriptors as the system allows: each tenant here has four.
+fn raise_descriptor_limit() {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: a structure that lives over the calls.
+    unsafe {
+        libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit);
+        limit.rlim_cur = limit.rlim_max;
+        libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
+    }
+}
+
+/// Quartiles.
+#[derive(Clone, Copy)]
+struct Spread([f64; 3]);
+
+impl Spread {
+    fn of(mut figures: Vec<f64>) -> Self {
+        figures.sort_by(f64::total_cmp);
+        Self([1, 2, 3].map(|quarter| figures.get(figures.len() * quarter / 4).copied().unwrap_or(f64::NAN)))
+    }
+
+    fn json(self) -> Value {
+        let Self([low, median, high]) = self;
+        json!({ "q1": low, "median": median, "q3": high })
+    }
+}
+
+impl std::fmt::Display for Spread {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self([low, median, high]) = self;
+        write!(f, "{median:8.1} us (quartiles {low:.1} to {high:.1})")
+    }
+}
+
+fn serving() -> Serving {
+    Serving::arena("64MiB").option("--mode", "exclusive").option("--max-tenants", "1100").option("--quantum", "100ms")
+}
+
+/// A tenant that does what it is told and measures when.
+struct Player(BareTenant);
+
+impl Player {
+    fn join(coordinator: &Coordinator, name: &str) -> Self {
+        Self(BareTenant::join(coordinator, name))
+    }
+
+    /// Waits for its grant.
+    fn granted(&mut self) -> Instant {
+        loop {
+            if let (FromCoordinator::Turn(TurnCommand::Grant { grant, .. }), _) = self.0.hear() {
+                let at = Instant::now();
+                self.0.grant = grant;
+                self.0.tell(&TurnReport::Opened { grant });
+                return at;
+            }
+        }
+    }
+
+    fn demand(&self) {
+        self.0.tell(&TurnReport::Demand);
+    }
+
+    /// Gives the GPU back of itself, as a program with nothing to do does.
+    fn close(&self) {
+        self.0.tell(&TurnReport::Closed { grant: self.0.grant, drain_micros: 0 });
+    }
+}
+
+/// The time of a process on processors, user and system.
+fn processor_time(pid: i32) -> Duration {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).expect("it lives");
+    let fields: Vec<&str> = text.rsplit(')').next().expect("a name").split_whitespace().collect();
+    let ticks: u64 = [11, 12].iter().map(|at| fields[*at].parse::<u64>().expect("a number")).sum();
+    // SAFETY: an integer.
+    let second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as u64;
+    Duration::from_micros(ticks * 1_000_000 / second)
+}
+
+struct Table {
+    coordinator: Coordinator,
+    resting: Vec<BareTenant>,
+    players: [Player; 2],
+}
+
+fn turns() -> Value {
+    let mut tables = RESTING.map(|resting| {
+        let coordinator = serving().start();
+        let resting = (0..resting).map(|at| BareTenant::join(&coordinator, &format!("resting-{at}"))).collect();
+        let players = ["one", "two"].map(|name| Player::join(&coordinator, name));
+        players[0].demand();
+        Table { coordinator, resting, players }
+    });
+    for Table { players, .. } in &mut tables {
+        players[0].granted();
+    }
+    let mut times = RESTING.map(|_| Vec::new());
+    for _ in 0..ROUNDS {
+        for (table, times) in tables.iter_mut().zip(&mut times) {
+            for _ in 0..TURNS {
+                let [from, to] = &mut table.players;
+                to.demand();
+                let start = Instant::now();
+                from.close();
+                times.push((to.granted() - start).as_secs_f64() * 1e6);
+                table.players.swap(0, 1);
+            }
+        }
+    }
+    let spreads = times.map(Spread::of);
+    let base = spreads[0].0[1];
+    let rows = tables.iter().zip(&spreads).map(|(table, spread)| {
+        let tenants = table.resting.len() + table.players.len();
+        println!("turn         {tenants:6} tenants  {spread}, {:.2} x", spread.0[1] / base);
+        json!({ "tenants": tenants, "us": spread.json(), "ratio": spread.0[1] / base })
+    });
+    let rows: Vec<Value> = rows.collect();
+    let idle = idle(&tables[RESTING.len() - 1]);
+    json!({ "rows": rows, "idle": idle })
+}
+
+/// The coordinator's share of a processor while all its tenants rest.
+fn idle(table: &Table) -> Value {
+    table.players[0].close();
+    let pid = table.coordinator.pid();
+    thread::sleep(Duration::from_secs(1));
+    let before = processor_time(pid);
+    thread::sleep(IDLE);
+    let share = (processor_time(pid) - before).as_secs_f64() / IDLE.as_secs_f64();
+    let tenants = table.resting.len() + table.players.len();
+    println!("idle         {tenants:6} tenants  {:8.2} % of a processor", share * 100.0);
+    json!({ "tenants": tenants, "share": share })
+}
+
+fn allocations(extents: [u64; 2]) -> Value {
+    let most = extents.iter().max().expect("some") + 500;
+    let arena = format!("{}MiB", most * 2);
+    let serving = Serving::arena(&arena).memory(&format!("{}MiB", most * 2 + 1024)).option("--host-pool", "64MiB");
+    let mut rows = Vec::new();
+    let mut tables = extents.map(|extents| {
+        let coordinator = serving.start();
+        let mut player = Player::join(&coordinator, "holder");
+        player.demand();
+        player.granted();
+        (0..extents).for_each(|_| drop(player.0.allocate(GRANULE)));
+        (coordinator, player)
+    });
+    let mut times = extents.map(|_| Vec::new());
+    for _ in 0..ROUNDS {
+        for ((_, player), times) in tables.iter_mut().zip(&mut times) {
+            for _ in 0..ALLOCATIONS {
+                let start = Instant::now();
+                let (extents, _) = player.0.allocate(GRANULE);
+                player.0.ask(&Request::Free { extents: extents.iter().map(|(extent, _)| *extent).collect() });
+                times.push(start.elapsed().as_secs_f64() * 1e6);
+            }
+        }
+    }
+    let spreads = times.map(Spread::of);
+    let base = spreads[0].0[1];
+    for (extents, spread) in extents.iter().zip(spreads) {
+        println!("allocation   {extents:6} extents  {spread}, {:.2} x", spread.0[1] / base);
+        rows.push(json!({ "extents": extents, "us": spread.json(), "ratio": spread.0[1] / base }));
+    }
+    json!(rows)
+}
+
+/// Runs whenever it may, and says how long it waited at most and how long it had the GPU.
+fn always(coordinator: &Coordinator, name: &str, until: Instant) -> (Duration, Duration) {
+    let mut player = Player::join(coordinator, name);
+    let (mut longest, mut had) = (Duration::ZERO, Duration::ZERO);
+    player.demand();
+    let mut wanted = Instant::now();
+    let mut since = None;
+    while Instant::now() < until {
+        let Some((command, _)) = player.0.hear_within(Duration::from_millis(100)) else { continue };
+        match command {
+            FromCoordinator::Turn(TurnCommand::Grant { grant, .. }) => {
+                player.0.grant = grant;
+                player.0.tell(&TurnReport::Opened { grant });
+                longest = longest.max(wanted.elapsed());
+                since = Some(Instant::now());
+            }
+            FromCoordinator::Turn(TurnCommand::Revoke { grant, .. }) if grant == player.0.grant => {
+                had += since.take().map_or(Duration::ZERO, |since| since.elapsed());
+                player.close();
+                player.demand();
+                wanted = Instant::now();
+            }
+            _ => {}
+        }
+    }
+    let waits = if since.is_none() { wanted.elapsed() } else { Duration::ZERO };
+    (longest.max(waits), had + since.map_or(Duration::ZERO, |since| since.elapsed()))
+}
+
+fn churn() -> Value {
+    let serving = Serving::arena("64MiB").option("--mode", "exclusive").option("--quantum", "20ms");
+    let coordinator = serving.start();
+    let end = Instant::now() + CHURN;
+    let old = thread::scope(|scope| {
+        let old: Vec<_> = (0..OLD)
+            .map(|at| {
+                let coordinator = &coordinator;
+                scope.spawn(move || always(coordinator, &format!("old-{at}"), end))
+            })
+            .collect();
+        let mut number = 0;
+        while Instant::now() < end {
+            let (coordinator, until) = (&coordinator, Instant::now() + STAY);
+            scope.spawn(move || always(coordinator, &format!("new-{number}"), until));
+            number += 1;
+            thread::sleep(COMING);
+        }
+        old.into_iter().map(|one| one.join().expect("it ends")).collect::<Vec<_>>()
+    });
+    let others = STAY.as_secs_f64() / COMING.as_secs_f64();
+    let fair = CHURN.as_secs_f64() / (OLD as f64 + others);
+    let rows = old.iter().map(|(longest, had)| {
+        let (longest, had) = (longest.as_secs_f64() * 1e3, had.as_secs_f64());
+        println!(
+            "churn        waited {longest:.0} ms at most, had the GPU for {had:.1} s, {:.2} of its share",
+            had / fair
+        );
+        json!({ "longest_wait_ms": longest, "gpu_seconds": had, "of_fair": had / fair })
+    });
+    json!({ "seconds": CHURN.as_secs(), "joining_a_second": 1.0 / COMING.as_secs_f64(), "old": rows.collect::<Vec<Value>>() })
+}
