@@ -5,7 +5,7 @@
 //! changes of process, and nothing else. Coordinators with few and with many tenants take part in turn.
 //!
 //! * **turn**: one tenant closes its gate until the other one has its grant, beside tenants that rest.
-//! * **allocation**: 2 MiB, and freeing them, beside memory that the tenant has already.
+//! * **allocation**: 2 MiB, beside memory that the tenant has already.
 //! * **idle**: the coordinator's time on a processor while nobody does anything.
 //! * **churn**: how long a tenant that stays waits while others keep coming and going.
 
@@ -13,7 +13,7 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use baton_contract::messages::{FromCoordinator, Request, TurnCommand, TurnReport};
+use baton_contract::messages::{FromCoordinator, TurnCommand, TurnReport};
 use baton_tests::bare_tenant::BareTenant;
 use baton_tests::coordinator::{Coordinator, Serving};
 use serde_json::{Value, json};
@@ -22,10 +22,11 @@ use serde_json::{Value, json};
 const RESTING: [usize; 3] = [0, 248, 998];
 const ROUNDS: usize = 40;
 const TURNS: usize = 50;
-/// Extents that are there before, of 2 MiB each. The simulated GPU's memory is this machine's, and each extent is two descriptors of
-/// the coordinator's: `--extents N` for as many as a larger machine has room for.
-const EXTENTS: [u64; 2] = [500, 2_500];
-const ALLOCATIONS: usize = 25;
+/// Extents of 2 MiB that are allocated one after the other. The simulated GPU's memory is this machine's, and each is two
+/// descriptors of the coordinator's: `--extents N` for as many as a larger machine has room for.
+const EXTENTS: usize = 2_500;
+/// So many allocations are compared.
+const PART: usize = 500;
 const GRANULE: u64 = 2 << 20;
 /// How long nothing is done.
 const IDLE: Duration = Duration::from_secs(10);
@@ -39,9 +40,9 @@ fn main() {
     let words: Vec<String> = std::env::args().collect();
     let after = |flag: &str| words.iter().skip_while(|argument| *argument != flag).nth(1);
     let file = after("--json");
-    let most = after("--extents").map_or(EXTENTS[1], |number| number.parse().expect("a number of extents"));
+    let most = after("--extents").map_or(EXTENTS, |number| number.parse().expect("a number of extents"));
     raise_descriptor_limit();
-    let results = json!({ "turn": turns(), "allocation": allocations([EXTENTS[0], most]), "churn": churn() });
+    let results = json!({ "turn": turns(), "allocation": allocations(most), "churn": churn() });
     if let Some(file) = file {
         fs::write(file, format!("{results:#}\n")).expect("a writable file");
     }
@@ -180,37 +181,27 @@ fn idle(table: &Table) -> Value {
     json!({ "tenants": tenants, "share": share })
 }
 
-fn allocations(extents: [u64; 2]) -> Value {
-    let most = extents.iter().max().expect("some") + 500;
-    let arena = format!("{}MiB", most * 2);
-    let serving = Serving::arena(&arena).memory(&format!("{}MiB", most * 2 + 1024)).option("--host-pool", "64MiB");
-    let mut rows = Vec::new();
-    let mut tables = extents.map(|extents| {
-        let coordinator = serving.start();
-        let mut player = Player::join(&coordinator, "holder");
-        player.demand();
-        player.granted();
-        (0..extents).for_each(|_| drop(player.0.allocate(GRANULE)));
-        (coordinator, player)
-    });
-    let mut times = extents.map(|_| Vec::new());
-    for _ in 0..ROUNDS {
-        for ((_, player), times) in tables.iter_mut().zip(&mut times) {
-            for _ in 0..ALLOCATIONS {
-                let start = Instant::now();
-                let (extents, _) = player.0.allocate(GRANULE);
-                player.0.ask(&Request::Free { extents: extents.iter().map(|(extent, _)| *extent).collect() });
-                times.push(start.elapsed().as_secs_f64() * 1e6);
-            }
-        }
-    }
-    let spreads = times.map(Spread::of);
-    let base = spreads[0].0[1];
-    for (extents, spread) in extents.iter().zip(spreads) {
+fn allocations(most: usize) -> Value {
+    let serving = Serving::arena(&format!("{}MiB", most * 2 + 64)).memory(&format!("{}MiB", most * 2 + 1024));
+    let coordinator = serving.option("--host-pool", "64MiB").option("--headroom", "0").start();
+    let mut player = Player::join(&coordinator, "holder");
+    player.demand();
+    player.granted();
+    let allocation = |_| {
+        let start = Instant::now();
+        player.0.allocate(GRANULE);
+        start.elapsed().as_secs_f64() * 1e6
+    };
+    let times: Vec<f64> = (0..most).map(allocation).collect();
+    // The first frames are ready before anybody asks.
+    let spreads: Vec<(usize, Spread)> =
+        (0..most / PART).skip(1).map(|at| (at * PART, Spread::of(times[at * PART..][..PART].to_vec()))).collect();
+    let base = spreads[0].1.0[1];
+    let rows = spreads.iter().map(|(extents, spread)| {
         println!("allocation   {extents:6} extents  {spread}, {:.2} x", spread.0[1] / base);
-        rows.push(json!({ "extents": extents, "us": spread.json(), "ratio": spread.0[1] / base }));
-    }
-    json!(rows)
+        json!({ "extents": extents, "us": spread.json(), "ratio": spread.0[1] / base })
+    });
+    Value::Array(rows.collect())
 }
 
 /// Runs whenever it may, and says how long it waited at most and how long it had the GPU.
