@@ -253,12 +253,12 @@ fn an_urgent_program_that_does_nothing_keeps_nobody_waiting() {
     let coordinator = Serving::arena("128MiB").option("--host-pool", "128MiB").start();
     let mut slow = hold::joined(&coordinator, "slow", "batch", "48", None);
     let mut quick = hold::joined(&coordinator, "quick", "latency", "48", None);
-    quick.ask("spin 1", LIMIT);
+    quick.ask("touch", LIMIT);
     coordinator.until_tenant_is("quick", "idle");
     // When all fit together again, it is back by itself already, and at rest.
     evict(&coordinator, "quick");
     let third = hold::joined(&coordinator, "third", "normal", "64", None);
-    quick.ask("spin 1", LIMIT);
+    quick.ask("touch", LIMIT);
     drop(third);
     coordinator.until("it is beside others again", |status| status["holder"] != "quick");
     let end = Instant::now() + LONG;

@@ -192,9 +192,5 @@ fn obeyed(command: &mut Command, mut at_rest: impl FnMut()) -> Outcome {
             Heard::Nothing => break "it takes too long".to_owned(),
         }
     };
-    let err = program.errors().expect("a file of our own");
-    // On a loaded machine a program may have to wait for its coordinator, and says so.
-    let err =
-        err.lines().filter(|line| !line.starts_with("baton: waiting: ")).map(|line| format!("{line}\n")).collect();
-    Outcome { status, out: said, err }
+    Outcome { status, out: said, err: program.errors().expect("a file of our own") }
 }
