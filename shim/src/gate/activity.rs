@@ -42,6 +42,11 @@ fn slot() -> Option<u32> {
     Some(SLOT.load(Ordering::Acquire)).filter(|slot| *slot < ACTIVITY_SLOTS)
 }
 
+/// Whether we have one: then our class is latency.
+pub(super) fn has_slot() -> bool {
+    slot().is_some()
+}
+
 /// Whether others have to wait.
 fn is_anybody_at_work(page: &ActivityPage) -> bool {
     page.is_any_busy() && page.pass.load(Ordering::Relaxed) == 0

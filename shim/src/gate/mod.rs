@@ -9,11 +9,13 @@
 //! - [`protocol`]: the states, and how the two sides see each other.
 //! - `word`: finds a thread's word. `passage`: the program's side. `closing`: the session's.
 //! - `activity`: saying to other processes that we are at work, and waiting while they are.
+//! - `stamps`: when requests begin and end.
 
 pub(crate) mod activity;
 mod closing;
 mod passage;
 pub(crate) mod protocol;
+pub(crate) mod stamps;
 mod sync;
 mod word;
 

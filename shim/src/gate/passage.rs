@@ -7,6 +7,7 @@ use baton_contract::cuda::{CUDA_ERROR_DEVICE_UNAVAILABLE, CUDA_ERROR_INVALID_VAL
 
 use super::activity;
 use super::protocol::{ARRIVING_CONTENDED, BROKEN, CLOSED, CONTENDED, Gate, OPEN, RESTING, UNDECIDED, passes, state};
+use super::stamps;
 use super::word::{self, Word};
 use crate::sys::futex::{self, Scope};
 
@@ -21,7 +22,7 @@ pub(crate) struct Keeper {
     pub(crate) decide: fn(),
     /// A call waits at the closed gate.
     pub(crate) demand: fn(),
-    /// The first call after a rest.
+    /// The first call after a rest: there is somebody to be watched.
     pub(crate) awoke: fn(),
 }
 
@@ -249,6 +250,7 @@ pub(crate) fn start_anew() {
     WAITING.store(0, Ordering::Relaxed);
     EXCLUSIVE.store(0, Ordering::Relaxed);
     KEPT_OFF.store(0, Ordering::Relaxed);
+    stamps::forget();
     GATE.start_anew();
 }
 
@@ -286,6 +288,7 @@ fn wait(word: &Word) -> Result<(), CUresult> {
             // In this order: who brought us to rest looks at the gate after saying so.
             GATE.change(RESTING, OPEN);
             activity::begin();
+            stamps::begin();
             tell(|keeper| (keeper.awoke)());
             return Ok(());
         }
@@ -338,6 +341,12 @@ fn until_open() -> Result<(), CUresult> {
             CLOSED => {}
             BROKEN => return Err(CUDA_ERROR_DEVICE_UNAVAILABLE),
             _ => return Ok(()),
+        }
+        stamps::begin();
+        if GATE.load() != gate {
+            // Opened since: whoever did so may have seen no request to be watched.
+            tell(|keeper| (keeper.awoke)());
+            continue;
         }
         tell(|keeper| (keeper.demand)());
         futex::wait(GATE.word(), gate, None, Scope::Process);

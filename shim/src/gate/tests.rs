@@ -3,6 +3,7 @@ use core::sync::atomic::Ordering;
 use super::passage::GATE;
 use super::protocol::OPEN;
 use super::*;
+use baton_contract::page::{RequestRing, RequestTimes};
 use core::ptr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -10,6 +11,88 @@ use std::thread;
 
 /// There is one gate a process, so tests take turns with it.
 pub(crate) static TURN: Mutex<()> = Mutex::new(());
+
+/// Some call that passes the gate.
+pub(crate) fn call() {
+    drop(pass().expect("not broken"));
+}
+
+/// Makes this process one that stamps its requests, until it is dropped.
+pub(crate) struct Stamping {
+    pub(crate) ring: &'static RequestRing,
+}
+
+impl Stamping {
+    pub(crate) fn begin() -> Self {
+        let ring: &'static RequestRing = Box::leak(Box::default());
+        activity::use_page(Box::leak(Box::default()), 0);
+        stamps::use_ring(ring);
+        Self { ring }
+    }
+
+    pub(crate) fn ended(&self) -> Vec<RequestTimes> {
+        let mut times = Vec::new();
+        self.ring.read(0, |request| times.push(request));
+        times
+    }
+}
+
+impl Drop for Stamping {
+    fn drop(&mut self) {
+        stamps::forget();
+        activity::end();
+        activity::give_up_slot();
+    }
+}
+
+#[test]
+fn a_request_begins_with_the_first_call_after_rest() {
+    let _turn = TURN.lock().unwrap_or_else(|e| e.into_inner());
+    assert!(prepare());
+    let stamping = Stamping::begin();
+    closing::open(false);
+    drop(pass().expect("not broken"));
+    assert_eq!(stamping.ring.present(), None, "nobody looks at an open gate");
+    assert!(closing::rest());
+    drop(pass().expect("not broken"));
+    while !stamps::is_any() {
+        thread::yield_now();
+    }
+    let began = stamping.ring.present();
+    assert!(closing::rest());
+    drop(pass().expect("not broken"));
+    assert_eq!(stamping.ring.present(), began, "it has not ended");
+    stamps::end(stamps::now());
+    let ended = stamping.ended();
+    assert!(ended.len() == 1 && Some(ended[0].began) == began, "{ended:?}");
+}
+
+#[test]
+fn a_request_begins_with_the_first_call_that_finds_the_gate_closed() {
+    let _turn = TURN.lock().unwrap_or_else(|e| e.into_inner());
+    assert!(prepare());
+    let stamping = Stamping::begin();
+    for has_slot in [true, false] {
+        if !has_slot {
+            activity::give_up_slot();
+        }
+        assert!(closing::close(None));
+        let closed = stamps::now();
+        thread::scope(|scope| {
+            scope.spawn(|| drop(pass().expect("not broken")));
+            while !is_waited_at() || has_slot && !stamps::is_any() {
+                thread::yield_now();
+            }
+            closing::open(false);
+        });
+        match stamping.ring.present() {
+            Some(began) => assert!(has_slot && (closed..=stamps::now()).contains(&began)),
+            None => assert!(!has_slot),
+        }
+        stamps::end(stamps::now());
+    }
+    assert_eq!(stamping.ended().len(), 1);
+}
 
 #[test]
 fn nobody_is_inside_after_the_gate_is_closed() {
@@ -113,6 +196,8 @@ fn a_thread_that_is_cancelled_inside_is_inside_no_more() {
 fn a_forked_child_has_an_open_gate_with_nobody_inside() {
     let _turn = TURN.lock().unwrap_or_else(|e| e.into_inner());
     let (inside, leave) = (AtomicBool::new(false), AtomicBool::new(false));
+    let stamping = Stamping::begin();
+    stamping.ring.begin(stamps::now());
     thread::scope(|scope| {
         scope.spawn(|| {
             let _passage = pass().expect("not broken");
@@ -133,7 +218,7 @@ fn a_forked_child_has_an_open_gate_with_nobody_inside() {
         // SAFETY: the child only looks at atomics and leaves.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            let anew = closing::inside() == 0 && GATE.load() == OPEN;
+            let anew = closing::inside() == 0 && GATE.load() == OPEN && !stamps::is_any();
             // SAFETY: ends the child at once, without the harness's exit handlers.
             unsafe { libc::_exit(if anew { 0 } else { 1 }) };
         }

@@ -23,7 +23,7 @@ use super::tenant::Session;
 use crate::channels::Own;
 use crate::driver::api;
 use crate::gate;
-use crate::gate::activity;
+use crate::gate::{activity, stamps};
 use crate::link::Link;
 use crate::memory::space;
 use crate::sys::event::Event;
@@ -231,6 +231,7 @@ fn session_of(
     let news = Event::new().ok_or_else(few)?;
     // SAFETY: both were just mapped, for ever, whole and aligned; our own one writable.
     let link = crate::link::begin(unsafe { Link::new(socket, requests, coordinators, own.cast()) });
+    stamps::use_ring(&link.own().requests);
     Ok(Session {
         device,
         link,

@@ -22,6 +22,7 @@ use super::connect::take_page;
 use super::corun::Corun;
 use super::idle::Watch;
 use super::probe::Probe;
+use super::requests::Requests;
 use super::tenant::{DEMANDED, Session};
 use crate::driver::api;
 use crate::gate::activity;
@@ -117,6 +118,7 @@ struct Control {
     /// How long work may take to end before it is paused.
     hold_limit: Duration,
     corun: Corun,
+    requests: Requests,
     /// Extents whose frames did not come, because no more descriptors could be opened.
     undelivered: HashSet<ExtentId>,
     /// Made when we are first about to be paused; none if that could not be done.
@@ -136,6 +138,7 @@ impl Control {
             edges: Vec::new(),
             hold_limit: LONGEST_HOLD / 2,
             corun: Corun::new(session.link),
+            requests: Requests::default(),
             undelivered: HashSet::new(),
             probe: None,
             probe_made: false,
@@ -173,6 +176,8 @@ impl Control {
         let timeout = watching.map(|patience| (patience / 2).max(SHORTEST_WATCH));
         let timeout =
             if matches!(self.turn, Turn::Held { is_told: false, .. }) { Some(SHORTEST_WATCH) } else { timeout };
+        let look_again = self.requests.look_again_after(self.turn.grant().is_some());
+        let timeout = timeout.into_iter().chain(look_again).min();
         let timeout = self.corun.look_again_after().or(timeout);
         if self.is_message_there(timeout) {
             // What did not come is sent again.
@@ -194,7 +199,13 @@ impl Control {
         }
         if self.corun.is_busy() {
             self.session.link.own().heartbeat.fetch_add(1, Ordering::Relaxed);
-            self.corun.try_to_rest(&mut self.watch, &mut self.idle);
+            self.corun.try_to_rest(&mut self.watch, &mut self.idle, &mut self.requests);
+        }
+        match self.turn {
+            Turn::Here { .. } => self.requests.look(&mut self.watch, &mut self.idle),
+            Turn::Away => self.requests.look_behind_closed_gate(),
+            // What is queued may be paused.
+            Turn::Held { .. } => {}
         }
         if let (Some(grant), Some(patience)) = (self.turn.grant(), self.patience)
             && self.watch.quiet() >= patience
@@ -387,6 +398,7 @@ impl Control {
         channels::resume_what_came();
         self.corun.turn_begins();
         self.watch = Watch::new();
+        self.requests.goes_on();
         if self.turn.is_arriving() {
             gate::arriving(self.is_contended());
         } else {
@@ -466,6 +478,7 @@ impl Control {
             return self.closed(grant, start);
         }
         let arriving = self.turn.is_arriving();
+        self.requests.goes_on();
         self.gate_closed();
         let is_told = held != gate::Held::NotYet;
         self.turn = Turn::Held { grant, is_told, arriving };
@@ -529,6 +542,7 @@ impl Control {
 
     fn closed(&mut self, grant: u64, start: Instant) {
         self.gate_closed();
+        self.requests.closed();
         let drain_micros = start.elapsed().as_micros() as u64;
         self.release_cached();
         self.session.link.tell(&TurnReport::Closed { grant, drain_micros });

@@ -7,7 +7,8 @@ use std::time::Instant;
 use baton_contract::messages::CorunReport;
 
 use super::idle::Watch;
-use crate::gate::{self, activity};
+use super::requests::Requests;
+use crate::gate::{self, activity, stamps};
 use crate::link::Link;
 use crate::work::drain::IdleWatch;
 
@@ -112,11 +113,15 @@ impl Corun {
     }
 
     /// Lets others go on if the program has been quiet and nothing of it is queued.
-    pub(super) fn try_to_rest(&mut self, watch: &mut Watch, idle: &mut IdleWatch) {
+    pub(super) fn try_to_rest(&mut self, watch: &mut Watch, idle: &mut IdleWatch, requests: &mut Requests) {
         // Again: while we were stopped, the coordinator has taken our slot from us.
         activity::begin();
         let calls = gate::activity();
-        if watch.quiet() < self.rest_after || !idle.is_idle(calls) || !gate::rest() {
+        if watch.quiet() < self.rest_after || !idle.is_idle(calls) {
+            return;
+        }
+        let ended = stamps::now();
+        if !gate::rest() {
             return;
         }
         // Calls that came in before that did not see it.
@@ -124,9 +129,11 @@ impl Corun {
             return gate::work_on();
         }
         self.rested = Instant::now();
+        requests.end(ended, calls);
         self.become_(State::Resting);
         if !gate::is_resting() {
             // One has come in since, and has said so before we said the contrary.
+            stamps::begin();
             self.become_(State::Busy);
         }
     }

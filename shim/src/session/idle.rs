@@ -4,6 +4,11 @@ use std::time::{Duration, Instant};
 
 use crate::{arrival, gate};
 
+/// Whether a call is inside, or waits: for the gate, or for memory.
+pub(super) fn is_in_a_call() -> bool {
+    gate::inside() != 0 || gate::is_waited_at() || arrival::is_waited_for()
+}
+
 /// What the program did lately.
 pub(super) struct Watch {
     activity: u32,
@@ -18,7 +23,7 @@ impl Watch {
     /// How long the program has made no call.
     pub(super) fn quiet(&mut self) -> Duration {
         let activity = gate::activity();
-        if activity != self.activity || gate::inside() != 0 || gate::is_waited_at() || arrival::is_waited_for() {
+        if activity != self.activity || is_in_a_call() {
             *self = Self { activity, since: Instant::now() };
         }
         self.since.elapsed()

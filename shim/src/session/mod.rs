@@ -8,7 +8,7 @@
 //! - `tenant`: what this process is then. `joining`: when. `connect`: finds the coordinator and greets it.
 //! - `refuse`: ends a program that has to share the GPU and cannot.
 //! - `control`: the thread that does what the coordinator says. `idle`: whether the program has been quiet.
-//! - `corun`: where this program stands when it runs at the same time as others.
+//! - `corun`: where this program stands when it runs at the same time as others. `requests`: when its requests end.
 //! - `probe`: whether that can be done while our work is paused.
 //! - `fork`: what a forked child must not keep.
 
@@ -20,6 +20,7 @@ mod idle;
 mod joining;
 mod probe;
 mod refuse;
+mod requests;
 mod tenant;
 
 pub(crate) use joining::{attend, join, total_of};
