@@ -73,6 +73,22 @@ fn the_others_wait_for_any_of_many_urgent_programs() {
 }
 
 #[test]
+fn how_long_requests_take_is_known_though_they_pass_without_a_message() {
+    let coordinator = Serving::arena("128MiB").start();
+    let (mut slow, mut quick) = together(&coordinator, None);
+    let requests = |status: &Value| tenant(status, "quick")["requests"].clone();
+    let before = requests(&coordinator.until_tenant_is("quick", "idle"))["count"].as_u64().unwrap_or(0);
+    assert_eq!(quick.ask("queue 300", LIMIT), "queued");
+    let after = coordinator.until("the request is written down", |status| {
+        requests(status)["count"].as_u64().is_some_and(|count| count > before)
+    });
+    assert!(requests(&after)["max"].as_f64().is_some_and(|ms| ms >= 297.0), "to within 1 %: {after:#}");
+    assert!(tenant(&after, "slow")["requests"].is_null(), "{after:#}");
+    assert!(slow.ask("quit", LIMIT).ends_with(" ok"));
+    assert!(quick.ask("quit", LIMIT).ends_with(" ok"));
+}
+
+#[test]
 fn a_limit_on_what_is_in_flight_ends_when_the_last_better_tenant_has_left() {
     let coordinator = Serving::arena("128MiB").start();
     let mut slow = BareTenant::join(&coordinator, "slow");

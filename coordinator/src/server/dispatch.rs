@@ -104,6 +104,7 @@ impl Server {
             }
             TurnReport::Opened { grant } => self.turns().opened(id, grant),
             TurnReport::Closed { grant, drain_micros } => {
+                self.read_requests(id);
                 let ends = self.turns().held_until_now(id, grant) && self.preemptions().drained(id);
                 if ends && self.turns().closed(id, drain_micros) {
                     self.tell_arbiter(id, Event::Closed);
@@ -278,6 +279,9 @@ impl Server {
         let changes = self.corun.changes();
         for (id, busy) in &changes {
             self.arbiter.set_busy(now, *id, *busy);
+            if !busy {
+                self.read_requests(*id);
+            }
             self.turns.at_work(Class::Latency, now);
         }
         self.turns().limit_holder(now);
@@ -296,6 +300,15 @@ impl Server {
         let there = |id: TenantId| self.tenants.get(id).is_some_and(|tenant| tenant.preemption.is_descheduled());
         let all_descheduled = off.is_some_and(there);
         self.corun.let_pass(verdict.pressure == Pressure::Passing || all_descheduled);
+    }
+
+    /// Writes down which requests of a tenant have ended. It says so on its page, and nobody waits for that to be read.
+    pub(super) fn read_requests(&mut self, id: TenantId) {
+        let latency = |tenant: &&mut Tenant| tenant.class() == Class::Latency;
+        let Some(tenant) = self.tenants.unindexed(id).filter(latency) else { return };
+        for took in tenant.connection.ended_requests() {
+            self.recorder.record(id, What::Request { took });
+        }
     }
 
     /// Whether a tenant is one that runs beside urgent ones, and is not just asked for anything else.

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::policy::arbiter::{State, TenantId};
 use crate::server::Server;
-use crate::server::recorder::{Counters, Departed, Record, Shown, Times};
+use crate::server::recorder::{Counters, Departed, Record, Shown, Summary, Times};
 use crate::server::tenants::peer::Peer;
 use crate::server::tenants::tenant::Tenant;
 
@@ -114,6 +114,8 @@ pub struct TenantStatus {
     gpu_seconds: f64,
     /// Whether its work can be taken off the GPU in the middle.
     preemptible: bool,
+    /// How long its requests take, in milliseconds, if it is of class latency and has made any.
+    requests: Option<Summary>,
 }
 
 /// How a tenant stands, each by itself.
@@ -155,6 +157,8 @@ impl Standing {
 impl Server {
     /// Sends a tool how things stand.
     pub(in crate::server) fn answer_status(&mut self, mut peer: Peer) {
+        let all: Vec<TenantId> = self.tenants.ids().collect();
+        all.into_iter().for_each(|id| self.read_requests(id));
         let text = serde_json::to_vec(&self.status()).unwrap_or_default();
         let pieces = text.chunks(MAX_TEXT).count();
         for (at, piece) in text.chunks(MAX_TEXT).enumerate() {
@@ -218,6 +222,7 @@ impl Server {
                 switches: self.arbiter.switches(id),
                 gpu_seconds: self.arbiter.gpu_time(id, self.now()) as f64 / 1e6,
                 preemptible: tenant.preemption.works(),
+                requests: self.recorder.requests(id),
             }
         });
         let newcomers = self.lobby.waiting().map(|(newcomer, since)| NewcomerStatus {

@@ -100,6 +100,10 @@ pub(in crate::server) enum What {
         bytes: u64,
         why: Full,
     },
+    /// A request of its has ended: from the first call after rest to the end of the last work, as the tenant says.
+    Request {
+        took: Duration,
+    },
     /// Memory of its was read on the GPU, to find what has changed.
     Scanned {
         bytes: u64,
@@ -147,6 +151,7 @@ impl What {
             Self::Unmapped { .. } => "unmapped",
             Self::Allocated { .. } => "allocated",
             Self::Refused { .. } => "refused",
+            Self::Request { .. } => "request",
             Self::Scanned { .. } => "scanned",
             Self::Scrubbed { .. } => "scrubbed",
         }
@@ -180,7 +185,8 @@ impl What {
             | Self::Preempted { took }
             | Self::Prepared { took }
             | Self::Mapped { took, .. }
-            | Self::Unmapped { took } => Some(*took),
+            | Self::Unmapped { took }
+            | Self::Request { took } => Some(*took),
             Self::Copied { time, .. } | Self::Scanned { time, .. } | Self::Scrubbed { time, .. } => {
                 Some(time.end - time.start)
             }

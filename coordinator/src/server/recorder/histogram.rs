@@ -14,11 +14,11 @@ pub(super) struct Histogram(hdrhistogram::Histogram<u64>);
 
 /// What is shown of a histogram: times in milliseconds, none if there was nothing.
 #[derive(Debug, Serialize)]
-pub(super) struct Summary {
-    pub(super) count: u64,
-    pub(super) p50: Option<f64>,
-    pub(super) p99: Option<f64>,
-    pub(super) max: Option<f64>,
+pub(in crate::server) struct Summary {
+    pub(in crate::server) count: u64,
+    pub(in crate::server) p50: Option<f64>,
+    pub(in crate::server) p99: Option<f64>,
+    pub(in crate::server) max: Option<f64>,
 }
 
 impl Default for Histogram {

@@ -25,9 +25,10 @@ use serde::Serialize;
 
 use crate::policy::arbiter::TenantId;
 use event::{Recorded, Way, What};
-use histogram::{Histogram, Summary};
+use histogram::Histogram;
 use switches::{Switches, keep};
 
+pub(super) use histogram::Summary;
 pub use switches::{Phases, Record};
 
 /// How many events are kept.
@@ -116,6 +117,8 @@ struct Histograms {
     drain: Histogram,
     preempt: Histogram,
     allocate: Histogram,
+    /// Requests of tenants of class latency.
+    request: Histogram,
 }
 
 impl Histograms {
@@ -126,6 +129,7 @@ impl Histograms {
             What::Drained { .. } => self.drain.add(took),
             What::Preempted { .. } => self.preempt.add(took),
             What::Allocated { .. } => self.allocate.add(took),
+            What::Request { .. } => self.request.add(took),
             _ => {}
         }
     }
@@ -139,6 +143,7 @@ pub(super) struct Times {
     drain: Summary,
     preempt: Summary,
     allocate: Summary,
+    request: Summary,
 }
 
 /// An event, as it is shown.
@@ -159,6 +164,8 @@ pub(super) struct Shown {
 struct Known {
     name: Arc<str>,
     class: Class,
+    /// Its requests, if it has said anything of them.
+    requests: Option<Box<Histogram>>,
 }
 
 /// The recorder of one GPU.
@@ -206,13 +213,16 @@ impl Recorder {
     fn add(&mut self, event: Recorded) {
         let Recorded { at, tenant, what } = &event;
         if let (Some(id), What::Joined { name, class }) = (tenant, what) {
-            self.known.insert(*id, Known { name: Arc::clone(name), class: *class });
+            self.known.insert(*id, Known { name: Arc::clone(name), class: *class, requests: None });
         }
         self.counters.see(what);
         self.histograms.see(*at, what);
         if let Some(id) = tenant
-            && let Some(known) = self.known.get(id)
+            && let Some(known) = self.known.get_mut(id)
         {
+            if let What::Request { took } = what {
+                known.requests.get_or_insert_default().add(*took);
+            }
             let ended = self.switches.see(*at, *id, &known.name, what);
             if let Some(record) = ended {
                 self.histograms.switch.add_ms(record.switch_ms);
@@ -259,6 +269,11 @@ impl Recorder {
         self.departed.iter()
     }
 
+    /// How long a tenant's requests take, if it has said.
+    pub(super) fn requests(&self, id: TenantId) -> Option<Summary> {
+        Some(self.known.get(&id)?.requests.as_ref()?.summary())
+    }
+
     /// How much of everything there has been.
     pub(super) fn counters(&self) -> &Counters {
         &self.counters
@@ -266,13 +281,14 @@ impl Recorder {
 
     /// How long things take.
     pub(super) fn times(&self) -> Times {
-        let Histograms { switch, wait, drain, preempt, allocate } = &self.histograms;
+        let Histograms { switch, wait, drain, preempt, allocate, request } = &self.histograms;
         Times {
             switch: switch.summary(),
             wait: wait.summary(),
             drain: drain.summary(),
             preempt: preempt.summary(),
             allocate: allocate.summary(),
+            request: request.summary(),
         }
     }
 

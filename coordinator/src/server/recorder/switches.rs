@@ -204,6 +204,7 @@ impl Switches {
             | What::Descheduled
             | What::Rescheduled
             | What::Refused { .. }
+            | What::Request { .. }
             | What::Scrubbed { .. }
             | What::Scanned { .. } => {}
         }

@@ -1,5 +1,7 @@
 //! How a tenant is reached: its process, its sockets, and the pages that it shares with the server.
 
+use std::time::Duration;
+
 use baton_contract::messages::Request;
 use baton_contract::page::CoordinatorPage;
 
@@ -44,6 +46,8 @@ pub(in crate::server) struct Connection {
     pub(in crate::server) theirs: TenantsPage,
     /// When it last showed that it was not stopped.
     pub(in crate::server) heartbeat: Heartbeat,
+    /// How many of its requests to the GPU have been read.
+    requests_read: u64,
     asking: Asking,
     state: State,
 }
@@ -57,6 +61,7 @@ impl Connection {
             page: pages.coordinators,
             theirs: pages.tenants,
             heartbeat: Heartbeat::new(),
+            requests_read: 0,
             asking: Asking::Nothing,
             state: State::Open,
         }
@@ -78,6 +83,14 @@ impl Connection {
     /// Whether work of the tenant's may have been on the GPU when it ended.
     pub(in crate::server) fn ended_at_work(&self) -> bool {
         self.state == State::Ended { may_run: true }
+    }
+
+    /// How long each request of its program took that has ended since this was asked last, as it says.
+    pub(in crate::server) fn ended_requests(&mut self) -> Vec<Duration> {
+        let mut ended = Vec::new();
+        let ring = &self.theirs.requests;
+        self.requests_read = ring.read(self.requests_read, |times| ended.push(Duration::from_nanos(times.nanos())));
+        ended
     }
 
     /// Whether a request waits for its answer.
