@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use baton_contract::link;
 use baton_contract::messages::{Admission, DriverKind, FromCoordinator, Message as _, Opening, Refusal};
+use baton_contract::wire::GpuNumber;
 
 /// A coordinator that says nothing for so long hangs.
 pub const PATIENCE: Duration = Duration::from_secs(10);
@@ -61,7 +62,7 @@ pub fn announce(path: &Path) -> Result<Option<(OwnedFd, Offer)>, NoAnswer> {
     loop {
         let Some(socket) = open(path)? else { return Ok(None) };
         // Whoever does not hear us may have said why.
-        let _ = link::send(socket.as_fd(), &Opening::Expect.encode(), &[], false);
+        let _ = link::send(socket.as_fd(), &Opening::Expect.encode(GpuNumber::ANY), &[], false);
         let received = match link::receive(socket.as_fd(), false) {
             Ok(Some(received)) => received,
             Ok(None) => return Ok(None),
@@ -71,16 +72,16 @@ pub fn announce(path: &Path) -> Result<Option<(OwnedFd, Offer)>, NoAnswer> {
             Err(error) => return Err(told(&error)),
         };
         match FromCoordinator::decode(&received.message) {
-            Ok(FromCoordinator::Admission(Admission::Offer { gpu, driver, .. })) => {
+            Ok((_, FromCoordinator::Admission(Admission::Offer { gpu, driver, .. }))) => {
                 return Ok(Some((socket, Offer { gpu, driver })));
             }
-            Ok(FromCoordinator::Admission(Admission::Refused { reason: Refusal::Busy, text })) => {
+            Ok((_, FromCoordinator::Admission(Admission::Refused { reason: Refusal::Busy, text }))) => {
                 if start.elapsed() > SILENCE && !std::mem::replace(&mut is_said, true) {
                     eprintln!("baton run: waiting: {text}");
                 }
                 std::thread::sleep(COME_AGAIN);
             }
-            Ok(FromCoordinator::Admission(Admission::Refused { text, .. })) => return Err(told(&text)),
+            Ok((_, FromCoordinator::Admission(Admission::Refused { text, .. }))) => return Err(told(&text)),
             Ok(_) => {
                 return Err(told(&"the coordinator answers another question; use the same build of Baton for both"));
             }
@@ -113,7 +114,7 @@ pub fn ask(path: &Path, question: &Opening, patience: Option<Duration>) -> Resul
     })?;
     link::set_patience(&socket, Some(patience.unwrap_or(SILENCE))).map_err(|error| told(error.to_string()))?;
     // Whoever does not hear us may have said why.
-    let _ = link::send(socket.as_fd(), &question.encode(), &[], false);
+    let _ = link::send(socket.as_fd(), &question.encode(GpuNumber::ANY), &[], false);
     let (mut text, mut is_said) = (Vec::new(), false);
     loop {
         let received = match link::receive(socket.as_fd(), false) {
@@ -132,13 +133,13 @@ pub fn ask(path: &Path, question: &Opening, patience: Option<Duration>) -> Resul
         };
         let received = received.ok_or_else(|| told("the coordinator ended the connection".to_owned()))?;
         match FromCoordinator::decode(&received.message) {
-            Ok(FromCoordinator::Admission(Admission::Text { piece, more })) => {
+            Ok((_, FromCoordinator::Admission(Admission::Text { piece, more }))) => {
                 text.extend(piece);
                 if !more {
                     return Ok(text);
                 }
             }
-            Ok(FromCoordinator::Admission(Admission::Refused { text, .. })) => return Err(told(text)),
+            Ok((_, FromCoordinator::Admission(Admission::Refused { text, .. }))) => return Err(told(text)),
             Ok(_) => {
                 return Err(told(
                     "the coordinator answers another question; use the same build of Baton for both".to_owned(),

@@ -20,7 +20,7 @@ use proptest::strategy::Union;
 use crate::memory::SizeClass;
 use crate::resource_manager::Objects;
 use crate::scheduling::{Change, Scheduling};
-use crate::wire::{HEADER, MAX_DESCRIPTORS, MAX_MESSAGE, Malformed, Reader, Writer};
+use crate::wire::{GpuNumber, HEADER, MAX_DESCRIPTORS, MAX_MESSAGE, Malformed, Reader, Writer};
 
 mod declare;
 mod fields;
@@ -44,7 +44,7 @@ pub struct ExtentId(pub u32);
 /// A message of either direction, or of one family.
 pub trait Message: Debug {
     /// The message's bytes.
-    fn encode(&self) -> Vec<u8>;
+    fn encode(&self, gpu: GpuNumber) -> Vec<u8>;
 
     /// How many descriptors come with it.
     fn descriptors(&self) -> usize;

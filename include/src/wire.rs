@@ -1,9 +1,11 @@
 //! How messages look on the socket, and the checks that every byte of a peer goes through.
 //!
 //! ```text
-//! byte 0        4        8
-//!      version  kind     fields of this kind, one after the other
+//! byte 0        4        8        12
+//!      version  kind     GPU      fields of this kind, one after the other
 //! ```
+//!
+//! The GPU is the number that the coordinator gives it ([`GpuNumber`]).
 //!
 //! Everything is little-endian and of fixed width: `u32`, `u64`, 16 bytes for a GPU's UUID. A text is its
 //! length (`u32`) and its UTF-8 bytes, a list its length (`u32`) and its items; what may be missing is 0, or 1 and
@@ -18,16 +20,28 @@ use alloc::vec::Vec;
 use core::fmt;
 
 /// The version of the contract: messages and shared pages.
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 10;
 
 /// No message is longer, in bytes.
 pub const MAX_MESSAGE: usize = 32 * 1024;
 
 /// What comes before the fields, in bytes.
-pub(crate) const HEADER: usize = 8;
+pub(crate) const HEADER: usize = 12;
 
 /// The most descriptors that a message carries. Few: a process close to its limit has to have room for all of them.
 pub const MAX_DESCRIPTORS: usize = 16;
+
+/// Which of a coordinator's GPUs a message is about. The coordinator counts them from 0, and a tenant learns the number of its own from
+/// the header of [`Admission::Welcome`](crate::messages::Admission::Welcome).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct GpuNumber(pub u32);
+
+impl GpuNumber {
+    /// The first one.
+    pub const FIRST: Self = Self(0);
+    /// What somebody says who has not been told a number: the coordinator's only one.
+    pub const ANY: Self = Self(u32::MAX);
+}
 
 /// Why a peer's bytes were refused. Always the peer's fault, never ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +53,8 @@ pub enum Malformed {
     },
     /// No such message in this direction.
     Kind(u32),
+    /// A GPU that the other side does not have, or not in common with this one.
+    Gpu(u32),
     /// The message ends before its last field.
     Short,
     /// Something follows the last field.
@@ -79,6 +95,7 @@ impl fmt::Display for Malformed {
                 "the other side speaks version {theirs} of Baton's contract and this side version {VERSION}; use the same build on both sides"
             ),
             Self::Kind(kind) => write!(f, "a message of unknown kind {kind}"),
+            Self::Gpu(gpu) => write!(f, "a message about GPU {gpu}, which is none of the coordinator's"),
             Self::Short => f.write_str("a message that ends too early"),
             Self::Long => f.write_str("a message with something after its end"),
             Self::OutOfRange { field, value } => write!(f, "a message whose {field} cannot be {value}"),
@@ -99,10 +116,11 @@ impl core::error::Error for Malformed {}
 pub(crate) struct Writer(Vec<u8>);
 
 impl Writer {
-    pub(crate) fn new(kind: u32) -> Self {
+    pub(crate) fn new(kind: u32, gpu: GpuNumber) -> Self {
         let mut writer = Self(Vec::with_capacity(64));
         writer.u32(VERSION);
         writer.u32(kind);
+        writer.u32(gpu.0);
         writer
     }
 
@@ -131,8 +149,8 @@ pub(crate) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Checks length and version, and reads the kind.
-    pub(crate) fn new(message: &'a [u8]) -> Result<(u32, Self), Malformed> {
+    /// Checks length and version, and reads the kind and the GPU.
+    pub(crate) fn new(message: &'a [u8]) -> Result<(u32, GpuNumber, Self), Malformed> {
         let mut reader = Self { rest: message };
         let theirs = reader.u32()?;
         if theirs != VERSION {
@@ -141,7 +159,7 @@ impl<'a> Reader<'a> {
         if message.len() > MAX_MESSAGE {
             return Err(Malformed::Long);
         }
-        Ok((reader.u32()?, reader))
+        Ok((reader.u32()?, GpuNumber(reader.u32()?), reader))
     }
 
     fn take(&mut self, count: usize) -> Result<&'a [u8], Malformed> {

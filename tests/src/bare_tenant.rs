@@ -11,6 +11,7 @@ use baton_contract::messages::{
     TurnReport,
 };
 use baton_contract::scheduling::Scheduling;
+use baton_contract::wire::GpuNumber;
 
 use crate::coordinator::Coordinator;
 
@@ -42,7 +43,7 @@ impl BareTenant {
     /// Greets a coordinator.
     #[track_caller]
     pub fn join(coordinator: &Coordinator, name: &str) -> Self {
-        Self::greet(coordinator, &greeting(coordinator, name).encode())
+        Self::greet(coordinator, &greeting(coordinator, name).encode(GpuNumber::ANY))
     }
 
     /// Sends a coordinator these bytes, which are a greeting.
@@ -54,7 +55,7 @@ impl BareTenant {
         link::send(control.as_fd(), hello, &[own.as_fd()], false).expect("a message");
         let mut welcome = link::receive(control.as_fd(), false).expect("an answer").expect("an answer");
         let answer = FromCoordinator::decode(&welcome.message);
-        assert!(matches!(answer, Ok(FromCoordinator::Admission(Admission::Welcome { .. }))), "{answer:?}");
+        assert!(matches!(answer, Ok((_, FromCoordinator::Admission(Admission::Welcome { .. })))), "{answer:?}");
         let requests = welcome.descriptors.remove(2);
         link::set_patience(&requests, Some(LIMIT)).expect("a socket");
         Self { control, requests, grant: 0 }
@@ -63,7 +64,8 @@ impl BareTenant {
     /// Reports something.
     #[track_caller]
     pub fn tell(&self, report: &impl Message) {
-        link::send(self.control.as_fd(), &report.encode(), &[], false).expect("the coordinator listens");
+        link::send(self.control.as_fd(), &report.encode(GpuNumber::FIRST), &[], false)
+            .expect("the coordinator listens");
     }
 
     /// The next command, with its descriptors.
@@ -82,7 +84,8 @@ impl BareTenant {
         };
         let Received { message, descriptors, truncated } = received;
         assert!(!truncated, "this process can open more");
-        let command = FromCoordinator::decode(&message).expect("a command");
+        let (gpu, command) = FromCoordinator::decode(&message).expect("a command");
+        assert_eq!(gpu, GpuNumber::FIRST);
         assert_eq!(command.descriptors(), descriptors.len(), "{command:?}");
         Some((command, descriptors))
     }
@@ -118,10 +121,11 @@ impl BareTenant {
     /// Asks for something, and has the answer with its descriptors.
     #[track_caller]
     pub fn ask(&self, request: &Request) -> (Answer, Vec<OwnedFd>) {
-        link::send(self.requests.as_fd(), &request.encode(), &[], false).expect("the coordinator listens");
+        link::send(self.requests.as_fd(), &request.encode(GpuNumber::FIRST), &[], false)
+            .expect("the coordinator listens");
         let received = link::receive(self.requests.as_fd(), false).expect("an answer").expect("an answer");
         match FromCoordinator::decode(&received.message) {
-            Ok(FromCoordinator::Answer(answer)) => {
+            Ok((_, FromCoordinator::Answer(answer))) => {
                 assert_eq!(answer.descriptors(), received.descriptors.len(), "{answer:?}");
                 (answer, received.descriptors)
             }

@@ -3,6 +3,7 @@
 use baton_contract::class::Class;
 use baton_contract::messages::{FromCoordinator, Message as _, Opening, TurnCommand};
 use baton_contract::scheduling::Scheduling;
+use baton_contract::wire::GpuNumber;
 use baton_tests::bare_tenant::{BareTenant, greeting};
 use baton_tests::coordinator::{Coordinator, Serving, alone, program, tenant};
 use baton_tests::hold::{self, Busy, LIMIT};
@@ -18,7 +19,7 @@ fn urgent(coordinator: &Coordinator, name: &str) -> Vec<u8> {
     match greeting(coordinator, name) {
         Opening::Hello { name, gpu, .. } => {
             let scheduling = Scheduling { class: Class::Latency, ..Scheduling::default() };
-            Opening::Hello { name, scheduling, gpu }.encode()
+            Opening::Hello { name, scheduling, gpu }.encode(GpuNumber::ANY)
         }
         other => panic!("{other:?}"),
     }

@@ -10,6 +10,7 @@ use baton_contract::link;
 use baton_contract::messages::{
     Answer, ExtentId, FromCoordinator, Full, MemoryCommand, MemoryReport, Message as _, Request, TurnReport,
 };
+use baton_contract::wire::GpuNumber;
 use baton_contract::wire::MAX_DESCRIPTORS;
 use baton_tests::bare_tenant::BareTenant;
 use baton_tests::coordinator::{Coordinator, Serving, tenant};
@@ -68,7 +69,7 @@ fn frames_of_memory_that_a_tenant_does_not_have_are_not_given() {
     let (extents, _) = other.allocate(2 * MIB);
     let liar = BareTenant::join(&coordinator, "liar");
     let request = Request::Frames { extents: vec![extents[0].0] };
-    link::send(liar.requests.as_fd(), &request.encode(), &[], false).expect("the coordinator listens");
+    link::send(liar.requests.as_fd(), &request.encode(GpuNumber::FIRST), &[], false).expect("the coordinator listens");
     assert!(link::receive(liar.requests.as_fd(), false).expect("an end").is_none(), "it is cut off");
     assert_eq!(bytes(&coordinator, "other"), 2 * MIB, "and the other is not");
 }

@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::process::Command;
 use std::time::Duration;
 
+use baton_contract::wire::GpuNumber;
 use baton_tests::coordinator::{Place, Serving, program, tenant};
 use baton_tests::running::{Running, code};
 use baton_tests::{Driver, Outcome, built, has_python};
@@ -241,7 +242,7 @@ fn a_program_that_is_told_to_end_ends() {
     let mut running = Running::start(&mut required(&prepared.place, "init context"), false, None);
     let socket = accepted(&listener);
     let hello = link::receive(socket.as_fd(), false).expect("a greeting").expect("a greeting");
-    assert!(matches!(FromTenant::decode(&hello.message), Ok(FromTenant::Opening(Opening::Hello { .. }))));
+    assert!(matches!(FromTenant::decode(&hello.message), Ok((_, FromTenant::Opening(Opening::Hello { .. })))));
     assert_eq!(hello.descriptors.len(), 1, "its process");
     let page = |version: u32| {
         let path = prepared.place.folder().join(format!("page-{version}"));
@@ -254,9 +255,9 @@ fn a_program_that_is_told_to_end_ends() {
     let files = [page(VERSION), page(0), requests.into(), page(1)];
     let welcome = Admission::Welcome { tenant: 1, slot: u32::MAX };
     let files: Vec<_> = files.iter().map(AsFd::as_fd).collect();
-    link::send(socket.as_fd(), &welcome.encode(), &files, false).expect("it listens");
+    link::send(socket.as_fd(), &welcome.encode(GpuNumber::FIRST), &files, false).expect("it listens");
     let end = TurnCommand::End { text: "its memory is lost".to_owned() };
-    link::send(socket.as_fd(), &end.encode(), &[], false).expect("it listens");
+    link::send(socket.as_fd(), &end.encode(GpuNumber::FIRST), &[], false).expect("it listens");
     assert_eq!(code(running.end(LIMIT)), 128 + 9, "{}", running.err());
     assert!(running.err().contains("its memory is lost"), "{}", running.err());
 }

@@ -10,6 +10,7 @@ use baton_contract::messages::{
     Channels, ExtentId, FromTenant, MemoryReport, Message as _, Opening, PreemptionReport, Request, TurnReport,
 };
 use baton_contract::resource_manager::Objects;
+use baton_contract::wire::GpuNumber;
 use baton_tests::bare_tenant::{BareTenant, greeting};
 use baton_tests::coordinator::{Coordinator, Serving, other_descriptors, program, tenant};
 use baton_tests::running::Running;
@@ -66,7 +67,7 @@ fn what_is_no_greeting_costs_a_stranger_the_connection_and_nothing_else() {
     let coordinator = Serving::arena("64MiB").start();
     let mut running = hold(&coordinator, "tenant");
     let first = running.ask("touch", LIMIT);
-    let hello = greeting(&coordinator, "liar").encode();
+    let hello = greeting(&coordinator, "liar").encode(GpuNumber::ANY);
     let descriptors = other_descriptors(&coordinator.until_ready());
 
     let mut messages: Vec<Vec<u8>> = vec![vec![0], vec![1, 0, 0], b"GET / HTTP/1.1\r\n\r\n".to_vec()];
@@ -77,7 +78,7 @@ fn what_is_no_greeting_costs_a_stranger_the_connection_and_nothing_else() {
     // Longer than any message is.
     messages.extend([33 << 10, 60 << 10, 150 << 10].map(|length| [hello.as_slice(), &vec![7; length]].concat()));
     messages.extend((0..200).map(|seed| noise(seed, 1 + 13 * seed as usize)));
-    let status = Opening::Status.encode();
+    let status = Opening::Status.encode(GpuNumber::ANY);
     messages.retain(|message| *message != status && *message != hello);
     for message in &messages {
         let socket = connect(&coordinator);
@@ -108,9 +109,18 @@ fn what_is_no_greeting_costs_a_stranger_the_connection_and_nothing_else() {
 fn what_a_tenant_cannot_mean_costs_it_its_connection_and_nothing_else() {
     let coordinator = Serving::arena("64MiB").start();
     let mut running = hold(&coordinator, "tenant");
-    let hello = greeting(&coordinator, "liar").encode();
+    let hello = greeting(&coordinator, "liar").encode(GpuNumber::ANY);
     let descriptors = other_descriptors(&coordinator.until_ready());
-    let garbage = [vec![1], noise(5, 300), vec![0; 40 << 10], Opening::Status.encode(), hello.clone()];
+    let garbage = [
+        vec![1],
+        noise(5, 300),
+        vec![0; 40 << 10],
+        Opening::Status.encode(GpuNumber::FIRST),
+        hello.clone(),
+        // About a GPU that is not this coordinator's, and about none.
+        TurnReport::Demand.encode(GpuNumber(1)),
+        TurnReport::Demand.encode(GpuNumber::ANY),
+    ];
     for message in &garbage {
         let (socket, _requests) = greeted(&coordinator, &hello);
         coordinator.until("the liar is there", |status| !tenant(status, "liar").is_null());
@@ -120,7 +130,7 @@ fn what_a_tenant_cannot_mean_costs_it_its_connection_and_nothing_else() {
     }
     // What is to be paused, through what is not the driver's control device, through nothing, and through too much.
     let objects = Objects { client: 1, subdevice: 2, channels: vec![3], ..Objects::default() };
-    let offer = PreemptionReport::Channels { channels: Channels::ResourceManager(objects) }.encode();
+    let offer = PreemptionReport::Channels { channels: Channels::ResourceManager(objects) }.encode(GpuNumber::FIRST);
     let null = std::fs::File::open("/dev/null").expect("there");
     for descriptors in [&[][..], &[null.as_fd()], &[null.as_fd(), null.as_fd()]] {
         let (socket, _requests) = greeted(&coordinator, &hello);
@@ -152,7 +162,11 @@ fn what_a_tenant_cannot_mean_costs_it_its_connection_and_nothing_else() {
             let (socket, requests) = greeted(&coordinator, &hello);
             for _ in 0..3 {
                 // It may have been cut off after the first.
-                let _ = if on_requests { requests.send(&lie.encode()) } else { socket.send(&lie.encode()) };
+                let _ = if on_requests {
+                    requests.send(&lie.encode(GpuNumber::FIRST))
+                } else {
+                    socket.send(&lie.encode(GpuNumber::FIRST))
+                };
             }
             assert!(running.ask("touch", LIMIT).starts_with("touched "), "{lie:?}");
         }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use baton_contract::link;
 use baton_contract::messages::{Admission, FromCoordinator, Message as _, Opening, Refusal};
+use baton_contract::wire::GpuNumber;
 use baton_tests::coordinator::{Coordinator, Serving, program, tenant};
 use baton_tests::running::Running;
 use baton_tests::{Outcome, around, built, has_python, is_root};
@@ -159,7 +160,7 @@ fn connected(coordinator: &Coordinator) -> OwnedFd {
 fn answer(socket: &OwnedFd) -> Admission {
     let received = link::receive(socket.as_fd(), false).expect("an answer").expect("an answer");
     match FromCoordinator::decode(&received.message) {
-        Ok(FromCoordinator::Admission(answer)) => answer,
+        Ok((_, FromCoordinator::Admission(answer))) => answer,
         other => panic!("{other:?}"),
     }
 }
@@ -186,7 +187,7 @@ fn whoever_comes_when_there_is_no_room_is_told_so_and_tenants_do_not_notice() {
     let text = loop {
         assert!(held.len() < 200, "there is a limit");
         let socket = connect();
-        let _ = link::send(socket.as_fd(), &Opening::Expect.encode(), &[], false);
+        let _ = link::send(socket.as_fd(), &Opening::Expect.encode(GpuNumber::ANY), &[], false);
         match answer(&socket) {
             Admission::Offer { .. } => held.push(socket),
             Admission::Refused { reason: Refusal::Busy, text } => break text,
@@ -226,7 +227,7 @@ fn a_coordinator_without_descriptors_neither_spins_nor_stops_serving() {
     let is_told = |socket: &OwnedFd| match link::receive(socket.as_fd(), true) {
         Ok(Some(received)) => matches!(
             FromCoordinator::decode(&received.message),
-            Ok(FromCoordinator::Admission(Admission::Refused { reason: Refusal::Busy, .. }))
+            Ok((_, FromCoordinator::Admission(Admission::Refused { reason: Refusal::Busy, .. })))
         ),
         _ => false,
     };
@@ -259,7 +260,7 @@ fn requests_that_wait_are_limited_and_the_next_is_told_so() {
     assert!(running.line(LIMIT).starts_with("ready "));
     // Stopped, it cannot be evicted, and whoever wants that waits.
     running.signal(libc::SIGSTOP);
-    let evict = Opening::Evict { name: "busy".to_owned() }.encode();
+    let evict = Opening::Evict { name: "busy".to_owned() }.encode(GpuNumber::ANY);
     let mut waiting = Vec::new();
     let refused = loop {
         assert!(waiting.len() < 1000, "there is a limit");

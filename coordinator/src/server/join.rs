@@ -121,7 +121,8 @@ impl Server {
             return Err((control, io::ErrorKind::BrokenPipe.into()));
         }
         let pages = Pages { coordinators: page, tenants: theirs };
-        let connection = Connection::new(process, (control, Peer::new(ours)), pages);
+        let gpu = control.gpu();
+        let connection = Connection::new(process, (control, Peer::new(ours, gpu)), pages);
         Ok(Tenant::new(name, connection, scheduling, slot))
     }
 

@@ -37,7 +37,7 @@ impl Server {
                 Err(_) => return self.connection_ended(id),
             };
             let came = descriptors.len();
-            let decoded = FromTenant::decode(&message);
+            let decoded = FromTenant::decode(&message).and_then(|(gpu, message)| peer.check(gpu).map(|()| message));
             let decoded =
                 if truncated { decoded.map(|message| self.without_descriptors(id, message)) } else { decoded };
             let done = decoded.and_then(|message| message.expect(came));

@@ -7,10 +7,10 @@ use baton_contract::messages::{FromCoordinator, FromTenant, Message as _};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
-    if let Ok(message) = FromTenant::decode(bytes) {
-        assert_eq!(message.encode(), bytes);
+    if let Ok((gpu, message)) = FromTenant::decode(bytes) {
+        assert_eq!(message.encode(gpu), bytes);
     }
-    if let Ok(message) = FromCoordinator::decode(bytes) {
-        assert_eq!(message.encode(), bytes);
+    if let Ok((gpu, message)) = FromCoordinator::decode(bytes) {
+        assert_eq!(message.encode(gpu), bytes);
     }
 });

@@ -43,13 +43,13 @@ macro_rules! messages {
         }
 
         impl $direction {
-            /// Reads a message.
+            /// Reads a message, and which GPU it is about.
             ///
             /// # Errors
             ///
             /// [`Malformed`] says what is wrong with it.
-            pub fn decode(message: &[u8]) -> Result<Self, Malformed> {
-                let (kind, mut reader) = Reader::new(message)?;
+            pub fn decode(message: &[u8]) -> Result<(GpuNumber, Self), Malformed> {
+                let (kind, gpu, mut reader) = Reader::new(message)?;
                 #[deny(unreachable_patterns, reason = "every kind has a number of its own")]
                 let decoded = match kind {
                     $($(
@@ -60,14 +60,14 @@ macro_rules! messages {
                     kind => return Err(Malformed::Kind(kind)),
                 };
                 reader.end()?;
-                Ok(decoded)
+                Ok((gpu, decoded))
             }
         }
 
         impl Message for $direction {
-            fn encode(&self) -> Vec<u8> {
+            fn encode(&self, gpu: GpuNumber) -> Vec<u8> {
                 match self {
-                    $(Self::$family(message) => message.encode(),)*
+                    $(Self::$family(message) => message.encode(gpu),)*
                 }
             }
 
@@ -86,11 +86,11 @@ macro_rules! messages {
             }
 
             impl Message for $type {
-                fn encode(&self) -> Vec<u8> {
+                fn encode(&self, gpu: GpuNumber) -> Vec<u8> {
                     match self {
                         $(Self::$message $({ $($field),* })? => {
                             #[allow(unused_mut, reason = "some messages have no fields")]
-                            let mut writer = Writer::new($kind);
+                            let mut writer = Writer::new($kind, gpu);
                             $($(fields::write!(&mut writer, $field: $field_type $([$limit])?);)*)?
                             writer.finish()
                         })*

@@ -9,6 +9,9 @@ use proptest::test_runner::TestRunner;
 use super::*;
 use crate::wire::VERSION;
 
+/// No small number, so that it is not taken for another field.
+const GPU: GpuNumber = GpuNumber(0x0102_0304);
+
 /// A direction's messages, as tests draw them. The declaration of the messages implements it.
 pub(super) trait Drawn: Sized {
     /// The numbers of all kinds.
@@ -19,7 +22,7 @@ pub(super) trait Drawn: Sized {
 }
 
 fn kind(message: &impl Message) -> u32 {
-    u32::from_le_bytes(message.encode()[4..8].try_into().expect("every message has a kind"))
+    u32::from_le_bytes(message.encode(GPU)[4..8].try_into().expect("every message has a kind"))
 }
 
 #[test]
@@ -43,23 +46,23 @@ static KINDS: LazyLock<Vec<u32>> = LazyLock::new(|| {
 proptest! {
     #[test]
     fn what_a_tenant_says_is_what_the_coordinator_reads(message in FromTenant::any()) {
-        let bytes = message.encode();
+        let bytes = message.encode(GPU);
         prop_assert!(bytes.len() <= MAX_MESSAGE);
         prop_assert!(message.descriptors() <= MAX_DESCRIPTORS);
-        prop_assert_eq!(FromTenant::decode(&bytes), Ok(message));
+        prop_assert_eq!(FromTenant::decode(&bytes), Ok((GPU, message)));
     }
 
     #[test]
     fn what_the_coordinator_says_is_what_a_tenant_reads(message in FromCoordinator::any()) {
-        let bytes = message.encode();
+        let bytes = message.encode(GPU);
         prop_assert!(bytes.len() <= MAX_MESSAGE);
         prop_assert!(message.descriptors() <= MAX_DESCRIPTORS);
-        prop_assert_eq!(FromCoordinator::decode(&bytes), Ok(message));
+        prop_assert_eq!(FromCoordinator::decode(&bytes), Ok((GPU, message)));
     }
 
     #[test]
     fn a_message_cut_short_or_made_longer_is_refused(message in FromTenant::any(), cut in any::<prop::sample::Index>()) {
-        let mut bytes = message.encode();
+        let mut bytes = message.encode(GPU);
         prop_assert!(FromTenant::decode(&bytes[..cut.index(bytes.len())]).is_err());
         bytes.push(0);
         prop_assert!(FromTenant::decode(&bytes).is_err());
@@ -74,18 +77,18 @@ proptest! {
         let _ = FromCoordinator::decode(&bytes);
         // The same behind a good start, so that the fields' checks are reached.
         let good = [VERSION.to_le_bytes().as_slice(), &kind.to_le_bytes(), &bytes].concat();
-        if let Ok(read) = FromTenant::decode(&good) {
-            prop_assert_eq!(read.encode(), good.clone());
+        if let Ok((gpu, read)) = FromTenant::decode(&good) {
+            prop_assert_eq!(read.encode(gpu), good.clone());
         }
-        if let Ok(read) = FromCoordinator::decode(&good) {
-            prop_assert_eq!(read.encode(), good);
+        if let Ok((gpu, read)) = FromCoordinator::decode(&good) {
+            prop_assert_eq!(read.encode(gpu), good);
         }
     }
 }
 
 #[test]
 fn another_version_is_told_apart_from_nonsense() {
-    let mut bytes = TurnReport::Demand.encode();
+    let mut bytes = TurnReport::Demand.encode(GPU);
     let other = VERSION + 1;
     bytes[..4].copy_from_slice(&other.to_le_bytes());
     assert_eq!(FromTenant::decode(&bytes), Err(Malformed::Version { theirs: other }));
@@ -96,7 +99,7 @@ fn another_version_is_told_apart_from_nonsense() {
 
 #[test]
 fn a_list_that_claims_more_than_there_is_costs_nothing() {
-    let mut bytes = Request::Free { extents: vec![] }.encode();
+    let mut bytes = Request::Free { extents: vec![] }.encode(GPU);
     let at = bytes.len() - 4;
     bytes[at..].copy_from_slice(&(MAX_LISTED as u32).to_le_bytes());
     assert_eq!(FromTenant::decode(&bytes), Err(Malformed::Short));
@@ -107,10 +110,10 @@ fn a_list_that_claims_more_than_there_is_costs_nothing() {
 #[test]
 fn a_text_that_is_too_long_is_cut_at_a_character() {
     let text = "é".repeat(MAX_TEXT);
-    let bytes = TurnCommand::End { text: text.clone() }.encode();
+    let bytes = TurnCommand::End { text: text.clone() }.encode(GPU);
     let cut = text[..MAX_TEXT].to_owned();
-    assert_eq!(FromCoordinator::decode(&bytes), Ok(TurnCommand::End { text: cut }.into()));
+    assert_eq!(FromCoordinator::decode(&bytes), Ok((GPU, TurnCommand::End { text: cut }.into())));
     let named = |name: &str| Opening::Evict { name: name.to_owned() };
     let odd = format!("{}é", "x".repeat(MAX_NAME - 1));
-    assert_eq!(FromTenant::decode(&named(&odd).encode()), Ok(named(&odd[..MAX_NAME - 1]).into()));
+    assert_eq!(FromTenant::decode(&named(&odd).encode(GPU)), Ok((GPU, named(&odd[..MAX_NAME - 1]).into())));
 }

@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use baton_contract::link;
 use baton_contract::messages::Message;
 use baton_contract::page::{CoordinatorPage, TenantPage};
+use baton_contract::wire::GpuNumber;
 
 use crate::sys::once::Once;
 use requests::Requests;
@@ -18,6 +19,8 @@ pub(crate) struct Link {
     /// Commands come here, and reports go.
     pub(crate) control: OwnedFd,
     pub(crate) requests: Requests,
+    /// The GPU that it is about, as the coordinator counts.
+    pub(crate) gpu: GpuNumber,
     coordinators: NonNull<CoordinatorPage>,
     own: NonNull<TenantPage>,
 }
@@ -79,12 +82,12 @@ impl Link {
     ///
     /// Both pages are mapped for ever, whole and aligned; its own one writable.
     pub(crate) unsafe fn new(
-        control: OwnedFd,
-        requests: OwnedFd,
+        (control, requests): (OwnedFd, OwnedFd),
+        gpu: GpuNumber,
         coordinators: NonNull<CoordinatorPage>,
         own: NonNull<TenantPage>,
     ) -> Self {
-        Self { control, requests: Requests::new(requests), coordinators, own }
+        Self { control, requests: Requests::new(requests, gpu), gpu, coordinators, own }
     }
 
     /// Sends a report. A coordinator that is gone is noticed by who reads its commands.
@@ -93,7 +96,7 @@ impl Link {
     }
 
     pub(crate) fn tell_with(&self, message: &impl Message, descriptor: Option<BorrowedFd<'_>>) {
-        let _ = link::send(self.control.as_fd(), &message.encode(), descriptor.as_slice(), false);
+        let _ = link::send(self.control.as_fd(), &message.encode(self.gpu), descriptor.as_slice(), false);
     }
 
     /// The size of "the GPU" that this program sees, in bytes.

@@ -6,11 +6,15 @@ use std::sync::{Mutex, PoisonError};
 use baton_contract::link;
 use baton_contract::memory::SizeClass;
 use baton_contract::messages::{Answer, ExtentId, FromCoordinator, Full, MAX_LISTED, Message as _, Request};
+use baton_contract::wire::GpuNumber;
 
 /// The socket for requests. A thread that waits for its answer keeps the others waiting; nobody calls the
 /// driver meanwhile.
 #[derive(Debug)]
-pub(crate) struct Requests(Mutex<OwnedFd>);
+pub(crate) struct Requests {
+    socket: Mutex<OwnedFd>,
+    gpu: GpuNumber,
+}
 
 /// Why a request was not served.
 #[derive(Debug)]
@@ -34,23 +38,23 @@ pub(crate) struct Allocated {
 }
 
 impl Requests {
-    pub(super) fn new(socket: OwnedFd) -> Self {
-        Self(Mutex::new(socket))
+    pub(super) fn new(socket: OwnedFd, gpu: GpuNumber) -> Self {
+        Self { socket: Mutex::new(socket), gpu }
     }
 
     pub(super) fn raw(&self) -> RawFd {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).as_raw_fd()
+        self.socket.lock().unwrap_or_else(PoisonError::into_inner).as_raw_fd()
     }
 
     /// Asks. The answer comes with all its descriptors, or with none if they did not come.
     fn ask(&self, request: &Request) -> Result<(Answer, Vec<OwnedFd>), Unserved> {
-        let socket = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        link::send(socket.as_fd(), &request.encode(), &[], false).map_err(|_| Unserved::Gone)?;
+        let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
+        link::send(socket.as_fd(), &request.encode(self.gpu), &[], false).map_err(|_| Unserved::Gone)?;
         let received = link::receive(socket.as_fd(), false).ok().flatten().ok_or(Unserved::Gone)?;
         // A coordinator that talks nonsense is as good as none.
         match FromCoordinator::decode(&received.message) {
-            Ok(FromCoordinator::Answer(answer))
-                if received.truncated || answer.descriptors() == received.descriptors.len() =>
+            Ok((gpu, FromCoordinator::Answer(answer)))
+                if gpu == self.gpu && (received.truncated || answer.descriptors() == received.descriptors.len()) =>
             {
                 Ok((answer, received.descriptors))
             }

@@ -16,7 +16,7 @@ use baton_contract::link::{Received, Unconnected};
 use baton_contract::messages::{Admission, FromCoordinator, MAX_NAME, Message as _, Opening, Refusal};
 use baton_contract::page::{ACTIVITY_SLOTS, CoordinatorPage, PAGE_BYTES};
 use baton_contract::scheduling::Scheduling;
-use baton_contract::wire::VERSION;
+use baton_contract::wire::{GpuNumber, VERSION};
 use baton_contract::{link, settings, socket_path};
 
 use super::tenant::Session;
@@ -97,9 +97,11 @@ pub(super) fn join(device: CUdevice, uuid: [u8; 16], channels: Own) -> Result<Se
         ));
     }
     let (socket, received) = greet(&path, &hello, uuid)?;
-    let slot = match FromCoordinator::decode(&received.message) {
-        Ok(FromCoordinator::Admission(Admission::Welcome { slot, .. })) => slot,
-        Ok(FromCoordinator::Admission(Admission::Refused { text, .. })) => return Err(cannot(text, look_at_the_log())),
+    let (gpu, slot) = match FromCoordinator::decode(&received.message) {
+        Ok((gpu, FromCoordinator::Admission(Admission::Welcome { slot, .. }))) => (gpu, slot),
+        Ok((_, FromCoordinator::Admission(Admission::Refused { text, .. }))) => {
+            return Err(cannot(text, look_at_the_log()));
+        }
         Ok(_) => return Err(cannot("the coordinator answered with something else than a welcome", look_at_the_log())),
         Err(error) => {
             return Err(cannot(
@@ -108,7 +110,7 @@ pub(super) fn join(device: CUdevice, uuid: [u8; 16], channels: Own) -> Result<Se
             ));
         }
     };
-    let session = session_of(device, channels, socket, received, slot)?;
+    let session = session_of(device, channels, socket, received, (gpu, slot))?;
     let_go_of_the_connection_that_waited(&path);
     Ok(session)
 }
@@ -142,13 +144,13 @@ fn greet(path: &Path, hello: &Opening, uuid: [u8; 16]) -> Result<(OwnedFd, Recei
         })?;
         let gone = || cannot(format!("the coordinator at {at} ended the connection"), look_at_the_log());
         // Whoever does not hear us may have said why.
-        let _ = link::send(socket.as_fd(), &hello.encode(), &[own.as_fd()], false);
+        let _ = link::send(socket.as_fd(), &hello.encode(GpuNumber::ANY), &[own.as_fd()], false);
         let asked = Instant::now();
         let mut ahead = None;
         let received = loop {
             match link::receive(socket.as_fd(), false) {
                 Ok(Some(received)) => match FromCoordinator::decode(&received.message) {
-                    Ok(FromCoordinator::Admission(Admission::Queued { ahead: before })) => ahead = Some(before),
+                    Ok((_, FromCoordinator::Admission(Admission::Queued { ahead: before }))) => ahead = Some(before),
                     _ => break received,
                 },
                 Ok(None) => return Err(gone()),
@@ -167,7 +169,7 @@ fn greet(path: &Path, hello: &Opening, uuid: [u8; 16]) -> Result<(OwnedFd, Recei
             }
         };
         match FromCoordinator::decode(&received.message) {
-            Ok(FromCoordinator::Admission(Admission::Refused { reason: Refusal::Busy, text })) => {
+            Ok((_, FromCoordinator::Admission(Admission::Refused { reason: Refusal::Busy, text }))) => {
                 waiting.say(&text);
                 std::thread::sleep(COME_AGAIN);
             }
@@ -191,10 +193,10 @@ fn own_process() -> Result<OwnedFd, Unjoined> {
 /// What a GPU's coordinator offers a program, before the program has joined.
 pub(super) fn offered(uuid: [u8; 16]) -> Option<u64> {
     let socket = link::connect(&place(uuid)?, PATIENCE).ok()?;
-    link::send(socket.as_fd(), &Opening::Expect.encode(), &[], false).ok()?;
+    link::send(socket.as_fd(), &Opening::Expect.encode(GpuNumber::ANY), &[], false).ok()?;
     let received = link::receive(socket.as_fd(), false).ok()??;
     match FromCoordinator::decode(&received.message) {
-        Ok(FromCoordinator::Admission(Admission::Offer { gpu, bytes, .. })) if gpu == uuid => Some(bytes),
+        Ok((_, FromCoordinator::Admission(Admission::Offer { gpu, bytes, .. }))) if gpu == uuid => Some(bytes),
         _ => None,
     }
 }
@@ -205,7 +207,7 @@ fn session_of(
     channels: Own,
     socket: OwnedFd,
     received: Received,
-    slot: u32,
+    (gpu, slot): (GpuNumber, u32),
 ) -> Result<Session, Unjoined> {
     let mut descriptors = received.descriptors.into_iter();
     let few = || cannot("not all of the coordinator's descriptors have come", "allow the program more (`ulimit -n`)");
@@ -230,7 +232,7 @@ fn session_of(
     link::set_patience(&socket, None).map_err(|error| cannot(error.to_string(), look_at_the_log()))?;
     let news = Event::new().ok_or_else(few)?;
     // SAFETY: both were just mapped, for ever, whole and aligned; our own one writable.
-    let link = crate::link::begin(unsafe { Link::new(socket, requests, coordinators, own.cast()) });
+    let link = crate::link::begin(unsafe { Link::new((socket, requests), gpu, coordinators, own.cast()) });
     stamps::use_ring(&link.own().requests);
     Ok(Session {
         device,

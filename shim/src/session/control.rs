@@ -184,7 +184,10 @@ impl Control {
             let _spare = (!self.undelivered.is_empty()).then(reserve::let_go);
             let received =
                 link::receive(self.session.link.control.as_fd(), false).ok().flatten().ok_or(End::CoordinatorGone)?;
-            let message = FromCoordinator::decode(&received.message).map_err(|_| End::CoordinatorGone)?;
+            let (gpu, message) = FromCoordinator::decode(&received.message).map_err(|_| End::CoordinatorGone)?;
+            if gpu != self.session.link.gpu {
+                return Err(End::CoordinatorGone);
+            }
             match message.descriptors() {
                 expected if expected == received.descriptors.len() => self.obey(message, received.descriptors)?,
                 _ if received.truncated => self.lose(message)?,

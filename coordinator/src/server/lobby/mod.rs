@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use baton_contract::messages::{Admission, FromTenant, Message as _, Opening, Refusal};
 use baton_contract::scheduling::Scheduling;
-use baton_contract::wire::Malformed;
+use baton_contract::wire::{GpuNumber, Malformed};
 
 use super::event_loop::{EventLoop, Interest, Source};
 use super::tenants::peer::Peer;
@@ -126,6 +126,11 @@ impl Lobby {
         // Who is expected has nothing more to say.
         let mut received = received.filter(|_| stranger.stage == Stage::Silent)?;
         let decoded = FromTenant::decode(&received.message);
+        // Who greets has yet to be told the GPU's number.
+        let decoded = decoded.and_then(|(gpu, message)| match gpu {
+            GpuNumber::ANY => Ok(message),
+            gpu => peer.check(gpu).map(|()| message),
+        });
         let refusal = match decoded {
             Ok(FromTenant::Opening(Opening::Hello { .. })) if received.truncated => (Refusal::Busy, FULL.to_owned()),
             decoded => match decoded.and_then(|message| message.expect(received.descriptors.len())) {

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use baton_contract::link;
 use baton_contract::messages::{Admission, Refusal};
+use baton_contract::wire::GpuNumber;
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
@@ -138,7 +139,7 @@ impl Strangers {
                     // Whoever it is learns why. The others wait, and nobody is asked again at once.
                     self.spare = None;
                     if let Ok(socket) = endpoint.accept() {
-                        refuse(Peer::new(socket));
+                        refuse(peer(socket));
                     }
                     self.spare = spare();
                     self.rests_until = Some(Instant::now() + BACK_OFF);
@@ -158,10 +159,10 @@ impl Strangers {
         }
         if self.all.len() + others >= self.most {
             self.say_full("there are as many connections as the limit on descriptors allows");
-            return refuse(Peer::new(socket));
+            return refuse(peer(socket));
         }
         self.is_full = false;
-        self.keep(Peer::new(socket), Stage::Silent);
+        self.keep(peer(socket), Stage::Silent);
     }
 
     fn say_full(&mut self, why: &str) {
@@ -185,6 +186,11 @@ impl Strangers {
             }
         }
     }
+}
+
+/// This coordinator has one GPU.
+fn peer(socket: OwnedFd) -> Peer {
+    Peer::new(socket, GpuNumber::FIRST)
 }
 
 fn spare() -> Option<File> {

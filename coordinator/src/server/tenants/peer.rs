@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use baton_contract::link;
 use baton_contract::messages::Message;
+use baton_contract::wire::{GpuNumber, Malformed};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// A tenant that reads nothing gets no more than this many messages kept for it.
@@ -14,6 +15,8 @@ const MOST_KEPT: usize = 4096;
 /// A socket and what could not be sent yet.
 #[derive(Debug)]
 pub(in crate::server) struct Peer {
+    /// The GPU that is talked about.
+    gpu: GpuNumber,
     socket: OwnedFd,
     kept: VecDeque<(Vec<u8>, Vec<OwnedFd>)>,
 }
@@ -23,14 +26,14 @@ pub(in crate::server) struct Peer {
 pub(in crate::server) struct Lost;
 
 impl Peer {
-    pub(in crate::server) fn new(socket: OwnedFd) -> Self {
-        Self { socket, kept: VecDeque::new() }
+    pub(in crate::server) fn new(socket: OwnedFd, gpu: GpuNumber) -> Self {
+        Self { gpu, socket, kept: VecDeque::new() }
     }
 
     /// Sends a message, or keeps it while the tenant does not read.
     pub(in crate::server) fn send(&mut self, message: &impl Message, with: &[BorrowedFd<'_>]) -> Result<(), Lost> {
         debug_assert_eq!(message.descriptors(), with.len(), "{message:?}");
-        let bytes = message.encode();
+        let bytes = message.encode(self.gpu);
         if self.kept.is_empty() {
             match link::send(self.socket.as_fd(), &bytes, with, true) {
                 Ok(()) => return Ok(()),
@@ -62,6 +65,16 @@ impl Peer {
             }
         }
         Ok(())
+    }
+
+    /// The GPU that is talked about.
+    pub(in crate::server) fn gpu(&self) -> GpuNumber {
+        self.gpu
+    }
+
+    /// Whether a message of the other side is about the GPU that is talked about here.
+    pub(in crate::server) fn check(&self, gpu: GpuNumber) -> Result<(), Malformed> {
+        if gpu == self.gpu { Ok(()) } else { Err(Malformed::Gpu(gpu.0)) }
     }
 
     /// Whether anybody holds the other end.
