@@ -12,7 +12,7 @@ use super::Server;
 use super::memory::Remains;
 use super::preemption;
 use super::recorder::event::What;
-use crate::policy::arbiter::TenantId;
+use crate::policy::arbiter::{Event, TenantId};
 
 impl Server {
     /// Ends a tenant's connection. Its process goes on without us.
@@ -39,7 +39,7 @@ impl Server {
         tenant.connection.end(may_run);
         tenant.scheduling.counted = (self.arbiter.switches(id), self.arbiter.gpu_time(id, now));
         tenant.turn.expect_no_end();
-        self.gone.push(id);
+        self.untold.push_back((id, Event::Left));
         log::info!("{} ({}) is disconnected: {why}", tenant.name, tenant.connection.process);
         self.tenants.listen_no_more(id);
         self.memory().drop_claims(id);

@@ -13,6 +13,7 @@ use baton_contract::messages::{
 use super::Server;
 use super::memory::MemoryEvent;
 use super::preemption::PreemptEvent;
+use super::receive::Socket;
 use super::recorder::event::What;
 use super::tenants::tenant::Tenant;
 use crate::policy::arbiter::{Decision, Event, Pressure, State, TenantId};
@@ -28,15 +29,25 @@ impl Server {
             Opening::Set { name, change } => self.set_on_request(peer, &name, change),
             Opening::Evict { name } => self.evict_on_request(peer, &name),
         }
+        self.settle();
+    }
+
+    /// What a tenant says.
+    pub(super) fn hear(&mut self, id: TenantId, socket: Socket) {
+        while let Some(told) = self.receive(id, socket) {
+            let done = told.and_then(|(message, descriptor)| match socket {
+                Socket::Control => self.report(id, message, descriptor),
+                Socket::Requests => self.request(id, message),
+            });
+            if let Err(why) = done {
+                return self.cut_off(id, &why);
+            }
+            self.settle();
+        }
     }
 
     /// Each family of reports goes to who handles it.
-    pub(super) fn report(
-        &mut self,
-        id: TenantId,
-        message: FromTenant,
-        descriptor: Option<OwnedFd>,
-    ) -> Result<(), String> {
+    fn report(&mut self, id: TenantId, message: FromTenant, descriptor: Option<OwnedFd>) -> Result<(), String> {
         match message {
             FromTenant::Turn(report) => self.hear_of_turn(id, report),
             FromTenant::Memory(report) => return self.hear_of_memory(id, report),
@@ -64,7 +75,33 @@ impl Server {
         }
     }
 
-    pub(super) fn serve_request(&mut self, id: TenantId, request: Request) -> Result<(), String> {
+    /// A request is served at once, or when its tenant is let in again.
+    fn request(&mut self, id: TenantId, message: FromTenant) -> Result<(), String> {
+        let FromTenant::Request(request) = message else {
+            return Err("it sent a report where requests belong".to_owned());
+        };
+        let Some(tenant) = self.tenants.get_mut(id) else { return Ok(()) };
+        if !tenant.connection.ask() {
+            return Err("it sent a request before the last one was answered".to_owned());
+        }
+        if tenant.preemption.has_begun() {
+            match request {
+                // Whoever asks for memory keeps the gate from closing.
+                Request::Allocate { .. } => {
+                    self.tenants.answer(id, &Answer::TryAgain, &[]);
+                    return Ok(());
+                }
+                Request::UnmanagedMemory { .. } => {
+                    tenant.connection.defer(request);
+                    return Ok(());
+                }
+                Request::Free { .. } | Request::Frames { .. } | Request::MakeImmovable { .. } => {}
+            }
+        }
+        self.serve_request(id, request)
+    }
+
+    fn serve_request(&mut self, id: TenantId, request: Request) -> Result<(), String> {
         match request {
             Request::Allocate { bytes } => self.memory().allocate(id, bytes)?,
             Request::Free { extents } => {
@@ -74,7 +111,7 @@ impl Server {
             Request::Frames { extents } => self.memory().give_frames(id, extents)?,
             Request::MakeImmovable { extents } => {
                 // It may have mapped them a moment ago, and said so on the other socket.
-                self.hear_control(id);
+                self.hear(id, Socket::Control);
                 self.memory().make_immovable(id, &extents);
             }
             Request::UnmanagedMemory { bytes } => self.memory().make_room(id, bytes),
@@ -83,7 +120,7 @@ impl Server {
     }
 
     /// What was asked for while the gate was closed already.
-    pub(super) fn serve_deferred(&mut self, id: TenantId) {
+    fn serve_deferred(&mut self, id: TenantId) {
         let Some(request) = self.tenants.get_mut(id).and_then(|tenant| tenant.connection.take_deferred()) else {
             return;
         };
@@ -104,7 +141,7 @@ impl Server {
             }
             TurnReport::Opened { grant } => self.turns().opened(id, grant),
             TurnReport::Closed { grant, drain_micros } => {
-                self.read_requests(id);
+                self.turns().read_requests(id);
                 let ends = self.turns().held_until_now(id, grant) && self.preemptions().drained(id);
                 if ends && self.turns().closed(id, drain_micros) {
                     self.tell_arbiter(id, Event::Closed);
@@ -143,7 +180,7 @@ impl Server {
         self.serve_deferred(id);
     }
 
-    pub(super) fn carry_out(&mut self, decisions: Vec<Decision>) {
+    fn carry_out(&mut self, decisions: Vec<Decision>) {
         for decision in decisions {
             log::debug!("{decision:?}");
             self.note_waiting(decision.tenant());
@@ -203,7 +240,7 @@ impl Server {
     }
 
     /// What a switch to each tenant would cost now, and whether any is needed.
-    pub(super) fn set_costs(&mut self) {
+    fn set_costs(&mut self) {
         for id in self.tenants.take_changed() {
             let missing = self.tenants.get(id).map_or(0, |tenant| tenant.extents().counts().missing);
             let cost = self.costs.copy_time(missing);
@@ -216,7 +253,9 @@ impl Server {
     /// Acts upon what has happened, until nothing more has.
     pub(super) fn settle(&mut self) {
         loop {
-            if let Some(event) = self.preemptions.next_event() {
+            if let Some((id, event)) = self.untold.pop_front() {
+                self.tell_arbiter(id, event);
+            } else if let Some(event) = self.preemptions.next_event() {
                 self.preempted(event);
             } else if let Some(event) = self.memory.next_event() {
                 self.remembered(event);
@@ -280,7 +319,7 @@ impl Server {
         for (id, busy) in &changes {
             self.arbiter.set_busy(now, *id, *busy);
             if !busy {
-                self.read_requests(*id);
+                self.turns().read_requests(*id);
             }
             self.turns.at_work(Class::Latency, now);
         }
@@ -300,15 +339,6 @@ impl Server {
         let there = |id: TenantId| self.tenants.get(id).is_some_and(|tenant| tenant.preemption.is_descheduled());
         let all_descheduled = off.is_some_and(there);
         self.corun.let_pass(verdict.pressure == Pressure::Passing || all_descheduled);
-    }
-
-    /// Writes down which requests of a tenant have ended. It says so on its page, and nobody waits for that to be read.
-    pub(super) fn read_requests(&mut self, id: TenantId) {
-        let latency = |tenant: &&mut Tenant| tenant.class() == Class::Latency;
-        let Some(tenant) = self.tenants.unindexed(id).filter(latency) else { return };
-        for took in tenant.connection.ended_requests() {
-            self.recorder.record(id, What::Request { took });
-        }
     }
 
     /// Whether a tenant is one that runs beside urgent ones, and is not just asked for anything else.

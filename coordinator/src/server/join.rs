@@ -87,7 +87,7 @@ impl Server {
                 match self.tenants.add(tenant) {
                     Ok(id) => {
                         self.recorder.record(id, joined);
-                        self.tell_arbiter(id, Event::Joined { scheduling });
+                        self.will_tell(id, Event::Joined { scheduling });
                     }
                     Err(error) => log::error!("a connection cannot be watched: {error}"),
                 }

@@ -7,7 +7,8 @@
 //! | `join` | how a newcomer becomes a tenant |
 //! | `tenants/` | a tenant, its process, sockets and shared pages |
 //! | `dispatch` | who is told what: messages, decisions, events |
-//! | `requests` | hears tenants, and which of their requests has to wait |
+//! | `receive` | what tenants say, one message after the other |
+//! | `parts` | each owner of state, with what it needs of others |
 //! | `turns` | turns begin and end |
 //! | `memory/` | memory: allocations, frames, eviction, swapping in, what is done ahead |
 //! | `corun` | tenants that fit together run together |
@@ -30,12 +31,14 @@ mod event_loop;
 mod join;
 mod lobby;
 mod memory;
+mod parts;
 mod preemption;
+mod receive;
 mod recorder;
-mod requests;
 mod tenants;
 mod turns;
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -59,6 +62,7 @@ use event_loop::{EventLoop, Interest, Source};
 use lobby::Lobby;
 use memory::Memory;
 use preemption::Preemptions;
+use receive::Socket;
 use recorder::Recorder;
 use tenants::table::Tenants;
 use tenants::tenant::Tenant;
@@ -174,8 +178,8 @@ pub struct Server {
     arbiter: Arbiter,
     turns: Turns,
     memory: Memory,
-    /// Tenants of which the arbiter has yet to hear that they are gone.
-    gone: Vec<TenantId>,
+    /// What the arbiter has yet to hear.
+    untold: VecDeque<(TenantId, Event)>,
     recorder: Recorder,
     costs: CostModel,
     evictions: Vec<Eviction>,
@@ -224,7 +228,7 @@ impl Server {
             tenants: Tenants::new(Arc::clone(&events)),
             events,
             memory,
-            gone: Vec::new(),
+            untold: VecDeque::new(),
             recorder,
             costs: CostModel::default(),
             evictions: Vec::new(),
@@ -334,19 +338,14 @@ impl Server {
         }
     }
 
-    /// The arbiter's clock: microseconds since the start.
-    fn now(&self) -> u64 {
-        self.start.elapsed().as_micros() as u64
-    }
-
     fn serve_source(&mut self, source: Source) {
         match source {
             Source::Waker => {}
             Source::Listener => self.lobby.accept(&self.endpoint),
             Source::Stranger(at) => self.hear_stranger(at),
             Source::Newcomer(at) => self.lobby.hear_newcomer(at),
-            Source::Control(id) => self.hear_control(id),
-            Source::Requests(id) => self.hear_request(id),
+            Source::Control(id) => self.hear(id, Socket::Control),
+            Source::Requests(id) => self.hear(id, Socket::Requests),
             Source::Process(id) => self.process_ended(id),
         }
     }
@@ -357,15 +356,14 @@ impl Server {
             while let Some(lost) = self.tenants.take_lost() {
                 self.connection_ended(lost);
             }
-            for gone in std::mem::take(&mut self.gone) {
-                self.tell_arbiter(gone, Event::Left);
-            }
+            self.settle();
             self.welcome_newcomers();
+            self.settle();
             let before = self.memory.swapping_in();
             self.memory().serve();
             self.settle();
             // That may have found another tenant gone. When one has come in, the next may have been decided upon.
-            if self.gone.is_empty() && !self.tenants.has_lost() && self.memory.swapping_in() == before {
+            if !self.tenants.has_lost() && self.memory.swapping_in() == before {
                 break;
             }
         }
@@ -374,37 +372,6 @@ impl Server {
         self.memory().work_ahead(haste);
         self.settle();
         self.memory().show_offers();
-    }
-
-    /// Memory, with all that is needed to manage it.
-    fn memory(&mut self) -> memory::Access<'_> {
-        memory::Access {
-            memory: &mut self.memory,
-            tenants: &mut self.tenants,
-            arbiter: &self.arbiter,
-            recorder: &mut self.recorder,
-            costs: &mut self.costs,
-        }
-    }
-
-    /// Preemptions, with all that is needed to carry them out.
-    fn preemptions(&mut self) -> preemption::Access<'_> {
-        preemption::Access {
-            preemptions: &mut self.preemptions,
-            tenants: &mut self.tenants,
-            arbiter: &self.arbiter,
-            recorder: &mut self.recorder,
-        }
-    }
-
-    /// Turns, with all that is needed for them.
-    fn turns(&mut self) -> turns::Access<'_> {
-        turns::Access {
-            turns: &mut self.turns,
-            tenants: &mut self.tenants,
-            arbiter: &self.arbiter,
-            recorder: &mut self.recorder,
-        }
     }
 
     /// Whether somebody urgent has just got the GPU. Looking at memory and overwriting it are kernels, which take turns

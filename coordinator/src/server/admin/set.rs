@@ -5,7 +5,7 @@ use baton_contract::page::ACTIVITY_SLOTS;
 use baton_contract::scheduling::Change;
 use serde_json::json;
 
-use crate::policy::arbiter::{Event, State, TenantId};
+use crate::policy::arbiter::{Event, State};
 use crate::server::Server;
 use crate::server::tenants::peer::Peer;
 
@@ -26,14 +26,6 @@ impl Server {
         say(&mut peer, self.set(name, change));
     }
 
-    /// Whom a user calls so.
-    pub(in crate::server) fn called(&self, name: &str) -> Result<TenantId, String> {
-        let found = self.tenants.iter().find(|(_, tenant)| tenant.name == name && tenant.connection.is_open());
-        found
-            .map(|(id, _)| id)
-            .ok_or_else(|| format!("there is no tenant called {}; `baton status` lists them", name.escape_default()))
-    }
-
     fn set(&mut self, name: &str, change: Change) -> Result<(), String> {
         let id = self.called(name)?;
         let Some(tenant) = self.tenants.get_mut(id) else { return Ok(()) };
@@ -49,16 +41,16 @@ impl Server {
                 let message = CorunCommand::Slot { slot: slot.unwrap_or(ACTIVITY_SLOTS) };
                 self.tenants.tell_with(id, &message, &[self.corun.file(slot)]);
             }
-            self.tell_arbiter(id, Event::Changed { scheduling });
+            self.will_tell(id, Event::Changed { scheduling });
         }
         match change.suspended {
             Some(true) => {
                 if self.arbiter.state(id) == State::Arriving {
                     self.memory.end_swap_in(id);
                 }
-                self.tell_arbiter(id, Event::Suspended);
+                self.will_tell(id, Event::Suspended);
             }
-            Some(false) => self.tell_arbiter(id, Event::Unsuspended),
+            Some(false) => self.will_tell(id, Event::Unsuspended),
             None => {}
         }
         Ok(())

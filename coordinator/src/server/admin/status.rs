@@ -158,7 +158,7 @@ impl Server {
     /// Sends a tool how things stand.
     pub(in crate::server) fn answer_status(&mut self, mut peer: Peer) {
         let all: Vec<TenantId> = self.tenants.ids().collect();
-        all.into_iter().for_each(|id| self.read_requests(id));
+        all.into_iter().for_each(|id| self.turns().read_requests(id));
         let text = serde_json::to_vec(&self.status()).unwrap_or_default();
         let pieces = text.chunks(MAX_TEXT).count();
         for (at, piece) in text.chunks(MAX_TEXT).enumerate() {

@@ -1,0 +1,56 @@
+//! The owners of the server's state, each with what it needs of the others for its work.
+
+use super::Server;
+use super::{memory, preemption, turns};
+use crate::policy::arbiter::{Event, TenantId};
+
+impl Server {
+    /// The arbiter's clock: microseconds since the start.
+    pub(super) fn now(&self) -> u64 {
+        self.start.elapsed().as_micros() as u64
+    }
+
+    /// Memory, with all that is needed to manage it.
+    pub(super) fn memory(&mut self) -> memory::Access<'_> {
+        memory::Access {
+            memory: &mut self.memory,
+            tenants: &mut self.tenants,
+            arbiter: &self.arbiter,
+            recorder: &mut self.recorder,
+            costs: &mut self.costs,
+        }
+    }
+
+    /// Preemptions, with all that is needed to carry them out.
+    pub(super) fn preemptions(&mut self) -> preemption::Access<'_> {
+        preemption::Access {
+            preemptions: &mut self.preemptions,
+            tenants: &mut self.tenants,
+            arbiter: &self.arbiter,
+            recorder: &mut self.recorder,
+        }
+    }
+
+    /// Turns, with all that is needed for them.
+    pub(super) fn turns(&mut self) -> turns::Access<'_> {
+        turns::Access {
+            turns: &mut self.turns,
+            tenants: &mut self.tenants,
+            arbiter: &self.arbiter,
+            recorder: &mut self.recorder,
+        }
+    }
+
+    /// Whom a user calls so.
+    pub(super) fn called(&self, name: &str) -> Result<TenantId, String> {
+        let found = self.tenants.iter().find(|(_, tenant)| tenant.name == name && tenant.connection.is_open());
+        found
+            .map(|(id, _)| id)
+            .ok_or_else(|| format!("there is no tenant called {}; `baton status` lists them", name.escape_default()))
+    }
+
+    /// The arbiter is to hear this, before anything else is done.
+    pub(super) fn will_tell(&mut self, id: TenantId, event: Event) {
+        self.untold.push_back((id, event));
+    }
+}

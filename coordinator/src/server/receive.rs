@@ -1,0 +1,62 @@
+//! Receives what tenants say: reports of their control loops, and requests of their programs.
+//!
+//! A peer's bytes are allegations. What cannot be true costs the tenant its connection, and nothing else.
+
+use std::os::fd::OwnedFd;
+
+use baton_contract::link::Received;
+use baton_contract::messages::{Channels, FromTenant, Message as _, PreemptionReport};
+
+use super::Server;
+use crate::policy::arbiter::TenantId;
+
+/// One of a tenant's two sockets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Socket {
+    /// Reports of the control loop.
+    Control,
+    /// Requests of the program's threads.
+    Requests,
+}
+
+/// A message, and the descriptor that came with it.
+pub(super) type Told = (FromTenant, Option<OwnedFd>);
+
+impl Server {
+    /// The next thing that a tenant says, or why it makes no sense; none if there is nothing more.
+    pub(super) fn receive(&mut self, id: TenantId, socket: Socket) -> Option<Result<Told, String>> {
+        let tenant = self.tenants.get_mut(id).filter(|tenant| tenant.connection.is_open())?;
+        let peer = match socket {
+            Socket::Control => &mut tenant.connection.control,
+            Socket::Requests => &mut tenant.connection.requests,
+        };
+        let heard = peer.send_kept().and_then(|()| peer.receive());
+        let Received { message, mut descriptors, truncated } = match heard {
+            Ok(received) => received?,
+            Err(_) => {
+                self.connection_ended(id);
+                return None;
+            }
+        };
+        let came = descriptors.len();
+        let decoded = FromTenant::decode(&message).and_then(|(gpu, message)| peer.check(gpu).map(|()| message));
+        let decoded = if truncated { decoded.map(|message| self.without_descriptors(id, message)) } else { decoded };
+        let message = decoded.and_then(|message| message.expect(came)).map_err(|error| error.to_string());
+        Some(message.map(|message| (message, descriptors.pop())))
+    }
+
+    /// What a message means whose descriptors had no place in our own table.
+    fn without_descriptors(&self, id: TenantId, message: FromTenant) -> FromTenant {
+        match message {
+            FromTenant::Preemption(PreemptionReport::Channels { .. }) => {
+                let name = self.tenants.get(id).map_or("", |tenant| &tenant.name);
+                log::warn!(
+                    "{name} cannot be preempted, because the coordinator can open no more descriptors: start it with a \
+                     higher `ulimit -n`"
+                );
+                PreemptionReport::Channels { channels: Channels::None }.into()
+            }
+            other => other,
+        }
+    }
+}
