@@ -9,7 +9,6 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, Event, EventData, EventFlags};
 use rustix::io::Errno;
 
-use super::tenants::peer::Peer;
 use crate::policy::arbiter::TenantId;
 
 /// So many events are taken at once; the rest stays for the next time.
@@ -73,11 +72,6 @@ pub(super) enum Interest {
 }
 
 impl Interest {
-    /// What a socket is watched for that is read, and written to when there is something left to send.
-    pub(super) fn in_peer(peer: &Peer) -> Self {
-        if peer.keeps() { Self::Both } else { Self::Read }
-    }
-
     fn flags(self) -> EventFlags {
         match self {
             Self::Read => EventFlags::IN,

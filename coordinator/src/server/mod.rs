@@ -28,6 +28,8 @@ mod cost_model;
 mod depart;
 mod dispatch;
 mod event_loop;
+#[cfg(test)]
+mod floors;
 mod join;
 mod lobby;
 mod memory;

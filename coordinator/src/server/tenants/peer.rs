@@ -9,6 +9,8 @@ use baton_contract::messages::Message;
 use baton_contract::wire::{GpuNumber, Malformed};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::server::event_loop::Interest;
+
 /// A tenant that reads nothing gets no more than this many messages kept for it.
 const MOST_KEPT: usize = 4096;
 
@@ -52,6 +54,11 @@ impl Peer {
     /// Whether something waits for the tenant to read.
     pub(in crate::server) fn keeps(&self) -> bool {
         !self.kept.is_empty()
+    }
+
+    /// What it is watched for: to be read, and written to when there is something left to send.
+    pub(in crate::server) fn interest(&self) -> Interest {
+        if self.keeps() { Interest::Both } else { Interest::Read }
     }
 
     /// Sends what was kept, as far as the tenant reads it now.

@@ -72,16 +72,8 @@ impl Tenants {
         debug_assert!(tenant.memory.extents.is_empty());
         let id = self.next_id();
         self.events.add(&tenant.connection.process, Source::Process(id), Interest::Read)?;
-        self.events.add(
-            &tenant.connection.control,
-            Source::Control(id),
-            Interest::in_peer(&tenant.connection.control),
-        )?;
-        self.events.add(
-            &tenant.connection.requests,
-            Source::Requests(id),
-            Interest::in_peer(&tenant.connection.requests),
-        )?;
+        self.events.add(&tenant.connection.control, Source::Control(id), tenant.connection.control.interest())?;
+        self.events.add(&tenant.connection.requests, Source::Requests(id), tenant.connection.requests.interest())?;
         self.last = id.0;
         self.all.insert(id, tenant);
         self.touched.push(id);
@@ -210,7 +202,7 @@ impl Tenants {
     pub(in crate::server) fn watch_those_behind(&mut self) {
         self.behind.retain(|id| {
             let Some(tenant) = self.all.get(id).filter(|tenant| tenant.connection.is_open()) else { return false };
-            let watch = |peer: &Peer, source| self.events.change(peer, source, Interest::in_peer(peer));
+            let watch = |peer: &Peer, source| self.events.change(peer, source, peer.interest());
             watch(&tenant.connection.control, Source::Control(*id));
             watch(&tenant.connection.requests, Source::Requests(*id));
             tenant.connection.control.keeps() || tenant.connection.requests.keeps()
