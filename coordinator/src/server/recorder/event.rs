@@ -7,8 +7,6 @@ use std::time::{Duration, Instant};
 use baton_contract::class::Class;
 use baton_contract::messages::{ArrivalStory, Full};
 
-use crate::policy::arbiter::TenantId;
-
 /// Which way something is copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::server) enum Way {
@@ -121,7 +119,7 @@ pub(in crate::server) enum What {
 pub(in crate::server) struct Recorded {
     pub(in crate::server) at: Instant,
     /// To whom; none for what concerns the GPU.
-    pub(in crate::server) tenant: Option<TenantId>,
+    pub(in crate::server) tenant: Option<Arc<str>>,
     pub(in crate::server) what: What,
 }
 

@@ -202,33 +202,33 @@ impl Recorder {
 
     /// This has just happened to a tenant.
     pub(super) fn record(&mut self, tenant: TenantId, what: What) {
-        self.add(Recorded { at: Instant::now(), tenant: Some(tenant), what });
+        self.add(Instant::now(), Some(tenant), what);
     }
 
     /// This has just happened, and concerns no tenant.
     pub(super) fn record_of_gpu(&mut self, what: What) {
-        self.add(Recorded { at: Instant::now(), tenant: None, what });
+        self.add(Instant::now(), None, what);
     }
 
-    fn add(&mut self, event: Recorded) {
-        let Recorded { at, tenant, what } = &event;
-        if let (Some(id), What::Joined { name, class }) = (tenant, what) {
-            self.known.insert(*id, Known { name: Arc::clone(name), class: *class, requests: None });
+    fn add(&mut self, at: Instant, tenant: Option<TenantId>, what: What) {
+        if let (Some(id), What::Joined { name, class }) = (tenant, &what) {
+            self.known.insert(id, Known { name: Arc::clone(name), class: *class, requests: None });
         }
-        self.counters.see(what);
-        self.histograms.see(*at, what);
+        let name = tenant.and_then(|id| self.known.get(&id)).map(|known| Arc::clone(&known.name));
+        self.counters.see(&what);
+        self.histograms.see(at, &what);
         if let Some(id) = tenant
-            && let Some(known) = self.known.get_mut(id)
+            && let Some(known) = self.known.get_mut(&id)
         {
-            if let What::Request { took } = what {
+            if let What::Request { took } = &what {
                 known.requests.get_or_insert_default().add(*took);
             }
-            let ended = self.switches.see(*at, *id, &known.name, what);
+            let ended = self.switches.see(at, id, &known.name, &what);
             if let Some(record) = ended {
                 self.histograms.switch.add_ms(record.switch_ms);
                 trace(&mut self.trace, record);
             }
-            if let What::Departed { peak_bytes, switches, gpu_time } = what {
+            if let What::Departed { peak_bytes, switches, gpu_time } = &what {
                 let departed = Departed {
                     name: known.name.to_string(),
                     gpu: Arc::clone(&self.gpu),
@@ -238,10 +238,10 @@ impl Recorder {
                     gpu_seconds: gpu_time.as_secs_f64(),
                 };
                 keep(&mut self.departed, departed, DEPARTED);
-                self.known.remove(id);
+                self.known.remove(&id);
             }
         }
-        keep(&mut self.ring, event, EVENTS);
+        keep(&mut self.ring, Recorded { at, tenant: name, what }, EVENTS);
     }
 
     /// The GPU's UUID, as users read it.
@@ -297,7 +297,7 @@ impl Recorder {
         self.ring.iter().skip(self.ring.len().saturating_sub(SHOWN)).map(|event| Shown {
             gpu: Arc::clone(&self.gpu),
             seconds: event.at.saturating_duration_since(self.start).as_secs_f64(),
-            tenant: event.tenant.and_then(|id| self.known.get(&id)).map(|known| known.name.to_string()),
+            tenant: event.tenant.as_deref().map(str::to_owned),
             what: event.what.word(),
             bytes: event.what.bytes(),
             extents: event.what.extents(),
