@@ -29,6 +29,9 @@ const MOST_LINGER: Micros = 20_000;
 /// A gap that lasts longer says nothing about the pace of requests, and work that lasts longer is long enough.
 const LONGEST: Micros = 1_000_000;
 
+/// A usual request has to last for so many times [`Rules::burst`] to be known as a burst from its beginning.
+const SURELY: Micros = 2;
+
 /// What the user can set.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
@@ -79,13 +82,28 @@ pub struct Bursts {
     worked: Micros,
     linger: Micros,
     /// Usual lengths: of work for one changing over, and of the gaps between.
-    usual_work: Option<Micros>,
-    usual_gap: Option<Micros>,
+    usual_work: Usual,
+    usual_gap: Usual,
+    /// How long requests of those at work usually take, as far as they have said.
+    expected: Option<Micros>,
 }
 
 /// A mean of the latest values, mostly.
-fn usual(before: Option<Micros>, value: Micros) -> Option<Micros> {
-    Some(before.map_or(value, |before| (before * 7 + value) / 8))
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Usual(Option<Micros>);
+
+impl Usual {
+    /// One more value.
+    pub fn see(&mut self, value: Micros) {
+        // A peer may say anything.
+        let value = value.min(LONGEST);
+        self.0 = Some(self.0.map_or(value, |before| (before * 7 + value) / 8));
+    }
+
+    /// The mean; none if there was no value.
+    pub fn get(self) -> Option<Micros> {
+        self.0
+    }
 }
 
 impl Bursts {
@@ -103,8 +121,9 @@ impl Bursts {
             pass_until: None,
             worked: 0,
             linger: 0,
-            usual_work: None,
-            usual_gap: None,
+            usual_work: Usual::default(),
+            usual_gap: Usual::default(),
+            expected: None,
         }
     }
 
@@ -116,7 +135,7 @@ impl Bursts {
             (None, true) => {
                 let gap = now.saturating_sub(self.quiet);
                 if self.quiet > 0 && gap < LONGEST {
-                    self.usual_gap = usual(self.usual_gap, gap);
+                    self.usual_gap.see(gap);
                 }
                 self.working = Some(now);
             }
@@ -180,17 +199,24 @@ impl Bursts {
         change.into_iter().chain(end).min()
     }
 
-    /// How long a burst lasts before the others are taken off. If they are to linger, every burst is one.
+    /// How long a burst lasts before the others are taken off. If they are to linger, every burst is one; and one that is known
+    /// to be long is one from the beginning.
     fn patience(&self) -> Micros {
-        if self.linger > 0 { 0 } else { self.rules.burst }
+        let is_long = self.expected.is_some_and(|usual| usual >= self.rules.burst.saturating_mul(SURELY));
+        if self.linger > 0 || is_long { 0 } else { self.rules.burst }
+    }
+
+    /// How long requests of those who are at work usually take, if that is known. Holds until it is said anew.
+    pub fn expect(&mut self, usual: Option<Micros>) {
+        self.expected = usual;
     }
 
     /// The others go on: was there enough work for one changing over?
     fn learn(&mut self) {
-        self.usual_work = usual(self.usual_work, std::mem::take(&mut self.worked));
+        self.usual_work.see(std::mem::take(&mut self.worked));
         let enough = (CHANGE_OVER * 1000).checked_div(self.rules.slack).unwrap_or(Micros::MAX);
-        let most = self.usual_gap.map_or(0, |gap| gap / 2).min(MOST_LINGER);
-        let next = if self.usual_work.is_some_and(|work| work < enough) {
+        let most = self.usual_gap.get().map_or(0, |gap| gap / 2).min(MOST_LINGER);
+        let next = if self.usual_work.get().is_some_and(|work| work < enough) {
             (self.linger + self.linger / 4).max(self.linger + LEAST_LINGER)
         } else {
             self.linger * 4 / 5

@@ -199,8 +199,16 @@ impl Corun {
         self.apart_until.filter(|until| *until > Instant::now())
     }
 
-    /// Whether those beside somebody at work are to be off the GPU now.
-    pub(super) fn judge(&mut self, now: Micros, together: bool, is_anybody_overdue: bool) -> Verdict {
+    /// Whether those beside somebody at work are to be off the GPU now. `usual` is how long the requests of those at work usually
+    /// take, if that is known.
+    pub(super) fn judge(
+        &mut self,
+        now: Micros,
+        together: bool,
+        is_anybody_overdue: bool,
+        usual: Option<Micros>,
+    ) -> Verdict {
+        self.bursts.expect(usual);
         self.bursts.look(now, together && self.is_anybody_at_work(), is_anybody_overdue)
     }
 

@@ -327,7 +327,10 @@ impl Server {
         if self.corun.is_allowed() {
             self.preemptions().set_slices(&changes);
         }
-        let verdict = self.corun.judge(now, self.arbiter.is_together(), self.arbiter.is_anybody_overdue());
+        let usual = |id: TenantId| self.tenants.get(id)?.scheduling.requests.get();
+        let usual = changes.iter().filter(|(_, busy)| *busy).filter_map(|(id, _)| usual(*id)).max();
+        let (together, overdue) = (self.arbiter.is_together(), self.arbiter.is_anybody_overdue());
+        let verdict = self.corun.judge(now, together, overdue, usual);
         self.arbiter.set_pressure(now, verdict.pressure);
         let off = self.arbiter.holder().filter(|id| verdict.off && self.makes_way(*id));
         let on = self.tenants.index().descheduled();

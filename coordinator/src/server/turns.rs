@@ -174,6 +174,7 @@ impl Access<'_> {
         let Some(tenant) = self.tenants.unindexed(id) else { return };
         if tenant.class() == Class::Latency {
             for took in tenant.connection.ended_requests() {
+                tenant.scheduling.requests.see(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
                 self.recorder.record(id, What::Request { took });
             }
         }

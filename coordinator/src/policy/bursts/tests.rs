@@ -300,3 +300,30 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn work_that_is_known_to_be_long_has_the_others_off_from_its_beginning() {
+    let off_after = |usual| {
+        let mut bursts = Bursts::new(RULES);
+        bursts.expect(usual);
+        let begin = 10 * SECOND;
+        match bursts.look(begin, true, false) {
+            Verdict { off: true, .. } => 0,
+            _ => bursts.next_timer().expect("it is looked again") - begin,
+        }
+    };
+    assert_eq!(off_after(None), RULES.burst);
+    assert_eq!(off_after(Some(RULES.burst)), RULES.burst, "it may be over at once");
+    assert_eq!(off_after(Some(2 * RULES.burst)), 0);
+    assert_eq!(off_after(Some(SECOND)), 0);
+}
+
+#[test]
+fn what_is_usual_follows_the_latest_values() {
+    let mut usual = Usual::default();
+    assert_eq!(usual.get(), None);
+    usual.see(Micros::MAX);
+    assert_eq!(usual.get(), Some(LONGEST), "whatever a peer says");
+    (0..100).for_each(|_| usual.see(800));
+    assert!(usual.get().is_some_and(|value| value < 820));
+}

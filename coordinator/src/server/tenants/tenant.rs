@@ -10,6 +10,7 @@ use super::memory::Holdings;
 use super::preemption::Preemption;
 use super::turn::Turn;
 use crate::books::extents::Extents;
+use crate::policy::bursts::Usual;
 
 /// A tenant that has not carried out a command in this time is not waited for: its process was stopped, say.
 pub(in crate::server) const ANSWER_LIMIT: Duration = Duration::from_secs(5);
@@ -21,6 +22,8 @@ pub(in crate::server) struct Scheduled {
     pub(in crate::server) wanted: Scheduling,
     /// Its slot on the activity page.
     pub(in crate::server) slot: Option<u32>,
+    /// How long its requests usually take, in microseconds, if it is of class latency.
+    pub(in crate::server) requests: Usual,
     /// It waits for the GPU, or has it.
     pub(in crate::server) is_waiting: bool,
     /// What the arbiter counted for it until its connection ended: switches, and microseconds of GPU time.
@@ -45,7 +48,7 @@ impl Tenant {
         Self {
             name,
             connection,
-            scheduling: Scheduled { wanted, slot, is_waiting: false, counted: (0, 0) },
+            scheduling: Scheduled { wanted, slot, requests: Usual::default(), is_waiting: false, counted: (0, 0) },
             memory: Holdings::default(),
             preemption: Preemption::default(),
             turn: Turn::default(),
