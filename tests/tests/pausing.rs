@@ -272,15 +272,15 @@ impl Drop for Starved {
 #[test]
 fn who_cannot_unmap_for_long_is_paused_again_and_goes_on_in_its_turn() {
     let want = hold::alone("24", &["touch"]);
-    let coordinator = serving().setting("SIMCUDA_PAUSING", "stuck").start();
+    let coordinator = serving().option("--max-wait", "1h").setting("SIMCUDA_PAUSING", "stuck").start();
     let mut slow = hold::joined(&coordinator, "slow", "batch", "24", None);
     let mut quick = hold::joined(&coordinator, "quick", "latency", "24", None);
     leave(&mut slow, &want[0]);
     assert_eq!(slow.ask("linger", LIMIT), "lingers");
     // All fits, so nobody waits for that; it only runs in spite of the other one's turn, for a while.
-    let busy = Busy::start(&mut quick, &coordinator.place);
+    assert_eq!(quick.ask("linger", LIMIT), "lingers");
     coordinator.until("slow is let alone", |_| coordinator.log().contains("still cannot unmap memory"));
-    busy.end(&mut quick);
+    assert_eq!(quick.ask("go", LIMIT), "gone");
     assert_eq!(quick.ask("touch", LIMIT), want[0]);
     assert_eq!(slow.ask("go", LIMIT), "gone");
     assert_eq!(slow.ask("quit", LIMIT), want[1]);
@@ -291,15 +291,15 @@ fn who_cannot_unmap_for_long_is_paused_again_and_goes_on_in_its_turn() {
 #[test]
 fn who_waits_in_the_driver_for_paused_work_goes_on_when_the_coordinator_dies() {
     let want = hold::alone("24", &["touch"]);
-    let mut coordinator = serving().setting("SIMCUDA_PAUSING", "stuck").start();
+    let mut coordinator = serving().option("--max-wait", "1h").setting("SIMCUDA_PAUSING", "stuck").start();
     let mut slow = hold::joined(&coordinator, "slow", "batch", "24", None);
     let mut quick = hold::joined(&coordinator, "quick", "latency", "24", None);
     leave(&mut slow, &want[0]);
     assert_eq!(slow.ask("linger", LIMIT), "lingers");
-    let busy = Busy::start(&mut quick, &coordinator.place);
+    assert_eq!(quick.ask("linger", LIMIT), "lingers");
     coordinator.until("slow is let alone", |_| coordinator.log().contains("still cannot unmap memory"));
     coordinator.end(libc::SIGKILL);
-    busy.end(&mut quick);
+    assert_eq!(quick.ask("go", LIMIT), "gone");
     assert_eq!(slow.ask("go", LIMIT), "gone");
     assert_eq!(slow.ask("quit", LIMIT), want[1]);
     assert_eq!(quick.ask("touch", LIMIT), want[0]);
