@@ -104,6 +104,11 @@ impl Turn {
     }
 }
 
+/// How soon after a look, or a try to yield, the next one comes.
+fn between_tries(patience: Duration) -> Duration {
+    (patience / 2).max(SHORTEST_WATCH)
+}
+
 struct Control {
     session: &'static Session,
     turn: Turn,
@@ -119,6 +124,8 @@ struct Control {
     hold_limit: Duration,
     corun: Corun,
     requests: Requests,
+    /// When it was last tried to yield: that keeps calls off for a moment.
+    tried: Option<Instant>,
     /// Extents whose frames did not come, because no more descriptors could be opened.
     undelivered: HashSet<ExtentId>,
     /// Made when we are first about to be paused; none if that could not be done.
@@ -139,6 +146,7 @@ impl Control {
             hold_limit: LONGEST_HOLD / 2,
             corun: Corun::new(session.link),
             requests: Requests::default(),
+            tried: None,
             undelivered: HashSet::new(),
             probe: None,
             probe_made: false,
@@ -172,8 +180,7 @@ impl Control {
     }
 
     fn step(&mut self) -> Result<(), End> {
-        let watching = self.turn.grant().and(self.patience);
-        let timeout = watching.map(|patience| (patience / 2).max(SHORTEST_WATCH));
+        let timeout = self.turn.grant().and(self.patience).map(between_tries);
         let timeout =
             if matches!(self.turn, Turn::Held { is_told: false, .. }) { Some(SHORTEST_WATCH) } else { timeout };
         let look_again = self.requests.look_again_after(self.turn.grant().is_some());
@@ -212,7 +219,9 @@ impl Control {
         }
         if let (Some(grant), Some(patience)) = (self.turn.grant(), self.patience)
             && self.watch.quiet() >= patience
+            && self.tried.is_none_or(|at| at.elapsed() >= between_tries(patience))
         {
+            self.tried = Some(Instant::now());
             self.try_to_yield(grant);
         }
         Ok(())
