@@ -140,15 +140,7 @@ pub struct Outcome {
 
 impl PartialEq for Outcome {
     fn eq(&self, other: &Self) -> bool {
-        let said = |outcome: &Self| {
-            outcome
-                .err
-                .lines()
-                .filter(|line| !line.starts_with("baton: waiting: "))
-                .map(str::to_owned)
-                .collect::<Vec<_>>()
-        };
-        self.status == other.status && self.out == other.out && said(self) == said(other)
+        self.status == other.status && self.out == other.out && self.said() == other.said()
     }
 }
 
@@ -158,7 +150,18 @@ impl fmt::Debug for Outcome {
     }
 }
 
+/// What a program has written to standard error, without that it had to wait: on a loaded machine it says so.
+pub fn without_waiting(err: &str) -> String {
+    let waits = |line: &&str| line.starts_with("baton: waiting: ") || line.starts_with("baton run: waiting: ");
+    err.lines().filter(|line| !waits(line)).map(|line| format!("{line}\n")).collect()
+}
+
 impl Outcome {
+    /// Standard error, without that it had to wait.
+    pub fn said(&self) -> String {
+        without_waiting(&self.err)
+    }
+
     /// This outcome, of a program that must have succeeded.
     #[track_caller]
     pub fn succeeded(self) -> Self {

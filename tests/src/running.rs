@@ -9,8 +9,8 @@ use std::time::Duration;
 use baton_harness::program::{Heard, Program};
 use baton_harness::stop::Stop;
 
-use crate::Outcome;
 use crate::coordinator::Place;
+use crate::{Outcome, without_waiting};
 
 /// A program that a test has started.
 pub struct Running {
@@ -44,6 +44,11 @@ impl Running {
     /// What it has written to standard error.
     pub fn err(&self) -> String {
         self.program.errors().expect("a file of our own")
+    }
+
+    /// The same, without that it had to wait.
+    pub fn said(&self) -> String {
+        without_waiting(&self.err())
     }
 
     /// Writes a line to its standard input.

@@ -178,7 +178,7 @@ fn tenants_with_all_their_memory_go_on_without_a_coordinator_and_the_others_are_
     assert_eq!(idle.ask("touch", LIMIT), "answer 46", "a call made later");
     assert_eq!(idle.ask("touch", LIMIT), "answer 46", "and one more");
     for running in [&waits, &idle] {
-        let err = running.err();
+        let err = running.said();
         assert!(err.starts_with("baton: ") && err.lines().count() == 1, "one line that says why: {err}");
         println!("{err}");
     }
@@ -317,7 +317,7 @@ fn a_program_that_becomes_another_leaves_and_comes_again() {
     running.say(&format!("exec {}", built().examples.join("vector_add").display()));
     let outcome = running.finish(LIMIT).succeeded();
     assert!(outcome.out.ends_with(" ok\n"), "{outcome:?}");
-    assert_eq!(outcome.err, "");
+    assert_eq!(outcome.said(), "");
     let status = coordinator.until_empty();
     assert_eq!(status["departed"].as_array().map(Vec::len), Some(2), "{status:#}");
 }

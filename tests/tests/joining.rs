@@ -35,7 +35,7 @@ fn outcome(command: &mut Command) -> Outcome {
 #[track_caller]
 fn is_refused(outcome: &Outcome, words: &[&str]) {
     assert_eq!(outcome.status, REFUSED, "{outcome:?}");
-    assert_eq!(outcome.err.lines().count(), 1, "one line: {outcome:?}");
+    assert_eq!(outcome.said().lines().count(), 1, "one line: {outcome:?}");
     assert!(outcome.err.starts_with("baton: ") && words.iter().all(|word| outcome.err.contains(word)), "{outcome:?}");
 }
 
@@ -90,7 +90,7 @@ fn without_a_coordinator_a_program_that_need_not_share_goes_on_and_says_so_once(
     assert_eq!(bare.err, "");
     let alone = outcome(&mut joining(&prepared.place, steps)).succeeded();
     assert_eq!(alone.out, bare.out);
-    assert!(alone.err.lines().count() == 1 && alone.err.contains("running without Baton"), "{alone:?}");
+    assert!(alone.said().lines().count() == 1 && alone.err.contains("running without Baton"), "{alone:?}");
 }
 
 #[test]

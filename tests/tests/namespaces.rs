@@ -117,7 +117,7 @@ fn a_run_from_another_namespace_joins_and_is_listed_without_a_number() {
     let mut command = coordinator.place.baton(&["run", "--socket"]);
     command.arg(coordinator.place.socket()).arg("--").arg(built().examples.join("vector_add"));
     let ran = Running::start(&mut command, false, None).finish(LIMIT).succeeded();
-    assert!(ran.out.ends_with(" ok\n") && ran.err.is_empty(), "{ran:?}");
+    assert!(ran.out.ends_with(" ok\n") && ran.said().is_empty(), "{ran:?}");
     let status = coordinator.until_empty();
     assert_eq!(status["departed"].as_array().map(Vec::len), Some(1), "{status:#}");
     assert_eq!(status["holder"], Value::Null);

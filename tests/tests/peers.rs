@@ -25,7 +25,7 @@ fn outcome(command: &mut Command) -> Outcome {
 fn is_refused(command: &mut Command, words: &[&str]) {
     let ended = outcome(command);
     assert!(ended.status == "exit status: 1" || ended.status == "exit status: 125", "{ended:?}");
-    assert!(ended.err.lines().count() == 1 && words.iter().all(|word| ended.err.contains(word)), "{ended:?}");
+    assert!(ended.said().lines().count() == 1 && words.iter().all(|word| ended.err.contains(word)), "{ended:?}");
 }
 
 #[test]

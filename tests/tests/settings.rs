@@ -90,7 +90,7 @@ fn hold(coordinator: &Coordinator, name: &str) -> Running {
 fn runs_well(command: &mut Command) -> String {
     let outcome = Running::start(command, false, None).finish(LIMIT).succeeded();
     assert!(outcome.out.ends_with(" ok\n"), "{outcome:?}");
-    outcome.err
+    outcome.said()
 }
 
 #[test]
