@@ -4,7 +4,8 @@
 //! Tenants here have no program: they speak the contract themselves ([`BareTenant`]), so what is measured is the coordinator, two
 //! changes of process, and nothing else. Coordinators with few and with many tenants take part in turn.
 //!
-//! * **turn**: one tenant closes its gate until the other one has its grant, beside tenants that rest.
+//! * **turn**: one tenant closes its gate until the other one has its grant, beside tenants that rest; and how much of that the
+//!   coordinator was on a processor, which a machine that is slow to wake up does not change.
 //! * **allocation**: 2 MiB, beside memory that the tenant has already.
 //! * **idle**: the coordinator's time on a processor while nobody does anything.
 //! * **churn**: how long a tenant that stays waits while others keep coming and going.
@@ -16,6 +17,7 @@ use std::time::{Duration, Instant};
 use baton_contract::messages::{FromCoordinator, TurnCommand, TurnReport};
 use baton_tests::bare_tenant::BareTenant;
 use baton_tests::coordinator::{Coordinator, Serving};
+use baton_tests::running::cpu_time;
 use serde_json::{Value, json};
 
 /// Tenants beside those that take turns.
@@ -86,83 +88,53 @@ fn serving() -> Serving {
     Serving::arena("64MiB").option("--mode", "exclusive").option("--max-tenants", "1100").option("--quantum", "100ms")
 }
 
-/// A tenant that does what it is told and measures when.
-struct Player(BareTenant);
-
-impl Player {
-    fn join(coordinator: &Coordinator, name: &str) -> Self {
-        Self(BareTenant::join(coordinator, name))
-    }
-
-    /// Waits for its grant.
-    fn granted(&mut self) -> Instant {
-        loop {
-            if let (FromCoordinator::Turn(TurnCommand::Grant { grant, .. }), _) = self.0.hear() {
-                let at = Instant::now();
-                self.0.grant = grant;
-                self.0.tell(&TurnReport::Opened { grant });
-                return at;
-            }
-        }
-    }
-
-    fn demand(&self) {
-        self.0.tell(&TurnReport::Demand);
-    }
-
-    /// Gives the GPU back of itself, as a program with nothing to do does.
-    fn close(&self) {
-        self.0.tell(&TurnReport::Closed { grant: self.0.grant, drain_micros: 0 });
-    }
-}
-
-/// The time of a process on processors, user and system.
-fn processor_time(pid: i32) -> Duration {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).expect("it lives");
-    let fields: Vec<&str> = text.rsplit(')').next().expect("a name").split_whitespace().collect();
-    let ticks: u64 = [11, 12].iter().map(|at| fields[*at].parse::<u64>().expect("a number")).sum();
-    // SAFETY: an integer.
-    let second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as u64;
-    Duration::from_micros(ticks * 1_000_000 / second)
+/// Gives the GPU back of itself, as a program with nothing to do does.
+fn close(tenant: &BareTenant) {
+    tenant.tell(&TurnReport::Closed { grant: tenant.grant, drain_micros: 0 });
 }
 
 struct Table {
     coordinator: Coordinator,
     resting: Vec<BareTenant>,
-    players: [Player; 2],
+    players: [BareTenant; 2],
 }
 
 fn turns() -> Value {
     let mut tables = RESTING.map(|resting| {
         let coordinator = serving().start();
         let resting = (0..resting).map(|at| BareTenant::join(&coordinator, &format!("resting-{at}"))).collect();
-        let players = ["one", "two"].map(|name| Player::join(&coordinator, name));
-        players[0].demand();
+        let mut players = ["one", "two"].map(|name| BareTenant::join(&coordinator, name));
+        players[0].take_gpu();
         Table { coordinator, resting, players }
     });
-    for Table { players, .. } in &mut tables {
-        players[0].granted();
-    }
     let mut times = RESTING.map(|_| Vec::new());
+    let mut works = RESTING.map(|_| Vec::new());
     for _ in 0..ROUNDS {
-        for (table, times) in tables.iter_mut().zip(&mut times) {
+        for ((table, times), works) in tables.iter_mut().zip(&mut times).zip(&mut works) {
+            let before = cpu_time(table.coordinator.pid());
             for _ in 0..TURNS {
                 let [from, to] = &mut table.players;
-                to.demand();
+                to.tell(&TurnReport::Demand);
                 let start = Instant::now();
-                from.close();
-                times.push((to.granted() - start).as_secs_f64() * 1e6);
+                close(from);
+                to.until_granted();
+                times.push(start.elapsed().as_secs_f64() * 1e6);
                 table.players.swap(0, 1);
             }
+            let work = cpu_time(table.coordinator.pid()) - before;
+            works.push(work.as_secs_f64() * 1e6 / TURNS as f64);
         }
     }
-    let spreads = times.map(Spread::of);
+    let (spreads, works) = (times.map(Spread::of), works.map(Spread::of));
     // A processor that had nothing to do for a while takes longer to wake up: the quickest quarter is compared.
     let base = spreads[0].0[0];
-    let rows = tables.iter().zip(&spreads).map(|(table, spread)| {
+    let rows = tables.iter().zip(&spreads).zip(&works).map(|((table, spread), work)| {
         let tenants = table.resting.len() + table.players.len();
-        println!("turn         {tenants:6} tenants  {spread}, {:.2} x in the quickest quarter", spread.0[0] / base);
-        json!({ "tenants": tenants, "us": spread.json(), "ratio_of_q1": spread.0[0] / base })
+        let ratios = [spread.0[0] / base, work.0[1] / works[0].0[1]];
+        println!("turn         {tenants:6} tenants  {spread}, {:.2} x in the quickest quarter", ratios[0]);
+        println!("  of it the coordinator's work      {work}, {:.2} x", ratios[1]);
+        json!({ "tenants": tenants, "us": spread.json(), "ratio_of_q1": ratios[0],
+                "work_us": work.json(), "work_ratio": ratios[1] })
     });
     let rows: Vec<Value> = rows.collect();
     let idle = idle(&tables[RESTING.len() - 1]);
@@ -171,12 +143,12 @@ fn turns() -> Value {
 
 /// The coordinator's share of a processor while all its tenants rest.
 fn idle(table: &Table) -> Value {
-    table.players[0].close();
+    close(&table.players[0]);
     let pid = table.coordinator.pid();
     thread::sleep(Duration::from_secs(1));
-    let before = processor_time(pid);
+    let before = cpu_time(pid);
     thread::sleep(IDLE);
-    let share = (processor_time(pid) - before).as_secs_f64() / IDLE.as_secs_f64();
+    let share = (cpu_time(pid) - before).as_secs_f64() / IDLE.as_secs_f64();
     let tenants = table.resting.len() + table.players.len();
     println!("idle         {tenants:6} tenants  {:8.2} % of a processor", share * 100.0);
     json!({ "tenants": tenants, "share": share })
@@ -185,12 +157,11 @@ fn idle(table: &Table) -> Value {
 fn allocations(most: usize) -> Value {
     let serving = Serving::arena(&format!("{}MiB", most * 2 + 64)).memory(&format!("{}MiB", most * 2 + 1024));
     let coordinator = serving.option("--host-pool", "64MiB").option("--headroom", "0").start();
-    let mut player = Player::join(&coordinator, "holder");
-    player.demand();
-    player.granted();
+    let mut holder = BareTenant::join(&coordinator, "holder");
+    holder.take_gpu();
     let allocation = |_| {
         let start = Instant::now();
-        player.0.allocate(GRANULE);
+        holder.allocate(GRANULE);
         start.elapsed().as_secs_f64() * 1e6
     };
     let times: Vec<f64> = (0..most).map(allocation).collect();
@@ -207,24 +178,23 @@ fn allocations(most: usize) -> Value {
 
 /// Runs whenever it may, and says how long it waited at most and how long it had the GPU.
 fn always(coordinator: &Coordinator, name: &str, until: Instant) -> (Duration, Duration) {
-    let mut player = Player::join(coordinator, name);
+    let mut tenant = BareTenant::join(coordinator, name);
     let (mut longest, mut had) = (Duration::ZERO, Duration::ZERO);
-    player.demand();
+    tenant.tell(&TurnReport::Demand);
     let mut wanted = Instant::now();
-    let mut since = None;
+    let mut since: Option<Instant> = None;
     while Instant::now() < until {
-        let Some((command, _)) = player.0.hear_within(Duration::from_millis(100)) else { continue };
+        let Some((FromCoordinator::Turn(command), _)) = tenant.hear_within(Duration::from_millis(100)) else {
+            continue;
+        };
+        tenant.obey(&command);
         match command {
-            FromCoordinator::Turn(TurnCommand::Grant { grant, .. }) => {
-                player.0.grant = grant;
-                player.0.tell(&TurnReport::Opened { grant });
+            TurnCommand::Grant { .. } => {
                 longest = longest.max(wanted.elapsed());
                 since = Some(Instant::now());
             }
-            FromCoordinator::Turn(TurnCommand::Revoke { grant, .. }) if grant == player.0.grant => {
+            TurnCommand::Revoke { grant, .. } if grant == tenant.grant => {
                 had += since.take().map_or(Duration::ZERO, |since| since.elapsed());
-                player.close();
-                player.demand();
                 wanted = Instant::now();
             }
             _ => {}

@@ -149,6 +149,12 @@ impl BareTenant {
     #[track_caller]
     pub fn take_gpu(&mut self) {
         self.tell(&TurnReport::Demand);
+        self.until_granted();
+    }
+
+    /// Takes the GPU when it comes. All memory of this tenant is there.
+    #[track_caller]
+    pub fn until_granted(&mut self) {
         loop {
             if let (FromCoordinator::Turn(TurnCommand::Grant { grant, arriving: false }), _) = self.hear() {
                 self.grant = grant;

@@ -183,3 +183,16 @@ pub fn threads(pid: i32) -> String {
 fn read_or_nothing(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_default()
 }
+
+/// The time that a process has had on processors, by itself and in the system.
+#[track_caller]
+pub fn cpu_time(pid: i32) -> Duration {
+    let (mut clock, mut time) = (0, libc::timespec { tv_sec: 0, tv_nsec: 0 });
+    // SAFETY: both are written to, and live over the calls.
+    let failed = unsafe {
+        let error = libc::clock_getcpuclockid(pid, &raw mut clock);
+        error != 0 || libc::clock_gettime(clock, &raw mut time) != 0
+    };
+    assert!(!failed, "process {pid} does not live");
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}

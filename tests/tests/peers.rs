@@ -11,7 +11,7 @@ use baton_contract::link;
 use baton_contract::messages::{Admission, FromCoordinator, Message as _, Opening, Refusal};
 use baton_contract::wire::GpuNumber;
 use baton_tests::coordinator::{Coordinator, Serving, program, tenant};
-use baton_tests::running::Running;
+use baton_tests::running::{Running, cpu_time};
 use baton_tests::{Outcome, around, built, has_python, is_root};
 
 const LIMIT: Duration = Duration::from_secs(300);
@@ -241,16 +241,6 @@ fn a_coordinator_without_descriptors_neither_spins_nor_stops_serving() {
     assert!(used < Duration::from_millis(300), "it is busy: {used:?} in a second");
     drop(silent);
     coordinator.until("it answers again", |status| tenant(status, "tenant")["class"] == "normal");
-}
-
-/// The processor time that a process has had.
-fn cpu_time(pid: i32) -> Duration {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("our own child");
-    let fields: Vec<u64> =
-        stat.rsplit_once(") ").expect("a name").1.split(' ').filter_map(|word| word.parse().ok()).collect();
-    // SAFETY: asks for a constant.
-    let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as u64;
-    Duration::from_millis((fields[10] + fields[11]) * 1000 / ticks)
 }
 
 #[test]

@@ -98,7 +98,7 @@ impl Access<'_> {
 
     /// Whether this is a tenant's present turn, or its last one. If it says so, it has held the baton until now.
     pub(super) fn held_until_now(&mut self, id: TenantId, grant: u64) -> bool {
-        let Some(tenant) = self.tenants.get_mut(id).filter(|tenant| tenant.turn.number() == grant) else {
+        let Some(tenant) = self.tenants.in_turn(id, grant) else {
             return false;
         };
         tenant.turn.runs_until_now();
@@ -121,7 +121,7 @@ impl Access<'_> {
 
     /// The work did not end in time. Says whether the turn goes on for that.
     pub(super) fn timed_out(&mut self, id: TenantId, grant: u64) -> bool {
-        let Some(tenant) = self.tenants.get_mut(id).filter(|tenant| tenant.turn.number() == grant) else {
+        let Some(tenant) = self.tenants.in_turn(id, grant) else {
             return false;
         };
         match tenant.turn.timed_out() {
@@ -147,14 +147,14 @@ impl Access<'_> {
 
     /// The gate is open.
     pub(super) fn opened(&mut self, id: TenantId, grant: u64) {
-        if self.tenants.get(id).is_some_and(|tenant| tenant.turn.number() == grant) {
+        if self.tenants.in_turn(id, grant).is_some() {
             self.recorder.record(id, What::Opened);
         }
     }
 
     /// What a tenant has used first since its gate was opened.
     pub(super) fn used(&mut self, id: TenantId, grant: u64, extents: Vec<(ExtentId, u32)>) {
-        let Some(tenant) = self.tenants.get_mut(id).filter(|tenant| tenant.turn.number() == grant) else { return };
+        let Some(tenant) = self.tenants.in_turn(id, grant) else { return };
         // Its own extents, each once at most: a list that grows without end is none of ours.
         let is_known = |extent: &(ExtentId, u32)| tenant.memory.extents().get(extent.0).is_some();
         let known = extents.into_iter().filter(is_known);
@@ -164,7 +164,7 @@ impl Access<'_> {
 
     /// All is there, or the gate was closed before that.
     pub(super) fn arrived(&mut self, id: TenantId, grant: u64, story: ArrivalStory) {
-        let Some(tenant) = self.tenants.get_mut(id).filter(|tenant| tenant.turn.number() == grant) else { return };
+        let Some(tenant) = self.tenants.in_turn(id, grant) else { return };
         tenant.memory.history.record(tenant.turn.take_used());
         self.recorder.record(id, What::Arrived { story });
     }

@@ -8,13 +8,13 @@ use serde::Serialize;
 
 use crate::policy::arbiter::{State, TenantId};
 use crate::server::Server;
-use crate::server::recorder::{Counters, Departed, Record, Shown, Summary, Times};
+use crate::server::recorder::{Counters, Departed, Histograms, Record, Shown, Summary};
 use crate::server::tenants::peer::Peer;
 use crate::server::tenants::tenant::Tenant;
 
 /// Everything at one moment.
 #[derive(Debug, Serialize)]
-pub struct Status {
+pub struct Status<'a> {
     version: &'static str,
     gpu: GpuStatus,
     /// `system`, `simulated` or `file`: whoever wants to use it finds it by itself.
@@ -32,7 +32,7 @@ pub struct Status {
     #[serde(flatten)]
     counters: Counters,
     /// How long things take: how often they were seen, and milliseconds.
-    times: Times,
+    times: &'a Histograms,
     tenants: Vec<TenantStatus>,
     /// Programs that wait until there are fewer tenants, in this order.
     newcomers: Vec<NewcomerStatus>,
@@ -195,7 +195,7 @@ impl Server {
     }
 
     /// How things stand now.
-    pub(in crate::server) fn status(&self) -> Status {
+    pub(in crate::server) fn status(&self) -> Status<'_> {
         let gpu = || Arc::clone(self.recorder.gpu());
         let bytes = self.memory.arena().bytes();
         let tenants = self.tenants.iter().map(|(id, tenant)| {

@@ -153,7 +153,7 @@ impl Access<'_> {
 
     /// The gate is closed; work may be queued.
     fn gate_closed(&mut self, id: TenantId, grant: u64) {
-        let Some(tenant) = self.tenants.get_mut(id).filter(|tenant| tenant.turn.number() == grant) else { return };
+        let Some(tenant) = self.tenants.in_turn(id, grant) else { return };
         if tenant.preemption.gate_closed() {
             return self.start_pausing(id);
         }

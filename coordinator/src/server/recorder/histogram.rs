@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 /// The shortest and the longest time that are told apart, in nanoseconds.
 const SHORTEST: u64 = 1_000;
@@ -45,5 +45,11 @@ impl Histogram {
             p99: some(self.0.value_at_quantile(0.99)),
             max: some(self.0.max()),
         }
+    }
+}
+
+impl Serialize for Histogram {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.summary().serialize(serializer)
     }
 }

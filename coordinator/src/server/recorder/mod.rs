@@ -108,8 +108,8 @@ impl Counters {
 }
 
 /// How long things take.
-#[derive(Debug, Default)]
-struct Histograms {
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Histograms {
     /// From the decision to the open gate.
     switch: Histogram,
     /// From wanting the GPU to having it.
@@ -133,17 +133,6 @@ impl Histograms {
             _ => {}
         }
     }
-}
-
-/// The histograms, as they are shown: in milliseconds.
-#[derive(Debug, Serialize)]
-pub(super) struct Times {
-    switch: Summary,
-    wait: Summary,
-    drain: Summary,
-    preempt: Summary,
-    allocate: Summary,
-    request: Summary,
 }
 
 /// An event, as it is shown.
@@ -280,16 +269,8 @@ impl Recorder {
     }
 
     /// How long things take.
-    pub(super) fn times(&self) -> Times {
-        let Histograms { switch, wait, drain, preempt, allocate, request } = &self.histograms;
-        Times {
-            switch: switch.summary(),
-            wait: wait.summary(),
-            drain: drain.summary(),
-            preempt: preempt.summary(),
-            allocate: allocate.summary(),
-            request: request.summary(),
-        }
+    pub(super) fn times(&self) -> &Histograms {
+        &self.histograms
     }
 
     /// The last events, the newest last.
@@ -337,9 +318,9 @@ mod tests {
         }
         assert_eq!(recorder.ring.len(), EVENTS);
         assert_eq!(recorder.counters.preemptions, many);
-        let times = recorder.times();
-        assert_eq!(times.preempt.count, many);
-        assert!(times.preempt.p50.is_some_and(|ms| (1.98..2.02).contains(&ms)));
+        let preempt = recorder.times().preempt.summary();
+        assert_eq!(preempt.count, many);
+        assert!(preempt.p50.is_some_and(|ms| (1.98..2.02).contains(&ms)));
         let last = recorder.shown().last().expect("events");
         assert_eq!((last.tenant.as_deref(), last.what), (Some("tenant 1"), "preempted"));
     }

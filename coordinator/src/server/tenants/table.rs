@@ -101,6 +101,11 @@ impl Tenants {
         self.all.get_mut(&id)
     }
 
+    /// A tenant, if this is its present turn, or its last one: what comes from an earlier one is too late.
+    pub(in crate::server) fn in_turn(&mut self, id: TenantId, grant: u64) -> Option<&mut Tenant> {
+        self.get_mut(id).filter(|tenant| tenant.turn.number() == grant)
+    }
+
     /// One of which only what no index knows is to be changed: its heartbeat, its time slice.
     pub(in crate::server) fn unindexed(&mut self, id: TenantId) -> Option<&mut Tenant> {
         self.all.get_mut(&id)
