@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use baton_contract::link;
 use baton_contract::messages::{
-    Answer, ExtentId, FromCoordinator, Full, MemoryCommand, MemoryReport, Message as _, Request, TurnReport,
+    Answer, ExtentId, FromCoordinator, Full, MemoryCommand, MemoryReport, Message as _, Request, TurnCommand,
+    TurnReport,
 };
 use baton_contract::wire::GpuNumber;
 use baton_contract::wire::MAX_DESCRIPTORS;
@@ -149,6 +150,30 @@ fn evicted(coordinator: &Coordinator, bytes: u64) -> (BareTenant, Vec<ExtentId>)
         assert!(evict.join().expect("no panic"));
     });
     (bare, ids)
+}
+
+#[test]
+fn memory_that_was_evicted_on_request_comes_from_the_moment_that_its_tenant_asks_for_the_gpu() {
+    let coordinator = serving("64MiB").start();
+    let (mut bare, _) = evicted(&coordinator, 8 * MIB);
+    let mut holder = BareTenant::join(&coordinator, "holder");
+    holder.take_gpu();
+    bare.tell(&TurnReport::Demand);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // Its work never ends, so its turn does not: what comes does not come with a grant.
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                let heard = holder.hear_within(Duration::from_millis(20));
+                if let Some((FromCoordinator::Turn(TurnCommand::Revoke { grant, .. }), _)) = heard {
+                    holder.tell(&TurnReport::DrainTimedOut { grant });
+                }
+            }
+        });
+        let heard = bare.hear_within(LIMIT);
+        is_over.store(true, Ordering::Relaxed);
+        assert!(matches!(heard, Some((FromCoordinator::Memory(MemoryCommand::Prepare { .. }), _))), "{heard:?}");
+    });
 }
 
 #[test]

@@ -135,6 +135,7 @@ impl Server {
             TurnReport::Demand => {
                 if let Some(tenant) = self.tenants.get_mut(id) {
                     tenant.turn.demand();
+                    tenant.memory.sent_away = false;
                     self.recorder.record(id, What::Asked);
                 }
                 self.tell_arbiter(id, Event::Demand);

@@ -70,7 +70,7 @@ pub(in crate::server) struct Holdings {
     pub(in crate::server) scan: Option<ScanId>,
     /// Extents that have got a frame, of which the tenant is to be told.
     pub(in crate::server) reserved: Vec<ExtentId>,
-    /// It was evicted on request: it is not brought in ahead before the tenant has run again.
+    /// It was evicted on request: it is not brought in ahead before the tenant asks for the GPU.
     pub(in crate::server) sent_away: bool,
 }
 
