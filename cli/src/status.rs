@@ -119,6 +119,12 @@ fn table(status: &Value) -> String {
         }
         let _ = writeln!(out, "\n{}\nno more than {most} share the GPU at once (--max-tenants)", trimmed(&table));
     }
+    let spare = tenants.iter().filter(|tenant| tenant["spare_bytes"].as_u64() > Some(0));
+    let spare: Vec<String> =
+        spare.map(|tenant| format!("{} {}", text(&tenant["name"]), bytes(&tenant["spare_bytes"]))).collect();
+    if !spare.is_empty() {
+        let _ = writeln!(out, "\nfreed, and kept until its program next leaves the GPU: {}", spare.join(", "));
+    }
     let drained = tenants.iter().filter(|tenant| tenant["preemptible"] == false).map(|tenant| text(&tenant["name"]));
     let drained: Vec<String> = drained.collect();
     if !drained.is_empty() {

@@ -34,6 +34,10 @@ pub const MAX_TEXT: usize = 16 * 1024;
 /// The most entries of a list. What comes with a descriptor for each has no more than
 /// [`MAX_DESCRIPTORS`].
 pub const MAX_LISTED: usize = 2048;
+/// The most ranges of addresses in a message.
+pub const MAX_RANGES: usize = 1024;
+/// The most extents that are cut anew by one [`MemoryCommand::Recut`].
+pub const MAX_RECUT: usize = 512;
 /// The most channels, of each kind, and the most groups of them, that [`Channels`] names. A context of NVIDIA's driver has 20.
 pub const MAX_CHANNELS: usize = 2048;
 
@@ -165,6 +169,11 @@ declare::messages! {
                 /// Which.
                 extents: Vec<ExtentId> [MAX_LISTED],
             },
+            /// As [`Request::Spare`], without an answer.
+            25 => Spare {
+                /// Address and size of each.
+                ranges: Vec<(u64, u64)> [MAX_RANGES],
+            },
         }
         /// How its work can be taken off the GPU.
         Preemption(PreemptionReport) {
@@ -195,6 +204,8 @@ declare::messages! {
         Request(Request) {
             /// This much memory. Answered by [`Answer::Allocated`] or [`Answer::Denied`].
             51 => Allocate {
+                /// Where it is to lie: a multiple of 2 MiB.
+                at: u64,
                 /// Bytes, a multiple of 2 MiB.
                 bytes: u64,
             },
@@ -218,6 +229,19 @@ declare::messages! {
             /// Memory beside the arena, for a context or code. Answered by [`Answer::UnmanagedMemory`].
             55 => UnmanagedMemory {
                 /// How much is about to be needed.
+                bytes: u64,
+            },
+            /// The program has freed these parts of extents whose other parts it still uses. They stay mapped until the extent
+            /// leaves the GPU, and are worth no copy. Answered by [`Answer::Noted`].
+            56 => Spare {
+                /// Address and size of each.
+                ranges: Vec<(u64, u64)> [MAX_RANGES],
+            },
+            /// The program has been given memory that was spare. Answered by [`Answer::Noted`].
+            57 => Reuse {
+                /// Its address.
+                at: u64,
+                /// Its size.
                 bytes: u64,
             },
         }
@@ -315,8 +339,8 @@ declare::messages! {
                 text: String [MAX_TEXT],
             },
         }
-        /// What the tenant is to map and unmap. Each is answered by [`MemoryReport::Done`], [`MemoryReport::Failed`] or
-        /// [`MemoryReport::Undelivered`].
+        /// What the tenant is to map and unmap. Each with a `batch` is answered by [`MemoryReport::Done`],
+        /// [`MemoryReport::Failed`] or [`MemoryReport::Undelivered`].
         Memory(MemoryCommand) {
             /// Put these frames behind these extents, without access yet. Carries a frame for each.
             21 => Prepare {
@@ -338,6 +362,14 @@ declare::messages! {
                 batch: u32,
                 /// Which.
                 extents: Vec<ExtentId> [MAX_LISTED],
+            },
+            /// Memory that the tenant has without any frames is cut into extents anew; its gate is closed. What lay in those
+            /// that are gone, and lies in none of these, was spare: its addresses are free.
+            24 => Recut {
+                /// Extents that are no more.
+                gone: Vec<ExtentId> [MAX_RECUT],
+                /// Those that take their place, with their addresses.
+                extents: Vec<(ExtentId, u64, SizeClass)> [MAX_RECUT],
             },
         }
         /// Taking the tenant's work off the GPU.
@@ -401,6 +433,8 @@ declare::messages! {
                 /// How much is free beside the arena now.
                 bytes: u64,
             },
+            /// To [`Request::Spare`] and [`Request::Reuse`].
+            59 => Noted,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use baton_contract::link::{self, Received};
@@ -37,6 +38,8 @@ pub struct BareTenant {
     pub requests: OwnedFd,
     /// The grant that holds.
     pub grant: u64,
+    /// Addresses from here on are free.
+    addresses: AtomicU64,
 }
 
 impl BareTenant {
@@ -58,7 +61,7 @@ impl BareTenant {
         assert!(matches!(answer, Ok((_, FromCoordinator::Admission(Admission::Welcome { .. })))), "{answer:?}");
         let requests = welcome.descriptors.remove(2);
         link::set_patience(&requests, Some(LIMIT)).expect("a socket");
-        Self { control, requests, grant: 0 }
+        Self { control, requests, grant: 0, addresses: AtomicU64::new(1 << 40) }
     }
 
     /// Reports something.
@@ -95,6 +98,7 @@ impl BareTenant {
     pub fn hear_of_memory(&mut self) -> (MemoryCommand, Vec<OwnedFd>) {
         loop {
             match self.hear() {
+                (FromCoordinator::Memory(MemoryCommand::Recut { .. }), _) => {}
                 (FromCoordinator::Memory(command), descriptors) => return (command, descriptors),
                 (FromCoordinator::Turn(command), _) => self.obey(&command),
                 (other, _) => panic!("{other:?}"),
@@ -133,10 +137,24 @@ impl BareTenant {
         }
     }
 
+    /// Asks for what ends its connection, or says that it did not.
+    #[track_caller]
+    pub fn is_cut_off_for(&self, request: &Request) -> bool {
+        link::send(self.requests.as_fd(), &request.encode(GpuNumber::FIRST), &[], false)
+            .expect("the coordinator listens");
+        link::receive(self.requests.as_fd(), false).expect("an end or an answer").is_none()
+    }
+
+    /// The request for so much memory, behind what was asked for before.
+    pub fn allocation(&self, bytes: u64) -> Request {
+        let at = self.addresses.fetch_add(bytes, Ordering::Relaxed);
+        Request::Allocate { at, bytes }
+    }
+
     /// Asks for memory that there is.
     #[track_caller]
     pub fn allocate(&self, bytes: u64) -> (Vec<(ExtentId, SizeClass)>, Vec<OwnedFd>) {
-        match self.ask(&Request::Allocate { bytes }) {
+        match self.ask(&self.allocation(bytes)) {
             (Answer::Allocated { extents }, frames) => {
                 assert_eq!(extents.iter().map(|(_, class)| class.bytes()).sum::<u64>(), bytes);
                 (extents, frames)
@@ -178,9 +196,11 @@ impl BareTenant {
     /// Has done what it was told.
     #[track_caller]
     pub fn done(&self, command: &MemoryCommand) {
-        let (MemoryCommand::Prepare { batch, .. }
-        | MemoryCommand::Map { batch, .. }
-        | MemoryCommand::Unmap { batch, .. }) = command;
-        self.tell(&MemoryReport::Done { batch: *batch, micros: 1 });
+        match command {
+            MemoryCommand::Prepare { batch, .. }
+            | MemoryCommand::Map { batch, .. }
+            | MemoryCommand::Unmap { batch, .. } => self.tell(&MemoryReport::Done { batch: *batch, micros: 1 }),
+            MemoryCommand::Recut { .. } => {}
+        }
     }
 }

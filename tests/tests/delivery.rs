@@ -96,7 +96,7 @@ fn lent_and_taken_agree_whatever_arrives() {
     let mut denied = 0;
     for _ in 0..150 {
         match draw.below(3) {
-            0 | 1 => match bare.ask(&Request::Allocate { bytes: (1 + draw.below(24)) * 2 * MIB }) {
+            0 | 1 => match bare.ask(&bare.allocation((1 + draw.below(24)) * 2 * MIB)) {
                 (Answer::Allocated { extents }, frames) => {
                     let ids: Vec<ExtentId> = extents.iter().map(|(id, _)| *id).collect();
                     // It came; or nothing of it; or only what was asked for again.
@@ -155,7 +155,7 @@ fn evicted(coordinator: &Coordinator, bytes: u64) -> (BareTenant, Vec<ExtentId>)
 #[test]
 fn memory_that_was_evicted_on_request_comes_from_the_moment_that_its_tenant_asks_for_the_gpu() {
     let coordinator = serving("64MiB").start();
-    let (mut bare, _) = evicted(&coordinator, 8 * MIB);
+    let (bare, _) = evicted(&coordinator, 8 * MIB);
     let mut holder = BareTenant::join(&coordinator, "holder");
     holder.take_gpu();
     bare.tell(&TurnReport::Demand);

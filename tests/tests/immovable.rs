@@ -88,7 +88,7 @@ fn others_get_the_arena_less_what_cannot_move() {
             unmaps(&mut bare, &ids[3..]);
         });
         other.take_gpu();
-        let (answer, _) = other.ask(&Request::Allocate { bytes: 60 * MIB });
+        let (answer, _) = other.ask(&other.allocation(60 * MIB));
         assert_eq!(answer, Answer::Denied { full: Full::Held });
         // The rest of the arena, to the last byte.
         other.allocate(58 * MIB);

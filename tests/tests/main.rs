@@ -25,6 +25,7 @@ mod pausing; // timed
 mod peers; // timed
 mod quiet; // plain
 mod ready; // timed
+mod recut; // timed
 mod settings; // timed
 mod sharing; // timed
 mod steering; // timed

@@ -44,6 +44,8 @@ pub struct Arena {
     configured: u64,
     capacity: u64,
     frames: Vec<Option<Frame>>,
+    /// Numbers of frames that are no more.
+    unused: Vec<FrameId>,
     clean: [BTreeSet<FrameId>; SizeClass::ALL.len()],
     dirty: [BTreeSet<FrameId>; SizeClass::ALL.len()],
     scrubbing: [usize; SizeClass::ALL.len()],
@@ -91,6 +93,7 @@ impl Arena {
             configured: capacity,
             capacity,
             frames: Vec::new(),
+            unused: Vec::new(),
             clean: Default::default(),
             dirty: Default::default(),
             scrubbing: [0; SizeClass::ALL.len()],
@@ -146,13 +149,18 @@ impl Arena {
 
     /// Enters a new frame, lent at once.
     pub fn add_lent(&mut self, class: SizeClass) -> FrameId {
-        let at = self.frames.iter().position(Option::is_none).unwrap_or(self.frames.len());
-        if at == self.frames.len() {
-            self.frames.push(None);
-        }
-        self.frames[at] = Some(Frame { class, now: Use::Lent });
+        let frame = Some(Frame { class, now: Use::Lent });
         self.bytes.lent += class.bytes();
-        FrameId(at as u32)
+        match self.unused.pop() {
+            Some(id) => {
+                self.frames[id.0 as usize] = frame;
+                id
+            }
+            None => {
+                self.frames.push(frame);
+                FrameId(self.frames.len() as u32 - 1)
+            }
+        }
     }
 
     /// Takes a frame out of the books that nobody is to have after its tenant; its number is free for another one.
@@ -250,6 +258,7 @@ impl Arena {
         self.unlist(id, class, now);
         *self.bytes.of(now) -= class.bytes();
         self.frames[id.0 as usize] = None;
+        self.unused.push(id);
         class
     }
 

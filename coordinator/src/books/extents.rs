@@ -22,6 +22,7 @@
 
 mod counts;
 mod extent;
+mod recut;
 #[cfg(test)]
 mod tests;
 
@@ -36,6 +37,7 @@ use extent::{Backing, Contents};
 
 pub use counts::Counts;
 pub use extent::{Arrival, Copies, Delivery, Extent, ExtentState, PAGE, Page};
+pub use recut::Recut;
 
 /// Which half of leaving is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +52,7 @@ pub enum Half {
 #[derive(Debug, Default)]
 pub struct Extents {
     all: BTreeMap<ExtentId, Extent>,
+    by_address: BTreeMap<u64, ExtentId>,
     last: u32,
     counts: Counts,
 }
@@ -97,8 +100,14 @@ impl Extents {
         Some(result)
     }
 
-    /// A new one, in this frame, which the tenant is about to map.
-    pub fn add(&mut self, class: SizeClass, frame: FrameId) -> ExtentId {
+    /// A new one, in this frame, which the tenant is about to map at this address. Nothing else lies there.
+    pub fn add(&mut self, at: u64, class: SizeClass, frame: FrameId) -> ExtentId {
+        let state = ExtentState::Resident { frame };
+        let (backing, contents, spare) = (None, None, Vec::new());
+        self.enter(Extent { at, class, state, backing, contents, dirty: 0, immovable: false, spare })
+    }
+
+    fn enter(&mut self, extent: Extent) -> ExtentId {
         // Numbers go up, so that the table is in order of allocation; they start again in 4 billion.
         let id = loop {
             self.last = self.last.wrapping_add(1);
@@ -106,11 +115,26 @@ impl Extents {
                 break ExtentId(self.last);
             }
         };
-        let state = ExtentState::Resident { frame };
-        let extent = Extent { class, state, backing: None, contents: None, dirty: 0, immovable: false };
         self.counts = self.counts.plus(&Counts::of(&extent));
+        self.by_address.insert(extent.at, id);
         self.all.insert(id, extent);
         id
+    }
+
+    fn take_out(&mut self, id: ExtentId) -> Option<Extent> {
+        let extent = self.all.remove(&id)?;
+        self.by_address.remove(&extent.at);
+        self.counts = self.counts.less(&Counts::of(&extent));
+        Some(extent)
+    }
+
+    /// The extents that lie in a range of addresses, wholly or in part, in order.
+    pub fn within(&self, at: u64, bytes: u64) -> impl Iterator<Item = (ExtentId, &Extent)> {
+        let end = at.saturating_add(bytes);
+        let before = self.by_address.range(..at).next_back();
+        let all = before.into_iter().chain(self.by_address.range(at..end));
+        all.filter_map(|(_, id)| Some((*id, self.all.get(id)?)))
+            .filter(move |(_, extent)| extent.at < end && at < extent.at + extent.class.bytes())
     }
 
     /// The tenant has unmapped one and needs it no longer. None if it does not have it mapped. It may have mapped it a moment
@@ -118,9 +142,46 @@ impl Extents {
     pub fn remove(&mut self, id: ExtentId) -> Option<Extent> {
         let is_mapped = |state: ExtentState| state.is_resident() || matches!(state, ExtentState::Mapping { .. });
         self.all.get(&id).filter(|extent| is_mapped(extent.state))?;
-        let extent = self.all.remove(&id)?;
-        self.counts = self.counts.less(&Counts::of(&extent));
-        Some(extent)
+        self.take_out(id)
+    }
+
+    /// The tenant has freed this part of what it has mapped, or uses it again. False if it has not all of it mapped, or that was so
+    /// already.
+    pub fn set_spare(&mut self, at: u64, bytes: u64, spare: bool) -> bool {
+        if !at.is_multiple_of(PAGE) || !bytes.is_multiple_of(PAGE) || at.checked_add(bytes).is_none() {
+            return false;
+        }
+        let is_fit = |(page, extent): (usize, &Extent)| {
+            let is_mapped = matches!(extent.state, ExtentState::Resident { .. } | ExtentState::Mapping { .. });
+            is_mapped && extent.is_spare(page) != spare
+        };
+        let pages = |extent: &Extent| {
+            let (start, end) = (at.max(extent.at), (at + bytes).min(extent.at + extent.class.bytes()));
+            ((start - extent.at) / PAGE) as usize..((end - extent.at) / PAGE) as usize
+        };
+        let mut covered = 0;
+        let mut touched = Vec::new();
+        for (id, extent) in self.within(at, bytes) {
+            if !pages(extent).all(|page| is_fit((page, extent))) {
+                return false;
+            }
+            covered += pages(extent).len() as u64 * PAGE;
+            touched.push(id);
+        }
+        if covered != bytes {
+            return false;
+        }
+        for id in touched {
+            self.change(id, |extent| {
+                let pages = pages(extent);
+                extent.spare.resize(extent.pages(), false);
+                extent.spare[pages].fill(spare);
+                if !extent.spare.contains(&true) {
+                    extent.spare = Vec::new();
+                }
+            });
+        }
+        true
     }
 
     /// From here on the tenant may write to all that is resident.

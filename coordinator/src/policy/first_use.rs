@@ -81,6 +81,15 @@ impl History {
         });
     }
 
+    /// Extents are no more, and others are made of them: each is used as soon as the first of what it is made of.
+    pub fn recut<'a>(&mut self, gone: &[ExtentId], now: impl Iterator<Item = (ExtentId, &'a [ExtentId])>) {
+        let first = |of: &[ExtentId]| of.iter().filter_map(|old| Some((self.first_use(*old)?, *old))).min();
+        let uses: Vec<(ExtentId, Vec<Use>)> =
+            now.filter_map(|(new, of)| Some((new, self.uses.get(&first(of)?.1)?.clone()))).collect();
+        gone.iter().for_each(|old| self.forget(*old));
+        self.uses.extend(uses);
+    }
+
     /// This extent is no more; its number may be given to another.
     pub fn forget(&mut self, extent: ExtentId) {
         self.uses.remove(&extent);
@@ -177,6 +186,16 @@ mod tests {
         assert_eq!(expected(&history, 1), Some(5));
         history.record(vec![(ExtentId(2), 5)]);
         assert_eq!(expected(&history, 1), None);
+    }
+
+    #[test]
+    fn what_is_made_of_others_is_used_as_soon_as_the_first_of_them() {
+        let mut history = history(&[&[(1, 10), (2, 20), (3, 30)]]);
+        let [one, two, three, four] = [1, 2, 3, 4].map(ExtentId);
+        let now = [(ExtentId(9), &[two, three][..]), (ExtentId(8), &[one, two]), (ExtentId(7), &[four])];
+        history.recut(&[one, two, three, four], now.into_iter());
+        assert_eq!([9, 8, 7].map(|extent| expected(&history, extent)), [Some(20), Some(10), None]);
+        assert_eq!([1, 2, 3].map(|extent| expected(&history, extent)), [None; 3]);
     }
 
     #[test]

@@ -11,10 +11,12 @@ use baton_contract::messages::{
 };
 
 use super::Server;
+use super::admin::evict::LONGEST_DRAIN;
 use super::memory::MemoryEvent;
 use super::preemption::PreemptEvent;
 use super::receive::Socket;
 use super::recorder::event::What;
+use super::tenants::memory::Compaction;
 use super::tenants::tenant::Tenant;
 use crate::policy::arbiter::{Decision, Event, Pressure, State, TenantId};
 
@@ -72,6 +74,7 @@ impl Server {
             MemoryReport::Failed { batch, code } => self.memory().batch_failed(id, batch, code),
             MemoryReport::Undelivered { batch } => self.memory().undelivered(id, batch),
             MemoryReport::Free { extents } => self.memory().free(id, &extents),
+            MemoryReport::Spare { ranges } => self.memory().spare(id, &ranges),
         }
     }
 
@@ -95,7 +98,11 @@ impl Server {
                     tenant.connection.defer(request);
                     return Ok(());
                 }
-                Request::Free { .. } | Request::Frames { .. } | Request::MakeImmovable { .. } => {}
+                Request::Free { .. }
+                | Request::Frames { .. }
+                | Request::MakeImmovable { .. }
+                | Request::Spare { .. }
+                | Request::Reuse { .. } => {}
             }
         }
         self.serve_request(id, request)
@@ -103,7 +110,7 @@ impl Server {
 
     fn serve_request(&mut self, id: TenantId, request: Request) -> Result<(), String> {
         match request {
-            Request::Allocate { bytes } => self.memory().allocate(id, bytes)?,
+            Request::Allocate { at, bytes } => self.memory().allocate(id, at, bytes)?,
             Request::Free { extents } => {
                 self.memory().free(id, &extents)?;
                 self.tenants.answer(id, &Answer::Freed, &[]);
@@ -115,6 +122,14 @@ impl Server {
                 self.memory().make_immovable(id, &extents);
             }
             Request::UnmanagedMemory { bytes } => self.memory().make_room(id, bytes),
+            Request::Spare { ranges } => {
+                self.memory().spare(id, &ranges)?;
+                self.tenants.answer(id, &Answer::Noted, &[]);
+            }
+            Request::Reuse { at, bytes } => {
+                self.memory().reuse(id, at, bytes)?;
+                self.tenants.answer(id, &Answer::Noted, &[]);
+            }
         }
         Ok(())
     }
@@ -161,13 +176,29 @@ impl Server {
     /// A tenant's work did not end in time.
     fn goes_on(&mut self, id: TenantId) {
         self.evictions.iter_mut().for_each(|eviction| eviction.could_not_close(id));
-        let Some(tenant) = self.tenants.get(id) else { return };
+        let Some(tenant) = self.tenants.get_mut(id) else { return };
+        if tenant.memory.compaction == Compaction::UnderWay {
+            // Its program asks again.
+            tenant.memory.compaction = Compaction::No;
+        }
         if tenant.preemption.is_under_way() {
             // It was asked to drain for another reason, and is about to be paused.
             return;
         }
         log::warn!("the work of {} did not end in time; it keeps the GPU until the next try", tenant.name);
         self.tell_arbiter(id, Event::DrainTimedOut);
+    }
+
+    /// A tenant is to leave the GPU for a moment, if it is not about to.
+    fn compact(&mut self, id: TenantId) {
+        let Some(tenant) = self.tenants.get_mut(id) else { return };
+        if tenant.memory.compaction != Compaction::No || tenant.preemption.is_under_way() || tenant.turn.is_ending() {
+            return;
+        }
+        tenant.memory.compaction = Compaction::UnderWay;
+        let grant = tenant.turn.number();
+        let limit_micros = LONGEST_DRAIN.as_micros() as u64;
+        self.tenants.tell(id, &TurnCommand::Revoke { grant, limit_micros });
     }
 
     /// A tenant's turn begins.
@@ -278,6 +309,7 @@ impl Server {
             MemoryEvent::CannotArrive(id) => self.tell_arbiter(id, Event::CannotArrive),
             MemoryEvent::Stranded(id) => self.tell_arbiter(id, Event::Stranded),
             MemoryEvent::CorunnersInTheWay => self.part(),
+            MemoryEvent::SpareInTheWay(id) => self.compact(id),
             MemoryEvent::Spoiled(id) => self.kill(id, "its memory could not be copied"),
         }
     }
@@ -348,7 +380,9 @@ impl Server {
     /// Whether a tenant is one that runs beside urgent ones, and is not just asked for anything else.
     fn makes_way(&self, id: TenantId) -> bool {
         let Some(tenant) = self.tenants.get(id) else { return false };
-        let drains = tenant.turn.is_ending() || self.evictions.iter().any(|eviction| eviction.is_draining(id));
+        let drains = tenant.turn.is_ending()
+            || self.evictions.iter().any(|eviction| eviction.is_draining(id))
+            || tenant.memory.compaction == Compaction::UnderWay;
         let has_turn = self.arbiter.state(id) == State::Running && tenant.class() != Class::Latency;
         has_turn
             && !tenant.preemption.is_under_way()

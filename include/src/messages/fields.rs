@@ -277,6 +277,26 @@ impl<A: Field + core::fmt::Debug, B: Field + core::fmt::Debug> Field for (A, B) 
     }
 }
 
+impl<A: Field + core::fmt::Debug, B: Field + core::fmt::Debug, C: Field + core::fmt::Debug> Field for (A, B, C) {
+    const LEAST: usize = A::LEAST + B::LEAST + C::LEAST;
+    const MOST: usize = A::MOST + B::MOST + C::MOST;
+
+    fn write(&self, writer: &mut Writer) {
+        self.0.write(writer);
+        self.1.write(writer);
+        self.2.write(writer);
+    }
+
+    fn read(reader: &mut Reader<'_>, name: &'static str) -> Result<Self, Malformed> {
+        Ok((A::read(reader, name)?, B::read(reader, name)?, C::read(reader, name)?))
+    }
+
+    #[cfg(test)]
+    fn any() -> BoxedStrategy<Self> {
+        (A::any(), B::any(), C::any()).boxed()
+    }
+}
+
 /// Its length in bytes, and the bytes. What is longer than it may be is cut.
 impl Counted for String {
     const MOST_OF_ONE: usize = 1;

@@ -1,9 +1,10 @@
 //! Memory on its way, in blocks, and the calls that wait for it.
 
 use core::cell::RefCell;
+use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use core::time::Duration;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Instant;
 
@@ -12,7 +13,7 @@ use baton_contract::messages::{ArrivalStory, ExtentId};
 
 use super::{layouts, roots};
 use crate::gate::{self, Passage};
-use crate::memory::layout::BlockLayout;
+use crate::memory::layout::{ExtentLayout, Layout};
 use crate::memory::space;
 use crate::sys::futex::{self, Scope};
 
@@ -47,13 +48,22 @@ impl Needs {
 struct Block {
     start: CUdeviceptr,
     end: CUdeviceptr,
-    extents: Vec<ExtentId>,
+    /// What backs it. Other blocks may have parts of the first and the last.
+    extents: Range<u32>,
     /// How many of its extents are not mapped yet.
     missing: AtomicU32,
-    /// Other blocks that its contents point to.
-    targets: Vec<u32>,
     /// Whether a call has needed it.
     used: AtomicBool,
+}
+
+/// Memory that comes as a whole.
+#[derive(Debug)]
+struct Extent {
+    id: ExtentId,
+    /// The blocks that lie in it, wholly or in part: they are neighbours.
+    blocks: Range<u32>,
+    /// Blocks that its contents point to. From which of its blocks is not known.
+    targets: Vec<u32>,
 }
 
 /// What is on its way. Made anew for every grant.
@@ -61,7 +71,8 @@ struct Block {
 struct Arrival {
     /// In order of address.
     blocks: Vec<Block>,
-    of_extent: HashMap<ExtentId, u32>,
+    extents: Vec<Extent>,
+    of_id: HashMap<ExtentId, u32>,
     /// Needed by every call.
     roots: Vec<u32>,
     /// Whether something is reachable that cannot be read: then every call needs everything.
@@ -91,14 +102,14 @@ fn read() -> RwLockReadGuard<'static, Option<Arrival>> {
 }
 
 /// Memory begins to arrive: before the gate is opened. `edges` are pointers from an extent's contents to an address.
-pub(crate) fn begin(places: Vec<BlockLayout>, edges: &[(ExtentId, CUdeviceptr)], roots: roots::Found) {
+pub(crate) fn begin(layout: Layout, edges: &[(ExtentId, CUdeviceptr)], roots: roots::Found) {
     for counter in [&WAITS, &WAITED] {
         counter.store(0, Ordering::Relaxed);
     }
     for first in [&FIRST_EXTENT, &FIRST_CALL] {
         first.store(u64::MAX, Ordering::Relaxed);
     }
-    *ARRIVAL.write().unwrap_or_else(PoisonError::into_inner) = Some(Arrival::new(places, edges, roots));
+    *ARRIVAL.write().unwrap_or_else(PoisonError::into_inner) = Some(Arrival::new(layout, edges, roots));
 }
 
 /// Extents were mapped.
@@ -214,33 +225,33 @@ fn find_or_ends_at(blocks: &[Block], address: CUdeviceptr) -> (Option<&Block>, i
     (last.map(|at| &blocks[at]).filter(|block| address < block.end), here.into_iter().chain(before).map(|at| at as u32))
 }
 
-/// Which blocks a call has come by, in that order. Kept from call to call, so that nothing is allocated for most.
+/// Which extents a call has come by whose contents point somewhere, in that order. Kept from call to call, so that nothing is allocated for most.
 #[derive(Debug, Default)]
 struct Visited {
     order: Vec<u32>,
-    /// For each block the last call that came by.
+    /// For each extent the last call that came by.
     last: Vec<u32>,
     call: u32,
 }
 
 impl Visited {
-    fn with<T>(blocks: usize, what: impl FnOnce(&mut Self) -> T) -> T {
+    fn with<T>(extents: usize, what: impl FnOnce(&mut Self) -> T) -> T {
         thread_local! {
             static VISITED: RefCell<Visited> = RefCell::default();
         }
         // A thread that is ending has its own no more.
         let mut visited = VISITED.try_with(RefCell::take).unwrap_or_default();
-        visited.begin(blocks);
+        visited.begin(extents);
         let done = what(&mut visited);
         let _ = VISITED.try_with(|kept| kept.replace(visited));
         done
     }
 
-    fn begin(&mut self, blocks: usize) {
+    fn begin(&mut self, extents: usize) {
         self.order.clear();
         self.call = self.call.wrapping_add(1);
-        if self.call == 0 || self.last.len() < blocks {
-            (self.last, self.call) = (vec![0; blocks], 1);
+        if self.call == 0 || self.last.len() < extents {
+            (self.last, self.call) = (vec![0; extents], 1);
         }
     }
 
@@ -252,43 +263,46 @@ impl Visited {
 }
 
 impl Arrival {
-    fn new(mut places: Vec<BlockLayout>, edges: &[(ExtentId, CUdeviceptr)], roots: roots::Found) -> Self {
+    fn new(layout: Layout, edges: &[(ExtentId, CUdeviceptr)], roots: roots::Found) -> Self {
+        let Layout { blocks: mut places, extents } = layout;
         places.sort_unstable_by_key(|place| place.start);
-        let of_extent: HashMap<ExtentId, u32> = places
-            .iter()
-            .enumerate()
-            .flat_map(|(at, place)| place.extents.iter().map(move |(extent, _)| (*extent, at as u32)))
-            .collect();
-        let missing = |place: &BlockLayout| place.extents.iter().filter(|(_, mapped)| !mapped).count();
-        let left = places.iter().map(missing).sum();
-        let mut blocks: Vec<Block> = places
-            .into_iter()
-            .map(|place| Block {
+        let left = extents.iter().filter(|extent| !extent.is_mapped).count();
+        let block = |place: &Range<CUdeviceptr>| {
+            let first = extents.partition_point(|extent| extent.addresses.end <= place.start);
+            let end = extents.partition_point(|extent| extent.addresses.start < place.end).max(first);
+            let missing = extents[first..end].iter().filter(|extent| !extent.is_mapped).count();
+            Block {
                 start: place.start,
-                end: place.start + place.bytes,
-                missing: AtomicU32::new(missing(&place) as u32),
-                extents: place.extents.into_iter().map(|(extent, _)| extent).collect(),
-                targets: Vec::new(),
+                end: place.end,
+                extents: first as u32..end as u32,
+                missing: AtomicU32::new(missing as u32),
                 used: AtomicBool::new(false),
-            })
-            .collect();
+            }
+        };
+        let blocks: Vec<Block> = places.iter().map(block).collect();
+        let extent = |extent: &ExtentLayout| {
+            let first = places.partition_point(|place| place.end <= extent.addresses.start) as u32;
+            let end = places.partition_point(|place| place.start < extent.addresses.end) as u32;
+            Extent { id: extent.id, blocks: first..end.max(first), targets: Vec::new() }
+        };
+        let mut extents: Vec<Extent> = extents.iter().map(extent).collect();
+        let of_id: HashMap<ExtentId, u32> = (0..).zip(&extents).map(|(at, extent)| (extent.id, at)).collect();
         for (extent, address) in edges {
             // Pointers are told by the granule that they lie in: whatever begins or lies there is meant.
-            let Some(&from) = of_extent.get(extent) else { continue };
-            let (_, targets) = find_or_ends_at(&blocks, *address);
-            let targets: Vec<u32> = targets.filter(|to| *to != from).collect();
-            blocks[from as usize].targets.extend(targets);
+            let Some(from) = of_id.get(extent) else { continue };
+            extents[*from as usize].targets.extend(find_or_ends_at(&blocks, *address).1);
         }
-        for block in &mut blocks {
-            block.targets.sort_unstable();
-            block.targets.dedup();
+        for extent in &mut extents {
+            extent.targets.sort_unstable();
+            extent.targets.dedup();
         }
         let mut root_blocks: Vec<u32> = roots.addresses.iter().filter_map(|address| find(&blocks, *address)).collect();
         root_blocks.sort_unstable();
         root_blocks.dedup();
         Self {
             blocks,
-            of_extent,
+            extents,
+            of_id,
             roots: root_blocks,
             unreadable: roots.unreadable,
             left: AtomicUsize::new(left),
@@ -297,14 +311,19 @@ impl Arrival {
         }
     }
 
+    fn blocks_of(&self, extent: &Extent) -> &[Block] {
+        &self.blocks[extent.blocks.start as usize..extent.blocks.end as usize]
+    }
+
     fn mapped(&self, extents: &[ExtentId]) {
         for extent in extents {
-            if let Some(at) = self.of_extent.get(extent) {
+            let Some(extent) = self.of_id.get(extent).map(|at| &self.extents[*at as usize]) else { continue };
+            for block in self.blocks_of(extent) {
                 // Release: whoever sees that none is missing may use them.
-                self.blocks[*at as usize].missing.fetch_sub(1, Ordering::AcqRel);
-                self.left.fetch_sub(1, Ordering::AcqRel);
+                block.missing.fetch_sub(1, Ordering::AcqRel);
             }
         }
+        self.left.fetch_sub(extents.len(), Ordering::AcqRel);
     }
 
     /// What was used first, in that order, and when.
@@ -312,9 +331,11 @@ impl Arrival {
         let order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         let extents = |(block, micros): &(u32, u32)| {
             let micros = *micros;
-            self.blocks[*block as usize].extents.iter().map(move |extent| (*extent, micros))
+            self.blocks[*block as usize].extents.clone().map(move |extent| (self.extents[extent as usize].id, micros))
         };
-        order.iter().flat_map(extents).collect()
+        // With the first of its blocks.
+        let mut known = HashSet::new();
+        order.iter().flat_map(extents).filter(|(extent, _)| known.insert(*extent)).collect()
     }
 
     fn micros(&self) -> u64 {
@@ -332,14 +353,15 @@ impl Arrival {
             }
         };
         let mut lacks = false;
-        Visited::with(self.blocks.len(), |visited| {
+        Visited::with(self.extents.len(), |visited| {
             let mut visit = |at: u32, visited: &mut Visited| {
                 let block = &self.blocks[at as usize];
                 self.note(at);
                 lacks |= block.missing.load(Ordering::Acquire) != 0;
-                // Most blocks point nowhere, so most calls have nothing to follow.
-                if !block.targets.is_empty() {
-                    visited.add(at);
+                // Most memory points nowhere, so most calls have nothing to follow.
+                for extent in block.extents.clone().filter(|extent| !self.extents[*extent as usize].targets.is_empty())
+                {
+                    visited.add(extent);
                 }
             };
             // Many parameters lie in the same block as the one before.
@@ -355,7 +377,7 @@ impl Arrival {
             self.roots.iter().for_each(|at| visit(*at, visited));
             let mut next = 0;
             while let Some(&at) = visited.order.get(next) {
-                self.blocks[at as usize].targets.iter().for_each(|target| visit(*target, visited));
+                self.extents[at as usize].targets.iter().for_each(|target| visit(*target, visited));
                 next += 1;
             }
         });

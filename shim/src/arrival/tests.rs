@@ -2,17 +2,30 @@ use super::*;
 
 const MIB: u64 = 1 << 20;
 
-fn place(start: u64, extents: &[(u32, bool)]) -> BlockLayout {
-    let extents: Vec<_> = extents.iter().map(|(id, mapped)| (ExtentId(*id), *mapped)).collect();
-    BlockLayout { start, bytes: 2 * MIB * extents.len() as u64, extents }
+/// A block, and extents of 2 MiB each that are behind it alone.
+fn place(start: u64, extents: &[(u32, bool)]) -> Layout {
+    let extents = (0..).zip(extents).map(|(at, (id, is_mapped))| {
+        let start = start + 2 * MIB * at;
+        ExtentLayout { id: ExtentId(*id), addresses: start..start + 2 * MIB, is_mapped: *is_mapped }
+    });
+    let extents: Vec<_> = extents.collect();
+    let block = start..start + 2 * MIB * extents.len() as u64;
+    Layout { blocks: core::iter::once(block).collect(), extents }
 }
 
-fn arrival(places: Vec<BlockLayout>, edges: &[(u32, u64)], roots: roots::Found) -> Arrival {
+fn layout(places: Vec<Layout>) -> Layout {
+    let (blocks, mut extents) =
+        places.into_iter().map(|place| (place.blocks, place.extents)).collect::<(Vec<_>, Vec<_>)>();
+    extents.sort_by_key(|extents| extents[0].addresses.start);
+    Layout { blocks: blocks.concat(), extents: extents.concat() }
+}
+
+fn arrival(places: Vec<Layout>, edges: &[(u32, u64)], roots: roots::Found) -> Arrival {
     let edges: Vec<_> = edges.iter().map(|(extent, to)| (ExtentId(*extent), *to)).collect();
-    Arrival::new(places, &edges, roots)
+    Arrival::new(layout(places), &edges, roots)
 }
 
-fn three() -> Vec<BlockLayout> {
+fn three() -> Vec<Layout> {
     vec![place(64 * MIB, &[(3, false)]), place(0x1000 * MIB, &[(1, false), (2, true)]), place(8 * MIB, &[(7, false)])]
 }
 
@@ -68,6 +81,32 @@ fn first_uses_are_remembered_in_order() {
 }
 
 #[test]
+fn allocations_that_share_an_extent_come_together_and_point_where_it_points() {
+    let extent = |id: u32, start: u64, megabytes: u64| ExtentLayout {
+        id: ExtentId(id),
+        addresses: start * MIB..(start + megabytes) * MIB,
+        is_mapped: false,
+    };
+    // The second lies in two of them, and behind the third one is spare.
+    let blocks: Vec<_> = [64..66, 66..74, 74..76, 200..202].map(|block| block.start * MIB..block.end * MIB).into();
+    let extents = vec![extent(1, 64, 8), extent(2, 72, 8), extent(3, 200, 2)];
+    let edges = [(ExtentId(1), 200 * MIB)];
+    let arrival = Arrival::new(Layout { blocks, extents }, &edges, roots::Found::default());
+    let inside = |block: u64| these(&[block * MIB + 8]);
+    assert!([64, 66, 74].iter().all(|block| arrival.lacks(&inside(*block))));
+    arrival.mapped(&[ExtentId(1)]);
+    assert!(arrival.lacks(&inside(64)), "it points to the last one, or its neighbour does");
+    arrival.mapped(&[ExtentId(3)]);
+    assert!(!arrival.lacks(&inside(64)));
+    assert!(arrival.lacks(&inside(66)) && arrival.lacks(&inside(74)));
+    assert_eq!(arrival.left.load(Ordering::Relaxed), 1);
+    arrival.mapped(&[ExtentId(2)]);
+    assert!(!arrival.lacks(&Needs::Everything));
+    let used: Vec<u32> = arrival.used().into_iter().map(|(extent, _)| extent.0).collect();
+    assert_eq!(used, [1, 3, 2], "each once");
+}
+
+#[test]
 fn an_address_between_two_may_mean_either() {
     let two = || vec![place(64 * MIB, &[(1, false)]), place(66 * MIB, &[(2, false)])];
     for here in [1, 2] {
@@ -81,7 +120,7 @@ fn an_address_between_two_may_mean_either() {
 
 #[test]
 fn several_addresses_need_what_each_needs_alone_in_any_order() {
-    let ends = three().into_iter().flat_map(|place| [place.start, place.start + place.bytes]);
+    let ends = three().into_iter().flat_map(|place| [place.blocks[0].start, place.blocks[0].end]);
     // Fewer where each is slow.
     let step = if cfg!(miri) { 5 } else { 1 };
     let near: Vec<u64> = ends.flat_map(|end| [end - 8, end, end + 8, end + MIB]).step_by(step).collect();
@@ -106,7 +145,7 @@ fn a_call_inside_goes_on_waiting_for_memory_when_the_gate_is_closed_over_it() {
     let _turn = gate::tests::TURN.lock().unwrap_or_else(PoisonError::into_inner);
     assert!(gate::prepare());
     static IS_MAPPED: AtomicBool = AtomicBool::new(false);
-    begin(vec![place(64 * MIB, &[(3, false)])], &[], roots::Found::default());
+    begin(place(64 * MIB, &[(3, false)]), &[], roots::Found::default());
     gate::arriving(false);
     std::thread::scope(|scope| {
         let call = scope.spawn(|| {

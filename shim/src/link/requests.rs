@@ -5,7 +5,9 @@ use std::sync::{Mutex, PoisonError};
 
 use baton_contract::link;
 use baton_contract::memory::SizeClass;
-use baton_contract::messages::{Answer, ExtentId, FromCoordinator, Full, MAX_LISTED, Message as _, Request};
+use baton_contract::messages::{
+    Answer, ExtentId, FromCoordinator, Full, MAX_LISTED, MAX_RANGES, Message as _, Request,
+};
 use baton_contract::wire::GpuNumber;
 
 /// The socket for requests. A thread that waits for its answer keeps the others waiting; nobody calls the
@@ -62,9 +64,9 @@ impl Requests {
         }
     }
 
-    /// New extents for so many bytes, a multiple of 2 MiB.
-    pub(crate) fn allocate(&self, bytes: u64) -> Result<Allocated, Unserved> {
-        match self.ask(&Request::Allocate { bytes })? {
+    /// New extents for so many bytes, a multiple of 2 MiB, which are to lie at this address.
+    pub(crate) fn allocate(&self, at: u64, bytes: u64) -> Result<Allocated, Unserved> {
+        match self.ask(&Request::Allocate { at, bytes })? {
             (Answer::Allocated { extents }, frames) => {
                 let all: u64 = extents.iter().map(|(_, class)| class.bytes()).sum();
                 if all == bytes { Ok(Allocated { extents, frames }) } else { Err(Unserved::Gone) }
@@ -95,6 +97,20 @@ impl Requests {
             // Without a coordinator there is nobody to give them to.
             let _ = self.ask(&Request::Free { extents: extents.to_vec() });
         }
+    }
+
+    /// Says that parts of extents are spare.
+    pub(crate) fn spare(&self, ranges: &[(u64, u64)]) {
+        for ranges in ranges.chunks(MAX_RANGES) {
+            // As for `free`.
+            let _ = self.ask(&Request::Spare { ranges: ranges.to_vec() });
+        }
+    }
+
+    /// Says that what was spare is used again.
+    pub(crate) fn reuse(&self, at: u64, bytes: u64) {
+        // Without a coordinator nobody has to know.
+        let _ = self.ask(&Request::Reuse { at, bytes });
     }
 
     /// Says that others are about to reach extents, which have to stay where they are from then on. False if not all of them are

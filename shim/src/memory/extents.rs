@@ -5,7 +5,8 @@
 //! memory that it does not have mapped.
 
 use core::ffi::c_void;
-use std::collections::{HashMap, HashSet};
+use core::ops::Range;
+use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -18,6 +19,7 @@ use baton_contract::cuda::{
 use baton_contract::memory::SizeClass;
 use baton_contract::messages::ExtentId;
 
+use super::layout::ExtentLayout;
 use crate::driver::api;
 use crate::link::requests::Requests;
 
@@ -32,18 +34,51 @@ struct Extent {
     exposed: u64,
 }
 
+#[derive(Debug, Default)]
+struct Table {
+    all: HashMap<ExtentId, Extent>,
+    by_address: BTreeMap<CUdeviceptr, ExtentId>,
+}
+
+impl Table {
+    fn get(&self, id: &ExtentId) -> Option<&Extent> {
+        self.all.get(id)
+    }
+
+    fn get_mut(&mut self, id: &ExtentId) -> Option<&mut Extent> {
+        self.all.get_mut(id)
+    }
+
+    fn insert(&mut self, id: ExtentId, address: CUdeviceptr, class: SizeClass) {
+        self.by_address.insert(address, id);
+        self.all.insert(id, Extent { address, class, mapped: false, immovable: false, exposed: 0 });
+    }
+
+    fn remove(&mut self, id: &ExtentId) -> Option<Extent> {
+        let extent = self.all.remove(id)?;
+        self.by_address.remove(&extent.address);
+        Some(extent)
+    }
+}
+
+impl Extent {
+    fn addresses(&self) -> Range<CUdeviceptr> {
+        self.address..self.address + self.class.bytes()
+    }
+}
+
 /// All extents of this process. The lock is never held while the driver is called.
 #[derive(Debug, Default)]
-pub(crate) struct Extents(Mutex<HashMap<ExtentId, Extent>>);
+pub(crate) struct Extents(Mutex<Table>);
 
 impl Extents {
-    fn lock(&self) -> MutexGuard<'_, HashMap<ExtentId, Extent>> {
+    fn lock(&self) -> MutexGuard<'_, Table> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A new extent at an address.
     pub(crate) fn add(&self, id: ExtentId, address: CUdeviceptr, class: SizeClass) {
-        self.lock().insert(id, Extent { address, class, mapped: false, immovable: false, exposed: 0 });
+        self.lock().insert(id, address, class);
     }
 
     /// An extent that is no more.
@@ -54,14 +89,47 @@ impl Extents {
         }
     }
 
-    /// The extents that are mapped.
-    pub(crate) fn mapped(&self) -> HashSet<ExtentId> {
-        self.lock().iter().filter(|(_, extent)| extent.mapped).map(|(id, _)| *id).collect()
+    /// Memory without frames is cut anew. Says where those extents were that are gone.
+    pub(crate) fn recut(
+        &self,
+        gone: &[ExtentId],
+        now: &[(ExtentId, CUdeviceptr, SizeClass)],
+    ) -> Vec<Range<CUdeviceptr>> {
+        let mut extents = self.lock();
+        let gone = gone.iter().filter_map(|id| extents.remove(id)).map(|extent| extent.addresses()).collect();
+        now.iter().for_each(|(id, address, class)| extents.insert(*id, *address, *class));
+        gone
+    }
+
+    /// The extents that lie in a range of addresses, wholly or in part, in order.
+    pub(super) fn within(&self, at: CUdeviceptr, bytes: u64) -> Vec<(ExtentId, Range<CUdeviceptr>)> {
+        let extents = self.lock();
+        let before = extents.by_address.range(..at).next_back();
+        let all = before.into_iter().chain(extents.by_address.range(at..at + bytes));
+        let places = all.filter_map(|(_, id)| Some((*id, extents.get(id)?.addresses())));
+        places.filter(|(_, place)| at < place.end).collect()
+    }
+
+    /// Whether all memory in a range of addresses is there.
+    pub(super) fn is_mapped(&self, at: CUdeviceptr, bytes: u64) -> bool {
+        let ids = self.within(at, bytes);
+        let extents = self.lock();
+        ids.iter().all(|(id, _)| extents.get(id).is_some_and(|extent| extent.mapped))
+    }
+
+    /// Where all extents are, in order of address, and whether they are mapped.
+    pub(super) fn layout(&self) -> Vec<ExtentLayout> {
+        let extents = self.lock();
+        let layout = |(_, id): (&CUdeviceptr, &ExtentId)| {
+            let extent = extents.get(id)?;
+            Some(ExtentLayout { id: *id, addresses: extent.addresses(), is_mapped: extent.mapped })
+        };
+        extents.by_address.iter().filter_map(layout).collect()
     }
 
     /// Whether all memory of this process is there.
     pub(crate) fn all_mapped(&self) -> bool {
-        self.lock().values().all(|extent| extent.mapped)
+        self.lock().all.values().all(|extent| extent.mapped)
     }
 
     /// Puts memory behind extents, without access: whoever touches it faults.
@@ -118,7 +186,7 @@ impl Extents {
     /// The extents that another GPU has no access to.
     pub(super) fn hidden_from(&self, device: CUdevice) -> Vec<ExtentId> {
         let extents = self.lock();
-        let hidden = extents.iter().filter(|(_, extent)| extent.mapped && extent.exposed & api::bit(device) == 0);
+        let hidden = extents.all.iter().filter(|(_, extent)| extent.mapped && extent.exposed & api::bit(device) == 0);
         hidden.map(|(id, _)| *id).collect()
     }
 

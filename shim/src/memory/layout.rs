@@ -1,14 +1,24 @@
 //! The tenant's memory as those see it who wait for it.
 
+use core::ops::Range;
+
 use baton_contract::cuda::CUdeviceptr;
 use baton_contract::messages::ExtentId;
 
-/// A block: what is waited for as a whole.
-pub(crate) struct BlockLayout {
-    /// Where it begins.
-    pub(crate) start: CUdeviceptr,
-    /// Its size in bytes.
-    pub(crate) bytes: u64,
-    /// What backs it, and whether that is mapped.
-    pub(crate) extents: Vec<(ExtentId, bool)>,
+/// All of it.
+pub(crate) struct Layout {
+    /// What is waited for as a whole, without an order.
+    pub(crate) blocks: Vec<Range<CUdeviceptr>>,
+    /// What comes as a whole, in order of address. One may have several blocks, and a block several of these.
+    pub(crate) extents: Vec<ExtentLayout>,
+}
+
+/// An extent.
+#[derive(Clone, Debug)]
+pub(crate) struct ExtentLayout {
+    pub(crate) id: ExtentId,
+    /// Where it is.
+    pub(crate) addresses: Range<CUdeviceptr>,
+    /// Whether it is there.
+    pub(crate) is_mapped: bool,
 }

@@ -17,6 +17,7 @@ pub(crate) mod extents;
 mod immovable;
 pub(crate) mod layout;
 pub(crate) mod space;
+mod spare;
 pub(crate) mod table;
 pub(crate) mod unmanaged;
 mod window;

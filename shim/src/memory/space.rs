@@ -5,17 +5,19 @@
 //! while the gate is closed and nobody is inside. While memory arrives it also gives access with others inside: to
 //! extents that every call waits for before it uses or frees them.
 
+use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use baton_contract::cuda::{CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUdevice, CUdeviceptr, CUresult};
-use baton_contract::memory::GRANULE;
+use baton_contract::memory::{GRANULE, SizeClass};
 use baton_contract::messages::ExtentId;
 use baton_contract::wire::MAX_DESCRIPTORS;
 
 use super::extents::Extents;
-use super::layout::BlockLayout;
+use super::layout::Layout;
+use super::spare::Spare;
 use super::table::{Facts, Released, SMALL, Table};
 use super::window::Window;
 use crate::driver::api;
@@ -33,11 +35,33 @@ const MOST_CACHED: u64 = 512 << 20;
 /// The lowest and highest address that was ever reserved, for a quick look without a lock.
 static WINDOWS: [AtomicU64; 2] = [AtomicU64::new(u64::MAX), AtomicU64::new(0)];
 
-/// Tells the coordinator about extents that are not needed any more, and waits until it knows.
-pub(crate) fn give_to_coordinator(extents: Vec<ExtentId>) {
-    // Without a coordinator there is nobody to give them to.
-    if let Some(link) = link::get() {
-        link.requests.free(extents);
+/// Up to this size, allocations are placed beside each other: the coordinator may make one extent of them.
+const BESIDE: u64 = 32 << 20;
+
+/// Memory that the program needs no longer.
+#[derive(Debug)]
+pub(crate) enum GivenUp {
+    /// These extents, which are unmapped.
+    Extents(Vec<ExtentId>),
+    /// Parts of extents which have others that it needs: address and size of each.
+    Parts(Vec<(CUdeviceptr, u64)>),
+}
+
+/// What becomes of memory that the program needs no longer.
+struct SetApart {
+    /// Extents that nobody needs without it.
+    whole: Vec<(ExtentId, Range<CUdeviceptr>)>,
+    /// Parts of others, each with its extent.
+    parts: Vec<(Range<CUdeviceptr>, Range<CUdeviceptr>)>,
+}
+
+/// Tells the coordinator what is not needed any more, and waits until it knows.
+pub(crate) fn give_to_coordinator(given_up: GivenUp) {
+    // Without a coordinator there is nobody to give it to.
+    let Some(link) = link::get() else { return };
+    match given_up {
+        GivenUp::Extents(extents) => link.requests.free(extents),
+        GivenUp::Parts(parts) => link.requests.spare(&parts),
     }
 }
 
@@ -67,9 +91,32 @@ pub(crate) enum NoMemory {
 #[derive(Debug, Default)]
 pub(super) struct Books {
     pub(super) table: Table,
+    spare: Spare,
+    /// Free addresses for allocations up to [`BESIDE`], and for larger ones.
+    beside: Window,
     window: Window,
     /// All that was ever reserved: start and size.
     reserved: Vec<(CUdeviceptr, u64)>,
+}
+
+impl Books {
+    fn take_addresses(&mut self, bytes: u64) -> Option<CUdeviceptr> {
+        if bytes <= BESIDE { self.beside.take(bytes) } else { self.window.take(bytes) }
+    }
+
+    fn give_addresses_back(&mut self, at: CUdeviceptr, bytes: u64) {
+        let is_beside = |(start, size): &(CUdeviceptr, u64)| (*start..start + beside_of(*size)).contains(&at);
+        if self.reserved.iter().any(is_beside) {
+            self.beside.give_back(at, bytes);
+        } else {
+            self.window.give_back(at, bytes);
+        }
+    }
+}
+
+/// How much of what is reserved at once is for allocations up to [`BESIDE`].
+fn beside_of(reserved: u64) -> u64 {
+    if reserved == WINDOW { WINDOW / 4 } else { 0 }
 }
 
 /// One tenant's memory.
@@ -135,20 +182,36 @@ impl Space {
             if let Some(at) = self.lock().table.take_small(bytes, context) {
                 return Ok(at);
             }
-            let memory = self.acquire(requests, GRANULE)?;
+            let memory = self.memory(requests, GRANULE)?;
             let mut books = self.lock();
-            books.table.add_shared(memory.at, memory.extents);
+            books.table.add_shared(memory.at);
             return books.table.take_small(bytes, context).ok_or(NoMemory::Answer(CUDA_ERROR_OUT_OF_MEMORY));
         }
         let size = bytes.checked_next_multiple_of(GRANULE).ok_or(NoMemory::Answer(CUDA_ERROR_OUT_OF_MEMORY))?;
-        let cached = self.lock().table.take_cached(size);
-        let memory = match cached {
-            Some(memory) => memory,
-            None => self.acquire(requests, size)?,
-        };
-        let at = memory.at;
-        self.lock().table.add_large(memory, bytes, context);
-        Ok(at)
+        let memory = self.memory(requests, size)?;
+        self.lock().table.add_large(&memory, bytes, context);
+        Ok(memory.at)
+    }
+
+    /// Memory for an allocation: what was freed lately, or what is spare, or new.
+    fn memory(&self, requests: &Requests, bytes: u64) -> Result<Released, NoMemory> {
+        let cached = self.lock().table.take_cached(bytes);
+        if let Some(memory) = cached {
+            return Ok(memory);
+        }
+        let spare = self.lock().spare.take(bytes);
+        let Some(at) = spare else { return self.acquire(requests, bytes) };
+        let memory = Released { at, bytes, is_reusable: true };
+        if self.extents.is_mapped(at, bytes) {
+            requests.reuse(at, bytes);
+            return Ok(memory);
+        }
+        // It is on its way, with the rest of its extent.
+        let extents = self.extents.within(at, bytes);
+        let mut books = self.lock();
+        extents.iter().for_each(|(_, extent)| books.spare.add(at..at + bytes, extent, true));
+        drop(books);
+        self.acquire(requests, bytes)
     }
 
     /// The allocation that this address lies in, and where it begins.
@@ -190,7 +253,7 @@ impl Space {
 
     /// All work has ended that may use the allocation of this number, which was freed: takes its memory back. Whoever calls this
     /// may change mappings: it has a guard, or has closed the gate.
-    pub(crate) fn finish_free(&self, at: CUdeviceptr, number: u64, tell: impl FnMut(Vec<ExtentId>)) -> CUresult {
+    pub(crate) fn finish_free(&self, at: CUdeviceptr, number: u64, tell: impl FnMut(GivenUp)) -> CUresult {
         let most_cached = MOST_CACHED.min(link::total() / 16);
         let gone = {
             let mut books = self.lock();
@@ -217,34 +280,80 @@ impl Space {
     }
 
     /// Gives back what is kept for the next allocation. `tell` says so to the coordinator.
-    pub(crate) fn release_cached(&self, tell: impl FnMut(Vec<ExtentId>)) -> CUresult {
+    pub(crate) fn release_cached(&self, tell: impl FnMut(GivenUp)) -> CUresult {
         let gone = self.lock().table.take_all_cached();
         self.release(gone, tell)
     }
 
-    fn release(&self, gone: Vec<Released>, mut tell: impl FnMut(Vec<ExtentId>)) -> CUresult {
+    fn release(&self, gone: Vec<Released>, mut tell: impl FnMut(GivenUp)) -> CUresult {
         if gone.is_empty() {
             return CUDA_SUCCESS;
         }
         let _relaxed = api::Relaxed::enter();
         for memory in gone {
-            if let Err(code) = self.extents.unmap(&memory.extents) {
+            let SetApart { whole, parts } = self.set_apart(&memory);
+            if !parts.is_empty() {
+                // Before another thread finds them spare: it may use them again, or free the rest of their extent.
+                tell(GivenUp::Parts(parts.iter().map(|(part, _)| (part.start, part.end - part.start)).collect()));
+                let mut books = self.lock();
+                parts.into_iter().for_each(|(part, extent)| books.spare.add(part, &extent, memory.is_reusable));
+            }
+            let ids: Vec<ExtentId> = whole.iter().map(|(id, _)| *id).collect();
+            if let Err(code) = self.extents.unmap(&ids) {
                 // A broken context: the memory stays mapped until the process ends, and so do its addresses.
                 return code;
             }
-            self.extents.remove(&memory.extents);
-            tell(memory.extents);
-            self.lock().window.give_back(memory.at, memory.bytes);
+            self.extents.remove(&ids);
+            if !ids.is_empty() {
+                tell(GivenUp::Extents(ids));
+            }
+            let mut books = self.lock();
+            whole.iter().for_each(|(_, place)| books.give_addresses_back(place.start, place.end - place.start));
         }
         CUDA_SUCCESS
     }
 
+    /// What becomes of memory that the program needs no longer.
+    fn set_apart(&self, memory: &Released) -> SetApart {
+        let (mut whole, mut parts) = (Vec::new(), Vec::new());
+        let extents = self.extents.within(memory.at, memory.bytes);
+        let mut books = self.lock();
+        for (id, extent) in extents {
+            let part = memory.at.max(extent.start)..(memory.at + memory.bytes).min(extent.end);
+            let bytes = part.end - part.start;
+            if bytes + books.spare.bytes_of(&extent) == extent.end - extent.start {
+                books.spare.forget(&extent);
+                whole.push((id, extent));
+            } else {
+                parts.push((part, extent));
+            }
+        }
+        SetApart { whole, parts }
+    }
+
+    /// Memory that this process has without frames is cut into other extents. What was spare of it is no more.
+    pub(crate) fn recut(&self, gone: &[ExtentId], now: &[(ExtentId, CUdeviceptr, SizeClass)]) {
+        let gone = self.extents.recut(gone, now);
+        let mut books = self.lock();
+        for extent in gone {
+            for (at, bytes) in books.spare.forget(&extent) {
+                books.give_addresses_back(at, bytes);
+            }
+        }
+    }
+
     /// New memory at new addresses, mapped.
     fn acquire(&self, requests: &Requests, bytes: u64) -> Result<Released, NoMemory> {
-        let lent = match requests.allocate(bytes) {
+        let at = self.addresses(bytes).map_err(NoMemory::Answer)?;
+        self.acquire_at(requests, at, bytes).inspect_err(|_| self.lock().give_addresses_back(at, bytes))?;
+        Ok(Released { at, bytes, is_reusable: true })
+    }
+
+    fn acquire_at(&self, requests: &Requests, at: CUdeviceptr, bytes: u64) -> Result<(), NoMemory> {
+        let lent = match requests.allocate(at, bytes) {
             Err(Unserved::Denied(_)) => {
-                self.release_cached(|extents| requests.free(extents));
-                requests.allocate(bytes)
+                self.release_cached(give_to_coordinator);
+                requests.allocate(at, bytes)
             }
             answer => answer,
         };
@@ -255,21 +364,12 @@ impl Space {
         })?;
         let ids: Vec<ExtentId> = lent.extents.iter().map(|(id, _)| *id).collect();
         let _relaxed = api::Relaxed::enter();
-        let mapped = self.addresses(bytes).and_then(|at| {
-            self.map(requests, at, lent).inspect_err(|_| {
-                self.extents.take_away(&ids);
-                self.extents.remove(&ids);
-                self.lock().window.give_back(at, bytes);
-            })?;
-            Ok(at)
-        });
-        match mapped {
-            Ok(at) => Ok(Released { at, bytes, extents: ids, is_reusable: true }),
-            Err(code) => {
-                requests.free(ids);
-                Err(NoMemory::Answer(code))
-            }
-        }
+        self.map(requests, at, lent).map_err(|code| {
+            self.extents.take_away(&ids);
+            self.extents.remove(&ids);
+            requests.free(ids);
+            NoMemory::Answer(code)
+        })
     }
 
     fn map(&self, requests: &Requests, mut at: CUdeviceptr, lent: Allocated) -> Result<(), CUresult> {
@@ -321,7 +421,7 @@ impl Space {
     }
 
     fn addresses(&self, bytes: u64) -> Result<CUdeviceptr, CUresult> {
-        if let Some(at) = self.lock().window.take(bytes) {
+        if let Some(at) = self.lock().take_addresses(bytes) {
             return Ok(at);
         }
         let mut at = 0;
@@ -332,23 +432,22 @@ impl Space {
             code => return Err(code),
         }
         let mut books = self.lock();
-        books.window.give_back(at, size);
         books.reserved.push((at, size));
+        let beside = beside_of(size);
+        if beside > 0 {
+            books.beside.give_back(at, beside);
+        }
+        books.window.give_back(at + beside, size - beside);
         WINDOWS[0].fetch_min(at, Ordering::Relaxed);
         WINDOWS[1].fetch_max(at + size, Ordering::Relaxed);
-        books.window.take(bytes).ok_or(CUDA_ERROR_OUT_OF_MEMORY)
+        books.take_addresses(bytes).ok_or(CUDA_ERROR_OUT_OF_MEMORY)
     }
 
     /// All memory, and what of it is mapped.
-    pub(crate) fn layout(&self) -> Vec<BlockLayout> {
-        let is_mapped = self.extents.mapped();
-        let books = self.lock();
-        let block = |(start, bytes, extents): (CUdeviceptr, u64, &[ExtentId])| BlockLayout {
-            start,
-            bytes,
-            extents: extents.iter().map(|id| (*id, is_mapped.contains(id))).collect(),
-        };
-        books.table.places().map(block).collect()
+    pub(crate) fn layout(&self) -> Layout {
+        let extents = self.extents.layout();
+        let blocks = self.lock().table.places().map(|(at, bytes)| at..at + bytes).collect();
+        Layout { blocks, extents }
     }
 
     /// Where addresses of allocations begin and end: all that were ever reserved, and what lies between.

@@ -1,17 +1,16 @@
 //! The program's allocations: what it was given, and what backs it. Pure: maps and asks nobody.
 //!
 //! ```text
-//! large    2 MiB multiples, extents of its own
-//! small    512-byte blocks of a **shared** extent, 2 MiB, which many have together
+//! large    2 MiB multiples
+//! small    512-byte blocks of **shared** 2 MiB, which many have together
 //! freeing  freed, while work that was queued before may still use it
 //! cached   freed, still mapped: the next allocation of the same size gets it back
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use baton_contract::cuda::CUdeviceptr;
 use baton_contract::memory::GRANULE;
-use baton_contract::messages::ExtentId;
 
 use super::window::Window;
 
@@ -35,8 +34,8 @@ pub(crate) struct Facts {
 #[derive(Debug)]
 pub(crate) struct Allocation {
     pub(crate) facts: Facts,
-    /// Its extents, if it has its own.
-    extents: Option<Vec<ExtentId>>,
+    /// Whether its 2 MiB pages are its own.
+    is_large: bool,
     /// Others may reach its memory for ever, whatever becomes of its addresses.
     has_escaped: bool,
 }
@@ -48,8 +47,6 @@ pub(crate) struct Released {
     pub(crate) at: CUdeviceptr,
     /// Its size.
     pub(crate) bytes: u64,
-    /// What backs it.
-    pub(crate) extents: Vec<ExtentId>,
     /// Whether another allocation may get it.
     pub(crate) is_reusable: bool,
 }
@@ -59,11 +56,11 @@ pub(crate) struct Released {
 pub(crate) struct Table {
     allocations: BTreeMap<CUdeviceptr, Allocation>,
     freeing: BTreeMap<CUdeviceptr, Allocation>,
-    /// Shared extents by address, and what is free in all of them.
-    shared: BTreeMap<CUdeviceptr, Vec<ExtentId>>,
+    /// Addresses of shared memory, 2 MiB each, and what is free in all of it.
+    shared: BTreeSet<CUdeviceptr>,
     free: Window,
     cached: Vec<Released>,
-    /// What live allocations and shared extents take.
+    /// What live allocations and shared memory take.
     taken: u64,
     /// How many allocations there ever were.
     numbers: u64,
@@ -74,7 +71,7 @@ impl Default for Table {
         Self {
             allocations: BTreeMap::new(),
             freeing: BTreeMap::new(),
-            shared: BTreeMap::new(),
+            shared: BTreeSet::new(),
             free: Window::of_units(GRANULE),
             cached: Vec::new(),
             taken: 0,
@@ -97,29 +94,29 @@ impl Table {
         FIRST_NUMBER + self.numbers
     }
 
-    /// A place in a shared extent.
+    /// A place in shared memory.
     pub(crate) fn take_small(&mut self, bytes: u64, context: usize) -> Option<CUdeviceptr> {
         let size = bytes.next_multiple_of(BLOCK);
         let at = self.free.take(size)?;
         let number = self.next_number();
         let facts = Facts { bytes, context, number };
-        self.allocations.insert(at, Allocation { facts, extents: None, has_escaped: false });
+        self.allocations.insert(at, Allocation { facts, is_large: false, has_escaped: false });
         Some(at)
     }
 
-    /// A new extent to share.
-    pub(crate) fn add_shared(&mut self, at: CUdeviceptr, extents: Vec<ExtentId>) {
+    /// New memory to share, 2 MiB.
+    pub(crate) fn add_shared(&mut self, at: CUdeviceptr) {
         self.free.give_back(at, GRANULE);
-        self.shared.insert(at, extents);
+        self.shared.insert(at);
         self.taken += GRANULE;
     }
 
-    /// An allocation with extents of its own.
-    pub(crate) fn add_large(&mut self, memory: Released, bytes: u64, context: usize) {
+    /// An allocation with memory of its own.
+    pub(crate) fn add_large(&mut self, memory: &Released, bytes: u64, context: usize) {
         self.taken += memory.bytes;
         let number = self.next_number();
         let facts = Facts { bytes, context, number };
-        self.allocations.insert(memory.at, Allocation { facts, extents: Some(memory.extents), has_escaped: false });
+        self.allocations.insert(memory.at, Allocation { facts, is_large: true, has_escaped: false });
     }
 
     /// Memory of exactly this size that was freed lately.
@@ -178,13 +175,13 @@ impl Table {
     pub(crate) fn finish(&mut self, at: CUdeviceptr, number: u64) -> Option<Released> {
         self.freeing.get(&at).filter(|freed| freed.facts.number == number)?;
         let allocation = self.freeing.remove(&at)?;
-        if let Some(extents) = allocation.extents {
+        if allocation.is_large {
             let bytes = allocation.facts.bytes.next_multiple_of(GRANULE);
             self.taken -= bytes;
-            return Some(Released { at, bytes, extents, is_reusable: !allocation.has_escaped });
+            return Some(Released { at, bytes, is_reusable: !allocation.has_escaped });
         }
         if allocation.has_escaped {
-            // Its part of the extent is nobody's any more.
+            // Its part of the shared memory is nobody's any more.
             return None;
         }
         let (base, bytes) = self.free.give_back(at, allocation.facts.bytes.next_multiple_of(BLOCK));
@@ -193,30 +190,30 @@ impl Table {
         }
         self.free.withdraw(base);
         self.taken -= GRANULE;
-        Some(Released { at: base, bytes: GRANULE, extents: self.shared.remove(&base)?, is_reusable: true })
+        self.shared.remove(&base).then_some(Released { at: base, bytes: GRANULE, is_reusable: true })
     }
 
-    /// Others may reach the allocation that this address lies in, from now on and for ever; says what backs it.
-    pub(crate) fn let_escape(&mut self, address: CUdeviceptr) -> Option<Vec<ExtentId>> {
+    /// Others may reach the allocation that this address lies in, from now on and for ever; says where the memory
+    /// begins that this is about, and how much it is.
+    pub(crate) fn let_escape(&mut self, address: CUdeviceptr) -> Option<(CUdeviceptr, u64)> {
         let (at, allocation) = self.allocations.range_mut(..=address).next_back()?;
         if address >= at + allocation.facts.bytes {
             return None;
         }
         allocation.has_escaped = true;
-        match &allocation.extents {
-            Some(extents) => Some(extents.clone()),
-            None => self.shared.range(..=address).next_back().map(|(_, extents)| extents.clone()),
+        if allocation.is_large {
+            return Some((*at, allocation.facts.bytes.next_multiple_of(GRANULE)));
         }
+        self.shared.range(..=address).next_back().map(|at| (*at, GRANULE))
     }
 
-    /// All memory that is mapped as a whole: where, how much, and what backs it.
-    pub(crate) fn places(&self) -> impl Iterator<Item = (CUdeviceptr, u64, &[ExtentId])> {
-        let large = self.allocations.iter().chain(&self.freeing).filter_map(|(at, allocation)| {
-            let extents = allocation.extents.as_deref()?;
-            Some((*at, allocation.facts.bytes.next_multiple_of(GRANULE), extents))
-        });
-        let shared = self.shared.iter().map(|(at, extents)| (*at, GRANULE, extents.as_slice()));
-        let cached = self.cached.iter().map(|memory| (memory.at, memory.bytes, memory.extents.as_slice()));
+    /// All memory that is waited for as a whole: where, and how much.
+    pub(crate) fn places(&self) -> impl Iterator<Item = (CUdeviceptr, u64)> {
+        let all = self.allocations.iter().chain(&self.freeing);
+        let large = all.filter(|(_, allocation)| allocation.is_large);
+        let large = large.map(|(at, allocation)| (*at, allocation.facts.bytes.next_multiple_of(GRANULE)));
+        let shared = self.shared.iter().map(|at| (*at, GRANULE));
+        let cached = self.cached.iter().map(|memory| (memory.at, memory.bytes));
         large.chain(shared).chain(cached)
     }
 
@@ -232,7 +229,7 @@ mod tests {
     use super::*;
 
     fn memory(at: u64, bytes: u64) -> Released {
-        Released { at, bytes, extents: vec![ExtentId(at as u32)], is_reusable: true }
+        Released { at, bytes, is_reusable: true }
     }
 
     fn remove(table: &mut Table, at: u64) -> Option<Released> {
@@ -242,10 +239,10 @@ mod tests {
     }
 
     #[test]
-    fn small_allocations_share_an_extent_until_the_last_is_gone() {
+    fn small_allocations_share_memory_until_the_last_is_gone() {
         let mut table = Table::default();
         assert_eq!(table.take_small(100, 1), None);
-        table.add_shared(GRANULE, vec![ExtentId(1)]);
+        table.add_shared(GRANULE);
         let (a, b) = (table.take_small(100, 1).expect("room"), table.take_small(513, 2).expect("room"));
         assert_eq!((a, b), (GRANULE, GRANULE + 512));
         assert_eq!(table.taken(), GRANULE);
@@ -254,7 +251,7 @@ mod tests {
         assert_eq!(table.of_context(2).iter().map(|(at, _)| *at).collect::<Vec<_>>(), [b]);
         assert_eq!(remove(&mut table, a), None);
         assert_eq!(table.begin_free(a), None, "freed twice");
-        assert_eq!(remove(&mut table, b), Some(Released { extents: vec![ExtentId(1)], ..memory(GRANULE, GRANULE) }));
+        assert_eq!(remove(&mut table, b), Some(memory(GRANULE, GRANULE)));
         assert_eq!(table.taken(), 0);
     }
 
@@ -270,9 +267,9 @@ mod tests {
     }
 
     #[test]
-    fn a_large_allocation_gives_its_extents_back() {
+    fn a_large_allocation_gives_its_memory_back() {
         let mut table = Table::default();
-        table.add_large(memory(GRANULE, 2 * GRANULE), GRANULE + 1, 7);
+        table.add_large(&memory(GRANULE, 2 * GRANULE), GRANULE + 1, 7);
         assert_eq!(table.taken(), 2 * GRANULE);
         assert_eq!(table.find(2 * GRANULE).map(|(at, _)| at), Some(GRANULE));
         assert!(table.find(2 * GRANULE + 1).is_none());
@@ -286,11 +283,11 @@ mod tests {
     #[test]
     fn memory_that_others_may_reach_is_given_to_nobody_else() {
         let mut table = Table::default();
-        table.add_large(memory(GRANULE, 2 * GRANULE), 2 * GRANULE, 7);
-        table.add_shared(8 * GRANULE, vec![ExtentId(8)]);
+        table.add_large(&memory(GRANULE, 2 * GRANULE), 2 * GRANULE, 7);
+        table.add_shared(8 * GRANULE);
         let small = table.take_small(512, 7).expect("room");
-        assert_eq!(table.let_escape(2 * GRANULE), Some(vec![ExtentId(GRANULE as u32)]));
-        assert_eq!(table.let_escape(small + 511), Some(vec![ExtentId(8)]));
+        assert_eq!(table.let_escape(2 * GRANULE), Some((GRANULE, 2 * GRANULE)));
+        assert_eq!(table.let_escape(small + 511), Some((8 * GRANULE, GRANULE)));
         assert_eq!(table.let_escape(small + 512), None, "behind its end");
         let freed = remove(&mut table, GRANULE).expect("an allocation of its own");
         assert_eq!(table.keep(freed.clone(), 1 << 40), [freed], "it is not kept for the next one");

@@ -13,8 +13,8 @@ use std::time::Instant;
 use baton_contract::cuda::{CUDA_ERROR_DEINITIALIZED, CUresult};
 use baton_contract::link;
 use baton_contract::messages::{
-    CorunCommand, ExtentId, FromCoordinator, MAX_LISTED, MemoryCommand, MemoryReport, Message as _, PreemptionCommand,
-    PreemptionReport, TurnCommand, TurnReport,
+    CorunCommand, ExtentId, FromCoordinator, MAX_LISTED, MAX_RANGES, MemoryCommand, MemoryReport, Message as _,
+    PreemptionCommand, PreemptionReport, TurnCommand, TurnReport,
 };
 use baton_contract::page::ACTIVITY_SLOTS;
 
@@ -26,7 +26,7 @@ use super::requests::Requests;
 use super::tenant::{DEMANDED, Session};
 use crate::driver::api;
 use crate::gate::activity;
-use crate::memory::space::Space;
+use crate::memory::space::{GivenUp, Space};
 use crate::memory::unmanaged;
 use crate::sys::{reserve, thread, user};
 use crate::work::drain::{IdleWatch, drain};
@@ -353,6 +353,9 @@ impl Control {
                 extents.retain(|extent| !self.undelivered.remove(extent));
                 self.carry_out(batch, |session| session.space.extents.unmap(&extents))?;
             }
+            FromCoordinator::Memory(MemoryCommand::Recut { gone, extents }) => {
+                self.session.space.recut(&gone, &extents);
+            }
             // Answers belong on the other socket.
             _ => return Err(End::CoordinatorGone),
         }
@@ -565,9 +568,16 @@ impl Control {
     fn release_cached(&self) {
         let space = self.session.space;
         // Not by a request: whoever makes one just now may wait for us.
-        let tell = |extents: Vec<ExtentId>| {
-            for extents in extents.chunks(MAX_LISTED) {
-                self.session.link.tell(&MemoryReport::Free { extents: extents.to_vec() });
+        let tell = |given_up: GivenUp| match given_up {
+            GivenUp::Extents(extents) => {
+                for extents in extents.chunks(MAX_LISTED) {
+                    self.session.link.tell(&MemoryReport::Free { extents: extents.to_vec() });
+                }
+            }
+            GivenUp::Parts(parts) => {
+                for ranges in parts.chunks(MAX_RANGES) {
+                    self.session.link.tell(&MemoryReport::Spare { ranges: ranges.to_vec() });
+                }
             }
         };
         frees::collect(space, tell);

@@ -6,12 +6,11 @@ use core::time::Duration;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use baton_contract::cuda::CUdeviceptr;
-use baton_contract::messages::ExtentId;
 
 use super::mark::{Ended, Mark};
 use crate::driver::api;
 use crate::gate;
-use crate::memory::space::{Space, give_to_coordinator};
+use crate::memory::space::{GivenUp, Space, give_to_coordinator};
 use crate::sys::thread;
 
 /// An allocation that is being freed, and the mark behind all that may use it.
@@ -53,7 +52,7 @@ pub(crate) fn defer(at: CUdeviceptr, number: u64, mark: Option<Mark>, space: &'s
 
 /// Takes back what nothing uses any more; `tell` tells the coordinator. Whoever calls this may change mappings: it has a guard, or
 /// has closed the gate.
-pub(crate) fn collect(space: &Space, mut tell: impl FnMut(Vec<ExtentId>)) {
+pub(crate) fn collect(space: &Space, mut tell: impl FnMut(GivenUp)) {
     let deferred = core::mem::take(&mut lock().deferred);
     if deferred.is_empty() {
         return;

@@ -1,7 +1,9 @@
 /* Holds memory and obeys lines on standard input, one answer each, so that a test can bring it to
  * where it wants it.
  *
- *     hold --megabytes 24 --seed 1
+ *     hold --megabytes 24 --piece 8 --seed 1
+ *
+ * in pieces of so many MiB, or of larger ones if there were too many.
  *
  *     ready PID                when everything is allocated and filled
  *     touch                    new contents for all of it, each from the sum of the old; `touched CHECKSUM`
@@ -14,6 +16,8 @@
  *     sleep MS                 does nothing for so long; `slept`
  *     alloc MIB                `allocated` or `answer CODE`
  *     free                     frees what `alloc` allocated; `freed`
+ *     thin                     frees every second piece; `thinned`
+ *     thicken                  allocates and fills as many again, of the same size; `thickened`
  *     fork                     a child that does nothing and lives on; `forked PID`
  *     exec FILE                becomes another program
  *     quit                     reads all back and ends with `result hold CHECKSUM ok`
@@ -22,9 +26,9 @@
  */
 #include "work.h"
 
-enum { MAX_PIECES = 64 };
+enum { MAX_PIECES = 256 };
 
-static unsigned megabytes = 24, seed = 1;
+static unsigned megabytes = 24, piece = 8, seed = 1;
 static struct tools tools;
 static struct piece pieces[MAX_PIECES];
 static unsigned count;
@@ -50,6 +54,7 @@ static CUresult touch(uint64_t *result) {
     static uint64_t got[MAX_PIECES];
     TRY(cuMemsetD8(sums, 0, sizeof got));
     for (unsigned i = 0; i < count; i++) {
+        if (!pieces[i].at) continue;
         unsigned words = (unsigned)(pieces[i].bytes / 4);
         CUdeviceptr out = sums + i * sizeof *got;
         void *parameters[] = {&out, &pieces[i].at, &words};
@@ -58,6 +63,7 @@ static CUresult touch(uint64_t *result) {
     TRY(cuMemcpyDtoH(got, sums, sizeof got));
     *result = CHECKSUM_START;
     for (unsigned i = 0; i < count; i++) {
+        if (!pieces[i].at) continue;
         uint64_t want = sum_of(pieces[i].seed, pieces[i].bytes / 4);
         if (got[i] != want) piece_check(&tools, &pieces[i], "touch", 0);
         REQUIRE(got[i] == want, "a piece adds up to %#llx, not %#llx", (unsigned long long)got[i],
@@ -102,6 +108,23 @@ static CUresult linger(void) {
     TRY(cuMemHostGetDevicePointer(&flag, (void *)gone, 0));
     void *parameters[] = {&seen, &flag, &until};
     return cuLaunchKernel(tools.linger, 1, 1, 1, 1, 1, 1, 0, NULL, parameters, NULL);
+}
+
+static CUresult thin(void) {
+    for (unsigned i = 0; i < count; i += 2) {
+        if (pieces[i].at) TRY(cuMemFree(pieces[i].at));
+        pieces[i].at = 0;
+    }
+    return CUDA_SUCCESS;
+}
+
+static CUresult thicken(void) {
+    for (unsigned i = 0; i < count; i++) {
+        if (pieces[i].at) continue;
+        TRY(cuMemAlloc(&pieces[i].at, pieces[i].bytes));
+        TRY(fill(&pieces[i], seed * 2000 + i));
+    }
+    return CUDA_SUCCESS;
 }
 
 static void wait_long(void *ms) { sleep_ms(*(unsigned *)ms); }
@@ -162,6 +185,12 @@ static void obey(char *line) {
     } else if (strcmp(word, "free") == 0) {
         while (more_count && !result) result = cuMemFree(more[--more_count]);
         if (!result) printf("freed\n");
+    } else if (strcmp(word, "thin") == 0) {
+        result = thin();
+        if (!result) printf("thinned\n");
+    } else if (strcmp(word, "thicken") == 0) {
+        result = thicken();
+        if (!result) printf("thickened\n");
     } else if (strcmp(word, "fork") == 0) {
         fork_child();
     } else if (strcmp(word, "exec") == 0 && argument) {
@@ -169,7 +198,8 @@ static void obey(char *line) {
         printf("no such program\n");
     } else if (strcmp(word, "quit") == 0) {
         uint64_t sum = CHECKSUM_START;
-        for (unsigned i = 0; i < count; i++) sum = piece_check(&tools, &pieces[i], "the end", sum);
+        for (unsigned i = 0; i < count; i++)
+            if (pieces[i].at) sum = piece_check(&tools, &pieces[i], "the end", sum);
         exit(finish("hold", sum));
     } else {
         printf("what is %s?\n", word);
@@ -178,15 +208,15 @@ static void obey(char *line) {
 }
 
 int main(int argc, char **argv) {
-    struct option_row options[] = {{"--megabytes", &megabytes}, {"--seed", &seed}};
+    struct option_row options[] = {{"--megabytes", &megabytes}, {"--piece", &piece}, {"--seed", &seed}};
     read_options(argc, argv, options, COUNT_OF(options));
-    REQUIRE(megabytes >= 4, "--megabytes has to be at least 4");
+    REQUIRE(megabytes >= 4 && piece, "--megabytes has to be at least 4, and --piece 1");
     setvbuf(stdout, NULL, _IOLBF, 0);
     start();
     tools = tools_from(load_kernels());
     sums = device_alloc(MAX_PIECES * sizeof(uint64_t));
-    /* In pieces of 8 MiB, or larger ones if there were too many; 2 MiB are for the sums. */
-    size_t left = (megabytes - 2) * MIB, size = 8 * MIB;
+    /* 2 MiB are for the sums. */
+    size_t left = (megabytes - 2) * MIB, size = piece * MIB;
     while (left / size >= MAX_PIECES) size *= 2;
     for (; left; left -= pieces[count++].bytes) {
         pieces[count] = (struct piece){.bytes = left < size ? left : size};

@@ -16,6 +16,8 @@ pub struct Counts {
     pub missing: u64,
     /// What stays where it is.
     pub immovable: u64,
+    /// What the tenant has freed, and which is its own until it next leaves the GPU.
+    pub spare: u64,
     /// How many extents, of each size, can be evicted if their tenant can be.
     pub evictable: PerClass,
     /// How many, of each size, are on the way out.
@@ -34,6 +36,11 @@ impl Counts {
         self.bytes - self.away
     }
 
+    /// What the tenant's program uses, in bytes.
+    pub fn used(&self) -> u64 {
+        self.bytes - self.spare
+    }
+
     /// What one extent counts for.
     pub(super) fn of(extent: &Extent) -> Self {
         let (bytes, state) = (extent.class.bytes(), extent.state);
@@ -44,6 +51,7 @@ impl Counts {
             reserved: if_so(matches!(state, ExtentState::Reserved { .. })),
             missing: if_so(!state.is_resident()),
             immovable: if_so(extent.immovable),
+            spare: extent.spare_bytes(),
             unread: extent.pointers().is_none().into(),
             ..Self::default()
         };
@@ -79,6 +87,7 @@ impl Counts {
         bytes(&mut self.reserved, other.reserved);
         bytes(&mut self.missing, other.missing);
         bytes(&mut self.immovable, other.immovable);
+        bytes(&mut self.spare, other.spare);
         for (own, other) in self.evictable.iter_mut().zip(other.evictable) {
             numbers(own, other);
         }

@@ -147,6 +147,8 @@ pub struct Arrival {
 /// A piece of a tenant's memory.
 #[derive(Debug)]
 pub struct Extent {
+    /// Its address in the tenant's process.
+    pub(super) at: u64,
     pub(super) class: SizeClass,
     pub(super) state: ExtentState,
     pub(super) backing: Option<Backing>,
@@ -156,6 +158,8 @@ pub struct Extent {
     pub(super) dirty: u8,
     /// Others can reach it: it stays where it is.
     pub(super) immovable: bool,
+    /// Which of its pages the tenant has freed; empty if none.
+    pub(super) spare: Vec<bool>,
 }
 
 /// Joins the pages that are wanted to parts as long as possible.
@@ -173,6 +177,11 @@ pub(super) fn parts(wanted: impl Iterator<Item = bool>) -> Vec<Range<u64>> {
 }
 
 impl Extent {
+    /// Its address.
+    pub fn at(&self) -> u64 {
+        self.at
+    }
+
     /// Its size.
     pub fn class(&self) -> SizeClass {
         self.class
@@ -217,6 +226,15 @@ impl Extent {
         (self.class.bytes() / PAGE) as usize
     }
 
+    pub(super) fn is_spare(&self, page: usize) -> bool {
+        self.spare.get(page).is_some_and(|spare| *spare)
+    }
+
+    /// What of it the tenant has freed, in bytes.
+    pub fn spare_bytes(&self) -> u64 {
+        self.spare.iter().filter(|spare| **spare).count() as u64 * PAGE
+    }
+
     /// Whether some of it comes in as zeros.
     pub fn has_zeros(&self) -> bool {
         self.backing.as_ref().is_some_and(|backing| backing.pages.iter().any(|page| page.zero))
@@ -224,7 +242,7 @@ impl Extent {
 
     /// What has to be copied out of it, if it leaves now. Without scans, everything that may have changed.
     pub fn copies(&self, scans: bool) -> Copies {
-        let everything = || Copies::Parts(parts(std::iter::repeat_n(true, self.pages())));
+        let everything = || Copies::Parts(parts((0..self.pages()).map(|page| !self.is_spare(page))));
         if self.backing.as_ref().is_some_and(|backing| backing.current) {
             return Copies::Nothing;
         }
@@ -234,7 +252,8 @@ impl Extent {
             Some(_) if !scans => everything(),
             Some(contents) => {
                 let known = self.backing.as_ref().map_or(&[][..], |backing| &backing.pages);
-                let changed = |(at, page): (usize, &Page)| !page.zero && known.get(at) != Some(page);
+                let changed =
+                    |(at, page): (usize, &Page)| !page.zero && known.get(at) != Some(page) && !self.is_spare(at);
                 match parts(contents.pages.iter().enumerate().map(changed)) {
                     parts if parts.is_empty() => Copies::Nothing,
                     parts => Copies::Parts(parts),

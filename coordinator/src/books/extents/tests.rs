@@ -15,12 +15,14 @@ fn extent(before: Option<&[u64]>, now: Option<&[u64]>) -> Extent {
     let pages = |digests: &[u64]| digests.iter().map(|digest| page(*digest)).collect::<Vec<_>>();
     let backing = |before| Backing { runs: Vec::new(), pages: pages(before), before: Vec::new(), current: false };
     Extent {
+        at: 0,
         class: CLASS,
         state: ExtentState::Host,
         backing: before.map(backing),
         contents: now.map(|now| Contents { pages: pages(now), pointers: None }),
         dirty: 0,
         immovable: false,
+        spare: Vec::new(),
     }
 }
 
@@ -73,7 +75,9 @@ fn zeros_are_not_copied_in() {
 enum Step {
     Add(usize),
     Remove,
-    Leave { nothing: bool },
+    Leave {
+        nothing: bool,
+    },
     GiveUpReserved,
     Left(Half),
     Reserve,
@@ -87,6 +91,13 @@ enum Step {
     GiveUpBacking,
     Scanned(bool),
     MayChange,
+    /// Of the pages of two extents the one at this place, and so many more.
+    Spare {
+        page: u64,
+        pages: u64,
+        spare: bool,
+    },
+    Recut(usize),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -107,7 +118,27 @@ fn step() -> impl Strategy<Value = Step> {
         Just(Step::GiveUpBacking),
         any::<bool>().prop_map(Step::Scanned),
         Just(Step::MayChange),
+        (0u64..24, 1u64..12, any::<bool>()).prop_map(|(page, pages, spare)| Step::Spare { page, pages, spare }),
+        (1usize..4).prop_map(Step::Recut),
     ]
+}
+
+/// Slabs of the pool, in bytes.
+const SLAB: u64 = 64 * PAGE;
+
+/// Where the pages of extents are in the pool that are on the host, by address, without those that are spare; and what is known.
+fn on_host(extents: &Extents) -> BTreeMap<u64, (u64, Option<Page>, Option<Page>)> {
+    let mut pages = BTreeMap::new();
+    for (_, extent) in extents.iter().filter(|(_, extent)| extent.state == ExtentState::Host) {
+        // Steps that make no sense lose it.
+        let Some(backing) = &extent.backing else { continue };
+        let places = backing.runs.iter().flat_map(|run| (run.at..run.at + run.bytes).step_by(PAGE as usize));
+        for (page, place) in places.enumerate().filter(|(page, _)| !extent.is_spare(*page)) {
+            let contents = extent.contents.as_ref().map(|contents| contents.pages[page]);
+            pages.insert(extent.at + page as u64 * PAGE, (place, backing.pages.get(page).copied(), contents));
+        }
+    }
+    pages
 }
 
 impl Extents {
@@ -121,6 +152,11 @@ proptest! {
     fn counts_are_what_a_recount_finds(steps in prop::collection::vec((step(), 0usize..6), 0..200)) {
         let mut extents = Extents::default();
         let (mut frames, mut lent) = (0, 0usize);
+        let (mut next_address, mut next_run) = (0, 0);
+        let mut run = |bytes: u64| {
+            next_run += bytes;
+            Run { at: next_run - bytes, bytes }
+        };
         let mut frame = || {
             frames += 1;
             FrameId(frames)
@@ -130,13 +166,17 @@ proptest! {
             let had = extents.get(id).and_then(|extent| extent.state().frame());
             match step {
                 Step::Add(class) => {
-                    extents.add(SizeClass::ALL[class], frame());
+                    // Mostly beside each other.
+                    next_address += if at == 0 { PAGE } else { 0 };
+                    extents.add(next_address, SizeClass::ALL[class], frame());
+                    next_address += SizeClass::ALL[class].bytes();
                     lent += 1;
                 }
                 Step::Remove => lent -= usize::from(extents.remove(id).is_some()),
                 Step::Leave { nothing } => {
-                    let new = extents.get(id).is_some_and(|extent| extent.runs().is_none());
-                    let left = extents.leave(id, new.then(Vec::new), nothing);
+                    let new = extents.get(id).filter(|extent| extent.runs().is_none()).map(|extent| extent.pages());
+                    let new = new.map(|pages| (0..pages).map(|_| run(PAGE)).collect());
+                    let left = extents.leave(id, new, nothing);
                     prop_assert!(left.is_none() || left == had);
                 }
                 Step::GiveUpReserved => drop(extents.give_up_reserved(id)),
@@ -162,7 +202,41 @@ proptest! {
                     extents.scanned(id, vec![page(at as u64); pages], all.then(Vec::new));
                 }
                 Step::MayChange => extents.may_change(),
+                Step::Spare { page, pages, spare } => {
+                    let start = extents.get(id).map_or(0, Extent::at) + page * PAGE;
+                    let before = extents.counts().spare;
+                    let done = extents.set_spare(start, pages * PAGE, spare);
+                    let bytes = if done { pages * PAGE } else { 0 };
+                    let expected = if spare { before + bytes } else { before - bytes };
+                    prop_assert_eq!(extents.counts().spare, expected);
+                }
+                Step::Recut(largest) => {
+                    let (before, count) = (on_host(&extents), extents.len());
+                    let spare = extents.counts().spare;
+                    let largest = SizeClass::ALL[largest];
+                    let recuts = extents.recut(largest, SLAB);
+                    prop_assert_eq!(on_host(&extents), before, "what is used is where it was");
+                    let mut freed = 0;
+                    for recut in recuts {
+                        prop_assert!(recut.gone.iter().all(|id| extents.get(*id).is_none()));
+                        prop_assert!(recut.now.len() < recut.gone.len() || !recut.freed.is_empty());
+                        freed += recut.freed.iter().map(|run| run.bytes).sum::<u64>();
+                        for (id, at, class, made_of) in &recut.now {
+                            let extent = extents.get(*id).expect("it is there");
+                            prop_assert_eq!((extent.at, extent.class), (*at, *class));
+                            prop_assert!(*class <= largest && !made_of.is_empty());
+                            let runs = extent.runs().expect("its contents are in the pool");
+                            prop_assert_eq!(runs.iter().map(|run| run.bytes).sum::<u64>(), class.bytes());
+                            prop_assert!(runs.iter().all(|run| run.at / SLAB == (run.at + run.bytes - 1) / SLAB));
+                        }
+                    }
+                    prop_assert_eq!(extents.counts().spare, spare - freed, "what was spare of it is no more");
+                    prop_assert!(freed > 0 || extents.len() <= count);
+                }
             }
+            prop_assert!(extents.by_address.len() == extents.len());
+            let ends: Vec<_> = extents.by_address.iter().map(|(at, id)| (*at, at + extents.all[id].class.bytes())).collect();
+            prop_assert!(ends.windows(2).all(|pair| pair[0].1 <= pair[1].0), "no two lie in the same place");
             prop_assert_eq!(*extents.counts(), extents.recounted());
             // A frame is neither lost nor made up, whatever is asked for.
             let with_frames = extents.iter().filter(|(_, extent)| extent.state().frame().is_some()).count();

@@ -103,6 +103,8 @@ pub struct TenantStatus {
     bytes: u64,
     resident_bytes: u64,
     evicted_bytes: u64,
+    /// What it has freed, and which stays its own until it next leaves the GPU.
+    spare_bytes: u64,
     /// Frames that wait for what is evicted, in bytes.
     reserved_bytes: u64,
     /// Device memory of its that Baton does not move, that of the arena included.
@@ -215,6 +217,7 @@ impl Server {
                 bytes: counts.bytes - immovable,
                 resident_bytes: counts.here() - immovable,
                 evicted_bytes: counts.away,
+                spare_bytes: counts.spare,
                 reserved_bytes: counts.reserved,
                 unmanaged_bytes: tenant.connection.theirs.unmanaged_bytes.load(Relaxed).saturating_add(immovable),
                 immovable_bytes: immovable,

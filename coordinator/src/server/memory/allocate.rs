@@ -26,8 +26,8 @@ use crate::server::tenants::tenant::Tenant;
 /// Somebody who needs frames.
 #[derive(Debug)]
 pub(super) enum Claim {
-    /// A new allocation.
-    Allocate { tenant: TenantId, left: VecDeque<SizeClass>, got: Vec<(SizeClass, FrameId)>, asked: Instant },
+    /// A new allocation, which is to lie at this address.
+    Allocate { tenant: TenantId, at: u64, left: VecDeque<SizeClass>, got: Vec<(SizeClass, FrameId)>, asked: Instant },
     /// Memory beside the arena, of which so much is to be free.
     Unmanaged { tenant: TenantId, bytes: u64, asked: Instant },
 }
@@ -90,17 +90,22 @@ impl Access<'_> {
         self.memory.end_swap_in(id);
     }
 
-    /// A tenant asks for so much more. The rest is waiting for frames.
-    pub(in crate::server) fn allocate(&mut self, id: TenantId, bytes: u64) -> Result<(), String> {
+    /// A tenant asks for so much more at this address. The rest is waiting for frames.
+    pub(in crate::server) fn allocate(&mut self, id: TenantId, at: u64, bytes: u64) -> Result<(), String> {
         if bytes == 0 || !bytes.is_multiple_of(GRANULE) {
             return Err(format!("it asked for {bytes} bytes, which is no multiple of 2 MiB"));
+        }
+        let is_taken = |tenant: &Tenant| tenant.extents().within(at, bytes).next().is_some();
+        if !at.is_multiple_of(GRANULE) || at.checked_add(bytes).is_none() || self.tenants.get(id).is_some_and(is_taken)
+        {
+            return Err(format!("it asked for {bytes} bytes at {at:#x}, where there is no room"));
         }
         let unresponsive = self.tenants.get(id).is_some_and(|tenant| tenant.turn.is_overdue());
         if !unresponsive && self.is_off_the_gpu(id) {
             return Err("it asked for memory without the baton".to_owned());
         }
-        let own: u64 = self.tenants.get(id).map_or(0, |tenant| tenant.extents().counts().bytes);
-        let all: u64 = self.tenants.totals().bytes;
+        let own: u64 = self.tenants.get(id).map_or(0, |tenant| tenant.extents().counts().used());
+        let all: u64 = self.tenants.totals().used();
         let spare = self.memory.arena.largest_class().bytes();
         // As long as everything fits the arena, nothing ever has to move. Beyond that, one extent's room is
         // kept free, so that one can always go where another comes from.
@@ -129,6 +134,7 @@ impl Access<'_> {
             Some(full) => self.deny(id, full, bytes),
             None => self.memory.claims.push_back(Claim::Allocate {
                 tenant: id,
+                at,
                 left: SizeClass::cut(bytes, self.memory.arena.largest_class()).collect(),
                 got: Vec::new(),
                 asked: Instant::now(),
@@ -142,7 +148,7 @@ impl Access<'_> {
     pub(in crate::server) fn serve(&mut self) {
         while let Some(claim) = self.memory.claims.pop_front() {
             let progress = match claim {
-                Claim::Allocate { tenant, left, got, asked } => self.serve_allocation(tenant, left, got, asked),
+                Claim::Allocate { tenant, at, left, got, asked } => self.serve_allocation(tenant, at, left, got, asked),
                 Claim::Unmanaged { tenant, bytes, asked } => self.serve_room(tenant, bytes, asked),
             };
             if progress == Progress::Waits {
@@ -155,6 +161,7 @@ impl Access<'_> {
     fn serve_allocation(
         &mut self,
         id: TenantId,
+        at: u64,
         mut left: VecDeque<SizeClass>,
         mut got: Vec<(SizeClass, FrameId)>,
         asked: Instant,
@@ -174,7 +181,7 @@ impl Access<'_> {
         if waiting.is_empty() {
             // The tenant lays them out in this order: large ones first, as they were cut.
             got.sort_by_key(|(class, _)| Reverse(*class));
-            self.lend(id, &got, asked);
+            self.lend(id, at, &got, asked);
             return Progress::Done;
         }
         if bytes_of(&missing) > 0 {
@@ -182,6 +189,11 @@ impl Access<'_> {
             if !self.is_anything_coming() && !self.part_corunners() {
                 let bytes = got.iter().map(|(class, _)| class.bytes()).sum::<u64>() + bytes_of(&missing);
                 got.into_iter().for_each(|(_, frame)| self.memory.arena.give_back(frame));
+                if self.can_compact(id) {
+                    self.happened(MemoryEvent::SpareInTheWay(id));
+                    self.tenants.answer(id, &Answer::TryAgain, &[]);
+                    return Progress::Done;
+                }
                 match self.who_may_give_back(id) {
                     // It is to ask again, and lets others have their turns meanwhile.
                     Some(holder) => self.put_off(id, holder, bytes),
@@ -190,7 +202,7 @@ impl Access<'_> {
                 return Progress::Done;
             }
         }
-        self.memory.claims.push_front(Claim::Allocate { tenant: id, left: waiting, got, asked });
+        self.memory.claims.push_front(Claim::Allocate { tenant: id, at, left: waiting, got, asked });
         Progress::Waits
     }
 
@@ -222,10 +234,13 @@ impl Access<'_> {
     }
 
     /// All frames for an allocation are there.
-    fn lend(&mut self, id: TenantId, got: &[(SizeClass, FrameId)], asked: Instant) {
+    fn lend(&mut self, id: TenantId, mut at: u64, got: &[(SizeClass, FrameId)], asked: Instant) {
         let Some(mut own) = self.tenants.extents(id) else { return };
-        let extents: Vec<(ExtentId, SizeClass)> =
-            got.iter().map(|(class, frame)| (own.add(*class, *frame), *class)).collect();
+        let mut extents: Vec<(ExtentId, SizeClass)> = Vec::with_capacity(got.len());
+        for (class, frame) in got {
+            extents.push((own.add(at, *class, *frame), *class));
+            at += class.bytes();
+        }
         let bytes = own.counts().bytes;
         drop(own);
         let Some(tenant) = self.tenants.get_mut(id) else { return };
@@ -292,8 +307,29 @@ impl Access<'_> {
         extents.iter().map(resident).collect()
     }
 
+    /// The tenant has freed parts of extents that it goes on using.
+    pub(in crate::server) fn spare(&mut self, id: TenantId, ranges: &[(u64, u64)]) -> Result<(), String> {
+        self.may_compact_again(id);
+        let Some(mut own) = self.tenants.extents(id) else { return Ok(()) };
+        match ranges.iter().find(|(at, bytes)| !own.set_spare(*at, *bytes, true)) {
+            Some((at, bytes)) => Err(format!("it freed {bytes} bytes at {at:#x}, which it does not have mapped")),
+            None => Ok(()),
+        }
+    }
+
+    /// The tenant uses what was spare.
+    pub(in crate::server) fn reuse(&mut self, id: TenantId, at: u64, bytes: u64) -> Result<(), String> {
+        let Some(mut own) = self.tenants.extents(id) else { return Ok(()) };
+        if own.set_spare(at, bytes, false) {
+            Ok(())
+        } else {
+            Err(format!("it uses {bytes} bytes at {at:#x} again, which were not spare"))
+        }
+    }
+
     /// The tenant has unmapped these and let go of them.
     pub(in crate::server) fn free(&mut self, id: TenantId, extents: &[ExtentId]) -> Result<(), String> {
+        self.may_compact_again(id);
         for extent in extents {
             let Some(mut own) = self.tenants.extents(id) else { return Ok(()) };
             let freed = own.remove(*extent);

@@ -52,6 +52,30 @@ impl Access<'_> {
         if self.is_anything_coming() { Evicted::UnderWay } else { Evicted::NoRoom }
     }
 
+    /// Makes these extents of a tenant go, which is off the GPU.
+    pub(super) fn evict_these(&mut self, id: TenantId, extents: Vec<ExtentId>) -> Evicted {
+        if extents.is_empty() {
+            return Evicted::Done;
+        }
+        let mut group = Group::default();
+        for extent in extents {
+            let entry = self.tenants.get(id).and_then(|tenant| tenant.extents().get(extent));
+            if !entry.is_some_and(Extent::is_evictable) {
+                continue;
+            }
+            match self.start_leaving(id, extent, id, &mut group) {
+                Leaves::Now => {}
+                Leaves::Soon => self.scan(id),
+                Leaves::NoRoom => break,
+            }
+            if group.is_full() {
+                self.submit_leaving(id, std::mem::take(&mut group));
+            }
+        }
+        self.submit_leaving(id, group);
+        if self.is_anything_coming() { Evicted::UnderWay } else { Evicted::NoRoom }
+    }
+
     /// Makes extents of others go, until as many of each class are on their way out as are missing, or, where
     /// there are not so many, as many bytes. Says how many bytes are still missing then.
     pub(super) fn evict(&mut self, mut missing: PerClass, except: TenantId) -> u64 {
@@ -240,6 +264,7 @@ impl Access<'_> {
         let free = self.tenants.extents(id).and_then(|mut extents| extents.left(extent, half));
         if let Some(frame) = free {
             self.memory.release(frame);
+            self.can_be_recut(id);
             if self.memory.rules.poison.is_some() {
                 self.memory.scrub(None, SCRUB_BYTES);
             }

@@ -6,6 +6,7 @@
 //! | `frames` | free ones, new ones, dirty ones |
 //! | `evict` | memory that leaves |
 //! | `swap_in` | how a tenant comes in: order, groups, running meanwhile |
+//! | `recut` | memory on the host is cut into as few extents as possible |
 //! | `prefetch` | what is done before anybody asks |
 //! | `scan` | what memory holds: what has changed, what is zero, what points where |
 //! | `transfer` | copies under way, and what tenants are told to do with their mappings |
@@ -24,6 +25,7 @@ mod evict;
 mod frames;
 mod immovable;
 mod prefetch;
+mod recut;
 mod scan;
 mod swap_in;
 mod transfer;
@@ -72,6 +74,8 @@ pub(super) enum MemoryEvent {
     Stranded(TenantId),
     /// Memory has to go, and some of it is of tenants that run beside others.
     CorunnersInTheWay,
+    /// What is spare of its memory is in the way of what it asks for: it is given back when the tenant leaves the GPU.
+    SpareInTheWay(TenantId),
     /// A copy of its memory failed, so it could only go on with wrong contents.
     Spoiled(TenantId),
 }

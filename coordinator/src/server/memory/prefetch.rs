@@ -60,6 +60,7 @@ impl Access<'_> {
             return;
         }
         let Some(id) = self.likely_next().filter(|id| !self.tenants[*id].memory.sent_away) else { return };
+        self.recut(id);
         let waits = self.arbiter.state(id) == State::Waiting;
         // For one that may come, the headroom stays as it is.
         let mut spare = if waits { u64::MAX } else { self.free_bytes().saturating_sub(self.memory.rules.headroom) };
@@ -113,6 +114,7 @@ impl Access<'_> {
     /// somebody else may come after all. Making frames and putting them in place takes as long as filling them.
     fn reserve_ahead(&mut self) {
         let Some(id) = self.likely_next() else { return };
+        self.recut(id);
         let most = self.memory.rules.headroom / 4 * 3;
         let (mut bytes, mut count) = (0, 0);
         for (extent, class) in self.order_of(id) {

@@ -96,6 +96,7 @@ impl Access<'_> {
             && tenant.memory.scan == Some(scanned.id)
         {
             tenant.memory.scan = None;
+            self.drop_spare(look.tenant);
         }
         for frame in look.frames {
             let left = self.memory.scanning.entry(frame).or_insert(1);

@@ -71,12 +71,20 @@ impl Access<'_> {
             // It has given the baton back before all was there.
             State::Idle | State::Waiting | State::Corunning => return,
         }
+        if self.compacts(id) {
+            self.memory.swap_in = Some(SwapIn { tenant: id, groups: None });
+            return;
+        }
+        let Some(tenant) = self.tenants.get(id) else { return };
         if tenant.extents().counts().missing == 0 {
             self.memory.swap_in = Some(SwapIn { tenant: id, groups });
             return self.happened(MemoryEvent::AllHere(id));
         }
         if self.is_undeliverable(id) {
             return self.give_up_arrival(id);
+        }
+        if groups.is_none() {
+            self.recut(id);
         }
         // Planned anew also for what was still on its way out when that was done first.
         let groups = groups.filter(|groups| !groups.is_empty()).unwrap_or_else(|| self.groups_of(id));

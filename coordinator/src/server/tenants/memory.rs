@@ -68,10 +68,24 @@ pub(in crate::server) struct Holdings {
     pub(in crate::server) history: History,
     /// A look at its contents that is under way.
     pub(in crate::server) scan: Option<ScanId>,
+    /// Whether it leaves the GPU for a moment, so that its program can use what is spare of its memory.
+    pub(in crate::server) compaction: Compaction,
+    /// Something has gone to the host since it was last cut into extents.
+    pub(in crate::server) can_be_recut: bool,
     /// Extents that have got a frame, of which the tenant is to be told.
     pub(in crate::server) reserved: Vec<ExtentId>,
     /// It was evicted on request: it is not brought in ahead before the tenant asks for the GPU.
     pub(in crate::server) sent_away: bool,
+}
+
+/// Whether what is spare of a tenant's memory, and in its own way, is given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::server) enum Compaction {
+    No,
+    /// It was asked to leave the GPU for that, or has left it.
+    UnderWay,
+    /// There is no room for what shares extents with it.
+    Impossible,
 }
 
 impl Default for Holdings {
@@ -86,6 +100,8 @@ impl Default for Holdings {
             peak_bytes: 0,
             history: History::default(),
             scan: None,
+            compaction: Compaction::No,
+            can_be_recut: false,
             reserved: Vec::new(),
             sent_away: false,
         }

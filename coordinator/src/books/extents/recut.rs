@@ -1,0 +1,186 @@
+//! Memory on the host has no frames, so that it can be cut into extents anew: neighbours become one, because mapping costs by the
+//! handle, and what the tenant has freed meanwhile is no more.
+
+use std::ops::Range;
+
+use baton_contract::memory::SizeClass;
+use baton_contract::messages::ExtentId;
+
+use super::extent::{Backing, Contents, Extent, ExtentState, PAGE, Page};
+use super::{Extents, Run};
+
+/// So much is cut at a time at most, in bytes.
+const MOST: u64 = 512 << 20;
+
+/// What was cut anew.
+#[derive(Debug, Default)]
+pub struct Recut {
+    /// Extents that are no more.
+    pub gone: Vec<ExtentId>,
+    /// Those that take their place, with address and size, and what they are made of.
+    pub now: Vec<(ExtentId, u64, SizeClass, Vec<ExtentId>)>,
+    /// What is no longer needed of the pool.
+    pub freed: Vec<Run>,
+}
+
+/// What extents on the host have to have in common to become one.
+#[derive(PartialEq, Eq)]
+struct Known {
+    contents: bool,
+    pages: bool,
+}
+
+impl Extents {
+    /// Cuts what is on the host into as few extents as possible, none larger than `largest`, without what is spare. Those that are
+    /// larger already stay as they are if all of them is used. No run of the pool crosses from one `slab` into the next.
+    pub fn recut(&mut self, largest: SizeClass, slab: u64) -> Vec<Recut> {
+        let mut neighbours: Vec<Vec<ExtentId>> = Vec::new();
+        let mut last: Option<(u64, u64, Known)> = None;
+        for id in self.by_address.values() {
+            let extent = &self.all[id];
+            let Some(known) = extent.can_be_cut(largest) else {
+                last = None;
+                continue;
+            };
+            let end = extent.at + extent.class.bytes();
+            match (&last, neighbours.last_mut()) {
+                (Some((start, before, same)), Some(list))
+                    if *before == extent.at && *same == known && end - start <= MOST =>
+                {
+                    list.push(*id);
+                    last = Some((*start, end, known));
+                }
+                _ => {
+                    neighbours.push(vec![*id]);
+                    last = Some((extent.at, end, known));
+                }
+            }
+        }
+        neighbours.into_iter().filter_map(|ids| self.cut(ids, largest, slab)).collect()
+    }
+
+    fn cut(&mut self, gone: Vec<ExtentId>, largest: SizeClass, slab: u64) -> Option<Recut> {
+        let old = || gone.iter().map(|id| &self.all[id]);
+        let start = old().next()?.at;
+        let used: Vec<bool> = old().flat_map(|extent| (0..extent.pages()).map(|page| !extent.is_spare(page))).collect();
+        let mut cuts: Vec<(Range<usize>, SizeClass)> = Vec::new();
+        for part in super::extent::parts(used.iter().copied()) {
+            let mut at = (part.start / PAGE) as usize;
+            for class in SizeClass::cut(part.end - part.start, largest) {
+                let end = at + (class.bytes() / PAGE) as usize;
+                cuts.push((at..end, class));
+                at = end;
+            }
+        }
+        if cuts.len() >= gone.len() && used.iter().all(|used| *used) {
+            return None;
+        }
+        let old: Vec<(ExtentId, Extent)> = gone.iter().filter_map(|id| Some((*id, self.take_out(*id)?))).collect();
+        let whole = Whole::of(&old, slab);
+        let mut recut = Recut { gone, now: Vec::new(), freed: whole.runs_of(used.iter().map(|used| !used)) };
+        for (pages, class) in cuts {
+            let at = start + pages.start as u64 * PAGE;
+            let parts = whole.parts_of(&old, &pages);
+            let made_of = parts.iter().map(|part| old[*part].0).collect();
+            let id = self.enter(whole.extent(&old, &parts, at, class, pages));
+            recut.now.push((id, at, class, made_of));
+        }
+        Some(recut)
+    }
+}
+
+impl Extent {
+    /// Whether it is on the host with its contents, and how much is known of them.
+    fn can_be_cut(&self, largest: SizeClass) -> Option<Known> {
+        let backing = self.backing.as_ref().filter(|backing| backing.current)?;
+        let fits = self.class <= largest || !self.spare.is_empty();
+        let is_away = self.state == ExtentState::Host && !self.immovable;
+        (is_away && fits).then_some(Known { contents: self.contents.is_some(), pages: !backing.pages.is_empty() })
+    }
+}
+
+/// Neighbours on the host as if they were one, page by page.
+struct Whole {
+    slab: u64,
+    /// Where each page is in the pool.
+    runs: Vec<u64>,
+    /// What is known of each page of the backing, and of the contents; empty if nothing.
+    backing: Vec<Page>,
+    contents: Vec<Page>,
+    /// Where the pages of each extent end.
+    ends: Vec<usize>,
+}
+
+impl Whole {
+    fn of(old: &[(ExtentId, Extent)], slab: u64) -> Self {
+        let mut whole = Self { slab, runs: Vec::new(), backing: Vec::new(), contents: Vec::new(), ends: Vec::new() };
+        for (_, extent) in old {
+            let backing = extent.backing.iter();
+            for run in backing.clone().flat_map(|backing| &backing.runs) {
+                whole.runs.extend((0..run.bytes / PAGE).map(|page| run.at + page * PAGE));
+            }
+            whole.backing.extend(backing.flat_map(|backing| &backing.pages));
+            whole.contents.extend(extent.contents.iter().flat_map(|contents| &contents.pages));
+            whole.ends.push(whole.ends.last().unwrap_or(&0) + extent.pages());
+        }
+        whole
+    }
+
+    /// The pool's runs of these pages.
+    fn runs_of(&self, wanted: impl Iterator<Item = bool>) -> Vec<Run> {
+        let pages = self.runs.iter().zip(wanted).filter(|(_, wanted)| *wanted).map(|(at, _)| *at);
+        let mut runs: Vec<Run> = Vec::new();
+        for at in pages {
+            match runs.last_mut() {
+                Some(last) if last.at + last.bytes == at && !at.is_multiple_of(self.slab) => last.bytes += PAGE,
+                _ => runs.push(Run { at, bytes: PAGE }),
+            }
+        }
+        runs
+    }
+
+    /// Which of the old ones have some of these pages.
+    fn parts_of(&self, old: &[(ExtentId, Extent)], pages: &Range<usize>) -> Vec<usize> {
+        let overlaps = |at: &usize| {
+            let end = self.ends[*at];
+            end - old[*at].1.pages() < pages.end && pages.start < end
+        };
+        (0..old.len()).filter(overlaps).collect()
+    }
+
+    fn extent(
+        &self,
+        old: &[(ExtentId, Extent)],
+        parts: &[usize],
+        at: u64,
+        class: SizeClass,
+        pages: Range<usize>,
+    ) -> Extent {
+        let some = |known: &[Page]| known.get(pages.clone()).map_or(Vec::new(), <[Page]>::to_vec);
+        let runs = self.runs_of((0..self.runs.len()).map(|page| pages.contains(&page)));
+        let contents = (!self.contents.is_empty()).then(|| {
+            let mut pointers = Some(Vec::new());
+            for extent in parts.iter().map(|part| &old[*part].1) {
+                match (&mut pointers, extent.pointers()) {
+                    (Some(all), Some(some)) => all.extend_from_slice(some),
+                    _ => pointers = None,
+                }
+            }
+            if let Some(all) = &mut pointers {
+                all.sort_unstable();
+                all.dedup();
+            }
+            Contents { pages: some(&self.contents), pointers }
+        });
+        Extent {
+            at,
+            class,
+            state: ExtentState::Host,
+            backing: Some(Backing { runs, pages: some(&self.backing), before: Vec::new(), current: true }),
+            contents,
+            dirty: parts.iter().map(|part| old[*part].1.dirty).max().unwrap_or(0),
+            immovable: false,
+            spare: Vec::new(),
+        }
+    }
+}

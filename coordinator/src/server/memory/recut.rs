@@ -1,0 +1,100 @@
+//! Memory on the host is cut into as few extents as possible, for what a switch costs goes by their number: to give access takes 30 µs
+//! for each, however large.
+//!
+//! That is done when it may come back next, so that what leaves together is cut together; or at once, if there is something that the
+//! tenant has freed meanwhile.
+
+use baton_contract::memory::SizeClass;
+use baton_contract::messages::{ExtentId, MemoryCommand};
+
+use super::{Access, Evicted};
+use crate::books::extents::Extent;
+use crate::books::sizes::PerClass;
+use crate::policy::arbiter::TenantId;
+use crate::server::tenants::memory::Compaction;
+use crate::server::tenants::tenant::Tenant;
+
+/// The largest extents that are made of smaller ones. Larger ones would keep whoever waits for a part of them waiting for longer than
+/// they save.
+const LARGEST: SizeClass = SizeClass::ALL[3];
+
+impl Access<'_> {
+    /// An extent has gone to the host.
+    pub(super) fn can_be_recut(&mut self, id: TenantId) {
+        let Some(tenant) = self.tenants.unindexed(id) else { return };
+        tenant.memory.can_be_recut = true;
+        self.drop_spare(id);
+    }
+
+    /// If something of a tenant is spare, it is not kept for longer than it has to be.
+    pub(super) fn drop_spare(&mut self, id: TenantId) {
+        if self.tenants.get(id).is_some_and(|tenant| tenant.extents().counts().spare > 0) {
+            self.recut(id);
+        }
+    }
+
+    /// Cuts what a tenant has on the host anew, if that is worth it. Not when it is planned already how that comes in, and the tenant
+    /// may have been told what points where.
+    pub(super) fn recut(&mut self, id: TenantId) {
+        if !self.is_off_the_gpu(id) || self.memory.swapping_in() == Some(id) {
+            return;
+        }
+        let Some(tenant) = self.tenants.get_mut(id) else { return };
+        // What leaves now is cut with what has left. What a look finds belongs to the extents that it began with.
+        if tenant.extents().counts().leaving != PerClass::default()
+            || tenant.memory.scan.is_some()
+            || !tenant.connection.is_open()
+            || !std::mem::take(&mut tenant.memory.can_be_recut)
+        {
+            return;
+        }
+        let largest = LARGEST.min(self.memory.arena.largest_class());
+        let Some(mut own) = self.tenants.extents(id) else { return };
+        let recuts = own.recut(largest, self.memory.slabs.slab);
+        drop(own);
+        for recut in recuts {
+            self.memory.pool.give_back(recut.freed);
+            let Some(tenant) = self.tenants.get_mut(id) else { return };
+            tenant.memory.history.recut(&recut.gone, recut.now.iter().map(|(id, _, _, of)| (*id, &of[..])));
+            let extents = recut.now.iter().map(|(id, at, class, _)| (*id, *at, *class)).collect();
+            self.tenants.tell(id, &MemoryCommand::Recut { gone: recut.gone, extents });
+        }
+    }
+
+    /// Whether a tenant could have what is spare of its memory, if it left the GPU for a moment.
+    pub(super) fn can_compact(&self, id: TenantId) -> bool {
+        let has_spare = |tenant: &Tenant| tenant.extents().counts().spare > 0 && tenant.is_movable();
+        self.tenants
+            .get(id)
+            .is_some_and(|tenant| has_spare(tenant) && tenant.memory.compaction != Compaction::Impossible)
+    }
+
+    /// It may be possible now, should it not have been before.
+    pub(super) fn may_compact_again(&mut self, id: TenantId) {
+        if let Some(tenant) = self.tenants.unindexed(id)
+            && tenant.memory.compaction == Compaction::Impossible
+        {
+            tenant.memory.compaction = Compaction::No;
+        }
+    }
+
+    /// Has extents leave of which a part is spare, if that was wanted, while their tenant comes in again. Says whether some are
+    /// on their way out.
+    pub(super) fn compacts(&mut self, id: TenantId) -> bool {
+        let is_to = |tenant: &Tenant| tenant.memory.compaction == Compaction::UnderWay;
+        if !self.is_off_the_gpu(id) || !self.tenants.get(id).is_some_and(is_to) {
+            return false;
+        }
+        self.recut(id);
+        let Some(tenant) = self.tenants.get(id) else { return false };
+        let has_spare = |(_, extent): &(ExtentId, &Extent)| extent.spare_bytes() > 0;
+        let left: Vec<ExtentId> = tenant.extents().iter().filter(has_spare).map(|(extent, _)| extent).collect();
+        let outcome = self.evict_these(id, left);
+        if outcome != Evicted::UnderWay
+            && let Some(tenant) = self.tenants.get_mut(id)
+        {
+            tenant.memory.compaction = if outcome == Evicted::Done { Compaction::No } else { Compaction::Impossible };
+        }
+        outcome == Evicted::UnderWay
+    }
+}
