@@ -216,16 +216,14 @@ impl ActivityPage {
     pub fn clear(&self, at: usize, bits: u64) -> bool {
         let (word, in_summary) = (&self.words[at], 1 << at);
         let before = word.fetch_and(!bits, Ordering::AcqRel);
-        if before & bits == 0 {
-            return false;
-        }
         if before & !bits == 0 {
             self.summary.fetch_and(!in_summary, Ordering::AcqRel);
-            if word.load(Ordering::Acquire) != 0 {
-                self.summary.fetch_or(in_summary, Ordering::AcqRel);
-            }
         }
-        !self.is_any_busy()
+        // Also for one that was killed before it came here.
+        if word.load(Ordering::Acquire) != 0 {
+            self.summary.fetch_or(in_summary, Ordering::AcqRel);
+        }
+        before & bits != 0 && !self.is_any_busy()
     }
 }
 
@@ -254,6 +252,19 @@ mod tests {
     }
 
     #[test]
+    fn one_that_is_killed_while_it_ends_its_work_hides_nobody() {
+        let page = ActivityPage::default();
+        page.set_busy(3);
+        page.set_busy(4);
+        // What the other one does until it is killed: it saw nobody else.
+        page.words[0].fetch_and(!(1 << 4), Ordering::AcqRel);
+        page.summary.fetch_and(!1, Ordering::AcqRel);
+        assert!(!page.set_idle(4), "the coordinator says so for it, and somebody is at work");
+        assert!(page.is_any_busy());
+        assert!(page.set_idle(3));
+    }
+
+    #[test]
     fn the_summary_is_right_when_many_begin_and_end_at_once() {
         let page = ActivityPage::default();
         let rounds = if cfg!(miri) { 20 } else { 20_000 };
@@ -263,7 +274,10 @@ mod tests {
                 scope.spawn(move || {
                     for _ in 0..rounds {
                         page.set_busy(slot);
-                        assert!(page.is_any_busy(), "it has just said that it is at work");
+                        // Another one may have found nobody at work just before, and be about to look again.
+                        while !page.is_any_busy() {
+                            std::thread::yield_now();
+                        }
                         page.set_idle(slot);
                     }
                     if slot == 4 {
