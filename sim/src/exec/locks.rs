@@ -49,6 +49,12 @@ impl Locks {
         drop(take(&self.submission));
     }
 
+    /// Whether somebody keeps others from submitting, just now.
+    #[cfg(test)]
+    pub(crate) fn is_submission_held(&self) -> bool {
+        self.submission.try_lock().is_err()
+    }
+
     /// For a thread that is stuck with a full queue.
     pub(crate) fn hold_objects(&self) -> MutexGuard<'_, ()> {
         take(&self.objects)

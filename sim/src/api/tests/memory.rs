@@ -149,17 +149,6 @@ fn fills_of_two_dimensions_leave_what_is_between_the_rows() {
     }
 }
 
-/// Waits until a thread of this process waits for something.
-fn until_it_sleeps(thread: i32) {
-    let state = || {
-        let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap();
-        stat.rsplit_once(") ").unwrap().1.chars().next()
-    };
-    while state() != Some('S') {
-        std::thread::yield_now();
-    }
-}
-
 #[test]
 fn memory_is_freed_when_its_stream_comes_to_that() {
     let session = Session::begin();
@@ -179,13 +168,11 @@ fn memory_is_freed_when_its_stream_comes_to_that() {
     let is_there = || context.driver.space.look().allocations.of_context(context.id).contains(&at);
     assert!(is_there());
     // To free it once more is to wait for that.
-    let (tell, begins) = std::sync::mpsc::channel();
-    let again = std::thread::spawn(move || {
-        // SAFETY: asks for a number.
-        tell.send(unsafe { libc::gettid() }).unwrap();
-        cuMemFree_v2(at)
-    });
-    until_it_sleeps(begins.recv().unwrap());
+    let again = std::thread::spawn(move || cuMemFree_v2(at));
+    while !context.locks.is_submission_held() {
+        assert!(!again.is_finished());
+        std::thread::yield_now();
+    }
     assert!(!again.is_finished());
     super::synchronize_with(flag);
     assert_eq!(again.join().unwrap(), 0);
