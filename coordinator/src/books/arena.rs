@@ -130,7 +130,7 @@ impl Arena {
 
     /// How many frames there are.
     pub fn frames(&self) -> usize {
-        self.frames.iter().flatten().count()
+        self.frames.len() - self.unused.len()
     }
 
     /// Lends a free frame of this class. With `clean`, only a clean one; otherwise one whose contents will be

@@ -137,11 +137,9 @@ impl Extents {
             .filter(move |(_, extent)| extent.at < end && at < extent.at + extent.class.bytes())
     }
 
-    /// The tenant has unmapped one and needs it no longer. None if it does not have it mapped. It may have mapped it a moment
-    /// ago, and said so on its other socket.
+    /// The tenant has unmapped one and needs it no longer. None if it does not have it mapped.
     pub fn remove(&mut self, id: ExtentId) -> Option<Extent> {
-        let is_mapped = |state: ExtentState| state.is_resident() || matches!(state, ExtentState::Mapping { .. });
-        self.all.get(&id).filter(|extent| is_mapped(extent.state))?;
+        self.all.get(&id).filter(|extent| extent.state.may_be_mapped())?;
         self.take_out(id)
     }
 
@@ -151,10 +149,6 @@ impl Extents {
         if !at.is_multiple_of(PAGE) || !bytes.is_multiple_of(PAGE) || at.checked_add(bytes).is_none() {
             return false;
         }
-        let is_fit = |(page, extent): (usize, &Extent)| {
-            let is_mapped = matches!(extent.state, ExtentState::Resident { .. } | ExtentState::Mapping { .. });
-            is_mapped && extent.is_spare(page) != spare
-        };
         let pages = |extent: &Extent| {
             let (start, end) = (at.max(extent.at), (at + bytes).min(extent.at + extent.class.bytes()));
             ((start - extent.at) / PAGE) as usize..((end - extent.at) / PAGE) as usize
@@ -162,7 +156,7 @@ impl Extents {
         let mut covered = 0;
         let mut touched = Vec::new();
         for (id, extent) in self.within(at, bytes) {
-            if !pages(extent).all(|page| is_fit((page, extent))) {
+            if !extent.state.may_be_mapped() || pages(extent).any(|page| extent.is_spare(page) == spare) {
                 return false;
             }
             covered += pages(extent).len() as u64 * PAGE;

@@ -11,12 +11,10 @@ use baton_contract::messages::{
 };
 
 use super::Server;
-use super::admin::evict::LONGEST_DRAIN;
 use super::memory::MemoryEvent;
 use super::preemption::PreemptEvent;
 use super::receive::Socket;
 use super::recorder::event::What;
-use super::tenants::memory::Compaction;
 use super::tenants::tenant::Tenant;
 use crate::policy::arbiter::{Decision, Event, Pressure, State, TenantId};
 
@@ -177,10 +175,8 @@ impl Server {
     fn goes_on(&mut self, id: TenantId) {
         self.evictions.iter_mut().for_each(|eviction| eviction.could_not_close(id));
         let Some(tenant) = self.tenants.get_mut(id) else { return };
-        if tenant.memory.compaction == Compaction::UnderWay {
-            // Its program asks again.
-            tenant.memory.compaction = Compaction::No;
-        }
+        // Its program asks again for what it has spare memory in the way of.
+        tenant.memory.end_compaction(true);
         if tenant.preemption.is_under_way() {
             // It was asked to drain for another reason, and is about to be paused.
             return;
@@ -192,13 +188,10 @@ impl Server {
     /// A tenant is to leave the GPU for a moment, if it is not about to.
     fn compact(&mut self, id: TenantId) {
         let Some(tenant) = self.tenants.get_mut(id) else { return };
-        if tenant.memory.compaction != Compaction::No || tenant.preemption.is_under_way() || tenant.turn.is_ending() {
-            return;
+        let leaves = tenant.preemption.is_under_way() || tenant.turn.is_ending();
+        if !leaves && tenant.memory.begin_compaction() {
+            self.turns().ask_to_leave(id);
         }
-        tenant.memory.compaction = Compaction::UnderWay;
-        let grant = tenant.turn.number();
-        let limit_micros = LONGEST_DRAIN.as_micros() as u64;
-        self.tenants.tell(id, &TurnCommand::Revoke { grant, limit_micros });
     }
 
     /// A tenant's turn begins.
@@ -382,7 +375,7 @@ impl Server {
         let Some(tenant) = self.tenants.get(id) else { return false };
         let drains = tenant.turn.is_ending()
             || self.evictions.iter().any(|eviction| eviction.is_draining(id))
-            || tenant.memory.compaction == Compaction::UnderWay;
+            || tenant.memory.is_compacting();
         let has_turn = self.arbiter.state(id) == State::Running && tenant.class() != Class::Latency;
         has_turn
             && !tenant.preemption.is_under_way()

@@ -15,6 +15,9 @@ use super::tenants::turn::{Closed, TimedOut};
 use crate::policy::arbiter::{Arbiter, Micros, State, TenantId};
 use crate::policy::in_flight::{Holder, InFlight, Lately};
 
+/// How long the work of a tenant may take to end for which nobody waits but itself, or whoever wants it evicted.
+const LONGEST_DRAIN: Duration = Duration::from_secs(1);
+
 /// Who was at work lately, and what follows from that for whoever has the GPU.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
@@ -96,11 +99,16 @@ impl Access<'_> {
         self.tenants.tell(id, &command);
     }
 
+    /// Asks a tenant that nobody else waits for to leave the GPU all the same: its turn goes on if its work does not end in time.
+    pub(super) fn ask_to_leave(&mut self, id: TenantId) {
+        let Some(tenant) = self.tenants.get(id) else { return };
+        let (grant, limit_micros) = (tenant.turn.number(), LONGEST_DRAIN.as_micros() as u64);
+        self.tenants.tell(id, &TurnCommand::Revoke { grant, limit_micros });
+    }
+
     /// Whether this is a tenant's present turn, or its last one. If it says so, it has held the baton until now.
     pub(super) fn held_until_now(&mut self, id: TenantId, grant: u64) -> bool {
-        let Some(tenant) = self.tenants.in_turn(id, grant) else {
-            return false;
-        };
+        let Some(tenant) = self.tenants.in_turn(id, grant) else { return false };
         tenant.turn.runs_until_now();
         true
     }
@@ -121,9 +129,7 @@ impl Access<'_> {
 
     /// The work did not end in time. Says whether the turn goes on for that.
     pub(super) fn timed_out(&mut self, id: TenantId, grant: u64) -> bool {
-        let Some(tenant) = self.tenants.in_turn(id, grant) else {
-            return false;
-        };
+        let Some(tenant) = self.tenants.in_turn(id, grant) else { return false };
         match tenant.turn.timed_out() {
             TimedOut::AskAgain(limit) => {
                 let limit_micros = limit.as_micros() as u64;
@@ -147,7 +153,7 @@ impl Access<'_> {
 
     /// The gate is open.
     pub(super) fn opened(&mut self, id: TenantId, grant: u64) {
-        if self.tenants.in_turn(id, grant).is_some() {
+        if self.tenants.get(id).is_some_and(|tenant| tenant.turn.number() == grant) {
             self.recorder.record(id, What::Opened);
         }
     }

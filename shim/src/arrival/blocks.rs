@@ -225,7 +225,8 @@ fn find_or_ends_at(blocks: &[Block], address: CUdeviceptr) -> (Option<&Block>, i
     (last.map(|at| &blocks[at]).filter(|block| address < block.end), here.into_iter().chain(before).map(|at| at as u32))
 }
 
-/// Which extents a call has come by whose contents point somewhere, in that order. Kept from call to call, so that nothing is allocated for most.
+/// Which extents a call has come by whose contents point somewhere, in that order. Kept from call to call, so that nothing is
+/// allocated for most.
 #[derive(Debug, Default)]
 struct Visited {
     order: Vec<u32>,

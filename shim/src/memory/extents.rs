@@ -49,6 +49,11 @@ impl Table {
         self.all.get_mut(id)
     }
 
+    fn layout(&self, id: &ExtentId) -> Option<ExtentLayout> {
+        let extent = self.get(id)?;
+        Some(ExtentLayout { id: *id, addresses: extent.addresses(), is_mapped: extent.mapped })
+    }
+
     fn insert(&mut self, id: ExtentId, address: CUdeviceptr, class: SizeClass) {
         self.by_address.insert(address, id);
         self.all.insert(id, Extent { address, class, mapped: false, immovable: false, exposed: 0 });
@@ -102,29 +107,16 @@ impl Extents {
     }
 
     /// The extents that lie in a range of addresses, wholly or in part, in order.
-    pub(super) fn within(&self, at: CUdeviceptr, bytes: u64) -> Vec<(ExtentId, Range<CUdeviceptr>)> {
+    pub(super) fn within(&self, at: CUdeviceptr, bytes: u64) -> Vec<ExtentLayout> {
         let extents = self.lock();
         let before = extents.by_address.range(..at).next_back();
-        let all = before.into_iter().chain(extents.by_address.range(at..at + bytes));
-        let places = all.filter_map(|(_, id)| Some((*id, extents.get(id)?.addresses())));
-        places.filter(|(_, place)| at < place.end).collect()
+        let all = before.into_iter().chain(extents.by_address.range(at..at.saturating_add(bytes)));
+        all.filter_map(|(_, id)| extents.layout(id)).filter(|extent| at < extent.addresses.end).collect()
     }
 
-    /// Whether all memory in a range of addresses is there.
-    pub(super) fn is_mapped(&self, at: CUdeviceptr, bytes: u64) -> bool {
-        let ids = self.within(at, bytes);
-        let extents = self.lock();
-        ids.iter().all(|(id, _)| extents.get(id).is_some_and(|extent| extent.mapped))
-    }
-
-    /// Where all extents are, in order of address, and whether they are mapped.
+    /// All of them, in order of address.
     pub(super) fn layout(&self) -> Vec<ExtentLayout> {
-        let extents = self.lock();
-        let layout = |(_, id): (&CUdeviceptr, &ExtentId)| {
-            let extent = extents.get(id)?;
-            Some(ExtentLayout { id: *id, addresses: extent.addresses(), is_mapped: extent.mapped })
-        };
-        extents.by_address.iter().filter_map(layout).collect()
+        self.within(0, CUdeviceptr::MAX)
     }
 
     /// Whether all memory of this process is there.

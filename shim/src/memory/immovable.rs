@@ -62,7 +62,7 @@ impl Space {
     /// The allocation that an address lies in is to be reached past its addresses. False if there is none. It is there.
     pub(crate) fn let_escape(&self, requests: &Requests, at: CUdeviceptr, _: &MappingGuard) -> Result<bool, CUresult> {
         let Some((at, bytes)) = self.lock().table.let_escape(at) else { return Ok(false) };
-        let extents: Vec<ExtentId> = self.extents.within(at, bytes).into_iter().map(|(id, _)| id).collect();
+        let extents: Vec<ExtentId> = self.extents.within(at, bytes).into_iter().map(|extent| extent.id).collect();
         if self.extents.are_to_stay(&extents, requests)? { Ok(true) } else { Err(CUDA_ERROR_OUT_OF_MEMORY) }
     }
 }

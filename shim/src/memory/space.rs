@@ -16,7 +16,7 @@ use baton_contract::messages::ExtentId;
 use baton_contract::wire::MAX_DESCRIPTORS;
 
 use super::extents::Extents;
-use super::layout::Layout;
+use super::layout::{ExtentLayout, Layout};
 use super::spare::Spare;
 use super::table::{Facts, Released, SMALL, Table};
 use super::window::Window;
@@ -201,15 +201,14 @@ impl Space {
         }
         let spare = self.lock().spare.take(bytes);
         let Some(at) = spare else { return self.acquire(requests, bytes) };
-        let memory = Released { at, bytes, is_reusable: true };
-        if self.extents.is_mapped(at, bytes) {
+        let extents = self.extents.within(at, bytes);
+        if extents.iter().all(|extent| extent.is_mapped) {
             requests.reuse(at, bytes);
-            return Ok(memory);
+            return Ok(Released { at, bytes, is_reusable: true });
         }
         // It is on its way, with the rest of its extent.
-        let extents = self.extents.within(at, bytes);
         let mut books = self.lock();
-        extents.iter().for_each(|(_, extent)| books.spare.add(at..at + bytes, extent, true));
+        extents.iter().for_each(|extent| books.spare.add(at..at + bytes, &extent.addresses, true));
         drop(books);
         self.acquire(requests, bytes)
     }
@@ -318,7 +317,7 @@ impl Space {
         let (mut whole, mut parts) = (Vec::new(), Vec::new());
         let extents = self.extents.within(memory.at, memory.bytes);
         let mut books = self.lock();
-        for (id, extent) in extents {
+        for ExtentLayout { id, addresses: extent, .. } in extents {
             let part = memory.at.max(extent.start)..(memory.at + memory.bytes).min(extent.end);
             let bytes = part.end - part.start;
             if bytes + books.spare.bytes_of(&extent) == extent.end - extent.start {

@@ -98,6 +98,11 @@ impl ExtentState {
         matches!(self, Self::Host | Self::Reserved { delivery: Delivery::Sent, .. })
     }
 
+    /// Whether the tenant may have it mapped: it may have said so on its other socket.
+    pub(super) fn may_be_mapped(&self) -> bool {
+        matches!(self, Self::Resident { .. } | Self::Mapping { .. })
+    }
+
     /// Whether the tenant has it mapped and its contents are there.
     pub fn is_resident(&self) -> bool {
         matches!(self, Self::Resident { .. })
@@ -177,11 +182,6 @@ pub(super) fn parts(wanted: impl Iterator<Item = bool>) -> Vec<Range<u64>> {
 }
 
 impl Extent {
-    /// Its address.
-    pub fn at(&self) -> u64 {
-        self.at
-    }
-
     /// Its size.
     pub fn class(&self) -> SizeClass {
         self.class

@@ -4,13 +4,14 @@
 use std::ops::Range;
 
 use baton_contract::memory::SizeClass;
-use baton_contract::messages::ExtentId;
+use baton_contract::messages::{ExtentId, MAX_RECUT};
 
 use super::extent::{Backing, Contents, Extent, ExtentState, PAGE, Page};
 use super::{Extents, Run};
 
 /// So much is cut at a time at most, in bytes.
 const MOST: u64 = 512 << 20;
+const _: () = assert!(MOST / PAGE <= MAX_RECUT as u64, "one message tells of it");
 
 /// What was cut anew.
 #[derive(Debug, Default)]

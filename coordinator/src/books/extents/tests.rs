@@ -203,7 +203,7 @@ proptest! {
                 }
                 Step::MayChange => extents.may_change(),
                 Step::Spare { page, pages, spare } => {
-                    let start = extents.get(id).map_or(0, Extent::at) + page * PAGE;
+                    let start = extents.get(id).map_or(0, |extent| extent.at) + page * PAGE;
                     let before = extents.counts().spare;
                     let done = extents.set_spare(start, pages * PAGE, spare);
                     let bytes = if done { pages * PAGE } else { 0 };

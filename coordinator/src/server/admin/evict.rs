@@ -1,9 +1,5 @@
 //! Eviction on request.
 
-use std::time::Duration;
-
-use baton_contract::messages::TurnCommand;
-
 use super::set::say;
 use crate::policy::arbiter::{State, TenantId};
 use crate::server::Server;
@@ -20,8 +16,6 @@ pub(in crate::server) struct Eviction {
     revoked: bool,
 }
 
-/// How long the work of a tenant may take to end which nobody waits for but itself, or whoever wants it evicted.
-pub(in crate::server) const LONGEST_DRAIN: Duration = Duration::from_secs(1);
 /// So many requests to evict a tenant wait at most: each is a connection.
 const MOST_EVICTIONS: usize = 256;
 
@@ -79,8 +73,7 @@ impl Server {
             if !is_off {
                 // Nobody else may want the GPU, so that it has kept the baton.
                 if !eviction.revoked && self.arbiter.state(id) != State::Leaving {
-                    let limit_micros = LONGEST_DRAIN.as_micros() as u64;
-                    self.tenants.tell(id, &TurnCommand::Revoke { grant: eviction.grant, limit_micros });
+                    self.turns().ask_to_leave(id);
                     eviction.revoked = true;
                 }
                 self.evictions.push(eviction);

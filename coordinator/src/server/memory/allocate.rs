@@ -309,7 +309,9 @@ impl Access<'_> {
 
     /// The tenant has freed parts of extents that it goes on using.
     pub(in crate::server) fn spare(&mut self, id: TenantId, ranges: &[(u64, u64)]) -> Result<(), String> {
-        self.may_compact_again(id);
+        if let Some(tenant) = self.tenants.unindexed(id) {
+            tenant.memory.may_compact_again();
+        }
         let Some(mut own) = self.tenants.extents(id) else { return Ok(()) };
         match ranges.iter().find(|(at, bytes)| !own.set_spare(*at, *bytes, true)) {
             Some((at, bytes)) => Err(format!("it freed {bytes} bytes at {at:#x}, which it does not have mapped")),
@@ -329,7 +331,9 @@ impl Access<'_> {
 
     /// The tenant has unmapped these and let go of them.
     pub(in crate::server) fn free(&mut self, id: TenantId, extents: &[ExtentId]) -> Result<(), String> {
-        self.may_compact_again(id);
+        if let Some(tenant) = self.tenants.unindexed(id) {
+            tenant.memory.may_compact_again();
+        }
         for extent in extents {
             let Some(mut own) = self.tenants.extents(id) else { return Ok(()) };
             let freed = own.remove(*extent);

@@ -52,27 +52,11 @@ impl Access<'_> {
         if self.is_anything_coming() { Evicted::UnderWay } else { Evicted::NoRoom }
     }
 
-    /// Makes these extents of a tenant go, which is off the GPU.
-    pub(super) fn evict_these(&mut self, id: TenantId, extents: Vec<ExtentId>) -> Evicted {
-        if extents.is_empty() {
-            return Evicted::Done;
-        }
-        let mut group = Group::default();
-        for extent in extents {
-            let entry = self.tenants.get(id).and_then(|tenant| tenant.extents().get(extent));
-            if !entry.is_some_and(Extent::is_evictable) {
-                continue;
-            }
-            match self.start_leaving(id, extent, id, &mut group) {
-                Leaves::Now => {}
-                Leaves::Soon => self.scan(id),
-                Leaves::NoRoom => break,
-            }
-            if group.is_full() {
-                self.submit_leaving(id, std::mem::take(&mut group));
-            }
-        }
-        self.submit_leaving(id, group);
+    /// Makes these extents of a tenant go, which is off the GPU, as far as they can move and are not on their way.
+    pub(super) fn evict_these(&mut self, id: TenantId, mut extents: Vec<ExtentId>) -> Evicted {
+        let Some(tenant) = self.tenants.get(id).filter(|_| !extents.is_empty()) else { return Evicted::Done };
+        extents.retain(|extent| tenant.extents().get(*extent).is_some_and(Extent::is_evictable));
+        self.send_out(id, &extents, id);
         if self.is_anything_coming() { Evicted::UnderWay } else { Evicted::NoRoom }
     }
 
@@ -151,34 +135,48 @@ impl Access<'_> {
     }
 
     fn evict_from(&mut self, victim: TenantId, missing: &mut PerClass, same_class: bool, except: TenantId) {
-        if !self.memory.rules.hash {
-            // Nothing waits for that, but what its memory points to has to be known when it comes again.
-            self.scan(victim);
-        }
         // What is used last goes first: what stays can be used at once when the tenant runs again.
         let tenant = &self.tenants[victim];
         let resident = |(id, extent): (ExtentId, &Extent)| extent.is_evictable().then_some((id, extent.class()));
         let mut order: Vec<(ExtentId, SizeClass)> = tenant.extents().iter().filter_map(resident).collect();
         tenant.memory.history.order(&mut order, |(id, _)| *id);
-        let mut group = Group::default();
+        let (mut chosen, mut classes, mut lacking) = (Vec::new(), Vec::new(), *missing);
         for (extent, class) in order.into_iter().rev() {
-            if same_class && missing[class.index()] == 0 {
+            if same_class && lacking[class.index()] == 0 {
                 continue;
             }
-            if bytes_of(missing) == 0 {
+            if bytes_of(&lacking) == 0 {
                 break;
             }
-            match self.start_leaving(victim, extent, except, &mut group) {
+            subtract(&mut lacking, class, 1);
+            chosen.push(extent);
+            classes.push(class);
+        }
+        let count = self.send_out(victim, &chosen, except);
+        classes[..count].iter().for_each(|class| subtract(missing, *class, 1));
+    }
+
+    /// Sends extents on their way out, in this order, until there is no room for one. Says how many leave, now or soon.
+    fn send_out(&mut self, id: TenantId, extents: &[ExtentId], except: TenantId) -> usize {
+        if !self.memory.rules.hash {
+            // Nothing waits for that, but what its memory points to has to be known when it comes again.
+            self.scan(id);
+        }
+        let mut group = Group::default();
+        let mut count = 0;
+        for extent in extents {
+            match self.start_leaving(id, *extent, except, &mut group) {
                 Leaves::Now => {}
-                Leaves::Soon => self.scan(victim),
+                Leaves::Soon => self.scan(id),
                 Leaves::NoRoom => break,
             }
-            subtract(missing, class, 1);
+            count += 1;
             if group.is_full() {
-                self.submit_leaving(victim, std::mem::take(&mut group));
+                self.submit_leaving(id, std::mem::take(&mut group));
             }
         }
-        self.submit_leaving(victim, group);
+        self.submit_leaving(id, group);
+        count
     }
 
     /// Sends one extent on its way out.

@@ -11,7 +11,6 @@ use super::{Access, Evicted};
 use crate::books::extents::Extent;
 use crate::books::sizes::PerClass;
 use crate::policy::arbiter::TenantId;
-use crate::server::tenants::memory::Compaction;
 use crate::server::tenants::tenant::Tenant;
 
 /// The largest extents that are made of smaller ones. Larger ones would keep whoever waits for a part of them waiting for longer than
@@ -63,25 +62,13 @@ impl Access<'_> {
 
     /// Whether a tenant could have what is spare of its memory, if it left the GPU for a moment.
     pub(super) fn can_compact(&self, id: TenantId) -> bool {
-        let has_spare = |tenant: &Tenant| tenant.extents().counts().spare > 0 && tenant.is_movable();
-        self.tenants
-            .get(id)
-            .is_some_and(|tenant| has_spare(tenant) && tenant.memory.compaction != Compaction::Impossible)
-    }
-
-    /// It may be possible now, should it not have been before.
-    pub(super) fn may_compact_again(&mut self, id: TenantId) {
-        if let Some(tenant) = self.tenants.unindexed(id)
-            && tenant.memory.compaction == Compaction::Impossible
-        {
-            tenant.memory.compaction = Compaction::No;
-        }
+        self.tenants.get(id).is_some_and(|tenant| tenant.is_movable() && tenant.memory.can_compact())
     }
 
     /// Has extents leave of which a part is spare, if that was wanted, while their tenant comes in again. Says whether some are
     /// on their way out.
     pub(super) fn compacts(&mut self, id: TenantId) -> bool {
-        let is_to = |tenant: &Tenant| tenant.memory.compaction == Compaction::UnderWay;
+        let is_to = |tenant: &Tenant| tenant.memory.is_compacting();
         if !self.is_off_the_gpu(id) || !self.tenants.get(id).is_some_and(is_to) {
             return false;
         }
@@ -93,7 +80,7 @@ impl Access<'_> {
         if outcome != Evicted::UnderWay
             && let Some(tenant) = self.tenants.get_mut(id)
         {
-            tenant.memory.compaction = if outcome == Evicted::Done { Compaction::No } else { Compaction::Impossible };
+            tenant.memory.end_compaction(outcome == Evicted::Done);
         }
         outcome == Evicted::UnderWay
     }

@@ -68,8 +68,7 @@ pub(in crate::server) struct Holdings {
     pub(in crate::server) history: History,
     /// A look at its contents that is under way.
     pub(in crate::server) scan: Option<ScanId>,
-    /// Whether it leaves the GPU for a moment, so that its program can use what is spare of its memory.
-    pub(in crate::server) compaction: Compaction,
+    compaction: Compaction,
     /// Something has gone to the host since it was last cut into extents.
     pub(in crate::server) can_be_recut: bool,
     /// Extents that have got a frame, of which the tenant is to be told.
@@ -80,7 +79,7 @@ pub(in crate::server) struct Holdings {
 
 /// Whether what is spare of a tenant's memory, and in its own way, is given back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::server) enum Compaction {
+enum Compaction {
     No,
     /// It was asked to leave the GPU for that, or has left it.
     UnderWay,
@@ -122,6 +121,39 @@ impl Holdings {
     /// Whether it stays where it is.
     pub(in crate::server) fn stays(&self) -> bool {
         self.mappings == Mappings::Stay
+    }
+
+    /// Whether its program could have what is spare of it, if the tenant left the GPU for a moment.
+    pub(in crate::server) fn can_compact(&self) -> bool {
+        self.extents.counts().spare > 0 && self.compaction != Compaction::Impossible
+    }
+
+    /// Whether the tenant leaves the GPU for that, or has left it.
+    pub(in crate::server) fn is_compacting(&self) -> bool {
+        self.compaction == Compaction::UnderWay
+    }
+
+    /// It is to. False if it is so already, or cannot be.
+    pub(in crate::server) fn begin_compaction(&mut self) -> bool {
+        let begins = self.compaction == Compaction::No;
+        if begins {
+            self.compaction = Compaction::UnderWay;
+        }
+        begins
+    }
+
+    /// What was spare is given back, or its program asks again later; or it could not be.
+    pub(in crate::server) fn end_compaction(&mut self, well: bool) {
+        if self.is_compacting() {
+            self.compaction = if well { Compaction::No } else { Compaction::Impossible };
+        }
+    }
+
+    /// The tenant has freed something: it may be possible now, should it not have been before.
+    pub(in crate::server) fn may_compact_again(&mut self) {
+        if self.compaction == Compaction::Impossible {
+            self.compaction = Compaction::No;
+        }
     }
 
     /// Remembers a command and numbers it.
