@@ -166,6 +166,12 @@ impl Access<'_> {
         mut got: Vec<(SizeClass, FrameId)>,
         asked: Instant,
     ) -> Progress {
+        // What is there is taken first. Else it would be given up for what is missing, and made again for want of it, for ever.
+        left.retain(|class| {
+            let ready = self.memory.arena.take(*class, true);
+            got.extend(ready.map(|frame| (*class, frame)));
+            ready.is_none()
+        });
         let mut soon = PerClass::default();
         let (mut missing, mut waiting) = (PerClass::default(), VecDeque::new());
         while let Some(class) = left.pop_front() {
