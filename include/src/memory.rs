@@ -33,6 +33,11 @@ impl SizeClass {
         Self::ALL.get(index).copied()
     }
 
+    /// The largest of them that is no larger than `bytes`; the smallest if none is.
+    pub fn within(bytes: u64) -> Self {
+        *Self::ALL.iter().rev().find(|class| class.bytes() <= bytes).unwrap_or(&Self::ALL[0])
+    }
+
     /// The pieces that make up `bytes` (a multiple of 2 MiB; a rest is cut off), none larger than `largest`,
     /// largest first.
     pub fn cut(bytes: u64, largest: Self) -> impl Iterator<Item = Self> {

@@ -119,8 +119,7 @@ impl Arena {
     /// The largest size class that is used: small arenas are cut finer, so that swapping one piece for
     /// another never needs much of them.
     pub fn largest_class(&self) -> SizeClass {
-        let fits = |class: &&SizeClass| class.bytes() <= self.configured / 16;
-        *SizeClass::ALL.iter().rev().find(fits).unwrap_or(&SizeClass::ALL[0])
+        SizeClass::within(self.configured / 16)
     }
 
     /// How the bytes are used.
