@@ -9,7 +9,7 @@ use super::blocks::Needs;
 use super::door::Gpu;
 use super::layouts;
 use super::roots::{self, HostMemory, TensorMap};
-use super::words::{self, TENSOR_MAP};
+use super::words::TENSOR_MAP;
 use crate::memory::bounds::is_outside;
 use crate::memory::space::is_window;
 
@@ -105,7 +105,7 @@ impl Reach for *const c_void {
             return None;
         }
         // Wherever the program says: it may have got that wrong, and then the driver has the answer.
-        words::add_from_host(self.expose_provenance(), bytes, found).then_some(())
+        roots::add_from_host(self.expose_provenance(), bytes, found).then_some(())
     }
 }
 

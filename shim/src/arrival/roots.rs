@@ -5,13 +5,14 @@ use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
 use baton_contract::cuda::{CUDA_SUCCESS, CUdevice, CUdeviceptr, CUresult};
 
-use super::words::{self, TENSOR_MAP, add_window_words};
+use super::words::{TENSOR_MAP, add_window_words};
 use crate::driver::api;
 use crate::memory::space::is_window;
+use crate::sys::own_memory;
 use crate::work::capture;
 use crate::work::reading;
 
@@ -31,6 +32,23 @@ struct Global {
     code: usize,
 }
 
+/// Whose host memory it is that the device can read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HostOf {
+    /// The driver has allocated it, and processors read it through their caches.
+    Driver,
+    /// The program's own, which it may unmap at any time; or slow to read.
+    Program,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Host {
+    bytes: u64,
+    of: HostOf,
+    /// What it goes with.
+    context: usize,
+}
+
 /// The books of all that. Held for moments only, never while the driver is called.
 #[derive(Debug, Default)]
 struct Roots {
@@ -38,8 +56,8 @@ struct Roots {
     textures: HashMap<u64, (CUdeviceptr, usize)>,
     /// Globals whose address the program has asked for.
     globals: BTreeMap<CUdeviceptr, Global>,
-    /// Host memory that the device can read: its size, and the context that it goes with.
-    host: BTreeMap<u64, (u64, usize)>,
+    /// Host memory that the device can read, by where it begins.
+    host: BTreeMap<u64, Host>,
     tensor_maps: TensorMaps,
     /// Something is reachable that is not kept here: a graph that kernels launch.
     lost: bool,
@@ -87,6 +105,8 @@ static HAS_TENSOR_MAPS: AtomicBool = AtomicBool::new(false);
 static FORGOT_TENSOR_MAPS: AtomicBool = AtomicBool::new(false);
 /// The lowest and highest address of host memory that was ever made known, for a quick look.
 static HOST: [AtomicU64; 2] = [AtomicU64::new(u64::MAX), AtomicU64::new(0)];
+/// Whoever reads the driver's host memory holds this, and what is forgotten is not freed until they are done.
+static HOST_IS_READ: RwLock<()> = RwLock::new(());
 
 fn lock() -> MutexGuard<'static, Option<Roots>> {
     ROOTS.lock().unwrap_or_else(PoisonError::into_inner)
@@ -160,9 +180,9 @@ pub(crate) fn code_goes(code: usize, unload: impl FnOnce() -> CUresult) -> CUres
     answer
 }
 
-pub(crate) fn host_made(at: u64, bytes: u64) {
+pub(crate) fn host_made(at: u64, bytes: u64, of: HostOf) {
     let context = api::current_context();
-    with(|roots| roots.host.insert(at, (bytes, context)));
+    with(|roots| roots.host.insert(at, Host { bytes, of, context }));
     HOST[0].fetch_min(at, Ordering::Relaxed);
     HOST[1].fetch_max(at + bytes, Ordering::Relaxed);
 }
@@ -170,6 +190,7 @@ pub(crate) fn host_made(at: u64, bytes: u64) {
 /// Host memory is given back by `free`: from before on, it must not be read. If that fails, it stays.
 pub(crate) fn host_goes(at: u64, free: impl FnOnce() -> CUresult) -> CUresult {
     let going = with(|roots| roots.host.remove(&at));
+    host_is_not_read();
     let answer = free();
     if answer != CUDA_SUCCESS
         && let Some(range) = going
@@ -184,8 +205,14 @@ pub(crate) fn context_goes(context: usize) {
     with(|roots| {
         roots.textures.retain(|_, (_, of)| *of != context);
         roots.globals.retain(|_, global| global.context != context);
-        roots.host.retain(|_, (_, of)| *of != context);
+        roots.host.retain(|_, host| host.context != context);
     });
+    host_is_not_read();
+}
+
+/// Waits until nobody reads what the books do not have any more.
+fn host_is_not_read() {
+    drop(HOST_IS_READ.write().unwrap_or_else(PoisonError::into_inner));
 }
 
 /// Whether a word may be an address of host memory that the device can read.
@@ -207,14 +234,37 @@ pub(super) enum HostMemory {
 
 /// Adds what such memory points to.
 pub(super) fn add_pinned_host(word: u64, found: &mut Vec<CUdeviceptr>) -> HostMemory {
-    let range = with(|roots| roots.host.range(..=word).next_back().map(|(at, (bytes, _))| (*at, *bytes)));
+    let range = with(|roots| roots.host.range(..=word).next_back().map(|(at, host)| (*at, host.bytes)));
     let Some((at, bytes)) = range.filter(|(at, bytes)| word < at + bytes) else { return HostMemory::None };
     // Only from there on: nobody keeps a table of pointers so deep in a staging buffer.
     let (at, bytes) = if bytes > MOST_HOST { (word, (at + bytes - word).min(MOST_HOST)) } else { (at, bytes) };
-    match words::add_from_host(at as usize, bytes as usize, found) {
+    match add_from_host(at as usize, bytes as usize, found) {
         true => HostMemory::Read,
         false => HostMemory::Gone,
     }
+}
+
+/// Adds every word of host memory that is an address of ours. The memory may be gone, or may never have been: then false.
+pub(super) fn add_from_host(at: usize, bytes: usize, found: &mut Vec<CUdeviceptr>) -> bool {
+    let see = |piece: &[u8]| add_window_words(piece, found);
+    if !is_pinned_host(at as u64) {
+        return own_memory::read(at, bytes, see);
+    }
+    let reading = HOST_IS_READ.read().unwrap_or_else(PoisonError::into_inner);
+    if is_drivers_host(at as u64, bytes as u64) {
+        // SAFETY: the driver has allocated it, and whoever gives it back waits for `reading` first.
+        unsafe { own_memory::read_known(at, bytes, see) };
+        return true;
+    }
+    drop(reading);
+    own_memory::read(at, bytes, see)
+}
+
+fn is_drivers_host(at: u64, bytes: u64) -> bool {
+    let holds = |(start, host): (&u64, &Host)| {
+        host.of == HostOf::Driver && at.checked_add(bytes).is_some_and(|end| end <= start + host.bytes)
+    };
+    with(|roots| roots.host.range(..=at).next_back().is_some_and(holds))
 }
 
 /// # Safety

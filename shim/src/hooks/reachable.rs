@@ -9,6 +9,7 @@ use super::retry::retried;
 use crate::arrival::copies::{Copy3d, Fill, Node, Unread};
 use crate::arrival::footprint::{self, Reach};
 use crate::arrival::graphs::{self, CopyNode, FillNode, Handle, KernelNode};
+use crate::arrival::roots::HostOf;
 use crate::arrival::{self, Gpu, Needs, layouts, roots};
 use crate::memory::unmanaged;
 use crate::{gate, session};
@@ -150,6 +151,9 @@ pub(crate) unsafe fn unload(drivers: Unload, code: Handle) -> CUresult {
 
 // Host memory that the device reads.
 
+/// `CU_MEMHOSTALLOC_WRITECOMBINED`: slow to read.
+const WRITE_COMBINED: c_uint = 4;
+
 type HostAlloc = unsafe extern "C-unwind" fn(*mut *mut c_void, usize, c_uint) -> CUresult;
 type AllocHost = unsafe extern "C-unwind" fn(*mut *mut c_void, usize) -> CUresult;
 type AllocHostV1 = unsafe extern "C-unwind" fn(*mut *mut c_void, c_uint) -> CUresult;
@@ -159,27 +163,30 @@ type OfHost = unsafe extern "C-unwind" fn(*mut c_void) -> CUresult;
 pub(crate) unsafe fn host_alloc(drivers: HostAlloc, out: *mut *mut c_void, bytes: usize, flags: c_uint) -> CUresult {
     // SAFETY: the driver's own function with the program's own arguments, and what it has written.
     noted(unsafe { drivers(out, bytes, flags) }, || unsafe {
-        roots::host_made((*out).expose_provenance() as u64, bytes as u64);
+        let of = if flags & WRITE_COMBINED == 0 { HostOf::Driver } else { HostOf::Program };
+        roots::host_made((*out).expose_provenance() as u64, bytes as u64, of);
     })
 }
 
 pub(crate) unsafe fn alloc_host(drivers: AllocHost, out: *mut *mut c_void, bytes: usize) -> CUresult {
     // SAFETY: the driver's own function with the program's own arguments, and what it has written.
     noted(unsafe { drivers(out, bytes) }, || unsafe {
-        roots::host_made((*out).expose_provenance() as u64, bytes as u64);
+        roots::host_made((*out).expose_provenance() as u64, bytes as u64, HostOf::Driver);
     })
 }
 
 pub(crate) unsafe fn alloc_host_v1(drivers: AllocHostV1, out: *mut *mut c_void, bytes: c_uint) -> CUresult {
     // SAFETY: the driver's own function with the program's own arguments, and what it has written.
     noted(unsafe { drivers(out, bytes) }, || unsafe {
-        roots::host_made((*out).expose_provenance() as u64, bytes.into());
+        roots::host_made((*out).expose_provenance() as u64, bytes.into(), HostOf::Driver);
     })
 }
 
 pub(crate) unsafe fn host_register(drivers: Register, at: *mut c_void, bytes: usize, flags: c_uint) -> CUresult {
     // SAFETY: the driver's own function with the program's own arguments.
-    noted(unsafe { drivers(at, bytes, flags) }, || roots::host_made(at.expose_provenance() as u64, bytes as u64))
+    noted(unsafe { drivers(at, bytes, flags) }, || {
+        roots::host_made(at.expose_provenance() as u64, bytes as u64, HostOf::Program);
+    })
 }
 
 pub(crate) unsafe fn host_free(drivers: OfHost, at: *mut c_void) -> CUresult {

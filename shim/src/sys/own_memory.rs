@@ -10,16 +10,37 @@ const OVERLAP: usize = 8;
 /// Hands all bytes from an address on to `see`, in pieces. Each begins with the last 8 bytes of the one before, so that no
 /// word is cut. False if not all of them can be read. (`process_vm_readv` on ourselves; where the system forbids that, nothing
 /// can.)
-pub(crate) fn read(at: usize, bytes: usize, mut see: impl FnMut(&[u8])) -> bool {
+pub(crate) fn read(at: usize, bytes: usize, see: impl FnMut(&[u8])) -> bool {
+    in_pieces(at, bytes, see, |at, piece| {
+        let local = libc::iovec { iov_base: piece.as_mut_ptr().cast(), iov_len: piece.len() };
+        let remote = libc::iovec { iov_base: core::ptr::without_provenance_mut::<c_void>(at), iov_len: piece.len() };
+        // SAFETY: writes into the piece; whether the rest can be read is for the system to say.
+        let read = unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) };
+        read == piece.len() as isize
+    })
+}
+
+/// The same for memory that is known to be there: several times as fast.
+///
+/// # Safety
+///
+/// So many bytes from `at`, an exposed address, can be read meanwhile. They may change.
+pub(crate) unsafe fn read_known(at: usize, bytes: usize, see: impl FnMut(&[u8])) {
+    in_pieces(at, bytes, see, |at, piece| {
+        // SAFETY: by this function's contract. What changes meanwhile is read before or after.
+        unsafe {
+            core::ptr::copy_nonoverlapping(core::ptr::with_exposed_provenance(at), piece.as_mut_ptr(), piece.len());
+        }
+        true
+    });
+}
+
+fn in_pieces(at: usize, bytes: usize, mut see: impl FnMut(&[u8]), fetch: impl Fn(usize, &mut [u8]) -> bool) -> bool {
     let mut buffer = vec![0u8; bytes.min(PIECE)];
     let mut done = 0;
     while done < bytes {
         let size = buffer.len().min(bytes - done);
-        let local = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: size };
-        let remote = libc::iovec { iov_base: core::ptr::without_provenance_mut::<c_void>(at + done), iov_len: size };
-        // SAFETY: writes into the buffer, which has this size; whether the rest can be read is for the system to say.
-        let read = unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) };
-        if read != size as isize {
+        if !fetch(at + done, &mut buffer[..size]) {
             return false;
         }
         see(&buffer[..size]);
@@ -45,6 +66,15 @@ mod tests {
             seen.extend_from_slice(&piece[known..]);
         }));
         assert_eq!(seen, bytes);
+        let mut again = Vec::new();
+        // SAFETY: all of it is there.
+        unsafe {
+            read_known(bytes.as_ptr().expose_provenance(), bytes.len(), |piece| {
+                let known = if again.is_empty() { 0 } else { OVERLAP };
+                again.extend_from_slice(&piece[known..]);
+            });
+        }
+        assert_eq!(again, bytes);
         assert!(!read(8, 16, |_| panic!("nothing is there")));
         // SAFETY: a new mapping wherever the system likes, of which the second half is given back.
         let page = unsafe {
