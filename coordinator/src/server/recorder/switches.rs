@@ -1,6 +1,6 @@
 //! Switches, put together from what happened.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,26 +14,40 @@ use crate::policy::arbiter::TenantId;
 /// How many switches are kept.
 const RECENT: usize = 256;
 
-/// What was moved since the last switch or allocation that moved anything.
+/// What came for a tenant since the last record of it, ahead of its turn or in it.
 #[derive(Clone, Debug, Default)]
-struct Moved {
-    bytes_in: u64,
-    bytes_out: u64,
-    bytes_unchanged: u64,
-    bytes_zero: u64,
+struct Came {
+    bytes: u64,
+    zeros: u64,
     groups: u64,
     extents: u64,
-    time_in: Option<Range<Instant>>,
-    time_out: Option<Range<Instant>>,
-    unmap: Duration,
+    time: Option<Range<Instant>>,
     prepare: Duration,
     map: Duration,
 }
 
-impl Moved {
-    fn seconds(time: &Option<Range<Instant>>) -> f64 {
-        time.as_ref().map_or(0.0, |time| (time.end - time.start).as_secs_f64())
-    }
+/// What had to go since the last switch or allocation for which something did.
+#[derive(Clone, Debug, Default)]
+struct Went {
+    bytes: u64,
+    unchanged: u64,
+    time: Option<Range<Instant>>,
+    unmap: Duration,
+}
+
+/// How long the work of whoever had the baton took to end, or to be taken off the GPU.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ended {
+    drain: Duration,
+    pause: Duration,
+}
+
+fn ms_of(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+fn seconds(time: Option<Range<Instant>>) -> f64 {
+    time.map_or(0.0, |time| (time.end - time.start).as_secs_f64())
 }
 
 /// One change of the baton's holder, or one allocation that made others go.
@@ -102,14 +116,23 @@ pub struct Phases {
 #[derive(Debug)]
 struct Opening {
     from: Option<Arc<str>>,
-    id: TenantId,
     to: Arc<str>,
     demanded: Instant,
     decided: Instant,
     granted: Instant,
+    ended: Ended,
     /// Memory is still on its way when the gate opens.
     arriving: bool,
-    opened: Option<Instant>,
+    opened: Option<Opened>,
+}
+
+#[derive(Debug)]
+struct Opened {
+    /// Which switch it is.
+    n: u64,
+    at: Instant,
+    /// What had to go for it, if another was chosen since.
+    went: Option<Went>,
 }
 
 /// What switches are made of, as events say it.
@@ -120,11 +143,12 @@ pub(super) struct Switches {
     pub(super) count: u64,
     recent: VecDeque<Record>,
     allocations: VecDeque<Record>,
-    moved: Moved,
-    drain: Duration,
-    pause: Duration,
+    came: HashMap<TenantId, Came>,
+    went: Went,
+    ended: Ended,
     last_holder: Option<(TenantId, Arc<str>)>,
-    opening: Option<Opening>,
+    /// Switches that are not written down yet. Memory may still be on its way when the next begins.
+    opening: HashMap<TenantId, Opening>,
 }
 
 /// Keeps no more than the last ones.
@@ -143,11 +167,11 @@ impl Switches {
             count: 0,
             recent: VecDeque::new(),
             allocations: VecDeque::new(),
-            moved: Moved::default(),
-            drain: Duration::ZERO,
-            pause: Duration::ZERO,
+            came: HashMap::new(),
+            went: Went::default(),
+            ended: Ended::default(),
             last_holder: None,
-            opening: None,
+            opening: HashMap::new(),
         }
     }
 
@@ -164,40 +188,45 @@ impl Switches {
     /// Something has happened. Says which switch is over by that, if one is.
     pub(super) fn see(&mut self, at: Instant, id: TenantId, name: &Arc<str>, what: &What) -> Option<&Record> {
         match what {
-            // From here on, what is moved is moved for it.
-            What::Chosen => self.moved = Moved::default(),
+            // From here on, what goes, goes for it.
+            What::Chosen => self.chosen(),
             What::Granted { demanded, decided, arriving } => {
                 let opening = (*demanded, *decided, *arriving);
                 return self.granted(at, id, name, opening);
             }
             What::Opened => return self.opened(at, id),
             What::Arrived { story } => {
-                if self.opening.as_ref().is_some_and(|opening| opening.id == id && opening.opened.is_some()) {
-                    return self.finish(Some(*story));
+                if self.opening.get(&id).is_some_and(|opening| opening.opened.is_some()) {
+                    return self.finish(id, Some(*story));
                 }
             }
-            What::Drained { took } => self.drain = *took,
-            What::Preempted { took } => self.pause = *took,
-            What::Leaves { unchanged, .. } => self.moved.bytes_unchanged += unchanged,
+            What::Departed { .. } => {
+                self.opening.remove(&id);
+                self.came.remove(&id);
+            }
+            What::Drained { took } => self.ended.drain = *took,
+            What::Preempted { took } => self.ended.pause = *took,
+            What::Leaves { unchanged, .. } => self.went.unchanged += unchanged,
             What::Comes { extents, zeros, .. } => {
-                self.moved.extents += extents;
-                self.moved.bytes_zero += zeros;
+                let came = self.came(id);
+                came.extents += extents;
+                came.zeros += zeros;
             }
             What::Copied { way: Way::In, bytes, time } => {
-                self.moved.groups += 1;
-                self.moved.bytes_in += bytes;
-                extend(&mut self.moved.time_in, time);
+                let came = self.came(id);
+                came.groups += 1;
+                came.bytes += bytes;
+                extend(&mut came.time, time);
             }
             What::Copied { way: Way::Out, bytes, time } => {
-                self.moved.bytes_out += bytes;
-                extend(&mut self.moved.time_out, time);
+                self.went.bytes += bytes;
+                extend(&mut self.went.time, time);
             }
-            What::Prepared { took } => self.moved.prepare += *took,
-            What::Mapped { took, .. } => self.moved.map += *took,
-            What::Unmapped { took } => self.moved.unmap += *took,
+            What::Prepared { took } => self.came(id).prepare += *took,
+            What::Mapped { took, .. } => self.came(id).map += *took,
+            What::Unmapped { took } => self.went.unmap += *took,
             What::Allocated { asked } => self.allocated(at, name, *asked),
             What::Joined { .. }
-            | What::Departed { .. }
             | What::Asked
             | What::Resumed
             | What::UnmapTimedOut
@@ -211,6 +240,18 @@ impl Switches {
         None
     }
 
+    fn came(&mut self, id: TenantId) -> &mut Came {
+        self.came.entry(id).or_default()
+    }
+
+    fn chosen(&mut self) {
+        let went = std::mem::take(&mut self.went);
+        let last = self.last_holder.as_ref().and_then(|(last, _)| self.opening.get_mut(last));
+        if let Some(opened) = last.and_then(|last| last.opened.as_mut()) {
+            opened.went.get_or_insert(went);
+        }
+    }
+
     /// The baton is given to a tenant.
     fn granted(
         &mut self,
@@ -219,32 +260,36 @@ impl Switches {
         name: &Arc<str>,
         (demanded, decided, arriving): (Instant, Instant, bool),
     ) -> Option<&Record> {
-        let last = self.close(None);
+        // One that never told how it fared.
+        let last = self.close(id, None);
         let before = self.last_holder.replace((id, Arc::clone(name)));
         // If nobody else had it in between, it is no switch: what was moved meanwhile was for allocations.
         if before.as_ref().is_none_or(|(before, _)| *before != id) {
             let (from, to) = (before.map(|(_, name)| name), Arc::clone(name));
-            self.opening = Some(Opening { from, id, to, demanded, decided, granted: at, arriving, opened: None });
+            let ended = std::mem::take(&mut self.ended);
+            let opening = Opening { from, to, demanded, decided, granted: at, ended, arriving, opened: None };
+            self.opening.insert(id, opening);
         }
         self.keep(last)
     }
 
     /// The gate of the tenant that was granted the baton is open.
     fn opened(&mut self, at: Instant, id: TenantId) -> Option<&Record> {
-        let opening = self.opening.as_mut().filter(|opening| opening.id == id && opening.opened.is_none())?;
-        opening.opened = Some(at);
+        let opening = self.opening.get_mut(&id).filter(|opening| opening.opened.is_none())?;
         if opening.from.is_none() {
-            self.opening = None;
-            self.moved = Moved::default();
+            self.opening.remove(&id);
+            self.came.remove(&id);
+            self.went = Went::default();
             return None;
         }
         self.count += 1;
-        if opening.arriving { None } else { self.finish(None) }
+        opening.opened = Some(Opened { n: self.count, at, went: None });
+        if opening.arriving { None } else { self.finish(id, None) }
     }
 
-    /// Writes the switch down that is under way, if its gate has opened.
-    fn finish(&mut self, story: Option<ArrivalStory>) -> Option<&Record> {
-        let record = self.close(story);
+    /// Writes a switch down that is under way, if its gate has opened.
+    fn finish(&mut self, id: TenantId, story: Option<ArrivalStory>) -> Option<&Record> {
+        let record = self.close(id, story);
         self.keep(record)
     }
 
@@ -253,10 +298,12 @@ impl Switches {
         self.recent.back()
     }
 
-    fn close(&mut self, story: Option<ArrivalStory>) -> Option<Record> {
-        let Opening { from, to, demanded, decided, granted, opened, .. } = self.opening.take()?;
-        let opened = opened?;
-        let mut record = self.record(self.count, from, &to, decided, opened);
+    fn close(&mut self, id: TenantId, story: Option<ArrivalStory>) -> Option<Record> {
+        let Opening { from, to, demanded, decided, granted, ended, opened, .. } = self.opening.remove(&id)?;
+        let Opened { n, at: opened, went } = opened?;
+        let went = went.unwrap_or_else(|| std::mem::take(&mut self.went));
+        let came = self.came.remove(&id).unwrap_or_default();
+        let mut record = self.record((n, from, &to), came, went, decided..opened);
         let ms = |at: Instant| Some(at.saturating_duration_since(demanded).as_secs_f64() * 1e3);
         let after = |micros: u64| (micros != u64::MAX).then(|| granted + Duration::from_micros(micros)).and_then(ms);
         record.phases = Phases {
@@ -266,6 +313,7 @@ impl Switches {
             first_launch_ms: story.and_then(|story| after(story.first_call_micros)),
             all_resident_ms: story.map_or(ms(opened), |story| after(story.end_micros)),
         };
+        (record.drain_ms, record.pause_ms) = (ms_of(ended.drain), ms_of(ended.pause));
         if let Some(story) = story {
             record.waits = story.waits;
             record.waited_ms = story.waited_micros as f64 / 1e3;
@@ -275,35 +323,39 @@ impl Switches {
 
     /// An allocation was served that was asked for then; kept if others had to go for it.
     fn allocated(&mut self, at: Instant, to: &Arc<str>, asked: Instant) {
-        if self.moved.bytes_out > 0 && self.opening.is_none() {
-            let record = self.record(0, None, to, asked, at);
+        if self.went.bytes > 0 && self.opening.is_empty() {
+            let went = std::mem::take(&mut self.went);
+            let record = self.record((0, None, to), Came::default(), went, asked..at);
             keep(&mut self.allocations, record, RECENT);
         }
     }
 
-    fn record(&mut self, n: u64, from: Option<Arc<str>>, to: &Arc<str>, since: Instant, end: Instant) -> Record {
-        let moved = std::mem::take(&mut self.moved);
-        let (drain, pause) = (std::mem::take(&mut self.drain), std::mem::take(&mut self.pause));
-        let ms = |time: Duration| time.as_secs_f64() * 1e3;
+    fn record(
+        &self,
+        (n, from, to): (u64, Option<Arc<str>>, &Arc<str>),
+        came: Came,
+        went: Went,
+        time: Range<Instant>,
+    ) -> Record {
         Record {
             gpu: Arc::clone(&self.gpu),
             n,
             from: from.map(|from| from.to_string()),
             to: to.to_string(),
-            bytes_out: moved.bytes_out,
-            bytes_in: moved.bytes_in,
-            out_seconds: Moved::seconds(&moved.time_out),
-            in_seconds: Moved::seconds(&moved.time_in),
-            drain_ms: ms(drain),
-            pause_ms: ms(pause),
-            unmap_ms: ms(moved.unmap),
-            prepare_ms: ms(moved.prepare),
-            map_ms: ms(moved.map),
-            switch_ms: ms(end.saturating_duration_since(since)),
-            bytes_unchanged: moved.bytes_unchanged,
-            bytes_zero: moved.bytes_zero,
-            groups: moved.groups,
-            extents: moved.extents,
+            bytes_out: went.bytes,
+            bytes_in: came.bytes,
+            out_seconds: seconds(went.time),
+            in_seconds: seconds(came.time),
+            drain_ms: 0.0,
+            pause_ms: 0.0,
+            unmap_ms: ms_of(went.unmap),
+            prepare_ms: ms_of(came.prepare),
+            map_ms: ms_of(came.map),
+            switch_ms: ms_of(time.end.saturating_duration_since(time.start)),
+            bytes_unchanged: went.unchanged,
+            bytes_zero: came.zeros,
+            groups: came.groups,
+            extents: came.extents,
             waits: 0,
             waited_ms: 0.0,
             phases: Phases::default(),
@@ -376,10 +428,55 @@ mod tests {
         assert_eq!(record.bytes_in, 3 << 20);
         assert!(record.phases.first_extent_ms.is_some_and(|ms| ms >= 1.0));
         assert_eq!(record.phases.first_launch_ms, None);
-        // One that never tells is written down when the next begins.
+        // One that never tells is written down when it has the baton again.
         told.grant(1, true);
         told.see(1, What::Opened);
-        assert!(told.grant(2, false));
+        told.grant(2, false);
+        assert!(told.grant(1, false));
         assert_eq!((told.switches.count, told.switches.recent.len()), (2, 2));
+    }
+
+    #[test]
+    fn what_comes_ahead_of_a_turn_and_while_the_next_begins_is_in_its_record() {
+        let mut told = Told::new();
+        told.grant(1, false);
+        told.see(1, What::Opened);
+        told.copy_in(2, 1 << 20);
+        told.see(2, What::Chosen);
+        told.grant(2, true);
+        told.see(2, What::Opened);
+        told.copy_in(2, 2 << 20);
+        told.see(1, What::Chosen);
+        told.copy_in(1, 5 << 20);
+        told.grant(1, false);
+        assert!(told.see(1, What::Opened));
+        told.copy_in(2, 4 << 20);
+        assert!(told.see(2, What::Arrived { story: ArrivalStory::default() }));
+        let told: Vec<_> = told.switches.recent().map(|record| (record.n, record.bytes_in, record.groups)).collect();
+        assert_eq!(told, [(2, 5 << 20, 1), (1, 7 << 20, 3)]);
+    }
+
+    #[test]
+    fn what_goes_belongs_to_whoever_was_chosen_before() {
+        let mut told = Told::new();
+        let out = |told: &mut Told, bytes| {
+            let time = told.now..told.now;
+            told.see(9, What::Copied { way: Way::Out, bytes, time });
+        };
+        told.grant(1, false);
+        told.see(1, What::Opened);
+        told.see(1, What::Drained { took: Duration::from_millis(7) });
+        told.see(2, What::Chosen);
+        out(&mut told, 3);
+        told.grant(2, true);
+        told.see(2, What::Opened);
+        out(&mut told, 4);
+        told.see(1, What::Chosen);
+        out(&mut told, 5);
+        told.grant(1, false);
+        told.see(1, What::Opened);
+        told.see(2, What::Arrived { story: ArrivalStory::default() });
+        let told: Vec<_> = told.switches.recent().map(|record| (record.n, record.bytes_out, record.drain_ms)).collect();
+        assert_eq!(told, [(2, 5, 0.0), (1, 7, 7.0)]);
     }
 }
