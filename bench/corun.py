@@ -30,7 +30,7 @@ from common import corunning, machine, mps, programs, table
 from common.coordinator import Coordinator, Driver, Install, NoCoordinator
 from common.corunning import ALONE, BARE, LOAD, MPS, SCENES, WAYS
 from common.workers import WorkerFailed, together
-from loads import CORUN_SERVED, CORUN_TRAINED
+from loads import CORUN_SERVED, CORUN_SERVED_MATRIX, CORUN_TRAINED, CORUN_TRAINED_MATRIX
 
 HERE = pathlib.Path(__file__).resolve().parent
 # Ways in which requests may be so slow that there is no time for all.
@@ -210,9 +210,9 @@ def parse():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--baton", type=pathlib.Path, required=True, help="the folder of `baton`")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("corun.json"))
-    served, trained = list(CORUN_SERVED), list(CORUN_TRAINED)
-    parser.add_argument("--served", nargs="+", default=served, choices=served)
-    parser.add_argument("--trained", nargs="+", default=trained, choices=trained)
+    served, trained = list(CORUN_SERVED_MATRIX), list(CORUN_TRAINED_MATRIX)
+    parser.add_argument("--served", nargs="+", default=served, choices=CORUN_SERVED)
+    parser.add_argument("--trained", nargs="+", default=trained, choices=CORUN_TRAINED)
     parser.add_argument("--ways", nargs="+", default=WAYS, choices=WAYS)
     parser.add_argument("--requests", type=int, default=1000, help="fewer where they are slow")
     parser.add_argument("--load", type=float, default=LOAD)

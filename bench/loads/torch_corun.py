@@ -26,12 +26,23 @@ def tokens(device, batch, length, most=30_000):
     return torch.randint(1000, most, (batch, length), generator=generator).to(device)
 
 
+def one_picture(model, device):
+    """A model of pictures, with one, in fp32."""
+    generator = torch.Generator().manual_seed(11)
+    picture = torch.rand(1, 3, 224, 224, generator=generator)
+    return model.to(device).eval(), [picture.to(device)]
+
+
 def resnet50(device, size):
     """ResNet-50, one picture, fp32."""
     make_deterministic()
-    model = torchvision.models.resnet50(weights=None).to(device).eval()
-    generator = torch.Generator().manual_seed(11)
-    return model, [torch.rand(1, 3, 224, 224, generator=generator).to(device)]
+    return one_picture(torchvision.models.resnet50(weights=None), device)
+
+
+def resnet152(device, size):
+    """ResNet-152, one picture, fp32."""
+    make_deterministic()
+    return one_picture(torchvision.models.resnet152(weights=None), device)
 
 
 def bert(device, size, **shape):
@@ -50,14 +61,19 @@ def bert_large(device, size):
     return forward, [tokens(device, 1, 384)]
 
 
-def llama_1b(device, size):
+def llama_1b(device, size, prompt=512):
     """Llama-shaped, 1.1 B parameters, a prompt of 512 tokens, bf16."""
     make_deterministic()
     shape = {"hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16}
     heads = {"num_attention_heads": 32, "num_key_value_heads": 8}
     model = llama(device, vocab_size=32_000, **shape, **heads)
     call = functools.partial(model, use_cache=False, logits_to_keep=1)
-    return lambda ids: call(input_ids=ids).logits, [tokens(device, 1, 512)]
+    return lambda ids: call(input_ids=ids).logits, [tokens(device, 1, prompt)]
+
+
+def llama_1b_long(device, size):
+    """The same as `llama_1b`, a prompt of 1,024 tokens."""
+    return llama_1b(device, size, prompt=1024)
 
 
 def without_copies(attention, query, key, value, *_):
@@ -114,6 +130,15 @@ def resnet50_training(device, size):
     pictures, labels = images(128 if size == "full" else 2, device)
     criterion = torch.nn.CrossEntropyLoss()
     model = torchvision.models.resnet50(weights=None)
+    return training(model, device, lambda model: criterion(model(pictures), labels))
+
+
+def launch_bound_training(device, size):
+    """ResNet-152, 8 pictures: its kernels are over before the CPU has launched the next."""
+    make_deterministic()
+    pictures, labels = images(8 if size == "full" else 2, device)
+    criterion = torch.nn.CrossEntropyLoss()
+    model = torchvision.models.resnet152(weights=None)
     return training(model, device, lambda model: criterion(model(pictures), labels))
 
 
