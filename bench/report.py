@@ -37,6 +37,12 @@ PAUSING = {
     "small_kernel": "a small kernel beside a preempted program",
     "small_kernel_alone": "the same, alone on the GPU",
 }
+# Whom a tenant of the cost measurement has beside it.
+BESIDE = {
+    None: "only tenant",
+    "idle": "beside an idle latency program",
+    "left": "after a latency program has left",
+}
 # Kinds without a title belong to the section before them.
 TITLES = {
     "corun": "How long do requests take beside a training?",
@@ -184,18 +190,19 @@ def switch_section(runs):
                 [
                     name_of(model),
                     figure(baton["tenant_bytes"] / 1e9),
+                    figure(baton.get("rested_ms"), 1),
                     figure(ready and ready["p50_ms"], 1),
                     figure(baton.get("transfer_floor_ms"), 1),
                     figure(baton["p50_ms"], 1),
-                    figure(baton.get("ratio")),
+                    figure(switching.judged(baton)),
                     figure(baton["switch"].get("first_launch_ms"), 1),
                     figure(other and other["n"] and other["suspend_ms"] + other["resume_ms"], 0),
                     figure(new and new["p50_ms"], 0),
                 ]
             )
     if lines:
-        header = ["model", "GB", "resident", "PCIe", "evicted", "ratio", "first launch"]
-        header += ["checkpoint API", "new process"]
+        header = ["model", "GB", "resident", "one after the other", "PCIe", "evicted", "ratio"]
+        header += ["first launch", "checkpoint API", "new process"]
         parts.append(table.markdown(header, lines))
     beside = [
         [
@@ -224,10 +231,12 @@ def switch_section(runs):
     return section(
         "switch",
         runs,
-        "Milliseconds, medians. `resident`: the model is on the GPU already. `PCIe`: its weights "
-        "at the speed of PyTorch's copies. `ratio`: `evicted` to the larger of these two. "
-        "Checkpoint API: suspend and resume, without the request. Small models wait for the CPU's "
-        "launches, whose times vary from run to run.",
+        "Milliseconds, medians. `resident`: the model is on the GPU already, and rested as long as "
+        "an evicted one; `one after the other`: without a rest, when a processor is faster. `PCIe`: "
+        "its weights at the speed of PyTorch's copies. `ratio`: each evicted request to the larger "
+        "of that and the resident one before it; where that was not measured, to those one after "
+        "the other. Checkpoint API: suspend and resume, without the request. Small models wait for "
+        "the CPU's launches, whose times vary from run to run.",
         *parts,
     )
 
@@ -376,7 +385,7 @@ def cost_section(runs):
             lines.append(
                 [
                     name_of(name),
-                    "only tenant" if run.get("serve") else "preloaded",
+                    BESIDE[run.get("beside")] if run.get("serve") else "preloaded",
                     *(
                         f"{found[pair]['median']:.4f}"
                         for pair in (
@@ -530,6 +539,7 @@ def cost_short(runs):
     found = [
         evaluated["ratios"][f"preloaded / bare {which}"]["median"]
         for run in runs
+        if not run.get("beside")
         for evaluated in run["workloads"].values()
         for which in "AB"
     ]

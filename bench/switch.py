@@ -186,6 +186,19 @@ def sampled(run, take):
     return [take(number % INPUTS) for number in run.in_time(repeat)]
 
 
+def rested_and_evicted(one, model, number):
+    """A request while the training rests, and one to the evicted server while it runs.
+
+    Both come after a rest: a processor that has done something else meanwhile is slower at first,
+    wherever memory is.
+    """
+    rested = one.rested_request(model, number)
+    one.ask(TRAINER, "go")
+    sample = one.evicted_request(model, number)
+    one.ask(TRAINER, "hold")
+    return {**sample, "rested": rested}
+
+
 def latency_of(run, variant, one, model, answer):
     """The rows of one model in one scene: ready, and evicted."""
     run.need(15, f"{model}, {variant}")
@@ -199,11 +212,11 @@ def latency_of(run, variant, one, model, answer):
     neighbour = {"beside": run.arguments.beside}
     more = {"scene": variant, **neighbour, **memory, **switching.times(samples)}
     ready = run.row(model, READY, samples, more)
-    one.ask(TRAINER, "go")
-    samples = sampled(run, lambda number: one.evicted_request(model, number))
+    samples = sampled(run, lambda number: rested_and_evicted(one, model, number))
     row = switching.evicted_row(samples, ready, memory, run.gbps)
     options = [*SCENES[variant], *run.arguments.serve]
-    run.row(model, variant, samples, {"options": options, **neighbour, **row})
+    answers = [*samples, *(sample["rested"] for sample in samples)]
+    run.row(model, variant, answers, {"options": options, **neighbour, **row})
 
 
 def latency(run):

@@ -42,7 +42,7 @@ def switch_rows(run):
     rows = [(("row", *switching.key(row)), ("rows", row)) for row in run["rows"]]
     rows += [(("training", row["label"]), ("training", row)) for row in run["training"]]
     return rows + [
-        (("equality", row["load"], *row["options"]), ("equality", row)) for row in run["equality"]
+        (("equality", row["load"]), ("equality", row)) for row in run["equality"]
     ]
 
 
@@ -88,7 +88,7 @@ def pruned(kind, runs):
     if kind == "switch":
         return newest_by(switch_rows, switch_put, runs)
     if kind == "cost":
-        rows_of, put = named("workloads", lambda run: (bool(run.get("serve")),))
+        rows_of, put = named("workloads", lambda run: (bool(run.get("serve")), run.get("beside")))
         return newest_by(rows_of, put, runs)
     if kind == "stuck":
         rows_of, put = named("modes", lambda run: (run.get("class", "batch"),))

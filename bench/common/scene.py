@@ -63,6 +63,11 @@ class Scene:
         """A request, whatever is resident."""
         return {"input": number, **self.ask(name, f"request {number}")}
 
+    def rested_request(self, name, number):
+        """A request after about as long a rest as before one to an evicted server."""
+        time.sleep(0.15 + self.chance.uniform(0, 0.15))
+        return self.request(name, number)
+
     def evicted_request(self, name, number):
         """Evicts the server while the trainer runs, lets that settle, and sends a request.
 

@@ -26,6 +26,7 @@ def sample(number, ms=100.0, digest=None, had_left=0, out=0, record=True, away=T
         "was_away": away,
         "had_left": had_left,
         "record": switch if record else None,
+        "rested": {"input": number % 2, "ms": 19.0, "digest": f"answer{number % 2}"},
     }
 
 
@@ -75,6 +76,16 @@ class Figures(unittest.TestCase):
         self.assertEqual(switching.ratio(30, 15, 5), 2)
         self.assertEqual(switching.ratio(30, 15, None), 2)
         self.assertIsNone(switching.ratio(None, 15, 5))
+
+    def test_each_evicted_request_is_compared_with_the_rested_one_before(self):
+        samples = [sample(number, ms) for number, ms in enumerate((10.0, 20.0, 30.0, 40.0))]
+        for one, ms in zip(samples, (10.0, 10.0, 20.0, 10.0)):
+            one["rested"]["ms"] = ms
+        memory = {"parameter_bytes": GB, "tenant_bytes": GB}
+        row = switching.evicted_row(samples, switching.times([{"ms": 10.0}]), memory, 1000.0)
+        self.assertEqual(row["rested_ms"], 10.0)
+        self.assertEqual(row["rested_ratios"], [1.0, 1.5, 2.0])
+        self.assertEqual(switching.spread(row["rested_ratios"]), "1.50 (1.00 to 2.00)")
 
     def test_what_a_server_leaves_behind_is_what_its_own_switch_did_not_copy_out(self):
         samples = [
@@ -149,7 +160,8 @@ class Result(unittest.TestCase):
         ready, baton, other = good["rows"]
         for rows, word in (
             ([{**baton, "equal": False}], "outputs differ"),
-            ([{**baton, "ratio": 1.3}], "limit 1.25"),
+            ([{**baton, "rested_ratios": [1.1, 1.3, 1.4]}], "1.30 times as long, limit 1.25"),
+            ([{**baton, "rested_ratios": None, "ratio": 1.4}], "1.40 times as long, limit 1.25"),
             ([{**baton, "always_away": False}], "on the GPU before"),
             ([{**baton, "left_bytes_max": GB}], "weights too"),
             ([baton, {**other, "suspend_ms": 10.0, "resume_ms": 1.0}], "only 0.6 times as fast"),
