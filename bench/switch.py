@@ -153,7 +153,9 @@ def scene(run, names, options, warm=2 * INPUTS):
     """(scene, first answers): servers under one coordinator; a training fills the arena."""
     arguments = run.arguments
     pool = arguments.host_pool or pool_for(names, parse_bytes(arguments.arena))
-    serving = Coordinator(run.driver, arguments.arena, pool, more=[*options, *arguments.serve])
+    # As if others had needed the frames meanwhile.
+    options = [*options, "--no-keep", *arguments.serve]
+    serving = Coordinator(run.driver, arguments.arena, pool, more=options)
     with serving, tempfile.TemporaryDirectory(prefix="switch-") as folder:
         settings = {**programs.private_caches(folder), **serving.settings}
         argv = run.command("switch_train.py", run.trainer)

@@ -94,6 +94,7 @@ pub fn run(serve: Serve) -> Result<(), CliError> {
         max_tenants: all.max_tenants.expect(set),
         pipeline: all.pipeline.expect(set).into(),
         hash: !all.no_hash.expect(set),
+        keep: !all.no_keep.expect(set),
         pause: !all.no_preempt.expect(set),
         corun: all.mode.expect(set) == Mode::Corun,
         trace: all.trace,

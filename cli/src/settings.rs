@@ -90,6 +90,10 @@ pub struct Settings {
     #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "true|false",
         env = "BATON_SERVE_NO_HASH", hide_short_help = true, help_heading = "For measurements")]
     pub no_hash: Option<bool>,
+    /// Copy everything in that was evicted, also where nobody has needed its frames since.
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "true|false",
+        env = "BATON_SERVE_NO_KEEP", hide_short_help = true, help_heading = "For measurements")]
+    pub no_keep: Option<bool>,
     /// In a file: settings of one GPU, by its number, which go before the others.
     #[arg(skip)]
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -185,6 +189,7 @@ impl Settings {
             log_level: Some(LogLevel::default()),
             pipeline: Some(Pipeline::default()),
             no_hash: Some(false),
+            no_keep: Some(false),
             host_pool: None,
             socket: None,
             trace: None,

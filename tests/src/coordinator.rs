@@ -50,6 +50,13 @@ impl Serving {
         self
     }
 
+    /// What is freed or evicted stays as it is until somebody else gets it, as usual.
+    #[must_use]
+    pub fn unpoisoned(mut self) -> Self {
+        self.options.retain(|option| option != "--poison");
+        self
+    }
+
     /// The simulated GPU's size.
     #[must_use]
     pub fn memory(mut self, memory: &str) -> Self {

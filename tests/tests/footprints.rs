@@ -107,6 +107,30 @@ fn random_programs_are_evicted_at_any_moment() {
     assert!(evictions > 0, "nothing was evicted");
 }
 
+/// Three seeds at once that do not quite fit together, each evicted whenever it is idle for a moment: some of its frames are as it left
+/// them when it comes back, and others are not.
+#[test]
+fn random_programs_come_back_to_what_nobody_needed_meanwhile() {
+    let options = ["--megabytes", "28", "--rounds", "8", "--pause-ms", "15"];
+    let coordinator = slow("72MiB").unpoisoned().setting("SIMCUDA_H2D_GBPS", "2").start();
+    coordinator.until_ready();
+    let seeds = ["21", "22", "23"];
+    let solo = seeds.map(|seed| alone(&words(&options, seed)));
+    let names = seeds.map(|seed| format!("random-{seed}"));
+    let running: Vec<_> = seeds
+        .iter()
+        .zip(&names)
+        .map(|(seed, name)| coordinator.run(name, "normal", &program(), &words(&options, seed)))
+        .collect();
+    let (shared, evictions) = coordinator.evicting(&names, Duration::from_millis(5), || {
+        running.into_iter().map(|running| running.result(LIMIT)).collect::<Vec<String>>()
+    });
+    assert_eq!(shared, solo, "shared (left) and alone (right)");
+    let status = coordinator.until_empty();
+    println!("{evictions} evictions, {} bytes in, {} bytes out", status["bytes_in"], status["bytes_out"]);
+    assert!(evictions > 0 && status["bytes_in"].as_u64() > Some(0), "{status:#}");
+}
+
 /// Every round begins with all memory on the host.
 #[track_caller]
 fn every_round_evicted(seed: &str, options: &[&str], rounds: usize) {

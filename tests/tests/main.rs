@@ -17,6 +17,7 @@ mod footprints; // timed
 mod generated; // timed
 mod immovable; // timed
 mod joining; // timed
+mod kept; // timed
 mod launcher; // timed
 mod legal; // timed
 mod malformed; // timed

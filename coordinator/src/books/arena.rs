@@ -1,7 +1,8 @@
 //! The arena's books: which frames there are, and who has them. Pure: makes and moves nothing itself.
 //!
 //! A **frame** is a physical piece of GPU memory of one [`SizeClass`]. A free frame is *clean* if it was
-//! overwritten since a tenant had it, otherwise *dirty*. All frames together are never larger than the
+//! overwritten since a tenant had it, otherwise *dirty*. A dirty one may be *kept*: what it holds is an extent's contents, and
+//! until somebody else needs it, the extent can have it back as it is. All frames together are never larger than the
 //! capacity, which can shrink: contexts and code live beside the arena. When a class runs out, free
 //! frames of other classes are exchanged for it ([`Arena::surplus`]): memory of the device is not
 //! fragmented by that, because it comes in 2 MiB pages anyway.
@@ -19,6 +20,10 @@ const READY_PART: u64 = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FrameId(pub u32);
 
+/// Says that a frame was kept, and holds what it held then: no two are the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keepsake(u64);
+
 /// What a frame is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Use {
@@ -26,6 +31,8 @@ enum Use {
     Clean,
     /// Nobody's, with somebody's bytes in it.
     Dirty,
+    /// The same, and whose they are may want it back.
+    Kept(Keepsake),
     /// Being overwritten.
     Scrubbing,
     /// A tenant's.
@@ -48,6 +55,8 @@ pub struct Arena {
     unused: Vec<FrameId>,
     clean: [BTreeSet<FrameId>; SizeClass::ALL.len()],
     dirty: [BTreeSet<FrameId>; SizeClass::ALL.len()],
+    kept: [BTreeSet<FrameId>; SizeClass::ALL.len()],
+    last_kept: u64,
     scrubbing: [usize; SizeClass::ALL.len()],
     bytes: Bytes,
 }
@@ -79,7 +88,7 @@ impl Bytes {
     fn of(&mut self, now: Use) -> &mut u64 {
         match now {
             Use::Clean => &mut self.clean,
-            Use::Dirty => &mut self.dirty,
+            Use::Dirty | Use::Kept(_) => &mut self.dirty,
             Use::Scrubbing => &mut self.scrubbing,
             Use::Lent => &mut self.lent,
         }
@@ -96,6 +105,8 @@ impl Arena {
             unused: Vec::new(),
             clean: Default::default(),
             dirty: Default::default(),
+            kept: Default::default(),
+            last_kept: 0,
             scrubbing: [0; SizeClass::ALL.len()],
             bytes: Bytes::default(),
         }
@@ -133,12 +144,37 @@ impl Arena {
     }
 
     /// Lends a free frame of this class. With `clean`, only a clean one; otherwise one whose contents will be
-    /// overwritten anyway, so a dirty one if there is one.
+    /// overwritten anyway, so a dirty one if there is one. Kept ones come last.
     pub fn take(&mut self, class: SizeClass, clean: bool) -> Option<FrameId> {
-        let dirty = self.dirty[class.index()].first().filter(|_| !clean);
-        let id = *dirty.or(self.clean[class.index()].first())?;
+        let of = |list: &[BTreeSet<FrameId>]| list[class.index()].first().copied();
+        let id = if clean { of(&self.clean) } else { of(&self.dirty).or(of(&self.clean)).or(of(&self.kept)) }?;
         self.change(id, Use::Lent);
         Some(id)
+    }
+
+    /// A frame whose tenant no longer has it, but may want it back with what it holds.
+    pub fn keep(&mut self, id: FrameId) -> Keepsake {
+        self.last_kept += 1;
+        let keepsake = Keepsake(self.last_kept);
+        self.change(id, Use::Kept(keepsake));
+        keepsake
+    }
+
+    /// Lends a frame again that was kept. False if somebody else has needed it since.
+    pub fn take_kept(&mut self, id: FrameId, keepsake: Keepsake) -> bool {
+        let frame = self.frames.get(id.0 as usize).copied().flatten();
+        let is_kept = frame.is_some_and(|frame| frame.now == Use::Kept(keepsake));
+        if is_kept {
+            self.change(id, Use::Lent);
+        }
+        is_kept
+    }
+
+    /// Nobody wants a frame back that was kept.
+    pub fn let_go(&mut self, id: FrameId, keepsake: Keepsake) {
+        if self.take_kept(id, keepsake) {
+            self.give_back(id);
+        }
     }
 
     /// Whether a new frame of this class fits the capacity.
@@ -173,10 +209,14 @@ impl Arena {
         self.change(id, Use::Dirty);
     }
 
-    /// The next dirty frame to be overwritten, of this class or of any; it is nobody's until [`Arena::scrubbed`].
+    /// The next dirty frame to be overwritten, of this class, if need be a kept one, or of any; it is nobody's until
+    /// [`Arena::scrubbed`].
     pub fn scrub_next(&mut self, class: Option<SizeClass>) -> Option<FrameId> {
         let id = match class {
-            Some(class) => self.dirty[class.index()].first().copied(),
+            Some(class) => {
+                let [dirty, kept] = [&self.dirty, &self.kept].map(|list| list[class.index()].first().copied());
+                dirty.or(kept)
+            }
             None => self.dirty.iter().rev().find_map(|dirty| dirty.first().copied()),
         }?;
         self.scrubbing[self.class(id).index()] += 1;
@@ -195,16 +235,21 @@ impl Arena {
         self.change(id, Use::Clean);
     }
 
-    /// A free frame that can be released to make room for others; the dirty ones, whose work is not done, and
-    /// the large ones first. Its number is free for another frame.
+    /// A free frame that can be released to make room for others; the dirty ones, whose work is not done, first, and
+    /// of each kind the large ones. Its number is free for another frame.
     pub fn remove_free(&mut self) -> Option<(FrameId, SizeClass)> {
         let last = |lists: &[BTreeSet<FrameId>]| lists.iter().rev().find_map(|list| list.first().copied());
-        let id = last(&self.dirty).or_else(|| last(&self.clean))?;
+        let id = last(&self.dirty).or_else(|| last(&self.kept)).or_else(|| last(&self.clean))?;
         Some((id, self.remove(id)))
     }
 
     /// How many frames of a class are free.
     pub fn free(&self, class: SizeClass) -> usize {
+        self.ready(class) + self.kept[class.index()].len()
+    }
+
+    /// How many of them are nobody's at all, and clean or soon to be.
+    fn ready(&self, class: SizeClass) -> usize {
         self.clean[class.index()].len() + self.dirty[class.index()].len() + self.scrubbing[class.index()]
     }
 
@@ -221,13 +266,14 @@ impl Arena {
 
     /// A class of which there are fewer free frames than are kept ready, and for one of which there is room.
     pub fn lacks_ready(&self) -> Option<SizeClass> {
-        let lacks = |class: &SizeClass| self.free(*class) < self.kept_ready(*class) && self.fits(*class);
+        let lacks = |class: &SizeClass| self.ready(*class) < self.kept_ready(*class) && self.fits(*class);
         SizeClass::ALL.into_iter().find(lacks)
     }
 
     /// Takes a free frame of this class out of the books, a dirty one if there is one; its number is free for another.
     pub fn remove_free_of(&mut self, class: SizeClass) -> Option<FrameId> {
-        let id = *self.dirty[class.index()].first().or(self.clean[class.index()].first())?;
+        let of = |list: &[BTreeSet<FrameId>]| list[class.index()].first().copied();
+        let id = of(&self.dirty).or(of(&self.kept)).or(of(&self.clean))?;
         self.remove(id);
         Some(id)
     }
@@ -269,6 +315,7 @@ impl Arena {
         match now {
             Use::Clean => drop(self.clean[class.index()].remove(&id)),
             Use::Dirty => drop(self.dirty[class.index()].remove(&id)),
+            Use::Kept(_) => drop(self.kept[class.index()].remove(&id)),
             Use::Scrubbing | Use::Lent => {}
         }
     }
@@ -281,6 +328,7 @@ impl Arena {
         match to {
             Use::Clean => drop(self.clean[class.index()].insert(id)),
             Use::Dirty => drop(self.dirty[class.index()].insert(id)),
+            Use::Kept(_) => drop(self.kept[class.index()].insert(id)),
             Use::Scrubbing | Use::Lent => {}
         }
         self.frames[id.0 as usize] = Some(Frame { class, now: to });
@@ -307,6 +355,36 @@ mod tests {
         assert!(arena.take(CLASSES[0], false).is_some_and(|id| id != scrubbing));
         assert_eq!(arena.take(CLASSES[0], true), Some(scrubbing));
         assert_eq!(arena.take(CLASSES[0], false), None);
+    }
+
+    #[test]
+    fn a_kept_frame_goes_back_as_it_is_unless_somebody_needed_it() {
+        let class = CLASSES[0];
+        let mut arena = Arena::new(1 << 30);
+        let frames: Vec<FrameId> = (0..4).map(|_| arena.add_lent(class)).collect();
+        let kept: Vec<Keepsake> = frames.iter().map(|frame| arena.keep(*frame)).collect();
+        assert_eq!((arena.bytes().dirty, arena.free(class)), (4 * class.bytes(), 4));
+        assert_eq!(arena.scrub_next(None), None, "nobody needs one overwritten");
+        assert!(arena.take_kept(frames[0], kept[0]) && !arena.take_kept(frames[0], kept[0]));
+        let again = arena.keep(frames[0]);
+        arena.let_go(frames[0], kept[0]);
+        assert_eq!(arena.scrub_next(None), None, "that was another time");
+        assert!(!arena.take_kept(frames[0], kept[0]), "it may hold something else by now");
+        // Others that are nobody's go first.
+        let plain = arena.add_lent(class);
+        arena.give_back(plain);
+        assert_eq!(arena.take(class, false), Some(plain));
+        let needed = arena.scrub_next(Some(class)).expect("one for whoever needs a clean one");
+        arena.scrubbed(needed);
+        assert_eq!(arena.take(class, true), Some(needed));
+        let lent = arena.take(class, false).expect("a kept one");
+        let (gone, _) = arena.remove_free().expect("another");
+        let left: Vec<FrameId> = frames.iter().copied().filter(|id| ![needed, lent, gone].contains(id)).collect();
+        let keepsake =
+            |id: FrameId| if id == frames[0] { again } else { kept[frames.iter().position(|one| *one == id).unwrap()] };
+        for id in &frames {
+            assert_eq!(arena.take_kept(*id, keepsake(*id)), left.contains(id));
+        }
     }
 
     /// Makes and overwrites what is to be ready, as the server does while nobody needs anything.
@@ -366,9 +444,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_books_balance_whatever_happens(steps in prop::collection::vec((0u8..7, 0usize..CLASSES.len(), any::<prop::sample::Index>()), 0..300)) {
+        fn the_books_balance_whatever_happens(steps in prop::collection::vec((0u8..9, 0usize..CLASSES.len(), any::<prop::sample::Index>()), 0..300)) {
             let mut arena = Arena::new(2 << 30);
             let (mut lent, mut scrubbing): (Vec<FrameId>, Vec<FrameId>) = (Vec::new(), Vec::new());
+            let mut kept: Vec<(FrameId, Keepsake)> = Vec::new();
             for (step, class, which) in steps {
                 let class = CLASSES[class];
                 match step {
@@ -378,6 +457,14 @@ mod tests {
                     3 => scrubbing.extend(arena.scrub_next(Some(class))),
                     4 if !scrubbing.is_empty() => arena.scrubbed(scrubbing.swap_remove(which.index(scrubbing.len()))),
                     5 => drop(arena.surplus(Some(class))),
+                    7 if !lent.is_empty() => {
+                        let frame = lent.swap_remove(which.index(lent.len()));
+                        kept.push((frame, arena.keep(frame)));
+                    }
+                    8 if !kept.is_empty() => {
+                        let (frame, keepsake) = kept.swap_remove(which.index(kept.len()));
+                        lent.extend(arena.take_kept(frame, keepsake).then_some(frame));
+                    }
                     6 if !lent.is_empty() => arena.remove_lent(lent.swap_remove(which.index(lent.len()))),
                     _ => {}
                 }

@@ -31,12 +31,12 @@ use std::collections::BTreeMap;
 use baton_contract::memory::SizeClass;
 use baton_contract::messages::ExtentId;
 
-use super::arena::FrameId;
+use super::arena::{FrameId, Keepsake};
 use super::pool::Run;
 use extent::{Backing, Contents};
 
 pub use counts::Counts;
-pub use extent::{Arrival, Copies, Delivery, Extent, ExtentState, PAGE, Page};
+pub use extent::{Arrival, Copies, Delivery, Extent, ExtentState, Holds, PAGE, Page};
 pub use recut::Recut;
 
 /// Which half of leaving is done.
@@ -103,8 +103,8 @@ impl Extents {
     /// A new one, in this frame, which the tenant is about to map at this address. Nothing else lies there.
     pub fn add(&mut self, at: u64, class: SizeClass, frame: FrameId) -> ExtentId {
         let state = ExtentState::Resident { frame };
-        let (backing, contents, spare) = (None, None, Vec::new());
-        self.enter(Extent { at, class, state, backing, contents, dirty: 0, immovable: false, spare })
+        let (backing, contents, spare, kept) = (None, None, Vec::new(), None);
+        self.enter(Extent { at, class, state, backing, contents, dirty: 0, immovable: false, spare, kept })
     }
 
     fn enter(&mut self, extent: Extent) -> ExtentId {
@@ -201,7 +201,7 @@ impl Extents {
                 backing.before = if extent.contents.is_none() { before } else { Vec::new() };
             }
             backing.current |= nothing_to_copy;
-            extent.state = ExtentState::Leaving { frame, copied: nothing_to_copy, unmapped: false };
+            extent.state = ExtentState::Leaving { frame, copied: nothing_to_copy, unmapped: false, whole: true };
             Some(frame)
         })?
     }
@@ -209,17 +209,18 @@ impl Extents {
     /// A frame that is reserved for one is to be somebody else's. False if it has none.
     pub fn give_up_reserved(&mut self, id: ExtentId) -> bool {
         let gave_up = self.change(id, |extent| {
-            let ExtentState::Reserved { frame, .. } = extent.state else { return false };
-            extent.state = ExtentState::Leaving { frame, copied: true, unmapped: false };
+            let ExtentState::Reserved { frame, holds, .. } = extent.state else { return false };
+            let whole = holds == Holds::Contents;
+            extent.state = ExtentState::Leaving { frame, copied: true, unmapped: false, whole };
             true
         });
         gave_up == Some(true)
     }
 
-    /// Half of leaving is done; when both are, the frame is free.
-    pub fn left(&mut self, id: ExtentId, half: Half) -> Option<FrameId> {
+    /// Half of leaving is done; when both are, the frame is free. Says which, and whether it has all of the contents.
+    pub fn left(&mut self, id: ExtentId, half: Half) -> Option<(FrameId, bool)> {
         self.change(id, |extent| {
-            let ExtentState::Leaving { frame, copied, unmapped } = &mut extent.state else { return None };
+            let ExtentState::Leaving { frame, copied, unmapped, whole } = &mut extent.state else { return None };
             match half {
                 Half::Copied => *copied = true,
                 Half::Unmapped => *unmapped = true,
@@ -227,7 +228,7 @@ impl Extents {
             if let Some(backing) = extent.backing.as_mut().filter(|_| *copied) {
                 backing.current = true;
             }
-            let free = (*copied && *unmapped).then_some(*frame);
+            let free = (*copied && *unmapped).then_some((*frame, *whole));
             if free.is_some() {
                 extent.state = ExtentState::Host;
             }
@@ -235,25 +236,31 @@ impl Extents {
         })?
     }
 
-    /// One that is in the pool gets a frame, perhaps one full of zeros. False if it has one, or is no more.
-    pub fn reserve(&mut self, id: ExtentId, frame: FrameId, zeroed: bool) -> bool {
+    /// The frame that one has left is kept for it.
+    pub fn kept(&mut self, id: ExtentId, frame: FrameId, keepsake: Keepsake) {
+        self.change(id, |extent| extent.kept = (extent.state == ExtentState::Host).then_some((frame, keepsake)));
+    }
+
+    /// One that is in the pool gets a frame that holds this. False if it has one, or is no more.
+    pub fn reserve(&mut self, id: ExtentId, frame: FrameId, holds: Holds) -> bool {
         let reserved = self.change(id, |extent| {
             let is_without = extent.state == ExtentState::Host;
             if is_without {
-                extent.state = ExtentState::Reserved { frame, zeroed, delivery: Delivery::Sent };
+                extent.state = ExtentState::Reserved { frame, holds, delivery: Delivery::Sent };
+                extent.kept = None;
             }
             is_without
         });
         reserved == Some(true)
     }
 
-    /// Its contents are being copied to its frame. Says which that is, and whether it is full of zeros; none if it has none, or
-    /// the tenant may not have got it.
-    pub fn arrive(&mut self, id: ExtentId) -> Option<(FrameId, bool)> {
+    /// Its contents are being copied to its frame. Says which that is, and what it holds; none if it has none, or the tenant may
+    /// not have got it.
+    pub fn arrive(&mut self, id: ExtentId) -> Option<(FrameId, Holds)> {
         self.change(id, |extent| match extent.state {
-            ExtentState::Reserved { frame, zeroed, delivery: Delivery::Sent } if extent.backing.is_some() => {
+            ExtentState::Reserved { frame, holds, delivery: Delivery::Sent } if extent.backing.is_some() => {
                 extent.state = ExtentState::Arriving { frame, lost: false };
-                Some((frame, zeroed))
+                Some((frame, holds))
             }
             _ => None,
         })?
@@ -268,7 +275,7 @@ impl Extents {
                 true
             }
             ExtentState::Arriving { frame, lost: true } => {
-                extent.state = ExtentState::Reserved { frame, zeroed: false, delivery: Delivery::Lost };
+                extent.state = ExtentState::Reserved { frame, holds: Holds::Nothing, delivery: Delivery::Lost };
                 false
             }
             _ => false,
@@ -292,12 +299,12 @@ impl Extents {
     pub fn lose(&mut self, id: ExtentId) {
         self.change(id, |extent| {
             extent.state = match extent.state {
-                ExtentState::Reserved { frame, zeroed, .. } => {
-                    ExtentState::Reserved { frame, zeroed, delivery: Delivery::Lost }
+                ExtentState::Reserved { frame, holds, .. } => {
+                    ExtentState::Reserved { frame, holds, delivery: Delivery::Lost }
                 }
                 ExtentState::Arriving { frame, .. } => ExtentState::Arriving { frame, lost: true },
                 ExtentState::Mapping { frame } => {
-                    ExtentState::Reserved { frame, zeroed: false, delivery: Delivery::Lost }
+                    ExtentState::Reserved { frame, holds: Holds::Nothing, delivery: Delivery::Lost }
                 }
                 // It is on its way out already.
                 other => other,

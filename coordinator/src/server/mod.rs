@@ -92,6 +92,8 @@ pub struct Options {
     pub pipeline: Pipeline,
     /// Whether to find out by hashing what has not changed and need not be copied out.
     pub hash: bool,
+    /// Whether memory that was evicted goes back to its frames as they are, if nobody has needed them since.
+    pub keep: bool,
     /// Whether to take work off the GPU in the middle, where that is possible, instead of waiting for its end.
     pub pause: bool,
     /// Whether tenants that fit together run together, where they can be paused.

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use baton_contract::memory::{GRANULE, SizeClass};
 
-use crate::books::arena::FrameId;
+use crate::books::arena::{FrameId, Keepsake};
 use crate::books::pool::Run;
 
 /// The size of a page, by which contents are known and compared.
@@ -33,6 +33,17 @@ pub enum Delivery {
     SentAgain,
 }
 
+/// What a frame holds that an extent is to have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holds {
+    /// Anything: all of it is overwritten.
+    Nothing,
+    /// Zeros.
+    Zeros,
+    /// What the extent holds, because nobody else has had the frame since.
+    Contents,
+}
+
 /// Where an extent is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExtentState {
@@ -49,6 +60,8 @@ pub enum ExtentState {
         copied: bool,
         /// The tenant has unmapped it.
         unmapped: bool,
+        /// All of the contents are in the frame.
+        whole: bool,
     },
     /// In the pool.
     Host,
@@ -56,8 +69,8 @@ pub enum ExtentState {
     Reserved {
         /// Which.
         frame: FrameId,
-        /// It is full of zeros.
-        zeroed: bool,
+        /// What is in it.
+        holds: Holds,
         /// Whether it came.
         delivery: Delivery,
     },
@@ -165,6 +178,8 @@ pub struct Extent {
     pub(super) immovable: bool,
     /// Which of its pages the tenant has freed; empty if none.
     pub(super) spare: Vec<bool>,
+    /// The frame that it has left last, if it is in the pool: its contents are there too as long as the frame is kept.
+    pub(super) kept: Option<(FrameId, Keepsake)>,
 }
 
 /// Joins the pages that are wanted to parts as long as possible.
@@ -210,6 +225,16 @@ impl Extent {
     /// What it points to: multiples of 2 MiB; none if that is not known, or too much to list.
     pub fn pointers(&self) -> Option<&[u64]> {
         self.contents.as_ref()?.pointers.as_deref()
+    }
+
+    /// Whether its contents are in its frame already, though it is in the pool.
+    pub fn is_in_frame(&self) -> bool {
+        matches!(self.state, ExtentState::Reserved { holds: Holds::Contents, .. })
+    }
+
+    /// The frame that it has left last, if its contents may still be there.
+    pub fn kept(&self) -> Option<(FrameId, Keepsake)> {
+        self.kept
     }
 
     /// Its room in the pool.
@@ -262,7 +287,7 @@ impl Extent {
         }
     }
 
-    /// What has to be copied into it, if it comes now.
+    /// What has to be copied into it, if it comes now into a frame of which it is not known what that holds.
     pub fn arrival(&self) -> Arrival {
         let zero =
             |at: usize| self.backing.as_ref().and_then(|backing| backing.pages.get(at)).is_some_and(|page| page.zero);

@@ -8,6 +8,7 @@ use baton_contract::messages::{ExtentId, MAX_RECUT};
 
 use super::extent::{Backing, Contents, Extent, ExtentState, PAGE, Page};
 use super::{Extents, Run};
+use crate::books::arena::{FrameId, Keepsake};
 
 /// So much is cut at a time at most, in bytes.
 const MOST: u64 = 512 << 20;
@@ -22,6 +23,8 @@ pub struct Recut {
     pub now: Vec<(ExtentId, u64, SizeClass, Vec<ExtentId>)>,
     /// What is no longer needed of the pool.
     pub freed: Vec<Run>,
+    /// Frames that were kept for those that are no more.
+    pub let_go: Vec<(FrameId, Keepsake)>,
 }
 
 /// What extents on the host have to have in common to become one.
@@ -78,7 +81,9 @@ impl Extents {
         }
         let old: Vec<(ExtentId, Extent)> = gone.iter().filter_map(|id| Some((*id, self.take_out(*id)?))).collect();
         let whole = Whole::of(&old, slab);
-        let mut recut = Recut { gone, now: Vec::new(), freed: whole.runs_of(used.iter().map(|used| !used)) };
+        let freed = whole.runs_of(used.iter().map(|used| !used));
+        let let_go = old.iter().filter_map(|(_, extent)| extent.kept).collect();
+        let mut recut = Recut { gone, now: Vec::new(), freed, let_go };
         for (pages, class) in cuts {
             let at = start + pages.start as u64 * PAGE;
             let parts = whole.parts_of(&old, &pages);
@@ -182,6 +187,7 @@ impl Whole {
             dirty: parts.iter().map(|part| old[*part].1.dirty).max().unwrap_or(0),
             immovable: false,
             spare: Vec::new(),
+            kept: None,
         }
     }
 }

@@ -1,9 +1,11 @@
+use std::collections::HashMap;
 use std::ops::Range;
 
 use proptest::prelude::*;
 
 use super::extent::{OFTEN_DIRTY, parts};
 use super::*;
+use crate::books::arena::Arena;
 
 const CLASS: SizeClass = SizeClass::ALL[1];
 
@@ -23,6 +25,7 @@ fn extent(before: Option<&[u64]>, now: Option<&[u64]>) -> Extent {
         dirty: 0,
         immovable: false,
         spare: Vec::new(),
+        kept: None,
     }
 }
 
@@ -153,6 +156,13 @@ proptest! {
         let mut extents = Extents::default();
         let (mut frames, mut lent) = (0, 0usize);
         let (mut next_address, mut next_run) = (0, 0);
+        // Which extent's contents are in a frame.
+        let mut complete = HashMap::new();
+        let keepsake = {
+            let mut arena = Arena::new(1 << 30);
+            let frame = arena.add_lent(CLASS);
+            arena.keep(frame)
+        };
         let mut run = |bytes: u64| {
             next_run += bytes;
             Run { at: next_run - bytes, bytes }
@@ -178,14 +188,27 @@ proptest! {
                     let new = new.map(|pages| (0..pages).map(|_| run(PAGE)).collect());
                     let left = extents.leave(id, new, nothing);
                     prop_assert!(left.is_none() || left == had);
+                    complete.extend(left.map(|frame| (frame, id)));
                 }
                 Step::GiveUpReserved => drop(extents.give_up_reserved(id)),
                 Step::Left(half) => {
                     let free = extents.left(id, half);
                     lent -= usize::from(free.is_some());
-                    prop_assert!(free.is_none() || free == had);
+                    if let Some((frame, whole)) = free {
+                        prop_assert_eq!(Some(frame), had);
+                        prop_assert!(!whole || complete.get(&frame) == Some(&id), "all that it held is there");
+                        if whole {
+                            extents.kept(id, frame, keepsake);
+                        }
+                    }
                 }
-                Step::Reserve => lent += usize::from(extents.reserve(id, frame(), at % 2 == 0)),
+                Step::Reserve => {
+                    let kept = extents.get(id).and_then(Extent::kept).filter(|_| at % 2 == 0);
+                    prop_assert!(kept.is_none_or(|(frame, _)| complete.get(&frame) == Some(&id)));
+                    let holds = [Holds::Nothing, Holds::Zeros][at % 3 % 2];
+                    let (frame, holds) = kept.map_or_else(|| (frame(), holds), |(frame, _)| (frame, Holds::Contents));
+                    lent += usize::from(extents.reserve(id, frame, holds));
+                }
                 Step::Arrive => {
                     let arriving = extents.arrive(id).map(|(frame, _)| frame);
                     prop_assert!(arriving.is_none() || arriving == had);

@@ -60,6 +60,9 @@ impl Memory {
         let copied: HashSet<ExtentId> = copies.flatten().copied().collect();
         for (extent, entry) in extents.into_all() {
             let frame = entry.state().frame();
+            if let Some((frame, keepsake)) = entry.kept() {
+                self.arena.let_go(frame, keepsake);
+            }
             let runs = entry.into_runs();
             if copied.contains(&extent) {
                 self.orphans.insert((id, extent), (frame, runs));

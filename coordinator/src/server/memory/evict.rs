@@ -260,8 +260,13 @@ impl Access<'_> {
     /// Half of an eviction is done; when both are, the frame is free.
     pub(super) fn half_left(&mut self, id: TenantId, extent: ExtentId, half: Half) {
         let free = self.tenants.extents(id).and_then(|mut extents| extents.left(extent, half));
-        if let Some(frame) = free {
-            self.memory.release(frame);
+        if let Some((frame, whole)) = free {
+            let keepsake = if whole { self.memory.keep(frame) } else { None };
+            match (keepsake, self.tenants.extents(id)) {
+                (Some(keepsake), Some(mut extents)) => extents.kept(extent, frame, keepsake),
+                _ if whole => {}
+                _ => self.memory.release(frame),
+            }
             self.can_be_recut(id);
             if self.memory.rules.poison.is_some() {
                 self.memory.scrub(None, SCRUB_BYTES);

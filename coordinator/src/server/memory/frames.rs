@@ -4,7 +4,7 @@ use baton_contract::memory::SizeClass;
 
 use super::Memory;
 use super::transfer::Task;
-use crate::books::arena::FrameId;
+use crate::books::arena::{FrameId, Keepsake};
 use crate::books::sizes::PerClass;
 use crate::device::gpu;
 use crate::device::mover::Piece;
@@ -163,6 +163,15 @@ impl Memory {
         } else {
             self.free_frame(frame);
         }
+    }
+
+    /// A frame whose contents its tenant may want back. None if that cannot be.
+    pub(super) fn keep(&mut self, frame: FrameId) -> Option<Keepsake> {
+        let can_be = self.rules.keep && !self.scanning.contains_key(&frame) && !self.reachable.contains(&frame);
+        if !can_be {
+            self.release(frame);
+        }
+        can_be.then(|| self.arena.keep(frame))
     }
 
     /// A frame is nobody's any more.

@@ -86,6 +86,7 @@ struct Rules {
     headroom: u64,
     pipeline: Pipeline,
     hash: bool,
+    keep: bool,
     poison: Option<u8>,
 }
 
@@ -146,9 +147,9 @@ impl Memory {
         let (reports, prepared) = channel();
         let slabs = Slabs::prepare(&gpu, options.host_pool, !options.until_idle, reports, waker.clone())
             .map_err(|error| ServeError::System { what: "reserving addresses for the host pool".to_owned(), error })?;
-        let Options { headroom, pipeline, hash, poison, .. } = *options;
+        let Options { headroom, pipeline, hash, keep, poison, .. } = *options;
         Ok(Self {
-            rules: Rules { headroom, pipeline, hash, poison },
+            rules: Rules { headroom, pipeline, hash, keep: keep && poison.is_none(), poison },
             gpu,
             waker,
             arena: Arena::new(options.arena),

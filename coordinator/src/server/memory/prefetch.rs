@@ -8,7 +8,7 @@ use super::Access;
 use super::frames::{LEFT_FREE, SCRUB_BYTES};
 use super::transfer::GROUP_BYTES;
 use super::transfer::Task;
-use crate::books::extents::ExtentState;
+use crate::books::extents::{ExtentState, Holds};
 use crate::books::sizes::PerClass;
 use crate::policy::arbiter::{State, TenantId};
 
@@ -75,9 +75,9 @@ impl Access<'_> {
                 break;
             }
             spare -= class.bytes();
-            if state == ExtentState::Host {
+            if state == ExtentState::Host && !self.reserve_kept(id, extent) {
                 let Some(frame) = self.memory.arena.take(class, true) else { break };
-                self.reserve(id, extent, frame, true);
+                self.reserve(id, extent, frame, Holds::Zeros);
             }
             bytes += class.bytes();
             ready.push((extent, class));
@@ -132,12 +132,21 @@ impl Access<'_> {
                 self.memory.waker.wake();
                 break;
             }
+            if self.reserve_kept(id, extent) {
+                count += 1;
+                continue;
+            }
             if self.memory.arena.free(class) == 0 && !self.memory.make_free_frame(class, &PerClass::default()) {
                 break;
             }
-            // Dirty ones are being overwritten soon: then they are as good as the zeros that some of it will be.
-            let Some(frame) = self.memory.arena.take(class, true) else { continue };
-            self.reserve(id, extent, frame, true);
+            // Dirty ones are overwritten first: then they are as good as the zeros that some of it will be.
+            let Some(frame) = self.memory.arena.take(class, true) else {
+                if self.memory.arena.scrubbing(class) == 0 {
+                    self.memory.scrub(Some(class), class.bytes());
+                }
+                continue;
+            };
+            self.reserve(id, extent, frame, Holds::Zeros);
             count += 1;
         }
         self.tell_reserved(id);

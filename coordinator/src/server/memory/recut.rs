@@ -63,6 +63,7 @@ impl Access<'_> {
         drop(own);
         for recut in recuts {
             self.memory.pool.give_back(recut.freed);
+            recut.let_go.into_iter().for_each(|(frame, keepsake)| self.memory.arena.let_go(frame, keepsake));
             let Some(tenant) = self.tenants.get_mut(id) else { return };
             tenant.memory.history.recut(&recut.gone, recut.now.iter().map(|(id, _, _, of)| (*id, &of[..])));
             let extents = recut.now.iter().map(|(id, at, class, _)| (*id, *at, *class)).collect();

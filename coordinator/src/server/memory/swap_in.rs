@@ -16,7 +16,7 @@ use super::frames::Found;
 use super::transfer::{GROUP_EXTENTS, Group};
 use super::{Access, Memory, MemoryEvent};
 use crate::books::arena::FrameId;
-use crate::books::extents::ExtentState;
+use crate::books::extents::{Extent, ExtentState, Holds};
 use crate::books::sizes::{PerClass, bytes_of};
 use crate::device::mover::Lane;
 use crate::policy::arbiter::{State, TenantId};
@@ -123,13 +123,15 @@ impl Access<'_> {
                 let entry = self.tenants.get(id).and_then(|tenant| tenant.extents().get(extent));
                 match entry.map(|entry| (entry.state(), entry.class(), entry.has_zeros())) {
                     Some((ExtentState::Reserved { .. }, _, _)) => ready.push(extent),
+                    Some((ExtentState::Host, ..)) if self.reserve_kept(id, extent) => ready.push(extent),
                     Some((ExtentState::Host, class, has_zeros)) => {
                         // A frame of zeros, if there is one, saves writing them: a kernel of ours would take turns with
                         // the tenant's.
                         let zeroed = if has_zeros { self.memory.arena.take(class, true) } else { None };
                         match zeroed.map_or_else(|| self.memory.find_frame(class, clean, &mut soon), Found::Frame) {
                             Found::Frame(frame) => {
-                                self.reserve(id, extent, frame, zeroed.is_some());
+                                let holds = if zeroed.is_some() { Holds::Zeros } else { Holds::Nothing };
+                                self.reserve(id, extent, frame, holds);
                                 ready.push(extent);
                             }
                             Found::Soon => waiting.push(extent),
@@ -153,14 +155,26 @@ impl Access<'_> {
     }
 
     /// Gives an extent that is in the pool a frame. The tenant hears of it by [`Access::tell_reserved`].
-    pub(super) fn reserve(&mut self, id: TenantId, extent: ExtentId, frame: FrameId, clean: bool) {
-        let zeroed = clean && self.memory.rules.poison.is_none();
-        if !self.tenants.extents(id).is_some_and(|mut extents| extents.reserve(extent, frame, zeroed)) {
+    pub(super) fn reserve(&mut self, id: TenantId, extent: ExtentId, frame: FrameId, holds: Holds) {
+        // Clean ones are poisoned.
+        let holds = if holds == Holds::Zeros && self.memory.rules.poison.is_some() { Holds::Nothing } else { holds };
+        if !self.tenants.extents(id).is_some_and(|mut extents| extents.reserve(extent, frame, holds)) {
             return self.memory.arena.give_back(frame);
         }
         if let Some(tenant) = self.tenants.get_mut(id) {
             tenant.memory.reserved.push(extent);
         }
+    }
+
+    /// Gives an extent the frame back that it has left last, if nobody else has needed it since: then nothing has to be copied.
+    pub(super) fn reserve_kept(&mut self, id: TenantId, extent: ExtentId) -> bool {
+        let entry = self.tenants.get(id).and_then(|tenant| tenant.extents().get(extent));
+        let Some((frame, keepsake)) = entry.and_then(Extent::kept) else { return false };
+        let is_kept = self.memory.arena.take_kept(frame, keepsake);
+        if is_kept {
+            self.reserve(id, extent, frame, Holds::Contents);
+        }
+        is_kept
     }
 
     /// Has the tenant put the new frames behind its extents.
@@ -200,18 +214,21 @@ impl Access<'_> {
 
     fn start_arrival(&mut self, id: TenantId, extent: ExtentId, job: &mut Group) {
         let Some(mut extents) = self.tenants.extents(id) else { return };
-        let Some((frame, zeroed)) = extents.arrive(extent) else { return };
+        let Some((frame, holds)) = extents.arrive(extent) else { return };
         let Some(entry) = extents.get(extent) else { return };
         let address = self.memory.frames[frame.0 as usize].as_ref().map_or(0, |memory| memory.address);
         let (arrival, runs) = (entry.arrival(), entry.runs().unwrap_or_default());
         job.extents.push(extent);
         job.whole += entry.class().bytes();
+        if holds == Holds::Contents {
+            return;
+        }
         for part in arrival.copied {
             job.add_part(address, runs, part, |run| self.memory.slabs.address(run));
         }
         for part in arrival.zeros {
             job.zeros += part.end - part.start;
-            if !zeroed {
+            if holds != Holds::Zeros {
                 job.add_zeros(address, part);
             }
         }
@@ -237,7 +254,7 @@ impl Access<'_> {
         let items: Vec<Item> = wanted
             .iter()
             .map(|(id, class)| Item {
-                bytes: class.bytes(),
+                bytes: if tenant.extents().get(*id).is_some_and(Extent::is_in_frame) { 0 } else { class.bytes() },
                 extents: 1,
                 first_use: tenant.memory.history.first_use(*id).unwrap_or(u64::MAX),
             })

@@ -55,7 +55,7 @@ fn seconds(time: Option<Range<Instant>>) -> f64 {
 pub struct Record {
     /// UUID of the GPU that changed hands, or whose memory it was.
     pub gpu: Arc<str>,
-    /// Counts all switches since the start; 0 for an allocation.
+    /// Counts all records of switches since the start; 0 for an allocation.
     pub n: u64,
     /// Who had the baton before.
     pub from: Option<String>,
@@ -128,8 +128,6 @@ struct Opening {
 
 #[derive(Debug)]
 struct Opened {
-    /// Which switch it is.
-    n: u64,
     at: Instant,
     /// What had to go for it, if another was chosen since.
     went: Option<Went>,
@@ -141,6 +139,8 @@ pub(super) struct Switches {
     gpu: Arc<str>,
     /// How many there have been.
     pub(super) count: u64,
+    /// How many of them were written down.
+    written: u64,
     recent: VecDeque<Record>,
     allocations: VecDeque<Record>,
     came: HashMap<TenantId, Came>,
@@ -165,6 +165,7 @@ impl Switches {
         Self {
             gpu,
             count: 0,
+            written: 0,
             recent: VecDeque::new(),
             allocations: VecDeque::new(),
             came: HashMap::new(),
@@ -201,8 +202,9 @@ impl Switches {
                 }
             }
             What::Departed { .. } => {
-                self.opening.remove(&id);
+                let record = self.close(id, None);
                 self.came.remove(&id);
+                return self.keep(record);
             }
             What::Drained { took } => self.ended.drain = *took,
             What::Preempted { took } => self.ended.pause = *took,
@@ -283,7 +285,7 @@ impl Switches {
             return None;
         }
         self.count += 1;
-        opening.opened = Some(Opened { n: self.count, at, went: None });
+        opening.opened = Some(Opened { at, went: None });
         if opening.arriving { None } else { self.finish(id, None) }
     }
 
@@ -300,10 +302,11 @@ impl Switches {
 
     fn close(&mut self, id: TenantId, story: Option<ArrivalStory>) -> Option<Record> {
         let Opening { from, to, demanded, decided, granted, ended, opened, .. } = self.opening.remove(&id)?;
-        let Opened { n, at: opened, went } = opened?;
+        let Opened { at: opened, went } = opened?;
         let went = went.unwrap_or_else(|| std::mem::take(&mut self.went));
         let came = self.came.remove(&id).unwrap_or_default();
-        let mut record = self.record((n, from, &to), came, went, decided..opened);
+        self.written += 1;
+        let mut record = self.record((self.written, from, &to), came, went, decided..opened);
         let ms = |at: Instant| Some(at.saturating_duration_since(demanded).as_secs_f64() * 1e3);
         let after = |micros: u64| (micros != u64::MAX).then(|| granted + Duration::from_micros(micros)).and_then(ms);
         record.phases = Phases {
@@ -453,7 +456,7 @@ mod tests {
         told.copy_in(2, 4 << 20);
         assert!(told.see(2, What::Arrived { story: ArrivalStory::default() }));
         let told: Vec<_> = told.switches.recent().map(|record| (record.n, record.bytes_in, record.groups)).collect();
-        assert_eq!(told, [(2, 5 << 20, 1), (1, 7 << 20, 3)]);
+        assert_eq!(told, [(1, 5 << 20, 1), (2, 7 << 20, 3)]);
     }
 
     #[test]
@@ -477,6 +480,6 @@ mod tests {
         told.see(1, What::Opened);
         told.see(2, What::Arrived { story: ArrivalStory::default() });
         let told: Vec<_> = told.switches.recent().map(|record| (record.n, record.bytes_out, record.drain_ms)).collect();
-        assert_eq!(told, [(2, 5, 0.0), (1, 7, 7.0)]);
+        assert_eq!(told, [(1, 5, 0.0), (2, 7, 7.0)]);
     }
 }
