@@ -173,7 +173,7 @@ impl Server {
 
     /// A tenant's work did not end in time.
     fn goes_on(&mut self, id: TenantId) {
-        self.evictions.iter_mut().for_each(|eviction| eviction.could_not_close(id));
+        self.evictions.could_not_close(id);
         let Some(tenant) = self.tenants.get_mut(id) else { return };
         // Its program asks again for what it has spare memory in the way of.
         tenant.memory.end_compaction(true);
@@ -373,9 +373,7 @@ impl Server {
     /// Whether a tenant is one that runs beside urgent ones, and is not just asked for anything else.
     fn makes_way(&self, id: TenantId) -> bool {
         let Some(tenant) = self.tenants.get(id) else { return false };
-        let drains = tenant.turn.is_ending()
-            || self.evictions.iter().any(|eviction| eviction.is_draining(id))
-            || tenant.memory.is_compacting();
+        let drains = tenant.turn.is_ending() || self.evictions.has_drain(id) || tenant.memory.is_compacting();
         let has_turn = self.arbiter.state(id) == State::Running && tenant.class() != Class::Latency;
         has_turn
             && !tenant.preemption.is_under_way()

@@ -57,7 +57,7 @@ use crate::endpoint::Endpoint;
 use crate::policy::arbiter::{Arbiter, Event, Micros, SHARE, TenantId};
 use crate::policy::bursts;
 
-use admin::evict::Eviction;
+use admin::evict::Evictions;
 use corun::Corun;
 use cost_model::CostModel;
 use event_loop::{EventLoop, Interest, Source};
@@ -186,7 +186,7 @@ pub struct Server {
     untold: VecDeque<(TenantId, Event)>,
     recorder: Recorder,
     costs: CostModel,
-    evictions: Vec<Eviction>,
+    evictions: Evictions,
     corun: Corun,
     preemptions: Preemptions,
     /// Given up last: who comes after us takes the GPU then.
@@ -235,7 +235,7 @@ impl Server {
             untold: VecDeque::new(),
             recorder,
             costs: CostModel::default(),
-            evictions: Vec::new(),
+            evictions: Evictions::default(),
             corun: Corun::new(options.pause && options.corun, rules).map_err(|error| system("activity page", error))?,
             preemptions,
             endpoint,
