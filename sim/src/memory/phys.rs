@@ -12,7 +12,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::fs::{MemfdFlags, SealFlags, SeekFrom};
+use rustix::io::Errno;
 
 use crate::errors::{Outcome, Status};
 use crate::gpu_file::{Gpu, Record};
@@ -135,6 +136,15 @@ impl Phys {
         self.number
     }
 
+    /// From where on something was written, at this offset or behind it; none if nothing was. Not known of an imported one.
+    pub(crate) fn next_written(&self, offset: u64) -> Option<u64> {
+        let Some(file) = &self.file else { return Some(offset) };
+        // Also if the system cannot tell.
+        let found = rustix::fs::seek(file, SeekFrom::Data(offset));
+        let at = found.map_or_else(|error| (error != Errno::NXIO).then_some(offset), Some)?;
+        (at < self.bytes).then_some(at)
+    }
+
     /// Where its contents are in this process. Valid for [`Phys::bytes`] as long as `self` lives.
     pub(crate) fn contents(&self) -> *mut u8 {
         self.contents.start()
@@ -171,6 +181,20 @@ mod tests {
 
     fn gpu() -> &'static Gpu {
         Box::leak(Box::new(Gpu::open(None, 64 << 20, None).unwrap()))
+    }
+
+    #[test]
+    fn what_was_written_is_known_by_pages_and_what_an_import_wrote_too() {
+        let gpu = gpu();
+        let made = Phys::create(gpu, GRANULARITY, true).unwrap();
+        assert_eq!(made.next_written(0), None);
+        let descriptor = made.export().unwrap();
+        assert_eq!(made.next_written(0), None, "what the descriptor is stands behind the contents");
+        let taken = Phys::import([gpu].into_iter(), descriptor.as_fd()).unwrap();
+        rustix::io::pwrite(&descriptor, &[0], 3 * 4096 + 5).unwrap();
+        assert_eq!(made.next_written(0), Some(3 * 4096), "zeros too");
+        assert_eq!((made.next_written(3 * 4096 + 9), made.next_written(4 * 4096)), (Some(3 * 4096 + 9), None));
+        assert_eq!(taken.next_written(7), Some(7), "who has no file cannot tell");
     }
 
     #[test]

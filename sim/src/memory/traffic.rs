@@ -78,11 +78,29 @@ impl View<'_> {
     /// Writes a pattern of 1, 2 or 4 bytes `count` times.
     pub(crate) fn fill(&self, at: u64, pattern: &[u8], count: usize) -> Outcome {
         let total = pattern.len() * count;
+        if pattern.iter().all(|byte| *byte == 0) {
+            return self.zero(at, total);
+        }
         let buffer = pattern.repeat(count.min(PIECE / pattern.len()));
         let mut done = 0;
         while done < total {
             let piece = buffer.len().min(total - done);
             self.write(at + done as u64, &buffer[..piece])?;
+            done += piece;
+        }
+        Ok(())
+    }
+
+    /// Zeros what was written since it was made. The rest is zero, and takes no memory of this machine as long as nobody touches it.
+    fn zero(&self, at: u64, total: usize) -> Outcome {
+        static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+        let mut done = 0;
+        while done < total {
+            let (room, is_zero) = self.at_work().made(self, at.wrapping_add(done as u64))?;
+            let piece = room.min(total - done).min(if is_zero { usize::MAX } else { ZEROS.len() });
+            if !is_zero {
+                self.write(at.wrapping_add(done as u64), &ZEROS[..piece])?;
+            }
             done += piece;
         }
         Ok(())
@@ -190,6 +208,15 @@ impl View<'_> {
 }
 
 impl Table {
+    /// How many bytes there are from an address that can be written, and whether none of them was since the memory was made.
+    fn made(&self, seen: &View<'_>, at: u64) -> Outcome<(usize, bool)> {
+        let (_, room) = self.span(seen, at, true)?;
+        let Some((base, mapping)) = self.mapping(at) else { return Ok((room, false)) };
+        let written = mapping.phys.next_written(at - base).unwrap_or(mapping.phys.bytes());
+        let untouched = (written - (at - base)) as usize;
+        Ok(if untouched == 0 { (room, false) } else { (untouched.min(room), true) })
+    }
+
     /// Where an address is in this process, and for how many bytes. Valid while the table is held. (What somebody may reach
     /// of the driver's own memory ends with an allocation; as on the device, going beyond that is not always found out.)
     fn span(&self, seen: &View<'_>, at: u64, write: bool) -> Outcome<(*mut u8, usize)> {

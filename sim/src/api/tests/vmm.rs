@@ -107,6 +107,31 @@ fn a_kernel_reads_over_handles_that_are_mapped_side_by_side() {
 }
 
 #[test]
+fn zeros_are_written_wherever_something_was() {
+    let _session = Session::begin();
+    let at = reserve(2);
+    for unit in 0..2 {
+        let handle = create(1);
+        assert_eq!(cuMemMap(at + (unit * UNIT) as u64, UNIT, 0, handle, 0), 0);
+        assert_eq!(cuMemRelease(handle), 0);
+    }
+    allow(at, 2);
+    let border = at + UNIT as u64;
+    let places = [at + 4096 - 4, at + 300_000, border - 4, border, border + UNIT as u64 - 8];
+    for place in places {
+        put(place, &[7, 8]);
+    }
+    // All but the first and the last byte of what was written.
+    assert_eq!(cuMemsetD8_v2(at + 4096 - 3, 0, 2 * UNIT - 4096 + 3 - 1), 0);
+    let found: Vec<Vec<u32>> = places.iter().map(|place| get(*place, 2)).collect();
+    assert_eq!(found, [vec![7, 0], vec![0, 0], vec![0, 0], vec![0, 0], vec![0, 0]]);
+    put(at + UNIT as u64 / 2, &[9]);
+    assert_eq!(cuMemsetD8_v2(at, 0, 2 * UNIT), 0);
+    assert_eq!((get(at + 4096 - 4, 1), get(at + UNIT as u64 / 2, 1)), (vec![0], vec![0]));
+    assert_eq!(cuMemUnmap(at, 2 * UNIT), 0);
+}
+
+#[test]
 fn a_released_handle_lives_by_its_mappings_and_can_be_retained_and_mapped_by_its_number() {
     let _session = Session::begin();
     let (at, handle) = (reserve(2), create(1));
