@@ -105,6 +105,7 @@ pub fn run(arguments: &Doctor) -> Result<bool, CliError> {
         "host memory",
         &format!("{} free; evicted GPU memory is kept there (--host-pool)", size(free)),
     );
+    large_pages(&mut findings);
     let threads = std::thread::available_parallelism().map_or(1, |count| count.get());
     findings.say(
         if threads < 4 { Verdict::Less } else { Verdict::Good },
@@ -121,6 +122,21 @@ pub fn run(arguments: &Doctor) -> Result<bool, CliError> {
     );
     coordinator(&mut findings, gpu.ok().map(|gpu| gpu.uuid));
     Ok(!findings.serious)
+}
+
+/// Whether the system gives large pages to shared memory that asks for them.
+fn large_pages(findings: &mut Findings) {
+    const SETTING: &str = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
+    let setting = std::fs::read_to_string(SETTING).unwrap_or_default();
+    // The one in brackets holds.
+    let holds = setting.split_whitespace().find(|word| word.starts_with('[')).unwrap_or("");
+    if matches!(holds, "" | "[never]" | "[deny]") {
+        let advice = format!(
+            "none for shared memory: with `advise` in {SETTING} the host pool is ready, and given back, much sooner"
+        );
+        return findings.say(Verdict::Less, "large pages", &advice);
+    }
+    findings.say(Verdict::Good, "large pages", "the host pool is made of them");
 }
 
 fn preemption(findings: &mut Findings, choice: &DriverChoice, gpu: usize) {
