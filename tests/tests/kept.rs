@@ -33,13 +33,14 @@ fn memory_whose_frames_nobody_needed_comes_back_without_a_copy() {
         assert_eq!(number(&coordinator.status(), "bytes_in"), number(&before, "bytes_in"));
     }
 
-    // Now somebody does, for all of it.
+    // Now somebody does, for nearly all of it.
     let before = evicted(&coordinator);
     let mut other = hold::joined(&coordinator, "other", "normal", "60", None);
     assert!(other.ask("quit", LIMIT).ends_with(" ok"));
     answers.push(holder.ask("touch", LIMIT));
     let status = coordinator.status();
-    assert_eq!(number(&status, "bytes_in") - number(&before, "bytes_in"), 40 * MIB, "{status:#}");
+    let copied = number(&status, "bytes_in") - number(&before, "bytes_in");
+    assert!((36 * MIB..=40 * MIB).contains(&copied), "all but what was left of the arena: {copied}, {status:#}");
 
     // Contents that were overwritten are not kept.
     let before = evicted(&coordinator);

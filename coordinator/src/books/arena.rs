@@ -209,19 +209,25 @@ impl Arena {
         self.change(id, Use::Dirty);
     }
 
-    /// The next dirty frame to be overwritten, of this class, if need be a kept one, or of any; it is nobody's until
-    /// [`Arena::scrubbed`].
+    /// The next dirty frame to be overwritten, of this class or of any; it is nobody's until [`Arena::scrubbed`].
     pub fn scrub_next(&mut self, class: Option<SizeClass>) -> Option<FrameId> {
         let id = match class {
-            Some(class) => {
-                let [dirty, kept] = [&self.dirty, &self.kept].map(|list| list[class.index()].first().copied());
-                dirty.or(kept)
-            }
+            Some(class) => self.dirty[class.index()].first().copied(),
             None => self.dirty.iter().rev().find_map(|dirty| dirty.first().copied()),
         }?;
+        Some(self.begin_scrub(id))
+    }
+
+    /// The next kept frame of this class to be overwritten, for somebody who needs a clean one.
+    pub fn scrub_kept(&mut self, class: SizeClass) -> Option<FrameId> {
+        let id = self.kept[class.index()].first().copied()?;
+        Some(self.begin_scrub(id))
+    }
+
+    fn begin_scrub(&mut self, id: FrameId) -> FrameId {
         self.scrubbing[self.class(id).index()] += 1;
         self.change(id, Use::Scrubbing);
-        Some(id)
+        id
     }
 
     /// How many frames of a class are being overwritten.
@@ -374,7 +380,8 @@ mod tests {
         let plain = arena.add_lent(class);
         arena.give_back(plain);
         assert_eq!(arena.take(class, false), Some(plain));
-        let needed = arena.scrub_next(Some(class)).expect("one for whoever needs a clean one");
+        assert_eq!(arena.scrub_next(Some(class)), None);
+        let needed = arena.scrub_kept(class).expect("one for whoever needs a clean one");
         arena.scrubbed(needed);
         assert_eq!(arena.take(class, true), Some(needed));
         let lent = arena.take(class, false).expect("a kept one");
@@ -454,7 +461,7 @@ mod tests {
                     0 if arena.fits(class) => lent.push(arena.add_lent(class)),
                     1 => lent.extend(arena.take(class, which.index(2) == 0)),
                     2 if !lent.is_empty() => arena.give_back(lent.swap_remove(which.index(lent.len()))),
-                    3 => scrubbing.extend(arena.scrub_next(Some(class))),
+                    3 => scrubbing.extend(arena.scrub_next(Some(class)).or_else(|| arena.scrub_kept(class))),
                     4 if !scrubbing.is_empty() => arena.scrubbed(scrubbing.swap_remove(which.index(scrubbing.len()))),
                     5 => drop(arena.surplus(Some(class))),
                     7 if !lent.is_empty() => {

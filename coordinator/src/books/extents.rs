@@ -194,9 +194,10 @@ impl Extents {
             if let Some(runs) = new {
                 extent.backing = Some(Backing { runs, pages: Vec::new(), before: Vec::new(), current: false });
             }
+            let pages = extent.contents.as_ref().map_or(Vec::new(), |contents| contents.pages.clone());
+            let pages = extent.as_copied(pages);
             let backing = extent.backing.as_mut()?;
             if !backing.current {
-                let pages = extent.contents.as_ref().map_or(Vec::new(), |contents| contents.pages.clone());
                 let before = std::mem::replace(&mut backing.pages, pages);
                 backing.before = if extent.contents.is_none() { before } else { Vec::new() };
             }
@@ -359,6 +360,7 @@ impl Extents {
         self.change(id, |extent| {
             extent.contents = Some(Contents { pages: pages.clone(), pointers });
             extent.count_changes();
+            let pages = extent.as_copied(pages);
             if !extent.state.is_resident()
                 && let Some(backing) = &mut extent.backing
             {

@@ -200,14 +200,39 @@ pub(crate) fn host_goes(at: u64, free: impl FnOnce() -> CUresult) -> CUresult {
     answer
 }
 
-/// A context is about to end, or has: what was in it is read no more.
+/// A context is about to end, perhaps: the host memory that the driver would free with it may go at any time from now on. Says where
+/// that is.
+pub(crate) fn context_may_go(context: usize) -> Vec<u64> {
+    let demoted = set_host_of(context, HostOf::Driver, HostOf::Program, |_| true);
+    host_is_not_read();
+    demoted
+}
+
+/// It has not ended.
+pub(crate) fn context_stays(context: usize, host: &[u64]) {
+    set_host_of(context, HostOf::Program, HostOf::Driver, |at| host.contains(&at));
+}
+
+fn set_host_of(context: usize, from: HostOf, to: HostOf, which: impl Fn(u64) -> bool) -> Vec<u64> {
+    with(|roots| {
+        let of_it =
+            roots.host.iter_mut().filter(|(at, host)| host.context == context && host.of == from && which(**at));
+        of_it
+            .map(|(at, host)| {
+                host.of = to;
+                *at
+            })
+            .collect()
+    })
+}
+
+/// A context has ended: what was in it is read no more.
 pub(crate) fn context_goes(context: usize) {
     with(|roots| {
         roots.textures.retain(|_, (_, of)| *of != context);
         roots.globals.retain(|_, global| global.context != context);
         roots.host.retain(|_, host| host.context != context);
     });
-    host_is_not_read();
 }
 
 /// Waits until nobody reads what the books do not have any more.

@@ -157,6 +157,7 @@ fn end(context: Handle, call: impl FnOnce() -> CUresult, is_gone: impl FnOnce(CU
     let passage =
         if is_elsewhere { Some(gate::enter_in_any_state()) } else { arrival::pass_here(|| Needs::Everything).ok() };
     let known = contexts::remove(context);
+    let host = roots::context_may_go(context);
     let answer = call();
     if is_gone(answer) {
         arrival::context_gone();
@@ -168,8 +169,11 @@ fn end(context: Handle, call: impl FnOnce() -> CUresult, is_gone: impl FnOnce(CU
         if let Some(session) = session::get() {
             session.channels_changed();
         }
-    } else if let Some(known) = known {
-        contexts::put_back(known);
+    } else {
+        roots::context_stays(context, &host);
+        if let Some(known) = known {
+            contexts::put_back(known);
+        }
     }
     answer
 }

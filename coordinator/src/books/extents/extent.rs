@@ -227,6 +227,15 @@ impl Extent {
         self.contents.as_ref()?.pointers.as_deref()
     }
 
+    /// The frame that has its contents, if they can be looked at there. Also while it leaves, unseen because it was often dirty; but not
+    /// a frame that was only reserved for it, which holds something else.
+    pub fn frame_of_contents(&self) -> Option<FrameId> {
+        match self.state {
+            ExtentState::Resident { frame } | ExtentState::Leaving { frame, whole: true, .. } => Some(frame),
+            _ => None,
+        }
+    }
+
     /// Whether its contents are in its frame already, though it is in the pool.
     pub fn is_in_frame(&self) -> bool {
         matches!(self.state, ExtentState::Reserved { holds: Holds::Contents, .. })
@@ -262,7 +271,14 @@ impl Extent {
 
     /// Whether some of it comes in as zeros.
     pub fn has_zeros(&self) -> bool {
-        self.backing.as_ref().is_some_and(|backing| backing.pages.iter().any(|page| page.zero))
+        !self.arrival().zeros.is_empty()
+    }
+
+    /// What will be in its backing when these pages have been copied there: what is spare has not, and comes back as zeros.
+    pub(super) fn as_copied(&self, mut pages: Vec<Page>) -> Vec<Page> {
+        let spare = pages.iter_mut().enumerate().filter(|(at, _)| self.is_spare(*at));
+        spare.for_each(|(_, page)| *page = Page { digest: [0, 0], zero: true });
+        pages
     }
 
     /// What has to be copied out of it, if it leaves now. Without scans, everything that may have changed.
@@ -289,8 +305,9 @@ impl Extent {
 
     /// What has to be copied into it, if it comes now into a frame of which it is not known what that holds.
     pub fn arrival(&self) -> Arrival {
-        let zero =
-            |at: usize| self.backing.as_ref().and_then(|backing| backing.pages.get(at)).is_some_and(|page| page.zero);
+        let known = |at: usize| self.backing.as_ref().and_then(|backing| backing.pages.get(at));
+        // What is spare was not copied out: in the pool stands anything.
+        let zero = |at: usize| self.is_spare(at) || known(at).is_some_and(|page| page.zero);
         let pages = 0..self.pages();
         Arrival { copied: parts(pages.clone().map(|at| !zero(at))), zeros: parts(pages.map(zero)) }
     }

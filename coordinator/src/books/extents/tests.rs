@@ -73,6 +73,29 @@ fn zeros_are_not_copied_in() {
     assert_eq!(arrival.zeros, [0..PAGE, 3 * PAGE..4 * PAGE]);
 }
 
+#[test]
+fn what_is_spare_is_not_in_the_pool_and_comes_back_as_zeros() {
+    let mut extents = Extents::default();
+    let id = extents.add(0, CLASS, FrameId(1));
+    assert!(extents.set_spare(PAGE, PAGE, true));
+    let digests = || [1, 2, 3, 4].map(page).to_vec();
+    extents.scanned(id, digests(), Some(Vec::new()));
+    let rest = vec![0..PAGE, 2 * PAGE..4 * PAGE];
+    assert_eq!(copied(extents.get(id).expect("it is there"), true), Some(rest.clone()));
+    extents.leave(id, Some(vec![Run { at: 0, bytes: CLASS.bytes() }]), false);
+    assert_eq!(extents.left(id, Half::Copied), None);
+    assert_eq!(extents.left(id, Half::Unmapped), Some((FrameId(1), true)));
+    let arrival = extents.get(id).expect("it is there").arrival();
+    let spare: Vec<_> = std::iter::once(PAGE..2 * PAGE).collect();
+    assert_eq!((arrival.copied, &arrival.zeros), (rest, &spare));
+    // It is used again, and happens to hold what it did.
+    assert!(extents.reserve(id, FrameId(2), Holds::Nothing) && extents.arrive(id).is_some() && extents.arrived(id));
+    extents.mapped(id, true);
+    assert!(extents.set_spare(PAGE, PAGE, false));
+    extents.scanned(id, digests(), Some(Vec::new()));
+    assert_eq!(copied(extents.get(id).expect("it is there"), true), Some(spare));
+}
+
 /// Something that happens to the extent at this place, whether it makes sense then or not.
 #[derive(Clone, Copy, Debug)]
 enum Step {
@@ -256,6 +279,10 @@ proptest! {
                     prop_assert_eq!(extents.counts().spare, spare - freed, "what was spare of it is no more");
                     prop_assert!(freed > 0 || extents.len() <= count);
                 }
+            }
+            for (id, extent) in extents.iter().filter(|(_, extent)| !extent.state().is_resident()) {
+                let looked_at = extent.frame_of_contents();
+                prop_assert!(looked_at.is_none_or(|frame| complete.get(&frame) == Some(&id)), "nobody looks at another frame");
             }
             prop_assert!(extents.by_address.len() == extents.len());
             let ends: Vec<_> = extents.by_address.iter().map(|(at, id)| (*at, at + extents.all[id].class.bytes())).collect();

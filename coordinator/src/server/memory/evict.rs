@@ -261,11 +261,12 @@ impl Access<'_> {
     pub(super) fn half_left(&mut self, id: TenantId, extent: ExtentId, half: Half) {
         let free = self.tenants.extents(id).and_then(|mut extents| extents.left(extent, half));
         if let Some((frame, whole)) = free {
-            let keepsake = if whole { self.memory.keep(frame) } else { None };
-            match (keepsake, self.tenants.extents(id)) {
-                (Some(keepsake), Some(mut extents)) => extents.kept(extent, frame, keepsake),
-                _ if whole => {}
-                _ => self.memory.release(frame),
+            if !whole {
+                self.memory.release(frame);
+            } else if let Some(keepsake) = self.memory.keep(frame)
+                && let Some(mut extents) = self.tenants.extents(id)
+            {
+                extents.kept(extent, frame, keepsake);
             }
             self.can_be_recut(id);
             if self.memory.rules.poison.is_some() {

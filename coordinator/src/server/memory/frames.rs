@@ -89,6 +89,10 @@ impl Memory {
                     }
                 }
             }
+            if clean && self.scrub_kept(class) {
+                soon[class.index()] += 1;
+                return Found::Soon;
+            }
             let Some((frame, _)) = self.arena.surplus(Some(class)) else { return Found::None };
             self.unmake(frame);
         }
@@ -104,19 +108,33 @@ impl Memory {
 
     /// Starts to overwrite dirty frames, of one class or any. Says whether there was one.
     pub(super) fn scrub(&mut self, class: Option<SizeClass>, most: u64) -> bool {
-        let (mut frames, mut pieces, mut bytes) = (Vec::new(), Vec::new(), 0);
+        let (mut frames, mut bytes) = (Vec::new(), 0);
         while bytes < most
             && let Some(frame) = self.arena.scrub_next(class)
         {
-            let size = self.arena.class(frame).bytes();
+            frames.push(frame);
+            bytes += self.arena.class(frame).bytes();
+        }
+        self.overwrite(frames)
+    }
+
+    /// The same with one that was kept, for somebody who needs a clean one.
+    pub(super) fn scrub_kept(&mut self, class: SizeClass) -> bool {
+        let frame = self.arena.scrub_kept(class);
+        self.overwrite(frame.into_iter().collect())
+    }
+
+    fn overwrite(&mut self, frames: Vec<FrameId>) -> bool {
+        if frames.is_empty() {
+            return false;
+        }
+        let (mut pieces, mut bytes) = (Vec::new(), 0);
+        for frame in &frames {
+            let size = self.arena.class(*frame).bytes();
             if let Some(memory) = &self.frames[frame.0 as usize] {
                 pieces.push(Piece { device: memory.address, host: None, bytes: size });
             }
-            frames.push(frame);
             bytes += size;
-        }
-        if frames.is_empty() {
-            return false;
         }
         // SAFETY: the books say that these frames are nobody's until the job's end.
         let job = unsafe { self.mover.fill(pieces, self.rules.poison.unwrap_or(0)) };

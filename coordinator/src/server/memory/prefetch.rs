@@ -117,7 +117,16 @@ impl Access<'_> {
         self.recut(id);
         let most = self.memory.rules.headroom / 4 * 3;
         let (mut bytes, mut count) = (0, 0);
-        for (extent, class) in self.order_of(id) {
+        let order = self.order_of(id);
+        // First what is kept for it, before another extent takes it.
+        for (extent, _) in &order {
+            count += usize::from(self.reserve_kept(id, *extent));
+            if count == AT_ONCE {
+                self.memory.waker.wake();
+                return self.tell_reserved(id);
+            }
+        }
+        for (extent, class) in order {
             let entry = self.tenants.get(id).and_then(|tenant| tenant.extents().get(extent));
             let Some(state) = entry.map(|entry| entry.state()) else { continue };
             bytes += class.bytes();
@@ -132,17 +141,13 @@ impl Access<'_> {
                 self.memory.waker.wake();
                 break;
             }
-            if self.reserve_kept(id, extent) {
-                count += 1;
-                continue;
-            }
             if self.memory.arena.free(class) == 0 && !self.memory.make_free_frame(class, &PerClass::default()) {
                 break;
             }
             // Dirty ones are overwritten first: then they are as good as the zeros that some of it will be.
             let Some(frame) = self.memory.arena.take(class, true) else {
-                if self.memory.arena.scrubbing(class) == 0 {
-                    self.memory.scrub(Some(class), class.bytes());
+                if self.memory.arena.scrubbing(class) == 0 && !self.memory.scrub(Some(class), class.bytes()) {
+                    self.memory.scrub_kept(class);
                 }
                 continue;
             };

@@ -15,7 +15,6 @@ use baton_contract::messages::{ExtentId, MAX_LISTED, TurnCommand};
 
 use super::Access;
 use crate::books::arena::FrameId;
-use crate::books::extents::ExtentState;
 use crate::device::digest::{PAGE, Page, Scan, ScanId, Scanned};
 use crate::policy::arbiter::TenantId;
 use crate::server::Pipeline;
@@ -43,15 +42,7 @@ impl Access<'_> {
         let Some(tenant) = self.tenants.get_mut(id).filter(|tenant| tenant.memory.scan.is_none()) else { return };
         let (mut extents, mut pages, mut frames) = (Vec::new(), Vec::new(), Vec::new());
         for (extent, entry) in tenant.extents().iter() {
-            let frame = match entry.state() {
-                ExtentState::Resident { frame } => frame,
-                // Being copied out, unseen, because it was often dirty: its frame is still its own.
-                ExtentState::Leaving { frame, .. } => frame,
-                _ => continue,
-            };
-            if entry.is_scanned() {
-                continue;
-            }
+            let Some(frame) = entry.frame_of_contents().filter(|_| !entry.is_scanned()) else { continue };
             let Some(memory) = &self.memory.frames[frame.0 as usize] else { continue };
             extents.push((extent, (entry.class().bytes() / PAGE) as usize));
             pages.extend((0..entry.class().bytes()).step_by(PAGE as usize).map(|offset| memory.address + offset));

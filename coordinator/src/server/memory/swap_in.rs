@@ -116,6 +116,10 @@ impl Access<'_> {
         let mut left = VecDeque::new();
         // Whatever was in a frame, all of it is overwritten; a poisoned one shows if not.
         let clean = self.memory.rules.poison.is_some();
+        // Before any frame is looked for: else one extent would take what is kept for the next.
+        for extent in groups.iter().flatten() {
+            self.reserve_kept(id, *extent);
+        }
         for extents in groups {
             let mut waiting = Vec::new();
             let mut ready = Vec::new();
@@ -123,7 +127,6 @@ impl Access<'_> {
                 let entry = self.tenants.get(id).and_then(|tenant| tenant.extents().get(extent));
                 match entry.map(|entry| (entry.state(), entry.class(), entry.has_zeros())) {
                     Some((ExtentState::Reserved { .. }, _, _)) => ready.push(extent),
-                    Some((ExtentState::Host, ..)) if self.reserve_kept(id, extent) => ready.push(extent),
                     Some((ExtentState::Host, class, has_zeros)) => {
                         // A frame of zeros, if there is one, saves writing them: a kernel of ours would take turns with
                         // the tenant's.

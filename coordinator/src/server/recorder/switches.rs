@@ -14,7 +14,7 @@ use crate::policy::arbiter::TenantId;
 /// How many switches are kept.
 const RECENT: usize = 256;
 
-/// What came for a tenant since the last record of it, ahead of its turn or in it.
+/// What came for a tenant since it asked for the GPU, before its turn began or in it.
 #[derive(Clone, Debug, Default)]
 struct Came {
     bytes: u64,
@@ -191,6 +191,8 @@ impl Switches {
         match what {
             // From here on, what goes, goes for it.
             What::Chosen => self.chosen(),
+            // What came before was not for this turn.
+            What::Asked => drop(self.came.remove(&id)),
             What::Granted { demanded, decided, arriving } => {
                 let opening = (*demanded, *decided, *arriving);
                 return self.granted(at, id, name, opening);
@@ -229,7 +231,6 @@ impl Switches {
             What::Unmapped { took } => self.went.unmap += *took,
             What::Allocated { asked } => self.allocated(at, name, *asked),
             What::Joined { .. }
-            | What::Asked
             | What::Resumed
             | What::UnmapTimedOut
             | What::Descheduled
@@ -326,7 +327,8 @@ impl Switches {
 
     /// An allocation was served that was asked for then; kept if others had to go for it.
     fn allocated(&mut self, at: Instant, to: &Arc<str>, asked: Instant) {
-        if self.went.bytes > 0 && self.opening.is_empty() {
+        let is_switching = self.last_holder.as_ref().is_some_and(|(last, _)| self.opening.contains_key(last));
+        if self.went.bytes > 0 && !is_switching {
             let went = std::mem::take(&mut self.went);
             let record = self.record((0, None, to), Came::default(), went, asked..at);
             keep(&mut self.allocations, record, RECENT);
@@ -444,6 +446,8 @@ mod tests {
         let mut told = Told::new();
         told.grant(1, false);
         told.see(1, What::Opened);
+        told.copy_in(2, 8 << 20);
+        told.see(2, What::Asked);
         told.copy_in(2, 1 << 20);
         told.see(2, What::Chosen);
         told.grant(2, true);
