@@ -156,7 +156,9 @@ impl Arbiter {
         if next.class() > holder.class() && !self.is_overdue(id) {
             return None;
         }
-        let quantum = self.quantum_for(next.cost).saturating_sub(turn.used_before);
+        // Of a quantum that goes on, less than a quarter may be left where somebody else is next by now. A turn is worth its switch.
+        let whole = self.quantum_for(next.cost);
+        let quantum = whole.saturating_sub(turn.used_before).max(whole / 4);
         let behind = match next.class() == holder.class() {
             true => next.virtual_time.saturating_sub(holder.virtual_time),
             false => 0,

@@ -259,3 +259,20 @@ fn one_that_can_never_arrive_does_not_keep_a_worse_class_from_its_work() {
         assert!((10..=160).contains(&tries), "{tries} tries in five minutes");
     }
 }
+
+/// A quantum that was interrupted while one with much memory was next goes on when one with none is, whose quantum is shorter: it is not
+/// over as soon as its memory has come.
+#[test]
+fn a_quantum_that_goes_on_is_worth_its_switch() {
+    let habit = |class: Class, work, think, times, cost| Habit { scheduling: class.into(), work, think, times, cost };
+    let habits = [
+        habit(Class::Batch, 1_704_288, 51, 2, 0),
+        habit(Class::Latency, 1_233_818, 290_894, 13, 1_099),
+        habit(Class::Normal, 56, 1_073_171, 8, 123_689),
+        habit(Class::Batch, 12_566, 210_502, 7, 0),
+        habit(Class::Batch, 12_192, 2_924_845, 3, 86_503),
+    ];
+    let mut world = World::new(5_233_115_640_779_998_640, 8_177, Trouble::default(), 20 * SECOND, &habits);
+    world.run(3_600 * SECOND);
+    assert_eq!(world.waiting().count(), 0);
+}
