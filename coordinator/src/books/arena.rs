@@ -95,6 +95,10 @@ impl Bytes {
     }
 }
 
+fn first(list: &[BTreeSet<FrameId>], class: SizeClass) -> Option<FrameId> {
+    list[class.index()].first().copied()
+}
+
 impl Arena {
     /// An arena without frames yet.
     pub fn new(capacity: u64) -> Self {
@@ -146,7 +150,7 @@ impl Arena {
     /// Lends a free frame of this class. With `clean`, only a clean one; otherwise one whose contents will be
     /// overwritten anyway, so a dirty one if there is one. Kept ones come last.
     pub fn take(&mut self, class: SizeClass, clean: bool) -> Option<FrameId> {
-        let of = |list: &[BTreeSet<FrameId>]| list[class.index()].first().copied();
+        let of = |list| first(list, class);
         let id = if clean { of(&self.clean) } else { of(&self.dirty).or(of(&self.clean)).or(of(&self.kept)) }?;
         self.change(id, Use::Lent);
         Some(id)
@@ -212,7 +216,7 @@ impl Arena {
     /// The next dirty frame to be overwritten, of this class or of any; it is nobody's until [`Arena::scrubbed`].
     pub fn scrub_next(&mut self, class: Option<SizeClass>) -> Option<FrameId> {
         let id = match class {
-            Some(class) => self.dirty[class.index()].first().copied(),
+            Some(class) => first(&self.dirty, class),
             None => self.dirty.iter().rev().find_map(|dirty| dirty.first().copied()),
         }?;
         Some(self.begin_scrub(id))
@@ -220,7 +224,7 @@ impl Arena {
 
     /// The next kept frame of this class to be overwritten, for somebody who needs a clean one.
     pub fn scrub_kept(&mut self, class: SizeClass) -> Option<FrameId> {
-        let id = self.kept[class.index()].first().copied()?;
+        let id = first(&self.kept, class)?;
         Some(self.begin_scrub(id))
     }
 
@@ -278,7 +282,7 @@ impl Arena {
 
     /// Takes a free frame of this class out of the books, a dirty one if there is one; its number is free for another.
     pub fn remove_free_of(&mut self, class: SizeClass) -> Option<FrameId> {
-        let of = |list: &[BTreeSet<FrameId>]| list[class.index()].first().copied();
+        let of = |list| first(list, class);
         let id = of(&self.dirty).or(of(&self.kept)).or(of(&self.clean))?;
         self.remove(id);
         Some(id)

@@ -194,14 +194,14 @@ impl Extents {
             if let Some(runs) = new {
                 extent.backing = Some(Backing { runs, pages: Vec::new(), before: Vec::new(), current: false });
             }
-            let pages = extent.contents.as_ref().map_or(Vec::new(), |contents| contents.pages.clone());
-            let pages = extent.as_copied(pages);
-            let backing = extent.backing.as_mut()?;
-            if !backing.current {
+            if !extent.backing.as_ref()?.current {
+                let pages = extent.contents.as_ref().map_or(Vec::new(), |contents| contents.pages.clone());
+                let pages = extent.as_copied(pages);
+                let backing = extent.backing.as_mut()?;
                 let before = std::mem::replace(&mut backing.pages, pages);
                 backing.before = if extent.contents.is_none() { before } else { Vec::new() };
+                backing.current = nothing_to_copy;
             }
-            backing.current |= nothing_to_copy;
             extent.state = ExtentState::Leaving { frame, copied: nothing_to_copy, unmapped: false, whole: true };
             Some(frame)
         })?
@@ -360,12 +360,12 @@ impl Extents {
         self.change(id, |extent| {
             extent.contents = Some(Contents { pages: pages.clone(), pointers });
             extent.count_changes();
-            let pages = extent.as_copied(pages);
-            if !extent.state.is_resident()
-                && let Some(backing) = &mut extent.backing
-            {
+            if !extent.state.is_resident() {
                 // It left unseen; now it is known what of.
-                backing.pages = pages;
+                let pages = extent.as_copied(pages);
+                if let Some(backing) = &mut extent.backing {
+                    backing.pages = pages;
+                }
             }
         });
     }

@@ -271,7 +271,13 @@ impl Extent {
 
     /// Whether some of it comes in as zeros.
     pub fn has_zeros(&self) -> bool {
-        !self.arrival().zeros.is_empty()
+        (0..self.pages()).any(|page| self.comes_as_zeros(page))
+    }
+
+    /// What is spare was not copied out: in the pool stands anything.
+    fn comes_as_zeros(&self, page: usize) -> bool {
+        let known = || self.backing.as_ref()?.pages.get(page);
+        self.is_spare(page) || known().is_some_and(|page| page.zero)
     }
 
     /// What will be in its backing when these pages have been copied there: what is spare has not, and comes back as zeros.
@@ -305,9 +311,7 @@ impl Extent {
 
     /// What has to be copied into it, if it comes now into a frame of which it is not known what that holds.
     pub fn arrival(&self) -> Arrival {
-        let known = |at: usize| self.backing.as_ref().and_then(|backing| backing.pages.get(at));
-        // What is spare was not copied out: in the pool stands anything.
-        let zero = |at: usize| self.is_spare(at) || known(at).is_some_and(|page| page.zero);
+        let zero = |at| self.comes_as_zeros(at);
         let pages = 0..self.pages();
         Arrival { copied: parts(pages.clone().map(|at| !zero(at))), zeros: parts(pages.map(zero)) }
     }

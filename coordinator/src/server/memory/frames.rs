@@ -90,7 +90,7 @@ impl Memory {
                 }
             }
             if clean && self.scrub_kept(class) {
-                soon[class.index()] += 1;
+                *promised += 1;
                 return Found::Soon;
             }
             let Some((frame, _)) = self.arena.surplus(Some(class)) else { return Found::None };

@@ -307,7 +307,7 @@ impl Switches {
         let went = went.unwrap_or_else(|| std::mem::take(&mut self.went));
         let came = self.came.remove(&id).unwrap_or_default();
         self.written += 1;
-        let mut record = self.record((self.written, from, &to), came, went, decided..opened);
+        let mut record = self.record((self.written, from, &to), came, went, ended, decided..opened);
         let ms = |at: Instant| Some(at.saturating_duration_since(demanded).as_secs_f64() * 1e3);
         let after = |micros: u64| (micros != u64::MAX).then(|| granted + Duration::from_micros(micros)).and_then(ms);
         record.phases = Phases {
@@ -317,7 +317,6 @@ impl Switches {
             first_launch_ms: story.and_then(|story| after(story.first_call_micros)),
             all_resident_ms: story.map_or(ms(opened), |story| after(story.end_micros)),
         };
-        (record.drain_ms, record.pause_ms) = (ms_of(ended.drain), ms_of(ended.pause));
         if let Some(story) = story {
             record.waits = story.waits;
             record.waited_ms = story.waited_micros as f64 / 1e3;
@@ -330,7 +329,7 @@ impl Switches {
         let is_switching = self.last_holder.as_ref().is_some_and(|(last, _)| self.opening.contains_key(last));
         if self.went.bytes > 0 && !is_switching {
             let went = std::mem::take(&mut self.went);
-            let record = self.record((0, None, to), Came::default(), went, asked..at);
+            let record = self.record((0, None, to), Came::default(), went, Ended::default(), asked..at);
             keep(&mut self.allocations, record, RECENT);
         }
     }
@@ -340,6 +339,7 @@ impl Switches {
         (n, from, to): (u64, Option<Arc<str>>, &Arc<str>),
         came: Came,
         went: Went,
+        ended: Ended,
         time: Range<Instant>,
     ) -> Record {
         Record {
@@ -351,8 +351,8 @@ impl Switches {
             bytes_in: came.bytes,
             out_seconds: seconds(went.time),
             in_seconds: seconds(came.time),
-            drain_ms: 0.0,
-            pause_ms: 0.0,
+            drain_ms: ms_of(ended.drain),
+            pause_ms: ms_of(ended.pause),
             unmap_ms: ms_of(went.unmap),
             prepare_ms: ms_of(came.prepare),
             map_ms: ms_of(came.map),
