@@ -26,8 +26,10 @@ def tokens(device, batch, length, most=30_000):
     return torch.randint(1000, most, (batch, length), generator=generator).to(device)
 
 
-def one_picture(model, device):
-    """A model of pictures, with one, in fp32."""
+def one_picture(make, device):
+    """One picture, fp32; `make` makes the model."""
+    make_deterministic()
+    model = make(weights=None)
     generator = torch.Generator().manual_seed(11)
     picture = torch.rand(1, 3, 224, 224, generator=generator)
     return model.to(device).eval(), [picture.to(device)]
@@ -35,14 +37,12 @@ def one_picture(model, device):
 
 def resnet50(device, size):
     """ResNet-50, one picture, fp32."""
-    make_deterministic()
-    return one_picture(torchvision.models.resnet50(weights=None), device)
+    return one_picture(torchvision.models.resnet50, device)
 
 
 def resnet152(device, size):
     """ResNet-152, one picture, fp32."""
-    make_deterministic()
-    return one_picture(torchvision.models.resnet152(weights=None), device)
+    return one_picture(torchvision.models.resnet152, device)
 
 
 def bert(device, size, **shape):
@@ -124,22 +124,23 @@ def training(model, device, loss):
     return Training(step, wait, lambda _: 0)
 
 
+def classifier_training(make, device, size, batch):
+    """So many pictures; `make` makes the model."""
+    make_deterministic()
+    pictures, labels = images(batch if size == "full" else 2, device)
+    criterion = torch.nn.CrossEntropyLoss()
+    model = make(weights=None)
+    return training(model, device, lambda model: criterion(model(pictures), labels))
+
+
 def resnet50_training(device, size):
     """ResNet-50, 128 pictures."""
-    make_deterministic()
-    pictures, labels = images(128 if size == "full" else 2, device)
-    criterion = torch.nn.CrossEntropyLoss()
-    model = torchvision.models.resnet50(weights=None)
-    return training(model, device, lambda model: criterion(model(pictures), labels))
+    return classifier_training(torchvision.models.resnet50, device, size, 128)
 
 
 def launch_bound_training(device, size):
     """ResNet-152, 8 pictures: its kernels are over before the CPU has launched the next."""
-    make_deterministic()
-    pictures, labels = images(8 if size == "full" else 2, device)
-    criterion = torch.nn.CrossEntropyLoss()
-    model = torchvision.models.resnet152(weights=None)
-    return training(model, device, lambda model: criterion(model(pictures), labels))
+    return classifier_training(torchvision.models.resnet152, device, size, 8)
 
 
 def bert_training(device, size):

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use baton_tests::coordinator::{Serving, tenant};
+use baton_tests::coordinator::{Coordinator, Serving, tenant};
 use baton_tests::running::Running;
 use baton_tests::watch::Watch;
 use baton_tests::{Driver, built};
@@ -37,6 +37,13 @@ fn slow(arena: &str) -> Serving {
 /// The words of a command line for a seed.
 fn words<'a>(options: &[&'a str], seed: &'a str) -> Vec<&'a str> {
     [options, &["--seed", seed]].concat()
+}
+
+/// A tenant for each seed.
+#[track_caller]
+fn started(coordinator: &Coordinator, names: &[String], seeds: &[&str], options: &[&str]) -> Vec<Running> {
+    let one = |(name, seed): (&String, &&str)| coordinator.run(name, "normal", &program(), &words(options, seed));
+    names.iter().zip(seeds).map(one).collect()
 }
 
 #[test]
@@ -87,11 +94,7 @@ fn random_programs_are_evicted_at_any_moment() {
     for seeds in [["11", "12"], ["13", "14"]] {
         let solo = seeds.map(|seed| alone(&words(&options, seed)));
         let names = seeds.map(|seed| format!("random-{seed}"));
-        let running: Vec<_> = seeds
-            .iter()
-            .zip(&names)
-            .map(|(seed, name)| coordinator.run(name, "normal", &program(), &words(&options, seed)))
-            .collect();
+        let running = started(&coordinator, &names, &seeds, &options);
         let (shared, evicted) = coordinator.evicting(&names, Duration::from_millis(5), || {
             running.into_iter().map(|running| running.finish(LIMIT).succeeded().out).collect::<Vec<String>>()
         });
@@ -117,11 +120,7 @@ fn random_programs_come_back_to_what_nobody_needed_meanwhile() {
     let seeds = ["21", "22", "23"];
     let solo = seeds.map(|seed| alone(&words(&options, seed)));
     let names = seeds.map(|seed| format!("random-{seed}"));
-    let running: Vec<_> = seeds
-        .iter()
-        .zip(&names)
-        .map(|(seed, name)| coordinator.run(name, "normal", &program(), &words(&options, seed)))
-        .collect();
+    let running = started(&coordinator, &names, &seeds, &options);
     let (shared, evictions) = coordinator.evicting(&names, Duration::from_millis(5), || {
         running.into_iter().map(|running| running.result(LIMIT)).collect::<Vec<String>>()
     });
