@@ -46,3 +46,9 @@ mkdir -p "$out/legal"
 for source in tests/c/legal/*.c; do
     compile -Iexamples/c -o "$out/legal/$(basename "$source" .c)" "$source" "$out/stub/libcuda.so.1" -lm
 done
+
+# What the driver's rules for memory are.
+mkdir -p "$out/rules"
+for source in tests/c/rules/*.c; do
+    compile -Iexamples/c -o "$out/rules/$(basename "$source" .c)" "$source" "$out/stub/libcuda.so.1" -lm
+done
