@@ -1,8 +1,8 @@
 /* The driver's rules for what one process lets another have: memory, events, pools, descriptors.
  *
- * The program starts itself a second time, for the other process. That one does what it is told over
- * a socket, call by call, so that the order of calls in the two is always the same. It makes no calls
- * of its own, has no `waits`, and ends with the socket.
+ * The program starts itself a second time, for the other process. That one does what it is told
+ * over a socket, call by call, so that the order of calls in the two is always the same. It makes
+ * no calls of its own, has no `waits`, and ends with the socket.
  */
 #include <fcntl.h>
 #include <signal.h>
@@ -17,10 +17,35 @@ enum { SIZE = 2 * UNIT };
 /* --- the other process --------------------------------------------------------------------- */
 
 enum work {
-    OPEN, CLOSE, WRITE, RIGHT, ATTRIBUTE, RANGE, FREE, ALLOC, HANDLE,
-    EVENT_NEW, EVENT_OPEN, EVENT_HANDLE, EVENT_RECORD, EVENT_QUERY, EVENT_WAIT, EVENT_DESTROY,
-    IMPORT, CREATE, MAP, UNMAP, RELEASE, EXPORT,
-    POOL_IMPORT, POOL_POINTER, POOL_DESTROY, FREE_ASYNC, STREAM_WAIT, SYNCHRONISE, END
+    OPEN,
+    CLOSE,
+    WRITE,
+    RIGHT,
+    ATTRIBUTE,
+    RANGE,
+    FREE,
+    ALLOC,
+    HANDLE,
+    EVENT_NEW,
+    EVENT_OPEN,
+    EVENT_HANDLE,
+    EVENT_RECORD,
+    EVENT_QUERY,
+    EVENT_WAIT,
+    EVENT_DESTROY,
+    IMPORT,
+    CREATE,
+    MAP,
+    UNMAP,
+    RELEASE,
+    EXPORT,
+    POOL_IMPORT,
+    POOL_POINTER,
+    POOL_DESTROY,
+    FREE_ASYNC,
+    STREAM_WAIT,
+    SYNCHRONISE,
+    END
 };
 
 /* What is asked, and what is answered: a descriptor may go with either. */
@@ -89,7 +114,9 @@ static CUresult serve_one(struct message *m, int *descriptor) {
     case OPEN: return cuIpcOpenMemHandle(&m->at, memory, (unsigned)m->more);
     case CLOSE: return cuIpcCloseMemHandle(m->at);
     case WRITE: return write_words(m->at, m->bytes, (uint32_t)m->more);
-    case RIGHT: m->more = (unsigned long long)words_right(m->at, m->bytes, (uint32_t)m->more); return 0;
+    case RIGHT:
+        m->more = (unsigned long long)words_right(m->at, m->bytes, (uint32_t)m->more);
+        return 0;
     case ATTRIBUTE: return attribute_of(m->at, (int)m->bytes, NULL, &m->more);
     case RANGE:
         answer = cuMemGetAddressRange(&m->more, &bytes, m->at);
@@ -114,7 +141,8 @@ static CUresult serve_one(struct message *m, int *descriptor) {
     case EVENT_DESTROY: return cuEventDestroy((CUevent)(uintptr_t)m->at);
     case STREAM_WAIT: return cuStreamWaitEvent(NULL, (CUevent)(uintptr_t)m->at, 0);
     case IMPORT:
-        return cuMemImportFromShareableHandle(&m->at, as_pointer, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+        return cuMemImportFromShareableHandle(&m->at, as_pointer,
+                                              CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
     case CREATE: return create_fd(&m->at, m->bytes);
     case MAP: return map_here(&m->at, m->more, m->bytes);
     case UNMAP:
@@ -123,7 +151,8 @@ static CUresult serve_one(struct message *m, int *descriptor) {
     case RELEASE: return cuMemRelease(m->at);
     case EXPORT:
         if (*descriptor >= 0) close(*descriptor);
-        return cuMemExportToShareableHandle(descriptor, m->at, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+        return cuMemExportToShareableHandle(descriptor, m->at,
+                                            CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
     case POOL_IMPORT:
         return cuMemPoolImportFromShareableHandle((CUmemoryPool *)&m->at, as_pointer,
                                                   CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
@@ -165,10 +194,12 @@ static void need_other(void) {
     /* At a number that nothing else has; a copy is not closed by what the process executes. */
     REQUIRE(posix_spawn_file_actions_init(&actions) == 0, "no actions");
     REQUIRE(posix_spawn_file_actions_adddup2(&actions, ends[1], 200) == 0, "no action");
-    REQUIRE(posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0) == 0, "no action");
+    REQUIRE(posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0) == 0,
+            "no action");
     snprintf(number, sizeof number, "%d", 200);
     fflush(stdout);
-    REQUIRE(posix_spawn(&other_pid, "/proc/self/exe", &actions, NULL, args, environ) == 0, "no process");
+    REQUIRE(posix_spawn(&other_pid, "/proc/self/exe", &actions, NULL, args, environ) == 0,
+            "no process");
     posix_spawn_file_actions_destroy(&actions);
     close(ends[1]);
     other = ends[0];
@@ -678,7 +709,8 @@ static void descriptor_there(void) {
     NEED(create_fd(&memory, SIZE));
     NEED(map_here(&at, memory, SIZE));
     NEED(write_words(at, SIZE, 1));
-    NEED(cuMemExportToShareableHandle(&descriptor, memory, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+    NEED(cuMemExportToShareableHandle(&descriptor, memory, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                                      0));
     struct message imported = tell_with(IMPORT, descriptor);
     close(descriptor);
     if (!say(imported.code, "importing there")) {
@@ -743,7 +775,8 @@ static void descriptor_keeps(void) {
     NEED(create_fd(&memory, SIZE));
     NEED(map_here(&at, memory, SIZE));
     NEED(write_words(at, SIZE, 1));
-    NEED(cuMemExportToShareableHandle(&descriptor, memory, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+    NEED(cuMemExportToShareableHandle(&descriptor, memory, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                                      0));
     TIDY(cuMemUnmap(at, SIZE));
     TIDY(cuMemAddressFree(at, SIZE));
     TIDY(cuMemRelease(memory));
@@ -771,7 +804,8 @@ static void pool_there(void) {
     NEED(cuMemAllocFromPoolAsync(&at, SIZE, pool, NULL));
     NEED(cuStreamSynchronize(NULL));
     NEED(write_words(at, SIZE, 1));
-    ASK(cuMemPoolExportToShareableHandle(&descriptor, pool, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+    ASK(cuMemPoolExportToShareableHandle(&descriptor, pool,
+                                         CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
         "exporting");
     ASK(cuMemPoolExportPointer(&data, at), "exporting a pointer");
     struct message imported = tell_with(POOL_IMPORT, descriptor);

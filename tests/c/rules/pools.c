@@ -1,5 +1,5 @@
-/* The driver's rules for memory that streams allocate and free: pools, their numbers, when memory is
- * used again, what is shared, and such memory in graphs.
+/* The driver's rules for memory that streams allocate and free: pools, their numbers, when memory
+ * is used again, what is shared, and such memory in graphs.
  */
 #include "rules.h"
 
@@ -41,7 +41,8 @@ static long long get(CUmemoryPool pool, int attribute) {
 static void say_use(const char *what, CUmemoryPool pool) {
     printf("%s %s, reserved: %lld, at most %lld\n", rule_now, what, get(pool, RESERVED),
            get(pool, RESERVED_HIGH));
-    printf("%s %s, used: %lld, at most %lld\n", rule_now, what, get(pool, USED), get(pool, USED_HIGH));
+    printf("%s %s, used: %lld, at most %lld\n", rule_now, what, get(pool, USED),
+           get(pool, USED_HIGH));
 }
 
 /* The start of many rules: a pool and a stream. */
@@ -65,7 +66,8 @@ static void create_null(void) {
 
 static void ask_create(const char *what, const CUmemPoolProps *kind) {
     CUmemoryPool pool = NULL;
-    if (!ASK(cuMemPoolCreate(&pool, kind), "%s", what)) ASK(cuMemPoolDestroy(pool), "%s, destroying it", what);
+    if (!ASK(cuMemPoolCreate(&pool, kind), "%s", what))
+        ASK(cuMemPoolDestroy(pool), "%s, destroying it", what);
 }
 
 static void create_types(void) {
@@ -134,7 +136,8 @@ static void most(void) {
     NEED(cuMemPoolCreate(&pool, &kind));
     NEED(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     for (; count < 8 && !answer; count += !answer) {
-        answer = ASK(alloc(&at[count], 8 * MIB, pool, stream), "8 MiB, number %d of a pool of 32 MiB", count + 1);
+        answer = ASK(alloc(&at[count], 8 * MIB, pool, stream),
+                     "8 MiB, number %d of a pool of 32 MiB", count + 1);
     }
     say_use("then", pool);
     for (int i = 0; i < count; i++) TIDY(cuMemFreeAsync(at[i], stream));
@@ -153,7 +156,8 @@ static void no_pool(void) {
     ASK(cuMemPoolDestroy(NULL), "destroying it");
     ASK(cuMemPoolTrimTo(NULL, 0), "trimming it");
     ASK(cuMemPoolGetAttribute(NULL, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &value), "an attribute");
-    ASK(cuMemPoolSetAttribute(NULL, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &value), "setting an attribute");
+    ASK(cuMemPoolSetAttribute(NULL, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &value),
+        "setting an attribute");
     ASK(cuMemPoolSetAccess(NULL, &access, 1), "setting access");
     ASK(cuMemPoolGetAccess(&flags, NULL, &place), "getting access");
     if (!ASK(alloc(&at, 4096, NULL, NULL), "an allocation")) TIDY(cuMemFreeAsync(at, NULL));
@@ -167,14 +171,16 @@ static void default_pool(void) {
     say(pool == current, "they are the same");
     ASK(cuMemGetDefaultMemPool(&by_place, &place, CU_MEM_ALLOCATION_TYPE_PINNED), "by location");
     say(pool == by_place, "by location the same");
-    ASK(cuMemGetMemPool(&current_by_place, &place, CU_MEM_ALLOCATION_TYPE_PINNED), "the current by location");
+    ASK(cuMemGetMemPool(&current_by_place, &place, CU_MEM_ALLOCATION_TYPE_PINNED),
+        "the current by location");
     say(pool == current_by_place, "the current by location the same");
     for (int i = FOLLOW; i <= THRESHOLD; i++) say(get(pool, i), "attribute %d", i);
     ASK(cuMemPoolDestroy(pool), "destroying it");
 }
 
 static void default_pool_wrong(void) {
-    static const int places[][3] = {{1, 99, 1}, {1, -1, 1}, {0, 0, 1}, {77, 0, 1}, {1, 0, 0}, {1, 0, 77}};
+    static const int places[][3] = {{1, 99, 1}, {1, -1, 1}, {0, 0, 1},
+                                    {77, 0, 1}, {1, 0, 0},  {1, 0, 77}};
     CUmemoryPool pool = NULL;
     ASK(cuDeviceGetDefaultMemPool(NULL, 0), "nowhere to put the default");
     ASK(cuDeviceGetDefaultMemPool(&pool, 99), "the default of device 99");
@@ -185,15 +191,16 @@ static void default_pool_wrong(void) {
     for (size_t i = 0; i < COUNT_OF(places); i++) {
         CUmemLocation place = {(CUmemLocationType)places[i][0], places[i][1]};
         CUmemAllocationType type = (CUmemAllocationType)places[i][2];
-        ASK(cuMemGetDefaultMemPool(&pool, &place, type), "the default of %d, %d, type %d", places[i][0],
-            places[i][1], places[i][2]);
+        ASK(cuMemGetDefaultMemPool(&pool, &place, type), "the default of %d, %d, type %d",
+            places[i][0], places[i][1], places[i][2]);
         ASK(cuMemGetMemPool(&pool, &place, type), "the current of %d, %d, type %d", places[i][0],
             places[i][1], places[i][2]);
         ASK(cuMemSetMemPool(&place, type, NULL), "setting none for %d, %d, type %d", places[i][0],
             places[i][1], places[i][2]);
     }
     CUmemLocation place = device;
-    ASK(cuMemGetDefaultMemPool(NULL, &place, CU_MEM_ALLOCATION_TYPE_PINNED), "nowhere to put it, by location");
+    ASK(cuMemGetDefaultMemPool(NULL, &place, CU_MEM_ALLOCATION_TYPE_PINNED),
+        "nowhere to put it, by location");
     ASK(cuMemGetDefaultMemPool(&pool, NULL, CU_MEM_ALLOCATION_TYPE_PINNED), "no location");
 }
 
@@ -211,7 +218,8 @@ static void current_pool(void) {
     say_use("with it", pool);
     ASK(cuMemFreeAsync(at, stream), "freeing it");
     ASK(cuDeviceSetMemPool(99, pool), "setting a pool of device 99");
-    ASK(cuMemSetMemPool(&place, CU_MEM_ALLOCATION_TYPE_PINNED, first), "setting the default by location");
+    ASK(cuMemSetMemPool(&place, CU_MEM_ALLOCATION_TYPE_PINNED, first),
+        "setting the default by location");
     ASK(cuDeviceGetMemPool(&got, 0), "the current pool then");
     say(got == first, "it is the default");
     ASK(cuDeviceSetMemPool(0, pool), "setting a pool again");
@@ -232,7 +240,8 @@ static void attributes_fresh(void) {
     say(get(pool, -1), "attribute -1");
     say(get(pool, 1000), "attribute 1000");
     ASK(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, NULL), "nowhere to put it");
-    ASK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, NULL), "setting from nowhere");
+    ASK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, NULL),
+        "setting from nowhere");
     TIDY(cuMemPoolDestroy(pool));
 }
 
@@ -270,7 +279,8 @@ static void attributes_set(void) {
 
 /* Each size alone in a fresh pool: by how much the reserved memory grows. */
 static void growth_alone(void) {
-    static const size_t sizes[] = {1, 511, 513, 1024, MIB, UNIT, 3 * MIB, 32 * MIB, 33 * MIB, 40 * MIB, 64 * MIB};
+    static const size_t sizes[] = {1,       511,      513,      1024,     MIB,     UNIT,
+                                   3 * MIB, 32 * MIB, 33 * MIB, 40 * MIB, 64 * MIB};
     for (size_t i = 0; i < COUNT_OF(sizes); i++) {
         CUmemoryPool pool;
         CUstream stream;
@@ -332,7 +342,8 @@ static void threshold_some(void) { threshold_of(32 * MIB); }
 
 /* By which of the ways to wait the memory goes back. */
 static void threshold_waits(void) {
-    static const char *names[] = {"the stream", "another stream", "an event", "the context", "a query"};
+    static const char *names[] = {"the stream", "another stream", "an event", "the context",
+                                  "a query"};
     for (size_t way = 0; way < COUNT_OF(names); way++) {
         CUmemoryPool pool;
         CUstream stream, other;
@@ -480,9 +491,12 @@ static void alloc_no_context(void) {
     CUdeviceptr at = 0;
     NEED_POOL(pool, stream);
     CHECK(cuCtxSetCurrent(NULL));
-    if (!ASK(cuMemAllocAsync(&at, 4096, NULL), "in stream 0")) ASK(cuMemFreeAsync(at, NULL), "freeing it");
-    if (!ASK(cuMemAllocAsync(&at, 4096, stream), "in a stream")) ASK(cuMemFreeAsync(at, stream), "freeing that");
-    if (!ASK(alloc(&at, 4096, pool, stream), "of a pool")) ASK(cuMemFreeAsync(at, stream), "freeing that too");
+    if (!ASK(cuMemAllocAsync(&at, 4096, NULL), "in stream 0"))
+        ASK(cuMemFreeAsync(at, NULL), "freeing it");
+    if (!ASK(cuMemAllocAsync(&at, 4096, stream), "in a stream"))
+        ASK(cuMemFreeAsync(at, stream), "freeing that");
+    if (!ASK(alloc(&at, 4096, pool, stream), "of a pool"))
+        ASK(cuMemFreeAsync(at, stream), "freeing that too");
     say(get(pool, THRESHOLD), "an attribute");
     ASK(cuMemPoolTrimTo(pool, 0), "trimming");
     CUmemoryPool other = NULL;
@@ -645,9 +659,9 @@ static void order_in_stream(void) {
 /* --- when memory is used again ------------------------------------------------------------- */
 
 static void reuse_sizes(void) {
-    static const size_t sizes[][2] = {{MIB, MIB},     {MIB, MIB / 2},  {MIB, 2 * MIB},     {4 * MIB, 512},
-                                      {512, 1},       {512, 1024},     {33 * MIB, 33 * MIB}, {40 * MIB, 33 * MIB},
-                                      {8 * MIB, 3 * MIB}};
+    static const size_t sizes[][2] = {
+        {MIB, MIB},  {MIB, MIB / 2},       {MIB, 2 * MIB},       {4 * MIB, 512},    {512, 1},
+        {512, 1024}, {33 * MIB, 33 * MIB}, {40 * MIB, 33 * MIB}, {8 * MIB, 3 * MIB}};
     for (size_t i = 0; i < COUNT_OF(sizes); i++) {
         CUmemoryPool pool;
         CUstream stream;
@@ -672,7 +686,8 @@ static void reuse_choice(void) {
     NEED_POOL(pool, stream);
     NEED(keep_all(pool));
     for (int i = 0; i < 6; i++) NEED(alloc(&at[i], (size_t)(i + 1) * MIB, pool, stream));
-    for (int i = 0; i < 6; i++) say(((long long)at[i] - (long long)at[0]) / (long long)MIB, "piece %d, MiB on", i);
+    for (int i = 0; i < 6; i++)
+        say(((long long)at[i] - (long long)at[0]) / (long long)MIB, "piece %d, MiB on", i);
     NEED(cuMemFreeAsync(at[1], stream));
     NEED(cuMemFreeAsync(at[3], stream));
     NEED(cuMemFreeAsync(at[5], stream));
@@ -701,7 +716,8 @@ static void reuse_between(const char *what, int attribute, int ordered, int busy
         NEED(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
         NEED(keep_all(pool));
         /* Only one of the three ways is looked at. */
-        for (int i = FOLLOW; i <= INTERNAL; i++) NEED(set(pool, i, i == attribute ? (unsigned)on : 0));
+        for (int i = FOLLOW; i <= INTERNAL; i++)
+            NEED(set(pool, i, i == attribute ? (unsigned)on : 0));
         NEED(alloc(&at, MIB, pool, first));
         NEED(cuMemsetD32Async(at, 1, MIB / 4, first));
         if (busy && !hold(first)) return;
@@ -727,13 +743,23 @@ static void reuse_between(const char *what, int attribute, int ordered, int busy
 static void reuse_none(void) { reuse_between("no way, without order", 0, 0, 1); }
 static void reuse_none_ended(void) { reuse_between("no way, after the end", 0, 0, 0); }
 static void reuse_follow(void) { reuse_between("following events", FOLLOW, 1, 1); }
-static void reuse_follow_unordered(void) { reuse_between("following events, without one", FOLLOW, 0, 1); }
-static void reuse_follow_ended(void) { reuse_between("following events, after the end", FOLLOW, 1, 0); }
-static void reuse_opportunistic(void) { reuse_between("opportunistic, after the end", OPPORTUNISTIC, 0, 0); }
+static void reuse_follow_unordered(void) {
+    reuse_between("following events, without one", FOLLOW, 0, 1);
+}
+static void reuse_follow_ended(void) {
+    reuse_between("following events, after the end", FOLLOW, 1, 0);
+}
+static void reuse_opportunistic(void) {
+    reuse_between("opportunistic, after the end", OPPORTUNISTIC, 0, 0);
+}
 static void reuse_opportunistic_busy(void) { reuse_between("opportunistic", OPPORTUNISTIC, 0, 1); }
 static void reuse_internal(void) { reuse_between("internal order", INTERNAL, 0, 1); }
-static void reuse_internal_ordered(void) { reuse_between("internal order, with an event", INTERNAL, 1, 1); }
-static void reuse_internal_ended(void) { reuse_between("internal order, after the end", INTERNAL, 0, 0); }
+static void reuse_internal_ordered(void) {
+    reuse_between("internal order, with an event", INTERNAL, 1, 1);
+}
+static void reuse_internal_ended(void) {
+    reuse_between("internal order, after the end", INTERNAL, 0, 0);
+}
 
 /* Internal order when there would be other memory in the pool. */
 static void reuse_internal_choice(void) {
@@ -848,7 +874,8 @@ static void pointer_attributes_default(void) {
 /* --- access -------------------------------------------------------------------------------- */
 
 static void access_places(void) {
-    static const int places[][2] = {{1, 0}, {1, -1}, {1, 99}, {0, 0}, {HOST, 0}, {HOST_NUMA, 0}, {77, 0}};
+    static const int places[][2] = {{1, 0},    {1, -1},        {1, 99}, {0, 0},
+                                    {HOST, 0}, {HOST_NUMA, 0}, {77, 0}};
     CUmemoryPool pool;
     NEED(pool_new(&pool));
     for (size_t i = 0; i < COUNT_OF(places); i++) {
@@ -856,8 +883,10 @@ static void access_places(void) {
         for (int flags = 0; flags < 4; flags++) {
             CUmemAccessDesc access = {place, (CUmemAccess_flags)flags};
             CUmemAccess_flags got = (CUmemAccess_flags)77;
-            ASK(cuMemPoolSetAccess(pool, &access, 1), "%d for %d, %d", flags, places[i][0], places[i][1]);
-            ASK(cuMemPoolGetAccess(&got, pool, &place), "after %d for %d, %d", flags, places[i][0], places[i][1]);
+            ASK(cuMemPoolSetAccess(pool, &access, 1), "%d for %d, %d", flags, places[i][0],
+                places[i][1]);
+            ASK(cuMemPoolGetAccess(&got, pool, &place), "after %d for %d, %d", flags, places[i][0],
+                places[i][1]);
             say(got, "access after %d for %d, %d", flags, places[i][0], places[i][1]);
         }
     }
@@ -886,7 +915,8 @@ static CUresult pool_new_fd(CUmemoryPool *pool) {
 }
 
 static CUresult export_fd(int *descriptor, CUmemoryPool pool) {
-    return cuMemPoolExportToShareableHandle(descriptor, pool, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+    return cuMemPoolExportToShareableHandle(descriptor, pool,
+                                            CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
 }
 
 static CUresult import_fd(CUmemoryPool *pool, int descriptor) {
@@ -921,10 +951,11 @@ static void export_wrong(void) {
     char room[64];
     NEED(pool_new_fd(&pool));
     for (size_t i = 0; i < COUNT_OF(types); i++) {
-        ASK(cuMemPoolExportToShareableHandle(room, pool, (CUmemAllocationHandleType)types[i], 0), "as type %d",
-            types[i]);
+        ASK(cuMemPoolExportToShareableHandle(room, pool, (CUmemAllocationHandleType)types[i], 0),
+            "as type %d", types[i]);
     }
-    ASK(cuMemPoolExportToShareableHandle(&descriptor, pool, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 1),
+    ASK(cuMemPoolExportToShareableHandle(&descriptor, pool,
+                                         CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 1),
         "flags 1");
     if (descriptor >= 0) close(descriptor);
     ASK(export_fd(NULL, pool), "nowhere to put it");
@@ -971,7 +1002,8 @@ static void import_here(void) {
     if (!ASK(import_fd(&imported, descriptor), "importing the pool in the same process")) {
         say(imported == pool, "the same pool");
         ASK(alloc(&made, MIB, imported, stream), "an allocation of the imported pool");
-        for (int i = FOLLOW; i <= USED_HIGH; i++) say(get(imported, i), "the imported pool's attribute %d", i);
+        for (int i = FOLLOW; i <= USED_HIGH; i++)
+            say(get(imported, i), "the imported pool's attribute %d", i);
         ASK(set(imported, THRESHOLD, 1), "setting its threshold");
         ASK(cuDeviceSetMemPool(0, imported), "making it the current pool");
         ASK(export_fd(&(int){-1}, imported), "exporting the imported pool");
@@ -1030,7 +1062,8 @@ static void say_nodes(CUgraph graph) {
 }
 
 /* Records an allocation, a fill, a copy to other memory, and unless told otherwise a free. */
-static CUgraph record(CUstream stream, CUmemoryPool pool, CUdeviceptr copy, CUdeviceptr *at, int with_free) {
+static CUgraph record(CUstream stream, CUmemoryPool pool, CUdeviceptr copy, CUdeviceptr *at,
+                      int with_free) {
     CUgraph graph = NULL;
     *at = 0;
     ASK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), "capture");
@@ -1062,7 +1095,7 @@ static CUgraph record(CUstream stream, CUmemoryPool pool, CUdeviceptr copy, CUde
 
 /* Launches, waits, and looks at what was copied out. */
 static void launch(const char *what, CUgraphExec exec, CUstream stream, CUdeviceptr copy) {
-    if (CALL(cuMemsetD32(copy, 0, MIB / 4))) return;
+    if (CALL(cuMemsetD32(copy, 0, MIB / 4)) || CALL(cuStreamSynchronize(NULL))) return;
     if (ASK(cuGraphLaunch(exec, stream), "%s", what)) return;
     ASK(cuStreamSynchronize(stream), "%s, its end", what);
     say(filled_with(copy, MIB, 5), "%s, contents right", what);
@@ -1081,9 +1114,11 @@ static void graph_alloc_free(void) {
         launch("a launch", exec, stream, copy);
         say_graph_use("launched");
         launch("a second launch", exec, stream, copy);
-        if (!ASK(cuGraphInstantiate(&other, graph, 0), "instantiating twice")) TIDY(cuGraphExecDestroy(other));
+        if (!ASK(cuGraphInstantiate(&other, graph, 0), "instantiating twice"))
+            TIDY(cuGraphExecDestroy(other));
         TIDY(cuGraphExecDestroy(exec));
-        if (!ASK(cuGraphInstantiate(&other, graph, 0), "instantiating again")) TIDY(cuGraphExecDestroy(other));
+        if (!ASK(cuGraphInstantiate(&other, graph, 0), "instantiating again"))
+            TIDY(cuGraphExecDestroy(other));
     }
     ASK(cuDeviceGraphMemTrim(0), "trimming");
     say_graph_use("trimmed");
@@ -1258,11 +1293,15 @@ static void graph_nodes(void) {
 static void graph_marks(void) {
     unsigned long long zero = 0, five = 5;
     for (int i = 0; i <= 4; i++) {
-        ASK(cuDeviceSetGraphMemAttribute(0, (CUgraphMem_attribute)i, &zero), "attribute %d to 0", i);
-        ASK(cuDeviceSetGraphMemAttribute(0, (CUgraphMem_attribute)i, &five), "attribute %d to 5", i);
+        ASK(cuDeviceSetGraphMemAttribute(0, (CUgraphMem_attribute)i, &zero), "attribute %d to 0",
+            i);
+        ASK(cuDeviceSetGraphMemAttribute(0, (CUgraphMem_attribute)i, &five), "attribute %d to 5",
+            i);
     }
-    ASK(cuDeviceGetGraphMemAttribute(99, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, &zero), "of device 99");
-    ASK(cuDeviceGetGraphMemAttribute(0, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, NULL), "nowhere to put it");
+    ASK(cuDeviceGetGraphMemAttribute(99, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, &zero),
+        "of device 99");
+    ASK(cuDeviceGetGraphMemAttribute(0, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, NULL),
+        "nowhere to put it");
     ASK(cuDeviceGraphMemTrim(99), "trimming device 99");
     ASK(cuDeviceGraphMemTrim(0), "trimming");
     say_graph_use("then");

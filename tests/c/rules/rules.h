@@ -8,12 +8,12 @@
  *     program --list, --faults --list    names them
  *
  * A line is `RULE what: value`, where a value is the same on every run: an answer's number, a size,
- * a comparison. With --wait, a line `waits` comes before each call, and the program waits for a line
- * on its standard input, for something to be done to its memory meanwhile. It does not wait while a
- * stream of its own is held up, because nothing could be done then.
+ * a comparison. With --wait, a line `waits` comes before each call, and the program waits for a
+ * line on its standard input, for something to be done to its memory meanwhile. It does not wait
+ * while a stream of its own is held up, because nothing could be done then.
  *
- * What hangs is ended by the watchdog of legal.h, with exit code 3. A context that a rule broke ends
- * the program with exit code 4.
+ * What hangs is ended by the watchdog of legal.h, with exit code 3. A context that a rule broke
+ * ends the program with exit code 4.
  */
 #ifndef RULES_H
 #define RULES_H
@@ -37,8 +37,8 @@ struct rule {
 #define RULES(list) list, COUNT_OF(list)
 
 static const char *rule_now = "start";
-static int waiting;      /* a line `waits` before each call */
-static int held;         /* how many streams are held up */
+static int waiting; /* a line `waits` before each call */
+static int held;    /* how many streams are held up */
 static volatile unsigned *gate;
 
 /* --- calls and what they answer ------------------------------------------------------------ */
@@ -52,7 +52,8 @@ static inline void wait_if_told(void) {
 #define CALL(call) (wait_if_told(), (call))
 
 /* Says something in the rule's name, and gives the value back. */
-__attribute__((format(printf, 2, 3))) static inline int say(long long value, const char *what, ...) {
+__attribute__((format(printf, 2, 3))) static inline int say(long long value, const char *what,
+                                                            ...) {
     va_list rest;
     va_start(rest, what);
     printf("%s ", rule_now);
@@ -90,7 +91,8 @@ static inline CUresult write_words(CUdeviceptr at, size_t bytes, uint32_t seed) 
     for (size_t i = 0; i < bytes / 4; i++) words[i] = hash32((uint32_t)i + seed);
     CUresult answer = CALL(cuMemcpyHtoD(at, words, bytes));
     free(words);
-    return answer;
+    /* The call may return before the words are there, and other streams and processes read them. */
+    return answer ? answer : cuStreamSynchronize(NULL);
 }
 
 /* 1 if these words are there, 0 if others are, minus the answer if they cannot be read. */
@@ -130,27 +132,15 @@ static inline CUresult attribute_of(CUdeviceptr at, int attribute, CUmemoryPool 
     CUresult answer = cuPointerGetAttribute(room, (CUpointer_attribute)attribute, at);
     got = room[0];
     switch (attribute) {
-    case 1: /* context */
-        got = !got ? 0 : got == (uintptr_t)own ? 1 : 2;
-        break;
+    case 1: /* context */ got = !got ? 0 : got == (uintptr_t)own ? 1 : 2; break;
     case 3: /* device and host address */
-    case 4:
-        got = !got ? 0 : got == at ? 1 : 2;
-        break;
-    case 5: /* tokens for another driver */
-        got = 0;
-        break;
+    case 4: got = !got ? 0 : got == at ? 1 : 2; break;
+    case 5: /* tokens for another driver */ got = 0; break;
     case 7: /* number of the buffer and of the block */
-    case 20:
-        got = got != 0;
-        break;
+    case 20: got = got != 0; break;
     case 11: /* where the range and the mapping start */
-    case 19:
-        got = got ? at - got : 77;
-        break;
-    case 17: /* pool */
-        got = !got ? 0 : got == (uintptr_t)pool ? 1 : 2;
-        break;
+    case 19: got = got ? at - got : 77; break;
+    case 17: /* pool */ got = !got ? 0 : got == (uintptr_t)pool ? 1 : 2; break;
     }
     *value = answer ? 0 : got;
     return answer;

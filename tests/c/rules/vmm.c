@@ -56,7 +56,8 @@ static int access_of(CUdeviceptr at) {
 /* --- reserving addresses ------------------------------------------------------------------- */
 
 static void reserve_sizes(void) {
-    static const size_t sizes[] = {0, 1, 4096, 65536, UNIT - 1, UNIT, UNIT + 4096, UNIT + 65536, 3 * UNIT};
+    static const size_t sizes[] = {0,    1,           4096,         65536,   UNIT - 1,
+                                   UNIT, UNIT + 4096, UNIT + 65536, 3 * UNIT};
     for (size_t i = 0; i < COUNT_OF(sizes); i++) {
         CUdeviceptr at = 0;
         if (ASK(reserve(&at, sizes[i]), "%zu bytes", sizes[i])) continue;
@@ -70,7 +71,8 @@ static void reserve_alignments(void) {
     for (size_t i = 0; i < COUNT_OF(alignments); i++) {
         CUdeviceptr at = 0;
         size_t alignment = alignments[i];
-        if (ASK(cuMemAddressReserve(&at, UNIT, alignment, 0, 0), "alignment %zu", alignment)) continue;
+        if (ASK(cuMemAddressReserve(&at, UNIT, alignment, 0, 0), "alignment %zu", alignment))
+            continue;
         say(alignment ? at % alignment == 0 : at % UNIT == 0, "alignment %zu is kept", alignment);
         TIDY(cuMemAddressFree(at, UNIT));
     }
@@ -83,7 +85,8 @@ static void reserve_hint_free(void) {
     if (ASK(cuMemAddressReserve(&again, 4 * UNIT, 0, at, 0), "a wish for free addresses")) return;
     say(again == at, "the wish is granted");
     TIDY(cuMemAddressFree(again, 4 * UNIT));
-    if (ASK(cuMemAddressReserve(&again, UNIT, 0, at + UNIT, 0), "a wish inside free addresses")) return;
+    if (ASK(cuMemAddressReserve(&again, UNIT, 0, at + UNIT, 0), "a wish inside free addresses"))
+        return;
     say(again == at + UNIT, "the wish inside is granted");
     TIDY(cuMemAddressFree(again, UNIT));
 }
@@ -102,7 +105,8 @@ static void reserve_hint_odd(void) {
     CUdeviceptr at, other = 0;
     NEED(reserve(&at, 4 * UNIT));
     NEED(cuMemAddressFree(at, 4 * UNIT));
-    if (ASK(cuMemAddressReserve(&other, UNIT, 0, at + 4096, 0), "a wish that is not aligned")) return;
+    if (ASK(cuMemAddressReserve(&other, UNIT, 0, at + 4096, 0), "a wish that is not aligned"))
+        return;
     say(other == at + 4096, "the wish is granted to the byte");
     say(other % UNIT == 0, "aligned all the same");
     TIDY(cuMemAddressFree(other, UNIT));
@@ -188,7 +192,8 @@ static void free_two_at_once(void) {
     NEED(cuMemAddressReserve(&first, 2 * UNIT, 0, at, 0));
     NEED(cuMemAddressReserve(&second, 2 * UNIT, 0, at + 2 * UNIT, 0));
     say(first == at && second == at + 2 * UNIT, "side by side");
-    if (second == first + 2 * UNIT && !ASK(cuMemAddressFree(first, 4 * UNIT), "both at once")) return;
+    if (second == first + 2 * UNIT && !ASK(cuMemAddressFree(first, 4 * UNIT), "both at once"))
+        return;
     ASK(cuMemAddressFree(first, 2 * UNIT), "the first");
     ASK(cuMemAddressFree(second, 2 * UNIT), "the second");
 }
@@ -229,8 +234,8 @@ static void create_types(void) {
 }
 
 static void create_locations(void) {
-    static const int places[][2] = {{0, 0},         {1, 0},          {1, -1}, {1, 99}, {HOST, 0}, {HOST, 1},
-                                    {HOST_NUMA, 0}, {HOST_NUMA, 99}, {4, 0},  {77, 0}};
+    static const int places[][2] = {{0, 0},    {1, 0},         {1, -1},         {1, 99}, {HOST, 0},
+                                    {HOST, 1}, {HOST_NUMA, 0}, {HOST_NUMA, 99}, {4, 0},  {77, 0}};
     for (size_t i = 0; i < COUNT_OF(places); i++) {
         CUmemAllocationProp kind = kind_of(places[i][0], places[i][1], 0);
         char what[40];
@@ -299,7 +304,8 @@ static void create_rdma(void) {
 }
 
 static void create_handle_types(void) {
-    static const unsigned types[] = {FD, WIN32, WIN32_KMT, FABRIC, FD | FABRIC, FD | WIN32, 16, 0x40000000};
+    static const unsigned types[] = {FD,          WIN32,      WIN32_KMT, FABRIC,
+                                     FD | FABRIC, FD | WIN32, 16,        0x40000000};
     for (size_t i = 0; i < COUNT_OF(types); i++) {
         CUmemAllocationProp kind = kind_of(CU_MEM_LOCATION_TYPE_DEVICE, 0, (int)types[i]);
         char what[40];
@@ -355,16 +361,17 @@ static void properties_wrong(void) {
 }
 
 static void granularity(void) {
-    static const int kinds[][3] = {{1, 0, 0},  {1, 0, FD}, {1, 0, FABRIC},    {HOST, 0, 0}, {HOST_NUMA, 0, 0},
-                                   {HOST_NUMA_CURRENT, 0, 0}, {1, 99, 0}, {0, 0, 0}};
+    static const int kinds[][3] = {{1, 0, 0},    {1, 0, FD},        {1, 0, FABRIC},
+                                   {HOST, 0, 0}, {HOST_NUMA, 0, 0}, {HOST_NUMA_CURRENT, 0, 0},
+                                   {1, 99, 0},   {0, 0, 0}};
     for (size_t i = 0; i < COUNT_OF(kinds); i++) {
         for (int option = 0; option < 3; option++) {
             CUmemAllocationProp kind = kind_of(kinds[i][0], kinds[i][1], kinds[i][2]);
             size_t bytes = 0;
             int answer = (int)CALL(cuMemGetAllocationGranularity(
                 &bytes, &kind, (CUmemAllocationGranularity_flags)option));
-            printf("%s location %d, %d, handle type %d, option %d: %d, %zu\n", rule_now, kinds[i][0],
-                   kinds[i][1], kinds[i][2], option, answer, bytes);
+            printf("%s location %d, %d, handle type %d, option %d: %d, %zu\n", rule_now,
+                   kinds[i][0], kinds[i][1], kinds[i][2], option, answer, bytes);
         }
     }
 }
@@ -372,8 +379,10 @@ static void granularity(void) {
 static void granularity_wrong(void) {
     CUmemAllocationProp kind = plain_kind();
     size_t bytes = 0;
-    ASK(cuMemGetAllocationGranularity(NULL, &kind, CU_MEM_ALLOC_GRANULARITY_MINIMUM), "nowhere to put it");
-    ASK(cuMemGetAllocationGranularity(&bytes, NULL, CU_MEM_ALLOC_GRANULARITY_MINIMUM), "no properties");
+    ASK(cuMemGetAllocationGranularity(NULL, &kind, CU_MEM_ALLOC_GRANULARITY_MINIMUM),
+        "nowhere to put it");
+    ASK(cuMemGetAllocationGranularity(&bytes, NULL, CU_MEM_ALLOC_GRANULARITY_MINIMUM),
+        "no properties");
     kind.type = CU_MEM_ALLOCATION_TYPE_INVALID;
     ASK(cuMemGetAllocationGranularity(&bytes, &kind, CU_MEM_ALLOC_GRANULARITY_MINIMUM), "type 0");
 }
@@ -411,9 +420,11 @@ static void map_part(void) {
     ask_map("half a unit", at, UNIT / 2, 0, memory, 0);
     int second = !ASK(cuMemMap(at, UNIT, UNIT, memory, 0), "the second half comes first");
     int first = !ASK(cuMemMap(at + UNIT, UNIT, 0, memory, 0), "the first half comes second");
-    if (second) say(access_to(at, UNIT, BOTH) || write_words(at, UNIT, 1), "writing the second half");
+    if (second)
+        say(access_to(at, UNIT, BOTH) || write_words(at, UNIT, 1), "writing the second half");
     if (first) {
-        say(access_to(at + UNIT, UNIT, BOTH) || write_words(at + UNIT, UNIT, 2), "writing the first half");
+        say(access_to(at + UNIT, UNIT, BOTH) || write_words(at + UNIT, UNIT, 2),
+            "writing the first half");
     }
     if (second) ASK(cuMemUnmap(at, UNIT), "unmapping the second half");
     if (first) ASK(cuMemUnmap(at + UNIT, UNIT), "unmapping the first half");
@@ -625,8 +636,10 @@ static void alias_parts(void) {
     CUdeviceptr at;
     handle memory;
     NEED_MAPPED(at, 4, memory, 2);
-    size_t second = ASK(cuMemMap(at + 2 * UNIT, UNIT, UNIT, memory, 0), "its second half again") ? 0 : 1;
-    size_t first = ASK(cuMemMap(at + (2 + second) * UNIT, UNIT, 0, memory, 0), "its first half again") ? 0 : 1;
+    size_t second =
+        ASK(cuMemMap(at + 2 * UNIT, UNIT, UNIT, memory, 0), "its second half again") ? 0 : 1;
+    size_t first =
+        ASK(cuMemMap(at + (2 + second) * UNIT, UNIT, 0, memory, 0), "its first half again") ? 0 : 1;
     size_t all = (2 + second + first) * UNIT;
     ASK(access_to(at, all, BOTH), "access to all");
     NEED(write_words(at, 2 * UNIT, 1));
@@ -676,7 +689,8 @@ static void side_by_side(void) {
     ASK(cuMemUnmap(at, 2 * UNIT), "unmapping both at once");
     NEED(cuMemMap(at + 2 * UNIT, UNIT, 0, second, 0));
     NEED(access_to(at + 2 * UNIT, UNIT, BOTH));
-    say(words_right(at + 2 * UNIT + 65536, 4096, 1 + (UNIT + 65536) / 4), "the second right elsewhere");
+    say(words_right(at + 2 * UNIT + 65536, 4096, 1 + (UNIT + 65536) / 4),
+        "the second right elsewhere");
     TIDY(cuMemUnmap(at + 2 * UNIT, UNIT));
     TIDY(cuMemRelease(first));
     TIDY(cuMemRelease(second));
@@ -714,7 +728,8 @@ static void unmap_part_of_two(void) {
     gone |= !ASK(cuMemUnmap(at + UNIT, 3 * UNIT), "half of one and the other");
     if (!gone) say(words_right(at, 4 * UNIT, 1), "contents right");
     ASK(cuMemUnmap(at, 2 * UNIT), "the one");
-    if (!gone) say(words_right(at + 2 * UNIT, 2 * UNIT, 1 + 2 * UNIT / 4), "contents of the other right");
+    if (!gone)
+        say(words_right(at + 2 * UNIT, 2 * UNIT, 1 + 2 * UNIT / 4), "contents of the other right");
     ASK(cuMemUnmap(at + 2 * UNIT, 2 * UNIT), "the other");
     TIDY(cuMemRelease(first));
     TIDY(cuMemRelease(second));
@@ -849,8 +864,14 @@ static void access_none_and_back(void) {
 }
 
 static void access_places(void) {
-    static const int places[][2] = {{0, 0},         {1, -1},         {1, 99},                {HOST, 0},
-                                    {HOST_NUMA, 0}, {HOST_NUMA, 99}, {HOST_NUMA_CURRENT, 0}, {77, 0}};
+    static const int places[][2] = {{0, 0},
+                                    {1, -1},
+                                    {1, 99},
+                                    {HOST, 0},
+                                    {HOST_NUMA, 0},
+                                    {HOST_NUMA, 99},
+                                    {HOST_NUMA_CURRENT, 0},
+                                    {77, 0}};
     CUdeviceptr at;
     handle memory;
     NEED_MAPPED(at, 1, memory, 1);
@@ -981,7 +1002,8 @@ static void retain_where(void) {
     static const size_t offsets[] = {0, 1, 4096, UNIT, 2 * UNIT - 1, 2 * UNIT, 3 * UNIT};
     NEED_MAPPED(at, 4, memory, 2);
     for (size_t i = 0; i < COUNT_OF(offsets); i++) {
-        if (ASK(cuMemRetainAllocationHandle(&got, (void *)(at + offsets[i])), "%zu bytes in", offsets[i]))
+        if (ASK(cuMemRetainAllocationHandle(&got, (void *)(at + offsets[i])), "%zu bytes in",
+                offsets[i]))
             continue;
         say(got == memory, "%zu bytes in, the same handle", offsets[i]);
         ASK(cuMemRelease(got), "%zu bytes in, releasing it", offsets[i]);
@@ -1015,7 +1037,8 @@ static void retain_after_release(void) {
     NEED(access_to(at, UNIT, BOTH));
     NEED(write_words(at, UNIT, 1));
     NEED(cuMemRelease(memory));
-    if (ASK(cuMemRetainAllocationHandle(&got, (void *)at), "a handle back from its mapping")) return;
+    if (ASK(cuMemRetainAllocationHandle(&got, (void *)at), "a handle back from its mapping"))
+        return;
     say(got == memory, "the same as before");
     say_kind("it", got);
     ASK(cuMemMap(at + UNIT, UNIT, 0, got, 0), "mapping it once more");
@@ -1153,7 +1176,8 @@ static void host_numa_memory(void) {
     ASK(access_to(at, UNIT, BOTH), "access for the device");
     ASK(cuMemSetAccess(at, UNIT, &host, 1), "access for the host");
     say(access_of(at), "the device's access");
-    if (!ASK(write_words(at, UNIT, 1), "a copy to it")) say(words_right(at, UNIT, 1), "contents right");
+    if (!ASK(write_words(at, UNIT, 1), "a copy to it"))
+        say(words_right(at, UNIT, 1), "contents right");
     say_attributes("memory of the host", at, NULL);
     TIDY(cuMemUnmap(at, UNIT));
     TIDY(cuMemRelease(memory));
@@ -1233,15 +1257,16 @@ static void attributes_alias(void) {
 
 /* Several attributes in one call: what has no answer is left empty. */
 static void say_several(const char *what, CUdeviceptr at) {
-    CUpointer_attribute asked[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
-                                   CU_POINTER_ATTRIBUTE_RANGE_SIZE, CU_POINTER_ATTRIBUTE_MAPPED,
-                                   (CUpointer_attribute)14};
+    CUpointer_attribute asked[] = {
+        CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+        CU_POINTER_ATTRIBUTE_RANGE_SIZE, CU_POINTER_ATTRIBUTE_MAPPED, (CUpointer_attribute)14};
     unsigned long long got[COUNT_OF(asked)] = {0};
     void *values[COUNT_OF(asked)];
     for (size_t i = 0; i < COUNT_OF(asked); i++) values[i] = &got[i];
     ASK(cuPointerGetAttributes(COUNT_OF(asked), asked, values, at), "%s", what);
     for (size_t i = 0; i < COUNT_OF(asked); i++) {
-        say((long long)(asked[i] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL ? (unsigned)got[i] : got[i]),
+        say((long long)(asked[i] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL ? (unsigned)got[i]
+                                                                        : got[i]),
             "%s, attribute %d", what, (int)asked[i]);
     }
 }
@@ -1350,7 +1375,8 @@ static void copies_to_unmapped(void) {
 /* --- descriptors --------------------------------------------------------------------------- */
 
 static CUresult export_fd(int *descriptor, handle memory) {
-    return cuMemExportToShareableHandle(descriptor, memory, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+    return cuMemExportToShareableHandle(descriptor, memory,
+                                        CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
 }
 
 static CUresult import_fd(handle *memory, int descriptor) {
@@ -1375,10 +1401,11 @@ static void export_wrong(void) {
     handle memory;
     NEED(create_fd(&memory, UNIT));
     for (size_t i = 0; i < COUNT_OF(types); i++) {
-        ASK(cuMemExportToShareableHandle(room, memory, (CUmemAllocationHandleType)types[i], 0), "as type %d",
-            types[i]);
+        ASK(cuMemExportToShareableHandle(room, memory, (CUmemAllocationHandleType)types[i], 0),
+            "as type %d", types[i]);
     }
-    ASK(cuMemExportToShareableHandle(&descriptor, memory, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 1),
+    ASK(cuMemExportToShareableHandle(&descriptor, memory, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                                     1),
         "flags 1");
     if (descriptor >= 0) close(descriptor);
     ASK(export_fd(NULL, memory), "nowhere to put it");
@@ -1507,7 +1534,8 @@ static void import_wrong(void) {
     ASK(import_fd(&imported, closed), "a closed descriptor");
     ASK(import_fd(&imported, null), "a descriptor of another device");
     ASK(import_fd(&imported, ends[0]), "a pipe");
-    ASK(cuMemImportFromShareableHandle(&imported, (void *)(intptr_t)null, CU_MEM_HANDLE_TYPE_NONE), "type 0");
+    ASK(cuMemImportFromShareableHandle(&imported, (void *)(intptr_t)null, CU_MEM_HANDLE_TYPE_NONE),
+        "type 0");
     ASK(import_fd(NULL, null), "nowhere to put it");
     close(null);
     close(ends[0]);
@@ -1523,7 +1551,8 @@ static void no_context(void) {
     size_t bytes = 0;
     unsigned long long value;
     CHECK(cuCtxSetCurrent(NULL));
-    ASK(cuMemGetAllocationGranularity(&bytes, &kind, CU_MEM_ALLOC_GRANULARITY_MINIMUM), "granularity");
+    ASK(cuMemGetAllocationGranularity(&bytes, &kind, CU_MEM_ALLOC_GRANULARITY_MINIMUM),
+        "granularity");
     int reserved = !ASK(reserve(&at, UNIT), "reserving");
     int created = !ASK(create(&memory, UNIT), "creating");
     int mapped = reserved && created && !ASK(cuMemMap(at, UNIT, 0, memory, 0), "mapping");
@@ -1543,8 +1572,9 @@ static void no_context(void) {
 /* Each call in a capture of its own, in the mode that forbids most, to see what it does to it. */
 static void in_capture(void) {
     enum { RESERVE, CREATE, MAP, ACCESS, GET, RETAIN, UNMAP, RELEASE, FREE, FILL, CALLS };
-    static const char *names[CALLS] = {"reserving", "creating", "mapping", "setting access", "getting access",
-                                       "retaining", "unmapping", "releasing", "freeing addresses", "a fill"};
+    static const char *names[CALLS] = {
+        "reserving", "creating",  "mapping",   "setting access",    "getting access",
+        "retaining", "unmapping", "releasing", "freeing addresses", "a fill"};
     CUdeviceptr at = 0, filled;
     handle memory = 0, got = 0, other;
     CUstream stream;
@@ -1612,6 +1642,7 @@ static void graph_of_mapping(void) {
     NEED(cuMemMap(at, UNIT, 0, second, 0));
     NEED(access_to(at, UNIT, BOTH));
     NEED(cuMemsetD32(at, 6, UNIT / 4));
+    NEED(cuStreamSynchronize(NULL));
     ASK(cuGraphLaunch(exec, stream), "a launch with another handle there");
     NEED(cuStreamSynchronize(stream));
     say(filled_with(at, UNIT, 5), "the second handle filled");
@@ -1712,7 +1743,8 @@ static void fault_kernel_unmapped(void) {
     CUfunction fill = kernel(load_kernels(), "fill_hash");
     NEED(reserve(&at, UNIT));
     fault("a kernel on reserved addresses",
-          CALL(cuLaunchKernel(fill, 1, 1, 1, 256, 1, 1, 0, NULL, (void *[]){&at, &seed, &words}, NULL)));
+          CALL(cuLaunchKernel(fill, 1, 1, 1, 256, 1, 1, 0, NULL, (void *[]){&at, &seed, &words},
+                              NULL)));
 }
 
 /* Unmapping while a stream still has work for the memory: does the call wait for it? */
@@ -1866,11 +1898,11 @@ int main(int argc, char **argv) {
         {"many-units", many_units},
     };
     static const struct rule faults[] = {
-        {"read-only-copy", fault_read_only_copy},   {"read-only-fill", fault_read_only_fill},
-        {"no-access-copy", fault_no_access_copy},   {"no-access-read", fault_no_access_read},
-        {"no-access-fill", fault_no_access_fill},   {"copy-over-hole", fault_copy_over_hole},
-        {"fill-over-hole", fault_fill_over_hole},   {"kernel-unmapped", fault_kernel_unmapped},
-        {"unmap-while-busy", unmap_while_busy},     {"map-while-busy", map_while_busy},
+        {"read-only-copy", fault_read_only_copy}, {"read-only-fill", fault_read_only_fill},
+        {"no-access-copy", fault_no_access_copy}, {"no-access-read", fault_no_access_read},
+        {"no-access-fill", fault_no_access_fill}, {"copy-over-hole", fault_copy_over_hole},
+        {"fill-over-hole", fault_fill_over_hole}, {"kernel-unmapped", fault_kernel_unmapped},
+        {"unmap-while-busy", unmap_while_busy},   {"map-while-busy", map_while_busy},
         {"wild-handles", wild_handles},
     };
     return play_rules(argc, argv, RULES(rules), RULES(faults));
