@@ -71,6 +71,8 @@ pub struct CUmemAccessDesc {
 pub const CU_MEM_LOCATION_TYPE_DEVICE: c_int = 1;
 /// `CU_MEM_ALLOCATION_TYPE_PINNED`: memory of a device, always there.
 pub const CU_MEM_ALLOCATION_TYPE_PINNED: c_int = 1;
+/// `CU_MEM_ACCESS_FLAGS_PROT_NONE`.
+pub const CU_MEM_ACCESS_FLAGS_PROT_NONE: c_int = 0;
 /// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`.
 pub const CU_MEM_ACCESS_FLAGS_PROT_READWRITE: c_int = 3;
 

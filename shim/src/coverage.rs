@@ -58,7 +58,6 @@ const RULES: &[(&str, Class, &str)] = &[
     ("cuMemGetDefaultMemPool", Unmanaged, "memory pools, for stream-ordered allocation"),
     ("cuMemGetMemPool", Unmanaged, "memory pools, for stream-ordered allocation"),
     ("cuMemSetMemPool", Unmanaged, "memory pools, for stream-ordered allocation"),
-    ("cuMemExportToShareableHandle", Unmanaged, "the program's own physical memory and mappings"),
     ("cuMemAddress", Harmless, "addresses without memory"),
     ("cuMemGetAllocation", Harmless, "a question about a handle"),
     ("cuMemGetAttribute", Harmless, "a question, in no public header"),
@@ -119,6 +118,7 @@ const RULES: &[(&str, Class, &str)] = &[
 /// Hooked names that are as good as not supported, because they refuse memory of Baton's.
 const REFUSED: &[(&str, &str)] = &[
     ("cuMulticastBindAddr", "memory of several GPUs"),
+    ("cuMulticastBindMem", "memory of several GPUs: error 801 for handles of Baton's"),
     ("cuIpcGetMemHandle", "other processes map this program's memory: error 1 for memory of Baton's"),
     (
         "cuMemGetHandleForAddressRange",

@@ -184,7 +184,7 @@ fn rounds_of_few_steps_leave_most_of_the_memory_behind() {
 fn each_way_of_pointers_to_the_gpu_is_followed() {
     let ways = [
         "by-pageable,by-pinned,by-batch,by-rows",
-        "by-halves,by-fills,by-words,in-global",
+        "by-halves,by-fills,by-words,in-global,in-mapping",
         "by-device,by-kernel",
         "by-bounce,by-late,by-host-function,in-pinned",
         "by-graph,graph",

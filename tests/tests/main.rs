@@ -27,6 +27,7 @@ mod peers; // timed
 mod quiet; // plain
 mod ready; // timed
 mod recut; // timed
+mod rules; // timed
 mod settings; // timed
 mod sharing; // timed
 mod steering; // timed

@@ -34,7 +34,7 @@ pub(crate) enum Needs {
 impl Needs {
     /// Whether a call may have something to do with memory of ours.
     pub(super) fn may_be_ours(&self) -> bool {
-        let is_ours = |address: &CUdeviceptr| space::get().is_some_and(|space| space.is_reserved(*address));
+        let is_ours = |address: &CUdeviceptr| space::get().is_some_and(|space| space.may_have(*address));
         match self {
             Self::Nothing => false,
             Self::Everything => true,
@@ -48,7 +48,7 @@ impl Needs {
 struct Block {
     start: CUdeviceptr,
     end: CUdeviceptr,
-    /// What backs it. Other blocks may have parts of the first and the last.
+    /// What backs it, a part of [`Arrival::behind`]. Other blocks may have parts of them.
     extents: Range<u32>,
     /// How many of its extents are not mapped yet.
     missing: AtomicU32,
@@ -60,7 +60,7 @@ struct Block {
 #[derive(Debug)]
 struct Extent {
     id: ExtentId,
-    /// The blocks that lie in it, wholly or in part: they are neighbours.
+    /// The blocks that it backs, wholly or in part: a part of [`Arrival::before`].
     blocks: Range<u32>,
     /// Blocks that its contents point to. From which of its blocks is not known.
     targets: Vec<u32>,
@@ -72,6 +72,9 @@ struct Arrival {
     /// In order of address.
     blocks: Vec<Block>,
     extents: Vec<Extent>,
+    /// The extents behind each block, one block after the other; and the other way round.
+    behind: Vec<u32>,
+    before: Vec<u32>,
     of_id: HashMap<ExtentId, u32>,
     /// Needed by every call.
     roots: Vec<u32>,
@@ -265,28 +268,54 @@ impl Visited {
 
 impl Arrival {
     fn new(layout: Layout, edges: &[(ExtentId, CUdeviceptr)], roots: roots::Found) -> Self {
-        let Layout { blocks: mut places, extents } = layout;
-        places.sort_unstable_by_key(|place| place.start);
+        let Layout { blocks, mapped, extents } = layout;
+        let allocated = blocks.iter().map(|block| (block, core::slice::from_ref(block)));
+        let mapped = mapped.iter().map(|(addresses, homes)| (addresses, &homes[..]));
+        let mut places: Vec<(&Range<CUdeviceptr>, &[Range<CUdeviceptr>])> = allocated.chain(mapped).collect();
+        places.sort_unstable_by_key(|(addresses, _)| addresses.start);
         let left = extents.iter().filter(|extent| !extent.is_mapped).count();
-        let block = |place: &Range<CUdeviceptr>| {
-            let first = extents.partition_point(|extent| extent.addresses.end <= place.start);
-            let end = extents.partition_point(|extent| extent.addresses.start < place.end).max(first);
-            let missing = extents[first..end].iter().filter(|extent| !extent.is_mapped).count();
-            Block {
-                start: place.start,
-                end: place.end,
-                extents: first as u32..end as u32,
+        let (mut behind, mut blocks): (Vec<u32>, Vec<Block>) = (Vec::new(), Vec::with_capacity(places.len()));
+        // How many blocks each extent is behind.
+        let mut counts = vec![0; extents.len()];
+        for (addresses, homes) in places {
+            let start = behind.len();
+            for home in homes {
+                let first = extents.partition_point(|extent| extent.addresses.end <= home.start);
+                let end = extents.partition_point(|extent| extent.addresses.start < home.end).max(first);
+                behind.extend(first as u32..end as u32);
+            }
+            if homes.len() > 1 {
+                // One handle may be mapped several times.
+                let mut unique: Vec<u32> = behind.drain(start..).collect();
+                unique.sort_unstable();
+                unique.dedup();
+                behind.extend(unique);
+            }
+            behind[start..].iter().for_each(|at| counts[*at as usize] += 1);
+            let missing = behind[start..].iter().filter(|at| !extents[**at as usize].is_mapped).count();
+            blocks.push(Block {
+                start: addresses.start,
+                end: addresses.end,
+                extents: start as u32..behind.len() as u32,
                 missing: AtomicU32::new(missing as u32),
                 used: AtomicBool::new(false),
+            });
+        }
+        let mut next = 0;
+        let extent = |(extent, count): (&ExtentLayout, &u32)| {
+            let first = next;
+            next += count;
+            Extent { id: extent.id, blocks: first..first, targets: Vec::new() }
+        };
+        let mut extents: Vec<Extent> = extents.iter().zip(&counts).map(extent).collect();
+        let mut before = vec![0; behind.len()];
+        for (at, block) in (0..).zip(&blocks) {
+            for extent in &behind[block.extents.start as usize..block.extents.end as usize] {
+                let blocks = &mut extents[*extent as usize].blocks;
+                before[blocks.end as usize] = at;
+                blocks.end += 1;
             }
-        };
-        let blocks: Vec<Block> = places.iter().map(block).collect();
-        let extent = |extent: &ExtentLayout| {
-            let first = places.partition_point(|place| place.end <= extent.addresses.start) as u32;
-            let end = places.partition_point(|place| place.start < extent.addresses.end) as u32;
-            Extent { id: extent.id, blocks: first..end.max(first), targets: Vec::new() }
-        };
-        let mut extents: Vec<Extent> = extents.iter().map(extent).collect();
+        }
         let of_id: HashMap<ExtentId, u32> = (0..).zip(&extents).map(|(at, extent)| (extent.id, at)).collect();
         for (extent, address) in edges {
             // Pointers are told by the granule that they lie in: whatever begins or lies there is meant.
@@ -303,6 +332,8 @@ impl Arrival {
         Self {
             blocks,
             extents,
+            behind,
+            before,
             of_id,
             roots: root_blocks,
             unreadable: roots.unreadable,
@@ -312,8 +343,13 @@ impl Arrival {
         }
     }
 
-    fn blocks_of(&self, extent: &Extent) -> &[Block] {
-        &self.blocks[extent.blocks.start as usize..extent.blocks.end as usize]
+    fn blocks_of(&self, extent: &Extent) -> impl Iterator<Item = &Block> {
+        let blocks = &self.before[extent.blocks.start as usize..extent.blocks.end as usize];
+        blocks.iter().map(|at| &self.blocks[*at as usize])
+    }
+
+    fn extents_of(&self, block: &Block) -> &[u32] {
+        &self.behind[block.extents.start as usize..block.extents.end as usize]
     }
 
     fn mapped(&self, extents: &[ExtentId]) {
@@ -332,7 +368,8 @@ impl Arrival {
         let order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         let extents = |(block, micros): &(u32, u32)| {
             let micros = *micros;
-            self.blocks[*block as usize].extents.clone().map(move |extent| (self.extents[extent as usize].id, micros))
+            let extents = self.extents_of(&self.blocks[*block as usize]);
+            extents.iter().map(move |extent| (self.extents[*extent as usize].id, micros))
         };
         // With the first of its blocks.
         let mut known = HashSet::new();
@@ -360,10 +397,8 @@ impl Arrival {
                 self.note(at);
                 lacks |= block.missing.load(Ordering::Acquire) != 0;
                 // Most memory points nowhere, so most calls have nothing to follow.
-                for extent in block.extents.clone().filter(|extent| !self.extents[*extent as usize].targets.is_empty())
-                {
-                    visited.add(extent);
-                }
+                let extents = self.extents_of(block).iter();
+                extents.filter(|at| !self.extents[**at as usize].targets.is_empty()).for_each(|at| visited.add(*at));
             };
             // Many parameters lie in the same block as the one before.
             let mut inside = 0..0;

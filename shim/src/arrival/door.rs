@@ -3,10 +3,11 @@
 //! A call for the shared GPU passes the gate when what it needs is here. A call for another GPU is as without Baton, unless it may
 //! reach memory of ours: then that GPU gets access to all of it, and it never moves again.
 
-use baton_contract::cuda::{CUdevice, CUresult, CUstream};
+use baton_contract::cuda::{CUdevice, CUdeviceptr, CUresult, CUstream};
 
 use super::blocks::{Needs, is_lacking, wait};
 use super::elsewhere;
+use crate::driver::api;
 use crate::gate::{self, MappingGuard, Passage};
 use crate::link;
 use crate::memory::space;
@@ -50,6 +51,11 @@ pub(crate) fn pass_here(needs: impl Fn() -> Needs) -> Result<Passage, CUresult> 
     Ok(passage)
 }
 
+/// Asks the driver about an address of ours, of which it knows nothing while that memory is away.
+pub(crate) fn ask_about(address: CUdeviceptr, call: impl Fn() -> CUresult) -> CUresult {
+    gate::checked(|| pass_here(|| Needs::These(vec![address])), call)
+}
+
 /// Whether the shared GPU is the current one.
 pub(crate) fn is_here() -> bool {
     elsewhere::current().is_none()
@@ -84,6 +90,19 @@ pub(crate) fn expose(device: CUdevice) -> Result<(), CUresult> {
     let guard = lock_mappings(&passage, Needs::Everything)?;
     // Without a coordinator nothing moves.
     link::get().map_or(Ok(()), |link| space.expose(&link.requests, device, &guard))
+}
+
+/// Does something while all memory is here and nobody else changes what is mapped. An error is what the program's call has to answer.
+pub(crate) fn with_all_here(call: impl FnOnce(&MappingGuard) -> CUresult) -> CUresult {
+    let guarded =
+        pass_here(|| Needs::Everything).and_then(|passage| Ok((lock_mappings(&passage, Needs::Everything)?, passage)));
+    match guarded {
+        Ok((guard, _passage)) => {
+            let _relaxed = api::Relaxed::enter();
+            call(&guard)
+        }
+        Err(answer) => answer,
+    }
 }
 
 /// The right to change mappings, while some memory is here: it may have gone since the caller passed.

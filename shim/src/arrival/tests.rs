@@ -10,14 +10,14 @@ fn place(start: u64, extents: &[(u32, bool)]) -> Layout {
     });
     let extents: Vec<_> = extents.collect();
     let block = start..start + 2 * MIB * extents.len() as u64;
-    Layout { blocks: core::iter::once(block).collect(), extents }
+    Layout { blocks: core::iter::once(block).collect(), mapped: Vec::new(), extents }
 }
 
 fn layout(places: Vec<Layout>) -> Layout {
     let (blocks, mut extents) =
         places.into_iter().map(|place| (place.blocks, place.extents)).collect::<(Vec<_>, Vec<_>)>();
     extents.sort_by_key(|extents| extents[0].addresses.start);
-    Layout { blocks: blocks.concat(), extents: extents.concat() }
+    Layout { blocks: blocks.concat(), mapped: Vec::new(), extents: extents.concat() }
 }
 
 fn arrival(places: Vec<Layout>, edges: &[(u32, u64)], roots: roots::Found) -> Arrival {
@@ -91,7 +91,8 @@ fn allocations_that_share_an_extent_come_together_and_point_where_it_points() {
     let blocks: Vec<_> = [64..66, 66..74, 74..76, 200..202].map(|block| block.start * MIB..block.end * MIB).into();
     let extents = vec![extent(1, 64, 8), extent(2, 72, 8), extent(3, 200, 2)];
     let edges = [(ExtentId(1), 200 * MIB)];
-    let arrival = Arrival::new(Layout { blocks, extents }, &edges, roots::Found::default());
+    let layout = Layout { blocks, mapped: Vec::new(), extents };
+    let arrival = Arrival::new(layout, &edges, roots::Found::default());
     let inside = |block: u64| these(&[block * MIB + 8]);
     assert!([64, 66, 74].iter().all(|block| arrival.lacks(&inside(*block))));
     arrival.mapped(&[ExtentId(1)]);
@@ -169,4 +170,27 @@ fn a_call_inside_goes_on_waiting_for_memory_when_the_gate_is_closed_over_it() {
         wake();
         assert!(call.join().expect("it does not panic"), "it went on without the memory");
     });
+}
+
+#[test]
+fn a_mapping_waits_for_what_is_mapped_there_whatever_that_is_called() {
+    // Two handles side by side, the second of which is mapped elsewhere too; each is at home far above.
+    let home = |at: u64, megabytes: u64| (at << 50)..(at << 50) + megabytes * MIB;
+    let extent = |id, addresses| ExtentLayout { id: ExtentId(id), addresses, is_mapped: false };
+    let extents = vec![extent(1, home(1, 2)), extent(2, home(2, 8)), extent(3, home(2, 8).end..home(2, 10).end)];
+    let mapped = vec![(64 * MIB..76 * MIB, vec![home(2, 10), home(1, 2)]), (200 * MIB..210 * MIB, vec![home(2, 10)])];
+    let edges = [(ExtentId(1), 200 * MIB)];
+    let blocks = core::iter::once(8 * MIB..10 * MIB).collect();
+    let arrival = Arrival::new(Layout { blocks, mapped, extents }, &edges, roots::Found::default());
+    let inside = |at: u64| these(&[at * MIB]);
+    assert!(!arrival.lacks(&inside(9)), "nothing is behind it");
+    arrival.mapped(&[ExtentId(2)]);
+    assert!(arrival.lacks(&inside(64)) && arrival.lacks(&inside(75)) && arrival.lacks(&inside(200)));
+    arrival.mapped(&[ExtentId(3)]);
+    assert!(arrival.lacks(&inside(64)), "the other handle may be reached from there");
+    assert!(!arrival.lacks(&inside(200)));
+    let used: Vec<u32> = arrival.used().into_iter().map(|(extent, _)| extent.0).collect();
+    assert_eq!(used, [1, 2, 3]);
+    arrival.mapped(&[ExtentId(1)]);
+    assert!(!arrival.lacks(&inside(64)));
 }

@@ -30,7 +30,6 @@ use baton_contract::cuda::{
 };
 
 use crate::arrival::{self, Needs};
-use crate::gate;
 use crate::link;
 use crate::memory::bounds::{NOTHING, as_unknown, is_outside};
 use crate::memory::space::{self, Space, is_window};
@@ -61,11 +60,14 @@ pub(super) unsafe fn access(
 ) -> CUresult {
     // SAFETY: the driver's own function with the program's own arguments.
     let ask = |address| unsafe { original(flags, location, address) };
+    if space::get().is_some_and(|space| space.has_mapped(address, 1)) {
+        return arrival::ask_about(address, || ask(address));
+    }
     if space::get().and_then(|space| space.find(address)).is_none() {
         return ask(as_unknown(address));
     }
-    // The driver is asked, for its answers to what else may be wrong, and knows nothing of memory that is not mapped.
-    let answer = gate::checked(|| arrival::pass_here(|| Needs::These(vec![address])), || ask(address));
+    // The driver is asked, for its answers to what else may be wrong.
+    let answer = arrival::ask_about(address, || ask(address));
     if answer == CUDA_SUCCESS {
         // SAFETY: the driver has just written it.
         unsafe { *flags = 0 };
@@ -105,6 +107,17 @@ pub(super) unsafe fn to_a_handle(
 ) -> CUresult {
     // SAFETY: the driver's own function with the program's own arguments.
     let call = || unsafe { original(out, address, bytes, kind, flags) };
+    if let Some((space, link)) =
+        space::get().zip(link::get()).filter(|(space, _)| space.has_mapped(address, bytes as u64))
+    {
+        // The program's own mappings.
+        return arrival::with_all_here(|guard| {
+            match space.make_mappings_stay(&link.requests, address, bytes as u64, guard) {
+                Ok(()) => call(),
+                Err(answer) => answer,
+            }
+        });
+    }
     if !is_ours(address, bytes) {
         return call();
     }
@@ -141,6 +154,10 @@ pub(super) unsafe fn set_attribute(
     match attribute {
         SYNC_MEMOPS if is_ours(address, 1) => CUDA_ERROR_NOT_SUPPORTED,
         _ if is_ours(address, 1) => REFUSED,
+        _ if space::get().is_some_and(|space| space.has_mapped(address, 1)) => {
+            // SAFETY: the driver's own function with the program's own arguments.
+            arrival::ask_about(address, || unsafe { original(value, attribute, address) })
+        }
         // SAFETY: the driver's own function with the program's own arguments.
         _ => unsafe { original(value, attribute, address) },
     }

@@ -23,13 +23,9 @@ forwarded! {
     // The program's own physical memory. It does not move, and its handles are the program's.
     cuMemAddressReserve =>
         (out: Tells<*mut CUdeviceptr>, bytes: usize, alignment: usize, wish: Asks<CUdeviceptr>, flags: u64);
-    cuMemExportToShareableHandle => (out: Tells<*mut c_void>, handle: Escapes<u64>, kind: c_int, flags: u64);
     cuMemGetAllocationGranularity => (out: *mut usize, properties: Asks<*const c_void>, option: c_int);
-    cuMemGetAllocationPropertiesFromHandle => (properties: Tells<*mut c_void>, handle: Asks<u64>);
     cuMulticastCreate => (out: Tells<*mut u64>, properties: *const c_void);
     cuMulticastAddDevice => (object: Changes<u64>, device: CUdevice);
-    cuMulticastBindMem =>
-        (object: Changes<u64>, at: usize, handle: Escapes<u64>, offset: usize, bytes: usize, flags: u64);
     cuMulticastUnbind => (object: Changes<u64>, device: CUdevice, at: usize, bytes: usize);
 
     // Pools.

@@ -15,6 +15,7 @@ use crate::arrival::Needs;
 use crate::driver::api::{self, Stream};
 use crate::gate::Passage;
 use crate::memory::bounds::as_unknown;
+use crate::memory::mappings::Mapping;
 use crate::memory::space::{self, NoMemory, Space, is_window};
 use crate::memory::table::Facts;
 use crate::memory::unmanaged;
@@ -288,22 +289,32 @@ pub(super) unsafe fn address_range(
     size: *mut usize,
     address: CUdeviceptr,
 ) -> CUresult {
-    let Some((at, found)) = space().and_then(|space| space.find(address)) else {
-        // SAFETY: the driver's own function with the program's own arguments.
-        return unsafe { original(base, size, as_unknown(address)) };
+    let answer = |at: CUdeviceptr, bytes: u64| {
+        // SAFETY: null, or the program's own out-parameters.
+        unsafe {
+            if let Some(base) = base.as_mut() {
+                *base = at;
+            }
+            if let Some(size) = size.as_mut() {
+                *size = bytes as usize;
+            }
+        }
     };
+    // SAFETY: the driver's own function with the program's own arguments.
+    let ask = |address| unsafe { original(base, size, address) };
+    if let Some(mapping) = space().and_then(|space| space.mapping(address)) {
+        // The driver knows who can reach it, and mappings of smaller pieces.
+        let asked = arrival::ask_about(address, || ask(address));
+        if asked == CUDA_SUCCESS {
+            answer(mapping.at, mapping.bytes);
+        }
+        return asked;
+    }
+    let Some((at, found)) = space().and_then(|space| space.find(address)) else { return ask(as_unknown(address)) };
     if !is_reached(found) {
         return CUDA_ERROR_NOT_FOUND;
     }
-    // SAFETY: null, or the program's own out-parameters.
-    unsafe {
-        if let Some(base) = base.as_mut() {
-            *base = at;
-        }
-        if let Some(size) = size.as_mut() {
-            *size = found.bytes as usize;
-        }
-    }
+    answer(at, found.bytes);
     CUDA_SUCCESS
 }
 
@@ -316,6 +327,8 @@ mod attribute {
     pub(super) const NUMBER: c_int = 7;
     pub(super) const RANGE_START: c_int = 11;
     pub(super) const RANGE_SIZE: c_int = 12;
+    pub(super) const HANDLE_TYPES: c_int = 14;
+    pub(super) const RDMA: c_int = 15;
     pub(super) const MAPPING_SIZE: c_int = 18;
     pub(super) const MAPPING_BASE: c_int = 19;
 }
@@ -343,23 +356,49 @@ unsafe fn correct(attribute: c_int, out: *mut c_void, at: CUdeviceptr, found: Fa
     }
 }
 
+/// The same of what the program has mapped itself: the driver knows it in smaller pieces, of memory that is made to be exported.
+///
+/// # Safety
+///
+/// As for [`correct`].
+unsafe fn correct_mapping(attribute: c_int, out: *mut c_void, mapping: Mapping) {
+    if out.is_null() {
+        return;
+    }
+    // SAFETY: by this function's contract; these attributes are of these types.
+    unsafe {
+        match attribute {
+            attribute::NUMBER => *out.cast::<u64>() = mapping.number,
+            attribute::MAPPING_BASE => *out.cast::<CUdeviceptr>() = mapping.at,
+            attribute::MAPPING_SIZE => *out.cast::<usize>() = mapping.bytes as usize,
+            attribute::RDMA => *out.cast::<c_uint>() = mapping.rdma.into(),
+            attribute::HANDLE_TYPES => *out.cast::<u64>() = mapping.handle_types as u64,
+            _ => {}
+        }
+    }
+}
+
 pub(super) unsafe fn pointer_attribute(
     original: Attribute,
     out: *mut c_void,
     attribute: c_int,
     address: CUdeviceptr,
 ) -> CUresult {
-    let Some((at, found)) = space().and_then(|space| space.find(address)) else {
-        // SAFETY: the driver's own function with the program's own arguments.
-        return unsafe { original(out, attribute, as_unknown(address)) };
-    };
+    // SAFETY: the driver's own function with the program's own arguments.
+    let ask = |address| unsafe { original(out, attribute, address) };
+    if let Some(mapping) = space().and_then(|space| space.mapping(address)) {
+        let answer = arrival::ask_about(address, || ask(address));
+        if answer == CUDA_SUCCESS {
+            // SAFETY: the driver has just written it.
+            unsafe { correct_mapping(attribute, out, mapping) };
+        }
+        return answer;
+    }
+    let Some((at, found)) = space().and_then(|space| space.find(address)) else { return ask(as_unknown(address)) };
     if attribute == attribute::DEVICE_POINTER && !is_reached(found) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    // The driver is asked, and knows nothing of memory that is not mapped.
-    let pass = || arrival::pass_here(|| Needs::These(vec![address]));
-    // SAFETY: as above.
-    let answer = gate::checked(pass, || unsafe { original(out, attribute, address) });
+    let answer = arrival::ask_about(address, || ask(address));
     if answer == CUDA_SUCCESS {
         // SAFETY: the driver has just written it.
         unsafe { correct(attribute, out, at, found) };
@@ -374,13 +413,20 @@ pub(super) unsafe fn pointer_attributes(
     out: *mut *mut c_void,
     address: CUdeviceptr,
 ) -> CUresult {
-    let Some((at, found)) = space().and_then(|space| space.find(address)) else {
-        // SAFETY: the driver's own function with the program's own arguments.
-        return unsafe { original(count, attributes, out, as_unknown(address)) };
-    };
-    let pass = || arrival::pass_here(|| Needs::These(vec![address]));
-    // SAFETY: as above.
-    let answer = gate::checked(pass, || unsafe { original(count, attributes, out, address) });
+    // SAFETY: the driver's own function with the program's own arguments.
+    let ask = |address| unsafe { original(count, attributes, out, address) };
+    if let Some(mapping) = space().and_then(|space| space.mapping(address)) {
+        let answer = arrival::ask_about(address, || ask(address));
+        if answer == CUDA_SUCCESS {
+            for n in 0..count as usize {
+                // SAFETY: two arrays of `count` items, which the driver has just used as such.
+                unsafe { correct_mapping(*attributes.add(n), *out.add(n), mapping) };
+            }
+        }
+        return answer;
+    }
+    let Some((at, found)) = space().and_then(|space| space.find(address)) else { return ask(as_unknown(address)) };
+    let answer = arrival::ask_about(address, || ask(address));
     if answer == CUDA_SUCCESS {
         for n in 0..count as usize {
             // SAFETY: two arrays of `count` items, which the driver has just used as such.
@@ -393,7 +439,7 @@ pub(super) unsafe fn pointer_attributes(
 // Memory that is not virtualised: counted.
 
 /// Something that is not virtualised was made, under this address or handle.
-fn pin(answer: CUresult, what: u64, bytes: usize) {
+pub(super) fn pin(answer: CUresult, what: u64, bytes: usize) {
     if answer == CUDA_SUCCESS {
         unmanaged::add(what, bytes as u64);
     }
@@ -404,7 +450,7 @@ fn pin(answer: CUresult, what: u64, bytes: usize) {
 /// # Safety
 ///
 /// On success, `out` was written by the driver.
-unsafe fn written(answer: CUresult, out: *const u64) -> u64 {
+pub(super) unsafe fn written(answer: CUresult, out: *const u64) -> u64 {
     if answer == CUDA_SUCCESS && !out.is_null() {
         // SAFETY: by this function's contract.
         unsafe { *out }
@@ -417,8 +463,6 @@ type AllocAsync = unsafe extern "C-unwind" fn(*mut CUdeviceptr, usize, CUstream)
 type AllocFromPool = unsafe extern "C-unwind" fn(*mut CUdeviceptr, usize, CUmemoryPool, CUstream) -> CUresult;
 type FreeAsync = unsafe extern "C-unwind" fn(CUdeviceptr, CUstream) -> CUresult;
 type AllocManaged = unsafe extern "C-unwind" fn(*mut CUdeviceptr, usize, c_uint) -> CUresult;
-type Create = unsafe extern "C-unwind" fn(*mut u64, usize, *const c_void, u64) -> CUresult;
-type Release = unsafe extern "C-unwind" fn(u64) -> CUresult;
 
 pub(super) unsafe fn alloc_async(
     original: AllocAsync,
@@ -497,7 +541,7 @@ pub(super) unsafe fn alloc_managed(
 /// # Safety
 ///
 /// Null, or a `CUmemAllocationProp` or `CUmemPoolProps`: both have their location in the same place.
-unsafe fn join_for(properties: *const c_void) {
+pub(super) unsafe fn join_for(properties: *const c_void) {
     // SAFETY: by this function's contract; the fields up to the location are the same in both.
     let location = unsafe { properties.cast::<CUmemAllocationProp>().as_ref() }.map(|properties| properties.location);
     if let Some(CUmemLocation { kind: CU_MEM_LOCATION_TYPE_DEVICE, id }) = location {
@@ -510,27 +554,4 @@ pub(super) unsafe fn pool_create(original: PoolCreate, out: *mut CUmemoryPool, p
     unsafe { join_for(properties) };
     // SAFETY: the driver's own function with the program's own arguments.
     unsafe { original(out, properties) }
-}
-
-pub(super) unsafe fn create(
-    original: Create,
-    out: *mut u64,
-    bytes: usize,
-    properties: *const c_void,
-    flags: u64,
-) -> CUresult {
-    // SAFETY: the program's own properties, which the driver is about to read.
-    unsafe { join_for(properties) };
-    // SAFETY: the driver's own function with the program's own arguments.
-    let answer = retried(|| unsafe { original(out, bytes, properties, flags) });
-    unmanaged::foreign_made();
-    // SAFETY: written on success.
-    pin(answer, unsafe { written(answer, out) }, bytes);
-    answer
-}
-
-pub(super) unsafe fn release(original: Release, handle: u64) -> CUresult {
-    // A handle that is still mapped keeps its memory, so this is counted a little early.
-    // SAFETY: the driver's own function with the program's own arguments.
-    unmanaged::remove(handle, || unsafe { original(handle) })
 }

@@ -21,6 +21,7 @@ mod reachable;
 mod retry;
 mod streams;
 mod table;
+mod vmm;
 
 use crate::driver::functions;
 use crate::driver::symbols::{COUNT, Function};

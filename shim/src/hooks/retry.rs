@@ -25,7 +25,7 @@ pub(super) fn with_room(device: CUdevice, call: impl Fn() -> CUresult) -> CUresu
 
 /// Calls the driver for something that may need memory beside the arena: if there was none, makes room and
 /// calls once more.
-pub(super) fn retried(call: impl Fn() -> CUresult) -> CUresult {
+pub(super) fn retried(mut call: impl FnMut() -> CUresult) -> CUresult {
     match (call(), link::get()) {
         (CUDA_ERROR_OUT_OF_MEMORY, Some(link)) => {
             link.requests.room((128 << 20).min(link.total() / 16));

@@ -28,7 +28,7 @@ use super::effects::Declared;
 use super::effects::{
     Allocates, Asks, Changes, Escapes, Frees, HostOnly, Imports, Keeps, Queues, Reads, Tells, Uses, Writes,
 };
-use super::{contexts, escapes, memory, procaddress, reachable, retry, streams};
+use super::{contexts, escapes, memory, procaddress, reachable, retry, streams, vmm};
 use crate::arrival::copies::{Batch, Copy2d, Copy3d, Fill, Node, Words, rows};
 use crate::arrival::footprint::{self, Reach, Unified};
 use crate::arrival::{self, Gpu, Needs, graphs};
@@ -206,8 +206,8 @@ hooks! {
     cuMemHostGetFlags => refused over [at.addr() as CUdeviceptr => 1](flags: *mut c_uint, at: Asks<*mut c_void>);
 
     // Memory: what gives it out and takes it back.
-    cuMemCreate => memory::create(out: Allocates<*mut u64>, bytes: usize, properties: Asks<*const c_void>, flags: u64);
-    cuMemRelease => memory::release(handle: Frees<u64>);
+    cuMemCreate => vmm::create(out: Allocates<*mut u64>, bytes: usize, properties: Asks<*const c_void>, flags: u64);
+    cuMemRelease => vmm::release(handle: Frees<u64>);
     cuMemPoolCreate => memory::pool_create(out: Allocates<*mut CUmemoryPool>, properties: Asks<*const c_void>);
     cuMemAlloc_v2 => memory::alloc(out: Allocates<*mut CUdeviceptr>, bytes: usize);
     cuMemAlloc => gated(out: Allocates<*mut CUdeviceptrV1>, bytes: c_uint);
@@ -226,19 +226,24 @@ hooks! {
 
     // Mappings, and ways to memory past its addresses: of the program's own memory.
     cuMemMap =>
-        refused over [address => bytes](address: Changes<CUdeviceptr>, bytes: usize, offset: usize, handle: Keeps<u64>, flags: u64);
-    cuMemUnmap => refused over [address => bytes](address: Changes<CUdeviceptr>, bytes: usize);
+        vmm::map(address: Changes<CUdeviceptr>, bytes: usize, offset: usize, handle: Keeps<u64>, flags: u64);
+    cuMemUnmap => vmm::unmap(address: Changes<CUdeviceptr>, bytes: usize);
     cuMemSetAccess =>
-        refused over [address => bytes](address: Changes<CUdeviceptr>, bytes: usize, access: *const CUmemAccessDesc, count: usize);
-    cuMemAddressFree => refused over [address => bytes](address: Frees<CUdeviceptr>, bytes: usize);
+        vmm::set_access(address: Changes<CUdeviceptr>, bytes: usize, access: *const CUmemAccessDesc, count: usize);
+    cuMemAddressFree => vmm::address_free(address: Frees<CUdeviceptr>, bytes: usize);
     cuMemAdvise =>
         refused over [address => bytes](address: Changes<CUdeviceptr>, bytes: usize, advice: c_int, device: CUdevice);
     cuMemAdvise_v2 =>
         refused over [address => bytes](address: Changes<CUdeviceptr>, bytes: usize, advice: c_int, location: CUmemLocation);
     cuMemRetainAllocationHandle =>
-        refused over [address.addr() as CUdeviceptr => 1](handle: Tells<*mut u64>, address: Escapes<*mut c_void>);
+        vmm::retain(handle: Tells<*mut u64>, address: Escapes<*mut c_void>);
+    cuMemGetAllocationPropertiesFromHandle => vmm::properties(properties: Tells<*mut c_void>, handle: Asks<u64>);
+    cuMemExportToShareableHandle =>
+        vmm::export(out: Tells<*mut c_void>, handle: Escapes<u64>, kind: c_int, flags: u64);
     cuMemPoolExportPointer => refused over [address => 1](data: Tells<*mut c_void>, address: Escapes<CUdeviceptr>);
     cuIpcGetMemHandle => refused over [address => 1](handle: Tells<*mut c_void>, address: Escapes<CUdeviceptr>);
+    cuMulticastBindMem =>
+        vmm::bind(object: Changes<u64>, at: usize, handle: Escapes<u64>, offset: usize, bytes: usize, flags: u64);
     cuMulticastBindAddr =>
         escapes::bind_address(object: Changes<u64>, at: usize, address: Escapes<CUdeviceptr>, bytes: usize, flags: u64);
     cuMemGetHandleForAddressRange =>

@@ -1,10 +1,13 @@
 //! The tenant's extents: which address each has, and mapping and unmapping them.
 //!
-//! The coordinator says *which* extent; the address is ours to know. An extent's handle is imported, mapped (access is
-//! given later, when the contents are there) and let go of at once: the mapping keeps the memory, and unmapping gives it up. So a process never holds
-//! memory that it does not have mapped.
+//! The coordinator says *which* extent; the address is ours to know. An allocation's extents are mapped at their addresses. Those of
+//! a handle that the program has made are mapped wherever it maps that ([`super::mappings`]).
+//!
+//! An extent's frame is imported, mapped (access is given later, when the contents are there) and let go of at once: the mapping
+//! keeps the memory, and unmapping gives it up. So a process never holds memory that it does not have mapped; but for what the program
+//! may map at any time, whose frames we hold while they are here.
 
-use core::ffi::c_void;
+use core::ffi::{c_int, c_void};
 use core::ops::Range;
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -12,14 +15,15 @@ use std::ptr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use baton_contract::cuda::{
-    CU_MEM_ACCESS_FLAGS_PROT_READWRITE, CU_MEM_LOCATION_TYPE_DEVICE, CUDA_ERROR_DEVICE_UNAVAILABLE,
-    CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUdevice, CUdeviceptr, CUmemAccessDesc,
-    CUmemLocation, CUresult,
+    CU_MEM_ACCESS_FLAGS_PROT_NONE, CU_MEM_ACCESS_FLAGS_PROT_READWRITE, CU_MEM_LOCATION_TYPE_DEVICE,
+    CUDA_ERROR_DEVICE_UNAVAILABLE, CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUdevice,
+    CUdeviceptr, CUmemAccessDesc, CUmemLocation, CUresult,
 };
 use baton_contract::memory::SizeClass;
 use baton_contract::messages::ExtentId;
 
 use super::layout::ExtentLayout;
+use super::mappings::{Mappings, Place, is_home};
 use crate::driver::api;
 use crate::link::requests::Requests;
 
@@ -32,12 +36,23 @@ struct Extent {
     immovable: bool,
     /// The other GPUs that have access: a bit for each.
     exposed: u64,
+    /// The driver's handle of the frame that we hold; 0 if none.
+    held: u64,
 }
 
 #[derive(Debug, Default)]
-struct Table {
+pub(super) struct Table {
     all: HashMap<ExtentId, Extent>,
     by_address: BTreeMap<CUdeviceptr, ExtentId>,
+    /// The program's own handles and mappings.
+    pub(super) mappings: Mappings,
+}
+
+/// An extent, and where its frame is mapped or is to be.
+#[derive(Debug)]
+struct Placed {
+    extent: Extent,
+    at: Vec<Place>,
 }
 
 impl Table {
@@ -56,7 +71,16 @@ impl Table {
 
     fn insert(&mut self, id: ExtentId, address: CUdeviceptr, class: SizeClass) {
         self.by_address.insert(address, id);
-        self.all.insert(id, Extent { address, class, mapped: false, immovable: false, exposed: 0 });
+        self.all.insert(id, Extent { address, class, mapped: false, immovable: false, exposed: 0, held: 0 });
+    }
+
+    fn placed(&self, id: &ExtentId) -> Option<Placed> {
+        let extent = *self.get(id)?;
+        let at = match is_home(extent.address) {
+            true => self.mappings.places_of(extent.address),
+            false => vec![Place { at: extent.address, access: CU_MEM_ACCESS_FLAGS_PROT_READWRITE }],
+        };
+        Some(Placed { extent, at })
     }
 
     fn remove(&mut self, id: &ExtentId) -> Option<Extent> {
@@ -77,7 +101,7 @@ impl Extent {
 pub(crate) struct Extents(Mutex<Table>);
 
 impl Extents {
-    fn lock(&self) -> MutexGuard<'_, Table> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Table> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -127,7 +151,13 @@ impl Extents {
     /// Puts memory behind extents, without access: whoever touches it faults.
     pub(crate) fn place(&self, ids: &[ExtentId], handles: Vec<OwnedFd>) -> Result<(), CUresult> {
         let places = self.places(ids)?;
-        places.iter().zip(handles).try_for_each(|(extent, handle)| map_one(*extent, &handle))
+        for ((id, placed), frame) in ids.iter().zip(&places).zip(handles) {
+            let held = map_one(placed, &frame)?;
+            if let Some(extent) = self.lock().get_mut(id) {
+                extent.held = held;
+            }
+        }
+        Ok(())
     }
 
     /// Takes memory away again that was put behind some of these extents.
@@ -141,7 +171,7 @@ impl Extents {
     /// Gives access to extents that have memory; their contents are there.
     pub(crate) fn map(&self, device: CUdevice, ids: &[ExtentId]) -> Result<(), CUresult> {
         let places = self.places(ids)?;
-        runs(&places).into_iter().try_for_each(|(at, bytes)| give_access(device, at, bytes))?;
+        runs(&places).into_iter().try_for_each(|Run { at, bytes, access }| give_access(device, at, bytes, access))?;
         self.set_mapped(ids, true);
         Ok(())
     }
@@ -150,16 +180,42 @@ impl Extents {
     pub(crate) fn unmap(&self, ids: &[ExtentId]) -> Result<(), CUresult> {
         let places = self.places(ids)?;
         self.set_mapped(ids, false);
-        for extent in places {
-            // SAFETY: mapped as a whole by `map`; the gate is closed or the program has freed it.
-            check(unsafe { api::unmap(extent.address, extent.class.bytes() as usize) })?;
+        for Placed { extent, at } in places {
+            for place in at {
+                // SAFETY: mapped as a whole by `place`; the gate is closed or the program has freed it.
+                check(unsafe { api::unmap(place.at, extent.class.bytes() as usize) })?;
+            }
+            if extent.held != 0 {
+                // SAFETY: held since `place`, and by nobody else.
+                check(unsafe { api::release(extent.held) })?;
+            }
         }
         Ok(())
     }
 
-    fn places(&self, ids: &[ExtentId]) -> Result<Vec<Extent>, CUresult> {
+    fn places(&self, ids: &[ExtentId]) -> Result<Vec<Placed>, CUresult> {
         let extents = self.lock();
-        ids.iter().map(|id| extents.get(id).copied().ok_or(CUDA_ERROR_INVALID_VALUE)).collect()
+        ids.iter().map(|id| extents.placed(id).ok_or(CUDA_ERROR_INVALID_VALUE)).collect()
+    }
+
+    /// Maps what the program has at a home at an address too, without access. All of it is there.
+    pub(super) fn map_also(&self, home: CUdeviceptr, bytes: u64, at: CUdeviceptr) -> Result<(), CUresult> {
+        let frames: Vec<(u64, usize, u64)> = {
+            let extents = self.lock();
+            let within = extents.by_address.range(home..home + bytes).filter_map(|(_, id)| extents.get(id));
+            within.map(|extent| (at + (extent.address - home), extent.class.bytes() as usize, extent.held)).collect()
+        };
+        for (n, (place, bytes, held)) in frames.iter().enumerate() {
+            // SAFETY: the program's own addresses, which the driver refuses if they are not; a frame that we hold.
+            if let Err(code) = check(unsafe { api::map(*place, *bytes, 0, *held, 0) }) {
+                for (place, bytes, _) in &frames[..n] {
+                    // SAFETY: just mapped.
+                    unsafe { api::unmap(*place, *bytes) };
+                }
+                return Err(code);
+            }
+        }
+        Ok(())
     }
 
     fn set_mapped(&self, ids: &[ExtentId], mapped: bool) {
@@ -168,8 +224,8 @@ impl Extents {
             if let Some(extent) = extents.get_mut(id) {
                 extent.mapped = mapped;
                 if !mapped {
-                    // Unmapping forgets who had access.
-                    extent.exposed = 0;
+                    // Unmapping forgets who had access, and we let go of the frame.
+                    (extent.exposed, extent.held) = (0, 0);
                 }
             }
         }
@@ -203,9 +259,11 @@ impl Extents {
 
     /// Gives another GPU access too.
     pub(super) fn expose(&self, ids: &[ExtentId], device: CUdevice) -> Result<(), CUresult> {
-        let places = self.places(ids)?;
-        for (at, bytes) in runs(&places) {
-            match give_access(device, at, bytes) {
+        let mut places = self.places(ids)?;
+        // The program says itself who has access to its own mappings.
+        places.retain(|placed| !is_home(placed.extent.address));
+        for Run { at, bytes, access } in runs(&places) {
+            match give_access(device, at, bytes, access) {
                 Err(CUDA_ERROR_OUT_OF_MEMORY) => return Err(CUDA_ERROR_OUT_OF_MEMORY),
                 // Between GPUs that cannot reach each other, the driver's answers to the program's calls say so.
                 _ => continue,
@@ -221,12 +279,10 @@ impl Extents {
     }
 }
 
-/// Gives access to a range that is mapped.
-pub(crate) fn give_access(device: CUdevice, at: CUdeviceptr, bytes: u64) -> Result<(), CUresult> {
-    let access = CUmemAccessDesc {
-        location: CUmemLocation { kind: CU_MEM_LOCATION_TYPE_DEVICE, id: device },
-        flags: CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
-    };
+/// Gives access to a range that is mapped, of some kind (`CUmemAccess_flags`).
+pub(crate) fn give_access(device: CUdevice, at: CUdeviceptr, bytes: u64, flags: c_int) -> Result<(), CUresult> {
+    let location = CUmemLocation { kind: CU_MEM_LOCATION_TYPE_DEVICE, id: device };
+    let access = CUmemAccessDesc { location, flags };
     // SAFETY: a structure of cuda.h's layout; a range that is not mapped is the driver's to refuse.
     check(unsafe { api::set_access(at, bytes as usize, &access, 1) })
 }
@@ -235,28 +291,43 @@ pub(crate) fn check(code: CUresult) -> Result<(), CUresult> {
     if code == CUDA_SUCCESS { Ok(()) } else { Err(code) }
 }
 
-fn map_one(extent: Extent, handle: &OwnedFd) -> Result<(), CUresult> {
-    let descriptor = ptr::without_provenance_mut::<c_void>(handle.as_raw_fd() as usize);
+/// Maps a frame wherever its extent is. Gives the driver's handle of it, if that is to be held; else the mapping keeps it.
+fn map_one(placed: &Placed, frame: &OwnedFd) -> Result<u64, CUresult> {
+    let descriptor = ptr::without_provenance_mut::<c_void>(frame.as_raw_fd() as usize);
+    let bytes = placed.extent.class.bytes() as usize;
     let mut memory = 0;
     // SAFETY: a descriptor as the driver takes it, by value in the pointer; an out-parameter.
     check(unsafe { api::import(&mut memory, descriptor, api::POSIX_DESCRIPTOR) })?;
-    // SAFETY: addresses of our own window where nothing is mapped, and the handle imported above, which is
-    // let go of whether it was mapped or not.
-    unsafe {
-        let mapped = api::map(extent.address, extent.class.bytes() as usize, 0, memory, 0);
-        api::release(memory);
-        check(mapped)
+    // SAFETY: addresses where nothing is mapped, and the handle imported above.
+    let mapped = placed.at.iter().try_for_each(|place| check(unsafe { api::map(place.at, bytes, 0, memory, 0) }));
+    if mapped.is_ok() && is_home(placed.extent.address) {
+        return Ok(memory);
     }
+    // SAFETY: imported above.
+    unsafe { api::release(memory) };
+    mapped.map(|()| 0)
 }
 
-/// Neighbours as one range: setting access costs a call each.
-fn runs(extents: &[Extent]) -> Vec<(CUdeviceptr, u64)> {
-    let mut ranges: Vec<(CUdeviceptr, u64)> = extents.iter().map(|e| (e.address, e.class.bytes())).collect();
+/// A range of addresses to which access of one kind is given at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Run {
+    at: CUdeviceptr,
+    bytes: u64,
+    access: c_int,
+}
+
+/// Neighbours as one range: setting access costs a call each. Without those that get none.
+fn runs(places: &[Placed]) -> Vec<Run> {
+    let all = places.iter().flat_map(|Placed { extent, at }| {
+        let bytes = extent.class.bytes();
+        at.iter().map(move |place| Run { at: place.at, bytes, access: place.access })
+    });
+    let mut ranges: Vec<Run> = all.filter(|run| run.access != CU_MEM_ACCESS_FLAGS_PROT_NONE).collect();
     ranges.sort_unstable();
     ranges.dedup_by(|next, first| {
-        let follows = first.0 + first.1 == next.0;
+        let follows = first.at + first.bytes == next.at && first.access == next.access;
         if follows {
-            first.1 += next.1;
+            first.bytes += next.bytes;
         }
         follows
     });

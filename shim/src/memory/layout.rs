@@ -9,6 +9,8 @@ use baton_contract::messages::ExtentId;
 pub(crate) struct Layout {
     /// What is waited for as a whole, without an order.
     pub(crate) blocks: Vec<Range<CUdeviceptr>>,
+    /// The same of the program's own mappings, with the addresses by which the extents behind them go.
+    pub(crate) mapped: Vec<(Range<CUdeviceptr>, Vec<Range<CUdeviceptr>>)>,
     /// What comes as a whole, in order of address. One may have several blocks, and a block several of these.
     pub(crate) extents: Vec<ExtentLayout>,
 }

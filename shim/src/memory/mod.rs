@@ -9,6 +9,7 @@
 //!
 //! - [`space`]: gives and takes allocations. [`bounds`]: whether calls stay within them.
 //! - [`table`], `window`, [`extents`]: the books behind it. [`layout`]: as those see it who wait for memory.
+//! - `vmm`: the program's own handles and mappings. [`mappings`]: the books of those.
 //! - `immovable`: memory that others can reach, and which stays.
 //! - [`unmanaged`]: memory that is not virtualised, counted.
 
@@ -16,8 +17,10 @@ pub(crate) mod bounds;
 pub(crate) mod extents;
 mod immovable;
 pub(crate) mod layout;
+pub(crate) mod mappings;
 pub(crate) mod space;
 mod spare;
 pub(crate) mod table;
 pub(crate) mod unmanaged;
+mod vmm;
 mod window;

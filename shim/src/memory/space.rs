@@ -71,6 +71,12 @@ pub(crate) fn is_window(address: CUdeviceptr) -> bool {
     address >= WINDOWS[0].load(Ordering::Relaxed) && address < WINDOWS[1].load(Ordering::Relaxed)
 }
 
+/// From here on these addresses may be some of ours.
+pub(super) fn widen_window(at: CUdeviceptr, bytes: u64) {
+    WINDOWS[0].fetch_min(at, Ordering::Relaxed);
+    WINDOWS[1].fetch_max(at + bytes, Ordering::Relaxed);
+}
+
 /// How long the pager takes to close the gate when it is told to.
 const SOON: Duration = Duration::from_micros(100);
 
@@ -154,9 +160,9 @@ impl Space {
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the program's allocations take.
+    /// What the program's allocations and handles take.
     pub(crate) fn taken(&self) -> u64 {
-        self.lock().table.taken()
+        self.lock().table.taken() + self.extents.lock().mappings.taken()
     }
 
     /// Memory for the program.
@@ -167,9 +173,18 @@ impl Space {
         bytes: u64,
         context: usize,
     ) -> Result<CUdeviceptr, NoMemory> {
+        self.with_guard(passage, || self.take(requests, bytes, context))
+    }
+
+    /// Does something that changes mappings, again and again until the coordinator has an answer.
+    pub(super) fn with_guard<T>(
+        &self,
+        passage: &Passage,
+        what: impl Fn() -> Result<T, NoMemory>,
+    ) -> Result<T, NoMemory> {
         loop {
             let _guard = gate::lock_mappings(passage).map_err(NoMemory::Answer)?;
-            match self.take(requests, bytes, context) {
+            match what() {
                 // The gate is about to be closed, and has to be found closed.
                 Err(NoMemory::TryAgain) => std::thread::sleep(SOON),
                 answer => return answer,
@@ -232,6 +247,11 @@ impl Space {
     pub(crate) fn reserves_any(&self, address: CUdeviceptr, bytes: u64) -> bool {
         let end = address.saturating_add(bytes);
         self.lock().reserved.iter().any(|(at, size)| address < at + size && *at < end)
+    }
+
+    /// Whether there may be memory of ours at an address: an allocation, or a mapping of the program's own handle.
+    pub(crate) fn may_have(&self, address: CUdeviceptr) -> bool {
+        self.is_reserved(address) || self.has_mapped(address, 1)
     }
 
     /// The allocation that begins here.
@@ -348,7 +368,7 @@ impl Space {
         Ok(Released { at, bytes, is_reusable: true })
     }
 
-    fn acquire_at(&self, requests: &Requests, at: CUdeviceptr, bytes: u64) -> Result<(), NoMemory> {
+    pub(super) fn acquire_at(&self, requests: &Requests, at: CUdeviceptr, bytes: u64) -> Result<(), NoMemory> {
         let lent = match requests.allocate(at, bytes) {
             Err(Unserved::Denied(_)) => {
                 self.release_cached(give_to_coordinator);
@@ -437,8 +457,7 @@ impl Space {
             books.beside.give_back(at, beside);
         }
         books.window.give_back(at + beside, size - beside);
-        WINDOWS[0].fetch_min(at, Ordering::Relaxed);
-        WINDOWS[1].fetch_max(at + size, Ordering::Relaxed);
+        widen_window(at, size);
         books.take_addresses(bytes).ok_or(CUDA_ERROR_OUT_OF_MEMORY)
     }
 
@@ -446,7 +465,8 @@ impl Space {
     pub(crate) fn layout(&self) -> Layout {
         let extents = self.extents.layout();
         let blocks = self.lock().table.places().map(|(at, bytes)| at..at + bytes).collect();
-        Layout { blocks, extents }
+        let mapped = self.extents.lock().mappings.runs();
+        Layout { blocks, mapped, extents }
     }
 
     /// Where addresses of allocations begin and end: all that were ever reserved, and what lies between.

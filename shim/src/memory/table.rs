@@ -89,7 +89,8 @@ impl Table {
         self.taken
     }
 
-    fn next_number(&mut self) -> u64 {
+    /// A number for new memory, which no other ever had.
+    pub(super) fn next_number(&mut self) -> u64 {
         self.numbers += 1;
         FIRST_NUMBER + self.numbers
     }

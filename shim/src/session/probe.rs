@@ -10,8 +10,8 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use baton_contract::cuda::{
-    CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_LOCATION_TYPE_DEVICE, CUdevice, CUdeviceptr, CUmemAllocationProp,
-    CUmemLocation, CUresult,
+    CU_MEM_ACCESS_FLAGS_PROT_READWRITE, CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_LOCATION_TYPE_DEVICE, CUdevice,
+    CUdeviceptr, CUmemAllocationProp, CUmemLocation, CUresult,
 };
 use baton_contract::memory::GRANULE;
 
@@ -125,7 +125,7 @@ impl Piece {
             // SAFETY: addresses that were reserved for this, where nothing is mapped.
             check(unsafe { api::map(self.address, GRANULE as usize, 0, self.memory, 0) })?;
             self.mapped = true;
-            give_access(self.device, self.address, GRANULE)?;
+            give_access(self.device, self.address, GRANULE, CU_MEM_ACCESS_FLAGS_PROT_READWRITE)?;
         }
         Ok(())
     }

@@ -50,6 +50,8 @@ struct Known {
     block_id: u64,
     /// Whether this process can export its handle as a descriptor.
     exportable: bool,
+    /// Whether a program's own handle was to be open to devices on the bus.
+    rdma: bool,
     /// The device that it was made for; host memory has that of its context.
     ordinal: usize,
     /// What the current context may do with it, or its own GPU.
@@ -79,6 +81,7 @@ fn find(driver: &Driver, table: &Table, address: u64) -> Option<Known> {
             buffer_id: one.buffer_id,
             block_id: mapping?.1.phys.number(),
             exportable: false,
+            rdma: false,
             ordinal: mapping?.1.phys.gpu().ordinal(),
             access: here.map_or(Access::ReadWrite, |here| {
                 mapping.map_or(Access::None, |(_, mapping)| here.view().access(table, address, mapping))
@@ -97,6 +100,7 @@ fn find(driver: &Driver, table: &Table, address: u64) -> Option<Known> {
             buffer_id: range.buffer_id,
             block_id: range.buffer_id,
             exportable: false,
+            rdma: false,
             ordinal: context.map_or(0, |(_, context)| context.device.ordinal()),
             access: Access::ReadWrite,
         });
@@ -111,6 +115,7 @@ fn find(driver: &Driver, table: &Table, address: u64) -> Option<Known> {
         buffer_id: mapping.buffer_id,
         block_id: mapping.phys.number(),
         exportable: mapping.phys.can_export(),
+        rdma: driver.handles.get(mapping.handle as usize).is_ok_and(|handle| handle.flags[1] != 0),
         ordinal: mapping.phys.gpu().ordinal(),
         access: mapping.access_of(here.map_or(mapping.phys.gpu().ordinal(), |here| here.device.ordinal())),
     })
@@ -136,7 +141,8 @@ fn value(driver: &Driver, known: &Known, attribute: u32, address: u64) -> Outcom
         8 => Value::Word((known.kind == Kind::Managed).into()),
         DEVICE_ORDINAL => Value::Word(known.ordinal as u32),
         // Whether it can be shared by IPC handles, reached by other devices on the bus, decompressed into.
-        10 | 15 | 21 => Value::Word(allocated.into()),
+        10 | 21 => Value::Word(allocated.into()),
+        15 => Value::Word((allocated || known.rdma).into()),
         RANGE_START => Value::Long(known.range.0),
         RANGE_SIZE => Value::Long(known.range.1),
         13 => Value::Word(1),

@@ -1,7 +1,7 @@
 //! Virtual memory management: addresses, physical handles, mapping one to the other, sharing handles.
 //!
-//! As measured on the device: handles come in units of 2 MiB and are mapped whole; contents stay over
-//! unmapping and mapping elsewhere; an imported handle cannot be exported again.
+//! As measured on the device (`bench/results/rules.json`): handles come in units of 2 MiB and are mapped whole; contents stay over
+//! unmapping and mapping elsewhere; an imported handle cannot be exported again. Memory of the host is not simulated.
 
 use std::os::fd::{BorrowedFd, IntoRawFd};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -53,19 +53,21 @@ doors! {
 
 /// `CU_MEM_ALLOCATION_TYPE_PINNED`
 const PINNED: u32 = 1;
-/// `CU_MEM_LOCATION_TYPE_DEVICE`, and the last of the host's.
+/// `CU_MEM_LOCATION_TYPE_…`: a device, the host, a node of it.
 const LOCATION_DEVICE: u32 = 1;
-const LOCATION_LAST: u32 = 4;
-/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`, and all bits there are.
+const LOCATION_HOST: u32 = 2;
+const LOCATION_HOST_NUMA: u32 = 3;
+/// `CU_MEM_HANDLE_TYPE_…`: a file descriptor, Windows' two, and one for a fabric that this machine is not part of.
 const FILE_DESCRIPTOR: u32 = 1;
-const HANDLE_TYPES: u32 = 0xF;
+const OF_WINDOWS: u32 = 2 | 4;
+const FABRIC: u32 = 8;
 
 fn reserve(out: Out<u64>, bytes: usize, alignment: usize, wish: u64, flags: u64) -> Outcome {
     out.required()?;
     only_flags(flags, 0)?;
     let bytes = whole_granules(bytes)?;
     let alignment = alignment as u64;
-    if alignment != 0 && !alignment.is_power_of_two() {
+    if !wish.is_multiple_of(GRANULARITY) || alignment != 0 && !alignment.is_power_of_two() {
         return Err(Status::INVALID_VALUE);
     }
     let mut table = state::driver()?.space.change();
@@ -84,13 +86,17 @@ fn unreserve(start: u64, bytes: usize) -> Outcome {
 
 /// What of a handle's properties is not simulated is refused, not ignored.
 fn check(prop: &AllocationProp) -> Outcome {
-    if prop.kind != PINNED || prop.location.kind == 0 || prop.location.kind > LOCATION_LAST {
+    if prop.kind != PINNED || !(LOCATION_DEVICE..=LOCATION_HOST_NUMA).contains(&prop.location.kind) {
         return Err(Status::INVALID_VALUE);
     }
-    if prop.handle_types & !HANDLE_TYPES != 0 {
+    // Bits that mean nothing are not looked at.
+    if prop.handle_types & OF_WINDOWS != 0 || prop.win32 != 0 || prop.compression > 1 || prop.reserved != [0; 4] {
         return Err(Status::INVALID_VALUE);
     }
-    if prop.location.kind != LOCATION_DEVICE || prop.handle_types & !FILE_DESCRIPTOR != 0 {
+    if prop.handle_types & FABRIC != 0 {
+        return Err(Status::NOT_PERMITTED);
+    }
+    if prop.location.kind != LOCATION_DEVICE {
         return Err(Status::NOT_SUPPORTED);
     }
     arguments::device(prop.location.id).map(drop)
@@ -104,11 +110,12 @@ fn create(out: Out<u64>, bytes: usize, prop: In<AllocationProp>, flags: u64) -> 
     let bytes = whole_granules(bytes)?;
     let exportable = prop.handle_types & FILE_DESCRIPTOR != 0;
     let phys = Phys::create(arguments::device(prop.location.id)?.gpu, bytes, exportable)?;
-    out.set(enter(Arc::new(phys))?)
+    out.set(enter(phys, exportable, [prop.compression, (prop.rdma != 0).into()])?)
 }
 
-fn enter(phys: Arc<Phys>) -> Outcome<u64> {
-    let handle = Handle { phys, uses: Mutex::new(Uses { held: 1, mapped: 0 }) };
+fn enter(phys: Phys, exportable: bool, flags: [u8; 2]) -> Outcome<u64> {
+    let uses = Mutex::new(Uses { held: 1, mapped: 0 });
+    let handle = Handle { phys: Arc::new(phys), exportable, flags, uses };
     Ok(state::driver()?.handles.add(Arc::new(handle)) as u64)
 }
 
@@ -178,24 +185,30 @@ fn set_access(start: u64, bytes: usize, list: List<AccessDesc>, count: usize) ->
     if list.is_empty() {
         return Err(Status::INVALID_VALUE);
     }
-    for one in list {
-        if one.location.kind != LOCATION_DEVICE {
-            return Err(Status::NOT_SUPPORTED);
-        }
-        let device = arguments::device(one.location.id).map_err(|_| Status::INVALID_VALUE)?;
-        let access = match one.flags {
-            0 => Access::None,
-            1 => Access::Read,
-            3 => Access::ReadWrite,
-            _ => return Err(Status::INVALID_VALUE),
-        };
-        let mut table = state::driver()?.space.change();
-        if table.program_mapping(start).is_none() {
-            return Err(Status::INVALID_VALUE);
-        }
-        table.set_access(start, bytes as u64, device.ordinal(), access)?;
+    // All of the list is looked at before any of it is done.
+    let all: Vec<(usize, Access)> = list.iter().map(of_access).collect::<Outcome<_>>()?;
+    let mut table = state::driver()?.space.change();
+    if table.program_mapping(start).is_none() {
+        return Err(Status::INVALID_VALUE);
     }
-    Ok(())
+    all.into_iter().try_for_each(|(ordinal, access)| table.set_access(start, bytes as u64, ordinal, access))
+}
+
+/// Which device is to have which access.
+fn of_access(one: &AccessDesc) -> Outcome<(usize, Access)> {
+    match one.location.kind {
+        LOCATION_DEVICE => {}
+        LOCATION_HOST | LOCATION_HOST_NUMA => return Err(Status::NOT_SUPPORTED),
+        _ => return Err(Status::INVALID_VALUE),
+    }
+    let device = arguments::device(one.location.id).map_err(|_| Status::INVALID_VALUE)?;
+    let access = match one.flags {
+        0 => Access::None,
+        1 => Access::Read,
+        3 => Access::ReadWrite,
+        _ => return Err(Status::INVALID_VALUE),
+    };
+    Ok((device.ordinal(), access))
 }
 
 fn get_access(flags: Out<u64>, location: In<Location>, address: u64) -> Outcome {
@@ -203,9 +216,10 @@ fn get_access(flags: Out<u64>, location: In<Location>, address: u64) -> Outcome 
     let location = location.get()?;
     let ordinal = match location.kind {
         LOCATION_DEVICE => Some(arguments::device(location.id)?.ordinal()),
-        2..=LOCATION_LAST => None,
-        _ => return Err(Status::INVALID_VALUE),
+        LOCATION_HOST | LOCATION_HOST_NUMA => None,
+        _ => return Err(Status::INVALID_DEVICE),
     };
+    flags.offer(0);
     let table = state::driver()?.space.look();
     let (_, mapping) = table.mapping(address).ok_or(Status::INVALID_VALUE)?;
     // The host reaches none, and for what `cuMemAlloc` gave nothing was set.
@@ -216,11 +230,8 @@ fn get_access(flags: Out<u64>, location: In<Location>, address: u64) -> Outcome 
 fn export(out: usize, handle: u64, kind: u32, flags: u64) -> Outcome {
     only_flags(flags, 0)?;
     let found = find(handle)?;
-    if out == 0 || kind == 0 || kind & !HANDLE_TYPES != 0 {
+    if out == 0 || kind != FILE_DESCRIPTOR {
         return Err(Status::INVALID_VALUE);
-    }
-    if kind != FILE_DESCRIPTOR {
-        return Err(Status::NOT_SUPPORTED);
     }
     write_at::<i32>(out, found.phys.export()?.into_raw_fd())
 }
@@ -228,22 +239,24 @@ fn export(out: usize, handle: u64, kind: u32, flags: u64) -> Outcome {
 #[allow(unsafe_code)]
 fn import(out: Out<u64>, shared: usize, kind: u32) -> Outcome {
     out.required()?;
-    if kind == 0 || kind & !HANDLE_TYPES != 0 {
+    if kind == 0 || kind & !(FILE_DESCRIPTOR | OF_WINDOWS | FABRIC) != 0 {
         return Err(Status::INVALID_VALUE);
     }
     if kind != FILE_DESCRIPTOR {
         return Err(Status::NOT_SUPPORTED);
     }
     // The descriptor comes in the place of a pointer.
-    let descriptor = i32::try_from(shared).map_err(|_| Status::INVALID_VALUE)?;
+    let descriptor = i32::try_from(shared).map_err(|_| Status::UNKNOWN)?;
     // SAFETY: the program lends the descriptor for this call. If it is none, the kernel says so.
     let descriptor = unsafe { BorrowedFd::borrow_raw(descriptor) };
-    out.set(enter(Arc::new(Phys::import(state::driver()?.gpus(), descriptor)?))?)
+    let phys = Phys::import(state::driver()?.gpus(), descriptor)
+        .map_err(|why| if why == Status::INVALID_VALUE { Status::UNKNOWN } else { why })?;
+    out.set(enter(phys, false, [0; 2])?)
 }
 
 fn granularity(out: Out<usize>, prop: In<AllocationProp>, option: u32) -> Outcome {
     out.required()?;
-    check(&prop.get()?)?;
+    prop.get()?;
     only_flags(option.into(), 1)?;
     out.set(GRANULARITY as usize)
 }
@@ -253,7 +266,9 @@ fn properties(out: Out<AllocationProp>, handle: u64) -> Outcome {
     let found = find(handle)?;
     out.set(AllocationProp {
         kind: PINNED,
-        handle_types: if found.phys.exportable() { FILE_DESCRIPTOR } else { 0 },
+        handle_types: if found.exportable { FILE_DESCRIPTOR } else { 0 },
+        compression: found.flags[0],
+        rdma: found.flags[1],
         location: Location { kind: LOCATION_DEVICE, id: found.phys.gpu().ordinal() as i32 },
         ..AllocationProp::default()
     })

@@ -44,8 +44,6 @@ pub(crate) struct Phys {
     bytes: u64,
     contents: SharedBytes,
     account: Mutex<Account>,
-    /// Whether it was made to be exported.
-    exportable: bool,
 }
 
 impl Phys {
@@ -59,7 +57,7 @@ impl Phys {
         match made {
             Ok((file, contents)) => {
                 let (number, account) = (next_number(), Mutex::new(Account::Own));
-                Ok(Phys { number, gpu, file, bytes, contents, account, exportable })
+                Ok(Phys { number, gpu, file, bytes, contents, account })
             }
             Err(_) => {
                 gpu.discharge(bytes);
@@ -89,7 +87,7 @@ impl Phys {
             Status::OUT_OF_MEMORY
         })?;
         let account = Mutex::new(Account::Shared(record));
-        Ok(Phys { number: next_number(), gpu, file: None, bytes, contents, account, exportable: true })
+        Ok(Phys { number: next_number(), gpu, file: None, bytes, contents, account })
     }
 
     /// A descriptor of this handle, for another process. An imported handle gives none, as measured on
@@ -119,11 +117,6 @@ impl Phys {
     /// How much memory it is.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
-    }
-
-    /// Whether it was made to be exported.
-    pub(crate) fn exportable(&self) -> bool {
-        self.exportable
     }
 
     /// Whether this process can export it: an imported one it cannot.

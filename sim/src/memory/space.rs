@@ -185,9 +185,21 @@ impl Table {
         self.unmap(start, bytes)
     }
 
-    /// Sets what a GPU may do with all handles of a range, which must hold them whole and be full of them.
+    /// Sets what a GPU may do with the handles of a range, which must begin and end with whole ones. Behind a hole nothing is set,
+    /// and nobody is told (measured).
     pub(crate) fn set_access(&mut self, start: u64, bytes: u64, ordinal: usize, access: Access) -> Outcome {
-        for start in self.covering(start, bytes).ok_or(Status::INVALID_VALUE)? {
+        let end = start.checked_add(bytes).ok_or(Status::INVALID_VALUE)?;
+        let is_end = |(at, mapping): (&u64, &Mapping)| at + mapping.phys.bytes() == end;
+        if !self.mappings.range(start..end).next_back().is_some_and(is_end) {
+            return Err(Status::INVALID_VALUE);
+        }
+        let mut next = start;
+        let before_the_hole = self.mappings.range(start..end).map_while(|(at, mapping)| {
+            let follows = *at == next;
+            next = at + mapping.phys.bytes();
+            follows.then_some(*at)
+        });
+        for start in before_the_hole.collect::<Vec<_>>() {
             if let Some(mapping) = self.mappings.get_mut(&start) {
                 mapping.access[ordinal] = access;
             }
@@ -270,19 +282,6 @@ impl Table {
 
     fn any_mapping(&self, start: u64, bytes: u64) -> bool {
         self.mapping(start).is_some() || self.mappings.range(start..start.saturating_add(bytes)).next().is_some()
-    }
-
-    /// The starts of the mappings that fill a range exactly, none cut at either end.
-    fn covering(&self, start: u64, bytes: u64) -> Option<Vec<u64>> {
-        let end = start.checked_add(bytes)?;
-        let mut starts = Vec::new();
-        let mut at = start;
-        while at < end {
-            let mapping = self.mappings.get(&at)?;
-            starts.push(at);
-            at += mapping.phys.bytes();
-        }
-        (at == end && !starts.is_empty()).then_some(starts)
     }
 }
 

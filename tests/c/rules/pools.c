@@ -240,9 +240,14 @@ static void attributes_fresh(void) {
     say(get(pool, -1), "attribute -1");
     say(get(pool, 1000), "attribute 1000");
     ASK(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, NULL), "nowhere to put it");
+    TIDY(cuMemPoolDestroy(pool));
+}
+
+static void attribute_from_nowhere(void) {
+    CUmemoryPool pool;
+    NEED(pool_new(&pool));
     ASK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, NULL),
         "setting from nowhere");
-    TIDY(cuMemPoolDestroy(pool));
 }
 
 /* How many bytes of the room an attribute fills. */
@@ -1491,6 +1496,7 @@ int main(int argc, char **argv) {
         {"destroyed-pool-is-set", destroyed_pool_is_set},
         {"destroyed-in-use", destroyed_in_use},
         {"wild-pool", wild_pool},
+        {"attribute-from-nowhere", attribute_from_nowhere},
         {"wild-stream", wild_stream},
         {"destroyed-stream", destroyed_stream},
         {"write-after-free", write_after_free},

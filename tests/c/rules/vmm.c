@@ -547,6 +547,12 @@ static void map_released(void) {
     NEED(create(&memory, UNIT));
     NEED(cuMemRelease(memory));
     ask_map("a released handle", at, UNIT, 0, memory, 0);
+    TIDY(cuMemAddressFree(at, UNIT));
+}
+
+static void map_nothing(void) {
+    CUdeviceptr at;
+    NEED(reserve(&at, UNIT));
     ask_map("handle 0", at, UNIT, 0, 0, 0);
     TIDY(cuMemAddressFree(at, UNIT));
 }
@@ -1410,6 +1416,13 @@ static void export_wrong(void) {
     if (descriptor >= 0) close(descriptor);
     ASK(export_fd(NULL, memory), "nowhere to put it");
     TIDY(cuMemRelease(memory));
+}
+
+static void export_released(void) {
+    int descriptor = -1;
+    handle memory;
+    NEED(create_fd(&memory, UNIT));
+    TIDY(cuMemRelease(memory));
     ASK(export_fd(&descriptor, memory), "a released handle");
 }
 
@@ -1837,7 +1850,7 @@ int main(int argc, char **argv) {
         {"map-misaligned", map_misaligned},
         {"map-across-reservations", map_across_reservations},
         {"map-flags", map_flags},
-        {"map-released", map_released},
+        {"map-nothing", map_nothing},
         {"map-released-while-mapped", map_released_while_mapped},
         {"alias-two", alias_two},
         {"alias-three", alias_three},
@@ -1903,7 +1916,8 @@ int main(int argc, char **argv) {
         {"no-access-fill", fault_no_access_fill}, {"copy-over-hole", fault_copy_over_hole},
         {"fill-over-hole", fault_fill_over_hole}, {"kernel-unmapped", fault_kernel_unmapped},
         {"unmap-while-busy", unmap_while_busy},   {"map-while-busy", map_while_busy},
-        {"wild-handles", wild_handles},
+        {"wild-handles", wild_handles},             {"map-released", map_released},
+        {"export-released", export_released},
     };
     return play_rules(argc, argv, RULES(rules), RULES(faults));
 }

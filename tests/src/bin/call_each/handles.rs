@@ -13,8 +13,8 @@ pub(crate) const UNIT: usize = 2 << 20;
 
 /// `CUmemAllocationProp`.
 #[repr(C)]
-#[derive(Clone, Copy)]
-struct Properties {
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Properties {
     kind: u32,
     shared_as: u32,
     location: Location,
@@ -171,6 +171,20 @@ pub(crate) fn create(subject: &Subject, create: extern "C" fn(*mut u64, usize, *
             bench.note("cuMemRelease", bench.cuMemRelease(handle));
         }
     }
+}
+
+/// `cuMemGetAllocationPropertiesFromHandle`.
+pub(crate) fn properties(subject: &Subject, ask: extern "C" fn(*mut Properties, u64) -> u32) {
+    let bench = subject.bench;
+    for (case, handle) in [("of a handle", new(bench)), ("of one to be shared", shareable(bench))] {
+        let mut found = Properties { kind: 99, shared_as: 99, security: 99, flags: 99, ..PLAIN };
+        let result = ask(&mut found, handle);
+        subject.say(case, result, format!("{found:?}"));
+        subject.say("no place for the answer", ask(null_mut(), handle), "");
+        bench.note("cuMemRelease", bench.cuMemRelease(handle));
+        subject.say("of one that was released", ask(&mut found, handle), "");
+    }
+    subject.say("of none", ask(&mut { PLAIN }, NOWHERE), "");
 }
 
 /// `cuMemRelease`.

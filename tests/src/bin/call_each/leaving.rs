@@ -4,12 +4,12 @@
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::{FromRawFd, OwnedFd};
-use std::ptr::null;
+use std::ptr::{null, null_mut};
 
 use crate::bench::{Handle, Subject};
 use crate::foreign::Shared;
 use crate::graphs::Graph;
-use crate::handles::{Mapping, UNIT, Use};
+use crate::handles::{self, Mapping, UNIT, Use};
 use crate::piece::{NOWHERE, Piece, Place, SIZE};
 
 /// `cuMemPoolExportPointer`.
@@ -29,6 +29,40 @@ pub(crate) fn to_process(subject: &Subject, get: extern "C" fn(*mut Shared, u64)
     for (case, address) in [("mapped memory", mapping.at), ("null", 0), ("nowhere", NOWHERE)] {
         subject.say(case, get(&mut handle, address), "");
     }
+}
+
+/// `cuMemExportToShareableHandle`.
+pub(crate) fn by_handle(subject: &Subject, export: extern "C" fn(*mut c_void, u64, c_int, u64) -> u32) {
+    const DESCRIPTOR: c_int = 1;
+    let bench = subject.bench;
+    let (shared, own) = (handles::shareable(bench), handles::new(bench));
+    for (case, handle, kind, flags) in [
+        ("a handle to be shared", shared, DESCRIPTOR, 0),
+        ("once more", shared, DESCRIPTOR, 0),
+        ("an unknown kind", shared, 99, 0),
+        ("with flags", shared, DESCRIPTOR, 1),
+        ("a handle that is not to be shared", own, DESCRIPTOR, 0),
+        ("no handle", NOWHERE, DESCRIPTOR, 0),
+    ] {
+        let mut descriptor: c_int = -1;
+        let result = export((&raw mut descriptor).cast(), handle, kind, flags);
+        subject.say(case, result, if descriptor == -1 { "untouched" } else { "written" });
+        if result == 0 {
+            // SAFETY: a descriptor that the driver has just made, and which nobody else knows.
+            drop(unsafe { OwnedFd::from_raw_fd(descriptor) });
+        }
+    }
+    subject.say("to nowhere", export(null_mut(), shared, DESCRIPTOR, 0), "");
+    for handle in [shared, own] {
+        bench.note("cuMemRelease", bench.cuMemRelease(handle));
+    }
+}
+
+/// `cuMulticastBindMem`.
+pub(crate) fn handle_to_multicast(subject: &Subject, bind: extern "C" fn(u64, usize, u64, usize, usize, u64) -> u32) {
+    let handle = handles::shareable(subject.bench);
+    subject.say("to no object", bind(0, 0, handle, 0, UNIT, 0), "");
+    subject.bench.note("cuMemRelease", subject.bench.cuMemRelease(handle));
 }
 
 /// `cuMulticastBindAddr`.

@@ -11,7 +11,7 @@ const MANAGED: usize = 64 << 10;
 
 /// `CUmemLocation`, passed by value.
 #[repr(C)]
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Location {
     pub(crate) kind: u32,
     pub(crate) id: i32,

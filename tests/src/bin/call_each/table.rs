@@ -260,6 +260,7 @@ families! {
     handles {
         cuMemCreate: (Out<u64>, usize, Description, u64) => handles::create;
         cuMemRelease: (u64) => handles::release;
+        cuMemGetAllocationPropertiesFromHandle: (Out<handles::Properties>, u64) => handles::properties;
         cuMemPoolCreate: (Out<Handle>, Description) => handles::create_pool;
     }
 
@@ -274,6 +275,8 @@ families! {
     leaving {
         cuMemPoolExportPointer: (Buffer, u64) => leaving::by_pool;
         cuIpcGetMemHandle: (Out<foreign::Shared>, u64) => leaving::to_process;
+        cuMemExportToShareableHandle: (Buffer, u64, c_int, u64) => leaving::by_handle;
+        cuMulticastBindMem: (u64, usize, u64, usize, usize, u64) => leaving::handle_to_multicast;
         cuMulticastBindAddr: (u64, usize, u64, usize, u64) => leaving::to_multicast;
         cuMemGetHandleForAddressRange: (Buffer, u64, usize, c_int, u64) => leaving::to_device;
         cuGraphAddMemFreeNode: (Out<Handle>, Handle, *const Handle, usize, u64) => leaving::by_graph;

@@ -8,6 +8,39 @@ use libloading::Library;
 /// A context, stream, event, module, function, graph …
 pub(crate) type Handle = usize;
 
+/// `CUmemLocation`.
+#[repr(C)]
+pub(crate) struct Location {
+    kind: c_int,
+    id: c_int,
+}
+
+const FIRST_GPU: Location = Location { kind: 1, id: 0 };
+
+/// `CUmemAllocationProp`: memory of the first GPU.
+#[repr(C)]
+pub(crate) struct Properties {
+    kind: c_int,
+    handle_types: c_int,
+    location: Location,
+    more: [u64; 2],
+}
+
+impl Properties {
+    pub(crate) const PLAIN: Self = Self { kind: 1, handle_types: 0, location: FIRST_GPU, more: [0; 2] };
+}
+
+/// `CUmemAccessDesc`: the first GPU reads and writes.
+#[repr(C)]
+pub(crate) struct Access {
+    location: Location,
+    flags: c_int,
+}
+
+impl Access {
+    pub(crate) const FULL: Self = Self { location: FIRST_GPU, flags: 3 };
+}
+
 /// What went wrong.
 #[derive(Debug)]
 pub(crate) struct Failure(pub(crate) String);
@@ -84,6 +117,13 @@ driver! {
     cuMemHostRegister_v2(start: usize, bytes: usize, flags: u32);
     cuMemHostUnregister(start: usize);
     cuMemHostGetDevicePointer_v2(out: *mut u64, start: usize, flags: u32);
+    cuMemAddressReserve(out: *mut u64, bytes: usize, alignment: usize, wish: u64, flags: u64);
+    cuMemAddressFree(at: u64, bytes: usize);
+    cuMemCreate(out: *mut u64, bytes: usize, properties: *const Properties, flags: u64);
+    cuMemRelease(handle: u64);
+    cuMemMap(at: u64, bytes: usize, offset: usize, handle: u64, flags: u64);
+    cuMemUnmap(at: u64, bytes: usize);
+    cuMemSetAccess(at: u64, bytes: usize, access: *const Access, count: usize);
     cuMemAllocManaged(out: *mut u64, bytes: usize, flags: u32);
 
     cuStreamCreate(out: *mut Handle, flags: u32);

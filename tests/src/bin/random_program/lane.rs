@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::sync::Mutex;
 
 use crate::dice::{Dice, Digest};
-use crate::driver::{Failure, GLOBALS, Gpu, Handle, Outcome};
+use crate::driver::{Access, Failure, GLOBALS, Gpu, Handle, Outcome, Properties};
 use crate::graphs::Program;
 use crate::pointers::{Chain, Table};
 use crate::work::{Code, Copy, End, Fill, Job, Kernel, Key, Work, copy, fill, launch};
@@ -25,6 +25,8 @@ const RESULTS: usize = 64;
 
 const LARGEST: usize = 8 << 20;
 const SMALLEST: usize = 512;
+/// What handles of memory come in.
+const UNIT: usize = 2 << 20;
 
 /// An allocation of a lane's own whose contents count.
 #[derive(Clone, Copy)]
@@ -33,6 +35,8 @@ pub(crate) struct Piece {
     pub(crate) at: u64,
     pub(crate) bytes: usize,
     pub(crate) parity: usize,
+    /// How much memory of handles is mapped there, and once more behind that; 0 if it was allocated.
+    mapped: usize,
 }
 
 impl Piece {
@@ -314,12 +318,16 @@ impl<'a> Lane<'a> {
 
     fn new_piece(&mut self, bytes: usize, parity: usize) -> Outcome {
         let bytes = bytes.max(SMALLEST).next_multiple_of(4);
-        let (mut at, mut pitch) = (0, 0);
+        let (mut at, mut pitch, mut mapped) = (0, 0, 0);
         match self.dice.roll(5) {
             0 => self.gpu.driver.cuMemAllocPitch_v2(&mut at, &mut pitch, bytes, 1, 4)?,
+            1 | 2 if bytes >= UNIT / 2 && self.has_kind("in-mapping") => {
+                mapped = bytes.next_multiple_of(UNIT);
+                at = self.map_twice(mapped)?;
+            }
             _ => self.gpu.driver.cuMemAlloc_v2(&mut at, bytes)?,
         }
-        let piece = Piece { key: self.key(), at, bytes, parity };
+        let piece = Piece { key: self.key(), at, bytes, parity, mapped };
         self.pieces.push(piece);
         let value = self.dice.next() as u32;
         let work = match self.dice.roll(3) {
@@ -330,6 +338,33 @@ impl<'a> Lane<'a> {
             }
         };
         self.submit(work, &[], &[piece.key])
+    }
+
+    /// Memory of one handle or of several side by side, at two places; gives the first.
+    fn map_twice(&mut self, bytes: usize) -> Outcome<u64> {
+        let (driver, mut at) = (&self.gpu.driver, 0);
+        driver.cuMemAddressReserve(&mut at, 2 * bytes, 0, 0, 0)?;
+        let unit = if self.dice.once_in(2) { UNIT } else { bytes };
+        for offset in (0..bytes).step_by(unit) {
+            let mut handle = 0;
+            driver.cuMemCreate(&mut handle, unit, &Properties::PLAIN, 0)?;
+            for place in [at, at + bytes as u64] {
+                driver.cuMemMap(place + offset as u64, unit, 0, handle, 0)?;
+            }
+            driver.cuMemRelease(handle)?;
+        }
+        driver.cuMemSetAccess(at, 2 * bytes, &Access::FULL, 1)?;
+        Ok(at)
+    }
+
+    /// Frees a piece; work on it may be in flight, unless it is one that was mapped.
+    fn free_piece(&self, piece: &Piece) -> Outcome {
+        let driver = &self.gpu.driver;
+        if piece.mapped == 0 {
+            return driver.cuMemFree_v2(piece.at);
+        }
+        driver.cuMemUnmap(piece.at, 2 * piece.mapped)?;
+        driver.cuMemAddressFree(piece.at, 2 * piece.mapped)
     }
 
     /// Frees some pieces that can be written and makes others. Only in the first phase of a round: in later ones
@@ -344,6 +379,10 @@ impl<'a> Lane<'a> {
             let piece = self.dice.of(&own);
             self.drop_graphs_with(piece.key)?;
             match self.dice.roll(4) {
+                _ if piece.mapped != 0 => {
+                    self.settle(&[piece.key])?;
+                    self.free_piece(&piece)?;
+                }
                 0 => {
                     // In a stream's order.
                     let stream = self.any_stream();
@@ -352,10 +391,10 @@ impl<'a> Lane<'a> {
                 }
                 1 => {
                     self.settle(&[piece.key])?;
-                    self.gpu.driver.cuMemFree_v2(piece.at)?;
+                    self.free_piece(&piece)?;
                 }
                 // The call itself waits for what is in flight.
-                _ => self.gpu.driver.cuMemFree_v2(piece.at)?,
+                _ => self.free_piece(&piece)?,
             }
             self.uses.remove(&piece.key);
             self.pieces.retain(|other| other.key != piece.key);
@@ -620,7 +659,10 @@ impl<'a> Lane<'a> {
         }
         let pieces = std::mem::take(&mut self.pieces);
         for piece in pieces {
-            self.gpu.driver.cuMemFree_v2(piece.at)?;
+            if piece.mapped != 0 {
+                self.settle(&[piece.key])?;
+            }
+            self.free_piece(&piece)?;
         }
         let keys: HashSet<Key> = self.uses.keys().copied().collect();
         self.settle(&keys.into_iter().collect::<Vec<_>>())?;

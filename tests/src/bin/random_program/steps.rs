@@ -26,7 +26,7 @@ const STEPS: &[Step] = &[
 
 /// What happens beside steps: pieces are freed and others made; tables lie in pinned memory and in modules'
 /// variables; tables are cleared after some rounds.
-const OTHERS: [&str; 5] = ["replace", "in-pinned", "in-global", "clean", "by-host-function"];
+const OTHERS: [&str; 6] = ["replace", "in-pinned", "in-global", "in-mapping", "clean", "by-host-function"];
 
 /// The names of all kinds: of steps, of ways to upload pointers, and of other things.
 pub(crate) fn kinds() -> Vec<&'static str> {

@@ -1,0 +1,304 @@
+//! The driver's names for handles of memory and mappings of them.
+//!
+//! A handle of device memory is ours: a row of extents, which are mapped wherever the program maps the handle. Handles of other
+//! memory are the driver's (the host's, another GPU's, one that somebody else has made), and so are the addresses: reserving
+//! some costs no memory.
+//!
+//! The driver is asked whenever it knows the answer. For that all memory is here while such a call is made: then what is mapped
+//! where, and who has access, is for the driver as the program wants it, only in more pieces. What a piece alone would allow is
+//! refused: a handle is mapped and unmapped as a whole (measured: 801 by `cuMemMap`, 1 by the others).
+
+use core::ffi::{c_int, c_void};
+use std::os::fd::IntoRawFd;
+use std::sync::{Mutex, PoisonError};
+
+use baton_contract::cuda::*;
+use baton_contract::memory::GRANULE;
+
+use super::escapes::{self, REFUSED};
+use super::memory::{join_for, pin, written};
+use super::retry::retried;
+use crate::arrival::{self, Needs};
+use crate::driver::api;
+use crate::link;
+use crate::memory::mappings::{HandleNumber, Properties, RDMA, is_handle};
+use crate::memory::space::{self, NoMemory, Space};
+use crate::memory::unmanaged;
+use crate::session;
+
+type Create = unsafe extern "C-unwind" fn(*mut u64, usize, *const c_void, u64) -> CUresult;
+type OfHandle = unsafe extern "C-unwind" fn(u64) -> CUresult;
+type Retain = unsafe extern "C-unwind" fn(*mut u64, *mut c_void) -> CUresult;
+type Map = unsafe extern "C-unwind" fn(CUdeviceptr, usize, usize, u64, u64) -> CUresult;
+type OfRange = unsafe extern "C-unwind" fn(CUdeviceptr, usize) -> CUresult;
+type SetAccess = unsafe extern "C-unwind" fn(CUdeviceptr, usize, *const CUmemAccessDesc, usize) -> CUresult;
+type OfProperties = unsafe extern "C-unwind" fn(*mut c_void, u64) -> CUresult;
+type Bind = unsafe extern "C-unwind" fn(u64, usize, u64, usize, usize, u64) -> CUresult;
+type Export = unsafe extern "C-unwind" fn(*mut c_void, u64, c_int, u64) -> CUresult;
+
+/// The memory of this process, if it has handles of ours: only then there is more to do than the driver does.
+fn with_handles() -> Option<&'static Space> {
+    space::get().filter(|space| session::get().is_some() && space.has_handles())
+}
+
+/// The driver's answers to handles with properties that are not plain, of the smallest size: which of them it can make is the
+/// machine's business.
+static ANSWERS: Mutex<Vec<(c_int, [u8; 8], CUresult)>> = Mutex::new(Vec::new());
+
+fn is_made(properties: &CUmemAllocationProp) -> CUresult {
+    let key = (properties.handle_types, properties.flags);
+    if key == (0, [0; 8]) {
+        return CUDA_SUCCESS;
+    }
+    let answers = || ANSWERS.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = answers().iter().find(|(types, flags, _)| (*types, *flags) == key).map(|(_, _, answer)| *answer);
+    known.unwrap_or_else(|| {
+        let mut handle = 0;
+        // SAFETY: an out-parameter, and a structure of cuda.h's layout.
+        let answer = retried(|| unsafe { api::create(&mut handle, GRANULE as usize, properties, 0) });
+        if answer == CUDA_SUCCESS {
+            // SAFETY: just made.
+            unsafe { api::release(handle) };
+        }
+        if answer != CUDA_ERROR_OUT_OF_MEMORY {
+            answers().push((key.0, key.1, answer));
+        }
+        answer
+    })
+}
+
+/// Whether a handle with these properties can be a row of extents: plain memory of the shared GPU.
+fn can_move(properties: &CUmemAllocationProp, bytes: usize, flags: u64) -> bool {
+    let is_plain = properties.flags.iter().enumerate().all(|(at, flag)| at == RDMA || *flag == 0);
+    let of_ours =
+        CUmemLocation { kind: CU_MEM_LOCATION_TYPE_DEVICE, id: session::get().map_or(-1, |session| session.device) };
+    properties.kind == CU_MEM_ALLOCATION_TYPE_PINNED
+        && properties.location == of_ours
+        && is_plain
+        && properties.windows.is_null()
+        && flags == 0
+        && bytes != 0
+        && (bytes as u64).is_multiple_of(GRANULE)
+}
+
+pub(super) unsafe fn create(
+    original: Create,
+    out: *mut u64,
+    bytes: usize,
+    properties: *const c_void,
+    flags: u64,
+) -> CUresult {
+    // SAFETY: the program's own properties, which the driver is about to read.
+    unsafe { join_for(properties) };
+    let pass_on = || {
+        // SAFETY: the driver's own function with the program's own arguments.
+        let answer = retried(|| unsafe { original(out, bytes, properties, flags) });
+        unmanaged::foreign_made();
+        // SAFETY: written on success.
+        pin(answer, unsafe { written(answer, out) }, bytes);
+        answer
+    };
+    // SAFETY: null, or the program's own structure.
+    let wanted = unsafe { properties.cast::<CUmemAllocationProp>().as_ref() };
+    let (Some(wanted), Some(session), Some(space)) = (wanted, session::get(), space::get()) else { return pass_on() };
+    if out.is_null() || !can_move(wanted, bytes, flags) {
+        return pass_on();
+    }
+    match is_made(wanted) {
+        CUDA_SUCCESS => {}
+        answer => return answer,
+    }
+    let passage = match arrival::pass_here(|| Needs::Nothing) {
+        Ok(passage) => passage,
+        Err(answer) => return answer,
+    };
+    let mut properties = *wanted;
+    properties.flags[RDMA] = u8::from(properties.flags[RDMA] != 0);
+    match space.create(&passage, &session.link.requests, bytes as u64, Properties(properties)) {
+        Ok(handle) => {
+            // SAFETY: not null, and the program's own out-parameter.
+            unsafe { *out = handle };
+            CUDA_SUCCESS
+        }
+        Err(NoMemory::Answer(answer)) => answer,
+        Err(NoMemory::Alone | NoMemory::TryAgain) => pass_on(),
+    }
+}
+
+pub(super) unsafe fn release(original: OfHandle, handle: u64) -> CUresult {
+    match space::get().filter(|_| is_handle(handle)) {
+        Some(space) => arrival::with_all_here(|guard| space.release_handle(handle, guard)),
+        // A handle that is still mapped keeps its memory, so this is counted a little early.
+        // SAFETY: the driver's own function with the program's own arguments.
+        None => unmanaged::remove(handle, || unsafe { original(handle) }),
+    }
+}
+
+pub(super) unsafe fn retain(original: Retain, out: *mut u64, address: *mut c_void) -> CUresult {
+    let at = address.addr() as CUdeviceptr;
+    if escapes::is_ours(at, 1) {
+        return REFUSED;
+    }
+    let of_ours = || with_handles().filter(|space| space.has_mapped(at, 1));
+    let Some(space) = of_ours().filter(|_| !out.is_null()) else {
+        // SAFETY: the driver's own function with the program's own arguments.
+        return unsafe { original(out, address) };
+    };
+    match space.retain(at) {
+        Some(handle) => {
+            // SAFETY: not null, and the program's own out-parameter.
+            unsafe { *out = handle };
+            CUDA_SUCCESS
+        }
+        // Another thread has just unmapped it.
+        None => CUDA_ERROR_INVALID_VALUE,
+    }
+}
+
+pub(super) unsafe fn map(
+    original: Map,
+    address: CUdeviceptr,
+    bytes: usize,
+    offset: usize,
+    handle: u64,
+    flags: u64,
+) -> CUresult {
+    if escapes::is_ours(address, bytes) {
+        return REFUSED;
+    }
+    // SAFETY: the driver's own function with the program's own arguments.
+    let pass_on = || unsafe { original(address, bytes, offset, handle, flags) };
+    let Some(space) = with_handles() else { return pass_on() };
+    arrival::with_all_here(|guard| {
+        if !is_handle(handle) {
+            return pass_on();
+        }
+        let Some((whole, _)) = space.handle(handle) else { return CUDA_ERROR_INVALID_VALUE };
+        if flags != 0 || bytes == 0 {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        if offset != 0 || bytes as u64 != whole {
+            return CUDA_ERROR_NOT_SUPPORTED;
+        }
+        space.map_handle(handle, address, guard).map_or_else(|answer| answer, |()| CUDA_SUCCESS)
+    })
+}
+
+pub(super) unsafe fn unmap(original: OfRange, address: CUdeviceptr, bytes: usize) -> CUresult {
+    if escapes::is_ours(address, bytes) {
+        return REFUSED;
+    }
+    // SAFETY: the driver's own function with the program's own arguments.
+    let pass_on = || unsafe { original(address, bytes) };
+    let Some(space) = with_handles() else { return pass_on() };
+    arrival::with_all_here(|guard| {
+        if space.cuts_mapping(address, bytes as u64) {
+            return REFUSED;
+        }
+        space.unmap(address, bytes as u64, guard, pass_on)
+    })
+}
+
+pub(super) unsafe fn set_access(
+    original: SetAccess,
+    address: CUdeviceptr,
+    bytes: usize,
+    access: *const CUmemAccessDesc,
+    count: usize,
+) -> CUresult {
+    if escapes::is_ours(address, bytes) {
+        return REFUSED;
+    }
+    // SAFETY: the driver's own function with the program's own arguments.
+    let pass_on = || unsafe { original(address, bytes, access, count) };
+    let Some((session, space)) = session::get().zip(with_handles()) else { return pass_on() };
+    arrival::with_all_here(|guard| {
+        if !space.has_mapped(address, bytes as u64) || access.is_null() || count == 0 {
+            return pass_on();
+        }
+        if space.cuts_mapping(address, bytes as u64) {
+            return REFUSED;
+        }
+        // SAFETY: the program's own list, which the driver is about to read.
+        let list = unsafe { core::slice::from_raw_parts(access, count) };
+        let here = CUmemLocation { kind: CU_MEM_LOCATION_TYPE_DEVICE, id: session.device };
+        let by_others = |one: &CUmemAccessDesc| one.location != here && one.flags != CU_MEM_ACCESS_FLAGS_PROT_NONE;
+        if list.iter().any(by_others)
+            && let Err(answer) = space.make_mappings_stay(&session.link.requests, address, bytes as u64, guard)
+        {
+            return answer;
+        }
+        let answer = pass_on();
+        // The last that a list says of a GPU holds.
+        if let Some(one) = list.iter().rfind(|one| one.location == here).filter(|_| answer == CUDA_SUCCESS) {
+            space.set_access(address, bytes as u64, one.flags);
+        }
+        answer
+    })
+}
+
+pub(super) unsafe fn address_free(original: OfRange, address: CUdeviceptr, bytes: usize) -> CUresult {
+    if escapes::is_ours(address, bytes) {
+        return REFUSED;
+    }
+    // SAFETY: the driver's own function with the program's own arguments.
+    let pass_on = || unsafe { original(address, bytes) };
+    match with_handles().filter(|space| space.has_mapped(address, bytes as u64)) {
+        Some(_) => arrival::with_all_here(|_| pass_on()),
+        None => pass_on(),
+    }
+}
+
+/// What a handle of ours was made with.
+fn properties_of(handle: HandleNumber) -> Option<CUmemAllocationProp> {
+    space::get()?.handle(handle).map(|(_, properties)| properties)
+}
+
+pub(super) unsafe fn properties(original: OfProperties, out: *mut c_void, handle: u64) -> CUresult {
+    if !is_handle(handle) || out.is_null() {
+        // SAFETY: the driver's own function with the program's own arguments.
+        return unsafe { original(out, handle) };
+    }
+    let Some(properties) = properties_of(handle) else { return CUDA_ERROR_INVALID_VALUE };
+    // SAFETY: not null, and the program's own out-parameter.
+    unsafe { *out.cast() = properties };
+    CUDA_SUCCESS
+}
+
+pub(super) unsafe fn export(original: Export, out: *mut c_void, handle: u64, kind: c_int, flags: u64) -> CUresult {
+    if !is_handle(handle) {
+        // SAFETY: the driver's own function with the program's own arguments.
+        return unsafe { original(out, handle, kind, flags) };
+    }
+    let (Some(properties), Some(space), Some(link)) = (properties_of(handle), space::get(), link::get()) else {
+        return CUDA_ERROR_INVALID_VALUE;
+    };
+    if out.is_null() || flags != 0 || kind != api::POSIX_DESCRIPTOR || properties.handle_types & kind == 0 {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    arrival::with_all_here(|guard| match space.export(&link.requests, handle, guard) {
+        Ok(descriptor) => {
+            // SAFETY: not null, and the program's own place for a descriptor.
+            unsafe { *out.cast::<c_int>() = descriptor.into_raw_fd() };
+            CUDA_SUCCESS
+        }
+        Err(answer) => answer,
+    })
+}
+
+/// A handle is to be bound to a multicast object. One of ours cannot be: what is bound is one piece of memory that stays.
+pub(super) unsafe fn bind(
+    original: Bind,
+    object: u64,
+    at: usize,
+    handle: u64,
+    offset: usize,
+    bytes: usize,
+    flags: u64,
+) -> CUresult {
+    if is_handle(handle) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    // SAFETY: the driver's own function with the program's own arguments.
+    unsafe { original(object, at, handle, offset, bytes, flags) }
+}

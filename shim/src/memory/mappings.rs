@@ -1,0 +1,410 @@
+//! The program's own handles (`cuMemCreate`), and where it has mapped them (`cuMemMap`). Pure.
+//!
+//! A handle's memory is a row of extents, like an allocation's. For the coordinator it lies at the handle's **home**: addresses that
+//! nobody maps, by which the two of us talk about it. The program has it wherever it maps the handle: nowhere, once, or at several
+//! addresses at a time. No two homes are neighbours, so no extent ever has parts of two handles.
+
+use core::ffi::c_int;
+use core::ops::Range;
+use std::collections::{BTreeMap, BTreeSet};
+
+use baton_contract::cuda::{
+    CU_MEM_ACCESS_FLAGS_PROT_NONE, CUDA_ERROR_INVALID_VALUE, CUdeviceptr, CUmemAllocationProp, CUresult,
+};
+use baton_contract::memory::GRANULE;
+
+use super::window::Window;
+
+/// Where homes begin, far above all addresses that there are, and how far they reach.
+const HOMES: Range<u64> = 1 << 60..1 << 61;
+/// The upper half of the numbers of our handles; the driver's are small, or addresses.
+const TAG: u64 = 0xBA70_7E9A;
+
+/// A handle's number, as the program has it (`CUmemGenericAllocationHandle`).
+pub(crate) type HandleNumber = u64;
+
+/// Which of a handle's flags says that devices on the bus are to reach it (`gpuDirectRDMACapable`). That changes nothing until they
+/// do.
+pub(crate) const RDMA: usize = 1;
+
+/// Whether a number is that of a handle of ours, living or not.
+pub(crate) fn is_handle(number: HandleNumber) -> bool {
+    number >> 32 == TAG
+}
+
+/// Whether an address of an extent is a home.
+pub(super) fn is_home(address: CUdeviceptr) -> bool {
+    HOMES.contains(&address)
+}
+
+#[derive(Debug)]
+struct Handle {
+    home: CUdeviceptr,
+    bytes: u64,
+    /// How often the program would have to release it. Mapped memory stays when that is 0.
+    held: u32,
+    /// Where it is mapped.
+    places: BTreeSet<CUdeviceptr>,
+    properties: Properties,
+}
+
+/// What a handle was made with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Properties(pub(crate) CUmemAllocationProp);
+
+// SAFETY: the pointer in it is for Windows, and nobody follows it.
+unsafe impl Send for Properties {}
+
+/// A mapping of a handle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mapping {
+    pub(crate) at: CUdeviceptr,
+    pub(crate) bytes: u64,
+    pub(crate) handle: HandleNumber,
+    /// Tells it from all other memory there ever was, as the driver's `CU_POINTER_ATTRIBUTE_BUFFER_ID` does.
+    pub(crate) number: u64,
+    /// How its handle was to be exportable (`CUmemAllocationHandleType`), and whether devices on the bus were to reach it.
+    pub(crate) handle_types: c_int,
+    pub(crate) rdma: bool,
+    /// How the shared GPU may use it (`CUmemAccess_flags`).
+    access: c_int,
+}
+
+impl Mapping {
+    fn end(&self) -> CUdeviceptr {
+        self.at + self.bytes
+    }
+}
+
+/// Where a part of a handle's memory is mapped, and how the shared GPU may use it there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) at: CUdeviceptr,
+    pub(super) access: c_int,
+}
+
+/// Memory of a handle that is no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Gone {
+    pub(crate) home: CUdeviceptr,
+    pub(crate) bytes: u64,
+}
+
+/// All handles and mappings of the process.
+#[derive(Debug)]
+pub(super) struct Mappings {
+    handles: BTreeMap<HandleNumber, Handle>,
+    homes: BTreeMap<CUdeviceptr, HandleNumber>,
+    free_homes: Window,
+    by_address: BTreeMap<CUdeviceptr, Mapping>,
+    last: u32,
+    taken: u64,
+}
+
+impl Default for Mappings {
+    fn default() -> Self {
+        let mut free_homes = Window::default();
+        free_homes.give_back(HOMES.start, HOMES.end - HOMES.start);
+        Self {
+            handles: BTreeMap::new(),
+            homes: BTreeMap::new(),
+            free_homes,
+            by_address: BTreeMap::new(),
+            last: 0,
+            taken: 0,
+        }
+    }
+}
+
+impl Mappings {
+    /// What all handles take, in bytes.
+    pub(super) fn taken(&self) -> u64 {
+        self.taken
+    }
+
+    /// A home for so many bytes.
+    pub(super) fn take_home(&mut self, bytes: u64) -> Option<CUdeviceptr> {
+        self.free_homes.take(bytes.checked_add(GRANULE)?)
+    }
+
+    /// A home where no memory is.
+    pub(super) fn give_home_back(&mut self, gone: Gone) {
+        self.free_homes.give_back(gone.home, gone.bytes + GRANULE);
+    }
+
+    /// The program gets a handle of memory that is at home here.
+    pub(super) fn add(&mut self, home: CUdeviceptr, bytes: u64, properties: Properties) -> HandleNumber {
+        let number = loop {
+            self.last = self.last.wrapping_add(1);
+            let number = TAG << 32 | u64::from(self.last);
+            if !self.handles.contains_key(&number) {
+                break number;
+            }
+        };
+        self.taken += bytes;
+        self.homes.insert(home, number);
+        self.handles.insert(number, Handle { home, bytes, held: 1, places: BTreeSet::new(), properties });
+        number
+    }
+
+    /// A handle's home and size.
+    pub(super) fn home_of(&self, handle: HandleNumber) -> Option<Gone> {
+        self.handles.get(&handle).map(|handle| Gone { home: handle.home, bytes: handle.bytes })
+    }
+
+    /// What it was made with.
+    pub(super) fn properties(&self, handle: HandleNumber) -> Option<CUmemAllocationProp> {
+        self.handles.get(&handle).map(|handle| handle.properties.0)
+    }
+
+    /// The mapping that an address lies in.
+    pub(super) fn find(&self, address: CUdeviceptr) -> Option<&Mapping> {
+        let (_, mapping) = self.by_address.range(..=address).next_back()?;
+        (address < mapping.end()).then_some(mapping)
+    }
+
+    /// The mappings that lie in a range, wholly or in part.
+    pub(super) fn within(&self, at: CUdeviceptr, bytes: u64) -> impl Iterator<Item = &Mapping> {
+        let before = self.find(at).filter(|mapping| mapping.at < at && bytes > 0);
+        before.into_iter().chain(self.by_address.range(at..at.saturating_add(bytes)).map(|(_, mapping)| mapping))
+    }
+
+    /// Whether a range has a part of a mapping, and not the rest.
+    pub(super) fn is_cut(&self, at: CUdeviceptr, bytes: u64) -> bool {
+        let end = at.saturating_add(bytes);
+        self.within(at, bytes).any(|mapping| mapping.at < at || mapping.end() > end)
+    }
+
+    /// The program holds the handle once more that is mapped here.
+    pub(super) fn retain(&mut self, address: CUdeviceptr) -> Option<HandleNumber> {
+        let number = self.find(address)?.handle;
+        self.handles.get_mut(&number)?.held += 1;
+        Some(number)
+    }
+
+    /// The program holds a handle once less. Says what is no more.
+    pub(super) fn release(&mut self, handle: HandleNumber) -> Result<Option<Gone>, CUresult> {
+        let found = self.handles.get_mut(&handle).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        found.held = found.held.checked_sub(1).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        Ok(self.end_if_unused(handle))
+    }
+
+    fn end_if_unused(&mut self, number: HandleNumber) -> Option<Gone> {
+        let handle = self.handles.get(&number).filter(|handle| handle.held == 0 && handle.places.is_empty())?;
+        let gone = Gone { home: handle.home, bytes: handle.bytes };
+        self.handles.remove(&number);
+        self.homes.remove(&gone.home);
+        self.taken -= gone.bytes;
+        Some(gone)
+    }
+
+    /// A handle is about to be mapped at an address: it stays until that is over. False if it is just being mapped there.
+    pub(super) fn begin_map(&mut self, handle: HandleNumber, at: CUdeviceptr) -> bool {
+        self.handles.get_mut(&handle).is_some_and(|handle| handle.places.insert(at))
+    }
+
+    /// It could not be. Says what is no more.
+    pub(super) fn not_mapped(&mut self, handle: HandleNumber, at: CUdeviceptr) -> Option<Gone> {
+        self.handles.get_mut(&handle)?.places.remove(&at);
+        self.end_if_unused(handle)
+    }
+
+    /// It was. Nobody has access yet.
+    pub(super) fn mapped(&mut self, handle: HandleNumber, at: CUdeviceptr, number: u64) {
+        let Some(Handle { bytes, properties, .. }) = self.handles.get(&handle) else { return };
+        let (handle_types, rdma) = (properties.0.handle_types, properties.0.flags[RDMA] != 0);
+        let access = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+        self.by_address.insert(at, Mapping { at, bytes: *bytes, handle, number, handle_types, rdma, access });
+    }
+
+    /// All mappings in a range are about to be unmapped: they are not in the books from here on.
+    pub(super) fn begin_unmap(&mut self, at: CUdeviceptr, bytes: u64) -> Vec<Mapping> {
+        let end = at.saturating_add(bytes);
+        self.by_address.extract_if(at..end, |_, mapping| mapping.end() <= end).map(|(_, mapping)| mapping).collect()
+    }
+
+    /// They were not.
+    pub(super) fn stay_mapped(&mut self, mappings: Vec<Mapping>) {
+        self.by_address.extend(mappings.into_iter().map(|mapping| (mapping.at, mapping)));
+    }
+
+    /// They were. Says what is no more.
+    pub(super) fn unmapped(&mut self, mappings: &[Mapping]) -> Vec<Gone> {
+        let mut gone = Vec::new();
+        for Mapping { at, handle, .. } in mappings {
+            if let Some(handle) = self.handles.get_mut(handle) {
+                handle.places.remove(at);
+            }
+            gone.extend(self.end_if_unused(*handle));
+        }
+        gone
+    }
+
+    /// How the shared GPU may use the mappings in a range from now on: up to the first hole, as the driver does it (measured).
+    pub(super) fn set_access(&mut self, at: CUdeviceptr, bytes: u64, access: c_int) {
+        let mut next = at;
+        for (_, mapping) in self.by_address.range_mut(at..at.saturating_add(bytes)) {
+            if mapping.at != next {
+                break;
+            }
+            (mapping.access, next) = (access, mapping.end());
+        }
+    }
+
+    /// Where an extent is mapped that lies in a home.
+    pub(super) fn places_of(&self, extent: CUdeviceptr) -> Vec<Place> {
+        let handle = self.homes.range(..=extent).next_back().and_then(|(_, number)| self.handles.get(number));
+        let Some((handle, offset)) = handle.map(|handle| (handle, extent - handle.home)) else { return Vec::new() };
+        if offset >= handle.bytes {
+            // Of a handle that is no more.
+            return Vec::new();
+        }
+        // One that is being unmapped is in the books no more.
+        let mappings = handle.places.iter().filter_map(|at| self.by_address.get(at));
+        mappings.map(|mapping| Place { at: mapping.at + offset, access: mapping.access }).collect()
+    }
+
+    /// The addresses that a program may use from any pointer to one of them: mappings side by side are one to it. With each, the
+    /// homes of what is mapped there.
+    pub(super) fn runs(&self) -> Vec<(Range<CUdeviceptr>, Vec<Range<CUdeviceptr>>)> {
+        let mut runs: Vec<(Range<CUdeviceptr>, Vec<Range<CUdeviceptr>>)> = Vec::new();
+        for mapping in self.by_address.values() {
+            let Some(home) = self.home_of(mapping.handle) else { continue };
+            let home = home.home..home.home + home.bytes;
+            match runs.last_mut().filter(|(addresses, _)| addresses.end == mapping.at) {
+                Some((addresses, homes)) => {
+                    addresses.end = mapping.end();
+                    homes.push(home);
+                }
+                None => runs.push((mapping.at..mapping.end(), vec![home])),
+            }
+        }
+        runs
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use baton_contract::cuda::{CU_MEM_ACCESS_FLAGS_PROT_READWRITE, CUmemLocation};
+
+    const MIB: u64 = 1 << 20;
+
+    fn properties() -> Properties {
+        let location = CUmemLocation { kind: 1, id: 0 };
+        Properties(CUmemAllocationProp {
+            kind: 1,
+            handle_types: 0,
+            location,
+            windows: core::ptr::null_mut(),
+            flags: [0; 8],
+        })
+    }
+
+    fn handle(mappings: &mut Mappings, bytes: u64) -> (HandleNumber, Gone) {
+        let home = mappings.take_home(bytes).expect("room");
+        (mappings.add(home, bytes, properties()), Gone { home, bytes })
+    }
+
+    fn map(mappings: &mut Mappings, handle: HandleNumber, at: u64) {
+        assert!(mappings.begin_map(handle, at));
+        mappings.mapped(handle, at, 1);
+    }
+
+    #[test]
+    fn a_handle_that_is_being_mapped_stays_until_that_is_over() {
+        let mut mappings = Mappings::default();
+        let (first, home) = handle(&mut mappings, 2 * MIB);
+        assert!(mappings.begin_map(first, 64 * MIB) && !mappings.begin_map(first, 64 * MIB));
+        assert_eq!(mappings.places_of(home.home), [], "it is not there yet");
+        assert_eq!(mappings.release(first), Ok(None));
+        assert_eq!(mappings.not_mapped(first, 64 * MIB), Some(home));
+    }
+
+    #[test]
+    fn memory_stays_while_the_program_holds_its_handle_or_has_it_mapped() {
+        let mut mappings = Mappings::default();
+        let (first, home) = handle(&mut mappings, 4 * MIB);
+        assert!(is_handle(first) && is_home(home.home) && mappings.taken() == 4 * MIB);
+        map(&mut mappings, first, 64 * MIB);
+        map(&mut mappings, first, 128 * MIB);
+        assert_eq!(mappings.release(first), Ok(None));
+        assert_eq!(mappings.release(first), Err(CUDA_ERROR_INVALID_VALUE), "nobody holds it any more");
+        assert_eq!(mappings.retain(129 * MIB), Some(first));
+        assert_eq!(mappings.release(first), Ok(None));
+        let unmapped = mappings.begin_unmap(64 * MIB, 4 * MIB);
+        assert_eq!(mappings.unmapped(&unmapped), []);
+        let unmapped = mappings.begin_unmap(128 * MIB, 4 * MIB);
+        assert_eq!(mappings.unmapped(&unmapped), [home]);
+        assert_eq!((mappings.taken(), mappings.home_of(first)), (0, None));
+        assert_eq!(mappings.release(first), Err(CUDA_ERROR_INVALID_VALUE));
+    }
+
+    #[test]
+    fn a_part_of_a_handle_has_a_place_in_each_of_its_mappings() {
+        let mut mappings = Mappings::default();
+        let (first, home) = handle(&mut mappings, 8 * MIB);
+        let (_, other) = handle(&mut mappings, 2 * MIB);
+        assert!(other.home > home.home + home.bytes, "homes are no neighbours");
+        assert_eq!(mappings.places_of(home.home), []);
+        map(&mut mappings, first, 64 * MIB);
+        map(&mut mappings, first, 32 * MIB);
+        mappings.set_access(64 * MIB, 8 * MIB, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+        let places = mappings.places_of(home.home + 6 * MIB);
+        assert_eq!(places, [Place { at: 38 * MIB, access: 0 }, Place { at: 70 * MIB, access: 3 }]);
+        assert_eq!(mappings.places_of(other.home), []);
+        assert_eq!(mappings.places_of(home.home + home.bytes), [], "behind its end");
+        let unmapping = mappings.begin_unmap(32 * MIB, 8 * MIB);
+        assert_eq!(mappings.places_of(home.home).len(), 1);
+        mappings.stay_mapped(unmapping);
+        assert_eq!(mappings.places_of(home.home).len(), 2, "it could not be unmapped");
+    }
+
+    #[test]
+    fn access_is_given_up_to_the_first_hole() {
+        let mut mappings = Mappings::default();
+        let (first, home) = handle(&mut mappings, 2 * MIB);
+        for at in [64, 66, 70] {
+            map(&mut mappings, first, at * MIB);
+        }
+        mappings.set_access(64 * MIB, 8 * MIB, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+        let access: Vec<c_int> = mappings.places_of(home.home).iter().map(|place| place.access).collect();
+        assert_eq!(access, [3, 3, 0]);
+    }
+
+    #[test]
+    fn a_range_cuts_what_it_has_in_part() {
+        let mut mappings = Mappings::default();
+        let (first, _) = handle(&mut mappings, 4 * MIB);
+        let (second, _) = handle(&mut mappings, 4 * MIB);
+        map(&mut mappings, first, 64 * MIB);
+        map(&mut mappings, second, 68 * MIB);
+        for (at, bytes, is_cut) in [
+            (64, 8, false),
+            (64, 4, false),
+            (64, 2, true),
+            (66, 6, true),
+            (60, 12, false),
+            (60, 6, true),
+            (72, 8, false),
+        ] {
+            assert_eq!(mappings.is_cut(at * MIB, bytes * MIB), is_cut, "{bytes} MiB at {at} MiB");
+        }
+        assert_eq!(mappings.begin_unmap(60 * MIB, 10 * MIB).len(), 1);
+    }
+
+    #[test]
+    fn mappings_side_by_side_are_waited_for_together() {
+        let mut mappings = Mappings::default();
+        let (first, home) = handle(&mut mappings, 4 * MIB);
+        let (second, other) = handle(&mut mappings, 2 * MIB);
+        map(&mut mappings, second, 64 * MIB);
+        map(&mut mappings, first, 66 * MIB);
+        map(&mut mappings, first, 80 * MIB);
+        let range = |gone: Gone| gone.home..gone.home + gone.bytes;
+        assert_eq!(
+            mappings.runs(),
+            [(64 * MIB..70 * MIB, vec![range(other), range(home)]), (80 * MIB..84 * MIB, vec![range(home)])]
+        );
+    }
+}

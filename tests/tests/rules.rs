@@ -1,0 +1,135 @@
+//! The driver's rules for memory hold under Baton, whatever is done to a program's memory meanwhile.
+//!
+//! The programs of `tests/c/rules` say what the driver answers; what it is said to answer on an H200 is in
+//! `bench/results/rules.json`.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use baton_tests::coordinator::{Coordinator, Place, Serving};
+use baton_tests::running::Running;
+use baton_tests::{Driver, Outcome, built};
+
+/// Whatever takes longer than this hangs. The programs end by themselves before.
+const LIMIT: Duration = Duration::from_secs(300);
+
+fn program(family: &str) -> PathBuf {
+    built().programs.join("rules").join(family)
+}
+
+/// Runs a list of rules to its end; each time that it waits, something is done.
+#[track_caller]
+fn to_the_end(command: &mut Command, place: Option<Place>, mut meanwhile: impl FnMut()) -> Outcome {
+    let mut running = Running::start(command, true, place);
+    let mut said = String::new();
+    while let Ok(line) = running.line_if_any(LIMIT) {
+        if line == "waits" {
+            meanwhile();
+            running.say("");
+        } else {
+            said += &line;
+            said.push('\n');
+        }
+    }
+    Outcome { out: said, ..running.finish(LIMIT) }
+}
+
+/// What is said on a GPU of its own.
+#[track_caller]
+fn alone(family: &str) -> Outcome {
+    let mut command = Driver::simulated().bare(program(family));
+    command.env("SIMCUDA_MEMORY", "512MiB");
+    to_the_end(&mut command, None, || {}).succeeded()
+}
+
+/// The same as a tenant, after `meanwhile` before each call.
+#[track_caller]
+fn shared(coordinator: &Coordinator, family: &str, mut meanwhile: impl FnMut()) -> Outcome {
+    let place = &coordinator.place;
+    let mut command = place.joining(family, &program(family), &["--wait"]);
+    to_the_end(&mut command, Some(place.clone()), &mut meanwhile)
+}
+
+/// What each rule says.
+fn by_rule(outcome: &Outcome) -> BTreeMap<&str, Vec<&str>> {
+    let mut rules: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for line in outcome.out.lines() {
+        let (rule, rest) = line.split_once(' ').unwrap_or((line, ""));
+        rules.entry(rule).or_default().push(rest);
+    }
+    rules
+}
+
+/// Says which rules differ.
+#[track_caller]
+fn same(alone: &Outcome, shared: &Outcome, what: &str) {
+    let (left, right) = (by_rule(alone), by_rule(shared));
+    let differ: Vec<String> = left
+        .iter()
+        .filter(|(rule, said)| right.get(*rule) != Some(*said))
+        .map(|(rule, said)| {
+            let other = right.get(rule).map_or(&[][..], Vec::as_slice);
+            let first = said.iter().zip(other).find(|(left, right)| left != right);
+            let (left, right) = first.map_or((said.len().to_string(), other.len().to_string()), |(left, right)| {
+                ((*left).to_owned(), (*right).to_owned())
+            });
+            format!("{rule}\n  alone:  {left}\n  shared: {right}")
+        })
+        .collect();
+    assert!(differ.is_empty(), "{what}, {} rules differ:\n{}", differ.len(), differ.join("\n"));
+    assert_eq!(alone, shared, "{what}");
+}
+
+#[track_caller]
+fn rules_hold(family: &str) {
+    let alone = alone(family);
+    let coordinator = Serving::arena("160MiB").start();
+    same(&alone, &shared(&coordinator, family, || {}), "undisturbed");
+    let mut evictions = 0;
+    let disturbed = shared(&coordinator, family, || evictions += usize::from(coordinator.evict(family)));
+    same(&alone, &disturbed, "evicted before every call");
+    assert!(evictions > 100, "it was evicted {evictions} times");
+    coordinator.until_empty();
+}
+
+/// The families whose rules the simulated driver follows.
+const MEASURED: &[&str] = &["vmm"];
+/// What the simulated driver does not do as the measured one, and why.
+const NOT_SIMULATED: &[(&str, &str)] = &[
+    ("create-locations", "memory of the host"),
+    ("properties", "memory of the host"),
+    ("host-numa-memory", "memory of the host"),
+    ("properties-wrong", "of a released handle the driver reads what it has freed"),
+];
+
+/// What an H200 answered, family by family and rule by rule.
+fn measured(family: &str) -> BTreeMap<String, Vec<String>> {
+    let file = baton_tests::root().join("bench/results/rules.json");
+    let all: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(file).expect("the repository's own file")).expect("JSON");
+    serde_json::from_value(all["families"][family].clone()).expect("lists of lines by rule")
+}
+
+#[test]
+fn the_simulated_driver_answers_as_the_measured_one() {
+    for family in MEASURED {
+        let alone = alone(family);
+        let simulated = by_rule(&alone);
+        let differ: Vec<String> = measured(family)
+            .iter()
+            .filter(|(rule, said)| simulated.get(rule.as_str()).is_none_or(|simulated| simulated != *said))
+            .map(|(rule, said)| {
+                format!("{rule}\n  measured:  {said:?}\n  simulated: {:?}", simulated.get(rule.as_str()))
+            })
+            .filter(|line| !NOT_SIMULATED.iter().any(|(rule, _)| line.starts_with(&format!("{rule}\n"))))
+            .collect();
+        assert!(differ.is_empty(), "{family}, {} rules differ:\n{}", differ.len(), differ.join("\n"));
+    }
+}
+
+#[test]
+fn a_programs_own_mappings_follow_the_drivers_rules() {
+    rules_hold("vmm");
+}
