@@ -50,6 +50,7 @@ TITLES = {
     "pausing": "How long does it take to take a program off the GPU?",
     "stuck": "Beside a kernel that never ends, and a program that is stopped (SIGSTOP)?",
     "sharing": "And programs that do not fit together?",
+    "allocators": "And programs that get their memory in other ways?",
     "transfer": "How fast is memory moved?",
     "cost": "What does it cost a program that has the GPU to itself?",
     "conformance": "Do unmodified programs compute the same, and does the shim see every call?",
@@ -60,6 +61,7 @@ COMMANDS = {
     "pausing": "bench/pausing.py --baton target/release",
     "stuck": "bench/stuck.py --baton target/release",
     "sharing": "bench/sharing.py --baton target/release",
+    "allocators": "bench/allocators.py --baton target/release",
     "transfer": "bench/transfer.py --baton target/release",
     "cost": "bench/cost.py --baton target/release/libbaton.so",
     "hook_cost": "cargo bench -p baton-tests --bench hook_cost",
@@ -354,6 +356,30 @@ def sharing_section(runs):
     )
 
 
+def allocators_section(runs):
+    """Programs that hold memory in different ways, at once."""
+    lines = []
+    for row in (row for run in runs for row in run["groups"]):
+        lines.append(
+            [
+                row["programs"].replace("+", ", "),
+                "right" if row["right"] else "WRONG",
+                row["switches"],
+                *(figure(row[way] / 1e9, 1) for way in ("bytes_in", "bytes_out")),
+                figure(row["unmanaged_bytes"] / 1e9),
+            ]
+        )
+    header = ["programs, GiB of each", "contents", "switches", "GB in", "GB out", "unmanaged GB"]
+    return section(
+        "allocators",
+        runs,
+        "Each program gets so much memory by its library's allocator, writes all of it, and checks "
+        "every word round after round, while the others do the same. `torch segments`: PyTorch with "
+        "`expandable_segments:True`. JAX takes three quarters of what it is told is free in one piece.",
+        table.markdown(header, lines),
+    )
+
+
 def transfer_section(runs):
     """How fast tenants' memory is moved."""
     result = runs[-1]
@@ -447,6 +473,7 @@ SECTIONS = {
     "pausing": pausing_section,
     "stuck": stuck_section,
     "sharing": sharing_section,
+    "allocators": allocators_section,
     "transfer": transfer_section,
     "cost": cost_section,
     "hook_cost": hook_section,

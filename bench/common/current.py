@@ -90,6 +90,12 @@ def pruned(kind, runs):
     if kind == "cost":
         rows_of, put = named("workloads", lambda run: (bool(run.get("serve")), run.get("beside")))
         return newest_by(rows_of, put, runs)
+    if kind == "allocators":
+        return newest_by(
+            lambda run: [(row["programs"], row) for row in run["groups"]],
+            lambda run, rows: run | {"groups": rows},
+            runs,
+        )
     if kind == "stuck":
         rows_of, put = named("modes", lambda run: (run.get("class", "batch"),))
         return newest_by(rows_of, put, runs)

@@ -92,17 +92,13 @@ pub(crate) fn expose(device: CUdevice) -> Result<(), CUresult> {
     link::get().map_or(Ok(()), |link| space.expose(&link.requests, device, &guard))
 }
 
-/// Does something while all memory is here and nobody else changes what is mapped. An error is what the program's call has to answer.
-pub(crate) fn with_all_here(call: impl FnOnce(&MappingGuard) -> CUresult) -> CUresult {
-    let guarded =
-        pass_here(|| Needs::Everything).and_then(|passage| Ok((lock_mappings(&passage, Needs::Everything)?, passage)));
-    match guarded {
-        Ok((guard, _passage)) => {
-            let _relaxed = api::Relaxed::enter();
-            call(&guard)
-        }
-        Err(answer) => answer,
-    }
+/// Does something while all memory is here and nobody else changes what is mapped. An error is what the program's call has to
+/// answer.
+pub(crate) fn with_all_here<T>(what: impl FnOnce(&MappingGuard) -> T) -> Result<T, CUresult> {
+    let passage = pass_here(|| Needs::Everything)?;
+    let guard = lock_mappings(&passage, Needs::Everything)?;
+    let _relaxed = api::Relaxed::enter();
+    Ok(what(&guard))
 }
 
 /// The right to change mappings, while some memory is here: it may have gone since the caller passed.

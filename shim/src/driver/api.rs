@@ -134,6 +134,7 @@ calls! {
     pub(crate) reserve = cuMemAddressReserve(address: *mut CUdeviceptr, bytes: usize, alignment: usize, wish: CUdeviceptr, flags: u64);
     pub(crate) create = cuMemCreate(handle: *mut u64, bytes: usize, properties: *const CUmemAllocationProp, flags: u64);
     pub(crate) import = cuMemImportFromShareableHandle(handle: *mut u64, descriptor: *mut c_void, kind: c_int);
+    pub(crate) unreserve = cuMemAddressFree(address: CUdeviceptr, bytes: usize);
     pub(crate) map = cuMemMap(address: CUdeviceptr, bytes: usize, offset: usize, handle: u64, flags: u64);
     pub(crate) unmap = cuMemUnmap(address: CUdeviceptr, bytes: usize);
     pub(crate) set_access = cuMemSetAccess(address: CUdeviceptr, bytes: usize, access: *const CUmemAccessDesc, count: usize);
@@ -149,6 +150,7 @@ calls! {
     pub(crate) context_record = cuCtxRecordEvent(context: CUcontext, event: CUevent);
     pub(crate) stream_create = cuStreamCreate(stream: *mut CUstream, flags: c_uint);
     raw_copy_out = cuMemcpyDtoHAsync_v2(to: *mut c_void, from: CUdeviceptr, bytes: usize, stream: CUstream);
+    raw_copy_within = cuMemcpyDtoDAsync_v2(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream);
     pub(crate) host_alloc = cuMemHostAlloc(out: *mut *mut c_void, bytes: usize, flags: c_uint);
 }
 
@@ -255,6 +257,16 @@ pub(crate) unsafe fn event_record_in_legacy(event: Handle) -> CUresult {
 pub(crate) unsafe fn copy_out(to: *mut c_void, from: CUdeviceptr, bytes: usize, stream: Ordered) -> CUresult {
     // SAFETY: by this function's contract.
     unsafe { raw_copy_out(to, from, bytes, handle(stream.0)) }
+}
+
+/// Copies on the device, in a stream's order.
+///
+/// # Safety
+///
+/// As cuda.h says of `cuMemcpyDtoDAsync`.
+pub(crate) unsafe fn copy_within(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: Ordered) -> CUresult {
+    // SAFETY: by this function's contract.
+    unsafe { raw_copy_within(to, from, bytes, handle(stream.0)) }
 }
 
 /// Whether all that is in a stream has ended, as the driver answers.

@@ -116,7 +116,8 @@ pub(super) unsafe fn to_a_handle(
                 Ok(()) => call(),
                 Err(answer) => answer,
             }
-        });
+        })
+        .unwrap_or_else(|answer| answer);
     }
     if !is_ours(address, bytes) {
         return call();

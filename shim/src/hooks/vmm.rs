@@ -20,11 +20,10 @@ use super::memory::{join_for, pin, written};
 use super::retry::retried;
 use crate::arrival::{self, Needs};
 use crate::driver::api;
-use crate::link;
-use crate::memory::mappings::{HandleNumber, Properties, RDMA, is_handle};
+use crate::memory::mappings::{HandleNumber, Memory, Properties, RDMA, is_handle};
 use crate::memory::space::{self, NoMemory, Space};
 use crate::memory::unmanaged;
-use crate::session;
+use crate::session::{self, Session};
 
 type Create = unsafe extern "C-unwind" fn(*mut u64, usize, *const c_void, u64) -> CUresult;
 type OfHandle = unsafe extern "C-unwind" fn(u64) -> CUresult;
@@ -127,7 +126,9 @@ pub(super) unsafe fn create(
 
 pub(super) unsafe fn release(original: OfHandle, handle: u64) -> CUresult {
     match space::get().filter(|_| is_handle(handle)) {
-        Some(space) => arrival::with_all_here(|guard| space.release_handle(handle, guard)),
+        Some(space) => {
+            arrival::with_all_here(|guard| space.release_handle(handle, guard)).unwrap_or_else(|answer| answer)
+        }
         // A handle that is still mapped keeps its memory, so this is counted a little early.
         // SAFETY: the driver's own function with the program's own arguments.
         None => unmanaged::remove(handle, || unsafe { original(handle) }),
@@ -173,7 +174,7 @@ pub(super) unsafe fn map(
         if !is_handle(handle) {
             return pass_on();
         }
-        let Some((whole, _)) = space.handle(handle) else { return CUDA_ERROR_INVALID_VALUE };
+        let Some((_, whole, _)) = space.handle(handle) else { return CUDA_ERROR_INVALID_VALUE };
         if flags != 0 || bytes == 0 {
             return CUDA_ERROR_INVALID_VALUE;
         }
@@ -182,6 +183,7 @@ pub(super) unsafe fn map(
         }
         space.map_handle(handle, address, guard).map_or_else(|answer| answer, |()| CUDA_SUCCESS)
     })
+    .unwrap_or_else(|answer| answer)
 }
 
 pub(super) unsafe fn unmap(original: OfRange, address: CUdeviceptr, bytes: usize) -> CUresult {
@@ -197,6 +199,7 @@ pub(super) unsafe fn unmap(original: OfRange, address: CUdeviceptr, bytes: usize
         }
         space.unmap(address, bytes as u64, guard, pass_on)
     })
+    .unwrap_or_else(|answer| answer)
 }
 
 pub(super) unsafe fn set_access(
@@ -235,6 +238,7 @@ pub(super) unsafe fn set_access(
         }
         answer
     })
+    .unwrap_or_else(|answer| answer)
 }
 
 pub(super) unsafe fn address_free(original: OfRange, address: CUdeviceptr, bytes: usize) -> CUresult {
@@ -244,14 +248,14 @@ pub(super) unsafe fn address_free(original: OfRange, address: CUdeviceptr, bytes
     // SAFETY: the driver's own function with the program's own arguments.
     let pass_on = || unsafe { original(address, bytes) };
     match with_handles().filter(|space| space.has_mapped(address, bytes as u64)) {
-        Some(_) => arrival::with_all_here(|_| pass_on()),
+        Some(_) => arrival::with_all_here(|_| pass_on()).unwrap_or_else(|answer| answer),
         None => pass_on(),
     }
 }
 
 /// What a handle of ours was made with.
 fn properties_of(handle: HandleNumber) -> Option<CUmemAllocationProp> {
-    space::get()?.handle(handle).map(|(_, properties)| properties)
+    space::get()?.handle(handle).map(|(_, _, properties)| properties)
 }
 
 pub(super) unsafe fn properties(original: OfProperties, out: *mut c_void, handle: u64) -> CUresult {
@@ -266,24 +270,66 @@ pub(super) unsafe fn properties(original: OfProperties, out: *mut c_void, handle
 }
 
 pub(super) unsafe fn export(original: Export, out: *mut c_void, handle: u64, kind: c_int, flags: u64) -> CUresult {
+    // SAFETY: the driver's own function with the program's own arguments, or with a handle that stands for the program's.
+    let by_driver = |handle| unsafe { original(out, handle, kind, flags) };
     if !is_handle(handle) {
-        // SAFETY: the driver's own function with the program's own arguments.
-        return unsafe { original(out, handle, kind, flags) };
+        return by_driver(handle);
     }
-    let (Some(properties), Some(space), Some(link)) = (properties_of(handle), space::get(), link::get()) else {
+    let (Some(properties), Some((session, space))) = (properties_of(handle), session::get().zip(space::get())) else {
         return CUDA_ERROR_INVALID_VALUE;
     };
     if out.is_null() || flags != 0 || kind != api::POSIX_DESCRIPTOR || properties.handle_types & kind == 0 {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    arrival::with_all_here(|guard| match space.export(&link.requests, handle, guard) {
-        Ok(descriptor) => {
+    if let Some(piece) = piece_of(space, handle) {
+        return by_driver(piece);
+    }
+    match arrival::with_all_here(|guard| space.export(&session.link.requests, handle, guard)).flatten() {
+        Ok(Some(descriptor)) => {
             // SAFETY: not null, and the program's own place for a descriptor.
             unsafe { *out.cast::<c_int>() = descriptor.into_raw_fd() };
             CUDA_SUCCESS
         }
+        Ok(None) => match consolidate(session, space, handle, &properties) {
+            Ok(piece) => by_driver(piece),
+            Err(answer) => answer,
+        },
         Err(answer) => answer,
-    })
+    }
+}
+
+/// The driver's handle of memory that is in one piece.
+fn piece_of(space: &Space, handle: HandleNumber) -> Option<u64> {
+    match space.handle(handle)? {
+        (Memory::InOnePiece(piece), _, _) => Some(piece),
+        _ => None,
+    }
+}
+
+/// Moves a handle's memory into one piece, beside the arena, of which it gives the driver's handle.
+fn consolidate(
+    session: &Session,
+    space: &Space,
+    handle: HandleNumber,
+    properties: &CUmemAllocationProp,
+) -> Result<u64, CUresult> {
+    let (_, bytes, _) = space.handle(handle).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    session.link.requests.room(bytes);
+    let mut piece = 0;
+    // SAFETY: an out-parameter, and a structure of cuda.h's layout.
+    match unsafe { api::create(&mut piece, bytes as usize, properties, 0) } {
+        CUDA_SUCCESS => {}
+        answer => return Err(answer),
+    }
+    match session.consolidate(handle, piece) {
+        Ok(()) => Ok(piece),
+        Err(answer) => {
+            // SAFETY: just made, and mapped nowhere.
+            unsafe { api::release(piece) };
+            // Unless another thread has exported it meanwhile.
+            piece_of(space, handle).ok_or(answer)
+        }
+    }
 }
 
 /// A handle is to be bound to a multicast object. One of ours cannot be: what is bound is one piece of memory that stays.

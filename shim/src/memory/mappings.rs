@@ -37,9 +37,18 @@ pub(super) fn is_home(address: CUdeviceptr) -> bool {
     HOMES.contains(&address)
 }
 
+/// Where a handle's memory is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Memory {
+    /// In extents, which go by these addresses.
+    AtHome(CUdeviceptr),
+    /// In one piece that stays where it is, of which the driver has this handle: it was exported.
+    InOnePiece(u64),
+}
+
 #[derive(Debug)]
 struct Handle {
-    home: CUdeviceptr,
+    memory: Memory,
     bytes: u64,
     /// How often the program would have to release it. Mapped memory stays when that is 0.
     held: u32,
@@ -83,10 +92,19 @@ pub(super) struct Place {
     pub(super) access: c_int,
 }
 
+/// Memory at a home.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Home {
+    pub(crate) at: CUdeviceptr,
+    pub(crate) bytes: u64,
+}
+
 /// Memory of a handle that is no more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Gone {
-    pub(crate) home: CUdeviceptr,
+    /// The number that the handle had.
+    pub(crate) number: HandleNumber,
+    pub(crate) memory: Memory,
     pub(crate) bytes: u64,
 }
 
@@ -117,7 +135,12 @@ impl Default for Mappings {
 }
 
 impl Mappings {
-    /// What all handles take, in bytes.
+    /// Whether there is any handle.
+    pub(super) fn is_any(&self) -> bool {
+        !self.handles.is_empty()
+    }
+
+    /// What all handles take that move, in bytes.
     pub(super) fn taken(&self) -> u64 {
         self.taken
     }
@@ -128,8 +151,8 @@ impl Mappings {
     }
 
     /// A home where no memory is.
-    pub(super) fn give_home_back(&mut self, gone: Gone) {
-        self.free_homes.give_back(gone.home, gone.bytes + GRANULE);
+    pub(super) fn give_home_back(&mut self, home: Home) {
+        self.free_homes.give_back(home.at, home.bytes + GRANULE);
     }
 
     /// The program gets a handle of memory that is at home here.
@@ -143,18 +166,38 @@ impl Mappings {
         };
         self.taken += bytes;
         self.homes.insert(home, number);
-        self.handles.insert(number, Handle { home, bytes, held: 1, places: BTreeSet::new(), properties });
+        let memory = Memory::AtHome(home);
+        self.handles.insert(number, Handle { memory, bytes, held: 1, places: BTreeSet::new(), properties });
         number
     }
 
-    /// A handle's home and size.
-    pub(super) fn home_of(&self, handle: HandleNumber) -> Option<Gone> {
-        self.handles.get(&handle).map(|handle| Gone { home: handle.home, bytes: handle.bytes })
+    /// Where a handle's memory is, its size, and what it was made with.
+    pub(super) fn get(&self, handle: HandleNumber) -> Option<(Memory, u64, CUmemAllocationProp)> {
+        self.handles.get(&handle).map(|handle| (handle.memory, handle.bytes, handle.properties.0))
     }
 
-    /// What it was made with.
-    pub(super) fn properties(&self, handle: HandleNumber) -> Option<CUmemAllocationProp> {
-        self.handles.get(&handle).map(|handle| handle.properties.0)
+    /// A handle's home, if its memory has one.
+    pub(super) fn home_of(&self, handle: HandleNumber) -> Option<Home> {
+        let handle = self.handles.get(&handle)?;
+        let Memory::AtHome(at) = handle.memory else { return None };
+        Some(Home { at, bytes: handle.bytes })
+    }
+
+    /// All mappings of a handle, with how the shared GPU may use each.
+    pub(super) fn mappings_of(&self, handle: HandleNumber) -> Vec<Place> {
+        let places = self.handles.get(&handle).into_iter().flat_map(|handle| &handle.places);
+        let mappings = places.filter_map(|at| self.by_address.get(at));
+        mappings.map(|mapping| Place { at: mapping.at, access: mapping.access }).collect()
+    }
+
+    /// A handle's memory has left its home for one piece. Says what it has left.
+    pub(super) fn leave_home(&mut self, handle: HandleNumber, piece: u64) -> Option<Home> {
+        let home = self.home_of(handle)?;
+        let found = self.handles.get_mut(&handle)?;
+        found.memory = Memory::InOnePiece(piece);
+        self.homes.remove(&home.at);
+        self.taken -= home.bytes;
+        Some(home)
     }
 
     /// The mapping that an address lies in.
@@ -191,10 +234,12 @@ impl Mappings {
 
     fn end_if_unused(&mut self, number: HandleNumber) -> Option<Gone> {
         let handle = self.handles.get(&number).filter(|handle| handle.held == 0 && handle.places.is_empty())?;
-        let gone = Gone { home: handle.home, bytes: handle.bytes };
+        let gone = Gone { number, memory: handle.memory, bytes: handle.bytes };
         self.handles.remove(&number);
-        self.homes.remove(&gone.home);
-        self.taken -= gone.bytes;
+        if let Memory::AtHome(home) = gone.memory {
+            self.homes.remove(&home);
+            self.taken -= gone.bytes;
+        }
         Some(gone)
     }
 
@@ -253,15 +298,15 @@ impl Mappings {
 
     /// Where an extent is mapped that lies in a home.
     pub(super) fn places_of(&self, extent: CUdeviceptr) -> Vec<Place> {
-        let handle = self.homes.range(..=extent).next_back().and_then(|(_, number)| self.handles.get(number));
-        let Some((handle, offset)) = handle.map(|handle| (handle, extent - handle.home)) else { return Vec::new() };
-        if offset >= handle.bytes {
+        let Some((home, number)) = self.homes.range(..=extent).next_back() else { return Vec::new() };
+        let offset = extent - home;
+        if self.handles.get(number).is_none_or(|handle| offset >= handle.bytes) {
             // Of a handle that is no more.
             return Vec::new();
         }
         // One that is being unmapped is in the books no more.
-        let mappings = handle.places.iter().filter_map(|at| self.by_address.get(at));
-        mappings.map(|mapping| Place { at: mapping.at + offset, access: mapping.access }).collect()
+        let mappings = self.mappings_of(*number).into_iter();
+        mappings.map(|place| Place { at: place.at + offset, ..place }).collect()
     }
 
     /// The addresses that a program may use from any pointer to one of them: mappings side by side are one to it. With each, the
@@ -270,7 +315,7 @@ impl Mappings {
         let mut runs: Vec<(Range<CUdeviceptr>, Vec<Range<CUdeviceptr>>)> = Vec::new();
         for mapping in self.by_address.values() {
             let Some(home) = self.home_of(mapping.handle) else { continue };
-            let home = home.home..home.home + home.bytes;
+            let home = home.at..home.at + home.bytes;
             match runs.last_mut().filter(|(addresses, _)| addresses.end == mapping.at) {
                 Some((addresses, homes)) => {
                     addresses.end = mapping.end();
@@ -301,9 +346,13 @@ mod tests {
         })
     }
 
-    fn handle(mappings: &mut Mappings, bytes: u64) -> (HandleNumber, Gone) {
-        let home = mappings.take_home(bytes).expect("room");
-        (mappings.add(home, bytes, properties()), Gone { home, bytes })
+    fn handle(mappings: &mut Mappings, bytes: u64) -> (HandleNumber, Home) {
+        let at = mappings.take_home(bytes).expect("room");
+        (mappings.add(at, bytes, properties()), Home { at, bytes })
+    }
+
+    fn gone(number: HandleNumber, home: Home) -> Gone {
+        Gone { number, memory: Memory::AtHome(home.at), bytes: home.bytes }
     }
 
     fn map(mappings: &mut Mappings, handle: HandleNumber, at: u64) {
@@ -316,16 +365,16 @@ mod tests {
         let mut mappings = Mappings::default();
         let (first, home) = handle(&mut mappings, 2 * MIB);
         assert!(mappings.begin_map(first, 64 * MIB) && !mappings.begin_map(first, 64 * MIB));
-        assert_eq!(mappings.places_of(home.home), [], "it is not there yet");
+        assert_eq!(mappings.places_of(home.at), [], "it is not there yet");
         assert_eq!(mappings.release(first), Ok(None));
-        assert_eq!(mappings.not_mapped(first, 64 * MIB), Some(home));
+        assert_eq!(mappings.not_mapped(first, 64 * MIB), Some(gone(first, home)));
     }
 
     #[test]
     fn memory_stays_while_the_program_holds_its_handle_or_has_it_mapped() {
         let mut mappings = Mappings::default();
         let (first, home) = handle(&mut mappings, 4 * MIB);
-        assert!(is_handle(first) && is_home(home.home) && mappings.taken() == 4 * MIB);
+        assert!(is_handle(first) && is_home(home.at) && mappings.taken() == 4 * MIB);
         map(&mut mappings, first, 64 * MIB);
         map(&mut mappings, first, 128 * MIB);
         assert_eq!(mappings.release(first), Ok(None));
@@ -335,7 +384,7 @@ mod tests {
         let unmapped = mappings.begin_unmap(64 * MIB, 4 * MIB);
         assert_eq!(mappings.unmapped(&unmapped), []);
         let unmapped = mappings.begin_unmap(128 * MIB, 4 * MIB);
-        assert_eq!(mappings.unmapped(&unmapped), [home]);
+        assert_eq!(mappings.unmapped(&unmapped), [gone(first, home)]);
         assert_eq!((mappings.taken(), mappings.home_of(first)), (0, None));
         assert_eq!(mappings.release(first), Err(CUDA_ERROR_INVALID_VALUE));
     }
@@ -345,19 +394,34 @@ mod tests {
         let mut mappings = Mappings::default();
         let (first, home) = handle(&mut mappings, 8 * MIB);
         let (_, other) = handle(&mut mappings, 2 * MIB);
-        assert!(other.home > home.home + home.bytes, "homes are no neighbours");
-        assert_eq!(mappings.places_of(home.home), []);
+        assert!(other.at > home.at + home.bytes, "homes are no neighbours");
+        assert_eq!(mappings.places_of(home.at), []);
         map(&mut mappings, first, 64 * MIB);
         map(&mut mappings, first, 32 * MIB);
         mappings.set_access(64 * MIB, 8 * MIB, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-        let places = mappings.places_of(home.home + 6 * MIB);
+        let places = mappings.places_of(home.at + 6 * MIB);
         assert_eq!(places, [Place { at: 38 * MIB, access: 0 }, Place { at: 70 * MIB, access: 3 }]);
-        assert_eq!(mappings.places_of(other.home), []);
-        assert_eq!(mappings.places_of(home.home + home.bytes), [], "behind its end");
+        assert_eq!(mappings.places_of(other.at), []);
+        assert_eq!(mappings.places_of(home.at + home.bytes), [], "behind its end");
         let unmapping = mappings.begin_unmap(32 * MIB, 8 * MIB);
-        assert_eq!(mappings.places_of(home.home).len(), 1);
+        assert_eq!(mappings.places_of(home.at).len(), 1);
         mappings.stay_mapped(unmapping);
-        assert_eq!(mappings.places_of(home.home).len(), 2, "it could not be unmapped");
+        assert_eq!(mappings.places_of(home.at).len(), 2, "it could not be unmapped");
+    }
+
+    #[test]
+    fn what_was_exported_has_no_home_and_is_waited_for_by_nobody() {
+        let mut mappings = Mappings::default();
+        let (first, home) = handle(&mut mappings, 4 * MIB);
+        map(&mut mappings, first, 64 * MIB);
+        assert_eq!(mappings.leave_home(first, 77), Some(home));
+        assert_eq!(mappings.leave_home(first, 78), None);
+        assert_eq!((mappings.taken(), mappings.places_of(home.at).len(), mappings.runs().len()), (0, 0, 0));
+        assert_eq!(mappings.mappings_of(first).len(), 1);
+        let unmapped = mappings.begin_unmap(64 * MIB, 4 * MIB);
+        assert_eq!(mappings.unmapped(&unmapped), []);
+        let gone = Gone { number: first, memory: Memory::InOnePiece(77), bytes: 4 * MIB };
+        assert_eq!(mappings.release(first), Ok(Some(gone)));
     }
 
     #[test]
@@ -368,7 +432,7 @@ mod tests {
             map(&mut mappings, first, at * MIB);
         }
         mappings.set_access(64 * MIB, 8 * MIB, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-        let access: Vec<c_int> = mappings.places_of(home.home).iter().map(|place| place.access).collect();
+        let access: Vec<c_int> = mappings.places_of(home.at).iter().map(|place| place.access).collect();
         assert_eq!(access, [3, 3, 0]);
     }
 
@@ -401,7 +465,7 @@ mod tests {
         map(&mut mappings, second, 64 * MIB);
         map(&mut mappings, first, 66 * MIB);
         map(&mut mappings, first, 80 * MIB);
-        let range = |gone: Gone| gone.home..gone.home + gone.bytes;
+        let range = |home: Home| home.at..home.at + home.bytes;
         assert_eq!(
             mappings.runs(),
             [(64 * MIB..70 * MIB, vec![range(other), range(home)]), (80 * MIB..84 * MIB, vec![range(home)])]

@@ -156,6 +156,11 @@ impl Space {
         Self { device, books: Mutex::default(), extents: Extents::default(), exposed, exposing }
     }
 
+    /// The GPU that it is on.
+    pub(super) fn device(&self) -> CUdevice {
+        self.device
+    }
+
     pub(super) fn lock(&self) -> MutexGuard<'_, Books> {
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }

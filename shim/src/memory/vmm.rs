@@ -6,18 +6,22 @@ use core::ffi::c_int;
 use std::os::fd::OwnedFd;
 
 use baton_contract::cuda::{
-    CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED, CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUdeviceptr,
-    CUmemAllocationProp, CUresult,
+    CU_MEM_ACCESS_FLAGS_PROT_NONE, CU_MEM_ACCESS_FLAGS_PROT_READWRITE, CUDA_ERROR_INVALID_VALUE,
+    CUDA_ERROR_NOT_SUPPORTED, CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUdeviceptr, CUmemAllocationProp, CUresult,
 };
+use baton_contract::memory::GRANULE;
 use baton_contract::messages::ExtentId;
 
-use super::mappings::{Gone, HandleNumber, Mapping, Properties};
+use super::extents::{check, give_access};
+use super::mappings::{Gone, HandleNumber, Home, Mapping, Memory, Properties};
 use super::space::{GivenUp, NoMemory, Space, give_to_coordinator, widen_window};
+use super::unmanaged;
+use crate::driver::api;
 use crate::gate::{MappingGuard, Passage};
 use crate::link::requests::Requests;
 
 impl Space {
-    /// A handle of new memory. If it is to be one that can be exported, it is a single frame.
+    /// A handle of new memory.
     pub(crate) fn create(
         &self,
         passage: &Passage,
@@ -26,28 +30,21 @@ impl Space {
         properties: Properties,
     ) -> Result<HandleNumber, NoMemory> {
         let full = NoMemory::Answer(CUDA_ERROR_OUT_OF_MEMORY);
-        let home = self.extents.lock().mappings.take_home(bytes).ok_or(full)?;
-        let memory = Gone { home, bytes };
-        let acquired = self.with_guard(passage, || self.acquire_at(requests, home, bytes));
-        acquired.inspect_err(|_| self.extents.lock().mappings.give_home_back(memory))?;
-        if properties.0.handle_types != 0 && self.extents_of(memory).len() > 1 {
-            // Not several that would have to become one when it is exported.
-            return Err(self
-                .with_guard(passage, || Ok(self.end(Some(memory))))
-                .map_or_else(|error| error, |_| NoMemory::Alone));
-        }
-        Ok(self.extents.lock().mappings.add(home, bytes, properties))
+        let at = self.extents.lock().mappings.take_home(bytes).ok_or(full)?;
+        let acquired = self.with_guard(passage, || self.acquire_at(requests, at, bytes));
+        let mappings = &mut self.extents.lock().mappings;
+        acquired.inspect_err(|_| mappings.give_home_back(Home { at, bytes }))?;
+        Ok(mappings.add(at, bytes, properties))
     }
 
     /// Whether the program has any such handle or mapping.
     pub(crate) fn has_handles(&self) -> bool {
-        self.extents.lock().mappings.taken() != 0
+        self.extents.lock().mappings.is_any()
     }
 
-    /// A handle's size, and what it was made with.
-    pub(crate) fn handle(&self, handle: HandleNumber) -> Option<(u64, CUmemAllocationProp)> {
-        let extents = self.extents.lock();
-        Some((extents.mappings.home_of(handle)?.bytes, extents.mappings.properties(handle)?))
+    /// Where a handle's memory is, its size, and what it was made with.
+    pub(crate) fn handle(&self, handle: HandleNumber) -> Option<(Memory, u64, CUmemAllocationProp)> {
+        self.extents.lock().mappings.get(handle)
     }
 
     /// The mapping of a handle that an address lies in.
@@ -81,19 +78,23 @@ impl Space {
         let number = self.lock().table.next_number();
         let memory = {
             let mappings = &mut self.extents.lock().mappings;
-            let memory = mappings.home_of(handle).ok_or(CUDA_ERROR_INVALID_VALUE)?;
-            if at.checked_add(memory.bytes).is_none() || !mappings.begin_map(handle, at) {
+            let (memory, bytes, _) = mappings.get(handle).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+            if at.checked_add(bytes).is_none() || !mappings.begin_map(handle, at) {
                 return Err(CUDA_ERROR_INVALID_VALUE);
             }
-            memory
+            (memory, bytes)
         };
-        let mapped = self.extents.map_also(memory.home, memory.bytes, at);
+        let mapped = match memory {
+            (Memory::AtHome(home), bytes) => self.extents.map_also(home, bytes, at),
+            // SAFETY: the program's own addresses, which the driver refuses if they are not; a handle that we hold.
+            (Memory::InOnePiece(piece), bytes) => check(unsafe { api::map(at, bytes as usize, 0, piece, 0) }),
+        };
         if let Err(answer) = mapped {
             let gone = self.extents.lock().mappings.not_mapped(handle, at);
             self.end(gone);
             return Err(answer);
         }
-        widen_window(at, memory.bytes);
+        widen_window(at, memory.1);
         self.extents.lock().mappings.mapped(handle, at, number);
         Ok(())
     }
@@ -131,7 +132,7 @@ impl Space {
         bytes: u64,
         _: &MappingGuard,
     ) -> Result<(), CUresult> {
-        let homes: Vec<Gone> = {
+        let homes: Vec<Home> = {
             let extents = self.extents.lock();
             extents.mappings.within(at, bytes).filter_map(|found| extents.mappings.home_of(found.handle)).collect()
         };
@@ -139,41 +140,111 @@ impl Space {
         if self.extents.are_to_stay(&extents, requests)? { Ok(()) } else { Err(CUDA_ERROR_OUT_OF_MEMORY) }
     }
 
-    /// A descriptor by which other processes can have a handle's memory, which stays where it is from then on.
+    /// A descriptor by which other processes can have a handle's memory, which stays where it is from then on. None if it is in
+    /// several pieces, and has to [become one](Self::consolidate) first.
     pub(crate) fn export(
         &self,
         requests: &Requests,
         handle: HandleNumber,
         _: &MappingGuard,
-    ) -> Result<OwnedFd, CUresult> {
+    ) -> Result<Option<OwnedFd>, CUresult> {
         let home = self.extents.lock().mappings.home_of(handle).ok_or(CUDA_ERROR_INVALID_VALUE)?;
         let extents = self.extents_of(home);
         if extents.len() > 1 {
-            return Err(CUDA_ERROR_NOT_SUPPORTED);
+            return Ok(None);
         }
         if !self.extents.are_to_stay(&extents, requests)? {
             return Err(CUDA_ERROR_OUT_OF_MEMORY);
         }
         // What can be exported is exported by whoever made it.
         let frames = requests.frames(&extents).map_err(|_| CUDA_ERROR_OUT_OF_MEMORY)?;
-        frames.into_iter().next().ok_or(CUDA_ERROR_INVALID_VALUE)
+        Ok(Some(frames.into_iter().next().ok_or(CUDA_ERROR_INVALID_VALUE)?))
     }
 
-    fn extents_of(&self, memory: Gone) -> Vec<ExtentId> {
-        self.extents.within(memory.home, memory.bytes).into_iter().map(|extent| extent.id).collect()
+    /// A handle's memory moves into `piece`, of the same size, and its extents are given up. All of it is here, the gate is closed, and
+    /// nothing runs. On an error all is as before.
+    pub(crate) fn consolidate(
+        &self,
+        handle: HandleNumber,
+        piece: u64,
+        copy: impl FnOnce(CUdeviceptr, CUdeviceptr, usize) -> bool,
+        mut tell: impl FnMut(GivenUp),
+    ) -> Result<(), CUresult> {
+        let home = self.extents.lock().mappings.home_of(handle).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        let places = self.extents.lock().mappings.mappings_of(handle);
+        let bytes = home.bytes as usize;
+        let aside = Aside::reserve(2 * bytes)?;
+        let (from, to) = (aside.at, aside.at + home.bytes);
+        self.extents.map_also(home.at, home.bytes, from)?;
+        // SAFETY: addresses that we have just reserved, and a handle that we hold.
+        check(unsafe { api::map(to, bytes, 0, piece, 0) })?;
+        give_access(self.device(), from, 2 * home.bytes, CU_MEM_ACCESS_FLAGS_PROT_READWRITE)?;
+        if !copy(from, to, bytes) {
+            return Err(CUDA_ERROR_NOT_SUPPORTED);
+        }
+        drop(aside);
+        for place in &places {
+            // SAFETY: mapped there, in pieces; nothing runs that could use it.
+            unsafe {
+                check(api::unmap(place.at, bytes))?;
+                check(api::map(place.at, bytes, 0, piece, 0))?;
+            }
+            if place.access != CU_MEM_ACCESS_FLAGS_PROT_NONE {
+                give_access(self.device(), place.at, home.bytes, place.access)?;
+            }
+        }
+        self.extents.lock().mappings.leave_home(handle, piece);
+        unmanaged::add(handle, home.bytes);
+        self.end_home(home, &mut tell)
+    }
+
+    fn extents_of(&self, home: Home) -> Vec<ExtentId> {
+        self.extents.within(home.at, home.bytes).into_iter().map(|extent| extent.id).collect()
     }
 
     /// Gives memory back that no handle has any more, and no mapping.
     fn end(&self, gone: impl IntoIterator<Item = Gone>) -> CUresult {
-        for memory in gone {
-            let extents = self.extents_of(memory);
-            if let Err(answer) = self.extents.unmap(&extents) {
-                return answer;
+        let end = |Gone { number, memory, bytes }| match memory {
+            Memory::AtHome(at) => self.end_home(Home { at, bytes }, &mut give_to_coordinator),
+            // SAFETY: held since it was made, and mapped nowhere.
+            Memory::InOnePiece(piece) => check(unmanaged::remove(number, || unsafe { api::release(piece) })),
+        };
+        gone.into_iter().try_for_each(end).map_or_else(|answer| answer, |()| CUDA_SUCCESS)
+    }
+
+    fn end_home(&self, home: Home, tell: &mut impl FnMut(GivenUp)) -> Result<(), CUresult> {
+        let extents = self.extents_of(home);
+        self.extents.unmap(&extents)?;
+        self.extents.remove(&extents);
+        tell(GivenUp::Extents(extents));
+        self.extents.lock().mappings.give_home_back(home);
+        Ok(())
+    }
+}
+
+/// Addresses of our own for a moment; what is mapped there is unmapped with them.
+struct Aside {
+    at: CUdeviceptr,
+    bytes: usize,
+}
+
+impl Aside {
+    fn reserve(bytes: usize) -> Result<Self, CUresult> {
+        let mut at = 0;
+        // SAFETY: an out-parameter; a range wherever the driver likes.
+        check(unsafe { api::reserve(&mut at, bytes, GRANULE as usize, 0, 0) })?;
+        Ok(Self { at, bytes })
+    }
+}
+
+impl Drop for Aside {
+    fn drop(&mut self) {
+        // SAFETY: addresses that nobody else knows. Where one half is not mapped the driver says so, and unmaps the other.
+        unsafe {
+            for half in [self.at, self.at + self.bytes as u64 / 2] {
+                api::unmap(half, self.bytes / 2);
             }
-            self.extents.remove(&extents);
-            give_to_coordinator(GivenUp::Extents(extents));
-            self.extents.lock().mappings.give_home_back(memory);
+            api::unreserve(self.at, self.bytes);
         }
-        CUDA_SUCCESS
     }
 }

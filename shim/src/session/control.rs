@@ -19,6 +19,7 @@ use baton_contract::messages::{
 use baton_contract::page::ACTIVITY_SLOTS;
 
 use super::connect::take_page;
+use super::consolidation;
 use super::corun::Corun;
 use super::idle::Watch;
 use super::probe::Probe;
@@ -30,7 +31,7 @@ use crate::memory::space::{GivenUp, Space};
 use crate::memory::unmanaged;
 use crate::sys::{reserve, thread, user};
 use crate::work::drain::{IdleWatch, drain};
-use crate::work::{capture, frees, limit};
+use crate::work::{capture, frees, limit, reading};
 use crate::{arrival, channels, gate};
 
 /// How often an idle program is looked for at most.
@@ -46,6 +47,9 @@ const PROBE_LIMIT_MS: u32 = 20;
 const LONGEST_DRAIN: Duration = Duration::from_millis(100);
 /// How long a try to yield by itself may take.
 const LONGEST_TRY: Duration = Duration::from_millis(2);
+
+/// How long a try to export memory may take.
+const LONGEST_TRY_TO_CONSOLIDATE: Duration = Duration::from_millis(20);
 
 /// How late the system may wake it: its watches are short.
 const TIMER_SLACK: Duration = Duration::from_micros(5);
@@ -184,7 +188,7 @@ impl Control {
         let timeout =
             if matches!(self.turn, Turn::Held { is_told: false, .. }) { Some(SHORTEST_WATCH) } else { timeout };
         let look_again = self.requests.look_again_after(self.turn.grant().is_some());
-        let timeout = timeout.into_iter().chain(look_again).min();
+        let timeout = timeout.into_iter().chain(look_again).chain(consolidation::look_again_after()).min();
         let timeout = self.corun.look_again_after().or(timeout);
         if self.is_message_there(timeout) {
             // What did not come is sent again.
@@ -216,6 +220,9 @@ impl Control {
             Turn::Away => self.requests.look_behind_closed_gate(),
             // What is queued may be paused.
             Turn::Held { .. } => {}
+        }
+        if matches!(self.turn, Turn::Here { arriving: false, .. }) {
+            self.consolidate();
         }
         if let (Some(grant), Some(patience)) = (self.turn.grant(), self.patience)
             && self.watch.quiet() >= patience
@@ -544,6 +551,26 @@ impl Control {
         }
     }
 
+    /// Handles are exported whose memory has to become one piece: that takes a moment when nothing is queued.
+    fn consolidate(&mut self) {
+        let all = consolidation::take_all();
+        if all.is_empty() {
+            return;
+        }
+        let deadline = Instant::now() + LONGEST_TRY_TO_CONSOLIDATE;
+        let _kept_off = gate::KeptOff::begin();
+        if self.close(deadline) && drain(self.session.device, deadline) {
+            let copy = |from, to, bytes| reading::copy(self.session.device, from, to, bytes);
+            for wanted in all {
+                let tell = |given_up| self.tell_given_up(given_up);
+                wanted.answer(self.session.space.consolidate(wanted.handle, wanted.piece, copy, tell));
+            }
+        } else {
+            consolidation::put_back(all);
+        }
+        self.open();
+    }
+
     fn gate_closed(&mut self) {
         if let Turn::Here { grant, arriving: true } = self.turn {
             self.tell_arrival(grant);
@@ -567,8 +594,13 @@ impl Control {
     /// What the program has freed is worth no copy.
     fn release_cached(&self) {
         let space = self.session.space;
-        // Not by a request: whoever makes one just now may wait for us.
-        let tell = |given_up: GivenUp| match given_up {
+        frees::collect(space, |given_up| self.tell_given_up(given_up));
+        space.release_cached(|given_up| self.tell_given_up(given_up));
+    }
+
+    /// Not by a request: whoever makes one just now may wait for us.
+    fn tell_given_up(&self, given_up: GivenUp) {
+        match given_up {
             GivenUp::Extents(extents) => {
                 for extents in extents.chunks(MAX_LISTED) {
                     self.session.link.tell(&MemoryReport::Free { extents: extents.to_vec() });
@@ -579,9 +611,7 @@ impl Control {
                     self.session.link.tell(&MemoryReport::Spare { ranges: ranges.to_vec() });
                 }
             }
-        };
-        frees::collect(space, tell);
-        space.release_cached(tell);
+        }
     }
 
     /// A call that came while the gate closed has asked before the coordinator knew that it is closed.

@@ -9,10 +9,12 @@
 //! - `refuse`: ends a program that has to share the GPU and cannot.
 //! - `control`: the thread that does what the coordinator says. `idle`: whether the program has been quiet.
 //! - `corun`: where this program stands when it runs at the same time as others. `requests`: when its requests end.
+//! - `consolidation`: memory that becomes one piece because it is exported.
 //! - `probe`: whether that can be done while our work is paused.
 //! - `fork`: what a forked child must not keep.
 
 mod connect;
+mod consolidation;
 mod control;
 mod corun;
 mod fork;

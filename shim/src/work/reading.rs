@@ -1,4 +1,5 @@
-//! Reading device memory: in a stream of our own, which orders no other, into memory that a copy needs no staging for.
+//! Reading device memory, and copying it: in a stream of our own, which orders no other. What is read comes into memory that a copy
+//! needs no staging for.
 
 use core::ffi::c_void;
 use core::ptr;
@@ -6,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use baton_contract::cuda::{CUDA_ERROR_NOT_READY, CUDA_SUCCESS, CUdeviceptr};
+use baton_contract::cuda::{CUDA_ERROR_NOT_READY, CUDA_SUCCESS, CUdevice, CUdeviceptr};
 
 use super::contexts::{self, ContextId};
 use super::drain::Pauses;
@@ -14,7 +15,7 @@ use crate::driver::api::{self, Handle, Stream};
 
 /// `CU_MEMHOSTALLOC_PORTABLE`.
 const PORTABLE: u32 = 1;
-/// What is not there by then is not read.
+/// What has not ended by then has failed.
 const LONGEST: Duration = Duration::from_millis(200);
 
 /// What is kept for the next time.
@@ -35,7 +36,39 @@ pub(crate) fn read(context: Handle, at: CUdeviceptr, bytes: usize, see: impl FnO
     api::within(context, || reader.read(id, at, bytes).map(see).is_some()).unwrap_or(false)
 }
 
+/// Copies memory of a GPU that every context there reaches, while nothing runs and nothing captures. False if that cannot be done.
+pub(crate) fn copy(device: CUdevice, from: CUdeviceptr, to: CUdeviceptr, bytes: usize) -> bool {
+    let Some(id) = contexts::of_device(device).into_iter().next() else {
+        // Without a context nothing was ever written.
+        return true;
+    };
+    // As for `read`.
+    let mut reader = READER.lock().unwrap_or_else(PoisonError::into_inner);
+    api::within(id.handle, || reader.copy(id, from, to, bytes).is_some()).unwrap_or(false)
+}
+
+/// Waits until a stream has ended; none if it does not.
+fn wait_for(stream: Stream) -> Option<()> {
+    let (end, mut pauses) = (Instant::now() + LONGEST, Pauses::new());
+    loop {
+        // SAFETY: a stream of ours in the current context, which never captures.
+        match unsafe { api::stream_query(stream) } {
+            CUDA_SUCCESS => return Some(()),
+            CUDA_ERROR_NOT_READY if Instant::now() < end => std::thread::sleep(pauses.next()),
+            _ => return None,
+        }
+    }
+}
+
 impl Reader {
+    /// The context is current.
+    fn copy(&mut self, id: ContextId, from: CUdeviceptr, to: CUdeviceptr, bytes: usize) -> Option<()> {
+        let stream = self.stream(id)?;
+        // SAFETY: memory that is mapped for this GPU, and a stream of ours in the current context.
+        let answer = unsafe { api::copy_within(to, from, bytes, stream.ordered()?) };
+        (answer == CUDA_SUCCESS).then(|| wait_for(stream))?
+    }
+
     /// The context is current.
     fn read(&mut self, id: ContextId, at: CUdeviceptr, bytes: usize) -> Option<&[u8]> {
         let stream = self.stream(id)?;
@@ -45,18 +78,10 @@ impl Reader {
         if unsafe { api::copy_out(to, at, bytes, stream.ordered()?) } != CUDA_SUCCESS {
             return None;
         }
-        let (end, mut pauses) = (Instant::now() + LONGEST, Pauses::new());
-        loop {
-            // SAFETY: as above; it never captures.
-            match unsafe { api::stream_query(stream) } {
-                CUDA_SUCCESS => break,
-                CUDA_ERROR_NOT_READY if Instant::now() < end => std::thread::sleep(pauses.next()),
-                _ => {
-                    // The copy may yet write there.
-                    self.buffer = (0, 0);
-                    return None;
-                }
-            }
+        if wait_for(stream).is_none() {
+            // The copy may yet write there.
+            self.buffer = (0, 0);
+            return None;
         }
         // SAFETY: so many bytes were written, and nobody writes there any more.
         Some(unsafe { core::slice::from_raw_parts(to.cast(), bytes) })

@@ -1469,6 +1469,66 @@ static void import_same_memory(void) {
     TIDY(cuMemAddressFree(at, 2 * UNIT));
 }
 
+/* A handle of several units that is mapped twice, once without access, is exported after it was
+ * written: its contents and its mappings stay, and the imported one is the same memory.
+ */
+static void export_written(void) {
+    enum { UNITS = 3 };
+    const size_t bytes = UNITS * (size_t)UNIT;
+    CUdeviceptr at;
+    int descriptor = -1, again = -1;
+    handle memory, imported = 0;
+    NEED(reserve(&at, 3 * bytes));
+    NEED(create_fd(&memory, bytes));
+    NEED(cuMemMap(at, bytes, 0, memory, 0));
+    NEED(cuMemMap(at + bytes, bytes, 0, memory, 0));
+    NEED(access_to(at, bytes, BOTH));
+    NEED(write_words(at, bytes, 1));
+    ASK(export_fd(&descriptor, memory), "exporting");
+    ASK(export_fd(&again, memory), "exporting once more");
+    say(words_right(at, bytes, 1), "contents right");
+    ASK(cuMemcpyDtoD(at + bytes, at, UNIT), "a copy to the mapping without access");
+    ASK(access_to(at + bytes, bytes, BOTH), "access to the second mapping");
+    say(words_right(at + bytes, bytes, 1), "contents right there");
+    ASK(import_fd(&imported, again), "importing");
+    ASK(cuMemMap(at + 2 * bytes, bytes, 0, imported, 0), "mapping the imported");
+    ASK(access_to(at + 2 * bytes, bytes, BOTH), "access to the imported");
+    say(words_right(at + 2 * bytes, bytes, 1), "contents right in the imported");
+    NEED(write_words(at + 2 * bytes, bytes, 2));
+    say(words_right(at, bytes, 2), "written by the imported, read by the one");
+    say_attributes("exported", at + UNIT, NULL);
+    ASK(cuMemUnmap(at, bytes), "unmapping the one");
+    ASK(cuMemMap(at, bytes, 0, memory, 0), "mapping it again");
+    ASK(access_to(at, bytes, BOTH), "access to it again");
+    say(words_right(at, bytes, 2), "contents right again");
+    close(descriptor);
+    close(again);
+    TIDY(cuMemUnmap(at, 3 * bytes));
+    ASK(cuMemRelease(imported), "releasing the imported");
+    ASK(cuMemRelease(memory), "releasing the one");
+    TIDY(cuMemAddressFree(at, 3 * bytes));
+}
+
+/* The same of one that is mapped only after it was exported. */
+static void export_unmapped(void) {
+    const size_t bytes = 5 * (size_t)UNIT;
+    CUdeviceptr at;
+    int descriptor = -1;
+    handle memory;
+    NEED(reserve(&at, bytes));
+    NEED(create_fd(&memory, bytes));
+    ASK(export_fd(&descriptor, memory), "exporting");
+    ASK(cuMemMap(at, bytes, 0, memory, 0), "mapping it");
+    ASK(cuMemRelease(memory), "releasing it");
+    ASK(access_to(at, bytes, BOTH), "access to it");
+    NEED(write_words(at, bytes, 1));
+    say(words_right(at, bytes, 1), "contents right");
+    close(descriptor);
+    say(words_right(at, bytes, 1), "contents right without the descriptor");
+    TIDY(cuMemUnmap(at, bytes));
+    TIDY(cuMemAddressFree(at, bytes));
+}
+
 static void import_twice(void) {
     CUdeviceptr at;
     int descriptor = -1;
@@ -1901,6 +1961,8 @@ int main(int argc, char **argv) {
         {"export-wrong", export_wrong},
         {"export-twice", export_twice},
         {"import-same-memory", import_same_memory},
+        {"export-written", export_written},
+        {"export-unmapped", export_unmapped},
         {"import-twice", import_twice},
         {"import-outlives", import_outlives},
         {"import-exports", import_exports},
