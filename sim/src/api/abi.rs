@@ -128,6 +128,19 @@ pub(super) struct AllocationProp {
     pub(super) reserved: [u8; 4],
 }
 
+/// `CUmemPoolProps`
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(super) struct PoolProps {
+    pub(super) kind: u32,
+    pub(super) handle_types: u32,
+    pub(super) location: Location,
+    pub(super) win32: usize,
+    pub(super) most: usize,
+    pub(super) usage: u16,
+    pub(super) reserved: [u8; 54],
+}
+
 /// `CUmemAccessDesc`
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
@@ -335,6 +348,7 @@ const _: () = {
     assert!(size_of::<Memcpy2D>() == 128);
     assert!(size_of::<Memcpy3D>() == 200);
     assert!(size_of::<AllocationProp>() == 32);
+    assert!(size_of::<PoolProps>() == 88);
     assert!(size_of::<AccessDesc>() == 12);
     assert!(size_of::<MemcpyAttributes>() == 24);
     assert!(size_of::<Operand3D>() == 40);

@@ -25,8 +25,10 @@ mod modules;
 mod node_work;
 mod occupancy;
 mod pointers;
+mod pools;
 mod ranges;
 mod stream_capture;
+mod stream_memory;
 mod stream_words;
 mod streams;
 mod tensor_maps;
@@ -58,9 +60,11 @@ pub(crate) fn rows() -> Vec<Row> {
         modules::rows,
         occupancy::rows,
         pointers::rows,
+        pools::rows,
         ranges::rows,
         streams::rows,
         stream_capture::rows,
+        stream_memory::rows,
         stream_words::rows,
         tensor_maps::rows,
         unsupported::rows,

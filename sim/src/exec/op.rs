@@ -13,6 +13,7 @@ use crate::kernels::Machine;
 use crate::memory::traffic::Place;
 use crate::memory::view::View;
 use crate::module::launch::Launch;
+use crate::pool::lease::Lease;
 
 /// One operation.
 #[derive(Clone)]
@@ -21,8 +22,11 @@ pub(crate) enum Op {
     Empty,
     Copy(Copy),
     Fill(Fill),
-    /// The end of an allocation.
+    /// The end of an allocation of `cuMemAlloc`.
     Free(u64),
+    /// The begin and the end of an allocation from a pool.
+    Begin(Arc<Lease>),
+    End(Arc<Lease>),
     Kernel(Arc<Launch>),
     Host(HostCall),
     /// As [`Op::Host`], told how the stream fares, and called even if that is badly.
@@ -125,6 +129,14 @@ impl Op {
                 let _ = context.driver.space.free(*start);
                 Ok(())
             }
+            Op::Begin(lease) => {
+                lease.begin(&context.driver.space);
+                Ok(())
+            }
+            Op::End(lease) => {
+                lease.end(&context.driver.space);
+                Ok(())
+            }
             Op::Kernel(launch) => {
                 let engines = &context.device.engines;
                 let turn = engines.kernel(launch.operations());
@@ -164,8 +176,11 @@ impl Op {
     }
 
     /// What must happen even if the context has failed before.
-    pub(crate) fn skip(&self, status: Status) {
+    pub(crate) fn skip(&self, context: &Context, status: Status) {
         match self {
+            // A pool is no context's, and lives on.
+            Op::Begin(lease) => lease.begin(&context.driver.space),
+            Op::End(lease) => lease.end(&context.driver.space),
             Op::Stamp(stamp) => stamp.set(),
             Op::Callback(callback) => {
                 (callback.function)(callback.stream, status.code(), callback.data);

@@ -72,7 +72,8 @@ impl Work {
             Work::Op(Op::Empty | Op::Stamp(_) | Op::Callback(_)) => 5,
             Work::Op(Op::EventWait(_)) => 6,
             Work::Op(Op::EventRecord(_)) => 7,
-            Work::Op(Op::Free(_)) => 11,
+            Work::Op(Op::Begin(_)) => 10,
+            Work::Op(Op::Free(_) | Op::End(_)) => 11,
             Work::Op(Op::Words(_)) => 12,
         }
     }

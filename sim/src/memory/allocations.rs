@@ -4,12 +4,14 @@
 //! that a block gives out again is not cleared, as on the device.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::phys::{GRANULARITY, Phys};
 use super::space::{Mapping, Space, Table};
 use crate::errors::{Outcome, Status};
 use crate::gpu_file::Gpu;
 use crate::mapping::Reserved;
+use crate::pool::lease::Lease;
 
 /// What every allocation's address is a multiple of.
 const ALIGNMENT: u64 = 512;
@@ -21,13 +23,15 @@ const OWN_HANDLE: u64 = GRANULARITY / 2;
 pub(crate) struct Allocation {
     /// As asked for.
     pub(crate) bytes: u64,
-    /// The context it was made in and dies with.
+    /// The context it was made in and dies with; 0: none, it is a pool's.
     pub(crate) context: u64,
     pub(crate) buffer_id: u64,
     /// Whether `cuMemFreeAsync` has taken it: it goes when the stream comes to that.
     leaving: bool,
     /// The shared block it is in, if it has no handle of its own.
     block: Option<u64>,
+    /// If it is memory of a pool's.
+    pub(crate) lease: Option<Arc<Lease>>,
 }
 
 /// A granule that small allocations share: what is free in it, by offset.
@@ -69,6 +73,14 @@ impl Allocations {
         let staying = self.live.get_mut(&address).filter(|allocation| !allocation.leaving);
         staying.ok_or(Status::INVALID_VALUE)?.leaving = true;
         Ok(())
+    }
+
+    /// Forgets memory of a pool's that the device is done with, if it is not another's already.
+    pub(crate) fn forget_lease(&mut self, lease: &Arc<Lease>) {
+        let own = |one: &Allocation| one.lease.as_ref().is_some_and(|known| Arc::ptr_eq(known, lease));
+        if self.starting_at(lease.start).is_some_and(own) {
+            self.live.remove(&lease.start);
+        }
     }
 
     /// The starts of all allocations made in a context.
@@ -135,7 +147,20 @@ impl Table {
 
     fn enter(&mut self, start: u64, bytes: u64, context: u64, block: Option<u64>) {
         let buffer_id = self.next_buffer_id();
-        let allocation = Allocation { bytes, context, buffer_id, leaving: false, block };
+        let allocation = Allocation { bytes, context, buffer_id, leaving: false, block, lease: None };
+        self.allocations.live.insert(start, allocation);
+    }
+
+    /// Enters memory of a pool's, instead of what was freed there but is still on the device.
+    pub(crate) fn enter_lease(&mut self, lease: Arc<Lease>, bytes: u64) {
+        let (start, end) = (lease.start, lease.start + lease.bytes);
+        let before = self.allocations.find(start).map(|(base, _)| base);
+        let inside = self.allocations.live.range(start..end).map(|(base, _)| *base);
+        for base in before.into_iter().chain(inside).collect::<Vec<_>>() {
+            self.allocations.live.remove(&base);
+        }
+        let buffer_id = self.next_buffer_id();
+        let allocation = Allocation { bytes, context: 0, buffer_id, leaving: false, block: None, lease: Some(lease) };
         self.allocations.live.insert(start, allocation);
     }
 

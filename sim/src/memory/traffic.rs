@@ -226,7 +226,11 @@ impl Table {
             }
             let offset = (at - base) as usize;
             let start = mapping.phys.contents().wrapping_add(offset);
-            return Ok((start, mapping.phys.bytes() as usize - offset));
+            let room = match mapping.pooled {
+                true => self.leased(at).ok_or(Status::ILLEGAL_ADDRESS)?,
+                false => mapping.phys.bytes() - offset as u64,
+            };
+            return Ok((start, room as usize));
         }
         if let Some((base, range)) = self.host(at) {
             return Ok((host(at), (range.bytes - (at - base)) as usize));

@@ -20,6 +20,7 @@ mod graphs;
 mod memory;
 mod peers;
 mod pointers;
+mod pools;
 mod processes;
 mod streams;
 mod vmm;

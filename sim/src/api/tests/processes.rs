@@ -112,6 +112,10 @@ fn a_role_is_played() {
         Ok("two-gpus") => super::peers::identities(),
         Ok("two-gpus-peers") => super::peers::peers(),
         Ok("two-gpus-mapped") => super::peers::mapped(),
+        Ok("pool-memory") => super::pools::memory_of_the_gpu(),
+        Ok("pool-freed") => super::pools::freed(),
+        Ok("pool-early") => super::pools::early(),
+        Ok("two-gpus-pools") => super::pools::two_gpus(),
         Ok("no-context") => super::vmm::no_context(),
         _ => {}
     }
