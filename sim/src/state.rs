@@ -139,7 +139,7 @@ impl Driver {
         };
         let devices: Vec<_> = gpus.into_iter().map(device).collect();
         Driver {
-            pools: Pools::new(devices.iter().map(|device| device.gpu), 14),
+            pools: Pools::new(&devices.iter().map(|device| device.gpu).collect::<Vec<_>>(), 14),
             devices,
             pausing: settings.pausing,
             space: Space::default(),

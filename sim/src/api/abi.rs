@@ -141,6 +141,17 @@ pub(super) struct PoolProps {
     pub(super) reserved: [u8; 54],
 }
 
+/// `CUDA_MEM_ALLOC_NODE_PARAMS`
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(super) struct MemAllocNode {
+    pub(super) props: PoolProps,
+    pub(super) access: usize,
+    pub(super) access_count: usize,
+    pub(super) bytes: usize,
+    pub(super) address: u64,
+}
+
 /// `CUmemAccessDesc`
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
@@ -349,6 +360,7 @@ const _: () = {
     assert!(size_of::<Memcpy3D>() == 200);
     assert!(size_of::<AllocationProp>() == 32);
     assert!(size_of::<PoolProps>() == 88);
+    assert!(size_of::<MemAllocNode>() == 120);
     assert!(size_of::<AccessDesc>() == 12);
     assert!(size_of::<MemcpyAttributes>() == 24);
     assert!(size_of::<Operand3D>() == 40);

@@ -40,11 +40,6 @@ doors! {
         (out: Out<i32>, kind: u32, device: i32) = affinity_support;
     cuDeviceGetNvSciSyncAttributes: "cuDeviceGetNvSciSyncAttributes" 10020
         (list: usize, device: i32, flags: i32) = sync_attributes;
-    cuDeviceGraphMemTrim: "cuDeviceGraphMemTrim" 11040 (device: i32) = graph_memory_trim;
-    cuDeviceGetGraphMemAttribute: "cuDeviceGetGraphMemAttribute" 11040
-        (device: i32, attribute: u32, value: usize) = graph_memory;
-    cuDeviceSetGraphMemAttribute: "cuDeviceSetGraphMemAttribute" 11040
-        (device: i32, attribute: u32, value: usize) = graph_memory;
     cuDeviceRegisterAsyncNotification: "cuDeviceRegisterAsyncNotification" 12040
         (device: i32, function: usize, data: usize, out: Out<usize>) = notify;
     cuDeviceUnregisterAsyncNotification: "cuDeviceUnregisterAsyncNotification" 12040
@@ -333,16 +328,6 @@ fn affinity_support(out: Out<i32>, kind: u32, device: i32) -> Outcome {
 }
 
 fn sync_attributes(_list: usize, device: i32, _flags: i32) -> Outcome {
-    arguments::device(device)?;
-    Err(Status::NOT_SUPPORTED)
-}
-
-/// Graphs have no memory of their own here, so there is none to give back.
-fn graph_memory_trim(device: i32) -> Outcome {
-    arguments::device(device).map(drop)
-}
-
-fn graph_memory(device: i32, _attribute: u32, _value: usize) -> Outcome {
     arguments::device(device)?;
     Err(Status::NOT_SUPPORTED)
 }

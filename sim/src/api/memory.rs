@@ -1,7 +1,6 @@
 //! `cuMemAlloc*`, `cuMemFree`, `cuMemGetInfo`, `cuMemGetAddressRange`.
 
 use super::arguments::{clamp32, current};
-use super::stream_memory::free_now;
 use crate::border::Out;
 use crate::door::doors;
 use crate::errors::{Outcome, Status};
@@ -104,14 +103,15 @@ fn free(address: u64) -> Outcome {
     if address == 0 {
         return Ok(());
     }
-    let of = |one: &Allocation| (one.context, one.is_leaving(), one.lease.clone());
+    let of = |one: &Allocation| (one.context, one.is_leaving());
     let found = driver.space.look().allocations.starting_at(address).map(of);
-    if let Some((_, _, Some(lease))) = &found {
-        driver.space.change().allocations.leave(address)?;
-        free_now(driver, lease);
+    if let Some((0, _)) = found {
+        // It was allocated in a stream's order, and nothing waits for that.
+        let lease = driver.space.change().allocations.take_lease(address)?;
+        lease.free_now(&driver.space);
         return Ok(());
     }
-    let Some((owner, is_leaving, _)) = found else { return super::host_memory::free_managed(address) };
+    let Some((owner, is_leaving)) = found else { return super::host_memory::free_managed(address) };
     // Work that was submitted may still use it.
     driver.synchronize_alone(owner)?;
     // What a stream frees is gone by then.
@@ -145,7 +145,7 @@ pub(super) fn find_range(address: u64) -> Outcome<(u64, u64)> {
     // What is out of the context's reach is nothing to it.
     let reached = table.mapping(address).filter(|(_, mapping)| seen.access(&table, address, mapping) != Access::None);
     let (base, mapping) = reached.ok_or(Status::NOT_FOUND)?;
-    match table.allocations.find(address) {
+    match table.allocations.find(address).filter(|(_, allocation)| allocation.is_somebodys()) {
         Some((base, allocation)) => Ok((base, allocation.bytes)),
         None if mapping.handle != 0 => Ok((base, mapping.phys.bytes())),
         None => Err(Status::NOT_FOUND),

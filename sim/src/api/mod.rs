@@ -14,6 +14,7 @@ mod events;
 mod fills;
 mod functions;
 mod graph_exec;
+mod graph_memory;
 mod graph_nodes;
 mod graphs;
 mod host_memory;
@@ -50,6 +51,7 @@ pub(crate) fn rows() -> Vec<Row> {
         fills::rows,
         functions::rows,
         graph_exec::rows,
+        graph_memory::rows,
         graph_nodes::rows,
         graphs::rows,
         host_memory::rows,

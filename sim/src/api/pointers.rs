@@ -74,16 +74,16 @@ fn find(driver: &Driver, table: &Table, address: u64) -> Option<Known> {
     let here = context::current_any().ok();
     let mapping = table.mapping(address);
     let whole = mapping.map(|(base, mapping)| (base, mapping.phys.bytes()));
-    if let Some((base, one)) = table.allocations.find(address) {
+    if let Some((base, one)) = table.allocations.find(address).filter(|(_, one)| one.is_somebodys()) {
         return Some(Known {
-            kind: if one.lease.is_some() { Kind::Pooled } else { Kind::Allocated },
+            kind: if one.context == 0 { Kind::Pooled } else { Kind::Allocated },
             context: one.context,
             range: (base, one.bytes),
             mapping: whole?,
             buffer_id: one.buffer_id,
             block_id: mapping?.1.phys.number(),
-            pool: one.lease.as_ref().map_or(0, |lease| lease.pool.handle),
-            exportable: one.lease.as_ref().is_some_and(|lease| lease.pool.exportable),
+            pool: one.lease.as_ref().map_or(0, |lease| lease.pool().map_or(0, |pool| pool.handle)),
+            exportable: one.lease.as_ref().and_then(|lease| lease.pool()).is_some_and(|pool| pool.exportable),
             ordinal: mapping?.1.phys.gpu().ordinal(),
             access: here.map_or(Access::ReadWrite, |here| {
                 mapping.map_or(Access::None, |(_, mapping)| here.view().access(table, address, mapping))

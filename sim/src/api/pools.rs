@@ -8,6 +8,7 @@ use super::arguments::{self, only_flags};
 use crate::border::{In, List, Out, read_at, write_at};
 use crate::door::doors;
 use crate::errors::{Outcome, Status};
+use crate::graph::capture;
 use crate::memory::space::Access;
 use crate::pool::{Policy, Pool};
 use crate::state;
@@ -39,12 +40,13 @@ doors! {
 /// `CUmemAllocationType`: pinned, managed.
 const PINNED: u32 = 1;
 const MANAGED: u32 = 2;
-/// `CUmemLocationType`: a device, and the last of the host's.
+/// `CUmemLocationType`: a device, the host, a part of the host.
 const LOCATION_DEVICE: u32 = 1;
-const LOCATION_LAST: u32 = 4;
-/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`, and all bits there are.
+const HOST: u32 = 2;
+const HOST_NUMA: u32 = 3;
+/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR` and `_FABRIC`: what the driver shares pools by.
 const FILE_DESCRIPTOR: u32 = 1;
-const HANDLE_TYPES: u32 = 0xF;
+const HANDLE_TYPES: u32 = 9;
 
 /// `CUmemPool_attribute`
 const REUSE: std::ops::RangeInclusive<u32> = 1..=3;
@@ -58,14 +60,21 @@ fn find(pool: usize) -> Outcome<Arc<Pool>> {
     state::driver()?.pools.find(pool)
 }
 
-/// What of a pool's properties is not simulated is refused, not ignored.
+/// The same for what a capture does not allow.
+fn find_uncaptured(pool: usize) -> Outcome<Arc<Pool>> {
+    let pool = find(pool)?;
+    capture::forbid_unsafe_call()?;
+    Ok(pool)
+}
+
+/// What of a pool's properties is not simulated is refused, not ignored. (What it is for, and attributes of another system, the
+/// driver ignores too.)
 pub(super) fn check(props: &PoolProps) -> Outcome {
-    let known =
-        matches!(props.kind, PINNED | MANAGED) && (LOCATION_DEVICE..=LOCATION_LAST).contains(&props.location.kind);
-    if !known || props.handle_types & !HANDLE_TYPES != 0 || props.win32 != 0 || props.reserved != [0; 54] {
+    let known = matches!(props.kind, PINNED | MANAGED) && (LOCATION_DEVICE..=HOST_NUMA).contains(&props.location.kind);
+    if !known || props.handle_types & !HANDLE_TYPES != 0 || props.reserved != [0; 54] {
         return Err(Status::INVALID_VALUE);
     }
-    let simulated = props.kind == PINNED && props.location.kind == LOCATION_DEVICE && props.usage == 0;
+    let simulated = props.kind == PINNED && props.location.kind == LOCATION_DEVICE;
     if !simulated || props.handle_types & !FILE_DESCRIPTOR != 0 {
         return Err(Status::NOT_SUPPORTED);
     }
@@ -75,6 +84,7 @@ pub(super) fn check(props: &PoolProps) -> Outcome {
 fn create(out: Out<usize>, props: In<PoolProps>) -> Outcome {
     out.required()?;
     let props = props.get()?;
+    capture::forbid_unsafe_call()?;
     check(&props)?;
     let gpu = arguments::device(props.location.id)?.gpu;
     let exportable = props.handle_types & FILE_DESCRIPTOR != 0;
@@ -83,16 +93,17 @@ fn create(out: Out<usize>, props: In<PoolProps>) -> Outcome {
 
 fn destroy(pool: usize) -> Outcome {
     let driver = state::driver()?;
+    find_uncaptured(pool)?;
     driver.pools.destroy(&driver.space, pool)
 }
 
 fn trim(pool: usize, keep: usize) -> Outcome {
-    find(pool)?.trim(&state::driver()?.space, keep as u64);
+    find_uncaptured(pool)?.trim(&state::driver()?.space, keep as u64);
     Ok(())
 }
 
 fn set_attribute(pool: usize, attribute: u32, value: usize) -> Outcome {
-    let pool = find(pool)?;
+    let pool = find_uncaptured(pool)?;
     let mut state = pool.state();
     match attribute {
         number if REUSE.contains(&number) => state.policies[policy(number) as usize] = read_at::<i32>(value)? != 0,
@@ -114,7 +125,7 @@ fn policy(attribute: u32) -> Policy {
 }
 
 fn get_attribute(pool: usize, attribute: u32, value: usize) -> Outcome {
-    let pool = find(pool)?;
+    let pool = find_uncaptured(pool)?;
     let state = pool.state();
     let figure = match attribute {
         number if REUSE.contains(&number) => {
@@ -131,38 +142,43 @@ fn get_attribute(pool: usize, attribute: u32, value: usize) -> Outcome {
 }
 
 fn set_access(pool: usize, list: List<AccessDesc>, count: usize) -> Outcome {
-    let pool = find(pool)?;
+    let pool = find_uncaptured(pool)?;
     let asked = list.read(count)?.into_iter().map(|one| wish(&pool, &one)).collect::<Outcome<Vec<_>>>()?;
     let space = &state::driver()?.space;
     asked.into_iter().try_for_each(|(ordinal, access)| pool.set_access(space, ordinal, access))
 }
 
-/// One GPU's access that is asked for. The pool's own has all of it, always.
+/// One GPU's access that is asked for, and the answers as measured. The pool's own has all of it, always.
 fn wish(pool: &Pool, one: &AccessDesc) -> Outcome<(usize, Access)> {
-    if one.location.kind != LOCATION_DEVICE {
-        return Err(Status::INVALID_VALUE);
-    }
-    let ordinal = arguments::device(one.location.id).map_err(|_| Status::INVALID_VALUE)?.ordinal();
-    let access = match one.flags {
-        0 => Access::None,
-        1 => Access::Read,
-        3 => Access::ReadWrite,
-        _ => return Err(Status::INVALID_VALUE),
-    };
+    let (ordinal, access) = access_of(one)?;
     if ordinal == pool.gpu().ordinal() && access != Access::ReadWrite {
-        return Err(Status::INVALID_VALUE);
+        return Err(Status::INVALID_DEVICE);
     }
     Ok((ordinal, access))
+}
+
+/// A GPU and what it is to be allowed: all or nothing.
+pub(super) fn access_of(one: &AccessDesc) -> Outcome<(usize, Access)> {
+    if one.location.kind != LOCATION_DEVICE || one.flags == 1 {
+        return Err(Status::NOT_SUPPORTED);
+    }
+    let ordinal = arguments::device(one.location.id)?.ordinal();
+    match one.flags {
+        0 => Ok((ordinal, Access::None)),
+        3 => Ok((ordinal, Access::ReadWrite)),
+        _ => Err(Status::INVALID_VALUE),
+    }
 }
 
 fn get_access(flags: Out<u32>, pool: usize, location: In<Location>) -> Outcome {
     flags.required()?;
     let pool = find(pool)?;
     let location = location.get()?;
-    if location.kind != LOCATION_DEVICE {
-        return Err(Status::INVALID_VALUE);
-    }
-    let ordinal = arguments::device(location.id).map_err(|_| Status::INVALID_VALUE)?.ordinal();
+    let ordinal = match location.kind {
+        LOCATION_DEVICE => arguments::device(location.id).map_err(|_| Status::INVALID_VALUE)?.ordinal(),
+        HOST | HOST_NUMA => return flags.set(0),
+        _ => return Err(Status::INVALID_VALUE),
+    };
     let access = pool.state().access[ordinal];
     flags.set(access.flags() as u32)
 }
@@ -192,7 +208,8 @@ fn take_shared(out: Out<usize>, _handle: usize, kind: u32, flags: u64) -> Outcom
 fn share_pointer(out: usize, address: u64) -> Outcome {
     let table = state::driver()?.space.look();
     let lease = table.allocations.starting_at(address).and_then(|one| one.lease.as_ref());
-    if out == 0 || !lease.ok_or(Status::INVALID_VALUE)?.pool.exportable {
+    let pool = lease.and_then(|lease| lease.pool());
+    if out == 0 || !pool.ok_or(Status::INVALID_VALUE)?.exportable {
         return Err(Status::INVALID_VALUE);
     }
     Err(Status::NOT_SUPPORTED)
@@ -213,12 +230,12 @@ fn get_default(out: Out<usize>, device: i32) -> Outcome {
 
 fn get_current(out: Out<usize>, device: i32) -> Outcome {
     out.required()?;
-    let ordinal = arguments::device(device)?.ordinal();
+    let ordinal = arguments::device(device).map_err(|_| Status::INVALID_VALUE)?.ordinal();
     out.set(state::driver()?.pools.current_of(ordinal).handle)
 }
 
 fn set_current(device: i32, pool: usize) -> Outcome {
-    let ordinal = arguments::device(device)?.ordinal();
+    let ordinal = arguments::device(device).map_err(|_| Status::INVALID_VALUE)?.ordinal();
     let pool = find(pool)?;
     if pool.gpu().ordinal() != ordinal {
         return Err(Status::INVALID_VALUE);
@@ -231,8 +248,11 @@ fn set_current(device: i32, pool: usize) -> Outcome {
 fn device_at(location: In<Location>, kind: u32) -> Outcome<i32> {
     let location = location.get()?;
     match (kind, location.kind) {
-        (PINNED, LOCATION_DEVICE) => Ok(location.id),
-        (PINNED, 2..=LOCATION_LAST) | (MANAGED, 0..=LOCATION_LAST) => Err(Status::NOT_SUPPORTED),
+        (PINNED, LOCATION_DEVICE) => {
+            arguments::device(location.id).map_or(Err(Status::INVALID_VALUE), |_| Ok(location.id))
+        }
+        (PINNED, 0) => Err(Status::INVALID_VALUE),
+        (PINNED | MANAGED, _) => Err(Status::NOT_SUPPORTED),
         _ => Err(Status::INVALID_VALUE),
     }
 }
@@ -248,5 +268,6 @@ fn get_current_at(out: Out<usize>, location: In<Location>, kind: u32) -> Outcome
 }
 
 fn set_current_at(location: In<Location>, kind: u32, pool: usize) -> Outcome {
+    find(pool)?;
     set_current(device_at(location, kind)?, pool)
 }

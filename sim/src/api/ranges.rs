@@ -206,7 +206,7 @@ fn ipc_get(out: Out<IpcHandle>, address: u64) -> Outcome {
     out.required()?;
     let (_, driver) = current()?;
     // A pool's memory is shared with its pool.
-    if driver.space.look().allocations.find(address).is_none_or(|(_, one)| one.lease.is_some()) {
+    if driver.space.look().allocations.find(address).is_none_or(|(_, one)| one.context == 0) {
         return Err(Status::INVALID_VALUE);
     }
     Err(Status::NOT_SUPPORTED)

@@ -7,12 +7,10 @@ use crate::border::Out;
 use crate::door::doors;
 use crate::errors::{Outcome, Status};
 use crate::exec::op::Op;
-use crate::exec::stream::{Kind, Stream};
+use crate::exec::stream::{Kind, Stream, Ticket};
 use crate::exec::submit::{self, Default};
 use crate::graph::capture;
 use crate::pool::Pool;
-use crate::pool::lease::Lease;
-use crate::state::Driver;
 
 doors! {
     cuMemAllocAsync / cuMemAllocAsync_ptsz: "cuMemAllocAsync" 11020 / 11020
@@ -43,29 +41,35 @@ fn alloc_from_pool(default: Default, out: Out<u64>, bytes: usize, pool: usize, s
 
 fn allocate(stream: &Arc<Stream>, pool: &Arc<Pool>, bytes: usize) -> Outcome<u64> {
     if bytes == 0 {
-        return Err(Status::INVALID_VALUE);
+        // As measured: that is no failure, and no memory.
+        return Ok(0);
     }
-    if capture::tail(stream)?.is_some() {
-        return Err(Status::NOT_SUPPORTED);
+    let driver = submit::owner(stream)?.driver;
+    if let Some(tail) = capture::tail(stream)? {
+        // The graph's, not the pool's, but as the pool's.
+        let graphs = driver.pools.graphs_of(pool.gpu().ordinal());
+        let access = pool.peers();
+        let slot = graphs.add(&driver.space, bytes as u64, access, tail.capture.graph.handle)?;
+        capture::append(stream, &Op::Allocate(slot.clone()))?;
+        return Ok(slot.start());
     }
     capture::check_legacy(stream)?;
-    let driver = submit::owner(stream)?.driver;
+    capture::forbid_unsafe_call()?;
     let behind = submit::known_to(stream)?;
     let make_room = || driver.pools.make_room(&driver.space, pool.gpu());
     let (lease, after) = pool.allocate(&driver.space, bytes as u64, &behind, make_room)?;
+    if after.iter().chain(&behind).all(Ticket::is_done) {
+        // The stream is there already.
+        lease.begin(&driver.space);
+        return Ok(lease.start);
+    }
     match submit::enqueue_aside(stream, after, Op::Begin(lease.clone())) {
         Ok(_) => Ok(lease.start),
         Err(status) => {
-            free_now(driver, &lease);
+            lease.free_now(&driver.space);
             Err(status)
         }
     }
-}
-
-/// `cuMemFree` of a pool's memory, which waits for nothing: that nobody uses it any more is the program's word.
-pub(super) fn free_now(driver: &Driver, lease: &Arc<Lease>) {
-    lease.end(&driver.space);
-    lease.pool.give_back(&driver.space, lease, None);
 }
 
 /// Takes memory of `cuMemAlloc` too.
@@ -74,26 +78,26 @@ fn free(default: Default, address: u64, stream: usize) -> Outcome {
     if address == 0 {
         return Ok(());
     }
-    if capture::tail(&stream)?.is_some() {
-        // No node frees such memory. The capture does not suffer.
-        return Err(Status::INVALID_VALUE);
+    let context = submit::owner(&stream)?;
+    if let Some(tail) = capture::tail(&stream)? {
+        // No node frees memory of others than graphs. The capture does not suffer.
+        let slot = context.driver.pools.slot(address).ok_or(Status::INVALID_VALUE)?;
+        slot.free_in(tail.capture.graph.handle)?;
+        return capture::append(&stream, &Op::Release(slot)).map(drop);
     }
     capture::check_legacy(&stream)?;
-    let context = submit::owner(&stream)?;
     let space = &context.driver.space;
-    let lease = space.look().allocations.starting_at(address).and_then(|one| one.lease.clone());
-    if lease.is_none() {
-        capture::forbid_unsafe_call()?;
-    }
+    capture::forbid_unsafe_call()?;
     context.check()?;
-    if lease.is_none() && stream.kind == Kind::Legacy {
+    if space.look().allocations.starting_at(address).is_some_and(|one| one.context == 0) {
+        let lease = space.change().allocations.take_lease(address)?;
+        let point = submit::enqueue_aside(&stream, Vec::new(), Op::End(lease.clone()))?;
+        lease.give_back(space, Some(point));
+        return Ok(());
+    }
+    if stream.kind == Kind::Legacy {
         context.locks.pass_objects();
     }
     space.change().allocations.leave(address)?;
-    let Some(lease) = lease else {
-        return submit::enqueue_aside(&stream, Vec::new(), Op::Free(address)).map(drop);
-    };
-    let point = submit::enqueue_aside(&stream, Vec::new(), Op::End(lease.clone()))?;
-    lease.pool.give_back(space, &lease, Some(point));
-    Ok(())
+    submit::enqueue_aside(&stream, Vec::new(), Op::Free(address)).map(drop)
 }

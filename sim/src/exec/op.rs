@@ -14,6 +14,7 @@ use crate::memory::traffic::Place;
 use crate::memory::view::View;
 use crate::module::launch::Launch;
 use crate::pool::lease::Lease;
+use crate::pool::slot::Slot;
 
 /// One operation.
 #[derive(Clone)]
@@ -24,7 +25,10 @@ pub(crate) enum Op {
     Fill(Fill),
     /// The end of an allocation of `cuMemAlloc`.
     Free(u64),
-    /// The begin and the end of an allocation from a pool.
+    /// A graph's allocation, and its free: each launch makes the two below of them.
+    Allocate(Arc<Slot>),
+    Release(Arc<Slot>),
+    /// The begin and the end of memory that is allocated in a stream's order.
     Begin(Arc<Lease>),
     End(Arc<Lease>),
     Kernel(Arc<Launch>),
@@ -115,7 +119,7 @@ impl Op {
     /// Does it. A failure makes the context unusable.
     pub(crate) fn run(&self, context: &Arc<Context>) -> Outcome {
         match self {
-            Op::Empty => Ok(()),
+            Op::Empty | Op::Allocate(_) | Op::Release(_) => Ok(()),
             Op::Copy(copy) => {
                 let engines = &context.device.engines;
                 let turn = engines.copy(copy.way, copy.bytes());
@@ -181,6 +185,7 @@ impl Op {
             // A pool is no context's, and lives on.
             Op::Begin(lease) => lease.begin(&context.driver.space),
             Op::End(lease) => lease.end(&context.driver.space),
+            Op::Graph(plan) => plan.ops.iter().for_each(|op| op.skip(context, status)),
             Op::Stamp(stamp) => stamp.set(),
             Op::Callback(callback) => {
                 (callback.function)(callback.stream, status.code(), callback.data);

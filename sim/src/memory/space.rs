@@ -146,21 +146,13 @@ impl Table {
         self.map(start, Arc::new(phys), 0, false)
     }
 
-    /// Maps memory for a pool, whole, where there is room.
-    pub(crate) fn place_for_pool(&mut self, phys: Phys, access: [Access; MOST_GPUS]) -> Outcome<u64> {
-        let start = self.reserve(phys.bytes(), GRANULARITY, 0, false)?;
+    /// Maps memory that is allocated in streams' order, whole, into a reservation of the driver's own.
+    pub(crate) fn map_in_order(&mut self, start: u64, phys: Phys, access: [Access; MOST_GPUS]) -> Outcome {
         self.map(start, Arc::new(phys), 0, true)?;
         if let Some(mapping) = self.mappings.get_mut(&start) {
             mapping.access = access;
         }
-        Ok(start)
-    }
-
-    /// Unmaps memory of a pool's.
-    pub(crate) fn take_from_pool(&mut self, start: u64, bytes: u64) -> Vec<Mapping> {
-        let gone = self.unmap(start, bytes).unwrap_or_default();
-        self.drop_reservation(start);
-        gone
+        Ok(())
     }
 
     /// How many bytes of a pool's memory are allocated from an address on, as far as the device has come.
@@ -263,7 +255,11 @@ impl Table {
         let Some(end) = start.checked_add(bytes) else { return false };
         let is_allowed = |at, mapping| allows(seen.access_for(write, self, at, mapping), write);
         if let Some((base, allocation)) = self.allocations.find(start) {
-            let is_reached = self.mapping(start).is_some_and(|(_, mapping)| is_allowed(start, mapping));
+            let is_reached = match self.mapping(start) {
+                Some((_, mapping)) => is_allowed(start, mapping),
+                // A graph's, which has no memory before its first launch.
+                None => allocation.slot.is_some_and(|ordinal| seen.is_on(ordinal)),
+            };
             return is_reached && end <= base + allocation.bytes;
         }
         if let Some((base, range)) = self.host(start) {

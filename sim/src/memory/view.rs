@@ -80,6 +80,11 @@ impl<'a> View<'a> {
         Working { table: self.space.look(), _access: access }
     }
 
+    /// Whether it is seen from that GPU.
+    pub(super) fn is_on(&self, ordinal: usize) -> bool {
+        self.gpu.ordinal() == ordinal
+    }
+
     /// What may be done at an address that is in a mapping.
     pub(crate) fn access(&self, table: &Table, at: u64, mapping: &Mapping) -> Access {
         self.access_from(self.gpu.ordinal(), table, at, mapping)

@@ -1,29 +1,32 @@
 //! Pools: memory that streams allocate and free in their order.
 //!
-//! A pool has memory of its GPU in stretches ([`STEP`]) that are mapped as long as it has them. What a stream frees can be given
-//! out again before the stream has come so far, to whoever comes after that; [`Policy`] says how that may be known. Memory that
+//! A pool has addresses of its own, and memory of its GPU behind some of them, in steps ([`STEP`]). An allocation may lie over
+//! several. What a stream frees can be given out again before the stream has come so far, to whoever comes after that; [`Policy`] says how that may be known. Memory that
 //! nobody has goes back to the GPU when the program waits for something, down to what the pool is told to keep.
 //!
 //! A pool's lock is taken before the address space's, never behind it.
 
-mod chunk;
 pub(crate) mod lease;
+mod pieces;
 pub(crate) mod pools;
+pub(crate) mod slot;
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use self::chunk::{Chunk, Freed};
-use self::lease::Lease;
+use self::lease::{Lease, Source};
+use self::pieces::{Freed, Pieces};
 use crate::errors::{Outcome, Status};
 use crate::exec::stream::Ticket;
 use crate::gpu_file::Gpu;
-use crate::memory::phys::{GRANULARITY, Phys};
+use crate::memory::phys::Phys;
 use crate::memory::space::{Access, Space};
 use crate::settings::MOST_GPUS;
 
-/// How much memory a pool takes from the GPU at once; more only for an allocation that is larger.
+/// What memory comes in that a pool takes from the GPU, and what its addresses are a multiple of.
 pub(crate) const STEP: u64 = 32 << 20;
+
+/// How many times the GPU's memory a pool has addresses for: it may have holes.
+const ADDRESSES: u64 = 4;
 
 /// What every allocation's address and size are a multiple of.
 const ALIGNMENT: u64 = 512;
@@ -83,7 +86,9 @@ pub(crate) struct State {
     pub(crate) access: [Access; MOST_GPUS],
     pub(crate) reserved: Amount,
     pub(crate) used: Amount,
-    chunks: BTreeMap<u64, Chunk>,
+    /// From where to where; none before the first allocation.
+    addresses: Option<(u64, u64)>,
+    pieces: Pieces,
     /// Whether the program destroyed it: what is left goes with the last allocation.
     destroyed: bool,
 }
@@ -101,16 +106,24 @@ impl Pool {
             access,
             reserved: Amount::default(),
             used: Amount::default(),
-            chunks: BTreeMap::new(),
+            addresses: None,
+            pieces: Pieces::default(),
             destroyed: false,
         };
-        let most = if most == 0 { u64::MAX } else { most.next_multiple_of(GRANULARITY) };
+        let most = if most == 0 { u64::MAX } else { most.checked_next_multiple_of(STEP).unwrap_or(u64::MAX) };
         Arc::new(Pool { handle, gpu, exportable, most, state: Mutex::new(state) })
     }
 
     /// The GPU whose memory it gives out.
     pub(crate) fn gpu(&self) -> &'static Gpu {
         self.gpu
+    }
+
+    /// What GPUs beside its own may do with its memory.
+    pub(crate) fn peers(&self) -> [Access; MOST_GPUS] {
+        let mut access = self.state().access;
+        access[self.gpu.ordinal()] = Access::None;
+        access
     }
 
     /// Its settings and figures.
@@ -135,38 +148,41 @@ impl Pool {
         let may = |freed: &Freed| {
             freed.at.stream() == own || follow && is_behind(freed) || opportunistic && freed.lease.is_over()
         };
-        let mut found = state.room(needed, &may);
+        let mut found = state.pieces.room(needed, &may);
         if found.is_none() {
-            found = self.grow(&mut state, space, needed);
+            found = self.grow(&mut state, space, needed, &may);
         }
         if found.is_none() {
             // Others may have to give memory back, which locks this pool too.
             drop(state);
             make_room();
             state = self.state();
-            found = self.grow(&mut state, space, needed);
+            found = self.grow(&mut state, space, needed, &may);
         }
         if found.is_none() && internal {
-            found = state.room(needed, &|_| true);
+            found = state.pieces.room(needed, &|_| true);
         }
-        let (chunk, start) = found.ok_or(Status::OUT_OF_MEMORY)?;
-        let chunk = state.chunks.get_mut(&chunk).ok_or(Status::UNKNOWN)?;
-        let after = chunk.take(start, needed).into_iter().map(|freed| freed.at).collect();
-        state.used.add(needed);
-        let lease = Arc::new(Lease::new(self.clone(), start, needed));
+        let start = found.ok_or(Status::OUT_OF_MEMORY)?;
+        let after = state.pieces.take(start, needed).into_iter().map(|freed| freed.at).collect();
+        state.used.add(bytes);
+        let lease = Arc::new(Lease::new(Source::Pool(self.clone()), start, needed, bytes));
         space.change().enter_lease(lease.clone(), bytes);
         Ok((lease, after))
     }
 
-    /// Takes back what the program has freed: at a point in a stream, or at once.
-    pub(crate) fn give_back(&self, space: &Space, lease: &Arc<Lease>, at: Option<Ticket>) {
+    /// Takes back what the program has freed: at a point in a stream, or at once, when it gives back what is too much.
+    fn give_back(&self, space: &Space, lease: &Arc<Lease>, at: Option<Ticket>) {
         let mut state = self.state();
-        state.used.take(lease.bytes);
+        state.used.take(lease.asked);
+        let at_once = at.is_none();
         let freed = at.map(|at| Freed { lease: lease.clone(), at });
-        if let Some((_, chunk)) = state.chunks.range_mut(..=lease.start).next_back() {
-            chunk.give(lease.start, lease.bytes, freed);
+        state.pieces.give(lease.start, lease.bytes, freed);
+        if at_once {
+            let keep = state.threshold;
+            self.release(state, space, keep, &|_| false);
+        } else {
+            drop(state);
         }
-        drop(state);
         self.tidy(space);
     }
 
@@ -174,13 +190,15 @@ impl Pool {
     pub(crate) fn observe(&self, space: &Space, points: &[Ticket]) {
         let mut state = self.state();
         let is_seen = |freed: &Freed| points.iter().any(|point| point.is_behind(&freed.at));
-        state.chunks.values_mut().for_each(|chunk| chunk.settle(&is_seen));
+        state.pieces.settle(&is_seen);
         let keep = state.threshold;
         self.release(state, space, keep, &|_| false);
     }
 
-    /// Gives memory back that nobody has, as long as that much is left.
+    /// Gives memory back that nobody has, as long as that much is left: in whole steps. (More than there are numbers for is
+    /// nothing to the driver.)
     pub(crate) fn trim(&self, space: &Space, keep: u64) {
+        let keep = keep.checked_next_multiple_of(STEP).unwrap_or(0);
         self.release(self.state(), space, keep, &|freed| freed.lease.is_over());
     }
 
@@ -193,7 +211,7 @@ impl Pool {
     /// Whether it was destroyed and has no memory any more.
     pub(crate) fn is_gone(&self) -> bool {
         let state = self.state();
-        state.destroyed && state.chunks.is_empty()
+        state.destroyed && state.pieces.is_empty()
     }
 
     /// Says what a GPU may do with its memory.
@@ -201,7 +219,7 @@ impl Pool {
         let mut state = self.state();
         state.access[ordinal] = access;
         let mut table = space.change();
-        state.chunks.iter().try_for_each(|(start, chunk)| table.set_access(*start, chunk.bytes(), ordinal, access))
+        state.pieces.steps().try_for_each(|step| table.set_access(step, STEP, ordinal, access))
     }
 
     /// A destroyed pool keeps nothing that nobody has.
@@ -212,47 +230,53 @@ impl Pool {
         }
     }
 
-    /// Takes more memory from the GPU: a step, or as much as is needed if that is more or if there is no room for a step.
-    fn grow(&self, state: &mut State, space: &Space, needed: u64) -> Option<(u64, u64)> {
-        let needed = needed.checked_next_multiple_of(GRANULARITY)?;
-        let left = self.most.saturating_sub(state.reserved.current).min(self.gpu.memory());
-        let sizes = [needed.max(STEP).min(left), needed];
-        let made = sizes.into_iter().filter(|bytes| (needed..=left).contains(bytes));
-        let phys = made.filter_map(|bytes| Phys::create(self.gpu, bytes, self.exportable).ok()).next()?;
-        let bytes = phys.bytes();
-        let start = space.change().place_for_pool(phys, state.access).ok()?;
-        state.reserved.add(bytes);
-        state.chunks.insert(start, Chunk::new(start, bytes));
-        Some((start, start))
+    /// Takes more memory from the GPU, beside what can be had already.
+    fn grow(&self, state: &mut State, space: &Space, needed: u64, may: &impl Fn(&Freed) -> bool) -> Option<u64> {
+        if needed > self.most.min(self.gpu.memory()) {
+            return None;
+        }
+        if state.addresses.is_none() {
+            let bytes = (self.gpu.memory() * ADDRESSES).checked_next_multiple_of(STEP)?;
+            let start = space.change().reserve(bytes, STEP, 0, false).ok()?;
+            state.addresses = Some((start, start + bytes));
+        }
+        let (start, steps) = state.pieces.room_with_more(needed, may, state.addresses?)?;
+        let more = STEP * steps.len() as u64;
+        if self.most - state.reserved.current < more {
+            return None;
+        }
+        // All or nothing.
+        let made: Outcome<Vec<Phys>> = steps.iter().map(|_| Phys::create(self.gpu, STEP, self.exportable)).collect();
+        for (step, phys) in steps.into_iter().zip(made.ok()?) {
+            space.change().map_in_order(step, phys, state.access).ok()?;
+            state.pieces.add(step);
+        }
+        state.reserved.add(more);
+        Some(start)
     }
 
-    /// Gives whole stretches back that nobody has, as far as these frees are good enough, and as long as so much is left.
+    /// Gives steps back that nobody has, as far as these frees are good enough, and as long as so much is left.
     fn release(&self, mut state: MutexGuard<'_, State>, space: &Space, keep: u64, may: &impl Fn(&Freed) -> bool) {
-        if state.reserved.current <= keep || self.exportable && !state.destroyed {
+        if self.exportable && !state.destroyed {
             // The driver never takes memory out of a pool that other processes may know.
             return;
         }
-        let empty = state.chunks.iter().filter(|(_, chunk)| chunk.is_empty(may));
-        let mut all: Vec<(u64, u64)> = empty.map(|(start, chunk)| (*start, chunk.bytes())).collect();
         let mut gone = Vec::new();
-        while let Some((start, bytes)) = all.pop() {
-            if state.reserved.current - bytes < keep {
-                continue;
-            }
-            state.chunks.remove(&start);
-            state.reserved.take(bytes);
-            gone.extend(space.change().take_from_pool(start, bytes));
+        while state.reserved.current >= STEP
+            && state.reserved.current - STEP >= keep
+            && let Some(step) = state.pieces.remove_idle(may)
+        {
+            state.reserved.take(STEP);
+            gone.extend(space.change().unmap(step, STEP).unwrap_or_default());
+        }
+        if state.destroyed
+            && state.pieces.is_empty()
+            && let Some((start, _)) = state.addresses.take()
+        {
+            space.change().drop_reservation(start);
         }
         drop(state);
         // The memory goes back to the GPU when nobody holds a lock any more.
         drop(gone);
-    }
-}
-
-impl State {
-    /// The stretch and the address of the smallest room that is large enough.
-    fn room(&self, needed: u64, may: &impl Fn(&Freed) -> bool) -> Option<(u64, u64)> {
-        let rooms = self.chunks.iter().filter_map(|(name, chunk)| Some((chunk.room(needed, may)?, *name)));
-        rooms.min().map(|((_, start), name)| (name, start))
     }
 }

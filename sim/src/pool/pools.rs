@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Pool;
+use super::slot::{GraphMemory, Slot};
 use crate::errors::{Outcome, Status};
 use crate::exec::stream::Ticket;
 use crate::gpu_file::Gpu;
@@ -15,21 +16,24 @@ pub(crate) struct Pools {
     /// By the GPUs' ordinals.
     defaults: Vec<Arc<Pool>>,
     current: Mutex<Vec<Arc<Pool>>>,
+    /// What graphs have of each GPU's memory.
+    graphs: Vec<GraphMemory>,
     /// Destroyed, but with memory that somebody has.
     leaving: Mutex<Vec<Arc<Pool>>>,
 }
 
 impl Pools {
     /// The default pools of these GPUs; `kind` is what keeps their handles apart from others'.
-    pub(crate) fn new(gpus: impl Iterator<Item = &'static Gpu>, kind: u8) -> Pools {
+    pub(crate) fn new(gpus: &[&'static Gpu], kind: u8) -> Pools {
         let known = Registry::new(kind);
-        let make = |gpu| {
+        let make = |gpu: &&'static Gpu| {
             let pool = Pool::new(known.draw(), gpu, false, 0);
             known.put(pool.handle, pool.clone());
             pool
         };
-        let defaults: Vec<_> = gpus.map(make).collect();
-        Pools { current: Mutex::new(defaults.clone()), known, defaults, leaving: Mutex::default() }
+        let defaults: Vec<_> = gpus.iter().map(make).collect();
+        let graphs = gpus.iter().map(|gpu| GraphMemory::new(gpu)).collect();
+        Pools { current: Mutex::new(defaults.clone()), known, defaults, graphs, leaving: Mutex::default() }
     }
 
     /// Makes a pool.
@@ -52,6 +56,16 @@ impl Pools {
     /// The pool that a GPU's allocations are from.
     pub(crate) fn current_of(&self, ordinal: usize) -> Arc<Pool> {
         self.current()[ordinal].clone()
+    }
+
+    /// What graphs have of a GPU's memory.
+    pub(crate) fn graphs_of(&self, ordinal: usize) -> &GraphMemory {
+        &self.graphs[ordinal]
+    }
+
+    /// The GPU's memory of graphs that an allocation is of.
+    pub(crate) fn slot(&self, start: u64) -> Option<Arc<Slot>> {
+        self.graphs.iter().find_map(|graphs| graphs.find(start))
     }
 
     /// Makes a pool that of its GPU's allocations.
@@ -94,6 +108,7 @@ impl Pools {
                 pool.trim(space, 0);
             }
         });
+        self.graphs_of(gpu.ordinal()).trim(space);
     }
 
     fn each(&self, what: impl Fn(&Pool)) {

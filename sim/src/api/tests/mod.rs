@@ -16,6 +16,7 @@ mod capture;
 mod control;
 mod errors;
 mod functions;
+mod graph_memory;
 mod graphs;
 mod memory;
 mod peers;

@@ -9,12 +9,14 @@ use super::super::memory::*;
 use super::super::pointers::cuPointerGetAttribute;
 use super::super::pools::*;
 use super::super::ranges::{IpcHandle, cuIpcGetMemHandle};
+use super::super::stream_capture::*;
 use super::super::stream_memory::*;
 use super::super::streams::*;
 use super::super::vmm::{cuMemGetAccess, cuMemGetHandleForAddressRange, cuMemRetainAllocationHandle};
 use super::processes::{in_a_process_of_its_own, in_a_process_with_two_gpus};
 use super::{Session, alloc, function, get, launch, put, spin, synchronize, synchronize_with};
 use crate::border::from_tests::{address, address_mut, ask, block, given, list, no_list, nowhere, place};
+use crate::graph::capture::MODE_GLOBAL;
 use crate::pool::STEP;
 
 const FOLLOW_EVENTS: u32 = 1;
@@ -98,7 +100,7 @@ fn every_device_has_a_pool_and_another_can_take_its_place() {
     assert_eq!(ask::<usize>(|out| cuDeviceGetDefaultMemPool(out, 1)).0, 101);
     assert_eq!(cuDeviceGetDefaultMemPool(nowhere(), 0), 1);
     assert_eq!(cuMemPoolDestroy(default), 1);
-    assert_eq!((cuDeviceSetMemPool(0, 0), cuDeviceSetMemPool(1, default)), (1, 101));
+    assert_eq!((cuDeviceSetMemPool(0, 0), cuDeviceSetMemPool(1, default)), (1, 1));
     // Managed memory has no pools here, nor has the host.
     let host = Location { kind: 2, id: 0 };
     assert_eq!(ask::<usize>(|out| cuMemGetMemPool(out, block(&here), 2)).0, 801);
@@ -123,7 +125,7 @@ pub(super) fn memory_of_the_gpu() {
     assert_eq!(cuDeviceSetMemPool(0, made), 0);
     assert_eq!(given::<usize>(|out| cuDeviceGetMemPool(out, 0)), made);
     let at = given(|out| cuMemAllocAsync(out, SMALL, stream));
-    assert_eq!((figure(made, USED), figure(default, USED)), (SMALL_TAKEN, 0));
+    assert_eq!((figure(made, USED), figure(default, USED)), (SMALL as u64, 0));
     assert_eq!(free(), before - STEP as usize);
     // It goes, but not what was allocated from it.
     assert_eq!(cuMemPoolDestroy(made), 0);
@@ -137,21 +139,22 @@ pub(super) fn memory_of_the_gpu() {
     assert_eq!(free(), before);
     // A large one takes what it needs, one that is too large nothing.
     let large = given(|out| cuMemAllocAsync(out, 100 * MIB + 1, stream));
-    assert_eq!(free(), before - 102 * MIB);
-    assert_eq!(ask(|out| cuMemAllocAsync(out, 200 * MIB, stream)), (2, 0));
+    assert_eq!(free(), before - 128 * MIB);
+    assert_eq!(ask(|out| cuMemAllocAsync(out, 157 * MIB, stream)), (2, 0));
     assert_eq!(ask(|out| cuMemAllocAsync(out, 1 << 60, stream)), (2, 0));
     assert_eq!(ask(|out| cuMemAllocAsync(out, usize::MAX, stream)), (2, 0));
     // What a pool keeps without need is for other pools, if there is nothing else.
     assert_eq!(set(default, THRESHOLD, u64::MAX), 0);
     assert_eq!((cuMemFreeAsync(large, stream), cuStreamSynchronize(stream)), (0, 0));
-    assert_eq!((free(), figure(default, RESERVED)), (before - 102 * MIB, 102 << 20));
+    assert_eq!((free(), figure(default, RESERVED)), (before - 128 * MIB, 128 << 20));
     let other = pool(0);
     let at = take(other, 200 * MIB, stream);
-    assert_eq!((free(), figure(default, RESERVED)), (before - 200 * MIB, 0));
-    // Less than a step, where there is no more; and the memory outlives its context.
-    let last = take(other, before - 200 * MIB - 4 * MIB, stream);
-    let rest = take(other, MIB, stream);
-    assert_eq!(free(), 2 * MIB);
+    assert_eq!((free(), figure(default, RESERVED)), (before - 224 * MIB, 0));
+    // What is left of the last step counts, and the memory outlives its context.
+    let last = take(other, 25 * MIB, stream);
+    assert_eq!(free(), before - 256 * MIB);
+    let rest = take(other, 30 * MIB, stream);
+    assert_eq!(ask(|out| cuMemAllocFromPoolAsync(out, 2 * MIB, other, stream)), (2, 0));
     assert_eq!(cuStreamSynchronize(stream), 0);
     drop(session);
     let _session = Session::begin();
@@ -173,7 +176,7 @@ fn a_pool_that_is_not_simulated_is_refused() {
     let fine = props(0);
     assert_eq!(make(PoolProps { kind: 0, ..fine }), 1);
     assert_eq!(make(PoolProps { handle_types: 16, ..fine }), 1);
-    assert_eq!(make(PoolProps { handle_types: 2, ..fine }), 801);
+    assert_eq!((make(PoolProps { handle_types: 2, ..fine }), make(PoolProps { handle_types: 8, ..fine })), (1, 801));
     assert_eq!(make(PoolProps { location: Location { kind: 0, id: 0 }, ..fine }), 1);
     assert_eq!(make(PoolProps { location: Location { kind: 2, id: 0 }, ..fine }), 801);
     assert_eq!(make(PoolProps { location: Location { kind: 1, id: 9 }, ..fine }), 1);
@@ -181,7 +184,7 @@ fn a_pool_that_is_not_simulated_is_refused() {
     assert_eq!(cuMemPoolCreate(nowhere(), block(&fine)), 1);
     let made = pool(0);
     let stream = stream();
-    assert_eq!(ask(|out| cuMemAllocFromPoolAsync(out, 0, made, stream)), (1, 0));
+    assert_eq!(ask(|out| cuMemAllocFromPoolAsync(out, 0, made, stream)), (0, 0));
     assert_eq!(ask(|out| cuMemAllocFromPoolAsync(out, 16, 0, stream)).0, 1);
     assert_eq!(ask(|out| cuMemAllocFromPoolAsync(out, 16, made, 77)).0, 400);
     assert_eq!(cuMemAllocFromPoolAsync(nowhere(), 16, made, stream), 1);
@@ -205,16 +208,16 @@ fn a_pool_has_settings_and_figures() {
     let first = take(made, SMALL, stream);
     let second = take(made, 40 * MIB, stream);
     let figures = || [RESERVED, RESERVED_HIGH, USED, USED_HIGH].map(|attribute| figure(made, attribute));
-    let (reserved, used) = (STEP + (40 << 20), SMALL_TAKEN + (40 << 20));
+    let (reserved, used) = (2 * STEP, SMALL as u64 + (40 << 20));
     assert_eq!(figures(), [reserved, reserved, used, used]);
     assert_eq!(cuMemFreeAsync(second, stream), 0);
-    assert_eq!(figures(), [reserved, reserved, SMALL_TAKEN, used]);
+    assert_eq!(figures(), [reserved, reserved, SMALL as u64, used]);
     assert_eq!((set(made, USED_HIGH, 1), set(made, USED_HIGH, 0)), (1, 0));
-    assert_eq!(figures(), [reserved, reserved, SMALL_TAKEN, SMALL_TAKEN]);
+    assert_eq!(figures(), [reserved, reserved, SMALL as u64, SMALL as u64]);
     assert_eq!((set(made, THRESHOLD, 0), cuStreamSynchronize(stream)), (0, 0));
-    assert_eq!(figures(), [STEP, reserved, SMALL_TAKEN, SMALL_TAKEN]);
+    assert_eq!(figures(), [STEP, reserved, SMALL as u64, SMALL as u64]);
     assert_eq!(set(made, RESERVED_HIGH, 0), 0);
-    assert_eq!(figures(), [STEP, STEP, SMALL_TAKEN, SMALL_TAKEN]);
+    assert_eq!(figures(), [STEP, STEP, SMALL as u64, SMALL as u64]);
     assert_eq!((cuMemFreeAsync(first, stream), cuMemPoolDestroy(made)), (0, 0));
 }
 
@@ -255,7 +258,7 @@ fn a_stream_has_what_it_freed_at_once_and_others_do_not() {
     assert_eq!((cuMemFreeAsync(at, busy.stream), cuMemFreeAsync(at, busy.stream)), (0, 1));
     assert_ne!(take(made, SMALL, other), at);
     assert_eq!(take(made, SMALL, busy.stream), at);
-    assert_eq!(figure(made, USED), 2 * SMALL_TAKEN);
+    assert_eq!(figure(made, USED), 2 * SMALL as u64);
     // The pieces on both sides of what another stream has are one again when all are freed.
     assert_eq!(cuMemFreeAsync(at, busy.stream), 0);
     busy.end();
@@ -320,19 +323,19 @@ fn what_is_over_is_anybody_s_if_the_pool_may_look() {
 fn a_stream_is_made_to_wait_for_memory_when_there_is_no_other() {
     let _session = Session::begin();
     let (busy, other) = (Busy::new(), stream());
-    let never = pool_with(&[FOLLOW_EVENTS, OPPORTUNISTIC], 2 * MIB);
-    let made = pool_with(&[INTERNAL], 2 * MIB);
+    let never = pool_with(&[FOLLOW_EVENTS, OPPORTUNISTIC], 20 * MIB);
+    let made = pool_with(&[INTERNAL], 20 * MIB);
     for pool in [never, made] {
-        let at = take(pool, MIB + 1, busy.stream);
-        assert_eq!(figure(pool, RESERVED), 2 << 20);
+        let at = take(pool, 20 * MIB, busy.stream);
+        assert_eq!(figure(pool, RESERVED), STEP);
         assert_eq!(cuMemFreeAsync(at, busy.stream), 0);
     }
-    assert_eq!(ask(|out| cuMemAllocFromPoolAsync(out, MIB, never, other)), (2, 0));
+    assert_eq!(ask(|out| cuMemAllocFromPoolAsync(out, 13 * MIB, never, other)), (2, 0));
     assert_eq!(cuStreamSynchronize(other), 0);
-    let at = take(made, MIB, other);
+    let at = take(made, 13 * MIB, other);
     assert_eq!((cuMemsetD32Async(at, 1, 1, other), cuStreamQuery(other)), (0, 600));
     synchronize_with(busy.flag);
-    assert_eq!((get(at, 1), figure(made, RESERVED)), (vec![1], 2 << 20));
+    assert_eq!((get(at, 1), figure(made, RESERVED)), (vec![1], STEP));
     assert_eq!((cuMemPoolDestroy(made), cuMemPoolDestroy(never)), (0, 0));
 }
 
@@ -341,6 +344,7 @@ fn a_free_that_the_program_vouches_for_waits_for_nothing() {
     let session = Session::begin();
     let (made, busy, other) = (pool_with(&[], 0), Busy::new(), stream());
     let (never, used) = (take(made, SMALL, busy.stream), take(made, SMALL, other));
+    assert_eq!(set(made, THRESHOLD, u64::MAX), 0);
     assert_eq!(cuStreamSynchronize(other), 0);
     put(used, &[3]);
     assert_eq!((cuMemFree_v2(used), cuMemFree_v2(used), cuMemFree_v2(never)), (0, 1, 0));
@@ -421,6 +425,56 @@ fn memory_of_a_pool_has_attributes_of_its_own() {
     assert_eq!(cuMemPoolDestroy(made), 0);
 }
 
+#[test]
+fn memory_that_lies_over_several_steps_is_one() {
+    let _session = Session::begin();
+    let (made, stream) = (pool(0), stream());
+    let first = take(made, 30 * MIB, stream);
+    let at = take(made, 40 * MIB, stream);
+    assert_eq!((at - first, figure(made, RESERVED)), (30 << 20, 3 * STEP));
+    assert_eq!(cuStreamSynchronize(stream), 0);
+    let values: Vec<u32> = (0..1000).collect();
+    let border = at + (2 << 20) - 2000;
+    put(border, &values);
+    assert_eq!(get(border, 1000), values);
+    assert_eq!((cuMemsetD8_v2(at + 1, 7, 40 * MIB - 1), cuMemsetD8_v2(at + 1, 7, 40 * MIB)), (0, 1));
+    synchronize();
+    assert_eq!(get(border, 1000), [0x0707_0707; 1000]);
+    // The step between two that are used goes, and comes back.
+    let last = take(made, 20 * MIB, stream);
+    assert_eq!((last - at, cuMemFreeAsync(at, stream), cuStreamSynchronize(stream)), (40 << 20, 0, 0));
+    assert_eq!(figure(made, RESERVED), 2 * STEP);
+    assert_eq!((take(made, 38 * MIB, stream), figure(made, RESERVED)), (at, 3 * STEP));
+    assert_eq!(cuMemPoolDestroy(made), 0);
+}
+
+#[test]
+fn a_capture_is_spoilt_by_calls_about_pools() {
+    let _session = Session::begin();
+    let (made, stream, other) = (pool(0), stream(), stream());
+    let mut value = 0u64;
+    let props = props(0);
+    let mut place_for_one = 0usize;
+    let (at, one) = (take(made, SMALL, other), address_mut(&mut value));
+    let calls: [&dyn Fn(&mut usize) -> u32; 6] = [
+        &|out| cuMemPoolCreate(place(out), block(&props)),
+        &|_| cuMemPoolDestroy(made),
+        &|_| cuMemPoolTrimTo(made, 0),
+        &|_| cuMemPoolGetAttribute(made, THRESHOLD, one),
+        &|_| cuMemPoolSetAttribute(made, THRESHOLD, one),
+        &|_| cuMemFreeAsync(at, other),
+    ];
+    for call in calls {
+        assert_eq!(cuStreamBeginCapture_v2(stream, MODE_GLOBAL), 0);
+        assert_eq!(call(&mut place_for_one), 900);
+        assert_eq!(ask::<usize>(|out| cuStreamEndCapture(stream, out)).0, 901);
+    }
+    assert_eq!(cuStreamBeginCapture_v2(stream, MODE_GLOBAL), 0);
+    assert_eq!(ask(|out| cuMemAllocFromPoolAsync(out, SMALL, made, other)), (900, 0));
+    assert_eq!(ask::<usize>(|out| cuStreamEndCapture(stream, out)).0, 901);
+    assert_eq!((cuMemFreeAsync(at, other), cuMemPoolDestroy(made)), (0, 0));
+}
+
 /// Work that comes to memory behind its free finds nothing there.
 pub(super) fn freed() {
     let _session = Session::begin();
@@ -460,9 +514,9 @@ fn the_access_of_a_pool_s_own_gpu_stays() {
     let made = pool(0);
     let here = Location { kind: 1, id: 0 };
     let asked = |location: Location, flags| cuMemPoolSetAccess(made, list(&[AccessDesc { location, flags }]), 1);
-    assert_eq!((asked(here, 3), asked(here, 0), asked(here, 1), asked(here, 2)), (0, 1, 1, 1));
-    assert_eq!(asked(Location { kind: 1, id: 5 }, 3), 1);
-    assert_eq!(asked(Location { kind: 2, id: 0 }, 3), 1);
+    assert_eq!((asked(here, 3), asked(here, 0), asked(here, 1), asked(here, 2)), (0, 101, 801, 1));
+    assert_eq!(asked(Location { kind: 1, id: 5 }, 3), 101);
+    assert_eq!(asked(Location { kind: 2, id: 0 }, 3), 801);
     assert_eq!(cuMemPoolSetAccess(made, no_list(), 1), 1);
     assert_eq!(given::<u32>(|out| cuMemPoolGetAccess(out, made, block(&here))), 3);
     assert_eq!(ask::<u32>(|out| cuMemPoolGetAccess(out, made, block(&Location { kind: 1, id: 5 }))).0, 1);

@@ -112,6 +112,8 @@ fn a_role_is_played() {
         Ok("two-gpus") => super::peers::identities(),
         Ok("two-gpus-peers") => super::peers::peers(),
         Ok("two-gpus-mapped") => super::peers::mapped(),
+        Ok("graph-memory") => super::graph_memory::memory_of_the_gpu(),
+        Ok("graph-freed") => super::graph_memory::freed(),
         Ok("pool-memory") => super::pools::memory_of_the_gpu(),
         Ok("pool-freed") => super::pools::freed(),
         Ok("pool-early") => super::pools::early(),
