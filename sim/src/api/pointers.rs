@@ -83,7 +83,11 @@ fn find(driver: &Driver, table: &Table, address: u64) -> Option<Known> {
             buffer_id: one.buffer_id,
             block_id: mapping?.1.phys.number(),
             pool: one.lease.as_ref().map_or(0, |lease| lease.pool().map_or(0, |pool| pool.handle)),
-            exportable: one.lease.as_ref().and_then(|lease| lease.pool()).is_some_and(|pool| pool.exportable),
+            exportable: one
+                .lease
+                .as_ref()
+                .and_then(|lease| lease.pool())
+                .is_some_and(|pool| pool.exportable().is_some()),
             ordinal: mapping?.1.phys.gpu().ordinal(),
             access: here.map_or(Access::ReadWrite, |here| {
                 mapping.map_or(Access::None, |(_, mapping)| here.view().access(table, address, mapping))

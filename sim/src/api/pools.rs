@@ -1,6 +1,7 @@
 //! `cuMemPool*`: making pools, their settings and figures, which one a device's allocations are from. What is allocated from
 //! them is in `stream_memory.rs`.
 
+use std::os::fd::{BorrowedFd, IntoRawFd};
 use std::sync::Arc;
 
 use super::abi::{AccessDesc, Location, PoolProps};
@@ -10,7 +11,8 @@ use crate::door::doors;
 use crate::errors::{Outcome, Status};
 use crate::graph::capture;
 use crate::memory::space::Access;
-use crate::pool::{Policy, Pool};
+use crate::pool::backing::Backing;
+use crate::pool::{Policy, Pool, addresses_on};
 use crate::state;
 
 doors! {
@@ -74,11 +76,21 @@ pub(super) fn check(props: &PoolProps) -> Outcome {
     if !known || props.handle_types & !HANDLE_TYPES != 0 || props.reserved != [0; 54] {
         return Err(Status::INVALID_VALUE);
     }
+    if props.location.kind == HOST_NUMA && props.location.id != 0 {
+        // There is one part of the host.
+        return Err(Status::INVALID_VALUE);
+    }
     let simulated = props.kind == PINNED && props.location.kind == LOCATION_DEVICE;
     if !simulated || props.handle_types & !FILE_DESCRIPTOR != 0 {
         return Err(Status::NOT_SUPPORTED);
     }
     arguments::device(props.location.id).map(drop).map_err(|_| Status::INVALID_VALUE)
+}
+
+/// The same for what only a pool of this process's has.
+fn find_own(pool: usize) -> Outcome<Arc<Pool>> {
+    let pool = find_uncaptured(pool)?;
+    if pool.is_imported() { Err(Status::INVALID_VALUE) } else { Ok(pool) }
 }
 
 fn create(out: Out<usize>, props: In<PoolProps>) -> Outcome {
@@ -88,7 +100,8 @@ fn create(out: Out<usize>, props: In<PoolProps>) -> Outcome {
     check(&props)?;
     let gpu = arguments::device(props.location.id)?.gpu;
     let exportable = props.handle_types & FILE_DESCRIPTOR != 0;
-    out.set(state::driver()?.pools.make(gpu, exportable, props.most as u64).handle)
+    let backing = exportable.then(|| Backing::make(gpu, addresses_on(gpu))).transpose()?;
+    out.set(state::driver()?.pools.make(gpu, backing, props.most as u64).handle)
 }
 
 fn destroy(pool: usize) -> Outcome {
@@ -103,7 +116,7 @@ fn trim(pool: usize, keep: usize) -> Outcome {
 }
 
 fn set_attribute(pool: usize, attribute: u32, value: usize) -> Outcome {
-    let pool = find_uncaptured(pool)?;
+    let pool = find_own(pool)?;
     let mut state = pool.state();
     match attribute {
         number if REUSE.contains(&number) => state.policies[policy(number) as usize] = read_at::<i32>(value)? != 0,
@@ -125,7 +138,7 @@ fn policy(attribute: u32) -> Policy {
 }
 
 fn get_attribute(pool: usize, attribute: u32, value: usize) -> Outcome {
-    let pool = find_uncaptured(pool)?;
+    let pool = find_own(pool)?;
     let state = pool.state();
     let figure = match attribute {
         number if REUSE.contains(&number) => {
@@ -189,37 +202,55 @@ fn shared_as(kind: u32, flags: u64) -> Outcome {
     if kind == FILE_DESCRIPTOR { Ok(()) } else { Err(Status::INVALID_VALUE) }
 }
 
-/// Pools are not shared between processes here.
 fn share(out: usize, pool: usize, kind: u32, flags: u64) -> Outcome {
     let pool = find(pool)?;
     shared_as(kind, flags)?;
-    if out == 0 || !pool.exportable {
-        return Err(Status::INVALID_VALUE);
-    }
-    Err(Status::NOT_SUPPORTED)
+    let backing = pool.exportable().filter(|_| out != 0).ok_or(Status::INVALID_VALUE)?;
+    write_at::<i32>(out, backing.export()?.into_raw_fd())
 }
 
-fn take_shared(out: Out<usize>, _handle: usize, kind: u32, flags: u64) -> Outcome {
+#[allow(unsafe_code)]
+fn take_shared(out: Out<usize>, shared: usize, kind: u32, flags: u64) -> Outcome {
     out.required()?;
     shared_as(kind, flags)?;
-    Err(Status::NOT_SUPPORTED)
+    // The descriptor comes in the place of a pointer.
+    let descriptor =
+        i32::try_from(shared as isize).ok().filter(|descriptor| *descriptor >= 0).ok_or(Status::UNKNOWN)?;
+    // SAFETY: the program lends the descriptor for this call. If it is none, the kernel says so.
+    let descriptor = unsafe { BorrowedFd::borrow_raw(descriptor) };
+    let driver = state::driver()?;
+    let (gpu, backing) = Backing::import(driver.gpus(), descriptor)?;
+    out.set(driver.pools.make(gpu, Some(backing), 0).handle)
+}
+
+/// `CUmemPoolPtrExportData`: the pool's number, where in it, and how many bytes.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Exported {
+    number: u64,
+    offset: u64,
+    bytes: u64,
+    rest: [u64; 5],
 }
 
 fn share_pointer(out: usize, address: u64) -> Outcome {
     let table = state::driver()?.space.look();
-    let lease = table.allocations.starting_at(address).and_then(|one| one.lease.as_ref());
-    let pool = lease.and_then(|lease| lease.pool());
-    if out == 0 || !pool.ok_or(Status::INVALID_VALUE)?.exportable {
-        return Err(Status::INVALID_VALUE);
-    }
-    Err(Status::NOT_SUPPORTED)
+    let lease = table.allocations.starting_at(address).and_then(|one| one.lease.clone());
+    drop(table);
+    let lease = lease.filter(|_| out != 0).ok_or(Status::INVALID_VALUE)?;
+    let pool = lease.pool().ok_or(Status::INVALID_VALUE)?;
+    let number = pool.exportable().ok_or(Status::INVALID_VALUE)?.number;
+    write_at(out, Exported { number, offset: pool.offset(&lease), bytes: lease.asked, rest: [0; 5] })
 }
 
-/// No pool is another process's.
-fn take_pointer(out: Out<u64>, pool: usize, _data: usize) -> Outcome {
+fn take_pointer(out: Out<u64>, pool: usize, data: usize) -> Outcome {
     out.required()?;
-    find(pool)?;
-    Err(Status::INVALID_VALUE)
+    let pool = find(pool)?;
+    let data = read_at::<Exported>(data)?;
+    if pool.number() != Some(data.number) {
+        return Err(Status::INVALID_VALUE);
+    }
+    out.set(pool.import(&state::driver()?.space, data.offset, data.bytes)?)
 }
 
 fn get_default(out: Out<usize>, device: i32) -> Outcome {
@@ -237,7 +268,7 @@ fn get_current(out: Out<usize>, device: i32) -> Outcome {
 fn set_current(device: i32, pool: usize) -> Outcome {
     let ordinal = arguments::device(device).map_err(|_| Status::INVALID_VALUE)?.ordinal();
     let pool = find(pool)?;
-    if pool.gpu().ordinal() != ordinal {
+    if pool.gpu().ordinal() != ordinal || pool.is_imported() {
         return Err(Status::INVALID_VALUE);
     }
     state::driver()?.pools.set_current(pool);

@@ -71,9 +71,11 @@ impl Lease {
 
     /// The device comes to the free.
     pub(crate) fn end(self: &Arc<Lease>, space: &Space) {
-        let seen = View::new(space, self.gpu(), Who::Copies);
-        // What is not there yet cannot be spoiled.
-        let _ = seen.fill(self.start, &[SPOIL], self.bytes.min(SPOILED) as usize);
+        if !self.pool().is_some_and(|pool| pool.is_imported()) {
+            let seen = View::new(space, self.gpu(), Who::Copies);
+            // What is not there yet cannot be spoiled. What another process shares it may still have.
+            let _ = seen.fill(self.start, &[SPOIL], self.bytes.min(SPOILED) as usize);
+        }
         let mut table = space.change();
         if !self.over.swap(true, Ordering::AcqRel) {
             table.leases.remove(&self.start);

@@ -6,6 +6,7 @@
 //!
 //! A pool's lock is taken before the address space's, never behind it.
 
+pub(crate) mod backing;
 pub(crate) mod lease;
 mod pieces;
 pub(crate) mod pools;
@@ -13,6 +14,7 @@ pub(crate) mod slot;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use self::backing::Backing;
 use self::lease::{Lease, Source};
 use self::pieces::{Freed, Pieces};
 use crate::errors::{Outcome, Status};
@@ -69,8 +71,8 @@ impl Amount {
 pub(crate) struct Pool {
     pub(crate) handle: usize,
     gpu: &'static Gpu,
-    /// Whether it can be shared with other processes.
-    pub(crate) exportable: bool,
+    /// If it is shared with other processes.
+    backing: Option<Backing>,
     /// How much memory it may have.
     most: u64,
     state: Mutex<State>,
@@ -97,7 +99,7 @@ pub(crate) struct State {
 pub(crate) type Allocated = (Arc<Lease>, Vec<Ticket>);
 
 impl Pool {
-    pub(crate) fn new(handle: usize, gpu: &'static Gpu, exportable: bool, most: u64) -> Arc<Pool> {
+    pub(crate) fn new(handle: usize, gpu: &'static Gpu, backing: Option<Backing>, most: u64) -> Arc<Pool> {
         let mut access = [Access::None; MOST_GPUS];
         access[gpu.ordinal()] = Access::ReadWrite;
         let state = State {
@@ -111,7 +113,54 @@ impl Pool {
             destroyed: false,
         };
         let most = if most == 0 { u64::MAX } else { most.checked_next_multiple_of(STEP).unwrap_or(u64::MAX) };
-        Arc::new(Pool { handle, gpu, exportable, most, state: Mutex::new(state) })
+        Arc::new(Pool { handle, gpu, backing, most, state: Mutex::new(state) })
+    }
+
+    /// The file behind a pool of this process's that others can share.
+    pub(crate) fn exportable(&self) -> Option<&Backing> {
+        self.backing.as_ref().filter(|backing| !backing.imported)
+    }
+
+    /// The number by which what is exported from it is known.
+    pub(crate) fn number(&self) -> Option<u64> {
+        self.backing.as_ref().map(|backing| backing.number)
+    }
+
+    /// Whether it is another process's: then nothing is allocated from it here, nor is there anything to set.
+    pub(crate) fn is_imported(&self) -> bool {
+        self.backing.as_ref().is_some_and(|backing| backing.imported)
+    }
+
+    /// Where an allocation is in the pool: the same in all processes.
+    pub(crate) fn offset(&self, lease: &Lease) -> u64 {
+        lease.start - self.state().addresses.map_or(0, |(start, _)| start)
+    }
+
+    /// Takes an allocation that another process made in this pool.
+    pub(crate) fn import(self: &Arc<Pool>, space: &Space, offset: u64, bytes: u64) -> Outcome<u64> {
+        let backing = self.backing.as_ref().filter(|backing| backing.imported).ok_or(Status::INVALID_VALUE)?;
+        let taken = bytes.checked_next_multiple_of(ALIGNMENT).filter(|_| bytes > 0).ok_or(Status::INVALID_VALUE)?;
+        let end = offset.checked_add(taken).filter(|end| *end <= backing.length).ok_or(Status::INVALID_VALUE)?;
+        let mut state = self.state();
+        let (first, _) = state.reserve(space, backing.length)?;
+        let start = first + offset;
+        if space.look().allocations.starting_at(start).is_some() {
+            // It is here already.
+            return Err(Status::INVALID_VALUE);
+        }
+        for step in (offset / STEP * STEP..end).step_by(STEP as usize) {
+            if !state.pieces.has(first + step) {
+                let phys = Phys::part_of(self.gpu, backing.file(), step, STEP, false)?;
+                space.change().map_in_order(first + step, phys, state.access)?;
+                state.pieces.add_taken(first + step);
+                state.reserved.add(STEP);
+            }
+        }
+        state.used.add(bytes);
+        let lease = Arc::new(Lease::new(Source::Pool(self.clone()), start, taken, bytes));
+        space.change().enter_lease(lease.clone(), bytes);
+        lease.begin(space);
+        Ok(start)
     }
 
     /// The GPU whose memory it gives out.
@@ -140,6 +189,9 @@ impl Pool {
         behind: &[Ticket],
         make_room: impl FnOnce(),
     ) -> Outcome<Allocated> {
+        if self.is_imported() {
+            return Err(Status::INVALID_VALUE);
+        }
         let needed = bytes.checked_next_multiple_of(ALIGNMENT).ok_or(Status::OUT_OF_MEMORY)?;
         let own = behind.last().ok_or(Status::UNKNOWN)?.stream();
         let mut state = self.state();
@@ -176,6 +228,10 @@ impl Pool {
         state.used.take(lease.asked);
         let at_once = at.is_none();
         let freed = at.map(|at| Freed { lease: lease.clone(), at });
+        if self.is_imported() {
+            drop(state);
+            return self.tidy(space);
+        }
         state.pieces.give(lease.start, lease.bytes, freed);
         if at_once {
             let keep = state.threshold;
@@ -235,18 +291,18 @@ impl Pool {
         if needed > self.most.min(self.gpu.memory()) {
             return None;
         }
-        if state.addresses.is_none() {
-            let bytes = (self.gpu.memory() * ADDRESSES).checked_next_multiple_of(STEP)?;
-            let start = space.change().reserve(bytes, STEP, 0, false).ok()?;
-            state.addresses = Some((start, start + bytes));
-        }
-        let (start, steps) = state.pieces.room_with_more(needed, may, state.addresses?)?;
+        let addresses = state.reserve(space, addresses_on(self.gpu)).ok()?;
+        let (start, steps) = state.pieces.room_with_more(needed, may, addresses)?;
         let more = STEP * steps.len() as u64;
         if self.most - state.reserved.current < more {
             return None;
         }
         // All or nothing.
-        let made: Outcome<Vec<Phys>> = steps.iter().map(|_| Phys::create(self.gpu, STEP, self.exportable)).collect();
+        let make = |step: &u64| match &self.backing {
+            Some(backing) => Phys::part_of(self.gpu, backing.file(), step - addresses.0, STEP, true),
+            None => Phys::create(self.gpu, STEP, false),
+        };
+        let made: Outcome<Vec<Phys>> = steps.iter().map(make).collect();
         for (step, phys) in steps.into_iter().zip(made.ok()?) {
             space.change().map_in_order(step, phys, state.access).ok()?;
             state.pieces.add(step);
@@ -257,11 +313,15 @@ impl Pool {
 
     /// Gives steps back that nobody has, as far as these frees are good enough, and as long as so much is left.
     fn release(&self, mut state: MutexGuard<'_, State>, space: &Space, keep: u64, may: &impl Fn(&Freed) -> bool) {
-        if self.exportable && !state.destroyed {
+        if self.backing.is_some() && !state.destroyed {
             // The driver never takes memory out of a pool that other processes may know.
             return;
         }
         let mut gone = Vec::new();
+        if self.is_imported() && state.used.current == 0 {
+            // Nobody here has anything of it.
+            state.pieces.give_all();
+        }
         while state.reserved.current >= STEP
             && state.reserved.current - STEP >= keep
             && let Some(step) = state.pieces.remove_idle(may)
@@ -279,4 +339,20 @@ impl Pool {
         // The memory goes back to the GPU when nobody holds a lock any more.
         drop(gone);
     }
+}
+
+impl State {
+    /// The pool's addresses, from where to where; so many, if there are none yet.
+    fn reserve(&mut self, space: &Space, bytes: u64) -> Outcome<(u64, u64)> {
+        if self.addresses.is_none() {
+            let start = space.change().reserve(bytes, STEP, 0, false)?;
+            self.addresses = Some((start, start + bytes));
+        }
+        self.addresses.ok_or(Status::UNKNOWN)
+    }
+}
+
+/// How many addresses a pool on a GPU has.
+pub(crate) fn addresses_on(gpu: &Gpu) -> u64 {
+    (gpu.memory() * ADDRESSES).next_multiple_of(STEP)
 }

@@ -98,6 +98,23 @@ impl Pieces {
         self.give(step, STEP, None);
     }
 
+    /// Whether memory is behind a step of the addresses.
+    pub(super) fn has(&self, step: u64) -> bool {
+        self.steps.contains(&step)
+    }
+
+    /// Adds a step that is not to be had.
+    pub(super) fn add_taken(&mut self, step: u64) {
+        self.steps.insert(step);
+    }
+
+    /// Lets all steps be had.
+    pub(super) fn give_all(&mut self) {
+        for step in self.steps.clone() {
+            self.all.insert(step, Piece { bytes: STEP, freed: None });
+        }
+    }
+
     /// Takes memory out, where there is room for it; the frees that it comes after.
     pub(super) fn take(&mut self, start: u64, needed: u64) -> Vec<Freed> {
         let end = start + needed;

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Pool;
+use super::backing::Backing;
 use super::slot::{GraphMemory, Slot};
 use crate::errors::{Outcome, Status};
 use crate::exec::stream::Ticket;
@@ -27,7 +28,7 @@ impl Pools {
     pub(crate) fn new(gpus: &[&'static Gpu], kind: u8) -> Pools {
         let known = Registry::new(kind);
         let make = |gpu: &&'static Gpu| {
-            let pool = Pool::new(known.draw(), gpu, false, 0);
+            let pool = Pool::new(known.draw(), gpu, None, 0);
             known.put(pool.handle, pool.clone());
             pool
         };
@@ -37,8 +38,8 @@ impl Pools {
     }
 
     /// Makes a pool.
-    pub(crate) fn make(&self, gpu: &'static Gpu, exportable: bool, most: u64) -> Arc<Pool> {
-        let pool = Pool::new(self.known.draw(), gpu, exportable, most);
+    pub(crate) fn make(&self, gpu: &'static Gpu, backing: Option<Backing>, most: u64) -> Arc<Pool> {
+        let pool = Pool::new(self.known.draw(), gpu, backing, most);
         self.known.put(pool.handle, pool.clone());
         pool
     }

@@ -16,7 +16,7 @@ use super::super::streams::*;
 use super::processes::in_a_process_of_its_own;
 use super::{Session, alloc, get, put, synchronize_with};
 use crate::border::from_tests::{address, address_mut, ask, given, list, no_list, no_room, place};
-use crate::graph::capture::MODE_GLOBAL;
+use crate::graph::capture::MODE_RELAXED;
 use crate::pool::STEP;
 
 const BYTES: usize = 1 << 20;
@@ -28,7 +28,7 @@ fn stream() -> usize {
 
 /// A graph that allocates, fills with fives, copies a word out, and frees, if that is asked for; and the address.
 fn record(stream: usize, copy: u64, with_free: bool) -> (usize, u64) {
-    assert_eq!(cuStreamBeginCapture_v2(stream, MODE_GLOBAL), 0);
+    assert_eq!(cuStreamBeginCapture_v2(stream, MODE_RELAXED), 0);
     let at = given(|out| cuMemAllocAsync(out, BYTES, stream));
     assert_eq!(cuMemsetD32Async(at, 5, BYTES / 4, stream), 0);
     assert_eq!(cuMemcpyDtoDAsync_v2(copy, at + BYTES as u64 - 4, 4, stream), 0);
@@ -87,7 +87,7 @@ fn a_captured_allocation_is_the_graph_s_and_at_the_same_address_in_every_launch(
     );
     let parent: usize = given(|out| cuGraphCreate(out, 0));
     assert_eq!(ask::<usize>(|out| cuGraphAddChildGraphNode(out, parent, no_list(), 0, graph)).0, 801);
-    assert_eq!(cuStreamBeginCapture_v2(stream, MODE_GLOBAL), 0);
+    assert_eq!(cuStreamBeginCapture_v2(stream, MODE_RELAXED), 0);
     assert_eq!(cuGraphLaunch(exec, stream), 801);
     given::<usize>(|out| cuStreamEndCapture(stream, out));
     assert_eq!(cuGraphExecDestroy(exec), 0);
@@ -229,7 +229,7 @@ pub(super) fn memory_of_the_gpu() {
 pub(super) fn freed() {
     let _session = Session::begin();
     let (stream, copy) = (stream(), alloc(4));
-    assert_eq!(cuStreamBeginCapture_v2(stream, MODE_GLOBAL), 0);
+    assert_eq!(cuStreamBeginCapture_v2(stream, MODE_RELAXED), 0);
     let at = given(|out| cuMemAllocAsync(out, BYTES, stream));
     assert_eq!((cuMemFreeAsync(at, stream), cuMemsetD32Async(at, 5, 1, stream)), (0, 0));
     let exec = instantiate(given(|out| cuStreamEndCapture(stream, out)), 0);

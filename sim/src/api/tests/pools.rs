@@ -1,5 +1,7 @@
 //! Memory in streams' order. Tests that look at all of the GPU's memory, or break something, have processes of their own.
 
+use std::os::fd::{FromRawFd, OwnedFd};
+
 use super::super::abi::{AccessDesc, Location, PoolProps};
 use super::super::context::*;
 use super::super::events::*;
@@ -13,10 +15,10 @@ use super::super::stream_capture::*;
 use super::super::stream_memory::*;
 use super::super::streams::*;
 use super::super::vmm::{cuMemGetAccess, cuMemGetHandleForAddressRange, cuMemRetainAllocationHandle};
-use super::processes::{in_a_process_of_its_own, in_a_process_with_two_gpus};
+use super::processes::{in_a_process_of_a_shared_gpu, in_a_process_of_its_own, in_a_process_with_two_gpus, role};
 use super::{Session, alloc, function, get, launch, put, spin, synchronize, synchronize_with};
 use crate::border::from_tests::{address, address_mut, ask, block, given, list, no_list, nowhere, place};
-use crate::graph::capture::MODE_GLOBAL;
+use crate::graph::capture::MODE_THREAD_LOCAL;
 use crate::pool::STEP;
 
 const FOLLOW_EVENTS: u32 = 1;
@@ -465,11 +467,11 @@ fn a_capture_is_spoilt_by_calls_about_pools() {
         &|_| cuMemFreeAsync(at, other),
     ];
     for call in calls {
-        assert_eq!(cuStreamBeginCapture_v2(stream, MODE_GLOBAL), 0);
+        assert_eq!(cuStreamBeginCapture_v2(stream, MODE_THREAD_LOCAL), 0);
         assert_eq!(call(&mut place_for_one), 900);
         assert_eq!(ask::<usize>(|out| cuStreamEndCapture(stream, out)).0, 901);
     }
-    assert_eq!(cuStreamBeginCapture_v2(stream, MODE_GLOBAL), 0);
+    assert_eq!(cuStreamBeginCapture_v2(stream, MODE_THREAD_LOCAL), 0);
     assert_eq!(ask(|out| cuMemAllocFromPoolAsync(out, SMALL, made, other)), (900, 0));
     assert_eq!(ask::<usize>(|out| cuStreamEndCapture(stream, out)).0, 901);
     assert_eq!((cuMemFreeAsync(at, other), cuMemPoolDestroy(made)), (0, 0));
@@ -552,6 +554,113 @@ pub(super) fn two_gpus() {
     let at = take(other, SMALL, stream);
     let mut ordinal = -1i32;
     assert_eq!((cuPointerGetAttribute(address_mut(&mut ordinal), 9, at), ordinal), (0, 1));
+}
+
+fn shared_pool() -> usize {
+    given(|out| cuMemPoolCreate(out, block(&PoolProps { handle_types: 1, ..props(0) })))
+}
+
+fn export(pool: usize) -> (u32, i32) {
+    let mut descriptor = -1i32;
+    (cuMemPoolExportToShareableHandle(address_mut(&mut descriptor), pool, 1, 0), descriptor)
+}
+
+fn import(descriptor: i32) -> (u32, usize) {
+    ask(|out| cuMemPoolImportFromShareableHandle(out, descriptor as isize as usize, 1, 0))
+}
+
+#[test]
+fn a_shared_pool_and_its_memory_are_known_elsewhere() {
+    let _session = Session::begin();
+    let (made, plain, stream) = (shared_pool(), pool(0), stream());
+    let (at, kept) = (take(made, 40 * MIB, stream), take(plain, SMALL, stream));
+    let mut data = [0u64; 8];
+    let place_for_data = address_mut(&mut data);
+    assert_eq!((export(plain).0, cuMemPoolExportPointer(place_for_data, kept)), (1, 1));
+    assert_eq!((import(-1).0, import(1 << 20).0), (999, 999));
+    let (code, descriptor) = export(made);
+    assert!(code == 0 && descriptor >= 0);
+    assert_eq!(cuMemPoolExportPointer(place_for_data, at), 0);
+    let (code, imported) = import(descriptor);
+    assert!(code == 0 && imported != made);
+    // All that can be done with it is to take what is exported, once.
+    assert_eq!(ask(|out| cuMemAllocFromPoolAsync(out, SMALL, imported, stream)), (1, 0));
+    let mut value = 0u64;
+    assert_eq!(cuMemPoolGetAttribute(imported, USED, address_mut(&mut value)), 1);
+    assert_eq!((set(imported, THRESHOLD, 0), cuDeviceSetMemPool(0, imported), export(imported).0), (1, 1, 1));
+    assert_eq!(ask(|out| cuMemPoolImportPointer(out, made, place_for_data)).0, 1);
+    let here = given(|out| cuMemPoolImportPointer(out, imported, place_for_data));
+    assert_ne!(here, at);
+    assert_eq!(ask(|out| cuMemPoolImportPointer(out, imported, place_for_data)).0, 1);
+    assert_eq!(cuStreamSynchronize(stream), 0);
+    let border = (STEP - 8) as usize as u64;
+    put(at + border, &[1, 2, 3, 4]);
+    assert_eq!(get(here + border, 4), [1, 2, 3, 4]);
+    put(here + border, &[5, 6, 7, 8]);
+    assert_eq!(get(at + border, 4), [5, 6, 7, 8]);
+    let attribute = |attribute: u32| {
+        let mut value = 0u64;
+        assert_eq!(cuPointerGetAttribute(address_mut(&mut value), attribute, here), 0);
+        value
+    };
+    assert_eq!([12, 14, 17, 18].map(attribute), [40 << 20, 0, imported as u64, STEP]);
+    // Freeing it here changes nothing there, and the pool keeps its memory as long as it is.
+    assert_eq!((cuMemFreeAsync(here, stream), cuMemsetD8_v2(here, 0, 1), cuMemPoolDestroy(imported)), (0, 1, 0));
+    assert_eq!((cuStreamSynchronize(stream), get(at + border, 2)), (0, vec![5, 6]));
+    assert_eq!((cuMemFreeAsync(at, stream), cuStreamSynchronize(stream), cuMemPoolTrimTo(made, 0)), (0, 0, 0));
+    assert_eq!(figure(made, RESERVED), 2 * STEP);
+    assert_eq!((cuMemPoolDestroy(made), cuMemPoolDestroy(plain)), (0, 0));
+    close(descriptor);
+}
+
+#[allow(unsafe_code)]
+fn close(descriptor: i32) {
+    // SAFETY: the driver gave the descriptor to us.
+    drop(unsafe { OwnedFd::from_raw_fd(descriptor) });
+}
+
+const DATA: &str = "SIMCUDA_TEST_DATA";
+
+#[allow(unsafe_code)]
+pub(super) fn give() {
+    let _session = Session::begin();
+    let (made, stream) = (shared_pool(), stream());
+    let (_other, at) = (take(made, SMALL, stream), take(made, SMALL, stream));
+    assert_eq!(cuStreamSynchronize(stream), 0);
+    put(at, &[1, 2, 3]);
+    let mut data = [0u64; 8];
+    assert_eq!(cuMemPoolExportPointer(address_mut(&mut data), at), 0);
+    // SAFETY: the driver gave the descriptor to us.
+    let descriptor = unsafe { OwnedFd::from_raw_fd(export(made).1) };
+    let gpu = std::env::var_os("SIMCUDA_GPU_FILE").unwrap();
+    let mut taker = role("pool-take", Some(std::path::Path::new(&gpu)));
+    // As the taker's standard input it has a number that both know.
+    taker.stdin(std::process::Stdio::from(descriptor)).env(DATA, data.map(|word| word.to_string()).join(" "));
+    assert!(taker.status().unwrap().success());
+    assert_eq!(get(at, 3), [4, 2, 3]);
+}
+
+pub(super) fn take_shared() {
+    let _session = Session::begin();
+    let words = std::env::var(DATA).unwrap();
+    let mut data: Vec<u64> = words.split(' ').map(|word| word.parse().unwrap()).collect();
+    let free = || {
+        let mut total = 0usize;
+        given::<usize>(|free| cuMemGetInfo_v2(free, place(&mut total)))
+    };
+    let (before, (code, pool)) = (free(), import(0));
+    assert_eq!(code, 0);
+    let at = given(|out| cuMemPoolImportPointer(out, pool, address_mut(&mut data[..])));
+    assert_eq!((get(at, 3), free()), (vec![1, 2, 3], before));
+    put(at, &[4]);
+    assert_eq!(cuMemFree_v2(at), 0);
+    data[0] += 1;
+    assert_eq!(ask(|out| cuMemPoolImportPointer(out, pool, address_mut(&mut data[..]))).0, 1);
+}
+
+#[test]
+fn a_pool_is_shared_with_another_process() {
+    in_a_process_of_a_shared_gpu("pool-give");
 }
 
 #[test]
