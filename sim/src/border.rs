@@ -83,6 +83,11 @@ impl<T> Out<T> {
 }
 
 impl<T: Copy> Out<T> {
+    /// A part of the block that is there, from an offset on.
+    pub(crate) fn part<P>(self, offset: usize) -> Out<P> {
+        Out(self.0.wrapping_byte_add(offset).cast())
+    }
+
     /// What is there now: some answers are questions first (a count).
     pub(crate) fn get(self) -> Outcome<T> {
         In(self.0.cast_const()).get()

@@ -29,6 +29,7 @@ mod kernels;
 mod mapping;
 mod memory;
 mod module;
+mod pool;
 mod registry;
 mod settings;
 mod state;

@@ -26,6 +26,11 @@ unsafe impl Sync for SharedBytes {}
 impl SharedBytes {
     /// Maps `length` bytes of the file.
     pub(crate) fn map(file: impl AsFd, length: usize) -> Result<SharedBytes, Errno> {
+        SharedBytes::map_from(file, 0, length)
+    }
+
+    /// Maps `length` bytes of the file from an offset on, which is a multiple of a page.
+    pub(crate) fn map_from(file: impl AsFd, offset: u64, length: usize) -> Result<SharedBytes, Errno> {
         // SAFETY: the kernel chooses the place, so nothing that exists is replaced.
         let start = unsafe {
             rustix::mm::mmap(
@@ -34,7 +39,7 @@ impl SharedBytes {
                 ProtFlags::READ | ProtFlags::WRITE,
                 MapFlags::SHARED | MapFlags::NORESERVE,
                 file,
-                0,
+                offset,
             )?
         };
         SharedBytes::new(start, length)

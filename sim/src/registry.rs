@@ -52,6 +52,11 @@ impl<T> Registry<T> {
         found.map(|(handle, object)| (*handle, object.clone()))
     }
 
+    /// All objects.
+    pub(crate) fn all(&self) -> Vec<Arc<T>> {
+        self.read().values().cloned().collect()
+    }
+
     /// Ends a handle. The object lives on while someone uses it.
     pub(crate) fn remove(&self, handle: usize) -> Outcome<Arc<T>> {
         self.write().remove(&handle).ok_or(Status::INVALID_HANDLE)

@@ -7,7 +7,7 @@ use crate::engine::Engines;
 use crate::errors::{Outcome, Status};
 use crate::exec::context::Context;
 use crate::exec::event::Event;
-use crate::exec::stream::Stream;
+use crate::exec::stream::{Stream, Ticket};
 use crate::gpu_file::Gpu;
 use crate::graph::exec::GraphExec;
 use crate::graph::user_object::UserObject;
@@ -17,6 +17,7 @@ use crate::memory::phys::Phys;
 use crate::memory::space::Space;
 use crate::module::link::Link;
 use crate::module::{Function, Kernel, Library, Module};
+use crate::pool::pools::Pools;
 use crate::registry::Registry;
 use crate::settings::{Pausing, Settings};
 
@@ -40,6 +41,7 @@ pub(crate) struct Driver {
     pub(crate) nodes: Registry<NodeRef>,
     pub(crate) execs: Registry<GraphExec>,
     pub(crate) user_objects: Registry<UserObject>,
+    pub(crate) pools: Pools,
     failed: AtomicU32,
 }
 
@@ -138,8 +140,10 @@ impl Driver {
             let gpu: &'static Gpu = Box::leak(Box::new(gpu));
             Box::leak(Box::new(Device { gpu, engines: Engines::new(gpu, settings), primary: Mutex::default() }))
         };
+        let devices: Vec<_> = gpus.into_iter().map(device).collect();
         Driver {
-            devices: gpus.into_iter().map(device).collect(),
+            pools: Pools::new(&devices.iter().map(|device| device.gpu).collect::<Vec<_>>(), 14),
+            devices,
             pausing: settings.pausing,
             space: Space::default(),
             bus: Bus::default(),
@@ -180,6 +184,11 @@ impl Driver {
     /// Makes all contexts unusable. The first reason stays.
     pub(crate) fn fail(&self, status: Status) {
         let _ = self.failed.compare_exchange(0, status.code(), Ordering::AcqRel, Ordering::Acquire);
+    }
+
+    /// The program has waited for these points: what was freed before them is free.
+    pub(crate) fn observe(&self, points: &[Ticket]) {
+        self.pools.observe(&self.space, points);
     }
 
     /// Waits for all work of a context, by its id, and keeps others out of it meanwhile. One that is gone has none.

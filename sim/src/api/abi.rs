@@ -128,6 +128,30 @@ pub(super) struct AllocationProp {
     pub(super) reserved: [u8; 4],
 }
 
+/// `CUmemPoolProps`
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(super) struct PoolProps {
+    pub(super) kind: u32,
+    pub(super) handle_types: u32,
+    pub(super) location: Location,
+    pub(super) win32: usize,
+    pub(super) most: usize,
+    pub(super) usage: u16,
+    pub(super) reserved: [u8; 54],
+}
+
+/// `CUDA_MEM_ALLOC_NODE_PARAMS`
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(super) struct MemAllocNode {
+    pub(super) props: PoolProps,
+    pub(super) access: usize,
+    pub(super) access_count: usize,
+    pub(super) bytes: usize,
+    pub(super) address: u64,
+}
+
 /// `CUmemAccessDesc`
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
@@ -335,6 +359,8 @@ const _: () = {
     assert!(size_of::<Memcpy2D>() == 128);
     assert!(size_of::<Memcpy3D>() == 200);
     assert!(size_of::<AllocationProp>() == 32);
+    assert!(size_of::<PoolProps>() == 88);
+    assert!(size_of::<MemAllocNode>() == 120);
     assert!(size_of::<AccessDesc>() == 12);
     assert!(size_of::<MemcpyAttributes>() == 24);
     assert!(size_of::<Operand3D>() == 40);

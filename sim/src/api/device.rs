@@ -1,7 +1,7 @@
 //! `cuDevice*`: what the simulated GPU says about itself.
 //!
 //! The figures are those of an H200 as far as a program may depend on them; what is not simulated
-//! (memory pools, textures' larger features) is reported as not there.
+//! (textures' larger features) is reported as not there.
 
 use super::abi::DeviceProperties;
 use super::arguments;
@@ -40,14 +40,6 @@ doors! {
         (out: Out<i32>, kind: u32, device: i32) = affinity_support;
     cuDeviceGetNvSciSyncAttributes: "cuDeviceGetNvSciSyncAttributes" 10020
         (list: usize, device: i32, flags: i32) = sync_attributes;
-    cuDeviceGetDefaultMemPool: "cuDeviceGetDefaultMemPool" 11020 (pool: Out<usize>, device: i32) = get_pool;
-    cuDeviceGetMemPool: "cuDeviceGetMemPool" 11020 (pool: Out<usize>, device: i32) = get_pool;
-    cuDeviceSetMemPool: "cuDeviceSetMemPool" 11020 (device: i32, pool: usize) = set_pool;
-    cuDeviceGraphMemTrim: "cuDeviceGraphMemTrim" 11040 (device: i32) = graph_memory_trim;
-    cuDeviceGetGraphMemAttribute: "cuDeviceGetGraphMemAttribute" 11040
-        (device: i32, attribute: u32, value: usize) = graph_memory;
-    cuDeviceSetGraphMemAttribute: "cuDeviceSetGraphMemAttribute" 11040
-        (device: i32, attribute: u32, value: usize) = graph_memory;
     cuDeviceRegisterAsyncNotification: "cuDeviceRegisterAsyncNotification" 12040
         (device: i32, function: usize, data: usize, out: Out<usize>) = notify;
     cuDeviceUnregisterAsyncNotification: "cuDeviceUnregisterAsyncNotification" 12040
@@ -230,9 +222,9 @@ fn attribute_value(attribute: u32) -> Option<i32> {
         111 => 1024,
         // Sparse arrays, read-only registration, timeline semaphores.
         112..=114 => 0,
-        // Memory pools.
-        115 => 0,
-        116..=119 => 0,
+        // Memory pools; shared as file descriptors.
+        115 | 119 => 1,
+        116..=118 => 0,
         120 => 1,
         121 => 0,
         122 | 123 => 1,
@@ -340,27 +332,6 @@ fn sync_attributes(_list: usize, device: i32, _flags: i32) -> Outcome {
     Err(Status::NOT_SUPPORTED)
 }
 
-fn get_pool(pool: Out<usize>, device: i32) -> Outcome {
-    pool.required()?;
-    arguments::device(device)?;
-    Err(Status::NOT_SUPPORTED)
-}
-
-fn set_pool(device: i32, _pool: usize) -> Outcome {
-    arguments::device(device)?;
-    Err(Status::NOT_SUPPORTED)
-}
-
-/// Graphs have no memory of their own here, so there is none to give back.
-fn graph_memory_trim(device: i32) -> Outcome {
-    arguments::device(device).map(drop)
-}
-
-fn graph_memory(device: i32, _attribute: u32, _value: usize) -> Outcome {
-    arguments::device(device)?;
-    Err(Status::NOT_SUPPORTED)
-}
-
 fn notify(device: i32, _function: usize, _data: usize, _out: Out<usize>) -> Outcome {
     arguments::device(device)?;
     Err(Status::NOT_SUPPORTED)
@@ -385,7 +356,7 @@ mod tests {
         assert!((1..=147).all(|attribute| attribute_value(attribute).is_some()));
         assert_eq!(attribute_value(0), None);
         assert_eq!(attribute_value(148), None);
-        assert_eq!(attribute_value(115), Some(0));
+        assert_eq!(attribute_value(115), Some(1));
         assert_eq!(attribute_value(102), Some(1));
     }
 }

@@ -94,10 +94,12 @@ fn query(event: usize) -> Outcome {
 fn synchronize(event: usize) -> Outcome {
     let event = find(event)?;
     capture::forbid_unsafe_call()?;
+    let driver = state::driver()?;
     if let Some(ticket) = event.ticket()? {
         ticket.wait();
+        driver.observe(&[ticket]);
     }
-    state::driver()?.check()
+    driver.check()
 }
 
 fn elapsed(out: Out<f32>, start: usize, end: usize) -> Outcome {

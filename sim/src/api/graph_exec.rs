@@ -1,6 +1,6 @@
 //! Instantiating graphs, launching and updating the instances.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use super::abi::{
     BatchMemOpNode, HostNode, InstantiateParams, KernelNode, KernelNode2, Memcpy3D, MemsetNode, NodeParams,
@@ -13,9 +13,12 @@ use crate::border::{In, Out, OutList};
 use crate::door::doors;
 use crate::errors::{Outcome, Status};
 use crate::exec::op::Op;
+use crate::exec::stream::Stream;
 use crate::exec::submit::{self, Default, submit};
 use crate::graph::Work;
+use crate::graph::capture;
 use crate::graph::exec::{GraphExec, Mismatch};
+use crate::graph::memory::Prepared;
 use crate::state;
 
 doors! {
@@ -61,6 +64,7 @@ doors! {
 
 /// Free memory at launch, upload now, launch from the device, use nodes' priorities.
 const FLAGS: u64 = 15;
+const AUTO_FREE: u64 = 1;
 const UPLOAD: u64 = 2;
 const DEVICE_LAUNCH: u64 = 4;
 
@@ -71,7 +75,13 @@ fn make(graph: usize, flags: u64) -> Outcome<usize> {
     if flags & DEVICE_LAUNCH != 0 {
         return Err(Status::NOT_SUPPORTED);
     }
-    Ok(state::driver()?.execs.add(Arc::new(GraphExec::new(&graph, flags)?)))
+    let mut instance = graph.instance.lock().unwrap_or_else(PoisonError::into_inner);
+    if graph.has_memory() && instance.strong_count() > 0 {
+        return Err(Status::NOT_SUPPORTED);
+    }
+    let made = Arc::new(GraphExec::new(&graph, flags)?);
+    *instance = Arc::downgrade(&made);
+    Ok(state::driver()?.execs.add(made))
 }
 
 fn instantiate_old(out: Out<usize>, graph: usize, error: Out<usize>, log: OutList<u8>, bytes: usize) -> Outcome {
@@ -111,7 +121,7 @@ fn get_flags(exec: usize, flags: Out<u64>) -> Outcome {
 }
 
 fn destroy(exec: usize) -> Outcome {
-    find(exec)?;
+    find(exec)?.let_go();
     state::driver()?.execs.remove(exec).map(drop)
 }
 
@@ -124,8 +134,32 @@ fn upload(default: Default, exec: usize, stream: usize) -> Outcome {
 
 fn launch(default: Default, exec: usize, stream: usize) -> Outcome {
     let stream = submit::resolve(default, stream)?;
-    let plan = find(exec)?.plan();
-    submit(&stream, Op::Graph(Arc::new(plan))).map(drop)
+    let exec = find(exec)?;
+    if exec.has_memory() {
+        return launch_with_memory(&stream, &exec);
+    }
+    submit(&stream, Op::Graph(Arc::new(exec.plan()))).map(drop)
+}
+
+fn launch_with_memory(stream: &Arc<Stream>, exec: &GraphExec) -> Outcome {
+    if capture::tail(stream)?.is_some() {
+        // It would be part of another graph.
+        return Err(Status::NOT_SUPPORTED);
+    }
+    capture::check_legacy(stream)?;
+    let context = submit::owner(stream)?;
+    let (driver, space) = (context.driver, &context.driver.space);
+    let make_room = |gpu| driver.pools.make_room(space, gpu);
+    let mut prepared = Prepared::new(space, exec.plan().ops, exec.flags & AUTO_FREE != 0, make_room)?;
+    let (plan, after) = (std::mem::take(&mut prepared.plan), std::mem::take(&mut prepared.after));
+    match submit::enqueue(stream, after, Op::Graph(Arc::new(plan))) {
+        Ok(at) => prepared.submitted(space, &at),
+        Err(status) => {
+            prepared.undo(space);
+            return Err(status);
+        }
+    }
+    Ok(())
 }
 
 fn try_update(exec: usize, graph: usize) -> Outcome<Result<(), Mismatch>> {

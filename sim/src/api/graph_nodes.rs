@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::abi::{BatchMemOpNode, EdgeData, HostNode, KernelNode, KernelNode2, Memcpy3D, MemsetNode, NodeParams};
 use super::arguments::current;
+use super::graph_memory::{add_alloc, add_free};
 use super::graphs::{find_graph, graph_of};
 use super::node_work as work;
 use super::stream_capture::plain_edges;
@@ -36,10 +37,10 @@ doors! {
     cuGraphAddBatchMemOpNode: "cuGraphAddBatchMemOpNode" 11070
         (out: Out<usize>, graph: usize, after: List<usize>, count: usize, params: In<BatchMemOpNode>) = add_words;
     cuGraphAddNode: "cuGraphAddNode" 12020
-        (out: Out<usize>, graph: usize, after: List<usize>, count: usize, params: In<NodeParams>) = add_any;
+        (out: Out<usize>, graph: usize, after: List<usize>, count: usize, params: Out<NodeParams>) = add_any;
     cuGraphAddNode_v2: "cuGraphAddNode" 12030
         (out: Out<usize>, graph: usize, after: List<usize>, edges: List<EdgeData>, count: usize,
-         params: In<NodeParams>) = add_any_v2;
+         params: Out<NodeParams>) = add_any_v2;
     cuGraphKernelNodeGetParams: "cuGraphKernelNodeGetParams" 10000 (node: usize, params: Out<KernelNode>) = get_kernel_old;
     cuGraphKernelNodeGetParams_v2: "cuGraphKernelNodeGetParams" 12000
         (node: usize, params: Out<KernelNode2>) = get_kernel;
@@ -71,7 +72,7 @@ doors! {
 }
 
 /// Adds a node whose work is made when graph and neighbours are known to be valid.
-fn add(
+pub(super) fn add(
     out: Out<usize>,
     graph: usize,
     after: List<usize>,
@@ -86,7 +87,7 @@ fn add(
 }
 
 /// Looks at a node.
-fn look<R>(node: usize, at: impl FnOnce(&Work) -> Outcome<R>) -> Outcome<R> {
+pub(super) fn look<R>(node: usize, at: impl FnOnce(&Work) -> Outcome<R>) -> Outcome<R> {
     let graph = graph_of(node)?;
     let nodes = graph.nodes();
     at(&nodes.get(&node).ok_or(Status::INVALID_VALUE)?.work)
@@ -159,8 +160,19 @@ fn add_words(out: Out<usize>, graph: usize, after: List<usize>, count: usize, pa
     add(out, graph, after, count, |_| work::words(&params.get()?))
 }
 
-fn add_any(out: Out<usize>, graph: usize, after: List<usize>, count: usize, params: In<NodeParams>) -> Outcome {
-    add(out, graph, after, count, |graph| work::any(&params.get()?, Some(graph.handle)))
+/// `CU_GRAPH_NODE_TYPE_MEM_ALLOC` and `_MEM_FREE`
+const MEM_ALLOC: u32 = 10;
+const MEM_FREE: u32 = 11;
+
+fn add_any(out: Out<usize>, graph: usize, after: List<usize>, count: usize, params: Out<NodeParams>) -> Outcome {
+    match params.get() {
+        // The address is told in the block.
+        Ok(NodeParams { kind: MEM_ALLOC, .. }) => {
+            add_alloc(out, graph, after, count, params.part(std::mem::offset_of!(NodeParams, block)))
+        }
+        Ok(NodeParams { kind: MEM_FREE, block, .. }) => add_free(out, graph, after, count, block[0]),
+        _ => add(out, graph, after, count, |graph| work::any(&params.get()?, Some(graph.handle))),
+    }
 }
 
 fn add_any_v2(
@@ -169,7 +181,7 @@ fn add_any_v2(
     after: List<usize>,
     edges: List<EdgeData>,
     count: usize,
-    params: In<NodeParams>,
+    params: Out<NodeParams>,
 ) -> Outcome {
     plain_edges(edges, count)?;
     add_any(out, graph, after, count, params)

@@ -80,7 +80,11 @@ fn destroy(graph: usize) -> Outcome {
 
 fn clone_graph(out: Out<usize>, graph: usize) -> Outcome {
     out.required()?;
-    out.set(find_graph(graph)?.copy(state::driver()?).handle)
+    let graph = find_graph(graph)?;
+    if graph.has_memory() {
+        return Err(Status::NOT_SUPPORTED);
+    }
+    out.set(graph.copy(state::driver()?).handle)
 }
 
 fn find_in_clone(out: Out<usize>, node: usize, clone: usize) -> Outcome {

@@ -14,6 +14,7 @@ mod events;
 mod fills;
 mod functions;
 mod graph_exec;
+mod graph_memory;
 mod graph_nodes;
 mod graphs;
 mod host_memory;
@@ -25,8 +26,10 @@ mod modules;
 mod node_work;
 mod occupancy;
 mod pointers;
+mod pools;
 mod ranges;
 mod stream_capture;
+mod stream_memory;
 mod stream_words;
 mod streams;
 mod tensor_maps;
@@ -48,6 +51,7 @@ pub(crate) fn rows() -> Vec<Row> {
         fills::rows,
         functions::rows,
         graph_exec::rows,
+        graph_memory::rows,
         graph_nodes::rows,
         graphs::rows,
         host_memory::rows,
@@ -58,9 +62,11 @@ pub(crate) fn rows() -> Vec<Row> {
         modules::rows,
         occupancy::rows,
         pointers::rows,
+        pools::rows,
         ranges::rows,
         streams::rows,
         stream_capture::rows,
+        stream_memory::rows,
         stream_words::rows,
         tensor_maps::rows,
         unsupported::rows,

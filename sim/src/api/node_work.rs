@@ -125,6 +125,10 @@ pub(super) fn child(graph: usize, parent: Option<usize>) -> Outcome<Work> {
     if parent == Some(graph.handle) {
         return Err(Status::INVALID_VALUE);
     }
+    if graph.has_memory() {
+        // It may only be moved into another, which is not simulated.
+        return Err(Status::NOT_SUPPORTED);
+    }
     Ok(Work::Child(graph.copy(driver)))
 }
 

@@ -30,6 +30,8 @@ const LAST_ATTRIBUTE: u32 = 21;
 enum Kind {
     /// Of `cuMemAlloc`.
     Allocated,
+    /// Of a pool.
+    Pooled,
     /// Mapped by the program itself.
     Mapped,
     /// The host's, pinned.
@@ -40,7 +42,7 @@ enum Kind {
 /// What is known about an address.
 struct Known {
     kind: Kind,
-    /// The context's id; memory that the program mapped itself belongs to none.
+    /// The context's id; memory of a pool and what the program mapped itself belong to none.
     context: u64,
     /// The allocation; for memory that the program mapped itself, the reservation.
     range: (u64, u64),
@@ -48,6 +50,8 @@ struct Known {
     mapping: (u64, u64),
     buffer_id: u64,
     block_id: u64,
+    /// The pool's handle.
+    pool: usize,
     /// Whether this process can export its handle as a descriptor.
     exportable: bool,
     /// Whether a program's own handle was to be open to devices on the bus.
@@ -72,15 +76,20 @@ fn find(driver: &Driver, table: &Table, address: u64) -> Option<Known> {
     let here = context::current_any().ok();
     let mapping = table.mapping(address);
     let whole = mapping.map(|(base, mapping)| (base, mapping.phys.bytes()));
-    if let Some((base, one)) = table.allocations.find(address) {
+    if let Some((base, one)) = table.allocations.find(address).filter(|(_, one)| one.is_somebodys()) {
         return Some(Known {
-            kind: Kind::Allocated,
+            kind: if one.context == 0 { Kind::Pooled } else { Kind::Allocated },
             context: one.context,
             range: (base, one.bytes),
             mapping: whole?,
             buffer_id: one.buffer_id,
             block_id: mapping?.1.phys.number(),
-            exportable: false,
+            pool: one.lease.as_ref().map_or(0, |lease| lease.pool().map_or(0, |pool| pool.handle)),
+            exportable: one
+                .lease
+                .as_ref()
+                .and_then(|lease| lease.pool())
+                .is_some_and(|pool| pool.exportable().is_some()),
             rdma: false,
             ordinal: mapping?.1.phys.gpu().ordinal(),
             access: here.map_or(Access::ReadWrite, |here| {
@@ -99,6 +108,7 @@ fn find(driver: &Driver, table: &Table, address: u64) -> Option<Known> {
             mapping: (base, made),
             buffer_id: range.buffer_id,
             block_id: range.buffer_id,
+            pool: 0,
             exportable: false,
             rdma: false,
             ordinal: context.map_or(0, |(_, context)| context.device.ordinal()),
@@ -114,6 +124,7 @@ fn find(driver: &Driver, table: &Table, address: u64) -> Option<Known> {
         mapping: whole?,
         buffer_id: mapping.buffer_id,
         block_id: mapping.phys.number(),
+        pool: 0,
         exportable: mapping.phys.can_export(),
         rdma: driver.handles.get(mapping.handle as usize).is_ok_and(|handle| handle.flags[1] != 0),
         ordinal: mapping.phys.gpu().ordinal(),
@@ -123,7 +134,7 @@ fn find(driver: &Driver, table: &Table, address: u64) -> Option<Known> {
 
 fn value(driver: &Driver, known: &Known, attribute: u32, address: u64) -> Outcome<Value> {
     let allocated = known.kind == Kind::Allocated;
-    let on_device = allocated || known.kind == Kind::Mapped;
+    let on_device = matches!(known.kind, Kind::Allocated | Kind::Pooled | Kind::Mapped);
     Ok(match attribute {
         1 => {
             let context = driver.contexts.find(|context| context.id == known.context);
@@ -150,7 +161,7 @@ fn value(driver: &Driver, known: &Known, attribute: u32, address: u64) -> Outcom
         // Of what was allocated all GPUs are told the same.
         16 if allocated => Value::Word(Access::ReadWrite.flags() as u32),
         16 => Value::Word(known.access.flags() as u32),
-        17 => Value::Long(0),
+        17 => Value::Long(known.pool as u64),
         18 => Value::Long(known.mapping.1),
         19 => Value::Long(known.mapping.0),
         20 => Value::Long(known.block_id),
@@ -222,7 +233,7 @@ fn set(data: usize, attribute: u32, address: u64) -> Outcome {
     let known = find(driver, &driver.space.look(), address);
     match known.map(|known| known.kind) {
         Some(Kind::Allocated | Kind::Pinned) => Ok(()),
-        Some(Kind::Mapped) => Err(Status::NOT_SUPPORTED),
+        Some(Kind::Mapped | Kind::Pooled) => Err(Status::NOT_SUPPORTED),
         Some(Kind::Managed) | None => Err(Status::INVALID_VALUE),
     }
 }

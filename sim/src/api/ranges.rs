@@ -48,7 +48,7 @@ doors! {
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(super) struct IpcHandle {
-    _reserved: [u8; 64],
+    pub(super) _reserved: [u8; 64],
 }
 
 /// The host, as a device number; and no place at all.
@@ -205,7 +205,8 @@ fn decompress(
 fn ipc_get(out: Out<IpcHandle>, address: u64) -> Outcome {
     out.required()?;
     let (_, driver) = current()?;
-    if driver.space.look().allocations.find(address).is_none() {
+    // A pool's memory is shared with its pool.
+    if driver.space.look().allocations.find(address).is_none_or(|(_, one)| one.context == 0) {
         return Err(Status::INVALID_VALUE);
     }
     Err(Status::NOT_SUPPORTED)

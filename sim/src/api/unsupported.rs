@@ -86,19 +86,15 @@ doors! {
     cuImportExternalSemaphore: "cuImportExternalSemaphore" 10000 () = in_context;
     cuSignalExternalSemaphoresAsync / cuSignalExternalSemaphoresAsync_ptsz: "cuSignalExternalSemaphoresAsync" 10000 / 10000 () = in_context_stream;
     cuWaitExternalSemaphoresAsync / cuWaitExternalSemaphoresAsync_ptsz: "cuWaitExternalSemaphoresAsync" 10000 / 10000 () = in_context_stream;
-    // Nodes of graphs with memory or semaphores of their own.
+    // Nodes of graphs with semaphores.
     cuGraphAddExternalSemaphoresSignalNode: "cuGraphAddExternalSemaphoresSignalNode" 11020 () = in_process;
     cuGraphAddExternalSemaphoresWaitNode: "cuGraphAddExternalSemaphoresWaitNode" 11020 () = in_process;
-    cuGraphAddMemAllocNode: "cuGraphAddMemAllocNode" 11040 () = in_process;
-    cuGraphAddMemFreeNode: "cuGraphAddMemFreeNode" 11040 () = of_none;
     cuGraphExecExternalSemaphoresSignalNodeSetParams: "cuGraphExecExternalSemaphoresSignalNodeSetParams" 11020 () = in_process;
     cuGraphExecExternalSemaphoresWaitNodeSetParams: "cuGraphExecExternalSemaphoresWaitNodeSetParams" 11020 () = in_process;
     cuGraphExternalSemaphoresSignalNodeGetParams: "cuGraphExternalSemaphoresSignalNodeGetParams" 11020 () = in_process;
     cuGraphExternalSemaphoresSignalNodeSetParams: "cuGraphExternalSemaphoresSignalNodeSetParams" 11020 () = in_process;
     cuGraphExternalSemaphoresWaitNodeGetParams: "cuGraphExternalSemaphoresWaitNodeGetParams" 11020 () = in_process;
     cuGraphExternalSemaphoresWaitNodeSetParams: "cuGraphExternalSemaphoresWaitNodeSetParams" 11020 () = in_process;
-    cuGraphMemAllocNodeGetParams: "cuGraphMemAllocNodeGetParams" 11040 () = in_process;
-    cuGraphMemFreeNodeGetParams: "cuGraphMemFreeNodeGetParams" 11040 () = in_process;
     // Parts of a device.
     cuCtxFromGreenCtx: "cuCtxFromGreenCtx" 12040 () = in_context;
     cuCtxGetDevResource: "cuCtxGetDevResource" 12040 () = in_context;
@@ -143,7 +139,7 @@ fn in_process() -> Outcome {
     Err(Status::NOT_SUPPORTED)
 }
 
-/// Calls that name a graph's memory, or a multicast object: nothing that can be named is any.
+/// Calls that name a multicast object: nothing that can be named is any.
 fn of_none() -> Outcome {
     Err(Status::INVALID_VALUE)
 }

@@ -223,7 +223,9 @@ fn get_access(flags: Out<u64>, location: In<Location>, address: u64) -> Outcome 
     let table = state::driver()?.space.look();
     let (_, mapping) = table.mapping(address).ok_or(Status::INVALID_VALUE)?;
     // The host reaches none, and for what `cuMemAlloc` gave nothing was set.
-    let set = ordinal.filter(|_| mapping.handle != 0).map_or(Access::None, |ordinal| mapping.access[ordinal]);
+    let set = ordinal
+        .filter(|_| mapping.handle != 0 || mapping.pooled)
+        .map_or(Access::None, |ordinal| mapping.access[ordinal]);
     flags.set(set.flags())
 }
 
@@ -303,8 +305,9 @@ fn range_handle(out: usize, start: u64, bytes: usize, kind: u32, flags: u64) -> 
         return Err(Status::INVALID_VALUE);
     }
     let pieces = table.pieces(start, bytes);
-    if pieces.is_empty() {
-        // The host's memory.
+    let pooled = table.mapping(start).is_some_and(|(_, mapping)| mapping.pooled);
+    if pieces.is_empty() || pooled {
+        // The host's memory, or a pool's, which may go back to the GPU.
         return Err(Status::INVALID_VALUE);
     }
     if flags == BY_PCIE {

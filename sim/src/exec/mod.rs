@@ -3,6 +3,7 @@
 
 pub(crate) mod context;
 pub(crate) mod event;
+pub(crate) mod known;
 pub(crate) mod locks;
 pub(crate) mod op;
 pub(crate) mod stream;

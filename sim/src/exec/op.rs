@@ -13,6 +13,8 @@ use crate::kernels::Machine;
 use crate::memory::traffic::Place;
 use crate::memory::view::View;
 use crate::module::launch::Launch;
+use crate::pool::lease::Lease;
+use crate::pool::slot::Slot;
 
 /// One operation.
 #[derive(Clone)]
@@ -21,8 +23,14 @@ pub(crate) enum Op {
     Empty,
     Copy(Copy),
     Fill(Fill),
-    /// The end of an allocation.
+    /// The end of an allocation of `cuMemAlloc`.
     Free(u64),
+    /// A graph's allocation, and its free: each launch makes the two below of them.
+    Allocate(Arc<Slot>),
+    Release(Arc<Slot>),
+    /// The begin and the end of memory that is allocated in a stream's order.
+    Begin(Arc<Lease>),
+    End(Arc<Lease>),
     Kernel(Arc<Launch>),
     Host(HostCall),
     /// As [`Op::Host`], told how the stream fares, and called even if that is badly.
@@ -111,7 +119,7 @@ impl Op {
     /// Does it. A failure makes the context unusable.
     pub(crate) fn run(&self, context: &Arc<Context>) -> Outcome {
         match self {
-            Op::Empty => Ok(()),
+            Op::Empty | Op::Allocate(_) | Op::Release(_) => Ok(()),
             Op::Copy(copy) => {
                 let engines = &context.device.engines;
                 let turn = engines.copy(copy.way, copy.bytes());
@@ -123,6 +131,14 @@ impl Op {
             Op::Free(start) => {
                 // It may have gone with its context.
                 let _ = context.driver.space.free(*start);
+                Ok(())
+            }
+            Op::Begin(lease) => {
+                lease.begin(&context.driver.space);
+                Ok(())
+            }
+            Op::End(lease) => {
+                lease.end(&context.driver.space);
                 Ok(())
             }
             Op::Kernel(launch) => {
@@ -164,8 +180,12 @@ impl Op {
     }
 
     /// What must happen even if the context has failed before.
-    pub(crate) fn skip(&self, status: Status) {
+    pub(crate) fn skip(&self, context: &Context, status: Status) {
         match self {
+            // A pool is no context's, and lives on.
+            Op::Begin(lease) => lease.begin(&context.driver.space),
+            Op::End(lease) => lease.end(&context.driver.space),
+            Op::Graph(plan) => plan.ops.iter().for_each(|op| op.skip(context, status)),
             Op::Stamp(stamp) => stamp.set(),
             Op::Callback(callback) => {
                 (callback.function)(callback.stream, status.code(), callback.data);

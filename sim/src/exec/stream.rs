@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::context::Context;
+use super::known::Known;
 use super::locks::take;
 use super::op::Op;
 use crate::errors::Outcome;
@@ -53,6 +54,8 @@ struct Queue {
     completed: u64,
     thread: bool,
     closed: bool,
+    /// What all that is submitted now is behind.
+    known: Known,
 }
 
 struct Item {
@@ -65,6 +68,8 @@ struct Item {
 pub(crate) struct Ticket {
     stream: Arc<Stream>,
     number: u64,
+    /// What else is done by then.
+    known: Known,
 }
 
 thread_local! {
@@ -125,26 +130,30 @@ impl Stream {
     /// Queues an operation behind everything submitted here and behind the tickets.
     pub(crate) fn push(self: &Arc<Stream>, after: Vec<Ticket>, op: Op) -> Ticket {
         let mut queue = self.lock();
+        for ticket in after.iter().filter(|ticket| ticket.stream.id != self.id) {
+            queue.known.learn(ticket.stream.id, ticket.number, &ticket.known);
+        }
         queue.items.push_back(Item { after, op });
         queue.submitted += 1;
-        let number = queue.submitted;
+        let (number, known) = (queue.submitted, queue.known.clone());
         if !queue.thread {
             queue.thread = true;
             spawn(self.clone());
         }
         drop(queue);
         self.submitted_or_closed.notify_one();
-        Ticket { stream: self.clone(), number }
+        Ticket { stream: self.clone(), number, known }
     }
 
     /// The point after all that is submitted now.
     pub(crate) fn last(self: &Arc<Stream>) -> Ticket {
-        Ticket { stream: self.clone(), number: self.lock().submitted }
+        let queue = self.lock();
+        Ticket { stream: self.clone(), number: queue.submitted, known: queue.known.clone() }
     }
 
     /// A point that is reached already.
     pub(crate) fn reached(self: &Arc<Stream>) -> Ticket {
-        Ticket { stream: self.clone(), number: 0 }
+        Ticket { stream: self.clone(), number: 0, known: Known::default() }
     }
 
     /// Whether something submitted is not completed.
@@ -204,7 +213,7 @@ fn run(context: &Arc<Context>, op: &Op) {
     let outcome: Outcome = match context.check() {
         Ok(()) => op.run(context),
         Err(status) => {
-            op.skip(status);
+            op.skip(context, status);
             Ok(())
         }
     };
@@ -214,6 +223,17 @@ fn run(context: &Arc<Context>, op: &Op) {
 }
 
 impl Ticket {
+    /// The id of the stream that it is a point of.
+    pub(crate) fn stream(&self) -> u64 {
+        self.stream.id
+    }
+
+    /// Whether the other point is reached by then, because of what was submitted in which order.
+    pub(crate) fn is_behind(&self, other: &Ticket) -> bool {
+        let same = self.stream.id == other.stream.id;
+        if same { self.number >= other.number } else { self.known.has(other.stream.id, other.number) }
+    }
+
     /// Whether that point is reached.
     pub(crate) fn is_done(&self) -> bool {
         self.stream.lock().completed >= self.number

@@ -77,7 +77,9 @@ pub(crate) fn synchronize(stream: &Arc<Stream>) -> Outcome {
         _ => stream.last(),
     };
     ticket.wait();
-    owner(stream)?.check()
+    let context = owner(stream)?;
+    context.driver.observe(&[ticket]);
+    context.check()
 }
 
 /// Whether all of a stream is done.
@@ -151,16 +153,27 @@ pub(crate) fn enqueue_aside(stream: &Arc<Stream>, mut after: Vec<Ticket>, op: Op
     let context = owner(stream)?;
     stream.enter(&context);
     let _ordered = context.ordered();
-    after.extend(context.points_ahead());
-    if stream.kind == Kind::Legacy {
-        let streams = context.streams();
-        let others = streams.iter().filter(|other| other.is_blocking() && other.is_busy());
-        after.extend(others.map(Stream::last));
-    } else if stream.is_blocking() {
-        let legacy = context.legacy()?;
-        if legacy.is_busy() {
-            after.push(legacy.last());
-        }
-    }
+    after.extend(behind(&context, stream)?);
     Ok(stream.push(after, op))
+}
+
+/// What work that is submitted to a stream now has to wait for in other streams; what is done already too, as far as the
+/// default streams are concerned: the stream is behind it all the same.
+fn behind(context: &Context, stream: &Stream) -> Outcome<Vec<Ticket>> {
+    let mut after = context.points_ahead();
+    if stream.kind == Kind::Legacy {
+        after.extend(context.streams().iter().filter(|other| other.is_blocking()).map(Stream::last));
+    } else if stream.is_blocking() {
+        after.push(context.legacy()?.last());
+    }
+    Ok(after)
+}
+
+/// The points that whatever is submitted to a stream from now on comes after: its own last one, and those that it has to wait for.
+pub(crate) fn known_to(stream: &Arc<Stream>) -> Outcome<Vec<Ticket>> {
+    let context = owner(stream)?;
+    let _ordered = context.ordered();
+    let mut points = behind(&context, stream)?;
+    points.push(stream.last());
+    Ok(points)
 }

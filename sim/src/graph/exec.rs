@@ -26,6 +26,18 @@ struct Step {
     enabled: bool,
 }
 
+impl Step {
+    /// Whether the other allocates or frees the same memory, if any.
+    fn has_same_memory(&self, other: &Step) -> bool {
+        match (&self.op, &other.op) {
+            (Op::Allocate(own), Op::Allocate(other)) | (Op::Release(own), Op::Release(other)) => {
+                Arc::ptr_eq(own, other)
+            }
+            _ => true,
+        }
+    }
+}
+
 /// Why an instance cannot be updated from a graph: `CUgraphExecUpdateResult`, and the node.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Mismatch {
@@ -35,6 +47,7 @@ pub(crate) struct Mismatch {
 
 const TOPOLOGY_CHANGED: u32 = 2;
 const NODE_TYPE_CHANGED: u32 = 3;
+const NOT_SUPPORTED: u32 = 6;
 
 impl GraphExec {
     /// Takes a graph as it is now.
@@ -48,6 +61,20 @@ impl GraphExec {
         let steps = self.steps();
         let enabled = steps.iter().filter(|step| step.enabled);
         Plan { ops: enabled.map(|step| step.op.clone()).collect() }
+    }
+
+    /// Whether a launch allocates or frees memory.
+    pub(crate) fn has_memory(&self) -> bool {
+        self.steps().iter().any(|step| matches!(step.op, Op::Allocate(_) | Op::Release(_)))
+    }
+
+    /// It is destroyed: its memory is the graph's no longer, but for what somebody has.
+    pub(crate) fn let_go(&self) {
+        for step in self.steps().iter() {
+            if let Op::Allocate(slot) = &step.op {
+                slot.let_go();
+            }
+        }
     }
 
     /// Gives a node of the same kind other parameters.
@@ -94,6 +121,9 @@ impl GraphExec {
             }
             if old.after != fresh.after {
                 return mismatch(TOPOLOGY_CHANGED);
+            }
+            if !old.has_same_memory(fresh) {
+                return mismatch(NOT_SUPPORTED);
             }
         }
         for (old, fresh) in old.iter_mut().zip(fresh) {

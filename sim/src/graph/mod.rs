@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use self::exec::GraphExec;
 use self::user_object::UserObject;
 use crate::errors::{Outcome, Status};
 use crate::exec::context::Context;
@@ -14,6 +15,7 @@ use crate::state::Driver;
 
 pub(crate) mod capture;
 pub(crate) mod exec;
+pub(crate) mod memory;
 pub(crate) mod user_object;
 
 /// What a node does.
@@ -40,6 +42,8 @@ pub(crate) struct Node {
 #[derive(Default)]
 pub(crate) struct Graph {
     pub(crate) handle: usize,
+    /// Its last instance: of a graph with memory there may be one at a time.
+    pub(crate) instance: Mutex<Weak<GraphExec>>,
     nodes: Mutex<BTreeMap<usize, Node>>,
     objects: Mutex<Vec<Arc<UserObject>>>,
 }
@@ -50,8 +54,9 @@ pub(crate) struct NodeRef {
 }
 
 /// Operations in an order to run them in.
+#[derive(Default)]
 pub(crate) struct Plan {
-    ops: Vec<Op>,
+    pub(crate) ops: Vec<Op>,
 }
 
 impl Plan {
@@ -72,9 +77,15 @@ impl Work {
             Work::Op(Op::Empty | Op::Stamp(_) | Op::Callback(_)) => 5,
             Work::Op(Op::EventWait(_)) => 6,
             Work::Op(Op::EventRecord(_)) => 7,
-            Work::Op(Op::Free(_)) => 11,
+            Work::Op(Op::Allocate(_) | Op::Begin(_)) => 10,
+            Work::Op(Op::Free(_) | Op::Release(_) | Op::End(_)) => 11,
             Work::Op(Op::Words(_)) => 12,
         }
+    }
+
+    /// Whether it allocates or frees memory: graphs with such nodes cannot be taken apart, copied or put into others.
+    pub(crate) fn is_of_memory(&self) -> bool {
+        matches!(self, Work::Op(Op::Allocate(_) | Op::Release(_)))
     }
 
     /// As one operation.
@@ -112,8 +123,16 @@ impl Graph {
         Ok(handle)
     }
 
+    /// Whether one of its nodes allocates or frees memory.
+    pub(crate) fn has_memory(&self) -> bool {
+        self.nodes().values().any(|node| node.work.is_of_memory())
+    }
+
     /// Removes a node and its edges.
     pub(crate) fn remove(&self, driver: &Driver, node: usize) -> Outcome {
+        if self.has_memory() {
+            return Err(Status::NOT_SUPPORTED);
+        }
         let mut nodes = self.nodes();
         nodes.remove(&node).ok_or(Status::INVALID_VALUE)?;
         for other in nodes.values_mut() {
@@ -134,6 +153,9 @@ impl Graph {
 
     /// Adds or removes edges.
     pub(crate) fn connect(&self, from: &[usize], to: &[usize], add: bool) -> Outcome {
+        if !add && self.has_memory() {
+            return Err(Status::NOT_SUPPORTED);
+        }
         let mut nodes = self.nodes();
         let known = |nodes: &BTreeMap<usize, Node>| from.iter().chain(to).all(|node| nodes.contains_key(node));
         if !known(&nodes) {

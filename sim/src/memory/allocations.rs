@@ -4,12 +4,14 @@
 //! that a block gives out again is not cleared, as on the device.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::phys::{GRANULARITY, Phys};
 use super::space::{Mapping, Space, Table};
 use crate::errors::{Outcome, Status};
 use crate::gpu_file::Gpu;
 use crate::mapping::Reserved;
+use crate::pool::lease::Lease;
 
 /// What every allocation's address is a multiple of.
 const ALIGNMENT: u64 = 512;
@@ -21,13 +23,17 @@ const OWN_HANDLE: u64 = GRANULARITY / 2;
 pub(crate) struct Allocation {
     /// As asked for.
     pub(crate) bytes: u64,
-    /// The context it was made in and dies with.
+    /// The context it was made in and dies with; 0: none, it is a pool's.
     pub(crate) context: u64,
     pub(crate) buffer_id: u64,
     /// Whether `cuMemFreeAsync` has taken it: it goes when the stream comes to that.
     leaving: bool,
     /// The shared block it is in, if it has no handle of its own.
     block: Option<u64>,
+    /// If it was allocated in a stream's order.
+    pub(crate) lease: Option<Arc<Lease>>,
+    /// If it is a graph's: the ordinal of its GPU. It is known as long as the graph, and has a lease from a launch to a free.
+    pub(crate) slot: Option<usize>,
 }
 
 /// A granule that small allocations share: what is free in it, by offset.
@@ -42,6 +48,11 @@ impl Allocation {
     /// Whether `cuMemFreeAsync` has taken it.
     pub(crate) fn is_leaving(&self) -> bool {
         self.leaving
+    }
+
+    /// Whether somebody has it: a graph's allocation nobody has before a launch.
+    pub(crate) fn is_somebodys(&self) -> bool {
+        self.slot.is_none() || self.lease.is_some()
     }
 }
 
@@ -64,11 +75,34 @@ impl Allocations {
         self.live.get(&address)
     }
 
-    /// Marks the allocation that starts at an address as being freed.
+    /// Marks the allocation of `cuMemAlloc` that starts at an address as being freed.
     pub(crate) fn leave(&mut self, address: u64) -> Outcome {
-        let staying = self.live.get_mut(&address).filter(|allocation| !allocation.leaving);
+        let staying = self.live.get_mut(&address).filter(|one| !one.leaving && one.context != 0);
         staying.ok_or(Status::INVALID_VALUE)?.leaving = true;
         Ok(())
+    }
+
+    /// The program frees memory that was allocated in a stream's order: it is unknown from now on, whatever the device has still
+    /// to do.
+    pub(crate) fn take_lease(&mut self, address: u64) -> Outcome<Arc<Lease>> {
+        let allocation = self.live.get_mut(&address).ok_or(Status::INVALID_VALUE)?;
+        let lease = allocation.lease.take().ok_or(Status::INVALID_VALUE)?;
+        if allocation.slot.is_none() {
+            self.live.remove(&address);
+        }
+        Ok(lease)
+    }
+
+    /// A launch allocates memory of a graph's once more.
+    pub(crate) fn renew(&mut self, lease: &Arc<Lease>) {
+        if let Some(allocation) = self.live.get_mut(&lease.start) {
+            allocation.lease = Some(lease.clone());
+        }
+    }
+
+    /// Forgets memory of a graph that is gone.
+    pub(crate) fn forget_slot(&mut self, start: u64) {
+        self.live.remove(&start);
     }
 
     /// The starts of all allocations made in a context.
@@ -135,7 +169,23 @@ impl Table {
 
     fn enter(&mut self, start: u64, bytes: u64, context: u64, block: Option<u64>) {
         let buffer_id = self.next_buffer_id();
-        let allocation = Allocation { bytes, context, buffer_id, leaving: false, block };
+        let allocation = Allocation { bytes, context, buffer_id, leaving: false, block, lease: None, slot: None };
+        self.allocations.live.insert(start, allocation);
+    }
+
+    /// Enters memory of a graph's, on that GPU.
+    pub(crate) fn enter_slot(&mut self, start: u64, bytes: u64, ordinal: usize) {
+        let buffer_id = self.next_buffer_id();
+        let slot = Some(ordinal);
+        let allocation = Allocation { bytes, context: 0, buffer_id, leaving: false, block: None, lease: None, slot };
+        self.allocations.live.insert(start, allocation);
+    }
+
+    /// Enters memory of a pool's.
+    pub(crate) fn enter_lease(&mut self, lease: Arc<Lease>, bytes: u64) {
+        let (start, buffer_id) = (lease.start, self.next_buffer_id());
+        let allocation =
+            Allocation { bytes, context: 0, buffer_id, leaving: false, block: None, lease: Some(lease), slot: None };
         self.allocations.live.insert(start, allocation);
     }
 

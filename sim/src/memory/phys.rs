@@ -30,6 +30,8 @@ const LABEL_MAGIC: u64 = 0x4D45_4D41_4455_434D;
 enum Account {
     Own,
     Shared(Record),
+    /// Another process's.
+    Others,
 }
 
 static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
@@ -64,6 +66,27 @@ impl Phys {
                 Err(Status::OUT_OF_MEMORY)
             }
         }
+    }
+
+    /// Makes a handle of a part of a file, which is of a pool that processes share: with the memory, or with another one's.
+    pub(crate) fn part_of(
+        gpu: &'static Gpu,
+        file: BorrowedFd<'_>,
+        offset: u64,
+        bytes: u64,
+        is_own: bool,
+    ) -> Outcome<Phys> {
+        if is_own {
+            gpu.charge(bytes)?;
+        }
+        let Ok(contents) = SharedBytes::map_from(file, offset, bytes as usize) else {
+            if is_own {
+                gpu.discharge(bytes);
+            }
+            return Err(Status::OUT_OF_MEMORY);
+        };
+        let account = Mutex::new(if is_own { Account::Own } else { Account::Others });
+        Ok(Phys { number: next_number(), gpu, file: None, bytes, contents, account })
     }
 
     /// Takes a descriptor that another process (or this one) exported, of memory of one of these GPUs. It is not kept.
@@ -149,6 +172,7 @@ impl Drop for Phys {
         match *self.account.get_mut().unwrap_or_else(PoisonError::into_inner) {
             Account::Own => self.gpu.discharge(self.bytes),
             Account::Shared(record) => self.gpu.let_go(record),
+            Account::Others => {}
         }
     }
 }

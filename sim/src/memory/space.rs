@@ -38,10 +38,12 @@ impl Access {
 /// A handle mapped whole at an address.
 pub(crate) struct Mapping {
     pub(crate) phys: Arc<Phys>,
-    /// What each GPU may do with memory that the program mapped itself. For that of the driver's see [`View`].
+    /// What each GPU may do with memory that the program mapped itself, or that is a pool's. For that of `cuMemAlloc` see [`View`].
     pub(crate) access: [Access; MOST_GPUS],
     /// The program's number for the handle; 0 for memory that the driver mapped itself.
     pub(crate) handle: u64,
+    /// Whether it is a pool's: then there is something only where an allocation is ([`Table::leases`]).
+    pub(crate) pooled: bool,
     pub(crate) buffer_id: u64,
 }
 
@@ -49,8 +51,8 @@ impl Mapping {
     /// What a GPU may do with it without the leave of another one's context.
     pub(crate) fn access_of(&self, ordinal: usize) -> Access {
         match self.handle {
-            0 if self.phys.gpu().ordinal() == ordinal => Access::ReadWrite,
-            0 => Access::None,
+            0 if !self.pooled && self.phys.gpu().ordinal() == ordinal => Access::ReadWrite,
+            0 if !self.pooled => Access::None,
             _ => self.access[ordinal],
         }
     }
@@ -78,6 +80,8 @@ pub(crate) struct Table {
     mappings: BTreeMap<u64, Mapping>,
     pub(crate) hosts: BTreeMap<u64, HostRange>,
     pub(crate) allocations: Allocations,
+    /// What of the pools' memory is allocated as far as the device has come, from where and how many bytes.
+    pub(crate) leases: BTreeMap<u64, u64>,
     last_buffer_id: u64,
 }
 
@@ -139,7 +143,22 @@ impl Table {
 
     /// Maps memory of the driver's own, whole, into a reservation of its own.
     pub(crate) fn map_own(&mut self, start: u64, phys: Phys) -> Outcome {
-        self.map(start, Arc::new(phys), 0)
+        self.map(start, Arc::new(phys), 0, false)
+    }
+
+    /// Maps memory that is allocated in streams' order, whole, into a reservation of the driver's own.
+    pub(crate) fn map_in_order(&mut self, start: u64, phys: Phys, access: [Access; MOST_GPUS]) -> Outcome {
+        self.map(start, Arc::new(phys), 0, true)?;
+        if let Some(mapping) = self.mappings.get_mut(&start) {
+            mapping.access = access;
+        }
+        Ok(())
+    }
+
+    /// How many bytes of a pool's memory are allocated from an address on, as far as the device has come.
+    pub(crate) fn leased(&self, at: u64) -> Option<u64> {
+        let (start, bytes) = self.leases.range(..=at).next_back()?;
+        (at - start < *bytes).then(|| bytes - (at - start))
     }
 
     /// Maps a handle into the program's reservations, whole; it may lie across the border of two that are side
@@ -148,16 +167,16 @@ impl Table {
         if !self.is_program_reserved(start, phys.bytes()) {
             return Err(Status::INVALID_VALUE);
         }
-        self.map(start, phys, handle)
+        self.map(start, phys, handle, false)
     }
 
-    fn map(&mut self, start: u64, phys: Arc<Phys>, handle: u64) -> Outcome {
+    fn map(&mut self, start: u64, phys: Arc<Phys>, handle: u64, pooled: bool) -> Outcome {
         if !start.is_multiple_of(GRANULARITY) || self.any_mapping(start, phys.bytes()) {
             return Err(Status::INVALID_VALUE);
         }
         let buffer_id = self.next_buffer_id();
         let access = [Access::None; MOST_GPUS];
-        self.mappings.insert(start, Mapping { phys, access, handle, buffer_id });
+        self.mappings.insert(start, Mapping { phys, access, handle, pooled, buffer_id });
         Ok(())
     }
 
@@ -248,7 +267,11 @@ impl Table {
         let Some(end) = start.checked_add(bytes) else { return false };
         let is_allowed = |at, mapping| allows(seen.access_for(write, self, at, mapping), write);
         if let Some((base, allocation)) = self.allocations.find(start) {
-            let is_reached = self.mapping(start).is_some_and(|(_, mapping)| is_allowed(start, mapping));
+            let is_reached = match self.mapping(start) {
+                Some((_, mapping)) => is_allowed(start, mapping),
+                // A graph's, which has no memory before its first launch.
+                None => allocation.slot.is_some_and(|ordinal| seen.is_on(ordinal)),
+            };
             return is_reached && end <= base + allocation.bytes;
         }
         if let Some((base, range)) = self.host(start) {

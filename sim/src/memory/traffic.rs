@@ -226,7 +226,9 @@ impl Table {
             }
             let offset = (at - base) as usize;
             let start = mapping.phys.contents().wrapping_add(offset);
-            return Ok((start, mapping.phys.bytes() as usize - offset));
+            let room = mapping.phys.bytes() - offset as u64;
+            let there = if mapping.pooled { self.leased(at).ok_or(Status::ILLEGAL_ADDRESS)? } else { room };
+            return Ok((start, room.min(there) as usize));
         }
         if let Some((base, range)) = self.host(at) {
             return Ok((host(at), (range.bytes - (at - base)) as usize));

@@ -2,7 +2,7 @@
 //!
 //! Memory that the program mapped itself is in the reach of the GPUs that it gave access to, also for copies. What `cuMemAlloc` gave is in the
 //! reach of the kernels on its own GPU, of those in contexts that were given access to its context, and of all copies: the
-//! driver takes those through the host where there is no other way.
+//! driver takes those through the host where there is no other way. A pool's memory is in the reach of the GPUs that its pool is.
 
 use std::collections::BTreeSet;
 use std::ops::Deref;
@@ -80,6 +80,11 @@ impl<'a> View<'a> {
         Working { table: self.space.look(), _access: access }
     }
 
+    /// Whether it is seen from that GPU.
+    pub(super) fn is_on(&self, ordinal: usize) -> bool {
+        self.gpu.ordinal() == ordinal
+    }
+
     /// What may be done at an address that is in a mapping.
     pub(crate) fn access(&self, table: &Table, at: u64, mapping: &Mapping) -> Access {
         self.access_from(self.gpu.ordinal(), table, at, mapping)
@@ -96,7 +101,7 @@ impl<'a> View<'a> {
     fn access_from(&self, ordinal: usize, table: &Table, at: u64, mapping: &Mapping) -> Access {
         let own = mapping.access_of(ordinal);
         match self.who {
-            _ if mapping.handle != 0 || own != Access::None => own,
+            _ if mapping.handle != 0 || mapping.pooled || own != Access::None => own,
             Who::Copies | Who::Between(_) => Access::ReadWrite,
             Who::Kernels(peers) => match table.allocations.find(at) {
                 Some((_, allocation)) if peers.has(allocation.context) => Access::ReadWrite,

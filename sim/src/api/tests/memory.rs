@@ -9,11 +9,12 @@ use super::super::host_memory::*;
 use super::super::memory::*;
 use super::super::pointers::*;
 use super::super::ranges::cuMemDiscardBatchAsync;
+use super::super::stream_memory::cuMemFreeAsync;
 use super::super::streams::*;
 use super::super::vmm::cuMemAddressReserve;
 use super::vmm::reserve;
 use super::{Session, alloc, function, get, launch, put, synchronize};
-use crate::border::from_tests::{address, address_mut, ask, block, given, list, place};
+use crate::border::from_tests::{address, address_mut, block, given, list, place};
 
 #[test]
 fn memory_keeps_what_is_copied_into_it_and_goes_back_when_freed() {
@@ -191,13 +192,6 @@ fn an_address_of_the_device_is_taken_for_one_of_the_host_s_too() {
     assert_eq!(get(other, 2), [6, 5]);
     assert_eq!(cuMemcpyHtoD_v2(other, at as usize + 4092, 8), 1);
     assert_eq!(cuMemcpyHtoD_v2(address(&at) as u64, address(&at), 8), 1);
-}
-
-#[test]
-fn there_are_no_pools() {
-    let _session = Session::begin();
-    assert_eq!(ask(|out| cuMemAllocAsync(out, 16, 0)).0, 801);
-    assert_eq!(given(|out| super::super::device::cuDeviceGetAttribute(out, 115, 0)), 0);
 }
 
 #[test]

@@ -19,7 +19,7 @@ const ROLE: &str = "SIMCUDA_TEST_ROLE";
 const DESCRIPTOR: &str = "SIMCUDA_TEST_DESCRIPTOR";
 const MEMORY: usize = 256 << 20;
 
-fn role(name: &str, gpu: Option<&Path>) -> Command {
+pub(super) fn role(name: &str, gpu: Option<&Path>) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "api::tests::processes::a_role_is_played", "--nocapture"]);
     command.env(ROLE, name).env("SIMCUDA_MEMORY", "256MiB").stdout(Stdio::piped());
@@ -35,6 +35,11 @@ pub(super) fn in_a_process_of_its_own(name: &str) {
 
 pub(super) fn in_a_process_with_two_gpus(name: &str) {
     assert!(role(name, None).env("SIMCUDA_GPUS", "2").output().unwrap().status.success());
+}
+
+pub(super) fn in_a_process_of_a_shared_gpu(name: &str) {
+    let gpu = GpuFile::new(name);
+    assert!(role(name, Some(&gpu.0)).output().unwrap().status.success());
 }
 
 /// A GPU file in a place of its own, gone with the value.
@@ -112,6 +117,14 @@ fn a_role_is_played() {
         Ok("two-gpus") => super::peers::identities(),
         Ok("two-gpus-peers") => super::peers::peers(),
         Ok("two-gpus-mapped") => super::peers::mapped(),
+        Ok("pool-give") => super::pools::give(),
+        Ok("pool-take") => super::pools::take_shared(),
+        Ok("graph-memory") => super::graph_memory::memory_of_the_gpu(),
+        Ok("graph-freed") => super::graph_memory::freed(),
+        Ok("pool-memory") => super::pools::memory_of_the_gpu(),
+        Ok("pool-freed") => super::pools::freed(),
+        Ok("pool-early") => super::pools::early(),
+        Ok("two-gpus-pools") => super::pools::two_gpus(),
         Ok("no-context") => super::vmm::no_context(),
         _ => {}
     }

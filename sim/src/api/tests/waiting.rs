@@ -11,6 +11,7 @@ use super::super::host_memory::*;
 use super::super::memory::*;
 use super::super::modules::*;
 use super::super::stream_capture::*;
+use super::super::stream_memory::cuMemFreeAsync;
 use super::super::streams::*;
 use super::super::vmm::*;
 use super::vmm::{UNIT, allow, create, reserve};
