@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures what many small allocations cost a program under Baton, as a ratio to running bare.
+"""Measures what many allocations cost a program under Baton, as a ratio to running bare.
 
     python3 bench/allocations.py --baton target/release --program PATH --driver sim
 
@@ -19,7 +19,9 @@ import tempfile
 from common import machine, table
 from common.coordinator import Coordinator, Driver, Install
 
-CASES = ((1_000_000, 512), (100_000, 8 << 10))
+# How many, how large, and whether each is a handle that is mapped behind the one before.
+CASES = ((1_000_000, 512, False), (100_000, 8 << 10, False))
+GROWTH = (512, 20 << 20, True)
 HEADER = ["allocations", "bytes", "", "bare s", "Baton s", "ratio", "quartiles"]
 
 
@@ -34,16 +36,16 @@ def times(argv, environment):
     return [float(figure) for figure in found.groups()]
 
 
-def measure(arguments, coordinator, count, size):
+def measure(arguments, coordinator, count, size, handles):
     """The pairs of one case."""
-    program = [str(arguments.program), str(count), str(size)]
+    program = [str(arguments.program), str(count), str(size), *(["handles"] if handles else [])]
     pairs = []
     with tempfile.TemporaryDirectory(prefix="baton-") as folder:
         for _ in range(arguments.pairs):
             bare = times(program, coordinator.driver.bare(folder))
             baton = times(coordinator.run("allocations", program), coordinator.settings)
             pairs.append({"bare": bare, "baton": baton})
-    return {"count": count, "bytes": size, "pairs": pairs}
+    return {"count": count, "bytes": size, "handles": handles, "pairs": pairs}
 
 
 def rows(results):
@@ -55,7 +57,7 @@ def rows(results):
             pairs, ways = result["pairs"], ("bare", "baton")
             seconds = [statistics.median(pair[way][at] for pair in pairs) for way in ways]
             yield [
-                f"{result['count']:,}",
+                f"{result['count']:,}" + (" handles" if result["handles"] else ""),
                 f"{result['bytes']:,}",
                 what,
                 *(f"{figure:.3f}" for figure in seconds),
@@ -71,13 +73,15 @@ def main():
     parser.add_argument("--driver", help="`sim`, or a file; the system's if not given")
     parser.add_argument("--pairs", type=int, default=5, help="pairs of a case (5)")
     parser.add_argument("--arena", default="2GiB", help="of the coordinator (2GiB)")
+    parser.add_argument("--growth", action="store_true", help="10 GiB in handles of 20 MiB instead")
     parser.add_argument("--out", type=pathlib.Path, help="where the result goes, as JSON")
     arguments = parser.parse_args()
     arguments.program = arguments.program.resolve()
     Install.check(arguments.baton, parser)
-    driver = Driver(Install.of(arguments.baton), arguments.driver, memory="3GiB")
+    driver = Driver(Install.of(arguments.baton), arguments.driver, memory="24GiB")
+    cases = [GROWTH] if arguments.growth else CASES
     with Coordinator(driver, arguments.arena, "256MiB") as coordinator:
-        results = [measure(arguments, coordinator, *case) for case in CASES]
+        results = [measure(arguments, coordinator, *case) for case in cases]
     print(table.text(HEADER, list(rows(results))))
     if arguments.out:
         machine.write_json(arguments.out, {**machine.describe(), "allocations": results})

@@ -1,6 +1,9 @@
-/* Allocates many small pieces of device memory, frees them in another order, and says how long both took.
+/* Allocates many pieces of device memory, frees them in another order, and says how long both took.
  *
- *     allocations COUNT BYTES
+ *     allocations COUNT BYTES [handles]
+ *
+ * With `handles` the memory grows as PyTorch's expandable segments do: each piece is a handle that could be exported, mapped
+ * behind the one before.
  */
 #include "common.h"
 
@@ -13,9 +16,24 @@ static double seconds(void) {
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
+/* The next piece of a segment. */
+static void grow(CUdeviceptr at, size_t bytes) {
+    CUmemLocation device = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+    CUmemAllocationProp kind = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                                .location = device};
+    CUmemAccessDesc access = {device, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUmemGenericAllocationHandle handle;
+    CHECK(cuMemCreate(&handle, bytes, &kind, 0));
+    CHECK(cuMemMap(at, bytes, 0, handle, 0));
+    CHECK(cuMemSetAccess(at, bytes, &access, 1));
+    CHECK(cuMemRelease(handle));
+}
+
 int main(int argc, char **argv) {
-    if (argc != 3) {
-        fprintf(stderr, "usage: allocations COUNT BYTES\n");
+    int handles = argc == 4 && strcmp(argv[3], "handles") == 0;
+    if (argc != 3 && !handles) {
+        fprintf(stderr, "usage: allocations COUNT BYTES [handles]\n");
         return 2;
     }
     size_t count = strtoull(argv[1], NULL, 10), bytes = strtoull(argv[2], NULL, 10);
@@ -24,12 +42,21 @@ int main(int argc, char **argv) {
     CHECK(cuInit(0));
     CHECK(cuDevicePrimaryCtxRetain(&context, 0));
     CHECK(cuCtxSetCurrent(context));
+    CUdeviceptr segment = 0;
+    if (handles) CHECK(cuMemAddressReserve(&segment, count * bytes, 0, 0, 0));
     double start = seconds();
-    for (size_t i = 0; i < count; i++) CHECK(cuMemAlloc(&pieces[i], bytes));
+    for (size_t i = 0; i < count; i++) {
+        pieces[i] = segment + i * bytes;
+        if (handles) grow(pieces[i], bytes);
+        else CHECK(cuMemAlloc(&pieces[i], bytes));
+    }
     double middle = seconds();
     /* Every seventh first, then every seventh of the others, and so on. */
     for (size_t first = 0; first < 7; first++)
-        for (size_t i = first; i < count; i += 7) CHECK(cuMemFree(pieces[i]));
+        for (size_t i = first; i < count; i += 7) {
+            if (handles) CHECK(cuMemUnmap(pieces[i], bytes));
+            else CHECK(cuMemFree(pieces[i]));
+        }
     double end = seconds();
     printf("allocated %.6f s, freed %.6f s\n", middle - start, end - middle);
     free(pieces);
