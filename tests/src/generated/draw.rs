@@ -18,6 +18,8 @@ pub enum Aspect {
     Frees,
     /// The same in a stream's order.
     FreesInStreams,
+    /// Memory of handles that the program maps itself.
+    Mappings,
     /// Captures.
     Captures,
     /// Graphs that are built, launched and changed.
@@ -51,10 +53,11 @@ pub enum Aspect {
 }
 
 /// All aspects, and how many programs of a hundred have each.
-pub const ASPECTS: [(Aspect, usize); 18] = [
+pub const ASPECTS: [(Aspect, usize); 19] = [
     (Aspect::Waits, 60),
     (Aspect::Frees, 60),
     (Aspect::FreesInStreams, 40),
+    (Aspect::Mappings, 40),
     (Aspect::Captures, 55),
     (Aspect::Graphs, 45),
     (Aspect::Host, 60),
@@ -294,6 +297,7 @@ impl Drawer {
             (Some(Aspect::Waits), 10),
             (Some(Aspect::Frees), 4),
             (Some(Aspect::FreesInStreams), 3),
+            (Some(Aspect::Mappings), 8),
             (Some(Aspect::Captures), 9),
             (Some(Aspect::Graphs), 20),
             (Some(Aspect::Host), 10),
@@ -332,6 +336,11 @@ impl Drawer {
             Aspect::Waits => What::Release { flag: self.dice.slot(FLAGS) },
             Aspect::Frees => What::Free { mem: self.dice.slot(MEMS) },
             Aspect::FreesInStreams => What::FreeAsync { mem: self.dice.slot(MEMS), on: self.stream() },
+            Aspect::Mappings => match branch {
+                0..45 => self.mapping(),
+                45..85 => What::Remap { mem: self.dice.slot(MEMS), how: self.byte() },
+                _ => What::Free { mem: self.dice.slot(MEMS) },
+            },
             Aspect::Captures => match branch {
                 0..45 => What::BeginCapture { on: self.stream(), mode },
                 45..90 => What::EndCapture { on: self.stream(), graph: self.dice.slot(GRAPHS) },
@@ -374,6 +383,7 @@ impl Drawer {
         let context = self.context();
         match branch {
             0..40 => What::Work { on: self.stream(), kind: self.kind(), times: self.times() },
+            40..50 if self.has(Aspect::Mappings) && self.dice.percent(50) => self.mapping(),
             40..50 => {
                 let (mem, size, on) = (self.dice.slot(MEMS), self.dice.slot(SIZES.len() as u8), self.stream());
                 What::Alloc { mem, context, size, on }
@@ -391,6 +401,11 @@ impl Drawer {
             81..95 => What::Rest { idle: self.dice.percent(60) },
             _ => What::Sleep { milliseconds: 1 + self.dice.slot(12) },
         }
+    }
+
+    fn mapping(&mut self) -> What {
+        let (mem, context, size) = (self.dice.slot(MEMS), self.context(), self.dice.slot(SIZES.len() as u8));
+        What::Map { mem, context, size, parts: self.byte(), on: self.stream() }
     }
 
     fn host_operation(&mut self, branch: usize) -> What {

@@ -137,6 +137,19 @@ pub enum What {
         size: u8,
         on: To,
     },
+    /// As [`What::Alloc`], of handles side by side that are mapped at two places.
+    Map {
+        mem: u8,
+        context: u8,
+        size: u8,
+        parts: u8,
+        on: To,
+    },
+    /// Maps such memory anew where it was, in one of a few ways.
+    Remap {
+        mem: u8,
+        how: u8,
+    },
     Free {
         mem: u8,
     },

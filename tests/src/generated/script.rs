@@ -203,6 +203,19 @@ pub enum Question {
     Attribute,
 }
 
+/// How mappings are made anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Remap {
+    /// The first place is unmapped and mapped again.
+    First,
+    /// Both are, one after the other, so that the memory is always mapped once.
+    Both,
+    /// The whole is unmapped while the program holds its handles.
+    Whole,
+    /// Nobody has access for a while.
+    Access,
+}
+
 /// What a step does. The names are those of the driver's calls, shortened.
 #[allow(missing_docs)]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -253,6 +266,20 @@ pub enum Call {
     MemAlloc {
         mem: Id,
         bytes: u32,
+    },
+    /// Memory of several handles, each mapped at two places, where all are side by side. Calls name either.
+    MemMap {
+        mem: Id,
+        bytes: u32,
+        parts: u32,
+    },
+    /// Takes some of those mappings away, and makes them again.
+    MemRemap {
+        mem: Id,
+        how: Remap,
+    },
+    MemUnmap {
+        mem: Id,
     },
     MemFree {
         mem: Id,

@@ -178,6 +178,9 @@ fn variants(operation: &Operation) -> Vec<Operation> {
     });
     add(&|operation| match &mut operation.what {
         What::Alloc { size, .. } | What::HostAlloc { size, .. } => *size = 0,
+        What::Map { mem, context, on, .. } => {
+            operation.what = What::Alloc { mem: *mem, context: *context, size: 0, on: *on };
+        }
         What::Work { times, .. } => *times = 1,
         What::Build { kinds, .. } if kinds.len() > 1 => kinds.truncate(1),
         What::Read { twin, .. } | What::WorkAndWait { twin, .. } => *twin = false,
@@ -207,6 +210,7 @@ fn stream_of(what: &mut What) -> Option<&mut To> {
         | What::EventRecord { on, .. }
         | What::EventWait { on, .. }
         | What::Alloc { on, .. }
+        | What::Map { on, .. }
         | What::FreeAsync { on, .. }
         | What::Work { on, .. }
         | What::Wait { on, .. }

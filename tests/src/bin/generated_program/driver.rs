@@ -73,6 +73,12 @@ driver! {
         cuMemHostRegister_v2(start: usize, bytes: usize, flags: u32);
         cuMemHostUnregister(start: usize);
         cuMemHostGetDevicePointer_v2(out: *mut u64, start: usize, flags: u32);
+        cuMemAddressReserve(out: *mut u64, bytes: usize, alignment: usize, wish: u64, flags: u64);
+        cuMemAddressFree(at: u64, bytes: usize);
+        cuMemCreate(out: *mut u64, bytes: usize, properties: *const Properties, flags: u64);
+        cuMemMap(at: u64, bytes: usize, offset: usize, handle: u64, flags: u64);
+        cuMemUnmap(at: u64, bytes: usize);
+        cuMemSetAccess(at: u64, bytes: usize, access: *const Access, count: usize);
         cuMemRetainAllocationHandle(out: *mut u64, at: u64);
         cuMemRelease(handle: u64);
         cuMemGetAddressRange_v2(base: *mut u64, bytes: *mut usize, at: u64);
@@ -138,6 +144,34 @@ driver! {
             cuMemsetD32_v2(at: u64, value: u32, count: usize);
         }
     }
+}
+
+/// `CUmemAllocationProp`: of the first GPU.
+#[repr(C)]
+pub(crate) struct Properties {
+    kind: u32,
+    handle_types: u32,
+    location: [u32; 2],
+    more: [u64; 2],
+}
+
+impl Properties {
+    /// Memory that can be exported, or that cannot.
+    pub(crate) fn exportable(exportable: bool) -> Self {
+        Self { kind: 1, handle_types: exportable.into(), location: [1, 0], more: [0; 2] }
+    }
+}
+
+/// `CUmemAccessDesc`: of the first GPU.
+#[repr(C)]
+pub(crate) struct Access {
+    location: [u32; 2],
+    flags: u32,
+}
+
+impl Access {
+    pub(crate) const NONE: Self = Self { location: [1, 0], flags: 0 };
+    pub(crate) const FULL: Self = Self { location: [1, 0], flags: 3 };
 }
 
 /// `CUDA_MEMCPY3D`

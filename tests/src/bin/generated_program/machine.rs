@@ -9,10 +9,10 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use baton_tests::generated::Script;
-use baton_tests::generated::script::{Call, Flag, HostKind, Id, On, Question, Step, Stream, WaitBy};
+use baton_tests::generated::script::{Call, Flag, HostKind, Id, On, Question, Remap, Step, Stream, WaitBy};
 
-use crate::driver::{Driver, Handle, KERNELS};
-use crate::objects::{All, Host, digest, fill};
+use crate::driver::{Access, Driver, Handle, KERNELS, Properties};
+use crate::objects::{All, Host, Mem, digest, fill};
 
 /// A call that failed.
 #[derive(Debug)]
@@ -60,6 +60,8 @@ pub(crate) struct Machine {
 }
 
 const PAGE: usize = 4096;
+/// What handles of memory come in.
+const UNIT: usize = 2 << 20;
 const NON_BLOCKING: u32 = 1;
 const NO_TIMING: u32 = 2;
 /// For all contexts, and reached by the device.
@@ -196,18 +198,25 @@ impl Machine {
             Call::MemAlloc { mem, bytes } => {
                 let mut at = 0;
                 call!(driver, cuMemAlloc_v2(&mut at, *bytes as usize))?;
-                all.mems.put(*mem, at);
+                all.mems.put(*mem, Mem { at, mapped: 0, unit: 0 });
                 Ok(())
             }
-            Call::MemFree { mem } => call!(driver, cuMemFree_v2(all.mems.get(*mem))),
+            Call::MemMap { mem, bytes, parts } => self.map(*mem, *bytes as usize, *parts as usize),
+            Call::MemRemap { mem, how } => self.remap(all.mems.get(*mem), *how),
+            Call::MemUnmap { mem } => {
+                let Mem { at, mapped, .. } = all.mems.get(*mem);
+                call!(driver, cuMemUnmap(at, 2 * mapped))?;
+                call!(driver, cuMemAddressFree(at, 2 * mapped))
+            }
+            Call::MemFree { mem } => call!(driver, cuMemFree_v2(all.mems.get(*mem).at)),
             Call::MemFreeAsync { mem, on } => {
-                call!(driver, cuMemFreeAsync(on.twin, all.mems.get(*mem), self.stream(*on)))
+                call!(driver, cuMemFreeAsync(on.twin, all.mems.get(*mem).at, self.stream(*on)))
             }
             Call::MemRead { mem, bytes, twin } => {
                 // What is read has to come from the device, not be there by chance.
                 let mut words = vec![0x5555_5555_u32; *bytes as usize / 4];
                 let to = words.as_mut_ptr().expose_provenance();
-                call!(driver, cuMemcpyDtoH_v2(*twin, to, all.mems.get(*mem), *bytes as usize))?;
+                call!(driver, cuMemcpyDtoH_v2(*twin, to, all.address(*mem), *bytes as usize))?;
                 let _ = write!(said, "memory {mem} {:016x}", digest(&words));
                 Ok(())
             }
@@ -221,7 +230,7 @@ impl Machine {
                 let Host { at, bytes } = all.hosts.get(*host);
                 for (number, row) in rows.iter().enumerate().take(bytes / 8) {
                     // SAFETY: host memory of the script's, which nobody else uses now; a page is aligned for this.
-                    unsafe { (at as *mut u64).add(number).write(all.mems.get(*row)) };
+                    unsafe { (at as *mut u64).add(number).write(all.address(*row)) };
                 }
                 Ok(())
             }
@@ -286,7 +295,7 @@ impl Machine {
                 call!(driver, cuGraphLaunch(on.twin, all.execs.get(*exec), self.stream(*on)))
             }
             Call::Ask { mem, question } => {
-                let _ = write!(said, "{question:?} {}", self.ask(all.mems.get(*mem), *question));
+                let _ = write!(said, "{question:?} {}", self.ask(all.mems.get(*mem).at, *question));
                 Ok(())
             }
             Call::Fork { milliseconds } => self.fork(*milliseconds),
@@ -313,6 +322,51 @@ impl Machine {
                 Ok(())
             }
         }
+    }
+
+    /// Maps handles side by side, and all of them once more behind that.
+    fn map(&self, mem: Id, bytes: usize, parts: usize) -> Done {
+        let unit = bytes.div_ceil(parts).next_multiple_of(UNIT);
+        let (mapped, mut at) = (bytes.next_multiple_of(unit), 0);
+        call!(self.driver, cuMemAddressReserve(&mut at, 2 * mapped, 0, 0, 0))?;
+        for offset in (0..mapped).step_by(unit) {
+            let (mut handle, exportable) = (0, mem.is_multiple_of(2));
+            call!(self.driver, cuMemCreate(&mut handle, unit, &Properties::exportable(exportable), 0))?;
+            for place in [at, at + mapped as u64] {
+                call!(self.driver, cuMemMap(place + offset as u64, unit, 0, handle, 0))?;
+            }
+            call!(self.driver, cuMemRelease(handle))?;
+        }
+        self.all.mems.put(mem, Mem { at, mapped, unit });
+        call!(self.driver, cuMemSetAccess(at, 2 * mapped, &Access::FULL, 1))
+    }
+
+    fn remap(&self, mem: Mem, how: Remap) -> Done {
+        let Mem { at, mapped, unit } = mem;
+        let places = match how {
+            Remap::First => vec![(at, mapped)],
+            Remap::Both => vec![(at, mapped), (at + mapped as u64, mapped)],
+            Remap::Whole => vec![(at, 2 * mapped)],
+            Remap::Access => {
+                call!(self.driver, cuMemSetAccess(at, 2 * mapped, &Access::NONE, 1))?;
+                return call!(self.driver, cuMemSetAccess(at, 2 * mapped, &Access::FULL, 1));
+            }
+        };
+        for (place, bytes) in places {
+            let mut handles = Vec::new();
+            for part in (place..place + bytes as u64).step_by(unit) {
+                let mut handle = 0;
+                call!(self.driver, cuMemRetainAllocationHandle(&mut handle, part + 5))?;
+                handles.push((part, handle));
+            }
+            call!(self.driver, cuMemUnmap(place, bytes))?;
+            for (part, handle) in handles {
+                call!(self.driver, cuMemMap(part, unit, 0, handle, 0))?;
+                call!(self.driver, cuMemRelease(handle))?;
+            }
+            call!(self.driver, cuMemSetAccess(place, bytes, &Access::FULL, 1))?;
+        }
+        Ok(())
     }
 
     fn host_alloc(&self, host: Id, bytes: usize, kind: HostKind) -> Done {

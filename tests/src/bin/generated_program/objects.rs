@@ -1,6 +1,7 @@
 //! The objects of a script, by their numbers.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use baton_tests::generated::script::Id;
@@ -35,6 +36,16 @@ pub(crate) struct Host {
     pub(crate) bytes: usize,
 }
 
+/// Device memory.
+#[derive(Clone, Copy)]
+pub(crate) struct Mem {
+    pub(crate) at: u64,
+    /// How many bytes are mapped there, and once more behind that, if the script has mapped it.
+    pub(crate) mapped: usize,
+    /// The sizes of its handles.
+    pub(crate) unit: usize,
+}
+
 /// All objects of a script.
 #[derive(Default)]
 pub(crate) struct All {
@@ -44,8 +55,17 @@ pub(crate) struct All {
     pub(crate) graphs: Objects<Handle>,
     pub(crate) nodes: Objects<Handle>,
     pub(crate) execs: Objects<Handle>,
-    pub(crate) mems: Objects<u64>,
+    pub(crate) mems: Objects<Mem>,
     pub(crate) hosts: Objects<Host>,
+}
+
+impl All {
+    /// An address of memory. That of mapped memory is now the one, now the other.
+    pub(crate) fn address(&self, mem: Id) -> u64 {
+        static TURN: AtomicU64 = AtomicU64::new(0);
+        let Mem { at, mapped, .. } = self.mems.get(mem);
+        at + TURN.fetch_add(1, Ordering::Relaxed) % 2 * mapped as u64
+    }
 }
 
 /// A digest of words.

@@ -40,7 +40,7 @@ impl Machine {
     /// Where memory is, for the device.
     fn at(&self, buf: Buf) -> u64 {
         match buf {
-            Buf::Mem(id) => self.all.mems.get(id),
+            Buf::Mem(id) => self.all.address(id),
             Buf::Host(id) => self.all.hosts.get(id).at as u64,
         }
     }

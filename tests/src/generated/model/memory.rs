@@ -6,7 +6,7 @@ use super::clock::{Clock, Point};
 use super::threads::{Access, Changes, Looks, Resource, Waits};
 use super::{Done, Model, Skip, held, only_if, vacant};
 use crate::generated::program::{SIZES, Spot, To, Where};
-use crate::generated::script::{Buf, Call, Flag, HostKind, Id, Work};
+use crate::generated::script::{Buf, Call, Flag, HostKind, Id, Remap, Work};
 
 /// Device or host memory.
 pub(super) type Name = Buf;
@@ -35,6 +35,8 @@ pub(super) struct Memory {
     pub(super) content: Content,
     /// How host memory was made.
     pub(super) kind: Option<HostKind>,
+    /// Whether the program has mapped it itself.
+    mapped: bool,
     pub(super) accesses: Accesses,
 }
 
@@ -79,25 +81,65 @@ impl Model {
     }
 
     pub(super) fn alloc(&mut self, slot: u8, context: u8, size: u8, to: To) -> Done {
+        let accesses = self.unsafe_call()?;
+        self.make(slot, context, size, to, false, &accesses, |mem, bytes| Call::MemAlloc { mem, bytes })
+    }
+
+    pub(super) fn map(&mut self, slot: u8, context: u8, size: u8, parts: u8, to: To) -> Done {
+        let parts = u32::from(parts % 3) + 1;
+        self.make(slot, context, size, to, true, &[], |mem, bytes| Call::MemMap { mem, bytes, parts })
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "what the two above have in common")]
+    fn make(
+        &mut self,
+        slot: u8,
+        context: u8,
+        size: u8,
+        to: To,
+        mapped: bool,
+        accesses: &[(Resource, Access)],
+        call: impl FnOnce(Id, u32) -> Call,
+    ) -> Done {
         vacant(&self.mems, slot)?;
         let context = *held(&self.contexts, context)?;
         let bytes = *SIZES.get(size as usize).ok_or(Skip)?;
         let named = self.named(to)?;
         only_if(self.stream(named.key).context == context)?;
         let mem = self.new_id();
-        let accesses = [&self.unsafe_call()?[..], &[(Resource::Mem(mem), Changes)]].concat();
-        self.call(context, Call::MemAlloc { mem, bytes }, &accesses)?;
+        let accesses = [accesses, &[(Resource::Mem(mem), Changes)]].concat();
+        self.call(context, call(mem, bytes), &accesses)?;
         let (content, accesses) = (Content::Data, Accesses::default());
-        self.memory.insert(Buf::Mem(mem), Memory { context, bytes, content, kind: None, accesses });
+        self.memory.insert(Buf::Mem(mem), Memory { context, bytes, content, kind: None, mapped, accesses });
         self.mems[slot as usize] = Some(mem);
         let fill = Work::Fill { out: Buf::Mem(mem), value: mem, element: 4, count: bytes / 4 };
         let call = Call::Submit { on: named.on, work: fill, times: 1 };
         self.submit(named, call, &[], &[Buf::Mem(mem)], None, &[]).map(drop)
     }
 
+    /// Mappings of a program's own are changed when it knows that nobody uses them: such calls wait for nothing.
+    fn change_mappings(&mut self, slot: u8, call: impl FnOnce(Id) -> Call) -> Done<Id> {
+        let mem = *held(&self.mems, slot)?;
+        let Memory { context, mapped, .. } = *self.memory(Buf::Mem(mem))?;
+        only_if(mapped)?;
+        self.comes_after(Buf::Mem(mem), true)?;
+        self.call(context, call(mem), &[(Resource::Mem(mem), Changes)])?;
+        Ok(mem)
+    }
+
+    pub(super) fn remap(&mut self, slot: u8, how: u8) -> Done {
+        let how = [Remap::First, Remap::Both, Remap::Whole, Remap::Access][how as usize % 4];
+        self.change_mappings(slot, |mem| Call::MemRemap { mem, how }).map(drop)
+    }
+
     pub(super) fn free(&mut self, slot: u8) -> Done {
         let mem = *held(&self.mems, slot)?;
-        let context = self.memory(Buf::Mem(mem))?.context;
+        let Memory { context, mapped, .. } = *self.memory(Buf::Mem(mem))?;
+        if mapped {
+            let mem = self.change_mappings(slot, |mem| Call::MemUnmap { mem })?;
+            self.forget(slot, mem);
+            return Ok(());
+        }
         let accesses = [&self.unsafe_call()?[..], &[(Resource::Mem(mem), Changes)]].concat();
         self.call_alone(context, Call::MemFree { mem }, &accesses)?;
         self.forget(slot, mem);
@@ -112,6 +154,7 @@ impl Model {
     pub(super) fn free_async(&mut self, slot: u8, to: To) -> Done {
         let named = self.named(to)?;
         let mem = *held(&self.mems, slot)?;
+        only_if(!self.memory(Buf::Mem(mem))?.mapped)?;
         only_if(self.stream(named.key).context == self.memory(Buf::Mem(mem))?.context)?;
         let accesses = [&self.unsafe_call()?[..], &[(Resource::Mem(mem), Changes)]].concat();
         let call = Call::MemFreeAsync { mem, on: named.on };
@@ -155,21 +198,25 @@ impl Model {
         }
         self.call(context, Call::HostAlloc { host, bytes, kind }, &accesses)?;
         let (content, accesses, kind) = (Content::Data, Accesses::default(), Some(kind));
-        self.memory.insert(Buf::Host(host), Memory { context, bytes, content, kind, accesses });
+        self.memory.insert(Buf::Host(host), Memory { context, bytes, content, kind, mapped: false, accesses });
         self.hosts[slot as usize] = Some(host);
         self.host_fill(slot, slot)
     }
 
     /// The thread knows that all work has ended that is in the way of an access of its own.
     fn host_comes_after(&mut self, host: Id, write: bool) -> Done {
+        self.comes_after(Buf::Host(host), write)
+    }
+
+    fn comes_after(&mut self, name: Name, write: bool) -> Done {
         for _ in 0..2 {
-            let accesses = &self.memory(Buf::Host(host))?.accesses;
+            let accesses = &self.memory(name)?.accesses;
             let missing: BTreeSet<usize> = accesses.missing(&self.threads[self.me].ended, write).collect();
             for timeline in missing {
                 self.wait_for(timeline)?;
             }
         }
-        let accesses = &self.memory(Buf::Host(host))?.accesses;
+        let accesses = &self.memory(name)?.accesses;
         only_if(accesses.missing(&self.threads[self.me].ended, write).next().is_none())
     }
 

@@ -128,6 +128,8 @@ impl Model {
             What::EventSynchronize { event } => self.event_synchronize(*event),
             What::EventQuery { event } => self.event_query(*event),
             What::Alloc { mem, context, size, on } => self.alloc(*mem, *context, *size, *on),
+            What::Map { mem, context, size, parts, on } => self.map(*mem, *context, *size, *parts, *on),
+            What::Remap { mem, how } => self.remap(*mem, *how),
             What::Free { mem } => self.free(*mem),
             What::FreeAsync { mem, on } => self.free_async(*mem, *on),
             What::Read { mem, twin } => self.read(*mem, *twin),
