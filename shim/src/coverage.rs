@@ -58,7 +58,6 @@ const RULES: &[(&str, Class, &str)] = &[
     ("cuMemGetDefaultMemPool", Unmanaged, "memory pools, for stream-ordered allocation"),
     ("cuMemGetMemPool", Unmanaged, "memory pools, for stream-ordered allocation"),
     ("cuMemSetMemPool", Unmanaged, "memory pools, for stream-ordered allocation"),
-    ("cuMemAddress", Harmless, "addresses without memory"),
     ("cuMemGetAllocation", Harmless, "a question about a handle"),
     ("cuMemGetAttribute", Harmless, "a question, in no public header"),
     ("cuMulticast", Unsupported, "memory of several GPUs"),

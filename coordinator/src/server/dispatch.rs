@@ -108,7 +108,11 @@ impl Server {
 
     fn serve_request(&mut self, id: TenantId, request: Request) -> Result<(), String> {
         match request {
-            Request::Allocate { at, bytes } => self.memory().allocate(id, at, bytes)?,
+            Request::Allocate { at, bytes } => {
+                // It may have given up what was there a moment ago, and said so on the other socket.
+                self.hear(id, Socket::Control);
+                self.memory().allocate(id, at, bytes)?;
+            }
             Request::Free { extents } => {
                 self.memory().free(id, &extents)?;
                 self.tenants.answer(id, &Answer::Freed, &[]);

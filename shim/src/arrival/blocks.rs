@@ -50,6 +50,8 @@ struct Block {
     end: CUdeviceptr,
     /// What backs it, a part of [`Arrival::behind`]. Other blocks may have parts of them.
     extents: Range<u32>,
+    /// What of that points somewhere, a part of [`Arrival::pointing`].
+    pointing: Range<u32>,
     /// How many of its extents are not mapped yet.
     missing: AtomicU32,
     /// Whether a call has needed it.
@@ -75,6 +77,8 @@ struct Arrival {
     /// The extents behind each block, one block after the other; and the other way round.
     behind: Vec<u32>,
     before: Vec<u32>,
+    /// Of the extents behind each block those whose contents point somewhere.
+    pointing: Vec<u32>,
     of_id: HashMap<ExtentId, u32>,
     /// Needed by every call.
     roots: Vec<u32>,
@@ -228,35 +232,41 @@ fn find_or_ends_at(blocks: &[Block], address: CUdeviceptr) -> (Option<&Block>, i
     (last.map(|at| &blocks[at]).filter(|block| address < block.end), here.into_iter().chain(before).map(|at| at as u32))
 }
 
-/// Which extents a call has come by whose contents point somewhere, in that order. Kept from call to call, so that nothing is
-/// allocated for most.
+/// Which blocks a call has come by, and which extents whose contents point somewhere, in that order. Kept from call to call, so that
+/// nothing is allocated for most.
 #[derive(Debug, Default)]
 struct Visited {
     order: Vec<u32>,
-    /// For each extent the last call that came by.
+    /// For each extent, and for each block, the last call that came by.
     last: Vec<u32>,
+    last_blocks: Vec<u32>,
     call: u32,
 }
 
 impl Visited {
-    fn with<T>(extents: usize, what: impl FnOnce(&mut Self) -> T) -> T {
+    fn with<T>(extents: usize, blocks: usize, what: impl FnOnce(&mut Self) -> T) -> T {
         thread_local! {
             static VISITED: RefCell<Visited> = RefCell::default();
         }
         // A thread that is ending has its own no more.
         let mut visited = VISITED.try_with(RefCell::take).unwrap_or_default();
-        visited.begin(extents);
+        visited.begin(extents, blocks);
         let done = what(&mut visited);
         let _ = VISITED.try_with(|kept| kept.replace(visited));
         done
     }
 
-    fn begin(&mut self, extents: usize) {
+    fn begin(&mut self, extents: usize, blocks: usize) {
         self.order.clear();
         self.call = self.call.wrapping_add(1);
-        if self.call == 0 || self.last.len() < extents {
-            (self.last, self.call) = (vec![0; extents], 1);
+        if self.call == 0 || self.last.len() < extents || self.last_blocks.len() < blocks {
+            (self.last, self.last_blocks, self.call) = (vec![0; extents], vec![0; blocks], 1);
         }
+    }
+
+    /// Whether the call comes by this block for the first time.
+    fn is_new(&mut self, block: u32) -> bool {
+        std::mem::replace(&mut self.last_blocks[block as usize], self.call) != self.call
     }
 
     fn add(&mut self, at: u32) {
@@ -297,6 +307,7 @@ impl Arrival {
                 start: addresses.start,
                 end: addresses.end,
                 extents: start as u32..behind.len() as u32,
+                pointing: 0..0,
                 missing: AtomicU32::new(missing as u32),
                 used: AtomicBool::new(false),
             });
@@ -326,6 +337,13 @@ impl Arrival {
             extent.targets.sort_unstable();
             extent.targets.dedup();
         }
+        let mut pointing = Vec::new();
+        for block in &mut blocks {
+            let start = pointing.len() as u32;
+            let all = &behind[block.extents.start as usize..block.extents.end as usize];
+            pointing.extend(all.iter().filter(|at| !extents[**at as usize].targets.is_empty()));
+            block.pointing = start..pointing.len() as u32;
+        }
         let mut root_blocks: Vec<u32> = roots.addresses.iter().filter_map(|address| find(&blocks, *address)).collect();
         root_blocks.sort_unstable();
         root_blocks.dedup();
@@ -334,6 +352,7 @@ impl Arrival {
             extents,
             behind,
             before,
+            pointing,
             of_id,
             roots: root_blocks,
             unreadable: roots.unreadable,
@@ -346,6 +365,10 @@ impl Arrival {
     fn blocks_of(&self, extent: &Extent) -> impl Iterator<Item = &Block> {
         let blocks = &self.before[extent.blocks.start as usize..extent.blocks.end as usize];
         blocks.iter().map(|at| &self.blocks[*at as usize])
+    }
+
+    fn pointing_of(&self, block: &Block) -> &[u32] {
+        &self.pointing[block.pointing.start as usize..block.pointing.end as usize]
     }
 
     fn extents_of(&self, block: &Block) -> &[u32] {
@@ -391,14 +414,16 @@ impl Arrival {
             }
         };
         let mut lacks = false;
-        Visited::with(self.extents.len(), |visited| {
+        Visited::with(self.extents.len(), self.blocks.len(), |visited| {
             let mut visit = |at: u32, visited: &mut Visited| {
+                if !visited.is_new(at) {
+                    return;
+                }
                 let block = &self.blocks[at as usize];
                 self.note(at);
                 lacks |= block.missing.load(Ordering::Acquire) != 0;
                 // Most memory points nowhere, so most calls have nothing to follow.
-                let extents = self.extents_of(block).iter();
-                extents.filter(|at| !self.extents[**at as usize].targets.is_empty()).for_each(|at| visited.add(*at));
+                self.pointing_of(block).iter().for_each(|at| visited.add(*at));
             };
             // Many parameters lie in the same block as the one before.
             let mut inside = 0..0;

@@ -6,7 +6,7 @@ use baton_contract::cuda::CUdeviceptr;
 
 use super::door::Gpu;
 use super::footprint::{Reach, Unified};
-use crate::memory::space::is_window;
+use crate::memory::space::is_ours;
 
 /// A graph (`CUgraph`), one of its nodes (`CUgraphNode`), an array or a context.
 pub(crate) type Handle = *mut c_void;
@@ -324,7 +324,7 @@ impl Reach for Words {
             // SAFETY: the program's own array of so many items, which the driver is about to read.
             let word: Word = unsafe { given(self.0.wrapping_byte_add(at * size_of::<Word>())) }?;
             match word.kind {
-                WAIT_4 | WRITE_4 | WAIT_8 | WRITE_8 if is_window(word.address) => found.push(word.address),
+                WAIT_4 | WRITE_4 | WAIT_8 | WRITE_8 if is_ours(word.address) => found.push(word.address),
                 WAIT_4 | WRITE_4 | WAIT_8 | WRITE_8 | FLUSH | BARRIER => {}
                 _ => return None,
             }

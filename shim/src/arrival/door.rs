@@ -92,7 +92,7 @@ pub(crate) fn expose(device: CUdevice) -> Result<(), CUresult> {
     link::get().map_or(Ok(()), |link| space.expose(&link.requests, device, &guard))
 }
 
-/// Does something while all memory is here and nobody else changes what is mapped. An error is what the program's call has to
+/// Does something while all memory is here and the coordinator moves none. An error is what the program's call has to
 /// answer.
 pub(crate) fn with_all_here<T>(what: impl FnOnce(&MappingGuard) -> T) -> Result<T, CUresult> {
     let passage = pass_here(|| Needs::Everything)?;

@@ -11,7 +11,7 @@ use super::layouts;
 use super::roots::{self, HostMemory, TensorMap};
 use super::words::TENSOR_MAP;
 use crate::memory::bounds::is_outside;
-use crate::memory::space::is_window;
+use crate::memory::space::is_ours;
 
 /// Where a launch's parameters lead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +59,7 @@ impl Reach for CUdeviceptr {
     }
 
     fn add_to(self, _: usize, _: Gpu, found: &mut Vec<CUdeviceptr>) -> Option<()> {
-        if is_window(self) {
+        if is_ours(self) {
             found.push(self);
         }
         Some(())
@@ -77,7 +77,7 @@ impl Reach for Unified {
     }
 
     fn add_to(self, _: usize, gpu: Gpu, found: &mut Vec<CUdeviceptr>) -> Option<()> {
-        if is_window(self.0) {
+        if is_ours(self.0) {
             found.push(self.0);
             return Some(());
         }
@@ -93,7 +93,7 @@ impl Reach for *const c_void {
     }
 
     fn add_to(self, bytes: usize, gpu: Gpu, found: &mut Vec<CUdeviceptr>) -> Option<()> {
-        if is_window(self.addr() as u64) {
+        if is_ours(self.addr() as u64) {
             found.push(self.addr() as u64);
             return Some(());
         }
@@ -117,7 +117,7 @@ impl Reach for *mut c_void {
     }
 
     fn add_to(self, _: usize, _: Gpu, found: &mut Vec<CUdeviceptr>) -> Option<()> {
-        if is_window(self.addr() as u64) {
+        if is_ours(self.addr() as u64) {
             found.push(self.addr() as u64);
         }
         Some(())
@@ -217,7 +217,7 @@ unsafe fn add_words(start: *const u8, bytes: usize, found: &mut Vec<CUdeviceptr>
     while at + 8 <= bytes {
         // SAFETY: within the range.
         let word = unsafe { start.add(at).cast::<u64>().read_unaligned() };
-        if is_window(word) {
+        if is_ours(word) {
             found.push(word);
         } else if roots::is_pinned_host(word) {
             // A kernel that is given host memory finds there what it finds.

@@ -16,7 +16,7 @@ use super::copies::{DEVICE, HOST, UNIFIED, kind};
 use super::door::Gpu;
 use super::footprint::{self, Reach};
 use crate::driver::api;
-use crate::memory::space::is_window;
+use crate::memory::space::is_ours;
 
 /// `CUDA_KERNEL_NODE_PARAMS_v2` of `cuda.h`.
 #[repr(C)]
@@ -154,7 +154,7 @@ impl Harvest {
     }
 
     fn add_address(&mut self, address: CUdeviceptr) {
-        if is_window(address) {
+        if is_ours(address) {
             self.addresses.push(address);
         }
     }
@@ -237,7 +237,7 @@ impl Harvest {
         }
         match node.from.kind {
             DEVICE => self.add_address(node.from.device),
-            UNIFIED if is_window(node.from.device) => self.add_address(node.from.device),
+            UNIFIED if is_ours(node.from.device) => self.add_address(node.from.device),
             HOST if node.height <= 1 && node.depth <= 1 => {
                 self.sources.push((node.from.host.expose_provenance() + node.from.offsets[0], node.width));
             }

@@ -11,7 +11,7 @@ use baton_contract::cuda::{CUDA_SUCCESS, CUdevice, CUdeviceptr, CUresult};
 
 use super::words::{TENSOR_MAP, add_window_words};
 use crate::driver::api;
-use crate::memory::space::is_window;
+use crate::memory::space::is_ours;
 use crate::sys::own_memory;
 use crate::work::capture;
 use crate::work::reading;
@@ -152,7 +152,7 @@ pub(crate) fn read(device: CUdevice) -> Found {
 }
 
 pub(crate) fn texture_made(handle: u64, address: CUdeviceptr) {
-    if is_window(address) {
+    if is_ours(address) {
         let context = api::current_context();
         with(|roots| roots.textures.insert(handle, (address, context)));
     }

@@ -47,7 +47,7 @@ pub(super) fn is_ours(address: CUdeviceptr, bytes: usize) -> bool {
 }
 
 type GetAccess = unsafe extern "C-unwind" fn(*mut u64, *const CUmemLocation, CUdeviceptr) -> CUresult;
-type RangeHandle = unsafe extern "C-unwind" fn(*mut c_void, CUdeviceptr, usize, c_int, u64) -> CUresult;
+pub(super) type RangeHandle = unsafe extern "C-unwind" fn(*mut c_void, CUdeviceptr, usize, c_int, u64) -> CUresult;
 type BindAddress = unsafe extern "C-unwind" fn(u64, usize, CUdeviceptr, usize, u64) -> CUresult;
 type SetAttribute = unsafe extern "C-unwind" fn(*const c_void, c_int, CUdeviceptr) -> CUresult;
 
@@ -60,8 +60,15 @@ pub(super) unsafe fn access(
 ) -> CUresult {
     // SAFETY: the driver's own function with the program's own arguments.
     let ask = |address| unsafe { original(flags, location, address) };
-    if space::get().is_some_and(|space| space.has_mapped(address, 1)) {
-        return arrival::ask_about(address, || ask(address));
+    if let Some((space, mapping)) = space::get().and_then(|space| Some((space, space.mapping(address)?))) {
+        let answer = arrival::ask_about(address, || ask(address));
+        // While its contents are on their way nobody has access as yet.
+        // SAFETY: the program's own structure, which the driver has just read.
+        if answer == CUDA_SUCCESS && unsafe { *location } == space.location() {
+            // SAFETY: the driver has just written it.
+            unsafe { *flags = mapping.access as u64 };
+        }
+        return answer;
     }
     if space::get().and_then(|space| space.find(address)).is_none() {
         return ask(as_unknown(address));
@@ -107,18 +114,6 @@ pub(super) unsafe fn to_a_handle(
 ) -> CUresult {
     // SAFETY: the driver's own function with the program's own arguments.
     let call = || unsafe { original(out, address, bytes, kind, flags) };
-    if let Some((space, link)) =
-        space::get().zip(link::get()).filter(|(space, _)| space.has_mapped(address, bytes as u64))
-    {
-        // The program's own mappings.
-        return arrival::with_all_here(|guard| {
-            match space.make_mappings_stay(&link.requests, address, bytes as u64, guard) {
-                Ok(()) => call(),
-                Err(answer) => answer,
-            }
-        })
-        .unwrap_or_else(|answer| answer);
-    }
     if !is_ours(address, bytes) {
         return call();
     }

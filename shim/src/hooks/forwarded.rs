@@ -21,8 +21,6 @@ macro_rules! forwarded {
 
 forwarded! {
     // The program's own physical memory. It does not move, and its handles are the program's.
-    cuMemAddressReserve =>
-        (out: Tells<*mut CUdeviceptr>, bytes: usize, alignment: usize, wish: Asks<CUdeviceptr>, flags: u64);
     cuMemGetAllocationGranularity => (out: *mut usize, properties: Asks<*const c_void>, option: c_int);
     cuMulticastCreate => (out: Tells<*mut u64>, properties: *const c_void);
     cuMulticastAddDevice => (object: Changes<u64>, device: CUdevice);

@@ -225,6 +225,8 @@ hooks! {
     cuMemFreeAsync, cuMemFreeAsync_ptsz => memory::free_async typed stream(address: Frees<CUdeviceptr>, stream: Queues<CUstream>);
 
     // Mappings, and ways to memory past its addresses: of the program's own memory.
+    cuMemAddressReserve =>
+        vmm::reserve(out: Tells<*mut CUdeviceptr>, bytes: usize, alignment: usize, wish: Asks<CUdeviceptr>, flags: u64);
     cuMemMap =>
         vmm::map(address: Changes<CUdeviceptr>, bytes: usize, offset: usize, handle: Keeps<u64>, flags: u64);
     cuMemUnmap => vmm::unmap(address: Changes<CUdeviceptr>, bytes: usize);
@@ -247,7 +249,7 @@ hooks! {
     cuMulticastBindAddr =>
         escapes::bind_address(object: Changes<u64>, at: usize, address: Escapes<CUdeviceptr>, bytes: usize, flags: u64);
     cuMemGetHandleForAddressRange =>
-        escapes::to_a_handle(handle: Tells<*mut c_void>, address: Escapes<CUdeviceptr>, bytes: usize, kind: c_int, flags: u64);
+        vmm::to_a_handle(handle: Tells<*mut c_void>, address: Escapes<CUdeviceptr>, bytes: usize, kind: c_int, flags: u64);
     cuPointerSetAttribute =>
         escapes::set_attribute(value: HostOnly<*const c_void>, attribute: c_int, address: Escapes<CUdeviceptr>);
 

@@ -26,6 +26,7 @@ use crate::memory::unmanaged;
 use crate::session::{self, Session};
 
 type Create = unsafe extern "C-unwind" fn(*mut u64, usize, *const c_void, u64) -> CUresult;
+type Reserve = unsafe extern "C-unwind" fn(*mut CUdeviceptr, usize, usize, CUdeviceptr, u64) -> CUresult;
 type OfHandle = unsafe extern "C-unwind" fn(u64) -> CUresult;
 type Retain = unsafe extern "C-unwind" fn(*mut u64, *mut c_void) -> CUresult;
 type Map = unsafe extern "C-unwind" fn(CUdeviceptr, usize, usize, u64, u64) -> CUresult;
@@ -66,12 +67,16 @@ fn is_made(properties: &CUmemAllocationProp) -> CUresult {
     })
 }
 
+/// `CU_MEM_HANDLE_TYPE_FABRIC`: whether the machine is part of one, and can export for it, the driver knows.
+const FABRIC: c_int = 8;
+
 /// Whether a handle with these properties can be a row of extents: plain memory of the shared GPU.
 fn can_move(properties: &CUmemAllocationProp, bytes: usize, flags: u64) -> bool {
     let is_plain = properties.flags.iter().enumerate().all(|(at, flag)| at == RDMA || *flag == 0);
     let of_ours =
         CUmemLocation { kind: CU_MEM_LOCATION_TYPE_DEVICE, id: session::get().map_or(-1, |session| session.device) };
     properties.kind == CU_MEM_ALLOCATION_TYPE_PINNED
+        && properties.handle_types & FABRIC == 0
         && properties.location == of_ours
         && is_plain
         && properties.windows.is_null()
@@ -92,7 +97,9 @@ pub(super) unsafe fn create(
     let pass_on = || {
         // SAFETY: the driver's own function with the program's own arguments.
         let answer = retried(|| unsafe { original(out, bytes, properties, flags) });
-        unmanaged::foreign_made();
+        if answer == CUDA_SUCCESS {
+            unmanaged::foreign_made();
+        }
         // SAFETY: written on success.
         pin(answer, unsafe { written(answer, out) }, bytes);
         answer
@@ -169,7 +176,10 @@ pub(super) unsafe fn map(
     }
     // SAFETY: the driver's own function with the program's own arguments.
     let pass_on = || unsafe { original(address, bytes, offset, handle, flags) };
-    let Some(space) = with_handles() else { return pass_on() };
+    let Some(space) = with_handles() else {
+        // The driver must not hear of a number of ours.
+        return if is_handle(handle) { CUDA_ERROR_INVALID_VALUE } else { pass_on() };
+    };
     arrival::with_all_here(|guard| {
         if !is_handle(handle) {
             return pass_on();
@@ -215,6 +225,14 @@ pub(super) unsafe fn set_access(
     // SAFETY: the driver's own function with the program's own arguments.
     let pass_on = || unsafe { original(address, bytes, access, count) };
     let Some((session, space)) = session::get().zip(with_handles()) else { return pass_on() };
+    let here = space.location();
+    // SAFETY: the program's own list, which the driver is about to read.
+    let list = if access.is_null() { &[] } else { unsafe { core::slice::from_raw_parts(access, count) } };
+    let by_others = |one: &CUmemAccessDesc| one.location != here && one.flags != CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    let is_for_others = list.iter().any(by_others);
+    if is_for_others && let Err(answer) = consolidate_in(session, space, address, bytes) {
+        return answer;
+    }
     arrival::with_all_here(|guard| {
         if !space.has_mapped(address, bytes as u64) || access.is_null() || count == 0 {
             return pass_on();
@@ -222,23 +240,40 @@ pub(super) unsafe fn set_access(
         if space.cuts_mapping(address, bytes as u64) {
             return REFUSED;
         }
-        // SAFETY: the program's own list, which the driver is about to read.
-        let list = unsafe { core::slice::from_raw_parts(access, count) };
-        let here = CUmemLocation { kind: CU_MEM_LOCATION_TYPE_DEVICE, id: session.device };
-        let by_others = |one: &CUmemAccessDesc| one.location != here && one.flags != CU_MEM_ACCESS_FLAGS_PROT_NONE;
-        if list.iter().any(by_others)
+        if is_for_others
             && let Err(answer) = space.make_mappings_stay(&session.link.requests, address, bytes as u64, guard)
         {
             return answer;
         }
         let answer = pass_on();
-        // The last that a list says of a GPU holds.
-        if let Some(one) = list.iter().rfind(|one| one.location == here).filter(|_| answer == CUDA_SUCCESS) {
-            space.set_access(address, bytes as u64, one.flags);
-        }
+        space.access_changed(address, bytes as u64, guard);
         answer
     })
     .unwrap_or_else(|answer| answer)
+}
+
+pub(super) unsafe fn reserve(
+    original: Reserve,
+    out: *mut CUdeviceptr,
+    bytes: usize,
+    alignment: usize,
+    wish: CUdeviceptr,
+    flags: u64,
+) -> CUresult {
+    // SAFETY: the driver's own function with the program's own arguments, but for the wish where it has none.
+    let ask = |wish| unsafe { original(out, bytes, alignment, wish, flags) };
+    let Some(space) = space::get().filter(|_| session::get().is_some() && !out.is_null()) else { return ask(wish) };
+    let is_plain = alignment == 0 || alignment.is_power_of_two();
+    let beside = if wish == 0 && is_plain { space.beside(alignment as u64) } else { None };
+    let answer = match beside.map(ask) {
+        Some(CUDA_SUCCESS) => CUDA_SUCCESS,
+        _ => ask(wish),
+    };
+    if answer == CUDA_SUCCESS {
+        // SAFETY: the driver has just written it.
+        space.add_reservation(unsafe { *out }, bytes as u64);
+    }
+    answer
 }
 
 pub(super) unsafe fn address_free(original: OfRange, address: CUdeviceptr, bytes: usize) -> CUresult {
@@ -247,10 +282,14 @@ pub(super) unsafe fn address_free(original: OfRange, address: CUdeviceptr, bytes
     }
     // SAFETY: the driver's own function with the program's own arguments.
     let pass_on = || unsafe { original(address, bytes) };
-    match with_handles().filter(|space| space.has_mapped(address, bytes as u64)) {
+    let answer = match with_handles().filter(|space| space.has_mapped(address, bytes as u64)) {
         Some(_) => arrival::with_all_here(|_| pass_on()).unwrap_or_else(|answer| answer),
         None => pass_on(),
+    };
+    if let Some(space) = space::get().filter(|_| answer == CUDA_SUCCESS) {
+        space.remove_reservation(address);
     }
+    answer
 }
 
 /// What a handle of ours was made with.
@@ -332,6 +371,15 @@ fn consolidate(
     }
 }
 
+/// Others are about to reach mappings in a range: what could be exported later becomes one piece before it has to stay.
+fn consolidate_in(session: &Session, space: &Space, address: CUdeviceptr, bytes: usize) -> Result<(), CUresult> {
+    for handle in space.exportable_in_pieces(address, bytes as u64) {
+        let properties = properties_of(handle).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        consolidate(session, space, handle, &properties)?;
+    }
+    Ok(())
+}
+
 /// A handle is to be bound to a multicast object. One of ours cannot be: what is bound is one piece of memory that stays.
 pub(super) unsafe fn bind(
     original: Bind,
@@ -347,4 +395,29 @@ pub(super) unsafe fn bind(
     }
     // SAFETY: the driver's own function with the program's own arguments.
     unsafe { original(object, at, handle, offset, bytes, flags) }
+}
+
+/// A descriptor by which other devices on the bus reach memory: of the program's own mappings, or of others.
+pub(super) unsafe fn to_a_handle(
+    original: escapes::RangeHandle,
+    out: *mut c_void,
+    address: CUdeviceptr,
+    bytes: usize,
+    kind: c_int,
+    flags: u64,
+) -> CUresult {
+    let of_mapping = || with_handles().filter(|space| space.has_mapped(address, bytes as u64));
+    let Some((session, space)) = session::get().zip(of_mapping()) else {
+        // SAFETY: the same promise.
+        return unsafe { escapes::to_a_handle(original, out, address, bytes, kind, flags) };
+    };
+    if let Err(answer) = consolidate_in(session, space, address, bytes) {
+        return answer;
+    }
+    let stays = arrival::with_all_here(|guard| {
+        space.make_mappings_stay(&session.link.requests, address, bytes as u64, guard)?;
+        // SAFETY: the driver's own function with the program's own arguments.
+        Ok(unsafe { original(out, address, bytes, kind, flags) })
+    });
+    stays.flatten().unwrap_or_else(|answer| answer)
 }

@@ -25,7 +25,7 @@ use baton_contract::messages::ExtentId;
 use super::layout::ExtentLayout;
 use super::mappings::{Mappings, Place, is_home};
 use crate::driver::api;
-use crate::link::requests::Requests;
+use crate::link::requests::{Requests, Unserved};
 
 #[derive(Clone, Copy, Debug)]
 struct Extent {
@@ -238,6 +238,12 @@ impl Extents {
         hidden.map(|(id, _)| *id).collect()
     }
 
+    /// Whether any of these has to stay where it is.
+    pub(super) fn any_immovable(&self, ids: &[ExtentId]) -> bool {
+        let extents = self.lock();
+        ids.iter().any(|id| extents.get(id).is_some_and(|extent| extent.immovable))
+    }
+
     /// Others are about to reach these: the coordinator is told that they stay. False if some of them are not there.
     pub(super) fn are_to_stay(&self, ids: &[ExtentId], requests: &Requests) -> Result<bool, CUresult> {
         let moving: Vec<ExtentId> = {
@@ -245,8 +251,11 @@ impl Extents {
             let moves = |id: &&ExtentId| extents.get(id).is_none_or(|extent| !extent.immovable);
             ids.iter().filter(moves).copied().collect()
         };
-        if !moving.is_empty() && !requests.make_immovable(&moving).map_err(|_| CUDA_ERROR_DEVICE_UNAVAILABLE)? {
-            return Ok(false);
+        match if moving.is_empty() { Ok(true) } else { requests.make_immovable(&moving) } {
+            // Without a coordinator nothing moves.
+            Ok(true) | Err(Unserved::Gone) => {}
+            Ok(false) => return Ok(false),
+            Err(_) => return Err(CUDA_ERROR_DEVICE_UNAVAILABLE),
         }
         let mut extents = self.lock();
         for id in moving {

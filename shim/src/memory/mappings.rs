@@ -76,7 +76,7 @@ pub(crate) struct Mapping {
     pub(crate) handle_types: c_int,
     pub(crate) rdma: bool,
     /// How the shared GPU may use it (`CUmemAccess_flags`).
-    access: c_int,
+    pub(crate) access: c_int,
 }
 
 impl Mapping {
@@ -285,14 +285,10 @@ impl Mappings {
         gone
     }
 
-    /// How the shared GPU may use the mappings in a range from now on: up to the first hole, as the driver does it (measured).
-    pub(super) fn set_access(&mut self, at: CUdeviceptr, bytes: u64, access: c_int) {
-        let mut next = at;
-        for (_, mapping) in self.by_address.range_mut(at..at.saturating_add(bytes)) {
-            if mapping.at != next {
-                break;
-            }
-            (mapping.access, next) = (access, mapping.end());
+    /// How the shared GPU may use the mapping that begins here from now on.
+    pub(super) fn set_access(&mut self, at: CUdeviceptr, access: c_int) {
+        if let Some(mapping) = self.by_address.get_mut(&at) {
+            mapping.access = access;
         }
     }
 
@@ -398,7 +394,7 @@ mod tests {
         assert_eq!(mappings.places_of(home.at), []);
         map(&mut mappings, first, 64 * MIB);
         map(&mut mappings, first, 32 * MIB);
-        mappings.set_access(64 * MIB, 8 * MIB, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+        mappings.set_access(64 * MIB, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
         let places = mappings.places_of(home.at + 6 * MIB);
         assert_eq!(places, [Place { at: 38 * MIB, access: 0 }, Place { at: 70 * MIB, access: 3 }]);
         assert_eq!(mappings.places_of(other.at), []);
@@ -422,18 +418,6 @@ mod tests {
         assert_eq!(mappings.unmapped(&unmapped), []);
         let gone = Gone { number: first, memory: Memory::InOnePiece(77), bytes: 4 * MIB };
         assert_eq!(mappings.release(first), Ok(Some(gone)));
-    }
-
-    #[test]
-    fn access_is_given_up_to_the_first_hole() {
-        let mut mappings = Mappings::default();
-        let (first, home) = handle(&mut mappings, 2 * MIB);
-        for at in [64, 66, 70] {
-            map(&mut mappings, first, at * MIB);
-        }
-        mappings.set_access(64 * MIB, 8 * MIB, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-        let access: Vec<c_int> = mappings.places_of(home.at).iter().map(|place| place.access).collect();
-        assert_eq!(access, [3, 3, 0]);
     }
 
     #[test]

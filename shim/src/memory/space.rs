@@ -8,9 +8,12 @@
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
+use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use baton_contract::cuda::{CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUdevice, CUdeviceptr, CUresult};
+use baton_contract::cuda::{
+    CU_MEM_LOCATION_TYPE_DEVICE, CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUdevice, CUdeviceptr, CUmemLocation, CUresult,
+};
 use baton_contract::memory::{GRANULE, SizeClass};
 use baton_contract::messages::ExtentId;
 use baton_contract::wire::MAX_DESCRIPTORS;
@@ -65,14 +68,20 @@ pub(crate) fn give_to_coordinator(given_up: GivenUp) {
     }
 }
 
-/// Whether an address may be one of ours.
+/// Whether an address is of an allocation of ours, or among those that the program has reserved for mappings of its own. It asks
+/// precisely: between the two there may be anything, host memory too.
+pub(crate) fn is_ours(address: CUdeviceptr) -> bool {
+    is_window(address) && get().is_some_and(|space| space.may_have(address))
+}
+
+/// Whether an address may be one of ours, at a glance.
 #[inline]
 pub(crate) fn is_window(address: CUdeviceptr) -> bool {
     address >= WINDOWS[0].load(Ordering::Relaxed) && address < WINDOWS[1].load(Ordering::Relaxed)
 }
 
 /// From here on these addresses may be some of ours.
-pub(super) fn widen_window(at: CUdeviceptr, bytes: u64) {
+fn widen_window(at: CUdeviceptr, bytes: u64) {
     WINDOWS[0].fetch_min(at, Ordering::Relaxed);
     WINDOWS[1].fetch_max(at + bytes, Ordering::Relaxed);
 }
@@ -103,6 +112,8 @@ pub(super) struct Books {
     window: Window,
     /// All that was ever reserved: start and size.
     reserved: Vec<(CUdeviceptr, u64)>,
+    /// What the program has reserved itself: sizes by start.
+    programs: BTreeMap<CUdeviceptr, u64>,
 }
 
 impl Books {
@@ -159,6 +170,11 @@ impl Space {
     /// The GPU that it is on.
     pub(super) fn device(&self) -> CUdevice {
         self.device
+    }
+
+    /// The same, as calls name it.
+    pub(crate) fn location(&self) -> CUmemLocation {
+        CUmemLocation { kind: CU_MEM_LOCATION_TYPE_DEVICE, id: self.device }
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Books> {
@@ -254,9 +270,38 @@ impl Space {
         self.lock().reserved.iter().any(|(at, size)| address < at + size && *at < end)
     }
 
-    /// Whether there may be memory of ours at an address: an allocation, or a mapping of the program's own handle.
+    /// Whether there may be memory of ours at an address: an allocation, or a mapping of the program's own.
     pub(crate) fn may_have(&self, address: CUdeviceptr) -> bool {
-        self.is_reserved(address) || self.has_mapped(address, 1)
+        let books = self.lock();
+        books.reserved.iter().any(|(at, size)| (*at..at + size).contains(&address))
+            || books.programs.range(..=address).next_back().is_some_and(|(at, size)| address < at + size)
+    }
+
+    /// Where the program's next reservation had best be: beside our own, so that whoever looks for addresses in memory has one
+    /// narrow range to look for.
+    pub(crate) fn beside(&self, alignment: u64) -> Option<CUdeviceptr> {
+        if self.lock().reserved.is_empty() {
+            self.reserve_more(WINDOW).ok()?;
+        }
+        WINDOWS[1].load(Ordering::Relaxed).checked_next_multiple_of(alignment.max(GRANULE))
+    }
+
+    /// The program has reserved addresses.
+    pub(crate) fn add_reservation(&self, at: CUdeviceptr, bytes: u64) {
+        self.lock().programs.insert(at, bytes);
+        widen_window(at, bytes);
+    }
+
+    /// It has given them back.
+    pub(crate) fn remove_reservation(&self, at: CUdeviceptr) {
+        self.lock().programs.remove(&at);
+    }
+
+    /// It maps something at addresses that it may have reserved before it was a tenant.
+    pub(super) fn know_reservation(&self, at: CUdeviceptr, bytes: u64) {
+        if !self.may_have(at) {
+            self.add_reservation(at, bytes);
+        }
     }
 
     /// The allocation that begins here.
@@ -448,8 +493,12 @@ impl Space {
         if let Some(at) = self.lock().take_addresses(bytes) {
             return Ok(at);
         }
+        self.reserve_more(WINDOW.max(bytes))?;
+        self.lock().take_addresses(bytes).ok_or(CUDA_ERROR_OUT_OF_MEMORY)
+    }
+
+    fn reserve_more(&self, size: u64) -> Result<(), CUresult> {
         let mut at = 0;
-        let size = WINDOW.max(bytes);
         // SAFETY: an out-parameter; a range wherever the driver likes.
         match unsafe { api::reserve(&mut at, size as usize, GRANULE as usize, 0, 0) } {
             CUDA_SUCCESS => {}
@@ -463,7 +512,7 @@ impl Space {
         }
         books.window.give_back(at + beside, size - beside);
         widen_window(at, size);
-        books.take_addresses(bytes).ok_or(CUDA_ERROR_OUT_OF_MEMORY)
+        Ok(())
     }
 
     /// All memory, and what of it is mapped.

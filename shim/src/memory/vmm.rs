@@ -14,7 +14,7 @@ use baton_contract::messages::ExtentId;
 
 use super::extents::{check, give_access};
 use super::mappings::{Gone, HandleNumber, Home, Mapping, Memory, Properties};
-use super::space::{GivenUp, NoMemory, Space, give_to_coordinator, widen_window};
+use super::space::{GivenUp, NoMemory, Space, give_to_coordinator};
 use super::unmanaged;
 use crate::driver::api;
 use crate::gate::{MappingGuard, Passage};
@@ -94,7 +94,7 @@ impl Space {
             self.end(gone);
             return Err(answer);
         }
-        widen_window(at, memory.1);
+        self.know_reservation(at, memory.1);
         self.extents.lock().mappings.mapped(handle, at, number);
         Ok(())
     }
@@ -119,9 +119,29 @@ impl Space {
         self.end(gone)
     }
 
-    /// How the shared GPU may use mappings from now on, as the driver knows already.
-    pub(crate) fn set_access(&self, at: CUdeviceptr, bytes: u64, access: c_int) {
-        self.extents.lock().mappings.set_access(at, bytes, access);
+    /// Who may use mappings has changed in this range, how, the driver knows. All of it is here.
+    pub(crate) fn access_changed(&self, at: CUdeviceptr, bytes: u64, _: &MappingGuard) {
+        let location = self.location();
+        let places: Vec<CUdeviceptr> =
+            self.extents.lock().mappings.within(at, bytes).map(|mapping| mapping.at).collect();
+        for place in places {
+            let mut flags = 0;
+            // SAFETY: two structures of ours; an address that the driver refuses if nothing is mapped there.
+            if unsafe { api::get_access(&mut flags, &location, place) } == CUDA_SUCCESS {
+                self.extents.lock().mappings.set_access(place, flags as c_int);
+            }
+        }
+    }
+
+    /// Handles that are mapped in a range, could be exported, and are in several pieces.
+    pub(crate) fn exportable_in_pieces(&self, at: CUdeviceptr, bytes: u64) -> Vec<HandleNumber> {
+        let found: Vec<(HandleNumber, Home)> = {
+            let mappings = &self.extents.lock().mappings;
+            let exportable = mappings.within(at, bytes).filter(|mapping| mapping.handle_types != 0);
+            exportable.filter_map(|mapping| Some((mapping.handle, mappings.home_of(mapping.handle)?))).collect()
+        };
+        let in_pieces = |(_, home): &(HandleNumber, Home)| self.extents_of(*home).len() > 1;
+        found.into_iter().filter(in_pieces).map(|(handle, _)| handle).collect()
     }
 
     /// Others are about to reach the mappings in a range: what is there stays where it is from then on.
@@ -173,6 +193,10 @@ impl Space {
         let home = self.extents.lock().mappings.home_of(handle).ok_or(CUDA_ERROR_INVALID_VALUE)?;
         let places = self.extents.lock().mappings.mappings_of(handle);
         let bytes = home.bytes as usize;
+        if self.extents.any_immovable(&self.extents_of(home)) {
+            // Others reach it where it is.
+            return Err(CUDA_ERROR_NOT_SUPPORTED);
+        }
         let aside = Aside::reserve(2 * bytes)?;
         let (from, to) = (aside.at, aside.at + home.bytes);
         self.extents.map_also(home.at, home.bytes, from)?;
@@ -183,19 +207,22 @@ impl Space {
             return Err(CUDA_ERROR_NOT_SUPPORTED);
         }
         drop(aside);
-        for place in &places {
-            // SAFETY: mapped there, in pieces; nothing runs that could use it.
-            unsafe {
-                check(api::unmap(place.at, bytes))?;
-                check(api::map(place.at, bytes, 0, piece, 0))?;
-            }
-            if place.access != CU_MEM_ACCESS_FLAGS_PROT_NONE {
-                give_access(self.device(), place.at, home.bytes, place.access)?;
-            }
-        }
         self.extents.lock().mappings.leave_home(handle, piece);
         unmanaged::add(handle, home.bytes);
-        self.end_home(home, &mut tell)
+        for place in &places {
+            // From here on nothing can be as before: what the driver refuses now, it refuses the program.
+            // SAFETY: mapped there, in pieces; nothing runs that could use it.
+            let mapped = unsafe {
+                api::unmap(place.at, bytes);
+                check(api::map(place.at, bytes, 0, piece, 0))
+            };
+            if place.access != CU_MEM_ACCESS_FLAGS_PROT_NONE && mapped.is_ok() {
+                let _ = give_access(self.device(), place.at, home.bytes, place.access);
+            }
+        }
+        // Else the memory stays mapped nowhere until the process ends.
+        let _ = self.end_home(home, &mut tell);
+        Ok(())
     }
 
     fn extents_of(&self, home: Home) -> Vec<ExtentId> {

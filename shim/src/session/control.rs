@@ -48,9 +48,6 @@ const LONGEST_DRAIN: Duration = Duration::from_millis(100);
 /// How long a try to yield by itself may take.
 const LONGEST_TRY: Duration = Duration::from_millis(2);
 
-/// How long a try to export memory may take.
-const LONGEST_TRY_TO_CONSOLIDATE: Duration = Duration::from_millis(20);
-
 /// How late the system may wake it: its watches are short.
 const TIMER_SLACK: Duration = Duration::from_micros(5);
 
@@ -169,6 +166,7 @@ impl Control {
                 break end;
             }
         };
+        consolidation::end();
         match end {
             End::CoordinatorGone => self.coordinator_is_gone(),
             End::DriverGone => {
@@ -557,7 +555,7 @@ impl Control {
         if all.is_empty() {
             return;
         }
-        let deadline = Instant::now() + LONGEST_TRY_TO_CONSOLIDATE;
+        let deadline = Instant::now() + consolidation::limit(&all);
         let _kept_off = gate::KeptOff::begin();
         if self.close(deadline) && drain(self.session.device, deadline) {
             let copy = |from, to, bytes| reading::copy(self.session.device, from, to, bytes);

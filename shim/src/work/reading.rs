@@ -15,7 +15,7 @@ use crate::driver::api::{self, Handle, Stream};
 
 /// `CU_MEMHOSTALLOC_PORTABLE`.
 const PORTABLE: u32 = 1;
-/// What has not ended by then has failed.
+/// What has not been read by then is not read.
 const LONGEST: Duration = Duration::from_millis(200);
 
 /// What is kept for the next time.
@@ -39,22 +39,22 @@ pub(crate) fn read(context: Handle, at: CUdeviceptr, bytes: usize, see: impl FnO
 /// Copies memory of a GPU that every context there reaches, while nothing runs and nothing captures. False if that cannot be done.
 pub(crate) fn copy(device: CUdevice, from: CUdeviceptr, to: CUdeviceptr, bytes: usize) -> bool {
     let Some(id) = contexts::of_device(device).into_iter().next() else {
-        // Without a context nothing was ever written.
-        return true;
+        // If there never was a context, nothing was ever written.
+        return !contexts::were_any();
     };
     // As for `read`.
     let mut reader = READER.lock().unwrap_or_else(PoisonError::into_inner);
     api::within(id.handle, || reader.copy(id, from, to, bytes).is_some()).unwrap_or(false)
 }
 
-/// Waits until a stream has ended; none if it does not.
-fn wait_for(stream: Stream) -> Option<()> {
-    let (end, mut pauses) = (Instant::now() + LONGEST, Pauses::new());
+/// Waits until a stream has ended, or until `end`; none if it has not, or has failed.
+fn wait_for(stream: Stream, end: Option<Instant>) -> Option<()> {
+    let mut pauses = Pauses::new();
     loop {
         // SAFETY: a stream of ours in the current context, which never captures.
         match unsafe { api::stream_query(stream) } {
             CUDA_SUCCESS => return Some(()),
-            CUDA_ERROR_NOT_READY if Instant::now() < end => std::thread::sleep(pauses.next()),
+            CUDA_ERROR_NOT_READY if end.is_none_or(|end| Instant::now() < end) => std::thread::sleep(pauses.next()),
             _ => return None,
         }
     }
@@ -66,7 +66,8 @@ impl Reader {
         let stream = self.stream(id)?;
         // SAFETY: memory that is mapped for this GPU, and a stream of ours in the current context.
         let answer = unsafe { api::copy_within(to, from, bytes, stream.ordered()?) };
-        (answer == CUDA_SUCCESS).then(|| wait_for(stream))?
+        // However long that takes: nobody may unmap what it reads and writes, and nothing of the program is before it.
+        (answer == CUDA_SUCCESS).then(|| wait_for(stream, None))?
     }
 
     /// The context is current.
@@ -78,7 +79,7 @@ impl Reader {
         if unsafe { api::copy_out(to, at, bytes, stream.ordered()?) } != CUDA_SUCCESS {
             return None;
         }
-        if wait_for(stream).is_none() {
+        if wait_for(stream, Some(Instant::now() + LONGEST)).is_none() {
             // The copy may yet write there.
             self.buffer = (0, 0);
             return None;

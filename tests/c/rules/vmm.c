@@ -1509,6 +1509,34 @@ static void export_written(void) {
     TIDY(cuMemAddressFree(at, 3 * bytes));
 }
 
+/* A range in which memory that was imported is mapped before and between handles of the program's own. */
+static void access_mixed(void) {
+    CUdeviceptr at;
+    int descriptor = -1;
+    handle made, imported = 0, own[2];
+    NEED(create_fd(&made, UNIT));
+    NEED(export_fd(&descriptor, made));
+    NEED(import_fd(&imported, descriptor));
+    close(descriptor);
+    NEED(reserve(&at, 4 * UNIT));
+    for (int i = 0; i < 2; i++) {
+        NEED(create(&own[i], UNIT));
+        NEED(cuMemMap(at + (size_t)(2 * i) * UNIT, UNIT, 0, imported, 0));
+        NEED(cuMemMap(at + (size_t)(2 * i + 1) * UNIT, UNIT, 0, own[i], 0));
+    }
+    ASK(access_to(at, 4 * UNIT, BOTH), "access to all");
+    for (int i = 0; i < 4; i++) say(access_of(at + (size_t)i * UNIT), "access to number %d", i);
+    ASK(write_words(at, 4 * UNIT, 1), "writing all");
+    say(words_right(at + 3 * UNIT, UNIT, 1 + 3 * UNIT / 4), "the last right");
+    ASK(access_to(at, 4 * UNIT, NONE), "no access to any");
+    for (int i = 0; i < 4; i++) say(access_of(at + (size_t)i * UNIT), "then access to number %d", i);
+    TIDY(cuMemUnmap(at, 4 * UNIT));
+    TIDY(cuMemRelease(made));
+    TIDY(cuMemRelease(imported));
+    for (int i = 0; i < 2; i++) TIDY(cuMemRelease(own[i]));
+    TIDY(cuMemAddressFree(at, 4 * UNIT));
+}
+
 /* The same of one that is mapped only after it was exported. */
 static void export_unmapped(void) {
     const size_t bytes = 5 * (size_t)UNIT;
@@ -1961,6 +1989,7 @@ int main(int argc, char **argv) {
         {"export-wrong", export_wrong},
         {"export-twice", export_twice},
         {"import-same-memory", import_same_memory},
+        {"access-mixed", access_mixed},
         {"export-written", export_written},
         {"export-unmapped", export_unmapped},
         {"import-twice", import_twice},

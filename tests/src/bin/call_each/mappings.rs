@@ -43,6 +43,34 @@ fn give_back(bench: &Bench, at: u64, is_mapped: bool) {
     bench.note("cuMemAddressFree", bench.cuMemAddressFree(at, 2 * UNIT));
 }
 
+/// `cuMemAddressReserve`.
+pub(crate) fn reserve_addresses(subject: &Subject, reserve: extern "C" fn(*mut u64, usize, usize, u64, u64) -> u32) {
+    let bench = subject.bench;
+    for (case, bytes, alignment, wish, flags) in [
+        ("anywhere", UNIT, 0, 0, 0),
+        ("aligned", UNIT, 64 * UNIT, 0, 0),
+        ("by a wish", UNIT, 0, 1 << 44, 0),
+        ("no bytes", 0, 0, 0, 0),
+        ("half a unit", UNIT / 2, 0, 0, 0),
+        ("an odd alignment", UNIT, 3 * UNIT, 0, 0),
+        ("with flags", UNIT, 0, 0, 1),
+    ] {
+        let mut at = NOWHERE;
+        let result = reserve(&mut at, bytes, alignment, wish, flags);
+        if result != 0 {
+            subject.say(case, result, written(at));
+            continue;
+        }
+        subject.say(
+            case,
+            result,
+            if at.is_multiple_of(alignment.max(UNIT) as u64) { "aligned" } else { "not aligned" },
+        );
+        bench.note("cuMemAddressFree", bench.cuMemAddressFree(at, bytes));
+    }
+    subject.say("nowhere to put it", reserve(null_mut(), UNIT, 0, 0, 0), "");
+}
+
 /// `cuMemMap`.
 pub(crate) fn map(subject: &Subject, map: extern "C" fn(u64, usize, usize, u64, u64) -> u32) {
     let bench = subject.bench;

@@ -265,6 +265,7 @@ families! {
     }
 
     mappings {
+        cuMemAddressReserve: (Out<u64>, usize, usize, u64, u64) => mappings::reserve_addresses;
         cuMemMap: (u64, usize, usize, u64, u64) => mappings::map;
         cuMemUnmap: (u64, usize) => mappings::unmap;
         cuMemSetAccess: (u64, usize, Description, usize) => mappings::set_access;

@@ -27,6 +27,8 @@ const LARGEST: usize = 8 << 20;
 const SMALLEST: usize = 512;
 /// What handles of memory come in.
 const UNIT: usize = 2 << 20;
+/// Addresses below those that the system gives out.
+const FAR: u64 = 1 << 44;
 
 /// An allocation of a lane's own whose contents count.
 #[derive(Clone, Copy)]
@@ -342,8 +344,10 @@ impl<'a> Lane<'a> {
 
     /// Memory of one handle or of several side by side, at two places; gives the first.
     fn map_twice(&mut self, bytes: usize) -> Outcome<u64> {
+        // Where the driver likes, or far from all else, so that memory of the host lies in between.
+        let wish = if self.dice.once_in(2) { 0 } else { FAR + self.key().0 as u64 * (1 << 30) };
         let (driver, mut at) = (&self.gpu.driver, 0);
-        driver.cuMemAddressReserve(&mut at, 2 * bytes, 0, 0, 0)?;
+        driver.cuMemAddressReserve(&mut at, 2 * bytes, 0, wish, 0)?;
         let unit = if self.dice.once_in(2) { UNIT } else { bytes };
         for offset in (0..bytes).step_by(unit) {
             let mut handle = 0;
