@@ -67,6 +67,9 @@ fn is_made(properties: &CUmemAllocationProp) -> CUresult {
     })
 }
 
+/// No machine has so many places that memory could be used from.
+const MOST_PLACES: usize = 4096;
+
 /// `CU_MEM_HANDLE_TYPE_FABRIC`: whether the machine is part of one, and can export for it, the driver knows.
 const FABRIC: c_int = 8;
 
@@ -226,15 +229,16 @@ pub(super) unsafe fn set_access(
     let pass_on = || unsafe { original(address, bytes, access, count) };
     let Some((session, space)) = session::get().zip(with_handles()) else { return pass_on() };
     let here = space.location();
+    let is_list = !access.is_null() && count <= MOST_PLACES;
     // SAFETY: the program's own list, which the driver is about to read.
-    let list = if access.is_null() { &[] } else { unsafe { core::slice::from_raw_parts(access, count) } };
+    let list = if is_list { unsafe { core::slice::from_raw_parts(access, count) } } else { &[] };
     let by_others = |one: &CUmemAccessDesc| one.location != here && one.flags != CU_MEM_ACCESS_FLAGS_PROT_NONE;
     let is_for_others = list.iter().any(by_others);
     if is_for_others && let Err(answer) = consolidate_in(session, space, address, bytes) {
         return answer;
     }
     arrival::with_all_here(|guard| {
-        if !space.has_mapped(address, bytes as u64) || access.is_null() || count == 0 {
+        if !space.has_mapped(address, bytes as u64) || list.is_empty() {
             return pass_on();
         }
         if space.cuts_mapping(address, bytes as u64) {
