@@ -209,7 +209,9 @@ struct Measuring<'a> {
 
 impl Measuring<'_> {
     fn requests(&self, variant: &Variant, repeat: u32) -> Result<Vec<Request>, Error> {
-        let coordinator = self.place.coordinator([self.sizes.arena; 2], variant.options)?;
+        // What nobody needed meanwhile would come back without a copy, and there would be less to measure.
+        let serving = [variant.options, &["--no-keep"]].concat();
+        let coordinator = self.place.coordinator([self.sizes.arena; 2], &serving)?;
 
         let Sizes { width, layers, batch, .. } = self.sizes;
         let options = format!("--width {width} --layers {layers} --batch {batch} --check 0");
