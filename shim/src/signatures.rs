@@ -182,15 +182,13 @@ const LOOKED_AT: &[&str] =
     &["CUDA_MEMCPY3D", "CUDA_MEMSET_NODE_PARAMS", "CUDA_BATCH_MEM_OP_NODE_PARAMS", "CUgraphNodeParams"];
 
 /// Calls that let escape what cannot be ours, and so are not refused.
-const OWN: &[(&str, &str)] = &[
-    ("cuMemPoolExportToShareableHandle", "memory of pools does not move"),
-    ("cuMemPoolSetAccess", "memory of pools does not move"),
-];
+const OWN: &[(&str, &str)] = &[(
+    "cuMemPoolExportToShareableHandle",
+    "what can be shared with other processes is the driver's own, and does not move",
+)];
 
 /// Calls that queue what uses no memory of ours, past the gate.
 const QUEUED_WITHOUT_MEMORY: &[(&str, &str)] = &[
-    ("cuEventRecord", "a mark"),
-    ("cuEventRecordWithFlags", "a mark"),
     ("cuSignalExternalSemaphoresAsync", "order with another interface"),
     ("cuWaitExternalSemaphoresAsync", "order with another interface"),
     ("cuGraphicsMapResources", "memory of another interface changes hands"),
@@ -342,7 +340,7 @@ fn what_a_row_does_suits_what_its_arguments_declare() {
     let rows = rows();
     for (symbol, parameters) in header() {
         let Some(row) = rows.get(symbol.as_str()) else { continue };
-        let is_guarded = matches!(row.body, Some("refused" | "escapes" | "vmm"));
+        let is_guarded = matches!(row.body, Some("refused" | "escapes" | "pools" | "vmm"));
         for (argument, parameter) in row.arguments.iter().zip(&parameters) {
             let Some(effect) = argument.effect else { continue };
             let kind = base(parameter);

@@ -4,6 +4,7 @@
 //! reach memory of ours: then that GPU gets access to all of it, and it never moves again.
 
 use baton_contract::cuda::{CUdevice, CUdeviceptr, CUresult, CUstream};
+use baton_contract::memory::GRANULE;
 
 use super::blocks::{Needs, is_lacking, wait};
 use super::elsewhere;
@@ -90,6 +91,17 @@ pub(crate) fn expose(device: CUdevice) -> Result<(), CUresult> {
     let guard = lock_mappings(&passage, Needs::Everything)?;
     // Without a coordinator nothing moves.
     link::get().map_or(Ok(()), |link| space.expose(&link.requests, device, &guard))
+}
+
+/// Waits for a range of memory of ours, which may lie over several allocations of before.
+#[inline]
+pub(crate) fn wait_for(passage: &Passage, at: CUdeviceptr, bytes: u64) -> Result<(), CUresult> {
+    if !gate::may_lack() {
+        return Ok(());
+    }
+    // What comes as a whole begins and ends at multiples of this.
+    let places = (at..at + bytes).step_by(GRANULE as usize).chain([at + bytes - 1]);
+    wait(passage, Needs::These(places.collect()))
 }
 
 /// Does something while all memory is here and the coordinator moves none. An error is what the program's call has to

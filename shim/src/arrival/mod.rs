@@ -28,4 +28,6 @@ pub(crate) mod roots;
 pub(crate) mod words;
 
 pub(crate) use blocks::{Needs, begin, context_gone, end, is_complete, is_waited_for, mapped, story, wake};
-pub(crate) use door::{Gpu, ask_about, expose, is_here, lock_mappings, pass, pass_here, pass_into, with_all_here};
+pub(crate) use door::{
+    Gpu, ask_about, expose, is_here, lock_mappings, pass, pass_here, pass_into, wait_for, with_all_here,
+};

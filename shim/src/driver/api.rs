@@ -152,6 +152,10 @@ calls! {
     pub(crate) stream_create = cuStreamCreate(stream: *mut CUstream, flags: c_uint);
     raw_copy_out = cuMemcpyDtoHAsync_v2(to: *mut c_void, from: CUdeviceptr, bytes: usize, stream: CUstream);
     raw_copy_within = cuMemcpyDtoDAsync_v2(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream);
+    raw_wait_event = cuStreamWaitEvent(stream: CUstream, event: CUevent, flags: c_uint);
+    pub(crate) current_pool = cuDeviceGetMemPool(pool: *mut CUmemoryPool, device: CUdevice);
+    pub(crate) default_pool = cuDeviceGetDefaultMemPool(pool: *mut CUmemoryPool, device: CUdevice);
+    pub(crate) pool_attribute = cuMemPoolGetAttribute(pool: CUmemoryPool, attribute: c_int, value: *mut c_void);
     pub(crate) host_alloc = cuMemHostAlloc(out: *mut *mut c_void, bytes: usize, flags: c_uint);
 }
 
@@ -248,6 +252,28 @@ pub(crate) unsafe fn event_record(event: Handle, stream: Ordered) -> CUresult {
 pub(crate) unsafe fn event_record_in_legacy(event: Handle) -> CUresult {
     // SAFETY: by this function's contract.
     unsafe { raw_event_record(handle(event), handle(LEGACY)) }
+}
+
+/// Has a stream of the program's wait for an event, as a part of a call that the program makes in that stream: in place of the
+/// order that the driver would make. Nobody waits here.
+///
+/// # Safety
+///
+/// A stream of the current context, and an event.
+pub(crate) unsafe fn wait_event(stream: Stream, event: Handle) -> CUresult {
+    // SAFETY: by this function's contract.
+    unsafe { raw_wait_event(stream.asked(), handle(event), 0) }
+}
+
+/// What the driver says of a stream that the program names, where it may be none.
+///
+/// # Safety
+///
+/// A stream as the driver takes it.
+pub(crate) unsafe fn check_stream(stream: Stream) -> CUresult {
+    let mut status = NOT_CAPTURING;
+    // SAFETY: by this function's contract, and an out-parameter. The question disturbs nothing.
+    unsafe { raw_is_capturing(stream.asked(), &mut status) }
 }
 
 /// Copies from the device, in a stream's order. Does not wait, if `to` is pinned.

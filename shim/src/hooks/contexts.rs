@@ -10,7 +10,7 @@ use super::retry::with_room;
 use crate::arrival::{self, Needs, roots};
 use crate::driver::api::{self, Handle};
 use crate::memory::space;
-use crate::work::contexts;
+use crate::work::{contexts, pools};
 use crate::{gate, session};
 
 /// A context was made.
@@ -166,6 +166,7 @@ fn end(context: Handle, call: impl FnOnce() -> CUresult, is_gone: impl FnOnce(CU
             let _guard = passage.as_ref().and_then(|passage| gate::lock_mappings(passage).ok());
             space.free_context(context);
         }
+        pools::context_gone(context);
         if let Some(session) = session::get() {
             session.channels_changed();
         }

@@ -28,16 +28,9 @@ forwarded! {
 
     // Pools.
     cuDeviceGetDefaultMemPool, cuDeviceGetMemPool => (out: Tells<*mut CUmemoryPool>, device: CUdevice);
-    cuDeviceSetMemPool => (device: CUdevice, pool: Keeps<CUmemoryPool>);
     cuMemGetDefaultMemPool, cuMemGetMemPool =>
         (out: Tells<*mut CUmemoryPool>, location: *mut CUmemLocation, kind: c_int);
-    cuMemSetMemPool => (location: *mut CUmemLocation, kind: c_int, pool: Keeps<CUmemoryPool>);
-    cuMemPoolGetAttribute => (pool: Asks<CUmemoryPool>, attribute: c_int, value: HostOnly<*mut c_void>);
-    cuMemPoolSetAttribute => (pool: Changes<CUmemoryPool>, attribute: c_int, value: HostOnly<*mut c_void>);
     cuMemPoolGetAccess => (flags: *mut c_int, pool: Asks<CUmemoryPool>, location: *mut CUmemLocation);
-    cuMemPoolSetAccess => (pool: Escapes<CUmemoryPool>, access: *const CUmemAccessDesc, count: usize);
-    cuMemPoolTrimTo => (pool: Frees<CUmemoryPool>, bytes: usize);
-    cuMemPoolDestroy => (pool: Frees<CUmemoryPool>);
     cuMemPoolExportToShareableHandle => (out: Tells<*mut c_void>, pool: Escapes<CUmemoryPool>, kind: c_int, flags: u64);
     cuMemPoolImportFromShareableHandle =>
         (out: Imports<*mut CUmemoryPool>, handle: HostOnly<*mut c_void>, kind: c_int, flags: u64);
@@ -150,13 +143,10 @@ forwarded! {
     cuParamSetv => (function: CUfunction, offset: c_int, value: Keeps<*mut c_void>, bytes: c_uint);
 
     // Streams: marks in them and other interfaces' semaphores, which use no memory; questions and settings.
-    cuEventRecord, cuEventRecord_ptsz => (event: *mut c_void, stream: Queues<CUstream>);
-    cuEventRecordWithFlags, cuEventRecordWithFlags_ptsz =>
-        (event: *mut c_void, stream: Queues<CUstream>, flags: c_uint);
     cuSignalExternalSemaphoresAsync, cuSignalExternalSemaphoresAsync_ptsz,
     cuWaitExternalSemaphoresAsync, cuWaitExternalSemaphoresAsync_ptsz =>
         (semaphores: *const *mut c_void, parameters: *const c_void, count: c_uint, stream: Queues<CUstream>);
-    cuStreamSynchronize, cuStreamSynchronize_ptsz, cuStreamQuery, cuStreamQuery_ptsz => (stream: Asks<CUstream>);
+    cuStreamQuery, cuStreamQuery_ptsz => (stream: Asks<CUstream>);
     cuStreamGetCtx, cuStreamGetCtx_ptsz => (stream: Asks<CUstream>, context: *mut CUcontext);
     cuStreamGetCtx_v2, cuStreamGetCtx_v2_ptsz =>
         (stream: Asks<CUstream>, context: *mut CUcontext, green: *mut *mut c_void);

@@ -16,6 +16,7 @@ use crate::driver::api::{self, Stream};
 use crate::gate::Passage;
 use crate::memory::bounds::as_unknown;
 use crate::memory::mappings::Mapping;
+use crate::memory::pools::STEP;
 use crate::memory::space::{self, NoMemory, Space, is_window};
 use crate::memory::table::Facts;
 use crate::memory::unmanaged;
@@ -33,7 +34,6 @@ type TotalMemory = unsafe extern "C-unwind" fn(*mut usize, CUdevice) -> CUresult
 type AddressRange = unsafe extern "C-unwind" fn(*mut CUdeviceptr, *mut usize, CUdeviceptr) -> CUresult;
 type Attribute = unsafe extern "C-unwind" fn(*mut c_void, c_int, CUdeviceptr) -> CUresult;
 type Attributes = unsafe extern "C-unwind" fn(c_uint, *mut c_int, *mut *mut c_void, CUdeviceptr) -> CUresult;
-type PoolCreate = unsafe extern "C-unwind" fn(*mut CUmemoryPool, *const c_void) -> CUresult;
 
 /// Passes the gate, or ends the call with what the gate says. With an address: while memory is on its way, waits for
 /// what is there.
@@ -77,7 +77,7 @@ fn space() -> Option<&'static Space> {
 
 /// What the driver says to a call here and now that a capture may forbid, like giving out memory and taking it back; a broken
 /// context fails it.
-fn is_allowed() -> Result<(), CUresult> {
+pub(super) fn is_allowed() -> Result<(), CUresult> {
     if !contexts::is_capturing() {
         return Ok(());
     }
@@ -329,6 +329,7 @@ mod attribute {
     pub(super) const RANGE_SIZE: c_int = 12;
     pub(super) const HANDLE_TYPES: c_int = 14;
     pub(super) const RDMA: c_int = 15;
+    pub(super) const POOL: c_int = 17;
     pub(super) const MAPPING_SIZE: c_int = 18;
     pub(super) const MAPPING_BASE: c_int = 19;
 }
@@ -338,10 +339,15 @@ mod attribute {
 /// # Safety
 ///
 /// `out` is null or the place of this attribute, which the driver has just written.
-unsafe fn correct(attribute: c_int, out: *mut c_void, at: CUdeviceptr, found: Facts) {
+unsafe fn correct(attribute: c_int, out: *mut c_void, address: CUdeviceptr, at: CUdeviceptr, found: Facts) {
     if out.is_null() {
         return;
     }
+    // Of a pool's memory, what the driver would have mapped there at once.
+    let mapping = match found.pool {
+        0 => (at - at % GRANULE, found.bytes.next_multiple_of(GRANULE)),
+        _ => (address - address % STEP, STEP),
+    };
     // SAFETY: by this function's contract; these attributes are of these types.
     unsafe {
         match attribute {
@@ -349,8 +355,9 @@ unsafe fn correct(attribute: c_int, out: *mut c_void, at: CUdeviceptr, found: Fa
             attribute::NUMBER => *out.cast::<u64>() = found.number,
             attribute::RANGE_START => *out.cast::<CUdeviceptr>() = at,
             attribute::RANGE_SIZE => *out.cast::<usize>() = found.bytes as usize,
-            attribute::MAPPING_SIZE => *out.cast::<usize>() = found.bytes.next_multiple_of(GRANULE) as usize,
-            attribute::MAPPING_BASE => *out.cast::<CUdeviceptr>() = at - at % GRANULE,
+            attribute::MAPPING_SIZE => *out.cast::<usize>() = mapping.1 as usize,
+            attribute::MAPPING_BASE => *out.cast::<CUdeviceptr>() = mapping.0,
+            attribute::POOL => *out.cast::<usize>() = found.pool,
             _ => {}
         }
     }
@@ -401,7 +408,7 @@ pub(super) unsafe fn pointer_attribute(
     let answer = arrival::ask_about(address, || ask(address));
     if answer == CUDA_SUCCESS {
         // SAFETY: the driver has just written it.
-        unsafe { correct(attribute, out, at, found) };
+        unsafe { correct(attribute, out, address, at, found) };
     }
     answer
 }
@@ -430,7 +437,7 @@ pub(super) unsafe fn pointer_attributes(
     if answer == CUDA_SUCCESS {
         for n in 0..count as usize {
             // SAFETY: two arrays of `count` items, which the driver has just used as such.
-            unsafe { correct(*attributes.add(n), *out.add(n), at, found) };
+            unsafe { correct(*attributes.add(n), *out.add(n), address, at, found) };
         }
     }
     answer
@@ -459,39 +466,8 @@ pub(super) unsafe fn written(answer: CUresult, out: *const u64) -> u64 {
     }
 }
 
-type AllocAsync = unsafe extern "C-unwind" fn(*mut CUdeviceptr, usize, CUstream) -> CUresult;
-type AllocFromPool = unsafe extern "C-unwind" fn(*mut CUdeviceptr, usize, CUmemoryPool, CUstream) -> CUresult;
 type FreeAsync = unsafe extern "C-unwind" fn(CUdeviceptr, CUstream) -> CUresult;
 type AllocManaged = unsafe extern "C-unwind" fn(*mut CUdeviceptr, usize, c_uint) -> CUresult;
-
-pub(super) unsafe fn alloc_async(
-    original: AllocAsync,
-    out: *mut CUdeviceptr,
-    bytes: usize,
-    stream: CUstream,
-) -> CUresult {
-    let _passage = passage!();
-    // SAFETY: the driver's own function with the program's own arguments.
-    let answer = retried(|| unsafe { original(out, bytes, stream) });
-    // SAFETY: written on success.
-    pin(answer, unsafe { written(answer, out) }, bytes);
-    answer
-}
-
-pub(super) unsafe fn alloc_from_pool(
-    original: AllocFromPool,
-    out: *mut CUdeviceptr,
-    bytes: usize,
-    pool: CUmemoryPool,
-    stream: CUstream,
-) -> CUresult {
-    let _passage = passage!();
-    // SAFETY: the driver's own function with the program's own arguments.
-    let answer = retried(|| unsafe { original(out, bytes, pool, stream) });
-    // SAFETY: written on success.
-    pin(answer, unsafe { written(answer, out) }, bytes);
-    answer
-}
 
 /// In the stream's order: the memory is taken back when the stream has come this far.
 pub(super) unsafe fn free_async<const INDEX: usize>(
@@ -547,11 +523,4 @@ pub(super) unsafe fn join_for(properties: *const c_void) {
     if let Some(CUmemLocation { kind: CU_MEM_LOCATION_TYPE_DEVICE, id }) = location {
         session::join(id);
     }
-}
-
-pub(super) unsafe fn pool_create(original: PoolCreate, out: *mut CUmemoryPool, properties: *const c_void) -> CUresult {
-    // SAFETY: the program's own properties, which the driver is about to read.
-    unsafe { join_for(properties) };
-    // SAFETY: the driver's own function with the program's own arguments.
-    unsafe { original(out, properties) }
 }

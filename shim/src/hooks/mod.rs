@@ -16,6 +16,7 @@ mod escapes;
 #[cfg(test)]
 mod forwarded;
 mod memory;
+mod pools;
 mod procaddress;
 mod reachable;
 mod retry;

@@ -6,7 +6,7 @@ use baton_contract::cuda::{CUDA_SUCCESS, CUresult, CUstream};
 
 use crate::arrival::Needs;
 use crate::driver::api::{self, Stream};
-use crate::work::{capture, contexts};
+use crate::work::{capture, contexts, pools};
 use crate::{arrival, session};
 
 type StreamCreate = unsafe extern "C-unwind" fn(*mut CUstream, c_uint) -> CUresult;
@@ -59,6 +59,7 @@ pub(super) unsafe fn stream_destroy(original: OfStream, stream: CUstream) -> CUr
         // SAFETY: the driver's own function with the program's own arguments.
         return unsafe { original(stream) };
     }
+    pools::stream_goes(stream.expose_provenance());
     contexts::remove_stream(stream.expose_provenance());
     // SAFETY: the driver's own function with the program's own arguments.
     let answer = unsafe { original(stream) };
@@ -126,10 +127,14 @@ pub(super) unsafe fn wait_event<const INDEX: usize>(
         Ok(passage) => passage,
         Err(answer) => return answer,
     };
-    if session::get().is_none() || !contexts::is_capturing() {
-        return call();
-    }
     let stream = Stream::of::<INDEX>(stream);
+    if session::get().is_none() || !contexts::is_capturing() {
+        let answer = call();
+        if answer == CUDA_SUCCESS {
+            pools::waits(stream, event.expose_provenance());
+        }
+        return answer;
+    }
     let beginning = capture::join(stream);
     let answer = call();
     // SAFETY: the stream of the program's own call.

@@ -28,7 +28,7 @@ use super::effects::Declared;
 use super::effects::{
     Allocates, Asks, Changes, Escapes, Frees, HostOnly, Imports, Keeps, Queues, Reads, Tells, Uses, Writes,
 };
-use super::{contexts, escapes, memory, procaddress, reachable, retry, streams, vmm};
+use super::{contexts, escapes, memory, pools, procaddress, reachable, retry, streams, vmm};
 use crate::arrival::copies::{Batch, Copy2d, Copy3d, Fill, Node, Words, rows};
 use crate::arrival::footprint::{self, Reach, Unified};
 use crate::arrival::{self, Gpu, Needs, graphs};
@@ -208,7 +208,6 @@ hooks! {
     // Memory: what gives it out and takes it back.
     cuMemCreate => vmm::create(out: Allocates<*mut u64>, bytes: usize, properties: Asks<*const c_void>, flags: u64);
     cuMemRelease => vmm::release(handle: Frees<u64>);
-    cuMemPoolCreate => memory::pool_create(out: Allocates<*mut CUmemoryPool>, properties: Asks<*const c_void>);
     cuMemAlloc_v2 => memory::alloc(out: Allocates<*mut CUdeviceptr>, bytes: usize);
     cuMemAlloc => gated(out: Allocates<*mut CUdeviceptrV1>, bytes: c_uint);
     cuMemAllocPitch_v2 =>
@@ -216,13 +215,36 @@ hooks! {
     cuMemAllocPitch =>
         gated(out: Allocates<*mut CUdeviceptrV1>, pitch: *mut c_uint, width: c_uint, height: c_uint, element: c_uint);
     cuMemAllocManaged => memory::alloc_managed(out: Allocates<*mut CUdeviceptr>, bytes: usize, flags: c_uint);
-    cuMemFree_v2 => memory::free(address: Frees<CUdeviceptr>);
+    cuMemFree_v2 => pools::free(address: Frees<CUdeviceptr>);
     cuMemFree => gated(address: Frees<CUdeviceptrV1>);
     cuMemAllocAsync, cuMemAllocAsync_ptsz =>
-        memory::alloc_async(out: Allocates<*mut CUdeviceptr>, bytes: usize, stream: Queues<CUstream>);
+        pools::alloc_async typed stream(out: Allocates<*mut CUdeviceptr>, bytes: usize, stream: Queues<CUstream>);
     cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync_ptsz =>
-        memory::alloc_from_pool(out: Allocates<*mut CUdeviceptr>, bytes: usize, pool: Asks<CUmemoryPool>, stream: Queues<CUstream>);
-    cuMemFreeAsync, cuMemFreeAsync_ptsz => memory::free_async typed stream(address: Frees<CUdeviceptr>, stream: Queues<CUstream>);
+        pools::alloc_from_pool typed stream(out: Allocates<*mut CUdeviceptr>, bytes: usize, pool: Asks<CUmemoryPool>, stream: Queues<CUstream>);
+    cuMemFreeAsync, cuMemFreeAsync_ptsz => pools::free_async typed stream(address: Frees<CUdeviceptr>, stream: Queues<CUstream>);
+
+    // Pools, and what they go by: waiting, and events.
+    cuMemPoolCreate => pools::create(out: Allocates<*mut CUmemoryPool>, properties: Asks<*const c_void>);
+    cuMemPoolDestroy => pools::destroy(pool: Frees<CUmemoryPool>);
+    cuMemPoolTrimTo => pools::trim(pool: Frees<CUmemoryPool>, bytes: usize);
+    cuMemPoolGetAttribute =>
+        pools::attribute(pool: Asks<CUmemoryPool>, attribute: c_int, value: HostOnly<*mut c_void>);
+    cuMemPoolSetAttribute =>
+        pools::set_attribute(pool: Changes<CUmemoryPool>, attribute: c_int, value: HostOnly<*mut c_void>);
+    cuMemPoolSetAccess =>
+        pools::set_access(pool: Escapes<CUmemoryPool>, access: *const CUmemAccessDesc, count: usize);
+    cuDeviceSetMemPool => pools::set_device_pool(device: CUdevice, pool: Keeps<CUmemoryPool>);
+    cuMemSetMemPool => pools::set_pool(location: *mut CUmemLocation, kind: c_int, pool: Keeps<CUmemoryPool>);
+    cuStreamSynchronize, cuStreamSynchronize_ptsz =>
+        pools::stream_synchronize typed stream(stream: Asks<CUstream>);
+    cuEventSynchronize => pools::event_synchronize(event: *mut c_void);
+    cuCtxSynchronize => pools::synchronize();
+    cuCtxSynchronize_v2 => pools::synchronize_context(context: CUcontext);
+    cuEventRecord, cuEventRecord_ptsz =>
+        pools::event_record typed stream(event: *mut c_void, stream: Queues<CUstream>);
+    cuEventRecordWithFlags, cuEventRecordWithFlags_ptsz =>
+        pools::event_record_with_flags typed stream(event: *mut c_void, stream: Queues<CUstream>, flags: c_uint);
+    cuEventDestroy_v2, cuEventDestroy => pools::event_destroy(event: *mut c_void);
 
     // Mappings, and ways to memory past its addresses: of the program's own memory.
     cuMemAddressReserve =>

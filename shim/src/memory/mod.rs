@@ -10,6 +10,7 @@
 //! - [`space`]: gives and takes allocations. [`bounds`]: whether calls stay within them.
 //! - [`table`], `window`, [`extents`]: the books behind it. [`layout`]: as those see it who wait for memory.
 //! - `vmm`: the program's own handles and mappings. [`mappings`]: the books of those.
+//! - [`pools`]: memory that is allocated in streams' order. `room`: what of a pool nobody has. [`order`]: which streams come after which frees.
 //! - `immovable`: memory that others can reach, and which stays.
 //! - [`unmanaged`]: memory that is not virtualised, counted.
 
@@ -18,6 +19,9 @@ pub(crate) mod extents;
 mod immovable;
 pub(crate) mod layout;
 pub(crate) mod mappings;
+pub(crate) mod order;
+pub(crate) mod pools;
+mod room;
 pub(crate) mod space;
 mod spare;
 pub(crate) mod table;

@@ -20,8 +20,9 @@ use baton_contract::wire::MAX_DESCRIPTORS;
 
 use super::extents::Extents;
 use super::layout::{ExtentLayout, Layout};
+use super::pools::{PoolNumber, STEP};
 use super::spare::Spare;
-use super::table::{Facts, Released, SMALL, Table};
+use super::table::{Facts, Pooled, Released, SMALL, Table};
 use super::window::Window;
 use crate::driver::api;
 use crate::gate::{self, Passage};
@@ -114,6 +115,9 @@ pub(super) struct Books {
     reserved: Vec<(CUdeviceptr, u64)>,
     /// What the program has reserved itself: sizes by start.
     programs: BTreeMap<CUdeviceptr, u64>,
+    /// Addresses of pools, and what of them is free again of what was there.
+    areas: BTreeMap<CUdeviceptr, u64>,
+    returned: Vec<Range<CUdeviceptr>>,
 }
 
 impl Books {
@@ -122,6 +126,10 @@ impl Books {
     }
 
     fn give_addresses_back(&mut self, at: CUdeviceptr, bytes: u64) {
+        if self.areas.range(..=at).next_back().is_some_and(|(start, size)| at < start + size) {
+            self.returned.push(at..at + bytes);
+            return;
+        }
         let is_beside = |(start, size): &(CUdeviceptr, u64)| (*start..start + beside_of(*size)).contains(&at);
         if self.reserved.iter().any(is_beside) {
             self.beside.give_back(at, bytes);
@@ -247,6 +255,74 @@ impl Space {
         extents.iter().for_each(|extent| books.spare.add(at..at + bytes, &extent.addresses, true));
         drop(books);
         self.acquire(requests, bytes)
+    }
+
+    /// Addresses for a pool, at least so many, from a multiple of [`STEP`] on.
+    pub(crate) fn take_area(&self, bytes: u64) -> Option<Range<CUdeviceptr>> {
+        let size = bytes.checked_next_multiple_of(STEP)?.checked_add(STEP)?;
+        let at = self.addresses(size).ok()?;
+        self.lock().areas.insert(at, size);
+        let start = at.next_multiple_of(STEP);
+        Some(start..start + size - STEP)
+    }
+
+    /// A pool is no more, and nothing is left at its addresses.
+    pub(crate) fn give_area_back(&self, area: &Range<CUdeviceptr>) {
+        let mut books = self.lock();
+        let Some((at, size)) = books.areas.range(..=area.start).next_back().map(|(at, size)| (*at, *size)) else {
+            return;
+        };
+        books.areas.remove(&at);
+        books.give_addresses_back(at, size);
+    }
+
+    /// Memory for a pool, at addresses of its own: all of it or nothing.
+    pub(crate) fn grow_area(
+        &self,
+        passage: &Passage,
+        requests: &Requests,
+        ranges: &[Range<CUdeviceptr>],
+    ) -> Result<(), NoMemory> {
+        self.with_guard(passage, || {
+            for (n, range) in ranges.iter().enumerate() {
+                if let Err(error) = self.acquire_at(requests, range.start, range.end - range.start) {
+                    let came = ranges[..n].iter().map(Released::of_pool).collect();
+                    // A broken context keeps its memory until the process ends.
+                    let _ = self.release(came, give_to_coordinator);
+                    return Err(error);
+                }
+            }
+            Ok(())
+        })?;
+        self.lock().table.add_taken(ranges.iter().map(|range| range.end - range.start).sum());
+        Ok(())
+    }
+
+    /// Gives back what pools have given up. As for [`Self::finish_free`].
+    pub(crate) fn shrink_areas(&self, ranges: &[Range<CUdeviceptr>], tell: impl FnMut(GivenUp)) {
+        self.lock().table.subtract_taken(ranges.iter().map(|range| range.end - range.start).sum());
+        // A broken context keeps its memory until the process ends.
+        let _ = self.release(ranges.iter().map(Released::of_pool).collect(), tell);
+    }
+
+    /// Whether all memory at these addresses is here.
+    pub(crate) fn is_all_mapped(&self, range: &Range<CUdeviceptr>) -> bool {
+        self.extents.within(range.start, range.end - range.start).iter().all(|extent| extent.is_mapped)
+    }
+
+    /// What is free again of pools' addresses.
+    pub(crate) fn take_returned(&self) -> Vec<Range<CUdeviceptr>> {
+        core::mem::take(&mut self.lock().returned)
+    }
+
+    /// An allocation of a pool, which the program knows by `handle`.
+    pub(crate) fn add_pooled(&self, at: CUdeviceptr, bytes: u64, pool: PoolNumber, handle: usize) {
+        self.lock().table.add_pooled(at, bytes, pool, handle);
+    }
+
+    /// Such an allocation is freed, if it is one.
+    pub(crate) fn remove_pooled(&self, at: CUdeviceptr) -> Option<Pooled> {
+        self.lock().table.remove_pooled(at)
     }
 
     /// The allocation that this address lies in, and where it begins.

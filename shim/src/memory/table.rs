@@ -3,15 +3,18 @@
 //! ```text
 //! large    2 MiB multiples
 //! small    512-byte blocks of **shared** 2 MiB, which many have together
+//! pooled   a pool's, which has books of its own
 //! freeing  freed, while work that was queued before may still use it
 //! cached   freed, still mapped: the next allocation of the same size gets it back
 //! ```
 
+use core::ops::Range;
 use std::collections::{BTreeMap, BTreeSet};
 
 use baton_contract::cuda::CUdeviceptr;
 use baton_contract::memory::GRANULE;
 
+use super::pools::PoolNumber;
 use super::window::Window;
 
 /// Up to here, allocations share extents.
@@ -24,18 +27,48 @@ const BLOCK: u64 = 512;
 pub(crate) struct Facts {
     /// What the program asked for.
     pub(crate) bytes: u64,
-    /// The context that it belongs to.
+    /// The context that it belongs to; 0 if to none.
     pub(crate) context: usize,
+    /// The pool that it is from, as the program knows it; 0 if from none.
+    pub(crate) pool: usize,
     /// Its number: never given twice, as the driver's are not.
     pub(crate) number: u64,
+}
+
+/// Whose memory it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Home {
+    /// Its own, in whole 2 MiB.
+    Own,
+    /// Shared with others.
+    Shared,
+    /// A pool's.
+    Pool(PoolNumber),
+}
+
+impl Allocation {
+    /// What it takes of its home, in bytes.
+    fn taken(&self) -> u64 {
+        self.facts.bytes.next_multiple_of(if self.home == Home::Own { GRANULE } else { BLOCK })
+    }
+}
+
+/// A pool's memory that the program has freed.
+#[derive(Debug)]
+pub(crate) struct Pooled {
+    pub(crate) pool: PoolNumber,
+    /// What was asked for, and what it takes.
+    pub(crate) asked: u64,
+    pub(crate) bytes: u64,
+    /// Others may reach it for ever: nobody else may have it.
+    pub(crate) has_escaped: bool,
 }
 
 /// One allocation.
 #[derive(Debug)]
 pub(crate) struct Allocation {
     pub(crate) facts: Facts,
-    /// Whether its 2 MiB pages are its own.
-    is_large: bool,
+    home: Home,
     /// Others may reach its memory for ever, whatever becomes of its addresses.
     has_escaped: bool,
 }
@@ -49,6 +82,13 @@ pub(crate) struct Released {
     pub(crate) bytes: u64,
     /// Whether another allocation may get it.
     pub(crate) is_reusable: bool,
+}
+
+impl Released {
+    /// Of a pool, at addresses that only the pool uses again.
+    pub(crate) fn of_pool(range: &Range<CUdeviceptr>) -> Self {
+        Self { at: range.start, bytes: range.end - range.start, is_reusable: false }
+    }
 }
 
 /// All allocations of the process.
@@ -100,8 +140,8 @@ impl Table {
         let size = bytes.next_multiple_of(BLOCK);
         let at = self.free.take(size)?;
         let number = self.next_number();
-        let facts = Facts { bytes, context, number };
-        self.allocations.insert(at, Allocation { facts, is_large: false, has_escaped: false });
+        let facts = Facts { bytes, context, pool: 0, number };
+        self.allocations.insert(at, Allocation { facts, home: Home::Shared, has_escaped: false });
         Some(at)
     }
 
@@ -116,8 +156,34 @@ impl Table {
     pub(crate) fn add_large(&mut self, memory: &Released, bytes: u64, context: usize) {
         self.taken += memory.bytes;
         let number = self.next_number();
-        let facts = Facts { bytes, context, number };
-        self.allocations.insert(memory.at, Allocation { facts, is_large: true, has_escaped: false });
+        let facts = Facts { bytes, context, pool: 0, number };
+        self.allocations.insert(memory.at, Allocation { facts, home: Home::Own, has_escaped: false });
+    }
+
+    /// An allocation of a pool, which the program knows by `handle`.
+    pub(crate) fn add_pooled(&mut self, at: CUdeviceptr, bytes: u64, pool: PoolNumber, handle: usize) {
+        let number = self.next_number();
+        let facts = Facts { bytes, context: 0, pool: handle, number };
+        self.allocations.insert(at, Allocation { facts, home: Home::Pool(pool), has_escaped: false });
+    }
+
+    /// Such an allocation is freed, if it is one.
+    pub(crate) fn remove_pooled(&mut self, at: CUdeviceptr) -> Option<Pooled> {
+        let allocation = self.allocations.get(&at)?;
+        let Home::Pool(pool) = allocation.home else { return None };
+        let (asked, bytes, has_escaped) = (allocation.facts.bytes, allocation.taken(), allocation.has_escaped);
+        self.allocations.remove(&at);
+        Some(Pooled { pool, asked, bytes, has_escaped })
+    }
+
+    /// Pools have so much more.
+    pub(crate) fn add_taken(&mut self, bytes: u64) {
+        self.taken += bytes;
+    }
+
+    /// Pools have so much less.
+    pub(crate) fn subtract_taken(&mut self, bytes: u64) {
+        self.taken -= bytes;
     }
 
     /// Memory of exactly this size that was freed lately.
@@ -176,8 +242,8 @@ impl Table {
     pub(crate) fn finish(&mut self, at: CUdeviceptr, number: u64) -> Option<Released> {
         self.freeing.get(&at).filter(|freed| freed.facts.number == number)?;
         let allocation = self.freeing.remove(&at)?;
-        if allocation.is_large {
-            let bytes = allocation.facts.bytes.next_multiple_of(GRANULE);
+        let bytes = allocation.taken();
+        if allocation.home == Home::Own {
             self.taken -= bytes;
             return Some(Released { at, bytes, is_reusable: !allocation.has_escaped });
         }
@@ -185,7 +251,7 @@ impl Table {
             // Its part of the shared memory is nobody's any more.
             return None;
         }
-        let (base, bytes) = self.free.give_back(at, allocation.facts.bytes.next_multiple_of(BLOCK));
+        let (base, bytes) = self.free.give_back(at, bytes);
         if bytes != GRANULE {
             return None;
         }
@@ -202,17 +268,17 @@ impl Table {
             return None;
         }
         allocation.has_escaped = true;
-        if allocation.is_large {
-            return Some((*at, allocation.facts.bytes.next_multiple_of(GRANULE)));
+        match allocation.home {
+            Home::Own | Home::Pool(_) => Some((*at, allocation.taken())),
+            Home::Shared => self.shared.range(..=address).next_back().map(|at| (*at, GRANULE)),
         }
-        self.shared.range(..=address).next_back().map(|at| (*at, GRANULE))
     }
 
-    /// All memory that is waited for as a whole: where, and how much.
+    /// All memory that is waited for as a whole: where, and how much. What pools have and nobody of them is not among it.
     pub(crate) fn places(&self) -> impl Iterator<Item = (CUdeviceptr, u64)> {
         let all = self.allocations.iter().chain(&self.freeing);
-        let large = all.filter(|(_, allocation)| allocation.is_large);
-        let large = large.map(|(at, allocation)| (*at, allocation.facts.bytes.next_multiple_of(GRANULE)));
+        let large = all.filter(|(_, allocation)| allocation.home != Home::Shared);
+        let large = large.map(|(at, allocation)| (*at, allocation.taken()));
         let shared = self.shared.iter().map(|at| (*at, GRANULE));
         let cached = self.cached.iter().map(|memory| (memory.at, memory.bytes));
         large.chain(shared).chain(cached)
@@ -279,6 +345,19 @@ mod tests {
         assert_eq!((table.taken(), table.places().count()), (2 * GRANULE, 1), "work may still use it");
         assert_eq!(table.finish(GRANULE, number), Some(memory(GRANULE, 2 * GRANULE)));
         assert_eq!((table.taken(), table.places().count()), (0, 0));
+    }
+
+    #[test]
+    fn an_allocation_of_a_pool_is_known_and_its_memory_is_the_pools() {
+        let mut table = Table::default();
+        table.add_pooled(3 * BLOCK, 513, PoolNumber::for_tests(4), 99);
+        assert_eq!(table.find(3 * BLOCK + 512).map(|(at, found)| (at, found.facts.pool)), Some((3 * BLOCK, 99)));
+        assert!(table.find(3 * BLOCK + 513).is_none());
+        assert_eq!((table.taken(), table.places().collect::<Vec<_>>()), (0, vec![(3 * BLOCK, 2 * BLOCK)]));
+        assert_eq!(table.let_escape(3 * BLOCK), Some((3 * BLOCK, 2 * BLOCK)));
+        let freed = table.remove_pooled(3 * BLOCK).expect("there is one");
+        assert_eq!((freed.asked, freed.bytes, freed.has_escaped), (513, 2 * BLOCK, true));
+        assert!(table.remove_pooled(3 * BLOCK).is_none());
     }
 
     #[test]

@@ -63,6 +63,34 @@ impl Window {
         (at, bytes)
     }
 
+    /// Takes a part of a free range, which has it.
+    pub(crate) fn take_at(&mut self, at: u64, bytes: u64) {
+        let Some((start, length)) = self.containing(at) else { return };
+        self.remove(start);
+        if start < at {
+            self.insert(start, at - start);
+        }
+        if at + bytes < start + length {
+            self.insert(at + bytes, start + length - at - bytes);
+        }
+    }
+
+    /// The free range that an address lies in: start and size.
+    pub(crate) fn containing(&self, address: u64) -> Option<(u64, u64)> {
+        let (start, bytes) = self.free.range(..=address).next_back()?;
+        (address < start + bytes).then_some((*start, *bytes))
+    }
+
+    /// All free ranges of at least so many bytes, the smallest first: start and size.
+    pub(crate) fn no_smaller_than(&self, bytes: u64) -> impl Iterator<Item = (u64, u64)> {
+        self.by_size.range((bytes, 0)..).map(|(bytes, at)| (*at, *bytes))
+    }
+
+    /// All free ranges in order of address: start and size.
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.free.iter().map(|(at, bytes)| (*at, *bytes))
+    }
+
     /// A free range that is to be given out no more.
     pub(crate) fn withdraw(&mut self, at: u64) {
         self.remove(at);
@@ -86,6 +114,19 @@ mod tests {
             .collect();
         assert_eq!(whole.iter().position(|is| *is), Some(9));
         assert_eq!(window.take(100), Some(1000));
+    }
+
+    #[test]
+    fn a_part_can_be_taken_out_of_the_middle() {
+        let mut window = Window::default();
+        window.give_back(100, 100);
+        window.take_at(130, 20);
+        assert_eq!(window.ranges().collect::<Vec<_>>(), [(100, 30), (150, 50)]);
+        assert_eq!((window.containing(129), window.containing(130)), (Some((100, 30)), None));
+        assert_eq!(window.no_smaller_than(31).collect::<Vec<_>>(), [(150, 50)]);
+        window.take_at(150, 50);
+        window.take_at(100, 10);
+        assert_eq!(window.ranges().collect::<Vec<_>>(), [(110, 20)]);
     }
 
     #[test]

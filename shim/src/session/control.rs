@@ -31,7 +31,7 @@ use crate::memory::space::{GivenUp, Space};
 use crate::memory::unmanaged;
 use crate::sys::{reserve, thread, user};
 use crate::work::drain::{IdleWatch, drain};
-use crate::work::{capture, frees, limit, reading};
+use crate::work::{capture, frees, limit, pools, reading};
 use crate::{arrival, channels, gate};
 
 /// How often an idle program is looked for at most.
@@ -434,7 +434,10 @@ impl Control {
         let mut roots = arrival::roots::read(self.session.device);
         // Memory that is not ours may hold pointers to what is.
         roots.unreadable |= self.session.whole || unmanaged::is_any();
-        arrival::begin(self.session.space.layout(), &self.edges, roots);
+        let mut layout = self.session.space.layout();
+        // An allocation may come to lie there.
+        layout.blocks.extend(pools::free_memory());
+        arrival::begin(layout, &self.edges, roots);
         self.turn = Turn::Here { grant, arriving: true };
     }
 

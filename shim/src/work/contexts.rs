@@ -115,6 +115,8 @@ static ASKING: AtomicUsize = AtomicUsize::new(0);
 pub(super) static CAPTURING: AtomicUsize = AtomicUsize::new(0);
 /// Changes when contexts go: whoever remembers something that belongs to one forgets it then.
 static DEPARTURES: AtomicUsize = AtomicUsize::new(0);
+/// Whether there ever was a stream that the legacy stream waits for, of the program's or a thread's own.
+static BLOCKING: AtomicBool = AtomicBool::new(false);
 /// Whether the program may use threads' own default streams, about which only their threads can ask.
 static PER_THREAD: AtomicBool = AtomicBool::new(false);
 
@@ -315,6 +317,9 @@ pub(super) fn departures() -> usize {
 /// A stream was made in the current context.
 pub(crate) fn add_stream(stream: Handle, is_non_blocking: bool) {
     let context = api::current_context();
+    if !is_non_blocking {
+        BLOCKING.store(true, Ordering::Relaxed);
+    }
     if let Some((_, context)) = lock().by_handle(context) {
         context.streams.entry(stream).or_default().is_non_blocking = is_non_blocking;
     }
@@ -366,6 +371,11 @@ pub(crate) fn is_capturing() -> bool {
 /// The program calls functions of which the default stream is the thread's own.
 pub(crate) fn note_per_thread_streams() {
     PER_THREAD.store(true, Ordering::Relaxed);
+}
+
+/// Whether what is put into the legacy stream may order other streams.
+pub(crate) fn is_legacy_ordering() -> bool {
+    BLOCKING.load(Ordering::Relaxed) || has_per_thread_streams()
 }
 
 pub(super) fn has_per_thread_streams() -> bool {

@@ -2,6 +2,7 @@
 //!
 //! Freed in a stream's order (`cuMemFreeAsync`), and while something captures: then nobody can wait for the context.
 
+use core::ops::Range;
 use core::time::Duration;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -24,11 +25,26 @@ struct Deferred {
 #[derive(Default)]
 struct Frees {
     deferred: Vec<Deferred>,
+    /// What pools have given up: nothing uses it.
+    given_up: Vec<Range<CUdeviceptr>>,
     has_thread: bool,
 }
 
-static FREES: Mutex<Frees> = Mutex::new(Frees { deferred: Vec::new(), has_thread: false });
+static FREES: Mutex<Frees> = Mutex::new(Frees { deferred: Vec::new(), given_up: Vec::new(), has_thread: false });
 static DEFERRED: Condvar = Condvar::new();
+
+impl Frees {
+    fn len(&self) -> usize {
+        self.deferred.len() + self.given_up.len()
+    }
+
+    fn see_to(&mut self, space: &'static Space) {
+        if !self.has_thread {
+            // Without a thread it is done at the next allocation, or when the gate closes.
+            self.has_thread = thread::start("baton-frees", move || run(space));
+        }
+    }
+}
 
 fn lock() -> MutexGuard<'static, Frees> {
     FREES.lock().unwrap_or_else(PoisonError::into_inner)
@@ -42,10 +58,19 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 pub(crate) fn defer(at: CUdeviceptr, number: u64, mark: Option<Mark>, space: &'static Space) {
     let mut frees = lock();
     frees.deferred.push(Deferred { at, number, mark });
-    if !frees.has_thread {
-        // Without a thread it is done at the next allocation, or when the gate closes.
-        frees.has_thread = thread::start("baton-frees", move || run(space));
+    frees.see_to(space);
+    drop(frees);
+    DEFERRED.notify_one();
+}
+
+/// Pools have given up memory that nothing uses; it is given back as soon as mappings may be changed.
+pub(crate) fn give_up(ranges: Vec<Range<CUdeviceptr>>, space: &'static Space) {
+    if ranges.is_empty() {
+        return;
     }
+    let mut frees = lock();
+    frees.given_up.extend(ranges);
+    frees.see_to(space);
     drop(frees);
     DEFERRED.notify_one();
 }
@@ -53,7 +78,16 @@ pub(crate) fn defer(at: CUdeviceptr, number: u64, mark: Option<Mark>, space: &'s
 /// Takes back what nothing uses any more; `tell` tells the coordinator. Whoever calls this may change mappings: it has a guard, or
 /// has closed the gate.
 pub(crate) fn collect(space: &Space, mut tell: impl FnMut(GivenUp)) {
-    let deferred = core::mem::take(&mut lock().deferred);
+    let (deferred, given_up) = {
+        let mut frees = lock();
+        (core::mem::take(&mut frees.deferred), core::mem::take(&mut frees.given_up))
+    };
+    // What is away, or on its way, can only be given back when it is here.
+    let (here, away): (Vec<_>, Vec<_>) = given_up.into_iter().partition(|range| space.is_all_mapped(range));
+    if !here.is_empty() {
+        space.shrink_areas(&here, &mut tell);
+    }
+    lock().given_up.extend(away);
     if deferred.is_empty() {
         return;
     }
@@ -74,7 +108,7 @@ pub(crate) fn collect(space: &Space, mut tell: impl FnMut(GivenUp)) {
 
 /// Whether anything waits to be taken back.
 pub(crate) fn is_any() -> bool {
-    !lock().deferred.is_empty()
+    lock().len() > 0
 }
 
 /// The thread that takes memory back when nobody else comes by. It outlives the connection to the coordinator.
@@ -85,18 +119,18 @@ fn run(space: &Space) {
     loop {
         {
             let mut frees = lock();
-            while frees.deferred.is_empty() {
+            while frees.len() == 0 {
                 pause = FIRST_PAUSE;
                 frees = DEFERRED.wait(frees).unwrap_or_else(PoisonError::into_inner);
             }
         }
-        let before = lock().deferred.len();
+        let before = lock().len();
         if let Some(_passage) = gate::pass_if_open()
             && let Some(_guard) = gate::lock_mappings_if_open()
         {
             collect(space, give_to_coordinator);
         }
-        pause = if lock().deferred.len() < before { FIRST_PAUSE } else { (pause * 2).min(LONGEST_PAUSE) };
+        pause = if lock().len() < before { FIRST_PAUSE } else { (pause * 2).min(LONGEST_PAUSE) };
         std::thread::sleep(pause);
     }
 }

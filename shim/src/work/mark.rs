@@ -131,6 +131,13 @@ impl Mark {
         Some(Self { context: id, waits })
     }
 
+    /// Has a stream of the current context wait for it, as a part of a call of the program in that stream; if that can be done.
+    pub(crate) fn keep_waiting(&self, stream: Stream) -> bool {
+        let Waits::Event(event) = self.waits else { return false };
+        // SAFETY: a stream of the program's call, and an event of ours, which is set.
+        asking(self.context).is_some_and(|_asking| unsafe { api::wait_event(stream, event) } == CUDA_SUCCESS)
+    }
+
     /// Whether all of it has ended. Does not wait.
     pub(crate) fn look(&mut self) -> Ended {
         let id = self.context;
@@ -185,6 +192,21 @@ impl Drop for Mark {
     }
 }
 
+/// Whether nothing is queued in a stream that the program has made; none if it cannot be asked, or is no more.
+pub(crate) fn is_idle(id: ContextId, stream: Handle) -> Option<bool> {
+    let look = || {
+        let _asking = {
+            let mut contexts = contexts::lock();
+            let asking = Asking::begin(&contexts);
+            contexts.get(id)?.streams.get(&stream).filter(|state| state.captured.is_none())?;
+            asking
+        };
+        // SAFETY: a stream of the current context which is not destroyed meanwhile, and does not begin to capture.
+        Some(unsafe { api::stream_query(Stream::Created(stream)) } == CUDA_SUCCESS)
+    };
+    api::within(id.handle, look)?
+}
+
 /// Keeps what is asked about alive; none if the context is gone.
 fn asking(id: ContextId) -> Option<Asking> {
     let mut contexts = contexts::lock();
@@ -209,7 +231,8 @@ fn not_capturing<T>(id: ContextId, stream: Option<Stream>, what: impl FnOnce() -
         let context = contexts.get(id).ok_or(Unset::Never)?;
         let is_capturing = match stream {
             None | Some(Stream::Legacy) => context.is_capturing(),
-            Some(Stream::Created(stream)) => context.streams.get(&stream).is_some_and(|state| state.captured.is_some()),
+            // One that is destroyed takes no event.
+            Some(Stream::Created(stream)) => context.streams.get(&stream).is_none_or(|state| state.captured.is_some()),
             // This thread's own, which only this thread can have capture.
             Some(Stream::PerThread) => false,
         };

@@ -5,9 +5,11 @@
 //! - [`capture`]: streams that begin to capture: from then on they cannot be asked.
 //! - [`drain`](mod@drain): whether everything has ended.
 //! - [`limit`]: keeps little in flight while somebody waits for the GPU.
-//! - [`frees`]: memory that is freed when work has ended. [`reading`]: looking into device memory.
+//! - [`frees`]: memory that is freed when work has ended. [`pools`]: memory that is allocated and freed in streams' order.
+//! - [`reading`]: looking into device memory.
 //!
-//! Nothing in here waits in the driver, or puts anything into a stream that orders others.
+//! Nothing in here waits in the driver, or puts anything into a stream that orders others; but for a wait that the program lets a pool
+//! put into the allocating stream.
 
 pub(crate) mod capture;
 pub(crate) mod contexts;
@@ -15,6 +17,7 @@ pub(crate) mod drain;
 pub(crate) mod frees;
 pub(crate) mod limit;
 pub(crate) mod mark;
+pub(crate) mod pools;
 pub(crate) mod reading;
 
 /// In a forked child: whoever asked there is gone, and so is the GPU. Async-signal-safe.

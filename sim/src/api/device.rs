@@ -222,9 +222,9 @@ fn attribute_value(attribute: u32) -> Option<i32> {
         111 => 1024,
         // Sparse arrays, read-only registration, timeline semaphores.
         112..=114 => 0,
-        // There are memory pools, and programs that ask are told that there are none: libraries take whatever they can have, and
-        // that of pools does not move under Baton, which is what most programs of this driver are to show.
-        115..=118 => 0,
+        // Memory pools; none that a fabric shares.
+        115 => 1,
+        116..=118 => 0,
         // Pools are shared as file descriptors.
         119 => 1,
         120 => 1,
@@ -358,7 +358,7 @@ mod tests {
         assert!((1..=147).all(|attribute| attribute_value(attribute).is_some()));
         assert_eq!(attribute_value(0), None);
         assert_eq!(attribute_value(148), None);
-        assert_eq!(attribute_value(115), Some(0));
+        assert_eq!(attribute_value(115), Some(1));
         assert_eq!(attribute_value(102), Some(1));
     }
 }

@@ -1,0 +1,393 @@
+//! The driver's names for pools, and for memory that streams allocate in their order.
+//!
+//! A pool of the shared GPU is the driver's, and so are its settings; the memory is ours. The driver is always asked first, for its
+//! answer to whatever is odd about a call. Pools that are made for other processes, or on the host, are the driver's with all that
+//! they have: that is unmanaged. So is what a graph allocates.
+
+use core::ffi::{c_int, c_uint, c_void};
+
+use baton_contract::cuda::*;
+
+use super::memory::{self, is_allowed, join_for, pin, written};
+use super::retry::retried;
+use crate::arrival::{self, Needs};
+use crate::driver::api::{self, Stream};
+use crate::gate::Passage;
+use crate::memory::pools::attribute;
+use crate::memory::space::{self, NoMemory, Space, is_window};
+use crate::session;
+use crate::work::pools::{self, From, Waited};
+use crate::work::{capture, contexts};
+
+type PoolCreate = unsafe extern "C-unwind" fn(*mut CUmemoryPool, *const c_void) -> CUresult;
+type OfPool = unsafe extern "C-unwind" fn(CUmemoryPool) -> CUresult;
+type TrimTo = unsafe extern "C-unwind" fn(CUmemoryPool, usize) -> CUresult;
+type Attribute = unsafe extern "C-unwind" fn(CUmemoryPool, c_int, *mut c_void) -> CUresult;
+type SetAccess = unsafe extern "C-unwind" fn(CUmemoryPool, *const CUmemAccessDesc, usize) -> CUresult;
+type SetDevicePool = unsafe extern "C-unwind" fn(CUdevice, CUmemoryPool) -> CUresult;
+type SetPool = unsafe extern "C-unwind" fn(*mut CUmemLocation, c_int, CUmemoryPool) -> CUresult;
+type AllocAsync = unsafe extern "C-unwind" fn(*mut CUdeviceptr, usize, CUstream) -> CUresult;
+type AllocFromPool = unsafe extern "C-unwind" fn(*mut CUdeviceptr, usize, CUmemoryPool, CUstream) -> CUresult;
+type Free = unsafe extern "C-unwind" fn(CUdeviceptr) -> CUresult;
+type FreeAsync = unsafe extern "C-unwind" fn(CUdeviceptr, CUstream) -> CUresult;
+type OfStream = unsafe extern "C-unwind" fn(CUstream) -> CUresult;
+type OfEvent = unsafe extern "C-unwind" fn(*mut c_void) -> CUresult;
+type OfContext = unsafe extern "C-unwind" fn(CUcontext) -> CUresult;
+type Synchronize = unsafe extern "C-unwind" fn() -> CUresult;
+type Record = unsafe extern "C-unwind" fn(*mut c_void, CUstream) -> CUresult;
+type RecordWithFlags = unsafe extern "C-unwind" fn(*mut c_void, CUstream, c_uint) -> CUresult;
+
+/// Whether a pool with these properties (`CUmemPoolProps`, cuda.h) is one whose memory can be ours: of device memory of this GPU,
+/// and not to be shared with other processes. If so, how much it may have; 0 is no limit.
+///
+/// # Safety
+///
+/// A `CUmemPoolProps` that the driver has taken.
+unsafe fn can_be_ours(properties: *const c_void, device: CUdevice) -> Option<u64> {
+    /// `CUmemPoolProps::maxSize`: behind type, handle types, location and a pointer.
+    const MOST: usize = 24;
+    // SAFETY: by this function's contract; the fields up to the location are the same in both.
+    let (properties, most) = unsafe {
+        (&*properties.cast::<CUmemAllocationProp>(), properties.byte_add(MOST).cast::<usize>().read_unaligned())
+    };
+    let is_here = properties.location == CUmemLocation { kind: CU_MEM_LOCATION_TYPE_DEVICE, id: device };
+    let is_plain = properties.kind == CU_MEM_ALLOCATION_TYPE_PINNED && properties.handle_types == 0;
+    (is_here && is_plain).then_some(most as u64)
+}
+
+pub(super) unsafe fn create(original: PoolCreate, out: *mut CUmemoryPool, properties: *const c_void) -> CUresult {
+    // SAFETY: the program's own properties, which the driver is about to read.
+    unsafe { join_for(properties) };
+    // SAFETY: the driver's own function with the program's own arguments.
+    let answer = unsafe { original(out, properties) };
+    if answer == CUDA_SUCCESS
+        && let Some(session) = session::get()
+        // SAFETY: the driver has taken them.
+        && let Some(most) = unsafe { can_be_ours(properties, session.device) }
+    {
+        // SAFETY: the driver has written it.
+        pools::made(unsafe { *out }.expose_provenance(), most);
+    }
+    answer
+}
+
+pub(super) unsafe fn destroy(original: OfPool, pool: CUmemoryPool) -> CUresult {
+    let leaving = pools::leaves(pool.expose_provenance());
+    // SAFETY: the driver's own function with the program's own arguments.
+    let answer = unsafe { original(pool) };
+    match leaving {
+        Some(leaving) => pools::has_left(leaving, answer == CUDA_SUCCESS),
+        // Perhaps the current one.
+        None => pools::current_changed(),
+    }
+    answer
+}
+
+pub(super) unsafe fn trim(original: TrimTo, pool: CUmemoryPool, bytes: usize) -> CUresult {
+    // SAFETY: the driver's own function with the program's own arguments.
+    let answer = unsafe { original(pool, bytes) };
+    if answer == CUDA_SUCCESS {
+        pools::trim(pool.expose_provenance(), bytes as u64);
+    }
+    answer
+}
+
+pub(super) unsafe fn attribute(
+    original: Attribute,
+    pool: CUmemoryPool,
+    attribute: c_int,
+    value: *mut c_void,
+) -> CUresult {
+    // SAFETY: the driver's own function with the program's own arguments.
+    let answer = unsafe { original(pool, attribute, value) };
+    if answer == CUDA_SUCCESS
+        && let Some(figure) = pools::figure(pool.expose_provenance(), attribute)
+    {
+        // SAFETY: the driver has just written 64 bits there.
+        unsafe { value.cast::<u64>().write_unaligned(figure) };
+    }
+    answer
+}
+
+pub(super) unsafe fn set_attribute(
+    original: Attribute,
+    pool: CUmemoryPool,
+    attribute: c_int,
+    value: *mut c_void,
+) -> CUresult {
+    // SAFETY: the driver's own function with the program's own arguments.
+    let answer = unsafe { original(pool, attribute, value) };
+    if answer == CUDA_SUCCESS && !value.is_null() {
+        // SAFETY: the driver has just read it, 64 bits or, of switches, 32.
+        let value = unsafe {
+            match attribute {
+                attribute::FOLLOW_EVENTS | attribute::OPPORTUNISTIC | attribute::INTERNAL => {
+                    u64::from(value.cast::<u32>().read_unaligned())
+                }
+                _ => value.cast::<u64>().read_unaligned(),
+            }
+        };
+        pools::set(pool.expose_provenance(), attribute, value);
+    }
+    answer
+}
+
+/// Other GPUs may reach a pool's memory, or not any more. If they may, all of ours stays where it is.
+pub(super) unsafe fn set_access(
+    original: SetAccess,
+    pool: CUmemoryPool,
+    access: *const CUmemAccessDesc,
+    count: usize,
+) -> CUresult {
+    // SAFETY: the driver's own function with the program's own arguments.
+    let answer = unsafe { original(pool, access, count) };
+    let Some(session) = session::get().filter(|_| answer == CUDA_SUCCESS) else { return answer };
+    if !pools::is_ours(pool.expose_provenance()) {
+        return answer;
+    }
+    for n in 0..count {
+        // SAFETY: an array of `count`, which the driver has just read.
+        let CUmemAccessDesc { location, flags } = unsafe { *access.add(n) };
+        if location.kind == CU_MEM_LOCATION_TYPE_DEVICE
+            && location.id != session.device
+            && flags != CU_MEM_ACCESS_FLAGS_PROT_NONE
+            && let Err(answer) = arrival::expose(location.id)
+        {
+            return answer;
+        }
+    }
+    answer
+}
+
+pub(super) unsafe fn set_device_pool(original: SetDevicePool, device: CUdevice, pool: CUmemoryPool) -> CUresult {
+    // SAFETY: the driver's own function with the program's own arguments.
+    let answer = unsafe { original(device, pool) };
+    pools::current_changed();
+    answer
+}
+
+pub(super) unsafe fn set_pool(
+    original: SetPool,
+    location: *mut CUmemLocation,
+    kind: c_int,
+    pool: CUmemoryPool,
+) -> CUresult {
+    // SAFETY: the driver's own function with the program's own arguments.
+    let answer = unsafe { original(location, kind, pool) };
+    pools::current_changed();
+    answer
+}
+
+pub(super) unsafe fn alloc_async<const INDEX: usize>(
+    original: AllocAsync,
+    out: *mut CUdeviceptr,
+    bytes: usize,
+    stream: CUstream,
+) -> CUresult {
+    // SAFETY: the driver's own function with the program's own arguments.
+    let call = || unsafe { original(out, bytes, stream) };
+    // SAFETY: the program's own out-parameter.
+    unsafe { allocate::<INDEX>(From::Current, out, bytes, stream, call) }
+}
+
+pub(super) unsafe fn alloc_from_pool<const INDEX: usize>(
+    original: AllocFromPool,
+    out: *mut CUdeviceptr,
+    bytes: usize,
+    pool: CUmemoryPool,
+    stream: CUstream,
+) -> CUresult {
+    // SAFETY: the driver's own function with the program's own arguments.
+    let call = || unsafe { original(out, bytes, pool, stream) };
+    // SAFETY: the program's own out-parameter.
+    unsafe { allocate::<INDEX>(From::Pool(pool.expose_provenance()), out, bytes, stream, call) }
+}
+
+/// Memory in a stream's order, of ours or by `call` of the driver's.
+///
+/// # Safety
+///
+/// `out` is the program's own out-parameter.
+unsafe fn allocate<const INDEX: usize>(
+    from: From,
+    out: *mut CUdeviceptr,
+    bytes: usize,
+    stream: CUstream,
+    call: impl Fn() -> CUresult,
+) -> CUresult {
+    let passage = match arrival::pass_into(|| stream, |_| Needs::Nothing) {
+        Ok(passage) => passage,
+        Err(answer) => return answer,
+    };
+    let pass_on = || {
+        let answer = retried(&call);
+        // SAFETY: written on success.
+        pin(answer, unsafe { written(answer, out) }, bytes);
+        answer
+    };
+    let stream = Stream::of::<INDEX>(stream);
+    if out.is_null() || bytes == 0 || passage.is_beside() {
+        return pass_on();
+    }
+    match ours(&passage, from, bytes as u64, stream) {
+        Some(Ok(at)) => {
+            // SAFETY: not null, and the program's own out-parameter.
+            unsafe { *out = at };
+            CUDA_SUCCESS
+        }
+        Some(Err(NoMemory::Answer(answer))) => answer,
+        // What a graph allocates is the driver's.
+        Some(Err(NoMemory::Alone | NoMemory::TryAgain)) | None => pass_on(),
+    }
+}
+
+/// Memory of ours; none if it is the driver's to give.
+fn ours(passage: &Passage, from: From, bytes: u64, stream: Stream) -> Option<Result<CUdeviceptr, NoMemory>> {
+    let (session, space) = (session::get()?, space::get()?);
+    let is_nowhere = !matches!(stream, Stream::Created(_)) && api::current_context() == 0;
+    if is_nowhere || (contexts::is_capturing() && capture::captures(stream)) {
+        return None;
+    }
+    let pool = pools::find(from, session.device)?;
+    if let Err(answer) = is_allowed() {
+        return Some(Err(NoMemory::Answer(answer)));
+    }
+    let allocated = pools::allocate(passage, &session.link.requests, space, pool, bytes, stream);
+    // What another allocation has left may be on its way still.
+    Some(allocated.and_then(|at| match arrival::wait_for(passage, at, bytes) {
+        Ok(()) => Ok(at),
+        Err(answer) => Err(NoMemory::Answer(answer)),
+    }))
+}
+
+/// In the stream's order: the pool may give it out again to whoever comes after that.
+pub(super) unsafe fn free_async<const INDEX: usize>(
+    original: FreeAsync,
+    address: CUdeviceptr,
+    stream: CUstream,
+) -> CUresult {
+    let Some(space) = pool_of(address) else {
+        // SAFETY: as this function's.
+        return unsafe { memory::free_async::<INDEX>(original, address, stream) };
+    };
+    let _passage = match arrival::pass_here(|| Needs::Nothing) {
+        Ok(passage) => passage,
+        Err(answer) => return answer,
+    };
+    let of_call = Stream::of::<INDEX>(stream);
+    if contexts::is_capturing() && capture::captures(of_call) {
+        // Only memory of the graph itself can be freed in it; the driver has the answer.
+        // SAFETY: the driver's own function with the program's own arguments.
+        return unsafe { original(address, stream) };
+    }
+    let freed = is_allowed().and_then(|()| pools::free(space, address, of_call));
+    freed.map_or_else(|answer| answer, |()| CUDA_SUCCESS)
+}
+
+/// Memory of a pool is given up at once: `cuMemFree` waits for nothing then (measured: `free-sync-waits`).
+pub(super) unsafe fn free(original: Free, address: CUdeviceptr) -> CUresult {
+    let Some(space) = pool_of(address) else {
+        // SAFETY: as this function's.
+        return unsafe { memory::free(original, address) };
+    };
+    let _passage = match arrival::pass_here(|| Needs::Nothing) {
+        Ok(passage) => passage,
+        Err(answer) => return answer,
+    };
+    if let Err(answer) = is_allowed() {
+        return answer;
+    }
+    match space.remove_pooled(address) {
+        Some(freed) => {
+            pools::free_now(space, &freed, address);
+            CUDA_SUCCESS
+        }
+        // Another thread was faster.
+        None => CUDA_ERROR_INVALID_VALUE,
+    }
+}
+
+/// The memory that an address is the beginning of a pool's allocation in.
+fn pool_of(address: CUdeviceptr) -> Option<&'static Space> {
+    if !is_window(address) {
+        return None;
+    }
+    space::get().filter(|space| space.get(address).is_some_and(|found| found.pool != 0))
+}
+
+// Waiting: what pools have too much goes then.
+
+/// Waits by `call`.
+fn waited(what: impl FnOnce() -> Waited, call: impl FnOnce() -> CUresult) -> CUresult {
+    let before = pools::before_waiting();
+    let answer = call();
+    if let Some(upto) = before
+        && answer == CUDA_SUCCESS
+    {
+        pools::has_waited(what(), upto);
+    }
+    answer
+}
+
+pub(super) unsafe fn stream_synchronize<const INDEX: usize>(original: OfStream, stream: CUstream) -> CUresult {
+    // SAFETY: the driver's own function with the program's own arguments.
+    waited(|| Waited::Stream(Stream::of::<INDEX>(stream)), || unsafe { original(stream) })
+}
+
+pub(super) unsafe fn event_synchronize(original: OfEvent, event: *mut c_void) -> CUresult {
+    // SAFETY: the driver's own function with the program's own arguments.
+    waited(|| Waited::Event(event.expose_provenance()), || unsafe { original(event) })
+}
+
+pub(super) unsafe fn synchronize(original: Synchronize) -> CUresult {
+    // SAFETY: the driver's own function.
+    waited(|| Waited::Context(api::current_context()), || unsafe { original() })
+}
+
+pub(super) unsafe fn synchronize_context(original: OfContext, context: CUcontext) -> CUresult {
+    let meant = || if context.is_null() { api::current_context() } else { context.expose_provenance() };
+    // SAFETY: the driver's own function with the program's own arguments.
+    waited(|| Waited::Context(meant()), || unsafe { original(context) })
+}
+
+// Events: a stream that waits for one comes after what was freed before it.
+
+/// Records an event by `call`.
+fn recorded(event: *mut c_void, stream: Stream, call: impl FnOnce() -> CUresult) -> CUresult {
+    let event = event.expose_provenance();
+    // One that becomes a part of a graph keeps no stream waiting.
+    let counts = !contexts::is_capturing();
+    if counts {
+        pools::recorded(event, stream);
+    }
+    let answer = call();
+    if !counts || answer != CUDA_SUCCESS {
+        pools::event_gone(event);
+    }
+    answer
+}
+
+pub(super) unsafe fn event_record<const INDEX: usize>(
+    original: Record,
+    event: *mut c_void,
+    stream: CUstream,
+) -> CUresult {
+    // SAFETY: the driver's own function with the program's own arguments.
+    recorded(event, Stream::of::<INDEX>(stream), || unsafe { original(event, stream) })
+}
+
+pub(super) unsafe fn event_record_with_flags<const INDEX: usize>(
+    original: RecordWithFlags,
+    event: *mut c_void,
+    stream: CUstream,
+    flags: c_uint,
+) -> CUresult {
+    // SAFETY: the driver's own function with the program's own arguments.
+    recorded(event, Stream::of::<INDEX>(stream), || unsafe { original(event, stream, flags) })
+}
+
+pub(super) unsafe fn event_destroy(original: OfEvent, event: *mut c_void) -> CUresult {
+    pools::event_gone(event.expose_provenance());
+    // SAFETY: the driver's own function with the program's own arguments.
+    unsafe { original(event) }
+}

@@ -1,0 +1,215 @@
+//! Which of the program's streams come after which frees. Pure.
+//!
+//! A stream is behind its own frees, behind those of a stream whose event it waits for, and behind all that the program has
+//! waited for. Nothing else is assumed: a default stream's order with others, for instance.
+
+use std::collections::{BTreeMap, HashMap};
+
+/// Which of all streams that pools ever heard of: handles are given again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct StreamNumber(pub(super) u64);
+
+/// A free in a stream. Later ones have higher numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Free {
+    pub(crate) stream: StreamNumber,
+    pub(crate) number: u64,
+}
+
+/// What a stream is known by: the context, if its handle means another one in each, and the handle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct StreamKey {
+    pub(crate) context: usize,
+    pub(crate) handle: usize,
+}
+
+#[derive(Debug)]
+struct Known<T> {
+    what: T,
+    /// The last free in it.
+    last: u64,
+    /// How far it has come.
+    settled: u64,
+    /// How far others have come that it has waited for.
+    behind: BTreeMap<StreamNumber, u64>,
+}
+
+/// All streams. `T` is what the driver has to be asked by.
+#[derive(Debug)]
+pub(super) struct Order<T> {
+    numbers: HashMap<StreamKey, StreamNumber>,
+    known: BTreeMap<StreamNumber, Known<T>>,
+    /// What was recorded in an event that the program has.
+    events: HashMap<usize, Vec<Free>>,
+    streams: u64,
+    frees: u64,
+}
+
+impl<T> Default for Order<T> {
+    fn default() -> Self {
+        Self { numbers: HashMap::new(), known: BTreeMap::new(), events: HashMap::new(), streams: 0, frees: 0 }
+    }
+}
+
+impl<T: Copy> Order<T> {
+    /// The number of a stream, if it is known.
+    pub(super) fn find(&self, key: StreamKey) -> Option<StreamNumber> {
+        self.numbers.get(&key).copied()
+    }
+
+    /// A stream that is used for the first time.
+    pub(super) fn add(&mut self, key: StreamKey, what: T) -> StreamNumber {
+        self.streams += 1;
+        let number = StreamNumber(self.streams);
+        self.numbers.insert(key, number);
+        self.known.insert(number, Known { what, last: 0, settled: 0, behind: BTreeMap::new() });
+        number
+    }
+
+    /// What the driver has to be asked by, of a stream and of what it has freed last.
+    pub(super) fn last(&self, stream: StreamNumber) -> Option<(T, Free)> {
+        let known = self.known.get(&stream)?;
+        Some((known.what, Free { stream, number: known.last }))
+    }
+
+    /// The same of all streams.
+    pub(super) fn all(&self) -> impl Iterator<Item = (T, Free)> {
+        self.known.iter().map(|(stream, known)| (known.what, Free { stream: *stream, number: known.last }))
+    }
+
+    /// How many frees there were.
+    pub(super) fn now(&self) -> u64 {
+        self.frees
+    }
+
+    /// A free in a stream.
+    pub(super) fn free(&mut self, stream: StreamNumber) -> Free {
+        self.frees += 1;
+        if let Some(known) = self.known.get_mut(&stream) {
+            known.last = self.frees;
+        }
+        Free { stream, number: self.frees }
+    }
+
+    /// Whether a stream comes after a free: its own, or, if events count, one that it has waited for.
+    pub(super) fn is_behind(&self, own: StreamNumber, free: &Free, by_events: bool) -> bool {
+        let waited = || self.known.get(&own).and_then(|known| known.behind.get(&free.stream).copied()).unwrap_or(0);
+        free.stream == own || self.is_settled(free) || (by_events && waited() >= free.number)
+    }
+
+    fn is_settled(&self, free: &Free) -> bool {
+        self.known.get(&free.stream).is_none_or(|known| known.settled >= free.number)
+    }
+
+    /// A stream has come so far.
+    pub(super) fn settle(&mut self, upto: Free) {
+        if let Some(known) = self.known.get_mut(&upto.stream) {
+            known.settled = known.settled.max(upto.number);
+        }
+    }
+
+    /// All streams that have frees which are not settled, and fit.
+    pub(super) fn unsettled(&self, fits: impl Fn(&T) -> bool) -> Vec<StreamNumber> {
+        let all = self.known.iter().filter(|(_, known)| known.last > known.settled && fits(&known.what));
+        all.map(|(stream, _)| *stream).collect()
+    }
+
+    /// The program records an event in a stream.
+    pub(super) fn record(&mut self, event: usize, stream: Option<StreamNumber>) {
+        let mut frees = Vec::new();
+        if let Some((stream, known)) = stream.and_then(|stream| Some((stream, self.known.get(&stream)?))) {
+            frees.push(Free { stream, number: known.last });
+            frees.extend(known.behind.iter().map(|(stream, number)| Free { stream: *stream, number: *number }));
+        }
+        frees.retain(|free| !self.is_settled(free));
+        match frees.is_empty() {
+            true => self.events.remove(&event),
+            false => self.events.insert(event, frees),
+        };
+    }
+
+    /// A stream is to wait for an event.
+    pub(super) fn wait(&mut self, stream: StreamNumber, event: usize) {
+        let Some(frees) = self.events.get(&event) else { return };
+        let Some(known) = self.known.get_mut(&stream) else { return };
+        for free in frees {
+            let number = known.behind.entry(free.stream).or_default();
+            *number = free.number.max(*number);
+        }
+    }
+
+    /// What an event was recorded behind.
+    pub(super) fn recorded(&self, event: usize) -> Vec<Free> {
+        self.events.get(&event).cloned().unwrap_or_default()
+    }
+
+    /// An event is no more.
+    pub(super) fn forget_event(&mut self, event: usize) {
+        self.events.remove(&event);
+    }
+
+    /// A stream is no more; another one may get its handle.
+    pub(super) fn forget(&mut self, key: StreamKey) -> Option<StreamNumber> {
+        self.numbers.remove(&key)
+    }
+
+    /// Forgets streams that are no more, and of which nothing is left.
+    pub(super) fn sweep(&mut self) {
+        let known: std::collections::HashSet<StreamNumber> = self.numbers.values().copied().collect();
+        self.known.retain(|stream, stream_known| known.contains(stream) || stream_known.last > stream_known.settled);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(handle: usize) -> StreamKey {
+        StreamKey { context: 0, handle }
+    }
+
+    #[test]
+    fn a_stream_is_behind_what_it_has_waited_for() {
+        let mut order: Order<()> = Order::default();
+        let [a, b, c] = [1, 2, 3].map(|handle| order.add(key(handle), ()));
+        let first = order.free(a);
+        order.record(10, Some(a));
+        let second = order.free(a);
+        order.wait(b, 10);
+        assert!(order.is_behind(a, &second, false) && order.is_behind(b, &first, true));
+        assert!(!order.is_behind(b, &first, false), "if events do not count");
+        assert!(!order.is_behind(b, &second, true) && !order.is_behind(c, &first, true));
+        order.record(11, Some(b));
+        order.wait(c, 11);
+        assert!(order.is_behind(c, &first, true), "by way of another");
+        assert_eq!(order.recorded(11), [Free { stream: a, number: 1 }]);
+    }
+
+    #[test]
+    fn what_is_settled_is_behind_everybody() {
+        let mut order: Order<()> = Order::default();
+        let [a, b] = [1, 2].map(|handle| order.add(key(handle), ()));
+        let [first, second] = [order.free(a), order.free(a)];
+        order.settle(first);
+        assert!(order.is_behind(b, &first, false) && !order.is_behind(b, &second, false));
+        assert_eq!(order.unsettled(|()| true), [a]);
+        order.settle(second);
+        order.record(10, Some(a));
+        assert!(order.recorded(10).is_empty() && order.unsettled(|()| true).is_empty());
+    }
+
+    #[test]
+    fn a_handle_that_is_given_again_is_another_stream() {
+        let mut order: Order<()> = Order::default();
+        let old = order.add(key(1), ());
+        let free = order.free(old);
+        assert_eq!(order.forget(key(1)), Some(old));
+        assert_eq!(order.find(key(1)), None);
+        let new = order.add(key(1), ());
+        order.sweep();
+        assert!(!order.is_behind(new, &free, true), "its work may still run");
+        order.settle(free);
+        order.sweep();
+        assert!(order.is_behind(new, &free, false) && order.last(old).is_none());
+    }
+}

@@ -1,0 +1,585 @@
+//! Pools: memory that the program allocates and frees in its streams' order. Pure.
+//!
+//! The driver makes the pools and keeps their settings; what is allocated from them is ours, so that it moves. How much a pool
+//! has is what the driver's would have (`bench/results/rules.json`): it grows by [`STEP`], and gives back what nobody has when the
+//! program waits for something, down to its threshold.
+
+use core::ffi::c_int;
+use core::ops::Range;
+use std::collections::{BTreeMap, HashMap};
+
+use super::order::{Free, Order, StreamKey, StreamNumber};
+pub(crate) use super::room::{ALIGNMENT, STEP};
+use super::room::{Growth, Part, Room};
+
+/// Which of all pools that ever were: handles are given again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct PoolNumber(u64);
+
+#[cfg(test)]
+impl PoolNumber {
+    pub(super) fn for_tests(number: u64) -> Self {
+        Self(number)
+    }
+}
+
+/// `CUmemPool_attribute` (cuda.h).
+pub(crate) mod attribute {
+    use core::ffi::c_int;
+
+    pub(crate) const FOLLOW_EVENTS: c_int = 1;
+    pub(crate) const OPPORTUNISTIC: c_int = 2;
+    pub(crate) const INTERNAL: c_int = 3;
+    pub(crate) const THRESHOLD: c_int = 4;
+    pub(crate) const RESERVED: c_int = 5;
+    pub(crate) const RESERVED_HIGH: c_int = 6;
+    pub(crate) const USED: c_int = 7;
+    pub(crate) const USED_HIGH: c_int = 8;
+}
+
+/// What the program can set of a pool: the driver has them, and we a copy.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settings {
+    /// What may be used again that other streams have freed: behind events that the allocating one waits for, when the free is
+    /// over, and with a wait that is put into the allocating stream.
+    pub(crate) follow_events: bool,
+    pub(crate) opportunistic: bool,
+    pub(crate) internal: bool,
+    /// How much it keeps that nobody has, in bytes.
+    pub(crate) threshold: u64,
+}
+
+impl Settings {
+    /// Another value of one of them.
+    fn set(&mut self, attribute: c_int, value: u64) {
+        match attribute {
+            attribute::FOLLOW_EVENTS => self.follow_events = value != 0,
+            attribute::OPPORTUNISTIC => self.opportunistic = value != 0,
+            attribute::INTERNAL => self.internal = value != 0,
+            attribute::THRESHOLD => self.threshold = value,
+            _ => {}
+        }
+    }
+}
+
+/// How much there is, and how much there ever was, in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Amount {
+    current: u64,
+    high: u64,
+}
+
+impl Amount {
+    fn add(&mut self, bytes: u64) {
+        self.current += bytes;
+        self.high = self.high.max(self.current);
+    }
+}
+
+#[derive(Debug)]
+struct Pool {
+    handle: usize,
+    /// How much it may have.
+    most: u64,
+    settings: Settings,
+    reserved: Amount,
+    used: Amount,
+    room: Room,
+    /// Streams that have allocated from it or freed into it: the first, and whether there were others.
+    first: Option<StreamNumber>,
+    has_many: bool,
+    /// The program has destroyed it: it goes with its last allocation.
+    destroyed: bool,
+}
+
+impl Pool {
+    fn used_by(&mut self, stream: StreamNumber) {
+        self.has_many |= self.first.get_or_insert(stream) != &stream;
+    }
+
+    /// Takes out what nobody has, as long as so much is left.
+    fn shrink(&mut self, keep: u64) -> Vec<Range<u64>> {
+        let most = self.reserved.current.saturating_sub(keep) / STEP;
+        let mut steps = self.room.take_idle(most as usize);
+        self.reserved.current -= STEP * steps.len() as u64;
+        steps.sort_unstable();
+        let mut ranges: Vec<Range<u64>> = Vec::new();
+        for step in steps {
+            match ranges.last_mut() {
+                Some(last) if last.end == step => last.end += STEP,
+                _ => ranges.push(step..step + STEP),
+            }
+        }
+        ranges
+    }
+
+    /// The same when the program has waited for something.
+    fn tidy(&mut self) -> Vec<Range<u64>> {
+        self.shrink(if self.destroyed { 0 } else { self.settings.threshold })
+    }
+}
+
+/// Memory that was taken from a pool.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    pub(crate) at: u64,
+    /// The frees that its stream has to wait for first.
+    pub(crate) after: Vec<Free>,
+    pool: PoolNumber,
+    parts: Vec<Part>,
+    asked: u64,
+}
+
+/// How a pool can have more memory.
+#[derive(Debug)]
+pub(crate) enum More {
+    /// With this growth, which has to come or not.
+    Grows(Growing),
+    /// With more addresses.
+    Lacks,
+    /// Not at all: it may have no more.
+    Full,
+}
+
+/// Memory that is on its way to a pool.
+#[derive(Debug)]
+pub(crate) struct Growing {
+    pool: PoolNumber,
+    growth: Growth,
+}
+
+impl Growing {
+    /// What has to come.
+    pub(crate) fn ranges(&self) -> Vec<Range<u64>> {
+        self.growth.ranges()
+    }
+}
+
+/// All pools of the process, and the streams that use them. `T` is what the driver has to be asked by about a stream.
+#[derive(Debug)]
+pub(crate) struct Pools<T> {
+    all: BTreeMap<PoolNumber, Pool>,
+    by_handle: HashMap<usize, PoolNumber>,
+    order: Order<T>,
+    numbers: u64,
+}
+
+impl<T> Default for Pools<T> {
+    fn default() -> Self {
+        Self { all: BTreeMap::new(), by_handle: HashMap::new(), order: Order::default(), numbers: 0 }
+    }
+}
+
+impl<T: Copy> Pools<T> {
+    /// A pool that is known from now on, and may have so much.
+    pub(crate) fn add(&mut self, handle: usize, most: u64, settings: Settings) -> PoolNumber {
+        self.numbers += 1;
+        let number = PoolNumber(self.numbers);
+        let (reserved, used, room) = Default::default();
+        let most = most.checked_next_multiple_of(STEP).unwrap_or(u64::MAX);
+        let (first, has_many, destroyed) = (None, false, false);
+        self.all.insert(number, Pool { handle, most, settings, reserved, used, room, first, has_many, destroyed });
+        self.by_handle.insert(handle, number);
+        number
+    }
+
+    /// The pool of a handle.
+    pub(crate) fn find(&self, handle: usize) -> Option<PoolNumber> {
+        self.by_handle.get(&handle).copied()
+    }
+
+    fn pool(&mut self, pool: PoolNumber) -> Option<&mut Pool> {
+        self.all.get_mut(&pool)
+    }
+
+    fn of_handle(&mut self, handle: usize) -> Option<&mut Pool> {
+        self.find(handle).and_then(|pool| self.pool(pool))
+    }
+
+    /// The program has set an attribute; those that the highest figures have are set back.
+    pub(crate) fn set(&mut self, handle: usize, attribute: c_int, value: u64) {
+        let Some(pool) = self.of_handle(handle) else { return };
+        match attribute {
+            attribute::RESERVED_HIGH => pool.reserved.high = pool.reserved.current,
+            attribute::USED_HIGH => pool.used.high = pool.used.current,
+            _ => pool.settings.set(attribute, value),
+        }
+    }
+
+    /// What an attribute is that tells how much memory there is.
+    pub(crate) fn figure(&mut self, handle: usize, attribute: c_int) -> Option<u64> {
+        let pool = self.of_handle(handle)?;
+        match attribute {
+            attribute::RESERVED => Some(pool.reserved.current),
+            attribute::RESERVED_HIGH => Some(pool.reserved.high),
+            attribute::USED => Some(pool.used.current),
+            attribute::USED_HIGH => Some(pool.used.high),
+            _ => None,
+        }
+    }
+
+    /// How a pool may use again what other streams have freed.
+    pub(crate) fn settings(&self, pool: PoolNumber) -> Option<Settings> {
+        self.all.get(&pool).map(|pool| pool.settings)
+    }
+
+    /// Takes memory for a stream that there is: what everybody may have, what the stream has freed itself or is behind of.
+    pub(crate) fn take(&mut self, pool: PoolNumber, bytes: u64, asked: u64, stream: StreamNumber) -> Option<u64> {
+        self.take_if(pool, bytes, asked, stream, false).map(|taken| taken.at)
+    }
+
+    /// Takes memory that other streams may still use, for which the stream has to wait first.
+    pub(crate) fn take_any(&mut self, pool: PoolNumber, bytes: u64, asked: u64, stream: StreamNumber) -> Option<Taken> {
+        self.take_if(pool, bytes, asked, stream, true)
+    }
+
+    fn take_if(
+        &mut self,
+        number: PoolNumber,
+        bytes: u64,
+        asked: u64,
+        stream: StreamNumber,
+        any: bool,
+    ) -> Option<Taken> {
+        let Self { all, order, .. } = self;
+        let pool = all.get_mut(&number)?;
+        pool.used_by(stream);
+        let by_events = pool.settings.follow_events;
+        let is_behind = |free: &Free| order.is_behind(stream, free, by_events);
+        let (at, parts) = pool.room.take(bytes, stream, &|free| any || is_behind(free))?;
+        pool.used.add(asked);
+        let after = parts.iter().filter_map(|(_, _, free)| *free).filter(|free| !is_behind(free)).collect();
+        Some(Taken { pool: number, at, after, parts, asked })
+    }
+
+    /// Gives back what was taken, as it was.
+    pub(crate) fn not_taken(&mut self, taken: Taken) {
+        if let Some(pool) = self.pool(taken.pool) {
+            pool.used.current -= taken.asked;
+            taken.parts.into_iter().for_each(|(at, bytes, free)| pool.room.give(at, bytes, free));
+        }
+    }
+
+    /// What a pool lacks for an allocation. Nobody else gets what there is of it.
+    pub(crate) fn grow(&mut self, number: PoolNumber, bytes: u64, stream: StreamNumber) -> More {
+        let Self { all, order, .. } = self;
+        let Some(pool) = all.get_mut(&number) else { return More::Full };
+        if bytes > pool.most {
+            return More::Full;
+        }
+        let by_events = pool.settings.follow_events;
+        let Some(growth) = pool.room.grow(bytes, &|free| order.is_behind(stream, free, by_events)) else {
+            return More::Lacks;
+        };
+        let more = growth.steps.len() as u64 * STEP;
+        if pool.most - pool.reserved.current < more {
+            pool.room.not_grown(growth);
+            return More::Full;
+        }
+        More::Grows(Growing { pool: number, growth })
+    }
+
+    /// It has come: where the allocation is.
+    pub(crate) fn grown(&mut self, growing: &Growing, asked: u64) -> u64 {
+        let Growing { pool, growth } = growing;
+        if let Some(pool) = self.pool(*pool) {
+            pool.room.grown(growth);
+            pool.reserved.add(growth.steps.len() as u64 * STEP);
+            pool.used.add(asked);
+        }
+        growth.at
+    }
+
+    /// It has not.
+    pub(crate) fn not_grown(&mut self, growing: Growing) {
+        if let Some(pool) = self.pool(growing.pool) {
+            pool.room.not_grown(growing.growth);
+        }
+    }
+
+    /// More addresses for a pool.
+    pub(crate) fn add_area(&mut self, pool: PoolNumber, area: Range<u64>) {
+        if let Some(pool) = self.pool(pool) {
+            pool.room.add_area(area);
+        }
+    }
+
+    /// A pool's handle, also when it is destroyed.
+    pub(crate) fn handle(&self, pool: PoolNumber) -> usize {
+        self.all.get(&pool).map_or(0, |pool| pool.handle)
+    }
+
+    /// The program frees memory in a stream. Says which free it was, if other streams may have to wait for it.
+    pub(crate) fn give(
+        &mut self,
+        pool: PoolNumber,
+        at: u64,
+        bytes: u64,
+        asked: u64,
+        stream: StreamNumber,
+    ) -> Option<Free> {
+        let free = self.order.free(stream);
+        let pool = self.pool(pool)?;
+        pool.used_by(stream);
+        pool.used.current -= asked;
+        pool.room.give(at, bytes, Some(free));
+        pool.has_many.then_some(free)
+    }
+
+    /// The program frees memory of which it says that nothing uses it. What is too much is to be given up.
+    pub(crate) fn give_at_once(&mut self, pool: PoolNumber, at: u64, bytes: u64, asked: u64) -> Vec<Range<u64>> {
+        let Some(pool) = self.pool(pool) else { return Vec::new() };
+        pool.used.current -= asked;
+        pool.room.give(at, bytes, None);
+        pool.tidy()
+    }
+
+    /// The program frees memory that others may reach for ever: nobody gets it.
+    pub(crate) fn lose(&mut self, pool: PoolNumber, asked: u64) {
+        if let Some(pool) = self.pool(pool) {
+            pool.used.current -= asked;
+        }
+    }
+
+    /// Streams have come so far.
+    pub(crate) fn settle(&mut self, frees: &[Free]) {
+        for free in frees {
+            self.order.settle(*free);
+            self.all.values_mut().for_each(|pool| pool.room.settle(*free));
+        }
+    }
+
+    /// The program has waited for something: what is too much is to be given up.
+    pub(crate) fn tidy(&mut self) -> Vec<Range<u64>> {
+        self.order.sweep();
+        self.all.values_mut().flat_map(Pool::tidy).collect()
+    }
+
+    /// A pool is to keep no more than so much of what nobody has. (More than there are numbers for in whole steps is nothing to the
+    /// driver: `trim` in `bench/results/rules.json`.)
+    pub(crate) fn trim(&mut self, handle: usize, keep: u64) -> Vec<Range<u64>> {
+        let keep = keep.checked_next_multiple_of(STEP).unwrap_or(0);
+        self.of_handle(handle).map(|pool| pool.shrink(keep)).unwrap_or_default()
+    }
+
+    /// All are to keep nothing that nobody has.
+    pub(crate) fn trim_all(&mut self) -> Vec<Range<u64>> {
+        self.all.values_mut().flat_map(|pool| pool.shrink(0)).collect()
+    }
+
+    /// Addresses have come back of steps that were given up.
+    pub(crate) fn returned(&mut self, ranges: &[Range<u64>]) {
+        for range in ranges {
+            let pool =
+                self.all.values_mut().find(|pool| pool.room.areas().iter().any(|area| area.contains(&range.start)));
+            if let Some(pool) = pool {
+                pool.room.returned(range.clone());
+            }
+        }
+    }
+
+    /// A pool is about to be destroyed: its handle means nothing any more.
+    pub(crate) fn remove(&mut self, handle: usize) -> Option<PoolNumber> {
+        self.by_handle.remove(&handle)
+    }
+
+    /// It was not.
+    pub(crate) fn put_back(&mut self, handle: usize, pool: PoolNumber) {
+        self.by_handle.insert(handle, pool);
+    }
+
+    /// It was. What is left goes with the last allocation.
+    pub(crate) fn destroyed(&mut self, number: PoolNumber) -> Vec<Range<u64>> {
+        let Some(pool) = self.pool(number) else { return Vec::new() };
+        pool.destroyed = true;
+        pool.tidy()
+    }
+
+    /// Addresses of pools that are destroyed and have no memory any more.
+    pub(crate) fn sweep(&mut self) -> Vec<Range<u64>> {
+        let gone = self.all.extract_if(.., |_, pool| pool.destroyed && pool.room.is_gone());
+        gone.flat_map(|(_, pool)| pool.room.areas().to_vec()).collect()
+    }
+
+    /// Whether there is anything that a stream has yet to come to.
+    pub(crate) fn is_any_pending(&self) -> bool {
+        self.all.values().any(|pool| pool.room.pending() > 0)
+    }
+
+    /// All that pools have and nobody has of them.
+    pub(crate) fn free(&self) -> Vec<Range<u64>> {
+        self.all.values().flat_map(|pool| pool.room.free()).collect()
+    }
+
+    /// The streams.
+    pub(crate) fn find_stream(&self, key: StreamKey) -> Option<StreamNumber> {
+        self.order.find(key)
+    }
+
+    /// A stream that is used for the first time.
+    pub(crate) fn add_stream(&mut self, key: StreamKey, what: T) -> StreamNumber {
+        self.order.find(key).unwrap_or_else(|| self.order.add(key, what))
+    }
+
+    /// What the driver has to be asked by about a stream, and what it has freed last.
+    pub(crate) fn last(&self, stream: StreamNumber) -> Option<(T, Free)> {
+        self.order.last(stream)
+    }
+
+    /// The same of the stream that has this name now.
+    pub(crate) fn last_of(&self, key: StreamKey) -> Option<(T, Free)> {
+        self.order.find(key).and_then(|stream| self.order.last(stream))
+    }
+
+    /// The same of all streams that fit.
+    pub(crate) fn streams(&self, fits: impl Fn(&T) -> bool) -> Vec<(T, Free)> {
+        self.order.all().filter(|(what, _)| fits(what)).collect()
+    }
+
+    /// A stream is no more; another may get its name.
+    pub(crate) fn forget_stream(&mut self, key: StreamKey) {
+        self.order.forget(key);
+    }
+
+    /// How many frees there were: a stream that the program waits for from here on has come to all of its own up to that.
+    pub(crate) fn now(&self) -> u64 {
+        self.order.now()
+    }
+
+    /// Streams with frees that are not settled: what the driver has to be asked by, and the last of them.
+    pub(crate) fn unsettled(&self, fits: impl Fn(&T) -> bool) -> Vec<(T, Free)> {
+        self.order.unsettled(fits).into_iter().filter_map(|stream| self.order.last(stream)).collect()
+    }
+
+    /// The same of one pool, without one's own.
+    pub(crate) fn unsettled_of(&self, pool: PoolNumber, own: StreamNumber) -> Vec<(T, Free)> {
+        let Some(pool) = self.all.get(&pool) else { return Vec::new() };
+        let others = pool.room.streams().filter(|stream| *stream != own);
+        others.filter_map(|stream| self.order.last(stream)).collect()
+    }
+
+    /// The program records an event.
+    pub(crate) fn record(&mut self, event: usize, key: StreamKey) {
+        let stream = self.order.find(key);
+        self.order.record(event, stream);
+    }
+
+    /// A stream is to wait for an event.
+    pub(crate) fn wait(&mut self, key: StreamKey, event: usize, what: T) {
+        if !self.order.recorded(event).is_empty() {
+            let stream = self.add_stream(key, what);
+            self.order.wait(stream, event);
+        }
+    }
+
+    /// What an event was recorded behind.
+    pub(crate) fn recorded(&self, event: usize) -> Vec<Free> {
+        self.order.recorded(event)
+    }
+
+    /// An event is no more.
+    pub(crate) fn forget_event(&mut self, event: usize) {
+        self.order.forget_event(event);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+    const SETTINGS: Settings = Settings { follow_events: true, opportunistic: true, internal: true, threshold: 0 };
+
+    fn pools() -> (Pools<()>, PoolNumber, [StreamNumber; 2]) {
+        let mut pools = Pools::default();
+        let pool = pools.add(77, u64::MAX, SETTINGS);
+        pools.add_area(pool, STEP..100 * STEP);
+        let streams = [1, 2].map(|handle| pools.add_stream(StreamKey { context: 0, handle }, ()));
+        (pools, pool, streams)
+    }
+
+    fn allocate(pools: &mut Pools<()>, pool: PoolNumber, bytes: u64, stream: StreamNumber) -> u64 {
+        let size = bytes.next_multiple_of(ALIGNMENT);
+        pools.take(pool, size, bytes, stream).unwrap_or_else(|| match pools.grow(pool, size, stream) {
+            More::Grows(growing) => pools.grown(&growing, bytes),
+            other => panic!("{other:?}"),
+        })
+    }
+
+    fn figures(pools: &mut Pools<()>) -> [u64; 4] {
+        [attribute::RESERVED, attribute::RESERVED_HIGH, attribute::USED, attribute::USED_HIGH]
+            .map(|figure| pools.figure(77, figure).expect("a figure"))
+    }
+
+    #[test]
+    fn figures_are_those_that_were_measured() {
+        // `growth-together`, `high-marks` in bench/results/rules.json.
+        let (mut pools, pool, [stream, _]) = pools();
+        let sizes = [1, 1024, MIB, 3 * MIB, 33 * MIB, 40 * MIB];
+        let at = sizes.map(|bytes| allocate(&mut pools, pool, bytes, stream));
+        assert_eq!(figures(&mut pools), [96 * MIB, 96 * MIB, 80_741_377, 80_741_377]);
+        for (at, bytes) in at.into_iter().zip(sizes) {
+            pools.give(pool, at, bytes.next_multiple_of(ALIGNMENT), bytes, stream);
+        }
+        assert_eq!(figures(&mut pools), [96 * MIB, 96 * MIB, 0, 80_741_377]);
+        assert!(pools.tidy().is_empty(), "the stream has not come so far");
+        let now = Free { stream, number: pools.now() };
+        pools.settle(&[now]);
+        assert_eq!(pools.tidy(), [STEP..4 * STEP]);
+        pools.set(77, attribute::USED_HIGH, 0);
+        assert_eq!(figures(&mut pools), [0, 96 * MIB, 0, 0]);
+    }
+
+    #[test]
+    fn a_threshold_is_kept_and_more_only_until_something_is_waited_for() {
+        let (mut pools, pool, [stream, _]) = pools();
+        pools.set(77, attribute::THRESHOLD, 32 * MIB);
+        let at = allocate(&mut pools, pool, 40 * MIB, stream);
+        let gone = pools.give_at_once(pool, at, 40 * MIB, 40 * MIB);
+        assert_eq!((gone, figures(&mut pools)[0]), (vec![2 * STEP..3 * STEP], 32 * MIB));
+        assert_eq!(pools.trim(77, 1), [], "no less than was asked for");
+        assert_eq!(pools.trim(77, 0), [STEP..2 * STEP]);
+    }
+
+    #[test]
+    fn another_stream_has_it_behind_an_event_or_with_a_wait() {
+        let (mut pools, pool, [first, second]) = pools();
+        let at = allocate(&mut pools, pool, 32 * MIB, first);
+        assert!(pools.give(pool, at, 32 * MIB, 32 * MIB, first).is_none(), "nobody else uses this pool");
+        assert_eq!(pools.take(pool, 512, 512, second), None);
+        let taken = pools.take_any(pool, 512, 512, second).expect("there is some");
+        assert_eq!((taken.at, taken.after.len()), (at, 1));
+        pools.not_taken(taken);
+        assert_eq!((pools.take(pool, 512, 512, second), pools.take(pool, 512, 512, first)), (None, Some(at)));
+        assert!(pools.give(pool, at, 512, 512, second).is_some(), "two streams use it");
+        pools.record(5, StreamKey { context: 0, handle: 1 });
+        pools.wait(StreamKey { context: 0, handle: 2 }, 5, ());
+        assert_eq!(pools.take(pool, MIB, MIB, second), Some(at));
+    }
+
+    #[test]
+    fn a_pool_of_a_limited_size_takes_no_more() {
+        let (mut pools, _, [stream, _]) = pools();
+        let pool = pools.add(78, 1, SETTINGS);
+        pools.add_area(pool, 200 * STEP..300 * STEP);
+        let at = allocate(&mut pools, pool, 8 * MIB, stream);
+        assert!(matches!(pools.grow(pool, 32 * MIB, stream), More::Full));
+        assert!(matches!(pools.grow(pool, 33 * MIB, stream), More::Full));
+        pools.give_at_once(pool, at, 8 * MIB, 8 * MIB);
+        assert_eq!(pools.figure(78, attribute::RESERVED), Some(0));
+    }
+
+    #[test]
+    fn a_destroyed_pool_goes_with_its_last_allocation() {
+        let (mut pools, pool, [stream, _]) = pools();
+        let at = allocate(&mut pools, pool, 40 * MIB, stream);
+        pools.set(77, attribute::THRESHOLD, u64::MAX);
+        assert_eq!(pools.remove(77), Some(pool));
+        assert_eq!(pools.destroyed(pool), []);
+        assert!(pools.sweep().is_empty());
+        assert_eq!(pools.give_at_once(pool, at, 40 * MIB, 40 * MIB), [STEP..3 * STEP]);
+        assert!(pools.sweep().is_empty(), "its addresses are not free yet");
+        pools.returned(&[STEP..3 * STEP]);
+        assert_eq!(pools.sweep(), [STEP..100 * STEP]);
+    }
+}

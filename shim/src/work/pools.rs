@@ -1,0 +1,561 @@
+//! This process's pools ([`crate::memory::pools`]): what there is to be asked of the driver about them, and of the coordinator.
+//!
+//! The lock is held for the books only. How far a stream has come is asked of the driver when another stream could use what it has
+//! freed. As long as one stream alone uses a pool nothing is put into it.
+
+use core::ffi::c_int;
+use core::ops::Range;
+use core::ptr;
+use core::sync::atomic::{AtomicBool, Ordering};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use baton_contract::cuda::{
+    CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUdevice, CUdeviceptr, CUmemoryPool, CUresult,
+};
+
+use super::contexts::{self, ContextId};
+use super::mark::{Ended, Mark, is_idle};
+use super::{capture, frees};
+use crate::driver::api::{self, Handle, Stream};
+use crate::gate::{self, Passage};
+use crate::link;
+use crate::link::requests::Requests;
+use crate::memory::order::{Free, StreamKey, StreamNumber};
+use crate::memory::pools::{ALIGNMENT, More, PoolNumber, Pools, Settings, attribute};
+use crate::memory::space::{self, NoMemory, Space};
+use crate::memory::table::Pooled;
+
+/// How the driver is asked about a stream.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    context: Option<ContextId>,
+    stream: Stream,
+    key: StreamKey,
+}
+
+#[derive(Debug, Default)]
+struct Books {
+    pools: Pools<Asked>,
+    /// The pool that the GPU's allocations are from, if that was asked: none if it is not one of ours.
+    current: Option<Option<PoolNumber>>,
+}
+
+static BOOKS: Mutex<Option<Books>> = Mutex::new(None);
+/// Whether a stream has frees that it may have yet to come to, or a pool more than it is to keep: for a quick look.
+static PENDING: AtomicBool = AtomicBool::new(false);
+/// Behind frees in streams, the oldest first.
+static MARKS: Mutex<BTreeMap<StreamNumber, VecDeque<(u64, Mark)>>> = Mutex::new(BTreeMap::new());
+
+fn with<T>(what: impl FnOnce(&mut Books) -> T) -> T {
+    what(BOOKS.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default())
+}
+
+fn marks() -> MutexGuard<'static, BTreeMap<StreamNumber, VecDeque<(u64, Mark)>>> {
+    MARKS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Which pool an allocation is to be from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum From {
+    /// The one that the GPU's allocations are from.
+    Current,
+    /// The one with this handle.
+    Pool(Handle),
+}
+
+/// A pool that the program has made; its memory is ours. It may have so many bytes, or any number of them (0).
+pub(crate) fn made(handle: Handle, most: u64) {
+    if let Some(settings) = ask_settings(handle) {
+        with(|books| books.pools.add(handle, if most == 0 { u64::MAX } else { most }, settings));
+    }
+}
+
+/// Whether a pool's memory is ours.
+pub(crate) fn is_ours(handle: Handle) -> bool {
+    with(|books| books.pools.find(handle)).is_some()
+}
+
+/// A pool's settings, as the driver has them.
+fn ask_settings(handle: Handle) -> Option<Settings> {
+    let pool: CUmemoryPool = api::handle(handle);
+    let ask = |attribute: c_int| {
+        let mut value = 0u64;
+        // SAFETY: a pool of the program's, and room for the longest of all attributes.
+        let answer = unsafe { api::pool_attribute(pool, attribute, ptr::from_mut(&mut value).cast()) };
+        (answer == CUDA_SUCCESS).then_some(value)
+    };
+    Some(Settings {
+        follow_events: ask(attribute::FOLLOW_EVENTS)? != 0,
+        opportunistic: ask(attribute::OPPORTUNISTIC)? != 0,
+        internal: ask(attribute::INTERNAL)? != 0,
+        threshold: ask(attribute::THRESHOLD)?,
+    })
+}
+
+/// A GPU's pool as `ask` finds it; 0 if that failed.
+fn asked_pool(device: CUdevice, ask: unsafe fn(*mut CUmemoryPool, CUdevice) -> CUresult) -> Handle {
+    let mut pool = ptr::null_mut();
+    // SAFETY: an out-parameter.
+    let answer = unsafe { ask(&mut pool, device) };
+    if answer == CUDA_SUCCESS { pool.expose_provenance() } else { 0 }
+}
+
+/// The pool that is meant, if its memory is ours.
+pub(crate) fn find(from: From, device: CUdevice) -> Option<PoolNumber> {
+    let known = with(|books| match from {
+        From::Current => books.current,
+        From::Pool(handle) => books.pools.find(handle).map(Some),
+    });
+    known.unwrap_or_else(|| look_for(from, device))
+}
+
+#[cold]
+fn look_for(from: From, device: CUdevice) -> Option<PoolNumber> {
+    let _relaxed = api::Relaxed::enter();
+    let handle = match from {
+        From::Current => asked_pool(device, api::current_pool),
+        From::Pool(handle) => handle,
+    };
+    let known = with(|books| books.pools.find(handle));
+    if known.is_none() && handle != 0 && handle == asked_pool(device, api::default_pool) {
+        // It was never made.
+        made(handle, 0);
+    }
+    with(|books| {
+        let found = books.pools.find(handle);
+        if matches!(from, From::Current) && handle != 0 {
+            books.current = Some(found);
+        }
+        found
+    })
+}
+
+/// The program has made another pool the current one, or may have.
+pub(crate) fn current_changed() {
+    with(|books| books.current = None);
+}
+
+/// It has set an attribute.
+pub(crate) fn set(handle: Handle, attribute: c_int, value: u64) {
+    with(|books| books.pools.set(handle, attribute, value));
+    if attribute == attribute::THRESHOLD {
+        PENDING.store(true, Ordering::Release);
+    }
+}
+
+/// What an attribute is that tells how much memory a pool has, if that is ours.
+pub(crate) fn figure(handle: Handle, attribute: c_int) -> Option<u64> {
+    with(|books| books.pools.figure(handle, attribute))
+}
+
+/// A stream's name in the books; none if it is the default stream of no context.
+fn key_of(stream: Stream) -> Option<StreamKey> {
+    /// Nobody's handle, nor that of a thread's own.
+    const LEGACY: usize = 1;
+    if let Stream::Created(handle) = stream {
+        return Some(StreamKey { context: 0, handle });
+    }
+    let context = api::current_context();
+    let handle = capture::key(stream).unwrap_or(LEGACY);
+    (context != 0).then_some(StreamKey { context, handle })
+}
+
+/// What the driver is asked by about a stream of a call.
+fn asked(stream: Stream, key: StreamKey) -> Asked {
+    let context = contexts::of(stream).or_else(|| contexts::id_of(api::current_context()));
+    Asked { context, stream, key }
+}
+
+/// The number of a stream. An error is the driver's, who is asked about streams that are not known.
+fn number_of(stream: Stream) -> Result<StreamNumber, CUresult> {
+    let key = key_of(stream).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    if let Some(number) = with(|books| books.pools.find_stream(key)) {
+        return Ok(number);
+    }
+    // SAFETY: the stream of a call that the program makes.
+    match unsafe { api::check_stream(stream) } {
+        CUDA_SUCCESS => {}
+        answer => return Err(answer),
+    }
+    let asked = asked(stream, key);
+    Ok(with(|books| books.pools.add_stream(key, asked)))
+}
+
+impl Asked {
+    /// A mark behind all that is in the stream now.
+    fn mark(&self) -> Option<Mark> {
+        let context = self.context?;
+        match self.stream {
+            // Another thread's own cannot be named here.
+            Stream::PerThread if key_of(self.stream) != Some(self.key) => Mark::of_context(context),
+            stream => Mark::of_stream(context, stream),
+        }
+    }
+
+    /// Whether nothing is queued in it, as far as that can be asked at once.
+    fn is_idle(&self) -> bool {
+        match (self.context, self.stream) {
+            (Some(context), Stream::Created(handle)) => is_idle(context, handle) == Some(true),
+            _ => false,
+        }
+    }
+}
+
+/// How far a stream has come of what it has freed, `last` the last.
+fn passed(asked: &Asked, last: Free) -> Option<Free> {
+    // Taken out, because the driver is asked.
+    let mut behind = marks().remove(&last.stream).unwrap_or_default();
+    let mut upto = None;
+    while let Some((number, mark)) = behind.front_mut() {
+        if mark.look() == Ended::NotYet {
+            break;
+        }
+        upto = Some(*number);
+        behind.pop_front();
+    }
+    if behind.is_empty() && upto.is_none_or(|upto| upto < last.number) {
+        if asked.is_idle() {
+            upto = Some(last.number);
+        } else if let Some(mark) = asked.mark() {
+            behind.push_back((last.number, mark));
+        }
+    }
+    if !behind.is_empty() {
+        put_back(last.stream, behind);
+    }
+    upto.map(|number| Free { number, ..last })
+}
+
+/// Puts marks back that were taken out; others may have come meanwhile.
+fn put_back(stream: StreamNumber, mut behind: VecDeque<(u64, Mark)>) {
+    let mut marks = marks();
+    let meanwhile = marks.entry(stream).or_default();
+    behind.append(meanwhile);
+    behind.make_contiguous().sort_by_key(|(number, _)| *number);
+    *meanwhile = behind;
+}
+
+/// Settles what these streams have come to.
+fn look_at(streams: Vec<(Asked, Free)>) -> bool {
+    let _relaxed = api::Relaxed::enter();
+    let passed: Vec<Free> = streams.iter().filter_map(|(asked, last)| passed(asked, *last)).collect();
+    with(|books| books.pools.settle(&passed));
+    !passed.is_empty()
+}
+
+/// Memory for a stream, which may be a part of a stream's order only: work that is queued later may use it.
+pub(crate) fn allocate(
+    passage: &Passage,
+    requests: &Requests,
+    space: &'static Space,
+    pool: PoolNumber,
+    bytes: u64,
+    stream: Stream,
+) -> Result<CUdeviceptr, NoMemory> {
+    const FULL: NoMemory = NoMemory::Answer(CUDA_ERROR_OUT_OF_MEMORY);
+    let own = number_of(stream).map_err(NoMemory::Answer)?;
+    let size = bytes.checked_next_multiple_of(ALIGNMENT).filter(|size| *size <= link::total()).ok_or(FULL)?;
+    let request = Request { passage, requests, space, pool, bytes, size, own };
+    let at = request.serve(stream)?.ok_or(FULL)?;
+    let handle = with(|books| books.pools.handle(pool));
+    space.add_pooled(at, bytes, pool, handle);
+    Ok(at)
+}
+
+/// An allocation that is asked for.
+struct Request<'a> {
+    passage: &'a Passage,
+    requests: &'a Requests,
+    space: &'static Space,
+    pool: PoolNumber,
+    /// What the program asks for, and what it takes.
+    bytes: u64,
+    size: u64,
+    own: StreamNumber,
+}
+
+impl Request<'_> {
+    fn serve(&self, stream: Stream) -> Result<Option<CUdeviceptr>, NoMemory> {
+        if let Some(at) = self.take() {
+            return Ok(Some(at));
+        }
+        let Some(settings) = with(|books| books.pools.settings(self.pool)) else { return Ok(None) };
+        let others = with(|books| books.pools.unsettled_of(self.pool, self.own));
+        if settings.opportunistic
+            && look_at(others)
+            && let Some(at) = self.take()
+        {
+            return Ok(Some(at));
+        }
+        if let Some(at) = self.grow()? {
+            return Ok(Some(at));
+        }
+        // What other pools keep that nobody has.
+        let unsettled = with(|books| books.pools.unsettled(|_| true));
+        look_at(unsettled);
+        give_up(with(|books| books.pools.trim_all()), self.space);
+        if let Some(at) = self.grow()? {
+            return Ok(Some(at));
+        }
+        Ok(if settings.internal { self.take_behind_waits(stream) } else { None })
+    }
+
+    fn take(&self) -> Option<CUdeviceptr> {
+        with(|books| books.pools.take(self.pool, self.size, self.bytes, self.own))
+    }
+
+    /// With more memory for the pool; none if there is none.
+    fn grow(&self) -> Result<Option<CUdeviceptr>, NoMemory> {
+        if frees::is_any() {
+            // What was freed in a stream's order may be free by now, and what pools have given up is.
+            let _guard = gate::lock_mappings(self.passage).map_err(NoMemory::Answer)?;
+            let _relaxed = api::Relaxed::enter();
+            frees::collect(self.space, space::give_to_coordinator);
+        }
+        let mut has_more_addresses = false;
+        loop {
+            let returned = self.space.take_returned();
+            let more = with(|books| {
+                books.pools.returned(&returned);
+                books.pools.grow(self.pool, self.size, self.own)
+            });
+            match more {
+                More::Full => return Ok(None),
+                More::Lacks if has_more_addresses => return Ok(None),
+                More::Lacks => {
+                    has_more_addresses = true;
+                    let _relaxed = api::Relaxed::enter();
+                    let area = self.space.take_area(link::total()).or_else(|| self.space.take_area(self.size));
+                    let Some(area) = area else { return Ok(None) };
+                    with(|books| books.pools.add_area(self.pool, area));
+                }
+                More::Grows(growing) => {
+                    return match self.space.grow_area(self.passage, self.requests, &growing.ranges()) {
+                        Ok(()) => Ok(Some(with(|books| books.pools.grown(&growing, self.bytes)))),
+                        Err(error) => {
+                            with(|books| books.pools.not_grown(growing));
+                            match error {
+                                NoMemory::Answer(CUDA_ERROR_OUT_OF_MEMORY) => Ok(None),
+                                error => Err(error),
+                            }
+                        }
+                    };
+                }
+            }
+        }
+    }
+
+    /// Memory that other streams have freed and not come to yet: the stream is made to wait for that.
+    fn take_behind_waits(&self, stream: Stream) -> Option<CUdeviceptr> {
+        let _relaxed = api::Relaxed::enter();
+        let taken = with(|books| books.pools.take_any(self.pool, self.size, self.bytes, self.own))?;
+        if taken.after.iter().all(|free| keep_waiting(stream, *free)) {
+            return Some(taken.at);
+        }
+        with(|books| books.pools.not_taken(taken));
+        None
+    }
+}
+
+/// Has a stream wait until another has come to one of its frees.
+fn keep_waiting(stream: Stream, free: Free) -> bool {
+    let waits = |behind: &VecDeque<(u64, Mark)>| {
+        behind.iter().find(|(number, _)| *number >= free.number).is_some_and(|(_, mark)| mark.keep_waiting(stream))
+    };
+    let behind = marks().remove(&free.stream);
+    if let Some(behind) = behind {
+        let is_kept = waits(&behind);
+        put_back(free.stream, behind);
+        if is_kept {
+            return true;
+        }
+    }
+    let Some((asked, last)) = with(|books| books.pools.last(free.stream)) else {
+        // All that it had has ended.
+        return true;
+    };
+    let Some(mark) = asked.mark() else { return false };
+    let is_kept = mark.keep_waiting(stream);
+    put_back(free.stream, VecDeque::from([(last.number, mark)]));
+    is_kept
+}
+
+/// The program frees memory of a pool in a stream. An error is the call's answer, and nothing is freed.
+pub(crate) fn free(space: &Space, at: CUdeviceptr, stream: Stream) -> Result<(), CUresult> {
+    let number = number_of(stream)?;
+    let asked = || key_of(stream).map(|key| asked(stream, key));
+    let mut mark = None;
+    if stream == Stream::Legacy && contexts::is_legacy_ordering() {
+        // Other streams may rely on the order that such a call makes.
+        let here = asked().and_then(|asked| asked.context).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        mark = Mark::in_legacy(here)?;
+    }
+    let Some(freed) = space.remove_pooled(at) else { return Ok(()) };
+    let Pooled { pool, asked: bytes, bytes: size, has_escaped } = freed;
+    if has_escaped {
+        with(|books| books.pools.lose(pool, bytes));
+        return Ok(());
+    }
+    let marked = with(|books| books.pools.give(pool, at, size, bytes, number));
+    PENDING.store(true, Ordering::Release);
+    if let Some(free) = marked
+        && let Some(mark) = mark.or_else(|| asked()?.mark())
+    {
+        put_back(number, VecDeque::from([(free.number, mark)]));
+    }
+    Ok(())
+}
+
+/// The program frees memory of a pool, and says thereby that nothing uses it: as the driver, this waits for nothing.
+pub(crate) fn free_now(space: &'static Space, freed: &Pooled, at: CUdeviceptr) {
+    if freed.has_escaped {
+        with(|books| books.pools.lose(freed.pool, freed.asked));
+        return;
+    }
+    give_up(with(|books| books.pools.give_at_once(freed.pool, at, freed.bytes, freed.asked)), space);
+    sweep(space);
+}
+
+fn give_up(ranges: Vec<Range<CUdeviceptr>>, space: &'static Space) {
+    frees::give_up(ranges, space);
+}
+
+/// The program is about to wait for something; what it has freed up to now may be everybody's after it. None if there is nothing.
+#[inline]
+pub(crate) fn before_waiting() -> Option<u64> {
+    PENDING.load(Ordering::Acquire).then(|| with(|books| books.pools.now()))
+}
+
+/// What the program has waited for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Waited {
+    Stream(Stream),
+    Event(Handle),
+    /// All that is in a context.
+    Context(Handle),
+}
+
+/// It has waited. What is too much of what nobody has is given up.
+pub(crate) fn has_waited(waited: Waited, upto: u64) {
+    let Some(space) = space::get() else { return };
+    let key = if let Waited::Stream(stream) = waited { key_of(stream) } else { None };
+    let gone = with(|books| {
+        let settled: Vec<Free> = match waited {
+            Waited::Stream(_) => {
+                let stream = key.and_then(|key| books.pools.find_stream(key));
+                stream.map(|stream| Free { stream, number: upto }).into_iter().collect()
+            }
+            Waited::Event(event) => books.pools.recorded(event),
+            Waited::Context(context) => {
+                let here = |asked: &Asked| asked.context.is_some_and(|id| id.handle == context);
+                let streams = books.pools.unsettled(here).into_iter();
+                streams.map(|(_, last)| Free { number: upto.min(last.number), ..last }).collect()
+            }
+        };
+        books.pools.settle(&settled);
+        let gone = books.pools.tidy();
+        PENDING.store(books.pools.is_any_pending(), Ordering::Release);
+        gone
+    });
+    let settled = with(|books| books.pools.unsettled(|_| true));
+    marks().retain(|stream, _| settled.iter().any(|(_, free)| free.stream == *stream));
+    give_up(gone, space);
+    sweep(space);
+}
+
+/// An event is recorded in a stream.
+#[inline]
+pub(crate) fn recorded(event: Handle, stream: Stream) {
+    if PENDING.load(Ordering::Acquire)
+        && let Some(key) = key_of(stream)
+    {
+        with(|books| books.pools.record(event, key));
+    }
+}
+
+/// A stream is to wait for an event.
+#[inline]
+pub(crate) fn waits(stream: Stream, event: Handle) {
+    if PENDING.load(Ordering::Acquire)
+        && let Some(key) = key_of(stream)
+    {
+        let asked = asked(stream, key);
+        with(|books| books.pools.wait(key, event, asked));
+    }
+}
+
+/// An event is no more.
+#[inline]
+pub(crate) fn event_gone(event: Handle) {
+    if PENDING.load(Ordering::Acquire) {
+        with(|books| books.pools.forget_event(event));
+    }
+}
+
+/// A stream is about to be destroyed. Its work goes on, and may use what it has freed.
+pub(crate) fn stream_goes(handle: Handle) {
+    let key = StreamKey { context: 0, handle };
+    let Some((asked, last)) = with(|books| books.pools.last_of(key)) else { return };
+    let _relaxed = api::Relaxed::enter();
+    if let Some(mark) = asked.mark() {
+        put_back(last.stream, VecDeque::from([(last.number, mark)]));
+    }
+    with(|books| books.pools.forget_stream(key));
+}
+
+/// A context is no more, and with it all that its streams had.
+pub(crate) fn context_gone(context: Handle) {
+    with(|books| {
+        let here = |asked: &Asked| asked.key.context == context || asked.context.is_some_and(|id| id.handle == context);
+        for (asked, last) in books.pools.streams(here) {
+            books.pools.forget_stream(asked.key);
+            books.pools.settle(&[last]);
+        }
+    });
+}
+
+/// A pool is to keep no more than so much of what nobody has.
+pub(crate) fn trim(handle: Handle, keep: u64) {
+    let Some(space) = space::get() else { return };
+    let unsettled = with(|books| books.pools.unsettled(|_| true));
+    look_at(unsettled);
+    give_up(with(|books| books.pools.trim(handle, keep)), space);
+}
+
+/// A pool that is about to be destroyed, if it is one of ours.
+pub(crate) struct Leaving(Handle, PoolNumber);
+
+/// A pool is about to be destroyed: its handle may be given again before we hear that it was.
+pub(crate) fn leaves(handle: Handle) -> Option<Leaving> {
+    with(|books| books.pools.remove(handle)).map(|pool| Leaving(handle, pool))
+}
+
+/// It was destroyed, or not.
+pub(crate) fn has_left(leaving: Leaving, is_gone: bool) {
+    let Leaving(handle, pool) = leaving;
+    if !is_gone {
+        with(|books| books.pools.put_back(handle, pool));
+        return;
+    }
+    current_changed();
+    let Some(space) = space::get() else { return };
+    give_up(with(|books| books.pools.destroyed(pool)), space);
+    PENDING.store(true, Ordering::Release);
+    sweep(space);
+}
+
+/// Gives addresses back of pools that are gone.
+fn sweep(space: &Space) {
+    let returned = space.take_returned();
+    let gone = with(|books| {
+        books.pools.returned(&returned);
+        books.pools.sweep()
+    });
+    gone.iter().for_each(|area| space.give_area_back(area));
+}
+
+/// All that pools have and nobody has of them.
+pub(crate) fn free_memory() -> Vec<Range<CUdeviceptr>> {
+    with(|books| books.pools.free())
+}
