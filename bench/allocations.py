@@ -19,50 +19,63 @@ import tempfile
 from common import machine, table
 from common.coordinator import Coordinator, Driver, Install
 
-# How many, how large, and whether each is a handle that is mapped behind the one before.
-CASES = ((1_000_000, 512, False), (100_000, 8 << 10, False))
-GROWTH = (512, 20 << 20, True)
-HEADER = ["allocations", "bytes", "", "bare s", "Baton s", "ratio", "quartiles"]
+# How many, how large, and how: each by itself, as a handle that is mapped behind the one before, or
+# allocated and freed in turn in a stream's order.
+CASES = ((1_000_000, 512, "each"), (100_000, 8 << 10, "each"))
+GROWTH = ((512, 20 << 20, "handles"),)
+STREAMS = tuple(
+    (200_000, size, how) for how in ("stream", "default-stream") for size in (512, 4 << 20)
+)
+HEADER = ["allocations", "bytes", "", "bare s", "Baton s", "ratio", "quartiles", "bare again"]
+WHAT = {"pairs": ("allocate and free",), "each": ("allocate", "free")}
 
 
 def times(argv, environment):
-    """(seconds for allocating, for freeing) as the program says."""
+    """Seconds, as the program says: for allocating and for freeing, or for both in turn."""
     ran = subprocess.run(
         argv, capture_output=True, text=True, timeout=600, env={**os.environ, **environment}
     )
-    found = re.search(r"allocated ([\d.]+) s, freed ([\d.]+) s", ran.stdout)
+    found = re.search(r"(?:allocated ([\d.]+) s, freed|pairs) ([\d.]+) s", ran.stdout)
     if ran.returncode != 0 or not found:
         sys.exit(f"{machine.scrub(' '.join(argv))}: {ran.stdout[-500:]}{ran.stderr[-500:]}")
-    return [float(figure) for figure in found.groups()]
+    return [float(figure) for figure in found.groups() if figure]
 
 
-def measure(arguments, coordinator, count, size, handles):
-    """The pairs of one case."""
-    program = [str(arguments.program), str(count), str(size), *(["handles"] if handles else [])]
+def measure(arguments, coordinator, count, size, how):
+    """The pairs of one case, each with a second run bare."""
+    program = [str(arguments.program), str(count), str(size), *([how] if how != "each" else [])]
     pairs = []
     with tempfile.TemporaryDirectory(prefix="baton-") as folder:
         for _ in range(arguments.pairs):
             bare = times(program, coordinator.driver.bare(folder))
             baton = times(coordinator.run("allocations", program), coordinator.settings)
-            pairs.append({"bare": bare, "baton": baton})
-    return {"count": count, "bytes": size, "handles": handles, "pairs": pairs}
+            again = times(program, coordinator.driver.bare(folder))
+            pairs.append({"bare": bare, "baton": baton, "again": again})
+    return {"count": count, "bytes": size, "how": how, "pairs": pairs}
+
+
+def quartiles(result, way, at):
+    """Of how much longer one way took than bare."""
+    ratios = [pair[way][at] / pair["bare"][at] for pair in result["pairs"]]
+    return statistics.quantiles(ratios, n=4)
 
 
 def rows(results):
     """The table."""
     for result in results:
-        for at, what in enumerate(("allocate", "free")):
-            ratios = [pair["baton"][at] / pair["bare"][at] for pair in result["pairs"]]
-            low, middle, high = statistics.quantiles(ratios, n=4)
+        for at, what in enumerate(WHAT["pairs" if "stream" in result["how"] else "each"]):
+            low, middle, high = quartiles(result, "baton", at)
             pairs, ways = result["pairs"], ("bare", "baton")
             seconds = [statistics.median(pair[way][at] for pair in pairs) for way in ways]
+            how = "" if result["how"] == "each" else f" ({result['how']})"
             yield [
-                f"{result['count']:,}" + (" handles" if result["handles"] else ""),
+                f"{result['count']:,}{how}",
                 f"{result['bytes']:,}",
                 what,
                 *(f"{figure:.3f}" for figure in seconds),
                 f"{middle:.2f}",
                 f"{low:.2f} to {high:.2f}",
+                f"{quartiles(result, 'again', at)[1]:.2f}",
             ]
 
 
@@ -73,13 +86,15 @@ def main():
     parser.add_argument("--driver", help="`sim`, or a file; the system's if not given")
     parser.add_argument("--pairs", type=int, default=5, help="pairs of a case (5)")
     parser.add_argument("--arena", default="2GiB", help="of the coordinator (2GiB)")
-    parser.add_argument("--growth", action="store_true", help="10 GiB in handles of 20 MiB instead")
+    other = parser.add_mutually_exclusive_group()
+    other.add_argument("--growth", action="store_true", help="10 GiB in handles of 20 MiB instead")
+    other.add_argument("--streams", action="store_true", help="in streams' order instead")
     parser.add_argument("--out", type=pathlib.Path, help="where the result goes, as JSON")
     arguments = parser.parse_args()
     arguments.program = arguments.program.resolve()
     Install.check(arguments.baton, parser)
     driver = Driver(Install.of(arguments.baton), arguments.driver, memory="24GiB")
-    cases = [GROWTH] if arguments.growth else CASES
+    cases = GROWTH if arguments.growth else STREAMS if arguments.streams else CASES
     with Coordinator(driver, arguments.arena, "256MiB") as coordinator:
         results = [measure(arguments, coordinator, *case) for case in cases]
     print(table.text(HEADER, list(rows(results))))

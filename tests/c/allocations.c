@@ -1,9 +1,10 @@
 /* Allocates many pieces of device memory, frees them in another order, and says how long both took.
  *
- *     allocations COUNT BYTES [handles]
+ *     allocations COUNT BYTES [handles | stream | default-stream]
  *
  * With `handles` the memory grows as PyTorch's expandable segments do: each piece is a handle that could be exported, mapped
- * behind the one before.
+ * behind the one before. With `stream` each piece is allocated and freed at once in a stream's order, from a pool that keeps its
+ * memory: steady use, as of PyTorch's backend:cudaMallocAsync; with `default-stream` in stream 0.
  */
 #include "common.h"
 
@@ -30,10 +31,31 @@ static void grow(CUdeviceptr at, size_t bytes) {
     CHECK(cuMemRelease(handle));
 }
 
+/* Pairs of an allocation and a free. */
+static void pairs(size_t count, size_t bytes, int with_stream) {
+    unsigned long long keep = ~0ull;
+    CUmemoryPool pool;
+    CUstream stream = NULL;
+    CUdeviceptr piece;
+    CHECK(cuDeviceGetDefaultMemPool(&pool, 0));
+    CHECK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep));
+    if (with_stream) CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    double start = 0;
+    for (size_t i = 0; i < count + 100; i++) {
+        /* After the first ones. */
+        if (i == 100) start = seconds();
+        CHECK(cuMemAllocAsync(&piece, bytes, stream));
+        CHECK(cuMemFreeAsync(piece, stream));
+    }
+    printf("pairs %.6f s\n", seconds() - start);
+}
+
 int main(int argc, char **argv) {
-    int handles = argc == 4 && strcmp(argv[3], "handles") == 0;
-    if (argc != 3 && !handles) {
-        fprintf(stderr, "usage: allocations COUNT BYTES [handles]\n");
+    const char *how = argc == 4 ? argv[3] : "";
+    int handles = strcmp(how, "handles") == 0, with_stream = strcmp(how, "stream") == 0;
+    int in_pairs = with_stream || strcmp(how, "default-stream") == 0;
+    if (argc != 3 && !handles && !in_pairs) {
+        fprintf(stderr, "usage: allocations COUNT BYTES [handles | stream | default-stream]\n");
         return 2;
     }
     size_t count = strtoull(argv[1], NULL, 10), bytes = strtoull(argv[2], NULL, 10);
@@ -42,6 +64,11 @@ int main(int argc, char **argv) {
     CHECK(cuInit(0));
     CHECK(cuDevicePrimaryCtxRetain(&context, 0));
     CHECK(cuCtxSetCurrent(context));
+    if (in_pairs) {
+        pairs(count, bytes, with_stream);
+        free(pieces);
+        return 0;
+    }
     CUdeviceptr segment = 0;
     if (handles) CHECK(cuMemAddressReserve(&segment, count * bytes, 0, 0, 0));
     double start = seconds();

@@ -222,8 +222,9 @@ fn attribute_value(attribute: u32) -> Option<i32> {
         111 => 1024,
         // Sparse arrays, read-only registration, timeline semaphores.
         112..=114 => 0,
-        // Memory pools; none that a fabric shares.
+        // Memory pools.
         115 => 1,
+        // GPUDirect RDMA, and how its writes are flushed and ordered.
         116..=118 => 0,
         // Pools are shared as file descriptors.
         119 => 1,

@@ -1337,6 +1337,39 @@ static void in_capture(void) {
     TIDY_POOL(pool, stream);
 }
 
+/* Another stream captures, in each of the modes that a capture can be in. */
+static void capture_elsewhere(void) {
+    for (int mode = CU_STREAM_CAPTURE_MODE_GLOBAL; mode <= CU_STREAM_CAPTURE_MODE_RELAXED; mode++) {
+        CUmemoryPool pool;
+        CUstream stream, other;
+        CUdeviceptr at = 0, plain;
+        CUgraph graph = NULL;
+        NEED_POOL(pool, stream);
+        NEED(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+        NEED(cuMemAlloc(&plain, MIB));
+        NEED(cuStreamBeginCapture(other, (CUstreamCaptureMode)mode));
+        ASK(alloc(&at, MIB, pool, stream), "mode %d, an allocation", mode);
+        if (at) ASK(cuMemFreeAsync(at, stream), "mode %d, freeing it", mode);
+        ASK(cuStreamEndCapture(other, &graph), "mode %d, the end of the capture", mode);
+        if (graph) TIDY(cuGraphDestroy(graph));
+        graph = NULL;
+        NEED(alloc(&at, MIB, pool, stream));
+        NEED(cuStreamBeginCapture(other, (CUstreamCaptureMode)mode));
+        int answer = ASK(cuMemFreeAsync(at, stream), "mode %d, freeing what was there", mode);
+        ASK(cuStreamEndCapture(other, &graph), "mode %d, the end of that capture", mode);
+        if (graph) TIDY(cuGraphDestroy(graph));
+        if (answer) TIDY(cuMemFreeAsync(at, stream));
+        graph = NULL;
+        NEED(cuStreamBeginCapture(other, (CUstreamCaptureMode)mode));
+        answer = ASK(cuMemFreeAsync(plain, stream), "mode %d, freeing memory of cuMemAlloc", mode);
+        ASK(cuStreamEndCapture(other, &graph), "mode %d, the end of the last capture", mode);
+        if (graph) TIDY(cuGraphDestroy(graph));
+        if (answer) TIDY(cuMemFree(plain));
+        TIDY(cuStreamDestroy(other));
+        TIDY_POOL(pool, stream);
+    }
+}
+
 /* --- what may end the process -------------------------------------------------------------- */
 
 static void destroyed_pool(void) {
@@ -1488,6 +1521,7 @@ int main(int argc, char **argv) {
         {"graph-nodes", graph_nodes},
         {"graph-marks", graph_marks},
         {"in-capture", in_capture},
+        {"capture-elsewhere", capture_elsewhere},
     };
     static const struct rule faults[] = {
         {"destroyed-pool", destroyed_pool},

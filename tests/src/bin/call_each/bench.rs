@@ -68,6 +68,7 @@ helpers! {
     fn cuEventCreate(out: *mut Handle, flags: u32);
     fn cuEventDestroy_v2(event: Handle);
     fn cuEventRecord(event: Handle, stream: Handle);
+    fn cuEventSynchronize(event: Handle);
     fn cuLaunchHostFunc(stream: Handle, function: Option<extern "C" fn(*mut c_void)>, data: *mut c_void);
 
     fn cuDevicePrimaryCtxRelease_v2(device: c_int);
@@ -105,7 +106,11 @@ helpers! {
 
     fn cuMemAddressReserve(out: *mut u64, bytes: usize, alignment: usize, wish: u64, flags: u64);
     fn cuMemAddressFree(address: u64, bytes: usize);
+    fn cuMemPoolCreate(out: *mut Handle, properties: *const c_void);
     fn cuMemPoolDestroy(pool: Handle);
+    fn cuMemPoolGetAttribute(pool: Handle, attribute: c_int, value: *mut c_void);
+    fn cuMemPoolSetAttribute(pool: Handle, attribute: c_int, value: *mut c_void);
+    fn cuMemAllocFromPoolAsync(out: *mut u64, bytes: usize, pool: Handle, stream: Handle);
     fn cuMemCreate(out: *mut u64, bytes: usize, properties: *const c_void, flags: u64);
     fn cuMemRelease(handle: u64);
     fn cuMemExportToShareableHandle(out: *mut c_void, handle: u64, kind: c_int, flags: u64);

@@ -43,6 +43,7 @@ mod old_boxes;
 mod old_launches;
 mod piece;
 mod pinned;
+mod pools;
 mod primary;
 mod questions;
 mod queued;

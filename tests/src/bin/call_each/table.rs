@@ -10,8 +10,8 @@ use crate::bench::{Handle, Subject};
 use crate::moving::Location;
 use crate::{
     arrays, attributes, batches, boxes, captures, code, contexts, copies, fills, finding, foreign, graphs, handles,
-    launches, leaving, mappings, memory, moving, nodes, old_boxes, old_launches, pinned, primary, questions, queued,
-    streams, tensor_maps, textures, waits, words,
+    launches, leaving, mappings, memory, moving, nodes, old_boxes, old_launches, pinned, pools, primary, questions,
+    queued, streams, tensor_maps, textures, waits, words,
 };
 
 /// Symbols of one signature, and what is done with each.
@@ -262,6 +262,23 @@ families! {
         cuMemRelease: (u64) => handles::release;
         cuMemGetAllocationPropertiesFromHandle: (Out<handles::Properties>, u64) => handles::properties;
         cuMemPoolCreate: (Out<Handle>, Description) => handles::create_pool;
+    }
+
+    pools {
+        cuMemPoolDestroy: (Handle) => pools::destroy;
+        cuMemPoolTrimTo: (Handle, usize) => pools::trim;
+        cuMemPoolGetAttribute: (Handle, c_int, Buffer) => pools::attribute;
+        cuMemPoolSetAttribute: (Handle, c_int, Buffer) => pools::set_attribute;
+        cuMemPoolSetAccess: (Handle, Description, usize) => pools::set_access;
+        cuDeviceSetMemPool: (c_int, Handle) => pools::set_of_device;
+        cuMemSetMemPool: (*const Location, c_int, Handle) => pools::set_of_location;
+        cuStreamSynchronize, cuStreamSynchronize_ptsz: (Handle) => pools::stream;
+        cuCtxSynchronize: () => pools::context;
+        cuCtxSynchronize_v2: (Handle) => pools::one_context;
+        cuEventSynchronize: (Handle) => pools::event;
+        cuEventRecord, cuEventRecord_ptsz: (Handle, Handle) => pools::record;
+        cuEventRecordWithFlags, cuEventRecordWithFlags_ptsz: (Handle, Handle, u32) => pools::record_with_flags;
+        cuEventDestroy_v2, cuEventDestroy: (Handle) => pools::event_destroy;
     }
 
     mappings {
