@@ -6,6 +6,7 @@
  * behind the one before. With `stream` each piece is allocated and freed at once in a stream's order, from a pool that keeps its
  * memory: steady use, as of PyTorch's backend:cudaMallocAsync; with `default-stream` in stream 0.
  */
+#include "baton_cuda_pools.h"
 #include "common.h"
 
 #include <stdlib.h>

@@ -485,6 +485,9 @@ pub(super) unsafe fn free_async<const INDEX: usize>(
         // Only memory of the graph itself can be freed in it; the driver has the answer.
         return pass_on();
     }
+    if let Err(answer) = is_allowed() {
+        return answer;
+    }
     let here = contexts::id_of(api::current_context());
     let mark = match (stream, here) {
         // Others may rely on the order that such a call makes.
