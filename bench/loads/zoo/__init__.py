@@ -58,6 +58,16 @@ SHARED = "memory is not shared with other processes by legacy means"
 TUNED = (2e-2, "kernels are chosen by how long they take")
 
 
+def registry(*parts):
+    """All of them, by name; two programs of one name are a mistake."""
+    found = {}
+    for part in parts:
+        if twice := found.keys() & part.keys():
+            raise ValueError(f"two programs are called {', '.join(sorted(twice))}")
+        found |= part
+    return found
+
+
 def allocator(settings):
     """The variable that chooses PyTorch's allocator."""
     return (("PYTORCH_ALLOC_CONF", settings),)
@@ -68,8 +78,8 @@ def jax_memory(**settings):
     return tuple((f"XLA_PYTHON_CLIENT_{name}", value) for name, value in settings.items())
 
 
-ZOO = {
-    **family(
+ZOO = registry(
+    family(
         TORCH,
         "torch_layers",
         "mlp_sgd mlp_adam_for_loop mlp_adam_foreach mlp_adamw_fused mlp_clipped_and_scheduled "
@@ -78,14 +88,14 @@ ZOO = {
         "attention_cudnn transformer_encoder lstm gru embeddings mixture_of_experts "
         "activation_checkpoints gradient_penalty",
     ),
-    **family(
+    family(
         TORCH,
         "torch_ops",
         "matrix_products integer_products fp8_products einsum index_and_scatter sorting fourier "
         "decompositions batched_solving sparse_matrices scans_and_reductions random_numbers "
         "complex_numbers views multi_tensor function_transforms pictures tall_reduction",
     ),
-    **family(
+    family(
         TORCH,
         "torch_modes",
         "autocast_fp16 autocast_bf16 compile_default compile_reduce_overhead compile_dynamic "
@@ -93,18 +103,18 @@ ZOO = {
         "graphed_callables graphs_of_one_pool streams_and_events stream_priorities threads "
         "long_kernels",
     ),
-    **named(
+    named(
         TORCH,
         "torch_modes",
         compile_max_autotune={"function": "compile_max_autotune", "tolerance": TUNED},
     ),
-    **family(
+    family(
         TORCH,
         "torch_memory",
         "growing churn pinned_copies pageable_copies offloaded_layers memory_pools "
         "large_and_small exchanged_with_cupy saved_and_loaded",
     ),
-    **named(
+    named(
         TORCH,
         "torch_memory",
         expandable_segments={
@@ -128,10 +138,10 @@ ZOO = {
             "settings": (("PYTORCH_NO_CUDA_MEMORY_CACHING", "1"),),
         },
     ),
-    **family(
+    family(
         TORCH, "torch_processes", "data_workers spawned_clients data_parallel_alone nccl_alone"
     ),
-    **named(
+    named(
         TORCH,
         "torch_processes",
         shared_tensors={"function": "shared_tensors", "limit": SHARED},
@@ -140,13 +150,13 @@ ZOO = {
             "settings": allocator("expandable_segments:True"),
         },
     ),
-    **family(
+    family(
         TRANSFORMERS,
         "transformers_models",
         "bert_training gpt2_training llama_training t5_training mixtral_training vit_training "
         "whisper_inference gpt2_generation llama_generation llama_static_cache llama_sampling",
     ),
-    **family(
+    family(
         JAX,
         "jax_programs",
         "training donated_buffers convolutions scan loops_and_branches vmap_of_gradients "
@@ -154,7 +164,7 @@ ZOO = {
         "sharded_over_one",
         "jax_",
     ),
-    **named(
+    named(
         JAX,
         "jax_programs",
         jax_preallocating={
@@ -168,19 +178,19 @@ ZOO = {
         },
         jax_no_pool={"function": "training", "settings": jax_memory(ALLOCATOR="platform")},
     ),
-    **family(
+    family(
         CUPY,
         "cupy_programs",
         "default_pool async_pool no_pool raw_kernel raw_module made_kernels matrix_products "
         "solving fourier sorting random_numbers sparse_matrices streams graphs",
         "cupy_",
     ),
-    **family(
+    family(
         TRITON,
         "triton_kernels",
         "add softmax layer_norm matmul matmul_device_descriptors matmul_host_descriptors atomics "
         "autotuned",
         "triton_",
     ),
-    **family(NUMBA, "numba_kernels", "elementwise shared_memory atomics", "numba_"),
-}
+    family(NUMBA, "numba_kernels", "elementwise shared_memory atomics", "numba_"),
+)

@@ -92,10 +92,9 @@ def raw_module(device):
     # The names of templates are known once the module has been compiled.
     scale = module.get_function("scale")
     tiles = [module.get_function(name) for name in names]
-    factors = cp.ndarray(16, cp.float32, module.get_global("factors"))
-    factors[...] = cp.linspace(0.9, 0.98, 16, dtype=cp.float32)
+    factors = cp.linspace(0.9, 0.98, 16, dtype=cp.float32)
+    module.get_global("factors").copy_from_device(factors.data, factors.nbytes)
     rounds = cp.ndarray(1, cp.uint64, module.get_global("rounds"))
-    rounds[...] = 0
     size = 1 << 21
     x = [cp.linspace(0, 1, size, dtype=kind) for kind in (cp.float32, cp.float64)]
     while True:

@@ -117,7 +117,7 @@ def scan(device):
             return lax.scan(cell, jnp.zeros((64, 512)), x)[1].var()
 
         value, gradient = jax.value_and_grad(loss)(weight)
-        return weight - gradient, value
+        return weight - 0.01 * gradient / jnp.abs(gradient).max(), value
 
     while True:
         for _ in range(5):
@@ -222,7 +222,7 @@ def attention(device):
             return (out.astype(jnp.float32) ** 2).mean()
 
         value, gradient = jax.value_and_grad(loss)(q)
-        return q - gradient, value
+        return q - (0.1 * gradient / jnp.abs(gradient).max()).astype(q.dtype), value
 
     while True:
         for _ in range(20):
@@ -266,12 +266,14 @@ def sharded_over_one(device):
     needs(device)
     mesh = jax.make_mesh((1,), ("rows",))
     place = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("rows"))
-    x = jax.device_put(jax.random.normal(jax.random.key(0), (1024, 1024)), place)
+    everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+    x = jax.random.normal(jax.random.key(0), (1024, 1024))
+    weight = jax.device_put(x / 32, everywhere)
+    x = jax.device_put(x, place)
 
     @functools.partial(jax.jit, out_shardings=place)
     def step(x):
-        y = x @ x.T
-        return y / jnp.abs(y).max() + 0.1 * x
+        return jnp.tanh(x @ weight) + 0.1 * x
 
     while True:
         for _ in range(40):

@@ -166,7 +166,7 @@ def attention(device, backend, dtype, backward):
                 out = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
             if backward:
                 (gradient,) = torch.autograd.grad(out.square().mean(), q)
-                k = (k + gradient.detach()).clamp(-4, 4)
+                k = (k + 0.1 * gradient / gradient.abs().amax()).clamp(-4, 4)
             else:
                 k = (k + 0.01 * out).clamp(-4, 4)
         yield out[0, 0], k[0, 0]
