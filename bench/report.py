@@ -389,7 +389,7 @@ def zoo_section(runs):
     judged = [row for row in rows if "steps" in row]
     counted = ", ".join(f"{count} {word}" for word, count in zooing.summary(rows).items())
     total = {
-        figure: sum(row[figure] for row in judged) for figure in ("evictions", "switches", "bytes_in")
+        field: sum(row[field] for row in judged) for field in ("evictions", "switches", "bytes_in")
     }
     lines = []
     for row in rows:
@@ -422,8 +422,9 @@ def zoo_section(runs):
         runs,
         f"Compatibility: {len(rows)} programs under random eviction, {counted}. Each runs with "
         f"others, {at_once} at once, and is evicted at random times, every {every} ms on average. "
-        "`equal`: the outputs are those of two bare runs, bit for bit. `close`: two bare runs differ, "
-        "and these outputs differ as little. `broken bare`: the program does not run without Baton.",
+        "`equal`: the outputs are those of two bare runs, bit for bit. `close`: two bare runs "
+        "differ, or may, and these outputs differ as little. `broken bare`: the program does not "
+        "run without Baton.",
         table.markdown(header, lines),
         "\n".join(f"- {note}" for note in notes),
     )

@@ -4,14 +4,16 @@
     python3 bench/zoo.py --bare --budget 400
     python3 bench/zoo.py --baton target/release --bare-from zoo_bare.json --budget 500
 
-Each program of the zoo (`loads/zoo`) runs bare twice: the first time for `--seconds`, which fixes the
-number of steps, the second time for as many steps. Then it runs as a tenant of a coordinator, with
-others beside it, and is evicted at random times, every 50 ms on average. Its outputs have to be those
-of the bare runs bit for bit if these are equal; otherwise they have to be as close as these are.
+Each program of the zoo (`loads/zoo`) runs bare twice: the first time for `--seconds`, which fixes
+the number of steps, the second time for as many steps. Then it runs as a tenant of a coordinator,
+with others beside it, and is evicted at random times, every 50 ms on average. Its outputs have to
+be those of the bare runs bit for bit if these are equal; otherwise they have to be as close as
+these are.
 
-`--bare` stops after the bare runs and keeps them in a file. A run ends at `--budget` seconds; what is
-under way then is not counted. `--missing-in FILE` leaves out what FILE has a row of, and
-`python3 bench/report.py --add FILE` takes rows into bench/results/zoo.json, where the newest counts.
+The bare runs go to a file too (`--bare-out`). `--bare` stops there, and `--bare-from` takes them
+from there. All ends at `--budget` seconds; what is under way then is not counted. `--missing-in
+FILE` leaves out what FILE has a row of, and `python3 bench/report.py --add zoo.json` takes rows
+into bench/results/zoo.json, where the newest of each program counts.
 
 The exit status is 0 if nothing crashed, hung or differed.
 """
@@ -193,7 +195,9 @@ def run_bare(names, arguments, driver, budget):
             said = zooing.trouble(runs)
             if said is None:
                 said = ("repeats itself" if zooing.repeats(runs) else "differs from itself",)
-            print(f"{name}: {said[0]}", *(f"{run['wall_seconds']:.1f} s" for run in runs), flush=True)
+            print(
+                f"{name}: {said[0]}", *(f"{run['wall_seconds']:.1f} s" for run in runs), flush=True
+            )
             everything = {"kind": "zoo_bare", "programs": kept | bare}
             machine.write_json(arguments.bare_out, everything)
     return bare

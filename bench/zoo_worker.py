@@ -4,10 +4,10 @@
     python3 bench/zoo_worker.py mlp_sgd --seconds 3
     python3 bench/zoo_worker.py mlp_sgd --steps 40
 
-The object holds {name, steps, seconds, digest, step_digests, figures, first_seconds}. A step's digest
-is a SHA-256 over all bytes of all its outputs, cut to 12 digits; `digest` is over all of them whole.
-A step's figure is one number made of its outputs, for programs that do not repeat themselves bit for
-bit. `--seconds` counts from the end of the first step, which compiles.
+The object holds {name, steps, seconds, digest, step_digests, figures, first_seconds}. A step's
+digest is a SHA-256 over all bytes of all its outputs, cut to 12 digits; `digest` is over all steps.
+A step's figure is one number made of its outputs, for programs that do not repeat themselves
+bit for bit. `--seconds` counts from the end of the first step, which compiles.
 
 The program knows nothing of Baton.
 """

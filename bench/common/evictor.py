@@ -26,8 +26,9 @@ def refusal(error):
 class Evictor:
     """A context in which the tenant `name` is evicted every `mean` seconds on average.
 
-    The pauses between one eviction's end and the next one's beginning are exponentially distributed;
-    `seed` fixes them. Afterwards `done` says how often the tenant was evicted and `refused` why not.
+    The pauses between one eviction's end and the next one's beginning are exponentially
+    distributed; `seed` fixes them. Afterwards `done` says how often the tenant was evicted, and
+    `refused` how often not and why.
     """
 
     def __init__(self, coordinator, name, mean, seed):

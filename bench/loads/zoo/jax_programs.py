@@ -64,9 +64,7 @@ def donated_buffers(device):
         gradients = jax.grad(loss_of)(weights, x, jnp.tanh(x[::-1]))
         means = [0.9 * m + 0.1 * g for m, g in zip(means, gradients)]
         squares = [0.99 * s + 0.01 * g * g for s, g in zip(squares, gradients)]
-        weights = [
-            w - 1e-3 * m / (jnp.sqrt(s) + 1e-6) for w, m, s in zip(weights, means, squares)
-        ]
+        weights = [w - 1e-3 * m / (jnp.sqrt(s) + 1e-6) for w, m, s in zip(weights, means, squares)]
         return weights, means, squares
 
     while True:

@@ -21,9 +21,7 @@ def mlp_sgd(device):
     """SGD with momentum and weight decay."""
     return mlp_with(
         device,
-        lambda model: torch.optim.SGD(
-            model.parameters(), lr=1e-3, momentum=0.9, weight_decay=1e-4
-        ),
+        lambda model: torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9, weight_decay=1e-4),
     )
 
 

@@ -7,7 +7,7 @@ from loads.zoo.torch_common import convnet, mlp, needs_gpu, pictures, regression
 
 
 def training(device):
-    """Convolutions trained with the allocator that the environment chose, which gives back midway."""
+    """Convolutions trained with the allocator that the environment chose, emptied midway."""
     seeded()
     model = convnet(device)
     x, y = pictures(device)

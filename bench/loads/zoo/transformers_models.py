@@ -58,7 +58,9 @@ def llama():
 def gpt2():
     """A GPT-2 shape, without dropout."""
     return transformers.GPT2LMHeadModel(
-        transformers.GPT2Config(vocab_size=VOCABULARY, n_embd=512, n_layer=6, n_head=8, n_positions=512)
+        transformers.GPT2Config(
+            vocab_size=VOCABULARY, n_embd=512, n_layer=6, n_head=8, n_positions=512
+        )
     )
 
 
