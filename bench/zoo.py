@@ -6,7 +6,7 @@
 
 Each program of the zoo (`loads/zoo`) runs bare twice: the first time for `--seconds`, which fixes
 the number of steps, the second time for as many steps. Then it runs as a tenant of a coordinator,
-with others beside it, and is evicted at random times, every 50 ms on average. Its outputs have to
+with others beside it, and is evicted at random times, about every 50 ms. Its outputs have to
 be those of the bare runs bit for bit if these are equal; otherwise they have to be as close as
 these are.
 

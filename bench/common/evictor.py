@@ -1,8 +1,13 @@
-"""Evicts one tenant again and again, at random times, as a user would by `baton evict`."""
+"""Evicts one tenant again and again, at random times, in the middle of its work.
+
+It does what a user would: `baton suspend`, `baton evict`, `baton resume`. `baton evict` alone is
+refused to whoever goes on at once, so that it would hit a busy program hardly ever.
+"""
 
 import collections
 import random
 import threading
+import time
 
 from common.coordinator import NoCoordinator
 
@@ -14,6 +19,7 @@ REFUSALS = {
     "no room": "no room",
     "does not answer": "unresponsive",
     "not evicted in": "hung",
+    "hung for": "hung",
 }
 PATIENCE = 30
 
@@ -27,8 +33,8 @@ class Evictor:
     """A context in which the tenant `name` is evicted every `mean` seconds on average.
 
     The pauses between one eviction's end and the next one's beginning are exponentially
-    distributed; `seed` fixes them. Afterwards `done` says how often the tenant was evicted, and
-    `refused` how often not and why.
+    distributed; `seed` fixes them. Afterwards `done` says how often the tenant was evicted,
+    `refused` how often not and why, and `longest` how many seconds it was kept from work at most.
     """
 
     def __init__(self, coordinator, name, mean, seed):
@@ -43,13 +49,27 @@ class Evictor:
         # A process that starts is no tenant yet; there is no point in asking as often for that.
         absent = 0
         while not self.over.wait(absent or self.random.expovariate(1 / self.mean)):
-            try:
-                self.longest = max(self.longest, self.coordinator.evict(self.name, PATIENCE))
-                self.done, absent = self.done + 1, 0
-            except NoCoordinator as error:
-                why = refusal(error)
+            why = self.evict()
+            if why:
                 self.refused[why] += 1
-                absent = 0.2 if why == "absent" else 0
+            else:
+                self.done += 1
+            absent = 0.2 if why == "absent" else 0
+
+    def evict(self):
+        """Evicts once; says why not, if so."""
+        started = time.monotonic()
+        try:
+            self.coordinator.steer("suspend", self.name, PATIENCE)
+            try:
+                self.coordinator.evict(self.name, PATIENCE)
+            finally:
+                # However that went, the program has to go on.
+                self.coordinator.steer("resume", self.name, PATIENCE)
+        except NoCoordinator as error:
+            return refusal(error)
+        self.longest = max(self.longest, time.monotonic() - started)
+        return None
 
     def __enter__(self):
         self.thread.start()
