@@ -15,7 +15,7 @@ import pathlib
 import sys
 
 import pictures
-from common import corunning, current, machine, switching, table
+from common import corunning, current, machine, switching, table, zooing
 from common.models import name_of
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -51,6 +51,7 @@ TITLES = {
     "stuck": "Beside a kernel that never ends, and a program that is stopped (SIGSTOP)?",
     "sharing": "And programs that do not fit together?",
     "allocators": "And programs that get their memory in other ways?",
+    "zoo": "And programs that are evicted at random all the time?",
     "transfer": "How fast is memory moved?",
     "cost": "What does it cost a program that has the GPU to itself?",
     "conformance": "Do unmodified programs compute the same, and does the shim see every call?",
@@ -62,6 +63,7 @@ COMMANDS = {
     "stuck": "bench/stuck.py --baton target/release",
     "sharing": "bench/sharing.py --baton target/release",
     "allocators": "bench/allocators.py --baton target/release",
+    "zoo": "bench/zoo.py --baton target/release",
     "transfer": "bench/transfer.py --baton target/release",
     "cost": "bench/cost.py --baton target/release/libbaton.so",
     "hook_cost": "cargo bench -p baton-tests --bench hook_cost",
@@ -380,6 +382,62 @@ def allocators_section(runs):
     )
 
 
+def zoo_section(runs):
+    """Programs of many kinds under random eviction."""
+    rows = [row for run in runs for row in run["rows"]]
+    rows.sort(key=lambda row: (row["framework"], row["name"]))
+    judged = [row for row in rows if "steps" in row]
+    counted = ", ".join(f"{count} {word}" for word, count in zooing.summary(rows).items())
+    total = {
+        field: sum(row[field] for row in judged) for field in ("evictions", "switches", "bytes_in")
+    }
+    lines = []
+    for row in rows:
+        line = [row["name"], row["framework"], row["verdict"]]
+        if "steps" in row:
+            line += [row["evictions"], row["switches"], figure(row["bytes_in"] / 1e9, 1)]
+            line += [figure(row[size] / 2**30) for size in ("peak_bytes", "unmanaged_bytes")]
+        lines.append(line + ["–"] * (8 - len(line)))
+    lines.append(
+        [
+            "all",
+            "",
+            counted,
+            total["evictions"],
+            total["switches"],
+            figure(total["bytes_in"] / 1e9, 1),
+            "",
+            "",
+        ]
+    )
+    notes = [
+        f"`{row['name']}`: {said_of(row)}" for row in rows if row["verdict"] != "equal"
+    ]
+    header = ["program", "framework", "outputs", "evictions", "switches", "GB in"]
+    header += ["GiB at most", "unmanaged GiB"]
+    every = between([run["every_ms"] for run in runs], 0)
+    at_once = between([run["at_once"] for run in runs], 0)
+    return section(
+        "zoo",
+        runs,
+        f"Compatibility: {len(rows)} programs under random eviction, {counted}. Each runs with "
+        f"others, {at_once} at once, and is evicted at random times, every {every} ms on average. "
+        "`equal`: the outputs are those of two bare runs, bit for bit. `close`: two bare runs "
+        "differ, or may, and these outputs differ as little. `broken bare`: the program does not "
+        "run without Baton.",
+        table.markdown(header, lines),
+        "\n".join(f"- {note}" for note in notes),
+    )
+
+
+def said_of(row):
+    """Why a program of the zoo is not equal, in a line."""
+    if row["verdict"] == "close":
+        return f"two bare runs differ by {row['bare_distance']:.1g}"
+    last = (row["why"].strip().splitlines() or [""])[-1]
+    return f"{row['limit']} ({last})" if row["limit"] else f"{row['verdict']}: {last}"
+
+
 def transfer_section(runs):
     """How fast tenants' memory is moved."""
     result = runs[-1]
@@ -474,6 +532,7 @@ SECTIONS = {
     "stuck": stuck_section,
     "sharing": sharing_section,
     "allocators": allocators_section,
+    "zoo": zoo_section,
     "transfer": transfer_section,
     "cost": cost_section,
     "hook_cost": hook_section,

@@ -215,6 +215,16 @@ class Coordinator:
             raise NoCoordinator(f"{name} was not evicted: {machine.scrub(ran.stderr.strip())}")
         return time.monotonic() - started
 
+    def steer(self, verb, name, timeout=120):
+        """Has `baton suspend` or `baton resume` act on a tenant."""
+        argv = [str(self.install.command), verb, "--socket", str(self.socket), name]
+        try:
+            ran = subprocess.run(argv, capture_output=True, text=True, timeout=timeout)
+        except subprocess.TimeoutExpired:
+            raise NoCoordinator(f"{verb} {name}: hung for {timeout} s: {self.said()}") from None
+        if ran.returncode != 0:
+            raise NoCoordinator(f"{verb} {name}: {machine.scrub(ran.stderr.strip())}")
+
     def run(self, name, argv, urgency=None):
         """The command line of a program as a tenant; `urgency` is its class."""
         options = ["--socket", str(self.socket), "--name", name, *self.driver.options()]

@@ -96,6 +96,12 @@ def pruned(kind, runs):
             lambda run, rows: run | {"groups": rows},
             runs,
         )
+    if kind == "zoo":
+        return newest_by(
+            lambda run: [(row["name"], row) for row in run["rows"]],
+            lambda run, rows: run | {"rows": rows},
+            runs,
+        )
     if kind == "stuck":
         rows_of, put = named("modes", lambda run: (run.get("class", "batch"),))
         return newest_by(rows_of, put, runs)
