@@ -29,6 +29,7 @@ const SHORT_PATIENCE: Duration = Duration::from_secs(6);
 struct Plan {
     count: usize,
     seed: u64,
+    with: Vec<Aspect>,
     without: Vec<Aspect>,
     /// How long a failing program is made smaller, at most.
     shrinking: Duration,
@@ -78,7 +79,7 @@ fn runner(plan: &Plan, number: usize) -> TestRunner {
 /// Runs one program; the smallest one that fails like it.
 fn try_one(plan: &Plan, known: &Known, arm: &Arm, number: usize) -> Option<Failure> {
     let mut runner = runner(plan, number);
-    let programs = Programs { without: plan.without.clone() };
+    let programs = Programs { with: plan.with.clone(), without: plan.without.clone() };
     let tree = programs.new_tree(&mut runner).expect("programs are drawn without conditions");
     let first = tree.current();
     let fault = *arm.compare(&first.script("").0, plan.patience).err()?;
@@ -194,23 +195,29 @@ fn none_fails(plan: &Plan) {
 #[test]
 fn generated_programs_compute_under_baton_what_they_compute_bare() {
     let shrinking = Duration::from_secs(120);
-    let (without, known) = (Vec::new(), Vec::new());
-    none_fails(&Plan { count: COUNT, seed: SEED, without, shrinking, failures: 1, known, patience: PATIENCE });
+    let (with, without, known) = (Vec::new(), Vec::new(), Vec::new());
+    none_fails(&Plan { count: COUNT, seed: SEED, with, without, shrinking, failures: 1, known, patience: PATIENCE });
 }
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|value| value.parse().unwrap_or_else(|_| panic!("{name}={value}: no number")))
 }
 
+/// The aspects that a variable lists.
+fn aspects(name: &str) -> Vec<Aspect> {
+    let listed = std::env::var(name).unwrap_or_default();
+    let is_listed = |aspect: &Aspect| listed.split(',').any(|name| format!("{aspect:?}").eq_ignore_ascii_case(name));
+    ASPECTS.iter().map(|(aspect, _)| *aspect).filter(is_listed).collect()
+}
+
 #[test]
 #[ignore = "long: two thousand programs, or as many as tests/generate says"]
 fn generated_programs_compute_under_baton_what_they_compute_bare_by_the_thousand() {
-    let left_out = std::env::var("GENERATE_WITHOUT").unwrap_or_default();
-    let named = |aspect: &Aspect| left_out.split(',').any(|name| format!("{aspect:?}").eq_ignore_ascii_case(name));
     none_fails(&Plan {
         count: number("GENERATE_COUNT").unwrap_or(2000) as usize,
         seed: number("GENERATE_SEED").unwrap_or(SEED),
-        without: ASPECTS.iter().map(|(aspect, _)| *aspect).filter(named).collect(),
+        with: aspects("GENERATE_WITH"),
+        without: aspects("GENERATE_WITHOUT"),
         shrinking: Duration::from_secs(number("GENERATE_SHRINK_SECONDS").unwrap_or(300)),
         failures: number("GENERATE_FAILURES").unwrap_or(5) as usize,
         known: std::env::var("GENERATE_KNOWN").unwrap_or_default().split(';').map(str::to_owned).collect(),
@@ -266,7 +273,8 @@ fn generated_programs_end_well_and_alike_without_baton() {
     let plan = Plan {
         count,
         seed: number("GENERATE_SEED").unwrap_or(SEED),
-        without: Vec::new(),
+        with: aspects("GENERATE_WITH"),
+        without: aspects("GENERATE_WITHOUT"),
         shrinking: Duration::ZERO,
         failures: 1,
         known: Vec::new(),
@@ -282,7 +290,8 @@ fn generated_programs_end_well_and_alike_without_baton() {
                     if number >= count {
                         return;
                     }
-                    let tree = Programs::default().new_tree(&mut runner(&plan, number)).expect("drawn");
+                    let programs = Programs { with: plan.with.clone(), without: plan.without.clone() };
+                    let tree = programs.new_tree(&mut runner(&plan, number)).expect("drawn");
                     let (script, _) = tree.current().script("");
                     steps.fetch_add(script.steps(), Ordering::Relaxed);
                     let file = folder().join(format!("bare-{}-{number}.json", plan.seed));

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use super::model::Model;
 use super::program::*;
-use super::script::{CopyBy, HostKind, Question, WaitBy};
+use super::script::{CopyBy, HostKind, PoolFigure, PoolSetting, Question, WaitBy};
 
 /// A part of the interface that a program may do without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,10 +50,12 @@ pub enum Aspect {
     Descriptors,
     /// Questions about memory.
     Questions,
+    /// Memory of pools, in a stream's order.
+    Pools,
 }
 
 /// All aspects, and how many programs of a hundred have each.
-pub const ASPECTS: [(Aspect, usize); 19] = [
+pub const ASPECTS: [(Aspect, usize); 20] = [
     (Aspect::Waits, 60),
     (Aspect::Frees, 60),
     (Aspect::FreesInStreams, 40),
@@ -73,6 +75,7 @@ pub const ASPECTS: [(Aspect, usize); 19] = [
     (Aspect::Forks, 15),
     (Aspect::Descriptors, 12),
     (Aspect::Questions, 6),
+    (Aspect::Pools, 40),
 ];
 
 /// Operations of a program, at most and at least.
@@ -122,17 +125,21 @@ struct Drawer {
     next: VecDeque<What>,
 }
 
-/// The program of a seed; without these aspects, as far as it has them by chance.
-pub fn program(seed: u64, without: &[Aspect]) -> Program {
+/// The program of a seed: with the one aspects, and without the others, as far as it has those by chance.
+pub fn program(seed: u64, with: &[Aspect], without: &[Aspect]) -> Program {
     let mut dice = Dice(seed);
     dice.next();
-    let chosen = ASPECTS.iter().filter(|(_, percent)| dice.percent(*percent)).map(|(aspect, _)| *aspect);
+    let mut chance = |aspect, percent| dice.percent(percent) || with.contains(&aspect);
+    let chosen = ASPECTS.iter().filter(|(aspect, percent)| chance(*aspect, *percent)).map(|(aspect, _)| *aspect);
     let chosen: Vec<Aspect> = chosen.collect();
     let aspects = chosen.into_iter().filter(|aspect| !without.contains(aspect)).collect();
     let mut drawer = Drawer { dice, aspects, focus: None, next: VecDeque::new() };
     if drawer.dice.percent(50) {
         let all = [Aspect::Waits, Aspect::Captures, Aspect::Graphs, Aspect::Graphs, Aspect::Host, Aspect::Waiting];
         drawer.focus = Some(drawer.dice.of(&all));
+    }
+    if drawer.has(Aspect::Pools) && drawer.dice.percent(40) {
+        drawer.focus = Some(Aspect::Pools);
     }
     let threads = drawer.dice.of(&[1, 1, 2, 2, 2, 3]);
     let length = LENGTH.start + drawer.dice.below(LENGTH.len());
@@ -226,6 +233,19 @@ impl Drawer {
                 self.next.extend([What::Work { on, kind: copy, times: 1 }, What::Rest { idle: true }]);
                 self.next.push_back(What::Work { on, kind: Kind::Gather { out, table }, times: 1 });
             }
+            What::PoolAlloc { mem, .. } => {
+                let then = What::FreeAsync { mem, on };
+                let again = self.pool_alloc(Some(mem));
+                self.next.extend([What::Work { on, kind, times: 1 }, then, again]);
+            }
+            What::PoolSelect { .. } => {
+                let alloc = self.pool_alloc(None);
+                self.next.push_back(alloc);
+            }
+            What::PoolDestroy { .. } => {
+                let (mem, twin) = (self.dice.slot(MEMS), self.dice.percent(50));
+                self.next.extend([What::Read { mem, twin }, What::FreeAsync { mem, on }]);
+            }
             What::TakeDescriptors { .. } => {
                 let mem = self.dice.slot(MEMS);
                 self.next.extend([What::Rest { idle: true }, What::Read { mem, twin: false }]);
@@ -270,6 +290,9 @@ impl Drawer {
         let seed = self.byte();
         let value = seed;
         let by = self.dice.of(&[CopyBy::Kind, CopyBy::Kind, CopyBy::Plain]);
+        if self.has(Aspect::Pools) && self.dice.percent(8) {
+            return Kind::Scratch { out: self.mem(), seed };
+        }
         match self.dice.below(20) {
             0..=2 => Kind::Hash { out: self.spot(), seed },
             3 | 4 => Kind::Sum { out: self.spot(), from: self.spot() },
@@ -310,6 +333,7 @@ impl Drawer {
             (Some(Aspect::Forks), 2),
             (Some(Aspect::Descriptors), 3),
             (Some(Aspect::Questions), 3),
+            (Some(Aspect::Pools), 20),
         ];
         let there = aspects.into_iter().filter(|(aspect, _)| aspect.is_none_or(|aspect| self.has(aspect)));
         let often = |aspect: Option<Aspect>| if aspect.is_some() && aspect == self.focus { 4 } else { 1 };
@@ -374,6 +398,7 @@ impl Drawer {
                 let all = [Question::RetainHandle, Question::AddressRange, Question::Attribute];
                 What::Ask { mem: self.dice.slot(MEMS), question: self.dice.of(&all) }
             }
+            Aspect::Pools => self.pool_operation(branch),
             Aspect::Legacy | Aspect::PerThread | Aspect::Many => self.common(branch),
         }
     }
@@ -384,6 +409,7 @@ impl Drawer {
         match branch {
             0..40 => What::Work { on: self.stream(), kind: self.kind(), times: self.times() },
             40..50 if self.has(Aspect::Mappings) && self.dice.percent(50) => self.mapping(),
+            40..50 if self.has(Aspect::Pools) && self.dice.percent(50) => self.pool_alloc(None),
             40..50 => {
                 let (mem, size, on) = (self.dice.slot(MEMS), self.dice.slot(SIZES.len() as u8), self.stream());
                 What::Alloc { mem, context, size, on }
@@ -406,6 +432,44 @@ impl Drawer {
     fn mapping(&mut self) -> What {
         let (mem, context, size) = (self.dice.slot(MEMS), self.context(), self.dice.slot(SIZES.len() as u8));
         What::Map { mem, context, size, parts: self.byte(), on: self.stream() }
+    }
+
+    /// One in a slot, or in whichever.
+    fn pool_alloc(&mut self, mem: Option<u8>) -> What {
+        let drawn = self.dice.slot(MEMS);
+        let pool = if self.dice.percent(60) { Some(self.pool()) } else { None };
+        // Now and then much.
+        let most = if self.dice.percent(15) { POOL_SIZES.len() } else { POOL_SIZES.len() - 2 };
+        What::PoolAlloc { mem: mem.unwrap_or(drawn), pool, size: self.dice.slot(most as u8), on: self.stream() }
+    }
+
+    fn pool(&mut self) -> From {
+        if self.dice.percent(75) { From::Own(self.dice.slot(POOLS)) } else { From::Default }
+    }
+
+    fn pool_operation(&mut self, branch: usize) -> What {
+        let keep = self.dice.slot(KEEPS.len() as u8);
+        let way = 1 + self.dice.slot(3);
+        match branch {
+            0..32 => self.pool_alloc(None),
+            32..48 => What::FreeAsync { mem: self.dice.slot(MEMS), on: self.stream() },
+            48..54 => What::Free { mem: self.dice.slot(MEMS) },
+            54..64 => What::PoolCreate { pool: self.dice.slot(POOLS) },
+            64..68 => What::PoolDestroy { pool: self.dice.slot(POOLS) },
+            68..74 => What::PoolSelect { pool: self.pool() },
+            74..79 => What::PoolTrim { pool: self.pool(), keep },
+            79..87 => {
+                let reuse = PoolSetting::Reuse(way, self.dice.percent(40));
+                let threshold = PoolSetting::Threshold(KEEPS[keep as usize]);
+                let all = [reuse, reuse, threshold, threshold, PoolSetting::UsedHigh, PoolSetting::ReservedHigh];
+                What::PoolSet { pool: self.pool(), setting: self.dice.of(&all) }
+            }
+            _ => {
+                use PoolFigure::{Access, Reserved, Reuse, Threshold, Used, UsedHigh};
+                let all = [Used, Used, UsedHigh, Reserved, Reserved, Threshold, Reuse(way), Access];
+                What::PoolAsk { pool: self.pool(), figure: self.dice.of(&all) }
+            }
+        }
     }
 
     fn host_operation(&mut self, branch: usize) -> What {

@@ -21,6 +21,9 @@ const EVICTION: Duration = Duration::from_millis(400);
 /// A run that takes longer than this is ended, whatever it does.
 const LIMIT: Duration = Duration::from_secs(1800);
 
+/// The GPU that programs are alone on, and that which they share: what pools and graphs have goes by steps of 32 MiB.
+const GPU: &str = "1GiB";
+
 /// What Baton does to a program meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pressure {
@@ -63,12 +66,12 @@ impl Arm {
     /// Starts the coordinator, and the program that competes.
     #[track_caller]
     pub fn start(pressure: Pressure) -> Self {
-        let serving = Serving::arena("64MiB").option("--max-wait", "1s").option("--quantum", "3ms");
+        let serving = Serving::arena("160MiB").memory(GPU).option("--max-wait", "1s").option("--quantum", "3ms");
         let serving = if pressure == Pressure::Turns { serving.flag("--no-preempt") } else { serving };
         let coordinator = serving.start();
         let rival = |class: &str, gap: &str| {
             let rounds = ["--rounds", "100000000", "--check", "100000000", "--gap-ms", gap];
-            let memory = ["--megabytes", "44", "--small", "0", "--churn", "0", "--pieces", "1"];
+            let memory = ["--megabytes", "140", "--small", "0", "--churn", "0", "--pieces", "1"];
             coordinator.run("rival", class, &program("fill_and_check"), &[rounds.as_slice(), &memory].concat())
         };
         let rival = match pressure {
@@ -78,7 +81,7 @@ impl Arm {
         };
         if rival.is_some() {
             coordinator.until("the rival has its memory", |status| {
-                crate::coordinator::tenant(status, "rival")["resident_bytes"].as_u64() > Some(40 << 20)
+                crate::coordinator::tenant(status, "rival")["resident_bytes"].as_u64() > Some(136 << 20)
             });
         }
         Self { pressure, coordinator, rival }
@@ -166,7 +169,7 @@ fn kind(bare: &Outcome, baton: &Outcome) -> String {
 pub fn bare(script: &Path, patience: Duration) -> Outcome {
     let mut command = Driver::simulated().bare(executor());
     command.arg(script).args(["--rests", "--patience", &patience.as_secs().to_string()]);
-    command.env("SIMCUDA_MEMORY", "512MiB");
+    command.env("SIMCUDA_MEMORY", GPU);
     obeyed(&mut command, || {})
 }
 
