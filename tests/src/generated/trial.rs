@@ -66,12 +66,12 @@ impl Arm {
     /// Starts the coordinator, and the program that competes.
     #[track_caller]
     pub fn start(pressure: Pressure) -> Self {
-        let serving = Serving::arena("160MiB").memory(GPU).option("--max-wait", "1s").option("--quantum", "3ms");
+        let serving = Serving::arena("224MiB").memory(GPU).option("--max-wait", "1s").option("--quantum", "3ms");
         let serving = if pressure == Pressure::Turns { serving.flag("--no-preempt") } else { serving };
         let coordinator = serving.start();
         let rival = |class: &str, gap: &str| {
             let rounds = ["--rounds", "100000000", "--check", "100000000", "--gap-ms", gap];
-            let memory = ["--megabytes", "140", "--small", "0", "--churn", "0", "--pieces", "1"];
+            let memory = ["--megabytes", "200", "--small", "0", "--churn", "0", "--pieces", "1"];
             coordinator.run("rival", class, &program("fill_and_check"), &[rounds.as_slice(), &memory].concat())
         };
         let rival = match pressure {
@@ -81,7 +81,7 @@ impl Arm {
         };
         if rival.is_some() {
             coordinator.until("the rival has its memory", |status| {
-                crate::coordinator::tenant(status, "rival")["resident_bytes"].as_u64() > Some(136 << 20)
+                crate::coordinator::tenant(status, "rival")["resident_bytes"].as_u64() > Some(196 << 20)
             });
         }
         Self { pressure, coordinator, rival }

@@ -61,6 +61,8 @@ pub struct Model {
     current_pool: Id,
     /// Bytes that pools may still give.
     pool_bytes: u32,
+    /// Pools that may still be made.
+    pools_left: u8,
     next_id: Id,
     launches: u32,
     children: bool,
@@ -95,6 +97,7 @@ impl Model {
             known_pools: BTreeMap::from([(pools::DEFAULT, Pool::default())]),
             current_pool: pools::DEFAULT,
             pool_bytes: pools::MOST_BYTES,
+            pools_left: pools::MOST_POOLS,
             // The primary context has 0.
             next_id: 1,
             launches: 0,

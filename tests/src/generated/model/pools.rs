@@ -15,7 +15,9 @@ use crate::generated::script::{Buf, Call, Id, PoolFigure, PoolSetting, Work};
 /// The GPU's default pool.
 pub(super) const DEFAULT: Id = 0;
 /// Bytes that a program gets from pools in all its life, at most: so it fits, however badly memory is used again.
-pub(super) const MOST_BYTES: u32 = 72 << 20;
+pub(super) const MOST_BYTES: u32 = 64 << 20;
+/// Pools that a program makes in all its life, at most: each takes 32 MiB of the GPU's memory at least.
+pub(super) const MOST_POOLS: u8 = 3;
 
 /// A pool.
 #[derive(Clone, Debug, Default)]
@@ -72,6 +74,7 @@ impl Model {
 
     pub(super) fn pool_create(&mut self, slot: u8) -> Done {
         vacant(&self.pools, slot)?;
+        self.pools_left = self.pools_left.checked_sub(1).ok_or(Skip)?;
         let pool = self.new_id();
         self.pool_call(Call::PoolCreate { pool }, &[(Resource::Pool(pool), Changes)])?;
         self.known_pools.insert(pool, Pool::default());
