@@ -9,10 +9,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use baton_tests::IPC_UNDER_BATON;
 use baton_tests::generated::draw::{ASPECTS, Aspect};
 use baton_tests::generated::shrink::Programs;
-use baton_tests::generated::trial::{Arm, Fault, PATIENCE, PRESSURES};
-use baton_tests::generated::{Program, Script};
+use baton_tests::generated::trial::{Arm, Fault, PATIENCE, PRESSURES, bare_exchange};
+use baton_tests::generated::{Program, Script, exchange};
 use proptest::strategy::{Strategy as _, ValueTree as _};
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 
@@ -307,4 +308,42 @@ fn generated_programs_end_well_and_alike_without_baton() {
         }
     });
     println!("{count} programs, {} steps", steps.into_inner());
+}
+
+/// Plays exchanges: bare twice, and under Baton as soon as that can be.
+#[track_caller]
+fn exchanges_are_equal(count: u64, seed: u64) {
+    let arms = if IPC_UNDER_BATON { PRESSURES.map(Arm::start).into() } else { Vec::new() };
+    let mut faults = Vec::new();
+    for number in 0..count {
+        let exchange = exchange::exchange(seed << 32 | number);
+        let file = folder().join(format!("exchange-{seed}-{number}.json"));
+        std::fs::create_dir_all(folder()).expect("the target folder is writable");
+        std::fs::write(&file, exchange.to_text()).expect("the target folder is writable");
+        let bare = || bare_exchange(&file, PATIENCE);
+        let first = bare();
+        assert!(first.status == "exit status: 0" && first.err.is_empty(), "{}: {first:?}", file.display());
+        assert_eq!(first, bare(), "{}", file.display());
+        let fault = arms.get(number as usize % arms.len().max(1)).and_then(|arm| {
+            let fault = arm.compare_exchange(&exchange, PATIENCE).err()?;
+            Some(format!("{} ({:?}): {fault}", file.display(), arm.pressure))
+        });
+        match fault {
+            Some(fault) => faults.push(fault),
+            None => std::fs::remove_file(file).expect("written above"),
+        }
+    }
+    arms.into_iter().for_each(Arm::end);
+    assert!(faults.is_empty(), "{} of {count} exchanges:\n{}", faults.len(), faults.join("\n\n"));
+}
+
+#[test]
+fn generated_exchanges_between_processes_are_equal() {
+    exchanges_are_equal(12, SEED);
+}
+
+#[test]
+#[ignore = "long: as many exchanges as tests/generate says"]
+fn generated_exchanges_between_processes_are_equal_by_the_hundred() {
+    exchanges_are_equal(number("GENERATE_COUNT").unwrap_or(300), number("GENERATE_SEED").unwrap_or(SEED));
 }

@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 
+use super::dice::Dice;
 use super::model::Model;
 use super::program::*;
 use super::script::{CopyBy, HostKind, PoolFigure, PoolSetting, Question, WaitBy};
@@ -84,37 +85,6 @@ const LENGTH: std::ops::Range<usize> = 16..72;
 /// How often an operation is drawn with other objects if it was not legal.
 const TRIES: usize = 12;
 
-/// A row of numbers that depends on its start alone (splitmix64).
-#[derive(Clone, Debug)]
-struct Dice(u64);
-
-impl Dice {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut x = self.0;
-        x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        x ^ (x >> 31)
-    }
-
-    fn below(&mut self, sides: usize) -> usize {
-        (self.next() % sides.max(1) as u64) as usize
-    }
-
-    fn slot(&mut self, count: u8) -> u8 {
-        self.below(count.into()) as u8
-    }
-
-    /// True so many times of a hundred.
-    fn percent(&mut self, chance: usize) -> bool {
-        self.below(100) < chance
-    }
-
-    fn of<T: Clone>(&mut self, all: &[T]) -> T {
-        all[self.below(all.len())].clone()
-    }
-}
-
 /// What is drawn from, one after the other as often as its weight says.
 struct Drawer {
     dice: Dice,
@@ -127,8 +97,7 @@ struct Drawer {
 
 /// The program of a seed: with the one aspects, and without the others, as far as it has those by chance.
 pub fn program(seed: u64, with: &[Aspect], without: &[Aspect]) -> Program {
-    let mut dice = Dice(seed);
-    dice.next();
+    let mut dice = Dice::new(seed);
     let mut chance = |aspect, percent| dice.percent(percent) || with.contains(&aspect);
     let chosen = ASPECTS.iter().filter(|(aspect, percent)| chance(*aspect, *percent)).map(|(aspect, _)| *aspect);
     let chosen: Vec<Aspect> = chosen.collect();

@@ -526,6 +526,6 @@ impl Script {
     }
 }
 
-fn json(value: &impl Serialize) -> String {
+pub(super) fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("plain data")
 }
