@@ -169,8 +169,31 @@ impl Drawer {
         all
     }
 
+    /// A graph that allocates is launched again and again, in whatever streams.
+    fn go_on_allocating(&mut self, what: &What) {
+        let (graph, exec) = match *what {
+            What::BeginCapture { on, .. } => {
+                let (graph, out, seed) = (self.dice.slot(GRAPHS), self.mem(), self.byte());
+                let kinds = [Kind::Scratch { out, seed }, self.kind()];
+                self.next.extend(kinds.map(|kind| What::Work { on, kind, times: 1 }));
+                self.next.push_back(What::EndCapture { on, graph });
+                (graph, self.dice.slot(EXECS))
+            }
+            What::Build { graph, .. } => (graph, self.dice.slot(EXECS)),
+            _ => return,
+        };
+        self.next.push_back(What::Instantiate { exec, graph });
+        for _ in 0..2 + self.dice.below(3) {
+            let (on, other, kind) = (self.stream(), self.stream(), self.kind());
+            self.next.extend([What::Launch { exec, on }, What::Work { on: other, kind, times: 1 }]);
+        }
+    }
+
     /// What often follows on an operation.
     fn go_on(&mut self, what: &What) {
+        if self.has(Aspect::Pools) && self.dice.percent(60) {
+            self.go_on_allocating(what);
+        }
         if self.dice.percent(60) {
             return;
         }
@@ -420,7 +443,12 @@ impl Drawer {
         let keep = self.dice.slot(KEEPS.len() as u8);
         let way = 1 + self.dice.slot(3);
         match branch {
-            0..32 => self.pool_alloc(None),
+            0..26 => self.pool_alloc(None),
+            26..29 => What::BeginCapture { on: self.stream(), mode: self.dice.of(&[0, 1, 2]) },
+            29..32 => {
+                let kinds = vec![Kind::Scratch { out: self.mem(), seed: self.byte() }, self.kind()];
+                What::Build { graph: self.dice.slot(GRAPHS), child: None, kinds }
+            }
             32..48 => What::FreeAsync { mem: self.dice.slot(MEMS), on: self.stream() },
             48..54 => What::Free { mem: self.dice.slot(MEMS) },
             54..64 => What::PoolCreate { pool: self.dice.slot(POOLS) },
@@ -482,5 +510,70 @@ impl Drawer {
             64..71 => What::ExecEnable { exec, node, enabled: self.dice.percent(30) },
             _ => What::Launch { exec, on: self.stream() },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use super::*;
+    use crate::generated::script::{Call, Script, Work};
+
+    fn scripts() -> impl Iterator<Item = Script> {
+        (0..300).map(|seed| program(seed, &[Aspect::Pools], &[]).script("").0)
+    }
+
+    #[test]
+    fn programs_of_pools_make_all_calls_of_pools() {
+        let all: String = scripts().map(|script| script.to_text()).collect();
+        let calls = ["Create", "Destroy", "Select", "Alloc", "Free", "FreeAsync", "Trim", "Set", "Ask"];
+        let figures = ["\"Used\"", "\"UsedHigh\"", "\"Reserved\"", "\"Threshold\"", "{\"Reuse\"", "\"Access\""];
+        let named = calls.map(|call| format!("{{\"Pool{call}\":{{"));
+        let asked = figures.map(|figure| format!("\"figure\":{figure}"));
+        for text in named.iter().chain(&asked) {
+            assert!(all.contains(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn graphs_that_allocate_are_launched_more_than_once() {
+        let (mut captured, mut built, mut several) = (0, 0, 0);
+        for script in scripts() {
+            let (mut allocating, mut execs, mut launches) = (BTreeSet::new(), BTreeSet::new(), BTreeMap::new());
+            // Threads have no order among each other here, so graphs are looked for first.
+            for steps in &script.threads {
+                let mut has = false;
+                for step in steps {
+                    match &step.call {
+                        Call::BeginCapture { .. } => has = false,
+                        Call::Submit { work: Work::Scratch { .. }, .. } => has = true,
+                        Call::EndCapture { graph, .. } if has => captured += u32::from(allocating.insert(*graph)),
+                        Call::GraphAdd { graph, work: Work::Scratch { .. }, .. } => {
+                            built += u32::from(allocating.insert(*graph));
+                        }
+                        _ => {}
+                    }
+                }
+            }
+            let calls = || script.threads.iter().flatten().map(|step| &step.call);
+            for call in calls() {
+                match call {
+                    Call::Instantiate { exec, graph } if allocating.contains(graph) => drop(execs.insert(*exec)),
+                    _ => {}
+                }
+            }
+            for call in calls() {
+                match call {
+                    Call::Launch { exec, .. } if execs.contains(exec) => *launches.entry(*exec).or_insert(0) += 1,
+                    _ => {}
+                }
+            }
+            several += launches.values().filter(|times| **times > 1).count();
+        }
+        assert!(
+            captured > 5 && built > 5 && several > 5,
+            "{captured} captured, {built} built, {several} launched again"
+        );
     }
 }
