@@ -32,4 +32,5 @@ mod module;
 mod pool;
 mod registry;
 mod settings;
+mod shared_file;
 mod state;

@@ -59,6 +59,22 @@ impl SharedBytes {
         SharedBytes::new(start, length)
     }
 
+    /// Becomes a mapping of a file, which `other` is of too, with its own contents, where it is. Nobody else may write to either
+    /// meanwhile.
+    pub(crate) fn become_file(&self, file: impl AsFd, other: SharedBytes) -> Result<(), Errno> {
+        assert!(other.length == self.length, "mappings of one length");
+        // SAFETY: both are mapped and this long, and apart.
+        unsafe { other.start().copy_from_nonoverlapping(self.start(), self.length) };
+        let (prot, flags) =
+            (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::NORESERVE | MapFlags::FIXED);
+        let start = self.start.as_ptr().cast();
+        // SAFETY: replaces this value's own mapping and nothing else, by one of the same length and contents.
+        unsafe { rustix::mm::mmap(start, self.length, prot, flags, file, 0)? };
+        // SAFETY: the range is the mapping just made; the advice changes no content.
+        let _ = unsafe { rustix::mm::madvise(start, self.length, Advice::LinuxDontFork) };
+        Ok(())
+    }
+
     /// Takes over a mapping that was just made.
     fn new(start: *mut c_void, length: usize) -> Result<SharedBytes, Errno> {
         // A child that inherited it would be refused by the driver anyway, and would keep memory alive.

@@ -9,10 +9,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use baton_tests::IPC_UNDER_BATON;
 use baton_tests::generated::draw::{ASPECTS, Aspect};
 use baton_tests::generated::shrink::Programs;
-use baton_tests::generated::trial::{Arm, Fault, PATIENCE, PRESSURES};
-use baton_tests::generated::{Program, Script};
+use baton_tests::generated::trial::{Arm, Fault, PATIENCE, PRESSURES, bare_exchange};
+use baton_tests::generated::{Program, Script, exchange};
 use proptest::strategy::{Strategy as _, ValueTree as _};
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 
@@ -29,6 +30,7 @@ const SHORT_PATIENCE: Duration = Duration::from_secs(6);
 struct Plan {
     count: usize,
     seed: u64,
+    with: Vec<Aspect>,
     without: Vec<Aspect>,
     /// How long a failing program is made smaller, at most.
     shrinking: Duration,
@@ -78,7 +80,7 @@ fn runner(plan: &Plan, number: usize) -> TestRunner {
 /// Runs one program; the smallest one that fails like it.
 fn try_one(plan: &Plan, known: &Known, arm: &Arm, number: usize) -> Option<Failure> {
     let mut runner = runner(plan, number);
-    let programs = Programs { without: plan.without.clone() };
+    let programs = Programs { with: plan.with.clone(), without: plan.without.clone() };
     let tree = programs.new_tree(&mut runner).expect("programs are drawn without conditions");
     let first = tree.current();
     let fault = *arm.compare(&first.script("").0, plan.patience).err()?;
@@ -194,23 +196,29 @@ fn none_fails(plan: &Plan) {
 #[test]
 fn generated_programs_compute_under_baton_what_they_compute_bare() {
     let shrinking = Duration::from_secs(120);
-    let (without, known) = (Vec::new(), Vec::new());
-    none_fails(&Plan { count: COUNT, seed: SEED, without, shrinking, failures: 1, known, patience: PATIENCE });
+    let (with, without, known) = (Vec::new(), Vec::new(), Vec::new());
+    none_fails(&Plan { count: COUNT, seed: SEED, with, without, shrinking, failures: 1, known, patience: PATIENCE });
 }
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|value| value.parse().unwrap_or_else(|_| panic!("{name}={value}: no number")))
 }
 
+/// The aspects that a variable lists.
+fn aspects(name: &str) -> Vec<Aspect> {
+    let listed = std::env::var(name).unwrap_or_default();
+    let is_listed = |aspect: &Aspect| listed.split(',').any(|name| format!("{aspect:?}").eq_ignore_ascii_case(name));
+    ASPECTS.iter().map(|(aspect, _)| *aspect).filter(is_listed).collect()
+}
+
 #[test]
 #[ignore = "long: two thousand programs, or as many as tests/generate says"]
 fn generated_programs_compute_under_baton_what_they_compute_bare_by_the_thousand() {
-    let left_out = std::env::var("GENERATE_WITHOUT").unwrap_or_default();
-    let named = |aspect: &Aspect| left_out.split(',').any(|name| format!("{aspect:?}").eq_ignore_ascii_case(name));
     none_fails(&Plan {
         count: number("GENERATE_COUNT").unwrap_or(2000) as usize,
         seed: number("GENERATE_SEED").unwrap_or(SEED),
-        without: ASPECTS.iter().map(|(aspect, _)| *aspect).filter(named).collect(),
+        with: aspects("GENERATE_WITH"),
+        without: aspects("GENERATE_WITHOUT"),
         shrinking: Duration::from_secs(number("GENERATE_SHRINK_SECONDS").unwrap_or(300)),
         failures: number("GENERATE_FAILURES").unwrap_or(5) as usize,
         known: std::env::var("GENERATE_KNOWN").unwrap_or_default().split(';').map(str::to_owned).collect(),
@@ -266,7 +274,8 @@ fn generated_programs_end_well_and_alike_without_baton() {
     let plan = Plan {
         count,
         seed: number("GENERATE_SEED").unwrap_or(SEED),
-        without: Vec::new(),
+        with: aspects("GENERATE_WITH"),
+        without: aspects("GENERATE_WITHOUT"),
         shrinking: Duration::ZERO,
         failures: 1,
         known: Vec::new(),
@@ -282,7 +291,8 @@ fn generated_programs_end_well_and_alike_without_baton() {
                     if number >= count {
                         return;
                     }
-                    let tree = Programs::default().new_tree(&mut runner(&plan, number)).expect("drawn");
+                    let programs = Programs { with: plan.with.clone(), without: plan.without.clone() };
+                    let tree = programs.new_tree(&mut runner(&plan, number)).expect("drawn");
                     let (script, _) = tree.current().script("");
                     steps.fetch_add(script.steps(), Ordering::Relaxed);
                     let file = folder().join(format!("bare-{}-{number}.json", plan.seed));
@@ -298,4 +308,42 @@ fn generated_programs_end_well_and_alike_without_baton() {
         }
     });
     println!("{count} programs, {} steps", steps.into_inner());
+}
+
+/// Plays exchanges: bare twice, and under Baton as soon as that can be.
+#[track_caller]
+fn exchanges_are_equal(count: u64, seed: u64) {
+    let arms = if IPC_UNDER_BATON { PRESSURES.map(Arm::start).into() } else { Vec::new() };
+    let mut faults = Vec::new();
+    for number in 0..count {
+        let exchange = exchange::exchange(seed << 32 | number);
+        let file = folder().join(format!("exchange-{seed}-{number}.json"));
+        std::fs::create_dir_all(folder()).expect("the target folder is writable");
+        std::fs::write(&file, exchange.to_text()).expect("the target folder is writable");
+        let bare = || bare_exchange(&file, PATIENCE);
+        let first = bare();
+        assert!(first.status == "exit status: 0" && first.err.is_empty(), "{}: {first:?}", file.display());
+        assert_eq!(first, bare(), "{}", file.display());
+        let fault = arms.get(number as usize % arms.len().max(1)).and_then(|arm| {
+            let fault = arm.compare_exchange(&exchange, PATIENCE).err()?;
+            Some(format!("{} ({:?}): {fault}", file.display(), arm.pressure))
+        });
+        match fault {
+            Some(fault) => faults.push(fault),
+            None => std::fs::remove_file(file).expect("written above"),
+        }
+    }
+    arms.into_iter().for_each(Arm::end);
+    assert!(faults.is_empty(), "{} of {count} exchanges:\n{}", faults.len(), faults.join("\n\n"));
+}
+
+#[test]
+fn generated_exchanges_between_processes_are_equal() {
+    exchanges_are_equal(12, SEED);
+}
+
+#[test]
+#[ignore = "long: as many exchanges as tests/generate says"]
+fn generated_exchanges_between_processes_are_equal_by_the_hundred() {
+    exchanges_are_equal(number("GENERATE_COUNT").unwrap_or(300), number("GENERATE_SEED").unwrap_or(SEED));
 }

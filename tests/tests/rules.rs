@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use baton_tests::coordinator::{Coordinator, Place, Serving};
 use baton_tests::running::Running;
-use baton_tests::{Driver, Outcome, built};
+use baton_tests::{Driver, IPC_UNDER_BATON, Outcome, built};
 
 /// Whatever takes longer than this hangs. The programs end by themselves before.
 const LIMIT: Duration = Duration::from_secs(300);
@@ -39,8 +39,10 @@ fn to_the_end(command: &mut Command, place: Option<Place>, mut meanwhile: impl F
 /// What is said on a GPU of its own.
 #[track_caller]
 fn alone(family: &str) -> Outcome {
+    let folder = tempfile::tempdir().expect("a temporary folder");
     let mut command = Driver::simulated().bare(program(family));
-    command.env("SIMCUDA_MEMORY", "512MiB");
+    // Of a family's processes too.
+    command.env("SIMCUDA_MEMORY", "512MiB").env("SIMCUDA_GPU_FILE", folder.path().join("gpu"));
     to_the_end(&mut command, None, || {}).succeeded()
 }
 
@@ -95,7 +97,7 @@ fn rules_hold(family: &str) {
 }
 
 /// The families whose rules the simulated driver follows.
-const MEASURED: &[&str] = &["vmm", "pools"];
+const MEASURED: &[&str] = &["vmm", "pools", "ipc"];
 /// What the simulated driver does not do as the measured one, and why.
 const NOT_SIMULATED: &[(&str, &str)] = &[
     ("create-locations", "memory of the host"),
@@ -105,6 +107,7 @@ const NOT_SIMULATED: &[(&str, &str)] = &[
     ("free-sync", "cuMemFree leaves the used bytes of a pool as they are, which nobody can rely on"),
     ("free-sync-waits", "a fill into memory that was freed: undefined, and not played here"),
     ("properties-wrong", "of a released handle the driver reads what it has freed"),
+    ("old-handle", "a handle of freed memory opens what has come to its address; here it opens nothing"),
 ];
 
 /// What an H200 answered, family by family and rule by rule.
@@ -129,6 +132,15 @@ fn the_simulated_driver_answers_as_the_measured_one() {
             .filter(|line| !NOT_SIMULATED.iter().any(|(rule, _)| line.starts_with(&format!("{rule}\n"))))
             .collect();
         assert!(differ.is_empty(), "{family}, {} rules differ:\n{}", differ.len(), differ.join("\n"));
+    }
+}
+
+#[test]
+fn what_processes_share_follows_the_drivers_rules() {
+    if IPC_UNDER_BATON {
+        rules_hold("ipc");
+    } else {
+        same(&alone("ipc"), &alone("ipc"), "twice alone");
     }
 }
 

@@ -7,6 +7,7 @@ use crate::border::Out;
 use crate::door::doors;
 use crate::errors::{Outcome, Status};
 use crate::exec::event::Event;
+use crate::exec::shared_event::SharedEvent;
 use crate::exec::submit::{self, Default};
 use crate::graph::capture;
 use crate::state;
@@ -34,14 +35,17 @@ fn create(out: Out<usize>, flags: u32) -> Outcome {
     let (context, driver) = current()?;
     out.required()?;
     only_flags(flags.into(), KNOWN_FLAGS)?;
-    if flags & INTERPROCESS != 0 {
-        // The driver takes it without timing only; here it is not shared at all.
-        let timed = flags & DISABLE_TIMING == 0;
-        return Err(if timed { Status::INVALID_VALUE } else { Status::NOT_SUPPORTED });
+    let is_shared = flags & INTERPROCESS != 0;
+    if is_shared && flags & DISABLE_TIMING == 0 {
+        return Err(Status::INVALID_VALUE);
     }
     context.locks.pass_objects();
     let handle = driver.events.draw();
-    driver.events.put(handle, Arc::new(Event::new(handle, flags, context.id)));
+    let event = match is_shared {
+        false => Event::new(handle, flags, context.id),
+        true => Event::shared(handle, context.id, SharedEvent::make()?),
+    };
+    driver.events.put(handle, Arc::new(event));
     out.set(handle)
 }
 
@@ -85,6 +89,9 @@ fn find(event: usize) -> Outcome<Arc<Event>> {
 fn query(event: usize) -> Outcome {
     let event = find(event)?;
     capture::forbid_unsafe_call()?;
+    if event.shared.as_ref().is_some_and(|shared| !shared.is_reached(shared.last())) {
+        return Err(Status::NOT_READY);
+    }
     match event.ticket()? {
         Some(ticket) if !ticket.is_done() => Err(Status::NOT_READY),
         _ => state::driver()?.check(),
@@ -95,6 +102,9 @@ fn synchronize(event: usize) -> Outcome {
     let event = find(event)?;
     capture::forbid_unsafe_call()?;
     let driver = state::driver()?;
+    if let Some(shared) = &event.shared {
+        shared.wait(shared.last(), || false);
+    }
     if let Some(ticket) = event.ticket()? {
         ticket.wait();
         driver.observe(&[ticket]);

@@ -103,6 +103,10 @@ fn free(address: u64) -> Outcome {
     if address == 0 {
         return Ok(());
     }
+    if driver.space.look().allocations.starting_at(address).is_some_and(|one| one.opened.is_some()) {
+        // It is another process's.
+        return Err(Status::INVALID_VALUE);
+    }
     let of = |one: &Allocation| (one.context, one.is_leaving());
     let found = driver.space.look().allocations.starting_at(address).map(of);
     if let Some((0, _)) = found {

@@ -19,6 +19,7 @@ mod graph_nodes;
 mod graphs;
 mod host_memory;
 mod init;
+mod ipc;
 mod launches;
 mod libraries;
 mod memory;
@@ -56,6 +57,7 @@ pub(crate) fn rows() -> Vec<Row> {
         graphs::rows,
         host_memory::rows,
         init::rows,
+        ipc::rows,
         launches::rows,
         libraries::rows,
         memory::rows,

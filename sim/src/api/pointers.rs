@@ -52,6 +52,8 @@ struct Known {
     block_id: u64,
     /// The pool's handle.
     pool: usize,
+    /// Whether another process has made it.
+    opened: bool,
     /// Whether this process can export its handle as a descriptor.
     exportable: bool,
     /// Whether a program's own handle was to be open to devices on the bus.
@@ -85,6 +87,7 @@ fn find(driver: &Driver, table: &Table, address: u64) -> Option<Known> {
             buffer_id: one.buffer_id,
             block_id: mapping?.1.phys.number(),
             pool: one.lease.as_ref().map_or(0, |lease| lease.pool().map_or(0, |pool| pool.handle)),
+            opened: one.opened.is_some(),
             exportable: one
                 .lease
                 .as_ref()
@@ -109,6 +112,7 @@ fn find(driver: &Driver, table: &Table, address: u64) -> Option<Known> {
             buffer_id: range.buffer_id,
             block_id: range.buffer_id,
             pool: 0,
+            opened: false,
             exportable: false,
             rdma: false,
             ordinal: context.map_or(0, |(_, context)| context.device.ordinal()),
@@ -125,6 +129,7 @@ fn find(driver: &Driver, table: &Table, address: u64) -> Option<Known> {
         buffer_id: mapping.buffer_id,
         block_id: mapping.phys.number(),
         pool: 0,
+        opened: false,
         exportable: mapping.phys.can_export(),
         rdma: driver.handles.get(mapping.handle as usize).is_ok_and(|handle| handle.flags[1] != 0),
         ordinal: mapping.phys.gpu().ordinal(),
@@ -152,8 +157,9 @@ fn value(driver: &Driver, known: &Known, attribute: u32, address: u64) -> Outcom
         8 => Value::Word((known.kind == Kind::Managed).into()),
         DEVICE_ORDINAL => Value::Word(known.ordinal as u32),
         // Whether it can be shared by IPC handles, reached by other devices on the bus, decompressed into.
-        10 | 21 => Value::Word(allocated.into()),
-        15 => Value::Word((allocated || known.rdma).into()),
+        10 => Value::Word((allocated && !known.opened).into()),
+        15 => Value::Word((allocated && !known.opened || known.rdma).into()),
+        21 => Value::Word(allocated.into()),
         RANGE_START => Value::Long(known.range.0),
         RANGE_SIZE => Value::Long(known.range.1),
         13 => Value::Word(1),

@@ -1,5 +1,4 @@
-//! Hints about managed memory, which is always in the host here: checked, and without effect. And
-//! sharing memory by IPC handles, which is not there.
+//! Hints about managed memory, which is always in the host here: checked, and without effect.
 
 use super::abi::Location;
 use super::arguments::{self, current};
@@ -36,19 +35,6 @@ doors! {
          start: u64, count: usize) = attributes;
     cuMemBatchDecompressAsync / cuMemBatchDecompressAsync_ptsz: "cuMemBatchDecompressAsync" 12060 / 12060
         (list: usize, count: usize, flags: u32, failed: Out<usize>, stream: usize) = decompress;
-    cuIpcGetMemHandle: "cuIpcGetMemHandle" 4010 (out: Out<IpcHandle>, address: u64) = ipc_get;
-    cuIpcOpenMemHandle: "cuIpcOpenMemHandle" 4010 (out: Out<u64>, handle: IpcHandle, flags: u32) = ipc_open;
-    cuIpcOpenMemHandle_v2: "cuIpcOpenMemHandle" 11000 (out: Out<u64>, handle: IpcHandle, flags: u32) = ipc_open;
-    cuIpcCloseMemHandle: "cuIpcCloseMemHandle" 4010 (address: u64) = ipc_close;
-    cuIpcGetEventHandle: "cuIpcGetEventHandle" 4010 (out: Out<IpcHandle>, event: usize) = ipc_get_event;
-    cuIpcOpenEventHandle: "cuIpcOpenEventHandle" 4010 (out: Out<usize>, handle: IpcHandle) = ipc_open_event;
-}
-
-/// `CUipcMemHandle` and `CUipcEventHandle`
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub(super) struct IpcHandle {
-    pub(super) _reserved: [u8; 64],
 }
 
 /// The host, as a device number; and no place at all.
@@ -199,40 +185,5 @@ fn decompress(
     stream: usize,
 ) -> Outcome {
     submit::resolve(default, stream)?;
-    Err(Status::NOT_SUPPORTED)
-}
-
-fn ipc_get(out: Out<IpcHandle>, address: u64) -> Outcome {
-    out.required()?;
-    let (_, driver) = current()?;
-    // A pool's memory is shared with its pool.
-    if driver.space.look().allocations.find(address).is_none_or(|(_, one)| one.context == 0) {
-        return Err(Status::INVALID_VALUE);
-    }
-    Err(Status::NOT_SUPPORTED)
-}
-
-fn ipc_open(out: Out<u64>, _handle: IpcHandle, _flags: u32) -> Outcome {
-    current()?;
-    out.required()?;
-    Err(Status::NOT_SUPPORTED)
-}
-
-/// Nothing was ever opened.
-fn ipc_close(_address: u64) -> Outcome {
-    current()?;
-    Err(Status::INVALID_VALUE)
-}
-
-fn ipc_get_event(out: Out<IpcHandle>, event: usize) -> Outcome {
-    let (_, driver) = current()?;
-    out.required()?;
-    driver.events.get(event)?;
-    Err(Status::NOT_SUPPORTED)
-}
-
-fn ipc_open_event(out: Out<usize>, _handle: IpcHandle) -> Outcome {
-    current()?;
-    out.required()?;
     Err(Status::NOT_SUPPORTED)
 }

@@ -3,17 +3,21 @@
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::shared_event::SharedEvent;
 use super::stream::Ticket;
 use crate::errors::{Outcome, Status};
 use crate::graph::capture::Tail;
 
 const DISABLE_TIMING: u32 = 2;
+const INTERPROCESS: u32 = 4;
 
 /// One event.
 pub(crate) struct Event {
     pub(crate) handle: usize,
     pub(crate) flags: u32,
     pub(crate) context_id: u64,
+    /// If other processes can have it.
+    pub(crate) shared: Option<Arc<SharedEvent>>,
     last: Mutex<Last>,
 }
 
@@ -39,7 +43,13 @@ impl Stamp {
 
 impl Event {
     pub(crate) fn new(handle: usize, flags: u32, context_id: u64) -> Event {
-        Event { handle, flags, context_id, last: Mutex::default() }
+        Event { handle, flags, context_id, shared: None, last: Mutex::default() }
+    }
+
+    /// One that other processes can have too, or have.
+    pub(crate) fn shared(handle: usize, context_id: u64, shared: SharedEvent) -> Event {
+        let shared = Some(Arc::new(shared));
+        Event { handle, flags: DISABLE_TIMING | INTERPROCESS, context_id, shared, last: Mutex::default() }
     }
 
     /// Makes a point in a stream the event's.

@@ -6,5 +6,6 @@ pub(crate) mod event;
 pub(crate) mod known;
 pub(crate) mod locks;
 pub(crate) mod op;
+pub(crate) mod shared_event;
 pub(crate) mod stream;
 pub(crate) mod submit;

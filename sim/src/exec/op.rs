@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::context::Context;
 use super::event::{Event, Stamp};
+use super::shared_event::SharedEvent;
 use crate::engine::Way;
 use crate::errors::{Outcome, Status};
 use crate::graph::Plan;
@@ -37,6 +38,10 @@ pub(crate) enum Op {
     Callback(Callback),
     /// An event's record.
     Stamp(Arc<Stamp>),
+    /// The same of one that processes share, and the record's number.
+    Reach(Arc<Stamp>, Arc<SharedEvent>, u64),
+    /// A wait for such a record, whichever process made it.
+    Await(Arc<SharedEvent>, u64),
     Words(Vec<WordOp>),
     /// A node that records an event at each launch.
     EventRecord(Arc<Event>),
@@ -160,6 +165,15 @@ impl Op {
                 stamp.set();
                 Ok(())
             }
+            Op::Reach(stamp, shared, record) => {
+                stamp.set();
+                shared.reach(*record);
+                Ok(())
+            }
+            Op::Await(shared, record) => {
+                shared.wait(*record, || context.is_ending());
+                Ok(())
+            }
             Op::Words(words) => words.iter().try_for_each(|word| word.run(context)),
             Op::EventRecord(event) => {
                 let stamp = Arc::new(Stamp::default());
@@ -187,6 +201,10 @@ impl Op {
             Op::End(lease) => lease.end(&context.driver.space),
             Op::Graph(plan) => plan.ops.iter().for_each(|op| op.skip(context, status)),
             Op::Stamp(stamp) => stamp.set(),
+            Op::Reach(stamp, shared, record) => {
+                stamp.set();
+                shared.reach(*record);
+            }
             Op::Callback(callback) => {
                 (callback.function)(callback.stream, status.code(), callback.data);
             }

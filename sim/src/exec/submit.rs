@@ -112,7 +112,11 @@ pub(crate) fn record(stream: &Arc<Stream>, event: &Arc<Event>, external: bool) -
     }
     capture::check_legacy(stream)?;
     let stamp = Arc::new(Stamp::default());
-    let ticket = enqueue(stream, Vec::new(), Op::Stamp(stamp.clone()))?;
+    let op = match &event.shared {
+        None => Op::Stamp(stamp.clone()),
+        Some(shared) => Op::Reach(stamp.clone(), shared.clone(), shared.record()),
+    };
+    let ticket = enqueue(stream, Vec::new(), op)?;
     event.record(ticket, stamp);
     Ok(())
 }
@@ -131,8 +135,11 @@ pub(crate) fn wait_event(stream: &Arc<Stream>, event: &Arc<Event>, external: boo
         return Err(Status::STREAM_CAPTURE_ISOLATION);
     }
     capture::check_legacy(stream)?;
-    if let Some(ticket) = event.ticket()? {
-        enqueue_aside(stream, vec![ticket], Op::Empty)?;
+    let after: Vec<Ticket> = event.ticket()?.into_iter().collect();
+    if let Some(shared) = &event.shared {
+        enqueue_aside(stream, after, Op::Await(shared.clone(), shared.last()))?;
+    } else if !after.is_empty() {
+        enqueue_aside(stream, after, Op::Empty)?;
     }
     Ok(())
 }

@@ -74,7 +74,7 @@ impl Work {
             Work::Op(Op::Fill(_)) => 2,
             Work::Op(Op::Host(_)) => 3,
             Work::Child(_) | Work::Op(Op::Graph(_) | Op::Batch(_)) => 4,
-            Work::Op(Op::Empty | Op::Stamp(_) | Op::Callback(_)) => 5,
+            Work::Op(Op::Empty | Op::Stamp(_) | Op::Callback(_) | Op::Reach(..) | Op::Await(..)) => 5,
             Work::Op(Op::EventWait(_)) => 6,
             Work::Op(Op::EventRecord(_)) => 7,
             Work::Op(Op::Allocate(_) | Op::Begin(_)) => 10,

@@ -12,6 +12,7 @@ use crate::errors::{Outcome, Status};
 use crate::gpu_file::Gpu;
 use crate::mapping::Reserved;
 use crate::pool::lease::Lease;
+use crate::shared_file::IpcHandle;
 
 /// What every allocation's address is a multiple of.
 const ALIGNMENT: u64 = 512;
@@ -30,6 +31,8 @@ pub(crate) struct Allocation {
     leaving: bool,
     /// The shared block it is in, if it has no handle of its own.
     block: Option<u64>,
+    /// If another process's, opened by its handle: which, and how often.
+    pub(crate) opened: Option<(IpcHandle, u32)>,
     /// If it was allocated in a stream's order.
     pub(crate) lease: Option<Arc<Lease>>,
     /// If it is a graph's: the ordinal of its GPU. It is known as long as the graph, and has a lease from a launch to a free.
@@ -77,7 +80,8 @@ impl Allocations {
 
     /// Marks the allocation of `cuMemAlloc` that starts at an address as being freed.
     pub(crate) fn leave(&mut self, address: u64) -> Outcome {
-        let staying = self.live.get_mut(&address).filter(|one| !one.leaving && one.context != 0);
+        let may = |one: &&mut Allocation| !one.leaving && one.context != 0 && one.opened.is_none();
+        let staying = self.live.get_mut(&address).filter(may);
         staying.ok_or(Status::INVALID_VALUE)?.leaving = true;
         Ok(())
     }
@@ -103,6 +107,17 @@ impl Allocations {
     /// Forgets memory of a graph that is gone.
     pub(crate) fn forget_slot(&mut self, start: u64) {
         self.live.remove(&start);
+    }
+
+    /// Opens what this process has open already; where it is.
+    pub(crate) fn open_again(&mut self, handle: &IpcHandle) -> Option<u64> {
+        self.live.iter_mut().find_map(|(start, one)| match &mut one.opened {
+            Some((known, times)) if known == handle => {
+                *times += 1;
+                Some(*start)
+            }
+            _ => None,
+        })
     }
 
     /// The starts of all allocations made in a context.
@@ -139,11 +154,40 @@ impl Space {
         table.take_from_block(needed, bytes, context, ordinal, low).ok_or(Status::OUT_OF_MEMORY)
     }
 
+    /// Maps another process's memory, of which an allocation is in a context from now on.
+    pub(crate) fn open(&self, phys: Phys, handle: IpcHandle, context: u64) -> Outcome<u64> {
+        let [offset, bytes, ..] = handle.words;
+        let mut table = self.change();
+        let start = table.place(phys, false)? + offset;
+        table.enter(start, bytes, context, None);
+        if let Some(one) = table.allocations.live.get_mut(&start) {
+            one.opened = Some((handle, 1));
+        }
+        Ok(start)
+    }
+
+    /// Closes what was opened here, as often as it was.
+    pub(crate) fn close(&self, start: u64) -> Outcome {
+        let mut table = self.change();
+        let opened = table.allocations.live.get_mut(&start).and_then(|one| one.opened.as_mut());
+        let (_, times) = opened.ok_or(Status::INVALID_VALUE)?;
+        *times -= 1;
+        if *times > 0 {
+            return Ok(());
+        }
+        table.allocations.live.remove(&start);
+        let gone = table.unmap_whole(start)?;
+        drop(table);
+        drop(gone);
+        Ok(())
+    }
+
     /// Frees the allocation that starts here.
     pub(crate) fn free(&self, start: u64) -> Outcome {
         let mut table = self.change();
         let allocation = table.allocations.live.remove(&start).ok_or(Status::INVALID_VALUE)?;
         let gone = match allocation.block {
+            _ if allocation.opened.is_some() => table.unmap_whole(start)?,
             None => {
                 let whole = allocation.bytes.next_multiple_of(GRANULARITY);
                 let gone = table.unmap(start, whole)?;
@@ -167,9 +211,19 @@ impl Table {
         Ok(start)
     }
 
+    /// Unmaps what is mapped around an address, and ends its reservation.
+    fn unmap_whole(&mut self, address: u64) -> Outcome<Vec<Mapping>> {
+        let (base, mapping) = self.mapping(address).ok_or(Status::INVALID_VALUE)?;
+        let bytes = mapping.phys.bytes();
+        let gone = self.unmap(base, bytes)?;
+        self.drop_reservation(base);
+        Ok(gone)
+    }
+
     fn enter(&mut self, start: u64, bytes: u64, context: u64, block: Option<u64>) {
         let buffer_id = self.next_buffer_id();
-        let allocation = Allocation { bytes, context, buffer_id, leaving: false, block, lease: None, slot: None };
+        let allocation =
+            Allocation { bytes, context, buffer_id, leaving: false, block, opened: None, lease: None, slot: None };
         self.allocations.live.insert(start, allocation);
     }
 
@@ -177,15 +231,24 @@ impl Table {
     pub(crate) fn enter_slot(&mut self, start: u64, bytes: u64, ordinal: usize) {
         let buffer_id = self.next_buffer_id();
         let slot = Some(ordinal);
-        let allocation = Allocation { bytes, context: 0, buffer_id, leaving: false, block: None, lease: None, slot };
+        let allocation =
+            Allocation { bytes, context: 0, buffer_id, leaving: false, block: None, opened: None, lease: None, slot };
         self.allocations.live.insert(start, allocation);
     }
 
     /// Enters memory of a pool's.
     pub(crate) fn enter_lease(&mut self, lease: Arc<Lease>, bytes: u64) {
         let (start, buffer_id) = (lease.start, self.next_buffer_id());
-        let allocation =
-            Allocation { bytes, context: 0, buffer_id, leaving: false, block: None, lease: Some(lease), slot: None };
+        let allocation = Allocation {
+            bytes,
+            context: 0,
+            buffer_id,
+            leaving: false,
+            block: None,
+            opened: None,
+            lease: Some(lease),
+            slot: None,
+        };
         self.allocations.live.insert(start, allocation);
     }
 

@@ -10,7 +10,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use rustix::fs::{MemfdFlags, SealFlags, SeekFrom};
 use rustix::io::Errno;
@@ -43,6 +43,8 @@ pub(crate) struct Phys {
     gpu: &'static Gpu,
     /// For exporting it; one that will never be is no file, and needs no descriptor, not even for a moment.
     file: Option<OwnedFd>,
+    /// For processes that open a handle of it, once there is one.
+    opened_by: OnceLock<OwnedFd>,
     bytes: u64,
     contents: SharedBytes,
     account: Mutex<Account>,
@@ -59,7 +61,7 @@ impl Phys {
         match made {
             Ok((file, contents)) => {
                 let (number, account) = (next_number(), Mutex::new(Account::Own));
-                Ok(Phys { number, gpu, file, bytes, contents, account })
+                Ok(Phys { number, gpu, file, opened_by: OnceLock::new(), bytes, contents, account })
             }
             Err(_) => {
                 gpu.discharge(bytes);
@@ -86,7 +88,7 @@ impl Phys {
             return Err(Status::OUT_OF_MEMORY);
         };
         let account = Mutex::new(if is_own { Account::Own } else { Account::Others });
-        Ok(Phys { number: next_number(), gpu, file: None, bytes, contents, account })
+        Ok(Phys { number: next_number(), gpu, file: None, opened_by: OnceLock::new(), bytes, contents, account })
     }
 
     /// Takes a descriptor that another process (or this one) exported, of memory of one of these GPUs. It is not kept.
@@ -110,13 +112,40 @@ impl Phys {
             Status::OUT_OF_MEMORY
         })?;
         let account = Mutex::new(Account::Shared(record));
-        Ok(Phys { number: next_number(), gpu, file: None, bytes, contents, account })
+        Ok(Phys { number: next_number(), gpu, file: None, opened_by: OnceLock::new(), bytes, contents, account })
     }
 
     /// A descriptor of this handle, for another process. An imported handle gives none, as measured on
     /// the real driver.
     pub(crate) fn export(&self) -> Outcome<OwnedFd> {
         let file = self.file.as_ref().ok_or(Status::INVALID_VALUE)?;
+        self.label(file)?;
+        rustix::io::fcntl_dupfd_cloexec(file, 0).map_err(|_| Status::OPERATING_SYSTEM)
+    }
+
+    /// A file of this memory for processes that open it, and the record's number that they know it by. The memory has been of no
+    /// file until then; nobody may work on it meanwhile.
+    pub(crate) fn for_processes(&self) -> Outcome<(BorrowedFd<'_>, u64)> {
+        if self.opened_by.get().is_none() {
+            let (file, copy) = memfd(self.bytes).map_err(|_| Status::OUT_OF_MEMORY)?;
+            self.contents.become_file(&file, copy).map_err(|_| Status::OUT_OF_MEMORY)?;
+            let _ = self.opened_by.set(file);
+        }
+        let file = self.opened_by.get().ok_or(Status::UNKNOWN)?;
+        let number = self.label(file)?;
+        Ok((file.as_fd(), number))
+    }
+
+    /// The number of the record by which processes share it, if they do.
+    pub(crate) fn record(&self) -> Option<u64> {
+        match *self.account.lock().unwrap_or_else(PoisonError::into_inner) {
+            Account::Shared(record) => Some(record.id),
+            Account::Own | Account::Others => None,
+        }
+    }
+
+    /// Says behind the contents what the file is; the number of its record.
+    fn label(&self, file: &OwnedFd) -> Outcome<u64> {
         let mut account = self.account.lock().unwrap_or_else(PoisonError::into_inner);
         if *account == Account::Own {
             let record = self.gpu.share(self.bytes)?;
@@ -129,7 +158,10 @@ impl Phys {
             label.extend(record.id.to_ne_bytes());
             rustix::io::pwrite(file, &label, self.bytes).map_err(|_| Status::OPERATING_SYSTEM)?;
         }
-        rustix::io::fcntl_dupfd_cloexec(file, 0).map_err(|_| Status::OPERATING_SYSTEM)
+        match *account {
+            Account::Shared(record) => Ok(record.id),
+            Account::Own | Account::Others => Err(Status::INVALID_VALUE),
+        }
     }
 
     /// The GPU whose memory it is.

@@ -5,9 +5,10 @@
 
 use std::collections::VecDeque;
 
+use super::dice::Dice;
 use super::model::Model;
 use super::program::*;
-use super::script::{CopyBy, HostKind, Question, WaitBy};
+use super::script::{CopyBy, HostKind, PoolFigure, PoolSetting, Question, WaitBy};
 
 /// A part of the interface that a program may do without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,10 +51,12 @@ pub enum Aspect {
     Descriptors,
     /// Questions about memory.
     Questions,
+    /// Memory of pools, in a stream's order.
+    Pools,
 }
 
 /// All aspects, and how many programs of a hundred have each.
-pub const ASPECTS: [(Aspect, usize); 19] = [
+pub const ASPECTS: [(Aspect, usize); 20] = [
     (Aspect::Waits, 60),
     (Aspect::Frees, 60),
     (Aspect::FreesInStreams, 40),
@@ -73,6 +76,7 @@ pub const ASPECTS: [(Aspect, usize); 19] = [
     (Aspect::Forks, 15),
     (Aspect::Descriptors, 12),
     (Aspect::Questions, 6),
+    (Aspect::Pools, 40),
 ];
 
 /// Operations of a program, at most and at least.
@@ -80,37 +84,6 @@ const LENGTH: std::ops::Range<usize> = 16..72;
 
 /// How often an operation is drawn with other objects if it was not legal.
 const TRIES: usize = 12;
-
-/// A row of numbers that depends on its start alone (splitmix64).
-#[derive(Clone, Debug)]
-struct Dice(u64);
-
-impl Dice {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut x = self.0;
-        x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        x ^ (x >> 31)
-    }
-
-    fn below(&mut self, sides: usize) -> usize {
-        (self.next() % sides.max(1) as u64) as usize
-    }
-
-    fn slot(&mut self, count: u8) -> u8 {
-        self.below(count.into()) as u8
-    }
-
-    /// True so many times of a hundred.
-    fn percent(&mut self, chance: usize) -> bool {
-        self.below(100) < chance
-    }
-
-    fn of<T: Clone>(&mut self, all: &[T]) -> T {
-        all[self.below(all.len())].clone()
-    }
-}
 
 /// What is drawn from, one after the other as often as its weight says.
 struct Drawer {
@@ -122,17 +95,20 @@ struct Drawer {
     next: VecDeque<What>,
 }
 
-/// The program of a seed; without these aspects, as far as it has them by chance.
-pub fn program(seed: u64, without: &[Aspect]) -> Program {
-    let mut dice = Dice(seed);
-    dice.next();
-    let chosen = ASPECTS.iter().filter(|(_, percent)| dice.percent(*percent)).map(|(aspect, _)| *aspect);
+/// The program of a seed: with the one aspects, and without the others, as far as it has those by chance.
+pub fn program(seed: u64, with: &[Aspect], without: &[Aspect]) -> Program {
+    let mut dice = Dice::new(seed);
+    let mut chance = |aspect, percent| dice.percent(percent) || with.contains(&aspect);
+    let chosen = ASPECTS.iter().filter(|(aspect, percent)| chance(*aspect, *percent)).map(|(aspect, _)| *aspect);
     let chosen: Vec<Aspect> = chosen.collect();
     let aspects = chosen.into_iter().filter(|aspect| !without.contains(aspect)).collect();
     let mut drawer = Drawer { dice, aspects, focus: None, next: VecDeque::new() };
     if drawer.dice.percent(50) {
         let all = [Aspect::Waits, Aspect::Captures, Aspect::Graphs, Aspect::Graphs, Aspect::Host, Aspect::Waiting];
         drawer.focus = Some(drawer.dice.of(&all));
+    }
+    if drawer.has(Aspect::Pools) && drawer.dice.percent(40) {
+        drawer.focus = Some(Aspect::Pools);
     }
     let threads = drawer.dice.of(&[1, 1, 2, 2, 2, 3]);
     let length = LENGTH.start + drawer.dice.below(LENGTH.len());
@@ -193,8 +169,31 @@ impl Drawer {
         all
     }
 
+    /// A graph that allocates is launched again and again, in whatever streams.
+    fn go_on_allocating(&mut self, what: &What) {
+        let (graph, exec) = match *what {
+            What::BeginCapture { on, .. } => {
+                let (graph, out, seed) = (self.dice.slot(GRAPHS), self.mem(), self.byte());
+                let kinds = [Kind::Scratch { out, seed }, self.kind()];
+                self.next.extend(kinds.map(|kind| What::Work { on, kind, times: 1 }));
+                self.next.push_back(What::EndCapture { on, graph });
+                (graph, self.dice.slot(EXECS))
+            }
+            What::Build { graph, .. } => (graph, self.dice.slot(EXECS)),
+            _ => return,
+        };
+        self.next.push_back(What::Instantiate { exec, graph });
+        for _ in 0..2 + self.dice.below(3) {
+            let (on, other, kind) = (self.stream(), self.stream(), self.kind());
+            self.next.extend([What::Launch { exec, on }, What::Work { on: other, kind, times: 1 }]);
+        }
+    }
+
     /// What often follows on an operation.
     fn go_on(&mut self, what: &What) {
+        if self.has(Aspect::Pools) && self.dice.percent(60) {
+            self.go_on_allocating(what);
+        }
         if self.dice.percent(60) {
             return;
         }
@@ -225,6 +224,19 @@ impl Drawer {
                 let copy = Kind::Copy { to: table, from: Spot::Host(host), by: CopyBy::Kind };
                 self.next.extend([What::Work { on, kind: copy, times: 1 }, What::Rest { idle: true }]);
                 self.next.push_back(What::Work { on, kind: Kind::Gather { out, table }, times: 1 });
+            }
+            What::PoolAlloc { mem, .. } => {
+                let then = What::FreeAsync { mem, on };
+                let again = self.pool_alloc(Some(mem));
+                self.next.extend([What::Work { on, kind, times: 1 }, then, again]);
+            }
+            What::PoolSelect { .. } => {
+                let alloc = self.pool_alloc(None);
+                self.next.push_back(alloc);
+            }
+            What::PoolDestroy { .. } => {
+                let (mem, twin) = (self.dice.slot(MEMS), self.dice.percent(50));
+                self.next.extend([What::Read { mem, twin }, What::FreeAsync { mem, on }]);
             }
             What::TakeDescriptors { .. } => {
                 let mem = self.dice.slot(MEMS);
@@ -270,6 +282,9 @@ impl Drawer {
         let seed = self.byte();
         let value = seed;
         let by = self.dice.of(&[CopyBy::Kind, CopyBy::Kind, CopyBy::Plain]);
+        if self.has(Aspect::Pools) && self.dice.percent(8) {
+            return Kind::Scratch { out: self.mem(), seed };
+        }
         match self.dice.below(20) {
             0..=2 => Kind::Hash { out: self.spot(), seed },
             3 | 4 => Kind::Sum { out: self.spot(), from: self.spot() },
@@ -310,6 +325,7 @@ impl Drawer {
             (Some(Aspect::Forks), 2),
             (Some(Aspect::Descriptors), 3),
             (Some(Aspect::Questions), 3),
+            (Some(Aspect::Pools), 20),
         ];
         let there = aspects.into_iter().filter(|(aspect, _)| aspect.is_none_or(|aspect| self.has(aspect)));
         let often = |aspect: Option<Aspect>| if aspect.is_some() && aspect == self.focus { 4 } else { 1 };
@@ -374,6 +390,7 @@ impl Drawer {
                 let all = [Question::RetainHandle, Question::AddressRange, Question::Attribute];
                 What::Ask { mem: self.dice.slot(MEMS), question: self.dice.of(&all) }
             }
+            Aspect::Pools => self.pool_operation(branch),
             Aspect::Legacy | Aspect::PerThread | Aspect::Many => self.common(branch),
         }
     }
@@ -384,6 +401,7 @@ impl Drawer {
         match branch {
             0..40 => What::Work { on: self.stream(), kind: self.kind(), times: self.times() },
             40..50 if self.has(Aspect::Mappings) && self.dice.percent(50) => self.mapping(),
+            40..50 if self.has(Aspect::Pools) && self.dice.percent(50) => self.pool_alloc(None),
             40..50 => {
                 let (mem, size, on) = (self.dice.slot(MEMS), self.dice.slot(SIZES.len() as u8), self.stream());
                 What::Alloc { mem, context, size, on }
@@ -406,6 +424,49 @@ impl Drawer {
     fn mapping(&mut self) -> What {
         let (mem, context, size) = (self.dice.slot(MEMS), self.context(), self.dice.slot(SIZES.len() as u8));
         What::Map { mem, context, size, parts: self.byte(), on: self.stream() }
+    }
+
+    /// One in a slot, or in whichever.
+    fn pool_alloc(&mut self, mem: Option<u8>) -> What {
+        let drawn = self.dice.slot(MEMS);
+        let pool = if self.dice.percent(60) { Some(self.pool()) } else { None };
+        // Now and then much.
+        let most = if self.dice.percent(15) { POOL_SIZES.len() } else { POOL_SIZES.len() - 2 };
+        What::PoolAlloc { mem: mem.unwrap_or(drawn), pool, size: self.dice.slot(most as u8), on: self.stream() }
+    }
+
+    fn pool(&mut self) -> From {
+        if self.dice.percent(75) { From::Own(self.dice.slot(POOLS)) } else { From::Default }
+    }
+
+    fn pool_operation(&mut self, branch: usize) -> What {
+        let keep = self.dice.slot(KEEPS.len() as u8);
+        let way = 1 + self.dice.slot(3);
+        match branch {
+            0..26 => self.pool_alloc(None),
+            26..29 => What::BeginCapture { on: self.stream(), mode: self.dice.of(&[0, 1, 2]) },
+            29..32 => {
+                let kinds = vec![Kind::Scratch { out: self.mem(), seed: self.byte() }, self.kind()];
+                What::Build { graph: self.dice.slot(GRAPHS), child: None, kinds }
+            }
+            32..48 => What::FreeAsync { mem: self.dice.slot(MEMS), on: self.stream() },
+            48..54 => What::Free { mem: self.dice.slot(MEMS) },
+            54..64 => What::PoolCreate { pool: self.dice.slot(POOLS) },
+            64..68 => What::PoolDestroy { pool: self.dice.slot(POOLS) },
+            68..74 => What::PoolSelect { pool: self.pool() },
+            74..79 => What::PoolTrim { pool: self.pool(), keep },
+            79..87 => {
+                let reuse = PoolSetting::Reuse(way, self.dice.percent(40));
+                let threshold = PoolSetting::Threshold(KEEPS[keep as usize]);
+                let all = [reuse, reuse, threshold, threshold, PoolSetting::UsedHigh, PoolSetting::ReservedHigh];
+                What::PoolSet { pool: self.pool(), setting: self.dice.of(&all) }
+            }
+            _ => {
+                use PoolFigure::{Access, Reserved, Reuse, Threshold, Used, UsedHigh};
+                let all = [Used, Used, UsedHigh, Reserved, Reserved, Threshold, Reuse(way), Access];
+                What::PoolAsk { pool: self.pool(), figure: self.dice.of(&all) }
+            }
+        }
     }
 
     fn host_operation(&mut self, branch: usize) -> What {
@@ -449,5 +510,70 @@ impl Drawer {
             64..71 => What::ExecEnable { exec, node, enabled: self.dice.percent(30) },
             _ => What::Launch { exec, on: self.stream() },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use super::*;
+    use crate::generated::script::{Call, Script, Work};
+
+    fn scripts() -> impl Iterator<Item = Script> {
+        (0..300).map(|seed| program(seed, &[Aspect::Pools], &[]).script("").0)
+    }
+
+    #[test]
+    fn programs_of_pools_make_all_calls_of_pools() {
+        let all: String = scripts().map(|script| script.to_text()).collect();
+        let calls = ["Create", "Destroy", "Select", "Alloc", "Free", "FreeAsync", "Trim", "Set", "Ask"];
+        let figures = ["\"Used\"", "\"UsedHigh\"", "\"Reserved\"", "\"Threshold\"", "{\"Reuse\"", "\"Access\""];
+        let named = calls.map(|call| format!("{{\"Pool{call}\":{{"));
+        let asked = figures.map(|figure| format!("\"figure\":{figure}"));
+        for text in named.iter().chain(&asked) {
+            assert!(all.contains(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn graphs_that_allocate_are_launched_more_than_once() {
+        let (mut captured, mut built, mut several) = (0, 0, 0);
+        for script in scripts() {
+            let (mut allocating, mut execs, mut launches) = (BTreeSet::new(), BTreeSet::new(), BTreeMap::new());
+            // Threads have no order among each other here, so graphs are looked for first.
+            for steps in &script.threads {
+                let mut has = false;
+                for step in steps {
+                    match &step.call {
+                        Call::BeginCapture { .. } => has = false,
+                        Call::Submit { work: Work::Scratch { .. }, .. } => has = true,
+                        Call::EndCapture { graph, .. } if has => captured += u32::from(allocating.insert(*graph)),
+                        Call::GraphAdd { graph, work: Work::Scratch { .. }, .. } => {
+                            built += u32::from(allocating.insert(*graph));
+                        }
+                        _ => {}
+                    }
+                }
+            }
+            let calls = || script.threads.iter().flatten().map(|step| &step.call);
+            for call in calls() {
+                match call {
+                    Call::Instantiate { exec, graph } if allocating.contains(graph) => drop(execs.insert(*exec)),
+                    _ => {}
+                }
+            }
+            for call in calls() {
+                match call {
+                    Call::Launch { exec, .. } if execs.contains(exec) => *launches.entry(*exec).or_insert(0) += 1,
+                    _ => {}
+                }
+            }
+            several += launches.values().filter(|times| **times > 1).count();
+        }
+        assert!(
+            captured > 5 && built > 5 && several > 5,
+            "{captured} captured, {built} built, {several} launched again"
+        );
     }
 }

@@ -17,9 +17,12 @@
 //! - [`model`]: from a program to a script
 //! - [`script`]: scripts, which the program `generated_program` executes
 //! - [`shrink`]: the strategy, whose failing programs become small
+//! - [`exchange`]: programs of two processes that share memory, which are drawn as they are executed
 //! - [`trial`]: a script bare and under Baton
 
+mod dice;
 pub mod draw;
+pub mod exchange;
 pub mod model;
 pub mod program;
 pub mod script;

@@ -1,6 +1,6 @@
 //! Programs as they are drawn and made smaller: operations on slots, in one order.
 
-use super::script::{CopyBy, HostKind, Question, WaitBy};
+use super::script::{CopyBy, HostKind, PoolFigure, PoolSetting, Question, WaitBy};
 
 /// How many objects of each kind there are at once.
 pub const STREAMS: u8 = 4;
@@ -16,6 +16,8 @@ pub const FLAGS: u8 = 4;
 pub const GRAPHS: u8 = 4;
 /// As [`STREAMS`].
 pub const EXECS: u8 = 3;
+/// As [`STREAMS`]: pools of the program's own.
+pub const POOLS: u8 = 2;
 /// The primary context and one that comes and goes.
 pub const CONTEXTS: u8 = 2;
 /// The flags from here on are in device memory.
@@ -23,6 +25,12 @@ pub const FIRST_DEVICE_FLAG: u8 = 3;
 
 /// Bytes of an allocation, by class.
 pub const SIZES: [u32; 5] = [512, 16 << 10, 256 << 10, 2 << 20, 5 << 20];
+
+/// Bytes of what a pool gives, by class: around what pools round to, and more than the step that they grow by.
+pub const POOL_SIZES: [u32; 9] = [1, 511, 1000, 20_484, 256 << 10, 2 << 20, (3 << 20) + 512, 9 << 20, (34 << 20) + 4];
+
+/// What a pool is told to keep, by class: as a threshold, and when it is trimmed.
+pub const KEEPS: [u64; 4] = [0, 1, 33 << 20, u64::MAX];
 
 /// A program: its threads take turns in this order, as far as the order matters.
 #[derive(Clone, Debug, PartialEq)]
@@ -71,6 +79,15 @@ pub enum Spot {
     Host(u8),
 }
 
+/// A pool.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum From {
+    /// The GPU's default one.
+    Default,
+    /// That in a slot.
+    Own(u8),
+}
+
 /// Work for the device. What it does with how much of the memory, the model decides.
 #[allow(missing_docs)]
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -83,6 +100,7 @@ pub enum Kind {
     Fill { out: Spot, value: u8, element: u8 },
     Copy { to: Spot, from: Spot, by: CopyBy },
     HostFunction { out: Spot, seed: u8 },
+    Scratch { out: Spot, seed: u8 },
     WriteWord { out: Spot, value: u8 },
 }
 
@@ -160,6 +178,35 @@ pub enum What {
     Read {
         mem: u8,
         twin: bool,
+    },
+    PoolCreate {
+        pool: u8,
+    },
+    PoolDestroy {
+        pool: u8,
+    },
+    /// Makes it the pool that allocations are from that name none.
+    PoolSelect {
+        pool: From,
+    },
+    /// As [`What::Alloc`], in a stream's order; by the call that names no pool if `pool` is none.
+    PoolAlloc {
+        mem: u8,
+        pool: Option<From>,
+        size: u8,
+        on: To,
+    },
+    PoolTrim {
+        pool: From,
+        keep: u8,
+    },
+    PoolSet {
+        pool: From,
+        setting: PoolSetting,
+    },
+    PoolAsk {
+        pool: From,
+        figure: PoolFigure,
     },
     HostAlloc {
         host: u8,

@@ -161,6 +161,15 @@ pub enum Work {
         /// How many words.
         words: u32,
     },
+    /// Allocates memory in the stream's order, writes it, copies it to `out` and frees it. In a graph that is a node each.
+    Scratch {
+        /// Written.
+        out: Buf,
+        /// Decides what it is.
+        seed: u32,
+        /// How many words.
+        words: u32,
+    },
     /// `cuStreamWriteValue32` to the first word.
     WriteWord {
         /// Written.
@@ -201,6 +210,36 @@ pub enum Question {
     AddressRange,
     /// Of what kind it is.
     Attribute,
+}
+
+/// What of a pool is changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PoolSetting {
+    /// How many bytes it keeps that nobody has.
+    Threshold(u64),
+    /// Whether memory that another stream has freed may be used again in one of three ways: by events, by chance, by waiting.
+    Reuse(u8, bool),
+    /// The most bytes that were used are forgotten.
+    UsedHigh,
+    /// The most bytes that were reserved are forgotten.
+    ReservedHigh,
+}
+
+/// A figure of a pool that is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PoolFigure {
+    /// The bytes that the program has of it.
+    Used,
+    /// The most that it ever had.
+    UsedHigh,
+    /// The bytes that it has of the GPU's memory.
+    Reserved,
+    /// The threshold.
+    Threshold,
+    /// One of its ways to use memory again.
+    Reuse(u8),
+    /// What its GPU may do with it.
+    Access,
 }
 
 /// How mappings are made anew.
@@ -293,6 +332,44 @@ pub enum Call {
         mem: Id,
         bytes: u32,
         twin: bool,
+    },
+    PoolCreate {
+        pool: Id,
+    },
+    PoolDestroy {
+        pool: Id,
+    },
+    /// Makes it the current pool of the GPU.
+    PoolSelect {
+        pool: Id,
+    },
+    /// From a pool, or from the current one.
+    PoolAlloc {
+        mem: Id,
+        bytes: u32,
+        pool: Option<Id>,
+        on: On,
+    },
+    /// `cuMemFree` of a pool's memory.
+    PoolFree {
+        mem: Id,
+    },
+    PoolFreeAsync {
+        mem: Id,
+        on: On,
+    },
+    PoolTrim {
+        pool: Id,
+        keep: u64,
+    },
+    PoolSet {
+        pool: Id,
+        setting: PoolSetting,
+    },
+    /// Prints a figure.
+    PoolAsk {
+        pool: Id,
+        figure: PoolFigure,
     },
     HostAlloc {
         host: Id,
@@ -449,6 +526,6 @@ impl Script {
     }
 }
 
-fn json(value: &impl Serialize) -> String {
+pub(super) fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("plain data")
 }

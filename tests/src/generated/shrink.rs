@@ -7,12 +7,14 @@ use proptest::strategy::{NewTree, Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
 
 use super::draw::{self, Aspect};
-use super::program::{Operation, Program, To, What, Where};
+use super::program::{From, Operation, Program, To, What, Where};
 use super::script::Script;
 
-/// Random programs without these aspects.
+/// Random programs with some aspects and without others.
 #[derive(Clone, Debug, Default)]
 pub struct Programs {
+    /// What every program has.
+    pub with: Vec<Aspect>,
     /// What no program has.
     pub without: Vec<Aspect>,
 }
@@ -23,7 +25,7 @@ impl Strategy for Programs {
 
     fn new_tree(&self, runner: &mut TestRunner) -> NewTree<Self> {
         let seed = proptest::num::u64::ANY.new_tree(runner)?.current();
-        Ok(Tree::new(draw::program(seed, &self.without)))
+        Ok(Tree::new(draw::program(seed, &self.with, &self.without)))
     }
 }
 
@@ -181,6 +183,7 @@ fn variants(operation: &Operation) -> Vec<Operation> {
         What::Map { mem, context, on, .. } => {
             operation.what = What::Alloc { mem: *mem, context: *context, size: 0, on: *on };
         }
+        What::PoolAlloc { size, .. } => *size = 2,
         What::Work { times, .. } => *times = 1,
         What::Build { kinds, .. } if kinds.len() > 1 => kinds.truncate(1),
         What::Read { twin, .. } | What::WorkAndWait { twin, .. } => *twin = false,
@@ -194,6 +197,11 @@ fn variants(operation: &Operation) -> Vec<Operation> {
         {
             kinds.remove(0);
         }
+    });
+    add(&|operation| match &mut operation.what {
+        What::PoolAlloc { pool, .. } => *pool = None,
+        What::PoolAsk { pool, .. } | What::PoolSet { pool, .. } | What::PoolTrim { pool, .. } => *pool = From::Default,
+        _ => {}
     });
     add(&|operation| {
         if let What::Build { child, .. } = &mut operation.what {
@@ -212,6 +220,7 @@ fn stream_of(what: &mut What) -> Option<&mut To> {
         | What::Alloc { on, .. }
         | What::Map { on, .. }
         | What::FreeAsync { on, .. }
+        | What::PoolAlloc { on, .. }
         | What::Work { on, .. }
         | What::Wait { on, .. }
         | What::BeginCapture { on, .. }

@@ -10,9 +10,14 @@ use baton_harness::program::{Heard, Program};
 use baton_harness::stop::Stop;
 
 use super::Script;
+use super::exchange::Exchange;
 use crate::coordinator::{Coordinator, Serving, program};
 use crate::running::Running;
 use crate::{Driver, Outcome, built};
+
+/// The programs that execute scripts, and exchanges.
+const SCRIPTS: &str = "generated_program";
+const EXCHANGES: &str = "generated_exchange";
 
 /// How long a program may make no progress before it is hung.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -20,6 +25,9 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 const EVICTION: Duration = Duration::from_millis(400);
 /// A run that takes longer than this is ended, whatever it does.
 const LIMIT: Duration = Duration::from_secs(1800);
+
+/// The GPU that programs are alone on, and that which they share: what pools and graphs have goes by steps of 32 MiB.
+const GPU: &str = "1GiB";
 
 /// What Baton does to a program meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,12 +71,12 @@ impl Arm {
     /// Starts the coordinator, and the program that competes.
     #[track_caller]
     pub fn start(pressure: Pressure) -> Self {
-        let serving = Serving::arena("64MiB").option("--max-wait", "1s").option("--quantum", "3ms");
+        let serving = Serving::arena("224MiB").memory(GPU).option("--max-wait", "1s").option("--quantum", "3ms");
         let serving = if pressure == Pressure::Turns { serving.flag("--no-preempt") } else { serving };
         let coordinator = serving.start();
         let rival = |class: &str, gap: &str| {
             let rounds = ["--rounds", "100000000", "--check", "100000000", "--gap-ms", gap];
-            let memory = ["--megabytes", "44", "--small", "0", "--churn", "0", "--pieces", "1"];
+            let memory = ["--megabytes", "200", "--small", "0", "--churn", "0", "--pieces", "1"];
             coordinator.run("rival", class, &program("fill_and_check"), &[rounds.as_slice(), &memory].concat())
         };
         let rival = match pressure {
@@ -78,7 +86,7 @@ impl Arm {
         };
         if rival.is_some() {
             coordinator.until("the rival has its memory", |status| {
-                crate::coordinator::tenant(status, "rival")["resident_bytes"].as_u64() > Some(40 << 20)
+                crate::coordinator::tenant(status, "rival")["resident_bytes"].as_u64() > Some(196 << 20)
             });
         }
         Self { pressure, coordinator, rival }
@@ -90,26 +98,39 @@ impl Arm {
     ///
     /// What is different.
     pub fn compare(&self, script: &Script, patience: Duration) -> Result<(), Box<Fault>> {
+        self.compare_text(SCRIPTS, &script.to_text(), patience)
+    }
+
+    /// The same of two processes.
+    ///
+    /// # Errors
+    ///
+    /// What is different.
+    pub fn compare_exchange(&self, exchange: &Exchange, patience: Duration) -> Result<(), Box<Fault>> {
+        self.compare_text(EXCHANGES, &exchange.to_text(), patience)
+    }
+
+    fn compare_text(&self, executor: &str, text: &str, patience: Duration) -> Result<(), Box<Fault>> {
         let file = tempfile::NamedTempFile::new().expect("a temporary file");
-        std::fs::write(file.path(), script.to_text()).expect("a file of our own");
-        let bare = bare(file.path(), patience);
+        std::fs::write(file.path(), text).expect("a file of our own");
+        let bare = bare_by(executor, file.path(), patience);
         let fault = |kind: &str, baton| Box::new(Fault { kind: kind.to_owned(), bare: bare.clone(), baton });
         if bare.status != "exit status: 0" || !bare.err.is_empty() {
             return Err(fault("the program itself is wrong", None));
         }
-        let baton = self.run(file.path(), patience);
+        let baton = self.run(executor, file.path(), patience);
         if baton == bare {
             return Ok(());
         }
         Err(fault(&kind(&bare, &baton), Some(baton)))
     }
 
-    fn run(&self, script: &Path, patience: Duration) -> Outcome {
+    fn run(&self, executor: &str, script: &Path, patience: Duration) -> Outcome {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let name = format!("generated-{}", COUNT.fetch_add(1, Ordering::Relaxed));
         let patience = patience.as_secs().to_string();
         let words = [script.to_str().expect("UTF-8"), "--rests", "--patience", &patience];
-        let mut command = self.coordinator.place.joining(&name, &executor(), &words);
+        let mut command = self.coordinator.place.joining(&name, &built().bin.join(executor), &words);
         command.env("BATON_REQUIRE", "1").env("BATON_CLASS", "normal");
         obeyed(&mut command, || match self.pressure {
             Pressure::Evictions => self.evict(&name),
@@ -164,14 +185,22 @@ fn kind(bare: &Outcome, baton: &Outcome) -> String {
 
 /// What a script does without Baton.
 pub fn bare(script: &Path, patience: Duration) -> Outcome {
-    let mut command = Driver::simulated().bare(executor());
-    command.arg(script).args(["--rests", "--patience", &patience.as_secs().to_string()]);
-    command.env("SIMCUDA_MEMORY", "512MiB");
-    obeyed(&mut command, || {})
+    bare_by(SCRIPTS, script, patience)
 }
 
-fn executor() -> std::path::PathBuf {
-    built().bin.join("generated_program")
+/// What an exchange does without Baton.
+pub fn bare_exchange(exchange: &Path, patience: Duration) -> Outcome {
+    bare_by(EXCHANGES, exchange, patience)
+}
+
+fn bare_by(executor: &str, script: &Path, patience: Duration) -> Outcome {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut command = Driver::simulated().bare(built().bin.join(executor));
+    // If there are two processes, both have this one.
+    command.env("SIMCUDA_GPU_FILE", folder.path().join("gpu"));
+    command.arg(script).args(["--rests", "--patience", &patience.as_secs().to_string()]);
+    command.env("SIMCUDA_MEMORY", GPU);
+    obeyed(&mut command, || {})
 }
 
 /// Runs a program to its end, and does something whenever it rests.

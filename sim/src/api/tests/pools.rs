@@ -7,10 +7,10 @@ use super::super::context::*;
 use super::super::events::*;
 use super::super::fills::*;
 use super::super::host_memory::cuMemHostAlloc;
+use super::super::ipc::cuIpcGetMemHandle;
 use super::super::memory::*;
 use super::super::pointers::cuPointerGetAttribute;
 use super::super::pools::*;
-use super::super::ranges::{IpcHandle, cuIpcGetMemHandle};
 use super::super::stream_capture::*;
 use super::super::stream_memory::*;
 use super::super::streams::*;
@@ -20,6 +20,7 @@ use super::{Session, alloc, function, get, launch, put, spin, synchronize, synch
 use crate::border::from_tests::{address, address_mut, ask, block, given, list, no_list, nowhere, place};
 use crate::graph::capture::MODE_THREAD_LOCAL;
 use crate::pool::STEP;
+use crate::shared_file::IpcHandle;
 
 const FOLLOW_EVENTS: u32 = 1;
 const OPPORTUNISTIC: u32 = 2;
@@ -419,8 +420,8 @@ fn memory_of_a_pool_has_attributes_of_its_own() {
     assert_eq!((cuMemFreeAsync(at, stream), take(made, SMALL, stream)), (0, at));
     assert_ne!(attribute(7).1, id);
     // It is shared in no other way than with its pool.
-    let mut handle = IpcHandle { _reserved: [0; 64] };
-    assert_eq!((cuIpcGetMemHandle(place(&mut handle), at), cuIpcGetMemHandle(place(&mut handle), alloc(4))), (1, 801));
+    let mut handle = IpcHandle::nothing();
+    assert_eq!((cuIpcGetMemHandle(place(&mut handle), at), cuIpcGetMemHandle(place(&mut handle), alloc(4))), (1, 0));
     assert_eq!(ask(|out| cuMemRetainAllocationHandle(out, at)).0, 1);
     let mut descriptor = -1i32;
     let stretch = attribute(19).1;

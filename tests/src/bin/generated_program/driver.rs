@@ -83,6 +83,14 @@ driver! {
         cuMemRelease(handle: u64);
         cuMemGetAddressRange_v2(base: *mut u64, bytes: *mut usize, at: u64);
         cuPointerGetAttribute(out: *mut u64, attribute: c_int, at: u64);
+        cuDeviceGetDefaultMemPool(out: *mut Handle, device: c_int);
+        cuDeviceSetMemPool(device: c_int, pool: Handle);
+        cuMemPoolCreate(out: *mut Handle, properties: *const PoolProperties);
+        cuMemPoolDestroy(pool: Handle);
+        cuMemPoolTrimTo(pool: Handle, keep: usize);
+        cuMemPoolGetAttribute(pool: Handle, attribute: u32, value: *mut u64);
+        cuMemPoolSetAttribute(pool: Handle, attribute: u32, value: *const u64);
+        cuMemPoolGetAccess(flags: *mut u32, pool: Handle, location: *const [u32; 2]);
         cuStreamCreate(out: *mut Handle, flags: u32);
         cuStreamDestroy_v2(stream: Handle);
         cuEventCreate(out: *mut Handle, flags: u32);
@@ -101,6 +109,9 @@ driver! {
         cuGraphAddHostNode(out: *mut Handle, graph: Handle, after: *const Handle, count: usize, node: *const HostNode);
         cuGraphAddBatchMemOpNode(out: *mut Handle, graph: Handle, after: *const Handle, count: usize,
             node: *const WordsNode);
+        cuGraphAddMemAllocNode(out: *mut Handle, graph: Handle, after: *const Handle, count: usize,
+            node: *mut AllocNode);
+        cuGraphAddMemFreeNode(out: *mut Handle, graph: Handle, after: *const Handle, count: usize, at: u64);
         cuGraphAddChildGraphNode(out: *mut Handle, graph: Handle, after: *const Handle, count: usize, child: Handle);
         cuGraphInstantiateWithFlags(out: *mut Handle, graph: Handle, flags: u64);
         cuGraphExecDestroy(exec: Handle);
@@ -120,6 +131,8 @@ driver! {
             cuLaunchHostFunc(stream: Handle, function: extern "C" fn(usize), data: usize);
             cuStreamWaitValue32_v2(stream: Handle, at: u64, value: u32, flags: u32);
             cuStreamWriteValue32_v2(stream: Handle, at: u64, value: u32, flags: u32);
+            cuMemAllocAsync(out: *mut u64, bytes: usize, stream: Handle);
+            cuMemAllocFromPoolAsync(out: *mut u64, bytes: usize, pool: Handle, stream: Handle);
             cuMemFreeAsync(at: u64, stream: Handle);
             cuMemcpyAsync(to: u64, from: u64, bytes: usize, stream: Handle);
             cuMemcpyHtoDAsync_v2(to: u64, from: usize, bytes: usize, stream: Handle);
@@ -160,6 +173,31 @@ impl Properties {
     pub(crate) fn exportable(exportable: bool) -> Self {
         Self { kind: 1, handle_types: exportable.into(), location: [1, 0], more: [0; 2] }
     }
+}
+
+/// `CUmemPoolProps`: of the first GPU.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct PoolProperties {
+    kind: u32,
+    handle_types: u32,
+    location: [u32; 2],
+    more: [u64; 9],
+}
+
+impl PoolProperties {
+    /// A pool of this process's alone.
+    pub(crate) const PLAIN: Self = Self { kind: 1, handle_types: 0, location: [1, 0], more: [0; 9] };
+}
+
+/// `CUDA_MEM_ALLOC_NODE_PARAMS`
+#[repr(C)]
+pub(crate) struct AllocNode {
+    pub(crate) pool: PoolProperties,
+    pub(crate) access: usize,
+    pub(crate) access_count: usize,
+    pub(crate) bytes: usize,
+    pub(crate) at: u64,
 }
 
 /// `CUmemAccessDesc`: of the first GPU.
@@ -257,6 +295,8 @@ const _: () = {
     assert!(size_of::<HostNode>() == 16);
     assert!(size_of::<WordsNode>() == 32);
     assert!(size_of::<WriteWord>() == 48);
+    assert!(size_of::<PoolProperties>() == 88);
+    assert!(size_of::<AllocNode>() == 120);
 };
 
 /// The kernels' text, with the zero byte that ends it.

@@ -9,9 +9,11 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use baton_tests::generated::Script;
-use baton_tests::generated::script::{Call, Flag, HostKind, Id, On, Question, Remap, Step, Stream, WaitBy};
+use baton_tests::generated::script::{
+    Call, Flag, HostKind, Id, On, PoolFigure, PoolSetting, Question, Remap, Step, Stream, WaitBy,
+};
 
-use crate::driver::{Access, Driver, Handle, KERNELS, Properties};
+use crate::driver::{Access, Driver, Handle, KERNELS, PoolProperties, Properties};
 use crate::objects::{All, Host, Mem, digest, fill};
 
 /// A call that failed.
@@ -67,6 +69,15 @@ const NO_TIMING: u32 = 2;
 /// For all contexts, and reached by the device.
 const PORTABLE_AND_MAPPED: u32 = 3;
 
+/// `CUmemPool_attribute`
+const THRESHOLD: u32 = 4;
+const RESERVED: u32 = 5;
+const RESERVED_HIGH: u32 = 6;
+const USED: u32 = 7;
+const USED_HIGH: u32 = 8;
+/// `CUmemLocation`
+const FIRST_GPU: [u32; 2] = [1, 0];
+
 impl Machine {
     pub(crate) fn start(script: Script, rests: bool) -> Done<Self> {
         let driver = Driver::open().map_err(|error| Trouble { what: error.to_string(), answer: 0 })?;
@@ -88,6 +99,7 @@ impl Machine {
         let threads = script.threads.len();
         let all = All::default();
         all.contexts.put(0, context);
+        all.pools.put(0, made(|out| call!(driver, cuDeviceGetDefaultMemPool(out, device)))?);
         Ok(Self {
             rests,
             driver,
@@ -214,10 +226,35 @@ impl Machine {
             }
             Call::MemRead { mem, bytes, twin } => {
                 // What is read has to come from the device, not be there by chance.
-                let mut words = vec![0x5555_5555_u32; *bytes as usize / 4];
+                let mut words = vec![0x5555_5555_u32; bytes.div_ceil(4) as usize];
                 let to = words.as_mut_ptr().expose_provenance();
                 call!(driver, cuMemcpyDtoH_v2(*twin, to, all.address(*mem), *bytes as usize))?;
                 let _ = write!(said, "memory {mem} {:016x}", digest(&words));
+                Ok(())
+            }
+            Call::PoolCreate { pool } => {
+                all.pools.put(*pool, made(|out| call!(driver, cuMemPoolCreate(out, &PoolProperties::PLAIN)))?);
+                Ok(())
+            }
+            Call::PoolDestroy { pool } => call!(driver, cuMemPoolDestroy(all.pools.get(*pool))),
+            Call::PoolSelect { pool } => call!(driver, cuDeviceSetMemPool(self.device, all.pools.get(*pool))),
+            Call::PoolAlloc { mem, bytes, pool, on } => {
+                let (mut at, bytes, stream) = (0, *bytes as usize, self.stream(*on));
+                match pool.map(|pool| all.pools.get(pool)) {
+                    Some(pool) => call!(driver, cuMemAllocFromPoolAsync(on.twin, &mut at, bytes, pool, stream))?,
+                    None => call!(driver, cuMemAllocAsync(on.twin, &mut at, bytes, stream))?,
+                }
+                all.mems.put(*mem, Mem { at, mapped: 0, unit: 0 });
+                Ok(())
+            }
+            Call::PoolFree { mem } => call!(driver, cuMemFree_v2(all.mems.get(*mem).at)),
+            Call::PoolFreeAsync { mem, on } => {
+                call!(driver, cuMemFreeAsync(on.twin, all.mems.get(*mem).at, self.stream(*on)))
+            }
+            Call::PoolTrim { pool, keep } => call!(driver, cuMemPoolTrimTo(all.pools.get(*pool), *keep as usize)),
+            Call::PoolSet { pool, setting } => self.set_pool(all.pools.get(*pool), *setting),
+            Call::PoolAsk { pool, figure } => {
+                let _ = write!(said, "{figure:?} {}", self.ask_pool(all.pools.get(*pool), *figure)?);
                 Ok(())
             }
             Call::HostAlloc { host, bytes, kind } => self.host_alloc(*host, *bytes as usize, *kind),
@@ -367,6 +404,35 @@ impl Machine {
             call!(self.driver, cuMemSetAccess(place, bytes, &Access::FULL, 1))?;
         }
         Ok(())
+    }
+
+    fn set_pool(&self, pool: Handle, setting: PoolSetting) -> Done {
+        let (attribute, value) = match setting {
+            PoolSetting::Reuse(way, on) => (u32::from(way), on.into()),
+            PoolSetting::Threshold(keep) => (THRESHOLD, keep),
+            PoolSetting::ReservedHigh => (RESERVED_HIGH, 0),
+            PoolSetting::UsedHigh => (USED_HIGH, 0),
+        };
+        call!(self.driver, cuMemPoolSetAttribute(pool, attribute, &value))
+    }
+
+    fn ask_pool(&self, pool: Handle, figure: PoolFigure) -> Done<u64> {
+        let attribute = match figure {
+            PoolFigure::Reuse(way) => way.into(),
+            PoolFigure::Threshold => THRESHOLD,
+            PoolFigure::Reserved => RESERVED,
+            PoolFigure::Used => USED,
+            PoolFigure::UsedHigh => USED_HIGH,
+            PoolFigure::Access => {
+                let mut flags = 77;
+                call!(self.driver, cuMemPoolGetAccess(&mut flags, pool, &FIRST_GPU))?;
+                return Ok(flags.into());
+            }
+        };
+        // Of some, only the lower half is written.
+        let mut value = 0;
+        call!(self.driver, cuMemPoolGetAttribute(pool, attribute, &mut value))?;
+        Ok(value)
     }
 
     fn host_alloc(&self, host: Id, bytes: usize, kind: HostKind) -> Done {

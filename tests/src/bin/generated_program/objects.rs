@@ -57,6 +57,7 @@ pub(crate) struct All {
     pub(crate) execs: Objects<Handle>,
     pub(crate) mems: Objects<Mem>,
     pub(crate) hosts: Objects<Host>,
+    pub(crate) pools: Objects<Handle>,
 }
 
 impl All {

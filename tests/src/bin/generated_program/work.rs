@@ -4,7 +4,7 @@ use std::ffi::CStr;
 
 use baton_tests::generated::script::{Buf, CopyBy, On, Work};
 
-use crate::driver::{Copy3D, FillNode, Handle, HostNode, KernelNode, WordsNode, WriteWord};
+use crate::driver::{AllocNode, Copy3D, FillNode, Handle, HostNode, KernelNode, PoolProperties, WordsNode, WriteWord};
 use crate::machine::{Done, Machine, Trouble, call, made};
 use crate::objects::{Host, fill};
 
@@ -116,6 +116,7 @@ impl Machine {
             Work::HostFunction { out, seed, words } => {
                 call!(driver, cuLaunchHostFunc(twin, stream, fill_host, self.host_data(out, words, seed)))
             }
+            Work::Scratch { out, seed, words } => self.scratch(on, self.at(out), seed, words),
             Work::WriteWord { out, value } => {
                 call!(driver, cuStreamWriteValue32_v2(twin, stream, self.at(out), value, 0))
             }
@@ -148,6 +149,36 @@ impl Machine {
             }
             _ => unreachable!("only these have such calls"),
         }
+    }
+
+    /// Allocates memory in a stream's order, writes it, copies it and frees it.
+    fn scratch(&self, on: On, out: u64, seed: u32, words: u32) -> Done {
+        let (driver, stream, bytes, mut at) = (&self.driver, self.stream(on), 4 * words as usize, 0);
+        call!(driver, cuMemAllocAsync(on.twin, &mut at, bytes, stream))?;
+        self.launch(on, c"fill_hash", &[at, seed.into(), words.into()])?;
+        call!(driver, cuMemcpyDtoDAsync_v2(on.twin, out, at, bytes, stream))?;
+        call!(driver, cuMemFreeAsync(on.twin, at, stream))
+    }
+
+    /// The same as nodes; the last of them.
+    fn add_scratch(&self, graph: Handle, after: &[Handle], out: u64, seed: u32, words: u32) -> Done<Handle> {
+        let (driver, bytes, context) = (&self.driver, 4 * words as usize, self.current()?);
+        let mut alloc = AllocNode { pool: PoolProperties::PLAIN, access: 0, access_count: 0, bytes, at: 0 };
+        let (list, count) = (after.as_ptr(), after.len());
+        let made_here = made(|out| call!(driver, cuGraphAddMemAllocNode(out, graph, list, count, &mut alloc)))?;
+        let kernel =
+            Kernel { name: c"fill_hash", words: vec![alloc.at, seed.into(), words.into()], is_structure: false };
+        let filled = made(|out| {
+            self.with_kernel_node(&kernel, |node| {
+                call!(driver, cuGraphAddKernelNode_v2(out, graph, &made_here, 1, node))
+            })
+        })?;
+        let (to_type, from_type) = (DEVICE, DEVICE);
+        let (to_device, from_device) = (out, alloc.at);
+        let sizes = Copy3D { width: bytes, height: 1, depth: 1, ..Copy3D::default() };
+        let copy = Copy3D { to_type, from_type, to_device, from_device, ..sizes };
+        let copied = made(|out| call!(driver, cuGraphAddMemcpyNode(out, graph, &filled, 1, &copy, context)))?;
+        made(|out| call!(driver, cuGraphAddMemFreeNode(out, graph, &copied, 1, alloc.at)))
     }
 
     fn copy_node(&self, to: Buf, from: Buf, bytes: u32) -> Copy3D {
@@ -216,6 +247,7 @@ impl Machine {
                 let node = HostNode { function: fill_host, data: self.host_data(out, words, seed) };
                 made(|out| call!(driver, cuGraphAddHostNode(out, graph, list, count, &node)))
             }
+            Work::Scratch { out, seed, words } => self.add_scratch(graph, after, self.at(out), seed, words),
             Work::WriteWord { out, value } => {
                 const WRITE_32: u32 = 2;
                 let word = WriteWord {

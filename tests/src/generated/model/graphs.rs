@@ -73,6 +73,8 @@ impl NodeWork {
     fn can_become(&self, other: &Self) -> bool {
         let is_host = |name: &Buf| matches!(name, Buf::Host(_));
         match (self, other) {
+            // That is several nodes.
+            (Self::Work(Work::Scratch { .. }), _) => false,
             (Self::Work(Work::Copy { to, from, .. }), Self::Work(Work::Copy { to: new_to, from: new_from, .. })) => {
                 is_host(to) == is_host(new_to) && is_host(from) == is_host(new_from)
             }
@@ -83,6 +85,13 @@ impl NodeWork {
             }
             _ => false,
         }
+    }
+}
+
+impl Graph {
+    /// Whether it allocates memory: then there is one instance of it at most, and it is part of no other.
+    fn allocates(&self) -> bool {
+        self.nodes.iter().any(|node| matches!(node.work, NodeWork::Work(Work::Scratch { .. })))
     }
 }
 
@@ -107,6 +116,7 @@ impl Model {
         let mut nodes: Vec<GraphNode> = Vec::new();
         self.call(context, Call::GraphCreate { graph: id }, &[(Resource::Graph(id), Changes)])?;
         if let Some(child) = child {
+            only_if(!held(&self.graphs, child)?.allocates())?;
             let Graph { id: child, context: its, nodes: its_nodes, .. } = held(&self.graphs, child)?.clone();
             let works: Vec<NodeWork> = its_nodes.into_iter().map(|node| node.work).collect();
             only_if(its == context && works.iter().all(|work| matches!(work, NodeWork::Work(_))))?;
@@ -133,6 +143,7 @@ impl Model {
         let spot = match kind {
             Kind::Hash { out, .. } | Kind::Sum { out, .. } | Kind::Add { out, .. } | Kind::Gather { out, .. } => out,
             Kind::Fill { out, .. } | Kind::HostFunction { out, .. } | Kind::WriteWord { out, .. } => out,
+            Kind::Scratch { out, .. } => out,
             Kind::Axpy { y, .. } => y,
             Kind::Copy { to, .. } => to,
         };
@@ -144,14 +155,22 @@ impl Model {
     }
 
     pub(super) fn graph_destroy(&mut self, slot: u8) -> Done {
-        let Graph { id, context, .. } = *held(&self.graphs, slot)?;
+        let graph = held(&self.graphs, slot)?;
+        let Graph { id, context, .. } = *graph;
+        only_if(!graph.allocates() || !self.has_instance(id))?;
         self.call(context, Call::GraphDestroy { graph: id }, &[(Resource::Graph(id), Changes)])?;
         self.graphs[slot as usize] = None;
         Ok(())
     }
 
+    fn has_instance(&self, graph: Id) -> bool {
+        self.execs.iter().flatten().any(|exec| exec.graph == graph)
+    }
+
     pub(super) fn instantiate(&mut self, slot: u8, graph: u8) -> Done {
         vacant(&self.execs, slot)?;
+        let held_graph = held(&self.graphs, graph)?;
+        only_if(!held_graph.allocates() || !self.has_instance(held_graph.id))?;
         let Graph { id: graph, context, is_chain, nodes } = held(&self.graphs, graph)?.clone();
         let mut accesses = self.all_there(nodes.iter().map(|node| &node.work))?;
         let id = self.new_id();
@@ -238,7 +257,8 @@ impl Model {
         let node = exec.nodes.get(index).ok_or(Skip)?;
         let name = node.name.ok_or(Skip)?;
         let NodeWork::Work(work) = &node.work else { return Err(Skip) };
-        only_if(!matches!(work, Work::HostFunction { .. } | Work::WriteWord { .. }) && node.enabled != enabled)?;
+        let stays = matches!(work, Work::HostFunction { .. } | Work::WriteWord { .. } | Work::Scratch { .. });
+        only_if(!stays && node.enabled != enabled)?;
         // What it names has to be there when it is enabled again.
         let accesses = if enabled { self.all_there([&node.work].into_iter())? } else { Vec::new() };
         self.change(&exec, Call::ExecEnable { exec: exec.id, node: name, enabled }, accesses, true)?;

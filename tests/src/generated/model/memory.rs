@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::clock::{Clock, Point};
 use super::threads::{Access, Changes, Looks, Resource, Waits};
+use super::work::ROW_WORDS;
 use super::{Done, Model, Skip, held, only_if, vacant};
 use crate::generated::program::{SIZES, Spot, To, Where};
 use crate::generated::script::{Buf, Call, Flag, HostKind, Id, Remap, Work};
@@ -36,7 +37,9 @@ pub(super) struct Memory {
     /// How host memory was made.
     pub(super) kind: Option<HostKind>,
     /// Whether the program has mapped it itself.
-    mapped: bool,
+    pub(super) mapped: bool,
+    /// The pool that it is from.
+    pub(super) pool: Option<Id>,
     pub(super) accesses: Accesses,
 }
 
@@ -110,7 +113,7 @@ impl Model {
         let accesses = [accesses, &[(Resource::Mem(mem), Changes)]].concat();
         self.call(context, call(mem, bytes), &accesses)?;
         let (content, accesses) = (Content::Data, Accesses::default());
-        self.memory.insert(Buf::Mem(mem), Memory { context, bytes, content, kind: None, mapped, accesses });
+        self.memory.insert(Buf::Mem(mem), Memory { context, bytes, content, kind: None, mapped, pool: None, accesses });
         self.mems[slot as usize] = Some(mem);
         let fill = Work::Fill { out: Buf::Mem(mem), value: mem, element: 4, count: bytes / 4 };
         let call = Call::Submit { on: named.on, work: fill, times: 1 };
@@ -134,7 +137,12 @@ impl Model {
 
     pub(super) fn free(&mut self, slot: u8) -> Done {
         let mem = *held(&self.mems, slot)?;
-        let Memory { context, mapped, .. } = *self.memory(Buf::Mem(mem))?;
+        let Memory { context, mapped, pool, .. } = *self.memory(Buf::Mem(mem))?;
+        if let Some(pool) = pool {
+            self.pool_free(mem, pool)?;
+            self.forget(slot, mem);
+            return Ok(());
+        }
         if mapped {
             let mem = self.change_mappings(slot, |mem| Call::MemUnmap { mem })?;
             self.forget(slot, mem);
@@ -146,7 +154,7 @@ impl Model {
         Ok(())
     }
 
-    fn forget(&mut self, slot: u8, mem: Id) {
+    pub(super) fn forget(&mut self, slot: u8, mem: Id) {
         self.memory.remove(&Buf::Mem(mem));
         self.mems[slot as usize] = None;
     }
@@ -156,6 +164,11 @@ impl Model {
         let mem = *held(&self.mems, slot)?;
         only_if(!self.memory(Buf::Mem(mem))?.mapped)?;
         only_if(self.stream(named.key).context == self.memory(Buf::Mem(mem))?.context)?;
+        if let Some(pool) = self.memory(Buf::Mem(mem))?.pool {
+            self.pool_free_async(mem, pool, named)?;
+            self.forget(slot, mem);
+            return Ok(());
+        }
         let accesses = [&self.unsafe_call()?[..], &[(Resource::Mem(mem), Changes)]].concat();
         let call = Call::MemFreeAsync { mem, on: named.on };
         self.submit(named, call, &[], &[Buf::Mem(mem)], None, &accesses)?;
@@ -198,7 +211,8 @@ impl Model {
         }
         self.call(context, Call::HostAlloc { host, bytes, kind }, &accesses)?;
         let (content, accesses, kind) = (Content::Data, Accesses::default(), Some(kind));
-        self.memory.insert(Buf::Host(host), Memory { context, bytes, content, kind, mapped: false, accesses });
+        self.memory
+            .insert(Buf::Host(host), Memory { context, bytes, content, kind, mapped: false, pool: None, accesses });
         self.hosts[slot as usize] = Some(host);
         self.host_fill(slot, slot)
     }
@@ -208,7 +222,7 @@ impl Model {
         self.comes_after(Buf::Host(host), write)
     }
 
-    fn comes_after(&mut self, name: Name, write: bool) -> Done {
+    pub(super) fn comes_after(&mut self, name: Name, write: bool) -> Done {
         for _ in 0..2 {
             let accesses = &self.memory(name)?.accesses;
             let missing: BTreeSet<usize> = accesses.missing(&self.threads[self.me].ended, write).collect();
@@ -267,7 +281,10 @@ impl Model {
         let Memory { context, .. } = *self.memory(Buf::Host(host))?;
         let slots = self.mems.iter().enumerate().filter(|(slot, _)| rows & (1 << slot) != 0);
         let rows: Vec<Id> = slots.filter_map(|(_, mem)| *mem).collect();
-        let fits = |mem: &Id| self.memory(Buf::Mem(*mem)).is_ok_and(|memory| memory.context == context);
+        let fits = |mem: &Id| {
+            let is_row = |memory: &Memory| memory.context == context && memory.bytes >= 4 * ROW_WORDS;
+            self.memory(Buf::Mem(*mem)).is_ok_and(is_row)
+        };
         only_if(!rows.is_empty() && rows.iter().all(fits))?;
         let mut accesses: Vec<_> = rows.iter().map(|mem| (Resource::Mem(*mem), Looks)).collect();
         accesses.push((Resource::Host(host), Changes));

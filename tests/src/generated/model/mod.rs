@@ -4,12 +4,14 @@
 //! - `threads`: steps, the order between those of several threads, and who is blocked
 //! - `streams`: streams, events, contexts, and work in them
 //! - `memory`: memory, what is in it, and who has used it
+//! - `pools`: pools, and memory in a stream's order
 //! - `captures` and `graphs`
 
 mod captures;
 mod clock;
 mod graphs;
 mod memory;
+mod pools;
 mod process;
 mod streams;
 mod threads;
@@ -20,9 +22,10 @@ use std::collections::BTreeMap;
 use self::captures::Capture;
 use self::graphs::{Exec, Graph};
 use self::memory::Memory;
+use self::pools::Pool;
 use self::streams::{Event, Key, StreamState, Timeline};
 use self::threads::{Resource, Thread, Uses, Wait};
-use super::program::{CONTEXTS, EVENTS, EXECS, FLAGS, GRAPHS, HOSTS, MEMS, Operation, Program, STREAMS, What};
+use super::program::{CONTEXTS, EVENTS, EXECS, FLAGS, GRAPHS, HOSTS, MEMS, Operation, POOLS, Program, STREAMS, What};
 use super::script::{Call, Id, Script};
 
 /// An operation that is not legal where it stands.
@@ -47,11 +50,19 @@ pub struct Model {
     events: Vec<Option<Event>>,
     mems: Vec<Option<Id>>,
     hosts: Vec<Option<Id>>,
+    pools: Vec<Option<Id>>,
     graphs: Vec<Option<Graph>>,
     execs: Vec<Option<Exec>>,
     flags: Vec<u32>,
     memory: BTreeMap<memory::Name, Memory>,
     captures: BTreeMap<usize, Capture>,
+    /// All pools that there are; 0 is the GPU's default one.
+    known_pools: BTreeMap<Id, Pool>,
+    current_pool: Id,
+    /// Bytes that pools may still give.
+    pool_bytes: u32,
+    /// Pools that may still be made.
+    pools_left: u8,
     next_id: Id,
     launches: u32,
     children: bool,
@@ -77,11 +88,16 @@ impl Model {
             events: vec![None; EVENTS as usize],
             mems: slots(MEMS),
             hosts: slots(HOSTS),
+            pools: slots(POOLS),
             graphs: vec![None; GRAPHS as usize],
             execs: vec![None; EXECS as usize],
             flags: vec![0; FLAGS as usize],
             memory: BTreeMap::new(),
             captures: BTreeMap::new(),
+            known_pools: BTreeMap::from([(pools::DEFAULT, Pool::default())]),
+            current_pool: pools::DEFAULT,
+            pool_bytes: pools::MOST_BYTES,
+            pools_left: pools::MOST_POOLS,
             // The primary context has 0.
             next_id: 1,
             launches: 0,
@@ -133,6 +149,13 @@ impl Model {
             What::Free { mem } => self.free(*mem),
             What::FreeAsync { mem, on } => self.free_async(*mem, *on),
             What::Read { mem, twin } => self.read(*mem, *twin),
+            What::PoolCreate { pool } => self.pool_create(*pool),
+            What::PoolDestroy { pool } => self.pool_destroy(*pool),
+            What::PoolSelect { pool } => self.pool_select(*pool),
+            What::PoolAlloc { mem, pool, size, on } => self.pool_alloc(*mem, *pool, *size, *on),
+            What::PoolTrim { pool, keep } => self.pool_trim(*pool, *keep),
+            What::PoolSet { pool, setting } => self.pool_set(*pool, *setting),
+            What::PoolAsk { pool, figure } => self.pool_ask(*pool, *figure),
             What::HostAlloc { host, context, size, kind } => self.host_alloc(*host, *context, *size, *kind),
             What::HostFree { host } => self.host_free(*host),
             What::HostFill { host, seed } => self.host_fill(*host, *seed),

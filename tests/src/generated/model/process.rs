@@ -40,6 +40,7 @@ impl Model {
         self.enter(0)?;
         self.step(Call::ContextDestroy { context }, &[(Resource::Context(context), Changes)])?;
         self.contexts[SECOND as usize] = None;
+        self.pools_without(context);
         let gone = |name: &Buf, model: &Self| model.memory.get(name).is_none_or(|memory| memory.context == context);
         for slot in 0..self.mems.len() {
             self.mems[slot] = self.mems[slot].filter(|id| !gone(&Buf::Mem(*id), self));

@@ -25,6 +25,10 @@ pub(super) enum Resource {
     /// Captures during which nobody may make unsafe calls.
     GlobalCapture,
     Capture(usize),
+    /// What a pool has, and that it is there.
+    Pool(Id),
+    /// Which pool is the current one.
+    CurrentPool,
     /// The process's children and descriptors.
     Process,
 }

@@ -14,8 +14,10 @@ use crate::generated::script::{Buf, Call, CopyBy, HostKind, Id, Work};
 const SMALL: u32 = 256 << 10;
 /// Launches of a program, at most: a stream's queue has room for a thousand.
 const MOST_LAUNCHES: u32 = 700;
+/// Words that are allocated for some work alone, at most.
+const MOST_SCRATCH_WORDS: u32 = 300_000;
 /// Words of a row that a table names.
-const ROW_WORDS: u32 = 64;
+pub(super) const ROW_WORDS: u32 = 64;
 
 /// What is in memory after some work.
 pub(super) type Contents = BTreeMap<Name, Content>;
@@ -43,7 +45,7 @@ pub(super) fn named_by(work: &Work) -> Touches {
     let touches = |reads: &[Name], writes: &[Name]| Touches { reads: reads.to_vec(), writes: writes.to_vec() };
     match work {
         Work::Hash { out, .. } | Work::Fill { out, .. } | Work::HostFunction { out, .. } => touches(&[], &[*out]),
-        Work::WriteWord { out, .. } => touches(&[], &[*out]),
+        Work::WriteWord { out, .. } | Work::Scratch { out, .. } => touches(&[], &[*out]),
         Work::Sum { out, from, .. } => touches(&[*from], &[*out]),
         Work::Axpy { y, x, .. } => touches(&[*x], &[*y]),
         Work::Add { out, a, b, .. } => touches(&[*a, *b], &[*out]),
@@ -64,7 +66,9 @@ impl Model {
         };
         let words = |names: &[Name]| -> Done<u32> {
             let bytes = names.iter().map(|name| Ok(self.memory(*name)?.bytes)).collect::<Done<Vec<u32>>>()?;
-            Ok(bytes.into_iter().min().ok_or(Skip)? / 4)
+            let words = bytes.into_iter().min().ok_or(Skip)? / 4;
+            only_if(words > 0)?;
+            Ok(words)
         };
         Ok(match kind {
             Kind::Hash { out, seed } => {
@@ -73,7 +77,8 @@ impl Model {
             }
             Kind::Sum { out, from } => {
                 let (out, from) = (reached(out)?, reached(from)?);
-                only_if(out != from)?;
+                // A sum has 8 bytes.
+                only_if(out != from && self.memory(out)?.bytes >= 8)?;
                 Work::Sum { out, from, words: words(&[from])? }
             }
             Kind::Axpy { y, x } => {
@@ -94,7 +99,7 @@ impl Model {
             }
             Kind::Fill { out, value, element } => {
                 let (out, element) = (reached(out)?, 1 << (element % 3));
-                only_if(matches!(out, Buf::Mem(_)))?;
+                only_if(matches!(out, Buf::Mem(_)) && self.memory(out)?.bytes >= element)?;
                 Work::Fill { out, value: value.into(), element, count: self.memory(out)?.bytes / element }
             }
             Kind::Copy { to, from, by } => {
@@ -108,7 +113,16 @@ impl Model {
                 only_if(matches!(out, Buf::Host(_)))?;
                 Work::HostFunction { out, seed: seed.into(), words: words(&[out])? }
             }
-            Kind::WriteWord { out, value } => Work::WriteWord { out: reached(out)?, value: value.into() },
+            Kind::Scratch { out, seed } => {
+                let out = at(out)?;
+                only_if(matches!(out, Buf::Mem(_)))?;
+                Work::Scratch { out, seed: seed.into(), words: words(&[out])?.min(MOST_SCRATCH_WORDS) }
+            }
+            Kind::WriteWord { out, value } => {
+                let out = reached(out)?;
+                words(&[out])?;
+                Work::WriteWord { out, value: value.into() }
+            }
         })
     }
 
@@ -220,7 +234,8 @@ impl Model {
         let (from_pageable, to_pageable) = self.pageable(&work);
         let waits = from_pageable || to_pageable;
         let large = named_by(&work).all().any(|name| self.memory(*name).is_ok_and(|memory| memory.bytes > SMALL));
-        let times = if waits || large { 1 } else { u32::from(times).max(1) };
+        let is_scratch = matches!(work, Work::Scratch { .. });
+        let times = if waits || large || is_scratch { 1 } else { u32::from(times).max(1) };
         self.launches += times;
         only_if(self.launches <= MOST_LAUNCHES)?;
         self.submit_work(named, Call::Submit { on: named.on, work: work.clone(), times }, &work)?;
@@ -231,11 +246,15 @@ impl Model {
         let mut contents = Contents::new();
         let mut touches = self.effects(work, &mut contents)?;
         let (from_pageable, to_pageable) = self.pageable(work);
-        let more = if from_pageable || to_pageable || matches!(call, Call::SubmitAndWait { .. }) {
+        let mut more = if from_pageable || to_pageable || matches!(call, Call::SubmitAndWait { .. }) {
             self.unsafe_call()?
         } else {
             Vec::new()
         };
+        if let Work::Scratch { words, .. } = work {
+            more.extend(self.unsafe_call()?);
+            more.extend(self.scratch(named, 4 * *words)?);
+        }
         if from_pageable {
             // It has been read when the call returns. Whoever writes to it next comes after that.
             let hosts: Vec<Name> = touches.reads.iter().copied().filter(|name| matches!(name, Buf::Host(_))).collect();
