@@ -248,6 +248,7 @@ fn defer(passage: &Passage, space: &'static Space, address: CUdeviceptr, mark: O
     }
 }
 
+/// The page of the coordinator says how much there is: nobody is asked.
 pub(super) unsafe fn get_info(original: GetInfo, free: *mut usize, total: *mut usize) -> CUresult {
     // SAFETY: the driver's own function with the program's own arguments.
     let answer = unsafe { original(free, total) };
@@ -256,10 +257,12 @@ pub(super) unsafe fn get_info(original: GetInfo, free: *mut usize, total: *mut u
     }
     if let Some((session, space, _)) = ours() {
         let all = session.link.total();
+        // What the program has beside its allocations is its own too, as without us.
+        let own = space.taken().saturating_add(unmanaged::used());
         // SAFETY: not null, and the driver has just written to them.
         unsafe {
             *total = all as usize;
-            *free = all.saturating_sub(space.taken()) as usize;
+            *free = all.saturating_sub(own).min(session.link.grantable()) as usize;
         }
     }
     answer
@@ -462,7 +465,6 @@ pub(super) unsafe fn written(answer: CUresult, out: *const u64) -> u64 {
 type AllocAsync = unsafe extern "C-unwind" fn(*mut CUdeviceptr, usize, CUstream) -> CUresult;
 type AllocFromPool = unsafe extern "C-unwind" fn(*mut CUdeviceptr, usize, CUmemoryPool, CUstream) -> CUresult;
 type FreeAsync = unsafe extern "C-unwind" fn(CUdeviceptr, CUstream) -> CUresult;
-type AllocManaged = unsafe extern "C-unwind" fn(*mut CUdeviceptr, usize, c_uint) -> CUresult;
 
 pub(super) unsafe fn alloc_async(
     original: AllocAsync,
@@ -519,20 +521,6 @@ pub(super) unsafe fn free_async<const INDEX: usize>(
         _ => contexts::of(stream).or(here).and_then(|id| Mark::of_stream(id, stream)),
     };
     defer(&passage, space, address, mark)
-}
-
-pub(super) unsafe fn alloc_managed(
-    original: AllocManaged,
-    out: *mut CUdeviceptr,
-    bytes: usize,
-    flags: c_uint,
-) -> CUresult {
-    let _passage = passage!();
-    // SAFETY: the driver's own function with the program's own arguments.
-    let answer = retried(|| unsafe { original(out, bytes, flags) });
-    // SAFETY: written on success.
-    pin(answer, unsafe { written(answer, out) }, bytes);
-    answer
 }
 
 /// Memory is about to be taken on the device that these properties name, of an allocation or of a pool. A context may not be

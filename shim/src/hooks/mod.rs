@@ -21,6 +21,7 @@ mod reachable;
 mod retry;
 mod streams;
 mod table;
+mod unmanaged;
 mod vmm;
 
 use crate::driver::functions;

@@ -104,6 +104,16 @@ impl Link {
         self.tell(&MemoryReport::Unleased { bytes });
     }
 
+    /// The context for which there was room is made, or could not be.
+    pub(crate) fn context_made(&self, made: bool) {
+        self.tell(&MemoryReport::ContextMade { made });
+    }
+
+    /// A context is no more.
+    pub(crate) fn context_gone(&self) {
+        self.tell(&MemoryReport::ContextGone);
+    }
+
     /// What the coordinator would grant now, in bytes, on top of what this program has.
     pub(crate) fn grantable(&self) -> u64 {
         self.coordinators().grantable_bytes.load(Ordering::Relaxed)

@@ -55,6 +55,9 @@ static LIVE: Mutex<Live> = Mutex::new(Live { entries: None, kinds: [0; Unmanaged
 /// released, and what others have made goes when it goes.
 static FOREIGN: AtomicBool = AtomicBool::new(false);
 
+/// Some graph allocates memory.
+static GRAPHS: AtomicBool = AtomicBool::new(false);
+
 fn lock() -> MutexGuard<'static, Live> {
     LIVE.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -242,9 +245,25 @@ pub(crate) fn foreign_made() {
     FOREIGN.store(true, Ordering::Relaxed);
 }
 
+/// A graph of this program allocates memory when it runs.
+pub(crate) fn graph_allocates() {
+    GRAPHS.store(true, Ordering::Relaxed);
+    foreign_made();
+}
+
+/// Whether there may be such a graph.
+pub(crate) fn graphs_allocate() -> bool {
+    GRAPHS.load(Ordering::Relaxed)
+}
+
 /// Whether there may be any.
 pub(crate) fn is_any() -> bool {
     FOREIGN.load(Ordering::Relaxed) || lock().kinds.iter().any(|bytes| *bytes != 0)
+}
+
+/// How much there is of a kind, in bytes.
+pub(crate) fn of_kind(kind: Unmanaged) -> u64 {
+    lock().kinds[kind.index()]
 }
 
 /// How much there is in all, in bytes: what the program has beside its allocations.

@@ -50,6 +50,7 @@ mod streams;
 mod table;
 mod tensor_maps;
 mod textures;
+mod unmanaged;
 mod waits;
 mod words;
 
