@@ -1,27 +1,34 @@
 //! Calls that need memory of the GPU beside the arena of which nobody can say how much: room is made for them.
 
+use std::time::Duration;
+
 use baton_contract::cuda::{CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUdevice, CUresult};
 
 use crate::arrival::{self, Needs};
 use crate::driver::api::Handle;
+use crate::link::requests::Unserved;
 use crate::memory::unmanaged;
 use crate::{link, session};
 
 /// What is made free when a call has found no memory. Less on a small GPU.
 const ROOM_BYTES: u64 = 128 << 20;
 
+/// How long a thread waits that is to ask again: until its program has left the GPU, or has it to itself.
+const AGAIN: Duration = Duration::from_millis(1);
+
 /// Calls the driver for a context on a GPU: with room for it beside the arena, so that the arena can shrink; with more if that
 /// was not enough. The coordinator measures what it takes.
 pub(super) fn with_room(device: CUdevice, call: impl Fn() -> CUresult) -> CUresult {
     let Some(session) = session::get().filter(|session| session.device == device) else { return call() };
     let link = session.link;
-    link.requests.room_for_context(false);
+    let _ = link.requests.room_for_context(false);
     let mut answer = call();
     if answer == CUDA_ERROR_OUT_OF_MEMORY {
         // Whoever runs may have the memory, and can make way when the GPU is ours. The room stays ours after that.
-        let passage = arrival::pass_here(|| Needs::Nothing);
-        link.requests.room_for_context(true);
-        drop(passage);
+        while let Ok(passage) = arrival::pass_here(|| Needs::Nothing)
+            && let Err(Unserved::TryAgain) = link.requests.room_for_context(true)
+            && passage.outside(|| std::thread::sleep(AGAIN)).is_ok()
+        {}
         answer = call();
     }
     link.context_made(answer == CUDA_SUCCESS);

@@ -4,6 +4,7 @@
 
 use core::ffi::{c_int, c_uint, c_void};
 use core::ptr;
+use std::time::Duration;
 
 use baton_contract::cuda::{CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUarray, CUdevice, CUdeviceptr, CUresult};
 use baton_contract::memory::Unmanaged;
@@ -11,17 +12,27 @@ use baton_contract::memory::Unmanaged;
 use super::retry::retried;
 use crate::arrival::{self, Needs};
 use crate::driver::api;
-use crate::memory::unmanaged;
+use crate::memory::unmanaged::{self, Asked};
 use crate::session;
 
-/// Asks for so much memory of a kind. A thread that has to ask the coordinator passes the gate first: so the GPU is its program's, and
-/// whoever has memory in the arena can make way.
-fn ask(kind: Unmanaged, bytes: u64) -> Result<bool, CUresult> {
+/// How long a thread waits that is to ask again: until its program has left the GPU, or has it to itself.
+const AGAIN: Duration = Duration::from_millis(1);
+
+/// Asks for so much memory of a kind, from outside of the gate. False if nobody can give it; an error is what the call has to answer. A
+/// thread that has to ask the coordinator passes the gate first: so the GPU is its program's, and whoever has memory in the
+/// arena can make way.
+pub(super) fn ask(kind: Unmanaged, bytes: u64) -> Result<bool, CUresult> {
     if unmanaged::ask_nobody(kind, bytes) {
         return Ok(true);
     }
-    let _passage = arrival::pass(|_| Needs::Nothing)?;
-    Ok(unmanaged::ask(kind, bytes))
+    loop {
+        let passage = arrival::pass(|_| Needs::Nothing)?;
+        match unmanaged::ask(kind, bytes) {
+            Asked::Granted => return Ok(true),
+            Asked::Denied => return Ok(false),
+            Asked::TryAgain => passage.outside(|| std::thread::sleep(AGAIN))?,
+        }
+    }
 }
 
 /// Whether memory that is made now is on the GPU that is shared.

@@ -18,7 +18,7 @@ use baton_contract::memory::{GRANULE, Unmanaged};
 use super::escapes::{self, REFUSED};
 use super::memory::join_for;
 use super::retry::retried;
-use super::unmanaged::make;
+use super::unmanaged::{ask, make};
 use crate::arrival::{self, Needs};
 use crate::driver::api;
 use crate::memory::mappings::{HandleNumber, Memory, Properties, RDMA, is_handle};
@@ -377,7 +377,7 @@ fn consolidate(
     properties: &CUmemAllocationProp,
 ) -> Result<u64, CUresult> {
     let (_, bytes, _) = space.handle(handle).ok_or(CUDA_ERROR_INVALID_VALUE)?;
-    if !unmanaged::ask(Unmanaged::Exported, bytes) {
+    if !ask(Unmanaged::Exported, bytes)? {
         return Err(CUDA_ERROR_OUT_OF_MEMORY);
     }
     let mut piece = 0;

@@ -5,7 +5,7 @@
 //!
 //! Whoever makes such memory goes this way:
 //!
-//! 1. [`ask`] before the driver is called. False: nobody can give it; the driver would say that there is no memory.
+//! 1. [`ask`] before the driver is called.
 //! 2. The driver's call. If it fails, [`give_back`].
 //! 3. [`keep`] the bytes under the address or handle that has them, and [`remove`] what is freed. Or, where the bytes have no such name
 //!    (a pool that grows and shrinks), [`give_back`] when they are gone.
@@ -20,7 +20,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use baton_contract::cuda::{CUDA_SUCCESS, CUresult};
 use baton_contract::memory::{PerKind, Unmanaged};
 
-use crate::link;
+use crate::link::{self, requests::Unserved};
 
 /// The lease grows by so much at once. Less on a small GPU.
 const STEP: u64 = 32 << 20;
@@ -130,11 +130,21 @@ pub(crate) fn ask_nobody(kind: Unmanaged, bytes: u64) -> bool {
     fits
 }
 
+/// What came of asking for memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    /// It is counted: the driver can be called.
+    Granted,
+    /// Nobody can give it: the driver would say that there is no memory. Nothing is counted.
+    Denied,
+    /// The program has to leave the GPU first. To be asked again outside of the gate.
+    TryAgain,
+}
+
 /// Memory of this kind is about to be made: asks the coordinator for it, if what was leased before has no room for it, and counts
-/// it. False if nobody can give it; then nothing is counted. Waits for others to make way: a thread that holds nobody up calls this, one that
-/// has passed the gate, or none of ours.
-pub(crate) fn ask(kind: Unmanaged, bytes: u64) -> bool {
-    let Some(link) = link::get() else { return true };
+/// it.
+pub(crate) fn ask(kind: Unmanaged, bytes: u64) -> Asked {
+    let Some(link) = link::get() else { return Asked::Granted };
     // Another thread may use what was granted meanwhile; so it is asked again, which cannot go on for ever: each time somebody
     // has got what it needed.
     loop {
@@ -142,21 +152,25 @@ pub(crate) fn ask(kind: Unmanaged, bytes: u64) -> bool {
             let mut live = lock();
             if live.take(kind, bytes) {
                 live.show();
-                return true;
+                return Asked::Granted;
             }
             live.missing(bytes)
         };
         let welcome = least.checked_next_multiple_of(step().max(1)).unwrap_or(least);
-        // With nobody there who could refuse it, only the driver does.
-        let granted = link.requests.lease(least, welcome).unwrap_or(least);
+        let granted = match link.requests.lease(least, welcome) {
+            Ok(granted) => granted,
+            Err(Unserved::TryAgain) => return Asked::TryAgain,
+            // With nobody there who could refuse it, only the driver does.
+            Err(_) => least,
+        };
         if granted < least {
-            return false;
+            return Asked::Denied;
         }
         let mut live = lock();
         live.leased = live.leased.saturating_add(granted);
         if live.take(kind, bytes) {
             live.show();
-            return true;
+            return Asked::Granted;
         }
     }
 }
@@ -212,7 +226,7 @@ fn end(Entry { kind, bytes, is_leased, .. }: Entry) {
 
 /// Memory of the driver's own was made without asking, under this address or handle.
 pub(crate) fn add(what: u64, bytes: u64) {
-    if ask(Unmanaged::Pool, bytes) {
+    if ask(Unmanaged::Pool, bytes) == Asked::Granted {
         keep(Unmanaged::Pool, what, bytes, 0);
     }
 }

@@ -30,7 +30,7 @@ pub(super) enum Claim {
     /// A new allocation, which is to lie at this address.
     Allocate { tenant: TenantId, at: u64, left: VecDeque<SizeClass>, got: Vec<(SizeClass, FrameId)>, asked: Instant },
     /// Memory beside the arena.
-    Beside { tenant: TenantId, need: Need, asked: Instant },
+    Beside { tenant: TenantId, need: Need },
 }
 
 impl Claim {
@@ -61,12 +61,15 @@ impl Access<'_> {
     /// One that is told to leave the GPU cannot as long as it waits for memory, and others may wait for its: it is to ask again
     /// when it has the GPU to itself.
     pub(in crate::server) fn turn_away(&mut self, id: TenantId) {
-        let is_its = |claim: &Claim| matches!(claim, Claim::Allocate { tenant, .. } if *tenant == id);
+        let is_its = |claim: &Claim| match claim {
+            Claim::Allocate { tenant, .. } => *tenant == id,
+            Claim::Beside { tenant, need } => *tenant == id && need.can_wait(),
+        };
         let Some(at) = self.memory.claims.iter().position(is_its) else { return };
         if let Some(Claim::Allocate { got, .. }) = self.memory.claims.remove(at) {
             got.into_iter().for_each(|(_, frame)| self.memory.arena.give_back(frame));
-            self.tenants.answer(id, &Answer::TryAgain, &[]);
         }
+        self.tenants.answer(id, &Answer::TryAgain, &[]);
     }
 
     /// A tenant's connection has ended: it gets nothing any more.
@@ -155,7 +158,7 @@ impl Access<'_> {
         while let Some(claim) = self.memory.claims.pop_front() {
             let progress = match claim {
                 Claim::Allocate { tenant, at, left, got, asked } => self.serve_allocation(tenant, at, left, got, asked),
-                Claim::Beside { tenant, need, asked } => self.serve_beside(tenant, need, asked),
+                Claim::Beside { tenant, need } => self.serve_beside(tenant, need),
             };
             if progress == Progress::Waits {
                 return;

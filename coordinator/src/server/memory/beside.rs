@@ -1,8 +1,6 @@
 //! Memory beside the arena: what does not move, and contexts. Whoever needs some asks before the driver does, and the arena gives
 //! what is missing ([`Ledger`](crate::books::ledger::Ledger)).
 
-use std::time::Instant;
-
 use baton_contract::messages::{Answer, Request};
 
 use super::allocate::{Claim, Progress};
@@ -37,6 +35,13 @@ pub(super) enum Need {
     Context { again: bool },
     /// So much for a moment.
     Room { bytes: u64 },
+}
+
+impl Need {
+    /// Whether somebody can ask again later: not who is in the middle of a call.
+    pub(super) fn can_wait(self) -> bool {
+        !matches!(self, Self::Room { .. })
+    }
 }
 
 impl Memory {
@@ -106,7 +111,7 @@ impl Access<'_> {
             Request::Room { bytes } => Need::Room { bytes },
             _ => return,
         };
-        self.memory.claims.push_back(Claim::Beside { tenant, need, asked: Instant::now() });
+        self.memory.claims.push_back(Claim::Beside { tenant, need });
     }
 
     /// What this tenant says that it uses.
@@ -123,7 +128,7 @@ impl Access<'_> {
         }
     }
 
-    pub(super) fn serve_beside(&mut self, id: TenantId, need: Need, asked: Instant) -> Progress {
+    pub(super) fn serve_beside(&mut self, id: TenantId, need: Need) -> Progress {
         self.hear_of_unmanaged(id);
         // Everybody's memory has to fit the arena, beside what cannot move of the others.
         let floor = self.least_capacity();
@@ -151,8 +156,9 @@ impl Access<'_> {
                         continue;
                     }
                     self.evict(at_least(bytes), id);
-                    if self.is_anything_coming() || self.part_corunners() {
-                        self.memory.claims.push_front(Claim::Beside { tenant: id, need, asked });
+                    let is_parting = !self.is_anything_coming() && self.part_corunners();
+                    if self.is_anything_coming() || is_parting && need.can_wait() {
+                        self.memory.claims.push_front(Claim::Beside { tenant: id, need });
                         return Progress::Waits;
                     }
                     // Whoever has it does not give it back.
@@ -161,7 +167,7 @@ impl Access<'_> {
             }
         };
         if granted == 0 && least > 0 {
-            self.say_denied(id, need, least, asked);
+            self.say_denied(id, need, least);
         }
         match need {
             Need::Lease { .. } => self.memory.ledger.lease(id, granted),
@@ -181,15 +187,11 @@ impl Access<'_> {
         Progress::Done
     }
 
-    fn say_denied(&self, id: TenantId, need: Need, least: u64, asked: Instant) {
-        let Some(tenant) = self.tenants.get(id) else { return };
-        if let Need::Lease { .. } = need {
-            log::info!(
-                "{} asked for {} MiB beside the arena and got none, after {} ms",
-                tenant.name,
-                least >> 20,
-                asked.elapsed().as_millis()
-            );
+    fn say_denied(&self, id: TenantId, need: Need, bytes: u64) {
+        if let Need::Lease { .. } = need
+            && let Some(tenant) = self.tenants.get(id)
+        {
+            log::warn!("{} asked for {} MiB beside the arena, and nobody can give it", tenant.name, bytes >> 20);
         }
     }
 
