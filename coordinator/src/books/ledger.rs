@@ -220,11 +220,11 @@ impl<Id: Ord + Copy> Ledger<Id> {
         });
     }
 
-    /// What is used and not in the books, apart from managed memory, of which nobody knows how much is on the GPU: by how much
-    /// this grows while a context is made, that context takes.
+    /// What is used and not in the books, apart from managed memory, of which nobody knows how much is on the GPU, and from what others
+    /// have made, of which only tenants know: by how much this grows while a context is made, that context takes.
     pub fn unexplained(&self, now: &Reading) -> u64 {
         let placed = PLACED.iter().map(|kind| self.sums.believed[kind.index()]).sum::<u64>();
-        let books = placed + self.sums.believed[EXTERNAL] + self.sums.context_bytes + self.own;
+        let books = placed + self.sums.context_bytes + self.own;
         self.total.saturating_sub(now.free).saturating_sub(books.saturating_add(now.frames))
     }
 
@@ -250,7 +250,7 @@ impl<Id: Ord + Copy> Ledger<Id> {
             unmanaged[kind] = of_used(self.sums.believed[kind]);
         }
         let own = of_used(self.own);
-        for kind in [EXTERNAL, MANAGED] {
+        for kind in [MANAGED, EXTERNAL] {
             unmanaged[kind] = of_used(self.sums.believed[kind]);
         }
         let hidden = left;
