@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use baton_contract::memory::size;
+use baton_contract::memory::{Unmanaged, size};
 use baton_harness::client;
 use baton_workbench::table::{plain_table, trimmed};
 use clap::Args;
@@ -38,6 +38,36 @@ pub fn run(arguments: StatusArgs) -> Result<(), CliError> {
     Ok(())
 }
 
+/// The line about memory beside the arena: what it is used for, and what is free.
+fn beside(lines: &Value) -> String {
+    let bytes = |value: &Value| value.as_u64().unwrap_or(0);
+    let unmanaged = lines["unmanaged"].as_object().map_or(0, |kinds| kinds.values().map(bytes).sum());
+    let parts = [
+        (unmanaged, "unmanaged"),
+        (bytes(&lines["contexts_bytes"]), "contexts"),
+        (bytes(&lines["own_bytes"]), "the coordinator's"),
+        (bytes(&lines["hidden_bytes"]), "hidden"),
+        (bytes(&lines["promised_bytes"]), "promised"),
+        (bytes(&lines["beside_bytes"]), "free"),
+    ];
+    let parts = parts.into_iter().filter(|(bytes, what)| *bytes > 0 || *what == "free");
+    let parts: Vec<String> = parts.map(|(bytes, what)| format!("{what} {}", size(bytes))).collect();
+    format!("beside it  {}", parts.join(", "))
+}
+
+/// A line for each reason why memory of tenants stays on the GPU, with whose it is.
+fn unmoved(tenants: &[Value]) -> String {
+    let of = |why: &str, bytes: &dyn Fn(&Value) -> u64| {
+        let whose = tenants.iter().map(|tenant| (tenant["name"].as_str().unwrap_or("-"), bytes(tenant)));
+        let whose: Vec<String> =
+            whose.filter(|(_, bytes)| *bytes > 0).map(|(name, bytes)| format!("{name} {}", size(bytes))).collect();
+        if whose.is_empty() { String::new() } else { format!("\nnot moved, because {why}: {}\n", whose.join(", ")) }
+    };
+    let of_kind = |kind: Unmanaged| of(kind.reason(), &|tenant| tenant["unmanaged"][kind.word()].as_u64().unwrap_or(0));
+    let immovable = of("others can reach it", &|tenant| tenant["immovable_bytes"].as_u64().unwrap_or(0));
+    Unmanaged::ALL.into_iter().map(of_kind).chain([immovable]).collect()
+}
+
 fn table(status: &Value) -> String {
     let bytes = |value: &Value| size(value.as_u64().unwrap_or(0));
     let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
@@ -59,6 +89,7 @@ fn table(status: &Value) -> String {
             bytes(&arena["configured_bytes"])
         );
     }
+    let _ = writeln!(out, "{}", beside(&status["ledger"]["lines"]));
     let ready = if pool["ready_bytes"] == pool["bytes"] {
         String::new()
     } else {
@@ -119,6 +150,7 @@ fn table(status: &Value) -> String {
         }
         let _ = writeln!(out, "\n{}\nno more than {most} share the GPU at once (--max-tenants)", trimmed(&table));
     }
+    out.push_str(&unmoved(tenants));
     let spare = tenants.iter().filter(|tenant| tenant["spare_bytes"].as_u64() > Some(0));
     let spare: Vec<String> =
         spare.map(|tenant| format!("{} {}", text(&tenant["name"]), bytes(&tenant["spare_bytes"]))).collect();
@@ -131,4 +163,32 @@ fn table(status: &Value) -> String {
         let _ = writeln!(out, "\ncannot be preempted, so a switch waits for their work: {}", drained.join(", "));
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_not_moved_is_shown_with_the_reason() {
+        let tenants = [
+            json!({"name": "a", "unmanaged": {"array": 3 << 20, "pool": 1 << 20}, "immovable_bytes": 0}),
+            json!({"name": "b", "unmanaged": {"array": 1 << 20}, "immovable_bytes": 2 << 20}),
+        ];
+        let text = unmoved(&tenants);
+        assert!(text.contains("because arrays have no addresses: a 3 MiB, b 1 MiB\n"), "{text}");
+        assert!(text.contains("because it is in a pool of the driver's own: a 1 MiB\n"), "{text}");
+        assert!(text.contains("because others can reach it: b 2 MiB\n"), "{text}");
+        assert_eq!(text.matches("not moved").count(), 3);
+    }
+
+    #[test]
+    fn lines_of_nothing_are_left_out_but_for_what_is_free() {
+        let lines = json!({
+            "unmanaged": {"array": 1 << 20, "graph": 2 << 20}, "contexts_bytes": 0, "own_bytes": 1 << 30, "beside_bytes": 0,
+        });
+        assert_eq!(beside(&lines), "beside it  unmanaged 3 MiB, the coordinator's 1 GiB, free 0 B");
+    }
 }

@@ -1,4 +1,4 @@
-//! The sizes in which GPU memory is lent, and how sizes are written.
+//! The sizes in which GPU memory is lent, the kinds of memory that are not, and how sizes are written.
 
 use alloc::format;
 use alloc::string::String;
@@ -53,6 +53,66 @@ impl SizeClass {
     }
 }
 
+/// Why device memory of a program stays where it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Unmanaged {
+    /// Arrays and mipmapped arrays: they have no addresses.
+    Array,
+    /// Managed memory: the driver itself moves it.
+    Managed,
+    /// Handles that were exported in one piece: others have them mapped.
+    Exported,
+    /// What was imported from another interface or process: it is theirs.
+    External,
+    /// What graphs allocate: the driver gives it out when they run.
+    Graph,
+    /// What pools of the driver's own hold.
+    Pool,
+    /// Handles that could not be made of the arena.
+    Other,
+}
+
+impl Unmanaged {
+    /// All kinds, in the order of their numbers.
+    pub const ALL: [Self; 7] =
+        [Self::Array, Self::Managed, Self::Exported, Self::External, Self::Graph, Self::Pool, Self::Other];
+
+    /// Its place in [`Unmanaged::ALL`].
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+
+    /// The word that users read.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Array => "array",
+            Self::Managed => "managed",
+            Self::Exported => "exported",
+            Self::External => "external",
+            Self::Graph => "graph",
+            Self::Pool => "pool",
+            Self::Other => "other",
+        }
+    }
+
+    /// Why Baton does not move it, for users.
+    pub const fn reason(self) -> &'static str {
+        match self {
+            Self::Array => "arrays have no addresses",
+            Self::Managed => "the driver itself moves managed memory",
+            Self::Exported => "another process or device has it mapped",
+            Self::External => "it is another program's or another interface's",
+            Self::Graph => "the driver gives it out when graphs run",
+            Self::Pool => "it is in a pool of the driver's own",
+            Self::Other => "the arena has no memory of that kind",
+        }
+    }
+}
+
+/// A number of bytes for each kind, in the order of [`Unmanaged::ALL`].
+pub type PerKind = [u64; Unmanaged::ALL.len()];
+
 /// A size for the eye: `1.5 GiB`.
 pub fn size(bytes: u64) -> String {
     const UNITS: [(u32, &str); 6] = [(60, "EiB"), (50, "PiB"), (40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
@@ -82,6 +142,11 @@ mod tests {
             }
         }
     }
+    #[test]
+    fn kinds_have_the_numbers_of_their_places() {
+        assert!(Unmanaged::ALL.iter().enumerate().all(|(at, kind)| kind.index() == at));
+    }
+
     #[test]
     fn sizes_are_readable() {
         assert_eq!(size(3 << 29), "1.5 GiB");

@@ -174,6 +174,18 @@ declare::messages! {
                 /// Address and size of each.
                 ranges: Vec<(u64, u64)> [MAX_RANGES],
             },
+            /// So much of what was leased by [`Request::UnmanagedMemory`] is no longer needed.
+            26 => Unleased {
+                /// How much.
+                bytes: u64,
+            },
+            /// The context is made, or could not be, for which [`Request::Context`] has made room.
+            27 => ContextMade {
+                /// Whether there is one more.
+                made: bool,
+            },
+            /// One of its contexts is no more.
+            28 => ContextGone,
         }
         /// How its work can be taken off the GPU.
         Preemption(PreemptionReport) {
@@ -226,9 +238,12 @@ declare::messages! {
                 /// Which.
                 extents: Vec<ExtentId> [MAX_LISTED],
             },
-            /// Memory beside the arena, for a context or code. Answered by [`Answer::UnmanagedMemory`].
+            /// A lease of memory beside the arena, on top of those before. Answered by [`Answer::UnmanagedMemory`]. Given back
+            /// with [`MemoryReport::Unleased`].
             55 => UnmanagedMemory {
                 /// How much is about to be needed.
+                least: u64,
+                /// How much is welcome, so that the next calls need not ask.
                 bytes: u64,
             },
             /// The program has freed these parts of extents whose other parts it still uses. They stay mapped until the extent
@@ -242,6 +257,18 @@ declare::messages! {
                 /// Its address.
                 at: u64,
                 /// Its size.
+                bytes: u64,
+            },
+            /// Room beside the arena for what a context takes, or for twice that. Answered by [`Answer::UnmanagedMemory`]. Kept for
+            /// this tenant until [`MemoryReport::ContextMade`].
+            58 => Context {
+                /// It was not enough.
+                again: bool,
+            },
+            /// So much memory is to be free beside the arena, for what nobody could foresee: code, local memory. It is nobody's,
+            /// so whoever asked uses it at once. Answered by [`Answer::UnmanagedMemory`].
+            59 => Room {
+                /// How much.
                 bytes: u64,
             },
         }
@@ -428,9 +455,9 @@ declare::messages! {
             56 => Immovable,
             /// To [`Request::MakeImmovable`]: no, because not all of them are there. Those that could move before still can.
             57 => Movable,
-            /// To [`Request::UnmanagedMemory`].
+            /// To [`Request::UnmanagedMemory`], [`Request::Context`] and [`Request::Room`].
             58 => UnmanagedMemory {
-                /// How much is free beside the arena now.
+                /// How much the tenant may have of what it asked for: at least what it needs, or nothing.
                 bytes: u64,
             },
             /// To [`Request::Spare`] and [`Request::Reuse`].

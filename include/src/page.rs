@@ -6,6 +6,8 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use crate::memory::{PerKind, Unmanaged};
+
 /// The size of either page, in bytes.
 pub const PAGE_BYTES: usize = 4096;
 
@@ -15,16 +17,19 @@ pub const PAGE_BYTES: usize = 4096;
 pub struct CoordinatorPage {
     /// [`crate::wire::VERSION`].
     pub version: AtomicU32,
-    /// What the tenant may have at most, in bytes: the size of "its GPU".
+    /// What the tenant could have with everybody else evicted, in bytes: the size of "its GPU".
     pub arena_bytes: AtomicU64,
+    /// What the coordinator would grant it now on top of what it has, in bytes, or a little more than this. Arena and host pool
+    /// may be full of what others have.
+    pub grantable_bytes: AtomicU64,
 }
 
 /// Written by the tenant.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct TenantPage {
-    /// Device memory that is not virtualised, in bytes.
-    pub unmanaged_bytes: AtomicU64,
+    /// Device memory that Baton does not move, in bytes, by kind, in the order of [`Unmanaged::ALL`].
+    pub unmanaged_bytes: [AtomicU64; Unmanaged::ALL.len()],
     /// Where the addresses that it gives to allocations begin: a word between here and the end may be a pointer.
     pub window_start: AtomicU64,
     /// Where they end.
@@ -36,6 +41,13 @@ pub struct TenantPage {
     pub heartbeat: AtomicU32,
     /// When its requests began and ended, if its class is latency.
     pub requests: RequestRing,
+}
+
+impl TenantPage {
+    /// The bytes of each kind of memory that Baton does not move, as the tenant says.
+    pub fn unmanaged(&self) -> PerKind {
+        self.unmanaged_bytes.each_ref().map(|bytes| bytes.load(Ordering::Relaxed))
+    }
 }
 
 /// How many stamps the ring has. All but one of them can be read: the oldest may be just being overwritten.
@@ -230,7 +242,7 @@ impl ActivityPage {
 const _: () = assert!(size_of::<ActivityPage>() <= PAGE_BYTES);
 const _: () = assert!(size_of::<CoordinatorPage>() <= PAGE_BYTES && size_of::<TenantPage>() <= PAGE_BYTES);
 const _: () = assert!(core::mem::offset_of!(CoordinatorPage, arena_bytes) == 8);
-const _: () = assert!(core::mem::offset_of!(TenantPage, requests) == 32);
+const _: () = assert!(core::mem::offset_of!(TenantPage, requests) == 80);
 
 #[cfg(test)]
 mod tests {

@@ -351,7 +351,10 @@ fn what_a_row_does_suits_what_its_arguments_declare() {
                 "Queues" => row.body.is_some() || is_among(QUEUED_WITHOUT_MEMORY, &symbol),
                 // Somebody has to keep the books, or a document has to say that nobody does.
                 "Allocates" | "Frees" => row.body.is_some() || !coverage::is_harmless(&symbol),
-                "Imports" => row.body == Some("foreign") || row.body.is_none() && !coverage::is_harmless(&symbol),
+                "Imports" => {
+                    matches!(row.body, Some("foreign" | "unmanaged"))
+                        || row.body.is_none() && !coverage::is_harmless(&symbol)
+                }
                 // The driver must not hear of it if it is ours.
                 "Escapes" => is_guarded || is_among(OWN, &symbol),
                 "Changes" => is_guarded || !is_address,

@@ -29,6 +29,10 @@ compile -shared -fPIC -o "$out/libwrap_alloc.so" tests/c/wrap_alloc.c
 compile -o "$out/first_call" tests/c/first_call.c "$out/stub/libcuda.so.1"
 compile -DLIB -shared -fPIC -o "$out/libfirst_call.so" tests/c/first_call.c "$out/stub/libcuda.so.1"
 compile -shared -fPIC -o "$out/libslow_driver.so" tests/c/slow_driver.c
+# Whoever loads it says where the simulated driver lies.
+echo | ${CC:-cc} -shared -Wl,-soname,libsimcuda.so -o "$out/stub/libsimcuda.so" -x c -
+compile -shared -fPIC -o "$out/libcostly_driver.so" tests/c/costly_driver.c \
+    -Wl,--no-as-needed "$out/stub/libsimcuda.so"
 compile -o "$out/requests" tests/c/requests.c
 compile -o "$out/joining" tests/c/joining.c
 compile -Iexamples/c -o "$out/allocations" tests/c/allocations.c "$out/stub/libcuda.so.1" -lm

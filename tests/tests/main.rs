@@ -19,6 +19,7 @@ mod immovable; // timed
 mod joining; // timed
 mod kept; // timed
 mod launcher; // timed
+mod ledger; // timed
 mod legal; // timed
 mod malformed; // timed
 mod namespaces; // timed

@@ -1,9 +1,11 @@
 //! Who has which memory. Pure: nothing here calls the driver or the system.
 //!
-//! - [`arena`]: the GPU's frames. [`pool`]: the host's bytes. [`extents`]: one tenant's memory, and where it is.
+//! - [`ledger`]: every byte of the GPU. [`arena`]: its frames. [`pool`]: the host's bytes. [`extents`]: one tenant's memory, and
+//!   where it is.
 //! - [`sizes`]: how many pieces of which size.
 
 pub mod arena;
 pub mod extents;
+pub mod ledger;
 pub mod pool;
 pub mod sizes;

@@ -73,6 +73,15 @@ impl Server {
             MemoryReport::Undelivered { batch } => self.memory().undelivered(id, batch),
             MemoryReport::Free { extents } => self.memory().free(id, &extents),
             MemoryReport::Spare { ranges } => self.memory().spare(id, &ranges),
+            MemoryReport::Unleased { bytes } => self.memory().unlease(id, bytes),
+            MemoryReport::ContextMade { made } => {
+                self.memory().context_made(id, made);
+                Ok(())
+            }
+            MemoryReport::ContextGone => {
+                self.memory().context_gone(id);
+                Ok(())
+            }
         }
     }
 
@@ -92,7 +101,7 @@ impl Server {
                     self.tenants.answer(id, &Answer::TryAgain, &[]);
                     return Ok(());
                 }
-                Request::UnmanagedMemory { .. } => {
+                Request::UnmanagedMemory { .. } | Request::Context { .. } | Request::Room { .. } => {
                     tenant.connection.defer(request);
                     return Ok(());
                 }
@@ -123,7 +132,11 @@ impl Server {
                 self.hear(id, Socket::Control);
                 self.memory().make_immovable(id, &extents);
             }
-            Request::UnmanagedMemory { bytes } => self.memory().make_room(id, bytes),
+            Request::UnmanagedMemory { .. } | Request::Context { .. } | Request::Room { .. } => {
+                // It may have given memory back a moment ago, and said so on the other socket.
+                self.hear(id, Socket::Control);
+                self.memory().make_room(id, &request);
+            }
             Request::Spare { ranges } => {
                 self.memory().spare(id, &ranges)?;
                 self.tenants.answer(id, &Answer::Noted, &[]);

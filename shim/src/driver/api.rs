@@ -147,6 +147,8 @@ calls! {
     pub(crate) kernel_node = cuGraphKernelNodeGetParams_v2(node: *mut c_void, out: *mut c_void);
     pub(crate) copy_node = cuGraphMemcpyNodeGetParams(node: *mut c_void, out: *mut c_void);
     pub(crate) fill_node = cuGraphMemsetNodeGetParams(node: *mut c_void, out: *mut c_void);
+    pub(crate) allocation_node = cuGraphMemAllocNodeGetParams(node: *mut c_void, out: *mut c_void);
+    pub(crate) graph_memory = cuDeviceGetGraphMemAttribute(device: CUdevice, attribute: c_int, value: *mut c_void);
     pub(crate) child_graph = cuGraphChildGraphNodeGetGraph(node: *mut c_void, graph: *mut *mut c_void);
     pub(crate) context_record = cuCtxRecordEvent(context: CUcontext, event: CUevent);
     pub(crate) stream_create = cuStreamCreate(stream: *mut CUstream, flags: c_uint);

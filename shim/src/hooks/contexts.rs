@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use baton_contract::cuda::{CUDA_SUCCESS, CUcontext, CUdevice, CUresult};
 
-use super::retry::with_room;
+use super::retry::{context_gone, with_room};
 use crate::arrival::{self, Needs, roots};
 use crate::driver::api::{self, Handle};
 use crate::memory::space;
@@ -104,7 +104,14 @@ pub(super) unsafe fn green_destroy(original: OfGreen, green_context: *mut c_void
     // SAFETY: the driver's own function with the program's own arguments.
     let call = || unsafe { original(green_context) };
     let context = green().get(&green_context.addr()).copied();
-    let Some(context) = context.filter(|_| session::get().is_some()) else { return call() };
+    let Some(context) = context.filter(|_| session::get().is_some()) else {
+        let answer = call();
+        if answer == CUDA_SUCCESS {
+            // Nobody has made a context of it that could be current, but it was one.
+            context_gone(0);
+        }
+        return answer;
+    };
     let answer = end(context, call, |answer| answer == CUDA_SUCCESS);
     if answer == CUDA_SUCCESS {
         green().remove(&green_context.addr());
@@ -162,6 +169,9 @@ fn end(context: Handle, call: impl FnOnce() -> CUresult, is_gone: impl FnOnce(CU
     if is_gone(answer) {
         arrival::context_gone();
         roots::context_goes(context);
+        if !is_elsewhere {
+            context_gone(context);
+        }
         if let Some(space) = space::get() {
             let _guard = passage.as_ref().and_then(|passage| gate::lock_mappings(passage).ok());
             space.free_context(context);

@@ -7,7 +7,7 @@ use core::ffi::{c_char, c_int, c_uint, c_void};
 
 use baton_contract::cuda::*;
 
-use super::effects::{Allocates, Asks, Changes, Declared, Escapes, Frees, HostOnly, Imports, Keeps, Queues, Tells};
+use super::effects::{Asks, Changes, Declared, Escapes, Frees, HostOnly, Imports, Keeps, Queues, Tells};
 
 macro_rules! forwarded {
     ($( $($symbol:ident),+ => ($($argument:ident: $type:ty),* $(,)?); )*) => {
@@ -57,19 +57,14 @@ forwarded! {
         (out: Imports<*mut CUdeviceptrV1>, bytes: *mut c_uint, resource: Asks<*mut c_void>);
 
     // Arrays.
-    cuArrayCreate, cuArrayCreate_v2, cuArray3DCreate, cuArray3DCreate_v2 =>
-        (out: Allocates<*mut CUarray>, shape: *const c_void);
     cuArrayGetDescriptor, cuArrayGetDescriptor_v2, cuArray3DGetDescriptor, cuArray3DGetDescriptor_v2 =>
         (shape: *mut c_void, array: Asks<CUarray>);
     cuArrayGetMemoryRequirements => (requirements: *mut c_void, array: Asks<CUarray>, device: CUdevice);
     cuArrayGetSparseProperties => (properties: *mut c_void, array: Asks<CUarray>);
     cuArrayGetPlane => (plane: Tells<*mut CUarray>, array: Asks<CUarray>, index: c_uint);
-    cuArrayDestroy => (array: Frees<CUarray>);
-    cuMipmappedArrayCreate => (out: Allocates<*mut *mut c_void>, shape: *const c_void, levels: c_uint);
     cuMipmappedArrayGetLevel => (level: Tells<*mut CUarray>, mipmap: Asks<*mut c_void>, index: c_uint);
     cuMipmappedArrayGetMemoryRequirements => (requirements: *mut c_void, mipmap: Asks<*mut c_void>, device: CUdevice);
     cuMipmappedArrayGetSparseProperties => (properties: *mut c_void, mipmap: Asks<*mut c_void>);
-    cuMipmappedArrayDestroy => (mipmap: Frees<*mut c_void>);
 
     // Textures and surfaces: of arrays, or what they are like.
     cuTexObjectGetResourceDesc => (resource: Tells<*mut c_void>, texture: Asks<u64>);
@@ -106,10 +101,8 @@ forwarded! {
 
     // Memory of other processes and of other interfaces.
     cuIpcCloseMemHandle => (address: Frees<CUdeviceptr>);
-    cuImportExternalMemory => (out: Imports<*mut *mut c_void>, handle: *const c_void);
     cuExternalMemoryGetMappedMipmappedArray =>
         (mipmap: Imports<*mut *mut c_void>, memory: Asks<*mut c_void>, shape: *const c_void);
-    cuDestroyExternalMemory => (memory: Frees<*mut c_void>);
     cuGraphicsMapResources, cuGraphicsMapResources_ptsz, cuGraphicsUnmapResources, cuGraphicsUnmapResources_ptsz =>
         (count: c_uint, resources: Changes<*mut *mut c_void>, stream: Queues<CUstream>);
     cuGraphicsResourceGetMappedMipmappedArray => (mipmap: Imports<*mut *mut c_void>, resource: Asks<*mut c_void>);

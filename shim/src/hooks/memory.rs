@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 use baton_contract::cuda::*;
 use baton_contract::memory::GRANULE;
 
-use super::retry::retried;
 use crate::arrival::Needs;
 use crate::driver::api::{self, Stream};
 use crate::gate::Passage;
@@ -248,6 +247,7 @@ fn defer(passage: &Passage, space: &'static Space, address: CUdeviceptr, mark: O
     }
 }
 
+/// The page of the coordinator says how much there is: nobody is asked.
 pub(super) unsafe fn get_info(original: GetInfo, free: *mut usize, total: *mut usize) -> CUresult {
     // SAFETY: the driver's own function with the program's own arguments.
     let answer = unsafe { original(free, total) };
@@ -256,10 +256,12 @@ pub(super) unsafe fn get_info(original: GetInfo, free: *mut usize, total: *mut u
     }
     if let Some((session, space, _)) = ours() {
         let all = session.link.total();
+        // What the program has beside its allocations is its own too, as without us.
+        let own = space.taken().saturating_add(unmanaged::used());
         // SAFETY: not null, and the driver has just written to them.
         unsafe {
             *total = all as usize;
-            *free = all.saturating_sub(space.taken()) as usize;
+            *free = all.saturating_sub(own).min(session.link.grantable()) as usize;
         }
     }
     answer
@@ -443,31 +445,7 @@ pub(super) unsafe fn pointer_attributes(
     answer
 }
 
-// Memory that is not virtualised: counted.
-
-/// Something that is not virtualised was made, under this address or handle.
-pub(super) fn pin(answer: CUresult, what: u64, bytes: usize) {
-    if answer == CUDA_SUCCESS {
-        unmanaged::add(what, bytes as u64);
-    }
-}
-
-/// Reads what the driver has written, if it has.
-///
-/// # Safety
-///
-/// On success, `out` was written by the driver.
-pub(super) unsafe fn written(answer: CUresult, out: *const u64) -> u64 {
-    if answer == CUDA_SUCCESS && !out.is_null() {
-        // SAFETY: by this function's contract.
-        unsafe { *out }
-    } else {
-        0
-    }
-}
-
 type FreeAsync = unsafe extern "C-unwind" fn(CUdeviceptr, CUstream) -> CUresult;
-type AllocManaged = unsafe extern "C-unwind" fn(*mut CUdeviceptr, usize, c_uint) -> CUresult;
 
 /// In the stream's order: the memory is taken back when the stream has come this far.
 pub(super) unsafe fn free_async<const INDEX: usize>(
@@ -498,20 +476,6 @@ pub(super) unsafe fn free_async<const INDEX: usize>(
         _ => contexts::of(stream).or(here).and_then(|id| Mark::of_stream(id, stream)),
     };
     defer(&passage, space, address, mark)
-}
-
-pub(super) unsafe fn alloc_managed(
-    original: AllocManaged,
-    out: *mut CUdeviceptr,
-    bytes: usize,
-    flags: c_uint,
-) -> CUresult {
-    let _passage = passage!();
-    // SAFETY: the driver's own function with the program's own arguments.
-    let answer = retried(|| unsafe { original(out, bytes, flags) });
-    // SAFETY: written on success.
-    pin(answer, unsafe { written(answer, out) }, bytes);
-    answer
 }
 
 /// Memory is about to be taken on the device that these properties name, of an allocation or of a pool. A context may not be

@@ -22,6 +22,7 @@ mod reachable;
 mod retry;
 mod streams;
 mod table;
+mod unmanaged;
 mod vmm;
 
 use crate::driver::functions;

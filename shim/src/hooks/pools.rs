@@ -2,21 +2,23 @@
 //!
 //! A pool of the shared GPU is the driver's, and so are its settings; the memory is ours. The driver is always asked first, for its
 //! answer to whatever is odd about a call. Pools that are made for other processes, or on the host, are the driver's with all that
-//! they have: that is unmanaged. So is what a graph allocates.
+//! they have: that is unmanaged, and the ledger is asked first. So is what a graph allocates.
 
 use core::ffi::{c_int, c_uint, c_void};
 
 use baton_contract::cuda::*;
+use baton_contract::memory::Unmanaged;
 
-use super::memory::{self, is_allowed, join_for, pin, written};
-use super::retry::retried;
+use super::memory::{self, is_allowed, join_for};
+use super::unmanaged;
 use crate::arrival::{self, Needs};
 use crate::driver::api::{self, Stream};
 use crate::gate::Passage;
 use crate::memory::pools::attribute;
 use crate::memory::space::{self, NoMemory, Space, is_window};
+use crate::memory::unmanaged::graph_allocates;
 use crate::session;
-use crate::work::pools::{self, From, Waited};
+use crate::work::pools::{self, From, Waited, Whose};
 use crate::work::{capture, contexts};
 
 type PoolCreate = unsafe extern "C-unwind" fn(*mut CUmemoryPool, *const c_void) -> CUresult;
@@ -37,22 +39,37 @@ type Synchronize = unsafe extern "C-unwind" fn() -> CUresult;
 type Record = unsafe extern "C-unwind" fn(*mut c_void, CUstream) -> CUresult;
 type RecordWithFlags = unsafe extern "C-unwind" fn(*mut c_void, CUstream, c_uint) -> CUresult;
 
-/// Whether a pool with these properties (`CUmemPoolProps`, cuda.h) is one whose memory can be ours: of device memory of this GPU,
-/// and not to be shared with other processes. If so, how much it may have; 0 is no limit.
+/// What a pool is for.
+enum Kind {
+    /// This process alone, of this GPU's memory; it may have so much (0 is no limit).
+    Plain { most: u64 },
+    /// The same for other processes too.
+    Shared,
+    /// Memory of the host, or of another GPU.
+    Elsewhere,
+}
+
+/// What a pool with these properties (`CUmemPoolProps`, cuda.h) is for.
 ///
 /// # Safety
 ///
 /// A `CUmemPoolProps` that the driver has taken.
-unsafe fn can_be_ours(properties: *const c_void, device: CUdevice) -> Option<u64> {
+unsafe fn kind_of(properties: *const c_void, device: CUdevice) -> Kind {
     /// `CUmemPoolProps::maxSize`: behind type, handle types, location and a pointer.
     const MOST: usize = 24;
     // SAFETY: by this function's contract; the fields up to the location are the same in both.
     let (properties, most) = unsafe {
         (&*properties.cast::<CUmemAllocationProp>(), properties.byte_add(MOST).cast::<usize>().read_unaligned())
     };
-    let is_here = properties.location == CUmemLocation { kind: CU_MEM_LOCATION_TYPE_DEVICE, id: device };
-    let is_plain = properties.kind == CU_MEM_ALLOCATION_TYPE_PINNED && properties.handle_types == 0;
-    (is_here && is_plain).then_some(most as u64)
+    if properties.location != (CUmemLocation { kind: CU_MEM_LOCATION_TYPE_DEVICE, id: device })
+        || properties.kind != CU_MEM_ALLOCATION_TYPE_PINNED
+    {
+        Kind::Elsewhere
+    } else if properties.handle_types == 0 {
+        Kind::Plain { most: most as u64 }
+    } else {
+        Kind::Shared
+    }
 }
 
 pub(super) unsafe fn create(original: PoolCreate, out: *mut CUmemoryPool, properties: *const c_void) -> CUresult {
@@ -62,11 +79,15 @@ pub(super) unsafe fn create(original: PoolCreate, out: *mut CUmemoryPool, proper
     let answer = unsafe { original(out, properties) };
     if answer == CUDA_SUCCESS
         && let Some(session) = session::get()
-        // SAFETY: the driver has taken them.
-        && let Some(most) = unsafe { can_be_ours(properties, session.device) }
     {
         // SAFETY: the driver has written it.
-        pools::made(unsafe { *out }.expose_provenance(), most);
+        let pool = unsafe { *out }.expose_provenance();
+        // SAFETY: the driver has taken them.
+        match unsafe { kind_of(properties, session.device) } {
+            Kind::Plain { most } => pools::made(pool, most),
+            Kind::Shared => pools::made_by_the_driver(pool),
+            Kind::Elsewhere => {}
+        }
     }
     answer
 }
@@ -215,49 +236,70 @@ unsafe fn allocate<const INDEX: usize>(
     stream: CUstream,
     call: impl Fn() -> CUresult,
 ) -> CUresult {
+    let of_call = Stream::of::<INDEX>(stream);
     let passage = match arrival::pass_into(|| stream, |_| Needs::Nothing) {
         Ok(passage) => passage,
         Err(answer) => return answer,
     };
-    let pass_on = || {
-        let answer = retried(&call);
-        // SAFETY: written on success.
-        pin(answer, unsafe { written(answer, out) }, bytes);
-        answer
-    };
-    let stream = Stream::of::<INDEX>(stream);
     if out.is_null() || bytes == 0 || passage.is_beside() {
-        return pass_on();
+        return call();
     }
-    match ours(&passage, from, bytes as u64, stream) {
-        Some(Ok(at)) => {
+    match give(&passage, from, bytes as u64, of_call) {
+        Ok(Given::Ours(at)) => {
             // SAFETY: not null, and the program's own out-parameter.
             unsafe { *out = at };
             CUDA_SUCCESS
         }
-        Some(Err(NoMemory::Answer(answer))) => answer,
-        // What a graph allocates is the driver's.
-        Some(Err(NoMemory::Alone | NoMemory::TryAgain)) | None => pass_on(),
+        Ok(Given::Graphs) => {
+            graph_allocates();
+            call()
+        }
+        Ok(Given::Drivers) => {
+            // Whoever asks for room does so from outside of the gate.
+            drop(passage);
+            let call = || match arrival::pass_into(|| stream, |_| Needs::Nothing) {
+                Ok(_passage) => call(),
+                Err(answer) => answer,
+            };
+            // SAFETY: the driver writes the address on success.
+            unsafe { unmanaged::make(Unmanaged::Pool, bytes as u64, 0, out, call) }
+        }
+        Ok(Given::Hosts) => call(),
+        Err(answer) => answer,
     }
 }
 
-/// Memory of ours; none if it is the driver's to give.
-fn ours(passage: &Passage, from: From, bytes: u64, stream: Stream) -> Option<Result<CUdeviceptr, NoMemory>> {
-    let (session, space) = (session::get()?, space::get()?);
+/// Whose memory an allocation is.
+enum Given {
+    /// Ours: where it is.
+    Ours(CUdeviceptr),
+    /// The driver's to give, of a pool of the GPU that is not ours.
+    Drivers,
+    /// The same, of the host, or of another GPU; or whatever is odd about the call, the driver says so.
+    Hosts,
+    /// A graph's, which the stream is recorded into.
+    Graphs,
+}
+
+/// Memory of ours, or whose it is instead. An error is the call's answer.
+fn give(passage: &Passage, from: From, bytes: u64, stream: Stream) -> Result<Given, CUresult> {
+    let (Some(session), Some(space)) = (session::get(), space::get()) else { return Ok(Given::Hosts) };
+    if contexts::is_capturing() && capture::captures(stream) {
+        return Ok(Given::Graphs);
+    }
     let is_nowhere = !matches!(stream, Stream::Created(_)) && api::current_context() == 0;
-    if is_nowhere || (contexts::is_capturing() && capture::captures(stream)) {
-        return None;
+    let pool = match pools::find(from, session.device) {
+        Whose::Ours(pool) if !is_nowhere => pool,
+        Whose::Drivers => return Ok(Given::Drivers),
+        _ => return Ok(Given::Hosts),
+    };
+    is_allowed()?;
+    match pools::allocate(passage, &session.link.requests, space, pool, bytes, stream) {
+        // What another allocation has left may be on its way still.
+        Ok(at) => arrival::wait_for(passage, at, bytes).map(|()| Given::Ours(at)),
+        Err(NoMemory::Answer(answer)) => Err(answer),
+        Err(NoMemory::Alone | NoMemory::TryAgain) => Ok(Given::Drivers),
     }
-    let pool = pools::find(from, session.device)?;
-    if let Err(answer) = is_allowed() {
-        return Some(Err(NoMemory::Answer(answer)));
-    }
-    let allocated = pools::allocate(passage, &session.link.requests, space, pool, bytes, stream);
-    // What another allocation has left may be on its way still.
-    Some(allocated.and_then(|at| match arrival::wait_for(passage, at, bytes) {
-        Ok(()) => Ok(at),
-        Err(answer) => Err(NoMemory::Answer(answer)),
-    }))
 }
 
 /// In the stream's order: the pool may give it out again to whoever comes after that.

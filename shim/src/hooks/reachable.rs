@@ -6,6 +6,7 @@ use core::ffi::{c_char, c_int, c_uint, c_void};
 use baton_contract::cuda::{CUDA_SUCCESS, CUdeviceptr, CUgraphExec, CUresult};
 
 use super::retry::retried;
+use super::unmanaged::before_instantiating;
 use crate::arrival::copies::{Copy3d, Fill, Node, Unread};
 use crate::arrival::footprint::{self, Reach};
 use crate::arrival::graphs::{self, CopyNode, FillNode, Handle, KernelNode};
@@ -365,7 +366,7 @@ fn node_added(answer: CUresult, parameters: *const c_void) -> CUresult {
     const ALLOCATES: c_int = 10;
     // SAFETY: on success, a structure that the driver has just read.
     if answer == CUDA_SUCCESS && unsafe { *parameters.cast::<c_int>() } == ALLOCATES {
-        unmanaged::foreign_made();
+        unmanaged::graph_allocates();
     }
     answer
 }
@@ -420,6 +421,7 @@ pub(crate) unsafe fn instantiate(
     size: usize,
 ) -> CUresult {
     // Making a graph ready may take device memory.
+    before_instantiating(graph);
     // SAFETY: the driver's own function with the program's own arguments, and what it has written.
     unsafe { ready(with_memory(KNOWN, || retried(|| drivers(out, graph, node, text, size))), out, graph) }
 }
@@ -434,6 +436,7 @@ pub(crate) unsafe fn instantiate_with_flags(
     if flags & 4 != 0 {
         roots::device_graph_made();
     }
+    before_instantiating(graph);
     // SAFETY: the driver's own function with the program's own arguments, and what it has written.
     unsafe { ready(with_memory(KNOWN, || retried(|| drivers(out, graph, flags))), out, graph) }
 }
@@ -449,6 +452,7 @@ pub(crate) unsafe fn instantiate_with_parameters(
     if unsafe { parameters.cast::<u64>().as_ref() }.is_some_and(|flags| flags & 4 != 0) {
         roots::device_graph_made();
     }
+    before_instantiating(graph);
     // SAFETY: the driver's own function with the program's own arguments, and what it has written.
     unsafe { ready(with_memory(KNOWN, || retried(|| drivers(out, graph, parameters))), out, graph) }
 }

@@ -1,25 +1,45 @@
-//! Calls that need memory of the GPU beside the arena: room is made for them.
+//! Calls that need memory of the GPU beside the arena of which nobody can say how much: room is made for them.
 
-use baton_contract::cuda::{CUDA_ERROR_OUT_OF_MEMORY, CUdevice, CUresult};
+use std::time::Duration;
 
+use baton_contract::cuda::{CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUdevice, CUresult};
+
+use crate::arrival::{self, Needs};
+use crate::driver::api::Handle;
+use crate::link::requests::Unserved;
+use crate::memory::unmanaged;
 use crate::{link, session};
 
-/// What a context takes. Less on a small GPU.
-const CONTEXT_BYTES: u64 = 640 << 20;
+/// What is made free when a call has found no memory. Less on a small GPU.
+const ROOM_BYTES: u64 = 128 << 20;
+
+/// How long a thread waits that is to ask again: until its program has left the GPU, or has it to itself.
+const AGAIN: Duration = Duration::from_millis(1);
 
 /// Calls the driver for a context on a GPU: with room for it beside the arena, so that the arena can shrink; with more if that
-/// was not enough.
+/// was not enough. The coordinator measures what it takes.
 pub(super) fn with_room(device: CUdevice, call: impl Fn() -> CUresult) -> CUresult {
     let Some(session) = session::get().filter(|session| session.device == device) else { return call() };
     let link = session.link;
-    let bytes = CONTEXT_BYTES.min(link.total() / 16);
-    link.requests.room(bytes);
-    match call() {
-        CUDA_ERROR_OUT_OF_MEMORY => {
-            link.requests.room(bytes * 2);
-            call()
-        }
-        answer => answer,
+    let _ = link.requests.room_for_context(false);
+    let mut answer = call();
+    if answer == CUDA_ERROR_OUT_OF_MEMORY {
+        // Whoever runs may have the memory, and can make way when the GPU is ours. The room stays ours after that.
+        while let Ok(passage) = arrival::pass_here(|| Needs::Nothing)
+            && let Err(Unserved::TryAgain) = link.requests.room_for_context(true)
+            && passage.outside(|| std::thread::sleep(AGAIN)).is_ok()
+        {}
+        answer = call();
+    }
+    link.context_made(answer == CUDA_SUCCESS);
+    answer
+}
+
+/// A context of the shared GPU is no more, and what was made in it.
+pub(super) fn context_gone(context: Handle) {
+    unmanaged::context_gone(context);
+    if let Some(link) = link::get() {
+        link.context_gone();
     }
 }
 
@@ -28,7 +48,7 @@ pub(super) fn with_room(device: CUdevice, call: impl Fn() -> CUresult) -> CUresu
 pub(super) fn retried(mut call: impl FnMut() -> CUresult) -> CUresult {
     match (call(), link::get()) {
         (CUDA_ERROR_OUT_OF_MEMORY, Some(link)) => {
-            link.requests.room((128 << 20).min(link.total() / 16));
+            link.requests.room(ROOM_BYTES.min(link.total() / 16));
             call()
         }
         (answer, _) => answer,

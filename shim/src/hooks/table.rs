@@ -13,7 +13,7 @@
 //! - `refused over [address => bytes]`: goes to the driver, unless such a range touches addresses of ours.
 //! - `inside`: the driver may wait for all of the context's work, and let nobody else queue any meanwhile; so the gate
 //!   has to know that the call is inside.
-//! - `foreign`: the call brings in memory that is not ours to move.
+//! - `foreign`: the call brings in memory that is not ours to move. `allocates`: a graph does when it runs.
 //!
 //! While memory is on its way, a call that says what it is `of` or `over` waits for that, and every other gated call for
 //! everything. Signatures are `cuda.h`'s, with structures that no hook reads as plain pointers.
@@ -28,7 +28,7 @@ use super::effects::Declared;
 use super::effects::{
     Allocates, Asks, Changes, Escapes, Frees, HostOnly, Imports, Keeps, Queues, Reads, Tells, Uses, Writes,
 };
-use super::{contexts, escapes, memory, pools, procaddress, reachable, retry, streams, vmm};
+use super::{contexts, escapes, memory, pools, procaddress, reachable, retry, streams, unmanaged, vmm};
 use crate::arrival::copies::{Batch, Copy2d, Copy3d, Fill, Node, Words, rows};
 use crate::arrival::footprint::{self, Reach, Unified};
 use crate::arrival::{self, Gpu, Needs, graphs};
@@ -36,7 +36,7 @@ use crate::driver::api::Stream;
 use crate::driver::functions;
 use crate::driver::symbols::index;
 use crate::gate;
-use crate::memory::unmanaged;
+use crate::memory::unmanaged::{foreign_made, graph_allocates};
 use crate::work::limit;
 
 /// Makes the hook functions of the rows, generic over the symbol so that twins share a body.
@@ -101,8 +101,9 @@ macro_rules! hooks {
     (@door [$stream:ident] $needs:expr) => { arrival::pass_into(|| $stream, $needs) };
     (@body $original:ident, inside ($($argument:ident),*)) => {{
         let _passage = gate::enter_in_any_state();
+        // What fails for want of memory has done nothing.
         // SAFETY: the driver's own function with the program's own arguments.
-        unsafe { $original($($argument),*) }
+        retry::retried(|| unsafe { $original($($argument),*) })
     }};
     (@body $original:ident, refused over [$at:expr => $bytes:expr] ($($argument:ident),*)) => {
         if escapes::is_ours($at, $bytes) {
@@ -129,11 +130,17 @@ macro_rules! hooks {
         }
         answer
     }};
-    (@body $original:ident, foreign ($($argument:ident),*)) => {{
+    (@body $original:ident, foreign ($($argument:ident),*)) => {
+        hooks!(@made foreign_made, $original ($($argument),*))
+    };
+    (@body $original:ident, allocates ($($argument:ident),*)) => {
+        hooks!(@made graph_allocates, $original ($($argument),*))
+    };
+    (@made $made:ident, $original:ident ($($argument:ident),*)) => {{
         // SAFETY: the driver's own function with the program's own arguments.
         let answer = unsafe { $original($($argument),*) };
         if answer == CUDA_SUCCESS {
-            unmanaged::foreign_made();
+            $made();
         }
         answer
     }};
@@ -214,7 +221,7 @@ hooks! {
         memory::alloc_pitch(out: Allocates<*mut CUdeviceptr>, pitch: *mut usize, width: usize, height: usize, element: c_uint);
     cuMemAllocPitch =>
         gated(out: Allocates<*mut CUdeviceptrV1>, pitch: *mut c_uint, width: c_uint, height: c_uint, element: c_uint);
-    cuMemAllocManaged => memory::alloc_managed(out: Allocates<*mut CUdeviceptr>, bytes: usize, flags: c_uint);
+    cuMemAllocManaged => unmanaged::alloc_managed(out: Allocates<*mut CUdeviceptr>, bytes: usize, flags: c_uint);
     cuMemFree_v2 => pools::free(address: Frees<CUdeviceptr>);
     cuMemFree => gated(address: Frees<CUdeviceptrV1>);
     cuMemAllocAsync, cuMemAllocAsync_ptsz =>
@@ -245,6 +252,19 @@ hooks! {
     cuEventRecordWithFlags, cuEventRecordWithFlags_ptsz =>
         pools::event_record_with_flags typed stream(event: *mut c_void, stream: Queues<CUstream>, flags: c_uint);
     cuEventDestroy_v2, cuEventDestroy => pools::event_destroy(event: *mut c_void);
+
+    // Memory that has no addresses of ours: asked for first, and counted.
+    cuArrayCreate_v2 => unmanaged::array(out: Allocates<*mut CUarray>, shape: *const c_void);
+    cuArrayCreate => unmanaged::array_v1(out: Allocates<*mut CUarray>, shape: *const c_void);
+    cuArray3DCreate_v2 => unmanaged::array_3d(out: Allocates<*mut CUarray>, shape: *const c_void);
+    cuArray3DCreate => unmanaged::array_3d_v1(out: Allocates<*mut CUarray>, shape: *const c_void);
+    cuArrayDestroy => unmanaged::destroy(array: Frees<CUarray>);
+    cuMipmappedArrayCreate =>
+        unmanaged::mipmap(out: Allocates<*mut *mut c_void>, shape: *const c_void, levels: c_uint);
+    cuMipmappedArrayDestroy => unmanaged::destroy(mipmap: Frees<*mut c_void>);
+    cuImportExternalMemory => unmanaged::import_external(out: Imports<*mut *mut c_void>, handle: *const c_void);
+    cuDestroyExternalMemory => unmanaged::destroy(memory: Frees<*mut c_void>);
+    cuDeviceGraphMemTrim => unmanaged::trim_graphs(device: CUdevice);
 
     // Mappings, and ways to memory past its addresses: of the program's own memory.
     cuMemAddressReserve =>
@@ -283,7 +303,7 @@ hooks! {
     cuGraphicsResourceGetMappedPointer_v2 =>
         foreign(out: Imports<*mut CUdeviceptr>, bytes: *mut usize, resource: Asks<*mut c_void>);
     cuGraphAddMemAllocNode =>
-        foreign(node: *mut *mut c_void, graph: *mut c_void, dependencies: *const *mut c_void, count: usize, parameters: Allocates<*mut c_void>);
+        allocates(node: *mut *mut c_void, graph: *mut c_void, dependencies: *const *mut c_void, count: usize, parameters: Allocates<*mut c_void>);
 
     // Copies between addresses.
     cuMemcpy, cuMemcpy_ptds => gated over [dst => bytes, Unified(src) => bytes](dst: Writes<CUdeviceptr>, src: Reads<CUdeviceptr>, bytes: usize);

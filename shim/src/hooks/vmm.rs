@@ -13,11 +13,12 @@ use std::os::fd::IntoRawFd;
 use std::sync::{Mutex, PoisonError};
 
 use baton_contract::cuda::*;
-use baton_contract::memory::GRANULE;
+use baton_contract::memory::{GRANULE, Unmanaged};
 
 use super::escapes::{self, REFUSED};
-use super::memory::{join_for, pin, written};
+use super::memory::join_for;
 use super::retry::retried;
+use super::unmanaged::{ask, make};
 use crate::arrival::{self, Needs};
 use crate::driver::api;
 use crate::memory::mappings::{HandleNumber, Memory, Properties, RDMA, is_handle};
@@ -67,6 +68,27 @@ fn is_made(properties: &CUmemAllocationProp) -> CUresult {
     })
 }
 
+/// Makes a handle that cannot be a row of extents. One of host memory, or of another GPU, is none of ours.
+///
+/// # Safety
+///
+/// As for [`make`].
+unsafe fn make_other(
+    out: *mut u64,
+    bytes: usize,
+    properties: *const c_void,
+    call: impl FnMut() -> CUresult,
+) -> CUresult {
+    // SAFETY: null, or the program's own structure.
+    let location = unsafe { properties.cast::<CUmemAllocationProp>().as_ref() }.map(|properties| properties.location);
+    let is_here = session::get().is_some_and(|session| {
+        location == Some(CUmemLocation { kind: CU_MEM_LOCATION_TYPE_DEVICE, id: session.device })
+    });
+    let counted = if is_here { bytes as u64 } else { 0 };
+    // SAFETY: by this function's contract.
+    unsafe { make(Unmanaged::Other, counted, 0, out, call) }
+}
+
 /// No machine has so many places that memory could be used from.
 const MOST_PLACES: usize = 4096;
 
@@ -98,13 +120,11 @@ pub(super) unsafe fn create(
     // SAFETY: the program's own properties, which the driver is about to read.
     unsafe { join_for(properties) };
     let pass_on = || {
-        // SAFETY: the driver's own function with the program's own arguments.
-        let answer = retried(|| unsafe { original(out, bytes, properties, flags) });
+        // SAFETY: the driver's own function with the program's own arguments; it writes the handle on success.
+        let answer = unsafe { make_other(out, bytes, properties, || original(out, bytes, properties, flags)) };
         if answer == CUDA_SUCCESS {
             unmanaged::foreign_made();
         }
-        // SAFETY: written on success.
-        pin(answer, unsafe { written(answer, out) }, bytes);
         answer
     };
     // SAFETY: null, or the program's own structure.
@@ -357,16 +377,22 @@ fn consolidate(
     properties: &CUmemAllocationProp,
 ) -> Result<u64, CUresult> {
     let (_, bytes, _) = space.handle(handle).ok_or(CUDA_ERROR_INVALID_VALUE)?;
-    session.link.requests.room(bytes);
+    if !ask(Unmanaged::Exported, bytes)? {
+        return Err(CUDA_ERROR_OUT_OF_MEMORY);
+    }
     let mut piece = 0;
     // SAFETY: an out-parameter, and a structure of cuda.h's layout.
     match unsafe { api::create(&mut piece, bytes as usize, properties, 0) } {
         CUDA_SUCCESS => {}
-        answer => return Err(answer),
+        answer => {
+            unmanaged::give_back(Unmanaged::Exported, bytes);
+            return Err(answer);
+        }
     }
     match session.consolidate(handle, piece) {
         Ok(()) => Ok(piece),
         Err(answer) => {
+            unmanaged::give_back(Unmanaged::Exported, bytes);
             // SAFETY: just made, and mapped nowhere.
             unsafe { api::release(piece) };
             // Unless another thread has exported it meanwhile.

@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use baton_contract::link;
-use baton_contract::messages::Message;
+use baton_contract::messages::{MemoryReport, Message};
 use baton_contract::page::{CoordinatorPage, TenantPage};
 use baton_contract::wire::GpuNumber;
 
@@ -97,6 +97,26 @@ impl Link {
 
     pub(crate) fn tell_with(&self, message: &impl Message, descriptor: Option<BorrowedFd<'_>>) {
         let _ = link::send(self.control.as_fd(), &message.encode(self.gpu), descriptor.as_slice(), false);
+    }
+
+    /// So much of what was leased is no longer needed.
+    pub(crate) fn unlease(&self, bytes: u64) {
+        self.tell(&MemoryReport::Unleased { bytes });
+    }
+
+    /// The context for which there was room is made, or could not be.
+    pub(crate) fn context_made(&self, made: bool) {
+        self.tell(&MemoryReport::ContextMade { made });
+    }
+
+    /// A context is no more.
+    pub(crate) fn context_gone(&self) {
+        self.tell(&MemoryReport::ContextGone);
+    }
+
+    /// What the coordinator would grant now, in bytes, on top of what this program has.
+    pub(crate) fn grantable(&self) -> u64 {
+        self.coordinators().grantable_bytes.load(Ordering::Relaxed)
     }
 
     /// The size of "the GPU" that this program sees, in bytes.

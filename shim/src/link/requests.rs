@@ -126,8 +126,27 @@ impl Requests {
         Ok(true)
     }
 
-    /// Asks for memory beside the arena; returns when there is some, or cannot be.
+    /// Asks for a lease of memory beside the arena: so much at least, and so much is welcome. How much it is: 0 if nobody can give it.
+    pub(crate) fn lease(&self, least: u64, bytes: u64) -> Result<u64, Unserved> {
+        self.granted(&Request::UnmanagedMemory { least, bytes })
+    }
+
+    /// Asks for room for a context that is about to be made, or for more if that was not enough. To be followed by
+    /// [`MemoryReport::ContextMade`](baton_contract::messages::MemoryReport::ContextMade).
+    pub(crate) fn room_for_context(&self, again: bool) -> Result<u64, Unserved> {
+        self.granted(&Request::Context { again })
+    }
+
+    /// Asks for free memory beside the arena; returns when there is some, or cannot be.
     pub(crate) fn room(&self, bytes: u64) {
-        let _ = self.ask(&Request::UnmanagedMemory { bytes });
+        let _ = self.granted(&Request::Room { bytes });
+    }
+
+    fn granted(&self, request: &Request) -> Result<u64, Unserved> {
+        match self.ask(request)? {
+            (Answer::UnmanagedMemory { bytes }, _) => Ok(bytes),
+            (Answer::TryAgain, _) => Err(Unserved::TryAgain),
+            _ => Err(Unserved::Gone),
+        }
     }
 }

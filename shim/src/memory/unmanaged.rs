@@ -1,68 +1,250 @@
-//! Device memory that passes through: what it takes is counted, so that `baton status` can show it.
+//! Device memory that Baton does not move: asked for before the driver gives it out, and counted by kind.
+//!
+//! The process has a **lease** of memory beside the arena, which the coordinator grants in steps: an allocation that fits what is
+//! left of it asks nobody. What is freed goes back to the lease, and what is much more than is used goes back to the coordinator.
+//!
+//! Whoever makes such memory goes this way:
+//!
+//! 1. [`ask`] before the driver is called.
+//! 2. The driver's call. If it fails, [`give_back`].
+//! 3. [`keep`] the bytes under the address or handle that has them, and [`remove`] what is freed. Or, where the bytes have no such name
+//!    (a pool that grows and shrinks), [`give_back`] when they are gone.
+//!
+//! What is there already, because others have made it, is only counted ([`note`]). So is managed memory for which there is no
+//! room: the driver moves that itself, and lets a program have more of it than the GPU has.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use baton_contract::cuda::{CUDA_SUCCESS, CUresult};
+use baton_contract::memory::{PerKind, Unmanaged};
 
-use crate::link;
+use crate::link::{self, requests::Unserved};
 
-/// Bytes of what is live, by address or handle.
-#[derive(Default)]
-struct Live {
-    sizes: Option<HashMap<u64, u64>>,
-    total: u64,
+/// The lease grows by so much at once. Less on a small GPU.
+const STEP: u64 = 32 << 20;
+/// On a small GPU, so small a part of it.
+const SMALL_PART: u64 = 64;
+
+/// Something that takes memory.
+#[derive(Clone, Copy)]
+struct Entry {
+    kind: Unmanaged,
+    bytes: u64,
+    /// The context that it goes with; 0 if it outlives contexts.
+    context: usize,
+    /// Whether it uses the lease.
+    is_leased: bool,
 }
 
-static LIVE: Mutex<Live> = Mutex::new(Live { sizes: None, total: 0 });
+/// What there is.
+#[derive(Default)]
+struct Live {
+    /// By address or handle.
+    entries: Option<HashMap<u64, Entry>>,
+    /// In bytes.
+    kinds: PerKind,
+    /// What of the lease is used.
+    used: u64,
+    leased: u64,
+}
+
+static LIVE: Mutex<Live> = Mutex::new(Live { entries: None, kinds: [0; Unmanaged::ALL.len()], used: 0, leased: 0 });
 /// There may be more than that, for good: handles keep their memory for as long as it is mapped, also when they are
 /// released, and what others have made goes when it goes.
 static FOREIGN: AtomicBool = AtomicBool::new(false);
+
+/// Some graph allocates memory.
+static GRAPHS: AtomicBool = AtomicBool::new(false);
 
 fn lock() -> MutexGuard<'static, Live> {
     LIVE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Live {
-    fn add(&mut self, what: u64, bytes: u64) {
-        let before = self.sizes.get_or_insert_default().insert(what, bytes);
-        self.total = self.total - before.unwrap_or(0) + bytes;
-        self.show();
+    /// Uses so much more of the lease, if it is there.
+    fn take(&mut self, kind: Unmanaged, bytes: u64) -> bool {
+        let used = self.used.checked_add(bytes).filter(|used| *used <= self.leased);
+        if let Some(used) = used {
+            self.used = used;
+            self.count(kind, bytes);
+        }
+        used.is_some()
     }
 
-    fn remove(&mut self, what: u64) -> Option<u64> {
-        let bytes = self.sizes.as_mut()?.remove(&what)?;
-        self.total -= bytes;
-        self.show();
-        Some(bytes)
+    fn count(&mut self, kind: Unmanaged, bytes: u64) {
+        let sum = &mut self.kinds[kind.index()];
+        *sum = sum.saturating_add(bytes);
+    }
+
+    fn uncount(&mut self, kind: Unmanaged, bytes: u64) {
+        let sum = &mut self.kinds[kind.index()];
+        *sum = sum.saturating_sub(bytes);
+    }
+
+    /// Uses so much less. Says how much of the lease is to go back: so much that a step is left, which the next call may need.
+    fn put(&mut self, kind: Unmanaged, bytes: u64, step: u64) -> u64 {
+        self.uncount(kind, bytes);
+        self.used = self.used.saturating_sub(bytes);
+        let spare = self.leased - self.used;
+        // Whoever makes and frees at the edge of a step does not ask each time.
+        let back = match self.used {
+            0 => spare,
+            _ if spare >= 2 * step => spare - step,
+            _ => 0,
+        };
+        self.leased -= back;
+        back
+    }
+
+    /// How much of the lease is missing for so much more.
+    fn missing(&self, bytes: u64) -> u64 {
+        self.used.saturating_add(bytes).saturating_sub(self.leased)
     }
 
     fn show(&self) {
         if let Some(link) = link::get() {
-            link.own().unmanaged_bytes.store(self.total, Ordering::Relaxed);
+            for (shown, bytes) in link.own().unmanaged_bytes.iter().zip(self.kinds) {
+                shown.store(bytes, Ordering::Relaxed);
+            }
         }
     }
 }
 
-/// Something was made, under this address or handle.
-pub(crate) fn add(what: u64, bytes: u64) {
-    if link::get().is_some() {
-        lock().add(what, bytes);
+/// By how much the lease grows at once.
+fn step() -> u64 {
+    STEP.min(link::total() / SMALL_PART)
+}
+
+/// Counts so much more if what was leased before has room for it. Asks nobody.
+pub(crate) fn ask_nobody(kind: Unmanaged, bytes: u64) -> bool {
+    if link::get().is_none() {
+        return true;
+    }
+    let mut live = lock();
+    let fits = live.take(kind, bytes);
+    if fits {
+        live.show();
+    }
+    fits
+}
+
+/// What came of asking for memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    /// It is counted: the driver can be called.
+    Granted,
+    /// Nobody can give it: the driver would say that there is no memory. Nothing is counted.
+    Denied,
+    /// The program has to leave the GPU first. To be asked again outside of the gate.
+    TryAgain,
+}
+
+/// Memory of this kind is about to be made: asks the coordinator for it, if what was leased before has no room for it, and counts
+/// it.
+pub(crate) fn ask(kind: Unmanaged, bytes: u64) -> Asked {
+    let Some(link) = link::get() else { return Asked::Granted };
+    // Another thread may use what was granted meanwhile; so it is asked again, which cannot go on for ever: each time somebody
+    // has got what it needed.
+    loop {
+        let least = {
+            let mut live = lock();
+            if live.take(kind, bytes) {
+                live.show();
+                return Asked::Granted;
+            }
+            live.missing(bytes)
+        };
+        let welcome = least.checked_next_multiple_of(step().max(1)).unwrap_or(least);
+        let granted = match link.requests.lease(least, welcome) {
+            Ok(granted) => granted,
+            Err(Unserved::TryAgain) => return Asked::TryAgain,
+            // With nobody there who could refuse it, only the driver does.
+            Err(_) => least,
+        };
+        if granted < least {
+            return Asked::Denied;
+        }
+        let mut live = lock();
+        live.leased = live.leased.saturating_add(granted);
+        if live.take(kind, bytes) {
+            live.show();
+            return Asked::Granted;
+        }
     }
 }
 
-/// Something is given back by `give_back`. It counts no more from before on, because its address may be given out again at
-/// once; if that is refused, it counts again.
-pub(crate) fn remove(what: u64, give_back: impl FnOnce() -> CUresult) -> CUresult {
-    let removed = lock().remove(what);
-    let answer = give_back();
-    if answer != CUDA_SUCCESS
-        && let Some(bytes) = removed
-    {
-        lock().add(what, bytes);
+/// What was asked for was not made after all, or is gone.
+pub(crate) fn give_back(kind: Unmanaged, bytes: u64) {
+    let Some(link) = link::get() else { return };
+    let back = {
+        let mut live = lock();
+        let back = live.put(kind, bytes, step());
+        live.show();
+        back
+    };
+    if back > 0 {
+        link.unlease(back);
+    }
+}
+
+/// What was asked for was made, under this address or handle, in this context; 0 if it outlives contexts.
+pub(crate) fn keep(kind: Unmanaged, what: u64, bytes: u64, context: usize) {
+    if link::get().is_none() {
+        return;
+    }
+    insert(what, Entry { kind, bytes, context, is_leased: true });
+}
+
+/// The same of what nobody was asked for, because it takes no more memory than there was taken before, or as much as there is.
+pub(crate) fn note(kind: Unmanaged, what: u64, bytes: u64, context: usize) {
+    if link::get().is_none() {
+        return;
+    }
+    let mut live = lock();
+    live.count(kind, bytes);
+    live.show();
+    drop(live);
+    insert(what, Entry { kind, bytes, context, is_leased: false });
+}
+
+fn insert(what: u64, entry: Entry) {
+    let before = lock().entries.get_or_insert_default().insert(what, entry);
+    // An address that was given out again: whatever ended what was there, it is gone.
+    before.into_iter().for_each(end);
+}
+
+fn end(Entry { kind, bytes, is_leased, .. }: Entry) {
+    if is_leased {
+        return give_back(kind, bytes);
+    }
+    let mut live = lock();
+    live.uncount(kind, bytes);
+    live.show();
+}
+
+/// Something is given back by `give_back`. Its name is free from before on, because it may be given out again at once; if that is
+/// refused, it is kept again.
+pub(crate) fn remove(what: u64, free: impl FnOnce() -> CUresult) -> CUresult {
+    let removed = lock().entries.as_mut().and_then(|entries| entries.remove(&what));
+    let answer = free();
+    match removed {
+        Some(entry) if answer == CUDA_SUCCESS => end(entry),
+        Some(entry) => drop(lock().entries.get_or_insert_default().insert(what, entry)),
+        None => {}
     }
     answer
+}
+
+/// A context is no more, and what was made in it.
+pub(crate) fn context_gone(context: usize) {
+    let gone: Vec<Entry> = {
+        let mut live = lock();
+        let Some(entries) = live.entries.as_mut() else { return };
+        entries.extract_if(|_, entry| entry.context == context && context != 0).map(|(_, entry)| entry).collect()
+    };
+    gone.into_iter().for_each(end);
 }
 
 /// There is memory now whose end nobody tells.
@@ -70,22 +252,53 @@ pub(crate) fn foreign_made() {
     FOREIGN.store(true, Ordering::Relaxed);
 }
 
+/// A graph of this program allocates memory when it runs.
+pub(crate) fn graph_allocates() {
+    GRAPHS.store(true, Ordering::Relaxed);
+    foreign_made();
+}
+
+/// Whether there may be such a graph.
+pub(crate) fn graphs_allocate() -> bool {
+    GRAPHS.load(Ordering::Relaxed)
+}
+
 /// Whether there may be any.
 pub(crate) fn is_any() -> bool {
-    FOREIGN.load(Ordering::Relaxed) || lock().total != 0
+    FOREIGN.load(Ordering::Relaxed) || lock().kinds.iter().any(|bytes| *bytes != 0)
+}
+
+/// How much there is of a kind, in bytes.
+pub(crate) fn of_kind(kind: Unmanaged) -> u64 {
+    lock().kinds[kind.index()]
+}
+
+/// How much there is in all, in bytes: what the program has beside its allocations.
+pub(crate) fn used() -> u64 {
+    lock().kinds.iter().copied().fold(0, u64::saturating_add)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use Unmanaged::{Array, Pool};
 
     #[test]
-    fn what_is_live_is_summed_up_as_it_comes_and_goes() {
-        let mut live = Live::default();
-        live.add(1, 10);
-        live.add(2, 5);
-        live.add(1, 7);
-        assert_eq!(live.total, 12, "an address that was given out again counts once");
-        assert_eq!((live.remove(1), live.remove(1), live.total), (Some(7), None, 5));
+    fn what_fits_the_lease_is_taken_and_the_rest_is_missing() {
+        let mut live = Live { leased: 10, ..Live::default() };
+        assert!(live.take(Array, 7) && !live.take(Array, 4));
+        assert_eq!((live.missing(4), live.missing(3), live.missing(u64::MAX)), (1, 0, u64::MAX - 10));
+        assert!(live.take(Pool, 3), "kinds share it");
+        assert_eq!((live.kinds[Array.index()], live.kinds[Pool.index()], live.used), (7, 3, 10));
+    }
+
+    #[test]
+    fn what_is_much_more_than_is_used_goes_back_and_all_of_it_at_the_end() {
+        let mut live = Live { leased: 100, ..Live::default() };
+        assert!(live.take(Array, 100));
+        assert_eq!(live.put(Array, 10, 20), 0);
+        assert_eq!(live.put(Array, 10, 20), 0, "less than two steps");
+        assert_eq!((live.put(Array, 20, 20), live.leased), (20, 80), "a step is left");
+        assert_eq!((live.put(Array, 60, 20), live.leased, live.used), (80, 0, 0));
     }
 }

@@ -9,7 +9,7 @@ use baton_contract::cuda::{
     CU_MEM_ACCESS_FLAGS_PROT_NONE, CU_MEM_ACCESS_FLAGS_PROT_READWRITE, CUDA_ERROR_INVALID_VALUE,
     CUDA_ERROR_NOT_SUPPORTED, CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUdeviceptr, CUmemAllocationProp, CUresult,
 };
-use baton_contract::memory::GRANULE;
+use baton_contract::memory::{GRANULE, Unmanaged};
 use baton_contract::messages::ExtentId;
 
 use super::extents::{check, give_access};
@@ -208,7 +208,7 @@ impl Space {
         }
         drop(aside);
         self.extents.lock().mappings.leave_home(handle, piece);
-        unmanaged::add(handle, home.bytes);
+        unmanaged::keep(Unmanaged::Exported, handle, home.bytes, 0);
         for place in &places {
             // From here on nothing can be as before: what the driver refuses now, it refuses the program.
             // SAFETY: mapped there, in pieces; nothing runs that could use it.

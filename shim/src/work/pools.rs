@@ -7,7 +7,7 @@ use core::ffi::c_int;
 use core::ops::Range;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, Ordering};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use baton_contract::cuda::{
@@ -37,8 +37,27 @@ struct Asked {
 #[derive(Debug, Default)]
 struct Books {
     pools: Pools<Asked>,
-    /// The pool that the GPU's allocations are from, if that was asked: none if it is not one of ours.
-    current: Option<Option<PoolNumber>>,
+    /// Pools of the GPU whose memory is the driver's.
+    drivers: BTreeSet<Handle>,
+    /// Whose the pool is that the GPU's allocations are from, if that was asked.
+    current: Option<Whose>,
+}
+
+/// Whose a pool's memory is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Whose {
+    Ours(PoolNumber),
+    /// The driver's, on the GPU.
+    Drivers,
+    /// Of the host or another GPU; or there is no such pool.
+    Nobodys,
+}
+
+impl Books {
+    fn whose(&self, handle: Handle) -> Option<Whose> {
+        let ours = self.pools.find(handle).map(Whose::Ours);
+        ours.or_else(|| self.drivers.contains(&handle).then_some(Whose::Drivers))
+    }
 }
 
 static BOOKS: Mutex<Option<Books>> = Mutex::new(None);
@@ -71,6 +90,11 @@ pub(crate) fn made(handle: Handle, most: u64) {
     }
 }
 
+/// One whose memory stays the driver's.
+pub(crate) fn made_by_the_driver(handle: Handle) {
+    with(|books| books.drivers.insert(handle));
+}
+
 /// Whether a pool's memory is ours.
 pub(crate) fn is_ours(handle: Handle) -> bool {
     with(|books| books.pools.find(handle)).is_some()
@@ -101,29 +125,29 @@ fn asked_pool(device: CUdevice, ask: unsafe fn(*mut CUmemoryPool, CUdevice) -> C
     if answer == CUDA_SUCCESS { pool.expose_provenance() } else { 0 }
 }
 
-/// The pool that is meant, if its memory is ours.
-pub(crate) fn find(from: From, device: CUdevice) -> Option<PoolNumber> {
+/// Whose memory the pool has that is meant.
+pub(crate) fn find(from: From, device: CUdevice) -> Whose {
     let known = with(|books| match from {
         From::Current => books.current,
-        From::Pool(handle) => books.pools.find(handle).map(Some),
+        From::Pool(handle) => books.whose(handle),
     });
     known.unwrap_or_else(|| look_for(from, device))
 }
 
 #[cold]
-fn look_for(from: From, device: CUdevice) -> Option<PoolNumber> {
+fn look_for(from: From, device: CUdevice) -> Whose {
     let _relaxed = api::Relaxed::enter();
     let handle = match from {
         From::Current => asked_pool(device, api::current_pool),
         From::Pool(handle) => handle,
     };
-    let known = with(|books| books.pools.find(handle));
+    let known = with(|books| books.whose(handle));
     if known.is_none() && handle != 0 && handle == asked_pool(device, api::default_pool) {
         // It was never made.
         made(handle, 0);
     }
     with(|books| {
-        let found = books.pools.find(handle);
+        let found = books.whose(handle).unwrap_or(Whose::Nobodys);
         if matches!(from, From::Current) && handle != 0 {
             books.current = Some(found);
         }
@@ -528,7 +552,11 @@ pub(crate) struct Leaving(Handle, PoolNumber);
 
 /// A pool is about to be destroyed: its handle may be given again before we hear that it was.
 pub(crate) fn leaves(handle: Handle) -> Option<Leaving> {
-    with(|books| books.pools.remove(handle)).map(|pool| Leaving(handle, pool))
+    with(|books| {
+        books.drivers.remove(&handle);
+        books.pools.remove(handle)
+    })
+    .map(|pool| Leaving(handle, pool))
 }
 
 /// It was destroyed, or not.

@@ -1,8 +1,8 @@
 //! How things stand: what `baton status` shows.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
+use baton_contract::memory::{PerKind, Unmanaged};
 use baton_contract::messages::{Admission, MAX_TEXT};
 use serde::Serialize;
 
@@ -22,6 +22,7 @@ pub struct Status<'a> {
     socket: String,
     pid: u32,
     arena: ArenaStatus,
+    ledger: LedgerStatus,
     host_pool: PoolStatus,
     /// Extents of all tenants.
     extents: usize,
@@ -64,6 +65,49 @@ struct ArenaStatus {
     headroom_bytes: u64,
     clean_bytes: u64,
     dirty_bytes: u64,
+}
+
+/// All of the GPU's memory, in bytes. The lines add up to it.
+#[derive(Debug, Serialize)]
+struct LedgerStatus {
+    gpu: Arc<str>,
+    total_bytes: u64,
+    /// What is used, as the driver says.
+    driver_used_bytes: u64,
+    /// What of that is known.
+    known_bytes: u64,
+    lines: LinesStatus,
+}
+
+#[derive(Debug, Serialize)]
+struct LinesStatus {
+    /// Frames that tenants have.
+    lent_bytes: u64,
+    /// What of the arena can be lent, whether there are frames of it yet or not.
+    free_bytes: u64,
+    /// What of the arena is kept free.
+    headroom_bytes: u64,
+    /// Leased by tenants for what does not move, and not used yet.
+    promised_bytes: u64,
+    /// Free, and not the arena's.
+    beside_bytes: u64,
+    /// What of tenants does not move, by kind: as far as the driver says that it is used.
+    unmanaged: KindsStatus,
+    contexts_bytes: u64,
+    /// The coordinator's context, and what was used when it started.
+    own_bytes: u64,
+    /// Used, and nobody knows for what: code that was loaded late, local memory, channels.
+    hidden_bytes: u64,
+}
+
+/// Bytes of each kind of memory that Baton does not move.
+#[derive(Debug)]
+struct KindsStatus(PerKind);
+
+impl Serialize for KindsStatus {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(Unmanaged::ALL.into_iter().map(|kind| (kind.word(), self.0[kind.index()])))
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -109,8 +153,14 @@ pub struct TenantStatus {
     reserved_bytes: u64,
     /// Device memory of its that Baton does not move, that of the arena included.
     unmanaged_bytes: u64,
+    /// What of that is beside the arena, by kind, as the tenant says.
+    unmanaged: KindsStatus,
     /// What of that is in the arena: allocations that others can reach.
     immovable_bytes: u64,
+    /// What it may use beside the arena without asking again.
+    leased_bytes: u64,
+    /// What its contexts take, as measured.
+    contexts_bytes: u64,
     peak_bytes: u64,
     switches: u64,
     gpu_seconds: f64,
@@ -161,6 +211,7 @@ impl Server {
     pub(in crate::server) fn answer_status(&mut self, mut peer: Peer) {
         let all: Vec<TenantId> = self.tenants.ids().collect();
         all.into_iter().for_each(|id| self.turns().read_requests(id));
+        self.memory().hear_of_all_unmanaged();
         let text = serde_json::to_vec(&self.status()).unwrap_or_default();
         let pieces = text.chunks(MAX_TEXT).count();
         for (at, piece) in text.chunks(MAX_TEXT).enumerate() {
@@ -196,6 +247,29 @@ impl Server {
         }
     }
 
+    /// Every byte of the GPU.
+    fn ledger_status(&self) -> LedgerStatus {
+        let (lines, now) = self.memory.lines();
+        let total_bytes = self.memory.gpu().memory;
+        LedgerStatus {
+            gpu: Arc::clone(self.recorder.gpu()),
+            total_bytes,
+            driver_used_bytes: total_bytes.saturating_sub(now.free),
+            known_bytes: lines.known(now.frames),
+            lines: LinesStatus {
+                lent_bytes: lines.lent,
+                free_bytes: lines.free,
+                headroom_bytes: lines.headroom,
+                promised_bytes: lines.promised,
+                beside_bytes: lines.beside,
+                unmanaged: KindsStatus(lines.unmanaged),
+                contexts_bytes: lines.contexts,
+                own_bytes: lines.own,
+                hidden_bytes: lines.hidden,
+            },
+        }
+    }
+
     /// How things stand now.
     pub(in crate::server) fn status(&self) -> Status<'_> {
         let gpu = || Arc::clone(self.recorder.gpu());
@@ -204,6 +278,7 @@ impl Server {
             let standing = self.standing(id, tenant);
             let counts = tenant.extents().counts();
             let immovable = counts.immovable;
+            let beside = self.memory.account(id);
             TenantStatus {
                 name: tenant.name.clone(),
                 gpu: gpu(),
@@ -219,8 +294,11 @@ impl Server {
                 evicted_bytes: counts.away,
                 spare_bytes: counts.spare,
                 reserved_bytes: counts.reserved,
-                unmanaged_bytes: tenant.connection.theirs.unmanaged_bytes.load(Relaxed).saturating_add(immovable),
+                unmanaged_bytes: beside.unmanaged.into_iter().fold(immovable, u64::saturating_add),
+                unmanaged: KindsStatus(beside.unmanaged),
                 immovable_bytes: immovable,
+                leased_bytes: beside.leased,
+                contexts_bytes: beside.context_bytes,
                 peak_bytes: tenant.memory.peak_bytes,
                 switches: self.arbiter.switches(id),
                 gpu_seconds: self.arbiter.gpu_time(id, self.now()) as f64 / 1e6,
@@ -257,6 +335,7 @@ impl Server {
                 clean_bytes: bytes.clean,
                 dirty_bytes: bytes.dirty + bytes.scrubbing,
             },
+            ledger: self.ledger_status(),
             host_pool: PoolStatus {
                 gpu: gpu(),
                 bytes: self.memory.pool().bytes(),

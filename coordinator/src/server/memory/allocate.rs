@@ -7,17 +7,18 @@
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use baton_contract::memory::{GRANULE, SizeClass};
 use baton_contract::messages::{Answer, ExtentId, Full};
 use baton_contract::wire::MAX_DESCRIPTORS;
 
+use super::beside::Need;
 use super::frames::Found;
 use super::{Access, MemoryEvent};
 use crate::books::arena::FrameId;
 use crate::books::extents::{Extent, ExtentState};
-use crate::books::sizes::{PerClass, at_least, bytes_of};
+use crate::books::sizes::{PerClass, bytes_of};
 use crate::policy::arbiter::{State, TenantId};
 use crate::server::recorder::event::What;
 use crate::server::tenants::memory::Notice;
@@ -28,8 +29,8 @@ use crate::server::tenants::tenant::Tenant;
 pub(super) enum Claim {
     /// A new allocation, which is to lie at this address.
     Allocate { tenant: TenantId, at: u64, left: VecDeque<SizeClass>, got: Vec<(SizeClass, FrameId)>, asked: Instant },
-    /// Memory beside the arena, of which so much is to be free.
-    Unmanaged { tenant: TenantId, bytes: u64, asked: Instant },
+    /// Memory beside the arena.
+    Beside { tenant: TenantId, need: Need },
 }
 
 impl Claim {
@@ -39,14 +40,14 @@ impl Claim {
             Self::Allocate { left, got, .. } => {
                 left.iter().chain(got.iter().map(|(class, _)| class)).map(|class| class.bytes()).sum()
             }
-            Self::Unmanaged { .. } => 0,
+            Self::Beside { .. } => 0,
         }
     }
 }
 
 /// Whether a claim was served.
 #[derive(PartialEq, Eq)]
-enum Progress {
+pub(super) enum Progress {
     Done,
     Waits,
 }
@@ -57,21 +58,18 @@ impl Access<'_> {
         self.tenants.totals().bytes + self.memory.claims.iter().map(Claim::bytes).sum::<u64>()
     }
 
-    /// A tenant asks how much memory there is beside the arena, of which it wants so much.
-    pub(in crate::server) fn make_room(&mut self, tenant: TenantId, bytes: u64) {
-        let bytes = bytes.min(self.memory.gpu.memory / 4);
-        self.memory.claims.push_back(Claim::Unmanaged { tenant, bytes, asked: Instant::now() });
-    }
-
     /// One that is told to leave the GPU cannot as long as it waits for memory, and others may wait for its: it is to ask again
     /// when it has the GPU to itself.
     pub(in crate::server) fn turn_away(&mut self, id: TenantId) {
-        let is_its = |claim: &Claim| matches!(claim, Claim::Allocate { tenant, .. } if *tenant == id);
+        let is_its = |claim: &Claim| match claim {
+            Claim::Allocate { tenant, .. } => *tenant == id,
+            Claim::Beside { tenant, need } => *tenant == id && need.can_wait(),
+        };
         let Some(at) = self.memory.claims.iter().position(is_its) else { return };
         if let Some(Claim::Allocate { got, .. }) = self.memory.claims.remove(at) {
             got.into_iter().for_each(|(_, frame)| self.memory.arena.give_back(frame));
-            self.tenants.answer(id, &Answer::TryAgain, &[]);
         }
+        self.tenants.answer(id, &Answer::TryAgain, &[]);
     }
 
     /// A tenant's connection has ended: it gets nothing any more.
@@ -82,7 +80,7 @@ impl Access<'_> {
                 Claim::Allocate { tenant, got, .. } if tenant == id => {
                     got.into_iter().for_each(|(_, frame)| self.memory.arena.give_back(frame));
                 }
-                Claim::Unmanaged { tenant, .. } if tenant == id => {}
+                Claim::Beside { tenant, .. } if tenant == id => {}
                 other => kept.push_back(other),
             }
         }
@@ -104,24 +102,12 @@ impl Access<'_> {
         if !unresponsive && self.is_off_the_gpu(id) {
             return Err("it asked for memory without the baton".to_owned());
         }
-        let own: u64 = self.tenants.get(id).map_or(0, |tenant| tenant.extents().counts().used());
-        let all: u64 = self.tenants.totals().used();
-        let spare = self.memory.arena.largest_class().bytes();
-        // As long as everything fits the arena, nothing ever has to move. Beyond that, one extent's room is
-        // kept free, so that one can always go where another comes from.
-        let fits_arena = all.saturating_add(bytes) <= self.memory.arena.capacity();
-        let fits = fits_arena
-            || all.saturating_add(bytes).saturating_add(spare)
-                <= self.memory.arena.capacity() + self.memory.pool.bytes();
-        let full = if own.saturating_add(bytes) > self.memory.offered() {
-            Some(Full::Arena)
-        } else if own.saturating_add(bytes) > self.offered_to(id) {
-            Some(Full::Held)
-        } else if !fits {
-            Some(Full::HostPool)
-        } else {
-            None
-        };
+        let mut full = self.what_is_full(id, bytes);
+        if full.is_some() && self.memory.is_squeezed() {
+            // Whoever had the arena's memory may have given it back a moment ago.
+            self.memory.unsqueeze_at_need();
+            full = self.what_is_full(id, bytes);
+        }
         let fits_beside = self.wanted_bytes().saturating_add(bytes) <= self.memory.arena.capacity()
             && self.arbiter.state(id) == State::Corunning;
         if full.is_none() && self.arbiter.is_corunner(id) && !fits_beside {
@@ -143,13 +129,36 @@ impl Access<'_> {
         Ok(())
     }
 
+    /// What stands in the way of so much more for a tenant, if anything does.
+    fn what_is_full(&self, id: TenantId, bytes: u64) -> Option<Full> {
+        let own = self.tenants.get(id).map_or(0, |tenant| tenant.extents().counts().used()).saturating_add(bytes);
+        if own > self.memory.offered() {
+            Some(Full::Arena)
+        } else if own > self.offered_to(id) {
+            Some(Full::Held)
+        } else if bytes > self.grantable() {
+            Some(Full::HostPool)
+        } else {
+            None
+        }
+    }
+
+    /// What there is of arena and host pool for all tenants, on top of what they have.
+    pub(super) fn grantable(&self) -> u64 {
+        let (arena, pool) = (self.memory.arena.capacity(), self.memory.pool.bytes());
+        // As long as everything fits the arena, nothing ever has to move. Beyond that, one extent's room is
+        // kept free, so that one can always go where another comes from.
+        let most = arena.max((arena + pool).saturating_sub(self.memory.arena.largest_class().bytes()));
+        most.saturating_sub(self.tenants.totals().used())
+    }
+
     /// Serves claims as far as possible, then who is swapped in: whoever claims anything has the baton, and is waited for before it
     /// can be taken away.
     pub(in crate::server) fn serve(&mut self) {
         while let Some(claim) = self.memory.claims.pop_front() {
             let progress = match claim {
                 Claim::Allocate { tenant, at, left, got, asked } => self.serve_allocation(tenant, at, left, got, asked),
-                Claim::Unmanaged { tenant, bytes, asked } => self.serve_room(tenant, bytes, asked),
+                Claim::Beside { tenant, need } => self.serve_beside(tenant, need),
             };
             if progress == Progress::Waits {
                 return;
@@ -210,33 +219,6 @@ impl Access<'_> {
         }
         self.memory.claims.push_front(Claim::Allocate { tenant: id, at, left: waiting, got, asked });
         Progress::Waits
-    }
-
-    fn serve_room(&mut self, id: TenantId, bytes: u64, asked: Instant) -> Progress {
-        let most = self.least_capacity();
-        let mut free = self.memory.gpu.free_memory().unwrap_or(u64::MAX);
-        if free < bytes {
-            self.part_corunners();
-        }
-        // Everybody's memory has to fit the arena, beside what cannot move of the others.
-        while free < bytes && self.memory.arena.capacity() > most.max(SizeClass::ALL[0].bytes()) {
-            if let Some((frame, class)) = self.memory.arena.remove_free() {
-                self.memory.unmake(frame);
-                self.memory.arena.set_capacity((self.memory.arena.capacity() - class.bytes()).max(most));
-                free = self.memory.gpu.free_memory().unwrap_or(u64::MAX);
-                continue;
-            }
-            if asked.elapsed() < Duration::from_secs(5) {
-                self.evict(at_least(bytes - free), id);
-                if self.is_anything_coming() {
-                    self.memory.claims.push_front(Claim::Unmanaged { tenant: id, bytes, asked });
-                    return Progress::Waits;
-                }
-            }
-            break;
-        }
-        self.tenants.answer(id, &Answer::UnmanagedMemory { bytes: free }, &[]);
-        Progress::Done
     }
 
     /// All frames for an allocation are there.

@@ -52,6 +52,8 @@ impl Memory {
     /// A process has ended: all that it had comes back. If work of its may have been on the GPU then, not before nothing is left of
     /// it.
     pub(in crate::server) fn depart(&mut self, id: TenantId, extents: Extents, remains: Option<Remains>) {
+        self.ledger.remove(id);
+        self.before_context.remove(&id);
         let mut frames = Vec::new();
         let copies = self.tasks.values().filter_map(|task| match task {
             Task::Copy { tenant, extents, .. } if *tenant == id => Some(extents),

@@ -12,8 +12,6 @@ use crate::device::slabs::Prepared;
 
 /// Free frames are overwritten ahead of need in jobs of about so much.
 pub(super) const SCRUB_BYTES: u64 = 512 << 20;
-/// Device memory that is left to contexts when the arena grows back to its size.
-pub(super) const LEFT_FREE: u64 = 256 << 20;
 
 /// What came of looking for a frame.
 pub(super) enum Found {
@@ -140,21 +138,6 @@ impl Memory {
         let job = unsafe { self.mover.fill(pieces, self.rules.poison.unwrap_or(0)) };
         self.tasks.insert(job, Task::Scrub { frames, bytes });
         true
-    }
-
-    /// Whether the arena is smaller than the user wanted.
-    pub(super) fn is_squeezed(&self) -> bool {
-        self.arena.capacity() < self.arena.configured()
-    }
-
-    /// Lets the arena grow back as far as there is memory.
-    pub(super) fn unsqueeze(&mut self) {
-        if self.is_squeezed()
-            && let Ok(free) = self.gpu.free_memory()
-        {
-            let could = self.arena.bytes().all() + free.saturating_sub(LEFT_FREE);
-            self.arena.set_capacity(self.arena.capacity().max(could));
-        }
     }
 
     pub(super) fn slab_prepared(&mut self, prepared: Prepared) {

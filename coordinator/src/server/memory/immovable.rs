@@ -76,15 +76,45 @@ impl Access<'_> {
             + self.tenants.iter().map(|(_, tenant)| movable(tenant.extents().counts())).max().unwrap_or(0)
     }
 
+    /// What all tenants see of the ledger now.
+    fn shown(&self) -> Shown {
+        let step = (self.memory.arena.configured() / STEPS).max(1);
+        let (capacity, grantable) = (self.memory.arena.capacity(), self.grantable() / step * step);
+        Shown { capacity, immovable: self.immovable_bytes(), grantable }
+    }
+
     /// Lets tenants know how much each may have, if that has changed.
     pub(in crate::server) fn show_offers(&mut self) {
-        let (offered, immovable) = (self.memory.offered(), self.immovable_bytes());
-        if self.memory.shown.replace((offered, immovable)) == Some((offered, immovable)) {
-            return;
-        }
-        for (_, tenant) in self.tenants.iter() {
-            let others = immovable - tenant.extents().counts().immovable;
-            tenant.connection.page.arena_bytes.store(offered.saturating_sub(others), Relaxed);
+        let shown = self.shown();
+        if self.memory.shown.replace(shown) != Some(shown) {
+            self.tenants.ids().collect::<Vec<_>>().into_iter().for_each(|id| self.show_offer(id));
         }
     }
+
+    /// Lets one know.
+    pub(super) fn show_offer(&self, id: TenantId) {
+        let Some(tenant) = self.tenants.get(id) else { return };
+        let Shown { capacity, immovable, grantable } = self.shown();
+        // What it has beside the arena is its own too, whether the arena is smaller for it or not.
+        let own = capacity.saturating_add(self.memory.ledger.account(id).leased).min(self.memory.arena.configured());
+        let others = (immovable - tenant.extents().counts().immovable).saturating_add(self.memory.rules.headroom);
+        tenant.connection.page.arena_bytes.store(own.saturating_sub(others), Relaxed);
+        tenant.connection.page.grantable_bytes.store(grantable, Relaxed);
+    }
+
+    /// What is shown to one that has just come.
+    pub(in crate::server) fn first_offer(&self) -> (u64, u64) {
+        (self.memory.offered().saturating_sub(self.immovable_bytes()), self.shown().grantable)
+    }
+}
+
+/// What tenants see of what there is for all of them, is shown in so many steps, so that not every allocation is told to all.
+const STEPS: u64 = 256;
+
+/// What depends on all tenants together, of what is shown to each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shown {
+    capacity: u64,
+    immovable: u64,
+    grantable: u64,
 }

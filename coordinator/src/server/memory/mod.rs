@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `allocate` | whether a tenant may have so much more, and frames for it |
 //! | `frames` | free ones, new ones, dirty ones |
+//! | `beside` | memory beside the arena: the ledger's leases, contexts |
 //! | `evict` | memory that leaves |
 //! | `swap_in` | how a tenant comes in: order, groups, running meanwhile |
 //! | `recut` | memory on the host is cut into as few extents as possible |
@@ -19,6 +20,7 @@
 //! others have to act upon comes back as a [`MemoryEvent`].
 
 mod allocate;
+mod beside;
 mod delivery;
 mod departed;
 mod evict;
@@ -47,6 +49,7 @@ use super::recorder::Recorder;
 use super::tenants::table::Tenants;
 use super::{Options, Pipeline, ServeError};
 use crate::books::arena::{Arena, FrameId};
+use crate::books::ledger::Ledger;
 use crate::books::pool::{Pool, Run};
 use crate::device::digest::{ScanId, Scanned, Scanner};
 use crate::device::gpu::{self, Gpu};
@@ -97,6 +100,11 @@ pub(super) struct Memory {
     waker: Waker,
     arena: Arena,
     frames: Vec<Option<gpu::Memory>>,
+    ledger: Ledger<TenantId>,
+    /// What a context is taken to need, in bytes.
+    context_bytes: u64,
+    /// What was used and not in the books when room was made for a context that is being made.
+    before_context: HashMap<TenantId, u64>,
     pool: Pool,
     slabs: Slabs,
     /// The slabs' files, which a successor could be given.
@@ -120,8 +128,8 @@ pub(super) struct Memory {
     scanning: HashMap<FrameId, usize>,
     /// Those of them that their tenants no longer have: they are free when the look is over.
     released: Vec<FrameId>,
-    /// What was last shown to tenants: what they may have in all, and what of that is others' for good.
-    shown: Option<(u64, u64)>,
+    /// What was last shown to tenants.
+    shown: Option<immovable::Shown>,
     /// Frames of which somebody else than their tenants may have mappings.
     reachable: HashSet<FrameId>,
     events: VecDeque<MemoryEvent>,
@@ -148,7 +156,11 @@ impl Memory {
         let slabs = Slabs::prepare(&gpu, options.host_pool, !options.until_idle, reports, waker.clone())
             .map_err(|error| ServeError::System { what: "reserving addresses for the host pool".to_owned(), error })?;
         let Options { headroom, pipeline, hash, keep, poison, .. } = *options;
+        let own = gpu.memory.saturating_sub(gpu.free_memory().unwrap_or(gpu.memory));
         Ok(Self {
+            ledger: Ledger::new(gpu.memory, own),
+            context_bytes: beside::usual_context(gpu.memory),
+            before_context: HashMap::new(),
             rules: Rules { headroom, pipeline, hash, keep: keep && poison.is_none(), poison },
             gpu,
             waker,

@@ -5,7 +5,7 @@
 use baton_contract::memory::SizeClass;
 
 use super::Access;
-use super::frames::{LEFT_FREE, SCRUB_BYTES};
+use super::frames::SCRUB_BYTES;
 use super::transfer::GROUP_BYTES;
 use super::transfer::Task;
 use crate::books::extents::{ExtentState, Holds};
@@ -166,7 +166,7 @@ impl Access<'_> {
         let Some(class) = self.memory.arena.lacks_ready() else { return };
         let fits = self.wanted_bytes() + class.bytes() <= self.memory.arena.capacity();
         // Contexts and code beside the arena come first.
-        let is_left = || self.memory.gpu.free_memory().is_ok_and(|free| free >= LEFT_FREE + class.bytes());
+        let is_left = || self.memory.is_room_left(class.bytes());
         if !fits || !is_left() {
             return;
         }

@@ -120,6 +120,7 @@ helpers! {
 
     fn cuArrayCreate_v2(out: *mut Handle, description: *const c_void);
     fn cuArrayDestroy(array: Handle);
+    fn cuMipmappedArrayDestroy(mipmap: Handle);
     fn cuMemcpyHtoA_v2(to: Handle, offset: usize, from: *const c_void, bytes: usize);
     fn cuMemcpyAtoH_v2(to: *mut c_void, from: Handle, offset: usize, bytes: usize);
 

@@ -51,6 +51,7 @@ mod streams;
 mod table;
 mod tensor_maps;
 mod textures;
+mod unmanaged;
 mod waits;
 mod words;
 

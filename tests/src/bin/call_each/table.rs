@@ -11,7 +11,7 @@ use crate::moving::Location;
 use crate::{
     arrays, attributes, batches, boxes, captures, code, contexts, copies, fills, finding, foreign, graphs, handles,
     launches, leaving, mappings, memory, moving, nodes, old_boxes, old_launches, pinned, pools, primary, questions,
-    queued, streams, tensor_maps, textures, waits, words,
+    queued, streams, tensor_maps, textures, unmanaged, waits, words,
 };
 
 /// Symbols of one signature, and what is done with each.
@@ -307,6 +307,17 @@ families! {
         cuExternalMemoryGetMappedBuffer: (Out<u64>, Handle, Description) => foreign::of_external;
         cuGraphicsResourceGetMappedPointer_v2: (Out<u64>, Out<usize>, Handle) => foreign::of_graphics;
         cuGraphAddMemAllocNode: (Out<Handle>, Handle, *const Handle, usize, Buffer) => foreign::of_graph;
+    }
+
+    unmanaged {
+        cuArrayCreate_v2: (Out<Handle>, Description) => unmanaged::array::<usize>;
+        cuArrayCreate: (Out<Handle>, Description) => unmanaged::array::<u32>;
+        cuArray3DCreate_v2: (Out<Handle>, Description) => unmanaged::deep_array::<usize>;
+        cuArray3DCreate: (Out<Handle>, Description) => unmanaged::deep_array::<u32>;
+        cuMipmappedArrayCreate: (Out<Handle>, Description, u32) => unmanaged::mipmap;
+        cuArrayDestroy, cuMipmappedArrayDestroy, cuDestroyExternalMemory: (Handle) => unmanaged::destroy;
+        cuImportExternalMemory: (Out<Handle>, Description) => unmanaged::import;
+        cuDeviceGraphMemTrim: (c_int) => unmanaged::trim;
     }
 
     pinned {
