@@ -458,14 +458,15 @@ pub(super) unsafe fn free_async<const INDEX: usize>(
     let pass_on = || unmanaged::remove(address, || unsafe { original(address, stream) });
     let Some(space) = space().filter(|space| space.get(address).is_some()) else { return pass_on() };
     let stream = Stream::of::<INDEX>(stream);
-    let _relaxed = api::Relaxed::enter();
     if contexts::is_capturing() && capture::captures(stream) {
         // Only memory of the graph itself can be freed in it; the driver has the answer.
         return pass_on();
     }
+    // Before this thread's captures forbid nothing.
     if let Err(answer) = is_allowed() {
         return answer;
     }
+    let _relaxed = api::Relaxed::enter();
     let here = contexts::id_of(api::current_context());
     let mark = match (stream, here) {
         // Others may rely on the order that such a call makes.
