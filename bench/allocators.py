@@ -6,7 +6,8 @@
 Each group of programs runs at once under a `baton serve` with its defaults. Every program gets its
 memory by the allocator that it is named after, writes all of it, and then checks every word and
 writes it anew, round after round. For each group: whether all was right, what moved each way
-meanwhile, and how much stayed on the GPU as unmanaged, at most, as `baton status` says.
+meanwhile, how much stayed on the GPU as unmanaged, at most, as `baton status` says, and which part
+of what the driver says is used no line of the ledger has (*hidden*), at the worst of five moments.
 
 The exit status is 0 if all was right.
 """
@@ -21,6 +22,7 @@ import time
 
 from common import machine, programs, table
 from common.coordinator import Coordinator, Driver, Install, NoCoordinator, parse_bytes
+from common.ledger import hidden
 from common.workers import WorkerFailed, together
 from loads.filled import ALLOCATORS
 
@@ -28,7 +30,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 GIB = 1 << 30
 GROUPS = ["torch:70+torch:70", "jax:60+jax:60", "torch segments:70+torch segments:70"]
 GROUPS += ["torch async:70+torch async:70", "cupy async:70+cupy async:70", "jax:1+jax:1"]
-HEADER = ["programs", "right", "rounds", "switches", "GB in", "GB out", "unmanaged GB", "seconds"]
+GROUPS += ["torch async:50+jax:50+torch segments:50"]
+HEADER = ["programs", "right", "rounds", "switches", "GB in", "GB out", "unmanaged GB", "hidden", "seconds"]
 
 
 def programs_of(group):
@@ -42,19 +45,34 @@ def programs_of(group):
     return found
 
 
+# At how many moments the ledger is compared with what the driver says is used.
+MOMENTS = 5
+
+
 class Watch:
-    """Looks at `baton status` now and then: how much is unmanaged at most."""
+    """Looks at `baton status` now and then: how much is unmanaged at most, and the ledger."""
 
     def __init__(self, coordinator):
         self.coordinator, self.most, self.over = coordinator, 0, threading.Event()
+        self.ledgers = []
         self.thread = threading.Thread(target=self.run)
 
     def run(self):
         """Until it is over."""
         while not self.over.wait(0.5):
             status = self.coordinator.try_status()
-            tenants = status["tenants"] if status else []
-            self.most = max([self.most, sum(tenant["unmanaged_bytes"] for tenant in tenants)])
+            if not status:
+                continue
+            sums = [tenant["unmanaged_bytes"] for tenant in status["tenants"]]
+            self.most = max([self.most, sum(sums)])
+            self.ledgers.append(status["ledger"])
+
+    def moments(self):
+        """Ledgers of moments as far apart as possible."""
+        last = len(self.ledgers) - 1
+        if last < MOMENTS:
+            return self.ledgers
+        return [self.ledgers[last * n // (MOMENTS - 1)] for n in range(MOMENTS)]
 
     def __enter__(self):
         self.thread.start()
@@ -98,6 +116,7 @@ def measure(group, arguments, coordinator, folder):
     for figure in ("switches", "bytes_in", "bytes_out"):
         row[figure] = after[figure] - before[figure]
     row["unmanaged_bytes"] = watch.most
+    row["ledgers"] = watch.moments()
     return row
 
 
@@ -112,6 +131,7 @@ def rows(results):
             str(row["switches"]),
             *moved,
             f"{row['unmanaged_bytes'] / 1e9:.2f}",
+            "" if hidden(row) is None else f"{hidden(row):.2%}",
             f"{row['seconds']:.1f}",
         ]
 
