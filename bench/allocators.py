@@ -65,7 +65,8 @@ class Watch:
                 continue
             sums = [tenant["unmanaged_bytes"] for tenant in status["tenants"]]
             self.most = max([self.most, sum(sums)])
-            self.ledgers.append(status["ledger"])
+            if status["tenants"]:
+                self.ledgers.append(status["ledger"])
 
     def moments(self):
         """Ledgers of moments as far apart as possible."""

@@ -4,7 +4,7 @@
 //!            ┌ frames      lent · free                          what the arena has made
 //!   used by  ├ contexts    of each tenant, as measured
 //!   what the ├ unmanaged   of each tenant and kind
-//!   driver   ├ own         the coordinator's context, and what was used when it started
+//!   driver   ├ own         the coordinator's context, and what was used when the first tenant came
 //!   says     └ hidden      the rest: code that the driver loads late, local memory, channels
 //!            ┌ promised    leased, and not yet used
 //!   free     ├ unmade      the arena may still make frames of it
@@ -52,7 +52,7 @@ pub struct Lines {
     pub unmanaged: PerKind,
     /// Tenants' contexts.
     pub contexts: u64,
-    /// The coordinator's own, and what was used when it started.
+    /// The coordinator's own, and what was used when the first tenant came.
     pub own: u64,
     /// Used, and nobody knows for what.
     pub hidden: u64,
@@ -150,6 +150,14 @@ impl<Id: Ord + Copy> Ledger<Id> {
     /// Of a GPU with so much memory, of which so much was used before anybody came.
     pub fn new(total: u64, own: u64) -> Self {
         Self { total, own: own.min(total), accounts: BTreeMap::new(), sums: Sums::default() }
+    }
+
+    /// Nobody is here: all that is used and no frame is the coordinator's, which may have grown since it started, or a stranger's.
+    pub fn nobody_is_here(&mut self, now: &Reading) {
+        // Without an answer of the driver's nothing is free.
+        if self.accounts.is_empty() && now.free > 0 {
+            self.own = self.total.saturating_sub(now.free).saturating_sub(now.frames);
+        }
     }
 
     /// The GPU's memory, in bytes.
@@ -538,6 +546,19 @@ mod tests {
         ledger.say(1, one(Unmanaged::Pool, 30 * MIB));
         let lines = ledger.lines(&Reading { free: TOTAL - 40 * MIB, ..Reading::default() });
         assert_eq!((lines.unmanaged[Unmanaged::Pool.index()], lines.own, lines.hidden), (30 * MIB, 10 * MIB, 0));
+    }
+
+    #[test]
+    fn what_the_coordinator_has_taken_before_the_first_tenant_comes_is_its_own() {
+        let mut ledger = Ledger::<u8>::new(TOTAL, 10 * MIB);
+        let mut now = Reading { free: TOTAL - 50 * MIB, frames: 20 * MIB, ..Reading::default() };
+        assert_eq!(ledger.lines(&now).hidden, 20 * MIB);
+        ledger.nobody_is_here(&now);
+        assert_eq!((ledger.lines(&now).own, ledger.lines(&now).hidden), (30 * MIB, 0));
+        ledger.say(1, one(Unmanaged::Array, 8 * MIB));
+        now.free -= 8 * MIB;
+        ledger.nobody_is_here(&now);
+        assert_eq!(ledger.lines(&now).own, 30 * MIB, "somebody is here");
     }
 
     #[test]

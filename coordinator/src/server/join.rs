@@ -84,6 +84,9 @@ impl Server {
                 let scheduling = tenant.scheduling.wanted;
                 let joined = What::Joined { name: tenant.name.as_str().into(), class: tenant.class() };
                 log::info!("{} ({}, {}) joined", tenant.name, tenant.class(), tenant.connection.process);
+                if self.tenants.len() == 0 {
+                    self.memory.nobody_is_here();
+                }
                 match self.tenants.add(tenant) {
                     Ok(id) => {
                         self.recorder.record(id, joined);

@@ -179,7 +179,7 @@ pub(crate) fn wait(passage: &Passage, needs: Needs) -> Result<(), CUresult> {
         let start = Instant::now();
         WAITS.fetch_add(1, Ordering::Relaxed);
         WAITING.fetch_add(1, Ordering::Relaxed);
-        let waited = wait_for(passage, &needs, start);
+        let waited = wait_while(passage, || is_lacking(&needs), start);
         WAITING.fetch_sub(1, Ordering::Relaxed);
         WAITED.fetch_add(start.elapsed().as_micros() as u64, Ordering::Relaxed);
         waited?;
@@ -192,12 +192,20 @@ pub(crate) fn wait(passage: &Passage, needs: Needs) -> Result<(), CUresult> {
     Ok(())
 }
 
-fn wait_for(passage: &Passage, needs: &Needs, start: Instant) -> Result<(), CUresult> {
+/// The same until something else is here, of which no block tells.
+pub(super) fn wait_until(passage: &Passage, is_here: impl Fn() -> bool) -> Result<(), CUresult> {
+    WAITING.fetch_add(1, Ordering::Relaxed);
+    let waited = wait_while(passage, || !is_here(), Instant::now());
+    WAITING.fetch_sub(1, Ordering::Relaxed);
+    waited
+}
+
+fn wait_while(passage: &Passage, lacks: impl Fn() -> bool, start: Instant) -> Result<(), CUresult> {
     loop {
         let mapped = MAPPED.load(Ordering::Acquire);
         // Whoever breaks the gate does so before it wakes us for the last time.
         gate::check()?;
-        if !is_lacking(needs) {
+        if !lacks() {
             return Ok(());
         }
         if start.elapsed() < SPIN {

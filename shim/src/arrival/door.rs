@@ -6,7 +6,7 @@
 use baton_contract::cuda::{CUdevice, CUdeviceptr, CUresult, CUstream};
 use baton_contract::memory::GRANULE;
 
-use super::blocks::{Needs, is_lacking, wait};
+use super::blocks::{Needs, is_lacking, wait, wait_until};
 use super::elsewhere;
 use crate::driver::api;
 use crate::gate::{self, MappingGuard, Passage};
@@ -101,7 +101,12 @@ pub(crate) fn wait_for(passage: &Passage, at: CUdeviceptr, bytes: u64) -> Result
     }
     // What comes as a whole begins and ends at multiples of this.
     let places = (at..at + bytes).step_by(GRANULE as usize).chain([at + bytes - 1]);
-    wait(passage, Needs::These(places.collect()))
+    wait(passage, Needs::These(places.collect()))?;
+    // What was being allocated when the gate was closed is in no block.
+    match space::get() {
+        Some(space) => wait_until(passage, || space.is_all_mapped(&(at..at + bytes))),
+        None => Ok(()),
+    }
 }
 
 /// Does something while all memory is here and the coordinator moves none. An error is what the program's call has to

@@ -18,7 +18,7 @@ use crate::memory::pools::attribute;
 use crate::memory::space::{self, NoMemory, Space, is_window};
 use crate::memory::unmanaged::graph_allocates;
 use crate::session;
-use crate::work::pools::{self, From, Waited, Whose};
+use crate::work::pools::{self, Awaited, From, Whose};
 use crate::work::{capture, contexts};
 
 type PoolCreate = unsafe extern "C-unwind" fn(*mut CUmemoryPool, *const c_void) -> CUresult;
@@ -360,51 +360,48 @@ fn pool_of(address: CUdeviceptr) -> Option<&'static Space> {
 // Waiting: what pools have too much goes then.
 
 /// Waits by `call`.
-fn waited(what: impl FnOnce() -> Waited, call: impl FnOnce() -> CUresult) -> CUresult {
-    let before = pools::before_waiting();
+fn waited(awaited: Awaited, call: impl FnOnce() -> CUresult) -> CUresult {
+    let before = pools::before_waiting(awaited);
     let answer = call();
-    if let Some(upto) = before
+    if let Some(before) = before
         && answer == CUDA_SUCCESS
     {
-        pools::has_waited(what(), upto);
+        pools::has_waited(awaited, before);
     }
     answer
 }
 
 pub(super) unsafe fn stream_synchronize<const INDEX: usize>(original: OfStream, stream: CUstream) -> CUresult {
     // SAFETY: the driver's own function with the program's own arguments.
-    waited(|| Waited::Stream(Stream::of::<INDEX>(stream)), || unsafe { original(stream) })
+    waited(Awaited::Stream(Stream::of::<INDEX>(stream)), || unsafe { original(stream) })
 }
 
 pub(super) unsafe fn event_synchronize(original: OfEvent, event: *mut c_void) -> CUresult {
     // SAFETY: the driver's own function with the program's own arguments.
-    waited(|| Waited::Event(event.expose_provenance()), || unsafe { original(event) })
+    waited(Awaited::Event(event.expose_provenance()), || unsafe { original(event) })
 }
 
 pub(super) unsafe fn synchronize(original: Synchronize) -> CUresult {
     // SAFETY: the driver's own function.
-    waited(|| Waited::Context(api::current_context()), || unsafe { original() })
+    waited(Awaited::Context(api::current_context()), || unsafe { original() })
 }
 
 pub(super) unsafe fn synchronize_context(original: OfContext, context: CUcontext) -> CUresult {
-    let meant = || if context.is_null() { api::current_context() } else { context.expose_provenance() };
+    let meant = if context.is_null() { api::current_context() } else { context.expose_provenance() };
     // SAFETY: the driver's own function with the program's own arguments.
-    waited(|| Waited::Context(meant()), || unsafe { original(context) })
+    waited(Awaited::Context(meant), || unsafe { original(context) })
 }
 
 // Events: a stream that waits for one comes after what was freed before it.
 
 /// Records an event by `call`.
 fn recorded(event: *mut c_void, stream: Stream, call: impl FnOnce() -> CUresult) -> CUresult {
-    let event = event.expose_provenance();
     // One that becomes a part of a graph keeps no stream waiting.
     let counts = !contexts::is_capturing();
-    if counts {
-        pools::recorded(event, stream);
-    }
+    let recording = pools::before_recording(event.expose_provenance(), stream);
     let answer = call();
-    if !counts || answer != CUDA_SUCCESS {
-        pools::event_gone(event);
+    if let Some(recording) = recording {
+        pools::has_recorded(recording, counts && answer == CUDA_SUCCESS);
     }
     answer
 }

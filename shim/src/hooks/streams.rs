@@ -129,9 +129,13 @@ pub(super) unsafe fn wait_event<const INDEX: usize>(
     };
     let stream = Stream::of::<INDEX>(stream);
     if session::get().is_none() || !contexts::is_capturing() {
+        let event = event.expose_provenance();
+        let recorded = pools::before_stream_waits(event);
         let answer = call();
-        if answer == CUDA_SUCCESS {
-            pools::waits(stream, event.expose_provenance());
+        if let Some(recorded) = recorded
+            && answer == CUDA_SUCCESS
+        {
+            pools::stream_waits(stream, event, recorded);
         }
         return answer;
     }

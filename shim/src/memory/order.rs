@@ -40,14 +40,32 @@ pub(super) struct Order<T> {
     numbers: HashMap<StreamKey, StreamNumber>,
     known: BTreeMap<StreamNumber, Known<T>>,
     /// What was recorded in an event that the program has.
-    events: HashMap<usize, Vec<Free>>,
+    events: HashMap<usize, Recorded>,
+    /// Events that are being recorded: by how many threads, and whether there was ever more than one meanwhile.
+    recording: HashMap<usize, (u32, bool)>,
+    records: u64,
     streams: u64,
     frees: u64,
 }
 
+/// What an event was recorded behind, and which of all records it was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Recorded {
+    record: u64,
+    pub(super) frees: Vec<Free>,
+}
+
 impl<T> Default for Order<T> {
     fn default() -> Self {
-        Self { numbers: HashMap::new(), known: BTreeMap::new(), events: HashMap::new(), streams: 0, frees: 0 }
+        Self {
+            numbers: HashMap::new(),
+            known: BTreeMap::new(),
+            events: HashMap::new(),
+            recording: HashMap::new(),
+            records: 0,
+            streams: 0,
+            frees: 0,
+        }
     }
 }
 
@@ -97,7 +115,8 @@ impl<T: Copy> Order<T> {
         free.stream == own || self.is_settled(free) || (by_events && waited() >= free.number)
     }
 
-    fn is_settled(&self, free: &Free) -> bool {
+    /// Whether a stream has come to a free, as far as is known.
+    pub(super) fn is_settled(&self, free: &Free) -> bool {
         self.known.get(&free.stream).is_none_or(|known| known.settled >= free.number)
     }
 
@@ -114,33 +133,54 @@ impl<T: Copy> Order<T> {
         all.map(|(stream, _)| *stream).collect()
     }
 
-    /// The program records an event in a stream.
-    pub(super) fn record(&mut self, event: usize, stream: Option<StreamNumber>) {
+    /// The program is about to record an event in a stream: until it has, nobody knows what waiting for it means. Says what it will
+    /// be behind.
+    pub(super) fn begin_record(&mut self, event: usize, stream: Option<StreamNumber>) -> Vec<Free> {
+        self.events.remove(&event);
+        let (threads, overlap) = self.recording.entry(event).or_default();
+        *threads += 1;
+        *overlap |= *threads > 1;
         let mut frees = Vec::new();
         if let Some((stream, known)) = stream.and_then(|stream| Some((stream, self.known.get(&stream)?))) {
             frees.push(Free { stream, number: known.last });
             frees.extend(known.behind.iter().map(|(stream, number)| Free { stream: *stream, number: *number }));
         }
         frees.retain(|free| !self.is_settled(free));
-        match frees.is_empty() {
-            true => self.events.remove(&event),
-            false => self.events.insert(event, frees),
-        };
+        frees
     }
 
-    /// A stream is to wait for an event.
-    pub(super) fn wait(&mut self, stream: StreamNumber, event: usize) {
-        let Some(frees) = self.events.get(&event) else { return };
+    /// It has recorded it, or not. If two threads do so at once, nobody knows which was the last.
+    pub(super) fn end_record(&mut self, event: usize, frees: Vec<Free>, is_recorded: bool) {
+        let Some((threads, overlap)) = self.recording.get_mut(&event) else { return };
+        *threads -= 1;
+        let (threads, overlap) = (*threads, *overlap);
+        if threads == 0 {
+            self.recording.remove(&event);
+        }
+        if is_recorded && !overlap && !frees.is_empty() {
+            self.records += 1;
+            self.events.insert(event, Recorded { record: self.records, frees });
+        }
+    }
+
+    /// What an event was recorded behind.
+    pub(super) fn recorded(&self, event: usize) -> Option<Recorded> {
+        self.events.get(&event).cloned()
+    }
+
+    /// The same, if it was not recorded again since.
+    pub(super) fn still(&self, event: usize, recorded: Recorded) -> Vec<Free> {
+        let is_same = self.events.get(&event).is_some_and(|now| now.record == recorded.record);
+        if is_same { recorded.frees } else { Vec::new() }
+    }
+
+    /// A stream waits for these.
+    pub(super) fn wait(&mut self, stream: StreamNumber, frees: &[Free]) {
         let Some(known) = self.known.get_mut(&stream) else { return };
         for free in frees {
             let number = known.behind.entry(free.stream).or_default();
             *number = free.number.max(*number);
         }
-    }
-
-    /// What an event was recorded behind.
-    pub(super) fn recorded(&self, event: usize) -> Vec<Free> {
-        self.events.get(&event).cloned().unwrap_or_default()
     }
 
     /// An event is no more.
@@ -157,6 +197,11 @@ impl<T: Copy> Order<T> {
     pub(super) fn sweep(&mut self) {
         let known: std::collections::HashSet<StreamNumber> = self.numbers.values().copied().collect();
         self.known.retain(|stream, stream_known| known.contains(stream) || stream_known.last > stream_known.settled);
+        let settled: HashMap<StreamNumber, u64> =
+            self.known.iter().map(|(stream, known)| (*stream, known.settled)).collect();
+        for known in self.known.values_mut() {
+            known.behind.retain(|stream, number| settled.get(stream).is_some_and(|settled| settled < number));
+        }
     }
 }
 
@@ -168,21 +213,51 @@ mod tests {
         StreamKey { context: 0, handle }
     }
 
+    fn record(order: &mut Order<()>, event: usize, stream: StreamNumber) {
+        let frees = order.begin_record(event, Some(stream));
+        order.end_record(event, frees, true);
+    }
+
+    fn wait(order: &mut Order<()>, stream: StreamNumber, event: usize) {
+        if let Some(recorded) = order.recorded(event) {
+            let frees = order.still(event, recorded);
+            order.wait(stream, &frees);
+        }
+    }
+
+    #[test]
+    fn an_event_that_is_recorded_again_meanwhile_tells_nothing() {
+        let mut order: Order<()> = Order::default();
+        let [a, b] = [1, 2].map(|handle| order.add(key(handle), ()));
+        order.free(a);
+        record(&mut order, 10, a);
+        let before = order.recorded(10).expect("it was recorded");
+        order.free(a);
+        let first = order.begin_record(10, Some(a));
+        assert!(order.recorded(10).is_none(), "while it is recorded nobody knows");
+        let second = order.begin_record(10, Some(b));
+        order.end_record(10, first, true);
+        order.end_record(10, second, true);
+        assert!(order.recorded(10).is_none(), "nor if two did so at once");
+        record(&mut order, 10, a);
+        assert!(order.still(10, before).is_empty());
+    }
+
     #[test]
     fn a_stream_is_behind_what_it_has_waited_for() {
         let mut order: Order<()> = Order::default();
         let [a, b, c] = [1, 2, 3].map(|handle| order.add(key(handle), ()));
         let first = order.free(a);
-        order.record(10, Some(a));
+        record(&mut order, 10, a);
         let second = order.free(a);
-        order.wait(b, 10);
+        wait(&mut order, b, 10);
         assert!(order.is_behind(a, &second, false) && order.is_behind(b, &first, true));
         assert!(!order.is_behind(b, &first, false), "if events do not count");
         assert!(!order.is_behind(b, &second, true) && !order.is_behind(c, &first, true));
-        order.record(11, Some(b));
-        order.wait(c, 11);
+        record(&mut order, 11, b);
+        wait(&mut order, c, 11);
         assert!(order.is_behind(c, &first, true), "by way of another");
-        assert_eq!(order.recorded(11), [Free { stream: a, number: 1 }]);
+        assert_eq!(order.recorded(11).map(|recorded| recorded.frees), Some(vec![Free { stream: a, number: 1 }]));
     }
 
     #[test]
@@ -194,8 +269,8 @@ mod tests {
         assert!(order.is_behind(b, &first, false) && !order.is_behind(b, &second, false));
         assert_eq!(order.unsettled(|()| true), [a]);
         order.settle(second);
-        order.record(10, Some(a));
-        assert!(order.recorded(10).is_empty() && order.unsettled(|()| true).is_empty());
+        record(&mut order, 10, a);
+        assert!(order.recorded(10).is_none() && order.unsettled(|()| true).is_empty());
     }
 
     #[test]

@@ -8,9 +8,9 @@ use core::ffi::c_int;
 use core::ops::Range;
 use std::collections::{BTreeMap, HashMap};
 
-use super::order::{Free, Order, StreamKey, StreamNumber};
+use super::order::{Free, Order, Recorded, StreamKey, StreamNumber};
 pub(crate) use super::room::{ALIGNMENT, STEP};
-use super::room::{Growth, Part, Room};
+use super::room::{Growth, Part, Room, is_behind_frees};
 
 /// Which of all pools that ever were: handles are given again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -83,6 +83,8 @@ struct Pool {
     most: u64,
     settings: Settings,
     reserved: Amount,
+    /// What is on its way to it, in bytes.
+    growing: u64,
     used: Amount,
     room: Room,
     /// Streams that have allocated from it or freed into it: the first, and whether there were others.
@@ -148,7 +150,20 @@ pub(crate) struct Growing {
     growth: Growth,
 }
 
+impl Taken {
+    /// Whether some of it was freed in a stream that may have yet to come to that: then it is not nobody's as soon as the program
+    /// gives it up.
+    pub(crate) fn is_behind_frees(&self) -> bool {
+        is_behind_frees(&self.parts)
+    }
+}
+
 impl Growing {
+    /// The same of it.
+    pub(crate) fn is_behind_frees(&self) -> bool {
+        self.growth.is_behind_frees()
+    }
+
     /// What has to come.
     pub(crate) fn ranges(&self) -> Vec<Range<u64>> {
         self.growth.ranges()
@@ -178,7 +193,10 @@ impl<T: Copy> Pools<T> {
         let (reserved, used, room) = Default::default();
         let most = most.checked_next_multiple_of(STEP).unwrap_or(u64::MAX);
         let (first, has_many, destroyed) = (None, false, false);
-        self.all.insert(number, Pool { handle, most, settings, reserved, used, room, first, has_many, destroyed });
+        self.all.insert(
+            number,
+            Pool { handle, most, settings, reserved, growing: 0, used, room, first, has_many, destroyed },
+        );
         self.by_handle.insert(handle, number);
         number
     }
@@ -224,8 +242,8 @@ impl<T: Copy> Pools<T> {
     }
 
     /// Takes memory for a stream that there is: what everybody may have, what the stream has freed itself or is behind of.
-    pub(crate) fn take(&mut self, pool: PoolNumber, bytes: u64, asked: u64, stream: StreamNumber) -> Option<u64> {
-        self.take_if(pool, bytes, asked, stream, false).map(|taken| taken.at)
+    pub(crate) fn take(&mut self, pool: PoolNumber, bytes: u64, asked: u64, stream: StreamNumber) -> Option<Taken> {
+        self.take_if(pool, bytes, asked, stream, false)
     }
 
     /// Takes memory that other streams may still use, for which the stream has to wait first.
@@ -254,9 +272,10 @@ impl<T: Copy> Pools<T> {
 
     /// Gives back what was taken, as it was.
     pub(crate) fn not_taken(&mut self, taken: Taken) {
-        if let Some(pool) = self.pool(taken.pool) {
+        let Self { all, order, .. } = self;
+        if let Some(pool) = all.get_mut(&taken.pool) {
             pool.used.current -= taken.asked;
-            taken.parts.into_iter().for_each(|(at, bytes, free)| pool.room.give(at, bytes, free));
+            pool.room.give_parts(taken.parts, |free| order.is_settled(free));
         }
     }
 
@@ -272,10 +291,11 @@ impl<T: Copy> Pools<T> {
             return More::Lacks;
         };
         let more = growth.steps.len() as u64 * STEP;
-        if pool.most - pool.reserved.current < more {
-            pool.room.not_grown(growth);
+        if pool.most.saturating_sub(pool.reserved.current + pool.growing) < more {
+            pool.room.not_grown(growth, |free| order.is_settled(free));
             return More::Full;
         }
+        pool.growing += more;
         More::Grows(Growing { pool: number, growth })
     }
 
@@ -284,6 +304,7 @@ impl<T: Copy> Pools<T> {
         let Growing { pool, growth } = growing;
         if let Some(pool) = self.pool(*pool) {
             pool.room.grown(growth);
+            pool.growing -= growth.steps.len() as u64 * STEP;
             pool.reserved.add(growth.steps.len() as u64 * STEP);
             pool.used.add(asked);
         }
@@ -292,8 +313,10 @@ impl<T: Copy> Pools<T> {
 
     /// It has not.
     pub(crate) fn not_grown(&mut self, growing: Growing) {
-        if let Some(pool) = self.pool(growing.pool) {
-            pool.room.not_grown(growing.growth);
+        let Self { all, order, .. } = self;
+        if let Some(pool) = all.get_mut(&growing.pool) {
+            pool.growing -= growing.growth.steps.len() as u64 * STEP;
+            pool.room.not_grown(growing.growth, |free| order.is_settled(free));
         }
     }
 
@@ -327,10 +350,19 @@ impl<T: Copy> Pools<T> {
     }
 
     /// The program frees memory of which it says that nothing uses it. What is too much is to be given up.
-    pub(crate) fn give_at_once(&mut self, pool: PoolNumber, at: u64, bytes: u64, asked: u64) -> Vec<Range<u64>> {
+    pub(crate) fn give_at_once(
+        &mut self,
+        pool: PoolNumber,
+        at: u64,
+        bytes: u64,
+        asked: u64,
+        behind: Option<StreamNumber>,
+    ) -> Vec<Range<u64>> {
+        // What was there before may be used still, up to where the stream is that got it.
+        let free = behind.map(|stream| self.order.free(stream));
         let Some(pool) = self.pool(pool) else { return Vec::new() };
         pool.used.current -= asked;
-        pool.room.give(at, bytes, None);
+        pool.room.give(at, bytes, free);
         pool.tidy()
     }
 
@@ -458,23 +490,39 @@ impl<T: Copy> Pools<T> {
         others.filter_map(|stream| self.order.last(stream)).collect()
     }
 
-    /// The program records an event.
-    pub(crate) fn record(&mut self, event: usize, key: StreamKey) {
+    /// The program is about to record an event: what that will be behind.
+    pub(crate) fn begin_record(&mut self, event: usize, key: StreamKey) -> Vec<Free> {
         let stream = self.order.find(key);
-        self.order.record(event, stream);
+        self.order.begin_record(event, stream)
     }
 
-    /// A stream is to wait for an event.
-    pub(crate) fn wait(&mut self, key: StreamKey, event: usize, what: T) {
-        if !self.order.recorded(event).is_empty() {
+    /// It has, or not.
+    pub(crate) fn end_record(&mut self, event: usize, frees: Vec<Free>, is_recorded: bool) {
+        self.order.end_record(event, frees, is_recorded);
+    }
+
+    /// What an event was recorded behind: asked before the driver waits for it.
+    pub(crate) fn recorded(&self, event: usize) -> Option<Recorded> {
+        self.order.recorded(event)
+    }
+
+    /// The same, if it was not recorded again meanwhile.
+    pub(crate) fn still(&self, event: usize, recorded: Recorded) -> Vec<Free> {
+        self.order.still(event, recorded)
+    }
+
+    /// A stream waits for an event that was recorded so.
+    pub(crate) fn wait(&mut self, key: StreamKey, event: usize, recorded: Recorded, what: T) {
+        let frees = self.order.still(event, recorded);
+        if !frees.is_empty() {
             let stream = self.add_stream(key, what);
-            self.order.wait(stream, event);
+            self.order.wait(stream, &frees);
         }
     }
 
-    /// What an event was recorded behind.
-    pub(crate) fn recorded(&self, event: usize) -> Vec<Free> {
-        self.order.recorded(event)
+    /// Whether a stream has come to a free, as far as is known.
+    pub(crate) fn is_settled(&self, free: &Free) -> bool {
+        self.order.is_settled(free)
     }
 
     /// An event is no more.
@@ -500,9 +548,11 @@ mod tests {
 
     fn allocate(pools: &mut Pools<()>, pool: PoolNumber, bytes: u64, stream: StreamNumber) -> u64 {
         let size = bytes.next_multiple_of(ALIGNMENT);
-        pools.take(pool, size, bytes, stream).unwrap_or_else(|| match pools.grow(pool, size, stream) {
-            More::Grows(growing) => pools.grown(&growing, bytes),
-            other => panic!("{other:?}"),
+        pools.take(pool, size, bytes, stream).map(|taken| taken.at).unwrap_or_else(|| {
+            match pools.grow(pool, size, stream) {
+                More::Grows(growing) => pools.grown(&growing, bytes),
+                other => panic!("{other:?}"),
+            }
         })
     }
 
@@ -535,7 +585,7 @@ mod tests {
         let (mut pools, pool, [stream, _]) = pools();
         pools.set(77, attribute::THRESHOLD, 32 * MIB);
         let at = allocate(&mut pools, pool, 40 * MIB, stream);
-        let gone = pools.give_at_once(pool, at, 40 * MIB, 40 * MIB);
+        let gone = pools.give_at_once(pool, at, 40 * MIB, 40 * MIB, None);
         assert_eq!((gone, figures(&mut pools)[0]), (vec![2 * STEP..3 * STEP], 32 * MIB));
         assert_eq!(pools.trim(77, 1), [], "no less than was asked for");
         assert_eq!(pools.trim(77, 0), [STEP..2 * STEP]);
@@ -546,15 +596,30 @@ mod tests {
         let (mut pools, pool, [first, second]) = pools();
         let at = allocate(&mut pools, pool, 32 * MIB, first);
         assert!(pools.give(pool, at, 32 * MIB, 32 * MIB, first).is_none(), "nobody else uses this pool");
-        assert_eq!(pools.take(pool, 512, 512, second), None);
+        assert!(pools.take(pool, 512, 512, second).is_none());
         let taken = pools.take_any(pool, 512, 512, second).expect("there is some");
         assert_eq!((taken.at, taken.after.len()), (at, 1));
         pools.not_taken(taken);
-        assert_eq!((pools.take(pool, 512, 512, second), pools.take(pool, 512, 512, first)), (None, Some(at)));
+        assert!(pools.take(pool, 512, 512, second).is_none());
+        assert_eq!(pools.take(pool, 512, 512, first).map(|taken| taken.at), Some(at));
         assert!(pools.give(pool, at, 512, 512, second).is_some(), "two streams use it");
-        pools.record(5, StreamKey { context: 0, handle: 1 });
-        pools.wait(StreamKey { context: 0, handle: 2 }, 5, ());
-        assert_eq!(pools.take(pool, MIB, MIB, second), Some(at));
+        let key = |handle| StreamKey { context: 0, handle };
+        let frees = pools.begin_record(5, key(1));
+        pools.end_record(5, frees, true);
+        let recorded = pools.recorded(5).expect("something is behind it");
+        pools.wait(key(2), 5, recorded, ());
+        assert_eq!(pools.take(pool, MIB, MIB, second).map(|taken| taken.at), Some(at));
+    }
+
+    #[test]
+    fn memory_that_was_got_behind_a_free_is_behind_it_when_it_is_given_up_too() {
+        let (mut pools, pool, [first, second]) = pools();
+        let at = allocate(&mut pools, pool, 32 * MIB, first);
+        pools.give(pool, at, 32 * MIB, 32 * MIB, first);
+        let taken = pools.take(pool, 32 * MIB, 32 * MIB, first).expect("its own");
+        assert!(taken.is_behind_frees());
+        assert_eq!(pools.give_at_once(pool, taken.at, 32 * MIB, 32 * MIB, Some(first)), []);
+        assert!(pools.take(pool, 512, 512, second).is_none());
     }
 
     #[test]
@@ -565,7 +630,7 @@ mod tests {
         let at = allocate(&mut pools, pool, 8 * MIB, stream);
         assert!(matches!(pools.grow(pool, 32 * MIB, stream), More::Full));
         assert!(matches!(pools.grow(pool, 33 * MIB, stream), More::Full));
-        pools.give_at_once(pool, at, 8 * MIB, 8 * MIB);
+        pools.give_at_once(pool, at, 8 * MIB, 8 * MIB, None);
         assert_eq!(pools.figure(78, attribute::RESERVED), Some(0));
     }
 
@@ -577,7 +642,7 @@ mod tests {
         assert_eq!(pools.remove(77), Some(pool));
         assert_eq!(pools.destroyed(pool), []);
         assert!(pools.sweep().is_empty());
-        assert_eq!(pools.give_at_once(pool, at, 40 * MIB, 40 * MIB), [STEP..3 * STEP]);
+        assert_eq!(pools.give_at_once(pool, at, 40 * MIB, 40 * MIB, None), [STEP..3 * STEP]);
         assert!(pools.sweep().is_empty(), "its addresses are not free yet");
         pools.returned(&[STEP..3 * STEP]);
         assert_eq!(pools.sweep(), [STEP..100 * STEP]);

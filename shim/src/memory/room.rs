@@ -25,6 +25,11 @@ struct Pending {
 /// A part of what was taken: where, how much, and the free that it is from.
 pub(crate) type Part = (u64, u64, Option<Free>);
 
+/// Whether some of it was freed in a stream that may have yet to come to that.
+pub(super) fn is_behind_frees(parts: &[Part]) -> bool {
+    parts.iter().any(|(_, _, free)| free.is_some())
+}
+
 /// How a pool could grow: what of an allocation there is already, and the steps that it lacks.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Growth {
@@ -36,6 +41,11 @@ pub(super) struct Growth {
 }
 
 impl Growth {
+    /// Whether some of it was freed in a stream that may have yet to come to that.
+    pub(super) fn is_behind_frees(&self) -> bool {
+        is_behind_frees(&self.taken)
+    }
+
     /// The steps that are lacking, as ranges of addresses.
     pub(super) fn ranges(&self) -> Vec<Range<u64>> {
         let mut ranges: Vec<Range<u64>> = Vec::new();
@@ -158,7 +168,7 @@ impl Room {
     /// Gives back what was taken: at a free in a stream, or for everybody.
     pub(super) fn give(&mut self, at: u64, bytes: u64, free: Option<Free>) {
         self.free.give_back(at, bytes);
-        let Some(free) = free else { return };
+        let Some(mut free) = free else { return };
         let (mut at, mut bytes) = (at, bytes);
         // Neighbours that one stream has freed are one: what holds behind the later free holds for both.
         if let Some((&before, part)) = self.pending.range(..at).next_back()
@@ -166,14 +176,23 @@ impl Room {
             && part.free.stream == free.stream
         {
             (at, bytes) = (before, part.bytes + bytes);
+            free.number = free.number.max(part.free.number);
             self.remove_pending(before);
         }
         if self.pending.get(&(at + bytes)).is_some_and(|part| part.free.stream == free.stream)
             && let Some(part) = self.remove_pending(at + bytes)
         {
             bytes += part.bytes;
+            free.number = free.number.max(part.free.number);
         }
         self.insert_pending(at, Pending { bytes, free });
+    }
+
+    /// Gives back what was taken, as it was, but for frees that are settled by now.
+    pub(super) fn give_parts(&mut self, parts: Vec<Part>, is_settled: impl Fn(&Free) -> bool) {
+        for (at, bytes, free) in parts {
+            self.give(at, bytes, free.filter(|free| !is_settled(free)));
+        }
     }
 
     fn insert_pending(&mut self, at: u64, part: Pending) {
@@ -232,10 +251,10 @@ impl Room {
         }
     }
 
-    /// They have not.
-    pub(super) fn not_grown(&mut self, growth: Growth) {
+    /// They have not. What was taken is as it was, but for frees that are settled by now.
+    pub(super) fn not_grown(&mut self, growth: Growth, is_settled: impl Fn(&Free) -> bool) {
         self.steps.retain(|step| !growth.steps.contains(step));
-        growth.taken.into_iter().for_each(|(at, bytes, free)| self.give(at, bytes, free));
+        self.give_parts(growth.taken, is_settled);
     }
 
     /// Where an allocation could begin that lacks memory: in what is free before a step that is lacking, and where steps are.
@@ -411,13 +430,25 @@ mod tests {
     }
 
     #[test]
+    fn neighbours_are_one_behind_the_later_of_their_frees() {
+        let mut room = room();
+        let (at, _) = grown(&mut room, STEP);
+        room.give(at + 512, 512, freed(OWN, 9));
+        room.give(at, 512, freed(OWN, 5));
+        room.settle(Free { stream: OWN, number: 5 });
+        assert_eq!((room.pending(), room.take(1024, OTHER, &|_| false)), (1, None));
+        room.settle(Free { stream: OWN, number: 9 });
+        assert_eq!(room.take(1024, OTHER, &|_| false).map(|(at, _)| at), Some(at));
+    }
+
+    #[test]
     fn what_did_not_come_leaves_all_as_it_was() {
         let mut room = room();
         let (at, _) = grown(&mut room, STEP);
         room.give(at, STEP, freed(OWN, 1));
         let growth = room.grow(2 * STEP, &own).expect("there are addresses");
         assert_eq!((growth.at, growth.ranges()), (at, vec![2 * STEP..3 * STEP]));
-        room.not_grown(growth);
+        room.not_grown(growth, |_| false);
         assert_eq!((room.pending(), room.free().collect::<Vec<_>>()), (1, vec![at..at + STEP]));
     }
 

@@ -20,6 +20,7 @@ use baton_contract::wire::MAX_DESCRIPTORS;
 
 use super::extents::Extents;
 use super::layout::{ExtentLayout, Layout};
+use super::order::StreamNumber;
 use super::pools::{PoolNumber, STEP};
 use super::spare::Spare;
 use super::table::{Facts, Pooled, Released, SMALL, Table};
@@ -259,11 +260,12 @@ impl Space {
 
     /// Addresses for a pool, at least so many, from a multiple of [`STEP`] on.
     pub(crate) fn take_area(&self, bytes: u64) -> Option<Range<CUdeviceptr>> {
-        let size = bytes.checked_next_multiple_of(STEP)?.checked_add(STEP)?;
+        // Not right beside anything else: the coordinator makes one extent of neighbours.
+        let size = bytes.checked_next_multiple_of(STEP)?.checked_add(2 * STEP)?;
         let at = self.addresses(size).ok()?;
         self.lock().areas.insert(at, size);
-        let start = at.next_multiple_of(STEP);
-        Some(start..start + size - STEP)
+        let start = (at + 1).next_multiple_of(STEP);
+        Some(start..start + size - 2 * STEP)
     }
 
     /// A pool is no more, and nothing is left at its addresses.
@@ -289,6 +291,11 @@ impl Space {
                     let came = ranges[..n].iter().map(Released::of_pool).collect();
                     // A broken context keeps its memory until the process ends.
                     let _ = self.release(came, give_to_coordinator);
+                    // The pool has never had them.
+                    let is_of = |back: &Range<CUdeviceptr>| {
+                        ranges[..n].iter().any(|range| range.start <= back.start && back.end <= range.end)
+                    };
+                    self.lock().returned.retain(|back| !is_of(back));
                     return Err(error);
                 }
             }
@@ -316,8 +323,14 @@ impl Space {
     }
 
     /// An allocation of a pool, which the program knows by `handle`.
-    pub(crate) fn add_pooled(&self, at: CUdeviceptr, bytes: u64, pool: PoolNumber, handle: usize) {
-        self.lock().table.add_pooled(at, bytes, pool, handle);
+    pub(crate) fn add_pooled(
+        &self,
+        at: CUdeviceptr,
+        bytes: u64,
+        pool: (PoolNumber, usize),
+        behind: Option<StreamNumber>,
+    ) {
+        self.lock().table.add_pooled(at, bytes, pool, behind);
     }
 
     /// Such an allocation is freed, if it is one.

@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use baton_contract::cuda::CUdeviceptr;
 use baton_contract::memory::GRANULE;
 
+use super::order::StreamNumber;
 use super::pools::PoolNumber;
 use super::window::Window;
 
@@ -42,8 +43,8 @@ enum Home {
     Own,
     /// Shared with others.
     Shared,
-    /// A pool's.
-    Pool(PoolNumber),
+    /// A pool's; with the stream that got it, if another may have yet to come to the free before.
+    Pool(PoolNumber, Option<StreamNumber>),
 }
 
 impl Allocation {
@@ -57,6 +58,8 @@ impl Allocation {
 #[derive(Debug)]
 pub(crate) struct Pooled {
     pub(crate) pool: PoolNumber,
+    /// The stream that got it, if another may have yet to come to the free before.
+    pub(crate) behind: Option<StreamNumber>,
     /// What was asked for, and what it takes.
     pub(crate) asked: u64,
     pub(crate) bytes: u64,
@@ -161,19 +164,25 @@ impl Table {
     }
 
     /// An allocation of a pool, which the program knows by `handle`.
-    pub(crate) fn add_pooled(&mut self, at: CUdeviceptr, bytes: u64, pool: PoolNumber, handle: usize) {
+    pub(crate) fn add_pooled(
+        &mut self,
+        at: CUdeviceptr,
+        bytes: u64,
+        (pool, handle): (PoolNumber, usize),
+        behind: Option<StreamNumber>,
+    ) {
         let number = self.next_number();
         let facts = Facts { bytes, context: 0, pool: handle, number };
-        self.allocations.insert(at, Allocation { facts, home: Home::Pool(pool), has_escaped: false });
+        self.allocations.insert(at, Allocation { facts, home: Home::Pool(pool, behind), has_escaped: false });
     }
 
     /// Such an allocation is freed, if it is one.
     pub(crate) fn remove_pooled(&mut self, at: CUdeviceptr) -> Option<Pooled> {
         let allocation = self.allocations.get(&at)?;
-        let Home::Pool(pool) = allocation.home else { return None };
+        let Home::Pool(pool, behind) = allocation.home else { return None };
         let (asked, bytes, has_escaped) = (allocation.facts.bytes, allocation.taken(), allocation.has_escaped);
         self.allocations.remove(&at);
-        Some(Pooled { pool, asked, bytes, has_escaped })
+        Some(Pooled { pool, behind, asked, bytes, has_escaped })
     }
 
     /// Pools have so much more.
@@ -269,7 +278,7 @@ impl Table {
         }
         allocation.has_escaped = true;
         match allocation.home {
-            Home::Own | Home::Pool(_) => Some((*at, allocation.taken())),
+            Home::Own | Home::Pool(..) => Some((*at, allocation.taken())),
             Home::Shared => self.shared.range(..=address).next_back().map(|at| (*at, GRANULE)),
         }
     }
@@ -350,7 +359,7 @@ mod tests {
     #[test]
     fn an_allocation_of_a_pool_is_known_and_its_memory_is_the_pools() {
         let mut table = Table::default();
-        table.add_pooled(3 * BLOCK, 513, PoolNumber::for_tests(4), 99);
+        table.add_pooled(3 * BLOCK, 513, (PoolNumber::for_tests(4), 99), None);
         assert_eq!(table.find(3 * BLOCK + 512).map(|(at, found)| (at, found.facts.pool)), Some((3 * BLOCK, 99)));
         assert!(table.find(3 * BLOCK + 513).is_none());
         assert_eq!((table.taken(), table.places().collect::<Vec<_>>()), (0, vec![(3 * BLOCK, 2 * BLOCK)]));

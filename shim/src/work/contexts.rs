@@ -217,6 +217,11 @@ pub(crate) fn were_any() -> bool {
     lock().serials > 0
 }
 
+/// Whether a context is there, and nobody is about to leave it.
+pub(super) fn is_known(id: ContextId) -> bool {
+    lock().get(id).is_some()
+}
+
 /// The GPU of a context, if it is known.
 pub(crate) fn device_of(context: Handle) -> Option<CUdevice> {
     lock().by_handle(context).map(|(_, context)| context.device)

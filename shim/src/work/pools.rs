@@ -21,7 +21,7 @@ use crate::driver::api::{self, Handle, Stream};
 use crate::gate::{self, Passage};
 use crate::link;
 use crate::link::requests::Requests;
-use crate::memory::order::{Free, StreamKey, StreamNumber};
+use crate::memory::order::{Free, Recorded, StreamKey, StreamNumber};
 use crate::memory::pools::{ALIGNMENT, More, PoolNumber, Pools, Settings, attribute};
 use crate::memory::space::{self, NoMemory, Space};
 use crate::memory::table::Pooled;
@@ -41,6 +41,8 @@ struct Books {
     drivers: BTreeSet<Handle>,
     /// Whose the pool is that the GPU's allocations are from, if that was asked.
     current: Option<Whose>,
+    /// How often another one may have become that.
+    changes: u64,
 }
 
 /// Whose a pool's memory is.
@@ -136,6 +138,7 @@ pub(crate) fn find(from: From, device: CUdevice) -> Whose {
 
 #[cold]
 fn look_for(from: From, device: CUdevice) -> Whose {
+    let changes = with(|books| books.changes);
     let _relaxed = api::Relaxed::enter();
     let handle = match from {
         From::Current => asked_pool(device, api::current_pool),
@@ -148,7 +151,7 @@ fn look_for(from: From, device: CUdevice) -> Whose {
     }
     with(|books| {
         let found = books.whose(handle).unwrap_or(Whose::Nobodys);
-        if matches!(from, From::Current) && handle != 0 {
+        if matches!(from, From::Current) && handle != 0 && books.changes == changes {
             books.current = Some(found);
         }
         found
@@ -157,7 +160,10 @@ fn look_for(from: From, device: CUdevice) -> Whose {
 
 /// The program has made another pool the current one, or may have.
 pub(crate) fn current_changed() {
-    with(|books| books.current = None);
+    with(|books| {
+        books.current = None;
+        books.changes += 1;
+    });
 }
 
 /// It has set an attribute.
@@ -207,27 +213,44 @@ fn number_of(stream: Stream) -> Result<StreamNumber, CUresult> {
 }
 
 impl Asked {
-    /// A mark behind all that is in the stream now.
-    fn mark(&self) -> Option<Mark> {
-        let context = self.context?;
-        match self.stream {
-            // Another thread's own cannot be named here.
-            Stream::PerThread if key_of(self.stream) != Some(self.key) => Mark::of_context(context),
-            stream => Mark::of_stream(context, stream),
+    /// Does something with the stream that has this number, if it still is that one: it may be destroyed meanwhile, and its handle
+    /// given again.
+    fn with_stream<T>(&self, number: StreamNumber, what: impl FnOnce() -> T) -> Option<T> {
+        let is_it = || with(|books| books.pools.find_stream(self.key)) == Some(number);
+        if !is_it() {
+            return None;
         }
+        let done = what();
+        is_it().then_some(done)
+    }
+
+    /// A mark behind all that is in the stream now.
+    fn mark(&self, number: StreamNumber) -> Option<Mark> {
+        let context = self.context?;
+        // Another thread's own cannot be named here.
+        let can_be_named = self.stream != Stream::PerThread || key_of(self.stream) == Some(self.key);
+        let in_stream = || Mark::of_stream(context, self.stream);
+        let mark = if can_be_named { self.with_stream(number, in_stream).flatten() } else { None };
+        mark.or_else(|| Mark::of_context(context))
     }
 
     /// Whether nothing is queued in it, as far as that can be asked at once.
-    fn is_idle(&self) -> bool {
-        match (self.context, self.stream) {
-            (Some(context), Stream::Created(handle)) => is_idle(context, handle) == Some(true),
-            _ => false,
-        }
+    fn is_idle(&self, number: StreamNumber) -> bool {
+        let (Some(context), Stream::Created(handle)) = (self.context, self.stream) else { return false };
+        self.with_stream(number, || is_idle(context, handle)).flatten() == Some(true)
+    }
+
+    /// Whether its context is there. While one is being left, marks take its work for ended.
+    fn has_context(&self) -> bool {
+        self.context.is_none_or(contexts::is_known)
     }
 }
 
 /// How far a stream has come of what it has freed, `last` the last.
 fn passed(asked: &Asked, last: Free) -> Option<Free> {
+    if !asked.has_context() {
+        return None;
+    }
     // Taken out, because the driver is asked.
     let mut behind = marks().remove(&last.stream).unwrap_or_default();
     let mut upto = None;
@@ -239,16 +262,28 @@ fn passed(asked: &Asked, last: Free) -> Option<Free> {
         behind.pop_front();
     }
     if behind.is_empty() && upto.is_none_or(|upto| upto < last.number) {
-        if asked.is_idle() {
+        if asked.is_idle(last.stream) {
             upto = Some(last.number);
-        } else if let Some(mark) = asked.mark() {
+        } else if let Some(mark) = asked.mark(last.stream) {
             behind.push_back((last.number, mark));
         }
     }
     if !behind.is_empty() {
         put_back(last.stream, behind);
     }
-    upto.map(|number| Free { number, ..last })
+    upto.filter(|_| asked.has_context()).map(|number| Free { number, ..last })
+}
+
+/// As many marks are kept of a stream; of frees beyond that there is none until somebody asks.
+const MOST_MARKS: usize = 64;
+
+/// A mark behind a free.
+fn add_mark(free: Free, mark: Mark) {
+    let mut marks = marks();
+    let behind = marks.entry(free.stream).or_default();
+    if behind.len() < MOST_MARKS && behind.back().is_none_or(|(last, _)| *last < free.number) {
+        behind.push_back((free.number, mark));
+    }
 }
 
 /// Puts marks back that were taken out; others may have come meanwhile.
@@ -281,10 +316,17 @@ pub(crate) fn allocate(
     let own = number_of(stream).map_err(NoMemory::Answer)?;
     let size = bytes.checked_next_multiple_of(ALIGNMENT).filter(|size| *size <= link::total()).ok_or(FULL)?;
     let request = Request { passage, requests, space, pool, bytes, size, own };
-    let at = request.serve(stream)?.ok_or(FULL)?;
+    let Got { at, is_behind_frees } = request.serve(stream)?.ok_or(FULL)?;
     let handle = with(|books| books.pools.handle(pool));
-    space.add_pooled(at, bytes, pool, handle);
+    space.add_pooled(at, bytes, (pool, handle), is_behind_frees.then_some(own));
     Ok(at)
+}
+
+/// Memory that was got.
+struct Got {
+    at: CUdeviceptr,
+    /// Whether some of it was freed in a stream that may have yet to come to that.
+    is_behind_frees: bool,
 }
 
 /// An allocation that is asked for.
@@ -300,7 +342,7 @@ struct Request<'a> {
 }
 
 impl Request<'_> {
-    fn serve(&self, stream: Stream) -> Result<Option<CUdeviceptr>, NoMemory> {
+    fn serve(&self, stream: Stream) -> Result<Option<Got>, NoMemory> {
         if let Some(at) = self.take() {
             return Ok(Some(at));
         }
@@ -325,12 +367,13 @@ impl Request<'_> {
         Ok(if settings.internal { self.take_behind_waits(stream) } else { None })
     }
 
-    fn take(&self) -> Option<CUdeviceptr> {
-        with(|books| books.pools.take(self.pool, self.size, self.bytes, self.own))
+    fn take(&self) -> Option<Got> {
+        let taken = with(|books| books.pools.take(self.pool, self.size, self.bytes, self.own))?;
+        Some(Got { at: taken.at, is_behind_frees: taken.is_behind_frees() })
     }
 
     /// With more memory for the pool; none if there is none.
-    fn grow(&self) -> Result<Option<CUdeviceptr>, NoMemory> {
+    fn grow(&self) -> Result<Option<Got>, NoMemory> {
         if frees::is_any() {
             // What was freed in a stream's order may be free by now, and what pools have given up is.
             let _guard = gate::lock_mappings(self.passage).map_err(NoMemory::Answer)?;
@@ -356,7 +399,10 @@ impl Request<'_> {
                 }
                 More::Grows(growing) => {
                     return match self.space.grow_area(self.passage, self.requests, &growing.ranges()) {
-                        Ok(()) => Ok(Some(with(|books| books.pools.grown(&growing, self.bytes)))),
+                        Ok(()) => {
+                            let at = with(|books| books.pools.grown(&growing, self.bytes));
+                            Ok(Some(Got { at, is_behind_frees: growing.is_behind_frees() }))
+                        }
                         Err(error) => {
                             with(|books| books.pools.not_grown(growing));
                             match error {
@@ -371,11 +417,11 @@ impl Request<'_> {
     }
 
     /// Memory that other streams have freed and not come to yet: the stream is made to wait for that.
-    fn take_behind_waits(&self, stream: Stream) -> Option<CUdeviceptr> {
+    fn take_behind_waits(&self, stream: Stream) -> Option<Got> {
         let _relaxed = api::Relaxed::enter();
         let taken = with(|books| books.pools.take_any(self.pool, self.size, self.bytes, self.own))?;
         if taken.after.iter().all(|free| keep_waiting(stream, *free)) {
-            return Some(taken.at);
+            return Some(Got { at: taken.at, is_behind_frees: taken.is_behind_frees() });
         }
         with(|books| books.pools.not_taken(taken));
         None
@@ -399,7 +445,10 @@ fn keep_waiting(stream: Stream, free: Free) -> bool {
         // All that it had has ended.
         return true;
     };
-    let Some(mark) = asked.mark() else { return false };
+    if !asked.has_context() {
+        return false;
+    }
+    let Some(mark) = asked.mark(free.stream) else { return false };
     let is_kept = mark.keep_waiting(stream);
     put_back(free.stream, VecDeque::from([(last.number, mark)]));
     is_kept
@@ -409,6 +458,7 @@ fn keep_waiting(stream: Stream, free: Free) -> bool {
 pub(crate) fn free(space: &Space, at: CUdeviceptr, stream: Stream) -> Result<(), CUresult> {
     let number = number_of(stream)?;
     let asked = || key_of(stream).map(|key| asked(stream, key));
+    let before = with(|books| books.pools.now());
     let mut mark = None;
     if stream == Stream::Legacy && contexts::is_legacy_ordering() {
         // Other streams may rely on the order that such a call makes.
@@ -416,7 +466,7 @@ pub(crate) fn free(space: &Space, at: CUdeviceptr, stream: Stream) -> Result<(),
         mark = Mark::in_legacy(here)?;
     }
     let Some(freed) = space.remove_pooled(at) else { return Ok(()) };
-    let Pooled { pool, asked: bytes, bytes: size, has_escaped } = freed;
+    let Pooled { pool, asked: bytes, bytes: size, has_escaped, .. } = freed;
     if has_escaped {
         with(|books| books.pools.lose(pool, bytes));
         return Ok(());
@@ -424,9 +474,10 @@ pub(crate) fn free(space: &Space, at: CUdeviceptr, stream: Stream) -> Result<(),
     let marked = with(|books| books.pools.give(pool, at, size, bytes, number));
     PENDING.store(true, Ordering::Release);
     if let Some(free) = marked
-        && let Some(mark) = mark.or_else(|| asked()?.mark())
+        // One that another thread's free came after is behind less than this.
+        && let Some(mark) = mark.filter(|_| free.number == before + 1).or_else(|| asked()?.mark(number))
     {
-        put_back(number, VecDeque::from([(free.number, mark)]));
+        add_mark(free, mark);
     }
     Ok(())
 }
@@ -437,7 +488,8 @@ pub(crate) fn free_now(space: &'static Space, freed: &Pooled, at: CUdeviceptr) {
         with(|books| books.pools.lose(freed.pool, freed.asked));
         return;
     }
-    give_up(with(|books| books.pools.give_at_once(freed.pool, at, freed.bytes, freed.asked)), space);
+    give_up(with(|books| books.pools.give_at_once(freed.pool, at, freed.bytes, freed.asked, freed.behind)), space);
+    PENDING.store(true, Ordering::Release);
     sweep(space);
 }
 
@@ -445,33 +497,44 @@ fn give_up(ranges: Vec<Range<CUdeviceptr>>, space: &'static Space) {
     frees::give_up(ranges, space);
 }
 
-/// The program is about to wait for something; what it has freed up to now may be everybody's after it. None if there is nothing.
-#[inline]
-pub(crate) fn before_waiting() -> Option<u64> {
-    PENDING.load(Ordering::Acquire).then(|| with(|books| books.pools.now()))
-}
-
-/// What the program has waited for.
+/// What the program waits for.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Waited {
+pub(crate) enum Awaited {
     Stream(Stream),
     Event(Handle),
     /// All that is in a context.
     Context(Handle),
 }
 
+/// What is known before the program waits.
+pub(crate) struct Waiting {
+    /// What was freed up to now may be everybody's after it.
+    upto: u64,
+    recorded: Option<Recorded>,
+}
+
+/// The program is about to wait for something. None if nothing can come of that.
+#[inline]
+pub(crate) fn before_waiting(awaited: Awaited) -> Option<Waiting> {
+    let wait = |books: &mut Books| Waiting {
+        upto: books.pools.now(),
+        recorded: if let Awaited::Event(event) = awaited { books.pools.recorded(event) } else { None },
+    };
+    PENDING.load(Ordering::Acquire).then(|| with(wait))
+}
+
 /// It has waited. What is too much of what nobody has is given up.
-pub(crate) fn has_waited(waited: Waited, upto: u64) {
+pub(crate) fn has_waited(awaited: Awaited, Waiting { upto, recorded }: Waiting) {
     let Some(space) = space::get() else { return };
-    let key = if let Waited::Stream(stream) = waited { key_of(stream) } else { None };
+    let key = if let Awaited::Stream(stream) = awaited { key_of(stream) } else { None };
     let gone = with(|books| {
-        let settled: Vec<Free> = match waited {
-            Waited::Stream(_) => {
+        let settled: Vec<Free> = match awaited {
+            Awaited::Stream(_) => {
                 let stream = key.and_then(|key| books.pools.find_stream(key));
                 stream.map(|stream| Free { stream, number: upto }).into_iter().collect()
             }
-            Waited::Event(event) => books.pools.recorded(event),
-            Waited::Context(context) => {
+            Awaited::Event(event) => recorded.map(|recorded| books.pools.still(event, recorded)).unwrap_or_default(),
+            Awaited::Context(context) => {
                 let here = |asked: &Asked| asked.context.is_some_and(|id| id.handle == context);
                 let streams = books.pools.unsettled(here).into_iter();
                 streams.map(|(_, last)| Free { number: upto.min(last.number), ..last }).collect()
@@ -482,30 +545,60 @@ pub(crate) fn has_waited(waited: Waited, upto: u64) {
         PENDING.store(books.pools.is_any_pending(), Ordering::Release);
         gone
     });
-    let settled = with(|books| books.pools.unsettled(|_| true));
-    marks().retain(|stream, _| settled.iter().any(|(_, free)| free.stream == *stream));
+    forget_marks();
     give_up(gone, space);
     sweep(space);
 }
 
-/// An event is recorded in a stream.
-#[inline]
-pub(crate) fn recorded(event: Handle, stream: Stream) {
-    if PENDING.load(Ordering::Acquire)
-        && let Some(key) = key_of(stream)
-    {
-        with(|books| books.pools.record(event, key));
+/// Forgets marks of what is settled.
+fn forget_marks() {
+    let behind: Vec<(StreamNumber, u64)> =
+        marks().iter().filter_map(|(stream, behind)| Some((*stream, behind.front()?.0))).collect();
+    let is_settled = |(stream, number): &(StreamNumber, u64)| {
+        with(|books| books.pools.is_settled(&Free { stream: *stream, number: *number }))
+    };
+    // The marks are dropped behind the lock.
+    let mut dropped = Vec::new();
+    for (stream, _) in behind.into_iter().filter(is_settled) {
+        let Some(mut queue) = marks().remove(&stream) else { continue };
+        while queue.front().is_some_and(|(number, _)| is_settled(&(stream, *number))) {
+            dropped.extend(queue.pop_front());
+        }
+        if !queue.is_empty() {
+            put_back(stream, queue);
+        }
     }
 }
 
-/// A stream is to wait for an event.
+/// An event that is about to be recorded, and what it will be behind.
+pub(crate) struct Recording(Handle, Vec<Free>);
+
+/// The program is about to record an event. None if nothing is behind it that counts.
 #[inline]
-pub(crate) fn waits(stream: Stream, event: Handle) {
-    if PENDING.load(Ordering::Acquire)
-        && let Some(key) = key_of(stream)
-    {
+pub(crate) fn before_recording(event: Handle, stream: Stream) -> Option<Recording> {
+    if !PENDING.load(Ordering::Acquire) {
+        return None;
+    }
+    let key = key_of(stream)?;
+    Some(Recording(event, with(|books| books.pools.begin_record(event, key))))
+}
+
+/// It has recorded it, or not in a way that keeps a stream waiting.
+pub(crate) fn has_recorded(Recording(event, frees): Recording, counts: bool) {
+    with(|books| books.pools.end_record(event, frees, counts));
+}
+
+/// What an event was recorded behind, before a stream is to wait for it.
+#[inline]
+pub(crate) fn before_stream_waits(event: Handle) -> Option<Recorded> {
+    if PENDING.load(Ordering::Acquire) { with(|books| books.pools.recorded(event)) } else { None }
+}
+
+/// A stream waits for an event that was recorded so.
+pub(crate) fn stream_waits(stream: Stream, event: Handle, recorded: Recorded) {
+    if let Some(key) = key_of(stream) {
         let asked = asked(stream, key);
-        with(|books| books.pools.wait(key, event, asked));
+        with(|books| books.pools.wait(key, event, recorded, asked));
     }
 }
 
@@ -522,7 +615,7 @@ pub(crate) fn stream_goes(handle: Handle) {
     let key = StreamKey { context: 0, handle };
     let Some((asked, last)) = with(|books| books.pools.last_of(key)) else { return };
     let _relaxed = api::Relaxed::enter();
-    if let Some(mark) = asked.mark() {
+    if let Some(mark) = asked.mark(last.stream) {
         put_back(last.stream, VecDeque::from([(last.number, mark)]));
     }
     with(|books| books.pools.forget_stream(key));

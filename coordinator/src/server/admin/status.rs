@@ -94,7 +94,7 @@ struct LinesStatus {
     /// What of tenants does not move, by kind: as far as the driver says that it is used.
     unmanaged: KindsStatus,
     contexts_bytes: u64,
-    /// The coordinator's context, and what was used when it started.
+    /// The coordinator's context, and what was used when the first tenant came.
     own_bytes: u64,
     /// Used, and nobody knows for what: code that was loaded late, local memory, channels.
     hidden_bytes: u64,

@@ -58,6 +58,12 @@ impl Memory {
         }
     }
 
+    /// The first tenant is about to come.
+    pub(in crate::server) fn nobody_is_here(&mut self) {
+        let now = self.reading();
+        self.ledger.nobody_is_here(&now);
+    }
+
     /// Every line of the ledger, by what the tenants have last said; and what the driver says now.
     pub(in crate::server) fn lines(&self) -> (Lines, Reading) {
         let now = self.reading();
