@@ -382,7 +382,7 @@ def allocators_section(runs):
         "every word round after round, while the others do the same. `torch segments`: PyTorch with "
         "`expandable_segments:True`. JAX takes three quarters of what it is told is free in one piece. "
         "The last column is what the driver says is used and no line of the ledger has, at the worst "
-        "of five moments.",
+        "of five moments, as far as programs had memory then.",
         table.markdown(header, lines),
     )
 

@@ -65,7 +65,13 @@ class Results(unittest.TestCase):
         self.assertIn("| jax:60, jax:60 | right | 12 | 2.0 | 3.5 | 0.00 | – |", said)
 
     def test_what_no_line_has_is_a_part_of_what_is_used_at_the_worst_moment(self):
-        moments = [{"driver_used_bytes": 1000, "known_bytes": known} for known in (1000, 985, 1010)]
+        lines = {"lent_bytes": 500}
+        moments = [
+            {"driver_used_bytes": 1000, "known_bytes": known, "lines": lines}
+            for known in (1000, 985, 1010)
+        ]
+        # Nobody has anything as yet.
+        moments.append({"driver_used_bytes": 90, "known_bytes": 9, "lines": {"lent_bytes": 0}})
         one = row("jax:1+jax:1")
         one["groups"][0]["ledgers"] = moments
         self.assertIn("| 1.5% |", report.allocators_section([one]))

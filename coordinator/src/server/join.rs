@@ -84,7 +84,7 @@ impl Server {
                 let scheduling = tenant.scheduling.wanted;
                 let joined = What::Joined { name: tenant.name.as_str().into(), class: tenant.class() };
                 log::info!("{} ({}, {}) joined", tenant.name, tenant.class(), tenant.connection.process);
-                if self.tenants.len() == 0 {
+                if self.tenants.is_empty() {
                     self.memory.nobody_is_here();
                 }
                 match self.tenants.add(tenant) {

@@ -532,6 +532,7 @@ impl<T: Copy> Pools<T> {
 }
 
 #[cfg(test)]
+#[expect(clippy::single_range_in_vec_init, reason = "lists of ranges are what is compared")]
 mod tests {
     use super::*;
 

@@ -126,7 +126,7 @@ impl Room {
     /// The parts of a free range that may be had.
     fn runs(&self, range: Range<u64>, may: &impl Fn(&Free) -> bool) -> impl Iterator<Item = Range<u64>> {
         let taken = self.pending.range(range.clone()).filter(|(_, pending)| !may(&pending.free));
-        let ends = taken.map(|(at, pending)| *at..at + pending.bytes).chain([range.end..range.end]);
+        let ends = taken.map(|(at, pending)| *at..at + pending.bytes).chain(core::iter::once(range.end..range.end));
         let mut start = range.start;
         ends.filter_map(move |other| {
             let run = start..other.start;
@@ -360,6 +360,7 @@ impl Room {
 }
 
 #[cfg(test)]
+#[expect(clippy::single_range_in_vec_init, reason = "lists of ranges are what is compared")]
 mod tests {
     use proptest::prelude::*;
 
