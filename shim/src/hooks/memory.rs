@@ -115,12 +115,7 @@ fn allocate(
     bytes: u64,
     context: usize,
 ) -> Result<CUdeviceptr, NoMemory> {
-    if frees::is_any() {
-        // What was freed in a stream's order may be free by now.
-        let _guard = gate::lock_mappings(passage).map_err(NoMemory::Answer)?;
-        let _relaxed = api::Relaxed::enter();
-        frees::collect(space, space::give_to_coordinator);
-    }
+    frees::collect_first(passage, space).map_err(NoMemory::Answer)?;
     space.allocate(passage, &session.link.requests, bytes, context)
 }
 
@@ -458,7 +453,7 @@ pub(super) unsafe fn free_async<const INDEX: usize>(
     let pass_on = || unmanaged::remove(address, || unsafe { original(address, stream) });
     let Some(space) = space().filter(|space| space.get(address).is_some()) else { return pass_on() };
     let stream = Stream::of::<INDEX>(stream);
-    if contexts::is_capturing() && capture::captures(stream) {
+    if capture::captures(stream) {
         // Only memory of the graph itself can be freed in it; the driver has the answer.
         return pass_on();
     }

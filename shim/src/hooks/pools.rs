@@ -284,12 +284,12 @@ enum Given {
 /// Memory of ours, or whose it is instead. An error is the call's answer.
 fn give(passage: &Passage, from: From, bytes: u64, stream: Stream) -> Result<Given, CUresult> {
     let (Some(session), Some(space)) = (session::get(), space::get()) else { return Ok(Given::Hosts) };
-    if contexts::is_capturing() && capture::captures(stream) {
+    if capture::captures(stream) {
         return Ok(Given::Graphs);
     }
     let is_nowhere = !matches!(stream, Stream::Created(_)) && api::current_context() == 0;
     let pool = match pools::find(from, session.device) {
-        Whose::Ours(pool) if !is_nowhere => pool,
+        Whose::Ours(pool, handle) if !is_nowhere => (pool, handle),
         Whose::Drivers => return Ok(Given::Drivers),
         _ => return Ok(Given::Hosts),
     };
@@ -317,7 +317,7 @@ pub(super) unsafe fn free_async<const INDEX: usize>(
         Err(answer) => return answer,
     };
     let of_call = Stream::of::<INDEX>(stream);
-    if contexts::is_capturing() && capture::captures(of_call) {
+    if capture::captures(of_call) {
         // Only memory of the graph itself can be freed in it; the driver has the answer.
         // SAFETY: the driver's own function with the program's own arguments.
         return unsafe { original(address, stream) };

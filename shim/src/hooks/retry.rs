@@ -14,7 +14,7 @@ use crate::{link, session};
 const ROOM_BYTES: u64 = 128 << 20;
 
 /// How long a thread waits that is to ask again: until its program has left the GPU, or has it to itself.
-const AGAIN: Duration = Duration::from_millis(1);
+pub(super) const AGAIN: Duration = Duration::from_millis(1);
 
 /// Calls the driver for a context on a GPU: with room for it beside the arena, so that the arena can shrink; with more if that
 /// was not enough. The coordinator measures what it takes.

@@ -4,19 +4,15 @@
 
 use core::ffi::{c_int, c_uint, c_void};
 use core::ptr;
-use std::time::Duration;
 
 use baton_contract::cuda::{CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUarray, CUdevice, CUdeviceptr, CUresult};
 use baton_contract::memory::Unmanaged;
 
-use super::retry::retried;
+use super::retry::{AGAIN, retried};
 use crate::arrival::{self, Needs};
 use crate::driver::api;
 use crate::memory::unmanaged::{self, Asked};
 use crate::session;
-
-/// How long a thread waits that is to ask again: until its program has left the GPU, or has it to itself.
-const AGAIN: Duration = Duration::from_millis(1);
 
 /// Asks for so much memory of a kind, from outside of the gate. False if nobody can give it; an error is what the call has to answer. A
 /// thread that has to ask the coordinator passes the gate first: so the GPU is its program's, and whoever has memory in the

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::order::{Free, Order, Recorded, StreamKey, StreamNumber};
 pub(crate) use super::room::{ALIGNMENT, STEP};
-use super::room::{Growth, Part, Room, is_behind_frees};
+use super::room::{Growth, Part, Room, is_behind_frees, ranges};
 
 /// Which of all pools that ever were: handles are given again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -78,7 +78,6 @@ impl Amount {
 
 #[derive(Debug)]
 struct Pool {
-    handle: usize,
     /// How much it may have.
     most: u64,
     settings: Settings,
@@ -105,14 +104,7 @@ impl Pool {
         let mut steps = self.room.take_idle(most as usize);
         self.reserved.current -= STEP * steps.len() as u64;
         steps.sort_unstable();
-        let mut ranges: Vec<Range<u64>> = Vec::new();
-        for step in steps {
-            match ranges.last_mut() {
-                Some(last) if last.end == step => last.end += STEP,
-                _ => ranges.push(step..step + STEP),
-            }
-        }
-        ranges
+        ranges(&steps)
     }
 
     /// The same when the program has waited for something.
@@ -193,10 +185,7 @@ impl<T: Copy> Pools<T> {
         let (reserved, used, room) = Default::default();
         let most = most.checked_next_multiple_of(STEP).unwrap_or(u64::MAX);
         let (first, has_many, destroyed) = (None, false, false);
-        self.all.insert(
-            number,
-            Pool { handle, most, settings, reserved, growing: 0, used, room, first, has_many, destroyed },
-        );
+        self.all.insert(number, Pool { most, settings, reserved, growing: 0, used, room, first, has_many, destroyed });
         self.by_handle.insert(handle, number);
         number
     }
@@ -325,11 +314,6 @@ impl<T: Copy> Pools<T> {
         if let Some(pool) = self.pool(pool) {
             pool.room.add_area(area);
         }
-    }
-
-    /// A pool's handle, also when it is destroyed.
-    pub(crate) fn handle(&self, pool: PoolNumber) -> usize {
-        self.all.get(&pool).map_or(0, |pool| pool.handle)
     }
 
     /// The program frees memory in a stream. Says which free it was, if other streams may have to wait for it.

@@ -48,15 +48,20 @@ impl Growth {
 
     /// The steps that are lacking, as ranges of addresses.
     pub(super) fn ranges(&self) -> Vec<Range<u64>> {
-        let mut ranges: Vec<Range<u64>> = Vec::new();
-        for step in &self.steps {
-            match ranges.last_mut() {
-                Some(last) if last.end == *step => last.end += STEP,
-                _ => ranges.push(*step..step + STEP),
-            }
-        }
-        ranges
+        ranges(&self.steps)
     }
+}
+
+/// Steps in order of address, as ranges.
+pub(super) fn ranges(steps: &[u64]) -> Vec<Range<u64>> {
+    let mut ranges: Vec<Range<u64>> = Vec::new();
+    for step in steps {
+        match ranges.last_mut() {
+            Some(last) if last.end == *step => last.end += STEP,
+            _ => ranges.push(*step..step + STEP),
+        }
+    }
+    ranges
 }
 
 /// All of it.
@@ -230,7 +235,7 @@ impl Room {
         let (steps, at) = ways.min_by_key(|(steps, at)| (steps.len(), *at))?;
         let mut taken = Vec::new();
         let mut from = at;
-        for range in (Growth { at, bytes, steps: steps.clone(), taken: Vec::new() }).ranges() {
+        for range in ranges(&steps) {
             if range.start > from {
                 taken.extend(self.carve(from, range.start - from));
             }

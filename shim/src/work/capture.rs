@@ -244,7 +244,7 @@ pub(crate) fn is_any() -> bool {
 /// Whether this stream captures.
 pub(crate) fn captures(stream: Stream) -> bool {
     // SAFETY: the stream of a call that the program makes.
-    stream != Stream::Legacy && unsafe { api::is_capturing(stream) }
+    contexts::is_capturing() && stream != Stream::Legacy && unsafe { api::is_capturing(stream) }
 }
 
 /// Makes a call that a capture may forbid in the way in which it forbids those that give out memory, and which does nothing

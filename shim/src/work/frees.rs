@@ -6,11 +6,11 @@ use core::ops::Range;
 use core::time::Duration;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use baton_contract::cuda::CUdeviceptr;
+use baton_contract::cuda::{CUdeviceptr, CUresult};
 
 use super::mark::{Ended, Mark};
 use crate::driver::api;
-use crate::gate;
+use crate::gate::{self, Passage};
 use crate::memory::space::{GivenUp, Space, give_to_coordinator};
 use crate::sys::thread;
 
@@ -106,9 +106,14 @@ pub(crate) fn collect(space: &Space, mut tell: impl FnMut(GivenUp)) {
     }
 }
 
-/// Whether anything waits to be taken back.
-pub(crate) fn is_any() -> bool {
-    lock().len() > 0
+/// Somebody asks for memory: what was freed in a stream's order may be free by now, and what pools have given up is.
+pub(crate) fn collect_first(passage: &Passage, space: &Space) -> Result<(), CUresult> {
+    if lock().len() > 0 {
+        let _guard = gate::lock_mappings(passage)?;
+        let _relaxed = api::Relaxed::enter();
+        collect(space, give_to_coordinator);
+    }
+    Ok(())
 }
 
 /// The thread that takes memory back when nobody else comes by. It outlives the connection to the coordinator.

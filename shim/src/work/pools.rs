@@ -18,7 +18,7 @@ use super::contexts::{self, ContextId};
 use super::mark::{Ended, Mark, is_idle};
 use super::{capture, frees};
 use crate::driver::api::{self, Handle, Stream};
-use crate::gate::{self, Passage};
+use crate::gate::Passage;
 use crate::link;
 use crate::link::requests::Requests;
 use crate::memory::order::{Free, Recorded, StreamKey, StreamNumber};
@@ -48,7 +48,8 @@ struct Books {
 /// Whose a pool's memory is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Whose {
-    Ours(PoolNumber),
+    /// Ours: which pool, and its handle.
+    Ours(PoolNumber, Handle),
     /// The driver's, on the GPU.
     Drivers,
     /// Of the host or another GPU; or there is no such pool.
@@ -57,7 +58,7 @@ pub(crate) enum Whose {
 
 impl Books {
     fn whose(&self, handle: Handle) -> Option<Whose> {
-        let ours = self.pools.find(handle).map(Whose::Ours);
+        let ours = self.pools.find(handle).map(|pool| Whose::Ours(pool, handle));
         ours.or_else(|| self.drivers.contains(&handle).then_some(Whose::Drivers))
     }
 }
@@ -303,12 +304,17 @@ fn look_at(streams: Vec<(Asked, Free)>) -> bool {
     !passed.is_empty()
 }
 
+/// The same of all streams.
+fn look_at_all() {
+    look_at(with(|books| books.pools.unsettled(|_| true)));
+}
+
 /// Memory for a stream, which may be a part of a stream's order only: work that is queued later may use it.
 pub(crate) fn allocate(
     passage: &Passage,
     requests: &Requests,
     space: &'static Space,
-    pool: PoolNumber,
+    (pool, handle): (PoolNumber, Handle),
     bytes: u64,
     stream: Stream,
 ) -> Result<CUdeviceptr, NoMemory> {
@@ -317,7 +323,6 @@ pub(crate) fn allocate(
     let size = bytes.checked_next_multiple_of(ALIGNMENT).filter(|size| *size <= link::total()).ok_or(FULL)?;
     let request = Request { passage, requests, space, pool, bytes, size, own };
     let Got { at, is_behind_frees } = request.serve(stream)?.ok_or(FULL)?;
-    let handle = with(|books| books.pools.handle(pool));
     space.add_pooled(at, bytes, (pool, handle), is_behind_frees.then_some(own));
     Ok(at)
 }
@@ -347,9 +352,8 @@ impl Request<'_> {
             return Ok(Some(at));
         }
         let Some(settings) = with(|books| books.pools.settings(self.pool)) else { return Ok(None) };
-        let others = with(|books| books.pools.unsettled_of(self.pool, self.own));
         if settings.opportunistic
-            && look_at(others)
+            && look_at(with(|books| books.pools.unsettled_of(self.pool, self.own)))
             && let Some(at) = self.take()
         {
             return Ok(Some(at));
@@ -358,9 +362,8 @@ impl Request<'_> {
             return Ok(Some(at));
         }
         // What other pools keep that nobody has.
-        let unsettled = with(|books| books.pools.unsettled(|_| true));
-        look_at(unsettled);
-        give_up(with(|books| books.pools.trim_all()), self.space);
+        look_at_all();
+        frees::give_up(with(|books| books.pools.trim_all()), self.space);
         if let Some(at) = self.grow()? {
             return Ok(Some(at));
         }
@@ -374,12 +377,7 @@ impl Request<'_> {
 
     /// With more memory for the pool; none if there is none.
     fn grow(&self) -> Result<Option<Got>, NoMemory> {
-        if frees::is_any() {
-            // What was freed in a stream's order may be free by now, and what pools have given up is.
-            let _guard = gate::lock_mappings(self.passage).map_err(NoMemory::Answer)?;
-            let _relaxed = api::Relaxed::enter();
-            frees::collect(self.space, space::give_to_coordinator);
-        }
+        frees::collect_first(self.passage, self.space).map_err(NoMemory::Answer)?;
         let mut has_more_addresses = false;
         loop {
             let returned = self.space.take_returned();
@@ -430,12 +428,10 @@ impl Request<'_> {
 
 /// Has a stream wait until another has come to one of its frees.
 fn keep_waiting(stream: Stream, free: Free) -> bool {
-    let waits = |behind: &VecDeque<(u64, Mark)>| {
-        behind.iter().find(|(number, _)| *number >= free.number).is_some_and(|(_, mark)| mark.keep_waiting(stream))
-    };
     let behind = marks().remove(&free.stream);
     if let Some(behind) = behind {
-        let is_kept = waits(&behind);
+        let mark = behind.iter().find(|(number, _)| *number >= free.number);
+        let is_kept = mark.is_some_and(|(_, mark)| mark.keep_waiting(stream));
         put_back(free.stream, behind);
         if is_kept {
             return true;
@@ -458,43 +454,49 @@ fn keep_waiting(stream: Stream, free: Free) -> bool {
 pub(crate) fn free(space: &Space, at: CUdeviceptr, stream: Stream) -> Result<(), CUresult> {
     let number = number_of(stream)?;
     let asked = || key_of(stream).map(|key| asked(stream, key));
-    let before = with(|books| books.pools.now());
     let mut mark = None;
     if stream == Stream::Legacy && contexts::is_legacy_ordering() {
         // Other streams may rely on the order that such a call makes.
         let here = asked().and_then(|asked| asked.context).ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        mark = Mark::in_legacy(here)?;
+        let before = with(|books| books.pools.now());
+        mark = Mark::in_legacy(here)?.map(|mark| (before + 1, mark));
     }
-    let Some(freed) = space.remove_pooled(at) else { return Ok(()) };
-    let Pooled { pool, asked: bytes, bytes: size, has_escaped, .. } = freed;
-    if has_escaped {
-        with(|books| books.pools.lose(pool, bytes));
-        return Ok(());
-    }
-    let marked = with(|books| books.pools.give(pool, at, size, bytes, number));
+    let Some(freed) = space.remove_pooled(at).filter(|freed| !is_lost(freed)) else { return Ok(()) };
+    let marked = with(|books| books.pools.give(freed.pool, at, freed.bytes, freed.asked, number));
     PENDING.store(true, Ordering::Release);
-    if let Some(free) = marked
-        // One that another thread's free came after is behind less than this.
-        && let Some(mark) = mark.filter(|_| free.number == before + 1).or_else(|| asked()?.mark(number))
-    {
+    let Some(free) = marked else { return Ok(()) };
+    // One that another thread's free came after is behind less than this.
+    let mark = mark.filter(|(next, _)| *next == free.number).map(|(_, mark)| mark);
+    if let Some(mark) = mark.or_else(|| asked()?.mark(number)) {
         add_mark(free, mark);
     }
     Ok(())
 }
 
-/// The program frees memory of a pool, and says thereby that nothing uses it: as the driver, this waits for nothing.
-pub(crate) fn free_now(space: &'static Space, freed: &Pooled, at: CUdeviceptr) {
+/// Memory is freed that others may reach for ever: nobody gets it.
+fn is_lost(freed: &Pooled) -> bool {
     if freed.has_escaped {
         with(|books| books.pools.lose(freed.pool, freed.asked));
-        return;
     }
-    give_up(with(|books| books.pools.give_at_once(freed.pool, at, freed.bytes, freed.asked, freed.behind)), space);
-    PENDING.store(true, Ordering::Release);
-    sweep(space);
+    freed.has_escaped
 }
 
+/// The program frees memory of a pool, and says thereby that nothing uses it: as the driver, this waits for nothing.
+pub(crate) fn free_now(space: &'static Space, freed: &Pooled, at: CUdeviceptr) {
+    if is_lost(freed) {
+        return;
+    }
+    let gone = with(|books| books.pools.give_at_once(freed.pool, at, freed.bytes, freed.asked, freed.behind));
+    if freed.behind.is_some() {
+        PENDING.store(true, Ordering::Release);
+    }
+    give_up(gone, space);
+}
+
+/// Pools have given up so much, and may be gone with it.
 fn give_up(ranges: Vec<Range<CUdeviceptr>>, space: &'static Space) {
     frees::give_up(ranges, space);
+    sweep(space);
 }
 
 /// What the program waits for.
@@ -547,7 +549,6 @@ pub(crate) fn has_waited(awaited: Awaited, Waiting { upto, recorded }: Waiting) 
     });
     forget_marks();
     give_up(gone, space);
-    sweep(space);
 }
 
 /// Forgets marks of what is settled.
@@ -635,9 +636,8 @@ pub(crate) fn context_gone(context: Handle) {
 /// A pool is to keep no more than so much of what nobody has.
 pub(crate) fn trim(handle: Handle, keep: u64) {
     let Some(space) = space::get() else { return };
-    let unsettled = with(|books| books.pools.unsettled(|_| true));
-    look_at(unsettled);
-    give_up(with(|books| books.pools.trim(handle, keep)), space);
+    look_at_all();
+    frees::give_up(with(|books| books.pools.trim(handle, keep)), space);
 }
 
 /// A pool that is about to be destroyed, if it is one of ours.
@@ -661,9 +661,9 @@ pub(crate) fn has_left(leaving: Leaving, is_gone: bool) {
     }
     current_changed();
     let Some(space) = space::get() else { return };
-    give_up(with(|books| books.pools.destroyed(pool)), space);
+    let gone = with(|books| books.pools.destroyed(pool));
     PENDING.store(true, Ordering::Release);
-    sweep(space);
+    give_up(gone, space);
 }
 
 /// Gives addresses back of pools that are gone.
