@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use baton_tests::generated::exchange::{Act, STREAMS, Way};
 use baton_tests::generated::script::Id;
 
-use crate::driver::{DESCRIPTOR, Data, Driver, FULL, Handle, KERNELS, MEMORY, POOL};
+use crate::driver::{Access, DESCRIPTOR, Data, Driver, Handle, KERNELS, PoolProperties, Properties};
 
 /// What a step hands out, for the next one.
 #[derive(Default)]
@@ -139,7 +139,7 @@ impl Side {
                 let _ = write!(said, "range {mem} {} {bytes}", at - base);
             }
             Act::PoolCreate => {
-                call!(self.driver, cuMemPoolCreate(&mut self.pool, &POOL))?;
+                call!(self.driver, cuMemPoolCreate(&mut self.pool, &PoolProperties::exportable(true)))?;
                 self.pools.push(self.pool);
             }
             Act::PoolExport => {
@@ -200,7 +200,7 @@ impl Side {
             Way::Handle => call!(driver, cuMemAlloc_v2(&mut at, size))?,
             Way::Descriptor => {
                 let mut handle = 0;
-                call!(driver, cuMemCreate(&mut handle, size, &MEMORY, 0))?;
+                call!(driver, cuMemCreate(&mut handle, size, &Properties::exportable(true), 0))?;
                 self.handles.insert(mem, handle);
                 at = self.map(handle, size)?;
             }
@@ -218,7 +218,7 @@ impl Side {
         let mut at = 0;
         call!(self.driver, cuMemAddressReserve(&mut at, bytes, 0, 0, 0))?;
         call!(self.driver, cuMemMap(at, bytes, 0, handle, 0))?;
-        call!(self.driver, cuMemSetAccess(at, bytes, &FULL, 1))?;
+        call!(self.driver, cuMemSetAccess(at, bytes, &Access::FULL, 1))?;
         Ok(at)
     }
 

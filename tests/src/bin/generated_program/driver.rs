@@ -2,58 +2,9 @@
 
 use std::ffi::{c_char, c_int};
 
-use libloading::Library;
+pub(crate) use baton_tests::entry_points::{Access, Handle, KERNELS, PoolProperties, Properties};
 
-/// A context, stream, event, function, graph …
-pub(crate) type Handle = usize;
-
-macro_rules! driver {
-    (
-        plain { $($name:ident($($argument:ident: $type:ty),*);)* }
-        twins { $($suffix:literal { $($twin:ident($($twin_argument:ident: $twin_type:ty),*);)* })* }
-    ) => {
-        /// The driver's entry points.
-        #[allow(non_snake_case)]
-        pub(crate) struct Driver {
-            $($name: extern "C" fn($($type),*) -> u32,)*
-            $($($twin: [extern "C" fn($($twin_type),*) -> u32; 2],)*)*
-            _library: Library,
-        }
-
-        #[allow(non_snake_case, clippy::too_many_arguments)]
-        impl Driver {
-            /// Opens `libcuda.so.1` and finds them all.
-            pub(crate) fn open() -> Result<Self, libloading::Error> {
-                // SAFETY: a CUDA driver library runs nothing of ours when it is loaded.
-                let library = unsafe { Library::new("libcuda.so.1") }?;
-                Ok(Self {
-                    $(
-                        // SAFETY: the signature that cuda.h gives this symbol; the library stays open.
-                        $name: *unsafe { library.get(concat!(stringify!($name), "\0").as_bytes()) }?,
-                    )*
-                    $($(
-                        // SAFETY: as above; both forms have one signature.
-                        $twin: unsafe { [
-                            *library.get(concat!(stringify!($twin), "\0").as_bytes())?,
-                            *library.get(concat!(stringify!($twin), $suffix, "\0").as_bytes())?,
-                        ] },
-                    )*)*
-                    _library: library,
-                })
-            }
-
-            $(pub(crate) fn $name(&self, $($argument: $type),*) -> u32 {
-                (self.$name)($($argument),*)
-            })*
-
-            $($(pub(crate) fn $twin(&self, twin: bool, $($twin_argument: $twin_type),*) -> u32 {
-                self.$twin[usize::from(twin)]($($twin_argument),*)
-            })*)*
-        }
-    };
-}
-
-driver! {
+baton_tests::entry_points! {
     plain {
         cuInit(flags: u32);
         cuDeviceGet(out: *mut c_int, index: c_int);
@@ -159,37 +110,6 @@ driver! {
     }
 }
 
-/// `CUmemAllocationProp`: of the first GPU.
-#[repr(C)]
-pub(crate) struct Properties {
-    kind: u32,
-    handle_types: u32,
-    location: [u32; 2],
-    more: [u64; 2],
-}
-
-impl Properties {
-    /// Memory that can be exported, or that cannot.
-    pub(crate) fn exportable(exportable: bool) -> Self {
-        Self { kind: 1, handle_types: exportable.into(), location: [1, 0], more: [0; 2] }
-    }
-}
-
-/// `CUmemPoolProps`: of the first GPU.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub(crate) struct PoolProperties {
-    kind: u32,
-    handle_types: u32,
-    location: [u32; 2],
-    more: [u64; 9],
-}
-
-impl PoolProperties {
-    /// A pool of this process's alone.
-    pub(crate) const PLAIN: Self = Self { kind: 1, handle_types: 0, location: [1, 0], more: [0; 9] };
-}
-
 /// `CUDA_MEM_ALLOC_NODE_PARAMS`
 #[repr(C)]
 pub(crate) struct AllocNode {
@@ -198,18 +118,6 @@ pub(crate) struct AllocNode {
     pub(crate) access_count: usize,
     pub(crate) bytes: usize,
     pub(crate) at: u64,
-}
-
-/// `CUmemAccessDesc`: of the first GPU.
-#[repr(C)]
-pub(crate) struct Access {
-    location: [u32; 2],
-    flags: u32,
-}
-
-impl Access {
-    pub(crate) const NONE: Self = Self { location: [1, 0], flags: 0 };
-    pub(crate) const FULL: Self = Self { location: [1, 0], flags: 3 };
 }
 
 /// `CUDA_MEMCPY3D`
@@ -295,9 +203,5 @@ const _: () = {
     assert!(size_of::<HostNode>() == 16);
     assert!(size_of::<WordsNode>() == 32);
     assert!(size_of::<WriteWord>() == 48);
-    assert!(size_of::<PoolProperties>() == 88);
     assert!(size_of::<AllocNode>() == 120);
 };
-
-/// The kernels' text, with the zero byte that ends it.
-pub(crate) const KERNELS: &str = concat!(include_str!("../../../../examples/kernels/kernels.ptx"), "\0");

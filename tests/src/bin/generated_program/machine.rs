@@ -233,7 +233,8 @@ impl Machine {
                 Ok(())
             }
             Call::PoolCreate { pool } => {
-                all.pools.put(*pool, made(|out| call!(driver, cuMemPoolCreate(out, &PoolProperties::PLAIN)))?);
+                all.pools
+                    .put(*pool, made(|out| call!(driver, cuMemPoolCreate(out, &PoolProperties::exportable(false))))?);
                 Ok(())
             }
             Call::PoolDestroy { pool } => call!(driver, cuMemPoolDestroy(all.pools.get(*pool))),

@@ -163,7 +163,7 @@ impl Machine {
     /// The same as nodes; the last of them.
     fn add_scratch(&self, graph: Handle, after: &[Handle], out: u64, seed: u32, words: u32) -> Done<Handle> {
         let (driver, bytes, context) = (&self.driver, 4 * words as usize, self.current()?);
-        let mut alloc = AllocNode { pool: PoolProperties::PLAIN, access: 0, access_count: 0, bytes, at: 0 };
+        let mut alloc = AllocNode { pool: PoolProperties::exportable(false), access: 0, access_count: 0, bytes, at: 0 };
         let (list, count) = (after.as_ptr(), after.len());
         let made_here = made(|out| call!(driver, cuGraphAddMemAllocNode(out, graph, list, count, &mut alloc)))?;
         let kernel =

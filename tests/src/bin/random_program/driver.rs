@@ -5,41 +5,7 @@ use std::fmt;
 
 use libloading::Library;
 
-/// A context, stream, event, module, function, graph …
-pub(crate) type Handle = usize;
-
-/// `CUmemLocation`.
-#[repr(C)]
-pub(crate) struct Location {
-    kind: c_int,
-    id: c_int,
-}
-
-const FIRST_GPU: Location = Location { kind: 1, id: 0 };
-
-/// `CUmemAllocationProp`: memory of the first GPU.
-#[repr(C)]
-pub(crate) struct Properties {
-    kind: c_int,
-    handle_types: c_int,
-    location: Location,
-    more: [u64; 2],
-}
-
-impl Properties {
-    pub(crate) const PLAIN: Self = Self { kind: 1, handle_types: 0, location: FIRST_GPU, more: [0; 2] };
-}
-
-/// `CUmemAccessDesc`: the first GPU reads and writes.
-#[repr(C)]
-pub(crate) struct Access {
-    location: Location,
-    flags: c_int,
-}
-
-impl Access {
-    pub(crate) const FULL: Self = Self { location: FIRST_GPU, flags: 3 };
-}
+pub(crate) use baton_tests::entry_points::{Access, Handle, KERNELS, Properties};
 
 /// What went wrong.
 #[derive(Debug)]
@@ -353,9 +319,6 @@ pub(crate) struct Gpu {
     /// Another library, of which a global is used.
     globals: Handle,
 }
-
-/// The kernels' text, with the zero byte that ends it.
-pub(crate) const KERNELS: &str = concat!(include_str!("../../../../examples/kernels/kernels.ptx"), "\0");
 
 /// Code with nothing but a global.
 pub(crate) const GLOBALS: &CStr = c"

@@ -351,7 +351,7 @@ impl<'a> Lane<'a> {
         let unit = if self.dice.once_in(2) { UNIT } else { bytes };
         for offset in (0..bytes).step_by(unit) {
             let mut handle = 0;
-            driver.cuMemCreate(&mut handle, unit, &Properties::PLAIN, 0)?;
+            driver.cuMemCreate(&mut handle, unit, &Properties::exportable(false), 0)?;
             for place in [at, at + bytes as u64] {
                 driver.cuMemMap(place + offset as u64, unit, 0, handle, 0)?;
             }
