@@ -3,15 +3,9 @@
 import numpy
 from numba import cuda, float32
 
-THREADS = 256
+from loads.kernels_numba import THREADS, scale
+
 SIZE = 1 << 20
-
-
-@cuda.jit
-def scale_kernel(x, k, out):
-    i = cuda.grid(1)
-    if i < x.size:
-        out[i] = k * x[i] + x[i] * x[i]
 
 
 @cuda.jit
@@ -44,7 +38,7 @@ def elementwise(device):
     out = cuda.device_array_like(x)
     while True:
         for _ in range(100):
-            scale_kernel[SIZE // THREADS, THREADS](x, numpy.float32(0.6), out)
+            scale[SIZE // THREADS, THREADS](x, numpy.float32(0.6), out)
             x, out = out, x
         yield x.copy_to_host()[:4096]
 

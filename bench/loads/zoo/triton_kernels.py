@@ -5,6 +5,7 @@ import triton
 import triton.language as tl
 from torch.nn import functional
 
+from loads.kernels_triton import matmul as product_kernel
 from loads.zoo.torch_common import needs_gpu, seeded
 
 
@@ -79,19 +80,6 @@ def layer_norm(device):
             norm_kernel[(rows,)](x, weight, out, means, columns, BLOCK=1024)
             x = out.sin() + means[:, None]
         yield x[:8], means
-
-
-@triton.jit
-def product_kernel(a, b, c, n, BLOCK: tl.constexpr):
-    rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    total = tl.zeros((BLOCK, BLOCK), dtype=tl.float32)
-    for start in range(0, n, BLOCK):
-        inner = start + tl.arange(0, BLOCK)
-        left = tl.load(a + rows[:, None] * n + inner[None, :])
-        right = tl.load(b + inner[:, None] * n + columns[None, :])
-        total += tl.dot(left, right)
-    tl.store(c + rows[:, None] * n + columns[None, :], total)
 
 
 def matmul(device):
