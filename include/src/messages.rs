@@ -38,6 +38,8 @@ pub const MAX_LISTED: usize = 2048;
 pub const MAX_RANGES: usize = 1024;
 /// The most extents that are cut anew by one [`MemoryCommand::Recut`].
 pub const MAX_RECUT: usize = 512;
+/// The size of the driver's handles for other processes (`CUipcMemHandle`, `CUipcEventHandle`), in bytes.
+pub const IPC_HANDLE: usize = 64;
 /// The most channels, of each kind, and the most groups of them, that [`Channels`] names. A context of NVIDIA's driver has 20.
 pub const MAX_CHANNELS: usize = 2048;
 
@@ -271,6 +273,41 @@ declare::messages! {
                 /// How much.
                 bytes: u64,
             },
+            /// Other processes are to be able to open this allocation. Answered by [`Answer::Exported`].
+            60 => Export {
+                /// Its address.
+                at: u64,
+                /// Its size, as the program asked for it.
+                bytes: u64,
+            },
+            /// An allocation that was exported is freed: nobody opens it any more. Who has it open keeps it. Answered by
+            /// [`Answer::Noted`].
+            61 => Unexport {
+                /// Its address.
+                at: u64,
+            },
+            /// Memory that another tenant has exported. From then on the two are scheduled as one. Answered by
+            /// [`Answer::Attached`], [`Answer::NotExported`], [`Answer::Denied`] or [`Answer::TryAgain`]. Given back as extents of the
+            /// tenant's own are ([`Request::Free`]).
+            62 => Attach {
+                /// The tenant that has exported it.
+                exporter: u32,
+                /// The export's key.
+                key: [u8; 16],
+                /// Where the first of its extents is to lie; the others follow it.
+                at: u64,
+            },
+            /// Other processes are to be able to open an event. Answered by [`Answer::Noted`].
+            63 => ExportEvent {
+                /// The handle that the driver gave.
+                handle: [u8; IPC_HANDLE],
+            },
+            /// An event is about to be opened. If a tenant has exported it, the two are scheduled as one from then on. Answered by
+            /// [`Answer::Noted`] or [`Answer::TryAgain`].
+            64 => OpenEvent {
+                /// The handle that it is opened by.
+                handle: [u8; IPC_HANDLE],
+            },
         }
     }
 }
@@ -437,12 +474,12 @@ declare::messages! {
                 /// Number and size of each.
                 extents: Vec<(ExtentId, SizeClass)> [MAX_LISTED],
             } carries extents.len().min(MAX_DESCRIPTORS),
-            /// To [`Request::Allocate`]: no.
+            /// To [`Request::Allocate`] and [`Request::Attach`]: no.
             52 => Denied {
                 /// What is full.
                 full: Full,
             },
-            /// To [`Request::Allocate`]: not now, because the gate is being closed. To be asked again when it is open.
+            /// To [`Request::Allocate`], [`Request::Attach`] and [`Request::OpenEvent`]: not now, because the gate is being closed. To be asked again when it is open.
             53 => TryAgain,
             /// To [`Request::Free`].
             54 => Freed,
@@ -460,8 +497,29 @@ declare::messages! {
                 /// How much the tenant may have of what it asked for: at least what it needs, or nothing.
                 bytes: u64,
             },
-            /// To [`Request::Spare`] and [`Request::Reuse`].
+            /// To [`Request::Spare`], [`Request::Reuse`], [`Request::Unexport`], [`Request::ExportEvent`] and
+            /// [`Request::OpenEvent`].
             59 => Noted,
+            /// To [`Request::Export`].
+            60 => Exported {
+                /// Whoever knows it can open the allocation. The same for the same allocation.
+                key: [u8; 16],
+            },
+            /// To [`Request::Attach`]: the extents that the allocation lies in, in order of address. Carries the frames of the
+            /// first; the others are to be asked for.
+            61 => Attached {
+                /// Number and size of each.
+                extents: Vec<(ExtentId, SizeClass)> [MAX_LISTED],
+                /// Where in them the allocation begins.
+                offset: u64,
+                /// Its size, as its program asked for it.
+                bytes: u64,
+            } carries extents.len().min(MAX_DESCRIPTORS),
+            /// To [`Request::Attach`]: there is no such export.
+            62 => NotExported {
+                /// The tenant that is said to have exported it is still there.
+                exporter_lives: bool,
+            },
         }
     }
 }

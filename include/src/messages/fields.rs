@@ -124,10 +124,10 @@ macro_rules! integers {
 
 integers!(u8, u32, u64);
 
-/// A GPU's UUID.
-impl Field for [u8; 16] {
-    const LEAST: usize = 16;
-    const MOST: usize = 16;
+/// A GPU's UUID, a key, a handle of the driver's.
+impl<const N: usize> Field for [u8; N] {
+    const LEAST: usize = N;
+    const MOST: usize = N;
 
     fn write(&self, writer: &mut Writer) {
         writer.bytes(self);
