@@ -26,7 +26,7 @@ mod recut;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use baton_contract::memory::SizeClass;
 use baton_contract::messages::ExtentId;
@@ -39,13 +39,17 @@ pub use counts::Counts;
 pub use extent::{Arrival, Copies, Delivery, Extent, ExtentState, Holds, PAGE, Page};
 pub use recut::Recut;
 
-/// Which half of leaving is done.
+use super::sharing::Place;
+
+/// Which part of leaving is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Half {
     /// What had to be copied.
     Copied,
     /// The tenant has unmapped it.
     Unmapped,
+    /// And so has the last of the others that have it too.
+    LetGo,
 }
 
 /// A tenant's extents.
@@ -54,6 +58,8 @@ pub struct Extents {
     all: BTreeMap<ExtentId, Extent>,
     by_address: BTreeMap<u64, ExtentId>,
     last: u32,
+    /// Numbers that the tenant has for other tenants' extents.
+    borrowed: BTreeSet<ExtentId>,
     counts: Counts,
 }
 
@@ -104,21 +110,78 @@ impl Extents {
     pub fn add(&mut self, at: u64, class: SizeClass, frame: FrameId) -> ExtentId {
         let state = ExtentState::Resident { frame };
         let (backing, contents, spare, kept) = (None, None, Vec::new(), None);
-        self.enter(Extent { at, class, state, backing, contents, dirty: 0, immovable: false, spare, kept })
+        self.enter(Extent { at, class, state, backing, contents, dirty: 0, immovable: false, shared: false, spare, kept })
     }
 
     fn enter(&mut self, extent: Extent) -> ExtentId {
-        // Numbers go up, so that the table is in order of allocation; they start again in 4 billion.
-        let id = loop {
+        let id = self.next_number();
+        self.put(id, extent);
+        id
+    }
+
+    /// Numbers go up, so that the table is in order of allocation; they start again in 4 billion.
+    fn next_number(&mut self) -> ExtentId {
+        loop {
             self.last = self.last.wrapping_add(1);
-            if !self.all.contains_key(&ExtentId(self.last)) {
-                break ExtentId(self.last);
+            let id = ExtentId(self.last);
+            if !self.all.contains_key(&id) && !self.borrowed.contains(&id) {
+                return id;
             }
-        };
+        }
+    }
+
+    fn put(&mut self, id: ExtentId, extent: Extent) {
         self.counts = self.counts.plus(&Counts::of(&extent));
         self.by_address.insert(extent.at, id);
         self.all.insert(id, extent);
+    }
+
+    /// A number for an extent of another tenant's.
+    pub fn borrow_number(&mut self) -> ExtentId {
+        let id = self.next_number();
+        self.borrowed.insert(id);
         id
+    }
+
+    /// It is no longer needed.
+    pub fn return_number(&mut self, id: ExtentId) {
+        self.borrowed.remove(&id);
+    }
+
+    /// Other tenants have it too, or no longer: then it is not cut anew.
+    pub fn set_shared(&mut self, id: ExtentId, shared: bool) {
+        self.change(id, |extent| extent.shared = shared);
+    }
+
+    /// One whose owner has it no longer becomes this tenant's own, by the number that it had for it, at this address. `mapped`:
+    /// this tenant has it mapped. Otherwise it has been told to map it, or to unmap it, or nothing; it has yet to answer. Gives the
+    /// frame that is not needed for it.
+    pub fn adopt(&mut self, id: ExtentId, at: u64, mut extent: Extent, mapped: Place) -> Option<FrameId> {
+        self.borrowed.remove(&id);
+        (extent.at, extent.shared) = (at, false);
+        let (state, spare) = match (extent.state, mapped) {
+            (ExtentState::Resident { frame }, Place::Mapped) => (ExtentState::Resident { frame }, None),
+            // What it is in is the only copy, or one that may be newer than the pool's.
+            (ExtentState::Resident { frame }, _) => (ExtentState::Mapping { frame }, None),
+            (ExtentState::Leaving { frame, copied, whole, .. }, place) => {
+                let unmapped = place == Place::Away;
+                match copied && unmapped {
+                    true => (ExtentState::Host, Some(frame)),
+                    false => (ExtentState::Leaving { frame, copied, unmapped, whole }, None),
+                }
+            }
+            (ExtentState::Host, _) => (ExtentState::Host, None),
+            // The frame was for the owner, who had begun to map it. It comes again.
+            (ExtentState::Reserved { frame, .. }, _) => (ExtentState::Host, Some(frame)),
+            (ExtentState::Arriving { frame, .. }, _) => (ExtentState::Arriving { frame, lost: true }, None),
+            (ExtentState::Mapping { frame }, _) => {
+                let (holds, delivery) = (Holds::Contents, Delivery::Lost);
+                (ExtentState::Reserved { frame, holds, delivery }, None)
+            }
+        };
+        extent.state = state;
+        self.put(id, extent);
+        spare
     }
 
     fn take_out(&mut self, id: ExtentId) -> Option<Extent> {
@@ -218,18 +281,20 @@ impl Extents {
         gave_up == Some(true)
     }
 
-    /// Half of leaving is done; when both are, the frame is free. Says which, and whether it has all of the contents.
-    pub fn left(&mut self, id: ExtentId, half: Half) -> Option<(FrameId, bool)> {
+    /// A part of leaving is done; when all are, the frame is free. `held`: others still have it mapped. Says which frame, and
+    /// whether it has all of the contents.
+    pub fn left(&mut self, id: ExtentId, half: Half, held: bool) -> Option<(FrameId, bool)> {
         self.change(id, |extent| {
             let ExtentState::Leaving { frame, copied, unmapped, whole } = &mut extent.state else { return None };
             match half {
                 Half::Copied => *copied = true,
                 Half::Unmapped => *unmapped = true,
+                Half::LetGo => {}
             }
             if let Some(backing) = extent.backing.as_mut().filter(|_| *copied) {
                 backing.current = true;
             }
-            let free = (*copied && *unmapped).then_some((*frame, *whole));
+            let free = (*copied && *unmapped && !held).then_some((*frame, *whole));
             if free.is_some() {
                 extent.state = ExtentState::Host;
             }

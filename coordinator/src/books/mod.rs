@@ -8,4 +8,5 @@ pub mod arena;
 pub mod extents;
 pub mod ledger;
 pub mod pool;
+pub mod sharing;
 pub mod sizes;

@@ -115,6 +115,7 @@ mod tests;
 mod world;
 
 use baton_contract::class::Class;
+use baton_contract::scheduling::Scheduling;
 
 use corunners::Corunners;
 use rules::SHORTEST_QUANTUM;
@@ -232,12 +233,15 @@ impl Arbiter {
             Event::Resident => self.resident(id, &mut out),
             Event::CannotArrive if self.state(id) == State::Arriving => self.fail(id),
             Event::Stranded if self.state(id) == State::Running => self.strand(id, &mut out),
+            Event::Grown if self.state(id) == State::Running => self.call_back(id, &mut out),
+            Event::KeepApart(apart) => self.keep_apart(id, apart),
             Event::Closed
             | Event::DrainTimedOut
             | Event::Preempted
             | Event::Ready
             | Event::CannotArrive
-            | Event::Stranded => {}
+            | Event::Stranded
+            | Event::Grown => {}
         }
         self.decide(decided, &mut out);
         #[cfg(debug_assertions)]
@@ -295,6 +299,26 @@ impl Arbiter {
     /// Whether the user keeps a tenant off the GPU.
     pub fn is_suspended(&self, id: TenantId) -> bool {
         self.tenants.get(id).is_some_and(|tenant| tenant.suspended)
+    }
+
+    /// How a tenant is scheduled, if it is known.
+    pub fn scheduling(&self, id: TenantId) -> Option<Scheduling> {
+        self.tenants.get(id).map(|tenant| tenant.scheduling)
+    }
+
+    /// Whether a call of a tenant waits, or it was preempted, also while the user keeps it off the GPU.
+    pub fn wants(&self, id: TenantId) -> bool {
+        self.tenants.get(id).is_some_and(|tenant| tenant.waiting.is_some())
+    }
+
+    /// What bringing it in is said to take ([`Arbiter::set_cost`]).
+    pub fn cost(&self, id: TenantId) -> Micros {
+        self.tenants.get(id).map_or(0, |tenant| tenant.cost)
+    }
+
+    /// The patience that a tenant was last told ([`Decision::Contend`]).
+    pub fn patience_told(&self, id: TenantId) -> Option<Micros> {
+        self.tenants.get(id).and_then(|tenant| tenant.told)
     }
 
     /// How long a tenant has had the baton, from grants to the closing of its gate, without the time in which it could do

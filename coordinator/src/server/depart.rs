@@ -76,7 +76,7 @@ impl Server {
         let at_work = tenant.connection.ended_at_work();
         let connection = tenant.connection.control;
         let remains = at_work.then_some(Remains { connection, held_by_us });
-        self.memory.depart(id, extents, remains);
+        self.memory().depart(id, extents, remains);
     }
 
     /// What becomes of the tenants when the coordinator ends now; none if there are none.

@@ -11,7 +11,7 @@ use baton_contract::messages::{
 };
 
 use super::Server;
-use super::memory::MemoryEvent;
+use super::memory::{Attaching, MemoryEvent};
 use super::preemption::PreemptEvent;
 use super::receive::Socket;
 use super::recorder::event::What;
@@ -101,6 +101,11 @@ impl Server {
                     self.tenants.answer(id, &Answer::TryAgain, &[]);
                     return Ok(());
                 }
+                // So does whoever opens it.
+                Request::Attach { .. } | Request::OpenEvent { .. } => {
+                    self.tenants.answer(id, &Answer::TryAgain, &[]);
+                    return Ok(());
+                }
                 Request::UnmanagedMemory { .. } | Request::Context { .. } | Request::Room { .. } => {
                     tenant.connection.defer(request);
                     return Ok(());
@@ -109,7 +114,10 @@ impl Server {
                 | Request::Frames { .. }
                 | Request::MakeImmovable { .. }
                 | Request::Spare { .. }
-                | Request::Reuse { .. } => {}
+                | Request::Reuse { .. }
+                | Request::Export { .. }
+                | Request::Unexport { .. }
+                | Request::ExportEvent { .. } => {}
             }
         }
         self.serve_request(id, request)
@@ -145,8 +153,36 @@ impl Server {
                 self.memory().reuse(id, at, bytes)?;
                 self.tenants.answer(id, &Answer::Noted, &[]);
             }
+            Request::Export { at, bytes } => {
+                // It may have mapped it a moment ago, and said so on the other socket.
+                self.hear(id, Socket::Control);
+                self.memory().export(id, at, bytes)?;
+            }
+            Request::Unexport { at } => self.memory().unexport(id, at),
+            Request::Attach { exporter, key, at } => {
+                let exporter = TenantId(exporter);
+                if self.memory().attach(id, exporter, &key, at)? == Attaching::Unite {
+                    self.unite(id, exporter);
+                }
+            }
+            Request::ExportEvent { handle } => self.memory().export_event(id, handle),
+            Request::OpenEvent { handle } => {
+                if let Some(exporter) = self.memory().open_event(id, handle) {
+                    self.unite(id, exporter);
+                }
+            }
         }
         Ok(())
+    }
+
+    /// From here on the two are scheduled as one. Whoever wanted that asks again when all that the other one has is here too.
+    fn unite(&mut self, id: TenantId, other: TenantId) {
+        let name = |id: TenantId| self.tenants.get(id).map_or("", |tenant| tenant.name.as_str());
+        log::info!("{} and {} share memory or events: they take their turns together", name(id), name(other));
+        let decisions = self.arbiter.unite(self.now(), id, other);
+        self.note_waiting(id);
+        self.carry_out(decisions);
+        self.tenants.answer(id, &Answer::TryAgain, &[]);
     }
 
     /// What was asked for while the gate was closed already.
@@ -207,19 +243,31 @@ impl Server {
         let Some(tenant) = self.tenants.get_mut(id) else { return };
         let leaves = tenant.preemption.is_under_way() || tenant.turn.is_ending();
         if !leaves && tenant.memory.begin_compaction() {
-            self.turns().ask_to_leave(id);
+            self.turns().ask_unit_to_leave(id);
         }
     }
 
     /// A tenant's turn begins.
     fn grant(&mut self, id: TenantId) {
         let decided = self.start + Duration::from_micros(self.arbiter.decided_at());
-        // Who runs beside others is not brought in before, so it may still be paused: it is let in when it is resumed.
-        if self.arbiter.is_corunner(id) && !self.preemptions().is_on_the_gpu_or_resumed(id) {
+        // Who runs beside others, or with them, may still be paused: it is let in when it is resumed.
+        if self.arbiter.is_let_in_at_any_time(id) && !self.preemptions().is_on_the_gpu_or_resumed(id) {
             return;
         }
         self.turns().begin(id, decided);
         self.serve_deferred(id);
+    }
+
+    /// From here on what any of a unit has may be written by the others, whether its own gate is open yet or not.
+    fn all_may_write(&mut self, id: TenantId) {
+        for id in self.arbiter.members(id).into_iter().filter(|_| self.arbiter.is_united(id)) {
+            if let Some(tenant) = self.tenants.get_mut(id) {
+                tenant.memory.scan = None;
+            }
+            if let Some(mut extents) = self.tenants.extents(id) {
+                extents.may_change();
+            }
+        }
     }
 
     fn carry_out(&mut self, decisions: Vec<Decision>) {
@@ -240,7 +288,11 @@ impl Server {
                     self.memory.swap_in(id);
                     self.recorder.record(id, What::Chosen);
                 }
-                Decision::Grant(id) => self.grant(id),
+                Decision::Grant(id) => {
+                    self.all_may_write(id);
+                    self.grant(id);
+                }
+                Decision::Reopen(id) => self.grant(id),
                 Decision::Corun(id, on) => {
                     self.tenants.tell(id, &CorunCommand::Corun { on });
                     if !on {
@@ -250,7 +302,7 @@ impl Server {
             }
         }
         let now = self.now();
-        self.turns().limit_holder(now);
+        self.turns().limit_holders(now);
     }
 
     pub(super) fn tell_arbiter(&mut self, tenant: TenantId, event: Event) {
@@ -271,13 +323,15 @@ impl Server {
         self.carry_out(decisions);
     }
 
-    /// Whether a tenant waits, as memory is taken from idle ones first.
+    /// Whether a tenant waits, and those that it runs with, as memory is taken from idle ones first.
     fn note_waiting(&mut self, id: TenantId) {
         let is_waiting = self.arbiter.state(id) != State::Idle;
-        if self.tenants.get(id).is_some_and(|tenant| tenant.scheduling.is_waiting != is_waiting)
-            && let Some(tenant) = self.tenants.get_mut(id)
-        {
-            tenant.scheduling.is_waiting = is_waiting;
+        for id in self.arbiter.members(id) {
+            if self.tenants.get(id).is_some_and(|tenant| tenant.scheduling.is_waiting != is_waiting)
+                && let Some(tenant) = self.tenants.get_mut(id)
+            {
+                tenant.scheduling.is_waiting = is_waiting;
+            }
         }
     }
 
@@ -309,10 +363,13 @@ impl Server {
 
     fn remembered(&mut self, event: MemoryEvent) {
         match event {
-            MemoryEvent::AllHere(id) => {
-                if self.preemptions().is_on_the_gpu_or_resumed(id) {
-                    self.memory.end_swap_in(id);
-                    self.tell_arbiter(id, Event::Resident);
+            MemoryEvent::AllHere(unit) => {
+                let members = self.arbiter.members(unit);
+                // Several are let in one by one, as soon as each is on the GPU again.
+                let is_one_back = |id: TenantId| self.preemptions().is_on_the_gpu_or_resumed(id);
+                if members.len() > 1 || members.first().copied().is_none_or(is_one_back) {
+                    self.memory().end_swap_in(unit);
+                    self.tell_arbiter(unit, Event::Resident);
                 }
             }
             MemoryEvent::Ready(id) => self.tell_arbiter(id, Event::Ready),
@@ -345,7 +402,7 @@ impl Server {
                 // Nobody may give it the GPU before somebody asks for it, and that one waits for this.
                 self.serve_deferred(id);
             }
-            PreemptEvent::BackBesideOthers(id) => self.grant(id),
+            PreemptEvent::BackAmongOthers(id) => self.grant(id),
             // At once: it runs already, and nobody may come in between.
             PreemptEvent::Running(id) => self.tell_arbiter(id, Event::Resident),
             PreemptEvent::Moved => self.look_at_activity(),
@@ -366,7 +423,7 @@ impl Server {
             }
             self.turns.at_work(Class::Latency, now);
         }
-        self.turns().limit_holder(now);
+        self.turns().limit_holders(now);
         if self.corun.is_allowed() {
             self.preemptions().set_slices(&changes);
         }
@@ -375,15 +432,14 @@ impl Server {
         let (together, overdue) = (self.arbiter.is_together(), self.arbiter.is_anybody_overdue());
         let verdict = self.corun.judge(now, together, overdue, usual);
         self.arbiter.set_pressure(now, verdict.pressure);
-        let off = self.arbiter.holder().filter(|id| verdict.off && self.makes_way(*id));
+        let holders = self.arbiter.holders();
+        let off: Vec<TenantId> = holders.into_iter().filter(|id| verdict.off && self.makes_way(*id)).collect();
         let on = self.tenants.index().descheduled();
-        on.into_iter().filter(|id| Some(*id) != off).for_each(|id| self.preemptions().reschedule(id));
-        if let Some(id) = off {
-            self.preemptions().deschedule(id);
-        }
+        on.into_iter().filter(|id| !off.contains(id)).for_each(|id| self.preemptions().reschedule(id));
+        off.iter().for_each(|id| self.preemptions().deschedule(*id));
         // What they launch while their work is descheduled runs later, and is there when they go on.
-        let there = |id: TenantId| self.tenants.get(id).is_some_and(|tenant| tenant.preemption.is_descheduled());
-        let all_descheduled = off.is_some_and(there);
+        let there = |id: &TenantId| self.tenants.get(*id).is_some_and(|tenant| tenant.preemption.is_descheduled());
+        let all_descheduled = !off.is_empty() && off.iter().all(there);
         self.corun.let_pass(verdict.pressure == Pressure::Passing || all_descheduled);
     }
 

@@ -56,6 +56,7 @@ use crate::device::wake::Waker;
 use crate::endpoint::Endpoint;
 use crate::policy::arbiter::{Arbiter, Event, Micros, SHARE, TenantId};
 use crate::policy::bursts;
+use crate::policy::scheduler::Scheduler;
 
 use admin::evict::Evictions;
 use corun::Corun;
@@ -179,7 +180,7 @@ pub struct Server {
     events: Arc<EventLoop>,
     lobby: Lobby,
     tenants: Tenants,
-    arbiter: Arbiter,
+    arbiter: Scheduler,
     turns: Turns,
     memory: Memory,
     /// What the arbiter has yet to hear.
@@ -224,7 +225,7 @@ impl Server {
         };
         let arbiter = Arbiter::new(micros(options.quantum)).with_max_wait(micros(options.max_wait));
         Ok(Self {
-            arbiter,
+            arbiter: Scheduler::new(arbiter),
             turns: Turns::default(),
             start: Instant::now(),
             stop: Stop { flag: Arc::new(AtomicBool::new(false)), waker },

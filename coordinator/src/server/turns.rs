@@ -12,8 +12,9 @@ use super::recorder::Recorder;
 use super::recorder::event::What;
 use super::tenants::table::Tenants;
 use super::tenants::turn::{Closed, TimedOut};
-use crate::policy::arbiter::{Arbiter, Micros, State, TenantId};
+use crate::policy::arbiter::{Micros, State, TenantId};
 use crate::policy::in_flight::{Holder, InFlight, Lately};
+use crate::policy::scheduler::Scheduler;
 
 /// How long the work of a tenant may take to end for which nobody waits but itself, or whoever wants it evicted.
 const LONGEST_DRAIN: Duration = Duration::from_secs(1);
@@ -31,7 +32,7 @@ pub(super) struct Access<'a> {
     pub(super) turns: &'a mut Turns,
     pub(super) tenants: &'a mut Tenants,
     /// Only to be asked.
-    pub(super) arbiter: &'a Arbiter,
+    pub(super) arbiter: &'a Scheduler,
     pub(super) recorder: &'a mut Recorder,
 }
 
@@ -59,7 +60,7 @@ impl Access<'_> {
         tenant.memory.sent_away = false;
         let demanded = tenant.turn.begin(decided);
         let grant = tenant.turn.number();
-        if !self.arbiter.is_corunner(id) {
+        if !self.arbiter.is_corunner(id) && self.arbiter.stands_for_its_unit(id) {
             self.recorder.record(id, What::Granted { demanded, decided, arriving });
         }
         self.tenants.tell(id, &TurnCommand::Grant { grant, arriving });
@@ -73,11 +74,17 @@ impl Access<'_> {
         self.tenants.tell(id, &TurnCommand::Revoke { grant, limit_micros });
     }
 
-    /// Has whoever has the GPU keep as much in flight as it is to, and remembers when that has to be looked at again.
-    pub(super) fn limit_holder(&mut self, now: Micros) {
+    /// Has those who have the GPU keep as much in flight as they are to, and remembers when that has to be looked at again.
+    pub(super) fn limit_holders(&mut self, now: Micros) {
         self.turns.limit_until = None;
-        let running = |id: &TenantId| self.arbiter.state(*id) == State::Running;
-        let Some(id) = self.arbiter.holder().filter(running) else { return };
+        for id in self.arbiter.holders() {
+            if self.arbiter.state(id) == State::Running {
+                self.limit(id, now);
+            }
+        }
+    }
+
+    fn limit(&mut self, id: TenantId, now: Micros) {
         let together = self.arbiter.is_together();
         let Some(tenant) = self.tenants.get(id) else { return };
         let holder = Holder { class: tenant.class(), preemptible: tenant.preemption.works(), together };
@@ -104,6 +111,11 @@ impl Access<'_> {
         let Some(tenant) = self.tenants.get(id) else { return };
         let (grant, limit_micros) = (tenant.turn.number(), LONGEST_DRAIN.as_micros() as u64);
         self.tenants.tell(id, &TurnCommand::Revoke { grant, limit_micros });
+    }
+
+    /// The same, with all that it runs with: none of them can leave alone.
+    pub(super) fn ask_unit_to_leave(&mut self, id: TenantId) {
+        self.arbiter.members(id).into_iter().for_each(|id| self.ask_to_leave(id));
     }
 
     /// Whether this is a tenant's present turn, or its last one. If it says so, it has held the baton until now.

@@ -176,6 +176,8 @@ pub struct Extent {
     pub(super) dirty: u8,
     /// Others can reach it: it stays where it is.
     pub(super) immovable: bool,
+    /// Other tenants have it too.
+    pub(super) shared: bool,
     /// Which of its pages the tenant has freed; empty if none.
     pub(super) spare: Vec<bool>,
     /// The frame that it has left last, if it is in the pool: its contents are there too as long as the frame is kept.
@@ -197,6 +199,11 @@ pub(super) fn parts(wanted: impl Iterator<Item = bool>) -> Vec<Range<u64>> {
 }
 
 impl Extent {
+    /// Where it is in its tenant's process.
+    pub fn at(&self) -> u64 {
+        self.at
+    }
+
     /// Its size.
     pub fn class(&self) -> SizeClass {
         self.class

@@ -100,7 +100,7 @@ impl Extent {
     fn can_be_cut(&self, largest: SizeClass) -> Option<Known> {
         let backing = self.backing.as_ref().filter(|backing| backing.current)?;
         let fits = self.class <= largest || !self.spare.is_empty();
-        let is_away = self.state == ExtentState::Host && !self.immovable;
+        let is_away = self.state == ExtentState::Host && !self.immovable && !self.shared;
         (is_away && fits).then_some(Known { contents: self.contents.is_some(), pages: !backing.pages.is_empty() })
     }
 }
@@ -186,6 +186,7 @@ impl Whole {
             contents,
             dirty: parts.iter().map(|part| old[*part].1.dirty).max().unwrap_or(0),
             immovable: false,
+            shared: false,
             spare: Vec::new(),
             kept: None,
         }

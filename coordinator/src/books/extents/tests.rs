@@ -24,6 +24,7 @@ fn extent(before: Option<&[u64]>, now: Option<&[u64]>) -> Extent {
         contents: now.map(|now| Contents { pages: pages(now), pointers: None }),
         dirty: 0,
         immovable: false,
+        shared: false,
         spare: Vec::new(),
         kept: None,
     }
@@ -83,8 +84,8 @@ fn what_is_spare_is_not_in_the_pool_and_comes_back_as_zeros() {
     let rest = vec![0..PAGE, 2 * PAGE..4 * PAGE];
     assert_eq!(copied(extents.get(id).expect("it is there"), true), Some(rest.clone()));
     extents.leave(id, Some(vec![Run { at: 0, bytes: CLASS.bytes() }]), false);
-    assert_eq!(extents.left(id, Half::Copied), None);
-    assert_eq!(extents.left(id, Half::Unmapped), Some((FrameId(1), true)));
+    assert_eq!(extents.left(id, Half::Copied, false), None);
+    assert_eq!(extents.left(id, Half::Unmapped, false), Some((FrameId(1), true)));
     let arrival = extents.get(id).expect("it is there").arrival();
     let spare: Vec<_> = std::iter::once(PAGE..2 * PAGE).collect();
     assert_eq!((arrival.copied, &arrival.zeros), (rest, &spare));
@@ -215,7 +216,7 @@ proptest! {
                 }
                 Step::GiveUpReserved => drop(extents.give_up_reserved(id)),
                 Step::Left(half) => {
-                    let free = extents.left(id, half);
+                    let free = extents.left(id, half, false);
                     lent -= usize::from(free.is_some());
                     if let Some((frame, whole)) = free {
                         prop_assert_eq!(Some(frame), had);

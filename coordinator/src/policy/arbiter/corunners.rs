@@ -106,7 +106,7 @@ impl Corunners {
 
 impl Tenant {
     fn can_corun(&self) -> bool {
-        self.class() == Class::Latency && !self.suspended
+        self.class() == Class::Latency && !self.suspended && !self.apart
     }
 }
 
@@ -150,7 +150,8 @@ impl Arbiter {
             self.tenants.update(turn.tenant, |tenant| tenant.used += held);
             self.receive(turn.tenant, out);
         }
-        let came: Vec<TenantId> = self.tenants.waiting().resident(Class::Latency).collect();
+        let may = |id: &TenantId| self.tenants.get(*id).is_some_and(Tenant::can_corun);
+        let came: Vec<TenantId> = self.tenants.waiting().resident(Class::Latency).filter(may).collect();
         for id in came {
             self.receive(id, out);
             self.decided_at = self.now;

@@ -146,6 +146,19 @@ impl Arbiter {
         out.push(Decision::Revoke(id));
     }
 
+    /// It has become more, and has to be brought in anew.
+    pub(super) fn call_back(&mut self, id: TenantId, out: &mut Vec<Decision>) {
+        let Some(turn) = &mut self.turn else { return };
+        turn.revoke(self.now, false);
+        self.totals.revokes += 1;
+        out.push(Decision::Revoke(id));
+    }
+
+    pub(super) fn keep_apart(&mut self, id: TenantId, apart: bool) {
+        self.tenants.update(id, |tenant| tenant.apart = apart);
+        self.corunners.review(id);
+    }
+
     pub(super) fn fail(&mut self, id: TenantId) {
         let Some(took) = self.turn.as_ref().map(|turn| self.now.saturating_sub(turn.since)) else { return };
         // So that the others are not kept from their turns by one that is tried again and again.

@@ -46,6 +46,8 @@ pub(super) struct Tenant {
     pub(super) role: Role,
     /// The user keeps it off the GPU.
     pub(super) suspended: bool,
+    /// It never runs beside others.
+    pub(super) apart: bool,
     /// How long it usually has the baton until it is idle.
     pub(super) service: Micros,
     /// Since when a call of it waits.
@@ -75,6 +77,7 @@ impl Tenant {
             scheduling,
             role: Role::Parked,
             suspended: false,
+            apart: false,
             service: 0,
             waiting: None,
             virtual_time: 0,

@@ -45,6 +45,11 @@ pub enum Event {
     CannotArrive,
     /// It was let in before all its memory was there, and the rest cannot come.
     Stranded,
+    /// It has become more while it has the baton, and what has come to it is not there: it is to leave, and to be brought in
+    /// anew.
+    Grown,
+    /// From here on it never runs beside others, or it may again.
+    KeepApart(bool),
 }
 
 /// What is to be done.
@@ -62,13 +67,21 @@ pub enum Decision {
     /// From here on it runs beside the one that has the baton, with its gate open; or no longer: a
     /// [`Decision::Revoke`] follows.
     Corun(TenantId, bool),
+    /// Open its gate too: it is of a unit that has been granted ([`Scheduler`](crate::policy::scheduler::Scheduler)). If it was
+    /// preempted it has to be put back first.
+    Reopen(TenantId),
 }
 
 impl Decision {
     /// Whom it is about.
     pub fn tenant(self) -> TenantId {
         match self {
-            Self::Contend(id, _) | Self::Revoke(id) | Self::SwapIn(id) | Self::Grant(id) | Self::Corun(id, _) => id,
+            Self::Contend(id, _)
+            | Self::Revoke(id)
+            | Self::SwapIn(id)
+            | Self::Grant(id)
+            | Self::Corun(id, _)
+            | Self::Reopen(id) => id,
         }
     }
 }

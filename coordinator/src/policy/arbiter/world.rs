@@ -41,7 +41,8 @@ fn tenant_of(decision: Decision) -> TenantId {
         | Decision::Revoke(id)
         | Decision::SwapIn(id)
         | Decision::Grant(id)
-        | Decision::Corun(id, _) => id,
+        | Decision::Corun(id, _)
+        | Decision::Reopen(id) => id,
     }
 }
 
@@ -355,6 +356,7 @@ impl World {
                 }
                 Decision::Revoke(_) => self.check_revoke(id),
                 Decision::Corun(..) => unreachable!("nobody has said that they fit together"),
+                Decision::Reopen(..) => unreachable!("nobody is of a unit"),
                 Decision::Contend(..) => assert!(self.granted.is_some_and(|(holder, ..)| holder == id)),
             }
             if !matches!(decision, Decision::SwapIn(_)) {

@@ -5,6 +5,7 @@ use crate::policy::arbiter::{State, TenantId};
 use crate::server::Server;
 use crate::server::memory::Evicted;
 use crate::server::tenants::peer::Peer;
+use crate::server::tenants::tenant::Tenant;
 
 /// So many requests to evict a tenant wait at most: each is a connection.
 const MOST: usize = 256;
@@ -97,7 +98,7 @@ impl Server {
             // Nobody knows what it still does: its memory stays as it is.
             return Next::Over(Err("the tenant does not answer"));
         }
-        let comes_in = self.memory.swapping_in() == Some(id);
+        let comes_in = self.memory().brings_in(id);
         if state == State::Arriving || state == State::Running && comes_in {
             // Also if it was let in before all is there: whoever asks again and again would keep it waiting for ever.
             return IN_USE;
@@ -105,24 +106,30 @@ impl Server {
         if !state.is_off_the_gpu() {
             // Nobody else may want the GPU, so that it has kept the baton.
             if stage == Stage::Asked && state != State::Leaving {
-                self.turns().ask_to_leave(id);
+                self.turns().ask_unit_to_leave(id);
                 return Next::Wait(Stage::Draining);
             }
             return Next::Wait(stage);
         }
-        if !tenant.is_evictable() {
+        // Those that it runs with come and go with it.
+        let members = self.arbiter.members(id);
+        if !members.iter().all(|id| self.tenants.get(*id).is_none_or(Tenant::is_evictable)) {
             return Next::Wait(stage);
         }
-        if let Some(tenant) = self.tenants.get_mut(id) {
-            tenant.memory.sent_away = true;
-        }
-        match self.memory().evict_all(id) {
-            Evicted::Done => Next::Over(Ok(())),
-            Evicted::UnderWay => Next::Wait(stage),
-            Evicted::NoRoom => {
-                log::warn!("an eviction on request has no room on the host");
-                Next::Over(Err("there is no room on the host; a larger --host-pool would help"))
+        let mut next = Next::Over(Ok(()));
+        for id in members {
+            if let Some(tenant) = self.tenants.get_mut(id) {
+                tenant.memory.sent_away = true;
+            }
+            match self.memory().evict_all(id) {
+                Evicted::Done => {}
+                Evicted::UnderWay => next = Next::Wait(stage),
+                Evicted::NoRoom => {
+                    log::warn!("an eviction on request has no room on the host");
+                    return Next::Over(Err("there is no room on the host; a larger --host-pool would help"));
+                }
             }
         }
+        next
     }
 }

@@ -46,7 +46,7 @@ impl Server {
         match change.suspended {
             Some(true) => {
                 if self.arbiter.state(id) == State::Arriving {
-                    self.memory.end_swap_in(id);
+                    self.memory().end_swap_in(id);
                 }
                 self.will_tell(id, Event::Suspended);
             }

@@ -85,7 +85,9 @@ impl Access<'_> {
             }
         }
         self.memory.claims = kept;
-        self.memory.end_swap_in(id);
+        if !self.arbiter.is_united(id) {
+            self.end_swap_in(id);
+        }
     }
 
     /// A tenant asks for so much more at this address. The rest is waiting for frames.
@@ -279,7 +281,7 @@ impl Access<'_> {
     }
 
     /// Answers a tenant's request with frames.
-    fn answer_with(&mut self, id: TenantId, message: &Answer, frames: &[FrameId]) {
+    pub(super) fn answer_with(&mut self, id: TenantId, message: &Answer, frames: &[FrameId]) {
         let descriptors: Vec<BorrowedFd<'_>> =
             frames.iter().filter_map(|frame| self.memory.frames[frame.0 as usize].as_ref().map(AsFd::as_fd)).collect();
         self.tenants.answer(id, message, &descriptors);
@@ -290,6 +292,7 @@ impl Access<'_> {
         let Some(tenant) = self.tenants.get(id) else { return Ok(Vec::new()) };
         let resident = |extent: &ExtentId| match tenant.extents().get(*extent).map(Extent::state) {
             Some(ExtentState::Resident { frame }) => Ok(frame),
+            _ if let Some(frame) = self.frame_of_attachment((id, *extent)) => Ok(frame),
             _ => Err(format!("it asked for the frame of extent {}, which it does not have mapped", extent.0)),
         };
         extents.iter().map(resident).collect()
@@ -323,6 +326,9 @@ impl Access<'_> {
             tenant.memory.may_compact_again();
         }
         for extent in extents {
+            if self.detach(id, *extent) {
+                continue;
+            }
             let Some(mut own) = self.tenants.extents(id) else { return Ok(()) };
             let freed = own.remove(*extent);
             drop(own);
@@ -330,6 +336,7 @@ impl Access<'_> {
                 return Err(format!("it freed extent {}, which it does not have mapped", extent.0));
             };
             tenant.memory.history.forget(*extent);
+            let Some(freed) = self.hand_over(id, *extent, freed) else { continue };
             if let Some(frame) = freed.state().frame() {
                 self.memory.release(frame);
             }

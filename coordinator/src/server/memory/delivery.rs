@@ -10,6 +10,7 @@ use baton_contract::messages::ExtentId;
 
 use super::Access;
 use crate::books::extents::ExtentState;
+use crate::books::sharing::Place;
 use crate::policy::arbiter::{State, TenantId};
 use crate::server::tenants::memory::{Batch, Notice};
 
@@ -24,6 +25,7 @@ impl Access<'_> {
         let Some(tenant) = self.tenants.get_mut(id) else { return Ok(()) };
         match tenant.memory.take_batch(batch) {
             Some(Batch::Prepare(extents)) => {
+                self.lost_of_others(id, &extents);
                 if let Some(mut own) = self.tenants.extents(id) {
                     extents.into_iter().for_each(|extent| own.lose(extent));
                 }
@@ -39,11 +41,10 @@ impl Access<'_> {
             }
             Some(Batch::Map(extents)) => {
                 // What of it has come is mapped; the rest was lost before.
-                let mapping = |extent: &ExtentId| {
-                    tenant
-                        .extents()
-                        .get(*extent)
-                        .is_some_and(|entry| matches!(entry.state(), ExtentState::Mapping { .. }))
+                let sharing = &self.memory.sharing;
+                let mapping = |extent: &ExtentId| match tenant.extents().get(*extent) {
+                    Some(entry) => matches!(entry.state(), ExtentState::Mapping { .. }),
+                    None => sharing.get((id, *extent)).is_some_and(|one| one.place == Place::Coming),
                 };
                 let came: Vec<ExtentId> = extents.into_iter().filter(mapping).collect();
                 self.map(id, came);

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use baton_contract::messages::ExtentId;
 
-use super::Memory;
+use super::{Access, Memory};
 use super::transfer::Task;
 use crate::books::arena::FrameId;
-use crate::books::extents::Extents;
+use crate::books::extents::{Extent, Extents};
 use crate::policy::arbiter::TenantId;
 use crate::server::tenants::peer::Peer;
 use crate::server::tenants::tenant::ANSWER_LIMIT;
@@ -48,10 +48,19 @@ impl Quarantine {
 /// How often it is looked whether a child still holds what a process had that died with the baton.
 const NEXT_LOOK: Duration = Duration::from_millis(50);
 
-impl Memory {
-    /// A process has ended: all that it had comes back. If work of its may have been on the GPU then, not before nothing is left of
+impl Access<'_> {
+    /// A process has ended: all that it had and shares with nobody comes back. If work of its may have been on the GPU then, not before nothing is left of
     /// it.
     pub(in crate::server) fn depart(&mut self, id: TenantId, extents: Extents, remains: Option<Remains>) {
+        self.leave_sharing(id);
+        let own = extents.into_all().filter_map(|(extent, entry)| Some((extent, self.hand_over(id, extent, entry)?)));
+        let own = own.collect();
+        self.memory.depart(id, own, remains);
+    }
+}
+
+impl Memory {
+    fn depart(&mut self, id: TenantId, extents: Vec<(ExtentId, Extent)>, remains: Option<Remains>) {
         self.ledger.remove(id);
         self.before_context.remove(&id);
         let mut frames = Vec::new();
@@ -60,7 +69,7 @@ impl Memory {
             _ => None,
         });
         let copied: HashSet<ExtentId> = copies.flatten().copied().collect();
-        for (extent, entry) in extents.into_all() {
+        for (extent, entry) in extents {
             let frame = entry.state().frame();
             if let Some((frame, keepsake)) = entry.kept() {
                 self.arena.let_go(frame, keepsake);

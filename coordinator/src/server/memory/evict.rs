@@ -95,7 +95,7 @@ impl Access<'_> {
                     !tenant.memory.is_late()
                         && (!same_class || evictable.iter().zip(&missing).any(|(has, lacks)| *has.min(lacks) > 0))
                 };
-                if id != except && self.is_off_the_gpu(id) && self.tenants.get(id).is_some_and(has_any) {
+                if !self.arbiter.are_united(id, except) && self.is_off_the_gpu(id) && self.tenants.get(id).is_some_and(has_any) {
                     self.evict_from(id, &mut missing, same_class, except);
                 }
             }
@@ -106,7 +106,7 @@ impl Access<'_> {
     /// Takes frames back that were reserved for tenants which are not on the GPU: nothing has to be copied for that.
     fn take_reserved(&mut self, missing: &mut PerClass, same_class: bool, except: TenantId) {
         let ids = self.tenants.index().reserved();
-        for id in ids.into_iter().filter(|id| *id != except) {
+        for id in ids.into_iter().filter(|id| !self.arbiter.are_united(*id, except)) {
             if !self.is_off_the_gpu(id) {
                 continue;
             }
@@ -165,6 +165,9 @@ impl Access<'_> {
         let mut group = Group::default();
         let mut count = 0;
         for extent in extents {
+            if !self.is_let_go_by_others(id, *extent) {
+                continue;
+            }
             match self.start_leaving(id, *extent, except, &mut group) {
                 Leaves::Now => {}
                 Leaves::Soon => self.scan(id),
@@ -249,6 +252,7 @@ impl Access<'_> {
             return;
         }
         let leaving = group.leaving.clone();
+        self.have_others_unmap(id, &leaving);
         self.submit(Lane::Out, id, group);
         for extents in leaving.chunks(MAX_LISTED) {
             let Some(tenant) = self.tenants.get_mut(id) else { return };
@@ -257,9 +261,10 @@ impl Access<'_> {
         }
     }
 
-    /// Half of an eviction is done; when both are, the frame is free.
+    /// A part of an eviction is done; when all are, the frame is free.
     pub(super) fn half_left(&mut self, id: TenantId, extent: ExtentId, half: Half) {
-        let free = self.tenants.extents(id).and_then(|mut extents| extents.left(extent, half));
+        let held = self.memory.sharing.is_held((id, extent));
+        let free = self.tenants.extents(id).and_then(|mut extents| extents.left(extent, half, held));
         if let Some((frame, whole)) = free {
             if !whole {
                 self.memory.release(frame);

@@ -58,9 +58,9 @@ impl Access<'_> {
         self.tenants.totals().immovable
     }
 
-    /// What this tenant may have, in bytes: nobody has what of others cannot move.
+    /// What this tenant may have, in bytes: nobody has what of others cannot move, nor what those have that it runs with.
     pub(super) fn offered_to(&self, id: TenantId) -> u64 {
-        self.beside_immovable(id).saturating_sub(self.memory.rules.headroom)
+        self.beside_immovable(id).saturating_sub(self.memory.rules.headroom).saturating_sub(self.bytes_beside(id))
     }
 
     /// What of the arena a tenant can have beside what of others cannot move, in bytes.
@@ -98,6 +98,7 @@ impl Access<'_> {
         // What it has beside the arena is its own too, whether the arena is smaller for it or not.
         let own = capacity.saturating_add(self.memory.ledger.account(id).leased).min(self.memory.arena.configured());
         let others = (immovable - tenant.extents().counts().immovable).saturating_add(self.memory.rules.headroom);
+        let others = others.saturating_add(self.bytes_beside(id));
         tenant.connection.page.arena_bytes.store(own.saturating_sub(others), Relaxed);
         tenant.connection.page.grantable_bytes.store(grantable, Relaxed);
     }

@@ -13,6 +13,7 @@
 //! | `transfer` | copies under way, and what tenants are told to do with their mappings |
 //! | `delivery` | frames that do not reach a tenant at its limit of descriptors |
 //! | `immovable` | memory that others can reach, and which stays |
+//! | `sharing` | memory that several tenants have |
 //! | `departed` | memory of tenants that have ended |
 //!
 //! [`Memory`] is what is known here and nowhere else. Whoever asks for something gets [`Access`] to it, with all else that is
@@ -29,6 +30,7 @@ mod immovable;
 mod prefetch;
 mod recut;
 mod scan;
+mod sharing;
 mod swap_in;
 mod transfer;
 
@@ -51,15 +53,18 @@ use super::{Options, Pipeline, ServeError};
 use crate::books::arena::{Arena, FrameId};
 use crate::books::ledger::Ledger;
 use crate::books::pool::{Pool, Run};
+use crate::books::sharing::Sharing;
 use crate::device::digest::{ScanId, Scanned, Scanner};
 use crate::device::gpu::{self, Gpu};
 use crate::device::mover::{Finished, JobId, Mover};
 use crate::device::slabs::{Prepared, Slabs};
 use crate::device::wake::Waker;
-use crate::policy::arbiter::{Arbiter, TenantId};
+use crate::policy::arbiter::TenantId;
+use crate::policy::scheduler::Scheduler;
 
 pub(super) use self::departed::Remains;
 pub(super) use self::evict::Evicted;
+pub(super) use self::sharing::Attaching;
 
 /// How often it is looked whether a squeezed arena can grow back.
 const UNSQUEEZE: Duration = Duration::from_millis(500);
@@ -67,7 +72,7 @@ const UNSQUEEZE: Duration = Duration::from_millis(500);
 /// What somebody else has to act upon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MemoryEvent {
-    /// All memory is here of the tenant that is swapped in.
+    /// All memory is here of the unit that is swapped in.
     AllHere(TenantId),
     /// It can run: what is on its way is known with all that it points to, and there are frames for everything.
     Ready(TenantId),
@@ -132,6 +137,8 @@ pub(super) struct Memory {
     shown: Option<immovable::Shown>,
     /// Frames of which somebody else than their tenants may have mappings.
     reachable: HashSet<FrameId>,
+    /// What tenants have of each other's.
+    sharing: Sharing<TenantId>,
     events: VecDeque<MemoryEvent>,
 }
 
@@ -140,7 +147,7 @@ pub(super) struct Access<'a> {
     pub(super) memory: &'a mut Memory,
     pub(super) tenants: &'a mut Tenants,
     /// Only to be asked.
-    pub(super) arbiter: &'a Arbiter,
+    pub(super) arbiter: &'a Scheduler,
     pub(super) recorder: &'a mut Recorder,
     pub(super) costs: &'a mut CostModel,
 }
@@ -185,6 +192,7 @@ impl Memory {
             released: Vec::new(),
             shown: None,
             reachable: HashSet::new(),
+            sharing: Sharing::default(),
             events: VecDeque::new(),
         })
     }

@@ -45,7 +45,7 @@ impl Access<'_> {
     /// Cuts what a tenant has on the host anew, if that is worth it. Not when it is planned already how that comes in, and the tenant
     /// may have been told what points where.
     pub(super) fn recut(&mut self, id: TenantId) {
-        if !self.is_off_the_gpu(id) || self.memory.swapping_in() == Some(id) {
+        if !self.is_off_the_gpu(id) || self.brings_in(id) {
             return;
         }
         let Some(tenant) = self.tenants.get_mut(id) else { return };

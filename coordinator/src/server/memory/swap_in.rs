@@ -24,12 +24,12 @@ use crate::policy::planner::{Costs, Item, plan};
 use crate::server::Pipeline;
 use crate::server::tenants::memory::Batch;
 
-/// A tenant that comes in: all that it has, for the baton.
+/// A unit that comes in: all that its tenants have, for the baton.
 #[derive(Debug)]
 pub(super) struct SwapIn {
-    pub(super) tenant: TenantId,
-    /// What is not on its way yet, once that is planned.
-    pub(super) groups: Option<VecDeque<Vec<ExtentId>>>,
+    unit: TenantId,
+    /// The tenant whose memory comes now, and what of it is not on its way yet, once that is planned.
+    now: Option<(TenantId, VecDeque<Vec<ExtentId>>)>,
 }
 
 /// No group is larger than this, if it is not one extent: a copy of this size is as fast as any (measured), and
@@ -37,52 +37,64 @@ pub(super) struct SwapIn {
 const MOST_GROUP_BYTES: u64 = 16 << 20;
 
 impl Memory {
-    /// A tenant is to be brought in. Only one is at a time: for another, the first goes back to waiting.
-    pub(in crate::server) fn swap_in(&mut self, tenant: TenantId) {
-        self.swap_in = Some(SwapIn { tenant, groups: None });
+    /// A unit is to be brought in. Only one is at a time: for another, the first goes back to waiting.
+    pub(in crate::server) fn swap_in(&mut self, unit: TenantId) {
+        self.swap_in = Some(SwapIn { unit, now: None });
     }
 
-    /// Whom memory comes in for.
+    /// The unit that memory comes in for.
     pub(in crate::server) fn swapping_in(&self) -> Option<TenantId> {
-        self.swap_in.as_ref().map(|swap_in| swap_in.tenant)
-    }
-
-    /// That is over, or given up.
-    pub(in crate::server) fn end_swap_in(&mut self, tenant: TenantId) {
-        self.swap_in.take_if(|swap_in| swap_in.tenant == tenant);
+        self.swap_in.as_ref().map(|swap_in| swap_in.unit)
     }
 }
 
 impl Access<'_> {
+    /// Whether memory comes in for a tenant.
+    pub(in crate::server) fn brings_in(&self, id: TenantId) -> bool {
+        self.memory.swapping_in().is_some_and(|unit| self.arbiter.are_united(unit, id))
+    }
+
+    /// That is over, or given up.
+    pub(in crate::server) fn end_swap_in(&mut self, id: TenantId) {
+        self.memory.swap_in.take_if(|swap_in| self.arbiter.are_united(swap_in.unit, id));
+    }
+
     /// Goes on with the arrival under way.
     pub(super) fn serve_swap_in(&mut self) {
-        let Some(SwapIn { tenant: id, groups }) = self.memory.swap_in.take() else { return };
-        let Some(tenant) = self.tenants.get(id) else { return };
-        if !tenant.connection.is_open() {
+        let Some(SwapIn { unit, now }) = self.memory.swap_in.take() else { return };
+        let is_open = |id: &TenantId| self.tenants.get(*id).is_some_and(|tenant| tenant.connection.is_open());
+        let members: Vec<TenantId> = self.arbiter.members(unit).into_iter().filter(is_open).collect();
+        if members.is_empty() {
             return;
         }
-        match self.arbiter.state(id) {
+        match self.arbiter.state(unit) {
             State::Arriving | State::Running => {}
             // It may go on after all; until then nothing more is begun.
             State::Leaving => {
-                self.memory.swap_in = Some(SwapIn { tenant: id, groups });
+                self.memory.swap_in = Some(SwapIn { unit, now });
                 return;
             }
             // It has given the baton back before all was there.
             State::Idle | State::Waiting | State::Corunning => return,
         }
-        if self.compacts(id) {
-            self.memory.swap_in = Some(SwapIn { tenant: id, groups: None });
+        let mut compacts = false;
+        for id in &members {
+            compacts |= self.compacts(*id);
+        }
+        if compacts {
+            self.memory.swap_in = Some(SwapIn { unit, now: None });
             return;
         }
-        let Some(tenant) = self.tenants.get(id) else { return };
-        if tenant.extents().counts().missing == 0 {
-            self.memory.swap_in = Some(SwapIn { tenant: id, groups });
-            return self.happened(MemoryEvent::AllHere(id));
-        }
+        let lacks = |id: &TenantId| self.tenants.get(*id).is_some_and(|tenant| tenant.extents().counts().missing > 0);
+        // One after the other; what they have of each other comes when all else is there.
+        let before = now.as_ref().map(|(id, _)| *id).filter(|id| members.contains(id) && lacks(id));
+        let Some(id) = before.or_else(|| members.iter().copied().find(lacks)) else {
+            return self.bring_what_is_shared(unit, &members);
+        };
         if self.is_undeliverable(id) {
             return self.give_up_arrival(id);
         }
+        let groups = now.filter(|(before, _)| *before == id).map(|(_, groups)| groups);
         if groups.is_none() {
             self.recut(id);
         }
@@ -92,10 +104,32 @@ impl Access<'_> {
         if !self.is_anything_coming() && !self.awaits_delivery(id) && !self.part_corunners() {
             return self.give_up_arrival(id);
         }
-        self.memory.swap_in = Some(SwapIn { tenant: id, groups: Some(left) });
+        self.memory.swap_in = Some(SwapIn { unit, now: Some((id, left)) });
         let is_certain = lacking == 0 && !self.awaits_delivery(id);
-        if self.arbiter.state(id) == State::Arriving && is_certain && self.memory.rules.pipeline != Pipeline::Off {
+        // What one of several is about to use is not known from what another one launches.
+        let can_run = members.len() == 1 && self.memory.sharing.of(id).next().is_none();
+        let is_pipelined = can_run && self.memory.rules.pipeline != Pipeline::Off;
+        if self.arbiter.state(id) == State::Arriving && is_certain && is_pipelined {
             self.let_it_run(id);
+        }
+    }
+
+    /// All that the members have of their own is here.
+    fn bring_what_is_shared(&mut self, unit: TenantId, members: &[TenantId]) {
+        let mut all_here = true;
+        for id in members {
+            all_here &= self.bring_attachments(*id);
+        }
+        if !all_here && !self.is_anything_coming() && !members.iter().any(|id| self.awaits_delivery(*id)) {
+            // It is of somebody who cannot bring it in any more.
+            return self.give_up_arrival(members[0]);
+        }
+        if let Some(id) = members.iter().find(|id| self.is_undeliverable(**id)) {
+            return self.give_up_arrival(*id);
+        }
+        self.memory.swap_in = Some(SwapIn { unit, now: None });
+        if all_here {
+            self.happened(MemoryEvent::AllHere(unit));
         }
     }
 
@@ -103,7 +137,7 @@ impl Access<'_> {
     fn give_up_arrival(&mut self, id: TenantId) {
         if self.arbiter.state(id) == State::Running {
             // Should its work not end now, it goes on, and then the rest has to come after all.
-            self.memory.swap_in = Some(SwapIn { tenant: id, groups: None });
+            self.memory.swap_in = Some(SwapIn { unit: id, now: None });
             return self.happened(MemoryEvent::Stranded(id));
         }
         self.happened(MemoryEvent::CannotArrive(id));
@@ -190,11 +224,11 @@ impl Access<'_> {
     /// Sends a tenant the frames that are reserved for these extents, so many in a message.
     pub(super) fn send_frames(&mut self, id: TenantId, extents: &[ExtentId], at_once: usize) {
         for extents in extents.chunks(at_once) {
+            let frames: Vec<FrameId> =
+                extents.iter().filter_map(|extent| self.frame_to_send(id, *extent)).collect();
             let Some(tenant) = self.tenants.get_mut(id) else { return };
-            let frame = |extent: &ExtentId| tenant.extents().get(*extent)?.state().frame();
-            let descriptors: Vec<BorrowedFd<'_>> = extents
-                .iter()
-                .filter_map(frame)
+            let descriptors: Vec<BorrowedFd<'_>> = frames
+                .into_iter()
                 .filter_map(|frame| self.memory.frames[frame.0 as usize].as_ref().map(AsFd::as_fd))
                 .collect();
             let batch = tenant.memory.add_batch(Batch::Prepare(extents.to_vec()));

@@ -24,7 +24,13 @@ pub(super) const GROUP_EXTENTS: usize = 64;
 #[derive(Debug)]
 pub(super) enum Task {
     /// Copies out of or into these extents' frames.
-    Copy { tenant: TenantId, extents: Vec<ExtentId>, bytes: u64 },
+    Copy {
+        tenant: TenantId,
+        extents: Vec<ExtentId>,
+        bytes: u64,
+        /// Those that have got another tenant since, by their numbers there.
+        inherited: Vec<(TenantId, ExtentId)>,
+    },
     /// Overwriting these frames.
     Scrub { frames: Vec<FrameId>, bytes: u64 },
 }
@@ -99,7 +105,7 @@ impl Access<'_> {
         // SAFETY: the extents' table says that these frames and runs belong to these extents until the job has
         // ended; what leaves is not written, because its tenant is off the GPU, and what arrives is not mapped.
         let job = unsafe { self.memory.mover.copy(lane, group.pieces) };
-        self.memory.tasks.insert(job, Task::Copy { tenant, extents: group.extents, bytes: group.bytes });
+        self.memory.tasks.insert(job, Task::Copy { tenant, extents: group.extents, bytes: group.bytes, inherited: Vec::new() });
     }
 
     pub(super) fn job_finished(&mut self, finished: Finished) {
@@ -125,7 +131,11 @@ impl Access<'_> {
     }
 
     /// A job has ended, well or not.
-    pub(super) fn task_ended(&mut self, lane: Lane, task: Task, well: bool) {
+    pub(super) fn task_ended(&mut self, lane: Lane, mut task: Task, well: bool) {
+        if let Task::Copy { inherited, .. } = &mut task {
+            let inherited = std::mem::take(inherited);
+            self.inherited_copy_ended(lane == Lane::Out, well, inherited);
+        }
         match task {
             Task::Scrub { frames, .. } => {
                 debug_assert!(!is_copy(lane));
@@ -162,6 +172,7 @@ impl Access<'_> {
             Some(Batch::Map(extents)) => {
                 let listed = extents;
                 let extents = listed.len() as u64;
+                self.mapped_of_others(id, &listed);
                 self.mapped(id, listed);
                 self.costs.mapped(took, extents);
                 self.recorder.record(id, What::Mapped { took, extents });
@@ -172,7 +183,9 @@ impl Access<'_> {
             }
             Some(Batch::Unmap(extents)) => {
                 for extent in extents {
-                    self.half_left(id, extent, Half::Unmapped);
+                    if !self.unmapped_of_another(id, extent) {
+                        self.half_left(id, extent, Half::Unmapped);
+                    }
                 }
                 self.recorder.record(id, What::Unmapped { took });
             }

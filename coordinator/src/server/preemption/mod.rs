@@ -36,7 +36,8 @@ use super::tenants::tenant::Tenant;
 use crate::device::gpu::{Gpu, GpuError};
 use crate::device::preemptor::{PreemptCommand, PreemptError, PreemptTarget, Preempted, Preemptor};
 use crate::device::wake::Waker;
-use crate::policy::arbiter::{Arbiter, State, TenantId};
+use crate::policy::arbiter::{State, TenantId};
+use crate::policy::scheduler::Scheduler;
 
 /// What somebody else has to act upon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,8 +48,8 @@ pub(super) enum PreemptEvent {
     Impossible { tenant: TenantId, drained: bool },
     /// One that was paused with nothing queued is on the GPU again. Nobody may have given it a turn.
     Back(TenantId),
-    /// One that is to run beside others is on the GPU again.
-    BackBesideOthers(TenantId),
+    /// One that is let in at any time is on the GPU again: it runs beside others, or with them.
+    BackAmongOthers(TenantId),
     /// One is on the GPU again, and runs, with all its memory.
     Running(TenantId),
     /// Somebody was descheduled or rescheduled, or could not be.
@@ -75,7 +76,7 @@ pub(super) struct Access<'a> {
     pub(super) preemptions: &'a mut Preemptions,
     pub(super) tenants: &'a mut Tenants,
     /// Only to be asked.
-    pub(super) arbiter: &'a Arbiter,
+    pub(super) arbiter: &'a Scheduler,
     pub(super) recorder: &'a mut Recorder,
 }
 
@@ -280,7 +281,7 @@ impl Access<'_> {
                         self.happened(PreemptEvent::Off { tenant: id, drained });
                     }
                     // It was let in again before it was off.
-                    State::Corunning => self.start_resuming(id),
+                    _ if self.arbiter.is_let_in_at_any_time(id) => self.start_resuming(id),
                     _ => self.probe(id),
                 }
             }
@@ -319,9 +320,9 @@ impl Access<'_> {
         }
         match result {
             Ok(()) if !tenant.connection.is_open() => {}
-            Ok(()) if state == State::Corunning => {
+            Ok(()) if state != State::Leaving && self.arbiter.is_let_in_at_any_time(id) => {
                 tenant.preemption.end();
-                self.happened(PreemptEvent::BackBesideOthers(id));
+                self.happened(PreemptEvent::BackAmongOthers(id));
             }
             Ok(()) if progress.is_drained() => {
                 tenant.preemption.end();

@@ -51,7 +51,7 @@ impl Liar {
             State::Corunning => [Event::Demand, Event::Closed],
             State::Leaving => [Event::Closed, Event::Preempted],
         };
-        match self.dice.roll(30) {
+        match self.dice.roll(32) {
             0 => Event::Joined { scheduling },
             1 => Event::Changed { scheduling },
             2 => Event::Suspended,
@@ -65,6 +65,8 @@ impl Liar {
             12 => Event::Resident,
             13 | 14 => Event::CannotArrive,
             15 => Event::Stranded,
+            16 => Event::Grown,
+            17 => Event::KeepApart(self.dice.percent(50)),
             either => expected[(either % 2) as usize],
         }
     }
@@ -139,6 +141,7 @@ impl Liar {
                     self.holder = self.holder.filter(|holder| *holder != id);
                 }
                 Decision::Corun(_, false) => assert!(self.beside.contains(&id), "{decision:?}"),
+                Decision::Reopen(_) => unreachable!("nobody is of a unit"),
             }
         }
     }

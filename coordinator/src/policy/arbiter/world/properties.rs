@@ -219,6 +219,7 @@ proptest! {
                     Decision::SwapIn(_) => prop_assert_eq!(open, None),
                     Decision::Revoke(_) | Decision::Contend(..) => prop_assert_eq!(open, Some(id)),
                     Decision::Corun(..) => prop_assert!(false, "nobody has said that they fit together"),
+                    Decision::Reopen(..) => prop_assert!(false, "nobody is of a unit"),
                 }
             }
             prop_assert_eq!(arbiter.holder(), open);

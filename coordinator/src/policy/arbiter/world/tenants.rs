@@ -76,7 +76,7 @@ impl World {
                 let delay = self.dice.roll(5 * MS);
                 self.plan(delay, Then::Drained(id));
             }
-            Decision::Revoke(_) | Decision::SwapIn(_) | Decision::Corun(..) => {}
+            Decision::Revoke(_) | Decision::SwapIn(_) | Decision::Corun(..) | Decision::Reopen(_) => {}
         }
     }
 

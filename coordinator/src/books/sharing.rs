@@ -1,0 +1,285 @@
+//! What tenants share: which allocations others may open, and who has extents of another tenant's.
+//!
+//! An extent belongs to one tenant, its **owner**, and moves as any of the owner's. Others may have it too: each has an **attachment**
+//! to it, with a number among its own extents and an address of its own. Owner and others are scheduled as one, so all have it mapped,
+//! or none that runs. Its frame is free when the last of them has unmapped it.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::Hash;
+
+use baton_contract::memory::SizeClass;
+use baton_contract::messages::{ExtentId, IPC_HANDLE};
+
+/// Whoever knows it can open an allocation.
+pub type Key = [u8; 16];
+
+/// An allocation that others may open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Export {
+    /// Its address in its owner's process.
+    pub at: u64,
+    /// Its size, as the program asked for it.
+    pub bytes: u64,
+}
+
+/// Whether whoever is attached has it mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// It is not.
+    Away,
+    /// It was told to map it.
+    Coming,
+    /// It is.
+    Mapped,
+    /// It was told to unmap it.
+    Going,
+}
+
+/// An extent of another tenant's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attachment<T> {
+    /// Whose it is, and which.
+    pub owner: (T, ExtentId),
+    /// Where it is in the process of whoever is attached.
+    pub at: u64,
+    /// Its size.
+    pub class: SizeClass,
+    /// Whether it is mapped there.
+    pub place: Place,
+}
+
+/// All that is shared among tenants.
+#[derive(Debug)]
+pub struct Sharing<T> {
+    exports: HashMap<Key, (T, Export)>,
+    keys: BTreeMap<(T, u64), Key>,
+    events: HashMap<[u8; IPC_HANDLE], T>,
+    attachments: BTreeMap<(T, ExtentId), Attachment<T>>,
+    /// Who is attached to an extent.
+    sharers: BTreeMap<(T, ExtentId), BTreeSet<(T, ExtentId)>>,
+}
+
+/// No program has so many events that others may open: the oldest of them are of processes that have ended.
+const MOST_EVENTS: usize = 1 << 16;
+
+impl<T> Default for Sharing<T> {
+    fn default() -> Self {
+        Self {
+            exports: HashMap::new(),
+            keys: BTreeMap::new(),
+            events: HashMap::new(),
+            attachments: BTreeMap::new(),
+            sharers: BTreeMap::new(),
+        }
+    }
+}
+
+impl<T: Copy + Ord + Hash> Sharing<T> {
+    /// Whether nobody has anything of anybody else's.
+    pub fn is_empty(&self) -> bool {
+        self.attachments.is_empty()
+    }
+
+    /// Others may open this allocation. Gives its key: the one that it had, or this one.
+    pub fn export(&mut self, owner: T, export: Export, key: Key) -> Key {
+        let key = *self.keys.entry((owner, export.at)).or_insert(key);
+        self.exports.insert(key, (owner, export));
+        key
+    }
+
+    /// Nobody may any longer.
+    pub fn unexport(&mut self, owner: T, at: u64) {
+        if let Some(key) = self.keys.remove(&(owner, at)) {
+            self.exports.remove(&key);
+        }
+    }
+
+    /// The allocation of this owner that the key is for.
+    pub fn exported(&self, owner: T, key: &Key) -> Option<Export> {
+        self.exports.get(key).filter(|(whose, _)| *whose == owner).map(|(_, export)| *export)
+    }
+
+    /// Others may open an event by this handle.
+    pub fn export_event(&mut self, owner: T, handle: [u8; IPC_HANDLE]) {
+        if self.events.len() < MOST_EVENTS {
+            self.events.insert(handle, owner);
+        }
+    }
+
+    /// Whose event this handle is for.
+    pub fn owner_of_event(&self, handle: &[u8; IPC_HANDLE]) -> Option<T> {
+        self.events.get(handle).copied()
+    }
+
+    /// A tenant has this extent of another's from here on.
+    pub fn attach(&mut self, id: (T, ExtentId), attachment: Attachment<T>) {
+        self.sharers.entry(attachment.owner).or_default().insert(id);
+        self.attachments.insert(id, attachment);
+    }
+
+    /// What a tenant has of another's by this number.
+    pub fn get(&self, id: (T, ExtentId)) -> Option<&Attachment<T>> {
+        self.attachments.get(&id)
+    }
+
+    /// All that a tenant has of others'.
+    pub fn of(&self, id: T) -> impl Iterator<Item = (ExtentId, &Attachment<T>)> {
+        let all = self.attachments.range((id, ExtentId(0))..=(id, ExtentId(u32::MAX)));
+        all.map(|((_, extent), attachment)| (*extent, attachment))
+    }
+
+    /// Whether a tenant lacks any of it.
+    pub fn lacks(&self, id: T) -> bool {
+        self.of(id).any(|(_, attachment)| attachment.place != Place::Mapped)
+    }
+
+    /// Who is attached to an extent.
+    pub fn sharers(&self, owner: (T, ExtentId)) -> Vec<(T, ExtentId)> {
+        self.sharers.get(&owner).map_or(Vec::new(), |all| all.iter().copied().collect())
+    }
+
+    /// Whether anybody is.
+    pub fn is_shared(&self, owner: (T, ExtentId)) -> bool {
+        self.sharers.contains_key(&owner)
+    }
+
+    /// Whether one of them may have it mapped.
+    pub fn is_held(&self, owner: (T, ExtentId)) -> bool {
+        self.sharers(owner).into_iter().any(|id| self.attachments.get(&id).is_some_and(|one| one.place != Place::Away))
+    }
+
+    /// It is mapped from here on, or no longer. Only from one of these states; false if it is in another, or is no more.
+    pub fn set_place(&mut self, id: (T, ExtentId), from: &[Place], to: Place) -> bool {
+        let found = self.attachments.get_mut(&id).filter(|attachment| from.contains(&attachment.place));
+        found.map(|attachment| attachment.place = to).is_some()
+    }
+
+    /// A tenant has it no longer. Gives whose it was.
+    pub fn detach(&mut self, id: (T, ExtentId)) -> Option<(T, ExtentId)> {
+        let Attachment { owner, .. } = self.attachments.remove(&id)?;
+        if let Some(sharers) = self.sharers.get_mut(&owner) {
+            sharers.remove(&id);
+            if sharers.is_empty() {
+                self.sharers.remove(&owner);
+            }
+        }
+        Some(owner)
+    }
+
+    /// An extent's owner has it no longer: the first of those that are attached gets it, the others are attached to that one. Gives
+    /// who gets it, and how it has it by now; none if nobody is attached.
+    pub fn inherit(&mut self, owner: (T, ExtentId)) -> Option<((T, ExtentId), Attachment<T>)> {
+        let mut sharers = self.sharers.remove(&owner)?;
+        // Whoever has it mapped has all of it.
+        let mapped = |id: &&(T, ExtentId)| self.attachments.get(id).is_some_and(|one| one.place == Place::Mapped);
+        let heir = *sharers.iter().find(mapped).or_else(|| sharers.first())?;
+        let attachment = self.attachments.remove(&heir)?;
+        sharers.remove(&heir);
+        for id in &sharers {
+            if let Some(other) = self.attachments.get_mut(id) {
+                other.owner = heir;
+            }
+        }
+        if !sharers.is_empty() {
+            self.sharers.insert(heir, sharers);
+        }
+        Some((heir, attachment))
+    }
+
+    /// A tenant has ended: what it had exported is no more.
+    pub fn forget_exports(&mut self, id: T) {
+        let keys: Vec<(T, u64)> = self.keys.range((id, 0)..=(id, u64::MAX)).map(|(of, _)| *of).collect();
+        for (owner, at) in keys {
+            self.unexport(owner, at);
+        }
+        self.events.retain(|_, owner| *owner != id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const A: u8 = 1;
+    const B: u8 = 2;
+    const C: u8 = 3;
+
+    fn of(owner: (u8, u32)) -> Attachment<u8> {
+        let owner = (owner.0, ExtentId(owner.1));
+        Attachment { owner, at: 0, class: SizeClass::ALL[0], place: Place::Mapped }
+    }
+
+    #[test]
+    fn an_allocation_has_one_key_until_it_is_freed() {
+        let mut sharing = Sharing::default();
+        let export = Export { at: 7, bytes: 100 };
+        let (first, second) = ([1; 16], [2; 16]);
+        assert_eq!(sharing.export(A, export, first), first);
+        assert_eq!(sharing.export(A, export, second), first);
+        assert_eq!(sharing.exported(A, &first), Some(export));
+        assert_eq!((sharing.exported(B, &first), sharing.exported(A, &second)), (None, None));
+        sharing.unexport(A, 7);
+        assert_eq!(sharing.exported(A, &first), None);
+        assert_eq!(sharing.export(A, export, second), second);
+        sharing.forget_exports(A);
+        assert_eq!(sharing.exported(A, &second), None);
+    }
+
+    #[test]
+    fn an_extent_is_held_until_the_last_has_unmapped_it() {
+        let mut sharing = Sharing::default();
+        let extent = (A, ExtentId(1));
+        sharing.attach((B, ExtentId(5)), of((A, 1)));
+        sharing.attach((C, ExtentId(6)), of((A, 1)));
+        assert!(sharing.is_held(extent) && !sharing.lacks(B));
+        assert!(sharing.set_place((B, ExtentId(5)), &[Place::Mapped], Place::Going));
+        assert!(!sharing.set_place((B, ExtentId(5)), &[Place::Mapped], Place::Going));
+        assert!(sharing.set_place((B, ExtentId(5)), &[Place::Going], Place::Away) && sharing.lacks(B));
+        assert!(sharing.is_held(extent));
+        assert_eq!(sharing.detach((C, ExtentId(6))), Some(extent));
+        assert!(!sharing.is_held(extent) && sharing.is_shared(extent));
+    }
+
+    #[test]
+    fn what_its_owner_has_no_longer_goes_to_one_who_has_it_mapped() {
+        let mut sharing = Sharing::default();
+        sharing.attach((B, ExtentId(5)), Attachment { place: Place::Away, ..of((A, 1)) });
+        sharing.attach((C, ExtentId(6)), of((A, 1)));
+        let (heir, had) = sharing.inherit((A, ExtentId(1))).expect("two are attached");
+        assert_eq!((heir, had.place), ((C, ExtentId(6)), Place::Mapped));
+        assert_eq!(sharing.get((B, ExtentId(5))).map(|other| other.owner), Some(heir));
+        assert_eq!(sharing.of(C).count(), 0, "it is its own now");
+        assert_eq!(sharing.detach((B, ExtentId(5))), Some(heir));
+        assert!(sharing.inherit(heir).is_none() && sharing.is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn whoever_is_attached_is_known_both_ways(
+            steps in prop::collection::vec((0..4u8, 0..4u8, 0..6u32, 0..4u8, 0..6u32), 0..80),
+        ) {
+            let mut sharing = Sharing::default();
+            for (what, id, extent, owner, other) in steps {
+                // A number is that of an extent of a tenant's own, or of another's, never both.
+                let borrowed = (id, ExtentId(100 + extent));
+                match what {
+                    0 if id != owner && sharing.get(borrowed).is_none() && !sharing.is_shared(borrowed) => {
+                        sharing.attach(borrowed, of((owner, other)));
+                    }
+                    1 => drop(sharing.detach(borrowed)),
+                    2 => drop(sharing.inherit((owner, ExtentId(other)))),
+                    3 => drop(sharing.inherit(borrowed)),
+                    _ => drop(sharing.set_place(borrowed, &[Place::Mapped, Place::Away], Place::Going)),
+                }
+                for (id, attachment) in &sharing.attachments {
+                    prop_assert!(sharing.sharers(attachment.owner).contains(id));
+                }
+                for (owner, sharers) in &sharing.sharers {
+                    prop_assert!(!sharers.is_empty());
+                    prop_assert!(sharers.iter().all(|id| sharing.get(*id).is_some_and(|one| one.owner == *owner)));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,493 @@
+//! Tenants that share memory or events are one **unit**: granted, preempted and evicted together. One that waits for what another
+//! does could wait for ever otherwise, and what they share could not move.
+//!
+//! The [arbiter](super::arbiter) knows units only, each by the number of the tenant that it began with, and most units are one
+//! tenant. What a member says becomes what its unit says, and what is decided about a unit is decided about its members:
+//!
+//! | what the arbiter hears | when |
+//! |---|---|
+//! | `Demand` | a member wants the GPU, and the unit does not have it |
+//! | `Closed` | the last gate is closed, and none of its members was preempted |
+//! | `Preempted` | the last gate is closed, and one of them was |
+//! | `DrainTimedOut` | one of them could not be drained: those that were are let in again |
+//! | `Left` | the last member has left |
+//!
+//! A member that closes its gate because it has nothing to do, while the unit has the GPU, is let in again when it wants to be
+//! ([`Decision::Reopen`]): all its memory is there.
+//!
+//! Units of several never run beside others. All their memory is brought in before any of them runs: what one of them is about to
+//! use is not known from what another one launches.
+
+use std::collections::{BTreeMap, HashMap};
+
+use baton_contract::scheduling::Scheduling;
+
+use super::arbiter::{Arbiter, Decision, Event, Micros, Pressure, State, TenantId, Totals};
+
+#[cfg(test)]
+mod tests;
+
+/// What a member's gate is like, as far as it was told and has said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Gate {
+    Closed,
+    Open,
+    /// It was told to close it.
+    Leaving,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Member {
+    gate: Gate,
+    /// A call of it waits, or it was preempted in the middle of its work.
+    wants: bool,
+    scheduling: Scheduling,
+    cost: Micros,
+}
+
+/// Tenants that were united.
+#[derive(Debug, Default)]
+struct Unit {
+    members: BTreeMap<TenantId, Member>,
+    /// One of them was preempted since the unit was told to leave.
+    preempted: bool,
+    /// What all of them have was there when it was last granted; not of those that have come since.
+    whole: bool,
+}
+
+impl Unit {
+    /// Whoever stands for it: the one that it began with, if that is there.
+    fn first(&self, number: TenantId) -> Option<TenantId> {
+        let first = self.members.contains_key(&number).then_some(number);
+        first.or_else(|| self.members.keys().next().copied())
+    }
+
+    fn is_open(&self) -> bool {
+        self.members.values().any(|member| member.gate != Gate::Closed)
+    }
+
+    /// As urgent as the most urgent, and with what is the most that any of them has.
+    fn scheduling(&self) -> Option<Scheduling> {
+        let all = || self.members.values().map(|member| member.scheduling);
+        let class = all().map(|one| one.class).min()?;
+        let weight = all().filter(|one| one.class == class).map(|one| one.weight).max()?;
+        let target = all().filter(|one| one.class == class && one.slo_micros > 0).map(|one| one.slo_micros).min();
+        Some(Scheduling { weight, slo_micros: target.unwrap_or(0), ..class.into() })
+    }
+
+    fn cost(&self) -> Micros {
+        self.members.values().map(|member| member.cost).sum()
+    }
+}
+
+/// The arbiter of one GPU, and the units that it decides about.
+#[derive(Debug)]
+pub struct Scheduler {
+    arbiter: Arbiter,
+    units: HashMap<TenantId, Unit>,
+    unit_of: HashMap<TenantId, TenantId>,
+}
+
+impl Scheduler {
+    /// One without tenants.
+    pub fn new(arbiter: Arbiter) -> Self {
+        Self { arbiter, units: HashMap::new(), unit_of: HashMap::new() }
+    }
+
+    /// The unit that a tenant is of: itself, if it was never united with another.
+    fn unit(&self, id: TenantId) -> TenantId {
+        self.unit_of.get(&id).copied().unwrap_or(id)
+    }
+
+    /// All who are of the same unit as this one, or of the unit of this number.
+    pub fn members(&self, id: TenantId) -> Vec<TenantId> {
+        match self.units.get(&self.unit(id)) {
+            Some(unit) => unit.members.keys().copied().collect(),
+            None => vec![id],
+        }
+    }
+
+    /// Whether others are of its unit.
+    pub fn is_united(&self, id: TenantId) -> bool {
+        self.units.get(&self.unit(id)).is_some_and(|unit| unit.members.len() > 1)
+    }
+
+    /// Whether two tenants are of one unit.
+    pub fn are_united(&self, one: TenantId, other: TenantId) -> bool {
+        self.unit(one) == self.unit(other)
+    }
+
+    /// Whether a tenant's gate is open though it may have been preempted before: it is put back first, and nobody waits for that.
+    pub fn is_let_in_at_any_time(&self, id: TenantId) -> bool {
+        self.is_corunner(id) || self.is_united(id) && self.state(id) == State::Running
+    }
+
+    /// As [`Arbiter::set_cost`], of one tenant.
+    pub fn set_cost(&mut self, id: TenantId, cost: Micros) {
+        let number = self.unit(id);
+        let cost = match self.units.get_mut(&number) {
+            Some(unit) => {
+                if let Some(member) = unit.members.get_mut(&id) {
+                    member.cost = cost;
+                }
+                unit.cost()
+            }
+            None => cost,
+        };
+        self.arbiter.set_cost(number, cost);
+    }
+
+    /// As [`Arbiter::set_together`].
+    pub fn set_together(&mut self, together: bool) {
+        self.arbiter.set_together(together);
+    }
+
+    /// As [`Arbiter::set_pressure`].
+    pub fn set_pressure(&mut self, now: Micros, pressure: Pressure) {
+        self.arbiter.set_pressure(now, pressure);
+    }
+
+    /// As [`Arbiter::set_busy`].
+    pub fn set_busy(&mut self, now: Micros, id: TenantId, busy: bool) {
+        self.arbiter.set_busy(now, self.unit(id), busy);
+    }
+
+    /// As [`Arbiter::is_together`].
+    pub fn is_together(&self) -> bool {
+        self.arbiter.is_together()
+    }
+
+    /// What a tenant's unit is doing.
+    pub fn state(&self, id: TenantId) -> State {
+        self.arbiter.state(self.unit(id))
+    }
+
+    /// Those who have the baton.
+    pub fn holders(&self) -> Vec<TenantId> {
+        self.arbiter.holder().map_or(Vec::new(), |unit| self.members(unit))
+    }
+
+    /// The one of them that stands for all.
+    pub fn holder(&self) -> Option<TenantId> {
+        self.arbiter.holder().map(|unit| self.first_of(unit))
+    }
+
+    /// Whether a tenant stands for its unit, where one is to.
+    pub fn stands_for_its_unit(&self, id: TenantId) -> bool {
+        self.first_of(self.unit(id)) == id
+    }
+
+    fn first_of(&self, number: TenantId) -> TenantId {
+        self.units.get(&number).and_then(|unit| unit.first(number)).unwrap_or(number)
+    }
+
+    /// Whether a tenant runs beside those that have the baton.
+    pub fn is_corunner(&self, id: TenantId) -> bool {
+        self.arbiter.is_corunner(self.unit(id))
+    }
+
+    /// Whether the user keeps a tenant's unit off the GPU.
+    pub fn is_suspended(&self, id: TenantId) -> bool {
+        self.arbiter.is_suspended(self.unit(id))
+    }
+
+    /// As [`Arbiter::gpu_time`], of its unit.
+    pub fn gpu_time(&self, id: TenantId, now: Micros) -> Micros {
+        self.arbiter.gpu_time(self.unit(id), now)
+    }
+
+    /// As [`Arbiter::switches`], of its unit.
+    pub fn switches(&self, id: TenantId) -> u64 {
+        self.arbiter.switches(self.unit(id))
+    }
+
+    /// As [`Arbiter::decided_at`].
+    pub fn decided_at(&self) -> Micros {
+        self.arbiter.decided_at()
+    }
+
+    /// As [`Arbiter::totals`]: a switch to a unit is one.
+    pub fn totals(&self) -> Totals {
+        self.arbiter.totals()
+    }
+
+    /// As [`Arbiter::is_anybody_overdue`].
+    pub fn is_anybody_overdue(&self) -> bool {
+        self.arbiter.is_anybody_overdue()
+    }
+
+    /// As [`Arbiter::next_timer`].
+    pub fn next_timer(&self) -> Option<Micros> {
+        self.arbiter.next_timer()
+    }
+
+    /// As [`Arbiter::tick`].
+    pub fn tick(&mut self, now: Micros) -> Vec<Decision> {
+        let decisions = self.arbiter.tick(now);
+        self.spread(now, decisions)
+    }
+
+    /// As [`Arbiter::handle`]. What is about memory (`Ready`, `Resident`, `CannotArrive`, `Stranded`) is about its unit's.
+    pub fn handle(&mut self, now: Micros, id: TenantId, event: Event) -> Vec<Decision> {
+        let number = self.unit(id);
+        let state = self.arbiter.state(number);
+        let Some(unit) = self.units.get_mut(&number) else {
+            // Nothing is spread that is about somebody alone; but it may be about others too.
+            let decisions = self.arbiter.handle(now, id, event);
+            return self.spread(now, decisions);
+        };
+        match event {
+            Event::Left => {
+                unit.members.remove(&id);
+                self.unit_of.remove(&id);
+                if unit.members.is_empty() {
+                    self.units.remove(&number);
+                    return self.tell(now, number, Event::Left);
+                }
+                self.member_left(now, number)
+            }
+            Event::Changed { scheduling } => {
+                let Some(member) = unit.members.get_mut(&id) else { return Vec::new() };
+                member.scheduling = scheduling;
+                self.reschedule(now, number)
+            }
+            Event::Demand => {
+                let Some(member) = unit.members.get_mut(&id) else { return Vec::new() };
+                match (state, member.gate) {
+                    (State::Running, Gate::Closed) if unit.whole => self.reopen(number, id),
+                    // It waits at a gate that is just being opened, or closed of itself.
+                    (State::Running | State::Corunning, Gate::Open | Gate::Leaving) => Vec::new(),
+                    (State::Running | State::Corunning | State::Leaving, _) => {
+                        member.wants = true;
+                        Vec::new()
+                    }
+                    (State::Idle | State::Waiting | State::Arriving, _) => {
+                        member.wants = true;
+                        self.tell(now, number, Event::Demand)
+                    }
+                }
+            }
+            Event::Closed | Event::Preempted => {
+                let was_preempted = event == Event::Preempted;
+                let Some(member) = unit.members.get_mut(&id) else { return Vec::new() };
+                member.gate = Gate::Closed;
+                member.wants |= was_preempted;
+                if state == State::Running && member.wants && unit.whole {
+                    // It was asked to leave with the others, which then could not.
+                    return self.reopen(number, id);
+                }
+                unit.preempted |= was_preempted && state == State::Leaving;
+                self.end_if_closed(now, number)
+            }
+            Event::DrainTimedOut => {
+                let Some(member) = unit.members.get_mut(&id).filter(|member| member.gate == Gate::Leaving) else {
+                    return Vec::new();
+                };
+                member.gate = Gate::Open;
+                unit.preempted = false;
+                let is_whole = unit.whole;
+                let mut out = self.tell(now, number, Event::DrainTimedOut);
+                if self.arbiter.state(number) != State::Running {
+                    return out;
+                }
+                // It may wait for one of those that have come to it, whose memory has to come for that.
+                if is_whole {
+                    out.extend(self.reopen_all(number));
+                } else {
+                    out.push(Decision::SwapIn(number));
+                }
+                out
+            }
+            Event::Resident => {
+                unit.whole |= state == State::Running;
+                let mut out = self.tell(now, number, event);
+                if state == State::Running {
+                    out.extend(self.reopen_all(number));
+                }
+                out
+            }
+            Event::Joined { .. } => Vec::new(),
+            Event::Suspended
+            | Event::Unsuspended
+            | Event::Ready
+            | Event::CannotArrive
+            | Event::Stranded
+            | Event::Grown
+            | Event::KeepApart(_) => self.tell(now, number, event),
+        }
+    }
+
+    /// From here on the two are of one unit, with all that are of theirs. If it has the baton, it leaves and comes in anew, because
+    /// the memory of those that have come to it may not be there.
+    pub fn unite(&mut self, now: Micros, one: TenantId, other: TenantId) -> Vec<Decision> {
+        if self.are_united(one, other) {
+            return Vec::new();
+        }
+        let (one, other) = (self.form(one), self.form(other));
+        let (Some(one), Some(other)) = (one, other) else { return Vec::new() };
+        // Who has the baton keeps it, and who runs beside it is let run until it has left.
+        let order = |unit: TenantId| match self.arbiter.state(unit) {
+            _ if self.arbiter.is_corunner(unit) => 1,
+            State::Running | State::Leaving => 0,
+            State::Arriving => 2,
+            State::Idle | State::Waiting | State::Corunning => 3,
+        };
+        let (stays, goes) = if order(other) < order(one) { (other, one) } else { (one, other) };
+        let (ran_beside, was_suspended) = (self.arbiter.is_corunner(goes), self.arbiter.is_suspended(goes));
+        let Some(gone) = self.units.remove(&goes) else { return Vec::new() };
+        let mut out = self.tell(now, goes, Event::Left);
+        let came: Vec<TenantId> = gone.members.keys().copied().collect();
+        let Some(unit) = self.units.get_mut(&stays) else { return out };
+        for (id, member) in gone.members {
+            self.unit_of.insert(id, stays);
+            if ran_beside {
+                out.push(Decision::Corun(id, false));
+            }
+            unit.members.insert(id, member);
+        }
+        unit.whole = false;
+        let wants = unit.members.values().any(|member| member.wants);
+        let cost = unit.cost();
+        self.arbiter.set_cost(stays, cost);
+        out.extend(self.reschedule(now, stays));
+        if was_suspended {
+            out.extend(self.tell(now, stays, Event::Suspended));
+        }
+        // A unit that runs beside others leaves for that.
+        out.extend(self.tell(now, stays, Event::KeepApart(true)));
+        match self.arbiter.state(stays) {
+            State::Running => out.extend(self.tell(now, stays, Event::Grown)),
+            State::Leaving => out.extend(self.revoke(stays, &came)),
+            State::Idle if wants => out.extend(self.tell(now, stays, Event::Demand)),
+            State::Idle | State::Waiting | State::Arriving | State::Corunning => {}
+        }
+        out
+    }
+
+    /// The unit of a tenant, which may be of itself alone. None if nobody knows it.
+    fn form(&mut self, id: TenantId) -> Option<TenantId> {
+        let number = self.unit(id);
+        if !self.units.contains_key(&number) {
+            let scheduling = self.arbiter.scheduling(number)?;
+            let gate = match self.arbiter.state(number) {
+                State::Running | State::Corunning => Gate::Open,
+                State::Leaving => Gate::Leaving,
+                State::Waiting | State::Arriving | State::Idle => Gate::Closed,
+            };
+            let wants = gate == Gate::Closed && self.arbiter.wants(number);
+            let member = Member { gate, wants, scheduling, cost: self.arbiter.cost(number) };
+            let unit = Unit { members: BTreeMap::from([(id, member)]), preempted: false, whole: true };
+            self.units.insert(number, unit);
+            self.unit_of.insert(id, number);
+        }
+        Some(number)
+    }
+
+    fn tell(&mut self, now: Micros, number: TenantId, event: Event) -> Vec<Decision> {
+        let decisions = self.arbiter.handle(now, number, event);
+        self.spread(now, decisions)
+    }
+
+    fn reschedule(&mut self, now: Micros, number: TenantId) -> Vec<Decision> {
+        match self.units.get(&number).and_then(Unit::scheduling) {
+            Some(scheduling) => self.tell(now, number, Event::Changed { scheduling }),
+            None => Vec::new(),
+        }
+    }
+
+    /// One of several has left.
+    fn member_left(&mut self, now: Micros, number: TenantId) -> Vec<Decision> {
+        let cost = self.units.get(&number).map_or(0, Unit::cost);
+        self.arbiter.set_cost(number, cost);
+        let mut out = self.end_if_closed(now, number);
+        out.extend(self.reschedule(now, number));
+        if !self.is_united(number) {
+            out.extend(self.tell(now, number, Event::KeepApart(false)));
+        }
+        out
+    }
+
+    /// If no gate of the unit is open any more, its turn is over.
+    fn end_if_closed(&mut self, now: Micros, number: TenantId) -> Vec<Decision> {
+        let is_on = matches!(self.arbiter.state(number), State::Running | State::Corunning | State::Leaving);
+        let Some(unit) = self.units.get_mut(&number).filter(|unit| is_on && !unit.is_open()) else { return Vec::new() };
+        let event = if std::mem::take(&mut unit.preempted) { Event::Preempted } else { Event::Closed };
+        let wants = unit.members.values().any(|member| member.wants);
+        let mut out = self.tell(now, number, event);
+        if wants && event == Event::Closed {
+            out.extend(self.tell(now, number, Event::Demand));
+        }
+        out
+    }
+
+    /// Lets a member in while its unit has the GPU.
+    fn reopen(&mut self, number: TenantId, id: TenantId) -> Vec<Decision> {
+        let Some(member) = self.units.get_mut(&number).and_then(|unit| unit.members.get_mut(&id)) else {
+            return Vec::new();
+        };
+        (member.gate, member.wants) = (Gate::Open, false);
+        vec![Decision::Reopen(id), Decision::Contend(id, self.arbiter.patience_told(number))]
+    }
+
+    /// Lets all members in that want to, while their unit has the GPU.
+    fn reopen_all(&mut self, number: TenantId) -> Vec<Decision> {
+        let Some(unit) = self.units.get(&number) else { return Vec::new() };
+        let waiting = unit.members.iter().filter(|(_, member)| member.gate == Gate::Closed && member.wants);
+        let waiting: Vec<TenantId> = waiting.map(|(id, _)| *id).collect();
+        waiting.into_iter().flat_map(|id| self.reopen(number, id)).collect()
+    }
+
+    /// Tells these members to leave, if they do not know yet.
+    fn revoke(&mut self, number: TenantId, ids: &[TenantId]) -> Vec<Decision> {
+        let Some(unit) = self.units.get_mut(&number) else { return Vec::new() };
+        let members = unit.members.iter_mut().filter(|(id, member)| ids.contains(id) && member.gate == Gate::Open);
+        members
+            .map(|(id, member)| {
+                member.gate = Gate::Leaving;
+                Decision::Revoke(*id)
+            })
+            .collect()
+    }
+
+    /// What is decided about units becomes what is decided about their members.
+    fn spread(&mut self, now: Micros, decisions: Vec<Decision>) -> Vec<Decision> {
+        if self.units.is_empty() {
+            return decisions;
+        }
+        let mut out = Vec::with_capacity(decisions.len());
+        for decision in decisions {
+            let number = decision.tenant();
+            let Some(unit) = self.units.get_mut(&number) else {
+                out.push(decision);
+                continue;
+            };
+            match decision {
+                Decision::Contend(_, patience) => {
+                    let open = unit.members.iter().filter(|(_, member)| member.gate == Gate::Open);
+                    out.extend(open.map(|(id, _)| Decision::Contend(*id, patience)));
+                }
+                Decision::Corun(_, on) => out.extend(unit.members.keys().map(|id| Decision::Corun(*id, on))),
+                Decision::SwapIn(_) | Decision::Reopen(_) => out.push(decision),
+                Decision::Revoke(_) => {
+                    if unit.is_open() {
+                        let all: Vec<TenantId> = unit.members.keys().copied().collect();
+                        out.extend(self.revoke(number, &all));
+                    } else {
+                        out.extend(self.end_if_closed(now, number));
+                    }
+                }
+                Decision::Grant(_) => {
+                    (unit.preempted, unit.whole) = (false, true);
+                    let told = self.arbiter.patience_told(number);
+                    let first = unit.first(number);
+                    for (id, member) in &mut unit.members {
+                        (member.gate, member.wants) = (Gate::Open, false);
+                        out.push(if first == Some(*id) { Decision::Grant(*id) } else { Decision::Reopen(*id) });
+                        out.push(Decision::Contend(*id, told));
+                    }
+                }
+            }
+        }
+        out
+    }
+}

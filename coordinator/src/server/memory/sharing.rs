@@ -1,0 +1,360 @@
+//! Memory that one tenant has given out and others have open ([`Sharing`](crate::books::sharing::Sharing)).
+//!
+//! It belongs to the tenant that has allocated it, and moves as the rest of that tenant's memory does; the others only map and unmap
+//! the same frames. All of them are of one unit ([`Scheduler`](crate::policy::scheduler::Scheduler)), so while any of them runs, all of
+//! it is there.
+
+use baton_contract::memory::{GRANULE, SizeClass};
+use baton_contract::messages::{Answer, ExtentId, Full, IPC_HANDLE, MAX_LISTED, MemoryCommand};
+use baton_contract::wire::MAX_DESCRIPTORS;
+
+use super::transfer::Task;
+use super::{Access, MemoryEvent};
+use crate::books::arena::FrameId;
+use crate::books::extents::{Extent, Half};
+use crate::books::sharing::{Attachment, Export, Key, Place};
+use crate::policy::arbiter::{State, TenantId};
+use crate::server::tenants::memory::Batch;
+use crate::server::tenants::tenant::Tenant;
+
+/// What is to be done for a tenant that wants to open memory of another's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::server) enum Attaching {
+    /// That was said.
+    Answered,
+    /// First they are to be scheduled as one.
+    Unite,
+}
+
+impl Access<'_> {
+    /// A tenant lets others open an allocation of its.
+    pub(in crate::server) fn export(&mut self, id: TenantId, at: u64, bytes: u64) -> Result<(), String> {
+        let covered = self.tenants.get(id).map_or(0, |tenant| {
+            let parts = tenant.extents().within(at, bytes).map(|(_, extent)| {
+                let end = extent.at().saturating_add(extent.class().bytes()).min(at.saturating_add(bytes));
+                end - extent.at().max(at)
+            });
+            parts.sum()
+        });
+        if bytes == 0 || covered != bytes {
+            return Err(format!("it exported {bytes} bytes at {at:#x}, which it does not have"));
+        }
+        let mut key = Key::default();
+        // Whoever knows it can open the memory.
+        if rustix::rand::getrandom(&mut key, rustix::rand::GetRandomFlags::empty()) != Ok(key.len()) {
+            return Err("the system has no random numbers".to_owned());
+        }
+        let key = self.memory.sharing.export(id, Export { at, bytes }, key);
+        self.tenants.answer(id, &Answer::Exported { key }, &[]);
+        Ok(())
+    }
+
+    /// It has freed that allocation.
+    pub(in crate::server) fn unexport(&mut self, id: TenantId, at: u64) {
+        self.memory.sharing.unexport(id, at);
+        self.tenants.answer(id, &Answer::Noted, &[]);
+    }
+
+    /// A tenant lets others open an event of its.
+    pub(in crate::server) fn export_event(&mut self, id: TenantId, handle: [u8; IPC_HANDLE]) {
+        self.memory.sharing.export_event(id, handle);
+        self.tenants.answer(id, &Answer::Noted, &[]);
+    }
+
+    /// A tenant is about to open an event. Says with whom it is to be scheduled as one first; that one has its answer.
+    pub(in crate::server) fn open_event(&mut self, id: TenantId, handle: [u8; IPC_HANDLE]) -> Option<TenantId> {
+        let lives = |owner: &TenantId| self.tenants.get(*owner).is_some_and(|tenant| tenant.connection.is_open());
+        let owner = self.memory.sharing.owner_of_event(&handle).filter(lives);
+        // The event of a stranger, or of one that has ended, is between the program and the driver.
+        let Some(owner) = owner.filter(|owner| !self.arbiter.are_united(id, *owner)) else {
+            self.tenants.answer(id, &Answer::Noted, &[]);
+            return None;
+        };
+        if self.is_off_the_gpu(id) {
+            self.tenants.answer(id, &Answer::TryAgain, &[]);
+            return None;
+        }
+        self.fits_with(id, owner).then_some(owner).or_else(|| {
+            // They take turns, and whoever waits for the other is taken off the GPU for it.
+            self.tenants.answer(id, &Answer::Noted, &[]);
+            None
+        })
+    }
+
+    /// Whether all that two tenants have, with those that they run with, has room in the arena. If not, the user is told.
+    fn fits_with(&self, id: TenantId, other: TenantId) -> bool {
+        let together = self.bytes_of_unit(id) + self.bytes_of_unit(other);
+        let fits = together <= self.memory.offered();
+        if !fits {
+            let name = |id| self.tenants.get(id).map_or("", |tenant| tenant.name.as_str());
+            let (one, other, mib) = (name(id), name(other), together >> 20);
+            log::warn!("{one} and {other} cannot run together: they have {mib} MiB, and the arena has no room for that");
+        }
+        fits
+    }
+
+    /// A tenant wants to open memory that another one has exported.
+    pub(in crate::server) fn attach(
+        &mut self,
+        id: TenantId,
+        exporter: TenantId,
+        key: &Key,
+        at: u64,
+    ) -> Result<Attaching, String> {
+        let exporter_lives = self.tenants.get(exporter).is_some_and(|tenant| tenant.connection.is_open());
+        let export = self.memory.sharing.exported(exporter, key).filter(|_| exporter_lives && exporter != id);
+        let Some(export) = export else {
+            self.tenants.answer(id, &Answer::NotExported { exporter_lives }, &[]);
+            return Ok(Attaching::Answered);
+        };
+        if self.is_off_the_gpu(id) {
+            // It was told to leave, and has not found that out yet.
+            self.tenants.answer(id, &Answer::TryAgain, &[]);
+            return Ok(Attaching::Answered);
+        }
+        if !self.arbiter.are_united(id, exporter) {
+            if !self.fits_with(id, exporter) {
+                self.tenants.answer(id, &Answer::Denied { full: Full::Arena }, &[]);
+                return Ok(Attaching::Answered);
+            }
+            return Ok(Attaching::Unite);
+        }
+        self.attach_to(id, exporter, export, at)?;
+        Ok(Attaching::Answered)
+    }
+
+    /// The same, of one that is scheduled with it.
+    fn attach_to(&mut self, id: TenantId, exporter: TenantId, export: Export, at: u64) -> Result<(), String> {
+        let Some(tenant) = self.tenants.get(exporter) else { return Ok(()) };
+        let found = tenant.extents().within(export.at, export.bytes);
+        let found: Vec<(ExtentId, u64, SizeClass, Option<FrameId>)> = found
+            .map(|(extent, entry)| {
+                let frame = entry.state().frame().filter(|_| entry.state().is_resident());
+                (extent, entry.at(), entry.class(), frame)
+            })
+            .collect();
+        let frames: Option<Vec<FrameId>> = found.iter().map(|(.., frame)| *frame).collect();
+        // While the unit has the GPU all its memory is there.
+        let (Some(frames), State::Running) = (frames.filter(|frames| !frames.is_empty()), self.arbiter.state(id)) else {
+            self.tenants.answer(id, &Answer::TryAgain, &[]);
+            return Ok(());
+        };
+        if found.len() > MAX_LISTED {
+            self.tenants.answer(id, &Answer::Denied { full: Full::Held }, &[]);
+            return Ok(());
+        }
+        let start = found[0].1;
+        let size: u64 = found.iter().map(|(_, _, class, _)| class.bytes()).sum();
+        let is_taken = |tenant: &Tenant| tenant.extents().within(at, size).next().is_some();
+        let is_room = at.is_multiple_of(GRANULE) && at.checked_add(size).is_some();
+        if !is_room || self.tenants.get(id).is_some_and(is_taken) {
+            return Err(format!("it opened {size} bytes at {at:#x}, where there is no room"));
+        }
+        let mut extents = Vec::with_capacity(found.len());
+        for (extent, address, class, _) in found {
+            let Some(mut own) = self.tenants.extents(id) else { return Ok(()) };
+            let number = own.borrow_number();
+            drop(own);
+            let owner = (exporter, extent);
+            let attachment = Attachment { owner, at: at + (address - start), class, place: Place::Mapped };
+            self.memory.sharing.attach((id, number), attachment);
+            if let Some(mut theirs) = self.tenants.extents(exporter) {
+                theirs.set_shared(extent, true);
+            }
+            extents.push((number, class));
+        }
+        let first = &frames[..frames.len().min(MAX_DESCRIPTORS)];
+        let answer = Answer::Attached { extents, offset: export.at - start, bytes: export.bytes };
+        self.answer_with(id, &answer, first);
+        Ok(())
+    }
+
+    /// What all of a tenant's unit have, in bytes.
+    pub(super) fn bytes_of_unit(&self, id: TenantId) -> u64 {
+        let bytes = |id| self.tenants.get(id).map_or(0, |tenant| tenant.extents().counts().bytes);
+        self.arbiter.members(id).into_iter().map(bytes).sum()
+    }
+
+    /// What the others of its unit have.
+    pub(super) fn bytes_beside(&self, id: TenantId) -> u64 {
+        if !self.arbiter.is_united(id) {
+            return 0;
+        }
+        let own = self.tenants.get(id).map_or(0, |tenant| tenant.extents().counts().bytes);
+        self.bytes_of_unit(id) - own
+    }
+
+    /// The frame of what a tenant has of another's, and has mapped.
+    pub(super) fn frame_of_attachment(&self, id: (TenantId, ExtentId)) -> Option<FrameId> {
+        let attachment = self.memory.sharing.get(id).filter(|one| one.place == Place::Mapped)?;
+        self.frame_of_owner(attachment)
+    }
+
+    fn frame_of_owner(&self, attachment: &Attachment<TenantId>) -> Option<FrameId> {
+        let (owner, extent) = attachment.owner;
+        let state = self.tenants.get(owner)?.extents().get(extent)?.state();
+        state.frame().filter(|_| state.is_resident())
+    }
+
+    /// A tenant gives back what may be another's. False if it is not.
+    pub(super) fn detach(&mut self, id: TenantId, extent: ExtentId) -> bool {
+        let Some(owner) = self.memory.sharing.detach((id, extent)) else { return false };
+        if let Some(mut own) = self.tenants.extents(id) {
+            own.return_number(extent);
+        }
+        if !self.memory.sharing.is_shared(owner)
+            && let Some(mut theirs) = self.tenants.extents(owner.0)
+        {
+            theirs.set_shared(owner.1, false);
+        }
+        self.half_left(owner.0, owner.1, Half::LetGo);
+        true
+    }
+
+    /// Whether an extent can leave, as far as those are concerned that have it too.
+    pub(super) fn is_let_go_by_others(&self, id: TenantId, extent: ExtentId) -> bool {
+        if self.memory.sharing.is_empty() {
+            return true;
+        }
+        let can_unmap = |(other, number): (TenantId, ExtentId)| {
+            let place = self.memory.sharing.get((other, number)).map(|one| one.place);
+            let can = |tenant: &Tenant| tenant.is_evictable() && !tenant.memory.is_late();
+            place == Some(Place::Away) || self.is_off_the_gpu(other) && self.tenants.get(other).is_some_and(can)
+        };
+        self.memory.sharing.sharers((id, extent)).into_iter().all(can_unmap)
+    }
+
+    /// Extents of a tenant are leaving: those who have them too unmap them.
+    pub(super) fn have_others_unmap(&mut self, id: TenantId, extents: &[ExtentId]) {
+        if self.memory.sharing.is_empty() {
+            return;
+        }
+        let mut theirs: Vec<(TenantId, ExtentId)> = Vec::new();
+        for extent in extents {
+            for other in self.memory.sharing.sharers((id, *extent)) {
+                if self.memory.sharing.set_place(other, &[Place::Coming, Place::Mapped], Place::Going) {
+                    theirs.push(other);
+                }
+            }
+        }
+        theirs.sort_unstable();
+        for theirs in theirs.chunk_by(|one, next| one.0 == next.0) {
+            let other = theirs[0].0;
+            for theirs in theirs.chunks(MAX_LISTED) {
+                let extents: Vec<ExtentId> = theirs.iter().map(|(_, extent)| *extent).collect();
+                let Some(tenant) = self.tenants.get_mut(other) else { break };
+                let batch = tenant.memory.add_batch(Batch::Unmap(extents.clone()));
+                self.tenants.tell(other, &MemoryCommand::Unmap { batch, extents });
+            }
+        }
+    }
+
+    /// A tenant has unmapped what may be another's. False if it is its own.
+    pub(super) fn unmapped_of_another(&mut self, id: TenantId, extent: ExtentId) -> bool {
+        let Some(owner) = self.memory.sharing.get((id, extent)).map(|one| one.owner) else { return false };
+        if self.memory.sharing.set_place((id, extent), &[Place::Going], Place::Away) {
+            self.half_left(owner.0, owner.1, Half::LetGo);
+        }
+        true
+    }
+
+    /// A tenant has mapped some of these, which are others'.
+    pub(super) fn mapped_of_others(&mut self, id: TenantId, extents: &[ExtentId]) {
+        for extent in extents {
+            self.memory.sharing.set_place((id, *extent), &[Place::Coming], Place::Mapped);
+        }
+    }
+
+    /// The frames for some of these did not reach it: they are sent again with the rest.
+    pub(super) fn lost_of_others(&mut self, id: TenantId, extents: &[ExtentId]) {
+        for extent in extents {
+            self.memory.sharing.set_place((id, *extent), &[Place::Coming], Place::Away);
+        }
+    }
+
+    /// Has a tenant that comes in map what it has of others, all of which is there. Says whether all of it is mapped.
+    pub(super) fn bring_attachments(&mut self, id: TenantId) -> bool {
+        if !self.memory.sharing.lacks(id) {
+            return true;
+        }
+        if self.awaits_delivery(id) {
+            return false;
+        }
+        let away = self.memory.sharing.of(id).filter(|(_, one)| one.place == Place::Away);
+        let ready: Vec<ExtentId> =
+            away.filter(|(_, one)| self.frame_of_owner(one).is_some()).map(|(extent, _)| extent).collect();
+        for extent in &ready {
+            self.memory.sharing.set_place((id, *extent), &[Place::Away], Place::Coming);
+        }
+        self.send_frames(id, &ready, MAX_DESCRIPTORS);
+        for extents in ready.chunks(MAX_LISTED) {
+            self.map(id, extents.to_vec());
+        }
+        false
+    }
+
+    /// The frame that is to be sent to a tenant for one of its extents, its own or another's.
+    pub(super) fn frame_to_send(&self, id: TenantId, extent: ExtentId) -> Option<FrameId> {
+        match self.memory.sharing.get((id, extent)) {
+            Some(attachment) => self.frame_of_owner(attachment),
+            None => self.tenants.get(id)?.extents().get(extent)?.state().frame(),
+        }
+    }
+
+    /// A tenant no longer has an extent that others have too: one of them gets it, as it is. Gives it back if nobody does.
+    pub(super) fn hand_over(&mut self, id: TenantId, extent: ExtentId, entry: Extent) -> Option<Extent> {
+        let Some(((heir, number), had)) = self.memory.sharing.inherit((id, extent)) else { return Some(entry) };
+        let comes = entry.state().is_resident() && had.place == Place::Away;
+        let Some(mut theirs) = self.tenants.extents(heir) else { return Some(entry) };
+        let spare = theirs.adopt(number, had.at, entry, had.place);
+        let is_shared = self.memory.sharing.is_shared((heir, number));
+        theirs.set_shared(number, is_shared);
+        let is_lost = theirs.counts().lost > 0;
+        drop(theirs);
+        for task in self.memory.tasks.values_mut() {
+            if let Task::Copy { tenant, extents, inherited, .. } = task
+                && *tenant == id
+                && extents.contains(&extent)
+            {
+                extents.retain(|one| *one != extent);
+                inherited.push((heir, number));
+            }
+        }
+        if let Some(frame) = spare {
+            self.memory.release(frame);
+        }
+        if comes {
+            self.send_frames(heir, &[number], 1);
+            self.map(heir, vec![number]);
+        }
+        if let Some(tenant) = self.tenants.get_mut(heir) {
+            if is_lost {
+                tenant.memory.redeliver();
+            }
+            log::info!("{} keeps memory that it shared with a program that no longer has it", tenant.name);
+        }
+        None
+    }
+
+    /// A tenant has ended: what it had of others, and what others have of it.
+    pub(in crate::server) fn leave_sharing(&mut self, id: TenantId) {
+        self.memory.sharing.forget_exports(id);
+        let had: Vec<ExtentId> = self.memory.sharing.of(id).map(|(extent, _)| extent).collect();
+        for extent in had {
+            self.detach(id, extent);
+        }
+    }
+
+    /// A copy for extents that have got another tenant meanwhile has ended.
+    pub(super) fn inherited_copy_ended(&mut self, out: bool, well: bool, inherited: Vec<(TenantId, ExtentId)>) {
+        for (heir, extent) in inherited {
+            if !well {
+                self.happened(MemoryEvent::Spoiled(heir));
+            } else if out {
+                self.half_left(heir, extent, Half::Copied);
+            } else {
+                self.arrived(heir, vec![extent]);
+            }
+        }
+    }
+}
