@@ -58,7 +58,6 @@ const RULES: &[(&str, Class, &str)] = &[
     ("cuMemGetAllocation", Harmless, "a question about a handle"),
     ("cuMemGetAttribute", Harmless, "a question, in no public header"),
     ("cuMulticast", Unsupported, "memory of several GPUs"),
-    ("cuIpc", Unsupported, "other processes map this program's memory"),
     ("cuArray", Unmanaged, "arrays"),
     ("cuMipmappedArray", Unmanaged, "arrays"),
     ("cuTexRef", Harmless, "describes a texture; what ties it to memory is hooked"),
@@ -114,7 +113,6 @@ const RULES: &[(&str, Class, &str)] = &[
 const REFUSED: &[(&str, &str)] = &[
     ("cuMulticastBindAddr", "memory of several GPUs"),
     ("cuMulticastBindMem", "memory of several GPUs: error 801 for handles of Baton's"),
-    ("cuIpcGetMemHandle", "other processes map this program's memory: error 1 for memory of Baton's"),
     (
         "cuMemGetHandleForAddressRange",
         "another device reads and writes memory that moves: error 801 for memory of Baton's",

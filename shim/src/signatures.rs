@@ -340,7 +340,7 @@ fn what_a_row_does_suits_what_its_arguments_declare() {
     let rows = rows();
     for (symbol, parameters) in header() {
         let Some(row) = rows.get(symbol.as_str()) else { continue };
-        let is_guarded = matches!(row.body, Some("refused" | "escapes" | "pools" | "vmm"));
+        let is_guarded = matches!(row.body, Some("refused" | "escapes" | "ipc" | "pools" | "vmm"));
         for (argument, parameter) in row.arguments.iter().zip(&parameters) {
             let Some(effect) = argument.effect else { continue };
             let kind = base(parameter);
@@ -352,7 +352,7 @@ fn what_a_row_does_suits_what_its_arguments_declare() {
                 // Somebody has to keep the books, or a document has to say that nobody does.
                 "Allocates" | "Frees" => row.body.is_some() || !coverage::is_harmless(&symbol),
                 "Imports" => {
-                    matches!(row.body, Some("foreign" | "unmanaged"))
+                    matches!(row.body, Some("foreign" | "ipc" | "unmanaged"))
                         || row.body.is_none() && !coverage::is_harmless(&symbol)
                 }
                 // The driver must not hear of it if it is ours.
@@ -395,7 +395,7 @@ fn shape_in_rust(kind: &str) -> Shape {
         "u16" => Shape::Bytes(2),
         "u32" | "c_int" | "c_uint" | "CUdevice" | "CUdeviceptrV1" => Shape::Bytes(4),
         "u64" | "usize" | "CUdeviceptr" => Shape::Bytes(8),
-        "CUipcMemHandle" => Shape::Bytes(64),
+        "CUipcMemHandle" | "CUipcEventHandle" => Shape::Bytes(64),
         "CUmemLocation" => Shape::Location,
         "f32" => Shape::Float,
         "CUarray" | "CUcontext" | "CUfunction" | "CUgraphExec" | "CUmemoryPool" | "CUstream" => Shape::Pointer,
@@ -410,7 +410,7 @@ fn shape_in_c(kind: &str) -> Shape {
         "CUdevice" | "CUdeviceptr_v1" | "cuuint32_t" | "int" | "unsigned int" => Shape::Bytes(4),
         "CUdeviceptr" | "CUmemGenericAllocationHandle" | "CUsurfObject" | "CUtexObject" => Shape::Bytes(8),
         "cuuint64_t" | "size_t" | "unsigned long long" => Shape::Bytes(8),
-        "CUipcMemHandle" => Shape::Bytes(64),
+        "CUipcMemHandle" | "CUipcEventHandle" => Shape::Bytes(64),
         "CUmemLocation" => Shape::Location,
         "float" => Shape::Float,
         _ if ENUMERATIONS.contains(&kind) => Shape::Bytes(4),

@@ -110,7 +110,18 @@ impl Extents {
     pub fn add(&mut self, at: u64, class: SizeClass, frame: FrameId) -> ExtentId {
         let state = ExtentState::Resident { frame };
         let (backing, contents, spare, kept) = (None, None, Vec::new(), None);
-        self.enter(Extent { at, class, state, backing, contents, dirty: 0, immovable: false, shared: false, spare, kept })
+        self.enter(Extent {
+            at,
+            class,
+            state,
+            backing,
+            contents,
+            dirty: 0,
+            immovable: false,
+            shared: false,
+            spare,
+            kept,
+        })
     }
 
     fn enter(&mut self, extent: Extent) -> ExtentId {

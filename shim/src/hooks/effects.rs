@@ -31,7 +31,8 @@ pub(super) type Frees<T> = T;
 pub(super) type Changes<T> = T;
 
 /// Afterwards another process, device or handle can reach the memory, past its addresses. It cannot move any more: memory
-/// of ours is made to stay where it is first, or the call is refused.
+/// of ours is made to stay where it is first, or the call is refused. Or the other process gets it from the coordinator, which moves
+/// it for both.
 pub(super) type Escapes<T> = T;
 
 /// Remembered beyond the call: a texture's memory, a node's parameters. What the GPU can reach by it has to be known when it is

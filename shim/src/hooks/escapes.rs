@@ -18,10 +18,10 @@
 //! | `cuMulticastBindAddr` without a multicast object | 1; 801 on a machine without multicast |
 //! | `cuPointerSetAttribute` of an attribute that cannot be set | 1 |
 //! | `cuMemGetHandleForAddressRange` | 0: the memory stays where it is from then on |
-//! | `cuPointerSetAttribute(SYNC_MEMOPS)`, `cuIpcGetMemHandle` | 0 |
+//! | `cuIpcGetMemHandle` | 0: other processes get the same memory, and it moves all the same ([`super::ipc`]) |
+//! | `cuPointerSetAttribute(SYNC_MEMOPS)` | 0 |
 //!
-//! What is in the last row is refused all the same, as the driver refuses it for mapped memory (801, or 1 by
-//! `cuIpcGetMemHandle`).
+//! What is in the last row is refused all the same, as the driver refuses it for mapped memory (801).
 
 use core::ffi::{c_int, c_void};
 

@@ -99,8 +99,7 @@ forwarded! {
     cuTexRefSetMipmapLevelClamp => (texture: Changes<*mut c_void>, least: f32, most: f32);
     cuParamSetTexRef => (function: CUfunction, unit: c_int, texture: Keeps<*mut c_void>);
 
-    // Memory of other processes and of other interfaces.
-    cuIpcCloseMemHandle => (address: Frees<CUdeviceptr>);
+    // Memory of other interfaces.
     cuExternalMemoryGetMappedMipmappedArray =>
         (mipmap: Imports<*mut *mut c_void>, memory: Asks<*mut c_void>, shape: *const c_void);
     cuGraphicsMapResources, cuGraphicsMapResources_ptsz, cuGraphicsUnmapResources, cuGraphicsUnmapResources_ptsz =>

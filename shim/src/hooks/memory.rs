@@ -56,7 +56,7 @@ macro_rules! passage {
 }
 
 /// The session and its memory, and the thread's context, if that is on the shared GPU.
-fn ours() -> Option<(&'static Session, &'static Space, usize)> {
+pub(super) fn ours() -> Option<(&'static Session, &'static Space, usize)> {
     let session = session::get()?;
     let (mut context, mut device) = (ptr::null_mut(), -1);
     // SAFETY: out-parameters.
@@ -70,7 +70,7 @@ fn ours() -> Option<(&'static Session, &'static Space, usize)> {
 }
 
 /// The memory of this process, if it is a tenant.
-fn space() -> Option<&'static Space> {
+pub(super) fn space() -> Option<&'static Space> {
     session::get().and_then(|_| space::get())
 }
 
@@ -184,16 +184,39 @@ fn finish_freeing(passage: &Passage, address: CUdeviceptr) -> CUresult {
     CUDA_SUCCESS
 }
 
+fn free_ours(passage: &Passage, space: &'static Space, address: CUdeviceptr, found: Facts) -> CUresult {
+    if found.is_opened {
+        // It is closed instead.
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    let_go(passage, space, address, found.context, || begin_free(space, address))
+}
+
+/// From here on the program does not have an allocation any more, which is to be taken back by its number. None if the program has
+/// it for some time yet.
+type Begun = Result<Option<u64>, CUresult>;
+
+fn begin_free(space: &Space, address: CUdeviceptr) -> Begun {
+    // Another thread may have been faster.
+    space.begin_free(address).map(Some).ok_or(CUDA_ERROR_INVALID_VALUE)
+}
+
 /// As the driver does: all earlier work of the allocation's context ends first, whichever is current. While something captures
 /// nobody can wait for that: then the memory is taken back later.
-fn free_ours(passage: &Passage, space: &'static Space, address: CUdeviceptr, found: Facts) -> CUresult {
+pub(super) fn let_go(
+    passage: &Passage,
+    space: &'static Space,
+    address: CUdeviceptr,
+    context: usize,
+    begin: impl FnOnce() -> Begun,
+) -> CUresult {
     if let Err(answer) = is_allowed() {
         return answer;
     }
     let _relaxed = api::Relaxed::enter();
-    let mark = contexts::id_of(found.context).and_then(Mark::of_context);
+    let mark = contexts::id_of(context).and_then(Mark::of_context);
     if contexts::is_capturing() {
-        return defer(passage, space, address, mark);
+        return defer(passage, space, address, mark, begin);
     }
     if let Some(mut mark) = mark
         && let Err(answer) = wait_for(passage, &mut mark)
@@ -204,10 +227,10 @@ fn free_ours(passage: &Passage, space: &'static Space, address: CUdeviceptr, fou
         Ok(guard) => guard,
         Err(answer) => return answer,
     };
-    match space.begin_free(address) {
-        Some(number) => space.finish_free(address, number, space::give_to_coordinator),
-        // Another thread was faster.
-        None => CUDA_ERROR_INVALID_VALUE,
+    match begin() {
+        Ok(Some(number)) => space.finish_free(address, number, space::give_to_coordinator),
+        Ok(None) => CUDA_SUCCESS,
+        Err(answer) => answer,
     }
 }
 
@@ -228,17 +251,24 @@ fn wait_for(passage: &Passage, mark: &mut Mark) -> Result<(), CUresult> {
 }
 
 /// The program has no more use for an allocation when the work before the mark has ended.
-fn defer(passage: &Passage, space: &'static Space, address: CUdeviceptr, mark: Option<Mark>) -> CUresult {
+fn defer(
+    passage: &Passage,
+    space: &'static Space,
+    address: CUdeviceptr,
+    mark: Option<Mark>,
+    begin: impl FnOnce() -> Begun,
+) -> CUresult {
     let _guard = match arrival::lock_mappings(passage, Needs::These(vec![address])) {
         Ok(guard) => guard,
         Err(answer) => return answer,
     };
-    match space.begin_free(address) {
-        Some(number) => {
+    match begin() {
+        Ok(Some(number)) => {
             frees::defer(address, number, mark, space);
             CUDA_SUCCESS
         }
-        None => CUDA_ERROR_INVALID_VALUE,
+        Ok(None) => CUDA_SUCCESS,
+        Err(answer) => answer,
     }
 }
 
@@ -322,6 +352,7 @@ mod attribute {
     pub(super) const CONTEXT: c_int = 1;
     pub(super) const DEVICE_POINTER: c_int = 3;
     pub(super) const NUMBER: c_int = 7;
+    pub(super) const LEGACY_IPC: c_int = 10;
     pub(super) const RANGE_START: c_int = 11;
     pub(super) const RANGE_SIZE: c_int = 12;
     pub(super) const HANDLE_TYPES: c_int = 14;
@@ -345,11 +376,14 @@ unsafe fn correct(attribute: c_int, out: *mut c_void, address: CUdeviceptr, at: 
         0 => (at - at % GRANULE, found.bytes.next_multiple_of(GRANULE)),
         _ => (address - address % STEP, STEP),
     };
+    // What the driver itself gives out by `cuMemAlloc` can be exported, and reached over the bus.
+    let is_own = found.pool == 0 && !found.is_opened;
     // SAFETY: by this function's contract; these attributes are of these types.
     unsafe {
         match attribute {
             attribute::CONTEXT => *out.cast::<usize>() = found.context,
             attribute::NUMBER => *out.cast::<u64>() = found.number,
+            attribute::LEGACY_IPC | attribute::RDMA => *out.cast::<c_uint>() = is_own.into(),
             attribute::RANGE_START => *out.cast::<CUdeviceptr>() = at,
             attribute::RANGE_SIZE => *out.cast::<usize>() = found.bytes as usize,
             attribute::MAPPING_SIZE => *out.cast::<usize>() = mapping.1 as usize,
@@ -451,7 +485,7 @@ pub(super) unsafe fn free_async<const INDEX: usize>(
     let passage = passage!(address);
     // SAFETY: the driver's own function with the program's own arguments.
     let pass_on = || unmanaged::remove(address, || unsafe { original(address, stream) });
-    let Some(space) = space().filter(|space| space.get(address).is_some()) else { return pass_on() };
+    let Some((space, found)) = space().and_then(|space| Some((space, space.get(address)?))) else { return pass_on() };
     let stream = Stream::of::<INDEX>(stream);
     if capture::captures(stream) {
         // Only memory of the graph itself can be freed in it; the driver has the answer.
@@ -460,6 +494,10 @@ pub(super) unsafe fn free_async<const INDEX: usize>(
     // Before this thread's captures forbid nothing.
     if let Err(answer) = is_allowed() {
         return answer;
+    }
+    if found.is_opened {
+        // It is closed instead.
+        return CUDA_ERROR_INVALID_VALUE;
     }
     let _relaxed = api::Relaxed::enter();
     let here = contexts::id_of(api::current_context());
@@ -471,7 +509,7 @@ pub(super) unsafe fn free_async<const INDEX: usize>(
         },
         _ => contexts::of(stream).or(here).and_then(|id| Mark::of_stream(id, stream)),
     };
-    defer(&passage, space, address, mark)
+    defer(&passage, space, address, mark, || begin_free(space, address))
 }
 
 /// Memory is about to be taken on the device that these properties name, of an allocation or of a pool. A context may not be

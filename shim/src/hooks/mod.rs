@@ -15,6 +15,7 @@ pub(crate) mod effects;
 mod escapes;
 #[cfg(test)]
 mod forwarded;
+mod ipc;
 mod memory;
 mod pools;
 mod procaddress;

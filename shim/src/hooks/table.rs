@@ -28,7 +28,8 @@ use super::effects::Declared;
 use super::effects::{
     Allocates, Asks, Changes, Escapes, Frees, HostOnly, Imports, Keeps, Queues, Reads, Tells, Uses, Writes,
 };
-use super::{contexts, escapes, memory, pools, procaddress, reachable, retry, streams, unmanaged, vmm};
+use super::ipc::CUipcEventHandle;
+use super::{contexts, escapes, ipc, memory, pools, procaddress, reachable, retry, streams, unmanaged, vmm};
 use crate::arrival::copies::{Batch, Copy2d, Copy3d, Fill, Node, Words, rows};
 use crate::arrival::footprint::{self, Reach, Unified};
 use crate::arrival::{self, Gpu, Needs, graphs};
@@ -285,7 +286,6 @@ hooks! {
     cuMemExportToShareableHandle =>
         vmm::export(out: Tells<*mut c_void>, handle: Escapes<u64>, kind: c_int, flags: u64);
     cuMemPoolExportPointer => refused over [address => 1](data: Tells<*mut c_void>, address: Escapes<CUdeviceptr>);
-    cuIpcGetMemHandle => refused over [address => 1](handle: Tells<*mut c_void>, address: Escapes<CUdeviceptr>);
     cuMulticastBindMem =>
         vmm::bind(object: Changes<u64>, at: usize, handle: Escapes<u64>, offset: usize, bytes: usize, flags: u64);
     cuMulticastBindAddr =>
@@ -295,9 +295,16 @@ hooks! {
     cuPointerSetAttribute =>
         escapes::set_attribute(value: HostOnly<*const c_void>, attribute: c_int, address: Escapes<CUdeviceptr>);
 
+    // Memory and events that processes let each other open: memory of ours by handles of our own.
+    cuIpcGetMemHandle => ipc::memory_handle(out: Tells<*mut CUipcMemHandle>, address: Escapes<CUdeviceptr>);
+    cuIpcOpenMemHandle_v2, cuIpcOpenMemHandle =>
+        ipc::open_memory(out: Imports<*mut CUdeviceptr>, handle: Asks<CUipcMemHandle>, flags: c_uint);
+    cuIpcCloseMemHandle => ipc::close_memory(address: Frees<CUdeviceptr>);
+    cuIpcGetEventHandle => ipc::event_handle(out: *mut CUipcEventHandle, event: *mut c_void);
+    cuIpcOpenEventHandle => ipc::open_event(out: *mut *mut c_void, handle: CUipcEventHandle);
+
     // Memory that comes from elsewhere: nobody looks into it for pointers.
     cuMemImportFromShareableHandle => foreign(out: Imports<*mut u64>, handle: HostOnly<*mut c_void>, kind: c_int);
-    cuIpcOpenMemHandle_v2, cuIpcOpenMemHandle => foreign(out: Imports<*mut CUdeviceptr>, handle: Asks<CUipcMemHandle>, flags: c_uint);
     cuMemPoolImportPointer => foreign(out: Imports<*mut CUdeviceptr>, pool: Asks<CUmemoryPool>, data: Asks<*mut c_void>);
     cuExternalMemoryGetMappedBuffer => foreign(out: Imports<*mut CUdeviceptr>, memory: Asks<*mut c_void>, buffer: *const c_void);
     cuGraphicsResourceGetMappedPointer_v2 =>

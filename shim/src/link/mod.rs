@@ -21,6 +21,8 @@ pub(crate) struct Link {
     pub(crate) requests: Requests,
     /// The GPU that it is about, as the coordinator counts.
     pub(crate) gpu: GpuNumber,
+    /// This process, as the coordinator counts its tenants.
+    pub(crate) tenant: u32,
     coordinators: NonNull<CoordinatorPage>,
     own: NonNull<TenantPage>,
 }
@@ -83,11 +85,11 @@ impl Link {
     /// Both pages are mapped for ever, whole and aligned; its own one writable.
     pub(crate) unsafe fn new(
         (control, requests): (OwnedFd, OwnedFd),
-        gpu: GpuNumber,
+        (gpu, tenant): (GpuNumber, u32),
         coordinators: NonNull<CoordinatorPage>,
         own: NonNull<TenantPage>,
     ) -> Self {
-        Self { control, requests: Requests::new(requests, gpu), gpu, coordinators, own }
+        Self { control, requests: Requests::new(requests, gpu), gpu, tenant, coordinators, own }
     }
 
     /// Sends a report. A coordinator that is gone is noticed by who reads its commands.

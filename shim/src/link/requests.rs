@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use baton_contract::link;
 use baton_contract::memory::SizeClass;
 use baton_contract::messages::{
-    Answer, ExtentId, FromCoordinator, Full, MAX_LISTED, MAX_RANGES, Message as _, Request,
+    Answer, ExtentId, FromCoordinator, Full, IPC_HANDLE, MAX_LISTED, MAX_RANGES, Message as _, Request,
 };
 use baton_contract::wire::GpuNumber;
 
@@ -25,6 +25,11 @@ pub(crate) enum Unserved {
     Denied(#[expect(dead_code, reason = "shown by Debug")] Full),
     /// The gate is being closed: to be asked again when it is open.
     TryAgain,
+    /// Nobody has exported what was to be opened, or has freed it since.
+    NotExported {
+        /// The tenant that is said to have is still there.
+        exporter_lives: bool,
+    },
     /// The answer's descriptors did not come, because this process can open no more.
     Undelivered,
     /// There is no coordinator any more.
@@ -37,6 +42,16 @@ pub(crate) struct Allocated {
     pub(crate) extents: Vec<(ExtentId, SizeClass)>,
     /// The frames of the first of them; none if they did not come.
     pub(crate) frames: Vec<OwnedFd>,
+}
+
+/// Memory that another tenant has exported.
+pub(crate) struct Attached {
+    /// The extents that it lies in, and their frames.
+    pub(crate) lent: Allocated,
+    /// Where in them it begins.
+    pub(crate) offset: u64,
+    /// Its size, as the other tenant's program asked for it.
+    pub(crate) bytes: u64,
 }
 
 impl Requests {
@@ -140,6 +155,49 @@ impl Requests {
     /// Asks for free memory beside the arena; returns when there is some, or cannot be.
     pub(crate) fn room(&self, bytes: u64) {
         let _ = self.granted(&Request::Room { bytes });
+    }
+
+    /// Says that other processes are to be able to open this allocation. Gives the key that they do it by: the same for the same
+    /// allocation.
+    pub(crate) fn export(&self, at: u64, bytes: u64) -> Result<[u8; 16], Unserved> {
+        match self.ask(&Request::Export { at, bytes })? {
+            (Answer::Exported { key }, _) => Ok(key),
+            _ => Err(Unserved::Gone),
+        }
+    }
+
+    /// Says that nobody is to open it any more.
+    pub(crate) fn unexport(&self, at: u64) {
+        // Without a coordinator nobody can.
+        let _ = self.ask(&Request::Unexport { at });
+    }
+
+    /// What another tenant has exported. The first of its extents is to lie at this address, the others follow it.
+    pub(crate) fn attach(&self, exporter: u32, key: [u8; 16], at: u64) -> Result<Attached, Unserved> {
+        match self.ask(&Request::Attach { exporter, key, at })? {
+            (Answer::Attached { extents, offset, bytes }, frames) => {
+                Ok(Attached { lent: Allocated { extents, frames }, offset, bytes })
+            }
+            (Answer::NotExported { exporter_lives }, _) => Err(Unserved::NotExported { exporter_lives }),
+            (Answer::Denied { full }, _) => Err(Unserved::Denied(full)),
+            (Answer::TryAgain, _) => Err(Unserved::TryAgain),
+            _ => Err(Unserved::Gone),
+        }
+    }
+
+    /// Says that other processes are to be able to open an event, by this handle of the driver's.
+    pub(crate) fn export_event(&self, handle: [u8; IPC_HANDLE]) {
+        // Without a coordinator nobody takes turns with them.
+        let _ = self.ask(&Request::ExportEvent { handle });
+    }
+
+    /// Says that an event is about to be opened, which another tenant may have exported.
+    pub(crate) fn open_event(&self, handle: [u8; IPC_HANDLE]) -> Result<(), Unserved> {
+        match self.ask(&Request::OpenEvent { handle })? {
+            (Answer::Noted, _) => Ok(()),
+            (Answer::TryAgain, _) => Err(Unserved::TryAgain),
+            _ => Err(Unserved::Gone),
+        }
     }
 
     fn granted(&self, request: &Request) -> Result<u64, Unserved> {

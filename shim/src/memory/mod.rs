@@ -11,12 +11,14 @@
 //! - [`table`], `window`, [`extents`]: the books behind it. [`layout`]: as those see it who wait for memory.
 //! - `vmm`: the program's own handles and mappings. [`mappings`]: the books of those.
 //! - [`pools`]: memory that is allocated in streams' order. `room`: what of a pool nobody has. [`order`]: which streams come after which frees.
+//! - [`ipc`]: memory that processes let each other open.
 //! - `immovable`: memory that others can reach, and which stays.
 //! - [`unmanaged`]: memory that is not virtualised, counted.
 
 pub(crate) mod bounds;
 pub(crate) mod extents;
 mod immovable;
+pub(crate) mod ipc;
 pub(crate) mod layout;
 pub(crate) mod mappings;
 pub(crate) mod order;

@@ -12,7 +12,8 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use baton_contract::cuda::{
-    CU_MEM_LOCATION_TYPE_DEVICE, CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUdevice, CUdeviceptr, CUmemLocation, CUresult,
+    CU_MEM_LOCATION_TYPE_DEVICE, CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUdevice,
+    CUdeviceptr, CUmemLocation, CUresult,
 };
 use baton_contract::memory::{GRANULE, SizeClass};
 use baton_contract::messages::ExtentId;
@@ -70,6 +71,13 @@ pub(crate) fn give_to_coordinator(given_up: GivenUp) {
     }
 }
 
+/// Tells the coordinator that an allocation is not to be opened any more, and waits until it knows.
+fn unexport(at: CUdeviceptr) {
+    if let Some(link) = link::get() {
+        link.requests.unexport(at);
+    }
+}
+
 /// Whether an address is of an allocation of ours, or among those that the program has reserved for mappings of its own. It asks
 /// precisely: between the two there may be anything, host memory too.
 pub(crate) fn is_ours(address: CUdeviceptr) -> bool {
@@ -105,6 +113,22 @@ pub(crate) enum NoMemory {
     Alone,
 }
 
+/// `CUDA_ERROR_INVALID_HANDLE`.
+const INVALID_HANDLE: CUresult = 400;
+
+impl From<Unserved> for NoMemory {
+    fn from(error: Unserved) -> Self {
+        match error {
+            Unserved::Denied(_) | Unserved::Undelivered => Self::Answer(CUDA_ERROR_OUT_OF_MEMORY),
+            // As the driver answers when the process is gone, and when only the memory is.
+            Unserved::NotExported { exporter_lives: false } => Self::Answer(INVALID_HANDLE),
+            Unserved::NotExported { exporter_lives: true } => Self::Answer(CUDA_ERROR_INVALID_VALUE),
+            Unserved::TryAgain => Self::TryAgain,
+            Unserved::Gone => Self::Alone,
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Books {
     pub(super) table: Table,
@@ -126,7 +150,7 @@ impl Books {
         if bytes <= BESIDE { self.beside.take(bytes) } else { self.window.take(bytes) }
     }
 
-    fn give_addresses_back(&mut self, at: CUdeviceptr, bytes: u64) {
+    pub(super) fn give_addresses_back(&mut self, at: CUdeviceptr, bytes: u64) {
         if self.areas.range(..=at).next_back().is_some_and(|(start, size)| at < start + size) {
             self.returned.push(at..at + bytes);
             return;
@@ -399,9 +423,13 @@ impl Space {
     }
 
     /// The program frees an allocation. Its memory stays until [`Self::finish_free`], because work that was queued before may use
-    /// it. Gives its number; none if none begins here.
+    /// it. Gives its number; none if none begins here. From here on no other process opens it.
     pub(crate) fn begin_free(&self, at: CUdeviceptr) -> Option<u64> {
-        self.lock().table.begin_free(at)
+        let freed = self.lock().table.begin_free(at)?;
+        if freed.is_exported {
+            unexport(at);
+        }
+        Some(freed.number)
     }
 
     /// Whether an allocation that began here is being freed.
@@ -425,15 +453,17 @@ impl Space {
 
     /// Takes back all allocations of a context that is no more. As for [`Self::finish_free`]; or there is no coordinator any more.
     pub(crate) fn free_context(&self, context: usize) {
+        let mut exported = Vec::new();
         let gone = {
             let mut books = self.lock();
             let allocations = books.table.of_context(context);
             let finish = |(at, number)| {
-                books.table.begin_free(at);
+                exported.extend(books.table.let_go(at).filter(|freed| freed.is_exported).map(|_| at));
                 books.table.finish(at, number)
             };
             allocations.into_iter().filter_map(finish).collect()
         };
+        exported.into_iter().for_each(unexport);
         self.release(gone, give_to_coordinator);
     }
 
@@ -443,7 +473,7 @@ impl Space {
         self.release(gone, tell)
     }
 
-    fn release(&self, gone: Vec<Released>, mut tell: impl FnMut(GivenUp)) -> CUresult {
+    pub(super) fn release(&self, gone: Vec<Released>, mut tell: impl FnMut(GivenUp)) -> CUresult {
         if gone.is_empty() {
             return CUDA_SUCCESS;
         }
@@ -508,18 +538,24 @@ impl Space {
     }
 
     pub(super) fn acquire_at(&self, requests: &Requests, at: CUdeviceptr, bytes: u64) -> Result<(), NoMemory> {
-        let lent = match requests.allocate(at, bytes) {
+        let lent = self.ask(|| requests.allocate(at, bytes))?;
+        self.map_lent(requests, at, lent)
+    }
+
+    /// Asks for memory: if nobody can give it, once more without what is kept here for the next allocation.
+    pub(super) fn ask<T>(&self, ask: impl Fn() -> Result<T, Unserved>) -> Result<T, NoMemory> {
+        let answer = match ask() {
             Err(Unserved::Denied(_)) => {
                 self.release_cached(give_to_coordinator);
-                requests.allocate(at, bytes)
+                ask()
             }
             answer => answer,
         };
-        let lent = lent.map_err(|error| match error {
-            Unserved::Denied(_) | Unserved::Undelivered => NoMemory::Answer(CUDA_ERROR_OUT_OF_MEMORY),
-            Unserved::TryAgain => NoMemory::TryAgain,
-            Unserved::Gone => NoMemory::Alone,
-        })?;
+        answer.map_err(NoMemory::from)
+    }
+
+    /// Maps what was lent, from an address on; what cannot be mapped goes back.
+    pub(super) fn map_lent(&self, requests: &Requests, at: CUdeviceptr, lent: Allocated) -> Result<(), NoMemory> {
         let ids: Vec<ExtentId> = lent.extents.iter().map(|(id, _)| *id).collect();
         let _relaxed = api::Relaxed::enter();
         self.map(requests, at, lent).map_err(|code| {
@@ -578,7 +614,7 @@ impl Space {
         Ok(())
     }
 
-    fn addresses(&self, bytes: u64) -> Result<CUdeviceptr, CUresult> {
+    pub(super) fn addresses(&self, bytes: u64) -> Result<CUdeviceptr, CUresult> {
         if let Some(at) = self.lock().take_addresses(bytes) {
             return Ok(at);
         }

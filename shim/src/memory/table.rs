@@ -4,12 +4,13 @@
 //! large    2 MiB multiples
 //! small    512-byte blocks of **shared** 2 MiB, which many have together
 //! pooled   a pool's, which has books of its own
+//! opened   another process's, opened by its handle
 //! freeing  freed, while work that was queued before may still use it
 //! cached   freed, still mapped: the next allocation of the same size gets it back
 //! ```
 
 use core::ops::Range;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use baton_contract::cuda::CUdeviceptr;
 use baton_contract::memory::GRANULE;
@@ -34,6 +35,8 @@ pub(crate) struct Facts {
     pub(crate) pool: usize,
     /// Its number: never given twice, as the driver's are not.
     pub(crate) number: u64,
+    /// Another process has allocated it, and this one has opened it.
+    pub(crate) is_opened: bool,
 }
 
 /// Whose memory it is.
@@ -45,9 +48,29 @@ enum Home {
     Shared,
     /// A pool's; with the stream that got it, if another may have yet to come to the free before.
     Pool(PoolNumber, Option<StreamNumber>),
+    /// Another process's.
+    Opened(Opened),
+}
+
+/// By which a process that exports an allocation, and one that opens it, mean the same.
+pub(crate) type Key = [u8; 16];
+
+/// What this process has opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Opened {
+    key: Key,
+    /// Where the extents begin that it lies in, and what they are in all, in bytes.
+    at: CUdeviceptr,
+    bytes: u64,
+    /// How often it was opened, less how often it was closed.
+    times: u32,
 }
 
 impl Allocation {
+    fn new(facts: Facts, home: Home) -> Self {
+        Self { facts, home, has_escaped: false, is_exported: false }
+    }
+
     /// What it takes of its home, in bytes.
     fn taken(&self) -> u64 {
         self.facts.bytes.next_multiple_of(if self.home == Home::Own { GRANULE } else { BLOCK })
@@ -74,6 +97,16 @@ pub(crate) struct Allocation {
     home: Home,
     /// Others may reach its memory for ever, whatever becomes of its addresses.
     has_escaped: bool,
+    /// Other processes may have it open, also when it is freed.
+    is_exported: bool,
+}
+
+/// An allocation that the program has just freed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Freed {
+    pub(crate) number: u64,
+    /// The coordinator has to hear that nobody opens it any more.
+    pub(crate) is_exported: bool,
 }
 
 /// Memory that is no longer needed: to be unmapped and given back, or kept.
@@ -99,8 +132,8 @@ impl Released {
 pub(crate) struct Table {
     allocations: BTreeMap<CUdeviceptr, Allocation>,
     freeing: BTreeMap<CUdeviceptr, Allocation>,
-    /// Addresses of shared memory, 2 MiB each, and what is free in all of it.
-    shared: BTreeSet<CUdeviceptr>,
+    /// Addresses of shared memory, 2 MiB each, and whether any of it was exported: that is all of it. What is free in all of it.
+    shared: BTreeMap<CUdeviceptr, bool>,
     free: Window,
     cached: Vec<Released>,
     /// What live allocations and shared memory take.
@@ -114,7 +147,7 @@ impl Default for Table {
         Self {
             allocations: BTreeMap::new(),
             freeing: BTreeMap::new(),
-            shared: BTreeSet::new(),
+            shared: BTreeMap::new(),
             free: Window::of_units(GRANULE),
             cached: Vec::new(),
             taken: 0,
@@ -143,15 +176,15 @@ impl Table {
         let size = bytes.next_multiple_of(BLOCK);
         let at = self.free.take(size)?;
         let number = self.next_number();
-        let facts = Facts { bytes, context, pool: 0, number };
-        self.allocations.insert(at, Allocation { facts, home: Home::Shared, has_escaped: false });
+        let facts = Facts { bytes, context, pool: 0, number, is_opened: false };
+        self.allocations.insert(at, Allocation::new(facts, Home::Shared));
         Some(at)
     }
 
     /// New memory to share, 2 MiB.
     pub(crate) fn add_shared(&mut self, at: CUdeviceptr) {
         self.free.give_back(at, GRANULE);
-        self.shared.insert(at);
+        self.shared.insert(at, false);
         self.taken += GRANULE;
     }
 
@@ -159,8 +192,8 @@ impl Table {
     pub(crate) fn add_large(&mut self, memory: &Released, bytes: u64, context: usize) {
         self.taken += memory.bytes;
         let number = self.next_number();
-        let facts = Facts { bytes, context, pool: 0, number };
-        self.allocations.insert(memory.at, Allocation { facts, home: Home::Own, has_escaped: false });
+        let facts = Facts { bytes, context, pool: 0, number, is_opened: false };
+        self.allocations.insert(memory.at, Allocation::new(facts, Home::Own));
     }
 
     /// An allocation of a pool, which the program knows by `handle`.
@@ -172,8 +205,52 @@ impl Table {
         behind: Option<StreamNumber>,
     ) {
         let number = self.next_number();
-        let facts = Facts { bytes, context: 0, pool: handle, number };
-        self.allocations.insert(at, Allocation { facts, home: Home::Pool(pool, behind), has_escaped: false });
+        let facts = Facts { bytes, context: 0, pool: handle, number, is_opened: false };
+        self.allocations.insert(at, Allocation::new(facts, Home::Pool(pool, behind)));
+    }
+
+    /// An allocation of another process, which lies in `memory` from `at` on.
+    pub(crate) fn add_opened(&mut self, key: Key, memory: &Released, at: CUdeviceptr, bytes: u64, context: usize) {
+        let number = self.next_number();
+        let facts = Facts { bytes, context, pool: 0, number, is_opened: true };
+        let opened = Opened { key, at: memory.at, bytes: memory.bytes, times: 1 };
+        self.allocations.insert(at, Allocation::new(facts, Home::Opened(opened)));
+    }
+
+    /// Another process's allocation is opened once more, if it is open: says where it is.
+    pub(crate) fn open_again(&mut self, key: &Key) -> Option<CUdeviceptr> {
+        self.allocations.iter_mut().find_map(|(at, allocation)| match &mut allocation.home {
+            Home::Opened(opened) if opened.key == *key => {
+                opened.times += 1;
+                Some(*at)
+            }
+            _ => None,
+        })
+    }
+
+    fn opened(&mut self, at: CUdeviceptr) -> Option<&mut Opened> {
+        match &mut self.allocations.get_mut(&at)?.home {
+            Home::Opened(opened) => Some(opened),
+            _ => None,
+        }
+    }
+
+    /// What was opened is closed once, unless that is the last time: then it stays as it is, for [`Self::begin_close`]. Says
+    /// whether it was closed; none if nothing that begins here is open.
+    pub(crate) fn close_one_of_several(&mut self, at: CUdeviceptr) -> Option<bool> {
+        let opened = self.opened(at)?;
+        let are_several = opened.times > 1;
+        opened.times -= u32::from(are_several);
+        Some(are_several)
+    }
+
+    /// What was opened is closed once. If that was the last time, it stays where it is until [`Self::finish`], and this gives its
+    /// number: else another thread has opened it again. None if nothing that begins here is open.
+    pub(crate) fn begin_close(&mut self, at: CUdeviceptr) -> Option<Option<u64>> {
+        if self.close_one_of_several(at)? {
+            return Some(None);
+        }
+        Some(self.let_go(at).map(|freed| freed.number))
     }
 
     /// Such an allocation is freed, if it is one.
@@ -233,18 +310,40 @@ impl Table {
         (address < at + allocation.facts.bytes).then_some((*at, allocation))
     }
 
-    /// An allocation is freed, and stays where it is until [`Self::finish`]: work that was queued before may use it. Gives its
-    /// number; none if there is none here.
-    pub(crate) fn begin_free(&mut self, at: CUdeviceptr) -> Option<u64> {
+    /// The allocation that an address lies in is to be opened by other processes, if it is one of `cuMemAlloc`: says where it
+    /// begins, and what it is.
+    pub(crate) fn export(&mut self, address: CUdeviceptr) -> Option<(CUdeviceptr, Facts)> {
+        let (at, allocation) = self.allocations.range_mut(..=address).next_back()?;
+        if address >= at + allocation.facts.bytes {
+            return None;
+        }
+        match allocation.home {
+            Home::Own => {}
+            Home::Shared => *self.shared.range_mut(..=address).next_back()?.1 = true,
+            Home::Pool(..) | Home::Opened(_) => return None,
+        }
+        allocation.is_exported = true;
+        Some((*at, allocation.facts))
+    }
+
+    /// An allocation is freed, and stays where it is until [`Self::finish`]: work that was queued before may use it. None if there
+    /// is none here; what was opened is closed instead.
+    pub(crate) fn begin_free(&mut self, at: CUdeviceptr) -> Option<Freed> {
+        self.allocations.get(&at).filter(|allocation| !allocation.facts.is_opened)?;
+        self.let_go(at)
+    }
+
+    /// The same of whatever begins here.
+    pub(crate) fn let_go(&mut self, at: CUdeviceptr) -> Option<Freed> {
         let allocation = self.allocations.remove(&at)?;
-        let number = allocation.facts.number;
+        let freed = Freed { number: allocation.facts.number, is_exported: allocation.is_exported };
         self.freeing.insert(at, allocation);
-        Some(number)
+        Some(freed)
     }
 
     /// Whether an allocation that began here is being freed.
     pub(crate) fn is_freeing(&self, at: CUdeviceptr) -> bool {
-        self.freeing.contains_key(&at)
+        self.freeing.get(&at).is_some_and(|freed| !freed.facts.is_opened)
     }
 
     /// Nothing uses an allocation any more that was freed; says what is no longer needed.
@@ -252,9 +351,14 @@ impl Table {
         self.freeing.get(&at).filter(|freed| freed.facts.number == number)?;
         let allocation = self.freeing.remove(&at)?;
         let bytes = allocation.taken();
-        if allocation.home == Home::Own {
-            self.taken -= bytes;
-            return Some(Released { at, bytes, is_reusable: !allocation.has_escaped });
+        match allocation.home {
+            Home::Own => {
+                self.taken -= bytes;
+                let is_reusable = !allocation.has_escaped && !allocation.is_exported;
+                return Some(Released { at, bytes, is_reusable });
+            }
+            Home::Opened(Opened { at, bytes, .. }) => return Some(Released { at, bytes, is_reusable: false }),
+            Home::Shared | Home::Pool(..) => {}
         }
         if allocation.has_escaped {
             // Its part of the shared memory is nobody's any more.
@@ -266,21 +370,24 @@ impl Table {
         }
         self.free.withdraw(base);
         self.taken -= GRANULE;
-        self.shared.remove(&base).then_some(Released { at: base, bytes: GRANULE, is_reusable: true })
+        let was_exported = self.shared.remove(&base)?;
+        Some(Released { at: base, bytes: GRANULE, is_reusable: !was_exported })
     }
 
     /// Others may reach the allocation that this address lies in, from now on and for ever; says where the memory
-    /// begins that this is about, and how much it is.
+    /// begins that this is about, and how much it is. What was opened is another process's to let go.
     pub(crate) fn let_escape(&mut self, address: CUdeviceptr) -> Option<(CUdeviceptr, u64)> {
         let (at, allocation) = self.allocations.range_mut(..=address).next_back()?;
         if address >= at + allocation.facts.bytes {
             return None;
         }
+        let memory = match allocation.home {
+            Home::Own | Home::Pool(..) => (*at, allocation.taken()),
+            Home::Shared => (*self.shared.range(..=address).next_back()?.0, GRANULE),
+            Home::Opened(_) => return None,
+        };
         allocation.has_escaped = true;
-        match allocation.home {
-            Home::Own | Home::Pool(..) => Some((*at, allocation.taken())),
-            Home::Shared => self.shared.range(..=address).next_back().map(|at| (*at, GRANULE)),
-        }
+        Some(memory)
     }
 
     /// All memory that is waited for as a whole: where, and how much. What pools have and nobody of them is not among it.
@@ -288,12 +395,12 @@ impl Table {
         let all = self.allocations.iter().chain(&self.freeing);
         let large = all.filter(|(_, allocation)| allocation.home != Home::Shared);
         let large = large.map(|(at, allocation)| (*at, allocation.taken()));
-        let shared = self.shared.iter().map(|at| (*at, GRANULE));
+        let shared = self.shared.keys().map(|at| (*at, GRANULE));
         let cached = self.cached.iter().map(|memory| (memory.at, memory.bytes));
         large.chain(shared).chain(cached)
     }
 
-    /// The allocations of a context, also those that are being freed.
+    /// The allocations of a context, also those that are being freed, and what was opened in it.
     pub(crate) fn of_context(&self, context: usize) -> Vec<(CUdeviceptr, u64)> {
         let all = self.allocations.iter().chain(&self.freeing);
         all.filter(|(_, a)| a.facts.context == context).map(|(at, a)| (*at, a.facts.number)).collect()
@@ -309,7 +416,7 @@ mod tests {
     }
 
     fn remove(table: &mut Table, at: u64) -> Option<Released> {
-        let number = table.begin_free(at).expect("there is one");
+        let number = table.begin_free(at).expect("there is one").number;
         assert_eq!(table.finish(at, number + 1), None, "not the one that was meant");
         table.finish(at, number)
     }
@@ -349,7 +456,7 @@ mod tests {
         assert_eq!(table.taken(), 2 * GRANULE);
         assert_eq!(table.find(2 * GRANULE).map(|(at, _)| at), Some(GRANULE));
         assert!(table.find(2 * GRANULE + 1).is_none());
-        let number = table.begin_free(GRANULE).expect("there is one");
+        let number = table.begin_free(GRANULE).expect("there is one").number;
         assert!(table.get(GRANULE).is_none());
         assert_eq!((table.taken(), table.places().count()), (2 * GRANULE, 1), "work may still use it");
         assert_eq!(table.finish(GRANULE, number), Some(memory(GRANULE, 2 * GRANULE)));
@@ -382,5 +489,67 @@ mod tests {
         assert_eq!(table.keep(freed.clone(), 1 << 40), [freed], "it is not kept for the next one");
         assert_eq!(remove(&mut table, small), None);
         assert_ne!(table.take_small(512, 7), Some(small));
+    }
+
+    #[test]
+    fn what_was_exported_is_said_when_it_is_freed_and_not_kept_for_the_next() {
+        let mut table = Table::default();
+        table.add_large(&memory(GRANULE, 2 * GRANULE), 2 * GRANULE - 1, 7);
+        table.add_shared(8 * GRANULE);
+        let (small, other) = (table.take_small(512, 7).expect("room"), table.take_small(512, 7).expect("room"));
+        table.add_pooled(20 * GRANULE, 513, (PoolNumber::for_tests(4), 99), None);
+        for (address, exported) in [
+            (GRANULE, Some(GRANULE)),
+            (3 * GRANULE - 2, Some(GRANULE)),
+            (3 * GRANULE - 1, None),
+            (small + 511, Some(small)),
+            (20 * GRANULE, None),
+            (0, None),
+        ] {
+            assert_eq!(table.export(address).map(|(at, _)| at), exported, "{address}");
+        }
+        let freed = table.begin_free(GRANULE).expect("there is one");
+        assert!(freed.is_exported && table.export(GRANULE).is_none());
+        let released = table.finish(GRANULE, freed.number).expect("an allocation of its own");
+        assert!(!released.is_reusable);
+        assert!(!table.begin_free(other).expect("there is one").is_exported, "only its neighbour was");
+        assert_eq!(remove(&mut table, small), None, "work may still use the other");
+        let number = table.freeing[&other].facts.number;
+        let released = table.finish(other, number).expect("the last of them");
+        assert_eq!(released, Released { at: 8 * GRANULE, bytes: GRANULE, is_reusable: false });
+        assert_eq!(table.taken(), 0);
+    }
+
+    #[test]
+    fn what_was_opened_is_closed_as_often_and_is_nobodys_to_free() {
+        let mut table = Table::default();
+        let (key, extents) = ([3; 16], memory(GRANULE, 8 * GRANULE));
+        let at = 3 * GRANULE + 512;
+        assert_eq!(table.open_again(&key), None);
+        table.add_opened(key, &extents, at, 600, 7);
+        assert_eq!((table.open_again(&key), table.open_again(&[4; 16])), (Some(at), None));
+        let found = table.find(at + 599).expect("it is ours").1.facts;
+        assert!(found.is_opened && table.find(at + 600).is_none());
+        assert_eq!((table.taken(), table.places().collect::<Vec<_>>()), (0, vec![(at, 1024)]));
+        assert_eq!((table.begin_free(at), table.export(at).is_none(), table.let_escape(at)), (None, true, None));
+        assert_eq!((table.begin_close(at + 1), table.begin_close(GRANULE)), (None, None), "not where it begins");
+        assert_eq!(table.begin_close(at), Some(None), "it was opened twice");
+        assert_eq!(table.close_one_of_several(at), Some(false));
+        assert_eq!(table.begin_close(at), Some(Some(found.number)));
+        assert_eq!((table.begin_close(at), table.open_again(&key), table.is_freeing(at)), (None, None, false));
+        assert_eq!(table.of_context(7), [(at, found.number)]);
+        let released = Released { is_reusable: false, ..extents };
+        assert_eq!(table.finish(at, found.number), Some(released));
+        assert_eq!((table.taken(), table.places().count()), (0, 0));
+    }
+
+    #[test]
+    fn a_context_takes_with_it_what_was_opened_in_it() {
+        let mut table = Table::default();
+        table.add_opened([3; 16], &memory(GRANULE, GRANULE), GRANULE, 512, 7);
+        table.open_again(&[3; 16]);
+        let freed = table.let_go(GRANULE).expect("there is one");
+        assert!(!freed.is_exported && table.finish(GRANULE, freed.number).is_some());
+        assert_eq!(table.begin_close(GRANULE), None);
     }
 }

@@ -97,8 +97,8 @@ pub(super) fn join(device: CUdevice, uuid: [u8; 16], channels: Own) -> Result<Se
         ));
     }
     let (socket, received) = greet(&path, &hello, uuid)?;
-    let (gpu, slot) = match FromCoordinator::decode(&received.message) {
-        Ok((gpu, FromCoordinator::Admission(Admission::Welcome { slot, .. }))) => (gpu, slot),
+    let (gpu, tenant, slot) = match FromCoordinator::decode(&received.message) {
+        Ok((gpu, FromCoordinator::Admission(Admission::Welcome { tenant, slot }))) => (gpu, tenant, slot),
         Ok((_, FromCoordinator::Admission(Admission::Refused { text, .. }))) => {
             return Err(cannot(text, look_at_the_log()));
         }
@@ -110,7 +110,7 @@ pub(super) fn join(device: CUdevice, uuid: [u8; 16], channels: Own) -> Result<Se
             ));
         }
     };
-    let session = session_of(device, channels, socket, received, (gpu, slot))?;
+    let session = session_of(device, channels, socket, received, (gpu, tenant, slot))?;
     let_go_of_the_connection_that_waited(&path);
     Ok(session)
 }
@@ -207,7 +207,7 @@ fn session_of(
     channels: Own,
     socket: OwnedFd,
     received: Received,
-    (gpu, slot): (GpuNumber, u32),
+    (gpu, tenant, slot): (GpuNumber, u32, u32),
 ) -> Result<Session, Unjoined> {
     let mut descriptors = received.descriptors.into_iter();
     let few = || cannot("not all of the coordinator's descriptors have come", "allow the program more (`ulimit -n`)");
@@ -232,7 +232,7 @@ fn session_of(
     link::set_patience(&socket, None).map_err(|error| cannot(error.to_string(), look_at_the_log()))?;
     let news = Event::new().ok_or_else(few)?;
     // SAFETY: both were just mapped, for ever, whole and aligned; our own one writable.
-    let link = crate::link::begin(unsafe { Link::new((socket, requests), gpu, coordinators, own.cast()) });
+    let link = crate::link::begin(unsafe { Link::new((socket, requests), (gpu, tenant), coordinators, own.cast()) });
     stamps::use_ring(&link.own().requests);
     Ok(Session {
         device,

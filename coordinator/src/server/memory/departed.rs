@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use baton_contract::messages::ExtentId;
 
-use super::{Access, Memory};
 use super::transfer::Task;
+use super::{Access, Memory};
 use crate::books::arena::FrameId;
 use crate::books::extents::{Extent, Extents};
 use crate::policy::arbiter::TenantId;

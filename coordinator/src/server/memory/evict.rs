@@ -95,7 +95,10 @@ impl Access<'_> {
                     !tenant.memory.is_late()
                         && (!same_class || evictable.iter().zip(&missing).any(|(has, lacks)| *has.min(lacks) > 0))
                 };
-                if !self.arbiter.are_united(id, except) && self.is_off_the_gpu(id) && self.tenants.get(id).is_some_and(has_any) {
+                if !self.arbiter.are_united(id, except)
+                    && self.is_off_the_gpu(id)
+                    && self.tenants.get(id).is_some_and(has_any)
+                {
                     self.evict_from(id, &mut missing, same_class, except);
                 }
             }

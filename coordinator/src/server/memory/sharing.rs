@@ -88,7 +88,9 @@ impl Access<'_> {
         if !fits {
             let name = |id| self.tenants.get(id).map_or("", |tenant| tenant.name.as_str());
             let (one, other, mib) = (name(id), name(other), together >> 20);
-            log::warn!("{one} and {other} cannot run together: they have {mib} MiB, and the arena has no room for that");
+            log::warn!(
+                "{one} and {other} cannot run together: they have {mib} MiB, and the arena has no room for that"
+            );
         }
         fits
     }
@@ -135,7 +137,8 @@ impl Access<'_> {
             .collect();
         let frames: Option<Vec<FrameId>> = found.iter().map(|(.., frame)| *frame).collect();
         // While the unit has the GPU all its memory is there.
-        let (Some(frames), State::Running) = (frames.filter(|frames| !frames.is_empty()), self.arbiter.state(id)) else {
+        let (Some(frames), State::Running) = (frames.filter(|frames| !frames.is_empty()), self.arbiter.state(id))
+        else {
             self.tenants.answer(id, &Answer::TryAgain, &[]);
             return Ok(());
         };

@@ -224,8 +224,7 @@ impl Access<'_> {
     /// Sends a tenant the frames that are reserved for these extents, so many in a message.
     pub(super) fn send_frames(&mut self, id: TenantId, extents: &[ExtentId], at_once: usize) {
         for extents in extents.chunks(at_once) {
-            let frames: Vec<FrameId> =
-                extents.iter().filter_map(|extent| self.frame_to_send(id, *extent)).collect();
+            let frames: Vec<FrameId> = extents.iter().filter_map(|extent| self.frame_to_send(id, *extent)).collect();
             let Some(tenant) = self.tenants.get_mut(id) else { return };
             let descriptors: Vec<BorrowedFd<'_>> = frames
                 .into_iter()

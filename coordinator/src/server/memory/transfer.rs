@@ -105,7 +105,9 @@ impl Access<'_> {
         // SAFETY: the extents' table says that these frames and runs belong to these extents until the job has
         // ended; what leaves is not written, because its tenant is off the GPU, and what arrives is not mapped.
         let job = unsafe { self.memory.mover.copy(lane, group.pieces) };
-        self.memory.tasks.insert(job, Task::Copy { tenant, extents: group.extents, bytes: group.bytes, inherited: Vec::new() });
+        self.memory
+            .tasks
+            .insert(job, Task::Copy { tenant, extents: group.extents, bytes: group.bytes, inherited: Vec::new() });
     }
 
     pub(super) fn job_finished(&mut self, finished: Finished) {

@@ -6,7 +6,7 @@ use std::ptr::{null, null_mut, without_provenance_mut};
 use crate::bench::{Handle, Subject};
 use crate::handles::{self, Mapping, UNIT, Use};
 use crate::memory::{usable, written};
-use crate::piece::NOWHERE;
+use crate::piece::{NOWHERE, Piece, Place};
 
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
 const DESCRIPTOR: c_int = 1;
@@ -47,6 +47,23 @@ pub(crate) fn import(subject: &Subject, import: extern "C" fn(*mut u64, *mut c_v
         let result = import(&mut handle, without_provenance_mut(descriptor), kind);
         subject.say(case, result, written(handle));
     }
+}
+
+/// `cuIpcCloseMemHandle`.
+pub(crate) fn close(subject: &Subject, close: extern "C" fn(u64) -> u32) {
+    let memory = Piece::source(subject.bench, Place::Device);
+    subject.say("memory of its own", close(memory.at(0)), memory.untouched());
+    subject.say("inside of it", close(memory.at(256)), memory.untouched());
+    subject.say("null", close(0), "");
+    subject.say("nowhere", close(NOWHERE), "");
+}
+
+/// `cuIpcOpenEventHandle`.
+pub(crate) fn event_of_process(subject: &Subject, open: extern "C" fn(*mut Handle, Shared) -> u32) {
+    let mut event = NOWHERE as Handle;
+    let result = open(&mut event, Shared::NONE);
+    subject.say("of no process", result, if event as u64 == NOWHERE { "untouched" } else { "written" });
+    subject.say("no place for the answer", open(null_mut(), Shared::NONE), "");
 }
 
 /// `cuIpcOpenMemHandle`.

@@ -31,6 +31,23 @@ pub(crate) fn to_process(subject: &Subject, get: extern "C" fn(*mut Shared, u64)
     }
 }
 
+/// `cuIpcGetEventHandle`.
+pub(crate) fn event_to_process(subject: &Subject, get: extern "C" fn(*mut Shared, Handle) -> u32) {
+    /// `CU_EVENT_DISABLE_TIMING`, without and with `CU_EVENT_INTERPROCESS`.
+    const OWN: u32 = 2;
+    const SHARED: u32 = 2 | 4;
+    let bench = subject.bench;
+    let mut handle = Shared::NONE;
+    for (case, flags) in [("an event for other processes", SHARED), ("one of its own", OWN)] {
+        let mut event = null_mut();
+        bench.note("cuEventCreate", bench.cuEventCreate(&mut event, flags));
+        subject.say(case, get(&mut handle, event), "");
+        subject.say(format_args!("{case}, to nowhere"), get(null_mut(), event), "");
+        bench.note("cuEventDestroy_v2", bench.cuEventDestroy_v2(event));
+    }
+    subject.say("no event", get(&mut handle, null_mut()), "");
+}
+
 /// `cuMemExportToShareableHandle`.
 pub(crate) fn by_handle(subject: &Subject, export: extern "C" fn(*mut c_void, u64, c_int, u64) -> u32) {
     const DESCRIPTOR: c_int = 1;

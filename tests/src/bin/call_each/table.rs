@@ -293,6 +293,7 @@ families! {
     leaving {
         cuMemPoolExportPointer: (Buffer, u64) => leaving::by_pool;
         cuIpcGetMemHandle: (Out<foreign::Shared>, u64) => leaving::to_process;
+        cuIpcGetEventHandle: (Out<foreign::Shared>, Handle) => leaving::event_to_process;
         cuMemExportToShareableHandle: (Buffer, u64, c_int, u64) => leaving::by_handle;
         cuMulticastBindMem: (u64, usize, u64, usize, usize, u64) => leaving::handle_to_multicast;
         cuMulticastBindAddr: (u64, usize, u64, usize, u64) => leaving::to_multicast;
@@ -303,6 +304,8 @@ families! {
     foreign {
         cuMemImportFromShareableHandle: (Out<u64>, Buffer, c_int) => foreign::import;
         cuIpcOpenMemHandle_v2, cuIpcOpenMemHandle: (Out<u64>, foreign::Shared, u32) => foreign::of_process;
+        cuIpcCloseMemHandle: (u64) => foreign::close;
+        cuIpcOpenEventHandle: (Out<Handle>, foreign::Shared) => foreign::event_of_process;
         cuMemPoolImportPointer: (Out<u64>, Handle, Buffer) => foreign::of_pool;
         cuExternalMemoryGetMappedBuffer: (Out<u64>, Handle, Description) => foreign::of_external;
         cuGraphicsResourceGetMappedPointer_v2: (Out<u64>, Out<usize>, Handle) => foreign::of_graphics;

@@ -1,0 +1,157 @@
+//! The driver's older names for what processes let each other have: memory of `cuMemAlloc`, and events.
+//!
+//! The driver gives no such handle of memory that is mapped, as ours is. So memory of ours has handles of our own, which the
+//! coordinator knows ([`crate::memory::ipc`]), and of which the driver never hears. It answers to all others, and to whatever is
+//! odd about a call. Events are the driver's; the coordinator only has to know which programs wait for each other by them: if they took
+//! turns, one could wait for ever for what the other cannot do.
+
+use core::ffi::{c_uint, c_void};
+
+use baton_contract::cuda::{CUDA_ERROR_INVALID_VALUE, CUDA_SUCCESS, CUdeviceptr, CUipcMemHandle, CUresult};
+
+use super::escapes;
+use super::memory::{is_allowed, let_go, ours, space};
+use crate::arrival::{self, Needs};
+use crate::driver::api;
+use crate::memory::bounds::NOTHING;
+use crate::memory::ipc::Exported;
+use crate::memory::space::NoMemory;
+use crate::memory::unmanaged::foreign_made;
+use crate::session;
+
+/// Another process's event (`CUipcEventHandle`), which calls take by value.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(super) struct CUipcEventHandle([u8; 64]);
+
+/// `CUDA_ERROR_INVALID_CONTEXT`.
+const INVALID_CONTEXT: CUresult = 201;
+/// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`, without which nothing is opened. The driver does not look at other flags.
+const LAZY: c_uint = 1;
+/// One of nothing.
+const NO_HANDLE: CUipcMemHandle = CUipcMemHandle([0; 64]);
+
+type MemoryHandle = unsafe extern "C-unwind" fn(*mut CUipcMemHandle, CUdeviceptr) -> CUresult;
+type OpenMemory = unsafe extern "C-unwind" fn(*mut CUdeviceptr, CUipcMemHandle, c_uint) -> CUresult;
+type CloseMemory = unsafe extern "C-unwind" fn(CUdeviceptr) -> CUresult;
+type EventHandle = unsafe extern "C-unwind" fn(*mut CUipcEventHandle, *mut c_void) -> CUresult;
+type OpenEvent = unsafe extern "C-unwind" fn(*mut *mut c_void, CUipcEventHandle) -> CUresult;
+
+/// A handle of the whole allocation that an address lies in.
+pub(super) unsafe fn memory_handle(original: MemoryHandle, out: *mut CUipcMemHandle, address: CUdeviceptr) -> CUresult {
+    // SAFETY: the driver's own function with the program's own arguments, or about an address where nothing is.
+    let ask = |address| unsafe { original(out, address) };
+    if !escapes::is_ours(address, 1) {
+        return ask(address);
+    }
+    let Some((session, space)) = session::get().zip(space()).filter(|_| !out.is_null() && api::current_context() != 0)
+    else {
+        return ask(NOTHING);
+    };
+    let here = || Needs::These(vec![address]);
+    let passage = match arrival::pass_here(here) {
+        Ok(passage) => passage,
+        Err(answer) => return answer,
+    };
+    let exported = arrival::lock_mappings(&passage, here())
+        .and_then(|guard| space.export_allocation(session.link, address, &guard));
+    match exported {
+        Ok(exported) => {
+            // SAFETY: not null, and the program's own out-parameter.
+            unsafe { *out = CUipcMemHandle(exported.encode()) };
+            CUDA_SUCCESS
+        }
+        Err(answer) => answer,
+    }
+}
+
+pub(super) unsafe fn open_memory(
+    original: OpenMemory,
+    out: *mut CUdeviceptr,
+    handle: CUipcMemHandle,
+    flags: c_uint,
+) -> CUresult {
+    // SAFETY: the driver's own function with the program's own arguments, or with a handle of nothing.
+    let by_driver = |handle| unsafe { original(out, handle, flags) };
+    let Some(exported) = Exported::decode(&handle.0) else {
+        let answer = by_driver(handle);
+        if answer == CUDA_SUCCESS {
+            foreign_made();
+        }
+        return answer;
+    };
+    if out.is_null() || flags & LAZY == 0 {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    let passage = match arrival::pass(|_| Needs::Nothing) {
+        Ok(passage) => passage,
+        Err(answer) => return answer,
+    };
+    let Some((session, space, context)) = ours() else { return by_driver(NO_HANDLE) };
+    if exported.exporter == session.link.tenant {
+        return INVALID_CONTEXT;
+    }
+    if let Err(answer) = is_allowed() {
+        return answer;
+    }
+    match space.open(&passage, &session.link.requests, &exported, context) {
+        Ok(at) => {
+            // SAFETY: not null, and the program's own out-parameter.
+            unsafe { *out = at };
+            CUDA_SUCCESS
+        }
+        Err(NoMemory::Answer(answer)) => answer,
+        Err(NoMemory::Alone | NoMemory::TryAgain) => by_driver(NO_HANDLE),
+    }
+}
+
+/// What was opened is closed as often; the last time all earlier work of its context ends first, as when memory is freed.
+pub(super) unsafe fn close_memory(original: CloseMemory, address: CUdeviceptr) -> CUresult {
+    if !escapes::is_ours(address, 1) {
+        // SAFETY: the driver's own function with the program's own argument.
+        return unsafe { original(address) };
+    }
+    let passage = match arrival::pass_here(|| Needs::These(vec![address])) {
+        Ok(passage) => passage,
+        Err(answer) => return answer,
+    };
+    let opened = space().and_then(|space| Some((space, space.get(address).filter(|found| found.is_opened)?)));
+    let Some((space, found)) = opened else { return CUDA_ERROR_INVALID_VALUE };
+    // Another thread may have closed it meanwhile.
+    let is_gone = CUDA_ERROR_INVALID_VALUE;
+    match space.close_one_of_several(address) {
+        Some(true) => CUDA_SUCCESS,
+        Some(false) => let_go(&passage, space, address, found.context, || space.begin_close(address).ok_or(is_gone)),
+        None => is_gone,
+    }
+}
+
+/// Other processes are to be able to open an event.
+pub(super) unsafe fn event_handle(original: EventHandle, out: *mut CUipcEventHandle, event: *mut c_void) -> CUresult {
+    // SAFETY: the driver's own function with the program's own arguments.
+    let answer = unsafe { original(out, event) };
+    if answer == CUDA_SUCCESS
+        && let Some(session) = session::get()
+        // SAFETY: the driver has just written it.
+        && let Some(handle) = unsafe { out.as_ref() }
+    {
+        session.link.requests.export_event(handle.0);
+    }
+    answer
+}
+
+/// An event is opened. Who has exported it is no longer kept from running while this program waits.
+pub(super) unsafe fn open_event(original: OpenEvent, out: *mut *mut c_void, handle: CUipcEventHandle) -> CUresult {
+    // SAFETY: the driver's own function with the program's own arguments.
+    let call = || unsafe { original(out, handle) };
+    let passage = match arrival::pass_here(|| Needs::Nothing) {
+        Ok(passage) => passage,
+        Err(answer) => return answer,
+    };
+    let Some((session, space)) = session::get().zip(space()).filter(|_| !out.is_null()) else { return call() };
+    match space.before_opening_event(&passage, &session.link.requests, &handle.0) {
+        Err(NoMemory::Answer(answer)) => answer,
+        // Without a coordinator nobody takes turns.
+        Ok(()) | Err(NoMemory::Alone | NoMemory::TryAgain) => call(),
+    }
+}
