@@ -77,10 +77,6 @@ impl Driver {
     }
 }
 
-/// Whether Baton lets processes share memory that it gave out, by the driver's legacy means. As long as it does not, programs
-/// that do are run without it only.
-pub const IPC_UNDER_BATON: bool = true;
-
 /// A command without settings of ours or of the test runner's in its environment.
 pub fn clean(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);

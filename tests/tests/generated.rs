@@ -9,7 +9,6 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use baton_tests::IPC_UNDER_BATON;
 use baton_tests::generated::draw::{ASPECTS, Aspect};
 use baton_tests::generated::shrink::Programs;
 use baton_tests::generated::trial::{Arm, Fault, PATIENCE, PRESSURES, bare_exchange};
@@ -310,10 +309,38 @@ fn generated_programs_end_well_and_alike_without_baton() {
     println!("{count} programs, {} steps", steps.into_inner());
 }
 
-/// Plays exchanges: bare twice, and under Baton as soon as that can be.
+/// For machines that have no compiler: `bench/generated.py` plays them there.
+#[test]
+#[ignore = "for tests/generate write, which names a folder"]
+fn generated_programs_are_written_to_a_folder() {
+    let Some(into) = std::env::var_os("GENERATE_INTO").map(PathBuf::from) else { return };
+    let (count, seed) = (number("GENERATE_COUNT").unwrap_or(300), number("GENERATE_SEED").unwrap_or(SEED));
+    let plan = Plan {
+        count: count as usize,
+        seed,
+        with: aspects("GENERATE_WITH"),
+        without: aspects("GENERATE_WITHOUT"),
+        shrinking: Duration::ZERO,
+        failures: 1,
+        known: Vec::new(),
+        patience: PATIENCE,
+    };
+    std::fs::create_dir_all(&into).expect("a folder that can be made");
+    let write = |name: String, text: String| std::fs::write(into.join(name), text).expect("the folder is writable");
+    for number in 0..plan.count {
+        let programs = Programs { with: plan.with.clone(), without: plan.without.clone() };
+        let tree = programs.new_tree(&mut runner(&plan, number)).expect("drawn");
+        write(format!("program-{seed}-{number}.json"), tree.current().script("").0.to_text());
+    }
+    for number in 0..number("GENERATE_EXCHANGES").unwrap_or(0) {
+        write(format!("exchange-{seed}-{number}.json"), exchange::exchange(seed << 32 | number).to_text());
+    }
+}
+
+/// Plays exchanges: bare twice, and under Baton.
 #[track_caller]
 fn exchanges_are_equal(count: u64, seed: u64) {
-    let arms = if IPC_UNDER_BATON { PRESSURES.map(Arm::start).into() } else { Vec::new() };
+    let arms = PRESSURES.map(Arm::start);
     let mut faults = Vec::new();
     for number in 0..count {
         let exchange = exchange::exchange(seed << 32 | number);
@@ -324,12 +351,9 @@ fn exchanges_are_equal(count: u64, seed: u64) {
         let first = bare();
         assert!(first.status == "exit status: 0" && first.err.is_empty(), "{}: {first:?}", file.display());
         assert_eq!(first, bare(), "{}", file.display());
-        let fault = arms.get(number as usize % arms.len().max(1)).and_then(|arm| {
-            let fault = arm.compare_exchange(&exchange, PATIENCE).err()?;
-            Some(format!("{} ({:?}): {fault}", file.display(), arm.pressure))
-        });
-        match fault {
-            Some(fault) => faults.push(fault),
+        let arm = &arms[number as usize % arms.len()];
+        match arm.compare_exchange(&exchange, PATIENCE).err() {
+            Some(fault) => faults.push(format!("{} ({:?}): {fault}", file.display(), arm.pressure)),
             None => std::fs::remove_file(file).expect("written above"),
         }
     }

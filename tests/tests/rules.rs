@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use baton_tests::coordinator::{Coordinator, Place, Serving};
 use baton_tests::running::Running;
-use baton_tests::{Driver, IPC_UNDER_BATON, Outcome, built};
+use baton_tests::{Driver, Outcome, built};
 
 /// Whatever takes longer than this hangs. The programs end by themselves before.
 const LIMIT: Duration = Duration::from_secs(300);
@@ -137,10 +137,27 @@ fn the_simulated_driver_answers_as_the_measured_one() {
 
 #[test]
 fn what_processes_share_follows_the_drivers_rules() {
-    if IPC_UNDER_BATON {
-        rules_hold("ipc");
-    } else {
-        same(&alone("ipc"), &alone("ipc"), "twice alone");
+    rules_hold("ipc");
+}
+
+#[test]
+fn what_was_opened_outlives_whoever_has_allocated_it() {
+    for (rule, said) in [
+        ("read-after-exporter-ends", "contents right with the other process gone: 1"),
+        ("read-after-free", "contents right there: 1"),
+    ] {
+        for evicts in [false, true] {
+            let coordinator = Serving::arena("160MiB").start();
+            let place = &coordinator.place;
+            let mut command = place.joining("ipc", &program("ipc"), &["--wait", "--faults", rule]);
+            let outcome = to_the_end(&mut command, Some(place.clone()), || {
+                if evicts {
+                    coordinator.evict("ipc");
+                }
+            });
+            assert!(outcome.out.contains(&format!("{rule} {said}")), "evicted: {evicts}, {outcome:?}");
+            coordinator.until_empty();
+        }
     }
 }
 

@@ -165,18 +165,26 @@ impl Extents {
     }
 
     /// One whose owner has it no longer becomes this tenant's own, by the number that it had for it, at this address. `mapped`:
-    /// this tenant has it mapped. Otherwise it has been told to map it, or to unmap it, or nothing; it has yet to answer. Gives the
-    /// frame that is not needed for it.
-    pub fn adopt(&mut self, id: ExtentId, at: u64, mut extent: Extent, mapped: Place) -> Option<FrameId> {
+    /// this tenant has it mapped. Otherwise it has been told to map it, or to unmap it, or nothing; it has yet to answer. `held`:
+    /// others still have it mapped. Gives the frame that is not needed for it.
+    pub fn adopt(
+        &mut self,
+        id: ExtentId,
+        (at, mapped): (u64, Place),
+        mut extent: Extent,
+        held: bool,
+    ) -> Option<FrameId> {
         self.borrowed.remove(&id);
         (extent.at, extent.shared) = (at, false);
+        // What points where was found among the addresses of another process; and what that had freed is used here.
+        (extent.contents, extent.spare) = (None, Vec::new());
         let (state, spare) = match (extent.state, mapped) {
             (ExtentState::Resident { frame }, Place::Mapped) => (ExtentState::Resident { frame }, None),
             // What it is in is the only copy, or one that may be newer than the pool's.
             (ExtentState::Resident { frame }, _) => (ExtentState::Mapping { frame }, None),
             (ExtentState::Leaving { frame, copied, whole, .. }, place) => {
                 let unmapped = place == Place::Away;
-                match copied && unmapped {
+                match copied && unmapped && !held {
                     true => (ExtentState::Host, Some(frame)),
                     false => (ExtentState::Leaving { frame, copied, unmapped, whole }, None),
                 }
@@ -380,7 +388,7 @@ impl Extents {
                     ExtentState::Reserved { frame, holds, delivery: Delivery::Lost }
                 }
                 ExtentState::Arriving { frame, .. } => ExtentState::Arriving { frame, lost: true },
-                ExtentState::Mapping { frame } => {
+                ExtentState::Mapping { frame } if extent.backing.as_ref().is_some_and(|backing| backing.current) => {
                     ExtentState::Reserved { frame, holds: Holds::Nothing, delivery: Delivery::Lost }
                 }
                 // It is on its way out already.

@@ -54,13 +54,15 @@ pub struct Sharing<T> {
     exports: HashMap<Key, (T, Export)>,
     keys: BTreeMap<(T, u64), Key>,
     events: HashMap<[u8; IPC_HANDLE], T>,
+    /// How much each has exported: allocations and events.
+    numbers: BTreeMap<T, usize>,
     attachments: BTreeMap<(T, ExtentId), Attachment<T>>,
     /// Who is attached to an extent.
     sharers: BTreeMap<(T, ExtentId), BTreeSet<(T, ExtentId)>>,
 }
 
-/// No program has so many events that others may open: the oldest of them are of processes that have ended.
-const MOST_EVENTS: usize = 1 << 16;
+/// No program lets others open so much.
+const MOST: usize = 1 << 16;
 
 impl<T> Default for Sharing<T> {
     fn default() -> Self {
@@ -68,6 +70,7 @@ impl<T> Default for Sharing<T> {
             exports: HashMap::new(),
             keys: BTreeMap::new(),
             events: HashMap::new(),
+            numbers: BTreeMap::new(),
             attachments: BTreeMap::new(),
             sharers: BTreeMap::new(),
         }
@@ -80,17 +83,33 @@ impl<T: Copy + Ord + Hash> Sharing<T> {
         self.attachments.is_empty()
     }
 
-    /// Others may open this allocation. Gives its key: the one that it had, or this one.
-    pub fn export(&mut self, owner: T, export: Export, key: Key) -> Key {
-        let key = *self.keys.entry((owner, export.at)).or_insert(key);
+    /// Counts one more of this owner's, if it may have more.
+    fn count(&mut self, owner: T) -> bool {
+        let number = self.numbers.entry(owner).or_default();
+        let may = *number < MOST;
+        *number += usize::from(may);
+        may
+    }
+
+    /// Others may open this allocation. Gives its key: the one that it had, or this one; none if the owner has too many.
+    pub fn export(&mut self, owner: T, export: Export, key: Key) -> Option<Key> {
+        if let Some(key) = self.keys.get(&(owner, export.at)) {
+            self.exports.insert(*key, (owner, export));
+            return Some(*key);
+        }
+        if !self.count(owner) {
+            return None;
+        }
+        self.keys.insert((owner, export.at), key);
         self.exports.insert(key, (owner, export));
-        key
+        Some(key)
     }
 
     /// Nobody may any longer.
     pub fn unexport(&mut self, owner: T, at: u64) {
         if let Some(key) = self.keys.remove(&(owner, at)) {
             self.exports.remove(&key);
+            self.numbers.entry(owner).and_modify(|number| *number -= 1);
         }
     }
 
@@ -101,7 +120,7 @@ impl<T: Copy + Ord + Hash> Sharing<T> {
 
     /// Others may open an event by this handle.
     pub fn export_event(&mut self, owner: T, handle: [u8; IPC_HANDLE]) {
-        if self.events.len() < MOST_EVENTS {
+        if !self.events.contains_key(&handle) && self.count(owner) {
             self.events.insert(handle, owner);
         }
     }
@@ -128,6 +147,11 @@ impl<T: Copy + Ord + Hash> Sharing<T> {
         all.map(|((_, extent), attachment)| (*extent, attachment))
     }
 
+    /// Whether any of it lies in this range of the tenant's addresses.
+    pub fn has_any_at(&self, id: T, at: u64, bytes: u64) -> bool {
+        self.of(id).any(|(_, one)| one.at < at.saturating_add(bytes) && at < one.at + one.class.bytes())
+    }
+
     /// Whether a tenant lacks any of it.
     pub fn lacks(&self, id: T) -> bool {
         self.of(id).any(|(_, attachment)| attachment.place != Place::Mapped)
@@ -136,6 +160,12 @@ impl<T: Copy + Ord + Hash> Sharing<T> {
     /// Who is attached to an extent.
     pub fn sharers(&self, owner: (T, ExtentId)) -> Vec<(T, ExtentId)> {
         self.sharers.get(&owner).map_or(Vec::new(), |all| all.iter().copied().collect())
+    }
+
+    /// What of a tenant's own others have too.
+    pub fn of_owner(&self, owner: T) -> Vec<ExtentId> {
+        let all = self.sharers.range((owner, ExtentId(0))..=(owner, ExtentId(u32::MAX)));
+        all.map(|((_, extent), _)| *extent).collect()
     }
 
     /// Whether anybody is.
@@ -166,13 +196,23 @@ impl<T: Copy + Ord + Hash> Sharing<T> {
         Some(owner)
     }
 
-    /// An extent's owner has it no longer: the first of those that are attached gets it, the others are attached to that one. Gives
-    /// who gets it, and how it has it by now; none if nobody is attached.
-    pub fn inherit(&mut self, owner: (T, ExtentId)) -> Option<((T, ExtentId), Attachment<T>)> {
+    /// An extent's owner has it no longer: one of those that are attached and live gets it, the others are attached to that one.
+    /// Gives who gets it, and how it has it by now; none if nobody does.
+    pub fn inherit(
+        &mut self,
+        owner: (T, ExtentId),
+        lives: impl Fn(T) -> bool,
+    ) -> Option<((T, ExtentId), Attachment<T>)> {
         let mut sharers = self.sharers.remove(&owner)?;
         // Whoever has it mapped has all of it.
-        let mapped = |id: &&(T, ExtentId)| self.attachments.get(id).is_some_and(|one| one.place == Place::Mapped);
-        let heir = *sharers.iter().find(mapped).or_else(|| sharers.first())?;
+        let mapped = |id: &(T, ExtentId)| self.attachments.get(id).is_some_and(|one| one.place == Place::Mapped);
+        let living = || sharers.iter().filter(|id| lives(id.0));
+        let Some(heir) = living().find(|id| mapped(id)).or_else(|| living().next()).copied() else {
+            for id in sharers {
+                self.attachments.remove(&id);
+            }
+            return None;
+        };
         let attachment = self.attachments.remove(&heir)?;
         sharers.remove(&heir);
         for id in &sharers {
@@ -193,6 +233,7 @@ impl<T: Copy + Ord + Hash> Sharing<T> {
             self.unexport(owner, at);
         }
         self.events.retain(|_, owner| *owner != id);
+        self.numbers.remove(&id);
     }
 }
 
@@ -215,13 +256,13 @@ mod tests {
         let mut sharing = Sharing::default();
         let export = Export { at: 7, bytes: 100 };
         let (first, second) = ([1; 16], [2; 16]);
-        assert_eq!(sharing.export(A, export, first), first);
-        assert_eq!(sharing.export(A, export, second), first);
+        assert_eq!(sharing.export(A, export, first), Some(first));
+        assert_eq!(sharing.export(A, export, second), Some(first));
         assert_eq!(sharing.exported(A, &first), Some(export));
         assert_eq!((sharing.exported(B, &first), sharing.exported(A, &second)), (None, None));
         sharing.unexport(A, 7);
         assert_eq!(sharing.exported(A, &first), None);
-        assert_eq!(sharing.export(A, export, second), second);
+        assert_eq!(sharing.export(A, export, second), Some(second));
         sharing.forget_exports(A);
         assert_eq!(sharing.exported(A, &second), None);
     }
@@ -246,12 +287,12 @@ mod tests {
         let mut sharing = Sharing::default();
         sharing.attach((B, ExtentId(5)), Attachment { place: Place::Away, ..of((A, 1)) });
         sharing.attach((C, ExtentId(6)), of((A, 1)));
-        let (heir, had) = sharing.inherit((A, ExtentId(1))).expect("two are attached");
+        let (heir, had) = sharing.inherit((A, ExtentId(1)), |_| true).expect("two are attached");
         assert_eq!((heir, had.place), ((C, ExtentId(6)), Place::Mapped));
         assert_eq!(sharing.get((B, ExtentId(5))).map(|other| other.owner), Some(heir));
         assert_eq!(sharing.of(C).count(), 0, "it is its own now");
         assert_eq!(sharing.detach((B, ExtentId(5))), Some(heir));
-        assert!(sharing.inherit(heir).is_none() && sharing.is_empty());
+        assert!(sharing.inherit(heir, |_| true).is_none() && sharing.is_empty());
     }
 
     proptest! {
@@ -268,8 +309,8 @@ mod tests {
                         sharing.attach(borrowed, of((owner, other)));
                     }
                     1 => drop(sharing.detach(borrowed)),
-                    2 => drop(sharing.inherit((owner, ExtentId(other)))),
-                    3 => drop(sharing.inherit(borrowed)),
+                    2 => drop(sharing.inherit((owner, ExtentId(other)), |id| id != 2)),
+                    3 => drop(sharing.inherit(borrowed, |_| true)),
                     _ => drop(sharing.set_place(borrowed, &[Place::Mapped, Place::Away], Place::Going)),
                 }
                 for (id, attachment) in &sharing.attachments {

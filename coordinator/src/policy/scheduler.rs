@@ -117,9 +117,25 @@ impl Scheduler {
         self.unit(one) == self.unit(other)
     }
 
-    /// Whether a tenant's gate is open though it may have been preempted before: it is put back first, and nobody waits for that.
+    /// Whether a tenant's gate is to be open though it may have been preempted before: it is put back first, and nobody waits for
+    /// that.
     pub fn is_let_in_at_any_time(&self, id: TenantId) -> bool {
-        self.is_corunner(id) || self.is_united(id) && self.state(id) == State::Running
+        self.is_corunner(id) || self.state(id) == State::Running && self.gate(id) == Some(Gate::Open)
+    }
+
+    /// Whether a tenant was told to leave and has not, be it that its unit stays.
+    pub fn is_to_leave(&self, id: TenantId) -> bool {
+        self.state(id) == State::Leaving || self.gate(id) == Some(Gate::Leaving)
+    }
+
+    /// Whether a tenant was united with others, who may have left by now.
+    pub fn is_of_a_unit(&self, id: TenantId) -> bool {
+        self.units.contains_key(&self.unit(id))
+    }
+
+    /// The gate of one that is of a unit.
+    fn gate(&self, id: TenantId) -> Option<Gate> {
+        Some(self.units.get(&self.unit(id))?.members.get(&id)?.gate)
     }
 
     /// As [`Arbiter::set_cost`], of one tenant.

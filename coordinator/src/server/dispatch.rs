@@ -156,7 +156,7 @@ impl Server {
             Request::Export { at, bytes } => {
                 // It may have mapped it a moment ago, and said so on the other socket.
                 self.hear(id, Socket::Control);
-                self.memory().export(id, at, bytes)?;
+                self.memory().export(id, at, bytes);
             }
             Request::Unexport { at } => self.memory().unexport(id, at),
             Request::Attach { exporter, key, at } => {
@@ -182,6 +182,9 @@ impl Server {
         let decisions = self.arbiter.unite(self.now(), id, other);
         self.note_waiting(id);
         self.carry_out(decisions);
+        for member in self.arbiter.members(id) {
+            self.memory().show_offer(member);
+        }
         self.tenants.answer(id, &Answer::TryAgain, &[]);
     }
 
@@ -226,10 +229,14 @@ impl Server {
 
     /// A tenant's work did not end in time.
     fn goes_on(&mut self, id: TenantId) {
-        self.evictions.could_not_close(id);
+        for id in self.arbiter.members(id) {
+            self.evictions.could_not_close(id);
+            // Its program asks again for what it has spare memory in the way of.
+            if let Some(tenant) = self.tenants.get_mut(id) {
+                tenant.memory.end_compaction(true);
+            }
+        }
         let Some(tenant) = self.tenants.get_mut(id) else { return };
-        // Its program asks again for what it has spare memory in the way of.
-        tenant.memory.end_compaction(true);
         if tenant.preemption.is_under_way() {
             // It was asked to drain for another reason, and is about to be paused.
             return;
@@ -243,7 +250,7 @@ impl Server {
         let Some(tenant) = self.tenants.get_mut(id) else { return };
         let leaves = tenant.preemption.is_under_way() || tenant.turn.is_ending();
         if !leaves && tenant.memory.begin_compaction() {
-            self.turns().ask_unit_to_leave(id);
+            self.ask_to_leave(id);
         }
     }
 
@@ -260,13 +267,8 @@ impl Server {
 
     /// From here on what any of a unit has may be written by the others, whether its own gate is open yet or not.
     fn all_may_write(&mut self, id: TenantId) {
-        for id in self.arbiter.members(id).into_iter().filter(|_| self.arbiter.is_united(id)) {
-            if let Some(tenant) = self.tenants.get_mut(id) {
-                tenant.memory.scan = None;
-            }
-            if let Some(mut extents) = self.tenants.extents(id) {
-                extents.may_change();
-            }
+        if self.arbiter.is_united(id) {
+            self.arbiter.members(id).into_iter().for_each(|id| self.memory().may_be_written(id));
         }
     }
 
@@ -288,11 +290,7 @@ impl Server {
                     self.memory.swap_in(id);
                     self.recorder.record(id, What::Chosen);
                 }
-                Decision::Grant(id) => {
-                    self.all_may_write(id);
-                    self.grant(id);
-                }
-                Decision::Reopen(id) => self.grant(id),
+                Decision::Grant(id) | Decision::Reopen(id) => self.grant(id),
                 Decision::Corun(id, on) => {
                     self.tenants.tell(id, &CorunCommand::Corun { on });
                     if !on {
@@ -364,10 +362,10 @@ impl Server {
     fn remembered(&mut self, event: MemoryEvent) {
         match event {
             MemoryEvent::AllHere(unit) => {
-                let members = self.arbiter.members(unit);
-                // Several are let in one by one, as soon as each is on the GPU again.
-                let is_one_back = |id: TenantId| self.preemptions().is_on_the_gpu_or_resumed(id);
-                if members.len() > 1 || members.first().copied().is_none_or(is_one_back) {
+                // Those of a unit are let in one by one, as soon as each is on the GPU again.
+                let is_unit = self.arbiter.is_of_a_unit(unit);
+                if is_unit || self.preemptions().is_on_the_gpu_or_resumed(unit) {
+                    self.all_may_write(unit);
                     self.memory().end_swap_in(unit);
                     self.tell_arbiter(unit, Event::Resident);
                 }

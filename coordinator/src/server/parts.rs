@@ -49,6 +49,15 @@ impl Server {
             .ok_or_else(|| format!("there is no tenant called {}; `baton status` lists them", name.escape_default()))
     }
 
+    /// A tenant that nobody else waits for is to leave the GPU all the same, with all that it runs with.
+    pub(super) fn ask_to_leave(&mut self, id: TenantId) {
+        if self.arbiter.is_united(id) {
+            self.will_tell(id, Event::Grown);
+        } else {
+            self.turns().ask_to_leave(id);
+        }
+    }
+
     /// The arbiter is to hear this, before anything else is done.
     pub(super) fn will_tell(&mut self, id: TenantId, event: Event) {
         self.untold.push_back((id, event));

@@ -91,7 +91,7 @@ impl Access<'_> {
         let before = tenant.turn.in_flight();
         let index = self.tenants.index();
         let (in_flight, until) = self.turns.lately.of(holder, |class| index.has(class), now);
-        self.turns.limit_until = until;
+        self.turns.limit_until = [self.turns.limit_until, until].into_iter().flatten().min();
         if in_flight == before {
             return;
         }
@@ -111,11 +111,6 @@ impl Access<'_> {
         let Some(tenant) = self.tenants.get(id) else { return };
         let (grant, limit_micros) = (tenant.turn.number(), LONGEST_DRAIN.as_micros() as u64);
         self.tenants.tell(id, &TurnCommand::Revoke { grant, limit_micros });
-    }
-
-    /// The same, with all that it runs with: none of them can leave alone.
-    pub(super) fn ask_unit_to_leave(&mut self, id: TenantId) {
-        self.arbiter.members(id).into_iter().for_each(|id| self.ask_to_leave(id));
     }
 
     /// Whether this is a tenant's present turn, or its last one. If it says so, it has held the baton until now.

@@ -271,6 +271,11 @@ impl Extent {
         self.spare.get(page).is_some_and(|spare| *spare)
     }
 
+    /// Whether what a page holds is worth nothing: its tenant has freed it, and nobody else has it.
+    fn is_worthless(&self, page: usize) -> bool {
+        !self.shared && self.is_spare(page)
+    }
+
     /// What of it the tenant has freed, in bytes.
     pub fn spare_bytes(&self) -> u64 {
         self.spare.iter().filter(|spare| **spare).count() as u64 * PAGE
@@ -284,19 +289,19 @@ impl Extent {
     /// What is spare was not copied out: in the pool stands anything.
     fn comes_as_zeros(&self, page: usize) -> bool {
         let known = || self.backing.as_ref()?.pages.get(page);
-        self.is_spare(page) || known().is_some_and(|page| page.zero)
+        self.is_worthless(page) || known().is_some_and(|page| page.zero)
     }
 
     /// What will be in its backing when these pages have been copied there: what is spare has not, and comes back as zeros.
     pub(super) fn as_copied(&self, mut pages: Vec<Page>) -> Vec<Page> {
-        let spare = pages.iter_mut().enumerate().filter(|(at, _)| self.is_spare(*at));
+        let spare = pages.iter_mut().enumerate().filter(|(at, _)| self.is_worthless(*at));
         spare.for_each(|(_, page)| *page = Page { digest: [0, 0], zero: true });
         pages
     }
 
     /// What has to be copied out of it, if it leaves now. Without scans, everything that may have changed.
     pub fn copies(&self, scans: bool) -> Copies {
-        let everything = || Copies::Parts(parts((0..self.pages()).map(|page| !self.is_spare(page))));
+        let everything = || Copies::Parts(parts((0..self.pages()).map(|page| !self.is_worthless(page))));
         if self.backing.as_ref().is_some_and(|backing| backing.current) {
             return Copies::Nothing;
         }
@@ -307,7 +312,7 @@ impl Extent {
             Some(contents) => {
                 let known = self.backing.as_ref().map_or(&[][..], |backing| &backing.pages);
                 let changed =
-                    |(at, page): (usize, &Page)| !page.zero && known.get(at) != Some(page) && !self.is_spare(at);
+                    |(at, page): (usize, &Page)| !page.zero && known.get(at) != Some(page) && !self.is_worthless(at);
                 match parts(contents.pages.iter().enumerate().map(changed)) {
                     parts if parts.is_empty() => Copies::Nothing,
                     parts => Copies::Parts(parts),

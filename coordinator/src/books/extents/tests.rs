@@ -299,3 +299,67 @@ proptest! {
         }
     }
 }
+
+/// One that is in the pool, and has left this frame.
+fn left(extents: &mut Extents) -> ExtentId {
+    let id = extents.add(0, CLASS, FrameId(1));
+    let runs = vec![Run { at: 0, bytes: CLASS.bytes() }];
+    assert_eq!(extents.leave(id, Some(runs), true), Some(FrameId(1)));
+    id
+}
+
+#[test]
+fn a_frame_is_free_when_the_last_who_shares_it_has_unmapped_it() {
+    let mut extents = Extents::default();
+    let id = left(&mut extents);
+    assert_eq!(extents.left(id, Half::Unmapped, true), None, "another one has it mapped");
+    assert_eq!(extents.left(id, Half::LetGo, false), Some((FrameId(1), true)));
+}
+
+#[test]
+fn one_that_is_adopted_is_where_it_was() {
+    let (mut theirs, mut own) = (Extents::default(), Extents::default());
+    let number = |own: &mut Extents| own.borrow_number();
+    let state = |own: &Extents, id| own.get(id).map(Extent::state);
+
+    let id = theirs.add(0, CLASS, FrameId(1));
+    let (mapped, away) = (number(&mut own), number(&mut own));
+    let entry = theirs.remove(id).expect("it is mapped");
+    assert_eq!(own.adopt(mapped, (7 * CLASS.bytes(), Place::Mapped), entry, false), None);
+    assert_eq!(state(&own, mapped), Some(ExtentState::Resident { frame: FrameId(1) }));
+    assert_eq!(own.within(7 * CLASS.bytes(), 1).count(), 1);
+
+    let id = theirs.add(0, CLASS, FrameId(2));
+    let entry = theirs.remove(id).expect("it is mapped");
+    assert_eq!(own.adopt(away, (8 * CLASS.bytes(), Place::Away), entry, false), None);
+    assert_eq!(state(&own, away), Some(ExtentState::Mapping { frame: FrameId(2) }), "it is told to map it");
+    own.lose(away);
+    assert_eq!(state(&own, away), Some(ExtentState::Mapping { frame: FrameId(2) }), "nothing else has its contents");
+
+    for held in [false, true] {
+        let mut theirs = Extents::default();
+        left(&mut theirs);
+        let entry = theirs.into_all().next().expect("there is one").1;
+        let id = number(&mut own);
+        let at = (if held { 20 } else { 10 }) * CLASS.bytes();
+        let spare = own.adopt(id, (at, Place::Away), entry, held);
+        assert_eq!(spare, (!held).then_some(FrameId(1)));
+        if held {
+            assert_eq!(own.left(id, Half::LetGo, false), Some((FrameId(1), true)));
+        }
+        assert_eq!(state(&own, id), Some(ExtentState::Host));
+        assert_eq!(own.counts().away, if held { 2 } else { 1 } * CLASS.bytes());
+    }
+}
+
+#[test]
+fn what_its_owner_has_freed_of_one_that_is_shared_is_copied_all_the_same() {
+    let mut extents = Extents::default();
+    let id = extents.add(0, CLASS, FrameId(1));
+    assert!(extents.set_spare(0, PAGE, true));
+    let copied = |extents: &Extents| extents.get(id).and_then(|extent| copied(extent, false));
+    let (rest, all) = (PAGE..CLASS.bytes(), 0..CLASS.bytes());
+    assert_eq!(copied(&extents), Some([rest].to_vec()));
+    extents.set_shared(id, true);
+    assert_eq!(copied(&extents), Some([all].to_vec()));
+}

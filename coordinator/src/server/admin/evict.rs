@@ -106,7 +106,7 @@ impl Server {
         if !state.is_off_the_gpu() {
             // Nobody else may want the GPU, so that it has kept the baton.
             if stage == Stage::Asked && state != State::Leaving {
-                self.turns().ask_unit_to_leave(id);
+                self.ask_to_leave(id);
                 return Next::Wait(Stage::Draining);
             }
             return Next::Wait(stage);

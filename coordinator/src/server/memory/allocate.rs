@@ -96,8 +96,10 @@ impl Access<'_> {
             return Err(format!("it asked for {bytes} bytes, which is no multiple of 2 MiB"));
         }
         let is_taken = |tenant: &Tenant| tenant.extents().within(at, bytes).next().is_some();
-        if !at.is_multiple_of(GRANULE) || at.checked_add(bytes).is_none() || self.tenants.get(id).is_some_and(is_taken)
-        {
+        let is_room = at.is_multiple_of(GRANULE)
+            && at.checked_add(bytes).is_some()
+            && !self.memory.sharing.has_any_at(id, at, bytes);
+        if !is_room || self.tenants.get(id).is_some_and(is_taken) {
             return Err(format!("it asked for {bytes} bytes at {at:#x}, where there is no room"));
         }
         let unresponsive = self.tenants.get(id).is_some_and(|tenant| tenant.turn.is_overdue());

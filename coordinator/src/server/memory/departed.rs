@@ -16,6 +16,8 @@ use crate::server::tenants::tenant::ANSWER_LIMIT;
 /// Frames that a process which just died may still be writing to.
 #[derive(Debug)]
 pub(super) struct Quarantine {
+    /// Who had them, and perhaps extents of others too.
+    tenant: TenantId,
     /// Not before this time are they free.
     until: Instant,
     since: Instant,
@@ -52,7 +54,12 @@ impl Access<'_> {
     /// A process has ended: all that it had and shares with nobody comes back. If work of its may have been on the GPU then, not before nothing is left of
     /// it.
     pub(in crate::server) fn depart(&mut self, id: TenantId, extents: Extents, remains: Option<Remains>) {
-        self.leave_sharing(id);
+        self.memory.sharing.forget_exports(id);
+        if remains.as_ref().is_some_and(Remains::is_any) {
+            self.hold_attachments(id);
+        } else {
+            self.drop_attachments(id);
+        }
         let own = extents.into_all().filter_map(|(extent, entry)| Some((extent, self.hand_over(id, extent, entry)?)));
         let own = own.collect();
         self.memory.depart(id, own, remains);
@@ -68,7 +75,12 @@ impl Memory {
             Task::Copy { tenant, extents, .. } if *tenant == id => Some(extents),
             _ => None,
         });
-        let copied: HashSet<ExtentId> = copies.flatten().copied().collect();
+        let mut copied: HashSet<ExtentId> = copies.flatten().copied().collect();
+        let inherited = self.tasks.values().filter_map(|task| match task {
+            Task::Copy { inherited, .. } => Some(inherited),
+            Task::Scrub { .. } => None,
+        });
+        copied.extend(inherited.flatten().filter(|(heir, _)| *heir == id).map(|(_, extent)| *extent));
         for (extent, entry) in extents {
             let frame = entry.state().frame();
             if let Some((frame, keepsake)) = entry.kept() {
@@ -87,7 +99,13 @@ impl Memory {
         match remains.filter(Remains::is_any) {
             Some(remains) => {
                 let now = Instant::now();
-                self.quarantine.push_back(Quarantine { until: now + NEXT_LOOK, since: now, frames, remains });
+                self.quarantine.push_back(Quarantine {
+                    tenant: id,
+                    until: now + NEXT_LOOK,
+                    since: now,
+                    frames,
+                    remains,
+                });
             }
             None => frames.into_iter().for_each(|frame| self.release(frame)),
         }
@@ -108,7 +126,9 @@ impl Memory {
         self.quarantine.iter().map(|quarantine| quarantine.until).min()
     }
 
-    pub(super) fn end_quarantine(&mut self) {
+    /// Says of whom nothing is left any more.
+    pub(super) fn end_quarantine(&mut self) -> Vec<TenantId> {
+        let mut gone = Vec::new();
         let now = Instant::now();
         while let Some(mut first) = self.quarantine.pop_front_if(|first| first.until <= now) {
             if first.remains.is_any() {
@@ -117,8 +137,10 @@ impl Memory {
                 self.quarantine.push_back(first);
             } else {
                 first.frames.into_iter().for_each(|frame| self.release(frame));
+                gone.push(first.tenant);
             }
         }
+        gone
     }
 
     /// The preemptor has closed the control device of a tenant whose process has ended.

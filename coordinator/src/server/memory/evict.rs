@@ -55,7 +55,9 @@ impl Access<'_> {
     /// Makes these extents of a tenant go, which is off the GPU, as far as they can move and are not on their way.
     pub(super) fn evict_these(&mut self, id: TenantId, mut extents: Vec<ExtentId>) -> Evicted {
         let Some(tenant) = self.tenants.get(id).filter(|_| !extents.is_empty()) else { return Evicted::Done };
-        extents.retain(|extent| tenant.extents().get(*extent).is_some_and(Extent::is_evictable));
+        extents.retain(|extent| {
+            tenant.extents().get(*extent).is_some_and(Extent::is_evictable) && self.is_let_go_by_others(id, *extent)
+        });
         self.send_out(id, &extents, id);
         if self.is_anything_coming() { Evicted::UnderWay } else { Evicted::NoRoom }
     }
@@ -140,7 +142,8 @@ impl Access<'_> {
     fn evict_from(&mut self, victim: TenantId, missing: &mut PerClass, same_class: bool, except: TenantId) {
         // What is used last goes first: what stays can be used at once when the tenant runs again.
         let tenant = &self.tenants[victim];
-        let resident = |(id, extent): (ExtentId, &Extent)| extent.is_evictable().then_some((id, extent.class()));
+        let can_go = |id: ExtentId, extent: &Extent| extent.is_evictable() && self.is_let_go_by_others(victim, id);
+        let resident = |(id, extent): (ExtentId, &Extent)| can_go(id, extent).then_some((id, extent.class()));
         let mut order: Vec<(ExtentId, SizeClass)> = tenant.extents().iter().filter_map(resident).collect();
         tenant.memory.history.order(&mut order, |(id, _)| *id);
         let (mut chosen, mut classes, mut lacking) = (Vec::new(), Vec::new(), *missing);
@@ -168,9 +171,6 @@ impl Access<'_> {
         let mut group = Group::default();
         let mut count = 0;
         for extent in extents {
-            if !self.is_let_go_by_others(id, *extent) {
-                continue;
-            }
             match self.start_leaving(id, *extent, except, &mut group) {
                 Leaves::Now => {}
                 Leaves::Soon => self.scan(id),

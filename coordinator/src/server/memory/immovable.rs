@@ -11,7 +11,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use baton_contract::messages::{Answer, ExtentId};
 
 use super::Access;
-use crate::books::extents::Counts;
+use super::sharing::movable_bytes;
+
 use crate::policy::arbiter::TenantId;
 use crate::server::tenants::memory::Notice;
 use crate::server::tenants::tenant::Tenant;
@@ -71,9 +72,9 @@ impl Access<'_> {
 
     /// How small the arena may become at most: so that each tenant fits beside what cannot move.
     pub(super) fn least_capacity(&self) -> u64 {
-        let movable = |counts: &Counts| counts.bytes - counts.immovable;
-        self.immovable_bytes()
-            + self.tenants.iter().map(|(_, tenant)| movable(tenant.extents().counts())).max().unwrap_or(0)
+        let movable =
+            |(id, tenant): (TenantId, &Tenant)| movable_bytes(tenant.extents().counts()) + self.bytes_beside(id);
+        self.immovable_bytes() + self.tenants.iter().map(movable).max().unwrap_or(0)
     }
 
     /// What all tenants see of the ledger now.
@@ -92,7 +93,7 @@ impl Access<'_> {
     }
 
     /// Lets one know.
-    pub(super) fn show_offer(&self, id: TenantId) {
+    pub(in crate::server) fn show_offer(&self, id: TenantId) {
         let Some(tenant) = self.tenants.get(id) else { return };
         let Shown { capacity, immovable, grantable } = self.shown();
         // What it has beside the arena is its own too, whether the arena is smaller for it or not.

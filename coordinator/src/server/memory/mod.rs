@@ -240,7 +240,9 @@ impl Access<'_> {
 
     /// What only time brings.
     pub(super) fn timers(&mut self) {
-        self.memory.end_quarantine();
+        for gone in self.memory.end_quarantine() {
+            self.drop_attachments(gone);
+        }
         self.memory.unsqueeze();
     }
 

@@ -8,6 +8,7 @@
 //! may point to what goes. The pass runs 80 times as fast as copying, so evictions wait for it; except for extents that
 //! were found changed several times in a row.
 
+use std::collections::HashSet;
 use std::sync::atomic::Ordering::Relaxed;
 
 use baton_contract::memory::GRANULE;
@@ -39,10 +40,17 @@ pub(super) struct ScanUnderWay {
 impl Access<'_> {
     /// Looks at what a tenant holds, as far as that is not known. It is off the GPU.
     pub(super) fn scan(&mut self, id: TenantId) {
+        let shared = self.memory.sharing.of_owner(id);
+        // Others may still write to them.
+        let kept: HashSet<ExtentId> =
+            shared.into_iter().filter(|extent| !self.is_let_go_by_others(id, *extent)).collect();
         let Some(tenant) = self.tenants.get_mut(id).filter(|tenant| tenant.memory.scan.is_none()) else { return };
         let (mut extents, mut pages, mut frames) = (Vec::new(), Vec::new(), Vec::new());
         for (extent, entry) in tenant.extents().iter() {
-            let Some(frame) = entry.frame_of_contents().filter(|_| !entry.is_scanned()) else { continue };
+            let Some(frame) = entry.frame_of_contents().filter(|_| !entry.is_scanned() && !kept.contains(&extent))
+            else {
+                continue;
+            };
             let Some(memory) = &self.memory.frames[frame.0 as usize] else { continue };
             extents.push((extent, (entry.class().bytes() / PAGE) as usize));
             pages.extend((0..entry.class().bytes()).step_by(PAGE as usize).map(|offset| memory.address + offset));

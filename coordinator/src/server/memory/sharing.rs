@@ -11,7 +11,7 @@ use baton_contract::wire::MAX_DESCRIPTORS;
 use super::transfer::Task;
 use super::{Access, MemoryEvent};
 use crate::books::arena::FrameId;
-use crate::books::extents::{Extent, Half};
+use crate::books::extents::{Counts, Extent, Half};
 use crate::books::sharing::{Attachment, Export, Key, Place};
 use crate::policy::arbiter::{State, TenantId};
 use crate::server::tenants::memory::Batch;
@@ -26,9 +26,14 @@ pub(in crate::server) enum Attaching {
     Unite,
 }
 
+/// What of a tenant's memory can move.
+pub(super) fn movable_bytes(counts: &Counts) -> u64 {
+    counts.bytes - counts.immovable
+}
+
 impl Access<'_> {
     /// A tenant lets others open an allocation of its.
-    pub(in crate::server) fn export(&mut self, id: TenantId, at: u64, bytes: u64) -> Result<(), String> {
+    pub(in crate::server) fn export(&mut self, id: TenantId, at: u64, bytes: u64) {
         let covered = self.tenants.get(id).map_or(0, |tenant| {
             let parts = tenant.extents().within(at, bytes).map(|(_, extent)| {
                 let end = extent.at().saturating_add(extent.class().bytes()).min(at.saturating_add(bytes));
@@ -37,16 +42,22 @@ impl Access<'_> {
             parts.sum()
         });
         if bytes == 0 || covered != bytes {
-            return Err(format!("it exported {bytes} bytes at {at:#x}, which it does not have"));
+            // Another thread has freed it meanwhile.
+            return self.refuse_export(id);
         }
         let mut key = Key::default();
         // Whoever knows it can open the memory.
         if rustix::rand::getrandom(&mut key, rustix::rand::GetRandomFlags::empty()) != Ok(key.len()) {
-            return Err("the system has no random numbers".to_owned());
+            return self.refuse_export(id);
         }
-        let key = self.memory.sharing.export(id, Export { at, bytes }, key);
-        self.tenants.answer(id, &Answer::Exported { key }, &[]);
-        Ok(())
+        match self.memory.sharing.export(id, Export { at, bytes }, key) {
+            Some(key) => self.tenants.answer(id, &Answer::Exported { key }, &[]),
+            None => self.refuse_export(id),
+        }
+    }
+
+    fn refuse_export(&mut self, id: TenantId) {
+        self.tenants.answer(id, &Answer::NotExported { exporter_lives: true }, &[]);
     }
 
     /// It has freed that allocation.
@@ -84,7 +95,8 @@ impl Access<'_> {
     /// Whether all that two tenants have, with those that they run with, has room in the arena. If not, the user is told.
     fn fits_with(&self, id: TenantId, other: TenantId) -> bool {
         let together = self.bytes_of_unit(id) + self.bytes_of_unit(other);
-        let fits = together <= self.memory.offered();
+        let room = self.beside_immovable(id).min(self.beside_immovable(other));
+        let fits = together <= room.saturating_sub(self.memory.rules.headroom);
         if !fits {
             let name = |id| self.tenants.get(id).map_or("", |tenant| tenant.name.as_str());
             let (one, other, mib) = (name(id), name(other), together >> 20);
@@ -135,6 +147,14 @@ impl Access<'_> {
                 (extent, entry.at(), entry.class(), frame)
             })
             .collect();
+        // All of it, without gaps: its owner may have freed some without saying so.
+        let mut end = found.first().map_or(0, |(_, at, ..)| *at);
+        let starts_inside = !found.is_empty() && end <= export.at;
+        let is_gapless = found.iter().all(|(_, at, class, _)| std::mem::replace(&mut end, at + class.bytes()) == *at);
+        if !starts_inside || !is_gapless || end < export.at.saturating_add(export.bytes) {
+            self.refuse_export(id);
+            return Ok(());
+        }
         let frames: Option<Vec<FrameId>> = found.iter().map(|(.., frame)| *frame).collect();
         // While the unit has the GPU all its memory is there.
         let (Some(frames), State::Running) = (frames.filter(|frames| !frames.is_empty()), self.arbiter.state(id))
@@ -146,10 +166,14 @@ impl Access<'_> {
             self.tenants.answer(id, &Answer::Denied { full: Full::Held }, &[]);
             return Ok(());
         }
+        // The others may write to it from here on.
+        self.may_be_written(exporter);
         let start = found[0].1;
         let size: u64 = found.iter().map(|(_, _, class, _)| class.bytes()).sum();
         let is_taken = |tenant: &Tenant| tenant.extents().within(at, size).next().is_some();
-        let is_room = at.is_multiple_of(GRANULE) && at.checked_add(size).is_some();
+        let is_room = at.is_multiple_of(GRANULE)
+            && at.checked_add(size).is_some()
+            && !self.memory.sharing.has_any_at(id, at, size);
         if !is_room || self.tenants.get(id).is_some_and(is_taken) {
             return Err(format!("it opened {size} bytes at {at:#x}, where there is no room"));
         }
@@ -172,19 +196,29 @@ impl Access<'_> {
         Ok(())
     }
 
+    /// From here on what a tenant has may be written by those that it runs with.
+    pub(in crate::server) fn may_be_written(&mut self, id: TenantId) {
+        if let Some(tenant) = self.tenants.get_mut(id) {
+            tenant.memory.scan = None;
+        }
+        if let Some(mut extents) = self.tenants.extents(id) {
+            extents.may_change();
+        }
+    }
+
     /// What all of a tenant's unit have, in bytes.
     pub(super) fn bytes_of_unit(&self, id: TenantId) -> u64 {
         let bytes = |id| self.tenants.get(id).map_or(0, |tenant| tenant.extents().counts().bytes);
         self.arbiter.members(id).into_iter().map(bytes).sum()
     }
 
-    /// What the others of its unit have.
+    /// What the others of its unit have, without what cannot move, which nobody has in any case.
     pub(super) fn bytes_beside(&self, id: TenantId) -> u64 {
         if !self.arbiter.is_united(id) {
             return 0;
         }
-        let own = self.tenants.get(id).map_or(0, |tenant| tenant.extents().counts().bytes);
-        self.bytes_of_unit(id) - own
+        let movable = |id| self.tenants.get(id).map_or(0, |tenant| movable_bytes(tenant.extents().counts()));
+        self.arbiter.members(id).into_iter().filter(|other| *other != id).map(movable).sum()
     }
 
     /// The frame of what a tenant has of another's, and has mapped.
@@ -306,19 +340,22 @@ impl Access<'_> {
 
     /// A tenant no longer has an extent that others have too: one of them gets it, as it is. Gives it back if nobody does.
     pub(super) fn hand_over(&mut self, id: TenantId, extent: ExtentId, entry: Extent) -> Option<Extent> {
-        let Some(((heir, number), had)) = self.memory.sharing.inherit((id, extent)) else { return Some(entry) };
+        let lives = |id: TenantId| self.tenants.get(id).is_some_and(|tenant| tenant.connection.is_open());
+        let inherited = self.memory.sharing.inherit((id, extent), lives);
+        let Some(((heir, number), had)) = inherited else { return Some(entry) };
+        let held = self.memory.sharing.is_held((heir, number));
         let comes = entry.state().is_resident() && had.place == Place::Away;
         let Some(mut theirs) = self.tenants.extents(heir) else { return Some(entry) };
-        let spare = theirs.adopt(number, had.at, entry, had.place);
+        let spare = theirs.adopt(number, (had.at, had.place), entry, held);
         let is_shared = self.memory.sharing.is_shared((heir, number));
         theirs.set_shared(number, is_shared);
         let is_lost = theirs.counts().lost > 0;
         drop(theirs);
         for task in self.memory.tasks.values_mut() {
-            if let Task::Copy { tenant, extents, inherited, .. } = task
-                && *tenant == id
-                && extents.contains(&extent)
-            {
+            let Task::Copy { tenant, extents, inherited, .. } = task else { continue };
+            if let Some(again) = inherited.iter_mut().find(|one| **one == (id, extent)) {
+                *again = (heir, number);
+            } else if *tenant == id && extents.contains(&extent) {
                 extents.retain(|one| *one != extent);
                 inherited.push((heir, number));
             }
@@ -339,9 +376,16 @@ impl Access<'_> {
         None
     }
 
-    /// A tenant has ended: what it had of others, and what others have of it.
-    pub(in crate::server) fn leave_sharing(&mut self, id: TenantId) {
-        self.memory.sharing.forget_exports(id);
+    /// A tenant has ended whose work may still write to what it had of others: that is not free yet.
+    pub(super) fn hold_attachments(&mut self, id: TenantId) {
+        let had: Vec<ExtentId> = self.memory.sharing.of(id).map(|(extent, _)| extent).collect();
+        for extent in had {
+            self.memory.sharing.set_place((id, extent), &[Place::Coming, Place::Mapped], Place::Going);
+        }
+    }
+
+    /// Nothing is left of a tenant that has ended: what it had of others.
+    pub(super) fn drop_attachments(&mut self, id: TenantId) {
         let had: Vec<ExtentId> = self.memory.sharing.of(id).map(|(extent, _)| extent).collect();
         for extent in had {
             self.detach(id, extent);
@@ -351,7 +395,9 @@ impl Access<'_> {
     /// A copy for extents that have got another tenant meanwhile has ended.
     pub(super) fn inherited_copy_ended(&mut self, out: bool, well: bool, inherited: Vec<(TenantId, ExtentId)>) {
         for (heir, extent) in inherited {
-            if !well {
+            if !self.tenants.has(heir) {
+                self.memory.release_orphan(heir, extent);
+            } else if !well {
                 self.happened(MemoryEvent::Spoiled(heir));
             } else if out {
                 self.half_left(heir, extent, Half::Copied);

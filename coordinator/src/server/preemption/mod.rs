@@ -270,8 +270,8 @@ impl Access<'_> {
                     tenant.turn.runs_until_now();
                 }
                 self.recorder.record(id, What::Preempted { took: time });
-                match state {
-                    State::Leaving => {
+                match self.arbiter.is_to_leave(id) {
+                    true => {
                         self.recorder.record(id, What::Drained { took: progress.since().elapsed() });
                         if drained {
                             // There was nothing to pause after all.
@@ -281,11 +281,11 @@ impl Access<'_> {
                         self.happened(PreemptEvent::Off { tenant: id, drained });
                     }
                     // It was let in again before it was off.
-                    _ if self.arbiter.is_let_in_at_any_time(id) => self.start_resuming(id),
-                    _ => self.probe(id),
+                    false if self.arbiter.is_let_in_at_any_time(id) => self.start_resuming(id),
+                    false => self.probe(id),
                 }
             }
-            Err(error) if state == State::Leaving => {
+            Err(error) if self.arbiter.is_to_leave(id) => {
                 log::warn!("{} could not be preempted, so its work is waited for: {error}", tenant.name);
                 // Some of it may have been paused before.
                 let paused = tenant.preemption.take_paused();
@@ -328,7 +328,11 @@ impl Access<'_> {
                 tenant.preemption.end();
                 self.happened(PreemptEvent::Back(id));
             }
-            Ok(()) if state == State::Arriving && tenant.extents().counts().missing == 0 => {
+            Ok(())
+                if state == State::Arriving
+                    && !self.arbiter.is_of_a_unit(id)
+                    && tenant.extents().counts().missing == 0 =>
+            {
                 tenant.preemption.end();
                 self.happened(PreemptEvent::Running(id));
             }
