@@ -13,7 +13,7 @@ use baton_tests::generated::draw::{ASPECTS, Aspect};
 use baton_tests::generated::shrink::Programs;
 use baton_tests::generated::trial::{Arm, Fault, PATIENCE, PRESSURES, bare_exchange};
 use baton_tests::generated::{Program, Script, exchange};
-use proptest::strategy::{Strategy as _, ValueTree as _};
+use proptest::strategy::{Strategy, ValueTree as _};
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 
 /// How many programs a plain `cargo test` runs, and from which seed.
@@ -38,6 +38,30 @@ struct Plan {
     /// Of these kinds, failing programs are counted only; and of others after the first.
     known: Vec<String>,
     patience: Duration,
+}
+
+impl Plan {
+    /// What the variables ask for, and what holds where they say nothing.
+    fn asked(count: usize) -> Self {
+        Self {
+            count: number("GENERATE_COUNT").map_or(count, |count| count as usize),
+            seed: number("GENERATE_SEED").unwrap_or(SEED),
+            with: aspects("GENERATE_WITH"),
+            without: aspects("GENERATE_WITHOUT"),
+            shrinking: Duration::from_secs(number("GENERATE_SHRINK_SECONDS").unwrap_or(300)),
+            failures: number("GENERATE_FAILURES").unwrap_or(5) as usize,
+            known: std::env::var("GENERATE_KNOWN").unwrap_or_default().split(';').map(str::to_owned).collect(),
+            patience: number("GENERATE_PATIENCE").map_or(PATIENCE, Duration::from_secs),
+        }
+    }
+
+    /// One program of many, and the runner that can make it smaller.
+    fn draw(&self, number: usize) -> (TestRunner, <Programs as Strategy>::Tree) {
+        let mut runner = runner(self, number);
+        let programs = Programs { with: self.with.clone(), without: self.without.clone() };
+        let tree = programs.new_tree(&mut runner).expect("programs are drawn without conditions");
+        (runner, tree)
+    }
 }
 
 /// The kinds of failures of which a program was kept, or need not be.
@@ -78,9 +102,7 @@ fn runner(plan: &Plan, number: usize) -> TestRunner {
 
 /// Runs one program; the smallest one that fails like it.
 fn try_one(plan: &Plan, known: &Known, arm: &Arm, number: usize) -> Option<Failure> {
-    let mut runner = runner(plan, number);
-    let programs = Programs { with: plan.with.clone(), without: plan.without.clone() };
-    let tree = programs.new_tree(&mut runner).expect("programs are drawn without conditions");
+    let (mut runner, tree) = plan.draw(number);
     let first = tree.current();
     let fault = *arm.compare(&first.script("").0, plan.patience).err()?;
     if !known.add(&fault.kind) {
@@ -213,16 +235,7 @@ fn aspects(name: &str) -> Vec<Aspect> {
 #[test]
 #[ignore = "long: two thousand programs, or as many as tests/generate says"]
 fn generated_programs_compute_under_baton_what_they_compute_bare_by_the_thousand() {
-    none_fails(&Plan {
-        count: number("GENERATE_COUNT").unwrap_or(2000) as usize,
-        seed: number("GENERATE_SEED").unwrap_or(SEED),
-        with: aspects("GENERATE_WITH"),
-        without: aspects("GENERATE_WITHOUT"),
-        shrinking: Duration::from_secs(number("GENERATE_SHRINK_SECONDS").unwrap_or(300)),
-        failures: number("GENERATE_FAILURES").unwrap_or(5) as usize,
-        known: std::env::var("GENERATE_KNOWN").unwrap_or_default().split(';').map(str::to_owned).collect(),
-        patience: number("GENERATE_PATIENCE").map_or(PATIENCE, Duration::from_secs),
-    });
+    none_fails(&Plan::asked(2000));
 }
 
 /// Runs a script so many times under each pressure; how often it failed, and how.
@@ -269,17 +282,7 @@ fn a_script_of_a_file_does_the_same_again() {
 #[test]
 #[ignore = "long: for changes of the generator"]
 fn generated_programs_end_well_and_alike_without_baton() {
-    let count = number("GENERATE_COUNT").unwrap_or(300) as usize;
-    let plan = Plan {
-        count,
-        seed: number("GENERATE_SEED").unwrap_or(SEED),
-        with: aspects("GENERATE_WITH"),
-        without: aspects("GENERATE_WITHOUT"),
-        shrinking: Duration::ZERO,
-        failures: 1,
-        known: Vec::new(),
-        patience: PATIENCE,
-    };
+    let plan = Plan::asked(300);
     let next = AtomicUsize::new(0);
     let steps = AtomicUsize::new(0);
     std::thread::scope(|scope| {
@@ -287,12 +290,10 @@ fn generated_programs_end_well_and_alike_without_baton() {
             scope.spawn(|| {
                 loop {
                     let number = next.fetch_add(1, Ordering::Relaxed);
-                    if number >= count {
+                    if number >= plan.count {
                         return;
                     }
-                    let programs = Programs { with: plan.with.clone(), without: plan.without.clone() };
-                    let tree = programs.new_tree(&mut runner(&plan, number)).expect("drawn");
-                    let (script, _) = tree.current().script("");
+                    let (script, _) = plan.draw(number).1.current().script("");
                     steps.fetch_add(script.steps(), Ordering::Relaxed);
                     let file = folder().join(format!("bare-{}-{number}.json", plan.seed));
                     std::fs::create_dir_all(folder()).expect("the target folder is writable");
@@ -306,7 +307,7 @@ fn generated_programs_end_well_and_alike_without_baton() {
             });
         }
     });
-    println!("{count} programs, {} steps", steps.into_inner());
+    println!("{} programs, {} steps", plan.count, steps.into_inner());
 }
 
 /// For machines that have no compiler: `bench/generated.py` plays them there.
@@ -314,26 +315,15 @@ fn generated_programs_end_well_and_alike_without_baton() {
 #[ignore = "for tests/generate write, which names a folder"]
 fn generated_programs_are_written_to_a_folder() {
     let Some(into) = std::env::var_os("GENERATE_INTO").map(PathBuf::from) else { return };
-    let (count, seed) = (number("GENERATE_COUNT").unwrap_or(300), number("GENERATE_SEED").unwrap_or(SEED));
-    let plan = Plan {
-        count: count as usize,
-        seed,
-        with: aspects("GENERATE_WITH"),
-        without: aspects("GENERATE_WITHOUT"),
-        shrinking: Duration::ZERO,
-        failures: 1,
-        known: Vec::new(),
-        patience: PATIENCE,
-    };
+    let plan = Plan::asked(300);
     std::fs::create_dir_all(&into).expect("a folder that can be made");
     let write = |name: String, text: String| std::fs::write(into.join(name), text).expect("the folder is writable");
     for number in 0..plan.count {
-        let programs = Programs { with: plan.with.clone(), without: plan.without.clone() };
-        let tree = programs.new_tree(&mut runner(&plan, number)).expect("drawn");
-        write(format!("program-{seed}-{number}.json"), tree.current().script("").0.to_text());
+        let (script, _) = plan.draw(number).1.current().script("");
+        write(format!("program-{}-{number}.json", plan.seed), script.to_text());
     }
     for number in 0..number("GENERATE_EXCHANGES").unwrap_or(0) {
-        write(format!("exchange-{seed}-{number}.json"), exchange::exchange(seed << 32 | number).to_text());
+        write(format!("exchange-{}-{number}.json", plan.seed), exchange::exchange(plan.seed << 32 | number).to_text());
     }
 }
 

@@ -34,18 +34,6 @@ impl Dice {
     }
 }
 
-/// Whom a decision is about.
-fn tenant_of(decision: Decision) -> TenantId {
-    match decision {
-        Decision::Contend(id, _)
-        | Decision::Revoke(id)
-        | Decision::SwapIn(id)
-        | Decision::Grant(id)
-        | Decision::Corun(id, _)
-        | Decision::Reopen(id) => id,
-    }
-}
-
 /// How often things go wrong, in percent.
 #[derive(Clone, Copy, Debug, Default)]
 struct Trouble {
@@ -341,7 +329,7 @@ impl World {
 
     fn carry_out(&mut self, decisions: Vec<Decision>) {
         for decision in decisions {
-            let id = tenant_of(decision);
+            let id = decision.tenant();
             assert!(self.workers.contains_key(&id), "{decision:?} of a stranger");
             match decision {
                 Decision::SwapIn(_) => self.bring(id),

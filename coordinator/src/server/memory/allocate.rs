@@ -90,16 +90,21 @@ impl Access<'_> {
         }
     }
 
+    /// Whether a tenant has nothing there yet, neither of its own nor of another's, and could have something.
+    pub(super) fn is_room_at(&self, id: TenantId, at: u64, bytes: u64) -> bool {
+        let is_taken = |tenant: &Tenant| tenant.extents().within(at, bytes).next().is_some();
+        at.is_multiple_of(GRANULE)
+            && at.checked_add(bytes).is_some()
+            && !self.memory.sharing.has_any_at(id, at, bytes)
+            && !self.tenants.get(id).is_some_and(is_taken)
+    }
+
     /// A tenant asks for so much more at this address. The rest is waiting for frames.
     pub(in crate::server) fn allocate(&mut self, id: TenantId, at: u64, bytes: u64) -> Result<(), String> {
         if bytes == 0 || !bytes.is_multiple_of(GRANULE) {
             return Err(format!("it asked for {bytes} bytes, which is no multiple of 2 MiB"));
         }
-        let is_taken = |tenant: &Tenant| tenant.extents().within(at, bytes).next().is_some();
-        let is_room = at.is_multiple_of(GRANULE)
-            && at.checked_add(bytes).is_some()
-            && !self.memory.sharing.has_any_at(id, at, bytes);
-        if !is_room || self.tenants.get(id).is_some_and(is_taken) {
+        if !self.is_room_at(id, at, bytes) {
             return Err(format!("it asked for {bytes} bytes at {at:#x}, where there is no room"));
         }
         let unresponsive = self.tenants.get(id).is_some_and(|tenant| tenant.turn.is_overdue());

@@ -4,7 +4,7 @@
 //! the same frames. All of them are of one unit ([`Scheduler`](crate::policy::scheduler::Scheduler)), so while any of them runs, all of
 //! it is there.
 
-use baton_contract::memory::{GRANULE, SizeClass};
+use baton_contract::memory::SizeClass;
 use baton_contract::messages::{Answer, ExtentId, Full, IPC_HANDLE, MAX_LISTED, MemoryCommand};
 use baton_contract::wire::MAX_DESCRIPTORS;
 
@@ -170,11 +170,7 @@ impl Access<'_> {
         self.may_be_written(exporter);
         let start = found[0].1;
         let size: u64 = found.iter().map(|(_, _, class, _)| class.bytes()).sum();
-        let is_taken = |tenant: &Tenant| tenant.extents().within(at, size).next().is_some();
-        let is_room = at.is_multiple_of(GRANULE)
-            && at.checked_add(size).is_some()
-            && !self.memory.sharing.has_any_at(id, at, size);
-        if !is_room || self.tenants.get(id).is_some_and(is_taken) {
+        if !self.is_room_at(id, at, size) {
             return Err(format!("it opened {size} bytes at {at:#x}, where there is no room"));
         }
         let mut extents = Vec::with_capacity(found.len());

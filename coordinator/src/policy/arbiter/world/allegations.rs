@@ -128,7 +128,7 @@ impl Liar {
 
     fn see(&mut self, decisions: Vec<Decision>) {
         for decision in decisions {
-            let id = tenant_of(decision);
+            let id = decision.tenant();
             assert!(self.known.contains(&id), "{decision:?} of a stranger");
             match decision {
                 Decision::SwapIn(_) => assert_eq!(self.holder, None, "{decision:?} while another may run"),

@@ -209,7 +209,7 @@ proptest! {
             let mut decisions = arbiter.handle(now, id, event);
             decisions.extend(arbiter.tick(now));
             for decision in decisions {
-                let id = tenant_of(decision);
+                let id = decision.tenant();
                 prop_assert!(known.contains(&id));
                 match decision {
                     Decision::Grant(_) => {
