@@ -243,10 +243,14 @@ impl World {
         planned.into_iter().chain(self.arbiter.next_timer()).min()
     }
 
-    fn tell(&mut self, id: TenantId, event: Event) {
+    fn set_costs(&mut self) {
         for id in self.workers.keys() {
             self.arbiter.set_cost(*id, self.cost(*id));
         }
+    }
+
+    fn tell(&mut self, id: TenantId, event: Event) {
+        self.set_costs();
         let decisions = self.arbiter.handle(self.now, id, event);
         self.carry_out(decisions);
     }
@@ -273,6 +277,10 @@ impl World {
     /// Something that makes no sense in the tenant's state. (A false `Closed` of the holder is the caller's to
     /// keep away.)
     fn lie(&mut self) {
+        // What is due by now is decided before, so that nothing else happens at the same time.
+        self.set_costs();
+        let decisions = self.arbiter.tick(self.now);
+        self.carry_out(decisions);
         let id = TenantId(self.dice.roll(8) as u32);
         let state = self.arbiter.state(id);
         let event = match self.dice.roll(6) {
