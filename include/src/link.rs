@@ -9,6 +9,7 @@ use std::io;
 use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
+use std::time::Instant;
 
 use crate::wire::{MAX_DESCRIPTORS, MAX_MESSAGE};
 
@@ -261,6 +262,17 @@ pub fn receive(socket: BorrowedFd<'_>, nowait: bool) -> io::Result<Option<Receiv
         descriptors.clear();
     }
     Ok(Some(Received { message, descriptors, truncated }))
+}
+
+/// Stays awake until there is something to receive, or for so long. To be put to sleep and woken takes longer than most answers.
+pub fn stay_awake(socket: BorrowedFd<'_>, most: Duration) {
+    let end = Instant::now() + most;
+    let mut one = libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: one structure, which lives over the call.
+    while unsafe { libc::poll(&mut one, 1, 0) } == 0 && Instant::now() < end {
+        // Whoever is to answer may have no other processor.
+        std::thread::yield_now();
+    }
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
@@ -115,6 +115,22 @@ impl EventLoop {
     /// Watches one no longer, if it was watched.
     pub(super) fn remove(&self, descriptor: impl AsFd) {
         let _ = epoll::delete(&self.epoll, descriptor);
+    }
+
+    /// Waits until something happens, or for so long, and says where. Until `awake` without being put to sleep: to be woken again
+    /// takes as long as a short request.
+    pub(super) fn wait_awake(&self, timeout: Option<Duration>, awake: Instant) -> io::Result<Vec<Source>> {
+        let start = Instant::now();
+        let asleep = timeout.map_or(awake, |timeout| awake.min(start + timeout));
+        while Instant::now() < asleep {
+            let sources = self.wait(Some(Duration::ZERO))?;
+            if !sources.is_empty() {
+                return Ok(sources);
+            }
+            // Whoever is to ask may have no other processor.
+            std::thread::yield_now();
+        }
+        self.wait(timeout.map(|timeout| timeout.saturating_sub(start.elapsed())))
     }
 
     /// Waits until something happens, or for so long, and says where.

@@ -152,6 +152,9 @@ const FIRST_TENANT: Duration = Duration::from_secs(60);
 /// How often one that has nothing to do tries to end, when somebody is on the way.
 const CLOSE_AGAIN: Duration = Duration::from_millis(50);
 
+/// A program that grows asks again and again: after a request, the next is listened for so long before the server sleeps.
+const NEXT_REQUEST: Duration = Duration::from_micros(100);
+
 /// Where a signal handler leaves its word.
 #[derive(Clone, Debug)]
 pub struct Stop {
@@ -183,6 +186,8 @@ pub struct Server {
     arbiter: Scheduler,
     turns: Turns,
     memory: Memory,
+    /// Until then another request is likely.
+    awake_until: Instant,
     /// What the arbiter has yet to hear.
     untold: VecDeque<(TenantId, Event)>,
     recorder: Recorder,
@@ -228,6 +233,7 @@ impl Server {
             arbiter: Scheduler::new(arbiter),
             turns: Turns::default(),
             start: Instant::now(),
+            awake_until: Instant::now(),
             stop: Stop { flag: Arc::new(AtomicBool::new(false)), waker },
             lobby: Lobby::new(Arc::clone(&events)),
             tenants: Tenants::new(Arc::clone(&events)),
@@ -296,7 +302,8 @@ impl Server {
     fn wait(&mut self) -> std::io::Result<Vec<Source>> {
         let timer = self.next_timer();
         self.tenants.watch_those_behind();
-        self.events.wait(timer.map(|at| at.saturating_duration_since(Instant::now())))
+        let timeout = timer.map(|at| at.saturating_duration_since(Instant::now()));
+        self.events.wait_awake(timeout, self.awake_until)
     }
 
     fn next_timer(&mut self) -> Option<Instant> {
@@ -350,7 +357,10 @@ impl Server {
             Source::Stranger(at) => self.hear_stranger(at),
             Source::Newcomer(at) => self.lobby.hear_newcomer(at),
             Source::Control(id) => self.hear(id, Socket::Control),
-            Source::Requests(id) => self.hear(id, Socket::Requests),
+            Source::Requests(id) => {
+                self.hear(id, Socket::Requests);
+                self.awake_until = Instant::now() + NEXT_REQUEST;
+            }
             Source::Process(id) => self.process_ended(id),
         }
     }

@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use baton_contract::link;
 use baton_contract::memory::SizeClass;
@@ -9,6 +10,9 @@ use baton_contract::messages::{
     Answer, ExtentId, FromCoordinator, Full, IPC_HANDLE, MAX_LISTED, MAX_RANGES, Message as _, Request,
 };
 use baton_contract::wire::GpuNumber;
+
+/// Most answers come within this time.
+const SOON: Duration = Duration::from_micros(50);
 
 /// The socket for requests. A thread that waits for its answer keeps the others waiting; nobody calls the
 /// driver meanwhile.
@@ -67,6 +71,7 @@ impl Requests {
     fn ask(&self, request: &Request) -> Result<(Answer, Vec<OwnedFd>), Unserved> {
         let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
         link::send(socket.as_fd(), &request.encode(self.gpu), &[], false).map_err(|_| Unserved::Gone)?;
+        link::stay_awake(socket.as_fd(), SOON);
         let received = link::receive(socket.as_fd(), false).ok().flatten().ok_or(Unserved::Gone)?;
         // A coordinator that talks nonsense is as good as none.
         match FromCoordinator::decode(&received.message) {
