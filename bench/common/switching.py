@@ -32,6 +32,7 @@ LIMITS = {
     "bert": 1.25,
     "llama_1b": 1.10,
     "llama_7b": 1.10,
+    "jax_7b": 1.10,
     "driver": None,
 }
 # How soon after a request the first launch has to come, a kernel of 100 ms being under way.

@@ -82,6 +82,7 @@ SERVED = {
         name: ("torch_services", name)
         for name in ("adamw", "graph", "compiled", "linalg", "attention")
     },
+    "jax_7b": ("jax_services", "jax_7b"),
     "driver": ("driver_service", "driver"),
 }
 
