@@ -161,6 +161,14 @@ fn launches_in_a_threads_own_stream_wait_for_no_other_while_somebody_wants_the_g
 }
 
 #[test]
+fn threads_allocate_at_once_from_a_pool_that_has_nothing_yet() {
+    let coordinator = serving().start();
+    for case in ["first-pool", "small-pool"].repeat(5) {
+        same(&coordinator, "per_thread", case, |_| {});
+    }
+}
+
+#[test]
 fn threads_go_on_beside_one_that_launches_into_a_full_queue() {
     let coordinator = patient().start();
     let mut other = None;

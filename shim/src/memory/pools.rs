@@ -82,8 +82,8 @@ struct Pool {
     most: u64,
     settings: Settings,
     reserved: Amount,
-    /// What is on its way to it, in bytes.
-    growing: u64,
+    /// More is on its way to it.
+    is_growing: bool,
     used: Amount,
     room: Room,
     /// Streams that have allocated from it or freed into it: the first, and whether there were others.
@@ -131,6 +131,8 @@ pub(crate) enum More {
     Grows(Growing),
     /// With more addresses.
     Lacks,
+    /// With what is on its way to it already, perhaps: a pool grows once at a time.
+    Coming,
     /// Not at all: it may have no more.
     Full,
 }
@@ -185,7 +187,10 @@ impl<T: Copy> Pools<T> {
         let (reserved, used, room) = Default::default();
         let most = most.checked_next_multiple_of(STEP).unwrap_or(u64::MAX);
         let (first, has_many, destroyed) = (None, false, false);
-        self.all.insert(number, Pool { most, settings, reserved, growing: 0, used, room, first, has_many, destroyed });
+        self.all.insert(
+            number,
+            Pool { most, settings, reserved, is_growing: false, used, room, first, has_many, destroyed },
+        );
         self.by_handle.insert(handle, number);
         number
     }
@@ -275,16 +280,19 @@ impl<T: Copy> Pools<T> {
         if bytes > pool.most {
             return More::Full;
         }
+        if pool.is_growing {
+            return More::Coming;
+        }
         let by_events = pool.settings.follow_events;
         let Some(growth) = pool.room.grow(bytes, &|free| order.is_behind(stream, free, by_events)) else {
             return More::Lacks;
         };
         let more = growth.steps.len() as u64 * STEP;
-        if pool.most.saturating_sub(pool.reserved.current + pool.growing) < more {
+        if pool.most.saturating_sub(pool.reserved.current) < more {
             pool.room.not_grown(growth, |free| order.is_settled(free));
             return More::Full;
         }
-        pool.growing += more;
+        pool.is_growing = true;
         More::Grows(Growing { pool: number, growth })
     }
 
@@ -293,7 +301,7 @@ impl<T: Copy> Pools<T> {
         let Growing { pool, growth } = growing;
         if let Some(pool) = self.pool(*pool) {
             pool.room.grown(growth);
-            pool.growing -= growth.steps.len() as u64 * STEP;
+            pool.is_growing = false;
             pool.reserved.add(growth.steps.len() as u64 * STEP);
             pool.used.add(asked);
         }
@@ -304,7 +312,7 @@ impl<T: Copy> Pools<T> {
     pub(crate) fn not_grown(&mut self, growing: Growing) {
         let Self { all, order, .. } = self;
         if let Some(pool) = all.get_mut(&growing.pool) {
-            pool.growing -= growing.growth.steps.len() as u64 * STEP;
+            pool.is_growing = false;
             pool.room.not_grown(growing.growth, |free| order.is_settled(free));
         }
     }
@@ -617,6 +625,19 @@ mod tests {
         assert!(matches!(pools.grow(pool, 33 * MIB, stream), More::Full));
         pools.give_at_once(pool, at, 8 * MIB, 8 * MIB, None);
         assert_eq!(pools.figure(78, attribute::RESERVED), Some(0));
+    }
+
+    #[test]
+    fn a_pool_grows_once_at_a_time() {
+        let (mut pools, _, [first, second]) = pools();
+        let pool = pools.add(78, 1, SETTINGS);
+        pools.add_area(pool, 200 * STEP..300 * STEP);
+        let More::Grows(growing) = pools.grow(pool, MIB, first) else { panic!("there is room") };
+        assert!(matches!(pools.grow(pool, MIB, second), More::Coming));
+        pools.not_grown(growing);
+        let More::Grows(growing) = pools.grow(pool, MIB, second) else { panic!("there is room") };
+        let at = pools.grown(&growing, MIB);
+        assert_eq!(pools.take(pool, MIB, MIB, first).map(|taken| taken.at), Some(at + MIB), "one step is enough");
     }
 
     #[test]

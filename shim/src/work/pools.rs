@@ -9,6 +9,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use baton_contract::cuda::{
     CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUdevice, CUdeviceptr, CUmemoryPool, CUresult,
@@ -41,7 +42,7 @@ struct Books {
     drivers: BTreeSet<Handle>,
     /// Whose the pool is that the GPU's allocations are from, if that was asked.
     current: Option<Whose>,
-    /// How often another one may have become that.
+    /// How often another one may have become that, or a pool that is not known yet has got other settings.
     changes: u64,
 }
 
@@ -60,6 +61,26 @@ impl Books {
     fn whose(&self, handle: Handle) -> Option<Whose> {
         let ours = self.pools.find(handle).map(|pool| Whose::Ours(pool, handle));
         ours.or_else(|| self.drivers.contains(&handle).then_some(Whose::Drivers))
+    }
+
+    /// Adds a pool that the program did not make, with the settings that it had after so many `changes`. False if there were more
+    /// of them meanwhile. Another thread may have added it.
+    fn meet(&mut self, handle: Handle, settings: Settings, changes: u64) -> bool {
+        if self.changes != changes {
+            return false;
+        }
+        if self.whose(handle).is_none() {
+            self.pools.add(handle, u64::MAX, settings);
+        }
+        true
+    }
+
+    /// The program has set an attribute.
+    fn set(&mut self, handle: Handle, attribute: c_int, value: u64) {
+        if self.whose(handle).is_none() {
+            self.changes += 1;
+        }
+        self.pools.set(handle, attribute, value);
     }
 }
 
@@ -147,8 +168,7 @@ fn look_for(from: From, device: CUdevice) -> Whose {
     };
     let known = with(|books| books.whose(handle));
     if known.is_none() && handle != 0 && handle == asked_pool(device, api::default_pool) {
-        // It was never made.
-        made(handle, 0);
+        meet(handle);
     }
     with(|books| {
         let found = books.whose(handle).unwrap_or(Whose::Nobodys);
@@ -157,6 +177,17 @@ fn look_for(from: From, device: CUdevice) -> Whose {
         }
         found
     })
+}
+
+/// Asks for a pool's settings, and adds it.
+fn meet(handle: Handle) {
+    loop {
+        let changes = with(|books| books.changes);
+        let Some(settings) = ask_settings(handle) else { return };
+        if with(|books| books.meet(handle, settings, changes)) {
+            return;
+        }
+    }
 }
 
 /// The program has made another pool the current one, or may have.
@@ -169,7 +200,7 @@ pub(crate) fn current_changed() {
 
 /// It has set an attribute.
 pub(crate) fn set(handle: Handle, attribute: c_int, value: u64) {
-    with(|books| books.pools.set(handle, attribute, value));
+    with(|books| books.set(handle, attribute, value));
     if attribute == attribute::THRESHOLD {
         PENDING.store(true, Ordering::Release);
     }
@@ -327,6 +358,9 @@ pub(crate) fn allocate(
     Ok(at)
 }
 
+/// How long a thread sleeps at a time while another one's growth of the pool is on its way.
+const SOON: Duration = Duration::from_micros(50);
+
 /// Memory that was got.
 struct Got {
     at: CUdeviceptr,
@@ -387,6 +421,12 @@ impl Request<'_> {
             });
             match more {
                 More::Full => return Ok(None),
+                More::Coming => {
+                    self.passage.outside(|| std::thread::sleep(SOON)).map_err(NoMemory::Answer)?;
+                    if let Some(got) = self.take() {
+                        return Ok(Some(got));
+                    }
+                }
                 More::Lacks if has_more_addresses => return Ok(None),
                 More::Lacks => {
                     has_more_addresses = true;
@@ -679,4 +719,32 @@ fn sweep(space: &Space) {
 /// All that pools have and nobody has of them.
 pub(crate) fn free_memory() -> Vec<Range<CUdeviceptr>> {
     with(|books| books.pools.free())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SETTINGS: Settings = Settings { follow_events: true, opportunistic: true, internal: true, threshold: 0 };
+
+    #[test]
+    fn threads_that_meet_a_pool_at_once_mean_the_same() {
+        let mut books = Books::default();
+        assert!(books.meet(7, SETTINGS, 0));
+        let first = books.pools.find(7).expect("it was added");
+        assert!(books.meet(7, SETTINGS, 0), "another thread had asked before");
+        assert_eq!(books.pools.find(7), Some(first));
+    }
+
+    #[test]
+    fn a_pool_that_is_met_has_the_settings_of_the_last_change() {
+        let mut books = Books::default();
+        let changes = books.changes;
+        books.set(7, attribute::THRESHOLD, 5);
+        assert!(!books.meet(7, SETTINGS, changes), "they may be older");
+        assert!(books.meet(7, Settings { threshold: 5, ..SETTINGS }, books.changes));
+        books.set(7, attribute::THRESHOLD, 6);
+        let pool = books.pools.find(7).expect("it was added");
+        assert_eq!(books.pools.settings(pool).map(|settings| settings.threshold), Some(6));
+    }
 }

@@ -2,7 +2,9 @@
 #define CUDA_API_PER_THREAD_DEFAULT_STREAM
 #include "legal.h"
 
-enum { LAUNCHES = 100 };
+#include "baton_cuda_pools.h"
+
+enum { LAUNCHES = 100, THREADS = 8, BYTES = 1 << 16 };
 
 /* A blocking stream waits for what the thread's own is given to do behind many launches. */
 static void launches(void) {
@@ -21,7 +23,49 @@ static void launches(void) {
     printf("launched\n");
 }
 
+static atomic_int ready;
+
+/* Allocates from a pool in the thread's own order, as soon as all threads are there. */
+static void *allocate(void *pool) {
+    CHECK(cuCtxSetCurrent(context));
+    atomic_fetch_add(&ready, 1);
+    while (atomic_load(&ready) < THREADS) sched_yield();
+    CUdeviceptr at;
+    CHECK(pool ? cuMemAllocFromPoolAsync(&at, BYTES, pool, NULL) : cuMemAllocAsync(&at, BYTES, NULL));
+    CHECK(cuStreamSynchronize(NULL));
+    return NULL;
+}
+
+/* Threads are the first to allocate from a pool, or from the GPU's, all at once. */
+static void allocate_at_once(CUmemoryPool own, CUmemoryPool pool) {
+    pthread_t threads[THREADS];
+    for (unsigned i = 0; i < THREADS; i++) threads[i] = go(allocate, own);
+    for (unsigned i = 0; i < THREADS; i++) join(threads[i]);
+    unsigned long long used, reserved;
+    CHECK(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used));
+    CHECK(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved));
+    printf("used %llu of %llu\n", used, reserved);
+}
+
+static void first_pool(void) {
+    CUdevice device;
+    CUmemoryPool pool;
+    CHECK(cuCtxGetDevice(&device));
+    CHECK(cuDeviceGetDefaultMemPool(&pool, device));
+    allocate_at_once(NULL, pool);
+}
+
+/* The pool can grow once. */
+static void small_pool(void) {
+    CUmemPoolProps kind = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                           .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
+                           .maxSize = 1 << 20};
+    CUmemoryPool pool;
+    CHECK(cuMemPoolCreate(&pool, &kind));
+    allocate_at_once(pool, pool);
+}
+
 int main(int argc, char **argv) {
-    static const struct legal_case cases[] = {{"launches", launches}};
+    static const struct legal_case cases[] = {{"launches", launches}, {"first-pool", first_pool}, {"small-pool", small_pool}};
     return play(argc, argv, take_gpu, cases, COUNT_OF(cases));
 }
