@@ -21,7 +21,7 @@ import sys
 from common import machine
 from common.coordinator import Coordinator, Driver, Install
 
-FAMILIES = ["vmm", "pools", "ipc"]
+FAMILIES = ["vmm", "pools", "ipc", "devices"]
 
 
 def played(program, rule, coordinator=None):

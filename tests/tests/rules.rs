@@ -97,7 +97,7 @@ fn rules_hold(family: &str) {
 }
 
 /// The families whose rules the simulated driver follows.
-const MEASURED: &[&str] = &["vmm", "pools", "ipc"];
+const MEASURED: &[&str] = &["vmm", "pools", "ipc", "devices"];
 /// What the simulated driver does not do as the measured one, and why.
 const NOT_SIMULATED: &[(&str, &str)] = &[
     ("create-locations", "memory of the host"),
@@ -159,6 +159,11 @@ fn what_was_opened_outlives_whoever_has_allocated_it() {
             coordinator.until_empty();
         }
     }
+}
+
+#[test]
+fn what_other_devices_reach_follows_the_drivers_rules() {
+    rules_hold("devices");
 }
 
 #[test]

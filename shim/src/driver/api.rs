@@ -128,6 +128,7 @@ calls! {
     raw_is_capturing = cuStreamIsCapturing(stream: CUstream, status: *mut c_int);
     raw_stream_context = cuStreamGetCtx(stream: CUstream, context: *mut CUcontext);
     raw_stream_query = cuStreamQuery(stream: CUstream);
+    raw_synchronize = cuStreamSynchronize(stream: CUstream);
     pub(crate) event_create = cuEventCreate(event: *mut CUevent, flags: c_uint);
     raw_event_record = cuEventRecord(event: CUevent, stream: CUstream);
     pub(crate) event_query = cuEventQuery(event: CUevent);
@@ -306,6 +307,16 @@ pub(crate) unsafe fn copy_within(to: CUdeviceptr, from: CUdeviceptr, bytes: usiz
 pub(crate) unsafe fn stream_query(stream: Stream) -> CUresult {
     // SAFETY: by this function's contract.
     unsafe { raw_stream_query(stream.asked()) }
+}
+
+/// Waits until all that is in a stream has ended, as the program would.
+///
+/// # Safety
+///
+/// A stream of the current context, which does not capture.
+pub(crate) unsafe fn synchronize(stream: Stream) -> CUresult {
+    // SAFETY: by this function's contract.
+    unsafe { raw_synchronize(stream.asked()) }
 }
 
 /// Whether a stream captures. Of the legacy stream: whether it must not be asked, because a blocking stream does.

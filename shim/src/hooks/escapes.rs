@@ -19,17 +19,14 @@
 //! | `cuPointerSetAttribute` of an attribute that cannot be set | 1 |
 //! | `cuMemGetHandleForAddressRange` | 0: the memory stays where it is from then on |
 //! | `cuIpcGetMemHandle` | 0: other processes get the same memory, and it moves all the same ([`super::ipc`]) |
-//! | `cuPointerSetAttribute(SYNC_MEMOPS)` | 0 |
-//!
-//! What is in the last row is refused all the same, as the driver refuses it for mapped memory (801).
+//! | `cuPointerSetAttribute(SYNC_MEMOPS)` | 0: so does that memory, and the host waits for copies ([`super::synchronous`]) |
 
 use core::ffi::{c_int, c_void};
 
-use baton_contract::cuda::{
-    CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED, CUDA_SUCCESS, CUdeviceptr, CUmemLocation, CUresult,
-};
+use baton_contract::cuda::{CUDA_ERROR_INVALID_VALUE, CUDA_SUCCESS, CUdeviceptr, CUmemLocation, CUresult};
 
 use crate::arrival::{self, Needs};
+use crate::gate::Passage;
 use crate::link;
 use crate::memory::bounds::{NOTHING, as_unknown, is_outside};
 use crate::memory::space::{self, Space, is_window};
@@ -49,7 +46,6 @@ pub(super) fn is_ours(address: CUdeviceptr, bytes: usize) -> bool {
 type GetAccess = unsafe extern "C-unwind" fn(*mut u64, *const CUmemLocation, CUdeviceptr) -> CUresult;
 pub(super) type RangeHandle = unsafe extern "C-unwind" fn(*mut c_void, CUdeviceptr, usize, c_int, u64) -> CUresult;
 type BindAddress = unsafe extern "C-unwind" fn(u64, usize, CUdeviceptr, usize, u64) -> CUresult;
-type SetAttribute = unsafe extern "C-unwind" fn(*const c_void, c_int, CUdeviceptr) -> CUresult;
 
 /// Who has access to addresses: nobody to those of an allocation, as far as the program has set it.
 pub(super) unsafe fn access(
@@ -120,41 +116,25 @@ pub(super) unsafe fn to_a_handle(
     if is_outside(address, bytes) || !is_window(address) {
         return REFUSED;
     }
-    let here = || Needs::These(vec![address]);
-    let passage = match arrival::pass_here(here) {
-        Ok(passage) => passage,
-        Err(answer) => return answer,
-    };
-    let stays = arrival::lock_mappings(&passage, here()).and_then(|guard| match (space::get(), link::get()) {
-        (Some(space), Some(link)) => space.let_escape(&link.requests, address, &guard),
-        // Without a coordinator nothing moves.
-        _ => Ok(true),
-    });
-    match stays {
-        Ok(true) => call(),
-        Ok(false) => REFUSED,
+    // Whoever has opened memory cannot let others in (measured: `opened-devices` in `bench/results/rules.json`).
+    if space::get().and_then(|space| space.find(address)).is_some_and(|(_, found)| found.is_opened) {
+        return REFUSED;
+    }
+    match let_in(address) {
+        Ok(_passage) => call(),
         Err(answer) => answer,
     }
 }
 
-/// `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`: set before other devices are let in.
-const SYNC_MEMOPS: c_int = 6;
-
-/// An attribute of memory is set.
-pub(super) unsafe fn set_attribute(
-    original: SetAttribute,
-    value: *const c_void,
-    attribute: c_int,
-    address: CUdeviceptr,
-) -> CUresult {
-    match attribute {
-        SYNC_MEMOPS if is_ours(address, 1) => CUDA_ERROR_NOT_SUPPORTED,
-        _ if is_ours(address, 1) => REFUSED,
-        _ if space::get().is_some_and(|space| space.has_mapped(address, 1)) => {
-            // SAFETY: the driver's own function with the program's own arguments.
-            arrival::ask_about(address, || unsafe { original(value, attribute, address) })
-        }
-        // SAFETY: the driver's own function with the program's own arguments.
-        _ => unsafe { original(value, attribute, address) },
-    }
+/// An allocation is about to be reached past its addresses: it is there, and stays where it is. An error is the call's answer.
+pub(super) fn let_in(address: CUdeviceptr) -> Result<Passage, CUresult> {
+    let here = || Needs::These(vec![address]);
+    let passage = arrival::pass_here(here)?;
+    let guard = arrival::lock_mappings(&passage, here())?;
+    let stays = match (space::get(), link::get()) {
+        (Some(space), Some(link)) => space.let_escape(&link.requests, address, &guard)?,
+        // Without a coordinator nothing moves.
+        _ => true,
+    };
+    if stays { Ok(passage) } else { Err(REFUSED) }
 }

@@ -351,6 +351,7 @@ mod attribute {
 
     pub(super) const CONTEXT: c_int = 1;
     pub(super) const DEVICE_POINTER: c_int = 3;
+    pub(super) const SYNC_MEMOPS: c_int = 6;
     pub(super) const NUMBER: c_int = 7;
     pub(super) const LEGACY_IPC: c_int = 10;
     pub(super) const RANGE_START: c_int = 11;
@@ -382,6 +383,7 @@ unsafe fn correct(attribute: c_int, out: *mut c_void, address: CUdeviceptr, at: 
     unsafe {
         match attribute {
             attribute::CONTEXT => *out.cast::<usize>() = found.context,
+            attribute::SYNC_MEMOPS => *out.cast::<c_uint>() = found.is_synchronous.into(),
             attribute::NUMBER => *out.cast::<u64>() = found.number,
             attribute::LEGACY_IPC | attribute::RDMA => *out.cast::<c_uint>() = is_own.into(),
             attribute::RANGE_START => *out.cast::<CUdeviceptr>() = at,
@@ -407,6 +409,7 @@ unsafe fn correct_mapping(attribute: c_int, out: *mut c_void, mapping: Mapping) 
     unsafe {
         match attribute {
             attribute::NUMBER => *out.cast::<u64>() = mapping.number,
+            attribute::SYNC_MEMOPS => *out.cast::<c_uint>() = mapping.is_synchronous.into(),
             attribute::MAPPING_BASE => *out.cast::<CUdeviceptr>() = mapping.at,
             attribute::MAPPING_SIZE => *out.cast::<usize>() = mapping.bytes as usize,
             attribute::RDMA => *out.cast::<c_uint>() = mapping.rdma.into(),

@@ -22,6 +22,7 @@ mod procaddress;
 mod reachable;
 mod retry;
 mod streams;
+mod synchronous;
 mod table;
 mod unmanaged;
 mod vmm;

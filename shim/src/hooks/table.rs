@@ -8,6 +8,7 @@
 //! - `gated over [address => bytes]`: a gated call that needs these ranges, and fails if one of ours is not inside of an
 //!   allocation.
 //! - `gated over all [address => bytes]`: a gated call that reaches these ranges, and may need more.
+//! - `copied over …`: such a call that the program may have asked to be over when it returns.
 //! - `gated into stream …`: the stream may be another GPU's than the current one.
 //! - `… typed stream`: the hook is told whether a default stream is the thread's own.
 //! - `refused over [address => bytes]`: goes to the driver, unless such a range touches addresses of ours.
@@ -29,7 +30,9 @@ use super::effects::{
     Allocates, Asks, Changes, Escapes, Frees, HostOnly, Imports, Keeps, Queues, Reads, Tells, Uses, Writes,
 };
 use super::ipc::CUipcEventHandle;
-use super::{contexts, escapes, ipc, memory, pools, procaddress, reachable, retry, streams, unmanaged, vmm};
+use super::{
+    contexts, escapes, ipc, memory, pools, procaddress, reachable, retry, streams, synchronous, unmanaged, vmm,
+};
 use crate::arrival::copies::{Batch, Copy2d, Copy3d, Fill, Node, Words, rows};
 use crate::arrival::footprint::{self, Reach, Unified};
 use crate::arrival::{self, Gpu, Needs, graphs};
@@ -84,6 +87,17 @@ macro_rules! hooks {
             // SAFETY: the driver's own function with the program's own arguments.
             || unsafe { $original($($argument),*) },
         )
+    }};
+    (@body $original:ident, copied over $($all:ident)? [$($at:expr => $bytes:expr),*] ($($argument:ident),*)) => {{
+        let answer = hooks!(@body $original, gated over $($all)? [$($at => $bytes),*] ($($argument),*));
+        if answer == CUDA_SUCCESS && synchronous::is_any() {
+            synchronous::wait::<INDEX>(footprint::ranges(|_found| {
+                $($at.add_to($bytes, Gpu::Shared, _found)?;)*
+                Some(())
+            }))
+        } else {
+            answer
+        }
     }};
     (@body $original:ident, gated $(into $into:ident)? over all [$($at:expr => $bytes:expr),*] ($($argument:ident),*)) => {{
         gate::checked(
@@ -203,9 +217,9 @@ hooks! {
     cuMemGetAddressRange_v2 =>
         memory::address_range(base: Tells<*mut CUdeviceptr>, size: *mut usize, address: Asks<CUdeviceptr>);
     cuPointerGetAttribute =>
-        memory::pointer_attribute(out: Tells<*mut c_void>, attribute: c_int, address: Asks<CUdeviceptr>);
+        synchronous::pointer_attribute(out: Tells<*mut c_void>, attribute: c_int, address: Asks<CUdeviceptr>);
     cuPointerGetAttributes =>
-        memory::pointer_attributes(count: c_uint, attributes: *mut c_int, out: Tells<*mut *mut c_void>, address: Asks<CUdeviceptr>);
+        synchronous::pointer_attributes(count: c_uint, attributes: *mut c_int, out: Tells<*mut *mut c_void>, address: Asks<CUdeviceptr>);
 
     cuMemGetAccess =>
         escapes::access(flags: *mut u64, location: *const CUmemLocation, address: Asks<CUdeviceptr>);
@@ -293,7 +307,7 @@ hooks! {
     cuMemGetHandleForAddressRange =>
         vmm::to_a_handle(handle: Tells<*mut c_void>, address: Escapes<CUdeviceptr>, bytes: usize, kind: c_int, flags: u64);
     cuPointerSetAttribute =>
-        escapes::set_attribute(value: HostOnly<*const c_void>, attribute: c_int, address: Escapes<CUdeviceptr>);
+        synchronous::set_attribute(value: HostOnly<*const c_void>, attribute: c_int, address: Escapes<CUdeviceptr>);
 
     // Memory and events that processes let each other open: memory of ours by handles of our own.
     cuIpcGetMemHandle => ipc::memory_handle(out: Tells<*mut CUipcMemHandle>, address: Escapes<CUdeviceptr>);
@@ -313,23 +327,23 @@ hooks! {
         allocates(node: *mut *mut c_void, graph: *mut c_void, dependencies: *const *mut c_void, count: usize, parameters: Allocates<*mut c_void>);
 
     // Copies between addresses.
-    cuMemcpy, cuMemcpy_ptds => gated over [dst => bytes, Unified(src) => bytes](dst: Writes<CUdeviceptr>, src: Reads<CUdeviceptr>, bytes: usize);
+    cuMemcpy, cuMemcpy_ptds => copied over [dst => bytes, Unified(src) => bytes](dst: Writes<CUdeviceptr>, src: Reads<CUdeviceptr>, bytes: usize);
     cuMemcpyAsync, cuMemcpyAsync_ptsz => gated into stream over [dst => bytes, Unified(src) => bytes](dst: Writes<CUdeviceptr>, src: Reads<CUdeviceptr>, bytes: usize, stream: Queues<CUstream>);
     cuMemcpyPeer, cuMemcpyPeer_ptds =>
-        gated over [dst => bytes, Unified(src) => bytes](dst: Writes<CUdeviceptr>, dst_context: CUcontext, src: Reads<CUdeviceptr>, src_context: CUcontext, bytes: usize);
+        copied over [dst => bytes, Unified(src) => bytes](dst: Writes<CUdeviceptr>, dst_context: CUcontext, src: Reads<CUdeviceptr>, src_context: CUcontext, bytes: usize);
     cuMemcpyPeerAsync, cuMemcpyPeerAsync_ptsz =>
         gated into stream over [dst => bytes, Unified(src) => bytes](dst: Writes<CUdeviceptr>, dst_context: CUcontext, src: Reads<CUdeviceptr>, src_context: CUcontext, bytes: usize, stream: Queues<CUstream>);
-    cuMemcpyHtoD_v2, cuMemcpyHtoD_v2_ptds => gated over [dst => bytes, src => bytes](dst: Writes<CUdeviceptr>, src: Reads<*const c_void>, bytes: usize);
+    cuMemcpyHtoD_v2, cuMemcpyHtoD_v2_ptds => copied over [dst => bytes, src => bytes](dst: Writes<CUdeviceptr>, src: Reads<*const c_void>, bytes: usize);
     cuMemcpyHtoD => gated(dst: Writes<CUdeviceptrV1>, src: Reads<*const c_void>, bytes: c_uint);
     cuMemcpyHtoDAsync_v2, cuMemcpyHtoDAsync_v2_ptsz =>
         gated into stream over [dst => bytes, src => bytes](dst: Writes<CUdeviceptr>, src: Reads<*const c_void>, bytes: usize, stream: Queues<CUstream>);
     cuMemcpyHtoDAsync => gated into stream(dst: Writes<CUdeviceptrV1>, src: Reads<*const c_void>, bytes: c_uint, stream: Queues<CUstream>);
-    cuMemcpyDtoH_v2, cuMemcpyDtoH_v2_ptds => gated over [dst => bytes, src => bytes](dst: Writes<*mut c_void>, src: Reads<CUdeviceptr>, bytes: usize);
+    cuMemcpyDtoH_v2, cuMemcpyDtoH_v2_ptds => copied over [dst => bytes, src => bytes](dst: Writes<*mut c_void>, src: Reads<CUdeviceptr>, bytes: usize);
     cuMemcpyDtoH => gated(dst: Writes<*mut c_void>, src: Reads<CUdeviceptrV1>, bytes: c_uint);
     cuMemcpyDtoHAsync_v2, cuMemcpyDtoHAsync_v2_ptsz =>
         gated into stream over [dst => bytes, src => bytes](dst: Writes<*mut c_void>, src: Reads<CUdeviceptr>, bytes: usize, stream: Queues<CUstream>);
     cuMemcpyDtoHAsync => gated into stream(dst: Writes<*mut c_void>, src: Reads<CUdeviceptrV1>, bytes: c_uint, stream: Queues<CUstream>);
-    cuMemcpyDtoD_v2, cuMemcpyDtoD_v2_ptds => gated over [dst => bytes, Unified(src) => bytes](dst: Writes<CUdeviceptr>, src: Reads<CUdeviceptr>, bytes: usize);
+    cuMemcpyDtoD_v2, cuMemcpyDtoD_v2_ptds => copied over [dst => bytes, Unified(src) => bytes](dst: Writes<CUdeviceptr>, src: Reads<CUdeviceptr>, bytes: usize);
     cuMemcpyDtoD => gated(dst: Writes<CUdeviceptrV1>, src: Reads<CUdeviceptrV1>, bytes: c_uint);
     cuMemcpyDtoDAsync_v2, cuMemcpyDtoDAsync_v2_ptsz =>
         gated into stream over [dst => bytes, Unified(src) => bytes](dst: Writes<CUdeviceptr>, src: Reads<CUdeviceptr>, bytes: usize, stream: Queues<CUstream>);
@@ -341,35 +355,35 @@ hooks! {
 
     // Copies to and from arrays.
     cuMemcpyAtoA_v2, cuMemcpyAtoA_v2_ptds =>
-        gated over all [](dst: Writes<CUarray>, dst_offset: usize, src: Reads<CUarray>, src_offset: usize, bytes: usize);
-    cuMemcpyAtoA => gated over all [](dst: Writes<CUarray>, dst_offset: c_uint, src: Reads<CUarray>, src_offset: c_uint, bytes: c_uint);
-    cuMemcpyAtoD_v2, cuMemcpyAtoD_v2_ptds => gated over all [dst => bytes](dst: Writes<CUdeviceptr>, src: Reads<CUarray>, src_offset: usize, bytes: usize);
+        copied over all [](dst: Writes<CUarray>, dst_offset: usize, src: Reads<CUarray>, src_offset: usize, bytes: usize);
+    cuMemcpyAtoA => copied over all [](dst: Writes<CUarray>, dst_offset: c_uint, src: Reads<CUarray>, src_offset: c_uint, bytes: c_uint);
+    cuMemcpyAtoD_v2, cuMemcpyAtoD_v2_ptds => copied over all [dst => bytes](dst: Writes<CUdeviceptr>, src: Reads<CUarray>, src_offset: usize, bytes: usize);
     cuMemcpyAtoD => gated(dst: Writes<CUdeviceptrV1>, src: Reads<CUarray>, src_offset: c_uint, bytes: c_uint);
-    cuMemcpyDtoA_v2, cuMemcpyDtoA_v2_ptds => gated over all [src => bytes](dst: Writes<CUarray>, dst_offset: usize, src: Reads<CUdeviceptr>, bytes: usize);
+    cuMemcpyDtoA_v2, cuMemcpyDtoA_v2_ptds => copied over all [src => bytes](dst: Writes<CUarray>, dst_offset: usize, src: Reads<CUdeviceptr>, bytes: usize);
     cuMemcpyDtoA => gated(dst: Writes<CUarray>, dst_offset: c_uint, src: Reads<CUdeviceptrV1>, bytes: c_uint);
-    cuMemcpyAtoH_v2, cuMemcpyAtoH_v2_ptds => gated over all [dst => 0](dst: Writes<*mut c_void>, src: Reads<CUarray>, src_offset: usize, bytes: usize);
-    cuMemcpyAtoH => gated over all [dst => 0](dst: Writes<*mut c_void>, src: Reads<CUarray>, src_offset: c_uint, bytes: c_uint);
+    cuMemcpyAtoH_v2, cuMemcpyAtoH_v2_ptds => copied over all [dst => 0](dst: Writes<*mut c_void>, src: Reads<CUarray>, src_offset: usize, bytes: usize);
+    cuMemcpyAtoH => copied over all [dst => 0](dst: Writes<*mut c_void>, src: Reads<CUarray>, src_offset: c_uint, bytes: c_uint);
     cuMemcpyAtoHAsync_v2, cuMemcpyAtoHAsync_v2_ptsz =>
         gated into stream over all [dst => 0](dst: Writes<*mut c_void>, src: Reads<CUarray>, src_offset: usize, bytes: usize, stream: Queues<CUstream>);
     cuMemcpyAtoHAsync => gated into stream over all [dst => 0](dst: Writes<*mut c_void>, src: Reads<CUarray>, src_offset: c_uint, bytes: c_uint, stream: Queues<CUstream>);
-    cuMemcpyHtoA_v2, cuMemcpyHtoA_v2_ptds => gated over all [](dst: Writes<CUarray>, dst_offset: usize, src: Reads<*const c_void>, bytes: usize);
-    cuMemcpyHtoA => gated over all [](dst: Writes<CUarray>, dst_offset: c_uint, src: Reads<*const c_void>, bytes: c_uint);
+    cuMemcpyHtoA_v2, cuMemcpyHtoA_v2_ptds => copied over all [](dst: Writes<CUarray>, dst_offset: usize, src: Reads<*const c_void>, bytes: usize);
+    cuMemcpyHtoA => copied over all [](dst: Writes<CUarray>, dst_offset: c_uint, src: Reads<*const c_void>, bytes: c_uint);
     cuMemcpyHtoAAsync_v2, cuMemcpyHtoAAsync_v2_ptsz =>
         gated into stream over all [](dst: Writes<CUarray>, dst_offset: usize, src: Reads<*const c_void>, bytes: usize, stream: Queues<CUstream>);
     cuMemcpyHtoAAsync => gated into stream over all [](dst: Writes<CUarray>, dst_offset: c_uint, src: Reads<*const c_void>, bytes: c_uint, stream: Queues<CUstream>);
 
     // Copies of two and three dimensions; both versions take one pointer to a description.
-    cuMemcpy2D_v2, cuMemcpy2D_v2_ptds => gated over [Copy2d(copy) => 0](copy: Uses<*const c_void>);
+    cuMemcpy2D_v2, cuMemcpy2D_v2_ptds => copied over [Copy2d(copy) => 0](copy: Uses<*const c_void>);
     cuMemcpy2D => gated(copy: Uses<*const c_void>);
-    cuMemcpy2DUnaligned_v2, cuMemcpy2DUnaligned_v2_ptds => gated over [Copy2d(copy) => 0](copy: Uses<*const c_void>);
+    cuMemcpy2DUnaligned_v2, cuMemcpy2DUnaligned_v2_ptds => copied over [Copy2d(copy) => 0](copy: Uses<*const c_void>);
     cuMemcpy2DUnaligned => gated(copy: Uses<*const c_void>);
-    cuMemcpy3D_v2, cuMemcpy3D_v2_ptds => gated over [Copy3d(copy) => 0](copy: Uses<*const c_void>);
+    cuMemcpy3D_v2, cuMemcpy3D_v2_ptds => copied over [Copy3d(copy) => 0](copy: Uses<*const c_void>);
     cuMemcpy3D => gated(copy: Uses<*const c_void>);
     cuMemcpy2DAsync_v2, cuMemcpy2DAsync_v2_ptsz => gated into stream over [Copy2d(copy) => 0](copy: Uses<*const c_void>, stream: Queues<CUstream>);
     cuMemcpy2DAsync => gated into stream(copy: Uses<*const c_void>, stream: Queues<CUstream>);
     cuMemcpy3DAsync_v2, cuMemcpy3DAsync_v2_ptsz => gated into stream over [Copy3d(copy) => 0](copy: Uses<*const c_void>, stream: Queues<CUstream>);
     cuMemcpy3DAsync => gated into stream(copy: Uses<*const c_void>, stream: Queues<CUstream>);
-    cuMemcpy3DPeer, cuMemcpy3DPeer_ptds => gated over [Copy3d(copy) => 0](copy: Uses<*const c_void>);
+    cuMemcpy3DPeer, cuMemcpy3DPeer_ptds => copied over [Copy3d(copy) => 0](copy: Uses<*const c_void>);
     cuMemcpy3DPeerAsync, cuMemcpy3DPeerAsync_ptsz => gated into stream over [Copy3d(copy) => 0](copy: Uses<*const c_void>, stream: Queues<CUstream>);
     cuMemcpy3DBatchAsync_v2, cuMemcpy3DBatchAsync_v2_ptsz =>
         gated into stream(count: usize, operations: Uses<*mut c_void>, flags: u64, stream: Queues<CUstream>);
@@ -377,27 +391,27 @@ hooks! {
         gated into stream(count: usize, operations: Uses<*mut c_void>, fail_index: *mut usize, flags: u64, stream: Queues<CUstream>);
 
     // Fills.
-    cuMemsetD8_v2, cuMemsetD8_v2_ptds => gated over [dst => count](dst: Writes<CUdeviceptr>, value: u8, count: usize);
+    cuMemsetD8_v2, cuMemsetD8_v2_ptds => copied over [dst => count](dst: Writes<CUdeviceptr>, value: u8, count: usize);
     cuMemsetD8 => gated(dst: Writes<CUdeviceptrV1>, value: u8, count: c_uint);
     cuMemsetD8Async, cuMemsetD8Async_ptsz => gated into stream over [dst => count](dst: Writes<CUdeviceptr>, value: u8, count: usize, stream: Queues<CUstream>);
     cuMemsetD2D8_v2, cuMemsetD2D8_v2_ptds =>
-        gated over [dst => rows(pitch, width, height, 1)](dst: Writes<CUdeviceptr>, pitch: usize, value: u8, width: usize, height: usize);
+        copied over [dst => rows(pitch, width, height, 1)](dst: Writes<CUdeviceptr>, pitch: usize, value: u8, width: usize, height: usize);
     cuMemsetD2D8 => gated(dst: Writes<CUdeviceptrV1>, pitch: c_uint, value: u8, width: c_uint, height: c_uint);
     cuMemsetD2D8Async, cuMemsetD2D8Async_ptsz =>
         gated into stream over [dst => rows(pitch, width, height, 1)](dst: Writes<CUdeviceptr>, pitch: usize, value: u8, width: usize, height: usize, stream: Queues<CUstream>);
-    cuMemsetD16_v2, cuMemsetD16_v2_ptds => gated over [dst => count.saturating_mul(2)](dst: Writes<CUdeviceptr>, value: u16, count: usize);
+    cuMemsetD16_v2, cuMemsetD16_v2_ptds => copied over [dst => count.saturating_mul(2)](dst: Writes<CUdeviceptr>, value: u16, count: usize);
     cuMemsetD16 => gated(dst: Writes<CUdeviceptrV1>, value: u16, count: c_uint);
     cuMemsetD16Async, cuMemsetD16Async_ptsz => gated into stream over [dst => count.saturating_mul(2)](dst: Writes<CUdeviceptr>, value: u16, count: usize, stream: Queues<CUstream>);
     cuMemsetD2D16_v2, cuMemsetD2D16_v2_ptds =>
-        gated over [dst => rows(pitch, width, height, 2)](dst: Writes<CUdeviceptr>, pitch: usize, value: u16, width: usize, height: usize);
+        copied over [dst => rows(pitch, width, height, 2)](dst: Writes<CUdeviceptr>, pitch: usize, value: u16, width: usize, height: usize);
     cuMemsetD2D16 => gated(dst: Writes<CUdeviceptrV1>, pitch: c_uint, value: u16, width: c_uint, height: c_uint);
     cuMemsetD2D16Async, cuMemsetD2D16Async_ptsz =>
         gated into stream over [dst => rows(pitch, width, height, 2)](dst: Writes<CUdeviceptr>, pitch: usize, value: u16, width: usize, height: usize, stream: Queues<CUstream>);
-    cuMemsetD32_v2, cuMemsetD32_v2_ptds => gated over [dst => count.saturating_mul(4)](dst: Writes<CUdeviceptr>, value: u32, count: usize);
+    cuMemsetD32_v2, cuMemsetD32_v2_ptds => copied over [dst => count.saturating_mul(4)](dst: Writes<CUdeviceptr>, value: u32, count: usize);
     cuMemsetD32 => gated(dst: Writes<CUdeviceptrV1>, value: u32, count: c_uint);
     cuMemsetD32Async, cuMemsetD32Async_ptsz => gated into stream over [dst => count.saturating_mul(4)](dst: Writes<CUdeviceptr>, value: u32, count: usize, stream: Queues<CUstream>);
     cuMemsetD2D32_v2, cuMemsetD2D32_v2_ptds =>
-        gated over [dst => rows(pitch, width, height, 4)](dst: Writes<CUdeviceptr>, pitch: usize, value: u32, width: usize, height: usize);
+        copied over [dst => rows(pitch, width, height, 4)](dst: Writes<CUdeviceptr>, pitch: usize, value: u32, width: usize, height: usize);
     cuMemsetD2D32 => gated(dst: Writes<CUdeviceptrV1>, pitch: c_uint, value: u32, width: c_uint, height: c_uint);
     cuMemsetD2D32Async, cuMemsetD2D32Async_ptsz =>
         gated into stream over [dst => rows(pitch, width, height, 4)](dst: Writes<CUdeviceptr>, pitch: usize, value: u32, width: usize, height: usize, stream: Queues<CUstream>);

@@ -436,18 +436,27 @@ pub(super) unsafe fn to_a_handle(
     kind: c_int,
     flags: u64,
 ) -> CUresult {
-    let of_mapping = || with_handles().filter(|space| space.has_mapped(address, bytes as u64));
-    let Some((session, space)) = session::get().zip(of_mapping()) else {
+    let Some(space) = with_handles().filter(|space| space.has_mapped(address, bytes as u64)) else {
         // SAFETY: the same promise.
         return unsafe { escapes::to_a_handle(original, out, address, bytes, kind, flags) };
     };
-    if let Err(answer) = consolidate_in(session, space, address, bytes) {
-        return answer;
-    }
-    let stays = arrival::with_all_here(|guard| {
-        space.make_mappings_stay(&session.link.requests, address, bytes as u64, guard)?;
-        // SAFETY: the driver's own function with the program's own arguments.
-        Ok(unsafe { original(out, address, bytes, kind, flags) })
-    });
-    stays.flatten().unwrap_or_else(|answer| answer)
+    // SAFETY: the driver's own function with the program's own arguments.
+    let call = || unsafe { original(out, address, bytes, kind, flags) };
+    let_in(space, address, bytes as u64, call).unwrap_or_else(|answer| answer)
+}
+
+/// Mappings in a range are about to be reached past their addresses, by what `call` gives out: they are there, and stay.
+pub(super) fn let_in(
+    space: &Space,
+    address: CUdeviceptr,
+    bytes: u64,
+    call: impl FnOnce() -> CUresult,
+) -> Result<CUresult, CUresult> {
+    let Some(session) = session::get() else { return Ok(call()) };
+    consolidate_in(session, space, address, bytes as usize)?;
+    arrival::with_all_here(|guard| {
+        space.make_mappings_stay(&session.link.requests, address, bytes, guard)?;
+        Ok(call())
+    })
+    .flatten()
 }

@@ -59,6 +59,18 @@ impl Space {
             .try_for_each(|device| self.extents.expose(extents, device))
     }
 
+    /// Has the host wait for copies and fills of what an address lies in, or not. False if that is nothing.
+    pub(crate) fn set_synchronous(&self, at: CUdeviceptr, is_synchronous: bool) -> bool {
+        self.lock().table.set_synchronous(at, is_synchronous)
+            || self.extents.lock().mappings.set_synchronous(at, is_synchronous)
+    }
+
+    /// Whether the host waits for copies and fills of what an address lies in.
+    pub(crate) fn is_synchronous(&self, at: CUdeviceptr) -> bool {
+        let allocated = self.find(at).map(|(_, found)| found.is_synchronous);
+        allocated.or_else(|| self.mapping(at).map(|mapping| mapping.is_synchronous)).unwrap_or(false)
+    }
+
     /// The allocation that an address lies in is to be reached past its addresses. False if there is none. It is there.
     pub(crate) fn let_escape(&self, requests: &Requests, at: CUdeviceptr, _: &MappingGuard) -> Result<bool, CUresult> {
         let Some((at, bytes)) = self.lock().table.let_escape(at) else { return Ok(false) };

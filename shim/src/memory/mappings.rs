@@ -77,6 +77,8 @@ pub(crate) struct Mapping {
     pub(crate) rdma: bool,
     /// How the shared GPU may use it (`CUmemAccess_flags`).
     pub(crate) access: c_int,
+    /// The host waits for copies and fills of it that no stream is named for (`CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`).
+    pub(crate) is_synchronous: bool,
 }
 
 impl Mapping {
@@ -206,6 +208,14 @@ impl Mappings {
         (address < mapping.end()).then_some(mapping)
     }
 
+    /// Has the host wait for copies and fills of the mapping that this address lies in, or not. False if there is none.
+    pub(super) fn set_synchronous(&mut self, address: CUdeviceptr, is_synchronous: bool) -> bool {
+        let found = self.by_address.range_mut(..=address).next_back();
+        let Some((_, mapping)) = found.filter(|(_, mapping)| address < mapping.end()) else { return false };
+        mapping.is_synchronous = is_synchronous;
+        true
+    }
+
     /// The mappings that lie in a range, wholly or in part.
     pub(super) fn within(&self, at: CUdeviceptr, bytes: u64) -> impl Iterator<Item = &Mapping> {
         let before = self.find(at).filter(|mapping| mapping.at < at && bytes > 0);
@@ -259,7 +269,8 @@ impl Mappings {
         let Some(Handle { bytes, properties, .. }) = self.handles.get(&handle) else { return };
         let (handle_types, rdma) = (properties.0.handle_types, properties.0.flags[RDMA] != 0);
         let access = CU_MEM_ACCESS_FLAGS_PROT_NONE;
-        self.by_address.insert(at, Mapping { at, bytes: *bytes, handle, number, handle_types, rdma, access });
+        let (bytes, is_synchronous) = (*bytes, false);
+        self.by_address.insert(at, Mapping { at, bytes, handle, number, handle_types, rdma, access, is_synchronous });
     }
 
     /// All mappings in a range are about to be unmapped: they are not in the books from here on.

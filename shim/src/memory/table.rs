@@ -37,6 +37,8 @@ pub(crate) struct Facts {
     pub(crate) number: u64,
     /// Another process has allocated it, and this one has opened it.
     pub(crate) is_opened: bool,
+    /// The host waits for copies and fills of it that no stream is named for (`CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`).
+    pub(crate) is_synchronous: bool,
 }
 
 /// Whose memory it is.
@@ -176,7 +178,7 @@ impl Table {
         let size = bytes.next_multiple_of(BLOCK);
         let at = self.free.take(size)?;
         let number = self.next_number();
-        let facts = Facts { bytes, context, pool: 0, number, is_opened: false };
+        let facts = Facts { bytes, context, pool: 0, number, is_opened: false, is_synchronous: false };
         self.allocations.insert(at, Allocation::new(facts, Home::Shared));
         Some(at)
     }
@@ -192,7 +194,7 @@ impl Table {
     pub(crate) fn add_large(&mut self, memory: &Released, bytes: u64, context: usize) {
         self.taken += memory.bytes;
         let number = self.next_number();
-        let facts = Facts { bytes, context, pool: 0, number, is_opened: false };
+        let facts = Facts { bytes, context, pool: 0, number, is_opened: false, is_synchronous: false };
         self.allocations.insert(memory.at, Allocation::new(facts, Home::Own));
     }
 
@@ -205,14 +207,14 @@ impl Table {
         behind: Option<StreamNumber>,
     ) {
         let number = self.next_number();
-        let facts = Facts { bytes, context: 0, pool: handle, number, is_opened: false };
+        let facts = Facts { bytes, context: 0, pool: handle, number, is_opened: false, is_synchronous: false };
         self.allocations.insert(at, Allocation::new(facts, Home::Pool(pool, behind)));
     }
 
     /// An allocation of another process, which lies in `memory` from `at` on.
     pub(crate) fn add_opened(&mut self, key: Key, memory: &Released, at: CUdeviceptr, bytes: u64, context: usize) {
         let number = self.next_number();
-        let facts = Facts { bytes, context, pool: 0, number, is_opened: true };
+        let facts = Facts { bytes, context, pool: 0, number, is_opened: true, is_synchronous: false };
         let opened = Opened { key, at: memory.at, bytes: memory.bytes, times: 1 };
         self.allocations.insert(at, Allocation::new(facts, Home::Opened(opened)));
     }
@@ -375,7 +377,7 @@ impl Table {
     }
 
     /// Others may reach the allocation that this address lies in, from now on and for ever; says where the memory
-    /// begins that this is about, and how much it is. What was opened is another process's to let go.
+    /// begins that this is about, and how much it is.
     pub(crate) fn let_escape(&mut self, address: CUdeviceptr) -> Option<(CUdeviceptr, u64)> {
         let (at, allocation) = self.allocations.range_mut(..=address).next_back()?;
         if address >= at + allocation.facts.bytes {
@@ -384,10 +386,18 @@ impl Table {
         let memory = match allocation.home {
             Home::Own | Home::Pool(..) => (*at, allocation.taken()),
             Home::Shared => (*self.shared.range(..=address).next_back()?.0, GRANULE),
-            Home::Opened(_) => return None,
+            Home::Opened(Opened { at, bytes, .. }) => (at, bytes),
         };
         allocation.has_escaped = true;
         Some(memory)
+    }
+
+    /// Has the host wait for copies and fills of the allocation that this address lies in, or not. False if there is none.
+    pub(crate) fn set_synchronous(&mut self, address: CUdeviceptr, is_synchronous: bool) -> bool {
+        let found = self.allocations.range_mut(..=address).next_back();
+        let Some((_, allocation)) = found.filter(|(at, one)| address < **at + one.facts.bytes) else { return false };
+        allocation.facts.is_synchronous = is_synchronous;
+        true
     }
 
     /// All memory that is waited for as a whole: where, and how much. What pools have and nobody of them is not among it.

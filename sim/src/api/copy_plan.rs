@@ -143,8 +143,10 @@ pub(super) fn run_between(
     let waits = match (when, to) {
         _ if captured => false,
         (_, Side::Pageable) => true,
-        // The host does not wait for what stays on the device.
-        (When::Done, Side::Device) => from != Side::Device,
+        // The host does not wait for what stays on the device, unless it was told to.
+        (When::Done, Side::Device) => {
+            from != Side::Device || [dst, src].iter().any(|end| seen.look().is_synchronous(end.at))
+        }
         (When::Done, Side::Pinned) => true,
         (When::Submitted, _) => false,
     };

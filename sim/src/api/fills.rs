@@ -3,7 +3,7 @@
 use crate::door::doors;
 use crate::errors::{Outcome, Status};
 use crate::exec::op::{Fill, Op};
-use crate::exec::submit::{self, Default, submit};
+use crate::exec::submit::{self, Default, submit, submit_and_wait};
 use crate::graph::capture;
 use crate::memory::view::View;
 
@@ -81,11 +81,12 @@ fn run(default: Default, stream: Option<usize>, request: Request) -> Outcome {
         width: request.width as u64,
         height: request.height as u64,
     };
-    // Also without a stream the host does not wait for it.
-    match prepare(&submit::owner(&stream)?.view(), fill)? {
-        Some(fill) => submit(&stream, Op::Fill(fill)).map(drop),
-        None => Ok(()),
-    }
+    let context = submit::owner(&stream)?;
+    let seen = context.view();
+    let Some(fill) = prepare(&seen, fill)? else { return Ok(()) };
+    // Also without a stream the host does not wait for it, unless it was told to.
+    let waits = is_call && seen.look().is_synchronous(request.dst);
+    if waits { submit_and_wait(&stream, Op::Fill(fill)) } else { submit(&stream, Op::Fill(fill)).map(drop) }
 }
 
 macro_rules! fills {

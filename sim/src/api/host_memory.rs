@@ -47,7 +47,8 @@ fn make(bytes: usize, flags: u32, managed: bool) -> Outcome<u64> {
     let mut table = driver.space.change();
     let buffer_id = table.next_buffer_id();
     let context = context.id;
-    let range = HostRange { bytes: bytes as u64, flags, context, buffer_id, pages: Some(pages), managed };
+    let range =
+        HostRange { bytes: bytes as u64, flags, context, buffer_id, pages: Some(pages), managed, synchronous: managed };
     table.hosts.insert(start, range);
     Ok(start)
 }
@@ -128,6 +129,7 @@ fn register(start: usize, bytes: usize, flags: u32) -> Outcome {
         buffer_id: table.next_buffer_id(),
         pages: None,
         managed: false,
+        synchronous: false,
     };
     table.hosts.insert(first, range);
     Ok(())

@@ -19,6 +19,7 @@ doors! {
 const MEMORY_HOST: u32 = 1;
 const MEMORY_DEVICE: u32 = 2;
 const HOST_POINTER: u32 = 4;
+const TOKENS: u32 = 5;
 const SYNC_MEMOPS: u32 = 6;
 const DEVICE_ORDINAL: u32 = 9;
 const RANGE_START: u32 = 11;
@@ -56,6 +57,8 @@ struct Known {
     opened: bool,
     /// Whether this process can export its handle as a descriptor.
     exportable: bool,
+    /// Whether the host waits for copies and fills of it.
+    synchronous: bool,
     /// Whether a program's own handle was to be open to devices on the bus.
     rdma: bool,
     /// The device that it was made for; host memory has that of its context.
@@ -93,6 +96,7 @@ fn find(driver: &Driver, table: &Table, address: u64) -> Option<Known> {
                 .as_ref()
                 .and_then(|lease| lease.pool())
                 .is_some_and(|pool| pool.exportable().is_some()),
+            synchronous: one.synchronous,
             rdma: false,
             ordinal: mapping?.1.phys.gpu().ordinal(),
             access: here.map_or(Access::ReadWrite, |here| {
@@ -114,6 +118,7 @@ fn find(driver: &Driver, table: &Table, address: u64) -> Option<Known> {
             pool: 0,
             opened: false,
             exportable: false,
+            synchronous: range.synchronous,
             rdma: false,
             ordinal: context.map_or(0, |(_, context)| context.device.ordinal()),
             access: Access::ReadWrite,
@@ -131,10 +136,18 @@ fn find(driver: &Driver, table: &Table, address: u64) -> Option<Known> {
         pool: 0,
         opened: false,
         exportable: mapping.phys.can_export(),
+        synchronous: table.is_synchronous(address),
         rdma: driver.handles.get(mapping.handle as usize).is_ok_and(|handle| handle.flags[1] != 0),
         ordinal: mapping.phys.gpu().ordinal(),
         access: mapping.access_of(here.map_or(mapping.phys.gpu().ordinal(), |here| here.device.ordinal())),
     })
+}
+
+/// Whoever has got tokens reaches the memory, and relies on the order of copies and fills.
+fn has_told(driver: &Driver, value: &Value, address: u64) {
+    if matches!(value, Value::Tokens(Some(_))) {
+        driver.space.change().set_synchronous(address, true);
+    }
 }
 
 fn value(driver: &Driver, known: &Known, attribute: u32, address: u64) -> Outcome<Value> {
@@ -151,8 +164,8 @@ fn value(driver: &Driver, known: &Known, attribute: u32, address: u64) -> Outcom
         3 => Value::Long(address),
         HOST_POINTER if on_device => Value::None,
         HOST_POINTER => Value::Long(address),
-        5 => Value::Tokens(on_device.then_some([0, 0, 0xFE00])),
-        SYNC_MEMOPS => Value::Word(on_device.into()),
+        TOKENS => Value::Tokens(on_device.then_some([0, 0, 0xFE00])),
+        SYNC_MEMOPS => Value::Word(known.synchronous.into()),
         7 => Value::Long(known.buffer_id),
         8 => Value::Word((known.kind == Kind::Managed).into()),
         DEVICE_ORDINAL => Value::Word(known.ordinal as u32),
@@ -192,6 +205,7 @@ fn get(data: usize, attribute: u32, address: u64) -> Outcome {
     let known = find(driver, &driver.space.look(), address).ok_or(Status::INVALID_VALUE)?;
     let value = value(driver, &known, attribute, address)?;
     put(data, &value)?;
+    has_told(driver, &value, address);
     if matches!(value, Value::None | Value::Tokens(None)) { Err(Status::INVALID_VALUE) } else { Ok(()) }
 }
 
@@ -218,28 +232,27 @@ fn get_many(count: u32, attributes: List<u32>, data: List<usize>, address: u64) 
     }
     let table = driver.space.look();
     let known = find(driver, &table, address);
-    for (attribute, data) in attributes.into_iter().zip(data) {
-        let value = match &known {
-            Some(known) => Some(value(driver, known, attribute, address).unwrap_or(Value::None)),
-            None => nothing(&table, attribute, address),
-        };
-        value.map_or(Ok(()), |value| put(data, &value))?;
+    let tell = |attribute| match &known {
+        Some(known) => Some(value(driver, known, attribute, address).unwrap_or(Value::None)),
+        None => nothing(&table, attribute, address),
+    };
+    let values: Vec<Option<Value>> = attributes.into_iter().map(tell).collect();
+    drop(table);
+    for (value, data) in values.iter().zip(data).filter_map(|(value, data)| value.as_ref().zip(Some(data))) {
+        put(data, value)?;
+        has_told(driver, value, address);
     }
     Ok(())
 }
 
-/// The only attribute that can be set asks for copies to be synchronous with the host, which changes
-/// nothing of their results.
+/// The only attribute that can be set has the host wait for copies and fills that no stream is named for.
 fn set(data: usize, attribute: u32, address: u64) -> Outcome {
     let driver = state::driver()?;
-    if attribute != SYNC_MEMOPS {
-        return Err(Status::INVALID_VALUE);
+    let value = read_at::<u32>(data)?;
+    let known = find(driver, &driver.space.look(), address).ok_or(Status::INVALID_VALUE)?;
+    if known.kind == Kind::Mapped {
+        return Err(Status::NOT_SUPPORTED);
     }
-    read_at::<u32>(data)?;
-    let known = find(driver, &driver.space.look(), address);
-    match known.map(|known| known.kind) {
-        Some(Kind::Allocated | Kind::Pinned) => Ok(()),
-        Some(Kind::Mapped | Kind::Pooled) => Err(Status::NOT_SUPPORTED),
-        Some(Kind::Managed) | None => Err(Status::INVALID_VALUE),
-    }
+    let is_set = attribute == SYNC_MEMOPS && driver.space.change().set_synchronous(address, value != 0);
+    if is_set { Ok(()) } else { Err(Status::INVALID_VALUE) }
 }

@@ -108,7 +108,6 @@ doors! {
     cuGreenCtxStreamCreate: "cuGreenCtxStreamCreate" 12050 () = in_context;
     cuGreenCtxWaitEvent: "cuGreenCtxWaitEvent" 12040 () = in_context;
     // Descriptors of images, memory across devices.
-    cuFlushGPUDirectRDMAWrites: "cuFlushGPUDirectRDMAWrites" 11030 () = in_process;
     cuMulticastAddDevice: "cuMulticastAddDevice" 12010 () = in_process;
     cuMulticastBindAddr: "cuMulticastBindAddr" 12010 () = of_none;
     cuMulticastBindMem: "cuMulticastBindMem" 12010 () = in_process;

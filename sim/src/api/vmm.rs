@@ -44,6 +44,7 @@ doors! {
     cuMemGetAllocationPropertiesFromHandle: "cuMemGetAllocationPropertiesFromHandle" 10020
         (out: Out<AllocationProp>, handle: u64) = properties;
     cuMemRetainAllocationHandle: "cuMemRetainAllocationHandle" 11000 (out: Out<u64>, address: u64) = retain;
+    cuFlushGPUDirectRDMAWrites: "cuFlushGPUDirectRDMAWrites" 11030 (target: u32, scope: u32) = flush_writes;
     cuMemGetHandleForAddressRange: "cuMemGetHandleForAddressRange" 11070
         (out: usize, start: u64, bytes: usize, kind: u32, flags: u64) = range_handle;
     cuMemMapArrayAsync / cuMemMapArrayAsync_ptsz: "cuMemMapArrayAsync" 11010 / 11010
@@ -305,15 +306,24 @@ fn range_handle(out: usize, start: u64, bytes: usize, kind: u32, flags: u64) -> 
         return Err(Status::INVALID_VALUE);
     }
     let pieces = table.pieces(start, bytes);
-    let pooled = table.mapping(start).is_some_and(|(_, mapping)| mapping.pooled);
-    if pieces.is_empty() || pooled {
-        // The host's memory, or a pool's, which may go back to the GPU.
+    let opened = table.allocations.find(start).is_some_and(|(_, one)| one.opened.is_some());
+    if pieces.is_empty() || opened {
+        // The host's memory, or another process's.
         return Err(Status::INVALID_VALUE);
     }
     if flags == BY_PCIE {
         return Err(Status::NOT_SUPPORTED);
     }
     write_at::<i32>(out, driver.bus.give(pieces)?.into_raw_fd())
+}
+
+/// What other devices write is there at once.
+fn flush_writes(target: u32, scope: u32) -> Outcome {
+    /// `CUflushGPUDirectRDMAWritesTarget` and `…Scope`: the current context; to its GPU, and to all.
+    const CURRENT: u32 = 0;
+    const SCOPES: [u32; 2] = [100, 200];
+    current()?;
+    if target == CURRENT && SCOPES.contains(&scope) { Ok(()) } else { Err(Status::INVALID_VALUE) }
 }
 
 /// `CUarrayMapInfo` as far as it is looked at: in the second word is the array.

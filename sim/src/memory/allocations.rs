@@ -27,6 +27,8 @@ pub(crate) struct Allocation {
     /// The context it was made in and dies with; 0: none, it is a pool's.
     pub(crate) context: u64,
     pub(crate) buffer_id: u64,
+    /// Whether the host waits for copies and fills of it that no stream was named for.
+    pub(crate) synchronous: bool,
     /// Whether `cuMemFreeAsync` has taken it: it goes when the stream comes to that.
     leaving: bool,
     /// The shared block it is in, if it has no handle of its own.
@@ -71,6 +73,12 @@ impl Allocations {
     pub(crate) fn find(&self, address: u64) -> Option<(u64, &Allocation)> {
         let (start, allocation) = self.live.range(..=address).next_back()?;
         (address - start < allocation.bytes).then_some((*start, allocation))
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn find_mut(&mut self, address: u64) -> Option<&mut Allocation> {
+        let (start, allocation) = self.live.range_mut(..=address).next_back()?;
+        (address - start < allocation.bytes).then_some(allocation)
     }
 
     /// The allocation that starts at an address.
@@ -222,8 +230,17 @@ impl Table {
 
     fn enter(&mut self, start: u64, bytes: u64, context: u64, block: Option<u64>) {
         let buffer_id = self.next_buffer_id();
-        let allocation =
-            Allocation { bytes, context, buffer_id, leaving: false, block, opened: None, lease: None, slot: None };
+        let allocation = Allocation {
+            bytes,
+            context,
+            buffer_id,
+            synchronous: false,
+            leaving: false,
+            block,
+            opened: None,
+            lease: None,
+            slot: None,
+        };
         self.allocations.live.insert(start, allocation);
     }
 
@@ -231,8 +248,17 @@ impl Table {
     pub(crate) fn enter_slot(&mut self, start: u64, bytes: u64, ordinal: usize) {
         let buffer_id = self.next_buffer_id();
         let slot = Some(ordinal);
-        let allocation =
-            Allocation { bytes, context: 0, buffer_id, leaving: false, block: None, opened: None, lease: None, slot };
+        let allocation = Allocation {
+            bytes,
+            context: 0,
+            buffer_id,
+            synchronous: false,
+            leaving: false,
+            block: None,
+            opened: None,
+            lease: None,
+            slot,
+        };
         self.allocations.live.insert(start, allocation);
     }
 
@@ -243,6 +269,7 @@ impl Table {
             bytes,
             context: 0,
             buffer_id,
+            synchronous: false,
             leaving: false,
             block: None,
             opened: None,

@@ -45,6 +45,8 @@ pub(crate) struct Mapping {
     /// Whether it is a pool's: then there is something only where an allocation is ([`Table::leases`]).
     pub(crate) pooled: bool,
     pub(crate) buffer_id: u64,
+    /// Whether the host waits for copies and fills of it that no stream was named for; not for memory of an allocation.
+    synchronous: bool,
 }
 
 impl Mapping {
@@ -70,6 +72,8 @@ pub(crate) struct HostRange {
     pub(crate) pages: Option<HostPages>,
     /// Whether it is `cuMemAllocManaged` memory.
     pub(crate) managed: bool,
+    /// Whether the host waits for copies and fills of it that no stream was named for.
+    pub(crate) synchronous: bool,
 }
 
 /// Everything that has an address. Reached through [`Space`]'s lock.
@@ -176,7 +180,7 @@ impl Table {
         }
         let buffer_id = self.next_buffer_id();
         let access = [Access::None; MOST_GPUS];
-        self.mappings.insert(start, Mapping { phys, access, handle, pooled, buffer_id });
+        self.mappings.insert(start, Mapping { phys, access, handle, pooled, buffer_id, synchronous: false });
         Ok(())
     }
 
@@ -236,6 +240,32 @@ impl Table {
     pub(crate) fn host(&self, address: u64) -> Option<(u64, &HostRange)> {
         let (start, range) = self.hosts.range(..=address).next_back()?;
         (address - start < range.bytes).then_some((*start, range))
+    }
+
+    /// Whether the host waits for copies and fills of what is at an address that no stream was named for.
+    pub(crate) fn is_synchronous(&self, address: u64) -> bool {
+        let allocated = self.allocations.find(address).map(|(_, one)| one.synchronous);
+        let found = allocated.or_else(|| self.host(address).map(|(_, range)| range.synchronous));
+        found.or_else(|| self.mapping(address).map(|(_, mapping)| mapping.synchronous)).unwrap_or(false)
+    }
+
+    /// Has it so, or not. False if nothing is there that can be.
+    pub(crate) fn set_synchronous(&mut self, address: u64, synchronous: bool) -> bool {
+        if let Some(one) = self.allocations.find_mut(address).filter(|one| one.is_somebodys()) {
+            one.synchronous = synchronous;
+            return true;
+        }
+        let host = self.hosts.range_mut(..=address).next_back();
+        if let Some((_, range)) = host.filter(|(start, range)| address - **start < range.bytes) {
+            range.synchronous = synchronous;
+            return true;
+        }
+        let mapping = self.mappings.range_mut(..=address).next_back();
+        let Some((_, mapping)) = mapping.filter(|(start, mapping)| address - **start < mapping.phys.bytes()) else {
+            return false;
+        };
+        mapping.synchronous = synchronous;
+        true
     }
 
     /// The reservation an address is in, and whether it is the program's own.

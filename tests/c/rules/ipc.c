@@ -45,6 +45,8 @@ enum work {
     FREE_ASYNC,
     STREAM_WAIT,
     SYNCHRONISE,
+    ORDER,
+    DESCRIPTOR,
     END
 };
 
@@ -99,6 +101,25 @@ static CUresult create_fd(CUmemGenericAllocationHandle *memory, size_t bytes) {
                                 .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
                                 .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
     return cuMemCreate(memory, bytes, &kind, 0);
+}
+
+/* By these programs let other devices reach memory. */
+CUresult cuPointerSetAttribute(const void *value, int attribute, CUdeviceptr address);
+CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr address, size_t bytes, int kind,
+                                       unsigned long long flags);
+
+static CUresult set_order(CUdeviceptr at) {
+    enum { SYNC_MEMOPS = 6 };
+    unsigned one = 1;
+    return cuPointerSetAttribute(&one, SYNC_MEMOPS, at);
+}
+
+static CUresult make_descriptor(CUdeviceptr at, size_t bytes) {
+    enum { DMA_BUFFER = 1 };
+    int descriptor = -1;
+    CUresult answer = cuMemGetHandleForAddressRange(&descriptor, at, bytes, DMA_BUFFER, 0);
+    if (descriptor >= 0) close(descriptor);
+    return answer;
 }
 
 /* Does one thing that was asked for. */
@@ -162,6 +183,8 @@ static CUresult serve_one(struct message *m, int *descriptor) {
     case POOL_DESTROY: return cuMemPoolDestroy((CUmemoryPool)(uintptr_t)m->at);
     case FREE_ASYNC: return cuMemFreeAsync(m->at, NULL);
     case SYNCHRONISE: return cuCtxSynchronize();
+    case ORDER: return set_order(m->at);
+    case DESCRIPTOR: return make_descriptor(m->at, m->bytes);
     case END: break;
     }
     return CUDA_SUCCESS;
@@ -485,6 +508,25 @@ static void opened_wrong(void) {
     }
     say(TELL(CLOSE, .at = 0).code, "closing address 0");
     say(TELL(CLOSE, .at = at).code, "closing what was not opened");
+    say(words_right(at, SIZE, 1), "contents right here");
+    TIDY(cuMemFree(at));
+}
+
+/* Other devices are let in to what processes share. */
+static void opened_devices(void) {
+    CUipcMemHandle handle;
+    CUdeviceptr at, there;
+    NEED_SHARED(at, handle, SIZE, 1);
+    there = other_opens("opening", &handle, LAZY);
+    if (there) {
+        say(TELL(ORDER, .at = there).code, "order of the opened");
+        say(TELL(DESCRIPTOR, .at = there, .bytes = SIZE).code, "a descriptor of the opened");
+        say(other_right(there, SIZE, 1), "contents right");
+        ASK(set_order(at), "order of the exported");
+        ASK(make_descriptor(at, SIZE), "a descriptor of the exported");
+        say(other_right(there, SIZE, 1), "contents right");
+        say(TELL(CLOSE, .at = there).code, "closing");
+    }
     say(words_right(at, SIZE, 1), "contents right here");
     TIDY(cuMemFree(at));
 }
@@ -878,6 +920,7 @@ int main(int argc, char **argv) {
         {"open-odd-size", open_odd_size},
         {"opened-attributes", opened_attributes},
         {"opened-wrong", opened_wrong},
+        {"opened-devices", opened_devices},
         {"exporter-frees", exporter_frees},
         {"old-handle", old_handle},
         {"several-at-once", several_at_once},

@@ -12,27 +12,45 @@ use baton_contract::messages::{Answer, ExtentId};
 
 use super::Access;
 use super::sharing::movable_bytes;
-
+use crate::books::arena::FrameId;
+use crate::books::sharing::Place;
 use crate::policy::arbiter::TenantId;
 use crate::server::tenants::memory::Notice;
 use crate::server::tenants::tenant::Tenant;
 
 impl Access<'_> {
-    /// A tenant is about to let others reach these extents.
+    /// A tenant is about to let others reach these extents, of its own or of another's.
     pub(in crate::server) fn make_immovable(&mut self, id: TenantId, extents: &[ExtentId]) {
-        let Some(tenant) = self.tenants.get_mut(id).filter(|tenant| tenant.connection.is_open()) else { return };
-        let is_here =
-            |extent: &ExtentId| tenant.extents().get(*extent).is_some_and(|entry| entry.state().is_resident());
-        if !extents.iter().all(is_here) {
-            return self.tenants.answer(id, &Answer::Movable, &[]);
+        if !self.tenants.get(id).is_some_and(|tenant| tenant.connection.is_open()) {
+            return;
         }
-        let Some(mut own) = self.tenants.extents(id) else { return };
-        for extent in extents {
-            self.memory.reachable.extend(own.get(*extent).and_then(|entry| entry.state().frame()));
+        let here: Option<Vec<_>> = extents.iter().map(|extent| self.resident((id, *extent))).collect();
+        let Some(here) = here else { return self.tenants.answer(id, &Answer::Movable, &[]) };
+        let owner = here.first().map_or(id, |(owner, ..)| *owner);
+        for (owner, extent, frame) in here {
+            let Some(mut own) = self.tenants.extents(owner) else { continue };
+            self.memory.reachable.insert(frame);
             // It will never leave again.
-            self.memory.pool.give_back(own.make_immovable(*extent));
+            self.memory.pool.give_back(own.make_immovable(extent));
         }
-        drop(own);
+        self.has_made_immovable(owner);
+        self.tenants.answer(id, &Answer::Immovable, &[]);
+    }
+
+    /// Whose an extent is that a tenant has mapped, and its frame.
+    fn resident(&self, id: (TenantId, ExtentId)) -> Option<(TenantId, ExtentId, FrameId)> {
+        let attachment = self.memory.sharing.get(id);
+        let (owner, extent) = match attachment {
+            Some(attachment) if attachment.place != Place::Mapped => return None,
+            Some(attachment) => attachment.owner,
+            None => id,
+        };
+        let state = self.tenants.get(owner)?.extents().get(extent)?.state();
+        state.frame().filter(|_| state.is_resident()).map(|frame| (owner, extent, frame))
+    }
+
+    /// Says what it means for others that some of a tenant's memory cannot move from now on.
+    fn has_made_immovable(&mut self, id: TenantId) {
         let Some(tenant) = self.tenants.get_mut(id) else { return };
         let (name, bytes) = (tenant.name.clone(), tenant.extents().counts().immovable >> 20);
         if bytes > 0 && tenant.memory.is_news(Notice::Immovable) {
@@ -51,7 +69,6 @@ impl Access<'_> {
                 );
             }
         }
-        self.tenants.answer(id, &Answer::Immovable, &[]);
     }
 
     /// What of the arena cannot move, in bytes.

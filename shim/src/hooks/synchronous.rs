@@ -1,0 +1,122 @@
+//! The driver's names by which a program asks the host to wait for copies and fills (`CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`).
+//!
+//! A program asks for it before it lets another device reach memory, past all that we see; tokens for that device's driver
+//! (`CU_POINTER_ATTRIBUTE_P2P_TOKENS`) come with it. So the memory stays where it is from then on. The driver refuses the
+//! attribute for memory of our kind; so we wait ourselves, as it does for `cuMemAlloc`'s (measured: `order-*`, `copies-*` and
+//! `tokens-*` in `bench/results/rules.json`).
+
+use core::ffi::{c_int, c_uint, c_void};
+use core::ptr;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use baton_contract::cuda::{CUDA_SUCCESS, CUdeviceptr, CUresult};
+
+use super::escapes::{self, REFUSED, is_ours};
+use super::{memory, vmm};
+use crate::arrival::{self, Needs};
+use crate::driver::api::{self, Stream};
+use crate::memory::space::{self, Space};
+
+const TOKENS: c_int = 5;
+const SYNC_MEMOPS: c_int = 6;
+
+/// Whether there ever was such memory: for a quick look.
+static IS_ANY: AtomicBool = AtomicBool::new(false);
+
+type SetAttribute = unsafe extern "C-unwind" fn(*const c_void, c_int, CUdeviceptr) -> CUresult;
+
+/// An attribute of memory is set.
+pub(super) unsafe fn set_attribute(
+    original: SetAttribute,
+    value: *const c_void,
+    attribute: c_int,
+    address: CUdeviceptr,
+) -> CUresult {
+    if !is_ours(address, 1) {
+        // SAFETY: the driver's own function with the program's own arguments.
+        let call = || unsafe { original(value, attribute, address) };
+        let is_mapped = space::get().is_some_and(|space| space.has_mapped(address, 1));
+        return if is_mapped { arrival::ask_about(address, call) } else { call() };
+    }
+    let Some(space) = space::get().filter(|_| attribute == SYNC_MEMOPS && !value.is_null()) else { return REFUSED };
+    // SAFETY: the program's own value, of 32 bits.
+    let is_on = unsafe { value.cast::<c_uint>().read_unaligned() } != 0;
+    let may_be = if is_on { stays(space, address) } else { Ok(()) };
+    match may_be {
+        Ok(()) if set(space, address, is_on) => CUDA_SUCCESS,
+        Ok(()) => REFUSED,
+        Err(answer) => answer,
+    }
+}
+
+/// What an address lies in is about to be reached past its addresses: it is there, and stays. An error is the call's answer.
+fn stays(space: &Space, address: CUdeviceptr) -> Result<(), CUresult> {
+    match space.mapping(address) {
+        Some(mapping) => vmm::let_in(space, mapping.at, mapping.bytes, || CUDA_SUCCESS).map(drop),
+        None => escapes::let_in(address).map(drop),
+    }
+}
+
+/// Says so of what an address lies in. False if that is nothing.
+fn set(space: &Space, address: CUdeviceptr, is_synchronous: bool) -> bool {
+    // Before anybody can rely on it.
+    IS_ANY.fetch_or(is_synchronous, Ordering::Release);
+    space.set_synchronous(address, is_synchronous)
+}
+
+type Attribute = unsafe extern "C-unwind" fn(*mut c_void, c_int, CUdeviceptr) -> CUresult;
+type Attributes = unsafe extern "C-unwind" fn(c_uint, *mut c_int, *mut *mut c_void, CUdeviceptr) -> CUresult;
+
+pub(super) unsafe fn pointer_attribute(
+    original: Attribute,
+    out: *mut c_void,
+    attribute: c_int,
+    address: CUdeviceptr,
+) -> CUresult {
+    // SAFETY: the driver's own function with the program's own arguments.
+    let call = || unsafe { memory::pointer_attribute(original, out, attribute, address) };
+    if attribute == TOKENS { told(address, call) } else { call() }
+}
+
+pub(super) unsafe fn pointer_attributes(
+    original: Attributes,
+    count: c_uint,
+    attributes: *mut c_int,
+    out: *mut *mut c_void,
+    address: CUdeviceptr,
+) -> CUresult {
+    // SAFETY: the driver's own function with the program's own arguments.
+    let call = || unsafe { memory::pointer_attributes(original, count, attributes, out, address) };
+    // SAFETY: an array of `count` items, which the driver is about to read.
+    let has_tokens = (0..count as usize).any(|n| !attributes.is_null() && unsafe { *attributes.add(n) } == TOKENS);
+    if has_tokens { told(address, call) } else { call() }
+}
+
+/// Tells of tokens: who has them reaches the memory.
+fn told(address: CUdeviceptr, call: impl Fn() -> CUresult) -> CUresult {
+    let known = space::get().filter(|space| space.find(address).is_some() || space.mapping(address).is_some());
+    let Some(space) = known else { return call() };
+    if let Err(answer) = stays(space, address) {
+        return answer;
+    }
+    let answer = call();
+    if answer == CUDA_SUCCESS {
+        set(space, address, true);
+    }
+    answer
+}
+
+/// Whether the host may have to wait for copies and fills.
+#[inline]
+pub(super) fn is_any() -> bool {
+    IS_ANY.load(Ordering::Acquire)
+}
+
+/// A copy or a fill of these places is in a default stream: the host waits for it, if the program has asked for that.
+#[cold]
+pub(super) fn wait<const INDEX: usize>(places: Needs) -> CUresult {
+    let Needs::These(places) = places else { return CUDA_SUCCESS };
+    let waits = space::get().is_some_and(|space| places.iter().any(|at| space.is_synchronous(*at)));
+    // SAFETY: the stream that the call has just been made in; while it captures, such calls are refused.
+    if waits { unsafe { api::synchronize(Stream::of::<INDEX>(ptr::null_mut())) } } else { CUDA_SUCCESS }
+}
