@@ -15,6 +15,7 @@ use crate::graph::{Graph, NodeRef};
 use crate::memory::bus::Bus;
 use crate::memory::phys::Phys;
 use crate::memory::space::Space;
+use crate::memory::team::Team;
 use crate::module::link::Link;
 use crate::module::{Function, Kernel, Library, Module};
 use crate::pool::pools::Pools;
@@ -65,6 +66,8 @@ pub(crate) struct Handle {
     /// As its properties say: whether a descriptor can be had; whether it was to be compressed, and open to devices on the bus.
     pub(crate) exportable: bool,
     pub(crate) flags: [u8; 2],
+    /// If it is no memory, but a multicast object.
+    pub(crate) team: Option<Team>,
     pub(crate) uses: Mutex<Uses>,
 }
 

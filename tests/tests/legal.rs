@@ -52,7 +52,7 @@ fn to_the_end(command: &mut Command, place: Option<Place>, mut meanwhile: impl F
 
 /// How many GPUs a program wants to see.
 fn gpus(name: &str) -> &'static str {
-    if name == "several" { "2" } else { "1" }
+    if matches!(name, "several" | "multicast") { "2" } else { "1" }
 }
 
 /// What a case of a program does on a GPU of its own, or on two.
@@ -329,23 +329,23 @@ fn serving_one_of_two(gpu: &str) -> Serving {
     serving().setting("SIMCUDA_GPUS", "2").option("--gpu", gpu)
 }
 
-/// The program that sees two GPUs, started as users start theirs.
+/// A program that sees two GPUs, started as users start theirs.
 #[track_caller]
-fn same_on_two(coordinator: &Coordinator, case: &str, meanwhile: impl FnMut(usize)) {
+fn same_on_two(coordinator: &Coordinator, name: &str, case: &str, meanwhile: impl FnMut(usize)) {
     let place = &coordinator.place;
-    let mut command = place.baton(&["run", "--name", "several", "--driver", "sim", "--socket"]);
-    command.arg(place.socket()).arg("--").arg(built().programs.join("legal/several")).arg(case);
+    let mut command = place.baton(&["run", "--name", name, "--driver", "sim", "--socket"]);
+    command.arg(place.socket()).arg("--").arg(built().programs.join("legal").join(name)).arg(case);
     let shared = to_the_end(&mut command, Some(place.clone()), meanwhile);
-    assert_eq!(shared, alone("several", case), "{case}: shared (left) and alone (right)");
+    assert_eq!(shared, alone(name, case), "{case}: shared (left) and alone (right)");
 }
 
 #[test]
 fn a_program_on_another_gpu_is_left_alone() {
     let coordinator = serving_one_of_two("0").start();
-    same_on_two(&coordinator, "second-alone", |_| {
+    same_on_two(&coordinator, "several", "second-alone", |_| {
         assert_eq!(coordinator.status()["tenants"], Value::Array(Vec::new()), "it has joined");
     });
-    same_on_two(&coordinator, "second-size", |_| {});
+    same_on_two(&coordinator, "several", "second-size", |_| {});
 }
 
 #[test]
@@ -354,7 +354,7 @@ fn work_on_another_gpu_does_not_wait_for_this_one() {
     let mut other = hold::joined(&coordinator, "other", "normal", "8", None);
     // Its work does not end before it is ended itself.
     assert_eq!(other.ask("queue 3600000", LIMIT), "queued");
-    same_on_two(&coordinator, "second-beside", |_| {
+    same_on_two(&coordinator, "several", "second-beside", |_| {
         let immovable = tenant(&coordinator.status(), "several")["immovable_bytes"].clone();
         assert_eq!(immovable, 0, "no call has reached for its memory on this GPU");
     });
@@ -365,7 +365,7 @@ fn work_on_another_gpu_does_not_wait_for_this_one() {
 fn a_program_joins_the_coordinator_of_the_gpu_that_it_works_on() {
     let coordinator = serving_one_of_two("1").start();
     let mut sees = 0;
-    same_on_two(&coordinator, "second-alone", |_| {
+    same_on_two(&coordinator, "several", "second-alone", |_| {
         let status = evict(&coordinator, "several");
         sees = tenant(&status, "several")["evicted_bytes"].as_u64().expect("bytes");
     });
@@ -376,20 +376,43 @@ fn a_program_joins_the_coordinator_of_the_gpu_that_it_works_on() {
 fn copies_go_between_a_gpu_that_is_shared_and_one_that_is_not() {
     let coordinator = serving_one_of_two("0").start();
     for case in ["copies", "copies-second-first"] {
-        same_on_two(&coordinator, case, |_| try_to_evict(&coordinator, "several"));
+        same_on_two(&coordinator, "several", case, |_| try_to_evict(&coordinator, "several"));
     }
 }
 
 #[test]
 fn kernels_on_another_gpu_reach_memory_that_they_were_given_access_to() {
     let coordinator = serving_one_of_two("0").start();
-    same_on_two(&coordinator, "peers", |_| try_to_evict(&coordinator, "several"));
+    same_on_two(&coordinator, "several", "peers", |_| try_to_evict(&coordinator, "several"));
+}
+
+#[test]
+fn memory_that_is_bound_to_a_multicast_object_stays() {
+    let coordinator = serving_one_of_two("0").start();
+    let mut immovable = Vec::new();
+    same_on_two(&coordinator, "multicast", "bound", |_| {
+        try_to_evict(&coordinator, "multicast");
+        immovable.push(tenant(&coordinator.status(), "multicast")["unmanaged_bytes"].clone());
+    });
+    let bound = Value::from(6 * MIB);
+    assert_eq!(immovable, [Value::from(0), bound.clone(), bound, Value::from(6 * MIB)]);
+    coordinator.until_empty();
+}
+
+#[test]
+fn nobody_waits_for_a_thread_that_waits_for_other_gpus() {
+    let coordinator = serving_one_of_two("0").start();
+    let want = hold::alone("80", &["touch"]);
+    same_on_two(&coordinator, "multicast", "waiting", |_| {
+        let mut other = hold::joined(&coordinator, "other", "normal", "80", None);
+        assert_eq!(other.ask("touch", LIMIT), want[0]);
+    });
 }
 
 #[test]
 fn what_a_program_is_told_of_memory_of_another_gpu_is_what_the_driver_says() {
     let coordinator = serving_one_of_two("0").start();
-    same_on_two(&coordinator, "questions", |_| {});
+    same_on_two(&coordinator, "several", "questions", |_| {});
 }
 
 #[test]
@@ -401,7 +424,7 @@ fn work_on_another_gpu_finds_the_memory_of_one_that_the_program_is_taken_off() {
         command.arg(coordinator.place.socket()).arg("several").output().expect("baton can be started");
     };
     for case in ["taken-later", "taken-across"] {
-        same_on_two(&coordinator, case, |waits| {
+        same_on_two(&coordinator, "several", case, |waits| {
             if waits == 1 {
                 return steer("resume");
             }

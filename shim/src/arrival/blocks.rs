@@ -34,7 +34,7 @@ pub(crate) enum Needs {
 impl Needs {
     /// Whether a call may have something to do with memory of ours.
     pub(super) fn may_be_ours(&self) -> bool {
-        let is_ours = |address: &CUdeviceptr| space::get().is_some_and(|space| space.may_have(*address));
+        let is_ours = |address: &CUdeviceptr| space::get().is_some_and(|space| space.may_lead_to_ours(*address));
         match self {
             Self::Nothing => false,
             Self::Everything => true,

@@ -28,7 +28,7 @@ use baton_contract::cuda::{CUDA_ERROR_INVALID_VALUE, CUDA_SUCCESS, CUdeviceptr, 
 use crate::arrival::{self, Needs};
 use crate::gate::Passage;
 use crate::link;
-use crate::memory::bounds::{NOTHING, as_unknown, is_outside};
+use crate::memory::bounds::{as_unknown, is_outside};
 use crate::memory::space::{self, Space, is_window};
 
 /// What the driver says to a call about addresses that are not the caller's own mapping.
@@ -45,7 +45,6 @@ pub(super) fn is_ours(address: CUdeviceptr, bytes: usize) -> bool {
 
 type GetAccess = unsafe extern "C-unwind" fn(*mut u64, *const CUmemLocation, CUdeviceptr) -> CUresult;
 pub(super) type RangeHandle = unsafe extern "C-unwind" fn(*mut c_void, CUdeviceptr, usize, c_int, u64) -> CUresult;
-type BindAddress = unsafe extern "C-unwind" fn(u64, usize, CUdeviceptr, usize, u64) -> CUresult;
 
 /// Who has access to addresses: nobody to those of an allocation, as far as the program has set it.
 pub(super) unsafe fn access(
@@ -76,27 +75,6 @@ pub(super) unsafe fn access(
         unsafe { *flags = 0 };
     }
     answer
-}
-
-/// Memory is to be bound to a multicast object. That of an allocation cannot be; whether there are such objects at all, the
-/// driver knows.
-pub(super) unsafe fn bind_address(
-    original: BindAddress,
-    object: u64,
-    at: usize,
-    address: CUdeviceptr,
-    bytes: usize,
-    flags: u64,
-) -> CUresult {
-    if !is_ours(address, bytes) {
-        // SAFETY: the driver's own function with the program's own arguments.
-        return unsafe { original(object, at, address, bytes, flags) };
-    }
-    // SAFETY: as above, but about an address where nothing is.
-    match unsafe { original(object, at, NOTHING, bytes, flags) } {
-        CUDA_SUCCESS => REFUSED,
-        answer => answer,
-    }
 }
 
 /// A descriptor by which other devices on the bus reach memory, also after it was freed.

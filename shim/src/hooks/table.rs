@@ -303,7 +303,7 @@ hooks! {
     cuMulticastBindMem =>
         vmm::bind(object: Changes<u64>, at: usize, handle: Escapes<u64>, offset: usize, bytes: usize, flags: u64);
     cuMulticastBindAddr =>
-        escapes::bind_address(object: Changes<u64>, at: usize, address: Escapes<CUdeviceptr>, bytes: usize, flags: u64);
+        vmm::bind_address(object: Changes<u64>, at: usize, address: Escapes<CUdeviceptr>, bytes: usize, flags: u64);
     cuMemGetHandleForAddressRange =>
         vmm::to_a_handle(handle: Tells<*mut c_void>, address: Escapes<CUdeviceptr>, bytes: usize, kind: c_int, flags: u64);
     cuPointerSetAttribute =>

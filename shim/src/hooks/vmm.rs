@@ -21,6 +21,7 @@ use super::retry::retried;
 use super::unmanaged::{ask, make};
 use crate::arrival::{self, Needs};
 use crate::driver::api;
+use crate::memory::bounds::NOTHING;
 use crate::memory::mappings::{HandleNumber, Memory, Properties, RDMA, is_handle};
 use crate::memory::space::{self, NoMemory, Space};
 use crate::memory::unmanaged;
@@ -203,6 +204,10 @@ pub(super) unsafe fn map(
         // The driver must not hear of a number of ours.
         return if is_handle(handle) { CUDA_ERROR_INVALID_VALUE } else { pass_on() };
     };
+    if !is_handle(handle) && !space.has_mapped(address, bytes as u64) {
+        // If it is a multicast object's, the driver waits for other processes.
+        return pass_on();
+    }
     arrival::with_all_here(|guard| {
         if !is_handle(handle) {
             return pass_on();
@@ -403,14 +408,12 @@ fn consolidate(
 
 /// Others are about to reach mappings in a range: what could be exported later becomes one piece before it has to stay.
 fn consolidate_in(session: &Session, space: &Space, address: CUdeviceptr, bytes: usize) -> Result<(), CUresult> {
-    for handle in space.exportable_in_pieces(address, bytes as u64) {
-        let properties = properties_of(handle).ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        consolidate(session, space, handle, &properties)?;
-    }
-    Ok(())
+    let mut handles = space.exportable_in_pieces(address, bytes as u64).into_iter();
+    handles.try_for_each(|handle| one_piece(session, space, handle).map(drop))
 }
 
-/// A handle is to be bound to a multicast object. One of ours cannot be: what is bound is one piece of memory that stays.
+/// A handle is to be bound to a multicast object: its memory becomes one piece, which stays. The call waits until other processes have
+/// added their GPUs, so the gate must not know of it.
 pub(super) unsafe fn bind(
     original: Bind,
     object: u64,
@@ -420,11 +423,47 @@ pub(super) unsafe fn bind(
     bytes: usize,
     flags: u64,
 ) -> CUresult {
-    if is_handle(handle) {
-        return CUDA_ERROR_NOT_SUPPORTED;
+    // SAFETY: the driver's own function with the program's own arguments, or with a handle that stands for the program's.
+    let bind = |handle| unsafe { original(object, at, handle, offset, bytes, flags) };
+    if !is_handle(handle) {
+        return bind(handle);
     }
-    // SAFETY: the driver's own function with the program's own arguments.
-    unsafe { original(object, at, handle, offset, bytes, flags) }
+    let Some((session, space)) = session::get().zip(space::get()) else { return CUDA_ERROR_INVALID_VALUE };
+    one_piece(session, space, handle).map_or_else(|answer| answer, bind)
+}
+
+type BindAddress = unsafe extern "C-unwind" fn(u64, usize, CUdeviceptr, usize, u64) -> CUresult;
+
+/// The same of what is mapped somewhere. Memory that was allocated cannot be bound; whether there are multicast objects at all, the
+/// driver knows.
+pub(super) unsafe fn bind_address(
+    original: BindAddress,
+    object: u64,
+    at: usize,
+    address: CUdeviceptr,
+    bytes: usize,
+    flags: u64,
+) -> CUresult {
+    // SAFETY: the driver's own function with the program's own arguments, or about an address where nothing is.
+    let bind = |address| unsafe { original(object, at, address, bytes, flags) };
+    if escapes::is_ours(address, bytes) {
+        return match bind(NOTHING) {
+            CUDA_SUCCESS => REFUSED,
+            answer => answer,
+        };
+    }
+    let mapped = || with_handles().and_then(|space| Some((space, space.mapping(address)?)));
+    let Some((session, (space, mapping))) = session::get().zip(mapped()) else { return bind(address) };
+    one_piece(session, space, mapping.handle).map_or_else(|answer| answer, |_| bind(address))
+}
+
+/// The driver's handle of a handle's memory, which is one piece from now on, and stays.
+fn one_piece(session: &Session, space: &Space, handle: HandleNumber) -> Result<u64, CUresult> {
+    if let Some(piece) = piece_of(space, handle) {
+        return Ok(piece);
+    }
+    let properties = properties_of(handle).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    consolidate(session, space, handle, &properties)
 }
 
 /// A descriptor by which other devices on the bus reach memory: of the program's own mappings, or of others.

@@ -390,6 +390,18 @@ impl Space {
             || books.programs.range(..=address).next_back().is_some_and(|(at, size)| address < at + size)
     }
 
+    /// The same of all that whoever has the address may mean: what the program maps side by side it may use as one.
+    pub(crate) fn may_lead_to_ours(&self, address: CUdeviceptr) -> bool {
+        let reservation = {
+            let books = self.lock();
+            if books.reserved.iter().any(|(at, size)| (*at..at + size).contains(&address)) {
+                return true;
+            }
+            books.programs.range(..=address).next_back().map(|(at, size)| (*at, *size))
+        };
+        reservation.is_some_and(|(at, size)| address < at + size && self.has_mapped(at, size))
+    }
+
     /// Where the program's next reservation had best be: beside our own, so that whoever looks for addresses in memory has one
     /// narrow range to look for.
     pub(crate) fn beside(&self, alignment: u64) -> Option<CUdeviceptr> {

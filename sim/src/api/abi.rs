@@ -128,6 +128,16 @@ pub(super) struct AllocationProp {
     pub(super) reserved: [u8; 4],
 }
 
+/// `CUmulticastObjectProp`
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(super) struct MulticastProps {
+    pub(super) devices: u32,
+    pub(super) bytes: usize,
+    pub(super) handle_types: u64,
+    pub(super) flags: u64,
+}
+
 /// `CUmemPoolProps`
 #[derive(Clone, Copy)]
 #[repr(C)]

@@ -240,7 +240,9 @@ fn attribute_value(attribute: u32) -> Option<i32> {
         129 => 0,
         130 => 0,
         131 => -1,
-        132 | 133 => 0,
+        // Multicast objects.
+        132 => 1,
+        133 => 0,
         134 => 0,
         135..=138 => 0,
         139 => 0x2335_10DE,

@@ -24,6 +24,7 @@ mod launches;
 mod libraries;
 mod memory;
 mod modules;
+mod multicast;
 mod node_work;
 mod occupancy;
 mod pointers;
@@ -62,6 +63,7 @@ pub(crate) fn rows() -> Vec<Row> {
         libraries::rows,
         memory::rows,
         modules::rows,
+        multicast::rows,
         occupancy::rows,
         pointers::rows,
         pools::rows,

@@ -107,13 +107,7 @@ doors! {
     cuGreenCtxRecordEvent: "cuGreenCtxRecordEvent" 12040 () = in_context;
     cuGreenCtxStreamCreate: "cuGreenCtxStreamCreate" 12050 () = in_context;
     cuGreenCtxWaitEvent: "cuGreenCtxWaitEvent" 12040 () = in_context;
-    // Descriptors of images, memory across devices.
-    cuMulticastAddDevice: "cuMulticastAddDevice" 12010 () = in_process;
-    cuMulticastBindAddr: "cuMulticastBindAddr" 12010 () = of_none;
-    cuMulticastBindMem: "cuMulticastBindMem" 12010 () = in_process;
-    cuMulticastCreate: "cuMulticastCreate" 12010 () = in_process;
-    cuMulticastGetGranularity: "cuMulticastGetGranularity" 12010 () = in_process;
-    cuMulticastUnbind: "cuMulticastUnbind" 12010 () = in_process;
+    // Descriptors of images.
     cuTensorMapEncodeIm2col: "cuTensorMapEncodeIm2col" 12000 () = in_process;
     cuTensorMapEncodeIm2colWide: "cuTensorMapEncodeIm2colWide" 12080 () = in_process;
     // The driver's own diagnostics.
@@ -136,11 +130,6 @@ doors! {
 
 fn in_process() -> Outcome {
     Err(Status::NOT_SUPPORTED)
-}
-
-/// Calls that name a multicast object: nothing that can be named is any.
-fn of_none() -> Outcome {
-    Err(Status::INVALID_VALUE)
 }
 
 /// Calls that the driver takes in a context only.

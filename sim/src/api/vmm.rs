@@ -17,6 +17,7 @@ use crate::exec::submit::{self, Default};
 use crate::gpu_file::Gpu;
 use crate::memory::phys::{GRANULARITY, Phys};
 use crate::memory::space::Access;
+use crate::memory::team::Team;
 use crate::settings::Pausing;
 use crate::state::{self, Handle, Uses};
 
@@ -111,16 +112,18 @@ fn create(out: Out<u64>, bytes: usize, prop: In<AllocationProp>, flags: u64) -> 
     let bytes = whole_granules(bytes)?;
     let exportable = prop.handle_types & FILE_DESCRIPTOR != 0;
     let phys = Phys::create(arguments::device(prop.location.id)?.gpu, bytes, exportable)?;
-    out.set(enter(phys, exportable, [prop.compression, (prop.rdma != 0).into()])?)
+    out.set(enter(phys, exportable, [prop.compression, (prop.rdma != 0).into()], None)?)
 }
 
-fn enter(phys: Phys, exportable: bool, flags: [u8; 2]) -> Outcome<u64> {
+/// A new handle, of memory or of a multicast object.
+pub(super) fn enter(phys: Phys, exportable: bool, flags: [u8; 2], team: Option<Team>) -> Outcome<u64> {
     let uses = Mutex::new(Uses { held: 1, mapped: 0 });
-    let handle = Handle { phys: Arc::new(phys), exportable, flags, uses };
+    let handle = Handle { phys: Arc::new(phys), exportable, flags, team, uses };
     Ok(state::driver()?.handles.add(Arc::new(handle)) as u64)
 }
 
-fn find(handle: u64) -> Outcome<Arc<Handle>> {
+/// The handle with this number.
+pub(super) fn find(handle: u64) -> Outcome<Arc<Handle>> {
     state::driver()?.handles.get(handle as usize).map_err(|_| Status::INVALID_VALUE)
 }
 
@@ -155,6 +158,9 @@ fn map(start: u64, bytes: usize, offset: usize, handle: u64, flags: u64) -> Outc
     }
     if offset != 0 || bytes as u64 != found.phys.bytes() {
         return Err(Status::NOT_SUPPORTED);
+    }
+    if let Some(team) = &found.team {
+        team.wait();
     }
     use_handle(handle, |uses| {
         state::driver()?.space.change().map_for_program(start, found.phys.clone(), handle)?;
@@ -254,7 +260,7 @@ fn import(out: Out<u64>, shared: usize, kind: u32) -> Outcome {
     let descriptor = unsafe { BorrowedFd::borrow_raw(descriptor) };
     let phys = Phys::import(state::driver()?.gpus(), descriptor)
         .map_err(|why| if why == Status::INVALID_VALUE { Status::UNKNOWN } else { why })?;
-    out.set(enter(phys, false, [0; 2])?)
+    out.set(enter(phys, false, [0; 2], None)?)
 }
 
 fn granularity(out: Out<usize>, prop: In<AllocationProp>, option: u32) -> Outcome {

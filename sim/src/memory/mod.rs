@@ -5,5 +5,6 @@ pub(crate) mod allocations;
 pub(crate) mod bus;
 pub(crate) mod phys;
 pub(crate) mod space;
+pub(crate) mod team;
 pub(crate) mod traffic;
 pub(crate) mod view;

@@ -70,6 +70,13 @@ impl Phys {
         }
     }
 
+    /// Makes a handle of something that takes no memory of a GPU.
+    pub(crate) fn of_nobody(gpu: &'static Gpu, bytes: u64) -> Outcome<Phys> {
+        let contents = SharedBytes::anonymous(bytes as usize).map_err(|_| Status::OUT_OF_MEMORY)?;
+        let account = Mutex::new(Account::Others);
+        Ok(Phys { number: next_number(), gpu, file: None, opened_by: OnceLock::new(), bytes, contents, account })
+    }
+
     /// Makes a handle of a part of a file, which is of a pool that processes share: with the memory, or with another one's.
     pub(crate) fn part_of(
         gpu: &'static Gpu,
