@@ -12,8 +12,6 @@ use crate::hooks;
 /// What forwarding a call means for sharing the GPU.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Class {
-    /// It does not work, or not safely, with memory that moves or with programs that take turns.
-    Unsupported,
     /// It works; the memory behind it stays on the GPU, outside the arena.
     Unmanaged,
     /// It works, and takes room on the GPU outside the arena.
@@ -21,7 +19,7 @@ enum Class {
     /// It neither gives out nor takes back device memory, and reads or writes none that a hook does not know of.
     Harmless,
 }
-use Class::{Harmless, Outside, Unmanaged, Unsupported};
+use Class::{Harmless, Outside, Unmanaged};
 
 /// Why names are forwarded, by the longest prefix of the name that a program asks for.
 const RULES: &[(&str, Class, &str)] = &[
@@ -57,7 +55,7 @@ const RULES: &[(&str, Class, &str)] = &[
     ("cuMemGetMemPool", Harmless, "a pool's handle; what is allocated from it is hooked"),
     ("cuMemGetAllocation", Harmless, "a question about a handle"),
     ("cuMemGetAttribute", Harmless, "a question, in no public header"),
-    ("cuMulticast", Unsupported, "memory of several GPUs"),
+    ("cuMulticast", Harmless, "objects without memory; what is bound to them is hooked"),
     ("cuArray", Unmanaged, "arrays"),
     ("cuMipmappedArray", Unmanaged, "arrays"),
     ("cuTexRef", Harmless, "describes a texture; what ties it to memory is hooked"),
@@ -72,7 +70,7 @@ const RULES: &[(&str, Class, &str)] = &[
     ("cuGL", Unmanaged, "memory of a graphics API; such programs are not preempted in the middle of their work"),
     ("cuEGL", Unmanaged, "memory of a graphics API; such programs are not preempted in the middle of their work"),
     ("cuVDPAU", Unmanaged, "memory of a graphics API; such programs are not preempted in the middle of their work"),
-    ("cuFlushGPUDirectRDMAWrites", Unsupported, "another device reads and writes memory that moves"),
+    ("cuFlushGPUDirectRDMAWrites", Harmless, "orders what other devices write; the memory that they reach stays"),
     // Code.
     ("cuModule", Outside, "code, and the variables of modules"),
     ("cuModuleGetLoadingMode", Harmless, "a question about the driver"),
@@ -106,27 +104,8 @@ const RULES: &[(&str, Class, &str)] = &[
     ("cuGraphExec", Harmless, "changes in a graph what names no memory"),
     ("cuGraphExecGetFlags", Harmless, "a question about a graph"),
     ("cuGraphNodeSetEnabled", Harmless, "changes in a graph what names no memory"),
-    ("cuCheckpoint", Unsupported, "moves a whole process off the GPU, past the coordinator"),
+    ("cuCheckpoint", Harmless, "about processes that were suspended; suspending one is hooked"),
 ];
-
-/// Hooked names that are as good as not supported, because they refuse memory of Baton's.
-const REFUSED: &[(&str, &str)] = &[
-    ("cuMulticastBindAddr", "memory of several GPUs"),
-    ("cuMulticastBindMem", "memory of several GPUs: error 801 for handles of Baton's"),
-    (
-        "cuMemGetHandleForAddressRange",
-        "another device reads and writes memory that moves: error 801 for memory of Baton's",
-    ),
-    (
-        "cuPointerSetAttribute",
-        "`CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`, before another device does: error 801 for memory of Baton's",
-    ),
-];
-
-/// Why a name is as good as not supported although it is hooked.
-fn refused(symbol: &Symbol) -> Option<&'static str> {
-    REFUSED.iter().find(|(name, _)| *name == symbol.name()).map(|(_, why)| *why)
-}
 
 /// The rule for a name: the longest prefix wins.
 fn rule(symbol: &Symbol) -> Option<(Class, &'static str)> {
@@ -164,12 +143,10 @@ fn table() -> String {
     let mut hooked = Vec::new();
     let mut forwarded: BTreeMap<(Class, &str), Vec<&Symbol>> = BTreeMap::new();
     for (index, symbol) in SYMBOLS.iter().enumerate() {
-        match (hooks::find(index), refused(symbol), rule(symbol)) {
-            (Some(_), Some(why), _) => forwarded.entry((Unsupported, why)).or_default().push(symbol),
-            (Some(_), None, _) => hooked.push(symbol),
-            (None, None, Some(key)) => forwarded.entry(key).or_default().push(symbol),
-            (None, Some(why), _) => panic!("{} is not hooked ({why})", symbol.name()),
-            (None, None, None) => panic!("{} is neither hooked nor has a rule in coverage.rs", symbol.name()),
+        match (hooks::find(index), rule(symbol)) {
+            (Some(_), _) => hooked.push(symbol),
+            (None, Some(key)) => forwarded.entry(key).or_default().push(symbol),
+            (None, None) => panic!("{} is neither hooked nor has a rule in coverage.rs", symbol.name()),
         }
     }
     let kept_out = kept_out();
@@ -184,14 +161,13 @@ fn document(
     let of = |class| forwarded.iter().filter(move |((c, _), _)| *c == class);
     let count = |class| of(class).map(|(_, symbols)| symbols.len()).sum::<usize>();
     let mut text = String::from(
-        "# What is not supported of the driver's interface\n\n\
+        "# What happens to the driver's interface\n\n\
          Made by `BATON_BLESS=1 cargo test -p baton-shim coverage` from the symbol lists, the hook table\n\
          and the rules in `shim/src/coverage.rs`. `cargo test` fails when it is not up to date, or when a\n\
          name of the driver is missing. What the limits mean for a program: [limits.md](limits.md).\n\n\
          | what | in programs under Baton | names |\n|---|---|---|\n",
     );
     for (class, what) in [
-        (Unsupported, "does not work, or not safely"),
         (Unmanaged, "works; the memory stays on the GPU (*unmanaged*)"),
         (Outside, "works; takes room outside the arena"),
     ] {
@@ -202,12 +178,11 @@ fn document(
     writeln!(
         text,
         "\nOf {} names, {} are hooked and {} forwarded without harm; {} work with memory that stays on the GPU\n\
-         or outside the arena, and {} do not work. {} names of the debugger are not exported.",
+         or outside the arena. {} names of the debugger are not exported.",
         SYMBOLS.len(),
         hooked.len(),
         count(Harmless),
         count(Unmanaged) + count(Outside),
-        count(Unsupported),
         kept_out.len()
     )?;
     writeln!(
@@ -215,12 +190,9 @@ fn document(
         "\nBelow are all of them. Variants follow their name; a number is the CUDA version that brought a name, where\n\
          a header says.\n"
     )?;
-    for (class, title) in [
-        (Unsupported, "Not supported"),
-        (Unmanaged, "Unmanaged memory"),
-        (Outside, "Room outside the arena"),
-        (Harmless, "Forwarded without harm"),
-    ] {
+    for (class, title) in
+        [(Unmanaged, "Unmanaged memory"), (Outside, "Room outside the arena"), (Harmless, "Forwarded without harm")]
+    {
         writeln!(text, "## {title}\n")?;
         for ((_, why), symbols) in of(class) {
             writeln!(text, "- {why}: {}", shown(symbols))?;

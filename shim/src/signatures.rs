@@ -340,7 +340,7 @@ fn what_a_row_does_suits_what_its_arguments_declare() {
     let rows = rows();
     for (symbol, parameters) in header() {
         let Some(row) = rows.get(symbol.as_str()) else { continue };
-        let is_guarded = matches!(row.body, Some("refused" | "escapes" | "ipc" | "pools" | "vmm"));
+        let is_guarded = matches!(row.body, Some("refused" | "escapes" | "ipc" | "pools" | "synchronous" | "vmm"));
         for (argument, parameter) in row.arguments.iter().zip(&parameters) {
             let Some(effect) = argument.effect else { continue };
             let kind = base(parameter);

@@ -128,6 +128,7 @@ calls! {
     raw_is_capturing = cuStreamIsCapturing(stream: CUstream, status: *mut c_int);
     raw_stream_context = cuStreamGetCtx(stream: CUstream, context: *mut CUcontext);
     raw_stream_query = cuStreamQuery(stream: CUstream);
+    pub(crate) checkpoint_state = cuCheckpointProcessGetState(process: c_int, state: *mut c_int);
     raw_synchronize = cuStreamSynchronize(stream: CUstream);
     pub(crate) event_create = cuEventCreate(event: *mut CUevent, flags: c_uint);
     raw_event_record = cuEventRecord(event: CUevent, stream: CUstream);

@@ -10,6 +10,7 @@
 //! Several names in a row share one body: the per-thread default stream twins (`_ptds`, `_ptsz`) have
 //! the signature of the plain name, and each still calls its own function of the driver.
 
+mod checkpoint;
 mod contexts;
 pub(crate) mod effects;
 mod escapes;

@@ -31,7 +31,8 @@ use super::effects::{
 };
 use super::ipc::CUipcEventHandle;
 use super::{
-    contexts, escapes, ipc, memory, pools, procaddress, reachable, retry, streams, synchronous, unmanaged, vmm,
+    checkpoint, contexts, escapes, ipc, memory, pools, procaddress, reachable, retry, streams, synchronous, unmanaged,
+    vmm,
 };
 use crate::arrival::copies::{Batch, Copy2d, Copy3d, Fill, Node, Words, rows};
 use crate::arrival::footprint::{self, Reach, Unified};
@@ -193,6 +194,10 @@ hooks! {
     cuCtxDisablePeerAccess => contexts::disable_peer(peer: CUcontext);
     cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxReset_v2, cuDevicePrimaryCtxReset =>
         contexts::leave_primary(device: CUdevice);
+
+    // Processes that are moved off the GPU.
+    cuCheckpointProcessLock, cuCheckpointProcessCheckpoint =>
+        checkpoint::suspend(process: c_int, arguments: *mut c_void);
 
     // Streams and captures: what has to have ended before the GPU changes hands.
     cuStreamCreate => streams::stream_create(out: Tells<*mut CUstream>, flags: c_uint);

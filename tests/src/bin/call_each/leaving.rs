@@ -75,6 +75,15 @@ pub(crate) fn by_handle(subject: &Subject, export: extern "C" fn(*mut c_void, u6
     }
 }
 
+/// `cuCheckpointProcessLock`, `cuCheckpointProcessCheckpoint`: of this process itself, and of none.
+pub(crate) fn suspend(subject: &Subject, suspend: extern "C" fn(c_int, *mut c_void) -> u32) {
+    let mut arguments = [0u64; 8];
+    let own = c_int::try_from(std::process::id()).expect("numbers of processes are small");
+    for (what, process) in [("this process", own), ("no process", -1)] {
+        subject.say(what, suspend(process, arguments.as_mut_ptr().cast()), "");
+    }
+}
+
 /// `cuMulticastBindMem`.
 pub(crate) fn handle_to_multicast(subject: &Subject, bind: extern "C" fn(u64, usize, u64, usize, usize, u64) -> u32) {
     let handle = handles::shareable(subject.bench);

@@ -295,6 +295,7 @@ families! {
         cuIpcGetMemHandle: (Out<foreign::Shared>, u64) => leaving::to_process;
         cuIpcGetEventHandle: (Out<foreign::Shared>, Handle) => leaving::event_to_process;
         cuMemExportToShareableHandle: (Buffer, u64, c_int, u64) => leaving::by_handle;
+        cuCheckpointProcessLock, cuCheckpointProcessCheckpoint: (c_int, Buffer) => leaving::suspend;
         cuMulticastBindMem: (u64, usize, u64, usize, usize, u64) => leaving::handle_to_multicast;
         cuMulticastBindAddr: (u64, usize, u64, usize, u64) => leaving::to_multicast;
         cuMemGetHandleForAddressRange: (Buffer, u64, usize, c_int, u64) => leaving::to_device;
