@@ -161,7 +161,8 @@ def scene(run, names, options, warm=2 * INPUTS):
         argv = run.command("switch_train.py", run.trainer)
         plan = {TRAINER: (serving.run(TRAINER, argv, "batch"), settings)}
         for name in names:
-            plan[name] = (serving.run(name, run.server(name, warm), "latency"), settings)
+            own = {**settings, **dict(run.arguments.server_settings)}
+            plan[name] = (serving.run(name, run.server(name, warm), "latency"), own)
         with started(plan, folder, arguments.timeout, run.shim) as (workers, answers, failures):
             for name, failure in failures.items():
                 run.failed(name, failure)
@@ -216,7 +217,8 @@ def latency_of(run, variant, one, model, answer):
     ready = run.row(model, READY, samples, more)
     samples = sampled(run, lambda number: rested_and_evicted(one, model, number))
     row = switching.evicted_row(samples, ready, memory, run.gbps)
-    options = [*SCENES[variant], *run.arguments.serve]
+    settings = [f"{name}={value}" for name, value in run.arguments.server_settings]
+    options = [*SCENES[variant], *run.arguments.serve, *settings]
     answers = [*samples, *(sample["rested"] for sample in samples)]
     run.row(model, variant, answers, {"options": options, **neighbour, **row})
 
@@ -473,6 +475,14 @@ def parse():
     parser.add_argument("--arena", default="24GiB", help="each model and the training fit")
     parser.add_argument("--host-pool", help="instead of one that all models fit")
     parser.add_argument("--serve", default="", help="more options for `baton serve`, in one word")
+    parser.add_argument(
+        "--server-settings",
+        nargs="+",
+        default=[],
+        type=lambda word: tuple(word.split("=", 1)),
+        metavar="NAME=VALUE",
+        help="variables of the servers' environment",
+    )
     parser.add_argument("--reference-bytes", default="2GiB", help="what PyTorch copies")
     parser.add_argument("--no-reference", dest="reference", action="store_false")
     parser.add_argument("--limit-seconds", type=float, default=1e9, help="begin nothing after it")

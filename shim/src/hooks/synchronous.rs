@@ -65,8 +65,8 @@ fn set(space: &Space, address: CUdeviceptr, is_synchronous: bool) -> bool {
 }
 
 type Attribute = unsafe extern "C-unwind" fn(*mut c_void, c_int, CUdeviceptr) -> CUresult;
-type Attributes = unsafe extern "C-unwind" fn(c_uint, *mut c_int, *mut *mut c_void, CUdeviceptr) -> CUresult;
 
+/// Tokens are asked for alone: together with other attributes the driver gives none.
 pub(super) unsafe fn pointer_attribute(
     original: Attribute,
     out: *mut c_void,
@@ -76,20 +76,6 @@ pub(super) unsafe fn pointer_attribute(
     // SAFETY: the driver's own function with the program's own arguments.
     let call = || unsafe { memory::pointer_attribute(original, out, attribute, address) };
     if attribute == TOKENS { told(address, call) } else { call() }
-}
-
-pub(super) unsafe fn pointer_attributes(
-    original: Attributes,
-    count: c_uint,
-    attributes: *mut c_int,
-    out: *mut *mut c_void,
-    address: CUdeviceptr,
-) -> CUresult {
-    // SAFETY: the driver's own function with the program's own arguments.
-    let call = || unsafe { memory::pointer_attributes(original, count, attributes, out, address) };
-    // SAFETY: an array of `count` items, which the driver is about to read.
-    let has_tokens = (0..count as usize).any(|n| !attributes.is_null() && unsafe { *attributes.add(n) } == TOKENS);
-    if has_tokens { told(address, call) } else { call() }
 }
 
 /// Tells of tokens: who has them reaches the memory.

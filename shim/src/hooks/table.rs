@@ -224,7 +224,7 @@ hooks! {
     cuPointerGetAttribute =>
         synchronous::pointer_attribute(out: Tells<*mut c_void>, attribute: c_int, address: Asks<CUdeviceptr>);
     cuPointerGetAttributes =>
-        synchronous::pointer_attributes(count: c_uint, attributes: *mut c_int, out: Tells<*mut *mut c_void>, address: Asks<CUdeviceptr>);
+        memory::pointer_attributes(count: c_uint, attributes: *mut c_int, out: Tells<*mut *mut c_void>, address: Asks<CUdeviceptr>);
 
     cuMemGetAccess =>
         escapes::access(flags: *mut u64, location: *const CUmemLocation, address: Asks<CUdeviceptr>);

@@ -136,7 +136,7 @@ fn find(driver: &Driver, table: &Table, address: u64) -> Option<Known> {
         pool: 0,
         opened: false,
         exportable: mapping.phys.can_export(),
-        synchronous: table.is_synchronous(address),
+        synchronous: mapping.synchronous,
         rdma: driver.handles.get(mapping.handle as usize).is_ok_and(|handle| handle.flags[1] != 0),
         ordinal: mapping.phys.gpu().ordinal(),
         access: mapping.access_of(here.map_or(mapping.phys.gpu().ordinal(), |here| here.device.ordinal())),
@@ -227,20 +227,18 @@ fn get_many(count: u32, attributes: List<u32>, data: List<usize>, address: u64) 
     let driver = state::driver()?;
     let attributes = attributes.read(count as usize)?;
     let data = data.read(count as usize)?;
-    if attributes.is_empty() || attributes.iter().any(|attribute| *attribute > LAST_ATTRIBUTE) {
+    // Tokens are given alone.
+    if attributes.is_empty() || attributes.iter().any(|attribute| *attribute > LAST_ATTRIBUTE || *attribute == TOKENS) {
         return Err(Status::INVALID_VALUE);
     }
     let table = driver.space.look();
     let known = find(driver, &table, address);
-    let tell = |attribute| match &known {
-        Some(known) => Some(value(driver, known, attribute, address).unwrap_or(Value::None)),
-        None => nothing(&table, attribute, address),
-    };
-    let values: Vec<Option<Value>> = attributes.into_iter().map(tell).collect();
-    drop(table);
-    for (value, data) in values.iter().zip(data).filter_map(|(value, data)| value.as_ref().zip(Some(data))) {
-        put(data, value)?;
-        has_told(driver, value, address);
+    for (attribute, data) in attributes.into_iter().zip(data) {
+        let value = match &known {
+            Some(known) => Some(value(driver, known, attribute, address).unwrap_or(Value::None)),
+            None => nothing(&table, attribute, address),
+        };
+        value.map_or(Ok(()), |value| put(data, &value))?;
     }
     Ok(())
 }

@@ -45,8 +45,8 @@ pub(crate) struct Mapping {
     /// Whether it is a pool's: then there is something only where an allocation is ([`Table::leases`]).
     pub(crate) pooled: bool,
     pub(crate) buffer_id: u64,
-    /// Whether the host waits for copies and fills of it that no stream was named for; not for memory of an allocation.
-    synchronous: bool,
+    /// Whether the program is told that the host waits for copies and fills of what it has mapped itself: it does not.
+    pub(crate) synchronous: bool,
 }
 
 impl Mapping {
@@ -245,8 +245,7 @@ impl Table {
     /// Whether the host waits for copies and fills of what is at an address that no stream was named for.
     pub(crate) fn is_synchronous(&self, address: u64) -> bool {
         let allocated = self.allocations.find(address).map(|(_, one)| one.synchronous);
-        let found = allocated.or_else(|| self.host(address).map(|(_, range)| range.synchronous));
-        found.or_else(|| self.mapping(address).map(|(_, mapping)| mapping.synchronous)).unwrap_or(false)
+        allocated.or_else(|| self.host(address).map(|(_, range)| range.synchronous)).unwrap_or(false)
     }
 
     /// Has it so, or not. False if nothing is there that can be.
