@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use baton_contract::link;
 use baton_contract::messages::{Admission, DriverKind, FromCoordinator, Message as _, Opening, Refusal};
 use baton_contract::wire::GpuNumber;
+use baton_views::event::History;
 
 /// A coordinator that says nothing for so long hangs.
 pub const PATIENCE: Duration = Duration::from_secs(10);
@@ -97,6 +98,16 @@ pub fn announce(path: &Path) -> Result<Option<(OwnedFd, Offer)>, NoAnswer> {
 /// When nobody answers, or not as a coordinator does.
 pub fn status(path: &Path) -> Result<Vec<u8>, NoAnswer> {
     ask(path, &Opening::Status, Some(PATIENCE))
+}
+
+/// Asks what has happened from the event of this number on.
+///
+/// # Errors
+///
+/// As for [`status()`].
+pub fn events(path: &Path, next: u64) -> Result<History, NoAnswer> {
+    let text = ask(path, &Opening::Events { next }, Some(PATIENCE))?;
+    serde_json::from_slice(&text).map_err(|error| no_answer(path, format!("the answer cannot be read: {error}")))
 }
 
 /// Asks something, and hears the text that is the answer; with a patience, not for longer than that in silence.

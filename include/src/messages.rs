@@ -105,6 +105,11 @@ declare::messages! {
                 /// What.
                 change: Change,
             },
+            /// The only message of a tool: what has happened? Answered by [`Admission::Text`].
+            6 => Events {
+                /// From the event of this number on.
+                next: u64,
+            },
         }
         /// How it fares with its turns.
         Turn(TurnReport) {

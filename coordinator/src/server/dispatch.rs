@@ -26,6 +26,7 @@ impl Server {
             Opening::Hello { name, scheduling, gpu } => self.greet(peer, name, scheduling, gpu, descriptor),
             Opening::Expect => self.answer_expect(peer),
             Opening::Status => self.answer_status(peer),
+            Opening::Events { next } => self.answer_events(peer, next),
             Opening::Set { name, change } => self.set_on_request(peer, &name, change),
             Opening::Evict { name } => self.evict_on_request(peer, &name),
         }

@@ -186,9 +186,9 @@ impl Access<'_> {
     pub(super) fn read_requests(&mut self, id: TenantId) {
         let Some(tenant) = self.tenants.unindexed(id) else { return };
         if tenant.class() == Class::Latency {
-            for took in tenant.connection.ended_requests() {
-                tenant.scheduling.requests.see(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
-                self.recorder.record(id, What::Request { took });
+            for time in tenant.connection.ended_requests() {
+                tenant.scheduling.requests.see(u64::try_from((time.end - time.start).as_micros()).unwrap_or(u64::MAX));
+                self.recorder.record(id, What::Request { time });
             }
         }
     }

@@ -1,5 +1,21 @@
 //! What users ask for: how things stand, other settings, memory that is to leave.
 
+pub(super) mod events;
 pub(super) mod evict;
 pub(super) mod set;
 pub(super) mod status;
+
+use baton_contract::messages::{Admission, MAX_TEXT};
+use serde::Serialize;
+
+use super::tenants::peer::Peer;
+
+/// Sends a tool a JSON object. False if it does not listen.
+fn send(peer: &mut Peer, answer: &impl Serialize) -> bool {
+    let text = serde_json::to_vec(answer).unwrap_or_default();
+    let pieces = text.chunks(MAX_TEXT).count();
+    text.chunks(MAX_TEXT).enumerate().all(|(at, piece)| {
+        let message = Admission::Text { piece: piece.to_vec(), more: at + 1 < pieces };
+        peer.send(&message, &[]).is_ok()
+    })
+}

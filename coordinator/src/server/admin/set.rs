@@ -7,6 +7,7 @@ use serde_json::json;
 
 use crate::policy::arbiter::{Event, State};
 use crate::server::Server;
+use crate::server::recorder::event::What;
 use crate::server::tenants::peer::Peer;
 
 /// Answers a tool: done, or why not.
@@ -48,9 +49,13 @@ impl Server {
                 if self.arbiter.state(id) == State::Arriving {
                     self.memory().end_swap_in(id);
                 }
+                self.recorder.record(id, What::Suspended);
                 self.will_tell(id, Event::Suspended);
             }
-            Some(false) => self.will_tell(id, Event::Unsuspended),
+            Some(false) => {
+                self.recorder.record(id, What::Unsuspended);
+                self.will_tell(id, Event::Unsuspended);
+            }
             None => {}
         }
         Ok(())

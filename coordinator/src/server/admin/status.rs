@@ -3,19 +3,22 @@
 use std::sync::Arc;
 
 use baton_contract::memory::{PerKind, Unmanaged};
-use baton_contract::messages::{Admission, MAX_TEXT};
 use serde::Serialize;
 
 use crate::policy::arbiter::{State, TenantId};
 use crate::server::Server;
-use crate::server::recorder::{Counters, Departed, Histograms, Record, Shown, Summary};
+use crate::server::recorder::{Counters, Departed, Histograms, Record, Summary};
 use crate::server::tenants::peer::Peer;
 use crate::server::tenants::tenant::Tenant;
 
 /// Everything at one moment.
 #[derive(Debug, Serialize)]
 pub struct Status<'a> {
+    /// Goes up when a field is removed or comes to mean something else.
+    schema: u32,
     version: &'static str,
+    started_unix_ms: u64,
+    uptime_seconds: f64,
     gpu: GpuStatus,
     /// `system`, `simulated` or `file`: whoever wants to use it finds it by itself.
     driver: &'static str,
@@ -42,8 +45,6 @@ pub struct Status<'a> {
     /// Allocations for which others had to go.
     allocations: Vec<Record>,
     departed: Vec<Departed>,
-    /// The last events, the newest last.
-    events: Vec<Shown>,
 }
 
 #[derive(Debug, Serialize)]
@@ -131,6 +132,8 @@ struct NewcomerStatus {
 /// One tenant at one moment.
 #[derive(Debug, Serialize)]
 pub struct TenantStatus {
+    /// Its number, which no other tenant of this coordinator ever has.
+    id: u32,
     name: String,
     /// UUID of the GPU that it is a tenant of.
     gpu: Arc<str>,
@@ -168,6 +171,8 @@ pub struct TenantStatus {
     preemptible: bool,
     /// How long its requests take, in milliseconds, if it is of class latency and has made any.
     requests: Option<Summary>,
+    /// How long it has waited for its turns, in milliseconds, if it has had any.
+    waits: Option<Summary>,
 }
 
 /// How a tenant stands, each by itself.
@@ -212,15 +217,9 @@ impl Server {
         let all: Vec<TenantId> = self.tenants.ids().collect();
         all.into_iter().for_each(|id| self.turns().read_requests(id));
         self.memory().hear_of_all_unmanaged();
-        let text = serde_json::to_vec(&self.status()).unwrap_or_default();
-        let pieces = text.chunks(MAX_TEXT).count();
-        for (at, piece) in text.chunks(MAX_TEXT).enumerate() {
-            let message = Admission::Text { piece: piece.to_vec(), more: at + 1 < pieces };
-            if peer.send(&message, &[]).is_err() {
-                return;
-            }
+        if super::send(&mut peer, &self.status()) {
+            self.lobby.reads(peer);
         }
-        self.lobby.reads(peer);
     }
 
     fn standing(&self, id: TenantId, tenant: &Tenant) -> Standing {
@@ -280,6 +279,7 @@ impl Server {
             let immovable = counts.immovable;
             let beside = self.memory.account(id);
             TenantStatus {
+                id: id.0,
                 name: tenant.name.clone(),
                 gpu: gpu(),
                 pid: tenant.connection.process.pid(),
@@ -304,6 +304,7 @@ impl Server {
                 gpu_seconds: self.arbiter.gpu_time(id, self.now()) as f64 / 1e6,
                 preemptible: tenant.preemption.works(),
                 requests: self.recorder.requests(id),
+                waits: self.recorder.waits(id),
             }
         });
         let newcomers = self.lobby.waiting().map(|(newcomer, since)| NewcomerStatus {
@@ -314,7 +315,10 @@ impl Server {
         });
         let holder = self.arbiter.holder().and_then(|id| self.tenants.get(id));
         Status {
+            schema: baton_views::event::SCHEMA,
             version: env!("CARGO_PKG_VERSION"),
+            started_unix_ms: self.recorder.started_unix_ms(),
+            uptime_seconds: self.start.elapsed().as_secs_f64(),
             gpu: GpuStatus {
                 name: self.memory.gpu().name.clone(),
                 uuid: gpu(),
@@ -355,7 +359,6 @@ impl Server {
             recent: self.recorder.recent().cloned().collect(),
             allocations: self.recorder.allocations().cloned().collect(),
             departed: self.recorder.departed().cloned().collect(),
-            events: self.recorder.shown().collect(),
         }
     }
 }

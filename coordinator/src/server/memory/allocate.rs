@@ -243,7 +243,8 @@ impl Access<'_> {
         let Some(tenant) = self.tenants.get_mut(id) else { return };
         tenant.memory.peak_bytes = tenant.memory.peak_bytes.max(bytes);
         tenant.memory.is_over(Notice::PutOff);
-        self.recorder.record(id, What::Allocated { asked });
+        let resident = self.resident_bytes(id);
+        self.recorder.record(id, What::Allocated { asked, resident });
         let first: Vec<FrameId> = got.iter().map(|(_, frame)| *frame).take(MAX_DESCRIPTORS).collect();
         self.answer_with(id, &Answer::Allocated { extents }, &first);
     }
@@ -349,6 +350,17 @@ impl Access<'_> {
             }
             self.memory.pool.give_back(freed.into_runs());
         }
+        let resident = self.resident_bytes(id);
+        self.recorder.record(id, What::Freed { resident });
         Ok(())
+    }
+
+    /// How much of a tenant's memory that can move is on the GPU, in bytes.
+    pub(super) fn resident_bytes(&self, id: TenantId) -> u64 {
+        let resident = |tenant: &Tenant| {
+            let counts = tenant.extents().counts();
+            counts.here() - counts.immovable
+        };
+        self.tenants.get(id).map_or(0, resident)
     }
 }

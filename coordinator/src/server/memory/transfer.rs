@@ -177,7 +177,8 @@ impl Access<'_> {
                 self.mapped_of_others(id, &listed);
                 self.mapped(id, listed);
                 self.costs.mapped(took, extents);
-                self.recorder.record(id, What::Mapped { took, extents });
+                let resident = self.resident_bytes(id);
+                self.recorder.record(id, What::Mapped { took, extents, resident });
             }
             Some(Batch::Prepare(extents)) => {
                 self.recorder.record(id, What::Prepared { took });
@@ -189,7 +190,8 @@ impl Access<'_> {
                         self.half_left(id, extent, Half::Unmapped);
                     }
                 }
-                self.recorder.record(id, What::Unmapped { took });
+                let resident = self.resident_bytes(id);
+                self.recorder.record(id, What::Unmapped { took, resident });
             }
             None => return Err(format!("it reports command {batch}, which it was not given")),
         }

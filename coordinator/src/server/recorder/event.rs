@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 use baton_contract::class::Class;
 use baton_contract::messages::{ArrivalStory, Full};
 
+use crate::policy::arbiter::TenantId;
+
 /// Which way something is copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::server) enum Way {
@@ -59,6 +61,10 @@ pub(in crate::server) enum What {
     Descheduled,
     /// Its work goes on beside somebody urgent.
     Rescheduled,
+    /// A user keeps it off the GPU.
+    Suspended,
+    /// A user lets it go on.
+    Unsuspended,
     /// Memory of its begins to leave; so much of it is not copied, because it has not changed. In bytes.
     Leaves {
         extents: u64,
@@ -81,17 +87,25 @@ pub(in crate::server) enum What {
     Prepared {
         took: Duration,
     },
-    /// It has access to so many extents.
+    /// It has access to so many extents more; with them so many of its bytes are on the GPU.
     Mapped {
         took: Duration,
         extents: u64,
+        resident: u64,
     },
+    /// So many of its bytes are still on the GPU, or on their way to the host.
     Unmapped {
         took: Duration,
+        resident: u64,
     },
     /// It has got memory that it asked for then.
     Allocated {
         asked: Instant,
+        resident: u64,
+    },
+    /// It has given memory back.
+    Freed {
+        resident: u64,
     },
     /// It has not got the memory that it asked for.
     Refused {
@@ -100,7 +114,7 @@ pub(in crate::server) enum What {
     },
     /// A request of its has ended: from the first call after rest to the end of the last work, as the tenant says.
     Request {
-        took: Duration,
+        time: Range<Instant>,
     },
     /// Memory of its was read on the GPU, to find what has changed.
     Scanned {
@@ -118,7 +132,8 @@ pub(in crate::server) enum What {
 #[derive(Clone, Debug)]
 pub(in crate::server) struct Recorded {
     pub(in crate::server) at: Instant,
-    /// To whom; none for what concerns the GPU.
+    /// To whom, and what the user calls it; none for what concerns the GPU.
+    pub(in crate::server) id: Option<TenantId>,
     pub(in crate::server) tenant: Option<Arc<str>>,
     pub(in crate::server) what: What,
 }
@@ -140,6 +155,8 @@ impl What {
             Self::UnmapTimedOut => "unmap_timed_out",
             Self::Descheduled => "descheduled",
             Self::Rescheduled => "rescheduled",
+            Self::Suspended => "suspended",
+            Self::Unsuspended => "unsuspended",
             Self::Leaves { .. } => "leaves",
             Self::Comes { .. } => "comes",
             Self::Copied { way: Way::In, .. } => "copied_in",
@@ -148,6 +165,7 @@ impl What {
             Self::Mapped { .. } => "mapped",
             Self::Unmapped { .. } => "unmapped",
             Self::Allocated { .. } => "allocated",
+            Self::Freed { .. } => "freed",
             Self::Refused { .. } => "refused",
             Self::Request { .. } => "request",
             Self::Scanned { .. } => "scanned",
@@ -176,22 +194,36 @@ impl What {
         }
     }
 
-    /// How long it took until now, if it took any time.
-    pub(in crate::server) fn took(&self, at: Instant) -> Option<Duration> {
+    /// How much of its tenant's memory is on the GPU from then on, in bytes, if it is about that.
+    pub(in crate::server) fn resident(&self) -> Option<u64> {
+        match self {
+            Self::Mapped { resident, .. }
+            | Self::Unmapped { resident, .. }
+            | Self::Allocated { resident, .. }
+            | Self::Freed { resident } => Some(*resident),
+            _ => None,
+        }
+    }
+
+    /// From when to when it went, if it took any time and was written down then.
+    pub(in crate::server) fn time(&self, at: Instant) -> Option<Range<Instant>> {
         match self {
             Self::Drained { took }
             | Self::Preempted { took }
             | Self::Prepared { took }
             | Self::Mapped { took, .. }
-            | Self::Unmapped { took }
-            | Self::Request { took } => Some(*took),
-            Self::Copied { time, .. } | Self::Scanned { time, .. } | Self::Scrubbed { time, .. } => {
-                Some(time.end - time.start)
-            }
-            Self::Granted { demanded: since, .. } | Self::Allocated { asked: since } => {
-                Some(at.saturating_duration_since(*since))
-            }
+            | Self::Unmapped { took, .. } => Some(at.checked_sub(*took).unwrap_or(at)..at),
+            Self::Copied { time, .. }
+            | Self::Scanned { time, .. }
+            | Self::Scrubbed { time, .. }
+            | Self::Request { time } => Some(time.clone()),
+            Self::Granted { demanded: since, .. } | Self::Allocated { asked: since, .. } => Some(*since..at),
             _ => None,
         }
+    }
+
+    /// How long that was.
+    pub(in crate::server) fn took(&self, at: Instant) -> Option<Duration> {
+        self.time(at).map(|time| time.end.saturating_duration_since(time.start))
     }
 }

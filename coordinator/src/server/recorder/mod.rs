@@ -17,10 +17,11 @@ use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::io::Write as _;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use baton_contract::class::Class;
 use baton_contract::messages::Full;
+use baton_views::event::{self as shown, History};
 use serde::Serialize;
 
 use crate::policy::arbiter::TenantId;
@@ -32,9 +33,7 @@ pub(super) use histogram::Summary;
 pub use switches::{Phases, Record};
 
 /// How many events are kept.
-const EVENTS: usize = 16 << 10;
-/// How many of them a status shows.
-const SHOWN: usize = 64;
+const EVENTS: usize = 64 << 10;
 /// How many tenants that left are kept.
 const DEPARTED: usize = 64;
 
@@ -135,19 +134,6 @@ impl Histograms {
     }
 }
 
-/// An event, as it is shown.
-#[derive(Debug, Serialize)]
-pub(super) struct Shown {
-    gpu: Arc<str>,
-    /// Seconds since the coordinator began.
-    seconds: f64,
-    tenant: Option<String>,
-    what: &'static str,
-    bytes: Option<u64>,
-    extents: Option<u64>,
-    took_ms: Option<f64>,
-}
-
 /// Who has joined.
 #[derive(Debug)]
 struct Known {
@@ -155,6 +141,8 @@ struct Known {
     class: Class,
     /// Its requests, if it has said anything of them.
     requests: Option<Box<Histogram>>,
+    /// How long it has waited for each of its turns, if it has had any.
+    waits: Option<Box<Histogram>>,
 }
 
 /// The recorder of one GPU.
@@ -163,7 +151,11 @@ pub(super) struct Recorder {
     /// The GPU's UUID, as users read it.
     gpu: Arc<str>,
     start: Instant,
+    /// The same by the clock on the wall, in milliseconds since 1970.
+    start_unix_ms: u64,
     ring: VecDeque<Recorded>,
+    /// How many events there have been.
+    count: u64,
     known: HashMap<TenantId, Known>,
     counters: Counters,
     histograms: Histograms,
@@ -180,7 +172,9 @@ impl Recorder {
             switches: Switches::new(Arc::clone(&gpu)),
             gpu,
             start: Instant::now(),
+            start_unix_ms: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis() as u64),
             ring: VecDeque::new(),
+            count: 0,
             known: HashMap::new(),
             counters: Counters::default(),
             histograms: Histograms::default(),
@@ -201,7 +195,7 @@ impl Recorder {
 
     fn add(&mut self, at: Instant, tenant: Option<TenantId>, what: What) {
         if let (Some(id), What::Joined { name, class }) = (tenant, &what) {
-            self.known.insert(id, Known { name: Arc::clone(name), class: *class, requests: None });
+            self.known.insert(id, Known { name: Arc::clone(name), class: *class, requests: None, waits: None });
         }
         let name = tenant.and_then(|id| self.known.get(&id)).map(|known| Arc::clone(&known.name));
         self.counters.see(&what);
@@ -209,8 +203,12 @@ impl Recorder {
         if let Some(id) = tenant
             && let Some(known) = self.known.get_mut(&id)
         {
-            if let What::Request { took } = &what {
-                known.requests.get_or_insert_default().add(*took);
+            match &what {
+                What::Request { time } => known.requests.get_or_insert_default().add(time.end - time.start),
+                What::Granted { demanded, .. } => {
+                    known.waits.get_or_insert_default().add(at.saturating_duration_since(*demanded));
+                }
+                _ => {}
             }
             let ended = self.switches.see(at, id, &known.name, &what);
             if let Some(record) = ended {
@@ -230,7 +228,8 @@ impl Recorder {
                 self.known.remove(&id);
             }
         }
-        keep(&mut self.ring, Recorded { at, tenant: name, what }, EVENTS);
+        self.count += 1;
+        keep(&mut self.ring, Recorded { at, id: tenant, tenant: name, what }, EVENTS);
     }
 
     /// The GPU's UUID, as users read it.
@@ -263,6 +262,16 @@ impl Recorder {
         Some(self.known.get(&id)?.requests.as_ref()?.summary())
     }
 
+    /// How long a tenant has waited for its turns, if it has had any.
+    pub(super) fn waits(&self, id: TenantId) -> Option<Summary> {
+        Some(self.known.get(&id)?.waits.as_ref()?.summary())
+    }
+
+    /// When the coordinator began, in milliseconds since 1970.
+    pub(super) fn started_unix_ms(&self) -> u64 {
+        self.start_unix_ms
+    }
+
     /// How much of everything there has been.
     pub(super) fn counters(&self) -> &Counters {
         &self.counters
@@ -273,17 +282,56 @@ impl Recorder {
         &self.histograms
     }
 
-    /// The last events, the newest last.
-    pub(super) fn shown(&self) -> impl Iterator<Item = Shown> {
-        self.ring.iter().skip(self.ring.len().saturating_sub(SHOWN)).map(|event| Shown {
-            gpu: Arc::clone(&self.gpu),
-            seconds: event.at.saturating_duration_since(self.start).as_secs_f64(),
-            tenant: event.tenant.as_deref().map(str::to_owned),
-            what: event.what.word(),
-            bytes: event.what.bytes(),
-            extents: event.what.extents(),
-            took_ms: event.what.took(event.at).map(|took| took.as_secs_f64() * 1e3),
-        })
+    /// Events from this number on, as tools are told of them: the oldest first, and not all at once.
+    pub(super) fn history(&self, next: u64) -> History {
+        let oldest = self.count - self.ring.len() as u64;
+        // A number of another coordinator's, before or to come, means all that there is.
+        let first = if next > self.count { oldest } else { next.max(oldest) };
+        let events: Vec<_> = (first..).zip(self.ring.range((first - oldest) as usize..)).take(shown::MOST).collect();
+        let next = first + events.len() as u64;
+        History {
+            schema: shown::SCHEMA,
+            gpu: self.gpu.to_string(),
+            started_unix_ms: self.start_unix_ms,
+            now_ns: self.nanos(Instant::now()),
+            oldest,
+            next,
+            more: next < self.count,
+            events: events.into_iter().map(|(n, event)| self.shown(n, event)).collect(),
+        }
+    }
+
+    fn nanos(&self, at: Instant) -> u64 {
+        u64::try_from(at.saturating_duration_since(self.start).as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    fn shown(&self, n: u64, event: &Recorded) -> shown::Event {
+        let Recorded { at, id, tenant, what } = event;
+        let time = what.time(*at);
+        let mut shown = shown::Event {
+            n,
+            ns: self.nanos(*at),
+            id: id.map(|id| id.0),
+            tenant: tenant.as_deref().map(str::to_owned),
+            what: what.word().to_owned(),
+            from_ns: time.as_ref().map(|time| self.nanos(time.start)),
+            to_ns: time.filter(|time| time.end != *at).map(|time| self.nanos(time.end)),
+            bytes: what.bytes(),
+            extents: what.extents(),
+            resident_bytes: what.resident(),
+            ..shown::Event::default()
+        };
+        match what {
+            What::Granted { arriving, .. } => shown.arriving = Some(*arriving),
+            What::Joined { class, .. } => shown.class = Some(class.word().to_owned()),
+            What::Arrived { story } if story.first_call_micros != u64::MAX => {
+                // The story ends now; whatever it says of itself, nothing in it was later.
+                let ago = story.end_micros.saturating_sub(story.first_call_micros).saturating_mul(1000);
+                shown.first_launch_ns = Some(shown.ns.saturating_sub(ago));
+            }
+            _ => {}
+        }
+        shown
     }
 }
 
@@ -321,8 +369,71 @@ mod tests {
         let preempt = recorder.times().preempt.summary();
         assert_eq!(preempt.count, many);
         assert!(preempt.p50.is_some_and(|ms| (1.98..2.02).contains(&ms)));
-        let last = recorder.shown().last().expect("events");
-        assert_eq!((last.tenant.as_deref(), last.what), (Some("tenant 1"), "preempted"));
+    }
+
+    #[test]
+    fn events_are_told_from_any_number_on_until_there_are_no_more() {
+        let mut recorder = Recorder::new("GPU-0".into(), None);
+        joined(&mut recorder, 1);
+        let many = (EVENTS + 500) as u64;
+        for _ in 1..many {
+            recorder.record(TenantId(1), What::Asked);
+        }
+        let (mut next, mut numbers) = (0, Vec::new());
+        loop {
+            let told = recorder.history(next);
+            assert_eq!((told.oldest, told.events.len() <= shown::MOST), (500, true));
+            numbers.extend(told.events.iter().map(|event| event.n));
+            next = told.next;
+            if !told.more {
+                break;
+            }
+        }
+        assert_eq!(numbers, (500..many).collect::<Vec<_>>());
+        assert!(recorder.history(next).events.is_empty());
+        // Of another coordinator's events there may have been more.
+        assert_eq!(recorder.history(many + 1).events[0].n, 500);
+        recorder.record(TenantId(1), What::Preempted { took: Duration::from_millis(2) });
+        let told = recorder.history(next).events.pop().expect("one more");
+        assert_eq!((told.what.as_str(), told.id, told.tenant.as_deref()), ("preempted", Some(1), Some("tenant 1")));
+        assert!(told.from_ns.is_some_and(|from| from <= told.ns) && told.to_ns.is_none());
+    }
+
+    #[test]
+    fn each_kind_of_event_is_in_the_list_of_kinds() {
+        let now = Instant::now();
+        let (took, time) = (Duration::ZERO, now..now);
+        let all = [
+            What::Joined { name: "a".into(), class: Class::Batch },
+            What::Departed { peak_bytes: 0, switches: 0, gpu_time: took },
+            What::Asked,
+            What::Chosen,
+            What::Granted { demanded: now, decided: now, arriving: false },
+            What::Opened,
+            What::Arrived { story: baton_contract::messages::ArrivalStory::default() },
+            What::Drained { took },
+            What::Preempted { took },
+            What::Resumed,
+            What::UnmapTimedOut,
+            What::Descheduled,
+            What::Rescheduled,
+            What::Suspended,
+            What::Unsuspended,
+            What::Leaves { extents: 0, bytes: 0, unchanged: 0 },
+            What::Comes { extents: 0, bytes: 0, zeros: 0 },
+            What::Copied { way: Way::In, bytes: 0, time: time.clone() },
+            What::Copied { way: Way::Out, bytes: 0, time: time.clone() },
+            What::Prepared { took },
+            What::Mapped { took, extents: 0, resident: 0 },
+            What::Unmapped { took, resident: 0 },
+            What::Allocated { asked: now, resident: 0 },
+            What::Freed { resident: 0 },
+            What::Refused { bytes: 0, why: Full::Arena },
+            What::Request { time: time.clone() },
+            What::Scanned { bytes: 0, time: time.clone() },
+            What::Scrubbed { bytes: 0, time },
+        ];
+        assert_eq!(all.map(|what| what.word()), shown::KINDS);
     }
 
     #[test]

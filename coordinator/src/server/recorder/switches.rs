@@ -228,13 +228,16 @@ impl Switches {
             }
             What::Prepared { took } => self.came(id).prepare += *took,
             What::Mapped { took, .. } => self.came(id).map += *took,
-            What::Unmapped { took } => self.went.unmap += *took,
-            What::Allocated { asked } => self.allocated(at, name, *asked),
+            What::Unmapped { took, .. } => self.went.unmap += *took,
+            What::Allocated { asked, .. } => self.allocated(at, name, *asked),
             What::Joined { .. }
             | What::Resumed
             | What::UnmapTimedOut
             | What::Descheduled
             | What::Rescheduled
+            | What::Suspended
+            | What::Unsuspended
+            | What::Freed { .. }
             | What::Refused { .. }
             | What::Request { .. }
             | What::Scrubbed { .. }

@@ -1,9 +1,11 @@
 //! How a tenant is reached: its process, its sockets, and the pages that it shares with the server.
 
-use std::time::Duration;
+use std::ops::Range;
+use std::time::{Duration, Instant};
 
 use baton_contract::messages::Request;
 use baton_contract::page::CoordinatorPage;
+use rustix::time::{ClockId, clock_gettime};
 
 use super::peer::Peer;
 use super::process::Process;
@@ -86,10 +88,20 @@ impl Connection {
     }
 
     /// How long each request of its program took that has ended since this was asked last, as it says.
-    pub(in crate::server) fn ended_requests(&mut self) -> Vec<Duration> {
+    pub(in crate::server) fn ended_requests(&mut self) -> Vec<Range<Instant>> {
         let mut ended = Vec::new();
         let ring = &self.theirs.requests;
-        self.requests_read = ring.read(self.requests_read, |times| ended.push(Duration::from_nanos(times.nanos())));
+        // The tenant's clock is this one, unless it is in a time namespace of its own, or lies: nothing ends in the future, and how
+        // long it took is what it says in any case.
+        let (now, clock) = (Instant::now(), clock_gettime(ClockId::Monotonic));
+        let clock =
+            u64::try_from(clock.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(clock.tv_nsec).unwrap_or(0);
+        self.requests_read = ring.read(self.requests_read, |times| {
+            let ago = Duration::from_nanos(clock.saturating_sub(times.ended));
+            let end = now.checked_sub(ago).unwrap_or(now);
+            let took = Duration::from_nanos(times.nanos());
+            ended.push(end.checked_sub(took).map_or_else(|| now..now + took, |start| start..end));
+        });
         ended
     }
 

@@ -1,0 +1,364 @@
+//! Who had the GPU when, and how each program stood, made of what has happened.
+//!
+//! A [`Timeline`] is told one [`History`] after the other. Whatever of it nobody needs any more is given up by
+//! [`Timeline::forget_before`], so it stays as small as the time that is looked at.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+
+use crate::event::{Event, History};
+
+#[cfg(test)]
+mod tests;
+
+/// How a program stands at a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum State {
+    /// It has nothing to do, or has yet to say what.
+    Idle,
+    /// It waits for the GPU.
+    Waiting,
+    /// It is the next, and waits for its memory.
+    Arriving,
+    /// It has the GPU; calls wait for memory that is still on its way.
+    RunningArriving,
+    /// It has the GPU.
+    Running,
+    /// It may use the GPU beside whoever has it.
+    CoRunning,
+    /// It has the GPU or could have, and its work makes way for somebody urgent.
+    Descheduled,
+    /// Its work was taken off the GPU in the middle.
+    Preempted,
+    /// A user keeps it off the GPU.
+    Suspended,
+}
+
+impl State {
+    /// All of them.
+    pub const ALL: [Self; 9] = [
+        Self::Idle,
+        Self::Waiting,
+        Self::Arriving,
+        Self::RunningArriving,
+        Self::Running,
+        Self::CoRunning,
+        Self::Descheduled,
+        Self::Preempted,
+        Self::Suspended,
+    ];
+
+    /// As traces and pages call it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Waiting => "waiting for the baton",
+            Self::Arriving => "waiting for memory",
+            Self::RunningArriving => "running, memory arriving",
+            Self::Running => "running",
+            Self::CoRunning => "co-running",
+            Self::Descheduled => "descheduled",
+            Self::Preempted => "preempted",
+            Self::Suspended => "suspended",
+        }
+    }
+}
+
+/// For how long something was so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span<T> {
+    /// When it began, in nanoseconds since the coordinator began.
+    pub from: u64,
+    /// When it ended; none while it is so.
+    pub to: Option<u64>,
+    /// What.
+    pub what: T,
+}
+
+impl<T> Span<T> {
+    /// What of it lies in a stretch of time.
+    pub fn within(&self, time: &Range<u64>) -> Option<Range<u64>> {
+        let (from, to) = (self.from.max(time.start), self.to.unwrap_or(u64::MAX).min(time.end));
+        (from < to).then_some(from..to)
+    }
+}
+
+/// Spans of which each ends when the next begins.
+#[derive(Clone, Debug)]
+pub struct Spans<T>(VecDeque<Span<T>>);
+
+impl<T> Default for Spans<T> {
+    fn default() -> Self {
+        Self(VecDeque::new())
+    }
+}
+
+impl<T: Copy + PartialEq> Spans<T> {
+    /// From now on it is so; none: nothing is. The same as before changes nothing.
+    fn become_at(&mut self, now: u64, what: Option<T>) {
+        let open = self.0.back_mut().filter(|span| span.to.is_none());
+        if open.as_ref().map(|span| span.what) == what {
+            return;
+        }
+        if let Some(open) = open {
+            // Never before it began, and what was for no time at all was not.
+            open.to = Some(now.max(open.from));
+            if open.to == Some(open.from) {
+                self.0.pop_back();
+            }
+        }
+        self.0.extend(what.map(|what| Span { from: now, to: None, what }));
+    }
+
+    fn forget_before(&mut self, ns: u64) {
+        while self.0.front().is_some_and(|span| span.to.is_some_and(|to| to < ns)) {
+            self.0.pop_front();
+        }
+    }
+
+    /// The oldest first.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Span<T>> {
+        self.0.iter()
+    }
+
+    /// What is so now.
+    pub fn now(&self) -> Option<T> {
+        self.0.back().filter(|span| span.to.is_none()).map(|span| span.what)
+    }
+}
+
+/// A program, by what has happened to it.
+#[derive(Clone, Debug, Default)]
+pub struct Program {
+    /// What the user called it.
+    pub name: String,
+    /// Its class, if its beginning is known.
+    pub class: Option<String>,
+    /// How it stood when. Nothing before it is known how, and after it has ended.
+    pub states: Spans<State>,
+    /// When its process ended, if it has.
+    pub ended: Option<u64>,
+    /// A user keeps it off the GPU.
+    suspended: bool,
+    /// Its turn was granted, and its gate has yet to open: with memory on its way?
+    granted: Option<bool>,
+    /// Another was granted the last turn before that.
+    is_switch: bool,
+    /// How it will stand when it is no longer descheduled.
+    before: Option<State>,
+}
+
+/// Something that has ended, and whose it was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Done {
+    /// The program's number; none if it is about the GPU.
+    pub id: Option<u32>,
+    /// From when to when.
+    pub time: Range<u64>,
+    /// How many bytes it was about.
+    pub bytes: u64,
+}
+
+/// A wait for a turn: from wanting the GPU to the first launch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wait {
+    /// The program's number.
+    pub id: u32,
+    /// When it wanted the GPU.
+    pub asked: u64,
+    /// When it was granted.
+    pub granted: u64,
+    /// When its gate was open, or its first call went to the GPU if that was said.
+    pub launched: Option<u64>,
+}
+
+/// All of it.
+#[derive(Clone, Debug, Default)]
+pub struct Timeline {
+    next: u64,
+    /// Up to when it is known, in nanoseconds since the coordinator began.
+    pub now: u64,
+    /// From when on it is known.
+    pub since: u64,
+    /// How many events were forgotten before they were heard.
+    pub lost: u64,
+    /// By number. Those that have ended too, until they are forgotten.
+    pub programs: BTreeMap<u32, Program>,
+    /// Who had the GPU when. Programs that co-run have it beside them.
+    pub owner: Spans<u32>,
+    /// Copies to the GPU, and to the host.
+    pub copies_in: VecDeque<Done>,
+    /// See [`Self::copies_in`].
+    pub copies_out: VecDeque<Done>,
+    /// Requests of programs of class latency.
+    pub requests: VecDeque<Done>,
+    /// Waits for turns.
+    pub waits: VecDeque<Wait>,
+    /// How much of a program's memory was on the GPU from when on.
+    pub resident: VecDeque<(u64, u32, u64)>,
+    /// How often the GPU changed hands in what is known.
+    pub switches: u64,
+    last_granted: Option<u32>,
+}
+
+impl Timeline {
+    /// What to ask the coordinator for next.
+    pub fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// More has happened.
+    pub fn see(&mut self, history: &History) {
+        if history.oldest > self.next {
+            // How things stand now nobody has said: what comes next does.
+            self.lost += history.oldest - self.next;
+            let at = history.events.first().map_or(history.now_ns, |event| event.ns);
+            self.owner.become_at(at, None);
+            self.programs.values_mut().for_each(|program| program.states.become_at(at, None));
+            self.since = at;
+        }
+        history.events.iter().for_each(|event| self.add(event));
+        self.next = history.next;
+        self.now = match history.events.last() {
+            Some(last) if history.more => last.ns,
+            _ => history.now_ns,
+        };
+    }
+
+    fn add(&mut self, event: &Event) {
+        let done = |bytes| Done {
+            id: event.id,
+            time: event.from_ns.unwrap_or(event.ns)..event.to_ns.unwrap_or(event.ns),
+            bytes,
+        };
+        match event.what.as_str() {
+            "copied_in" => self.copies_in.push_back(done(event.bytes.unwrap_or(0))),
+            "copied_out" => self.copies_out.push_back(done(event.bytes.unwrap_or(0))),
+            "request" => self.requests.push_back(done(0)),
+            _ => {}
+        }
+        let Some(id) = event.id else { return };
+        self.resident.extend(event.resident_bytes.map(|bytes| (event.ns, id, bytes)));
+        if !self.programs.contains_key(&id) && event.what == "departed" {
+            return;
+        }
+        let at = event.ns;
+        let program = self.programs.entry(id).or_default();
+        if program.name.is_empty() {
+            program.name = event.tenant.clone().unwrap_or_default();
+        }
+        let state = program.states.now();
+        let becomes = match event.what.as_str() {
+            "joined" => {
+                program.class.clone_from(&event.class);
+                State::Idle
+            }
+            "departed" => {
+                program.ended = Some(at);
+                program.states.become_at(at, None);
+                if self.owner.now() == Some(id) {
+                    self.owner.become_at(at, None);
+                }
+                return;
+            }
+            "suspended" | "unsuspended" => {
+                program.suspended = event.what == "suspended";
+                match state {
+                    Some(State::Idle | State::Waiting | State::Preempted) if program.suspended => State::Suspended,
+                    Some(State::Suspended) if !program.suspended => program.before.take().unwrap_or(State::Idle),
+                    _ => return,
+                }
+            }
+            "asked" if matches!(state, Some(State::Idle) | None) => State::Waiting,
+            "chosen" => State::Arriving,
+            "granted" => {
+                program.granted = Some(event.arriving.unwrap_or(false));
+                program.is_switch = self.last_granted.replace(id).is_some_and(|last| last != id);
+                let asked = event.from_ns.unwrap_or(at);
+                self.waits.push_back(Wait { id, asked, granted: at, launched: None });
+                return;
+            }
+            "opened" => match program.granted.take() {
+                Some(arriving) => {
+                    self.switches += u64::from(std::mem::take(&mut program.is_switch));
+                    self.owner.become_at(at, Some(id));
+                    let last = self.waits.iter_mut().rev().find(|wait| wait.id == id);
+                    if let Some(wait) = last.filter(|_| !arriving) {
+                        wait.launched = Some(at);
+                    }
+                    if arriving { State::RunningArriving } else { State::Running }
+                }
+                None => State::CoRunning,
+            },
+            "arrived" => {
+                let last = self.waits.iter_mut().rev().find(|wait| wait.id == id);
+                if let Some(wait) = last.filter(|wait| wait.launched.is_none()) {
+                    wait.launched = Some(event.first_launch_ns.unwrap_or(at).max(wait.granted));
+                }
+                match state {
+                    Some(State::RunningArriving) => State::Running,
+                    _ => return,
+                }
+            }
+            "drained" | "preempted" => {
+                program.granted = None;
+                if self.owner.now() == Some(id) {
+                    self.owner.become_at(at, None);
+                }
+                let off = if event.what == "preempted" { State::Preempted } else { State::Idle };
+                if program.suspended {
+                    program.before = Some(off);
+                    State::Suspended
+                } else {
+                    off
+                }
+            }
+            "descheduled" => {
+                if state != Some(State::Descheduled) {
+                    program.before = state;
+                }
+                State::Descheduled
+            }
+            "rescheduled" if state == Some(State::Descheduled) => match program.before.take() {
+                Some(before) => before,
+                None => State::Running,
+            },
+            _ => return,
+        };
+        program.states.become_at(at, Some(becomes));
+    }
+
+    /// What ended before that time is of no interest any more.
+    pub fn forget_before(&mut self, ns: u64) {
+        self.since = self.since.max(ns);
+        self.owner.forget_before(ns);
+        for done in [&mut self.copies_in, &mut self.copies_out, &mut self.requests] {
+            // They are written down in the order in which they end, nearly.
+            while done.front().is_some_and(|done| done.time.end < ns) {
+                done.pop_front();
+            }
+        }
+        while self.waits.front().is_some_and(|wait| wait.launched.unwrap_or(wait.granted) < ns) {
+            self.waits.pop_front();
+        }
+        while self.resident.front().is_some_and(|(at, ..)| *at < ns) {
+            self.resident.pop_front();
+        }
+        for program in self.programs.values_mut() {
+            program.states.forget_before(ns);
+        }
+        self.programs.retain(|_, program| program.ended.is_none_or(|at| at >= ns));
+    }
+
+    /// Which part of a stretch of time each program had the GPU, by number: from 0 to 1.
+    pub fn shares(&self, time: &Range<u64>) -> BTreeMap<u32, f64> {
+        let mut shares = BTreeMap::new();
+        let all = time.end.saturating_sub(time.start).max(1) as f64;
+        for span in self.owner.iter() {
+            if let Some(part) = span.within(time) {
+                *shares.entry(span.what).or_insert(0.0) += (part.end - part.start) as f64 / all;
+            }
+        }
+        shares
+    }
+}

@@ -1,0 +1,163 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::event::KINDS;
+
+/// What a coordinator would say of these: kind, program and time of each.
+fn told(events: &[(&str, u32, u64)]) -> History {
+    let event = |(n, (what, id, ns)): (u64, &(&str, u32, u64))| Event {
+        n,
+        ns: *ns,
+        id: Some(*id),
+        tenant: Some(format!("program {id}")),
+        what: (*what).to_owned(),
+        ..Event::default()
+    };
+    let now_ns = events.last().map_or(0, |(.., ns)| *ns);
+    let events: Vec<Event> = (0..).zip(events).map(event).collect();
+    History { next: events.len() as u64, now_ns, events, ..History::default() }
+}
+
+fn states(timeline: &Timeline, id: u32) -> Vec<(u64, Option<u64>, State)> {
+    timeline.programs[&id].states.iter().map(|span| (span.from, span.to, span.what)).collect()
+}
+
+#[test]
+fn two_programs_take_turns() {
+    let mut timeline = Timeline::default();
+    timeline.see(&told(&[
+        ("joined", 1, 0),
+        ("joined", 2, 1),
+        ("asked", 1, 10),
+        ("chosen", 1, 11),
+        ("granted", 1, 12),
+        ("opened", 1, 13),
+        ("asked", 2, 20),
+        ("preempted", 1, 30),
+        ("chosen", 2, 31),
+        ("granted", 2, 32),
+        ("opened", 2, 33),
+        ("drained", 2, 50),
+    ]));
+    use State::*;
+    assert_eq!(
+        states(&timeline, 1),
+        [
+            (0, Some(10), Idle),
+            (10, Some(11), Waiting),
+            (11, Some(13), Arriving),
+            (13, Some(30), Running),
+            (30, None, Preempted)
+        ]
+    );
+    assert_eq!(states(&timeline, 2).last(), Some(&(50, None, Idle)));
+    let owners: Vec<_> = timeline.owner.iter().map(|span| (span.from, span.to, span.what)).collect();
+    assert_eq!(owners, [(13, Some(30), 1), (33, Some(50), 2)]);
+    assert_eq!((timeline.switches, timeline.now), (1, 50));
+    let shares = timeline.shares(&(0..50));
+    assert!((shares[&1] - 0.34).abs() < 1e-9 && (shares[&2] - 0.34).abs() < 1e-9);
+    assert_eq!(timeline.waits.iter().map(|wait| wait.launched).collect::<Vec<_>>(), [Some(13), Some(33)]);
+}
+
+#[test]
+fn one_that_runs_while_its_memory_comes_launches_before_all_is_there() {
+    let mut timeline = Timeline::default();
+    let mut history = told(&[("joined", 1, 0), ("granted", 1, 10), ("opened", 1, 11), ("arrived", 1, 40)]);
+    history.events[1].arriving = Some(true);
+    history.events[3].first_launch_ns = Some(14);
+    timeline.see(&history);
+    assert_eq!(states(&timeline, 1)[1..], [(11, Some(40), State::RunningArriving), (40, None, State::Running)]);
+    assert_eq!(timeline.waits[0].launched, Some(14));
+}
+
+#[test]
+fn a_corunner_has_no_turn_and_whoever_makes_way_for_it_goes_on_as_before() {
+    let mut timeline = Timeline::default();
+    timeline.see(&told(&[
+        ("granted", 1, 5),
+        ("opened", 1, 6),
+        ("opened", 2, 7),
+        ("descheduled", 1, 10),
+        ("descheduled", 1, 11),
+        ("rescheduled", 1, 12),
+    ]));
+    assert_eq!(timeline.programs[&2].states.now(), Some(State::CoRunning));
+    assert_eq!(timeline.programs[&1].states.now(), Some(State::Running));
+    assert_eq!(timeline.owner.now(), Some(1));
+}
+
+#[test]
+fn a_suspended_program_is_shown_so_from_when_it_is_off_the_gpu() {
+    let mut timeline = Timeline::default();
+    timeline.see(&told(&[
+        ("granted", 1, 5),
+        ("opened", 1, 6),
+        ("suspended", 1, 8),
+        ("preempted", 1, 9),
+        ("asked", 1, 10),
+        ("unsuspended", 1, 20),
+    ]));
+    let rest = [(6, Some(9), State::Running), (9, Some(20), State::Suspended), (20, None, State::Preempted)];
+    assert_eq!(states(&timeline, 1), rest);
+}
+
+#[test]
+fn what_was_lost_ends_what_was_known() {
+    let mut timeline = Timeline::default();
+    timeline.see(&told(&[("granted", 1, 5), ("opened", 1, 6)]));
+    let mut later = told(&[("asked", 2, 100)]);
+    (later.oldest, later.next) = (50, 51);
+    later.events[0].n = 50;
+    timeline.see(&later);
+    assert_eq!((timeline.lost, timeline.owner.now(), timeline.since), (48, None, 100));
+    assert_eq!(states(&timeline, 1), [(6, Some(100), State::Running)]);
+}
+
+#[test]
+fn one_that_has_left_is_forgotten_with_its_time() {
+    let mut timeline = Timeline::default();
+    timeline.see(&told(&[
+        ("joined", 1, 0),
+        ("granted", 1, 5),
+        ("opened", 1, 6),
+        ("departed", 1, 9),
+        ("joined", 2, 50),
+    ]));
+    assert_eq!(timeline.programs[&1].ended, Some(9));
+    timeline.forget_before(20);
+    assert_eq!(timeline.programs.keys().collect::<Vec<_>>(), [&2]);
+    assert_eq!(timeline.owner.iter().count() + timeline.waits.len(), 0);
+}
+
+proptest! {
+    /// Whatever comes, spans follow each other, no more than one of each lane is open, and two hearings make the same as one.
+    #[test]
+    fn spans_never_overlap(raw in prop::collection::vec((0..KINDS.len(), 0..4u32, 0..5u64), 0..200), cut in 0..200usize) {
+        let mut now = 0;
+        let events: Vec<(&str, u32, u64)> = raw.iter().map(|(kind, id, step)| {
+            now += step;
+            (KINDS[*kind], *id, now)
+        }).collect();
+        let all = told(&events);
+        let mut at_once = Timeline::default();
+        at_once.see(&all);
+        let mut in_two = Timeline::default();
+        let cut = cut.min(events.len());
+        let first = History { events: all.events[..cut].to_vec(), next: cut as u64, more: true, ..all.clone() };
+        in_two.see(&first);
+        in_two.see(&History { events: all.events[cut..].to_vec(), ..all.clone() });
+        let lanes = |timeline: &Timeline| {
+            let programs: Vec<_> = timeline.programs.keys().map(|id| states(timeline, *id)).collect();
+            let owner: Vec<_> = timeline.owner.iter().map(|span| (span.from, span.to, span.what)).collect();
+            (programs, owner, timeline.switches)
+        };
+        prop_assert_eq!(lanes(&at_once), lanes(&in_two));
+        let (programs, owner, _) = lanes(&at_once);
+        for lane in programs.iter().map(|lane| lane.iter().map(|(from, to, _)| (*from, *to)).collect::<Vec<_>>())
+            .chain([owner.iter().map(|(from, to, _)| (*from, *to)).collect()]) {
+            for pair in lane.windows(2) {
+                prop_assert!(pair[0].1.is_some_and(|to| to <= pair[1].0 && to > pair[0].0));
+            }
+        }
+    }
+}
