@@ -27,6 +27,7 @@ import tempfile
 from common import machine, programs, stats, table
 from common.coordinator import Coordinator, Driver, Install, NoCoordinator
 from common.workers import WorkerFailed, together
+from loads import ENVIRONMENT
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROLES = ("bare A", "bare B", "preloaded")
@@ -52,8 +53,9 @@ def plan(workload, device, baton, serving=None, bare=None):
     argv += ["--watch", pathlib.Path(baton).name]
     preloaded = programs.preload_environment(baton)
     joining = serving.joining(TENANT) if serving else {}
-    environments = dict.fromkeys(ROLES, bare or {})
-    environments["preloaded"] = {**(bare or {}), **preloaded, **joining}
+    bare = {**(bare or {}), **ENVIRONMENT.get(workload, {})}
+    environments = dict.fromkeys(ROLES, bare)
+    environments["preloaded"] = {**bare, **preloaded, **joining}
     return {role: (argv, environments[role]) for role in ROLES}
 
 

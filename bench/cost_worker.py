@@ -72,6 +72,8 @@ def driver(_device):
 WORKLOADS = {
     "resnet152_train": resnet152_train,
     "resnet152_train_64": resnet152_train_64,
+    "resnet152_train_64_segments": resnet152_train_64,
+    "resnet152_train_64_async": resnet152_train_64,
     "bert_infer": bert_infer,
     "driver": driver,
     "spin": spin,

@@ -35,7 +35,7 @@ from common.coordinator import Coordinator, Driver, Install, NoCoordinator, pars
 from common.scene import TRAINER, Scene, started
 from common.switching import BESIDE, KERNEL, READY, SCENES, TRAINING, VARIANTS
 from common.workers import Worker, WorkerFailed
-from loads import SERVED, TRAINED
+from loads import ENVIRONMENT, SERVED, TRAINED
 from loads.service import INPUTS
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -44,7 +44,8 @@ PARTS = ["latency", "training", "equality"]
 MODELS = ["resnet152", "inception_v3", "bert", "llama_1b", "llama_7b"]
 LOADS = [*MODELS, "adamw", "graph", "compiled", "linalg", "attention"]
 # About what each has on the GPU, for the size of the host pool.
-EXPECTED = {"llama_1b": 3 * GIB, "llama_7b": 15 * GIB, "jax_7b": 19 * GIB, "adamw": 4 * GIB}
+EXPECTED = {"llama_1b": 3 * GIB, "llama_7b": 15 * GIB, "llama_7b_segments": 15 * GIB}
+EXPECTED |= {"jax_7b": 20 * GIB, "adamw": 4 * GIB}
 OTHERS = GIB
 FAILURES = (WorkerFailed, NoCoordinator)
 
@@ -161,7 +162,7 @@ def scene(run, names, options, warm=2 * INPUTS):
         argv = run.command("switch_train.py", run.trainer)
         plan = {TRAINER: (serving.run(TRAINER, argv, "batch"), settings)}
         for name in names:
-            own = {**settings, **dict(run.arguments.server_settings)}
+            own = {**settings, **ENVIRONMENT.get(name, {})}
             plan[name] = (serving.run(name, run.server(name, warm), "latency"), own)
         with started(plan, folder, arguments.timeout, run.shim) as (workers, answers, failures):
             for name, failure in failures.items():
@@ -217,8 +218,7 @@ def latency_of(run, variant, one, model, answer):
     ready = run.row(model, READY, samples, more)
     samples = sampled(run, lambda number: rested_and_evicted(one, model, number))
     row = switching.evicted_row(samples, ready, memory, run.gbps)
-    settings = [f"{name}={value}" for name, value in run.arguments.server_settings]
-    options = [*SCENES[variant], *run.arguments.serve, *settings]
+    options = [*SCENES[variant], *run.arguments.serve]
     answers = [*samples, *(sample["rested"] for sample in samples)]
     run.row(model, variant, answers, {"options": options, **neighbour, **row})
 
@@ -247,7 +247,8 @@ def bare(run, names, warm):
     """(workers, first answers) of servers without Baton."""
     with tempfile.TemporaryDirectory(prefix="bare-") as folder:
         settings = {**programs.private_caches(folder), **run.driver.bare(folder)}
-        plan = {name: (run.server(name, warm), settings) for name in names}
+        own = {name: {**settings, **ENVIRONMENT.get(name, {})} for name in names}
+        plan = {name: (run.server(name, warm), own[name]) for name in names}
         limits = (run.arguments.timeout, run.shim, False)
         with started(plan, folder, *limits) as (workers, answers, failures):
             for name, failure in failures.items():
@@ -305,7 +306,8 @@ def new_process(run, model):
         for number in run.in_time(range(run.arguments.starts)):
             begun = time.perf_counter()
             with open(pathlib.Path(folder, "new.log"), "w+") as log:
-                worker = Worker(model, run.server(model, 0), settings, log)
+                own = {**settings, **ENVIRONMENT.get(model, {})}
+                worker = Worker(model, run.server(model, 0), own, log)
                 try:
                     worker.answer(run.arguments.timeout)
                     answer = worker.ask(f"request {number % INPUTS}", run.arguments.timeout)
@@ -475,14 +477,6 @@ def parse():
     parser.add_argument("--arena", default="24GiB", help="each model and the training fit")
     parser.add_argument("--host-pool", help="instead of one that all models fit")
     parser.add_argument("--serve", default="", help="more options for `baton serve`, in one word")
-    parser.add_argument(
-        "--server-settings",
-        nargs="+",
-        default=[],
-        type=lambda word: tuple(word.split("=", 1)),
-        metavar="NAME=VALUE",
-        help="variables of the servers' environment",
-    )
     parser.add_argument("--reference-bytes", default="2GiB", help="what PyTorch copies")
     parser.add_argument("--no-reference", dest="reference", action="store_false")
     parser.add_argument("--limit-seconds", type=float, default=1e9, help="begin nothing after it")

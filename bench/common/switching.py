@@ -32,6 +32,7 @@ LIMITS = {
     "bert": 1.25,
     "llama_1b": 1.10,
     "llama_7b": 1.10,
+    "llama_7b_segments": 1.10,
     "jax_7b": 1.10,
     "driver": None,
 }

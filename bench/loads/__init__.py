@@ -82,8 +82,20 @@ SERVED = {
         name: ("torch_services", name)
         for name in ("adamw", "graph", "compiled", "linalg", "attention")
     },
+    "llama_7b_segments": ("torch_services", "llama_7b"),
     "jax_7b": ("jax_services", "jax_7b"),
     "driver": ("driver_service", "driver"),
+}
+
+# What the environment of some loads has besides: how they get their memory. JAX is given half of the
+# GPU that it sees, because a training has to fit beside it.
+SEGMENTS = {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
+POOLS = {"PYTORCH_ALLOC_CONF": "backend:cudaMallocAsync"}
+ENVIRONMENT = {
+    "llama_7b_segments": SEGMENTS,
+    "jax_7b": {"XLA_PYTHON_CLIENT_MEM_FRACTION": ".5"},
+    "resnet152_train_64_segments": SEGMENTS,
+    "resnet152_train_64_async": POOLS,
 }
 
 # Trainings that they interrupt. `build(device, size)` gives a `Training` of loads/service.py.
