@@ -47,6 +47,15 @@ pub const MAX_CHANNELS: usize = 2048;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ExtentId(pub u32);
 
+/// A process, as those of its PID namespace know it: the coordinator may be of another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ProcessId {
+    /// The namespace, as the kernel numbers it (the inode of `/proc/PID/ns/pid`).
+    pub namespace: u64,
+    /// Its number there.
+    pub number: u32,
+}
+
 /// A message of either direction, or of one family.
 pub trait Message: Debug {
     /// The message's bytes.
@@ -313,6 +322,18 @@ declare::messages! {
                 /// The handle that it is opened by.
                 handle: [u8; IPC_HANDLE],
             },
+            /// Other processes are to be able to import memory by descriptors, of whose open files this process is the owner
+            /// (`F_SETOWN`). Answered by [`Answer::Noted`].
+            65 => ExportDescriptors {
+                /// The process itself, as it knows itself.
+                process: ProcessId,
+            },
+            /// Memory is about to be imported by a descriptor that another process owns. If that is a tenant which exports descriptors,
+            /// the two are scheduled as one from then on. Answered by [`Answer::Noted`].
+            66 => ImportDescriptor {
+                /// The owner, as whoever imports it knows it.
+                owner: ProcessId,
+            },
         }
     }
 }
@@ -502,8 +523,8 @@ declare::messages! {
                 /// How much the tenant may have of what it asked for: at least what it needs, or nothing.
                 bytes: u64,
             },
-            /// To [`Request::Spare`], [`Request::Reuse`], [`Request::Unexport`], [`Request::ExportEvent`] and
-            /// [`Request::OpenEvent`].
+            /// To [`Request::Spare`], [`Request::Reuse`], [`Request::Unexport`], [`Request::ExportEvent`], [`Request::OpenEvent`],
+            /// [`Request::ExportDescriptors`] and [`Request::ImportDescriptor`].
             59 => Noted,
             /// To [`Request::Export`].
             60 => Exported {

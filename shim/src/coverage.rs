@@ -49,7 +49,6 @@ const RULES: &[(&str, Class, &str)] = &[
     ("cuMemHostGetDevicePointer", Harmless, "of before CUDA 3.2, for memory below 4 GiB; its successor is hooked"),
     ("cuMemGetAddressRange", Harmless, "of before CUDA 3.2, for memory below 4 GiB; its successor is hooked"),
     ("cuMemRangeGetAttribute", Unmanaged, "managed memory"),
-    ("cuMemPool", Unmanaged, "pools that processes share"),
     ("cuMemPoolGetAccess", Harmless, "a question about a pool"),
     ("cuMemGetDefaultMemPool", Harmless, "a pool's handle; what is allocated from it is hooked"),
     ("cuMemGetMemPool", Harmless, "a pool's handle; what is allocated from it is hooked"),

@@ -58,8 +58,11 @@ fn gpus(name: &str) -> &'static str {
 /// What a case of a program does on a GPU of its own, or on two.
 #[track_caller]
 fn alone(name: &str, case: &str) -> Outcome {
+    let folder = tempfile::tempdir().expect("a temporary folder");
     let mut command = Driver::simulated().bare(built().programs.join("legal").join(name));
     command.arg(case).env("SIMCUDA_MEMORY", "512MiB").env("SIMCUDA_GPUS", gpus(name));
+    // Of a program's processes too.
+    command.env("SIMCUDA_GPU_FILE", folder.path().join("gpu"));
     to_the_end(&mut command, None, |_| {}).succeeded()
 }
 
@@ -209,6 +212,39 @@ fn an_allocation_is_handed_on_to_devices_on_the_bus_and_to_other_processes() {
                    a handle for another process: 0\n";
     assert!(alone("aliases", "leaving").out.starts_with(answers));
     same(&serving().start(), "aliases", "leaving", |_| {});
+}
+
+#[test]
+fn programs_that_pass_memory_on_by_descriptors_run_together() {
+    for case in ["one-piece", "pieces", "pool", "imported"] {
+        // Nobody has to leave: what one waits for, the other can do only if it has the GPU too.
+        let coordinator = patient().start();
+        same(&coordinator, "passed", case, |_| try_to_evict(&coordinator, "passed"));
+        let log = coordinator.log();
+        assert!(log.contains("share memory or events"), "{case}: {log}");
+        coordinator.until_empty();
+    }
+}
+
+#[test]
+fn programs_that_pass_memory_on_leave_and_come_back_together() {
+    let coordinator = Serving::arena("96MiB").start();
+    let words = ["--megabytes", "80", "--rounds", "40", "--check", "10"];
+    let other = coordinator.run("other", "normal", &program("fill_and_check"), &words);
+    for case in ["one-piece", "pieces", "pool", "imported"] {
+        same(&coordinator, "passed", case, |_| try_to_evict(&coordinator, "passed"));
+    }
+    assert_eq!(other.result(LIMIT), baton_tests::coordinator::alone("fill_and_check", &words));
+    coordinator.until_empty();
+}
+
+#[test]
+fn programs_that_pass_memory_on_and_have_no_room_together_take_turns() {
+    let coordinator = serving().start();
+    same(&coordinator, "passed", "much", |_| try_to_evict(&coordinator, "passed"));
+    let log = coordinator.log();
+    assert!(log.contains("cannot run together"), "{log}");
+    coordinator.until_empty();
 }
 
 #[test]

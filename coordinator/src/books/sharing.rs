@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::Hash;
 
 use baton_contract::memory::SizeClass;
-use baton_contract::messages::{ExtentId, IPC_HANDLE};
+use baton_contract::messages::{ExtentId, IPC_HANDLE, ProcessId};
 
 /// Whoever knows it can open an allocation.
 pub type Key = [u8; 16];
@@ -54,6 +54,8 @@ pub struct Sharing<T> {
     exports: HashMap<Key, (T, Export)>,
     keys: BTreeMap<(T, u64), Key>,
     events: HashMap<[u8; IPC_HANDLE], T>,
+    /// Who has exported memory by descriptors that this process owns.
+    processes: HashMap<ProcessId, T>,
     /// How much each has exported: allocations and events.
     numbers: BTreeMap<T, usize>,
     attachments: BTreeMap<(T, ExtentId), Attachment<T>>,
@@ -70,6 +72,7 @@ impl<T> Default for Sharing<T> {
             exports: HashMap::new(),
             keys: BTreeMap::new(),
             events: HashMap::new(),
+            processes: HashMap::new(),
             numbers: BTreeMap::new(),
             attachments: BTreeMap::new(),
             sharers: BTreeMap::new(),
@@ -128,6 +131,18 @@ impl<T: Copy + Ord + Hash> Sharing<T> {
     /// Whose event this handle is for.
     pub fn owner_of_event(&self, handle: &[u8; IPC_HANDLE]) -> Option<T> {
         self.events.get(handle).copied()
+    }
+
+    /// Others may import memory by descriptors that this process owns, which is the tenant's: what it said before holds no longer, nor
+    /// does what another tenant has said of this process, which it has replaced.
+    pub fn export_descriptors(&mut self, owner: T, process: ProcessId) {
+        self.processes.retain(|_, one| *one != owner);
+        self.processes.insert(process, owner);
+    }
+
+    /// Whose descriptors they are that this process owns.
+    pub fn owner_of_descriptors(&self, process: ProcessId) -> Option<T> {
+        self.processes.get(&process).copied()
     }
 
     /// A tenant has this extent of another's from here on.
@@ -233,6 +248,7 @@ impl<T: Copy + Ord + Hash> Sharing<T> {
             self.unexport(owner, at);
         }
         self.events.retain(|_, owner| *owner != id);
+        self.processes.retain(|_, owner| *owner != id);
         self.numbers.remove(&id);
     }
 }
@@ -265,6 +281,24 @@ mod tests {
         assert_eq!(sharing.export(A, export, second), Some(second));
         sharing.forget_exports(A);
         assert_eq!(sharing.exported(A, &second), None);
+    }
+
+    #[test]
+    fn descriptors_are_those_of_the_last_tenant_that_a_process_was() {
+        let mut sharing = Sharing::default();
+        let process = |namespace, number| ProcessId { namespace, number };
+        sharing.export_descriptors(A, process(1, 10));
+        sharing.export_descriptors(B, process(2, 10));
+        assert_eq!(sharing.owner_of_descriptors(process(1, 10)), Some(A));
+        assert_eq!(sharing.owner_of_descriptors(process(2, 10)), Some(B), "of another namespace");
+        assert_eq!(sharing.owner_of_descriptors(process(1, 11)), None, "of a stranger");
+        sharing.export_descriptors(A, process(1, 12));
+        assert_eq!(sharing.owner_of_descriptors(process(1, 10)), None, "a tenant is one process");
+        sharing.export_descriptors(C, process(1, 12));
+        sharing.forget_exports(A);
+        assert_eq!(sharing.owner_of_descriptors(process(1, 12)), Some(C), "which has replaced A");
+        sharing.forget_exports(C);
+        assert_eq!(sharing.owner_of_descriptors(process(1, 12)), None);
     }
 
     #[test]

@@ -118,7 +118,9 @@ impl Server {
                 | Request::Reuse { .. }
                 | Request::Export { .. }
                 | Request::Unexport { .. }
-                | Request::ExportEvent { .. } => {}
+                | Request::ExportEvent { .. }
+                | Request::ExportDescriptors { .. }
+                | Request::ImportDescriptor { .. } => {}
             }
         }
         self.serve_request(id, request)
@@ -164,19 +166,29 @@ impl Server {
                 let exporter = TenantId(exporter);
                 if self.memory().attach(id, exporter, &key, at)? == Attaching::Unite {
                     self.unite(id, exporter);
+                    self.tenants.answer(id, &Answer::TryAgain, &[]);
                 }
             }
             Request::ExportEvent { handle } => self.memory().export_event(id, handle),
             Request::OpenEvent { handle } => {
                 if let Some(exporter) = self.memory().open_event(id, handle) {
                     self.unite(id, exporter);
+                    self.tenants.answer(id, &Answer::TryAgain, &[]);
                 }
+            }
+            Request::ExportDescriptors { process } => self.memory().export_descriptors(id, process),
+            Request::ImportDescriptor { owner } => {
+                if let Some(exporter) = self.memory().import_descriptor(id, owner) {
+                    self.unite(id, exporter);
+                }
+                self.tenants.answer(id, &Answer::Noted, &[]);
             }
         }
         Ok(())
     }
 
-    /// From here on the two are scheduled as one. Whoever wanted that asks again when all that the other one has is here too.
+    /// From here on the two are scheduled as one. Who asks for memory or an event of the other's asks again when all that it has is here
+    /// too.
     fn unite(&mut self, id: TenantId, other: TenantId) {
         let name = |id: TenantId| self.tenants.get(id).map_or("", |tenant| tenant.name.as_str());
         log::info!("{} and {} share memory or events: they take their turns together", name(id), name(other));
@@ -186,7 +198,6 @@ impl Server {
         for member in self.arbiter.members(id) {
             self.memory().show_offer(member);
         }
-        self.tenants.answer(id, &Answer::TryAgain, &[]);
     }
 
     /// What was asked for while the gate was closed already.

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 #[cfg(test)]
 use proptest::prelude::*;
 
-use super::{ArrivalStory, Channels, DriverKind, ExtentId, Full, MAX_CHANNELS, Refusal};
+use super::{ArrivalStory, Channels, DriverKind, ExtentId, Full, MAX_CHANNELS, ProcessId, Refusal};
 use crate::class::Class;
 use crate::memory::SizeClass;
 use crate::resource_manager::Objects;
@@ -368,6 +368,7 @@ structures! {
         waits: u64,
         waited_micros: u64
     }
+    ProcessId { namespace: u64, number: u32 }
     Change { class: Option<Class>, weight: Option<u32>, slo_micros: Option<u64>, suspended: Option<bool> }
     Objects {
         client: u32,

@@ -7,7 +7,7 @@ use core::ffi::{c_char, c_int, c_uint, c_void};
 
 use baton_contract::cuda::*;
 
-use super::effects::{Asks, Changes, Declared, Escapes, Frees, HostOnly, Imports, Keeps, Queues, Tells};
+use super::effects::{Asks, Changes, Declared, Frees, HostOnly, Imports, Keeps, Queues, Tells};
 
 macro_rules! forwarded {
     ($( $($symbol:ident),+ => ($($argument:ident: $type:ty),* $(,)?); )*) => {
@@ -31,9 +31,6 @@ forwarded! {
     cuMemGetDefaultMemPool, cuMemGetMemPool =>
         (out: Tells<*mut CUmemoryPool>, location: *mut CUmemLocation, kind: c_int);
     cuMemPoolGetAccess => (flags: *mut c_int, pool: Asks<CUmemoryPool>, location: *mut CUmemLocation);
-    cuMemPoolExportToShareableHandle => (out: Tells<*mut c_void>, pool: Escapes<CUmemoryPool>, kind: c_int, flags: u64);
-    cuMemPoolImportFromShareableHandle =>
-        (out: Imports<*mut CUmemoryPool>, handle: HostOnly<*mut c_void>, kind: c_int, flags: u64);
     cuDeviceGetGraphMemAttribute, cuDeviceSetGraphMemAttribute =>
         (device: CUdevice, attribute: c_int, value: HostOnly<*mut c_void>);
 

@@ -12,6 +12,7 @@
 
 mod checkpoint;
 mod contexts;
+mod descriptors;
 pub(crate) mod effects;
 mod escapes;
 #[cfg(test)]

@@ -31,8 +31,8 @@ use super::effects::{
 };
 use super::ipc::CUipcEventHandle;
 use super::{
-    checkpoint, contexts, escapes, ipc, memory, pools, procaddress, reachable, retry, streams, synchronous, unmanaged,
-    vmm,
+    checkpoint, contexts, descriptors, escapes, ipc, memory, pools, procaddress, reachable, retry, streams,
+    synchronous, unmanaged, vmm,
 };
 use crate::arrival::copies::{Batch, Copy2d, Copy3d, Fill, Node, Words, rows};
 use crate::arrival::footprint::{self, Reach, Unified};
@@ -322,8 +322,15 @@ hooks! {
     cuIpcGetEventHandle => ipc::event_handle(out: *mut CUipcEventHandle, event: *mut c_void);
     cuIpcOpenEventHandle => ipc::open_event(out: *mut *mut c_void, handle: CUipcEventHandle);
 
+    // The same by descriptors.
+    cuMemImportFromShareableHandle =>
+        descriptors::import(out: Imports<*mut u64>, handle: HostOnly<*mut c_void>, kind: c_int);
+    cuMemPoolExportToShareableHandle =>
+        descriptors::export_pool(out: Tells<*mut c_void>, pool: Escapes<CUmemoryPool>, kind: c_int, flags: u64);
+    cuMemPoolImportFromShareableHandle =>
+        descriptors::import_pool(out: Imports<*mut CUmemoryPool>, handle: HostOnly<*mut c_void>, kind: c_int, flags: u64);
+
     // Memory that comes from elsewhere: nobody looks into it for pointers.
-    cuMemImportFromShareableHandle => foreign(out: Imports<*mut u64>, handle: HostOnly<*mut c_void>, kind: c_int);
     cuMemPoolImportPointer => foreign(out: Imports<*mut CUdeviceptr>, pool: Asks<CUmemoryPool>, data: Asks<*mut c_void>);
     cuExternalMemoryGetMappedBuffer => foreign(out: Imports<*mut CUdeviceptr>, memory: Asks<*mut c_void>, buffer: *const c_void);
     cuGraphicsResourceGetMappedPointer_v2 =>

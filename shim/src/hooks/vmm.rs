@@ -9,12 +9,13 @@
 //! refused: a handle is mapped and unmapped as a whole (measured: 801 by `cuMemMap`, 1 by the others).
 
 use core::ffi::{c_int, c_void};
-use std::os::fd::IntoRawFd;
+use std::os::fd::{AsRawFd, IntoRawFd};
 use std::sync::{Mutex, PoisonError};
 
 use baton_contract::cuda::*;
 use baton_contract::memory::{GRANULE, Unmanaged};
 
+use super::descriptors;
 use super::escapes::{self, REFUSED};
 use super::memory::join_for;
 use super::retry::retried;
@@ -338,8 +339,9 @@ pub(super) unsafe fn properties(original: OfProperties, out: *mut c_void, handle
 }
 
 pub(super) unsafe fn export(original: Export, out: *mut c_void, handle: u64, kind: c_int, flags: u64) -> CUresult {
-    // SAFETY: the driver's own function with the program's own arguments, or with a handle that stands for the program's.
-    let by_driver = |handle| unsafe { original(out, handle, kind, flags) };
+    // SAFETY: the driver's own function with the program's own arguments, or with a handle that stands for the program's. It writes the
+    // descriptor.
+    let by_driver = |handle| unsafe { descriptors::exported(out, kind, || original(out, handle, kind, flags)) };
     if !is_handle(handle) {
         return by_driver(handle);
     }
@@ -354,6 +356,7 @@ pub(super) unsafe fn export(original: Export, out: *mut c_void, handle: u64, kin
     }
     match arrival::with_all_here(|guard| space.export(&session.link.requests, handle, guard)).flatten() {
         Ok(Some(descriptor)) => {
+            descriptors::give_out(descriptor.as_raw_fd());
             // SAFETY: not null, and the program's own place for a descriptor.
             unsafe { *out.cast::<c_int>() = descriptor.into_raw_fd() };
             CUDA_SUCCESS

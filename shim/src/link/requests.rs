@@ -7,7 +7,7 @@ use std::time::Duration;
 use baton_contract::link;
 use baton_contract::memory::SizeClass;
 use baton_contract::messages::{
-    Answer, ExtentId, FromCoordinator, Full, IPC_HANDLE, MAX_LISTED, MAX_RANGES, Message as _, Request,
+    Answer, ExtentId, FromCoordinator, Full, IPC_HANDLE, MAX_LISTED, MAX_RANGES, Message as _, ProcessId, Request,
 };
 use baton_contract::wire::GpuNumber;
 
@@ -203,6 +203,18 @@ impl Requests {
             (Answer::TryAgain, _) => Err(Unserved::TryAgain),
             _ => Err(Unserved::Gone),
         }
+    }
+
+    /// Says that other processes are to be able to import memory by descriptors that this process owns.
+    pub(crate) fn export_descriptors(&self, process: ProcessId) {
+        // Without a coordinator nobody takes turns with them.
+        let _ = self.ask(&Request::ExportDescriptors { process });
+    }
+
+    /// Says that memory is about to be imported by a descriptor of another process, which may be a tenant.
+    pub(crate) fn import_descriptor(&self, owner: ProcessId) {
+        // As for `export_descriptors`.
+        let _ = self.ask(&Request::ImportDescriptor { owner });
     }
 
     fn granted(&self, request: &Request) -> Result<u64, Unserved> {

@@ -4,6 +4,7 @@ pub(crate) mod event;
 pub(crate) mod futex;
 pub(crate) mod once;
 pub(crate) mod own_memory;
+pub(crate) mod owner;
 pub(crate) mod reserve;
 pub(crate) mod rtld_next;
 pub(crate) mod thread;

@@ -5,7 +5,7 @@
 //! it is there.
 
 use baton_contract::memory::SizeClass;
-use baton_contract::messages::{Answer, ExtentId, Full, IPC_HANDLE, MAX_LISTED, MemoryCommand};
+use baton_contract::messages::{Answer, ExtentId, Full, IPC_HANDLE, MAX_LISTED, MemoryCommand, ProcessId};
 use baton_contract::wire::MAX_DESCRIPTORS;
 
 use super::transfer::Task;
@@ -74,10 +74,8 @@ impl Access<'_> {
 
     /// A tenant is about to open an event. Says with whom it is to be scheduled as one first; that one has its answer.
     pub(in crate::server) fn open_event(&mut self, id: TenantId, handle: [u8; IPC_HANDLE]) -> Option<TenantId> {
-        let lives = |owner: &TenantId| self.tenants.get(*owner).is_some_and(|tenant| tenant.connection.is_open());
-        let owner = self.memory.sharing.owner_of_event(&handle).filter(lives);
         // The event of a stranger, or of one that has ended, is between the program and the driver.
-        let Some(owner) = owner.filter(|owner| !self.arbiter.are_united(id, *owner)) else {
+        let Some(owner) = self.apart_from(id, self.memory.sharing.owner_of_event(&handle)) else {
             self.tenants.answer(id, &Answer::Noted, &[]);
             return None;
         };
@@ -90,6 +88,25 @@ impl Access<'_> {
             self.tenants.answer(id, &Answer::Noted, &[]);
             None
         })
+    }
+
+    /// A tenant lets others import memory of its by descriptors, which its process owns.
+    pub(in crate::server) fn export_descriptors(&mut self, id: TenantId, process: ProcessId) {
+        self.memory.sharing.export_descriptors(id, process);
+        self.tenants.answer(id, &Answer::Noted, &[]);
+    }
+
+    /// A tenant is about to import memory by a descriptor that another process owns. Says with whom it is to be scheduled as one; it is
+    /// answered in any case, at once: it asks from outside of the gate, as the other one may keep the GPU until it has written there.
+    pub(in crate::server) fn import_descriptor(&self, id: TenantId, owner: ProcessId) -> Option<TenantId> {
+        let owner = self.apart_from(id, self.memory.sharing.owner_of_descriptors(owner));
+        owner.filter(|owner| self.fits_with(id, *owner))
+    }
+
+    /// The owner of what a tenant is about to share with it, if it is there and the two are not scheduled as one.
+    fn apart_from(&self, id: TenantId, owner: Option<TenantId>) -> Option<TenantId> {
+        let lives = |owner: &TenantId| self.tenants.get(*owner).is_some_and(|tenant| tenant.connection.is_open());
+        owner.filter(lives).filter(|owner| !self.arbiter.are_united(id, *owner))
     }
 
     /// Whether all that two tenants have, with those that they run with, has room in the arena. If not, the user is told.

@@ -108,6 +108,7 @@ helpers! {
     fn cuMemAddressFree(address: u64, bytes: usize);
     fn cuMemPoolCreate(out: *mut Handle, properties: *const c_void);
     fn cuMemPoolDestroy(pool: Handle);
+    fn cuMemPoolExportToShareableHandle(out: *mut c_void, pool: Handle, kind: c_int, flags: u64);
     fn cuMemPoolGetAttribute(pool: Handle, attribute: c_int, value: *mut c_void);
     fn cuMemPoolSetAttribute(pool: Handle, attribute: c_int, value: *mut c_void);
     fn cuMemAllocFromPoolAsync(out: *mut u64, bytes: usize, pool: Handle, stream: Handle);

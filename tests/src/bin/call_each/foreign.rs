@@ -7,6 +7,7 @@ use crate::bench::{Handle, Subject};
 use crate::handles::{self, Mapping, UNIT, Use};
 use crate::memory::{usable, written};
 use crate::piece::{NOWHERE, Piece, Place};
+use crate::pools;
 
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
 const DESCRIPTOR: c_int = 1;
@@ -47,6 +48,33 @@ pub(crate) fn import(subject: &Subject, import: extern "C" fn(*mut u64, *mut c_v
         let result = import(&mut handle, without_provenance_mut(descriptor), kind);
         subject.say(case, result, written(handle));
     }
+}
+
+/// `cuMemPoolImportFromShareableHandle`.
+pub(crate) fn import_pool(subject: &Subject, import: extern "C" fn(*mut Handle, *mut c_void, c_int, u64) -> u32) {
+    let bench = subject.bench;
+    let own = pools::new(bench, DESCRIPTOR);
+    let mut descriptor: c_int = -1;
+    let exported = bench.cuMemPoolExportToShareableHandle((&raw mut descriptor).cast(), own, DESCRIPTOR, 0);
+    bench.note("cuMemPoolExportToShareableHandle", exported);
+    for (case, descriptor, kind, flags) in [
+        ("a descriptor", descriptor as usize, DESCRIPTOR, 0),
+        ("with flags", descriptor as usize, DESCRIPTOR, 1),
+        ("no descriptor", usize::MAX, DESCRIPTOR, 0),
+        ("of an unknown kind", 0, 99, 0),
+    ] {
+        let mut pool = NOWHERE as Handle;
+        let result = import(&mut pool, without_provenance_mut(descriptor), kind, flags);
+        subject.say(case, result, if pool as u64 == NOWHERE { "untouched" } else { "written" });
+        if result == 0 {
+            bench.note("cuMemPoolDestroy", bench.cuMemPoolDestroy(pool));
+        }
+    }
+    if exported == 0 {
+        // SAFETY: a descriptor that the driver has just made, and which nobody else knows.
+        drop(unsafe { <std::os::fd::OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(descriptor) });
+    }
+    bench.note("cuMemPoolDestroy", bench.cuMemPoolDestroy(own));
 }
 
 /// `cuIpcCloseMemHandle`.

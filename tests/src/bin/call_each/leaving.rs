@@ -11,6 +11,7 @@ use crate::foreign::Shared;
 use crate::graphs::Graph;
 use crate::handles::{self, Mapping, UNIT, Use};
 use crate::piece::{NOWHERE, Piece, Place, SIZE};
+use crate::pools;
 
 /// `cuMemPoolExportPointer`.
 pub(crate) fn by_pool(subject: &Subject, export: extern "C" fn(*mut c_void, u64) -> u32) {
@@ -72,6 +73,32 @@ pub(crate) fn by_handle(subject: &Subject, export: extern "C" fn(*mut c_void, u6
     subject.say("to nowhere", export(null_mut(), shared, DESCRIPTOR, 0), "");
     for handle in [shared, own] {
         bench.note("cuMemRelease", bench.cuMemRelease(handle));
+    }
+}
+
+/// `cuMemPoolExportToShareableHandle`.
+pub(crate) fn whole_pool(subject: &Subject, export: extern "C" fn(*mut c_void, Handle, c_int, u64) -> u32) {
+    const DESCRIPTOR: c_int = 1;
+    let bench = subject.bench;
+    let (shared, own) = (pools::new(bench, DESCRIPTOR), pools::new(bench, 0));
+    for (case, pool, kind, flags) in [
+        ("a pool to be shared", shared, DESCRIPTOR, 0),
+        ("once more", shared, DESCRIPTOR, 0),
+        ("an unknown kind", shared, 99, 0),
+        ("with flags", shared, DESCRIPTOR, 1),
+        ("a pool that is not to be shared", own, DESCRIPTOR, 0),
+    ] {
+        let mut descriptor: c_int = -1;
+        let result = export((&raw mut descriptor).cast(), pool, kind, flags);
+        subject.say(case, result, if descriptor == -1 { "untouched" } else { "written" });
+        if result == 0 {
+            // SAFETY: a descriptor that the driver has just made, and which nobody else knows.
+            drop(unsafe { OwnedFd::from_raw_fd(descriptor) });
+        }
+    }
+    subject.say("to nowhere", export(null_mut(), shared, DESCRIPTOR, 0), "");
+    for pool in [shared, own] {
+        bench.note("cuMemPoolDestroy", bench.cuMemPoolDestroy(pool));
     }
 }
 

@@ -14,6 +14,16 @@ const USED_HIGH: c_int = 8;
 
 const BYTES: usize = 3 << 20;
 
+/// A pool of the device, which processes can be given by handles of these types.
+pub(crate) fn new(bench: &Bench, handle_types: c_int) -> Handle {
+    // `CUmemPoolProps`: pinned, on device 0; the rest is zero.
+    let mut properties = [0u64; 16];
+    (properties[0], properties[1]) = (1 | (handle_types as u64) << 32, 1);
+    let mut pool = null_mut();
+    bench.note("cuMemPoolCreate", bench.cuMemPoolCreate(&mut pool, properties.as_ptr().cast()));
+    pool
+}
+
 /// A pool of the device that keeps what is freed, and an allocation of it.
 struct Filled<'a> {
     bench: &'a Bench,
@@ -23,11 +33,7 @@ struct Filled<'a> {
 
 impl<'a> Filled<'a> {
     fn new(bench: &'a Bench) -> Self {
-        // `CUmemPoolProps`: pinned, not to be shared, on device 0; the rest is zero.
-        let mut properties = [0u64; 16];
-        (properties[0], properties[1]) = (1, 1);
-        let (mut pool, mut at, mut all) = (null_mut(), 0, u64::MAX);
-        bench.note("cuMemPoolCreate", bench.cuMemPoolCreate(&mut pool, properties.as_ptr().cast()));
+        let (pool, mut at, mut all) = (new(bench, 0), 0, u64::MAX);
         bench.note("cuMemPoolSetAttribute", bench.cuMemPoolSetAttribute(pool, THRESHOLD, (&raw mut all).cast()));
         let answer = bench.cuMemAllocFromPoolAsync(&mut at, BYTES, pool, bench.own_stream());
         bench.note("cuMemAllocFromPoolAsync", answer);

@@ -295,6 +295,7 @@ families! {
         cuIpcGetMemHandle: (Out<foreign::Shared>, u64) => leaving::to_process;
         cuIpcGetEventHandle: (Out<foreign::Shared>, Handle) => leaving::event_to_process;
         cuMemExportToShareableHandle: (Buffer, u64, c_int, u64) => leaving::by_handle;
+        cuMemPoolExportToShareableHandle: (Buffer, Handle, c_int, u64) => leaving::whole_pool;
         cuCheckpointProcessLock, cuCheckpointProcessCheckpoint: (c_int, Buffer) => leaving::suspend;
         cuMulticastBindMem: (u64, usize, u64, usize, usize, u64) => leaving::handle_to_multicast;
         cuMulticastBindAddr: (u64, usize, u64, usize, u64) => leaving::to_multicast;
@@ -304,6 +305,7 @@ families! {
 
     foreign {
         cuMemImportFromShareableHandle: (Out<u64>, Buffer, c_int) => foreign::import;
+        cuMemPoolImportFromShareableHandle: (Out<Handle>, Buffer, c_int, u64) => foreign::import_pool;
         cuIpcOpenMemHandle_v2, cuIpcOpenMemHandle: (Out<u64>, foreign::Shared, u32) => foreign::of_process;
         cuIpcCloseMemHandle: (u64) => foreign::close;
         cuIpcOpenEventHandle: (Out<Handle>, foreign::Shared) => foreign::event_of_process;
