@@ -389,6 +389,9 @@ declare::messages! {
                 grant: u64,
                 /// Not all of its memory is mapped yet: calls wait for what they need.
                 arriving: bool,
+                /// Its work can be taken off the GPU wherever it is. So it may queue work that ends only when all memory is
+                /// there: nobody will have to wait for that.
+                preemptible: bool,
             },
             /// Close the gate and see to it that all work ends.
             12 => Revoke {

@@ -174,7 +174,7 @@ impl BareTenant {
     #[track_caller]
     pub fn until_granted(&mut self) {
         loop {
-            if let (FromCoordinator::Turn(TurnCommand::Grant { grant, arriving: false }), _) = self.hear() {
+            if let (FromCoordinator::Turn(TurnCommand::Grant { grant, arriving: false, .. }), _) = self.hear() {
                 self.grant = grant;
                 return self.tell(&TurnReport::Opened { grant });
             }

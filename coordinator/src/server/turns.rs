@@ -59,11 +59,11 @@ impl Access<'_> {
         let arriving = tenant.extents().counts().missing > 0;
         tenant.memory.sent_away = false;
         let demanded = tenant.turn.begin(decided);
-        let grant = tenant.turn.number();
+        let (grant, preemptible) = (tenant.turn.number(), tenant.preemption.works_promptly());
         if !self.arbiter.is_corunner(id) && self.arbiter.stands_for_its_unit(id) {
             self.recorder.record(id, What::Granted { demanded, decided, arriving });
         }
-        self.tenants.tell(id, &TurnCommand::Grant { grant, arriving });
+        self.tenants.tell(id, &TurnCommand::Grant { grant, arriving, preemptible });
     }
 
     /// Asks a tenant to close its gate and to wait for its work to end.

@@ -11,7 +11,7 @@ use std::time::Instant;
 use baton_contract::cuda::{CUdeviceptr, CUresult};
 use baton_contract::messages::{ArrivalStory, ExtentId};
 
-use super::{layouts, roots};
+use super::roots;
 use crate::gate::{self, Passage};
 use crate::memory::layout::{ExtentLayout, Layout};
 use crate::memory::space;
@@ -62,6 +62,8 @@ struct Block {
 #[derive(Debug)]
 struct Extent {
     id: ExtentId,
+    bytes: u64,
+    is_mapped: AtomicBool,
     /// The blocks that it backs, wholly or in part: a part of [`Arrival::before`].
     blocks: Range<u32>,
     /// Blocks that its contents point to. From which of its blocks is not known.
@@ -84,8 +86,11 @@ struct Arrival {
     roots: Vec<u32>,
     /// Whether something is reachable that cannot be read: then every call needs everything.
     unreadable: bool,
-    /// How many extents are not mapped yet.
+    /// How many extents are not mapped yet, and how large they are together.
     left: AtomicUsize,
+    left_bytes: AtomicU64,
+    /// What work may wait for; none if that must not be.
+    number: Option<u32>,
     began: Instant,
     /// What was used first, in that order, and when.
     order: Mutex<Vec<(u32, u32)>>,
@@ -108,15 +113,17 @@ fn read() -> RwLockReadGuard<'static, Option<Arrival>> {
     ARRIVAL.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Memory begins to arrive: before the gate is opened. `edges` are pointers from an extent's contents to an address.
-pub(crate) fn begin(layout: Layout, edges: &[(ExtentId, CUdeviceptr)], roots: roots::Found) {
+/// Memory begins to arrive: before the gate is opened. `edges` are pointers from an extent's contents to an address, and `number` is
+/// what work may wait for.
+pub(super) fn begin(layout: Layout, edges: &[(ExtentId, CUdeviceptr)], roots: roots::Found, number: Option<u32>) {
     for counter in [&WAITS, &WAITED] {
         counter.store(0, Ordering::Relaxed);
     }
     for first in [&FIRST_EXTENT, &FIRST_CALL] {
         first.store(u64::MAX, Ordering::Relaxed);
     }
-    *ARRIVAL.write().unwrap_or_else(PoisonError::into_inner) = Some(Arrival::new(layout, edges, roots));
+    let arrival = Arrival { number, ..Arrival::new(layout, edges, roots) };
+    *ARRIVAL.write().unwrap_or_else(PoisonError::into_inner) = Some(arrival);
 }
 
 /// Extents were mapped.
@@ -132,11 +139,6 @@ pub(crate) fn mapped(extents: &[ExtentId]) {
 pub(crate) fn wake() {
     MAPPED.fetch_add(1, Ordering::AcqRel);
     futex::wake_all(&MAPPED, Scope::Process);
-}
-
-/// A context has gone, and its code with it: handles may come to mean other functions.
-pub(crate) fn context_gone() {
-    layouts::forget_all();
 }
 
 /// Whether nothing is on its way any more.
@@ -184,12 +186,17 @@ pub(crate) fn wait(passage: &Passage, needs: Needs) -> Result<(), CUresult> {
         WAITED.fetch_add(start.elapsed().as_micros() as u64, Ordering::Relaxed);
         waited?;
     }
+    note_first_call();
+    Ok(())
+}
+
+/// A call goes to the driver, and what it queues can begin.
+pub(super) fn note_first_call() {
     if FIRST_CALL.load(Ordering::Relaxed) == u64::MAX
         && let Some(arrival) = read().as_ref()
     {
         let _ = FIRST_CALL.compare_exchange(u64::MAX, arrival.micros(), Ordering::Relaxed, Ordering::Relaxed);
     }
-    Ok(())
 }
 
 /// The same until something else is here, of which no block tells.
@@ -221,6 +228,21 @@ fn wait_while(passage: &Passage, lacks: impl Fn() -> bool, start: Instant) -> Re
 /// to close, and waits for this call to step out.
 pub(super) fn is_lacking(needs: &Needs) -> bool {
     read().as_ref().is_some_and(|arrival| arrival.lacks(needs))
+}
+
+/// What a call has to wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Lack {
+    /// How large it is, and all that is missing.
+    pub(super) bytes: u64,
+    pub(super) missing: u64,
+    /// The number by which work may wait for all of it; none if it must not.
+    pub(super) arrival: Option<u32>,
+}
+
+/// As [`is_lacking`], and what it is.
+pub(super) fn lack(needs: &Needs) -> Option<Lack> {
+    read().as_ref().and_then(|arrival| arrival.lack(needs))
 }
 
 fn find(blocks: &[Block], address: CUdeviceptr) -> Option<u32> {
@@ -291,7 +313,8 @@ impl Arrival {
         let mapped = mapped.iter().map(|(addresses, homes)| (addresses, &homes[..]));
         let mut places: Vec<(&Range<CUdeviceptr>, &[Range<CUdeviceptr>])> = allocated.chain(mapped).collect();
         places.sort_unstable_by_key(|(addresses, _)| addresses.start);
-        let left = extents.iter().filter(|extent| !extent.is_mapped).count();
+        let missing = || extents.iter().filter(|extent| !extent.is_mapped);
+        let (left, left_bytes) = (missing().count(), missing().map(ExtentLayout::bytes).sum());
         let (mut behind, mut blocks): (Vec<u32>, Vec<Block>) = (Vec::new(), Vec::with_capacity(places.len()));
         // How many blocks each extent is behind.
         let mut counts = vec![0; extents.len()];
@@ -324,7 +347,8 @@ impl Arrival {
         let extent = |(extent, count): (&ExtentLayout, &u32)| {
             let first = next;
             next += count;
-            Extent { id: extent.id, blocks: first..first, targets: Vec::new() }
+            let is_mapped = AtomicBool::new(extent.is_mapped);
+            Extent { id: extent.id, bytes: extent.bytes(), is_mapped, blocks: first..first, targets: Vec::new() }
         };
         let mut extents: Vec<Extent> = extents.iter().zip(&counts).map(extent).collect();
         let mut before = vec![0; behind.len()];
@@ -365,6 +389,8 @@ impl Arrival {
             roots: root_blocks,
             unreadable: roots.unreadable,
             left: AtomicUsize::new(left),
+            left_bytes: AtomicU64::new(left_bytes),
+            number: None,
             began: Instant::now(),
             order: Mutex::default(),
         }
@@ -390,6 +416,8 @@ impl Arrival {
                 // Release: whoever sees that none is missing may use them.
                 block.missing.fetch_sub(1, Ordering::AcqRel);
             }
+            extent.is_mapped.store(true, Ordering::Relaxed);
+            self.left_bytes.fetch_sub(extent.bytes, Ordering::Relaxed);
         }
         self.left.fetch_sub(extents.len(), Ordering::AcqRel);
     }
@@ -412,7 +440,38 @@ impl Arrival {
     }
 
     fn lacks(&self, needs: &Needs) -> bool {
+        let mut lacks = false;
+        self.for_lacking(needs, |_| lacks = true) || lacks
+    }
+
+    /// None if nothing.
+    fn lack(&self, needs: &Needs) -> Option<Lack> {
+        let mut blocks = Vec::new();
+        let all = self.for_lacking(needs, |at| blocks.push(at));
+        if !all && blocks.is_empty() {
+            return None;
+        }
+        let missing = self.left_bytes.load(Ordering::Relaxed);
+        let bytes = if all { missing } else { self.missing_bytes(&blocks) };
+        Some(Lack { bytes, missing, arrival: self.number })
+    }
+
+    /// How large the extents behind these blocks are that are not mapped.
+    fn missing_bytes(&self, blocks: &[u32]) -> u64 {
+        let extents = blocks.iter().flat_map(|at| self.extents_of(&self.blocks[*at as usize]));
+        // Several blocks may lie in one.
+        let mut extents: Vec<u32> = extents.copied().collect();
+        extents.sort_unstable();
+        extents.dedup();
+        let extents = extents.iter().map(|at| &self.extents[*at as usize]);
+        extents.filter(|extent| !extent.is_mapped.load(Ordering::Relaxed)).map(|extent| extent.bytes).sum()
+    }
+
+    /// Does something for each block that a call needs and that is not all here. True if it needs everything, and not everything is here:
+    /// then for none. Remembers what was asked for.
+    fn for_lacking(&self, needs: &Needs, mut what: impl FnMut(u32)) -> bool {
         let addresses = match needs {
+            Needs::Nothing => return false,
             Needs::These(addresses) if !self.unreadable => addresses,
             _ => {
                 for at in 0..self.blocks.len() as u32 {
@@ -421,7 +480,6 @@ impl Arrival {
                 return self.left.load(Ordering::Acquire) != 0;
             }
         };
-        let mut lacks = false;
         Visited::with(self.extents.len(), self.blocks.len(), |visited| {
             let mut visit = |at: u32, visited: &mut Visited| {
                 if !visited.is_new(at) {
@@ -429,7 +487,9 @@ impl Arrival {
                 }
                 let block = &self.blocks[at as usize];
                 self.note(at);
-                lacks |= block.missing.load(Ordering::Acquire) != 0;
+                if block.missing.load(Ordering::Acquire) != 0 {
+                    what(at);
+                }
                 // Most memory points nowhere, so most calls have nothing to follow.
                 self.pointing_of(block).iter().for_each(|at| visited.add(*at));
             };
@@ -450,7 +510,7 @@ impl Arrival {
                 next += 1;
             }
         });
-        lacks
+        false
     }
 
     /// Remembers the first use of a block, on the program's own clock: without what calls have waited so far.

@@ -7,8 +7,8 @@ use baton_contract::cuda::{CUdevice, CUdeviceptr, CUresult, CUstream};
 use baton_contract::memory::GRANULE;
 
 use super::blocks::{Needs, is_lacking, wait, wait_until};
-use super::elsewhere;
-use crate::driver::api;
+use super::{ahead, elsewhere};
+use crate::driver::api::{self, Stream};
 use crate::gate::{self, MappingGuard, Passage};
 use crate::link;
 use crate::memory::space;
@@ -40,6 +40,26 @@ pub(crate) fn pass_into(stream: impl FnOnce() -> CUstream, needs: impl Fn(Gpu) -
         return passed;
     }
     pass_here(|| needs(Gpu::Shared))
+}
+
+/// The same for the launch of a kernel in `stream`, which `handle` names: the stream may wait in its place. So the launch has to be the
+/// next thing that this thread does.
+#[inline(always)]
+pub(crate) fn pass_launch(
+    handle: impl FnOnce() -> CUstream,
+    stream: impl FnOnce() -> Stream,
+    needs: impl Fn(Gpu) -> Needs,
+) -> Result<Passage, CUresult> {
+    if let Some(shared) = elsewhere::shared()
+        && let Some(passed) = pass_among(shared, handle(), &needs)
+    {
+        return passed;
+    }
+    let passage = gate::pass()?;
+    if gate::may_lack() {
+        ahead::wait(&passage, needs(Gpu::Shared), stream())?;
+    }
+    Ok(passage)
 }
 
 /// The same for a call about memory of ours, whichever GPU is current.

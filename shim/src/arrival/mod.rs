@@ -6,6 +6,7 @@
 //! number. When the last extent is mapped the gate is simply open, and nobody asks any more.
 //!
 //! - `blocks`: what is on its way, and waiting for it. `door`: where calls come in. [`words`]: looking for addresses in memory.
+//! - `ahead`: kernels that are launched before their memory is here, and wait for it on the GPU.
 //! - [`footprint`]: what a call needs: the addresses that it names, and whatever can be reached from there.
 //! - [`copies`]: descriptions of copies and fills.
 //! - [`layouts`]: where a function's parameters lie. [`graphs`]: what captured graphs hold.
@@ -17,6 +18,7 @@
 //! all contents while nobody could write them, and whatever a kernel writes since, it had from memory or parameters
 //! that were waited for, with all that they point to.
 
+mod ahead;
 mod blocks;
 pub(crate) mod copies;
 mod door;
@@ -27,7 +29,25 @@ pub(crate) mod layouts;
 pub(crate) mod roots;
 pub(crate) mod words;
 
-pub(crate) use blocks::{Needs, begin, context_gone, end, is_complete, is_waited_for, mapped, story, wake};
+pub(crate) use ahead::{all_is_here, is_waited_for_on_gpu, prepare, stream_goes};
+pub(crate) use blocks::{Needs, end, is_complete, is_waited_for, mapped, story, wake};
 pub(crate) use door::{
-    Gpu, ask_about, expose, is_here, lock_mappings, pass, pass_here, pass_into, wait_for, with_all_here,
+    Gpu, ask_about, expose, is_here, lock_mappings, pass, pass_here, pass_into, pass_launch, wait_for, with_all_here,
 };
+
+use baton_contract::cuda::CUdeviceptr;
+use baton_contract::messages::ExtentId;
+
+use crate::memory::layout::Layout;
+
+/// Memory begins to arrive: before the gate is opened. `edges` are pointers from an extent's contents to an address. Of what is
+/// `preemptible`, work may wait for memory.
+pub(crate) fn begin(layout: Layout, edges: &[(ExtentId, CUdeviceptr)], roots: roots::Found, preemptible: bool) {
+    blocks::begin(layout, edges, roots, ahead::begin(preemptible));
+}
+
+/// A context has gone, and its code with it: handles may come to mean other functions, and other streams.
+pub(crate) fn context_gone() {
+    layouts::forget_all();
+    ahead::context_gone();
+}

@@ -146,7 +146,7 @@ fn a_call_inside_goes_on_waiting_for_memory_when_the_gate_is_closed_over_it() {
     let _turn = gate::tests::TURN.lock().unwrap_or_else(PoisonError::into_inner);
     assert!(gate::prepare());
     static IS_MAPPED: AtomicBool = AtomicBool::new(false);
-    begin(place(64 * MIB, &[(3, false)]), &[], roots::Found::default());
+    begin(place(64 * MIB, &[(3, false)]), &[], roots::Found::default(), None);
     gate::arriving(false);
     std::thread::scope(|scope| {
         let call = scope.spawn(|| {
@@ -193,4 +193,32 @@ fn a_mapping_waits_for_what_is_mapped_there_whatever_that_is_called() {
     assert_eq!(used, [1, 2, 3]);
     arrival.mapped(&[ExtentId(1)]);
     assert!(!arrival.lacks(&inside(64)));
+}
+
+#[test]
+fn what_a_call_lacks_is_measured_in_bytes_each_once() {
+    let extent = |id: u32, start: u64, megabytes: u64| ExtentLayout {
+        id: ExtentId(id),
+        addresses: start * MIB..(start + megabytes) * MIB,
+        is_mapped: false,
+    };
+    // The first two share an extent, and the second has another one; the third points to the last.
+    let blocks: Vec<_> = [64..66, 66..80, 100..102, 200..232].map(|block| block.start * MIB..block.end * MIB).into();
+    let extents = vec![extent(1, 64, 8), extent(2, 72, 8), extent(3, 100, 2), extent(4, 200, 32)];
+    let layout = Layout { blocks, mapped: Vec::new(), extents };
+    let arrival =
+        Arrival { number: Some(7), ..Arrival::new(layout, &[(ExtentId(3), 200 * MIB)], roots::Found::default()) };
+    let lack = |addresses: &[u64]| arrival.lack(&these(&addresses.iter().map(|at| at * MIB + 8).collect::<Vec<_>>()));
+    let lacks = |bytes: u64, missing: u64| Some(Lack { bytes: bytes * MIB, missing: missing * MIB, arrival: Some(7) });
+    assert_eq!(lack(&[64]), lacks(8, 50));
+    assert_eq!(lack(&[64, 66]), lacks(16, 50), "one of its two is that of its neighbour");
+    assert_eq!(lack(&[100]), lacks(34, 50));
+    arrival.mapped(&[ExtentId(1), ExtentId(3)]);
+    assert_eq!(lack(&[64]), None);
+    assert_eq!(lack(&[64, 66]), lacks(8, 40));
+    assert_eq!(lack(&[100]), lacks(32, 40));
+    assert_eq!(arrival.lack(&Needs::Everything), lacks(40, 40));
+    assert_eq!(arrival.lack(&Needs::Nothing), None);
+    arrival.mapped(&[ExtentId(2), ExtentId(4)]);
+    assert_eq!(arrival.lack(&Needs::Everything), None);
 }

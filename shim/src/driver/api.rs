@@ -2,7 +2,8 @@
 //!
 //! **None of them waits for the GPU**, so that nobody who calls them can be kept from what the GPU waits for; and none puts
 //! anything into the legacy default stream, where it would order streams that the program did not order. What is put into a
-//! stream takes an [`Ordered`] one, and the legacy stream is none.
+//! stream takes an [`Ordered`] one, and the legacy stream is none. What is part of a call that the program makes in its stream takes
+//! any [`Stream`], and says so.
 
 use core::ffi::{c_int, c_uint, c_void};
 
@@ -87,6 +88,10 @@ pub(crate) const CAPTURE_RELAXED: c_int = 2;
 pub(crate) const NON_BLOCKING: c_uint = 1;
 /// `CU_STREAM_CAPTURE_STATUS_NONE`.
 pub(crate) const NOT_CAPTURING: c_int = 0;
+/// `CU_STREAM_WAIT_VALUE_GEQ`.
+const WAIT_VALUE_GEQ: c_uint = 0;
+/// `CU_MEMHOSTREGISTER_DEVICEMAP`.
+const HOST_REGISTER_DEVICEMAP: c_uint = 2;
 /// `CU_EVENT_DISABLE_TIMING`.
 pub(crate) const EVENT_DISABLE_TIMING: c_uint = 2;
 
@@ -161,6 +166,9 @@ calls! {
     pub(crate) default_pool = cuDeviceGetDefaultMemPool(pool: *mut CUmemoryPool, device: CUdevice);
     pub(crate) pool_attribute = cuMemPoolGetAttribute(pool: CUmemoryPool, attribute: c_int, value: *mut c_void);
     pub(crate) host_alloc = cuMemHostAlloc(out: *mut *mut c_void, bytes: usize, flags: c_uint);
+    raw_host_register = cuMemHostRegister_v2(at: *mut c_void, bytes: usize, flags: c_uint);
+    raw_host_address = cuMemHostGetDevicePointer_v2(out: *mut CUdeviceptr, at: *mut c_void, flags: c_uint);
+    raw_wait_value = cuStreamWaitValue32_v2(stream: CUstream, at: CUdeviceptr, value: u32, flags: c_uint);
 }
 
 /// This thread's captures do not forbid what we do, until this value is dropped.
@@ -204,14 +212,32 @@ pub(crate) unsafe fn device_of_stream(stream: CUstream) -> Option<CUdevice> {
     if !matches!(Stream::named(stream, false), Stream::Created(_)) {
         return None;
     }
-    let (mut context, mut device) = (ptr::null_mut(), -1);
-    // SAFETY: by this function's contract; out-parameters.
-    if unsafe { raw_stream_context(stream, &mut context) } != CUDA_SUCCESS {
-        return None;
-    }
+    let mut device = -1;
+    // SAFETY: by this function's contract.
+    let context = unsafe { context_of_stream(stream) }?;
     // SAFETY: an out-parameter.
-    let answer = within(context.expose_provenance(), || unsafe { current_device(&mut device) });
+    let answer = within(context, || unsafe { current_device(&mut device) });
     (answer == Some(CUDA_SUCCESS)).then_some(device)
+}
+
+/// The context of a stream that has a handle of its own, as the driver answers.
+unsafe fn context_of_stream(stream: CUstream) -> Option<Handle> {
+    let mut context = ptr::null_mut();
+    // SAFETY: a stream of the program's, by the callers' contracts; an out-parameter.
+    let answer = unsafe { raw_stream_context(stream, &mut context) };
+    (answer == CUDA_SUCCESS).then(|| context.expose_provenance())
+}
+
+/// Whether a stream is certainly one of the current context. Default streams are; of a stream of a green context the driver tells
+/// another one, or none.
+///
+/// # Safety
+///
+/// A stream of the program's.
+pub(crate) unsafe fn is_of_current_context(stream: Stream) -> bool {
+    // SAFETY: by this function's contract.
+    let of = || unsafe { context_of_stream(stream.asked()) };
+    !matches!(stream, Stream::Created(_)) || of() == Some(current_context())
 }
 
 /// Does something in a context, if that still works.
@@ -267,6 +293,37 @@ pub(crate) unsafe fn event_record_in_legacy(event: Handle) -> CUresult {
 pub(crate) unsafe fn wait_event(stream: Stream, event: Handle) -> CUresult {
     // SAFETY: by this function's contract.
     unsafe { raw_wait_event(stream.asked(), handle(event), 0) }
+}
+
+/// Has a stream wait until a word is not behind a value, counting cyclically: **only directly before a launch** that the program
+/// makes in the same stream, by the same thread.
+///
+/// That may be the legacy stream. There it is a barrier between all blocking streams; but so is the launch, which comes behind the same
+/// work and before the same work as this. What others queue between the two waits for the word without need, and would have waited
+/// for the launch. If the driver refuses the launch then, the barrier is one too many, until the word is written. Nobody waits here,
+/// but for room in a full queue, as the launch would.
+///
+/// # Safety
+///
+/// A stream of the current context that does not capture, and a word that this context reaches for as long as work of it can run.
+pub(crate) unsafe fn wait_before_launch(stream: Stream, word: CUdeviceptr, value: u32) -> CUresult {
+    // SAFETY: by this function's contract.
+    unsafe { raw_wait_value(stream.asked(), word, value, WAIT_VALUE_GEQ) }
+}
+
+/// Lets the current context reach host memory: the address by which it does. The memory has to stay for as long as the context.
+///
+/// # Safety
+///
+/// Host memory of this size.
+pub(crate) unsafe fn register_host(at: *mut c_void, bytes: usize) -> Option<CUdeviceptr> {
+    let mut address = 0;
+    // SAFETY: by this function's contract, and an out-parameter.
+    let done = unsafe {
+        raw_host_register(at, bytes, HOST_REGISTER_DEVICEMAP) == CUDA_SUCCESS
+            && raw_host_address(&mut address, at, 0) == CUDA_SUCCESS
+    };
+    done.then_some(address)
 }
 
 /// What the driver says of a stream that the program names, where it may be none.

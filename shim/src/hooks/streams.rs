@@ -60,6 +60,7 @@ pub(super) unsafe fn stream_destroy(original: OfStream, stream: CUstream) -> CUr
         return unsafe { original(stream) };
     }
     pools::stream_goes(stream.expose_provenance());
+    arrival::stream_goes(stream.expose_provenance());
     contexts::remove_stream(stream.expose_provenance());
     // SAFETY: the driver's own function with the program's own arguments.
     let answer = unsafe { original(stream) };

@@ -4,7 +4,8 @@
 //! (see [`crate::hooks::procaddress`]); which name belongs to which version is in `symbols/cuda-13.0.json`.
 //!
 //! - `launched in stream`: a gated call that queues work in that stream (or the one that a launch's `config` names): while
-//!   somebody waits for the GPU, such calls are counted.
+//!   somebody waits for the GPU, such calls are counted. `launched ahead in stream`: for its memory the stream may wait in place of the
+//!   call.
 //! - `gated over [address => bytes]`: a gated call that needs these ranges, and fails if one of ours is not inside of an
 //!   allocation.
 //! - `gated over all [address => bytes]`: a gated call that reaches these ranges, and may need more.
@@ -50,13 +51,13 @@ use crate::work::limit;
 /// the hook, and the passage through the gate must end.
 macro_rules! hooks {
     ($( $($symbol:ident),+ =>
-        $($body:ident)::+ $(typed $typed:tt)? $(in $stream:ident of $($needs:ident)::+ [$($of:expr),*])? $(into $into:ident)? $(over $($all:ident)? [$($over:tt)*])? ($($argument:ident: $type:ty),* $(,)?); )*) => {
+        $($body:ident)::+ $(typed $typed:tt)? $(ahead in $launch:ident of $($reads:ident)::+ [$($from:expr),*])? $(in $stream:ident of $($needs:ident)::+ [$($of:expr),*])? $(into $into:ident)? $(over $($all:ident)? [$($over:tt)*])? ($($argument:ident: $type:ty),* $(,)?); )*) => {
         pub(super) const ROWS: &[&[(usize, *const ())]] = &[$({
             unsafe extern "C-unwind" fn hook<const INDEX: usize>($($argument: $type),*) -> CUresult {
                 type Original = unsafe extern "C-unwind" fn($($type),*) -> CUresult;
                 // SAFETY: the row spells the signature that cuda.h gives its symbols.
                 let original: Original = unsafe { functions::original_as(INDEX) };
-                hooks!(@body original, $($body)::+ $(typed $typed)? $(in $stream of $($needs)::+ [$($of),*])? $(into $into)? $(over $($all)? [$($over)*])? ($($argument),*))
+                hooks!(@body original, $($body)::+ $(typed $typed)? $(ahead in $launch of $($reads)::+ [$($from),*])? $(in $stream of $($needs)::+ [$($of),*])? $(into $into)? $(over $($all)? [$($over)*])? ($($argument),*))
             }
             &[$((index::$symbol, hook::<{ index::$symbol }> as *const ())),+]
         }),*];
@@ -130,7 +131,16 @@ macro_rules! hooks {
         }
     };
     (@body $original:ident, launched in $stream:ident of $($needs:ident)::+ [$($of:expr),*] ($($argument:ident),*)) => {{
-        let passage = match arrival::pass_into(|| $stream.stream(), |gpu| $($needs)::+(gpu, $($of),*)) {
+        let passed = arrival::pass_into(|| $stream.stream(), |gpu| $($needs)::+(gpu, $($of),*));
+        hooks!(@launched passed, $original in $stream ($($argument),*))
+    }};
+    (@body $original:ident, launched ahead in $stream:ident of $($needs:ident)::+ [$($of:expr),*] ($($argument:ident),*)) => {{
+        let stream = || Stream::of::<INDEX>($stream.stream());
+        let passed = arrival::pass_launch(|| $stream.stream(), stream, |gpu| $($needs)::+(gpu, $($of),*));
+        hooks!(@launched passed, $original in $stream ($($argument),*))
+    }};
+    (@launched $passed:ident, $original:ident in $stream:ident ($($argument:ident),*)) => {{
+        let passage = match $passed {
             Ok(passage) => passage,
             Err(answer) => return answer,
         };
@@ -447,11 +457,11 @@ hooks! {
 
     // Launches.
     cuLaunchKernel, cuLaunchKernel_ptsz =>
-        launched in stream of footprint::kernel [function, parameters, extra](function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint, shared: c_uint, stream: Queues<CUstream>, parameters: Uses<*mut *mut c_void>, extra: Uses<*mut *mut c_void>);
+        launched ahead in stream of footprint::kernel [function, parameters, extra](function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint, shared: c_uint, stream: Queues<CUstream>, parameters: Uses<*mut *mut c_void>, extra: Uses<*mut *mut c_void>);
     cuLaunchKernelEx, cuLaunchKernelEx_ptsz =>
-        launched in config of footprint::kernel [function, parameters, extra](config: Queues<*const c_void>, function: CUfunction, parameters: Uses<*mut *mut c_void>, extra: Uses<*mut *mut c_void>);
+        launched ahead in config of footprint::kernel [function, parameters, extra](config: Queues<*const c_void>, function: CUfunction, parameters: Uses<*mut *mut c_void>, extra: Uses<*mut *mut c_void>);
     cuLaunchCooperativeKernel, cuLaunchCooperativeKernel_ptsz =>
-        launched in stream of footprint::kernel [function, parameters, ptr::null_mut()](function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint, shared: c_uint, stream: Queues<CUstream>, parameters: Uses<*mut *mut c_void>);
+        launched ahead in stream of footprint::kernel [function, parameters, ptr::null_mut()](function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint, shared: c_uint, stream: Queues<CUstream>, parameters: Uses<*mut *mut c_void>);
     cuLaunchCooperativeKernelMultiDevice => gated(launches: Uses<*mut c_void>, count: c_uint, flags: c_uint);
     cuLaunch => gated(function: CUfunction);
     cuLaunchGrid => gated(function: CUfunction, width: c_int, height: c_int);

@@ -24,3 +24,10 @@ pub(crate) struct ExtentLayout {
     /// Whether it is there.
     pub(crate) is_mapped: bool,
 }
+
+impl ExtentLayout {
+    /// How large it is.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.addresses.end - self.addresses.start
+    }
+}

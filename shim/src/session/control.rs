@@ -253,12 +253,12 @@ impl Control {
 
     fn obey(&mut self, message: FromCoordinator, descriptors: Vec<OwnedFd>) -> Result<(), End> {
         match message {
-            FromCoordinator::Turn(TurnCommand::Grant { grant, arriving }) => {
+            FromCoordinator::Turn(TurnCommand::Grant { grant, arriving, preemptible }) => {
                 self.turn = Turn::Here { grant, arriving: false };
                 self.patience = None;
                 self.limit(limit::InFlight::Any);
                 if arriving && !self.session.space.extents.all_mapped() {
-                    self.begin_arrival(grant);
+                    self.begin_arrival(grant, preemptible);
                 }
                 self.open();
                 self.session.link.tell(&TurnReport::Opened { grant });
@@ -313,7 +313,8 @@ impl Control {
                     // It could not be paused after all.
                     self.turn = Turn::Here { grant, arriving: false };
                     if arriving && !self.session.space.extents.all_mapped() {
-                        self.begin_arrival(grant);
+                        // What was launched ahead before waits for this one to end: it has a later number.
+                        self.begin_arrival(grant, false);
                     }
                 }
                 if self.turn.grant() == Some(grant) {
@@ -346,6 +347,7 @@ impl Control {
                 if let Turn::Here { grant, arriving: true } = self.turn {
                     arrival::mapped(&extents);
                     if arrival::is_complete() {
+                        arrival::all_is_here();
                         gate::all_here();
                         self.tell_arrival(grant);
                         arrival::end();
@@ -422,22 +424,23 @@ impl Control {
         if self.turn.is_arriving() {
             gate::arriving(self.is_contended());
         } else {
-            // Calls over which the gate was closed may wait for what has come since.
+            // Calls over which the gate was closed may wait for what has come since, and so may work.
             arrival::end();
+            arrival::all_is_here();
             gate::open(self.is_contended());
         }
         arrival::wake();
     }
 
     /// The gate is about to be opened for calls whose memory is here, or will be.
-    fn begin_arrival(&mut self, grant: u64) {
+    fn begin_arrival(&mut self, grant: u64, preemptible: bool) {
         let mut roots = arrival::roots::read(self.session.device);
         // Memory that is not ours may hold pointers to what is.
         roots.unreadable |= self.session.whole || unmanaged::is_any();
         let mut layout = self.session.space.layout();
         // An allocation may come to lie there.
         layout.blocks.extend(pools::free_memory());
-        arrival::begin(layout, &self.edges, roots);
+        arrival::begin(layout, &self.edges, roots, preemptible);
         self.turn = Turn::Here { grant, arriving: true };
     }
 
@@ -469,7 +472,7 @@ impl Control {
         let start = Instant::now();
         let deadline = start + limit;
         let _kept_off = gate::KeptOff::begin();
-        if self.close(deadline) && drain(self.session.device, deadline) {
+        if self.close(deadline) && self.drain(deadline) {
             self.closed(grant, start);
         } else {
             // Work that waits for something the program has yet to do, or very long work: let it go on.
@@ -493,7 +496,7 @@ impl Control {
         self.announce_closing();
         let kept_off = gate::KeptOff::begin();
         let held = gate::hold(start + limit);
-        let ended = held == gate::Held::Empty && drain(self.session.device, start + limit);
+        let ended = held == gate::Held::Empty && self.drain(start + limit);
         drop(kept_off);
         let next = if ended { self.hold_limit * 2 } else { self.hold_limit / 2 };
         self.hold_limit = next.clamp(SHORTEST_HOLD, LONGEST_HOLD);
@@ -526,7 +529,7 @@ impl Control {
         if took.ok_or(End::CoordinatorGone)? > PROBE_LIMIT_MS {
             // It had to wait, and we were let go on for that. What it waited for ends first.
             let end = Instant::now() + LONGEST_DRAIN;
-            while !self.idle.is_idle(gate::activity()) && Instant::now() < end {
+            while (arrival::is_waited_for_on_gpu() || !self.idle.is_idle(gate::activity())) && Instant::now() < end {
                 std::thread::sleep(SHORTEST_WATCH);
             }
         }
@@ -545,11 +548,16 @@ impl Control {
         let start = Instant::now();
         let deadline = start + LONGEST_TRY;
         let _kept_off = gate::KeptOff::begin();
-        if self.close(deadline) && drain(self.session.device, deadline) {
+        if self.close(deadline) && self.drain(deadline) {
             self.closed(grant, start);
         } else {
             self.open();
         }
+    }
+
+    /// Whether all work ends by then, with the gate closed. What waits for memory does not: this thread maps it.
+    fn drain(&self, deadline: Instant) -> bool {
+        !arrival::is_waited_for_on_gpu() && drain(self.session.device, deadline)
     }
 
     /// Handles are exported whose memory has to become one piece: that takes a moment when nothing is queued.
@@ -560,7 +568,7 @@ impl Control {
         }
         let deadline = Instant::now() + consolidation::limit(&all);
         let _kept_off = gate::KeptOff::begin();
-        if self.close(deadline) && drain(self.session.device, deadline) {
+        if self.close(deadline) && self.drain(deadline) {
             let copy = |from, to, bytes| reading::copy(self.session.device, from, to, bytes);
             for wanted in all {
                 let tell = |given_up| self.tell_given_up(given_up);
@@ -590,6 +598,8 @@ impl Control {
         self.release_cached();
         self.session.link.tell(&TurnReport::Closed { grant, drain_micros });
         self.demand_again();
+        // For the next time memory arrives. Now nobody waits for us, and we for nothing.
+        arrival::prepare(self.session.device);
     }
 
     /// What the program has freed is worth no copy.
@@ -628,6 +638,7 @@ impl Control {
         // With the gate open, nothing is away; a thread may just be mapping what it was lent.
         if matches!(self.turn, Turn::Here { arriving: false, .. }) || self.session.space.extents.all_mapped() {
             arrival::end();
+            arrival::all_is_here();
             // Also if it was about to pause us, or to resume us.
             self.session.channels.resume();
             channels::resume_what_came();

@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use crate::{arrival, gate};
 
-/// Whether a call is inside, or waits: for the gate, or for memory.
+/// Whether a call is inside, or waits: for the gate, or for memory. Or what it has queued waits for memory.
 pub(super) fn is_in_a_call() -> bool {
-    gate::inside() != 0 || gate::is_waited_at() || arrival::is_waited_for()
+    gate::inside() != 0 || gate::is_waited_at() || arrival::is_waited_for() || arrival::is_waited_for_on_gpu()
 }
 
 /// What the program did lately.

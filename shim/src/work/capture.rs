@@ -90,7 +90,7 @@ impl Drop for OwnKey {
 }
 
 /// What a stream is called in the books. A thread's own default stream is no other thread's, and has no handle of its own.
-pub(super) fn key(stream: Stream) -> Option<Handle> {
+pub(crate) fn key(stream: Stream) -> Option<Handle> {
     match stream {
         // It cannot capture.
         Stream::Legacy => None,

@@ -21,6 +21,13 @@ pub(crate) struct ContextId {
     serial: u64,
 }
 
+impl ContextId {
+    /// What the driver calls it, as long as it is there.
+    pub(crate) fn handle(self) -> Handle {
+        self.handle
+    }
+}
+
 /// A context.
 #[derive(Debug)]
 pub(super) struct Context {
@@ -192,6 +199,11 @@ pub(super) fn of_device(device: CUdevice) -> Vec<ContextId> {
     let contexts = lock();
     let here = contexts.all.iter().filter(|(_, context)| context.device == device);
     here.map(|(handle, context)| ContextId { handle: *handle, serial: context.serial }).collect()
+}
+
+/// The context of a GPU that a program mostly has: the primary one, or else the first.
+pub(crate) fn main_of(device: CUdevice) -> Option<ContextId> {
+    primary(device).and_then(id_of).or_else(|| of_device(device).first().copied())
 }
 
 /// All contexts.

@@ -210,6 +210,12 @@ impl Preemption {
         self.ability == Ability::Works
     }
 
+    /// The same, and its driver was never seen to wait for paused work when it was to unmap memory. Of one that was, work is better
+    /// not queued that cannot end.
+    pub(in crate::server) fn works_promptly(&self) -> bool {
+        self.works() && !self.was_stuck
+    }
+
     /// How far it is; none if it is not on its way off.
     pub(in crate::server) fn progress(&self) -> Option<Progress> {
         self.progress

@@ -1,0 +1,259 @@
+//! Launching ahead of memory: a kernel whose memory comes as one piece waits for it on the GPU, and its program goes on.
+//!
+//! What a program has mapped side by side is one block. If that is most of its memory, its first launch lacks nearly everything, and
+//! to wait for that here would be to begin with all other launches when the last byte has come: 40 ms later than it could be for a
+//! model of 13 GB that makes 700. So a wait for a word of host memory is put into the launch's own stream, and the launch goes behind
+//! it. The control loop writes the word when **all** memory has come.
+//!
+//! - **Only kernels** are launched ahead. Of copies and fills the driver checks the addresses, and a graph may hold whatever calls do.
+//! - **Only what can be preempted** is: otherwise a switch drains, and would wait for memory that has yet to come. And only while nobody
+//!   waits for the GPU: little is to be in flight then.
+//! - **The word** says which arrival was the last to come to its end. An arrival that is broken off leaves it as it is. Work that was
+//!   paused goes on only when all memory is back, and the grant that follows writes it.
+//! - Mappings can be changed whatever waits meanwhile: measured beside a full queue, freeing, loading code, and waiting for the context
+//!   (`bench/results/driver_facts.json`). So whoever waits in the driver for such work waits no longer than the memory takes.
+//! - But events cannot be set then. So as long as something waits, the program is not asked whether it is idle, which it is not.
+//!
+//! If the coordinator dies before all memory has come, the word is never written: what waits for it waits for ever, as interrupted work does.
+
+use core::ffi::c_void;
+use core::ptr;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use std::collections::BTreeSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use baton_contract::cuda::{CUDA_SUCCESS, CUdevice, CUdeviceptr, CUresult};
+
+use super::blocks::{self, Lack, Needs};
+use crate::driver::api::{self, Handle, Stream};
+use crate::gate::{self, Passage};
+use crate::work::capture;
+use crate::work::contexts::{self, ContextId};
+
+/// Where a context reaches the word.
+#[derive(Clone, Copy, Debug)]
+struct Word {
+    context: ContextId,
+    at: CUdeviceptr,
+}
+
+/// The streams in which work waits for an arrival. Of the context that reaches the word, so a stream has one key.
+#[derive(Debug, Default)]
+struct Waiting {
+    arrival: u32,
+    streams: BTreeSet<Handle>,
+}
+
+#[derive(Debug)]
+struct Ahead {
+    word: Option<Word>,
+    waiting: Waiting,
+}
+
+/// Held for moments only, never while the driver is called.
+static AHEAD: Mutex<Ahead> =
+    Mutex::new(Ahead { word: None, waiting: Waiting { arrival: 0, streams: BTreeSet::new() } });
+/// The word itself, on a page of its own; null until it is made. The page stays: contexts come and go.
+static PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
+/// The last arrival that has begun, that work was launched ahead of, and that has come to its end. They count on for ever, and past
+/// the highest number.
+static BEGUN: AtomicU32 = AtomicU32::new(0);
+static LAUNCHED: AtomicU32 = AtomicU32::new(0);
+static HERE: AtomicU32 = AtomicU32::new(0);
+/// The driver has refused such a wait.
+static IS_REFUSED: AtomicBool = AtomicBool::new(false);
+
+/// The legacy stream in a list of streams. No handle is like that.
+const LEGACY: Handle = 0;
+
+fn lock() -> MutexGuard<'static, Ahead> {
+    AHEAD.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether one arrival has begun after another one.
+fn is_after(one: u32, other: u32) -> bool {
+    one.wrapping_sub(other).cast_signed() > 0
+}
+
+/// Whether what a call lacks is most of what is missing: then there is little that it could begin with before all is here.
+fn is_most(lacking: u64, missing: u64) -> bool {
+    lacking >= missing.saturating_sub(lacking)
+}
+
+impl Waiting {
+    fn has(&self, arrival: u32, stream: Handle) -> bool {
+        self.arrival == arrival && self.streams.contains(&stream)
+    }
+
+    /// Work of the stream waits for this arrival from here on. For an earlier one that is over nobody needs to know.
+    fn add(&mut self, arrival: u32, stream: Handle) {
+        if self.arrival != arrival {
+            if !is_after(arrival, self.arrival) {
+                return;
+            }
+            *self = Self { arrival, streams: BTreeSet::new() };
+        }
+        self.streams.insert(stream);
+    }
+}
+
+/// Makes the word, if there is none: nothing is queued, and nobody is inside the gate. Otherwise the driver might have this thread wait.
+pub(crate) fn prepare(device: CUdevice) {
+    let word = lock().word;
+    if word.is_some_and(|word| is_current(word.context)) || IS_REFUSED.load(Ordering::Relaxed) {
+        return;
+    }
+    let Some(context) = contexts::main_of(device) else { return };
+    let Some(page) = page() else { return };
+    // SAFETY: a page that stays.
+    let at = api::within(context.handle(), || unsafe { api::register_host(page.cast(), PAGE_BYTES) }).flatten();
+    lock().word = at.map(|at| Word { context, at });
+}
+
+const PAGE_BYTES: usize = 4096;
+
+/// The page with the word on it. Only one thread makes it.
+fn page() -> Option<*mut c_void> {
+    let made = PAGE.load(Ordering::Acquire);
+    if !made.is_null() {
+        return Some(made.cast());
+    }
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    // Shared: what the GPU reads must not be copied to another place when the program forks.
+    // SAFETY: a new mapping wherever the system likes.
+    let page =
+        unsafe { libc::mmap(ptr::null_mut(), PAGE_BYTES, access, libc::MAP_SHARED | libc::MAP_ANONYMOUS, -1, 0) };
+    if page == libc::MAP_FAILED {
+        return None;
+    }
+    // SAFETY: the page just mapped. A forked child has no use for it.
+    unsafe { libc::madvise(page, PAGE_BYTES, libc::MADV_DONTFORK) };
+    PAGE.store(page.cast(), Ordering::Release);
+    Some(page)
+}
+
+/// Whether a context is still the one that it was.
+fn is_current(context: ContextId) -> bool {
+    contexts::id_of(context.handle()) == Some(context)
+}
+
+/// Memory begins to arrive. Says by which number work may wait for it; none where work must not.
+pub(crate) fn begin(preemptible: bool) -> Option<u32> {
+    let arrival = BEGUN.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
+    preemptible.then_some(arrival)
+}
+
+/// All memory is here, of every arrival so far: what waits for it goes on. Not to be called when a gate is merely closed.
+pub(crate) fn all_is_here() {
+    let arrival = BEGUN.load(Ordering::Acquire);
+    // SAFETY: null, or a page that stays.
+    if let Some(word) = unsafe { PAGE.load(Ordering::Acquire).as_ref() } {
+        word.store(arrival, Ordering::Release);
+    }
+    HERE.store(arrival, Ordering::Release);
+    if LAUNCHED.load(Ordering::Acquire) == arrival {
+        // The first of it begins now.
+        blocks::note_first_call();
+    }
+}
+
+/// Whether work may be waiting for memory.
+pub(crate) fn is_waited_for_on_gpu() -> bool {
+    is_after(LAUNCHED.load(Ordering::Acquire), HERE.load(Ordering::Acquire))
+}
+
+/// A stream is about to be destroyed: its handle may come to mean another one.
+pub(crate) fn stream_goes(stream: Handle) {
+    lock().waiting.streams.remove(&stream);
+}
+
+/// A context has gone, and its streams with it.
+pub(crate) fn context_gone() {
+    lock().waiting.streams.clear();
+}
+
+/// A launch waits until what it needs is here; or its stream does, and the launch comes next. `Err` is what it has to answer.
+#[cold]
+pub(super) fn wait(passage: &Passage, needs: Needs, stream: Stream) -> Result<(), CUresult> {
+    match blocks::lack(&needs) {
+        Some(lack) if goes_ahead(&lack, stream) => Ok(()),
+        Some(_) => blocks::wait(passage, needs),
+        None => {
+            blocks::note_first_call();
+            Ok(())
+        }
+    }
+}
+
+/// Has the stream wait for memory, if a launch in it may go ahead of that.
+fn goes_ahead(lack: &Lack, stream: Stream) -> bool {
+    let Some(arrival) = lack.arrival else { return false };
+    if IS_REFUSED.load(Ordering::Relaxed) || gate::is_contended() {
+        return false;
+    }
+    let Some(key) = (if stream == Stream::Legacy { Some(LEGACY) } else { capture::key(stream) }) else { return false };
+    let (word, waits) = {
+        let ahead = lock();
+        (ahead.word, ahead.waiting.has(arrival, key))
+    };
+    let Some(word) = word.filter(|word| contexts::id_of(api::current_context()) == Some(word.context)) else {
+        return false;
+    };
+    // A launch that is captured runs at another time, and comes behind nothing that is in the stream.
+    // SAFETY: the stream of the program's call.
+    if unsafe { api::is_capturing(stream) } {
+        return false;
+    }
+    if waits {
+        return true;
+    }
+    // SAFETY: as above.
+    if !is_most(lack.bytes, lack.missing) || !unsafe { api::is_of_current_context(stream) } {
+        return false;
+    }
+    // Before there is such work, so that nobody takes the program for idle that has it.
+    note_launched(arrival);
+    // SAFETY: a stream of the current context, of which it was seen that it does not capture; and a word that this context reaches
+    // until it goes, with all its work.
+    if unsafe { api::wait_before_launch(stream, word.at, arrival) } != CUDA_SUCCESS {
+        IS_REFUSED.store(true, Ordering::Relaxed);
+        return false;
+    }
+    lock().waiting.add(arrival, key);
+    true
+}
+
+/// Work is launched ahead of this arrival; by a slow thread perhaps of one that is over.
+fn note_launched(arrival: u32) {
+    let newer = |last| is_after(arrival, last).then_some(arrival);
+    let _ = LAUNCHED.fetch_update(Ordering::AcqRel, Ordering::Acquire, newer);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn most_is_half_or_more() {
+        assert!(is_most(5, 10) && is_most(10, 10) && is_most(0, 0));
+        assert!(!is_most(4, 10) && !is_most(0, 1));
+        assert!(is_most(u64::MAX, 1), "what has come meanwhile counts no more");
+    }
+
+    #[test]
+    fn arrivals_count_on_past_the_highest_number() {
+        assert!(is_after(1, 0) && is_after(0, u32::MAX) && is_after(5, u32::MAX - 5));
+        assert!(!is_after(7, 7) && !is_after(u32::MAX, 0));
+    }
+
+    #[test]
+    fn a_stream_waits_for_the_arrival_that_it_was_last_told_of() {
+        let mut waiting = Waiting { arrival: u32::MAX - 1, streams: BTreeSet::new() };
+        waiting.add(u32::MAX, 8);
+        assert!(waiting.has(u32::MAX, 8) && !waiting.has(u32::MAX, 16) && !waiting.has(0, 8));
+        waiting.add(0, 16);
+        assert!(waiting.has(0, 16) && !waiting.has(0, 8), "it waits for an arrival that is over");
+        waiting.add(u32::MAX, 24);
+        assert!(waiting.has(0, 16) && !waiting.has(0, 24), "a thread was slow");
+    }
+}
