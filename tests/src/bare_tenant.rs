@@ -36,6 +36,8 @@ pub struct BareTenant {
     pub control: OwnedFd,
     /// Requests go here, and answers come.
     pub requests: OwnedFd,
+    /// Its number.
+    pub tenant: u32,
     /// The grant that holds.
     pub grant: u64,
     /// Addresses from here on are free.
@@ -58,10 +60,12 @@ impl BareTenant {
         link::send(control.as_fd(), hello, &[own.as_fd()], false).expect("a message");
         let mut welcome = link::receive(control.as_fd(), false).expect("an answer").expect("an answer");
         let answer = FromCoordinator::decode(&welcome.message);
-        assert!(matches!(answer, Ok((_, FromCoordinator::Admission(Admission::Welcome { .. })))), "{answer:?}");
+        let Ok((_, FromCoordinator::Admission(Admission::Welcome { tenant, .. }))) = answer else {
+            panic!("{answer:?}");
+        };
         let requests = welcome.descriptors.remove(2);
         link::set_patience(&requests, Some(LIMIT)).expect("a socket");
-        Self { control, requests, grant: 0, addresses: AtomicU64::new(1 << 40) }
+        Self { control, requests, tenant, grant: 0, addresses: AtomicU64::new(1 << 40) }
     }
 
     /// Reports something.

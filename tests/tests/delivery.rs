@@ -278,3 +278,99 @@ fn a_tenant_that_cannot_take_its_memory_keeps_nobody_waiting() {
     assert_eq!(here, BTreeSet::from_iter(ids));
     assert!(!coordinator.log().contains("does not answer"), "{}", coordinator.log());
 }
+
+/// Two tenants of which the second has opened what the first has allocated, so much.
+fn sharing(coordinator: &Coordinator, bytes: u64) -> (BareTenant, BareTenant, Vec<ExtentId>) {
+    let mut owner = BareTenant::join(coordinator, "owner");
+    owner.take_gpu();
+    let request = owner.allocation(bytes);
+    let Request::Allocate { at, .. } = request else { unreachable!() };
+    assert!(matches!(owner.ask(&request).0, Answer::Allocated { .. }));
+    let Answer::Exported { key } = owner.ask(&Request::Export { at, bytes }).0 else { panic!("it is there") };
+    let mut opener = BareTenant::join(coordinator, "opener");
+    opener.tell(&TurnReport::Demand);
+    owner.yield_gpu();
+    opener.until_granted();
+    let attach = Request::Attach { exporter: owner.tenant, key, at: 1 << 41 };
+    assert_eq!(opener.ask(&attach).0, Answer::TryAgain, "they are to run together first");
+    opener.yield_gpu();
+    opener.take_gpu();
+    owner.until_granted();
+    let Answer::Attached { extents, .. } = opener.ask(&attach).0 else { panic!("they run together") };
+    (owner, opener, extents.into_iter().map(|(id, _)| id).collect())
+}
+
+#[test]
+fn a_tenant_that_cannot_take_what_others_share_with_it_keeps_nobody_waiting() {
+    let coordinator = serving("64MiB").start();
+    let (mut owner, mut opener, ids) = sharing(&coordinator, 32 * MIB);
+    let (is_over, takes) = (AtomicBool::new(false), AtomicBool::new(false));
+    let (lost, here) = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                match owner.hear_within(Duration::from_millis(20)) {
+                    Some((FromCoordinator::Memory(command), _)) => owner.done(&command),
+                    Some((FromCoordinator::Turn(command), _)) => owner.obey(&command),
+                    Some((other, _)) => panic!("{other:?}"),
+                    None => {}
+                }
+            }
+        });
+        let opening = scope.spawn(|| {
+            let mut lost = 0;
+            let mut here = BTreeSet::from_iter(ids.iter().copied());
+            let mut came = here.clone();
+            while !takes.load(Ordering::Relaxed) || here.len() < ids.len() {
+                let Some((heard, frames)) = opener.hear_within(Duration::from_millis(20)) else { continue };
+                let takes = takes.load(Ordering::Relaxed);
+                match heard {
+                    FromCoordinator::Turn(command) => opener.obey(&command),
+                    FromCoordinator::Memory(command) => match &command {
+                        MemoryCommand::Prepare { batch, .. } if !takes => {
+                            opener.tell(&MemoryReport::Undelivered { batch: *batch });
+                            lost += 1;
+                        }
+                        MemoryCommand::Prepare { extents, .. } => {
+                            assert_eq!(frames.len(), extents.len());
+                            came.extend(extents.clone());
+                            opener.done(&command);
+                        }
+                        MemoryCommand::Map { batch, extents } => {
+                            if extents.iter().all(|extent| came.contains(extent)) {
+                                here.extend(extents.clone());
+                                opener.done(&command);
+                            } else {
+                                opener.tell(&MemoryReport::Undelivered { batch: *batch });
+                            }
+                        }
+                        MemoryCommand::Unmap { extents, .. } => {
+                            extents.iter().for_each(|extent| {
+                                came.remove(extent);
+                                here.remove(extent);
+                            });
+                            opener.done(&command);
+                        }
+                        MemoryCommand::Recut { .. } => panic!("it has nothing of its own"),
+                    },
+                    other => panic!("{other:?}"),
+                }
+            }
+            (lost, here)
+        });
+        // One of them fits, not all.
+        let mut other = hold::joined(&coordinator, "other", "normal", "40", None);
+        for _ in 0..3 {
+            assert!(other.ask("touch", LIMIT).starts_with("touched "));
+            // Long enough for those without descriptors to get their turn.
+            coordinator.until("it is their turn", |status| tenant(status, "other")["resident_bytes"] != 40 * MIB);
+        }
+        // As soon as it can open some, it has all.
+        takes.store(true, Ordering::Relaxed);
+        let opened = opening.join().expect("no panic");
+        is_over.store(true, Ordering::Relaxed);
+        opened
+    });
+    assert!(lost > 0);
+    assert_eq!(here, BTreeSet::from_iter(ids));
+    assert!(!coordinator.log().contains("does not answer"), "{}", coordinator.log());
+}

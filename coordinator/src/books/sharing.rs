@@ -46,6 +46,8 @@ pub struct Attachment<T> {
     pub class: SizeClass,
     /// Whether it is mapped there.
     pub place: Place,
+    /// Its frame did not reach whoever is attached: it is to be sent again, or was and is not known to have come.
+    pub lost: bool,
 }
 
 /// All that is shared among tenants.
@@ -199,6 +201,28 @@ impl<T: Copy + Ord + Hash> Sharing<T> {
         found.map(|attachment| attachment.place = to).is_some()
     }
 
+    /// Its frame did not reach whoever was told to map it.
+    pub fn lose(&mut self, id: (T, ExtentId)) {
+        if let Some(attachment) = self.attachments.get_mut(&id).filter(|attachment| attachment.place == Place::Coming) {
+            (attachment.place, attachment.lost) = (Place::Away, true);
+        }
+    }
+
+    /// Its frame has, or is not sent again.
+    pub fn end_loss(&mut self, id: (T, ExtentId)) {
+        if let Some(attachment) = self.attachments.get_mut(&id) {
+            attachment.lost = false;
+        }
+    }
+
+    /// What of others' did not reach a tenant: what is to be sent again, and what was.
+    pub fn lost(&self, id: T) -> (Vec<ExtentId>, Vec<ExtentId>) {
+        let lost = self.of(id).filter(|(_, attachment)| attachment.lost);
+        let (waiting, sent): (Vec<_>, Vec<_>) = lost.partition(|(_, attachment)| attachment.place == Place::Away);
+        let ids = |all: Vec<(ExtentId, &Attachment<T>)>| all.into_iter().map(|(extent, _)| extent).collect();
+        (ids(waiting), ids(sent))
+    }
+
     /// A tenant has it no longer. Gives whose it was.
     pub fn detach(&mut self, id: (T, ExtentId)) -> Option<(T, ExtentId)> {
         let Attachment { owner, .. } = self.attachments.remove(&id)?;
@@ -264,7 +288,7 @@ mod tests {
 
     fn of(owner: (u8, u32)) -> Attachment<u8> {
         let owner = (owner.0, ExtentId(owner.1));
-        Attachment { owner, at: 0, class: SizeClass::ALL[0], place: Place::Mapped }
+        Attachment { owner, at: 0, class: SizeClass::ALL[0], place: Place::Mapped, lost: false }
     }
 
     #[test]
@@ -314,6 +338,23 @@ mod tests {
         assert!(sharing.is_held(extent));
         assert_eq!(sharing.detach((C, ExtentId(6))), Some(extent));
         assert!(!sharing.is_held(extent) && sharing.is_shared(extent));
+    }
+
+    #[test]
+    fn what_did_not_come_is_lost_until_it_has() {
+        let mut sharing = Sharing::default();
+        let (one, two) = ((B, ExtentId(5)), (B, ExtentId(6)));
+        sharing.attach(one, of((A, 1)));
+        sharing.attach(two, Attachment { place: Place::Coming, ..of((A, 2)) });
+        sharing.lose(one);
+        sharing.lose(two);
+        assert_eq!(sharing.lost(B), (vec![two.1], vec![]), "the other one is mapped");
+        assert!(sharing.set_place(two, &[Place::Away], Place::Coming));
+        assert_eq!(sharing.lost(B), (vec![], vec![two.1]));
+        sharing.lose(two);
+        assert_eq!(sharing.lost(B), (vec![two.1], vec![]), "once more");
+        sharing.end_loss(two);
+        assert_eq!(sharing.lost(B), (vec![], vec![]));
     }
 
     #[test]

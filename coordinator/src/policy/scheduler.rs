@@ -41,6 +41,8 @@ struct Member {
     gate: Gate,
     /// A call of it waits, or it was preempted in the middle of its work.
     wants: bool,
+    /// The user keeps it off the GPU, and so its unit.
+    suspended: bool,
     scheduling: Scheduling,
     cost: Micros,
 }
@@ -73,6 +75,10 @@ impl Unit {
         let weight = all().filter(|one| one.class == class).map(|one| one.weight).max()?;
         let target = all().filter(|one| one.class == class && one.slo_micros > 0).map(|one| one.slo_micros).min();
         Some(Scheduling { weight, slo_micros: target.unwrap_or(0), ..class.into() })
+    }
+
+    fn is_suspended(&self) -> bool {
+        self.members.values().any(|member| member.suspended)
     }
 
     fn cost(&self) -> Micros {
@@ -323,13 +329,19 @@ impl Scheduler {
                 out
             }
             Event::Joined { .. } => Vec::new(),
-            Event::Suspended
-            | Event::Unsuspended
-            | Event::Ready
-            | Event::CannotArrive
-            | Event::Stranded
-            | Event::Grown
-            | Event::KeepApart(_) => self.tell(now, number, event),
+            Event::Suspended => {
+                let Some(member) = unit.members.get_mut(&id) else { return Vec::new() };
+                member.suspended = true;
+                self.tell(now, number, event)
+            }
+            Event::Unsuspended => {
+                // The user sees all of them suspended, and resumes whichever.
+                unit.members.values_mut().for_each(|member| member.suspended = false);
+                self.tell(now, number, event)
+            }
+            Event::Ready | Event::CannotArrive | Event::Stranded | Event::Grown | Event::KeepApart(_) => {
+                self.tell(now, number, event)
+            }
         }
     }
 
@@ -391,7 +403,8 @@ impl Scheduler {
                 State::Waiting | State::Arriving | State::Idle => Gate::Closed,
             };
             let wants = gate == Gate::Closed && self.arbiter.wants(number);
-            let member = Member { gate, wants, scheduling, cost: self.arbiter.cost(number) };
+            let suspended = self.arbiter.is_suspended(number);
+            let member = Member { gate, wants, suspended, scheduling, cost: self.arbiter.cost(number) };
             let unit = Unit { members: BTreeMap::from([(id, member)]), preempted: false, whole: true };
             self.units.insert(number, unit);
             self.unit_of.insert(id, number);
@@ -419,6 +432,10 @@ impl Scheduler {
         out.extend(self.reschedule(now, number));
         if !self.is_united(number) {
             out.extend(self.tell(now, number, Event::KeepApart(false)));
+        }
+        let is_suspended = self.units.get(&number).is_some_and(Unit::is_suspended);
+        if self.arbiter.is_suspended(number) && !is_suspended {
+            out.extend(self.tell(now, number, Event::Unsuspended));
         }
         out
     }

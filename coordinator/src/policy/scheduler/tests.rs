@@ -95,6 +95,32 @@ fn a_unit_lives_as_long_as_one_of_it() {
 }
 
 #[test]
+fn a_unit_is_suspended_while_one_of_it_is() {
+    let mut scheduler = together();
+    assert_eq!(say(&mut scheduler, C, Event::Suspended), []);
+    assert_eq!(deeds(scheduler.unite(1, C, A)), [Decision::Revoke(A), Decision::Revoke(B)]);
+    assert_eq!(say(&mut scheduler, A, Event::Suspended), []);
+    assert_eq!(say(&mut scheduler, A, Event::Preempted), []);
+    assert_eq!(say(&mut scheduler, B, Event::Preempted), []);
+    assert_eq!(say(&mut scheduler, A, Event::Left), []);
+    assert!(scheduler.is_suspended(B), "so was C, before they were united");
+    let all_go_on = say(&mut scheduler, C, Event::Left);
+    assert!(!scheduler.is_suspended(B));
+    assert_eq!(all_go_on, [Decision::SwapIn(B)]);
+}
+
+#[test]
+fn who_is_resumed_is_resumed_with_all_of_its_unit() {
+    let mut scheduler = together();
+    say(&mut scheduler, A, Event::Suspended);
+    say(&mut scheduler, B, Event::Unsuspended);
+    assert!(!scheduler.is_suspended(A));
+    say(&mut scheduler, B, Event::Suspended);
+    say(&mut scheduler, A, Event::Left);
+    assert!(scheduler.is_suspended(B));
+}
+
+#[test]
 fn who_runs_beside_others_no_longer_does_when_it_is_united() {
     let mut scheduler = Scheduler::new(Arbiter::new(1_000));
     for id in [A, B, C] {
@@ -126,6 +152,8 @@ struct World {
     /// Who waits at a closed gate, or was preempted.
     wants: BTreeSet<TenantId>,
     corun: BTreeSet<TenantId>,
+    /// Whom the user has suspended, and not resumed since.
+    suspended: BTreeSet<TenantId>,
     /// A unit that has the GPU, and some of whose memory is on the way.
     completes: Option<TenantId>,
 }
@@ -214,12 +242,19 @@ impl World {
                 self.owes.remove(&id);
                 self.wants.remove(&id);
                 self.corun.remove(&id);
+                self.suspended.remove(&id);
                 self.tell(id, Event::Left);
             }
             10 => self.scheduler.set_together(other.0.is_multiple_of(2)),
             11 if self.alive.contains(&id) => {
-                let event = if other.0.is_multiple_of(2) { Event::Suspended } else { Event::Unsuspended };
-                self.tell(id, event);
+                if other.0.is_multiple_of(2) {
+                    self.suspended.insert(id);
+                    self.tell(id, Event::Suspended);
+                } else {
+                    let resumed = self.scheduler.members(id);
+                    self.suspended.retain(|suspended| !resumed.contains(suspended));
+                    self.tell(id, Event::Unsuspended);
+                }
             }
             12.. if self.alive.contains(&id) && self.scheduler.state(id) == State::Arriving => {
                 let event = if what == 12 { Event::CannotArrive } else { Event::Resident };
@@ -230,6 +265,10 @@ impl World {
         }
         let decisions = self.scheduler.tick(self.now);
         self.see(decisions);
+        for id in &self.alive {
+            let is_any = self.scheduler.members(*id).iter().any(|member| self.suspended.contains(member));
+            assert_eq!(self.scheduler.is_suspended(*id), is_any, "{id:?}");
+        }
     }
 
     /// All answer, and nobody comes or goes: everybody gets what it wants.
@@ -281,6 +320,7 @@ proptest! {
             owes: BTreeSet::new(),
             wants: BTreeSet::new(),
             corun: BTreeSet::new(),
+            suspended: BTreeSet::new(),
             completes: None,
         };
         for (what, id, other) in steps {

@@ -1,8 +1,9 @@
 //! Frames that did not reach a tenant, because its process can open no more descriptors.
 //!
 //! Such a frame stays reserved for its extent, so others can have it, and is sent again after a while, for as long as it takes:
-//! by itself, so that one free descriptor is enough. Nothing is copied into it before it is known that it came. Nobody else
-//! waits for that for long: after [`PATIENCE`] the tenant's turn is over, and it is tried again as one that cannot arrive.
+//! by itself, so that one free descriptor is enough. Nothing is copied into it before it is known that it came. The same goes for
+//! frames that another tenant shares with it, as long as they are there. Nobody else waits for that for long: after [`PATIENCE`] the
+//! tenant's turn is over, and it is tried again as one that cannot arrive.
 
 use std::time::{Duration, Instant};
 
@@ -64,21 +65,29 @@ impl Access<'_> {
             own.delivered(*extent);
         }
         drop(own);
+        self.delivered_of_others(id, extents);
+        let of_others = self.undelivered_of_others(id);
         let Some(tenant) = self.tenants.get_mut(id) else { return };
-        tenant.memory.delivered();
+        tenant.memory.delivered(!of_others.lost.is_empty(), of_others.are_under_way);
     }
 
     /// Sends frames again whose time has come.
     pub(in crate::server) fn deliver_again(&mut self, id: TenantId) {
         let Some(tenant) = self.tenants.get_mut(id) else { return };
         if tenant.memory.is_redelivery_due() {
+            let of_others = self.undelivered_of_others(id);
+            let Some(tenant) = self.tenants.get_mut(id) else { return };
             let counts = tenant.extents().counts();
-            if counts.lost + counts.sent_again == 0 || !tenant.connection.is_open() {
+            let is_any_lost =
+                counts.lost + counts.sent_again > 0 || !of_others.lost.is_empty() || of_others.are_under_way;
+            if !is_any_lost || !tenant.connection.is_open() {
                 // The frames have gone to somebody else.
                 return tenant.memory.redeliver_nothing();
             }
             let lost = self.tenants.extents(id).map_or(Vec::new(), |mut extents| extents.send_again(AT_ONCE));
             self.send_frames(id, &lost, 1);
+            let more = of_others.lost.into_iter().take(AT_ONCE - lost.len()).collect();
+            self.bring_again(id, more);
         }
     }
 

@@ -26,6 +26,15 @@ pub(in crate::server) enum Attaching {
     Unite,
 }
 
+/// What of others' memory did not reach a tenant.
+#[derive(Debug)]
+pub(super) struct Undelivered {
+    /// What is to be sent again.
+    pub(super) lost: Vec<ExtentId>,
+    /// Some was, and is not known to have come.
+    pub(super) are_under_way: bool,
+}
+
 /// What of a tenant's memory can move.
 pub(super) fn movable_bytes(counts: &Counts) -> u64 {
     counts.bytes - counts.immovable
@@ -196,7 +205,7 @@ impl Access<'_> {
             let number = own.borrow_number();
             drop(own);
             let owner = (exporter, extent);
-            let attachment = Attachment { owner, at: at + (address - start), class, place: Place::Mapped };
+            let attachment = Attachment { owner, at: at + (address - start), class, place: Place::Mapped, lost: false };
             self.memory.sharing.attach((id, number), attachment);
             if let Some(mut theirs) = self.tenants.extents(exporter) {
                 theirs.set_shared(extent, true);
@@ -315,11 +324,35 @@ impl Access<'_> {
         }
     }
 
-    /// The frames for some of these did not reach it: they are sent again with the rest.
+    /// The frames for these, some of which are others', did not reach it.
     pub(super) fn lost_of_others(&mut self, id: TenantId, extents: &[ExtentId]) {
-        for extent in extents {
-            self.memory.sharing.set_place((id, *extent), &[Place::Coming], Place::Away);
+        extents.iter().for_each(|extent| self.memory.sharing.lose((id, *extent)));
+    }
+
+    /// The frames for these have.
+    pub(super) fn delivered_of_others(&mut self, id: TenantId, extents: &[ExtentId]) {
+        extents.iter().for_each(|extent| self.memory.sharing.end_loss((id, *extent)));
+    }
+
+    /// What did not reach a tenant of others' memory, and is there to be sent again. If nothing is, it comes with the rest when it is.
+    pub(super) fn undelivered_of_others(&mut self, id: TenantId) -> Undelivered {
+        let (waiting, sent) = self.memory.sharing.lost(id);
+        let is_there = |extent: &ExtentId| {
+            let attachment = self.memory.sharing.get((id, *extent));
+            attachment.is_some_and(|one| self.frame_of_owner(one).is_some())
+        };
+        let (lost, gone): (Vec<_>, Vec<_>) = waiting.into_iter().partition(is_there);
+        self.delivered_of_others(id, &gone);
+        Undelivered { lost, are_under_way: !sent.is_empty() }
+    }
+
+    /// Sends frames of others' memory again that did not reach a tenant, each by itself, and has it map them.
+    pub(super) fn bring_again(&mut self, id: TenantId, extents: Vec<ExtentId>) {
+        for extent in &extents {
+            self.memory.sharing.set_place((id, *extent), &[Place::Away], Place::Coming);
         }
+        self.send_frames(id, &extents, 1);
+        self.map(id, extents);
     }
 
     /// Has a tenant that comes in map what it has of others, all of which is there. Says whether all of it is mapped.

@@ -200,12 +200,14 @@ impl Holdings {
         true
     }
 
-    /// Some of the frames have come: what is lost can be sent at once, and nothing more is to be if nothing is.
-    pub(in crate::server) fn delivered(&mut self) {
+    /// Some of the frames have come: what is lost can be sent at once, and nothing more is to be if nothing is. Of others' memory there may
+    /// be some `lost` too, and some `under_way` again.
+    pub(in crate::server) fn delivered(&mut self, lost: bool, under_way: bool) {
         let counts = self.extents.counts();
-        if counts.lost + counts.sent_again == 0 {
+        if counts.lost + counts.sent_again == 0 && !lost && !under_way {
             self.redelivery = None;
         } else if counts.sent_again == 0
+            && !under_way
             && let Some(redelivery) = &mut self.redelivery
         {
             (redelivery.at, redelivery.pause) = (Instant::now(), SHORTEST_PAUSE);
@@ -255,7 +257,10 @@ mod tests {
         });
         assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 50, 50]);
         assert!(!holdings.is_redelivery_due());
-        holdings.delivered();
+        holdings.delivered(true, false);
+        holdings.delivered(false, true);
+        assert!(holdings.undelivered_since().is_some(), "others' memory is lost, or has been sent again");
+        holdings.delivered(false, false);
         assert!(holdings.undelivered_since().is_none(), "nothing is lost");
     }
 
