@@ -25,7 +25,7 @@ pub const MOST: usize = 1024;
 /// | `unmap_timed_out` | its driver did not unmap memory before its work had ended | |
 /// | `descheduled`, `rescheduled` | its work makes way for somebody urgent that co-runs, and goes on | |
 /// | `suspended`, `unsuspended` | a user keeps it off the GPU, and no longer does | |
-/// | `leaves`, `comes` | memory begins to leave or to come: `bytes` in `extents` | |
+/// | `leaves`, `comes` | memory begins to leave or to come: `bytes` in `extents`, `uncopied_bytes` of it without a copy | |
 /// | `copied_in`, `copied_out` | `bytes` were copied over the bus | the copy |
 /// | `prepared`, `mapped`, `unmapped` | mappings were changed | the work in its process |
 /// | `allocated`, `freed`, `refused` | memory that it asked for, gave back, did not get | since it was asked for |
@@ -89,6 +89,9 @@ pub struct Event {
     /// In how many pieces.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extents: Option<u64>,
+    /// Of `leaves`, `comes`: how much of it is not copied, because it has not changed, or is zeros.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uncopied_bytes: Option<u64>,
     /// How much of the tenant's memory is on the GPU from now on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resident_bytes: Option<u64>,

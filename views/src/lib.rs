@@ -4,6 +4,15 @@
 //!
 //! - [`event`]: what has happened, as a coordinator tells it to tools (`Opening::Events`).
 //! - [`timeline`]: who had the GPU when, and how each program stood, made of that.
+//! - [`perfetto`]: a timeline as a trace for Perfetto.
 
 pub mod event;
+pub mod perfetto;
 pub mod timeline;
+
+#[cfg(test)]
+mod strategy;
+#[cfg(test)]
+#[allow(dead_code, unreachable_pub, reason = "it is a part of the end-to-end tests too")]
+#[path = "../../tests/src/trace_file.rs"]
+mod trace_file;

@@ -136,16 +136,42 @@ pub struct Program {
     pub class: Option<String>,
     /// How it stood when. Nothing before it is known how, and after it has ended.
     pub states: Spans<State>,
+    /// When memory of its was on its way to the host.
+    pub evicting: Spans<()>,
+    /// How much of its memory was on the GPU before the first change that [`Timeline::resident`] still has, if that is known.
+    pub resident_before: Option<u64>,
     /// When its process ended, if it has.
     pub ended: Option<u64>,
+    /// What of its memory has begun to leave, and has yet to.
+    leaving: Leaving,
+    /// It has asked for the GPU, and has not had it since.
+    wants: bool,
     /// A user keeps it off the GPU.
     suspended: bool,
     /// Its turn was granted, and its gate has yet to open: with memory on its way?
     granted: Option<bool>,
-    /// Another was granted the last turn before that.
-    is_switch: bool,
+    /// Who was granted the last turn before that, if it was another.
+    switch_from: Option<u32>,
     /// How it will stand when it is no longer descheduled.
     before: Option<State>,
+}
+
+/// Memory that has begun to leave, until it has: copied, and unmapped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Leaving {
+    to_copy: u64,
+    to_unmap: u64,
+}
+
+/// The GPU changed hands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Switch {
+    /// When the gate of whoever has it from then on was open.
+    pub at: u64,
+    /// Who had it before.
+    pub from: u32,
+    /// Who has it from then on.
+    pub to: u32,
 }
 
 /// Something that has ended, and whose it was.
@@ -196,9 +222,32 @@ pub struct Timeline {
     pub waits: VecDeque<Wait>,
     /// How much of a program's memory was on the GPU from when on.
     pub resident: VecDeque<(u64, u32, u64)>,
-    /// How often the GPU changed hands in what is known.
+    /// When the GPU changed hands.
+    pub switched: VecDeque<Switch>,
+    /// How often the GPU changed hands in all that was heard, also in what is forgotten by now.
     pub switches: u64,
     last_granted: Option<u32>,
+}
+
+impl Program {
+    /// Whether memory of its is on its way to the host: from when it begins to leave until it is copied and unmapped.
+    fn leave(&mut self, event: &Event) {
+        let Leaving { to_copy, to_unmap } = &mut self.leaving;
+        let bytes = event.bytes.unwrap_or(0);
+        match event.what.as_str() {
+            "leaves" => {
+                *to_copy = to_copy.saturating_add(bytes.saturating_sub(event.uncopied_bytes.unwrap_or(0)));
+                *to_unmap += 1;
+            }
+            "copied_out" => *to_copy = to_copy.saturating_sub(bytes),
+            "unmapped" => *to_unmap = to_unmap.saturating_sub(1),
+            // Whatever had failed to leave: with the GPU it has all of it, and when it has ended it has none.
+            "opened" | "departed" => self.leaving = Leaving::default(),
+            _ => return,
+        }
+        let is_leaving = self.leaving != Leaving::default();
+        self.evicting.become_at(event.ns, is_leaving.then_some(()));
+    }
 }
 
 impl Timeline {
@@ -214,7 +263,11 @@ impl Timeline {
             self.lost += history.oldest - self.next;
             let at = history.events.first().map_or(history.now_ns, |event| event.ns);
             self.owner.become_at(at, None);
-            self.programs.values_mut().for_each(|program| program.states.become_at(at, None));
+            for program in self.programs.values_mut() {
+                program.states.become_at(at, None);
+                program.evicting.become_at(at, None);
+                program.leaving = Leaving::default();
+            }
             self.since = at;
         }
         history.events.iter().for_each(|event| self.add(event));
@@ -238,15 +291,19 @@ impl Timeline {
             _ => {}
         }
         let Some(id) = event.id else { return };
-        self.resident.extend(event.resident_bytes.map(|bytes| (event.ns, id, bytes)));
-        if !self.programs.contains_key(&id) && event.what == "departed" {
-            return;
+        // Of one that has ended something may still be told; how it stands is over.
+        match self.programs.get(&id) {
+            Some(program) if program.ended.is_some() => return,
+            None if event.what == "departed" || event.tenant.is_none() => return,
+            _ => {}
         }
+        self.resident.extend(event.resident_bytes.map(|bytes| (event.ns, id, bytes)));
         let at = event.ns;
         let program = self.programs.entry(id).or_default();
         if program.name.is_empty() {
             program.name = event.tenant.clone().unwrap_or_default();
         }
+        program.leave(event);
         let state = program.states.now();
         let becomes = match event.what.as_str() {
             "joined" => {
@@ -264,32 +321,51 @@ impl Timeline {
             "suspended" | "unsuspended" => {
                 program.suspended = event.what == "suspended";
                 match state {
-                    Some(State::Idle | State::Waiting | State::Preempted) if program.suspended => State::Suspended,
+                    Some(State::Idle | State::Waiting | State::Preempted) if program.suspended => {
+                        program.before = state;
+                        State::Suspended
+                    }
                     Some(State::Suspended) if !program.suspended => program.before.take().unwrap_or(State::Idle),
                     _ => return,
                 }
             }
-            "asked" if matches!(state, Some(State::Idle) | None) => State::Waiting,
+            "asked" => {
+                program.wants = true;
+                match state {
+                    Some(State::Idle) | None => State::Waiting,
+                    Some(State::Suspended) if program.before == Some(State::Idle) => {
+                        program.before = Some(State::Waiting);
+                        return;
+                    }
+                    _ => return,
+                }
+            }
             "chosen" => State::Arriving,
             "granted" => {
                 program.granted = Some(event.arriving.unwrap_or(false));
-                program.is_switch = self.last_granted.replace(id).is_some_and(|last| last != id);
+                program.switch_from = self.last_granted.replace(id).filter(|last| *last != id);
                 let asked = event.from_ns.unwrap_or(at);
                 self.waits.push_back(Wait { id, asked, granted: at, launched: None });
                 return;
             }
-            "opened" => match program.granted.take() {
-                Some(arriving) => {
-                    self.switches += u64::from(std::mem::take(&mut program.is_switch));
-                    self.owner.become_at(at, Some(id));
-                    let last = self.waits.iter_mut().rev().find(|wait| wait.id == id);
-                    if let Some(wait) = last.filter(|_| !arriving) {
-                        wait.launched = Some(at);
+            "opened" => {
+                program.wants = false;
+                match program.granted.take() {
+                    Some(arriving) => {
+                        if let Some(from) = program.switch_from.take() {
+                            self.switches += 1;
+                            self.switched.push_back(Switch { at, from, to: id });
+                        }
+                        self.owner.become_at(at, Some(id));
+                        let last = self.waits.iter_mut().rev().find(|wait| wait.id == id);
+                        if let Some(wait) = last.filter(|_| !arriving) {
+                            wait.launched = Some(at);
+                        }
+                        if arriving { State::RunningArriving } else { State::Running }
                     }
-                    if arriving { State::RunningArriving } else { State::Running }
+                    None => State::CoRunning,
                 }
-                None => State::CoRunning,
-            },
+            }
             "arrived" => {
                 let last = self.waits.iter_mut().rev().find(|wait| wait.id == id);
                 if let Some(wait) = last.filter(|wait| wait.launched.is_none()) {
@@ -297,6 +373,10 @@ impl Timeline {
                 }
                 match state {
                     Some(State::RunningArriving) => State::Running,
+                    Some(State::Descheduled) if program.before == Some(State::RunningArriving) => {
+                        program.before = Some(State::Running);
+                        return;
+                    }
                     _ => return,
                 }
             }
@@ -305,12 +385,24 @@ impl Timeline {
                 if self.owner.now() == Some(id) {
                     self.owner.become_at(at, None);
                 }
-                let off = if event.what == "preempted" { State::Preempted } else { State::Idle };
+                let off = match (event.what.as_str(), state) {
+                    // That its turn is over is said too, just after its work was taken off.
+                    ("preempted", _) | (_, Some(State::Preempted)) => State::Preempted,
+                    (_, Some(State::Suspended)) if program.before == Some(State::Preempted) => return,
+                    _ => State::Idle,
+                };
                 if program.suspended {
                     program.before = Some(off);
                     State::Suspended
                 } else {
                     off
+                }
+            }
+            "resumed" if state == Some(State::Preempted) => {
+                if program.wants {
+                    State::Waiting
+                } else {
+                    State::Idle
                 }
             }
             "descheduled" => {
@@ -341,11 +433,17 @@ impl Timeline {
         while self.waits.front().is_some_and(|wait| wait.launched.unwrap_or(wait.granted) < ns) {
             self.waits.pop_front();
         }
-        while self.resident.front().is_some_and(|(at, ..)| *at < ns) {
-            self.resident.pop_front();
+        while self.switched.front().is_some_and(|switch| switch.at < ns) {
+            self.switched.pop_front();
+        }
+        while let Some((_, id, bytes)) = self.resident.pop_front_if(|(at, ..)| *at < ns) {
+            if let Some(program) = self.programs.get_mut(&id) {
+                program.resident_before = Some(bytes);
+            }
         }
         for program in self.programs.values_mut() {
             program.states.forget_before(ns);
+            program.evicting.forget_before(ns);
         }
         self.programs.retain(|_, program| program.ended.is_none_or(|at| at >= ns));
     }

@@ -54,6 +54,7 @@ fn two_programs_take_turns() {
     let owners: Vec<_> = timeline.owner.iter().map(|span| (span.from, span.to, span.what)).collect();
     assert_eq!(owners, [(13, Some(30), 1), (33, Some(50), 2)]);
     assert_eq!((timeline.switches, timeline.now), (1, 50));
+    assert_eq!(timeline.switched, [Switch { at: 33, from: 1, to: 2 }]);
     let shares = timeline.shares(&(0..50));
     assert!((shares[&1] - 0.34).abs() < 1e-9 && (shares[&2] - 0.34).abs() < 1e-9);
     assert_eq!(timeline.waits.iter().map(|wait| wait.launched).collect::<Vec<_>>(), [Some(13), Some(33)]);
@@ -99,6 +100,61 @@ fn a_suspended_program_is_shown_so_from_when_it_is_off_the_gpu() {
     ]));
     let rest = [(6, Some(9), State::Running), (9, Some(20), State::Suspended), (20, None, State::Preempted)];
     assert_eq!(states(&timeline, 1), rest);
+}
+
+#[test]
+fn one_that_was_taken_off_in_the_middle_stays_preempted_until_its_work_is_back() {
+    let mut timeline = Timeline::default();
+    timeline.see(&told(&[
+        ("granted", 1, 5),
+        ("opened", 1, 6),
+        ("preempted", 1, 9),
+        ("drained", 1, 10),
+        ("asked", 1, 12),
+        ("resumed", 1, 20),
+        ("chosen", 1, 30),
+    ]));
+    use State::*;
+    let all = [(6, Some(9), Running), (9, Some(20), Preempted), (20, Some(30), Waiting), (30, None, Arriving)];
+    assert_eq!(states(&timeline, 1), all);
+}
+
+#[test]
+fn one_is_evicted_until_all_that_leaves_is_copied_and_unmapped() {
+    let mut timeline = Timeline::default();
+    let mut history = told(&[
+        ("joined", 1, 0),
+        ("leaves", 1, 10),
+        ("leaves", 1, 11),
+        ("unmapped", 1, 15),
+        ("copied_out", 1, 16),
+        ("unmapped", 1, 17),
+        ("leaves", 1, 30),
+        ("unmapped", 1, 31),
+        ("leaves", 1, 40),
+        ("opened", 1, 50),
+    ]);
+    // The second has not changed, and the third neither; the last is never heard of again.
+    let bytes = [None, Some((8, 2)), Some((8, 8)), None, Some((6, 0)), None, Some((8, 8)), None, Some((8, 0)), None];
+    for (event, (bytes, uncopied)) in history.events.iter_mut().zip(bytes.map(Option::unzip)) {
+        (event.bytes, event.uncopied_bytes) = (bytes, uncopied);
+    }
+    timeline.see(&history);
+    let evicting: Vec<_> = timeline.programs[&1].evicting.iter().map(|span| (span.from, span.to)).collect();
+    assert_eq!(evicting, [(10, Some(17)), (30, Some(31)), (40, Some(50))]);
+}
+
+#[test]
+fn what_is_forgotten_leaves_behind_how_much_was_on_the_gpu() {
+    let mut timeline = Timeline::default();
+    let mut history = told(&[("joined", 1, 0), ("allocated", 1, 10), ("unmapped", 1, 20), ("mapped", 1, 30)]);
+    for (event, bytes) in history.events.iter_mut().zip([None, Some(7), Some(3), Some(9)]) {
+        event.resident_bytes = bytes;
+    }
+    timeline.see(&history);
+    timeline.forget_before(25);
+    assert_eq!(timeline.programs[&1].resident_before, Some(3));
+    assert_eq!(timeline.resident, [(30, 1, 9)]);
 }
 
 #[test]

@@ -186,6 +186,14 @@ impl What {
         }
     }
 
+    /// How much of that is not copied, in bytes, if it is about memory that leaves or comes.
+    pub(in crate::server) fn uncopied(&self) -> Option<u64> {
+        match self {
+            Self::Leaves { unchanged: bytes, .. } | Self::Comes { zeros: bytes, .. } => Some(*bytes),
+            _ => None,
+        }
+    }
+
     /// Of how many extents, if it is about extents.
     pub(in crate::server) fn extents(&self) -> Option<u64> {
         match self {

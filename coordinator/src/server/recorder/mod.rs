@@ -317,6 +317,7 @@ impl Recorder {
             from_ns: time.as_ref().map(|time| self.nanos(time.start)),
             to_ns: time.filter(|time| time.end != *at).map(|time| self.nanos(time.end)),
             bytes: what.bytes(),
+            uncopied_bytes: what.uncopied(),
             extents: what.extents(),
             resident_bytes: what.resident(),
             ..shown::Event::default()

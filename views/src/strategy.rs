@@ -1,0 +1,55 @@
+//! Histories by chance, for tests: of any events in any order, as no coordinator would tell them.
+
+use proptest::prelude::*;
+
+use crate::event::{Event, History, KINDS};
+use crate::timeline::Timeline;
+
+/// What a coordinator would say of these.
+pub(crate) fn told(mut events: Vec<Event>) -> History {
+    (0..).zip(&mut events).for_each(|(n, event)| event.n = n);
+    let now_ns = events.last().map_or(0, |event| event.ns);
+    History { next: events.len() as u64, now_ns, events, ..History::default() }
+}
+
+/// What a timeline makes of these.
+pub(crate) fn heard(events: Vec<Event>) -> Timeline {
+    let mut timeline = Timeline::default();
+    timeline.see(&told(events));
+    timeline
+}
+
+/// Some letters that mean something to what shows them.
+fn name() -> impl Strategy<Value = String> {
+    const ODD: &[&str] =
+        &["train", "", "<b>", "</script>", "\"'&", "]]>", "\u{0}\u{7}\n", "\u{202e}\u{fffe}", "{{title}}", "é😀"];
+    prop::collection::vec(prop::sample::select(ODD), 0..3).prop_map(|parts| parts.concat())
+}
+
+/// Up to so many events, of a few programs.
+pub(crate) fn history(most: usize) -> impl Strategy<Value = History> {
+    let number = || prop_oneof![Just(None), (0..400u64).prop_map(Some), Just(Some(u64::MAX))];
+    let bytes = || prop_oneof![Just(None), (0..1u64 << 40).prop_map(Some)];
+    let one = (0..KINDS.len(), 0..5u32, 0..4u64, number(), number(), bytes(), bytes(), any::<Option<bool>>());
+    (prop::collection::vec(name(), 5), prop::collection::vec(one, 0..most)).prop_map(|(names, raw)| {
+        let mut now = 0;
+        let event = |(kind, id, step, from_ns, other, bytes, more, arriving): (usize, u32, u64, _, _, _, _, _)| {
+            now += step;
+            Event {
+                ns: now,
+                id: Some(id),
+                tenant: Some(names[id as usize].clone()),
+                what: KINDS[kind].to_owned(),
+                from_ns,
+                to_ns: other,
+                bytes,
+                uncopied_bytes: more,
+                resident_bytes: more,
+                arriving,
+                first_launch_ns: other,
+                ..Event::default()
+            }
+        };
+        told(raw.into_iter().map(event).collect())
+    })
+}
