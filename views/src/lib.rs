@@ -5,10 +5,18 @@
 //! - [`event`]: what has happened, as a coordinator tells it to tools (`Opening::Events`).
 //! - [`timeline`]: who had the GPU when, and how each program stood, made of that.
 //! - [`perfetto`]: a timeline as a trace for Perfetto.
+//! - [`summary`]: a stretch of it in a few numbers.
+//! - [`ribbon`]: a stretch of it as a picture; [`palette`]: the colours of programs. [`page`]: both as one page.
+//! - [`words`]: times, sizes and names, as people read them.
 
 pub mod event;
+pub mod page;
+pub mod palette;
 pub mod perfetto;
+pub mod ribbon;
+pub mod summary;
 pub mod timeline;
+pub mod words;
 
 #[cfg(test)]
 mod strategy;
