@@ -10,6 +10,7 @@ pub mod serve;
 pub mod set;
 pub mod settings;
 pub mod status;
+pub mod trace;
 pub mod units;
 
 use std::ffi::OsString;

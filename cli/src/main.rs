@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use baton_cli::{CliError, doctor, evict, named, run, serve, set, status};
+use baton_cli::{CliError, doctor, evict, named, run, serve, set, status, trace};
 use baton_harness::driver::Choice;
 use baton_workbench::{bench, demo};
 use clap::{Parser, Subcommand};
@@ -28,6 +28,10 @@ enum Command {
     Serve(serve::Serve),
     /// Show how a coordinator and its programs stand.
     Status(status::StatusArgs),
+    /// Write down who had the GPU when, and why: as a trace for Perfetto, a page or a picture.
+    ///
+    /// The trace is for https://ui.perfetto.dev, which reads it in your browser and sends it nowhere.
+    Trace(trace::Trace),
     /// Move a program's memory to the host, as soon as its work in flight has ended.
     Evict(named::Named),
     /// Change how a program is scheduled while it runs: its class, weight, or target.
@@ -89,6 +93,7 @@ fn main() -> ExitCode {
         Command::Run(arguments) => ("run", run::run(arguments).map(|never| match never {})),
         Command::Serve(arguments) => ("serve", serve::run(arguments).map(|()| true)),
         Command::Status(arguments) => ("status", status::run(arguments).map(|()| true)),
+        Command::Trace(arguments) => ("trace", trace::run(arguments).map(|()| true)),
         Command::Evict(arguments) => ("evict", evict::run(arguments).map(|()| true)),
         Command::Set(arguments) => ("set", set::set(arguments).map(|()| true)),
         Command::Suspend(arguments) => ("suspend", set::suspend(arguments).map(|()| true)),

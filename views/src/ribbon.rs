@@ -91,7 +91,7 @@ pub fn ribbon(timeline: &Timeline, summary: &Summary, time: &Range<u64>, most: u
     let rates = [&timeline.copies_in, &timeline.copies_out].map(|copies| Rates::of(copies, time));
     let peak = rates.iter().map(Rates::peak).fold(0.0, f64::max);
     for (rates, name) in rates.iter().zip(["to the GPU", "to the host"]) {
-        let note = if rates.peak() > 0.0 { format!("up to {}", rate(rates.peak())) } else { String::new() };
+        let note = if rates.peak() > 0.0 { format!("max {}", rate(rates.peak())) } else { String::new() };
         gpu.push(lane(name, note, None, rates.marks(&scale, peak, summary)));
     }
 

@@ -118,7 +118,7 @@ pub fn summary(timeline: &Timeline, time: &Range<u64>) -> Summary {
         switches: timeline.switched.iter().filter(|switch| switch.at >= time.start).count(),
         bytes_in: sum(&timeline.copies_in),
         bytes_out: sum(&timeline.copies_out),
-        used: shares.values().sum(),
+        used: shares.values().fold(0.0, |sum, share| sum + share),
         programs,
     }
 }

@@ -13,6 +13,9 @@ use crate::words::{bytes, duration, escaped, percent};
 #[cfg(test)]
 mod tests;
 
+/// Of so many programs a page has lanes.
+pub const MOST: usize = 64;
+
 const TEMPLATE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
@@ -94,7 +97,7 @@ fn lanes(ribbon: &Ribbon, summary: &Summary) -> String {
     for (at, said) in &grid {
         let anchor = match at {
             0.0..0.04 => "",
-            0.0..0.96 => " r-mid",
+            0.0..0.92 => " r-mid",
             _ => " r-end",
         };
         let _ = write!(out, "<text class=\"r-soft{anchor}\" x=\"{:.2}%\" y=\"14\">{said}</text>", at * 100.0);
@@ -105,7 +108,7 @@ fn lanes(ribbon: &Ribbon, summary: &Summary) -> String {
         let names: String = names.map(|one| format!("<bdi>{}</bdi>", escaped(&one.name))).collect();
         let _ = writeln!(
             out,
-            "<details class=\"more\"><summary>{}, of which there is less or nothing to be seen</summary><p>{names}</p></details>",
+            "<details class=\"more\"><summary>{}, idle or with less of the GPU</summary><p>{names}</p></details>",
             others(ribbon.quiet.len())
         );
     }
@@ -149,10 +152,10 @@ fn table(ribbon: &Ribbon, summary: &Summary) -> String {
         "had the GPU",
         "turns",
         "wait P50",
-        "longest",
+        "wait max",
         "requests",
-        "P50",
-        "longest",
+        "request P50",
+        "request max",
         "to the GPU",
         "to the host",
         "on the GPU",
@@ -192,7 +195,12 @@ fn table(ribbon: &Ribbon, summary: &Summary) -> String {
             now.to_owned(),
         ];
         let cells = cells.map(|cell| format!("<td>{cell}</td>")).concat();
-        let _ = writeln!(out, "<tr><td>{}<bdi>{}</bdi></td>{cells}</tr>", in_a_row(&one.look), escaped(&one.name));
+        let _ = writeln!(
+            out,
+            "<tr><td><span class=\"who\">{}<bdi>{}</bdi></span></td>{cells}</tr>",
+            in_a_row(&one.look),
+            escaped(&one.name)
+        );
     }
     out + "</tbody></table></div>\n"
 }

@@ -17,9 +17,12 @@ const STATE: (u32, u32) = (1, 17);
 /// Lanes of the GPU.
 pub const LOW: u32 = 20;
 
+/// Of so many programs a file has lanes.
+pub const MOST: usize = 12;
+
 /// Of a whole file.
 const WIDTH: f64 = 960.0;
-const LEFT: f64 = 168.0;
+const LEFT: f64 = 184.0;
 const RIGHT: f64 = 16.0;
 const TOP: u32 = 58;
 const GAP: u32 = 7;
@@ -147,14 +150,16 @@ fn draw(out: &mut String, mark: &Mark, look: Option<&Look>, across: Across, top:
                     let middle = across.place((mark.from + mark.to) / 2.0);
                     let (colour, letters) = (look.colour, &look.letters);
                     let y = top + 14;
-                    let _ =
-                        write!(out, "<text class=\"r-letter r-t{colour}\" x=\"{middle}\" y=\"{y}\">{letters}</text>");
+                    let _ = write!(
+                        out,
+                        "<text class=\"r-letter r-t{colour} r-s{colour}\" x=\"{middle}\" y=\"{y}\">{letters}</text>"
+                    );
                 }
             }
         }
         Kind::Copies(part) => {
             let high = ((f64::from(LOW) * part).round() as u32).max(1);
-            rect(&colour, "", (LOW - high, high), false);
+            rect(&format!("{colour} r-bar"), "", (LOW - high, high), false);
         }
         Kind::State(State::Running) => rect(&format!("{colour} r-edge"), "", STATE, false),
         Kind::State(State::RunningArriving) => {
@@ -194,7 +199,7 @@ pub fn badge(look: &Look, x: u32, y: u32) -> String {
         );
     }
     let (x, y) = (x + 11, y + 12);
-    out + &format!("<text class=\"r-letter r-t{colour}\" x=\"{x}\" y=\"{y}\">{letters}</text>")
+    out + &format!("<text class=\"r-letter r-t{colour} r-s{colour}\" x=\"{x}\" y=\"{y}\">{letters}</text>")
 }
 
 /// What an SVG file says beside the ribbon.
@@ -221,17 +226,15 @@ pub fn file(ribbon: &Ribbon, caption: &Caption<'_>) -> String {
         let height = if is_program { HEIGHT } else { LOW };
         let base = y + if is_program { STATE.0 + STATE.1 } else { height };
         let _ = writeln!(body, "<path class=\"r-grid\" d=\"M{LEFT} {base}H{}\"/>", WIDTH - RIGHT);
-        let name = LEFT - 10.0;
         let (line, note) = (shortened(&one.name, NAME), &one.note);
         match &one.look {
             Some(look) => {
                 body += &badge(look, 10, y + 1);
                 body += &text("r-text", 38.0, y + 13, &line);
             }
-            None if note.is_empty() => body += &text("r-text r-end", name, y + 14, &line),
             None => {
-                body += &text("r-text r-end", name, y + 9, &line);
-                body += &text("r-soft r-end", name, y + 20, note);
+                body += &text("r-text", 10.0, y + 14, &line);
+                body += &text("r-soft r-end", LEFT - 10.0, y + 14, note);
             }
         }
         body += &self::lane(one, &ribbon.looks, across, y, Details::Title);
@@ -263,7 +266,7 @@ pub fn file(ribbon: &Ribbon, caption: &Caption<'_>) -> String {
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {y}\" width=\"{WIDTH}\" height=\"{y}\" role=\"img\">\n\
          <title>{title}. {line}</title>\n<style>{CSS}</style>{definitions}\n\
          <rect class=\"r-paper\" width=\"{WIDTH}\" height=\"{y}\"/>\n\
-         <text class=\"r-text r-bold\" x=\"10\" y=\"22\" font-size=\"14\">{title}</text>\n\
+         <text class=\"r-title\" x=\"10\" y=\"22\">{title}</text>\n\
          <text class=\"r-soft\" x=\"10\" y=\"40\">{line}</text>\n{grid}{body}</svg>\n"
     )
 }
@@ -283,7 +286,7 @@ fn legend(ribbon: &Ribbon, mut y: u32) -> (String, u32) {
     let Some(look) = ribbon.programs.first().and_then(|lane| lane.look.as_ref()) else { return (String::new(), y) };
     let (mut out, mut x) = (String::new(), 10.0);
     for (kind, word) in needed(ribbon) {
-        let wide = 52.0 + 6.4 * word.len() as f64;
+        let wide = 50.0 + 5.8 * word.len() as f64;
         if x + wide > WIDTH {
             (x, y) = (10.0, y + 26);
         }

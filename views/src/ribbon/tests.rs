@@ -59,7 +59,7 @@ fn rates_are_of_the_bytes_that_were_copied_in_each_part() {
     let copy = Event { from_ns: Some(500_000_000), bytes: Some(4_000_000_000), ..event("copied_in", 1, 1_000_000_000) };
     let (ribbon, _) = made(&heard(vec![event("joined", 1, 0), copy]), 12);
     let lane = &ribbon.gpu[1];
-    assert_eq!((lane.note.as_str(), lane.marks.len()), ("up to 8.0 GB/s", PARTS / 2));
+    assert_eq!((lane.note.as_str(), lane.marks.len()), ("max 8.0 GB/s", PARTS / 2));
     assert!(lane.marks.iter().all(|mark| mark.kind == Kind::Copies(1.0) && mark.from >= 0.5));
     assert_eq!(lane.marks[0].said, "8.0 GB/s, from 500 ms: program 1 31.8 MiB");
 }

@@ -1,0 +1,178 @@
+//! `baton trace`: who had the GPU when, and why, as a file.
+
+use std::fs::File;
+use std::io::{BufWriter, IsTerminal as _, Write};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, UNIX_EPOCH};
+
+use baton_harness::client;
+use baton_harness::stop::Stop;
+use baton_views::page::{self, page};
+use baton_views::perfetto;
+use baton_views::ribbon::{ribbon, svg};
+use baton_views::summary::summary;
+use baton_views::timeline::Timeline;
+use baton_views::words::duration;
+use clap::Args;
+
+use super::CliError;
+use super::place::Place;
+use super::units::Period;
+
+/// How often it is asked what has happened, while that is recorded.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// `baton trace`.
+#[derive(Clone, Debug, Args)]
+pub struct Trace {
+    #[command(flatten)]
+    place: Place,
+    /// Of what has happened, the last so much: as far as the coordinator still knows it.
+    #[arg(long, value_name = "TIME", default_value = "30s", conflicts_with = "for")]
+    last: Period,
+    /// Record from now on, for so long. Ctrl-C ends it sooner.
+    #[arg(long, value_name = "TIME")]
+    r#for: Option<Period>,
+    /// Write a page for a browser instead: a picture and a table. It loads nothing.
+    #[arg(long, conflicts_with = "svg")]
+    html: bool,
+    /// Write only the picture, as an SVG file for documents.
+    #[arg(long)]
+    svg: bool,
+    /// Write to this file instead of standard output.
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+/// What has happened in a stretch of time.
+struct Recording {
+    timeline: Timeline,
+    time: Range<u64>,
+    gpu: String,
+    started_unix_ms: u64,
+}
+
+/// Writes it.
+///
+/// # Errors
+///
+/// When no coordinator answers, or the file cannot be written.
+pub fn run(arguments: Trace) -> Result<(), CliError> {
+    let Trace { place, last, r#for: period, html, svg, output } = arguments;
+    let path = place.find()?;
+    let recording = match period {
+        Some(period) => record(&path, period.0)?,
+        None => look_back(&path, last.0)?,
+    };
+    let file = output.filter(|file| file.as_os_str() != "-");
+    let told = |error: std::io::Error| {
+        let name = file.as_ref().map_or("standard output".into(), |file| file.to_string_lossy());
+        CliError::Told(format!("{name}: {error}"))
+    };
+    let out: Box<dyn Write> = match &file {
+        Some(file) => Box::new(File::create(file).map_err(told)?),
+        None => Box::new(std::io::stdout()),
+    };
+    let mut out = BufWriter::new(out);
+    let written = match (html, svg) {
+        (true, _) => out.write_all(recording.page().as_bytes()),
+        (_, true) => out.write_all(recording.picture().as_bytes()),
+        _ => recording.write_trace(&mut out),
+    };
+    written.and_then(|()| out.flush()).map_err(told)
+}
+
+/// Hears all that has happened since it was last heard. Gives the GPU, and when its coordinator began, in milliseconds since 1970.
+fn hear(path: &Path, timeline: &mut Timeline) -> Result<(String, u64), client::NoAnswer> {
+    loop {
+        let history = client::events(path, timeline.next())?;
+        timeline.see(&history);
+        if !history.more {
+            return Ok((history.gpu, history.started_unix_ms));
+        }
+    }
+}
+
+fn nanos(period: Duration) -> u64 {
+    u64::try_from(period.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn look_back(path: &Path, period: Duration) -> Result<Recording, CliError> {
+    let mut timeline = Timeline::default();
+    let (gpu, started_unix_ms) = hear(path, &mut timeline)?;
+    let end = timeline.now;
+    let wanted = end.saturating_sub(nanos(period));
+    let start = wanted.max(timeline.since);
+    if start > wanted {
+        let known = duration(end - start);
+        let since = wall_clock(started_unix_ms, start);
+        eprintln!(
+            "baton trace: the coordinator only knows the last {known}, since {since}; `--for` records from now on, for as long as you like"
+        );
+    }
+    timeline.lost = 0;
+    timeline.forget_before(start);
+    Ok(Recording { timeline, time: start..end, gpu, started_unix_ms })
+}
+
+fn record(path: &Path, period: Duration) -> Result<Recording, CliError> {
+    let stop = Stop::on_signals()?;
+    let mut timeline = Timeline::default();
+    let (gpu, started_unix_ms) = hear(path, &mut timeline)?;
+    let start = timeline.now;
+    timeline.lost = 0;
+    timeline.forget_before(start);
+    if std::io::stderr().is_terminal() {
+        eprintln!("baton trace: recording; Ctrl-C ends it, and writes what there is");
+    }
+    let began = Instant::now();
+    while !stop.is_raised() && began.elapsed() < period {
+        std::thread::sleep(LOOK.min(period.saturating_sub(began.elapsed())));
+        if let Err(error) = hear(path, &mut timeline) {
+            eprintln!("baton trace: the recording ends here: {error}");
+            break;
+        }
+    }
+    if timeline.lost > 0 {
+        eprintln!("baton trace: {} events are missing: they came too fast", timeline.lost);
+    }
+    let end = timeline.now;
+    Ok(Recording { timeline, time: start..end, gpu, started_unix_ms })
+}
+
+/// A moment, by the clock on the wall.
+fn wall_clock(started_unix_ms: u64, ns: u64) -> String {
+    let moment = UNIX_EPOCH.checked_add(Duration::from_millis(started_unix_ms.saturating_add(ns / 1_000_000)));
+    moment.map_or_else(String::new, |moment| humantime::format_rfc3339_seconds(moment).to_string())
+}
+
+impl Recording {
+    fn title(&self) -> &'static str {
+        "Who had the GPU"
+    }
+
+    fn line(&self) -> String {
+        let (length, end) =
+            (duration(self.time.end - self.time.start), wall_clock(self.started_unix_ms, self.time.end));
+        format!("{}, {length} until {end}", self.gpu)
+    }
+
+    fn write_trace(&self, out: &mut dyn Write) -> std::io::Result<()> {
+        let trace = perfetto::trace(&self.timeline, &self.time, &self.gpu, self.started_unix_ms);
+        serde_json::to_writer(&mut *out, &trace)?;
+        writeln!(out)
+    }
+
+    fn page(&self) -> String {
+        let summary = summary(&self.timeline, &self.time);
+        let ribbon = ribbon(&self.timeline, &summary, &self.time, page::MOST);
+        page(&ribbon, &summary, &page::Caption { title: self.title(), line: &self.line() })
+    }
+
+    fn picture(&self) -> String {
+        let summary = summary(&self.timeline, &self.time);
+        let ribbon = ribbon(&self.timeline, &summary, &self.time, svg::MOST);
+        svg::file(&ribbon, &svg::Caption { title: self.title(), line: &self.line() })
+    }
+}
