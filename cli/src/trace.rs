@@ -1,7 +1,7 @@
 //! `baton trace`: who had the GPU when, and why, as a file.
 
 use std::fs::File;
-use std::io::{BufWriter, IsTerminal as _, Write};
+use std::io::{BufWriter, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, UNIX_EPOCH};
@@ -123,9 +123,7 @@ fn record(path: &Path, period: Duration) -> Result<Recording, CliError> {
     let start = timeline.now;
     timeline.lost = 0;
     timeline.forget_before(start);
-    if std::io::stderr().is_terminal() {
-        eprintln!("baton trace: recording; Ctrl-C ends it, and writes what there is");
-    }
+    eprintln!("baton trace: recording; Ctrl-C ends it, and writes what there is");
     let began = Instant::now();
     while !stop.is_raised() && began.elapsed() < period {
         std::thread::sleep(LOOK.min(period.saturating_sub(began.elapsed())));

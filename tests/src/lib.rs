@@ -11,6 +11,7 @@ pub mod form;
 pub mod generated;
 pub mod hold;
 pub mod running;
+pub mod trace_file;
 pub mod watch;
 
 use std::ffi::OsStr;

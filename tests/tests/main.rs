@@ -34,6 +34,7 @@ mod settings; // timed
 mod sharing; // timed
 mod steering; // timed
 mod trace; // plain
+mod traces; // timed
 mod troubleshooting; // plain
 mod tutorial; // timed
 
