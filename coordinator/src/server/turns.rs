@@ -186,9 +186,12 @@ impl Access<'_> {
     pub(super) fn read_requests(&mut self, id: TenantId) {
         let Some(tenant) = self.tenants.unindexed(id) else { return };
         if tenant.class() == Class::Latency {
+            let target = tenant.scheduling.wanted.slo_micros;
             for time in tenant.connection.ended_requests() {
-                tenant.scheduling.requests.see(u64::try_from((time.end - time.start).as_micros()).unwrap_or(u64::MAX));
-                self.recorder.record(id, What::Request { time });
+                let micros = u64::try_from((time.end - time.start).as_micros()).unwrap_or(u64::MAX);
+                tenant.scheduling.requests.see(micros);
+                let late = target > 0 && micros > target;
+                self.recorder.record(id, What::Request { time, late });
             }
         }
     }

@@ -7,7 +7,9 @@ use serde::Serialize;
 
 use crate::policy::arbiter::{State, TenantId};
 use crate::server::Server;
-use crate::server::recorder::{Counters, Departed, Histograms, Record, Summary};
+use crate::server::recorder::{
+    BOUNDS, Counters, Departed, DepartedTotals, Histograms, PhaseBuckets, Record, Summary, Totals,
+};
 use crate::server::tenants::peer::Peer;
 use crate::server::tenants::tenant::Tenant;
 
@@ -37,7 +39,7 @@ pub struct Status<'a> {
     counters: Counters,
     /// How long things take: how often they were seen, and milliseconds.
     times: &'a Histograms,
-    tenants: Vec<TenantStatus>,
+    tenants: Vec<TenantStatus<'a>>,
     /// Programs that wait until there are fewer tenants, in this order.
     newcomers: Vec<NewcomerStatus>,
     max_tenants: usize,
@@ -45,6 +47,12 @@ pub struct Status<'a> {
     /// Allocations for which others had to go.
     allocations: Vec<Record>,
     departed: Vec<Departed>,
+    /// Of all tenants that have left.
+    departed_totals: &'a DepartedTotals,
+    /// How long each part of switches takes, in buckets as those of tenants.
+    switch_buckets: &'a PhaseBuckets,
+    /// What each bucket holds at most. What takes longer is in one more.
+    bucket_seconds: [f64; BOUNDS.len()],
 }
 
 #[derive(Debug, Serialize)]
@@ -131,7 +139,7 @@ struct NewcomerStatus {
 
 /// One tenant at one moment.
 #[derive(Debug, Serialize)]
-pub struct TenantStatus {
+pub struct TenantStatus<'a> {
     /// Its number, which no other tenant of this coordinator ever has.
     id: u32,
     name: String,
@@ -173,6 +181,12 @@ pub struct TenantStatus {
     requests: Option<Summary>,
     /// How long it has waited for its turns, in milliseconds, if it has had any.
     waits: Option<Summary>,
+    /// What only goes up.
+    #[serde(flatten)]
+    totals: Option<&'a Totals>,
+    /// In which container it runs, and in which pod of Kubernetes, if that can be seen from here.
+    container: Option<&'a str>,
+    pod: Option<&'a str>,
 }
 
 /// How a tenant stands, each by itself.
@@ -278,6 +292,12 @@ impl Server {
             let counts = tenant.extents().counts();
             let immovable = counts.immovable;
             let beside = self.memory.account(id);
+            // The arbiter knows nobody whose connection has ended.
+            let (switches, gpu_micros) = match tenant.connection.is_open() {
+                true => (self.arbiter.switches(id), self.arbiter.gpu_time(id, self.now())),
+                false => tenant.scheduling.counted,
+            };
+            let container = tenant.connection.process.container();
             TenantStatus {
                 id: id.0,
                 name: tenant.name.clone(),
@@ -300,11 +320,14 @@ impl Server {
                 leased_bytes: beside.leased,
                 contexts_bytes: beside.context_bytes,
                 peak_bytes: tenant.memory.peak_bytes,
-                switches: self.arbiter.switches(id),
-                gpu_seconds: self.arbiter.gpu_time(id, self.now()) as f64 / 1e6,
+                switches,
+                gpu_seconds: gpu_micros as f64 / 1e6,
                 preemptible: tenant.preemption.works(),
                 requests: self.recorder.requests(id),
                 waits: self.recorder.waits(id),
+                totals: self.recorder.totals(id),
+                container: container.id.as_deref(),
+                pod: container.pod.as_deref(),
             }
         });
         let newcomers = self.lobby.waiting().map(|(newcomer, since)| NewcomerStatus {
@@ -359,6 +382,9 @@ impl Server {
             recent: self.recorder.recent().cloned().collect(),
             allocations: self.recorder.allocations().cloned().collect(),
             departed: self.recorder.departed().cloned().collect(),
+            departed_totals: self.recorder.departed_totals(),
+            switch_buckets: self.recorder.phases(),
+            bucket_seconds: BOUNDS,
         }
     }
 }

@@ -113,8 +113,10 @@ pub(in crate::server) enum What {
         why: Full,
     },
     /// A request of its has ended: from the first call after rest to the end of the last work, as the tenant says.
+    /// It took longer than the tenant's target, if that is so.
     Request {
         time: Range<Instant>,
+        late: bool,
     },
     /// Memory of its was read on the GPU, to find what has changed.
     Scanned {
@@ -224,7 +226,7 @@ impl What {
             Self::Copied { time, .. }
             | Self::Scanned { time, .. }
             | Self::Scrubbed { time, .. }
-            | Self::Request { time } => Some(time.clone()),
+            | Self::Request { time, .. } => Some(time.clone()),
             Self::Granted { demanded: since, .. } | Self::Allocated { asked: since, .. } => Some(*since..at),
             _ => None,
         }

@@ -5,10 +5,12 @@
 //! | `event` | what can happen |
 //! | `switches` | switches, put together from events |
 //! | `histogram` | how long things take |
+//! | `buckets` | the same in buckets that never change, for monitoring |
 //!
 //! There is one way in ([`Recorder::record`]). An event goes into a ring of bounded size, and everything that is shown is derived
 //! from it there and then: counters, histograms, switches, and the tenants that have left.
 
+mod buckets;
 pub(super) mod event;
 mod histogram;
 mod switches;
@@ -29,6 +31,7 @@ use event::{Recorded, Way, What};
 use histogram::Histogram;
 use switches::{Switches, keep};
 
+pub(super) use buckets::{BOUNDS, DepartedTotals, PhaseBuckets, Totals};
 pub(super) use histogram::Summary;
 pub use switches::{Phases, Record};
 
@@ -143,6 +146,7 @@ struct Known {
     requests: Option<Box<Histogram>>,
     /// How long it has waited for each of its turns, if it has had any.
     waits: Option<Box<Histogram>>,
+    totals: Box<Totals>,
 }
 
 /// The recorder of one GPU.
@@ -161,6 +165,8 @@ pub(super) struct Recorder {
     histograms: Histograms,
     switches: Switches,
     departed: VecDeque<Departed>,
+    departed_totals: DepartedTotals,
+    phases: PhaseBuckets,
     /// Where each switch goes too, as a line of JSON.
     trace: Option<File>,
 }
@@ -179,6 +185,8 @@ impl Recorder {
             counters: Counters::default(),
             histograms: Histograms::default(),
             departed: VecDeque::new(),
+            departed_totals: DepartedTotals::default(),
+            phases: PhaseBuckets::default(),
             trace,
         }
     }
@@ -195,7 +203,8 @@ impl Recorder {
 
     fn add(&mut self, at: Instant, tenant: Option<TenantId>, what: What) {
         if let (Some(id), What::Joined { name, class }) = (tenant, &what) {
-            self.known.insert(id, Known { name: Arc::clone(name), class: *class, requests: None, waits: None });
+            let (name, totals) = (Arc::clone(name), Box::default());
+            self.known.insert(id, Known { name, class: *class, requests: None, waits: None, totals });
         }
         let name = tenant.and_then(|id| self.known.get(&id)).map(|known| Arc::clone(&known.name));
         self.counters.see(&what);
@@ -204,15 +213,21 @@ impl Recorder {
             && let Some(known) = self.known.get_mut(&id)
         {
             match &what {
-                What::Request { time } => known.requests.get_or_insert_default().add(time.end - time.start),
+                What::Request { time, late } => {
+                    known.requests.get_or_insert_default().add(time.end - time.start);
+                    known.totals.has_answered(time.end - time.start, *late);
+                }
                 What::Granted { demanded, .. } => {
-                    known.waits.get_or_insert_default().add(at.saturating_duration_since(*demanded));
+                    let waited = at.saturating_duration_since(*demanded);
+                    known.waits.get_or_insert_default().add(waited);
+                    known.totals.has_waited(waited);
                 }
                 _ => {}
             }
             let ended = self.switches.see(at, id, &known.name, &what);
             if let Some(record) = ended {
                 self.histograms.switch.add_ms(record.switch_ms);
+                self.phases.see(record);
                 trace(&mut self.trace, record);
             }
             if let What::Departed { peak_bytes, switches, gpu_time } = &what {
@@ -224,6 +239,7 @@ impl Recorder {
                     switches: *switches,
                     gpu_seconds: gpu_time.as_secs_f64(),
                 };
+                self.departed_totals.add(&known.totals, *gpu_time);
                 keep(&mut self.departed, departed, DEPARTED);
                 self.known.remove(&id);
             }
@@ -265,6 +281,21 @@ impl Recorder {
     /// How long a tenant has waited for its turns, if it has had any.
     pub(super) fn waits(&self, id: TenantId) -> Option<Summary> {
         Some(self.known.get(&id)?.waits.as_ref()?.summary())
+    }
+
+    /// What only goes up, of a tenant.
+    pub(super) fn totals(&self, id: TenantId) -> Option<&Totals> {
+        Some(&self.known.get(&id)?.totals)
+    }
+
+    /// The same of those that have left.
+    pub(super) fn departed_totals(&self) -> &DepartedTotals {
+        &self.departed_totals
+    }
+
+    /// How long each part of switches takes.
+    pub(super) fn phases(&self) -> &PhaseBuckets {
+        &self.phases
     }
 
     /// When the coordinator began, in milliseconds since 1970.
@@ -430,7 +461,7 @@ mod tests {
             What::Allocated { asked: now, resident: 0 },
             What::Freed { resident: 0 },
             What::Refused { bytes: 0, why: Full::Arena },
-            What::Request { time: time.clone() },
+            What::Request { time: time.clone(), late: false },
             What::Scanned { bytes: 0, time: time.clone() },
             What::Scrubbed { bytes: 0, time },
         ];

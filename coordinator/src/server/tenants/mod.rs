@@ -1,6 +1,7 @@
 //! Who the tenants are: their processes, connections and pages, and what each of them has.
 
 pub(super) mod connection;
+pub(super) mod container;
 pub(super) mod index;
 pub(super) mod memory;
 pub(super) mod peer;

@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use baton_contract::link;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
+use super::container::Container;
 use super::peer::Peer;
 
 /// `SO_PEERPIDFD` of Linux 6.5.
@@ -20,6 +21,7 @@ pub(in crate::server) struct Process {
     pidfd: OwnedFd,
     /// Its number here, if it can be seen from here.
     pid: Option<i32>,
+    container: Container,
     /// Whether the system says that this is the process. Otherwise it says so itself, and is sent no signal.
     is_certain: bool,
 }
@@ -40,12 +42,17 @@ impl Process {
 
     fn of_pidfd(pidfd: OwnedFd, is_certain: bool) -> io::Result<Self> {
         let pid = number(pidfd.as_fd())?;
-        Ok(Self { pidfd, pid, is_certain })
+        Ok(Self { pidfd, pid, container: pid.map(Container::of).unwrap_or_default(), is_certain })
     }
 
     /// Its number, for the user's eyes; none if it is of a PID namespace that cannot be seen from here.
     pub(in crate::server) fn pid(&self) -> Option<i32> {
         self.pid
+    }
+
+    /// In which container it is.
+    pub(in crate::server) fn container(&self) -> &Container {
+        &self.container
     }
 
     /// Ends it; false if it can be sent no signal from here.

@@ -1,0 +1,74 @@
+//! In which container and pod a process is, as its control group says.
+
+/// Where a process runs, as far as that can be seen.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::server) struct Container {
+    /// The container's number, as its runtime shows it: the first twelve digits.
+    pub(in crate::server) id: Option<String>,
+    /// The UID of the pod in Kubernetes.
+    pub(in crate::server) pod: Option<String>,
+}
+
+/// How much of a container's number is shown, as runtimes do.
+const SHOWN: usize = 12;
+/// How long it is.
+const DIGITS: usize = 64;
+
+impl Container {
+    /// That of a process. Reads a file of the system's, which takes some microseconds, so it is asked once.
+    pub(in crate::server) fn of(pid: i32) -> Self {
+        std::fs::read_to_string(format!("/proc/{pid}/cgroup")).map(|text| Self::read(&text)).unwrap_or_default()
+    }
+
+    /// What a list of control groups says: `0::/kubepods.slice/…-pod5f8a….slice/cri-containerd-0123….scope`, say.
+    fn read(text: &str) -> Self {
+        let paths = text.lines().filter_map(|line| line.splitn(3, ':').nth(2));
+        let mut found = Self::default();
+        for part in paths.flat_map(|path| path.split('/')) {
+            let part = part.trim_end_matches(".slice").trim_end_matches(".scope");
+            let last = part.rsplit(['-', ':']).next().unwrap_or_default();
+            if last.len() == DIGITS && last.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+                found.id.get_or_insert_with(|| last[..SHOWN].to_owned());
+            }
+            let pod = part.rsplit("pod").next().filter(|pod| part.contains("pod") && is_uid(pod));
+            if let Some(pod) = pod {
+                found.pod.get_or_insert_with(|| pod.replace('_', "-"));
+            }
+        }
+        found
+    }
+}
+
+fn is_uid(text: &str) -> bool {
+    text.len() == 36 && text.bytes().all(|c| c.is_ascii_hexdigit() || c == b'-' || c == b'_')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn containers_and_pods_are_found_as_their_runtimes_name_them() {
+        let id = "0123456789ab".to_owned() + &"cd".repeat(26);
+        let pod = "5f8a9c3e-1b2d-4e5f-8a9b-0c1d2e3f4a5b";
+        let slice = pod.replace('-', "_");
+        let pods = [
+            format!("0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{slice}.slice/cri-containerd-{id}.scope"),
+            format!("0::/kubepods/besteffort/pod{pod}/{id}"),
+            format!("12:memory:/kubepods/pod{pod}/{id}\n1:name=systemd:/kubepods/pod{pod}/{id}\n0::/"),
+            format!("0::/kubelet/kubepods.slice/kubepods-pod{slice}.slice/crio-{id}.scope/container"),
+            format!("0::/system.slice/containerd.service/kubepods-pod{slice}.slice:cri-containerd:{id}"),
+        ];
+        for text in pods {
+            let found = Container::read(&text);
+            assert_eq!((found.id.as_deref(), found.pod.as_deref()), (Some("0123456789ab"), Some(pod)), "{text}");
+        }
+        for text in [format!("0::/docker/{id}"), format!("0::/system.slice/docker-{id}.scope"), format!("0::/machine.slice/libpod-{id}.scope")] {
+            let found = Container::read(&text);
+            assert_eq!((found.id.as_deref(), found.pod), (Some("0123456789ab"), None), "{text}");
+        }
+        for text in ["0::/", "", "0::/user.slice/user-1000.slice/session-2.scope", "0::/podman/tripod", "nonsense"] {
+            assert_eq!(Container::read(text), Container::default(), "{text}");
+        }
+    }
+}
