@@ -12,6 +12,7 @@ pub mod settings;
 pub mod status;
 pub mod trace;
 pub mod units;
+mod web;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -22,6 +23,7 @@ use baton_coordinator::endpoint::{Folder, Unfit, own_folder};
 use baton_harness::client;
 use baton_harness::driver::name;
 use baton_harness::install::{Install, Missing};
+use baton_web::NoToken;
 
 /// Why a command could not do its work, in the user's words.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +47,9 @@ pub enum CliError {
     /// A folder or file that cannot be used.
     #[error(transparent)]
     Unfit(#[from] Unfit),
+    /// A token that cannot be used.
+    #[error(transparent)]
+    NoToken(#[from] NoToken),
     /// The program to be run cannot be.
     #[error("{text}")]
     NoProgram {

@@ -12,7 +12,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::settings::{Mode, Settings, arena, headroom, host_pool};
-use super::{CliError, named_socket, open_gpu, usual_socket};
+use super::{CliError, named_socket, open_gpu, usual_socket, web};
 
 /// What `--poison` fills memory with: what a program must not find in its own.
 const POISON: u8 = 0xDB;
@@ -77,8 +77,10 @@ pub fn run(serve: Serve) -> Result<(), CliError> {
     let arena = arena(all.arena.expect(set), gpu.memory, &gpu.name)?;
     let host_pool = host_pool(all.host_pool, arena, free_host_memory()?, all.force.expect(set))?;
     let headroom = headroom(all.headroom.expect(set), arena)?;
-    let socket = std::path::absolute(all.socket.or_else(named_socket).unwrap_or_else(|| usual_socket(gpu.uuid)))?;
+    let socket =
+        std::path::absolute(all.socket.clone().or_else(named_socket).unwrap_or_else(|| usual_socket(gpu.uuid)))?;
     let endpoint = Endpoint::claim(&socket, gpu.uuid)?;
+    let web = web::Web::open(&all, &endpoint)?;
     say_who_is_in_the_way(&gpu, arena);
 
     let name = gpu.name.clone();
@@ -97,7 +99,7 @@ pub fn run(serve: Serve) -> Result<(), CliError> {
         keep: !all.no_keep.expect(set),
         pause: !all.no_preempt.expect(set),
         corun: all.mode.expect(set) == Mode::Corun,
-        trace: all.trace,
+        trace: all.trace.clone(),
         poison: poison.then_some(POISON),
         until_idle,
     };
@@ -109,6 +111,7 @@ pub fn run(serve: Serve) -> Result<(), CliError> {
     })?;
     log::info!("serving GPU {number} ({name}) at {}", socket.display());
     log::info!("arena {}, host pool {}", size(arena), size(host_pool));
+    web.start(socket)?;
     let served = server.serve();
     server.leave();
     if let Some(left) = server.left_behind() {

@@ -13,7 +13,7 @@ use baton_coordinator::server;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use super::units::{Amount, Percent, Period};
+use super::units::{Amount, Listen, Percent, Period};
 use super::{CliError, DriverChoice};
 
 /// As many tenants as the processes that a coordinator can keep apart: each has half a dozen descriptors.
@@ -74,6 +74,22 @@ pub struct Settings {
     /// Write a line of JSON for every switch to this file.
     #[arg(long, value_name = "FILE", env = "BATON_SERVE_TRACE")]
     pub trace: Option<PathBuf>,
+    /// Show a page about this coordinator there, to whoever knows the token that is printed. [default: no page]
+    #[arg(long, value_name = "127.0.0.1:7878", env = "BATON_SERVE_HTTP")]
+    pub http: Option<Listen>,
+    /// Let the page suspend, resume and evict programs and change their class.
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "true|false",
+        env = "BATON_SERVE_HTTP_CONTROL")]
+    pub http_control: Option<bool>,
+    /// The page's token is in this file, which only you can read. [default: a new one each time, which is printed]
+    #[arg(long, value_name = "FILE", env = "BATON_SERVE_HTTP_TOKEN_FILE")]
+    pub http_token_file: Option<PathBuf>,
+    /// Show metrics there too, for Prometheus: every user of this machine can read them. [default: only on a socket of yours]
+    #[arg(long, value_name = "127.0.0.1:9400", env = "BATON_SERVE_METRICS")]
+    pub metrics: Option<Listen>,
+    /// Show metrics there only to whoever knows the token in this file, which only you can read.
+    #[arg(long, value_name = "FILE", env = "BATON_SERVE_METRICS_TOKEN_FILE")]
+    pub metrics_token_file: Option<PathBuf>,
     /// How much the coordinator's log says. [default: info]
     #[arg(long, value_name = "error|warn|info|debug", env = "BATON_SERVE_LOG_LEVEL")]
     pub log_level: Option<LogLevel>,
@@ -190,6 +206,11 @@ impl Settings {
             pipeline: Some(Pipeline::default()),
             no_hash: Some(false),
             no_keep: Some(false),
+            http_control: Some(false),
+            http: None,
+            http_token_file: None,
+            metrics: None,
+            metrics_token_file: None,
             host_pool: None,
             socket: None,
             trace: None,
@@ -261,6 +282,10 @@ impl Settings {
             (self.host_pool.is_none(), "host-pool", "half of the host memory that is free, at most twice the arena"),
             (self.socket.is_none(), "socket", "in the user's runtime folder, named by the GPU"),
             (self.trace.is_none(), "trace", "no file"),
+            (self.http.is_none(), "http", "no page"),
+            (self.http_token_file.is_none(), "http-token-file", "a new token each time"),
+            (self.metrics.is_none(), "metrics", "only on a socket"),
+            (self.metrics_token_file.is_none(), "metrics-token-file", "no token"),
         ];
         for (_, key, meaning) in open.into_iter().filter(|(is_open, ..)| *is_open) {
             text += &format!("# {key}: {meaning}\n");
@@ -400,7 +425,7 @@ mod tests {
             assert_eq!(flag.get_env().and_then(|name| name.to_str()), Some(variable.as_str()));
             assert!(text.contains(&format!("{name} =")) || text.contains(&format!("# {name}:")), "{name}: {text}");
         }
-        assert_eq!(flags.len(), 19, "{flags:?}");
+        assert_eq!(flags.len(), 24, "{flags:?}");
     }
 
     #[test]

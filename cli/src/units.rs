@@ -1,6 +1,7 @@
 //! Sizes, shares and times as users write them.
 
 use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -146,6 +147,46 @@ impl From<Period> for String {
     }
 }
 
+/// Where others connect: `127.0.0.1:7878`, or `7878` on this machine alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Listen(pub SocketAddr);
+
+impl FromStr for Listen {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        let port = word.strip_prefix("localhost:").unwrap_or(word);
+        match port.parse() {
+            Ok(port) => Ok(Self((Ipv4Addr::LOCALHOST, port).into())),
+            Err(_) => word
+                .parse()
+                .map(Self)
+                .map_err(|_| format!("`{word}` is no address and port; write for example 127.0.0.1:7878")),
+        }
+    }
+}
+
+impl TryFrom<String> for Listen {
+    type Error = String;
+
+    fn try_from(word: String) -> Result<Self, String> {
+        word.parse()
+    }
+}
+
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl From<Listen> for String {
+    fn from(listen: Listen) -> Self {
+        listen.to_string()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -159,5 +200,20 @@ mod tests {
             assert!(wrong.parse::<Amount>().is_err(), "{wrong}");
         }
         assert_eq!(Amount::Percent(50.0).of(10 << 20), 4 << 20, "whole 2 MiB");
+    }
+
+    #[test]
+    fn a_port_alone_is_on_this_machine_alone() {
+        for (word, shown) in [
+            ("7878", "127.0.0.1:7878"),
+            ("localhost:7878", "127.0.0.1:7878"),
+            ("0.0.0.0:80", "0.0.0.0:80"),
+            ("[::1]:80", "[::1]:80"),
+        ] {
+            assert_eq!(word.parse::<Listen>().map(String::from), Ok(shown.to_owned()));
+        }
+        for wrong in ["", "host:80", "127.0.0.1", "70000"] {
+            assert!(wrong.parse::<Listen>().is_err(), "{wrong}");
+        }
     }
 }

@@ -3,6 +3,7 @@
 //! | file | held by | so that |
 //! |---|---|---|
 //! | `GPU-UUID.lock`, in a folder that depends on the user alone | a coordinator, for its whole life | a GPU has one coordinator of this user, whatever their sockets |
+//! | `SOCKET.metrics`, beside the socket | a coordinator | whoever has its metrics watched finds them: a socket too |
 //! | `SOCKET.start`, beside the socket | `baton run` while it looks for a coordinator or starts one; a coordinator while it decides to end | nobody is sent to a coordinator that is just ending |
 //!
 //! Everything here may lie in a folder like `/tmp`, where others can put things before us. So nothing is opened through a
@@ -12,6 +13,7 @@ use std::fs::File;
 use std::io::{Read as _, Seek as _, Write as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -171,6 +173,11 @@ fn name(path: &Path) -> &Path {
     path.file_name().map_or(path, Path::new)
 }
 
+/// Where the metrics of the coordinator at a socket are.
+pub fn metrics_socket(socket: &Path) -> PathBuf {
+    socket.with_extension("metrics")
+}
+
 /// The lock under which it is decided whether there is a coordinator at a socket.
 ///
 /// # Errors
@@ -324,14 +331,30 @@ impl Endpoint {
                 folder.remove(name(path));
             }
         }
-        let listener = Self::listen(path)?;
+        let listener = Self::listen(path, SocketType::SEQPACKET)?;
         Ok(Self { listener, path: path.to_path_buf(), folder, _gpu: gpu })
     }
 
-    fn listen(path: &Path) -> Result<OwnedFd, Unfit> {
+    /// A socket for metrics beside this one, which only this user can reach. One that a dead coordinator has left is replaced.
+    ///
+    /// # Errors
+    ///
+    /// When something else has its name, or it cannot be made.
+    pub fn listen_beside(&self) -> Result<UnixListener, Unfit> {
+        let path = metrics_socket(&self.path);
+        if let Ok(found) = std::fs::symlink_metadata(&path) {
+            if !found.file_type().is_socket() || found.uid() != geteuid().as_raw() {
+                return Err(unfit(&path, "this is no socket of yours, somebody may have put it there; remove it"));
+            }
+            self.folder.remove(name(&path));
+        }
+        Self::listen(&path, SocketType::STREAM).map(UnixListener::from)
+    }
+
+    fn listen(path: &Path, kind: SocketType) -> Result<OwnedFd, Unfit> {
         let told = |error: Errno| unfit(path, error);
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let listener = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).map_err(told)?;
+        let listener = socket_with(AddressFamily::UNIX, kind, flags, None).map_err(told)?;
         let address = SocketAddrUnix::new(path).map_err(told)?;
         let before = rustix::process::umask(Mode::from_raw_mode(0o077));
         let bound = bind(&listener, &address);
@@ -377,7 +400,7 @@ impl Endpoint {
         }
         self.folder.remove(name(&self.path));
         if matches!(closing, Closing::Wanted) {
-            self.listener = Self::listen(&self.path)?;
+            self.listener = Self::listen(&self.path, SocketType::SEQPACKET)?;
         }
         Ok(closing)
     }
@@ -386,6 +409,7 @@ impl Endpoint {
     pub fn leave(&self) {
         let _ = shutdown(&self.listener, Shutdown::Both);
         self.folder.remove(name(&self.path));
+        self.folder.remove(name(&metrics_socket(&self.path)));
     }
 }
 
@@ -446,6 +470,23 @@ mod tests {
         drop(start);
         assert!(matches!(endpoint.close_if_unwanted(|_| panic!("nobody came")), Ok(Closing::Closed)));
         assert!(matches!(link::connect(&path, PATIENCE), Err(link::Unconnected::NobodyListens)));
+    }
+
+    #[test]
+    fn a_socket_for_metrics_is_ours_alone_and_takes_the_place_of_one_that_was_left() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("s.sock");
+        let endpoint = Endpoint::claim(&path, uuid()).expect("free");
+        let beside = metrics_socket(&path);
+        for _ in 0..2 {
+            drop(endpoint.listen_beside().expect("free, or left behind"));
+            assert_eq!(std::fs::metadata(&beside).expect("a socket").mode() & 0o077, 0);
+        }
+        endpoint.leave();
+        assert!(!beside.exists());
+        std::fs::write(&beside, "precious").expect("a file");
+        says(endpoint.listen_beside(), &["no socket of yours"]);
+        assert_eq!(std::fs::read_to_string(&beside).expect("there"), "precious");
     }
 
     #[test]

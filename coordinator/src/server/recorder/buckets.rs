@@ -105,7 +105,10 @@ impl PhaseBuckets {
             (&mut self.copy_in, record.in_seconds),
             (&mut self.map, record.map_ms / 1e3),
         ];
-        needed.into_iter().filter(|(_, seconds)| *seconds > 0.0).for_each(|(phase, seconds)| phase.add_seconds(seconds));
+        needed
+            .into_iter()
+            .filter(|(_, seconds)| *seconds > 0.0)
+            .for_each(|(phase, seconds)| phase.add_seconds(seconds));
         let since = [
             (&mut self.first_launch, record.phases.first_launch_ms),
             (&mut self.all_resident, record.phases.all_resident_ms),

@@ -53,7 +53,9 @@ mod tests {
         let pod = "5f8a9c3e-1b2d-4e5f-8a9b-0c1d2e3f4a5b";
         let slice = pod.replace('-', "_");
         let pods = [
-            format!("0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{slice}.slice/cri-containerd-{id}.scope"),
+            format!(
+                "0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{slice}.slice/cri-containerd-{id}.scope"
+            ),
             format!("0::/kubepods/besteffort/pod{pod}/{id}"),
             format!("12:memory:/kubepods/pod{pod}/{id}\n1:name=systemd:/kubepods/pod{pod}/{id}\n0::/"),
             format!("0::/kubelet/kubepods.slice/kubepods-pod{slice}.slice/crio-{id}.scope/container"),
@@ -63,7 +65,11 @@ mod tests {
             let found = Container::read(&text);
             assert_eq!((found.id.as_deref(), found.pod.as_deref()), (Some("0123456789ab"), Some(pod)), "{text}");
         }
-        for text in [format!("0::/docker/{id}"), format!("0::/system.slice/docker-{id}.scope"), format!("0::/machine.slice/libpod-{id}.scope")] {
+        for text in [
+            format!("0::/docker/{id}"),
+            format!("0::/system.slice/docker-{id}.scope"),
+            format!("0::/machine.slice/libpod-{id}.scope"),
+        ] {
             let found = Container::read(&text);
             assert_eq!((found.id.as_deref(), found.pod), (Some("0123456789ab"), None), "{text}");
         }

@@ -1,0 +1,71 @@
+//! What `baton serve` shows over HTTP: metrics, and a page if it is asked for.
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+
+use baton_coordinator::endpoint::Endpoint;
+use baton_web::{Doors, Shown, Token, listen};
+
+use super::CliError;
+use super::settings::Settings;
+use super::units::Listen;
+
+/// What is open, and not served yet.
+pub(super) struct Web {
+    doors: Doors,
+}
+
+impl Web {
+    /// Opens what the settings say.
+    ///
+    /// # Errors
+    ///
+    /// When an address is in use or open to others without need, or a token cannot be used.
+    pub(super) fn open(settings: &Settings, endpoint: &Endpoint) -> Result<Self, CliError> {
+        let mut doors = Doors::default();
+        if let Some(Listen(address)) = settings.metrics {
+            let token = settings.metrics_token_file.as_deref().map(Token::of_file).transpose()?;
+            if token.is_none() && !address.ip().is_loopback() {
+                return Err(CliError::Told(format!(
+                    "--metrics {address} can be reached from other machines; it needs --metrics-token-file"
+                )));
+            }
+            doors.metrics = Some((bound(address, "--metrics")?, token));
+        }
+        if let Some(Listen(address)) = settings.http {
+            doors.page = Some(page(address, settings.http_token_file.as_deref(), settings.http_control == Some(true))?);
+        }
+        match endpoint.listen_beside() {
+            Ok(own) => doors.own = Some(own),
+            // Nobody may be looking for them.
+            Err(error) => log::warn!("there are no metrics: {error}"),
+        }
+        Ok(Self { doors })
+    }
+
+    /// Serves it, beside the coordinator at this socket.
+    pub(super) fn start(self, coordinator: PathBuf) -> Result<(), CliError> {
+        Ok(baton_web::start(coordinator, self.doors)?)
+    }
+}
+
+fn page(address: SocketAddr, token_file: Option<&Path>, control: bool) -> Result<Shown, CliError> {
+    let listener = bound(address, "--http")?;
+    // The port that it has got, if any would do.
+    let address = listener.local_addr()?;
+    let token = match token_file {
+        Some(file) => Token::of_file(file)?,
+        None => Token::drawn()?,
+    };
+    // What follows a # is sent to nobody.
+    let secret = if token_file.is_some() { String::new() } else { format!("#token={}", token.text()) };
+    eprintln!("baton serve: the page is at http://{address}/{secret}");
+    if !address.ip().is_loopback() {
+        log::warn!("the page can be reached from other machines, and nothing of it is encrypted, its token included");
+    }
+    Ok(Shown { listener, token, control })
+}
+
+fn bound(address: SocketAddr, setting: &str) -> Result<TcpListener, CliError> {
+    listen(address).map_err(|error| CliError::Told(format!("{setting} {address}: {error}")))
+}

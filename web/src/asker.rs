@@ -1,0 +1,108 @@
+//! Asks the coordinator over its socket, as any tool does, so that nothing here can hold its thread up. However many want to know,
+//! it is asked once.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use baton_harness::client;
+use bytes::Bytes;
+use tokio::sync::Mutex;
+
+use crate::metrics;
+use crate::status::Status;
+
+/// For so long an answer is good enough for metrics.
+pub(crate) const FRESH: Duration = Duration::from_secs(1);
+
+/// An answer, and what is made of it when somebody wants it.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: Arc<Status>,
+    metrics: OnceLock<Bytes>,
+}
+
+impl Answer {
+    /// As OpenMetrics.
+    pub(crate) fn metrics(&self) -> Bytes {
+        self.metrics.get_or_init(|| metrics::of(Arc::clone(&self.status)).into()).clone()
+    }
+}
+
+/// What has been heard last, or why nothing was.
+type Heard = Result<Arc<Answer>, String>;
+
+#[derive(Debug, Default)]
+struct Last {
+    heard: Option<(Instant, Heard)>,
+    /// The most GPU time that was ever seen of each tenant that is there. The coordinator takes time off again in which a
+    /// program turned out to have been able to do nothing, and a counter never goes down.
+    gpu_seconds: HashMap<u32, f64>,
+}
+
+/// Asks one coordinator.
+#[derive(Debug)]
+pub(crate) struct Asker {
+    socket: PathBuf,
+    last: Mutex<Last>,
+}
+
+impl Asker {
+    pub(crate) fn new(socket: PathBuf) -> Self {
+        Self { socket, last: Mutex::default() }
+    }
+
+    pub(crate) fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// How things stand, or stood so long ago at most. Others who want to know meanwhile wait for the same answer.
+    pub(crate) async fn status(&self, age: Duration) -> Heard {
+        let mut last = self.last.lock().await;
+        if let Some((at, heard)) = &last.heard
+            && at.elapsed() < age
+        {
+            return heard.clone();
+        }
+        let socket = self.socket.clone();
+        let asked = tokio::task::spawn_blocking(move || {
+            let text = client::status(&socket).map_err(|error| error.to_string())?;
+            serde_json::from_slice::<Status>(&text)
+                .map_err(|error| format!("the coordinator's answer cannot be read: {error}"))
+        });
+        let heard = asked.await.unwrap_or_else(|error| Err(error.to_string())).map(|mut status| {
+            never_less(&mut last.gpu_seconds, &mut status);
+            Arc::new(Answer { status: Arc::new(status), metrics: OnceLock::new() })
+        });
+        last.heard = Some((Instant::now(), heard.clone()));
+        heard
+    }
+}
+
+fn never_less(most: &mut HashMap<u32, f64>, status: &mut Status) {
+    let of = |(id, seconds): (u32, f64)| (id, most.get(&id).map_or(seconds, |before| before.max(seconds)));
+    let now = status.tenants.iter().map(|tenant| (tenant.id, tenant.gpu_seconds));
+    *most = now.map(of).collect();
+    for tenant in &mut status.tenants {
+        tenant.gpu_seconds = most[&tenant.id];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::status::Tenant;
+
+    #[test]
+    fn gpu_time_never_goes_down_while_a_tenant_is_there_and_is_forgotten_with_it() {
+        let mut most = HashMap::new();
+        let mut see = |id, gpu_seconds| {
+            let mut status =
+                Status { tenants: vec![Tenant { id, gpu_seconds, ..Tenant::default() }], ..Status::default() };
+            never_less(&mut most, &mut status);
+            status.tenants[0].gpu_seconds
+        };
+        assert_eq!([see(1, 2.0), see(1, 1.5), see(1, 2.5), see(2, 1.0), see(1, 0.5)], [2.0, 2.0, 2.5, 1.0, 0.5]);
+    }
+}

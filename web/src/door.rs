@@ -1,0 +1,132 @@
+//! Where others connect: so many at once and no more, each with so much time, whatever they send.
+//!
+//! Whoever has a complete request answered keeps the connection. One that only holds it open makes way when others come, so
+//! nobody can be kept out by those who say nothing.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::task::AbortHandle;
+use tokio_io_timeout::TimeoutStream;
+
+use crate::site::Site;
+
+/// How long a request's head may take, and how long a connection may rest between two requests.
+const HEAD: Duration = Duration::from_secs(5);
+/// How long somebody may read nothing of what is written.
+const STALLED: Duration = Duration::from_secs(20);
+/// How large a request's head may be.
+const HEAD_BYTES: usize = 16 << 10;
+const HEADERS: usize = 64;
+/// When no descriptor is left, it is tried again after this time.
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// What is listened at.
+pub(crate) enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+trait Stream: AsyncRead + AsyncWrite + Send {}
+impl<S: AsyncRead + AsyncWrite + Send> Stream for S {}
+
+impl Listener {
+    async fn accept(&self) -> io::Result<Pin<Box<dyn Stream>>> {
+        Ok(match self {
+            Self::Tcp(listener) => {
+                let (stream, _) = listener.accept().await?;
+                // What is sent is sent at once: it comes in whole messages.
+                stream.set_nodelay(true)?;
+                Box::pin(stream)
+            }
+            Self::Unix(listener) => Box::pin(listener.accept().await?.0),
+        })
+    }
+}
+
+/// Marks a connection as one whose request is being answered, while it is there.
+#[derive(Debug)]
+pub(crate) struct Busy(Arc<AtomicUsize>);
+
+impl Busy {
+    fn new(count: &Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(count))
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[derive(Default)]
+struct Places {
+    count: u64,
+    /// In the order in which they came.
+    taken: BTreeMap<u64, (Arc<AtomicUsize>, AbortHandle)>,
+}
+
+/// A place, free again when this is gone.
+struct Place {
+    number: u64,
+    places: Arc<Mutex<Places>>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        locked(&self.places).taken.remove(&self.number);
+    }
+}
+
+fn locked(places: &Mutex<Places>) -> std::sync::MutexGuard<'_, Places> {
+    places.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Serves whoever comes, for ever.
+pub(crate) async fn serve(listener: Listener, most: usize, site: Arc<Site>) {
+    let places = Arc::new(Mutex::new(Places::default()));
+    loop {
+        let Ok(stream) = listener.accept().await else {
+            tokio::time::sleep(AGAIN).await;
+            continue;
+        };
+        let mut there = locked(&places);
+        if there.taken.len() >= most {
+            let silent = there.taken.iter().find(|(_, (busy, _))| busy.load(Ordering::Relaxed) == 0);
+            let Some((&number, _)) = silent else { continue };
+            if let Some((_, task)) = there.taken.remove(&number) {
+                task.abort();
+            }
+        }
+        let (number, busy) = (there.count, Arc::new(AtomicUsize::new(0)));
+        there.count += 1;
+        let place = Place { number, places: Arc::clone(&places) };
+        let task = tokio::spawn(serve_one(stream, Arc::clone(&site), Arc::clone(&busy), place));
+        there.taken.insert(number, (busy, task.abort_handle()));
+    }
+}
+
+async fn serve_one(stream: Pin<Box<dyn Stream>>, site: Arc<Site>, busy: Arc<AtomicUsize>, _place: Place) {
+    let mut stream = TimeoutStream::new(stream);
+    stream.set_write_timeout(Some(STALLED));
+    let answer = service_fn(|request| {
+        let (site, busy) = (Arc::clone(&site), Busy::new(&busy));
+        async move { Ok::<_, Infallible>(site.answer(request, busy).await) }
+    });
+    let mut server = http1::Builder::new();
+    server.timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(HEAD_BYTES).max_headers(HEADERS);
+    // However it ends, it is over.
+    let _ = server.serve_connection(TokioIo::new(Box::pin(stream)), answer).await;
+}

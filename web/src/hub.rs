@@ -1,0 +1,122 @@
+//! What all open pages are told: the coordinator is asked once for all of them, and only while there are any.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use baton_harness::client;
+use bytes::Bytes;
+use tokio::sync::{Notify, mpsc, watch};
+
+use crate::asker::Asker;
+use crate::live::Live;
+
+/// How often it is asked at most.
+const PERIOD: Duration = Duration::from_millis(500);
+/// Of a coordinator with much to tell, asking takes no more than one part in so many of the time.
+const REST: u32 = 30;
+/// How many answers about what has happened are read at once: all that a coordinator keeps.
+const ANSWERS: usize = 80;
+/// What is older is not told to who comes.
+const RECENT: Duration = Duration::from_secs(3);
+
+/// How things stood at one moment.
+#[derive(Debug)]
+struct Tick {
+    number: u64,
+    at: Instant,
+    /// For whoever knows nothing yet, and for whoever knows the tick before. None: nobody answers, and the first says why.
+    all: Bytes,
+    news: Option<Bytes>,
+}
+
+/// Tells all pages.
+#[derive(Debug)]
+pub(crate) struct Hub {
+    asker: Arc<Asker>,
+    ticks: watch::Sender<Arc<Tick>>,
+    wanted: Notify,
+    live: Arc<Mutex<Live>>,
+}
+
+impl Hub {
+    pub(crate) fn new(asker: Arc<Asker>, control: bool) -> Self {
+        let first = Tick { number: 0, at: Instant::now(), all: Bytes::new(), news: None };
+        let live = Arc::new(Mutex::new(Live::new(control)));
+        Self { asker, ticks: watch::Sender::new(Arc::new(first)), wanted: Notify::new(), live }
+    }
+
+    pub(crate) fn asker(&self) -> &Asker {
+        &self.asker
+    }
+
+    /// Asks while anybody listens, for ever.
+    pub(crate) async fn run(&self) {
+        for number in 1.. {
+            while self.ticks.receiver_count() == 0 {
+                self.wanted.notified().await;
+            }
+            let start = Instant::now();
+            let (all, news) = match self.ask().await {
+                Ok((all, news)) => (all, Some(news)),
+                Err(error) => (serde_json::json!({ "error": error }).to_string().into(), None),
+            };
+            self.ticks.send_replace(Arc::new(Tick { number, at: Instant::now(), all, news }));
+            let took = start.elapsed();
+            tokio::time::sleep(PERIOD.saturating_sub(took).max(took * REST)).await;
+        }
+    }
+
+    async fn ask(&self) -> Result<(Bytes, Bytes), String> {
+        let status = Arc::clone(&self.asker.status(Duration::ZERO).await?.status);
+        let (live, socket) = (Arc::clone(&self.live), self.asker.socket().to_owned());
+        let made = tokio::task::spawn_blocking(move || {
+            let mut live = live.lock().unwrap_or_else(PoisonError::into_inner);
+            for _ in 0..ANSWERS {
+                let history = client::events(&socket, live.next()).map_err(|error| error.to_string())?;
+                live.hear(&history);
+                if !history.more {
+                    break;
+                }
+            }
+            Ok(live.show(&status))
+        });
+        made.await.unwrap_or_else(|error| Err(error.to_string()))
+    }
+
+    fn listen(&self) -> watch::Receiver<Arc<Tick>> {
+        let ticks = self.ticks.subscribe();
+        self.wanted.notify_one();
+        ticks
+    }
+
+    /// Tells one page everything, and then what is new, until it is gone.
+    pub(crate) async fn tell(&self, page: mpsc::Sender<Bytes>) {
+        let (mut ticks, mut last) = (self.listen(), None);
+        loop {
+            let tick = Arc::clone(&ticks.borrow_and_update());
+            if tick.number > 0 && tick.at.elapsed() < RECENT && last != Some(tick.number) {
+                let knows_before = last.is_some_and(|last| last + 1 == tick.number);
+                let text = tick.news.as_ref().filter(|_| knows_before).unwrap_or(&tick.all);
+                let message = [b"data: ", text.as_ref(), b"\n\n"].concat();
+                if page.send(message.into()).await.is_err() {
+                    return;
+                }
+                // After an answer that did not come, everything is told again.
+                last = tick.news.as_ref().map(|_| tick.number);
+            }
+            tokio::select! {
+                changed = ticks.changed() => if changed.is_err() { return },
+                () = page.closed() => return,
+            }
+        }
+    }
+
+    /// How things stand now, as a page is told first; none if nobody says.
+    pub(crate) async fn now(&self) -> Option<Bytes> {
+        let mut ticks = self.listen();
+        ticks.mark_unchanged();
+        ticks.changed().await.ok()?;
+        let tick = Arc::clone(&ticks.borrow());
+        tick.news.as_ref().map(|_| tick.all.clone())
+    }
+}

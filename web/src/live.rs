@@ -1,0 +1,270 @@
+//! What a page shows, made of a status and of what has happened: once all of it, then what has changed.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt::Write as _;
+
+use baton_views::event::{Event, History};
+use baton_views::timeline::Timeline;
+use bytes::Bytes;
+use serde::Serialize;
+use serde_json::json;
+
+use crate::lanes::{COLUMN_NS, COLUMNS, Lanes};
+use crate::status::{Status, Summary, Switch, Tenant};
+
+/// How far back a page shows who had the GPU.
+const WINDOW_NS: u64 = COLUMN_NS * COLUMNS as u64;
+/// How many entries of the log are kept, of each kind.
+const LOGGED: usize = 200;
+/// How many switches are shown.
+const SWITCHES: usize = 50;
+/// How many of those that wait to join are named.
+const NEWCOMERS: usize = 20;
+
+/// What the log shows of what happens once or twice in a program's life, and what it shows of turns.
+const RARE: [&str; 6] = ["joined", "departed", "refused", "suspended", "unsuspended", "unmap_timed_out"];
+const TURNS: [&str; 5] = ["granted", "drained", "preempted", "resumed", "descheduled"];
+
+/// A program, as a row of the table.
+#[derive(Serialize)]
+struct Row<'a> {
+    id: u32,
+    name: &'a str,
+    class: &'a str,
+    weight: u32,
+    slo_ms: Option<f64>,
+    state: &'a str,
+    suspended: bool,
+    resident_bytes: u64,
+    evicted_bytes: u64,
+    unmanaged_bytes: u64,
+    /// Which part of the time that is shown it had the GPU.
+    share: f64,
+    gpu_seconds: f64,
+    switches: u64,
+    waits: Option<&'a Summary>,
+    requests: Option<&'a Summary>,
+    slo_misses: u64,
+    container: Option<&'a str>,
+    pod: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct Entry<'a> {
+    n: u64,
+    /// In milliseconds since the coordinator began.
+    ms: u64,
+    tenant: Option<&'a str>,
+    what: &'a str,
+    bytes: Option<u64>,
+    took_ms: Option<f64>,
+}
+
+/// A list of which the newest are kept, as texts of JSON.
+#[derive(Debug, Default)]
+struct Kept {
+    texts: VecDeque<String>,
+    /// How many of them are new.
+    new: usize,
+}
+
+impl Kept {
+    fn add(&mut self, text: String, most: usize) {
+        if self.texts.len() == most {
+            self.texts.pop_front();
+        }
+        self.texts.push_back(text);
+        self.new = (self.new + 1).min(most);
+    }
+
+    fn news(&self) -> impl Iterator<Item = &String> {
+        self.texts.iter().skip(self.texts.len() - self.new)
+    }
+}
+
+/// What was shown, and what is new.
+#[derive(Debug, Default)]
+pub(crate) struct Live {
+    control: bool,
+    timeline: Timeline,
+    lanes: Lanes,
+    /// Each row as it was shown last, by tenant.
+    rows: HashMap<u32, String>,
+    rare: Kept,
+    turns: Kept,
+    switches: Kept,
+    last_switch: u64,
+}
+
+impl Live {
+    /// One that has shown nothing. Whether buttons work is told too.
+    pub(crate) fn new(control: bool) -> Self {
+        Self { control, ..Self::default() }
+    }
+
+    /// What to ask for next.
+    pub(crate) fn next(&self) -> u64 {
+        self.timeline.next()
+    }
+
+    /// More has happened.
+    pub(crate) fn hear(&mut self, history: &History) {
+        self.timeline.see(history);
+        self.timeline.forget_before(self.timeline.now.saturating_sub(WINDOW_NS));
+        for event in &history.events {
+            if RARE.contains(&event.what.as_str()) {
+                self.rare.add(entry(event), LOGGED);
+            } else if TURNS.contains(&event.what.as_str()) {
+                self.turns.add(entry(event), LOGGED);
+            }
+        }
+    }
+
+    /// All there is to show, and what of it is new.
+    pub(crate) fn show(&mut self, status: &Status) -> (Bytes, Bytes) {
+        for switch in status.recent.iter().filter(|switch| switch.n > self.last_switch) {
+            self.switches.add(of_switch(switch), SWITCHES);
+        }
+        self.last_switch = status.recent.last().map_or(self.last_switch, |switch| switch.n);
+        let (changed, gone) = self.changed_rows(status);
+        let from = self.lanes.advance(&self.timeline);
+        let top = self.top(status);
+        let all = message(
+            &top,
+            true,
+            [
+                ("tenants", list(status.tenants.iter().filter_map(|tenant| self.rows.get(&tenant.id)))),
+                ("gone", "[]".to_owned()),
+                ("lanes", self.lanes.all(&self.timeline)),
+                ("switches", list(self.switches.texts.iter())),
+                ("log", list(self.rare.texts.iter().chain(&self.turns.texts))),
+            ],
+        );
+        let news = message(
+            &top,
+            false,
+            [
+                ("tenants", list(changed.iter().filter_map(|id| self.rows.get(id)))),
+                ("gone", serde_json::to_string(&gone).unwrap_or_default()),
+                ("lanes", self.lanes.since(from, &self.timeline)),
+                ("switches", list(self.switches.news())),
+                ("log", list(self.rare.news().chain(self.turns.news()))),
+            ],
+        );
+        for kept in [&mut self.switches, &mut self.rare, &mut self.turns] {
+            kept.new = 0;
+        }
+        (all, news)
+    }
+
+    /// Which rows are not as they were, and which tenants have gone.
+    fn changed_rows(&mut self, status: &Status) -> (Vec<u32>, Vec<u32>) {
+        let time = self.timeline.now.saturating_sub(WINDOW_NS).max(self.timeline.since)..self.timeline.now;
+        let shares = self.timeline.shares(&time);
+        let mut changed = Vec::new();
+        let mut before = std::mem::take(&mut self.rows);
+        for tenant in &status.tenants {
+            let text = of_tenant(tenant, shares.get(&tenant.id).copied().unwrap_or(0.0));
+            if before.remove(&tenant.id).as_ref() != Some(&text) {
+                changed.push(tenant.id);
+            }
+            self.rows.insert(tenant.id, text);
+        }
+        (changed, before.into_keys().collect())
+    }
+
+    /// What is not about one tenant.
+    fn top(&self, status: &Status) -> String {
+        let newcomers: Vec<&str> = status.newcomers.iter().take(NEWCOMERS).map(|one| one.name.as_str()).collect();
+        let lines = status.ledger.lines.all();
+        json!({
+            "version": status.version,
+            "gpu": { "name": status.gpu.name, "uuid": status.gpu.uuid, "memory_bytes": status.gpu.memory_bytes },
+            "driver": status.driver,
+            "started_unix_ms": status.started_unix_ms,
+            "now_ms": self.timeline.now / 1_000_000,
+            "control": self.control,
+            "holder": status.holder,
+            "count": status.tenants.len(),
+            "max_tenants": status.max_tenants,
+            "newcomers": { "count": status.newcomers.len(), "names": newcomers },
+            "switches": status.switches,
+            "bytes_in": status.bytes_in,
+            "bytes_out": status.bytes_out,
+            "preemptions": status.preemptions,
+            "refused": status.refused_arena + status.refused_host_pool + status.refused_held,
+            "departed": status.departed_totals.tenants,
+            "arena": { "bytes": status.arena.bytes, "lent_bytes": status.arena.lent_bytes },
+            "host_pool": {
+                "bytes": status.host_pool.bytes,
+                "ready_bytes": status.host_pool.ready_bytes,
+                "used_bytes": status.host_pool.used_bytes,
+            },
+            "ledger": { "total_bytes": status.ledger.total_bytes, "lines": lines },
+        })
+        .to_string()
+    }
+}
+
+/// One message: an object with these parts, which are JSON already.
+fn message(top: &str, is_all: bool, parts: [(&str, String); 5]) -> Bytes {
+    let mut text = format!("{{\"all\":{is_all},\"top\":{top}");
+    for (key, part) in parts {
+        let _ = write!(text, ",\"{key}\":{part}");
+    }
+    text.push('}');
+    text.into()
+}
+
+fn list<'a>(texts: impl Iterator<Item = &'a String>) -> String {
+    let mut text = String::from("[");
+    for one in texts {
+        if text.len() > 1 {
+            text.push(',');
+        }
+        text += one;
+    }
+    text.push(']');
+    text
+}
+
+fn of_tenant(tenant: &Tenant, share: f64) -> String {
+    let row = Row {
+        id: tenant.id,
+        name: &tenant.name,
+        class: &tenant.class,
+        weight: tenant.weight,
+        slo_ms: tenant.slo_ms,
+        state: &tenant.state,
+        suspended: tenant.suspended,
+        resident_bytes: tenant.resident_bytes,
+        evicted_bytes: tenant.evicted_bytes,
+        unmanaged_bytes: tenant.unmanaged_bytes,
+        share: (share * 1e3).round() / 1e3,
+        gpu_seconds: tenant.gpu_seconds,
+        switches: tenant.switches,
+        waits: tenant.waits.as_ref(),
+        requests: tenant.requests.as_ref(),
+        slo_misses: tenant.slo_misses,
+        container: tenant.container.as_deref(),
+        pod: tenant.pod.as_deref(),
+    };
+    serde_json::to_string(&row).unwrap_or_default()
+}
+
+fn of_switch(switch: &Switch) -> String {
+    serde_json::to_string(switch).unwrap_or_default()
+}
+
+fn entry(event: &Event) -> String {
+    let took = event.from_ns.map(|from| event.to_ns.unwrap_or(event.ns).saturating_sub(from) as f64 / 1e6);
+    let entry = Entry {
+        n: event.n,
+        ms: event.ns / 1_000_000,
+        tenant: event.tenant.as_deref(),
+        what: &event.what,
+        bytes: event.bytes,
+        took_ms: took,
+    };
+    serde_json::to_string(&entry).unwrap_or_default()
+}

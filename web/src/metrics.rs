@@ -1,0 +1,318 @@
+//! How things stand, as OpenMetrics: what Prometheus and its kin read.
+//!
+//! Every figure is one of `baton status --json`. A tenant that has left is no longer named: what it added up to goes to
+//! `tenant="departed"`, so the number of series is bounded by the tenants that there are.
+
+use std::fmt;
+use std::sync::Arc;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{
+    DescriptorEncoder, EncodeLabelSet, LabelSetEncoder, MetricEncoder, NoLabelSet, text,
+};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::status::{Buckets, Status, Tenant};
+
+/// The type of [`of`]'s text.
+pub(crate) const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// The type of [`classic`]'s.
+pub(crate) const CLASSIC: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// How a program can stand.
+const STATES: [&str; 7] = ["running", "waiting", "idle", "evicted", "preempted", "suspended", "unresponsive"];
+
+/// What a tenant that has left is called.
+const DEPARTED: &str = "departed";
+
+/// Every metric: its name, kind and labels, and what it says.
+///
+/// The help of `docs/monitoring` is made of this list.
+pub const METRICS: [Metric; 18] = [
+    Metric::info("build", "version, driver", "The coordinator's version and driver"),
+    Metric::gauge("start_time", Some("seconds"), "gpu", "When the coordinator began, in seconds since 1970"),
+    Metric::gauge("gpu_memory", Some("bytes"), "gpu, line", "All of the GPU's memory, by line of the ledger"),
+    Metric::gauge("host_pool", Some("bytes"), "gpu, state", "Host memory for what is evicted: used, free, unprepared"),
+    Metric::gauge("tenants", None, "gpu, state", "Programs that share the GPU, by how they stand"),
+    Metric::gauge("newcomers", None, "gpu", "Programs that wait until there are fewer tenants"),
+    Metric::counter("tenants_departed", None, "gpu", "Programs that have left"),
+    Metric::gauge(
+        "tenant_memory",
+        Some("bytes"),
+        TENANTS,
+        "A program's GPU memory: resident, evicted, unmanaged, contexts",
+    ),
+    Metric::counter(
+        "tenant_gpu",
+        Some("seconds"),
+        TENANT,
+        "How long a program had the GPU, or was at work beside whoever had it",
+    ),
+    Metric::histogram("tenant_wait", TENANT, "How long a program waited for a turn, from wanting the GPU to having it"),
+    Metric::histogram("request", TENANT, "How long requests of latency programs took"),
+    Metric::counter("slo_misses", None, TENANT, "Requests that took longer than their program's target (--slo)"),
+    Metric::counter("switches", None, "gpu", "How often the GPU changed hands"),
+    Metric::histogram(
+        "switch",
+        "gpu, phase",
+        "How long each phase of a switch took; whole is from the decision to the open gate",
+    ),
+    Metric::counter("copied", Some("bytes"), "gpu, direction", "Memory copied to the GPU (in) and to the host (out)"),
+    Metric::counter("preemptions", None, "gpu", "How often work was taken off the GPU in the middle"),
+    Metric::counter("deschedules", None, "gpu", "How often work made way for a moment for a latency program beside it"),
+    Metric::counter(
+        "allocations_refused",
+        None,
+        "gpu, reason",
+        "Allocations that were refused: arena (too large), host_pool (full), held (by others)",
+    ),
+];
+
+/// The labels of what is about one tenant. The last two only where they are known.
+const TENANT: &str = "gpu, tenant, class, container, pod";
+const TENANTS: &str = "gpu, tenant, class, container, pod, state";
+
+/// One of [`METRICS`].
+#[derive(Debug)]
+pub struct Metric {
+    /// Without `baton_`, unit and suffix.
+    name: &'static str,
+    /// What its name ends with.
+    unit: Option<&'static str>,
+    kind: MetricType,
+    /// Its labels.
+    pub labels: &'static str,
+    /// What it says.
+    pub help: &'static str,
+}
+
+impl Metric {
+    const fn info(name: &'static str, labels: &'static str, help: &'static str) -> Self {
+        Self { name, unit: None, kind: MetricType::Info, labels, help }
+    }
+
+    const fn gauge(name: &'static str, unit: Option<&'static str>, labels: &'static str, help: &'static str) -> Self {
+        Self { name, unit, kind: MetricType::Gauge, labels, help }
+    }
+
+    const fn counter(name: &'static str, unit: Option<&'static str>, labels: &'static str, help: &'static str) -> Self {
+        Self { name, unit, kind: MetricType::Counter, labels, help }
+    }
+
+    const fn histogram(name: &'static str, labels: &'static str, help: &'static str) -> Self {
+        Self { name, unit: Some("seconds"), kind: MetricType::Histogram, labels, help }
+    }
+
+    /// As queries name it: of a histogram without `_bucket`, `_sum` and `_count`.
+    pub fn full_name(&self) -> String {
+        let unit = self.unit.map(|unit| format!("_{unit}")).unwrap_or_default();
+        let suffix = match self.kind {
+            MetricType::Counter => "_total",
+            MetricType::Info => "_info",
+            _ => "",
+        };
+        format!("baton_{}{unit}{suffix}", self.name)
+    }
+
+    /// What it is: `gauge`, `counter`, `histogram` or `info`.
+    pub fn kind(&self) -> &str {
+        self.kind.as_str()
+    }
+}
+
+/// Labels of one series. Values may be any text: they are escaped.
+struct Labels<'a>(Vec<(&'static str, &'a str)>);
+
+impl EncodeLabelSet for Labels<'_> {
+    fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> fmt::Result {
+        use std::fmt::Write as _;
+
+        for (key, value) in &self.0 {
+            let mut label = encoder.encode_label();
+            let mut name = label.encode_label_key()?;
+            name.write_str(key)?;
+            let mut text = name.encode_label_value()?;
+            // The crate writes values as they are.
+            for c in value.chars() {
+                match c {
+                    '\\' => text.write_str("\\\\")?,
+                    '"' => text.write_str("\\\"")?,
+                    '\n' => text.write_str("\\n")?,
+                    c => text.write_char(c)?,
+                }
+            }
+            text.finish()?;
+        }
+        Ok(())
+    }
+}
+
+/// The value of one series.
+enum Value<'a> {
+    Number(u64),
+    Amount(f64),
+    Times(&'a Buckets),
+    /// Labels alone.
+    Info,
+}
+
+/// Makes OpenMetrics of a status.
+pub(crate) fn of(status: Arc<Status>) -> String {
+    let mut registry = Registry::with_prefix("baton");
+    registry.register_collector(Box::new(Shown(status)));
+    let mut text = String::new();
+    // A text takes everything that is written to it.
+    let _ = text::encode(&mut text, &registry);
+    text
+}
+
+#[derive(Debug)]
+struct Shown(Arc<Status>);
+
+impl Collector for Shown {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        for metric in &METRICS {
+            let unit = metric.unit.map(|unit| Unit::Other(unit.to_owned()));
+            let mut encoder = encoder.encode_descriptor(metric.name, metric.help, unit.as_ref(), metric.kind)?;
+            for (labels, value) in series(metric.name, &self.0) {
+                encode(&mut encoder, metric.kind, &Labels(labels), &value, &self.0.bucket_seconds)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn encode(
+    encoder: &mut MetricEncoder<'_>,
+    kind: MetricType,
+    labels: &Labels<'_>,
+    value: &Value<'_>,
+    bounds: &[f64],
+) -> fmt::Result {
+    match (value, kind) {
+        (Value::Info, _) => encoder.encode_info(labels),
+        (Value::Number(number), MetricType::Counter) => {
+            encoder.encode_family(labels)?.encode_counter::<NoLabelSet, _, u64>(number, None)
+        }
+        (Value::Amount(amount), MetricType::Counter) => {
+            encoder.encode_family(labels)?.encode_counter::<NoLabelSet, _, u64>(amount, None)
+        }
+        // Whole numbers of a size that floating point numbers have exactly: 8 PiB.
+        (Value::Number(number), _) => encoder.encode_family(labels)?.encode_gauge(&(*number as i64)),
+        (Value::Amount(amount), _) => encoder.encode_family(labels)?.encode_gauge(amount),
+        (Value::Times(times), _) => {
+            let bounds = bounds.iter().copied().chain([f64::MAX]);
+            let counts = times.counts.iter().copied().chain(std::iter::repeat(0));
+            let buckets: Vec<(f64, u64)> = bounds.zip(counts).collect();
+            let count = buckets.iter().map(|(_, count)| count).sum();
+            encoder.encode_family(labels)?.encode_histogram::<NoLabelSet>(times.sum_seconds, count, &buckets, None)
+        }
+    }
+}
+
+type Row<'a> = (Vec<(&'static str, &'a str)>, Value<'a>);
+
+/// All series of a metric.
+fn series<'a>(name: &str, status: &'a Status) -> Vec<Row<'a>> {
+    let gpu = status.gpu.uuid.as_str();
+    let one = |value| vec![(vec![("gpu", gpu)], value)];
+    let by = |key: &'static str, rows: &[(&'static str, u64)]| -> Vec<Row<'a>> {
+        rows.iter().map(|(word, number)| (vec![("gpu", gpu), (key, *word)], Value::Number(*number))).collect()
+    };
+    // What only goes up is that of those who are there, and of all that have left.
+    let left = || vec![("gpu", gpu), ("tenant", DEPARTED)];
+    let tenants = |value: &dyn Fn(&'a Tenant) -> Value<'a>, of_departed: Value<'a>| -> Vec<Row<'a>> {
+        let rows = status.tenants.iter().map(|tenant| (labels(gpu, tenant), value(tenant)));
+        rows.chain([(left(), of_departed)]).collect()
+    };
+    let departed = &status.departed_totals;
+    match name {
+        "build" => vec![(vec![("version", &status.version), ("driver", &status.driver)], Value::Info)],
+        "start_time" => one(Value::Amount(status.started_unix_ms as f64 / 1e3)),
+        "gpu_memory" => by("line", &status.ledger.lines.all()),
+        "host_pool" => {
+            let pool = &status.host_pool;
+            let free = pool.ready_bytes.saturating_sub(pool.used_bytes);
+            let unprepared = pool.bytes.saturating_sub(pool.ready_bytes);
+            by("state", &[("used", pool.used_bytes), ("free", free), ("unprepared", unprepared)])
+        }
+        "tenants" => {
+            let count = |state| status.tenants.iter().filter(|tenant| tenant.state == state).count() as u64;
+            by("state", &STATES.map(|state| (state, count(state))))
+        }
+        "newcomers" => one(Value::Number(status.newcomers.len() as u64)),
+        "tenants_departed" => one(Value::Number(departed.tenants)),
+        "tenant_memory" => {
+            let of = |tenant: &'a Tenant| {
+                let lines = [
+                    ("resident", tenant.resident_bytes),
+                    ("evicted", tenant.evicted_bytes),
+                    ("unmanaged", tenant.unmanaged_bytes),
+                    ("contexts", tenant.contexts_bytes),
+                ];
+                lines.map(|(state, bytes)| {
+                    let mut labels = labels(gpu, tenant);
+                    labels.push(("state", state));
+                    (labels, Value::Number(bytes))
+                })
+            };
+            status.tenants.iter().flat_map(of).collect()
+        }
+        "tenant_gpu" => tenants(&|tenant| Value::Amount(tenant.gpu_seconds), Value::Amount(departed.gpu_seconds)),
+        "tenant_wait" => tenants(&|tenant| Value::Times(&tenant.wait_buckets), Value::Times(&departed.wait_buckets)),
+        "request" => {
+            // Others make none.
+            let mut rows =
+                tenants(&|tenant| Value::Times(&tenant.request_buckets), Value::Times(&departed.request_buckets));
+            rows.retain(
+                |(_, value)| !matches!(value, Value::Times(times) if times.counts.iter().all(|count| *count == 0)),
+            );
+            rows
+        }
+        "slo_misses" => tenants(&|tenant| Value::Number(tenant.slo_misses), Value::Number(departed.slo_misses)),
+        "switches" => one(Value::Number(status.switches)),
+        "switch" => {
+            let phases = status.switch_buckets.iter();
+            phases.map(|(phase, times)| (vec![("gpu", gpu), ("phase", phase.as_str())], Value::Times(times))).collect()
+        }
+        "copied" => by("direction", &[("in", status.bytes_in), ("out", status.bytes_out)]),
+        "preemptions" => one(Value::Number(status.preemptions)),
+        "deschedules" => one(Value::Number(status.deschedules)),
+        "allocations_refused" => by(
+            "reason",
+            &[("arena", status.refused_arena), ("host_pool", status.refused_host_pool), ("held", status.refused_held)],
+        ),
+        _ => Vec::new(),
+    }
+}
+
+fn labels<'a>(gpu: &'a str, tenant: &'a Tenant) -> Vec<(&'static str, &'a str)> {
+    let mut labels = vec![("gpu", gpu), ("tenant", tenant.name.as_str()), ("class", tenant.class.as_str())];
+    labels.extend(tenant.container.as_deref().map(|container| ("container", container)));
+    labels.extend(tenant.pod.as_deref().map(|pod| ("pod", pod)));
+    labels
+}
+
+/// The same in the text format that came before OpenMetrics, for readers that ask for no other: there a counter and an info are
+/// described by their full names, and there are no units and no end.
+pub(crate) fn classic(text: &str) -> String {
+    let line = |line: &str| {
+        let mut words = line.splitn(4, ' ');
+        let described = (words.next(), words.next(), words.next(), words.next());
+        let (Some("#"), Some(kind @ ("HELP" | "TYPE")), Some(name), Some(rest)) = described else {
+            return if line.starts_with('#') { String::new() } else { format!("{line}\n") };
+        };
+        let metric = METRICS.iter().find(|metric| match metric.full_name() {
+            full if full == name => true,
+            full => full.strip_prefix(name).is_some_and(|rest| matches!(rest, "_total" | "_info")),
+        });
+        let name = metric.map_or_else(|| name.to_owned(), Metric::full_name);
+        let rest = if kind == "TYPE" && rest == "info" { "gauge" } else { rest };
+        format!("# {kind} {name} {rest}\n")
+    };
+    text.lines().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,64 @@
+use super::*;
+
+fn tenant(id: u32, name: &str) -> Tenant {
+    Tenant { id, name: name.to_owned(), class: "batch".to_owned(), state: "idle".to_owned(), ..Tenant::default() }
+}
+
+fn status() -> Status {
+    let mut status = Status { bucket_seconds: vec![0.1, 1.0], ..Status::default() };
+    status.gpu.uuid = "GPU-0".to_owned();
+    status.version = "1.0".to_owned();
+    let mut urgent = tenant(1, "a \"name\" \\ of\ntwo lines");
+    urgent.wait_buckets = Buckets { counts: vec![2, 1, 1], sum_seconds: 12.5 };
+    urgent.pod = Some("5f8a".to_owned());
+    status.tenants = vec![urgent, tenant(2, "other")];
+    status
+}
+
+#[test]
+fn every_metric_has_series_and_is_described_once() {
+    let mut status = status();
+    status.tenants[0].request_buckets = Buckets { counts: vec![1, 0, 0], sum_seconds: 0.1 };
+    status.switch_buckets.insert("whole".to_owned(), Buckets::default());
+    let text = of(Arc::new(status));
+    for metric in &METRICS {
+        let name = metric.full_name();
+        let shown = text.lines().filter(|line| line.starts_with(&name)).count();
+        assert!(shown > 0, "{name}: {text}");
+    }
+    assert_eq!(text.matches("# TYPE").count(), METRICS.len());
+    assert!(text.ends_with("# EOF\n"), "{text}");
+}
+
+#[test]
+fn names_of_tenants_are_escaped_and_buckets_add_up() {
+    let text = of(Arc::new(status()));
+    let labels = r#"gpu="GPU-0",tenant="a \"name\" \\ of\ntwo lines",class="batch",pod="5f8a""#;
+    for line in [
+        format!("baton_tenant_wait_seconds_sum{{{labels}}} 12.5"),
+        format!("baton_tenant_wait_seconds_count{{{labels}}} 4"),
+        format!("baton_tenant_wait_seconds_bucket{{le=\"0.1\",{labels}}} 2"),
+        format!("baton_tenant_wait_seconds_bucket{{le=\"1.0\",{labels}}} 3"),
+        format!("baton_tenant_wait_seconds_bucket{{le=\"+Inf\",{labels}}} 4"),
+    ] {
+        assert!(text.lines().any(|there| there == line), "{line} is not in {text}");
+    }
+}
+
+#[test]
+fn who_has_left_is_not_named_and_still_counts() {
+    let mut status = status();
+    status.departed_totals.gpu_seconds = 7.5;
+    status.departed_totals.slo_misses = 3;
+    let text = of(Arc::new(status));
+    assert!(text.contains("baton_tenant_gpu_seconds_total{gpu=\"GPU-0\",tenant=\"departed\"} 7.5\n"), "{text}");
+    assert!(text.contains("baton_slo_misses_total{gpu=\"GPU-0\",tenant=\"departed\"} 3\n"), "{text}");
+}
+
+#[test]
+fn the_older_format_describes_counters_by_their_full_names() {
+    let text = classic(&of(Arc::new(status())));
+    assert!(text.contains("# TYPE baton_switches_total counter\nbaton_switches_total{"), "{text}");
+    assert!(text.contains("# TYPE baton_build_info gauge\nbaton_build_info{"), "{text}");
+    assert!(!text.contains("# UNIT") && !text.contains("# EOF"), "{text}");
+}

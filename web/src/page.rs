@@ -1,0 +1,191 @@
+//! The page: its files, what it shows, and what its buttons do.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use baton_contract::messages::{MAX_NAME, Opening};
+use baton_contract::scheduling::Change;
+use baton_harness::client;
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Limited};
+use hyper::body::Incoming;
+use hyper::header::{self, HeaderValue};
+use hyper::{Method, Request, Response, StatusCode};
+use serde::Deserialize;
+use tokio::sync::{Semaphore, mpsc};
+
+use crate::door::Busy;
+use crate::guard;
+use crate::hub::Hub;
+use crate::site::{Answer, Flow, health, of_type, other_method, said};
+use crate::token::Token;
+
+/// So many pages can be open at once.
+pub(crate) const STREAMS: usize = 64;
+/// So much can be asked for by buttons at once.
+const ACTIONS: usize = 4;
+/// How large what a button says may be, and how long it may take to come.
+const SAID_BYTES: usize = 4 << 10;
+const SAYING: Duration = Duration::from_secs(5);
+/// How long a button waits for the coordinator to have done it.
+const DOING: Duration = Duration::from_secs(20);
+
+/// All files of the page: they are part of the program, and tell nobody anything.
+const FILES: [(&str, &str, &str); 6] = [
+    ("/", "text/html; charset=utf-8", include_str!("../page/index.html")),
+    ("/style.css", "text/css; charset=utf-8", include_str!("../page/style.css")),
+    ("/page.js", "text/javascript; charset=utf-8", include_str!("../page/page.js")),
+    ("/ribbon.js", "text/javascript; charset=utf-8", include_str!("../page/ribbon.js")),
+    ("/tables.js", "text/javascript; charset=utf-8", include_str!("../page/tables.js")),
+    ("/icon.svg", "image/svg+xml", include_str!("../page/icon.svg")),
+];
+
+/// The page of one coordinator.
+pub(crate) struct Page {
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) token: Token,
+    /// Whether its buttons work.
+    pub(crate) control: bool,
+    pub(crate) streams: Arc<Semaphore>,
+    pub(crate) actions: Arc<Semaphore>,
+}
+
+/// What a button asks for.
+#[derive(Debug, Deserialize)]
+#[serde(tag = "do", rename_all = "lowercase", deny_unknown_fields)]
+enum Action {
+    Suspend { name: String },
+    Resume { name: String },
+    Evict { name: String },
+    Class { name: String, class: String },
+}
+
+impl Page {
+    pub(crate) fn new(hub: Arc<Hub>, token: Token, control: bool) -> Self {
+        let [streams, actions] = [STREAMS, ACTIONS].map(|most| Arc::new(Semaphore::new(most)));
+        Self { hub, token, control, streams, actions }
+    }
+
+    pub(crate) async fn answer(&self, request: Request<Incoming>, busy: Busy) -> Result<Answer, Answer> {
+        guard::check_host(&request)?;
+        let path = request.uri().path();
+        if let Some((_, kind, text)) = FILES.iter().find(|(name, ..)| *name == path) {
+            guard::check_reading(&request)?;
+            return Ok(of_type(Bytes::from_static(text.as_bytes()), kind));
+        }
+        match path {
+            "/healthz" => health(self.hub.asker(), &request).await,
+            "/events" => {
+                guard::check_reading(&request)?;
+                guard::check_token(&request, &self.token)?;
+                self.events(busy)
+            }
+            "/state.json" => {
+                guard::check_reading(&request)?;
+                guard::check_token(&request, &self.token)?;
+                match self.hub.now().await {
+                    Some(state) => Ok(of_type(state, "application/json")),
+                    None => Err(said(StatusCode::SERVICE_UNAVAILABLE, "the coordinator does not answer")),
+                }
+            }
+            "/control" => {
+                if request.method() != Method::POST {
+                    return Err(other_method(&Method::POST));
+                }
+                guard::check_token(&request, &self.token)?;
+                guard::check_origin(&request)?;
+                if !self.control {
+                    return Err(said(
+                        StatusCode::FORBIDDEN,
+                        "this page only shows; `baton serve --http-control` lets it change things",
+                    ));
+                }
+                self.act(request).await
+            }
+            _ => Err(said(StatusCode::NOT_FOUND, "there is nothing here")),
+        }
+    }
+
+    /// What happens, as it happens, until whoever listens goes away.
+    fn events(&self, busy: Busy) -> Result<Answer, Answer> {
+        let Ok(place) = Arc::clone(&self.streams).try_acquire_owned() else {
+            let mut answer =
+                said(StatusCode::SERVICE_UNAVAILABLE, format!("{STREAMS} pages are open already; close one"));
+            answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
+            return Err(answer);
+        };
+        // One message at a time: whoever is slower misses some, and is told all anew.
+        let (sender, receiver) = mpsc::channel(1);
+        let hub = Arc::clone(&self.hub);
+        tokio::spawn(async move {
+            hub.tell(sender).await;
+            drop((place, busy));
+        });
+        let mut answer = Response::new(Flow(receiver).boxed());
+        answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8"));
+        Ok(answer)
+    }
+
+    async fn act(&self, request: Request<Incoming>) -> Result<Answer, Answer> {
+        let Ok(place) = Arc::clone(&self.actions).try_acquire_owned() else {
+            return Err(said(StatusCode::SERVICE_UNAVAILABLE, "others are being asked for already; try again"));
+        };
+        if guard::header(&request, &header::CONTENT_TYPE) != Some("application/json") {
+            return Err(said(StatusCode::UNSUPPORTED_MEDIA_TYPE, "say it as application/json"));
+        }
+        let body = Limited::new(request.into_body(), SAID_BYTES).collect();
+        let body = match tokio::time::timeout(SAYING, body).await {
+            Ok(Ok(body)) => body.to_bytes(),
+            Ok(Err(_)) => {
+                return Err(said(StatusCode::PAYLOAD_TOO_LARGE, format!("a request has at most {SAID_BYTES} bytes")));
+            }
+            Err(_) => return Err(said(StatusCode::REQUEST_TIMEOUT, "the request took too long to come")),
+        };
+        let asked: Result<Action, _> = serde_json::from_slice(&body);
+        let asked = asked.map_err(|error| said(StatusCode::BAD_REQUEST, error.to_string()))?;
+        let question = opening(asked).map_err(|error| said(StatusCode::BAD_REQUEST, error))?;
+        let is_eviction = matches!(question, Opening::Evict { .. });
+        let socket = self.hub.asker().socket().to_owned();
+        let answered = tokio::task::spawn_blocking(move || {
+            let answer = client::ask(&socket, &question, Some(DOING));
+            drop(place);
+            answer
+        });
+        let told = |status, error: String| Err(said(status, error));
+        match answered.await {
+            Ok(Ok(text)) => {
+                let answer: serde_json::Value = serde_json::from_slice(&text).unwrap_or_default();
+                answer["error"].as_str().map_or_else(
+                    || Ok(of_type(Bytes::from_static(b"{}"), "application/json")),
+                    |error| told(StatusCode::CONFLICT, error.to_owned()),
+                )
+            }
+            Ok(Err(_)) if is_eviction => {
+                told(StatusCode::GATEWAY_TIMEOUT, "its work has not ended yet; suspend it first".to_owned())
+            }
+            Ok(Err(error)) => told(StatusCode::BAD_GATEWAY, error.to_string()),
+            Err(error) => told(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+        }
+    }
+}
+
+/// What the coordinator is asked.
+fn opening(action: Action) -> Result<Opening, String> {
+    let set = |name, change| Opening::Set { name, change };
+    let usual = Change::default();
+    let opening = match action {
+        Action::Suspend { name } => set(name, Change { suspended: Some(true), ..usual }),
+        Action::Resume { name } => set(name, Change { suspended: Some(false), ..usual }),
+        Action::Class { name, class } => {
+            let class = class.parse().map_err(|error| format!("{error}"))?;
+            set(name, Change { class: Some(class), ..usual })
+        }
+        Action::Evict { name } => Opening::Evict { name },
+    };
+    match &opening {
+        Opening::Set { name, .. } | Opening::Evict { name } if name.len() > MAX_NAME => {
+            Err(format!("no program has a name of more than {MAX_NAME} bytes"))
+        }
+        _ => Ok(opening),
+    }
+}
