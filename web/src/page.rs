@@ -17,7 +17,7 @@ use tokio::sync::{Semaphore, mpsc};
 use crate::door::Busy;
 use crate::guard;
 use crate::hub::Hub;
-use crate::site::{Answer, Flow, health, of_type, other_method, said};
+use crate::site::{Answer, Flow, Refused, health, of_type, other_method, refused};
 use crate::token::Token;
 
 /// So many pages can be open at once.
@@ -66,7 +66,7 @@ impl Page {
         Self { hub, token, control, streams, actions }
     }
 
-    pub(crate) async fn answer(&self, request: Request<Incoming>, busy: Busy) -> Result<Answer, Answer> {
+    pub(crate) async fn answer(&self, request: Request<Incoming>, busy: Busy) -> Result<Answer, Refused> {
         guard::check_host(&request)?;
         let path = request.uri().path();
         if let Some((_, kind, text)) = FILES.iter().find(|(name, ..)| *name == path) {
@@ -85,34 +85,32 @@ impl Page {
                 guard::check_token(&request, &self.token)?;
                 match self.hub.now().await {
                     Some(state) => Ok(of_type(state, "application/json")),
-                    None => Err(said(StatusCode::SERVICE_UNAVAILABLE, "the coordinator does not answer")),
+                    None => Err(refused(StatusCode::SERVICE_UNAVAILABLE, "the coordinator does not answer")),
                 }
             }
             "/control" => {
                 if request.method() != Method::POST {
-                    return Err(other_method(&Method::POST));
+                    return Err(other_method("POST"));
                 }
                 guard::check_token(&request, &self.token)?;
                 guard::check_origin(&request)?;
                 if !self.control {
-                    return Err(said(
+                    return Err(refused(
                         StatusCode::FORBIDDEN,
                         "this page only shows; `baton serve --http-control` lets it change things",
                     ));
                 }
                 self.act(request).await
             }
-            _ => Err(said(StatusCode::NOT_FOUND, "there is nothing here")),
+            _ => Err(refused(StatusCode::NOT_FOUND, "there is nothing here")),
         }
     }
 
     /// What happens, as it happens, until whoever listens goes away.
-    fn events(&self, busy: Busy) -> Result<Answer, Answer> {
+    fn events(&self, busy: Busy) -> Result<Answer, Refused> {
         let Ok(place) = Arc::clone(&self.streams).try_acquire_owned() else {
-            let mut answer =
-                said(StatusCode::SERVICE_UNAVAILABLE, format!("{STREAMS} pages are open already; close one"));
-            answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
-            return Err(answer);
+            let text = format!("{STREAMS} pages are open already; close one");
+            return Err(refused(StatusCode::SERVICE_UNAVAILABLE, text).with(header::RETRY_AFTER, "5"));
         };
         // One message at a time: whoever is slower misses some, and is told all anew.
         let (sender, receiver) = mpsc::channel(1);
@@ -126,24 +124,27 @@ impl Page {
         Ok(answer)
     }
 
-    async fn act(&self, request: Request<Incoming>) -> Result<Answer, Answer> {
+    async fn act(&self, request: Request<Incoming>) -> Result<Answer, Refused> {
         let Ok(place) = Arc::clone(&self.actions).try_acquire_owned() else {
-            return Err(said(StatusCode::SERVICE_UNAVAILABLE, "others are being asked for already; try again"));
+            return Err(refused(StatusCode::SERVICE_UNAVAILABLE, "others are being asked for already; try again"));
         };
         if guard::header(&request, &header::CONTENT_TYPE) != Some("application/json") {
-            return Err(said(StatusCode::UNSUPPORTED_MEDIA_TYPE, "say it as application/json"));
+            return Err(refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, "say it as application/json"));
         }
         let body = Limited::new(request.into_body(), SAID_BYTES).collect();
         let body = match tokio::time::timeout(SAYING, body).await {
             Ok(Ok(body)) => body.to_bytes(),
             Ok(Err(_)) => {
-                return Err(said(StatusCode::PAYLOAD_TOO_LARGE, format!("a request has at most {SAID_BYTES} bytes")));
+                return Err(refused(
+                    StatusCode::PAYLOAD_TOO_LARGE,
+                    format!("a request has at most {SAID_BYTES} bytes"),
+                ));
             }
-            Err(_) => return Err(said(StatusCode::REQUEST_TIMEOUT, "the request took too long to come")),
+            Err(_) => return Err(refused(StatusCode::REQUEST_TIMEOUT, "the request took too long to come")),
         };
         let asked: Result<Action, _> = serde_json::from_slice(&body);
-        let asked = asked.map_err(|error| said(StatusCode::BAD_REQUEST, error.to_string()))?;
-        let question = opening(asked).map_err(|error| said(StatusCode::BAD_REQUEST, error))?;
+        let asked = asked.map_err(|error| refused(StatusCode::BAD_REQUEST, error.to_string()))?;
+        let question = opening(asked).map_err(|error| refused(StatusCode::BAD_REQUEST, error))?;
         let is_eviction = matches!(question, Opening::Evict { .. });
         let socket = self.hub.asker().socket().to_owned();
         let answered = tokio::task::spawn_blocking(move || {
@@ -151,7 +152,7 @@ impl Page {
             drop(place);
             answer
         });
-        let told = |status, error: String| Err(said(status, error));
+        let told = |status, error: String| Err(refused(status, error));
         match answered.await {
             Ok(Ok(text)) => {
                 let answer: serde_json::Value = serde_json::from_slice(&text).unwrap_or_default();
