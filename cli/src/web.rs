@@ -30,7 +30,9 @@ impl Web {
                     "--metrics {address} can be reached from other machines; it needs --metrics-token-file"
                 )));
             }
-            doors.metrics = Some((bound(address, "--metrics")?, token));
+            let listener = bound(address, "--metrics")?;
+            log::info!("metrics at http://{}/metrics", listener.local_addr()?);
+            doors.metrics = Some((listener, token));
         }
         if let Some(Listen(address)) = settings.http {
             doors.page = Some(page(address, settings.http_token_file.as_deref(), settings.http_control == Some(true))?);

@@ -10,9 +10,12 @@ pub mod entry_points;
 pub mod form;
 pub mod generated;
 pub mod hold;
+pub mod http;
+pub mod openmetrics;
 pub mod running;
 pub mod trace_file;
 pub mod watch;
+pub mod web;
 
 use std::ffi::OsStr;
 use std::fmt;

@@ -23,7 +23,9 @@ mod launcher; // timed
 mod ledger; // timed
 mod legal; // timed
 mod malformed; // timed
+mod metrics; // timed
 mod namespaces; // timed
+mod page; // timed
 mod pausing; // timed
 mod peers; // timed
 mod quiet; // plain

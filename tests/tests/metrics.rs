@@ -1,0 +1,270 @@
+//! Metrics are valid, say what `baton status --json` says, and only go up where they should.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Stdio};
+
+use baton_tests::coordinator::{Coordinator, Serving, tenant};
+use baton_tests::hold::{self, LIMIT};
+use baton_tests::http;
+use baton_tests::openmetrics::{self, Exposed, Series};
+use baton_tests::running::Running;
+use baton_tests::web::{Page, metrics, metrics_port, metrics_socket, until_same};
+use serde_json::Value;
+
+/// Two programs that have no room beside each other take turns a few times.
+#[track_caller]
+fn take_turns(running: &mut [Running], times: usize) {
+    for _ in 0..times {
+        for one in &mut *running {
+            assert!(one.ask("touch", LIMIT).starts_with("touched "));
+        }
+    }
+}
+
+fn serving() -> Serving {
+    Serving::arena("64MiB").option("--host-pool", "256MiB").option("--http", "127.0.0.1:0")
+}
+
+/// Figures by what they are, as one view has them.
+type Figures = BTreeMap<String, u64>;
+
+fn of_status(status: &Value) -> Figures {
+    let number = |value: &Value| value.as_u64().unwrap_or(0);
+    let mut figures: Figures =
+        ["switches", "bytes_in", "bytes_out", "preemptions"].map(|key| (key.to_owned(), number(&status[key]))).into();
+    for tenant in status["tenants"].as_array().expect("a list") {
+        let name = tenant["name"].as_str().expect("a name");
+        figures.insert(format!("waits of {name}"), number(&tenant["waits"]["count"]));
+        figures.insert(format!("requests of {name}"), number(&tenant["requests"]["count"]));
+        figures.insert(format!("resident of {name}"), number(&tenant["resident_bytes"]));
+        figures.insert(format!("evicted of {name}"), number(&tenant["evicted_bytes"]));
+    }
+    figures
+}
+
+fn of_metrics(exposed: &Exposed) -> Figures {
+    let number = |value: f64| value as u64;
+    let sum = |name: &str, labels: &[(&str, &str)]| number(exposed.sum(name, labels));
+    let mut figures: Figures = [
+        ("switches", sum("baton_switches_total", &[])),
+        ("bytes_in", sum("baton_copied_bytes_total", &[("direction", "in")])),
+        ("bytes_out", sum("baton_copied_bytes_total", &[("direction", "out")])),
+        ("preemptions", sum("baton_preemptions_total", &[])),
+    ]
+    .map(|(key, value)| (key.to_owned(), value))
+    .into();
+    let tenants = exposed.of("baton_tenant_memory_bytes", &[("state", "resident")]);
+    for ((_, labels), _) in tenants {
+        let name = &labels["tenant"];
+        let of = [("tenant", name.as_str())];
+        figures.insert(format!("waits of {name}"), sum("baton_tenant_wait_seconds_count", &of));
+        figures.insert(format!("requests of {name}"), sum("baton_request_seconds_count", &of));
+        for state in ["resident", "evicted"] {
+            let bytes = sum("baton_tenant_memory_bytes", &[("tenant", name), ("state", state)]);
+            figures.insert(format!("{state} of {name}"), bytes);
+        }
+    }
+    figures
+}
+
+fn of_page(state: &Value) -> Figures {
+    let mut status = state["top"].clone();
+    status["tenants"] = state["tenants"].clone();
+    of_status(&status)
+}
+
+#[test]
+fn status_metrics_and_page_say_the_same_when_programs_have_taken_turns() {
+    let coordinator = serving().start();
+    let page = Page::of(&coordinator);
+    let mut running = [("urgent", "latency"), ("batch \"quoted\"\\", "batch")]
+        .map(|(name, class)| hold::joined(&coordinator, name, class, "48", None));
+    take_turns(&mut running, 4);
+    let status = || of_status(&coordinator.status());
+    until_same(status, || of_metrics(&metrics(&coordinator)));
+    until_same(status, || of_page(&page.get("/state.json").json()));
+    let figures = status();
+    assert!(figures["switches"] > 0 && figures["bytes_in"] > 0 && figures["waits of urgent"] > 0, "{figures:?}");
+    // Every byte of the GPU is in one line.
+    let exposed = metrics(&coordinator);
+    assert_eq!(exposed.sum("baton_gpu_memory_bytes", &[]), (512_u64 << 20) as f64);
+    // Switches that were written down are counted in each of their phases.
+    let whole = exposed.sum("baton_switch_seconds_count", &[("phase", "whole")]);
+    assert!(whole > 0.0 && whole <= exposed.sum("baton_switches_total", &[]), "{exposed:?}");
+    for mut one in running {
+        assert!(one.ask("quit", LIMIT).ends_with(" ok"));
+    }
+}
+
+/// What of two moments went down. A program that is there again begins anew, and is not asked about.
+fn went_down(before: &Exposed, after: &Exposed, but: &str) -> Vec<Series> {
+    let is_same = |series: &Series| series.1.get("tenant").is_none_or(|tenant| tenant != but);
+    let down = |(series, value): (&Series, &f64)| after.values.get(series).is_some_and(|now| now < value);
+    let rows = before.values.iter().filter(|(series, _)| Exposed::only_goes_up(series) && is_same(series));
+    rows.filter(|row| down(*row)).map(|(series, _)| series.clone()).collect()
+}
+
+#[test]
+fn what_only_goes_up_does_so_when_programs_leave_and_come_again() {
+    let coordinator = serving().start();
+    let mut stays = hold::joined(&coordinator, "stays", "normal", "48", None);
+    let mut before = metrics(&coordinator);
+    let all = |exposed: &Exposed, name: &str| exposed.sum(name, &[]);
+    for round in 0..4 {
+        let mut comes = hold::joined(&coordinator, "comes", "latency", "48", None);
+        for _ in 0..2 {
+            stays.ask("touch", LIMIT);
+            comes.ask("touch", LIMIT);
+            std::thread::sleep(std::time::Duration::from_millis(1100));
+            let now = metrics(&coordinator);
+            assert_eq!(went_down(&before, &now, "comes"), Vec::new());
+            for name in
+                ["baton_tenant_gpu_seconds_total", "baton_tenant_wait_seconds_count", "baton_request_seconds_count"]
+            {
+                assert!(all(&now, name) >= all(&before, name), "{name}");
+            }
+            before = now;
+        }
+        assert!(comes.ask("quit", LIMIT).ends_with(" ok"));
+        coordinator.until("it has left", |status| tenant(status, "comes").is_null());
+        until_same(|| round + 1, || metrics(&coordinator).sum("baton_tenants_departed_total", &[]) as i32);
+    }
+    // Nobody who has left is named, so there are as many series as before.
+    let exposed = metrics(&coordinator);
+    assert!(exposed.values.keys().all(|(_, labels)| labels.get("tenant").is_none_or(|name| name != "comes")));
+    assert!(exposed.sum("baton_tenant_wait_seconds_count", &[("tenant", "departed")]) > 0.0);
+    let status = coordinator.status();
+    let count = |value: &Value| value.as_array().expect("a list").iter().filter_map(Value::as_u64).sum::<u64>();
+    let waits = count(&status["departed_totals"]["wait_buckets"]["counts"])
+        + count(&tenant(&status, "stays")["wait_buckets"]["counts"]);
+    assert_eq!(status["times"]["wait"]["count"], waits, "each wait is somebody's");
+}
+
+#[test]
+fn requests_that_took_longer_than_their_target_are_counted() {
+    let coordinator = serving().start();
+    let mut urgent = hold::joined(&coordinator, "urgent", "latency", "24", Some("0.2"));
+    let set = |target: &str| {
+        let mut command = coordinator.place.baton(&["set", "--socket"]);
+        command.arg(coordinator.place.socket()).args(["urgent", target]);
+        assert!(command.output().expect("baton can be started").status.success());
+    };
+    let misses = || tenant(&coordinator.status(), "urgent")["slo_misses"].as_u64().expect("a number");
+    let requests = || tenant(&coordinator.status(), "urgent")["requests"]["count"].as_u64().unwrap_or(0);
+    set("slo=1h");
+    let before = requests();
+    while requests() == before {
+        urgent.ask("spin 20", LIMIT);
+    }
+    assert_eq!(misses(), 0);
+    set("slo=1us");
+    while misses() == 0 {
+        urgent.ask("spin 20", LIMIT);
+    }
+    until_same(misses, || metrics(&coordinator).sum("baton_slo_misses_total", &[("tenant", "urgent")]) as u64);
+}
+
+#[test]
+fn metrics_are_on_a_socket_of_this_users_alone_and_elsewhere_only_when_asked_for() {
+    let mut coordinator = Serving::arena("64MiB").start();
+    let socket = metrics_socket(&coordinator);
+    let mode = std::fs::metadata(&socket).expect("a socket").permissions().mode();
+    assert_eq!(mode & 0o077, 0, "{mode:o}");
+    assert_eq!(http::get_unix(&socket, "/healthz").body, "ok\n");
+    assert_eq!(http::get_unix(&socket, "/").status, 404);
+    assert!(!coordinator.log().contains("http://"), "{}", coordinator.log());
+    coordinator.end(libc::SIGTERM);
+    assert!(!socket.exists(), "it goes with the coordinator");
+    // One that was killed leaves its own, and the next takes its place.
+    std::os::unix::net::UnixListener::bind(&socket).expect("free");
+    let again = coordinator.again();
+    assert_eq!(http::get_unix(&metrics_socket(&again), "/healthz").status, 200);
+}
+
+fn with_token(serving: &Serving, setting: &str) -> (Coordinator, tempfile::TempDir) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("token");
+    std::fs::write(&file, "a-token-of-some-length\n").expect("a file");
+    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).expect("ours");
+    (serving.clone().option(setting, &file.display().to_string()).start(), folder)
+}
+
+#[test]
+fn metrics_on_a_port_need_the_token_if_there_is_one_and_a_name_of_this_machine_if_there_is_none() {
+    let open = Serving::arena("64MiB").option("--metrics", "127.0.0.1:0");
+    let coordinator = open.start();
+    let at = metrics_port(&coordinator);
+    openmetrics::read(&http::get(at, "/metrics", "").body);
+    let stranger = http::exchange(at, &http::request("GET", "/metrics", "evil.example", &[], ""));
+    assert_eq!(stranger.status, 421, "{stranger:?}");
+    assert_eq!(http::exchange(at, &http::request("POST", "/metrics", "localhost", &[], "")).status, 405);
+    let older = http::exchange(at, &http::request("GET", "/metrics", "localhost", &[("Accept", "text/plain")], ""));
+    assert!(older.headers["content-type"].starts_with("text/plain; version=0.0.4"), "{older:?}");
+
+    let (coordinator, _folder) = with_token(&open, "--metrics-token-file");
+    let at = metrics_port(&coordinator);
+    for token in ["", "a-token-of-some-lengt", "another-token-of-some-length"] {
+        assert_eq!(http::get(at, "/metrics", token).status, 401, "{token}");
+    }
+    openmetrics::read(&http::get(at, "/metrics", "a-token-of-some-length").body);
+}
+
+#[test]
+fn what_others_could_reach_or_read_is_refused_with_what_to_do() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("token");
+    std::fs::write(&file, "a-token-of-some-length\n").expect("a file");
+    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o644)).expect("ours");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let taken = taken.local_addr().expect("an address").to_string();
+    let _taken = std::net::TcpListener::bind(&taken);
+    for (options, words) in [
+        (&[("--metrics", "0.0.0.0:0")][..], &["--metrics-token-file", "other machines"][..]),
+        (&[("--http", "127.0.0.1:0"), ("--http-token-file", &file.display().to_string())], &["chmod 600"]),
+        (&[("--http", &taken)], &["--http", "in use"]),
+        (&[("--metrics", &taken)], &["--metrics", "in use"]),
+    ] {
+        let serving =
+            options.iter().fold(Serving::arena("64MiB"), |serving, (name, value)| serving.option(name, value));
+        let outcome = serving.prepare().serve_in_vain();
+        assert!(words.iter().all(|word| outcome.err.contains(word)), "{options:?}: {outcome:?}");
+    }
+}
+
+/// The output of `promtool`, or none where it is not installed, which is said.
+fn promtool(words: &[&str], input: &str) -> Option<(bool, String)> {
+    let command = Command::new("promtool")
+        .args(words)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let Ok(mut command) = command else {
+        eprintln!("skipped: promtool is not here (Debian's package `prometheus` has it)");
+        return None;
+    };
+    std::io::Write::write_all(&mut command.stdin.take().expect("ours"), input.as_bytes()).expect("it reads");
+    let output = command.wait_with_output().expect("our own child");
+    Some((output.status.success(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()))
+}
+
+#[test]
+fn promtool_finds_nothing_wrong_with_metrics_and_alerts() {
+    let coordinator = Serving::arena("64MiB").option("--metrics", "127.0.0.1:0").start();
+    let mut running =
+        [("one", "latency"), ("two", "batch")].map(|(name, class)| hold::joined(&coordinator, name, class, "48", None));
+    take_turns(&mut running, 2);
+    let at = metrics_port(&coordinator);
+    let text = http::exchange(at, &http::request("GET", "/metrics", "localhost", &[("Accept", "text/plain")], "")).body;
+    if let Some((is_well, said)) = promtool(&["check", "metrics"], &text) {
+        assert!(is_well && said.trim().is_empty(), "{said}\n{text}");
+    }
+    let folder = baton_tests::root().join("docs/monitoring");
+    for (what, file) in [(&["check", "rules"][..], "alerts.yml"), (&["test", "rules"], "alerts_test.yml")] {
+        let file = folder.join(file).display().to_string();
+        if let Some((is_well, said)) = promtool(&[what, &[file.as_str()]].concat(), "") {
+            assert!(is_well, "{said}");
+        }
+    }
+}
