@@ -1,9 +1,11 @@
-//! `baton evict`: moves a program's memory to the host.
+//! `baton evict` and `baton prefetch`: a program's memory goes to the host, or comes back.
 
+use baton_contract::memory::size;
 use baton_contract::messages::Opening;
 
 use super::CliError;
-use super::named::{Named, have_done};
+use super::named::{Named, have_done_patiently};
+use super::progress::{Way, of_memory};
 
 /// Waits until what the program has in flight has ended and all its memory is on the host.
 ///
@@ -11,6 +13,28 @@ use super::named::{Named, have_done};
 ///
 /// When no coordinator answers, or there is no such program, or no room on the host, or the program is in use again.
 pub fn run(named: Named) -> Result<(), CliError> {
+    let (socket, name) = named.find()?;
+    let waits = "waiting until the program's work has ended; `baton suspend` takes it off the GPU before";
     // For as long as it takes: the program may be working.
-    have_done(named, None, |name| Opening::Evict { name })
+    let mut shown = of_memory(&socket, &name, Way::Out, waits);
+    have_done_patiently(&socket, &Opening::Evict { name }, &mut shown).map(drop)
+}
+
+/// Waits until the program's memory has come to the GPU, as far as nobody has to make way for it.
+///
+/// # Errors
+///
+/// When no coordinator answers, or there is no such program, or no room on the GPU for all of its memory.
+pub fn prefetch(named: Named) -> Result<(), CliError> {
+    let (socket, name) = named.find()?;
+    let waits = "waiting until those have their memory who are at work";
+    let mut shown = of_memory(&socket, &name, Way::In, waits);
+    let request = Opening::Prefetch { name: name.clone() };
+    let bytes = have_done_patiently(&socket, &request, &mut shown)?["bytes"].as_u64().unwrap_or(0);
+    drop(shown);
+    match bytes {
+        0 => println!("all memory of {name} is on the GPU already"),
+        bytes => println!("{} of {name} came to the GPU", size(bytes)),
+    }
+    Ok(())
 }

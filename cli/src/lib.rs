@@ -2,17 +2,24 @@
 
 pub mod doctor;
 pub mod evict;
+pub mod history;
+pub mod logs;
 pub mod named;
 pub mod place;
 pub mod program;
+pub mod progress;
+pub mod ps;
 pub mod run;
 pub mod serve;
 pub mod set;
 pub mod settings;
+pub mod stats;
 pub mod status;
+pub mod stop;
 pub mod trace;
 pub mod units;
 mod web;
+pub mod why;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use baton_cli::{CliError, doctor, evict, named, run, serve, set, status, trace};
+use baton_cli::{CliError, doctor, evict, logs, named, ps, run, serve, set, stats, status, stop, trace, why};
 use baton_harness::driver::Choice;
 use baton_workbench::{bench, demo};
 use clap::{Parser, Subcommand};
@@ -28,12 +28,22 @@ enum Command {
     Serve(serve::Serve),
     /// Show how a coordinator and its programs stand.
     Status(status::StatusArgs),
+    /// List the programs, a line each, with the process ids that nvidia-smi shows.
+    Ps(ps::Ps),
+    /// Show what the last seconds came to: who had the GPU, what was copied, how long programs waited and requests took.
+    Stats(stats::Stats),
+    /// Print what has happened, a line each.
+    Logs(logs::Logs),
+    /// Say what a program waits for, since when, and what would help.
+    Why(named::Named),
     /// Write down who had the GPU when, and why: as a trace for Perfetto, a page or a picture.
     ///
     /// The trace is for https://ui.perfetto.dev, which reads it in your browser and sends it nowhere.
     Trace(trace::Trace),
     /// Move a program's memory to the host, as soon as its work in flight has ended.
     Evict(named::Named),
+    /// Bring memory of an idle program back to the GPU before it needs it, as far as there is free room.
+    Prefetch(named::Named),
     /// Change how a program is scheduled while it runs: its class, weight, or target.
     Set(set::Set),
     /// Take a program off the GPU, in the middle of its work, and keep it off until `baton resume`.
@@ -41,6 +51,8 @@ enum Command {
     Suspend(named::Named),
     /// Let a suspended program go on.
     Resume(named::Named),
+    /// End the coordinator: it takes no new programs and ends after the last one.
+    Stop(stop::Stop),
     /// Say what this machine offers and what is missing.
     Doctor(doctor::Doctor),
     /// A program that `baton doctor` runs.
@@ -93,6 +105,12 @@ fn main() -> ExitCode {
         Command::Run(arguments) => ("run", run::run(arguments).map(|never| match never {})),
         Command::Serve(arguments) => ("serve", serve::run(arguments).map(|()| true)),
         Command::Status(arguments) => ("status", status::run(arguments).map(|()| true)),
+        Command::Ps(arguments) => ("ps", ps::run(arguments).map(|()| true)),
+        Command::Stats(arguments) => ("stats", stats::run(arguments).map(|()| true)),
+        Command::Logs(arguments) => ("logs", logs::run(arguments).map(|()| true)),
+        Command::Why(arguments) => ("why", why::run(arguments).map(|()| true)),
+        Command::Prefetch(arguments) => ("prefetch", evict::prefetch(arguments).map(|()| true)),
+        Command::Stop(arguments) => ("stop", stop::run(arguments).map(|()| true)),
         Command::Trace(arguments) => ("trace", trace::run(arguments).map(|()| true)),
         Command::Evict(arguments) => ("evict", evict::run(arguments).map(|()| true)),
         Command::Set(arguments) => ("set", set::set(arguments).map(|()| true)),

@@ -2,7 +2,6 @@
 
 use baton_contract::messages::Opening;
 use baton_contract::scheduling::Change;
-use baton_harness::client::PATIENCE;
 use clap::Args;
 
 use super::CliError;
@@ -83,7 +82,7 @@ pub fn resume(named: Named) -> Result<(), CliError> {
 }
 
 fn ask(named: Named, change: Change) -> Result<(), CliError> {
-    have_done(named, Some(PATIENCE), |name| Opening::Set { name, change })
+    have_done(named, |name| Opening::Set { name, change })
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use baton_harness::stop::Stop;
 use baton_views::page::{self, page};
 use baton_views::perfetto;
 use baton_views::ribbon::{ribbon, svg};
-use baton_views::summary::summary;
+use baton_views::summary::Summary;
 use baton_views::timeline::Timeline;
 use baton_views::words::duration;
 use clap::Args;
@@ -163,13 +163,13 @@ impl Recording {
     }
 
     fn page(&self) -> String {
-        let summary = summary(&self.timeline, &self.time);
+        let summary = Summary::within(&self.timeline, self.time.clone());
         let ribbon = ribbon(&self.timeline, &summary, &self.time, page::MOST);
         page(&ribbon, &summary, &page::Caption { title: self.title(), line: &self.line() })
     }
 
     fn picture(&self) -> String {
-        let summary = summary(&self.timeline, &self.time);
+        let summary = Summary::within(&self.timeline, self.time.clone());
         let ribbon = ribbon(&self.timeline, &summary, &self.time, svg::MOST);
         svg::file(&ribbon, &svg::Caption { title: self.title(), line: &self.line() })
     }

@@ -16,6 +16,8 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// After this time it is said what is waited for.
 const SILENCE: Duration = Duration::from_secs(1);
+/// How often whoever waits for long looks what else there is to do.
+const LOOK: Duration = Duration::from_millis(200);
 /// How soon whoever was told to come again does so.
 const COME_AGAIN: Duration = Duration::from_millis(100);
 
@@ -97,7 +99,7 @@ pub fn announce(path: &Path) -> Result<Option<(OwnedFd, Offer)>, NoAnswer> {
 ///
 /// When nobody answers, or not as a coordinator does.
 pub fn status(path: &Path) -> Result<Vec<u8>, NoAnswer> {
-    ask(path, &Opening::Status, Some(PATIENCE))
+    ask(path, &Opening::Status)
 }
 
 /// Asks what has happened from the event of this number on.
@@ -106,41 +108,77 @@ pub fn status(path: &Path) -> Result<Vec<u8>, NoAnswer> {
 ///
 /// As for [`status()`].
 pub fn events(path: &Path, next: u64) -> Result<History, NoAnswer> {
-    let text = ask(path, &Opening::Events { next }, Some(PATIENCE))?;
+    let text = ask(path, &Opening::Events { next })?;
     serde_json::from_slice(&text).map_err(|error| no_answer(path, format!("the answer cannot be read: {error}")))
 }
 
-/// Asks something, and hears the text that is the answer; with a patience, not for longer than that in silence.
+/// Asks something that is answered at once, and hears the text that is the answer.
 ///
 /// # Errors
 ///
 /// As for [`status()`].
-pub fn ask(path: &Path, question: &Opening, patience: Option<Duration>) -> Result<Vec<u8>, NoAnswer> {
-    let told = |what: String| no_answer(path, what);
+pub fn ask(path: &Path, question: &Opening) -> Result<Vec<u8>, NoAnswer> {
+    let socket = asked(path, question, PATIENCE)?;
+    text(path, &socket, None)
+}
+
+/// The same where it may take long: meanwhile something else is done again and again.
+///
+/// # Errors
+///
+/// As for [`status()`].
+pub fn ask_patiently(path: &Path, question: &Opening, meanwhile: &mut dyn FnMut()) -> Result<Vec<u8>, NoAnswer> {
+    let socket = asked(path, question, LOOK)?;
+    text(path, &socket, Some(meanwhile))
+}
+
+/// Has a coordinator end: now, or when its last program has left. It first says who is there, as the JSON text that `told` gets;
+/// then it is waited for its end.
+///
+/// # Errors
+///
+/// As for [`status()`].
+pub fn stop(path: &Path, now: bool, told: impl FnOnce(&[u8]), meanwhile: &mut dyn FnMut()) -> Result<(), NoAnswer> {
+    let socket = asked(path, &Opening::Stop { now }, LOOK)?;
+    told(&text(path, &socket, Some(&mut *meanwhile))?);
+    loop {
+        match link::receive(socket.as_fd(), false) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => meanwhile(),
+            // It has ended, in whatever way.
+            Ok(None) | Err(_) => return Ok(()),
+            Ok(Some(_)) => {}
+        }
+    }
+}
+
+/// Connects and says what is asked; who waits for the answer looks up after so long.
+fn asked(path: &Path, question: &Opening, patience: Duration) -> Result<OwnedFd, NoAnswer> {
     let socket = open(path)?.ok_or_else(|| {
         NoAnswer(format!(
             "no coordinator answers at {}; `baton serve` starts one, and `baton run` if there is none",
             path.display()
         ))
     })?;
-    link::set_patience(&socket, Some(patience.unwrap_or(SILENCE))).map_err(|error| told(error.to_string()))?;
+    link::set_patience(&socket, Some(patience)).map_err(|error| no_answer(path, error))?;
     // Whoever does not hear us may have said why.
     let _ = link::send(socket.as_fd(), &question.encode(GpuNumber::ANY), &[], false);
-    let (mut text, mut is_said) = (Vec::new(), false);
+    Ok(socket)
+}
+
+/// Hears the text that is an answer, in whatever pieces.
+fn text(path: &Path, socket: &OwnedFd, mut meanwhile: Option<&mut dyn FnMut()>) -> Result<Vec<u8>, NoAnswer> {
+    let told = |what: String| no_answer(path, what);
+    let mut text = Vec::new();
     loop {
-        let received = match link::receive(socket.as_fd(), false) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock && patience.is_none() => {
-                if !std::mem::replace(&mut is_said, true) {
-                    eprintln!(
-                        "baton: waiting until the program's work has ended; `baton suspend` takes it off the GPU before"
-                    );
-                }
+        let received = match (link::receive(socket.as_fd(), false), &mut meanwhile) {
+            (Err(error), Some(meanwhile)) if error.kind() == io::ErrorKind::WouldBlock => {
+                meanwhile();
                 continue;
             }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            (Err(error), None) if error.kind() == io::ErrorKind::WouldBlock => {
                 return Err(told("the coordinator does not answer; is it stopped? `kill` it if it hangs".to_owned()));
             }
-            received => received.map_err(|error| told(error.to_string()))?,
+            (received, _) => received.map_err(|error| told(error.to_string()))?,
         };
         let received = received.ok_or_else(|| told("the coordinator ended the connection".to_owned()))?;
         match FromCoordinator::decode(&received.message) {

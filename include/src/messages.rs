@@ -119,6 +119,18 @@ declare::messages! {
                 /// From the event of this number on.
                 next: u64,
             },
+            /// The only message of a tool: take no new tenants, and end after the last one has left. Answered by
+            /// [`Admission::Text`]; the connection ends with the coordinator.
+            7 => Stop {
+                /// End at once, whoever is there.
+                now: bool,
+            },
+            /// The only message of a tool: bring memory of this tenant back to the GPU, as far as there is free room. Answered by
+            /// [`Admission::Text`] when that is done.
+            8 => Prefetch {
+                /// The tenant's name.
+                name: String [MAX_NAME],
+            },
         }
         /// How it fares with its turns.
         Turn(TurnReport) {

@@ -25,6 +25,7 @@ mod legal; // timed
 mod malformed; // timed
 mod metrics; // timed
 mod namespaces; // timed
+mod observe; // timed
 mod page; // timed
 mod pausing; // timed
 mod peers; // timed

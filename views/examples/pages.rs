@@ -6,7 +6,7 @@ use baton_views::event::History;
 use baton_views::page::{self, page};
 use baton_views::perfetto::trace;
 use baton_views::ribbon::{ribbon, svg};
-use baton_views::summary::summary;
+use baton_views::summary::Summary;
 use baton_views::timeline::Timeline;
 
 #[allow(unreachable_pub, reason = "the benchmark has it too")]

@@ -4,18 +4,22 @@
 //!
 //! - [`event`]: what has happened, as a coordinator tells it to tools (`Opening::Events`).
 //! - [`timeline`]: who had the GPU when, and how each program stood, made of that.
+//! - [`summary`]: what a stretch of that time came to. [`line`]: an event in words.
 //! - [`perfetto`]: a timeline as a trace for Perfetto.
-//! - [`summary`]: a stretch of it in a few numbers.
 //! - [`ribbon`]: a stretch of it as a picture; [`palette`]: the colours of programs. [`page`]: both as one page.
+//! - [`snapshot`]: how things stand, as a coordinator tells it (`Opening::Status`). [`why`]: what a program waits for, in sentences.
 //! - [`words`]: times, sizes and names, as people read them.
 
 pub mod event;
+pub mod line;
 pub mod page;
 pub mod palette;
 pub mod perfetto;
 pub mod ribbon;
+pub mod snapshot;
 pub mod summary;
 pub mod timeline;
+pub mod why;
 pub mod words;
 
 #[cfg(test)]

@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
-use crate::palette::Look;
-use crate::summary::{Figures, Summary};
+use crate::palette::{self, Look};
+use crate::summary::{Part, Summary};
 use crate::timeline::{Done, State, Timeline};
 use crate::words::{bytes, duration, rate};
 
@@ -100,7 +100,7 @@ pub fn ribbon(timeline: &Timeline, summary: &Summary, time: &Range<u64>, most: u
         other
             .share
             .total_cmp(&one.share)
-            .then(other.requests.len().cmp(&one.requests.len()))
+            .then(other.requests.count().cmp(&one.requests.count()))
             .then(one.number.cmp(&other.number))
     });
     shown.truncate(most);
@@ -116,7 +116,7 @@ pub fn ribbon(timeline: &Timeline, summary: &Summary, time: &Range<u64>, most: u
         .map(|(id, figures)| program(timeline, &scale, **id, figures, requests.remove(*id).unwrap_or_default()));
     let programs = programs.collect();
     let quiet = summary.programs.keys().filter(|id| !shown.iter().any(|(shown, _)| shown == id));
-    let looks = summary.programs.values().map(|one| one.look.clone()).collect();
+    let looks = (0..timeline.programs.len()).map(palette::look).collect();
     Ribbon { time: time.clone(), gpu, programs, quiet: quiet.copied().collect(), looks }
 }
 
@@ -124,7 +124,7 @@ fn lane(name: &str, note: String, look: Option<Look>, marks: Vec<Mark>) -> Lane 
     Lane { name: name.to_owned(), note, look, marks }
 }
 
-fn program(timeline: &Timeline, scale: &Scale, id: u32, figures: &Figures, mut requests: Vec<Range<u64>>) -> Lane {
+fn program(timeline: &Timeline, scale: &Scale, id: u32, figures: &Part, mut requests: Vec<Range<u64>>) -> Lane {
     let program = &timeline.programs[&id];
     let number = Some(figures.number);
     let states = program.states.iter().filter_map(|span| Some((span.within(&scale.time)?, span.what)));
@@ -137,7 +137,7 @@ fn program(timeline: &Timeline, scale: &Scale, id: u32, figures: &Figures, mut r
     requests.sort_by_key(|part| (part.start, part.end));
     let requests = condensed(requests.into_iter().map(|part| (part, ())), scale);
     marks.extend(requests.iter().map(|many| scale.mark(many, Kind::Request, number, "request")));
-    lane(&figures.name, figures.class.clone().unwrap_or_default(), Some(figures.look.clone()), marks)
+    lane(&figures.name, figures.class.clone().unwrap_or_default(), Some(palette::look(figures.number)), marks)
 }
 
 /// The stretch of time that a ribbon shows.

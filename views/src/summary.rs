@@ -1,45 +1,63 @@
-//! A stretch of a timeline in a few numbers, for the table under a ribbon.
+//! What a stretch of time came to: for each program and for the GPU, from what has happened.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use crate::palette::{self, Look};
-use crate::timeline::{Done, State, Timeline};
+use crate::timeline::{Done, Program, State, Timeline, Wait};
 
-/// All of it.
-#[derive(Clone, Debug)]
-pub struct Summary {
-    /// How often the GPU changed hands.
-    pub switches: usize,
-    /// Copied to the GPU.
-    pub bytes_in: u64,
-    /// Copied to the host.
-    pub bytes_out: u64,
-    /// Which part of the time somebody had the GPU, not counting co-runners: from 0 to 1.
-    pub used: f64,
-    /// Each program, by number.
-    pub programs: BTreeMap<u32, Figures>,
+#[cfg(test)]
+mod tests;
+
+/// How long things took, in nanoseconds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Took(Vec<u64>);
+
+impl Took {
+    /// Of these.
+    fn of(times: impl Iterator<Item = u64>) -> Self {
+        let mut times: Vec<u64> = times.collect();
+        times.sort_unstable();
+        Self(times)
+    }
+
+    /// How many there were.
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// What so many in a hundred took at most; none if there were none.
+    pub fn percentile(&self, percent: u32) -> Option<u64> {
+        let rank = (self.0.len() * percent as usize).div_ceil(100);
+        self.0.get(rank.saturating_sub(1)).copied()
+    }
+
+    /// The longest.
+    pub fn longest(&self) -> Option<u64> {
+        self.0.last().copied()
+    }
 }
 
-/// One program.
-#[derive(Clone, Debug)]
-pub struct Figures {
-    /// What the user called it.
+/// What somebody had and did.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Part {
+    /// What the program is called; nothing for the GPU.
     pub name: String,
     /// Its class, if known.
     pub class: Option<String>,
-    /// How it is drawn.
-    pub look: Look,
     /// Counts the programs, from 0.
     pub number: usize,
-    /// Which part of the time it had the GPU: from 0 to 1.
+    /// Which part of the time it had the GPU: from 0 to 1. Co-runners have it beside whoever has.
     pub share: f64,
-    /// How long it waited for each of its turns until the gate was open or the first launch, in nanoseconds, in order of length.
-    pub waits: Vec<u64>,
-    /// How long its requests took, likewise.
-    pub requests: Vec<u64>,
-    /// Copied to the GPU, and to the host.
-    pub copied: (u64, u64),
+    /// How often it got the GPU from another.
+    pub switches: u64,
+    /// Bytes that were copied to the GPU for it.
+    pub bytes_in: u64,
+    /// Bytes of its that were copied to the host.
+    pub bytes_out: u64,
+    /// How long it waited for its turns.
+    pub waits: Took,
+    /// How long its requests took.
+    pub requests: Took,
     /// How much of its memory is on the GPU, if that is known.
     pub resident: Option<u64>,
     /// How it stands, if that is known; an ended one does not.
@@ -50,75 +68,98 @@ pub struct Figures {
     pub is_active: bool,
 }
 
-impl Figures {
-    /// Of times in order: the one in the middle, and the longest.
-    pub fn middle_and_longest(times: &[u64]) -> Option<(u64, u64)> {
-        Some((*times.get(times.len() / 2)?, *times.last()?))
+/// All of it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Summary {
+    /// Of which time, in nanoseconds since the coordinator began.
+    pub time: Range<u64>,
+    /// By the programs' numbers: those that were there.
+    pub programs: BTreeMap<u32, Part>,
+    /// What all programs add up to; its waits and requests are everybody's.
+    pub gpu: Part,
+}
+
+impl Summary {
+    /// Of the last so many nanoseconds of a timeline, as far as it is known.
+    pub fn of(timeline: &Timeline, last: u64) -> Self {
+        Self::within(timeline, timeline.now.saturating_sub(last).max(timeline.since)..timeline.now)
+    }
+
+    /// Of a stretch of time.
+    pub fn within(timeline: &Timeline, time: Range<u64>) -> Self {
+        let is_within = |at: u64| time.start <= at && at <= time.end;
+        let mut programs: BTreeMap<u32, Part> = BTreeMap::new();
+        for (number, (id, program)) in timeline.programs.iter().enumerate() {
+            // One that is known by its number alone has ended before what is known of it.
+            if !program.name.is_empty() && program.ended.is_none_or(|ended| ended >= time.start) {
+                programs.insert(*id, part(program, number, &time));
+            }
+        }
+        let add = |id: Option<u32>, tell: &dyn Fn(&mut Part), programs: &mut BTreeMap<u32, Part>| {
+            if let Some(part) = id.and_then(|id| programs.get_mut(&id)) {
+                tell(part);
+            }
+        };
+        for (id, share) in timeline.shares(&time) {
+            add(Some(id), &|part| part.share = share, &mut programs);
+        }
+        for switch in timeline.switched.iter().filter(|switch| is_within(switch.at)) {
+            add(Some(switch.to), &|part| part.switches += 1, &mut programs);
+        }
+        let ended = |done: &&Done| is_within(done.time.end);
+        for copy in timeline.copies_in.iter().filter(ended) {
+            add(copy.id, &|part| part.bytes_in = part.bytes_in.saturating_add(copy.bytes), &mut programs);
+        }
+        for copy in timeline.copies_out.iter().filter(ended) {
+            add(copy.id, &|part| part.bytes_out = part.bytes_out.saturating_add(copy.bytes), &mut programs);
+        }
+        for (_, id, bytes) in &timeline.resident {
+            add(Some(*id), &|part| part.resident = Some(*bytes), &mut programs);
+        }
+        // By program, so that nobody goes through all of them for each.
+        let (mut waits, mut requests): (BTreeMap<u32, Vec<u64>>, BTreeMap<u32, Vec<u64>>) = Default::default();
+        let waited = |wait: &Wait| wait.granted.saturating_sub(wait.asked);
+        let took = |request: &Done| request.time.end.saturating_sub(request.time.start);
+        let in_time = |wait: &&Wait| is_within(wait.granted);
+        for wait in timeline.waits.iter().filter(in_time) {
+            waits.entry(wait.id).or_default().push(waited(wait));
+        }
+        for request in timeline.requests.iter().filter(ended) {
+            request.id.map(|id| requests.entry(id).or_default().push(took(request)));
+        }
+        for (id, part) in &mut programs {
+            part.waits = Took::of(waits.remove(id).into_iter().flatten());
+            part.requests = Took::of(requests.remove(id).into_iter().flatten());
+            part.is_active |= part.requests.count() > 0;
+        }
+        let mut gpu = Part {
+            waits: Took::of(timeline.waits.iter().filter(in_time).map(waited)),
+            requests: Took::of(timeline.requests.iter().filter(ended).map(took)),
+            ..Part::default()
+        };
+        for part in programs.values() {
+            gpu.share += part.share;
+            gpu.switches += part.switches;
+            gpu.bytes_in = gpu.bytes_in.saturating_add(part.bytes_in);
+            gpu.bytes_out = gpu.bytes_out.saturating_add(part.bytes_out);
+        }
+        Self { time, programs, gpu }
     }
 }
 
-/// Sums a stretch of time up.
-pub fn summary(timeline: &Timeline, time: &Range<u64>) -> Summary {
-    let shares = timeline.shares(time);
-    let mut programs: BTreeMap<u32, Figures> = BTreeMap::new();
-    for (number, (id, program)) in timeline.programs.iter().enumerate() {
-        let is_seen = |state: State, part: Option<Range<u64>>| state != State::Idle && part.is_some();
-        let was_active = program.states.iter().any(|span| is_seen(span.what, span.within(time)));
-        let was_evicted = program.evicting.iter().any(|span| span.within(time).is_some());
-        let figures = Figures {
-            name: program.name.clone(),
-            class: program.class.clone(),
-            look: palette::look(number),
-            number,
-            share: shares.get(id).copied().unwrap_or(0.0),
-            waits: Vec::new(),
-            requests: Vec::new(),
-            copied: (0, 0),
-            resident: program.resident_before,
-            state: program.states.now(),
-            is_over: program.ended.is_some(),
-            is_active: was_active || was_evicted,
-        };
-        programs.insert(*id, figures);
-    }
-    let is_in = |done: &&Done| done.time.end >= time.start;
-    let sum = |copies: &std::collections::VecDeque<Done>| {
-        copies.iter().filter(is_in).fold(0, |sum: u64, done| sum.saturating_add(done.bytes))
-    };
-    let mut of = |id: Option<u32>, tell: &mut dyn FnMut(&mut Figures)| {
-        if let Some(figures) = id.and_then(|id| programs.get_mut(&id)) {
-            tell(figures);
-        }
-    };
-    for done in timeline.copies_in.iter().filter(is_in) {
-        of(done.id, &mut |figures| figures.copied.0 = figures.copied.0.saturating_add(done.bytes));
-    }
-    for done in timeline.copies_out.iter().filter(is_in) {
-        of(done.id, &mut |figures| figures.copied.1 = figures.copied.1.saturating_add(done.bytes));
-    }
-    for done in timeline.requests.iter().filter(is_in) {
-        of(done.id, &mut |figures| {
-            figures.requests.push(done.time.end.saturating_sub(done.time.start));
-            figures.is_active = true;
-        });
-    }
-    for wait in timeline.waits.iter().filter(|wait| wait.granted >= time.start) {
-        if let Some(launched) = wait.launched {
-            of(Some(wait.id), &mut |figures| figures.waits.push(launched.saturating_sub(wait.asked)));
-        }
-    }
-    for (_, id, bytes) in &timeline.resident {
-        of(Some(*id), &mut |figures| figures.resident = Some(*bytes));
-    }
-    for figures in programs.values_mut() {
-        figures.waits.sort_unstable();
-        figures.requests.sort_unstable();
-    }
-    Summary {
-        switches: timeline.switched.iter().filter(|switch| switch.at >= time.start).count(),
-        bytes_in: sum(&timeline.copies_in),
-        bytes_out: sum(&timeline.copies_out),
-        used: shares.values().fold(0.0, |sum, share| sum + share),
-        programs,
+/// What a program says of itself.
+fn part(program: &Program, number: usize, time: &Range<u64>) -> Part {
+    let is_seen = |state: State, part: Option<Range<u64>>| state != State::Idle && part.is_some();
+    let was_active = program.states.iter().any(|span| is_seen(span.what, span.within(time)));
+    let was_evicted = program.evicting.iter().any(|span| span.within(time).is_some());
+    Part {
+        name: program.name.clone(),
+        class: program.class.clone(),
+        number,
+        resident: program.resident_before,
+        state: program.states.now(),
+        is_over: program.ended.is_some(),
+        is_active: was_active || was_evicted,
+        ..Part::default()
     }
 }

@@ -1,7 +1,5 @@
 //! Times, rates and names, as people read them.
 
-use bytesize::ByteSize;
-
 /// A length of time, in nanoseconds, with about three digits.
 pub fn duration(ns: u64) -> String {
     let (number, unit) = match ns {
@@ -16,9 +14,14 @@ pub fn duration(ns: u64) -> String {
     format!("{number:.digits$} {unit}")
 }
 
-/// An amount of memory.
+/// A length of time, in milliseconds.
+pub fn duration_ms(ms: f64) -> String {
+    duration((ms.max(0.0) * 1e6) as u64)
+}
+
+/// An amount of memory, as `baton status` shows it.
 pub fn bytes(bytes: u64) -> String {
-    ByteSize(bytes).display().iec().to_string()
+    baton_contract::memory::size(bytes)
 }
 
 /// Bytes a second, in the unit of buses.

@@ -27,8 +27,6 @@ const ACTIONS: usize = 4;
 /// How large what a button says may be, and how long it may take to come.
 const SAID_BYTES: usize = 4 << 10;
 const SAYING: Duration = Duration::from_secs(5);
-/// How long a button waits for the coordinator to have done it.
-const DOING: Duration = Duration::from_secs(20);
 
 /// All files of the page: they are part of the program, and tell nobody anything.
 const FILES: [(&str, &str, &str); 6] = [
@@ -148,7 +146,7 @@ impl Page {
         let is_eviction = matches!(question, Opening::Evict { .. });
         let socket = self.hub.asker().socket().to_owned();
         let answered = tokio::task::spawn_blocking(move || {
-            let answer = client::ask(&socket, &question, Some(DOING));
+            let answer = client::ask(&socket, &question);
             drop(place);
             answer
         });

@@ -79,19 +79,25 @@ impl Server {
         self.memory().depart(id, extents, remains);
     }
 
-    /// What becomes of the tenants when the coordinator ends now; none if there are none.
-    pub fn left_behind(&self) -> Option<String> {
+    /// Who cannot go on if the coordinator ends now, because memory of theirs is on the host, and who can.
+    pub(super) fn if_ended_now(&self) -> (Vec<&str>, Vec<&str>) {
         let living = self.tenants.iter().map(|(_, tenant)| tenant).filter(|tenant| tenant.connection.is_open());
         let (stay, go): (Vec<_>, Vec<_>) = living.partition(|tenant| tenant.extents().counts().missing > 0);
-        let names = |tenants: &[&super::Tenant]| {
-            tenants.iter().map(|tenant| tenant.name.as_str()).collect::<Vec<_>>().join(", ")
-        };
+        fn names(tenants: Vec<&super::Tenant>) -> Vec<&str> {
+            tenants.into_iter().map(|tenant| tenant.name.as_str()).collect()
+        }
+        (names(stay), names(go))
+    }
+
+    /// What becomes of the tenants when the coordinator ends now; none if there are none.
+    pub fn left_behind(&self) -> Option<String> {
+        let (stay, go) = self.if_ended_now();
         match (go.is_empty(), stay.is_empty()) {
             (true, true) => None,
-            (false, true) => Some(format!("ended; these go on without it: {}", names(&go))),
+            (false, true) => Some(format!("ended; these go on without it: {}", go.join(", "))),
             _ => {
-                let rest = if go.is_empty() { String::new() } else { format!("; the others go on: {}", names(&go)) };
-                Some(format!("ended with memory of programs that cannot go on without it: {}{rest}", names(&stay)))
+                let rest = if go.is_empty() { String::new() } else { format!("; the others go on: {}", go.join(", ")) };
+                Some(format!("ended with memory of programs that cannot go on without it: {}{rest}", stay.join(", ")))
             }
         }
     }

@@ -29,6 +29,8 @@ impl Server {
             Opening::Events { next } => self.answer_events(peer, next),
             Opening::Set { name, change } => self.set_on_request(peer, &name, change),
             Opening::Evict { name } => self.evict_on_request(peer, &name),
+            Opening::Prefetch { name } => self.prefetch_on_request(peer, &name),
+            Opening::Stop { now } => self.stop_on_request(peer, now),
         }
         self.settle();
     }

@@ -31,6 +31,9 @@ impl Server {
         gpu: [u8; 16],
         sent: Option<OwnedFd>,
     ) {
+        if let Some(closed) = self.lobby.closed(Refusal::Failed) {
+            return refuse(&mut peer, closed);
+        }
         let process = match self.process_of(&peer, gpu, sent) {
             Ok(process) => process,
             Err(refused) => return refuse(&mut peer, refused),
@@ -69,8 +72,20 @@ impl Server {
         }
     }
 
+    /// From here on nobody is let in, also none of those who wait for that.
+    pub(super) fn send_newcomers_away(&mut self) {
+        self.lobby.close();
+        while let (Some(mut newcomer), Some(closed)) = (self.lobby.next(), self.lobby.closed(Refusal::Failed)) {
+            refuse(&mut newcomer.peer, closed);
+        }
+    }
+
     /// A program is about to come for whom this one asks: what it will find.
     pub(super) fn answer_expect(&mut self, mut peer: Peer) {
+        // Whoever comes again finds nobody then, and starts another coordinator.
+        if let Some(closed) = self.lobby.closed(Refusal::Busy) {
+            return refuse(&mut peer, closed);
+        }
         let bytes = self.memory.offered();
         let offer = Admission::Offer { gpu: self.memory.gpu().uuid, driver: self.options.driver, bytes };
         if peer.send(&offer, &[]).is_ok() {

@@ -59,6 +59,8 @@ use crate::policy::bursts;
 use crate::policy::scheduler::Scheduler;
 
 use admin::evict::Evictions;
+use admin::prefetch::Prefetches;
+use admin::stop::Stopping;
 use corun::Corun;
 use cost_model::CostModel;
 use event_loop::{EventLoop, Interest, Source};
@@ -193,6 +195,8 @@ pub struct Server {
     recorder: Recorder,
     costs: CostModel,
     evictions: Evictions,
+    prefetches: Prefetches,
+    stopping: Stopping,
     corun: Corun,
     preemptions: Preemptions,
     /// Given up last: who comes after us takes the GPU then.
@@ -243,6 +247,8 @@ impl Server {
             recorder,
             costs: CostModel::default(),
             evictions: Evictions::default(),
+            prefetches: Prefetches::default(),
+            stopping: Stopping::default(),
             corun: Corun::new(options.pause && options.corun, rules).map_err(|error| system("activity page", error))?,
             preemptions,
             endpoint,
@@ -383,6 +389,8 @@ impl Server {
             }
         }
         self.serve_evictions();
+        self.serve_prefetches();
+        self.end_if_asked();
         let haste = self.is_in_haste();
         self.memory().work_ahead(haste);
         self.settle();

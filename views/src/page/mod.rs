@@ -4,10 +4,10 @@
 
 use std::fmt::Write as _;
 
-use crate::palette::Look;
+use crate::palette::{self, Look};
 use crate::ribbon::svg::{Across, CSS, Details, HEIGHT, LOW, badge, definitions, lane, needed, others, sample};
 use crate::ribbon::{Kind, Lane, Ribbon, ticks};
-use crate::summary::{Figures, Summary};
+use crate::summary::{Summary, Took};
 use crate::words::{bytes, duration, escaped, percent};
 
 #[cfg(test)]
@@ -30,7 +30,7 @@ pub struct Caption<'a> {
 
 /// Writes the page.
 pub fn page(ribbon: &Ribbon, summary: &Summary, caption: &Caption<'_>) -> String {
-    let is_empty = ribbon.programs.is_empty() && summary.bytes_in + summary.bytes_out == 0;
+    let is_empty = ribbon.programs.is_empty() && summary.gpu.bytes_in + summary.gpu.bytes_out == 0;
     let ribbon_part = if is_empty {
         "<p class=\"empty\">No program used the GPU in this time.</p>\n".to_owned()
     } else {
@@ -63,13 +63,13 @@ fn fill(values: &[(&str, &str)]) -> String {
 }
 
 fn tiles(summary: &Summary) -> String {
-    let longest = summary.programs.values().filter_map(|one| one.waits.last()).max();
+    let longest = summary.gpu.waits.longest();
     let all = [
-        ("switches", summary.switches.to_string()),
-        ("GPU in use", percent(summary.used)),
-        ("copied to the GPU", bytes(summary.bytes_in)),
-        ("copied to the host", bytes(summary.bytes_out)),
-        ("longest wait for a turn", longest.map_or("–".to_owned(), |ns| duration(*ns))),
+        ("switches", summary.gpu.switches.to_string()),
+        ("GPU in use", percent(summary.gpu.share)),
+        ("copied to the GPU", bytes(summary.gpu.bytes_in)),
+        ("copied to the host", bytes(summary.gpu.bytes_out)),
+        ("longest wait for a turn", longest.map_or("–".to_owned(), duration)),
         ("programs", summary.programs.len().to_string()),
     ];
     let tile = |(what, value): (&str, String)| format!("<div><dt>{what}</dt><dd>{}</dd></div>", escaped(&value));
@@ -169,10 +169,8 @@ fn table(ribbon: &Ribbon, summary: &Summary) -> String {
         if ribbon.quiet.contains(id) && !one.is_active {
             continue;
         }
-        let times = |times: &[u64]| {
-            let both = Figures::middle_and_longest(times);
-            both.map_or(["–", "–"].map(str::to_owned), |(middle, longest)| [middle, longest].map(duration))
-        };
+        let times =
+            |took: &Took| [50, 100].map(|percent| took.percentile(percent).map_or("–".to_owned(), duration));
         let [wait, longest_wait] = times(&one.waits);
         let [request, longest_request] = times(&one.requests);
         let now = match one.state {
@@ -183,14 +181,14 @@ fn table(ribbon: &Ribbon, summary: &Summary) -> String {
         let cells = [
             escaped(one.class.as_deref().unwrap_or("–")),
             percent(one.share),
-            one.waits.len().to_string(),
+            one.waits.count().to_string(),
             wait,
             longest_wait,
-            one.requests.len().to_string(),
+            one.requests.count().to_string(),
             request,
             longest_request,
-            bytes(one.copied.0),
-            bytes(one.copied.1),
+            bytes(one.bytes_in),
+            bytes(one.bytes_out),
             one.resident.filter(|_| !one.is_over).map_or("–".to_owned(), bytes),
             now.to_owned(),
         ];
@@ -198,7 +196,7 @@ fn table(ribbon: &Ribbon, summary: &Summary) -> String {
         let _ = writeln!(
             out,
             "<tr><td><span class=\"who\">{}<bdi>{}</bdi></span></td>{cells}</tr>",
-            in_a_row(&one.look),
+            in_a_row(&palette::look(one.number)),
             escaped(&one.name)
         );
     }

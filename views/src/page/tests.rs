@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::ribbon::ribbon;
 use crate::strategy::{heard, history};
-use crate::summary::summary;
+use crate::summary::Summary;
 use crate::timeline::Timeline;
 
 /// Parses a page strictly, as XML.
@@ -14,7 +14,7 @@ fn parsed(page: &str) -> roxmltree::Document<'_> {
 
 fn made(timeline: &Timeline, title: &str) -> String {
     let time = timeline.since..timeline.now;
-    let summary = summary(timeline, &time);
+    let summary = Summary::within(timeline, time.clone());
     page(&ribbon(timeline, &summary, &time, 64), &summary, &Caption { title, line: "GPU-0" })
 }
 

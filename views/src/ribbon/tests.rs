@@ -4,11 +4,11 @@ use super::svg::{Caption, file};
 use super::*;
 use crate::event::Event;
 use crate::strategy::{heard, history};
-use crate::summary::summary;
+use crate::summary::Summary;
 
 fn made(timeline: &Timeline, most: usize) -> (Ribbon, String) {
     let time = timeline.since..timeline.now;
-    let ribbon = ribbon(timeline, &summary(timeline, &time), &time, most);
+    let ribbon = ribbon(timeline, &Summary::within(timeline, time.clone()), &time, most);
     let file = file(&ribbon, &Caption { title: "<GPU>", line: "\u{0}&" });
     (ribbon, file)
 }

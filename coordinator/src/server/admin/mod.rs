@@ -2,8 +2,10 @@
 
 pub(super) mod events;
 pub(super) mod evict;
+pub(super) mod prefetch;
 pub(super) mod set;
 pub(super) mod status;
+pub(super) mod stop;
 
 use baton_contract::messages::{Admission, MAX_TEXT};
 use serde::Serialize;

@@ -49,11 +49,19 @@ pub(super) struct Lobby {
     strangers: Strangers,
     waiting: VecDeque<Waiting>,
     last: u32,
+    /// Nobody becomes a tenant any more.
+    is_closed: bool,
 }
 
 impl Lobby {
     pub(super) fn new(events: Arc<EventLoop>) -> Self {
-        Self { strangers: Strangers::new(Arc::clone(&events)), events, waiting: VecDeque::new(), last: 0 }
+        Self {
+            strangers: Strangers::new(Arc::clone(&events)),
+            events,
+            waiting: VecDeque::new(),
+            last: 0,
+            is_closed: false,
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -142,6 +150,17 @@ impl Lobby {
         };
         refuse(&mut peer, refusal);
         None
+    }
+
+    /// From here on nobody becomes a tenant.
+    pub(super) fn close(&mut self) {
+        self.is_closed = true;
+    }
+
+    /// Why nobody becomes a tenant, if that is so.
+    pub(super) fn closed(&self, reason: Refusal) -> Option<Refused> {
+        let text = "the coordinator ends when its last program has left, because of `baton stop`";
+        self.is_closed.then(|| (reason, text.to_owned()))
     }
 
     /// Whether anybody waits to become a tenant.

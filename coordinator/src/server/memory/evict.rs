@@ -109,7 +109,7 @@ impl Access<'_> {
     }
 
     /// Takes frames back that were reserved for tenants which are not on the GPU: nothing has to be copied for that.
-    fn take_reserved(&mut self, missing: &mut PerClass, same_class: bool, except: TenantId) {
+    pub(super) fn take_reserved(&mut self, missing: &mut PerClass, same_class: bool, except: TenantId) {
         let ids = self.tenants.index().reserved();
         for id in ids.into_iter().filter(|id| !self.arbiter.are_united(*id, except)) {
             if !self.is_off_the_gpu(id) {

@@ -64,6 +64,7 @@ use crate::policy::scheduler::Scheduler;
 
 pub(super) use self::departed::Remains;
 pub(super) use self::evict::Evicted;
+pub(super) use self::prefetch::Fetched;
 pub(super) use self::sharing::Attaching;
 
 /// How often it is looked whether a squeezed arena can grow back.

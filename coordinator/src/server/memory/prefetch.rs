@@ -5,7 +5,7 @@
 use baton_contract::memory::SizeClass;
 
 use super::Access;
-use super::frames::SCRUB_BYTES;
+use super::frames::{Found, SCRUB_BYTES};
 use super::transfer::GROUP_BYTES;
 use super::transfer::Task;
 use crate::books::extents::{ExtentState, Holds};
@@ -14,6 +14,23 @@ use crate::policy::arbiter::{State, TenantId};
 
 /// So many frames are reserved in a row; then others have their turn.
 const AT_ONCE: usize = 8;
+
+/// How far it is that a tenant's memory comes because a user wants so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::server) enum Fetched {
+    UnderWay,
+    /// No more comes before somebody else has gone.
+    NoRoom,
+}
+
+/// Whose frames memory comes into ahead of its tenant's turn.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum From {
+    /// Those that are clean and free.
+    Ready,
+    /// Those that can be made so, too.
+    Made,
+}
 
 impl Access<'_> {
     /// While nobody has a claim. In `haste`, whoever has the GPU must not feel anything of it.
@@ -63,8 +80,42 @@ impl Access<'_> {
         self.recut(id);
         let waits = self.arbiter.state(id) == State::Waiting;
         // For one that may come, the headroom stays as it is.
-        let mut spare = if waits { u64::MAX } else { self.free_bytes().saturating_sub(self.memory.rules.headroom) };
-        let (mut ready, mut bytes) = (Vec::new(), 0);
+        let spare = if waits { u64::MAX } else { self.free_bytes().saturating_sub(self.memory.rules.headroom) };
+        self.bring_some(id, spare, From::Ready);
+    }
+
+    /// Brings a tenant's memory in that is off the GPU, because a user wants so, as far as the headroom stays free and nobody has to
+    /// go. To be asked for until it says that no more comes.
+    pub(in crate::server) fn fetch(&mut self, id: TenantId) -> Fetched {
+        if self.is_claimed() || self.memory.tasks.values().any(|task| matches!(task, Task::Copy { .. })) {
+            // Whoever needs memory now comes first.
+            return Fetched::UnderWay;
+        }
+        self.recut(id);
+        let spare = self.free_bytes().saturating_sub(self.memory.rules.headroom);
+        let (starts, lacks) = self.bring_some(id, spare, From::Made);
+        if starts {
+            return Fetched::UnderWay;
+        }
+        // What is only reserved for others, nobody uses yet.
+        let Some(class) = lacks else { return self.fetched_if_nothing_comes() };
+        let mut missing = PerClass::default();
+        missing[class.index()] = 1;
+        for same_class in [true, false] {
+            self.take_reserved(&mut missing, same_class, id);
+        }
+        self.fetched_if_nothing_comes()
+    }
+
+    fn fetched_if_nothing_comes(&mut self) -> Fetched {
+        if self.is_anything_coming() { Fetched::UnderWay } else { Fetched::NoRoom }
+    }
+
+    /// Starts to bring in what a tenant will use first, a group of it, if that is no more than `spare` bytes. Says whether any of it
+    /// comes, and of which size a frame was lacking.
+    fn bring_some(&mut self, id: TenantId, mut spare: u64, from: From) -> (bool, Option<SizeClass>) {
+        let (mut ready, mut bytes, mut lacks) = (Vec::new(), 0, None);
+        let mut soon = PerClass::default();
         for (extent, class) in self.order_of(id) {
             let entry = self.tenants.get(id).and_then(|tenant| tenant.extents().get(extent));
             let Some(state) = entry.map(|entry| entry.state()) else { continue };
@@ -76,8 +127,18 @@ impl Access<'_> {
             }
             spare -= class.bytes();
             if state == ExtentState::Host && !self.reserve_kept(id, extent) {
-                let Some(frame) = self.memory.arena.take(class, true) else { break };
-                self.reserve(id, extent, frame, Holds::Zeros);
+                let found = match from {
+                    From::Ready => self.memory.arena.take(class, true).map_or(Found::None, Found::Frame),
+                    From::Made => self.memory.find_frame(class, true, &mut soon),
+                };
+                match found {
+                    Found::Frame(frame) => self.reserve(id, extent, frame, Holds::Zeros),
+                    Found::Soon => break,
+                    Found::None => {
+                        lacks = Some(class);
+                        break;
+                    }
+                }
             }
             bytes += class.bytes();
             ready.push((extent, class));
@@ -86,6 +147,7 @@ impl Access<'_> {
         for group in self.in_groups(id, &ready) {
             self.start_copies(id, &group);
         }
+        (!ready.is_empty(), lacks)
     }
 
     /// What tenants do not have of the arena, in bytes. What is only reserved can be taken back at once.

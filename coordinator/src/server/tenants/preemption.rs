@@ -513,6 +513,11 @@ impl Tenant {
         self.is_movable() && self.preemption.is_off()
     }
 
+    /// Whether its memory can come before it asks for the GPU.
+    pub(in crate::server) fn can_come_ahead(&self) -> bool {
+        self.is_evictable() && self.memory.undelivered_since().is_none()
+    }
+
     /// Whether its memory can be taken away soon.
     pub(in crate::server) fn is_about_to_close(&self) -> bool {
         let progress = self.preemption.progress.filter(|_| self.connection.is_open());

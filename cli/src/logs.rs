@@ -1,0 +1,83 @@
+//! `baton logs`: what has happened, a line each.
+
+use std::io::Write as _;
+use std::time::{Duration, UNIX_EPOCH};
+
+use baton_views::event::{Event, History};
+use baton_views::line::{is_of_interest, words};
+use clap::Args;
+
+use super::CliError;
+use super::history::all;
+use super::place::Place;
+
+/// How often it is asked for more.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// `baton logs`.
+#[derive(Clone, Debug, Args)]
+pub struct Logs {
+    #[command(flatten)]
+    place: Place,
+    /// Go on with what happens from now on.
+    #[arg(short, long)]
+    follow: bool,
+    /// Begin so long ago. Otherwise with the first that is still known.
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    last: Option<Duration>,
+    /// Also what only happens inside: copies, mappings, requests.
+    #[arg(long)]
+    all: bool,
+}
+
+/// Prints them.
+///
+/// # Errors
+///
+/// When no coordinator answers.
+pub fn run(Logs { place, follow, last, all: everything }: Logs) -> Result<(), CliError> {
+    let socket = place.find()?;
+    let mut out = std::io::stdout().lock();
+    // Whoever reads none of it any more ends this command (SIGPIPE).
+    let mut from = None;
+    let mut print = |history: &History| {
+        let from = *from.get_or_insert_with(|| {
+            let last = last.map_or(u64::MAX, |last| u64::try_from(last.as_nanos()).unwrap_or(u64::MAX));
+            history.now_ns.saturating_sub(last)
+        });
+        let is_shown = |event: &&Event| event.ns >= from && (everything || is_of_interest(event));
+        for event in history.events.iter().filter(is_shown) {
+            let _ = writeln!(out, "{}", line(history.started_unix_ms, event));
+        }
+        let _ = out.flush();
+    };
+    let mut next = all(&socket, 0, &mut print)?;
+    while follow {
+        std::thread::sleep(PAUSE);
+        next = all(&socket, next, &mut print)?;
+    }
+    Ok(())
+}
+
+/// When, who, what.
+fn line(started_unix_ms: u64, event: &Event) -> String {
+    let at = UNIX_EPOCH + Duration::from_millis(started_unix_ms) + Duration::from_nanos(event.ns);
+    let who = event.tenant.as_deref().unwrap_or("the GPU");
+    format!("{} {who} {}", humantime::format_rfc3339_millis(at), words(event))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_says_when_who_and_what() {
+        let event = Event {
+            ns: 1_500_000_000,
+            tenant: Some("train".to_owned()),
+            what: "departed".to_owned(),
+            ..Event::default()
+        };
+        assert_eq!(line(1_000, &event), "1970-01-01T00:00:02.500Z train has left");
+    }
+}

@@ -1,0 +1,107 @@
+//! What is shown while something takes longer than a second: a bar on a terminal, else one line.
+
+use std::io::IsTerminal as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use baton_harness::client;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::Value;
+
+/// What takes no longer is not shown.
+const SILENCE: Duration = Duration::from_secs(1);
+
+/// Which way a program's memory goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// To the GPU.
+    In,
+    /// To the host.
+    Out,
+}
+
+/// A tenant's part of a coordinator's status.
+pub fn tenant(socket: &Path, name: &str) -> Option<Value> {
+    let status: Value = serde_json::from_slice(&client::status(socket).ok()?).ok()?;
+    status["tenants"].as_array()?.iter().find(|tenant| tenant["name"] == name).cloned()
+}
+
+/// Shows how much of a program's memory has gone, each time that it is called. `waits` is said where nothing goes yet.
+pub fn of_memory(socket: &Path, name: &str, way: Way, waits: &str) -> impl FnMut() + use<> {
+    let (socket, name, waits) = (socket.to_path_buf(), name.to_owned(), waits.to_owned());
+    let mut shown = Shown::new();
+    let mut began: Option<u64> = None;
+    move || {
+        if !shown.is_due(&waits) {
+            return;
+        }
+        let Some(tenant) = tenant(&socket, &name) else { return };
+        let bytes = |field: &str| tenant[field].as_u64().unwrap_or(0);
+        let left = if way == Way::In { bytes("evicted_bytes") } else { bytes("resident_bytes") };
+        let all = left.max(began.unwrap_or(left));
+        began = Some(all);
+        shown.bar(all, all.saturating_sub(left), if all == left { &waits } else { &name });
+    }
+}
+
+/// Shows that it is waited for something, each time that it is called.
+pub fn of_waiting(waits: &str) -> impl FnMut() + use<> {
+    let waits = waits.to_owned();
+    let mut shown = Shown::new();
+    move || {
+        if shown.is_due(&waits) {
+            shown.turn(&waits);
+        }
+    }
+}
+
+struct Shown {
+    since: Instant,
+    is_said: bool,
+    bar: Option<ProgressBar>,
+}
+
+impl Shown {
+    fn new() -> Self {
+        Self { since: Instant::now(), is_said: false, bar: None }
+    }
+
+    /// Whether there is something to be shown, and a terminal to show it. Elsewhere it is said once what is waited for.
+    fn is_due(&mut self, waits: &str) -> bool {
+        if self.since.elapsed() < SILENCE {
+            return false;
+        }
+        let is_terminal = std::io::stderr().is_terminal();
+        if !is_terminal && !std::mem::replace(&mut self.is_said, true) {
+            eprintln!("baton: {waits}");
+        }
+        is_terminal
+    }
+
+    fn bar(&mut self, all: u64, done: u64, message: &str) {
+        let bar = self.bar.get_or_insert_with(|| {
+            let style = ProgressStyle::with_template("{bar:32} {binary_bytes} of {binary_total_bytes}  {msg}");
+            ProgressBar::new(all).with_style(style.expect("a template of our own"))
+        });
+        bar.set_length(all);
+        bar.set_position(done);
+        bar.set_message(message.to_owned());
+    }
+
+    fn turn(&mut self, message: &str) {
+        let bar = self.bar.get_or_insert_with(|| {
+            let style = ProgressStyle::with_template("{spinner} {elapsed}  {msg}");
+            ProgressBar::new_spinner().with_style(style.expect("a template of our own"))
+        });
+        bar.set_message(message.to_owned());
+        bar.tick();
+    }
+}
+
+impl Drop for Shown {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Memory that comes back on request, before its program asks for the GPU.
+
+use baton_contract::memory::size;
+use serde_json::json;
+
+use super::set::say;
+use crate::policy::arbiter::{State, TenantId};
+use crate::server::Server;
+use crate::server::memory::Fetched;
+use crate::server::tenants::peer::Peer;
+use crate::server::tenants::tenant::Tenant;
+
+/// So many requests wait at most: each is a connection.
+const MOST: usize = 256;
+
+/// Those who wait until a tenant's memory has come.
+#[derive(Default)]
+pub(in crate::server) struct Prefetches {
+    waiting: Vec<Prefetch>,
+}
+
+struct Prefetch {
+    tenant: TenantId,
+    peer: Peer,
+    /// How much was on the host when that was asked for.
+    missing: u64,
+}
+
+impl Server {
+    /// Brings a tenant's memory to the GPU, as far as nobody has to make way for it.
+    pub(in crate::server) fn prefetch_on_request(&mut self, mut peer: Peer, name: &str) {
+        match self.called(name) {
+            Ok(_) if self.prefetches.waiting.len() >= MOST => {
+                say(&mut peer, Err(format!("{MOST} prefetches wait already; try again when one is over")));
+            }
+            Ok(id) => {
+                let missing = self.tenants.get(id).map_or(0, |tenant| tenant.extents().counts().away);
+                if let Some(tenant) = self.tenants.get_mut(id) {
+                    // Whoever sent it away wants it back.
+                    tenant.memory.sent_away = false;
+                }
+                self.prefetches.waiting.push(Prefetch { tenant: id, peer, missing });
+            }
+            Err(error) => say(&mut peer, Err(error)),
+        }
+    }
+
+    pub(in crate::server) fn serve_prefetches(&mut self) {
+        for mut prefetch in std::mem::take(&mut self.prefetches.waiting) {
+            if !prefetch.peer.is_open() {
+                continue;
+            }
+            match self.fetched(&prefetch) {
+                None => self.prefetches.waiting.push(prefetch),
+                Some(Ok(bytes)) => drop(super::send(&mut prefetch.peer, &json!({ "bytes": bytes }))),
+                Some(Err(why)) => say(&mut prefetch.peer, Err(why)),
+            }
+        }
+    }
+
+    /// How many bytes have come, or why not all could; none if more come.
+    fn fetched(&mut self, prefetch: &Prefetch) -> Option<Result<u64, String>> {
+        let id = prefetch.tenant;
+        let Some(tenant) = self.tenants.get(id).filter(|tenant| tenant.connection.is_open()) else {
+            return Some(Err("the tenant has left".to_owned()));
+        };
+        if !tenant.is_movable() || tenant.memory.is_late() {
+            return Some(Err("the tenant does not answer".to_owned()));
+        }
+        let counts = tenant.extents().counts();
+        if counts.missing == 0 {
+            return Some(Ok(prefetch.missing));
+        }
+        if self.arbiter.is_united(id) {
+            return Some(Err("the tenant shares memory with others, with whom it comes in".to_owned()));
+        }
+        match self.arbiter.state(id) {
+            State::Idle | State::Waiting => {}
+            // It has its turn, and all of its memory comes for that.
+            State::Arriving | State::Running | State::Leaving | State::Corunning => return None,
+        }
+        if !self.tenants.get(id).is_some_and(Tenant::can_come_ahead) {
+            return None;
+        }
+        match self.memory().fetch(id) {
+            Fetched::UnderWay => None,
+            Fetched::NoRoom => {
+                let left = self.tenants.get(id).map_or(0, |tenant| tenant.extents().counts().away);
+                let came = size(prefetch.missing.saturating_sub(left));
+                let left = size(left);
+                Some(Err(format!(
+                    "{came} have come; the arena has no free room for the other {left}: evict an idle program, or serve with a \
+                     larger --arena"
+                )))
+            }
+        }
+    }
+}

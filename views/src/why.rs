@@ -1,0 +1,257 @@
+//! What a program waits for, since when, and what would help: as data, which the coordinator decides, and in sentences.
+
+use serde::{Deserialize, Serialize};
+
+use crate::snapshot::{Newcomer, Snapshot, Tenant};
+use crate::words::{self, duration_ms};
+
+#[cfg(test)]
+mod tests;
+
+/// Why a program does not go on, or that it does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    /// It wants nothing.
+    #[default]
+    Idle,
+    /// Its calls go to the GPU.
+    Running,
+    /// It waits for its turn, behind others.
+    Turn,
+    /// It waits until the work of another ends, which cannot be taken off the GPU in the middle.
+    Drain,
+    /// It waits for its turn, although its class runs beside others: all together do not fit the GPU.
+    TooLargeTogether,
+    /// Its memory is on the way.
+    OwnMemory,
+    /// It waits until memory of others is on the host.
+    OthersMemory,
+    /// A user keeps it off the GPU.
+    Suspended,
+    /// A user keeps another off the GPU with which it shares memory.
+    UnitSuspended,
+    /// Its work makes way for somebody urgent.
+    Urgent,
+    /// It waits for memory of a program that does not answer.
+    Held,
+    /// There is no room on the host for what has to go.
+    HostPool,
+    /// There is no room on the GPU beside what cannot move.
+    Arena,
+    /// Its process can open no more descriptors.
+    Descriptors,
+    /// It does not do what it is told.
+    Unresponsive,
+    /// Its connection has ended, and its process has not.
+    Disconnected,
+    /// As many programs share the GPU as may.
+    Join,
+}
+
+impl Reason {
+    /// All of them.
+    pub const ALL: [Self; 17] = [
+        Self::Idle,
+        Self::Running,
+        Self::Turn,
+        Self::Drain,
+        Self::TooLargeTogether,
+        Self::OwnMemory,
+        Self::OthersMemory,
+        Self::Suspended,
+        Self::UnitSuspended,
+        Self::Urgent,
+        Self::Held,
+        Self::HostPool,
+        Self::Arena,
+        Self::Descriptors,
+        Self::Unresponsive,
+        Self::Disconnected,
+        Self::Join,
+    ];
+
+    /// Whether a program does nothing for that reason.
+    pub fn is_a_wait(self) -> bool {
+        !matches!(self, Self::Idle | Self::Running)
+    }
+}
+
+/// What brings a program its turn at the latest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Bound {
+    /// Others have had theirs (`--quantum`).
+    Quantum,
+    /// It has waited for too long (`--max-wait`).
+    MaxWait,
+}
+
+/// What a program waits for, as the coordinator says it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct WaitsFor {
+    /// Why.
+    pub reason: Reason,
+    /// For how long that has been so, in milliseconds; none if it is not known.
+    pub since_ms: Option<f64>,
+    /// On whom it depends, by name.
+    pub whom: Vec<String>,
+    /// How much memory it is about.
+    pub bytes: u64,
+    /// How fast such memory comes or goes.
+    pub bytes_per_second: Option<u64>,
+    /// In how long it has its turn at the latest, if nothing else happens.
+    pub within_ms: Option<f64>,
+    /// By what it has it then.
+    pub bound: Option<Bound>,
+}
+
+/// `a`, `a and b`, `a, b and c`; others if nobody is known.
+fn list(names: &[String]) -> String {
+    match names {
+        [] => "another program".to_owned(),
+        [one] => one.clone(),
+        [most @ .., last] => format!("{} and {last}", most.join(", ")),
+    }
+}
+
+/// How fast, as people read it.
+fn speed(bytes_per_second: u64) -> String {
+    format!("{:.1} GB/s", bytes_per_second as f64 / 1e9)
+}
+
+/// What a program of the snapshot waits for, in sentences; none if it is not there.
+pub fn sentences(snapshot: &Snapshot, name: &str) -> Option<String> {
+    if let Some(tenant) = snapshot.tenant(name) {
+        return Some(of_tenant(tenant));
+    }
+    let at = snapshot.newcomers.iter().position(|newcomer| newcomer.name == name)?;
+    Some(of_newcomer(snapshot, at, &snapshot.newcomers[at]))
+}
+
+fn of_newcomer(snapshot: &Snapshot, at: usize, newcomer: &Newcomer) -> String {
+    let ahead = match at {
+        0 => "It is the next to join.".to_owned(),
+        1 => "One other joins before it.".to_owned(),
+        ahead => format!("{ahead} others join before it."),
+    };
+    format!(
+        "{} has waited to join for {}: {} programs share the GPU, and no more may. {ahead}\n\
+         It joins when one has ended; `baton serve --max-tenants` allows more.",
+        newcomer.name,
+        duration_ms(newcomer.waited_seconds * 1e3),
+        snapshot.max_tenants
+    )
+}
+
+/// The same of one that is a tenant.
+pub fn of_tenant(tenant: &Tenant) -> String {
+    let Tenant { name, waits_for, .. } = tenant;
+    let (whom, bytes) = (list(&waits_for.whom), words::bytes(waits_for.bytes));
+    let has_waited = waits_for.since_ms.map_or("waits".to_owned(), |ms| format!("has waited for {}", duration_ms(ms)));
+    let since = waits_for.since_ms.map_or(String::new(), |ms| format!(" for {}", duration_ms(ms)));
+    match waits_for.reason {
+        Reason::Idle if tenant.evicted_bytes > 0 => format!(
+            "{name} waits for nothing: it has had nothing to do on the GPU{since}. {} of its memory are on the host and come \
+             back when it goes on.\n`baton prefetch {name}` brings them back before.",
+            words::bytes(tenant.evicted_bytes)
+        ),
+        Reason::Idle => format!("{name} waits for nothing: it has had nothing to do on the GPU{since}."),
+        Reason::Running => format!("{name} waits for nothing: it has run on the GPU{since}."),
+        Reason::Turn => {
+            format!("{name} {has_waited} for its turn, behind {whom}.{}\n{}", latest(waits_for), turn_help(tenant))
+        }
+        Reason::Drain => format!(
+            "{name} {has_waited} until the work of {whom} on the GPU has ended: that program cannot be taken off in the middle \
+             of it.\nShorter kernels would help, or a coordinator and a driver that preempt (`baton doctor`)."
+        ),
+        Reason::TooLargeTogether => format!(
+            "{name} {has_waited} for its turn, behind {whom}.{} Programs of its class run beside others at any time, but only while \
+             all fit the GPU together, and {bytes} too much are in use.\nA larger --arena would help, or to end or shrink a \
+             program.",
+            latest(waits_for)
+        ),
+        Reason::OwnMemory => {
+            let rate = waits_for.bytes_per_second.filter(|_| waits_for.bytes > 0);
+            let left = rate.map_or(String::new(), |per_second| {
+                let ms = waits_for.bytes as f64 / per_second.max(1) as f64 * 1e3;
+                format!(", at {} about {} more", speed(per_second), duration_ms(ms))
+            });
+            format!(
+                "{name} {has_waited} for its memory: {bytes} are still to come{left}.\nA larger --arena would keep more of it on \
+                 the GPU."
+            )
+        }
+        Reason::OthersMemory => format!(
+            "{name} {has_waited} for room on the GPU: {bytes} of {whom} are on the way to the host.\nA larger --headroom keeps \
+             more room free ahead, and a larger --arena needs less of it."
+        ),
+        Reason::Suspended => {
+            format!("{name} is kept off the GPU{since}, by `baton suspend`.\n`baton resume {name}` lets it go on.")
+        }
+        Reason::UnitSuspended => format!(
+            "{name} is kept off the GPU{since}: it shares memory with {whom}, and that was taken off by `baton suspend`.\n{}",
+            resume(&waits_for.whom)
+        ),
+        Reason::Urgent => format!(
+            "{name} has made way{since} for {whom}, whose class is more urgent. It goes on when that has answered, or has its \
+             share after --max-wait.\nA larger --latency-slack would leave it more of the GPU."
+        ),
+        Reason::Held => format!(
+            "{name} {has_waited} for memory that {whom} has, which does not answer: it may be stopped.\nLet that program go on \
+             (`kill -CONT`), or end it."
+        ),
+        Reason::HostPool => format!(
+            "{name} {has_waited} for its memory: other memory has to go to the host for it, and the host pool is full ({bytes} are \
+             missing on the GPU).\nA larger --host-pool would help, or to end a program."
+        ),
+        Reason::Arena => format!(
+            "{name} {has_waited} for its memory: {bytes} of it do not fit beside memory of {whom} that cannot move.\nA larger \
+             --arena would help, or to end one of them."
+        ),
+        Reason::Descriptors => format!(
+            "{name} {has_waited} for its memory: its process can open no more descriptors, and {bytes} cannot be handed to it.\n\
+             Raise its limit (`ulimit -n`), or have it close files."
+        ),
+        Reason::Unresponsive => format!(
+            "{name} does not answer the coordinator{since}: its process may be stopped, or hang. Others go on with the memory that \
+             it does not have.\nLet it go on (`kill -CONT`), or end it."
+        ),
+        Reason::Disconnected => format!(
+            "{name} is no longer connected to the coordinator{since}, and its process still lives. It runs, if it does, without \
+             Baton.\nThe coordinator's log says why; to share the GPU again, start it anew."
+        ),
+        Reason::Join => format!("{name} {has_waited} to join."),
+    }
+}
+
+fn resume(whom: &[String]) -> String {
+    let lines: Vec<String> = whom.iter().map(|name| format!("`baton resume {name}`")).collect();
+    if lines.is_empty() {
+        "`baton resume` lets it go on.".to_owned()
+    } else {
+        format!("{} lets it go on.", lines.join(" and "))
+    }
+}
+
+/// When it has its turn at the latest.
+fn latest(waits_for: &WaitsFor) -> String {
+    let Some(ms) = waits_for.within_ms else { return String::new() };
+    let time = duration_ms(ms);
+    match waits_for.bound {
+        Some(Bound::Quantum) => format!(" It is next, in {time} at the latest, when the quantum of the other is over."),
+        Some(Bound::MaxWait) => format!(" It has it in {time} at the latest, whatever its class (--max-wait)."),
+        None => String::new(),
+    }
+}
+
+fn turn_help(tenant: &Tenant) -> String {
+    let name = &tenant.name;
+    let others: Vec<String> = tenant.waits_for.whom.iter().map(|other| format!("`baton suspend {other}`")).collect();
+    let suspend = if others.is_empty() { String::new() } else { format!(", or {}", others.join(" and ")) };
+    match tenant.class.as_str() {
+        "latency" => format!("A target would help if it is the most urgent (`baton set {name} slo=20ms`){suspend}."),
+        _ => format!("A better class or a larger weight would help (`baton set {name} class=latency`){suspend}."),
+    }
+}
