@@ -38,6 +38,8 @@ pub struct BareTenant {
     pub requests: OwnedFd,
     /// Its number.
     pub tenant: u32,
+    /// The pages that came: the coordinator's, its own, and the activity page.
+    pub pages: Vec<OwnedFd>,
     /// The grant that holds.
     pub grant: u64,
     /// Addresses from here on are free.
@@ -65,7 +67,7 @@ impl BareTenant {
         };
         let requests = welcome.descriptors.remove(2);
         link::set_patience(&requests, Some(LIMIT)).expect("a socket");
-        Self { control, requests, tenant, grant: 0, addresses: AtomicU64::new(1 << 40) }
+        Self { control, requests, pages: welcome.descriptors, tenant, grant: 0, addresses: AtomicU64::new(1 << 40) }
     }
 
     /// Reports something.

@@ -23,7 +23,7 @@ fn main() {
         let (heard, _) = timed(|| timeline(&history));
         let timeline = timeline(&history);
         let time = timeline.since..timeline.now;
-        let summary = summary(&timeline, &time);
+        let summary = Summary::within(&timeline, time.clone());
         let (traced, json) =
             timed(|| serde_json::to_vec(&trace(&timeline, &time, "GPU", 0)).expect("numbers and texts"));
         let (paged, html) = timed(|| {

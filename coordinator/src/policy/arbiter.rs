@@ -101,6 +101,7 @@ mod check;
 mod corunners;
 mod decide;
 mod events;
+mod prospects;
 mod rules;
 mod tenant;
 mod tenants;
@@ -122,6 +123,7 @@ use rules::SHORTEST_QUANTUM;
 use tenants::Tenants;
 use turn::{Stage, Turn};
 
+pub use prospects::{Bound, Prospect};
 pub use rules::SHARE;
 pub use words::{Decision, Event, Micros, Pressure, State, TenantId, Totals};
 

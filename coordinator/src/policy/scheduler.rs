@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use baton_contract::scheduling::Scheduling;
 
-use super::arbiter::{Arbiter, Decision, Event, Micros, Pressure, State, TenantId, Totals};
+use super::arbiter::{Arbiter, Decision, Event, Micros, Pressure, Prospect, State, TenantId, Totals};
 
 #[cfg(test)]
 mod tests;
@@ -211,6 +211,17 @@ impl Scheduler {
     /// Whether the user keeps a tenant's unit off the GPU.
     pub fn is_suspended(&self, id: TenantId) -> bool {
         self.arbiter.is_suspended(self.unit(id))
+    }
+
+    /// As [`Arbiter::prospect`], of its unit: who goes before it is a member that stands for its own.
+    pub fn prospect(&self, id: TenantId, now: Micros) -> Option<Prospect> {
+        let prospect = self.arbiter.prospect(self.unit(id), now)?;
+        Some(Prospect { ahead: prospect.ahead.map(|unit| self.first_of(unit)), ..prospect })
+    }
+
+    /// As [`Arbiter::unchanged_for`], of its unit.
+    pub fn unchanged_for(&self, id: TenantId, now: Micros) -> Option<Micros> {
+        self.arbiter.unchanged_for(self.unit(id), now)
     }
 
     /// As [`Arbiter::gpu_time`], of its unit.

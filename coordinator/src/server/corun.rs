@@ -134,7 +134,12 @@ impl Corun {
         self.page.is_any_busy()
     }
 
-    /// Those who do, with their slots.
+    /// Those who do.
+    pub(super) fn who_is_at_work(&self) -> impl Iterator<Item = TenantId> {
+        self.at_work().into_keys()
+    }
+
+    /// The same, with their slots.
     fn at_work(&self) -> BTreeMap<TenantId, u32> {
         if !self.is_anybody_at_work() {
             return BTreeMap::new();

@@ -42,6 +42,11 @@ impl CostModel {
         average(&mut self.map, took.as_secs_f64() / extents.max(1) as f64);
     }
 
+    /// How many bytes are copied in a second, if any were yet.
+    pub(super) fn speed(&self) -> Option<u64> {
+        self.speed.map(|speed| speed as u64)
+    }
+
     /// How long copying so many bytes takes.
     pub(super) fn copy_time(&self, bytes: u64) -> Duration {
         Duration::from_secs_f64(bytes as f64 / self.speed.unwrap_or(USUAL_SPEED))

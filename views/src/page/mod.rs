@@ -169,8 +169,7 @@ fn table(ribbon: &Ribbon, summary: &Summary) -> String {
         if ribbon.quiet.contains(id) && !one.is_active {
             continue;
         }
-        let times =
-            |took: &Took| [50, 100].map(|percent| took.percentile(percent).map_or("–".to_owned(), duration));
+        let times = |took: &Took| [50, 100].map(|percent| took.percentile(percent).map_or("–".to_owned(), duration));
         let [wait, longest_wait] = times(&one.waits);
         let [request, longest_request] = times(&one.requests);
         let now = match one.state {

@@ -6,6 +6,7 @@ pub(super) mod prefetch;
 pub(super) mod set;
 pub(super) mod status;
 pub(super) mod stop;
+mod why;
 
 use baton_contract::messages::{Admission, MAX_TEXT};
 use serde::Serialize;

@@ -1,5 +1,7 @@
 //! What users change about tenants while they run.
 
+use std::time::Instant;
+
 use baton_contract::messages::{Admission, CorunCommand};
 use baton_contract::page::ACTIVITY_SLOTS;
 use baton_contract::scheduling::Change;
@@ -49,10 +51,19 @@ impl Server {
                 if self.arbiter.state(id) == State::Arriving {
                     self.memory().end_swap_in(id);
                 }
+                if let Some(tenant) = self.tenants.get_mut(id) {
+                    tenant.scheduling.suspended.get_or_insert_with(Instant::now);
+                }
                 self.recorder.record(id, What::Suspended);
                 self.will_tell(id, Event::Suspended);
             }
             Some(false) => {
+                // Those that share memory with it go on with it.
+                for member in self.arbiter.members(id) {
+                    if let Some(tenant) = self.tenants.get_mut(member) {
+                        tenant.scheduling.suspended = None;
+                    }
+                }
                 self.recorder.record(id, What::Unsuspended);
                 self.will_tell(id, Event::Unsuspended);
             }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use baton_contract::memory::{PerKind, Unmanaged};
+use baton_views::why::{Reason, WaitsFor};
 use serde::Serialize;
 
 use crate::policy::arbiter::{State, TenantId};
@@ -135,6 +136,8 @@ struct NewcomerStatus {
     gpu: Arc<str>,
     pid: Option<i32>,
     waited_seconds: f64,
+    /// That it waits to join.
+    waits_for: WaitsFor,
 }
 
 /// One tenant at one moment.
@@ -187,6 +190,8 @@ pub struct TenantStatus<'a> {
     /// In which container it runs, and in which pod of Kubernetes, if that can be seen from here.
     container: Option<&'a str>,
     pod: Option<&'a str>,
+    /// Why it does not go on, or that it does.
+    waits_for: WaitsFor,
 }
 
 /// How a tenant stands, each by itself.
@@ -328,6 +333,7 @@ impl Server {
                 totals: self.recorder.totals(id),
                 container: container.id.as_deref(),
                 pod: container.pod.as_deref(),
+                waits_for: self.waits_for(id, tenant),
             }
         });
         let newcomers = self.lobby.waiting().map(|(newcomer, since)| NewcomerStatus {
@@ -335,6 +341,11 @@ impl Server {
             gpu: gpu(),
             pid: newcomer.process.pid(),
             waited_seconds: since.elapsed().as_secs_f64(),
+            waits_for: WaitsFor {
+                reason: Reason::Join,
+                since_ms: Some(since.elapsed().as_secs_f64() * 1e3),
+                ..WaitsFor::default()
+            },
         });
         let holder = self.arbiter.holder().and_then(|id| self.tenants.get(id));
         Status {

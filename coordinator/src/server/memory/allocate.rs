@@ -251,7 +251,8 @@ impl Access<'_> {
 
     /// Says no to an allocation.
     fn deny(&mut self, id: TenantId, full: Full, bytes: u64) {
-        let Some(tenant) = self.tenants.get(id) else { return };
+        let Some(tenant) = self.tenants.get_mut(id) else { return };
+        tenant.memory.is_over(Notice::PutOff);
         let why = match full {
             Full::Arena => {
                 format!("with its {} MiB that is more than the arena", tenant.extents().counts().bytes >> 20)

@@ -14,6 +14,7 @@
 //! | `delivery` | frames that do not reach a tenant at its limit of descriptors |
 //! | `immovable` | memory that others can reach, and which stays |
 //! | `sharing` | memory that several tenants have |
+//! | `obstacle` | what memory that somebody waits for waits for itself |
 //! | `departed` | memory of tenants that have ended |
 //!
 //! [`Memory`] is what is known here and nowhere else. Whoever asks for something gets [`Access`] to it, with all else that is
@@ -27,6 +28,7 @@ mod departed;
 mod evict;
 mod frames;
 mod immovable;
+mod obstacle;
 mod prefetch;
 mod recut;
 mod scan;
@@ -64,6 +66,7 @@ use crate::policy::scheduler::Scheduler;
 
 pub(super) use self::departed::Remains;
 pub(super) use self::evict::Evicted;
+pub(super) use self::obstacle::Obstacle;
 pub(super) use self::prefetch::Fetched;
 pub(super) use self::sharing::Attaching;
 

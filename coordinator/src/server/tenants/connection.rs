@@ -26,6 +26,7 @@ enum State {
     /// It ended, the process not yet: so its memory is still mapped there. Work of its may then have been on the GPU.
     Ended {
         may_run: bool,
+        since: Instant,
     },
 }
 
@@ -75,7 +76,7 @@ impl Connection {
 
     /// It has ended; work of the tenant's may be on the GPU all the same.
     pub(in crate::server) fn end(&mut self, may_run: bool) {
-        self.state = State::Ended { may_run };
+        self.state = State::Ended { may_run, since: Instant::now() };
         for socket in [&self.control, &self.requests] {
             // A tenant that lives sees that it is alone.
             let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Write);
@@ -84,7 +85,15 @@ impl Connection {
 
     /// Whether work of the tenant's may have been on the GPU when it ended.
     pub(in crate::server) fn ended_at_work(&self) -> bool {
-        self.state == State::Ended { may_run: true }
+        matches!(self.state, State::Ended { may_run: true, .. })
+    }
+
+    /// Since when it is over, if it is.
+    pub(in crate::server) fn ended_since(&self) -> Option<Instant> {
+        match self.state {
+            State::Open => None,
+            State::Ended { since, .. } => Some(since),
+        }
     }
 
     /// How long each request of its program took that has ended since this was asked last, as it says.

@@ -238,6 +238,11 @@ impl Holdings {
         is_news
     }
 
+    /// Whether the user was told this, and it is so.
+    pub(in crate::server) fn is_told(&self, notice: Notice) -> bool {
+        self.notices.contains(&notice)
+    }
+
     /// It is so no longer: when it is so again, the user is told again.
     pub(in crate::server) fn is_over(&mut self, notice: Notice) {
         self.notices.retain(|other| *other != notice);

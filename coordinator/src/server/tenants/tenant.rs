@@ -1,6 +1,6 @@
 //! A tenant as the server knows it.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use baton_contract::class::Class;
 use baton_contract::scheduling::Scheduling;
@@ -26,6 +26,8 @@ pub(in crate::server) struct Scheduled {
     pub(in crate::server) requests: Usual,
     /// It waits for the GPU, or has it.
     pub(in crate::server) is_waiting: bool,
+    /// Since when a user keeps it off the GPU, if one does.
+    pub(in crate::server) suspended: Option<Instant>,
     /// What the arbiter counted for it until its connection ended: switches, and microseconds of GPU time.
     pub(in crate::server) counted: (u64, u64),
 }
@@ -48,7 +50,14 @@ impl Tenant {
         Self {
             name,
             connection,
-            scheduling: Scheduled { wanted, slot, requests: Usual::default(), is_waiting: false, counted: (0, 0) },
+            scheduling: Scheduled {
+                wanted,
+                slot,
+                requests: Usual::default(),
+                is_waiting: false,
+                suspended: None,
+                counted: (0, 0),
+            },
             memory: Holdings::default(),
             preemption: Preemption::default(),
             turn: Turn::default(),

@@ -37,7 +37,10 @@ enum End {
     Open,
     Asked(Asked),
     /// The answer did not come in time: nobody knows whether the gate is closed. It may have been asked once more.
-    Overdue(Option<Asked>),
+    Overdue {
+        since: Instant,
+        again: Option<Asked>,
+    },
 }
 
 /// What it means that a gate is closed.
@@ -134,19 +137,27 @@ impl Turn {
 
     /// Whether the tenant owes its end.
     pub(in crate::server) fn is_ending(&self) -> bool {
-        matches!(self.end, End::Asked(_) | End::Overdue(Some(_)))
+        matches!(self.end, End::Asked(_) | End::Overdue { again: Some(_), .. })
     }
 
     /// Whether the tenant did not answer in time: nobody knows whether its gate is closed.
     pub(in crate::server) fn is_overdue(&self) -> bool {
-        matches!(self.end, End::Overdue(_))
+        self.overdue_since().is_some()
+    }
+
+    /// Since when, if it did not.
+    pub(in crate::server) fn overdue_since(&self) -> Option<Instant> {
+        match self.end {
+            End::Overdue { since, .. } => Some(since),
+            End::Open | End::Asked(_) => None,
+        }
     }
 
     /// When it is to be looked whether the answer is overdue.
     pub(super) fn next_look(&self) -> Option<Instant> {
         match self.end {
-            End::Asked(asked) | End::Overdue(Some(asked)) => Some(asked.ends()),
-            End::Open | End::Overdue(None) => None,
+            End::Asked(asked) | End::Overdue { again: Some(asked), .. } => Some(asked.ends()),
+            End::Open | End::Overdue { again: None, .. } => None,
         }
     }
 
@@ -154,15 +165,15 @@ impl Turn {
     pub(in crate::server) fn closed(&mut self) -> Closed {
         self.failures = 0;
         match std::mem::replace(&mut self.end, End::Open) {
-            End::Overdue(_) => Closed::Late,
+            End::Overdue { .. } => Closed::Late,
             End::Open | End::Asked(_) => Closed::InTime,
         }
     }
 
     /// The work did not end in time, and the gate is open again.
     pub(in crate::server) fn timed_out(&mut self) -> TimedOut {
-        if self.is_overdue() {
-            self.end = End::Overdue(Some(Asked::now(DRAIN_LIMIT)));
+        if let End::Overdue { since, .. } = self.end {
+            self.end = End::Overdue { since, again: Some(Asked::now(DRAIN_LIMIT)) };
             return TimedOut::AskAgain(DRAIN_LIMIT);
         }
         self.failures += 1;
@@ -175,14 +186,16 @@ impl Turn {
         if self.next_look().is_none_or(|at| Instant::now() < at) {
             return false;
         }
-        !matches!(std::mem::replace(&mut self.end, End::Overdue(None)), End::Overdue(_))
+        let before = self.overdue_since();
+        self.end = End::Overdue { since: before.unwrap_or_else(Instant::now), again: None };
+        before.is_none()
     }
 
     /// No answer comes any more.
     pub(in crate::server) fn expect_no_end(&mut self) {
         self.end = match self.end {
             End::Open | End::Asked(_) => End::Open,
-            End::Overdue(_) => End::Overdue(None),
+            End::Overdue { since, .. } => End::Overdue { since, again: None },
         };
     }
 
@@ -224,7 +237,8 @@ mod tests {
         let mut turn = Turn { end: End::Asked(Asked { since: long_ago, limit: DRAIN_LIMIT }), ..Turn::default() };
         assert!(turn.give_up_if_overdue() && turn.is_overdue() && !turn.is_ending());
         assert_eq!(turn.timed_out(), TimedOut::AskAgain(DRAIN_LIMIT));
-        turn.end = End::Overdue(Some(Asked { since: long_ago, limit: DRAIN_LIMIT }));
+        let again = Some(Asked { since: long_ago, limit: DRAIN_LIMIT });
+        turn.end = End::Overdue { since: long_ago, again };
         assert!(!turn.give_up_if_overdue() && turn.is_overdue());
         assert_eq!(turn.closed(), Closed::Late);
         assert!(!turn.is_overdue());
@@ -232,7 +246,8 @@ mod tests {
 
     #[test]
     fn with_the_next_turn_what_was_owed_for_the_last_is_forgotten() {
-        let mut turn = Turn { end: End::Overdue(None), failures: 3, ..Turn::default() };
+        let end = End::Overdue { since: Instant::now(), again: None };
+        let mut turn = Turn { end, failures: 3, ..Turn::default() };
         turn.demand();
         let (wanted, number) = (turn.demanded, turn.number());
         assert_eq!(Some(turn.begin(Instant::now())), wanted);

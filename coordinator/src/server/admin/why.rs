@@ -1,0 +1,136 @@
+//! What each tenant waits for, as data: who knows is asked, and the first of what applies is said.
+
+use std::time::{Duration, Instant};
+
+use baton_contract::class::Class;
+use baton_views::why::{Bound, Reason, WaitsFor};
+
+use crate::policy::arbiter::{self, Prospect, State, TenantId};
+use crate::server::Server;
+use crate::server::memory::Obstacle;
+use crate::server::tenants::memory::Notice;
+use crate::server::tenants::tenant::Tenant;
+
+fn ms(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+fn micros_as_ms(micros: u64) -> f64 {
+    micros as f64 / 1e3
+}
+
+impl Server {
+    /// Why a tenant does not go on, or that it does.
+    pub(super) fn waits_for(&self, id: TenantId, tenant: &Tenant) -> WaitsFor {
+        let since = |since: Option<Instant>| since.map(|since| ms(since.elapsed()));
+        let plain = |reason, since_ms| WaitsFor { reason, since_ms, ..WaitsFor::default() };
+        if let Some(ended) = tenant.connection.ended_since() {
+            return plain(Reason::Disconnected, since(Some(ended)));
+        }
+        if !tenant.is_movable() {
+            return plain(Reason::Unresponsive, since(tenant.turn.overdue_since()));
+        }
+        let state = self.arbiter.state(id);
+        if self.arbiter.is_suspended(id) && state.is_off_the_gpu() {
+            return self.suspended(id, tenant);
+        }
+        let prospect = self.arbiter.prospect(id, self.now());
+        let waited = prospect.map(|prospect| micros_as_ms(prospect.waited));
+        let is_put_off = tenant.memory.is_told(Notice::PutOff);
+        match state {
+            State::Running | State::Corunning | State::Leaving => {
+                if tenant.preemption.is_descheduled() {
+                    let whom = self.names(self.corun.who_is_at_work().filter(|other| *other != id));
+                    return WaitsFor { whom, ..plain(Reason::Urgent, None) };
+                }
+                if self.memory.is_asked_by(id) || is_put_off || tenant.extents().counts().missing > 0 {
+                    return self.memory_for(id, None).unwrap_or(plain(Reason::Running, None));
+                }
+                let runs = state != State::Corunning || self.corun.is_at_work(tenant.scheduling.slot);
+                let since_ms = self.arbiter.unchanged_for(id, self.now()).map(micros_as_ms);
+                plain(if runs { Reason::Running } else { Reason::Idle }, since_ms)
+            }
+            State::Arriving => self.memory_for(id, waited).unwrap_or(plain(Reason::OwnMemory, waited)),
+            State::Waiting => self.turn_for(id, tenant, prospect),
+            // It asks again and again.
+            State::Idle if is_put_off => self.memory_for(id, None).unwrap_or_default(),
+            State::Idle => plain(Reason::Idle, self.arbiter.unchanged_for(id, self.now()).map(micros_as_ms)),
+        }
+    }
+
+    fn suspended(&self, id: TenantId, tenant: &Tenant) -> WaitsFor {
+        let own = tenant.scheduling.suspended;
+        let is_it = |other: &TenantId| {
+            *other != id && self.tenants.get(*other).is_some_and(|other| other.scheduling.suspended.is_some())
+        };
+        let whom: Vec<TenantId> = self.arbiter.members(id).into_iter().filter(is_it).collect();
+        let since =
+            own.or_else(|| whom.iter().filter_map(|other| self.tenants.get(*other)?.scheduling.suspended).min());
+        let reason = if own.is_some() { Reason::Suspended } else { Reason::UnitSuspended };
+        let whom = if own.is_some() { Vec::new() } else { self.names(whom.into_iter()) };
+        WaitsFor { reason, since_ms: since.map(|since| ms(since.elapsed())), whom, ..WaitsFor::default() }
+    }
+
+    /// What is in the way of memory that a tenant waits for.
+    fn memory_for(&self, id: TenantId, since_ms: Option<f64>) -> Option<WaitsFor> {
+        let bytes_per_second = self.costs.speed();
+        let (reason, whom, bytes) = match self.memory.obstacle(id, &self.tenants)? {
+            Obstacle::Comes(bytes) => (Reason::OwnMemory, Vec::new(), bytes),
+            Obstacle::Leaves(whom, bytes) => (Reason::OthersMemory, whom, bytes),
+            Obstacle::Held(whom, bytes) => (Reason::Held, whom, bytes),
+            Obstacle::HostPool(bytes) => (Reason::HostPool, Vec::new(), bytes),
+            Obstacle::Arena(whom, bytes) => (Reason::Arena, whom, bytes),
+            Obstacle::Descriptors(bytes) => (Reason::Descriptors, Vec::new(), bytes),
+        };
+        let whom = self.names(whom.into_iter());
+        Some(WaitsFor { reason, since_ms, whom, bytes, bytes_per_second, ..WaitsFor::default() })
+    }
+
+    /// It is not its turn.
+    fn turn_for(&self, id: TenantId, tenant: &Tenant, prospect: Option<Prospect>) -> WaitsFor {
+        let since_ms = prospect.map(|prospect| micros_as_ms(prospect.waited));
+        let has_failed = prospect.is_some_and(|prospect| prospect.failed) || tenant.memory.is_told(Notice::PutOff);
+        // One that could not arrive has to wait for what was in the way.
+        let obstacle = has_failed.then(|| self.memory_for(id, since_ms)).flatten();
+        if let Some(waits) = obstacle.filter(|waits| waits.reason != Reason::OwnMemory) {
+            return waits;
+        }
+        let holder = self.arbiter.holder().filter(|holder| !self.arbiter.are_united(*holder, id));
+        let ahead = prospect.and_then(|prospect| prospect.ahead).filter(|ahead| Some(*ahead) != holder);
+        let arriving = self.memory.swapping_in().filter(|unit| holder.is_none() && !self.arbiter.are_united(*unit, id));
+        let behind = holder.or(arriving).into_iter().chain(ahead.filter(|ahead| Some(*ahead) != arriving));
+        let latest = prospect.and_then(|prospect| prospect.latest);
+        let waits = WaitsFor {
+            reason: Reason::Turn,
+            since_ms,
+            whom: self.names(behind),
+            within_ms: latest.map(|(micros, _)| micros_as_ms(micros)),
+            bound: latest.map(|(_, bound)| match bound {
+                arbiter::Bound::Quantum => Bound::Quantum,
+                arbiter::Bound::MaxWait => Bound::MaxWait,
+            }),
+            ..WaitsFor::default()
+        };
+        if let Some(holder) = holder
+            && self.arbiter.state(holder) == State::Leaving
+            && self.tenants.get(holder).is_some_and(|holder| !holder.preemption.works())
+        {
+            return WaitsFor {
+                reason: Reason::Drain,
+                whom: self.names([holder].into_iter()),
+                within_ms: None,
+                bound: None,
+                ..waits
+            };
+        }
+        let over = self.tenants.totals().bytes.saturating_sub(self.memory.arena().capacity());
+        if tenant.class() == Class::Latency && self.corun.is_allowed() && over > 0 {
+            return WaitsFor { reason: Reason::TooLargeTogether, bytes: over, ..waits };
+        }
+        waits
+    }
+
+    fn names(&self, ids: impl Iterator<Item = TenantId>) -> Vec<String> {
+        ids.filter_map(|id| Some(self.tenants.get(id)?.name.clone())).collect()
+    }
+}

@@ -1,0 +1,96 @@
+//! What memory that somebody waits for waits for itself: for whoever asks why a program does not go on. Nothing is done here.
+
+use super::Memory;
+use super::allocate::Claim;
+use super::transfer::Task;
+use crate::books::sizes::bytes_of;
+use crate::policy::arbiter::TenantId;
+use crate::server::tenants::memory::Notice;
+use crate::server::tenants::table::Tenants;
+use crate::server::tenants::tenant::Tenant;
+
+/// What is in the way, and of how many bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::server) enum Obstacle {
+    /// Nothing: the memory is on its way.
+    Comes(u64),
+    /// These have to make room, and do so.
+    Leaves(Vec<TenantId>, u64),
+    /// These have memory that others could have, and do not answer.
+    Held(Vec<TenantId>, u64),
+    /// There is no room on the host for what would have to go.
+    HostPool(u64),
+    /// Memory of these cannot move, and the rest of the arena is too small.
+    Arena(Vec<TenantId>, u64),
+    /// The process can open no more descriptors.
+    Descriptors(u64),
+}
+
+impl Memory {
+    /// What is in the way of the memory that a tenant asks for or lacks; none if it waits for no memory.
+    pub(in crate::server) fn obstacle(&self, id: TenantId, tenants: &Tenants) -> Option<Obstacle> {
+        let tenant = tenants.get(id)?;
+        let counts = tenant.extents().counts();
+        if tenant.memory.undelivered_since().is_some() {
+            return Some(Obstacle::Descriptors(counts.missing));
+        }
+        let claimed = self.claimed_by(id);
+        let bytes = claimed.unwrap_or(counts.missing);
+        if claimed.is_none() && !tenant.memory.is_told(Notice::PutOff) {
+            if counts.missing == 0 {
+                return None;
+            }
+            let comes = |task: &Task| matches!(task, Task::Copy { tenant, .. } if *tenant == id);
+            // Copies out of its memory are over before it comes in.
+            if bytes_of(&counts.leaving) == 0 && self.tasks.values().any(comes) {
+                return Some(Obstacle::Comes(bytes));
+            }
+        }
+        Some(self.in_the_way(id, bytes, tenants))
+    }
+
+    fn in_the_way(&self, id: TenantId, bytes: u64, tenants: &Tenants) -> Obstacle {
+        let others = || tenants.iter().filter(|(other, _)| *other != id);
+        let which = |is_one: &dyn Fn(&Tenant) -> bool| -> Vec<TenantId> {
+            others().filter(|(_, tenant)| is_one(tenant)).map(|(other, _)| other).collect()
+        };
+        let answers = |tenant: &Tenant| tenant.is_movable() && !tenant.memory.is_late();
+        let leaves = |tenant: &Tenant| bytes_of(&tenant.extents().counts().leaving);
+        let leaving = which(&|tenant| answers(tenant) && leaves(tenant) > 0);
+        if !leaving.is_empty() {
+            let bytes = leaving.iter().filter_map(|id| tenants.get(*id)).map(leaves).sum();
+            return Obstacle::Leaves(leaving, bytes);
+        }
+        let immovable = |tenant: &Tenant| tenant.extents().counts().immovable;
+        let fixed: u64 = others().map(|(_, tenant)| immovable(tenant)).sum();
+        let all = tenants.get(id).map_or(0, |tenant| tenant.extents().counts().bytes);
+        let over = all.saturating_sub(self.arena().capacity().saturating_sub(fixed));
+        if fixed > 0 && over > 0 {
+            return Obstacle::Arena(which(&|tenant| immovable(tenant) > 0), over);
+        }
+        let held = which(&|tenant| !answers(tenant) && tenant.extents().counts().here() > 0);
+        if !held.is_empty() {
+            return Obstacle::Held(held, bytes);
+        }
+        let room = self.pool().ready().saturating_sub(self.pool().used());
+        let is_free = self.arena().capacity().saturating_sub(self.arena().bytes().lent) >= bytes;
+        if !is_free && room < self.arena().largest_class().bytes() {
+            return Obstacle::HostPool(bytes);
+        }
+        Obstacle::Comes(bytes)
+    }
+
+    /// How much memory a tenant has asked for and has yet to get.
+    fn claimed_by(&self, id: TenantId) -> Option<u64> {
+        self.claims.iter().find_map(|claim| match claim {
+            Claim::Allocate { tenant, left, .. } if *tenant == id => Some(left.iter().map(|class| class.bytes()).sum()),
+            Claim::Beside { tenant, .. } if *tenant == id => Some(0),
+            _ => None,
+        })
+    }
+
+    /// Whether a tenant has asked for memory and waits for it.
+    pub(in crate::server) fn is_asked_by(&self, id: TenantId) -> bool {
+        self.claimed_by(id).is_some()
+    }
+}
