@@ -25,7 +25,7 @@ fn main() -> std::io::Result<()> {
         let mut timeline = Timeline::default();
         timeline.see(&history);
         let time = timeline.since..timeline.now;
-        let summary = summary(&timeline, &time);
+        let summary = Summary::within(&timeline, time.clone());
         let (title, line) = ("Who had the GPU", "GPU-made-up, 30 s until 2026-01-01T00:00:00Z");
         let most = |most| ribbon(&timeline, &summary, &time, most);
         let write = |kind: &str, text: String| std::fs::write(folder.join(format!("{name}.{kind}")), text);
