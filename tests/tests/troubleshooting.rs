@@ -36,6 +36,7 @@ const NO_MESSAGES: &[(&str, &str, &str)] = &[
     ("cli/src/status.rs", "host pool …", "a line that was asked for"),
     ("cli/src/status.rs", "switches …", "a line that was asked for"),
     ("cli/src/status.rs", "waiting to join", "a table's heading"),
+    ("cli/src/trace.rs", "Who had the GPU", "a picture's heading"),
     ("shim/src/exports/trace/report.rs", "baton: … (process …) made", "a line that was asked for"),
     ("shim/src/exports/trace/report.rs", "{\"", "JSON that was asked for"),
     ("shim/src/exports/trace/report.rs", "…{\"", "JSON that was asked for"),

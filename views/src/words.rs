@@ -26,7 +26,7 @@ pub fn bytes(bytes: u64) -> String {
 
 /// Bytes a second, in the unit of buses.
 pub fn rate(per_second: f64) -> String {
-    if per_second >= 9.5e7 { format!("{:.1} GB/s", per_second / 1e9) } else { format!("{:.1} MB/s", per_second / 1e6) }
+    if per_second >= 9.95e8 { format!("{:.1} GB/s", per_second / 1e9) } else { format!("{:.1} MB/s", per_second / 1e6) }
 }
 
 /// A part of a whole, from 0 to 1.
