@@ -81,7 +81,7 @@ fn a_trace_tells_how_programs_took_turns_and_its_sums_are_those_of_the_status() 
     }
     assert!(trace.states("quick").iter().any(|state| state.starts_with("running")));
     assert!(trace.of_kind("evicting").count() > 0);
-    // Who has the GPU runs, or is about to: each of its times begins within one in which it does.
+    // One has it before the first switch.
     for (track, owner) in trace.slices.iter().filter(|(track, _)| trace.tracks[track] == "owner") {
         assert!(owner.len() as u64 > number(&status["switches"]), "{track:?}");
     }

@@ -43,7 +43,7 @@ fn a_page_loads_nothing() {
 proptest! {
     /// Whatever programs are called, a page is well-formed, and has no element or script of theirs.
     #[test]
-    fn every_page_is_well_formed(history in history(200)) {
+    fn every_page_is_well_formed(history in history(100)) {
         let mut timeline = Timeline::default();
         timeline.see(&history);
         let page = made(&timeline, "</title><script>");

@@ -91,7 +91,7 @@ fn a_name_is_a_strangers_bytes() {
 proptest! {
     /// Whatever comes, and whatever of it is forgotten, viewers can read the trace, and its sums are those of the timeline.
     #[test]
-    fn every_trace_can_be_read(history in history(300), forgotten in 0..400u64) {
+    fn every_trace_can_be_read(history in history(150), forgotten in 0..300u64) {
         let mut timeline = Timeline::default();
         timeline.see(&history);
         let all = traced(&timeline);

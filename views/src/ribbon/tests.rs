@@ -75,7 +75,7 @@ fn an_axis_has_few_round_steps() {
 proptest! {
     /// Whatever comes, marks lie in the picture, and the file is well-formed.
     #[test]
-    fn every_picture_is_well_formed(history in history(200), most in 0..6usize) {
+    fn every_picture_is_well_formed(history in history(100), most in 0..6usize) {
         let mut timeline = Timeline::default();
         timeline.see(&history);
         let (ribbon, file) = made(&timeline, most);
