@@ -1,8 +1,9 @@
 //! A timeline as a trace that [Perfetto](https://ui.perfetto.dev) shows.
 //!
 //! The form is [Chrome's trace events](https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU), in JSON.
-//! Perfetto reads it as well as its own protobuf, and so do other viewers, `jq` and people, without a library of ours; the
-//! protobuf would be half the size. Times are microseconds since the coordinator began, exact to a nanosecond.
+//! Other viewers, `jq` and people read it too, and we need no library for it; Perfetto's own protobuf would be smaller. Perfetto
+//! calls the form an old one and does not follow all of its rules, so there is nothing here but the plainest of it: whole slices
+//! that never cross, counters, arrows that begin and end inside slices, and names. Times are microseconds since the coordinator began, exact to a nanosecond.
 //!
 //! | group (`pid`) | track | what it shows |
 //! |---|---|---|
