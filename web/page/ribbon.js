@@ -10,7 +10,8 @@ const STEPS = 7;
 /** How programs can stand that do not run, by their number in a code. */
 const RESTS = ["", "", "--waiting", "--arriving", "--preempted", "--preempted", "--suspended"];
 const COLOURS = 8;
-const MOST_LANES = 12;
+/** One for each colour. */
+const MOST_LANES = COLOURS;
 
 export class Ribbon {
   constructor(canvas) {
@@ -46,20 +47,24 @@ export class Ribbon {
       }
       if (!lane.did) {
         this.lanes.delete(id);
-        this.colours.delete(id);
       }
     }
     this.end = news.end;
     this.draw();
   }
 
-  /** A program keeps its colour while it has a lane. */
-  colour(id) {
-    if (!this.colours.has(id)) {
-      const used = new Array(COLOURS).fill(0);
-      for (const colour of this.colours.values()) used[colour]++;
-      this.colours.set(id, used.indexOf(Math.min(...used)));
+  /** A program keeps its colour while its lane is shown, and no other has it. */
+  paint(shown) {
+    const ids = new Set(shown.map(([id]) => id));
+    for (const id of this.colours.keys()) if (!ids.has(id)) this.colours.delete(id);
+    for (const id of ids) {
+      if (this.colours.has(id)) continue;
+      const taken = new Set(this.colours.values());
+      this.colours.set(id, [...Array(COLOURS).keys()].find((colour) => !taken.has(colour)));
     }
+  }
+
+  colour(id) {
     return this.colours.get(id);
   }
 
@@ -72,6 +77,7 @@ export class Ribbon {
     const busiest = [...this.lanes].sort(([a, x], [b, y]) => y.ran - x.ran || y.did - x.did || a - b).slice(0, MOST_LANES);
     // In an order that stays, so that lanes do not jump.
     const shown = busiest.sort(([a], [b]) => a - b);
+    this.paint(shown);
     const [left, top, tall, gap, lane] = [width < 600 ? 84 : 170, 4, 30, 8, 18];
     const height = top + tall + gap + shown.length * (lane + 4) + 20;
     const scale = window.devicePixelRatio || 1;
@@ -80,7 +86,7 @@ export class Ribbon {
     canvas.style.height = `${height}px`;
     const paint = canvas.getContext("2d");
     paint.scale(scale, scale);
-    paint.font = `12px ${style.fontFamily || "sans-serif"}`;
+    paint.font = `12px ${getComputedStyle(document.body).fontFamily}`;
     paint.textBaseline = "middle";
     const step = (width - left) / COLUMNS;
     const edge = (at) => left + at * step;
@@ -141,7 +147,7 @@ export class Ribbon {
 
   /** The picture in words; not so often that it disturbs whoever has it read. */
   describe(shown, others) {
-    document.getElementById("ribbon-more").textContent = others ? `and ${others} more programs, in grey` : "";
+    document.getElementById("ribbon-more").textContent = others ? `and ${others} more, in grey` : "";
     if (Date.now() - this.said < 10_000) return;
     this.said = Date.now();
     const part = (lane) => `${Math.round((100 * lane.ran) / (COLUMNS * STEPS))} %`;

@@ -30,7 +30,7 @@ const HEADS = [
   ["program", (row) => row.name, "name"],
   ["class", (row) => (row.weight > 1 ? `${row.class} × ${row.weight}` : row.class), ""],
   ["state", (row) => row.state, "state"],
-  ["GPU, last minute", (row) => `${(row.share * 100).toFixed(row.share && row.share < 0.1 ? 1 : 0)} %`, "figure"],
+  ["GPU, 60 s", (row) => `${(row.share * 100).toFixed(row.share && row.share < 0.1 ? 1 : 0)} %`, "figure"],
   ["GPU time", (row) => `${row.gpu_seconds.toFixed(1)} s`, "figure"],
   ["resident", (row) => bytes(row.resident_bytes), "figure"],
   ["evicted", (row) => bytes(row.evicted_bytes), "figure"],
@@ -38,6 +38,8 @@ const HEADS = [
   ["waits P50 / P99", (row) => times(row.waits), "figure"],
   ["requests P50 / P99", (row) => times(row.requests) + (row.slo_misses ? `, ${row.slo_misses} late` : ""), "figure"],
 ];
+/** Which of them is the state. */
+const STATE = 2;
 const ORDERS = {
   name: () => 0,
   state: (row) => ["running", "waiting", "preempted", "suspended", "unresponsive", "idle", "evicted"].indexOf(row.state),
@@ -45,7 +47,9 @@ const ORDERS = {
   memory: (row) => -(row.resident_bytes + row.evicted_bytes + row.unmanaged_bytes),
   wait: (row) => -(row.waits?.max ?? 0),
 };
-const PAGE = 100;
+/** How many rows there are at first, and how many more each time. */
+const FIRST = 25;
+const MORE = 100;
 const names = new Intl.Collator(undefined, { numeric: true });
 
 /** The table of programs: at most so many rows, however many there are. */
@@ -55,7 +59,7 @@ export class Programs {
     this.control = false;
     this.all = new Map();
     this.rows = new Map();
-    this.most = PAGE;
+    this.most = FIRST;
     this.ordered = 0;
     const get = (id) => document.getElementById(id);
     [this.body, this.find, this.sort, this.shown, this.more, this.none] = ["rows", "find", "sort", "shown", "more", "none"].map(get);
@@ -64,7 +68,7 @@ export class Programs {
     this.find.addEventListener("input", anew);
     this.sort.addEventListener("change", anew);
     this.more.addEventListener("click", () => {
-      this.most += PAGE;
+      this.most += MORE;
       this.order();
     });
   }
@@ -84,8 +88,9 @@ export class Programs {
       const shown = this.rows.get(row.id);
       if (shown) this.write(shown, row);
     }
-    // A table that is read stays as it is, unless somebody comes or goes; other orders follow now and then.
-    if (is_new || (this.sort.value !== "name" && Date.now() - this.ordered > 2000)) this.order();
+    // Rows do not move all the time, and not under a pointer.
+    const is_old = this.sort.value !== "name" && Date.now() - this.ordered > 2000 && !this.body.matches(":hover");
+    if (is_new || is_old) this.order();
   }
 
   head() {
@@ -132,7 +137,9 @@ export class Programs {
   make(row) {
     const cells = HEADS.map(([text, , kind]) => make("td", { role: "cell", class: kind, "data-head": text }));
     const line = make("tr", { role: "row" }, ...cells);
-    const there = { line, cells };
+    // The state has a dot before its word.
+    const state = cells[STATE].appendChild(make("span"));
+    const there = { line, cells, texts: cells.map((cell, at) => (at === STATE ? state : cell)) };
     const where = [row.container && `container ${row.container}`, row.pod && `pod ${row.pod}`].filter(Boolean).join(", ");
     cells[0].append(make("span", {}, row.name));
     if (where) cells[0].append(make("small", {}, where));
@@ -150,8 +157,9 @@ export class Programs {
   }
 
   write(there, row) {
-    HEADS.forEach(([, text], at) => at && say(there.cells[at], text(row)));
-    if (there.cells[2].dataset.state !== row.state) there.cells[2].dataset.state = row.state;
+    HEADS.forEach(([, text], at) => at && say(there.texts[at], text(row)));
+    const { dataset } = there.texts[STATE];
+    if (dataset.state !== row.state) dataset.state = row.state;
     if (!there.toggle) return;
     there.suspended = row.suspended;
     const word = row.suspended ? "Resume" : "Suspend";
@@ -212,7 +220,7 @@ export function switches(fresh, all) {
       one.n, one.from ?? "–", one.to, ms(one.switch_ms), ended ? `${ms(ended)}${one.pause_ms ? ", preempted" : ""}` : "–",
       one.bytes_out ? `${bytes(one.bytes_out)}, ${ms(one.out_seconds * 1e3)}` : "–",
       one.bytes_in ? `${bytes(one.bytes_in)}, ${ms(one.in_seconds * 1e3)}` : "–",
-      ms(one.map_ms + one.prepare_ms + one.unmap_ms), ms(one.phases.first_launch_ms ?? one.phases.all_resident_ms),
+      ms(one.map_ms + one.prepare_ms + one.unmap_ms || null), ms(one.phases.first_launch_ms ?? one.phases.all_resident_ms),
     ];
     const kinds = ["figure", "name", "name", "figure", "figure", "figure", "figure", "figure", "figure"];
     body.prepend(make("tr", {}, ...cells.map((text, at) => make("td", { class: kinds[at] }, String(text)))));

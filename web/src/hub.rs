@@ -12,12 +12,14 @@ use crate::live::Live;
 
 /// How often it is asked at most.
 const PERIOD: Duration = Duration::from_millis(500);
-/// Of a coordinator with much to tell, asking takes no more than one part in so many of the time.
-const REST: u32 = 30;
+/// Of a coordinator with much to tell, asking takes no more than one part in so many of the time, unless somebody has just come.
+const REST: u32 = 15;
+/// But nobody waits longer than that.
+const LONGEST: Duration = Duration::from_secs(3);
 /// How many answers about what has happened are read at once: all that a coordinator keeps.
 const ANSWERS: usize = 80;
 /// What is older is not told to who comes.
-const RECENT: Duration = Duration::from_secs(3);
+const RECENT: Duration = Duration::from_secs(4);
 
 /// How things stood at one moment.
 #[derive(Debug)]
@@ -62,7 +64,10 @@ impl Hub {
             };
             self.ticks.send_replace(Arc::new(Tick { number, at: Instant::now(), all, news }));
             let took = start.elapsed();
-            tokio::time::sleep(PERIOD.saturating_sub(took).max(took * REST)).await;
+            tokio::time::sleep(PERIOD.saturating_sub(took)).await;
+            let rest = (took * REST).min(LONGEST).saturating_sub(PERIOD);
+            // Who comes is told at once how things stand.
+            let _ = tokio::time::timeout(rest, self.wanted.notified()).await;
         }
     }
 
