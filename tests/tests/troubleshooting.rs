@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 use proc_macro2::{Delimiter, Group, Ident, Literal, TokenStream, TokenTree};
 
 const PAGE: &str = "docs/troubleshooting.md";
-const FOLDERS: [&str; 6] = ["cli/src", "coordinator/src", "harness/src", "include/src", "shim/src", "workbench/src"];
+const FOLDERS: [&str; 7] =
+    ["cli/src", "coordinator/src", "harness/src", "include/src", "shim/src", "web/src", "workbench/src"];
 /// What is shorter is a name, or a part that says nothing by itself.
 const WORDS: usize = 3;
 /// How deep messages are put into others.
@@ -29,8 +30,12 @@ const OPTIONAL: &str = "info";
 const NO_MESSAGES: &[(&str, &str, &str)] = &[
     ("", "--", "options of a program that Baton starts"),
     ("cli/src/doctor/trial.rs", "trial ", "a command of Baton's own"),
+    ("web/src/guard.rs", "default-src", "a header for browsers"),
+    ("web/src/metrics.rs", "", "what metrics say about themselves"),
     ("cli/src/serve.rs", "a setting that is usual", "why something cannot fail"),
     ("cli/src/settings.rs", "half of the host memory", "a remark in what --print-config prints"),
+    ("cli/src/settings.rs", "a new token each time", "a remark in what --print-config prints"),
+    ("cli/src/settings.rs", "only on a socket", "a remark in what --print-config prints"),
     ("cli/src/settings.rs", "in the user's runtime folder", "a remark in what --print-config prints"),
     ("cli/src/status.rs", "arena …", "a line that was asked for"),
     ("cli/src/status.rs", "host pool …", "a line that was asked for"),
