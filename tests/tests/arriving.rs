@@ -1,7 +1,8 @@
 //! Programs run while their memory comes in, and compute what they compute alone.
 //!
 //! All memory of theirs is evicted again and again, at any moment; what is not back is not mapped, so that a call which is
-//! let through too early fails. Freed and evicted memory is poisoned. Work is drained, never paused: what was paused comes back whole.
+//! let through too early fails. Freed and evicted memory is poisoned. Work is mostly drained, never paused: what was paused comes back
+//! whole. Where it may be paused, kernels are launched ahead of their memory.
 
 use std::time::Duration;
 
@@ -21,12 +22,17 @@ const MOST_PAIRS: usize = 100;
 /// comes in at any time. Further pairs follow if nobody has run while memory came in. Their seeds count from the first one.
 #[track_caller]
 fn evicted_all_the_time(name: &str, arguments: &[&str], first_seed: usize) {
-    // A slow bus, so that arrivals take longer than what waits for them.
-    let serving = Serving::arena("96MiB")
-        .flag("--no-preempt")
-        .setting("SIMCUDA_H2D_GBPS", "0.6")
-        .setting("SIMCUDA_D2H_GBPS", "6")
-        .option("--quantum", "5ms");
+    evicted_all_the_time_by(serving().flag("--no-preempt"), name, arguments, first_seed);
+}
+
+/// A slow bus, so that arrivals take longer than what waits for them.
+fn serving() -> Serving {
+    let serving = Serving::arena("96MiB").setting("SIMCUDA_H2D_GBPS", "0.6");
+    serving.setting("SIMCUDA_D2H_GBPS", "6").option("--quantum", "5ms")
+}
+
+#[track_caller]
+fn evicted_all_the_time_by(serving: Serving, name: &str, arguments: &[&str], first_seed: usize) {
     let coordinator = serving.start();
     coordinator.until_ready();
     let watch = Watch::start(&coordinator);
@@ -133,6 +139,17 @@ fn allocations_come_and_go_while_memory_comes_in() {
 #[ignore = "long: ten rounds"]
 fn allocations_come_and_go_while_memory_comes_in_for_many_rounds() {
     allocations(Form::Long);
+}
+
+/// Streams, captures and hidden pointers again, with kernels that are launched ahead.
+#[test]
+fn kernels_go_ahead_in_programs_that_can_be_preempted() {
+    let serving = || serving().option("--mode", "exclusive");
+    let usual = ["--megabytes", "40", "--rounds", "5"];
+    for (name, rest) in [("hidden", "--gap-ms"), ("capture", "--rest-ms")] {
+        evicted_all_the_time_by(serving(), name, &[&usual[..], &[rest, "50"]].concat(), 17);
+    }
+    evicted_all_the_time_by(serving(), "streams", &[&usual[..], &["--gap-ms", "10"]].concat(), 21);
 }
 
 /// It looks idle while it waits for its memory, but to send that away again would be to keep it waiting for ever.

@@ -150,8 +150,9 @@ pub(crate) fn all_is_here() {
     if let Some(word) = unsafe { PAGE.load(Ordering::Acquire).as_ref() } {
         word.store(arrival, Ordering::Release);
     }
+    let was_waited_for = is_waited_for_on_gpu();
     HERE.store(arrival, Ordering::Release);
-    if LAUNCHED.load(Ordering::Acquire) == arrival {
+    if was_waited_for {
         // The first of it begins now.
         blocks::note_first_call();
     }

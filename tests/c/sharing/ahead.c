@@ -12,7 +12,7 @@
  *     free                     frees what `alloc` allocated; `freed`
  *     query                    whether the stream has work; `busy` or `idle`
  *     again                    destroys the stream and makes another one; `made`
- *     destroy                  destroys the context, with whatever it does; `destroyed`
+ *     destroy                  destroys the context, with whatever it does, and begins anew; `destroyed`
  *     quit                     reads all back and ends with `result ahead CHECKSUM ok`
  */
 #include "work.h"
@@ -24,7 +24,7 @@ static struct tools tools;
 static CUstream stream;
 static struct piece slices[SLICES];
 static uint64_t *sums, want[SLICES], folded = CHECKSUM_START;
-static CUdeviceptr sums_at, more;
+static CUdeviceptr range, sums_at, more;
 
 /* Either way to launch. */
 static void launch(CUfunction function, unsigned words, void **parameters) {
@@ -74,7 +74,6 @@ static void map_all(void) {
     CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                       .location = {CU_MEM_LOCATION_TYPE_DEVICE, device}};
     CUmemAccessDesc access = {properties.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-    CUdeviceptr range;
     CHECK(cuMemAddressReserve(&range, all, 0, 0, 0));
     for (size_t at = 0; at < all; at += bytes) {
         CUmemGenericAllocationHandle handle;
@@ -92,6 +91,16 @@ static void map_all(void) {
 static void make_stream(void) {
     if (which == 0) CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     if (which == 2) stream = CU_STREAM_PER_THREAD;
+}
+
+static void begin(void) {
+    start();
+    tools = tools_from(load_kernels());
+    make_stream();
+    CHECK(cuMemHostAlloc((void **)&sums, SLICES * sizeof *sums, CU_MEMHOSTALLOC_DEVICEMAP));
+    CHECK(cuMemHostGetDevicePointer(&sums_at, sums, 0));
+    map_all();
+    CHECK(cuStreamSynchronize(stream));
 }
 
 static void obey(const char *line) {
@@ -114,6 +123,9 @@ static void obey(const char *line) {
         printf("made\n");
     } else if (strcmp(line, "destroy\n") == 0) {
         CHECK(cuDevicePrimaryCtxReset(0));
+        CHECK(cuMemUnmap(range, megabytes * MIB));
+        CHECK(cuMemAddressFree(range, megabytes * MIB));
+        begin();
         printf("destroyed\n");
     } else if (strcmp(line, "quit\n") == 0) {
         uint64_t sum = folded;
@@ -130,13 +142,7 @@ int main(int argc, char **argv) {
     read_options(argc, argv, options, COUNT_OF(options));
     REQUIRE(megabytes % HANDLE == 0 && which < STREAMS, "--megabytes has to be a multiple of 8, --stream 0 to 2");
     setvbuf(stdout, NULL, _IOLBF, 0);
-    start();
-    tools = tools_from(load_kernels());
-    make_stream();
-    CHECK(cuMemHostAlloc((void **)&sums, SLICES * sizeof *sums, CU_MEMHOSTALLOC_DEVICEMAP));
-    CHECK(cuMemHostGetDevicePointer(&sums_at, sums, 0));
-    map_all();
-    CHECK(cuStreamSynchronize(stream));
+    begin();
     printf("ready %d\n", (int)getpid());
     char line[64];
     while (fgets(line, sizeof line, stdin)) obey(line);

@@ -72,7 +72,12 @@ impl Arm {
     #[track_caller]
     pub fn start(pressure: Pressure) -> Self {
         let serving = Serving::arena("224MiB").memory(GPU).option("--max-wait", "1s").option("--quantum", "3ms");
-        let serving = if pressure == Pressure::Turns { serving.flag("--no-preempt") } else { serving };
+        let serving = match pressure {
+            // A slow bus: kernels are launched while their memory comes in.
+            Pressure::Evictions => serving.setting("SIMCUDA_H2D_GBPS", "0.05"),
+            Pressure::Preemption => serving,
+            Pressure::Turns => serving.flag("--no-preempt"),
+        };
         let coordinator = serving.start();
         let rival = |class: &str, gap: &str| {
             let rounds = ["--rounds", "100000000", "--check", "100000000", "--gap-ms", gap];
