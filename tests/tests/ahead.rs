@@ -95,6 +95,30 @@ fn kernels_are_launched_in_streams_of_every_kind_before_their_memory_has_come() 
 }
 
 #[test]
+fn a_program_launches_ahead_also_while_others_wait_for_their_turns() {
+    let (want, last) = alone(&[], TRIES);
+    let coordinator = serving().start();
+    coordinator.until_ready();
+    let command = coordinator.place.joining("ahead", &program("ahead"), &[]);
+    let mut command = command;
+    command.env("BATON_CLASS", "latency");
+    let mut running = ready(command, Some(coordinator.place.clone()), &[]);
+    // It always has something to do, and is less urgent.
+    let rounds = ["--megabytes", "8", "--rounds", "100000000"];
+    let other = coordinator.run("other", "batch", &program("fill_and_check"), &rounds);
+    let mut seen = 0;
+    for answer in &want {
+        let ahead = launches_ahead(&coordinator, &mut running);
+        seen += usize::from(ahead && tenant(&coordinator.status(), "other")["waiting"] == true);
+        assert_eq!(running.ask("wait", LIMIT), *answer);
+    }
+    assert!(seen > 0, "nothing was launched before all memory had come, while another one waited");
+    assert_eq!(running.ask("quit", LIMIT), last);
+    drop(other);
+    coordinator.until_empty();
+}
+
+#[test]
 fn the_first_launch_of_a_switch_is_the_first_that_could_run() {
     let coordinator = serving().start();
     coordinator.until_ready();

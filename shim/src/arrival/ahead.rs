@@ -6,8 +6,9 @@
 //! it. The control loop writes the word when **all** memory has come.
 //!
 //! - **Only kernels** are launched ahead. Of copies and fills the driver checks the addresses, and a graph may hold whatever calls do.
-//! - **Only what can be preempted** is: otherwise a switch drains, and would wait for memory that has yet to come. And only while nobody
-//!   waits for the GPU: little is to be in flight then.
+//! - **Only what can be preempted** is: otherwise a switch drains, and would wait for memory that has yet to come. And not while somebody
+//!   more urgent may come at any time, when little is to be in flight. Whoever waits for a turn of its own waits for the end of the
+//!   arrival in any case, which is when this turn begins to count; so launches that went ahead are not counted.
 //! - **The word** says which arrival was the last to come to its end. An arrival that is broken off leaves it as it is. Work that was
 //!   paused goes on only when all memory is back, and the grant that follows writes it.
 //! - Mappings can be changed whatever waits meanwhile: measured beside a full queue, freeing, loading code, and waiting for the context
@@ -26,9 +27,10 @@ use baton_contract::cuda::{CUDA_SUCCESS, CUdevice, CUdeviceptr, CUresult};
 
 use super::blocks::{self, Lack, Needs};
 use crate::driver::api::{self, Handle, Stream};
-use crate::gate::{self, Passage};
+use crate::gate::Passage;
 use crate::work::capture;
 use crate::work::contexts::{self, ContextId};
+use crate::work::limit;
 
 /// Where a context reaches the word.
 #[derive(Clone, Copy, Debug)]
@@ -189,7 +191,7 @@ pub(super) fn wait(passage: &Passage, needs: Needs, stream: Stream) -> Result<()
 /// Has the stream wait for memory, if a launch in it may go ahead of that.
 fn goes_ahead(lack: &Lack, stream: Stream) -> bool {
     let Some(arrival) = lack.arrival else { return false };
-    if IS_REFUSED.load(Ordering::Relaxed) || gate::is_contended() {
+    if IS_REFUSED.load(Ordering::Relaxed) || limit::is_for_somebody_urgent() {
         return false;
     }
     let Some(key) = (if stream == Stream::Legacy { Some(LEGACY) } else { capture::key(stream) }) else { return false };

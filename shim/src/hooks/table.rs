@@ -151,7 +151,7 @@ macro_rules! hooks {
             // SAFETY: as above.
             return retry::retried(|| unsafe { $original($($argument),*) });
         }
-        if gate::is_contended() && !passage.is_beside() {
+        if gate::is_contended() && !passage.is_beside() && !arrival::is_waited_for_on_gpu() {
             limit::launched(answer, Stream::of::<INDEX>($stream.stream()));
         }
         answer

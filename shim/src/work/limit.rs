@@ -4,7 +4,7 @@
 //! are never more than twice as many of its launches in flight, and the GPU never runs dry.
 
 use core::cell::RefCell;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use core::time::Duration;
 use std::time::Instant;
 
@@ -31,6 +31,8 @@ const STRIDE: u32 = 16;
 /// There are no marks.
 const NO_MARKS: u32 = u32::MAX;
 static CURRENT_STRIDE: AtomicU32 = AtomicU32::new(STRIDE);
+/// Somebody more urgent may come at any time.
+static IS_FOR_URGENT: AtomicBool = AtomicBool::new(false);
 
 /// Keeps no more than this in flight while the gate is contended.
 pub(crate) fn set(in_flight: InFlight) {
@@ -40,6 +42,12 @@ pub(crate) fn set(in_flight: InFlight) {
         InFlight::Launches(launches) => (launches / 2).max(1),
     };
     CURRENT_STRIDE.store(stride, Ordering::Relaxed);
+    IS_FOR_URGENT.store(matches!(in_flight, InFlight::Launches(_)), Ordering::Relaxed);
+}
+
+/// Whether little is to be in flight because somebody more urgent may come at any time, and not only because others wait for a turn.
+pub(crate) fn is_for_somebody_urgent() -> bool {
+    IS_FOR_URGENT.load(Ordering::Relaxed)
 }
 
 /// How long a thread waits for its earlier launches.
