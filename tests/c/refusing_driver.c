@@ -1,0 +1,10 @@
+/* The simulated driver, in which no stream can wait for a word: the call answers as where that is not supported.
+ *
+ * A program reaches this library as its driver. What is not here the loader finds in libsimcuda.so, which this one needs.
+ */
+enum { NOT_SUPPORTED = 801 };
+
+int cuStreamWaitValue32_v2(void *stream, unsigned long long address, unsigned value, unsigned flags) {
+    (void)stream, (void)address, (void)value, (void)flags;
+    return NOT_SUPPORTED;
+}
