@@ -13,6 +13,7 @@ NAMES = {
     "llama_1b_long": "Llama, 1.1 B, 1,024 tokens",
     "llama_7b": "Llama, 6.7 B",
     "llama_7b_segments": "Llama, 6.7 B, expandable segments",
+    "llama_7b_segments_masked": "the same, given its mask",
     "pegasus": "Pegasus",
     "resnet152": "ResNet-152",
     "resnet152_train": "ResNet-152 training, batch 32",

@@ -33,6 +33,7 @@ LIMITS = {
     "llama_1b": 1.10,
     "llama_7b": 1.10,
     "llama_7b_segments": 1.10,
+    "llama_7b_segments_masked": 1.10,
     "jax_7b": 1.10,
     "driver": None,
 }

@@ -83,6 +83,7 @@ SERVED = {
         for name in ("adamw", "graph", "compiled", "linalg", "attention")
     },
     "llama_7b_segments": ("torch_services", "llama_7b"),
+    "llama_7b_segments_masked": ("torch_services", "llama_7b_masked"),
     "jax_7b": ("jax_services", "jax_7b"),
     "driver": ("driver_service", "driver"),
 }
@@ -93,6 +94,7 @@ SEGMENTS = {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
 POOLS = {"PYTORCH_ALLOC_CONF": "backend:cudaMallocAsync"}
 ENVIRONMENT = {
     "llama_7b_segments": SEGMENTS,
+    "llama_7b_segments_masked": SEGMENTS,
     "jax_7b": {"XLA_PYTHON_CLIENT_MEM_FRACTION": ".5"},
     "resnet152_train_64_segments": SEGMENTS,
     "resnet152_train_64_async": POOLS,

@@ -125,6 +125,27 @@ def llama_server(device, size, **shape):
     return service(model, request)
 
 
+def llama_7b_masked(device, size):
+    """The same model, given its mask: otherwise the library asks the GPU first what the mask is."""
+    make_deterministic()
+    shape = {"hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32}
+    heads = {"num_attention_heads": 32, "num_key_value_heads": 32}
+    if size != "full":
+        shape = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
+        heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
+    model = llama(device, vocab_size=32_000, **shape, **heads)
+    batches = prompts(device, 1, 512)
+    mask = torch.ones(1, 1, 512, 512, dtype=torch.bool, device=device).tril()
+
+    @torch.inference_mode()
+    def request(i):
+        tokens = batches[i % INPUTS].to(device, non_blocking=True)
+        answer = model(input_ids=tokens, attention_mask=mask, use_cache=False, logits_to_keep=1)
+        return to_host(answer.logits)
+
+    return service(model, request)
+
+
 def llama_1b(device, size):
     """Llama-shaped, 1.1 B parameters."""
     shape = {"hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16}
