@@ -30,7 +30,9 @@ impl Container {
             if last.len() == DIGITS && last.bytes().all(|digit| digit.is_ascii_hexdigit()) {
                 found.id.get_or_insert_with(|| last[..SHOWN].to_owned());
             }
-            let pod = part.rsplit("pod").next().filter(|pod| part.contains("pod") && is_uid(pod));
+            // `kubepods` has one in it too.
+            let after = part.match_indices("pod").filter_map(|(at, word)| part.get(at + word.len()..));
+            let pod = after.filter_map(|after| after.get(..UID)).find(|pod| is_uid(pod));
             if let Some(pod) = pod {
                 found.pod.get_or_insert_with(|| pod.replace('_', "-"));
             }
@@ -39,8 +41,14 @@ impl Container {
     }
 }
 
+/// How long a pod's UID is.
+const UID: usize = 36;
+
 fn is_uid(text: &str) -> bool {
-    text.len() == 36 && text.bytes().all(|c| c.is_ascii_hexdigit() || c == b'-' || c == b'_')
+    text.bytes().enumerate().all(|(at, byte)| match at {
+        8 | 13 | 18 | 23 => matches!(byte, b'-' | b'_'),
+        _ => byte.is_ascii_hexdigit(),
+    })
 }
 
 #[cfg(test)]
