@@ -3,7 +3,7 @@
 //! Tenants here have no program ([`BareTenant`]), but for three that have memory and take turns with it, so that something happens.
 //!
 //! * **status**: how long a coordinator with so many tenants takes for `baton status`, and for a scrape of its metrics.
-//! * **pages**: how much of a processor the coordinator's process takes while nobody looks, while somebody does, and while fifty do.
+//! * **pages**: how much of a processor the coordinator's process takes, without what the simulated GPU computes in it, while nobody looks, while somebody does, and while fifty do.
 //!
 //! `-- --show N` starts such a coordinator with N programs, prints where its page is, and keeps it until standard input ends:
 //! `tests/look` looks at it in a browser.
@@ -22,7 +22,6 @@ use baton_tests::bare_tenant::{BareTenant, greeting};
 use baton_tests::coordinator::{Coordinator, Serving};
 use baton_tests::hold;
 use baton_tests::http::{self, Events};
-use baton_tests::running::cpu_time;
 use baton_tests::web::{Page, metrics_socket};
 use serde_json::{Value, json};
 
@@ -123,6 +122,17 @@ fn with_tenants<T>(coordinator: &Coordinator, count: usize, meanwhile: impl FnOn
     })
 }
 
+/// The time that a process's threads have had on processors, but for those of the simulated GPU.
+fn own_time(pid: i32) -> Duration {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("it lives");
+    let time = |task: fs::DirEntry| {
+        let read = |file: &str| fs::read_to_string(task.path().join(file)).unwrap_or_default();
+        let nanos = read("schedstat").split(' ').next().and_then(|nanos| nanos.parse().ok()).unwrap_or(0);
+        if read("comm").starts_with("simcuda") { Duration::ZERO } else { Duration::from_nanos(nanos) }
+    };
+    tasks.flatten().map(time).sum()
+}
+
 fn median(mut figures: Vec<f64>) -> f64 {
     figures.sort_by(f64::total_cmp);
     figures[figures.len() / 2]
@@ -172,9 +182,9 @@ fn measure(tenants: usize) -> Value {
                         })
                     })
                     .collect();
-                let before = cpu_time(coordinator.pid());
+                let before = own_time(coordinator.pid());
                 thread::sleep(LOOKING);
-                let share = (cpu_time(coordinator.pid()) - before).as_secs_f64() / LOOKING.as_secs_f64();
+                let share = own_time(coordinator.pid()).saturating_sub(before).as_secs_f64() / LOOKING.as_secs_f64();
                 over.store(true, Ordering::Relaxed);
                 (share, readers.into_iter().map(|reader| reader.join().expect("it ends")).max().unwrap_or(0))
             });
