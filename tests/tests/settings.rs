@@ -156,7 +156,7 @@ fn a_program_finds_its_gpus_coordinator_without_being_told_where() {
     let uuid = status["gpu"]["uuid"].as_str().expect("a UUID");
     let asked = Running::start(&mut prepared.place.baton(&["status", "--json", "--gpu", &uuid[..12]]), false, None);
     let status: Value = serde_json::from_str(&asked.finish(LIMIT).succeeded().out).expect("JSON");
-    let rows = ["/tenants/0", "/arena", "/host_pool", "/events/0"];
+    let rows = ["/tenants/0", "/arena", "/host_pool", "/ledger"];
     assert!(rows.iter().all(|row| status.pointer(row).is_some_and(|row| row["gpu"] == uuid)), "{status:#}");
     let mut other = prepared.place.baton(&["evict", "found", "--gpu", "GPU-ffff"]);
     let outcome = Running::start(&mut other, false, None).finish(LIMIT);
