@@ -2,10 +2,12 @@
 
 use std::process::ExitCode;
 
-use baton_cli::{CliError, doctor, evict, logs, named, ps, run, serve, set, stats, status, stop, trace, why};
+use baton_cli::{
+    CliError, doctor, evict, logs, named, ps, run, serve, set, shell, stats, status, stop, top, trace, why,
+};
 use baton_harness::driver::Choice;
 use baton_workbench::{bench, demo};
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
 /// Many unmodified CUDA programs take turns on one GPU.
 #[derive(Parser)]
@@ -30,6 +32,8 @@ enum Command {
     Status(status::StatusArgs),
     /// List the programs, a line each, with the process ids that nvidia-smi shows.
     Ps(ps::Ps),
+    /// Show live who has the GPU, how programs stand, and whose memory is where. `?` lists the keys.
+    Top(top::Top),
     /// Show what the last seconds came to: who had the GPU, what was copied, how long programs waited and requests took.
     Stats(stats::Stats),
     /// Print what has happened, a line each.
@@ -55,6 +59,11 @@ enum Command {
     Stop(stop::Stop),
     /// Say what this machine offers and what is missing.
     Doctor(doctor::Doctor),
+    /// Print what a shell needs to complete `baton` commands: `baton completions bash`.
+    Completions(shell::Completions),
+    /// Write the manual's pages into a folder.
+    #[command(hide = true)]
+    Man(shell::Man),
     /// A program that `baton doctor` runs.
     #[command(hide = true)]
     Trial(doctor::trial::Trial),
@@ -106,6 +115,7 @@ fn main() -> ExitCode {
         Command::Serve(arguments) => ("serve", serve::run(arguments).map(|()| true)),
         Command::Status(arguments) => ("status", status::run(arguments).map(|()| true)),
         Command::Ps(arguments) => ("ps", ps::run(arguments).map(|()| true)),
+        Command::Top(arguments) => ("top", top::run(arguments).map(|()| true)),
         Command::Stats(arguments) => ("stats", stats::run(arguments).map(|()| true)),
         Command::Logs(arguments) => ("logs", logs::run(arguments).map(|()| true)),
         Command::Why(arguments) => ("why", why::run(arguments).map(|()| true)),
@@ -116,6 +126,10 @@ fn main() -> ExitCode {
         Command::Set(arguments) => ("set", set::set(arguments).map(|()| true)),
         Command::Suspend(arguments) => ("suspend", set::suspend(arguments).map(|()| true)),
         Command::Resume(arguments) => ("resume", set::resume(arguments).map(|()| true)),
+        Command::Completions(arguments) => {
+            ("completions", shell::completions(Arguments::command(), &arguments).map(|()| true))
+        }
+        Command::Man(arguments) => ("man", shell::man(Arguments::command(), &arguments).map(|()| true)),
         Command::Doctor(arguments) => ("doctor", doctor::run(&arguments)),
         Command::Trial(arguments) => ("trial", doctor::trial::play(&arguments).map(|()| true)),
         Command::Bench(Bench::Switch { json, driver, repeat }) => {

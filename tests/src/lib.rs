@@ -13,6 +13,7 @@ pub mod hold;
 pub mod http;
 pub mod openmetrics;
 pub mod running;
+pub mod terminal;
 pub mod trace_file;
 pub mod watch;
 pub mod web;

@@ -17,6 +17,7 @@ mod failures; // timed
 mod footprints; // timed
 mod generated; // timed
 mod immovable; // timed
+mod interfaces; // timed
 mod joining; // timed
 mod kept; // timed
 mod launcher; // timed
@@ -36,6 +37,7 @@ mod rules; // timed
 mod settings; // timed
 mod sharing; // timed
 mod steering; // timed
+mod top; // timed
 mod trace; // plain
 mod traces; // timed
 mod troubleshooting; // plain

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use crate::timeline::{Done, Program, State, Timeline, Wait};
+use crate::timeline::{Done, Program, State, Timeline};
 
 #[cfg(test)]
 mod tests;
@@ -14,8 +14,7 @@ pub struct Took(Vec<u64>);
 
 impl Took {
     /// Of these.
-    fn of(times: impl Iterator<Item = u64>) -> Self {
-        let mut times: Vec<u64> = times.collect();
+    fn of(mut times: Vec<u64>) -> Self {
         times.sort_unstable();
         Self(times)
     }
@@ -34,6 +33,22 @@ impl Took {
     /// The longest.
     pub fn longest(&self) -> Option<u64> {
         self.0.last().copied()
+    }
+}
+
+/// How long things took, of all and of each.
+#[derive(Default)]
+struct Times {
+    all: Vec<u64>,
+    each: BTreeMap<u32, Vec<u64>>,
+}
+
+impl Times {
+    fn add(&mut self, id: Option<u32>, took: u64) {
+        self.all.push(took);
+        if let Some(id) = id {
+            self.each.entry(id).or_default().push(took);
+        }
     }
 }
 
@@ -116,27 +131,19 @@ impl Summary {
         for (_, id, bytes) in &timeline.resident {
             add(Some(*id), &|part| part.resident = Some(*bytes), &mut programs);
         }
-        // By program, so that nobody goes through all of them for each.
-        let (mut waits, mut requests): (BTreeMap<u32, Vec<u64>>, BTreeMap<u32, Vec<u64>>) = Default::default();
-        let waited = |wait: &Wait| wait.granted.saturating_sub(wait.asked);
-        let took = |request: &Done| request.time.end.saturating_sub(request.time.start);
-        let in_time = |wait: &&Wait| is_within(wait.granted);
-        for wait in timeline.waits.iter().filter(in_time) {
-            waits.entry(wait.id).or_default().push(waited(wait));
+        let (mut waits, mut requests): (Times, Times) = Default::default();
+        for wait in timeline.waits.iter().filter(|wait| is_within(wait.granted)) {
+            waits.add(Some(wait.id), wait.granted.saturating_sub(wait.asked));
         }
         for request in timeline.requests.iter().filter(ended) {
-            request.id.map(|id| requests.entry(id).or_default().push(took(request)));
+            requests.add(request.id, request.time.end.saturating_sub(request.time.start));
         }
+        let mut gpu = Part { waits: Took::of(waits.all), requests: Took::of(requests.all), ..Part::default() };
         for (id, part) in &mut programs {
-            part.waits = Took::of(waits.remove(id).into_iter().flatten());
-            part.requests = Took::of(requests.remove(id).into_iter().flatten());
+            part.waits = Took::of(waits.each.remove(id).unwrap_or_default());
+            part.requests = Took::of(requests.each.remove(id).unwrap_or_default());
             part.is_active |= part.requests.count() > 0;
         }
-        let mut gpu = Part {
-            waits: Took::of(timeline.waits.iter().filter(in_time).map(waited)),
-            requests: Took::of(timeline.requests.iter().filter(ended).map(took)),
-            ..Part::default()
-        };
         for part in programs.values() {
             gpu.share += part.share;
             gpu.switches += part.switches;

@@ -1,0 +1,177 @@
+//! `baton top`: a live picture of a coordinator and its programs.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `model` | what is known, and what keys do |
+//! | `view` | the picture, as cells of a screen |
+//! | `mod` | asks the coordinator, reads keys, and shows the picture where it has changed |
+//!
+//! Without a terminal, or on one that cannot move its cursor, it prints the picture once.
+
+pub mod model;
+pub mod view;
+
+use std::io::IsTerminal as _;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+use baton_contract::messages::Opening;
+use baton_contract::scheduling::Change;
+use baton_harness::client;
+use clap::Args;
+use ratatui::buffer::Buffer;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use ratatui::layout::Rect;
+
+use super::CliError;
+use super::history::see;
+use super::named::{have_done_patiently, read};
+use super::place::Place;
+use model::{Action, Effect, Key, Model};
+
+/// Wide enough where nobody says how wide it is.
+const WIDTH: u16 = 80;
+
+/// `baton top`.
+#[derive(Clone, Debug, Args)]
+pub struct Top {
+    #[command(flatten)]
+    place: Place,
+    /// How long between two looks.
+    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = humantime::parse_duration)]
+    every: Duration,
+}
+
+/// Shows it until the user ends it.
+///
+/// # Errors
+///
+/// When no coordinator answers, or not any more.
+pub fn run(Top { place, every }: Top) -> Result<(), CliError> {
+    let socket = place.find()?;
+    let mut model = Model::default();
+    look(&socket, &mut model)?;
+    let is = |name: &str, value: &str| std::env::var_os(name).is_some_and(|word| word == value);
+    if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() || is("TERM", "dumb") {
+        print!("{}", once(&model));
+        return Ok(());
+    }
+    let color = std::env::var_os("NO_COLOR").is_none_or(|word| word.is_empty());
+    let mut terminal = ratatui::try_init()?;
+    let ended = follow(&socket, &mut model, &mut terminal, every, color);
+    ratatui::restore();
+    ended
+}
+
+/// The picture as lines of text, as wide as the user says, and as long as it is.
+fn once(model: &Model) -> String {
+    let columns = std::env::var("COLUMNS").ok().and_then(|word| word.parse().ok());
+    let height = u16::try_from(model.snapshot.tenants.len().max(1)).unwrap_or(u16::MAX).saturating_add(8);
+    let mut buffer = Buffer::empty(Rect::new(0, 0, columns.unwrap_or(WIDTH).clamp(20, 500), height));
+    view::draw(model, false, &mut buffer);
+    let Rect { width, .. } = buffer.area;
+    // The last line is of keys.
+    let lines = buffer.content.chunks(usize::from(width)).take(usize::from(height) - 1);
+    let line = |cells: &[ratatui::buffer::Cell]| {
+        cells.iter().map(ratatui::buffer::Cell::symbol).collect::<String>().trim_end().to_owned() + "\n"
+    };
+    lines.map(line).collect()
+}
+
+fn look(socket: &Path, model: &mut Model) -> Result<(), CliError> {
+    let snapshot = read(&client::status(socket)?)?;
+    see(socket, &mut model.timeline)?;
+    model.see(snapshot);
+    Ok(())
+}
+
+fn follow(
+    socket: &Path,
+    model: &mut Model,
+    terminal: &mut ratatui::DefaultTerminal,
+    every: Duration,
+    color: bool,
+) -> Result<(), CliError> {
+    let (done, said) = channel();
+    let mut next = Instant::now() + every;
+    loop {
+        // Only cells that differ are sent, so nothing flickers.
+        terminal.draw(|frame| view::draw(model, color, frame.buffer_mut()))?;
+        if event::poll(next.saturating_duration_since(Instant::now()))? {
+            let effect = match event::read()? {
+                Event::Key(key) if key.kind != KeyEventKind::Release => match key.code {
+                    KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => Effect::Quit,
+                    code => of(code).map_or(Effect::Nothing, |key| model.key(key)),
+                },
+                // It is drawn anew in any case, as large as the screen is now.
+                _ => Effect::Nothing,
+            };
+            match effect {
+                Effect::Nothing => {}
+                Effect::Quit => return Ok(()),
+                Effect::Do(action, name) => {
+                    model.message = Some(format!("{} …", words(action, &name)));
+                    act(socket.to_path_buf(), action, name, done.clone());
+                }
+            }
+        }
+        if Instant::now() >= next {
+            look(socket, model)?;
+            next = Instant::now() + every;
+        }
+        hear(&said, model);
+    }
+}
+
+fn hear(said: &Receiver<String>, model: &mut Model) {
+    while let Ok(message) = said.try_recv() {
+        model.message = Some(message);
+    }
+}
+
+fn of(code: KeyCode) -> Option<Key> {
+    Some(match code {
+        KeyCode::Char(word) => Key::Char(word),
+        KeyCode::Up => Key::Up,
+        KeyCode::Down => Key::Down,
+        KeyCode::PageUp => Key::PageUp,
+        KeyCode::PageDown => Key::PageDown,
+        KeyCode::Enter => Key::Enter,
+        KeyCode::Esc => Key::Escape,
+        KeyCode::Backspace => Key::Backspace,
+        _ => return None,
+    })
+}
+
+/// The same as a command.
+fn words(action: Action, name: &str) -> String {
+    match action {
+        Action::Suspend => format!("suspend {name}"),
+        Action::Resume => format!("resume {name}"),
+        Action::Evict => format!("evict {name}"),
+        Action::Prefetch => format!("prefetch {name}"),
+        Action::Class(class) => format!("set {name} class={class}"),
+    }
+}
+
+/// Has it done, which may take long; says then what came of it.
+fn act(socket: PathBuf, action: Action, name: String, done: Sender<String>) {
+    let what = words(action, &name);
+    let change = |change| Opening::Set { name: name.clone(), change };
+    let request = match action {
+        Action::Suspend => change(Change { suspended: Some(true), ..Change::default() }),
+        Action::Resume => change(Change { suspended: Some(false), ..Change::default() }),
+        Action::Class(class) => change(Change { class: Some(class), ..Change::default() }),
+        Action::Evict => Opening::Evict { name },
+        Action::Prefetch => Opening::Prefetch { name },
+    };
+    std::thread::spawn(move || {
+        let said = match have_done_patiently(&socket, &request, &mut || ()) {
+            Ok(_) => format!("{what}: done"),
+            Err(error) => format!("{what}: {error}"),
+        };
+        // Whoever has ended this does not hear it.
+        let _ = done.send(said);
+    });
+}

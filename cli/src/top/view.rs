@@ -1,0 +1,294 @@
+//! The picture: what the model says, as the cells of a screen.
+
+use std::ops::Range;
+
+use baton_contract::memory::size;
+use baton_views::summary::Took;
+use baton_views::timeline::{Span, Timeline};
+use baton_views::words::{duration, duration_ms};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::{Color, Modifier, Style};
+
+use super::model::{Mode, Model, PAST, Row, Sort, question};
+
+#[cfg(test)]
+mod tests;
+
+/// Colours of programs, in turn. They differ in brightness too.
+const COLORS: [Color; 6] = [Color::Cyan, Color::Green, Color::Yellow, Color::Magenta, Color::Blue, Color::Red];
+
+/// Where bars begin.
+const MARGIN: u16 = 11;
+/// So many lines are above the table's own.
+const ABOVE: u16 = 7;
+
+const HELP: &[&str] = &[
+    "q           end                           ?           this help",
+    "up, down    choose a program (also k, j)  /           show only names with these letters",
+    "s           suspend it                    r           resume it",
+    "e           move its memory to the host   p           bring its memory back",
+    "c           change its class",
+    "",
+    "Sort:  A age   N name   G share of the GPU   M memory on the GPU   W waits   S switches",
+    "",
+    "The first line of letters is who had the GPU in the last minute, now at the right end. Each",
+    "program has a letter, which stands in front of its line in the table too; - is nobody.",
+    "GPU, waits and switches are those of the last minute, as in `baton stats --last 60s`.",
+    "`baton why NAME` says what a program waits for.",
+];
+
+/// Draws all of it. Without `color`, letters alone tell programs apart.
+pub fn draw(model: &Model, color: bool, buffer: &mut Buffer) {
+    let area = buffer.area;
+    if area.width < 20 || area.height < 4 {
+        return text(buffer, 0, "too small", Style::new());
+    }
+    header(model, buffer);
+    ribbon(model, color, buffer);
+    let snapshot = &model.snapshot;
+    let resident = snapshot.tenants.iter().map(|tenant| (tenant.id, tenant.resident_bytes));
+    bar(model, color, buffer, 2, "arena", resident.collect(), snapshot.arena.bytes);
+    let evicted = snapshot.tenants.iter().map(|tenant| (tenant.id, tenant.evicted_bytes));
+    bar(model, color, buffer, 3, "host pool", evicted.collect(), snapshot.host_pool.bytes);
+    text(buffer, 4, &ledger(model), Style::new());
+    if model.mode == Mode::Help {
+        for (at, line) in (ABOVE - 1..area.height.saturating_sub(1)).zip(HELP) {
+            text(buffer, at, line, Style::new());
+        }
+    } else {
+        table(model, color, buffer);
+    }
+    footer(model, buffer);
+}
+
+/// A line of text, cut where the screen ends.
+fn text(buffer: &mut Buffer, line: u16, words: &str, style: Style) {
+    if line < buffer.area.height {
+        let (area, width) = (buffer.area, buffer.area.width as usize);
+        buffer.set_stringn(area.x, area.y + line, words, width, style);
+    }
+}
+
+fn header(model: &Model, buffer: &mut Buffer) {
+    let snapshot = &model.snapshot;
+    let holder = snapshot.holder.as_deref().unwrap_or("nobody");
+    let count = snapshot.tenants.len();
+    let joining = match snapshot.newcomers.len() {
+        0 => String::new(),
+        joining => format!(", {joining} joining"),
+    };
+    let line = format!(
+        "{holder} has the GPU   {count} programs{joining}   {} {}   up {}",
+        snapshot.gpu.name,
+        size(snapshot.gpu.memory_bytes),
+        duration_ms(snapshot.uptime_seconds * 1e3)
+    );
+    text(buffer, 0, &line, Style::new().add_modifier(Modifier::BOLD));
+}
+
+fn style_of(id: Option<u32>, color: bool) -> Style {
+    match id {
+        Some(id) if color => Style::new().fg(Color::Black).bg(COLORS[id as usize % COLORS.len()]),
+        _ => Style::new(),
+    }
+}
+
+/// Who had the GPU for longest in a stretch of time; none if nobody had it for at least half of it.
+pub fn owner(timeline: &Timeline, time: &Range<u64>) -> Option<u32> {
+    let mut shares: Vec<(u32, u64)> = Vec::new();
+    for (id, part) in timeline.owner.iter().rev().filter_map(|span: &Span<u32>| Some((span.what, span.within(time)?))) {
+        let took = part.end - part.start;
+        match shares.iter_mut().find(|(other, _)| *other == id) {
+            Some((_, sum)) => *sum += took,
+            None => shares.push((id, took)),
+        }
+    }
+    let had: u64 = shares.iter().map(|(_, took)| took).sum();
+    let most = shares.into_iter().max_by_key(|(_, took)| *took)?;
+    (2 * had >= time.end - time.start).then_some(most.0)
+}
+
+fn ribbon(model: &Model, color: bool, buffer: &mut Buffer) {
+    text(buffer, 1, "last 60 s", Style::new());
+    let (timeline, width) = (&model.timeline, u64::from(buffer.area.width.saturating_sub(MARGIN)));
+    let step = PAST / width.max(1);
+    for column in 0..width {
+        let end = timeline.now.saturating_sub((width - 1 - column) * step);
+        let time = end.saturating_sub(step)..end;
+        let is_known = time.start >= timeline.since && time.end > time.start;
+        let id = owner(timeline, &time).filter(|_| is_known);
+        let letter = match id {
+            Some(id) => model.letter(id),
+            None if is_known => '-',
+            None => ' ',
+        };
+        let (x, y) = (buffer.area.x + MARGIN + column as u16, buffer.area.y + 1);
+        buffer[(x, y)].set_char(letter).set_style(style_of(id, color));
+    }
+}
+
+/// Whose memory lies somewhere, to scale.
+fn bar(model: &Model, color: bool, buffer: &mut Buffer, line: u16, name: &str, parts: Vec<(u32, u64)>, all: u64) {
+    let used: u64 = parts.iter().map(|(_, bytes)| bytes).sum();
+    let numbers = format!(" {} of {}", size(used), size(all));
+    text(buffer, line, name, Style::new());
+    let width = buffer.area.width.saturating_sub(MARGIN + numbers.len() as u16);
+    if width == 0 {
+        return;
+    }
+    let at = |bytes: u64| (bytes as f64 / all.max(1) as f64 * f64::from(width)).round().min(f64::from(width)) as u16;
+    let (mut sum, mut from) = (0, 0);
+    let (x, y) = (buffer.area.x + MARGIN, buffer.area.y + line);
+    for (id, bytes) in parts {
+        sum += bytes;
+        for column in from..at(sum) {
+            let cell = &mut buffer[(x + column, y)];
+            cell.set_char(model.letter(id)).set_style(style_of(Some(id), color));
+        }
+        from = from.max(at(sum));
+    }
+    for column in from..width {
+        buffer[(x + column, y)].set_char('.');
+    }
+    buffer.set_string(x + width, y, numbers, Style::new());
+}
+
+fn ledger(model: &Model) -> String {
+    let lines = &model.snapshot.ledger.lines;
+    let unmanaged: u64 = lines.unmanaged.values().sum();
+    let parts = [
+        (unmanaged, "unmanaged"),
+        (lines.contexts_bytes, "contexts"),
+        (lines.own_bytes, "the coordinator's"),
+        (lines.hidden_bytes, "hidden"),
+        (lines.promised_bytes, "promised"),
+    ];
+    let parts = parts.iter().filter(|(bytes, _)| *bytes > 0).map(|(bytes, what)| format!("{what} {}, ", size(*bytes)));
+    format!("beside it  {}free {}", parts.collect::<String>(), size(lines.beside_bytes))
+}
+
+/// A column: its heading, its width, and what stands in it. The first that have room are shown, in the order of `ORDER`.
+struct Column {
+    heading: &'static str,
+    width: usize,
+    is_left: bool,
+    cell: fn(&Row<'_>, f64) -> String,
+    sort: Option<Sort>,
+}
+
+fn took(took: &Took, percent: u32) -> String {
+    took.percentile(percent).map_or("-".to_owned(), duration)
+}
+
+const fn column(
+    heading: &'static str,
+    width: usize,
+    is_left: bool,
+    sort: Option<Sort>,
+    cell: fn(&Row<'_>, f64) -> String,
+) -> Column {
+    Column { heading, width, is_left, cell, sort }
+}
+
+/// As they stand beside each other.
+const COLUMNS: [Column; 12] = [
+    column("class", 7, true, None, |row, _| row.tenant.class.clone()),
+    column("weight", 6, false, None, |row, _| row.tenant.weight.to_string()),
+    column("slo", 8, false, None, |row, _| row.tenant.slo_ms.map_or("-".to_owned(), duration_ms)),
+    column("state", 12, true, None, |row, _| row.tenant.state.clone()),
+    column("resident", 9, false, Some(Sort::Memory), |row, _| size(row.tenant.resident_bytes)),
+    column("evicted", 9, false, None, |row, _| size(row.tenant.evicted_bytes)),
+    column("unmanaged", 9, false, None, |row, _| size(row.tenant.unmanaged_bytes)),
+    column("GPU", 5, false, Some(Sort::Gpu), |row, _| format!("{:.0} %", row.lately.share * 100.0)),
+    column("wait p50", 8, false, None, |row, _| took(&row.lately.waits, 50)),
+    column("wait p99", 8, false, Some(Sort::Waits), |row, _| took(&row.lately.waits, 99)),
+    column("switch/s", 8, false, Some(Sort::Switches), |row, seconds| {
+        format!("{:.1}", row.lately.switches as f64 / seconds.max(1e-3))
+    }),
+    column("pid", 7, false, None, |row, _| row.tenant.pid.map_or("-".to_owned(), |pid| pid.to_string())),
+];
+
+/// Which of them are shown first where there is little room.
+const ORDER: [usize; 12] = [3, 7, 4, 5, 0, 9, 10, 8, 6, 1, 2, 11];
+
+/// How wide names are at least.
+const NAME: usize = 10;
+
+fn shown_columns(width: usize) -> Vec<&'static Column> {
+    let mut left = width.saturating_sub(2 + NAME);
+    let mut shown = [false; COLUMNS.len()];
+    for at in ORDER {
+        if COLUMNS[at].width + 1 > left {
+            break;
+        }
+        left -= COLUMNS[at].width + 1;
+        shown[at] = true;
+    }
+    COLUMNS.iter().zip(shown).filter(|(_, shown)| *shown).map(|(column, _)| column).collect()
+}
+
+fn table(model: &Model, color: bool, buffer: &mut Buffer) {
+    let Rect { width, height, .. } = buffer.area;
+    let columns = shown_columns(width as usize);
+    let taken: usize = columns.iter().map(|column| column.width + 1).sum();
+    let name_width = (width as usize).saturating_sub(2 + taken);
+    let seconds = (model.summary.time.end - model.summary.time.start) as f64 / 1e9;
+    let line = |letter: char, name: &str, cells: &dyn Fn(&Column) -> String| {
+        let mut line = format!("{letter} {:<name_width$}", cut(name, name_width));
+        for column in &columns {
+            let (cell, wide) = (cut(&cells(column), column.width), column.width);
+            line += &if column.is_left { format!(" {cell:<wide$}") } else { format!(" {cell:>wide$}") };
+        }
+        line
+    };
+    let heading = |column: &Column| match column.sort {
+        Some(sort) if sort == model.sort => format!("{}*", column.heading),
+        _ => column.heading.to_owned(),
+    };
+    let name = if model.sort == Sort::Name { "program*" } else { "program" };
+    let bold = Style::new().add_modifier(Modifier::BOLD);
+    text(buffer, ABOVE - 1, &line(' ', name, &|column| heading(column)), bold);
+    let room = height.saturating_sub(ABOVE + 1) as usize;
+    let (rows, selected) = (model.rows(), model.selected_row());
+    // The selected one is always to be seen.
+    let first = (selected + 1).saturating_sub(room.max(1));
+    for (row, (at, shown)) in rows.iter().enumerate().skip(first).take(room).enumerate() {
+        let is_selected = at == selected && model.selected.is_some();
+        let style = if is_selected { Style::new().add_modifier(Modifier::REVERSED) } else { Style::new() };
+        let y = ABOVE + row as u16;
+        text(buffer, y, &line(shown.letter, &shown.tenant.name, &|column| (column.cell)(shown, seconds)), style);
+        if color && !is_selected {
+            let at = (buffer.area.x, buffer.area.y + y);
+            buffer[at].set_style(style_of(Some(shown.tenant.id), true));
+        }
+    }
+    if rows.is_empty() && room > 0 {
+        let why = if model.filter.is_empty() { "no programs share the GPU" } else { "no name has these letters" };
+        text(buffer, ABOVE, why, Style::new());
+    }
+}
+
+/// So much of a text as has room.
+fn cut(text: &str, width: usize) -> String {
+    match text.char_indices().nth(width) {
+        Some(_) if width > 0 => text.chars().take(width - 1).chain(['~']).collect(),
+        Some(_) => String::new(),
+        None => text.to_owned(),
+    }
+}
+
+fn footer(model: &Model, buffer: &mut Buffer) {
+    let line = match &model.mode {
+        Mode::Filter => format!("/{}_", model.filter),
+        Mode::Help => "any key ends the help".to_owned(),
+        Mode::Class(name) => format!("class of {name}:  l latency   n normal   b batch"),
+        Mode::Confirm(action, name) => format!("{}  y yes   n no", question(*action, name)),
+        Mode::Table => match &model.message {
+            Some(message) => message.clone(),
+            None if !model.filter.is_empty() => format!("only names with {}; Esc shows all", model.filter),
+            None => "q end   ? help   / filter   s suspend   r resume   e evict   c class".to_owned(),
+        },
+    };
+    text(buffer, buffer.area.height - 1, &line, Style::new().add_modifier(Modifier::BOLD));
+}
