@@ -63,6 +63,21 @@ fn an_equal_waits_for_the_end_of_the_quantum() {
 }
 
 #[test]
+fn whoever_waits_can_know_behind_whom_and_until_when() {
+    let mut arbiter = running(&[Normal, Normal, Batch]).with_max_wait(10 * QUANTUM);
+    assert_eq!(arbiter.prospect(A, MS), None, "it has the baton");
+    arbiter.handle(5 * MS, B, Demand);
+    arbiter.handle(6 * MS, C, Demand);
+    let first = arbiter.prospect(B, 15 * MS).expect("it waits");
+    assert_eq!((first.waited, first.ahead, first.failed), (10 * MS, None, false));
+    assert_eq!(first.latest, Some((QUANTUM - 15 * MS, Bound::Quantum)));
+    let second = arbiter.prospect(C, 16 * MS).expect("it waits");
+    assert_eq!((second.waited, second.ahead), (10 * MS, Some(B)));
+    assert_eq!(second.latest, Some((10 * QUANTUM - 10 * MS, Bound::MaxWait)));
+    assert_eq!(arbiter.unchanged_for(A, 16 * MS), Some(16 * MS));
+}
+
+#[test]
 fn a_dear_switch_makes_the_quantum_longer_up_to_ten_seconds() {
     let mut arbiter = running(&[Normal, Normal]);
     arbiter.set_cost(B, 300 * MS);
