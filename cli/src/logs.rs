@@ -51,12 +51,14 @@ pub fn run(Logs { place, follow, last, all: everything }: Logs) -> Result<(), Cl
         }
         let _ = out.flush();
     };
-    let mut next = all(&socket, 0, &mut print)?;
-    while follow {
-        std::thread::sleep(PAUSE);
+    let mut next = 0;
+    loop {
         next = all(&socket, next, &mut print)?;
+        if !follow {
+            return Ok(());
+        }
+        std::thread::sleep(PAUSE);
     }
-    Ok(())
 }
 
 /// When, who, what.
