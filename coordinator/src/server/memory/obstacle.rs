@@ -34,6 +34,9 @@ impl Memory {
         if tenant.memory.undelivered_since().is_some() {
             return Some(Obstacle::Descriptors(counts.missing));
         }
+        if let Some(arena) = self.does_not_fit(id, counts.bytes, tenants) {
+            return Some(arena);
+        }
         let claimed = self.claimed_by(id);
         let bytes = claimed.unwrap_or(counts.missing);
         if claimed.is_none() && !tenant.memory.is_told(Notice::PutOff) {
@@ -49,6 +52,15 @@ impl Memory {
         Some(self.in_the_way(id, bytes, tenants))
     }
 
+    /// Memory of others that cannot move leaves too little of the arena for all that a tenant has: whatever of it comes, it cannot run.
+    fn does_not_fit(&self, id: TenantId, bytes: u64, tenants: &Tenants) -> Option<Obstacle> {
+        let immovable = |tenant: &Tenant| tenant.extents().counts().immovable;
+        let others = tenants.iter().filter(|(other, tenant)| *other != id && immovable(tenant) > 0);
+        let (whom, fixed): (Vec<TenantId>, Vec<u64>) = others.map(|(other, tenant)| (other, immovable(tenant))).unzip();
+        let over = bytes.saturating_sub(self.arena().capacity().saturating_sub(fixed.iter().sum()));
+        (over > 0 && !whom.is_empty()).then_some(Obstacle::Arena(whom, over))
+    }
+
     fn in_the_way(&self, id: TenantId, bytes: u64, tenants: &Tenants) -> Obstacle {
         let others = || tenants.iter().filter(|(other, _)| *other != id);
         let which = |is_one: &dyn Fn(&Tenant) -> bool| -> Vec<TenantId> {
@@ -60,13 +72,6 @@ impl Memory {
         if !leaving.is_empty() {
             let bytes = leaving.iter().filter_map(|id| tenants.get(*id)).map(leaves).sum();
             return Obstacle::Leaves(leaving, bytes);
-        }
-        let immovable = |tenant: &Tenant| tenant.extents().counts().immovable;
-        let fixed: u64 = others().map(|(_, tenant)| immovable(tenant)).sum();
-        let all = tenants.get(id).map_or(0, |tenant| tenant.extents().counts().bytes);
-        let over = all.saturating_sub(self.arena().capacity().saturating_sub(fixed));
-        if fixed > 0 && over > 0 {
-            return Obstacle::Arena(which(&|tenant| immovable(tenant) > 0), over);
         }
         let held = which(&|tenant| !answers(tenant) && tenant.extents().counts().here() > 0);
         if !held.is_empty() {
