@@ -50,7 +50,8 @@ fn a_program_that_waits_for_its_turn_is_told_behind_whom_and_until_when() {
     let coordinator = exclusive().option("--quantum", "1h").start();
     let mut other = hold::joined(&coordinator, "other", "batch", "8", None);
     let mut one = hold::joined(&coordinator, "one", "batch", "8", None);
-    let busy = Busy::start(&mut other, &coordinator.place);
+    // Without a gap in which it would have nothing to do.
+    assert_eq!(other.ask("queue 4000", LIMIT), "queued");
     until(&coordinator, "other", "running");
     until_said(&coordinator, "other", "waits for nothing: it has run on the GPU for");
     until(&coordinator, "one", "idle");
@@ -59,7 +60,6 @@ fn a_program_that_waits_for_its_turn_is_told_behind_whom_and_until_when() {
     let waits = until(&coordinator, "one", "turn");
     assert_eq!((whom(&waits), &waits["bound"]), (vec!["other"], &json!("quantum")), "{waits:#}");
     until_said(&coordinator, "one", "for its turn, behind other. It is next, in");
-    busy.end(&mut other);
     assert!(one.line(LIMIT).starts_with("touched "));
 }
 
@@ -68,13 +68,12 @@ fn whoever_waits_for_a_better_class_is_told_of_max_wait() {
     let coordinator = exclusive().option("--max-wait", "1h").start();
     let mut other = hold::joined(&coordinator, "other", "latency", "8", None);
     let mut one = hold::joined(&coordinator, "one", "batch", "8", None);
-    let busy = Busy::start(&mut other, &coordinator.place);
+    assert_eq!(other.ask("queue 4000", LIMIT), "queued");
     coordinator.until("it has the GPU", |status| status["holder"] == "other");
     one.say("touch");
     let waits = until(&coordinator, "one", "turn");
     assert_eq!((whom(&waits), &waits["bound"]), (vec!["other"], &json!("max_wait")), "{waits:#}");
     until_said(&coordinator, "one", "(--max-wait)");
-    busy.end(&mut other);
     assert!(one.line(LIMIT).starts_with("touched "));
 }
 
@@ -168,12 +167,11 @@ fn an_urgent_program_that_takes_turns_is_told_that_not_all_fit() {
     coordinator.until_ready();
     let mut large = hold::joined(&coordinator, "large", "latency", "48", None);
     let mut urgent = hold::joined(&coordinator, "urgent", "latency", "24", None);
-    let busy = Busy::start(&mut large, &coordinator.place);
+    assert_eq!(large.ask("queue 4000", LIMIT), "queued");
     coordinator.until("it has the GPU", |status| status["holder"] == "large");
     urgent.say("touch");
     let waits = until(&coordinator, "urgent", "too_large_together");
     assert!(waits["bytes"].as_u64() >= Some(8 * MIB), "{waits:#}");
-    busy.end(&mut large);
     assert!(urgent.line(LIMIT).starts_with("touched "));
 }
 
