@@ -299,7 +299,7 @@ fn one_that_waits_to_join_is_told_its_place() {
     let status = coordinator.until("late waits", |status| status["newcomers"][0]["name"] == "late");
     assert_eq!(status["newcomers"][0]["waits_for"]["reason"], "join");
     let said = baton(&coordinator, &["why", "late"]);
-    assert!(said.contains("1 programs share the GPU, and no more may. It is the next to join."), "{said}");
+    assert!(said.contains("no more than 1 may share the GPU at once. It is the next to join."), "{said}");
     assert!(first.ask("quit", LIMIT).ends_with(" ok"));
     assert!(late.line(LIMIT).starts_with("ready "));
 }

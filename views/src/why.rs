@@ -137,7 +137,7 @@ fn of_newcomer(snapshot: &Snapshot, at: usize, newcomer: &Newcomer) -> String {
         ahead => format!("{ahead} others join before it."),
     };
     format!(
-        "{} has waited to join for {}: {} programs share the GPU, and no more may. {ahead}\n\
+        "{} has waited to join for {}: no more than {} may share the GPU at once. {ahead}\n\
          It joins when one has ended; `baton serve --max-tenants` allows more.",
         newcomer.name,
         duration_ms(newcomer.waited_seconds * 1e3),
