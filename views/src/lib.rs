@@ -4,7 +4,7 @@
 //!
 //! - [`event`]: what has happened, as a coordinator tells it to tools (`Opening::Events`).
 //! - [`timeline`]: who had the GPU when, and how each program stood, made of that.
-//! - [`summary`]: what a stretch of that time came to. [`line`]: an event in words.
+//! - [`summary`]: what a stretch of that time came to. [`mod@line`]: an event in words.
 //! - [`perfetto`]: a timeline as a trace for Perfetto.
 //! - [`ribbon`]: a stretch of it as a picture; [`palette`]: the colours of programs. [`page`]: both as one page.
 //! - [`snapshot`]: how things stand, as a coordinator tells it (`Opening::Status`). [`why`]: what a program waits for, in sentences.
