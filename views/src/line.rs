@@ -98,7 +98,7 @@ mod tests {
             arriving: Some(true),
             ..Event::default()
         };
-        assert_eq!(words(&event), "gets the GPU after 3.0 ms, and the rest of its memory is on the way");
+        assert_eq!(words(&event), "gets the GPU after 3.00 ms, and the rest of its memory is on the way");
         assert!(is_of_interest(&event) && !is_of_interest(&Event { what: "mapped".to_owned(), ..Event::default() }));
     }
 }
