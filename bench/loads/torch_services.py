@@ -108,39 +108,23 @@ def bert(device, size):
     return service(model, request)
 
 
-def llama_server(device, size, **shape):
-    """Reads a prompt of 512 tokens and says what comes next."""
+def llama_server(device, size, masked=False, **shape):
+    """Reads a prompt of 512 tokens and says what comes next.
+
+    Unless it is given its mask, the library may ask the GPU first what that is.
+    """
     make_deterministic()
     if size != "full":
         shape.update(hidden_size=64, intermediate_size=128)
         shape.update(num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2)
     model = llama(device, **shape)
     batches = prompts(device, 1, 512)
+    whole = torch.ones(1, 1, 512, 512, dtype=torch.bool, device=device).tril() if masked else None
 
     @torch.inference_mode()
     def request(i):
         tokens = batches[i % INPUTS].to(device, non_blocking=True)
-        return to_host(model(input_ids=tokens, use_cache=False, logits_to_keep=1).logits)
-
-    return service(model, request)
-
-
-def llama_7b_masked(device, size):
-    """The same model, given its mask: otherwise the library asks the GPU first what the mask is."""
-    make_deterministic()
-    shape = {"hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32}
-    heads = {"num_attention_heads": 32, "num_key_value_heads": 32}
-    if size != "full":
-        shape = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
-        heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
-    model = llama(device, vocab_size=32_000, **shape, **heads)
-    batches = prompts(device, 1, 512)
-    mask = torch.ones(1, 1, 512, 512, dtype=torch.bool, device=device).tril()
-
-    @torch.inference_mode()
-    def request(i):
-        tokens = batches[i % INPUTS].to(device, non_blocking=True)
-        answer = model(input_ids=tokens, attention_mask=mask, use_cache=False, logits_to_keep=1)
+        answer = model(input_ids=tokens, attention_mask=whole, use_cache=False, logits_to_keep=1)
         return to_host(answer.logits)
 
     return service(model, request)
@@ -153,11 +137,16 @@ def llama_1b(device, size):
     return llama_server(device, size, vocab_size=32_000, **shape, **heads)
 
 
-def llama_7b(device, size):
+def llama_7b(device, size, masked=False):
     """Llama-shaped, 6.7 B parameters."""
     shape = {"hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32}
     heads = {"num_attention_heads": 32, "num_key_value_heads": 32}
-    return llama_server(device, size, vocab_size=32_000, **shape, **heads)
+    return llama_server(device, size, masked, vocab_size=32_000, **shape, **heads)
+
+
+def llama_7b_masked(device, size):
+    """The same, given its mask."""
+    return llama_7b(device, size, masked=True)
 
 
 def adamw(device, size):
