@@ -361,3 +361,20 @@ fn a_small_pool_of_memory_is_never_short_by_a_tenants_death_in_between() {
     assert!(other.ask("quit", LIMIT).ends_with(" ok"));
     coordinator.until_empty();
 }
+
+#[test]
+fn who_is_killed_while_it_asks_for_memory_gets_none() {
+    // What it asked for, that its connection ended, and that it is no more: the coordinator hears all of it at once.
+    let coordinator = room_for_two().start();
+    let serves = i32::try_from(coordinator.status()["pid"].as_u64().expect("a number")).expect("a process");
+    for _ in 0..8 {
+        let mut victim = hold(&coordinator, "victim", "8");
+        signal(serves, libc::SIGSTOP);
+        victim.say("alloc 8");
+        std::thread::sleep(Duration::from_millis(20));
+        victim.signal(libc::SIGKILL);
+        victim.end(LIMIT);
+        signal(serves, libc::SIGCONT);
+        until_gone(&coordinator, "victim");
+    }
+}

@@ -129,25 +129,22 @@ impl Server {
     }
 
     fn serve_request(&mut self, id: TenantId, request: Request) -> Result<(), String> {
+        if depends_on_reports(&request) {
+            self.hear(id, Socket::Control);
+        }
+        // That may have been the last of it.
+        if !self.tenants.get(id).is_some_and(|tenant| tenant.connection.is_open()) {
+            return Ok(());
+        }
         match request {
-            Request::Allocate { at, bytes } => {
-                // It may have given up what was there a moment ago, and said so on the other socket.
-                self.hear(id, Socket::Control);
-                self.memory().allocate(id, at, bytes)?;
-            }
+            Request::Allocate { at, bytes } => self.memory().allocate(id, at, bytes)?,
             Request::Free { extents } => {
                 self.memory().free(id, &extents)?;
                 self.tenants.answer(id, &Answer::Freed, &[]);
             }
             Request::Frames { extents } => self.memory().give_frames(id, extents)?,
-            Request::MakeImmovable { extents } => {
-                // It may have mapped them a moment ago, and said so on the other socket.
-                self.hear(id, Socket::Control);
-                self.memory().make_immovable(id, &extents);
-            }
+            Request::MakeImmovable { extents } => self.memory().make_immovable(id, &extents),
             Request::UnmanagedMemory { .. } | Request::Context { .. } | Request::Room { .. } => {
-                // It may have given memory back a moment ago, and said so on the other socket.
-                self.hear(id, Socket::Control);
                 self.memory().make_room(id, &request);
             }
             Request::Spare { ranges } => {
@@ -158,11 +155,7 @@ impl Server {
                 self.memory().reuse(id, at, bytes)?;
                 self.tenants.answer(id, &Answer::Noted, &[]);
             }
-            Request::Export { at, bytes } => {
-                // It may have mapped it a moment ago, and said so on the other socket.
-                self.hear(id, Socket::Control);
-                self.memory().export(id, at, bytes);
-            }
+            Request::Export { at, bytes } => self.memory().export(id, at, bytes),
             Request::Unexport { at } => self.memory().unexport(id, at),
             Request::Attach { exporter, key, at } => {
                 let exporter = TenantId(exporter);
@@ -480,4 +473,14 @@ impl Server {
         self.corun.part();
         self.stop.wake();
     }
+}
+
+/// Whether what it asks for may be answered in another way after what it has just said on the other socket: that it has mapped what it
+/// wants immovable or exported, or given back what it wants again.
+fn depends_on_reports(request: &Request) -> bool {
+    use Request::{Allocate, Context, Export, MakeImmovable, Room, UnmanagedMemory};
+    matches!(
+        request,
+        Allocate { .. } | Context { .. } | Export { .. } | MakeImmovable { .. } | Room { .. } | UnmanagedMemory { .. }
+    )
 }

@@ -232,7 +232,9 @@ impl Access<'_> {
 
     /// All frames for an allocation are there.
     fn lend(&mut self, id: TenantId, mut at: u64, got: &[(SizeClass, FrameId)], asked: Instant) {
-        let Some(mut own) = self.tenants.extents(id) else { return };
+        let Some(mut own) = self.tenants.extents(id) else {
+            return got.iter().for_each(|(_, frame)| self.memory.arena.give_back(*frame));
+        };
         let mut extents: Vec<(ExtentId, SizeClass)> = Vec::with_capacity(got.len());
         for (class, frame) in got {
             extents.push((own.add(at, *class, *frame), *class));
