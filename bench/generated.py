@@ -5,8 +5,10 @@
     python3 bench/generated.py --scripts FOLDER --programs FOLDER --baton FOLDER --out generated.json
 
 Each script is played three times: bare twice, and under Baton. Whenever a program rests there, its
-memory is moved to the host. A script counts if it said the same bare both times. `--programs` has
-`generated_program` and `generated_exchange`, which `cargo build --release -p baton-tests` makes.
+memory is moved to the host. A script counts if it said the same bare both times; one that says
+something else under Baton is played bare ten times more, because some hang there now and then.
+`--programs` has `generated_program` and `generated_exchange`, which `cargo build --release -p
+baton-tests` makes.
 """
 
 import argparse
@@ -24,8 +26,14 @@ import time
 from common import machine
 from common.coordinator import Coordinator, Driver, Install
 
-# How long a program may take, and may make no progress, in seconds.
-LIMIT, PATIENCE = 60, 30
+# A kernel that is loaded at its first launch waits for the GPU to be idle, and so for ever behind
+# one that waits for that launch: programs like these load everything first (CUDA C++ Programming
+# Guide, "Lazy Loading").
+EAGER = {"CUDA_MODULE_LOADING": "EAGER"}
+# How long a program may take, in seconds.
+LIMIT = 60
+# How often one is played bare again that does something else under Baton.
+AGAIN = 10
 # How long an eviction may take: a program that waits for itself is never idle.
 EVICTION = 0.4
 
@@ -40,11 +48,11 @@ def evicted(coordinator, name):
         return False
 
 
-def played(programs, script, coordinator=None, settings=None):
+def played(programs, script, patience, coordinator=None, settings=None):
     """(What a script says, how it ended, how often its memory was moved)."""
     executor = "generated_exchange" if script.name.startswith("exchange") else "generated_program"
-    argv = [str(programs / executor), str(script), "--rests", "--patience", str(PATIENCE)]
-    environment = {**os.environ, **(settings or {})}
+    argv = [str(programs / executor), str(script), "--rests", "--patience", str(patience)]
+    environment = {**os.environ, **EAGER, **(settings or {})}
     name = script.stem
     if coordinator:
         argv = coordinator.run(name, argv)
@@ -83,6 +91,9 @@ def main():
     parser.add_argument("--programs", type=pathlib.Path, required=True, help="folder of the executors")
     parser.add_argument("--baton", type=pathlib.Path, required=True, help="folder of the build")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("generated.json"))
+    parser.add_argument(
+        "--patience", type=int, default=30, help="seconds a program may make no progress"
+    )
     parser.add_argument("--workers", type=int, default=8, help="programs that are played at once")
     parser.add_argument("--arena", default="224MiB", help="less than they need together")
     parser.add_argument("--driver", help="`sim`, or a file; the system's if not given")
@@ -95,17 +106,26 @@ def main():
     counts = collections.Counter()
     failed = {}
 
+    def play(script, *under, **settings):
+        return played(arguments.programs, script, arguments.patience, *under, **settings)
+
     def judge(script):
         if time.monotonic() > end:
             return script, "not played", "", 0
         with tempfile.TemporaryDirectory(prefix="baton-") as folder:
-            bare = [played(arguments.programs, script, settings=driver.bare(folder)) for _ in range(2)]
-        if not bare[0][1].startswith("0") or bare[0] != bare[1]:
-            return script, "differs bare", bare[0][1], 0
-        said, ended, evictions = played(arguments.programs, script, coordinator)
-        if (said, ended) == bare[0][:2]:
+            settings = driver.bare(folder)
+            bare = play(script, settings=settings)
+            if not bare[1].startswith("0") or bare != play(script, settings=settings):
+                return script, "differs bare", bare[1], 0
+        said, ended, evictions = play(script, coordinator)
+        if (said, ended) == bare[:2]:
             return script, "equal", "", evictions
-        pairs = zip(bare[0][0].splitlines(), said.splitlines(), strict=False)
+        with tempfile.TemporaryDirectory(prefix="baton-") as folder:
+            # What is rare bare may just not have happened yet.
+            again = [play(script, settings=driver.bare(folder)) for _ in range(AGAIN)]
+        if other := next((one for one in again if one != bare), None):
+            return script, "differs bare", f"{other[1]}, but not at first", evictions
+        pairs = zip(bare[0].splitlines(), said.splitlines(), strict=False)
         differs = next((pair for pair in pairs if pair[0] != pair[1]), "")
         return script, "fails", f"{ended} {differs}", evictions
 

@@ -66,7 +66,11 @@ fn write_op(seen: &View<'_>, address: u64, value: u64, flags: u32, wide: bool) -
 
 fn check(seen: &View<'_>, address: u64, wide: bool, write: bool) -> Outcome {
     let bytes = if wide { 8 } else { 4 };
-    let valid = address.is_multiple_of(bytes) && seen.look().is_whole(seen, address, bytes, write);
+    let table = seen.look();
+    // The driver takes no word of a pool's memory (measured, but not for pools that processes share).
+    let lease = table.allocations.find(address).and_then(|(_, allocation)| allocation.lease.as_ref());
+    let is_pooled = lease.and_then(|lease| lease.pool()).is_some_and(|pool| !pool.can_be_shared());
+    let valid = address.is_multiple_of(bytes) && !is_pooled && table.is_whole(seen, address, bytes, write);
     if valid { Ok(()) } else { Err(Status::INVALID_VALUE) }
 }
 

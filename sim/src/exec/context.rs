@@ -166,9 +166,8 @@ impl Context {
     /// Makes a stream of this context.
     pub(crate) fn add_stream(self: &Arc<Context>, kind: Kind, priority: i32) -> Arc<Stream> {
         let stream = Stream::new(self, kind, priority);
-        let mut streams = self.streams();
-        streams.retain(|stream| !stream.is_finished());
-        streams.push(stream.clone());
+        self.sweep();
+        self.streams().push(stream.clone());
         stream
     }
 
@@ -176,7 +175,17 @@ impl Context {
     pub(crate) fn forget(&self, stream: &Arc<Stream>) {
         stream.close();
         // One that still works stays known, so that synchronising the context waits for it.
-        self.streams().retain(|stream| !stream.is_finished());
+        self.sweep();
+    }
+
+    /// Forgets streams that are no more and have no work left. What was freed in them is everybody's, and that before they are
+    /// forgotten: whoever synchronises the context meanwhile finds the one or the other.
+    fn sweep(&self) {
+        let gone: Vec<Ticket> = self.streams().iter().filter(|stream| stream.is_finished()).map(Stream::last).collect();
+        if !gone.is_empty() {
+            self.driver.observe(&gone);
+            self.streams().retain(|stream| !gone.iter().any(|point| point.stream() == stream.id));
+        }
     }
 
     /// All streams of the context, the legacy one first.

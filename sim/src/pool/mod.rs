@@ -126,6 +126,11 @@ impl Pool {
         self.backing.as_ref().map(|backing| backing.number)
     }
 
+    /// Whether other processes may have it too.
+    pub(crate) fn can_be_shared(&self) -> bool {
+        self.backing.is_some()
+    }
+
     /// Whether it is another process's: then nothing is allocated from it here, nor is there anything to set.
     pub(crate) fn is_imported(&self) -> bool {
         self.backing.as_ref().is_some_and(|backing| backing.imported)

@@ -373,6 +373,42 @@ static void threshold_waits(void) {
     }
 }
 
+/* What was freed in a stream that is no more goes back when the context was waited for. */
+static void threshold_gone_stream(void) {
+    CUmemoryPool pool;
+    CUstream stream, other;
+    CUdeviceptr at;
+    NEED_POOL(pool, stream);
+    NEED(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+    NEED(alloc(&at, 4 * MIB, pool, other));
+    NEED(cuMemFreeAsync(at, other));
+    NEED(cuStreamDestroy(other));
+    NEED(cuCtxSynchronize());
+    say(get(pool, RESERVED), "reserved after the context");
+    TIDY_POOL(pool, stream);
+}
+
+static void *use_own_stream(void *data) {
+    CUmemoryPool *pool = data;
+    CUdeviceptr at = 0;
+    CHECK(cuCtxSetCurrent(context));
+    CHECK(alloc(&at, 4 * MIB, *pool, CU_STREAM_PER_THREAD));
+    CHECK(cuMemFreeAsync(at, CU_STREAM_PER_THREAD));
+    return NULL;
+}
+
+/* The same of the stream of a thread that has ended. */
+static void threshold_gone_thread(void) {
+    CUmemoryPool pool;
+    CUstream stream;
+    NEED_POOL(pool, stream);
+    join(go(use_own_stream, &pool));
+    sleep_ms(20);
+    NEED(cuCtxSynchronize());
+    say(get(pool, RESERVED), "reserved after the context");
+    TIDY_POOL(pool, stream);
+}
+
 static void high_marks(void) {
     CUmemoryPool pool;
     CUstream stream;
@@ -1472,6 +1508,8 @@ int main(int argc, char **argv) {
         {"threshold-all", threshold_all},
         {"threshold-some", threshold_some},
         {"threshold-waits", threshold_waits},
+        {"threshold-gone-stream", threshold_gone_stream},
+        {"threshold-gone-thread", threshold_gone_thread},
         {"high-marks", high_marks},
         {"trim", trim},
         {"trim-unsynchronised", trim_unsynchronised},

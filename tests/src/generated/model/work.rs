@@ -121,6 +121,8 @@ impl Model {
             Kind::WriteWord { out, value } => {
                 let out = reached(out)?;
                 words(&[out])?;
+                // The driver takes no word of a pool's memory.
+                only_if(self.memory(out)?.pool.is_none())?;
                 Work::WriteWord { out, value: value.into() }
             }
         })
