@@ -33,7 +33,8 @@ import time
 from common import machine, programs, switches, switching, table
 from common.coordinator import Coordinator, Driver, Install, NoCoordinator, parse_bytes
 from common.scene import TRAINER, Scene, started
-from common.switching import BESIDE, KERNEL, READY, SCENES, TRAINING, VARIANTS
+from common.switching import BESIDE, KERNEL, READY, SCENES, TRAINING, USUAL, VARIANTS, WATCHED
+from common.watching import Viewers
 from common.workers import Worker, WorkerFailed
 from loads import ENVIRONMENT, SERVED, TRAINED
 from loads.service import INPUTS
@@ -150,7 +151,7 @@ def pool_for(names, arena):
 
 
 @contextlib.contextmanager
-def scene(run, names, options, warm=2 * INPUTS):
+def scene(run, names, options, warm=2 * INPUTS, watched=False):
     """(scene, first answers): servers under one coordinator; a training fills the arena."""
     arguments = run.arguments
     pool = arguments.host_pool or pool_for(names, parse_bytes(arguments.arena))
@@ -172,7 +173,8 @@ def scene(run, names, options, warm=2 * INPUTS):
             one = Scene(serving, workers, arguments.timeout)
             told(f"the training has {one.fill() / GIB:.2f} GiB")
             try:
-                yield one, answers
+                with Viewers(serving) if watched else contextlib.nullcontext():
+                    yield one, answers
             except WorkerFailed as failure:
                 raise WorkerFailed(f"{failure}\nThe coordinator said: {serving.said()}") from None
 
@@ -229,7 +231,9 @@ def latency(run):
         if variant in SCENES:
             run.need(60 if run.arguments.device == "cuda" else 0, variant)
             with run.kept_going(variant):
-                with scene(run, run.arguments.models, SCENES[variant]) as (one, answers):
+                watched = variant == WATCHED
+                made = scene(run, run.arguments.models, SCENES[variant], watched=watched)
+                with made as (one, answers):
                     for model in run.arguments.models:
                         if model in one.workers:
                             with run.kept_going(run.label(model, variant)):
@@ -459,7 +463,7 @@ def parse():
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("switch.json"))
     parser.add_argument("--parts", nargs="+", default=PARTS, choices=PARTS)
     parser.add_argument("--models", nargs="+", default=MODELS, choices=SERVED)
-    parser.add_argument("--variants", nargs="+", default=VARIANTS, choices=VARIANTS)
+    parser.add_argument("--variants", nargs="+", default=USUAL, choices=VARIANTS)
     parser.add_argument("--repeat", type=int, default=20, help="requests that count")
     parser.add_argument("--warmup", type=int, default=5, help="requests before them")
     parser.add_argument("--checkpoint-repeat", type=int, default=10)

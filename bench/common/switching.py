@@ -4,7 +4,7 @@ A **row** is one model in one variant. Times are milliseconds, of a request from
 host to the outputs on the host, as the server measures it.
 """
 
-from common import switches
+from common import switches, watching
 from common.corunning import quantile
 
 READY = "ready"
@@ -20,7 +20,11 @@ SCENES = {
     "no hash": ["--no-hash"],
 }
 BASELINES = ["checkpoint", "new process"]
-VARIANTS = [*SCENES, *BASELINES]
+# The usual ones, and "baton" while everybody looks at the coordinator.
+USUAL = [*SCENES, *BASELINES]
+WATCHED = "watched"
+SCENES[WATCHED] = watching.OPTIONS
+VARIANTS = [*USUAL, WATCHED]
 
 # Speed of the training alone, first and last; in between, with requests.
 ALONE, AGAIN = "none", "none, again"

@@ -1,0 +1,178 @@
+#!/usr/bin/env python3
+"""Whether programs notice that others look: by `baton top`, the page, and the metrics.
+
+    python3 bench/watched.py --baton target/release --out watched.json
+    python3 bench/watched.py --baton target/release --driver sim --hooks BINARY --out watched.json
+
+Two parts:
+
+  demo   The programs of `baton demo`, which do not fit the arena together: how long until the last
+         has ended. Rounds of three runs in changing order: unwatched, watched, unwatched again.
+  hooks  The hook benchmark, whose program `cargo bench -p baton-tests --bench hook_cost --no-run`
+         names, beside a coordinator at which everybody looks: nanoseconds added to a call.
+
+Every figure is a ratio within a round: watched against unwatched, and again against unwatched, by
+which one sees what a difference means. The exit status is 0 if all results are right.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+
+from common import machine, programs, table
+from common.coordinator import Coordinator, Driver, Install
+from common.stats import summary
+from common.watching import OPTIONS, Viewers
+
+MIB = 1 << 20
+PLAIN, WATCHED, AGAIN = "unwatched", "watched", "unwatched again"
+WAYS = [PLAIN, WATCHED, AGAIN]
+# Those of `baton demo`: name, class, sixteenths of the arena, rounds on the simulated driver and on
+# a GPU, rest in ms.
+DEMO = [
+    ("serve", "latency", 10, (16, 48), 150),
+    ("train", "normal", 12, (24, 600), 20),
+    ("sweep", "batch", 12, (24, 2400), 0),
+]
+ARENAS = {"sim": 96 * MIB, None: 2048 * MIB}
+QUANTUM = "20ms"
+HEADER = ["what", "unwatched", "watched / unwatched", "unwatched again / unwatched", "rounds"]
+
+
+def looked_at(stack, way, coordinator):
+    """Everybody looks at the coordinator until the stack ends, if that is the way; gives them."""
+    return stack.enter_context(Viewers(coordinator)) if way == WATCHED else None
+
+
+def options_of(way):
+    """What the coordinator is told: without viewers, not even a page is there."""
+    return OPTIONS if way == WATCHED else []
+
+
+def demo(driver, way, timeout):
+    """(seconds until the last program has ended, their results, what viewers saw)."""
+    arena = ARENAS[driver.name]
+    on_gpu = driver.name is None
+    with contextlib.ExitStack() as stack:
+        more = options_of(way)
+        coordinator = stack.enter_context(Coordinator(driver, arena, 2 * arena, QUANTUM, more=more))
+        viewers = looked_at(stack, way, coordinator)
+        example = coordinator.install.folder / "large_table"
+        started = time.monotonic()
+        running = []
+        for name, urgency, sixteenths, rounds, rest in DEMO:
+            argv = [example, "--megabytes", arena // MIB * sixteenths // 16, "--seed", len(name)]
+            argv += ["--rounds", rounds[on_gpu], "--rest-ms", rest]
+            running.append(
+                subprocess.Popen(
+                    coordinator.run(name, argv, urgency),
+                    stdout=subprocess.PIPE,
+                    text=True,
+                    env={**os.environ, **coordinator.settings},
+                )
+            )
+            stack.callback(running[-1].kill)
+        results = [program.communicate(timeout=timeout)[0].splitlines()[-1] for program in running]
+        seconds = time.monotonic() - started
+        return seconds, results, viewers and dict(viewers.seen)
+
+
+def hooks(driver, binary, way):
+    """({call: nanoseconds added}, what viewers saw)."""
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        arena = ARENAS[driver.name]
+        more = options_of(way)
+        coordinator = stack.enter_context(Coordinator(driver, arena, arena, more=more))
+        viewers = looked_at(stack, way, coordinator)
+        out = pathlib.Path(folder, "hooks.json")
+        subprocess.run([binary, "--bench", "--json", out], check=True, stdout=subprocess.DEVNULL)
+        figures = json.loads(out.read_text())["figures"]
+        added = {figure["call"]: figure["added_ns"] for figure in figures}
+        return added, viewers and dict(viewers.seen)
+
+
+def in_turn(rounds, take):
+    """Rounds of {way: take(way)}; each round begins with another way."""
+    for number in range(rounds):
+        turn = number % len(WAYS)
+        yield {way: take(way) for way in WAYS[turn:] + WAYS[:turn]}
+
+
+def compared(rounds, unit):
+    """The figures of rounds of {way: number}."""
+    return {
+        "unit": unit,
+        "rounds": rounds,
+        PLAIN: summary([one[PLAIN] for one in rounds]),
+        "ratios": {
+            way: summary([one[way] / one[PLAIN] for one in rounds]) for way in (WATCHED, AGAIN)
+        },
+    }
+
+
+def row(what, one):
+    """A row of the table."""
+
+    def ratio(way):
+        found = one["ratios"][way]
+        spread = f"{found['first_quartile']:.3f} to {found['third_quartile']:.3f}"
+        return f"{found['median']:.3f} ({spread})"
+
+    plain = f"{one[PLAIN]['median']:.2f} {one['unit']}"
+    return [what, plain, ratio(WATCHED), ratio(AGAIN), str(len(one["rounds"]))]
+
+
+def main():
+    """Measures, and writes the result."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--baton", default="target/release", help="the folder with `baton`")
+    parser.add_argument("--driver", choices=["sim"], help="`sim` instead of the system's")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--hooks", help="the program of the hook benchmark")
+    parser.add_argument("--timeout", type=float, default=300, help="for a program, in seconds")
+    parser.add_argument("--out", default="watched.json")
+    arguments = parser.parse_args()
+    Install.check(arguments.baton, parser)
+    programs.end_tidily()
+    driver = Driver(Install.of(arguments.baton), arguments.driver)
+    result = {"kind": "watched", "machine": machine.describe(), "parts": {}, "right": True}
+    seen = []
+
+    def take_demo(way):
+        seconds, results, saw = demo(driver, way, arguments.timeout)
+        right.update(results)
+        seen.extend([saw] if saw else [])
+        print(f"demo, {way}: {seconds:.2f} s", flush=True)
+        return seconds
+
+    def take_hooks(way):
+        added, saw = hooks(driver, arguments.hooks, way)
+        seen.extend([saw] if saw else [])
+        print(f"hooks, {way}: {added}", flush=True)
+        return added
+
+    right = set()
+    result["parts"]["demo"] = compared(list(in_turn(arguments.rounds, take_demo)), "s")
+    # Each program says the same every time, and that it is right.
+    result["right"] = len(right) == len(DEMO) and all(said.endswith(" ok") for said in right)
+    if arguments.hooks:
+        rounds = list(in_turn(arguments.rounds, take_hooks))
+        for call in rounds[0][PLAIN]:
+            each = [{way: added[call] for way, added in one.items()} for one in rounds]
+            result["parts"][call] = compared(each, "ns")
+    result["seen_bytes"] = {viewer: min(saw[viewer] for saw in seen) for viewer in seen[0]}
+    machine.write_json(arguments.out, result)
+    rows = [row(what, one) for what, one in result["parts"].items()]
+    print(table.text(HEADER, rows))
+    sys.exit(0 if result["right"] else 1)
+
+
+if __name__ == "__main__":
+    main()
