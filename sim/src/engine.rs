@@ -6,6 +6,8 @@
 //!
 //! With a time slice set, kernels also take turns with those of other processes ([`crate::gpu_file`]).
 
+use std::fs::File;
+use std::io::Write as _;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -36,6 +38,8 @@ pub(crate) struct Engines {
     compute: Engine,
     /// Whether the compute engine is shared with other processes.
     shared: bool,
+    /// Where copies over the link are written down.
+    log: Option<File>,
 }
 
 /// A turn on an engine: when it will be over.
@@ -60,6 +64,21 @@ impl Engines {
             to_host: Engine::new(settings.to_host),
             compute: Engine::new(settings.kernels),
             shared: settings.slice.is_some(),
+            // A file that cannot be written has no lines: whoever wants them sees that.
+            log: settings.copy_log.as_ref().and_then(|path| File::options().append(true).create(true).open(path).ok()),
+        }
+    }
+
+    /// Writes down that so much was copied, if that is wanted: the process, which way, and how many bytes.
+    pub(crate) fn copied(&self, way: Way, bytes: u64) {
+        let word = match way {
+            Way::ToDevice => "in",
+            Way::ToHost => "out",
+            Way::Within => return,
+        };
+        if let Some(mut log) = self.log.as_ref() {
+            // In one piece, so that lines of several processes do not mix.
+            let _ = log.write_all(format!("{} {word} {bytes}\n", std::process::id()).as_bytes());
         }
     }
 

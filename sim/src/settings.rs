@@ -26,6 +26,8 @@ pub(crate) struct Settings {
     /// `SIMCUDA_PAUSING`: whether processes can be taken off the GPU (`on`, `off`), or can, but then this process can unmap
     /// nothing before its work has ended (`stuck`).
     pub(crate) pausing: Pausing,
+    /// `SIMCUDA_COPY_LOG`: a file that gets a line for every copy to or from the device.
+    pub(crate) copy_log: Option<PathBuf>,
 }
 
 impl Settings {
@@ -112,6 +114,7 @@ impl Settings {
             kernels: positive("SIMCUDA_KERNEL_GFLOPS")?,
             slice,
             pausing,
+            copy_log: lookup("SIMCUDA_COPY_LOG").map(PathBuf::from),
         })
     }
 }

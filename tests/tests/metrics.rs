@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Instant;
 
 use baton_tests::coordinator::{Coordinator, Serving, tenant};
 use baton_tests::hold::{self, LIMIT};
@@ -11,6 +13,9 @@ use baton_tests::openmetrics::{self, Exposed, Series};
 use baton_tests::running::Running;
 use baton_tests::web::{Page, metrics, metrics_port, metrics_socket, until_same};
 use serde_json::Value;
+
+/// Memory moves in pages of this size.
+const PAGE: u64 = 2 << 20;
 
 /// Two programs that have no room beside each other take turns a few times.
 #[track_caller]
@@ -95,6 +100,71 @@ fn status_metrics_and_page_say_the_same_when_programs_have_taken_turns() {
     for mut one in running {
         assert!(one.ask("quit", LIMIT).ends_with(" ok"));
     }
+}
+
+/// What a process has copied each way, as the simulated GPU has written it down: what it moves is whole pages, and all else is
+/// small.
+fn copied(log: &Path, pid: u64) -> [u64; 2] {
+    let mut bytes = [0; 2];
+    for line in std::fs::read_to_string(log).expect("the GPU's own log").lines() {
+        let [process, way, size] = line.split(' ').collect::<Vec<_>>()[..] else { panic!("{line}") };
+        let size: u64 = size.parse().expect("a number");
+        if process == pid.to_string() && size.is_multiple_of(PAGE) {
+            bytes[usize::from(way == "out")] += size;
+        } else {
+            assert!(process != pid.to_string() || size < PAGE / 2, "{line}");
+        }
+    }
+    bytes
+}
+
+#[test]
+fn the_bytes_that_moved_are_those_that_the_gpu_has_counted_itself() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let log = folder.path().join("copies");
+    let coordinator = serving().setting("SIMCUDA_COPY_LOG", log.to_str().expect("UTF-8")).start();
+    let mut running = ["one", "other"].map(|name| hold::joined(&coordinator, name, "normal", "48", None));
+    take_turns(&mut running, 3);
+    for mut one in running {
+        assert!(one.ask("quit", LIMIT).ends_with(" ok"));
+    }
+    let status = coordinator.until_empty();
+    let counted = copied(&log, status["pid"].as_u64().expect("a number"));
+    assert!(counted.iter().all(|bytes| *bytes > 0), "{counted:?}");
+    assert_eq!(counted, ["bytes_in", "bytes_out"].map(|way| status[way].as_u64().expect("a number")));
+}
+
+#[test]
+fn what_a_program_has_waited_is_less_than_its_own_clock_says_and_more_than_it_was_kept_waiting() {
+    let coordinator = Serving::arena("64MiB").option("--mode", "exclusive").option("--quantum", "1h").start();
+    let waited = || {
+        let status = coordinator.status();
+        let of_status = tenant(&status, "one")["wait_buckets"]["sum_seconds"].as_f64().expect("a number");
+        let of_metrics = metrics(&coordinator).sum("baton_tenant_wait_seconds_sum", &[("tenant", "one")]);
+        (of_status, of_metrics)
+    };
+    let mut one = hold::joined(&coordinator, "one", "normal", "8", None);
+    let mut other = hold::joined(&coordinator, "other", "normal", "8", None);
+    assert_eq!(other.ask("queue 500", LIMIT), "queued");
+    let before = waited().0;
+    one.say("time");
+    let waits = |status: &Value| tenant(status, "one")["waiting"] == true;
+    coordinator.until("one waits", waits);
+    // It waited before, and still did whenever that was asked.
+    let (begin, mut kept_waiting) = (Instant::now(), 0.0);
+    loop {
+        let now = begin.elapsed().as_secs_f64();
+        if !waits(&coordinator.status()) {
+            break;
+        }
+        kept_waiting = now;
+    }
+    let line = one.line(LIMIT);
+    let took = line.strip_prefix("took ").and_then(|took| took.parse::<f64>().ok()).expect("nanoseconds") / 1e9;
+    until_same(|| waited().0, || waited().1);
+    let waited = waited().0 - before;
+    assert!(kept_waiting > 0.0, "it was seen twice");
+    assert!(kept_waiting <= waited && waited <= took, "{kept_waiting} <= {waited} <= {took}");
 }
 
 /// What of two moments went down. A program that is there again begins anew, and is not asked about.

@@ -130,6 +130,7 @@ impl Op {
                 let turn = engines.copy(copy.way, copy.bytes());
                 copy.run(&context.copies_view(copy.between))?;
                 engines.finish(turn);
+                engines.copied(copy.way, copy.bytes());
                 Ok(())
             }
             Op::Fill(fill) => fill.run(&context.view()),

@@ -7,7 +7,8 @@
  *
  *     ready PID                when everything is allocated and filled
  *     touch                    new contents for all of it, each from the sum of the old; `touched CHECKSUM`
- *     leave                    the same without waiting for the device; `left CHECKSUM`
+ *     time                     the same; `took NANOSECONDS` by its own clock
+ *     leave                    as `touch`, without waiting for the device; `left CHECKSUM`
  *     spin MS                  keeps the device busy for so long; `spun`
  *     busy FILE                keeps the device busy until there is such a file; `spun`
  *     linger                   queues a kernel that waits for `go`; `lingers`
@@ -74,11 +75,13 @@ static CUresult touch(uint64_t *result) {
     return CUDA_SUCCESS;
 }
 
-static uint64_t now_ms(void) {
+static uint64_t nanoseconds(void) {
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
-    return (uint64_t)time.tv_sec * 1000 + (uint64_t)time.tv_nsec / 1000000;
+    return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
 }
+
+static uint64_t now_ms(void) { return nanoseconds() / 1000000; }
 
 /* Writes what is there already, over and over, for so long or until there is such a file. */
 /* There is always more queued than what is waited for: a thread that gets no processor for a while leaves no gap. */
@@ -157,6 +160,12 @@ static void obey(char *line) {
         result = touch(&sum);
         if (!result) result = cuCtxSynchronize();
         if (!result) printf("touched %016llx\n", (unsigned long long)sum);
+    } else if (strcmp(word, "time") == 0) {
+        /* How long that takes by this program's own clock, in nanoseconds. */
+        uint64_t sum = 0, begin = nanoseconds();
+        result = touch(&sum);
+        if (!result) result = cuCtxSynchronize();
+        if (!result) printf("took %llu\n", (unsigned long long)(nanoseconds() - begin));
     } else if (strcmp(word, "leave") == 0) {
         uint64_t sum = 0;
         result = touch(&sum);
