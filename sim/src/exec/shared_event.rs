@@ -1,4 +1,4 @@
-//! What processes share of an event: how often it was recorded, and which record was reached.
+//! What processes share of an event: how often it was recorded, and which records were reached.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,10 +11,14 @@ use crate::mapping::SharedWords;
 use crate::shared_file::IpcHandle;
 
 const MAGIC: u64 = 0x5456_454D_4953_4355;
-/// In the file, too, then the number, then the two counts.
-const WORDS: usize = 4;
+/// In the file, too, then the number, then the count of records, then which were reached.
+const WORDS: usize = REACHED + KEPT as usize;
+const REACHED: usize = 3;
+/// A later record does not release who waits for an earlier one, unless it is so much later.
+const KEPT: u64 = 1024;
 
-/// A file of a few words: its magic and number, records, and the last one that was reached.
+/// A file of words: its magic and number, how many records there were, and of the last ones, each in a place of its own, whether
+/// they were reached.
 pub(crate) struct SharedEvent {
     words: SharedWords,
     /// If this process made it.
@@ -78,12 +82,12 @@ impl SharedEvent {
 
     /// A record is reached.
     pub(crate) fn reach(&self, record: u64) {
-        self.word(3).fetch_max(record, Ordering::AcqRel);
+        self.place(record).fetch_max(record, Ordering::AcqRel);
     }
 
-    /// Whether a record, or a later one, is reached.
+    /// Whether a record is reached. None is before the first.
     pub(crate) fn is_reached(&self, record: u64) -> bool {
-        self.word(3).load(Ordering::Acquire) >= record
+        record == 0 || self.place(record).load(Ordering::Acquire) >= record
     }
 
     /// Waits for a record, wherever it was made, unless this happens first.
@@ -94,7 +98,31 @@ impl SharedEvent {
         }
     }
 
+    fn place(&self, record: u64) -> &AtomicU64 {
+        self.word(REACHED + (record % KEPT) as usize)
+    }
+
     fn word(&self, number: usize) -> &AtomicU64 {
         &self.words.get()[number]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_later_record_does_not_release_who_waits_for_an_earlier_one() {
+        let event = SharedEvent::make().expect("a file");
+        assert!(event.is_reached(event.last()), "never recorded");
+        let (first, second) = (event.record(), event.record());
+        event.reach(second);
+        assert_eq!((event.is_reached(first), event.is_reached(second)), (false, true));
+        event.reach(first);
+        assert!(event.is_reached(first) && event.is_reached(second));
+        let later = (0..KEPT).map(|_| event.record()).last().expect("some");
+        assert!(!event.is_reached(later));
+        event.reach(later);
+        assert!(event.is_reached(second), "it was long ago");
     }
 }
