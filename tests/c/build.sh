@@ -35,6 +35,8 @@ compile -shared -fPIC -o "$out/libcostly_driver.so" tests/c/costly_driver.c \
     -Wl,--no-as-needed "$out/stub/libsimcuda.so"
 compile -shared -fPIC -o "$out/librefusing_driver.so" tests/c/refusing_driver.c \
     -Wl,--no-as-needed "$out/stub/libsimcuda.so"
+compile -shared -fPIC -o "$out/libpinning_driver.so" tests/c/pinning_driver.c \
+    -Wl,--no-as-needed "$out/stub/libsimcuda.so"
 compile -o "$out/requests" tests/c/requests.c
 compile -o "$out/joining" tests/c/joining.c
 compile -o "$out/ask_status" tests/c/ask_status.c

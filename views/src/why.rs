@@ -203,8 +203,8 @@ pub fn of_tenant(tenant: &Tenant) -> String {
              (`kill -CONT`), or end it."
         ),
         Reason::HostPool => format!(
-            "{name} {has_waited} for its memory: other memory has to go to the host for it, and the host pool is full ({bytes} are \
-             missing on the GPU).\nA larger --host-pool would help, or to end a program."
+            "{name} {has_waited} for its memory: other memory has to go to the host for it, and the host pool is full, or still \
+             being prepared ({bytes} are missing on the GPU).\nA larger --host-pool would help, or to end a program."
         ),
         Reason::Arena => format!(
             "{name} {has_waited} for its memory: {bytes} of it do not fit beside memory of {whom} that cannot move.\nA larger \

@@ -382,6 +382,8 @@ fn trace(file: &mut Option<File>, record: &Record) {
 mod tests {
     use std::time::Duration;
 
+    use baton_contract::messages::ArrivalStory;
+
     use super::*;
 
     fn joined(recorder: &mut Recorder, id: u32) {
@@ -401,6 +403,62 @@ mod tests {
         let preempt = recorder.times().preempt.summary();
         assert_eq!(preempt.count, many);
         assert!(preempt.p50.is_some_and(|ms| (1.98..2.02).contains(&ms)));
+    }
+
+    /// A tenant that comes, has a turn with memory that moves, and goes: so many events.
+    fn lives(recorder: &mut Recorder, id: u32) {
+        let (id, now, took) = (TenantId(id), Instant::now(), Duration::from_micros(7));
+        let (bytes, time) = (2 << 20, now..now + took);
+        let copied = |way| What::Copied { way, bytes, time: time.clone() };
+        let story = ArrivalStory::default();
+        let (peak_bytes, switches, gpu_time) = (bytes, 1, took);
+        recorder.record(id, What::Joined { name: format!("tenant {}", id.0).into(), class: Class::Latency });
+        for what in [
+            What::Asked,
+            What::Chosen,
+            What::Comes { extents: 1, bytes, zeros: 0 },
+            What::Granted { demanded: now, decided: now, arriving: true },
+            What::Opened,
+            copied(Way::In),
+            What::Mapped { took, extents: 1, resident: bytes },
+            What::Arrived { story },
+            What::Request { time: time.clone(), late: true },
+            What::Preempted { took },
+            What::Leaves { extents: 1, bytes, unchanged: 0 },
+            copied(Way::Out),
+            What::Unmapped { took, resident: 0 },
+            What::Departed { peak_bytes, switches, gpu_time },
+        ] {
+            recorder.record(id, what);
+        }
+    }
+
+    /// That a recorder holds no more after so many events than after a hundred thousand.
+    fn is_bounded(events: u64) {
+        let mut recorder = Recorder::new("GPU-0".into(), None);
+        let mut after = |events: u64| {
+            for id in 0.. {
+                if recorder.count >= events {
+                    break;
+                }
+                lives(&mut recorder, id % 1000);
+            }
+            // All that it holds, written out: numbers become longer, nothing else.
+            format!("{recorder:?}").len()
+        };
+        let (some, many) = (after(100_000), after(events));
+        assert!(many * 10 < some * 11, "{some} letters, then {many}");
+    }
+
+    #[test]
+    fn a_million_events_take_no_more_memory_than_a_hundred_thousand() {
+        is_bounded(1_000_000);
+    }
+
+    #[test]
+    #[ignore = "takes a while: cargo test --release -p baton-coordinator -- --ignored million"]
+    fn ten_million_events_take_no_more_memory_either() {
+        is_bounded(10_000_000);
     }
 
     #[test]
