@@ -45,6 +45,8 @@ BESIDE = {
     "idle": "beside an idle latency program",
     "left": "after a latency program has left",
 }
+# What is measured with viewers and without, but for calls.
+WATCHED = {"demo": "The demo", "switch": "An evicted model's answer"}
 # Kinds without a title belong to the section before them.
 TITLES = {
     "corun": "How long do requests take beside a training?",
@@ -69,6 +71,7 @@ COMMANDS = {
     "transfer": "bench/transfer.py --baton target/release",
     "cost": "bench/cost.py --baton target/release/libbaton.so",
     "hook_cost": "cargo bench -p baton-tests --bench hook_cost",
+    "watched": "bench/watched.py --baton target/release --driver sim",
     "conformance": "bench/conformance.py --baton target/release/libbaton.so",
     "trace": "bench/trace_check.py --baton target/release/libbaton.so",
 }
@@ -503,6 +506,30 @@ def hook_section(runs):
     return section("hook_cost", runs, f"Added to a call of the simulated driver: {said}.")
 
 
+def watched_section(runs):
+    """What those lose who are looked at."""
+
+    def said(one):
+        ratios = one["ratios"]
+        watched, again = (ratios[way] for way in ("watched", "unwatched again"))
+        spread = f"{figure(watched['first_quartile'])} to {figure(watched['third_quartile'])}"
+        return (
+            f"{figure(watched['median'])} × ({spread}; without anybody again "
+            f"{figure(again['median'])} ×, {len(one['rounds'])} rounds)"
+        )
+
+    # The newest of each part.
+    parts = {name: one for run in runs for name, one in run["parts"].items()}
+    shown = [f"{WATCHED.get(name, f'`{name}`')}: {said(one)}" for name, one in parts.items()]
+    return section(
+        "watched",
+        runs,
+        "What programs notice of `baton top`, the page and a scrape of the metrics each second, on the "
+        "simulated driver: how long things take, and what is added to a call, against nobody "
+        f"looking. {'. '.join(shown)}.",
+    )
+
+
 def conformance_section(runs):
     """Bare against preloaded, program by program."""
     rows = runs[-1]["rows"]
@@ -542,6 +569,7 @@ SECTIONS = {
     "transfer": transfer_section,
     "cost": cost_section,
     "hook_cost": hook_section,
+    "watched": watched_section,
     "conformance": conformance_section,
     "trace": trace_section,
 }

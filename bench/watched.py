@@ -4,12 +4,15 @@
     python3 bench/watched.py --baton target/release --out watched.json
     python3 bench/watched.py --baton target/release --driver sim --hooks BINARY --out watched.json
 
-Two parts:
+Three parts:
 
   demo   The programs of `baton demo`, which do not fit the arena together: how long until the last
          has ended. Rounds of three runs in changing order: unwatched, watched, unwatched again.
   hooks  The hook benchmark, whose program `cargo bench -p baton-tests --bench hook_cost --no-run`
          names, beside a coordinator at which everybody looks: nanoseconds added to a call.
+
+  switch The small switching measurement (`switch.py --size small`), on the simulated driver: how
+         long an evicted model takes to answer, at the median.
 
 Every figure is a ratio within a round: watched against unwatched, and again against unwatched, by
 which one sees what a difference means. The exit status is 0 if all results are right.
@@ -42,6 +45,10 @@ DEMO = [
 ]
 ARENAS = {"sim": 96 * MIB, None: 2048 * MIB}
 QUANTUM = "20ms"
+HERE = pathlib.Path(__file__).resolve().parent
+SWITCH = ["--driver", "sim", "--size", "small", "--models", "driver", "--trainer", "driver"]
+SWITCH += ["--parts", "latency", "--arena", "96MiB", "--host-pool", "256MiB", "--no-reference"]
+PARTS = ["demo", "hooks", "switch"]
 HEADER = ["what", "unwatched", "watched / unwatched", "unwatched again / unwatched", "rounds"]
 
 
@@ -98,6 +105,20 @@ def hooks(driver, binary, way):
         return added, viewers and dict(viewers.seen)
 
 
+def switch(driver, way):
+    """(milliseconds until an evicted model has answered, the median; whether all is right)."""
+    variant = WATCHED if way == WATCHED else "baton"
+    with tempfile.TemporaryDirectory() as folder:
+        out = pathlib.Path(folder, "switch.json")
+        argv = [sys.executable, HERE / "switch.py", "--baton", driver.install.folder, "--out", out]
+        # Its exit status tells of limits that are not asked about here.
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        subprocess.run([*argv, *SWITCH, "--variants", variant], check=False, **quiet)
+        rows = json.loads(out.read_text())["rows"]
+    row = next(row for row in rows if row["variant"] == variant)
+    return row["p50_ms"], row["equal"]
+
+
 def in_turn(rounds, take):
     """Rounds of {way: take(way)}; each round begins with another way."""
     for number in range(rounds):
@@ -135,7 +156,8 @@ def main():
     parser.add_argument("--baton", default="target/release", help="the folder with `baton`")
     parser.add_argument("--driver", choices=["sim"], help="`sim` instead of the system's")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--hooks", help="the program of the hook benchmark")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--hooks", help="the program of the hook benchmark; without it, no hooks")
     parser.add_argument("--timeout", type=float, default=300, help="for a program, in seconds")
     parser.add_argument("--out", default="watched.json")
     arguments = parser.parse_args()
@@ -158,16 +180,26 @@ def main():
         print(f"hooks, {way}: {added}", flush=True)
         return added
 
+    def take_switch(way):
+        ms, equal = switch(driver, way)
+        result["right"] &= equal
+        print(f"switch, {way}: {ms:.2f} ms", flush=True)
+        return ms
+
     right = set()
-    result["parts"]["demo"] = compared(list(in_turn(arguments.rounds, take_demo)), "s")
-    # Each program says the same every time, and that it is right.
-    result["right"] = len(right) == len(DEMO) and all(said.endswith(" ok") for said in right)
-    if arguments.hooks:
+    if "demo" in arguments.parts:
+        result["parts"]["demo"] = compared(list(in_turn(arguments.rounds, take_demo)), "s")
+        # Each program says the same every time, and that it is right.
+        result["right"] = len(right) == len(DEMO) and all(said.endswith(" ok") for said in right)
+    if arguments.hooks and "hooks" in arguments.parts:
         rounds = list(in_turn(arguments.rounds, take_hooks))
         for call in rounds[0][PLAIN]:
             each = [{way: added[call] for way, added in one.items()} for one in rounds]
             result["parts"][call] = compared(each, "ns")
-    result["seen_bytes"] = {viewer: min(saw[viewer] for saw in seen) for viewer in seen[0]}
+    if "switch" in arguments.parts:
+        result["parts"]["switch"] = compared(list(in_turn(arguments.rounds, take_switch)), "ms")
+    if seen:
+        result["seen_bytes"] = {viewer: min(saw[viewer] for saw in seen) for viewer in seen[0]}
     machine.write_json(arguments.out, result)
     rows = [row(what, one) for what, one in result["parts"].items()]
     print(table.text(HEADER, rows))

@@ -96,6 +96,8 @@ def pruned(kind, runs):
             lambda run, rows: run | {"groups": rows},
             runs,
         )
+    if kind == "watched":
+        return newest_by(*named("parts"), runs)
     if kind == "zoo":
         return newest_by(
             lambda run: [(row["name"], row) for row in run["rows"]],

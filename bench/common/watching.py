@@ -18,7 +18,7 @@ import time
 
 # What `baton serve` is told.
 OPTIONS = ["--http", "127.0.0.1:0"]
-# The size of the terminal of `baton top`, and how long anybody may take to see something, in seconds.
+# The size of the terminal of `baton top`, and how long anybody may take to see something (seconds).
 ROWS, COLUMNS, LIMIT = 50, 160, 30
 VIEWERS = ("top", "page", "metrics")
 

@@ -88,7 +88,10 @@ fn plays(mut tenant: BareTenant, rest: Duration, over: &AtomicBool) {
     }
 }
 
-/// Has `count` programs at a coordinator while something is done. Three have memory; of the rest one in ten plays.
+/// Of programs without memory, so many use the GPU now and then: with the three that have some, twenty switch.
+const PLAYERS: usize = 17;
+
+/// Has `count` programs at a coordinator while something is done. Three have memory; of the rest [`PLAYERS`] play.
 fn with_tenants<T>(coordinator: &Coordinator, count: usize, meanwhile: impl FnOnce() -> T) -> T {
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -109,7 +112,7 @@ fn with_tenants<T>(coordinator: &Coordinator, count: usize, meanwhile: impl FnOn
         let others: Vec<BareTenant> = (0..count.saturating_sub(3)).map(|at| join(coordinator, at)).collect();
         let mut resting = Vec::new();
         for (at, tenant) in others.into_iter().enumerate() {
-            if at % 10 == 0 && at < 100 {
+            if at < PLAYERS {
                 let over = &over;
                 scope.spawn(move || plays(tenant, Duration::from_millis(200 + 40 * at as u64), over));
             } else {
