@@ -1,16 +1,23 @@
-//! Where Baton's own files lie: beside the `baton` program, as `cargo build` leaves them.
+//! Where Baton's own files lie: beside the `baton` program, as `cargo build` leaves them, or where packages put them.
 
 use std::path::{Path, PathBuf};
 
 /// A file of Baton's that is not where it should be.
 #[derive(Debug, thiserror::Error)]
-#[error("{} is missing; build everything with `cargo build --release` and run target/release/baton", .0.display())]
+#[error(
+    "{} is missing; install Baton's package again, or build everything with `cargo build --release` and run \
+     target/release/baton",
+    .0.display()
+)]
 pub struct Missing(PathBuf);
 
-/// The folder with Baton's files.
+/// Baton's files.
 #[derive(Clone, Debug)]
 pub struct Install {
-    folder: PathBuf,
+    /// The folder of the program.
+    programs: PathBuf,
+    /// The folder of everything else.
+    files: PathBuf,
 }
 
 impl Install {
@@ -21,12 +28,20 @@ impl Install {
     /// When the system does not say which file is running.
     pub fn of_this_program() -> std::io::Result<Self> {
         let program = std::env::current_exe()?.canonicalize()?;
-        Ok(Self { folder: program.parent().unwrap_or(Path::new("/")).to_path_buf() })
+        Ok(Self::of(program.parent().unwrap_or(Path::new("/"))))
+    }
+
+    /// Of a program in this folder: everything lies there, or, if it is `PREFIX/bin`, in `PREFIX/lib/baton`. That is a folder
+    /// of its own because what lies where `ldconfig` looks would become everybody's `libcuda.so.1`.
+    fn of(programs: &Path) -> Self {
+        let prefix = programs.parent().filter(|_| programs.ends_with("bin"));
+        let packaged = prefix.map(|prefix| prefix.join("lib/baton")).filter(|folder| folder.is_dir());
+        Self { programs: programs.to_path_buf(), files: packaged.unwrap_or_else(|| programs.to_path_buf()) }
     }
 
     /// The `baton` command.
     pub fn command(&self) -> PathBuf {
-        self.folder.join("baton")
+        self.programs.join("baton")
     }
 
     /// The library that programs preload.
@@ -57,7 +72,30 @@ impl Install {
     }
 
     fn file(&self, name: &str) -> Result<PathBuf, Missing> {
-        let path = self.folder.join(name);
+        let path = self.files.join(name);
         if path.exists() { Ok(path) } else { Err(Missing(path)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn files_lie_beside_the_program_or_where_a_package_puts_them() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let (built, prefix) = (folder.path().join("target/release"), folder.path().join("usr"));
+        for file in [built.join("libbaton.so"), prefix.join("lib/baton/libbaton.so"), prefix.join("bin/baton")] {
+            fs::create_dir_all(file.parent().expect("a folder")).expect("a new folder");
+            fs::write(file, "").expect("a new file");
+        }
+        let shim = |programs: &Path| Install::of(programs).shim().map_err(|missing| missing.to_string());
+        assert_eq!(shim(&built), Ok(built.join("libbaton.so")));
+        assert_eq!(shim(&prefix.join("bin")), Ok(prefix.join("lib/baton/libbaton.so")));
+        assert_eq!(Install::of(&prefix.join("bin")).command(), prefix.join("bin/baton"));
+        let lone = folder.path().join("elsewhere/bin");
+        assert!(shim(&lone).is_err_and(|why| why.contains("elsewhere/bin/libbaton.so is missing")));
     }
 }
