@@ -18,7 +18,7 @@ fn main() {
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libcuda.so.1");
     // Our own table of doors must mean our doors, also when another preloaded library has a function of
     // the same name.
-    println!("cargo::rustc-cdylib-link-arg=-Wl,-Bsymbolic-functions");
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-Bsymbolic");
 
     let symbols = symbols();
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
