@@ -41,7 +41,7 @@ package=$(echo "$work"/one/baton_*_amd64.deb)
 
 say "glibc"
 dpkg-deb -x "$package" "$work/unpacked"
-highest=$(find "$work/unpacked/usr" -type f \( -name 'baton' -o -path '*/lib/baton/*' \) -exec objdump -T {} + |
+highest=$(objdump -T "$work"/unpacked/usr/bin/baton "$work"/unpacked/usr/lib/baton/* |
     grep -oE 'GLIBC_[0-9.]+' | sort -uV | tail -1)
 echo "the highest symbol is $highest"
 [[ $(printf '%s\nGLIBC_2.17\n' "$highest" | sort -V | tail -1) == GLIBC_2.17 ]] || fail "$highest is too new"
