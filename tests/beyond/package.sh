@@ -21,7 +21,7 @@ if ((${#missing[@]})); then
     apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 fi
 command -v cargo-zigbuild >/dev/null || pip install -q ziglang cargo-zigbuild
-for tool in cargo-deb cargo-deny; do
+for tool in cargo-deb cargo-deny cargo-cyclonedx; do
     command -v "$tool" >/dev/null || cargo install -q --locked "$tool"
 done
 
@@ -37,6 +37,13 @@ build_twice() {
     packaging/build "$work/one"
     git clone -q . "$work/elsewhere"
     (cd "$work/elsewhere" && packaging/build "$work/two" >/dev/null)
+    python3 - "$work"/one/*.cdx.json <<'END'
+import json, sys
+for path in sys.argv[1:]:
+    found = json.load(open(path))
+    assert found["bomFormat"] == "CycloneDX" and found["components"], path
+    print(path.rsplit("/")[-1], len(found["components"]), "components")
+END
     diff "$work/one/SHA256SUMS" "$work/two/SHA256SUMS" || fail "two builds differ"
     rm -rf "$work/elsewhere"
 }
