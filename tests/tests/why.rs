@@ -1,7 +1,6 @@
 //! `baton why` says what a program waits for: each reason is brought about, and said.
 
 use std::os::fd::AsRawFd as _;
-use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -297,8 +296,9 @@ fn one_that_does_not_answer_and_one_that_is_cut_off_are_told_apart() {
 #[test]
 fn whoever_waits_for_room_on_the_host_is_told_that_the_pool_is_not_ready() {
     // The coordinator's driver pins host memory only when told, so its pool is being prepared until then.
-    let serving = Serving::arena("64MiB");
-    let file = std::cell::OnceCell::new();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let pins = folder.path().join("pins");
+    let serving = Serving::arena("64MiB").setting("PINS_WHEN_THERE_IS", pins.to_str().expect("UTF-8"));
     let coordinator = serving.start_as(|serve| {
         let words = serve.get_args().map(|word| match word == "sim" {
             true => built().programs.join("libpinning_driver.so").into_os_string(),
@@ -306,10 +306,7 @@ fn whoever_waits_for_room_on_the_host_is_told_that_the_pool_is_not_ready() {
         });
         let mut command = Command::new(serve.get_program());
         command.args(words).envs(serve.get_envs().filter_map(|(name, value)| Some((name, value?))));
-        let folder =
-            command.get_args().find(|word| word.to_string_lossy().ends_with("baton.sock")).expect("its socket");
-        let pins = file.get_or_init(|| Path::new(folder).with_file_name("pins"));
-        command.env("PINS_WHEN_THERE_IS", pins).env("LD_LIBRARY_PATH", &built().bin);
+        command.env("LD_LIBRARY_PATH", &built().bin);
         command
     });
     let _first = hold::joined(&coordinator, "first", "normal", "48", None);
@@ -318,7 +315,7 @@ fn whoever_waits_for_room_on_the_host_is_told_that_the_pool_is_not_ready() {
     let waits = until(&coordinator, "second", "host_pool");
     assert!(waits["bytes"].as_u64() > Some(0), "{waits:#}");
     until_said(&coordinator, "second", "or still being prepared");
-    std::fs::write(file.get().expect("it was started"), "").expect("a writable folder");
+    std::fs::write(pins, "").expect("a writable folder");
     assert!(second.line(LIMIT).starts_with("ready "));
 }
 

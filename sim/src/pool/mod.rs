@@ -318,7 +318,7 @@ impl Pool {
 
     /// Gives steps back that nobody has, as far as these frees are good enough, and as long as so much is left.
     fn release(&self, mut state: MutexGuard<'_, State>, space: &Space, keep: u64, may: &impl Fn(&Freed) -> bool) {
-        if self.backing.is_some() && !state.destroyed {
+        if self.can_be_shared() && !state.destroyed {
             // The driver never takes memory out of a pool that other processes may know.
             return;
         }
