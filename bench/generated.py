@@ -109,20 +109,21 @@ def main():
     def play(script, *under, **settings):
         return played(arguments.programs, script, arguments.patience, *under, **settings)
 
+    def play_bare(script):
+        with tempfile.TemporaryDirectory(prefix="baton-") as folder:
+            return play(script, settings=driver.bare(folder))
+
     def judge(script):
         if time.monotonic() > end:
             return script, "not played", "", 0
-        with tempfile.TemporaryDirectory(prefix="baton-") as folder:
-            settings = driver.bare(folder)
-            bare = play(script, settings=settings)
-            if not bare[1].startswith("0") or bare != play(script, settings=settings):
-                return script, "differs bare", bare[1], 0
+        bare = play_bare(script)
+        if not bare[1].startswith("0") or bare != play_bare(script):
+            return script, "differs bare", bare[1], 0
         said, ended, evictions = play(script, coordinator)
         if (said, ended) == bare[:2]:
             return script, "equal", "", evictions
-        with tempfile.TemporaryDirectory(prefix="baton-") as folder:
-            # What is rare bare may just not have happened yet.
-            again = [play(script, settings=driver.bare(folder)) for _ in range(AGAIN)]
+        # What is rare bare may just not have happened yet.
+        again = [play_bare(script) for _ in range(AGAIN)]
         if other := next((one for one in again if one != bare), None):
             return script, "differs bare", f"{other[1]}, but not at first", evictions
         pairs = zip(bare[0].splitlines(), said.splitlines(), strict=False)

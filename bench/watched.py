@@ -10,7 +10,6 @@ Three parts:
          has ended. Rounds of three runs in changing order: unwatched, watched, unwatched again.
   hooks  The hook benchmark, whose program `cargo bench -p baton-tests --bench hook_cost --no-run`
          names, beside a coordinator at which everybody looks: nanoseconds added to a call.
-
   switch The small switching measurement (`switch.py --size small`), on the simulated driver: how
          long an evicted model takes to answer, at the median.
 
@@ -52,24 +51,28 @@ PARTS = ["demo", "hooks", "switch"]
 HEADER = ["what", "unwatched", "watched / unwatched", "unwatched again / unwatched", "rounds"]
 
 
-def looked_at(stack, way, coordinator):
-    """Everybody looks at the coordinator until the stack ends, if that is the way; gives them."""
-    return stack.enter_context(Viewers(coordinator)) if way == WATCHED else None
+@contextlib.contextmanager
+def served(driver, way, seen, *sizes):
+    """A coordinator; what each viewer saw of it goes to `seen`, if that is the way.
+
+    Without viewers not even a page is there.
+    """
+    more = OPTIONS if way == WATCHED else []
+    with Coordinator(driver, *sizes, more=more) as coordinator:
+        if way != WATCHED:
+            yield coordinator
+            return
+        with Viewers(coordinator) as viewers:
+            yield coordinator
+            seen.append(dict(viewers.seen))
 
 
-def options_of(way):
-    """What the coordinator is told: without viewers, not even a page is there."""
-    return OPTIONS if way == WATCHED else []
-
-
-def demo(driver, way, timeout):
-    """(seconds until the last program has ended, their results, what viewers saw)."""
+def demo(driver, way, seen, timeout):
+    """(seconds until the last program has ended, their results)."""
     arena = ARENAS[driver.name]
     on_gpu = driver.name is None
     with contextlib.ExitStack() as stack:
-        more = options_of(way)
-        coordinator = stack.enter_context(Coordinator(driver, arena, 2 * arena, QUANTUM, more=more))
-        viewers = looked_at(stack, way, coordinator)
+        coordinator = stack.enter_context(served(driver, way, seen, arena, 2 * arena, QUANTUM))
         example = coordinator.install.folder / "large_table"
         started = time.monotonic()
         running = []
@@ -86,23 +89,17 @@ def demo(driver, way, timeout):
             )
             stack.callback(running[-1].kill)
         results = [program.communicate(timeout=timeout)[0].splitlines()[-1] for program in running]
-        seconds = time.monotonic() - started
-        return seconds, results, viewers and dict(viewers.seen)
+        return time.monotonic() - started, results
 
 
-def hooks(driver, binary, way):
-    """({call: nanoseconds added}, what viewers saw)."""
-    with contextlib.ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory())
-        arena = ARENAS[driver.name]
-        more = options_of(way)
-        coordinator = stack.enter_context(Coordinator(driver, arena, arena, more=more))
-        viewers = looked_at(stack, way, coordinator)
+def hooks(driver, way, seen, binary):
+    """{call: nanoseconds added}."""
+    arena = ARENAS[driver.name]
+    with tempfile.TemporaryDirectory() as folder, served(driver, way, seen, arena, arena):
         out = pathlib.Path(folder, "hooks.json")
         subprocess.run([binary, "--bench", "--json", out], check=True, stdout=subprocess.DEVNULL)
         figures = json.loads(out.read_text())["figures"]
-        added = {figure["call"]: figure["added_ns"] for figure in figures}
-        return added, viewers and dict(viewers.seen)
+    return {figure["call"]: figure["added_ns"] for figure in figures}
 
 
 def switch(driver, way):
@@ -168,15 +165,13 @@ def main():
     seen = []
 
     def take_demo(way):
-        seconds, results, saw = demo(driver, way, arguments.timeout)
+        seconds, results = demo(driver, way, seen, arguments.timeout)
         right.update(results)
-        seen.extend([saw] if saw else [])
         print(f"demo, {way}: {seconds:.2f} s", flush=True)
         return seconds
 
     def take_hooks(way):
-        added, saw = hooks(driver, arguments.hooks, way)
-        seen.extend([saw] if saw else [])
+        added = hooks(driver, way, seen, arguments.hooks)
         print(f"hooks, {way}: {added}", flush=True)
         return added
 
