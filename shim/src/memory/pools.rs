@@ -324,7 +324,8 @@ impl<T: Copy> Pools<T> {
         }
     }
 
-    /// The program frees memory in a stream. Says which free it was, if other streams may have to wait for it.
+    /// The program frees memory in a stream. Says which free it was, if other streams may have to wait for it, or the stream
+    /// itself `comes_later`: it may have to wait for other streams' work before.
     pub(crate) fn give(
         &mut self,
         pool: PoolNumber,
@@ -332,13 +333,14 @@ impl<T: Copy> Pools<T> {
         bytes: u64,
         asked: u64,
         stream: StreamNumber,
+        comes_later: bool,
     ) -> Option<Free> {
         let free = self.order.free(stream);
         let pool = self.pool(pool)?;
         pool.used_by(stream);
         pool.used.current -= asked;
         pool.room.give(at, bytes, Some(free));
-        pool.has_many.then_some(free)
+        (pool.has_many || comes_later).then_some(free)
     }
 
     /// The program frees memory of which it says that nothing uses it. What is too much is to be given up.
@@ -562,7 +564,7 @@ mod tests {
         let at = sizes.map(|bytes| allocate(&mut pools, pool, bytes, stream));
         assert_eq!(figures(&mut pools), [96 * MIB, 96 * MIB, 80_741_377, 80_741_377]);
         for (at, bytes) in at.into_iter().zip(sizes) {
-            pools.give(pool, at, bytes.next_multiple_of(ALIGNMENT), bytes, stream);
+            pools.give(pool, at, bytes.next_multiple_of(ALIGNMENT), bytes, stream, false);
         }
         assert_eq!(figures(&mut pools), [96 * MIB, 96 * MIB, 0, 80_741_377]);
         assert!(pools.tidy().is_empty(), "the stream has not come so far");
@@ -588,14 +590,16 @@ mod tests {
     fn another_stream_has_it_behind_an_event_or_with_a_wait() {
         let (mut pools, pool, [first, second]) = pools();
         let at = allocate(&mut pools, pool, 32 * MIB, first);
-        assert!(pools.give(pool, at, 32 * MIB, 32 * MIB, first).is_none(), "nobody else uses this pool");
+        assert!(pools.give(pool, at, 32 * MIB, 32 * MIB, first, false).is_none(), "nobody else uses this pool");
+        let taken = pools.take(pool, 512, 512, first).expect("its own").at;
+        assert!(pools.give(pool, taken, 512, 512, first, true).is_some(), "the stream itself may come to it later");
         assert!(pools.take(pool, 512, 512, second).is_none());
         let taken = pools.take_any(pool, 512, 512, second).expect("there is some");
         assert_eq!((taken.at, taken.after.len()), (at, 1));
         pools.not_taken(taken);
         assert!(pools.take(pool, 512, 512, second).is_none());
         assert_eq!(pools.take(pool, 512, 512, first).map(|taken| taken.at), Some(at));
-        assert!(pools.give(pool, at, 512, 512, second).is_some(), "two streams use it");
+        assert!(pools.give(pool, at, 512, 512, second, false).is_some(), "two streams use it");
         let key = |handle| StreamKey { context: 0, handle };
         let frees = pools.begin_record(5, key(1));
         pools.end_record(5, frees, true);
@@ -608,7 +612,7 @@ mod tests {
     fn memory_that_was_got_behind_a_free_is_behind_it_when_it_is_given_up_too() {
         let (mut pools, pool, [first, second]) = pools();
         let at = allocate(&mut pools, pool, 32 * MIB, first);
-        pools.give(pool, at, 32 * MIB, 32 * MIB, first);
+        pools.give(pool, at, 32 * MIB, 32 * MIB, first, false);
         let taken = pools.take(pool, 32 * MIB, 32 * MIB, first).expect("its own");
         assert!(taken.is_behind_frees());
         assert_eq!(pools.give_at_once(pool, taken.at, 32 * MIB, 32 * MIB, Some(first)), []);

@@ -395,6 +395,19 @@ pub(crate) fn is_legacy_ordering() -> bool {
     BLOCKING.load(Ordering::Relaxed) || has_per_thread_streams()
 }
 
+/// Whether what is put into a stream waits for what the legacy stream has: the stream without it may be idle long before.
+pub(super) fn is_behind_legacy(stream: Stream) -> bool {
+    match stream {
+        Stream::Legacy => false,
+        Stream::PerThread => true,
+        Stream::Created(handle) => {
+            let mut contexts = lock();
+            let found = contexts.of_stream(handle).and_then(|(_, context)| context.streams.get(&handle));
+            found.is_none_or(|stream| !stream.is_non_blocking)
+        }
+    }
+}
+
 pub(super) fn has_per_thread_streams() -> bool {
     PER_THREAD.load(Ordering::Relaxed)
 }

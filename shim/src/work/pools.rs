@@ -1,7 +1,8 @@
 //! This process's pools ([`crate::memory::pools`]): what there is to be asked of the driver about them, and of the coordinator.
 //!
 //! The lock is held for the books only. How far a stream has come is asked of the driver when another stream could use what it has
-//! freed. As long as one stream alone uses a pool nothing is put into it.
+//! freed. As long as one stream alone uses a pool nothing is put into it, unless it waits for the legacy stream's work: the
+//! program that then waits for the stream waits for the free, and so for that work.
 
 use core::ffi::c_int;
 use core::ops::Range;
@@ -502,7 +503,8 @@ pub(crate) fn free(space: &Space, at: CUdeviceptr, stream: Stream) -> Result<(),
         mark = Mark::in_legacy(here)?.map(|mark| (before + 1, mark));
     }
     let Some(freed) = space.remove_pooled(at).filter(|freed| !is_lost(freed)) else { return Ok(()) };
-    let marked = with(|books| books.pools.give(freed.pool, at, freed.bytes, freed.asked, number));
+    let comes_later = contexts::is_behind_legacy(stream);
+    let marked = with(|books| books.pools.give(freed.pool, at, freed.bytes, freed.asked, number, comes_later));
     PENDING.store(true, Ordering::Release);
     let Some(free) = marked else { return Ok(()) };
     // One that another thread's free came after is behind less than this.
