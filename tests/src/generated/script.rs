@@ -10,6 +10,11 @@ use serde::{Deserialize, Serialize};
 /// The number of an object of its kind.
 pub type Id = u32;
 
+/// Whether the handles of memory that a program maps itself are made to be exported: those of every other one are.
+pub fn is_exportable(mem: Id) -> bool {
+    mem.is_multiple_of(2)
+}
+
 /// A program that can be executed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Script {
@@ -306,7 +311,8 @@ pub enum Call {
         mem: Id,
         bytes: u32,
     },
-    /// Memory of several handles, each mapped at two places, where all are side by side. Calls name either.
+    /// Memory of several handles, each mapped at two places, where all are side by side. Calls name either. [`is_exportable`]
+    /// says of what kind they are.
     MemMap {
         mem: Id,
         bytes: u32,

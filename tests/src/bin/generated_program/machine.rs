@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use baton_tests::generated::Script;
 use baton_tests::generated::script::{
-    Call, Flag, HostKind, Id, On, PoolFigure, PoolSetting, Question, Remap, Step, Stream, WaitBy,
+    Call, Flag, HostKind, Id, On, PoolFigure, PoolSetting, Question, Remap, Step, Stream, WaitBy, is_exportable,
 };
 
 use crate::driver::{Access, Driver, Handle, KERNELS, PoolProperties, Properties};
@@ -368,8 +368,8 @@ impl Machine {
         let (mapped, mut at) = (bytes.next_multiple_of(unit), 0);
         call!(self.driver, cuMemAddressReserve(&mut at, 2 * mapped, 0, 0, 0))?;
         for offset in (0..mapped).step_by(unit) {
-            let (mut handle, exportable) = (0, mem.is_multiple_of(2));
-            call!(self.driver, cuMemCreate(&mut handle, unit, &Properties::exportable(exportable), 0))?;
+            let (mut handle, properties) = (0, Properties::exportable(is_exportable(mem)));
+            call!(self.driver, cuMemCreate(&mut handle, unit, &properties, 0))?;
             for place in [at, at + mapped as u64] {
                 call!(self.driver, cuMemMap(place + offset as u64, unit, 0, handle, 0))?;
             }

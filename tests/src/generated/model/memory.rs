@@ -7,7 +7,7 @@ use super::threads::{Access, Changes, Looks, Resource, Waits};
 use super::work::ROW_WORDS;
 use super::{Done, Model, Skip, held, only_if, vacant};
 use crate::generated::program::{SIZES, Spot, To, Where};
-use crate::generated::script::{Buf, Call, Flag, HostKind, Id, Remap, Work};
+use crate::generated::script::{Buf, Call, Flag, HostKind, Id, Remap, Work, is_exportable};
 
 /// Device or host memory.
 pub(super) type Name = Buf;
@@ -90,7 +90,11 @@ impl Model {
 
     pub(super) fn map(&mut self, slot: u8, context: u8, size: u8, parts: u8, to: To) -> Done {
         let parts = u32::from(parts % 3) + 1;
-        self.make(slot, context, size, to, true, &[], |mem, bytes| Call::MemMap { mem, bytes, parts })
+        // Each handle that can be exported takes a descriptor of the simulated driver's, so there has to be one.
+        let is_exportable = is_exportable(self.next_id);
+        only_if(!is_exportable || self.descriptors.is_none())?;
+        let accesses: &[_] = if is_exportable { &[(Resource::Process, Looks)] } else { &[] };
+        self.make(slot, context, size, to, true, accesses, |mem, bytes| Call::MemMap { mem, bytes, parts })
     }
 
     #[expect(clippy::too_many_arguments, reason = "what the two above have in common")]
