@@ -170,12 +170,15 @@ impl Model {
     pub(super) fn instantiate(&mut self, slot: u8, graph: u8) -> Done {
         vacant(&self.execs, slot)?;
         let held_graph = held(&self.graphs, graph)?;
-        only_if(!held_graph.allocates() || !self.has_instance(held_graph.id))?;
+        let allocates = held_graph.allocates();
+        only_if(!allocates || !self.has_instance(held_graph.id))?;
         let Graph { id: graph, context, is_chain, nodes } = held(&self.graphs, graph)?.clone();
         let mut accesses = self.all_there(nodes.iter().map(|node| &node.work))?;
         let id = self.new_id();
         accesses.extend(self.unsafe_call()?);
-        accesses.extend([(Resource::Graph(graph), Looks), (Resource::Exec(id), Changes)]);
+        // One that allocates has one instance at a time: the next comes after the end of the last.
+        let access = if allocates { Changes } else { Looks };
+        accesses.extend([(Resource::Graph(graph), access), (Resource::Exec(id), Changes)]);
         self.call(context, Call::Instantiate { exec: id, graph }, &accesses)?;
         let nodes = nodes.into_iter().map(|GraphNode { name, work }| ExecNode { name, work, enabled: true });
         let (nodes, launches) = (nodes.collect(), Accesses::default());
@@ -190,7 +193,10 @@ impl Model {
             self.wait_for(timeline)?;
         }
         only_if(exec.launches.missing(&self.threads[self.me].ended, true).next().is_none())?;
-        self.call(exec.context, Call::ExecDestroy { exec: exec.id }, &[(Resource::Exec(exec.id), Changes)])?;
+        let mut accesses = vec![(Resource::Exec(exec.id), Changes)];
+        let is_its = |graph: &&Graph| graph.id == exec.graph && graph.allocates();
+        accesses.extend(self.graphs.iter().flatten().find(is_its).map(|graph| (Resource::Graph(graph.id), Changes)));
+        self.call(exec.context, Call::ExecDestroy { exec: exec.id }, &accesses)?;
         self.execs[slot as usize] = None;
         Ok(())
     }

@@ -197,6 +197,12 @@ impl Model {
     ) -> Done<Point> {
         self.takes_work(key)?;
         let mut before = self.before(key);
+        if let Call::EventWait { .. } = call {
+            // If the event has happened, or was never recorded, nothing is put into the stream. Then whoever waits for the stream
+            // does not wait for the streams that its work is behind.
+            before.must = self.stream(key).before.must.clone();
+            before.must.join(&self.threads[self.me].ended);
+        }
         if let Some(more) = more {
             before.join(more);
         }
