@@ -10,6 +10,7 @@ document shows a short table for each question. The table of the README is the f
 """
 
 import argparse
+import collections
 import json
 import pathlib
 import sys
@@ -68,6 +69,7 @@ COMMANDS = {
     "sharing": "bench/sharing.py --baton target/release",
     "allocators": "bench/allocators.py --baton target/release",
     "zoo": "bench/zoo.py --baton target/release",
+    "generated": "bench/generated.py --scripts FOLDER --programs target/release --baton target/release",
     "transfer": "bench/transfer.py --baton target/release",
     "cost": "bench/cost.py --baton target/release/libbaton.so",
     "hook_cost": "cargo bench -p baton-tests --bench hook_cost",
@@ -545,6 +547,23 @@ def conformance_section(runs):
     )
 
 
+def generated_section(runs):
+    """Programs by chance, which are evicted while they rest."""
+    counts = collections.Counter(runs[-1]["counts"])
+
+    def of(verdict):
+        return sum(counts[f"{kind} {verdict}"] for kind in ("programs", "exchanges"))
+
+    return section(
+        "generated",
+        runs,
+        f"And programs that are drawn by chance, with pools, captures, contexts and frees in all orders: "
+        f"{of('equal')} compute under Baton what they compute bare, evicted {counts['evictions']} times in "
+        f"all, and {of('fails')} do not. {of('differs bare')} more do not count: bare they hang, are "
+        "refused a call, or differ from one time to the next.",
+    )
+
+
 def trace_section(runs):
     """The shim's counts beside the profiler's and the allocator's."""
     rows = runs[-1]["rows"]
@@ -566,6 +585,7 @@ SECTIONS = {
     "sharing": sharing_section,
     "allocators": allocators_section,
     "zoo": zoo_section,
+    "generated": generated_section,
     "transfer": transfer_section,
     "cost": cost_section,
     "hook_cost": hook_section,

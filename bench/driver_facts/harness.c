@@ -20,7 +20,8 @@
  * The questions: A1 what orders streams, A2 what an event of a context covers, A3 what waits for a
  * full launch queue or for another thread, A4 what a capture bears, A5 events in odd states, B what
  * cuStreamQuery answers, C what waits for busy streams and what stream-ordered frees do, D the
- * memory calls for each kind of memory, E two GPUs, F NVML and forks, G the default streams.
+ * memory calls for each kind of memory, E two GPUs, F NVML and forks, G the default streams, H what
+ * takes channels off the GPU.
  * Answers that begin with a number are CUresults (in F: nvmlReturn_t). "WAITS" means that the call
  * returned only after the flag was raised for which the busy stream waits.
  *
@@ -368,6 +369,7 @@ int main(int argc, char **argv) {
     if (gpu_count > 1) add_peers();
     add_forking();
     add_handles();
+    add_channels();
     static bool chosen[MOST_CHECKS];
     for (int at = 0; at < check_count; at++) {
         chosen[at] = only_count == 0 && strcmp(checks[at].question, "machine");

@@ -41,5 +41,6 @@ void add_memory(void);
 void add_peers(void);
 void add_forking(void);
 void add_handles(void);
+void add_channels(void);
 
 #endif

@@ -57,6 +57,12 @@ class Document(unittest.TestCase):
         self.assertIn("| one | preloaded | 1.0000 | 1.0000 | 1.0000 |", text)
         self.assertIn("| time per step, alone on the GPU | 1.000 × without Baton |", text)
 
+    def test_programs_by_chance_are_counted_whether_they_are_one_process_or_two(self):
+        counts = {"programs equal": 5, "exchanges equal": 2, "programs fails": 1, "evictions": 9}
+        said = report.document({"generated": [{"machine": MACHINE, "counts": counts}]})
+        self.assertIn("7 compute under Baton what they compute bare, evicted 9 times", said)
+        self.assertIn("and 1 do not. 0 more do not count", said)
+
     def test_programs_that_take_turns_have_a_section(self):
         result = {"kind": "sharing", "machine": MACHINE, **sharing_result()}
         text = report.document(report.collected([result]))

@@ -7,10 +7,14 @@
 //! NVIDIA's open kernel modules (`src/common/sdk/nvidia/inc/`, MIT), where each is named below; what the calls do was
 //! measured (driver 580, H200).
 
+mod lists;
+
 use core::ffi::{c_int, c_ulong, c_void};
 use core::mem::{offset_of, size_of};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
+
+use lists::MAX_CHANNELS;
 
 /// The calls' numbers (`nv_escape.h`): in the low byte of the request, below the type `'F'`.
 pub const FREE: u8 = 0x29;
@@ -35,8 +39,6 @@ pub const CHANNEL_GROUP: u32 = 0xa06c;
 /// The engine of graphics and compute (`NV2080_ENGINE_TYPE_GRAPHICS` in `cl2080_notification.h`).
 pub const GRAPHICS: u32 = 1;
 
-/// The most channels that one call takes (`NV2080_CTRL_FIFO_DISABLE_CHANNELS_MAX_ENTRIES` in `ctrl2080fifo.h`).
-const MAX_CHANNELS: usize = 64;
 /// `NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS` (`ctrl2080fifo.h`).
 const DISABLE_CHANNELS: u32 = 0x2080_110b;
 /// `NV2080_CTRL_CMD_GPU_GET_GID_INFO` (`ctrl2080gpu.h`).
@@ -46,6 +48,8 @@ const SET_TIMESLICE: u32 = 0xa06c_0103;
 
 /// `NV_ERR_INVALID_CHANNEL` (`nvstatuscodes.h`).
 const INVALID_CHANNEL: u32 = 0x21;
+/// `NV_ERR_OBJECT_NOT_FOUND` (`nvstatuscodes.h`).
+const OBJECT_NOT_FOUND: u32 = 0x57;
 
 /// Whether a class is a channel: `KEPLER_CHANNEL_GPFIFO_A` is 0xa06f, and since Volta each generation has its own, 0xc36f
 /// and up, which all end in 6f (`clc36f.h`, `clc86f.h`, …).
@@ -250,32 +254,14 @@ impl Objects {
     }
 
     fn disable_all(&self, control: BorrowedFd<'_>, channels: &[u32], how: Disable) -> Result<(), Error> {
-        for (at, some) in channels.chunks(MAX_CHANNELS).enumerate() {
-            if let Err(error) = self.disable(control, some, how) {
-                let _ = self.enable_all(control, &channels[..at * MAX_CHANNELS]);
-                return Err(error);
-            }
-        }
-        Ok(())
+        lists::disable(channels, how, &mut |some, how| self.disable(control, some, how))
     }
 
     fn enable_all(&self, control: BorrowedFd<'_>, channels: &[u32]) -> Result<(), Error> {
-        channels.chunks(MAX_CHANNELS).try_for_each(|some| self.disable(control, some, Disable::No))
+        lists::enable(channels, &mut |some, how| self.disable(control, some, how))
     }
 
-    /// Channels that do not exist any more need nothing.
     fn disable(&self, control: BorrowedFd<'_>, some: &[u32], how: Disable) -> Result<(), Error> {
-        match self.disable_living(control, some, how) {
-            // Some of them were freed meanwhile, and nobody has said so yet. The driver has done nothing then (measured).
-            Err(Error::Status(INVALID_CHANNEL)) if some.len() > 1 => {
-                some.chunks(1).try_for_each(|one| self.disable(control, one, how))
-            }
-            Err(Error::Status(INVALID_CHANNEL)) => Ok(()),
-            result => result,
-        }
-    }
-
-    fn disable_living(&self, control: BorrowedFd<'_>, some: &[u32], how: Disable) -> Result<(), Error> {
         let mut parameters = DisableChannels {
             disable: (how != Disable::No).into(),
             count: some.len() as u32,
@@ -290,13 +276,16 @@ impl Objects {
     }
 
     /// How long the compute work runs in a row while other processes have work too, in microseconds. Every process's is
-    /// about 2,000 at first.
+    /// about 2,000 at first. A group that has gone needs none.
     ///
     /// # Errors
     ///
     /// As [`Objects::pause`].
     pub fn set_timeslice(&self, control: BorrowedFd<'_>, micros: u64) -> Result<(), Error> {
-        self.groups.iter().try_for_each(|group| self.call(control, *group, SET_TIMESLICE, &mut { micros }))
+        self.groups.iter().try_for_each(|group| match self.call(control, *group, SET_TIMESLICE, &mut { micros }) {
+            Err(Error::Status(OBJECT_NOT_FOUND)) => Ok(()),
+            result => result,
+        })
     }
 
     /// The UUID of the subdevice's GPU.

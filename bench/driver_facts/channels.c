@@ -1,0 +1,161 @@
+/* H: channels that are taken off the GPU, by lists in which some have gone.
+ *
+ * The driver makes its channels by ioctl on its control device, and so through the ioctl of this
+ * program, which remembers them. The numbers and structures are those of NVIDIA's open kernel
+ * modules (src/common/sdk/nvidia/inc; the names are in include/src/resource_manager.rs).
+ */
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "world.h"
+
+enum {
+    MAGIC = 'F',
+    CONTROL = 0x2a,
+    ALLOC = 0x2b,
+    SUBDEVICE = 0x2080,
+    FIRST_CHANNEL = 0xc36f,
+    DISABLE_CHANNELS = 0x2080110b,
+    MOST_CHANNELS = 64,
+    MOST_OBJECTS = 512,
+};
+
+struct object { /* how both kinds of request for a new one begin */
+    uint32_t client, parent, handle, class;
+};
+
+struct control {
+    uint32_t client, object, command, flags;
+    uint64_t parameters;
+    uint32_t size, status;
+};
+
+struct disable {
+    uint8_t disable;
+    uint32_t count;
+    uint8_t only_scheduling, rewind;
+    uint64_t event;
+    uint32_t clients[MOST_CHANNELS], channels[MOST_CHANNELS];
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct object channels[MOST_OBJECTS], subdevice;
+static int channel_count, device_file = -1;
+
+int ioctl(int file, unsigned long request, ...) {
+    va_list list;
+    va_start(list, request);
+    void *argument = va_arg(list, void *);
+    va_end(list);
+    int result = (int)syscall(SYS_ioctl, file, request, argument);
+    unsigned size = (request >> 16) & 0x3fff;
+    if (result || ((request >> 8) & 0xff) != MAGIC) return result;
+    pthread_mutex_lock(&lock);
+    if ((request & 0xff) == ALLOC && (size == 32 || size == 48)) {
+        struct object *made = argument;
+        uint32_t status = ((uint32_t *)argument)[size == 32 ? 7 : 10];
+        if (!status && made->class == SUBDEVICE && device_file < 0) {
+            subdevice = *made;
+            device_file = file;
+        }
+        bool is_channel = made->class >= FIRST_CHANNEL && (made->class & 0xff) == 0x6f;
+        if (!status && is_channel && channel_count < MOST_OBJECTS) channels[channel_count++] = *made;
+    }
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+/* Disables or enables channels; the resource manager's answer. */
+static uint32_t change(bool disable, const struct object *first, int count) {
+    struct disable parameters = {.disable = disable, .count = (uint32_t)count};
+    for (int at = 0; at < count; at++) {
+        parameters.clients[at] = first[at].client;
+        parameters.channels[at] = first[at].handle;
+    }
+    struct control call = {.client = subdevice.client, .object = subdevice.handle,
+                           .command = DISABLE_CHANNELS, .parameters = (uintptr_t)&parameters,
+                           .size = sizeof parameters};
+    unsigned long request = 3ul << 30 | sizeof call << 16 | MAGIC << 8 | CONTROL;
+    return syscall(SYS_ioctl, device_file, request, &call) ? UINT32_MAX : call.status;
+}
+
+static struct object all[MOST_CHANNELS];
+static int count;
+
+/* A context with channels, and the channels of another one that has gone before or behind them. */
+static bool begin_channels(bool gone_first) {
+    begin(0);
+    int before = channel_count;
+    CUcontext other;
+    MUST(cuCtxCreate(&other, 0, 0));
+    struct object gone = channels[before];
+    bool is_any = before > 0 && channel_count > before;
+    MUST(cuCtxDestroy(other));
+    MUST(cuCtxSetCurrent(world.context));
+    count = 0;
+    if (gone_first) all[count++] = gone;
+    for (int at = 0; at < before && count < MOST_CHANNELS - 1; at++) all[count++] = channels[at];
+    if (!gone_first) all[count++] = gone;
+    return is_any;
+}
+
+static const char *runs(int mark) {
+    mark_in(NULL, mark);
+    return marked(mark, 200) ? "runs" : "DOES NOT RUN";
+}
+
+static void list_with_one_gone(const int *variant) {
+    bool first = variant[0];
+    const char *where = first ? "first" : "last";
+    if (!begin_channels(first)) {
+        about("a list of channels, the %s of which has gone", where);
+        answer("this driver makes no channels that can be seen");
+        return;
+    }
+    const struct object *living = all + first;
+    int rest = count - 1;
+    about("a list of channels, the %s of which has gone: disabled; a kernel of the others", where);
+    uint32_t status = change(true, all, count);
+    answer("status %#x; %s", status, runs(0));
+    about("… the others enabled once; a kernel of theirs");
+    status = change(false, living, rest);
+    answer("status %#x; %s", status, runs(1));
+    about("… the others disabled, then the whole list enabled; a kernel of theirs");
+    status = change(true, living, rest);
+    uint32_t enabled = change(false, all, count);
+    answer("status %#x and %#x; %s", status, enabled, runs(2));
+    change(false, living, rest);
+}
+
+static void counting(const int *variant) {
+    (void)variant;
+    if (!begin_channels(true)) {
+        about("channels disabled twice, enabled once; a kernel");
+        answer("this driver makes no channels that can be seen");
+        return;
+    }
+    const struct object *living = all + 1;
+    int rest = count - 1;
+    about("channels disabled twice, enabled once; a kernel");
+    change(true, living, rest);
+    change(true, living, rest);
+    uint32_t status = change(false, living, rest);
+    answer("status %#x; %s", status, runs(0));
+    about("… enabled a second time; a kernel");
+    status = change(false, living, rest);
+    answer("status %#x; %s", status, runs(1));
+    about("… enabled a third time, disabled once; a kernel");
+    status = change(false, living, rest);
+    change(true, living, rest);
+    answer("status %#x; %s", status, runs(2));
+    change(false, living, rest);
+}
+
+void add_channels(void) {
+    for (int first = 0; first < 2; first++) add("H1", ONE_GPU, list_with_one_gone, first, 0, 0, 0);
+    add("H2", ONE_GPU, counting, 0, 0, 0, 0);
+}
