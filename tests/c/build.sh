@@ -33,6 +33,8 @@ compile -shared -fPIC -o "$out/libslow_driver.so" tests/c/slow_driver.c
 echo | ${CC:-cc} -shared -Wl,-soname,libsimcuda.so -o "$out/stub/libsimcuda.so" -x c -
 compile -shared -fPIC -o "$out/libcostly_driver.so" tests/c/costly_driver.c \
     -Wl,--no-as-needed "$out/stub/libsimcuda.so"
+compile -shared -fPIC -o "$out/libhesitant_driver.so" tests/c/hesitant_driver.c \
+    -Wl,--no-as-needed "$out/stub/libsimcuda.so"
 compile -shared -fPIC -o "$out/librefusing_driver.so" tests/c/refusing_driver.c \
     -Wl,--no-as-needed "$out/stub/libsimcuda.so"
 compile -shared -fPIC -o "$out/libpinning_driver.so" tests/c/pinning_driver.c \

@@ -156,6 +156,19 @@ fn a_capture_puts_no_order_between_other_streams() {
 }
 
 #[test]
+fn a_capture_begins_beside_another_one_while_somebody_wants_the_gpu() {
+    let coordinator = patient().start();
+    let mut command =
+        coordinator.place.joining("ordering", &built().programs.join("legal").join("ordering"), &["side-by-side"]);
+    // Between its answers there is time for a capture to begin.
+    command.env("BATON_DRIVER", built().programs.join("libhesitant_driver.so")).env("LD_LIBRARY_PATH", &built().bin);
+    let mut other = None;
+    let shared = to_the_end(&mut command, Some(coordinator.place.clone()), |_| other = Some(waiting(&coordinator)));
+    assert_eq!(shared, alone("ordering", "side-by-side"), "shared (left) and alone (right)");
+    assert!(other.expect("it has come").line(LIMIT).starts_with("ready "));
+}
+
+#[test]
 fn launches_in_a_threads_own_stream_wait_for_no_other_while_somebody_wants_the_gpu() {
     let coordinator = patient().start();
     let mut other = None;

@@ -155,10 +155,7 @@ fn set_context_event(entered: &Entered) {
 fn set_event(entered: &Entered, stream: Stream) -> Option<Before> {
     let id = entered.context;
     let is_non_blocking = contexts::lock().get(id)?.streams.get(&entered.key)?.is_non_blocking;
-    // SAFETY: the legacy stream is always there.
-    let orders_nothing =
-        || unsafe { !api::is_capturing(Stream::Legacy) && api::stream_query(Stream::Legacy) == CUDA_SUCCESS };
-    if !is_non_blocking && !orders_nothing() {
+    if !is_non_blocking && !is_legacy_idle(entered) {
         return None;
     }
     let ordered = stream.ordered()?;
@@ -177,6 +174,21 @@ fn set_event(entered: &Entered, stream: Stream) -> Option<Before> {
         contexts::lock().get(id)?.give_event(event);
     }
     None
+}
+
+/// Whether the legacy stream is known to have no work, so that a blocking stream does not wait for it. The context is current.
+fn is_legacy_idle(entered: &Entered) -> bool {
+    let _asking = {
+        let mut contexts = contexts::lock();
+        let asking = Asking::begin(&contexts);
+        let other_begins = |context: &mut contexts::Context| context.is_beginning_to_capture(Some(entered.key));
+        if contexts.get(entered.context).is_none_or(other_begins) {
+            return false;
+        }
+        asking
+    };
+    // SAFETY: the legacy stream is always there, and no blocking stream begins to capture meanwhile.
+    unsafe { !api::is_capturing(Stream::Legacy) && api::stream_query(Stream::Legacy) == CUDA_SUCCESS }
 }
 
 impl Beginning {

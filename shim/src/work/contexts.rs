@@ -59,6 +59,12 @@ impl Context {
         self.streams.values().any(|stream| stream.captured.is_some())
     }
 
+    /// Whether a stream is about to capture, other than this one: the driver may not say so yet, and then it does.
+    pub(super) fn is_beginning_to_capture(&self, but: Option<Handle>) -> bool {
+        let is_beginning = |captured: Captured| captured.is_beginning;
+        self.streams.iter().any(|(key, stream)| Some(*key) != but && stream.captured.is_some_and(is_beginning))
+    }
+
     /// An event that is not in use; made if there is none. The context is current.
     pub(super) fn take_event(&mut self) -> Option<Handle> {
         self.events.pop()

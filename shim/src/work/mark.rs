@@ -249,7 +249,7 @@ fn not_capturing<T>(id: ContextId, stream: Option<Stream>, what: impl FnOnce() -
 impl Waiting {
     /// The context is current.
     fn look(self, id: ContextId) -> Ended {
-        let (asking, captured, before_captures) = {
+        let (asking, captured, before_captures, is_beginning) = {
             let mut contexts = contexts::lock();
             let asking = Asking::begin(&contexts);
             let Some(context) = contexts.get(id) else { return Ended::Yes };
@@ -261,24 +261,28 @@ impl Waiting {
                 },
                 _ => None,
             };
-            (asking, captured, context.before_captures.filter(|_| context.is_capturing()))
+            let before_captures = context.before_captures.filter(|_| context.is_capturing());
+            (asking, captured, before_captures, context.is_beginning_to_capture(None))
         };
         // SAFETY: events of a context that is not destroyed meanwhile.
         let event = |event| Ended::of(unsafe { api::event_query(api::handle(event)) });
         // SAFETY: as above, of streams; none of them begins to capture meanwhile.
         let stream_ended = |stream| Ended::of(unsafe { api::stream_query(stream) });
+        let captures_in_the_way = || {
+            // SAFETY: the legacy stream is always there.
+            contexts::is_capturing() && unsafe { api::is_capturing(Stream::Legacy) }
+        };
         let ended = match self {
             Self::Orphan(orphan) => event(orphan),
             // Not before the captures have ended, if no such event could be set.
             Self::Context => before_captures.map_or(Ended::NotYet, event),
-            // SAFETY: the legacy stream is always there.
-            Self::Legacy if contexts::is_capturing() && unsafe { api::is_capturing(Stream::Legacy) } => {
-                match before_captures {
-                    // Nothing is queued in it while a blocking stream captures; in a thread's own there may be.
-                    Some(before) if !has_per_thread_streams() => event(before),
-                    _ => Ended::NotYet,
-                }
-            }
+            // In a moment it may be in the way of that.
+            Self::Legacy if is_beginning => Ended::NotYet,
+            Self::Legacy if captures_in_the_way() => match before_captures {
+                // Nothing is queued in it while a blocking stream captures; in a thread's own there may be.
+                Some(before) if !has_per_thread_streams() => event(before),
+                _ => Ended::NotYet,
+            },
             Self::Legacy => stream_ended(Stream::Legacy),
             Self::Stream(key) => match (captured, capture::stream_of(key)) {
                 (None, Some(stream)) => stream_ended(stream),

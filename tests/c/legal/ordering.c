@@ -60,6 +60,28 @@ static void capture_kernel(void) {
     printf("saw %u\n", got);
 }
 
+/* A stream captures for long, and beside it a blocking one again and again, which has work that does
+ * not end before that. */
+static void side_by_side(void) {
+    CUgraph graph;
+    CUstream outer = stream_new(CU_STREAM_NON_BLOCKING), inner = stream_new(CU_STREAM_DEFAULT);
+    volatile unsigned *flag = flags_new(1);
+    wait_flag(inner, flag);
+    wait_for_line();
+    CHECK(cuStreamBeginCapture(outer, CU_STREAM_CAPTURE_MODE_RELAXED));
+    for (int i = 0; i < 100; i++) {
+        step("a capture beside another one");
+        CHECK(cuStreamBeginCapture(inner, CU_STREAM_CAPTURE_MODE_RELAXED));
+        sleep_ms(5);
+        CHECK(cuStreamEndCapture(inner, &graph));
+        CHECK(cuGraphDestroy(graph));
+    }
+    CHECK(cuStreamEndCapture(outer, &graph));
+    raise_flag(flag);
+    CHECK(cuStreamSynchronize(inner));
+    printf("captured\n");
+}
+
 /* --- a full queue -------------------------------------------------------------------------- */
 
 static struct piece behind;
@@ -109,6 +131,7 @@ static void full_queue(void) {
 int main(int argc, char **argv) {
     static const struct legal_case cases[] = {{"capture", capture},
                                               {"capture-kernel", capture_kernel},
+                                              {"side-by-side", side_by_side},
                                               {"full-queue", full_queue}};
     return play(argc, argv, take_gpu, cases, COUNT_OF(cases));
 }
