@@ -12,7 +12,7 @@ use baton_harness::install::Install;
 use clap::Args;
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
-use super::{CliError, DriverChoice, named_socket, open_gpu, serve, usual_socket};
+use super::{CliError, DriverChoice, host_memory, named_socket, open_gpu, usual_socket};
 
 /// `baton doctor`.
 #[derive(Clone, Debug, Args)]
@@ -99,7 +99,7 @@ pub fn run(arguments: &Doctor) -> Result<bool, CliError> {
         ),
     }
     system(&mut findings);
-    let free = serve::free_host_memory()?;
+    let free = host_memory::free()?;
     findings.say(
         if free < 4 << 30 { Verdict::Less } else { Verdict::Good },
         "host memory",

@@ -3,6 +3,7 @@
 pub mod doctor;
 pub mod evict;
 pub mod history;
+mod host_memory;
 pub mod logs;
 pub mod named;
 pub mod place;
@@ -11,6 +12,7 @@ pub mod progress;
 pub mod ps;
 pub mod run;
 pub mod serve;
+pub mod service;
 pub mod set;
 pub mod settings;
 pub mod shell;

@@ -1,5 +1,6 @@
 //! `baton serve`: the coordinator of one GPU, until it is stopped.
 
+use std::io::IsTerminal as _;
 use std::path::PathBuf;
 
 use baton_contract::memory::size;
@@ -9,10 +10,11 @@ use baton_coordinator::server::{Options, Server};
 use baton_harness::install::Install;
 use clap::Args;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
+use super::service::{self, Sources};
 use super::settings::{Mode, Settings, arena, headroom, host_pool};
-use super::{CliError, named_socket, open_gpu, usual_socket, web};
+use super::{CliError, host_memory, named_socket, open_gpu, usual_socket, web};
 
 /// What `--poison` fills memory with: what a program must not find in its own.
 const POISON: u8 = 0xDB;
@@ -44,25 +46,19 @@ pub struct Serve {
 pub fn run(serve: Serve) -> Result<(), CliError> {
     let Serve { settings, config, print_config, until_idle, poison } = serve;
     settings.check()?;
-    let settings = match config {
-        Some(path) => {
-            let file = Settings::of_file(&path)?;
-            let number = settings.gpu.or(file.gpu).unwrap_or_default();
-            settings.or(file.of_gpu(number))
-        }
-        None => settings,
-    };
-    let all = settings.clone().or(Settings::usual());
+    let mut sources = Sources::new(settings, config);
+    let all = sources.read()?;
     if print_config {
         print!("{}", all.text());
         return Ok(());
     }
     let set = "a setting that is usual";
     env_logger::Builder::new()
-        .filter_level(all.log_level.expect(set).into())
+        .filter_level(log::LevelFilter::max())
         .format_target(false)
         .format_timestamp_millis()
         .init();
+    log::set_max_level(all.log_level());
     let install = Install::of_this_program()?;
     let choice = all.driver();
     let library = choice.library(&install)?;
@@ -75,7 +71,7 @@ pub fn run(serve: Serve) -> Result<(), CliError> {
     let number = all.gpu.expect(set);
     let gpu = open_gpu(library.as_deref(), number)?;
     let arena = arena(all.arena.expect(set), gpu.memory, &gpu.name)?;
-    let host_pool = host_pool(all.host_pool, arena, free_host_memory()?, all.force.expect(set))?;
+    let host_pool = host_pool(all.host_pool, arena, host_memory::free()?, all.force.expect(set))?;
     let headroom = headroom(all.headroom.expect(set), arena)?;
     let socket =
         std::path::absolute(all.socket.clone().or_else(named_socket).unwrap_or_else(|| usual_socket(gpu.uuid)))?;
@@ -88,12 +84,8 @@ pub fn run(serve: Serve) -> Result<(), CliError> {
         arena,
         host_pool,
         headroom,
-        quantum: all.quantum.expect(set).0,
-        max_wait: all.max_wait.expect(set).0,
-        burst: all.burst.expect(set).0,
-        latency_slack: all.latency_slack.expect(set).0 / 100.0,
+        tuning: all.tuning(),
         driver: choice.kind(),
-        max_tenants: all.max_tenants.expect(set),
         pipeline: all.pipeline.expect(set).into(),
         hash: !all.no_hash.expect(set),
         keep: !all.no_keep.expect(set),
@@ -104,15 +96,24 @@ pub fn run(serve: Serve) -> Result<(), CliError> {
         until_idle,
     };
     let mut server = Server::new(gpu, endpoint, options)?;
-    let stop = server.stop();
-    let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM])?;
+    let (stop, tuner) = (server.stop(), server.tuner());
+    let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+    // A terminal that is closed ends what runs in it.
+    let reloads = !std::io::stderr().is_terminal();
+    let mut holds = all;
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
-        signals.forever().for_each(|_| stop.stop());
+        signals.forever().for_each(|signal| match signal {
+            SIGHUP if reloads => service::reload(&mut sources, &mut holds, &tuner),
+            _ => stop.stop(),
+        });
     })?;
-    log::info!("serving GPU {number} ({name}) at {}", socket.display());
+    let serving = format!("serving GPU {number} ({name}) at {}", socket.display());
+    log::info!("{serving}");
     log::info!("arena {}, host pool {}", size(arena), size(host_pool));
     web.start(socket)?;
+    service::ready(&serving);
     let served = server.serve();
+    service::stopping();
     server.leave();
     if let Some(left) = server.left_behind() {
         log::warn!("{left}");
@@ -141,15 +142,4 @@ fn raise_descriptor_limit() {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     // With fewer, large arenas of small pieces fail later, and say so.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
-}
-
-/// Host memory that is free, in this process's control group too.
-pub(super) fn free_host_memory() -> Result<u64, CliError> {
-    let text = std::fs::read_to_string("/proc/meminfo")?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
-    let kib: u64 = line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse().ok()).unwrap_or(0);
-    let number = |file: &str| std::fs::read_to_string(file).ok()?.trim().parse::<u64>().ok();
-    let group = number("/sys/fs/cgroup/memory.max")
-        .map(|most| most.saturating_sub(number("/sys/fs/cgroup/memory.current").unwrap_or(0)));
-    Ok((kib << 10).min(group.unwrap_or(u64::MAX)))
 }

@@ -181,6 +181,18 @@ impl From<LogLevel> for log::LevelFilter {
     }
 }
 
+/// The settings that can change while a coordinator serves; the others it was made by.
+const TUNABLE: [&str; 6] = ["burst", "latency-slack", "log-level", "max-tenants", "max-wait", "quantum"];
+
+/// What is different in other settings, a few words each.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// What can change at once.
+    pub now: Vec<String>,
+    /// What holds after a restart.
+    pub later: Vec<String>,
+}
+
 fn told(what: impl std::fmt::Display) -> CliError {
     CliError::Told(what.to_string())
 }
@@ -263,6 +275,34 @@ impl Settings {
     pub fn or(self, other: Self) -> Self {
         let mut all = other.table();
         all.extend(self.table());
+        all.try_into().expect("made of settings")
+    }
+
+    /// What other settings change: what can change while a coordinator serves, and what cannot.
+    pub fn changes(&self, new: &Self) -> Changes {
+        let (old, new) = (self.table(), new.table());
+        let mut changes = Changes::default();
+        for key in old.keys().chain(new.keys().filter(|key| !old.contains_key(*key))) {
+            let (before, after) = (old.get(key), new.get(key));
+            if before == after {
+                continue;
+            }
+            let word = |value: Option<&toml::Value>| match value {
+                Some(toml::Value::String(text)) => text.clone(),
+                Some(value) => value.to_string(),
+                None => "not set".to_owned(),
+            };
+            let kind = if TUNABLE.contains(&key.as_str()) { &mut changes.now } else { &mut changes.later };
+            kind.push(format!("{key} {} (was {})", word(after), word(before)));
+        }
+        changes
+    }
+
+    /// These, with what can change while a coordinator serves as `new` has it.
+    #[must_use]
+    pub fn tuned(&self, new: &Self) -> Self {
+        let mut all = self.table();
+        all.extend(new.table().into_iter().filter(|(key, _)| TUNABLE.contains(&key.as_str())));
         all.try_into().expect("made of settings")
     }
 
@@ -400,6 +440,26 @@ mod tests {
         assert_eq!(both.arena, Some(Amount::Bytes(1 << 30)));
         assert_eq!(both.quantum, Some(Period(Duration::from_millis(5))));
         assert_eq!(both.words(), ["--arena=1GiB", "--host-pool=10%", "--no-preempt=true", "--quantum=5ms"]);
+    }
+
+    #[test]
+    fn of_other_settings_some_hold_at_once_and_the_others_are_named() {
+        let old = of_line(&["--arena=1GiB", "--http=127.0.0.1:7878", "--quantum=5ms"]).or(Settings::usual());
+        let new = of_line(&["--arena=2GiB", "--quantum=7ms", "--max-tenants=9", "--trace=t"]).or(Settings::usual());
+        let words = |words: &[&str]| words.iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(
+            old.changes(&new),
+            Changes {
+                now: words(&["max-tenants 9 (was 256)", "quantum 7ms (was 5ms)"]),
+                later: words(&["arena 2GiB (was 1GiB)", "http not set (was 127.0.0.1:7878)", "trace t (was not set)"]),
+            }
+        );
+        let tuned = old.tuned(&new);
+        assert_eq!((tuned.arena, tuned.max_tenants), (old.arena, Some(9)));
+        assert_eq!(tuned.changes(&new).now, words(&[]));
+        assert_eq!(tuned.changes(&new).later, old.changes(&new).later, "they are named until they hold");
+        let usual = Settings::usual().table();
+        assert!(TUNABLE.iter().all(|key| usual.contains_key(*key)));
     }
 
     #[test]

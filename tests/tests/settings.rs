@@ -76,6 +76,66 @@ fn a_setting_in_a_file_counts_unless_the_command_line_says_otherwise() {
     refused(&vain, &["baton.toml"]);
 }
 
+// --- a service manager ------------------------------------------------------------------------------------
+
+/// Has the coordinator read its settings again, and waits for what it says about that.
+#[track_caller]
+fn reloaded(coordinator: &Coordinator, settings: &str, file: &Path, says: &str) {
+    std::fs::write(file, settings).expect("a writable folder");
+    // SAFETY: a signal for our own child.
+    assert_eq!(unsafe { libc::kill(coordinator.pid(), libc::SIGHUP) }, 0);
+    coordinator.until(says, |_| coordinator.log().contains(says));
+}
+
+#[test]
+fn settings_are_read_again_without_losing_a_program() {
+    let prepared = Serving::arena("64MiB").prepare();
+    let file = prepared.place.folder().join("baton.toml");
+    std::fs::write(&file, "max-tenants = 1\n").expect("a writable folder");
+    let coordinator = Serving::arena("64MiB").option("--config", &file.display().to_string()).start();
+    let mut first = hold(&coordinator, "first");
+    let mut second = coordinator.join("second", &program("hold"), &["--megabytes", "8"]);
+    coordinator.until("it waits to join", |status| status["newcomers"].as_array().map(Vec::len) == Some(1));
+
+    let broken = "max-tenants = \"many\"\n";
+    reloaded(&coordinator, broken, &file, "the settings stay as they are: ");
+    let more = "max-tenants = 2\nheadroom = \"2MiB\"\narena = \"32MiB\"\n";
+    reloaded(&coordinator, more, &file, "after a restart: headroom 2MiB (was 3%)");
+    assert!(coordinator.log().contains("from now on: max-tenants 2 (was 1)"), "{}", coordinator.log());
+    assert!(second.line(LIMIT).starts_with("ready "), "there is room for it now");
+    reloaded(&coordinator, "max-tenants = 2\nlog-level = \"warn\"\n", &file, "from now on: log-level warn (was info)");
+
+    assert_eq!(coordinator.status()["arena"]["configured_bytes"], 64 << 20, "the command line goes first");
+    for running in [&mut first, &mut second] {
+        assert!(running.ask("touch", LIMIT).starts_with("touched "));
+        assert!(running.ask("quit", LIMIT).ends_with(" ok"));
+    }
+}
+
+#[test]
+fn a_service_manager_hears_when_a_coordinator_is_ready_reads_its_settings_again_and_ends() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let address = folder.path().join("notify");
+    let manager = std::os::unix::net::UnixDatagram::bind(&address).expect("a socket");
+    manager.set_read_timeout(Some(LIMIT)).expect("a socket");
+    let hear = || {
+        let mut said = [0; 1024];
+        let length = manager.recv(&mut said).expect("it says something");
+        String::from_utf8_lossy(&said[..length]).into_owned()
+    };
+    let mut coordinator = Serving::arena("64MiB").setting("NOTIFY_SOCKET", &address.display().to_string()).start();
+    let ready = hear();
+    assert!(ready.starts_with("READY=1\nSTATUS=serving GPU 0 (Simulated GPU) at "), "{ready}");
+    // SAFETY: a signal for our own child.
+    assert_eq!(unsafe { libc::kill(coordinator.pid(), libc::SIGHUP) }, 0);
+    let reloading = hear();
+    assert!(reloading.starts_with("RELOADING=1\nMONOTONIC_USEC="), "{reloading}");
+    assert_eq!(hear(), "READY=1\n");
+    assert!(coordinator.log().contains("there is no file to read again"), "{}", coordinator.log());
+    assert!(coordinator.end(libc::SIGTERM).success());
+    assert_eq!(hear(), "STOPPING=1\n");
+}
+
 // --- programs that join, or do not ------------------------------------------------------------------------
 
 #[track_caller]

@@ -174,6 +174,13 @@ impl Arbiter {
         }
     }
 
+    /// Decides by another quantum and bound on waiting from now on, also about the turn that is under way.
+    pub fn tune(&mut self, quantum: Micros, max_wait: Micros) {
+        self.quantum = quantum.max(SHORTEST_QUANTUM);
+        self.max_wait = max_wait;
+        self.tenants.set_credit(self.quantum);
+    }
+
     /// The same, in which whoever has waited for so long gets a turn, whatever its class.
     #[must_use]
     pub fn with_max_wait(self, max_wait: Micros) -> Self {

@@ -107,6 +107,11 @@ impl Usual {
 }
 
 impl Bursts {
+    /// What it decides by from now on.
+    pub fn set_rules(&mut self, rules: Rules) {
+        self.rules = rules;
+    }
+
     /// Nobody has been at work yet.
     pub fn new(rules: Rules) -> Self {
         Self {

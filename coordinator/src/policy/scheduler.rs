@@ -100,6 +100,11 @@ impl Scheduler {
         Self { arbiter, units: HashMap::new(), unit_of: HashMap::new() }
     }
 
+    /// As [`Arbiter::tune`].
+    pub fn tune(&mut self, quantum: Micros, max_wait: Micros) {
+        self.arbiter.tune(quantum, max_wait);
+    }
+
     /// The unit that a tenant is of: itself, if it was never united with another.
     fn unit(&self, id: TenantId) -> TenantId {
         self.unit_of.get(&id).copied().unwrap_or(id)

@@ -70,6 +70,11 @@ impl Corun {
         })
     }
 
+    /// Others make way for bursts by these from now on.
+    pub(super) fn set_rules(&mut self, rules: Rules) {
+        self.bursts.set_rules(rules);
+    }
+
     /// A slot for a tenant of this class, if it is to have one. There are as many as there can be tenants.
     pub(super) fn give(&mut self, id: TenantId, class: Class) -> Option<u32> {
         let (at, word) = self.taken.iter_mut().enumerate().find(|(_, word)| **word != u64::MAX)?;

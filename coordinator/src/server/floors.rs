@@ -9,7 +9,7 @@ use std::path::Path;
 
 /// From the ground up. Those of one line do not know each other.
 const FLOORS: [&[&str]; 12] = [
-    &["event_loop"],
+    &["event_loop", "tuning"],
     &["tenants"],
     &["recorder", "cost_model"],
     &["lobby", "corun"],

@@ -39,7 +39,7 @@ impl Server {
             Err(refused) => return refuse(&mut peer, refused),
         };
         let newcomer = Newcomer { peer, name, process, scheduling };
-        if self.tenants.len() >= self.options.max_tenants || self.lobby.is_anybody_waiting() {
+        if self.tenants.len() >= self.options.tuning.max_tenants || self.lobby.is_anybody_waiting() {
             return self.lobby.wait(newcomer);
         }
         self.welcome(newcomer);
@@ -65,7 +65,7 @@ impl Server {
 
     /// Lets those in who have waited for the longest, as many as there is room for.
     pub(super) fn welcome_newcomers(&mut self) {
-        while self.tenants.len() < self.options.max_tenants
+        while self.tenants.len() < self.options.tuning.max_tenants
             && let Some(newcomer) = self.lobby.next()
         {
             self.welcome(newcomer);

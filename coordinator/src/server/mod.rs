@@ -9,6 +9,7 @@
 //! | `dispatch` | who is told what: messages, decisions, events |
 //! | `receive` | what tenants say, one message after the other |
 //! | `parts` | each owner of state, with what it needs of others |
+//! | `tuning` | settings that users change meanwhile |
 //! | `turns` | turns begin and end |
 //! | `memory/` | memory: allocations, frames, eviction, swapping in, what is done ahead |
 //! | `corun` | tenants that fit together run together |
@@ -38,6 +39,7 @@ mod preemption;
 mod receive;
 mod recorder;
 mod tenants;
+mod tuning;
 mod turns;
 
 use std::collections::VecDeque;
@@ -45,6 +47,7 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use baton_contract::class::Class;
@@ -54,8 +57,7 @@ use baton_contract::socket_path;
 use crate::device::gpu::{Gpu, GpuError};
 use crate::device::wake::Waker;
 use crate::endpoint::Endpoint;
-use crate::policy::arbiter::{Arbiter, Event, Micros, SHARE, TenantId};
-use crate::policy::bursts;
+use crate::policy::arbiter::{Arbiter, Event, Micros, TenantId};
 use crate::policy::scheduler::Scheduler;
 
 use admin::evict::Evictions;
@@ -75,6 +77,7 @@ use turns::Turns;
 
 pub use admin::status::{Status, TenantStatus};
 pub use recorder::{Departed, Phases, Record};
+pub use tuning::{Tuner, Tuning};
 
 /// How the server is to work.
 #[derive(Clone, Debug)]
@@ -83,12 +86,10 @@ pub struct Options {
     pub arena: u64,
     /// How large the host pool is to be, in bytes.
     pub host_pool: u64,
-    /// How long a tenant has the baton at least before an equal gets it.
-    pub quantum: Duration,
+    /// What can change while it serves.
+    pub tuning: Tuning,
     /// Which driver tenants have to use too.
     pub driver: DriverKind,
-    /// As many tenants as there may be at once; who comes then waits.
-    pub max_tenants: usize,
     /// How much of the arena is kept free, so that a switch can begin to copy at once, in bytes.
     pub headroom: u64,
     /// Whether, and how, tenants run while their memory comes in.
@@ -101,12 +102,6 @@ pub struct Options {
     pub pause: bool,
     /// Whether tenants that fit together run together, where they can be paused.
     pub corun: bool,
-    /// How long a tenant waits at most while others of better classes use the GPU.
-    pub max_wait: Duration,
-    /// How long urgent tenants are at work before those beside them are taken off the GPU.
-    pub burst: Duration,
-    /// How much slower urgent tenants may be for those beside them: 0.05 is 5 %.
-    pub latency_slack: f64,
     /// A file that gets a line for every switch.
     pub trace: Option<PathBuf>,
     /// For tests: freed and evicted frames are filled with this instead of zeros, before they are lent again.
@@ -182,6 +177,8 @@ pub struct Server {
     options: Options,
     start: Instant,
     stop: Stop,
+    tuner: Tuner,
+    tunings: Receiver<Tuning>,
     events: Arc<EventLoop>,
     lobby: Lobby,
     tenants: Tenants,
@@ -226,14 +223,13 @@ impl Server {
         let preemptions = Preemptions::new(&gpu, options.pause, waker.clone())?;
         let recorder = Recorder::new(socket_path::gpu_name(gpu.uuid).into(), trace);
         let memory = Memory::new(gpu, &options, waker.clone())?;
-        let rules = bursts::Rules {
-            burst: micros(options.burst),
-            slack: (options.latency_slack * 1000.0) as u64,
-            max_wait: micros(options.max_wait),
-            share: SHARE,
-        };
-        let arbiter = Arbiter::new(micros(options.quantum)).with_max_wait(micros(options.max_wait));
+        let tuning = &options.tuning;
+        let arbiter = Arbiter::new(tuning.quantum()).with_max_wait(tuning.max_wait());
+        let corun = Corun::new(options.pause && options.corun, tuning.bursts());
+        let (tuner, tunings) = Tuner::new(waker.clone());
         Ok(Self {
+            tuner,
+            tunings,
             arbiter: Scheduler::new(arbiter),
             turns: Turns::default(),
             start: Instant::now(),
@@ -249,7 +245,7 @@ impl Server {
             evictions: Evictions::default(),
             prefetches: Prefetches::default(),
             stopping: Stopping::default(),
-            corun: Corun::new(options.pause && options.corun, rules).map_err(|error| system("activity page", error))?,
+            corun: corun.map_err(|error| system("activity page", error))?,
             preemptions,
             endpoint,
             options,
@@ -259,6 +255,11 @@ impl Server {
     /// By what it can be ended.
     pub fn stop(&self) -> Stop {
         self.stop.clone()
+    }
+
+    /// By what its settings can be changed, as far as that is possible.
+    pub fn tuner(&self) -> Tuner {
+        self.tuner.clone()
     }
 
     /// Leaves its place to a successor, and lets its tenants know.
@@ -278,6 +279,9 @@ impl Server {
             }
             let ready = self.wait().map_err(|error| ServeError::System { what: "epoll".to_owned(), error })?;
             self.stop.waker.lower();
+            while let Ok(tuning) = self.tunings.try_recv() {
+                self.tune(tuning);
+            }
             self.memory().hear();
             while let Some(report) = self.preemptions.next_report() {
                 self.preemptions().carried_out(report);
@@ -294,6 +298,14 @@ impl Server {
             self.pump();
         }
         Ok(())
+    }
+
+    /// Who has its turn has it by the new settings.
+    fn tune(&mut self, tuning: Tuning) {
+        self.arbiter.tune(tuning.quantum(), tuning.max_wait());
+        self.corun.set_rules(tuning.bursts());
+        self.options.tuning = tuning;
+        self.tick();
     }
 
     fn has_no_more_to_do(&self) -> bool {

@@ -37,6 +37,10 @@ impl Tenants {
         Self { credit, ..Self::default() }
     }
 
+    pub(super) fn set_credit(&mut self, credit: Micros) {
+        self.credit = credit;
+    }
+
     pub(super) fn len(&self) -> usize {
         self.records.len()
     }

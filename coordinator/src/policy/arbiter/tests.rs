@@ -63,6 +63,26 @@ fn an_equal_waits_for_the_end_of_the_quantum() {
 }
 
 #[test]
+fn a_turn_under_way_ends_by_the_quantum_that_was_set_meanwhile() {
+    let mut arbiter = running(&[Normal, Normal]);
+    arbiter.handle(5 * MS, B, Demand);
+    arbiter.tune(50 * MS, Micros::MAX);
+    assert_eq!(arbiter.next_timer(), Some(50 * MS));
+    arbiter.tune(2 * QUANTUM, Micros::MAX);
+    assert_eq!(arbiter.tick(QUANTUM), []);
+    assert_eq!(arbiter.tick(2 * QUANTUM), [Revoke(A)]);
+}
+
+#[test]
+fn who_waits_is_let_in_by_the_bound_that_was_set_meanwhile() {
+    let mut arbiter = running(&[Normal, Batch]);
+    arbiter.handle(5 * MS, B, Demand);
+    assert_eq!(arbiter.tick(10 * QUANTUM), [], "a better class has the baton");
+    arbiter.tune(QUANTUM, 11 * QUANTUM);
+    assert_eq!(arbiter.tick(12 * QUANTUM), [Revoke(A)]);
+}
+
+#[test]
 fn whoever_waits_can_know_behind_whom_and_until_when() {
     let mut arbiter = running(&[Normal, Normal, Batch]).with_max_wait(10 * QUANTUM);
     assert_eq!(arbiter.prospect(A, MS), None, "it has the baton");

@@ -389,7 +389,7 @@ impl Server {
             times: self.recorder.times(),
             tenants: tenants.collect(),
             newcomers: newcomers.collect(),
-            max_tenants: self.options.max_tenants,
+            max_tenants: self.options.tuning.max_tenants,
             recent: self.recorder.recent().cloned().collect(),
             allocations: self.recorder.allocations().cloned().collect(),
             departed: self.recorder.departed().cloned().collect(),

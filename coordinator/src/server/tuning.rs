@@ -1,0 +1,61 @@
+//! Settings that users change while the coordinator serves: what its decisions are made by from then on. Whatever was made by the
+//! other settings, memory and sockets, lasts as long as the coordinator does.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use super::micros;
+use crate::device::wake::Waker;
+use crate::policy::arbiter::{Micros, SHARE};
+use crate::policy::bursts::Rules;
+
+/// Such settings.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tuning {
+    /// How long a tenant has the baton at least before an equal gets it.
+    pub quantum: Duration,
+    /// How long a tenant waits at most while others of better classes use the GPU.
+    pub max_wait: Duration,
+    /// How long urgent tenants are at work before those beside them are taken off the GPU.
+    pub burst: Duration,
+    /// How much slower urgent tenants may be for those beside them: 0.05 is 5 %.
+    pub latency_slack: f64,
+    /// As many tenants as there may be at once; who comes then waits. Those who are there already stay.
+    pub max_tenants: usize,
+}
+
+impl Tuning {
+    pub(super) fn quantum(&self) -> Micros {
+        micros(self.quantum)
+    }
+
+    pub(super) fn max_wait(&self) -> Micros {
+        micros(self.max_wait)
+    }
+
+    pub(super) fn bursts(&self) -> Rules {
+        let slack = (self.latency_slack * 1000.0) as u64;
+        Rules { burst: micros(self.burst), slack, max_wait: self.max_wait(), share: SHARE }
+    }
+}
+
+/// Through which another thread changes them.
+#[derive(Clone, Debug)]
+pub struct Tuner {
+    sender: Sender<Tuning>,
+    waker: Waker,
+}
+
+impl Tuner {
+    pub(super) fn new(waker: Waker) -> (Self, Receiver<Tuning>) {
+        let (sender, receiver) = channel();
+        (Self { sender, waker }, receiver)
+    }
+
+    /// From the next decision on, these hold. Nothing happens if the server has ended.
+    pub fn tune(&self, tuning: Tuning) {
+        if self.sender.send(tuning).is_ok() {
+            self.waker.wake();
+        }
+    }
+}
