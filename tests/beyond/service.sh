@@ -1,0 +1,126 @@
+#!/usr/bin/env bash
+# Whether Baton's units do what they should under systemd: in a new Debian that boots in namespaces of its own, with the simulated
+# driver. A coordinator is ready, reads its settings again with a program running, is stopped, killed and started again; of the
+# system, and of a user's own manager. Its sandbox has a score.
+#
+#     tests/beyond/service.sh [FOLDER]        with the build in this folder (target/release)
+#
+# Needs root, and installs debootstrap if it is not there. About 3 minutes.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+built=$(realpath "${1:-target/release}")
+say() { printf '\n== %s\n' "$*"; }
+fail() { echo "service.sh: $*" >&2; exit 1; }
+
+command -v debootstrap >/dev/null || { apt-get update -qq && apt-get install -y -qq debootstrap >/dev/null; }
+work=$(mktemp -d)
+root=$work/root
+machine=
+end() {
+    local status=$?
+    ((status == 0)) || inside journalctl --no-pager -n 40 2>/dev/null || true
+    [[ -z $machine ]] || kill -9 "$machine" 2>/dev/null || true
+    sleep 1
+    rm -rf --one-file-system "$work"
+}
+trap end EXIT
+
+say "a new Debian"
+debootstrap --variant=minbase --include=systemd,systemd-sysv,dbus,dbus-user-session,libpam-systemd bookworm "$root" >/dev/null
+install -D "$built/baton" "$root/usr/bin/baton"
+mkdir -p "$root/usr/lib/baton"
+cp "$built"/{libbaton.so,libsimcuda.so,large_table} "$root/usr/lib/baton/"
+install -D -m 644 packaging/systemd/baton@.service "$root/lib/systemd/system/baton@.service"
+install -D -m 644 packaging/systemd/baton.service "$root/usr/lib/systemd/user/baton.service"
+settings() { printf 'driver = "sim"\narena = "64MiB"\nhost-pool = "128MiB"\n%s\n' "$1" >"$root/etc/baton/serve.toml"; }
+mkdir "$root/etc/baton"
+settings 'max-tenants = 1'
+chroot "$root" useradd --create-home worker
+install -D -o 1000 -g 1000 -m 644 "$root/etc/baton/serve.toml" "$root/home/worker/.config/baton/serve.toml"
+chown -R 1000:1000 "$root/home/worker"
+
+cat >"$work/boot" <<END
+set -e
+mount --make-rprivate /
+mount --bind "$root" "$root"
+cd "$root"
+mount -t proc proc proc
+mount -t sysfs sysfs sys
+mount -t tmpfs tmpfs run
+mount -t tmpfs -o mode=755 tmpfs sys/fs/cgroup
+mkdir sys/fs/cgroup/systemd
+mount -t cgroup -o none,name=systemd cgroup sys/fs/cgroup/systemd
+mount -t tmpfs -o mode=755 tmpfs dev
+for node in null zero full random urandom tty; do touch dev/\$node; mount --bind /dev/\$node dev/\$node; done
+mkdir dev/pts dev/shm
+mount -t devpts -o newinstance,ptmxmode=0666 devpts dev/pts
+ln -s pts/ptmx dev/ptmx
+mount -t tmpfs tmpfs dev/shm
+exec chroot . /usr/bin/env -i container=baton PATH=/usr/sbin:/usr/bin:/sbin:/bin /lib/systemd/systemd --system
+END
+setsid unshare --fork --kill-child --pid --mount --uts --ipc --cgroup bash "$work/boot" >/dev/null 2>&1 </dev/null &
+machine=$!
+first=
+until first=$(pgrep -P "$machine" | head -1) && [[ -n $first ]]; do sleep 0.1; done
+inside() { nsenter -t "$first" -m -p -u -i -C chroot "$root" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin "$@"; }
+for ((i = 0; i < 300; i++)); do
+    state=$(inside systemctl is-system-running 2>/dev/null || true)
+    [[ $state == running || $state == degraded ]] && break
+    sleep 0.2
+done
+[[ $state == running || $state == degraded ]] || fail "systemd does not come up: $state"
+inside systemctl --version | head -1
+
+as_worker() { inside runuser -u worker -- env XDG_RUNTIME_DIR=/run/user/1000 HOME=/home/worker "$@"; }
+table() { as_worker baton run --driver sim --name "$1" -- /usr/lib/baton/large_table --megabytes 40 --rounds "$2"; }
+main_pid() { inside systemctl show --value -p MainPID baton@worker; }
+# Until a command succeeds.
+until_true() {
+    for ((i = 0; i < 300; i++)); do "$@" >/dev/null 2>&1 && return; sleep 0.2; done
+    fail "never: $*"
+}
+has_tenants() { [[ $(as_worker baton status --json | grep -c '"pid"') -ge $1 ]]; }
+
+say "the units"
+inside systemd-analyze verify /lib/systemd/system/baton@.service 2>&1 | grep -v 'man baton' || true
+inside systemd-analyze security --no-pager baton@worker.service | tail -1
+
+say "readiness"
+inside systemctl start baton@worker
+inside systemctl show -p ActiveState -p SubState -p StatusText baton@worker
+inside systemctl is-active --quiet baton@worker || fail "it is not active"
+
+say "SIGHUP with a program running"
+table one 300 >"$work/one" & one=$!
+until_true has_tenants 1
+before=$(main_pid)
+settings $'max-tenants = 3\nheadroom = "2MiB"'
+inside systemctl reload baton@worker
+[[ $(main_pid) == "$before" ]] || fail "it was started anew"
+table two 3 >"$work/two"
+inside journalctl --no-pager -o cat -u baton@worker | grep -E 'from now on|after a restart'
+kill -0 "$one" 2>/dev/null || fail "the first program has ended"
+cat "$work/two"
+wait "$one" || fail "the first program has failed"
+cat "$work/one"
+
+say "killed, and started again"
+inside systemctl kill --signal=KILL --kill-whom=main baton@worker
+is_another() { [[ $(main_pid) != "$before" && $(main_pid) != 0 ]]; }
+until_true is_another
+until_true inside systemctl is-active baton@worker
+table three 3
+
+say "stop"
+inside systemctl stop baton@worker
+inside systemctl show -p ActiveState -p Result baton@worker
+! as_worker baton status 2>/dev/null || fail "somebody answers still"
+
+say "a user's own manager"
+user() { inside systemctl --user -M worker@ "$@"; }
+user start baton
+user show -p ActiveState -p SubState -p StatusText baton
+table four 3
+user reload baton
+user stop baton
+say "all is well"
