@@ -24,7 +24,7 @@ const POISON: u8 = 0xDB;
 pub struct Serve {
     #[command(flatten)]
     settings: Settings,
-    /// A TOML file with the same settings; the command line and variables go first.
+    /// A TOML file with the same settings; the command line and variables go first. It is read again at SIGHUP.
     #[arg(long, value_name = "FILE.toml", env = "BATON_SERVE_CONFIG")]
     config: Option<PathBuf>,
     /// Print all settings as they would hold, as the text of such a file, and end.

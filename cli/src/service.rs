@@ -61,7 +61,6 @@ pub fn stopping() {
 
 /// Reads the settings again and has those hold that can change while it serves; names the others.
 pub fn reload(sources: &mut Sources, now: &mut Settings, tuner: &Tuner) {
-    // That of a clock that every system has.
     let since = NotifyState::monotonic_usec_now().ok();
     tell(&[NotifyState::Reloading].into_iter().chain(since).collect::<Vec<_>>());
     match sources.read() {

@@ -60,6 +60,7 @@ exec chroot . /usr/bin/env -i container=baton PATH=/usr/sbin:/usr/bin:/sbin:/bin
 END
 setsid unshare --fork --kill-child --pid --mount --uts --ipc --cgroup bash "$work/boot" >/dev/null 2>&1 </dev/null &
 machine=$!
+disown
 first=
 until first=$(pgrep -P "$machine" | head -1) && [[ -n $first ]]; do sleep 0.1; done
 inside() { nsenter -t "$first" -m -p -u -i -C chroot "$root" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin "$@"; }
