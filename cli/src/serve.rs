@@ -47,7 +47,7 @@ pub fn run(serve: Serve) -> Result<(), CliError> {
     let Serve { settings, config, print_config, until_idle, poison } = serve;
     settings.check()?;
     let mut sources = Sources::new(settings, config);
-    let all = sources.read()?;
+    let mut all = sources.read()?;
     if print_config {
         print!("{}", all.text());
         return Ok(());
@@ -68,14 +68,24 @@ pub fn run(serve: Serve) -> Result<(), CliError> {
     }
     raise_descriptor_limit();
 
+    let passed = service::passed_socket()?;
+    if let Some(number) = passed.as_ref().and_then(|passed| service::gpu_of(passed.path(), library.as_deref())) {
+        sources.suggest_gpu(number);
+        all = sources.read()?;
+    }
     let number = all.gpu.expect(set);
     let gpu = open_gpu(library.as_deref(), number)?;
     let arena = arena(all.arena.expect(set), gpu.memory, &gpu.name)?;
     let host_pool = host_pool(all.host_pool, arena, host_memory::free()?, all.force.expect(set))?;
     let headroom = headroom(all.headroom.expect(set), arena)?;
-    let socket =
-        std::path::absolute(all.socket.clone().or_else(named_socket).unwrap_or_else(|| usual_socket(gpu.uuid)))?;
-    let endpoint = Endpoint::claim(&socket, gpu.uuid)?;
+    let endpoint = match passed {
+        Some(passed) => Endpoint::claim_passed(passed, gpu.uuid)?,
+        None => {
+            let named = all.socket.clone().or_else(named_socket);
+            Endpoint::claim(&std::path::absolute(named.unwrap_or_else(|| usual_socket(gpu.uuid)))?, gpu.uuid)?
+        }
+    };
+    let socket = endpoint.path().to_path_buf();
     let web = web::Web::open(&all, &endpoint)?;
     say_who_is_in_the_way(&gpu, arena);
 
@@ -103,7 +113,7 @@ pub fn run(serve: Serve) -> Result<(), CliError> {
     let mut holds = all;
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         signals.forever().for_each(|signal| match signal {
-            SIGHUP if reloads => service::reload(&mut sources, &mut holds, &tuner),
+            SIGHUP if reloads => service::reload(&sources, &mut holds, &tuner),
             _ => stop.stop(),
         });
     })?;

@@ -1,12 +1,15 @@
 //! `baton serve` under a service manager: it says when it is ready, and reads its settings again when it is told to (SIGHUP).
 
+use std::os::fd::{FromRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 
+use baton_contract::socket_path;
+use baton_coordinator::endpoint::Passed;
 use baton_coordinator::server::{Tuner, Tuning};
 use sd_notify::NotifyState;
 
-use super::CliError;
 use super::settings::Settings;
+use super::{CliError, gpu_uuid};
 
 /// The settings of a coordinator, and where they come from.
 #[derive(Debug)]
@@ -14,13 +17,13 @@ pub struct Sources {
     /// What the command line and variables say.
     said: Settings,
     file: Option<PathBuf>,
-    number: Option<usize>,
+    suggested: Option<usize>,
 }
 
 impl Sources {
     /// What is said, and a file with what is not.
     pub fn new(said: Settings, file: Option<PathBuf>) -> Self {
-        Self { said, file, number: None }
+        Self { said, file, suggested: None }
     }
 
     /// The file.
@@ -28,18 +31,52 @@ impl Sources {
         self.file.as_deref()
     }
 
+    /// Unless something is said about it, this GPU is served.
+    pub fn suggest_gpu(&mut self, number: usize) {
+        self.suggested = Some(number);
+    }
+
     /// Reads them: what is said goes before the file, and that before what is usual.
     ///
     /// # Errors
     ///
     /// When the file cannot be read, or says something that cannot be.
-    pub fn read(&mut self) -> Result<Settings, CliError> {
-        let Some(path) = &self.file else { return Ok(self.said.clone().or(Settings::usual())) };
+    pub fn read(&self) -> Result<Settings, CliError> {
+        let usual = Settings { gpu: self.suggested.or(Some(0)), ..Settings::usual() };
+        let Some(path) = &self.file else { return Ok(self.said.clone().or(usual)) };
         let file = Settings::of_file(path)?;
-        // The GPU stays the one that is served.
-        let number = *self.number.get_or_insert(self.said.gpu.or(file.gpu).unwrap_or_default());
-        Ok(self.said.clone().or(file.of_gpu(number)).or(Settings::usual()))
+        let number = self.said.gpu.or(file.gpu).or(usual.gpu).unwrap_or_default();
+        Ok(self.said.clone().or(file.of_gpu(number)).or(usual))
     }
+}
+
+/// The socket that a service manager has passed on, if it has started this process because somebody connected there (systemd.socket(5)).
+///
+/// # Errors
+///
+/// When there are several, or it is of another kind.
+pub fn passed_socket() -> Result<Option<Passed>, CliError> {
+    let mut passed = sd_notify::listen_fds()?;
+    let (Some(number), more) = (passed.next(), passed.len()) else { return Ok(None) };
+    if more > 0 {
+        return Err(CliError::Told(format!(
+            "the service manager passes on {} sockets; a coordinator listens at one",
+            more + 1
+        )));
+    }
+    // SAFETY: it was passed to this process, in which nobody else knows of it.
+    let socket = unsafe { OwnedFd::from_raw_fd(number) };
+    Ok(Some(Passed::new(socket)?))
+}
+
+/// The number of the GPU that a socket is named after, if it is named after one that there is.
+pub fn gpu_of(socket: &Path, library: Option<&Path>) -> Option<usize> {
+    let (_, count) = gpu_uuid(library, 0).ok()?;
+    let name = socket.file_name()?;
+    let is_its = |number: &usize| {
+        gpu_uuid(library, *number).is_ok_and(|(uuid, _)| name == socket_path::socket_name(uuid).as_str())
+    };
+    (0..count).find(is_its)
 }
 
 /// Tells the service manager, if there is one. That it does not listen is no reason not to serve.
@@ -60,7 +97,7 @@ pub fn stopping() {
 }
 
 /// Reads the settings again and has those hold that can change while it serves; names the others.
-pub fn reload(sources: &mut Sources, now: &mut Settings, tuner: &Tuner) {
+pub fn reload(sources: &Sources, now: &mut Settings, tuner: &Tuner) {
     let since = NotifyState::monotonic_usec_now().ok();
     tell(&[NotifyState::Reloading].into_iter().chain(since).collect::<Vec<_>>());
     match sources.read() {

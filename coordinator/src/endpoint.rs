@@ -9,9 +9,11 @@
 //! Everything here may lie in a folder like `/tmp`, where others can put things before us. So nothing is opened through a
 //! symbolic link, and whatever is not ours is refused, with a sentence.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{Read as _, Seek as _, Write as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -20,8 +22,10 @@ use std::time::{Duration, Instant};
 use baton_contract::{link, socket_path};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
+use rustix::io::FdFlags;
 use rustix::net::{
-    AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, shutdown, socket_with,
+    AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, getsockname, listen, shutdown,
+    socket_with, sockopt,
 };
 use rustix::process::geteuid;
 
@@ -291,7 +295,45 @@ pub struct Endpoint {
     listener: OwnedFd,
     path: PathBuf,
     folder: Folder,
+    /// A service manager keeps the socket, and starts another coordinator for whoever connects when this one has ended.
+    is_passed: bool,
     _gpu: GpuLock,
+}
+
+/// A socket that listens already, which a service manager has passed on.
+#[derive(Debug)]
+pub struct Passed {
+    listener: OwnedFd,
+    path: PathBuf,
+}
+
+impl Passed {
+    /// Looks at a socket that was passed on.
+    ///
+    /// # Errors
+    ///
+    /// When it is none at which a coordinator can listen.
+    pub fn new(listener: OwnedFd) -> Result<Self, Unfit> {
+        let is_fit = sockopt::socket_type(&listener).is_ok_and(|kind| kind == SocketType::SEQPACKET)
+            && sockopt::socket_acceptconn(&listener).unwrap_or(false);
+        let address = getsockname(&listener).ok().and_then(|address| SocketAddrUnix::try_from(address).ok());
+        let path = address.and_then(|address| Some(PathBuf::from(OsStr::from_bytes(address.path_bytes()?))));
+        let (true, Some(path)) = (is_fit, path) else {
+            return Err(Unfit(
+                "the service manager passes on what no coordinator listens at; the unit needs `ListenSequentialPacket=` with a path"
+                    .to_owned(),
+            ));
+        };
+        let set = rustix::fs::fcntl_setfl(&listener, OFlags::NONBLOCK)
+            .and_then(|()| rustix::io::fcntl_setfd(&listener, FdFlags::CLOEXEC));
+        set.map_err(|error| unfit(&path, error))?;
+        Ok(Self { listener, path })
+    }
+
+    /// Where it listens.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
 }
 
 /// What came of the wish to end.
@@ -332,7 +374,18 @@ impl Endpoint {
             }
         }
         let listener = Self::listen(path, SocketType::SEQPACKET)?;
-        Ok(Self { listener, path: path.to_path_buf(), folder, _gpu: gpu })
+        Ok(Self { listener, path: path.to_path_buf(), folder, is_passed: false, _gpu: gpu })
+    }
+
+    /// Takes a GPU for this process, at a socket that was passed on.
+    ///
+    /// # Errors
+    ///
+    /// When somebody else has the GPU, or others could exchange the socket.
+    pub fn claim_passed(Passed { listener, path }: Passed, uuid: [u8; 16]) -> Result<Self, Unfit> {
+        let folder = Folder::of_socket(&path)?;
+        let gpu = GpuLock::take(uuid, &path)?;
+        Ok(Self { listener, path, folder, is_passed: true, _gpu: gpu })
     }
 
     /// A socket for metrics beside this one, which only this user can reach. One that a dead coordinator has left is replaced.
@@ -391,12 +444,18 @@ impl Endpoint {
         if start.try_lock().is_err() {
             return Ok(Closing::Wanted);
         }
-        // From here on nobody else can connect; who did before is still there to be accepted.
-        let _ = shutdown(&self.listener, Shutdown::Both);
+        if !self.is_passed {
+            // From here on nobody else can connect; who did before is still there to be accepted.
+            let _ = shutdown(&self.listener, Shutdown::Both);
+        }
         let mut closing = Closing::Closed;
         while let Ok(socket) = self.accept() {
             take_in(socket);
             closing = Closing::Wanted;
+        }
+        if self.is_passed {
+            // Who connects from here on waits for the next coordinator.
+            return Ok(closing);
         }
         self.folder.remove(name(&self.path));
         if matches!(closing, Closing::Wanted) {
@@ -407,8 +466,10 @@ impl Endpoint {
 
     /// Leaves the place, whoever may come.
     pub fn leave(&self) {
-        let _ = shutdown(&self.listener, Shutdown::Both);
-        self.folder.remove(name(&self.path));
+        if !self.is_passed {
+            let _ = shutdown(&self.listener, Shutdown::Both);
+            self.folder.remove(name(&self.path));
+        }
         self.folder.remove(name(&metrics_socket(&self.path)));
     }
 }

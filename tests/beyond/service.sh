@@ -31,13 +31,15 @@ install -D "$built/baton" "$root/usr/bin/baton"
 mkdir -p "$root/usr/lib/baton"
 cp "$built"/{libbaton.so,libsimcuda.so,large_table} "$root/usr/lib/baton/"
 install -D -m 644 packaging/systemd/baton@.service "$root/lib/systemd/system/baton@.service"
-install -D -m 644 packaging/systemd/baton.service "$root/usr/lib/systemd/user/baton.service"
+for unit in baton.service baton-on-demand@.service baton-on-demand@.socket; do
+    install -D -m 644 "packaging/systemd/$unit" "$root/usr/lib/systemd/user/$unit"
+done
 settings() { printf 'driver = "sim"\narena = "64MiB"\nhost-pool = "128MiB"\n%s\n' "$1" >"$root/etc/baton/serve.toml"; }
 mkdir "$root/etc/baton"
 settings 'max-tenants = 1'
-chroot "$root" useradd --create-home worker
-install -D -o 1000 -g 1000 -m 644 "$root/etc/baton/serve.toml" "$root/home/worker/.config/baton/serve.toml"
-chown -R 1000:1000 "$root/home/worker"
+chroot "$root" useradd --create-home --home-dir /srv/worker worker
+install -D -o 1000 -g 1000 -m 644 "$root/etc/baton/serve.toml" "$root/srv/worker/.config/baton/serve.toml"
+chown -R 1000:1000 "$root/srv/worker"
 
 cat >"$work/boot" <<END
 set -e
@@ -72,7 +74,7 @@ done
 [[ $state == running || $state == degraded ]] || fail "systemd does not come up: $state"
 inside systemctl --version | head -1
 
-as_worker() { inside runuser -u worker -- env XDG_RUNTIME_DIR=/run/user/1000 HOME=/home/worker "$@"; }
+as_worker() { inside runuser -u worker -- env XDG_RUNTIME_DIR=/run/user/1000 HOME=/srv/worker "$@"; }
 table() { as_worker baton run --driver sim --name "$1" -- /usr/lib/baton/large_table --megabytes 40 --rounds "$2"; }
 main_pid() { inside systemctl show --value -p MainPID baton@worker; }
 # Until a command succeeds.
@@ -124,4 +126,14 @@ user show -p ActiveState -p SubState -p StatusText baton
 table four 3
 user reload baton
 user stop baton
+
+say "when a program comes"
+gpu=$(inside journalctl --no-pager -o cat -u baton@worker | grep -om1 'GPU-[0-9a-f-]*')
+user start "baton-on-demand@$gpu.socket"
+for name in five six; do
+    ! user is-active --quiet "baton-on-demand@$gpu.service" || fail "it runs before anybody has come"
+    table "$name" 3
+    user is-active "baton-on-demand@$gpu.service"
+    user stop "baton-on-demand@$gpu.service"
+done
 say "all is well"

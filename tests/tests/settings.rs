@@ -136,6 +136,53 @@ fn a_service_manager_hears_when_a_coordinator_is_ready_reads_its_settings_again_
     assert_eq!(hear(), "STOPPING=1\n");
 }
 
+#[test]
+fn a_socket_that_a_service_manager_keeps_outlives_its_coordinators() {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, listen, socket};
+    use std::os::fd::AsRawFd as _;
+    use std::os::unix::process::CommandExt as _;
+
+    let prepared = Serving::arena("64MiB").prepare();
+    let path = prepared.place.socket();
+    let kept = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).expect("a socket");
+    bind(&kept, &SocketAddrUnix::new(&path).expect("short enough")).expect("free");
+    listen(&kept, 8).expect("it listens");
+    // As a service manager starts it: the socket is descriptor 3, and the variables are for this process.
+    let started = || {
+        let serve = prepared.serve();
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", "LISTEN_PID=$$ LISTEN_FDS=1 exec \"$@\"", "sh"])
+            .arg(serve.get_program())
+            .args(serve.get_args());
+        for (name, value) in serve.get_envs() {
+            command.env(name, value.unwrap_or_default());
+        }
+        let number = kept.as_raw_fd();
+        // SAFETY: between fork and exec only these calls are made, which are async-signal-safe.
+        unsafe {
+            command.pre_exec(move || {
+                // A descriptor that is the right one already would be closed by exec.
+                let moved = if number == 3 { libc::fcntl(3, libc::F_SETFD, 0) } else { libc::dup2(number, 3) };
+                if moved < 0 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
+            });
+        }
+        Running::start(&mut command, false, None)
+    };
+    for name in ["first", "second"] {
+        // It has connected before there is a coordinator.
+        let mut joining = prepared.place.joining(name, &program("hold"), &["--megabytes", "8"]);
+        let mut tenant = Running::start(&mut joining, true, None);
+        let coordinator = started();
+        assert!(tenant.line(LIMIT).starts_with("ready "));
+        assert!(tenant.ask("quit", LIMIT).ends_with(" ok"));
+        coordinator.signal(libc::SIGTERM);
+        let outcome = coordinator.finish(LIMIT);
+        assert_eq!(outcome.status, "exit status: 0", "{outcome:?}");
+        assert!(path.exists(), "it is the service manager's");
+    }
+}
+
 // --- programs that join, or do not ------------------------------------------------------------------------
 
 #[track_caller]
