@@ -83,10 +83,13 @@ static uint32_t change(bool disable, const struct object *first, int count) {
     return syscall(SYS_ioctl, device_file, request, &call) ? UINT32_MAX : call.status;
 }
 
+/* Channels of a context, and before or behind them one of a context that has gone. */
 static struct object all[MOST_CHANNELS];
 static int count;
+static const struct object *living;
+static int rest;
 
-/* A context with channels, and the channels of another one that has gone before or behind them. */
+/* False if the driver makes none, which is the answer then. */
 static bool begin_channels(bool gone_first) {
     begin(0);
     int before = channel_count;
@@ -100,6 +103,12 @@ static bool begin_channels(bool gone_first) {
     if (gone_first) all[count++] = gone;
     for (int at = 0; at < before && count < MOST_CHANNELS - 1; at++) all[count++] = channels[at];
     if (!gone_first) all[count++] = gone;
+    living = all + gone_first;
+    rest = count - 1;
+    if (!is_any) {
+        about("channels, the %s of which has gone", gone_first ? "first" : "last");
+        answer("this driver makes no channels that can be seen");
+    }
     return is_any;
 }
 
@@ -110,15 +119,9 @@ static const char *runs(int mark) {
 
 static void list_with_one_gone(const int *variant) {
     bool first = variant[0];
-    const char *where = first ? "first" : "last";
-    if (!begin_channels(first)) {
-        about("a list of channels, the %s of which has gone", where);
-        answer("this driver makes no channels that can be seen");
-        return;
-    }
-    const struct object *living = all + first;
-    int rest = count - 1;
-    about("a list of channels, the %s of which has gone: disabled; a kernel of the others", where);
+    if (!begin_channels(first)) return;
+    about("a list of channels, the %s of which has gone: disabled; a kernel of the others",
+          first ? "first" : "last");
     uint32_t status = change(true, all, count);
     answer("status %#x; %s", status, runs(0));
     about("… the others enabled once; a kernel of theirs");
@@ -133,13 +136,7 @@ static void list_with_one_gone(const int *variant) {
 
 static void counting(const int *variant) {
     (void)variant;
-    if (!begin_channels(true)) {
-        about("channels disabled twice, enabled once; a kernel");
-        answer("this driver makes no channels that can be seen");
-        return;
-    }
-    const struct object *living = all + 1;
-    int rest = count - 1;
+    if (!begin_channels(true)) return;
     about("channels disabled twice, enabled once; a kernel");
     change(true, living, rest);
     change(true, living, rest);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use baton_contract::socket_path;
 use baton_coordinator::endpoint::Passed;
-use baton_coordinator::server::{Tuner, Tuning};
+use baton_coordinator::server::Tuner;
 use sd_notify::NotifyState;
 
 use super::settings::Settings;
@@ -42,7 +42,7 @@ impl Sources {
     ///
     /// When the file cannot be read, or says something that cannot be.
     pub fn read(&self) -> Result<Settings, CliError> {
-        let usual = Settings { gpu: self.suggested.or(Some(0)), ..Settings::usual() };
+        let usual = Settings { gpu: self.suggested, ..Settings::default() }.or(Settings::usual());
         let Some(path) = &self.file else { return Ok(self.said.clone().or(usual)) };
         let file = Settings::of_file(path)?;
         let number = self.said.gpu.or(file.gpu).or(usual.gpu).unwrap_or_default();
@@ -124,23 +124,4 @@ pub fn reload(sources: &Sources, now: &mut Settings, tuner: &Tuner) {
         }
     }
     tell(&[NotifyState::Ready]);
-}
-
-impl Settings {
-    /// Those that can change while a coordinator serves. For settings that say all of them.
-    pub fn tuning(&self) -> Tuning {
-        let set = "a setting that is usual";
-        Tuning {
-            quantum: self.quantum.expect(set).0,
-            max_wait: self.max_wait.expect(set).0,
-            burst: self.burst.expect(set).0,
-            latency_slack: self.latency_slack.expect(set).0 / 100.0,
-            max_tenants: self.max_tenants.expect(set),
-        }
-    }
-
-    /// How much is said.
-    pub fn log_level(&self) -> log::LevelFilter {
-        self.log_level.expect("a setting that is usual").into()
-    }
 }

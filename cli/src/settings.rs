@@ -9,7 +9,7 @@ use std::time::Duration;
 use baton_contract::memory::size;
 use baton_contract::messages::DriverKind;
 use baton_coordinator::books::arena::Arena;
-use baton_coordinator::server;
+use baton_coordinator::server::{self, Tuning};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
@@ -276,6 +276,23 @@ impl Settings {
         let mut all = other.table();
         all.extend(self.table());
         all.try_into().expect("made of settings")
+    }
+
+    /// Those that can change while a coordinator serves. For settings that say all of them.
+    pub fn tuning(&self) -> Tuning {
+        let set = "a setting that is usual";
+        Tuning {
+            quantum: self.quantum.expect(set).0,
+            max_wait: self.max_wait.expect(set).0,
+            burst: self.burst.expect(set).0,
+            latency_slack: self.latency_slack.expect(set).0 / 100.0,
+            max_tenants: self.max_tenants.expect(set),
+        }
+    }
+
+    /// How much is said.
+    pub fn log_level(&self) -> log::LevelFilter {
+        self.log_level.expect("a setting that is usual").into()
     }
 
     /// What other settings change: what can change while a coordinator serves, and what cannot.

@@ -21,8 +21,7 @@ use std::time::{Duration, Instant};
 
 use baton_contract::{link, socket_path};
 use rustix::fs::{Mode, OFlags};
-use rustix::io::Errno;
-use rustix::io::FdFlags;
+use rustix::io::{Errno, FdFlags};
 use rustix::net::{
     AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, getsockname, listen, shutdown,
     socket_with, sockopt,

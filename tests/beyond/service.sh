@@ -31,9 +31,10 @@ install -D "$built/baton" "$root/usr/bin/baton"
 mkdir -p "$root/usr/lib/baton"
 cp "$built"/{libbaton.so,libsimcuda.so,large_table} "$root/usr/lib/baton/"
 install -D -m 644 packaging/systemd/baton@.service "$root/lib/systemd/system/baton@.service"
-for unit in baton.service baton-on-demand@.service baton-on-demand@.socket; do
-    install -D -m 644 "packaging/systemd/$unit" "$root/usr/lib/systemd/user/$unit"
+for unit in baton.service baton-on-demand@.service; do
+    install -D -m 644 packaging/systemd/baton.service "$root/usr/lib/systemd/user/$unit"
 done
+install -m 644 packaging/systemd/baton-on-demand@.socket "$root/usr/lib/systemd/user/"
 settings() { printf 'driver = "sim"\narena = "64MiB"\nhost-pool = "128MiB"\n%s\n' "$1" >"$root/etc/baton/serve.toml"; }
 mkdir "$root/etc/baton"
 settings 'max-tenants = 1'

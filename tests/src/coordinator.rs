@@ -374,6 +374,11 @@ impl Drop for SetAtEnd<'_> {
     }
 }
 
+/// Has a program use a driver of the tests' own in place of the simulated one, which has what that one does not.
+pub fn with_driver(command: &mut Command, library: &str) {
+    command.env("BATON_DRIVER", built().programs.join(library)).env("LD_LIBRARY_PATH", &built().bin);
+}
+
 /// The open descriptors that a coordinator's frames and slabs do not explain. A frame has two: the one that is
 /// lent, and one of the simulated driver's own for its memory.
 pub fn other_descriptors(status: &Value) -> i64 {

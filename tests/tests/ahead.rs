@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use baton_tests::coordinator::{Coordinator, Serving, program, tenant};
+use baton_tests::coordinator::{Coordinator, Serving, program, tenant, with_driver};
 use baton_tests::hold::{self, LIMIT};
 use baton_tests::running::Running;
-use baton_tests::{Driver, built, coordinator};
+use baton_tests::{Driver, coordinator};
 
 /// The kinds of streams: one that the program made, the legacy default stream, and the thread's own.
 const STREAMS: [&str; 3] = ["0", "1", "2"];
@@ -162,7 +162,7 @@ fn where_streams_cannot_wait_calls_do() {
     let coordinator = serving().start();
     coordinator.until_ready();
     let mut command = coordinator.place.joining("ahead", &program("ahead"), &[]);
-    command.env("BATON_DRIVER", built().programs.join("librefusing_driver.so")).env("LD_LIBRARY_PATH", &built().bin);
+    with_driver(&mut command, "librefusing_driver.so");
     let mut running = ready(command, Some(coordinator.place.clone()), &[]);
     for answer in want {
         assert!(!launches_ahead(&coordinator, &mut running), "the driver has refused the wait");

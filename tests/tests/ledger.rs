@@ -1,8 +1,7 @@
 //! All of the GPU's memory is in one ledger: whoever needs memory beside the arena gets it while any line can give it, and what is
 //! shown adds up to what the driver says.
 
-use baton_tests::built;
-use baton_tests::coordinator::{Coordinator, Serving, program, tenant};
+use baton_tests::coordinator::{Coordinator, Serving, program, tenant, with_driver};
 use baton_tests::hold::{self, Busy, LIMIT};
 use baton_tests::running::Running;
 use serde_json::Value;
@@ -22,7 +21,7 @@ fn serving(arena: &str) -> Serving {
 #[track_caller]
 fn maker(coordinator: &Coordinator, name: &str) -> Running {
     let mut command = coordinator.place.joining(name, &program("unmanaged"), &[]);
-    command.env("BATON_DRIVER", built().programs.join("libcostly_driver.so")).env("LD_LIBRARY_PATH", &built().bin);
+    with_driver(&mut command, "libcostly_driver.so");
     hold::ready(&mut command, Some(coordinator.place.clone()))
 }
 

@@ -6,7 +6,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use baton_tests::coordinator::{Coordinator, Place, Serving, program, tenant};
+use baton_tests::coordinator::{Coordinator, Place, Serving, program, tenant, with_driver};
 use baton_tests::hold;
 use baton_tests::running::Running;
 use baton_tests::{Driver, Outcome, built};
@@ -66,12 +66,15 @@ fn alone(name: &str, case: &str) -> Outcome {
     to_the_end(&mut command, None, |_| {}).succeeded()
 }
 
-/// What a case of a program does as a tenant of its name.
+/// A case of a program as a tenant of its name.
+fn joining(coordinator: &Coordinator, name: &str, case: &str) -> Command {
+    coordinator.place.joining(name, &built().programs.join("legal").join(name), &[case])
+}
+
+/// What it does.
 #[track_caller]
 fn played(coordinator: &Coordinator, name: &str, case: &str, meanwhile: impl FnMut(usize)) -> Outcome {
-    let place = &coordinator.place;
-    let mut command = place.joining(name, &built().programs.join("legal").join(name), &[case]);
-    to_the_end(&mut command, Some(place.clone()), meanwhile)
+    to_the_end(&mut joining(coordinator, name, case), Some(coordinator.place.clone()), meanwhile)
 }
 
 /// That is what it does alone.
@@ -158,10 +161,9 @@ fn a_capture_puts_no_order_between_other_streams() {
 #[test]
 fn a_capture_begins_beside_another_one_while_somebody_wants_the_gpu() {
     let coordinator = patient().start();
-    let mut command =
-        coordinator.place.joining("ordering", &built().programs.join("legal").join("ordering"), &["side-by-side"]);
+    let mut command = joining(&coordinator, "ordering", "side-by-side");
     // Between its answers there is time for a capture to begin.
-    command.env("BATON_DRIVER", built().programs.join("libhesitant_driver.so")).env("LD_LIBRARY_PATH", &built().bin);
+    with_driver(&mut command, "libhesitant_driver.so");
     let mut other = None;
     let shared = to_the_end(&mut command, Some(coordinator.place.clone()), |_| other = Some(waiting(&coordinator)));
     assert_eq!(shared, alone("ordering", "side-by-side"), "shared (left) and alone (right)");

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use baton_tests::built;
 use baton_tests::coordinator::{Coordinator, Prepared, Serving, program, tenant};
-use baton_tests::running::{Running, code};
+use baton_tests::running::{Running, code, signal};
 use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_secs(300);
@@ -82,8 +82,7 @@ fn a_setting_in_a_file_counts_unless_the_command_line_says_otherwise() {
 #[track_caller]
 fn reloaded(coordinator: &Coordinator, settings: &str, file: &Path, says: &str) {
     std::fs::write(file, settings).expect("a writable folder");
-    // SAFETY: a signal for our own child.
-    assert_eq!(unsafe { libc::kill(coordinator.pid(), libc::SIGHUP) }, 0);
+    signal(coordinator.pid(), libc::SIGHUP);
     coordinator.until(says, |_| coordinator.log().contains(says));
 }
 
@@ -126,8 +125,7 @@ fn a_service_manager_hears_when_a_coordinator_is_ready_reads_its_settings_again_
     let mut coordinator = Serving::arena("64MiB").setting("NOTIFY_SOCKET", &address.display().to_string()).start();
     let ready = hear();
     assert!(ready.starts_with("READY=1\nSTATUS=serving GPU 0 (Simulated GPU) at "), "{ready}");
-    // SAFETY: a signal for our own child.
-    assert_eq!(unsafe { libc::kill(coordinator.pid(), libc::SIGHUP) }, 0);
+    signal(coordinator.pid(), libc::SIGHUP);
     let reloading = hear();
     assert!(reloading.starts_with("RELOADING=1\nMONOTONIC_USEC="), "{reloading}");
     assert_eq!(hear(), "READY=1\n");

@@ -33,7 +33,7 @@ const NO_MESSAGES: &[(&str, &str, &str)] = &[
     ("web/src/guard.rs", "default-src", "a header for browsers"),
     ("web/src/metrics.rs", "", "what metrics say about themselves"),
     ("cli/src/serve.rs", "a setting that is usual", "why something cannot fail"),
-    ("cli/src/service.rs", "a setting that is usual", "why something cannot fail"),
+    ("cli/src/settings.rs", "a setting that is usual", "why something cannot fail"),
     ("cli/src/settings.rs", "half of the host memory", "a remark in what --print-config prints"),
     ("cli/src/settings.rs", "a new token each time", "a remark in what --print-config prints"),
     ("cli/src/settings.rs", "only on a socket", "a remark in what --print-config prints"),

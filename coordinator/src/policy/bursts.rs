@@ -107,11 +107,6 @@ impl Usual {
 }
 
 impl Bursts {
-    /// What it decides by from now on.
-    pub fn set_rules(&mut self, rules: Rules) {
-        self.rules = rules;
-    }
-
     /// Nobody has been at work yet.
     pub fn new(rules: Rules) -> Self {
         Self {
@@ -130,6 +125,11 @@ impl Bursts {
             usual_gap: Usual::default(),
             expected: None,
         }
+    }
+
+    /// What it decides by from now on.
+    pub fn set_rules(&mut self, rules: Rules) {
+        self.rules = rules;
     }
 
     /// What holds from `now` on, at which somebody urgent is at work, or nobody, and one of the others waits for its turn for
