@@ -5,14 +5,15 @@ pub mod trial;
 use std::path::PathBuf;
 
 use baton_contract::memory::size;
-use baton_coordinator::endpoint::{self, Folder};
+use baton_contract::socket_path;
+use baton_coordinator::endpoint::Folder;
 use baton_harness::client;
 use baton_harness::driver::Choice;
 use baton_harness::install::Install;
 use clap::Args;
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
-use super::{CliError, DriverChoice, host_memory, named_socket, open_gpu, usual_socket};
+use super::{CliError, DriverChoice, folder, host_memory, named_socket, open_gpu, usual_socket};
 
 /// `baton doctor`.
 #[derive(Clone, Debug, Args)]
@@ -173,8 +174,9 @@ fn system(findings: &mut Findings) {
     let shown = limit.map_or("unlimited".to_owned(), |limit| limit.to_string());
     let advice = if enough { "" } else { "; raise it (`ulimit -Hn 65536`) for arenas of many small pieces" };
     findings.say(if enough { Verdict::Good } else { Verdict::Less }, "descriptors", &format!("{shown}{advice}"));
-    let folder = endpoint::own_folder();
-    match Folder::private(&folder) {
+    let folder = folder();
+    let is_own = folder == socket_path::own_folder();
+    match if is_own { Folder::private(&folder) } else { Folder::of_socket(&folder.join("socket")) } {
         Ok(_) => findings.say(Verdict::Good, "socket folder", &folder.display().to_string()),
         Err(error) => findings.say(Verdict::Missing, "socket folder", &error.to_string()),
     }

@@ -25,12 +25,12 @@ pub mod units;
 mod web;
 pub mod why;
 
-use std::ffi::OsString;
+use std::ffi::{CStr, OsString};
 use std::path::{Path, PathBuf};
 
-use baton_contract::socket_path;
+use baton_contract::{settings as variables, socket_path};
 use baton_coordinator::device::gpu::{Gpu, GpuError};
-use baton_coordinator::endpoint::{Folder, Unfit, own_folder};
+use baton_coordinator::endpoint::{Folder, Unfit};
 use baton_harness::client;
 use baton_harness::driver::name;
 use baton_harness::install::{Install, Missing};
@@ -136,7 +136,7 @@ impl DriverChoice {
         if *self != Self::Simulated || std::env::var_os("SIMCUDA_GPU_FILE").is_some() {
             return Ok(Vec::new());
         }
-        let folder = own_folder();
+        let folder = socket_path::own_folder();
         Folder::private(&folder)?;
         Ok(vec![("SIMCUDA_GPU_FILE", folder.join("simulated-gpu").into())])
     }
@@ -162,10 +162,21 @@ pub fn gpu_uuid(library: Option<&Path>, number: usize) -> Result<([u8; 16], usiz
 
 /// Where a GPU's coordinator is, if the user names no place.
 pub fn usual_socket(uuid: [u8; 16]) -> PathBuf {
-    own_folder().join(socket_path::socket_name(uuid))
+    folder().join(socket_path::socket_name(uuid))
+}
+
+/// The folder in which coordinators' sockets are, if the user names none of those: the one that their environment names, or
+/// their own.
+pub fn folder() -> PathBuf {
+    set_path(variables::FOLDER).unwrap_or_else(socket_path::own_folder)
 }
 
 /// The socket that the user's environment names.
 pub fn named_socket() -> Option<PathBuf> {
-    std::env::var_os(name(baton_contract::settings::SOCKET)).filter(|path| !path.is_empty()).map(PathBuf::from)
+    set_path(variables::SOCKET)
+}
+
+/// A path that is in the user's environment.
+fn set_path(setting: &'static CStr) -> Option<PathBuf> {
+    std::env::var_os(name(setting)).filter(|path| !path.is_empty()).map(PathBuf::from)
 }

@@ -2,12 +2,11 @@
 
 use std::path::PathBuf;
 
-use baton_coordinator::endpoint;
 use baton_harness::client;
 use baton_harness::install::Install;
 use clap::Args;
 
-use super::{CliError, DriverChoice, gpu_uuid, named_socket, usual_socket};
+use super::{CliError, DriverChoice, folder, gpu_uuid, named_socket, usual_socket};
 
 /// How it is named.
 #[derive(Clone, Debug, Args)]
@@ -38,7 +37,7 @@ impl Place {
 /// All sockets in the user's folder.
 fn sockets() -> Vec<PathBuf> {
     let is_socket = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "sock");
-    let mut sockets: Vec<PathBuf> = std::fs::read_dir(endpoint::own_folder())
+    let mut sockets: Vec<PathBuf> = std::fs::read_dir(folder())
         .map(|entries| entries.filter_map(Result::ok).map(|entry| entry.path()).filter(is_socket).collect())
         .unwrap_or_default();
     sockets.sort();
@@ -57,7 +56,7 @@ fn of_gpu(gpu: &str) -> Result<PathBuf, CliError> {
     let found: Vec<PathBuf> = sockets().into_iter().filter(begins_so).collect();
     match found.as_slice() {
         [one] => Ok(one.clone()),
-        [] => Err(CliError::Told(format!("no coordinator of {gpu} is in {}", endpoint::own_folder().display()))),
+        [] => Err(CliError::Told(format!("no coordinator of {gpu} is in {}", folder().display()))),
         several => Err(said_which(several)),
     }
 }
@@ -68,7 +67,7 @@ fn only_one() -> Result<PathBuf, CliError> {
     match sockets.len() {
         0 => Err(CliError::Told(format!(
             "there is no coordinator's socket in {}; `baton serve` starts one, --socket names another place",
-            endpoint::own_folder().display()
+            folder().display()
         ))),
         1 => Ok(sockets.remove(0)),
         _ => {

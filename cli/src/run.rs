@@ -227,7 +227,7 @@ fn preloadable(shim: &Path) -> Result<PathBuf, CliError> {
         return Ok(shim.to_path_buf());
     }
     let fallback = socket_path::fallback(rustix::process::geteuid().as_raw());
-    let path = Some(endpoint::own_folder()).filter(|folder| is_plain(folder)).unwrap_or(fallback);
+    let path = Some(socket_path::own_folder()).filter(|folder| is_plain(folder)).unwrap_or(fallback);
     let folder = Folder::private(&path)?;
     let mut hash = DefaultHasher::new();
     shim.hash(&mut hash);

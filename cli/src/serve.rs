@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use baton_contract::memory::size;
 use baton_coordinator::device::gpu::Gpu;
-use baton_coordinator::endpoint::Endpoint;
+use baton_coordinator::endpoint::{Endpoint, Visitors};
 use baton_coordinator::server::{Options, Server};
 use baton_harness::install::Install;
 use clap::Args;
@@ -82,7 +82,9 @@ pub fn run(serve: Serve) -> Result<(), CliError> {
         Some(passed) => Endpoint::claim_passed(passed, gpu.uuid)?,
         None => {
             let named = all.socket.clone().or_else(named_socket);
-            Endpoint::claim(&std::path::absolute(named.unwrap_or_else(|| usual_socket(gpu.uuid)))?, gpu.uuid)?
+            let path = std::path::absolute(named.unwrap_or_else(|| usual_socket(gpu.uuid)))?;
+            let visitors = if all.allow_uid.is_some() { Visitors::Guests } else { Visitors::Own };
+            Endpoint::claim(&path, gpu.uuid, visitors)?
         }
     };
     let socket = endpoint.path().to_path_buf();
@@ -103,6 +105,7 @@ pub fn run(serve: Serve) -> Result<(), CliError> {
         corun: all.mode.expect(set) == Mode::Corun,
         trace: all.trace.clone(),
         poison: poison.then_some(POISON),
+        guests: all.allow_uid.as_ref().map(|users| users.0.clone()).unwrap_or_default(),
         until_idle,
     };
     let mut server = Server::new(gpu, endpoint, options)?;

@@ -13,7 +13,7 @@ use baton_coordinator::server::{self, Tuning};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use super::units::{Amount, Listen, Percent, Period};
+use super::units::{Amount, Listen, Percent, Period, Users};
 use super::{CliError, DriverChoice};
 
 /// As many tenants as the processes that a coordinator can keep apart: each has half a dozen descriptors.
@@ -67,6 +67,10 @@ pub struct Settings {
     /// The coordinator's socket. [default: in the user's runtime folder, named by the GPU]
     #[arg(long, value_name = "PATH", env = "BATON_SERVE_SOCKET")]
     pub socket: Option<PathBuf>,
+    /// Other users whose programs may share the GPU too, by their numbers; they can steer nothing. The socket has to be in a
+    /// folder that they can enter (`BATON_FOLDER=/run/baton`). [default: none but you and root]
+    #[arg(long, value_name = "1000-1999,65534", env = "BATON_SERVE_ALLOW_UID")]
+    pub allow_uid: Option<Users>,
     /// Take the host pool even if it is larger than the memory that is free.
     #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "true|false",
         env = "BATON_SERVE_FORCE")]
@@ -225,6 +229,7 @@ impl Settings {
             metrics_token_file: None,
             host_pool: None,
             socket: None,
+            allow_uid: None,
             trace: None,
             gpus: BTreeMap::new(),
         }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -187,6 +188,53 @@ impl From<Listen> for String {
     }
 }
 
+/// Users by their numbers: `1000-1999,65534`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Users(pub Vec<RangeInclusive<u32>>);
+
+impl FromStr for Users {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        let range = |part: &str| {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            let range = first.trim().parse().ok()?..=last.trim().parse().ok()?;
+            (!range.is_empty()).then_some(range)
+        };
+        let all: Option<Vec<_>> = word.split(',').map(range).collect();
+        all.map(Self)
+            .ok_or_else(|| format!("`{word}` is no range of users' numbers; write for example 1000-1999,65534"))
+    }
+}
+
+impl TryFrom<String> for Users {
+    type Error = String;
+
+    fn try_from(word: String) -> Result<Self, String> {
+        word.parse()
+    }
+}
+
+impl fmt::Display for Users {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, range) in self.0.iter().enumerate() {
+            let comma = if at == 0 { "" } else { "," };
+            match (range.start(), range.end()) {
+                (one, other) if one == other => write!(f, "{comma}{one}")?,
+                (first, last) => write!(f, "{comma}{first}-{last}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl From<Users> for String {
+    fn from(users: Users) -> Self {
+        users.to_string()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -200,6 +248,16 @@ mod tests {
             assert!(wrong.parse::<Amount>().is_err(), "{wrong}");
         }
         assert_eq!(Amount::Percent(50.0).of(10 << 20), 4 << 20, "whole 2 MiB");
+    }
+
+    #[test]
+    fn users_are_numbers_and_ranges_of_them() {
+        for (word, shown) in [("7", "7"), ("1000-1999, 65534", "1000-1999,65534"), ("0-4294967295", "0-4294967295")] {
+            assert_eq!(word.parse::<Users>().map(String::from), Ok(shown.to_owned()));
+        }
+        for wrong in ["", "root", "9-3", "1-", "1,,2", "-5", "0-4294967296"] {
+            assert!(wrong.parse::<Users>().is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -19,6 +19,8 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use baton_contract::link::Chosen;
+use baton_contract::socket_path::own_folder;
 use baton_contract::{link, socket_path};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, FdFlags};
@@ -106,6 +108,29 @@ impl Folder {
         Ok(folder)
     }
 
+    /// The folder of a socket at which other users' programs come too: made if it is not there.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Folder::of_socket()`], and when others cannot enter it.
+    fn of_shared_socket(socket: &Path) -> Result<Self, Unfit> {
+        let path = socket.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let remedy = "name one with BATON_FOLDER=/run/baton, say, that is not there yet, or `chmod 711` it";
+        if path == own_folder() {
+            return Err(unfit(path, format!("other users cannot come to this folder, which is yours alone; {remedy}")));
+        }
+        match std::fs::DirBuilder::new().recursive(true).mode(0o755).create(path) {
+            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(unfit(path, error)),
+            _ => {}
+        }
+        let folder = Self::of_socket(socket)?;
+        let mode = folder.metadata()?.mode() & 0o7777;
+        if mode & 0o001 == 0 {
+            return Err(unfit(path, format!("other users cannot enter this folder (mode {mode:o}); {remedy}")));
+        }
+        Ok(folder)
+    }
+
     fn open(path: &Path, flags: OFlags) -> Result<Self, Unfit> {
         let opened =
             rustix::fs::open(path, OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC | flags, Mode::empty());
@@ -163,12 +188,6 @@ impl Folder {
     fn remove(&self, name: &Path) {
         let _ = rustix::fs::unlinkat(&self.handle, name, rustix::fs::AtFlags::empty());
     }
-}
-
-/// The user's runtime folder.
-pub fn own_folder() -> PathBuf {
-    let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty());
-    socket_path::folder(runtime, geteuid().as_raw())
 }
 
 /// The name of a path's file.
@@ -260,7 +279,7 @@ impl GpuLock {
                     let mut lines = text.lines();
                     let (process, its) = (lines.next().unwrap_or("?"), lines.next().unwrap_or_default());
                     // One that is ending, or beginning, does not listen.
-                    if link::connect(Path::new(its), PATIENCE).is_ok() {
+                    if link::connect(Path::new(its), Chosen::Usual, PATIENCE).is_ok() {
                         return Err(Unfit(format!(
                             "a coordinator (process {process}) serves {gpu} already, at {its}; `baton status --socket {its}` shows it"
                         )));
@@ -294,6 +313,7 @@ pub struct Endpoint {
     listener: OwnedFd,
     path: PathBuf,
     folder: Folder,
+    visitors: Visitors,
     /// A service manager keeps the socket, and starts another coordinator for whoever connects when this one has ended.
     is_passed: bool,
     _gpu: GpuLock,
@@ -335,6 +355,25 @@ impl Passed {
     }
 }
 
+/// Whose programs come to a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Visitors {
+    /// This user's, and root's.
+    Own,
+    /// Also other users', of whom the server takes in those that it is told to.
+    Guests,
+}
+
+impl Visitors {
+    /// What is taken from a new socket's permissions. A socket can be connected to by who may write it (`unix(7)`).
+    fn umask(self) -> u32 {
+        match self {
+            Self::Own => 0o077,
+            Self::Guests => 0o111,
+        }
+    }
+}
+
 /// What came of the wish to end.
 pub enum Closing {
     /// Nobody comes any more.
@@ -349,8 +388,11 @@ impl Endpoint {
     /// # Errors
     ///
     /// When somebody else has either, or the place is unfit.
-    pub fn claim(path: &Path, uuid: [u8; 16]) -> Result<Self, Unfit> {
-        let folder = Folder::of_socket(path)?;
+    pub fn claim(path: &Path, uuid: [u8; 16], visitors: Visitors) -> Result<Self, Unfit> {
+        let folder = match visitors {
+            Visitors::Own => Folder::of_socket(path)?,
+            Visitors::Guests => Folder::of_shared_socket(path)?,
+        };
         let gpu = GpuLock::take(uuid, path)?;
         match rustix::fs::statat(&folder.handle, name(path), rustix::fs::AtFlags::SYMLINK_NOFOLLOW) {
             Err(_) => {}
@@ -362,7 +404,7 @@ impl Endpoint {
                         "this is there already, and no socket; remove it, or name another place with --socket",
                     ));
                 }
-                if link::connect(path, PATIENCE).is_ok() {
+                if link::connect(path, Chosen::Usual, PATIENCE).is_ok() {
                     return Err(unfit(
                         path,
                         "a coordinator of another GPU serves here already; name another place with --socket",
@@ -372,8 +414,8 @@ impl Endpoint {
                 folder.remove(name(path));
             }
         }
-        let listener = Self::listen(path, SocketType::SEQPACKET)?;
-        Ok(Self { listener, path: path.to_path_buf(), folder, is_passed: false, _gpu: gpu })
+        let listener = Self::listen(path, SocketType::SEQPACKET, visitors)?;
+        Ok(Self { listener, path: path.to_path_buf(), folder, visitors, is_passed: false, _gpu: gpu })
     }
 
     /// Takes a GPU for this process, at a socket that was passed on.
@@ -384,7 +426,8 @@ impl Endpoint {
     pub fn claim_passed(Passed { listener, path }: Passed, uuid: [u8; 16]) -> Result<Self, Unfit> {
         let folder = Folder::of_socket(&path)?;
         let gpu = GpuLock::take(uuid, &path)?;
-        Ok(Self { listener, path, folder, is_passed: true, _gpu: gpu })
+        // Its unit says who can connect (`SocketMode=`).
+        Ok(Self { listener, path, folder, visitors: Visitors::Own, is_passed: true, _gpu: gpu })
     }
 
     /// A socket for metrics beside this one, which only this user can reach. One that a dead coordinator has left is replaced.
@@ -400,15 +443,15 @@ impl Endpoint {
             }
             self.folder.remove(name(&path));
         }
-        Self::listen(&path, SocketType::STREAM).map(UnixListener::from)
+        Self::listen(&path, SocketType::STREAM, Visitors::Own).map(UnixListener::from)
     }
 
-    fn listen(path: &Path, kind: SocketType) -> Result<OwnedFd, Unfit> {
+    fn listen(path: &Path, kind: SocketType, visitors: Visitors) -> Result<OwnedFd, Unfit> {
         let told = |error: Errno| unfit(path, error);
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let listener = socket_with(AddressFamily::UNIX, kind, flags, None).map_err(told)?;
         let address = SocketAddrUnix::new(path).map_err(told)?;
-        let before = rustix::process::umask(Mode::from_raw_mode(0o077));
+        let before = rustix::process::umask(Mode::from_raw_mode(visitors.umask()));
         let bound = bind(&listener, &address);
         rustix::process::umask(before);
         bound.map_err(|error| match error {
@@ -458,7 +501,7 @@ impl Endpoint {
         }
         self.folder.remove(name(&self.path));
         if matches!(closing, Closing::Wanted) {
-            self.listener = Self::listen(&self.path, SocketType::SEQPACKET)?;
+            self.listener = Self::listen(&self.path, SocketType::SEQPACKET, self.visitors)?;
         }
         Ok(closing)
     }
@@ -502,26 +545,26 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let [here, there] = ["a.sock", "b.sock"].map(|name| folder.path().join(name));
         let gpu = uuid();
-        let first = Endpoint::claim(&here, gpu).expect("free");
-        says(Endpoint::claim(&there, gpu), &[&format!("process {}", std::process::id()), "a.sock"]);
-        says(Endpoint::claim(&here, uuid()), &["another GPU"]);
-        let another = Endpoint::claim(&there, uuid()).expect("another GPU, another place");
+        let first = Endpoint::claim(&here, gpu, Visitors::Own).expect("free");
+        says(Endpoint::claim(&there, gpu, Visitors::Own), &[&format!("process {}", std::process::id()), "a.sock"]);
+        says(Endpoint::claim(&here, uuid(), Visitors::Own), &["another GPU"]);
+        let another = Endpoint::claim(&there, uuid(), Visitors::Own).expect("another GPU, another place");
         // The socket stays as after a kill.
         drop((first, another));
-        Endpoint::claim(&here, gpu).expect("left behind");
+        Endpoint::claim(&here, gpu, Visitors::Own).expect("left behind");
     }
 
     #[test]
     fn who_is_on_the_way_when_a_coordinator_wants_to_end_is_taken_in_and_the_next_one_finds_it_too() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("s.sock");
-        let mut endpoint = Endpoint::claim(&path, uuid()).expect("free");
-        let on_the_way = link::connect(&path, PATIENCE).expect("it listens");
+        let mut endpoint = Endpoint::claim(&path, uuid(), Visitors::Own).expect("free");
+        let on_the_way = link::connect(&path, Chosen::ByUser, PATIENCE).expect("it listens");
         let mut came = Vec::new();
         assert!(matches!(endpoint.close_if_unwanted(|socket| came.push(socket)), Ok(Closing::Wanted)));
         assert_eq!(came.len(), 1);
         link::send(on_the_way.as_fd(), b"hello", &[], false).expect("the other end is held");
-        let _next = link::connect(&path, PATIENCE).expect("it listens again");
+        let _next = link::connect(&path, Chosen::ByUser, PATIENCE).expect("it listens again");
         endpoint.accept().expect("the next one");
 
         let start = start_lock(&path).expect("a lock");
@@ -529,14 +572,14 @@ mod tests {
         assert!(matches!(endpoint.close_if_unwanted(|_| panic!("nobody came")), Ok(Closing::Wanted)));
         drop(start);
         assert!(matches!(endpoint.close_if_unwanted(|_| panic!("nobody came")), Ok(Closing::Closed)));
-        assert!(matches!(link::connect(&path, PATIENCE), Err(link::Unconnected::NobodyListens)));
+        assert!(matches!(link::connect(&path, Chosen::ByUser, PATIENCE), Err(link::Unconnected::NobodyListens)));
     }
 
     #[test]
     fn a_socket_for_metrics_is_ours_alone_and_takes_the_place_of_one_that_was_left() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("s.sock");
-        let endpoint = Endpoint::claim(&path, uuid()).expect("free");
+        let endpoint = Endpoint::claim(&path, uuid(), Visitors::Own).expect("free");
         let beside = metrics_socket(&path);
         for _ in 0..2 {
             drop(endpoint.listen_beside().expect("free, or left behind"));
@@ -584,7 +627,7 @@ mod tests {
             }
         }
         symlink(&victim, &socket).expect("planted");
-        says(Endpoint::claim(&socket, uuid()), &["no socket"]);
+        says(Endpoint::claim(&socket, uuid(), Visitors::Own), &["no socket"]);
         assert_eq!(std::fs::read_to_string(victim).expect("there"), "precious");
     }
 }

@@ -6,9 +6,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use baton_contract::link;
+use baton_contract::link::Chosen;
 use baton_contract::messages::{Admission, DriverKind, FromCoordinator, Message as _, Opening, Refusal};
 use baton_contract::wire::GpuNumber;
+use baton_contract::{link, socket_path};
 use baton_views::event::History;
 
 /// A coordinator that says nothing for so long hangs.
@@ -36,7 +37,7 @@ pub(crate) fn no_answer(path: &Path, what: impl Display) -> NoAnswer {
 ///
 /// When the path can be no socket's, or whoever listens is not to be trusted.
 pub fn open(path: &Path) -> Result<Option<OwnedFd>, NoAnswer> {
-    match link::connect(path, PATIENCE) {
+    match link::connect(path, Chosen::of(path, &socket_path::own_folder()), PATIENCE) {
         Ok(socket) => Ok(Some(socket)),
         Err(link::Unconnected::NobodyListens) => Ok(None),
         Err(error) => Err(no_answer(path, error)),

@@ -1,5 +1,6 @@
 //! Messages and descriptors over a Unix `SOCK_SEQPACKET` socket: the one place where both sides call the system.
 
+use alloc::ffi::CString;
 use alloc::vec::Vec;
 use core::fmt;
 use core::mem::{MaybeUninit, size_of};
@@ -31,7 +32,8 @@ const CONTROL_BYTES: usize = {
 pub enum Unconnected {
     /// There is no socket, or nobody listens at it any more.
     NobodyListens,
-    /// Whoever listens is neither this user nor root, so it is not to be believed.
+    /// Whoever listens is neither this user nor root, and this process could have put the socket there: so it is not to be
+    /// believed.
     OtherUser(u32),
     /// The path can be no socket's, or the system refuses.
     System(io::Error),
@@ -54,13 +56,29 @@ impl fmt::Display for Unconnected {
 
 impl core::error::Error for Unconnected {}
 
-/// Connects to the coordinator at a path, if it is this user's or root's: both sides do what it says. Messages are waited for
-/// no longer than `patience`.
+/// Who chose the place of a socket, which decides whom to believe there: both sides do what a coordinator says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Chosen {
+    /// Nobody: it is the usual place, in a folder that anybody may have made. Whoever listens has to be this user or root.
+    Usual,
+    /// The user. Whoever listens may also show as somebody else, where a user namespace gives them another number, if this
+    /// process could not have put a socket there itself.
+    ByUser,
+}
+
+impl Chosen {
+    /// For a path, where this is the folder of this user's sockets if they name no other.
+    pub fn of(path: &Path, usual: &Path) -> Self {
+        if path.parent() == Some(usual) { Self::Usual } else { Self::ByUser }
+    }
+}
+
+/// Connects to the coordinator at a path, if it is to be believed. Messages are waited for no longer than `patience`.
 ///
 /// # Errors
 ///
 /// [`Unconnected`] says why not.
-pub fn connect(path: &Path, patience: Duration) -> Result<OwnedFd, Unconnected> {
+pub fn connect(path: &Path, chosen: Chosen, patience: Duration) -> Result<OwnedFd, Unconnected> {
     let refused = || Unconnected::System(io::Error::last_os_error());
     // SAFETY: plain integers; the answer is checked before it is used.
     let socket = unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0) };
@@ -96,9 +114,18 @@ pub fn connect(path: &Path, patience: Duration) -> Result<OwnedFd, Unconnected> 
         }
     }
     match peer(socket.as_fd()) {
-        Some(peer) if peer.is_trusted() => Ok(socket),
+        Some(peer) if peer.is_trusted() || chosen == Chosen::ByUser && is_out_of_reach(path) => Ok(socket),
         peer => Err(Unconnected::OtherUser(peer.map_or(u32::MAX, |peer| peer.user))),
     }
+}
+
+/// Whether this process cannot put another socket at a path: its folder is somebody else's, or mounted read-only.
+fn is_out_of_reach(path: &Path) -> bool {
+    let Some(folder) = path.parent() else { return false };
+    let Ok(folder) = CString::new(folder.as_os_str().as_bytes()) else { return false };
+    // SAFETY: a C string.
+    let may = unsafe { libc::faccessat(libc::AT_FDCWD, folder.as_ptr(), libc::W_OK, libc::AT_EACCESS) } == 0;
+    !may && matches!(io::Error::last_os_error().raw_os_error(), Some(libc::EACCES | libc::EROFS | libc::EPERM))
 }
 
 /// How long a message is waited for at most; for ever if none is given.

@@ -36,12 +36,14 @@ pub fn systems_folder(user: u32) -> Option<PathBuf> {
     is_theirs(&folder).then_some(folder)
 }
 
-/// The socket of a GPU's coordinator in such a folder.
-pub fn socket(runtime: Option<OsString>, user: u32, uuid: [u8; 16]) -> PathBuf {
-    folder(runtime, user).join(socket_name(uuid))
+/// That of this process's user.
+pub fn own_folder() -> PathBuf {
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty());
+    // SAFETY: takes nothing and cannot fail.
+    folder(runtime, unsafe { libc::geteuid() })
 }
 
-/// What such a socket is called.
+/// What the socket of a GPU's coordinator is called there.
 pub fn socket_name(uuid: [u8; 16]) -> String {
     format!("{}.sock", gpu_name(uuid))
 }
@@ -54,8 +56,9 @@ mod tests {
     fn the_socket_is_named_by_the_gpu_in_the_users_runtime_folder() {
         let uuid = *b"\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\x0b\x0c\x0d\x0e\x0f\xff";
         let name = "GPU-01020304-0506-0708-090a-0b0c0d0e0fff.sock";
-        assert_eq!(socket(Some("/run/user/7".into()), 7, uuid), PathBuf::from("/run/user/7/baton").join(name));
+        assert_eq!(socket_name(uuid), name);
+        assert_eq!(folder(Some("/run/user/7".into()), 7), PathBuf::from("/run/user/7/baton"));
         // Nobody has this number, so the system has made no folder for them.
-        assert_eq!(socket(None, 4_000_000_007, uuid), PathBuf::from("/tmp/baton-4000000007").join(name));
+        assert_eq!(folder(None, 4_000_000_007), PathBuf::from("/tmp/baton-4000000007"));
     }
 }

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use baton_contract::link::{self, Received};
+use baton_contract::link::{self, Chosen, Received};
 use baton_contract::memory::SizeClass;
 use baton_contract::messages::{
     Admission, Answer, ExtentId, FromCoordinator, MemoryCommand, MemoryReport, Message, Opening, Request, TurnCommand,
@@ -56,7 +56,7 @@ impl BareTenant {
     /// Sends a coordinator these bytes, which are a greeting.
     #[track_caller]
     pub fn greet(coordinator: &Coordinator, hello: &[u8]) -> Self {
-        let control = link::connect(&coordinator.place.socket(), LIMIT).expect("it listens");
+        let control = link::connect(&coordinator.place.socket(), Chosen::ByUser, LIMIT).expect("it listens");
         // SAFETY: plain integers; the new descriptor is nobody else's.
         let own = unsafe { OwnedFd::from_raw_fd(libc::syscall(libc::SYS_pidfd_open, libc::getpid(), 0) as i32) };
         link::send(control.as_fd(), hello, &[own.as_fd()], false).expect("a message");

@@ -109,6 +109,17 @@ impl Coordinator {
         Self::start(self.prepared.clone(), None)
     }
 
+    /// Starts one in a place that was prepared.
+    #[track_caller]
+    pub fn of(prepared: Prepared) -> Self {
+        Self::start(prepared.into(), None)
+    }
+
+    /// What it was started in.
+    pub fn prepared(&self) -> &Prepared {
+        &self.prepared
+    }
+
     #[track_caller]
     fn start(prepared: Arc<Prepared>, around: Option<&dyn Fn(&Command) -> Command>) -> Self {
         let mut place = prepared.place.clone();

@@ -254,7 +254,7 @@ fn a_process_that_takes_the_gpu_which_was_to_be_shared_does_not_go_on_without_it
         // SAFETY: a coordinator of this test.
         assert_eq!(unsafe { libc::kill(pid, libc::SIGKILL) }, 0);
         let socket = status["socket"].as_str().expect("a path").to_owned();
-        while baton_contract::link::connect(Path::new(&socket), LIMIT).is_ok() {
+        while baton_contract::link::connect(Path::new(&socket), baton_contract::link::Chosen::ByUser, LIMIT).is_ok() {
             std::thread::sleep(Duration::from_millis(5));
         }
         running.say("");

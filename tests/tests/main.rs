@@ -16,6 +16,7 @@ mod every_hook; // plain
 mod failures; // timed
 mod footprints; // timed
 mod generated; // timed
+mod guests; // timed
 mod immovable; // timed
 mod interfaces; // timed
 mod joining; // timed

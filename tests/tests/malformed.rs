@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
-use baton_contract::link;
+use baton_contract::link::{self, Chosen};
 use baton_contract::messages::{
     Channels, ExtentId, FromTenant, MemoryReport, Message as _, Opening, PreemptionReport, Request, TurnReport,
 };
@@ -29,7 +29,7 @@ fn hold(coordinator: &Coordinator, name: &str) -> Running {
 /// A connection to a coordinator on which anything can be said.
 #[track_caller]
 fn connect(coordinator: &Coordinator) -> UnixDatagram {
-    link::connect(&coordinator.place.socket(), LIMIT).expect("it listens").into()
+    link::connect(&coordinator.place.socket(), Chosen::ByUser, LIMIT).expect("it listens").into()
 }
 
 /// Everything that comes until the other side hangs up.

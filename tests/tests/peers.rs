@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use baton_contract::link;
+use baton_contract::link::{self, Chosen};
 use baton_contract::messages::{Admission, FromCoordinator, Message as _, Opening, Refusal};
 use baton_contract::wire::GpuNumber;
 use baton_tests::coordinator::{Coordinator, Serving, program, tenant};
@@ -152,7 +152,7 @@ fn a_coordinator_that_cannot_have_its_arena_says_who_holds_the_gpus_memory() {
 
 #[track_caller]
 fn connected(coordinator: &Coordinator) -> OwnedFd {
-    link::connect(&coordinator.place.socket(), LIMIT).expect("it listens")
+    link::connect(&coordinator.place.socket(), Chosen::ByUser, LIMIT).expect("it listens")
 }
 
 /// What comes first on a connection.
@@ -182,7 +182,7 @@ fn whoever_comes_when_there_is_no_room_is_told_so_and_tenants_do_not_notice() {
     );
     assert!(running.line(LIMIT).starts_with("ready "));
     // Programs that are expected: they stay for as long as they like.
-    let connect = || link::connect(&prepared.place.socket(), LIMIT).expect("it listens");
+    let connect = || link::connect(&prepared.place.socket(), Chosen::ByUser, LIMIT).expect("it listens");
     let mut held = Vec::new();
     let text = loop {
         assert!(held.len() < 200, "there is a limit");

@@ -44,6 +44,7 @@ mod turns;
 
 use std::collections::VecDeque;
 use std::fs::File;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -106,6 +107,8 @@ pub struct Options {
     pub trace: Option<PathBuf>,
     /// For tests: freed and evicted frames are filled with this instead of zeros, before they are lent again.
     pub poison: Option<u8>,
+    /// Other users whose programs may be tenants, by their numbers. They can steer nothing.
+    pub guests: Vec<RangeInclusive<u32>>,
     /// Whether to end when the last tenant has left.
     pub until_idle: bool,
 }
@@ -235,7 +238,7 @@ impl Server {
             start: Instant::now(),
             awake_until: Instant::now(),
             stop: Stop { flag: Arc::new(AtomicBool::new(false)), waker },
-            lobby: Lobby::new(Arc::clone(&events)),
+            lobby: Lobby::new(Arc::clone(&events), options.guests.clone()),
             tenants: Tenants::new(Arc::clone(&events)),
             events,
             memory,

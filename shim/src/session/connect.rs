@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use baton_contract::class::Class;
 use baton_contract::cuda::{CUDA_SUCCESS, CUdevice};
-use baton_contract::link::{Received, Unconnected};
+use baton_contract::link::{Chosen, Received, Unconnected};
 use baton_contract::messages::{Admission, FromCoordinator, MAX_NAME, Message as _, Opening, Refusal};
 use baton_contract::page::{ACTIVITY_SLOTS, CoordinatorPage, PAGE_BYTES};
 use baton_contract::scheduling::Scheduling;
@@ -66,18 +66,20 @@ pub(super) fn uuid(device: CUdevice) -> Option<[u8; 16]> {
 }
 
 /// Where this GPU's coordinator is, if the user wants it to be shared.
-fn place(uuid: [u8; 16]) -> Option<PathBuf> {
+fn place(uuid: [u8; 16]) -> Option<(PathBuf, Chosen)> {
     let is_other = |asked| asked != socket_path::gpu_name(uuid).as_str();
     if user::is_on(settings::DISABLE) || user::setting(settings::GPU).is_some_and(is_other) {
         return None;
     }
     // SAFETY: takes nothing and cannot fail.
     let user = unsafe { libc::geteuid() };
-    let usual = || match user::setting(settings::FOLDER) {
-        Some(folder) => PathBuf::from(folder).join(socket_path::socket_name(uuid)),
-        None => socket_path::socket(user::setting(c"XDG_RUNTIME_DIR"), user, uuid),
-    };
-    Some(user::setting(settings::SOCKET).map_or_else(usual, PathBuf::from))
+    let usual = socket_path::folder(user::setting(c"XDG_RUNTIME_DIR"), user);
+    let path = user::setting(settings::SOCKET).map(PathBuf::from).unwrap_or_else(|| {
+        let folder = user::setting(settings::FOLDER).map(PathBuf::from);
+        folder.unwrap_or_else(|| usual.clone()).join(socket_path::socket_name(uuid))
+    });
+    let chosen = Chosen::of(&path, &usual);
+    Some((path, chosen))
 }
 
 /// Whether it is another GPU that has to be shared, and this one only if somebody coordinates it.
@@ -88,7 +90,7 @@ fn is_only_shared_if_it_can_be(uuid: [u8; 16]) -> bool {
 
 /// Becomes a tenant of a GPU's coordinator.
 pub(super) fn join(device: CUdevice, uuid: [u8; 16], channels: Own) -> Result<Session, Unjoined> {
-    let path = place(uuid).ok_or(Unjoined::NotAsked)?;
+    let (path, chosen) = place(uuid).ok_or(Unjoined::NotAsked)?;
     let hello = Opening::Hello { name: name(), scheduling: scheduling()?, gpu: uuid };
     if !gate::prepare() {
         return Err(cannot(
@@ -96,7 +98,7 @@ pub(super) fn join(device: CUdevice, uuid: [u8; 16], channels: Own) -> Result<Se
             "use Linux 4.14 or newer, without a filter on this system call",
         ));
     }
-    let (socket, received) = greet(&path, &hello, uuid)?;
+    let (socket, received) = greet(&path, chosen, &hello, uuid)?;
     let (gpu, tenant, slot) = match FromCoordinator::decode(&received.message) {
         Ok((gpu, FromCoordinator::Admission(Admission::Welcome { tenant, slot }))) => (gpu, tenant, slot),
         Ok((_, FromCoordinator::Admission(Admission::Refused { text, .. }))) => {
@@ -130,12 +132,12 @@ impl Waiting {
 }
 
 /// Greets the coordinator at a path, and waits for its answer: also until others have left, if there are too many.
-fn greet(path: &Path, hello: &Opening, uuid: [u8; 16]) -> Result<(OwnedFd, Received), Unjoined> {
+fn greet(path: &Path, chosen: Chosen, hello: &Opening, uuid: [u8; 16]) -> Result<(OwnedFd, Received), Unjoined> {
     let at = path.display();
     let own = own_process()?;
     let mut waiting = Waiting { since: Instant::now(), is_said: false };
     loop {
-        let socket = link::connect(path, SILENCE).map_err(|error| match error {
+        let socket = link::connect(path, chosen, SILENCE).map_err(|error| match error {
             Unconnected::NobodyListens if is_only_shared_if_it_can_be(uuid) => Unjoined::NotAsked,
             Unconnected::NobodyListens => {
                 cannot(format!("no coordinator answers at {at}"), "start one with `baton serve`")
@@ -192,7 +194,8 @@ fn own_process() -> Result<OwnedFd, Unjoined> {
 
 /// What a GPU's coordinator offers a program, before the program has joined.
 pub(super) fn offered(uuid: [u8; 16]) -> Option<u64> {
-    let socket = link::connect(&place(uuid)?, PATIENCE).ok()?;
+    let (path, chosen) = place(uuid)?;
+    let socket = link::connect(&path, chosen, PATIENCE).ok()?;
     link::send(socket.as_fd(), &Opening::Expect.encode(GpuNumber::ANY), &[], false).ok()?;
     let received = link::receive(socket.as_fd(), false).ok()??;
     match FromCoordinator::decode(&received.message) {

@@ -8,6 +8,7 @@
 mod strangers;
 
 use std::collections::VecDeque;
+use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
@@ -54,9 +55,9 @@ pub(super) struct Lobby {
 }
 
 impl Lobby {
-    pub(super) fn new(events: Arc<EventLoop>) -> Self {
+    pub(super) fn new(events: Arc<EventLoop>, guests: Vec<RangeInclusive<u32>>) -> Self {
         Self {
-            strangers: Strangers::new(Arc::clone(&events)),
+            strangers: Strangers::new(Arc::clone(&events), guests),
             events,
             waiting: VecDeque::new(),
             last: 0,
@@ -132,7 +133,8 @@ impl Lobby {
         let stranger = self.strangers.remove(at)?;
         let mut peer = stranger.peer;
         // Who is expected has nothing more to say.
-        let mut received = received.filter(|_| stranger.stage == Stage::Silent)?;
+        let Stage::Silent { is_guest } = stranger.stage else { return None };
+        let mut received = received?;
         let decoded = FromTenant::decode(&received.message);
         // Who greets has yet to be told the GPU's number.
         let decoded = decoded.and_then(|(gpu, message)| match gpu {
@@ -142,6 +144,10 @@ impl Lobby {
         let refusal = match decoded {
             Ok(FromTenant::Opening(Opening::Hello { .. })) if received.truncated => (Refusal::Busy, FULL.to_owned()),
             decoded => match decoded.and_then(|message| message.expect(received.descriptors.len())) {
+                Ok(FromTenant::Opening(opening)) if is_guest && !is_of_a_program(&opening) => (
+                    Refusal::Failed,
+                    "only root and the user who runs this coordinator may ask and steer it".to_owned(),
+                ),
                 Ok(FromTenant::Opening(opening)) => return Some((peer, opening, received.descriptors.pop())),
                 Ok(_) => (Refusal::Malformed, "the first message has to be a greeting".to_owned()),
                 Err(error @ Malformed::Version { .. }) => (Refusal::Version, error.to_string()),
@@ -202,6 +208,11 @@ impl Lobby {
     pub(super) fn waiting(&self) -> impl Iterator<Item = (&Newcomer, Instant)> {
         self.waiting.iter().map(|waiting| (&waiting.newcomer, waiting.since))
     }
+}
+
+/// Whether it is what a program, or `baton run` for it, says that wants to be a tenant.
+fn is_of_a_program(opening: &Opening) -> bool {
+    matches!(opening, Opening::Hello { .. } | Opening::Expect)
 }
 
 /// It has only this one answer to get, and goes.

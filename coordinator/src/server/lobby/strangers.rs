@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
+use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,8 +28,8 @@ const BACK_OFF: Duration = Duration::from_millis(50);
 /// What is expected of a stranger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// It has yet to say what it wants.
-    Silent,
+    /// It has yet to say what it wants. A guest can become a tenant, and steer nothing.
+    Silent { is_guest: bool },
     /// It has yet to read all of its answer.
     Reading,
     /// A program comes for it, or it is a program that has asked: nothing more is expected.
@@ -74,16 +75,18 @@ pub(super) struct Strangers {
     rests_until: Option<Instant>,
     /// As many as there may be, with those who wait to become tenants.
     most: usize,
+    /// Other users whose programs may be tenants.
+    guests: Vec<RangeInclusive<u32>>,
     is_full: bool,
 }
 
 impl Strangers {
-    pub(super) fn new(events: Arc<EventLoop>) -> Self {
+    pub(super) fn new(events: Arc<EventLoop>, guests: Vec<RangeInclusive<u32>>) -> Self {
         // The others are for frames and tenants.
         let most = getrlimit(Resource::Nofile).current.map_or(usize::MAX, |most| most as usize) / 4;
         let (all, ends) = (BTreeMap::new(), BTreeSet::new());
         let most = most.clamp(16, 16 << 10);
-        Self { events, all, last: 0, ends, spare: spare(), rests_until: None, most, is_full: false }
+        Self { events, all, last: 0, ends, spare: spare(), rests_until: None, most, guests, is_full: false }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -151,18 +154,24 @@ impl Strangers {
     }
 
     pub(super) fn take_in(&mut self, socket: OwnedFd, others: usize) {
-        // Only this user, and root, may connect and steer.
-        match link::peer(socket.as_fd()) {
-            Some(peer) if peer.is_trusted() => {}
-            Some(peer) => return log::warn!("refused a connection of user {}", peer.user),
+        let is_guest = match link::peer(socket.as_fd()) {
+            Some(peer) if peer.is_trusted() => false,
+            Some(peer) if self.guests.iter().any(|users| users.contains(&peer.user)) => true,
+            Some(who) => {
+                let text =
+                    format!("this coordinator takes in no programs of user {} (`baton serve --allow-uid`)", who.user);
+                log::warn!("refused a connection: {text}");
+                let _ = peer(socket).send(&Admission::Refused { reason: Refusal::Failed, text }, &[]);
+                return;
+            }
             None => return,
-        }
+        };
         if self.all.len() + others >= self.most {
             self.say_full("there are as many connections as the limit on descriptors allows");
             return refuse(peer(socket));
         }
         self.is_full = false;
-        self.keep(peer(socket), Stage::Silent);
+        self.keep(peer(socket), Stage::Silent { is_guest });
     }
 
     fn say_full(&mut self, why: &str) {
@@ -180,7 +189,7 @@ impl Strangers {
         while let Some((_, number)) = self.ends.first().copied().filter(|(end, _)| *end <= now)
             && let Some(mut late) = self.remove(number)
         {
-            if late.stage == Stage::Silent {
+            if let Stage::Silent { .. } = late.stage {
                 let text = format!("nothing was said for {} s", PATIENCE.as_secs());
                 let _ = late.peer.send(&Admission::Refused { reason: Refusal::Malformed, text }, &[]);
             }
