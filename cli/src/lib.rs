@@ -1,5 +1,6 @@
 //! The commands of `baton`, one file each, and what they share.
 
+pub mod container;
 pub mod doctor;
 pub mod evict;
 pub mod history;

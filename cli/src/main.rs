@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use baton_cli::container::cdi;
 use baton_cli::{
     CliError, doctor, evict, logs, named, ps, run, serve, set, shell, stats, status, stop, top, trace, why,
 };
@@ -55,6 +56,9 @@ enum Command {
     Suspend(named::Named),
     /// Let a suspended program go on.
     Resume(named::Named),
+    /// Shared GPUs as devices for containers, by the Container Device Interface (CDI).
+    #[command(subcommand)]
+    Cdi(cdi::Cdi),
     /// End the coordinator: it takes no new programs and ends after the last one.
     Stop(stop::Stop),
     /// Say what this machine offers and what is missing.
@@ -121,6 +125,7 @@ fn main() -> ExitCode {
         Command::Why(arguments) => ("why", why::run(arguments).map(|()| true)),
         Command::Prefetch(arguments) => ("prefetch", evict::prefetch(arguments).map(|()| true)),
         Command::Stop(arguments) => ("stop", stop::run(arguments).map(|()| true)),
+        Command::Cdi(cdi) => ("cdi", cdi::run(&cdi).map(|()| true)),
         Command::Trace(arguments) => ("trace", trace::run(arguments).map(|()| true)),
         Command::Evict(arguments) => ("evict", evict::run(arguments).map(|()| true)),
         Command::Set(arguments) => ("set", set::set(arguments).map(|()| true)),

@@ -3,6 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Read as _;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -10,6 +11,7 @@ use std::path::{Path, PathBuf};
 use object::Endianness;
 use object::elf::{FileHeader32, FileHeader64, PT_INTERP};
 use object::read::elf::{FileHeader, ProgramHeader};
+use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::process::{getgid, getuid};
 
 /// A program's headers lie within so many bytes.
@@ -49,26 +51,64 @@ pub fn find(program: &OsStr) -> std::io::Result<PathBuf> {
     Ok(tries.into_iter().find_map(Result::ok).ok_or(none)?)
 }
 
+/// Where a program's paths begin.
+#[derive(Debug)]
+pub enum Root {
+    /// As this process's do.
+    Own,
+    /// In this folder, also those of links in it: a container's.
+    In(OwnedFd),
+}
+
+impl Root {
+    /// The root of a container.
+    ///
+    /// # Errors
+    ///
+    /// When it is no folder.
+    pub fn at(folder: &Path) -> std::io::Result<Self> {
+        let flags = OFlags::DIRECTORY | OFlags::PATH | OFlags::CLOEXEC;
+        Ok(Self::In(rustix::fs::open(folder, flags, Mode::empty())?))
+    }
+
+    /// Opens a plain file to be read.
+    ///
+    /// # Errors
+    ///
+    /// When it is none, or cannot be read.
+    pub fn open(&self, path: &Path) -> std::io::Result<File> {
+        // Nobody is waited for, whatever the file turns out to be.
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let opened = match self {
+            Self::Own => rustix::fs::open(path, flags, Mode::empty()),
+            Self::In(folder) => rustix::fs::openat2(folder, path, flags, Mode::empty(), ResolveFlags::IN_ROOT),
+        };
+        let file = File::from(opened?);
+        if file.metadata()?.is_file() { Ok(file) } else { Err(std::io::ErrorKind::InvalidInput.into()) }
+    }
+}
+
 /// What kind of program this file is, or its interpreter.
-pub fn kind(file: &Path) -> Kind {
+pub fn kind(root: &Root, file: &Path) -> Kind {
     let mut path = file.to_path_buf();
     for _ in 0..MOST_SCRIPTS {
-        let Ok(head) = head(&path) else { return Kind::Dynamic };
+        let Ok(file) = root.open(&path) else { return Kind::Dynamic };
+        let Ok(head) = head(&file) else { return Kind::Dynamic };
         match head.strip_prefix(b"#!") {
             Some(line) => match interpreter(line) {
                 Some(interpreter) => path = interpreter,
                 None => return Kind::Dynamic,
             },
-            None if is_privileged(&path) => return Kind::Privileged,
+            None if is_privileged(&file) => return Kind::Privileged,
             None => return of_elf(&head),
         }
     }
     Kind::Dynamic
 }
 
-fn head(path: &Path) -> std::io::Result<Vec<u8>> {
+fn head(file: &File) -> std::io::Result<Vec<u8>> {
     let mut head = Vec::new();
-    File::open(path)?.take(HEAD).read_to_end(&mut head)?;
+    file.take(HEAD).read_to_end(&mut head)?;
     Ok(head)
 }
 
@@ -80,13 +120,13 @@ fn interpreter(line: &[u8]) -> Option<PathBuf> {
 }
 
 /// Whether it runs with other rights than ours: then the loader preloads nothing (`ld.so(8)`, secure-execution mode).
-fn is_privileged(path: &Path) -> bool {
-    let Ok(found) = path.metadata() else { return false };
+fn is_privileged(file: &File) -> bool {
+    let Ok(found) = file.metadata() else { return false };
     let mode = found.mode();
     let sets_user = mode & 0o4000 != 0 && found.uid() != getuid().as_raw();
     let sets_group = mode & 0o2010 == 0o2010 && found.gid() != getgid().as_raw();
     let mut nothing = [0u8; 0];
-    let capabilities = rustix::fs::getxattr(path, "security.capability", &mut nothing).is_ok_and(|size| size > 0);
+    let capabilities = rustix::fs::fgetxattr(file, "security.capability", &mut nothing).is_ok_and(|size| size > 0);
     sets_user || sets_group || capabilities && !getuid().is_root()
 }
 
@@ -109,13 +149,13 @@ fn of_elf(head: &[u8]) -> Kind {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
 
     /// The start of a program of this class, with this loader if any.
-    fn elf(bits: u8, loader: Option<&str>) -> Vec<u8> {
+    pub(crate) fn elf(bits: u8, loader: Option<&str>) -> Vec<u8> {
         let mut file = vec![0u8; 120];
         file[..7].copy_from_slice(&[0x7f, b'E', b'L', b'F', bits, 1, 1]);
         file[16..20].copy_from_slice(&[2, 0, 62, 0]);
@@ -141,7 +181,7 @@ mod tests {
         assert_eq!(of_elf(&elf(2, None)), Kind::Static);
         assert_eq!(of_elf(&elf(1, None)), Kind::Bits32);
         assert_eq!(of_elf(b"no program"), Kind::Dynamic);
-        assert_eq!(kind(&std::env::current_exe().expect("a running test has a file")), Kind::Dynamic);
+        assert_eq!(kind(&Root::Own, &std::env::current_exe().expect("a running test has a file")), Kind::Dynamic);
     }
 
     #[test]
@@ -151,10 +191,10 @@ mod tests {
         std::fs::write(&program, elf(2, None)).expect("a file");
         std::fs::write(&script, format!("#! {} -x\nbody", program.display())).expect("a file");
         std::fs::write(&outer, format!("#!{}\n", script.display())).expect("a file");
-        assert_eq!(kind(&outer), Kind::Static);
+        assert_eq!(kind(&Root::Own, &outer), Kind::Static);
         // One that interprets itself is refused by `exec`, not here.
         std::fs::write(&outer, format!("#!{}\n", outer.display())).expect("a file");
-        assert_eq!(kind(&outer), Kind::Dynamic);
+        assert_eq!(kind(&Root::Own, &outer), Kind::Dynamic);
     }
 
     #[test]
@@ -163,11 +203,11 @@ mod tests {
         let program = folder.path().join("program");
         std::fs::write(&program, elf(2, Some("/lib64/ld-linux-x86-64.so.2"))).expect("a file");
         std::fs::set_permissions(&program, PermissionsExt::from_mode(0o4755)).expect("ours");
-        assert_eq!(kind(&program), Kind::Dynamic, "it would run as ourselves");
+        assert_eq!(kind(&Root::Own, &program), Kind::Dynamic, "it would run as ourselves");
         if getuid().is_root() {
             std::os::unix::fs::chown(&program, Some(65534), None).expect("root may");
             std::fs::set_permissions(&program, PermissionsExt::from_mode(0o4755)).expect("root may");
-            assert_eq!(kind(&program), Kind::Privileged);
+            assert_eq!(kind(&Root::Own, &program), Kind::Privileged);
         }
     }
 }

@@ -22,7 +22,7 @@ use baton_harness::driver::name;
 use baton_harness::install::Install;
 use clap::Args;
 
-use super::program::Kind;
+use super::program::{Kind, Root};
 use super::settings::Settings;
 use super::{CliError, DriverChoice, gpu_uuid, named_socket, program, usual_socket};
 
@@ -86,7 +86,7 @@ pub fn run(run: Run) -> Result<std::convert::Infallible, CliError> {
 fn prepare(run: &Run, program: &OsStr, file: &Path, command: &mut Command) -> Result<OwnedFd, CliError> {
     run.settings.check()?;
     scheduling(run)?;
-    can_share(program, program::kind(file))?;
+    can_share(program, program::kind(&Root::Own, file))?;
     let install = Install::of_this_program()?;
     let shim = preloadable(&install.shim()?)?;
     let choice = run.settings.driver();
@@ -260,7 +260,12 @@ fn reach(socket: &Path, settings: &Settings, install: &Install) -> Result<(Owned
         }
         return Ok(reached);
     }
-    let lock = endpoint::start_lock(socket)?;
+    let lock = endpoint::start_lock(socket).map_err(|error| {
+        CliError::Told(format!(
+            "no coordinator answers at {}, and none can be started there: {error}",
+            socket.display()
+        ))
+    })?;
     lock.lock()?;
     if let Some(reached) = client::announce(socket)? {
         return Ok(reached);

@@ -343,6 +343,7 @@ impl Settings {
         let open = [
             (self.host_pool.is_none(), "host-pool", "half of the host memory that is free, at most twice the arena"),
             (self.socket.is_none(), "socket", "in the user's runtime folder, named by the GPU"),
+            (self.allow_uid.is_none(), "allow-uid", "none but you and root"),
             (self.trace.is_none(), "trace", "no file"),
             (self.http.is_none(), "http", "no page"),
             (self.http_token_file.is_none(), "http-token-file", "a new token each time"),
@@ -507,7 +508,7 @@ mod tests {
             assert_eq!(flag.get_env().and_then(|name| name.to_str()), Some(variable.as_str()));
             assert!(text.contains(&format!("{name} =")) || text.contains(&format!("# {name}:")), "{name}: {text}");
         }
-        assert_eq!(flags.len(), 24, "{flags:?}");
+        assert_eq!(flags.len(), 25, "{flags:?}");
     }
 
     #[test]

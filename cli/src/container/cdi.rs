@@ -1,0 +1,202 @@
+//! `baton cdi`: GPUs that are shared, as devices of the Container Device Interface (CDI), which podman, docker and containerd read.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use baton_contract::socket_path;
+use baton_harness::install::Install;
+use clap::{Args, Subcommand};
+use serde::Serialize;
+
+use super::{Mount, Needs, hook};
+use crate::{CliError, DriverChoice, folder, gpu_uuid};
+
+/// The lowest that has all that is needed here: names of devices that begin with a digit (CDI's SPEC.md, "Released versions").
+const VERSION: &str = "0.5.0";
+/// What kind of device these are: engines know them as `baton.dev/gpu=0`.
+const KIND: &str = "baton.dev/gpu";
+/// After a device's name: without `LD_PRELOAD`, for `baton run` in the container.
+const FOR_RUN: &str = "-run";
+
+/// `baton cdi`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Cdi {
+    /// Print a CDI file with this machine's GPUs, or write it where container engines look: `--output /etc/cdi/baton.json`.
+    ///
+    /// Each GPU is there by its number and by its UUID. `--device baton.dev/gpu=0` has all programs of a container share GPU 0.
+    /// The device is not the GPU itself: name that too, as NVIDIA's files do (`--device nvidia.com/gpu=0`). With `0-run` instead
+    /// of `0`, the container has all but `LD_PRELOAD`: put `/opt/baton/bin/baton run` in front of its program, which keeps what
+    /// the image preloads.
+    Generate(Generate),
+    /// What engines run when they create a container.
+    #[command(hide = true)]
+    Hook,
+}
+
+/// `baton cdi generate`.
+#[derive(Clone, Debug, Args)]
+pub struct Generate {
+    /// The driver: `gpu` (the system's), `sim` (simulated), or a file.
+    #[arg(long, value_name = "gpu|sim|PATH", env = "BATON_SERVE_DRIVER", default_value = "gpu")]
+    driver: DriverChoice,
+    /// Write it to this file.
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+/// Does what is asked.
+///
+/// # Errors
+///
+/// When there is no GPU or the file cannot be written; when the container cannot be.
+pub fn run(cdi: &Cdi) -> Result<(), CliError> {
+    match cdi {
+        Cdi::Generate(generate) => generate.write(),
+        Cdi::Hook => hook::run(std::io::stdin().lock()),
+    }
+}
+
+/// A CDI file.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Spec {
+    cdi_version: &'static str,
+    kind: &'static str,
+    devices: Vec<Device>,
+    container_edits: Edits,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Device {
+    name: String,
+    container_edits: Edits,
+}
+
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Edits {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    env: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    mounts: Vec<EditMount>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    hooks: Vec<Hook>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct EditMount {
+    host_path: PathBuf,
+    container_path: PathBuf,
+    options: Vec<&'static str>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Hook {
+    hook_name: &'static str,
+    path: PathBuf,
+    args: Vec<&'static str>,
+}
+
+impl From<&Mount> for EditMount {
+    fn from(mount: &Mount) -> Self {
+        let access = if mount.is_read_only { "ro" } else { "rw" };
+        let options = vec!["bind", access, "nosuid", "nodev"];
+        Self { host_path: mount.host.clone(), container_path: mount.container.clone(), options }
+    }
+}
+
+fn words(environment: &[(String, String)]) -> Vec<String> {
+    environment.iter().map(|(name, value)| format!("{name}={value}")).collect()
+}
+
+impl Spec {
+    /// With these GPUs, by their UUIDs, in order.
+    fn of(gpus: &[[u8; 16]], needs: &Needs, command: &Path) -> Self {
+        let device = |name: String, preloads: bool| {
+            let preload = preloads.then(Needs::preload);
+            let env = words(&needs.environment.iter().cloned().chain(preload).collect::<Vec<_>>());
+            Device { name, container_edits: Edits { env, ..Edits::default() } }
+        };
+        let names = |(number, uuid): (usize, &[u8; 16])| [number.to_string(), socket_path::gpu_name(*uuid)];
+        let names: Vec<String> = gpus.iter().enumerate().flat_map(names).collect();
+        let devices = names.into_iter().flat_map(|name| {
+            let for_run = format!("{name}{FOR_RUN}");
+            [device(name, true), device(for_run, false)]
+        });
+        let check =
+            Hook { hook_name: "createRuntime", path: command.to_path_buf(), args: vec!["baton", "cdi", "hook"] };
+        let container_edits = Edits {
+            mounts: needs.mounts.iter().map(EditMount::from).collect(),
+            hooks: vec![check],
+            ..Edits::default()
+        };
+        Self { cdi_version: VERSION, kind: KIND, devices: devices.collect(), container_edits }
+    }
+}
+
+impl Generate {
+    fn write(&self) -> Result<(), CliError> {
+        let install = Install::of_this_program()?;
+        let library = self.driver.library(&install)?;
+        for (name, value) in self.driver.settings()? {
+            // SAFETY: no other thread runs yet.
+            unsafe { std::env::set_var(name, value) };
+        }
+        let (_, count) = gpu_uuid(library.as_deref(), 0)?;
+        let uuid = |number| gpu_uuid(library.as_deref(), number).map(|(uuid, _)| uuid);
+        let gpus = (0..count).map(uuid).collect::<Result<Vec<_>, _>>()?;
+        let needs = Needs::of(&install, &self.driver, count)?;
+        let text = serde_json::to_string_pretty(&Spec::of(&gpus, &needs, &install.command()))
+            .map_err(|error| CliError::Told(error.to_string()))?;
+        let sockets = folder();
+        if !sockets.is_dir() {
+            eprintln!(
+                "baton cdi: there is no {} yet; start a coordinator before the containers, as the same user and with the same \
+                 BATON_FOLDER",
+                sockets.display()
+            );
+        }
+        match &self.output {
+            None => writeln!(std::io::stdout(), "{text}")?,
+            Some(path) => {
+                let told = |error| CliError::Told(format!("{}: {error}", path.display()));
+                path.parent().map_or(Ok(()), std::fs::create_dir_all).map_err(told)?;
+                std::fs::write(path, text + "\n").map_err(told)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_gpu_is_a_device_by_number_and_uuid_with_and_without_the_library_preloaded() {
+        let mount =
+            Mount { host: "/usr/bin/baton".into(), container: "/opt/baton/bin/baton".into(), is_read_only: true };
+        let needs = Needs { mounts: vec![mount], environment: vec![("BATON_REQUIRE".to_owned(), "1".to_owned())] };
+        let spec = Spec::of(&[[0xab; 16]], &needs, Path::new("/usr/bin/baton"));
+        let names: Vec<_> = spec.devices.iter().map(|device| device.name.as_str()).collect();
+        let uuid = "GPU-abababab-abab-abab-abab-abababababab";
+        assert_eq!(names, ["0", "0-run", uuid, "GPU-abababab-abab-abab-abab-abababababab-run"]);
+        let preloads = |device: &Device| device.container_edits.env.iter().any(|word| word.starts_with("LD_PRELOAD="));
+        assert_eq!(spec.devices.iter().map(preloads).collect::<Vec<_>>(), [true, false, true, false]);
+        let json = serde_json::to_value(&spec).expect("JSON");
+        assert_eq!(json["cdiVersion"], "0.5.0");
+        assert_eq!(json["devices"][1]["containerEdits"], serde_json::json!({"env": ["BATON_REQUIRE=1"]}));
+        let edits = serde_json::json!({
+            "mounts": [{
+                "hostPath": "/usr/bin/baton",
+                "containerPath": "/opt/baton/bin/baton",
+                "options": ["bind", "ro", "nosuid", "nodev"],
+            }],
+            "hooks": [{"hookName": "createRuntime", "path": "/usr/bin/baton", "args": ["baton", "cdi", "hook"]}],
+        });
+        assert_eq!(json["containerEdits"], edits);
+    }
+}

@@ -1,0 +1,126 @@
+//! What a container needs so that its programs share a GPU of the machine: Baton's files, the coordinators' sockets, and variables.
+//! Where CDI (`cdi`) or Kubernetes hands these over, they are the same.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `mod` | says what a container gets, and where in it that is |
+//! | `cdi` | says so in a file for container engines: `baton cdi` |
+//! | `hook` | refuses a container, when it is created, whose program could not start with Baton's library |
+
+pub mod cdi;
+pub mod hook;
+
+use std::path::{Path, PathBuf};
+
+use baton_contract::settings as variables;
+use baton_harness::driver::name;
+use baton_harness::install::Install;
+
+use super::{CliError, DriverChoice, folder};
+
+/// Where Baton lies in a container, laid out as a package is.
+pub const PREFIX: &str = "/opt/baton";
+/// Where the coordinators' sockets are in a container.
+const SOCKETS: &str = "/run/baton";
+/// Where the files of simulated GPUs are in a container.
+const SIMULATED_GPU: &str = "/run/baton-simulated/gpu";
+
+/// The library, for `LD_PRELOAD`: glibc's loader puts the name of the system's folder of libraries in place of `$LIB` (`ld.so(8)`).
+/// musl's loader does not, finds nothing, and goes on: a program of musl starts, which it would not with a library for glibc.
+const PRELOADED: &str = "/opt/baton/$LIB/libbaton.so";
+/// What `$LIB` is: on Debian and what comes from it, on Fedora, SUSE and what comes from them, and on others.
+const SYSTEMS_FOLDERS: [&str; 3] = ["lib/x86_64-linux-gnu", "lib64", "lib"];
+
+/// A file or folder of the machine in a container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mount {
+    /// On the machine.
+    pub host: PathBuf,
+    /// In the container.
+    pub container: PathBuf,
+    /// Whether the container's programs cannot write to it.
+    pub is_read_only: bool,
+}
+
+/// What a container gets.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Needs {
+    /// Files and folders.
+    pub mounts: Vec<Mount>,
+    /// Variables.
+    pub environment: Vec<(String, String)>,
+}
+
+impl Needs {
+    /// Those of every container, for so many GPUs of this driver.
+    ///
+    /// # Errors
+    ///
+    /// When a file of Baton's is not there.
+    pub fn of(install: &Install, choice: &DriverChoice, gpus: usize) -> Result<Self, CliError> {
+        let mut needs = Self::default();
+        let prefix = Path::new(PREFIX);
+        let shim = install.shim()?;
+        needs.mount(&install.command(), prefix.join("bin/baton"))?;
+        for folder in SYSTEMS_FOLDERS.iter().chain(&["lib/baton"]) {
+            needs.mount(&shim, prefix.join(folder).join("libbaton.so"))?;
+        }
+        // Read-only, so that nobody in a container can put another socket there, and whoever listens is believed.
+        needs.mounts.push(Mount {
+            host: std::path::absolute(folder())?,
+            container: SOCKETS.into(),
+            is_read_only: true,
+        });
+        needs.set(name(variables::FOLDER), SOCKETS);
+        needs.set(name(variables::REQUIRE), "1");
+        match choice {
+            DriverChoice::System => {}
+            DriverChoice::File(driver) => needs.use_driver(driver)?,
+            DriverChoice::Simulated => {
+                needs.use_driver(&install.simulated_driver()?)?;
+                // For `baton run` in the container.
+                needs.set("BATON_SERVE_DRIVER", "sim");
+                needs.share_simulated(choice, gpus)?;
+            }
+        }
+        Ok(needs)
+    }
+
+    /// The variable with which programs load the library.
+    pub fn preload() -> (String, String) {
+        ("LD_PRELOAD".to_owned(), PRELOADED.to_owned())
+    }
+
+    fn mount(&mut self, host: &Path, container: PathBuf) -> Result<(), CliError> {
+        let told = |error| CliError::Told(format!("{}: {error}", host.display()));
+        self.mounts.push(Mount { host: host.canonicalize().map_err(told)?, container, is_read_only: true });
+        Ok(())
+    }
+
+    fn set(&mut self, name: &str, value: &str) {
+        self.environment.push((name.to_owned(), value.to_owned()));
+    }
+
+    fn use_driver(&mut self, driver: &Path) -> Result<(), CliError> {
+        let place = Path::new(PREFIX).join("lib/baton").join(driver.file_name().unwrap_or_default());
+        self.set(name(variables::DRIVER), &place.display().to_string());
+        self.mount(driver, place)
+    }
+
+    /// A simulated GPU is a file, one for each.
+    fn share_simulated(&mut self, choice: &DriverChoice, gpus: usize) -> Result<(), CliError> {
+        const FILE: &str = "SIMCUDA_GPU_FILE";
+        let usual = choice.settings()?.into_iter().find(|(name, _)| *name == FILE).map(|(_, file)| file);
+        let Some(file) = usual.or_else(|| std::env::var_os(FILE)) else { return Ok(()) };
+        let file = std::path::absolute(file)?;
+        self.set(FILE, SIMULATED_GPU);
+        for number in 0..gpus {
+            let suffix = if number == 0 { String::new() } else { format!(".{number}") };
+            let mut host = file.clone().into_os_string();
+            host.push(&suffix);
+            let container = PathBuf::from(format!("{SIMULATED_GPU}{suffix}"));
+            self.mounts.push(Mount { host: host.into(), container, is_read_only: false });
+        }
+        Ok(())
+    }
+}
