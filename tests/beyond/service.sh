@@ -30,7 +30,9 @@ debootstrap --variant=minbase --include=systemd,systemd-sysv,dbus,dbus-user-sess
 install -D "$built/baton" "$root/usr/bin/baton"
 mkdir -p "$root/usr/lib/baton"
 cp "$built"/{libbaton.so,libsimcuda.so,large_table} "$root/usr/lib/baton/"
-install -D -m 644 packaging/systemd/baton@.service "$root/lib/systemd/system/baton@.service"
+for unit in baton@.service baton-node@.service; do
+    install -D -m 644 "packaging/systemd/$unit" "$root/lib/systemd/system/$unit"
+done
 for unit in baton.service baton-on-demand@.service; do
     install -D -m 644 packaging/systemd/baton.service "$root/usr/lib/systemd/user/$unit"
 done
@@ -38,6 +40,7 @@ install -m 644 packaging/systemd/baton-on-demand@.socket "$root/usr/lib/systemd/
 settings() { printf 'driver = "sim"\narena = "64MiB"\nhost-pool = "128MiB"\n%s\n' "$1" >"$root/etc/baton/serve.toml"; }
 mkdir "$root/etc/baton"
 settings 'max-tenants = 1'
+sed '0,/^# arena.*/s//arena = "64MiB"\nhost-pool = "128MiB"\ndriver = "sim"/' packaging/systemd/node.toml >"$root/etc/baton/node.toml"
 chroot "$root" useradd --create-home --home-dir /srv/worker worker
 install -D -o 1000 -g 1000 -m 644 "$root/etc/baton/serve.toml" "$root/srv/worker/.config/baton/serve.toml"
 chown -R 1000:1000 "$root/srv/worker"
@@ -86,7 +89,7 @@ until_true() {
 has_tenants() { [[ $(as_worker baton status --json | grep -c '"pid"') -ge $1 ]]; }
 
 say "the units"
-inside systemd-analyze verify /lib/systemd/system/baton@.service 2>&1 | grep -v 'man baton' || true
+inside systemd-analyze verify /lib/systemd/system/baton@.service /lib/systemd/system/baton-node@.service 2>&1 | grep -v 'man baton' || true
 inside systemd-analyze security --no-pager baton@worker.service | tail -1
 
 say "readiness"
@@ -137,4 +140,18 @@ for name in five six; do
     user is-active "baton-on-demand@$gpu.service"
     user stop "baton-on-demand@$gpu.service"
 done
+say "a coordinator for all users"
+mkdir "$root/lib/systemd/system/baton-node@.service.d"
+# A simulated GPU is a file; a GPU's device files are everybody's.
+printf '[Service]\nEnvironment=SIMCUDA_GPU_FILE=/run/baton/gpu\nExecStartPost=/bin/chmod 666 /run/baton/gpu\n' \
+    >"$root/lib/systemd/system/baton-node@.service.d/simulated.conf"
+inside systemctl start baton-node@0
+inside systemctl show -p ActiveState -p StatusText baton-node@0
+inside systemd-analyze security --no-pager baton-node@0.service | tail -1
+shared() { as_worker env BATON_FOLDER=/run/baton SIMCUDA_GPU_FILE=/run/baton/gpu "$@"; }
+shared baton run --driver sim --name seven -- /usr/lib/baton/large_table --megabytes 40 --rounds 3
+! shared baton status 2>/dev/null || fail "a guest may not ask"
+inside env BATON_FOLDER=/run/baton baton status --json | grep -q '"seven"' || fail "it has not shared the GPU"
+inside systemctl stop baton-node@0
+inside test -d /run/baton || fail "the folder has gone"
 say "all is well"
