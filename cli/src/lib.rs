@@ -62,6 +62,9 @@ pub enum CliError {
     /// A token that cannot be used.
     #[error(transparent)]
     NoToken(#[from] NoToken),
+    /// Nothing can be offered to Kubernetes.
+    #[error(transparent)]
+    Kubernetes(#[from] baton_kubernetes::Failed),
     /// The program to be run cannot be.
     #[error("{text}")]
     NoProgram {
@@ -141,6 +144,30 @@ impl DriverChoice {
         Folder::private(&folder)?;
         Ok(vec![("SIMCUDA_GPU_FILE", folder.join("simulated-gpu").into())])
     }
+
+    /// Sets that environment for this process, in which no other thread runs yet, and says what was set.
+    ///
+    /// # Errors
+    ///
+    /// As for [`DriverChoice::settings()`].
+    pub fn set(&self) -> Result<Vec<(&'static str, OsString)>, CliError> {
+        let settings = self.settings()?;
+        for (name, value) in &settings {
+            // SAFETY: no other thread runs yet.
+            unsafe { std::env::set_var(name, value) };
+        }
+        Ok(settings)
+    }
+}
+
+/// The UUIDs of all GPUs of a driver that can be seen, in order.
+///
+/// # Errors
+///
+/// When there is none.
+pub fn gpu_uuids(library: Option<&Path>) -> Result<Vec<[u8; 16]>, GpuError> {
+    let (_, count) = gpu_uuid(library, 0)?;
+    (0..count).map(|number| gpu_uuid(library, number).map(|(uuid, _)| uuid)).collect()
 }
 
 /// Opens a GPU of a driver.

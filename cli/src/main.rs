@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use baton_cli::container::cdi;
+use baton_cli::container::{cdi, kubernetes};
 use baton_cli::{
     CliError, doctor, evict, logs, named, ps, run, serve, set, shell, stats, status, stop, top, trace, why,
 };
@@ -59,6 +59,9 @@ enum Command {
     /// Shared GPUs as devices for containers, by the Container Device Interface (CDI).
     #[command(subcommand)]
     Cdi(cdi::Cdi),
+    /// Shared GPUs as resources of a Kubernetes node.
+    #[command(subcommand)]
+    K8s(kubernetes::Kubernetes),
     /// End the coordinator: it takes no new programs and ends after the last one.
     Stop(stop::Stop),
     /// Say what this machine offers and what is missing.
@@ -126,6 +129,7 @@ fn main() -> ExitCode {
         Command::Prefetch(arguments) => ("prefetch", evict::prefetch(arguments).map(|()| true)),
         Command::Stop(arguments) => ("stop", stop::run(arguments).map(|()| true)),
         Command::Cdi(cdi) => ("cdi", cdi::run(&cdi).map(|()| true)),
+        Command::K8s(kubernetes) => ("k8s", kubernetes::run(kubernetes).map(|()| true)),
         Command::Trace(arguments) => ("trace", trace::run(arguments).map(|()| true)),
         Command::Evict(arguments) => ("evict", evict::run(arguments).map(|()| true)),
         Command::Set(arguments) => ("set", set::set(arguments).map(|()| true)),

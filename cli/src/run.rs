@@ -91,7 +91,7 @@ fn prepare(run: &Run, program: &OsStr, file: &Path, command: &mut Command) -> Re
     let shim = preloadable(&install.shim()?)?;
     let choice = run.settings.driver();
     let library = choice.library(&install)?;
-    command.envs(set(choice.settings()?));
+    command.envs(choice.set()?);
     let (socket, is_named) = match run.settings.socket.clone().or_else(named_socket) {
         Some(socket) => (std::path::absolute(socket)?, true),
         None => {
@@ -102,7 +102,7 @@ fn prepare(run: &Run, program: &OsStr, file: &Path, command: &mut Command) -> Re
     let (connection, offer) = reach(&socket, &run.settings, &install)?;
     let library = drivers_of(&socket, offer, run.settings.driver.as_ref().map(|_| &choice), library, &install)?;
     if offer.driver == DriverKind::Simulated {
-        command.envs(set(DriverChoice::Simulated.settings()?));
+        command.envs(DriverChoice::Simulated.set()?);
     }
     let gpu = socket_path::gpu_name(offer.gpu);
     command.env("LD_PRELOAD", preload(&shim));
@@ -177,15 +177,6 @@ fn can_share(program: &OsStr, kind: Kind) -> Result<(), CliError> {
 fn no_program(program: &OsStr, error: &std::io::Error) -> CliError {
     let code = if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 };
     CliError::NoProgram { text: format!("{}: {error}", Path::new(program).display()), code }
-}
-
-/// Sets what this process is to find in its environment, and hands it on for the program.
-fn set(environment: Vec<(&'static str, OsString)>) -> Vec<(&'static str, OsString)> {
-    for (name, value) in &environment {
-        // SAFETY: no other thread runs yet.
-        unsafe { std::env::set_var(name, value) };
-    }
-    environment
 }
 
 /// The driver file that the program has to use: the one that its coordinator uses, which each side finds by itself.

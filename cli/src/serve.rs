@@ -62,10 +62,7 @@ pub fn run(serve: Serve) -> Result<(), CliError> {
     let install = Install::of_this_program()?;
     let choice = all.driver();
     let library = choice.library(&install)?;
-    for (name, value) in choice.settings()? {
-        // SAFETY: no other thread runs yet.
-        unsafe { std::env::set_var(name, value) };
-    }
+    choice.set()?;
     raise_descriptor_limit();
 
     let passed = service::passed_socket()?;

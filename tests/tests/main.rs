@@ -21,6 +21,7 @@ mod immovable; // timed
 mod interfaces; // timed
 mod joining; // timed
 mod kept; // timed
+mod kubernetes; // timed
 mod launcher; // timed
 mod ledger; // timed
 mod legal; // timed

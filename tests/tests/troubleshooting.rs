@@ -13,8 +13,16 @@ use std::path::{Path, PathBuf};
 use proc_macro2::{Delimiter, Group, Ident, Literal, TokenStream, TokenTree};
 
 const PAGE: &str = "docs/troubleshooting.md";
-const FOLDERS: [&str; 7] =
-    ["cli/src", "coordinator/src", "harness/src", "include/src", "shim/src", "web/src", "workbench/src"];
+const FOLDERS: [&str; 8] = [
+    "cli/src",
+    "coordinator/src",
+    "harness/src",
+    "include/src",
+    "kubernetes/src",
+    "shim/src",
+    "web/src",
+    "workbench/src",
+];
 /// What is shorter is a name, or a part that says nothing by itself.
 const WORDS: usize = 3;
 /// How deep messages are put into others.
@@ -32,6 +40,7 @@ const NO_MESSAGES: &[(&str, &str, &str)] = &[
     ("cli/src/doctor/trial.rs", "trial ", "a command of Baton's own"),
     ("web/src/guard.rs", "default-src", "a header for browsers"),
     ("web/src/metrics.rs", "", "what metrics say about themselves"),
+    ("kubernetes/src/api", "", "made by a tool, and never said"),
     ("cli/src/serve.rs", "a setting that is usual", "why something cannot fail"),
     ("cli/src/settings.rs", "a setting that is usual", "why something cannot fail"),
     ("cli/src/settings.rs", "half of the host memory", "a remark in what --print-config prints"),

@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 
 use super::{Mount, Needs, hook};
-use crate::{CliError, DriverChoice, folder, gpu_uuid};
+use crate::{CliError, DriverChoice, folder, gpu_uuids};
 
 /// The lowest that has all that is needed here: names of devices that begin with a digit (CDI's SPEC.md, "Released versions").
 const VERSION: &str = "0.5.0";
@@ -141,14 +141,9 @@ impl Generate {
     fn write(&self) -> Result<(), CliError> {
         let install = Install::of_this_program()?;
         let library = self.driver.library(&install)?;
-        for (name, value) in self.driver.settings()? {
-            // SAFETY: no other thread runs yet.
-            unsafe { std::env::set_var(name, value) };
-        }
-        let (_, count) = gpu_uuid(library.as_deref(), 0)?;
-        let uuid = |number| gpu_uuid(library.as_deref(), number).map(|(uuid, _)| uuid);
-        let gpus = (0..count).map(uuid).collect::<Result<Vec<_>, _>>()?;
-        let needs = Needs::of(&install, &self.driver, count)?;
+        self.driver.set()?;
+        let gpus = gpu_uuids(library.as_deref())?;
+        let needs = Needs::of(&install, &self.driver, gpus.len())?;
         let text = serde_json::to_string_pretty(&Spec::of(&gpus, &needs, &install.command()))
             .map_err(|error| CliError::Told(error.to_string()))?;
         let sockets = folder();

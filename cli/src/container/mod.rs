@@ -1,14 +1,18 @@
 //! What a container needs so that its programs share a GPU of the machine: Baton's files, the coordinators' sockets, and variables.
-//! Where CDI (`cdi`) or Kubernetes hands these over, they are the same.
+//! Whether CDI or Kubernetes hands these over, they are the same.
 //!
 //! | file | what it does |
 //! |---|---|
 //! | `mod` | says what a container gets, and where in it that is |
 //! | `cdi` | says so in a file for container engines: `baton cdi` |
+//! | `kubernetes` | tells kubelet: `baton k8s` |
+//! | `gpu` | the GPU itself, where NVIDIA's own files do not hand it over |
 //! | `hook` | refuses a container, when it is created, whose program could not start with Baton's library |
 
 pub mod cdi;
+mod gpu;
 pub mod hook;
+pub mod kubernetes;
 
 use std::path::{Path, PathBuf};
 

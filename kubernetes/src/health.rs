@@ -1,0 +1,82 @@
+//! How the GPUs' coordinators are: whether they answer, and how much memory their programs have.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use baton_harness::client;
+use serde_json::Value;
+use tokio::sync::watch;
+
+/// How often they are asked.
+const PERIOD: Duration = Duration::from_secs(2);
+
+/// How a GPU is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct State {
+    /// Its coordinator answers.
+    pub(crate) is_healthy: bool,
+    /// What its programs have, on the GPU and on the host.
+    pub(crate) used_bytes: u64,
+}
+
+/// How all are, in the order of their GPUs.
+#[derive(Debug)]
+pub(crate) struct Health {
+    sockets: Vec<PathBuf>,
+    states: watch::Sender<Vec<State>>,
+}
+
+impl Health {
+    pub(crate) fn new(sockets: Vec<PathBuf>) -> Self {
+        let states = watch::Sender::new(vec![State::default(); sockets.len()]);
+        Self { sockets, states }
+    }
+
+    /// How they are, now and whenever that changes.
+    pub(crate) fn states(&self) -> watch::Receiver<Vec<State>> {
+        self.states.subscribe()
+    }
+
+    /// Asks all of them once.
+    pub(crate) async fn look(&self) {
+        let asked = self.sockets.iter().cloned().map(|socket| tokio::task::spawn_blocking(move || state(&socket)));
+        let asked: Vec<_> = asked.collect();
+        let mut states = Vec::with_capacity(asked.len());
+        for state in asked {
+            states.push(state.await.unwrap_or_default());
+        }
+        self.states.send_if_modified(|known| {
+            for ((was, is), socket) in known.iter().zip(&states).zip(&self.sockets) {
+                match (was.is_healthy, is.is_healthy) {
+                    (false, true) => log::info!("the coordinator at {} answers", socket.display()),
+                    (true, false) => log::warn!("the coordinator at {} does not answer", socket.display()),
+                    _ => {}
+                }
+            }
+            let is_new = *known != states;
+            *known = states;
+            is_new
+        });
+    }
+
+    /// Asks them again and again.
+    pub(crate) async fn watch(self: Arc<Self>) {
+        loop {
+            tokio::time::sleep(PERIOD).await;
+            self.look().await;
+        }
+    }
+}
+
+/// How the GPU of a coordinator is.
+fn state(socket: &Path) -> State {
+    let Ok(text) = client::status(socket) else { return State::default() };
+    let Ok(status) = serde_json::from_slice::<Value>(&text) else { return State::default() };
+    let bytes = |tenant: &Value| {
+        let of = |name: &str| tenant[name].as_u64().unwrap_or_default();
+        of("resident_bytes") + of("evicted_bytes")
+    };
+    let used_bytes = status["tenants"].as_array().map_or(0, |tenants| tenants.iter().map(bytes).sum());
+    State { is_healthy: true, used_bytes }
+}

@@ -1,0 +1,111 @@
+//! A device plugin: it offers a node's shared GPUs to Kubernetes, as resources that pods ask for. A class of programs is a resource
+//! of its own (`baton.dev/latency`), since whoever is asked for a device never learns which pod it is for. Each GPU is there so many
+//! times in each (its *replicas*).
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `devices` | how devices are named, and which are given first |
+//! | `health` | asks the GPUs' coordinators how they are |
+//! | `plugin` | answers kubelet |
+//! | `endpoint` | a resource's socket: registered, and again after kubelet has started anew |
+//! | `api` | what both speak, made of Kubernetes' own files (`api/`) by `generate` |
+
+/// What a device plugin and kubelet say to each other, version `v1beta1`.
+#[allow(missing_docs, unreachable_pub, clippy::all)]
+#[rustfmt::skip]
+pub mod api {
+    include!("api/v1beta1.rs");
+}
+
+mod devices;
+mod endpoint;
+mod health;
+mod plugin;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use baton_contract::class::Class;
+use tokio::sync::watch;
+
+use api::ContainerAllocateResponse;
+use endpoint::Resource;
+use health::Health;
+
+/// A GPU of this node.
+#[derive(Clone, Debug)]
+pub struct Gpu {
+    /// Its UUID, as the driver spells it.
+    pub name: String,
+    /// Its coordinator's socket.
+    pub socket: PathBuf,
+    /// What a container gets that is given a share of it, apart from its class.
+    pub grant: ContainerAllocateResponse,
+}
+
+/// What is offered, and where.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The node's GPUs.
+    pub gpus: Vec<Gpu>,
+    /// How many containers can have a share of each GPU, in each class.
+    pub replicas: u32,
+    /// What the resources' names begin with: `baton.dev`.
+    pub domain: String,
+    /// Where kubelet and device plugins have their sockets.
+    pub folder: PathBuf,
+}
+
+/// Why nothing is offered.
+#[derive(Debug, thiserror::Error)]
+pub enum Failed {
+    /// A resource cannot be.
+    #[error("{resource}: {why}")]
+    Resource {
+        /// Which.
+        resource: String,
+        /// Why.
+        why: String,
+    },
+    /// The system refuses something ordinary.
+    #[error("{0}")]
+    Io(#[from] std::io::Error),
+}
+
+/// Offers the GPUs until the process is told to end (SIGTERM, SIGINT).
+///
+/// # Errors
+///
+/// When kubelet refuses a resource, or a socket cannot be made.
+pub fn run(options: Options) -> Result<(), Failed> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
+    let (end, ended) = watch::channel(false);
+    let mut signals = signal_hook::iterator::Signals::new([signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT])?;
+    std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        if signals.forever().next().is_some() {
+            let _ = end.send(true);
+        }
+    })?;
+    let health = Arc::new(Health::new(options.gpus.iter().map(|gpu| gpu.socket.clone()).collect()));
+    let options = Arc::new(options);
+    runtime.block_on(async {
+        health.look().await;
+        let looking = tokio::spawn(Arc::clone(&health).watch());
+        let mut resources = tokio::task::JoinSet::new();
+        for class in [Class::Latency, Class::Normal, Class::Batch] {
+            let resource = Resource::new(class, Arc::clone(&options), Arc::clone(&health), ended.clone());
+            resources.spawn(resource.offer());
+        }
+        // One that fails ends all: whoever started this sees it, and starts it again.
+        let first = resources.join_next().await;
+        looking.abort();
+        match first {
+            Some(Ok(Err(failed))) => Err(failed),
+            _ => {
+                // All end, and leave nothing behind.
+                while resources.join_next().await.is_some() {}
+                Ok(())
+            }
+        }
+    })
+}

@@ -1,0 +1,213 @@
+//! `baton k8s device-plugin`, as kubelet sees it. (`tests/beyond/kubernetes.sh` has a real one.)
+
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use baton_kubernetes::api::device_plugin_client::DevicePluginClient;
+use baton_kubernetes::api::registration_server::{Registration, RegistrationServer};
+use baton_kubernetes::api::{
+    AllocateRequest, ContainerAllocateRequest, ContainerPreferredAllocationRequest, Empty, ListAndWatchResponse,
+    PreferredAllocationRequest, RegisterRequest,
+};
+use baton_tests::coordinator::{Coordinator, Serving};
+use baton_tests::running::Running;
+use hyper_util::rt::TokioIo;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::runtime::Runtime;
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::transport::{Channel, Endpoint, Server, Uri};
+use tonic::{Request, Response, Status};
+
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// Hears who registers.
+struct Hears(Sender<RegisterRequest>);
+
+#[tonic::async_trait]
+impl Registration for Hears {
+    async fn register(&self, request: Request<RegisterRequest>) -> Result<Response<Empty>, Status> {
+        let request = request.into_inner();
+        if request.resource_name.starts_with("taken.dev/") {
+            return Err(Status::already_exists("somebody else has it"));
+        }
+        let _ = self.0.send(request);
+        Ok(Response::new(Empty {}))
+    }
+}
+
+/// A kubelet that starts, as far as a plugin sees it; it ends when dropped.
+struct Kubelet {
+    runtime: Runtime,
+    folder: PathBuf,
+    registered: Receiver<RegisterRequest>,
+}
+
+impl Kubelet {
+    fn start(folder: &Path) -> Self {
+        // kubelet removes what it finds there.
+        for entry in std::fs::read_dir(folder).expect("ours") {
+            std::fs::remove_file(entry.expect("readable").path()).expect("ours");
+        }
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
+        let (tell, registered) = channel();
+        let listener = {
+            let _inside = runtime.enter();
+            UnixListener::bind(folder.join("kubelet.sock")).expect("ours")
+        };
+        let server = Server::builder().add_service(RegistrationServer::new(Hears(tell)));
+        runtime.spawn(server.serve_with_incoming(UnixListenerStream::new(listener)));
+        Self { runtime, folder: folder.to_path_buf(), registered }
+    }
+
+    /// The three resources that are registered next, in the order of their names.
+    fn registered(&self) -> Vec<RegisterRequest> {
+        let mut all: Vec<_> =
+            (0..3).map(|_| self.registered.recv_timeout(LIMIT).expect("a resource is registered")).collect();
+        all.sort_by(|a, b| a.resource_name.cmp(&b.resource_name));
+        all
+    }
+
+    fn client(&self, resource: &RegisterRequest) -> DevicePluginClient<Channel> {
+        let path = self.folder.join(&resource.endpoint);
+        let connect = move |_: Uri| {
+            let path = path.clone();
+            async move { UnixStream::connect(path).await.map(TokioIo::new) }
+        };
+        let endpoint = Endpoint::from_static("http://localhost");
+        let channel = self.runtime.block_on(endpoint.connect_with_connector(tower::service_fn(connect)));
+        DevicePluginClient::new(channel.expect("it listens"))
+    }
+}
+
+/// The state of each device, one letter each.
+fn health(list: &ListAndWatchResponse) -> String {
+    list.devices.iter().map(|device| &device.health[..1]).collect()
+}
+
+/// A coordinator in a folder where it is found by its GPU, and what a plugin for it is started with.
+fn placed(coordinator: &Coordinator) -> (PathBuf, impl Fn(&[&str]) -> Running) {
+    let place = coordinator.place.clone();
+    let [plugins, dev] = ["plugins", "dev"].map(|name| place.folder().join(name));
+    for folder in [&plugins, &dev] {
+        std::fs::create_dir(folder).expect("a new folder");
+    }
+    for node in ["nvidia0", "nvidiactl"] {
+        std::fs::write(dev.join(node), "").expect("a new file");
+    }
+    let status = coordinator.status();
+    let name = status["gpu"]["uuid"].as_str().expect("a UUID");
+    std::os::unix::fs::symlink(place.socket(), place.folder().join(format!("{name}.sock"))).expect("a link");
+    let folder = plugins.clone();
+    let start = move |words: &[&str]| {
+        let mut command = place.baton(&["k8s", "device-plugin", "--driver", "sim", "--replicas", "2"]);
+        command.args(["--hand-over", "nodes", "--dev"]).arg(&dev).arg("--plugin-folder").arg(&folder).args(words);
+        Running::start(command.env("BATON_FOLDER", place.folder()), false, None)
+    };
+    (plugins, start)
+}
+
+#[test]
+fn kubelet_is_offered_a_resource_for_each_class_and_hands_on_all_that_a_container_needs() {
+    let coordinator = Serving::arena("64MiB").start();
+    let (folder, start) = placed(&coordinator);
+    let kubelet = Kubelet::start(&folder);
+    let mut plugin = start(&[]);
+    let resources = kubelet.registered();
+    let names: Vec<_> = resources.iter().map(|resource| resource.resource_name.as_str()).collect();
+    assert_eq!(names, ["baton.dev/batch", "baton.dev/latency", "baton.dev/normal"]);
+    assert!(resources.iter().all(|resource| resource.version == "v1beta1"));
+
+    let mut client = kubelet.client(&resources[1]);
+    let listed = kubelet.runtime.block_on(async {
+        let mut stream = client.list_and_watch(Empty {}).await.expect("an answer").into_inner();
+        stream.message().await.expect("a list").expect("a list")
+    });
+    assert_eq!(health(&listed), "HH");
+    let ids: Vec<String> = listed.devices.into_iter().map(|device| device.id).collect();
+
+    let asked = ContainerPreferredAllocationRequest {
+        available_device_i_ds: ids.clone(),
+        must_include_device_i_ds: vec![ids[1].clone()],
+        allocation_size: 1,
+    };
+    let request = PreferredAllocationRequest { container_requests: vec![asked] };
+    let preferred = kubelet.runtime.block_on(client.get_preferred_allocation(request)).expect("an answer").into_inner();
+    assert_eq!(preferred.container_responses[0].device_i_ds, [ids[1].clone()]);
+
+    let asked = ContainerAllocateRequest { devices_i_ds: vec![ids[0].clone()] };
+    let request = AllocateRequest { container_requests: vec![asked.clone(), asked] };
+    let granted = kubelet.runtime.block_on(client.allocate(request)).expect("an answer").into_inner();
+    assert_eq!(granted.container_responses.len(), 2);
+    let granted = &granted.container_responses[0];
+    for (name, value) in [("BATON_CLASS", "latency"), ("BATON_REQUIRE", "1"), ("BATON_FOLDER", "/run/baton")] {
+        assert_eq!(granted.envs[name], value);
+    }
+    assert!(granted.envs["LD_PRELOAD"].ends_with("/libbaton.so"));
+    let nodes: Vec<_> = granted.devices.iter().map(|node| node.container_path.as_str()).collect();
+    assert_eq!(nodes, ["/dev/nvidia0", "/dev/nvidiactl"]);
+    assert!(granted.devices.iter().all(|node| Path::new(&node.host_path).exists()), "{granted:#?}");
+    assert!(granted.mounts.iter().all(|mount| Path::new(&mount.host_path).exists()), "{granted:#?}");
+    let driver = granted.mounts.iter().find(|mount| mount.container_path == "/usr/lib/x86_64-linux-gnu/libcuda.so.1");
+    assert!(driver.is_some_and(|mount| mount.read_only && mount.host_path.ends_with("libsimcuda.so")), "{granted:#?}");
+
+    let asked = ContainerAllocateRequest { devices_i_ds: vec!["GPU-nobodys::0".to_owned()] };
+    let refused = kubelet.runtime.block_on(client.allocate(AllocateRequest { container_requests: vec![asked] }));
+    assert!(refused.is_err_and(|status| status.message().contains("GPU-nobodys::0")));
+
+    plugin.signal(libc::SIGTERM);
+    assert!(plugin.end(LIMIT).success(), "{}", plugin.err());
+    let left: Vec<_> = std::fs::read_dir(&folder).expect("ours").filter_map(Result::ok).collect();
+    assert_eq!(left.len(), 1, "only kubelet's own: {left:?}");
+}
+
+#[test]
+fn a_plugin_registers_again_when_kubelet_or_it_itself_was_killed() {
+    let coordinator = Serving::arena("64MiB").start();
+    let (folder, start) = placed(&coordinator);
+    // Also if it is there before kubelet.
+    let mut plugin = start(&[]);
+    while !plugin.err().contains("waiting for kubelet") {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let kubelet = Kubelet::start(&folder);
+    kubelet.registered();
+    drop(kubelet);
+    let kubelet = Kubelet::start(&folder);
+    let resources = kubelet.registered();
+    kubelet.client(&resources[0]);
+    plugin.signal(libc::SIGKILL);
+    plugin.end(LIMIT);
+    let _plugin = start(&[]);
+    let resources = kubelet.registered();
+    kubelet.client(&resources[0]);
+}
+
+#[test]
+fn devices_are_as_healthy_as_their_coordinator() {
+    let coordinator = Serving::arena("64MiB").start();
+    let (folder, start) = placed(&coordinator);
+    let kubelet = Kubelet::start(&folder);
+    let _plugin = start(&[]);
+    let resources = kubelet.registered();
+    let mut client = kubelet.client(&resources[0]);
+    let mut stream = kubelet.runtime.block_on(client.list_and_watch(Empty {})).expect("an answer").into_inner();
+    let mut next = || kubelet.runtime.block_on(stream.message()).expect("a list").expect("a list");
+    assert_eq!(health(&next()), "HH");
+    let mut stop = coordinator.place.baton(&["stop", "--now", "--socket"]);
+    assert!(stop.arg(coordinator.place.socket()).status().expect("baton").success());
+    assert_eq!(health(&next()), "UU");
+    let _again = coordinator.again();
+    assert_eq!(health(&next()), "HH");
+}
+
+#[test]
+fn a_plugin_that_kubelet_refuses_ends_and_says_why() {
+    let coordinator = Serving::arena("64MiB").start();
+    let (folder, start) = placed(&coordinator);
+    let _kubelet = Kubelet::start(&folder);
+    let mut plugin = start(&["--domain", "taken.dev"]);
+    assert_eq!(plugin.end(LIMIT).code(), Some(1));
+    assert!(plugin.err().contains("kubelet refuses it: somebody else has it"), "{}", plugin.err());
+}
