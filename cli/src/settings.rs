@@ -94,6 +94,9 @@ pub struct Settings {
     /// Show metrics there only to whoever knows the token in this file, which only you can read.
     #[arg(long, value_name = "FILE", env = "BATON_SERVE_METRICS_TOKEN_FILE")]
     pub metrics_token_file: Option<PathBuf>,
+    /// kubelet's socket, so that metrics name the pods of programs: /var/lib/kubelet/pod-resources/kubelet.sock. [default: none]
+    #[arg(long, value_name = "PATH", env = "BATON_SERVE_POD_RESOURCES")]
+    pub pod_resources: Option<PathBuf>,
     /// How much the coordinator's log says. [default: info]
     #[arg(long, value_name = "error|warn|info|debug", env = "BATON_SERVE_LOG_LEVEL")]
     pub log_level: Option<LogLevel>,
@@ -227,6 +230,7 @@ impl Settings {
             http_token_file: None,
             metrics: None,
             metrics_token_file: None,
+            pod_resources: None,
             host_pool: None,
             socket: None,
             allow_uid: None,
@@ -349,6 +353,7 @@ impl Settings {
             (self.http_token_file.is_none(), "http-token-file", "a new token each time"),
             (self.metrics.is_none(), "metrics", "only on a socket"),
             (self.metrics_token_file.is_none(), "metrics-token-file", "no token"),
+            (self.pod_resources.is_none(), "pod-resources", "none"),
         ];
         for (_, key, meaning) in open.into_iter().filter(|(is_open, ..)| *is_open) {
             text += &format!("# {key}: {meaning}\n");
@@ -508,7 +513,7 @@ mod tests {
             assert_eq!(flag.get_env().and_then(|name| name.to_str()), Some(variable.as_str()));
             assert!(text.contains(&format!("{name} =")) || text.contains(&format!("# {name}:")), "{name}: {text}");
         }
-        assert_eq!(flags.len(), 25, "{flags:?}");
+        assert_eq!(flags.len(), 26, "{flags:?}");
     }
 
     #[test]

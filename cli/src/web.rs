@@ -22,7 +22,7 @@ impl Web {
     ///
     /// When an address is in use or open to others without need, or a token cannot be used.
     pub(super) fn open(settings: &Settings, endpoint: &Endpoint) -> Result<Self, CliError> {
-        let mut doors = Doors::default();
+        let mut doors = Doors { pod_resources: settings.pod_resources.clone(), ..Doors::default() };
         if let Some(Listen(address)) = settings.metrics {
             let token = settings.metrics_token_file.as_deref().map(Token::of_file).transpose()?;
             if token.is_none() && !address.ip().is_loopback() {

@@ -1,5 +1,7 @@
 //! How devices are named, and which of them are given first.
 
+use baton_contract::class::Class;
+
 /// What stands between a GPU's name and a replica's number.
 const SEPARATOR: &str = "::";
 
@@ -11,6 +13,18 @@ pub(crate) fn id(gpu: &str, replica: u32) -> String {
 /// The GPU that a device is a replica of.
 pub(crate) fn gpu_of(id: &str) -> &str {
     id.split_once(SEPARATOR).map_or(id, |(gpu, _)| gpu)
+}
+
+/// What a program is called that has a device: unlike the device's own name it fits a line, and tells the class.
+pub(crate) fn name(class: Class, id: &str) -> String {
+    let replica = id.split_once(SEPARATOR).map_or("", |(_, replica)| replica);
+    format!("{}.{replica}", class.word())
+}
+
+/// The class and the replica of a program that is called so.
+pub(crate) fn named(name: &str) -> Option<(Class, u32)> {
+    let (class, replica) = name.split_once('.')?;
+    Some((class.parse().ok()?, replica.parse().ok()?))
 }
 
 /// Which of the available devices a container should have: those it must have, and others so that it has as many different GPUs as
@@ -37,6 +51,8 @@ mod tests {
         let id = id(gpu, 4_294_967_295);
         assert_eq!(gpu_of(&id), gpu);
         assert!(id.len() <= 63, "{id}");
+        assert_eq!(named(&name(Class::Batch, &id)), Some((Class::Batch, u32::MAX)));
+        assert_eq!([named("batch"), named("urgent.1"), named("batch.x")], [None; 3]);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{oneshot, watch};
 use tokio_stream::wrappers::UnixListenerStream;
-use tonic::transport::{Endpoint, Server, Uri};
+use tonic::transport::{Channel, Endpoint, Server, Uri};
 use tonic::{Code, Status};
 
 use crate::api::RegisterRequest;
@@ -118,15 +118,7 @@ impl Resource {
     }
 
     async fn register(&self, kubelet: &Path) -> Result<(), Status> {
-        let unreachable = |error: tonic::transport::Error| Status::unavailable(error.to_string());
-        let kubelet = kubelet.to_path_buf();
-        let connect = move |_: Uri| {
-            let kubelet = kubelet.clone();
-            async move { UnixStream::connect(kubelet).await.map(TokioIo::new) }
-        };
-        // It is reached by its socket; HTTP needs a name.
-        let endpoint = Endpoint::from_static("http://localhost").connect_timeout(PATIENCE).timeout(PATIENCE);
-        let channel = endpoint.connect_with_connector(tower::service_fn(connect)).await.map_err(unreachable)?;
+        let channel = channel(kubelet).await?;
         let request = RegisterRequest {
             version: VERSION.to_owned(),
             endpoint: self.endpoint.clone(),
@@ -135,4 +127,17 @@ impl Resource {
         };
         RegistrationClient::new(channel).register(request).await.map(|_| ())
     }
+}
+
+/// A connection to a socket of kubelet's.
+pub(crate) async fn channel(socket: &Path) -> Result<Channel, Status> {
+    let socket = socket.to_path_buf();
+    let connect = move |_: Uri| {
+        let socket = socket.clone();
+        async move { UnixStream::connect(socket).await.map(TokioIo::new) }
+    };
+    // It is reached by its socket; HTTP needs a name.
+    let endpoint = Endpoint::from_static("http://localhost").connect_timeout(PATIENCE).timeout(PATIENCE);
+    let connected = endpoint.connect_with_connector(tower::service_fn(connect)).await;
+    connected.map_err(|error| Status::unavailable(error.to_string()))
 }

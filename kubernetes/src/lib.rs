@@ -8,7 +8,8 @@
 //! | `health` | asks the GPUs' coordinators how they are |
 //! | `plugin` | answers kubelet |
 //! | `endpoint` | a resource's socket: registered, and again after kubelet has started anew |
-//! | `api` | what both speak, made of Kubernetes' own files (`api/`) by `generate` |
+//! | `pods` | asks kubelet which pod a program is of |
+//! | `api`, `pod_resources` | what both speak, made of Kubernetes' own files (`api/`) by `generate` |
 
 /// What a device plugin and kubelet say to each other, version `v1beta1`.
 #[allow(missing_docs, unreachable_pub, clippy::all)]
@@ -17,10 +18,18 @@ pub mod api {
     include!("api/v1beta1.rs");
 }
 
+/// What kubelet says about who has what, version `v1` of the pod-resources API.
+#[allow(missing_docs, unreachable_pub, clippy::all)]
+#[rustfmt::skip]
+pub mod pod_resources {
+    include!("api/v1.rs");
+}
+
 mod devices;
 mod endpoint;
 mod health;
 mod plugin;
+pub mod pods;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -63,6 +63,9 @@ fn grant(options: &Options, class: Class, ids: &[String]) -> Result<ContainerAll
     if let Some(id) = ids.iter().find(|id| !is_ours(id)) {
         return Err(Status::not_found(format!("there is no device {id} here")));
     }
+    if let Some(id) = ids.first() {
+        all.envs.insert(settings::NAME.to_string_lossy().into_owned(), devices::name(class, id));
+    }
     all.envs.insert(settings::CLASS.to_string_lossy().into_owned(), class.word().to_owned());
     Ok(all)
 }
@@ -151,7 +154,7 @@ mod tests {
         let one = grant(&options(), Class::Batch, &ids(&["one::0", "one::1"])).expect("ours");
         assert_eq!(one.mounts.len(), 2);
         assert_eq!(one.envs["A"], "b");
-        assert_eq!(one.envs["BATON_CLASS"], "batch");
+        assert_eq!([&one.envs["BATON_CLASS"], &one.envs["BATON_NAME"]], ["batch", "batch.0"]);
         let both = grant(&options(), Class::Latency, &ids(&["two::1", "one::1"])).expect("ours");
         let paths: Vec<_> = both.mounts.iter().map(|mount| mount.container_path.as_str()).collect();
         assert_eq!(paths, ["/x", "/one", "/two"]);

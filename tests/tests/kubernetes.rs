@@ -10,8 +10,13 @@ use baton_kubernetes::api::{
     AllocateRequest, ContainerAllocateRequest, ContainerPreferredAllocationRequest, Empty, ListAndWatchResponse,
     PreferredAllocationRequest, RegisterRequest,
 };
+use baton_kubernetes::pod_resources::pod_resources_lister_server::{PodResourcesLister, PodResourcesListerServer};
+use baton_kubernetes::pod_resources::{
+    ContainerDevices, ContainerResources, ListPodResourcesRequest, ListPodResourcesResponse, PodResources,
+};
 use baton_tests::coordinator::{Coordinator, Serving};
 use baton_tests::running::Running;
+use baton_tests::{hold, http};
 use hyper_util::rt::TokioIo;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::runtime::Runtime;
@@ -78,6 +83,28 @@ impl Kubelet {
         let endpoint = Endpoint::from_static("http://localhost");
         let channel = self.runtime.block_on(endpoint.connect_with_connector(tower::service_fn(connect)));
         DevicePluginClient::new(channel.expect("it listens"))
+    }
+}
+
+/// Says that one container has each device of a class that it is asked about.
+struct Gave(String);
+
+#[tonic::async_trait]
+impl PodResourcesLister for Gave {
+    async fn list(&self, _: Request<ListPodResourcesRequest>) -> Result<Response<ListPodResourcesResponse>, Status> {
+        let given = |class: &str| ContainerDevices {
+            resource_name: format!("example.org/{class}"),
+            device_ids: vec![self.0.clone()],
+            topology: None,
+        };
+        let container = |class: &str| ContainerResources {
+            name: format!("{class}-container"),
+            devices: vec![given(class)],
+            cpu_ids: Vec::new(),
+        };
+        let containers = ["latency", "batch"].map(container).into();
+        let pod = PodResources { name: "chat-0".to_owned(), namespace: "prod".to_owned(), containers };
+        Ok(Response::new(ListPodResourcesResponse { pod_resources: vec![pod] }))
     }
 }
 
@@ -210,4 +237,43 @@ fn a_plugin_that_kubelet_refuses_ends_and_says_why() {
     let mut plugin = start(&["--domain", "taken.dev"]);
     assert_eq!(plugin.end(LIMIT).code(), Some(1));
     assert!(plugin.err().contains("kubelet refuses it: somebody else has it"), "{}", plugin.err());
+}
+
+#[test]
+fn metrics_name_the_pods_of_programs_that_go_by_their_devices_names() {
+    // A socket's path has to be short.
+    let folder = tempfile::tempdir().expect("a folder");
+    let socket = folder.path().join("pods.sock");
+    let coordinator = Serving::arena("64MiB").option("--pod-resources", &socket.display().to_string()).start();
+    let _own = hold::joined(&coordinator, "latency.1", "latency", "8", None);
+    let _other = hold::joined(&coordinator, "latency.2", "latency", "8", None);
+    let _shell = hold::joined(&coordinator, "by-hand", "batch", "8", None);
+    let metrics = || http::get_unix(&coordinator.place.socket().with_extension("metrics"), "/metrics").body;
+    assert!(!metrics().contains("namespace="), "kubelet does not answer yet");
+    assert!(coordinator.log().contains("metrics do not name pods"), "{}", coordinator.log());
+
+    let status = coordinator.status();
+    let device = format!("{}::1", status["gpu"]["uuid"].as_str().expect("a UUID"));
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
+    let listener = {
+        let _inside = runtime.enter();
+        UnixListener::bind(&socket).expect("ours")
+    };
+    let server = Server::builder().add_service(PodResourcesListerServer::new(Gave(device)));
+    runtime.spawn(server.serve_with_incoming(UnixListenerStream::new(listener)));
+    // What was heard a moment ago is said again.
+    let text = loop {
+        let text = metrics();
+        if text.contains("namespace=") {
+            break text;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    let named: Vec<_> = text.lines().filter(|line| line.contains("namespace=")).collect();
+    let is_so = |line: &&str| {
+        line.contains("tenant=\"latency.1\"")
+            && line.contains("namespace=\"prod\",pod=\"chat-0\",container=\"latency-container\"")
+    };
+    assert!(named.iter().all(is_so), "{named:#?}");
 }

@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use baton_harness::client;
+use baton_kubernetes::pods::Pods;
 use bytes::Bytes;
 use tokio::sync::Mutex;
 
@@ -39,18 +40,22 @@ struct Last {
     /// The most GPU time that was ever seen of each tenant that is there. The coordinator takes time off again in which a
     /// program turned out to have been able to do nothing, and a counter never goes down.
     gpu_seconds: HashMap<u32, f64>,
+    /// kubelet has not answered, and that was said.
+    is_kubelet_missed: bool,
 }
 
 /// Asks one coordinator.
 #[derive(Debug)]
 pub(crate) struct Asker {
     socket: PathBuf,
+    /// kubelet's, if it is to be asked which pods programs are of.
+    pod_resources: Option<PathBuf>,
     last: Mutex<Last>,
 }
 
 impl Asker {
-    pub(crate) fn new(socket: PathBuf) -> Self {
-        Self { socket, last: Mutex::default() }
+    pub(crate) fn new(socket: PathBuf, pod_resources: Option<PathBuf>) -> Self {
+        Self { socket, pod_resources, last: Mutex::default() }
     }
 
     pub(crate) fn socket(&self) -> &Path {
@@ -71,12 +76,33 @@ impl Asker {
             serde_json::from_slice::<Status>(&text)
                 .map_err(|error| format!("the coordinator's answer cannot be read: {error}"))
         });
-        let heard = asked.await.unwrap_or_else(|error| Err(error.to_string())).map(|mut status| {
-            never_less(&mut last.gpu_seconds, &mut status);
-            Arc::new(Answer { status: Arc::new(status), metrics: OnceLock::new() })
-        });
+        let heard = match asked.await.unwrap_or_else(|error| Err(error.to_string())) {
+            Ok(mut status) => {
+                never_less(&mut last.gpu_seconds, &mut status);
+                self.name_pods(&mut status, &mut last.is_kubelet_missed).await;
+                Ok(Arc::new(Answer { status: Arc::new(status), metrics: OnceLock::new() }))
+            }
+            Err(why) => Err(why),
+        };
         last.heard = Some((Instant::now(), heard.clone()));
         heard
+    }
+
+    /// Says of each tenant which pod it is of, if kubelet knows.
+    async fn name_pods(&self, status: &mut Status, is_missed: &mut bool) {
+        let Some(socket) = &self.pod_resources else { return };
+        match Pods::ask(socket).await {
+            Ok(pods) => {
+                *is_missed = false;
+                for tenant in &mut status.tenants {
+                    tenant.named_pod = pods.of(&status.gpu.uuid, &tenant.name).cloned();
+                }
+            }
+            Err(why) if !std::mem::replace(is_missed, true) => {
+                log::warn!("metrics do not name pods: kubelet does not answer: {why}");
+            }
+            Err(_) => {}
+        }
     }
 }
 

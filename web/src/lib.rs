@@ -58,6 +58,8 @@ pub struct Doors {
     pub metrics: Option<(TcpListener, Option<Token>)>,
     /// The page.
     pub page: Option<Shown>,
+    /// kubelet's socket, for metrics that name pods.
+    pub pod_resources: Option<PathBuf>,
 }
 
 /// The page, and for whom it is.
@@ -101,7 +103,7 @@ pub fn start(coordinator: PathBuf, doors: Doors) -> io::Result<()> {
 
 /// What is served, once somebody waits for it.
 fn serve(coordinator: PathBuf, doors: Doors) -> io::Result<impl Future<Output = ()> + Send> {
-    let asker = Arc::new(Asker::new(coordinator));
+    let asker = Arc::new(Asker::new(coordinator, doors.pod_resources));
     let mut all = Vec::new();
     if let Some(own) = doors.own {
         own.set_nonblocking(true)?;

@@ -6,6 +6,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use baton_kubernetes::pods::Pod;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{
     DescriptorEncoder, EncodeLabelSet, LabelSetEncoder, MetricEncoder, NoLabelSet, text,
@@ -69,9 +70,9 @@ pub const METRICS: [Metric; 18] = [
     ),
 ];
 
-/// The labels of what is about one tenant. The last two only where they are known.
-const TENANT: &str = "gpu, tenant, class, container, pod";
-const TENANTS: &str = "gpu, tenant, class, container, pod, state";
+/// The labels of what is about one tenant. Those of containers and pods only where they are known.
+const TENANT: &str = "gpu, tenant, class, container_id, pod_uid, namespace, pod, container";
+const TENANTS: &str = "gpu, tenant, class, container_id, pod_uid, namespace, pod, container, state";
 
 /// One of [`METRICS`].
 #[derive(Debug)]
@@ -289,8 +290,12 @@ fn series<'a>(name: &str, status: &'a Status) -> Vec<Row<'a>> {
 
 fn labels<'a>(gpu: &'a str, tenant: &'a Tenant) -> Vec<(&'static str, &'a str)> {
     let mut labels = vec![("gpu", gpu), ("tenant", tenant.name.as_str()), ("class", tenant.class.as_str())];
-    labels.extend(tenant.container.as_deref().map(|container| ("container", container)));
-    labels.extend(tenant.pod.as_deref().map(|pod| ("pod", pod)));
+    labels.extend(tenant.container.as_deref().map(|container| ("container_id", container)));
+    labels.extend(tenant.pod.as_deref().map(|pod| ("pod_uid", pod)));
+    if let Some(Pod { namespace, name, container }) = &tenant.named_pod {
+        labels
+            .extend([("namespace", namespace), ("pod", name), ("container", container)].map(|(k, v)| (k, v.as_str())));
+    }
     labels
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use baton_kubernetes::pods::Pod;
 use serde::{Deserialize, Serialize};
 
 /// How things stand.
@@ -126,6 +127,9 @@ pub(crate) struct Tenant {
     pub(crate) slo_misses: u64,
     pub(crate) container: Option<String>,
     pub(crate) pod: Option<String>,
+    /// Its pod as kubelet names it: the status does not know.
+    #[serde(skip)]
+    pub(crate) named_pod: Option<Pod>,
 }
 
 /// Times of one kind, in milliseconds.

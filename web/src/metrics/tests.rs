@@ -11,6 +11,8 @@ fn status() -> Status {
     let mut urgent = tenant(1, "a \"name\" \\ of\ntwo lines");
     urgent.wait_buckets = Buckets { counts: vec![2, 1, 1], sum_seconds: 12.5 };
     urgent.pod = Some("5f8a".to_owned());
+    let (namespace, name, container) = ("prod".to_owned(), "chat-0".to_owned(), "model".to_owned());
+    urgent.named_pod = Some(Pod { namespace, name, container });
     status.tenants = vec![urgent, tenant(2, "other")];
     status
 }
@@ -33,7 +35,7 @@ fn every_metric_has_series_and_is_described_once() {
 #[test]
 fn names_of_tenants_are_escaped_and_buckets_add_up() {
     let text = of(Arc::new(status()));
-    let labels = r#"gpu="GPU-0",tenant="a \"name\" \\ of\ntwo lines",class="batch",pod="5f8a""#;
+    let labels = r#"gpu="GPU-0",tenant="a \"name\" \\ of\ntwo lines",class="batch",pod_uid="5f8a",namespace="prod",pod="chat-0",container="model""#;
     for line in [
         format!("baton_tenant_wait_seconds_sum{{{labels}}} 12.5"),
         format!("baton_tenant_wait_seconds_count{{{labels}}} 4"),

@@ -1,0 +1,61 @@
+//! Which pod a program is of, as kubelet knows it: it was given a device, by whose name the program goes.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use baton_contract::class::Class;
+use tonic::Status;
+
+use crate::devices;
+use crate::endpoint::channel;
+use crate::pod_resources::ListPodResourcesRequest;
+use crate::pod_resources::pod_resources_lister_client::PodResourcesListerClient;
+
+/// A container of a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pod {
+    /// The namespace of the pod.
+    pub namespace: String,
+    /// The pod's name.
+    pub name: String,
+    /// The container's name in the pod.
+    pub container: String,
+}
+
+/// Who has which device of which class.
+#[derive(Debug, Default)]
+pub struct Pods {
+    all: HashMap<(Class, String), Pod>,
+}
+
+impl Pods {
+    /// Asks kubelet, at its socket (`pod-resources/kubelet.sock`).
+    ///
+    /// # Errors
+    ///
+    /// Why kubelet has not answered.
+    pub async fn ask(socket: &Path) -> Result<Self, String> {
+        let told = |status: Status| format!("{}: {}", socket.display(), status.message());
+        let channel = channel(socket).await.map_err(told)?;
+        let answer = PodResourcesListerClient::new(channel).list(ListPodResourcesRequest {}).await.map_err(told)?;
+        let mut all = HashMap::new();
+        for pod in answer.into_inner().pod_resources {
+            for container in pod.containers {
+                let own = Pod { namespace: pod.namespace.clone(), name: pod.name.clone(), container: container.name };
+                for given in container.devices {
+                    // Whatever comes before is the node's own choice (`--domain`).
+                    let class = given.resource_name.rsplit('/').next().and_then(|word| word.parse::<Class>().ok());
+                    let Some(class) = class else { continue };
+                    all.extend(given.device_ids.into_iter().map(|id| ((class, id), own.clone())));
+                }
+            }
+        }
+        Ok(Self { all })
+    }
+
+    /// The pod that a program of this name is of, on this GPU.
+    pub fn of(&self, gpu: &str, name: &str) -> Option<&Pod> {
+        let (class, replica) = devices::named(name)?;
+        self.all.get(&(class, devices::id(gpu, replica)))
+    }
+}

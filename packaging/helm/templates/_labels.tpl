@@ -1,0 +1,4 @@
+{{- define "baton.labels" -}}
+app.kubernetes.io/name: baton
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
