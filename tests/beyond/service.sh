@@ -56,6 +56,8 @@ mount -t tmpfs tmpfs run
 mount -t tmpfs -o mode=755 tmpfs sys/fs/cgroup
 mkdir sys/fs/cgroup/systemd
 mount -t cgroup -o none,name=systemd cgroup sys/fs/cgroup/systemd
+mkdir sys/fs/cgroup/memory
+mount -t cgroup -o memory cgroup sys/fs/cgroup/memory || rmdir sys/fs/cgroup/memory
 mount -t tmpfs -o mode=755 tmpfs dev
 for node in null zero full random urandom tty; do touch dev/\$node; mount --bind /dev/\$node dev/\$node; done
 mkdir dev/pts dev/shm
@@ -122,6 +124,23 @@ say "stop"
 inside systemctl stop baton@worker
 inside systemctl show -p ActiveState -p Result baton@worker
 ! as_worker baton status 2>/dev/null || fail "somebody answers still"
+
+say "a limit on its memory"
+if inside mountpoint -q /sys/fs/cgroup/memory; then
+    printf 'driver = "sim"\narena = "64MiB"\n' >"$root/etc/baton/serve.toml"
+    inside systemctl set-property --runtime baton@worker MemoryMax=120M
+    inside systemctl restart baton@worker
+    inside systemctl show -p MemoryMax baton@worker
+    pool=$(as_worker baton status --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["host_pool"]["bytes"] >> 20)')
+    # Without a limit it would be twice the arena.
+    ((pool > 20 && pool <= 60)) || fail "a host pool of $pool MiB"
+    echo "the host pool has $pool MiB"
+    table limited 3
+    inside systemctl stop baton@worker
+else
+    echo "not tried: there is no memory controller here"
+fi
+settings 'max-tenants = 1'
 
 say "a user's own manager"
 user() { inside systemctl --user -M worker@ "$@"; }
