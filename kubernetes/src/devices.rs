@@ -21,9 +21,10 @@ pub(crate) fn name(class: Class, id: &str) -> String {
     format!("{}.{replica}", class.word())
 }
 
-/// The class and the replica of a program that is called so.
+/// The class and the replica of a program that is called so. Of several of one name, the coordinator calls the second `NAME-2`.
 pub(crate) fn named(name: &str) -> Option<(Class, u32)> {
     let (class, replica) = name.split_once('.')?;
+    let replica = replica.split_once('-').map_or(replica, |(replica, _)| replica);
     Some((class.parse().ok()?, replica.parse().ok()?))
 }
 
@@ -52,6 +53,7 @@ mod tests {
         assert_eq!(gpu_of(&id), gpu);
         assert!(id.len() <= 63, "{id}");
         assert_eq!(named(&name(Class::Batch, &id)), Some((Class::Batch, u32::MAX)));
+        assert_eq!(named("normal.3-2"), Some((Class::Normal, 3)));
         assert_eq!([named("batch"), named("urgent.1"), named("batch.x")], [None; 3]);
     }
 

@@ -55,7 +55,9 @@ fn grant(options: &Options, class: Class, ids: &[String]) -> Result<ContainerAll
         let ContainerAllocateResponse { envs, mounts, devices, annotations, cdi_devices } = gpu.grant.clone();
         all.envs.extend(envs);
         all.annotations.extend(annotations);
-        all.mounts.extend(mounts.into_iter().filter(|mount| !all.mounts.contains(mount)).collect::<Vec<_>>());
+        let is_free = |path: &str| all.mounts.iter().all(|mount| mount.container_path != path);
+        let mounts: Vec<_> = mounts.into_iter().filter(|mount| is_free(&mount.container_path)).collect();
+        all.mounts.extend(mounts);
         all.devices.extend(devices.into_iter().filter(|node| !all.devices.contains(node)).collect::<Vec<_>>());
         all.cdi_devices.extend(cdi_devices);
     }

@@ -190,6 +190,34 @@ fn kubelet_is_offered_a_resource_for_each_class_and_hands_on_all_that_a_containe
 }
 
 #[test]
+fn a_container_gets_the_file_of_the_simulated_gpu_that_it_was_given() {
+    let coordinator = Serving::arena("64MiB").setting("SIMCUDA_GPUS", "2").start();
+    let (folder, start) = placed(&coordinator);
+    std::fs::write(coordinator.place.folder().join("dev/nvidia1"), "").expect("a new file");
+    let kubelet = Kubelet::start(&folder);
+    let _plugin = start(&[]);
+    let mut client = kubelet.client(&kubelet.registered()[0]);
+    let listed = kubelet.runtime.block_on(async {
+        let mut stream = client.list_and_watch(Empty {}).await.expect("an answer").into_inner();
+        stream.message().await.expect("a list").expect("a list")
+    });
+    assert_eq!(health(&listed), "HHUU", "the second GPU has no coordinator");
+    let second = listed.devices[2].id.clone();
+    let asked = ContainerAllocateRequest { devices_i_ds: vec![second.clone()] };
+    let request = AllocateRequest { container_requests: vec![asked] };
+    let granted = kubelet.runtime.block_on(client.allocate(request)).expect("an answer").into_inner();
+    let granted = &granted.container_responses[0];
+    assert!(granted.devices.iter().any(|node| node.container_path == "/dev/nvidia1"), "{granted:#?}");
+    let file = granted.mounts.iter().find(|mount| mount.container_path == granted.envs["SIMCUDA_GPU_FILE"]);
+    let file = &file.expect("it is mounted").host_path;
+    // What is one GPU to the container is the second one to the node.
+    let mut asked = coordinator.place.baton(&["cdi", "generate", "--driver", "sim"]);
+    let text = asked.env("SIMCUDA_GPU_FILE", file).env("SIMCUDA_GPUS", "1").output().expect("baton").stdout;
+    let gpu = second.split("::").next().expect("a GPU's name");
+    assert!(String::from_utf8_lossy(&text).contains(gpu), "{gpu} is not in {}", String::from_utf8_lossy(&text));
+}
+
+#[test]
 fn a_plugin_registers_again_when_kubelet_or_it_itself_was_killed() {
     let coordinator = Serving::arena("64MiB").start();
     let (folder, start) = placed(&coordinator);

@@ -113,18 +113,19 @@ fn words(environment: &[(String, String)]) -> Vec<String> {
 }
 
 impl Spec {
-    /// With these GPUs, by their UUIDs, in order.
-    fn of(gpus: &[[u8; 16]], needs: &Needs, command: &Path) -> Self {
-        let device = |name: String, preloads: bool| {
-            let preload = preloads.then(Needs::preload);
-            let env = words(&needs.environment.iter().cloned().chain(preload).collect::<Vec<_>>());
-            Device { name, container_edits: Edits { env, ..Edits::default() } }
+    /// With these GPUs, by their UUIDs, in order, each with what it alone needs.
+    fn of(gpus: &[([u8; 16], Needs)], needs: &Needs, command: &Path) -> Self {
+        let device = |name: String, own: &Needs, preloads: bool| {
+            let environment = needs.environment.iter().chain(&own.environment).cloned();
+            let env = words(&environment.chain(preloads.then(Needs::preload)).collect::<Vec<_>>());
+            let mounts = own.mounts.iter().map(EditMount::from).collect();
+            Device { name, container_edits: Edits { env, mounts, ..Edits::default() } }
         };
-        let names = |(number, uuid): (usize, &[u8; 16])| [number.to_string(), socket_path::gpu_name(*uuid)];
-        let names: Vec<String> = gpus.iter().enumerate().flat_map(names).collect();
-        let devices = names.into_iter().flat_map(|name| {
-            let for_run = format!("{name}{FOR_RUN}");
-            [device(name, true), device(for_run, false)]
+        let devices = gpus.iter().enumerate().flat_map(|(number, (uuid, own))| {
+            [number.to_string(), socket_path::gpu_name(*uuid)].into_iter().flat_map(move |name| {
+                let for_run = format!("{name}{FOR_RUN}");
+                [device(name, own, true), device(for_run, own, false)]
+            })
         });
         let check =
             Hook { hook_name: "createRuntime", path: command.to_path_buf(), args: vec!["baton", "cdi", "hook"] };
@@ -143,7 +144,9 @@ impl Generate {
         let library = self.driver.library(&install)?;
         self.driver.set()?;
         let gpus = gpu_uuids(library.as_deref())?;
-        let needs = Needs::of(&install, &self.driver, gpus.len())?;
+        let needs = Needs::of(&install, &self.driver)?;
+        let own = (0..gpus.len()).map(|number| Needs::of_gpu(&self.driver, number)).collect::<Result<Vec<_>, _>>()?;
+        let gpus: Vec<_> = gpus.into_iter().zip(own).collect();
         let text = serde_json::to_string_pretty(&Spec::of(&gpus, &needs, &install.command()))
             .map_err(|error| CliError::Told(error.to_string()))?;
         let sockets = folder();
@@ -175,7 +178,9 @@ mod tests {
         let mount =
             Mount { host: "/usr/bin/baton".into(), container: "/opt/baton/bin/baton".into(), is_read_only: true };
         let needs = Needs { mounts: vec![mount], environment: vec![("BATON_REQUIRE".to_owned(), "1".to_owned())] };
-        let spec = Spec::of(&[[0xab; 16]], &needs, Path::new("/usr/bin/baton"));
+        let own = Mount { host: "/gpu".into(), container: "/own".into(), is_read_only: false };
+        let own = Needs { mounts: vec![own], environment: vec![("A".to_owned(), "b".to_owned())] };
+        let spec = Spec::of(&[([0xab; 16], own)], &needs, Path::new("/usr/bin/baton"));
         let names: Vec<_> = spec.devices.iter().map(|device| device.name.as_str()).collect();
         let uuid = "GPU-abababab-abab-abab-abab-abababababab";
         assert_eq!(names, ["0", "0-run", uuid, "GPU-abababab-abab-abab-abab-abababababab-run"]);
@@ -183,7 +188,11 @@ mod tests {
         assert_eq!(spec.devices.iter().map(preloads).collect::<Vec<_>>(), [true, false, true, false]);
         let json = serde_json::to_value(&spec).expect("JSON");
         assert_eq!(json["cdiVersion"], "0.5.0");
-        assert_eq!(json["devices"][1]["containerEdits"], serde_json::json!({"env": ["BATON_REQUIRE=1"]}));
+        let of_gpu = serde_json::json!({
+            "env": ["BATON_REQUIRE=1", "A=b"],
+            "mounts": [{"hostPath": "/gpu", "containerPath": "/own", "options": ["bind", "rw", "nosuid", "nodev"]}],
+        });
+        assert_eq!(json["devices"][1]["containerEdits"], of_gpu);
         let edits = serde_json::json!({
             "mounts": [{
                 "hostPath": "/usr/bin/baton",

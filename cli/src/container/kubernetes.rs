@@ -89,19 +89,17 @@ impl DevicePlugin {
             HandOver::Nodes => DriverChoice::System,
             HandOver::Cdi => self.driver.clone(),
         };
-        let mut needs = Needs::of(&install, &driver, uuids.len())?;
+        let mut needs = Needs::of(&install, &driver)?;
         if self.hand_over == HandOver::Nodes {
             needs.mounts.extend(gpu::libraries(&self.driver, &install)?);
-            if self.driver == DriverChoice::Simulated {
-                needs.share_simulated(&self.driver, uuids.len())?;
-            }
         }
         let (name, value) = Needs::preload();
         needs.environment.push((name, value));
         let of_gpu = |(number, uuid): (usize, &[u8; 16])| {
+            let own = Needs::of_gpu(&self.driver, number)?;
             let mut grant = ContainerAllocateResponse {
-                envs: needs.environment.iter().cloned().collect(),
-                mounts: needs.mounts.iter().map(pod_mount).collect(),
+                envs: needs.environment.iter().chain(&own.environment).cloned().collect(),
+                mounts: needs.mounts.iter().chain(&own.mounts).map(pod_mount).collect(),
                 ..Default::default()
             };
             let name = socket_path::gpu_name(*uuid);

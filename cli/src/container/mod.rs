@@ -26,7 +26,7 @@ use super::{CliError, DriverChoice, folder};
 pub const PREFIX: &str = "/opt/baton";
 /// Where the coordinators' sockets are in a container.
 const SOCKETS: &str = "/run/baton";
-/// Where the files of simulated GPUs are in a container.
+/// Where the file of a simulated GPU is in a container.
 const SIMULATED_GPU: &str = "/run/baton-simulated/gpu";
 
 /// The library, for `LD_PRELOAD`: glibc's loader puts the name of the system's folder of libraries in place of `$LIB` (`ld.so(8)`).
@@ -56,12 +56,12 @@ pub struct Needs {
 }
 
 impl Needs {
-    /// Those of every container, for so many GPUs of this driver.
+    /// Those of every container.
     ///
     /// # Errors
     ///
     /// When a file of Baton's is not there.
-    pub fn of(install: &Install, choice: &DriverChoice, gpus: usize) -> Result<Self, CliError> {
+    pub fn of(install: &Install, choice: &DriverChoice) -> Result<Self, CliError> {
         let mut needs = Self::default();
         let prefix = Path::new(PREFIX);
         let shim = install.shim()?;
@@ -84,7 +84,6 @@ impl Needs {
                 needs.use_driver(&install.simulated_driver()?)?;
                 // For `baton run` in the container.
                 needs.set("BATON_SERVE_DRIVER", "sim");
-                needs.share_simulated(choice, gpus)?;
             }
         }
         Ok(needs)
@@ -111,20 +110,25 @@ impl Needs {
         self.mount(driver, place)
     }
 
-    /// A simulated GPU is a file, one for each.
-    fn share_simulated(&mut self, choice: &DriverChoice, gpus: usize) -> Result<(), CliError> {
+    /// Those of a container for this GPU of a driver. A simulated one is a file; of several, a container sees one.
+    ///
+    /// # Errors
+    ///
+    /// When the user's folder cannot be made.
+    pub fn of_gpu(choice: &DriverChoice, number: usize) -> Result<Self, CliError> {
         const FILE: &str = "SIMCUDA_GPU_FILE";
-        let usual = choice.settings()?.into_iter().find(|(name, _)| *name == FILE).map(|(_, file)| file);
-        let Some(file) = usual.or_else(|| std::env::var_os(FILE)) else { return Ok(()) };
-        let file = std::path::absolute(file)?;
-        self.set(FILE, SIMULATED_GPU);
-        for number in 0..gpus {
-            let suffix = if number == 0 { String::new() } else { format!(".{number}") };
-            let mut host = file.clone().into_os_string();
-            host.push(&suffix);
-            let container = PathBuf::from(format!("{SIMULATED_GPU}{suffix}"));
-            self.mounts.push(Mount { host: host.into(), container, is_read_only: false });
+        let mut needs = Self::default();
+        if *choice != DriverChoice::Simulated {
+            return Ok(needs);
         }
-        Ok(())
+        let usual = choice.settings()?.into_iter().find(|(name, _)| *name == FILE).map(|(_, file)| file);
+        let Some(file) = usual.or_else(|| std::env::var_os(FILE)) else { return Ok(needs) };
+        let mut host = std::path::absolute(file)?.into_os_string();
+        if number > 0 {
+            host.push(format!(".{number}"));
+        }
+        needs.set(FILE, SIMULATED_GPU);
+        needs.mounts.push(Mount { host: host.into(), container: SIMULATED_GPU.into(), is_read_only: false });
+        Ok(needs)
     }
 }

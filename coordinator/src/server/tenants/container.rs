@@ -32,8 +32,7 @@ impl Container {
             }
             // `kubepods` has one in it too.
             let after = part.match_indices("pod").filter_map(|(at, word)| part.get(at + word.len()..));
-            let pod = after.filter_map(|after| after.get(..UID)).find(|pod| is_uid(pod));
-            if let Some(pod) = pod {
+            if let Some(pod) = after.filter_map(uid).next() {
                 found.pod.get_or_insert_with(|| pod.replace('_', "-"));
             }
         }
@@ -41,14 +40,20 @@ impl Container {
     }
 }
 
-/// How long a pod's UID is.
+/// How long a pod's UID is; and that of a pod whose file lies on the node, which kubelet makes up.
 const UID: usize = 36;
+const STATIC_UID: usize = 32;
 
-fn is_uid(text: &str) -> bool {
-    text.bytes().enumerate().all(|(at, byte)| match at {
-        8 | 13 | 18 | 23 => matches!(byte, b'-' | b'_'),
-        _ => byte.is_ascii_hexdigit(),
-    })
+/// The pod's UID that a text begins with.
+fn uid(text: &str) -> Option<&str> {
+    let is_uid = |uid: &&str| {
+        uid.bytes().enumerate().all(|(at, byte)| match at {
+            8 | 13 | 18 | 23 => matches!(byte, b'-' | b'_'),
+            _ => byte.is_ascii_hexdigit(),
+        })
+    };
+    let digits = text.bytes().take_while(u8::is_ascii_hexdigit).count();
+    text.get(..UID).filter(is_uid).or_else(|| text.get(..STATIC_UID).filter(|_| digits == STATIC_UID))
 }
 
 #[cfg(test)]
@@ -73,6 +78,8 @@ mod tests {
             let found = Container::read(&text);
             assert_eq!((found.id.as_deref(), found.pod.as_deref()), (Some("0123456789ab"), Some(pod)), "{text}");
         }
+        let on_node = format!("0::/kubepods/besteffort/pod9a89ed4ed22d659e77d6fb192fb42b2e/{id}");
+        assert_eq!(Container::read(&on_node).pod.as_deref(), Some("9a89ed4ed22d659e77d6fb192fb42b2e"));
         for text in [
             format!("0::/docker/{id}"),
             format!("0::/system.slice/docker-{id}.scope"),
