@@ -64,10 +64,7 @@ impl Folder {
     ///
     /// When it cannot be made, is a link, is somebody else's, or can be entered by others.
     pub fn private(path: &Path) -> Result<Self, Unfit> {
-        match std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path) {
-            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(unfit(path, error)),
-            _ => {}
-        }
+        Self::make(path, 0o700)?;
         let folder = Self::open(path, OFlags::NOFOLLOW)?;
         let found = folder.metadata()?;
         let remedy = "remove it, or set XDG_RUNTIME_DIR to a folder of yours";
@@ -87,7 +84,7 @@ impl Folder {
     ///
     /// When it cannot be made, or others can remove what is in it.
     pub fn of_socket(socket: &Path) -> Result<Self, Unfit> {
-        let path = socket.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let path = folder_of(socket);
         if !path.exists() || path == own_folder() {
             return Self::private(path);
         }
@@ -114,21 +111,26 @@ impl Folder {
     ///
     /// As for [`Folder::of_socket()`], and when others cannot enter it.
     fn of_shared_socket(socket: &Path) -> Result<Self, Unfit> {
-        let path = socket.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let path = folder_of(socket);
         let remedy = "name one with BATON_FOLDER=/run/baton, say, that is not there yet, or `chmod 711` it";
         if path == own_folder() {
             return Err(unfit(path, format!("other users cannot come to this folder, which is yours alone; {remedy}")));
         }
-        match std::fs::DirBuilder::new().recursive(true).mode(0o755).create(path) {
-            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(unfit(path, error)),
-            _ => {}
-        }
+        Self::make(path, 0o755)?;
         let folder = Self::of_socket(socket)?;
         let mode = folder.metadata()?.mode() & 0o7777;
         if mode & 0o001 == 0 {
             return Err(unfit(path, format!("other users cannot enter this folder (mode {mode:o}); {remedy}")));
         }
         Ok(folder)
+    }
+
+    /// Makes it, if it is not there.
+    fn make(path: &Path, mode: u32) -> Result<(), Unfit> {
+        match std::fs::DirBuilder::new().recursive(true).mode(mode).create(path) {
+            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(unfit(path, error)),
+            _ => Ok(()),
+        }
     }
 
     fn open(path: &Path, flags: OFlags) -> Result<Self, Unfit> {
@@ -188,6 +190,11 @@ impl Folder {
     fn remove(&self, name: &Path) {
         let _ = rustix::fs::unlinkat(&self.handle, name, rustix::fs::AtFlags::empty());
     }
+}
+
+/// The folder of a socket.
+fn folder_of(socket: &Path) -> &Path {
+    socket.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// The name of a path's file.

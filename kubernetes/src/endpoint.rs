@@ -129,8 +129,12 @@ impl Resource {
     }
 }
 
-/// A connection to a socket of kubelet's.
-pub(crate) async fn channel(socket: &Path) -> Result<Channel, Status> {
+/// A connection to a socket of kubelet's, or of a plugin's.
+///
+/// # Errors
+///
+/// When nobody listens.
+pub async fn channel(socket: &Path) -> Result<Channel, Status> {
     let socket = socket.to_path_buf();
     let connect = move |_: Uri| {
         let socket = socket.clone();

@@ -39,6 +39,7 @@ use tokio::sync::watch;
 
 use api::ContainerAllocateResponse;
 use endpoint::Resource;
+pub use endpoint::channel;
 use health::Health;
 
 /// A GPU of this node.

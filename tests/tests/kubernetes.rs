@@ -17,11 +17,10 @@ use baton_kubernetes::pod_resources::{
 use baton_tests::coordinator::{Coordinator, Serving};
 use baton_tests::running::Running;
 use baton_tests::{hold, http};
-use hyper_util::rt::TokioIo;
-use tokio::net::{UnixListener, UnixStream};
+use tokio::net::UnixListener;
 use tokio::runtime::Runtime;
 use tokio_stream::wrappers::UnixListenerStream;
-use tonic::transport::{Channel, Endpoint, Server, Uri};
+use tonic::transport::{Channel, Server};
 use tonic::{Request, Response, Status};
 
 const LIMIT: Duration = Duration::from_secs(300);
@@ -75,13 +74,7 @@ impl Kubelet {
     }
 
     fn client(&self, resource: &RegisterRequest) -> DevicePluginClient<Channel> {
-        let path = self.folder.join(&resource.endpoint);
-        let connect = move |_: Uri| {
-            let path = path.clone();
-            async move { UnixStream::connect(path).await.map(TokioIo::new) }
-        };
-        let endpoint = Endpoint::from_static("http://localhost");
-        let channel = self.runtime.block_on(endpoint.connect_with_connector(tower::service_fn(connect)));
+        let channel = self.runtime.block_on(baton_kubernetes::channel(&self.folder.join(&resource.endpoint)));
         DevicePluginClient::new(channel.expect("it listens"))
     }
 }

@@ -74,10 +74,9 @@ fn minor(gpus: &Path, uuid: [u8; 16]) -> Option<usize> {
 ///
 /// When there is no driver.
 pub(super) fn libraries(choice: &DriverChoice, install: &Install) -> Result<Vec<Mount>, CliError> {
-    let found: Vec<(PathBuf, &str)> = match choice {
-        DriverChoice::Simulated => vec![(install.simulated_driver()?, "libcuda.so.1")],
-        DriverChoice::File(path) => vec![(path.clone(), "libcuda.so.1")],
-        DriverChoice::System => {
+    let found: Vec<(PathBuf, &str)> = match choice.library(install)? {
+        Some(path) => vec![(path, "libcuda.so.1")],
+        None => {
             let at = |name: &&'static str| {
                 let paths = FOLDERS.iter().map(|folder| Path::new(folder).join(name));
                 paths.filter_map(|path| path.canonicalize().ok()).next().map(|path| (path, *name))

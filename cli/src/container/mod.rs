@@ -77,14 +77,12 @@ impl Needs {
         });
         needs.set(name(variables::FOLDER), SOCKETS);
         needs.set(name(variables::REQUIRE), "1");
-        match choice {
-            DriverChoice::System => {}
-            DriverChoice::File(driver) => needs.use_driver(driver)?,
-            DriverChoice::Simulated => {
-                needs.use_driver(&install.simulated_driver()?)?;
-                // For `baton run` in the container.
-                needs.set("BATON_SERVE_DRIVER", "sim");
-            }
+        if let Some(driver) = choice.library(install)? {
+            needs.use_driver(&driver)?;
+        }
+        if *choice == DriverChoice::Simulated {
+            // For `baton run` in the container.
+            needs.set("BATON_SERVE_DRIVER", "sim");
         }
         Ok(needs)
     }
