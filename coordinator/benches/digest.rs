@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use baton_coordinator::device::digest::{PAGE, Scan, Scanned, Scanner, granules_in, of_page};
+use baton_coordinator::device::digest::{PAGE, Scan, Scanned, Scanner, TO_HOST, granules_in, has_host_words, of_page};
 use baton_coordinator::device::gpu::{Gpu, GpuError, Mark, Memory, Stream};
 use baton_coordinator::device::wake::Waker;
 use bytesize::ByteSize;
@@ -44,6 +44,8 @@ struct Options {
 
 /// The addresses that count as pointers: a tenant's window.
 const RANGE: Range<u64> = 0x7000_0000_0000..0x7100_0000_0000;
+/// Where pinned memory would lie.
+const HOST: Range<u64> = 0x7F12_0000_0000..0x7F15_0000_0000;
 const EXTENT: u64 = 512 << 20;
 /// Pages of each kind that differ; they repeat.
 const DIFFERENT: usize = 16;
@@ -236,7 +238,7 @@ impl Machine {
 
     fn scan(&mut self, pages: &[u64]) -> Result<(Scan, Duration), GpuError> {
         // SAFETY: memory of ours that stays mapped.
-        unsafe { self.scanner.scan(pages.to_vec(), RANGE) };
+        unsafe { self.scanner.scan(pages.to_vec(), RANGE, HOST) };
         let report = self.reports.recv().expect("every scan is reported");
         let time = report.time.end - report.time.start;
         report.result.map(|scan| (scan, time))
@@ -271,7 +273,8 @@ impl Machine {
             right &= scan.pages[at] == of_page(bytes, key);
             if let Some(pairs) = &scan.pointers {
                 let found = pairs.iter().filter(|(page, _)| *page as usize == at).map(|(_, granule)| *granule);
-                right &= found.eq(granules_in(bytes, &RANGE));
+                let to_host = has_host_words(bytes, &RANGE, &HOST).then_some(TO_HOST);
+                right &= found.eq(granules_in(bytes, &RANGE).into_iter().chain(to_host));
             }
         }
         // The contents repeat.

@@ -3,13 +3,17 @@
 use std::ops::Range;
 use std::sync::mpsc::{Receiver, channel};
 
-use baton_coordinator::device::digest::{PAGE, Page, Scan, ScanId, Scanned, Scanner, granules_in, of_page};
+use baton_coordinator::device::digest::{
+    PAGE, Page, Scan, ScanId, Scanned, Scanner, TO_HOST, granules_in, has_host_words, of_page,
+};
 use baton_coordinator::device::gpu::{Gpu, Memory};
 use baton_coordinator::device::wake::Waker;
 use baton_tests::Driver;
 
 /// The addresses of some tenant.
 const RANGE: Range<u64> = 0x10_0000_0000_0000..0x10_0100_0000_0000;
+/// Where pinned memory would lie.
+const HOST: Range<u64> = 0x7F12_3000_0000..0x7F15_0800_0000;
 
 /// A scanner, and memory for it to look at.
 struct Bench {
@@ -42,7 +46,7 @@ impl Bench {
 
     fn submit(&mut self, pages: &[u64], range: Range<u64>) -> ScanId {
         // SAFETY: the pages live as long as the bench.
-        unsafe { self.scanner.scan(pages.to_vec(), range) }
+        unsafe { self.scanner.scan(pages.to_vec(), range, HOST) }
     }
 
     #[track_caller]
@@ -125,6 +129,29 @@ fn pointers_are_listed_once_and_in_order() {
     let found = bench.scan(&pages[..1], shifted).pointers;
     assert_eq!(found, Some(Vec::new()), "the range's start is not in the shifted one");
     assert_eq!(bench.scan(&pages, 5..5).pointers, Some(Vec::new()));
+}
+
+#[test]
+fn words_that_look_like_addresses_of_the_host_are_told() {
+    let mut bench = Bench::new();
+    let page = |word: u64| {
+        let mut page = noise(8);
+        put(&mut page, 1000, word);
+        page
+    };
+    let near = [HOST.start, HOST.end - 1, HOST.start & !0xFFFF_FFFF, (HOST.end - 1) | 0xFFFF_FFFF];
+    let far = [(HOST.start & !0xFFFF_FFFF) - 1, ((HOST.end - 1) | 0xFFFF_FFFF) + 1, RANGE.start, 7];
+    let contents: Vec<_> = near.iter().chain(&far).map(|word| page(*word)).collect();
+    let pages: Vec<u64> = contents.iter().map(|page| bench.page(page)).collect();
+    let expected = [(0, TO_HOST), (1, TO_HOST), (2, TO_HOST), (3, TO_HOST), (6, 0)];
+    assert_eq!(bench.scan(&pages, RANGE).pointers, Some(expected.to_vec()));
+    let told = contents.iter().map(|page| has_host_words(page, &RANGE, &HOST));
+    assert!(told.eq([true, true, true, true, false, false, false, false]));
+    assert_eq!(
+        bench.scan(&pages[..1], HOST).pointers,
+        Some(vec![(0, 0)]),
+        "an address of the range is none of the host's"
+    );
 }
 
 #[test]

@@ -34,6 +34,8 @@ pub const MAX_TEXT: usize = 16 * 1024;
 /// The most entries of a list. What comes with a descriptor for each has no more than
 /// [`MAX_DESCRIPTORS`].
 pub const MAX_LISTED: usize = 2048;
+/// In the place of where a pointer leads: to host memory that kernels can reach. A multiple of 2 MiB, and no address.
+pub const HOST_MEMORY: u64 = !(crate::memory::GRANULE - 1);
 /// The most ranges of addresses in a message.
 pub const MAX_RANGES: usize = 1024;
 /// The most extents that are cut anew by one [`MemoryCommand::Recut`].
@@ -427,7 +429,7 @@ declare::messages! {
             /// Before a grant with memory on its way: the contents of these extents hold words that look like pointers to
             /// these addresses. Replaces what was said before, unless it `continues` that.
             16 => Pointers {
-                /// Which extent, and where to: a multiple of 2 MiB.
+                /// Which extent, and where to: a multiple of 2 MiB, or [`HOST_MEMORY`].
                 edges: Vec<(ExtentId, u64)> [MAX_LISTED],
                 /// Whether what was said just before also holds.
                 continues: bool,

@@ -34,6 +34,10 @@ pub struct TenantPage {
     pub window_start: AtomicU64,
     /// Where they end.
     pub window_end: AtomicU64,
+    /// Where the host memory begins that its kernels can reach, as far as a word in its memory may tell of it.
+    pub host_start: AtomicU64,
+    /// Where that ends.
+    pub host_end: AtomicU64,
     /// While it is inside of the call that [`Probe`](crate::messages::PreemptionCommand::Probe) asks for:
     /// 1 and the milliseconds in which it was seen to be there. Otherwise 0.
     pub probing: AtomicU32,
@@ -242,7 +246,7 @@ impl ActivityPage {
 const _: () = assert!(size_of::<ActivityPage>() <= PAGE_BYTES);
 const _: () = assert!(size_of::<CoordinatorPage>() <= PAGE_BYTES && size_of::<TenantPage>() <= PAGE_BYTES);
 const _: () = assert!(core::mem::offset_of!(CoordinatorPage, arena_bytes) == 8);
-const _: () = assert!(core::mem::offset_of!(TenantPage, requests) == 80);
+const _: () = assert!(core::mem::offset_of!(TenantPage, requests) == 96);
 
 #[cfg(test)]
 mod tests {

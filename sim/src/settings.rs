@@ -26,6 +26,8 @@ pub(crate) struct Settings {
     /// `SIMCUDA_PAUSING`: whether processes can be taken off the GPU (`on`, `off`), or can, but then this process can unmap
     /// nothing before its work has ended (`stuck`).
     pub(crate) pausing: Pausing,
+    /// `SIMCUDA_PAGEABLE`: `on` if kernels reach all pages of the program, as with Linux's heterogeneous memory management.
+    pub(crate) pageable: bool,
     /// `SIMCUDA_COPY_LOG`: a file that gets a line for every copy to or from the device.
     pub(crate) copy_log: Option<PathBuf>,
 }
@@ -90,6 +92,13 @@ impl Settings {
                 });
             }
         };
+        let pageable = match lookup("SIMCUDA_PAGEABLE").as_deref() {
+            None | Some("off") => false,
+            Some("on") => true,
+            Some(value) => {
+                return Err(BadSetting { name: "SIMCUDA_PAGEABLE", value: value.to_owned(), wanted: "on or off" });
+            }
+        };
         let gpus = match lookup("SIMCUDA_GPUS") {
             None => 1,
             Some(value) => match value.trim().parse() {
@@ -114,6 +123,7 @@ impl Settings {
             kernels: positive("SIMCUDA_KERNEL_GFLOPS")?,
             slice,
             pausing,
+            pageable,
             copy_log: lookup("SIMCUDA_COPY_LOG").map(PathBuf::from),
         })
     }

@@ -148,7 +148,7 @@ impl Driver {
             pools: Pools::new(&devices.iter().map(|device| device.gpu).collect::<Vec<_>>(), 14),
             devices,
             pausing: settings.pausing,
-            space: Space::default(),
+            space: Space::new(settings.pageable),
             bus: Bus::default(),
             contexts: Registry::new(1),
             streams: Registry::new(2),

@@ -55,7 +55,8 @@ done
 # Legal programs of unusual kinds.
 mkdir -p "$out/legal"
 for source in tests/c/legal/*.c; do
-    compile -Iexamples/c -o "$out/legal/$(basename "$source" .c)" "$source" "$out/stub/libcuda.so.1" -lm
+    compile -Iexamples/c -Wa,-Itests/c/legal -o "$out/legal/$(basename "$source" .c)" "$source" \
+        "$out/stub/libcuda.so.1" -lm
 done
 
 # What the driver's rules for memory are.

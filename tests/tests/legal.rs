@@ -60,7 +60,7 @@ fn gpus(name: &str) -> &'static str {
 fn alone(name: &str, case: &str) -> Outcome {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let mut command = Driver::simulated().bare(built().programs.join("legal").join(name));
-    command.arg(case).env("SIMCUDA_MEMORY", "512MiB").env("SIMCUDA_GPUS", gpus(name));
+    command.arg(case).env("SIMCUDA_MEMORY", "512MiB").env("SIMCUDA_GPUS", gpus(name)).env("SIMCUDA_PAGEABLE", "on");
     // Of a program's processes too.
     command.env("SIMCUDA_GPU_FILE", folder.path().join("gpu"));
     to_the_end(&mut command, None, |_| {}).succeeded()
@@ -294,6 +294,77 @@ fn addresses_of_the_device_are_taken_for_the_hosts_while_memory_arrives() {
 fn pinned_memory_goes_while_launches_name_it_and_memory_arrives() {
     let coordinator = slow().start();
     same(&coordinator, "sources", "pinned-freed", |_| drop(evict(&coordinator, "sources")));
+}
+
+/// Ways in which the addresses of a program's memory come to kernels.
+const WAYS: &[&str] = &[
+    "late-copy",
+    "late-in-legacy",
+    "late-behind-legacy",
+    "late-behind-event",
+    "late-behind-kernel",
+    "late-2d",
+    "late-by-host-function",
+    "late-synchronous",
+    "late-registered",
+    "late-graph",
+    "graph-rows",
+    "graph-direct",
+    "direct",
+    "direct-deep",
+    "chain",
+    "variable",
+    "managed",
+    "write-words",
+    "write-halves",
+    "write-lower-halves",
+    "fill-halves",
+    "fill-quarters",
+    "fill-bytes",
+    "fill-2d",
+    "copy-parts",
+    "copy-odd",
+    "move-halves",
+    "move-rows-of-halves",
+    "packed",
+    "before",
+];
+
+/// The same in pages of the program that the driver does not know of.
+const PAGEABLE_WAYS: &[&str] = &["direct-pageable", "chain-pageable", "direct", "chain", "packed"];
+
+/// Memory of the program has gone, and comes back while it uses it in these ways.
+#[track_caller]
+fn reached_while_memory_arrives(serving: &Serving, ways: &[&str]) {
+    let coordinator = serving.start();
+    coordinator.until_ready();
+    let mut other = hold::joined(&coordinator, "other", "normal", "48", None);
+    for way in ways {
+        same(&coordinator, "reach", way, |_| {
+            evict(&coordinator, "reach");
+            // So that nothing of it is left on the GPU by chance.
+            other.ask("touch", LIMIT);
+        });
+    }
+}
+
+#[test]
+fn kernels_find_memory_that_arrives_however_its_addresses_come_to_them() {
+    reached_while_memory_arrives(&slow().setting("SIMCUDA_H2D_GBPS", "0.1"), WAYS);
+}
+
+#[test]
+fn kernels_find_memory_that_arrives_where_they_can_wait_for_it_on_the_gpu() {
+    let serving = Serving::arena("96MiB").option("--host-pool", "128MiB").setting("SIMCUDA_H2D_GBPS", "0.1");
+    reached_while_memory_arrives(&serving, WAYS);
+}
+
+#[test]
+fn kernels_find_memory_that_arrives_through_pages_of_their_program() {
+    reached_while_memory_arrives(
+        &slow().setting("SIMCUDA_H2D_GBPS", "0.1").setting("SIMCUDA_PAGEABLE", "on"),
+        PAGEABLE_WAYS,
+    );
 }
 
 #[test]

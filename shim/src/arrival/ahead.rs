@@ -30,7 +30,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use baton_contract::cuda::{CUDA_SUCCESS, CUdevice, CUdeviceptr, CUresult};
 
-use super::blocks::{self, Lack, Needs};
+use super::blocks::{self, Lack};
+use super::needs::{Named, Needs};
 use crate::driver::api::{self, Handle, Stream};
 use crate::gate::Passage;
 use crate::work::capture;
@@ -180,16 +181,25 @@ pub(crate) fn context_gone() {
     lock().waiting.streams.clear();
 }
 
-/// A launch waits until what it needs is here; or its stream does, and the launch comes next. `Err` is what it has to answer.
+/// A call waits until what it needs is here; or its stream does, and the call comes next. `Err` is what it has to answer.
+///
+/// Of what the driver does not look at, the stream waits for all; else only for what an opaque call has not shown.
 #[cold]
 pub(super) fn wait(passage: &Passage, needs: Needs, stream: Stream) -> Result<(), CUresult> {
-    match blocks::lack(&needs) {
-        Some(lack) if goes_ahead(&lack, stream) => Ok(()),
-        Some(_) => blocks::wait(passage, needs),
-        None => {
-            blocks::note_first_call();
-            Ok(())
+    let Some(lack) = blocks::lack(&needs) else {
+        blocks::note_first_call();
+        return Ok(());
+    };
+    match needs {
+        Needs::These(Named { is_unchecked: true, .. }) if goes_ahead(&lack, stream) => Ok(()),
+        Needs::These(Named { addresses, is_opaque: true, is_unchecked: false, .. }) => {
+            blocks::wait(passage, Needs::These(addresses.into()))?;
+            match blocks::lack(&Needs::Everything) {
+                Some(lack) if !goes_ahead(&lack, stream) => blocks::wait(passage, Needs::Everything),
+                _ => Ok(()),
+            }
         }
+        needs => blocks::wait(passage, needs),
     }
 }
 

@@ -9,8 +9,10 @@ use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Instant;
 
 use baton_contract::cuda::{CUdeviceptr, CUresult};
-use baton_contract::messages::{ArrivalStory, ExtentId};
+use baton_contract::memory::GRANULE;
+use baton_contract::messages::{ArrivalStory, ExtentId, HOST_MEMORY};
 
+use super::needs::{Named, Needs};
 use super::roots;
 use crate::gate::{self, Passage};
 use crate::memory::layout::{ExtentLayout, Layout};
@@ -19,29 +21,6 @@ use crate::sys::futex::{self, Scope};
 
 /// How long a call looks again and again before it sleeps: mapping an extent takes about so long.
 const SPIN: Duration = Duration::from_micros(40);
-
-/// What a call needs.
-#[derive(Clone, Debug)]
-pub(crate) enum Needs {
-    /// No memory that is there.
-    Nothing,
-    /// Whatever there is: for calls that cannot be read.
-    Everything,
-    /// The allocations at these addresses, and what they lead to.
-    These(Vec<CUdeviceptr>),
-}
-
-impl Needs {
-    /// Whether a call may have something to do with memory of ours.
-    pub(super) fn may_be_ours(&self) -> bool {
-        let is_ours = |address: &CUdeviceptr| space::get().is_some_and(|space| space.may_lead_to_ours(*address));
-        match self {
-            Self::Nothing => false,
-            Self::Everything => true,
-            Self::These(addresses) => addresses.iter().any(is_ours),
-        }
-    }
-}
 
 /// Memory that is waited for as a whole.
 #[derive(Debug)]
@@ -68,6 +47,8 @@ struct Extent {
     blocks: Range<u32>,
     /// Blocks that its contents point to. From which of its blocks is not known.
     targets: Vec<u32>,
+    /// They also point to host memory, where everything may be.
+    to_host: bool,
 }
 
 /// What is on its way. Made anew for every grant.
@@ -250,16 +231,21 @@ fn find(blocks: &[Block], address: CUdeviceptr) -> Option<u32> {
     (address < blocks[at].end).then_some(at as u32)
 }
 
-/// The block at an address, and the one that ends there: some programs go backwards from an end. Before them the block that the
-/// address lies in.
-fn find_or_ends_at(blocks: &[Block], address: CUdeviceptr) -> (Option<&Block>, impl Iterator<Item = u32>) {
+/// How far before its memory an address may lie that means it: kernels count rows and planes from one, and columns.
+const NEAR: u64 = 256 << 10;
+
+/// The block at an address, the one that ends there, as some programs go backwards from an end, and the one that begins within `near`
+/// after it, as some count from one. Before them the block that the address lies in.
+fn find_around(blocks: &[Block], address: CUdeviceptr, near: u64) -> (Option<&Block>, impl Iterator<Item = u32>) {
     let after = blocks.partition_point(|block| block.start <= address);
     let last = after.checked_sub(1);
     let here = last.filter(|at| address <= blocks[*at].end);
     // At the beginning of one, the one before may end.
     let before = last.filter(|at| blocks[*at].start == address).and_then(|at| at.checked_sub(1));
     let before = before.filter(|at| blocks[*at].end == address);
-    (last.map(|at| &blocks[at]).filter(|block| address < block.end), here.into_iter().chain(before).map(|at| at as u32))
+    let next = Some(after).filter(|at| blocks.get(*at).is_some_and(|block| block.start - address <= near));
+    let found = here.into_iter().chain(before).chain(next).map(|at| at as u32);
+    (last.map(|at| &blocks[at]).filter(|block| address < block.end), found)
 }
 
 /// Which blocks a call has come by, and which extents whose contents point somewhere, in that order. Kept from call to call, so that
@@ -306,6 +292,12 @@ impl Visited {
     }
 }
 
+impl Extent {
+    fn leads_somewhere(&self) -> bool {
+        !self.targets.is_empty() || self.to_host
+    }
+}
+
 impl Arrival {
     fn new(layout: Layout, edges: &[(ExtentId, CUdeviceptr)], roots: roots::Found) -> Self {
         let Layout { blocks, mapped, extents } = layout;
@@ -348,7 +340,14 @@ impl Arrival {
             let first = next;
             next += count;
             let is_mapped = AtomicBool::new(extent.is_mapped);
-            Extent { id: extent.id, bytes: extent.bytes(), is_mapped, blocks: first..first, targets: Vec::new() }
+            Extent {
+                id: extent.id,
+                bytes: extent.bytes(),
+                is_mapped,
+                blocks: first..first,
+                targets: Vec::new(),
+                to_host: false,
+            }
         };
         let mut extents: Vec<Extent> = extents.iter().zip(&counts).map(extent).collect();
         let mut before = vec![0; behind.len()];
@@ -361,9 +360,10 @@ impl Arrival {
         }
         let of_id: HashMap<ExtentId, u32> = (0..).zip(&extents).map(|(at, extent)| (extent.id, at)).collect();
         for (extent, address) in edges {
-            // Pointers are told by the granule that they lie in: whatever begins or lies there is meant.
+            // Pointers are told by the granule that they lie in: whatever begins or lies there is meant, and what begins right behind it.
             let Some(from) = of_id.get(extent) else { continue };
-            extents[*from as usize].targets.extend(find_or_ends_at(&blocks, *address).1);
+            extents[*from as usize].to_host |= *address == HOST_MEMORY;
+            extents[*from as usize].targets.extend(find_around(&blocks, *address, GRANULE).1);
         }
         for extent in &mut extents {
             extent.targets.sort_unstable();
@@ -373,7 +373,7 @@ impl Arrival {
         for block in &mut blocks {
             let start = pointing.len() as u32;
             let all = &behind[block.extents.start as usize..block.extents.end as usize];
-            pointing.extend(all.iter().filter(|at| !extents[**at as usize].targets.is_empty()));
+            pointing.extend(all.iter().filter(|at| extents[**at as usize].leads_somewhere()));
             block.pointing = start..pointing.len() as u32;
         }
         let mut root_blocks: Vec<u32> = roots.addresses.iter().filter_map(|address| find(&blocks, *address)).collect();
@@ -467,18 +467,21 @@ impl Arrival {
         extents.filter(|extent| !extent.is_mapped.load(Ordering::Relaxed)).map(|extent| extent.bytes).sum()
     }
 
+    /// Whether an address is of no memory that is here or on its way: then it may mean any.
+    fn is_astray(&self, address: CUdeviceptr) -> bool {
+        // What was allocated since is in no block.
+        let is_new = |space: &space::Space| space.find(address).is_some() || space.mapping(address).is_some();
+        find_around(&self.blocks, address, NEAR).1.next().is_none() && space::get().is_some_and(|space| !is_new(space))
+    }
+
     /// Does something for each block that a call needs and that is not all here. True if it needs everything, and not everything is here:
-    /// then for none. Remembers what was asked for.
+    /// then perhaps not for all. Remembers what was asked for.
     fn for_lacking(&self, needs: &Needs, mut what: impl FnMut(u32)) -> bool {
-        let addresses = match needs {
+        let is_known = |named: &Named| !named.is_opaque && !named.parameters.iter().any(|at| self.is_astray(*at));
+        let named = match needs {
             Needs::Nothing => return false,
-            Needs::These(addresses) if !self.unreadable => addresses,
-            _ => {
-                for at in 0..self.blocks.len() as u32 {
-                    self.note(at);
-                }
-                return self.left.load(Ordering::Acquire) != 0;
-            }
+            Needs::These(named) if !self.unreadable && is_known(named) => named,
+            _ => return self.lacks_any(),
         };
         Visited::with(self.extents.len(), self.blocks.len(), |visited| {
             let mut visit = |at: u32, visited: &mut Visited| {
@@ -493,24 +496,41 @@ impl Arrival {
                 // Most memory points nowhere, so most calls have nothing to follow.
                 self.pointing_of(block).iter().for_each(|at| visited.add(*at));
             };
-            // Many parameters lie in the same block as the one before.
+            // Many addresses lie in the same block as the one before.
             let mut inside = 0..0;
-            for address in addresses {
+            for address in named.addresses.iter().chain(&named.parameters) {
                 if inside.contains(address) {
                     continue;
                 }
-                let (block, blocks) = find_or_ends_at(&self.blocks, *address);
+                let (block, blocks) = find_around(&self.blocks, *address, NEAR);
                 blocks.for_each(|at| visit(at, visited));
-                inside = block.map_or(0..0, |block| block.start + 1..block.end);
+                inside = block.map_or(0..0, |block| block.start + 1..(block.end - NEAR).max(block.start + 1));
+            }
+            for part in &named.parts {
+                let may_be = |block: &Block| part.lies_between(block.start.saturating_sub(NEAR), block.end);
+                let blocks = (0..).zip(&self.blocks).filter(|(_, block)| may_be(block));
+                blocks.for_each(|(at, _)| visit(at, visited));
             }
             self.roots.iter().for_each(|at| visit(*at, visited));
             let mut next = 0;
             while let Some(&at) = visited.order.get(next) {
-                self.extents[at as usize].targets.iter().for_each(|target| visit(*target, visited));
+                let extent = &self.extents[at as usize];
+                if extent.to_host {
+                    return self.lacks_any();
+                }
+                extent.targets.iter().for_each(|target| visit(*target, visited));
                 next += 1;
             }
-        });
-        false
+            false
+        })
+    }
+
+    /// Whether anything is missing, for a call that needs everything.
+    fn lacks_any(&self) -> bool {
+        for at in 0..self.blocks.len() as u32 {
+            self.note(at);
+        }
+        self.left.load(Ordering::Acquire) != 0
     }
 
     /// Remembers the first use of a block, on the program's own clock: without what calls have waited so far.

@@ -4,8 +4,10 @@ use core::ffi::{c_int, c_void};
 
 use baton_contract::cuda::CUdeviceptr;
 
-use super::door::Gpu;
-use super::footprint::{Reach, Unified};
+use super::brings::{Brings, Filled, Into, Moved, Upload};
+use super::footprint::Reach;
+use super::needs::Named;
+use super::words::WORD;
 use crate::memory::space::is_ours;
 
 /// A graph (`CUgraph`), one of its nodes (`CUgraphNode`), an array or a context.
@@ -126,6 +128,39 @@ impl CopyNode {
     fn span(&self, end: &CopyEnd) -> usize {
         span([self.width, self.height, self.depth], end.pitch, end.height)
     }
+
+    /// Whether it is one row.
+    fn is_a_row(&self) -> bool {
+        self.height <= 1 && self.depth <= 1
+    }
+
+    /// Whether each row at one end consists of whole words, so that a word there comes from one row.
+    fn is_whole(&self, end: &CopyEnd) -> bool {
+        // On the host words may begin anywhere.
+        let begin = if end.kind == HOST { 0 } else { end.device | end.offsets[0] as u64 };
+        let pitch = if self.is_a_row() { 0 } else { end.pitch };
+        (begin | self.width as u64 | pitch as u64).is_multiple_of(WORD as u64)
+    }
+
+    /// Whether nothing comes to the device that was not there before, or is it for certain: it leaves the device, or whole words move
+    /// within.
+    pub(super) fn keeps_words(&self) -> bool {
+        let is_device = |end: &CopyEnd| end.kind == DEVICE || end.kind == UNIFIED && is_ours(end.address());
+        match self.to.kind {
+            HOST => !is_ours(self.to.host.addr() as u64),
+            UNIFIED if !is_ours(self.to.address()) && is_device(&self.from) => true,
+            DEVICE | UNIFIED => is_device(&self.from) && self.is_whole(&self.from) && self.is_whole(&self.to),
+            // To an array, of which nobody reads addresses without being a program that has unmanaged memory.
+            _ => true,
+        }
+    }
+}
+
+impl FillNode {
+    pub(super) fn filled(&self) -> Filled {
+        let Self { target, pitch, value, element, width, height } = *self;
+        Filled { at: target, pitch, value, element: element as usize, width, height }
+    }
 }
 
 impl From<FlatEnd> for CopyEnd {
@@ -167,7 +202,7 @@ impl Reach for Unread {
         false
     }
 
-    fn add_to(self, _: usize, _: Gpu, _: &mut Vec<CUdeviceptr>) -> Option<()> {
+    fn add_to(self, _: &mut Vec<CUdeviceptr>) -> Option<()> {
         None
     }
 }
@@ -188,18 +223,33 @@ impl Reach for CopyNode {
         is_wild(&self.from) || is_wild(&self.to)
     }
 
-    fn add_to(self, _: usize, gpu: Gpu, found: &mut Vec<CUdeviceptr>) -> Option<()> {
+    fn add_to(self, found: &mut Vec<CUdeviceptr>) -> Option<()> {
+        for end in [&self.from, &self.to] {
+            match end.kind {
+                DEVICE | UNIFIED => end.address().add_to(found)?,
+                HOST => end.host.wrapping_byte_add(end.offset()).add_to(found)?,
+                // An array is none of ours.
+                _ => {}
+            }
+        }
+        Some(())
+    }
+}
+
+impl Brings for CopyNode {
+    const ENDS_BY_ITSELF: bool = true;
+
+    fn bring(self, into: Into, found: &mut Named) {
+        if self.keeps_words() {
+            return;
+        }
         let span = self.span(&self.from);
-        if matches!(self.to.kind, DEVICE | UNIFIED) {
-            self.to.address().add_to(0, gpu, found)?;
+        let from = self.from.host.wrapping_byte_add(self.from.offset());
+        let is_upload = self.from.kind == HOST && matches!(self.to.kind, DEVICE | UNIFIED);
+        if is_upload && self.is_whole(&self.from) && self.is_whole(&self.to) || self.is_a_row() && is_upload {
+            return Upload(self.to.address(), from, span).bring(into, found);
         }
-        match self.from.kind {
-            DEVICE => self.from.address().add_to(span, gpu, found),
-            UNIFIED => Unified(self.from.address()).add_to(span, gpu, found),
-            HOST => self.from.host.wrapping_byte_add(self.from.offset()).add_to(span, gpu, found),
-            // An array is none of ours; what comes from it is not known.
-            _ => (gpu == Gpu::Other).then_some(()),
-        }
+        found.is_opaque = true;
     }
 }
 
@@ -210,9 +260,20 @@ impl Reach for Copy3d {
         unsafe { given::<CopyNode>(self.0) }.is_some_and(|copy| copy.is_wild(bytes))
     }
 
-    fn add_to(self, bytes: usize, gpu: Gpu, found: &mut Vec<CUdeviceptr>) -> Option<()> {
+    fn add_to(self, found: &mut Vec<CUdeviceptr>) -> Option<()> {
         // SAFETY: as above.
-        unsafe { given::<CopyNode>(self.0) }.map_or(Some(()), |copy| copy.add_to(bytes, gpu, found))
+        unsafe { given::<CopyNode>(self.0) }.map_or(Some(()), |copy| copy.add_to(found))
+    }
+}
+
+impl Brings for Copy3d {
+    const ENDS_BY_ITSELF: bool = true;
+
+    fn bring(self, into: Into, found: &mut Named) {
+        // SAFETY: the program's own description, which the driver is about to read.
+        if let Some(copy) = unsafe { given::<CopyNode>(self.0) } {
+            copy.bring(into, found);
+        }
     }
 }
 
@@ -230,8 +291,18 @@ impl Reach for Copy2d {
         self.copy().is_some_and(|copy| copy.is_wild(bytes))
     }
 
-    fn add_to(self, bytes: usize, gpu: Gpu, found: &mut Vec<CUdeviceptr>) -> Option<()> {
-        self.copy().map_or(Some(()), |copy| copy.add_to(bytes, gpu, found))
+    fn add_to(self, found: &mut Vec<CUdeviceptr>) -> Option<()> {
+        self.copy().map_or(Some(()), |copy| copy.add_to(found))
+    }
+}
+
+impl Brings for Copy2d {
+    const ENDS_BY_ITSELF: bool = true;
+
+    fn bring(self, into: Into, found: &mut Named) {
+        if let Some(copy) = self.copy() {
+            copy.bring(into, found);
+        }
     }
 }
 
@@ -242,9 +313,9 @@ impl Reach for Fill {
             .is_some_and(|fill| fill.target.is_wild(rows(fill.pitch, fill.width, fill.height, fill.element as usize)))
     }
 
-    fn add_to(self, _: usize, gpu: Gpu, found: &mut Vec<CUdeviceptr>) -> Option<()> {
+    fn add_to(self, found: &mut Vec<CUdeviceptr>) -> Option<()> {
         // SAFETY: as above.
-        unsafe { given::<FillNode>(self.0) }.map_or(Some(()), |fill| fill.target.add_to(0, gpu, found))
+        unsafe { given::<FillNode>(self.0) }.map_or(Some(()), |fill| fill.target.add_to(found))
     }
 }
 
@@ -259,12 +330,12 @@ impl Reach for Node {
         false
     }
 
-    fn add_to(self, bytes: usize, gpu: Gpu, found: &mut Vec<CUdeviceptr>) -> Option<()> {
+    fn add_to(self, found: &mut Vec<CUdeviceptr>) -> Option<()> {
         use kind::*;
         // SAFETY: the program's own description, which the driver is about to read.
         match unsafe { given::<c_int>(self.0) } {
-            Some(COPY) => Copy3d(self.0.wrapping_byte_add(Self::COPY)).add_to(bytes, gpu, found),
-            Some(FILL) => Fill(self.0.wrapping_byte_add(Self::DESCRIPTION)).add_to(bytes, gpu, found),
+            Some(COPY) => Copy3d(self.0.wrapping_byte_add(Self::COPY)).add_to(found),
+            Some(FILL) => Fill(self.0.wrapping_byte_add(Self::DESCRIPTION)).add_to(found),
             // These name nothing that is looked at when they are added.
             None | Some(KERNEL | HOST_FUNCTION | CHILD | EMPTY | WAIT_EVENT | RECORD_EVENT) => Some(()),
             Some(_) => None,
@@ -286,12 +357,16 @@ impl Reach for Batch {
         self.ranges().any(|(to, from, bytes)| to.is_wild(bytes) || from.is_wild(bytes))
     }
 
-    fn add_to(self, _: usize, gpu: Gpu, found: &mut Vec<CUdeviceptr>) -> Option<()> {
-        let mut ranges = self.ranges();
-        ranges.try_for_each(|(to, from, bytes)| {
-            to.add_to(bytes, gpu, found)?;
-            Unified(from).add_to(bytes, gpu, found)
-        })
+    fn add_to(self, found: &mut Vec<CUdeviceptr>) -> Option<()> {
+        self.ranges().try_for_each(|(to, from, _)| to.add_to(found).and(from.add_to(found)))
+    }
+}
+
+impl Brings for Batch {
+    const ENDS_BY_ITSELF: bool = true;
+
+    fn bring(self, into: Into, found: &mut Named) {
+        self.ranges().for_each(|(to, from, bytes)| Moved(to, from, bytes).bring(into, found));
     }
 }
 
@@ -311,7 +386,7 @@ impl Reach for Words {
         false
     }
 
-    fn add_to(self, _: usize, _: Gpu, found: &mut Vec<CUdeviceptr>) -> Option<()> {
+    fn add_to(self, found: &mut Vec<CUdeviceptr>) -> Option<()> {
         /// `CUstreamBatchMemOpType`: waiting and writing, of 4 and 8 bytes; and two that name no address.
         const WAIT_4: c_int = 1;
         const WRITE_4: c_int = 2;

@@ -6,7 +6,8 @@
 use baton_contract::cuda::{CUdevice, CUdeviceptr, CUresult, CUstream};
 use baton_contract::memory::GRANULE;
 
-use super::blocks::{Needs, is_lacking, wait, wait_until};
+use super::blocks::{is_lacking, wait, wait_until};
+use super::needs::Needs;
 use super::{ahead, elsewhere};
 use crate::driver::api::{self, Stream};
 use crate::gate::{self, MappingGuard, Passage};
@@ -42,10 +43,10 @@ pub(crate) fn pass_into(stream: impl FnOnce() -> CUstream, needs: impl Fn(Gpu) -
     pass_here(|| needs(Gpu::Shared))
 }
 
-/// The same for the launch of a kernel in `stream`, which `handle` names: the stream may wait in its place. So the launch has to be the
-/// next thing that this thread does.
+/// The same for a call in `stream`, which `handle` names: the stream may wait in its place. So the call has to be the next thing
+/// that this thread does.
 #[inline(always)]
-pub(crate) fn pass_launch(
+pub(crate) fn pass_ahead(
     handle: impl FnOnce() -> CUstream,
     stream: impl FnOnce() -> Stream,
     needs: impl Fn(Gpu) -> Needs,
@@ -74,7 +75,7 @@ pub(crate) fn pass_here(needs: impl Fn() -> Needs) -> Result<Passage, CUresult> 
 
 /// Asks the driver about an address of ours, of which it knows nothing while that memory is away.
 pub(crate) fn ask_about(address: CUdeviceptr, call: impl Fn() -> CUresult) -> CUresult {
-    gate::checked(|| pass_here(|| Needs::These(vec![address])), call)
+    gate::checked(|| pass_here(|| Needs::at(address)), call)
 }
 
 /// Whether the shared GPU is the current one.
@@ -121,7 +122,7 @@ pub(crate) fn wait_for(passage: &Passage, at: CUdeviceptr, bytes: u64) -> Result
     }
     // What comes as a whole begins and ends at multiples of this.
     let places = (at..at + bytes).step_by(GRANULE as usize).chain([at + bytes - 1]);
-    wait(passage, Needs::These(places.collect()))?;
+    wait(passage, Needs::These(places.collect::<Vec<_>>().into()))?;
     // What was being allocated when the gate was closed is in no block.
     match space::get() {
         Some(space) => wait_until(passage, || space.is_all_mapped(&(at..at + bytes))),

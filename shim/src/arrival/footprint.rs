@@ -1,32 +1,23 @@
-//! What a call needs: the device addresses that it names. What can be reached from those is found by the
-//! [arrival](super).
+//! What a call names: the device addresses in its arguments, and in a kernel's parameters. What can be reached from those is found by
+//! the [arrival](super).
 
 use core::ffi::c_void;
 
 use baton_contract::cuda::{CUdeviceptr, CUfunction};
 
-use super::blocks::Needs;
 use super::door::Gpu;
 use super::layouts;
-use super::roots::{self, HostMemory, TensorMap};
-use super::words::TENSOR_MAP;
+use super::needs::{Named, Needs};
+use super::roots::{self, TensorMap};
+use super::words::{TENSOR_MAP, WORD};
 use crate::memory::bounds::is_outside;
-use crate::memory::space::is_ours;
-
-/// Where a launch's parameters lead.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reads {
-    DeviceOnly,
-    /// To host memory too, which may change until the launch.
-    HostToo,
-}
+use crate::memory::space::{Space, is_ours};
+use crate::work::idle;
 
 /// The keys of a launch's `extra` list (`CU_LAUNCH_PARAM_…`).
 const END: usize = 0;
 const BUFFER_POINTER: usize = 1;
 const BUFFER_SIZE: usize = 2;
-/// What is longer is not read word by word in a call.
-const MOST_READ: usize = 64 << 20;
 /// What a `CUtensorMap` is aligned to.
 const TENSOR_MAP_ALIGNMENT: usize = 64;
 
@@ -35,20 +26,20 @@ pub(crate) fn kernel(gpu: Gpu, function: CUfunction, parameters: *mut *mut c_voi
     if gpu == Gpu::Other {
         return Needs::Nothing;
     }
-    let mut found = Vec::new();
+    // A kernel may wait for what the host writes.
+    idle::note_waiting();
+    let mut found = Named { is_unchecked: true, ..Named::default() };
     // SAFETY: what the program is about to hand to the driver as a launch's parameters.
-    match unsafe { add_parameters(function, parameters, extra, &mut found) } {
-        Some(_) => Needs::These(found),
-        None => Needs::Everything,
-    }
+    found.is_opaque |= unsafe { add_parameters(function, parameters, extra, &mut found) }.is_none();
+    Needs::These(found)
 }
 
 /// Something that a copy or fill reads or writes. Descriptions know their sizes themselves.
 pub(crate) trait Reach: Copy {
     /// Whether it touches addresses of ours without an allocation, or goes beyond the end of one.
     fn is_wild(self, bytes: usize) -> bool;
-    /// Adds what a call for this GPU needs of that; `None` if it cannot be told.
-    fn add_to(self, bytes: usize, gpu: Gpu, found: &mut Vec<CUdeviceptr>) -> Option<()>;
+    /// Adds the addresses of ours that it names; `None` if they cannot be told.
+    fn add_to(self, found: &mut Vec<CUdeviceptr>) -> Option<()>;
 }
 
 /// Device memory, or any address of a unified copy.
@@ -58,7 +49,7 @@ impl Reach for CUdeviceptr {
         is_outside(self, bytes)
     }
 
-    fn add_to(self, _: usize, _: Gpu, found: &mut Vec<CUdeviceptr>) -> Option<()> {
+    fn add_to(self, found: &mut Vec<CUdeviceptr>) -> Option<()> {
         if is_ours(self) {
             found.push(self);
         }
@@ -66,68 +57,46 @@ impl Reach for CUdeviceptr {
     }
 }
 
-/// Where a unified copy reads from: if that is not ours, it may be host memory, and its contents are not read here.
-#[derive(Clone, Copy)]
-pub(crate) struct Unified(pub(crate) CUdeviceptr);
-
-impl Reach for Unified {
-    #[inline]
-    fn is_wild(self, bytes: usize) -> bool {
-        is_outside(self.0, bytes)
-    }
-
-    fn add_to(self, _: usize, gpu: Gpu, found: &mut Vec<CUdeviceptr>) -> Option<()> {
-        if is_ours(self.0) {
-            found.push(self.0);
-            return Some(());
-        }
-        (gpu == Gpu::Other).then_some(())
-    }
-}
-
-/// Host memory that is read: the device will hold the pointers in it. Device memory is taken for host memory as well (measured).
+/// Host memory that is read, or device memory that is taken for it (measured).
 impl Reach for *const c_void {
     #[inline]
     fn is_wild(self, bytes: usize) -> bool {
-        is_outside(self.addr() as u64, bytes)
+        (self.addr() as CUdeviceptr).is_wild(bytes)
     }
 
-    fn add_to(self, bytes: usize, gpu: Gpu, found: &mut Vec<CUdeviceptr>) -> Option<()> {
-        if is_ours(self.addr() as u64) {
-            found.push(self.addr() as u64);
-            return Some(());
-        }
-        if bytes == 0 || self.is_null() || gpu == Gpu::Other {
-            // To the first two the driver has an answer.
-            return Some(());
-        }
-        if bytes > MOST_READ {
-            return None;
-        }
-        // Wherever the program says: it may have got that wrong, and then the driver has the answer.
-        roots::add_from_host(self.expose_provenance(), bytes, found).then_some(())
+    fn add_to(self, found: &mut Vec<CUdeviceptr>) -> Option<()> {
+        (self.addr() as CUdeviceptr).add_to(found)
     }
 }
 
-/// Host memory that is written, or device memory that is taken for it.
+/// The same of what is written.
 impl Reach for *mut c_void {
     #[inline]
     fn is_wild(self, bytes: usize) -> bool {
-        is_outside(self.addr() as u64, bytes)
+        self.cast_const().is_wild(bytes)
     }
 
-    fn add_to(self, _: usize, _: Gpu, found: &mut Vec<CUdeviceptr>) -> Option<()> {
-        if is_ours(self.addr() as u64) {
-            found.push(self.addr() as u64);
-        }
-        Some(())
+    fn add_to(self, found: &mut Vec<CUdeviceptr>) -> Option<()> {
+        self.cast_const().add_to(found)
     }
 }
 
-/// What a copy or fill over these ranges needs.
-pub(crate) fn ranges(mut add: impl FnMut(&mut Vec<CUdeviceptr>) -> Option<()>) -> Needs {
-    let mut found = Vec::new();
-    add(&mut found).map_or(Needs::Everything, |()| Needs::These(found))
+/// What a call over these ranges needs for its names.
+pub(crate) fn ranges(add: impl FnOnce(&mut Vec<CUdeviceptr>) -> Option<()>) -> Needs {
+    ranges_and(add, |_| ())
+}
+
+/// The same, and for what it brings.
+pub(crate) fn ranges_and(
+    add: impl FnOnce(&mut Vec<CUdeviceptr>) -> Option<()>,
+    bring: impl FnOnce(&mut Named),
+) -> Needs {
+    let mut found = Named::default();
+    if add(&mut found.addresses).is_none() {
+        return Needs::Everything;
+    }
+    bring(&mut found);
+    Needs::These(found)
 }
 
 /// Adds what a launch's parameters name; `None` if they cannot be read.
@@ -139,27 +108,25 @@ pub(crate) unsafe fn add_parameters(
     function: CUfunction,
     parameters: *mut *mut c_void,
     extra: *mut *mut c_void,
-    found: &mut Vec<CUdeviceptr>,
-) -> Option<Reads> {
-    let mut reads = Reads::DeviceOnly;
+    found: &mut Named,
+) -> Option<()> {
     if !extra.is_null() {
         // SAFETY: a list of pairs that ends with a zero, by this function's contract.
         let (buffer, size) = unsafe { buffer_of(extra) }?;
         // SAFETY: as above.
-        unsafe { add_value(buffer, size, found, &mut reads) }?;
-        return Some(reads);
+        return unsafe { add_value(buffer, size, found) };
     }
     let layout = layouts::of(function)?;
     // Most parameters are no addresses; growing the list would take longer than finding them.
-    found.reserve(layout.len());
+    found.parameters.reserve(layout.len());
     for (at, size) in layout.iter().enumerate() {
         if parameters.is_null() {
             return None;
         }
         // SAFETY: one pointer for each parameter of the function, by this function's contract.
-        unsafe { add_value((*parameters.add(at)).cast(), *size, found, &mut reads) }?;
+        unsafe { add_value((*parameters.add(at)).cast(), *size, found) }?;
     }
-    Some(reads)
+    Some(())
 }
 
 /// # Safety
@@ -187,19 +154,22 @@ unsafe fn buffer_of(extra: *mut *mut c_void) -> Option<(*const u8, usize)> {
 /// # Safety
 ///
 /// So many bytes can be read.
-unsafe fn add_value(value: *const u8, size: usize, found: &mut Vec<CUdeviceptr>, reads: &mut Reads) -> Option<()> {
+unsafe fn add_value(value: *const u8, size: usize, found: &mut Named) -> Option<()> {
     if value.is_null() {
         return Some(());
     }
-    // SAFETY: by this function's contract.
-    unsafe { add_words(value, size, found, reads) }?;
+    // SAFETY: by this function's contract. The program changes its parameters after the call, if at all.
+    let value = unsafe { core::slice::from_raw_parts(value, size) };
+    add_words(value, found);
     if size >= TENSOR_MAP && roots::has_tensor_maps() {
         for at in (0..=size - TENSOR_MAP).step_by(TENSOR_MAP_ALIGNMENT) {
-            // SAFETY: within the value.
-            let map: [u8; TENSOR_MAP] = unsafe { value.add(at).cast::<[u8; TENSOR_MAP]>().read_unaligned() };
-            match roots::tensor_map(&map) {
+            let map = value[at..].first_chunk::<TENSOR_MAP>()?;
+            match roots::tensor_map(map) {
                 TensorMap::None => {}
-                TensorMap::Of(base) => found.push(base),
+                TensorMap::Of(base) => {
+                    found.is_opaque |= roots::is_host(base);
+                    found.addresses.push(base);
+                }
                 TensorMap::Perhaps => return None,
             }
         }
@@ -207,27 +177,18 @@ unsafe fn add_value(value: *const u8, size: usize, found: &mut Vec<CUdeviceptr>,
     Some(())
 }
 
-/// Adds every word that is an address of ours. Also in between: structures may be packed.
-///
-/// # Safety
-///
-/// So many bytes can be read.
-unsafe fn add_words(start: *const u8, bytes: usize, found: &mut Vec<CUdeviceptr>, reads: &mut Reads) -> Option<()> {
-    let mut at = 0;
-    while at + 8 <= bytes {
-        // SAFETY: within the range.
-        let word = unsafe { start.add(at).cast::<u64>().read_unaligned() };
-        if is_ours(word) {
-            found.push(word);
-        } else if roots::is_pinned_host(word) {
-            // A kernel that is given host memory finds there what it finds.
-            match roots::add_pinned_host(word, found) {
-                HostMemory::None => {}
-                HostMemory::Read => *reads = Reads::HostToo,
-                HostMemory::Gone => return None,
-            }
+/// Adds every word that is an address of ours, also in between: structures may be packed. One where a pointer usually lies may mean an
+/// allocation that it does not lie in.
+fn add_words(value: &[u8], found: &mut Named) {
+    let (start, end) = Space::window();
+    for (at, word) in value.windows(WORD).enumerate() {
+        let word = u64::from_le_bytes(word.try_into().expect("a window of eight bytes"));
+        if (start..end).contains(&word) && is_ours(word) {
+            let list = if at % WORD == 0 { &mut found.parameters } else { &mut found.addresses };
+            list.push(word);
+        } else {
+            // A kernel that is given host memory finds there what the host has written by then.
+            found.is_opaque |= roots::is_host(word);
         }
-        at += 4;
     }
-    Some(())
 }

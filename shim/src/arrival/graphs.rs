@@ -1,22 +1,23 @@
 //! What captured graphs hold: read when a graph is made ready to run, and at every change.
 //!
-//! A graph's launch needs what its kernel, copy and fill nodes name. Changes add to that and take nothing away: what
-//! is needed in vain costs only time.
+//! A graph's launch needs what its kernel, copy and fill nodes name and bring. Changes add to that and take nothing away: what
+//! is needed in vain costs only time. Host memory that a node reads is read when the graph runs, after whatever the graph has had the
+//! host do before.
 
 use core::ffi::c_void;
 use core::ptr;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use baton_contract::cuda::{CUDA_SUCCESS, CUdeviceptr, CUgraphExec};
+use baton_contract::cuda::{CUDA_SUCCESS, CUgraphExec};
 
-use super::blocks::Needs;
+use super::copies::kind;
 pub(crate) use super::copies::{CopyNode, FillNode, Handle};
-use super::copies::{DEVICE, HOST, UNIFIED, kind};
 use super::door::Gpu;
 use super::footprint::{self, Reach};
+use super::needs::{Named, Needs};
 use crate::driver::api;
-use crate::memory::space::is_ours;
+use crate::work::idle;
 
 /// `CUDA_KERNEL_NODE_PARAMS_v2` of `cuda.h`.
 #[repr(C)]
@@ -30,24 +31,13 @@ pub(crate) struct KernelNode {
     context: Handle,
 }
 
-/// How much of a graph is known.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-enum Known {
-    /// What memory it names, and what it copies to the device.
-    #[default]
-    All,
-    /// What memory it names: something in it cannot be read.
-    Names,
-    Nothing,
-}
-
 /// What a graph holds.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct Harvest {
-    addresses: Vec<CUdeviceptr>,
-    /// Host memory that it copies to the device, read when it is launched.
-    sources: Vec<(usize, usize)>,
-    known: Known,
+    /// What its nodes name and bring. Host memory that they read is opaque: it is read when the graph runs.
+    named: Named,
+    /// What memory it names could be read.
+    is_known: bool,
 }
 
 static GRAPHS: Mutex<Option<HashMap<usize, Harvest>>> = Mutex::new(None);
@@ -57,19 +47,10 @@ fn graphs() -> MutexGuard<'static, Option<HashMap<usize, Harvest>>> {
 }
 
 /// What a graph's launch needs.
-pub(crate) fn needs(gpu: Gpu, graph: CUgraphExec) -> Needs {
+pub(crate) fn needs(_: Gpu, graph: CUgraphExec) -> Needs {
+    idle::note_waiting();
     let known = graphs().as_ref().and_then(|all| all.get(&graph.addr()).cloned());
-    let enough = match gpu {
-        Gpu::Shared => Known::All,
-        Gpu::Other => Known::Names,
-    };
-    let Some(harvest) = known.filter(|harvest| harvest.known <= enough) else { return Needs::Everything };
-    // Not under the lock: there may be much to read.
-    footprint::ranges(|found| {
-        found.extend(&harvest.addresses);
-        let mut sources = harvest.sources.iter();
-        sources.try_for_each(|(at, bytes)| ptr::with_exposed_provenance::<c_void>(*at).add_to(*bytes, gpu, found))
-    })
+    known.filter(|harvest| harvest.is_known).map_or(Needs::Everything, |harvest| Needs::These(harvest.named))
 }
 
 /// A graph was made ready to run, or all of it was replaced.
@@ -88,7 +69,7 @@ pub(crate) fn gone(ready: CUgraphExec) {
 
 /// It was changed in a way that is not read.
 pub(crate) fn unreadable(ready: CUgraphExec) {
-    change(ready, |harvest| harvest.known = Known::Nothing);
+    change(ready, Harvest::lose);
 }
 
 fn change(ready: CUgraphExec, change: impl FnOnce(&mut Harvest)) {
@@ -113,23 +94,16 @@ pub(crate) fn kernel_changed(ready: CUgraphExec, node: *const KernelNode, is_v1:
 
 /// A copy node of it was changed.
 pub(crate) fn copy_changed(ready: CUgraphExec, node: *const CopyNode) {
-    let mut harvest = Harvest::default();
     // SAFETY: the driver has just taken it.
-    harvest.add_copy(unsafe { &*node });
-    // Which of the sources that were known before this one replaces is not kept: they must not be read any more.
-    harvest.sources.clear();
-    change(ready, |known| {
-        known.sources.clear();
-        known.no_more_than(Known::Names);
-        known.add(harvest);
-    });
+    let node = unsafe { *node };
+    change(ready, |known| known.add_copy(&node));
 }
 
 /// A fill node of it was changed.
 pub(crate) fn fill_changed(ready: CUgraphExec, node: *const FillNode) {
     // SAFETY: the driver has just taken it.
-    let target = unsafe { (*node).target };
-    change(ready, |known| known.add_address(target));
+    let node = unsafe { *node };
+    change(ready, |known| known.add_fill(&node));
 }
 
 /// A graph in it was replaced by this one.
@@ -139,24 +113,22 @@ pub(crate) fn child_changed(ready: CUgraphExec, graph: Handle) {
     change(ready, |known| known.add(harvest));
 }
 
+impl Default for Harvest {
+    fn default() -> Self {
+        // Kernels alone are launched before their memory.
+        Self { named: Named { is_unchecked: true, ..Named::default() }, is_known: true }
+    }
+}
+
 impl Harvest {
     fn add(&mut self, other: Self) {
-        self.addresses.extend(other.addresses);
-        self.addresses.sort_unstable();
-        self.addresses.dedup();
-        self.sources.extend(other.sources);
-        self.no_more_than(other.known);
+        self.named.add(other.named);
+        self.is_known &= other.is_known;
     }
 
-    /// No more is known of it.
-    fn no_more_than(&mut self, known: Known) {
-        self.known = self.known.max(known);
-    }
-
-    fn add_address(&mut self, address: CUdeviceptr) {
-        if is_ours(address) {
-            self.addresses.push(address);
-        }
+    /// There is something in it that cannot be read.
+    fn lose(&mut self) {
+        self.is_known = false;
     }
 
     fn add_graph(&mut self, graph: Handle) {
@@ -168,18 +140,10 @@ impl Harvest {
             // SAFETY: room for so many.
             answer = unsafe { api::graph_nodes(graph, nodes.as_mut_ptr(), &mut count) };
         }
-        if answer != CUDA_SUCCESS {
-            self.known = Known::Nothing;
-            return;
+        if answer != CUDA_SUCCESS || nodes.into_iter().any(|node| self.add_node(node).is_none()) {
+            return self.lose();
         }
-        for node in nodes {
-            if self.add_node(node).is_none() {
-                self.known = Known::Nothing;
-                return;
-            }
-        }
-        self.addresses.sort_unstable();
-        self.addresses.dedup();
+        self.named.settle();
     }
 
     fn add_node(&mut self, node: Handle) -> Option<()> {
@@ -202,16 +166,17 @@ impl Harvest {
                 kind::FILL => {
                     let mut fill: FillNode = core::mem::zeroed();
                     worked(api::fill_node(node, (&raw mut fill).cast()))?;
-                    self.add_address(fill.target);
+                    self.add_fill(&fill);
                 }
                 kind::CHILD => {
                     let mut child = ptr::null_mut();
                     worked(api::child_graph(node, &mut child))?;
                     self.add_graph(child);
                 }
-                kind::EMPTY | kind::WAIT_EVENT | kind::RECORD_EVENT => {}
-                // They name no memory of ours.
-                kind::HOST_FUNCTION | kind::ALLOCATION | kind::FREE => self.no_more_than(Known::Names),
+                // They name no memory of ours, and bring nothing to it.
+                kind::EMPTY | kind::WAIT_EVENT | kind::RECORD_EVENT | kind::HOST_FUNCTION => {}
+                // Nor do these; what they give out, and is in it, is not known.
+                kind::ALLOCATION | kind::FREE => self.named.is_opaque = true,
                 _ => return None,
             }
         }
@@ -221,27 +186,19 @@ impl Harvest {
     fn add_kernel(&mut self, node: &KernelNode) {
         let function = if node.function.is_null() { node.kernel } else { node.function };
         // SAFETY: the parameters that the driver keeps for this node, or has just been given.
-        let read = unsafe { footprint::add_parameters(function, node.parameters, node.extra, &mut self.addresses) };
-        // What host memory holds when the graph is launched is not known now.
-        if !matches!(read, Some(footprint::Reads::DeviceOnly)) {
-            self.no_more_than(Known::Names);
-        }
+        let read = unsafe { footprint::add_parameters(function, node.parameters, node.extra, &mut self.named) };
+        self.named.is_opaque |= read.is_none();
     }
 
     fn add_copy(&mut self, node: &CopyNode) {
-        match node.to.kind {
-            DEVICE | UNIFIED => self.add_address(node.to.device),
-            HOST => {}
-            // An array is not one of ours, but what is copied there may be pointers.
-            _ => self.no_more_than(Known::Names),
-        }
-        match node.from.kind {
-            DEVICE => self.add_address(node.from.device),
-            UNIFIED if is_ours(node.from.device) => self.add_address(node.from.device),
-            HOST if node.height <= 1 && node.depth <= 1 => {
-                self.sources.push((node.from.host.expose_provenance() + node.from.offsets[0], node.width));
-            }
-            _ => self.no_more_than(Known::Names),
-        }
+        self.named.is_unchecked = false;
+        node.add_to(&mut self.named.addresses);
+        self.named.is_opaque |= !node.keeps_words();
+    }
+
+    fn add_fill(&mut self, node: &FillNode) {
+        self.named.is_unchecked = false;
+        node.target.add_to(&mut self.named.addresses);
+        node.filled().add_words(&mut self.named);
     }
 }

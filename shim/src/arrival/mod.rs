@@ -20,20 +20,23 @@
 
 mod ahead;
 mod blocks;
+pub(crate) mod brings;
 pub(crate) mod copies;
 mod door;
 pub(crate) mod elsewhere;
 pub(crate) mod footprint;
 pub(crate) mod graphs;
 pub(crate) mod layouts;
+mod needs;
 pub(crate) mod roots;
 pub(crate) mod words;
 
 pub(crate) use ahead::{all_is_here, is_waited_for_on_gpu, prepare, stream_goes};
-pub(crate) use blocks::{Needs, end, is_complete, is_waited_for, mapped, story, wake};
+pub(crate) use blocks::{end, is_complete, is_waited_for, mapped, story, wake};
 pub(crate) use door::{
-    Gpu, ask_about, expose, is_here, lock_mappings, pass, pass_here, pass_into, pass_launch, wait_for, with_all_here,
+    Gpu, ask_about, expose, is_here, lock_mappings, pass, pass_ahead, pass_here, pass_into, wait_for, with_all_here,
 };
+pub(crate) use needs::Needs;
 
 use baton_contract::cuda::CUdeviceptr;
 use baton_contract::messages::ExtentId;

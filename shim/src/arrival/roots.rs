@@ -2,6 +2,7 @@
 //! and tensor maps, which hide the address that they are about.
 
 use core::ffi::c_void;
+use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -9,9 +10,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
 use baton_contract::cuda::{CUDA_SUCCESS, CUdevice, CUdeviceptr, CUresult};
 
-use super::words::{TENSOR_MAP, add_window_words};
+use super::words::{TENSOR_MAP, add_window_words, add_words_anywhere};
 use crate::driver::api;
-use crate::memory::space::is_ours;
+use crate::memory::space::{is_ours, is_window};
 use crate::sys::own_memory;
 use crate::work::capture;
 use crate::work::reading;
@@ -20,8 +21,11 @@ use crate::work::reading;
 const MOST_GLOBALS: u64 = 4 << 20;
 /// So many tensor maps are remembered, the last ones: about 4 MiB of them.
 const MOST_TENSOR_MAPS: usize = 1 << 16;
-/// Larger host allocations are not read for one parameter that points into them.
-const MOST_HOST: u64 = 16 << 20;
+/// So many words that may be addresses of the host are looked at one by one.
+const MOST_ASKED: usize = 1 << 12;
+/// Where a process has its pages, on the processors that there are drivers for: what is mapped, and programs that lie anywhere. Below
+/// that there are too many numbers that are no addresses.
+const PAGES: Range<u64> = 0x5500_0000_0000..1 << 47;
 
 /// A variable of a module or library.
 #[derive(Clone, Copy, Debug)]
@@ -30,6 +34,8 @@ struct Global {
     context: usize,
     device: CUdevice,
     code: usize,
+    /// The host may write it at any time, or it is not known whether it may.
+    is_managed: bool,
 }
 
 /// Whose host memory it is that the device can read.
@@ -105,6 +111,8 @@ static HAS_TENSOR_MAPS: AtomicBool = AtomicBool::new(false);
 static FORGOT_TENSOR_MAPS: AtomicBool = AtomicBool::new(false);
 /// The lowest and highest address of host memory that was ever made known, for a quick look.
 static HOST: [AtomicU64; 2] = [AtomicU64::new(u64::MAX), AtomicU64::new(0)];
+/// Kernels read all pages of the process (`CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS`).
+static READS_PAGES: AtomicBool = AtomicBool::new(false);
 /// Whoever reads the driver's host memory holds this, and what is forgotten is not freed until they are done.
 static HOST_IS_READ: RwLock<()> = RwLock::new(());
 
@@ -128,13 +136,10 @@ pub(crate) struct Found {
 /// Reads the roots of kernels on a GPU. The caller is the pager, all work has ended, and the gate is closed.
 pub(crate) fn read(device: CUdevice) -> Found {
     let (mut addresses, globals, lost): (Vec<CUdeviceptr>, Vec<(CUdeviceptr, u64, usize)>, bool) = with(|roots| {
-        let globals = roots
-            .globals
-            .iter()
-            .filter(|(_, global)| global.device == device)
-            .map(|(at, global)| (*at, global.bytes, global.context));
+        let here = || roots.globals.iter().filter(|(_, global)| global.device == device);
+        let globals = here().map(|(at, global)| (*at, global.bytes, global.context));
         let textures = roots.textures.values().map(|(address, _)| *address);
-        (textures.collect(), globals.collect(), roots.lost)
+        (textures.collect(), globals.collect(), roots.lost || here().any(|(_, global)| global.is_managed))
     });
     if globals.is_empty() || lost {
         return Found { addresses, unreadable: lost };
@@ -145,10 +150,18 @@ pub(crate) fn read(device: CUdevice) -> Found {
     }
     let mut unreadable = false;
     for (at, bytes, context) in globals {
-        let is_read = reading::read(context, at, bytes as usize, |contents| add_window_words(contents, &mut addresses));
+        let is_read = reading::read(context, at, bytes as usize, |contents| {
+            add_window_words(contents, &mut addresses);
+            unreadable |= has_host_words(contents);
+        });
         unreadable |= !is_read;
     }
     Found { addresses, unreadable }
+}
+
+/// The program is about to use this device.
+pub(crate) fn set_device(device: CUdevice) {
+    READS_PAGES.store(api::reads_pages(device), Ordering::Relaxed);
 }
 
 pub(crate) fn texture_made(handle: u64, address: CUdeviceptr) {
@@ -166,7 +179,8 @@ pub(crate) fn global_found(at: CUdeviceptr, bytes: u64, code: usize) {
     let (context, mut device) = (api::current_context(), -1);
     // SAFETY: an out-parameter.
     unsafe { api::current_device(&mut device) };
-    with(|roots| roots.globals.insert(at, Global { bytes, context, device, code }));
+    let is_managed = api::is_managed(at) != Some(false);
+    with(|roots| roots.globals.insert(at, Global { bytes, context, device, code, is_managed }));
 }
 
 /// Code is unloaded by `unload`: from before on, the pager must not read its globals. If that fails, they stay.
@@ -246,32 +260,43 @@ pub(crate) fn is_pinned_host(word: u64) -> bool {
     word >= HOST[0].load(Ordering::Relaxed) && word < HOST[1].load(Ordering::Relaxed)
 }
 
-/// What a kernel finds at an address of the host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum HostMemory {
-    /// It is none that the device can read.
-    None,
-    /// All that it points to was added.
-    Read,
-    /// Another thread has just given it back: who knows.
-    Gone,
+/// Whether a word is an address of host memory that kernels read: what the driver knows of, or any page, if the device reads those.
+pub(crate) fn is_host(word: u64) -> bool {
+    is_known_host(word) || is_pageable(word)
 }
 
-/// Adds what such memory points to.
-pub(super) fn add_pinned_host(word: u64, found: &mut Vec<CUdeviceptr>) -> HostMemory {
-    let range = with(|roots| roots.host.range(..=word).next_back().map(|(at, host)| (*at, host.bytes)));
-    let Some((at, bytes)) = range.filter(|(at, bytes)| word < at + bytes) else { return HostMemory::None };
-    // Only from there on: nobody keeps a table of pointers so deep in a staging buffer.
-    let (at, bytes) = if bytes > MOST_HOST { (word, (at + bytes - word).min(MOST_HOST)) } else { (at, bytes) };
-    match add_from_host(at as usize, bytes as usize, found) {
-        true => HostMemory::Read,
-        false => HostMemory::Gone,
+/// Whether it is one of memory that the driver knows of.
+pub(super) fn is_known_host(word: u64) -> bool {
+    let holds = |(at, host): (&u64, &Host)| word < at + host.bytes;
+    is_pinned_host(word) && with(|roots| roots.host.range(..=word).next_back().is_some_and(holds))
+}
+
+/// Where addresses of host memory lie that kernels read.
+pub(crate) fn host_range() -> Range<u64> {
+    if READS_PAGES.load(Ordering::Relaxed) {
+        return PAGES;
     }
+    let [start, end] = HOST.each_ref().map(|at| at.load(Ordering::Relaxed));
+    if end == 0 { 0..0 } else { start..end }
 }
 
-/// Adds every word of host memory that is an address of ours. The memory may be gone, or may never have been: then false.
-pub(super) fn add_from_host(at: usize, bytes: usize, found: &mut Vec<CUdeviceptr>) -> bool {
-    let see = |piece: &[u8]| add_window_words(piece, found);
+/// Whether kernels read this address by themselves, on a device that reads the program's pages.
+fn is_pageable(word: u64) -> bool {
+    READS_PAGES.load(Ordering::Relaxed)
+        && PAGES.contains(&word)
+        && !is_window(word)
+        && own_memory::is_mapped(word as usize)
+}
+
+/// Whether any word is, or may be, an address of host memory that kernels read.
+pub(super) fn has_host_words(bytes: &[u8]) -> bool {
+    let mut found = Vec::new();
+    add_words_anywhere(bytes, host_range(), &mut found);
+    found.len() > MOST_ASKED || found.into_iter().any(is_host)
+}
+
+/// Reads host memory in pieces that have a word in common. It may be gone, or may never have been: then false.
+pub(super) fn read_host(at: usize, bytes: usize, see: impl FnMut(&[u8])) -> bool {
     if !is_pinned_host(at as u64) {
         return own_memory::read(at, bytes, see);
     }

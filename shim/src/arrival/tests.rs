@@ -1,3 +1,4 @@
+use super::super::needs::Part;
 use super::*;
 
 const MIB: u64 = 1 << 20;
@@ -30,7 +31,7 @@ fn three() -> Vec<Layout> {
 }
 
 fn these(addresses: &[u64]) -> Needs {
-    Needs::These(addresses.to_vec())
+    Needs::These(addresses.to_vec().into())
 }
 
 #[test]
@@ -115,8 +116,35 @@ fn an_address_between_two_may_mean_either() {
         arrival.mapped(&[ExtentId(here)]);
         assert!(arrival.lacks(&these(&[66 * MIB])));
         assert_eq!(arrival.lacks(&these(&[66 * MIB + 1])), here == 1);
-        assert_eq!(arrival.lacks(&these(&[66 * MIB - 1])), here == 2);
+        assert!(arrival.lacks(&these(&[66 * MIB - 1])), "right before the second");
+        assert_eq!(arrival.lacks(&these(&[66 * MIB - NEAR - 1])), here == 2);
     }
+}
+
+#[test]
+fn a_call_that_has_not_shown_all_of_it_lacks_whatever_is_missing() {
+    let arrival = arrival(three(), &[], roots::Found::default());
+    let opaque = || Needs::These(Named { is_opaque: true, ..Named::default() });
+    assert!(arrival.lacks(&opaque()) && !arrival.lacks(&these(&[])));
+    arrival.mapped(&[ExtentId(1), ExtentId(3)]);
+    assert!(arrival.lacks(&opaque()));
+    arrival.mapped(&[ExtentId(7)]);
+    assert!(!arrival.lacks(&opaque()));
+}
+
+#[test]
+fn a_part_of_an_address_means_all_blocks_that_may_have_it() {
+    let part =
+        |first: usize, bytes: &[u8]| Needs::These(Named { parts: vec![Part::new(first, bytes)], ..Named::default() });
+    let low = part(0, &((0x1000 * MIB) as u32 + 5).to_le_bytes());
+    let high = part(4, &(((0x1000 * MIB) >> 32) as u32).to_le_bytes());
+    let arrival = arrival(three(), &[], roots::Found::default());
+    for part in [&low, &high] {
+        assert!(arrival.lacks(part));
+    }
+    assert!(!arrival.lacks(&part(0, &0x7777_7777u32.to_le_bytes())), "no block has such an address");
+    arrival.mapped(&[ExtentId(1)]);
+    assert!(!arrival.lacks(&high), "the only one up there is here");
 }
 
 #[test]

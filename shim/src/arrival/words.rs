@@ -10,11 +10,23 @@ use crate::memory::space::Space;
 const RUN: usize = 512;
 /// The size of a `CUtensorMap`.
 pub(crate) const TENSOR_MAP: usize = 128;
+/// The size of an address.
+pub(crate) const WORD: usize = 8;
+/// Up to so many bytes, words are looked for at every place: structures may be packed.
+const PACKED: usize = 64 << 10;
 
-/// Adds every word that is an address of ours: pointers are aligned on the device, but a copy may begin in the middle of one.
+/// Adds every word that is an address of ours: in large memory at multiples of four bytes.
 pub(crate) fn add_window_words(bytes: &[u8], found: &mut Vec<CUdeviceptr>) {
     let (low, high) = Space::window();
-    add_words_within(bytes, low..high, found);
+    add_words_anywhere(bytes, low..high, found);
+}
+
+/// The same of addresses in a range.
+pub(super) fn add_words_anywhere(bytes: &[u8], ours: Range<u64>, found: &mut Vec<u64>) {
+    let places = if bytes.len() < PACKED { 4 } else { 1 };
+    for place in 0..places.min(bytes.len()) {
+        add_words_within(&bytes[place..], ours.clone(), found);
+    }
 }
 
 /// There are millions of words, so a run of them is first asked whether any half could be the upper half of one: four halves at a

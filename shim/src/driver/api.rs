@@ -121,6 +121,8 @@ macro_rules! calls {
 
 calls! {
     pub(crate) device_count = cuDeviceGetCount(count: *mut c_int);
+    raw_device_attribute = cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, device: CUdevice);
+    raw_pointer_attribute = cuPointerGetAttribute(value: *mut c_void, attribute: c_int, address: CUdeviceptr);
     pub(crate) device_uuid = cuDeviceGetUuid_v2(uuid: *mut [u8; 16], device: CUdevice);
     pub(crate) primary_retain = cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice);
     pub(crate) primary_release = cuDevicePrimaryCtxRelease_v2(device: CUdevice);
@@ -387,6 +389,25 @@ pub(crate) unsafe fn is_capturing(stream: Stream) -> bool {
     // SAFETY: by this function's contract, and an out-parameter. The question disturbs nothing.
     let answer = unsafe { raw_is_capturing(stream.asked(), &mut status) };
     answer != CUDA_SUCCESS || status != NOT_CAPTURING
+}
+
+/// Whether kernels on a device read all memory of the process by themselves.
+pub(crate) fn reads_pages(device: CUdevice) -> bool {
+    /// `CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS`.
+    const PAGEABLE_MEMORY_ACCESS: c_int = 88;
+    let mut does = 0;
+    // SAFETY: an out-parameter.
+    unsafe { raw_device_attribute(&mut does, PAGEABLE_MEMORY_ACCESS, device) == CUDA_SUCCESS && does != 0 }
+}
+
+/// Whether memory is managed; none if the driver does not say.
+pub(crate) fn is_managed(address: CUdeviceptr) -> Option<bool> {
+    /// `CU_POINTER_ATTRIBUTE_IS_MANAGED`.
+    const IS_MANAGED: c_int = 8;
+    let mut is = 0u32;
+    // SAFETY: an out-parameter, of which the driver writes no more than this.
+    let answer = unsafe { raw_pointer_attribute((&raw mut is).cast(), IS_MANAGED, address) };
+    (answer == CUDA_SUCCESS).then_some(is != 0)
 }
 
 /// Whether events can be put behind all work of a context (since CUDA 12.5).

@@ -106,7 +106,7 @@ pub(super) unsafe fn to_a_handle(
 
 /// An allocation is about to be reached past its addresses: it is there, and stays where it is. An error is the call's answer.
 pub(super) fn let_in(address: CUdeviceptr) -> Result<Passage, CUresult> {
-    let here = || Needs::These(vec![address]);
+    let here = || Needs::at(address);
     let passage = arrival::pass_here(here)?;
     let guard = arrival::lock_mappings(&passage, here())?;
     let stays = match (space::get(), link::get()) {

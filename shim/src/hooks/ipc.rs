@@ -48,7 +48,7 @@ pub(super) unsafe fn memory_handle(original: MemoryHandle, out: *mut CUipcMemHan
     else {
         return ask(NOTHING);
     };
-    let here = || Needs::These(vec![address]);
+    let here = || Needs::at(address);
     let passage = match arrival::pass_here(here) {
         Ok(passage) => passage,
         Err(answer) => return answer,
@@ -111,7 +111,7 @@ pub(super) unsafe fn close_memory(original: CloseMemory, address: CUdeviceptr) -
         // SAFETY: the driver's own function with the program's own argument.
         return unsafe { original(address) };
     }
-    let passage = match arrival::pass_here(|| Needs::These(vec![address])) {
+    let passage = match arrival::pass_here(|| Needs::at(address)) {
         Ok(passage) => passage,
         Err(answer) => return answer,
     };

@@ -43,7 +43,7 @@ macro_rules! passage {
     ($address:expr) => {
         // Memory of another GPU is none of ours, whichever GPU is current.
         match is_window($address) {
-            true => passage!(=> arrival::pass_here(|| Needs::These(vec![$address]))),
+            true => passage!(=> arrival::pass_here(|| Needs::at($address))),
             false => passage!(),
         }
     };
@@ -223,7 +223,7 @@ pub(super) fn let_go(
     {
         return answer;
     }
-    let _guard = match arrival::lock_mappings(passage, Needs::These(vec![address])) {
+    let _guard = match arrival::lock_mappings(passage, Needs::at(address)) {
         Ok(guard) => guard,
         Err(answer) => return answer,
     };
@@ -258,7 +258,7 @@ fn defer(
     mark: Option<Mark>,
     begin: impl FnOnce() -> Begun,
 ) -> CUresult {
-    let _guard = match arrival::lock_mappings(passage, Needs::These(vec![address])) {
+    let _guard = match arrival::lock_mappings(passage, Needs::at(address)) {
         Ok(guard) => guard,
         Err(answer) => return answer,
     };

@@ -19,7 +19,7 @@ use crate::{gate, session};
 fn with_memory(reaches: impl Reach, call: impl Fn() -> CUresult) -> CUresult {
     let needs = |gpu| match gpu {
         Gpu::Shared => Needs::Everything,
-        Gpu::Other => footprint::ranges(|found| reaches.add_to(0, gpu, found)),
+        Gpu::Other => footprint::ranges(|found| reaches.add_to(found)),
     };
     gate::checked(|| arrival::pass(needs), call)
 }

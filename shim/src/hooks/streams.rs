@@ -6,7 +6,7 @@ use baton_contract::cuda::{CUDA_SUCCESS, CUresult, CUstream};
 
 use crate::arrival::Needs;
 use crate::driver::api::{self, Stream};
-use crate::work::{capture, contexts, pools};
+use crate::work::{capture, contexts, idle, pools};
 use crate::{arrival, session};
 
 type StreamCreate = unsafe extern "C-unwind" fn(*mut CUstream, c_uint) -> CUresult;
@@ -124,7 +124,12 @@ pub(super) unsafe fn wait_event<const INDEX: usize>(
 ) -> CUresult {
     // SAFETY: the driver's own function with the program's own arguments.
     let call = || unsafe { original(stream, event, flags) };
-    let _passage = match arrival::pass_into(|| stream, |_| Needs::Nothing) {
+    let needs = |_| {
+        // For work of another process, perhaps.
+        idle::note_waiting();
+        Needs::Nothing
+    };
+    let _passage = match arrival::pass_into(|| stream, needs) {
         Ok(passage) => passage,
         Err(answer) => return answer,
     };

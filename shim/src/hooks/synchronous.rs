@@ -102,7 +102,7 @@ pub(super) fn is_any() -> bool {
 #[cold]
 pub(super) fn wait<const INDEX: usize>(places: Needs) -> CUresult {
     let Needs::These(places) = places else { return CUDA_SUCCESS };
-    let waits = space::get().is_some_and(|space| places.iter().any(|at| space.is_synchronous(*at)));
+    let waits = space::get().is_some_and(|space| places.addresses.iter().any(|at| space.is_synchronous(*at)));
     // SAFETY: the stream that the call has just been made in; while it captures, such calls are refused.
     if waits { unsafe { api::synchronize(Stream::of::<INDEX>(ptr::null_mut())) } } else { CUDA_SUCCESS }
 }

@@ -4,10 +4,10 @@
 //! (see [`crate::hooks::procaddress`]); which name belongs to which version is in `symbols/cuda-13.0.json`.
 //!
 //! - `launched in stream`: a gated call that queues work in that stream (or the one that a launch's `config` names): while
-//!   somebody waits for the GPU, such calls are counted. `launched ahead in stream`: for its memory the stream may wait in place of the
-//!   call.
+//!   somebody waits for the GPU, such calls are counted. For its memory the stream may wait in place of the call.
 //! - `gated over [address => bytes]`: a gated call that needs these ranges, and fails if one of ours is not inside of an
 //!   allocation.
+//!   `bringing` says what comes to the device by it ([`crate::arrival::brings`]), or `Nothing`.
 //! - `gated over all [address => bytes]`: a gated call that reaches these ranges, and may need more.
 //! - `copied over …`: such a call that the program may have asked to be over when it returns.
 //! - `gated into stream …`: the stream may be another GPU's than the current one.
@@ -35,8 +35,9 @@ use super::{
     checkpoint, contexts, descriptors, escapes, ipc, memory, pools, procaddress, reachable, retry, streams,
     synchronous, unmanaged, vmm,
 };
+use crate::arrival::brings::{Filled, Into, Moved, Nothing, Upload, Value, bring, filled};
 use crate::arrival::copies::{Batch, Copy2d, Copy3d, Fill, Node, Words, rows};
-use crate::arrival::footprint::{self, Reach, Unified};
+use crate::arrival::footprint::{self, Reach};
 use crate::arrival::{self, Gpu, Needs, graphs};
 use crate::driver::api::Stream;
 use crate::driver::functions;
@@ -51,13 +52,13 @@ use crate::work::limit;
 /// the hook, and the passage through the gate must end.
 macro_rules! hooks {
     ($( $($symbol:ident),+ =>
-        $($body:ident)::+ $(typed $typed:tt)? $(ahead in $launch:ident of $($reads:ident)::+ [$($from:expr),*])? $(in $stream:ident of $($needs:ident)::+ [$($of:expr),*])? $(into $into:ident)? $(over $($all:ident)? [$($over:tt)*])? ($($argument:ident: $type:ty),* $(,)?); )*) => {
+        $($body:ident)::+ $(typed $typed:tt)? $(in $stream:ident of $($needs:ident)::+ [$($of:expr),*])? $(into $into:ident)? $(over $($all:ident)? [$($over:tt)*])? $(bringing [$($brings:tt)*])? ($($argument:ident: $type:ty),* $(,)?); )*) => {
         pub(super) const ROWS: &[&[(usize, *const ())]] = &[$({
             unsafe extern "C-unwind" fn hook<const INDEX: usize>($($argument: $type),*) -> CUresult {
                 type Original = unsafe extern "C-unwind" fn($($type),*) -> CUresult;
                 // SAFETY: the row spells the signature that cuda.h gives its symbols.
                 let original: Original = unsafe { functions::original_as(INDEX) };
-                hooks!(@body original, $($body)::+ $(typed $typed)? $(ahead in $launch of $($reads)::+ [$($from),*])? $(in $stream of $($needs)::+ [$($of),*])? $(into $into)? $(over $($all)? [$($over)*])? ($($argument),*))
+                hooks!(@body original, $($body)::+ $(typed $typed)? $(in $stream of $($needs)::+ [$($of),*])? $(into $into)? $(over $($all)? [$($over)*])? $(bringing [$($brings)*])? ($($argument),*))
             }
             &[$((index::$symbol, hook::<{ index::$symbol }> as *const ())),+]
         }),*];
@@ -77,24 +78,27 @@ macro_rules! hooks {
             || unsafe { $original($($argument),*) },
         )
     };
-    (@body $original:ident, gated $(into $into:ident)? over [$($at:expr => $bytes:expr),*] ($($argument:ident),*)) => {{
+    (@body $original:ident, gated $(into $into:ident)? over [$($at:expr => $bytes:expr),*] bringing [$brings:expr] ($($argument:ident),*)) => {{
         gate::checked(
             || {
-                let passage = hooks!(@door [$($into)?] |_gpu| footprint::ranges(|_found| {
-                    $($at.add_to($bytes, _gpu, _found)?;)*
-                    Some(())
-                }))?;
+                let passage = hooks!(@door [$($into)?] |gpu| footprint::ranges_and(
+                    |_found| {
+                        $($at.add_to(_found)?;)*
+                        Some(())
+                    },
+                    |found| if gpu == Gpu::Shared { bring($brings, hooks!(@into [$($into)?]), found) },
+                ))?;
                 if false $(|| $at.is_wild($bytes))* { Err(CUDA_ERROR_INVALID_VALUE) } else { Ok(passage) }
             },
             // SAFETY: the driver's own function with the program's own arguments.
             || unsafe { $original($($argument),*) },
         )
     }};
-    (@body $original:ident, copied over $($all:ident)? [$($at:expr => $bytes:expr),*] ($($argument:ident),*)) => {{
-        let answer = hooks!(@body $original, gated over $($all)? [$($at => $bytes),*] ($($argument),*));
+    (@body $original:ident, copied over $($all:ident)? [$($at:expr => $bytes:expr),*] $(bringing [$brings:expr])? ($($argument:ident),*)) => {{
+        let answer = hooks!(@body $original, gated over $($all)? [$($at => $bytes),*] $(bringing [$brings])? ($($argument),*));
         if answer == CUDA_SUCCESS && synchronous::is_any() {
             synchronous::wait::<INDEX>(footprint::ranges(|_found| {
-                $($at.add_to($bytes, Gpu::Shared, _found)?;)*
+                $($at.add_to(_found)?;)*
                 Some(())
             }))
         } else {
@@ -106,7 +110,7 @@ macro_rules! hooks {
             || hooks!(@door [$($into)?] |gpu| match gpu {
                 Gpu::Shared => Needs::Everything,
                 Gpu::Other => footprint::ranges(|_found| {
-                    $($at.add_to($bytes, gpu, _found)?;)*
+                    $($at.add_to(_found)?;)*
                     Some(())
                 }),
             }),
@@ -115,7 +119,11 @@ macro_rules! hooks {
         )
     }};
     (@door [] $needs:expr) => { arrival::pass($needs) };
-    (@door [$stream:ident] $needs:expr) => { arrival::pass_into(|| $stream, $needs) };
+    (@door [$stream:ident] $needs:expr) => {
+        arrival::pass_ahead(|| $stream, || Stream::of::<INDEX>($stream), $needs)
+    };
+    (@into []) => { Into::Synchronous(Stream::of::<INDEX>(ptr::null_mut())) };
+    (@into [$stream:ident]) => { Into::Stream(Stream::of::<INDEX>($stream)) };
     (@body $original:ident, inside ($($argument:ident),*)) => {{
         let _passage = gate::enter_in_any_state();
         // What fails for want of memory has done nothing.
@@ -131,16 +139,8 @@ macro_rules! hooks {
         }
     };
     (@body $original:ident, launched in $stream:ident of $($needs:ident)::+ [$($of:expr),*] ($($argument:ident),*)) => {{
-        let passed = arrival::pass_into(|| $stream.stream(), |gpu| $($needs)::+(gpu, $($of),*));
-        hooks!(@launched passed, $original in $stream ($($argument),*))
-    }};
-    (@body $original:ident, launched ahead in $stream:ident of $($needs:ident)::+ [$($of:expr),*] ($($argument:ident),*)) => {{
         let stream = || Stream::of::<INDEX>($stream.stream());
-        let passed = arrival::pass_launch(|| $stream.stream(), stream, |gpu| $($needs)::+(gpu, $($of),*));
-        hooks!(@launched passed, $original in $stream ($($argument),*))
-    }};
-    (@launched $passed:ident, $original:ident in $stream:ident ($($argument:ident),*)) => {{
-        let passage = match $passed {
+        let passage = match arrival::pass_ahead(|| $stream.stream(), stream, |gpu| $($needs)::+(gpu, $($of),*)) {
             Ok(passage) => passage,
             Err(answer) => return answer,
         };
@@ -152,7 +152,7 @@ macro_rules! hooks {
             return retry::retried(|| unsafe { $original($($argument),*) });
         }
         if gate::is_contended() && !passage.is_beside() && !arrival::is_waited_for_on_gpu() {
-            limit::launched(answer, Stream::of::<INDEX>($stream.stream()));
+            limit::launched(answer, stream());
         }
         answer
     }};
@@ -349,31 +349,31 @@ hooks! {
         allocates(node: *mut *mut c_void, graph: *mut c_void, dependencies: *const *mut c_void, count: usize, parameters: Allocates<*mut c_void>);
 
     // Copies between addresses.
-    cuMemcpy, cuMemcpy_ptds => copied over [dst => bytes, Unified(src) => bytes](dst: Writes<CUdeviceptr>, src: Reads<CUdeviceptr>, bytes: usize);
-    cuMemcpyAsync, cuMemcpyAsync_ptsz => gated into stream over [dst => bytes, Unified(src) => bytes](dst: Writes<CUdeviceptr>, src: Reads<CUdeviceptr>, bytes: usize, stream: Queues<CUstream>);
+    cuMemcpy, cuMemcpy_ptds => copied over [dst => bytes, src => bytes] bringing [Moved(dst, src, bytes)](dst: Writes<CUdeviceptr>, src: Reads<CUdeviceptr>, bytes: usize);
+    cuMemcpyAsync, cuMemcpyAsync_ptsz => gated into stream over [dst => bytes, src => bytes] bringing [Moved(dst, src, bytes)](dst: Writes<CUdeviceptr>, src: Reads<CUdeviceptr>, bytes: usize, stream: Queues<CUstream>);
     cuMemcpyPeer, cuMemcpyPeer_ptds =>
-        copied over [dst => bytes, Unified(src) => bytes](dst: Writes<CUdeviceptr>, dst_context: CUcontext, src: Reads<CUdeviceptr>, src_context: CUcontext, bytes: usize);
+        copied over [dst => bytes, src => bytes] bringing [Moved(dst, src, bytes)](dst: Writes<CUdeviceptr>, dst_context: CUcontext, src: Reads<CUdeviceptr>, src_context: CUcontext, bytes: usize);
     cuMemcpyPeerAsync, cuMemcpyPeerAsync_ptsz =>
-        gated into stream over [dst => bytes, Unified(src) => bytes](dst: Writes<CUdeviceptr>, dst_context: CUcontext, src: Reads<CUdeviceptr>, src_context: CUcontext, bytes: usize, stream: Queues<CUstream>);
-    cuMemcpyHtoD_v2, cuMemcpyHtoD_v2_ptds => copied over [dst => bytes, src => bytes](dst: Writes<CUdeviceptr>, src: Reads<*const c_void>, bytes: usize);
+        gated into stream over [dst => bytes, src => bytes] bringing [Moved(dst, src, bytes)](dst: Writes<CUdeviceptr>, dst_context: CUcontext, src: Reads<CUdeviceptr>, src_context: CUcontext, bytes: usize, stream: Queues<CUstream>);
+    cuMemcpyHtoD_v2, cuMemcpyHtoD_v2_ptds => copied over [dst => bytes, src => bytes] bringing [Upload(dst, src, bytes)](dst: Writes<CUdeviceptr>, src: Reads<*const c_void>, bytes: usize);
     cuMemcpyHtoD => gated(dst: Writes<CUdeviceptrV1>, src: Reads<*const c_void>, bytes: c_uint);
     cuMemcpyHtoDAsync_v2, cuMemcpyHtoDAsync_v2_ptsz =>
-        gated into stream over [dst => bytes, src => bytes](dst: Writes<CUdeviceptr>, src: Reads<*const c_void>, bytes: usize, stream: Queues<CUstream>);
+        gated into stream over [dst => bytes, src => bytes] bringing [Upload(dst, src, bytes)](dst: Writes<CUdeviceptr>, src: Reads<*const c_void>, bytes: usize, stream: Queues<CUstream>);
     cuMemcpyHtoDAsync => gated into stream(dst: Writes<CUdeviceptrV1>, src: Reads<*const c_void>, bytes: c_uint, stream: Queues<CUstream>);
-    cuMemcpyDtoH_v2, cuMemcpyDtoH_v2_ptds => copied over [dst => bytes, src => bytes](dst: Writes<*mut c_void>, src: Reads<CUdeviceptr>, bytes: usize);
+    cuMemcpyDtoH_v2, cuMemcpyDtoH_v2_ptds => copied over [dst => bytes, src => bytes] bringing [Nothing](dst: Writes<*mut c_void>, src: Reads<CUdeviceptr>, bytes: usize);
     cuMemcpyDtoH => gated(dst: Writes<*mut c_void>, src: Reads<CUdeviceptrV1>, bytes: c_uint);
     cuMemcpyDtoHAsync_v2, cuMemcpyDtoHAsync_v2_ptsz =>
-        gated into stream over [dst => bytes, src => bytes](dst: Writes<*mut c_void>, src: Reads<CUdeviceptr>, bytes: usize, stream: Queues<CUstream>);
+        gated into stream over [dst => bytes, src => bytes] bringing [Nothing](dst: Writes<*mut c_void>, src: Reads<CUdeviceptr>, bytes: usize, stream: Queues<CUstream>);
     cuMemcpyDtoHAsync => gated into stream(dst: Writes<*mut c_void>, src: Reads<CUdeviceptrV1>, bytes: c_uint, stream: Queues<CUstream>);
-    cuMemcpyDtoD_v2, cuMemcpyDtoD_v2_ptds => copied over [dst => bytes, Unified(src) => bytes](dst: Writes<CUdeviceptr>, src: Reads<CUdeviceptr>, bytes: usize);
+    cuMemcpyDtoD_v2, cuMemcpyDtoD_v2_ptds => copied over [dst => bytes, src => bytes] bringing [Moved(dst, src, bytes)](dst: Writes<CUdeviceptr>, src: Reads<CUdeviceptr>, bytes: usize);
     cuMemcpyDtoD => gated(dst: Writes<CUdeviceptrV1>, src: Reads<CUdeviceptrV1>, bytes: c_uint);
     cuMemcpyDtoDAsync_v2, cuMemcpyDtoDAsync_v2_ptsz =>
-        gated into stream over [dst => bytes, Unified(src) => bytes](dst: Writes<CUdeviceptr>, src: Reads<CUdeviceptr>, bytes: usize, stream: Queues<CUstream>);
+        gated into stream over [dst => bytes, src => bytes] bringing [Moved(dst, src, bytes)](dst: Writes<CUdeviceptr>, src: Reads<CUdeviceptr>, bytes: usize, stream: Queues<CUstream>);
     cuMemcpyDtoDAsync => gated into stream(dst: Writes<CUdeviceptrV1>, src: Reads<CUdeviceptrV1>, bytes: c_uint, stream: Queues<CUstream>);
     cuMemcpyBatchAsync_v2, cuMemcpyBatchAsync_v2_ptsz =>
-        gated into stream over [Batch(dsts, srcs, sizes, count) => 0](dsts: Writes<*mut CUdeviceptr>, srcs: Reads<*mut CUdeviceptr>, sizes: *mut usize, count: usize, attributes: *mut c_void, attribute_indexes: *mut usize, attribute_count: usize, stream: Queues<CUstream>);
+        gated into stream over [Batch(dsts, srcs, sizes, count) => 0] bringing [Batch(dsts, srcs, sizes, count)](dsts: Writes<*mut CUdeviceptr>, srcs: Reads<*mut CUdeviceptr>, sizes: *mut usize, count: usize, attributes: *mut c_void, attribute_indexes: *mut usize, attribute_count: usize, stream: Queues<CUstream>);
     cuMemcpyBatchAsync, cuMemcpyBatchAsync_ptsz =>
-        gated into stream over [Batch(dsts, srcs, sizes, count) => 0](dsts: Writes<*mut CUdeviceptr>, srcs: Reads<*mut CUdeviceptr>, sizes: *mut usize, count: usize, attributes: *mut c_void, attribute_indexes: *mut usize, attribute_count: usize, fail_index: *mut usize, stream: Queues<CUstream>);
+        gated into stream over [Batch(dsts, srcs, sizes, count) => 0] bringing [Batch(dsts, srcs, sizes, count)](dsts: Writes<*mut CUdeviceptr>, srcs: Reads<*mut CUdeviceptr>, sizes: *mut usize, count: usize, attributes: *mut c_void, attribute_indexes: *mut usize, attribute_count: usize, fail_index: *mut usize, stream: Queues<CUstream>);
 
     // Copies to and from arrays.
     cuMemcpyAtoA_v2, cuMemcpyAtoA_v2_ptds =>
@@ -395,48 +395,48 @@ hooks! {
     cuMemcpyHtoAAsync => gated into stream over all [](dst: Writes<CUarray>, dst_offset: c_uint, src: Reads<*const c_void>, bytes: c_uint, stream: Queues<CUstream>);
 
     // Copies of two and three dimensions; both versions take one pointer to a description.
-    cuMemcpy2D_v2, cuMemcpy2D_v2_ptds => copied over [Copy2d(copy) => 0](copy: Uses<*const c_void>);
+    cuMemcpy2D_v2, cuMemcpy2D_v2_ptds => copied over [Copy2d(copy) => 0] bringing [Copy2d(copy)](copy: Uses<*const c_void>);
     cuMemcpy2D => gated(copy: Uses<*const c_void>);
-    cuMemcpy2DUnaligned_v2, cuMemcpy2DUnaligned_v2_ptds => copied over [Copy2d(copy) => 0](copy: Uses<*const c_void>);
+    cuMemcpy2DUnaligned_v2, cuMemcpy2DUnaligned_v2_ptds => copied over [Copy2d(copy) => 0] bringing [Copy2d(copy)](copy: Uses<*const c_void>);
     cuMemcpy2DUnaligned => gated(copy: Uses<*const c_void>);
-    cuMemcpy3D_v2, cuMemcpy3D_v2_ptds => copied over [Copy3d(copy) => 0](copy: Uses<*const c_void>);
+    cuMemcpy3D_v2, cuMemcpy3D_v2_ptds => copied over [Copy3d(copy) => 0] bringing [Copy3d(copy)](copy: Uses<*const c_void>);
     cuMemcpy3D => gated(copy: Uses<*const c_void>);
-    cuMemcpy2DAsync_v2, cuMemcpy2DAsync_v2_ptsz => gated into stream over [Copy2d(copy) => 0](copy: Uses<*const c_void>, stream: Queues<CUstream>);
+    cuMemcpy2DAsync_v2, cuMemcpy2DAsync_v2_ptsz => gated into stream over [Copy2d(copy) => 0] bringing [Copy2d(copy)](copy: Uses<*const c_void>, stream: Queues<CUstream>);
     cuMemcpy2DAsync => gated into stream(copy: Uses<*const c_void>, stream: Queues<CUstream>);
-    cuMemcpy3DAsync_v2, cuMemcpy3DAsync_v2_ptsz => gated into stream over [Copy3d(copy) => 0](copy: Uses<*const c_void>, stream: Queues<CUstream>);
+    cuMemcpy3DAsync_v2, cuMemcpy3DAsync_v2_ptsz => gated into stream over [Copy3d(copy) => 0] bringing [Copy3d(copy)](copy: Uses<*const c_void>, stream: Queues<CUstream>);
     cuMemcpy3DAsync => gated into stream(copy: Uses<*const c_void>, stream: Queues<CUstream>);
-    cuMemcpy3DPeer, cuMemcpy3DPeer_ptds => copied over [Copy3d(copy) => 0](copy: Uses<*const c_void>);
-    cuMemcpy3DPeerAsync, cuMemcpy3DPeerAsync_ptsz => gated into stream over [Copy3d(copy) => 0](copy: Uses<*const c_void>, stream: Queues<CUstream>);
+    cuMemcpy3DPeer, cuMemcpy3DPeer_ptds => copied over [Copy3d(copy) => 0] bringing [Copy3d(copy)](copy: Uses<*const c_void>);
+    cuMemcpy3DPeerAsync, cuMemcpy3DPeerAsync_ptsz => gated into stream over [Copy3d(copy) => 0] bringing [Copy3d(copy)](copy: Uses<*const c_void>, stream: Queues<CUstream>);
     cuMemcpy3DBatchAsync_v2, cuMemcpy3DBatchAsync_v2_ptsz =>
         gated into stream(count: usize, operations: Uses<*mut c_void>, flags: u64, stream: Queues<CUstream>);
     cuMemcpy3DBatchAsync, cuMemcpy3DBatchAsync_ptsz =>
         gated into stream(count: usize, operations: Uses<*mut c_void>, fail_index: *mut usize, flags: u64, stream: Queues<CUstream>);
 
     // Fills.
-    cuMemsetD8_v2, cuMemsetD8_v2_ptds => copied over [dst => count](dst: Writes<CUdeviceptr>, value: u8, count: usize);
+    cuMemsetD8_v2, cuMemsetD8_v2_ptds => copied over [dst => count] bringing [filled(dst, value, 1, count)](dst: Writes<CUdeviceptr>, value: u8, count: usize);
     cuMemsetD8 => gated(dst: Writes<CUdeviceptrV1>, value: u8, count: c_uint);
-    cuMemsetD8Async, cuMemsetD8Async_ptsz => gated into stream over [dst => count](dst: Writes<CUdeviceptr>, value: u8, count: usize, stream: Queues<CUstream>);
+    cuMemsetD8Async, cuMemsetD8Async_ptsz => gated into stream over [dst => count] bringing [filled(dst, value, 1, count)](dst: Writes<CUdeviceptr>, value: u8, count: usize, stream: Queues<CUstream>);
     cuMemsetD2D8_v2, cuMemsetD2D8_v2_ptds =>
-        copied over [dst => rows(pitch, width, height, 1)](dst: Writes<CUdeviceptr>, pitch: usize, value: u8, width: usize, height: usize);
+        copied over [dst => rows(pitch, width, height, 1)] bringing [Filled { at: dst, pitch, value: value.into(), element: 1, width, height }](dst: Writes<CUdeviceptr>, pitch: usize, value: u8, width: usize, height: usize);
     cuMemsetD2D8 => gated(dst: Writes<CUdeviceptrV1>, pitch: c_uint, value: u8, width: c_uint, height: c_uint);
     cuMemsetD2D8Async, cuMemsetD2D8Async_ptsz =>
-        gated into stream over [dst => rows(pitch, width, height, 1)](dst: Writes<CUdeviceptr>, pitch: usize, value: u8, width: usize, height: usize, stream: Queues<CUstream>);
-    cuMemsetD16_v2, cuMemsetD16_v2_ptds => copied over [dst => count.saturating_mul(2)](dst: Writes<CUdeviceptr>, value: u16, count: usize);
+        gated into stream over [dst => rows(pitch, width, height, 1)] bringing [Filled { at: dst, pitch, value: value.into(), element: 1, width, height }](dst: Writes<CUdeviceptr>, pitch: usize, value: u8, width: usize, height: usize, stream: Queues<CUstream>);
+    cuMemsetD16_v2, cuMemsetD16_v2_ptds => copied over [dst => count.saturating_mul(2)] bringing [filled(dst, value, 2, count)](dst: Writes<CUdeviceptr>, value: u16, count: usize);
     cuMemsetD16 => gated(dst: Writes<CUdeviceptrV1>, value: u16, count: c_uint);
-    cuMemsetD16Async, cuMemsetD16Async_ptsz => gated into stream over [dst => count.saturating_mul(2)](dst: Writes<CUdeviceptr>, value: u16, count: usize, stream: Queues<CUstream>);
+    cuMemsetD16Async, cuMemsetD16Async_ptsz => gated into stream over [dst => count.saturating_mul(2)] bringing [filled(dst, value, 2, count)](dst: Writes<CUdeviceptr>, value: u16, count: usize, stream: Queues<CUstream>);
     cuMemsetD2D16_v2, cuMemsetD2D16_v2_ptds =>
-        copied over [dst => rows(pitch, width, height, 2)](dst: Writes<CUdeviceptr>, pitch: usize, value: u16, width: usize, height: usize);
+        copied over [dst => rows(pitch, width, height, 2)] bringing [Filled { at: dst, pitch, value: value.into(), element: 2, width, height }](dst: Writes<CUdeviceptr>, pitch: usize, value: u16, width: usize, height: usize);
     cuMemsetD2D16 => gated(dst: Writes<CUdeviceptrV1>, pitch: c_uint, value: u16, width: c_uint, height: c_uint);
     cuMemsetD2D16Async, cuMemsetD2D16Async_ptsz =>
-        gated into stream over [dst => rows(pitch, width, height, 2)](dst: Writes<CUdeviceptr>, pitch: usize, value: u16, width: usize, height: usize, stream: Queues<CUstream>);
-    cuMemsetD32_v2, cuMemsetD32_v2_ptds => copied over [dst => count.saturating_mul(4)](dst: Writes<CUdeviceptr>, value: u32, count: usize);
+        gated into stream over [dst => rows(pitch, width, height, 2)] bringing [Filled { at: dst, pitch, value: value.into(), element: 2, width, height }](dst: Writes<CUdeviceptr>, pitch: usize, value: u16, width: usize, height: usize, stream: Queues<CUstream>);
+    cuMemsetD32_v2, cuMemsetD32_v2_ptds => copied over [dst => count.saturating_mul(4)] bringing [filled(dst, value, 4, count)](dst: Writes<CUdeviceptr>, value: u32, count: usize);
     cuMemsetD32 => gated(dst: Writes<CUdeviceptrV1>, value: u32, count: c_uint);
-    cuMemsetD32Async, cuMemsetD32Async_ptsz => gated into stream over [dst => count.saturating_mul(4)](dst: Writes<CUdeviceptr>, value: u32, count: usize, stream: Queues<CUstream>);
+    cuMemsetD32Async, cuMemsetD32Async_ptsz => gated into stream over [dst => count.saturating_mul(4)] bringing [filled(dst, value, 4, count)](dst: Writes<CUdeviceptr>, value: u32, count: usize, stream: Queues<CUstream>);
     cuMemsetD2D32_v2, cuMemsetD2D32_v2_ptds =>
-        copied over [dst => rows(pitch, width, height, 4)](dst: Writes<CUdeviceptr>, pitch: usize, value: u32, width: usize, height: usize);
+        copied over [dst => rows(pitch, width, height, 4)] bringing [Filled { at: dst, pitch, value, element: 4, width, height }](dst: Writes<CUdeviceptr>, pitch: usize, value: u32, width: usize, height: usize);
     cuMemsetD2D32 => gated(dst: Writes<CUdeviceptrV1>, pitch: c_uint, value: u32, width: c_uint, height: c_uint);
     cuMemsetD2D32Async, cuMemsetD2D32Async_ptsz =>
-        gated into stream over [dst => rows(pitch, width, height, 4)](dst: Writes<CUdeviceptr>, pitch: usize, value: u32, width: usize, height: usize, stream: Queues<CUstream>);
+        gated into stream over [dst => rows(pitch, width, height, 4)] bringing [Filled { at: dst, pitch, value, element: 4, width, height }](dst: Writes<CUdeviceptr>, pitch: usize, value: u32, width: usize, height: usize, stream: Queues<CUstream>);
 
     // Moving memory that is already there.
     cuMemPrefetchAsync, cuMemPrefetchAsync_ptsz =>
@@ -457,40 +457,40 @@ hooks! {
 
     // Launches.
     cuLaunchKernel, cuLaunchKernel_ptsz =>
-        launched ahead in stream of footprint::kernel [function, parameters, extra](function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint, shared: c_uint, stream: Queues<CUstream>, parameters: Uses<*mut *mut c_void>, extra: Uses<*mut *mut c_void>);
+        launched in stream of footprint::kernel [function, parameters, extra](function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint, shared: c_uint, stream: Queues<CUstream>, parameters: Uses<*mut *mut c_void>, extra: Uses<*mut *mut c_void>);
     cuLaunchKernelEx, cuLaunchKernelEx_ptsz =>
-        launched ahead in config of footprint::kernel [function, parameters, extra](config: Queues<*const c_void>, function: CUfunction, parameters: Uses<*mut *mut c_void>, extra: Uses<*mut *mut c_void>);
+        launched in config of footprint::kernel [function, parameters, extra](config: Queues<*const c_void>, function: CUfunction, parameters: Uses<*mut *mut c_void>, extra: Uses<*mut *mut c_void>);
     cuLaunchCooperativeKernel, cuLaunchCooperativeKernel_ptsz =>
-        launched ahead in stream of footprint::kernel [function, parameters, ptr::null_mut()](function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint, shared: c_uint, stream: Queues<CUstream>, parameters: Uses<*mut *mut c_void>);
+        launched in stream of footprint::kernel [function, parameters, ptr::null_mut()](function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint, shared: c_uint, stream: Queues<CUstream>, parameters: Uses<*mut *mut c_void>);
     cuLaunchCooperativeKernelMultiDevice => gated(launches: Uses<*mut c_void>, count: c_uint, flags: c_uint);
     cuLaunch => gated(function: CUfunction);
     cuLaunchGrid => gated(function: CUfunction, width: c_int, height: c_int);
     cuLaunchGridAsync => gated into stream(function: CUfunction, width: c_int, height: c_int, stream: Queues<CUstream>);
-    cuLaunchHostFunc, cuLaunchHostFunc_ptsz => gated into stream over [](stream: Queues<CUstream>, function: *const c_void, data: HostOnly<*mut c_void>);
+    cuLaunchHostFunc, cuLaunchHostFunc_ptsz => gated into stream over [] bringing [Nothing](stream: Queues<CUstream>, function: *const c_void, data: HostOnly<*mut c_void>);
     cuStreamAddCallback, cuStreamAddCallback_ptsz =>
-        gated into stream over [](stream: Queues<CUstream>, callback: *const c_void, data: HostOnly<*mut c_void>, flags: c_uint);
+        gated into stream over [] bringing [Nothing](stream: Queues<CUstream>, callback: *const c_void, data: HostOnly<*mut c_void>, flags: c_uint);
     cuGraphLaunch, cuGraphLaunch_ptsz => launched in stream of graphs::needs [graph](graph: Uses<CUgraphExec>, stream: Queues<CUstream>);
     cuGraphUpload, cuGraphUpload_ptsz => gated into stream over all [](graph: Uses<CUgraphExec>, stream: Queues<CUstream>);
 
     // A stream writes to memory, or waits for what is written there.
     cuStreamWaitValue32, cuStreamWaitValue32_ptsz =>
-        gated into stream over [address => 4](stream: Queues<CUstream>, address: Reads<CUdeviceptr>, value: u32, flags: c_uint);
+        gated into stream over [address => 4] bringing [Nothing](stream: Queues<CUstream>, address: Reads<CUdeviceptr>, value: u32, flags: c_uint);
     cuStreamWriteValue32, cuStreamWriteValue32_ptsz =>
-        gated into stream over [address => 4](stream: Queues<CUstream>, address: Writes<CUdeviceptr>, value: u32, flags: c_uint);
+        gated into stream over [address => 4] bringing [Value(address, value.into(), 4)](stream: Queues<CUstream>, address: Writes<CUdeviceptr>, value: u32, flags: c_uint);
     cuStreamWaitValue64, cuStreamWaitValue64_ptsz =>
-        gated into stream over [address => 8](stream: Queues<CUstream>, address: Reads<CUdeviceptr>, value: u64, flags: c_uint);
+        gated into stream over [address => 8] bringing [Nothing](stream: Queues<CUstream>, address: Reads<CUdeviceptr>, value: u64, flags: c_uint);
     cuStreamWriteValue64, cuStreamWriteValue64_ptsz =>
-        gated into stream over [address => 8](stream: Queues<CUstream>, address: Writes<CUdeviceptr>, value: u64, flags: c_uint);
+        gated into stream over [address => 8] bringing [Value(address, value, 8)](stream: Queues<CUstream>, address: Writes<CUdeviceptr>, value: u64, flags: c_uint);
     cuStreamBatchMemOp, cuStreamBatchMemOp_ptsz =>
         gated into stream over all [Words(operations, count as usize) => 0](stream: Queues<CUstream>, count: c_uint, operations: Uses<*mut c_void>, flags: c_uint);
     cuStreamWaitValue32_v2, cuStreamWaitValue32_v2_ptsz =>
-        gated into stream over [address => 4](stream: Queues<CUstream>, address: Reads<CUdeviceptr>, value: u32, flags: c_uint);
+        gated into stream over [address => 4] bringing [Nothing](stream: Queues<CUstream>, address: Reads<CUdeviceptr>, value: u32, flags: c_uint);
     cuStreamWriteValue32_v2, cuStreamWriteValue32_v2_ptsz =>
-        gated into stream over [address => 4](stream: Queues<CUstream>, address: Writes<CUdeviceptr>, value: u32, flags: c_uint);
+        gated into stream over [address => 4] bringing [Value(address, value.into(), 4)](stream: Queues<CUstream>, address: Writes<CUdeviceptr>, value: u32, flags: c_uint);
     cuStreamWaitValue64_v2, cuStreamWaitValue64_v2_ptsz =>
-        gated into stream over [address => 8](stream: Queues<CUstream>, address: Reads<CUdeviceptr>, value: u64, flags: c_uint);
+        gated into stream over [address => 8] bringing [Nothing](stream: Queues<CUstream>, address: Reads<CUdeviceptr>, value: u64, flags: c_uint);
     cuStreamWriteValue64_v2, cuStreamWriteValue64_v2_ptsz =>
-        gated into stream over [address => 8](stream: Queues<CUstream>, address: Writes<CUdeviceptr>, value: u64, flags: c_uint);
+        gated into stream over [address => 8] bringing [Value(address, value, 8)](stream: Queues<CUstream>, address: Writes<CUdeviceptr>, value: u64, flags: c_uint);
     cuStreamBatchMemOp_v2, cuStreamBatchMemOp_v2_ptsz =>
         gated into stream over all [Words(operations, count as usize) => 0](stream: Queues<CUstream>, count: c_uint, operations: Uses<*mut c_void>, flags: c_uint);
 

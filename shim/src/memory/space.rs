@@ -35,6 +35,9 @@ use crate::sys::{reserve, user};
 
 /// How many addresses are reserved at a time. They cost nothing; a program that needs more gets more.
 const WINDOW: u64 = 1 << 40;
+/// How many more are reserved before them, where nothing ever is: kernels are given addresses from before their memory, and those must
+/// be known for ours.
+const GUARD: u64 = 1 << 30;
 /// Freed memory that is kept for the next allocation of its size, in bytes; less in a small arena.
 const MOST_CACHED: u64 = 512 << 20;
 
@@ -155,7 +158,7 @@ impl Books {
             self.returned.push(at..at + bytes);
             return;
         }
-        let is_beside = |(start, size): &(CUdeviceptr, u64)| (*start..start + beside_of(*size)).contains(&at);
+        let is_beside = |(start, size): &(CUdeviceptr, u64)| (*start..start + GUARD + beside_of(*size)).contains(&at);
         if self.reserved.iter().any(is_beside) {
             self.beside.give_back(at, bytes);
         } else {
@@ -166,7 +169,7 @@ impl Books {
 
 /// How much of what is reserved at once is for allocations up to [`BESIDE`].
 fn beside_of(reserved: u64) -> u64 {
-    if reserved == WINDOW { WINDOW / 4 } else { 0 }
+    if reserved == GUARD + WINDOW { WINDOW / 4 } else { 0 }
 }
 
 /// One tenant's memory.
@@ -635,6 +638,7 @@ impl Space {
     }
 
     fn reserve_more(&self, size: u64) -> Result<(), CUresult> {
+        let size = GUARD + size;
         let mut at = 0;
         // SAFETY: an out-parameter; a range wherever the driver likes.
         match unsafe { api::reserve(&mut at, size as usize, GRANULE as usize, 0, 0) } {
@@ -645,9 +649,9 @@ impl Space {
         books.reserved.push((at, size));
         let beside = beside_of(size);
         if beside > 0 {
-            books.beside.give_back(at, beside);
+            books.beside.give_back(at + GUARD, beside);
         }
-        books.window.give_back(at + beside, size - beside);
+        books.window.give_back(at + GUARD + beside, size - GUARD - beside);
         widen_window(at, size);
         Ok(())
     }

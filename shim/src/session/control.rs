@@ -465,6 +465,9 @@ impl Control {
         let (start, end) = Space::window();
         self.session.link.own().window_start.store(start, Ordering::Relaxed);
         self.session.link.own().window_end.store(end, Ordering::Relaxed);
+        let host = arrival::roots::host_range();
+        self.session.link.own().host_start.store(host.start, Ordering::Relaxed);
+        self.session.link.own().host_end.store(host.end, Ordering::Relaxed);
     }
 
     /// The coordinator wants the GPU back.
@@ -557,6 +560,7 @@ impl Control {
 
     /// Whether all work ends by then, with the gate closed. What waits for memory does not: this thread maps it.
     fn drain(&self, deadline: Instant) -> bool {
+        crate::work::idle::about_to_drain();
         !arrival::is_waited_for_on_gpu() && drain(self.session.device, deadline)
     }
 

@@ -35,6 +35,15 @@ pub(crate) unsafe fn read_known(at: usize, bytes: usize, see: impl FnMut(&[u8]))
     });
 }
 
+/// Whether there is anything at an address.
+pub(crate) fn is_mapped(at: usize) -> bool {
+    const PAGE: usize = 4096;
+    let mut is_resident = 0;
+    let page = core::ptr::without_provenance_mut(at & !(PAGE - 1));
+    // SAFETY: reads nothing there, and writes one byte about one page.
+    unsafe { libc::mincore(page, PAGE, &mut is_resident) == 0 }
+}
+
 fn in_pieces(at: usize, bytes: usize, mut see: impl FnMut(&[u8]), fetch: impl Fn(usize, &mut [u8]) -> bool) -> bool {
     let mut buffer = vec![0u8; bytes.min(PIECE)];
     let mut done = 0;
@@ -89,6 +98,7 @@ mod tests {
             assert_eq!(libc::munmap(at.byte_add(4096), 4096), 0);
             at.addr()
         };
+        assert!(is_mapped(page) && is_mapped(page + 4095) && !is_mapped(page + 4096) && !is_mapped(8));
         assert!(read(page, 4096, |_| ()));
         assert!(!read(page, 4104, |_| ()));
     }

@@ -15,6 +15,7 @@ pub(crate) mod capture;
 pub(crate) mod contexts;
 pub(crate) mod drain;
 pub(crate) mod frees;
+pub(crate) mod idle;
 pub(crate) mod limit;
 pub(crate) mod mark;
 pub(crate) mod pools;

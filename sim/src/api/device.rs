@@ -58,6 +58,7 @@ const MAX_PITCH: i32 = i32::MAX;
 /// Domain, the first GPU's bus, device.
 const PCI: (i32, i32, i32) = (0, 1, 0);
 const PCI_BUS: u32 = 33;
+const PAGEABLE_ACCESS: u32 = 88;
 
 fn bus(ordinal: usize) -> i32 {
     PCI.1 + ordinal as i32
@@ -138,6 +139,8 @@ fn attribute(value: Out<i32>, attribute: u32, device: i32) -> Outcome {
     let device = arguments::device(device)?;
     let answer = match attribute {
         PCI_BUS => Some(bus(device.ordinal())),
+        // Whether pageable host memory is in a kernel's reach.
+        PAGEABLE_ACCESS => Some(state::driver()?.space.look().reaches_pages.into()),
         _ => attribute_value(attribute),
     };
     value.set(answer.ok_or(Status::INVALID_VALUE)?)
@@ -198,8 +201,6 @@ fn attribute_value(attribute: u32) -> Option<i32> {
         84 | 85 => 0,
         86 => 0,
         87 => 2,
-        // Pageable host memory is out of a kernel's reach here.
-        88 => 0,
         89 => 1,
         90 => 1,
         91 => 1,

@@ -6,8 +6,8 @@ use crate::border::Out;
 use crate::door::doors;
 use crate::errors::{Outcome, Status};
 use crate::graph::capture;
-use crate::mapping::{HostPages, is_host_memory};
-use crate::memory::space::HostRange;
+use crate::mapping::is_host_memory;
+use crate::memory::space::{ALWAYS_MAPPED, HostRange};
 use crate::state;
 
 doors! {
@@ -32,8 +32,6 @@ const ALLOC_FLAGS: u64 = 7;
 /// Portable, device-mapped, memory of a device, read-only.
 const REGISTER_FLAGS: u64 = 15;
 const DEVICE_MAPPED: u32 = 2;
-/// Portable and device-mapped: what every pinned range is with unified addressing.
-const ALWAYS: u32 = 3;
 
 fn make(bytes: usize, flags: u32, managed: bool) -> Outcome<u64> {
     let (context, driver) = current()?;
@@ -42,15 +40,7 @@ fn make(bytes: usize, flags: u32, managed: bool) -> Outcome<u64> {
         return Err(Status::INVALID_VALUE);
     }
     context.locks.pass_objects();
-    let pages = HostPages::map(bytes).map_err(|_| Status::OUT_OF_MEMORY)?;
-    let start = pages.start() as u64;
-    let mut table = driver.space.change();
-    let buffer_id = table.next_buffer_id();
-    let context = context.id;
-    let range =
-        HostRange { bytes: bytes as u64, flags, context, buffer_id, pages: Some(pages), managed, synchronous: managed };
-    table.hosts.insert(start, range);
-    Ok(start)
+    driver.space.change().add_host(context.id, bytes, flags, managed)
 }
 
 fn alloc_old(out: Out<usize>, bytes: u32) -> Outcome {
@@ -65,7 +55,7 @@ fn alloc(out: Out<usize>, bytes: usize, flags: u32) -> Outcome {
     current()?;
     out.required()?;
     only_flags(flags.into(), ALLOC_FLAGS)?;
-    out.set(make(bytes, flags | ALWAYS, false)? as usize)
+    out.set(make(bytes, flags | ALWAYS_MAPPED, false)? as usize)
 }
 
 fn can_be_managed(out: Out<u64>, bytes: usize, flags: u32) -> Outcome {
@@ -75,7 +65,7 @@ fn can_be_managed(out: Out<u64>, bytes: usize, flags: u32) -> Outcome {
 }
 
 fn alloc_managed(out: Out<u64>, bytes: usize, _flags: u32) -> Outcome {
-    out.set(make(bytes, ALWAYS, true)?)
+    out.set(make(bytes, ALWAYS_MAPPED, true)?)
 }
 
 fn free(start: usize) -> Outcome {
@@ -156,7 +146,7 @@ fn find(start: usize) -> Outcome<(u64, u32)> {
     let (_, driver) = current()?;
     let table = driver.space.look();
     if let Some((base, _)) = table.program_mapping(start as u64) {
-        return Ok((base, ALWAYS));
+        return Ok((base, ALWAYS_MAPPED));
     }
     let (_, range) = table.host(start as u64).ok_or(Status::INVALID_VALUE)?;
     Ok((start as u64, range.flags))

@@ -150,7 +150,7 @@ impl Op {
             Op::Kernel(launch) => {
                 let engines = &context.device.engines;
                 let turn = engines.kernel(launch.operations());
-                launch.run(&machine(context))?;
+                launch.run(&machine(context, launch))?;
                 engines.finish(turn);
                 Ok(())
             }
@@ -214,8 +214,8 @@ impl Op {
     }
 }
 
-fn machine(context: &Arc<Context>) -> Machine<'_> {
-    Machine { space: context.view(), context }
+fn machine<'a>(context: &'a Arc<Context>, launch: &Launch) -> Machine<'a> {
+    Machine { space: context.view(), context, module: launch.function.module }
 }
 
 impl Copy {

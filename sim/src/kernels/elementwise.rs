@@ -36,6 +36,12 @@ fn map(
     Ok(())
 }
 
+/// `out[i] = in[first + i]`
+pub(super) fn copy_after(args: &Args<'_>, machine: &Machine<'_>) -> Outcome {
+    let from = args.pointer(8).wrapping_add(args.pointer(16).wrapping_mul(4));
+    map(machine, args.pointer(0), from, None, args.u32(24), |_, _| ())
+}
+
 /// `out[i] = a[i] + b[i]`; as four parameters or as one struct, the bytes are the same.
 pub(super) fn add(args: &Args<'_>, machine: &Machine<'_>) -> Outcome {
     let (out, a, b) = (args.pointer(0), args.pointer(8), args.pointer(16));

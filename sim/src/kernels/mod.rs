@@ -20,6 +20,8 @@ pub(crate) struct Machine<'a> {
     pub(crate) space: View<'a>,
     /// Where it runs: a body that waits gives up when the context ends.
     pub(crate) context: &'a Context,
+    /// The module that it is of.
+    pub(crate) module: usize,
 }
 
 /// One kernel.
@@ -59,6 +61,12 @@ impl Machine<'_> {
     pub(crate) fn room(&self, count: usize) -> Outcome<Vec<f32>> {
         let most = self.context.device.gpu.memory() as usize / size_of::<f32>();
         if count > most { Err(Status::ILLEGAL_ADDRESS) } else { Ok(vec![0.0; count]) }
+    }
+
+    /// The address of a variable of its module.
+    pub(crate) fn variable(&self, name: &str) -> Outcome<u64> {
+        let module = self.context.driver.modules.get(self.module)?;
+        module.globals.get(name).map(|(at, _)| *at).ok_or(Status::NOT_FOUND)
     }
 
     /// A step of waiting; fails when the context ends.
@@ -107,6 +115,30 @@ static BODIES: &[Body] = &[
         run: pointers::scatter_table,
         operations: pointers::table_operations,
     },
+    Body {
+        name: "gather_packed",
+        params: &[25],
+        run: pointers::gather_packed,
+        operations: |args| f64::from(args.u32(17)) * f64::from(args.u32(21)),
+    },
+    Body {
+        name: "gather_variable",
+        params: &[8, 4, 4],
+        run: |args, machine| pointers::gather_in(args, machine, "rows_variable"),
+        operations: pointers::variable_operations,
+    },
+    Body {
+        name: "gather_managed",
+        params: &[8, 4, 4],
+        run: |args, machine| pointers::gather_in(args, machine, "rows_managed"),
+        operations: pointers::variable_operations,
+    },
+    Body {
+        name: "copy_after",
+        params: &[8, 8, 8, 4],
+        run: elementwise::copy_after,
+        operations: |args| f64::from(args.u32(24)),
+    },
     Body { name: "chase", params: &[8, 8, 4], run: pointers::chase, operations: |args| f64::from(args.u32(16)) },
     Body { name: "spin_on_flag", params: &[8, 8, 4], run: words::spin_on_flag, operations: |_| 0.0 },
     Body {
@@ -118,7 +150,7 @@ static BODIES: &[Body] = &[
     Body { name: "sum_u32", params: &[8, 8, 4], run: words::sum_u32, operations: |args| f64::from(args.u32(16)) },
     Body {
         name: "baton_pages",
-        params: &[8, 4, 4, 8, 8, 8, 8, 8, 8, 8, 4, 8, 4],
+        params: &[8, 4, 4, 8, 8, 8, 8, 8, 8, 8, 4, 8, 4, 4, 4],
         run: pages::pages,
         operations: pages::operations,
     },

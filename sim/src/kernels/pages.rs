@@ -40,6 +40,7 @@ pub(super) fn pages(args: &Args<'_>, machine: &Machine<'_>) -> Outcome {
     let (addresses, count) = (args.pointer(0), args.u32(8) as usize);
     let schedule = Schedule::new(args.pointer(16), args.pointer(24));
     let (start, bytes, digests) = (args.pointer(32), args.pointer(40), args.pointer(48));
+    let host = (args.u32(92), args.u32(96));
     let mut pairs = Pairs::new(args);
     let mut zeros = None;
     let mut words = vec![0u64; if count == 0 { 0 } else { WORDS }];
@@ -58,7 +59,7 @@ pub(super) fn pages(args: &Args<'_>, machine: &Machine<'_>) -> Outcome {
         machine.space.read(at, &mut digest)?;
         digest[0] = digest[0].wrapping_add(sums[0]);
         digest[1] = digest[1].wrapping_add(sums[1]);
-        digest[2] |= u64::from(any != 0);
+        digest[2] |= u64::from(any != 0) | u64::from(has_host_words(&words, (start, bytes), host)) << 1;
         machine.space.write(at, &digest)?;
         for granule in granules(&words, start, bytes) {
             pairs.add((page as u64) << 32 | granule, machine)?;
@@ -133,6 +134,15 @@ impl Schedule {
         }
         halves
     }
+}
+
+/// Whether a word has an upper half of so many from the first on, and another than those of addresses in the range have.
+fn has_host_words(words: &[u64], (start, bytes): (u64, u64), (first, span): (u32, u32)) -> bool {
+    let upper = |word: u64| (word >> 32) as u32;
+    let lowest = upper(start);
+    let ours = if bytes == 0 { 0 } else { upper(start + bytes - 1).wrapping_sub(lowest) + 1 };
+    let is_host = |word: &u64| upper(*word).wrapping_sub(first) < span && upper(*word).wrapping_sub(lowest) >= ours;
+    span > 0 && words.iter().any(is_host)
 }
 
 /// The granules that words point to, each once.

@@ -5,17 +5,42 @@ use crate::errors::Outcome;
 
 /// `out[r * row_len + j] = rows[r][j]`
 pub(super) fn gather(args: &Args<'_>, machine: &Machine<'_>) -> Outcome {
-    let (out, rows) = (args.pointer(0), args.pointer(8));
-    each_row(args, machine, rows, |row, at, buffer| {
+    gather_rows(machine, args.pointer(0), args.pointer(8), shape(args, 16))
+}
+
+/// The same, with parameters that lie without room behind a byte.
+pub(super) fn gather_packed(args: &Args<'_>, machine: &Machine<'_>) -> Outcome {
+    gather_rows(machine, args.pointer(1), args.pointer(9), shape(args, 17))
+}
+
+/// The same, with the table that a variable of the module points to.
+pub(super) fn gather_in(args: &Args<'_>, machine: &Machine<'_>, variable: &str) -> Outcome {
+    let mut rows = [0u64];
+    machine.space.read(machine.variable(variable)?, &mut rows)?;
+    gather_rows(machine, args.pointer(0), rows[0], shape(args, 8))
+}
+
+/// One operation per element moved.
+pub(super) fn variable_operations(args: &Args<'_>) -> f64 {
+    f64::from(args.u32(8)) * f64::from(args.u32(12))
+}
+
+fn gather_rows(machine: &Machine<'_>, out: u64, rows: u64, shape: [u64; 2]) -> Outcome {
+    each_row(machine, rows, shape, |row, at, buffer| {
         machine.space.read(row, buffer)?;
         machine.space.write(out.wrapping_add(at), buffer)
     })
 }
 
+/// How many rows there are, and how long each is.
+fn shape(args: &Args<'_>, offset: usize) -> [u64; 2] {
+    [args.u32(offset).into(), args.u32(offset + 4).into()]
+}
+
 /// `table[r][j] = in[r * row_len + j]`
 pub(super) fn scatter_table(args: &Args<'_>, machine: &Machine<'_>) -> Outcome {
     let (table, input) = (args.pointer(0), args.pointer(8));
-    each_row(args, machine, table, |row, at, buffer| {
+    each_row(machine, table, shape(args, 16), |row, at, buffer| {
         machine.space.read(input.wrapping_add(at), buffer)?;
         machine.space.write(row, buffer)
     })
@@ -28,12 +53,11 @@ pub(super) fn table_operations(args: &Args<'_>) -> f64 {
 
 /// Calls for each row with its stored pointer, its place in the flat matrix, and room for it.
 fn each_row(
-    args: &Args<'_>,
     machine: &Machine<'_>,
     table: u64,
+    [count, length]: [u64; 2],
     mut row: impl FnMut(u64, u64, &mut [f32]) -> Outcome,
 ) -> Outcome {
-    let (count, length) = (u64::from(args.u32(16)), u64::from(args.u32(20)));
     let mut buffer = machine.room(length as usize)?;
     for at in 0..if length == 0 { 0 } else { count } {
         let mut pointer = [0u64];

@@ -60,6 +60,9 @@ impl Mapping {
     }
 }
 
+/// Portable and device-mapped: what every pinned range is with unified addressing.
+pub(crate) const ALWAYS_MAPPED: u32 = 3;
+
 /// Host memory that the device reaches at the host's own address.
 pub(crate) struct HostRange {
     pub(crate) bytes: u64,
@@ -86,6 +89,8 @@ pub(crate) struct Table {
     pub(crate) allocations: Allocations,
     /// What of the pools' memory is allocated as far as the device has come, from where and how many bytes.
     pub(crate) leases: BTreeMap<u64, u64>,
+    /// Whether kernels reach all pages of the program.
+    pub(crate) reaches_pages: bool,
     last_buffer_id: u64,
 }
 
@@ -96,6 +101,11 @@ pub(crate) struct Space {
 }
 
 impl Space {
+    /// One in which kernels reach all pages of the program, or not.
+    pub(crate) fn new(reaches_pages: bool) -> Space {
+        Space { table: RwLock::new(Table { reaches_pages, ..Table::default() }) }
+    }
+
     /// The table, to look at. Copies and kernels hold it for a piece at a time, so that nothing is
     /// unmapped under them, and a change waits for a piece only.
     pub(crate) fn look(&self) -> RwLockReadGuard<'_, Table> {
@@ -234,6 +244,17 @@ impl Table {
     pub(crate) fn mapping(&self, address: u64) -> Option<(u64, &Mapping)> {
         let (start, mapping) = self.mappings.range(..=address).next_back()?;
         (address - start < mapping.phys.bytes()).then_some((*start, mapping))
+    }
+
+    /// Makes host memory that the device reaches.
+    pub(crate) fn add_host(&mut self, context: u64, bytes: usize, flags: u32, managed: bool) -> Outcome<u64> {
+        let pages = HostPages::map(bytes).map_err(|_| Status::OUT_OF_MEMORY)?;
+        let start = pages.start() as u64;
+        let buffer_id = self.next_buffer_id();
+        let (bytes, pages) = (bytes as u64, Some(pages));
+        let range = HostRange { bytes, flags, context, buffer_id, pages, managed, synchronous: managed };
+        self.hosts.insert(start, range);
+        Ok(start)
     }
 
     /// The host range an address is in, and where that starts.

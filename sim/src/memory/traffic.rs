@@ -233,8 +233,21 @@ impl Table {
         if let Some((base, range)) = self.host(at) {
             return Ok((host(at), (range.bytes - (at - base)) as usize));
         }
+        if self.reaches_pages && seen.is_of_kernels() && is_mapped(at) {
+            return Ok((host(at), PAGE - at as usize % PAGE));
+        }
         Err(Status::ILLEGAL_ADDRESS)
     }
+}
+
+const PAGE: usize = 4096;
+
+/// Whether the program has a page there. It must not unmap it while kernels use it.
+fn is_mapped(at: u64) -> bool {
+    let mut is_resident = 0;
+    let page = std::ptr::without_provenance_mut(at as usize & !(PAGE - 1));
+    // SAFETY: reads nothing there, and writes one byte about one page.
+    unsafe { libc::mincore(page, PAGE, &mut is_resident) == 0 }
 }
 
 fn host(at: u64) -> *mut u8 {

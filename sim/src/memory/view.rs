@@ -80,6 +80,11 @@ impl<'a> View<'a> {
         Working { table: self.space.look(), _access: access }
     }
 
+    /// Whether a kernel or a fill sees it.
+    pub(super) fn is_of_kernels(&self) -> bool {
+        matches!(self.who, Who::Kernels(_))
+    }
+
     /// Whether it is seen from that GPU.
     pub(super) fn is_on(&self, ordinal: usize) -> bool {
         self.gpu.ordinal() == ordinal

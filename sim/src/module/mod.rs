@@ -13,6 +13,7 @@ use crate::border::{bytes_at, text_at};
 use crate::errors::{Outcome, Status};
 use crate::exec::context::Context;
 use crate::kernels::{self, Body};
+use crate::memory::space::ALWAYS_MAPPED;
 use crate::state::Driver;
 
 pub(crate) mod launch;
@@ -116,7 +117,10 @@ impl Module {
         let mut globals = BTreeMap::new();
         for (name, global) in &ptx.globals {
             let bytes = global.size.max(1) as u64;
-            let at = driver.space.allocate(context.device.gpu, bytes, context.id, false)?;
+            let at = match global.managed {
+                true => driver.space.change().add_host(context.id, global.size.max(1), ALWAYS_MAPPED, true)?,
+                false => driver.space.allocate(context.device.gpu, bytes, context.id, false)?,
+            };
             context.view().fill(at, &[0], global.size)?;
             context.view().write(at, &global.initial)?;
             globals.insert(name.clone(), (at, global.size));
@@ -147,7 +151,9 @@ impl Module {
         let module = driver.modules.remove(handle)?;
         driver.functions.remove_if(|function| function.module == handle);
         for (at, _) in module.globals.values() {
-            driver.space.free(*at)?;
+            if driver.space.change().hosts.remove(at).is_none() {
+                driver.space.free(*at)?;
+            }
         }
         Ok(())
     }

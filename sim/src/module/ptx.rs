@@ -36,6 +36,8 @@ pub(crate) struct Global {
     pub(crate) size: usize,
     /// The first bytes; the rest is zero.
     pub(crate) initial: Vec<u8>,
+    /// Whether the host has it too (`.attribute(.managed)`).
+    pub(crate) managed: bool,
 }
 
 /// Why a text is not PTX that can be loaded. The program's fault.
@@ -262,6 +264,13 @@ impl<'a> Reader<'a> {
 
     fn variable(&mut self) -> Result<(), BadPtx> {
         self.at += 1;
+        let managed = self.peek() == Some(".attribute");
+        if managed {
+            self.at += 1;
+            self.expect("(")?;
+            self.expect(".managed")?;
+            self.expect(")")?;
+        }
         let (mut size, _, name) = self.declaration()?;
         let mut initial = Vec::new();
         if self.peek() == Some("=") {
@@ -272,7 +281,7 @@ impl<'a> Reader<'a> {
             initial.resize(initial.len().min(size), 0);
         }
         self.skip_to_end()?;
-        self.ptx.globals.insert(name.to_owned(), Global { size, initial });
+        self.ptx.globals.insert(name.to_owned(), Global { size, initial, managed });
         Ok(())
     }
 
@@ -418,7 +427,7 @@ mod tests {
     fn variables_have_their_size_and_first_contents() {
         let ptx = Ptx::read(TEXT).unwrap();
         assert_eq!(ptx.globals["counter"].initial, 5u32.to_le_bytes());
-        assert_eq!(ptx.globals["table"], Global { size: 16, initial: vec![1, 2, 0x7F] });
+        assert_eq!(ptx.globals["table"], Global { size: 16, initial: vec![1, 2, 0x7F], managed: false });
         assert_eq!(ptx.globals["one"].initial, 1f32.to_le_bytes());
     }
 

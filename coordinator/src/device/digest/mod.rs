@@ -1,10 +1,11 @@
 //! The page digest: what pages of device memory hold, found out on the GPU in one pass at the memory's own speed.
 //!
 //! Of every page it tells a digest of 128 bits, the same for the same contents wherever they lie, and whether the page
-//! is all zeros. Of all pages together it tells which of them point into a range of addresses, and where in it.
+//! is all zeros. Of all pages together it tells which of them point into a range of addresses, and where in it, and which hold words
+//! that look like addresses of the host.
 //!
 //! - `pages.cu`: what is computed, and how on the GPU. `pages.ptx` is made from it.
-//! - `mix`: the same on the CPU, as [`of_page`] and [`granules_in`].
+//! - `mix`: the same on the CPU, as [`of_page`], [`granules_in`] and [`has_host_words`].
 //! - `pass`: one pass on the device.
 //!
 //! Digests are keyed: those of different [`Scanner`]s have nothing to do with each other.
@@ -17,7 +18,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Instant;
 
-pub use self::mix::{Key, granules_in, of_page};
+pub use self::mix::{Key, granules_in, has_host_words, of_page};
 use self::pass::Pass;
 pub use crate::books::extents::{PAGE, Page};
 use crate::device::gpu::{Gpu, GpuError};
@@ -29,9 +30,12 @@ pub struct Scan {
     /// Each page that was asked for.
     pub pages: Vec<Page>,
     /// Which pages point where: the page's place among those asked for, and which [`PAGE`] of the range, counted from
-    /// its start. Sorted, each pair once. `None` if there are too many to list.
+    /// its start; or [`TO_HOST`]. Sorted, each pair once. `None` if there are too many to list.
     pub pointers: Option<Vec<(u32, u32)>>,
 }
+
+/// In the place of where a page points: it holds a word that looks like an address of the host.
+pub const TO_HOST: u32 = u32::MAX;
 
 /// A scan's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -52,6 +56,7 @@ struct Job {
     id: ScanId,
     pages: Vec<u64>,
     range: Range<u64>,
+    host: Range<u64>,
 }
 
 /// Scans pages, in a queue and a thread of its own, in the order they are given.
@@ -80,17 +85,17 @@ impl Scanner {
     }
 
     /// Queues a scan of pages, given by their addresses in the coordinator's context. What points into `range` counts
-    /// as a pointer; an empty range has none.
+    /// as a pointer; an empty range has none. What else points within 4 GiB of an address in `host` counts as one of the host's.
     ///
     /// # Safety
     ///
     /// Every address is that of [`PAGE`] bytes of device memory, aligned to 16 bytes, that stay mapped in the
     /// coordinator's context until the report.
-    pub unsafe fn scan(&mut self, pages: Vec<u64>, range: Range<u64>) -> ScanId {
+    pub unsafe fn scan(&mut self, pages: Vec<u64>, range: Range<u64>, host: Range<u64>) -> ScanId {
         self.next += 1;
         let id = ScanId(self.next);
         // The thread lives as long as this sender.
-        let _ = self.jobs.send(Job { id, pages, range });
+        let _ = self.jobs.send(Job { id, pages, range, host });
         id
     }
 
@@ -109,10 +114,10 @@ struct Worker {
 impl Worker {
     fn run(self, mut pass: Pass, jobs: &Receiver<Job>) {
         let entered = self.gpu.enter();
-        for Job { id, pages, range } in jobs {
+        for Job { id, pages, range, host } in jobs {
             let start = Instant::now();
             // SAFETY: by the contract of `Scanner::scan`.
-            let result = entered.clone().and_then(|()| unsafe { pass.run(&pages, &range) });
+            let result = entered.clone().and_then(|()| unsafe { pass.run(&pages, &range, &host) });
             let time = start..Instant::now();
             // The server is gone only when the process is about to end.
             let _ = self.reports.send(Scanned { id, time, result });

@@ -26,6 +26,9 @@
 // page << 32 | granule. If there are more than `room`, `overflow` becomes 1 and what is in `pairs` is of no use;
 // that may also happen a little earlier.
 //
+// A page has host words if the upper half of any word, less host, is less than host_span, modulo 2^32, and it points to
+// no granule. Its `flags` say so, and whether any bit of it is set.
+//
 // A block has 256 threads, and a page `parts` blocks, a power of two of at most 128. What is read must not change
 // meanwhile. Before the launch, `digests`, `count` and `overflow` are zero, and all bits of the table are set, which
 // has `slots` slots, a power of two. A pair that the table holds counts as listed; after the launch it holds all
@@ -47,9 +50,11 @@ typedef unsigned long long u64;
 // What is known of one page.
 struct Digest {
     u64 sums[2];
-    // The OR of all of the page's bits, folded: zero only if all of them are.
-    u64 any;
+    // IS_SET, HAS_HOST_WORDS.
+    u64 flags;
 };
+#define IS_SET 1ull
+#define HAS_HOST_WORDS 2ull
 
 // How many pairs there are, and whether they are too many.
 struct Found {
@@ -113,7 +118,8 @@ __device__ __noinline__ void look_closer(uint4 unit, u64 start, u64 bytes, u32 p
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     baton_pages(const u64* pages, u32 count, u32 parts, u64 key_low, u64 key_high, u64 start, u64 bytes,
-                Digest* digests, Found* found, u64* pairs, u32 room, u64* table, u32 slots) {
+                Digest* digests, Found* found, u64* pairs, u32 room, u64* table, u32 slots, u32 host,
+                u32 host_span) {
     __shared__ u32 known[KNOWN];
     // A granule that no pair has: 2^32 of them would be more than there are addresses.
     for (u32 at = threadIdx.x; at < KNOWN; at += THREADS) known[at] = ~0u;
@@ -131,6 +137,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     u32 span = bytes ? (u32)((start + bytes - 1) >> 32) - lowest + 1 : 0;
     u64 low = 0, high = 0;
     u32 any = 0;
+    bool has_host = false;
 #pragma unroll 1
     for (u32 round = 0; round < rounds; round++) {
         uint4 units[UNROLL];
@@ -141,8 +148,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #pragma unroll
         for (int i = 0; i < UNROLL; i++) {
             uint4 unit = units[i];
-            maybe |= unit.y - lowest < span;
-            maybe |= unit.w - lowest < span;
+            bool left = unit.y - lowest < span, right = unit.w - lowest < span;
+            maybe |= left | right;
+            has_host |= (unit.y - host < host_span && !left) | (unit.w - host < host_span && !right);
             any |= unit.x | unit.y;
             any |= unit.z | unit.w;
             uint4 mixed = mix(unit, t, k0, k1, k2, k3);
@@ -160,11 +168,11 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     for (int lanes = 16; lanes; lanes /= 2) {
         low += __shfl_down_sync(~0u, low, lanes);
         high += __shfl_down_sync(~0u, high, lanes);
-        any |= __shfl_down_sync(~0u, any, lanes);
     }
+    u64 flags = (__any_sync(~0u, any) ? IS_SET : 0) | (__any_sync(~0u, has_host) ? HAS_HOST_WORDS : 0);
     if (threadIdx.x % 32 == 0) {
         atomicAdd(&digests[page].sums[0], low);
         atomicAdd(&digests[page].sums[1], high);
-        if (any) digests[page].any = 1;
+        if (flags) atomicOr(&digests[page].flags, flags);
     }
 }

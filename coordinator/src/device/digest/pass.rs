@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::slice;
 
 use super::mix::Key;
-use super::{Page, Scan};
+use super::{Page, Scan, TO_HOST};
 use crate::device::gpu::{Gpu, GpuError, Kernel, Mark, Stream};
 
 /// The kernel's text.
@@ -40,8 +40,12 @@ struct Found {
 #[derive(Clone, Copy)]
 struct Digest {
     sums: [u64; 2],
-    any: u64,
+    flags: u64,
 }
+
+/// A page's flags.
+const IS_SET: u64 = 1;
+const HAS_HOST_WORDS: u64 = 2;
 
 /// The kernel's parameters, in order.
 struct Parameters {
@@ -57,11 +61,13 @@ struct Parameters {
     room: u32,
     table: u64,
     slots: u32,
+    host: u32,
+    host_span: u32,
 }
 
 impl Parameters {
     /// Their addresses, with their sizes.
-    fn list(&self) -> [(*const c_void, usize); 13] {
+    fn list(&self) -> [(*const c_void, usize); 15] {
         fn one<T>(value: &T) -> (*const c_void, usize) {
             ((&raw const *value).cast(), size_of::<T>())
         }
@@ -79,6 +85,8 @@ impl Parameters {
             one(&self.room),
             one(&self.table),
             one(&self.slots),
+            one(&self.host),
+            one(&self.host_span),
         ]
     }
 }
@@ -153,7 +161,7 @@ impl Pass {
         let memory = Memory::make(gpu, FIRST_ROOM)?;
         let mut pass = Self { gpu: gpu.clone(), kernel, stream, mark, key, memory, used: true };
         // SAFETY: of no pages.
-        unsafe { pass.submit(0, 0..0)? };
+        unsafe { pass.submit(0, 0..0, 0..0)? };
         pass.wait()?;
         pass.used = false;
         Ok(pass)
@@ -164,7 +172,12 @@ impl Pass {
     /// # Safety
     ///
     /// As for [`super::Scanner::scan`].
-    pub(super) unsafe fn run(&mut self, pages: &[u64], range: &Range<u64>) -> Result<Scan, GpuError> {
+    pub(super) unsafe fn run(
+        &mut self,
+        pages: &[u64],
+        range: &Range<u64>,
+        host: &Range<u64>,
+    ) -> Result<Scan, GpuError> {
         if pages.is_empty() {
             return Ok(Scan { pages: Vec::new(), pointers: Some(Vec::new()) });
         }
@@ -174,14 +187,20 @@ impl Pass {
         // SAFETY: there is room for so many, and no work that reads them is queued.
         unsafe { addresses.copy_from_nonoverlapping(pages.as_ptr(), pages.len()) };
         // SAFETY: by this function's contract.
-        unsafe { self.submit(pages.len(), if can_number { range.clone() } else { 0..0 })? };
+        unsafe { self.submit(pages.len(), if can_number { range.clone() } else { 0..0 }, host.clone())? };
         self.wait()?;
         // SAFETY: what the device wrote, which was waited for.
         let (found, digests) =
             unsafe { (self.memory.read::<Found>(FOUND, 1)[0], self.memory.read::<Digest>(DIGESTS, pages.len())) };
-        let pages = digests.iter().map(|page| Page { digest: page.sums, zero: page.any == 0 }).collect();
+        let pages = digests.iter().map(|page| Page { digest: page.sums, zero: page.flags & IS_SET == 0 }).collect();
+        let has_host = (0u32..).zip(digests).filter(|(_, page)| page.flags & HAS_HOST_WORDS != 0);
+        let to_host: Vec<(u32, u32)> = has_host.map(|(at, _)| (at, TO_HOST)).collect();
         self.used = found.count > 0;
-        let pointers = if can_number && found.overflow == 0 { Some(self.pairs(found.count)?) } else { None };
+        let mut pointers = if can_number && found.overflow == 0 { Some(self.pairs(found.count)?) } else { None };
+        if let Some(pointers) = pointers.as_mut().filter(|_| !to_host.is_empty()) {
+            pointers.extend(to_host);
+            pointers.sort_unstable();
+        }
         Ok(Scan { pages, pointers })
     }
 
@@ -205,7 +224,7 @@ impl Pass {
     /// # Safety
     ///
     /// The pages' addresses lie in the pinned memory, and are as [`super::Scanner::scan`] wants them.
-    unsafe fn submit(&mut self, count: usize, range: Range<u64>) -> Result<(), GpuError> {
+    unsafe fn submit(&mut self, count: usize, range: Range<u64>, host: Range<u64>) -> Result<(), GpuError> {
         let (device, addresses) = (self.memory.device, self.memory.addresses());
         let answers = (size_of::<Found>() + count * size_of::<Digest>()) as u64;
         let parameters = Parameters {
@@ -221,6 +240,8 @@ impl Pass {
             room: MOST_PAIRS,
             table: device,
             slots: SLOTS,
+            host: (host.start >> 32) as u32,
+            host_span: if host.is_empty() { 0 } else { (((host.end - 1) >> 32) - (host.start >> 32) + 1) as u32 },
         };
         let arguments = parameters.list().map(|(address, _)| address.cast_mut());
         let blocks = (count as u32).max(1) * PARTS;
@@ -314,6 +335,8 @@ mod tests {
             room: 0,
             table: 0,
             slots: 0,
+            host: 0,
+            host_span: 0,
         };
         assert_eq!(sizes, all.list().map(|(_, size)| size));
         assert!(rest.trim_start().starts_with(&format!(".maxntid {THREADS}, 1, 1")), "{}", &rest[..40]);

@@ -12,11 +12,11 @@ use std::collections::HashSet;
 use std::sync::atomic::Ordering::Relaxed;
 
 use baton_contract::memory::GRANULE;
-use baton_contract::messages::{ExtentId, MAX_LISTED, TurnCommand};
+use baton_contract::messages::{ExtentId, HOST_MEMORY, MAX_LISTED, TurnCommand};
 
 use super::Access;
 use crate::books::arena::FrameId;
-use crate::device::digest::{PAGE, Page, Scan, ScanId, Scanned};
+use crate::device::digest::{PAGE, Page, Scan, ScanId, Scanned, TO_HOST};
 use crate::policy::arbiter::TenantId;
 use crate::server::Pipeline;
 use crate::server::recorder::event::What;
@@ -59,13 +59,14 @@ impl Access<'_> {
         if extents.is_empty() {
             return;
         }
-        let window =
-            tenant.connection.theirs.window_start.load(Relaxed)..tenant.connection.theirs.window_end.load(Relaxed);
+        let theirs = &tenant.connection.theirs;
+        let window = theirs.window_start.load(Relaxed)..theirs.window_end.load(Relaxed);
+        let host = theirs.host_start.load(Relaxed)..theirs.host_end.load(Relaxed);
         // A tenant that says nonsense about its addresses gets nothing for it but whole arrivals.
         let window = if window.is_empty() || !window.start.is_multiple_of(GRANULE) { 0..0 } else { window };
         let start = window.start;
         // SAFETY: frames stay mapped here while they are in use, and `release` keeps those that are looked at.
-        let scan = unsafe { self.memory.scanner.scan(pages, window) };
+        let scan = unsafe { self.memory.scanner.scan(pages, window, host) };
         tenant.memory.scan = Some(scan);
         for frame in &frames {
             *self.memory.scanning.entry(*frame).or_default() += 1;
@@ -126,7 +127,10 @@ impl Access<'_> {
             let targets = pointers.as_mut().map(|all| {
                 let mut targets = Vec::new();
                 while let Some((_, granule)) = all.next_if(|(page, _)| *page < end) {
-                    targets.push(look.start + u64::from(granule) * GRANULE);
+                    targets.push(match granule {
+                        TO_HOST => HOST_MEMORY,
+                        _ => look.start + u64::from(granule) * GRANULE,
+                    });
                 }
                 targets.sort_unstable();
                 targets.dedup();

@@ -1,0 +1,234 @@
+//! What a call brings to the device: each row of the hook table that names its memory says so.
+//!
+//! A kernel has addresses only from its parameters, from memory that it was given, and from what calls have brought there. So words that
+//! look like addresses of ours are needed by the call that brings them, as if it named them; of a word that it brings in parts, every
+//! address that has those bytes. What cannot be seen makes the call [opaque](super::needs).
+
+use core::ffi::c_void;
+
+use baton_contract::cuda::CUdeviceptr;
+
+use super::needs::Named;
+use super::roots;
+use super::words::{WORD, add_window_words};
+use crate::driver::api::Stream;
+use crate::memory::space::{Space, is_ours};
+use crate::work::idle;
+
+/// What is longer is not read word by word in a call.
+const MOST_READ: usize = 64 << 20;
+
+/// Where a call puts its work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Into {
+    /// A stream.
+    Stream(Stream),
+    /// The same, and the call returns when the work has ended. The driver may read what it was given only when the stream has come to it.
+    Synchronous(Stream),
+}
+
+impl Into {
+    /// Whether host memory is read as it is during the call, or as the program may have written it by the time the stream comes to it.
+    fn reads_at_once(self, from: *const c_void) -> bool {
+        match self {
+            // Of pageable memory the driver makes a copy before it returns.
+            Self::Stream(stream) => !roots::is_pinned_host(from.addr() as u64) || idle::is_idle(stream),
+            Self::Synchronous(stream) => idle::is_idle(stream),
+        }
+    }
+}
+
+/// What a call brings.
+pub(crate) trait Brings: Copy {
+    /// Whether the stream comes to its end by itself, whatever the host does meanwhile.
+    const ENDS_BY_ITSELF: bool;
+
+    /// Adds what is needed for that.
+    fn bring(self, into: Into, found: &mut Named);
+}
+
+/// Adds what a call needs for what it brings.
+pub(crate) fn bring<B: Brings>(brings: B, into: Into, found: &mut Named) {
+    brings.bring(into, found);
+    if !B::ENDS_BY_ITSELF {
+        idle::note_waiting();
+    }
+}
+
+/// No byte comes to the device: the call reads it, waits, or calls the host.
+#[derive(Clone, Copy)]
+pub(crate) struct Nothing;
+
+/// So many bytes of host memory come to a place on the device.
+#[derive(Clone, Copy)]
+pub(crate) struct Upload(pub(crate) CUdeviceptr, pub(crate) *const c_void, pub(crate) usize);
+
+/// So many bytes move between addresses of either side.
+#[derive(Clone, Copy)]
+pub(crate) struct Moved(pub(crate) CUdeviceptr, pub(crate) CUdeviceptr, pub(crate) usize);
+
+/// A word is written: address, value, size in bytes.
+#[derive(Clone, Copy)]
+pub(crate) struct Value(pub(crate) CUdeviceptr, pub(crate) u64, pub(crate) usize);
+
+/// Rows are filled with copies of a value.
+#[derive(Clone, Copy)]
+pub(crate) struct Filled {
+    pub(crate) at: CUdeviceptr,
+    /// From one row to the next, in bytes.
+    pub(crate) pitch: usize,
+    pub(crate) value: u32,
+    /// The value's size: 1, 2 or 4.
+    pub(crate) element: usize,
+    /// Elements in a row.
+    pub(crate) width: usize,
+    pub(crate) height: usize,
+}
+
+/// One row of values of 1, 2 or 4 bytes.
+pub(crate) fn filled(at: CUdeviceptr, value: impl core::convert::Into<u32>, element: usize, width: usize) -> Filled {
+    Filled { at, pitch: 0, value: value.into(), element, width, height: 1 }
+}
+
+impl Brings for Nothing {
+    const ENDS_BY_ITSELF: bool = false;
+
+    fn bring(self, _: Into, _: &mut Named) {}
+}
+
+impl Brings for Upload {
+    const ENDS_BY_ITSELF: bool = true;
+
+    fn bring(self, into: Into, found: &mut Named) {
+        let Self(to, from, bytes) = self;
+        if is_ours(from.addr() as u64) {
+            // Device memory is taken for host memory as well (measured).
+            return Moved(to, from.addr() as CUdeviceptr, bytes).bring(into, found);
+        }
+        if bytes == 0 || from.is_null() {
+            // To these the driver has an answer.
+            return;
+        }
+        found.is_opaque |= bytes > MOST_READ || !into.reads_at_once(from) || !contents(to, from, bytes, found);
+    }
+}
+
+/// Adds what is in host memory that comes to a place on the device. False if that cannot be told: it cannot be read, or there are
+/// addresses of host memory in it, where kernels find what they find.
+pub(super) fn contents(to: CUdeviceptr, from: *const c_void, bytes: usize, found: &mut Named) -> bool {
+    let from = from.expose_provenance();
+    let is_whole = to.is_multiple_of(WORD as u64) && bytes.is_multiple_of(WORD);
+    let (mut head, mut tail) = ([0; WORD], [0; WORD]);
+    let edge = bytes.min(WORD);
+    let are_read = is_whole
+        || roots::read_host(from, edge, |bytes| head[..edge].copy_from_slice(bytes))
+            && roots::read_host(from + bytes - edge, edge, |bytes| tail[..edge].copy_from_slice(bytes));
+    if !are_read {
+        return false;
+    }
+    if !is_whole {
+        add_edges(to, bytes, |at| if at < edge { head[at] } else { tail[at + edge - bytes] }, found);
+    }
+    // Halves of words, as they will lie on the device.
+    let phase = (to.wrapping_neg() % 4) as usize;
+    let mut has_host = false;
+    let see = |piece: &[u8]| {
+        add_window_words(piece, &mut found.addresses);
+        has_host |= roots::has_host_words(piece);
+    };
+    // Wherever the program says: it may have got that wrong, and then the driver has the answer.
+    roots::read_host(from + phase.min(bytes), bytes.saturating_sub(phase), see) && !has_host
+}
+
+/// Adds the words at both ends of so many bytes, of which others are not brought. Of the bytes only those of these words are asked for,
+/// the first eight and the last.
+fn add_edges(to: CUdeviceptr, bytes: usize, byte: impl Fn(usize) -> u8, found: &mut Named) {
+    let first = (to % WORD as u64) as usize;
+    let last = (first + bytes) % WORD;
+    let mut add = |first: usize, from: usize, count: usize| {
+        let mut known = [0; WORD];
+        known[..count].iter_mut().zip(from..).for_each(|(known, at)| *known = byte(at));
+        found.add_part(first, &known[..count]);
+    };
+    if first + bytes < WORD {
+        return add(first, 0, bytes);
+    }
+    if first != 0 {
+        add(first, 0, WORD - first);
+    }
+    if last != 0 {
+        add(0, bytes - last, last);
+    }
+}
+
+impl Brings for Moved {
+    const ENDS_BY_ITSELF: bool = true;
+
+    fn bring(self, _: Into, found: &mut Named) {
+        let Self(to, from, bytes) = self;
+        if bytes == 0 || !is_ours(to) && is_ours(from) {
+            // It leaves the device.
+            return;
+        }
+        // Whole words within the device are where they were, and known. Everything else is not.
+        let is_whole = [to, from, bytes as u64].iter().all(|number| number.is_multiple_of(WORD as u64));
+        found.is_opaque |= !is_ours(from) || !is_whole;
+    }
+}
+
+impl Brings for Value {
+    const ENDS_BY_ITSELF: bool = true;
+
+    fn bring(self, _: Into, found: &mut Named) {
+        let Self(at, value, bytes) = self;
+        bring_word(at, &value.to_le_bytes()[..bytes], found);
+    }
+}
+
+/// These bytes, up to a word, come to an address that their number divides.
+fn bring_word(at: CUdeviceptr, bytes: &[u8], found: &mut Named) {
+    let (start, end) = Space::window();
+    match <[u8; WORD]>::try_from(bytes).map(u64::from_le_bytes) {
+        Ok(word) => {
+            found.is_opaque |= roots::is_host(word);
+            if (start..end).contains(&word) {
+                found.addresses.push(word);
+            }
+        }
+        Err(_) => found.add_part((at % WORD as u64) as usize, bytes),
+    }
+}
+
+impl Brings for Filled {
+    const ENDS_BY_ITSELF: bool = true;
+
+    fn bring(self, _: Into, found: &mut Named) {
+        self.add_words(found);
+    }
+}
+
+impl Filled {
+    /// Adds the words that it makes.
+    pub(super) fn add_words(self, found: &mut Named) {
+        let Self { at, pitch, value, element, width, height } = self;
+        let bytes = width.saturating_mul(element);
+        if !matches!(element, 1 | 2 | 4) || bytes == 0 {
+            // To that the driver has an answer.
+            return;
+        }
+        let value = value.to_le_bytes();
+        let byte = |at: usize| value[at % element];
+        let word: [u8; WORD] = core::array::from_fn(byte);
+        // Rows lie in as many ways to words, and then in the same again.
+        for row in 0..height.min(WORD) {
+            let at = at.wrapping_add((row.wrapping_mul(pitch)) as u64);
+            let skipped = (at.wrapping_neg() % WORD as u64) as usize;
+            if bytes >= skipped + WORD {
+                let mut whole = word;
+                whole.rotate_left(skipped % element);
+                bring_word(0, &whole, found);
+            }
+            add_edges(at, bytes, byte, found);
+        }
+    }
+}

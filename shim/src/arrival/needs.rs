@@ -1,0 +1,167 @@
+//! What a call needs before it goes to the driver.
+//!
+//! A fault on the GPU ends a context, and nothing can be mended after it. So a call may run while memory is on its way only if all
+//! that it can reach is known when it is made:
+//!
+//! - **What it names**: addresses in its arguments, and the words of a kernel's parameters that are addresses of ours.
+//! - **What those lead to**: the coordinator has looked for pointers in all memory while nobody could write it.
+//! - **What it brings** to the device ([`super::brings`]): a copy's bytes, a fill's value.
+//!
+//! A call that does not show one of these in full is **opaque**: a copy from pinned memory into a stream that is not idle, because the
+//! program may write that memory until the stream comes to the copy; a kernel that reads host memory, which may change until it has
+//! ended; a copy within the device that takes words apart, of which nobody knows what they become. What an opaque call does waits for
+//! all memory: behind a word in its stream where that can be ([`super::ahead`]), else its thread waits. So bytes that nobody has seen
+//! come to the device when all memory is there, and also a kernel that was running before can do no harm with them.
+
+use baton_contract::cuda::CUdeviceptr;
+
+use crate::memory::space::{self, Space};
+
+/// What a call needs.
+#[derive(Clone, Debug)]
+pub(crate) enum Needs {
+    /// No memory that is there.
+    Nothing,
+    /// Whatever there is: for calls that cannot be read.
+    Everything,
+    /// What the call has shown.
+    These(Named),
+}
+
+/// What a call names, and what it brings.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Named {
+    /// Addresses, of which the allocations are needed and what they lead to.
+    pub(crate) addresses: Vec<CUdeviceptr>,
+    /// The same of a kernel's parameters: one that lies in no allocation may mean any, because kernels add to it.
+    pub(crate) parameters: Vec<CUdeviceptr>,
+    /// Parts of addresses, perhaps.
+    pub(crate) parts: Vec<Part>,
+    /// Not all of it was shown.
+    pub(crate) is_opaque: bool,
+    /// The driver looks at none of the addresses: all of them may come after the call.
+    pub(crate) is_unchecked: bool,
+}
+
+/// Some bytes of a word that may become an address: the others are not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Part {
+    /// All bits of the bytes that are known.
+    mask: u64,
+    /// They themselves; zero elsewhere.
+    value: u64,
+}
+
+impl From<Vec<CUdeviceptr>> for Named {
+    fn from(addresses: Vec<CUdeviceptr>) -> Self {
+        Self { addresses, ..Self::default() }
+    }
+}
+
+impl Needs {
+    /// The allocation at an address, and what it leads to.
+    pub(crate) fn at(address: CUdeviceptr) -> Self {
+        Self::These(vec![address].into())
+    }
+
+    /// Whether a call may have something to do with memory of ours.
+    pub(super) fn may_be_ours(&self) -> bool {
+        let is_ours = |address: &CUdeviceptr| space::get().is_some_and(|space| space.may_lead_to_ours(*address));
+        match self {
+            Self::Nothing => false,
+            Self::Everything => true,
+            Self::These(named) => named.addresses.iter().chain(&named.parameters).any(is_ours),
+        }
+    }
+}
+
+impl Named {
+    pub(super) fn add(&mut self, other: Self) {
+        self.addresses.extend(other.addresses);
+        self.parameters.extend(other.parameters);
+        self.parts.extend(other.parts);
+        self.is_opaque |= other.is_opaque;
+        self.is_unchecked &= other.is_unchecked;
+        self.settle();
+    }
+
+    /// Keeps each once.
+    pub(super) fn settle(&mut self) {
+        for list in [&mut self.addresses, &mut self.parameters] {
+            list.sort_unstable();
+            list.dedup();
+        }
+        self.parts.sort_unstable();
+        self.parts.dedup();
+    }
+
+    /// A word of which only these bytes are known, from the `first` on, is brought to the device.
+    pub(super) fn add_part(&mut self, first: usize, bytes: &[u8]) {
+        let (start, end) = Space::window();
+        let part = Part::new(first, bytes);
+        if part.lies_between(start, end) {
+            self.parts.push(part);
+        }
+    }
+}
+
+impl Part {
+    pub(super) fn new(first: usize, bytes: &[u8]) -> Self {
+        let (mut mask, mut value) = ([0; 8], [0; 8]);
+        for (at, byte) in (first..8).zip(bytes) {
+            (mask[at], value[at]) = (0xFF, *byte);
+        }
+        Self { mask: u64::from_le_bytes(mask), value: u64::from_le_bytes(value) }
+    }
+
+    /// Whether an address from `start` up to and with `end` has these bytes.
+    pub(super) fn lies_between(&self, start: u64, end: u64) -> bool {
+        self.next(start).is_some_and(|first| first <= end)
+    }
+
+    /// The lowest address from `start` on that has these bytes.
+    fn next(&self, start: u64) -> Option<u64> {
+        let near = start & !self.mask | self.value;
+        let differing = near ^ start;
+        if differing == 0 {
+            return Some(start);
+        }
+        // Below the highest bit that differs, what is not known may be anything.
+        let below = u64::MAX >> differing.leading_zeros();
+        if near > start {
+            return Some(near & !(below & !self.mask));
+        }
+        let above = (start | self.mask | below).checked_add(1)?;
+        Some(above & !self.mask & !below | self.value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_part_of_an_address_may_be_one_wherever_the_rest_allows() {
+        // The upper half of addresses from 0xA_0000_0000 on, and the lower half of some.
+        let upper = Part::new(4, &0xAu32.to_le_bytes());
+        assert!(upper.lies_between(0xA_0000_0000, 0xA_0020_0000) && upper.lies_between(0x9_FFFF_0000, 0xA_0000_0000));
+        assert!(!upper.lies_between(0x9_0000_0000, 0x9_FFFF_FFFF) && !upper.lies_between(0xB_0000_0000, u64::MAX));
+        let lower = Part::new(0, &0x4000_0010u32.to_le_bytes());
+        assert!(lower.lies_between(0xA_4000_0000, 0xA_4020_0000) && !lower.lies_between(0xA_4020_0000, 0xB_3FFF_FFFF));
+        assert!(!Part::new(4, &[0; 4]).lies_between(0xA_0000_0000, 0xFFF_0000_0000), "zeros above are no address");
+        assert!(Part::new(1, &[]).lies_between(7, 7), "nothing is known");
+    }
+
+    proptest! {
+        #[test]
+        fn the_next_word_with_given_bytes_is_the_lowest(
+            start in 0u64..1 << 20, first in 0usize..3, bytes in prop::collection::vec(any::<u8>(), 0..3),
+        ) {
+            let part = Part::new(first, &bytes);
+            let slowly = (start..1 << 24).find(|word| word & part.mask == part.value);
+            prop_assert_eq!(part.next(start).filter(|word| *word < 1 << 24), slowly);
+        }
+    }
+}

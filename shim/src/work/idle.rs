@@ -1,0 +1,61 @@
+//! Whether a stream has nothing to do before what is put into it next: then that is done at once, with what the host has written so far.
+//!
+//! That nothing is known of is no answer: such a stream counts as busy.
+
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use baton_contract::cuda::CUDA_SUCCESS;
+
+use super::capture;
+use super::contexts::{self, Asking};
+use crate::driver::api::{self, Stream};
+
+/// Since all work had ended, something was queued that may not come to its end before the host does something.
+static MAY_WAIT: AtomicBool = AtomicBool::new(false);
+
+/// Something is about to be queued that may wait for the host, or for other work that does: a kernel, a wait, a function of the host's.
+pub(crate) fn note_waiting() {
+    if !MAY_WAIT.load(Ordering::Relaxed) {
+        MAY_WAIT.store(true, Ordering::Release);
+    }
+}
+
+/// The gate is closed and nobody inside, and it is about to be asked whether all work has ended.
+pub(crate) fn about_to_drain() {
+    MAY_WAIT.store(false, Ordering::Release);
+}
+
+/// Whether nothing in a stream, or in those that it waits for, can wait for the host. A call of the program is about to put something there.
+#[cold]
+pub(crate) fn is_idle(stream: Stream) -> bool {
+    if !MAY_WAIT.load(Ordering::Acquire) {
+        return true;
+    }
+    // Another context may be capturing, in a way that forbids this thread to ask.
+    let _relaxed = api::Relaxed::enter();
+    let Some((_asking, before)) = waited_for_by(stream) else { return false };
+    // SAFETY: streams of the current context that are not destroyed meanwhile; none of them captures, or begins to.
+    before.into_iter().all(|stream| unsafe { api::stream_query(stream) } == CUDA_SUCCESS)
+}
+
+/// The streams of the current context whose work comes before what is put into a stream of it next, that one among them; and what keeps
+/// them alive. None if something captures, or if the stream is not known.
+fn waited_for_by(stream: Stream) -> Option<(Asking, Vec<Stream>)> {
+    let mut contexts = contexts::lock();
+    let asking = Asking::begin(&contexts);
+    let (_, context) = contexts.by_handle(api::current_context())?;
+    if context.is_capturing() {
+        return None;
+    }
+    let blocking = context.streams.iter().filter(|(_, state)| !state.is_non_blocking);
+    let waited_for = match stream {
+        // It answers for threads' own.
+        Stream::Legacy => blocking.filter_map(|(key, _)| capture::stream_of(*key)).chain([Stream::Legacy]).collect(),
+        Stream::PerThread => vec![Stream::Legacy, stream],
+        Stream::Created(handle) => match context.streams.get(&handle)?.is_non_blocking {
+            true => vec![stream],
+            false => vec![Stream::Legacy, stream],
+        },
+    };
+    Some((asking, waited_for))
+}
