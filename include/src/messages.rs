@@ -625,6 +625,8 @@ pub struct ArrivalStory {
     pub waits: u64,
     /// How long they waited in all.
     pub waited_micros: u64,
+    /// How many calls needed all memory because they had not shown what they would reach.
+    pub opaque: u64,
 }
 
 /// Why a tenant is refused.

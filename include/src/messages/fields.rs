@@ -366,7 +366,8 @@ structures! {
         first_call_micros: u64,
         end_micros: u64,
         waits: u64,
-        waited_micros: u64
+        waited_micros: u64,
+        opaque: u64
     }
     ProcessId { namespace: u64, number: u32 }
     Change { class: Option<Class>, weight: Option<u32>, slo_micros: Option<u64>, suspended: Option<bool> }

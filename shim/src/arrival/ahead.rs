@@ -185,14 +185,19 @@ pub(crate) fn context_gone() {
 ///
 /// Of what the driver does not look at, the stream waits for all; else only for what an opaque call has not shown.
 #[cold]
-pub(super) fn wait(passage: &Passage, needs: Needs, stream: Stream) -> Result<(), CUresult> {
+pub(super) fn wait(passage: &Passage, mut needs: Needs, stream: Stream) -> Result<(), CUresult> {
     let Some(lack) = blocks::lack(&needs) else {
         blocks::note_first_call();
         return Ok(());
     };
     match needs {
-        Needs::These(Named { is_unchecked: true, .. }) if goes_ahead(&lack, stream) => Ok(()),
-        Needs::These(Named { addresses, is_opaque: true, is_unchecked: false, .. }) => {
+        Needs::These(Named { is_unchecked: true, .. }) if goes_ahead(&lack, stream) => {
+            blocks::count(&needs);
+            Ok(())
+        }
+        Needs::These(Named { ref mut addresses, is_opaque: true, is_unchecked: false, .. }) => {
+            let addresses = core::mem::take(addresses);
+            blocks::count(&needs);
             blocks::wait(passage, Needs::These(addresses.into()))?;
             match blocks::lack(&Needs::Everything) {
                 Some(lack) if !goes_ahead(&lack, stream) => blocks::wait(passage, Needs::Everything),

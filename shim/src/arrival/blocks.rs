@@ -86,6 +86,8 @@ static WAITING: AtomicU32 = AtomicU32::new(0);
 /// Calls that waited since the gate was opened, and for how long in all.
 static WAITS: AtomicU64 = AtomicU64::new(0);
 static WAITED: AtomicU64 = AtomicU64::new(0);
+/// Calls that had not shown all that they would reach, and so lacked memory.
+static OPAQUE: AtomicU64 = AtomicU64::new(0);
 /// When the first extent was mapped, and the first call went to the driver.
 static FIRST_EXTENT: AtomicU64 = AtomicU64::new(u64::MAX);
 static FIRST_CALL: AtomicU64 = AtomicU64::new(u64::MAX);
@@ -97,7 +99,7 @@ fn read() -> RwLockReadGuard<'static, Option<Arrival>> {
 /// Memory begins to arrive: before the gate is opened. `edges` are pointers from an extent's contents to an address, and `number` is
 /// what work may wait for.
 pub(super) fn begin(layout: Layout, edges: &[(ExtentId, CUdeviceptr)], roots: roots::Found, number: Option<u32>) {
-    for counter in [&WAITS, &WAITED] {
+    for counter in [&WAITS, &WAITED, &OPAQUE] {
         counter.store(0, Ordering::Relaxed);
     }
     for first in [&FIRST_EXTENT, &FIRST_CALL] {
@@ -137,6 +139,7 @@ pub(crate) fn story() -> Option<(Vec<(ExtentId, u32)>, ArrivalStory)> {
         end_micros: arrival.micros(),
         waits: WAITS.load(Ordering::Relaxed),
         waited_micros: WAITED.load(Ordering::Relaxed),
+        opaque: OPAQUE.load(Ordering::Relaxed),
     };
     Some((arrival.used(), story))
 }
@@ -159,6 +162,7 @@ pub(crate) fn wait(passage: &Passage, needs: Needs) -> Result<(), CUresult> {
         return Ok(());
     }
     if is_lacking(&needs) {
+        count(&needs);
         let start = Instant::now();
         WAITS.fetch_add(1, Ordering::Relaxed);
         WAITING.fetch_add(1, Ordering::Relaxed);
@@ -169,6 +173,13 @@ pub(crate) fn wait(passage: &Passage, needs: Needs) -> Result<(), CUresult> {
     }
     note_first_call();
     Ok(())
+}
+
+/// A call lacks memory for which it waits, or its stream does.
+pub(super) fn count(needs: &Needs) {
+    if matches!(needs, Needs::These(named) if named.is_opaque) {
+        OPAQUE.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 /// A call goes to the driver, and what it queues can begin.

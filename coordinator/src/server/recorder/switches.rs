@@ -93,6 +93,8 @@ pub struct Record {
     pub waits: u64,
     /// How long they waited, all together.
     pub waited_ms: f64,
+    /// How many calls needed all memory because they had not shown what they would reach.
+    pub opaque: u64,
     /// When things happened, since the incoming tenant first wanted the GPU.
     pub phases: Phases,
 }
@@ -323,6 +325,7 @@ impl Switches {
         if let Some(story) = story {
             record.waits = story.waits;
             record.waited_ms = story.waited_micros as f64 / 1e3;
+            record.opaque = story.opaque;
         }
         Some(record)
     }
@@ -366,6 +369,7 @@ impl Switches {
             extents: came.extents,
             waits: 0,
             waited_ms: 0.0,
+            opaque: 0,
             phases: Phases::default(),
         }
     }
