@@ -4,8 +4,9 @@
     python3 bench/legal.py --baton target/release --programs FOLDER --out legal.json
 
 `FOLDER` is `legal` in what `tests/c/build.sh` makes. Each case is played bare and as a tenant.
-Where a program waits for a line, something is done to it meanwhile: it is evicted, it is suspended
-and resumed, or another program wants the GPU. With `--gpus 2` programs on two GPUs are played.
+Where a program waits for a line, something is done to it meanwhile: it is evicted, perhaps in favour
+of another program that takes most of the arena, it is suspended and resumed, or another program wants
+the GPU. With `--gpus 2` programs on two GPUs are played.
 """
 
 import argparse
@@ -36,6 +37,14 @@ CASES = (
     ("sources", "pinned-freed", "evicted"),
     ("descriptors", "at-the-limit", "evicted"),
 )
+# However addresses come to kernels whose memory arrives.
+WAYS = (
+    "late-copy late-in-legacy late-behind-legacy late-behind-event late-behind-kernel late-2d "
+    "late-by-host-function late-synchronous late-registered late-graph graph-rows graph-direct direct "
+    "direct-deep chain variable managed write-words write-halves write-lower-halves fill-halves "
+    "fill-quarters fill-bytes fill-2d copy-parts copy-odd move-halves move-rows-of-halves packed before"
+)
+CASES += tuple(("reach", way, "replaced") for way in WAYS.split())
 ON_TWO = tuple(
     ("several", case, "evicted")
     for case in (
@@ -55,8 +64,9 @@ HEADER = ["program", "case", "meanwhile", "done", "result"]
 class Meanwhile:
     """What is done to a tenant that waits for a line."""
 
-    def __init__(self, coordinator, name, what, programs):
+    def __init__(self, coordinator, name, what, programs, megabytes):
         self.coordinator, self.name, self.what, self.programs = coordinator, name, what, programs
+        self.megabytes = megabytes
         self.done, self.other = 0, None
 
     def steer(self, verb):
@@ -77,6 +87,16 @@ class Meanwhile:
             except NoCoordinator:
                 # It is at work, or its memory has to stay: then it goes on as it is.
                 pass
+        elif self.what == "replaced":
+            self.coordinator.evict(self.name, timeout=20)
+            fill = [self.programs.parent / "sharing/fill_and_check", "--rounds", "1"]
+            ran = subprocess.run(
+                self.coordinator.run("other", [*fill, "--megabytes", str(self.megabytes)]),
+                capture_output=True,
+                timeout=60,
+                env={**os.environ, **self.coordinator.settings},
+            )
+            self.done += ran.returncode == 0
         elif self.what == "suspended":
             self.steer("suspend")
             self.steer("resume")
@@ -129,6 +149,8 @@ def main():
     parser.add_argument("--gpus", type=int, default=1, choices=(1, 2))
     parser.add_argument("--arena", default="40%", help="of the coordinator (40%%)")
     parser.add_argument("--host-pool", default="4GiB")
+    parser.add_argument("--only", help="cases of this program")
+    parser.add_argument("--other", type=int, default=1024, help="MiB that another program fills (1024)")
     parser.add_argument("--out", type=pathlib.Path, help="where the result goes, as JSON")
     arguments = parser.parse_args()
     Install.check(arguments.baton, parser)
@@ -142,9 +164,11 @@ def main():
         tempfile.TemporaryDirectory(prefix="baton-") as folder,
     ):
         for program, case, what in ON_TWO if arguments.gpus == 2 else CASES:
+            if arguments.only not in (None, program):
+                continue
             argv = [programs / program, case]
             bare = play(argv, driver.bare(folder), lambda: None)
-            meanwhile = Meanwhile(coordinator, case, what, programs)
+            meanwhile = Meanwhile(coordinator, case, what, programs, arguments.other)
             baton = play(coordinator.run(case, argv), coordinator.settings, meanwhile)
             meanwhile.end()
             same = bare[:2] == baton[:2] and bare[0] == 0

@@ -14,7 +14,10 @@ __asm__(".pushsection .rodata\n"
         ".popsection\n");
 extern const char reach_ptx[] __attribute__((visibility("hidden")));
 
-enum { ROWS = 4, ROW = 8 << 20, LENGTH = 1024, TABLE = ROWS * sizeof(CUdeviceptr) };
+enum { ROWS = 4, LENGTH = 1024, TABLE = ROWS * sizeof(CUdeviceptr) };
+
+/* Each row's, which takes its time to come back. */
+static size_t row_bytes = 8 * MIB;
 
 static CUmodule reach;
 static CUfunction gather, gather_packed, gather_variable, gather_managed, copy_after, chase;
@@ -25,14 +28,16 @@ static CUstream stream;
 static unsigned n_rows = ROWS, length = LENGTH;
 
 static CUdeviceptr row_new(uint32_t seed) {
-    CUdeviceptr row = device_alloc(ROW);
-    unsigned words = ROW / 4;
+    CUdeviceptr row = device_alloc(row_bytes);
+    unsigned words = row_bytes / 4;
     LAUNCH(tools.fill, NULL, words, &row, &seed, &words);
     return row;
 }
 
 static void make_all(void) {
     void *memory;
+    const char *megabytes = getenv("REACH_MEGABYTES");
+    if (megabytes) row_bytes = strtoul(megabytes, NULL, 10) * MIB;
     take_gpu();
     CHECK(cuModuleLoadData(&reach, reach_ptx));
     gather = kernel(load_kernels(), "gather");
