@@ -96,6 +96,15 @@ fn kernels_are_launched_in_streams_of_every_kind_before_their_memory_has_come() 
 }
 
 #[test]
+fn a_graph_of_kernels_is_launched_before_its_memory_has_come() {
+    for stream in STREAMS {
+        meanwhile(&serving(), &["--stream", stream, "--graph", "1"], |_, running| {
+            assert_eq!(running.ask("query", LIMIT), "busy");
+        });
+    }
+}
+
+#[test]
 fn a_program_launches_ahead_also_while_others_wait_for_their_turns() {
     let (want, last) = alone(&[], TRIES);
     let coordinator = serving().start();

@@ -1,10 +1,11 @@
 /* One range of several handles that the program has mapped side by side, as frameworks do, and kernels over it in a stream of one
  * kind. It obeys lines on standard input, one answer each.
  *
- *     ahead --megabytes 40 --stream 0 --extra 0 --seed 1
+ *     ahead --megabytes 40 --stream 0 --extra 0 --graph 0 --seed 1
  *
  * The stream is one that the program made (0), the legacy default stream (1) or the thread's own (2). Each launch is of one
- * slice of the range; `--extra` are further ones of little work.
+ * slice of the range; `--extra` are further ones of little work. With `--graph 1` a graph holds them all, which was made ready when
+ * the memory was there.
  *
  *     poke                     adds up a slice, for nobody; `poked`
  *     launch                   adds up the whole range and writes new contents, without waiting; `launched`
@@ -20,7 +21,7 @@
 
 enum { HANDLE = 8, SLICES = 20, STREAMS = 3 };
 
-static unsigned megabytes = 40, which, extra, seed = 1;
+static unsigned megabytes = 40, which, extra, graph, seed = 1;
 static struct tools tools;
 static CUstream stream;
 static struct piece slices[SLICES];
@@ -58,6 +59,23 @@ static void launch_all(void) {
     for (unsigned i = 0; i < extra; i++) fill(&slices[i % SLICES], slices[i % SLICES].seed, 64);
 }
 
+/* With --graph: what is launched next. */
+static CUgraphExec next;
+
+static void make_next(void) {
+    CUgraph recorded;
+    CUstream before = stream;
+    if (next) CHECK(cuGraphExecDestroy(next));
+    CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    CHECK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    launch_all();
+    CHECK(cuStreamEndCapture(stream, &recorded));
+    CHECK(cuGraphInstantiate(&next, recorded, 0));
+    CHECK(cuGraphDestroy(recorded));
+    CHECK(cuStreamDestroy(stream));
+    stream = before;
+}
+
 static void wait_for_all(void) {
     CHECK(cuStreamSynchronize(stream));
     for (unsigned i = 0; i < SLICES; i++) {
@@ -65,6 +83,7 @@ static void wait_for_all(void) {
                 (unsigned long long)want[i]);
     }
     folded = checksum(folded, sums, SLICES * sizeof *sums);
+    if (graph) make_next();
     printf("done %016llx\n", (unsigned long long)folded);
 }
 
@@ -116,7 +135,10 @@ static void obey(const char *line) {
         poke();
         printf("poked\n");
     } else if (strcmp(line, "launch\n") == 0) {
-        launch_all();
+        if (graph)
+            CHECK(cuGraphLaunch(next, stream));
+        else
+            launch_all();
         printf("launched\n");
     } else if (strcmp(line, "wait\n") == 0) {
         wait_for_all();
@@ -140,6 +162,7 @@ static void obey(const char *line) {
         printf("destroyed\n");
     } else if (strcmp(line, "quit\n") == 0) {
         uint64_t sum = folded;
+        if (graph) CHECK(cuGraphLaunch(next, stream));
         CHECK(cuCtxSynchronize());
         for (unsigned i = 0; i < SLICES; i++) sum = piece_check(&tools, &slices[i], "the end", sum);
         exit(finish("ahead", sum));
@@ -149,11 +172,13 @@ static void obey(const char *line) {
 }
 
 int main(int argc, char **argv) {
-    struct option_row options[] = {{"--megabytes", &megabytes}, {"--stream", &which}, {"--extra", &extra}, {"--seed", &seed}};
+    struct option_row options[] = {{"--megabytes", &megabytes}, {"--stream", &which}, {"--extra", &extra},
+                                    {"--graph", &graph}, {"--seed", &seed}};
     read_options(argc, argv, options, COUNT_OF(options));
     REQUIRE(megabytes % HANDLE == 0 && which < STREAMS, "--megabytes has to be a multiple of 8, --stream 0 to 2");
     setvbuf(stdout, NULL, _IOLBF, 0);
     begin();
+    if (graph) make_next();
     printf("ready %d\n", (int)getpid());
     char line[64];
     while (fgets(line, sizeof line, stdin)) obey(line);
