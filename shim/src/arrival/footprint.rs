@@ -180,13 +180,13 @@ unsafe fn add_value(value: *const u8, size: usize, found: &mut Named) -> Option<
 /// Adds every word that is an address of ours, also in between: structures may be packed. One where a pointer usually lies may mean an
 /// allocation that it does not lie in.
 fn add_words(value: &[u8], found: &mut Named) {
-    let (start, end) = Space::window();
+    let ((start, end), host) = (Space::window(), roots::host_range());
     for (at, word) in value.windows(WORD).enumerate() {
         let word = u64::from_le_bytes(word.try_into().expect("a window of eight bytes"));
         if (start..end).contains(&word) && is_ours(word) {
             let list = if at % WORD == 0 { &mut found.parameters } else { &mut found.addresses };
             list.push(word);
-        } else {
+        } else if host.contains(&word) {
             // A kernel that is given host memory finds there what the host has written by then.
             found.is_opaque |= roots::is_host(word);
         }

@@ -273,11 +273,12 @@ pub(super) fn is_known_host(word: u64) -> bool {
 
 /// Where addresses of host memory lie that kernels read.
 pub(crate) fn host_range() -> Range<u64> {
-    if READS_PAGES.load(Ordering::Relaxed) {
-        return PAGES;
-    }
     let [start, end] = HOST.each_ref().map(|at| at.load(Ordering::Relaxed));
-    if end == 0 { 0..0 } else { start..end }
+    match READS_PAGES.load(Ordering::Relaxed) {
+        true => start.min(PAGES.start)..PAGES.end,
+        false if end == 0 => 0..0,
+        false => start..end,
+    }
 }
 
 /// Whether kernels read this address by themselves, on a device that reads the program's pages.
