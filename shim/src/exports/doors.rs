@@ -18,7 +18,9 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 
 use super::trace;
 
+use crate::driver::functions;
 use crate::driver::symbols::{self, COUNT, Function};
+use crate::sys::cancel;
 use crate::work::contexts;
 use crate::{hooks, session};
 
@@ -35,13 +37,27 @@ unsafe extern "C" {
 
 /// Fills a slot and says where the call that found it empty goes on.
 extern "C" fn resolve(index: usize) -> Function {
-    session::attend();
+    let _uncancelled = cancel::Off::begin();
+    session::attend(lead_to_the_driver);
     if symbols::PER_THREAD[index] {
         contexts::note_per_thread_streams();
     }
     let target = if trace::is_on() { baton_traced_stubs[index].as_ptr() as Function } else { hooks::target(index) };
     baton_slots[index].store(target, Ordering::Release);
     target
+}
+
+/// Points every slot at the driver's own function, in a copy of a process that has used it. Traced calls stay so, and go to the driver
+/// too ([`hooks::target`]). Async-signal-safe.
+fn lead_to_the_driver() {
+    if trace::has_begun() {
+        return;
+    }
+    for (index, slot) in baton_slots.iter().enumerate() {
+        if let Some(function) = functions::found(index) {
+            slot.store(function, Ordering::Release);
+        }
+    }
 }
 
 /// Calls [`resolve`] without disturbing the call under way, then jumps where it says.

@@ -21,7 +21,7 @@ use baton_contract::settings;
 use crate::driver::symbols::Function;
 use crate::hooks;
 use crate::sys::once::Once;
-use crate::sys::user;
+use crate::sys::{cancel, user};
 use report::Output;
 use sums::SUMS;
 
@@ -42,6 +42,11 @@ static FINISHED: AtomicBool = AtomicBool::new(false);
 /// Whether doors must lead through the trace.
 pub(crate) fn is_on() -> bool {
     tracing().is_some()
+}
+
+/// The same, as far as anybody has asked. Async-signal-safe.
+pub(crate) fn has_begun() -> bool {
+    matches!(TRACING.get(), Some(Some(_)))
 }
 
 fn tracing() -> Option<&'static Tracing> {
@@ -91,6 +96,7 @@ pub(crate) extern "C" fn end(index: usize, start: u64, answer: u64) {
     if let Some(Tracing { calls: true, output, since }) = tracing()
         && !FINISHED.load(Ordering::Relaxed)
     {
+        let _uncancelled = cancel::Off::begin();
         output.line(index, start.saturating_sub(*since), took, answer);
     }
 }
@@ -102,7 +108,7 @@ extern "C" fn forget() {
             value.store(0, Ordering::Relaxed);
         }
     }
-    if let Some(tracing) = tracing() {
+    if let Some(Some(tracing)) = TRACING.get() {
         tracing.output.forget();
     }
 }
