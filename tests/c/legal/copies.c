@@ -120,24 +120,30 @@ static void wait_for(pid_t child, int number) {
     REQUIRE(WIFEXITED(status) && WEXITSTATUS(status) == 0, "copy %d ends with %x", number, status);
 }
 
-/* Copies that do not need what their parent has. */
-static void others(char **argv, int is_run) {
+/* A child that runs this program to use the GPU. */
+static __attribute__((noinline)) pid_t running(const char *way, char *name) {
     extern char **environ;
-    char *const words[] = {argv[0], "use", NULL};
+    char *const words[] = {name, "use", NULL};
+    pid_t child = -1;
+    if (!strcmp(way, "spawn")) {
+        REQUIRE(!posix_spawn(&child, "/proc/self/exe", NULL, NULL, words, environ), "it cannot be started");
+        return child;
+    }
+    child = !strcmp(way, "vfork") ? vfork() : copied(way);
+    if (child == 0) {
+        execv("/proc/self/exe", words);
+        _exit(127);
+    }
+    return child;
+}
+
+/* Children that do not need what their parent has. */
+static void others(char **argv, int is_run) {
     for (int i = 0; i < atoi(argv[2]); i++) {
-        pid_t child;
-        if (!strcmp(argv[1], "spawn")) {
-            REQUIRE(!posix_spawn(&child, "/proc/self/exe", NULL, NULL, words, environ), "it cannot be started");
-        } else {
-            child = !strcmp(argv[1], "vfork") ? vfork() : copied(argv[1]);
-            if (child == 0 && is_run) {
-                execv("/proc/self/exe", words);
-                _exit(127);
-            }
-            if (child == 0) {
-                use();
-                _exit(0);
-            }
+        pid_t child = is_run ? running(argv[1], argv[0]) : copied(argv[1]);
+        if (child == 0) {
+            use();
+            _exit(0);
         }
         wait_for(child, i);
     }
