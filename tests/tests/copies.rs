@@ -14,7 +14,7 @@ const COPIES: &str = "300";
 
 #[test]
 fn a_copy_of_a_process_has_the_drivers_answers_however_it_was_made() {
-    let coordinator = Serving::arena("96MiB").start();
+    let coordinator = Serving::arena("256MiB").start();
     let program = built().programs.join("legal/copies");
     for way in ["fork", "_Fork", "clone"] {
         let bare = run(Driver::simulated().bare(&program).args([way, "3"])).succeeded();
@@ -34,7 +34,7 @@ fn a_copy_of_a_process_has_the_drivers_answers_however_it_was_made() {
 
 #[test]
 fn a_copy_has_them_too_while_its_parent_takes_turns_with_another_program() {
-    let coordinator = Serving::arena("96MiB").start();
+    let coordinator = Serving::arena("256MiB").start();
     let program = built().programs.join("legal/copies");
     let bare = run(Driver::simulated().bare(&program).args(["clone", "3"])).succeeded();
     let programs = ["fork", "clone"].map(|way| {
@@ -49,7 +49,7 @@ fn a_copy_has_them_too_while_its_parent_takes_turns_with_another_program() {
 
 #[test]
 fn copies_from_before_the_driver_is_used_and_programs_that_are_run_join_by_themselves() {
-    let coordinator = Serving::arena("96MiB").start();
+    let coordinator = Serving::arena("256MiB").start();
     let program = built().programs.join("legal/copies");
     let mut left = 0;
     let ways = ["fork", "_Fork", "clone"].map(|way| [(way, "early"), (way, "run")]);

@@ -68,25 +68,36 @@ static void *first(void *unused) {
 static void *asynchronous(void *unused) {
     CHECK(cuCtxSetCurrent(context));
     pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL);
-    is_about_to = 1;
-    for (;;) cuMemsetD8Async(memory, 1, 64, stream);
+    is_about_to = gettid();
+    cuMemsetD8Async(memory, 1, 64, stream);
+    for (;;) pause();
     return unused;
+}
+
+/* Whether a thread sleeps: bare because its call is over, else because it waits to get in. */
+static int sleeps(pid_t thread) {
+    char name[64], state = 0;
+    snprintf(name, sizeof name, "/proc/self/task/%d/stat", (int)thread);
+    FILE *file = thread ? fopen(name, "r") : NULL;
+    if (!file) return 0;
+    int count = fscanf(file, "%*d %*s %c", &state);
+    fclose(file);
+    return count == 1 && state == 'S';
 }
 
 static void ended(void *(*what)(void *), int is_cancelled_from_here) {
     pthread_t thread;
-    void *end;
+    void *end = NULL;
     made = is_about_to = 0;
     pthread_create(&thread, NULL, what, NULL);
     if (is_cancelled_from_here) {
-        while (!is_about_to) usleep(100);
-        usleep(20000);
+        while (!sleeps(is_about_to)) usleep(100);
         pthread_cancel(thread);
         made = 1;
     }
-    pthread_join(thread, &end);
+    REQUIRE(!pthread_join(thread, &end), "the thread cannot be joined");
     REQUIRE(made, "the call was not made");
-    REQUIRE(end == PTHREAD_CANCELED, "the thread was not cancelled");
+    REQUIRE(end == PTHREAD_CANCELED, "the thread was not cancelled: %p", end);
 }
 
 static void wait(void) {
@@ -114,6 +125,7 @@ int main(int argc, char **argv) {
     fill = kernel(load_kernels(), "fill_hash");
     CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     CHECK(cuMemsetD8(memory, 0, 8 * MIB));
+    CHECK(cuCtxSynchronize());
     for (int i = 0; i < 3; i++) {
         if (!strcmp(which, "closed")) {
             wait();

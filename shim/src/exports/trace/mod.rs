@@ -76,14 +76,14 @@ fn tracing() -> Option<&'static Tracing> {
 }
 
 /// A call begins: says where it goes, and leaves the time in `start`.
-pub(crate) extern "C" fn begin(index: usize, start: &mut u64) -> Function {
+pub(crate) extern "C-unwind" fn begin(index: usize, start: &mut u64) -> Function {
     let target = hooks::target(index);
     *start = now();
     target
 }
 
 /// A call has ended with this answer.
-pub(crate) extern "C" fn end(index: usize, start: u64, answer: u64) {
+pub(crate) extern "C-unwind" fn end(index: usize, start: u64, answer: u64) {
     let took = now().saturating_sub(start);
     // A CUresult is the low half of the register; the other half is anything.
     let answer = answer as u32;
