@@ -14,6 +14,7 @@ mod delivery; // timed
 mod demo; // timed
 mod doctor; // timed
 mod doors; // plain
+mod environment; // timed
 mod every_hook; // plain
 mod failures; // timed
 mod footprints; // timed

@@ -1,6 +1,7 @@
 //! What we need of the system, and know of it before anything else of ours.
 
 pub(crate) mod cancel;
+mod environment;
 pub(crate) mod event;
 pub(crate) mod futex;
 pub(crate) mod lock;

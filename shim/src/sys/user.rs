@@ -11,23 +11,25 @@ use std::os::unix::ffi::OsStrExt;
 
 use baton_contract::settings;
 
-use super::cancel;
+use super::{cancel, environment};
 
 unsafe extern "C" {
     /// As `getenv`, but null in programs that run with more rights than their user (`man secure_getenv`).
     fn secure_getenv(name: *const c_char) -> *mut c_char;
 }
 
-/// A setting, if it is set and not empty. Read once and kept by the caller, never on a call's path.
+/// A setting, if it is set and not empty: as the program has it now, else as it was when the process was started. Read once and kept by
+/// the caller, never on a call's path.
 pub(crate) fn setting(name: &CStr) -> Option<OsString> {
     // SAFETY: a C string; the answer is copied before anything else of ours runs.
     let value = unsafe { secure_getenv(name.as_ptr()) };
-    if value.is_null() {
-        return None;
-    }
-    // SAFETY: not null, so a C string of the environment.
-    let value = OsStr::from_bytes(unsafe { CStr::from_ptr(value) }.to_bytes());
-    (!value.is_empty()).then(|| value.to_owned())
+    let value = if value.is_null() {
+        environment::at_the_start(name)?
+    } else {
+        // SAFETY: not null, so a C string of the environment.
+        OsStr::from_bytes(unsafe { CStr::from_ptr(value) }.to_bytes()).to_owned()
+    };
+    (!value.is_empty()).then_some(value)
 }
 
 /// Whether a setting is on: set, and not to `0`.
