@@ -11,6 +11,8 @@
 
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
+use super::cancel;
+
 /// What the system wipes: a page of its own, in memory that belongs to no file.
 #[repr(C, align(4096))]
 struct Page {
@@ -87,6 +89,8 @@ pub(crate) fn attend(settle: fn()) {
 
 /// Lets go of what is the parent's, if this is a copy in which nobody has done so yet. Async-signal-safe.
 pub(crate) fn settle() {
+    // To make a copy is no cancellation point.
+    let _uncancelled = cancel::Off::begin();
     let settle = SETTLE.load(Ordering::Acquire);
     let number = number();
     if !settle.is_null() && SETTLED.swap(number, Ordering::AcqRel) != number {

@@ -100,7 +100,7 @@ static void ended(void *(*what)(void *), int is_cancelled_from_here) {
     REQUIRE(end == PTHREAD_CANCELED, "the thread was not cancelled: %p", end);
 }
 
-static void wait(void) {
+static void wait_for_line(void) {
     puts("waits");
     fflush(stdout);
     while (getchar() != '\n') {}
@@ -128,12 +128,12 @@ int main(int argc, char **argv) {
     CHECK(cuCtxSynchronize());
     for (int i = 0; i < 3; i++) {
         if (!strcmp(which, "closed")) {
-            wait();
+            wait_for_line();
             ended(closed, 0);
             CHECK(cuCtxSynchronize());
             expect(1);
         } else if (!strcmp(which, "asynchronous")) {
-            wait();
+            wait_for_line();
             ended(asynchronous, 1);
             CHECK(cuCtxSynchronize());
         } else {

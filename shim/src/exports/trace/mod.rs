@@ -109,6 +109,7 @@ extern "C" fn forget() {
         }
     }
     if let Some(Some(tracing)) = TRACING.get() {
+        let _uncancelled = cancel::Off::begin();
         tracing.output.forget();
     }
 }
