@@ -66,11 +66,11 @@ fn a_program_with_more_rights_than_its_user_believes_no_setting() {
     // The library is opened by a path, because the loader preloads none into such programs.
     let folder = tempfile::tempdir().expect("a temporary folder");
     std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).expect("ours");
-    let program = folder.path().join("environment");
-    std::fs::copy(built().programs.join("legal/environment"), &program).expect("a file");
+    let program = folder.path().join("secure");
+    std::fs::copy(built().programs.join("secure"), &program).expect("a file");
     let says = || {
         let mut command = Driver::simulated().bare(&program);
-        command.arg("library").arg(built().shim()).env("BATON_DRIVER", Driver::simulated().library());
+        command.arg(built().shim()).env("BATON_DRIVER", Driver::simulated().library());
         run(&mut command).succeeded().out
     };
     assert_eq!(says(), "0, secure 0\n");

@@ -16,8 +16,8 @@ pub(crate) struct Lock<T> {
     new: fn() -> T,
 }
 
-/// Somebody is just making a new value.
-const BEING_MADE: u32 = u32::MAX;
+/// Beside a process's number: a thread of it is just making a new value.
+const BEING_MADE: u32 = 1 << 31;
 
 // SAFETY: the value is behind a mutex, which is replaced only before this process first locks it.
 unsafe impl<T: Send> Sync for Lock<T> {}
@@ -30,22 +30,21 @@ impl<T> Lock<T> {
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
         let this = process::number();
         loop {
-            match self.owner.load(Ordering::Acquire) {
-                owner if owner == this => break,
-                // What a parent's thread was making is nobody's; there it is a moment at the first lock of all.
-                owner => {
-                    if owner != BEING_MADE
-                        && self.owner.compare_exchange(owner, BEING_MADE, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-                    {
-                        // SAFETY: no thread of this process has locked it, and none does before the owner is set. What is there
-                        // is not dropped: a thread that this process does not have may have been changing it.
-                        unsafe { self.value.get().write(Mutex::new((self.new)())) };
-                        self.owner.store(this, Ordering::Release);
-                        break;
-                    }
-                    core::hint::spin_loop();
-                }
+            let owner = self.owner.load(Ordering::Acquire);
+            if owner == this {
+                break;
             }
+            // Another process's, or one that a thread of another process was making: that is nobody's here.
+            let is_free = owner != this | BEING_MADE;
+            let take = || self.owner.compare_exchange(owner, this | BEING_MADE, Ordering::AcqRel, Ordering::Relaxed);
+            if is_free && take().is_ok() {
+                // SAFETY: no thread of this process has locked it, and none does before the owner is set. What is there is not
+                // dropped: a thread that this process does not have may have been changing it.
+                unsafe { self.value.get().write(Mutex::new((self.new)())) };
+                self.owner.store(this, Ordering::Release);
+                break;
+            }
+            core::hint::spin_loop();
         }
         // SAFETY: from here on only locked.
         unsafe { &*self.value.get() }.lock().unwrap_or_else(PoisonError::into_inner)

@@ -4,12 +4,8 @@
  *     environment overwritten  its title stands where it was, as `setproctitle` writes it
  *     environment late         it sets BATON_NAME to `late`
  *     environment empty        it sets BATON_NAME to nothing
- *     environment library FILE it opens the library in this file and initialises the driver; says the answer, and whether it runs with
- *                              more rights than its user
  */
 #define _GNU_SOURCE
-#include <dlfcn.h>
-#include <sys/auxv.h>
 #include <unistd.h>
 
 #include "common.h"
@@ -36,13 +32,6 @@ static void overwrite(char **argv) {
 
 int main(int argc, char **argv) {
     const char *way = argc > 1 ? argv[1] : "";
-    if (argc == 3 && !strcmp(way, "library")) {
-        void *library = dlopen(argv[2], RTLD_NOW);
-        REQUIRE(library, "%s", dlerror());
-        unsigned (*init)(unsigned) = (unsigned (*)(unsigned))dlsym(library, "cuInit");
-        printf("%u, secure %lu\n", init(0), getauxval(AT_SECURE));
-        return 0;
-    }
     for (size_t i = 0; i < COUNT_OF(drivers); i++) {
         const char *value = getenv(drivers[i]);
         values[i] = value ? strdup(value) : NULL;
