@@ -41,8 +41,8 @@ unsafe fn keep_from(mut variables: *const *const c_char) {
         // SAFETY: as above.
         let variable = unsafe { variables.read() }.cast::<u8>();
         // SAFETY: as above: what differs ends the comparison, and a null byte differs.
-        let begins = |name: &&[u8]| (0..name.len()).all(|at| unsafe { variable.add(at).read_volatile() } == name[at]);
-        if KEPT.iter().any(|name| begins(&name)) {
+        let begins = |name: &[u8]| (0..name.len()).all(|at| unsafe { variable.add(at).read_volatile() } == name[at]);
+        if KEPT.iter().any(|name| begins(name)) {
             let mut at = length;
             loop {
                 // SAFETY: as above.
