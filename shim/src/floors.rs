@@ -173,7 +173,7 @@ fn calls_enter_by_one_door() {
 
 #[test]
 fn whatever_may_be_a_cancellation_point_is_met_with_cancellation_off() {
-    // As they are written here. What closes descriptors of ours is inside of what receives them.
+    // As they are written here. Descriptors of ours are closed where they were received.
     const POINTS: [&str; 12] = [
         "std::thread::sleep",
         "link::send(",

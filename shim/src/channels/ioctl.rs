@@ -46,7 +46,7 @@ unsafe extern "C" fn ioctl() {
 /// A request to the resource manager, from code at `caller`. Others may have the same number on another device.
 unsafe extern "C" fn watched(descriptor: c_int, request: c_ulong, argument: *mut c_void, caller: usize) -> c_int {
     if process::is_bare() {
-        // What is made there is none of the GPU's that was shared, and nobody pauses it.
+        // Objects that are made there belong to no tenant, and are never paused.
         // SAFETY: as below.
         return unsafe { next()(descriptor, request, argument) };
     }

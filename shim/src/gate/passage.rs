@@ -167,7 +167,7 @@ pub(crate) fn checked(pass: impl Fn() -> Result<Passage, CUresult>, call: impl F
 /// those that map and unmap, give out and take back, are always waited for.
 #[must_use = "the right ends when this is dropped"]
 pub(crate) struct MappingGuard {
-    /// Whoever ends in the middle leaves the books half written.
+    /// A thread that ended in the middle would leave the books half written.
     _uncancelled: cancel::Off,
 }
 
@@ -247,7 +247,7 @@ impl Drop for Passage {
     }
 }
 
-/// In a copy of a process that used the driver, which knows no gate: nobody would ever open it.
+/// In a copy of a process that used the driver, which knows no gate: it would stay closed for ever.
 fn settle_if_bare() {
     if process::is_bare() {
         process::settle();

@@ -1,7 +1,7 @@
-//! What of the environment that this process was started with is about us.
+//! The part of the environment that this process was started with which is about us.
 //!
 //! Programs change it before they first use the GPU: they clear it, or write their title over it (`setproctitle`), and the system's own copy
-//! (`/proc/self/environ`) with it. A setting must not be lost by that: the program would run outside of Baton. So what we may ask for is
+//! (`/proc/self/environ`) with it. A setting must not be lost by that: the program would run outside of Baton. So the variables that we may ask for are
 //! kept when the library is loaded, by the one function of ours that runs then. It reads the environment and writes to memory of our
 //! own, byte by byte: it is in shells and compilers too, and may come before whatever watches memory and the C library's functions
 //! is ready.

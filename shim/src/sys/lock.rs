@@ -38,8 +38,8 @@ impl<T> Lock<T> {
             let is_free = owner != this | BEING_MADE;
             let take = || self.owner.compare_exchange(owner, this | BEING_MADE, Ordering::AcqRel, Ordering::Relaxed);
             if is_free && take().is_ok() {
-                // SAFETY: no thread of this process has locked it, and none does before the owner is set. What is there is not
-                // dropped: a thread that this process does not have may have been changing it.
+                // SAFETY: no thread of this process has locked it, and none does before the owner is set. The one before is
+                // not dropped: a thread that this process does not have may have been changing it.
                 unsafe { self.value.get().write(Mutex::new((self.new)())) };
                 self.owner.store(this, Ordering::Release);
                 break;

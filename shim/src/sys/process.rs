@@ -2,8 +2,8 @@
 //!
 //! `fork`, `_Fork` and a raw `clone` copy memory, and with it locks that are held by threads which the copy does not have. Handlers of
 //! `pthread_atfork` run after the first of them only, and process numbers may repeat in another PID namespace. So the number here lies
-//! in a page that the system wipes in every copy (`MADV_WIPEONFORK`). Who only borrows the memory until it runs another program
-//! (`vfork`, `posix_spawn`) sees the page as it is, and changes nothing. On a system without such pages, `fork` is noticed and the
+//! in a page that the system wipes in every copy (`MADV_WIPEONFORK`). A child that only borrows the memory until it runs another
+//! program (`vfork`, `posix_spawn`) sees the page as it is, and changes nothing. On a system without such pages, `fork` is noticed and the
 //! others are not.
 //!
 //! A copy of a process that has initialised the driver is **bare**: CUDA does not work there, and the driver says so itself. So nothing
@@ -13,7 +13,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use super::cancel;
 
-/// What the system wipes: a page of its own, in memory that belongs to no file.
+/// The page that the system wipes, in memory that belongs to no file.
 #[repr(C, align(4096))]
 struct Page {
     /// This process's number; 0 if it has none yet.
@@ -29,7 +29,7 @@ static LAST: AtomicU32 = AtomicU32::new(0);
 /// The process that has initialised the driver.
 static INITIALISED_BY: AtomicU32 = AtomicU32::new(NOBODY);
 const NOBODY: u32 = u32::MAX;
-/// The process in which what is the parent's has been let go of.
+/// The last process that has let go of its parent's.
 static SETTLED: AtomicU32 = AtomicU32::new(NOBODY);
 /// Lets go of it.
 static SETTLE: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
