@@ -1,7 +1,7 @@
 //! Threads that the program cancels (`pthread_cancel`): not while they wait or talk for us.
 //!
-//! A thread that ends in the middle of our talk leaves an answer for the next one that asks, or nobody who asks again. So whatever may be a
-//! cancellation point of the C library's is done with cancellation off (`floors.rs` looks for those), and so is all that changes
+//! A thread that ends in the middle of our talk leaves its answer to the next one that asks, or its question unasked. So every call that may be a
+//! cancellation point of the C library's is made with cancellation off (`floors.rs` looks for those), and so is all that changes
 //! what memory there is. It is as the program wants it again afterwards, and in the driver's own calls: there, and at its own
 //! cancellation points, a thread ends as it would without us.
 
