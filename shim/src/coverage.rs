@@ -25,7 +25,6 @@ use Class::{Harmless, Outside, Unmanaged};
 const RULES: &[(&str, Class, &str)] = &[
     ("cuDriverGetVersion", Harmless, "a question about the driver"),
     ("cuGetError", Harmless, "texts of errors"),
-    ("cuInit", Harmless, "starts the driver; a program joins when it takes a GPU"),
     ("cuGetExportTable", Harmless, "private tables of the driver's own libraries; must stay untouched"),
     ("cuProfiler", Harmless, "starts and stops profilers"),
     ("cuCoredump", Harmless, "settings of core dumps"),

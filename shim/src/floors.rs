@@ -170,3 +170,40 @@ fn calls_enter_by_one_door() {
         assert!(is_door || !text.contains("gate::pass()"), "{} passes the gate by itself", module.join("::"));
     }
 }
+
+#[test]
+fn whatever_may_be_a_cancellation_point_is_met_with_cancellation_off() {
+    // As they are written here. Descriptors of ours are closed where they were received.
+    const POINTS: [&str; 12] = [
+        "std::thread::sleep",
+        "link::send(",
+        "link::receive(",
+        "link::connect(",
+        "std::fs::",
+        "File::",
+        "libc::read(",
+        "libc::write(",
+        "libc::open(",
+        "libc::close(",
+        "libc::poll(",
+        "libc::ppoll(",
+    ];
+    // Run in threads of ours, or in a child that has just been forked; what joins has it off from `session::joining` on.
+    let others: [&[&str]; 7] = [
+        &["session", "control"],
+        &["session", "probe"],
+        &["session", "requests"],
+        &["session", "fork"],
+        &["session", "connect"],
+        // Called by the search for the driver, and by the trace.
+        &["driver", "ld_cache"],
+        &["exports", "trace", "report"],
+    ];
+    for (module, file) in files() {
+        let text = std::fs::read_to_string(&file).expect("a source file");
+        let program = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+        let found: Vec<_> = POINTS.iter().filter(|point| program.contains(**point)).collect();
+        let is_off = program.contains("cancel::Off::begin()") || others.iter().any(|other| module == *other);
+        assert!(found.is_empty() || is_off, "{} has {found:?}, and does not turn cancellation off", module.join("::"));
+    }
+}

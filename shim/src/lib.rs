@@ -29,7 +29,7 @@
 //!
 //! Nothing happens before the first call: slots start at stubs that find the driver (`driver`) and
 //! the hook, and fill themselves in (`exports::doors`). A program that never calls CUDA gets no thread, no
-//! allocation, no message.
+//! allocation, no message. Only the user's settings are put aside when the library is loaded (`sys::environment`).
 //!
 //! # Safety
 //!

@@ -63,8 +63,37 @@ impl Needs {
     }
 }
 
+/// While this lives, its thread is not cancelled: no call of this driver is a cancellation point. (A thread that ends cannot be unwound
+/// through [`catch_unwind`].)
+struct Uncancelled(i32);
+
+impl Uncancelled {
+    #[allow(unsafe_code, reason = "the C library's function")]
+    fn set(state: i32) -> i32 {
+        unsafe extern "C" {
+            fn pthread_setcancelstate(state: i32, before: *mut i32) -> i32;
+        }
+        let mut before = state;
+        // SAFETY: a state, and a place for the one before.
+        unsafe { pthread_setcancelstate(state, &mut before) };
+        before
+    }
+
+    fn begin() -> Uncancelled {
+        const DISABLE: i32 = 1;
+        Uncancelled(Self::set(DISABLE))
+    }
+}
+
+impl Drop for Uncancelled {
+    fn drop(&mut self) {
+        Self::set(self.0);
+    }
+}
+
 /// Runs a call, after its look at the arguments; its result as the program gets it.
 pub(crate) fn enter(needs: Needs, first: impl FnOnce() -> Outcome, call: impl FnOnce() -> Outcome) -> u32 {
+    let _uncancelled = Uncancelled::begin();
     let guarded = AssertUnwindSafe(|| {
         first()?;
         needs.check()?;

@@ -90,11 +90,20 @@ pub(crate) struct Primary {
 
 static DRIVER: OnceLock<Driver> = OnceLock::new();
 static STARTING: Mutex<()> = Mutex::new(());
-static FORKED: AtomicBool = AtomicBool::new(false);
+/// Whether the driver was started in this very process: the system wipes this page in every copy of it, however that is made.
+static STARTED_HERE: Wiped = Wiped(AtomicBool::new(false));
+
+#[repr(C, align(4096))]
+struct Wiped(AtomicBool);
+
+/// Whether this is a copy of a process that has started the driver.
+fn is_copy() -> bool {
+    DRIVER.get().is_some() && !STARTED_HERE.0.load(Ordering::Relaxed)
+}
 
 /// The driver, once `cuInit` was called in this very process.
 pub(crate) fn driver() -> Outcome<&'static Driver> {
-    if FORKED.load(Ordering::Relaxed) {
+    if is_copy() {
         return Err(Status::NOT_INITIALIZED);
     }
     DRIVER.get().ok_or(Status::NOT_INITIALIZED)
@@ -102,13 +111,13 @@ pub(crate) fn driver() -> Outcome<&'static Driver> {
 
 /// `cuInit`: makes the driver, once.
 pub(crate) fn start() -> Outcome {
+    if is_copy() {
+        // The parent's driver cannot be used in a copy of its process, nor can the copy have its own.
+        return Err(Status::NOT_INITIALIZED);
+    }
     let _starting = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
     if driver().is_ok() {
         return Ok(());
-    }
-    if FORKED.load(Ordering::Relaxed) {
-        // The parent's driver cannot be used in a forked child, nor can the child have its own.
-        return Err(Status::NOT_INITIALIZED);
     }
     let settings = Settings::from_environment().map_err(|wrong| {
         eprintln!("{wrong}");
@@ -122,19 +131,17 @@ pub(crate) fn start() -> Outcome {
         eprintln!("simcuda: the GPU cannot be opened: {error}");
         Status::NO_DEVICE
     })?;
-    watch_for_forks();
+    watch_for_copies();
     let fresh = DRIVER.set(Driver::new(gpus, &settings));
     debug_assert!(fresh.is_ok(), "only one thread starts the driver");
     Ok(())
 }
 
 #[allow(unsafe_code)]
-fn watch_for_forks() {
-    extern "C" fn in_child() {
-        FORKED.store(true, Ordering::Relaxed);
-    }
-    // SAFETY: the handler only stores to an atomic, which is allowed in a child of many threads.
-    unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+fn watch_for_copies() {
+    // SAFETY: a page of our own, with nothing else in it.
+    unsafe { libc::madvise((&raw const STARTED_HERE).cast_mut().cast(), size_of::<Wiped>(), libc::MADV_WIPEONFORK) };
+    STARTED_HERE.0.store(true, Ordering::Relaxed);
 }
 
 impl Driver {

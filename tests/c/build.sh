@@ -41,6 +41,7 @@ compile -shared -fPIC -o "$out/libpinning_driver.so" tests/c/pinning_driver.c \
     -Wl,--no-as-needed "$out/stub/libsimcuda.so"
 compile -o "$out/requests" tests/c/requests.c
 compile -o "$out/joining" tests/c/joining.c
+compile -o "$out/secure" tests/c/secure.c
 compile -o "$out/ask_status" tests/c/ask_status.c
 compile -Iexamples/c -o "$out/allocations" tests/c/allocations.c "$out/stub/libcuda.so.1" -lm
 compile -o "$out/known_calls" tests/c/known_calls.c "$out/stub/libcuda.so.1"

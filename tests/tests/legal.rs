@@ -509,6 +509,16 @@ fn kernels_on_another_gpu_reach_memory_that_they_were_given_access_to() {
 }
 
 #[test]
+fn a_handle_in_several_pieces_is_given_to_another_gpu_while_streams_wait_and_exported_later() {
+    let preempting = Serving::arena("96MiB").setting("SIMCUDA_GPUS", "2").option("--gpu", "0");
+    for serving in [serving_one_of_two("0"), preempting] {
+        let coordinator = serving.start();
+        same_on_two(&coordinator, "several", "handles", |_| {});
+        coordinator.until_empty();
+    }
+}
+
+#[test]
 fn memory_that_is_bound_to_a_multicast_object_stays() {
     let coordinator = serving_one_of_two("0").start();
     let mut immovable = Vec::new();

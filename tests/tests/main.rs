@@ -7,11 +7,14 @@ mod ahead; // timed
 mod arriving; // timed
 mod bench; // timed
 mod beside; // timed
+mod cancelled; // timed
+mod copies; // timed
 mod corun; // timed
 mod delivery; // timed
 mod demo; // timed
 mod doctor; // timed
 mod doors; // plain
+mod environment; // timed
 mod every_hook; // plain
 mod failures; // timed
 mod footprints; // timed

@@ -10,6 +10,7 @@ use core::sync::atomic::AtomicPtr;
 use baton_contract::resource_manager::{self as rm, ALLOC, FREE, MAGIC, UVM_INITIALIZE, UVM_MM_INITIALIZE};
 
 use super::{objects, owners};
+use crate::sys::process;
 use crate::sys::rtld_next::after_ours;
 
 type Ioctl = unsafe extern "C" fn(c_int, c_ulong, *mut c_void) -> c_int;
@@ -44,6 +45,11 @@ unsafe extern "C" fn ioctl() {
 
 /// A request to the resource manager, from code at `caller`. Others may have the same number on another device.
 unsafe extern "C" fn watched(descriptor: c_int, request: c_ulong, argument: *mut c_void, caller: usize) -> c_int {
+    if process::is_bare() {
+        // Objects that are made there belong to no tenant, and are never paused.
+        // SAFETY: as below.
+        return unsafe { next()(descriptor, request, argument) };
+    }
     owners::note(descriptor, caller);
     // SAFETY: a function of this type, called as our caller called us.
     let answer = unsafe { next()(descriptor, request, argument) };

@@ -3,11 +3,13 @@
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::os::fd::{BorrowedFd, RawFd};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 
 use baton_contract::resource_manager::{
     self as rm, Allocation, CHANNEL_GROUP, DEVICE, Freed, GRAPHICS, Objects, SUBDEVICE,
 };
+
+use crate::sys::lock::Lock;
 
 /// An object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,14 +34,14 @@ enum Kind {
 #[derive(Debug, Default)]
 struct Table(Vec<Object>);
 
-static TABLE: Mutex<Table> = Mutex::new(Table(Vec::new()));
+static TABLE: Lock<Table> = Lock::new(Table(Vec::new()), Table::default);
 /// Counts changes.
 static CHANGES: AtomicU32 = AtomicU32::new(0);
 /// The coordinator has been told that the gate is closed, and may have paused us: what is made now is paused here.
 static PAUSED: AtomicBool = AtomicBool::new(false);
 
 fn table() -> MutexGuard<'static, Table> {
-    TABLE.lock().unwrap_or_else(PoisonError::into_inner)
+    TABLE.lock()
 }
 
 /// An object was made.

@@ -15,8 +15,9 @@ use std::path::{Path, PathBuf};
 use baton_contract::settings;
 
 use super::symbols::Function;
+use crate::driver::ld_cache;
 use crate::sys::once::Once;
-use crate::{driver::ld_cache, sys::user};
+use crate::sys::{cancel, user};
 
 /// Exported so that this library, or a copy of it, is recognised by whoever finds it while looking for the
 /// driver.
@@ -120,6 +121,7 @@ pub(crate) fn get() -> Option<&'static Driver> {
     if let Some(known) = DRIVER.get() {
         return known.as_ref();
     }
+    let _uncancelled = cancel::Off::begin();
     // Opened twice it is still one library, with one handle.
     let named = user::setting(settings::DRIVER).map(PathBuf::from);
     let found = match &named {

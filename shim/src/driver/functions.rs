@@ -24,6 +24,18 @@ pub(crate) fn original(index: usize) -> Function {
     found
 }
 
+/// Finds all of them.
+pub(crate) fn find_all() {
+    for index in 0..COUNT {
+        original(index);
+    }
+}
+
+/// The driver's own function, if it was looked for. Async-signal-safe.
+pub(crate) fn found(index: usize) -> Option<Function> {
+    Some(FUNCTIONS[index].load(Ordering::Acquire)).filter(|function| !function.is_null())
+}
+
 /// Whether the driver has this function.
 pub(crate) fn exists(index: usize) -> bool {
     !missing::stands_in(original(index))

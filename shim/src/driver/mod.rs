@@ -3,6 +3,7 @@
 pub(crate) mod api;
 pub(crate) mod find;
 pub(crate) mod functions;
+pub(crate) mod in_use;
 pub(crate) mod ld_cache;
 pub(crate) mod missing;
 pub(crate) mod symbols;

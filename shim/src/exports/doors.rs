@@ -18,7 +18,9 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 
 use super::trace;
 
+use crate::driver::functions;
 use crate::driver::symbols::{self, COUNT, Function};
+use crate::sys::cancel;
 use crate::work::contexts;
 use crate::{hooks, session};
 
@@ -33,9 +35,10 @@ unsafe extern "C" {
     safe static baton_traced_stubs: [[u8; 16]; COUNT];
 }
 
-/// Fills a slot and says where the call that found it empty goes on.
-extern "C" fn resolve(index: usize) -> Function {
-    session::attend();
+/// Fills a slot and says where the call that found it empty goes on. A thread that may be cancelled at any moment may end when it is done.
+extern "C-unwind" fn resolve(index: usize) -> Function {
+    let _uncancelled = cancel::Off::begin();
+    session::attend(lead_to_the_driver);
     if symbols::PER_THREAD[index] {
         contexts::note_per_thread_streams();
     }
@@ -44,12 +47,28 @@ extern "C" fn resolve(index: usize) -> Function {
     target
 }
 
+/// Points every slot at the driver's own function, in a copy of a process that has used it. Traced calls stay so, and go to the driver
+/// too ([`hooks::target`]). Async-signal-safe.
+fn lead_to_the_driver() {
+    if trace::has_begun() {
+        return;
+    }
+    for (index, slot) in baton_slots.iter().enumerate() {
+        if let Some(function) = functions::found(index) {
+            slot.store(function, Ordering::Release);
+        }
+    }
+}
+
 /// Calls [`resolve`] without disturbing the call under way, then jumps where it says.
 ///
 /// On entry the stack holds the symbol's index, then the program's return address.
 #[unsafe(naked)]
 unsafe extern "C" fn first_call() {
     core::arch::naked_asm!(
+        // For whoever unwinds a thread that is cancelled: index and return address lie below where the call was made.
+        ".cfi_startproc",
+        ".cfi_def_cfa rsp, 16",
         // Everything that may hold an argument, and rax, which counts vector registers in variadic calls.
         "push rax",
         "push rdi",
@@ -59,6 +78,7 @@ unsafe extern "C" fn first_call() {
         "push r8",
         "push r9",
         "sub rsp, 136",
+        ".cfi_def_cfa_offset 208",
         "movups [rsp], xmm0",
         "movups [rsp + 16], xmm1",
         "movups [rsp + 32], xmm2",
@@ -88,6 +108,7 @@ unsafe extern "C" fn first_call() {
         "pop rax",
         "add rsp, 8",
         "jmp r11",
+        ".cfi_endproc",
         resolve = sym resolve,
     )
 }
@@ -101,8 +122,12 @@ unsafe extern "C" fn first_call() {
 unsafe extern "C" fn traced_call() {
     core::arch::naked_asm!(
         // rbp + 8: index, + 16: return address, + 24: the caller's stack arguments.
+        ".cfi_startproc",
+        ".cfi_def_cfa rsp, 16",
         "push rbp",
         "mov rbp, rsp",
+        ".cfi_def_cfa rbp, 24",
+        ".cfi_offset rbp, -24",
         "sub rsp, 344",
         "mov [rbp - 24], rax",
         "mov [rbp - 32], rdi",
@@ -152,6 +177,7 @@ unsafe extern "C" fn traced_call() {
         "leave",
         "add rsp, 8",
         "ret",
+        ".cfi_endproc",
         begin = sym trace::begin,
         end = sym trace::end,
     )

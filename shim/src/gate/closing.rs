@@ -8,6 +8,7 @@ use super::passage::{GATE, LATE};
 use super::protocol::{ARRIVING, ARRIVING_CONTENDED, BROKEN, CONTENDED, OPEN, RESTING, UNDECIDED};
 use super::word;
 use crate::sys::futex::{self, Scope};
+use crate::sys::thread;
 
 const MEMBARRIER_CMD_PRIVATE_EXPEDITED: libc::c_int = 1 << 3;
 const MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED: libc::c_int = 1 << 4;
@@ -67,7 +68,7 @@ fn is_left(count: impl Fn() -> u32, deadline: Option<Instant>) -> bool {
         if tries < 100 {
             std::thread::yield_now();
         } else {
-            std::thread::sleep(Duration::from_micros(50));
+            thread::sleep(Duration::from_micros(50));
         }
     }
     true

@@ -10,6 +10,7 @@ use super::protocol::{ARRIVING_CONTENDED, BROKEN, CLOSED, CONTENDED, Gate, OPEN,
 use super::stamps;
 use super::word::{self, Word};
 use crate::sys::futex::{self, Scope};
+use crate::sys::{cancel, process, thread};
 
 pub(super) static GATE: Gate = Gate::new(UNDECIDED);
 
@@ -93,7 +94,7 @@ pub(crate) fn enter_in_any_state() -> Passage {
         }
         EXCLUSIVE.fetch_sub(1, Ordering::SeqCst);
         word.calls.step_back();
-        std::thread::sleep(SOON);
+        thread::sleep(SOON);
     }
 }
 
@@ -165,7 +166,10 @@ pub(crate) fn checked(pass: impl Fn() -> Result<Passage, CUresult>, call: impl F
 /// The right to change what memory there is; ends when dropped. Other calls may be left inside when the gate closes:
 /// those that map and unmap, give out and take back, are always waited for.
 #[must_use = "the right ends when this is dropped"]
-pub(crate) struct MappingGuard(());
+pub(crate) struct MappingGuard {
+    /// A thread that ended in the middle would leave the books half written.
+    _uncancelled: cancel::Off,
+}
 
 /// Waits, outside of the gate, until mappings may be changed. An error is what the program's call has to answer.
 pub(crate) fn lock_mappings(passage: &Passage) -> Result<MappingGuard, CUresult> {
@@ -181,7 +185,8 @@ pub(crate) fn lock_mappings(passage: &Passage) -> Result<MappingGuard, CUresult>
 
 /// The same, if the gate lets anybody do so just now.
 pub(crate) fn lock_mappings_if_open() -> Option<MappingGuard> {
-    GATE.begin_mapping().then(|| MappingGuard(()))
+    let uncancelled = cancel::Off::begin();
+    GATE.begin_mapping().then(|| MappingGuard { _uncancelled: uncancelled })
 }
 
 impl Drop for MappingGuard {
@@ -242,6 +247,13 @@ impl Drop for Passage {
     }
 }
 
+/// In a copy of a process that used the driver, which knows no gate: it would stay closed for ever.
+fn settle_if_bare() {
+    if process::is_bare() {
+        process::settle();
+    }
+}
+
 /// In a forked child, where the other threads are gone: nobody but this thread is inside, and whoever
 /// closed the gate was the parent's. The child has no coordinator. Async-signal-safe.
 pub(crate) fn start_anew() {
@@ -256,6 +268,7 @@ pub(crate) fn start_anew() {
 
 #[cold]
 fn late() -> Result<Passage, CUresult> {
+    settle_if_bare();
     if GATE.load() == UNDECIDED {
         tell(|keeper| (keeper.decide)());
     }
@@ -274,6 +287,7 @@ fn late() -> Result<Passage, CUresult> {
 /// and passes.
 #[cold]
 fn wait(word: &Word) -> Result<(), CUresult> {
+    settle_if_bare();
     let mut is_asked = false;
     loop {
         let gate = GATE.load();

@@ -10,6 +10,7 @@ use core::ffi::{c_int, c_void};
 use baton_contract::cuda::{CUDA_ERROR_NOT_SUPPORTED, CUDA_SUCCESS, CUresult};
 
 use crate::driver::api;
+use crate::sys::cancel;
 
 type OfProcess = unsafe extern "C-unwind" fn(c_int, *mut c_void) -> CUresult;
 
@@ -30,6 +31,7 @@ pub(super) unsafe fn suspend(original: OfProcess, process: c_int, arguments: *mu
 
 /// Whether a process has this library. If it may not be looked into, the driver has the answer.
 fn is_under_baton(process: c_int) -> bool {
+    let _uncancelled = cancel::Off::begin();
     std::fs::read(format!("/proc/{process}/maps")).is_ok_and(|maps| lists_us(&maps))
 }
 

@@ -20,6 +20,7 @@ use crate::memory::space::{self, NoMemory, Space, is_window};
 use crate::memory::table::Facts;
 use crate::memory::unmanaged;
 use crate::session::{self, Session};
+use crate::sys::thread;
 use crate::work::drain::Pauses;
 use crate::work::mark::{Ended, Mark};
 use crate::work::{capture, contexts, frees};
@@ -177,7 +178,7 @@ fn finish_freeing(passage: &Passage, address: CUdeviceptr) -> CUresult {
             Ok(_guard) => frees::collect(space, space::give_to_coordinator),
             Err(answer) => return answer,
         }
-        if let Err(answer) = passage.outside(|| std::thread::sleep(pauses.next())) {
+        if let Err(answer) = passage.outside(|| thread::sleep(pauses.next())) {
             return answer;
         }
     }
@@ -245,7 +246,7 @@ fn wait_for(passage: &Passage, mark: &mut Mark) -> Result<(), CUresult> {
             Ended::Yes => return Ok(()),
             Ended::Failed(answer) => return Err(answer),
             Ended::NotYet if start.elapsed() < SPIN => std::hint::spin_loop(),
-            Ended::NotYet => passage.outside(|| std::thread::sleep(pauses.next()))?,
+            Ended::NotYet => passage.outside(|| thread::sleep(pauses.next()))?,
         }
     }
 }

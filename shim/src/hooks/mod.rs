@@ -17,6 +17,7 @@ pub(crate) mod effects;
 mod escapes;
 #[cfg(test)]
 mod forwarded;
+mod init;
 mod ipc;
 mod memory;
 mod pools;
@@ -31,6 +32,7 @@ mod vmm;
 
 use crate::driver::functions;
 use crate::driver::symbols::{COUNT, Function};
+use crate::sys::process;
 
 /// The code that a door leads to, if the symbol is hooked.
 #[derive(Clone, Copy)]
@@ -61,10 +63,11 @@ pub(crate) fn find(index: usize) -> Option<Function> {
     HOOKS[index].0.map(|hook| hook as Function)
 }
 
-/// Where a call of this symbol really goes: the hook if there is one and the driver has the symbol.
+/// Where a call of this symbol really goes: the hook if there is one and the driver has the symbol. Where CUDA does not work any more,
+/// the driver says so.
 pub(crate) fn target(index: usize) -> Function {
     match find(index) {
-        Some(hook) if functions::exists(index) => hook,
+        Some(hook) if functions::exists(index) && !process::is_bare() => hook,
         _ => functions::original(index),
     }
 }

@@ -8,6 +8,7 @@ use crate::arrival::{self, Needs};
 use crate::driver::api::Handle;
 use crate::link::requests::Unserved;
 use crate::memory::unmanaged;
+use crate::sys::thread;
 use crate::{link, session};
 
 /// What is made free when a call has found no memory. Less on a small GPU.
@@ -27,7 +28,7 @@ pub(super) fn with_room(device: CUdevice, call: impl Fn() -> CUresult) -> CUresu
         // Whoever runs may have the memory, and can make way when the GPU is ours. The room stays ours after that.
         while let Ok(passage) = arrival::pass_here(|| Needs::Nothing)
             && let Err(Unserved::TryAgain) = link.requests.room_for_context(true)
-            && passage.outside(|| std::thread::sleep(AGAIN)).is_ok()
+            && passage.outside(|| thread::sleep(AGAIN)).is_ok()
         {}
         answer = call();
     }

@@ -32,7 +32,7 @@ use super::effects::{
 };
 use super::ipc::CUipcEventHandle;
 use super::{
-    checkpoint, contexts, descriptors, escapes, ipc, memory, pools, procaddress, reachable, retry, streams,
+    checkpoint, contexts, descriptors, escapes, init, ipc, memory, pools, procaddress, reachable, retry, streams,
     synchronous, unmanaged, vmm,
 };
 use crate::arrival::brings::{Filled, Into, Moved, Nothing, Upload, Value, bring, filled};
@@ -40,8 +40,8 @@ use crate::arrival::copies::{Batch, Copy2d, Copy3d, Fill, Node, Words, rows};
 use crate::arrival::footprint::{self, Reach};
 use crate::arrival::{self, Gpu, Needs, graphs};
 use crate::driver::api::Stream;
-use crate::driver::functions;
 use crate::driver::symbols::index;
+use crate::driver::{functions, in_use};
 use crate::gate;
 use crate::memory::unmanaged::{foreign_made, graph_allocates};
 use crate::work::limit;
@@ -124,20 +124,29 @@ macro_rules! hooks {
     };
     (@into []) => { Into::Synchronous(Stream::of::<INDEX>(ptr::null_mut())) };
     (@into [$stream:ident]) => { Into::Stream(Stream::of::<INDEX>($stream)) };
+    // Where the driver refuses everything, nothing of ours is asked: before `cuInit`, and in copies of a process that has called it.
+    (@unless_refusing $original:ident ($($argument:ident),*)) => {
+        if in_use::is_refusing() {
+            // SAFETY: the driver's own function with the program's own arguments.
+            return unsafe { $original($($argument),*) };
+        }
+    };
     (@body $original:ident, inside ($($argument:ident),*)) => {{
+        hooks!(@unless_refusing $original ($($argument),*));
         let _passage = gate::enter_in_any_state();
         // What fails for want of memory has done nothing.
         // SAFETY: the driver's own function with the program's own arguments.
         retry::retried(|| unsafe { $original($($argument),*) })
     }};
-    (@body $original:ident, refused over [$at:expr => $bytes:expr] ($($argument:ident),*)) => {
+    (@body $original:ident, refused over [$at:expr => $bytes:expr] ($($argument:ident),*)) => {{
+        hooks!(@unless_refusing $original ($($argument),*));
         if escapes::is_ours($at, $bytes) {
             escapes::REFUSED
         } else {
             // SAFETY: the driver's own function with the program's own arguments.
             unsafe { $original($($argument),*) }
         }
-    };
+    }};
     (@body $original:ident, launched in $stream:ident of $($needs:ident)::+ [$($of:expr),*] ($($argument:ident),*)) => {{
         let stream = || Stream::of::<INDEX>($stream.stream());
         let passage = match arrival::pass_ahead(|| $stream.stream(), stream, |gpu| $($needs)::+(gpu, $($of),*)) {
@@ -170,14 +179,25 @@ macro_rules! hooks {
         }
         answer
     }};
-    (@body $original:ident, $($body:ident)::+ typed stream ($($argument:ident),*)) => {
+    (@body $original:ident, $($body:ident)::+ typed stream ($($argument:ident),*)) => {{
+        hooks!(@unless_refusing $original ($($argument),*));
         // SAFETY: the hook promises what the driver's own function does for the same arguments.
         unsafe { $($body)::+::<INDEX>($original, $($argument),*) }
+    }};
+    // These two are for programs that have yet to begin.
+    (@body $original:ident, init::$body:ident ($($argument:ident),*)) => {
+        // SAFETY: the hook promises what the driver's own function does for the same arguments.
+        unsafe { init::$body($original, $($argument),*) }
     };
-    (@body $original:ident, $($body:ident)::+ ($($argument:ident),*)) => {
+    (@body $original:ident, procaddress::$body:ident ($($argument:ident),*)) => {
+        // SAFETY: the hook promises what the driver's own function does for the same arguments.
+        unsafe { procaddress::$body($original, $($argument),*) }
+    };
+    (@body $original:ident, $($body:ident)::+ ($($argument:ident),*)) => {{
+        hooks!(@unless_refusing $original ($($argument),*));
         // SAFETY: the hook promises what the driver's own function does for the same arguments.
         unsafe { $($body)::+($original, $($argument),*) }
-    };
+    }};
 }
 
 hooks! {
@@ -186,6 +206,9 @@ hooks! {
         procaddress::v1(symbol: *const c_char, function: HostOnly<*mut *mut c_void>, version: c_int, flags: u64);
     cuGetProcAddress_v2 =>
         procaddress::v2(symbol: *const c_char, function: HostOnly<*mut *mut c_void>, version: c_int, flags: u64, status: *mut c_int);
+
+    // From here on CUDA works in this process, and in no copy of it.
+    cuInit => init::init(flags: c_uint);
 
     // Contexts: with its first one a program becomes a tenant. They need room beside the arena, and own allocations and streams.
     cuCtxCreate_v2, cuCtxCreate => contexts::create(out: *mut CUcontext, flags: c_uint, device: CUdevice);

@@ -13,6 +13,7 @@ use crate::arrival::{self, Needs};
 use crate::driver::api;
 use crate::memory::unmanaged::{self, Asked};
 use crate::session;
+use crate::sys::thread;
 
 /// Asks for so much memory of a kind, from outside of the gate. False if nobody can give it; an error is what the call has to answer. A
 /// thread that has to ask the coordinator passes the gate first: so the GPU is its program's, and whoever has memory in the
@@ -26,7 +27,7 @@ pub(super) fn ask(kind: Unmanaged, bytes: u64) -> Result<bool, CUresult> {
         match unmanaged::ask(kind, bytes) {
             Asked::Granted => return Ok(true),
             Asked::Denied => return Ok(false),
-            Asked::TryAgain => passage.outside(|| std::thread::sleep(AGAIN))?,
+            Asked::TryAgain => passage.outside(|| thread::sleep(AGAIN))?,
         }
     }
 }

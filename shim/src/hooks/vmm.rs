@@ -23,7 +23,7 @@ use super::unmanaged::{ask, make};
 use crate::arrival::{self, Needs};
 use crate::driver::api;
 use crate::memory::bounds::NOTHING;
-use crate::memory::mappings::{HandleNumber, Memory, Properties, RDMA, is_handle};
+use crate::memory::mappings::{HandleNumber, Memory, Properties, RDMA, Reach, is_handle};
 use crate::memory::space::{self, NoMemory, Space};
 use crate::memory::unmanaged;
 use crate::session::{self, Session};
@@ -260,9 +260,6 @@ pub(super) unsafe fn set_access(
     let list = if is_list { unsafe { core::slice::from_raw_parts(access, count) } } else { &[] };
     let by_others = |one: &CUmemAccessDesc| one.location != here && one.flags != CU_MEM_ACCESS_FLAGS_PROT_NONE;
     let is_for_others = list.iter().any(by_others);
-    if is_for_others && let Err(answer) = consolidate_in(session, space, address, bytes) {
-        return answer;
-    }
     arrival::with_all_here(|guard| {
         if !space.has_mapped(address, bytes as u64) || list.is_empty() {
             return pass_on();
@@ -271,7 +268,8 @@ pub(super) unsafe fn set_access(
             return REFUSED;
         }
         if is_for_others
-            && let Err(answer) = space.make_mappings_stay(&session.link.requests, address, bytes as u64, guard)
+            && let Err(answer) =
+                space.make_mappings_stay(&session.link.requests, (address, bytes as u64), Reach::Mappings, guard)
         {
             return answer;
         }
@@ -497,7 +495,7 @@ pub(super) fn let_in(
     let Some(session) = session::get() else { return Ok(call()) };
     consolidate_in(session, space, address, bytes as usize)?;
     arrival::with_all_here(|guard| {
-        space.make_mappings_stay(&session.link.requests, address, bytes, guard)?;
+        space.make_mappings_stay(&session.link.requests, (address, bytes), Reach::Past, guard)?;
         Ok(call())
     })
     .flatten()

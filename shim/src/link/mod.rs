@@ -3,7 +3,7 @@
 pub(crate) mod requests;
 
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use baton_contract::link;
@@ -12,6 +12,7 @@ use baton_contract::page::{CoordinatorPage, TenantPage};
 use baton_contract::wire::GpuNumber;
 
 use crate::sys::once::Once;
+use crate::sys::{cancel, process};
 use requests::Requests;
 
 /// A tenant's side of its connection.
@@ -33,15 +34,16 @@ unsafe impl Send for Link {}
 unsafe impl Sync for Link {}
 
 static LINK: Once<Link> = Once::new();
-/// Cleared in a forked child. A link whose coordinator is gone stays: its memory is still here.
-static LIVE: AtomicBool = AtomicBool::new(false);
+/// The process that is a tenant, by its [number](process::number); 0 if none is. A link whose coordinator is gone stays: its memory is
+/// still here.
+static TENANT: AtomicU32 = AtomicU32::new(0);
 /// The two sockets, for [`forget`], which may touch nothing but plain integers.
 static SOCKETS: [AtomicU32; 2] = [const { AtomicU32::new(u32::MAX) }; 2];
 
 /// The link, if this process is a tenant.
 #[inline]
 pub(crate) fn get() -> Option<&'static Link> {
-    if !LIVE.load(Ordering::Acquire) {
+    if TENANT.load(Ordering::Acquire) != process::number() {
         return None;
     }
     LINK.get()
@@ -52,18 +54,18 @@ pub(crate) fn begin(link: Link) -> &'static Link {
     SOCKETS[0].store(link.control.as_raw_fd() as u32, Ordering::Relaxed);
     SOCKETS[1].store(link.requests.raw() as u32, Ordering::Relaxed);
     let (link, _) = LINK.keep(link);
-    LIVE.store(true, Ordering::Release);
+    TENANT.store(process::number(), Ordering::Release);
     link
 }
 
 /// It does not after all.
 pub(crate) fn give_up() {
-    LIVE.store(false, Ordering::Release);
+    TENANT.store(0, Ordering::Release);
 }
 
 /// In a forked child: it is no tenant. Says whether its parent was one. Async-signal-safe.
 pub(crate) fn forget() -> bool {
-    LIVE.swap(false, Ordering::AcqRel)
+    TENANT.swap(0, Ordering::AcqRel) != 0
 }
 
 /// Closes the parent's sockets, in a forked child that has forgotten them. Async-signal-safe.
@@ -98,6 +100,7 @@ impl Link {
     }
 
     pub(crate) fn tell_with(&self, message: &impl Message, descriptor: Option<BorrowedFd<'_>>) {
+        let _uncancelled = cancel::Off::begin();
         let _ = link::send(self.control.as_fd(), &message.encode(self.gpu), descriptor.as_slice(), false);
     }
 

@@ -11,6 +11,8 @@ use baton_contract::messages::{
 };
 use baton_contract::wire::GpuNumber;
 
+use crate::sys::cancel;
+
 /// Most answers come within this time.
 const SOON: Duration = Duration::from_micros(50);
 
@@ -69,6 +71,8 @@ impl Requests {
 
     /// Asks. The answer comes with all its descriptors, or with none if they did not come.
     fn ask(&self, request: &Request) -> Result<(Answer, Vec<OwnedFd>), Unserved> {
+        // Else the next one that asks would get this one's answer.
+        let _uncancelled = cancel::Off::begin();
         let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
         link::send(socket.as_fd(), &request.encode(self.gpu), &[], false).map_err(|_| Unserved::Gone)?;
         link::stay_awake(socket.as_fd(), SOON);

@@ -238,12 +238,6 @@ impl Extents {
         hidden.map(|(id, _)| *id).collect()
     }
 
-    /// Whether any of these has to stay where it is.
-    pub(super) fn any_immovable(&self, ids: &[ExtentId]) -> bool {
-        let extents = self.lock();
-        ids.iter().any(|id| extents.get(id).is_some_and(|extent| extent.immovable))
-    }
-
     /// Others are about to reach these: the coordinator is told that they stay. False if some of them are not there.
     pub(super) fn are_to_stay(&self, ids: &[ExtentId], requests: &Requests) -> Result<bool, CUresult> {
         let moving: Vec<ExtentId> = {

@@ -12,6 +12,7 @@ use super::space::Space;
 use crate::driver::api::bit;
 use crate::gate::MappingGuard;
 use crate::link::requests::Requests;
+use crate::sys::thread;
 
 /// How often it is tried again when some memory was freed meanwhile.
 const MOST_TRIES: u32 = 100;
@@ -40,7 +41,7 @@ impl Space {
                     _ => continue,
                 }
             }
-            std::thread::sleep(SOON);
+            thread::sleep(SOON);
         }
         Err(CUDA_ERROR_OUT_OF_MEMORY)
     }

@@ -55,6 +55,14 @@ struct Handle {
     /// Where it is mapped.
     places: BTreeSet<CUdeviceptr>,
     properties: Properties,
+    /// Others reach it past its mappings.
+    is_reached_past: bool,
+}
+
+impl Handle {
+    fn new(memory: Memory, bytes: u64, properties: Properties) -> Self {
+        Self { memory, bytes, held: 1, places: BTreeSet::new(), properties, is_reached_past: false }
+    }
 }
 
 /// What a handle was made with.
@@ -63,6 +71,15 @@ pub(crate) struct Properties(pub(crate) CUmemAllocationProp);
 
 // SAFETY: the pointer in it is for Windows, and nobody follows it.
 unsafe impl Send for Properties {}
+
+/// How others reach memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// By the program's own mappings, to which they have access. With those, it may be moved into one piece.
+    Mappings,
+    /// Past those: nobody knows when they do.
+    Past,
+}
 
 /// A mapping of a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -169,7 +186,7 @@ impl Mappings {
         self.taken += bytes;
         self.homes.insert(home, number);
         let memory = Memory::AtHome(home);
-        self.handles.insert(number, Handle { memory, bytes, held: 1, places: BTreeSet::new(), properties });
+        self.handles.insert(number, Handle::new(memory, bytes, properties));
         number
     }
 
@@ -183,6 +200,21 @@ impl Mappings {
         let handle = self.handles.get(&handle)?;
         let Memory::AtHome(at) = handle.memory else { return None };
         Some(Home { at, bytes: handle.bytes })
+    }
+
+    /// Others are about to reach what is mapped in a range past its mappings.
+    pub(super) fn let_reach_past(&mut self, at: CUdeviceptr, bytes: u64) {
+        let handles: Vec<HandleNumber> = self.within(at, bytes).map(|mapping| mapping.handle).collect();
+        for handle in handles {
+            if let Some(handle) = self.handles.get_mut(&handle) {
+                handle.is_reached_past = true;
+            }
+        }
+    }
+
+    /// Whether others may reach a handle's memory past its mappings.
+    pub(super) fn is_reached_past(&self, handle: HandleNumber) -> bool {
+        self.handles.get(&handle).is_some_and(|handle| handle.is_reached_past)
     }
 
     /// All mappings of a handle, with how the shared GPU may use each.

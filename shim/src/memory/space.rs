@@ -31,7 +31,7 @@ use crate::gate::{self, Passage};
 use crate::link;
 use crate::link::requests::{Allocated, Requests, Unserved};
 use crate::sys::once::Once;
-use crate::sys::{reserve, user};
+use crate::sys::{process, reserve, thread, user};
 
 /// How many addresses are reserved at a time. They cost nothing; a program that needs more gets more.
 const WINDOW: u64 = 1 << 40;
@@ -186,10 +186,10 @@ pub(crate) struct Space {
 /// That of this process, once it is a tenant.
 static SPACE: Once<Space> = Once::new();
 
-/// The memory of this process, if it is or was a tenant.
+/// The memory of this process, if it is or was a tenant. Not in its copies, where somebody may have been changing the books.
 #[inline]
 pub(crate) fn get() -> Option<&'static Space> {
-    SPACE.get()
+    if process::is_bare() { None } else { SPACE.get() }
 }
 
 /// This process becomes a tenant that shares this GPU.
@@ -243,7 +243,7 @@ impl Space {
             let _guard = gate::lock_mappings(passage).map_err(NoMemory::Answer)?;
             match what() {
                 // The gate is about to be closed, and has to be found closed.
-                Err(NoMemory::TryAgain) => std::thread::sleep(SOON),
+                Err(NoMemory::TryAgain) => thread::sleep(SOON),
                 answer => return answer,
             }
         }
@@ -612,7 +612,7 @@ impl Space {
                     if spare.is_some() {
                         // Others have taken them: then one by one.
                         at_once = 1;
-                        std::thread::sleep(SOON * tries);
+                        thread::sleep(SOON * tries);
                     }
                     spare.get_or_insert_with(reserve::let_go);
                 }

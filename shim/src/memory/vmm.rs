@@ -6,14 +6,15 @@ use core::ffi::c_int;
 use std::os::fd::OwnedFd;
 
 use baton_contract::cuda::{
-    CU_MEM_ACCESS_FLAGS_PROT_NONE, CU_MEM_ACCESS_FLAGS_PROT_READWRITE, CUDA_ERROR_INVALID_VALUE,
-    CUDA_ERROR_NOT_SUPPORTED, CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUdeviceptr, CUmemAllocationProp, CUresult,
+    CU_MEM_ACCESS_FLAGS_PROT_NONE, CU_MEM_ACCESS_FLAGS_PROT_READWRITE, CU_MEM_LOCATION_TYPE_DEVICE,
+    CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED, CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUdevice, CUdeviceptr,
+    CUmemAllocationProp, CUmemLocation, CUresult,
 };
 use baton_contract::memory::{GRANULE, Unmanaged};
 use baton_contract::messages::ExtentId;
 
 use super::extents::{check, give_access};
-use super::mappings::{Gone, HandleNumber, Home, Mapping, Memory, Properties};
+use super::mappings::{Gone, HandleNumber, Home, Mapping, Memory, Properties, Reach};
 use super::space::{GivenUp, NoMemory, Space, give_to_coordinator};
 use super::unmanaged;
 use crate::driver::api;
@@ -148,12 +149,15 @@ impl Space {
     pub(crate) fn make_mappings_stay(
         &self,
         requests: &Requests,
-        at: CUdeviceptr,
-        bytes: u64,
+        (at, bytes): (CUdeviceptr, u64),
+        reach: Reach,
         _: &MappingGuard,
     ) -> Result<(), CUresult> {
         let homes: Vec<Home> = {
-            let extents = self.extents.lock();
+            let mut extents = self.extents.lock();
+            if reach == Reach::Past {
+                extents.mappings.let_reach_past(at, bytes);
+            }
             extents.mappings.within(at, bytes).filter_map(|found| extents.mappings.home_of(found.handle)).collect()
         };
         let extents: Vec<ExtentId> = homes.into_iter().flat_map(|home| self.extents_of(home)).collect();
@@ -193,7 +197,7 @@ impl Space {
         let home = self.extents.lock().mappings.home_of(handle).ok_or(CUDA_ERROR_INVALID_VALUE)?;
         let places = self.extents.lock().mappings.mappings_of(handle);
         let bytes = home.bytes as usize;
-        if self.extents.any_immovable(&self.extents_of(home)) {
+        if self.extents.lock().mappings.is_reached_past(handle) {
             // Others reach it where it is.
             return Err(CUDA_ERROR_NOT_SUPPORTED);
         }
@@ -211,13 +215,14 @@ impl Space {
         unmanaged::keep(Unmanaged::Exported, handle, home.bytes, 0);
         for place in &places {
             // From here on nothing can be as before: what the driver refuses now, it refuses the program.
+            let access = access_of(place.at);
             // SAFETY: mapped there, in pieces; nothing runs that could use it.
             let mapped = unsafe {
                 api::unmap(place.at, bytes);
                 check(api::map(place.at, bytes, 0, piece, 0))
             };
-            if place.access != CU_MEM_ACCESS_FLAGS_PROT_NONE && mapped.is_ok() {
-                let _ = give_access(self.device(), place.at, home.bytes, place.access);
+            for (device, flags) in access.into_iter().filter(|_| mapped.is_ok()) {
+                let _ = give_access(device, place.at, home.bytes, flags);
             }
         }
         // Else the memory stays mapped nowhere until the process ends.
@@ -247,6 +252,20 @@ impl Space {
         self.extents.lock().mappings.give_home_back(home);
         Ok(())
     }
+}
+
+/// Which GPUs may use what is mapped at an address, and how.
+fn access_of(at: CUdeviceptr) -> Vec<(CUdevice, c_int)> {
+    let mut count = 0;
+    // SAFETY: an out-parameter.
+    unsafe { api::device_count(&mut count) };
+    let access = |device| {
+        let (mut flags, location) = (0, CUmemLocation { kind: CU_MEM_LOCATION_TYPE_DEVICE, id: device });
+        // SAFETY: two structures of ours; an address that the driver refuses if nothing is mapped there.
+        let known = unsafe { api::get_access(&mut flags, &location, at) } == CUDA_SUCCESS;
+        Some((device, flags as c_int)).filter(|(_, flags)| known && *flags != CU_MEM_ACCESS_FLAGS_PROT_NONE)
+    };
+    (0..count).filter_map(access).collect()
 }
 
 /// Addresses of our own for a moment; what is mapped there is unmapped with them.

@@ -1,6 +1,6 @@
 //! When this process becomes a tenant, or is found to be none.
 
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use baton_contract::cuda::{CUDA_SUCCESS, CUdevice};
@@ -12,9 +12,10 @@ use super::{control, fork, refuse};
 use crate::arrival::elsewhere;
 use crate::channels::Own;
 use crate::driver::api::{self, bit};
+use crate::driver::in_use;
 use crate::gate::{self, Keeper};
 use crate::link;
-use crate::sys::{reserve, user};
+use crate::sys::{cancel, process, reserve, user};
 use crate::work::{self, contexts};
 
 /// It is decided for good whether this process has a session.
@@ -22,21 +23,32 @@ static DECIDED: AtomicBool = AtomicBool::new(false);
 /// A bit for each device that this process uses without Baton.
 static PASSED_OVER: AtomicU64 = AtomicU64::new(0);
 
-/// From here on calls that cannot simply pass the gate tell the session.
-pub(crate) fn attend() {
+/// From here on calls that cannot simply pass the gate tell the session. `bare` leads calls past us where CUDA does not work any more;
+/// it is async-signal-safe.
+pub(crate) fn attend(bare: fn()) {
     static KEEPER: Keeper = Keeper { decide: join_for_current, demand: tenant::demand, awoke: tenant::wake };
     static ATTENDED: AtomicBool = AtomicBool::new(false);
     if ATTENDED.swap(true, Ordering::AcqRel) {
         return;
     }
     gate::keep(&KEEPER);
-    extern "C" fn start_anew() {
-        gate::start_anew();
-        work::start_anew();
-        forget();
+    BARE.store(bare as *mut (), Ordering::Release);
+    process::attend(start_anew);
+}
+
+/// Leads all calls past us.
+static BARE: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
+
+/// In a copy of this process: there is no session, and if CUDA was used, it does not work there. Async-signal-safe.
+fn start_anew() {
+    gate::start_anew();
+    work::start_anew();
+    forget();
+    let bare = BARE.load(Ordering::Acquire);
+    if process::is_bare() && !bare.is_null() {
+        // SAFETY: nothing but such a function is stored there.
+        unsafe { core::mem::transmute::<*mut (), fn()>(bare)() };
     }
-    // SAFETY: the handler makes system calls and stores to atomics that live for ever, nothing else.
-    unsafe { libc::pthread_atfork(None, None, Some(start_anew)) };
 }
 
 /// The program is about to take a GPU: it joins that GPU's coordinator first.
@@ -73,11 +85,15 @@ pub(crate) fn join_for_current() {
 
 #[cold]
 fn decide(device: CUdevice) {
+    let _uncancelled = cancel::Off::begin();
     /// Others wait until it is decided: whatever they call may need the answer.
     static DECIDING: Mutex<()> = Mutex::new(());
     // Before anybody waits for us: this needs the loader's lock.
     api::find_all();
     // Where CUDA does not work, as in the forked child of a program that uses it, the call says so itself.
+    if in_use::is_refusing() {
+        return;
+    }
     let Some(uuid) = connect::uuid(device) else { return };
     let channels = Own::find(uuid);
     let _deciding = DECIDING.lock().unwrap_or_else(PoisonError::into_inner);
@@ -123,7 +139,10 @@ pub(crate) fn total_of(device: CUdevice) -> Option<u64> {
     match get() {
         Some(session) => (session.device == device).then(|| session.link.total()),
         None if DECIDED.load(Ordering::Acquire) || PASSED_OVER.load(Ordering::Acquire) & bit(device) != 0 => None,
-        None => connect::offered(connect::uuid(device)?),
+        None => {
+            let _uncancelled = cancel::Off::begin();
+            connect::offered(connect::uuid(device)?)
+        }
     }
 }
 

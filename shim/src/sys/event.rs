@@ -2,6 +2,8 @@
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
+use super::cancel;
+
 /// An `eventfd`.
 pub(crate) struct Event(OwnedFd);
 
@@ -15,11 +17,13 @@ impl Event {
     }
 
     pub(crate) fn raise(&self) {
+        let _uncancelled = cancel::Off::begin();
         // SAFETY: eight bytes that live over the call.
         unsafe { libc::write(self.0.as_raw_fd(), core::ptr::from_ref(&1u64).cast(), size_of::<u64>()) };
     }
 
     pub(crate) fn lower(&self) {
+        let _uncancelled = cancel::Off::begin();
         let mut count = 0u64;
         // SAFETY: as above.
         unsafe { libc::read(self.0.as_raw_fd(), core::ptr::from_mut(&mut count).cast(), size_of::<u64>()) };

@@ -4,6 +4,8 @@ use core::ptr;
 use core::sync::atomic::AtomicU32;
 use core::time::Duration;
 
+use super::cancel;
+
 /// Who may wait on a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
@@ -24,6 +26,7 @@ impl Scope {
 
 /// Sleeps while the word has this value: until woken, for no longer than `limit`, or for no reason at all.
 pub(crate) fn wait(word: &AtomicU32, value: u32, limit: Option<Duration>, scope: Scope) {
+    let _uncancelled = cancel::Off::begin();
     let limit = limit
         .map(|limit| libc::timespec { tv_sec: limit.as_secs() as libc::time_t, tv_nsec: limit.subsec_nanos().into() });
     let limit = limit.as_ref().map_or(ptr::null(), ptr::from_ref);

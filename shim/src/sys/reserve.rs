@@ -9,9 +9,11 @@ use core::ffi::c_int;
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::{Mutex, PoisonError};
 
 use baton_contract::wire::MAX_DESCRIPTORS;
+
+use super::cancel;
+use super::lock::Lock;
 
 /// The least number that one gets where there is a choice: programs may want low ones, to put files in their places.
 const LEAST: c_int = 64;
@@ -24,7 +26,7 @@ static KEPT: [AtomicI32; MAX_DESCRIPTORS] = [const { AtomicI32::new(NONE) }; MAX
 /// Which file they are: its device and its number there.
 static FILE: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 /// How many have let go of them.
-static LENT: Mutex<usize> = Mutex::new(0);
+static LENT: Lock<usize> = Lock::new(0, || 0);
 
 /// While this lives, the descriptors in reserve are free for what comes.
 #[must_use]
@@ -32,7 +34,8 @@ pub(crate) struct Spare(());
 
 impl Drop for Spare {
     fn drop(&mut self) {
-        let mut lent = LENT.lock().unwrap_or_else(PoisonError::into_inner);
+        let _uncancelled = cancel::Off::begin();
+        let mut lent = LENT.lock();
         *lent -= 1;
         if *lent == 0 {
             fill();
@@ -42,7 +45,8 @@ impl Drop for Spare {
 
 /// Opens as many as are to be kept, as far as that can be done.
 pub(crate) fn keep() {
-    let lent = LENT.lock().unwrap_or_else(PoisonError::into_inner);
+    let _uncancelled = cancel::Off::begin();
+    let lent = LENT.lock();
     if *lent == 0 {
         fill();
     }
@@ -50,7 +54,8 @@ pub(crate) fn keep() {
 
 /// Closes those in reserve, so that others can be opened.
 pub(crate) fn let_go() -> Spare {
-    let mut lent = LENT.lock().unwrap_or_else(PoisonError::into_inner);
+    let _uncancelled = cancel::Off::begin();
+    let mut lent = LENT.lock();
     *lent += 1;
     close_all();
     Spare(())

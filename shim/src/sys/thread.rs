@@ -1,7 +1,18 @@
-//! Threads of ours.
+//! Threads of ours, and the program's that sleep for us.
+
+use core::time::Duration;
+
+use super::cancel;
+
+/// Sleeps for so long.
+pub(crate) fn sleep(time: Duration) {
+    let _uncancelled = cancel::Off::begin();
+    std::thread::sleep(time);
+}
 
 /// Starts one. The program's signals are not for it: it is started with all of them blocked.
 pub(crate) fn start(name: &str, work: impl FnOnce() + Send + 'static) -> bool {
+    let _uncancelled = cancel::Off::begin();
     // SAFETY: signal sets are plain memory; the old one is put back.
     unsafe {
         let (mut all, mut before) = (core::mem::zeroed(), core::mem::zeroed());

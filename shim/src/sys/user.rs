@@ -2,28 +2,34 @@
 
 use core::ffi::{CStr, c_char};
 use core::fmt;
+use core::mem::ManuallyDrop;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Write as _;
+use std::os::fd::FromRawFd;
 use std::os::unix::ffi::OsStrExt;
 
 use baton_contract::settings;
+
+use super::{cancel, environment};
 
 unsafe extern "C" {
     /// As `getenv`, but null in programs that run with more rights than their user (`man secure_getenv`).
     fn secure_getenv(name: *const c_char) -> *mut c_char;
 }
 
-/// A setting, if it is set and not empty. Read once and kept by the caller, never on a call's path.
+/// A setting, if it is set and not empty: as the program has it now, else as it was when the process was started. Read once and kept by
+/// the caller, never on a call's path.
 pub(crate) fn setting(name: &CStr) -> Option<OsString> {
     // SAFETY: a C string; the answer is copied before anything else of ours runs.
     let value = unsafe { secure_getenv(name.as_ptr()) };
-    if value.is_null() {
-        return None;
-    }
-    // SAFETY: not null, so a C string of the environment.
-    let value = OsStr::from_bytes(unsafe { CStr::from_ptr(value) }.to_bytes());
-    (!value.is_empty()).then(|| value.to_owned())
+    let value = if value.is_null() {
+        environment::at_the_start(name)?
+    } else {
+        // SAFETY: not null, so a C string of the environment.
+        OsStr::from_bytes(unsafe { CStr::from_ptr(value) }.to_bytes()).to_owned()
+    };
+    (!value.is_empty()).then_some(value)
 }
 
 /// Whether a setting is on: set, and not to `0`.
@@ -33,6 +39,7 @@ pub(crate) fn is_on(name: &CStr) -> bool {
 
 /// What this program's file is called.
 pub(crate) fn program() -> String {
+    let _uncancelled = cancel::Off::begin();
     let program = std::fs::read("/proc/self/comm").unwrap_or_default();
     OsStr::from_bytes(program.trim_ascii_end()).to_string_lossy().into_owned()
 }
@@ -40,11 +47,21 @@ pub(crate) fn program() -> String {
 /// Tells the user what cannot be as they wanted it: the one case in which we speak unasked. In the file that
 /// `BATON_LOG` names, or on standard error.
 pub(crate) fn warn(message: fmt::Arguments<'_>) {
+    let _uncancelled = cancel::Off::begin();
     let file = setting(settings::LOG).and_then(|path| File::options().append(true).create(true).open(path).ok());
     let process = std::process::id();
-    // A message that cannot be written must not stop the program.
+    let line = match file {
+        Some(_) => format!("baton: process {process}: {message}\n"),
+        None => format!("baton: {message}\n"),
+    };
+    // A message that cannot be written must not stop the program. Not by the standard library's standard error, which has a lock: a
+    // thread of ours may have it in the middle of a fork.
     let _ = match file {
-        Some(mut file) => writeln!(file, "baton: process {process}: {message}"),
-        None => writeln!(std::io::stderr(), "baton: {message}"),
+        Some(mut file) => file.write_all(line.as_bytes()),
+        None => {
+            // SAFETY: the program's standard error, which nothing here closes.
+            let mut error = ManuallyDrop::new(unsafe { File::from_raw_fd(libc::STDERR_FILENO) });
+            error.write_all(line.as_bytes())
+        }
     };
 }

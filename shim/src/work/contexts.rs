@@ -13,6 +13,7 @@ use std::time::Duration;
 use baton_contract::cuda::{CUDA_SUCCESS, CUdevice};
 
 use crate::driver::api::{self, Handle, Stream};
+use crate::sys::thread;
 
 /// Which of all contexts that ever were: handles are given again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -196,7 +197,7 @@ impl Drop for Asking {
 pub(super) fn quiesce() {
     fence(Ordering::SeqCst);
     while ASKING.load(Ordering::Acquire) != 0 {
-        std::thread::sleep(Duration::from_micros(20));
+        thread::sleep(Duration::from_micros(20));
     }
 }
 

@@ -7,6 +7,7 @@ use baton_contract::cuda::CUdevice;
 
 use super::contexts;
 use super::mark::{Ended, Mark};
+use crate::sys::thread;
 
 /// How often it is asked again, at first and later.
 const FIRST_PAUSE: Duration = Duration::from_micros(20);
@@ -53,7 +54,7 @@ pub(crate) fn drain(device: CUdevice, deadline: Instant) -> bool {
         if Instant::now() > deadline {
             return false;
         }
-        std::thread::sleep(pauses.next());
+        thread::sleep(pauses.next());
     }
 }
 

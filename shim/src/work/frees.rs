@@ -136,6 +136,6 @@ fn run(space: &Space) {
             collect(space, give_to_coordinator);
         }
         pause = if lock().len() < before { FIRST_PAUSE } else { (pause * 2).min(LONGEST_PAUSE) };
-        std::thread::sleep(pause);
+        thread::sleep(pause);
     }
 }

@@ -14,6 +14,7 @@ use super::contexts::{self, ContextId};
 use super::mark::{Ended, Mark};
 use crate::driver::api::{self, Handle, Stream};
 use crate::gate::{self, activity};
+use crate::sys::thread;
 
 /// How much is kept in flight for somebody more urgent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,7 +104,7 @@ fn wait_for(mut mark: Mark) {
     while mark.look() == Ended::NotYet {
         match start.elapsed() {
             waited if waited > LONGEST_WAIT && !is_descheduled() => break,
-            waited if waited > SPIN => std::thread::sleep((waited / 2).min(LONGEST_SLEEP)),
+            waited if waited > SPIN => thread::sleep((waited / 2).min(LONGEST_SLEEP)),
             _ => std::thread::yield_now(),
         }
     }

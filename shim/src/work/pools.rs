@@ -27,6 +27,7 @@ use crate::memory::order::{Free, Recorded, StreamKey, StreamNumber};
 use crate::memory::pools::{ALIGNMENT, More, PoolNumber, Pools, Settings, attribute};
 use crate::memory::space::{self, NoMemory, Space};
 use crate::memory::table::Pooled;
+use crate::sys::thread;
 
 /// How the driver is asked about a stream.
 #[derive(Clone, Copy, Debug)]
@@ -423,7 +424,7 @@ impl Request<'_> {
             match more {
                 More::Full => return Ok(None),
                 More::Coming => {
-                    self.passage.outside(|| std::thread::sleep(SOON)).map_err(NoMemory::Answer)?;
+                    self.passage.outside(|| thread::sleep(SOON)).map_err(NoMemory::Answer)?;
                     if let Some(got) = self.take() {
                         return Ok(Some(got));
                     }

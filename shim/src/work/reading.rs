@@ -12,6 +12,7 @@ use baton_contract::cuda::{CUDA_ERROR_NOT_READY, CUDA_SUCCESS, CUdevice, CUdevic
 use super::contexts::{self, ContextId};
 use super::drain::Pauses;
 use crate::driver::api::{self, Handle, Stream};
+use crate::sys::thread;
 
 /// `CU_MEMHOSTALLOC_PORTABLE`.
 const PORTABLE: u32 = 1;
@@ -54,7 +55,7 @@ fn wait_for(stream: Stream, end: Option<Instant>) -> Option<()> {
         // SAFETY: a stream of ours in the current context, which never captures.
         match unsafe { api::stream_query(stream) } {
             CUDA_SUCCESS => return Some(()),
-            CUDA_ERROR_NOT_READY if end.is_none_or(|end| Instant::now() < end) => std::thread::sleep(pauses.next()),
+            CUDA_ERROR_NOT_READY if end.is_none_or(|end| Instant::now() < end) => thread::sleep(pauses.next()),
             _ => return None,
         }
     }

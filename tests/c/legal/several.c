@@ -303,6 +303,91 @@ static void taken_later(void) { taken(1); }
 /* The same, while the first GPU is the current one. */
 static void taken_across(void) { taken(0); }
 
+/* --- the program's own handles ------------------------------------------------------------- */
+
+/* A mapping of a handle, which these GPUs may use. */
+static CUdeviceptr map_for(CUmemGenericAllocationHandle memory, size_t bytes, unsigned gpus) {
+    CUmemAccessDesc access[2] = {
+        {{CU_MEM_LOCATION_TYPE_DEVICE, 0}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE},
+        {{CU_MEM_LOCATION_TYPE_DEVICE, 1}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE}};
+    CUdeviceptr at;
+    CHECK(cuMemAddressReserve(&at, bytes, 0, 0, 0));
+    CHECK(cuMemMap(at, bytes, 0, memory, 0));
+    CHECK(cuMemSetAccess(at, bytes, access, gpus));
+    return at;
+}
+
+static void unmap(CUdeviceptr at, size_t bytes) {
+    CHECK(cuMemUnmap(at, bytes));
+    CHECK(cuMemAddressFree(at, bytes));
+}
+
+/* Both GPUs use a handle's memory while a stream waits; later it is exported. */
+static void handles(void) {
+    enum { BYTES = 3 * (2 << 20) };
+    enter(0, 1);
+    enter(1, 2);
+    volatile unsigned *flag = flags_new(1);
+    for (unsigned device = 0; device < 2; device++) wait_flag(stream_new(CU_STREAM_NON_BLOCKING), flag);
+    CHECK(cuCtxSetCurrent(sides[0].context));
+    wait_flag(stream_new(CU_STREAM_NON_BLOCKING), flag);
+    CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                      .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                                      .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+    CUmemGenericAllocationHandle memory, imported;
+    step("access for the other GPU while a stream waits");
+    CHECK(cuMemCreate(&memory, BYTES, &properties, 0));
+    struct piece here = {.bytes = BYTES, .at = map_for(memory, BYTES, 2)};
+    struct piece also = {.bytes = BYTES, .at = map_for(memory, BYTES, 1)};
+    for (unsigned round = 0; round < 2; round++) {
+        step("writing by each GPU, and copies between them");
+        for (unsigned device = 0; device < 2; device++) {
+            CHECK(cuCtxSetCurrent(sides[device].context));
+            piece_write(&sides[device].tools, &here, 10 * round + device, sides[device].stream);
+            CHECK(cuStreamSynchronize(sides[device].stream));
+            also.seed = here.seed;
+            CHECK(cuCtxSetCurrent(sides[0].context));
+            piece_check(&sides[0].tools, &also, "seen by the other mapping", 0);
+            CHECK(cuMemcpyDtoDAsync(sides[1].piece.at, here.at, BYTES, sides[0].stream));
+            CHECK(cuStreamSynchronize(sides[0].stream));
+            struct piece copy = {.bytes = BYTES, .at = sides[1].piece.at, .seed = here.seed};
+            CHECK(cuCtxSetCurrent(sides[1].context));
+            piece_check(&sides[1].tools, &copy, "copied to the second GPU", 0);
+        }
+        wait_for_line();
+    }
+    raise_flag(flag);
+    for (unsigned device = 0; device < 2; device++) {
+        CHECK(cuCtxSetCurrent(sides[device].context));
+        CHECK(cuCtxSynchronize());
+    }
+    step("exporting what the other GPU has access to");
+    CHECK(cuCtxSetCurrent(sides[0].context));
+    int descriptor = -1;
+    CHECK(cuMemExportToShareableHandle(&descriptor, memory, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+    CHECK(cuMemImportFromShareableHandle(&imported, (void *)(intptr_t)descriptor,
+                                         CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+    struct piece passed = {.bytes = BYTES, .at = map_for(imported, BYTES, 1), .seed = here.seed};
+    piece_check(&sides[0].tools, &passed, "imported", 0);
+    step("writing by the other GPU to what was exported");
+    CHECK(cuCtxSetCurrent(sides[1].context));
+    piece_write(&sides[1].tools, &here, 77, sides[1].stream);
+    CHECK(cuStreamSynchronize(sides[1].stream));
+    CHECK(cuCtxSetCurrent(sides[0].context));
+    passed.seed = also.seed = here.seed;
+    piece_check(&sides[0].tools, &passed, "written by the other GPU", 0);
+    piece_check(&sides[0].tools, &also, "seen by the other mapping", 0);
+    unsigned long long flags = 9;
+    CUmemLocation second = {CU_MEM_LOCATION_TYPE_DEVICE, 1};
+    CHECK(cuMemGetAccess(&flags, &second, also.at));
+    printf("the second GPU's access by the other mapping: %llu\n", flags);
+    unmap(passed.at, BYTES);
+    unmap(also.at, BYTES);
+    unmap(here.at, BYTES);
+    CHECK(cuMemRelease(imported));
+    CHECK(cuMemRelease(memory));
+}
+
 int main(int argc, char **argv) {
     static const struct legal_case cases[] = {
         {"second-alone", second_alone},
@@ -314,6 +399,7 @@ int main(int argc, char **argv) {
         {"questions", questions},
         {"taken-later", taken_later},
         {"taken-across", taken_across},
+        {"handles", handles},
     };
     return play(argc, argv, see_gpus, cases, COUNT_OF(cases));
 }

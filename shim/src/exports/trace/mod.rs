@@ -21,7 +21,7 @@ use baton_contract::settings;
 use crate::driver::symbols::Function;
 use crate::hooks;
 use crate::sys::once::Once;
-use crate::sys::user;
+use crate::sys::{cancel, user};
 use report::Output;
 use sums::SUMS;
 
@@ -42,6 +42,11 @@ static FINISHED: AtomicBool = AtomicBool::new(false);
 /// Whether doors must lead through the trace.
 pub(crate) fn is_on() -> bool {
     tracing().is_some()
+}
+
+/// The same, as far as anybody has asked. Async-signal-safe.
+pub(crate) fn has_begun() -> bool {
+    matches!(TRACING.get(), Some(Some(_)))
 }
 
 fn tracing() -> Option<&'static Tracing> {
@@ -71,14 +76,14 @@ fn tracing() -> Option<&'static Tracing> {
 }
 
 /// A call begins: says where it goes, and leaves the time in `start`.
-pub(crate) extern "C" fn begin(index: usize, start: &mut u64) -> Function {
+pub(crate) extern "C-unwind" fn begin(index: usize, start: &mut u64) -> Function {
     let target = hooks::target(index);
     *start = now();
     target
 }
 
 /// A call has ended with this answer.
-pub(crate) extern "C" fn end(index: usize, start: u64, answer: u64) {
+pub(crate) extern "C-unwind" fn end(index: usize, start: u64, answer: u64) {
     let took = now().saturating_sub(start);
     // A CUresult is the low half of the register; the other half is anything.
     let answer = answer as u32;
@@ -91,6 +96,7 @@ pub(crate) extern "C" fn end(index: usize, start: u64, answer: u64) {
     if let Some(Tracing { calls: true, output, since }) = tracing()
         && !FINISHED.load(Ordering::Relaxed)
     {
+        let _uncancelled = cancel::Off::begin();
         output.line(index, start.saturating_sub(*since), took, answer);
     }
 }
@@ -102,7 +108,8 @@ extern "C" fn forget() {
             value.store(0, Ordering::Relaxed);
         }
     }
-    if let Some(tracing) = tracing() {
+    if let Some(Some(tracing)) = TRACING.get() {
+        let _uncancelled = cancel::Off::begin();
         tracing.output.forget();
     }
 }

@@ -177,7 +177,7 @@ pub(crate) const KERNELS: &str = concat!(include_str!("../../../../examples/kern
 pub(crate) struct Bench {
     pub(crate) driver: Driver,
     functions: Functions,
-    ready: Ready,
+    pub(crate) ready: Ready,
     /// The current context, or null.
     pub(crate) context: Handle,
     own_stream: Handle,

@@ -1,8 +1,8 @@
 //! Finding functions. What is found is compared with what the loader finds by name.
 
-use std::ffi::{CString, c_char, c_int, c_void};
+use std::ffi::{CString, c_char, c_int, c_uint, c_void};
 
-use crate::bench::Subject;
+use crate::bench::{Ready, Subject};
 use crate::driver::GetProcAddress;
 use crate::piece::NOWHERE;
 
@@ -59,4 +59,12 @@ pub(crate) fn second(subject: &Subject, find: GetProcAddress) {
 /// `cuGetProcAddress` of before CUDA 12.
 pub(crate) fn first(subject: &Subject, find: extern "C" fn(*const c_char, *mut *mut c_void, c_int, u64) -> u32) {
     questions(subject, |name, function, version, flags, _| find(name, function, version, flags));
+}
+
+/// `cuInit`; the calls that are made before it stay so.
+pub(crate) fn started(subject: &Subject, init: extern "C" fn(c_uint) -> u32) {
+    let is_started = subject.bench.ready != Ready::Nothing;
+    for flags in [1, c_uint::MAX].into_iter().chain(is_started.then_some(0)) {
+        subject.say(format_args!("flags {flags:#x}"), init(flags), format_args!(""));
+    }
 }

@@ -4,7 +4,7 @@
 //! hooks' is wrong. Enumerations are integers, and structures that a body describes itself are `c_void`.
 //! Bodies pass null, numbers, and addresses of memory that lives until they have waited for all work.
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use crate::bench::{Handle, Subject};
 use crate::moving::Location;
@@ -53,6 +53,7 @@ type Callback = Option<extern "C" fn(Handle, u32, *mut c_void)>;
 
 families! {
     finding {
+        cuInit: (c_uint) => finding::started;
         cuGetProcAddress: (*const c_char, Out<Buffer>, c_int, u64) => finding::first;
         cuGetProcAddress_v2: (*const c_char, Out<Buffer>, c_int, u64, Out<c_int>) => finding::second;
     }

@@ -1,0 +1,45 @@
+//! Whether the driver is in use in this process: before `cuInit` it refuses every call itself, and so it does in a copy of a process
+//! that has called that.
+
+use core::ffi::c_int;
+
+use baton_contract::cuda::CUDA_SUCCESS;
+
+use super::{api, functions};
+use crate::sys::process;
+
+/// The driver is about to be initialised. All of its functions are found now: a copy of this process needs them, and cannot look for
+/// them.
+pub(crate) fn begin() {
+    // It may be a copy for which no handlers ran.
+    process::settle();
+    functions::find_all();
+}
+
+/// It is.
+pub(crate) fn initialised() {
+    process::initialised();
+}
+
+/// Whether hooks have nothing to do here, because the driver refuses whatever it is asked.
+#[inline(always)]
+pub(crate) fn is_refusing() -> bool {
+    !process::is_initialised() && is_refusing_for_all_that_is_known()
+}
+
+#[cold]
+fn is_refusing_for_all_that_is_known() -> bool {
+    if process::is_bare() {
+        process::settle();
+        return true;
+    }
+    let mut count: c_int = 0;
+    // SAFETY: an out-parameter.
+    if unsafe { api::device_count(&mut count) } != CUDA_SUCCESS {
+        return true;
+    }
+    // It was initialised in a way that we did not see.
+    begin();
+    initialised();
+    false
+}
