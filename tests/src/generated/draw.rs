@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use super::dice::Dice;
 use super::model::Model;
 use super::program::*;
-use super::script::{CopyBy, HostKind, PoolFigure, PoolSetting, Question, WaitBy};
+use super::script::{Churn, CopyBy, HostKind, PoolFigure, PoolSetting, Question, TOUCHES, WaitBy, WordsBy};
 
 /// A part of the interface that a program may do without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,10 +53,22 @@ pub enum Aspect {
     Questions,
     /// Memory of pools, in a stream's order.
     Pools,
+    /// Host memory that is written when work which reads it is queued already.
+    Late,
+    /// Words and addresses that streams write, and copies that cut them.
+    Words,
+    /// Contexts, code and memory that come and go beside everything else.
+    Churn,
+    /// Children that make calls.
+    Touches,
+    /// Code that is loaded and unloaded.
+    Modules,
+    /// Another GPU.
+    Gpus,
 }
 
 /// All aspects, and how many programs of a hundred have each.
-pub const ASPECTS: [(Aspect, usize); 20] = [
+pub const ASPECTS: [(Aspect, usize); 26] = [
     (Aspect::Waits, 60),
     (Aspect::Frees, 60),
     (Aspect::FreesInStreams, 40),
@@ -77,6 +89,12 @@ pub const ASPECTS: [(Aspect, usize); 20] = [
     (Aspect::Descriptors, 12),
     (Aspect::Questions, 6),
     (Aspect::Pools, 40),
+    (Aspect::Late, 30),
+    (Aspect::Words, 30),
+    (Aspect::Churn, 20),
+    (Aspect::Touches, 12),
+    (Aspect::Modules, 15),
+    (Aspect::Gpus, 12),
 ];
 
 /// Operations of a program, at most and at least.
@@ -109,6 +127,11 @@ pub fn program(seed: u64, with: &[Aspect], without: &[Aspect]) -> Program {
     }
     if drawer.has(Aspect::Pools) && drawer.dice.percent(40) {
         drawer.focus = Some(Aspect::Pools);
+    }
+    for aspect in [Aspect::Late, Aspect::Words] {
+        if drawer.has(aspect) && drawer.dice.percent(40) {
+            drawer.focus = Some(aspect);
+        }
     }
     let threads = drawer.dice.of(&[1, 1, 2, 2, 2, 3]);
     let length = LENGTH.start + drawer.dice.below(LENGTH.len());
@@ -238,6 +261,22 @@ impl Drawer {
                 let (mem, twin) = (self.dice.slot(MEMS), self.dice.percent(50));
                 self.next.extend([What::Read { mem, twin }, What::FreeAsync { mem, on }]);
             }
+            What::ContextRetain => {
+                // Something to work with there.
+                let (stream, mem, non_blocking) = (self.dice.slot(STREAMS), self.dice.slot(MEMS), self.dice.percent(50));
+                let on = To { stream: Where::Made(stream), twin: false };
+                self.next.push_back(What::StreamCreate { stream, context: 2, non_blocking });
+                let size = self.dice.slot(4);
+                self.next.push_back(What::Alloc { mem, context: 2, size, on });
+            }
+            What::ChurnBegin { .. } => {
+                // Memory is freed while the device uses it.
+                let (mem, flag) = (self.dice.slot(MEMS), self.dice.slot(FIRST_DEVICE_FLAG));
+                let work = Kind::Hash { out: Spot::Mem(mem), seed: self.byte() };
+                let free = if self.dice.percent(50) { What::Free { mem } } else { What::FreeAsync { mem, on } };
+                self.next.push_back(What::Wait { on, flag, by: WaitBy::Value });
+                self.next.extend([What::Work { on, kind: work, times: 1 }, free]);
+            }
             What::TakeDescriptors { .. } => {
                 let mem = self.dice.slot(MEMS);
                 self.next.extend([What::Rest { idle: true }, What::Read { mem, twin: false }]);
@@ -247,7 +286,10 @@ impl Drawer {
     }
 
     fn context(&mut self) -> u8 {
-        u8::from(self.has(Aspect::Contexts) && self.dice.percent(40))
+        match () {
+            () if self.has(Aspect::Gpus) && self.dice.percent(35) => 2,
+            () => u8::from(self.has(Aspect::Contexts) && self.dice.percent(40)),
+        }
     }
 
     fn stream(&mut self) -> To {
@@ -281,7 +323,10 @@ impl Drawer {
     fn kind(&mut self) -> Kind {
         let seed = self.byte();
         let value = seed;
-        let by = self.dice.of(&[CopyBy::Kind, CopyBy::Kind, CopyBy::Plain]);
+        let by = self.copy_by();
+        if self.has(Aspect::Words) && self.dice.percent(12) {
+            return self.words();
+        }
         if self.has(Aspect::Pools) && self.dice.percent(8) {
             return Kind::Scratch { out: self.mem(), seed };
         }
@@ -296,8 +341,108 @@ impl Drawer {
             14 | 15 if self.has(Aspect::Host) => Kind::Copy { to: self.host(), from: self.mem(), by },
             16 if self.has(Aspect::Host) => Kind::HostFunction { out: self.host(), seed },
             17 => Kind::WriteWord { out: self.spot(), value },
-            18 | 19 if self.has(Aspect::Tables) => Kind::Gather { out: self.mem(), table: self.spot() },
+            18 if self.has(Aspect::Tables) => Kind::Gather { out: self.mem(), table: self.spot() },
+            19 if self.has(Aspect::Tables) => Kind::Scatter { table: self.spot(), from: self.mem() },
             _ => Kind::Hash { out: self.mem(), seed },
+        }
+    }
+
+    fn copy_by(&mut self) -> CopyBy {
+        if self.has(Aspect::Words) && self.dice.percent(40) {
+            return self.dice.of(&[CopyBy::Odd, CopyBy::Flat, CopyBy::Solid]);
+        }
+        self.dice.of(&[CopyBy::Kind, CopyBy::Kind, CopyBy::Plain])
+    }
+
+    fn words(&mut self) -> Kind {
+        let out = if self.dice.percent(30) { self.host() } else { self.mem() };
+        let rows = if self.dice.percent(70) { self.byte() } else { 0 };
+        Kind::Words { out, rows, seed: self.byte(), by: self.words_by() }
+    }
+
+    fn words_by(&mut self) -> WordsBy {
+        use WordsBy::{Batch, Fill, Halves, HostFunction, Wide};
+        self.dice.of(&[Wide, Halves, Batch, Fill(4), Fill(2), Fill(1), HostFunction])
+    }
+
+    fn wait_by(&mut self) -> WaitBy {
+        use WaitBy::{Batch, HostFunction, Kernel, Value, Wide};
+        if self.has(Aspect::Words) || self.has(Aspect::Late) {
+            return self.dice.of(&[Value, Wide, Batch, Kernel, HostFunction]);
+        }
+        self.dice.of(&[Value, Value, Kernel, HostFunction])
+    }
+
+    /// Addresses come to be where a kernel looks for them, one way or another, mostly while memory is on its way.
+    fn addresses(&mut self, late: bool) {
+        // Another order of the slots each time: the table, what is computed, and rows.
+        let first = self.dice.slot(MEMS);
+        let (table, out) = (first, (first + 1 + self.dice.slot(MEMS - 1)) % MEMS);
+        let (host, on, flag) = (self.dice.slot(HOSTS), self.stream(), self.dice.slot(FIRST_DEVICE_FLAG));
+        let rows = self.byte() & !(1 << table | 1 << out);
+        let (seed, by) = (self.byte(), self.wait_by());
+        let work = |kind| What::Work { on, kind, times: 1 };
+        let is_direct = self.dice.percent(30);
+        let table = if is_direct { Spot::Host(host) } else { Spot::Mem(table) };
+        let carry = Kind::Copy { to: table, from: Spot::Host(host), by: self.copy_by() };
+        let mem = Spot::Mem(out);
+        let read = match self.dice.percent(75) {
+            true => Kind::Gather { out: mem, table },
+            false => Kind::Scatter { table, from: mem },
+        };
+        // What makes the table, and what releases it.
+        let (make, release) = match late {
+            true => (vec![What::Late { on, host, rows, seed, flag, by }], vec![What::Release { flag }]),
+            false => {
+                let by = self.words_by();
+                let is_there = matches!(by, WordsBy::HostFunction) || (is_direct && !matches!(by, WordsBy::Fill(_)));
+                let out = if is_there { Spot::Host(host) } else { table };
+                (vec![work(Kind::Words { out, rows, seed, by })], Vec::new())
+            }
+        };
+        let carries = !is_direct && (late || matches!(make[0], What::Work { kind: Kind::Words { out: Spot::Host(_), .. }, .. }));
+        let kinds: Vec<Kind> = if carries { vec![carry, read] } else { vec![read] };
+        if late || self.dice.percent(50) {
+            let kind = self.dice.of(&[HostKind::Pinned, HostKind::Pinned, HostKind::Registered]);
+            let size = if self.dice.percent(10) { HOST_SIZES.len() as u8 - 1 } else { self.dice.slot(3) };
+            let context = self.context();
+            self.next.push_back(What::HostAlloc { host, context, size, kind });
+        }
+        self.next.push_back(What::Rest { idle: true });
+        self.next.extend(make.clone());
+        self.next.extend(kinds.iter().map(|kind| work(*kind)));
+        if self.dice.percent(30) {
+            self.next.push_back(What::Sleep { milliseconds: 1 + self.dice.slot(6) });
+        }
+        self.next.extend(release.clone());
+        if self.dice.percent(40) {
+            self.as_a_graph(on, &make, &kinds, &release);
+        }
+    }
+
+    /// The same work once more, as a graph that is launched again and again.
+    fn as_a_graph(&mut self, on: To, make: &[What], kinds: &[Kind], release: &[What]) {
+        let (graph, exec) = (self.dice.slot(GRAPHS), self.dice.slot(EXECS));
+        let mut nodes = kinds.to_vec();
+        let mut before = make.to_vec();
+        // What streams write can be nodes too.
+        if let [What::Work { kind, .. }] = make {
+            nodes.insert(0, *kind);
+            before.clear();
+        }
+        if self.dice.percent(50) {
+            self.next.push_back(What::Build { graph, child: None, kinds: nodes });
+        } else {
+            self.next.push_back(What::BeginCapture { on, mode: 2 });
+            self.next.extend(nodes.iter().map(|kind| What::Work { on, kind: *kind, times: 1 }));
+            self.next.push_back(What::EndCapture { on, graph });
+        }
+        self.next.push_back(What::Instantiate { exec, graph });
+        for _ in 0..2 + self.dice.below(2) {
+            self.next.push_back(What::Rest { idle: true });
+            self.next.extend(before.iter().cloned());
+            self.next.push_back(What::Launch { exec, on });
+            self.next.extend(release.iter().cloned());
         }
     }
 
@@ -326,6 +471,12 @@ impl Drawer {
             (Some(Aspect::Descriptors), 3),
             (Some(Aspect::Questions), 3),
             (Some(Aspect::Pools), 20),
+            (Some(Aspect::Late), 10),
+            (Some(Aspect::Words), 10),
+            (Some(Aspect::Churn), 6),
+            (Some(Aspect::Touches), 5),
+            (Some(Aspect::Modules), 6),
+            (Some(Aspect::Gpus), 4),
         ];
         let there = aspects.into_iter().filter(|(aspect, _)| aspect.is_none_or(|aspect| self.has(aspect)));
         let often = |aspect: Option<Aspect>| if aspect.is_some() && aspect == self.focus { 4 } else { 1 };
@@ -346,8 +497,7 @@ impl Drawer {
         let Some(aspect) = aspect else { return self.common(branch) };
         match aspect {
             Aspect::Waits if branch < 70 => {
-                let by = self.dice.of(&[WaitBy::Value, WaitBy::Value, WaitBy::Kernel, WaitBy::HostFunction]);
-                What::Wait { on: self.stream(), flag: self.dice.slot(FLAGS), by }
+                What::Wait { on: self.stream(), flag: self.dice.slot(FLAGS), by: self.wait_by() }
             }
             Aspect::Waits => What::Release { flag: self.dice.slot(FLAGS) },
             Aspect::Frees => What::Free { mem: self.dice.slot(MEMS) },
@@ -391,7 +541,47 @@ impl Drawer {
                 What::Ask { mem: self.dice.slot(MEMS), question: self.dice.of(&all) }
             }
             Aspect::Pools => self.pool_operation(branch),
+            Aspect::Late if branch < 70 => {
+                self.addresses(true);
+                self.next.pop_front().expect("something was planned")
+            }
+            Aspect::Late => What::Late {
+                on: self.stream(),
+                host: self.dice.slot(HOSTS),
+                rows: if self.dice.percent(50) { self.byte() } else { 0 },
+                seed: self.byte(),
+                flag: self.dice.slot(FIRST_DEVICE_FLAG),
+                by: self.wait_by(),
+            },
+            Aspect::Words if branch < 60 => {
+                self.addresses(false);
+                self.next.pop_front().expect("something was planned")
+            }
+            Aspect::Words => What::Work { on: self.stream(), kind: self.words(), times: 1 },
+            Aspect::Churn => {
+                let churn = self.dice.of(&[Churn::Primary, Churn::Primary, Churn::Contexts, Churn::Modules, Churn::Frees]);
+                if branch < 80 { What::ChurnBegin { churn } } else { What::ChurnEnd { churn } }
+            }
+            Aspect::Touches => {
+                let touches = self.dice.next() as u32 & self.dice.next() as u32 & ((1 << TOUCHES.len()) - 1);
+                What::ForkTouch { mem: self.dice.slot(MEMS), host: self.dice.slot(HOSTS), touches }
+            }
+            Aspect::Modules if branch < 60 => {
+                What::ModuleLoad { module: self.dice.slot(MODULES), context: self.context() }
+            }
+            Aspect::Modules => What::ModuleUnload { module: self.dice.slot(MODULES) },
+            Aspect::Gpus if branch < 40 => What::ContextRetain,
+            Aspect::Gpus => self.on_the_other_gpu(branch),
             Aspect::Legacy | Aspect::PerThread | Aspect::Many => self.common(branch),
+        }
+    }
+
+    fn on_the_other_gpu(&mut self, branch: usize) -> What {
+        let on = To { stream: Where::PerThread(2), twin: true };
+        match branch {
+            40..65 => What::Wait { on, flag: self.dice.slot(FIRST_DEVICE_FLAG), by: WaitBy::Value },
+            65..85 => What::Alloc { mem: self.dice.slot(MEMS), context: 2, size: self.dice.slot(4), on },
+            _ => What::ContextSynchronize { context: 2 },
         }
     }
 

@@ -29,6 +29,9 @@ const LIMIT: Duration = Duration::from_secs(1800);
 /// The GPU that programs are alone on, and that which they share: what pools and graphs have goes by steps of 32 MiB.
 const GPU: &str = "1GiB";
 
+/// Of these, the first is shared.
+const GPUS: &str = "2";
+
 /// What Baton does to a program meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pressure {
@@ -71,7 +74,8 @@ impl Arm {
     /// Starts the coordinator, and the program that competes.
     #[track_caller]
     pub fn start(pressure: Pressure) -> Self {
-        let serving = Serving::arena("224MiB").memory(GPU).option("--max-wait", "1s").option("--quantum", "3ms");
+        let serving = Serving::arena("224MiB").memory(GPU).setting("SIMCUDA_GPUS", GPUS).option("--gpu", "0");
+        let serving = serving.option("--max-wait", "1s").option("--quantum", "3ms");
         let serving = match pressure {
             // A slow bus: kernels are launched while their memory comes in.
             Pressure::Evictions => serving.setting("SIMCUDA_H2D_GBPS", "0.05"),
@@ -204,7 +208,7 @@ fn bare_by(executor: &str, script: &Path, patience: Duration) -> Outcome {
     // If there are two processes, both have this one.
     command.env("SIMCUDA_GPU_FILE", folder.path().join("gpu"));
     command.arg(script).args(["--rests", "--patience", &patience.as_secs().to_string()]);
-    command.env("SIMCUDA_MEMORY", GPU);
+    command.env("SIMCUDA_MEMORY", GPU).env("SIMCUDA_GPUS", GPUS);
     obeyed(&mut command, || {})
 }
 
