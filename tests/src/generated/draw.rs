@@ -217,6 +217,9 @@ impl Drawer {
         if self.has(Aspect::Pools) && self.dice.percent(60) {
             self.go_on_allocating(what);
         }
+        if matches!(what, What::ChurnBegin { .. }) && self.dice.percent(70) {
+            self.frees_beside_churn();
+        }
         if self.dice.percent(60) {
             return;
         }
@@ -268,14 +271,6 @@ impl Drawer {
                 self.next.push_back(What::StreamCreate { stream, context: 2, non_blocking });
                 let size = self.dice.slot(4);
                 self.next.push_back(What::Alloc { mem, context: 2, size, on });
-            }
-            What::ChurnBegin { .. } => {
-                // Memory is freed while the device uses it.
-                let (mem, flag) = (self.dice.slot(MEMS), self.dice.slot(FIRST_DEVICE_FLAG));
-                let work = Kind::Hash { out: Spot::Mem(mem), seed: self.byte() };
-                let free = if self.dice.percent(50) { What::Free { mem } } else { What::FreeAsync { mem, on } };
-                self.next.push_back(What::Wait { on, flag, by: WaitBy::Value });
-                self.next.extend([What::Work { on, kind: work, times: 1 }, free]);
             }
             What::TakeDescriptors { .. } => {
                 let mem = self.dice.slot(MEMS);
@@ -379,7 +374,7 @@ impl Drawer {
         let first = self.dice.slot(MEMS);
         let (table, out) = (first, (first + 1 + self.dice.slot(MEMS - 1)) % MEMS);
         let (host, on, flag) = (self.dice.slot(HOSTS), self.stream(), self.dice.slot(FIRST_DEVICE_FLAG));
-        let rows = self.byte() & !(1 << table | 1 << out);
+        let rows = self.byte() & self.byte() & !(1 << table | 1 << out);
         let (seed, by) = (self.byte(), self.wait_by());
         let work = |kind| What::Work { on, kind, times: 1 };
         let is_direct = self.dice.percent(30);
@@ -402,10 +397,14 @@ impl Drawer {
         };
         let carries = !is_direct && (late || matches!(make[0], What::Work { kind: Kind::Words { out: Spot::Host(_), .. }, .. }));
         let kinds: Vec<Kind> = if carries { vec![carry, read] } else { vec![read] };
+        self.have_rows(on, rows, [first, out]);
         if late || self.dice.percent(50) {
             let kind = self.dice.of(&[HostKind::Pinned, HostKind::Pinned, HostKind::Registered]);
             let size = if self.dice.percent(10) { HOST_SIZES.len() as u8 - 1 } else { self.dice.slot(3) };
-            let context = self.context();
+            let context = match on.stream {
+                Where::Made(_) => 0,
+                Where::Legacy(context) | Where::PerThread(context) => context,
+            };
             self.next.push_back(What::HostAlloc { host, context, size, kind });
         }
         self.next.push_back(What::Rest { idle: true });
@@ -417,6 +416,41 @@ impl Drawer {
         self.next.extend(release.clone());
         if self.dice.percent(40) {
             self.as_a_graph(on, &make, &kinds, &release);
+        }
+    }
+
+    /// Memory is freed while the device has still to use it, a few times. It is so large that it is given back at once.
+    fn frees_beside_churn(&mut self) {
+        let (stream, non_blocking) = (self.dice.slot(STREAMS), self.dice.percent(60));
+        self.next.push_back(What::StreamCreate { stream, context: 0, non_blocking });
+        let on = To { stream: Where::Made(stream), twin: false };
+        for _ in 0..3 {
+            let (mem, flag, by) = (self.dice.slot(MEMS), self.dice.slot(FIRST_DEVICE_FLAG), self.wait_by());
+            let work = Kind::Hash { out: Spot::Mem(mem), seed: self.byte() };
+            let free = if self.dice.percent(30) { What::Free { mem } } else { What::FreeAsync { mem, on } };
+            self.next.push_back(What::Alloc { mem, context: 0, size: ROW_SIZE, on });
+            self.next.extend([What::Wait { on, flag, by }, What::Work { on, kind: work, times: 1 }, free]);
+            let milliseconds = 1 + self.dice.slot(3);
+            self.next.extend([What::Sleep { milliseconds }, What::Release { flag }]);
+        }
+    }
+
+    /// Memory in these slots that there is none in yet, the last two small, and with contents that can be computed with.
+    fn have_rows(&mut self, on: To, rows: u8, [table, out]: [u8; 2]) {
+        if let Where::Made(stream) = on.stream {
+            self.next.push_back(What::StreamCreate { stream, context: 0, non_blocking: self.dice.percent(60) });
+        }
+        let context = match on.stream {
+            Where::Made(_) => 0,
+            Where::Legacy(context) | Where::PerThread(context) => context,
+        };
+        for mem in (0..MEMS).filter(|mem| rows & 1 << mem != 0 || [table, out].contains(mem)) {
+            let size = if rows & 1 << mem != 0 { ROW_SIZE } else { self.dice.slot(3) };
+            self.next.push_back(What::Alloc { mem, context, size, on });
+            if mem != table {
+                let (kind, times) = (Kind::Hash { out: Spot::Mem(mem), seed: self.byte() }, 1);
+                self.next.push_back(What::Work { on, kind, times });
+            }
         }
     }
 
@@ -593,7 +627,7 @@ impl Drawer {
             40..50 if self.has(Aspect::Mappings) && self.dice.percent(50) => self.mapping(),
             40..50 if self.has(Aspect::Pools) && self.dice.percent(50) => self.pool_alloc(None),
             40..50 => {
-                let (mem, size, on) = (self.dice.slot(MEMS), self.dice.slot(SIZES.len() as u8), self.stream());
+                let (mem, size, on) = (self.dice.slot(MEMS), self.dice.slot(ROW_SIZE), self.stream());
                 What::Alloc { mem, context, size, on }
             }
             50..58 => {
@@ -612,7 +646,7 @@ impl Drawer {
     }
 
     fn mapping(&mut self) -> What {
-        let (mem, context, size) = (self.dice.slot(MEMS), self.context(), self.dice.slot(SIZES.len() as u8));
+        let (mem, context, size) = (self.dice.slot(MEMS), self.context(), self.dice.slot(ROW_SIZE));
         What::Map { mem, context, size, parts: self.byte(), on: self.stream() }
     }
 

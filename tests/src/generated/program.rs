@@ -26,7 +26,9 @@ pub const CONTEXTS: u8 = 3;
 pub const FIRST_DEVICE_FLAG: u8 = 3;
 
 /// Bytes of an allocation, by class.
-pub const SIZES: [u32; 5] = [512, 16 << 10, 256 << 10, 2 << 20, 5 << 20];
+pub const SIZES: [u32; 6] = [512, 16 << 10, 256 << 10, 2 << 20, 5 << 20, 8 << 20];
+/// The class of what tables name: those are moved one by one, and take long enough to be missed.
+pub const ROW_SIZE: u8 = SIZES.len() as u8 - 1;
 
 /// Bytes of host memory, by class. Nobody reads all of the last to find out what it names.
 pub const HOST_SIZES: [u32; 5] = [512, 16 << 10, 256 << 10, 2 << 20, 17 << 20];

@@ -17,6 +17,8 @@ pub(crate) struct Churns(Mutex<Vec<(Churn, Arc<AtomicBool>, Option<JoinHandle<()
 const BYTES: usize = 64 << 10;
 const NON_BLOCKING: u32 = 1;
 const RELAXED: u32 = 2;
+/// What is over at once is done so many times in a round.
+const IN_A_ROW: usize = 200;
 /// Between two rounds, so that the script's threads get on.
 const PAUSE: Duration = Duration::from_micros(300);
 
@@ -60,8 +62,10 @@ impl Machine {
         match churn {
             Churn::Primary => {
                 while again() {
-                    made(|out| call!(driver, cuDevicePrimaryCtxRetain(out, self.device)))?;
-                    call!(driver, cuDevicePrimaryCtxRelease_v2(self.device))?;
+                    for _ in 0..IN_A_ROW {
+                        made(|out| call!(driver, cuDevicePrimaryCtxRetain(out, self.device)))?;
+                        call!(driver, cuDevicePrimaryCtxRelease_v2(self.device))?;
+                    }
                 }
             }
             Churn::Contexts => {
