@@ -3,12 +3,14 @@
 //! Each draws some *aspects* of the interface at first and leaves out the others: what always comes with everything else has
 //! few chances to come in an order of its own.
 
+mod plans;
+
 use std::collections::VecDeque;
 
 use super::dice::Dice;
 use super::model::Model;
 use super::program::*;
-use super::script::{Churn, CopyBy, HostKind, PoolFigure, PoolSetting, Question, TOUCHES, WaitBy, WordsBy};
+use super::script::{Churn, CopyBy, HostKind, PoolFigure, PoolSetting, Question, TOUCHES};
 
 /// A part of the interface that a program may do without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -266,7 +268,8 @@ impl Drawer {
             }
             What::ContextRetain => {
                 // Something to work with there.
-                let (stream, mem, non_blocking) = (self.dice.slot(STREAMS), self.dice.slot(MEMS), self.dice.percent(50));
+                let (stream, mem, non_blocking) =
+                    (self.dice.slot(STREAMS), self.dice.slot(MEMS), self.dice.percent(50));
                 let on = To { stream: Where::Made(stream), twin: false };
                 self.next.push_back(What::StreamCreate { stream, context: 2, non_blocking });
                 let size = self.dice.slot(4);
@@ -339,144 +342,6 @@ impl Drawer {
             18 if self.has(Aspect::Tables) => Kind::Gather { out: self.mem(), table: self.spot() },
             19 if self.has(Aspect::Tables) => Kind::Scatter { table: self.spot(), from: self.mem() },
             _ => Kind::Hash { out: self.mem(), seed },
-        }
-    }
-
-    fn copy_by(&mut self) -> CopyBy {
-        if self.has(Aspect::Words) && self.dice.percent(40) {
-            return self.dice.of(&[CopyBy::Odd, CopyBy::Flat, CopyBy::Solid]);
-        }
-        self.dice.of(&[CopyBy::Kind, CopyBy::Kind, CopyBy::Plain])
-    }
-
-    fn words(&mut self) -> Kind {
-        let out = if self.dice.percent(30) { self.host() } else { self.mem() };
-        let rows = if self.dice.percent(70) { self.byte() } else { 0 };
-        Kind::Words { out, rows, seed: self.byte(), by: self.words_by() }
-    }
-
-    fn words_by(&mut self) -> WordsBy {
-        use WordsBy::{Batch, Fill, Halves, HostFunction, Wide};
-        self.dice.of(&[Wide, Halves, Batch, Fill(4), Fill(2), Fill(1), HostFunction])
-    }
-
-    fn wait_by(&mut self) -> WaitBy {
-        use WaitBy::{Batch, HostFunction, Kernel, Value, Wide};
-        if self.has(Aspect::Words) || self.has(Aspect::Late) {
-            return self.dice.of(&[Value, Wide, Batch, Kernel, HostFunction]);
-        }
-        self.dice.of(&[Value, Value, Kernel, HostFunction])
-    }
-
-    /// Addresses come to be where a kernel looks for them, one way or another, mostly while memory is on its way.
-    fn addresses(&mut self, late: bool) {
-        // Another order of the slots each time: the table, what is computed, and rows.
-        let first = self.dice.slot(MEMS);
-        let (table, out) = (first, (first + 1 + self.dice.slot(MEMS - 1)) % MEMS);
-        let (host, on, flag) = (self.dice.slot(HOSTS), self.stream(), self.dice.slot(FIRST_DEVICE_FLAG));
-        let rows = self.byte() & self.byte() & !(1 << table | 1 << out);
-        let (seed, by) = (self.byte(), self.wait_by());
-        let work = |kind| What::Work { on, kind, times: 1 };
-        let is_direct = self.dice.percent(30);
-        let table = if is_direct { Spot::Host(host) } else { Spot::Mem(table) };
-        let carry = Kind::Copy { to: table, from: Spot::Host(host), by: self.copy_by() };
-        let mem = Spot::Mem(out);
-        let read = match self.dice.percent(75) {
-            true => Kind::Gather { out: mem, table },
-            false => Kind::Scatter { table, from: mem },
-        };
-        // What makes the table, and what releases it.
-        let (make, release) = match late {
-            true => (vec![What::Late { on, host, rows, seed, flag, by }], vec![What::Release { flag }]),
-            false => {
-                let by = self.words_by();
-                let is_there = matches!(by, WordsBy::HostFunction) || (is_direct && !matches!(by, WordsBy::Fill(_)));
-                let out = if is_there { Spot::Host(host) } else { table };
-                (vec![work(Kind::Words { out, rows, seed, by })], Vec::new())
-            }
-        };
-        let carries = !is_direct && (late || matches!(make[0], What::Work { kind: Kind::Words { out: Spot::Host(_), .. }, .. }));
-        let kinds: Vec<Kind> = if carries { vec![carry, read] } else { vec![read] };
-        self.have_rows(on, rows, [first, out]);
-        if late || self.dice.percent(50) {
-            let kind = self.dice.of(&[HostKind::Pinned, HostKind::Pinned, HostKind::Registered]);
-            let size = if self.dice.percent(10) { HOST_SIZES.len() as u8 - 1 } else { self.dice.slot(3) };
-            let context = match on.stream {
-                Where::Made(_) => 0,
-                Where::Legacy(context) | Where::PerThread(context) => context,
-            };
-            self.next.push_back(What::HostAlloc { host, context, size, kind });
-        }
-        self.next.push_back(What::Rest { idle: true });
-        self.next.extend(make.clone());
-        self.next.extend(kinds.iter().map(|kind| work(*kind)));
-        if self.dice.percent(30) {
-            self.next.push_back(What::Sleep { milliseconds: 1 + self.dice.slot(6) });
-        }
-        self.next.extend(release.clone());
-        if self.dice.percent(40) {
-            self.as_a_graph(on, &make, &kinds, &release);
-        }
-    }
-
-    /// Memory is freed while the device has still to use it, a few times. It is so large that it is given back at once.
-    fn frees_beside_churn(&mut self) {
-        let (stream, non_blocking) = (self.dice.slot(STREAMS), self.dice.percent(60));
-        self.next.push_back(What::StreamCreate { stream, context: 0, non_blocking });
-        let on = To { stream: Where::Made(stream), twin: false };
-        for _ in 0..3 {
-            let (mem, flag, by) = (self.dice.slot(MEMS), self.dice.slot(FIRST_DEVICE_FLAG), self.wait_by());
-            let work = Kind::Hash { out: Spot::Mem(mem), seed: self.byte() };
-            let free = if self.dice.percent(30) { What::Free { mem } } else { What::FreeAsync { mem, on } };
-            self.next.push_back(What::Alloc { mem, context: 0, size: ROW_SIZE, on });
-            self.next.extend([What::Wait { on, flag, by }, What::Work { on, kind: work, times: 1 }, free]);
-            let milliseconds = 1 + self.dice.slot(3);
-            self.next.extend([What::Sleep { milliseconds }, What::Release { flag }]);
-        }
-    }
-
-    /// Memory in these slots that there is none in yet, the last two small, and with contents that can be computed with.
-    fn have_rows(&mut self, on: To, rows: u8, [table, out]: [u8; 2]) {
-        if let Where::Made(stream) = on.stream {
-            self.next.push_back(What::StreamCreate { stream, context: 0, non_blocking: self.dice.percent(60) });
-        }
-        let context = match on.stream {
-            Where::Made(_) => 0,
-            Where::Legacy(context) | Where::PerThread(context) => context,
-        };
-        for mem in (0..MEMS).filter(|mem| rows & 1 << mem != 0 || [table, out].contains(mem)) {
-            let size = if rows & 1 << mem != 0 { ROW_SIZE } else { self.dice.slot(3) };
-            self.next.push_back(What::Alloc { mem, context, size, on });
-            if mem != table {
-                let (kind, times) = (Kind::Hash { out: Spot::Mem(mem), seed: self.byte() }, 1);
-                self.next.push_back(What::Work { on, kind, times });
-            }
-        }
-    }
-
-    /// The same work once more, as a graph that is launched again and again.
-    fn as_a_graph(&mut self, on: To, make: &[What], kinds: &[Kind], release: &[What]) {
-        let (graph, exec) = (self.dice.slot(GRAPHS), self.dice.slot(EXECS));
-        let mut nodes = kinds.to_vec();
-        let mut before = make.to_vec();
-        // What streams write can be nodes too.
-        if let [What::Work { kind, .. }] = make {
-            nodes.insert(0, *kind);
-            before.clear();
-        }
-        if self.dice.percent(50) {
-            self.next.push_back(What::Build { graph, child: None, kinds: nodes });
-        } else {
-            self.next.push_back(What::BeginCapture { on, mode: 2 });
-            self.next.extend(nodes.iter().map(|kind| What::Work { on, kind: *kind, times: 1 }));
-            self.next.push_back(What::EndCapture { on, graph });
-        }
-        self.next.push_back(What::Instantiate { exec, graph });
-        for _ in 0..2 + self.dice.below(2) {
-            self.next.push_back(What::Rest { idle: true });
-            self.next.extend(before.iter().cloned());
-            self.next.push_back(What::Launch { exec, on });
-            self.next.extend(release.iter().cloned());
         }
     }
 
@@ -593,7 +458,8 @@ impl Drawer {
             }
             Aspect::Words => What::Work { on: self.stream(), kind: self.words(), times: 1 },
             Aspect::Churn => {
-                let churn = self.dice.of(&[Churn::Primary, Churn::Primary, Churn::Contexts, Churn::Modules, Churn::Frees]);
+                let churn =
+                    self.dice.of(&[Churn::Primary, Churn::Primary, Churn::Contexts, Churn::Modules, Churn::Frees]);
                 if branch < 80 { What::ChurnBegin { churn } } else { What::ChurnEnd { churn } }
             }
             Aspect::Touches => {
@@ -607,15 +473,6 @@ impl Drawer {
             Aspect::Gpus if branch < 40 => What::ContextRetain,
             Aspect::Gpus => self.on_the_other_gpu(branch),
             Aspect::Legacy | Aspect::PerThread | Aspect::Many => self.common(branch),
-        }
-    }
-
-    fn on_the_other_gpu(&mut self, branch: usize) -> What {
-        let on = To { stream: Where::PerThread(2), twin: true };
-        match branch {
-            40..65 => What::Wait { on, flag: self.dice.slot(FIRST_DEVICE_FLAG), by: WaitBy::Value },
-            65..85 => What::Alloc { mem: self.dice.slot(MEMS), context: 2, size: self.dice.slot(4), on },
-            _ => What::ContextSynchronize { context: 2 },
         }
     }
 
@@ -738,66 +595,4 @@ impl Drawer {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::{BTreeMap, BTreeSet};
-
-    use super::*;
-    use crate::generated::script::{Call, Script, Work};
-
-    fn scripts() -> impl Iterator<Item = Script> {
-        (0..300).map(|seed| program(seed, &[Aspect::Pools], &[]).script("").0)
-    }
-
-    #[test]
-    fn programs_of_pools_make_all_calls_of_pools() {
-        let all: String = scripts().map(|script| script.to_text()).collect();
-        let calls = ["Create", "Destroy", "Select", "Alloc", "Free", "FreeAsync", "Trim", "Set", "Ask"];
-        let figures = ["\"Used\"", "\"UsedHigh\"", "\"Reserved\"", "\"Threshold\"", "{\"Reuse\"", "\"Access\""];
-        let named = calls.map(|call| format!("{{\"Pool{call}\":{{"));
-        let asked = figures.map(|figure| format!("\"figure\":{figure}"));
-        for text in named.iter().chain(&asked) {
-            assert!(all.contains(text), "{text}");
-        }
-    }
-
-    #[test]
-    fn graphs_that_allocate_are_launched_more_than_once() {
-        let (mut captured, mut built, mut several) = (0, 0, 0);
-        for script in scripts() {
-            let (mut allocating, mut execs, mut launches) = (BTreeSet::new(), BTreeSet::new(), BTreeMap::new());
-            // Threads have no order among each other here, so graphs are looked for first.
-            for steps in &script.threads {
-                let mut has = false;
-                for step in steps {
-                    match &step.call {
-                        Call::BeginCapture { .. } => has = false,
-                        Call::Submit { work: Work::Scratch { .. }, .. } => has = true,
-                        Call::EndCapture { graph, .. } if has => captured += u32::from(allocating.insert(*graph)),
-                        Call::GraphAdd { graph, work: Work::Scratch { .. }, .. } => {
-                            built += u32::from(allocating.insert(*graph));
-                        }
-                        _ => {}
-                    }
-                }
-            }
-            let calls = || script.threads.iter().flatten().map(|step| &step.call);
-            for call in calls() {
-                match call {
-                    Call::Instantiate { exec, graph } if allocating.contains(graph) => drop(execs.insert(*exec)),
-                    _ => {}
-                }
-            }
-            for call in calls() {
-                match call {
-                    Call::Launch { exec, .. } if execs.contains(exec) => *launches.entry(*exec).or_insert(0) += 1,
-                    _ => {}
-                }
-            }
-            several += launches.values().filter(|times| **times > 1).count();
-        }
-        assert!(
-            captured > 5 && built > 5 && several > 5,
-            "{captured} captured, {built} built, {several} launched again"
-        );
-    }
-}
+mod tests;

@@ -99,19 +99,60 @@ pub enum From {
 #[allow(missing_docs)]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
-    Hash { out: Spot, seed: u8 },
-    Sum { out: Spot, from: Spot },
-    Axpy { y: Spot, x: Spot },
-    Add { out: Spot, a: Spot, b: Spot },
-    Gather { out: Spot, table: Spot },
-    Fill { out: Spot, value: u8, element: u8 },
-    Copy { to: Spot, from: Spot, by: CopyBy },
-    HostFunction { out: Spot, seed: u8 },
-    Scratch { out: Spot, seed: u8 },
-    WriteWord { out: Spot, value: u8 },
-    Scatter { table: Spot, from: Spot },
+    Hash {
+        out: Spot,
+        seed: u8,
+    },
+    Sum {
+        out: Spot,
+        from: Spot,
+    },
+    Axpy {
+        y: Spot,
+        x: Spot,
+    },
+    Add {
+        out: Spot,
+        a: Spot,
+        b: Spot,
+    },
+    Gather {
+        out: Spot,
+        table: Spot,
+    },
+    Fill {
+        out: Spot,
+        value: u8,
+        element: u8,
+    },
+    Copy {
+        to: Spot,
+        from: Spot,
+        by: CopyBy,
+    },
+    HostFunction {
+        out: Spot,
+        seed: u8,
+    },
+    Scratch {
+        out: Spot,
+        seed: u8,
+    },
+    WriteWord {
+        out: Spot,
+        value: u8,
+    },
+    Scatter {
+        table: Spot,
+        from: Spot,
+    },
     /// Addresses of the allocations whose bits are set in `rows`, or if that is 0 what depends on a seed.
-    Words { out: Spot, rows: u8, seed: u8, by: WordsBy },
+    Words {
+        out: Spot,
+        rows: u8,
+        seed: u8,
+        by: WordsBy,
+    },
 }
 
 /// An operation.

@@ -187,7 +187,11 @@ fn kind(bare: &Outcome, baton: &Outcome) -> String {
         "exit status: 4" => {
             let why = baton.err.lines().rev().find_map(|line| line.split_once(": ")).map_or("", |(_, why)| why);
             // Whichever call is made next says so.
-            if why.ends_with("answered 700") { "work touches memory that is not there".to_owned() } else { format!("fails: {why}") }
+            if why.ends_with("answered 700") {
+                "work touches memory that is not there".to_owned()
+            } else {
+                format!("fails: {why}")
+            }
         }
         status => status.to_owned(),
     }

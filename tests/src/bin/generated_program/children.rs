@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use baton_tests::generated::script::{Id, Touch};
 

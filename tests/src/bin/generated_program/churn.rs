@@ -36,7 +36,9 @@ impl Churns {
 
     /// Nobody waits for it: it may be kept up by a call of the script's that waits for work.
     pub(crate) fn end(&self, churn: Churn) {
-        for (_, goes_on, _) in self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().filter(|(its, ..)| *its == churn) {
+        for (_, goes_on, _) in
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().filter(|(its, ..)| *its == churn)
+        {
             goes_on.store(false, Ordering::Relaxed);
         }
     }

@@ -115,9 +115,10 @@ impl Machine {
         let (driver, stream, twin, at) = (&self.driver, self.stream(on), on.twin, self.at(out));
         let words = self.wide(words);
         match by {
-            WordsBy::Wide => words.iter().zip((at..).step_by(8)).try_for_each(|(word, at)| {
-                call!(driver, cuStreamWriteValue64_v2(twin, stream, at, *word, 0))
-            }),
+            WordsBy::Wide => words
+                .iter()
+                .zip((at..).step_by(8))
+                .try_for_each(|(word, at)| call!(driver, cuStreamWriteValue64_v2(twin, stream, at, *word, 0))),
             WordsBy::Halves => elements(at, &words, 4)
                 .try_for_each(|(at, half)| call!(driver, cuStreamWriteValue32_v2(twin, stream, at, half, 0))),
             WordsBy::Batch => {
@@ -134,7 +135,14 @@ impl Machine {
     }
 
     /// The same as nodes, one behind the other; the last of them.
-    pub(crate) fn add_words(&self, graph: Handle, after: &[Handle], out: Buf, words: &Wide, by: WordsBy) -> Done<Handle> {
+    pub(crate) fn add_words(
+        &self,
+        graph: Handle,
+        after: &[Handle],
+        out: Buf,
+        words: &Wide,
+        by: WordsBy,
+    ) -> Done<Handle> {
         let (driver, context, at) = (&self.driver, self.current()?, self.at(out));
         let (words, list, count) = (self.wide(words), after.as_ptr(), after.len());
         let batch = |words: Vec<WordOp>| {

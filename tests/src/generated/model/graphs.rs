@@ -75,9 +75,10 @@ impl NodeWork {
         match (self, other) {
             // Those are several nodes.
             (Self::Work(Work::Scratch { .. } | Work::Words { .. }), _) => false,
-            (Self::Work(Work::Copy { to, from, by, .. }), Self::Work(Work::Copy { to: to2, from: from2, by: by2, .. })) => {
-                is_host(to) == is_host(to2) && is_host(from) == is_host(from2) && by.is_one() && by2.is_one()
-            }
+            (
+                Self::Work(Work::Copy { to, from, by, .. }),
+                Self::Work(Work::Copy { to: to2, from: from2, by: by2, .. }),
+            ) => is_host(to) == is_host(to2) && is_host(from) == is_host(from2) && by.is_one() && by2.is_one(),
             (Self::Work(Work::Fill { element, .. }), Self::Work(Work::Fill { element: other, .. })) => element == other,
             (Self::Work(work), Self::Work(other)) => std::mem::discriminant(work) == std::mem::discriminant(other),
             (Self::Child(nodes), Self::Child(others)) => {

@@ -263,7 +263,9 @@ impl Model {
 fn is_of_one_context(call: &Call) -> bool {
     match call {
         Call::StreamCreate { .. } | Call::StreamDestroy { .. } | Call::StreamSynchronize { .. } => true,
-        Call::EventCreate { .. } | Call::EventDestroy { .. } | Call::EventRecord { .. } | Call::EventWait { .. } => true,
+        Call::EventCreate { .. } | Call::EventDestroy { .. } | Call::EventRecord { .. } | Call::EventWait { .. } => {
+            true
+        }
         Call::MemAlloc { .. } | Call::MemFree { .. } | Call::MemFreeAsync { .. } | Call::MemRead { .. } => true,
         Call::HostAlloc { .. } | Call::HostFree { .. } => true,
         Call::Submit { .. } | Call::SubmitAndWait { .. } | Call::WaitFlag { .. } => true,
