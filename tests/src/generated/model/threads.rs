@@ -261,18 +261,31 @@ impl Model {
 
 /// Whether a call has to do with its thread's context alone, so that those who wait in another context do not keep it up.
 fn is_of_one_context(call: &Call) -> bool {
-    match call {
-        Call::StreamCreate { .. } | Call::StreamDestroy { .. } | Call::StreamSynchronize { .. } => true,
-        Call::EventCreate { .. } | Call::EventDestroy { .. } | Call::EventRecord { .. } | Call::EventWait { .. } => {
-            true
-        }
-        Call::MemAlloc { .. } | Call::MemFree { .. } | Call::MemFreeAsync { .. } | Call::MemRead { .. } => true,
-        Call::HostAlloc { .. } | Call::HostFree { .. } => true,
-        Call::Submit { .. } | Call::SubmitAndWait { .. } | Call::WaitFlag { .. } => true,
-        Call::ModuleLoad { .. } | Call::ModuleUnload { .. } => true,
-        Call::Launch { .. } | Call::BeginCapture { .. } | Call::EndCapture { .. } => true,
-        _ => false,
-    }
+    use Call::*;
+    matches!(
+        call,
+        StreamCreate { .. }
+            | StreamDestroy { .. }
+            | StreamSynchronize { .. }
+            | EventCreate { .. }
+            | EventDestroy { .. }
+            | EventRecord { .. }
+            | EventWait { .. }
+            | MemAlloc { .. }
+            | MemFree { .. }
+            | MemFreeAsync { .. }
+            | MemRead { .. }
+            | HostAlloc { .. }
+            | HostFree { .. }
+            | Submit { .. }
+            | SubmitAndWait { .. }
+            | WaitFlag { .. }
+            | ModuleLoad { .. }
+            | ModuleUnload { .. }
+            | Launch { .. }
+            | BeginCapture { .. }
+            | EndCapture { .. }
+    )
 }
 
 /// Whether a call returns while another thread waits [alone](Waits::Alone) in the driver. Of calls that nobody has measured it
