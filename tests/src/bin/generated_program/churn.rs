@@ -1,7 +1,7 @@
 //! Threads beside the script's, each of which does one thing over and over.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -12,7 +12,13 @@ use crate::machine::{Done, Machine, Trouble, call, made};
 
 /// The threads, and what ends each.
 #[derive(Default)]
-pub(crate) struct Churns(Mutex<Vec<(Churn, Arc<AtomicBool>, Option<JoinHandle<()>>)>>);
+pub(crate) struct Churns(Mutex<Vec<Running>>);
+
+struct Running {
+    churn: Churn,
+    goes_on: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
 
 const BYTES: usize = 64 << 10;
 const NON_BLOCKING: u32 = 1;
@@ -31,24 +37,26 @@ impl Churns {
                 crate::end(machine, &format!("beside the threads, {churn:?}: {what} answered {answer}\n"), 4);
             }
         });
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((churn, goes_on, Some(thread)));
+        self.all().push(Running { churn, goes_on, thread });
     }
 
     /// Nobody waits for it: it may be kept up by a call of the script's that waits for work.
     pub(crate) fn end(&self, churn: Churn) {
-        for (_, goes_on, _) in
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().filter(|(its, ..)| *its == churn)
-        {
-            goes_on.store(false, Ordering::Relaxed);
+        for running in self.all().iter().filter(|running| running.churn == churn) {
+            running.goes_on.store(false, Ordering::Relaxed);
         }
     }
 
     /// Waits for all that has been ended.
     pub(crate) fn join(&self) {
-        let all = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
-        for thread in all.into_iter().filter_map(|(_, _, thread)| thread) {
+        let all = std::mem::take(&mut *self.all());
+        for Running { thread, .. } in all {
             thread.join().expect("a thread of ours does not panic");
         }
+    }
+
+    fn all(&self) -> MutexGuard<'_, Vec<Running>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
