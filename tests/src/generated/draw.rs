@@ -3,12 +3,14 @@
 //! Each draws some *aspects* of the interface at first and leaves out the others: what always comes with everything else has
 //! few chances to come in an order of its own.
 
+mod plans;
+
 use std::collections::VecDeque;
 
 use super::dice::Dice;
 use super::model::Model;
 use super::program::*;
-use super::script::{CopyBy, HostKind, PoolFigure, PoolSetting, Question, WaitBy};
+use super::script::{Churn, CopyBy, HostKind, PoolFigure, PoolSetting, Question, TOUCHES};
 
 /// A part of the interface that a program may do without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,10 +55,22 @@ pub enum Aspect {
     Questions,
     /// Memory of pools, in a stream's order.
     Pools,
+    /// Host memory that is written when work which reads it is queued already.
+    Late,
+    /// Words and addresses that streams write, and copies that cut them.
+    Words,
+    /// Contexts, code and memory that come and go beside everything else.
+    Churn,
+    /// Children that make calls.
+    Touches,
+    /// Code that is loaded and unloaded.
+    Modules,
+    /// Another GPU.
+    Gpus,
 }
 
 /// All aspects, and how many programs of a hundred have each.
-pub const ASPECTS: [(Aspect, usize); 20] = [
+pub const ASPECTS: [(Aspect, usize); 26] = [
     (Aspect::Waits, 60),
     (Aspect::Frees, 60),
     (Aspect::FreesInStreams, 40),
@@ -77,6 +91,12 @@ pub const ASPECTS: [(Aspect, usize); 20] = [
     (Aspect::Descriptors, 12),
     (Aspect::Questions, 6),
     (Aspect::Pools, 40),
+    (Aspect::Late, 30),
+    (Aspect::Words, 30),
+    (Aspect::Churn, 20),
+    (Aspect::Touches, 12),
+    (Aspect::Modules, 15),
+    (Aspect::Gpus, 12),
 ];
 
 /// Operations of a program, at most and at least.
@@ -109,6 +129,11 @@ pub fn program(seed: u64, with: &[Aspect], without: &[Aspect]) -> Program {
     }
     if drawer.has(Aspect::Pools) && drawer.dice.percent(40) {
         drawer.focus = Some(Aspect::Pools);
+    }
+    for aspect in [Aspect::Late, Aspect::Words] {
+        if drawer.has(aspect) && drawer.dice.percent(40) {
+            drawer.focus = Some(aspect);
+        }
     }
     let threads = drawer.dice.of(&[1, 1, 2, 2, 2, 3]);
     let length = LENGTH.start + drawer.dice.below(LENGTH.len());
@@ -194,6 +219,9 @@ impl Drawer {
         if self.has(Aspect::Pools) && self.dice.percent(60) {
             self.go_on_allocating(what);
         }
+        if matches!(what, What::ChurnBegin { .. }) && self.dice.percent(70) {
+            self.frees_beside_churn();
+        }
         if self.dice.percent(60) {
             return;
         }
@@ -238,6 +266,15 @@ impl Drawer {
                 let (mem, twin) = (self.dice.slot(MEMS), self.dice.percent(50));
                 self.next.extend([What::Read { mem, twin }, What::FreeAsync { mem, on }]);
             }
+            What::ContextRetain => {
+                // Something to work with there.
+                let (stream, mem, non_blocking) =
+                    (self.dice.slot(STREAMS), self.dice.slot(MEMS), self.dice.percent(50));
+                let on = To { stream: Where::Made(stream), twin: false };
+                self.next.push_back(What::StreamCreate { stream, context: 2, non_blocking });
+                let size = self.dice.slot(4);
+                self.next.push_back(What::Alloc { mem, context: 2, size, on });
+            }
             What::TakeDescriptors { .. } => {
                 let mem = self.dice.slot(MEMS);
                 self.next.extend([What::Rest { idle: true }, What::Read { mem, twin: false }]);
@@ -247,7 +284,10 @@ impl Drawer {
     }
 
     fn context(&mut self) -> u8 {
-        u8::from(self.has(Aspect::Contexts) && self.dice.percent(40))
+        match () {
+            () if self.has(Aspect::Gpus) && self.dice.percent(35) => 2,
+            () => u8::from(self.has(Aspect::Contexts) && self.dice.percent(40)),
+        }
     }
 
     fn stream(&mut self) -> To {
@@ -281,7 +321,10 @@ impl Drawer {
     fn kind(&mut self) -> Kind {
         let seed = self.byte();
         let value = seed;
-        let by = self.dice.of(&[CopyBy::Kind, CopyBy::Kind, CopyBy::Plain]);
+        let by = self.copy_by();
+        if self.has(Aspect::Words) && self.dice.percent(12) {
+            return self.words();
+        }
         if self.has(Aspect::Pools) && self.dice.percent(8) {
             return Kind::Scratch { out: self.mem(), seed };
         }
@@ -296,7 +339,8 @@ impl Drawer {
             14 | 15 if self.has(Aspect::Host) => Kind::Copy { to: self.host(), from: self.mem(), by },
             16 if self.has(Aspect::Host) => Kind::HostFunction { out: self.host(), seed },
             17 => Kind::WriteWord { out: self.spot(), value },
-            18 | 19 if self.has(Aspect::Tables) => Kind::Gather { out: self.mem(), table: self.spot() },
+            18 if self.has(Aspect::Tables) => Kind::Gather { out: self.mem(), table: self.spot() },
+            19 if self.has(Aspect::Tables) => Kind::Scatter { table: self.spot(), from: self.mem() },
             _ => Kind::Hash { out: self.mem(), seed },
         }
     }
@@ -326,6 +370,12 @@ impl Drawer {
             (Some(Aspect::Descriptors), 3),
             (Some(Aspect::Questions), 3),
             (Some(Aspect::Pools), 20),
+            (Some(Aspect::Late), 10),
+            (Some(Aspect::Words), 10),
+            (Some(Aspect::Churn), 6),
+            (Some(Aspect::Touches), 5),
+            (Some(Aspect::Modules), 6),
+            (Some(Aspect::Gpus), 4),
         ];
         let there = aspects.into_iter().filter(|(aspect, _)| aspect.is_none_or(|aspect| self.has(aspect)));
         let often = |aspect: Option<Aspect>| if aspect.is_some() && aspect == self.focus { 4 } else { 1 };
@@ -346,8 +396,7 @@ impl Drawer {
         let Some(aspect) = aspect else { return self.common(branch) };
         match aspect {
             Aspect::Waits if branch < 70 => {
-                let by = self.dice.of(&[WaitBy::Value, WaitBy::Value, WaitBy::Kernel, WaitBy::HostFunction]);
-                What::Wait { on: self.stream(), flag: self.dice.slot(FLAGS), by }
+                What::Wait { on: self.stream(), flag: self.dice.slot(FLAGS), by: self.wait_by() }
             }
             Aspect::Waits => What::Release { flag: self.dice.slot(FLAGS) },
             Aspect::Frees => What::Free { mem: self.dice.slot(MEMS) },
@@ -391,6 +440,38 @@ impl Drawer {
                 What::Ask { mem: self.dice.slot(MEMS), question: self.dice.of(&all) }
             }
             Aspect::Pools => self.pool_operation(branch),
+            Aspect::Late if branch < 70 => {
+                self.addresses(true);
+                self.next.pop_front().expect("something was planned")
+            }
+            Aspect::Late => What::Late {
+                on: self.stream(),
+                host: self.dice.slot(HOSTS),
+                rows: if self.dice.percent(50) { self.byte() } else { 0 },
+                seed: self.byte(),
+                flag: self.dice.slot(FIRST_DEVICE_FLAG),
+                by: self.wait_by(),
+            },
+            Aspect::Words if branch < 60 => {
+                self.addresses(false);
+                self.next.pop_front().expect("something was planned")
+            }
+            Aspect::Words => What::Work { on: self.stream(), kind: self.words(), times: 1 },
+            Aspect::Churn => {
+                let churn =
+                    self.dice.of(&[Churn::Primary, Churn::Primary, Churn::Contexts, Churn::Modules, Churn::Frees]);
+                if branch < 80 { What::ChurnBegin { churn } } else { What::ChurnEnd { churn } }
+            }
+            Aspect::Touches => {
+                let touches = self.dice.next() as u32 & self.dice.next() as u32 & ((1 << TOUCHES.len()) - 1);
+                What::ForkTouch { mem: self.dice.slot(MEMS), host: self.dice.slot(HOSTS), touches }
+            }
+            Aspect::Modules if branch < 60 => {
+                What::ModuleLoad { module: self.dice.slot(MODULES), context: self.context() }
+            }
+            Aspect::Modules => What::ModuleUnload { module: self.dice.slot(MODULES) },
+            Aspect::Gpus if branch < 40 => What::ContextRetain,
+            Aspect::Gpus => self.on_the_other_gpu(branch),
             Aspect::Legacy | Aspect::PerThread | Aspect::Many => self.common(branch),
         }
     }
@@ -403,7 +484,7 @@ impl Drawer {
             40..50 if self.has(Aspect::Mappings) && self.dice.percent(50) => self.mapping(),
             40..50 if self.has(Aspect::Pools) && self.dice.percent(50) => self.pool_alloc(None),
             40..50 => {
-                let (mem, size, on) = (self.dice.slot(MEMS), self.dice.slot(SIZES.len() as u8), self.stream());
+                let (mem, size, on) = (self.dice.slot(MEMS), self.dice.slot(ROW_SIZE), self.stream());
                 What::Alloc { mem, context, size, on }
             }
             50..58 => {
@@ -422,7 +503,7 @@ impl Drawer {
     }
 
     fn mapping(&mut self) -> What {
-        let (mem, context, size) = (self.dice.slot(MEMS), self.context(), self.dice.slot(SIZES.len() as u8));
+        let (mem, context, size) = (self.dice.slot(MEMS), self.context(), self.dice.slot(ROW_SIZE));
         What::Map { mem, context, size, parts: self.byte(), on: self.stream() }
     }
 
@@ -514,66 +595,4 @@ impl Drawer {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::{BTreeMap, BTreeSet};
-
-    use super::*;
-    use crate::generated::script::{Call, Script, Work};
-
-    fn scripts() -> impl Iterator<Item = Script> {
-        (0..300).map(|seed| program(seed, &[Aspect::Pools], &[]).script("").0)
-    }
-
-    #[test]
-    fn programs_of_pools_make_all_calls_of_pools() {
-        let all: String = scripts().map(|script| script.to_text()).collect();
-        let calls = ["Create", "Destroy", "Select", "Alloc", "Free", "FreeAsync", "Trim", "Set", "Ask"];
-        let figures = ["\"Used\"", "\"UsedHigh\"", "\"Reserved\"", "\"Threshold\"", "{\"Reuse\"", "\"Access\""];
-        let named = calls.map(|call| format!("{{\"Pool{call}\":{{"));
-        let asked = figures.map(|figure| format!("\"figure\":{figure}"));
-        for text in named.iter().chain(&asked) {
-            assert!(all.contains(text), "{text}");
-        }
-    }
-
-    #[test]
-    fn graphs_that_allocate_are_launched_more_than_once() {
-        let (mut captured, mut built, mut several) = (0, 0, 0);
-        for script in scripts() {
-            let (mut allocating, mut execs, mut launches) = (BTreeSet::new(), BTreeSet::new(), BTreeMap::new());
-            // Threads have no order among each other here, so graphs are looked for first.
-            for steps in &script.threads {
-                let mut has = false;
-                for step in steps {
-                    match &step.call {
-                        Call::BeginCapture { .. } => has = false,
-                        Call::Submit { work: Work::Scratch { .. }, .. } => has = true,
-                        Call::EndCapture { graph, .. } if has => captured += u32::from(allocating.insert(*graph)),
-                        Call::GraphAdd { graph, work: Work::Scratch { .. }, .. } => {
-                            built += u32::from(allocating.insert(*graph));
-                        }
-                        _ => {}
-                    }
-                }
-            }
-            let calls = || script.threads.iter().flatten().map(|step| &step.call);
-            for call in calls() {
-                match call {
-                    Call::Instantiate { exec, graph } if allocating.contains(graph) => drop(execs.insert(*exec)),
-                    _ => {}
-                }
-            }
-            for call in calls() {
-                match call {
-                    Call::Launch { exec, .. } if execs.contains(exec) => *launches.entry(*exec).or_insert(0) += 1,
-                    _ => {}
-                }
-            }
-            several += launches.values().filter(|times| **times > 1).count();
-        }
-        assert!(
-            captured > 5 && built > 5 && several > 5,
-            "{captured} captured, {built} built, {several} launched again"
-        );
-    }
-}
+mod tests;

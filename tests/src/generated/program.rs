@@ -1,6 +1,6 @@
 //! Programs as they are drawn and made smaller: operations on slots, in one order.
 
-use super::script::{CopyBy, HostKind, PoolFigure, PoolSetting, Question, WaitBy};
+use super::script::{Churn, CopyBy, HostKind, PoolFigure, PoolSetting, Question, WaitBy, WordsBy};
 
 /// How many objects of each kind there are at once.
 pub const STREAMS: u8 = 4;
@@ -18,13 +18,20 @@ pub const GRAPHS: u8 = 4;
 pub const EXECS: u8 = 3;
 /// As [`STREAMS`]: pools of the program's own.
 pub const POOLS: u8 = 2;
-/// The primary context and one that comes and goes.
-pub const CONTEXTS: u8 = 2;
+/// As [`STREAMS`]: modules beside the one that all kernels are from.
+pub const MODULES: u8 = 2;
+/// The primary context, one that comes and goes, and one of another GPU.
+pub const CONTEXTS: u8 = 3;
 /// The flags from here on are in device memory.
 pub const FIRST_DEVICE_FLAG: u8 = 3;
 
 /// Bytes of an allocation, by class.
-pub const SIZES: [u32; 5] = [512, 16 << 10, 256 << 10, 2 << 20, 5 << 20];
+pub const SIZES: [u32; 6] = [512, 16 << 10, 256 << 10, 2 << 20, 5 << 20, 8 << 20];
+/// The class of what tables name: those are moved one by one, and take long enough to be missed.
+pub const ROW_SIZE: u8 = SIZES.len() as u8 - 1;
+
+/// Bytes of host memory, by class. Nobody reads all of the last to find out what it names.
+pub const HOST_SIZES: [u32; 5] = [512, 16 << 10, 256 << 10, 2 << 20, 17 << 20];
 
 /// Bytes of what a pool gives, by class: around what pools round to, and more than the step that they grow by.
 pub const POOL_SIZES: [u32; 9] = [1, 511, 1000, 20_484, 256 << 10, 2 << 20, (3 << 20) + 512, 9 << 20, (34 << 20) + 4];
@@ -92,16 +99,60 @@ pub enum From {
 #[allow(missing_docs)]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
-    Hash { out: Spot, seed: u8 },
-    Sum { out: Spot, from: Spot },
-    Axpy { y: Spot, x: Spot },
-    Add { out: Spot, a: Spot, b: Spot },
-    Gather { out: Spot, table: Spot },
-    Fill { out: Spot, value: u8, element: u8 },
-    Copy { to: Spot, from: Spot, by: CopyBy },
-    HostFunction { out: Spot, seed: u8 },
-    Scratch { out: Spot, seed: u8 },
-    WriteWord { out: Spot, value: u8 },
+    Hash {
+        out: Spot,
+        seed: u8,
+    },
+    Sum {
+        out: Spot,
+        from: Spot,
+    },
+    Axpy {
+        y: Spot,
+        x: Spot,
+    },
+    Add {
+        out: Spot,
+        a: Spot,
+        b: Spot,
+    },
+    Gather {
+        out: Spot,
+        table: Spot,
+    },
+    Fill {
+        out: Spot,
+        value: u8,
+        element: u8,
+    },
+    Copy {
+        to: Spot,
+        from: Spot,
+        by: CopyBy,
+    },
+    HostFunction {
+        out: Spot,
+        seed: u8,
+    },
+    Scratch {
+        out: Spot,
+        seed: u8,
+    },
+    WriteWord {
+        out: Spot,
+        value: u8,
+    },
+    Scatter {
+        table: Spot,
+        from: Spot,
+    },
+    /// Addresses of the allocations whose bits are set in `rows`, or if that is 0 what depends on a seed.
+    Words {
+        out: Spot,
+        rows: u8,
+        seed: u8,
+        by: WordsBy,
+    },
 }
 
 /// An operation.
@@ -110,6 +161,8 @@ pub enum Kind {
 pub enum What {
     ContextCreate,
     ContextDestroy,
+    /// That of another GPU.
+    ContextRetain,
     ContextSynchronize {
         context: u8,
     },
@@ -229,6 +282,16 @@ pub enum What {
     HostRead {
         host: u8,
     },
+    /// A stream waits for a flag, and whoever releases that writes to host memory before: addresses, as [`What::HostTable`],
+    /// or if there are none, what depends on a seed. For the device, that is there behind the wait.
+    Late {
+        on: To,
+        host: u8,
+        rows: u8,
+        seed: u8,
+        flag: u8,
+        by: WaitBy,
+    },
     Work {
         on: To,
         kind: Kind,
@@ -302,6 +365,25 @@ pub enum What {
     },
     Fork {
         milliseconds: u8,
+    },
+    /// With the calls whose bits are set.
+    ForkTouch {
+        mem: u8,
+        host: u8,
+        touches: u32,
+    },
+    ModuleLoad {
+        module: u8,
+        context: u8,
+    },
+    ModuleUnload {
+        module: u8,
+    },
+    ChurnBegin {
+        churn: Churn,
+    },
+    ChurnEnd {
+        churn: Churn,
     },
     TakeDescriptors {
         spare: u8,

@@ -175,6 +175,26 @@ pub enum Work {
         /// How many words.
         words: u32,
     },
+    /// Copies words from behind `from` to rows, by a table of their addresses: no parameter names what is written.
+    Scatter {
+        /// Holds the addresses.
+        table: Buf,
+        /// Read.
+        from: Buf,
+        /// How many.
+        rows: u32,
+        /// Words of each.
+        words: u32,
+    },
+    /// Words of 64 bits at the beginning, of which no call names the memory that they come from.
+    Words {
+        /// Written.
+        out: Buf,
+        /// The words.
+        words: Wide,
+        /// By which calls.
+        by: WordsBy,
+    },
     /// `cuStreamWriteValue32` to the first word.
     WriteWord {
         /// Written.
@@ -182,6 +202,40 @@ pub enum Work {
         /// The word.
         value: u32,
     },
+}
+
+/// Words of 64 bits.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Wide {
+    /// The addresses of these allocations.
+    Addresses(Vec<Id>),
+    /// So many that depend on a seed.
+    Data(u32, u32),
+}
+
+impl Wide {
+    /// How many.
+    pub fn count(&self) -> u32 {
+        match self {
+            Self::Addresses(mems) => mems.len() as u32,
+            Self::Data(_, count) => *count,
+        }
+    }
+}
+
+/// How words of 64 bits come to be where they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum WordsBy {
+    /// `cuStreamWriteValue64`, for each.
+    Wide,
+    /// `cuStreamWriteValue32`, for each half.
+    Halves,
+    /// One `cuStreamBatchMemOp` for all halves.
+    Batch,
+    /// `cuMemsetD32` and its like, for each half, quarter or byte: so many bytes at once.
+    Fill(u32),
+    /// A host function, after a while.
+    HostFunction,
 }
 
 /// The call that copies.
@@ -193,6 +247,19 @@ pub enum CopyBy {
     Plain,
     /// `cuMemcpyHtoD`, also where it is device memory that is read.
     FromHost,
+    /// Several calls, which cut the first words in odd places.
+    Odd,
+    /// `cuMemcpy2D`, with rows that end within words; and a call for the rest.
+    Flat,
+    /// `cuMemcpy3D`, with planes that end within words; and a call for the rest.
+    Solid,
+}
+
+impl CopyBy {
+    /// Whether that is one call, and one node of a graph.
+    pub fn is_one(self) -> bool {
+        !matches!(self, Self::Odd | Self::Flat | Self::Solid)
+    }
 }
 
 /// How a stream waits for a flag.
@@ -200,11 +267,82 @@ pub enum CopyBy {
 pub enum WaitBy {
     /// `cuStreamWaitValue32`
     Value,
+    /// `cuStreamWaitValue64`
+    Wide,
+    /// `cuStreamBatchMemOp`, which waits and then writes a word that nobody reads.
+    Batch,
     /// A kernel that reads it over and over.
     Kernel,
     /// A host function that does.
     HostFunction,
 }
+
+/// What a thread of its own does over and over, beside the script's threads. Nobody waits for it, and it waits for nobody's work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Churn {
+    /// Retains the primary context, which others have too, and releases it.
+    Primary,
+    /// Makes a context, with memory and work there, and destroys it.
+    Contexts,
+    /// Loads code in a context of its own, and unloads it.
+    Modules,
+    /// Allocates in the primary context, and frees in the order of a stream of its own.
+    Frees,
+}
+
+/// What a forked child calls with what it has inherited.
+#[allow(missing_docs)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Touch {
+    Free,
+    FreeAsync,
+    Range,
+    Attribute,
+    CopyOut,
+    CopyIn,
+    Fill,
+    FillAsync,
+    Alloc,
+    AllocAsync,
+    HostAlloc,
+    HostFree,
+    ContextSynchronize,
+    SetCurrent,
+    StreamCreate,
+    StreamQuery,
+    EventCreate,
+    Retain,
+    GraphCreate,
+    PoolCreate,
+    Info,
+    Init,
+}
+
+/// All of them.
+pub const TOUCHES: [Touch; 22] = [
+    Touch::Free,
+    Touch::FreeAsync,
+    Touch::Range,
+    Touch::Attribute,
+    Touch::CopyOut,
+    Touch::CopyIn,
+    Touch::Fill,
+    Touch::FillAsync,
+    Touch::Alloc,
+    Touch::AllocAsync,
+    Touch::HostAlloc,
+    Touch::HostFree,
+    Touch::ContextSynchronize,
+    Touch::SetCurrent,
+    Touch::StreamCreate,
+    Touch::StreamQuery,
+    Touch::EventCreate,
+    Touch::Retain,
+    Touch::GraphCreate,
+    Touch::PoolCreate,
+    Touch::Info,
+    Touch::Init,
+];
 
 /// Something asked about memory, whose answer is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -272,6 +410,23 @@ pub enum Call {
     },
     ContextDestroy {
         context: Id,
+    },
+    /// The second GPU's primary one; of the first GPU one more, if there is no second.
+    ContextRetain {
+        context: Id,
+    },
+    ModuleLoad {
+        module: Id,
+    },
+    ModuleUnload {
+        module: Id,
+    },
+    ChurnBegin {
+        churn: Churn,
+    },
+    /// It may do what it has begun.
+    ChurnEnd {
+        churn: Churn,
     },
     ContextSynchronize,
     StreamCreate {
@@ -487,6 +642,12 @@ pub enum Call {
     /// A child that exits after so long.
     Fork {
         milliseconds: u32,
+    },
+    /// A child that makes calls with what it has inherited, and whose answers are printed.
+    ForkTouch {
+        mem: Id,
+        host: Option<Id>,
+        touches: Vec<Touch>,
     },
     /// Waits for all children.
     Reap,

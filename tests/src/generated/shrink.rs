@@ -8,7 +8,7 @@ use proptest::test_runner::TestRunner;
 
 use super::draw::{self, Aspect};
 use super::program::{From, Operation, Program, To, What, Where};
-use super::script::Script;
+use super::script::{Script, TOUCHES, WaitBy};
 
 /// Random programs with some aspects and without others.
 #[derive(Clone, Debug, Default)]
@@ -184,6 +184,7 @@ fn variants(operation: &Operation) -> Vec<Operation> {
             operation.what = What::Alloc { mem: *mem, context: *context, size: 0, on: *on };
         }
         What::PoolAlloc { size, .. } => *size = 2,
+        What::Late { by, .. } => *by = WaitBy::Value,
         What::Work { times, .. } => *times = 1,
         What::Build { kinds, .. } if kinds.len() > 1 => kinds.truncate(1),
         What::Read { twin, .. } | What::WorkAndWait { twin, .. } => *twin = false,
@@ -203,6 +204,13 @@ fn variants(operation: &Operation) -> Vec<Operation> {
         What::PoolAsk { pool, .. } | What::PoolSet { pool, .. } | What::PoolTrim { pool, .. } => *pool = From::Default,
         _ => {}
     });
+    for bit in 0..TOUCHES.len() {
+        add(&|operation| {
+            if let What::ForkTouch { touches, .. } = &mut operation.what {
+                *touches = 1 << bit;
+            }
+        });
+    }
     add(&|operation| {
         if let What::Build { child, .. } = &mut operation.what {
             *child = None;
@@ -223,6 +231,7 @@ fn stream_of(what: &mut What) -> Option<&mut To> {
         | What::PoolAlloc { on, .. }
         | What::Work { on, .. }
         | What::Wait { on, .. }
+        | What::Late { on, .. }
         | What::BeginCapture { on, .. }
         | What::EndCapture { on, .. }
         | What::Launch { on, .. } => Some(on),

@@ -8,7 +8,9 @@ baton_tests::entry_points! {
     plain {
         cuInit(flags: u32);
         cuDeviceGet(out: *mut c_int, index: c_int);
+        cuDeviceGetCount(out: *mut c_int);
         cuDevicePrimaryCtxRetain(out: *mut Handle, device: c_int);
+        cuDevicePrimaryCtxRelease_v2(device: c_int);
         cuCtxCreate_v2(out: *mut Handle, flags: u32, device: c_int);
         cuCtxDestroy_v2(context: Handle);
         cuCtxSetCurrent(context: Handle);
@@ -17,6 +19,9 @@ baton_tests::entry_points! {
         cuLibraryLoadData(out: *mut Handle, image: *const u8, jit: usize, jit_values: usize, jit_count: u32,
             options: usize, option_values: usize, option_count: u32);
         cuLibraryGetKernel(out: *mut Handle, library: Handle, name: *const c_char);
+        cuModuleLoadData(out: *mut Handle, image: *const u8);
+        cuModuleUnload(module: Handle);
+        cuMemGetInfo_v2(free: *mut usize, total: *mut usize);
         cuMemAlloc_v2(out: *mut u64, bytes: usize);
         cuMemFree_v2(at: u64);
         cuMemHostAlloc(out: *mut usize, bytes: usize, flags: u32);
@@ -82,6 +87,9 @@ baton_tests::entry_points! {
             cuLaunchHostFunc(stream: Handle, function: extern "C" fn(usize), data: usize);
             cuStreamWaitValue32_v2(stream: Handle, at: u64, value: u32, flags: u32);
             cuStreamWriteValue32_v2(stream: Handle, at: u64, value: u32, flags: u32);
+            cuStreamWaitValue64_v2(stream: Handle, at: u64, value: u64, flags: u32);
+            cuStreamWriteValue64_v2(stream: Handle, at: u64, value: u64, flags: u32);
+            cuStreamBatchMemOp_v2(stream: Handle, count: u32, words: *const WordOp, flags: u32);
             cuMemAllocAsync(out: *mut u64, bytes: usize, stream: Handle);
             cuMemAllocFromPoolAsync(out: *mut u64, bytes: usize, pool: Handle, stream: Handle);
             cuMemFreeAsync(at: u64, stream: Handle);
@@ -89,6 +97,8 @@ baton_tests::entry_points! {
             cuMemcpyHtoDAsync_v2(to: u64, from: usize, bytes: usize, stream: Handle);
             cuMemcpyDtoHAsync_v2(to: usize, from: u64, bytes: usize, stream: Handle);
             cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: Handle);
+            cuMemcpy2DAsync_v2(copy: *const Copy2D, stream: Handle);
+            cuMemcpy3DAsync_v2(copy: *const Copy3D, stream: Handle);
             cuMemsetD8Async(at: u64, value: u8, count: usize, stream: Handle);
             cuMemsetD16Async(at: u64, value: u16, count: usize, stream: Handle);
             cuMemsetD32Async(at: u64, value: u32, count: usize, stream: Handle);
@@ -118,6 +128,26 @@ pub(crate) struct AllocNode {
     pub(crate) access_count: usize,
     pub(crate) bytes: usize,
     pub(crate) at: u64,
+}
+
+/// `CUDA_MEMCPY2D`
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+pub(crate) struct Copy2D {
+    pub(crate) from_corner: [usize; 2],
+    pub(crate) from_type: u32,
+    pub(crate) from_host: usize,
+    pub(crate) from_device: u64,
+    pub(crate) from_array: usize,
+    pub(crate) from_pitch: usize,
+    pub(crate) to_corner: [usize; 2],
+    pub(crate) to_type: u32,
+    pub(crate) to_host: usize,
+    pub(crate) to_device: u64,
+    pub(crate) to_array: usize,
+    pub(crate) to_pitch: usize,
+    pub(crate) width: usize,
+    pub(crate) height: usize,
 }
 
 /// `CUDA_MEMCPY3D`
@@ -181,13 +211,14 @@ pub(crate) struct HostNode {
 pub(crate) struct WordsNode {
     pub(crate) context: Handle,
     pub(crate) count: u32,
-    pub(crate) words: *const WriteWord,
+    pub(crate) words: *const WordOp,
     pub(crate) flags: u32,
 }
 
-/// `CUstreamBatchMemOpParams`, as one that writes 32 bits
+/// `CUstreamBatchMemOpParams`
+#[derive(Clone, Copy)]
 #[repr(C)]
-pub(crate) struct WriteWord {
+pub(crate) struct WordOp {
     pub(crate) operation: u32,
     pub(crate) at: u64,
     pub(crate) value: u64,
@@ -196,12 +227,26 @@ pub(crate) struct WriteWord {
     pub(crate) pad: u64,
 }
 
+impl WordOp {
+    /// Waits until a word of 32 bits is at least so much.
+    pub(crate) const WAIT_32: u32 = 1;
+    /// Writes 32 bits.
+    pub(crate) const WRITE_32: u32 = 2;
+    /// Writes 64 bits.
+    pub(crate) const WRITE_64: u32 = 5;
+
+    pub(crate) fn new(operation: u32, at: u64, value: u64) -> Self {
+        Self { operation, at, value, flags: 0, alias: 0, pad: 0 }
+    }
+}
+
 const _: () = {
+    assert!(size_of::<Copy2D>() == 128);
     assert!(size_of::<Copy3D>() == 200);
     assert!(size_of::<KernelNode>() == 72);
     assert!(size_of::<FillNode>() == 40);
     assert!(size_of::<HostNode>() == 16);
     assert!(size_of::<WordsNode>() == 32);
-    assert!(size_of::<WriteWord>() == 48);
+    assert!(size_of::<WordOp>() == 48);
     assert!(size_of::<AllocNode>() == 120);
 };

@@ -13,7 +13,8 @@ use baton_tests::generated::script::{
     Call, Flag, HostKind, Id, On, PoolFigure, PoolSetting, Question, Remap, Step, Stream, WaitBy, is_exportable,
 };
 
-use crate::driver::{Access, Driver, Handle, KERNELS, PoolProperties, Properties};
+use crate::churn::Churns;
+use crate::driver::{Access, Driver, Handle, KERNELS, PoolProperties, Properties, WordOp};
 use crate::objects::{All, Host, Mem, digest, fill};
 
 /// A call that failed.
@@ -43,7 +44,7 @@ pub(crate) struct Machine {
     pub(crate) script: Script,
     rests: bool,
     pub(crate) driver: Driver,
-    device: i32,
+    pub(crate) device: i32,
     pub(crate) library: Handle,
     pub(crate) all: All,
     /// Flags in pinned host memory, as the host and as the device see them; and those in device memory.
@@ -57,11 +58,14 @@ pub(crate) struct Machine {
     /// How many steps each thread has made.
     pub(crate) done: Vec<AtomicUsize>,
     printed: Vec<Mutex<String>>,
-    children: Mutex<Vec<libc::pid_t>>,
+    pub(crate) children: Mutex<Vec<libc::pid_t>>,
+    pub(crate) churns: Churns,
     files: Mutex<Vec<File>>,
 }
 
 const PAGE: usize = 4096;
+/// A flag has a word of 32 bits, and above it zeroes for those who look at 64.
+const FLAG_BYTES: u64 = 8;
 /// What handles of memory come in.
 const UNIT: usize = 2 << 20;
 const NON_BLOCKING: u32 = 1;
@@ -114,6 +118,7 @@ impl Machine {
             done: (0..threads).map(|_| AtomicUsize::new(0)).collect(),
             printed: (0..threads).map(|_| Mutex::default()).collect(),
             children: Mutex::default(),
+            churns: Churns::default(),
             files: Mutex::default(),
             script,
         })
@@ -139,7 +144,7 @@ impl Machine {
     }
 
     /// Does all that a thread does; the step that failed.
-    pub(crate) fn run(&self, thread: usize) -> Result<(), (usize, Trouble)> {
+    pub(crate) fn run(&'static self, thread: usize) -> Result<(), (usize, Trouble)> {
         for (number, step) in self.script.threads[thread].iter().enumerate() {
             let mut pause = Duration::from_micros(20);
             while self.is_waiting(step) {
@@ -170,7 +175,7 @@ impl Machine {
     }
 
     /// Does a step; `said` is what of it is printed.
-    fn act(&self, call: &Call, said: &mut String) -> Done {
+    fn act(&'static self, call: &Call, said: &mut String) -> Done {
         let (driver, all) = (&self.driver, &self.all);
         match call {
             Call::SetCurrent { context } => call!(driver, cuCtxSetCurrent(all.contexts.get(*context))),
@@ -179,6 +184,24 @@ impl Machine {
                 Ok(())
             }
             Call::ContextDestroy { context } => call!(driver, cuCtxDestroy_v2(all.contexts.get(*context))),
+            Call::ContextRetain { context } => {
+                let context = (*context, self.another_gpus_context()?);
+                all.contexts.put(context.0, context.1);
+                call!(driver, cuCtxSetCurrent(context.1))
+            }
+            Call::ModuleLoad { module } => {
+                all.modules.put(*module, made(|out| call!(driver, cuModuleLoadData(out, KERNELS.as_ptr())))?);
+                Ok(())
+            }
+            Call::ModuleUnload { module } => call!(driver, cuModuleUnload(all.modules.get(*module))),
+            Call::ChurnBegin { churn } => {
+                self.churns.begin(self, *churn);
+                Ok(())
+            }
+            Call::ChurnEnd { churn } => {
+                self.churns.end(*churn);
+                Ok(())
+            }
             Call::ContextSynchronize => call!(driver, cuCtxSynchronize()),
             Call::StreamCreate { stream, non_blocking } => {
                 let flags = if *non_blocking { NON_BLOCKING } else { 0 };
@@ -337,6 +360,7 @@ impl Machine {
                 Ok(())
             }
             Call::Fork { milliseconds } => self.fork(*milliseconds),
+            Call::ForkTouch { mem, host, touches } => self.fork_touch(*mem, *host, touches, said),
             Call::Reap => {
                 for child in self.children.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
                     let mut status = 0;
@@ -360,6 +384,17 @@ impl Machine {
                 Ok(())
             }
         }
+    }
+
+    /// The primary context of the second GPU, or one more of the first if that is alone.
+    fn another_gpus_context(&self) -> Done<Handle> {
+        let (driver, mut count, mut device) = (&self.driver, 0, 0);
+        call!(driver, cuDeviceGetCount(&mut count))?;
+        if count < 2 {
+            return made(|out| call!(driver, cuCtxCreate_v2(out, 0, self.device)));
+        }
+        call!(driver, cuDeviceGet(&mut device, 1))?;
+        made(|out| call!(driver, cuDevicePrimaryCtxRetain(out, device)))
     }
 
     /// Maps handles side by side, and all of them once more behind that.
@@ -469,14 +504,14 @@ impl Machine {
     /// A flag's word as the host sees it.
     fn host_flag(&self, number: Id) -> &'static AtomicU32 {
         // SAFETY: a word of the page of flags, which lives as long as the process and is only used as atomics.
-        unsafe { AtomicU32::from_ptr((self.host_flags as *mut u32).add(number as usize)) }
+        unsafe { AtomicU32::from_ptr((self.host_flags as *mut u32).add(FLAG_BYTES as usize / 4 * number as usize)) }
     }
 
     fn wait_flag(&self, on: On, flag: Flag, value: u32, by: WaitBy) -> Done {
         let stream = self.stream(on);
         let at = match flag {
-            Flag::Host(number) => self.seen_flags + 4 * u64::from(number),
-            Flag::Device(number) => self.device_flags + 4 * u64::from(number),
+            Flag::Host(number) => self.seen_flags + FLAG_BYTES * u64::from(number),
+            Flag::Device(number) => self.device_flags + FLAG_BYTES * u64::from(number),
         };
         match (by, flag) {
             (WaitBy::HostFunction, Flag::Host(number)) => {
@@ -485,6 +520,14 @@ impl Machine {
                 call!(self.driver, cuLaunchHostFunc(on.twin, stream, wait_for_word, data))
             }
             (WaitBy::Kernel, _) => self.launch(on, c"spin_on_flag", &[self.seen, at, value.into()]),
+            (WaitBy::Wide, _) => call!(self.driver, cuStreamWaitValue64_v2(on.twin, stream, at, value.into(), 0)),
+            (WaitBy::Batch, _) => {
+                let words = [
+                    WordOp::new(WordOp::WAIT_32, at, value.into()),
+                    WordOp::new(WordOp::WRITE_32, self.seen + FLAG_BYTES, value.into()),
+                ];
+                call!(self.driver, cuStreamBatchMemOp_v2(on.twin, stream, words.len() as u32, words.as_ptr(), 0))
+            }
             _ => call!(self.driver, cuStreamWaitValue32_v2(on.twin, stream, at, value, 0)),
         }
     }
@@ -496,7 +539,7 @@ impl Machine {
                 Ok(())
             }
             Flag::Device(number) => {
-                let at = self.device_flags + 4 * u64::from(number);
+                let at = self.device_flags + FLAG_BYTES * u64::from(number);
                 call!(self.driver, cuStreamWriteValue32_v2(false, self.releasing, at, value, 0))
             }
         }
@@ -525,22 +568,6 @@ impl Machine {
                 format!("{answer} {}", kind as u32)
             }
         }
-    }
-
-    fn fork(&self, milliseconds: u32) -> Done {
-        let pause = libc::timespec { tv_sec: 0, tv_nsec: i64::from(milliseconds) * 1_000_000 };
-        // SAFETY: the child does nothing but sleep and exit, which it may in a process that had many threads.
-        let child = unsafe { libc::fork() };
-        if child == 0 {
-            // SAFETY: as above.
-            unsafe {
-                libc::nanosleep(&pause, null_mut());
-                libc::_exit(7);
-            }
-        }
-        assert!(child > 0, "no child");
-        self.children.lock().unwrap_or_else(PoisonError::into_inner).push(child);
-        Ok(())
     }
 
     fn take_descriptors(&self, spare: usize) -> Done {

@@ -11,9 +11,12 @@
 //!
 //! With `--rests`, a step that rests says `rest` and waits for a line on standard input.
 
+mod children;
+mod churn;
 mod driver;
 mod machine;
 mod objects;
+mod words;
 mod work;
 
 use std::fmt::Write as _;
@@ -125,6 +128,7 @@ fn main() -> ExitCode {
     for thread in threads {
         thread.join().expect("a thread of ours does not panic");
     }
+    machine.churns.join();
     print!("{}", machine.printed());
     ExitCode::SUCCESS
 }

@@ -55,6 +55,7 @@ pub(crate) struct All {
     pub(crate) graphs: Objects<Handle>,
     pub(crate) nodes: Objects<Handle>,
     pub(crate) execs: Objects<Handle>,
+    pub(crate) modules: Objects<Handle>,
     pub(crate) mems: Objects<Mem>,
     pub(crate) hosts: Objects<Host>,
     pub(crate) pools: Objects<Handle>,

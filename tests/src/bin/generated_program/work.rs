@@ -4,13 +4,13 @@ use std::ffi::CStr;
 
 use baton_tests::generated::script::{Buf, CopyBy, On, Work};
 
-use crate::driver::{AllocNode, Copy3D, FillNode, Handle, HostNode, KernelNode, PoolProperties, WordsNode, WriteWord};
+use crate::driver::{AllocNode, Copy3D, FillNode, Handle, HostNode, KernelNode, PoolProperties, WordOp, WordsNode};
 use crate::machine::{Done, Machine, Trouble, call, made};
 use crate::objects::{Host, fill};
 
 /// `CUmemorytype`
-const HOST: u32 = 1;
-const DEVICE: u32 = 2;
+pub(crate) const HOST: u32 = 1;
+pub(crate) const DEVICE: u32 = 2;
 
 const BLOCKS: u32 = 4;
 const THREADS: u32 = 256;
@@ -38,7 +38,7 @@ extern "C" fn fill_host(data: usize) {
 
 impl Machine {
     /// Where memory is, for the device.
-    fn at(&self, buf: Buf) -> u64 {
+    pub(crate) fn at(&self, buf: Buf) -> u64 {
         match buf {
             Buf::Mem(id) => self.all.address(id),
             Buf::Host(id) => self.all.hosts.get(id).at as u64,
@@ -59,6 +59,9 @@ impl Machine {
             }
             Work::Gather { out, table, rows, words } => {
                 kernel(c"gather", vec![at(out), at(table), rows.into(), words.into()])
+            }
+            Work::Scatter { table, from, rows, words } => {
+                kernel(c"scatter_table", vec![at(table), at(from), rows.into(), words.into()])
             }
             _ => None,
         }
@@ -100,6 +103,7 @@ impl Machine {
                     _ => call!(driver, cuMemsetD32Async(twin, at, value, count, stream)),
                 }
             }
+            Work::Copy { to, from, bytes, by } if !by.is_one() => self.copy_cut(on, to, from, bytes, by),
             Work::Copy { to, from, bytes, by } => {
                 let (to_at, from_at, bytes) = (self.at(to), self.at(from), bytes as usize);
                 match (to, from) {
@@ -120,6 +124,7 @@ impl Machine {
             Work::WriteWord { out, value } => {
                 call!(driver, cuStreamWriteValue32_v2(twin, stream, self.at(out), value, 0))
             }
+            Work::Words { out, ref words, by } => self.write_words(on, out, words, by),
             _ => unreachable!("the rest are kernels"),
         }
     }
@@ -219,7 +224,7 @@ impl Machine {
         })
     }
 
-    fn current(&self) -> Done<Handle> {
+    pub(crate) fn current(&self) -> Done<Handle> {
         made(|out| call!(self.driver, cuCtxGetCurrent(out)))
     }
 
@@ -239,6 +244,8 @@ impl Machine {
                 let node = self.fill_node(out, value, element, width);
                 made(|out| call!(driver, cuGraphAddMemsetNode(out, graph, list, count, &node, context)))
             }
+            Work::Copy { to, from, bytes, by } if !by.is_one() => self.add_copy_cut(graph, after, to, from, bytes, by),
+            Work::Words { out, ref words, by } => self.add_words(graph, after, out, words, by),
             Work::Copy { to, from, bytes, .. } => {
                 let node = self.copy_node(to, from, bytes);
                 made(|out| call!(driver, cuGraphAddMemcpyNode(out, graph, list, count, &node, context)))
@@ -249,15 +256,7 @@ impl Machine {
             }
             Work::Scratch { out, seed, words } => self.add_scratch(graph, after, self.at(out), seed, words),
             Work::WriteWord { out, value } => {
-                const WRITE_32: u32 = 2;
-                let word = WriteWord {
-                    operation: WRITE_32,
-                    at: self.at(out),
-                    value: value.into(),
-                    flags: 0,
-                    alias: 0,
-                    pad: 0,
-                };
+                let word = WordOp::new(WordOp::WRITE_32, self.at(out), value.into());
                 let node = WordsNode { context, count: 1, words: &word, flags: 0 };
                 made(|out| call!(driver, cuGraphAddBatchMemOpNode(out, graph, list, count, &node)))
             }

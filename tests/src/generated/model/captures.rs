@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::graphs::{Graph, GraphNode, NodeWork};
 use super::streams::{Key, Named};
 use super::threads::{Changes, Looks, Resource};
-use super::work::named_by;
+use super::work::{addresses_in, named_by};
 use super::{Done, Model, Skip, only_if, vacant};
 use crate::generated::program::To;
 use crate::generated::script::{Call, Id, On, Stream, Work};
@@ -70,7 +70,7 @@ impl Model {
             let conflicts = touches.writes.iter().any(|name| others.all().any(|other| other == name))
                 || others.writes.iter().any(|name| touches.reads.contains(name));
             // Rows that a table names are not known before the launch.
-            let reaches = |work: &Work| matches!(work, Work::Gather { .. });
+            let reaches = |work: &Work| matches!(work, Work::Gather { .. } | Work::Scatter { .. });
             only_if(!conflicts && !reaches(&work) && !reaches(&capture.nodes[node].work))?;
         }
         let mut accesses = self.stream_accesses(named.key);
@@ -79,6 +79,7 @@ impl Model {
             self.memory(*name)?;
             accesses.push(super::memory::access(*name, false));
         }
+        accesses.extend(addresses_in(&work));
         let context = self.stream(named.key).context;
         self.call(context, Call::Submit { on: named.on, work: work.clone(), times: 1 }, &accesses)?;
         let capture = self.captures.get_mut(&number).expect("looked at above");

@@ -3,7 +3,7 @@
 use super::memory::Accesses;
 use super::streams::Key;
 use super::threads::{Access, Changes, Looks, Resource};
-use super::work::{Contents, Touches, named_by};
+use super::work::{Contents, Touches, addresses_in, named_by};
 use super::{Done, Model, Skip, held, only_if, vacant};
 use crate::generated::program::{Kind, Spot, To};
 use crate::generated::script::{Buf, Call, Id, Work};
@@ -73,11 +73,12 @@ impl NodeWork {
     fn can_become(&self, other: &Self) -> bool {
         let is_host = |name: &Buf| matches!(name, Buf::Host(_));
         match (self, other) {
-            // That is several nodes.
-            (Self::Work(Work::Scratch { .. }), _) => false,
-            (Self::Work(Work::Copy { to, from, .. }), Self::Work(Work::Copy { to: new_to, from: new_from, .. })) => {
-                is_host(to) == is_host(new_to) && is_host(from) == is_host(new_from)
-            }
+            // Those are several nodes.
+            (Self::Work(Work::Scratch { .. } | Work::Words { .. }), _) => false,
+            (
+                Self::Work(Work::Copy { to, from, by, .. }),
+                Self::Work(Work::Copy { to: to2, from: from2, by: by2, .. }),
+            ) => is_host(to) == is_host(to2) && is_host(from) == is_host(from2) && by.is_one() && by2.is_one(),
             (Self::Work(Work::Fill { element, .. }), Self::Work(Work::Fill { element: other, .. })) => element == other,
             (Self::Work(work), Self::Work(other)) => std::mem::discriminant(work) == std::mem::discriminant(other),
             (Self::Child(nodes), Self::Child(others)) => {
@@ -103,6 +104,9 @@ impl Model {
             for name in node.touches().all() {
                 self.memory(*name)?;
                 accesses.push(super::memory::access(*name, false));
+            }
+            if let NodeWork::Work(work) = node {
+                accesses.extend(addresses_in(work));
             }
         }
         Ok(accesses)
@@ -143,7 +147,7 @@ impl Model {
         let spot = match kind {
             Kind::Hash { out, .. } | Kind::Sum { out, .. } | Kind::Add { out, .. } | Kind::Gather { out, .. } => out,
             Kind::Fill { out, .. } | Kind::HostFunction { out, .. } | Kind::WriteWord { out, .. } => out,
-            Kind::Scratch { out, .. } => out,
+            Kind::Scratch { out, .. } | Kind::Words { out, .. } | Kind::Scatter { from: out, .. } => out,
             Kind::Axpy { y, .. } => y,
             Kind::Copy { to, .. } => to,
         };
@@ -263,7 +267,11 @@ impl Model {
         let node = exec.nodes.get(index).ok_or(Skip)?;
         let name = node.name.ok_or(Skip)?;
         let NodeWork::Work(work) = &node.work else { return Err(Skip) };
-        let stays = matches!(work, Work::HostFunction { .. } | Work::WriteWord { .. } | Work::Scratch { .. });
+        let stays = match work {
+            Work::HostFunction { .. } | Work::WriteWord { .. } | Work::Scratch { .. } | Work::Words { .. } => true,
+            Work::Copy { by, .. } => !by.is_one(),
+            _ => false,
+        };
         only_if(!stays && node.enabled != enabled)?;
         // What it names has to be there when it is enabled again.
         let accesses = if enabled { self.all_there([&node.work].into_iter())? } else { Vec::new() };

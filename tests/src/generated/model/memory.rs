@@ -6,7 +6,7 @@ use super::clock::{Clock, Point};
 use super::threads::{Access, Changes, Looks, Resource, Waits};
 use super::work::ROW_WORDS;
 use super::{Done, Model, Skip, held, only_if, vacant};
-use crate::generated::program::{SIZES, Spot, To, Where};
+use crate::generated::program::{HOST_SIZES, SIZES, Spot, To, Where};
 use crate::generated::script::{Buf, Call, Flag, HostKind, Id, Remap, Work, is_exportable};
 
 /// Device or host memory.
@@ -113,6 +113,7 @@ impl Model {
         let bytes = *SIZES.get(size as usize).ok_or(Skip)?;
         let named = self.named(to)?;
         only_if(self.stream(named.key).context == context)?;
+        only_if(!mapped || self.is_of_first_gpu(context))?;
         let mem = self.new_id();
         let accesses = [accesses, &[(Resource::Mem(mem), Changes)]].concat();
         self.call(context, call(mem, bytes), &accesses)?;
@@ -207,7 +208,7 @@ impl Model {
     pub(super) fn host_alloc(&mut self, slot: u8, context: u8, size: u8, kind: HostKind) -> Done {
         vacant(&self.hosts, slot)?;
         let context = *held(&self.contexts, context)?;
-        let bytes = *SIZES.get(size as usize).ok_or(Skip)?;
+        let bytes = *HOST_SIZES.get(size as usize).ok_or(Skip)?;
         let host = self.new_id();
         let mut accesses = vec![(Resource::Host(host), Changes)];
         if kind != HostKind::Pageable {
@@ -258,16 +259,16 @@ impl Model {
 
     /// A call that returns when all earlier work of the context has ended, and that keeps other threads out of the driver
     /// until then. That it waits is not relied upon for anything.
-    fn call_alone(&mut self, context: Id, call: Call, accesses: &[(Resource, Access)]) -> Done {
+    pub(super) fn call_alone(&mut self, context: Id, call: Call, accesses: &[(Resource, Access)]) -> Done {
         self.enter(context)?;
         let accesses = [accesses, &[(Resource::Context(context), Looks)]].concat();
         // What others have to do in the driver so that this can return, they have done.
         let behind = self.returned_so_far();
         self.step_after(call, &accesses, &behind)?;
-        let waits = self.all_pending();
+        let waits = self.pending_in(context);
         // Flags in device memory are set in the driver.
         only_if(waits.iter().all(|wait| matches!(self.waits[*wait].flag, Flag::Host(_))))?;
-        self.block(waits, Clock::default(), Waits::Alone)
+        self.block(waits, Clock::default(), Waits::Alone(context))
     }
 
     pub(super) fn host_fill(&mut self, slot: u8, seed: u8) -> Done {
@@ -283,18 +284,23 @@ impl Model {
         let host = *held(&self.hosts, slot)?;
         self.host_comes_after(host, true)?;
         let Memory { context, .. } = *self.memory(Buf::Host(host))?;
-        let slots = self.mems.iter().enumerate().filter(|(slot, _)| rows & (1 << slot) != 0);
-        let rows: Vec<Id> = slots.filter_map(|(_, mem)| *mem).collect();
-        let fits = |mem: &Id| {
-            let is_row = |memory: &Memory| memory.context == context && memory.bytes >= 4 * ROW_WORDS;
-            self.memory(Buf::Mem(*mem)).is_ok_and(is_row)
-        };
-        only_if(!rows.is_empty() && rows.iter().all(fits))?;
+        let rows = self.rows(rows, context, None);
+        only_if(!rows.is_empty())?;
         let mut accesses: Vec<_> = rows.iter().map(|mem| (Resource::Mem(*mem), Looks)).collect();
         accesses.push((Resource::Host(host), Changes));
         self.step(Call::HostTable { host, rows: rows.clone() }, &accesses)?;
         self.set_content(Buf::Host(host), Content::Table(rows));
         Ok(())
+    }
+
+    /// The allocations whose bits are set that can be rows of a table of a context's, without one.
+    pub(super) fn rows(&self, rows: u8, context: Id, without: Option<Name>) -> Vec<Id> {
+        let chosen = self.mems.iter().enumerate().filter(|(slot, _)| rows & (1 << slot) != 0);
+        let fits = |mem: &Id| {
+            let is_row = |memory: &Memory| memory.context == context && memory.bytes >= 4 * ROW_WORDS;
+            Some(Buf::Mem(*mem)) != without && self.memory(Buf::Mem(*mem)).is_ok_and(is_row)
+        };
+        chosen.filter_map(|(_, mem)| *mem).filter(fits).collect()
     }
 
     pub(super) fn host_read(&mut self, slot: u8) -> Done {

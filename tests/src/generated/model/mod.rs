@@ -4,13 +4,17 @@
 //! - `threads`: steps, the order between those of several threads, and who is blocked
 //! - `streams`: streams, events, contexts, and work in them
 //! - `memory`: memory, what is in it, and who has used it
+//! - `late`: host memory that is written when a flag is released
+//! - `modules`: code that comes and goes, and threads that do something over and over
 //! - `pools`: pools, and memory in a stream's order
 //! - `captures` and `graphs`
 
 mod captures;
 mod clock;
 mod graphs;
+mod late;
 mod memory;
+mod modules;
 mod pools;
 mod process;
 mod streams;
@@ -21,12 +25,16 @@ use std::collections::BTreeMap;
 
 use self::captures::Capture;
 use self::graphs::{Exec, Graph};
+use self::late::Late;
 use self::memory::Memory;
+use self::modules::Module;
 use self::pools::Pool;
 use self::streams::{Event, Key, StreamState, Timeline};
 use self::threads::{Resource, Thread, Uses, Wait};
-use super::program::{CONTEXTS, EVENTS, EXECS, FLAGS, GRAPHS, HOSTS, MEMS, Operation, POOLS, Program, STREAMS, What};
-use super::script::{Call, Id, Script};
+use super::program::{
+    CONTEXTS, EVENTS, EXECS, FLAGS, GRAPHS, HOSTS, MEMS, MODULES, Operation, POOLS, Program, STREAMS, What,
+};
+use super::script::{Call, Churn, Id, Script};
 
 /// An operation that is not legal where it stands.
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +62,11 @@ pub struct Model {
     graphs: Vec<Option<Graph>>,
     execs: Vec<Option<Exec>>,
     flags: Vec<u32>,
+    /// What is written when flags are released.
+    late: Vec<Late>,
+    modules: Vec<Option<Module>>,
+    /// What goes on beside all threads.
+    churns: Vec<Churn>,
     memory: BTreeMap<memory::Name, Memory>,
     captures: BTreeMap<usize, Capture>,
     /// All pools that there are; 0 is the GPU's default one.
@@ -92,6 +105,9 @@ impl Model {
             graphs: vec![None; GRAPHS as usize],
             execs: vec![None; EXECS as usize],
             flags: vec![0; FLAGS as usize],
+            late: Vec::new(),
+            modules: vec![None; MODULES as usize],
+            churns: Vec::new(),
             memory: BTreeMap::new(),
             captures: BTreeMap::new(),
             known_pools: BTreeMap::from([(pools::DEFAULT, Pool::default())]),
@@ -130,6 +146,7 @@ impl Model {
         match what {
             What::ContextCreate => self.context_create(),
             What::ContextDestroy => self.context_destroy(),
+            What::ContextRetain => self.context_retain(),
             What::ContextSynchronize { context } => self.context_synchronize(*context),
             What::StreamCreate { stream, context, non_blocking } => {
                 self.stream_create(*stream, *context, *non_blocking)
@@ -161,6 +178,7 @@ impl Model {
             What::HostFill { host, seed } => self.host_fill(*host, *seed),
             What::HostTable { host, rows } => self.host_table(*host, *rows),
             What::HostRead { host } => self.host_read(*host),
+            What::Late { on, host, rows, seed, flag, by } => self.write_late(*on, *host, *rows, *seed, *flag, *by),
             What::Work { on, kind, times } => self.work(*on, *kind, *times),
             What::WorkAndWait { kind, twin } => self.work_and_wait(*kind, *twin),
             What::Wait { on, flag, by } => self.wait(*on, *flag, *by),
@@ -179,6 +197,11 @@ impl Model {
             What::Launch { exec, on } => self.launch(*exec, *on),
             What::Ask { mem, question } => self.ask(*mem, *question),
             What::Fork { milliseconds } => self.fork(*milliseconds),
+            What::ForkTouch { mem, host, touches } => self.fork_touch(*mem, *host, *touches),
+            What::ModuleLoad { module, context } => self.module_load(*module, *context),
+            What::ModuleUnload { module } => self.module_unload(*module),
+            What::ChurnBegin { churn } => self.churn_begin(*churn),
+            What::ChurnEnd { churn } => self.churn_end(*churn),
             What::TakeDescriptors { spare } => self.take_descriptors(*spare),
             What::GiveDescriptors => self.give_descriptors(),
             What::Sleep { milliseconds } => self.step(Call::Sleep { milliseconds: (*milliseconds).into() }, &[]),

@@ -108,6 +108,7 @@ impl Model {
         vacant(&self.mems, slot)?;
         let bytes = *POOL_SIZES.get(size as usize).ok_or(Skip)?;
         let named = self.named(to)?;
+        only_if(self.is_of_first_gpu(self.stream(named.key).context))?;
         let own = pool.map(|pool| self.pool_named(pool)).transpose()?;
         let from = own.unwrap_or(self.current_pool);
         self.pool_bytes = self.pool_bytes.checked_sub(bytes).ok_or(Skip)?;

@@ -41,6 +41,9 @@ impl Model {
         self.step(Call::ContextDestroy { context }, &[(Resource::Context(context), Changes)])?;
         self.contexts[SECOND as usize] = None;
         self.pools_without(context);
+        for module in &mut self.modules {
+            module.take_if(|module| module.context == context);
+        }
         let gone = |name: &Buf, model: &Self| model.memory.get(name).is_none_or(|memory| memory.context == context);
         for slot in 0..self.mems.len() {
             self.mems[slot] = self.mems[slot].filter(|id| !gone(&Buf::Mem(*id), self));
@@ -74,7 +77,7 @@ impl Model {
             gains.add((number, line.count));
         }
         self.call(context, Call::ContextSynchronize, &accesses)?;
-        self.block(self.all_pending(), gains, Waits::ForAll)
+        self.block(self.pending_in(context), gains, Waits::ForAll)
     }
 
     pub(super) fn thread_mode(&mut self, mode: u8) -> Done {
@@ -131,6 +134,9 @@ impl Model {
         let last = self.everything_so_far();
         let first = if self.children { Call::Reap } else { Call::ThreadMode { mode: 0 } };
         self.step_after(first, &[], &last).expect("nobody is blocked");
+        while let Some(churn) = self.churns.last() {
+            self.churn_end(*churn).expect("nobody is blocked");
+        }
         if self.descriptors.is_some() {
             self.give_descriptors().expect("nobody is blocked");
         }

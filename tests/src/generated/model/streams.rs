@@ -41,7 +41,7 @@ pub(super) struct Timeline {
     pub(super) key: Option<Key>,
     pub(super) count: u32,
     /// Of a stream that was destroyed: what may still be going on there.
-    left: Clock,
+    pub(super) left: Clock,
 }
 
 /// An event.
@@ -368,14 +368,22 @@ impl Model {
 
     pub(super) fn wait(&mut self, to: To, slot: u8, by: WaitBy) -> Done {
         let named = self.named(to)?;
-        let value = *self.flags.get(slot as usize).ok_or(Skip)? + 1;
-        let flag = self.flag(slot);
-        // Flags in device memory are the primary context's, and no host function sees them.
-        only_if(matches!(flag, Flag::Host(_)) || (self.stream(named.key).context == 0 && by == WaitBy::Value))?;
-        let call = Call::WaitFlag { on: named.on, flag, value, by };
+        let (flag, call) = self.wait_call(named, slot, by)?;
         let point = self.enqueue(named.key, call, &[(Resource::Flag(flag), Looks)], None)?;
         self.begin_wait(Wait { point, flag, released: false });
         Ok(())
+    }
+
+    /// The call by which a stream waits for the next release of a flag.
+    pub(super) fn wait_call(&self, named: Named, slot: u8, by: WaitBy) -> Done<(Flag, Call)> {
+        let value = *self.flags.get(slot as usize).ok_or(Skip)? + 1;
+        let (flag, context) = (self.flag(slot), self.stream(named.key).context);
+        // Flags in device memory are the primary context's, and neither host functions nor other GPUs see them. What the two
+        // others write beside is the primary context's too.
+        let is_plain = matches!(by, WaitBy::Value | WaitBy::Wide);
+        only_if(matches!(flag, Flag::Host(_)) || (context == 0 && is_plain))?;
+        only_if(!matches!(by, WaitBy::Kernel | WaitBy::Batch) || self.is_of_first_gpu(context))?;
+        Ok((flag, Call::WaitFlag { on: named.on, flag, value, by }))
     }
 
     pub(super) fn flag(&self, slot: u8) -> Flag {
@@ -385,6 +393,7 @@ impl Model {
     pub(super) fn release(&mut self, slot: u8) -> Done {
         let flag = self.flag(slot);
         only_if(self.waits.iter().any(|wait| wait.flag == flag && !wait.released))?;
+        self.write_what_is_late(flag)?;
         let value = self.flags[slot as usize] + 1;
         self.step(Call::Release { flag, value }, &[(Resource::Flag(flag), Changes)])?;
         self.flags[slot as usize] = value;

@@ -17,6 +17,7 @@ pub(super) enum Resource {
     Host(Id),
     Graph(Id),
     Exec(Id),
+    Module(Id),
     Flag(Flag),
     /// The order between a context's legacy stream and its blocking streams.
     LegacyOrder(Id),
@@ -85,9 +86,9 @@ pub(super) enum Waits {
     ForSome,
     /// For all of a context's work: perhaps also for what others begin meanwhile.
     ForAll,
-    /// The same, and other threads' calls that make, end or submit something wait until it returns. Which ones do was
-    /// measured (`bench/driver_facts`).
-    Alone,
+    /// The same, and other threads' calls that make, end or submit something in this context wait until it returns. Which
+    /// ones do was measured (`bench/driver_facts`).
+    Alone(Id),
 }
 
 /// A stream's wait for a flag.
@@ -108,8 +109,11 @@ impl Model {
     pub(super) fn step_after(&mut self, call: Call, accesses: &[(Resource, Access)], behind: &[StepOf]) -> Done {
         let me = self.me;
         debug_assert!(self.threads[me].blocked.is_none(), "a blocked thread does nothing");
+        let current = self.threads[me].current;
         let mut others = self.threads.iter().filter_map(|thread| thread.blocked.as_ref());
-        if others.any(|blocked| blocked.how == Waits::Alone) && !returns_beside_others(&call) {
+        let is_elsewhere = |context| is_of_one_context(&call) && current.is_some_and(|current| current != context);
+        let keeps_out = |blocked: &Blocked| matches!(blocked.how, Waits::Alone(context) if !is_elsewhere(context));
+        if others.any(keeps_out) && !returns_beside_others(&call) {
             return Err(Skip);
         }
         let mut after = vec![0; self.threads.len()];
@@ -175,10 +179,16 @@ impl Model {
         waits.filter(|(_, wait)| !wait.released && before.covers(wait.point)).map(|(number, _)| number).collect()
     }
 
-    /// All waits for flags that are not over.
-    pub(super) fn all_pending(&self) -> BTreeSet<usize> {
-        let waits = self.waits.iter().enumerate();
-        waits.filter(|(_, wait)| !wait.released).map(|(number, _)| number).collect()
+    /// The waits for flags that all of a context's work may be behind.
+    pub(super) fn pending_in(&self, context: Id) -> BTreeSet<usize> {
+        let mut before = Clock::default();
+        for stream in self.streams.values().filter(|stream| stream.context == context) {
+            before.join(&stream.before.may);
+        }
+        for gone in self.timelines.iter().filter(|line| line.context == context) {
+            before.join(&gone.left);
+        }
+        self.pending(&before)
     }
 
     /// The thread's last step waits for these waits, and then this has ended.
@@ -249,6 +259,35 @@ impl Model {
     }
 }
 
+/// Whether a call has to do with its thread's context alone, so that those who wait in another context do not keep it up.
+fn is_of_one_context(call: &Call) -> bool {
+    use Call::*;
+    matches!(
+        call,
+        StreamCreate { .. }
+            | StreamDestroy { .. }
+            | StreamSynchronize { .. }
+            | EventCreate { .. }
+            | EventDestroy { .. }
+            | EventRecord { .. }
+            | EventWait { .. }
+            | MemAlloc { .. }
+            | MemFree { .. }
+            | MemFreeAsync { .. }
+            | MemRead { .. }
+            | HostAlloc { .. }
+            | HostFree { .. }
+            | Submit { .. }
+            | SubmitAndWait { .. }
+            | WaitFlag { .. }
+            | ModuleLoad { .. }
+            | ModuleUnload { .. }
+            | Launch { .. }
+            | BeginCapture { .. }
+            | EndCapture { .. }
+    )
+}
+
 /// Whether a call returns while another thread waits [alone](Waits::Alone) in the driver. Of calls that nobody has measured it
 /// is taken that they do not.
 fn returns_beside_others(call: &Call) -> bool {
@@ -263,7 +302,9 @@ fn returns_beside_others(call: &Call) -> bool {
         Call::HostFill { .. } | Call::HostTable { .. } | Call::HostRead { .. } => true,
         Call::Release { flag, .. } => matches!(flag, Flag::Host(_)),
         Call::Ask { question, .. } => *question != Question::RetainHandle,
-        Call::Fork { .. } | Call::Reap | Call::TakeDescriptors { .. } | Call::GiveDescriptors => true,
+        Call::Fork { .. } | Call::ForkTouch { .. } | Call::Reap => true,
+        Call::TakeDescriptors { .. } | Call::GiveDescriptors => true,
+        Call::ChurnBegin { .. } | Call::ChurnEnd { .. } => true,
         Call::Sleep { .. } | Call::Rest => true,
         _ => false,
     }

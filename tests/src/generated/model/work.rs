@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::clock::Point;
 use super::memory::{Accesses, Content, Name, access};
 use super::streams::Named;
-use super::threads::{Access, Resource};
+use super::threads::{Access, Looks, Resource};
 use super::{Done, Model, Skip, only_if};
 use crate::generated::program::{Kind, Spot, To};
-use crate::generated::script::{Buf, Call, CopyBy, HostKind, Id, Work};
+use crate::generated::script::{Buf, Call, CopyBy, HostKind, Id, Wide, WordsBy, Work};
 
 /// Bytes up to which work is done many times.
 const SMALL: u32 = 256 << 10;
@@ -18,6 +18,9 @@ const MOST_LAUNCHES: u32 = 700;
 const MOST_SCRATCH_WORDS: u32 = 300_000;
 /// Words of a row that a table names.
 pub(super) const ROW_WORDS: u32 = 64;
+
+/// Bytes of a copy that is cut in odd places, at least.
+const LEAST_CUT: u32 = 256;
 
 /// What is in memory after some work.
 pub(super) type Contents = BTreeMap<Name, Content>;
@@ -45,13 +48,23 @@ pub(super) fn named_by(work: &Work) -> Touches {
     let touches = |reads: &[Name], writes: &[Name]| Touches { reads: reads.to_vec(), writes: writes.to_vec() };
     match work {
         Work::Hash { out, .. } | Work::Fill { out, .. } | Work::HostFunction { out, .. } => touches(&[], &[*out]),
-        Work::WriteWord { out, .. } | Work::Scratch { out, .. } => touches(&[], &[*out]),
+        Work::WriteWord { out, .. } | Work::Scratch { out, .. } | Work::Words { out, .. } => touches(&[], &[*out]),
+        Work::Scatter { table, from, .. } => touches(&[*table, *from], &[]),
         Work::Sum { out, from, .. } => touches(&[*from], &[*out]),
         Work::Axpy { y, x, .. } => touches(&[*x], &[*y]),
         Work::Add { out, a, b, .. } => touches(&[*a, *b], &[*out]),
         Work::Gather { out, table, .. } => touches(&[*table], &[*out]),
         Work::Copy { to, from, .. } => touches(&[*from], &[*to]),
     }
+}
+
+/// The allocations whose addresses some work has to be given: they have been made before.
+pub(super) fn addresses_in(work: &Work) -> impl Iterator<Item = (Resource, Access)> {
+    let mems: &[Id] = match work {
+        Work::Words { words: Wide::Addresses(mems), .. } => mems,
+        _ => &[],
+    };
+    mems.iter().map(|mem| (Resource::Mem(*mem), Looks))
 }
 
 impl Model {
@@ -102,11 +115,19 @@ impl Model {
                 only_if(matches!(out, Buf::Mem(_)) && self.memory(out)?.bytes >= element)?;
                 Work::Fill { out, value: value.into(), element, count: self.memory(out)?.bytes / element }
             }
-            Kind::Copy { to, from, by } => {
-                let (to, from) = (at(to)?, at(from)?);
+            Kind::Copy { to: target, from: source, by } => {
+                let (to, from) = (at(target)?, at(source)?);
                 only_if(by != CopyBy::FromHost || matches!(to, Buf::Mem(_)))?;
                 only_if(to != from && (matches!(to, Buf::Mem(_)) || matches!(from, Buf::Mem(_))))?;
-                Work::Copy { to, from, bytes: words(&[to, from])? * 4, by }
+                let bytes = words(&[to, from])? * 4;
+                if !by.is_one() {
+                    reached(match matches!(to, Buf::Host(_)) {
+                        true => target,
+                        false => source,
+                    })?;
+                    only_if(bytes >= LEAST_CUT)?;
+                }
+                Work::Copy { to, from, bytes, by }
             }
             Kind::HostFunction { out, seed } => {
                 let out = at(out)?;
@@ -115,7 +136,7 @@ impl Model {
             }
             Kind::Scratch { out, seed } => {
                 let out = at(out)?;
-                only_if(matches!(out, Buf::Mem(_)))?;
+                only_if(matches!(out, Buf::Mem(_)) && self.is_of_first_gpu(context))?;
                 Work::Scratch { out, seed: seed.into(), words: words(&[out])?.min(MOST_SCRATCH_WORDS) }
             }
             Kind::WriteWord { out, value } => {
@@ -124,6 +145,26 @@ impl Model {
                 // The driver takes no word of a pool's memory.
                 only_if(self.memory(out)?.pool.is_none())?;
                 Work::WriteWord { out, value: value.into() }
+            }
+            Kind::Scatter { table, from } => {
+                let (table, from) = (reached(table)?, reached(from)?);
+                let Content::Table(rows) = &self.memory(table)?.content else { return Err(Skip) };
+                let rows = (rows.len() as u32).min(words(&[from])? / ROW_WORDS);
+                only_if(rows > 0)?;
+                Work::Scatter { table, from, rows, words: ROW_WORDS }
+            }
+            Kind::Words { out, rows, seed, by } => {
+                let out = reached(out)?;
+                let memory = self.memory(out)?;
+                only_if(match by {
+                    WordsBy::HostFunction => matches!(out, Buf::Host(_)),
+                    WordsBy::Fill(unit) => matches!(out, Buf::Mem(_)) && [1, 2, 4].contains(&unit),
+                    WordsBy::Wide | WordsBy::Halves | WordsBy::Batch => memory.pool.is_none(),
+                })?;
+                let mems = self.rows(rows, context, Some(out));
+                let words = if mems.is_empty() { Wide::Data(seed.into(), 3) } else { Wide::Addresses(mems) };
+                only_if(words.count() * 8 <= memory.bytes)?;
+                Work::Words { out, words, by }
             }
         })
     }
@@ -153,6 +194,21 @@ impl Model {
                     is_data(&row, contents)?;
                     touches.reads.push(row);
                 }
+            }
+            Work::Scatter { table, from, rows, .. } => {
+                is_data(from, contents)?;
+                let Content::Table(named) = content(table, contents)? else { return Err(Skip) };
+                only_if(*rows > 0 && *rows as usize <= named.len())?;
+                for row in &named[..*rows as usize] {
+                    let row = Buf::Mem(*row);
+                    only_if(row != *from && row != *table)?;
+                    only_if(self.memory(row)?.context == self.memory(*from)?.context)?;
+                    is_data(&row, contents)?;
+                    touches.writes.push(row);
+                }
+            }
+            Work::Words { out, words: Wide::Addresses(mems), .. } => {
+                contents.insert(*out, Content::Table(mems.clone()));
             }
             Work::Copy { to, from, bytes, .. } => match content(from, contents)? {
                 Content::Data => is_data(to, contents)?,
@@ -236,8 +292,12 @@ impl Model {
         let (from_pageable, to_pageable) = self.pageable(&work);
         let waits = from_pageable || to_pageable;
         let large = named_by(&work).all().any(|name| self.memory(*name).is_ok_and(|memory| memory.bytes > SMALL));
-        let is_scratch = matches!(work, Work::Scratch { .. });
-        let times = if waits || large || is_scratch { 1 } else { u32::from(times).max(1) };
+        let is_several = match &work {
+            Work::Scratch { .. } | Work::Words { .. } => true,
+            Work::Copy { by, .. } => !by.is_one(),
+            _ => false,
+        };
+        let times = if waits || large || is_several { 1 } else { u32::from(times).max(1) };
         self.launches += times;
         only_if(self.launches <= MOST_LAUNCHES)?;
         self.submit_work(named, Call::Submit { on: named.on, work: work.clone(), times }, &work)?;
@@ -257,6 +317,7 @@ impl Model {
             more.extend(self.unsafe_call()?);
             more.extend(self.scratch(named, 4 * *words)?);
         }
+        more.extend(addresses_in(work));
         if from_pageable {
             // It has been read when the call returns. Whoever writes to it next comes after that.
             let hosts: Vec<Name> = touches.reads.iter().copied().filter(|name| matches!(name, Buf::Host(_))).collect();
@@ -289,6 +350,7 @@ impl Model {
         let named = self.default_stream(context, twin)?;
         let work = self.resolve(kind, context)?;
         only_if(!matches!(work, Work::Copy { by: CopyBy::FromHost, from: Buf::Mem(_), .. }))?;
+        only_if(!matches!(work, Work::Copy { by, .. } if !by.is_one()))?;
         self.submit_work(named, Call::SubmitAndWait { work: work.clone(), twin }, &work)?;
         let to_host = matches!(work, Work::Copy { to: Buf::Host(_), .. });
         self.wait_for_last(named, to_host)
