@@ -28,7 +28,7 @@ fn main() {
 
 fn symbols() -> Vec<Symbol> {
     let listed: Vec<(String, String, u32, String)> =
-        serde_json::from_str(baton_contract::SYMBOLS_13_0).expect("the symbol list is JSON rows");
+        serde_json::from_str(baton_contract::SYMBOLS_CUDA).expect("the symbol list is JSON rows");
     let beyond: Vec<(String, String, Vec<String>)> =
         serde_json::from_str(baton_contract::SYMBOLS_BEYOND).expect("the symbol list is JSON rows");
     let listed = listed.into_iter().map(|(base, _, version, name)| Symbol { base, version, name });

@@ -304,6 +304,20 @@ pub(crate) unsafe fn tensor_map_made(map: *const c_void, address: CUdeviceptr) {
     HAS_TENSOR_MAPS.store(true, Ordering::Release);
 }
 
+/// The address that a tensor map is about, if it is known.
+///
+/// # Safety
+///
+/// So many bytes can be read as a tensor map has.
+pub(crate) unsafe fn tensor_map_base(map: *const c_void) -> Option<CUdeviceptr> {
+    // SAFETY: by this function's contract.
+    let contents: [u8; TENSOR_MAP] = unsafe { map.cast::<[u8; TENSOR_MAP]>().read_unaligned() };
+    match tensor_map(&contents) {
+        TensorMap::Of(base) => Some(base),
+        TensorMap::None | TensorMap::Perhaps => None,
+    }
+}
+
 /// A graph was made that kernels can launch.
 pub(crate) fn device_graph_made() {
     with(|roots| roots.lost = true);
