@@ -59,7 +59,7 @@ struct Roots {
     /// Host memory that the device can read, by where it begins.
     host: BTreeMap<u64, Host>,
     tensor_maps: TensorMaps,
-    /// Something is reachable that is not kept here: a graph that kernels launch.
+    /// Something is reachable that is not kept here: a graph that kernels launch, or whatever an unknown function remembers.
     lost: bool,
 }
 
@@ -320,6 +320,11 @@ pub(crate) unsafe fn tensor_map_base(map: *const c_void) -> Option<CUdeviceptr> 
 
 /// A graph was made that kernels can launch.
 pub(crate) fn device_graph_made() {
+    with(|roots| roots.lost = true);
+}
+
+/// A program got a function of which nobody knows what it makes reachable.
+pub(crate) fn unknown_function_found() {
     with(|roots| roots.lost = true);
 }
 

@@ -26,6 +26,7 @@ mod retry;
 mod streams;
 mod synchronous;
 mod table;
+pub(crate) mod unknown;
 mod unmanaged;
 mod vmm;
 

@@ -40,11 +40,17 @@ pub(crate) fn program() -> String {
 /// Tells the user what cannot be as they wanted it: the one case in which we speak unasked. In the file that
 /// `BATON_LOG` names, or on standard error.
 pub(crate) fn warn(message: fmt::Arguments<'_>) {
+    if !note(message) {
+        // A message that cannot be written must not stop the program.
+        let _ = writeln!(std::io::stderr(), "baton: {message}");
+    }
+}
+
+/// Tells the user what they may want to know, in the file that `BATON_LOG` names; without one nothing is said. Says whether there is one.
+pub(crate) fn note(message: fmt::Arguments<'_>) -> bool {
     let file = setting(settings::LOG).and_then(|path| File::options().append(true).create(true).open(path).ok());
-    let process = std::process::id();
-    // A message that cannot be written must not stop the program.
-    let _ = match file {
-        Some(mut file) => writeln!(file, "baton: process {process}: {message}"),
-        None => writeln!(std::io::stderr(), "baton: {message}"),
-    };
+    let Some(mut file) = file else { return false };
+    // As above.
+    let _ = writeln!(file, "baton: process {}: {message}", std::process::id());
+    true
 }
