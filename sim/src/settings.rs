@@ -179,5 +179,9 @@ mod tests {
             let read = Settings::from_lookup(|name| (name == "SIMCUDA_GPUS").then(|| value.into()));
             assert_eq!(read.ok().map(|settings| settings.gpus), gpus, "{value}");
         }
+        for (value, version) in [("13000", Some(13000)), ("13050", Some(13050)), ("13060", None), ("13.0", None)] {
+            let read = Settings::from_lookup(|name| (name == "SIMCUDA_VERSION").then(|| value.into()));
+            assert_eq!(read.ok().map(|settings| settings.version), version, "{value}");
+        }
     }
 }
