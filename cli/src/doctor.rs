@@ -1,8 +1,9 @@
 //! `baton doctor`: what this machine offers, and what is missing, a line each.
 
+mod functions;
 pub mod trial;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use baton_contract::memory::size;
 use baton_contract::socket_path;
@@ -75,6 +76,9 @@ pub fn run(arguments: &Doctor) -> Result<bool, CliError> {
     }
     let library = choice.library(&install)?;
     let gpu = open_gpu(library.as_deref(), arguments.gpu);
+    if gpu.is_ok() {
+        functions(&mut findings, library.as_deref());
+    }
     match &gpu {
         Ok(gpu) => {
             let (major, minor) = (gpu.driver_version / 1000, gpu.driver_version % 1000 / 10);
@@ -123,6 +127,25 @@ pub fn run(arguments: &Doctor) -> Result<bool, CliError> {
     );
     coordinator(&mut findings, gpu.ok().map(|gpu| gpu.uuid));
     Ok(!findings.serious)
+}
+
+/// Whether the driver has functions that are newer than this Baton.
+fn functions(findings: &mut Findings, library: Option<&Path>) {
+    match functions::unknown(library) {
+        Ok(unknown) if unknown.is_empty() => {
+            findings.say(Verdict::Good, "functions", "Baton knows all of the driver's");
+        }
+        Ok(unknown) => findings.say(
+            Verdict::Less,
+            "functions",
+            &format!(
+                "Baton does not know {} of the driver's, and programs are told that there are none: {}; BATON_UNKNOWN=whole lets them run",
+                unknown.len(),
+                unknown.join(", ")
+            ),
+        ),
+        Err(error) => findings.say(Verdict::Less, "functions", &format!("the driver's file cannot be read: {error}")),
+    }
 }
 
 /// Whether the system gives large pages to shared memory that asks for them.

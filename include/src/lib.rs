@@ -6,7 +6,7 @@
 //!   bytes, in shared memory, and over a socket.
 //! - [`class`](mod@class), [`scheduling`], [`memory`], [`socket_path`]: words that both sides use.
 //! - [`resource_manager`]: how NVIDIA's driver takes a process's work off the GPU.
-//! - [`SYMBOLS_13_0`], [`SIGNATURES_13_0`] and [`SYMBOLS_BEYOND`]: the driver's entry points, as data.
+//! - [`SYMBOLS_CUDA`], [`SIGNATURES`] and [`SYMBOLS_BEYOND`]: the driver's entry points, as data.
 
 extern crate alloc;
 
@@ -22,16 +22,16 @@ pub mod settings;
 pub mod socket_path;
 pub mod wire;
 
-/// The entry points of the 13.0 `cuda.h`, as JSON rows `[base, twin, version, symbol]`.
+/// The entry points of `cuda.h`, as JSON rows `[base, twin, version, symbol]`, made by `symbols/remake.py`: those of CUDA 13.5.
 ///
 /// `base` is the name a program asks `cuGetProcAddress` for, `twin` is empty, `"_ptds"` or `"_ptsz"`
 /// (the per-thread default stream variants), `version` the first CUDA version with this symbol.
-pub const SYMBOLS_13_0: &str = include_str!("../symbols/cuda-13.0.json");
+pub const SYMBOLS_CUDA: &str = include_str!("../symbols/cuda.json");
 
-/// What those entry points take, as JSON rows `[symbol, parameter, parameter, …]`, made by `symbols/signatures.py`.
+/// What those entry points take, as JSON rows `[symbol, parameter, parameter, …]`, made by `symbols/remake.py`.
 ///
 /// A parameter is its C type; after a void pointer stands the parameter's name.
-pub const SIGNATURES_13_0: &str = include_str!("../symbols/signatures-13.0.json");
+pub const SIGNATURES: &str = include_str!("../symbols/signatures.json");
 
 /// What drivers export beyond that header, as JSON rows `[symbol, kind, drivers]`.
 ///

@@ -33,6 +33,10 @@ pub const SLO_MICROS: &core::ffi::CStr = c"BATON_SLO_MICROS";
 /// ways that cannot be seen, such as pointers that kernels hide in a module's variables.
 pub const GATE: &core::ffi::CStr = c"BATON_GATE";
 
+/// `whole`: functions of the driver that are newer than this library run while all of the program's memory is here. Otherwise the program
+/// is told that there are none.
+pub const UNKNOWN: &core::ffi::CStr = c"BATON_UNKNOWN";
+
 /// A file for what the library has to say, instead of standard error.
 pub const LOG: &core::ffi::CStr = c"BATON_LOG";
 

@@ -5,6 +5,9 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::{env, fs};
 
+/// How many functions of a newer driver can be let through, if the user wants that: more than a CUDA version has brought.
+const UNKNOWN: usize = 256;
+
 /// One row of the list: what a program asks for, and what the driver exports for it.
 struct Symbol {
     base: String,
@@ -28,7 +31,7 @@ fn main() {
 
 fn symbols() -> Vec<Symbol> {
     let listed: Vec<(String, String, u32, String)> =
-        serde_json::from_str(baton_contract::SYMBOLS_13_0).expect("the symbol list is JSON rows");
+        serde_json::from_str(baton_contract::SYMBOLS_CUDA).expect("the symbol list is JSON rows");
     let beyond: Vec<(String, String, Vec<String>)> =
         serde_json::from_str(baton_contract::SYMBOLS_BEYOND).expect("the symbol list is JSON rows");
     let listed = listed.into_iter().map(|(base, _, version, name)| Symbol { base, version, name });
@@ -37,8 +40,17 @@ fn symbols() -> Vec<Symbol> {
         // Data and break points of the debugger, which reads them in the real driver: a second
         // definition in front of it would mislead the debugger. See docs/coverage.md.
         .filter(|(name, kind, _)| kind == "function" && !is_the_debuggers(name))
-        .map(|(name, _, _)| Symbol { base: name.clone(), version: 0, name });
+        .map(|(name, _, _)| Symbol { base: base_of(&name), version: 0, name });
     listed.chain(beyond).collect()
+}
+
+/// What a program asks for to get a symbol of which no list says so.
+fn base_of(name: &str) -> String {
+    let name = ["_ptds", "_ptsz"].into_iter().find_map(|twin| name.strip_suffix(twin)).unwrap_or(name);
+    match name.rsplit_once("_v") {
+        Some((base, number)) if number.parse::<u32>().is_ok() => base.to_owned(),
+        _ => name.to_owned(),
+    }
 }
 
 fn is_the_debuggers(name: &str) -> bool {
@@ -48,6 +60,17 @@ fn is_the_debuggers(name: &str) -> bool {
 /// The names as data, and an index constant per name for the hook table.
 fn table(symbols: &[Symbol]) -> String {
     let mut text = format!("pub(crate) const COUNT: usize = {};\n", symbols.len());
+    let newest = symbols.iter().map(|symbol| symbol.version).max().unwrap_or(0);
+    writeln!(
+        text,
+        "/// The newest CUDA version of which all names are known.\npub(crate) const NEWEST: u32 = {newest};"
+    )
+    .expect("a String takes all writes");
+    writeln!(
+        text,
+        "/// So many functions that nobody here knows have a stub.\npub(crate) const UNKNOWN: usize = {UNKNOWN};"
+    )
+    .expect("a String takes all writes");
     text.push_str("pub(crate) static SYMBOLS: [Symbol; COUNT] = [\n");
     for Symbol { base, version, name } in symbols {
         writeln!(text, "Symbol {{ name: c\"{name}\", base: \"{base}\", version: {version} }},")
@@ -74,20 +97,25 @@ fn doors(symbols: &[Symbol]) -> String {
         writeln!(asm, ".quad baton_first_stubs + {i} * 16").expect("a String takes all writes");
     }
     asm.push_str(".popsection\n");
-    for (label, common) in [("baton_first_stubs", "{first_call}"), ("baton_traced_stubs", "{traced_call}")] {
+    for (label, common, count) in [
+        ("baton_first_stubs", "{first_call}", symbols.len()),
+        ("baton_traced_stubs", "{traced_call}", symbols.len()),
+        ("baton_unknown_stubs", "{unknown_call}", UNKNOWN),
+    ] {
         writeln!(
             asm,
             ".pushsection .text.{label},\"ax\",@progbits\n.balign 16\n.globl {label}\n.hidden {label}\n{label}:"
         )
         .expect("a String takes all writes");
-        for i in 0..symbols.len() {
+        for i in 0..count {
             writeln!(asm, ".balign 16\npush {i}\njmp {common}").expect("a String takes all writes");
         }
         asm.push_str(".popsection\n");
     }
 
-    let mut text =
-        format!("core::arch::global_asm!(r#\"{asm}\"#, first_call = sym first_call, traced_call = sym traced_call);\n");
+    let mut text = format!(
+        "core::arch::global_asm!(r#\"{asm}\"#, first_call = sym first_call, traced_call = sym traced_call, unknown_call = sym unknown_call);\n"
+    );
     for (i, Symbol { name, .. }) in symbols.iter().enumerate() {
         writeln!(
             text,

@@ -29,6 +29,7 @@ const MEMORY: &[(&str, &[&str])] = &[
             "CUDA_MEMCPY3D_v1",
             "CUDA_MEMCPY3D_PEER",
             "CUDA_MEMCPY3D_BATCH_OP",
+            "CUDA_FABRIC_COPY_BATCH_OP",
             "CUDA_KERNEL_NODE_PARAMS",
             "CUDA_KERNEL_NODE_PARAMS_v1",
             "CUDA_MEMSET_NODE_PARAMS",
@@ -55,7 +56,13 @@ const NO_MEMORY: &[(&str, &[&str])] = &[
     ("contexts: all memory of one goes with it, which their own rows see to", &["CUcontext", "CUgreenCtx"]),
     (
         "what a context is to be like",
-        &["CUctxCreateParams", "CUexecAffinityParam", "CUdevResource", "CUdevResourceDesc"],
+        &[
+            "CUctxCreateParams",
+            "CUexecAffinityParam",
+            "CUdevResource",
+            "CUdevResourceDesc",
+            "CU_DEV_SM_RESOURCE_GROUP_PARAMS",
+        ],
     ),
     (
         "code: a variable is memory from when the program asks for its address",
@@ -103,13 +110,35 @@ const NO_MEMORY: &[(&str, &[&str])] = &[
     ),
     (
         "functions of the program",
-        &["CUhostFn", "CUstreamCallback", "CUasyncCallback", "CUlogsCallback", "CUoccupancyB2DSize"],
+        &[
+            "CUhostFn",
+            "CUstreamCallback",
+            "CUasyncCallback",
+            "CUlogsCallback",
+            "CUoccupancyB2DSize",
+            "CUgraphRecaptureCallback",
+            "CUcoredumpStatusCallback",
+        ],
     ),
-    ("what such functions are registered by", &["CUasyncCallbackHandle", "CUlogsCallbackHandle", "CUuserObject"]),
-    ("names of things", &["CUuuid", "CUdevprop"]),
+    (
+        "what such functions are registered by",
+        &["CUasyncCallbackHandle", "CUlogsCallbackHandle", "CUcoredumpCallbackHandle", "CUuserObject"],
+    ),
+    ("names of things", &["CUuuid", "CUdevprop", "CUcliqueInfo"]),
+    (
+        "by what a fabric's machines reach memory, which another argument binds to it",
+        &["CUlogicalEndpointId", "CUlogicalEndpointProp"],
+    ),
+    ("lists of a graphics interface", &["CUstreamCigCaptureParams"]),
     (
         "whole processes, which are moved past the coordinator",
-        &["CUcheckpointCheckpointArgs", "CUcheckpointLockArgs", "CUcheckpointRestoreArgs", "CUcheckpointUnlockArgs"],
+        &[
+            "CUcheckpointCheckpointArgs",
+            "CUcheckpointLockArgs",
+            "CUcheckpointRestoreArgs",
+            "CUcheckpointUnlockArgs",
+            "CUcheckpointOperationHandle",
+        ],
     ),
 ];
 
@@ -152,6 +181,7 @@ const ENUMERATIONS: &[&str] = &[
     "CUkernelNodeAttrID",
     "CUlibraryOption",
     "CUlimit",
+    "CUlogicalEndpointIpcHandleType",
     "CUmemAccess_flags",
     "CUmemAllocationGranularity_flags",
     "CUmemAllocationHandleType",
@@ -169,6 +199,7 @@ const ENUMERATIONS: &[&str] = &[
     "CUstreamAttrID",
     "CUstreamCaptureMode",
     "CUstreamCaptureStatus",
+    "CUtensorMapAllocClass",
     "CUtensorMapDataType",
     "CUtensorMapFloatOOBfill",
     "CUtensorMapIm2ColWideMode",
@@ -246,7 +277,7 @@ fn rows() -> BTreeMap<&'static str, Row> {
 /// What the header says: a symbol and the types of its parameters, each with its name if it is a void pointer.
 fn header() -> Vec<(String, Vec<String>)> {
     let rows: Vec<Vec<String>> =
-        serde_json::from_str(baton_contract::SIGNATURES_13_0).expect("the signatures are JSON rows");
+        serde_json::from_str(baton_contract::SIGNATURES).expect("the signatures are JSON rows");
     let split = |row: Vec<String>| {
         let mut row = row.into_iter();
         row.next().map(|symbol| (symbol, row.collect()))
@@ -279,7 +310,7 @@ fn is_among(list: &[(&str, &str)], symbol: &str) -> bool {
 fn every_symbol_has_a_signature() {
     let header: Vec<String> = header().into_iter().map(|(symbol, _)| symbol).collect();
     let listed: Vec<(String, String, u32, String)> =
-        serde_json::from_str(baton_contract::SYMBOLS_13_0).expect("the symbol list is JSON rows");
+        serde_json::from_str(baton_contract::SYMBOLS_CUDA).expect("the symbol list is JSON rows");
     let mut listed: Vec<String> = listed.into_iter().map(|row| row.3).collect();
     listed.sort();
     assert_eq!(header, listed);
@@ -400,7 +431,9 @@ fn shape_in_c(kind: &str) -> Shape {
     match kind {
         "char" | "unsigned char" => Shape::Bytes(1),
         "unsigned short" => Shape::Bytes(2),
-        "CUdevice" | "CUdeviceptr_v1" | "cuuint32_t" | "int" | "unsigned int" => Shape::Bytes(4),
+        "CUdevice" | "CUdeviceptr_v1" | "CUlogicalEndpointId" | "cuuint32_t" | "int" | "unsigned int" => {
+            Shape::Bytes(4)
+        }
         "CUdeviceptr" | "CUmemGenericAllocationHandle" | "CUsurfObject" | "CUtexObject" => Shape::Bytes(8),
         "cuuint64_t" | "size_t" | "unsigned long long" => Shape::Bytes(8),
         "CUipcMemHandle" | "CUipcEventHandle" => Shape::Bytes(64),

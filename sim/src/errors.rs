@@ -155,6 +155,9 @@ codes! {
     914 INVALID_RESOURCE_TYPE "the resource is of the wrong type";
     915 INVALID_RESOURCE_CONFIGURATION "the resources are not enough for this";
     916 KEY_ROTATION "the key is being rotated";
+    917 STREAM_DETACHED "the stream's green context is gone";
+    918 GRAPH_RECAPTURE_FAILURE "what is captured is not what the graph holds";
+    919 FABRIC_NOT_READY "the fabric between GPUs is not ready";
     999 UNKNOWN "an unknown error";
 }
 

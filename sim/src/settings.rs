@@ -1,6 +1,7 @@
 //! What the user may set: environment variables `SIMCUDA_*`, read once, at `cuInit`.
 
 use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 /// The settings of one process.
@@ -28,6 +29,8 @@ pub(crate) struct Settings {
     pub(crate) pausing: Pausing,
     /// `SIMCUDA_PAGEABLE`: `on` if kernels reach all pages of the program, as with Linux's heterogeneous memory management.
     pub(crate) pageable: bool,
+    /// `SIMCUDA_VERSION`: the CUDA version, as `cuDriverGetVersion` tells it. `cuGetProcAddress` knows no newer functions.
+    pub(crate) version: u32,
     /// `SIMCUDA_COPY_LOG`: a file that gets a line for every copy to or from the device.
     pub(crate) copy_log: Option<PathBuf>,
 }
@@ -61,6 +64,8 @@ pub(crate) struct BadSetting {
 }
 
 const DEFAULT_MEMORY: u64 = 1 << 30;
+/// The newest version that is simulated; before the oldest there were other functions.
+const VERSIONS: std::ops::RangeInclusive<u32> = 12000..=13050;
 /// There are no more GPUs.
 pub(crate) const MOST_GPUS: usize = 8;
 const LONGEST_SLICE_MS: f64 = 1e6;
@@ -115,6 +120,7 @@ impl Settings {
             })?,
         };
         Ok(Settings {
+            version: version(lookup("SIMCUDA_VERSION"))?,
             memory,
             gpus,
             gpu_file: lookup("SIMCUDA_GPU_FILE").map(PathBuf::from),
@@ -127,6 +133,20 @@ impl Settings {
             copy_log: lookup("SIMCUDA_COPY_LOG").map(PathBuf::from),
         })
     }
+}
+
+fn version(set: Option<String>) -> Result<u32, BadSetting> {
+    let Some(value) = set else { return Ok(*VERSIONS.end()) };
+    match value.trim().parse() {
+        Ok(version) if VERSIONS.contains(&version) => Ok(version),
+        _ => Err(BadSetting { name: "SIMCUDA_VERSION", value, wanted: "a version from 12000 to 13050" }),
+    }
+}
+
+/// The version, for what is asked before `cuInit`; one that cannot be read is complained about there.
+pub(crate) fn version_before_init() -> u32 {
+    static VERSION: OnceLock<u32> = OnceLock::new();
+    *VERSION.get_or_init(|| Settings::from_environment().map_or(*VERSIONS.end(), |settings| settings.version))
 }
 
 /// `1GiB`, `512MiB`, `4G`, `1048576`: a number and a binary unit.
@@ -162,12 +182,16 @@ mod tests {
     fn a_wrong_setting_is_told_and_a_missing_one_has_a_default() {
         let none = Settings::from_lookup(|_| None).unwrap();
         assert_eq!(none.memory, DEFAULT_MEMORY);
-        assert_eq!((none.to_device, none.gpus), (None, 1));
+        assert_eq!((none.to_device, none.gpus, none.version), (None, 1, 13050));
         let wrong = Settings::from_lookup(|name| (name == "SIMCUDA_H2D_GBPS").then(|| "fast".into()));
         assert_eq!(wrong.unwrap_err().to_string(), "simcuda: SIMCUDA_H2D_GBPS=fast is not a positive number");
         for (value, gpus) in [("2", Some(2)), ("8", Some(8)), ("0", None), ("9", None), ("two", None)] {
             let read = Settings::from_lookup(|name| (name == "SIMCUDA_GPUS").then(|| value.into()));
             assert_eq!(read.ok().map(|settings| settings.gpus), gpus, "{value}");
+        }
+        for (value, version) in [("13000", Some(13000)), ("13050", Some(13050)), ("13060", None), ("13.0", None)] {
+            let read = Settings::from_lookup(|name| (name == "SIMCUDA_VERSION").then(|| value.into()));
+            assert_eq!(read.ok().map(|settings| settings.version), version, "{value}");
         }
     }
 }

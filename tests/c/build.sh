@@ -37,6 +37,8 @@ compile -shared -fPIC -o "$out/libhesitant_driver.so" tests/c/hesitant_driver.c 
     -Wl,--no-as-needed "$out/stub/libsimcuda.so"
 compile -shared -fPIC -o "$out/librefusing_driver.so" tests/c/refusing_driver.c \
     -Wl,--no-as-needed "$out/stub/libsimcuda.so"
+compile -shared -fPIC -o "$out/libnewer_driver.so" tests/c/newer_driver.c \
+    -Wl,--no-as-needed "$out/stub/libsimcuda.so"
 compile -shared -fPIC -o "$out/libpinning_driver.so" tests/c/pinning_driver.c \
     -Wl,--no-as-needed "$out/stub/libsimcuda.so"
 compile -o "$out/requests" tests/c/requests.c

@@ -1,4 +1,4 @@
-/* Reads a list of the driver's entry points: include/symbols/cuda-13.0.json, or any text whose
+/* Reads a list of the driver's entry points: include/symbols/cuda.json, or any text whose
  * lines hold base name, twin ("_ptds", "_ptsz" or nothing), version and symbol.
  */
 #ifndef SYMBOL_LIST_H

@@ -17,7 +17,7 @@ fn program(name: &str) -> PathBuf {
 }
 
 fn symbol_list() -> PathBuf {
-    root().join("include/symbols/cuda-13.0.json")
+    root().join("include/symbols/cuda.json")
 }
 
 /// How many driver calls came through Baton when this program ran.

@@ -31,6 +31,7 @@ mod legal; // timed
 mod malformed; // timed
 mod metrics; // timed
 mod namespaces; // timed
+mod newer; // timed
 mod observe; // timed
 mod page; // timed
 mod pausing; // timed

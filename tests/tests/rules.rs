@@ -167,6 +167,25 @@ fn what_other_devices_reach_follows_the_drivers_rules() {
 }
 
 #[test]
+fn what_the_newest_cuda_brought_follows_the_drivers_rules() {
+    rules_hold("newest");
+}
+
+#[test]
+fn all_that_the_newest_cuda_brought_is_called() {
+    const OLDER: u32 = 13000;
+    let listed: Vec<(String, String, u32, String)> =
+        serde_json::from_str(baton_contract::SYMBOLS_CUDA).expect("the list is JSON rows");
+    let program = std::fs::read_to_string(baton_tests::root().join("tests/c/rules/newest.c")).expect("a file of ours");
+    let plain = listed.iter().filter(|(_, twin, version, _)| *version > OLDER && twin.is_empty());
+    let calls =
+        |symbol: &str| program.matches(&format!("{symbol}(")).count() + program.matches(&format!("{symbol},")).count();
+    // Once it is declared.
+    let missing: Vec<_> = plain.filter(|row| calls(&row.3) < 2).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
+#[test]
 fn pools_follow_the_drivers_rules() {
     rules_hold("pools");
 }

@@ -65,7 +65,7 @@ struct Roots {
     /// Host memory that the device can read, by where it begins.
     host: BTreeMap<u64, Host>,
     tensor_maps: TensorMaps,
-    /// Something is reachable that is not kept here: a graph that kernels launch.
+    /// Something is reachable that is not kept here: a graph that kernels launch, or whatever an unknown function remembers.
     lost: bool,
 }
 
@@ -330,8 +330,27 @@ pub(crate) unsafe fn tensor_map_made(map: *const c_void, address: CUdeviceptr) {
     HAS_TENSOR_MAPS.store(true, Ordering::Release);
 }
 
+/// The address that a tensor map is about, if it is known.
+///
+/// # Safety
+///
+/// So many bytes can be read as a tensor map has.
+pub(crate) unsafe fn tensor_map_base(map: *const c_void) -> Option<CUdeviceptr> {
+    // SAFETY: by this function's contract.
+    let contents: [u8; TENSOR_MAP] = unsafe { map.cast::<[u8; TENSOR_MAP]>().read_unaligned() };
+    match tensor_map(&contents) {
+        TensorMap::Of(base) => Some(base),
+        TensorMap::None | TensorMap::Perhaps => None,
+    }
+}
+
 /// A graph was made that kernels can launch.
 pub(crate) fn device_graph_made() {
+    with(|roots| roots.lost = true);
+}
+
+/// A program got a function of which nobody knows what it makes reachable.
+pub(crate) fn unknown_function_found() {
     with(|roots| roots.lost = true);
 }
 

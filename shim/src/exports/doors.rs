@@ -20,13 +20,14 @@ use super::trace;
 
 use crate::driver::functions;
 use crate::driver::symbols::{self, COUNT, Function};
+use crate::hooks::{self, unknown};
+use crate::session;
 use crate::sys::cancel;
 use crate::work::contexts;
-use crate::{hooks, session};
 
 /// The generated doors and their stubs.
 mod generated {
-    use super::{first_call, traced_call};
+    use super::{first_call, traced_call, unknown_call};
     include!(concat!(env!("OUT_DIR"), "/doors.rs"));
 }
 
@@ -113,72 +114,91 @@ unsafe extern "C" fn first_call() {
     )
 }
 
-/// Runs a call between [`trace::begin`] and [`trace::end`], for any signature.
+/// Makes a function that runs a call between two of ours, for any signature: the first says where the call goes, and both have a word to
+/// pass on from one to the other.
 ///
 /// The call is made from here, so that its end is seen: the arguments on the stack are copied, 16
 /// words of them, more than any entry point has (reading a few words above the caller's arguments is
 /// reading the caller's own frame).
-#[unsafe(naked)]
-unsafe extern "C" fn traced_call() {
-    core::arch::naked_asm!(
-        // rbp + 8: index, + 16: return address, + 24: the caller's stack arguments.
-        ".cfi_startproc",
-        ".cfi_def_cfa rsp, 16",
-        "push rbp",
-        "mov rbp, rsp",
-        ".cfi_def_cfa rbp, 24",
-        ".cfi_offset rbp, -24",
-        "sub rsp, 344",
-        "mov [rbp - 24], rax",
-        "mov [rbp - 32], rdi",
-        "mov [rbp - 40], rsi",
-        "mov [rbp - 48], rdx",
-        "mov [rbp - 56], rcx",
-        "mov [rbp - 64], r8",
-        "mov [rbp - 72], r9",
-        "movups [rbp - 96], xmm0",
-        "movups [rbp - 112], xmm1",
-        "movups [rbp - 128], xmm2",
-        "movups [rbp - 144], xmm3",
-        "movups [rbp - 160], xmm4",
-        "movups [rbp - 176], xmm5",
-        "movups [rbp - 192], xmm6",
-        "movups [rbp - 208], xmm7",
-        "mov rdi, [rbp + 8]",
-        "lea rsi, [rbp - 8]",
-        "call {begin}",
-        "mov r11, rax",
-        "lea rsi, [rbp + 24]",
-        "mov rdi, rsp",
-        "mov ecx, 16",
-        "rep movsq",
-        "movups xmm0, [rbp - 96]",
-        "movups xmm1, [rbp - 112]",
-        "movups xmm2, [rbp - 128]",
-        "movups xmm3, [rbp - 144]",
-        "movups xmm4, [rbp - 160]",
-        "movups xmm5, [rbp - 176]",
-        "movups xmm6, [rbp - 192]",
-        "movups xmm7, [rbp - 208]",
-        "mov r9, [rbp - 72]",
-        "mov r8, [rbp - 64]",
-        "mov rcx, [rbp - 56]",
-        "mov rdx, [rbp - 48]",
-        "mov rsi, [rbp - 40]",
-        "mov rdi, [rbp - 32]",
-        "mov rax, [rbp - 24]",
-        "call r11",
-        "mov [rbp - 24], rax",
-        "mov rdi, [rbp + 8]",
-        "mov rsi, [rbp - 8]",
-        "mov rdx, rax",
-        "call {end}",
-        "mov rax, [rbp - 24]",
-        "leave",
-        "add rsp, 8",
-        "ret",
-        ".cfi_endproc",
-        begin = sym trace::begin,
-        end = sym trace::end,
-    )
+macro_rules! between {
+    ($(#[$what:meta])* $name:ident, $begin:path, $end:path) => {
+        $(#[$what])*
+        #[unsafe(naked)]
+        unsafe extern "C" fn $name() {
+            core::arch::naked_asm!(
+                // rbp + 8: index, + 16: return address, + 24: the caller's stack arguments.
+                ".cfi_startproc",
+                ".cfi_def_cfa rsp, 16",
+                "push rbp",
+                "mov rbp, rsp",
+                ".cfi_def_cfa rbp, 24",
+                ".cfi_offset rbp, -24",
+                "sub rsp, 344",
+                "mov [rbp - 24], rax",
+                "mov [rbp - 32], rdi",
+                "mov [rbp - 40], rsi",
+                "mov [rbp - 48], rdx",
+                "mov [rbp - 56], rcx",
+                "mov [rbp - 64], r8",
+                "mov [rbp - 72], r9",
+                "movups [rbp - 96], xmm0",
+                "movups [rbp - 112], xmm1",
+                "movups [rbp - 128], xmm2",
+                "movups [rbp - 144], xmm3",
+                "movups [rbp - 160], xmm4",
+                "movups [rbp - 176], xmm5",
+                "movups [rbp - 192], xmm6",
+                "movups [rbp - 208], xmm7",
+                "mov rdi, [rbp + 8]",
+                "lea rsi, [rbp - 8]",
+                "call {begin}",
+                "mov r11, rax",
+                "lea rsi, [rbp + 24]",
+                "mov rdi, rsp",
+                "mov ecx, 16",
+                "rep movsq",
+                "movups xmm0, [rbp - 96]",
+                "movups xmm1, [rbp - 112]",
+                "movups xmm2, [rbp - 128]",
+                "movups xmm3, [rbp - 144]",
+                "movups xmm4, [rbp - 160]",
+                "movups xmm5, [rbp - 176]",
+                "movups xmm6, [rbp - 192]",
+                "movups xmm7, [rbp - 208]",
+                "mov r9, [rbp - 72]",
+                "mov r8, [rbp - 64]",
+                "mov rcx, [rbp - 56]",
+                "mov rdx, [rbp - 48]",
+                "mov rsi, [rbp - 40]",
+                "mov rdi, [rbp - 32]",
+                "mov rax, [rbp - 24]",
+                "call r11",
+                "mov [rbp - 24], rax",
+                "mov rdi, [rbp + 8]",
+                "mov rsi, [rbp - 8]",
+                "mov rdx, rax",
+                "call {end}",
+                "mov rax, [rbp - 24]",
+                "leave",
+                "add rsp, 8",
+                "ret",
+                ".cfi_endproc",
+                begin = sym $begin,
+                end = sym $end,
+            )
+        }
+    };
 }
+
+between!(
+    /// A call of a name of ours, while `BATON_TRACE` is on.
+    traced_call,
+    trace::begin,
+    trace::end
+);
+between!(
+    /// A call of a function that nobody here knows.
+    unknown_call,
+    unknown::begin,
+    unknown::end
+);

@@ -40,6 +40,9 @@ forwarded! {
     cuMemRangeGetAttributes =>
         (data: HostOnly<*mut *mut c_void>, sizes: *mut usize, attributes: *mut c_int, count: usize, address: Asks<CUdeviceptr>, bytes: usize);
 
+    cuMemGetLocationInfo =>
+        (address: Asks<CUdeviceptr>, bytes: usize, region: usize, sample: usize, locations: *mut CUmemLocation);
+
     // Addresses of 32 bits, of before CUDA 3.2: none of ours is below 4 GiB.
     cuMemGetAddressRange => (base: Tells<*mut CUdeviceptrV1>, size: *mut c_uint, address: Asks<CUdeviceptrV1>);
     cuMemHostGetDevicePointer => (out: Tells<*mut CUdeviceptrV1>, at: Asks<*mut c_void>, flags: c_uint);
@@ -108,6 +111,10 @@ forwarded! {
         (resource: Changes<*mut c_void>, flags: c_uint);
     cuGraphicsUnregisterResource => (resource: Frees<*mut c_void>);
 
+    // Names by which a fabric's machines reach memory. What was bound to one stays where it is.
+    cuLogicalEndpointExport => (handle: Tells<*mut c_void>, endpoint: u32, kind: c_int);
+    cuLogicalEndpointImport => (endpoint: u32, handle: HostOnly<*const c_void>, kind: c_int);
+
     // Graphs: what a node names is read when the graph is made ready.
     cuGraphAddKernelNode, cuGraphAddKernelNode_v2 =>
         (node: *mut *mut c_void, graph: *mut c_void, dependencies: *const *mut c_void, count: usize, parameters: Keeps<*const c_void>);
@@ -115,10 +122,11 @@ forwarded! {
     cuGraphKernelNodeSetAttribute => (node: *mut c_void, attribute: c_int, value: Keeps<*const c_void>);
     cuGraphKernelNodeGetAttribute => (node: *mut c_void, attribute: c_int, value: Tells<*mut c_void>);
     cuGraphKernelNodeGetParams, cuGraphKernelNodeGetParams_v2, cuGraphMemcpyNodeGetParams, cuGraphMemsetNodeGetParams,
-    cuGraphBatchMemOpNodeGetParams, cuGraphMemAllocNodeGetParams =>
+    cuGraphBatchMemOpNodeGetParams, cuGraphMemAllocNodeGetParams, cuGraphNodeGetParams =>
         (node: *mut c_void, parameters: Tells<*mut c_void>);
     cuGraphMemFreeNodeGetParams => (node: *mut c_void, address: Tells<*mut CUdeviceptr>);
     cuGraphExecGetFlags => (graph: Asks<CUgraphExec>, flags: *mut u64);
+    cuGraphExecGetId => (graph: Asks<CUgraphExec>, id: *mut c_uint);
     cuGraphNodeGetEnabled => (graph: Asks<CUgraphExec>, node: *mut c_void, is_enabled: *mut c_uint);
     cuGraphNodeSetEnabled => (graph: Changes<CUgraphExec>, node: *mut c_void, is_enabled: c_uint);
     cuGraphExecEventRecordNodeSetEvent, cuGraphExecEventWaitNodeSetEvent =>
@@ -141,6 +149,8 @@ forwarded! {
         (stream: Asks<CUstream>, context: *mut CUcontext, green: *mut *mut c_void);
     cuStreamGetGreenCtx => (stream: Asks<CUstream>, green: *mut *mut c_void);
     cuStreamGetDevice, cuStreamGetDevice_ptsz => (stream: Asks<CUstream>, device: *mut CUdevice);
+    cuStreamGetDevResource, cuStreamGetDevResource_ptsz =>
+        (stream: Asks<CUstream>, resource: *mut c_void, kind: c_int);
     cuStreamGetFlags, cuStreamGetFlags_ptsz => (stream: Asks<CUstream>, flags: *mut c_uint);
     cuStreamGetId, cuStreamGetId_ptsz => (stream: Asks<CUstream>, id: *mut u64);
     cuStreamGetPriority, cuStreamGetPriority_ptsz => (stream: Asks<CUstream>, priority: *mut c_int);
@@ -151,6 +161,7 @@ forwarded! {
         (stream: Asks<CUstream>, status: *mut c_int, id: *mut u64, graph: *mut *mut c_void, nodes: *mut *const *mut c_void, count: *mut usize);
     cuStreamGetCaptureInfo_v3, cuStreamGetCaptureInfo_v3_ptsz =>
         (stream: Asks<CUstream>, status: *mut c_int, id: *mut u64, graph: *mut *mut c_void, nodes: *mut *const *mut c_void, edges: *mut *const c_void, count: *mut usize);
+    cuStreamEndCaptureToCig, cuStreamEndCaptureToCig_ptsz => (stream: Changes<CUstream>);
     cuStreamUpdateCaptureDependencies, cuStreamUpdateCaptureDependencies_ptsz =>
         (stream: Changes<CUstream>, nodes: *mut *mut c_void, count: usize, flags: c_uint);
     cuStreamUpdateCaptureDependencies_v2, cuStreamUpdateCaptureDependencies_v2_ptsz =>
@@ -166,7 +177,8 @@ forwarded! {
     cuDeviceGetNvSciSyncAttributes => (list: HostOnly<*mut c_void>, device: CUdevice, flags: c_int);
     cuDeviceRegisterAsyncNotification =>
         (device: CUdevice, callback: *const c_void, data: HostOnly<*mut c_void>, out: *mut *mut c_void);
-    cuLogsRegisterCallback => (callback: *const c_void, data: HostOnly<*mut c_void>, out: *mut *mut c_void);
+    cuLogsRegisterCallback, cuCoredumpRegisterStartCallback, cuCoredumpRegisterCompleteCallback =>
+        (callback: *const c_void, data: HostOnly<*mut c_void>, out: *mut *mut c_void);
     cuUserObjectCreate =>
         (out: *mut *mut c_void, object: HostOnly<*mut c_void>, destroy: *const c_void, count: c_uint, flags: c_uint);
     cuCoredumpGetAttribute, cuCoredumpGetAttributeGlobal, cuCoredumpSetAttribute, cuCoredumpSetAttributeGlobal =>

@@ -27,6 +27,7 @@ mod retry;
 mod streams;
 mod synchronous;
 mod table;
+pub(crate) mod unknown;
 mod unmanaged;
 mod vmm;
 

@@ -252,6 +252,7 @@ type Im2colWide = unsafe extern "C-unwind" fn(
     c_int,
     c_int,
 ) -> CUresult;
+type SetClass = unsafe extern "C-unwind" fn(*mut c_void, c_int, *mut c_int) -> CUresult;
 type ReplaceAddress = unsafe extern "C-unwind" fn(*mut c_void, *mut c_void) -> CUresult;
 
 /// The driver has written a tensor map.
@@ -340,6 +341,20 @@ pub(crate) unsafe fn im2col_wide(
         )
     };
     tensor_map(answer, map, address)
+}
+
+/// What a map is about is known by its contents, which this changes.
+pub(crate) unsafe fn set_class(drivers: SetClass, map: *mut c_void, class: c_int, now: *mut c_int) -> CUresult {
+    let known = session::get().filter(|_| !map.is_null() && roots::has_tensor_maps());
+    // SAFETY: not null, so the program's own map, which the driver is about to read.
+    let base = known.and_then(|_| unsafe { roots::tensor_map_base(map) });
+    // SAFETY: the driver's own function with the program's own arguments.
+    let answer = unsafe { drivers(map, class, now) };
+    match base {
+        // SAFETY: the driver has just written it.
+        Some(base) => noted(answer, || unsafe { roots::tensor_map_made(map, base) }),
+        None => answer,
+    }
 }
 
 pub(crate) unsafe fn replace_address(drivers: ReplaceAddress, map: *mut c_void, address: *mut c_void) -> CUresult {

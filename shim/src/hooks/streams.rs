@@ -2,7 +2,7 @@
 
 use core::ffi::{c_int, c_uint, c_void};
 
-use baton_contract::cuda::{CUDA_SUCCESS, CUresult, CUstream};
+use baton_contract::cuda::{CUDA_ERROR_NOT_SUPPORTED, CUDA_SUCCESS, CUresult, CUstream};
 
 use crate::arrival::Needs;
 use crate::driver::api::{self, Stream};
@@ -85,6 +85,8 @@ fn begun(stream: Stream, begin: impl FnOnce() -> CUresult) -> CUresult {
 type EndCapture = unsafe extern "C-unwind" fn(CUstream, *mut *mut c_void) -> CUresult;
 type BeginCapture = unsafe extern "C-unwind" fn(CUstream, c_int) -> CUresult;
 type BeginCaptureV1 = unsafe extern "C-unwind" fn(CUstream) -> CUresult;
+type BeginCaptureToCig = unsafe extern "C-unwind" fn(CUstream, *mut c_void) -> CUresult;
+type BeginRecapture = unsafe extern "C-unwind" fn(CUstream, c_int, *mut c_void, *const c_void, *mut c_void) -> CUresult;
 type BeginCaptureToGraph =
     unsafe extern "C-unwind" fn(CUstream, *mut c_void, *const *mut c_void, *const c_void, usize, c_int) -> CUresult;
 
@@ -113,6 +115,32 @@ pub(super) unsafe fn begin_capture_to_graph<const INDEX: usize>(
 ) -> CUresult {
     // SAFETY: the driver's own function with the program's own arguments.
     begun(Stream::of::<INDEX>(stream), || unsafe { original(stream, graph, dependencies, edges, count, mode) })
+}
+
+pub(super) unsafe fn begin_recapture<const INDEX: usize>(
+    original: BeginRecapture,
+    stream: CUstream,
+    mode: c_int,
+    graph: *mut c_void,
+    changed: *const c_void,
+    data: *mut c_void,
+) -> CUresult {
+    // SAFETY: the driver's own function with the program's own arguments.
+    begun(Stream::of::<INDEX>(stream), || unsafe { original(stream, mode, graph, changed, data) })
+}
+
+/// Work is to go into a list of a graphics interface, which runs it when it likes: neither could it be kept off the GPU, nor the
+/// memory there that it uses. So a tenant gets the answer of a driver that cannot do that.
+pub(super) unsafe fn begin_capture_to_cig(
+    original: BeginCaptureToCig,
+    stream: CUstream,
+    parameters: *mut c_void,
+) -> CUresult {
+    if session::get().is_some() {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    // SAFETY: the driver's own function with the program's own arguments.
+    unsafe { original(stream, parameters) }
 }
 
 /// By waiting for an event of a capture, a stream becomes part of it.

@@ -1,7 +1,7 @@
 //! The table of hooks: every name that Baton stands in front of, with its C signature and its [effects](super::effects).
 //!
 //! Names are the driver's own. The version that a program asks for is chosen by the driver
-//! (see [`crate::hooks::procaddress`]); which name belongs to which version is in `symbols/cuda-13.0.json`.
+//! (see [`crate::hooks::procaddress`]); which name belongs to which version is in `symbols/cuda.json`.
 //!
 //! - `launched in stream`: a gated call that queues work in that stream (or the one that a launch's `config` names): while
 //!   somebody waits for the GPU, such calls are counted. For its memory the stream may wait in place of the call.
@@ -244,6 +244,10 @@ hooks! {
     cuStreamBeginCapture, cuStreamBeginCapture_ptsz => streams::begin_capture_v1 typed stream(stream: Changes<CUstream>);
     cuStreamBeginCaptureToGraph, cuStreamBeginCaptureToGraph_ptsz =>
         streams::begin_capture_to_graph typed stream(stream: Changes<CUstream>, graph: *mut c_void, dependencies: *const *mut c_void, edges: *const c_void, count: usize, mode: c_int);
+    cuStreamBeginRecaptureToGraph, cuStreamBeginRecaptureToGraph_ptsz =>
+        streams::begin_recapture typed stream(stream: Changes<CUstream>, mode: c_int, graph: *mut c_void, changed: *const c_void, data: HostOnly<*mut c_void>);
+    cuStreamBeginCaptureToCig, cuStreamBeginCaptureToCig_ptsz =>
+        streams::begin_capture_to_cig(stream: Changes<CUstream>, parameters: *mut c_void);
     cuStreamEndCapture, cuStreamEndCapture_ptsz =>
         streams::end_capture(stream: Changes<CUstream>, graph: *mut *mut c_void);
     cuStreamWaitEvent, cuStreamWaitEvent_ptsz =>
@@ -342,6 +346,14 @@ hooks! {
         vmm::bind(object: Changes<u64>, at: usize, handle: Escapes<u64>, offset: usize, bytes: usize, flags: u64);
     cuMulticastBindAddr =>
         vmm::bind_address(object: Changes<u64>, at: usize, address: Escapes<CUdeviceptr>, bytes: usize, flags: u64);
+    cuMulticastBindMem_v2 =>
+        vmm::bind_for(object: Changes<u64>, device: CUdevice, at: usize, handle: Escapes<u64>, offset: usize, bytes: usize, flags: u64);
+    cuMulticastBindAddr_v2 =>
+        vmm::bind_address_for(object: Changes<u64>, device: CUdevice, at: usize, address: Escapes<CUdeviceptr>, bytes: usize, flags: u64);
+    cuLogicalEndpointBindMem =>
+        vmm::bind_endpoint(endpoint: u32, device: CUdevice, at: u64, handle: Escapes<u64>, offset: u64, bytes: u64, flags: u64);
+    cuLogicalEndpointBindAddr =>
+        vmm::bind_endpoint_address(endpoint: u32, device: CUdevice, at: u64, address: Escapes<*mut c_void>, bytes: u64, flags: u64);
     cuMemGetHandleForAddressRange =>
         vmm::to_a_handle(handle: Tells<*mut c_void>, address: Escapes<CUdeviceptr>, bytes: usize, kind: c_int, flags: u64);
     cuPointerSetAttribute =>
@@ -435,6 +447,13 @@ hooks! {
     cuMemcpy3DBatchAsync, cuMemcpy3DBatchAsync_ptsz =>
         gated into stream(count: usize, operations: Uses<*mut c_void>, fail_index: *mut usize, flags: u64, stream: Queues<CUstream>);
 
+    cuMemcpyWithAttributesAsync, cuMemcpyWithAttributesAsync_ptsz =>
+        gated into stream over [dst => bytes, src => bytes] bringing [Moved(dst, src, bytes)](dst: Writes<CUdeviceptr>, src: Reads<CUdeviceptr>, bytes: usize, attributes: *mut c_void, stream: Queues<CUstream>);
+    cuMemcpy3DWithAttributesAsync, cuMemcpy3DWithAttributesAsync_ptsz =>
+        gated into stream(operation: Uses<*mut c_void>, flags: u64, stream: Queues<CUstream>);
+    cuFabricCpyBatchAsync, cuFabricCpyBatchAsync_ptsz =>
+        gated into stream(count: usize, operations: Uses<*mut c_void>, flags: u64, stream: Queues<CUstream>);
+
     // Fills.
     cuMemsetD8_v2, cuMemsetD8_v2_ptds => copied over [dst => count] bringing [filled(dst, value, 1, count)](dst: Writes<CUdeviceptr>, value: u8, count: usize);
     cuMemsetD8 => gated(dst: Writes<CUdeviceptrV1>, value: u8, count: c_uint);
@@ -490,6 +509,8 @@ hooks! {
     cuLaunchGrid => gated(function: CUfunction, width: c_int, height: c_int);
     cuLaunchGridAsync => gated into stream(function: CUfunction, width: c_int, height: c_int, stream: Queues<CUstream>);
     cuLaunchHostFunc, cuLaunchHostFunc_ptsz => gated into stream over [] bringing [Nothing](stream: Queues<CUstream>, function: *const c_void, data: HostOnly<*mut c_void>);
+    cuLaunchHostFunc_v2, cuLaunchHostFunc_v2_ptsz =>
+        gated into stream over [] bringing [Nothing](stream: Queues<CUstream>, function: *const c_void, data: HostOnly<*mut c_void>, mode: c_uint);
     cuStreamAddCallback, cuStreamAddCallback_ptsz =>
         gated into stream over [] bringing [Nothing](stream: Queues<CUstream>, callback: *const c_void, data: HostOnly<*mut c_void>, flags: c_uint);
     cuGraphLaunch, cuGraphLaunch_ptsz => launched in stream of graphs::needs [graph](graph: Uses<CUgraphExec>, stream: Queues<CUstream>);
@@ -549,6 +570,8 @@ hooks! {
         reachable::im2col(map: Tells<*mut c_void>, kind: c_int, rank: c_uint, address: Keeps<*mut c_void>, sizes: *const u64, strides: *const u64, lower: *const c_int, upper: *const c_int, channels: c_uint, pixels: c_uint, steps: *const c_uint, interleave: c_int, swizzle: c_int, promotion: c_int, fill: c_int);
     cuTensorMapEncodeIm2colWide =>
         reachable::im2col_wide(map: Tells<*mut c_void>, kind: c_int, rank: c_uint, address: Keeps<*mut c_void>, sizes: *const u64, strides: *const u64, lower: c_int, upper: c_int, channels: c_uint, pixels: c_uint, steps: *const c_uint, interleave: c_int, mode: c_int, swizzle: c_int, promotion: c_int, fill: c_int);
+    cuTensorMapSetAllocationClass =>
+        reachable::set_class(map: Changes<*mut c_void>, class: c_int, now: *mut c_int);
     cuTensorMapReplaceAddress => reachable::replace_address(map: Changes<*mut c_void>, address: Keeps<*mut c_void>);
 
     // The driver looks at the addresses that copies, fills and words in a graph are about: they have to be there.
@@ -562,12 +585,13 @@ hooks! {
         gated over all [Fill(parameters) => 0](node: *mut *mut c_void, graph: *mut c_void, dependencies: *const *mut c_void, count: usize, parameters: Keeps<*const c_void>, context: CUcontext);
     cuGraphAddNode =>
         reachable::add_node(node: *mut *mut c_void, graph: *mut c_void, dependencies: *const *mut c_void, count: usize, parameters: Keeps<*mut c_void>);
-    cuGraphAddNode_v2 =>
+    cuGraphAddNode_v2, cuGraphAddNode_v3 =>
         reachable::add_node_v2(node: *mut *mut c_void, graph: *mut c_void, dependencies: *const *mut c_void, edges: *const c_void, count: usize, parameters: Keeps<*mut c_void>);
     cuGraphMemcpyNodeSetParams =>
         gated over all [Copy3d(parameters) => 0](node: *mut c_void, parameters: Keeps<*const c_void>);
     cuGraphMemsetNodeSetParams => gated over all [Fill(parameters) => 0](node: *mut c_void, parameters: Keeps<*const c_void>);
-    cuGraphNodeSetParams => gated over all [Node(parameters) => 0](node: *mut c_void, parameters: Keeps<*const c_void>);
+    cuGraphNodeSetParams, cuGraphNodeSetParams_v2 =>
+        gated over all [Node(parameters) => 0](node: *mut c_void, parameters: Keeps<*const c_void>);
     cuGraphBatchMemOpNodeSetParams =>
         gated(node: *mut c_void, parameters: Keeps<*const c_void>);
 

@@ -413,8 +413,30 @@ fn consolidate_in(session: &Session, space: &Space, address: CUdeviceptr, bytes:
     handles.try_for_each(|handle| one_piece(session, space, handle).map(drop))
 }
 
-/// A handle is to be bound to a multicast object: its memory becomes one piece, which stays. The call waits until other processes have
-/// added their GPUs, so the gate must not know of it.
+/// A handle is to be bound to what others reach memory by: its memory becomes one piece, which stays. The call waits until other processes
+/// have added their GPUs, so the gate must not know of it.
+fn bound(handle: u64, bind: impl FnOnce(u64) -> CUresult) -> CUresult {
+    if !is_handle(handle) {
+        return bind(handle);
+    }
+    let Some((session, space)) = session::get().zip(space::get()) else { return CUDA_ERROR_INVALID_VALUE };
+    one_piece(session, space, handle).map_or_else(|answer| answer, bind)
+}
+
+/// The same of what is mapped somewhere. Memory that was allocated cannot be bound; whether it could be bound to anything at all, the
+/// driver knows.
+fn bound_at(address: CUdeviceptr, bytes: usize, bind: impl Fn(CUdeviceptr) -> CUresult) -> CUresult {
+    if escapes::is_ours(address, bytes) {
+        return match bind(NOTHING) {
+            CUDA_SUCCESS => REFUSED,
+            answer => answer,
+        };
+    }
+    let mapped = || with_handles().and_then(|space| Some((space, space.mapping(address)?)));
+    let Some((session, (space, mapping))) = session::get().zip(mapped()) else { return bind(address) };
+    one_piece(session, space, mapping.handle).map_or_else(|answer| answer, |_| bind(address))
+}
+
 pub(super) unsafe fn bind(
     original: Bind,
     object: u64,
@@ -425,18 +447,45 @@ pub(super) unsafe fn bind(
     flags: u64,
 ) -> CUresult {
     // SAFETY: the driver's own function with the program's own arguments, or with a handle that stands for the program's.
-    let bind = |handle| unsafe { original(object, at, handle, offset, bytes, flags) };
-    if !is_handle(handle) {
-        return bind(handle);
-    }
-    let Some((session, space)) = session::get().zip(space::get()) else { return CUDA_ERROR_INVALID_VALUE };
-    one_piece(session, space, handle).map_or_else(|answer| answer, bind)
+    bound(handle, |handle| unsafe { original(object, at, handle, offset, bytes, flags) })
+}
+
+type BindFor = unsafe extern "C-unwind" fn(u64, CUdevice, usize, u64, usize, usize, u64) -> CUresult;
+
+#[expect(clippy::too_many_arguments, reason = "the driver's")]
+pub(super) unsafe fn bind_for(
+    original: BindFor,
+    object: u64,
+    device: CUdevice,
+    at: usize,
+    handle: u64,
+    offset: usize,
+    bytes: usize,
+    flags: u64,
+) -> CUresult {
+    // SAFETY: as in `bind`.
+    bound(handle, |handle| unsafe { original(object, device, at, handle, offset, bytes, flags) })
+}
+
+type BindEndpoint = unsafe extern "C-unwind" fn(u32, CUdevice, u64, u64, u64, u64, u64) -> CUresult;
+
+#[expect(clippy::too_many_arguments, reason = "the driver's")]
+pub(super) unsafe fn bind_endpoint(
+    original: BindEndpoint,
+    endpoint: u32,
+    device: CUdevice,
+    at: u64,
+    handle: u64,
+    offset: u64,
+    bytes: u64,
+    flags: u64,
+) -> CUresult {
+    // SAFETY: as in `bind`.
+    bound(handle, |handle| unsafe { original(endpoint, device, at, handle, offset, bytes, flags) })
 }
 
 type BindAddress = unsafe extern "C-unwind" fn(u64, usize, CUdeviceptr, usize, u64) -> CUresult;
 
-/// The same of what is mapped somewhere. Memory that was allocated cannot be bound; whether there are multicast objects at all, the
-/// driver knows.
 pub(super) unsafe fn bind_address(
     original: BindAddress,
     object: u64,
@@ -446,16 +495,39 @@ pub(super) unsafe fn bind_address(
     flags: u64,
 ) -> CUresult {
     // SAFETY: the driver's own function with the program's own arguments, or about an address where nothing is.
-    let bind = |address| unsafe { original(object, at, address, bytes, flags) };
-    if escapes::is_ours(address, bytes) {
-        return match bind(NOTHING) {
-            CUDA_SUCCESS => REFUSED,
-            answer => answer,
-        };
-    }
-    let mapped = || with_handles().and_then(|space| Some((space, space.mapping(address)?)));
-    let Some((session, (space, mapping))) = session::get().zip(mapped()) else { return bind(address) };
-    one_piece(session, space, mapping.handle).map_or_else(|answer| answer, |_| bind(address))
+    bound_at(address, bytes, |address| unsafe { original(object, at, address, bytes, flags) })
+}
+
+type BindAddressFor = unsafe extern "C-unwind" fn(u64, CUdevice, usize, CUdeviceptr, usize, u64) -> CUresult;
+
+pub(super) unsafe fn bind_address_for(
+    original: BindAddressFor,
+    object: u64,
+    device: CUdevice,
+    at: usize,
+    address: CUdeviceptr,
+    bytes: usize,
+    flags: u64,
+) -> CUresult {
+    // SAFETY: as in `bind_address`.
+    bound_at(address, bytes, |address| unsafe { original(object, device, at, address, bytes, flags) })
+}
+
+type BindEndpointAddress = unsafe extern "C-unwind" fn(u32, CUdevice, u64, *mut c_void, u64, u64) -> CUresult;
+
+pub(super) unsafe fn bind_endpoint_address(
+    original: BindEndpointAddress,
+    endpoint: u32,
+    device: CUdevice,
+    at: u64,
+    address: *mut c_void,
+    bytes: u64,
+    flags: u64,
+) -> CUresult {
+    // SAFETY: as in `bind_address`.
+    bound_at(address.expose_provenance() as CUdeviceptr, bytes as usize, |address| unsafe {
+        original(endpoint, device, at, core::ptr::with_exposed_provenance_mut(address as usize), bytes, flags)
+    })
 }
 
 /// The driver's handle of a handle's memory, which is one piece from now on, and stays.

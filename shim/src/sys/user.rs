@@ -47,21 +47,33 @@ pub(crate) fn program() -> String {
 /// Tells the user what cannot be as they wanted it: the one case in which we speak unasked. In the file that
 /// `BATON_LOG` names, or on standard error.
 pub(crate) fn warn(message: fmt::Arguments<'_>) {
+    if !note(message) {
+        let line = format!(
+            "baton: {message}
+"
+        );
+        let _uncancelled = cancel::Off::begin();
+        // A message that cannot be written must not stop the program. Not by the standard library's standard error, which has a lock: a
+        // thread of ours may have it in the middle of a fork.
+        // SAFETY: the program's standard error, which nothing here closes.
+        let mut error = ManuallyDrop::new(unsafe { File::from_raw_fd(libc::STDERR_FILENO) });
+        let _ = error.write_all(line.as_bytes());
+    }
+}
+
+/// Tells the user what they may want to know, in the file that `BATON_LOG` names; without one nothing is said. Says whether there is one.
+pub(crate) fn note(message: fmt::Arguments<'_>) -> bool {
     let _uncancelled = cancel::Off::begin();
     let file = setting(settings::LOG).and_then(|path| File::options().append(true).create(true).open(path).ok());
-    let process = std::process::id();
-    let line = match file {
-        Some(_) => format!("baton: process {process}: {message}\n"),
-        None => format!("baton: {message}\n"),
-    };
-    // A message that cannot be written must not stop the program. Not by the standard library's standard error, which has a lock: a
-    // thread of ours may have it in the middle of a fork.
-    let _ = match file {
-        Some(mut file) => file.write_all(line.as_bytes()),
-        None => {
-            // SAFETY: the program's standard error, which nothing here closes.
-            let mut error = ManuallyDrop::new(unsafe { File::from_raw_fd(libc::STDERR_FILENO) });
-            error.write_all(line.as_bytes())
-        }
-    };
+    let Some(mut file) = file else { return false };
+    // A message that cannot be written must not stop the program.
+    let _ = file.write_all(
+        format!(
+            "baton: process {}: {message}
+",
+            std::process::id()
+        )
+        .as_bytes(),
+    );
+    true
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::abi::{BatchOp3D, Memcpy2D, Memcpy3D, MemcpyAttributes, Operand3D};
-use super::arguments::{current, not_legacy};
+use super::arguments::{current, not_legacy, only_flags};
 use super::copy_plan::{DEVICE, End, HOST, Side, UNIFIED, When, ends, prepare, run, run_between, stage};
 use crate::border::{In, List, Out};
 use crate::door::doors;
@@ -62,6 +62,10 @@ doors! {
     cuMemcpy3DBatchAsync_v2 / cuMemcpy3DBatchAsync_v2_ptsz: "cuMemcpy3DBatchAsync" 13000 / 13000
         (count: usize, ops: List<BatchOp3D>, flags: u64, stream: usize)
         = batch_solid after has_stream(stream);
+    cuMemcpyWithAttributesAsync / cuMemcpyWithAttributesAsync_ptsz: "cuMemcpyWithAttributesAsync" 13020 / 13020
+        (dst: u64, src: u64, bytes: usize, attributes: In<MemcpyAttributes>, stream: usize) = with_attributes;
+    cuMemcpy3DWithAttributesAsync / cuMemcpy3DWithAttributesAsync_ptsz: "cuMemcpy3DWithAttributesAsync" 13020 / 13020
+        (op: In<BatchOp3D>, flags: u64, stream: usize) = solid_with_attributes;
 }
 
 fn line(bytes: usize) -> [u64; 3] {
@@ -217,6 +221,10 @@ fn solid_peer_async(default: Default, copy: In<Memcpy3D>, stream: usize) -> Outc
 /// `CUmemcpySrcAccessOrder`
 const ORDERS: std::ops::RangeInclusive<u32> = 1..=3;
 
+fn check_order(order: u32) -> Outcome {
+    if ORDERS.contains(&order) { Ok(()) } else { Err(Status::INVALID_VALUE) }
+}
+
 /// The calls of CUDA 13 take no default stream by the name 0, the ones of before only the thread's own.
 fn has_stream(default: Default, stream: usize) -> Outcome {
     if stream == 0 { Err(Status::INVALID_VALUE) } else { not_legacy(default, stream) }
@@ -248,8 +256,8 @@ fn batch_old(
     let stream = submit::resolve(default, stream)?;
     let attributes = attributes.read(attribute_count)?;
     let indices = indices.read(attribute_count)?;
-    let ordered = attributes.iter().all(|attribute| ORDERS.contains(&attribute.order));
-    if count == 0 || attribute_count == 0 || indices.first() != Some(&0) || !ordered {
+    attributes.iter().try_for_each(|attribute| check_order(attribute.order))?;
+    if count == 0 || attribute_count == 0 || indices.first() != Some(&0) {
         return Err(Status::INVALID_VALUE);
     }
     let pairs = dsts.read(count)?.into_iter().zip(srcs.read(count)?).zip(sizes.read(count)?);
@@ -284,18 +292,39 @@ fn batch_solid_old(
     if count == 0 || flags != 0 {
         return Err(Status::INVALID_VALUE);
     }
-    let ends = ops.read(count)?.into_iter().map(|op| {
-        if !ORDERS.contains(&op.order) {
-            return Err(Status::INVALID_VALUE);
-        }
-        let extent = op.extent.map(|size| size as u64);
-        Ok((operand(&op.dst, extent)?, operand(&op.src, extent)?, extent))
-    });
-    run_batch(&stream, ends, failed)
+    run_batch(&stream, ops.read(count)?.iter().map(solid_ends), failed)
+}
+
+/// Where a box of a batch goes and comes from, and its size.
+fn solid_ends(op: &BatchOp3D) -> Outcome<(End, End, [u64; 3])> {
+    check_order(op.order)?;
+    let extent = op.extent.map(|size| size as u64);
+    Ok((operand(&op.dst, extent)?, operand(&op.src, extent)?, extent))
 }
 
 fn batch_solid(default: Default, count: usize, ops: List<BatchOp3D>, flags: u64, stream: usize) -> Outcome {
     batch_solid_old(default, count, ops, Out::nowhere(), flags, stream)
+}
+
+/// Unlike the batches, a single copy goes into any stream.
+fn with_attributes(
+    default: Default,
+    dst: u64,
+    src: u64,
+    bytes: usize,
+    attributes: In<MemcpyAttributes>,
+    stream: usize,
+) -> Outcome {
+    submit::need_context(stream)?;
+    check_order(attributes.get()?.order)?;
+    plain_async(default, dst, src, bytes, stream)
+}
+
+fn solid_with_attributes(default: Default, op: In<BatchOp3D>, flags: u64, stream: usize) -> Outcome {
+    submit::need_context(stream)?;
+    only_flags(flags, 0)?;
+    let (dst, src, extent) = solid_ends(&op.get()?)?;
+    run(&submit::resolve(default, stream)?, &dst, &src, extent, When::Submitted)
 }
 
 fn operand(operand: &Operand3D, [width, height, _]: [u64; 3]) -> Outcome<End> {

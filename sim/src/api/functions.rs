@@ -20,6 +20,7 @@ doors! {
     cuFuncGetName: "cuFuncGetName" 12030 (name: Out<usize>, function: usize) = get_name;
     cuFuncGetParamInfo: "cuFuncGetParamInfo" 12040
         (function: usize, index: usize, offset: Out<usize>, bytes: Out<usize>) = param_info;
+    cuFuncGetParamCount: "cuFuncGetParamCount" 13020 (function: usize, count: Out<usize>) = param_count;
     cuFuncIsLoaded: "cuFuncIsLoaded" 12040 (state: Out<u32>, function: usize) = is_loaded;
     cuFuncLoad: "cuFuncLoad" 12040 (function: usize) = load;
     cuFuncSetBlockShape: "cuFuncSetBlockShape" 2000 (function: usize, x: i32, y: i32, z: i32) = set_block;
@@ -123,6 +124,12 @@ fn param_info(function: usize, index: usize, offset: Out<usize>, bytes: Out<usiz
     let (_, driver) = current()?;
     offset.required()?;
     tell_param(&driver.functions.get(function)?.entry, index, offset, bytes)
+}
+
+fn param_count(function: usize, count: Out<usize>) -> Outcome {
+    let (_, driver) = current()?;
+    count.required()?;
+    count.set(driver.functions.get(function)?.entry.params.len())
 }
 
 /// `CU_FUNCTION_LOADING_STATE_LOADED`

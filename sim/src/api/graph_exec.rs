@@ -7,7 +7,7 @@ use super::abi::{
     UpdateResultInfo,
 };
 use super::arguments::{current, only_flags};
-use super::graphs::find_graph;
+use super::graphs::{find_graph, id_of};
 use super::node_work as work;
 use crate::border::{In, Out, OutList};
 use crate::door::doors;
@@ -31,6 +31,7 @@ doors! {
     cuGraphInstantiateWithParams / cuGraphInstantiateWithParams_ptsz: "cuGraphInstantiateWithParams" 12000 / 12000
         (out: Out<usize>, graph: usize, params: Out<InstantiateParams>) = instantiate_with_params;
     cuGraphExecGetFlags: "cuGraphExecGetFlags" 12000 (exec: usize, flags: Out<u64>) = get_flags;
+    cuGraphExecGetId: "cuGraphExecGetId" 13010 (exec: usize, id: Out<u32>) = get_id;
     cuGraphExecDestroy: "cuGraphExecDestroy" 10000 (exec: usize) = destroy;
     cuGraphUpload / cuGraphUpload_ptsz: "cuGraphUpload" 11010 / 11010 (exec: usize, stream: usize) = upload;
     cuGraphLaunch / cuGraphLaunch_ptsz: "cuGraphLaunch" 10000 / 10000 (exec: usize, stream: usize) = launch;
@@ -118,6 +119,12 @@ fn find(exec: usize) -> Outcome<Arc<GraphExec>> {
 fn get_flags(exec: usize, flags: Out<u64>) -> Outcome {
     flags.required()?;
     flags.set(find(exec)?.flags)
+}
+
+fn get_id(exec: usize, id: Out<u32>) -> Outcome {
+    id.required()?;
+    find(exec)?;
+    id.set(id_of(exec))
 }
 
 fn destroy(exec: usize) -> Outcome {

@@ -87,11 +87,16 @@ fn get_alloc(node: usize, params: Out<MemAllocNode>) -> Outcome {
         Work::Op(Op::Allocate(slot)) => Ok(slot.clone()),
         _ => Err(Status::INVALID_VALUE),
     })?;
+    params.set(tell(&slot))
+}
+
+/// A slot as the node that allocates it describes it.
+pub(super) fn tell(slot: &Slot) -> MemAllocNode {
     let location = Location { kind: 1, id: slot.gpu().ordinal() as i32 };
     let props = PoolProps { kind: 1, handle_types: 0, location, win32: 0, most: 0, usage: 0, reserved: [0; 54] };
     let bytes = slot.bytes as usize;
     // The list itself is not shown: the driver's copy has no address that a program could use.
-    params.set(MemAllocNode { props, access: 0, access_count: slot.peers(), bytes, address: slot.start() })
+    MemAllocNode { props, access: 0, access_count: slot.peers(), bytes, address: slot.start() }
 }
 
 fn get_free(node: usize, address: Out<u64>) -> Outcome {

@@ -41,6 +41,9 @@ doors! {
     cuGraphAddNode_v2: "cuGraphAddNode" 12030
         (out: Out<usize>, graph: usize, after: List<usize>, edges: List<EdgeData>, count: usize,
          params: Out<NodeParams>) = add_any_v2;
+    cuGraphAddNode_v3: "cuGraphAddNode" 13040
+        (out: Out<usize>, graph: usize, after: List<usize>, edges: List<EdgeData>, count: usize,
+         params: Out<NodeParams>) = add_any_v2;
     cuGraphKernelNodeGetParams: "cuGraphKernelNodeGetParams" 10000 (node: usize, params: Out<KernelNode>) = get_kernel_old;
     cuGraphKernelNodeGetParams_v2: "cuGraphKernelNodeGetParams" 12000
         (node: usize, params: Out<KernelNode2>) = get_kernel;
@@ -64,6 +67,8 @@ doors! {
     cuGraphBatchMemOpNodeSetParams: "cuGraphBatchMemOpNodeSetParams" 11070
         (node: usize, params: In<BatchMemOpNode>) = set_words;
     cuGraphNodeSetParams: "cuGraphNodeSetParams" 12020 (node: usize, params: In<NodeParams>) = set_any;
+    cuGraphNodeSetParams_v2: "cuGraphNodeSetParams" 13040 (node: usize, params: In<NodeParams>) = set_any;
+    cuGraphNodeGetParams: "cuGraphNodeGetParams" 13020 (node: usize, params: Out<NodeParams>) = get_any;
     cuGraphKernelNodeCopyAttributes: "cuGraphKernelNodeCopyAttributes" 11000 (to: usize, from: usize) = copy_attributes;
     cuGraphKernelNodeGetAttribute: "cuGraphKernelNodeGetAttribute" 11000
         (node: usize, attribute: u32, value: Out<[u64; 8]>) = get_attribute;
@@ -195,9 +200,7 @@ fn get_kernel_old(node: usize, params: Out<KernelNode>) -> Outcome {
 fn get_kernel(node: usize, params: Out<KernelNode2>) -> Outcome {
     params.required()?;
     let mut told = look(node, work::tell_kernel)?;
-    if state::driver()?.kernels.get(told.first.function).is_ok() {
-        told.kernel = std::mem::take(&mut told.first.function);
-    }
+    work::tell_kernels_handle(&mut told)?;
     params.set(told)
 }
 
@@ -268,13 +271,9 @@ fn set_event_wait(node: usize, event: usize) -> Outcome {
     set(node, || work::event_wait(event))
 }
 
-/// The list itself is not shown: the driver's copy has no address that a program could use.
 fn get_words(node: usize, params: Out<BatchMemOpNode>) -> Outcome {
     params.required()?;
-    params.set(look(node, |work| match work {
-        Work::Op(Op::Words(words)) => Ok(BatchMemOpNode { count: words.len() as u32, ..BatchMemOpNode::default() }),
-        _ => Err(Status::INVALID_VALUE),
-    })?)
+    params.set(look(node, work::tell_words)?)
 }
 
 fn set_words(node: usize, params: In<BatchMemOpNode>) -> Outcome {
@@ -283,6 +282,11 @@ fn set_words(node: usize, params: In<BatchMemOpNode>) -> Outcome {
 
 fn set_any(node: usize, params: In<NodeParams>) -> Outcome {
     set(node, || work::any(&params.get()?, None))
+}
+
+fn get_any(node: usize, params: Out<NodeParams>) -> Outcome {
+    params.required()?;
+    params.set(look(node, work::tell)?)
 }
 
 /// The last `CUlaunchAttributeID`.

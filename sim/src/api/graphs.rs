@@ -44,6 +44,10 @@ doors! {
         (graph: usize, from: List<usize>, to: List<usize>, edges: List<EdgeData>, count: usize) = disconnect_v2;
     cuGraphDestroyNode: "cuGraphDestroyNode" 10000 (node: usize) = destroy_node;
     cuGraphNodeGetType: "cuGraphNodeGetType" 10000 (node: usize, kind: Out<u32>) = get_type;
+    cuGraphNodeGetContainingGraph: "cuGraphNodeGetContainingGraph" 13010 (node: usize, graph: Out<usize>) = containing;
+    cuGraphNodeGetLocalId: "cuGraphNodeGetLocalId" 13010 (node: usize, id: Out<u32>) = local_id;
+    cuGraphNodeGetToolsId: "cuGraphNodeGetToolsId" 13010 (node: usize, id: Out<u64>) = tools_id;
+    cuGraphGetId: "cuGraphGetId" 13010 (graph: usize, id: Out<u32>) = get_id;
     cuGraphDebugDotPrint: "cuGraphDebugDotPrint" 11030 (graph: usize, path: Text, flags: u32) = dot_print;
     cuUserObjectCreate: "cuUserObjectCreate" 11030
         (out: Out<usize>, data: usize, destroy: Option<extern "C" fn(usize)>, count: u32, flags: u32) = object_create;
@@ -207,6 +211,33 @@ fn get_type(node: usize, kind: Out<u32>) -> Outcome {
     let graph = graph_of(node)?;
     let found = graph.nodes().get(&node).map(|node| node.work.kind());
     kind.set(found.ok_or(Status::INVALID_VALUE)?)
+}
+
+fn containing(node: usize, graph: Out<usize>) -> Outcome {
+    graph.required()?;
+    graph.set(graph_of(node)?.handle)
+}
+
+/// What is drawn for a handle is never drawn again, and the rest of the handle says only of what kind it is.
+pub(super) fn id_of(handle: usize) -> u32 {
+    (handle >> 4) as u32
+}
+
+fn local_id(node: usize, id: Out<u32>) -> Outcome {
+    id.required()?;
+    graph_of(node)?;
+    id.set(id_of(node))
+}
+
+fn tools_id(node: usize, id: Out<u64>) -> Outcome {
+    id.required()?;
+    let graph = graph_of(node)?;
+    id.set(u64::from(id_of(graph.handle)) << 32 | u64::from(id_of(node)))
+}
+
+fn get_id(graph: usize, id: Out<u32>) -> Outcome {
+    id.required()?;
+    id.set(id_of(find_graph(graph)?.handle))
 }
 
 /// What the kinds of nodes are called, by their number.

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use crate::border::{Out, Text};
 use crate::door::{Row, doors};
 use crate::errors::{Outcome, Status, describe};
-use crate::state;
+use crate::{settings, state};
 
 doors! {
     early cuInit: "cuInit" 2000 (flags: u32) = init;
@@ -22,9 +22,6 @@ doors! {
     cuProfilerStart: "cuProfilerStart" 4000 () = profiler;
     cuProfilerStop: "cuProfilerStop" 4000 () = profiler;
 }
-
-/// The version that is simulated.
-pub(super) const CUDA_VERSION: i32 = 13000;
 
 /// `CUdriverProcAddressQueryResult`
 const FOUND: u32 = 0;
@@ -43,7 +40,7 @@ fn init(flags: u32) -> Outcome {
 }
 
 fn driver_version(version: Out<i32>) -> Outcome {
-    version.set(CUDA_VERSION)
+    version.set(settings::version_before_init() as i32)
 }
 
 fn error_name(code: u32, text: Out<usize>) -> Outcome {
@@ -82,7 +79,8 @@ fn by_name() -> &'static HashMap<&'static str, Vec<Row>> {
     static BY_NAME: OnceLock<HashMap<&'static str, Vec<Row>>> = OnceLock::new();
     BY_NAME.get_or_init(|| {
         let mut names: HashMap<_, Vec<Row>> = HashMap::new();
-        for row in super::rows() {
+        let version = settings::version_before_init();
+        for row in super::rows().into_iter().filter(|row| row.version <= version) {
             names.entry(row.base).or_default().push(row);
         }
         names
@@ -164,7 +162,7 @@ mod tests {
 
     /// The driver's own list: base, twin, version, symbol.
     fn list() -> Vec<[String; 4]> {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../include/symbols/cuda-13.0.json");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../include/symbols/cuda.json");
         let text = std::fs::read_to_string(path).expect("the symbol list is in the repository");
         let fields = |line: &str| {
             let line = line.trim().trim_end_matches(',').trim_matches(['[', ']']);

@@ -40,6 +40,7 @@ doors! {
     cuKernelGetName: "cuKernelGetName" 12030 (name: Out<usize>, kernel: usize) = get_name;
     cuKernelGetParamInfo: "cuKernelGetParamInfo" 12040
         (kernel: usize, index: usize, offset: Out<usize>, bytes: Out<usize>) = param_info;
+    cuKernelGetParamCount: "cuKernelGetParamCount" 13020 (kernel: usize, count: Out<usize>) = param_count;
 }
 
 #[allow(clippy::too_many_arguments)]
@@ -172,6 +173,11 @@ fn get_name(name: Out<usize>, kernel: usize) -> Outcome {
     name.required()?;
     // The text belongs to the kernel, which lives as long as its library.
     name.set(find_kernel(kernel)?.name.as_ptr().expose_provenance())
+}
+
+fn param_count(kernel: usize, count: Out<usize>) -> Outcome {
+    count.required()?;
+    count.set(find_kernel(kernel)?.entry.params.len())
 }
 
 /// A function's handle is refused: `cuFuncGetParamInfo` is for those.

@@ -11,6 +11,7 @@ mod copies_old;
 mod copy_plan;
 mod device;
 mod events;
+mod fabric;
 mod fills;
 mod functions;
 mod graph_exec;
@@ -50,6 +51,7 @@ pub(crate) fn rows() -> Vec<Row> {
         copies_old::rows,
         device::rows,
         events::rows,
+        fabric::rows,
         fills::rows,
         functions::rows,
         graph_exec::rows,

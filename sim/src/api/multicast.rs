@@ -18,6 +18,10 @@ doors! {
         (object: u64, at: usize, memory: u64, offset: usize, bytes: usize, flags: u64) = bind_memory;
     cuMulticastBindAddr: "cuMulticastBindAddr" 12010
         (object: u64, at: usize, address: u64, bytes: usize, flags: u64) = bind_address;
+    cuMulticastBindMem_v2: "cuMulticastBindMem" 13010
+        (object: u64, device: i32, at: usize, memory: u64, offset: usize, bytes: usize, flags: u64) = bind_memory_of;
+    cuMulticastBindAddr_v2: "cuMulticastBindAddr" 13010
+        (object: u64, device: i32, at: usize, address: u64, bytes: usize, flags: u64) = bind_address_of;
     cuMulticastUnbind: "cuMulticastUnbind" 12010 (object: u64, device: i32, at: usize, bytes: usize) = unbind;
     cuMulticastGetGranularity: "cuMulticastGetGranularity" 12010
         (out: Out<usize>, properties: In<MulticastProps>, option: u32) = granularity;
@@ -74,6 +78,26 @@ fn bind_address(object: u64, at: usize, address: u64, bytes: usize, flags: u64) 
     };
     let (memory, offset) = find()?;
     with_team(object, |team| team.bind(team.part(at, bytes)?, memory, offset))
+}
+
+/// The same for a GPU that is named; the memory is its own.
+#[allow(clippy::too_many_arguments)]
+fn bind_memory_of(
+    object: u64,
+    device: i32,
+    at: usize,
+    memory: u64,
+    offset: usize,
+    bytes: usize,
+    flags: u64,
+) -> Outcome {
+    arguments::device(device)?;
+    bind_memory(object, at, memory, offset, bytes, flags)
+}
+
+fn bind_address_of(object: u64, device: i32, at: usize, address: u64, bytes: usize, flags: u64) -> Outcome {
+    arguments::device(device)?;
+    bind_address(object, at, address, bytes, flags)
 }
 
 /// As it was bound; anything else is undefined.

@@ -6,8 +6,8 @@ use super::abi::{
     BatchMemOp, BatchMemOpNode, HostNode, KernelNode, KernelNode2, Memcpy3D, MemcpyNode, MemsetNode, NodeParams,
 };
 use super::arguments::context_or_current;
-use super::{copy_plan, fills, stream_words};
-use crate::border::{list_at, read_at};
+use super::{copy_plan, fills, graph_memory, stream_words};
+use crate::border::{list_at, read_at, write_at};
 use crate::errors::{Outcome, Status};
 use crate::exec::op::{Fill, HostCall, Op};
 use crate::graph::Work;
@@ -116,6 +116,47 @@ pub(super) fn host(params: &HostNode) -> Outcome<Work> {
 pub(super) fn tell_host(work: &Work) -> Outcome<HostNode> {
     let Work::Op(Op::Host(call)) = work else { return Err(Status::INVALID_VALUE) };
     Ok(HostNode { function: call.function as *const () as usize, data: call.data })
+}
+
+/// Any node, as a block that says of itself what it is.
+pub(super) fn tell(work: &Work) -> Outcome<NodeParams> {
+    let mut told = NodeParams { kind: work.kind(), reserved: [0; 3], block: [0; 29], reserved2: 0 };
+    let block = told.block.as_mut_ptr().expose_provenance();
+    match work {
+        Work::Op(Op::Kernel(_)) => {
+            let mut kernel = tell_kernel(work)?;
+            tell_kernels_handle(&mut kernel)?;
+            write_at(block, kernel)?;
+        }
+        Work::Op(Op::Copy(_)) => {
+            write_at(block, MemcpyNode { flags: 0, reserved: 0, context: 0, copy: tell_copy(work)? })?;
+        }
+        Work::Op(Op::Fill(_)) => write_at(block, tell_fill(work)?)?,
+        Work::Op(Op::Host(_)) => write_at(block, tell_host(work)?)?,
+        Work::Op(Op::EventRecord(event) | Op::EventWait(event)) => told.block[0] = event.handle as u64,
+        Work::Op(Op::Words(_)) => write_at(block, tell_words(work)?)?,
+        Work::Op(Op::Allocate(slot)) => write_at(block, graph_memory::tell(slot))?,
+        Work::Op(Op::Release(slot)) => told.block[0] = slot.start(),
+        Work::Op(_) => {}
+        Work::Child(child) => told.block[0] = child.handle as u64,
+    }
+    Ok(told)
+}
+
+/// Of a node that launches a library's kernel, that kernel's handle has a place of its own.
+pub(super) fn tell_kernels_handle(told: &mut KernelNode2) -> Outcome {
+    if state::driver()?.kernels.get(told.first.function).is_ok() {
+        told.kernel = std::mem::take(&mut told.first.function);
+    }
+    Ok(())
+}
+
+/// The list itself is not shown: the driver's copy has no address that a program could use.
+pub(super) fn tell_words(work: &Work) -> Outcome<BatchMemOpNode> {
+    match work {
+        Work::Op(Op::Words(words)) => Ok(BatchMemOpNode { count: words.len() as u32, ..BatchMemOpNode::default() }),
+        _ => Err(Status::INVALID_VALUE),
+    }
 }
 
 /// A copy of another graph, as it is now; a graph cannot be inside itself.

@@ -2,7 +2,7 @@
 
 use super::abi::Location;
 use super::arguments::{self, current};
-use crate::border::{List, Out, write_at};
+use crate::border::{List, Out, OutList, write_at};
 use crate::door::doors;
 use crate::errors::{Outcome, Status};
 use crate::exec::op::Op;
@@ -33,6 +33,8 @@ doors! {
     cuMemRangeGetAttributes: "cuMemRangeGetAttributes" 8000
         (data: List<usize>, sizes: List<usize>, attributes: List<u32>, attribute_count: usize,
          start: u64, count: usize) = attributes;
+    cuMemGetLocationInfo: "cuMemGetLocationInfo" 13040
+        (start: u64, bytes: usize, region: usize, sample: usize, locations: OutList<Location>) = locations;
     cuMemBatchDecompressAsync / cuMemBatchDecompressAsync_ptsz: "cuMemBatchDecompressAsync" 12060 / 12060
         (list: usize, count: usize, flags: u32, failed: Out<usize>, stream: usize) = decompress;
 }
@@ -48,6 +50,15 @@ fn managed(start: u64, bytes: usize) -> Outcome {
     let inside =
         table.host(start).is_some_and(|(base, range)| range.managed && bytes as u64 <= range.bytes - (start - base));
     if bytes == 0 || !inside { Err(Status::INVALID_VALUE) } else { Ok(()) }
+}
+
+/// Where parts of managed memory are: all of it in the host.
+fn locations(start: u64, bytes: usize, region: usize, sample: usize, locations: OutList<Location>) -> Outcome {
+    managed(start, bytes)?;
+    if !(1..=bytes).contains(&region) || sample > region {
+        return Err(Status::INVALID_VALUE);
+    }
+    locations.write(&vec![from_device(HOST); bytes.div_ceil(region)])
 }
 
 /// `CUmemLocationType`: a device, and the last of the host's.

@@ -1,13 +1,15 @@
 //! Capturing streams into graphs: the calls. What is done with them is in `graph/capture.rs`.
 
-use super::abi::EdgeData;
+use super::abi::{EdgeData, NodeParams};
 use super::arguments::current;
+use super::graphs::find_graph;
+use super::node_work;
 use crate::border::{List, Out};
 use crate::door::doors;
 use crate::errors::{Outcome, Status};
 use crate::exec::submit::{self, Default};
-use crate::graph::Graph;
 use crate::graph::capture::{self, MODE_GLOBAL};
+use crate::graph::{Graph, Work};
 
 doors! {
     cuStreamBeginCapture / cuStreamBeginCapture_ptsz: "cuStreamBeginCapture" 10000 / 10000
@@ -16,6 +18,8 @@ doors! {
         (stream: usize, mode: u32) = begin;
     cuStreamBeginCaptureToGraph / cuStreamBeginCaptureToGraph_ptsz: "cuStreamBeginCaptureToGraph" 12030 / 12030
         (stream: usize, graph: usize, after: List<usize>, edges: List<EdgeData>, count: usize, mode: u32) = begin_to_graph;
+    cuStreamBeginRecaptureToGraph / cuStreamBeginRecaptureToGraph_ptsz: "cuStreamBeginRecaptureToGraph" 13030 / 13030
+        (stream: usize, mode: u32, graph: usize, changed: Option<Changed>, data: usize) = begin_again;
     cuStreamEndCapture / cuStreamEndCapture_ptsz: "cuStreamEndCapture" 10000 / 10000
         (stream: usize, graph: Out<usize>) = end;
     cuStreamIsCapturing / cuStreamIsCapturing_ptsz: "cuStreamIsCapturing" 10000 / 10000
@@ -72,6 +76,31 @@ fn begin_to_graph(
         return Err(Status::INVALID_VALUE);
     }
     capture::begin(&stream, mode, graph, after)
+}
+
+/// `CUgraphRecaptureCallback`: what it was given, the node, its parameters before and now, and whether they can be changed.
+type Changed = extern "C" fn(usize, usize, *const NodeParams, *const NodeParams, u32) -> u32;
+
+fn begin_again(
+    default: Default,
+    stream: usize,
+    mode: u32,
+    graph: usize,
+    changed: Option<Changed>,
+    data: usize,
+) -> Outcome {
+    // `CU_GRAPH_RECAPTURE_ELIGIBLE_FOR_UPDATE`
+    const ELIGIBLE: u32 = 0;
+    let stream = submit::resolve(default, stream)?;
+    let owner = submit::owner(&stream)?;
+    owner.locks.pass_objects();
+    let graph = find_graph(graph)?;
+    let tell = move |node, before: &Work, now: &Work| {
+        let Some(changed) = changed else { return Ok(()) };
+        let [before, now] = [node_work::tell(before)?, node_work::tell(now)?];
+        Status::from_code(changed(data, node, &before, &now, ELIGIBLE)).map_or(Ok(()), Err)
+    };
+    capture::begin_again(&stream, mode, graph, Box::new(tell))
 }
 
 /// Edges between parts of kernels are not simulated: if edges are described, then as plain ones.

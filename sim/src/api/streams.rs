@@ -30,6 +30,9 @@ doors! {
     cuLaunchHostFunc / cuLaunchHostFunc_ptsz: "cuLaunchHostFunc" 10000 / 10000
         (stream: usize, function: Option<extern "C" fn(usize)>, data: usize)
         = host_function after is_there(function);
+    cuLaunchHostFunc_v2 / cuLaunchHostFunc_v2_ptsz: "cuLaunchHostFunc" 13010 / 13010
+        (stream: usize, function: Option<extern "C" fn(usize)>, data: usize, mode: u32)
+        = host_function_v2 after is_there(function);
     cuStreamGetPriority / cuStreamGetPriority_ptsz: "cuStreamGetPriority" 5050 / 7000
         (stream: usize, priority: Out<i32>) = get_priority;
     cuStreamGetFlags / cuStreamGetFlags_ptsz: "cuStreamGetFlags" 5050 / 7000
@@ -130,6 +133,21 @@ fn host_function(default: Default, stream: usize, function: Option<extern "C" fn
     let function = function.ok_or(Status::INVALID_VALUE)?;
     submit::owner(&stream)?.locks.pass_objects();
     submit(&stream, Op::Host(HostCall { function, data })).map(drop)
+}
+
+/// How the stream's thread waits for its next host function makes no difference here.
+fn host_function_v2(
+    default: Default,
+    stream: usize,
+    function: Option<extern "C" fn(usize)>,
+    data: usize,
+    mode: u32,
+) -> Outcome {
+    // `CUhostTaskSyncMode`: blocking, or spinning.
+    const SPINNING: u64 = 1;
+    submit::need_context(stream)?;
+    only_flags(mode.into(), SPINNING)?;
+    host_function(default, stream, function, data)
 }
 
 fn get_priority(default: Default, stream: usize, priority: Out<i32>) -> Outcome {

@@ -11,10 +11,15 @@ doors! {
          steps: List<u32>, interleave: u32, swizzle: u32, promotion: u32, fill: u32) = tiled after is_place(map);
     cuTensorMapReplaceAddress: "cuTensorMapReplaceAddress" 12000 (map: Out<TensorMap>, address: u64)
         = replace after is_place(map);
+    cuTensorMapSetAllocationClass: "cuTensorMapSetAllocationClass" 13050
+        (map: Out<TensorMap>, class: u32, now: Out<u32>) = set_class after starts_small(map, now);
 }
 
 /// `CUtensorMap`, whose contents are the driver's own: here the address, and then everything else in the order of the call.
 pub(super) type TensorMap = [u64; 16];
+
+/// The word of a map in which its allocation class is.
+const CLASS: usize = 15;
 
 const MAP_ALIGNMENT: usize = 64;
 const ADDRESS_ALIGNMENT: u64 = 16;
@@ -82,5 +87,29 @@ fn replace(map: Out<TensorMap>, address: u64) -> Outcome {
     can_be_address(address)?;
     let mut made = map.get()?;
     made[0] = address;
+    map.set(made)
+}
+
+/// `CUtensorMapAllocClass`: what a map is of at first, and the last one; 0 is what the driver finds best.
+const SMALL: u32 = 1;
+const LARGE: u32 = 2;
+
+fn starts_small(map: Out<TensorMap>, now: Out<u32>) -> Outcome {
+    now.offer(SMALL);
+    is_place(map)
+}
+
+fn set_class(map: Out<TensorMap>, class: u32, now: Out<u32>) -> Outcome {
+    const RANK: u64 = 0xFF;
+    check(&[class], |class| class <= LARGE)?;
+    let mut made = map.get()?;
+    if made[1] & RANK == MOST_RANK.into() {
+        // It has no word to spare, and stays small.
+        return Ok(());
+    }
+    made[CLASS] = u64::from(class == LARGE);
+    if class == LARGE {
+        now.offer(LARGE);
+    }
     map.set(made)
 }

@@ -86,6 +86,9 @@ doors! {
     cuImportExternalSemaphore: "cuImportExternalSemaphore" 10000 () = in_context;
     cuSignalExternalSemaphoresAsync / cuSignalExternalSemaphoresAsync_ptsz: "cuSignalExternalSemaphoresAsync" 10000 / 10000 () = in_context_stream;
     cuWaitExternalSemaphoresAsync / cuWaitExternalSemaphoresAsync_ptsz: "cuWaitExternalSemaphoresAsync" 10000 / 10000 () = in_context_stream;
+    // Work that is recorded into a graphics interface's lists.
+    cuStreamBeginCaptureToCig / cuStreamBeginCaptureToCig_ptsz: "cuStreamBeginCaptureToCig" 13010 / 13010 () = in_context_stream;
+    cuStreamEndCaptureToCig / cuStreamEndCaptureToCig_ptsz: "cuStreamEndCaptureToCig" 13010 / 13010 () = in_context_stream;
     // Nodes of graphs with semaphores.
     cuGraphAddExternalSemaphoresSignalNode: "cuGraphAddExternalSemaphoresSignalNode" 11020 () = in_process;
     cuGraphAddExternalSemaphoresWaitNode: "cuGraphAddExternalSemaphoresWaitNode" 11020 () = in_process;
@@ -99,7 +102,9 @@ doors! {
     cuCtxFromGreenCtx: "cuCtxFromGreenCtx" 12040 () = in_context;
     cuCtxGetDevResource: "cuCtxGetDevResource" 12040 () = in_context;
     cuDevResourceGenerateDesc: "cuDevResourceGenerateDesc" 12040 () = in_process;
+    cuDevSmResourceSplit: "cuDevSmResourceSplit" 13010 () = in_process;
     cuDevSmResourceSplitByCount: "cuDevSmResourceSplitByCount" 12040 () = in_process;
+    cuStreamGetDevResource / cuStreamGetDevResource_ptsz: "cuStreamGetDevResource" 13010 / 13010 () = in_context_stream;
     cuGreenCtxCreate: "cuGreenCtxCreate" 12040 () = in_context;
     cuGreenCtxDestroy: "cuGreenCtxDestroy" 12040 () = in_process;
     cuGreenCtxGetDevResource: "cuGreenCtxGetDevResource" 12040 () = in_context;
@@ -111,12 +116,17 @@ doors! {
     cuTensorMapEncodeIm2col: "cuTensorMapEncodeIm2col" 12000 () = in_process;
     cuTensorMapEncodeIm2colWide: "cuTensorMapEncodeIm2colWide" 12080 () = in_process;
     // The driver's own diagnostics.
+    cuCheckpointOperationComplete: "cuCheckpointOperationComplete" 13040 () = in_process;
     cuCheckpointProcessCheckpoint: "cuCheckpointProcessCheckpoint" 12080 () = in_process;
     cuCheckpointProcessGetRestoreThreadId: "cuCheckpointProcessGetRestoreThreadId" 12080 () = in_process;
     cuCheckpointProcessGetState: "cuCheckpointProcessGetState" 12080 () = in_process;
     cuCheckpointProcessLock: "cuCheckpointProcessLock" 12080 () = in_process;
     cuCheckpointProcessRestore: "cuCheckpointProcessRestore" 12080 () = in_process;
     cuCheckpointProcessUnlock: "cuCheckpointProcessUnlock" 12080 () = in_process;
+    cuCoredumpDeregisterCompleteCallback: "cuCoredumpDeregisterCompleteCallback" 13020 () = in_process;
+    cuCoredumpDeregisterStartCallback: "cuCoredumpDeregisterStartCallback" 13020 () = in_process;
+    cuCoredumpRegisterCompleteCallback: "cuCoredumpRegisterCompleteCallback" 13020 () = in_process;
+    cuCoredumpRegisterStartCallback: "cuCoredumpRegisterStartCallback" 13020 () = in_process;
     cuCoredumpGetAttribute: "cuCoredumpGetAttribute" 12010 () = in_process;
     cuCoredumpGetAttributeGlobal: "cuCoredumpGetAttributeGlobal" 12010 () = in_process;
     cuCoredumpSetAttribute: "cuCoredumpSetAttribute" 12010 () = in_process;
@@ -128,7 +138,7 @@ doors! {
     cuLogsUnregisterCallback: "cuLogsUnregisterCallback" 12090 () = in_process;
 }
 
-fn in_process() -> Outcome {
+pub(super) fn in_process() -> Outcome {
     Err(Status::NOT_SUPPORTED)
 }
 
@@ -138,6 +148,6 @@ fn in_context() -> Outcome {
     Err(Status::NOT_SUPPORTED)
 }
 
-fn in_context_stream(_: Default) -> Outcome {
+pub(super) fn in_context_stream(_: Default) -> Outcome {
     in_context()
 }

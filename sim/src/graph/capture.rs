@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::ThreadId;
 
+use super::recapture::{Changed, Recapture};
 use super::{Graph, Work};
 use crate::errors::{Outcome, Status};
 use crate::exec::context::Context;
@@ -25,6 +26,8 @@ pub(crate) const MODE_RELAXED: u32 = 2;
 pub(crate) struct Capture {
     pub(crate) id: u64,
     pub(crate) graph: Arc<Graph>,
+    /// If the graph has its nodes already.
+    again: Option<Recapture>,
     mode: u32,
     thread: ThreadId,
     origin: u64,
@@ -57,6 +60,18 @@ pub(crate) fn exchange_mode(mode: u32) -> Outcome<u32> {
 
 /// Begins a capture, into a new graph or after nodes of a given one.
 pub(crate) fn begin(stream: &Arc<Stream>, mode: u32, graph: Arc<Graph>, after: Vec<usize>) -> Outcome {
+    start(stream, mode, graph, after, None)
+}
+
+/// Begins a capture of what a graph holds already: its nodes get what is captured now, in their order.
+pub(crate) fn begin_again(stream: &Arc<Stream>, mode: u32, graph: Arc<Graph>, changed: Changed) -> Outcome {
+    let again = Recapture::new(&graph, changed);
+    start(stream, mode, graph.clone(), Vec::new(), Some(again))?;
+    graph.objects().clear();
+    Ok(())
+}
+
+fn start(stream: &Arc<Stream>, mode: u32, graph: Arc<Graph>, after: Vec<usize>, again: Option<Recapture>) -> Outcome {
     if stream.kind == Kind::Legacy {
         return Err(Status::STREAM_CAPTURE_UNSUPPORTED);
     }
@@ -70,6 +85,7 @@ pub(crate) fn begin(stream: &Arc<Stream>, mode: u32, graph: Arc<Graph>, after: V
     let capture = Arc::new(Capture {
         id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
         graph,
+        again,
         mode,
         thread: std::thread::current().id(),
         origin: stream.id,
@@ -103,27 +119,36 @@ pub(crate) fn end(stream: &Arc<Stream>) -> Outcome<Arc<Graph>> {
     if capture.is_invalid() {
         return Err(Status::STREAM_CAPTURE_INVALIDATED);
     }
+    if capture.again.as_ref().is_some_and(|again| !again.is_over()) {
+        return Err(Status::GRAPH_RECAPTURE_FAILURE);
+    }
     if joined { Ok(capture.graph.clone()) } else { Err(Status::STREAM_CAPTURE_UNJOINED) }
 }
 
 /// Adds an operation to the graph that the stream is captured into; whether it is captured.
 pub(crate) fn append(stream: &Arc<Stream>, op: &Op) -> Outcome<bool> {
-    let mut tail = lock(stream);
-    let Some(tail) = tail.as_mut() else { return Ok(false) };
-    tail.capture.check()?;
+    let Some(Tail { capture, mut after }) = lock(stream).clone() else { return Ok(false) };
+    capture.check()?;
     let driver = owner(stream)?.driver;
     let ops: &[Op] = match op {
         Op::Batch(ops) => ops,
         Op::Callback(_) => {
-            tail.capture.invalidate();
+            capture.invalidate();
             return Err(Status::STREAM_CAPTURE_UNSUPPORTED);
         }
         op => std::slice::from_ref(op),
     };
     for op in ops {
-        let after = tail.after.iter().copied();
-        let node = tail.capture.graph.add(driver, Work::Op(op.clone()), after)?;
-        tail.after = vec![node];
+        let work = Work::Op(op.clone());
+        let node = match &capture.again {
+            None => capture.graph.add(driver, work, after)?,
+            // Not under the stream's lock: the program may be asked.
+            Some(again) => again.next(&capture.graph, work, &after).inspect_err(|_| capture.invalidate())?,
+        };
+        after = vec![node];
+    }
+    if let Some(tail) = &mut *lock(stream) {
+        tail.after = after;
     }
     Ok(true)
 }

@@ -16,6 +16,7 @@ use crate::state::Driver;
 pub(crate) mod capture;
 pub(crate) mod exec;
 pub(crate) mod memory;
+pub(crate) mod recapture;
 pub(crate) mod user_object;
 
 /// What a node does.

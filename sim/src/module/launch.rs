@@ -90,6 +90,11 @@ impl Launch {
         self.pointers.as_ptr().expose_provenance()
     }
 
+    /// Whether the other launches the same function in the same way.
+    pub(crate) fn is_like(&self, other: &Launch) -> bool {
+        (self.handle, self.shape, &self.params) == (other.handle, other.shape, &other.params)
+    }
+
     /// How much arithmetic it is.
     pub(crate) fn operations(&self) -> f64 {
         self.function.body.map_or(0.0, |body| (body.operations)(&Args(&self.params)))

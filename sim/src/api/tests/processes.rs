@@ -225,7 +225,7 @@ fn before_initialisation_little_works() {
 fn uninitialised() {
     assert_eq!(ask(|out| cuMemAlloc_v2(out, 16)).0, 3);
     assert_eq!(cuCtxSynchronize(), 3);
-    assert_eq!(given(|out| cuDriverGetVersion(out)), 13000);
+    assert_eq!(given(|out| cuDriverGetVersion(out)), 13050);
     assert_eq!(ask::<usize>(|out| cuGetErrorName(700, out)).0, 0);
     assert_eq!(ask::<usize>(|out| cuGetErrorName(12345, out)).0, 1);
     assert_eq!(cuInit(1), 1);

@@ -199,3 +199,43 @@ pub(crate) fn boxes(subject: &Subject, copy: extern "C" fn(usize, *mut c_void, u
 pub(crate) fn old_boxes(subject: &Subject, copy: extern "C" fn(usize, *mut c_void, *mut usize, u64, Handle) -> u32) {
     box_batches(subject, |count, boxes, failed, flags, stream| copy(count, boxes, failed, flags, stream));
 }
+
+/// `cuMemcpyWithAttributesAsync`.
+pub(crate) fn with_attributes(subject: &Subject, copy: extern "C" fn(u64, u64, usize, *mut c_void, Handle) -> u32) {
+    let bench = subject.bench;
+    let run = |case: &str, bytes: usize, order: u32, places: (Place, Place), stream: Stream| {
+        let (to, from) = (Piece::target(bench, places.1), Piece::source(bench, places.0));
+        let mut attributes = Attributes { order, from: DEVICE, to: DEVICE, flags: 0 };
+        let result = copy(to.at(3), from.at(5), bytes, (&raw mut attributes).cast(), stream.1);
+        let is_right = order == IN_ORDER && bytes <= SIZE - 5;
+        let mut meant = to.before.clone();
+        if is_right {
+            meant[3..3 + bytes].copy_from_slice(&from.before[5..5 + bytes]);
+        }
+        subject.say(format_args!("{case}{}", on(stream)), result, to.seen(&meant));
+    };
+    let streams = bench.streams();
+    for stream in streams {
+        run("some bytes", 500, IN_ORDER, (Device, Device), stream);
+    }
+    run("from the host", 500, IN_ORDER, (Place::Pinned, Device), streams[0]);
+    run("to the host", 500, IN_ORDER, (Device, Place::Pinned), streams[0]);
+    run("past the end", SIZE, IN_ORDER, (Device, Device), streams[0]);
+    run("unknown order", 500, 99, (Device, Device), streams[0]);
+    let (to, from) = (Piece::target(bench, Device), Piece::source(bench, Device));
+    let result = copy(to.at(0), from.at(0), 8, null_mut(), streams[0].1);
+    subject.say("no attributes", result, to.untouched());
+}
+
+/// `cuMemcpy3DWithAttributesAsync`.
+pub(crate) fn one_box(subject: &Subject, copy: extern "C" fn(*mut c_void, u64, Handle) -> u32) {
+    box_batches(subject, |count, boxes, _, flags, stream| {
+        assert!(count < 2, "one box is a case");
+        copy(boxes, flags, stream)
+    });
+}
+
+/// `cuFabricCpyBatchAsync`, of nothing: no machine of ours has a fabric.
+pub(crate) fn by_fabric(subject: &Subject, copy: extern "C" fn(usize, *mut c_void, u64, Handle) -> u32) {
+    subject.say("nothing", copy(0, null_mut(), 0, subject.bench.own_stream()), subject.bench.settle());
+}

@@ -163,6 +163,79 @@ pub(crate) fn begin_to_graph(subject: &Subject, begin: BeginToGraph) {
     recorded(bench, graph);
 }
 
+/// Told of a node whose parameters differ: what it was given, the node, its parameters before and now, whether they can be changed.
+pub(crate) type Changed = Option<extern "C" fn(*mut c_void, Handle, *const c_void, *const c_void, c_int) -> u32>;
+
+/// Counts how often it was called, by the number of a node's kind.
+extern "C" fn allow(kinds: *mut c_void, _: Handle, before: *const c_void, now: *const c_void, _: c_int) -> u32 {
+    // SAFETY: a number of ours, and two structures that begin with what kind of node it is.
+    let (kinds, before, now) = unsafe { (&mut *kinds.cast::<c_int>(), *before.cast::<c_int>(), *now.cast::<c_int>()) };
+    *kinds += 1000 + 10 * before + now;
+    0
+}
+
+extern "C" fn refuse(_: *mut c_void, _: Handle, _: *const c_void, _: *const c_void, _: c_int) -> u32 {
+    1
+}
+
+type BeginAgain = extern "C" fn(Handle, c_int, Handle, Changed, *mut c_void) -> u32;
+
+/// `cuStreamBeginRecaptureToGraph`: of a graph with a fill by one byte, as which another byte is recorded.
+pub(crate) fn begin_again(subject: &Subject, begin: BeginAgain) {
+    let bench = subject.bench;
+    let own = bench.own_stream();
+    let (old, new) = (17, 34);
+    let run = |case: &str, changed: Changed, mode: c_int, times: usize, stream: Stream| {
+        let target = Piece::target(bench, Place::Device);
+        let (mut graph, mut again, mut exec) = (null_mut(), null_mut(), null_mut());
+        bench.note("cuStreamBeginCapture_v2", bench.cuStreamBeginCapture_v2(own, RELAXED));
+        bench.note("cuMemsetD8Async", bench.cuMemsetD8Async(target.at(0), old, SIZE, own));
+        bench.note("cuStreamEndCapture", bench.cuStreamEndCapture(own, &mut graph));
+        let mut kinds: c_int = 0;
+        let result = begin(stream.1, mode, graph, changed, (&raw mut kinds).cast());
+        let meant = subject.meant(stream.1);
+        let mut filled = Vec::new();
+        if result == 0 {
+            filled = (0..times).map(|_| bench.cuMemsetD8Async(target.at(0), new, SIZE, meant)).collect();
+        }
+        let end = bench.cuStreamEndCapture(meant, &mut again);
+        let seen = if end == 0 && again == graph && !graph.is_null() {
+            bench.note("cuGraphInstantiateWithFlags", bench.cuGraphInstantiateWithFlags(&mut exec, again, 0));
+            bench.note("cuGraphLaunch", bench.cuGraphLaunch(exec, own));
+            let seen = target.seen(&vec![new; SIZE]);
+            bench.note("cuGraphExecDestroy", bench.cuGraphExecDestroy(exec));
+            seen
+        } else {
+            target.untouched()
+        };
+        if !graph.is_null() {
+            bench.note("cuGraphDestroy", bench.cuGraphDestroy(graph));
+        }
+        subject.say(
+            format_args!("{case}{}", on(stream)),
+            result,
+            format_args!("fills {filled:?}, end {end}, kinds {kinds}, {seen}"),
+        );
+    };
+    let streams = bench.streams();
+    for stream in streams {
+        run("a fill as another", Some(allow), RELAXED, 1, stream);
+    }
+    run("nobody asks", None, RELAXED, 1, streams[0]);
+    run("what is refused", Some(refuse), RELAXED, 1, streams[0]);
+    run("nothing of it", Some(allow), RELAXED, 0, streams[0]);
+    run("more than there was", Some(allow), RELAXED, 2, streams[0]);
+    run("in an unknown mode", Some(allow), UNKNOWN_MODE, 1, streams[0]);
+    let result = begin(own, RELAXED, null_mut(), None, null_mut());
+    subject.say("no graph", result, status(bench, own));
+}
+
+/// `cuStreamBeginCaptureToCig`: no context of ours can.
+pub(crate) fn begin_to_list(subject: &Subject, begin: extern "C" fn(Handle, *mut c_void) -> u32) {
+    let bench = subject.bench;
+    subject.say("no list", begin(bench.own_stream(), null_mut()), status(bench, bench.own_stream()));
+}
+
 type End = extern "C" fn(Handle, *mut Handle) -> u32;
 
 /// What the subject's end of a capture says; the answer comes first.

@@ -14,7 +14,7 @@ use libloading::Library;
 const NOT_FOUND: u32 = 500;
 
 /// The driver's entry points: `[base, twin, version, symbol]`.
-const SYMBOLS: &str = include_str!("../../../../include/symbols/cuda-13.0.json");
+const SYMBOLS: &str = include_str!("../../../../include/symbols/cuda.json");
 
 /// `cuGetProcAddress_v2`: name, function, version, flags, status.
 pub(crate) type GetProcAddress = extern "C" fn(*const c_char, *mut *mut c_void, c_int, u64, *mut c_int) -> u32;

@@ -124,6 +124,38 @@ pub(crate) fn to_multicast(subject: &Subject, bind: extern "C" fn(u64, usize, u6
     subject.say("to no object", bind(0, 0, memory.at(0), SIZE, 0), memory.untouched());
 }
 
+/// The first GPU, that of our memory.
+const FIRST: c_int = 0;
+
+/// `cuMulticastBindMem_v2`.
+pub(crate) fn handle_to_multicast_2(
+    subject: &Subject,
+    bind: extern "C" fn(u64, c_int, usize, u64, usize, usize, u64) -> u32,
+) {
+    let handle = handles::shareable(subject.bench);
+    subject.say("to no object", bind(0, FIRST, 0, handle, 0, UNIT, 0), "");
+    subject.bench.note("cuMemRelease", subject.bench.cuMemRelease(handle));
+}
+
+/// `cuMulticastBindAddr_v2`.
+pub(crate) fn to_multicast_2(subject: &Subject, bind: extern "C" fn(u64, c_int, usize, u64, usize, u64) -> u32) {
+    let memory = Piece::source(subject.bench, Place::Device);
+    subject.say("to no object", bind(0, FIRST, 0, memory.at(0), SIZE, 0), memory.untouched());
+}
+
+/// `cuLogicalEndpointBindMem`.
+pub(crate) fn handle_to_endpoint(subject: &Subject, bind: extern "C" fn(u32, c_int, u64, u64, u64, u64, u64) -> u32) {
+    let handle = handles::shareable(subject.bench);
+    subject.say("to no endpoint", bind(0, FIRST, 0, handle, 0, UNIT as u64, 0), "");
+    subject.bench.note("cuMemRelease", subject.bench.cuMemRelease(handle));
+}
+
+/// `cuLogicalEndpointBindAddr`.
+pub(crate) fn to_endpoint(subject: &Subject, bind: extern "C" fn(u32, c_int, u64, *mut c_void, u64, u64) -> u32) {
+    let memory = Piece::source(subject.bench, Place::Device);
+    subject.say("to no endpoint", bind(0, FIRST, 0, memory.at(0) as *mut c_void, SIZE as u64, 0), memory.untouched());
+}
+
 /// `cuMemGetHandleForAddressRange`.
 pub(crate) fn to_device(subject: &Subject, get: extern "C" fn(*mut c_void, u64, usize, c_int, u64) -> u32) {
     const DMA_BUFFER: c_int = 1;

@@ -41,6 +41,20 @@ pub(crate) fn host_function(
     counting(subject, "no function", |data| launch(subject.bench.own_stream(), None, data));
 }
 
+/// `cuLaunchHostFunc_v2`.
+pub(crate) fn host_function_2(
+    subject: &Subject,
+    launch: extern "C" fn(Handle, Option<HostFunction>, *mut c_void, u32) -> u32,
+) {
+    for stream in subject.bench.streams() {
+        counting(subject, format_args!("a function{}", on(stream)), |data| launch(stream.1, Some(count), data, 0));
+    }
+    let stream = subject.bench.own_stream();
+    counting(subject, "a function for which is spun", |data| launch(stream, Some(count), data, 1));
+    counting(subject, "in an unknown mode", |data| launch(stream, Some(count), data, 99));
+    counting(subject, "no function", |data| launch(stream, None, data, 0));
+}
+
 /// `cuStreamAddCallback`.
 pub(crate) fn callback(subject: &Subject, add: extern "C" fn(Handle, Option<Callback>, *mut c_void, u32) -> u32) {
     for stream in subject.bench.streams() {

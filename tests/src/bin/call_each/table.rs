@@ -100,6 +100,11 @@ families! {
         cuMemcpy3DBatchAsync_v2, cuMemcpy3DBatchAsync_v2_ptsz: (usize, List, u64, Handle) => batches::boxes;
         cuMemcpy3DBatchAsync, cuMemcpy3DBatchAsync_ptsz:
             (usize, List, Out<usize>, u64, Handle) => batches::old_boxes;
+        cuMemcpyWithAttributesAsync, cuMemcpyWithAttributesAsync_ptsz:
+            (u64, u64, usize, List, Handle) => batches::with_attributes;
+        cuMemcpy3DWithAttributesAsync, cuMemcpy3DWithAttributesAsync_ptsz:
+            (List, u64, Handle) => batches::one_box;
+        cuFabricCpyBatchAsync, cuFabricCpyBatchAsync_ptsz: (usize, List, u64, Handle) => batches::by_fabric;
     }
 
     arrays {
@@ -195,6 +200,7 @@ families! {
 
     queued {
         cuLaunchHostFunc, cuLaunchHostFunc_ptsz: (Handle, Function, Buffer) => queued::host_function;
+        cuLaunchHostFunc_v2, cuLaunchHostFunc_v2_ptsz: (Handle, Function, Buffer, u32) => queued::host_function_2;
         cuStreamAddCallback, cuStreamAddCallback_ptsz: (Handle, Callback, Buffer, u32) => queued::callback;
         cuGraphLaunch, cuGraphLaunch_ptsz: (Handle, Handle) => queued::launch_graph;
         cuGraphUpload, cuGraphUpload_ptsz: (Handle, Handle) => queued::upload_graph;
@@ -218,11 +224,11 @@ families! {
             (Out<Handle>, Handle, *const Handle, usize, Description, Handle) => nodes::add_fill;
         cuGraphAddBatchMemOpNode: (Out<Handle>, Handle, *const Handle, usize, Description) => nodes::add_words;
         cuGraphAddNode: (Out<Handle>, Handle, *const Handle, usize, Buffer) => nodes::add_any;
-        cuGraphAddNode_v2: (Out<Handle>, Handle, *const Handle, Description, usize, Buffer) => nodes::add_any_2;
+        cuGraphAddNode_v2, cuGraphAddNode_v3: (Out<Handle>, Handle, *const Handle, Description, usize, Buffer) => nodes::add_any_2;
         cuGraphMemcpyNodeSetParams: (Handle, Description) => nodes::rewrite_copy;
         cuGraphMemsetNodeSetParams: (Handle, Description) => nodes::rewrite_fill;
         cuGraphBatchMemOpNodeSetParams: (Handle, Description) => nodes::rewrite_words;
-        cuGraphNodeSetParams: (Handle, Buffer) => nodes::rewrite_any;
+        cuGraphNodeSetParams, cuGraphNodeSetParams_v2: (Handle, Buffer) => nodes::rewrite_any;
         cuGraphExecKernelNodeSetParams_v2: (Handle, Handle, Description) => nodes::kernel;
         cuGraphExecKernelNodeSetParams: (Handle, Handle, Description) => nodes::old_kernel;
         cuGraphExecMemcpyNodeSetParams: (Handle, Handle, Description, Handle) => nodes::copy;
@@ -300,6 +306,10 @@ families! {
         cuCheckpointProcessLock, cuCheckpointProcessCheckpoint: (c_int, Buffer) => leaving::suspend;
         cuMulticastBindMem: (u64, usize, u64, usize, usize, u64) => leaving::handle_to_multicast;
         cuMulticastBindAddr: (u64, usize, u64, usize, u64) => leaving::to_multicast;
+        cuMulticastBindMem_v2: (u64, c_int, usize, u64, usize, usize, u64) => leaving::handle_to_multicast_2;
+        cuMulticastBindAddr_v2: (u64, c_int, usize, u64, usize, u64) => leaving::to_multicast_2;
+        cuLogicalEndpointBindMem: (u32, c_int, u64, u64, u64, u64, u64) => leaving::handle_to_endpoint;
+        cuLogicalEndpointBindAddr: (u32, c_int, u64, Buffer, u64, u64) => leaving::to_endpoint;
         cuMemGetHandleForAddressRange: (Buffer, u64, usize, c_int, u64) => leaving::to_device;
         cuGraphAddMemFreeNode: (Out<Handle>, Handle, *const Handle, usize, u64) => leaving::by_graph;
     }
@@ -368,6 +378,7 @@ families! {
             (Buffer, c_int, u32, Buffer, *const u64, *const u64, c_int, c_int, u32, u32, *const u32,
              c_int, c_int, c_int, c_int, c_int) => tensor_maps::wide_columns;
         cuTensorMapReplaceAddress: (Buffer, Buffer) => tensor_maps::replace;
+        cuTensorMapSetAllocationClass: (Buffer, c_int, Out<c_int>) => tensor_maps::set_class;
     }
 
     streams {
@@ -383,6 +394,9 @@ families! {
         cuStreamBeginCapture, cuStreamBeginCapture_ptsz: (Handle) => captures::old_begin;
         cuStreamBeginCaptureToGraph, cuStreamBeginCaptureToGraph_ptsz:
             (Handle, Handle, *const Handle, Description, usize, c_int) => captures::begin_to_graph;
+        cuStreamBeginRecaptureToGraph, cuStreamBeginRecaptureToGraph_ptsz:
+            (Handle, c_int, Handle, captures::Changed, Buffer) => captures::begin_again;
+        cuStreamBeginCaptureToCig, cuStreamBeginCaptureToCig_ptsz: (Handle, Buffer) => captures::begin_to_list;
         cuStreamEndCapture, cuStreamEndCapture_ptsz: (Handle, Out<Handle>) => captures::end;
     }
 

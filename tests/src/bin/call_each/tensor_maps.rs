@@ -5,7 +5,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use crate::bench::Subject;
+use crate::bench::{Bench, Subject};
 use crate::piece::{Piece, Place, checksum};
 
 /// `CUtensorMap`.
@@ -182,16 +182,34 @@ pub(crate) fn wide_columns(
     });
 }
 
+/// A map that the driver has made, or zeros.
+fn made(bench: &Bench) -> Map {
+    // SAFETY: cuda.h's signature; it gets lists that are long enough.
+    let encode: Tiled = unsafe { bench.driver.find("cuTensorMapEncodeTiled") };
+    let mut map = Map([0; 128]);
+    bench.note("cuTensorMapEncodeTiled", plane(encode, (&raw mut map).cast(), &PLANE));
+    map
+}
+
+/// `cuTensorMapSetAllocationClass`.
+pub(crate) fn set_class(subject: &Subject, set: extern "C" fn(*mut c_void, c_int, *mut c_int) -> u32) {
+    for (case, class) in [("as is best", 0), ("small", 1), ("large", 2), ("of an unknown class", 99)] {
+        let (mut map, mut now) = (made(subject.bench), 77);
+        let result = set((&raw mut map).cast(), class, &mut now);
+        subject.say(case, result, format_args!("now {now}, {}", written(&map)));
+    }
+    let mut map = made(subject.bench);
+    let result = set((&raw mut map).cast(), 2, std::ptr::null_mut());
+    subject.say("large, and nobody asks", result, written(&map));
+    let mut now = 77;
+    let result = set(std::ptr::null_mut(), 2, &mut now);
+    subject.say("no map", result, format_args!("now {now}"));
+}
+
 /// `cuTensorMapReplaceAddress`, of a map that the driver has made, or of zeros.
 pub(crate) fn replace(subject: &Subject, replace: extern "C" fn(*mut c_void, *mut c_void) -> u32) {
     let bench = subject.bench;
-    // SAFETY: cuda.h's signature; it gets lists that are long enough.
-    let encode: Tiled = unsafe { bench.driver.find("cuTensorMapEncodeTiled") };
-    let made = || {
-        let mut map = Map([0; 128]);
-        bench.note("cuTensorMapEncodeTiled", plane(encode, (&raw mut map).cast(), &PLANE));
-        map
-    };
+    let made = || made(bench);
     for (case, address) in [("another place", 2 * SOMEWHERE), ("the same place", SOMEWHERE), ("an odd place", 3)] {
         let mut map = made();
         let result = replace((&raw mut map).cast(), address as *mut c_void);

@@ -1,0 +1,148 @@
+//! Functions of a newer driver that nobody here knows: they may do anything with memory, so programs are told that there are none, as an
+//! older driver would tell them. `BATON_LOG` gets a line with their names.
+//!
+//! With `BATON_UNKNOWN=whole` programs get a stub instead (`doors::unknown_call`). All memory is here while such a function runs, and none
+//! of it moves. What the function remembers is not known; so from then on no call goes on before all memory is back.
+
+use core::ffi::{CStr, c_void};
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, Ordering};
+use std::ffi::CString;
+
+use baton_contract::cuda::{CUDA_ERROR_DEVICE_UNAVAILABLE, CUresult};
+use baton_contract::settings;
+
+use crate::arrival::{self, Needs, roots};
+use crate::driver::symbols::{self, Function, UNKNOWN};
+use crate::gate::{MappingGuard, Passage};
+use crate::session;
+use crate::sys::once::Once;
+use crate::sys::{cancel, user};
+use crate::work::contexts;
+
+/// What becomes of them.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Policy {
+    /// There are none.
+    Hidden,
+    /// They run while all memory is here.
+    Whole,
+    /// They are the driver's business: this program joins nobody.
+    TheDrivers,
+}
+
+/// Those that programs have asked for, by the order in which they did. An entry is written once.
+static FUNCTIONS: [AtomicPtr<c_void>; UNKNOWN] = [const { AtomicPtr::new(ptr::null_mut()) }; UNKNOWN];
+static NAMES: [Once<CString>; UNKNOWN] = [const { Once::new() }; UNKNOWN];
+
+/// What a program gets for such a function of the driver's; nothing if that is to be no function.
+pub(super) fn door(name: &CStr, function: Function) -> Option<Function> {
+    let policy = policy();
+    if policy == Policy::TheDrivers {
+        return Some(function);
+    }
+    let number = number_of(name, function)?;
+    if policy == Policy::Hidden {
+        return None;
+    }
+    roots::unknown_function_found();
+    contexts::note_per_thread_streams();
+    Some(symbols::unknown_stub(number))
+}
+
+fn policy() -> Policy {
+    static POLICY: Once<Policy> = Once::new();
+    if let Some(known) = POLICY.get() {
+        return *known;
+    }
+    let word = user::setting(settings::UNKNOWN);
+    let policy = match word.as_deref() {
+        _ if user::is_on(settings::DISABLE) => Policy::TheDrivers,
+        Some(word) if word == "whole" => Policy::Whole,
+        _ => Policy::Hidden,
+    };
+    let (kept, ours) = POLICY.keep(policy);
+    if let (Policy::Hidden, true, Some(word)) = (*kept, ours, word) {
+        user::warn(format_args!(
+            "BATON_UNKNOWN={} is not `whole`; functions that Baton does not know are not there",
+            word.display()
+        ));
+    }
+    *kept
+}
+
+/// Its place among those that were asked for; none if there are too many.
+fn number_of(name: &CStr, function: Function) -> Option<usize> {
+    for (number, place) in FUNCTIONS.iter().enumerate() {
+        match place.compare_exchange(ptr::null_mut(), function, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => {
+                NAMES[number].keep(name.to_owned());
+                tell();
+                return Some(number);
+            }
+            Err(known) if known == function => return Some(number),
+            Err(_) => {}
+        }
+    }
+    None
+}
+
+/// Says which there are, once more for each that is new.
+fn tell() {
+    let names: Vec<_> = NAMES.iter().filter_map(Once::get).map(|name| name.to_string_lossy()).collect();
+    let fate = match policy() {
+        Policy::Whole => "they run while all memory is here",
+        _ => "it was told that there are none",
+    };
+    user::note(format_args!(
+        "the program asked for functions of this driver that Baton does not know ({}), and {fate}: {}",
+        names.len(),
+        names.join(", ")
+    ));
+}
+
+/// What such a call holds. It ends in this order.
+struct Inside {
+    /// None for a call that has nothing to do with what is shared.
+    _guard: Option<MappingGuard>,
+    _passage: Passage,
+    /// A thread that is cancelled in the driver would be unwound past the end of the call.
+    _uncancelled: cancel::Off,
+}
+
+fn enter() -> Result<(Option<MappingGuard>, Passage), CUresult> {
+    let passage = arrival::pass(|_| Needs::Everything)?;
+    // Calls that are inside may lose their memory, and be made again: nobody knows whether this one can be.
+    let guard = match session::get() {
+        Some(_) if !passage.is_beside() => Some(arrival::lock_mappings(&passage, Needs::Everything)?),
+        _ => None,
+    };
+    Ok((guard, passage))
+}
+
+/// A call of such a function begins: says where it goes, and leaves what it holds in `inside`.
+pub(crate) extern "C" fn begin(number: usize, inside: &mut *mut c_void) -> Function {
+    extern "C" fn unavailable() -> CUresult {
+        CUDA_ERROR_DEVICE_UNAVAILABLE
+    }
+    let uncancelled = cancel::Off::begin();
+    match enter() {
+        Ok((guard, passage)) => {
+            let held = Inside { _guard: guard, _passage: passage, _uncancelled: uncancelled };
+            *inside = Box::into_raw(Box::new(held)).cast();
+            FUNCTIONS[number].load(Ordering::Acquire)
+        }
+        Err(_) => {
+            *inside = ptr::null_mut();
+            unavailable as *const () as Function
+        }
+    }
+}
+
+/// A call has ended.
+pub(crate) extern "C" fn end(_number: usize, inside: *mut c_void, _answer: u64) {
+    if !inside.is_null() {
+        // SAFETY: what `begin` has left for this call.
+        drop(unsafe { Box::from_raw(inside.cast::<Inside>()) });
+    }
+}
