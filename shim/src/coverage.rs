@@ -64,8 +64,6 @@ const RULES: &[(&str, Class, &str)] = &[
     ("cuExternalMemory", Unmanaged, "memory of another API"),
     ("cuImportExternalSemaphore", Harmless, "waits for another API, and signals it; a switch takes it as any work"),
     ("cuDestroyExternalSemaphore", Harmless, "waits for another API, and signals it; a switch takes it as any work"),
-    ("cuSignalExternal", Harmless, "waits for another API, and signals it; a switch takes it as any work"),
-    ("cuWaitExternal", Harmless, "waits for another API, and signals it; a switch takes it as any work"),
     ("cuGraphics", Unmanaged, "memory of a graphics API; such programs are not preempted in the middle of their work"),
     ("cuGL", Unmanaged, "memory of a graphics API; such programs are not preempted in the middle of their work"),
     ("cuEGL", Unmanaged, "memory of a graphics API; such programs are not preempted in the middle of their work"),

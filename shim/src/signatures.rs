@@ -212,14 +212,6 @@ const ENUMERATIONS: &[&str] = &[
 const LOOKED_AT: &[&str] =
     &["CUDA_MEMCPY3D", "CUDA_MEMSET_NODE_PARAMS", "CUDA_BATCH_MEM_OP_NODE_PARAMS", "CUgraphNodeParams"];
 
-/// Calls that queue what uses no memory of ours, past the gate.
-const QUEUED_WITHOUT_MEMORY: &[(&str, &str)] = &[
-    ("cuSignalExternalSemaphoresAsync", "order with another interface"),
-    ("cuWaitExternalSemaphoresAsync", "order with another interface"),
-    ("cuGraphicsMapResources", "memory of another interface changes hands"),
-    ("cuGraphicsUnmapResources", "memory of another interface changes hands"),
-];
-
 const EFFECTS: [&str; 13] = [
     "Allocates",
     "Asks",
@@ -302,10 +294,6 @@ fn is_on(lists: &[(&str, &[&str])], kind: &str) -> bool {
     lists.iter().any(|(_, kinds)| kinds.contains(&kind))
 }
 
-fn is_among(list: &[(&str, &str)], symbol: &str) -> bool {
-    list.iter().any(|(name, _)| symbol.split("_pt").next() == Some(name))
-}
-
 #[test]
 fn every_symbol_has_a_signature() {
     let header: Vec<String> = header().into_iter().map(|(symbol, _)| symbol).collect();
@@ -373,8 +361,7 @@ fn what_a_row_does_suits_what_its_arguments_declare() {
             let is_address = matches!(kind, "CUdeviceptr" | "void");
             let suits = match effect {
                 // Memory has to be there before work that uses it is queued.
-                "Reads" | "Writes" | "Uses" => row.body.is_some(),
-                "Queues" => row.body.is_some() || is_among(QUEUED_WITHOUT_MEMORY, &symbol),
+                "Reads" | "Writes" | "Uses" | "Queues" => row.body.is_some(),
                 // Somebody has to keep the books, or a document has to say that nobody does.
                 "Allocates" | "Frees" => row.body.is_some() || !coverage::is_harmless(&symbol),
                 "Imports" => {
@@ -391,16 +378,6 @@ fn what_a_row_does_suits_what_its_arguments_declare() {
             let body = row.body.unwrap_or("forwarded");
             assert!(suits, "{symbol}: its row declares {effect}<{parameter}>, but is only {body}");
         }
-    }
-}
-
-#[test]
-fn every_exception_is_needed() {
-    let rows = rows();
-    for (symbol, why) in QUEUED_WITHOUT_MEMORY {
-        let row = rows.get(symbol).unwrap_or_else(|| panic!("{symbol} has no row ({why})"));
-        let declares = row.arguments.iter().any(|argument| argument.effect == Some("Queues"));
-        assert!(row.body.is_none() && declares, "{symbol} needs no exception ({why})");
     }
 }
 

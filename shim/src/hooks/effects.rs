@@ -47,7 +47,7 @@ pub(super) type Asks<T> = T;
 /// memory of its own.
 pub(super) type Tells<T> = T;
 
-/// A stream, or what names one, into which the call puts work. It passes the gate; work that uses no memory need not.
+/// A stream, or what names one, into which the call puts work. It passes the gate.
 pub(super) type Queues<T> = T;
 
 /// Host memory that the driver alone looks at during the call, a function, or a number in a pointer's place.

@@ -7,7 +7,7 @@ use core::ffi::{c_char, c_int, c_uint, c_void};
 
 use baton_contract::cuda::*;
 
-use super::effects::{Asks, Changes, Declared, Frees, HostOnly, Imports, Keeps, Queues, Tells};
+use super::effects::{Asks, Changes, Declared, Frees, HostOnly, Imports, Keeps, Tells};
 
 macro_rules! forwarded {
     ($( $($symbol:ident),+ => ($($argument:ident: $type:ty),* $(,)?); )*) => {
@@ -102,8 +102,6 @@ forwarded! {
     // Memory of other interfaces.
     cuExternalMemoryGetMappedMipmappedArray =>
         (mipmap: Imports<*mut *mut c_void>, memory: Asks<*mut c_void>, shape: *const c_void);
-    cuGraphicsMapResources, cuGraphicsMapResources_ptsz, cuGraphicsUnmapResources, cuGraphicsUnmapResources_ptsz =>
-        (count: c_uint, resources: Changes<*mut *mut c_void>, stream: Queues<CUstream>);
     cuGraphicsResourceGetMappedMipmappedArray => (mipmap: Imports<*mut *mut c_void>, resource: Asks<*mut c_void>);
     cuGraphicsSubResourceGetMappedArray =>
         (array: Imports<*mut CUarray>, resource: Asks<*mut c_void>, index: c_uint, level: c_uint);
@@ -139,10 +137,7 @@ forwarded! {
         (size: *mut c_int, function: CUfunction, config: Asks<*const c_void>);
     cuParamSetv => (function: CUfunction, offset: c_int, value: Keeps<*mut c_void>, bytes: c_uint);
 
-    // Streams: marks in them and other interfaces' semaphores, which use no memory; questions and settings.
-    cuSignalExternalSemaphoresAsync, cuSignalExternalSemaphoresAsync_ptsz,
-    cuWaitExternalSemaphoresAsync, cuWaitExternalSemaphoresAsync_ptsz =>
-        (semaphores: *const *mut c_void, parameters: *const c_void, count: c_uint, stream: Queues<CUstream>);
+    // Streams: questions and settings.
     cuStreamQuery, cuStreamQuery_ptsz => (stream: Asks<CUstream>);
     cuStreamGetCtx, cuStreamGetCtx_ptsz => (stream: Asks<CUstream>, context: *mut CUcontext);
     cuStreamGetCtx_v2, cuStreamGetCtx_v2_ptsz =>

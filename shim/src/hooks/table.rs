@@ -516,6 +516,13 @@ hooks! {
     cuGraphLaunch, cuGraphLaunch_ptsz => launched in stream of graphs::needs [graph](graph: Uses<CUgraphExec>, stream: Queues<CUstream>);
     cuGraphUpload, cuGraphUpload_ptsz => gated into stream over all [](graph: Uses<CUgraphExec>, stream: Queues<CUstream>);
 
+    // Order with other interfaces, and their memory, which changes hands.
+    cuSignalExternalSemaphoresAsync, cuSignalExternalSemaphoresAsync_ptsz,
+    cuWaitExternalSemaphoresAsync, cuWaitExternalSemaphoresAsync_ptsz =>
+        gated into stream over [] bringing [Nothing](semaphores: *const *mut c_void, parameters: *const c_void, count: c_uint, stream: Queues<CUstream>);
+    cuGraphicsMapResources, cuGraphicsMapResources_ptsz, cuGraphicsUnmapResources, cuGraphicsUnmapResources_ptsz =>
+        gated into stream over [] bringing [Nothing](count: c_uint, resources: Changes<*mut *mut c_void>, stream: Queues<CUstream>);
+
     // A stream writes to memory, or waits for what is written there.
     cuStreamWaitValue32, cuStreamWaitValue32_ptsz =>
         gated into stream over [address => 4] bringing [Nothing](stream: Queues<CUstream>, address: Reads<CUdeviceptr>, value: u32, flags: c_uint);
