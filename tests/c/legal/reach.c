@@ -21,7 +21,7 @@ static size_t row_bytes = 8 * MIB;
 
 static CUmodule reach;
 static CUfunction gather, gather_packed, gather_variable, gather_managed, copy_after, chase;
-static CUdeviceptr rows[ROWS], table, out;
+static CUdeviceptr rows[ROWS], table, out, ballast;
 static CUdeviceptr *pinned;
 static volatile unsigned *flag;
 static CUstream stream;
@@ -49,6 +49,9 @@ static void make_all(void) {
     stream = stream_new(CU_STREAM_NON_BLOCKING);
     out = device_alloc(ROWS * LENGTH * 4);
     table = device_alloc(2 * MIB);
+    /* What lies together comes back together: the rows lie far from their table, and come later. */
+    ballast = device_alloc(5 * row_bytes);
+    CHECK(cuMemsetD32(ballast, 0x5a5a5a5a, 5 * row_bytes / 4));
     for (unsigned i = 0; i < ROWS; i++) rows[i] = row_new(100 + i);
     CHECK(cuMemsetD8(table, 0, 4096));
     CHECK(cuMemsetD8(out, 0, ROWS * LENGTH * 4));
