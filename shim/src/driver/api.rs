@@ -127,6 +127,7 @@ calls! {
     pub(crate) primary_state = cuDevicePrimaryCtxGetState(device: CUdevice, flags: *mut c_uint, active: *mut c_int);
     pub(crate) current = cuCtxGetCurrent(context: *mut CUcontext);
     pub(crate) current_device = cuCtxGetDevice(device: *mut CUdevice);
+    raw_context_id = cuCtxGetId(context: CUcontext, id: *mut u64);
     pub(crate) push = cuCtxPushCurrent_v2(context: CUcontext);
     pub(crate) pop = cuCtxPopCurrent_v2(context: *mut CUcontext);
     pub(crate) exchange_capture_mode = cuThreadExchangeStreamCaptureMode(mode: *mut c_int);
@@ -201,6 +202,20 @@ pub(crate) fn current_context() -> Handle {
     // SAFETY: an out-parameter.
     unsafe { current(&mut context) };
     context.expose_provenance()
+}
+
+/// The number of a context, which no other ever gets (since CUDA 12.0). An error is the driver's; for one that is no more it is
+/// [one of these](is_of_no_context).
+pub(crate) fn context_number(context: Handle) -> Result<u64, CUresult> {
+    let mut number = 0;
+    // SAFETY: a handle, which the driver refuses if it is no context's, and an out-parameter.
+    let answer = unsafe { raw_context_id(handle(context), &mut number) };
+    if answer == CUDA_SUCCESS { Ok(number) } else { Err(answer) }
+}
+
+/// Whether this is the driver's answer to a question about a context that is no more; or the driver itself is not.
+pub(crate) fn is_of_no_context(answer: CUresult) -> bool {
+    matches!(answer, CUDA_ERROR_INVALID_CONTEXT | CUDA_ERROR_CONTEXT_IS_DESTROYED | CUDA_ERROR_DEINITIALIZED)
 }
 
 /// The GPU of a stream that has a handle of its own, as the driver answers.

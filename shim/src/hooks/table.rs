@@ -117,7 +117,7 @@ macro_rules! hooks {
     (@door [] $needs:expr) => { arrival::pass($needs) };
     (@door [$stream:ident] $needs:expr) => { arrival::pass_into(|| $stream, $needs) };
     (@body $original:ident, inside ($($argument:ident),*)) => {{
-        let _passage = gate::enter_in_any_state();
+        let _passage = arrival::enter_in_any_state();
         // What fails for want of memory has done nothing.
         // SAFETY: the driver's own function with the program's own arguments.
         retry::retried(|| unsafe { $original($($argument),*) })
@@ -202,8 +202,8 @@ hooks! {
     cuCtxDetach => contexts::detach(context: CUcontext);
     cuCtxEnablePeerAccess => contexts::enable_peer(peer: CUcontext, flags: c_uint);
     cuCtxDisablePeerAccess => contexts::disable_peer(peer: CUcontext);
-    cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxReset_v2, cuDevicePrimaryCtxReset =>
-        contexts::leave_primary(device: CUdevice);
+    cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRelease => contexts::release_primary(device: CUdevice);
+    cuDevicePrimaryCtxReset_v2, cuDevicePrimaryCtxReset => contexts::reset_primary(device: CUdevice);
 
     // Processes that are moved off the GPU.
     cuCheckpointProcessLock, cuCheckpointProcessCheckpoint =>

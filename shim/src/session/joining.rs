@@ -15,7 +15,7 @@ use crate::driver::api::{self, bit};
 use crate::gate::{self, Keeper};
 use crate::link;
 use crate::sys::{reserve, user};
-use crate::work::{self, contexts};
+use crate::work::{self, leaving};
 
 /// It is decided for good whether this process has a session.
 static DECIDED: AtomicBool = AtomicBool::new(false);
@@ -64,7 +64,7 @@ pub(crate) fn join_for_current() {
     }
     join(device);
     if get().is_some_and(|session| session.device == device) {
-        contexts::adopt(context.expose_provenance(), device);
+        leaving::adopt(context.expose_provenance(), device);
         if let Some(session) = get() {
             session.channels_changed();
         }
@@ -110,8 +110,9 @@ fn pass_over(device: CUdevice) {
 fn begin(session: Session) -> Result<(), Unjoined> {
     reserve::keep();
     let session = tenant::keep(session);
+    // Before the gate is closed: calls for other GPUs have nothing to do with it.
+    elsewhere::note(session.device, Some(session.device));
     if control::start(session) {
-        elsewhere::note(session.device, Some(session.device));
         return Ok(());
     }
     link::give_up();

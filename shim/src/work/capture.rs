@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use baton_contract::cuda::{CUDA_ERROR_NOT_READY, CUDA_SUCCESS, CUresult};
 
-use super::contexts::{self, Asking, Before, CAPTURING, Captured, ContextId, event};
+use super::contexts::{self, Asking, Before, CAPTURING, Captured, ContextId, event_or_new};
 use crate::driver::api::{self, Handle, Stream};
 use crate::gate::KeptOff;
 
@@ -141,8 +141,8 @@ fn set_context_event(entered: &Entered) {
         let Some(context) = contexts.get(id).filter(|context| is_first(context)) else { return };
         (asking, context.before_captures.take())
     };
-    let Some(event) = kept.or_else(|| event(id)) else { return };
-    let set = KeptOff::begin_if_none_is_inside().is_some_and(|_kept_off| {
+    let Some(event) = kept.or_else(|| event_or_new(id)) else { return };
+    let set = KeptOff::begin_if_none_is_inside(id.handle()).is_some_and(|_kept_off| {
         // SAFETY: the current context, an event of it, and nothing in it captures.
         unsafe { api::context_record(api::handle(id.handle), api::handle(event)) == CUDA_SUCCESS }
     });
@@ -161,9 +161,9 @@ fn set_event(entered: &Entered, stream: Stream) -> Option<Before> {
     let ordered = stream.ordered()?;
     let (event, is_new) = match entered.was {
         Some(Captured { before: Before::Event(event), .. }) => (event, false),
-        _ => (event(id)?, true),
+        _ => (event_or_new(id)?, true),
     };
-    let set = KeptOff::begin_if_none_is_inside().is_some_and(|_kept_off| {
+    let set = KeptOff::begin_if_none_is_inside(id.handle()).is_some_and(|_kept_off| {
         // SAFETY: a stream that the program is about to use, and an event, both of the current context.
         unsafe { api::event_record(event, ordered) == CUDA_SUCCESS }
     });
@@ -247,7 +247,8 @@ pub(super) fn refresh(id: ContextId) {
 pub(crate) fn is_any() -> bool {
     if contexts::is_capturing() {
         for id in contexts::all() {
-            api::within(id.handle, || refresh(id));
+            // Of one that is being left, they stay as they were.
+            let _ = contexts::within(id, || refresh(id));
         }
     }
     contexts::is_capturing()
@@ -263,12 +264,9 @@ pub(crate) fn captures(stream: Stream) -> bool {
 /// else (`cuEventQuery`; CUDA Driver API, `cuThreadExchangeStreamCaptureMode`). As the driver does for those, this ends the
 /// capture that forbids it.
 pub(crate) fn ask_as_unsafe_call() -> CUresult {
-    let Some(id) = contexts::id_of(api::current_context()) else { return CUDA_SUCCESS };
-    let Some(event) = event(id) else { return CUDA_SUCCESS };
+    let unset = || contexts::lock().by_handle(api::current_context())?.1.unset;
+    let Some(event) = unset() else { return CUDA_SUCCESS };
     // SAFETY: an event of the current context, which nothing has to happen before.
     let answer = unsafe { api::event_query(api::handle(event)) };
-    if let Some(context) = contexts::lock().get(id) {
-        context.give_event(event);
-    }
     if answer == CUDA_ERROR_NOT_READY { CUDA_SUCCESS } else { answer }
 }

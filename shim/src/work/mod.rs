@@ -1,6 +1,7 @@
 //! What the program has queued on the GPU: when it has ended, and how much of it there is.
 //!
 //! - [`contexts`]: the program's contexts and streams, and how they are asked about while others make and destroy them.
+//! - [`leaving`]: contexts that may be ending, and the proof that one has.
 //! - [`mark`]: a place behind what is queued, and whether all before it has ended.
 //! - [`capture`]: streams that begin to capture: from then on they cannot be asked.
 //! - [`drain`](mod@drain): whether everything has ended.
@@ -15,6 +16,7 @@ pub(crate) mod capture;
 pub(crate) mod contexts;
 pub(crate) mod drain;
 pub(crate) mod frees;
+pub(crate) mod leaving;
 pub(crate) mod limit;
 pub(crate) mod mark;
 pub(crate) mod pools;

@@ -17,7 +17,7 @@ use baton_contract::cuda::{
 };
 
 use super::contexts::{self, ContextId};
-use super::mark::{Ended, Mark, is_idle};
+use super::mark::{Mark, is_idle};
 use super::{capture, frees};
 use crate::driver::api::{self, Handle, Stream};
 use crate::gate::Passage;
@@ -263,8 +263,8 @@ impl Asked {
         // Another thread's own cannot be named here.
         let can_be_named = self.stream != Stream::PerThread || key_of(self.stream) == Some(self.key);
         let in_stream = || Mark::of_stream(context, self.stream);
-        let mark = if can_be_named { self.with_stream(number, in_stream).flatten() } else { None };
-        mark.or_else(|| Mark::of_context(context))
+        let mark = if can_be_named { self.with_stream(number, in_stream) } else { None };
+        Some(mark.unwrap_or_else(|| Mark::of_context(context)))
     }
 
     /// Whether nothing is queued in it, as far as that can be asked at once.
@@ -272,23 +272,15 @@ impl Asked {
         let (Some(context), Stream::Created(handle)) = (self.context, self.stream) else { return false };
         self.with_stream(number, || is_idle(context, handle)).flatten() == Some(true)
     }
-
-    /// Whether its context is there. While one is being left, marks take its work for ended.
-    fn has_context(&self) -> bool {
-        self.context.is_none_or(contexts::is_known)
-    }
 }
 
 /// How far a stream has come of what it has freed, `last` the last.
 fn passed(asked: &Asked, last: Free) -> Option<Free> {
-    if !asked.has_context() {
-        return None;
-    }
     // Taken out, because the driver is asked.
     let mut behind = marks().remove(&last.stream).unwrap_or_default();
     let mut upto = None;
     while let Some((number, mark)) = behind.front_mut() {
-        if mark.look() == Ended::NotYet {
+        if !mark.look().is_over() {
             break;
         }
         upto = Some(*number);
@@ -304,7 +296,7 @@ fn passed(asked: &Asked, last: Free) -> Option<Free> {
     if !behind.is_empty() {
         put_back(last.stream, behind);
     }
-    upto.filter(|_| asked.has_context()).map(|number| Free { number, ..last })
+    upto.map(|number| Free { number, ..last })
 }
 
 /// As many marks are kept of a stream; of frees beyond that there is none until somebody asks.
@@ -482,9 +474,6 @@ fn keep_waiting(stream: Stream, free: Free) -> bool {
         // All that it had has ended.
         return true;
     };
-    if !asked.has_context() {
-        return false;
-    }
     let Some(mark) = asked.mark(free.stream) else { return false };
     let is_kept = mark.keep_waiting(stream);
     put_back(free.stream, VecDeque::from([(last.number, mark)]));
