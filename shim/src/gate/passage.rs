@@ -97,7 +97,8 @@ pub(crate) fn enter_in_any_state(context: usize, is_shared: bool) -> Exclusive {
         let depth = word.map_or(0, |word| word.calls.enter());
         // In this order: who keeps such calls off says so, and then looks whether any is inside.
         let inside = Inside::begin(context);
-        if depth > 0 || !exclusive::is_kept_off(context, is_shared) {
+        // Whoever closes the gate waits for the call that this one is a part of.
+        if !exclusive::is_kept_off(context, is_shared && depth == 0) {
             return Exclusive { _inside: inside, _passage: passage };
         }
         drop(inside);

@@ -182,8 +182,8 @@ fn end(context: Handle, device: Option<CUdevice>, way: Way, call: impl FnOnce() 
     roots::context_may_go(context);
     let answer = call();
     let left = leaving.done(way, answer == CUDA_SUCCESS);
-    if let (Left::Gone(_), Some(device)) = (&left, device) {
-        forget(context, device, passage.as_ref());
+    if let (Left::Gone(gone), Some(device)) = (&left, device) {
+        forget(gone.handle(), device, passage.as_ref());
     }
     roots::context_stays(context);
     answer

@@ -172,8 +172,11 @@ pub(super) unsafe fn free(original: Free, address: CUdeviceptr) -> CUresult {
             let _relaxed = api::Relaxed::enter();
             finish_freeing(&passage, address)
         }
-        // SAFETY: the driver's own function with the program's own arguments.
-        None => unmanaged::remove(address, || unsafe { original(address) }),
+        None => {
+            let _exclusive = arrival::enter_in_any_state();
+            // SAFETY: the driver's own function with the program's own arguments.
+            unmanaged::remove(address, || unsafe { original(address) })
+        }
     }
 }
 
@@ -223,7 +226,10 @@ pub(super) fn let_go(
     }
     let _relaxed = api::Relaxed::enter();
     // A context that is not in the books has ended, with all its work.
-    let mark = contexts::id_of(context).map(Mark::of_context);
+    let context = contexts::id_of(context);
+    // The driver waits in the context too.
+    context.inspect(|context| contexts::provide_event(*context));
+    let mark = context.map(Mark::of_context);
     if contexts::is_capturing() {
         return defer(passage, space, address, mark.into_iter().collect(), begin);
     }
@@ -495,6 +501,7 @@ pub(super) unsafe fn free_async<const INDEX: usize>(
     stream: CUstream,
 ) -> CUresult {
     let passage = passage!(address);
+    let _must_not_wait = api::MustNotWait::begin();
     // SAFETY: the driver's own function with the program's own arguments.
     let pass_on = || unmanaged::remove(address, || unsafe { original(address, stream) });
     let Some((space, found)) = space().and_then(|space| Some((space, space.get(address)?))) else { return pass_on() };
@@ -516,11 +523,12 @@ pub(super) unsafe fn free_async<const INDEX: usize>(
     let marks = match (stream, here) {
         // Others may rely on the order that such a call makes.
         (Stream::Legacy, Some(here)) => match Mark::in_legacy(here) {
-            Ok(mark) => vec![mark.unwrap_or_else(|| Mark::of_context(here))],
+            Ok(mark) => vec![mark],
             Err(answer) => return answer,
         },
         _ => match contexts::of(stream).or(here) {
-            Some(id) => vec![Mark::of_stream(id, stream)],
+            // If a thread is stuck with this stream, the driver waits for it too.
+            Some(id) => vec![api::where_nobody_is_stuck(|| Mark::of_stream(id, stream))],
             // Of whichever context it is: the memory is one's of this GPU.
             None => contexts::of_same_device(found.context).into_iter().map(Mark::of_context).collect(),
         },

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use baton_contract::cuda::{CUDA_SUCCESS, CUdevice};
 
+use super::aside;
 use crate::driver::api::{self, Handle, Stream};
 
 /// Which of all contexts that ever were: handles are given again.
@@ -91,8 +92,8 @@ impl Context {
     /// stream's queue (measured).
     pub(super) fn take_event(&mut self) -> Option<Handle> {
         let taken = self.events.pop();
-        if self.events.len() < FEW_EVENTS {
-            WANTED.store(true, Ordering::Release);
+        if self.events.len() < FEW_EVENTS && !WANTED.swap(true, Ordering::AcqRel) {
+            aside::soon(make_events_ahead);
         }
         taken
     }
@@ -246,7 +247,7 @@ impl Contexts {
 
 /// Why the driver cannot be asked about the work of a context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Absent {
+pub(crate) enum Absent {
     /// It has ended, with all its work.
     Gone,
     /// It is being left, or does not answer: its work may run.
@@ -278,7 +279,7 @@ pub(super) fn ask(id: ContextId) -> Result<Asking, Absent> {
 }
 
 /// Asks something in a context, which is current and stays meanwhile.
-pub(super) fn within<T>(id: ContextId, what: impl FnOnce() -> T) -> Result<T, Absent> {
+pub(crate) fn within<T>(id: ContextId, what: impl FnOnce() -> T) -> Result<T, Absent> {
     let _asking = ask(id)?;
     api::within(id.handle, what).ok_or_else(|| confirm(id))
 }
@@ -430,12 +431,10 @@ fn make_events(id: ContextId) {
     }
 }
 
-/// Makes events where few are left. Whoever calls this waits for as long as the driver likes, and keeps nobody waiting: also not for a
-/// context to end, which may do so meanwhile.
-pub(super) fn make_events_ahead() {
-    if !WANTED.swap(false, Ordering::AcqRel) {
-        return;
-    }
+/// Makes events where few are left. This waits for as long as the driver likes, and keeps nobody waiting: also not for a context to end,
+/// which may do so meanwhile.
+fn make_events_ahead() {
+    WANTED.store(false, Ordering::Release);
     let few = |context: &Context| context.leaving == 0 && context.events.len() < FEW_EVENTS;
     let wanted: Vec<ContextId> = {
         let contexts = lock();
@@ -447,9 +446,11 @@ pub(super) fn make_events_ahead() {
     }
 }
 
-/// Whether events are wanted that nobody has made yet.
-pub(super) fn wants_events() -> bool {
-    WANTED.load(Ordering::Acquire)
+/// Sees to it that there is an event, for a call that waits in the context for whatever an event would wait for.
+pub(crate) fn provide_event(id: ContextId) {
+    if lock().live(id).is_ok_and(|context| context.events.is_empty()) {
+        api::within(id.handle, || make_events(id));
+    }
 }
 
 /// A device's primary context was made; its handle is needed when it is left, and cannot be asked for then. As [`add`].

@@ -147,14 +147,22 @@ impl Way {
 /// How it is with a context after a call that may have ended it.
 #[must_use = "what has gone is to be forgotten"]
 pub(crate) enum Left {
-    /// It has ended: all that was in it can be forgotten. In the books until this is dropped.
+    /// It has ended: all that was in it can be forgotten.
     Gone(Gone),
     /// It has not, or another such call is under way, which will find out.
     Stays,
 }
 
-/// A context that has ended; the books forget it when this is dropped.
+/// A context that has ended; the books have it until this is dropped, so that no other can be taken for it.
+#[must_use = "what was in it is to be forgotten"]
 pub(crate) struct Gone(ContextId);
+
+impl Gone {
+    /// What the driver called it.
+    pub(crate) fn handle(&self) -> Handle {
+        self.0.handle()
+    }
+}
 
 impl Drop for Gone {
     fn drop(&mut self) {

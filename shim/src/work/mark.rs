@@ -4,9 +4,11 @@
 //! nothing, and also tells about streams that we never heard of). While something of the context captures there can be no such
 //! event, and older drivers have none: then each stream has to be seen without work once.
 
+use core::time::Duration;
+
 use baton_contract::cuda::{CUDA_ERROR_NOT_READY, CUDA_SUCCESS, CUresult};
 
-use super::capture;
+use super::{aside, capture};
 use super::contexts::{self, Absent, Asking, Before, ContextId, ask, event, event_or_new, has_per_thread_streams};
 use crate::driver::api::{self, Handle, Stream};
 use crate::gate::KeptOff;
@@ -22,6 +24,9 @@ pub(crate) enum Ended {
     /// The context is broken: nothing runs in it, and this is the driver's answer.
     Failed(CUresult),
 }
+
+/// How long an answer about streams is waited for.
+const SOON: Duration = Duration::from_millis(20);
 
 /// The errors that are about captures (`CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` to `…_WRONG_THREAD`): they tell nothing about work.
 const OF_CAPTURES: core::ops::RangeInclusive<CUresult> = 900..=908;
@@ -91,14 +96,19 @@ impl Mark {
         set.ok().flatten().unwrap_or_else(|| Self::of_context(id))
     }
 
-    /// Behind all that is queued in the legacy stream of the current context, which waits for what blocking streams have, and for
-    /// which they wait from then on: for a call of the program that orders its streams in this way. An error is the call's answer.
-    pub(crate) fn in_legacy(id: ContextId) -> Result<Option<Self>, CUresult> {
-        let Some(event) = event_or_new(id) else { return Ok(None) };
-        // SAFETY: an event of the current context, for a call that the program makes in its legacy stream.
-        let answer = unsafe { api::event_record_in_legacy(event) };
-        let mark = Self::with_event(id, event, answer == CUDA_SUCCESS);
-        if answer == CUDA_SUCCESS { Ok(mark) } else { Err(answer) }
+    /// Behind all that is queued in the legacy stream of a context, which waits for what blocking streams have, and for which they wait
+    /// from then on: for a call of the program that orders its streams in this way. An error is the call's answer.
+    pub(crate) fn in_legacy(id: ContextId) -> Result<Self, CUresult> {
+        let record = move || {
+            let Some(event) = event_or_new(id) else { return Ok(None) };
+            // SAFETY: an event of the current context, for a call that the program makes in its legacy stream.
+            let answer = unsafe { api::event_record_in_legacy(event) };
+            let mark = Self::with_event(id, event, answer == CUDA_SUCCESS);
+            if answer == CUDA_SUCCESS { Ok(mark) } else { Err(answer) }
+        };
+        // Not by asking: it has to be behind what this thread has queued, and the context does not end meanwhile.
+        let set = aside::unless_stuck(id.handle, move || api::within(id.handle, record));
+        Ok(set.flatten().transpose()?.flatten().unwrap_or_else(|| Self::of_context(id)))
     }
 
     /// By an event in the stream. The context is current.
@@ -186,7 +196,14 @@ impl Mark {
                 // SAFETY: an event of a context that is not destroyed meanwhile, which need not be current.
                 Ok(Ended::of(unsafe { api::event_query(api::handle(*event)) }))
             }
-            Waits::Streams(streams) => contexts::within(id, || look_at(id, streams)),
+            Waits::Streams(streams) => {
+                let mut asked = streams.clone();
+                // A thread may be stuck with one of them, which then cannot be asked.
+                let answer = aside::ask(SOON, move || (contexts::within(id, || look_at(id, &mut asked)), asked));
+                let Some((ended, left)) = answer else { return Ok(Ended::NotYet) };
+                *streams = left;
+                ended
+            }
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What the program has queued on the GPU: when it has ended, and how much of it there is.
 //!
+//! - [`aside`]: the thread that does what nobody may wait for.
 //! - [`contexts`]: the program's contexts and streams, and how they are asked about while others make and destroy them.
 //! - [`leaving`]: contexts that may be ending, and the proof that one has.
 //! - [`mark`]: a place behind what is queued, and whether all before it has ended.
@@ -12,6 +13,7 @@
 //! Nothing in here waits in the driver, or puts anything into a stream that orders others; but for a wait that the program lets a pool
 //! put into the allocating stream.
 
+mod aside;
 pub(crate) mod capture;
 pub(crate) mod contexts;
 pub(crate) mod drain;

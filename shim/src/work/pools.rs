@@ -18,7 +18,7 @@ use baton_contract::cuda::{
 
 use super::contexts::{self, ContextId};
 use super::mark::{Mark, is_idle};
-use super::{capture, frees};
+use super::{aside, capture, frees};
 use crate::driver::api::{self, Handle, Stream};
 use crate::gate::Passage;
 use crate::link;
@@ -245,6 +245,19 @@ fn number_of(stream: Stream) -> Result<StreamNumber, CUresult> {
     Ok(with(|books| books.pools.add_stream(key, asked)))
 }
 
+/// What a stream has yet to come to.
+enum Rest {
+    Idle,
+    Until(Mark),
+    Unknown,
+}
+
+impl core::convert::From<Option<Mark>> for Rest {
+    fn from(mark: Option<Mark>) -> Self {
+        mark.map_or(Self::Unknown, Self::Until)
+    }
+}
+
 impl Asked {
     /// Does something with the stream that has this number, if it still is that one: it may be destroyed meanwhile, and its handle
     /// given again.
@@ -267,6 +280,21 @@ impl Asked {
         Some(mark.unwrap_or_else(|| Mark::of_context(context)))
     }
 
+    /// What has yet to end of it. If a thread is stuck with the stream, that waits for all of the context.
+    fn rest(&self, number: StreamNumber) -> Rest {
+        let Some(context) = self.context else { return Rest::Unknown };
+        let mut all = Mark::of_context(context);
+        if all.look().is_over() {
+            return Rest::Idle;
+        }
+        let this = *self;
+        let idle_or_mark = move || if this.is_idle(number) { Rest::Idle } else { Rest::from(this.mark(number)) };
+        match aside::unless_stuck(context.handle(), idle_or_mark) {
+            None | Some(Rest::Unknown) => Rest::Until(all),
+            Some(rest) => rest,
+        }
+    }
+
     /// Whether nothing is queued in it, as far as that can be asked at once.
     fn is_idle(&self, number: StreamNumber) -> bool {
         let (Some(context), Stream::Created(handle)) = (self.context, self.stream) else { return false };
@@ -287,10 +315,10 @@ fn passed(asked: &Asked, last: Free) -> Option<Free> {
         behind.pop_front();
     }
     if behind.is_empty() && upto.is_none_or(|upto| upto < last.number) {
-        if asked.is_idle(last.stream) {
-            upto = Some(last.number);
-        } else if let Some(mark) = asked.mark(last.stream) {
-            behind.push_back((last.number, mark));
+        match asked.rest(last.stream) {
+            Rest::Idle => upto = Some(last.number),
+            Rest::Until(mark) => behind.push_back((last.number, mark)),
+            Rest::Unknown => {}
         }
     }
     if !behind.is_empty() {
@@ -474,7 +502,11 @@ fn keep_waiting(stream: Stream, free: Free) -> bool {
         // All that it had has ended.
         return true;
     };
-    let Some(mark) = asked.mark(free.stream) else { return false };
+    let stream_of_free = free.stream;
+    let mark = asked.context.and_then(|context| {
+        aside::unless_stuck(context.handle(), move || asked.mark(stream_of_free)).flatten()
+    });
+    let Some(mark) = mark else { return false };
     let is_kept = mark.keep_waiting(stream);
     put_back(free.stream, VecDeque::from([(last.number, mark)]));
     is_kept
@@ -489,7 +521,7 @@ pub(crate) fn free(space: &Space, at: CUdeviceptr, stream: Stream) -> Result<(),
         // Other streams may rely on the order that such a call makes.
         let here = asked().and_then(|asked| asked.context).ok_or(CUDA_ERROR_INVALID_VALUE)?;
         let before = with(|books| books.pools.now());
-        mark = Mark::in_legacy(here)?.map(|mark| (before + 1, mark));
+        mark = Some((before + 1, Mark::in_legacy(here)?));
     }
     let Some(freed) = space.remove_pooled(at).filter(|freed| !is_lost(freed)) else { return Ok(()) };
     let comes_later = contexts::is_behind_legacy(stream);
@@ -498,7 +530,8 @@ pub(crate) fn free(space: &Space, at: CUdeviceptr, stream: Stream) -> Result<(),
     let Some(free) = marked else { return Ok(()) };
     // One that another thread's free came after is behind less than this.
     let mark = mark.filter(|(next, _)| *next == free.number).map(|(_, mark)| mark);
-    if let Some(mark) = mark.or_else(|| asked()?.mark(number)) {
+    // If a thread is stuck with this stream, the driver waits for it too.
+    if let Some(mark) = mark.or_else(|| api::where_nobody_is_stuck(|| asked()?.mark(number))) {
         add_mark(free, mark);
     }
     Ok(())

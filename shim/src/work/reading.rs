@@ -38,7 +38,9 @@ fn with_reader<T>(id: ContextId, what: impl FnOnce(&mut Reader) -> Option<T>) ->
         context.is_read = true;
         context.reader
     };
-    let done = api::within(id.handle(), || what(&mut reader)).flatten();
+    // Nothing runs, so nobody is stuck.
+    let what = || api::where_nobody_is_stuck(|| what(&mut reader));
+    let done = api::within(id.handle(), what).flatten();
     if let Some(context) = contexts::lock().get(id) {
         (context.reader, context.is_read) = (reader, false);
     }
@@ -88,12 +90,7 @@ impl Reader {
     }
 
     fn stream(&mut self) -> Option<Stream> {
-        if self.stream.is_none() {
-            let mut stream = ptr::null_mut();
-            // SAFETY: an out-parameter.
-            let answer = unsafe { api::stream_create(&mut stream, api::NON_BLOCKING) };
-            self.stream = (answer == CUDA_SUCCESS).then(|| stream.expose_provenance());
-        }
+        self.stream = self.stream.or_else(|| api::new_stream(api::NON_BLOCKING));
         self.stream.map(Stream::Created)
     }
 
@@ -102,10 +99,8 @@ impl Reader {
             return Some(());
         }
         let size = bytes.next_power_of_two();
-        let mut at = ptr::null_mut();
-        // SAFETY: an out-parameter. What was there before stays: to give it back may wait for the GPU.
-        let answer = unsafe { api::host_alloc(&mut at, size, PORTABLE) };
-        self.buffer = (answer == CUDA_SUCCESS).then(|| (at.expose_provenance(), size))?;
+        // What was there before stays: to give it back may wait for the GPU.
+        self.buffer = (api::new_host_memory(size, PORTABLE)?, size);
         Some(())
     }
 }
