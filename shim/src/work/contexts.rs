@@ -391,7 +391,7 @@ pub(crate) fn id_of(handle: Handle) -> Option<ContextId> {
 }
 
 /// How many events a new context is given, and how few are too few.
-const EVENTS: usize = 16;
+const EVENTS: usize = 64;
 const FEW_EVENTS: usize = EVENTS / 2;
 
 /// A context was made, or is found. Says whether another one was known by this handle, which has ended unseen.
