@@ -32,7 +32,8 @@ pub(crate) mod words;
 pub(crate) use ahead::{all_is_here, is_waited_for_on_gpu, prepare, stream_goes};
 pub(crate) use blocks::{Needs, end, is_complete, is_waited_for, mapped, story, wake};
 pub(crate) use door::{
-    Gpu, ask_about, enter_in_any_state, expose, is_here, lock_mappings, pass, pass_here, pass_into, pass_launch, wait_for, with_all_here,
+    Gpu, ask_about, enter_in_any_state, expose, is_here, lock_mappings, pass, pass_here, pass_into, pass_launch,
+    wait_for, with_all_here,
 };
 
 use baton_contract::cuda::CUdeviceptr;

@@ -23,7 +23,8 @@ impl Named {
 
     /// Names a context once more, until the place is given back.
     fn add(&self, context: usize) -> usize {
-        let take = |place: &AtomicUsize| place.compare_exchange(0, context, Ordering::SeqCst, Ordering::Relaxed).is_ok();
+        let take =
+            |place: &AtomicUsize| place.compare_exchange(0, context, Ordering::SeqCst, Ordering::Relaxed).is_ok();
         self.places.iter().position(take).unwrap_or_else(|| {
             self.more.fetch_add(1, Ordering::SeqCst);
             MOST
@@ -38,8 +39,7 @@ impl Named {
     }
 
     fn has(&self, context: usize) -> bool {
-        self.more.load(Ordering::SeqCst) != 0
-            || self.places.iter().any(|place| place.load(Ordering::SeqCst) == context)
+        self.more.load(Ordering::SeqCst) != 0 || self.places.iter().any(|place| place.load(Ordering::SeqCst) == context)
     }
 
     fn clear(&self) {

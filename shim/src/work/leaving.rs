@@ -34,8 +34,7 @@ impl Drop for Passing {
     fn drop(&mut self) {
         let mut contexts = lock();
         let primary = contexts.primaries.entry(self.device).or_default();
-        let (under_way, change) =
-            if self.retains { (&mut primary.retaining, 1) } else { (&mut primary.releasing, -1) };
+        let (under_way, change) = if self.retains { (&mut primary.retaining, 1) } else { (&mut primary.releasing, -1) };
         *under_way -= 1;
         if self.is_success {
             primary.retained = primary.retained.saturating_add_signed(change);

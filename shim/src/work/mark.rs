@@ -8,8 +8,8 @@ use core::time::Duration;
 
 use baton_contract::cuda::{CUDA_ERROR_NOT_READY, CUDA_SUCCESS, CUresult};
 
-use super::{aside, capture};
 use super::contexts::{self, Absent, Asking, Before, ContextId, ask, event, event_or_new, has_per_thread_streams};
+use super::{aside, capture};
 use crate::driver::api::{self, Handle, Stream};
 use crate::gate::KeptOff;
 

@@ -503,9 +503,9 @@ fn keep_waiting(stream: Stream, free: Free) -> bool {
         return true;
     };
     let stream_of_free = free.stream;
-    let mark = asked.context.and_then(|context| {
-        aside::unless_stuck(context.handle(), move || asked.mark(stream_of_free)).flatten()
-    });
+    let mark = asked
+        .context
+        .and_then(|context| aside::unless_stuck(context.handle(), move || asked.mark(stream_of_free)).flatten());
     let Some(mark) = mark else { return false };
     let is_kept = mark.keep_waiting(stream);
     put_back(free.stream, VecDeque::from([(last.number, mark)]));

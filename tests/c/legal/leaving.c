@@ -143,7 +143,7 @@ static void captured_beside_releases(void) {
     struct piece piece = piece_new(&tools, 4096, 1, capturing);
     CHECK(cuStreamSynchronize(capturing));
     begin_leaving(retain_and_release);
-    for (unsigned round = 0; round < ROUNDS; round++) {
+    for (unsigned round = 0; round < 10 * ROUNDS; round++) {
         step("capturing while others leave the context");
         CUgraph graph;
         CUdeviceptr freed = device_alloc(MIB);
