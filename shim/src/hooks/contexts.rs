@@ -138,10 +138,12 @@ pub(super) unsafe fn retain(original: Retain, out: *mut CUcontext, device: CUdev
     session::join(device);
     // Most calls find the context made already.
     let call = || {
-        let retaining = leaving::begin_retain(device);
+        let retaining = session::get().map(|_| leaving::begin_retain(device));
         // SAFETY: the driver's own function with the program's own arguments.
         let answer = unsafe { original(out, device) };
-        retaining.done(answer == CUDA_SUCCESS);
+        if let Some(retaining) = retaining {
+            retaining.done(answer == CUDA_SUCCESS);
+        }
         answer
     };
     let known = api::primary_is_active(device);
@@ -238,7 +240,7 @@ pub(super) unsafe fn detach(original: OfContext, context: CUcontext) -> CUresult
 
 /// `cuDevicePrimaryCtxRelease`: the context is gone after the last one.
 pub(super) unsafe fn release_primary(original: OfDevice, device: CUdevice) -> CUresult {
-    if let Some(passing) = leaving::begin_release(device) {
+    if let Some(passing) = session::get().and_then(|_| leaving::begin_release(device)) {
         // SAFETY: the driver's own function with the program's own arguments.
         let answer = unsafe { original(device) };
         passing.done(answer == CUDA_SUCCESS);
@@ -255,9 +257,13 @@ pub(super) unsafe fn reset_primary(original: OfDevice, device: CUdevice) -> CUre
 }
 
 unsafe fn leave_primary(original: OfDevice, device: CUdevice, way: Way) -> CUresult {
-    let context = contexts::primary(device).filter(|_| session::get().is_some());
-    // SAFETY: the driver's own function with the program's own arguments. What is in no books has no handle.
-    end(context.unwrap_or(0), Some(device), way, || unsafe { original(device) })
+    // SAFETY: the driver's own function with the program's own arguments.
+    let call = || unsafe { original(device) };
+    if session::get().is_none() {
+        return call();
+    }
+    // What is in no books has no handle.
+    end(contexts::primary(device).unwrap_or(0), Some(device), way, call)
 }
 
 type EnablePeer = unsafe extern "C-unwind" fn(CUcontext, c_uint) -> CUresult;

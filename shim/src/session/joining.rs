@@ -15,7 +15,7 @@ use crate::driver::api::{self, bit};
 use crate::gate::{self, Keeper};
 use crate::link;
 use crate::sys::{reserve, user};
-use crate::work::{self, leaving};
+use crate::work::leaving;
 
 /// It is decided for good whether this process has a session.
 static DECIDED: AtomicBool = AtomicBool::new(false);
@@ -32,7 +32,6 @@ pub(crate) fn attend() {
     gate::keep(&KEEPER);
     extern "C" fn start_anew() {
         gate::start_anew();
-        work::start_anew();
         forget();
     }
     // SAFETY: the handler makes system calls and stores to atomics that live for ever, nothing else.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use baton_contract::cuda::{CUDA_ERROR_NOT_READY, CUDA_SUCCESS, CUresult};
 
-use super::contexts::{self, Asking, Before, CAPTURING, Captured, ContextId, event_or_new};
+use super::contexts::{self, About, Before, CAPTURING, Captured, ContextId, event_or_new};
 use crate::driver::api::{self, Handle, Stream};
 use crate::gate::KeptOff;
 
@@ -39,7 +39,7 @@ pub(crate) fn join(stream: Stream) -> Beginning {
 
 fn enter_and(stream: Stream, look: impl FnOnce(&Entered) -> Option<Before>) -> Beginning {
     let Some(entered) = enter(stream) else { return Beginning(None) };
-    contexts::quiesce();
+    contexts::quiesce_stream(entered.context, entered.key);
     // Another context may be capturing, in a way that forbids this thread to ask.
     let _relaxed = api::Relaxed::enter();
     // Nobody else puts an event there now, and the capture has not begun.
@@ -137,9 +137,9 @@ fn set_context_event(entered: &Entered) {
     // Who else begins a capture in this context waits until this is done.
     let (_asking, kept) = {
         let mut contexts = contexts::lock();
-        let asking = Asking::begin(&contexts);
         let Some(context) = contexts.get(id).filter(|context| is_first(context)) else { return };
-        (asking, context.before_captures.take())
+        let kept = context.before_captures.take();
+        (contexts.begin_asking(id, About::Whole), kept)
     };
     let Some(event) = kept.or_else(|| event_or_new(id)) else { return };
     let set = KeptOff::begin_if_none_is_inside(id.handle()).is_some_and(|_kept_off| {
@@ -180,12 +180,11 @@ fn set_event(entered: &Entered, stream: Stream) -> Option<Before> {
 fn is_legacy_idle(entered: &Entered) -> bool {
     let _asking = {
         let mut contexts = contexts::lock();
-        let asking = Asking::begin(&contexts);
         let other_begins = |context: &mut contexts::Context| context.is_beginning_to_capture(Some(entered.key));
         if contexts.get(entered.context).is_none_or(other_begins) {
             return false;
         }
-        asking
+        contexts.begin_asking(entered.context, About::Whole)
     };
     // SAFETY: the legacy stream is always there, and no blocking stream begins to capture meanwhile.
     unsafe { !api::is_capturing(Stream::Legacy) && api::stream_query(Stream::Legacy) == CUDA_SUCCESS }
@@ -217,13 +216,12 @@ pub(super) fn refresh(id: ContextId) {
     }
     let (asking, entered) = {
         let mut contexts = contexts::lock();
-        let asking = Asking::begin(&contexts);
         let Some(context) = contexts.get(id) else { return };
         let settled =
             |state: &&mut super::contexts::StreamState| state.captured.is_some_and(|captured| !captured.is_beginning);
         let entered: Vec<Handle> =
             context.streams.iter_mut().filter(|(_, state)| settled(state)).map(|(key, _)| *key).collect();
-        (asking, entered)
+        (contexts.begin_asking(id, About::Whole), entered)
     };
     for key in entered {
         let Some(stream) = stream_of(key) else { continue };

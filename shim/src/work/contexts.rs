@@ -10,9 +10,8 @@
 //! call waits.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use baton_contract::cuda::{CUDA_SUCCESS, CUdevice};
 
@@ -157,17 +156,17 @@ pub(super) struct Primary {
 pub(super) struct Contexts {
     all: BTreeMap<Handle, Context>,
     pub(super) primaries: BTreeMap<CUdevice, Primary>,
+    /// What is asked about just now.
+    asking: Vec<(ContextId, About)>,
     serials: u64,
 }
 
 static CONTEXTS: Mutex<Contexts> =
-    Mutex::new(Contexts { all: BTreeMap::new(), primaries: BTreeMap::new(), serials: 0 });
+    Mutex::new(Contexts { all: BTreeMap::new(), primaries: BTreeMap::new(), asking: Vec::new(), serials: 0 });
 /// A context is left no more, or a call that retains or releases one is over.
 static SETTLED: Condvar = Condvar::new();
 /// A context has few events left.
 static WANTED: AtomicBool = AtomicBool::new(false);
-/// How many ask just now.
-static ASKING: AtomicUsize = AtomicUsize::new(0);
 /// How many streams are entered as capturing, for a quick look.
 pub(super) static CAPTURING: AtomicUsize = AtomicUsize::new(0);
 /// Changes when contexts go: whoever remembers something that belongs to one forgets it then.
@@ -228,6 +227,12 @@ impl Contexts {
         self.all.insert(handle, context);
     }
 
+    /// From here on whoever changes something of this waits for who asks. Dropped with the books unlocked.
+    pub(super) fn begin_asking(&mut self, id: ContextId, about: About) -> Asking {
+        self.asking.push((id, about));
+        Asking(id, about)
+    }
+
     /// A context has ended, and with it what we had there.
     pub(super) fn remove(&mut self, handle: Handle) {
         let Some(gone) = self.all.remove(&handle) else { return };
@@ -254,28 +259,36 @@ pub(crate) enum Absent {
     Unknown,
 }
 
-/// While this lives nothing that was live when it began is destroyed, and nothing that did not capture then begins to.
-pub(super) struct Asking(());
-
-impl Asking {
-    /// Under the lock: whoever changes something afterwards sees it.
-    pub(super) fn begin(_: &Contexts) -> Self {
-        ASKING.fetch_add(1, Ordering::AcqRel);
-        Self(())
-    }
+/// What somebody asks about, or uses to ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum About {
+    /// That the context is there, and what we have in it.
+    Life,
+    /// All of its streams; or something is put behind them, which would break a capture.
+    Whole,
+    /// One stream. If a thread is stuck with that, the question is too, and is in nobody else's way.
+    Stream(Handle),
 }
+
+/// While this lives nothing that it is about is destroyed, and nothing of it that did not capture begins to.
+pub(super) struct Asking(ContextId, About);
 
 impl Drop for Asking {
     fn drop(&mut self) {
-        ASKING.fetch_sub(1, Ordering::Release);
+        let mut contexts = lock();
+        if let Some(at) = contexts.asking.iter().position(|asked| *asked == (self.0, self.1)) {
+            contexts.asking.swap_remove(at);
+        }
+        drop(contexts);
+        settled();
     }
 }
 
 /// Keeps what is asked about alive.
 pub(super) fn ask(id: ContextId) -> Result<Asking, Absent> {
     let mut contexts = lock();
-    let asking = Asking::begin(&contexts);
-    contexts.live(id).map(|_| asking)
+    contexts.live(id)?;
+    Ok(contexts.begin_asking(id, About::Life))
 }
 
 /// Asks something in a context, which is current and stays meanwhile.
@@ -316,12 +329,15 @@ pub(super) fn settled() {
     SETTLED.notify_all();
 }
 
-/// Waits until all who began to ask before are done. What they must not be asking about any more was entered before.
-pub(super) fn quiesce() {
-    fence(Ordering::SeqCst);
-    while ASKING.load(Ordering::Acquire) != 0 {
-        std::thread::sleep(Duration::from_micros(20));
-    }
+/// Waits until all who began to ask about a context before are done, as far as that is in the way. What they must not be asking about
+/// any more was entered before.
+pub(super) fn quiesce(id: ContextId, is_in_the_way: impl Fn(About) -> bool) {
+    drop(wait_until(|contexts| !contexts.asking.iter().any(|(asked, about)| *asked == id && is_in_the_way(*about))));
+}
+
+/// The same of whoever asks about a stream.
+pub(super) fn quiesce_stream(id: ContextId, stream: Handle) {
+    quiesce(id, |about| matches!(about, About::Whole) || about == About::Stream(stream));
 }
 
 /// The contexts of a GPU.
@@ -484,7 +500,7 @@ pub(crate) fn add_stream(stream: Handle, is_non_blocking: bool) {
 /// is left behind it.
 pub(crate) fn remove_stream(stream: Handle) {
     let Some((id, was_capturing)) = remove_from_books(stream) else { return };
-    quiesce();
+    quiesce_stream(id, stream);
     if was_capturing || (api::has_context_events() && !is_capturing()) {
         return;
     }
@@ -552,9 +568,4 @@ pub(super) fn is_behind_legacy(stream: Stream) -> bool {
 
 pub(super) fn has_per_thread_streams() -> bool {
     PER_THREAD.load(Ordering::Relaxed)
-}
-
-/// In a forked child.
-pub(super) fn start_anew() {
-    ASKING.store(0, Ordering::Release);
 }

@@ -101,7 +101,7 @@ pub(crate) fn begin(context: Handle) -> Option<Leaving> {
         id
     };
     let leaving = Leaving(id);
-    contexts::quiesce();
+    contexts::quiesce(id, |_| true);
     // Nobody begins any more to read there, to retain it, or to release it in passing.
     drop(wait_until(|contexts| {
         let is_read = contexts.get(id).is_some_and(|context| context.is_read);

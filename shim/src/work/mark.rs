@@ -8,7 +8,7 @@ use core::time::Duration;
 
 use baton_contract::cuda::{CUDA_ERROR_NOT_READY, CUDA_SUCCESS, CUresult};
 
-use super::contexts::{self, Absent, Asking, Before, ContextId, ask, event, event_or_new, has_per_thread_streams};
+use super::contexts::{self, About, Absent, Before, ContextId, ask, event, event_or_new, has_per_thread_streams};
 use super::{aside, capture};
 use crate::driver::api::{self, Handle, Stream};
 use crate::gate::KeptOff;
@@ -239,7 +239,11 @@ impl Drop for Mark {
 /// Whether nothing is queued in a stream that the program has made; none if it cannot be asked, or is no more.
 pub(crate) fn is_idle(id: ContextId, stream: Handle) -> Option<bool> {
     let look = || {
-        contexts::lock().get(id)?.streams.get(&stream).filter(|state| state.captured.is_none())?;
+        let _asking = {
+            let mut contexts = contexts::lock();
+            contexts.get(id)?.streams.get(&stream).filter(|state| state.captured.is_none())?;
+            contexts.begin_asking(id, About::Stream(stream))
+        };
         // SAFETY: a stream of the current context which is not destroyed meanwhile, and does not begin to capture.
         Some(unsafe { api::stream_query(Stream::Created(stream)) } == CUDA_SUCCESS)
     };
@@ -259,7 +263,6 @@ enum Unset {
 fn not_capturing<T>(id: ContextId, stream: Option<Stream>, what: impl FnOnce() -> T) -> Result<T, Unset> {
     let _asking = {
         let mut contexts = contexts::lock();
-        let asking = Asking::begin(&contexts);
         let context = contexts.get(id).ok_or(Unset::Never)?;
         let is_capturing = match stream {
             None | Some(Stream::Legacy) => context.is_capturing(),
@@ -271,7 +274,8 @@ fn not_capturing<T>(id: ContextId, stream: Option<Stream>, what: impl FnOnce() -
         if is_capturing {
             return Err(Unset::Never);
         }
-        asking
+        let about = stream.and_then(capture::key).map_or(About::Whole, About::Stream);
+        contexts.begin_asking(id, about)
     };
     // What is submitted here must not wait in the driver, because others wait for us meanwhile.
     let _kept_off = KeptOff::begin_if_none_is_inside(id.handle()).ok_or(Unset::Later)?;
@@ -283,7 +287,6 @@ impl Waiting {
     fn look(self, id: ContextId) -> Ended {
         let (asking, captured, before_captures, is_beginning) = {
             let mut contexts = contexts::lock();
-            let asking = Asking::begin(&contexts);
             let Some(context) = contexts.get(id) else { return Ended::Yes };
             let captured = match self {
                 Self::Stream(stream) => match context.streams.get(&stream) {
@@ -294,7 +297,9 @@ impl Waiting {
                 _ => None,
             };
             let before_captures = context.before_captures.filter(|_| context.is_capturing());
-            (asking, captured, before_captures, context.is_beginning_to_capture(None))
+            let is_beginning = context.is_beginning_to_capture(None);
+            let about = if let Self::Stream(stream) = self { About::Stream(stream) } else { About::Whole };
+            (contexts.begin_asking(id, about), captured, before_captures, is_beginning)
         };
         // SAFETY: events of a context that is not destroyed meanwhile.
         let event = |event| Ended::of(unsafe { api::event_query(api::handle(event)) });

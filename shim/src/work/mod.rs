@@ -23,8 +23,3 @@ pub(crate) mod limit;
 pub(crate) mod mark;
 pub(crate) mod pools;
 pub(crate) mod reading;
-
-/// In a forked child: whoever asked there is gone, and so is the GPU. Async-signal-safe.
-pub(crate) fn start_anew() {
-    contexts::start_anew();
-}
