@@ -159,12 +159,6 @@ fn memory_that_is_freed_while_threads_leave_its_context_stays_until_its_work_has
 }
 
 #[test]
-fn a_capture_that_begins_while_threads_leave_the_context_is_known() {
-    let coordinator = serving().start();
-    same(&coordinator, "leaving", "captured", |_| {});
-}
-
-#[test]
 fn what_we_have_in_a_context_goes_with_it() {
     let coordinator = slow().start();
     same(&coordinator, "leaving", "variables", |_| drop(evict(&coordinator, "leaving")));

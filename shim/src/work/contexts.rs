@@ -38,9 +38,10 @@ pub(super) struct Context {
     serial: u64,
     /// Its number in the driver, which no other ever gets; none from a driver that has no such.
     pub(super) number: Option<u64>,
-    /// How many calls are under way that may end it, and whether one of them has.
+    /// How many calls are under way that may end it, whether one of them says that it has, and whether that is proven.
     pub(super) leaving: u32,
     pub(super) has_ended: bool,
+    pub(super) is_gone: bool,
     pub(super) device: CUdevice,
     pub(super) streams: BTreeMap<Handle, StreamState>,
     /// Behind all work of the context from before the first of the captures that are under way: none if there is no such
@@ -189,6 +190,7 @@ impl Contexts {
     pub(super) fn live(&mut self, id: ContextId) -> Result<&mut Context, Absent> {
         match self.get(id) {
             None => Err(Absent::Gone),
+            Some(context) if context.is_gone => Err(Absent::Gone),
             Some(context) if context.leaving != 0 => Err(Absent::Unknown),
             Some(context) => Ok(context),
         }
@@ -214,6 +216,7 @@ impl Contexts {
             number,
             leaving: 0,
             has_ended: false,
+            is_gone: false,
             device,
             streams: BTreeMap::new(),
             before_captures: None,
@@ -299,11 +302,13 @@ pub(crate) fn within<T>(id: ContextId, what: impl FnOnce() -> T) -> Result<T, Ab
 
 /// What the driver says of a context that it does not answer for, or not as one expects.
 pub(super) fn confirm(id: ContextId) -> Absent {
-    let number = lock().get(id).map(|context| context.number);
-    match number {
-        None => Absent::Gone,
-        Some(Some(number)) if is_gone(id.handle, number) => Absent::Gone,
-        Some(_) => Absent::Unknown,
+    let number = lock().get(id).and_then(|context| context.number);
+    let is_gone = number.is_some_and(|number| is_gone(id.handle, number));
+    match lock().live(id) {
+        Err(absent) => absent,
+        // Not because it is just being left: then the driver may say so too early.
+        Ok(_) if is_gone => Absent::Gone,
+        Ok(_) => Absent::Unknown,
     }
 }
 

@@ -193,6 +193,7 @@ impl Leaving {
         let Some(context) = contexts.get(id) else { return Left::Stays };
         context.has_ended |= has_ended;
         if context.leaving == 1 && context.has_ended {
+            context.is_gone = true;
             core::mem::forget(self);
             return Left::Gone(Gone(id));
         }

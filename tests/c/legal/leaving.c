@@ -136,27 +136,6 @@ static void pool_beside_releases(void) {
     printf("freed\n");
 }
 
-/* Captures that begin while a context might go are known: nobody asks a stream that captures. */
-static void captured_beside_releases(void) {
-    CUstream capturing = stream_new(CU_STREAM_NON_BLOCKING);
-    ready();
-    struct piece piece = piece_new(&tools, 4096, 1, capturing);
-    CHECK(cuStreamSynchronize(capturing));
-    begin_leaving(retain_and_release);
-    for (unsigned round = 0; round < 10 * ROUNDS; round++) {
-        step("capturing while others leave the context");
-        CUgraph graph;
-        CUdeviceptr freed = device_alloc(MIB);
-        CHECK(cuStreamBeginCapture(capturing, CU_STREAM_CAPTURE_MODE_RELAXED));
-        CHECK(cuMemFree(freed));
-        piece_write(&tools, &piece, round, capturing);
-        CHECK(cuStreamEndCapture(capturing, &graph));
-        CHECK(cuGraphDestroy(graph));
-    }
-    end_leaving();
-    printf("captured\n");
-}
-
 /* --- contexts that end ----------------------------------------------------------------------- */
 
 static const char with_a_variable[] = ".version 7.0\n.target sm_70\n.address_size 64\n"
@@ -238,7 +217,6 @@ int main(int argc, char **argv) {
         {"freed-in-order", freed_in_order_beside_releases},
         {"freed-detaching", freed_beside_detaching},
         {"pool", pool_beside_releases},
-        {"captured", captured_beside_releases},
         {"variables", variables_of_contexts},
         {"made-anew", made_anew},
     };
