@@ -159,6 +159,17 @@ fn memory_that_is_freed_while_threads_leave_its_context_stays_until_its_work_has
 }
 
 #[test]
+fn contexts_are_left_and_made_anew_by_a_driver_that_has_no_numbers_for_them() {
+    let coordinator = serving().start();
+    for case in ["freed", "freed-detaching", "made-anew"] {
+        let mut command = joining(&coordinator, "leaving", case);
+        with_driver(&mut command, "libnumberless_driver.so");
+        let shared = to_the_end(&mut command, Some(coordinator.place.clone()), |_| {});
+        assert_eq!(shared, alone("leaving", case), "{case}: shared (left) and alone (right)");
+    }
+}
+
+#[test]
 fn what_we_have_in_a_context_goes_with_it() {
     let coordinator = slow().start();
     same(&coordinator, "leaving", "variables", |_| drop(evict(&coordinator, "leaving")));

@@ -508,3 +508,22 @@ pub(crate) fn primary_of(device: CUdevice) -> Option<Handle> {
     }
     Some(context.expose_provenance())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg(debug_assertions)]
+    fn what_may_wait_panics_where_nobody_must() {
+        let panics = |what: fn()| std::panic::catch_unwind(what).is_err();
+        let waits = || may_wait("cuEventCreate");
+        assert!(!panics(waits));
+        let must_not_wait = MustNotWait::begin();
+        assert!(panics(waits));
+        assert!(!panics(|| where_nobody_is_stuck(|| may_wait("cuEventCreate"))));
+        assert!(panics(waits), "only there");
+        drop(must_not_wait);
+        assert!(!panics(waits));
+    }
+}
