@@ -88,6 +88,10 @@ pub const CUDA_ERROR_OUT_OF_MEMORY: CUresult = 2;
 pub const CUDA_ERROR_DEVICE_UNAVAILABLE: CUresult = 46;
 /// The driver has shut down: the program is exiting.
 pub const CUDA_ERROR_DEINITIALIZED: CUresult = 4;
+/// There is no such context, or none is current.
+pub const CUDA_ERROR_INVALID_CONTEXT: CUresult = 201;
+/// The context has been destroyed, or is just being.
+pub const CUDA_ERROR_CONTEXT_IS_DESTROYED: CUresult = 709;
 /// There is no CUDA device on this machine.
 pub const CUDA_ERROR_NO_DEVICE: CUresult = 100;
 /// Work that was asked about has not ended yet: an answer, not a failure.

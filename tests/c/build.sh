@@ -35,6 +35,8 @@ compile -shared -fPIC -o "$out/libcostly_driver.so" tests/c/costly_driver.c \
     -Wl,--no-as-needed "$out/stub/libsimcuda.so"
 compile -shared -fPIC -o "$out/libhesitant_driver.so" tests/c/hesitant_driver.c \
     -Wl,--no-as-needed "$out/stub/libsimcuda.so"
+compile -shared -fPIC -o "$out/libnumberless_driver.so" tests/c/numberless_driver.c \
+    -Wl,--no-as-needed "$out/stub/libsimcuda.so"
 compile -shared -fPIC -o "$out/librefusing_driver.so" tests/c/refusing_driver.c \
     -Wl,--no-as-needed "$out/stub/libsimcuda.so"
 compile -shared -fPIC -o "$out/libnewer_driver.so" tests/c/newer_driver.c \

@@ -52,7 +52,7 @@ fn to_the_end(command: &mut Command, place: Option<Place>, mut meanwhile: impl F
 
 /// How many GPUs a program wants to see.
 fn gpus(name: &str) -> &'static str {
-    if matches!(name, "several" | "multicast") { "2" } else { "1" }
+    if matches!(name, "several" | "multicast" | "apart") { "2" } else { "1" }
 }
 
 /// What a case of a program does on a GPU of its own, or on two.
@@ -147,6 +147,53 @@ fn a_thread_frees_memory_while_a_blocking_stream_is_captured() {
     let coordinator = serving().start();
     for case in ["captured", "captured-elsewhere"] {
         same(&coordinator, "freeing", case, |_| {});
+    }
+}
+
+#[test]
+fn memory_that_is_freed_while_threads_leave_its_context_stays_until_its_work_has_ended() {
+    let coordinator = serving().start();
+    for case in ["freed", "freed-in-order", "freed-detaching", "pool"] {
+        same(&coordinator, "leaving", case, |_| {});
+    }
+}
+
+#[test]
+fn contexts_are_left_and_made_anew_by_a_driver_that_has_no_numbers_for_them() {
+    let coordinator = serving().start();
+    for case in ["freed", "freed-detaching", "made-anew"] {
+        let mut command = joining(&coordinator, "leaving", case);
+        with_driver(&mut command, "libnumberless_driver.so");
+        let shared = to_the_end(&mut command, Some(coordinator.place.clone()), |_| {});
+        assert_eq!(shared, alone("leaving", case), "{case}: shared (left) and alone (right)");
+    }
+}
+
+#[test]
+fn what_we_have_in_a_context_goes_with_it() {
+    let coordinator = slow().start();
+    same(&coordinator, "leaving", "variables", |_| drop(evict(&coordinator, "leaving")));
+}
+
+#[test]
+fn a_context_that_ends_and_is_made_anew_by_another_thread_is_another_one() {
+    let coordinator = serving().start();
+    same(&coordinator, "leaving", "made-anew", |_| {});
+}
+
+#[test]
+fn nobody_waits_for_what_waits_in_another_context() {
+    let coordinator = serving().start();
+    for case in ["contexts-free", "contexts-in-order"] {
+        same(&coordinator, "apart", case, |_| {});
+    }
+}
+
+#[test]
+fn nobody_waits_for_a_thread_that_is_stuck_with_a_full_queue() {
+    let coordinator = serving().start();
+    for case in ["stuck-frees", "stuck-pool", "stuck-legacy"] {
+        same(&coordinator, "apart", case, |_| {});
     }
 }
 
@@ -481,6 +528,32 @@ fn work_on_another_gpu_does_not_wait_for_this_one() {
         assert_eq!(immovable, 0, "no call has reached for its memory on this GPU");
     });
     assert_eq!(coordinator.status()["holder"], "other");
+}
+
+#[test]
+fn nobody_waits_for_what_waits_on_another_gpu() {
+    let coordinator = serving_one_of_two("0").start();
+    for case in ["gpus-free", "gpus-in-order"] {
+        same_on_two(&coordinator, "apart", case, |_| {});
+    }
+}
+
+#[test]
+fn a_program_leaves_the_gpu_while_a_thread_of_it_waits_on_another_one() {
+    let coordinator = serving_one_of_two("0").start();
+    let want = hold::alone("92", &["touch"]);
+    same_on_two(&coordinator, "apart", "gpus-leave", |_| {
+        let mut other = hold::joined(&coordinator, "other", "normal", "92", None);
+        assert_eq!(other.ask("touch", LIMIT), want[0]);
+    });
+}
+
+#[test]
+fn a_program_joins_while_a_thread_of_it_waits_on_another_gpu() {
+    let coordinator = serving_one_of_two("0").start();
+    for case in ["taken-freeing", "taken-copying"] {
+        same_on_two(&coordinator, "apart", case, |_| {});
+    }
 }
 
 #[test]

@@ -114,7 +114,8 @@ pub(crate) fn prepare(device: CUdevice) {
     let Some(context) = contexts::main_of(device) else { return };
     let Some(page) = page() else { return };
     // SAFETY: a page that stays.
-    let at = api::within(context.handle(), || unsafe { api::register_host(page.cast(), PAGE_BYTES) }).flatten();
+    let register = || api::where_nobody_is_stuck(|| unsafe { api::register_host(page.cast(), PAGE_BYTES) });
+    let at = contexts::within(context, register).ok().flatten();
     lock().word = at.map(|at| Word { context, at });
 }
 

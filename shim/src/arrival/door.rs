@@ -10,7 +10,7 @@ use super::blocks::{is_lacking, wait, wait_until};
 use super::needs::Needs;
 use super::{ahead, elsewhere};
 use crate::driver::api::{self, Stream};
-use crate::gate::{self, MappingGuard, Passage};
+use crate::gate::{self, Exclusive, MappingGuard, Passage};
 use crate::link;
 use crate::memory::space;
 
@@ -76,6 +76,11 @@ pub(crate) fn pass_here(needs: impl Fn() -> Needs) -> Result<Passage, CUresult> 
 /// Asks the driver about an address of ours, of which it knows nothing while that memory is away.
 pub(crate) fn ask_about(address: CUdeviceptr, call: impl Fn() -> CUresult) -> CUresult {
     gate::checked(|| pass_here(|| Needs::at(address)), call)
+}
+
+/// For a call that touches no memory of ours, and may keep others out of its context while it waits in the driver.
+pub(crate) fn enter_in_any_state() -> Exclusive {
+    gate::enter_in_any_state(api::current_context(), is_here())
 }
 
 /// Whether the shared GPU is the current one.

@@ -34,7 +34,8 @@ pub(crate) mod words;
 pub(crate) use ahead::{all_is_here, is_waited_for_on_gpu, prepare, stream_goes};
 pub(crate) use blocks::{end, is_complete, is_waited_for, mapped, story, wake};
 pub(crate) use door::{
-    Gpu, ask_about, expose, is_here, lock_mappings, pass, pass_ahead, pass_here, pass_into, wait_for, with_all_here,
+    Gpu, ask_about, enter_in_any_state, expose, is_here, lock_mappings, pass, pass_ahead, pass_here, pass_into,
+    wait_for, with_all_here,
 };
 pub(crate) use needs::Needs;
 

@@ -64,6 +64,8 @@ struct Roots {
     globals: BTreeMap<CUdeviceptr, Global>,
     /// Host memory that the device can read, by where it begins.
     host: BTreeMap<u64, Host>,
+    /// Contexts that are being left, each once for every call that does so.
+    leaving: Vec<usize>,
     tensor_maps: TensorMaps,
     /// Something is reachable that is not kept here: a graph that kernels launch, or whatever an unknown function remembers.
     lost: bool,
@@ -214,30 +216,19 @@ pub(crate) fn host_goes(at: u64, free: impl FnOnce() -> CUresult) -> CUresult {
     answer
 }
 
-/// A context is about to end, perhaps: the host memory that the driver would free with it may go at any time from now on. Says where
-/// that is.
-pub(crate) fn context_may_go(context: usize) -> Vec<u64> {
-    let demoted = set_host_of(context, HostOf::Driver, HostOf::Program, |_| true);
+/// A context is about to end, perhaps: the host memory that the driver would free with it may go at any time from now on.
+pub(crate) fn context_may_go(context: usize) {
+    with(|roots| roots.leaving.push(context));
     host_is_not_read();
-    demoted
 }
 
-/// It has not ended.
-pub(crate) fn context_stays(context: usize, host: &[u64]) {
-    set_host_of(context, HostOf::Program, HostOf::Driver, |at| host.contains(&at));
-}
-
-fn set_host_of(context: usize, from: HostOf, to: HostOf, which: impl Fn(u64) -> bool) -> Vec<u64> {
+/// The call is over that might have ended it. Others may be under way.
+pub(crate) fn context_stays(context: usize) {
     with(|roots| {
-        let of_it =
-            roots.host.iter_mut().filter(|(at, host)| host.context == context && host.of == from && which(**at));
-        of_it
-            .map(|(at, host)| {
-                host.of = to;
-                *at
-            })
-            .collect()
-    })
+        if let Some(at) = roots.leaving.iter().position(|leaving| *leaving == context) {
+            roots.leaving.swap_remove(at);
+        }
+    });
 }
 
 /// A context has ended: what was in it is read no more.
@@ -315,7 +306,10 @@ fn is_drivers_host(at: u64, bytes: u64) -> bool {
     let holds = |(start, host): (&u64, &Host)| {
         host.of == HostOf::Driver && at.checked_add(bytes).is_some_and(|end| end <= start + host.bytes)
     };
-    with(|roots| roots.host.range(..=at).next_back().is_some_and(holds))
+    with(|roots| {
+        let found = roots.host.range(..=at).next_back();
+        found.is_some_and(|found| holds(found) && !roots.leaving.contains(&found.1.context))
+    })
 }
 
 /// # Safety

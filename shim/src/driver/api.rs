@@ -4,8 +4,13 @@
 //! anything into the legacy default stream, where it would order streams that the program did not order. What is put into a
 //! stream takes an [`Ordered`] one, and the legacy stream is none. What is part of a call that the program makes in its stream takes
 //! any [`Stream`], and says so.
+//!
+//! Some wait for a thread of the program that is stuck in the driver: with a stream whose queue is full, or until a context's work has
+//! ended. In debug builds they panic where [nobody must wait](MustNotWait).
 
+use core::cell::Cell;
 use core::ffi::{c_int, c_uint, c_void};
+use core::marker::PhantomData;
 
 use baton_contract::cuda::*;
 
@@ -129,6 +134,7 @@ calls! {
     pub(crate) primary_state = cuDevicePrimaryCtxGetState(device: CUdevice, flags: *mut c_uint, active: *mut c_int);
     pub(crate) current = cuCtxGetCurrent(context: *mut CUcontext);
     pub(crate) current_device = cuCtxGetDevice(device: *mut CUdevice);
+    raw_context_id = cuCtxGetId(context: CUcontext, id: *mut u64);
     pub(crate) push = cuCtxPushCurrent_v2(context: CUcontext);
     pub(crate) pop = cuCtxPopCurrent_v2(context: *mut CUcontext);
     pub(crate) exchange_capture_mode = cuThreadExchangeStreamCaptureMode(mode: *mut c_int);
@@ -137,7 +143,7 @@ calls! {
     raw_stream_query = cuStreamQuery(stream: CUstream);
     pub(crate) checkpoint_state = cuCheckpointProcessGetState(process: c_int, state: *mut c_int);
     raw_synchronize = cuStreamSynchronize(stream: CUstream);
-    pub(crate) event_create = cuEventCreate(event: *mut CUevent, flags: c_uint);
+    event_create = cuEventCreate(event: *mut CUevent, flags: c_uint);
     raw_event_record = cuEventRecord(event: CUevent, stream: CUstream);
     pub(crate) event_query = cuEventQuery(event: CUevent);
     pub(crate) reserve = cuMemAddressReserve(address: *mut CUdeviceptr, bytes: usize, alignment: usize, wish: CUdeviceptr, flags: u64);
@@ -160,17 +166,65 @@ calls! {
     pub(crate) graph_memory = cuDeviceGetGraphMemAttribute(device: CUdevice, attribute: c_int, value: *mut c_void);
     pub(crate) child_graph = cuGraphChildGraphNodeGetGraph(node: *mut c_void, graph: *mut *mut c_void);
     pub(crate) context_record = cuCtxRecordEvent(context: CUcontext, event: CUevent);
-    pub(crate) stream_create = cuStreamCreate(stream: *mut CUstream, flags: c_uint);
+    raw_stream_create = cuStreamCreate(stream: *mut CUstream, flags: c_uint);
     raw_copy_out = cuMemcpyDtoHAsync_v2(to: *mut c_void, from: CUdeviceptr, bytes: usize, stream: CUstream);
     raw_copy_within = cuMemcpyDtoDAsync_v2(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream);
     raw_wait_event = cuStreamWaitEvent(stream: CUstream, event: CUevent, flags: c_uint);
     pub(crate) current_pool = cuDeviceGetMemPool(pool: *mut CUmemoryPool, device: CUdevice);
     pub(crate) default_pool = cuDeviceGetDefaultMemPool(pool: *mut CUmemoryPool, device: CUdevice);
     pub(crate) pool_attribute = cuMemPoolGetAttribute(pool: CUmemoryPool, attribute: c_int, value: *mut c_void);
-    pub(crate) host_alloc = cuMemHostAlloc(out: *mut *mut c_void, bytes: usize, flags: c_uint);
+    raw_host_alloc = cuMemHostAlloc(out: *mut *mut c_void, bytes: usize, flags: c_uint);
     raw_host_register = cuMemHostRegister_v2(at: *mut c_void, bytes: usize, flags: c_uint);
     raw_host_address = cuMemHostGetDevicePointer_v2(out: *mut CUdeviceptr, at: *mut c_void, flags: c_uint);
     raw_wait_value = cuStreamWaitValue32_v2(stream: CUstream, at: CUdeviceptr, value: u32, flags: c_uint);
+}
+
+thread_local! {
+    /// How often it was said that this thread must not wait.
+    static MUST_NOT_WAIT: Cell<u32> = const { Cell::new(0) };
+}
+
+fn change_must_not_wait(change: impl Fn(u32) -> u32) {
+    if cfg!(debug_assertions) {
+        // A thread that is ending has no more to do than to end.
+        let _ = MUST_NOT_WAIT.try_with(|count| count.set(change(count.get())));
+    }
+}
+
+/// Until this is dropped, its thread makes no call that may wait for another one: because the program's own call would not, or because
+/// others wait for the thread. Only debug builds look after that.
+#[must_use = "it ends when this is dropped"]
+pub(crate) struct MustNotWait(PhantomData<*const ()>);
+
+impl MustNotWait {
+    pub(crate) fn begin() -> Self {
+        change_must_not_wait(|count| count + 1);
+        Self(PhantomData)
+    }
+}
+
+impl Drop for MustNotWait {
+    fn drop(&mut self) {
+        change_must_not_wait(|count| count - 1);
+    }
+}
+
+/// Does what may wait elsewhere, and waits for nobody here: nobody is stuck, or the program's own call waits for the same.
+pub(crate) fn where_nobody_is_stuck<T>(what: impl FnOnce() -> T) -> T {
+    let before = MUST_NOT_WAIT.try_with(Cell::get).unwrap_or(0);
+    change_must_not_wait(|_| 0);
+    let done = what();
+    change_must_not_wait(|_| before);
+    done
+}
+
+/// This function is about to be called, which may wait for a thread that is stuck in the driver.
+#[track_caller]
+fn may_wait(function: &str) {
+    if cfg!(debug_assertions) {
+        let must_not = MUST_NOT_WAIT.try_with(Cell::get).unwrap_or(0) != 0;
+        assert!(!must_not, "{function} may wait, and this thread must not");
+    }
 }
 
 /// This thread's captures do not forbid what we do, until this value is dropped.
@@ -203,6 +257,20 @@ pub(crate) fn current_context() -> Handle {
     // SAFETY: an out-parameter.
     unsafe { current(&mut context) };
     context.expose_provenance()
+}
+
+/// The number of a context, which no other ever gets (since CUDA 12.0). An error is the driver's; for one that is no more it is
+/// [one of these](is_of_no_context).
+pub(crate) fn context_number(context: Handle) -> Result<u64, CUresult> {
+    let mut number = 0;
+    // SAFETY: a handle, which the driver refuses if it is no context's, and an out-parameter.
+    let answer = unsafe { raw_context_id(handle(context), &mut number) };
+    if answer == CUDA_SUCCESS { Ok(number) } else { Err(answer) }
+}
+
+/// Whether this is the driver's answer to a question about a context that is no more; or the driver itself is not.
+pub(crate) fn is_of_no_context(answer: CUresult) -> bool {
+    matches!(answer, CUDA_ERROR_INVALID_CONTEXT | CUDA_ERROR_CONTEXT_IS_DESTROYED | CUDA_ERROR_DEINITIALIZED)
 }
 
 /// The GPU of a stream that has a handle of its own, as the driver answers.
@@ -260,10 +328,29 @@ pub(crate) fn within<T>(context: Handle, what: impl FnOnce() -> T) -> Option<T> 
 
 /// An event without times in the current context.
 pub(crate) fn new_event() -> Option<Handle> {
+    may_wait("cuEventCreate");
     let mut event = ptr::null_mut();
     // SAFETY: an out-parameter.
     let answer = unsafe { event_create(&mut event, EVENT_DISABLE_TIMING) };
     (answer == CUDA_SUCCESS).then(|| event.expose_provenance())
+}
+
+/// A stream in the current context.
+pub(crate) fn new_stream(flags: c_uint) -> Option<Handle> {
+    may_wait("cuStreamCreate");
+    let mut stream = ptr::null_mut();
+    // SAFETY: an out-parameter.
+    let answer = unsafe { raw_stream_create(&mut stream, flags) };
+    (answer == CUDA_SUCCESS).then(|| stream.expose_provenance())
+}
+
+/// Pinned host memory of the current context, by its address.
+pub(crate) fn new_host_memory(bytes: usize, flags: c_uint) -> Option<Handle> {
+    may_wait("cuMemHostAlloc");
+    let mut at = ptr::null_mut();
+    // SAFETY: an out-parameter.
+    let answer = unsafe { raw_host_alloc(&mut at, bytes, flags) };
+    (answer == CUDA_SUCCESS).then(|| at.expose_provenance())
 }
 
 /// Puts an event behind a stream's work.
@@ -272,6 +359,7 @@ pub(crate) fn new_event() -> Option<Handle> {
 ///
 /// An event and a stream of the current context.
 pub(crate) unsafe fn event_record(event: Handle, stream: Ordered) -> CUresult {
+    may_wait("cuEventRecord");
     // SAFETY: by this function's contract.
     unsafe { raw_event_record(handle(event), handle(stream.0)) }
 }
@@ -282,6 +370,7 @@ pub(crate) unsafe fn event_record(event: Handle, stream: Ordered) -> CUresult {
 ///
 /// An event of the current context.
 pub(crate) unsafe fn event_record_in_legacy(event: Handle) -> CUresult {
+    may_wait("cuEventRecord");
     // SAFETY: by this function's contract.
     unsafe { raw_event_record(handle(event), handle(LEGACY)) }
 }
@@ -319,6 +408,7 @@ pub(crate) unsafe fn wait_before_launch(stream: Stream, word: CUdeviceptr, value
 ///
 /// Host memory of this size.
 pub(crate) unsafe fn register_host(at: *mut c_void, bytes: usize) -> Option<CUdeviceptr> {
+    may_wait("cuMemHostRegister");
     let mut address = 0;
     // SAFETY: by this function's contract, and an out-parameter.
     let done = unsafe {
@@ -345,6 +435,7 @@ pub(crate) unsafe fn check_stream(stream: Stream) -> CUresult {
 ///
 /// As cuda.h says of `cuMemcpyDtoHAsync`.
 pub(crate) unsafe fn copy_out(to: *mut c_void, from: CUdeviceptr, bytes: usize, stream: Ordered) -> CUresult {
+    may_wait("cuMemcpyDtoHAsync");
     // SAFETY: by this function's contract.
     unsafe { raw_copy_out(to, from, bytes, handle(stream.0)) }
 }
@@ -355,6 +446,7 @@ pub(crate) unsafe fn copy_out(to: *mut c_void, from: CUdeviceptr, bytes: usize, 
 ///
 /// As cuda.h says of `cuMemcpyDtoDAsync`.
 pub(crate) unsafe fn copy_within(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: Ordered) -> CUresult {
+    may_wait("cuMemcpyDtoDAsync");
     // SAFETY: by this function's contract.
     unsafe { raw_copy_within(to, from, bytes, handle(stream.0)) }
 }
@@ -365,6 +457,7 @@ pub(crate) unsafe fn copy_within(to: CUdeviceptr, from: CUdeviceptr, bytes: usiz
 ///
 /// A stream of the current context, which does not capture.
 pub(crate) unsafe fn stream_query(stream: Stream) -> CUresult {
+    may_wait("cuStreamQuery");
     // SAFETY: by this function's contract.
     unsafe { raw_stream_query(stream.asked()) }
 }
@@ -375,6 +468,7 @@ pub(crate) unsafe fn stream_query(stream: Stream) -> CUresult {
 ///
 /// A stream of the current context, which does not capture.
 pub(crate) unsafe fn synchronize(stream: Stream) -> CUresult {
+    may_wait("cuStreamSynchronize");
     // SAFETY: by this function's contract.
     unsafe { raw_synchronize(stream.asked()) }
 }
@@ -424,6 +518,7 @@ pub(crate) fn primary_is_active(device: CUdevice) -> bool {
 
 /// A device's primary context, if it is there.
 pub(crate) fn primary_of(device: CUdevice) -> Option<Handle> {
+    may_wait("cuDevicePrimaryCtxRetain");
     let mut context = ptr::null_mut();
     // SAFETY: an out-parameter; what is retained is released.
     unsafe {
@@ -433,4 +528,23 @@ pub(crate) fn primary_of(device: CUdevice) -> Option<Handle> {
         primary_release(device);
     }
     Some(context.expose_provenance())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg(debug_assertions)]
+    fn what_may_wait_panics_where_nobody_must() {
+        let panics = |what: fn()| std::panic::catch_unwind(what).is_err();
+        let waits = || may_wait("cuEventCreate");
+        assert!(!panics(waits));
+        let must_not_wait = MustNotWait::begin();
+        assert!(panics(waits));
+        assert!(!panics(|| where_nobody_is_stuck(|| may_wait("cuEventCreate"))));
+        assert!(panics(waits), "only there");
+        drop(must_not_wait);
+        assert!(!panics(waits));
+    }
 }

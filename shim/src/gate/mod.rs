@@ -8,11 +8,13 @@
 //!
 //! - [`protocol`]: the states, and how the two sides see each other.
 //! - `word`: finds a thread's word. `passage`: the program's side. `closing`: the session's.
+//! - `exclusive`: calls that keep others out of their context.
 //! - `activity`: saying to other processes that we are at work, and waiting while they are.
 //! - `stamps`: when requests begin and end.
 
 pub(crate) mod activity;
 mod closing;
+mod exclusive;
 mod passage;
 pub(crate) mod protocol;
 pub(crate) mod stamps;
@@ -23,8 +25,9 @@ pub(crate) use closing::{
     Held, activity, all_here, arriving, close, decided, finish_holding, hold, inside, is_resting, open, prepare, rest,
     set_broken, set_contended, work_on,
 };
+pub(crate) use exclusive::KeptOff;
 pub(crate) use passage::{
-    Keeper, KeptOff, MappingGuard, Passage, check, checked, enter_in_any_state, is_contended, is_waited_at, keep,
+    Exclusive, Keeper, MappingGuard, Passage, check, checked, enter_in_any_state, is_contended, is_waited_at, keep,
     lock_mappings, lock_mappings_if_open, may_lack, pass, pass_if_open, start_anew,
 };
 

@@ -6,6 +6,7 @@ use core::time::Duration;
 use baton_contract::cuda::{CUDA_ERROR_DEVICE_UNAVAILABLE, CUDA_ERROR_INVALID_VALUE, CUresult};
 
 use super::activity;
+use super::exclusive::{self, Inside};
 use super::protocol::{ARRIVING_CONTENDED, BROKEN, CLOSED, CONTENDED, Gate, OPEN, RESTING, UNDECIDED, passes, state};
 use super::stamps;
 use super::word::{self, Word};
@@ -50,8 +51,6 @@ pub(crate) struct Passage(Way);
 enum Way {
     /// Its thread's word says so.
     Word(&'static Word),
-    /// The same, and it may keep others out of the driver meanwhile.
-    Exclusive(&'static Word),
     /// The thread has no word any more.
     Late,
     /// It is not: it has nothing to do with what the gate is for.
@@ -64,7 +63,7 @@ pub(crate) fn pass() -> Result<Passage, CUresult> {
     let Some(word) = word::own_or_new() else { return late() };
     let depth = word.calls.enter();
     if GATE.load() != OPEN && depth == 0 {
-        wait(word)?;
+        return wait(word).map(Passage);
     }
     Ok(Passage(Way::Word(word)))
 }
@@ -80,51 +79,36 @@ pub(crate) fn pass_if_open() -> Option<Passage> {
     Some(Passage(Way::Word(word)))
 }
 
-/// Is inside, whatever the gate's state, for a call that touches no memory of ours: it is only known that somebody is. The
-/// driver may let nobody else queue anything meanwhile, so such a call waits while it is being asked whether work has ended.
-pub(crate) fn enter_in_any_state() -> Passage {
-    const SOON: Duration = Duration::from_micros(50);
-    let Some(word) = word::own_or_new() else { return Passage::beside() };
-    loop {
-        let depth = word.calls.enter();
-        // In this order: who keeps such calls off says so, and then looks whether any is inside.
-        EXCLUSIVE.fetch_add(1, Ordering::SeqCst);
-        if depth > 0 || KEPT_OFF.load(Ordering::SeqCst) == 0 {
-            return Passage(Way::Exclusive(word));
-        }
-        EXCLUSIVE.fetch_sub(1, Ordering::SeqCst);
-        word.calls.step_back();
-        thread::sleep(SOON);
-    }
-}
-
-/// How many calls are inside that may keep others out of the driver.
-static EXCLUSIVE: AtomicU32 = AtomicU32::new(0);
-/// How many keep such calls off.
-static KEPT_OFF: AtomicU32 = AtomicU32::new(0);
-
-/// Keeps calls off that may keep others out of the driver, until this is dropped: from before the gate is closed until it is known
-/// whether all work has ended, or while something is submitted that must not wait.
+/// A call that may keep others out of its context while it waits in the driver; ends when dropped.
 #[must_use = "it ends when this is dropped"]
-pub(crate) struct KeptOff(());
-
-impl KeptOff {
-    /// The gate is about to be closed: then nobody is inside.
-    pub(crate) fn begin() -> Self {
-        KEPT_OFF.fetch_add(1, Ordering::SeqCst);
-        Self(())
-    }
-
-    /// None if there is such a call inside.
-    pub(crate) fn begin_if_none_is_inside() -> Option<Self> {
-        let kept_off = Self::begin();
-        (EXCLUSIVE.load(Ordering::SeqCst) == 0).then_some(kept_off)
-    }
+pub(crate) struct Exclusive {
+    _inside: Inside,
+    _passage: Passage,
 }
 
-impl Drop for KeptOff {
-    fn drop(&mut self) {
-        KEPT_OFF.fetch_sub(1, Ordering::Release);
+/// Is inside, whatever the gate's state, for a call in this context that touches no memory of ours: it is only known that somebody is.
+/// The driver may let nobody else queue anything there meanwhile, so such a call waits while it is being asked whether work has ended. On
+/// another GPU than the shared one, the gate has nothing to do with it.
+pub(crate) fn enter_in_any_state(context: usize, is_shared: bool) -> Exclusive {
+    const SOON: Duration = Duration::from_micros(50);
+    // As long as nothing is decided, no GPU is shared that this could be on.
+    let word = if is_shared && GATE.load() != UNDECIDED { word::own_or_new() } else { None };
+    loop {
+        let passage = Passage(word.map_or(Way::Beside, Way::Word));
+        let depth = word.map_or(0, |word| word.calls.enter());
+        // In this order: who keeps such calls off says so, and then looks whether any is inside.
+        let inside = Inside::begin(context);
+        // Whoever closes the gate waits for the call that this one is a part of.
+        if !exclusive::is_kept_off(context, is_shared && depth == 0) {
+            return Exclusive { _inside: inside, _passage: passage };
+        }
+        drop(inside);
+        // It has not been inside.
+        core::mem::forget(passage);
+        if let Some(word) = word {
+            word.calls.step_back();
+        }
+        thread::sleep(SOON);
     }
 }
 
@@ -223,7 +207,8 @@ impl Passage {
         sleep();
         let depth = word.calls.enter();
         if depth == 0 && !passes(GATE.load()) {
-            return wait(word).inspect_err(|_| {
+            // It is decided: memory can only be away from who has joined.
+            return wait(word).map(|_| ()).inspect_err(|_| {
                 // The passage has yet to end.
                 word.calls.enter();
             });
@@ -237,10 +222,6 @@ impl Drop for Passage {
     fn drop(&mut self) {
         match self.0 {
             Way::Word(word) => word.calls.leave(),
-            Way::Exclusive(word) => {
-                EXCLUSIVE.fetch_sub(1, Ordering::Release);
-                word.calls.leave();
-            }
             Way::Late => drop(LATE.fetch_sub(1, Ordering::Release)),
             Way::Beside => {}
         }
@@ -260,8 +241,7 @@ pub(crate) fn start_anew() {
     word::release_others();
     LATE.store(0, Ordering::Relaxed);
     WAITING.store(0, Ordering::Relaxed);
-    EXCLUSIVE.store(0, Ordering::Relaxed);
-    KEPT_OFF.store(0, Ordering::Relaxed);
+    exclusive::start_anew();
     stamps::forget();
     GATE.start_anew();
 }
@@ -271,6 +251,9 @@ fn late() -> Result<Passage, CUresult> {
     settle_if_bare();
     if GATE.load() == UNDECIDED {
         tell(|keeper| (keeper.decide)());
+        if GATE.load() == UNDECIDED {
+            return Ok(Passage::beside());
+        }
     }
     loop {
         LATE.fetch_add(1, Ordering::SeqCst);
@@ -286,15 +269,19 @@ fn late() -> Result<Passage, CUresult> {
 /// What a call does that found the gate not simply open: if it is closed, steps back, sleeps until it opens,
 /// and passes.
 #[cold]
-fn wait(word: &Word) -> Result<(), CUresult> {
+fn wait(word: &'static Word) -> Result<Way, CUresult> {
     settle_if_bare();
-    let mut is_asked = false;
     loop {
         let gate = GATE.load();
-        if gate == UNDECIDED && !std::mem::replace(&mut is_asked, true) {
+        if gate == UNDECIDED {
             // Outside: joining closes the gate.
             word.calls.step_back();
             tell(|keeper| (keeper.decide)());
+            if GATE.load() == UNDECIDED {
+                // It is for a GPU that is not shared: with a context on one that is, this process would have joined. Whoever joins
+                // meanwhile, with another GPU, does not wait for it.
+                return Ok(Way::Beside);
+            }
             word.calls.enter();
             continue;
         }
@@ -304,11 +291,11 @@ fn wait(word: &Word) -> Result<(), CUresult> {
             activity::begin();
             stamps::begin();
             tell(|keeper| (keeper.awoke)());
-            return Ok(());
+            return Ok(Way::Word(word));
         }
         let must_yield = matches!(gate, CONTENDED | ARRIVING_CONTENDED) && activity::must_yield();
         if passes(gate) && !must_yield {
-            return Ok(());
+            return Ok(Way::Word(word));
         }
         // Outside, so that the gate can be closed meanwhile.
         word.calls.step_back();

@@ -9,7 +9,9 @@ use baton_contract::cuda::{CUDA_SUCCESS, CUcontext, CUdevice, CUresult};
 use super::retry::{context_gone, with_room};
 use crate::arrival::{self, Needs, roots};
 use crate::driver::api::{self, Handle};
+use crate::gate::Passage;
 use crate::memory::space;
+use crate::work::leaving::{self, Left, Way};
 use crate::work::{contexts, pools};
 use crate::{gate, session};
 
@@ -24,7 +26,10 @@ unsafe fn made(answer: CUresult, out: *mut CUcontext, device: CUdevice) -> CUres
         && let Some(session) = session::get()
     {
         // SAFETY: by this function's contract.
-        contexts::add(unsafe { *out }.expose_provenance(), device);
+        let context = unsafe { *out }.expose_provenance();
+        if contexts::add(context, device) {
+            forget(context, device, None);
+        }
         session.channels_changed();
     }
     answer
@@ -92,9 +97,7 @@ pub(super) unsafe fn from_green(original: FromGreen, out: *mut CUcontext, green_
     }
     // SAFETY: the driver has written it.
     let context = unsafe { *out }.expose_provenance();
-    let mut device = -1;
-    // SAFETY: an out-parameter.
-    api::within(context, || unsafe { api::current_device(&mut device) });
+    let device = device_of(context).unwrap_or(-1);
     green().insert(green_context.addr(), context);
     // SAFETY: as above.
     unsafe { made(answer, out, device) }
@@ -112,7 +115,7 @@ pub(super) unsafe fn green_destroy(original: OfGreen, green_context: *mut c_void
         }
         return answer;
     };
-    let answer = end(context, call, |answer| answer == CUDA_SUCCESS);
+    let answer = end(context, device_of(context), Way::Destroyed, call);
     if answer == CUDA_SUCCESS {
         green().remove(&green_context.addr());
     }
@@ -135,8 +138,13 @@ pub(super) unsafe fn retain(original: Retain, out: *mut CUcontext, device: CUdev
     session::join(device);
     // Most calls find the context made already.
     let call = || {
+        let retaining = session::get().map(|_| leaving::begin_retain(device));
         // SAFETY: the driver's own function with the program's own arguments.
-        unsafe { original(out, device) }
+        let answer = unsafe { original(out, device) };
+        if let Some(retaining) = retaining {
+            retaining.done(answer == CUDA_SUCCESS);
+        }
+        answer
     };
     let known = api::primary_is_active(device);
     let answer = if known { call() } else { with_room(device, call) };
@@ -145,7 +153,10 @@ pub(super) unsafe fn retain(original: Retain, out: *mut CUcontext, device: CUdev
         && let Some(session) = session::get()
     {
         // SAFETY: the driver has written it.
-        contexts::add_primary(unsafe { *out }.expose_provenance(), device);
+        let context = unsafe { *out }.expose_provenance();
+        if contexts::add_primary(context, device) {
+            forget(context, device, None);
+        }
         if !known {
             session.channels_changed();
         }
@@ -153,40 +164,57 @@ pub(super) unsafe fn retain(original: Retain, out: *mut CUcontext, device: CUdev
     answer
 }
 
-/// Ends a context, or perhaps not, by `call`; `is_gone` says by its answer which. Its memory goes with it.
+/// Ends a context, or perhaps not, by `call`. Its memory goes with it.
 ///
 /// One of the shared GPU in a passage: while the driver waits for the context's work, that work must not be taken for ended. And
 /// all memory has come, because the coordinator takes back only what is here. A broken gate has nobody behind it any more, and
 /// nobody to be told.
-fn end(context: Handle, call: impl FnOnce() -> CUresult, is_gone: impl FnOnce(CUresult) -> bool) -> CUresult {
-    let shared = session::get().map(|session| session.device);
-    let is_elsewhere = contexts::device_of(context).is_some_and(|device| Some(device) != shared);
-    let passage =
-        if is_elsewhere { Some(gate::enter_in_any_state()) } else { arrival::pass_here(|| Needs::Everything).ok() };
-    let known = contexts::remove(context);
-    let host = roots::context_may_go(context);
+fn end(context: Handle, device: Option<CUdevice>, way: Way, call: impl FnOnce() -> CUresult) -> CUresult {
+    let is_shared = session::get().is_some_and(|session| device == Some(session.device));
+    let _exclusive = (!is_shared).then(|| gate::enter_in_any_state(context, false));
+    let passage = if is_shared { arrival::pass_here(|| Needs::Everything).ok() } else { None };
+    // None of ours is in one that is not known.
+    let Some(leaving) = leaving::begin(context) else {
+        let answer = call();
+        if answer == CUDA_SUCCESS {
+            leaving::count(way);
+        }
+        return answer;
+    };
+    roots::context_may_go(context);
     let answer = call();
-    if is_gone(answer) {
-        arrival::context_gone();
-        roots::context_goes(context);
-        if !is_elsewhere {
-            context_gone(context);
-        }
-        if let Some(space) = space::get() {
-            let _guard = passage.as_ref().and_then(|passage| gate::lock_mappings(passage).ok());
-            space.free_context(context);
-        }
-        pools::context_gone(context);
-        if let Some(session) = session::get() {
-            session.channels_changed();
-        }
-    } else {
-        roots::context_stays(context, &host);
-        if let Some(known) = known {
-            contexts::put_back(known);
-        }
+    let left = leaving.done(way, answer == CUDA_SUCCESS);
+    if let (Left::Gone(gone), Some(device)) = (&left, device) {
+        forget(gone.handle(), device, passage.as_ref());
     }
+    roots::context_stays(context);
     answer
+}
+
+/// A context has ended: forgets what was in it, and takes its memory back.
+fn forget(context: Handle, device: CUdevice, passage: Option<&Passage>) {
+    arrival::context_gone();
+    roots::context_goes(context);
+    let Some(session) = session::get() else { return };
+    if session.device == device {
+        context_gone(context);
+    }
+    if let Some(space) = space::get() {
+        let _guard = passage.and_then(|passage| gate::lock_mappings(passage).ok());
+        space.free_context(context);
+    }
+    pools::context_gone(context);
+    session.channels_changed();
+}
+
+/// The GPU of a context; none if there is no such context.
+fn device_of(context: Handle) -> Option<CUdevice> {
+    contexts::device_of(context).or_else(|| {
+        let mut device = -1;
+        // SAFETY: an out-parameter.
+        let answer = api::within(context, || unsafe { api::current_device(&mut device) });
+        (answer == Some(CUDA_SUCCESS)).then_some(device)
+    })
 }
 
 pub(super) unsafe fn destroy(original: OfContext, context: CUcontext) -> CUresult {
@@ -195,7 +223,8 @@ pub(super) unsafe fn destroy(original: OfContext, context: CUcontext) -> CUresul
     if session::get().is_none() {
         return call();
     }
-    end(context.expose_provenance(), call, |answer| answer == CUDA_SUCCESS)
+    let context = context.expose_provenance();
+    end(context, device_of(context), Way::Destroyed, call)
 }
 
 /// `cuCtxDetach`: ends a context only if nobody else is attached to it.
@@ -205,19 +234,36 @@ pub(super) unsafe fn detach(original: OfContext, context: CUcontext) -> CUresult
     if session::get().is_none() {
         return call();
     }
-    let number = context.expose_provenance();
-    // The driver refuses a context that is no more.
-    end(number, call, |answer| answer == CUDA_SUCCESS && api::within(number, || ()).is_none())
+    let context = context.expose_provenance();
+    end(context, device_of(context), Way::Detached, call)
 }
 
-/// `cuDevicePrimaryCtxRelease` and `…Reset`: the context may be gone after it, or not.
-pub(super) unsafe fn leave_primary(original: OfDevice, device: CUdevice) -> CUresult {
+/// `cuDevicePrimaryCtxRelease`: the context is gone after the last one.
+pub(super) unsafe fn release_primary(original: OfDevice, device: CUdevice) -> CUresult {
+    if let Some(passing) = session::get().and_then(|_| leaving::begin_release(device)) {
+        // SAFETY: the driver's own function with the program's own arguments.
+        let answer = unsafe { original(device) };
+        passing.done(answer == CUDA_SUCCESS);
+        return answer;
+    }
+    // SAFETY: as this function's.
+    unsafe { leave_primary(original, device, Way::Released(device)) }
+}
+
+/// `cuDevicePrimaryCtxReset`: it is gone, whoever retains it.
+pub(super) unsafe fn reset_primary(original: OfDevice, device: CUdevice) -> CUresult {
+    // SAFETY: as this function's.
+    unsafe { leave_primary(original, device, Way::Reset(device)) }
+}
+
+unsafe fn leave_primary(original: OfDevice, device: CUdevice, way: Way) -> CUresult {
     // SAFETY: the driver's own function with the program's own arguments.
     let call = || unsafe { original(device) };
-    match contexts::primary(device).filter(|_| session::get().is_some()) {
-        None => call(),
-        Some(context) => end(context, call, |_| !api::primary_is_active(device)),
+    if session::get().is_none() {
+        return call();
     }
+    // What is in no books has no handle.
+    end(contexts::primary(device).unwrap_or(0), Some(device), way, call)
 }
 
 type EnablePeer = unsafe extern "C-unwind" fn(CUcontext, c_uint) -> CUresult;

@@ -23,7 +23,7 @@ use crate::session::{self, Session};
 use crate::sys::thread;
 use crate::work::drain::Pauses;
 use crate::work::mark::{Ended, Mark};
-use crate::work::{capture, contexts, frees};
+use crate::work::{capture, contexts, frees, leaving};
 use crate::{arrival, gate};
 
 type Alloc = unsafe extern "C-unwind" fn(*mut CUdeviceptr, usize) -> CUresult;
@@ -67,7 +67,15 @@ pub(super) fn ours() -> Option<(&'static Session, &'static Space, usize)> {
             && api::current_device(&mut device) == CUDA_SUCCESS
     };
     let space = space::get()?;
-    (known && device == session.device).then(|| (session, space, context.expose_provenance()))
+    if !known || device != session.device {
+        return None;
+    }
+    let context = context.expose_provenance();
+    if contexts::id_of(context).is_none() {
+        // Whoever is given memory in it has it freed when its work has ended.
+        leaving::adopt(context, device);
+    }
+    Some((session, space, context))
 }
 
 /// The memory of this process, if it is a tenant.
@@ -165,8 +173,11 @@ pub(super) unsafe fn free(original: Free, address: CUdeviceptr) -> CUresult {
             let _relaxed = api::Relaxed::enter();
             finish_freeing(&passage, address)
         }
-        // SAFETY: the driver's own function with the program's own arguments.
-        None => unmanaged::remove(address, || unsafe { original(address) }),
+        None => {
+            let _exclusive = arrival::enter_in_any_state();
+            // SAFETY: the driver's own function with the program's own arguments.
+            unmanaged::remove(address, || unsafe { original(address) })
+        }
     }
 }
 
@@ -215,9 +226,13 @@ pub(super) fn let_go(
         return answer;
     }
     let _relaxed = api::Relaxed::enter();
-    let mark = contexts::id_of(context).and_then(Mark::of_context);
+    // A context that is not in the books has ended, with all its work.
+    let context = contexts::id_of(context);
+    // The driver waits in the context too.
+    context.inspect(|context| contexts::provide_event(*context));
+    let mark = context.map(Mark::of_context);
     if contexts::is_capturing() {
-        return defer(passage, space, address, mark, begin);
+        return defer(passage, space, address, mark.into_iter().collect(), begin);
     }
     if let Some(mut mark) = mark
         && let Err(answer) = wait_for(passage, &mut mark)
@@ -245,18 +260,18 @@ fn wait_for(passage: &Passage, mark: &mut Mark) -> Result<(), CUresult> {
         match mark.look() {
             Ended::Yes => return Ok(()),
             Ended::Failed(answer) => return Err(answer),
-            Ended::NotYet if start.elapsed() < SPIN => std::hint::spin_loop(),
-            Ended::NotYet => passage.outside(|| thread::sleep(pauses.next()))?,
+            Ended::NotYet | Ended::Unknown if start.elapsed() < SPIN => std::hint::spin_loop(),
+            Ended::NotYet | Ended::Unknown => passage.outside(|| thread::sleep(pauses.next()))?,
         }
     }
 }
 
-/// The program has no more use for an allocation when the work before the mark has ended.
+/// The program has no more use for an allocation when the work before all of the marks has ended.
 fn defer(
     passage: &Passage,
     space: &'static Space,
     address: CUdeviceptr,
-    mark: Option<Mark>,
+    marks: Vec<Mark>,
     begin: impl FnOnce() -> Begun,
 ) -> CUresult {
     let _guard = match arrival::lock_mappings(passage, Needs::at(address)) {
@@ -265,7 +280,7 @@ fn defer(
     };
     match begin() {
         Ok(Some(number)) => {
-            frees::defer(address, number, mark, space);
+            frees::defer(address, number, marks, space);
             CUDA_SUCCESS
         }
         Ok(None) => CUDA_SUCCESS,
@@ -487,6 +502,7 @@ pub(super) unsafe fn free_async<const INDEX: usize>(
     stream: CUstream,
 ) -> CUresult {
     let passage = passage!(address);
+    let _must_not_wait = api::MustNotWait::begin();
     // SAFETY: the driver's own function with the program's own arguments.
     let pass_on = || unmanaged::remove(address, || unsafe { original(address, stream) });
     let Some((space, found)) = space().and_then(|space| Some((space, space.get(address)?))) else { return pass_on() };
@@ -505,15 +521,20 @@ pub(super) unsafe fn free_async<const INDEX: usize>(
     }
     let _relaxed = api::Relaxed::enter();
     let here = contexts::id_of(api::current_context());
-    let mark = match (stream, here) {
+    let marks = match (stream, here) {
         // Others may rely on the order that such a call makes.
         (Stream::Legacy, Some(here)) => match Mark::in_legacy(here) {
-            Ok(mark) => mark.or_else(|| Mark::of_context(here)),
+            Ok(mark) => vec![mark],
             Err(answer) => return answer,
         },
-        _ => contexts::of(stream).or(here).and_then(|id| Mark::of_stream(id, stream)),
+        _ => match contexts::of(stream).or(here) {
+            // If a thread is stuck with this stream, the driver waits for it too.
+            Some(id) => vec![api::where_nobody_is_stuck(|| Mark::of_stream(id, stream))],
+            // Of whichever context it is: the memory is one's of this GPU.
+            None => contexts::of_same_device(found.context).into_iter().map(Mark::of_context).collect(),
+        },
     };
-    defer(&passage, space, address, mark, || begin_free(space, address))
+    defer(&passage, space, address, marks, || begin_free(space, address))
 }
 
 /// Memory is about to be taken on the device that these properties name, of an allocation or of a pool. A context may not be

@@ -244,6 +244,7 @@ unsafe fn allocate<const INDEX: usize>(
     if out.is_null() || bytes == 0 || passage.is_beside() {
         return call();
     }
+    let _must_not_wait = api::MustNotWait::begin();
     match give(&passage, from, bytes as u64, of_call) {
         Ok(Given::Ours(at)) => {
             // SAFETY: not null, and the program's own out-parameter.
@@ -316,6 +317,7 @@ pub(super) unsafe fn free_async<const INDEX: usize>(
         Ok(passage) => passage,
         Err(answer) => return answer,
     };
+    let _must_not_wait = api::MustNotWait::begin();
     let of_call = Stream::of::<INDEX>(stream);
     if capture::captures(of_call) {
         // Only memory of the graph itself can be freed in it; the driver has the answer.

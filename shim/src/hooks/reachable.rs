@@ -142,7 +142,7 @@ pub(crate) unsafe fn unload(drivers: Unload, code: Handle) -> CUresult {
         return call();
     }
     // The driver waits for all work of the context.
-    let _passage = gate::enter_in_any_state();
+    let _passage = arrival::enter_in_any_state();
     layouts::forget_all();
     let answer = roots::code_goes(code.addr(), call);
     // Another thread may have asked meanwhile.
@@ -197,7 +197,7 @@ pub(crate) unsafe fn host_free(drivers: OfHost, at: *mut c_void) -> CUresult {
         return call();
     }
     // As in `unload`.
-    let _passage = gate::enter_in_any_state();
+    let _passage = arrival::enter_in_any_state();
     roots::host_goes(at.addr() as u64, call)
 }
 

@@ -133,7 +133,7 @@ macro_rules! hooks {
     };
     (@body $original:ident, inside ($($argument:ident),*)) => {{
         hooks!(@unless_refusing $original ($($argument),*));
-        let _passage = gate::enter_in_any_state();
+        let _passage = arrival::enter_in_any_state();
         // What fails for want of memory has done nothing.
         // SAFETY: the driver's own function with the program's own arguments.
         retry::retried(|| unsafe { $original($($argument),*) })
@@ -225,8 +225,8 @@ hooks! {
     cuCtxDetach => contexts::detach(context: CUcontext);
     cuCtxEnablePeerAccess => contexts::enable_peer(peer: CUcontext, flags: c_uint);
     cuCtxDisablePeerAccess => contexts::disable_peer(peer: CUcontext);
-    cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxReset_v2, cuDevicePrimaryCtxReset =>
-        contexts::leave_primary(device: CUdevice);
+    cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRelease => contexts::release_primary(device: CUdevice);
+    cuDevicePrimaryCtxReset_v2, cuDevicePrimaryCtxReset => contexts::reset_primary(device: CUdevice);
 
     // Processes that are moved off the GPU.
     cuCheckpointProcessLock, cuCheckpointProcessCheckpoint =>

@@ -16,7 +16,7 @@ use crate::driver::in_use;
 use crate::gate::{self, Keeper};
 use crate::link;
 use crate::sys::{cancel, process, reserve, user};
-use crate::work::{self, contexts};
+use crate::work::leaving;
 
 /// It is decided for good whether this process has a session.
 static DECIDED: AtomicBool = AtomicBool::new(false);
@@ -42,7 +42,6 @@ static BARE: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 /// In a copy of this process: there is no session, and if CUDA was used, it does not work there. Async-signal-safe.
 fn start_anew() {
     gate::start_anew();
-    work::start_anew();
     forget();
     let bare = BARE.load(Ordering::Acquire);
     if process::is_bare() && !bare.is_null() {
@@ -76,7 +75,7 @@ pub(crate) fn join_for_current() {
     }
     join(device);
     if get().is_some_and(|session| session.device == device) {
-        contexts::adopt(context.expose_provenance(), device);
+        leaving::adopt(context.expose_provenance(), device);
         if let Some(session) = get() {
             session.channels_changed();
         }
@@ -126,8 +125,9 @@ fn pass_over(device: CUdevice) {
 fn begin(session: Session) -> Result<(), Unjoined> {
     reserve::keep();
     let session = tenant::keep(session);
+    // Before the gate is closed: calls for other GPUs have nothing to do with it.
+    elsewhere::note(session.device, Some(session.device));
     if control::start(session) {
-        elsewhere::note(session.device, Some(session.device));
         return Ok(());
     }
     link::give_up();

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use baton_contract::cuda::{CUDA_ERROR_NOT_READY, CUDA_SUCCESS, CUresult};
 
-use super::contexts::{self, Asking, Before, CAPTURING, Captured, ContextId, event};
+use super::contexts::{self, About, Before, CAPTURING, Captured, ContextId, event_or_new};
 use crate::driver::api::{self, Handle, Stream};
 use crate::gate::KeptOff;
 
@@ -39,7 +39,7 @@ pub(crate) fn join(stream: Stream) -> Beginning {
 
 fn enter_and(stream: Stream, look: impl FnOnce(&Entered) -> Option<Before>) -> Beginning {
     let Some(entered) = enter(stream) else { return Beginning(None) };
-    contexts::quiesce();
+    contexts::quiesce_stream(entered.context, entered.key);
     // Another context may be capturing, in a way that forbids this thread to ask.
     let _relaxed = api::Relaxed::enter();
     // Nobody else puts an event there now, and the capture has not begun.
@@ -137,12 +137,12 @@ fn set_context_event(entered: &Entered) {
     // Who else begins a capture in this context waits until this is done.
     let (_asking, kept) = {
         let mut contexts = contexts::lock();
-        let asking = Asking::begin(&contexts);
         let Some(context) = contexts.get(id).filter(|context| is_first(context)) else { return };
-        (asking, context.before_captures.take())
+        let kept = context.before_captures.take();
+        (contexts.begin_asking(id, About::Whole), kept)
     };
-    let Some(event) = kept.or_else(|| event(id)) else { return };
-    let set = KeptOff::begin_if_none_is_inside().is_some_and(|_kept_off| {
+    let Some(event) = kept.or_else(|| event_or_new(id)) else { return };
+    let set = KeptOff::begin_if_none_is_inside(id.handle()).is_some_and(|_kept_off| {
         // SAFETY: the current context, an event of it, and nothing in it captures.
         unsafe { api::context_record(api::handle(id.handle), api::handle(event)) == CUDA_SUCCESS }
     });
@@ -161,9 +161,9 @@ fn set_event(entered: &Entered, stream: Stream) -> Option<Before> {
     let ordered = stream.ordered()?;
     let (event, is_new) = match entered.was {
         Some(Captured { before: Before::Event(event), .. }) => (event, false),
-        _ => (event(id)?, true),
+        _ => (event_or_new(id)?, true),
     };
-    let set = KeptOff::begin_if_none_is_inside().is_some_and(|_kept_off| {
+    let set = KeptOff::begin_if_none_is_inside(id.handle()).is_some_and(|_kept_off| {
         // SAFETY: a stream that the program is about to use, and an event, both of the current context.
         unsafe { api::event_record(event, ordered) == CUDA_SUCCESS }
     });
@@ -180,12 +180,11 @@ fn set_event(entered: &Entered, stream: Stream) -> Option<Before> {
 fn is_legacy_idle(entered: &Entered) -> bool {
     let _asking = {
         let mut contexts = contexts::lock();
-        let asking = Asking::begin(&contexts);
         let other_begins = |context: &mut contexts::Context| context.is_beginning_to_capture(Some(entered.key));
         if contexts.get(entered.context).is_none_or(other_begins) {
             return false;
         }
-        asking
+        contexts.begin_asking(entered.context, About::Whole)
     };
     // SAFETY: the legacy stream is always there, and no blocking stream begins to capture meanwhile.
     unsafe { !api::is_capturing(Stream::Legacy) && api::stream_query(Stream::Legacy) == CUDA_SUCCESS }
@@ -217,13 +216,12 @@ pub(super) fn refresh(id: ContextId) {
     }
     let (asking, entered) = {
         let mut contexts = contexts::lock();
-        let asking = Asking::begin(&contexts);
         let Some(context) = contexts.get(id) else { return };
         let settled =
             |state: &&mut super::contexts::StreamState| state.captured.is_some_and(|captured| !captured.is_beginning);
         let entered: Vec<Handle> =
             context.streams.iter_mut().filter(|(_, state)| settled(state)).map(|(key, _)| *key).collect();
-        (asking, entered)
+        (contexts.begin_asking(id, About::Whole), entered)
     };
     for key in entered {
         let Some(stream) = stream_of(key) else { continue };
@@ -247,7 +245,8 @@ pub(super) fn refresh(id: ContextId) {
 pub(crate) fn is_any() -> bool {
     if contexts::is_capturing() {
         for id in contexts::all() {
-            api::within(id.handle, || refresh(id));
+            // Of one that is being left, they stay as they were.
+            let _ = contexts::within(id, || refresh(id));
         }
     }
     contexts::is_capturing()
@@ -263,12 +262,9 @@ pub(crate) fn captures(stream: Stream) -> bool {
 /// else (`cuEventQuery`; CUDA Driver API, `cuThreadExchangeStreamCaptureMode`). As the driver does for those, this ends the
 /// capture that forbids it.
 pub(crate) fn ask_as_unsafe_call() -> CUresult {
-    let Some(id) = contexts::id_of(api::current_context()) else { return CUDA_SUCCESS };
-    let Some(event) = event(id) else { return CUDA_SUCCESS };
+    let unset = || contexts::lock().by_handle(api::current_context())?.1.unset;
+    let Some(event) = unset() else { return CUDA_SUCCESS };
     // SAFETY: an event of the current context, which nothing has to happen before.
     let answer = unsafe { api::event_query(api::handle(event)) };
-    if let Some(context) = contexts::lock().get(id) {
-        context.give_event(event);
-    }
     if answer == CUDA_ERROR_NOT_READY { CUDA_SUCCESS } else { answer }
 }

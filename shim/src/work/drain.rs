@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use baton_contract::cuda::CUdevice;
 
 use super::contexts;
-use super::mark::{Ended, Mark};
+use super::mark::Mark;
 use crate::sys::thread;
 
 /// How often it is asked again, at first and later.
@@ -33,12 +33,12 @@ struct Queued(Vec<Mark>);
 
 impl Queued {
     fn on(device: CUdevice) -> Self {
-        Self(contexts::of_device(device).into_iter().filter_map(Mark::of_context).collect())
+        Self(contexts::of_device(device).into_iter().map(Mark::of_context).collect())
     }
 
     fn has_ended(&mut self) -> bool {
         // A broken context runs nothing.
-        self.0.retain_mut(|mark| mark.look() == Ended::NotYet);
+        self.0.retain_mut(|mark| !mark.look().is_over());
         self.0.is_empty()
     }
 }

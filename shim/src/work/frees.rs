@@ -8,18 +8,18 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use baton_contract::cuda::{CUdeviceptr, CUresult};
 
-use super::mark::{Ended, Mark};
+use super::mark::Mark;
 use crate::driver::api;
 use crate::gate::{self, Passage};
 use crate::memory::space::{GivenUp, Space, give_to_coordinator};
 use crate::sys::thread;
 
-/// An allocation that is being freed, and the mark behind all that may use it.
+/// An allocation that is being freed, and the marks behind all that may use it.
 struct Deferred {
     at: CUdeviceptr,
     number: u64,
     /// None if nothing can use it any more.
-    mark: Option<Mark>,
+    marks: Vec<Mark>,
 }
 
 #[derive(Default)]
@@ -54,10 +54,10 @@ fn lock() -> MutexGuard<'static, Frees> {
 const FIRST_PAUSE: Duration = Duration::from_micros(100);
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 
-/// An allocation was freed; it is taken back when the work before the mark has ended. `take_back` does so.
-pub(crate) fn defer(at: CUdeviceptr, number: u64, mark: Option<Mark>, space: &'static Space) {
+/// An allocation was freed; it is taken back when the work before all of the marks has ended. [`collect`] does so.
+pub(crate) fn defer(at: CUdeviceptr, number: u64, marks: Vec<Mark>, space: &'static Space) {
     let mut frees = lock();
-    frees.deferred.push(Deferred { at, number, mark });
+    frees.deferred.push(Deferred { at, number, marks });
     frees.see_to(space);
     drop(frees);
     DEFERRED.notify_one();
@@ -94,10 +94,8 @@ pub(crate) fn collect(space: &Space, mut tell: impl FnMut(GivenUp)) {
     // Not under the lock: the driver is asked.
     let (mut left, mut ended) = (Vec::new(), Vec::new());
     for mut free in deferred {
-        match free.mark.as_mut().map(Mark::look) {
-            Some(Ended::NotYet) => left.push(free),
-            _ => ended.push(free),
-        }
+        free.marks.retain_mut(|mark| !mark.look().is_over());
+        if free.marks.is_empty() { ended.push(free) } else { left.push(free) }
     }
     lock().deferred.append(&mut left);
     for free in ended {

@@ -6,8 +6,8 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use baton_contract::cuda::CUDA_SUCCESS;
 
-use super::capture;
-use super::contexts::{self, Asking};
+use super::contexts::{self, About, Asking};
+use super::{aside, capture};
 use crate::driver::api::{self, Stream};
 
 /// Since all work had ended, something was queued that may not come to its end before the host does something.
@@ -33,17 +33,30 @@ pub(crate) fn is_idle(stream: Stream) -> bool {
     }
     // Another context may be capturing, in a way that forbids this thread to ask.
     let _relaxed = api::Relaxed::enter();
-    let Some((_asking, before)) = waited_for_by(stream) else { return false };
-    // SAFETY: streams of the current context that are not destroyed meanwhile; none of them captures, or begins to.
-    before.into_iter().all(|stream| unsafe { api::stream_query(stream) } == CUDA_SUCCESS)
+    // SAFETY: the stream of the program's call.
+    if !unsafe { api::is_of_current_context(stream) } {
+        return false;
+    }
+    let Some((asking, before)) = waited_for_by(stream) else { return false };
+    // SAFETY: streams of the context that is current when they are asked, which are not destroyed meanwhile; none of them captures, or
+    // begins to.
+    let has_ended = |stream: Stream| unsafe { api::stream_query(stream) } == CUDA_SUCCESS;
+    // A thread's own stream only that thread can ask; it is about to use it.
+    let (own, others): (Vec<_>, Vec<_>) = before.into_iter().partition(|stream| *stream == Stream::PerThread);
+    let context = api::current_context();
+    own.into_iter().all(has_ended)
+        && aside::unless_stuck(context, move || {
+            let _asking = asking;
+            api::within(context, || others.into_iter().all(has_ended)) == Some(true)
+        }) == Some(true)
 }
 
 /// The streams of the current context whose work comes before what is put into a stream of it next, that one among them; and what keeps
-/// them alive. None if something captures, or if the stream is not known.
+/// them as they are. None if something captures, or if the stream is not known.
 fn waited_for_by(stream: Stream) -> Option<(Asking, Vec<Stream>)> {
     let mut contexts = contexts::lock();
-    let asking = Asking::begin(&contexts);
-    let (_, context) = contexts.by_handle(api::current_context())?;
+    let (id, _) = contexts.by_handle(api::current_context())?;
+    let context = contexts.live(id).ok()?;
     if context.is_capturing() {
         return None;
     }
@@ -57,5 +70,5 @@ fn waited_for_by(stream: Stream) -> Option<(Asking, Vec<Stream>)> {
             false => vec![Stream::Legacy, stream],
         },
     };
-    Some((asking, waited_for))
+    Some((contexts.begin_asking(id, About::Whole), waited_for))
 }

@@ -11,7 +11,7 @@ use std::time::Instant;
 use baton_contract::cuda::{CUDA_SUCCESS, CUresult};
 
 use super::contexts::{self, ContextId};
-use super::mark::{Ended, Mark};
+use super::mark::Mark;
 use crate::driver::api::{self, Handle, Stream};
 use crate::gate::{self, activity};
 use crate::sys::thread;
@@ -101,7 +101,7 @@ pub(crate) fn launched(answer: CUresult, stream: Stream) {
 fn wait_for(mut mark: Mark) {
     let start = Instant::now();
     let is_descheduled = || activity::lets_pass() && gate::is_contended();
-    while mark.look() == Ended::NotYet {
+    while !mark.look().is_over() {
         match start.elapsed() {
             waited if waited > LONGEST_WAIT && !is_descheduled() => break,
             waited if waited > SPIN => thread::sleep((waited / 2).min(LONGEST_SLEEP)),

@@ -4,29 +4,46 @@
 //! nothing, and also tells about streams that we never heard of). While something of the context captures there can be no such
 //! event, and older drivers have none: then each stream has to be seen without work once.
 
+use core::time::Duration;
+
 use baton_contract::cuda::{CUDA_ERROR_NOT_READY, CUDA_SUCCESS, CUresult};
 
-use super::capture;
-use super::contexts::{self, Asking, Before, ContextId, event, has_per_thread_streams};
+use super::contexts::{self, About, Absent, Before, ContextId, ask, event, event_or_new, has_per_thread_streams};
+use super::{aside, capture};
 use crate::driver::api::{self, Handle, Stream};
 use crate::gate::KeptOff;
 
-/// Whether what is before a mark has ended.
+/// Whether what is before a mark has ended. That nobody knows is no reason to take it for ended: only a context that is proven to be gone
+/// has no work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
     Yes,
     NotYet,
+    /// The context is being left, or something forbids the question.
+    Unknown,
     /// The context is broken: nothing runs in it, and this is the driver's answer.
     Failed(CUresult),
 }
+
+/// How long an answer about streams is waited for.
+const SOON: Duration = Duration::from_millis(20);
+
+/// The errors that are about captures (`CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` to `…_WRONG_THREAD`): they tell nothing about work.
+const OF_CAPTURES: core::ops::RangeInclusive<CUresult> = 900..=908;
 
 impl Ended {
     fn of(answer: CUresult) -> Self {
         match answer {
             CUDA_SUCCESS => Self::Yes,
             CUDA_ERROR_NOT_READY => Self::NotYet,
+            answer if OF_CAPTURES.contains(&answer) => Self::Unknown,
             answer => Self::Failed(answer),
         }
+    }
+
+    /// Whether nothing of it can run.
+    pub(crate) fn is_over(self) -> bool {
+        matches!(self, Self::Yes | Self::Failed(_))
     }
 }
 
@@ -41,7 +58,8 @@ pub(crate) struct Mark {
 enum Waits {
     /// For an event of ours.
     Event(Handle),
-    /// The same, but it is not set yet: a call is inside that keeps others out of the driver.
+    /// The same, but it is not set yet: a call is inside that keeps others out of the driver, or the context is being left, or there is
+    /// no event just now.
     Later,
     /// For each of these to be seen without work.
     Streams(Vec<Waiting>),
@@ -59,30 +77,38 @@ enum Waiting {
 }
 
 impl Mark {
-    /// Behind all that is queued in a context; none if that is gone.
-    pub(crate) fn of_context(id: ContextId) -> Option<Self> {
-        api::within(id.handle, || {
+    /// Behind all that is queued in a context.
+    pub(crate) fn of_context(id: ContextId) -> Self {
+        let set = contexts::within(id, || {
             capture::refresh(id);
-            match Self::by_event(id) {
-                Err(Unset::Exclusive) => Some(Self { context: id, waits: Waits::Later }),
-                set => set.ok().or_else(|| Self::by_streams(id)),
-            }
-        })?
+            Self::by_event(id)
+        });
+        match set {
+            Ok(Ok(mark)) => mark,
+            Ok(Err(Unset::Never)) => Self::by_streams(id),
+            _ => Self { context: id, waits: Waits::Later },
+        }
     }
 
     /// Behind all that is queued in a stream; of the legacy stream, and of one that captures, in all of its context.
-    pub(crate) fn of_stream(id: ContextId, stream: Stream) -> Option<Self> {
-        api::within(id.handle, || Self::in_stream(id, stream))?.or_else(|| Self::of_context(id))
+    pub(crate) fn of_stream(id: ContextId, stream: Stream) -> Self {
+        let set = contexts::within(id, || Self::in_stream(id, stream));
+        set.ok().flatten().unwrap_or_else(|| Self::of_context(id))
     }
 
-    /// Behind all that is queued in the legacy stream of the current context, which waits for what blocking streams have, and for
-    /// which they wait from then on: for a call of the program that orders its streams in this way. An error is the call's answer.
-    pub(crate) fn in_legacy(id: ContextId) -> Result<Option<Self>, CUresult> {
-        let Some(event) = event(id) else { return Ok(None) };
-        // SAFETY: an event of the current context, for a call that the program makes in its legacy stream.
-        let answer = unsafe { api::event_record_in_legacy(event) };
-        let mark = Self::with_event(id, event, answer == CUDA_SUCCESS);
-        if answer == CUDA_SUCCESS { Ok(mark) } else { Err(answer) }
+    /// Behind all that is queued in the legacy stream of a context, which waits for what blocking streams have, and for which they wait
+    /// from then on: for a call of the program that orders its streams in this way. An error is the call's answer.
+    pub(crate) fn in_legacy(id: ContextId) -> Result<Self, CUresult> {
+        let record = move || {
+            let Some(event) = event_or_new(id) else { return Ok(None) };
+            // SAFETY: an event of the current context, for a call that the program makes in its legacy stream.
+            let answer = unsafe { api::event_record_in_legacy(event) };
+            let mark = Self::with_event(id, event, answer == CUDA_SUCCESS);
+            if answer == CUDA_SUCCESS { Ok(mark) } else { Err(answer) }
+        };
+        // Not by asking: it has to be behind what this thread has queued, and the context does not end meanwhile.
+        let set = aside::unless_stuck(id.handle, move || api::within(id.handle, record));
+        Ok(set.flatten().transpose()?.flatten().unwrap_or_else(|| Self::of_context(id)))
     }
 
     /// By an event in the stream. The context is current.
@@ -106,13 +132,12 @@ impl Mark {
         if !api::has_context_events() {
             return Err(Unset::Never);
         }
-        let event = event(id).ok_or(Unset::Never)?;
+        let event = event(id).ok_or(Unset::Later)?;
         let set = not_capturing(id, None, || {
             // SAFETY: the current context and an event of it; nothing in it captures.
             unsafe { api::context_record(api::handle(id.handle), api::handle(event)) == CUDA_SUCCESS }
         });
-        let mark = Self::with_event(id, event, set == Ok(true));
-        set.and(mark.ok_or(Unset::Never))
+        Self::with_event(id, event, set == Ok(true)).ok_or(set.err().unwrap_or(Unset::Never))
     }
 
     fn with_event(id: ContextId, event: Handle, is_set: bool) -> Option<Self> {
@@ -121,45 +146,64 @@ impl Mark {
         is_set.then_some(mark)
     }
 
-    fn by_streams(id: ContextId) -> Option<Self> {
+    fn by_streams(id: ContextId) -> Self {
         let mut contexts = contexts::lock();
-        let context = contexts.get(id)?;
+        let Some(context) = contexts.get(id) else { return Self { context: id, waits: Waits::Later } };
         let streams = context.streams.keys().map(|stream| Waiting::Stream(*stream));
         let orphans = context.orphans.iter().map(|event| Waiting::Orphan(*event));
         let rest = [Waiting::Legacy].into_iter().chain(api::has_context_events().then_some(Waiting::Context));
         let waits = Waits::Streams(streams.chain(orphans).chain(rest).collect());
-        Some(Self { context: id, waits })
+        Self { context: id, waits }
     }
 
     /// Has a stream of the current context wait for it, as a part of a call of the program in that stream; if that can be done.
     pub(crate) fn keep_waiting(&self, stream: Stream) -> bool {
         let Waits::Event(event) = self.waits else { return false };
         // SAFETY: a stream of the program's call, and an event of ours, which is set.
-        asking(self.context).is_some_and(|_asking| unsafe { api::wait_event(stream, event) } == CUDA_SUCCESS)
+        ask(self.context).is_ok_and(|_asking| unsafe { api::wait_event(stream, event) } == CUDA_SUCCESS)
     }
 
     /// Whether all of it has ended. Does not wait.
     pub(crate) fn look(&mut self) -> Ended {
+        let ended = match self.ask() {
+            Ok(Ended::Failed(answer)) => match contexts::confirm(self.context) {
+                Absent::Gone => Err(Absent::Gone),
+                Absent::Unknown => Ok(Ended::Failed(answer)),
+            },
+            ended => ended,
+        };
+        match ended {
+            Ok(ended) => ended,
+            Err(Absent::Gone) => Ended::Yes,
+            Err(Absent::Unknown) => Ended::Unknown,
+        }
+    }
+
+    fn ask(&mut self) -> Result<Ended, Absent> {
         let id = self.context;
-        // An event tells of everything: as soon as one can be set, it is.
-        if !matches!(self.waits, Waits::Event(_)) && api::has_context_events() {
-            match api::within(id.handle, || Self::by_event(id)) {
-                // Gone, or broken: nothing runs in it.
-                None => return Ended::Yes,
-                Some(Ok(mut set)) => core::mem::swap(&mut self.waits, &mut set.waits),
-                Some(Err(_)) => {}
+        if !matches!(self.waits, Waits::Event(_)) {
+            // An event tells of everything: as soon as one can be set, it is.
+            match contexts::within(id, || Self::by_event(id))? {
+                Ok(mut set) => core::mem::swap(&mut self.waits, &mut set.waits),
+                Err(Unset::Never) if matches!(self.waits, Waits::Later) => *self = Self::by_streams(id),
+                Err(_) => {}
             }
         }
         match &mut self.waits {
-            Waits::Later => Ended::NotYet,
+            Waits::Later => Ok(Ended::NotYet),
             Waits::Event(event) => {
-                // Gone, with all that ran in it.
-                let Some(_asking) = asking(id) else { return Ended::Yes };
+                let _asking = ask(id)?;
                 // SAFETY: an event of a context that is not destroyed meanwhile, which need not be current.
-                Ended::of(unsafe { api::event_query(api::handle(*event)) })
+                Ok(Ended::of(unsafe { api::event_query(api::handle(*event)) }))
             }
-            // Gone, or broken: nothing runs in it.
-            Waits::Streams(streams) => api::within(id.handle, || look_at(id, streams)).unwrap_or(Ended::Yes),
+            Waits::Streams(streams) => {
+                let mut asked = streams.clone();
+                // A thread may be stuck with one of them, which then cannot be asked.
+                let answer = aside::ask(SOON, move || (contexts::within(id, || look_at(id, &mut asked)), asked));
+                let Some((ended, left)) = answer else { return Ok(Ended::NotYet) };
+                *streams = left;
+                ended
+            }
         }
     }
 }
@@ -169,7 +213,7 @@ fn look_at(id: ContextId, streams: &mut Vec<Waiting>) -> Ended {
     let mut failed = None;
     streams.retain(|waiting| match waiting.look(id) {
         Ended::Yes => false,
-        Ended::NotYet => true,
+        Ended::NotYet | Ended::Unknown => true,
         Ended::Failed(answer) => {
             failed = Some(answer);
             false
@@ -197,37 +241,28 @@ pub(crate) fn is_idle(id: ContextId, stream: Handle) -> Option<bool> {
     let look = || {
         let _asking = {
             let mut contexts = contexts::lock();
-            let asking = Asking::begin(&contexts);
             contexts.get(id)?.streams.get(&stream).filter(|state| state.captured.is_none())?;
-            asking
+            contexts.begin_asking(id, About::Stream(stream))
         };
         // SAFETY: a stream of the current context which is not destroyed meanwhile, and does not begin to capture.
         Some(unsafe { api::stream_query(Stream::Created(stream)) } == CUDA_SUCCESS)
     };
-    api::within(id.handle, look)?
-}
-
-/// Keeps what is asked about alive; none if the context is gone.
-fn asking(id: ContextId) -> Option<Asking> {
-    let mut contexts = contexts::lock();
-    let asking = Asking::begin(&contexts);
-    contexts.get(id).map(|_| asking)
+    contexts::within(id, look).ok()?
 }
 
 /// Why a mark could not be set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unset {
-    /// It cannot be set by an event here and now: for want of one, or because of a capture.
+    /// It cannot be set by an event here and now, because of a capture, or by this driver.
     Never,
-    /// A call is inside that keeps others out of the driver.
-    Exclusive,
+    /// Soon: there is no event just now, or a call is inside that keeps others out of the driver.
+    Later,
 }
 
 /// Does something that must not meet a capture, of a stream or of anything in the context; nothing if there is one.
 fn not_capturing<T>(id: ContextId, stream: Option<Stream>, what: impl FnOnce() -> T) -> Result<T, Unset> {
     let _asking = {
         let mut contexts = contexts::lock();
-        let asking = Asking::begin(&contexts);
         let context = contexts.get(id).ok_or(Unset::Never)?;
         let is_capturing = match stream {
             None | Some(Stream::Legacy) => context.is_capturing(),
@@ -239,10 +274,11 @@ fn not_capturing<T>(id: ContextId, stream: Option<Stream>, what: impl FnOnce() -
         if is_capturing {
             return Err(Unset::Never);
         }
-        asking
+        let about = stream.and_then(capture::key).map_or(About::Whole, About::Stream);
+        contexts.begin_asking(id, about)
     };
     // What is submitted here must not wait in the driver, because others wait for us meanwhile.
-    let _kept_off = KeptOff::begin_if_none_is_inside().ok_or(Unset::Exclusive)?;
+    let _kept_off = KeptOff::begin_if_none_is_inside(id.handle()).ok_or(Unset::Later)?;
     Ok(what())
 }
 
@@ -251,7 +287,6 @@ impl Waiting {
     fn look(self, id: ContextId) -> Ended {
         let (asking, captured, before_captures, is_beginning) = {
             let mut contexts = contexts::lock();
-            let asking = Asking::begin(&contexts);
             let Some(context) = contexts.get(id) else { return Ended::Yes };
             let captured = match self {
                 Self::Stream(stream) => match context.streams.get(&stream) {
@@ -262,7 +297,9 @@ impl Waiting {
                 _ => None,
             };
             let before_captures = context.before_captures.filter(|_| context.is_capturing());
-            (asking, captured, before_captures, context.is_beginning_to_capture(None))
+            let is_beginning = context.is_beginning_to_capture(None);
+            let about = if let Self::Stream(stream) = self { About::Stream(stream) } else { About::Whole };
+            (contexts.begin_asking(id, about), captured, before_captures, is_beginning)
         };
         // SAFETY: events of a context that is not destroyed meanwhile.
         let event = |event| Ended::of(unsafe { api::event_query(api::handle(event)) });

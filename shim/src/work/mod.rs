@@ -1,6 +1,8 @@
 //! What the program has queued on the GPU: when it has ended, and how much of it there is.
 //!
+//! - [`aside`]: the thread that does what nobody may wait for.
 //! - [`contexts`]: the program's contexts and streams, and how they are asked about while others make and destroy them.
+//! - [`leaving`]: contexts that may be ending, and the proof that one has.
 //! - [`mark`]: a place behind what is queued, and whether all before it has ended.
 //! - [`capture`]: streams that begin to capture: from then on they cannot be asked.
 //! - [`drain`](mod@drain): whether everything has ended.
@@ -11,17 +13,14 @@
 //! Nothing in here waits in the driver, or puts anything into a stream that orders others; but for a wait that the program lets a pool
 //! put into the allocating stream.
 
+mod aside;
 pub(crate) mod capture;
 pub(crate) mod contexts;
 pub(crate) mod drain;
 pub(crate) mod frees;
 pub(crate) mod idle;
+pub(crate) mod leaving;
 pub(crate) mod limit;
 pub(crate) mod mark;
 pub(crate) mod pools;
 pub(crate) mod reading;
-
-/// In a forked child: whoever asked there is gone, and so is the GPU. Async-signal-safe.
-pub(crate) fn start_anew() {
-    contexts::start_anew();
-}

@@ -17,8 +17,8 @@ use baton_contract::cuda::{
 };
 
 use super::contexts::{self, ContextId};
-use super::mark::{Ended, Mark, is_idle};
-use super::{capture, frees};
+use super::mark::{Mark, is_idle};
+use super::{aside, capture, frees};
 use crate::driver::api::{self, Handle, Stream};
 use crate::gate::Passage;
 use crate::link;
@@ -246,6 +246,19 @@ fn number_of(stream: Stream) -> Result<StreamNumber, CUresult> {
     Ok(with(|books| books.pools.add_stream(key, asked)))
 }
 
+/// What a stream has yet to come to.
+enum Rest {
+    Idle,
+    Until(Mark),
+    Unknown,
+}
+
+impl core::convert::From<Option<Mark>> for Rest {
+    fn from(mark: Option<Mark>) -> Self {
+        mark.map_or(Self::Unknown, Self::Until)
+    }
+}
+
 impl Asked {
     /// Does something with the stream that has this number, if it still is that one: it may be destroyed meanwhile, and its handle
     /// given again.
@@ -264,8 +277,23 @@ impl Asked {
         // Another thread's own cannot be named here.
         let can_be_named = self.stream != Stream::PerThread || key_of(self.stream) == Some(self.key);
         let in_stream = || Mark::of_stream(context, self.stream);
-        let mark = if can_be_named { self.with_stream(number, in_stream).flatten() } else { None };
-        mark.or_else(|| Mark::of_context(context))
+        let mark = if can_be_named { self.with_stream(number, in_stream) } else { None };
+        Some(mark.unwrap_or_else(|| Mark::of_context(context)))
+    }
+
+    /// What has yet to end of it. If a thread is stuck with the stream, that waits for all of the context.
+    fn rest(&self, number: StreamNumber) -> Rest {
+        let Some(context) = self.context else { return Rest::Unknown };
+        let mut all = Mark::of_context(context);
+        if all.look().is_over() {
+            return Rest::Idle;
+        }
+        let this = *self;
+        let idle_or_mark = move || if this.is_idle(number) { Rest::Idle } else { Rest::from(this.mark(number)) };
+        match aside::unless_stuck(context.handle(), idle_or_mark) {
+            None | Some(Rest::Unknown) => Rest::Until(all),
+            Some(rest) => rest,
+        }
     }
 
     /// Whether nothing is queued in it, as far as that can be asked at once.
@@ -273,39 +301,31 @@ impl Asked {
         let (Some(context), Stream::Created(handle)) = (self.context, self.stream) else { return false };
         self.with_stream(number, || is_idle(context, handle)).flatten() == Some(true)
     }
-
-    /// Whether its context is there. While one is being left, marks take its work for ended.
-    fn has_context(&self) -> bool {
-        self.context.is_none_or(contexts::is_known)
-    }
 }
 
 /// How far a stream has come of what it has freed, `last` the last.
 fn passed(asked: &Asked, last: Free) -> Option<Free> {
-    if !asked.has_context() {
-        return None;
-    }
     // Taken out, because the driver is asked.
     let mut behind = marks().remove(&last.stream).unwrap_or_default();
     let mut upto = None;
     while let Some((number, mark)) = behind.front_mut() {
-        if mark.look() == Ended::NotYet {
+        if !mark.look().is_over() {
             break;
         }
         upto = Some(*number);
         behind.pop_front();
     }
     if behind.is_empty() && upto.is_none_or(|upto| upto < last.number) {
-        if asked.is_idle(last.stream) {
-            upto = Some(last.number);
-        } else if let Some(mark) = asked.mark(last.stream) {
-            behind.push_back((last.number, mark));
+        match asked.rest(last.stream) {
+            Rest::Idle => upto = Some(last.number),
+            Rest::Until(mark) => behind.push_back((last.number, mark)),
+            Rest::Unknown => {}
         }
     }
     if !behind.is_empty() {
         put_back(last.stream, behind);
     }
-    upto.filter(|_| asked.has_context()).map(|number| Free { number, ..last })
+    upto.map(|number| Free { number, ..last })
 }
 
 /// As many marks are kept of a stream; of frees beyond that there is none until somebody asks.
@@ -483,10 +503,11 @@ fn keep_waiting(stream: Stream, free: Free) -> bool {
         // All that it had has ended.
         return true;
     };
-    if !asked.has_context() {
-        return false;
-    }
-    let Some(mark) = asked.mark(free.stream) else { return false };
+    let stream_of_free = free.stream;
+    let mark = asked
+        .context
+        .and_then(|context| aside::unless_stuck(context.handle(), move || asked.mark(stream_of_free)).flatten());
+    let Some(mark) = mark else { return false };
     let is_kept = mark.keep_waiting(stream);
     put_back(free.stream, VecDeque::from([(last.number, mark)]));
     is_kept
@@ -501,7 +522,7 @@ pub(crate) fn free(space: &Space, at: CUdeviceptr, stream: Stream) -> Result<(),
         // Other streams may rely on the order that such a call makes.
         let here = asked().and_then(|asked| asked.context).ok_or(CUDA_ERROR_INVALID_VALUE)?;
         let before = with(|books| books.pools.now());
-        mark = Mark::in_legacy(here)?.map(|mark| (before + 1, mark));
+        mark = Some((before + 1, Mark::in_legacy(here)?));
     }
     let Some(freed) = space.remove_pooled(at).filter(|freed| !is_lost(freed)) else { return Ok(()) };
     let comes_later = contexts::is_behind_legacy(stream);
@@ -510,7 +531,8 @@ pub(crate) fn free(space: &Space, at: CUdeviceptr, stream: Stream) -> Result<(),
     let Some(free) = marked else { return Ok(()) };
     // One that another thread's free came after is behind less than this.
     let mark = mark.filter(|(next, _)| *next == free.number).map(|(_, mark)| mark);
-    if let Some(mark) = mark.or_else(|| asked()?.mark(number)) {
+    // If a thread is stuck with this stream, the driver waits for it too.
+    if let Some(mark) = mark.or_else(|| api::where_nobody_is_stuck(|| asked()?.mark(number))) {
         add_mark(free, mark);
     }
     Ok(())

@@ -1,15 +1,13 @@
 //! Reading device memory, and copying it: in a stream of our own, which orders no other. What is read comes into memory that a copy
-//! needs no staging for.
+//! needs no staging for. Stream and memory are their context's, and go with it.
 
 use core::ffi::c_void;
 use core::ptr;
-use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use baton_contract::cuda::{CUDA_ERROR_NOT_READY, CUDA_SUCCESS, CUdevice, CUdeviceptr};
 
-use super::contexts::{self, ContextId};
+use super::contexts::{self, ContextId, Reader};
 use super::drain::Pauses;
 use crate::driver::api::{self, Handle, Stream};
 use crate::sys::thread;
@@ -19,33 +17,36 @@ const PORTABLE: u32 = 1;
 /// What has not been read by then is not read.
 const LONGEST: Duration = Duration::from_millis(200);
 
-/// What is kept for the next time.
-struct Reader {
-    /// A stream for each context.
-    streams: BTreeMap<ContextId, Handle>,
-    /// Pinned memory, and its size.
-    buffer: (Handle, usize),
-}
-
-static READER: Mutex<Reader> = Mutex::new(Reader { streams: BTreeMap::new(), buffer: (0, 0) });
-
 /// Reads device memory of a context while nothing runs and nothing captures; false if that cannot be done.
 pub(crate) fn read(context: Handle, at: CUdeviceptr, bytes: usize, see: impl FnOnce(&[u8])) -> bool {
-    let Some(id) = contexts::id_of(context) else { return false };
-    // Only the thread that follows the coordinator's commands comes here.
-    let mut reader = READER.lock().unwrap_or_else(PoisonError::into_inner);
-    api::within(context, || reader.read(id, at, bytes).map(see).is_some()).unwrap_or(false)
+    contexts::id_of(context).is_some_and(|id| with_reader(id, |reader| reader.read(at, bytes).map(see)).is_some())
 }
 
 /// Copies memory of a GPU that every context there reaches, while nothing runs and nothing captures. False if that cannot be done.
 pub(crate) fn copy(device: CUdevice, from: CUdeviceptr, to: CUdeviceptr, bytes: usize) -> bool {
-    let Some(id) = contexts::of_device(device).into_iter().next() else {
-        // If there never was a context, nothing was ever written.
-        return !contexts::were_any();
+    let contexts = contexts::of_device(device);
+    // If there never was a context, nothing was ever written.
+    (contexts.is_empty() && !contexts::were_any())
+        || contexts.into_iter().any(|id| with_reader(id, |reader| reader.copy(from, to, bytes)).is_some())
+}
+
+/// Does something with what is kept in a context, which is current and does not end meanwhile. Only the thread that follows the
+/// coordinator's commands comes here.
+fn with_reader<T>(id: ContextId, what: impl FnOnce(&mut Reader) -> Option<T>) -> Option<T> {
+    let mut reader = {
+        let mut contexts = contexts::lock();
+        let context = contexts.live(id).ok()?;
+        context.is_read = true;
+        context.reader
     };
-    // As for `read`.
-    let mut reader = READER.lock().unwrap_or_else(PoisonError::into_inner);
-    api::within(id.handle, || reader.copy(id, from, to, bytes).is_some()).unwrap_or(false)
+    // Nothing runs, so nobody is stuck.
+    let what = || api::where_nobody_is_stuck(|| what(&mut reader));
+    let done = api::within(id.handle(), what).flatten();
+    if let Some(context) = contexts::lock().get(id) {
+        (context.reader, context.is_read) = (reader, false);
+    }
+    contexts::settled();
+    done
 }
 
 /// Waits until a stream has ended, or until `end`; none if it has not, or has failed.
@@ -63,8 +64,8 @@ fn wait_for(stream: Stream, end: Option<Instant>) -> Option<()> {
 
 impl Reader {
     /// The context is current.
-    fn copy(&mut self, id: ContextId, from: CUdeviceptr, to: CUdeviceptr, bytes: usize) -> Option<()> {
-        let stream = self.stream(id)?;
+    fn copy(&mut self, from: CUdeviceptr, to: CUdeviceptr, bytes: usize) -> Option<()> {
+        let stream = self.stream()?;
         // SAFETY: memory that is mapped for this GPU, and a stream of ours in the current context.
         let answer = unsafe { api::copy_within(to, from, bytes, stream.ordered()?) };
         // However long that takes: nobody may unmap what it reads and writes, and nothing of the program is before it.
@@ -72,8 +73,8 @@ impl Reader {
     }
 
     /// The context is current.
-    fn read(&mut self, id: ContextId, at: CUdeviceptr, bytes: usize) -> Option<&[u8]> {
-        let stream = self.stream(id)?;
+    fn read(&mut self, at: CUdeviceptr, bytes: usize) -> Option<&[u8]> {
+        let stream = self.stream()?;
         self.reserve(bytes)?;
         let to: *mut c_void = ptr::with_exposed_provenance_mut(self.buffer.0);
         // SAFETY: memory that the driver has told about, room for it, and a stream of ours in the current context.
@@ -89,18 +90,9 @@ impl Reader {
         Some(unsafe { core::slice::from_raw_parts(to.cast(), bytes) })
     }
 
-    fn stream(&mut self, id: ContextId) -> Option<Stream> {
-        if let Some(stream) = self.streams.get(&id) {
-            return Some(Stream::Created(*stream));
-        }
-        let mut stream = ptr::null_mut();
-        // SAFETY: an out-parameter.
-        let answer = unsafe { api::stream_create(&mut stream, api::NON_BLOCKING) };
-        if answer != CUDA_SUCCESS {
-            return None;
-        }
-        self.streams.insert(id, stream.expose_provenance());
-        Some(Stream::Created(stream.expose_provenance()))
+    fn stream(&mut self) -> Option<Stream> {
+        self.stream = self.stream.or_else(|| api::new_stream(api::NON_BLOCKING));
+        self.stream.map(Stream::Created)
     }
 
     fn reserve(&mut self, bytes: usize) -> Option<()> {
@@ -108,10 +100,8 @@ impl Reader {
             return Some(());
         }
         let size = bytes.next_power_of_two();
-        let mut at = ptr::null_mut();
-        // SAFETY: an out-parameter. What was there before stays: to give it back may wait for the GPU.
-        let answer = unsafe { api::host_alloc(&mut at, size, PORTABLE) };
-        self.buffer = (answer == CUDA_SUCCESS).then(|| (at.expose_provenance(), size))?;
+        // What was there before stays: to give it back may wait for the GPU.
+        self.buffer = (api::new_host_memory(size, PORTABLE)?, size);
         Some(())
     }
 }
