@@ -39,6 +39,11 @@ compile -shared -fPIC -o "$out/librefusing_driver.so" tests/c/refusing_driver.c 
     -Wl,--no-as-needed "$out/stub/libsimcuda.so"
 compile -shared -fPIC -o "$out/libpinning_driver.so" tests/c/pinning_driver.c \
     -Wl,--no-as-needed "$out/stub/libsimcuda.so"
+# A driver that hands every call on: all names but those that it has a function of its own for.
+nm -D --defined-only "$out/stub/libcuda.so.1" | sed -n 's/.* T \(cu.*\)/NAME(\1)/p' |
+    grep -vxE 'NAME\(cu(Init|DriverGetVersion|GetProcAddress(_v2)?)\)' >"$out/stub/driver_names.h"
+compile -I"$out/stub" -shared -fPIC -o "$out/libloader_driver.so" tests/c/loader_driver.c
+compile -DHELPER -shared -fPIC -o "$out/libloader_helper.so" tests/c/loader_driver.c
 compile -o "$out/requests" tests/c/requests.c
 compile -o "$out/joining" tests/c/joining.c
 compile -o "$out/ask_status" tests/c/ask_status.c

@@ -25,6 +25,7 @@ mod kubernetes; // timed
 mod launcher; // timed
 mod ledger; // timed
 mod legal; // timed
+mod loaders; // timed
 mod malformed; // timed
 mod metrics; // timed
 mod namespaces; // timed
