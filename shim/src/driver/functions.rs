@@ -4,7 +4,7 @@ use core::ffi::c_void;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use super::symbols::{COUNT, Function, SYMBOLS};
-use super::{find, missing};
+use super::{family, find, missing};
 
 /// By symbol index; null until asked for.
 static FUNCTIONS: [AtomicPtr<c_void>; COUNT] = [const { AtomicPtr::new(core::ptr::null_mut()) }; COUNT];
@@ -22,6 +22,11 @@ pub(crate) fn original(index: usize) -> Function {
     };
     FUNCTIONS[index].store(found, Ordering::Release);
     found
+}
+
+/// Whether this is the driver's own function of a name, whichever of the driver's libraries it lies in.
+pub(crate) fn is(index: usize, function: Function) -> bool {
+    original(index) == function || family::is_named(function, SYMBOLS[index].name)
 }
 
 /// Whether the driver has this function.

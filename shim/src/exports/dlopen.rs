@@ -4,11 +4,15 @@
 //! programs ask for `libcuda.so` or a full path instead; their `dlopen` is answered with the name that
 //! matches. The exported function is a tail jump: `dlopen` looks at its return address to find the
 //! caller's search path and namespace, so nothing of ours may stand between.
+//!
+//! The driver itself gets what it asks for (see [`family`]). Its calls are told from a program's by the stack ([`asker`]).
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr;
 use core::sync::atomic::AtomicPtr;
 
+use super::asker::{self, Asker};
+use crate::driver::family;
 use crate::sys::rtld_next::after_ours;
 
 /// The `dlopen` after ours: the C library's, or another preloaded library's.
@@ -20,23 +24,47 @@ static NEXT: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 #[unsafe(naked)]
 unsafe extern "C" fn dlopen(name: *const c_char, flags: c_int) -> *mut c_void {
     core::arch::naked_asm!(
+        // The stack is walked from below here.
+        ".cfi_startproc",
+        "mov rdx, [rsp]",
         "push rsi",
+        ".cfi_adjust_cfa_offset 8",
         "call {prepare}",
         "pop rsi",
+        ".cfi_adjust_cfa_offset -8",
         "mov rdi, rax",
         "jmp qword ptr [rip + {next}]",
+        ".cfi_endproc",
         prepare = sym prepare,
         next = sym NEXT,
     )
 }
 
-extern "C" fn prepare(name: *const c_char) -> *const c_char {
+/// The name that is to be opened in place of this one, for a call that returns to `caller`.
+extern "C" fn prepare(name: *const c_char, flags: c_int, caller: usize) -> *const c_char {
     after_ours(&NEXT, ptr::null_mut(), c"dlopen", nobody as *const () as *mut c_void);
     if name.is_null() {
         return name;
     }
     // SAFETY: the caller of dlopen passes null or a C string.
-    if is_driver(unsafe { CStr::from_ptr(name) }) { c"libcuda.so.1".as_ptr() } else { name }
+    let asked = unsafe { CStr::from_ptr(name) };
+    if !is_driver(asked) {
+        return name;
+    }
+    let is_path = asked.to_bytes().contains(&b'/');
+    match asker::of(caller) {
+        // By its own name the loader would find us.
+        Asker::Driver if !is_path => family::own_path(),
+        Asker::Driver => {
+            family::extend(asked, flags);
+            name
+        }
+        Asker::BelowDriver if is_path && !family::is_member(asked) => {
+            family::extend(asked, flags);
+            name
+        }
+        Asker::BelowDriver | Asker::Program => c"libcuda.so.1".as_ptr(),
+    }
 }
 
 /// Whether a program that opens this wants the CUDA driver, and would get it.

@@ -71,5 +71,5 @@ unsafe fn substitute(result: CUresult, symbol: *const c_char, function: *mut *mu
 fn index_of(base: &[u8], function: *mut c_void) -> Option<usize> {
     (0..COUNT)
         .filter(|index| SYMBOLS[*index].base.as_bytes() == base)
-        .find(|index| functions::original(*index) == function)
+        .find(|index| functions::is(*index, function))
 }
