@@ -36,8 +36,9 @@ unsafe impl Sync for Member {}
 
 /// An open library. Not by `dlopen`, which may be ours or another library's.
 fn open_as_it_is(path: &CStr, flags: c_int) -> Option<NonNull<c_void>> {
-    // SAFETY: the program's own namespace, a C string and documented flags.
-    NonNull::new(unsafe { libc::dlmopen(libc::LM_ID_BASE, path.as_ptr(), flags) })
+    let path = if path.is_empty() { ptr::null() } else { path.as_ptr() };
+    // SAFETY: the program's own namespace, null or a C string, and documented flags.
+    NonNull::new(unsafe { libc::dlmopen(libc::LM_ID_BASE, path, flags) })
 }
 
 /// Opens a library that may be the driver. What its start-up code opens meanwhile, in this thread, is for the driver.
@@ -83,10 +84,21 @@ pub(crate) fn is_opening() -> bool {
 
 /// Whether a path leads to one of these libraries.
 pub(crate) fn is_member(path: &CStr) -> bool {
-    let Some(handle) = open_as_it_is(path, libc::RTLD_LAZY | libc::RTLD_NOLOAD) else { return false };
-    // SAFETY: a handle of our own, of a library that stays open by others.
+    while_open(path, |handle| members().any(|member| member.handle == handle)).unwrap_or(false)
+}
+
+/// What a library that is loaded, by its path, or the program itself, by an empty one, calls by this name.
+pub(crate) fn symbol_in(path: &CStr, name: &CStr) -> Option<Function> {
+    while_open(path, |handle| symbol(handle, name)).filter(|function| !function.is_null())
+}
+
+/// Does something with the handle of a library that is loaded; none if it is not.
+fn while_open<T>(path: &CStr, with: impl FnOnce(NonNull<c_void>) -> T) -> Option<T> {
+    let handle = open_as_it_is(path, libc::RTLD_LAZY | libc::RTLD_NOLOAD)?;
+    let made = with(handle);
+    // SAFETY: a handle of our own, of a library that stays loaded for whoever has loaded it.
     unsafe { libc::dlclose(handle.as_ptr()) };
-    members().any(|member| member.handle == handle)
+    Some(made)
 }
 
 /// Whether an address is in the driver's code; none as long as that is not known. Async-signal-safe.

@@ -3,8 +3,9 @@
 //! Another library's function of the same name may stand between, such as that of a sanitizer, and look like the caller. So the stack
 //! is walked.
 
-use core::ffi::{CStr, c_int, c_void};
+use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr;
+use std::ffi::CString;
 
 use crate::driver::family;
 
@@ -49,18 +50,16 @@ const GO_ON: c_int = 0;
 /// Any other code ends the walk.
 const END: c_int = 4;
 
+/// Asks `dladdr1` for the library's entry in the loader's list (`dlfcn.h`).
+const RTLD_DL_LINKMAP: c_int = 2;
+
 unsafe extern "C" {
     /// Calls a function for each frame of the stack, the innermost first (the unwinder's, of libgcc_s).
     fn _Unwind_Backtrace(step: unsafe extern "C" fn(*mut c_void, *mut c_void) -> c_int, argument: *mut c_void)
     -> c_int;
     /// Where a frame goes on.
     safe fn _Unwind_GetIP(frame: *mut c_void) -> usize;
-    /// As `dladdr`, and more about the library (`dladdr(3)`).
-    fn dladdr1(address: *const c_void, info: *mut libc::Dl_info, more: *mut *mut c_void, flags: c_int) -> c_int;
 }
-
-/// Asks `dladdr1` for the library's entry in the loader's list, which is a handle of it.
-const RTLD_DL_LINKMAP: c_int = 2;
 
 unsafe extern "C" fn step(frame: *mut c_void, walk: *mut c_void) -> c_int {
     // SAFETY: what was handed to the walk.
@@ -83,16 +82,29 @@ unsafe extern "C" fn step(frame: *mut c_void, walk: *mut c_void) -> c_int {
 
 /// Whether an address lies in a library that has a function of this name itself: such a one stands in front of ours.
 fn hands_on(address: usize, name: &CStr) -> bool {
-    let library = |address: *const c_void| {
-        // SAFETY: zeros are valid where the loader fills in the structure.
-        let (mut info, mut handle): (libc::Dl_info, _) = unsafe { (core::mem::zeroed(), ptr::null_mut()) };
-        // SAFETY: an address, and out-parameters.
-        let known = unsafe { dladdr1(address, &mut info, &mut handle, RTLD_DL_LINKMAP) } != 0;
-        (known && !handle.is_null()).then_some(handle)
-    };
-    let Some(handle) = library(ptr::with_exposed_provenance(address)) else { return false };
-    // SAFETY: the loader's entry of a library that is loaded is a handle of it; a C string.
-    let function = unsafe { libc::dlsym(handle, name.as_ptr()) };
+    let Some(library) = library_at(ptr::with_exposed_provenance(address)) else { return false };
     // What the library does not have itself is found in those that it needs.
-    !function.is_null() && library(function) == Some(handle)
+    family::symbol_in(&library.path, name).is_some_and(|function| library_at(function) == Some(library))
+}
+
+/// A library that is loaded, as the loader lists it.
+#[derive(PartialEq, Eq)]
+struct Library {
+    entry: *mut c_void,
+    /// Empty if it is the program itself.
+    path: CString,
+}
+
+/// The library in which an address lies.
+fn library_at(address: *const c_void) -> Option<Library> {
+    // SAFETY: zeros are valid where the loader fills in the structure.
+    let (mut info, mut entry): (libc::Dl_info, *mut c_void) = unsafe { (core::mem::zeroed(), ptr::null_mut()) };
+    // SAFETY: an address, and out-parameters.
+    let known = unsafe { libc::dladdr1(address, &mut info, &mut entry, RTLD_DL_LINKMAP) } != 0;
+    if !known || entry.is_null() {
+        return None;
+    }
+    // SAFETY: a `struct link_map` (`link.h`) of a library that runs; its second word is its path.
+    let path = unsafe { CStr::from_ptr(*entry.cast::<*const c_char>().add(1)) };
+    Some(Library { entry, path: path.to_owned() })
 }
