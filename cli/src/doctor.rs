@@ -93,11 +93,7 @@ pub fn run(arguments: &Doctor) -> Result<bool, CliError> {
                 |()| "GPU memory can be lent to other processes".to_owned(),
             );
         }
-        Err(error) => findings.say(
-            Verdict::Missing,
-            "driver",
-            &format!("{error}; install NVIDIA's driver, or use `--driver sim` for the simulated GPU"),
-        ),
+        Err(error) => findings.say(Verdict::Missing, "driver", &CliError::from(error.clone()).to_string()),
     }
     system(&mut findings);
     let free = host_memory::free()?;

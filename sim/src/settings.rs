@@ -26,6 +26,8 @@ pub(crate) struct Settings {
     /// `SIMCUDA_PAUSING`: whether processes can be taken off the GPU (`on`, `off`), or can, but then this process can unmap
     /// nothing before its work has ended (`stuck`).
     pub(crate) pausing: Pausing,
+    /// `SIMCUDA_INIT_ERROR`: what `cuInit` answers, as a driver does that cannot work on its machine.
+    pub(crate) init_error: Option<u32>,
     /// `SIMCUDA_COPY_LOG`: a file that gets a line for every copy to or from the device.
     pub(crate) copy_log: Option<PathBuf>,
 }
@@ -97,6 +99,13 @@ impl Settings {
                 _ => return Err(BadSetting { name: "SIMCUDA_GPUS", value, wanted: "a number from 1 to 8" }),
             },
         };
+        let init_error = match lookup("SIMCUDA_INIT_ERROR") {
+            None => None,
+            Some(value) => match value.trim().parse() {
+                Ok(code @ 1..) => Some(code),
+                _ => return Err(BadSetting { name: "SIMCUDA_INIT_ERROR", value, wanted: "the number of an error" }),
+            },
+        };
         let memory = match lookup("SIMCUDA_MEMORY") {
             None => DEFAULT_MEMORY,
             Some(value) => parse_bytes(&value).filter(|bytes| *bytes >= 2 << 20).ok_or(BadSetting {
@@ -114,6 +123,7 @@ impl Settings {
             kernels: positive("SIMCUDA_KERNEL_GFLOPS")?,
             slice,
             pausing,
+            init_error,
             copy_log: lookup("SIMCUDA_COPY_LOG").map(PathBuf::from),
         })
     }

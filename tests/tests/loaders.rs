@@ -26,6 +26,7 @@ impl Loader {
             std::os::unix::fs::symlink(from, to).expect("a new link");
         };
         link(&built().programs.join("libloader_driver.so"), "lib/libcuda.so.1");
+        link(Path::new("libcuda.so.1"), "lib/libcuda.so");
         link(&built().bin.join("libsimcuda.so"), "drivers/libcuda.so.1.1");
         Self { folder }
     }
@@ -53,16 +54,18 @@ impl Loader {
     }
 }
 
-/// Programs that reach the driver in different ways.
-fn programs() -> [(PathBuf, Vec<String>); 3] {
+/// Programs that reach the driver in different ways, also with a sanitizer where the compiler has one.
+fn programs() -> Vec<(PathBuf, Vec<String>)> {
     let program = |name: &str| built().programs.join(name);
-    let list = built().programs.join("stub/driver_names.h");
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
-    [
+    let all = [
         (program("doors_link"), Vec::new()),
-        (program("doors_dlopen"), words(&["libcuda.so.1", "now", list.to_str().expect("UTF-8")])),
+        (program("asan/doors_link"), Vec::new()),
+        (program("asan/doors_dlopen"), words(&["libcuda.so.1", "now"])),
+        (program("doors_dlopen"), words(&["libcuda.so.1", "now"])),
         (program("doors_dlopen"), words(&["libcuda.so", "lazy,deepbind"])),
-    ]
+    ];
+    all.into_iter().filter(|(program, _)| program.exists()).collect()
 }
 
 /// How often each function was called through Baton when this program ran.
@@ -92,12 +95,33 @@ fn a_driver_that_opens_another_one_by_its_path_gets_that_one() {
 }
 
 #[test]
+fn such_a_driver_gets_it_behind_a_library_that_wraps_dlopen_too() {
+    let loader = Loader::new();
+    let runtime = run(clean("cc").arg("-print-file-name=libasan.so")).out;
+    let sanitizer = Some(runtime.trim()).filter(|path| path.contains('/')).map(PathBuf::from);
+    let wrapper = built().programs.join("libwrap_dlopen.so");
+    let (program, arguments) = (built().programs.join("doors_dlopen"), ["libcuda.so.1", "now"]);
+    for first in [Some(wrapper), sanitizer].into_iter().flatten() {
+        for when in WHEN {
+            let mut command = loader.under_baton(&program, when);
+            let list = format!("{}:{}", first.display(), built().shim().display());
+            command.args(arguments).env("LD_PRELOAD", list).env("WRAP_LOG", "/dev/null");
+            let ran = run(&mut command).succeeded();
+            assert!(ran.out.ends_with("vector add ok\n"), "{when}: {ran:?}");
+        }
+    }
+}
+
+#[test]
 fn what_such_a_driver_says_that_a_function_is_leads_through_baton_too() {
     let loader = Loader::new();
     let program = built().programs.join("doors_procaddress");
+    let list = loader.folder.path().join("list");
+    std::fs::write(&list, "[[\"cuMemAlloc\", \"\", 3020, \"cuMemAlloc_v2\"]]\n").expect("a file");
+    let arguments = [list.to_str().expect("UTF-8").to_owned()];
     // It is asked first of all, and opens the other one then.
     for when in ["constructor", "call"] {
-        let calls = calls(&loader, &program, &["/dev/null".to_owned()], when);
+        let calls = calls(&loader, &program, &arguments, when);
         for name in ["cuMemAlloc_v2", "cuMemFree_v2", "cuLaunchKernel", "cuLaunchKernel_ptsz"] {
             assert!(calls.contains(&format!("\"{name}\"")), "{when}: {name} went past Baton: {calls}");
         }

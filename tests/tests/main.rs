@@ -14,6 +14,7 @@ mod doctor; // timed
 mod doors; // plain
 mod every_hook; // plain
 mod failures; // timed
+mod first; // timed
 mod footprints; // timed
 mod generated; // timed
 mod guests; // timed

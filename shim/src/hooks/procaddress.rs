@@ -69,7 +69,5 @@ unsafe fn substitute(result: CUresult, symbol: *const c_char, function: *mut *mu
 
 /// Which symbol the driver's `function` is, among those that programs ask for by this name.
 fn index_of(base: &[u8], function: *mut c_void) -> Option<usize> {
-    (0..COUNT)
-        .filter(|index| SYMBOLS[*index].base.as_bytes() == base)
-        .find(|index| functions::is(*index, function))
+    (0..COUNT).filter(|index| SYMBOLS[*index].base.as_bytes() == base).find(|index| functions::is(*index, function))
 }
