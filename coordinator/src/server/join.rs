@@ -130,9 +130,9 @@ impl Server {
         let name = self.free_name(name);
         let page: Shared<baton_contract::page::CoordinatorPage> = page;
         page.version.store(VERSION, Relaxed);
-        let (total, grantable) = self.memory().first_offer();
+        let (total, could_have) = self.memory().first_offer();
         page.arena_bytes.store(total, Relaxed);
-        page.grantable_bytes.store(grantable, Relaxed);
+        page.could_have_bytes.store(could_have, Relaxed);
         let slot = self.corun.give(self.tenants.next_id(), scheduling.class);
         let welcome = Admission::Welcome { tenant: self.tenants.next_id().0, slot: slot.unwrap_or(ACTIVITY_SLOTS) };
         let files = [page_file.as_fd(), theirs.file().as_fd(), requests.as_fd(), self.corun.file(slot)];

@@ -18,6 +18,7 @@ use crate::memory::mappings::Mapping;
 use crate::memory::pools::STEP;
 use crate::memory::space::{self, NoMemory, Space, is_window};
 use crate::memory::table::Facts;
+use crate::memory::told;
 use crate::memory::unmanaged;
 use crate::session::{self, Session};
 use crate::work::drain::Pauses;
@@ -281,12 +282,11 @@ pub(super) unsafe fn get_info(original: GetInfo, free: *mut usize, total: *mut u
     }
     if let Some((session, space, _)) = ours() {
         let all = session.link.total();
-        // What the program has beside its allocations is its own too, as without us.
-        let own = space.taken().saturating_add(unmanaged::used());
         // SAFETY: not null, and the driver has just written to them.
         unsafe {
             *total = all as usize;
-            *free = all.saturating_sub(own).min(session.link.grantable()) as usize;
+            // What the program has beside its allocations is its own too, as without us.
+            *free = told::free(all, session.link.could_have(), space.taken(), unmanaged::used()) as usize;
         }
     }
     answer
