@@ -93,18 +93,16 @@ fn what_a_program_was_told_is_free_does_not_rise_when_others_leave() {
 
 #[test]
 fn what_a_program_was_told_is_free_does_not_rise_when_others_give_back_what_cannot_move() {
-    let coordinator = serving("128MiB").start();
+    let coordinator = serving("160MiB").start();
     let mut first = maker(&coordinator, "first");
     let mut second = maker(&coordinator, "second");
-    assert_eq!(first.ask("array 64", LIMIT), "made");
+    assert_eq!(first.ask("array 96", LIMIT), "made");
     assert_eq!(second.ask("plain 8", LIMIT), "made");
     let told = info(&mut second).0;
-    assert_eq!(first.ask("drop", LIMIT), "dropped");
+    assert!(told < 110, "{told}");
     first.ask("quit", LIMIT);
     first.end(LIMIT);
-    coordinator.until("the arena has grown back", |status| {
-        status["arena"]["bytes"] == status["arena"]["configured_bytes"]
-    });
+    coordinator.until("the arena has grown back", |status| number(&status["arena"]["bytes"]) > 140 * MIB);
     assert_eq!(info(&mut second).0, told);
 }
 
