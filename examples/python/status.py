@@ -12,7 +12,7 @@ import socket
 import struct
 import sys
 
-VERSION = 14
+VERSION = 15
 ANY_GPU = 0xFFFFFFFF
 STATUS = 3  # what we ask
 TEXT = 5  # what is answered

@@ -31,6 +31,7 @@ mod malformed; // timed
 mod metrics; // timed
 mod namespaces; // timed
 mod observe; // timed
+mod outsiders; // timed
 mod page; // timed
 mod pausing; // timed
 mod peers; // timed

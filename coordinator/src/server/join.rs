@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
 
+use baton_contract::link;
 use baton_contract::messages::{Admission, Refusal};
 use baton_contract::page::ACTIVITY_SLOTS;
 use baton_contract::scheduling::Scheduling;
@@ -89,6 +90,7 @@ impl Server {
         let bytes = self.memory.offered();
         let offer = Admission::Offer { gpu: self.memory.gpu().uuid, driver: self.options.driver, bytes };
         if peer.send(&offer, &[]).is_ok() {
+            self.outsiders.expect(link::peer(peer.as_fd()).and_then(|peer| peer.process));
             self.lobby.stays(peer);
         }
     }
@@ -99,6 +101,7 @@ impl Server {
                 let scheduling = tenant.scheduling.wanted;
                 let joined = What::Joined { name: tenant.name.as_str().into(), class: tenant.class() };
                 log::info!("{} ({}, {}) joined", tenant.name, tenant.class(), tenant.connection.process);
+                self.outsiders.expect(tenant.connection.process.pid());
                 if self.tenants.is_empty() {
                     self.memory.nobody_is_here();
                 }

@@ -22,11 +22,7 @@ struct Promise {
 
 impl Promise {
     const fn new() -> Self {
-        Self {
-            total: AtomicU64::new(u64::MAX),
-            could_have: AtomicU64::new(u64::MAX),
-            had_some: AtomicBool::new(false),
-        }
+        Self { total: AtomicU64::new(u64::MAX), could_have: AtomicU64::new(u64::MAX), had_some: AtomicBool::new(false) }
     }
 
     fn free(&self, total: u64, could_have: u64, taken: u64, beside: u64) -> u64 {
