@@ -56,6 +56,10 @@ if echo 'int main(void) { return 0; }' | ${CC:-cc} -fsanitize=address -x c -o "$
         "$out/stub/libcuda.so.1"
 fi
 
+# A management library, and who asks it.
+mkdir -p "$out/nvml"
+compile -shared -fPIC -Wl,-soname,libnvidia-ml.so.1 -o "$out/nvml/libnvidia-ml.so.1" tests/c/fake_nvml.c
+compile -DASK -o "$out/ask_memory" tests/c/fake_nvml.c "$out/stub/libcuda.so.1"
 compile -o "$out/requests" tests/c/requests.c
 compile -o "$out/joining" tests/c/joining.c
 compile -o "$out/ask_status" tests/c/ask_status.c

@@ -58,7 +58,9 @@ fn a_program_with_address_sanitizer_runs_under_baton() {
     for (name, arguments) in ways {
         let Some(program) = sanitized(name) else { return };
         let ran = adds_and_joins(&prepared, under(&prepared, &program, arguments));
-        assert_eq!(ran.said(), "", "{name}");
+        // Where one is just ending, or not, nobody knows.
+        let said = ran.said().lines().filter(|line| !line.contains("keeps its own settings")).count();
+        assert_eq!(said, 0, "{name}: {ran:?}");
         // The user's options hold all the same.
         let mut command = under(&prepared, &program, arguments);
         let ran = adds_and_joins(&prepared, {

@@ -30,6 +30,7 @@ mod loaders; // timed
 mod malformed; // timed
 mod metrics; // timed
 mod namespaces; // timed
+mod nvml; // timed
 mod observe; // timed
 mod outsiders; // timed
 mod page; // timed

@@ -35,7 +35,7 @@ unsafe impl Send for Member {}
 unsafe impl Sync for Member {}
 
 /// An open library. Not by `dlopen`, which may be ours or another library's.
-fn open_as_it_is(path: &CStr, flags: c_int) -> Option<NonNull<c_void>> {
+pub(crate) fn open_as_it_is(path: &CStr, flags: c_int) -> Option<NonNull<c_void>> {
     let path = if path.is_empty() { ptr::null() } else { path.as_ptr() };
     // SAFETY: the program's own namespace, null or a C string, and documented flags.
     NonNull::new(unsafe { libc::dlmopen(libc::LM_ID_BASE, path, flags) })
@@ -114,7 +114,7 @@ pub(crate) fn is_named(function: Function, name: &CStr) -> bool {
 }
 
 /// A library's function of this name, or null.
-pub(super) fn symbol(library: NonNull<c_void>, name: &CStr) -> Function {
+pub(crate) fn symbol(library: NonNull<c_void>, name: &CStr) -> Function {
     // SAFETY: an open handle and a C string.
     unsafe { libc::dlsym(library.as_ptr(), name.as_ptr()) }
 }

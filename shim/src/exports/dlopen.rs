@@ -12,6 +12,7 @@ use core::ptr;
 use core::sync::atomic::AtomicPtr;
 
 use super::asker::{self, Asker};
+use super::nvml;
 use crate::driver::family;
 use crate::sys::rtld_next::after_ours;
 
@@ -48,6 +49,9 @@ extern "C" fn prepare(name: *const c_char, flags: c_int, caller: usize) -> *cons
     }
     // SAFETY: the caller of dlopen passes null or a C string.
     let asked = unsafe { CStr::from_ptr(name) };
+    if is_called(asked, b"libnvidia-ml.so") && asker::of(caller) == Asker::Program {
+        nvml::stand_in(asked, flags);
+    }
     if !is_driver(asked) {
         return name;
     }
@@ -73,13 +77,18 @@ extern "C" fn prepare(name: *const c_char, flags: c_int, caller: usize) -> *cons
 /// fail.
 fn is_driver(name: &CStr) -> bool {
     let bytes = name.to_bytes();
-    let Some(slash) = bytes.iter().rposition(|b| *b == b'/') else {
+    if !bytes.contains(&b'/') {
         return matches!(bytes, b"libcuda.so" | b"libcuda.so.1");
-    };
-    let version = |rest: &[u8]| rest.iter().all(|b| b.is_ascii_digit() || *b == b'.');
-    bytes[slash + 1..].strip_prefix(b"libcuda.so").is_some_and(version)
+    }
+    is_called(name, b"libcuda.so")
         // SAFETY: a C string; the call only asks.
         && unsafe { libc::access(name.as_ptr(), libc::F_OK) } == 0
+}
+
+/// Whether a library's path ends in this name, with or without a version.
+fn is_called(path: &CStr, name: &[u8]) -> bool {
+    let file = path.to_bytes().rsplit(|b| *b == b'/').next().unwrap_or_default();
+    file.strip_prefix(name).is_some_and(|rest| rest.iter().all(|b| b.is_ascii_digit() || *b == b'.'))
 }
 
 /// Where no library after ours can open libraries (a static C library).

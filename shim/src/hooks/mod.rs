@@ -29,6 +29,8 @@ mod table;
 mod unmanaged;
 mod vmm;
 
+pub(crate) use memory::memory_of;
+
 use crate::driver::functions;
 use crate::driver::symbols::{COUNT, Function};
 
