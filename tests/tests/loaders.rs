@@ -28,6 +28,7 @@ impl Loader {
         link(&built().programs.join("libloader_driver.so"), "lib/libcuda.so.1");
         link(Path::new("libcuda.so.1"), "lib/libcuda.so");
         link(&built().bin.join("libsimcuda.so"), "drivers/libcuda.so.1.1");
+        link(&built().bin.join("libsimcuda.so"), "drivers/driver-proper.so");
         Self { folder }
     }
 
@@ -125,6 +126,21 @@ fn what_such_a_driver_says_that_a_function_is_leads_through_baton_too() {
         for name in ["cuMemAlloc_v2", "cuMemFree_v2", "cuLaunchKernel", "cuLaunchKernel_ptsz"] {
             assert!(calls.contains(&format!("\"{name}\"")), "{when}: {name} went past Baton: {calls}");
         }
+    }
+}
+
+#[test]
+fn so_it_does_if_the_other_one_is_called_otherwise() {
+    let loader = Loader::new();
+    let program = built().programs.join("doors_procaddress");
+    let (list, trace) = (loader.folder.path().join("list"), loader.folder.path().join("trace.json"));
+    std::fs::write(&list, "[[\"cuMemAlloc\", \"\", 3020, \"cuMemAlloc_v2\"]]\n").expect("a file");
+    for when in ["constructor", "call"] {
+        let mut command = loader.under_baton(&program, when);
+        command.env("LOADER_OPENS", loader.folder.path().join("drivers/driver-proper.so")).arg(&list);
+        run(command.env("BATON_TRACE", "counts").env("BATON_TRACE_FILE", &trace)).succeeded();
+        let calls = std::fs::read_to_string(&trace).expect("a trace");
+        assert!(calls.contains("\"cuMemAlloc_v2\""), "{when}: it went past Baton: {calls}");
     }
 }
 

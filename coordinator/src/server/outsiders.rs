@@ -84,13 +84,10 @@ impl Outsiders {
 
     /// A program is under Baton; none if it is of a PID namespace that cannot be seen from here.
     pub(super) fn expect(&mut self, pid: Option<i32>) {
-        let Some(root) = pid.and_then(Identity::of) else {
-            self.has_unseen_roots = true;
-            return;
-        };
-        if self.roots.contains(&root) {
-            return;
-        }
+        self.has_unseen_roots |= pid.is_none();
+        // It may have ended already.
+        let root = pid.and_then(Identity::of).filter(|root| !self.roots.contains(root));
+        let Some(root) = root else { return };
         if self.roots.len() >= MOST_ROOTS {
             self.roots.retain(|root| lives(root.pid));
             let spare = (self.roots.len() + 1).saturating_sub(MOST_ROOTS);

@@ -49,22 +49,32 @@ pub(super) fn open(path: &CStr, flags: c_int) -> Option<NonNull<c_void>> {
     opened
 }
 
-/// From here on an open library belongs to the driver.
-pub(super) fn join(path: &CStr, handle: NonNull<c_void>) {
-    let Some(code) = code_of(handle) else { return };
+/// From here on an open library belongs to the driver; false if it is none.
+pub(super) fn join(path: &CStr, handle: NonNull<c_void>) -> bool {
+    // One that needs the driver finds our doors.
+    let ours = join as *const () as usize;
+    let Some(code) = code_of(handle).filter(|code| !(code.0..code.1).contains(&ours)) else { return false };
     for place in &MEMBERS {
         let make = || place.keep(Member { path: path.to_owned(), handle, code }).0;
         if place.get().unwrap_or_else(make).handle == handle {
-            return;
+            return true;
         }
+    }
+    false
+}
+
+/// The driver opens another library, which may be its own.
+pub(crate) fn extend(path: &CStr, flags: c_int) {
+    if let Some(handle) = open(path, flags)
+        && !join(path, handle)
+    {
+        close(handle);
     }
 }
 
-/// The driver opens another library of its own.
-pub(crate) fn extend(path: &CStr, flags: c_int) {
-    if let Some(handle) = open(path, flags) {
-        join(path, handle);
-    }
+fn close(handle: NonNull<c_void>) {
+    // SAFETY: a handle of our own, which nobody uses any more.
+    unsafe { libc::dlclose(handle.as_ptr()) };
 }
 
 fn members() -> impl Iterator<Item = &'static Member> {
@@ -96,8 +106,7 @@ pub(crate) fn symbol_in(path: &CStr, name: &CStr) -> Option<Function> {
 fn while_open<T>(path: &CStr, with: impl FnOnce(NonNull<c_void>) -> T) -> Option<T> {
     let handle = open_as_it_is(path, libc::RTLD_LAZY | libc::RTLD_NOLOAD)?;
     let made = with(handle);
-    // SAFETY: a handle of our own, of a library that stays loaded for whoever has loaded it.
-    unsafe { libc::dlclose(handle.as_ptr()) };
+    close(handle);
     Some(made)
 }
 

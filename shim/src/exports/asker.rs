@@ -20,15 +20,17 @@ pub(super) enum Asker {
     Program,
 }
 
+/// Whether a call that returns to `caller` is the driver's, without a look at who may stand between.
+pub(super) fn is_driver(caller: usize) -> bool {
+    family::is_opening() || family::has_code_at(caller) == Some(true)
+}
+
 /// Who has called `dlopen`, which returns to `caller`.
 pub(super) fn of(caller: usize) -> Asker {
-    if family::is_opening() {
-        return Asker::Driver;
-    }
     match family::has_code_at(caller) {
+        _ if is_driver(caller) => Asker::Driver,
         None => Asker::Program,
-        Some(true) => Asker::Driver,
-        Some(false) => {
+        Some(_) => {
             let mut walk = Walk { caller, is_past_callers: false, found: Asker::Program };
             // SAFETY: the callback below, and what it is handed, which lives over the call.
             unsafe { _Unwind_Backtrace(step, ptr::from_mut(&mut walk).cast()) };

@@ -52,10 +52,14 @@ extern "C" fn prepare(name: *const c_char, flags: c_int, caller: usize) -> *cons
     if is_called(asked, b"libnvidia-ml.so") && asker::of(caller) == Asker::Program {
         nvml::stand_in(asked, flags);
     }
+    let is_path = asked.to_bytes().contains(&b'/');
     if !is_driver(asked) {
+        // Whatever else the driver opens may be the driver too.
+        if asker::is_driver(caller) && (is_path || is_called(asked, b"libcuda.so")) {
+            family::extend(asked, flags);
+        }
         return name;
     }
-    let is_path = asked.to_bytes().contains(&b'/');
     match asker::of(caller) {
         // By its own name the loader would find us.
         Asker::Driver if !is_path => family::own_path(),

@@ -77,8 +77,8 @@ unsafe extern "C" fn nvmlDeviceGetMemoryInfo(device: Device, memory: *mut Memory
     let real: unsafe extern "C" fn(Device, *mut Memory) -> Return = unsafe { core::mem::transmute(real) };
     // SAFETY: the program's own arguments.
     let answer = unsafe { real(device, memory) };
-    // SAFETY: the program's own out-parameter, which the library has just written to.
     if answer == SUCCESS
+        // SAFETY: the program's own out-parameter, which the library has just written to.
         && let Some(memory) = unsafe { memory.as_mut() }
         && let Some((total, free)) = told_of(device)
     {
@@ -97,8 +97,8 @@ unsafe extern "C" fn nvmlDeviceGetMemoryInfo_v2(device: Device, memory: *mut Mem
     let real: unsafe extern "C" fn(Device, *mut MemoryV2) -> Return = unsafe { core::mem::transmute(real) };
     // SAFETY: the program's own arguments.
     let answer = unsafe { real(device, memory) };
-    // SAFETY: the program's own out-parameter, which the library has just written to.
     if answer == SUCCESS
+        // SAFETY: the program's own out-parameter, which the library has just written to.
         && let Some(memory) = unsafe { memory.as_mut() }
         && let Some((total, free)) = told_of(device)
     {
