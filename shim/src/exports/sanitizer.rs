@@ -7,7 +7,6 @@ use core::ffi::{CStr, c_char};
 const OPTIONS: &CStr = c"verify_asan_link_order=0";
 
 /// The exported options of AddressSanitizer's runtime, where the program has none of its own and another runtime is not in front.
-#[cfg_attr(test, expect(dead_code, reason = "called by its exported name only"))]
 #[cfg_attr(not(test), unsafe(no_mangle))]
 extern "C" fn __asan_default_options() -> *const c_char {
     OPTIONS.as_ptr()
