@@ -7,14 +7,17 @@ use std::path::{Path, PathBuf};
 
 use baton_contract::memory::size;
 use baton_contract::socket_path;
+use baton_coordinator::device::gpu::Gpu;
+use baton_coordinator::device::holders::Holder;
 use baton_coordinator::endpoint::Folder;
 use baton_harness::client;
 use baton_harness::driver::Choice;
 use baton_harness::install::Install;
 use clap::Args;
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
+use serde_json::{Value, json};
 
-use super::{CliError, DriverChoice, folder, host_memory, named_socket, open_gpu, usual_socket};
+use super::{CliError, DriverChoice, folder, host_memory, named_socket, open_gpu, status, usual_socket};
 
 /// `baton doctor`.
 #[derive(Clone, Debug, Args)]
@@ -97,11 +100,7 @@ pub fn run(arguments: &Doctor) -> Result<bool, CliError> {
                 |()| "GPU memory can be lent to other processes".to_owned(),
             );
         }
-        Err(error) => findings.say(
-            Verdict::Missing,
-            "driver",
-            &format!("{error}; install NVIDIA's driver, or use `--driver sim` for the simulated GPU"),
-        ),
+        Err(error) => findings.say(Verdict::Missing, "driver", &CliError::from(error.clone()).to_string()),
     }
     system(&mut findings);
     let free = host_memory::free()?;
@@ -125,7 +124,8 @@ pub fn run(arguments: &Doctor) -> Result<bool, CliError> {
         "trust",
         "memory is overwritten before another program gets it; programs are trusted not to attack each other",
     );
-    coordinator(&mut findings, gpu.ok().map(|gpu| gpu.uuid));
+    let socket = coordinator(&mut findings, gpu.as_ref().ok().map(|gpu| gpu.uuid));
+    outsiders(&mut findings, socket, gpu.ok());
     Ok(!findings.serious)
 }
 
@@ -205,15 +205,46 @@ fn system(findings: &mut Findings) {
     }
 }
 
-fn coordinator(findings: &mut Findings, uuid: Option<[u8; 16]>) {
+/// Who uses the GPU and is no tenant, as the coordinator says, or where there is none, the driver.
+fn outsiders(findings: &mut Findings, socket: Option<PathBuf>, gpu: Option<Gpu>) {
+    let said = socket.and_then(|socket| client::status(&socket).ok());
+    let status = match (said.and_then(|text| serde_json::from_slice::<Value>(&text).ok()), gpu) {
+        (Some(status), _) => status,
+        (None, Some(gpu)) => match gpu.census.others(gpu.uuid) {
+            Ok(all) => {
+                let one = |holder: &Holder| {
+                    let pid = (holder.pid != 0).then_some(holder.pid);
+                    json!({"pid": pid, "name": holder.name(), "bytes": holder.bytes})
+                };
+                json!({"outsiders": all.iter().map(one).collect::<Vec<_>>()})
+            }
+            Err(why) => json!({"outsiders_unknown": why}),
+        },
+        (None, None) => return,
+    };
+    let lines = status::outsiders(&status);
+    for line in lines.lines().filter(|line| !line.is_empty()) {
+        findings.say(Verdict::Less, "other programs", line);
+    }
+    if lines.is_empty() {
+        findings.say(Verdict::Good, "other programs", "none uses the GPU without Baton");
+    }
+}
+
+/// Where a coordinator answers, if one does.
+fn coordinator(findings: &mut Findings, uuid: Option<[u8; 16]>) -> Option<PathBuf> {
     let socket: Option<PathBuf> = named_socket().or_else(|| uuid.map(usual_socket));
-    let Some(socket) = socket else { return };
+    let socket = socket?;
     match client::announce(&socket) {
-        Ok(Some(_)) => findings.say(Verdict::Good, "coordinator", &format!("answers at {}", socket.display())),
+        Ok(Some(_)) => {
+            findings.say(Verdict::Good, "coordinator", &format!("answers at {}", socket.display()));
+            return Some(socket);
+        }
         Ok(None) => {
             let none = format!("none at {}; `baton run` starts one", socket.display());
             findings.say(Verdict::Good, "coordinator", &none);
         }
         Err(error) => findings.say(Verdict::Missing, "coordinator", &error.to_string()),
     }
+    None
 }

@@ -81,13 +81,8 @@ pub enum CliError {
     Io(#[from] std::io::Error),
 }
 
-fn hint(error: &GpuError) -> &'static str {
-    match error {
-        GpuError::Library { .. } | GpuError::Call { code: 100, .. } => {
-            "; `--driver sim` uses the simulated GPU, `--driver PATH` another driver"
-        }
-        _ => "",
-    }
+fn hint(error: &GpuError) -> String {
+    error.advice().map_or_else(String::new, |advice| format!("; {advice}"))
 }
 
 /// Which driver library to use.

@@ -6,6 +6,7 @@ use std::ffi::{CStr, OsStr, OsString};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::IsTerminal as _;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -105,7 +106,8 @@ fn prepare(run: &Run, program: &OsStr, file: &Path, command: &mut Command) -> Re
         command.envs(DriverChoice::Simulated.set()?);
     }
     let gpu = socket_path::gpu_name(offer.gpu);
-    command.env("LD_PRELOAD", preload(&shim));
+    command.env("LD_PRELOAD", preload(&shim, &std::env::var_os("LD_PRELOAD").unwrap_or_default()));
+    command.env("ASAN_OPTIONS", sanitizers(std::env::var_os("ASAN_OPTIONS")));
     command.env(name(settings::CONNECTION), connection.as_raw_fd().to_string());
     let mut assign = |name: &'static CStr, value: Option<OsString>| {
         match value {
@@ -227,14 +229,33 @@ fn preloadable(shim: &Path) -> Result<PathBuf, CliError> {
     Ok(path.join(link))
 }
 
-/// Our library before those that are preloaded already.
-fn preload(shim: &Path) -> OsString {
-    let mut list = shim.as_os_str().to_owned();
-    if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
-        list.push(":");
-        list.push(others);
+/// Our library behind those that are preloaded already: a sanitizer's has to be first, and so have some allocators. But it stands in
+/// front of a driver: whoever comes first has its name.
+fn preload(shim: &Path, others: &OsStr) -> OsString {
+    let words = others.as_encoded_bytes().split(|byte| matches!(byte, b' ' | b':')).filter(|word| !word.is_empty());
+    let (mut list, ours) = (Vec::new(), shim.as_os_str().as_encoded_bytes());
+    for word in words.filter(|word| *word != ours) {
+        let name = word.rsplit(|byte| *byte == b'/').next().unwrap_or(word);
+        if name.starts_with(b"libcuda.so") && !list.contains(&ours) {
+            list.push(ours);
+        }
+        list.push(word);
     }
-    list
+    if !list.contains(&ours) {
+        list.push(ours);
+    }
+    OsString::from_vec(list.join(&b':'))
+}
+
+/// The user's options for AddressSanitizer's runtime, and that it need not be the first library of all in programs that are linked to
+/// it: ours is before it there, as a preloaded library always is.
+fn sanitizers(options: Option<OsString>) -> OsString {
+    let mut all = options.unwrap_or_default();
+    if !all.is_empty() {
+        all.push(":");
+    }
+    all.push("verify_asan_link_order=0");
+    all
 }
 
 /// A connection to the coordinator, which is started if none answers. When several programs come at once, one
@@ -298,6 +319,20 @@ fn start(socket: &Path, settings: &Settings, install: &Install) -> Result<(Child
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_library_comes_behind_what_is_preloaded_already_and_before_a_driver() {
+        let shim = Path::new("/opt/libbaton.so");
+        for (others, all) in [
+            ("", "/opt/libbaton.so"),
+            ("libasan.so.8", "libasan.so.8:/opt/libbaton.so"),
+            ("libasan.so.8 /lib/libtcmalloc.so:", "libasan.so.8:/lib/libtcmalloc.so:/opt/libbaton.so"),
+            ("/opt/libbaton.so:libasan.so.8", "libasan.so.8:/opt/libbaton.so"),
+            ("a.so:/usr/lib/libcuda.so.1:libcuda.so", "a.so:/opt/libbaton.so:/usr/lib/libcuda.so.1:libcuda.so"),
+        ] {
+            assert_eq!(preload(shim, OsStr::new(others)), all, "{others}");
+        }
+    }
 
     #[test]
     fn a_path_that_cannot_be_preloaded_gets_a_link_that_can() {

@@ -137,7 +137,7 @@ fn say_who_is_in_the_way(gpu: &Gpu, arena: u64) {
     if free >= arena {
         return;
     }
-    let others = gpu.census.others(gpu.uuid);
+    let others = gpu.census.others(gpu.uuid).unwrap_or_default();
     let who: Vec<String> = others.iter().take(8).map(ToString::to_string).collect();
     let who = if who.is_empty() { "processes that cannot be seen from here".to_owned() } else { who.join(", ") };
     log::warn!(

@@ -68,6 +68,36 @@ fn unmoved(tenants: &[Value]) -> String {
     Unmanaged::ALL.into_iter().map(of_kind).chain([immovable]).collect()
 }
 
+/// Lines about processes on the GPU that are no tenants.
+pub(crate) fn outsiders(status: &Value) -> String {
+    let Some(all) = status["outsiders"].as_array() else {
+        let why = status["outsiders_unknown"].as_str().unwrap_or("the coordinator does not say");
+        return format!("\nwho else uses the GPU is not known: {why}\n");
+    };
+    let name = |outsider: &Value| {
+        let name = outsider["name"].as_str().unwrap_or("a process that cannot be seen from here");
+        let number = outsider["pid"].as_i64().map_or(String::new(), |pid| format!(" (process {pid})"));
+        let bytes = outsider["bytes"].as_u64().map_or(String::new(), |bytes| format!(" {}", size(bytes)));
+        format!("{name}{number}{bytes}")
+    };
+    let list = |is_from_baton: bool| {
+        let of = all.iter().filter(|outsider| (outsider["from_baton"] == true) == is_from_baton);
+        of.map(name).collect::<Vec<_>>().join(", ")
+    };
+    let (others, lost) = (list(false), list(true));
+    let mut out = String::new();
+    if !others.is_empty() {
+        let _ = writeln!(out, "\non the GPU without Baton: {others}");
+    }
+    if !lost.is_empty() {
+        let _ = writeln!(
+            out,
+            "\nstarted by a program under Baton, and on the GPU without it (has it lost its environment?): {lost}"
+        );
+    }
+    out
+}
+
 fn table(status: &Value) -> String {
     let bytes = |value: &Value| size(value.as_u64().unwrap_or(0));
     let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
@@ -150,6 +180,7 @@ fn table(status: &Value) -> String {
         }
         let _ = writeln!(out, "\n{}\nno more than {most} share the GPU at once (--max-tenants)", trimmed(&table));
     }
+    out.push_str(&outsiders(status));
     out.push_str(&unmoved(tenants));
     let spare = tenants.iter().filter(|tenant| tenant["spare_bytes"].as_u64() > Some(0));
     let spare: Vec<String> =
@@ -182,6 +213,21 @@ mod tests {
         assert!(text.contains("because it is in a pool of the driver's own: a 1 MiB\n"), "{text}");
         assert!(text.contains("because others can reach it: b 2 MiB\n"), "{text}");
         assert_eq!(text.matches("not moved").count(), 3);
+    }
+
+    #[test]
+    fn who_is_no_tenant_is_shown_and_what_is_not_known_too() {
+        let status = json!({"outsiders": [
+            {"pid": 12, "name": "python3", "bytes": 3 << 20, "from_baton": true},
+            {"pid": 13, "name": "games", "bytes": null, "from_baton": false},
+            {"pid": null, "name": null, "bytes": 1 << 20, "from_baton": null},
+        ], "outsiders_unknown": null});
+        let text = outsiders(&status);
+        assert!(text.contains("Baton: games (process 13), a process that cannot be seen from here 1 MiB\n"), "{text}");
+        assert!(text.contains("environment?): python3 (process 12) 3 MiB\n"), "{text}");
+        assert_eq!(outsiders(&json!({"outsiders": []})), "");
+        let unknown = outsiders(&json!({"outsiders": null, "outsiders_unknown": "no library"}));
+        assert_eq!(unknown, "\nwho else uses the GPU is not known: no library\n");
     }
 
     #[test]

@@ -98,6 +98,12 @@ pub const CUDA_ERROR_NO_DEVICE: CUresult = 100;
 pub const CUDA_ERROR_NOT_READY: CUresult = 600;
 /// What was asked for is not there on this device, or not for this memory.
 pub const CUDA_ERROR_NOT_SUPPORTED: CUresult = 801;
+/// `CUDA_ERROR_SYSTEM_NOT_READY`
+pub const CUDA_ERROR_SYSTEM_NOT_READY: CUresult = 802;
+/// `CUDA_ERROR_SYSTEM_DRIVER_MISMATCH`
+pub const CUDA_ERROR_SYSTEM_DRIVER_MISMATCH: CUresult = 803;
+/// `CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE`
+pub const CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE: CUresult = 804;
 /// A name was looked up that does not exist.
 pub const CUDA_ERROR_NOT_FOUND: CUresult = 500;
 

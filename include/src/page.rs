@@ -19,9 +19,9 @@ pub struct CoordinatorPage {
     pub version: AtomicU32,
     /// What the tenant could have with everybody else evicted, in bytes: the size of "its GPU".
     pub arena_bytes: AtomicU64,
-    /// What the coordinator would grant it now on top of what it has, in bytes, or a little more than this. Arena and host pool
-    /// may be full of what others have.
-    pub grantable_bytes: AtomicU64,
+    /// What it could have in arena and host pool beside what others have there, in bytes, or a little more or less than this: what it has
+    /// and what would be granted. Its own allocations change nothing about it.
+    pub could_have_bytes: AtomicU64,
 }
 
 /// Written by the tenant.

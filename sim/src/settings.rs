@@ -31,6 +31,8 @@ pub(crate) struct Settings {
     pub(crate) pageable: bool,
     /// `SIMCUDA_VERSION`: the CUDA version, as `cuDriverGetVersion` tells it. `cuGetProcAddress` knows no newer functions.
     pub(crate) version: u32,
+    /// `SIMCUDA_INIT_ERROR`: what `cuInit` answers, as a driver does that cannot work on its machine.
+    pub(crate) init_error: Option<u32>,
     /// `SIMCUDA_COPY_LOG`: a file that gets a line for every copy to or from the device.
     pub(crate) copy_log: Option<PathBuf>,
 }
@@ -111,6 +113,13 @@ impl Settings {
                 _ => return Err(BadSetting { name: "SIMCUDA_GPUS", value, wanted: "a number from 1 to 8" }),
             },
         };
+        let init_error = match lookup("SIMCUDA_INIT_ERROR") {
+            None => None,
+            Some(value) => match value.trim().parse() {
+                Ok(code @ 1..) => Some(code),
+                _ => return Err(BadSetting { name: "SIMCUDA_INIT_ERROR", value, wanted: "the number of an error" }),
+            },
+        };
         let memory = match lookup("SIMCUDA_MEMORY") {
             None => DEFAULT_MEMORY,
             Some(value) => parse_bytes(&value).filter(|bytes| *bytes >= 2 << 20).ok_or(BadSetting {
@@ -130,6 +139,7 @@ impl Settings {
             slice,
             pausing,
             pageable,
+            init_error,
             copy_log: lookup("SIMCUDA_COPY_LOG").map(PathBuf::from),
         })
     }

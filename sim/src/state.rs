@@ -123,6 +123,9 @@ pub(crate) fn start() -> Outcome {
         eprintln!("{wrong}");
         Status::INVALID_VALUE
     })?;
+    if let Some(error) = settings.init_error.and_then(Status::from_code) {
+        return Err(error);
+    }
     let open = |ordinal| {
         let gpu = Gpu::open(settings.file_of(ordinal).as_deref(), settings.memory, settings.slice);
         gpu.map(|gpu| gpu.at(ordinal))

@@ -43,6 +43,27 @@ compile -shared -fPIC -o "$out/libnewer_driver.so" tests/c/newer_driver.c \
     -Wl,--no-as-needed "$out/stub/libsimcuda.so"
 compile -shared -fPIC -o "$out/libpinning_driver.so" tests/c/pinning_driver.c \
     -Wl,--no-as-needed "$out/stub/libsimcuda.so"
+# A driver that hands every call on: all names but those that it has a function of its own for.
+nm -D --defined-only "$out/stub/libcuda.so.1" | sed -n 's/.* T \(cu.*\)/NAME(\1)/p' |
+    grep -vxE 'NAME\(cu(Init|DriverGetVersion|GetProcAddress(_v2)?)\)' >"$out/stub/driver_names.h"
+compile -I"$out/stub" -shared -fPIC -o "$out/libloader_driver.so" tests/c/loader_driver.c
+compile -DHELPER -shared -fPIC -o "$out/libloader_helper.so" tests/c/loader_driver.c
+compile -shared -fPIC -fno-builtin -o "$out/libfirst_malloc.so" tests/c/first_malloc.c
+
+# Programs with AddressSanitizer, where the compiler has its runtime as a library.
+if echo 'int main(void) { return 0; }' | ${CC:-cc} -fsanitize=address -x c -o "$out/stub/asan" - 2>/dev/null; then
+    mkdir -p "$out/asan"
+    compile -fsanitize=address -o "$out/asan/doors_link" tests/c/doors_link.c "$out/stub/libcuda.so.1"
+    compile -fsanitize=address -o "$out/asan/doors_dlopen" tests/c/doors_dlopen.c
+    compile -fsanitize=address -Wno-use-after-free -o "$out/asan/broken" tests/c/asan_broken.c "$out/stub/libcuda.so.1"
+    compile -fsanitize=address -o "$out/asan/with_options" tests/c/doors_link.c tests/c/asan_options.c \
+        "$out/stub/libcuda.so.1"
+fi
+
+# A management library, and who asks it.
+mkdir -p "$out/nvml"
+compile -shared -fPIC -Wl,-soname,libnvidia-ml.so.1 -o "$out/nvml/libnvidia-ml.so.1" tests/c/fake_nvml.c
+compile -DASK -o "$out/ask_memory" tests/c/fake_nvml.c "$out/stub/libcuda.so.1"
 compile -o "$out/requests" tests/c/requests.c
 compile -o "$out/joining" tests/c/joining.c
 compile -o "$out/secure" tests/c/secure.c

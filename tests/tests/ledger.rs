@@ -44,6 +44,68 @@ fn info(running: &mut Running) -> (u64, u64) {
     (free.parse().expect("a number"), total.parse().expect("a number"))
 }
 
+/// Two programs of an arena of 64 MiB and next to no host pool, of which the second has asked what is free while the first had
+/// 40 MiB.
+#[track_caller]
+fn beside_forty() -> (Coordinator, Running, Running, u64) {
+    let coordinator = serving("64MiB").option("--host-pool", "16MiB").start();
+    let mut first = maker(&coordinator, "first");
+    let mut second = maker(&coordinator, "second");
+    assert_eq!(first.ask("plain 40", LIMIT), "made");
+    // What others have is shown a moment later.
+    let told = loop {
+        let mut asking = maker(&coordinator, "asking");
+        let (free, _) = info(&mut asking);
+        asking.ask("quit", LIMIT);
+        if free <= 40 {
+            break info(&mut second).0;
+        }
+    };
+    assert!(told <= 40, "{told}");
+    (coordinator, first, second, told)
+}
+
+#[test]
+fn what_a_program_was_told_is_free_does_not_rise_when_others_leave() {
+    let (coordinator, mut first, mut second, told) = beside_forty();
+    assert_eq!(second.ask("plain 8", LIMIT), "made");
+    assert_eq!(info(&mut second).0, told - 8);
+    first.ask("quit", LIMIT);
+    first.end(LIMIT);
+    // Who comes then is told of all of it.
+    let mut third = maker(&coordinator, "third");
+    while info(&mut third).0 < 48 {
+        third.ask("quit", LIMIT);
+        third = maker(&coordinator, "third");
+    }
+    assert_eq!(info(&mut second).0, told - 8, "others have left");
+    assert_eq!(second.ask("plain 2", LIMIT), "made");
+    assert_eq!(info(&mut second).0, told - 10);
+    // All of it can be had, whatever it was told.
+    assert_eq!(second.ask("plain 40", LIMIT), "made");
+    assert_eq!(info(&mut second).0, 0);
+    second.ask("drop", LIMIT);
+    second.ask("drop", LIMIT);
+    assert_eq!(info(&mut second).0, told - 8, "it has freed some");
+    second.ask("drop", LIMIT);
+    assert!(info(&mut second).0 >= 48, "it has freed everything");
+}
+
+#[test]
+fn what_a_program_was_told_is_free_does_not_rise_when_others_give_back_what_cannot_move() {
+    let coordinator = serving("160MiB").start();
+    let mut first = maker(&coordinator, "first");
+    let mut second = maker(&coordinator, "second");
+    assert_eq!(first.ask("array 96", LIMIT), "made");
+    assert_eq!(second.ask("plain 8", LIMIT), "made");
+    let told = info(&mut second).0;
+    assert!(told < 110, "{told}");
+    first.ask("quit", LIMIT);
+    first.end(LIMIT);
+    coordinator.until("the arena has grown back", |status| number(&status["arena"]["bytes"]) > 140 * MIB);
+    assert_eq!(info(&mut second).0, told);
+}
+
 /// The ledger's lines by name, in bytes, with what is unmanaged in one.
 #[track_caller]
 fn lines(status: &Value) -> Vec<(String, u64)> {

@@ -17,6 +17,7 @@ mod doors; // plain
 mod environment; // timed
 mod every_hook; // plain
 mod failures; // timed
+mod first; // timed
 mod footprints; // timed
 mod generated; // timed
 mod guests; // timed
@@ -28,11 +29,14 @@ mod kubernetes; // timed
 mod launcher; // timed
 mod ledger; // timed
 mod legal; // timed
+mod loaders; // timed
 mod malformed; // timed
 mod metrics; // timed
 mod namespaces; // timed
 mod newer; // timed
+mod nvml; // timed
 mod observe; // timed
+mod outsiders; // timed
 mod page; // timed
 mod pausing; // timed
 mod peers; // timed

@@ -15,8 +15,9 @@ use std::sync::Arc;
 
 use baton_contract::cuda::{
     CU_MEM_ACCESS_FLAGS_PROT_READWRITE, CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_LOCATION_TYPE_DEVICE,
-    CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUcontext, CUdevice, CUdeviceptr, CUmemAccessDesc, CUmemAllocationProp,
-    CUmemLocation, CUresult, CUstream,
+    CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE, CUDA_ERROR_NO_DEVICE, CUDA_ERROR_OUT_OF_MEMORY,
+    CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, CUDA_ERROR_SYSTEM_NOT_READY, CUDA_SUCCESS, CUcontext, CUdevice, CUdeviceptr,
+    CUmemAccessDesc, CUmemAllocationProp, CUmemLocation, CUresult, CUstream,
 };
 use libloading::Library;
 
@@ -59,11 +60,38 @@ impl GpuError {
     }
 }
 
+impl GpuError {
+    /// What the user can do about it: a clause, if there is anything to say.
+    pub fn advice(&self) -> Option<&'static str> {
+        match self {
+            Self::Library { .. } | Self::Call { code: CUDA_ERROR_NO_DEVICE, .. } => {
+                Some("install NVIDIA's driver; `--driver sim` uses the simulated GPU, `--driver PATH` another driver")
+            }
+            Self::Call { code: CUDA_ERROR_SYSTEM_NOT_READY, .. } => Some(
+                "start the fabric manager (`systemctl start nvidia-fabricmanager`), which GPUs behind NVSwitch wait for; its version \
+                 has to be the driver's",
+            ),
+            Self::Call { code: CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, .. } => Some(
+                "restart the machine, or reload NVIDIA's kernel modules: the driver was upgraded, and its library no longer fits the \
+                 module that runs (`cat /proc/driver/nvidia/version`)",
+            ),
+            Self::Call { code: CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE, .. } => Some(
+                "take the compatibility library (`cuda-compat`) out of LD_LIBRARY_PATH and out of the container: only data-centre GPUs \
+                 take it; a newer driver is what this GPU needs",
+            ),
+            _ => None,
+        }
+    }
+}
+
 fn explain(code: CUresult) -> &'static str {
     match code {
         2 => " (out of device memory)",
         100 => " (no GPU)",
         801 => " (not supported)",
+        802 => " (the system is not ready)",
+        803 => " (the driver's library and its kernel module are of different versions)",
+        804 => " (this GPU does not take the compatibility library)",
         999 => " (unknown; is the driver loaded and the GPU healthy?)",
         _ => "",
     }

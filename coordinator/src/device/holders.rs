@@ -1,7 +1,9 @@
-//! Which processes hold a GPU's memory: asked when a coordinator cannot have what it was to lend out.
+//! Which processes hold a GPU's memory.
 
 use std::ffi::c_uint;
 use std::fmt;
+use std::os::unix::fs::MetadataExt as _;
+use std::sync::OnceLock;
 
 use baton_contract::cuda::CUresult;
 use baton_contract::memory::size;
@@ -9,12 +11,13 @@ use baton_contract::socket_path::gpu_name;
 use libloading::Library;
 use nvml_wrapper::Nvml;
 use nvml_wrapper::enums::device::UsedGpuMemory;
+use nvml_wrapper::error::NvmlError;
 
 /// More processes than these are not listed.
 const ROOM: usize = 4096;
 
 /// A process that holds memory of the GPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Holder {
     /// Its number; 0 if it cannot be seen from here.
     pub pid: u32,
@@ -24,7 +27,7 @@ pub struct Holder {
 
 impl Holder {
     /// What its program is called, if it can be seen from here.
-    fn name(&self) -> Option<String> {
+    pub fn name(&self) -> Option<String> {
         let name = std::fs::read_to_string(format!("/proc/{}/comm", self.pid)).ok()?;
         Some(name.trim_end().to_owned())
     }
@@ -73,32 +76,59 @@ impl Census {
         }
     }
 
-    /// All but this process, those with the most memory first; none if nobody can be asked.
-    pub fn others(self, uuid: [u8; 16]) -> Vec<Holder> {
+    /// All but this process, those with the most memory first.
+    ///
+    /// # Errors
+    ///
+    /// When that cannot be known here: why.
+    pub fn others(self, uuid: [u8; 16]) -> Result<Vec<Holder>, String> {
         let mut all = match self {
-            Self::Simulated(count) => simulated(count),
-            Self::Nvml => nvidias(uuid).unwrap_or_default(),
+            Self::Simulated(count) => simulated(count)?,
+            Self::Nvml => nvidias(uuid)?,
         };
         all.retain(|holder| holder.pid != std::process::id());
         all.sort_by_key(|holder| std::cmp::Reverse(holder.bytes));
-        all
+        Ok(all)
     }
 }
 
-fn simulated(count: Count) -> Vec<Holder> {
+fn simulated(count: Count) -> Result<Vec<Holder>, String> {
     let (mut pids, mut bytes) = (vec![0; ROOM], vec![0; ROOM]);
     let mut there = ROOM as c_uint;
     // SAFETY: two lists with room for as many items as is said.
-    if unsafe { count(&mut there, pids.as_mut_ptr(), bytes.as_mut_ptr()) } != 0 {
-        return Vec::new();
+    let answer = unsafe { count(&mut there, pids.as_mut_ptr(), bytes.as_mut_ptr()) };
+    if answer != 0 {
+        return Err(format!("the simulated driver answers with CUDA error {answer}"));
     }
     let holder = |(pid, bytes)| Holder { pid, bytes: Some(bytes) };
-    pids.into_iter().zip(bytes).take(there as usize).map(holder).collect()
+    // Who has only asked for the driver is listed there too.
+    let all = pids.into_iter().zip(bytes).take(there as usize).filter(|(_, bytes)| *bytes > 0);
+    Ok(all.map(holder).collect())
 }
 
-fn nvidias(uuid: [u8; 16]) -> Option<Vec<Holder>> {
-    let nvml = Nvml::builder().lib_path("libnvidia-ml.so.1".as_ref()).init().ok()?;
-    let device = nvml.device_by_uuid(gpu_name(uuid)).ok()?;
+/// The number of the PID namespace in which the system began (`PROC_PID_INIT_INO`).
+const FIRST_NAMESPACE: u64 = 0xEFFF_FFFC;
+
+/// Whether all processes of this machine can be seen from here.
+fn sees_all_processes() -> bool {
+    std::fs::metadata("/proc/self/ns/pid").is_ok_and(|namespace| namespace.ino() == FIRST_NAMESPACE)
+}
+
+fn nvidias(uuid: [u8; 16]) -> Result<Vec<Holder>, String> {
+    /// Kept open: to open it takes a while.
+    static NVML: OnceLock<Nvml> = OnceLock::new();
+    let failed = |error: NvmlError| format!("NVIDIA's management library (libnvidia-ml.so.1) says: {error}");
+    if !sees_all_processes() {
+        return Err("this is a PID namespace of its own (a container), where the driver shows no processes".to_owned());
+    }
+    let nvml = match NVML.get() {
+        Some(nvml) => nvml,
+        None => {
+            let opened = Nvml::builder().lib_path("libnvidia-ml.so.1".as_ref()).init().map_err(failed)?;
+            NVML.get_or_init(|| opened)
+        }
+    };
+    let device = nvml.device_by_uuid(gpu_name(uuid)).map_err(failed)?;
     let holder = |process: nvml_wrapper::struct_wrappers::device::ProcessInfo| Holder {
         pid: process.pid,
         bytes: match process.used_gpu_memory {
@@ -106,5 +136,5 @@ fn nvidias(uuid: [u8; 16]) -> Option<Vec<Holder>> {
             UsedGpuMemory::Unavailable => None,
         },
     };
-    Some(device.running_compute_processes().ok()?.into_iter().map(holder).collect())
+    Ok(device.running_compute_processes().map_err(failed)?.into_iter().map(holder).collect())
 }

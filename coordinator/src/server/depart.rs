@@ -60,6 +60,7 @@ impl Server {
         self.connection_ended(id);
         let Some((tenant, extents)) = self.tenants.remove(id) else { return };
         self.corun.free(tenant.scheduling.slot);
+        self.outsiders.has_left(tenant.connection.process.pid());
         let (switches, gpu_micros) = tenant.scheduling.counted;
         self.recorder.record(
             id,

@@ -12,7 +12,7 @@ const FLOORS: [&[&str]; 12] = [
     &["event_loop", "tuning"],
     &["tenants"],
     &["recorder", "cost_model"],
-    &["lobby", "corun"],
+    &["lobby", "corun", "outsiders"],
     &["memory", "preemption", "turns"],
     &["parts"],
     &["depart"],

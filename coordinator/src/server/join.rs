@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
 
+use baton_contract::link;
 use baton_contract::messages::{Admission, Refusal};
 use baton_contract::page::ACTIVITY_SLOTS;
 use baton_contract::scheduling::Scheduling;
@@ -89,6 +90,7 @@ impl Server {
         let bytes = self.memory.offered();
         let offer = Admission::Offer { gpu: self.memory.gpu().uuid, driver: self.options.driver, bytes };
         if peer.send(&offer, &[]).is_ok() {
+            self.outsiders.expect(link::peer(peer.as_fd()).and_then(|peer| peer.process));
             self.lobby.stays(peer);
         }
     }
@@ -99,6 +101,7 @@ impl Server {
                 let scheduling = tenant.scheduling.wanted;
                 let joined = What::Joined { name: tenant.name.as_str().into(), class: tenant.class() };
                 log::info!("{} ({}, {}) joined", tenant.name, tenant.class(), tenant.connection.process);
+                self.outsiders.expect(tenant.connection.process.pid());
                 if self.tenants.is_empty() {
                     self.memory.nobody_is_here();
                 }
@@ -130,9 +133,9 @@ impl Server {
         let name = self.free_name(name);
         let page: Shared<baton_contract::page::CoordinatorPage> = page;
         page.version.store(VERSION, Relaxed);
-        let (total, grantable) = self.memory().first_offer();
+        let (total, could_have) = self.memory().first_offer();
         page.arena_bytes.store(total, Relaxed);
-        page.grantable_bytes.store(grantable, Relaxed);
+        page.could_have_bytes.store(could_have, Relaxed);
         let slot = self.corun.give(self.tenants.next_id(), scheduling.class);
         let welcome = Admission::Welcome { tenant: self.tenants.next_id().0, slot: slot.unwrap_or(ACTIVITY_SLOTS) };
         let files = [page_file.as_fd(), theirs.file().as_fd(), requests.as_fd(), self.corun.file(slot)];

@@ -13,6 +13,7 @@
 //! | `turns` | turns begin and end |
 //! | `memory/` | memory: allocations, frames, eviction, swapping in, what is done ahead |
 //! | `corun` | tenants that fit together run together |
+//! | `outsiders` | who is on the GPU and is no tenant |
 //! | `preemption/` | taking tenants off the GPU in the middle; time slices |
 //! | `depart` | tenants that end, in whatever state |
 //! | `admin/` | what users ask for: how things stand, other settings, memory that is to leave |
@@ -34,6 +35,7 @@ mod floors;
 mod join;
 mod lobby;
 mod memory;
+mod outsiders;
 mod parts;
 mod preemption;
 mod receive;
@@ -69,6 +71,7 @@ use cost_model::CostModel;
 use event_loop::{EventLoop, Interest, Source};
 use lobby::Lobby;
 use memory::Memory;
+use outsiders::Outsiders;
 use preemption::Preemptions;
 use receive::Socket;
 use recorder::Recorder;
@@ -198,6 +201,7 @@ pub struct Server {
     prefetches: Prefetches,
     stopping: Stopping,
     corun: Corun,
+    outsiders: Outsiders,
     preemptions: Preemptions,
     /// Given up last: who comes after us takes the GPU then.
     endpoint: Endpoint,
@@ -223,6 +227,7 @@ impl Server {
             Some(path) => Some(File::create(path).map_err(|error| system(&path.display().to_string(), error))?),
             None => None,
         };
+        let outsiders = Outsiders::new(&gpu, waker.clone()).map_err(|error| system("a thread", error))?;
         let preemptions = Preemptions::new(&gpu, options.pause, waker.clone())?;
         let recorder = Recorder::new(socket_path::gpu_name(gpu.uuid).into(), trace);
         let memory = Memory::new(gpu, &options, waker.clone())?;
@@ -249,6 +254,7 @@ impl Server {
             prefetches: Prefetches::default(),
             stopping: Stopping::default(),
             corun: corun.map_err(|error| system("activity page", error))?,
+            outsiders,
             preemptions,
             endpoint,
             options,
@@ -286,6 +292,7 @@ impl Server {
                 self.tune(tuning);
             }
             self.memory().hear();
+            self.outsiders.hear(&self.tenants);
             while let Some(report) = self.preemptions.next_report() {
                 self.preemptions().carried_out(report);
                 self.settle();

@@ -3,7 +3,7 @@
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use crate::driver::find;
+use crate::driver::family;
 
 /// Descriptors above this are taken for CUDA's.
 const MOST: usize = 4096;
@@ -13,7 +13,7 @@ static OTHERS: [AtomicU64; MOST / 64] = [const { AtomicU64::new(0) }; MOST / 64]
 /// A device is used by the library that has its code at `caller`.
 pub(super) fn note(descriptor: c_int, caller: usize) {
     let Some((word, bit)) = place(descriptor) else { return };
-    match find::has_code_at(caller) {
+    match family::has_code_at(caller) {
         Some(false) => OTHERS[word].fetch_or(bit, Ordering::Relaxed),
         // The number may have meant something else before.
         Some(true) | None => OTHERS[word].fetch_and(!bit, Ordering::Relaxed),

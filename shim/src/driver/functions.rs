@@ -4,7 +4,7 @@ use core::ffi::c_void;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use super::symbols::{COUNT, Function, SYMBOLS};
-use super::{find, missing};
+use super::{family, find, missing};
 
 /// By symbol index; null until asked for.
 static FUNCTIONS: [AtomicPtr<c_void>; COUNT] = [const { AtomicPtr::new(core::ptr::null_mut()) }; COUNT];
@@ -34,6 +34,11 @@ pub(crate) fn find_all() {
 /// The driver's own function, if it was looked for. Async-signal-safe.
 pub(crate) fn found(index: usize) -> Option<Function> {
     Some(FUNCTIONS[index].load(Ordering::Acquire)).filter(|function| !function.is_null())
+}
+
+/// Whether this is the driver's own function of a name, whichever of the driver's libraries it lies in.
+pub(crate) fn is(index: usize, function: Function) -> bool {
+    original(index) == function || family::is_named(function, SYMBOLS[index].name)
 }
 
 /// Whether the driver has this function.

@@ -4,11 +4,16 @@
 //! programs ask for `libcuda.so` or a full path instead; their `dlopen` is answered with the name that
 //! matches. The exported function is a tail jump: `dlopen` looks at its return address to find the
 //! caller's search path and namespace, so nothing of ours may stand between.
+//!
+//! The driver itself gets what it asks for (see [`family`]). Its calls are told from a program's by the stack ([`asker`]).
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr;
 use core::sync::atomic::AtomicPtr;
 
+use super::asker::{self, Asker};
+use super::nvml;
+use crate::driver::family;
 use crate::sys::rtld_next::after_ours;
 
 /// The `dlopen` after ours: the C library's, or another preloaded library's.
@@ -20,23 +25,54 @@ static NEXT: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 #[unsafe(naked)]
 unsafe extern "C" fn dlopen(name: *const c_char, flags: c_int) -> *mut c_void {
     core::arch::naked_asm!(
+        // The stack is walked from below here.
+        ".cfi_startproc",
+        "mov rdx, [rsp]",
         "push rsi",
+        ".cfi_adjust_cfa_offset 8",
         "call {prepare}",
         "pop rsi",
+        ".cfi_adjust_cfa_offset -8",
         "mov rdi, rax",
         "jmp qword ptr [rip + {next}]",
+        ".cfi_endproc",
         prepare = sym prepare,
         next = sym NEXT,
     )
 }
 
-extern "C" fn prepare(name: *const c_char) -> *const c_char {
+/// The name that is to be opened in place of this one, for a call that returns to `caller`.
+extern "C" fn prepare(name: *const c_char, flags: c_int, caller: usize) -> *const c_char {
     after_ours(&NEXT, ptr::null_mut(), c"dlopen", nobody as *const () as *mut c_void);
     if name.is_null() {
         return name;
     }
     // SAFETY: the caller of dlopen passes null or a C string.
-    if is_driver(unsafe { CStr::from_ptr(name) }) { c"libcuda.so.1".as_ptr() } else { name }
+    let asked = unsafe { CStr::from_ptr(name) };
+    if is_called(asked, b"libnvidia-ml.so") && asker::of(caller) == Asker::Program {
+        nvml::stand_in(asked, flags);
+    }
+    let is_path = asked.to_bytes().contains(&b'/');
+    if !is_driver(asked) {
+        // Whatever else the driver opens may be the driver too.
+        if asker::is_driver(caller) && (is_path || is_called(asked, b"libcuda.so")) {
+            family::extend(asked, flags);
+        }
+        return name;
+    }
+    match asker::of(caller) {
+        // By its own name the loader would find us.
+        Asker::Driver if !is_path => family::own_path(),
+        Asker::Driver => {
+            family::extend(asked, flags);
+            name
+        }
+        Asker::BelowDriver if is_path && !family::is_member(asked) => {
+            family::extend(asked, flags);
+            name
+        }
+        Asker::BelowDriver | Asker::Program => c"libcuda.so.1".as_ptr(),
+    }
 }
 
 /// Whether a program that opens this wants the CUDA driver, and would get it.
@@ -45,13 +81,18 @@ extern "C" fn prepare(name: *const c_char) -> *const c_char {
 /// fail.
 fn is_driver(name: &CStr) -> bool {
     let bytes = name.to_bytes();
-    let Some(slash) = bytes.iter().rposition(|b| *b == b'/') else {
+    if !bytes.contains(&b'/') {
         return matches!(bytes, b"libcuda.so" | b"libcuda.so.1");
-    };
-    let version = |rest: &[u8]| rest.iter().all(|b| b.is_ascii_digit() || *b == b'.');
-    bytes[slash + 1..].strip_prefix(b"libcuda.so").is_some_and(version)
+    }
+    is_called(name, b"libcuda.so")
         // SAFETY: a C string; the call only asks.
         && unsafe { libc::access(name.as_ptr(), libc::F_OK) } == 0
+}
+
+/// Whether a library's path ends in this name, with or without a version.
+fn is_called(path: &CStr, name: &[u8]) -> bool {
+    let file = path.to_bytes().rsplit(|b| *b == b'/').next().unwrap_or_default();
+    file.strip_prefix(name).is_some_and(|rest| rest.iter().all(|b| b.is_ascii_digit() || *b == b'.'))
 }
 
 /// Where no library after ours can open libraries (a static C library).

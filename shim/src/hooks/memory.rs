@@ -18,8 +18,9 @@ use crate::memory::mappings::Mapping;
 use crate::memory::pools::STEP;
 use crate::memory::space::{self, NoMemory, Space, is_window};
 use crate::memory::table::Facts;
+use crate::memory::told;
 use crate::memory::unmanaged;
-use crate::session::{self, Session};
+use crate::session::{self, Of, Session};
 use crate::sys::thread;
 use crate::work::drain::Pauses;
 use crate::work::mark::{Ended, Mark};
@@ -296,16 +297,29 @@ pub(super) unsafe fn get_info(original: GetInfo, free: *mut usize, total: *mut u
         return answer;
     }
     if let Some((session, space, _)) = ours() {
-        let all = session.link.total();
-        // What the program has beside its allocations is its own too, as without us.
-        let own = space.taken().saturating_add(unmanaged::used());
+        let (all, left) = told_now(session, space);
         // SAFETY: not null, and the driver has just written to them.
         unsafe {
             *total = all as usize;
-            *free = all.saturating_sub(own).min(session.link.grantable()) as usize;
+            *free = left as usize;
         }
     }
     answer
+}
+
+/// What the program is told that there is, and that is free.
+fn told_now(session: &Session, space: &Space) -> (u64, u64) {
+    let all = session.link.total();
+    // What the program has beside its allocations is its own too, as without us.
+    (all, told::free(all, session.link.could_have(), space.taken(), unmanaged::used()).min(all))
+}
+
+/// The same of a GPU by its UUID, also before the program has joined; none if that is not shared.
+pub(crate) fn memory_of(uuid: [u8; 16]) -> Option<(u64, u64)> {
+    match session::of(uuid)? {
+        Of::Session(session) => space::get().map(|space| told_now(session, space)),
+        Of::Offer(bytes) => Some((bytes, bytes)),
+    }
 }
 
 pub(super) unsafe fn total_memory(original: TotalMemory, bytes: *mut usize, device: CUdevice) -> CUresult {

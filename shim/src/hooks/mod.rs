@@ -31,6 +31,8 @@ pub(crate) mod unknown;
 mod unmanaged;
 mod vmm;
 
+pub(crate) use memory::memory_of;
+
 use crate::driver::functions;
 use crate::driver::symbols::{COUNT, Function};
 use crate::sys::process;

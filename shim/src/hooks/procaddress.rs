@@ -132,7 +132,7 @@ fn named(base: &[u8]) -> impl Iterator<Item = usize> + Clone {
 
 /// Which symbol the driver's `function` is, among those that programs ask for by this name.
 fn index_of(base: &[u8], function: Function) -> Option<usize> {
-    named(base).find(|index| functions::original(*index) == function)
+    named(base).find(|index| functions::is(*index, function))
 }
 
 /// Which symbol a driver has for a name in this version, as the list has it. With the flag for per-thread streams the twins alone count, for

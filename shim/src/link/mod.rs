@@ -119,9 +119,9 @@ impl Link {
         self.tell(&MemoryReport::ContextGone);
     }
 
-    /// What the coordinator would grant now, in bytes, on top of what this program has.
-    pub(crate) fn grantable(&self) -> u64 {
-        self.coordinators().grantable_bytes.load(Ordering::Relaxed)
+    /// What this program could have beside what others have, in bytes: what it has of what is moved, and what would be granted.
+    pub(crate) fn could_have(&self) -> u64 {
+        self.coordinators().could_have_bytes.load(Ordering::Relaxed)
     }
 
     /// The size of "the GPU" that this program sees, in bytes.

@@ -27,6 +27,7 @@ mod room;
 pub(crate) mod space;
 mod spare;
 pub(crate) mod table;
+pub(crate) mod told;
 pub(crate) mod unmanaged;
 mod vmm;
 mod window;

@@ -146,6 +146,27 @@ pub(crate) fn total_of(device: CUdevice) -> Option<u64> {
     }
 }
 
+/// What a GPU is to this program.
+pub(crate) enum Of {
+    /// It shares it.
+    Session(&'static Session),
+    /// It would, and would have so many bytes of it.
+    Offer(u64),
+}
+
+/// What a GPU is to this program by its UUID, if that is shared.
+pub(crate) fn of(uuid: [u8; 16]) -> Option<Of> {
+    if let Some(session) = get() {
+        return (connect::uuid(session.device) == Some(uuid)).then_some(Of::Session(session));
+    }
+    let passed = PASSED_OVER.load(Ordering::Acquire);
+    let is_passed_over = |device: &CUdevice| passed & bit(*device) != 0 && connect::uuid(*device) == Some(uuid);
+    if DECIDED.load(Ordering::Acquire) || passed != 0 && (0..64).any(|device| is_passed_over(&device)) {
+        return None;
+    }
+    connect::offered(uuid).map(Of::Offer)
+}
+
 /// In a forked child: there is no session, and what the parent holds must not live on here. Async-signal-safe.
 fn forget() {
     if link::forget() {

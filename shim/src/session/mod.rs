@@ -25,5 +25,5 @@ mod refuse;
 mod requests;
 mod tenant;
 
-pub(crate) use joining::{attend, join, total_of};
+pub(crate) use joining::{Of, attend, join, of, total_of};
 pub(crate) use tenant::{Session, get};

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::policy::arbiter::{State, TenantId};
 use crate::server::Server;
+use crate::server::outsiders::Outsider;
 use crate::server::recorder::{
     BOUNDS, Counters, Departed, DepartedTotals, Histograms, PhaseBuckets, Record, Summary, Totals,
 };
@@ -44,6 +45,10 @@ pub struct Status<'a> {
     /// Programs that wait until there are fewer tenants, in this order.
     newcomers: Vec<NewcomerStatus>,
     max_tenants: usize,
+    /// Processes on the GPU that are no tenants; none if they are not known.
+    outsiders: Option<Vec<Outsider>>,
+    /// Why they are not known.
+    outsiders_unknown: Option<String>,
     recent: Vec<Record>,
     /// Allocations for which others had to go.
     allocations: Vec<Record>,
@@ -236,6 +241,7 @@ impl Server {
         let all: Vec<TenantId> = self.tenants.ids().collect();
         all.into_iter().for_each(|id| self.turns().read_requests(id));
         self.memory().hear_of_all_unmanaged();
+        self.outsiders.look();
         if super::send(&mut peer, &self.status()) {
             self.lobby.reads(peer);
         }
@@ -348,6 +354,7 @@ impl Server {
             },
         });
         let holder = self.arbiter.holder().and_then(|id| self.tenants.get(id));
+        let outsiders = self.outsiders.list(&self.tenants);
         Status {
             schema: baton_views::event::SCHEMA,
             version: env!("CARGO_PKG_VERSION"),
@@ -390,6 +397,8 @@ impl Server {
             tenants: tenants.collect(),
             newcomers: newcomers.collect(),
             max_tenants: self.options.tuning.max_tenants,
+            outsiders_unknown: outsiders.as_ref().err().cloned(),
+            outsiders: outsiders.ok(),
             recent: self.recorder.recent().cloned().collect(),
             allocations: self.recorder.allocations().cloned().collect(),
             departed: self.recorder.departed().cloned().collect(),

@@ -112,18 +112,19 @@ impl Access<'_> {
     /// Lets one know.
     pub(in crate::server) fn show_offer(&self, id: TenantId) {
         let Some(tenant) = self.tenants.get(id) else { return };
-        let Shown { capacity, immovable, grantable } = self.shown();
+        let Shown { capacity, immovable, .. } = self.shown();
         // What it has beside the arena is its own too, whether the arena is smaller for it or not.
         let own = capacity.saturating_add(self.memory.ledger.account(id).leased).min(self.memory.arena.configured());
         let others = (immovable - tenant.extents().counts().immovable).saturating_add(self.memory.rules.headroom);
         let others = others.saturating_add(self.bytes_beside(id));
         tenant.connection.page.arena_bytes.store(own.saturating_sub(others), Relaxed);
-        tenant.connection.page.grantable_bytes.store(grantable, Relaxed);
+        let could_have = tenant.extents().counts().used().saturating_add(self.grantable());
+        tenant.connection.page.could_have_bytes.store(could_have, Relaxed);
     }
 
     /// What is shown to one that has just come.
     pub(in crate::server) fn first_offer(&self) -> (u64, u64) {
-        (self.memory.offered().saturating_sub(self.immovable_bytes()), self.shown().grantable)
+        (self.memory.offered().saturating_sub(self.immovable_bytes()), self.grantable())
     }
 }
 

@@ -1,0 +1,177 @@
+//! Processes on the GPU that are no tenants, and those among them that a program under Baton has started.
+//!
+//! A program that loses its environment on the way (`ssh`, `sudo`, `env -i`) runs beside Baton, which nobody would notice: its memory is
+//! only missing. Who has started whom the system says. It no longer does when a program has put itself in the background and left
+//! its group, so such a one counts as anybody's.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use super::tenants::table::Tenants;
+use crate::device::gpu::Gpu;
+use crate::device::holders::Holder;
+use crate::device::lookout::{Identity, Kin, Lookout, Seen, Sighting, lives};
+use crate::device::wake::Waker;
+
+/// So many programs under Baton are remembered, those that live first.
+const MOST_ROOTS: usize = 1024;
+
+/// What was seen so long ago says nothing any more: the driver answers in milliseconds, and is asked again and again.
+const OUTDATED: Duration = Duration::from_secs(60);
+
+/// One of them.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Outsider {
+    /// None if it cannot be seen from here.
+    pid: Option<i32>,
+    name: Option<String>,
+    bytes: Option<u64>,
+    /// Whether a program under Baton has started it; none if that cannot be seen from here.
+    from_baton: Option<bool>,
+    #[serde(skip)]
+    holder: Holder,
+    #[serde(skip)]
+    identity: Option<Identity>,
+    #[serde(skip)]
+    is_settled: bool,
+}
+
+impl fmt::Display for Outsider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.holder.fmt(f)
+    }
+}
+
+/// What is known of them.
+#[derive(Debug)]
+pub(super) struct Outsiders {
+    lookout: Lookout,
+    reports: Receiver<Seen>,
+    seen: Option<Seen>,
+    /// Programs of `baton run`, and tenants.
+    roots: Vec<Identity>,
+    /// Whether there were some that cannot be seen from here.
+    has_unseen_roots: bool,
+    /// Tenants that have ended since it was looked.
+    left: Vec<(i32, Instant)>,
+    told: BTreeSet<Identity>,
+    has_told_why: bool,
+}
+
+impl Outsiders {
+    pub(super) fn new(gpu: &Gpu, waker: Waker) -> std::io::Result<Self> {
+        let (sender, reports) = channel();
+        Ok(Self {
+            lookout: Lookout::start(gpu, sender, waker)?,
+            reports,
+            seen: None,
+            roots: Vec::new(),
+            has_unseen_roots: false,
+            left: Vec::new(),
+            told: BTreeSet::new(),
+            has_told_why: false,
+        })
+    }
+
+    /// Has it looked again soon.
+    pub(super) fn look(&self) {
+        self.lookout.look();
+    }
+
+    /// A program is under Baton; none if it is of a PID namespace that cannot be seen from here.
+    pub(super) fn expect(&mut self, pid: Option<i32>) {
+        self.has_unseen_roots |= pid.is_none();
+        // It may have ended already.
+        let root = pid.and_then(Identity::of).filter(|root| !self.roots.contains(root));
+        let Some(root) = root else { return };
+        if self.roots.len() >= MOST_ROOTS {
+            self.roots.retain(|root| lives(root.pid));
+            let spare = (self.roots.len() + 1).saturating_sub(MOST_ROOTS);
+            self.roots.drain(..spare);
+        }
+        self.roots.push(root);
+    }
+
+    /// A tenant has left. What was seen of it before means nothing.
+    pub(super) fn has_left(&mut self, pid: Option<i32>) {
+        self.left.extend(pid.map(|pid| (pid, Instant::now())));
+        self.look();
+    }
+
+    /// Takes in what was seen, and tells the log who is new.
+    pub(super) fn hear(&mut self, tenants: &Tenants) {
+        let Some(seen) = self.reports.try_iter().last() else { return };
+        self.left.retain(|(_, since)| *since >= seen.at);
+        self.seen = Some(seen);
+        match self.list(tenants) {
+            Ok(all) => {
+                for outsider in all.into_iter().filter(|outsider| outsider.is_settled) {
+                    if outsider.identity.is_none_or(|identity| !self.told.insert(identity)) {
+                        continue;
+                    }
+                    if outsider.from_baton == Some(true) {
+                        log::warn!(
+                            "{outsider} was started by a program under Baton, uses the GPU and has not joined: has it lost its environment?"
+                        );
+                    } else {
+                        log::info!("{outsider} uses the GPU without Baton");
+                    }
+                }
+                self.told.retain(|identity| lives(identity.pid));
+            }
+            Err(why) if !self.has_told_why => {
+                log::info!("who else uses the GPU is not known: {why}");
+                self.has_told_why = true;
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// All of them; or why they are not known.
+    pub(super) fn list(&self, tenants: &Tenants) -> Result<Vec<Outsider>, String> {
+        let seen = self.seen.as_ref().ok_or("nobody has looked yet")?;
+        let all = seen.all.as_ref().map_err(Clone::clone)?;
+        if seen.at.elapsed() > OUTDATED {
+            return Err("the driver has not answered that for a while".to_owned());
+        }
+        let numbers: Vec<Option<i32>> = tenants.iter().map(|(_, tenant)| tenant.connection.process.pid()).collect();
+        if numbers.contains(&None) {
+            return Err("some tenants are of another PID namespace and cannot be told from others".to_owned());
+        }
+        let is_one = |sighting: &&Sighting| {
+            let pid = sighting.holder.pid as i32;
+            let is_gone = || match &sighting.kin {
+                Some(kin) => Identity::of(pid) != kin.line.first().copied(),
+                None => pid != 0 && !lives(pid),
+            };
+            let has_left = || self.left.iter().any(|(left, since)| *left == pid && *since >= seen.at);
+            !numbers.contains(&Some(pid)) && !has_left() && !is_gone()
+        };
+        Ok(all.iter().filter(is_one).map(|sighting| self.outsider(sighting)).collect())
+    }
+
+    fn outsider(&self, sighting: &Sighting) -> Outsider {
+        let Sighting { holder, name, kin, is_settled } = sighting;
+        Outsider {
+            pid: (holder.pid != 0).then_some(holder.pid as i32),
+            name: name.clone(),
+            bytes: holder.bytes,
+            from_baton: kin.as_ref().and_then(|kin| self.descends(kin)),
+            holder: *holder,
+            identity: kin.as_ref().and_then(|kin| kin.line.first().copied()),
+            is_settled: *is_settled,
+        }
+    }
+
+    fn descends(&self, kin: &Kin) -> Option<bool> {
+        // Who began a group may have ended; its number is nobody else's as long as there is the group.
+        let began =
+            |root: &Identity| kin.groups.contains(&root.pid) && Identity::of(root.pid).is_none_or(|now| now == *root);
+        let descends = self.roots.iter().any(|root| kin.line.contains(root) || began(root));
+        (descends || !self.has_unseen_roots).then_some(descends)
+    }
+}
