@@ -3,8 +3,8 @@
 
     python3 bench/several_gpus.py --baton target/release --out several_gpus.json
 
-Data parallel, tensor parallel and a pipeline over two GPUs (`several_gpus_work.py`), each bare, and
-under `baton run` with a coordinator for the first GPU, for the second, and for both. Another
+Data parallel, tensor parallel and a pipeline over two GPUs, and JAX's `pmap` and sharding
+(`several_gpus_work.py`), each bare, and under `baton run` with a coordinator for the first GPU, for the second, and for both. Another
 program trains on each of the shared GPUs meanwhile, with its memory in the same arena.
 """
 
@@ -22,8 +22,7 @@ from common import machine, table
 from common.coordinator import Install
 
 HERE = pathlib.Path(__file__).resolve().parent
-JOBS = ("ddp", "tensor", "pipeline")
-SHARED = ((0,), (1,), (0, 1))
+JOBS = ("ddp", "tensor", "pipeline", "pmap", "sharding")
 # NVLink multicast is no business of this measurement.
 QUIET = {
     "NCCL_NVLS_ENABLE": "0",
@@ -180,6 +179,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--baton", type=pathlib.Path, required=True, help="folder of the build")
     parser.add_argument("--arena", default="40%", help="of each coordinator (40%%)")
+    parser.add_argument("--shared", nargs="+", default=["0", "1", "0,1"], help="coordinators for")
     parser.add_argument("--jobs", nargs="+", default=JOBS, choices=JOBS)
     parser.add_argument("--out", type=pathlib.Path, help="where the result goes, as JSON")
     arguments = parser.parse_args()
@@ -189,7 +189,7 @@ def main():
     rows = []
     for job, found in results.items():
         rows.append([job, "none", "", f"{found['bare']['seconds']:.1f}", "", "", ""])
-    for gpus in SHARED:
+    for gpus in [tuple(map(int, gpus.split(","))) for gpus in arguments.shared]:
         name = " and ".join(map(str, gpus))
         with Scene(install, gpus, arguments.arena) as scene:
             for job in arguments.jobs:

@@ -1,9 +1,9 @@
 """Programs that use two GPUs, and one that works beside them. Each prints a digest of its results.
 
-    python3 bench/several_gpus_work.py ddp | tensor | pipeline | beside GPU
+    python3 bench/several_gpus_work.py ddp | tensor | pipeline | pmap | sharding | beside GPU
 
 `ddp` and `tensor` are two processes, a GPU each, that talk through NCCL. `pipeline` is one process
-with half of a model on each GPU. `beside` says when it is ready, and then trains the same steps
+with half of a model on each GPU. `pmap` and `sharding` are JAX's ways for one process. `beside` says when it is ready, and then trains the same steps
 again and again until its input ends; it fails if they ever give something else.
 """
 
@@ -99,6 +99,71 @@ def pipeline():
     return digest([*results, x])
 
 
+def jax_devices():
+    """JAX, and the two GPUs."""
+    # By nature it takes three quarters of both.
+    os.environ.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.1")
+    os.environ["XLA_FLAGS"] = "--xla_gpu_deterministic_ops=true --xla_gpu_autotune_level=0"
+    import jax
+
+    return jax, jax.devices()[:2]
+
+
+def numpy_digest(arrays):
+    """Of all their bytes."""
+    import numpy
+
+    found = hashlib.sha256()
+    for array in arrays:
+        found.update(numpy.ascontiguousarray(numpy.asarray(array)).tobytes())
+    return found.hexdigest()[:16]
+
+
+def pmap():
+    """Data parallel by `jax.pmap`: gradients are averaged."""
+    jax, devices = jax_devices()
+    import jax.numpy as jnp
+
+    def loss(weights, x):
+        for weight in weights:
+            x = jnp.tanh(x @ weight)
+        return jnp.mean(x**2)
+
+    def step(weights, x):
+        gradients = jax.lax.pmean(jax.grad(loss)(weights, x), axis_name="gpus")
+        return [w - 0.1 * g for w, g in zip(weights, gradients, strict=True)]
+
+    keys = jax.random.split(jax.random.key(5), 4)
+    weights = [jax.random.normal(key, (WIDTH, WIDTH)) / WIDTH**0.5 for key in keys]
+    weights = [jnp.stack([weight, weight]) for weight in weights]
+    stepped = jax.pmap(step, axis_name="gpus", devices=devices)
+    for number in range(STEPS):
+        x = jax.random.normal(jax.random.key(number), (2, BATCH, WIDTH))
+        weights = stepped(weights, x)
+    return numpy_digest([w[0] for w in weights])
+
+
+def sharding():
+    """One array over both GPUs, and products of it."""
+    jax, devices = jax_devices()
+    import jax.numpy as jnp
+    import numpy
+
+    mesh = jax.sharding.Mesh(numpy.array(devices), ("gpus",))
+    rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("gpus", None))
+    columns = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(None, "gpus"))
+    a = jax.device_put(jax.random.normal(jax.random.key(6), (2 * WIDTH, 2 * WIDTH)), rows)
+
+    @jax.jit
+    def step(a):
+        b = jax.lax.with_sharding_constraint(jnp.tanh(a @ a.T / WIDTH), columns)
+        return jax.lax.with_sharding_constraint(b @ a / WIDTH**0.5, rows)
+
+    for _ in range(STEPS):
+        a = step(a)
+    return numpy_digest([a])
+
+
 def beside(gpu):
     """Trains again and again."""
     torch.cuda.set_device(gpu)
@@ -120,6 +185,7 @@ def beside(gpu):
 
 
 RANKED = {"ddp": ddp, "tensor": tensor}
+ALONE = {"pipeline": pipeline, "pmap": pmap, "sharding": sharding}
 
 
 def ranks(job):
@@ -154,7 +220,7 @@ def main():
         print("digest", RANKED[job](rank), flush=True)
         dist.destroy_process_group()
         return
-    print("digest", beside(int(rest[0])) if job == "beside" else pipeline())
+    print("digest", beside(int(rest[0])) if job == "beside" else ALONE[job]())
 
 
 if __name__ == "__main__":

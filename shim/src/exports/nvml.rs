@@ -14,6 +14,7 @@ use baton_contract::socket_path::gpu_name;
 
 use crate::driver::family;
 use crate::hooks;
+use crate::sys::cancel;
 
 type Device = *mut c_void;
 type Return = c_uint;
@@ -165,6 +166,7 @@ fn replace(library: NonNull<c_void>, real: &Real, ours: usize) {
     }
     real.function.store(found, Ordering::Release);
     // The library's tables are read-only; this way nothing of that changes for anybody else.
+    let _uncancelled = cancel::Off::begin();
     if let Ok(memory) = File::options().write(true).open("/proc/self/mem") {
         let _ = memory.write_at(&ours.wrapping_sub(base).to_ne_bytes(), value as u64);
     }

@@ -23,8 +23,9 @@ impl Named {
 
     /// Names a context once more, until the place is given back.
     fn add(&self, context: usize) -> usize {
-        let take =
-            |place: &AtomicUsize| place.compare_exchange(0, context, Ordering::SeqCst, Ordering::Relaxed).is_ok();
+        let take = |place: &AtomicUsize| {
+            context != 0 && place.compare_exchange(0, context, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+        };
         self.places.iter().position(take).unwrap_or_else(|| {
             self.more.fetch_add(1, Ordering::SeqCst);
             MOST
@@ -39,7 +40,8 @@ impl Named {
     }
 
     fn has(&self, context: usize) -> bool {
-        self.more.load(Ordering::SeqCst) != 0 || self.places.iter().any(|place| place.load(Ordering::SeqCst) == context)
+        let is_it = |place: &AtomicUsize| place.load(Ordering::SeqCst) == context;
+        self.more.load(Ordering::SeqCst) != 0 || context != 0 && self.places.iter().any(is_it)
     }
 
     fn clear(&self) {
@@ -126,6 +128,19 @@ mod tests {
         assert!(KeptOff::begin_if_none_is_inside(one).is_some());
         drop(kept_off);
         assert!(!is_kept_off(other, true));
+    }
+
+    #[test]
+    fn a_call_without_a_context_is_in_nobodys_way_and_nobody_in_its() {
+        let named = Named::new();
+        assert!(!named.has(0), "a free place names none");
+        let place = named.add(0);
+        assert!(named.has(7), "which is not known");
+        let other = named.add(7);
+        named.remove(place);
+        assert!(named.has(7) && !named.has(8));
+        named.remove(other);
+        assert!(!named.has(7));
     }
 
     #[test]

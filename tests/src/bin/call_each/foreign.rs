@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_void};
 use std::ptr::{null, null_mut, without_provenance_mut};
 
-use crate::bench::{Handle, Subject};
+use crate::bench::{Handle, Subject, on};
 use crate::handles::{self, Mapping, UNIT, Use};
 use crate::memory::{usable, written};
 use crate::piece::{NOWHERE, Piece, Place};
@@ -112,6 +112,20 @@ pub(crate) fn of_pool(subject: &Subject, import: extern "C" fn(*mut u64, Handle,
 pub(crate) fn of_external(subject: &Subject, get: extern "C" fn(*mut u64, Handle, *const c_void) -> u32) {
     let mut address = NOWHERE;
     subject.say("no memory", get(&mut address, null_mut(), null()), written(address));
+}
+
+/// `cuGraphicsMapResources` and its kin: of none.
+pub(crate) fn resources(subject: &Subject, map: extern "C" fn(u32, *mut c_void, Handle) -> u32) {
+    for stream in subject.bench.streams() {
+        subject.say(format_args!("no resources{}", on(stream)), map(0, null_mut(), stream.1), "");
+    }
+}
+
+/// `cuSignalExternalSemaphoresAsync` and its kin: of none.
+pub(crate) fn semaphores(subject: &Subject, queue: extern "C" fn(*mut c_void, *const c_void, u32, Handle) -> u32) {
+    for stream in subject.bench.streams() {
+        subject.say(format_args!("no semaphores{}", on(stream)), queue(null_mut(), null(), 0, stream.1), "");
+    }
 }
 
 /// `cuGraphicsResourceGetMappedPointer_v2`.

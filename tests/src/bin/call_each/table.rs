@@ -323,6 +323,11 @@ families! {
         cuMemPoolImportPointer: (Out<u64>, Handle, Buffer) => foreign::of_pool;
         cuExternalMemoryGetMappedBuffer: (Out<u64>, Handle, Description) => foreign::of_external;
         cuGraphicsResourceGetMappedPointer_v2: (Out<u64>, Out<usize>, Handle) => foreign::of_graphics;
+        cuGraphicsMapResources, cuGraphicsMapResources_ptsz, cuGraphicsUnmapResources, cuGraphicsUnmapResources_ptsz:
+            (u32, List, Handle) => foreign::resources;
+        cuSignalExternalSemaphoresAsync, cuSignalExternalSemaphoresAsync_ptsz,
+        cuWaitExternalSemaphoresAsync, cuWaitExternalSemaphoresAsync_ptsz:
+            (List, Description, u32, Handle) => foreign::semaphores;
         cuGraphAddMemAllocNode: (Out<Handle>, Handle, *const Handle, usize, Buffer) => foreign::of_graph;
     }
 
