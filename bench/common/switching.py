@@ -62,6 +62,7 @@ PLAIN = (
     "extents",
     "waits",
     "waited_ms",
+    "opaque",
 )
 PHASES = ("decided_ms", "granted_ms", "first_extent_ms", "first_launch_ms", "all_resident_ms")
 

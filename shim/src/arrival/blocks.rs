@@ -12,7 +12,7 @@ use baton_contract::cuda::{CUdeviceptr, CUresult};
 use baton_contract::memory::GRANULE;
 use baton_contract::messages::{ArrivalStory, ExtentId, HOST_MEMORY};
 
-use super::needs::{Named, Needs};
+use super::needs::Needs;
 use super::roots;
 use crate::gate::{self, Passage};
 use crate::memory::layout::{ExtentLayout, Layout};
@@ -244,8 +244,10 @@ fn find(blocks: &[Block], address: CUdeviceptr) -> Option<u32> {
 
 /// How far before its memory an address may lie that means it: kernels count rows and planes from one, and columns.
 const NEAR: u64 = 256 << 10;
+/// The same of an address that lies in nothing else. Not any distance: two numbers side by side may look like such an address.
+const FAR: u64 = 1 << 30;
 
-/// The block at an address, the one that ends there, as some programs go backwards from an end, and the one that begins within `near`
+/// The block at an address, the one that ends there, as some programs go backwards from an end, and those that begin within `near`
 /// after it, as some count from one. Before them the block that the address lies in.
 fn find_around(blocks: &[Block], address: CUdeviceptr, near: u64) -> (Option<&Block>, impl Iterator<Item = u32>) {
     let after = blocks.partition_point(|block| block.start <= address);
@@ -254,7 +256,7 @@ fn find_around(blocks: &[Block], address: CUdeviceptr, near: u64) -> (Option<&Bl
     // At the beginning of one, the one before may end.
     let before = last.filter(|at| blocks[*at].start == address).and_then(|at| at.checked_sub(1));
     let before = before.filter(|at| blocks[*at].end == address);
-    let next = Some(after).filter(|at| blocks.get(*at).is_some_and(|block| block.start - address <= near));
+    let next = (after..blocks.len()).take_while(move |at| blocks[*at].start - address <= near);
     let found = here.into_iter().chain(before).chain(next).map(|at| at as u32);
     (last.map(|at| &blocks[at]).filter(|block| address < block.end), found)
 }
@@ -478,20 +480,20 @@ impl Arrival {
         extents.filter(|extent| !extent.is_mapped.load(Ordering::Relaxed)).map(|extent| extent.bytes).sum()
     }
 
-    /// Whether an address is of no memory that is here or on its way: then it may mean any.
-    fn is_astray(&self, address: CUdeviceptr) -> bool {
+    /// How far from a kernel's parameter memory may begin that it means.
+    fn reach_of(&self, address: CUdeviceptr) -> u64 {
         // What was allocated since is in no block.
         let is_new = |space: &space::Space| space.find(address).is_some() || space.mapping(address).is_some();
-        find_around(&self.blocks, address, NEAR).1.next().is_none() && space::get().is_some_and(|space| !is_new(space))
+        let is_in_nothing = || space::get().is_none_or(|space| !is_new(space));
+        if find(&self.blocks, address).is_none() && is_in_nothing() { FAR } else { NEAR }
     }
 
     /// Does something for each block that a call needs and that is not all here. True if it needs everything, and not everything is here:
     /// then perhaps not for all. Remembers what was asked for.
     fn for_lacking(&self, needs: &Needs, mut what: impl FnMut(u32)) -> bool {
-        let is_known = |named: &Named| !named.is_opaque && !named.parameters.iter().any(|at| self.is_astray(*at));
         let named = match needs {
             Needs::Nothing => return false,
-            Needs::These(named) if !self.unreadable && is_known(named) => named,
+            Needs::These(named) if !self.unreadable && !named.is_opaque => named,
             _ => return self.lacks_any(),
         };
         Visited::with(self.extents.len(), self.blocks.len(), |visited| {
@@ -509,11 +511,13 @@ impl Arrival {
             };
             // Many addresses lie in the same block as the one before.
             let mut inside = 0..0;
-            for address in named.addresses.iter().chain(&named.parameters) {
+            let addresses = named.addresses.iter().map(|address| (address, false));
+            for (address, is_parameter) in addresses.chain(named.parameters.iter().map(|address| (address, true))) {
                 if inside.contains(address) {
                     continue;
                 }
-                let (block, blocks) = find_around(&self.blocks, *address, NEAR);
+                let near = if is_parameter { self.reach_of(*address) } else { NEAR };
+                let (block, blocks) = find_around(&self.blocks, *address, near);
                 blocks.for_each(|at| visit(at, visited));
                 inside = block.map_or(0..0, |block| block.start + 1..(block.end - NEAR).max(block.start + 1));
             }

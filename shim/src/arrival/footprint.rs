@@ -177,8 +177,8 @@ unsafe fn add_value(value: *const u8, size: usize, found: &mut Named) -> Option<
     Some(())
 }
 
-/// Adds every word that is an address of ours, also in between: structures may be packed. One where a pointer usually lies may mean an
-/// allocation that it does not lie in.
+/// Adds every word that is an address of ours, also in between: structures may be packed. One where a pointer usually lies may mean
+/// allocations that it does not lie in.
 fn add_words(value: &[u8], found: &mut Named) {
     let ((start, end), host) = (Space::window(), roots::host_range());
     for (at, word) in value.windows(WORD).enumerate() {

@@ -33,7 +33,7 @@ pub(crate) enum Needs {
 pub(crate) struct Named {
     /// Addresses, of which the allocations are needed and what they lead to.
     pub(crate) addresses: Vec<CUdeviceptr>,
-    /// The same of a kernel's parameters: one that lies in no allocation may mean any, because kernels add to it.
+    /// The same of a kernel's parameters: one that lies in no allocation may mean those behind it, because kernels add to it.
     pub(crate) parameters: Vec<CUdeviceptr>,
     /// Parts of addresses, perhaps.
     pub(crate) parts: Vec<Part>,

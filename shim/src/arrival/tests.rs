@@ -1,4 +1,4 @@
-use super::super::needs::Part;
+use super::super::needs::{Named, Part};
 use super::*;
 
 const MIB: u64 = 1 << 20;
@@ -119,6 +119,18 @@ fn an_address_between_two_may_mean_either() {
         assert!(arrival.lacks(&these(&[66 * MIB - 1])), "right before the second");
         assert_eq!(arrival.lacks(&these(&[66 * MIB - NEAR - 1])), here == 2);
     }
+}
+
+#[test]
+fn a_parameter_that_lies_in_nothing_means_what_lies_behind_it() {
+    let arrival = arrival(three(), &[], roots::Found::default());
+    let parameter = |at: u64| Needs::These(Named { parameters: vec![at], ..Named::default() });
+    // The one at 64 MiB; the last one is too far away.
+    assert!(arrival.lacks(&parameter(20 * MIB)) && !arrival.lacks(&these(&[20 * MIB])));
+    arrival.mapped(&[ExtentId(3)]);
+    assert!(!arrival.lacks(&parameter(20 * MIB)));
+    assert!(arrival.lacks(&parameter(0x1000 * MIB - FAR)) && !arrival.lacks(&parameter(0x1000 * MIB - FAR - 1)));
+    assert!(!arrival.lacks(&parameter(2 * 0x1000 * MIB)), "behind everything");
 }
 
 #[test]
