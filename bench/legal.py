@@ -39,7 +39,7 @@ CASES = (
 )
 # However addresses come to kernels whose memory arrives.
 WAYS = (
-    "late-copy late-in-legacy late-behind-legacy late-behind-event late-behind-kernel late-2d "
+    "late-copy late-behind-event late-behind-kernel late-2d "
     "late-by-host-function late-synchronous late-registered late-graph graph-rows graph-direct direct "
     "direct-deep chain variable managed write-words write-halves write-lower-halves fill-halves "
     "fill-quarters fill-bytes fill-2d copy-parts copy-odd move-halves move-rows-of-halves packed before"

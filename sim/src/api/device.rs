@@ -201,6 +201,8 @@ fn attribute_value(attribute: u32) -> Option<i32> {
         84 | 85 => 0,
         86 => 0,
         87 => 2,
+        // Otherwise if it is set so.
+        PAGEABLE_ACCESS => 0,
         89 => 1,
         90 => 1,
         91 => 1,
