@@ -145,6 +145,9 @@ fn words_that_look_like_addresses_of_the_host_are_told() {
     let pages: Vec<u64> = contents.iter().map(|page| bench.page(page)).collect();
     let expected = [(0, TO_HOST), (1, TO_HOST), (2, TO_HOST), (3, TO_HOST), (6, 0)];
     assert_eq!(bench.scan(&pages, RANGE).pointers, Some(expected.to_vec()));
+    // The range may lie right beside.
+    let beside = [HOST.end - 1, HOST.end].map(|word| bench.page(&page(word)));
+    assert_eq!(bench.scan(&beside, HOST.end..HOST.end + PAGE).pointers, Some(vec![(0, TO_HOST), (1, 0)]));
     let told = contents.iter().map(|page| has_host_words(page, &RANGE, &HOST));
     assert!(told.eq([true, true, true, true, false, false, false, false]));
     assert_eq!(

@@ -136,12 +136,10 @@ impl Schedule {
     }
 }
 
-/// Whether a word has an upper half of so many from the first on, and another than those of addresses in the range have.
+/// Whether a word has an upper half of so many from the first on, and is no address in the range.
 fn has_host_words(words: &[u64], (start, bytes): (u64, u64), (first, span): (u32, u32)) -> bool {
     let upper = |word: u64| (word >> 32) as u32;
-    let lowest = upper(start);
-    let ours = if bytes == 0 { 0 } else { upper(start + bytes - 1).wrapping_sub(lowest) + 1 };
-    let is_host = |word: &u64| upper(*word).wrapping_sub(first) < span && upper(*word).wrapping_sub(lowest) >= ours;
+    let is_host = |word: &u64| upper(*word).wrapping_sub(first) < span && word.wrapping_sub(start) >= bytes;
     span > 0 && words.iter().any(is_host)
 }
 

@@ -77,10 +77,9 @@ pub fn granules_in(page: &[u8], range: &Range<u64>) -> Vec<u32> {
 
 /// Whether a page holds a word that looks like an address of the host's: it lies within 4 GiB of one of them, and of none of the range's.
 pub fn has_host_words(page: &[u8], range: &Range<u64>, host: &Range<u64>) -> bool {
-    let upper = |range: &Range<u64>| (range.start >> 32)..=(range.end.wrapping_sub(1) >> 32);
-    let is_in = |range: &Range<u64>, half: u64| !range.is_empty() && upper(range).contains(&half);
-    let mut halves = page.chunks_exact(8).map(|word| u32::from_le_bytes([word[4], word[5], word[6], word[7]]));
-    halves.any(|half| is_in(host, half.into()) && !is_in(range, half.into()))
+    let near = (host.start >> 32)..=(host.end.wrapping_sub(1) >> 32);
+    let mut words = page.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes")));
+    !host.is_empty() && words.any(|word| near.contains(&(word >> 32)) && !range.contains(&word))
 }
 
 #[cfg(test)]

@@ -98,22 +98,27 @@ __device__ __noinline__ void add_pair(u64 pair, u64* table, u32 slots, Found* fo
     found->overflow = 1;
 }
 
-// One unit that may hold pointers.
-__device__ __noinline__ void look_closer(uint4 unit, u64 start, u64 bytes, u32 page, u32* known, u64* table, u32 slots,
-                                         Found* found, u64* pairs, u32 room) {
+// One unit that may hold pointers. Whether it holds host words.
+__device__ __noinline__ bool look_closer(uint4 unit, u64 start, u64 bytes, u32 page, u32* known, u64* table, u32 slots,
+                                         Found* found, u64* pairs, u32 room, u32 host, u32 host_span) {
+    bool has_host = false;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         u64 word = half ? (u64)unit.w << 32 | unit.z : (u64)unit.y << 32 | unit.x;
         u64 offset = word - start;
-        if (offset >= bytes) continue;
+        if (offset >= bytes) {
+            has_host |= (u32)(word >> 32) - host < host_span;
+            continue;
+        }
         u32 granule = (u32)(offset >> 21);
         volatile u32* slot = &known[granule % KNOWN];
         if (*slot == granule) continue;
         // With more to tell than there is room for, nothing is worth adding.
-        if (*(volatile u32*)&found->overflow) return;
+        if (*(volatile u32*)&found->overflow) continue;
         add_pair((u64)page << 32 | granule, table, slots, found, pairs, room);
         *slot = granule;
     }
+    return has_host;
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
@@ -161,8 +166,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         if (maybe) {
 #pragma unroll 1
             for (int i = 0; i < UNROLL; i++)
-                look_closer(__ldcs(from + (i - UNROLL) * (int)THREADS), start, bytes, page, known, table, slots, found,
-                            pairs, room);
+                has_host |= look_closer(__ldcs(from + (i - UNROLL) * (int)THREADS), start, bytes, page, known, table,
+                                        slots, found, pairs, room, host, host_span);
         }
     }
     for (int lanes = 16; lanes; lanes /= 2) {
