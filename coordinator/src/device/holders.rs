@@ -101,7 +101,7 @@ fn simulated(count: Count) -> Result<Vec<Holder>, String> {
         return Err(format!("the simulated driver answers with CUDA error {answer}"));
     }
     let holder = |(pid, bytes)| Holder { pid, bytes: Some(bytes) };
-    // Who has only asked for the driver is listed there too.
+    // A process that has only asked for the driver is listed there too.
     let all = pids.into_iter().zip(bytes).take(there as usize).filter(|(_, bytes)| *bytes > 0);
     Ok(all.map(holder).collect())
 }

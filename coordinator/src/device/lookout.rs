@@ -15,7 +15,7 @@ use super::wake::Waker;
 const USUALLY: Duration = Duration::from_secs(10);
 /// How often at most.
 const AT_MOST: Duration = Duration::from_millis(300);
-/// Who has been there for so long is not just ending.
+/// A process that has been there for so long is not just ending.
 const SETTLED: Duration = Duration::from_secs(1);
 /// No process has so many ancestors.
 const MOST_PARENTS: usize = 256;
