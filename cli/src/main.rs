@@ -112,7 +112,8 @@ enum Bench {
 
 fn main() -> ExitCode {
     let Arguments { command } = Arguments::parse();
-    if !matches!(command, Command::Serve(_)) {
+    // Those two serve: a peer that goes is nothing to end for.
+    if !matches!(command, Command::Serve(_) | Command::K8s(_)) {
         // As other commands do, this one ends in silence when nobody reads what it prints any more.
         // SAFETY: no other thread runs yet, and this is no handler of ours.
         unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };

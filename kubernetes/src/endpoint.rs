@@ -45,6 +45,12 @@ fn identity(path: &Path) -> Option<(u64, u64, i64, i64)> {
     Some((found.dev(), found.ino(), found.ctime(), found.ctime_nsec()))
 }
 
+/// Whether kubelet itself has said so: one that ends while it is asked leaves an error of the connection's.
+fn is_an_answer(status: &Status) -> bool {
+    let is_out_of_time = matches!(status.code(), Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled);
+    !is_out_of_time && std::error::Error::source(status).is_none()
+}
+
 impl Resource {
     pub(crate) fn new(class: Class, options: Arc<Options>, health: Arc<Health>, ended: watch::Receiver<bool>) -> Self {
         let name = format!("{}/{}", options.domain, class.word());
@@ -99,7 +105,7 @@ impl Resource {
                         log::info!("{} is registered", self.name);
                         (registered, is_said) = (there, false);
                     }
-                    Err(status) if matches!(status.code(), Code::Unavailable | Code::DeadlineExceeded) => {
+                    Err(status) if !is_an_answer(&status) => {
                         if !std::mem::replace(&mut is_said, true) {
                             log::info!("{}: waiting for kubelet at {}", self.name, kubelet.display());
                         }

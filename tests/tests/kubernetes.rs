@@ -25,8 +25,11 @@ use tonic::{Request, Response, Status};
 
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// Hears who registers.
-struct Hears(Sender<RegisterRequest>);
+/// Hears who registers, and answers only if it is to.
+struct Hears {
+    tell: Sender<RegisterRequest>,
+    answers: bool,
+}
 
 #[tonic::async_trait]
 impl Registration for Hears {
@@ -35,7 +38,10 @@ impl Registration for Hears {
         if request.resource_name.starts_with("taken.dev/") {
             return Err(Status::already_exists("somebody else has it"));
         }
-        let _ = self.0.send(request);
+        let _ = self.tell.send(request);
+        if !self.answers {
+            std::future::pending::<()>().await;
+        }
         Ok(Response::new(Empty {}))
     }
 }
@@ -49,6 +55,10 @@ struct Kubelet {
 
 impl Kubelet {
     fn start(folder: &Path) -> Self {
+        Self::that_answers(folder, true)
+    }
+
+    fn that_answers(folder: &Path, answers: bool) -> Self {
         // kubelet removes what it finds there.
         for entry in std::fs::read_dir(folder).expect("ours") {
             std::fs::remove_file(entry.expect("readable").path()).expect("ours");
@@ -60,7 +70,7 @@ impl Kubelet {
             let _inside = runtime.enter();
             UnixListener::bind(folder.join("kubelet.sock")).expect("ours")
         };
-        let server = Server::builder().add_service(RegistrationServer::new(Hears(tell)));
+        let server = Server::builder().add_service(RegistrationServer::new(Hears { tell, answers }));
         runtime.spawn(server.serve_with_incoming(UnixListenerStream::new(listener)));
         Self { runtime, folder: folder.to_path_buf(), registered }
     }
@@ -230,6 +240,20 @@ fn a_plugin_registers_again_when_kubelet_or_it_itself_was_killed() {
     let _plugin = start(&[]);
     let resources = kubelet.registered();
     kubelet.client(&resources[0]);
+}
+
+#[test]
+fn a_plugin_outlives_a_kubelet_that_is_killed_before_it_answers() {
+    let coordinator = Serving::arena("64MiB").start();
+    let (folder, start) = placed(&coordinator);
+    let kubelet = Kubelet::that_answers(&folder, false);
+    let plugin = start(&[]);
+    kubelet.registered();
+    drop(kubelet);
+    let kubelet = Kubelet::start(&folder);
+    let resources = kubelet.registered();
+    kubelet.client(&resources[0]);
+    assert!(!plugin.err().contains("refuses"), "{}", plugin.err());
 }
 
 #[test]
