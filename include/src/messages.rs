@@ -216,6 +216,16 @@ declare::messages! {
             },
             /// One of its contexts is no more.
             28 => ContextGone,
+            /// The extents of this range are to become one piece, which the tenant has made and of which this carries a descriptor:
+            /// their contents are copied there while the tenant is off the GPU. Answered by [`MemoryCommand::Consolidated`].
+            29 => Consolidate {
+                /// Where the first of them lies.
+                at: u64,
+                /// What all of them are, in bytes.
+                bytes: u64,
+                /// Whether the descriptor comes with it.
+                piece: bool,
+            } carries usize::from(*piece),
         }
         /// How its work can be taken off the GPU.
         Preemption(PreemptionReport) {
@@ -477,6 +487,15 @@ declare::messages! {
                 gone: Vec<ExtentId> [MAX_RECUT],
                 /// Those that take their place, with their addresses.
                 extents: Vec<(ExtentId, u64, SizeClass)> [MAX_RECUT],
+            },
+            /// To [`MemoryReport::Consolidate`]: map the piece in their place, and give the extents back. The gate is closed.
+            25 => Consolidated {
+                /// The command's number.
+                batch: u32,
+                /// Where the first of them lies.
+                at: u64,
+                /// Whether the piece has their contents. If not, all stays as it is: the tenant cannot be taken off the GPU.
+                copied: bool,
             },
         }
         /// Taking the tenant's work off the GPU.

@@ -205,7 +205,8 @@ impl BareTenant {
         match command {
             MemoryCommand::Prepare { batch, .. }
             | MemoryCommand::Map { batch, .. }
-            | MemoryCommand::Unmap { batch, .. } => self.tell(&MemoryReport::Done { batch: *batch, micros: 1 }),
+            | MemoryCommand::Unmap { batch, .. }
+            | MemoryCommand::Consolidated { batch, .. } => self.tell(&MemoryReport::Done { batch: *batch, micros: 1 }),
             MemoryCommand::Recut { .. } => {}
         }
     }

@@ -350,7 +350,9 @@ fn a_tenant_that_cannot_take_what_others_share_with_it_keeps_nobody_waiting() {
                             });
                             opener.done(&command);
                         }
-                        MemoryCommand::Recut { .. } => panic!("it has nothing of its own"),
+                        MemoryCommand::Recut { .. } | MemoryCommand::Consolidated { .. } => {
+                            panic!("it has nothing of its own")
+                        }
                     },
                     other => panic!("{other:?}"),
                 }

@@ -277,6 +277,29 @@ fn an_allocation_is_handed_on_to_devices_on_the_bus_and_to_other_processes() {
 }
 
 #[test]
+fn memory_is_exported_while_work_waits_for_its_program() {
+    for (case, evicted) in [("export", false), ("two", false), ("two", true), ("bus", false)] {
+        let coordinator = Serving::arena("96MiB").option("--host-pool", "128MiB").start();
+        let other = coordinator.join("other", &program("hold"), &["--megabytes", "40"]);
+        same(&coordinator, "exported", case, |_| {
+            if evicted {
+                evict(&coordinator, "exported");
+            }
+        });
+        drop(other);
+    }
+}
+
+#[test]
+fn where_no_work_can_be_paused_such_an_export_is_refused_at_once_and_works_later() {
+    let coordinator = serving().start();
+    let shared = played(&coordinator, "exported", "export", |_| {});
+    assert!(shared.err.contains("work on the GPU does not end"), "{shared:?}");
+    let refused = alone("exported", "export").out.replace("a stream waits: 0", "a stream waits: 801");
+    assert_eq!(shared.out, refused);
+}
+
+#[test]
 fn programs_that_pass_memory_on_by_descriptors_run_together() {
     for case in ["one-piece", "pieces", "pool", "imported"] {
         // Nobody has to leave: what one waits for, the other can do only if it has the GPU too.

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use baton_contract::link::{self, Chosen};
 use baton_contract::messages::{
-    Channels, ExtentId, FromTenant, MemoryReport, Message as _, Opening, PreemptionReport, Request, TurnReport,
+    Answer, Channels, ExtentId, FromTenant, MemoryCommand, MemoryReport, Message as _, Opening, PreemptionReport,
+    Request, TurnReport,
 };
 use baton_contract::resource_manager::Objects;
 use baton_contract::wire::GpuNumber;
@@ -106,6 +107,29 @@ fn what_is_no_greeting_costs_a_stranger_the_connection_and_nothing_else() {
 }
 
 #[test]
+fn a_piece_that_is_no_memory_or_too_little_is_not_copied_to() {
+    const MIB: u64 = 1 << 20;
+    let coordinator = Serving::arena("64MiB").start();
+    let mut liar = BareTenant::join(&coordinator, "liar");
+    liar.take_gpu();
+    let Request::Allocate { at, bytes } = liar.allocation(6 * MIB) else { unreachable!("that is what it asks for") };
+    let (Answer::Allocated { extents }, frames) = liar.ask(&Request::Allocate { at, bytes }) else {
+        panic!("there is room");
+    };
+    let null = std::fs::File::open("/dev/null").expect("there");
+    let socket = UnixDatagram::unbound().expect("a socket");
+    for piece in [None, Some(null.as_fd()), Some(socket.as_fd()), Some(frames[0].as_fd())] {
+        let wish = MemoryReport::Consolidate { at, bytes, piece: piece.is_some() }.encode(GpuNumber::FIRST);
+        link::send(liar.control.as_fd(), &wish, piece.as_slice(), false).expect("a message");
+        let (command, _) = liar.hear_of_memory();
+        assert!(matches!(command, MemoryCommand::Consolidated { copied: false, .. }), "{piece:?}: {command:?}");
+        liar.done(&command);
+    }
+    let freed = liar.ask(&Request::Free { extents: extents.into_iter().map(|(extent, _)| extent).collect() });
+    assert_eq!(freed.0, Answer::Freed);
+}
+
+#[test]
 fn what_a_tenant_cannot_mean_costs_it_its_connection_and_nothing_else() {
     let coordinator = Serving::arena("64MiB").start();
     let mut running = hold(&coordinator, "tenant");
@@ -128,10 +152,18 @@ fn what_a_tenant_cannot_mean_costs_it_its_connection_and_nothing_else() {
         until_hung_up(&socket);
         assert!(running.ask("touch", LIMIT).starts_with("touched "));
     }
+    // One piece for what is not its own.
+    let null = std::fs::File::open("/dev/null").expect("there");
+    for (at, bytes) in [(0, 2 << 20), (1 << 40, 0), (u64::MAX - 10, 2 << 20), (1 << 40, u64::MAX)] {
+        let (socket, _requests) = greeted(&coordinator, &hello);
+        let wish = MemoryReport::Consolidate { at, bytes, piece: true }.encode(GpuNumber::FIRST);
+        link::send(socket.as_fd(), &wish, &[null.as_fd()], false).expect("a message");
+        until_hung_up(&socket);
+        assert!(running.ask("touch", LIMIT).starts_with("touched "));
+    }
     // What is to be paused, through what is not the driver's control device, through nothing, and through too much.
     let objects = Objects { client: 1, subdevice: 2, channels: vec![3], ..Objects::default() };
     let offer = PreemptionReport::Channels { channels: Channels::ResourceManager(objects) }.encode(GpuNumber::FIRST);
-    let null = std::fs::File::open("/dev/null").expect("there");
     for descriptors in [&[][..], &[null.as_fd()], &[null.as_fd(), null.as_fd()]] {
         let (socket, _requests) = greeted(&coordinator, &hello);
         link::send(socket.as_fd(), &offer, descriptors, false).expect("a message");

@@ -148,6 +148,7 @@ calls! {
     unmap = "cuMemUnmap" (CUdeviceptr, usize);
     set_access = "cuMemSetAccess" (CUdeviceptr, usize, *const CUmemAccessDesc, usize);
     export = "cuMemExportToShareableHandle" (*mut c_void, Handle, c_int, u64);
+    import = "cuMemImportFromShareableHandle" (*mut Handle, *mut c_void, c_int);
     register = "cuMemHostRegister_v2" (*mut c_void, usize, c_uint);
     stream_create = "cuStreamCreate" (*mut CUstream, c_uint);
     event_create = "cuEventCreate" (*mut Event, c_uint);
@@ -155,6 +156,7 @@ calls! {
     event_wait = "cuEventSynchronize" (Event);
     copy_in = "cuMemcpyHtoDAsync_v2" (CUdeviceptr, *const c_void, usize, CUstream);
     copy_out = "cuMemcpyDtoHAsync_v2" (*mut c_void, CUdeviceptr, usize, CUstream);
+    copy_within = "cuMemcpyDtoDAsync_v2" (CUdeviceptr, CUdeviceptr, usize, CUstream);
     fill = "cuMemsetD8Async" (CUdeviceptr, u8, usize, CUstream);
     allocate = "cuMemAlloc_v2" (*mut CUdeviceptr, usize);
     free = "cuMemFree_v2" (CUdeviceptr);
@@ -241,6 +243,35 @@ pub struct Memory {
     pub bytes: u64,
     /// What another process can import it by.
     pub descriptor: OwnedFd,
+}
+
+/// Memory of another process's, for as long as this value lives.
+pub struct Imported {
+    gpu: Gpu,
+    memory: Option<Memory>,
+}
+
+impl Imported {
+    /// Where this process sees it.
+    pub fn address(&self) -> CUdeviceptr {
+        self.memory.as_ref().map_or(0, |memory| memory.address)
+    }
+}
+
+impl std::fmt::Debug for Imported {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.memory.fmt(f)
+    }
+}
+
+impl Drop for Imported {
+    fn drop(&mut self) {
+        if let Some(memory) = self.memory.take()
+            && let Err(error) = self.gpu.unmake(memory)
+        {
+            log::error!("releasing memory: {error}");
+        }
+    }
 }
 
 /// A queue of copies or fills.
@@ -349,19 +380,43 @@ impl Gpu {
             windows: ptr::null_mut(),
             flags: [0; 8],
         };
-        let access = CUmemAccessDesc { location, flags: CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
-        let (mut handle, mut descriptor, mut address) = (0, -1, 0);
-        // SAFETY: structures of cuda.h's layout that live over the calls; on a failure, what was made before
-        // is undone in reverse order.
-        unsafe {
+        let (mut handle, mut descriptor) = (0, -1);
+        // SAFETY: structures of cuda.h's layout that live over the calls; a descriptor that the driver has just opened for us.
+        let descriptor = unsafe {
             check("cuMemCreate", (self.calls.create)(&mut handle, size, &properties, 0))?;
             let export = (self.calls.export)((&raw mut descriptor).cast(), handle, POSIX_DESCRIPTOR, 0);
             if let Err(error) = check("cuMemExportToShareableHandle", export) {
                 (self.calls.release)(handle);
                 return Err(error);
             }
-            let descriptor = OwnedFd::from_raw_fd(descriptor);
-            let _ = rustix::io::fcntl_setfd(&descriptor, rustix::io::FdFlags::CLOEXEC);
+            OwnedFd::from_raw_fd(descriptor)
+        };
+        let _ = rustix::io::fcntl_setfd(&descriptor, rustix::io::FdFlags::CLOEXEC);
+        self.mapped(handle, bytes, descriptor)
+    }
+
+    /// Memory that another process has made and handed over by its descriptor.
+    ///
+    /// # Errors
+    ///
+    /// As the driver: that it is so large, or memory at all, is what the other process says.
+    pub fn import(&self, descriptor: OwnedFd, bytes: u64) -> Result<Imported, GpuError> {
+        let mut handle = 0;
+        let number = ptr::without_provenance_mut(descriptor.as_raw_fd() as usize);
+        // SAFETY: an out-parameter, and a descriptor in place of a pointer, as cuda.h wants it.
+        check("cuMemImportFromShareableHandle", unsafe { (self.calls.import)(&mut handle, number, POSIX_DESCRIPTOR) })?;
+        Ok(Imported { gpu: self.clone(), memory: Some(self.mapped(handle, bytes, descriptor)?) })
+    }
+
+    /// Maps a handle, which becomes this value's, or is released.
+    fn mapped(&self, handle: Handle, bytes: u64, descriptor: OwnedFd) -> Result<Memory, GpuError> {
+        let size = bytes as usize;
+        let location = CUmemLocation { kind: CU_MEM_LOCATION_TYPE_DEVICE, id: self.device };
+        let access = CUmemAccessDesc { location, flags: CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+        let mut address = 0;
+        // SAFETY: structures of cuda.h's layout that live over the calls; on a failure, what was made before
+        // is undone in reverse order.
+        unsafe {
             if let Err(error) = check("cuMemAddressReserve", (self.calls.reserve)(&mut address, size, 0, 0, 0)) {
                 (self.calls.release)(handle);
                 return Err(error);
@@ -387,7 +442,7 @@ impl Gpu {
     /// As the driver.
     pub fn unmake(&self, memory: Memory) -> Result<(), GpuError> {
         let size = memory.bytes as usize;
-        // SAFETY: made by `make`, and by value: nobody uses it any more.
+        // SAFETY: made by `mapped`, and by value: nobody uses it any more.
         unsafe {
             check("cuMemUnmap", (self.calls.unmap)(memory.address, size))?;
             check("cuMemAddressFree", (self.calls.unreserve)(memory.address, size))?;
@@ -479,6 +534,26 @@ impl Gpu {
     pub unsafe fn copy_out(&self, to: *mut c_void, from: CUdeviceptr, bytes: u64, s: Stream) -> Result<(), GpuError> {
         // SAFETY: by this function's contract.
         check("cuMemcpyDtoHAsync_v2", unsafe { (self.calls.copy_out)(to, from, bytes as usize, s.0) })
+    }
+
+    /// Queues a copy within the device's memory.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Gpu::copy_in`].
+    ///
+    /// # Errors
+    ///
+    /// As the driver.
+    pub unsafe fn copy_within(
+        &self,
+        to: CUdeviceptr,
+        from: CUdeviceptr,
+        bytes: u64,
+        s: Stream,
+    ) -> Result<(), GpuError> {
+        // SAFETY: by this function's contract.
+        check("cuMemcpyDtoDAsync_v2", unsafe { (self.calls.copy_within)(to, from, bytes as usize, s.0) })
     }
 
     /// Queues a fill.

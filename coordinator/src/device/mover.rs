@@ -16,7 +16,7 @@ use crate::device::wake::Waker;
 /// The mover's lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Lane {
-    /// Host to device.
+    /// To the device.
     In,
     /// Device to host.
     Out,
@@ -24,13 +24,24 @@ pub enum Lane {
     Fill,
 }
 
+/// The other end of a piece.
+#[derive(Clone, Copy, Debug)]
+pub enum End {
+    /// This byte, all over it. Only into the device's memory.
+    Bytes(u8),
+    /// An address in this process.
+    Host(usize),
+    /// Another address in the device's memory. Only from there.
+    Device(u64),
+}
+
 /// One piece of a job.
 #[derive(Clone, Copy, Debug)]
 pub struct Piece {
     /// Address in the device's memory, as the coordinator sees it.
     pub device: u64,
-    /// Address in this process; not looked at by fills. None on the way in: zeros.
-    pub host: Option<usize>,
+    /// Where it comes from, or goes to.
+    pub other: End,
     /// How much.
     pub bytes: u64,
 }
@@ -55,7 +66,6 @@ pub struct Finished {
 struct Job {
     id: JobId,
     pieces: Vec<Piece>,
-    value: u8,
 }
 
 /// The lanes' ends that the server holds.
@@ -88,29 +98,16 @@ impl Mover {
         Ok(Self { lanes: [lane(Lane::In)?, lane(Lane::Out)?, lane(Lane::Fill)?], next: 0 })
     }
 
-    /// Queues copies.
+    /// Queues copies or fills.
     ///
     /// # Safety
     ///
     /// All ranges are valid until the job's report; nobody writes its sources or touches its targets till then.
-    pub unsafe fn copy(&mut self, lane: Lane, pieces: Vec<Piece>) -> JobId {
-        self.submit(lane, pieces, 0)
-    }
-
-    /// Queues fills with a byte.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Mover::copy`]: the ranges are nobody's.
-    pub unsafe fn fill(&mut self, pieces: Vec<Piece>, value: u8) -> JobId {
-        self.submit(Lane::Fill, pieces, value)
-    }
-
-    fn submit(&mut self, lane: Lane, pieces: Vec<Piece>, value: u8) -> JobId {
+    pub unsafe fn submit(&mut self, lane: Lane, pieces: Vec<Piece>) -> JobId {
         self.next += 1;
         let id = JobId(self.next);
         // A lane lives as long as its sender: it only ends when this value is dropped.
-        let _ = self.lanes[lane as usize].send(Job { id, pieces, value });
+        let _ = self.lanes[lane as usize].send(Job { id, pieces });
         id
     }
 }
@@ -142,7 +139,7 @@ impl Worker {
                 let mark = spare.pop().expect("fewer jobs are queued than there are marks");
                 let submitted = entered
                     .clone()
-                    .and_then(|()| job.pieces.iter().try_for_each(|piece| self.submit(piece, job.value, stream)))
+                    .and_then(|()| job.pieces.iter().try_for_each(|piece| self.submit(piece, stream)))
                     .and_then(|()| self.gpu.set(&mark, stream));
                 match submitted {
                     Ok(()) => queued.push_back((job.id, mark, start)),
@@ -159,16 +156,17 @@ impl Worker {
         }
     }
 
-    fn submit(&self, piece: &Piece, value: u8, stream: crate::device::gpu::Stream) -> Result<(), GpuError> {
-        let host = piece.host.map(std::ptr::with_exposed_provenance_mut::<c_void>);
-        // SAFETY: by the contract of `Mover::copy` and `Mover::fill`.
+    fn submit(&self, piece: &Piece, stream: crate::device::gpu::Stream) -> Result<(), GpuError> {
+        let Piece { device, other, bytes } = *piece;
+        let pointer = std::ptr::with_exposed_provenance_mut::<c_void>;
+        // SAFETY: by the contract of `Mover::submit`.
         unsafe {
-            match (self.lane, host) {
-                (Lane::In, Some(host)) => self.gpu.copy_in(piece.device, host, piece.bytes, stream),
-                (Lane::Out, Some(host)) => self.gpu.copy_out(host, piece.device, piece.bytes, stream),
-                (Lane::In, None) => self.gpu.fill(piece.device, 0, piece.bytes, stream),
-                (Lane::Out, None) => Ok(()),
-                (Lane::Fill, _) => self.gpu.fill(piece.device, value, piece.bytes, stream),
+            match (self.lane, other) {
+                (Lane::Out, End::Host(host)) => self.gpu.copy_out(pointer(host), device, bytes, stream),
+                (Lane::Out, _) => Ok(()),
+                (_, End::Host(host)) => self.gpu.copy_in(device, pointer(host), bytes, stream),
+                (_, End::Device(from)) => self.gpu.copy_within(device, from, bytes, stream),
+                (_, End::Bytes(value)) => self.gpu.fill(device, value, bytes, stream),
             }
         }
     }

@@ -53,7 +53,7 @@ impl Server {
     fn report(&mut self, id: TenantId, message: FromTenant, descriptor: Option<OwnedFd>) -> Result<(), String> {
         match message {
             FromTenant::Turn(report) => self.hear_of_turn(id, report),
-            FromTenant::Memory(report) => return self.hear_of_memory(id, report),
+            FromTenant::Memory(report) => return self.hear_of_memory(id, report, descriptor),
             FromTenant::Preemption(report) => return self.preemptions().heard(id, report, descriptor),
             FromTenant::Corun(CorunReport::ActivityChanged) => {
                 if let Some(tenant) = self.tenants.get_mut(id) {
@@ -69,13 +69,14 @@ impl Server {
     }
 
     /// What a tenant reports about its mappings.
-    fn hear_of_memory(&mut self, id: TenantId, report: MemoryReport) -> Result<(), String> {
+    fn hear_of_memory(&mut self, id: TenantId, report: MemoryReport, with: Option<OwnedFd>) -> Result<(), String> {
         match report {
             MemoryReport::Done { batch, micros } => self.memory().batch_done(id, batch, Duration::from_micros(micros)),
             MemoryReport::Failed { batch, code } => self.memory().batch_failed(id, batch, code),
             MemoryReport::Undelivered { batch } => self.memory().undelivered(id, batch),
             MemoryReport::Free { extents } => self.memory().free(id, &extents),
             MemoryReport::Spare { ranges } => self.memory().spare(id, &ranges),
+            MemoryReport::Consolidate { at, bytes, piece: _ } => self.memory().consolidate(id, at, bytes, with),
             MemoryReport::Unleased { bytes } => self.memory().unlease(id, bytes),
             MemoryReport::ContextMade { made } => {
                 self.memory().context_made(id, made);
@@ -242,6 +243,7 @@ impl Server {
             if let Some(tenant) = self.tenants.get_mut(id) {
                 tenant.memory.end_compaction(true);
             }
+            self.memory().give_up_consolidating(id);
         }
         let Some(tenant) = self.tenants.get_mut(id) else { return };
         if tenant.preemption.is_under_way() {
@@ -382,6 +384,7 @@ impl Server {
             MemoryEvent::Stranded(id) => self.tell_arbiter(id, Event::Stranded),
             MemoryEvent::CorunnersInTheWay => self.part(),
             MemoryEvent::SpareInTheWay(id) => self.compact(id),
+            MemoryEvent::Consolidates(id) => self.tell_arbiter(id, Event::Grown),
             MemoryEvent::Spoiled(id) => self.kill(id, "its memory could not be copied"),
         }
     }

@@ -5,7 +5,7 @@
 use std::os::fd::OwnedFd;
 
 use baton_contract::link::Received;
-use baton_contract::messages::{Channels, FromTenant, Message as _, PreemptionReport};
+use baton_contract::messages::{Channels, FromTenant, MemoryReport, Message as _, PreemptionReport};
 
 use super::Server;
 use crate::policy::arbiter::TenantId;
@@ -55,6 +55,9 @@ impl Server {
                      higher `ulimit -n`"
                 );
                 PreemptionReport::Channels { channels: Channels::None }.into()
+            }
+            FromTenant::Memory(MemoryReport::Consolidate { at, bytes, .. }) => {
+                MemoryReport::Consolidate { at, bytes, piece: false }.into()
             }
             other => other,
         }

@@ -11,10 +11,10 @@
 use core::cell::Cell;
 use core::ffi::{c_int, c_uint, c_void};
 use core::marker::PhantomData;
+use core::ptr;
+use std::os::fd::{FromRawFd as _, OwnedFd};
 
 use baton_contract::cuda::*;
-
-use core::ptr;
 
 use super::functions;
 use super::symbols::index;
@@ -148,8 +148,8 @@ calls! {
     pub(crate) event_query = cuEventQuery(event: CUevent);
     pub(crate) reserve = cuMemAddressReserve(address: *mut CUdeviceptr, bytes: usize, alignment: usize, wish: CUdeviceptr, flags: u64);
     pub(crate) create = cuMemCreate(handle: *mut u64, bytes: usize, properties: *const CUmemAllocationProp, flags: u64);
+    raw_export = cuMemExportToShareableHandle(descriptor: *mut c_void, handle: u64, kind: c_int, flags: u64);
     pub(crate) import = cuMemImportFromShareableHandle(handle: *mut u64, descriptor: *mut c_void, kind: c_int);
-    pub(crate) unreserve = cuMemAddressFree(address: CUdeviceptr, bytes: usize);
     pub(crate) map = cuMemMap(address: CUdeviceptr, bytes: usize, offset: usize, handle: u64, flags: u64);
     pub(crate) unmap = cuMemUnmap(address: CUdeviceptr, bytes: usize);
     pub(crate) set_access = cuMemSetAccess(address: CUdeviceptr, bytes: usize, access: *const CUmemAccessDesc, count: usize);
@@ -168,7 +168,6 @@ calls! {
     pub(crate) context_record = cuCtxRecordEvent(context: CUcontext, event: CUevent);
     raw_stream_create = cuStreamCreate(stream: *mut CUstream, flags: c_uint);
     raw_copy_out = cuMemcpyDtoHAsync_v2(to: *mut c_void, from: CUdeviceptr, bytes: usize, stream: CUstream);
-    raw_copy_within = cuMemcpyDtoDAsync_v2(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream);
     raw_wait_event = cuStreamWaitEvent(stream: CUstream, event: CUevent, flags: c_uint);
     pub(crate) current_pool = cuDeviceGetMemPool(pool: *mut CUmemoryPool, device: CUdevice);
     pub(crate) default_pool = cuDeviceGetDefaultMemPool(pool: *mut CUmemoryPool, device: CUdevice);
@@ -353,6 +352,17 @@ pub(crate) fn new_host_memory(bytes: usize, flags: c_uint) -> Option<Handle> {
     (answer == CUDA_SUCCESS).then(|| at.expose_provenance())
 }
 
+/// A descriptor by which others can have a handle's memory.
+pub(crate) fn descriptor_of(handle: u64) -> Result<OwnedFd, CUresult> {
+    let mut descriptor: c_int = -1;
+    // SAFETY: an out-parameter of the right type; a handle that the driver refuses if there is none such.
+    match unsafe { raw_export((&raw mut descriptor).cast(), handle, POSIX_DESCRIPTOR, 0) } {
+        // SAFETY: the driver has just opened it for us.
+        CUDA_SUCCESS => Ok(unsafe { OwnedFd::from_raw_fd(descriptor) }),
+        answer => Err(answer),
+    }
+}
+
 /// Puts an event behind a stream's work.
 ///
 /// # Safety
@@ -438,17 +448,6 @@ pub(crate) unsafe fn copy_out(to: *mut c_void, from: CUdeviceptr, bytes: usize, 
     may_wait("cuMemcpyDtoHAsync");
     // SAFETY: by this function's contract.
     unsafe { raw_copy_out(to, from, bytes, handle(stream.0)) }
-}
-
-/// Copies on the device, in a stream's order.
-///
-/// # Safety
-///
-/// As cuda.h says of `cuMemcpyDtoDAsync`.
-pub(crate) unsafe fn copy_within(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: Ordered) -> CUresult {
-    may_wait("cuMemcpyDtoDAsync");
-    // SAFETY: by this function's contract.
-    unsafe { raw_copy_within(to, from, bytes, handle(stream.0)) }
 }
 
 /// Whether all that is in a stream has ended, as the driver answers.

@@ -9,7 +9,7 @@
 //! refused: a handle is mapped and unmapped as a whole (measured: 801 by `cuMemMap`, 1 by the others).
 
 use core::ffi::{c_int, c_void};
-use std::os::fd::{AsRawFd, IntoRawFd};
+use std::os::fd::{AsFd as _, AsRawFd, IntoRawFd};
 use std::sync::{Mutex, PoisonError};
 
 use baton_contract::cuda::*;
@@ -386,20 +386,24 @@ fn consolidate(
     if !ask(Unmanaged::Exported, bytes)? {
         return Err(CUDA_ERROR_OUT_OF_MEMORY);
     }
+    // The coordinator fills it.
+    let properties =
+        CUmemAllocationProp { handle_types: properties.handle_types | api::POSIX_DESCRIPTOR, ..*properties };
     let mut piece = 0;
     // SAFETY: an out-parameter, and a structure of cuda.h's layout.
-    match unsafe { api::create(&mut piece, bytes as usize, properties, 0) } {
+    match unsafe { api::create(&mut piece, bytes as usize, &properties, 0) } {
         CUDA_SUCCESS => {}
         answer => {
             unmanaged::give_back(Unmanaged::Exported, bytes);
             return Err(answer);
         }
     }
-    match session.consolidate(handle, piece) {
+    let descriptor = api::descriptor_of(piece);
+    match descriptor.and_then(|descriptor| session.consolidate(handle, piece, descriptor.as_fd())) {
         Ok(()) => Ok(piece),
         Err(answer) => {
             unmanaged::give_back(Unmanaged::Exported, bytes);
-            // SAFETY: just made, and mapped nowhere.
+            // SAFETY: just made, and mapped nowhere. Whatever the coordinator copies there is nobody's.
             unsafe { api::release(piece) };
             // Unless another thread has exported it meanwhile.
             piece_of(space, handle).ok_or(answer)

@@ -3,14 +3,16 @@
 //! Whoever changes them has a [`MappingGuard`], and all memory is here: then what the driver has mapped is what the program has mapped.
 
 use core::ffi::c_int;
+use core::time::Duration;
+use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
+use std::time::Instant;
 
 use baton_contract::cuda::{
-    CU_MEM_ACCESS_FLAGS_PROT_NONE, CU_MEM_ACCESS_FLAGS_PROT_READWRITE, CU_MEM_LOCATION_TYPE_DEVICE,
-    CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED, CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUdevice, CUdeviceptr,
-    CUmemAllocationProp, CUmemLocation, CUresult,
+    CU_MEM_ACCESS_FLAGS_PROT_NONE, CU_MEM_LOCATION_TYPE_DEVICE, CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED,
+    CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUdevice, CUdeviceptr, CUmemAllocationProp, CUmemLocation, CUresult,
 };
-use baton_contract::memory::{GRANULE, Unmanaged};
+use baton_contract::memory::Unmanaged;
 use baton_contract::messages::ExtentId;
 
 use super::extents::{check, give_access};
@@ -20,6 +22,10 @@ use super::unmanaged;
 use crate::driver::api;
 use crate::gate::{MappingGuard, Passage};
 use crate::link::requests::Requests;
+use crate::work::drain::drain;
+
+/// How long work on other GPUs that reaches memory may take to end.
+const LONGEST_WAIT: Duration = Duration::from_millis(100);
 
 impl Space {
     /// A handle of new memory.
@@ -185,48 +191,47 @@ impl Space {
         Ok(Some(frames.into_iter().next().ok_or(CUDA_ERROR_INVALID_VALUE)?))
     }
 
-    /// A handle's memory moves into `piece`, of the same size, and its extents are given up. All of it is here, the gate is closed, and
-    /// nothing runs. On an error all is as before.
+    /// Where the coordinator knows a handle's memory, and its size. None if it is in one piece, or others reach it where it is.
+    pub(crate) fn home(&self, handle: HandleNumber) -> Option<(CUdeviceptr, u64)> {
+        let mappings = &self.extents.lock().mappings;
+        let home = mappings.home_of(handle).filter(|_| !mappings.is_reached_past(handle))?;
+        Some((home.at, home.bytes))
+    }
+
+    /// The contents of a handle's memory are in `piece`, of the same size: that takes its place, and its extents are given up. The gate
+    /// is closed, and nothing runs. On an error all is as before.
     pub(crate) fn consolidate(
         &self,
         handle: HandleNumber,
+        at: CUdeviceptr,
         piece: u64,
-        copy: impl FnOnce(CUdeviceptr, CUdeviceptr, usize) -> bool,
         mut tell: impl FnMut(GivenUp),
     ) -> Result<(), CUresult> {
-        let home = self.extents.lock().mappings.home_of(handle).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        // The program may have released it meanwhile, or let others reach it where it is.
+        let (_, bytes) = self.home(handle).filter(|home| home.0 == at).ok_or(CUDA_ERROR_NOT_SUPPORTED)?;
         let places = self.extents.lock().mappings.mappings_of(handle);
-        let bytes = home.bytes as usize;
-        if self.extents.lock().mappings.is_reached_past(handle) {
-            // Others reach it where it is.
+        let access: Vec<_> = places.iter().map(|place| access_of(place.at)).collect();
+        let others: BTreeSet<CUdevice> = access.iter().flatten().map(|(device, _)| *device).collect();
+        let deadline = Instant::now() + LONGEST_WAIT;
+        if others.into_iter().any(|device| device != self.device() && !drain(device, deadline)) {
+            // Work on another GPU reaches it by these mappings.
             return Err(CUDA_ERROR_NOT_SUPPORTED);
         }
-        let aside = Aside::reserve(2 * bytes)?;
-        let (from, to) = (aside.at, aside.at + home.bytes);
-        self.extents.map_also(home.at, home.bytes, from)?;
-        // SAFETY: addresses that we have just reserved, and a handle that we hold.
-        check(unsafe { api::map(to, bytes, 0, piece, 0) })?;
-        give_access(self.device(), from, 2 * home.bytes, CU_MEM_ACCESS_FLAGS_PROT_READWRITE)?;
-        if !copy(from, to, bytes) {
-            return Err(CUDA_ERROR_NOT_SUPPORTED);
-        }
-        drop(aside);
         self.extents.lock().mappings.leave_home(handle, piece);
-        unmanaged::keep(Unmanaged::Exported, handle, home.bytes, 0);
-        for place in &places {
+        unmanaged::keep(Unmanaged::Exported, handle, bytes, 0);
+        for (place, access) in places.iter().zip(access) {
             // From here on nothing can be as before: what the driver refuses now, it refuses the program.
-            let access = access_of(place.at);
             // SAFETY: mapped there, in pieces; nothing runs that could use it.
             let mapped = unsafe {
-                api::unmap(place.at, bytes);
-                check(api::map(place.at, bytes, 0, piece, 0))
+                api::unmap(place.at, bytes as usize);
+                check(api::map(place.at, bytes as usize, 0, piece, 0))
             };
             for (device, flags) in access.into_iter().filter(|_| mapped.is_ok()) {
-                let _ = give_access(device, place.at, home.bytes, flags);
+                let _ = give_access(device, place.at, bytes, flags);
             }
         }
         // Else the memory stays mapped nowhere until the process ends.
-        let _ = self.end_home(home, &mut tell);
+        let _ = self.end_home(Home { at, bytes }, &mut tell);
         Ok(())
     }
 
@@ -266,31 +271,4 @@ fn access_of(at: CUdeviceptr) -> Vec<(CUdevice, c_int)> {
         Some((device, flags as c_int)).filter(|(_, flags)| known && *flags != CU_MEM_ACCESS_FLAGS_PROT_NONE)
     };
     (0..count).filter_map(access).collect()
-}
-
-/// Addresses of our own for a moment; what is mapped there is unmapped with them.
-struct Aside {
-    at: CUdeviceptr,
-    bytes: usize,
-}
-
-impl Aside {
-    fn reserve(bytes: usize) -> Result<Self, CUresult> {
-        let mut at = 0;
-        // SAFETY: an out-parameter; a range wherever the driver likes.
-        check(unsafe { api::reserve(&mut at, bytes, GRANULE as usize, 0, 0) })?;
-        Ok(Self { at, bytes })
-    }
-}
-
-impl Drop for Aside {
-    fn drop(&mut self) {
-        // SAFETY: addresses that nobody else knows. Where one half is not mapped the driver says so, and unmaps the other.
-        unsafe {
-            for half in [self.at, self.at + self.bytes as u64 / 2] {
-                api::unmap(half, self.bytes / 2);
-            }
-            api::unreserve(self.at, self.bytes);
-        }
-    }
 }

@@ -31,7 +31,7 @@ use crate::memory::space::{GivenUp, Space};
 use crate::memory::unmanaged;
 use crate::sys::{reserve, thread, user};
 use crate::work::drain::{IdleWatch, drain};
-use crate::work::{capture, frees, limit, pools, reading};
+use crate::work::{capture, frees, limit, pools};
 use crate::{arrival, channels, gate};
 
 /// How often an idle program is looked for at most.
@@ -188,7 +188,7 @@ impl Control {
         let timeout =
             if matches!(self.turn, Turn::Held { is_told: false, .. }) { Some(SHORTEST_WATCH) } else { timeout };
         let look_again = self.requests.look_again_after(self.turn.grant().is_some());
-        let timeout = timeout.into_iter().chain(look_again).chain(consolidation::look_again_after()).min();
+        let timeout = timeout.into_iter().chain(look_again).min();
         let timeout = self.corun.look_again_after().or(timeout);
         if self.is_message_there(timeout) {
             // What did not come is sent again.
@@ -220,9 +220,6 @@ impl Control {
             Turn::Away => self.requests.look_behind_closed_gate(),
             // What is queued may be paused.
             Turn::Held { .. } => {}
-        }
-        if matches!(self.turn, Turn::Here { arriving: false, .. }) {
-            self.consolidate();
         }
         if let (Some(grant), Some(patience)) = (self.turn.grant(), self.patience)
             && self.watch.quiet() >= patience
@@ -364,6 +361,12 @@ impl Control {
             }
             FromCoordinator::Memory(MemoryCommand::Recut { gone, extents }) => {
                 self.session.space.recut(&gone, &extents);
+            }
+            FromCoordinator::Memory(MemoryCommand::Consolidated { batch, at, copied }) => {
+                self.carry_out(batch, |session| {
+                    session.consolidated(at, copied, |given_up| self.tell_given_up(given_up));
+                    Ok(())
+                })?;
             }
             // Answers belong on the other socket.
             _ => return Err(End::CoordinatorGone),
@@ -566,26 +569,6 @@ impl Control {
         !arrival::is_waited_for_on_gpu() && drain(self.session.device, deadline)
     }
 
-    /// Handles are exported whose memory has to become one piece: that takes a moment when nothing is queued.
-    fn consolidate(&mut self) {
-        let all = consolidation::take_all();
-        if all.is_empty() {
-            return;
-        }
-        let deadline = Instant::now() + consolidation::limit(&all);
-        let _kept_off = gate::KeptOff::begin();
-        if self.close(deadline) && self.drain(deadline) {
-            let copy = |from, to, bytes| reading::copy(self.session.device, from, to, bytes);
-            for wanted in all {
-                let tell = |given_up| self.tell_given_up(given_up);
-                wanted.answer(self.session.space.consolidate(wanted.handle, wanted.piece, copy, tell));
-            }
-        } else {
-            consolidation::put_back(all);
-        }
-        self.open();
-    }
-
     fn gate_closed(&mut self) {
         if let Turn::Here { grant, arriving: true } = self.turn {
             self.tell_arrival(grant);
@@ -633,7 +616,7 @@ impl Control {
 
     /// A call that came while the gate closed has asked before the coordinator knew that it is closed.
     fn demand_again(&self) {
-        if DEMANDED.load(Ordering::Acquire) {
+        if DEMANDED.load(Ordering::Acquire) || consolidation::is_under_way() {
             self.session.link.tell(&TurnReport::Demand);
         }
     }

@@ -380,11 +380,6 @@ pub(crate) fn device_of_stream(stream: Handle) -> Option<CUdevice> {
     contexts.get(id).map(|context| context.device)
 }
 
-/// Whether there ever was one.
-pub(crate) fn were_any() -> bool {
-    lock().serials > 0
-}
-
 /// The GPU of a context, if it is known.
 pub(crate) fn device_of(context: Handle) -> Option<CUdevice> {
     lock().by_handle(context).map(|(_, context)| context.device)

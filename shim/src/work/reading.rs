@@ -5,7 +5,7 @@ use core::ffi::c_void;
 use core::ptr;
 use std::time::{Duration, Instant};
 
-use baton_contract::cuda::{CUDA_ERROR_NOT_READY, CUDA_SUCCESS, CUdevice, CUdeviceptr};
+use baton_contract::cuda::{CUDA_ERROR_NOT_READY, CUDA_SUCCESS, CUdeviceptr};
 
 use super::contexts::{self, ContextId, Reader};
 use super::drain::Pauses;
@@ -20,14 +20,6 @@ const LONGEST: Duration = Duration::from_millis(200);
 /// Reads device memory of a context while nothing runs and nothing captures; false if that cannot be done.
 pub(crate) fn read(context: Handle, at: CUdeviceptr, bytes: usize, see: impl FnOnce(&[u8])) -> bool {
     contexts::id_of(context).is_some_and(|id| with_reader(id, |reader| reader.read(at, bytes).map(see)).is_some())
-}
-
-/// Copies memory of a GPU that every context there reaches, while nothing runs and nothing captures. False if that cannot be done.
-pub(crate) fn copy(device: CUdevice, from: CUdeviceptr, to: CUdeviceptr, bytes: usize) -> bool {
-    let contexts = contexts::of_device(device);
-    // If there never was a context, nothing was ever written.
-    (contexts.is_empty() && !contexts::were_any())
-        || contexts.into_iter().any(|id| with_reader(id, |reader| reader.copy(from, to, bytes)).is_some())
 }
 
 /// Does something with what is kept in a context, which is current and does not end meanwhile. Only the thread that follows the
@@ -63,15 +55,6 @@ fn wait_for(stream: Stream, end: Option<Instant>) -> Option<()> {
 }
 
 impl Reader {
-    /// The context is current.
-    fn copy(&mut self, from: CUdeviceptr, to: CUdeviceptr, bytes: usize) -> Option<()> {
-        let stream = self.stream()?;
-        // SAFETY: memory that is mapped for this GPU, and a stream of ours in the current context.
-        let answer = unsafe { api::copy_within(to, from, bytes, stream.ordered()?) };
-        // However long that takes: nobody may unmap what it reads and writes, and nothing of the program is before it.
-        (answer == CUDA_SUCCESS).then(|| wait_for(stream, None))?
-    }
-
     /// The context is current.
     fn read(&mut self, at: CUdeviceptr, bytes: usize) -> Option<&[u8]> {
         let stream = self.stream()?;

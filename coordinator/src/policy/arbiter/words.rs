@@ -45,8 +45,8 @@ pub enum Event {
     CannotArrive,
     /// It was let in before all its memory was there, and the rest cannot come.
     Stranded,
-    /// It has become more while it has the baton, and what has come to it is not there: it is to leave, and to be brought in
-    /// anew.
+    /// It is to leave, and to be brought in anew: it has become more while it has the baton, and what has come to it is not there; or
+    /// something is to be done with its memory.
     Grown,
     /// From here on it never runs beside others, or it may again.
     KeepApart(bool),

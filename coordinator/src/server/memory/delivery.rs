@@ -51,7 +51,9 @@ impl Access<'_> {
                 self.map(id, came);
                 Ok(())
             }
-            Some(Batch::Unmap(_)) | None => Err(format!("it reports command {batch}, which it was not given")),
+            Some(Batch::Unmap(_) | Batch::Consolidated(_)) | None => {
+                Err(format!("it reports command {batch}, which it was not given"))
+            }
         }
     }
 

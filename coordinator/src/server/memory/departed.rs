@@ -78,7 +78,7 @@ impl Memory {
         let mut copied: HashSet<ExtentId> = copies.flatten().copied().collect();
         let inherited = self.tasks.values().filter_map(|task| match task {
             Task::Copy { inherited, .. } => Some(inherited),
-            Task::Scrub { .. } => None,
+            Task::Scrub { .. } | Task::Consolidate { .. } => None,
         });
         copied.extend(inherited.flatten().filter(|(heir, _)| *heir == id).map(|(_, extent)| *extent));
         for (extent, entry) in extents {

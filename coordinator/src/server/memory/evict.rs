@@ -56,7 +56,7 @@ impl Access<'_> {
     pub(super) fn evict_these(&mut self, id: TenantId, mut extents: Vec<ExtentId>) -> Evicted {
         let Some(tenant) = self.tenants.get(id).filter(|_| !extents.is_empty()) else { return Evicted::Done };
         extents.retain(|extent| {
-            tenant.extents().get(*extent).is_some_and(Extent::is_evictable) && self.is_let_go_by_others(id, *extent)
+            tenant.extents().get(*extent).is_some_and(Extent::is_evictable) && self.is_let_go(id, *extent)
         });
         self.send_out(id, &extents, id);
         if self.is_anything_coming() { Evicted::UnderWay } else { Evicted::NoRoom }
@@ -139,10 +139,15 @@ impl Access<'_> {
         }
     }
 
+    /// Whether nobody else has it, and no copy of it is being made.
+    fn is_let_go(&self, id: TenantId, extent: ExtentId) -> bool {
+        self.is_let_go_by_others(id, extent) && !self.is_consolidated(id, extent)
+    }
+
     fn evict_from(&mut self, victim: TenantId, missing: &mut PerClass, same_class: bool, except: TenantId) {
         // What is used last goes first: what stays can be used at once when the tenant runs again.
         let tenant = &self.tenants[victim];
-        let can_go = |id: ExtentId, extent: &Extent| extent.is_evictable() && self.is_let_go_by_others(victim, id);
+        let can_go = |id: ExtentId, extent: &Extent| extent.is_evictable() && self.is_let_go(victim, id);
         let resident = |(id, extent): (ExtentId, &Extent)| can_go(id, extent).then_some((id, extent.class()));
         let mut order: Vec<(ExtentId, SizeClass)> = tenant.extents().iter().filter_map(resident).collect();
         tenant.memory.history.order(&mut order, |(id, _)| *id);

@@ -7,7 +7,7 @@ use super::transfer::Task;
 use crate::books::arena::{FrameId, Keepsake};
 use crate::books::sizes::PerClass;
 use crate::device::gpu;
-use crate::device::mover::Piece;
+use crate::device::mover::{End, Lane, Piece};
 use crate::device::slabs::Prepared;
 
 /// Free frames are overwritten ahead of need in jobs of about so much.
@@ -127,15 +127,16 @@ impl Memory {
             return false;
         }
         let (mut pieces, mut bytes) = (Vec::new(), 0);
+        let other = End::Bytes(self.rules.poison.unwrap_or(0));
         for frame in &frames {
             let size = self.arena.class(*frame).bytes();
             if let Some(memory) = &self.frames[frame.0 as usize] {
-                pieces.push(Piece { device: memory.address, host: None, bytes: size });
+                pieces.push(Piece { device: memory.address, other, bytes: size });
             }
             bytes += size;
         }
         // SAFETY: the books say that these frames are nobody's until the job's end.
-        let job = unsafe { self.mover.fill(pieces, self.rules.poison.unwrap_or(0)) };
+        let job = unsafe { self.mover.submit(Lane::Fill, pieces) };
         self.tasks.insert(job, Task::Scrub { frames, bytes });
         true
     }
@@ -154,6 +155,28 @@ impl Memory {
         self.preparing = self.pool.ready() < self.pool.bytes();
         if !self.preparing {
             log::info!("host pool of {} MiB is ready", self.pool.ready() >> 20);
+        }
+    }
+
+    /// These frames are read until the look ends, whatever becomes of their tenant.
+    pub(super) fn begin_look(&mut self, frames: &[FrameId]) {
+        for frame in frames {
+            *self.scanning.entry(*frame).or_default() += 1;
+        }
+    }
+
+    /// That is over.
+    pub(super) fn end_look(&mut self, frames: &[FrameId]) {
+        for frame in frames {
+            let left = self.scanning.entry(*frame).or_insert(1);
+            *left -= 1;
+            if *left == 0 {
+                self.scanning.remove(frame);
+                if let Some(at) = self.released.iter().position(|released| released == frame) {
+                    self.released.swap_remove(at);
+                    self.free_frame(*frame);
+                }
+            }
         }
     }
 

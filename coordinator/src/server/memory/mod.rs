@@ -7,6 +7,7 @@
 //! | `beside` | memory beside the arena: the ledger's leases, contexts |
 //! | `evict` | memory that leaves |
 //! | `swap_in` | how a tenant comes in: order, groups, running meanwhile |
+//! | `consolidate` | memory that becomes one piece, because other processes are to have it |
 //! | `recut` | memory on the host is cut into as few extents as possible |
 //! | `prefetch` | what is done before anybody asks |
 //! | `scan` | what memory holds: what has changed, what is zero, what points where |
@@ -23,6 +24,7 @@
 
 mod allocate;
 mod beside;
+mod consolidate;
 mod delivery;
 mod departed;
 mod evict;
@@ -88,6 +90,8 @@ pub(super) enum MemoryEvent {
     CorunnersInTheWay,
     /// What is spare of its memory is in the way of what it asks for: it is given back when the tenant leaves the GPU.
     SpareInTheWay(TenantId),
+    /// Some of its memory is to become one piece: it has to leave the GPU, and to come in anew.
+    Consolidates(TenantId),
     /// A copy of its memory failed, so it could only go on with wrong contents.
     Spoiled(TenantId),
 }

@@ -68,9 +68,7 @@ impl Access<'_> {
         // SAFETY: frames stay mapped here while they are in use, and `release` keeps those that are looked at.
         let scan = unsafe { self.memory.scanner.scan(pages, window, host) };
         tenant.memory.scan = Some(scan);
-        for frame in &frames {
-            *self.memory.scanning.entry(*frame).or_default() += 1;
-        }
+        self.memory.begin_look(&frames);
         self.memory
             .scans
             .insert(scan, ScanUnderWay { tenant: id, grant: tenant.turn.number(), extents, frames, start });
@@ -98,17 +96,7 @@ impl Access<'_> {
             tenant.memory.scan = None;
             self.drop_spare(look.tenant);
         }
-        for frame in look.frames {
-            let left = self.memory.scanning.entry(frame).or_insert(1);
-            *left -= 1;
-            if *left == 0 {
-                self.memory.scanning.remove(&frame);
-                if let Some(at) = self.memory.released.iter().position(|released| *released == frame) {
-                    self.memory.released.swap_remove(at);
-                    self.memory.free_frame(frame);
-                }
-            }
-        }
+        self.memory.end_look(&look.frames);
     }
 
     fn note_contents(&mut self, look: &ScanUnderWay, id: ScanId, scan: Scan) {

@@ -107,7 +107,7 @@ impl Access<'_> {
         self.memory.swap_in = Some(SwapIn { unit, now: Some((id, left)) });
         let is_certain = lacking == 0 && !self.awaits_delivery(id);
         // What one of several is about to use is not known from what another one launches.
-        let can_run = members.len() == 1 && self.memory.sharing.of(id).next().is_none();
+        let can_run = members.len() == 1 && self.memory.sharing.of(id).next().is_none() && !self.is_consolidating(id);
         let is_pipelined = can_run && self.memory.rules.pipeline != Pipeline::Off;
         if self.arbiter.state(id) == State::Arriving && is_certain && is_pipelined {
             self.let_it_run(id);
@@ -128,7 +128,7 @@ impl Access<'_> {
             return self.give_up_arrival(*id);
         }
         self.memory.swap_in = Some(SwapIn { unit, now: None });
-        if all_here {
+        if all_here && !self.consolidate_all(members) {
             self.happened(MemoryEvent::AllHere(unit));
         }
     }

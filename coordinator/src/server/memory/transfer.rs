@@ -9,7 +9,8 @@ use super::{Access, MemoryEvent};
 use crate::books::arena::FrameId;
 use crate::books::extents::Half;
 use crate::books::pool::Run;
-use crate::device::mover::{Finished, Lane, Piece};
+use crate::device::gpu::Imported;
+use crate::device::mover::{End, Finished, Lane, Piece};
 use crate::policy::arbiter::TenantId;
 use crate::server::recorder::event::{Way, What};
 use crate::server::tenants::memory::Batch;
@@ -33,12 +34,14 @@ pub(super) enum Task {
     },
     /// Overwriting these frames.
     Scrub { frames: Vec<FrameId>, bytes: u64 },
+    /// Copies out of these frames into a piece of the tenant's own, for the extents that begin at an address.
+    Consolidate { tenant: TenantId, at: u64, frames: Vec<FrameId>, piece: Imported, bytes: u64 },
 }
 
 impl Task {
     pub(super) fn bytes(&self) -> u64 {
         match self {
-            Self::Copy { bytes, .. } | Self::Scrub { bytes, .. } => *bytes,
+            Self::Copy { bytes, .. } | Self::Scrub { bytes, .. } | Self::Consolidate { bytes, .. } => *bytes,
         }
     }
 }
@@ -68,7 +71,7 @@ impl Group {
             let (start, end) = (part.start.max(at), part.end.min(at + run.bytes));
             if start < end {
                 let host = address(Run { at: run.at + (start - at), bytes: end - start });
-                self.pieces.push(Piece { device: frame + start, host: Some(host), bytes: end - start });
+                self.pieces.push(Piece { device: frame + start, other: End::Host(host), bytes: end - start });
             }
             at += run.bytes;
         }
@@ -78,7 +81,7 @@ impl Group {
 
     /// Adds zeros in a part of a frame.
     pub(super) fn add_zeros(&mut self, frame: u64, part: Range<u64>) {
-        self.pieces.push(Piece { device: frame + part.start, host: None, bytes: part.end - part.start });
+        self.pieces.push(Piece { device: frame + part.start, other: End::Bytes(0), bytes: part.end - part.start });
         self.size += part.end - part.start;
     }
 
@@ -104,7 +107,7 @@ impl Access<'_> {
         }
         // SAFETY: the extents' table says that these frames and runs belong to these extents until the job has
         // ended; what leaves is not written, because its tenant is off the GPU, and what arrives is not mapped.
-        let job = unsafe { self.memory.mover.copy(lane, group.pieces) };
+        let job = unsafe { self.memory.mover.submit(lane, group.pieces) };
         self.memory
             .tasks
             .insert(job, Task::Copy { tenant, extents: group.extents, bytes: group.bytes, inherited: Vec::new() });
@@ -124,6 +127,8 @@ impl Access<'_> {
         let bytes = task.bytes();
         match task {
             Task::Scrub { .. } => self.recorder.record_of_gpu(What::Scrubbed { bytes, time }),
+            // Nothing of that goes over the bus.
+            Task::Consolidate { .. } => {}
             Task::Copy { tenant, .. } => {
                 self.costs.copied(bytes, &time);
                 let way = if lane == Lane::In { Way::In } else { Way::Out };
@@ -150,6 +155,11 @@ impl Access<'_> {
                         }
                     }
                 }
+            }
+            Task::Consolidate { tenant, at, frames, piece, .. } => {
+                drop(piece);
+                self.memory.end_look(&frames);
+                self.tell_consolidated(tenant, at, well);
             }
             Task::Copy { tenant, extents, .. } if !self.tenants.has(tenant) => {
                 extents.into_iter().for_each(|extent| self.memory.release_orphan(tenant, extent));
@@ -192,6 +202,11 @@ impl Access<'_> {
                 }
                 let resident = self.resident_bytes(id);
                 self.recorder.record(id, What::Unmapped { took, resident });
+            }
+            Some(Batch::Consolidated(at)) => {
+                if let Some(tenant) = self.tenants.get_mut(id) {
+                    tenant.memory.consolidations.retain(|one| one.at != at);
+                }
             }
             None => return Err(format!("it reports command {batch}, which it was not given")),
         }

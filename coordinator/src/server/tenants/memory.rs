@@ -8,6 +8,7 @@ use baton_contract::messages::ExtentId;
 use super::tenant::ANSWER_LIMIT;
 use crate::books::extents::Extents;
 use crate::device::digest::ScanId;
+use crate::device::gpu::Imported;
 use crate::policy::first_use::History;
 
 /// How soon frames that did not arrive are sent again: at first, and at last. It doubles in between.
@@ -20,6 +21,26 @@ pub(in crate::server) enum Batch {
     Prepare(Vec<ExtentId>),
     Map(Vec<ExtentId>),
     Unmap(Vec<ExtentId>),
+    /// What begins at this address was copied into one piece, which it is to map, or could not be.
+    Consolidated(u64),
+}
+
+/// A row of extents that becomes one piece.
+#[derive(Debug)]
+pub(in crate::server) struct Consolidation {
+    pub(in crate::server) at: u64,
+    pub(in crate::server) bytes: u64,
+    pub(in crate::server) stage: Stage,
+}
+
+/// How far that has come.
+#[derive(Debug)]
+pub(in crate::server) enum Stage {
+    /// The contents are to be copied here when the tenant is off the GPU and all its memory is there.
+    Wanted(Imported),
+    Copying,
+    /// The tenant was told how it went.
+    Told,
 }
 
 /// Whether a tenant carries out such commands.
@@ -69,6 +90,8 @@ pub(in crate::server) struct Holdings {
     /// A look at its contents that is under way.
     pub(in crate::server) scan: Option<ScanId>,
     compaction: Compaction,
+    /// What of its memory is to become one piece.
+    pub(in crate::server) consolidations: Vec<Consolidation>,
     /// Something has gone to the host since it was last cut into extents.
     pub(in crate::server) can_be_recut: bool,
     /// Extents that have got a frame, of which the tenant is to be told.
@@ -100,6 +123,7 @@ impl Default for Holdings {
             history: History::default(),
             scan: None,
             compaction: Compaction::No,
+            consolidations: Vec::new(),
             can_be_recut: false,
             reserved: Vec::new(),
             sent_away: false,

@@ -1,0 +1,139 @@
+//! Memory that becomes one piece, because other processes or devices are to have it past its addresses.
+//!
+//! The program has made the piece, beside the arena, and says which of its extents are to lie in it
+//! ([`MemoryReport::Consolidate`](baton_contract::messages::MemoryReport::Consolidate)). It leaves the GPU for that as for another
+//! tenant's turn: drained, or paused if its work does not end. When it comes in again and all its memory is there, the extents are
+//! copied into the piece; it maps that in their place and gives them back, and only then goes on. Where work can neither end nor be
+//! paused, it hears that it cannot be.
+
+use std::os::fd::OwnedFd;
+
+use baton_contract::messages::{ExtentId, MemoryCommand};
+
+use super::transfer::Task;
+use super::{Access, MemoryEvent};
+use crate::books::arena::FrameId;
+use crate::books::extents::Extent;
+use crate::device::gpu::Imported;
+use crate::device::mover::{End, Lane, Piece};
+use crate::policy::arbiter::TenantId;
+use crate::server::tenants::memory::{Batch, Consolidation, Stage};
+
+impl Access<'_> {
+    /// A tenant wants to have a row of its extents in a piece of its own.
+    pub(in crate::server) fn consolidate(
+        &mut self,
+        id: TenantId,
+        at: u64,
+        bytes: u64,
+        piece: Option<OwnedFd>,
+    ) -> Result<(), String> {
+        let Some(tenant) = self.tenants.get(id) else { return Ok(()) };
+        let row: Vec<(ExtentId, &Extent)> = tenant.extents().within(at, bytes).collect();
+        let whole: u64 = row.iter().map(|(_, extent)| extent.class().bytes()).sum();
+        let is_row = row.first().is_some_and(|(_, extent)| extent.at() == at) && whole == bytes;
+        let overlaps = |one: &Consolidation| one.at < at + bytes && at < one.at + one.bytes;
+        if !is_row || tenant.memory.consolidations.iter().any(overlaps) {
+            return Err(format!("it wants {bytes} bytes at {at:#x} in one piece, which are not its own"));
+        }
+        let is_shared = row.iter().any(|(extent, _)| self.memory.sharing.is_shared((id, *extent)));
+        let name = &tenant.name;
+        let piece = match piece.map(|piece| self.memory.gpu.import(piece, bytes)) {
+            Some(Ok(piece)) if !is_shared => Some(piece),
+            Some(Err(error)) => {
+                log::warn!("{name} cannot have {} MiB in one piece: {error}", bytes >> 20);
+                None
+            }
+            _ => None,
+        };
+        let Some(tenant) = self.tenants.get_mut(id) else { return Ok(()) };
+        let stage = piece.map_or(Stage::Copying, Stage::Wanted);
+        let is_wanted = matches!(stage, Stage::Wanted(_));
+        tenant.memory.consolidations.push(Consolidation { at, bytes, stage });
+        if is_wanted {
+            self.happened(MemoryEvent::Consolidates(id));
+        } else {
+            self.tell_consolidated(id, at, false);
+        }
+        Ok(())
+    }
+
+    /// Whether anything of a tenant's memory is to become one piece.
+    pub(super) fn is_consolidating(&self, id: TenantId) -> bool {
+        self.tenants.get(id).is_some_and(|tenant| !tenant.memory.consolidations.is_empty())
+    }
+
+    /// Whether an extent's contents are being copied into one piece, or were, and the tenant does not have that yet.
+    pub(super) fn is_consolidated(&self, id: TenantId, extent: ExtentId) -> bool {
+        let Some(tenant) = self.tenants.get(id) else { return false };
+        let Some(entry) = tenant.extents().get(extent) else { return false };
+        let is_of = |one: &Consolidation| {
+            !matches!(one.stage, Stage::Wanted(_)) && (one.at..one.at + one.bytes).contains(&entry.at())
+        };
+        tenant.memory.consolidations.iter().any(is_of)
+    }
+
+    /// All memory of these is there, and they are off the GPU. Copies what is to become one piece, and says whether that is under way.
+    pub(super) fn consolidate_all(&mut self, members: &[TenantId]) -> bool {
+        let mut is_under_way = false;
+        for id in members {
+            let Some(tenant) = self.tenants.get_mut(*id).filter(|_| self.arbiter.state(*id).is_off_the_gpu()) else {
+                continue;
+            };
+            let mut wanted: Vec<(u64, u64, Imported)> = Vec::new();
+            for one in &mut tenant.memory.consolidations {
+                match std::mem::replace(&mut one.stage, Stage::Copying) {
+                    Stage::Wanted(piece) => wanted.push((one.at, one.bytes, piece)),
+                    stage => one.stage = stage,
+                }
+            }
+            is_under_way |= !tenant.memory.consolidations.is_empty();
+            wanted.into_iter().for_each(|(at, bytes, piece)| self.copy_into(*id, at, bytes, piece));
+        }
+        is_under_way
+    }
+
+    /// Copies a row of extents into a piece.
+    fn copy_into(&mut self, id: TenantId, at: u64, bytes: u64, piece: Imported) {
+        let Some(tenant) = self.tenants.get(id) else { return };
+        let (mut frames, mut pieces, mut copied): (Vec<FrameId>, _, _) = (Vec::new(), Vec::new(), 0);
+        for (_, extent) in tenant.extents().within(at, bytes) {
+            let frame = extent.state().frame().filter(|_| extent.state().is_resident());
+            let Some((frame, memory)) = frame.and_then(|id| Some((id, self.memory.frames[id.0 as usize].as_ref()?)))
+            else {
+                break;
+            };
+            let device = piece.address() + (extent.at() - at);
+            pieces.push(Piece { device, other: End::Device(memory.address), bytes: extent.class().bytes() });
+            copied += extent.class().bytes();
+            frames.push(frame);
+        }
+        if copied != bytes {
+            // The program has given some of it back meanwhile.
+            return self.tell_consolidated(id, at, false);
+        }
+        self.memory.begin_look(&frames);
+        // SAFETY: the tenant is off the GPU and stays so until it has heard of the copies' end; frames that are looked at stay as they
+        // are, and the task keeps the piece. What others do to a piece that the tenant has shared already spoils nobody else's memory.
+        let job = unsafe { self.memory.mover.submit(Lane::In, pieces) };
+        self.memory.tasks.insert(job, Task::Consolidate { tenant: id, at, frames, piece, bytes });
+    }
+
+    /// Tells a tenant how it went.
+    pub(super) fn tell_consolidated(&mut self, id: TenantId, at: u64, copied: bool) {
+        let Some(tenant) = self.tenants.get_mut(id) else { return };
+        if let Some(one) = tenant.memory.consolidations.iter_mut().find(|one| one.at == at) {
+            one.stage = Stage::Told;
+            let batch = tenant.memory.add_batch(Batch::Consolidated(at));
+            self.tenants.tell(id, &MemoryCommand::Consolidated { batch, at, copied });
+        }
+    }
+
+    /// A tenant's work goes on: what is to become one piece cannot.
+    pub(in crate::server) fn give_up_consolidating(&mut self, id: TenantId) {
+        let Some(tenant) = self.tenants.get(id) else { return };
+        let wanted = tenant.memory.consolidations.iter().filter(|one| matches!(one.stage, Stage::Wanted(_)));
+        let wanted: Vec<u64> = wanted.map(|one| one.at).collect();
+        wanted.into_iter().for_each(|at| self.tell_consolidated(id, at, false));
+    }
+}
