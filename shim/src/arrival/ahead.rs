@@ -196,7 +196,7 @@ pub(super) fn wait(passage: &Passage, mut needs: Needs, stream: Stream) -> Resul
             blocks::count(&needs);
             Ok(())
         }
-        Needs::These(Named { ref mut addresses, is_opaque: true, is_unchecked: false, .. }) => {
+        Needs::These(Named { ref mut addresses, opaque: Some(_), is_unchecked: false, .. }) => {
             let addresses = core::mem::take(addresses);
             blocks::count(&needs);
             blocks::wait(passage, Needs::These(addresses.into()))?;

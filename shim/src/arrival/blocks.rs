@@ -12,12 +12,13 @@ use baton_contract::cuda::{CUdeviceptr, CUresult};
 use baton_contract::memory::GRANULE;
 use baton_contract::messages::{ArrivalStory, ExtentId, HOST_MEMORY};
 
-use super::needs::Needs;
+use super::needs::{Named, Needs};
 use super::roots;
 use crate::gate::{self, Passage};
 use crate::memory::layout::{ExtentLayout, Layout};
 use crate::memory::space;
 use crate::sys::futex::{self, Scope};
+use crate::sys::user;
 
 /// How long a call looks again and again before it sleeps: mapping an extent takes about so long.
 const SPIN: Duration = Duration::from_micros(40);
@@ -88,6 +89,8 @@ static WAITS: AtomicU64 = AtomicU64::new(0);
 static WAITED: AtomicU64 = AtomicU64::new(0);
 /// Calls that had not shown all that they would reach, and so lacked memory.
 static OPAQUE: AtomicU64 = AtomicU64::new(0);
+/// For which reasons the user was told about one, a bit for each.
+static NOTED: AtomicU32 = AtomicU32::new(0);
 /// When the first extent was mapped, and the first call went to the driver.
 static FIRST_EXTENT: AtomicU64 = AtomicU64::new(u64::MAX);
 static FIRST_CALL: AtomicU64 = AtomicU64::new(u64::MAX);
@@ -177,8 +180,12 @@ pub(crate) fn wait(passage: &Passage, needs: Needs) -> Result<(), CUresult> {
 
 /// A call lacks memory for which it waits, or its stream does.
 pub(super) fn count(needs: &Needs) {
-    if matches!(needs, Needs::These(named) if named.is_opaque) {
+    if let Needs::These(Named { opaque: Some(opaque), .. }) = needs {
         OPAQUE.fetch_add(1, Ordering::Relaxed);
+        let bit = 1 << *opaque as u32;
+        if NOTED.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
+            user::note(format_args!("a call {} while memory arrives: it waits for all of that", opaque.why()));
+        }
     }
 }
 
@@ -493,7 +500,7 @@ impl Arrival {
     fn for_lacking(&self, needs: &Needs, mut what: impl FnMut(u32)) -> bool {
         let named = match needs {
             Needs::Nothing => return false,
-            Needs::These(named) if !self.unreadable && !named.is_opaque => named,
+            Needs::These(named) if !self.unreadable && named.opaque.is_none() => named,
             _ => return self.lacks_any(),
         };
         Visited::with(self.extents.len(), self.blocks.len(), |visited| {

@@ -8,7 +8,7 @@ use core::ffi::c_void;
 
 use baton_contract::cuda::CUdeviceptr;
 
-use super::needs::Named;
+use super::needs::{Named, Opaque};
 use super::roots;
 use super::words::{WORD, add_window_words};
 use crate::driver::api::Stream;
@@ -109,7 +109,14 @@ impl Brings for Upload {
             // To these the driver has an answer.
             return;
         }
-        found.is_opaque |= bytes > MOST_READ || !into.reads_at_once(from) || !contents(to, from, bytes, found);
+        if bytes > MOST_READ {
+            return found.hide(true, Opaque::LongCopy);
+        }
+        found.hide(!into.reads_at_once(from), Opaque::LateCopy);
+        if found.opaque.is_none() {
+            let are_seen = contents(to, from, bytes, found);
+            found.hide(!are_seen, Opaque::HostWords);
+        }
     }
 }
 
@@ -172,7 +179,8 @@ impl Brings for Moved {
         }
         // Whole words within the device are where they were, and known. Everything else is not.
         let is_whole = [to, from, bytes as u64].iter().all(|number| number.is_multiple_of(WORD as u64));
-        found.is_opaque |= !is_ours(from) || !is_whole;
+        found.hide(!is_ours(from), Opaque::Elsewhere);
+        found.hide(!is_whole, Opaque::SplitWords);
     }
 }
 
@@ -190,7 +198,7 @@ fn bring_word(at: CUdeviceptr, bytes: &[u8], found: &mut Named) {
     let (start, end) = Space::window();
     match <[u8; WORD]>::try_from(bytes).map(u64::from_le_bytes) {
         Ok(word) => {
-            found.is_opaque |= roots::is_host(word);
+            found.hide(roots::is_host(word), Opaque::HostWords);
             if (start..end).contains(&word) {
                 found.addresses.push(word);
             }

@@ -6,7 +6,7 @@ use baton_contract::cuda::CUdeviceptr;
 
 use super::brings::{Brings, Filled, Into, Moved, Upload};
 use super::footprint::Reach;
-use super::needs::Named;
+use super::needs::{Named, Opaque};
 use super::words::WORD;
 use crate::memory::space::is_ours;
 
@@ -249,7 +249,7 @@ impl Brings for CopyNode {
         if is_upload && self.is_whole(&self.from) && self.is_whole(&self.to) || self.is_a_row() && is_upload {
             return Upload(self.to.address(), from, span).bring(into, found);
         }
-        found.is_opaque = true;
+        found.hide(true, Opaque::SplitWords);
     }
 }
 

@@ -7,7 +7,7 @@ use baton_contract::cuda::{CUdeviceptr, CUfunction};
 
 use super::door::Gpu;
 use super::layouts;
-use super::needs::{Named, Needs};
+use super::needs::{Named, Needs, Opaque};
 use super::roots::{self, TensorMap};
 use super::words::{TENSOR_MAP, WORD};
 use crate::memory::bounds::is_outside;
@@ -30,7 +30,8 @@ pub(crate) fn kernel(gpu: Gpu, function: CUfunction, parameters: *mut *mut c_voi
     idle::note_waiting();
     let mut found = Named { is_unchecked: true, ..Named::default() };
     // SAFETY: what the program is about to hand to the driver as a launch's parameters.
-    found.is_opaque |= unsafe { add_parameters(function, parameters, extra, &mut found) }.is_none();
+    let read = unsafe { add_parameters(function, parameters, extra, &mut found) };
+    found.hide(read.is_none(), Opaque::Parameters);
     Needs::These(found)
 }
 
@@ -167,7 +168,7 @@ unsafe fn add_value(value: *const u8, size: usize, found: &mut Named) -> Option<
             match roots::tensor_map(map) {
                 TensorMap::None => {}
                 TensorMap::Of(base) => {
-                    found.is_opaque |= roots::is_host(base);
+                    found.hide(roots::is_host(base), Opaque::HostParameter);
                     found.addresses.push(base);
                 }
                 TensorMap::Perhaps => return None,
@@ -188,7 +189,7 @@ fn add_words(value: &[u8], found: &mut Named) {
             list.push(word);
         } else if host.contains(&word) {
             // A kernel that is given host memory finds there what the host has written by then.
-            found.is_opaque |= roots::is_host(word);
+            found.hide(roots::is_host(word), Opaque::HostParameter);
         }
     }
 }

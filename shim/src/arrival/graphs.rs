@@ -15,7 +15,7 @@ use super::copies::kind;
 pub(crate) use super::copies::{CopyNode, FillNode, Handle};
 use super::door::Gpu;
 use super::footprint::{self, Reach};
-use super::needs::{Named, Needs};
+use super::needs::{Named, Needs, Opaque};
 use crate::driver::api;
 use crate::work::idle;
 
@@ -176,7 +176,7 @@ impl Harvest {
                 // They name no memory of ours, and bring nothing to it.
                 kind::EMPTY | kind::WAIT_EVENT | kind::RECORD_EVENT | kind::HOST_FUNCTION => {}
                 // Nor do these; what they give out, and is in it, is not known.
-                kind::ALLOCATION | kind::FREE => self.named.is_opaque = true,
+                kind::ALLOCATION | kind::FREE => self.named.hide(true, Opaque::Node),
                 _ => return None,
             }
         }
@@ -187,13 +187,13 @@ impl Harvest {
         let function = if node.function.is_null() { node.kernel } else { node.function };
         // SAFETY: the parameters that the driver keeps for this node, or has just been given.
         let read = unsafe { footprint::add_parameters(function, node.parameters, node.extra, &mut self.named) };
-        self.named.is_opaque |= read.is_none();
+        self.named.hide(read.is_none(), Opaque::Parameters);
     }
 
     fn add_copy(&mut self, node: &CopyNode) {
         self.named.is_unchecked = false;
         node.add_to(&mut self.named.addresses);
-        self.named.is_opaque |= !node.keeps_words();
+        self.named.hide(!node.keeps_words(), Opaque::Node);
     }
 
     fn add_fill(&mut self, node: &FillNode) {

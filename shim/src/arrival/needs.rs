@@ -37,10 +37,39 @@ pub(crate) struct Named {
     pub(crate) parameters: Vec<CUdeviceptr>,
     /// Parts of addresses, perhaps.
     pub(crate) parts: Vec<Part>,
-    /// Not all of it was shown.
-    pub(crate) is_opaque: bool,
+    /// Not all of it was shown, and why.
+    pub(crate) opaque: Option<Opaque>,
     /// The driver looks at none of the addresses: all of them may come after the call.
     pub(crate) is_unchecked: bool,
+}
+
+/// Why a call has not shown all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Opaque {
+    LateCopy,
+    LongCopy,
+    HostWords,
+    SplitWords,
+    Elsewhere,
+    Parameters,
+    HostParameter,
+    Node,
+}
+
+impl Opaque {
+    /// What the call does, for the user.
+    pub(super) fn why(self) -> &'static str {
+        match self {
+            Self::LateCopy => "copies host memory that the program may still write",
+            Self::LongCopy => "copies more host memory than is looked through",
+            Self::HostWords => "copies host memory that cannot be read, or in which addresses of host memory lie",
+            Self::SplitWords => "copies parts of words",
+            Self::Elsewhere => "copies from memory that is not Baton's",
+            Self::Parameters => "launches a kernel whose parameters are not known",
+            Self::HostParameter => "gives a kernel an address of host memory",
+            Self::Node => "launches a graph that allocates, or copies what is not known",
+        }
+    }
 }
 
 /// Some bytes of a word that may become an address: the others are not known.
@@ -80,9 +109,14 @@ impl Named {
         self.addresses.extend(other.addresses);
         self.parameters.extend(other.parameters);
         self.parts.extend(other.parts);
-        self.is_opaque |= other.is_opaque;
+        self.opaque = self.opaque.or(other.opaque);
         self.is_unchecked &= other.is_unchecked;
         self.settle();
+    }
+
+    /// Not all was shown, if that is so.
+    pub(super) fn hide(&mut self, is_so: bool, why: Opaque) {
+        self.opaque = self.opaque.or(is_so.then_some(why));
     }
 
     /// Keeps each once.

@@ -1,4 +1,4 @@
-use super::super::needs::{Named, Part};
+use super::super::needs::{Opaque, Part};
 use super::*;
 
 const MIB: u64 = 1 << 20;
@@ -136,7 +136,7 @@ fn a_parameter_that_lies_in_nothing_means_what_lies_behind_it() {
 #[test]
 fn a_call_that_has_not_shown_all_of_it_lacks_whatever_is_missing() {
     let arrival = arrival(three(), &[], roots::Found::default());
-    let opaque = || Needs::These(Named { is_opaque: true, ..Named::default() });
+    let opaque = || Needs::These(Named { opaque: Some(Opaque::LateCopy), ..Named::default() });
     assert!(arrival.lacks(&opaque()) && !arrival.lacks(&these(&[])));
     arrival.mapped(&[ExtentId(1), ExtentId(3)]);
     assert!(arrival.lacks(&opaque()));
