@@ -6,6 +6,9 @@
 //! capacity, which can shrink: contexts and code live beside the arena. When a class runs out, free
 //! frames of other classes are exchanged for it ([`Arena::surplus`]): memory of the device is not
 //! fragmented by that, because it comes in 2 MiB pages anyway.
+//!
+//! A frame that was taken from a tenant which does not answer is **held** there: the tenant still has it mapped, so its memory would not
+//! come back to the device. Others can have it as it is, and it is not exchanged until the tenant has let go of it.
 
 use std::collections::BTreeSet;
 
@@ -43,6 +46,8 @@ enum Use {
 struct Frame {
     class: SizeClass,
     now: Use,
+    /// How many have it mapped whose it is no more.
+    held: u32,
 }
 
 /// The books.
@@ -188,7 +193,7 @@ impl Arena {
 
     /// Enters a new frame, lent at once.
     pub fn add_lent(&mut self, class: SizeClass) -> FrameId {
-        let frame = Some(Frame { class, now: Use::Lent });
+        let frame = Some(Frame { class, now: Use::Lent, held: 0 });
         self.bytes.lent += class.bytes();
         match self.unused.pop() {
             Some(id) => {
@@ -245,10 +250,43 @@ impl Arena {
         self.change(id, Use::Clean);
     }
 
+    /// One that has a frame mapped has it no longer, and keeps the mapping.
+    pub fn hold(&mut self, id: FrameId) {
+        if let Some(frame) = &mut self.frames[id.0 as usize] {
+            frame.held += 1;
+        }
+    }
+
+    /// It has unmapped it.
+    pub fn unhold(&mut self, id: FrameId) {
+        if let Some(frame) = &mut self.frames[id.0 as usize] {
+            frame.held -= 1;
+        }
+    }
+
+    /// Whether somebody has a frame mapped whose it is no more.
+    pub fn is_held(&self, id: FrameId) -> bool {
+        self.frame(id).held > 0
+    }
+
+    /// Lends this very frame, if it is free.
+    pub fn take_this(&mut self, id: FrameId) -> bool {
+        let is_free = matches!(self.frame(id).now, Use::Clean | Use::Dirty | Use::Kept(_));
+        if is_free {
+            self.change(id, Use::Lent);
+        }
+        is_free
+    }
+
+    /// The first of a list that nobody holds.
+    fn removable(&self, list: &BTreeSet<FrameId>) -> Option<FrameId> {
+        list.iter().copied().find(|id| !self.is_held(*id))
+    }
+
     /// A free frame that can be released to make room for others; the dirty ones, whose work is not done, first, and
     /// of each kind the large ones. Its number is free for another frame.
     pub fn remove_free(&mut self) -> Option<(FrameId, SizeClass)> {
-        let last = |lists: &[BTreeSet<FrameId>]| lists.iter().rev().find_map(|list| list.first().copied());
+        let last = |lists: &[BTreeSet<FrameId>]| lists.iter().rev().find_map(|list| self.removable(list));
         let id = last(&self.dirty).or_else(|| last(&self.kept)).or_else(|| last(&self.clean))?;
         Some((id, self.remove(id)))
     }
@@ -282,15 +320,15 @@ impl Arena {
 
     /// Takes a free frame of this class out of the books, a dirty one if there is one; its number is free for another.
     pub fn remove_free_of(&mut self, class: SizeClass) -> Option<FrameId> {
-        let of = |list| first(list, class);
-        let id = of(&self.dirty).or(of(&self.kept)).or(of(&self.clean))?;
+        let of = |list: &[BTreeSet<FrameId>]| self.removable(&list[class.index()]);
+        let id = of(&self.dirty).or_else(|| of(&self.kept)).or_else(|| of(&self.clean))?;
         self.remove(id);
         Some(id)
     }
 
     /// Takes a clean frame out of the books; its number is free for another one.
     pub fn withdraw(&mut self, id: FrameId) -> Option<FrameId> {
-        (self.frame(id).now == Use::Clean).then(|| {
+        (self.frame(id).now == Use::Clean && !self.is_held(id)).then(|| {
             self.remove(id);
             id
         })
@@ -309,7 +347,7 @@ impl Arena {
 
     /// Takes a frame out of the books.
     fn remove(&mut self, id: FrameId) -> SizeClass {
-        let Frame { class, now } = self.frame(id);
+        let Frame { class, now, .. } = self.frame(id);
         self.unlist(id, class, now);
         *self.bytes.of(now) -= class.bytes();
         self.frames[id.0 as usize] = None;
@@ -331,7 +369,7 @@ impl Arena {
     }
 
     fn change(&mut self, id: FrameId, to: Use) {
-        let Frame { class, now } = self.frame(id);
+        let Frame { class, now, held } = self.frame(id);
         self.unlist(id, class, now);
         *self.bytes.of(now) -= class.bytes();
         *self.bytes.of(to) += class.bytes();
@@ -341,7 +379,7 @@ impl Arena {
             Use::Kept(_) => drop(self.kept[class.index()].insert(id)),
             Use::Scrubbing | Use::Lent => {}
         }
-        self.frames[id.0 as usize] = Some(Frame { class, now: to });
+        self.frames[id.0 as usize] = Some(Frame { class, now: to, held });
     }
 }
 

@@ -38,6 +38,7 @@ impl Server {
     /// What a tenant says.
     pub(super) fn hear(&mut self, id: TenantId, socket: Socket) {
         while let Some(told) = self.receive(id, socket) {
+            self.shows_life(id);
             let done = told.and_then(|(message, descriptor)| match socket {
                 Socket::Control => self.report(id, message, descriptor),
                 Socket::Requests => self.request(id, message),
@@ -45,6 +46,7 @@ impl Server {
             if let Err(why) = done {
                 return self.cut_off(id, &why);
             }
+            self.shows_life(id);
             self.settle();
         }
     }
@@ -97,6 +99,11 @@ impl Server {
         let Some(tenant) = self.tenants.get_mut(id) else { return Ok(()) };
         if !tenant.connection.ask() {
             return Err("it sent a request before the last one was answered".to_owned());
+        }
+        if tenant.memory.is_taken() {
+            // What it has is somebody else's, until it is let in again.
+            tenant.connection.defer(request);
+            return Ok(());
         }
         if tenant.preemption.has_begun() {
             match request {
@@ -373,6 +380,10 @@ impl Server {
             MemoryEvent::AllHere(unit) => {
                 // Those of a unit are let in one by one, as soon as each is on the GPU again.
                 let is_unit = self.arbiter.is_of_a_unit(unit);
+                // What was taken is where it was.
+                for member in self.arbiter.members(unit) {
+                    self.memory().untake(member);
+                }
                 if is_unit || self.preemptions().is_on_the_gpu_or_resumed(unit) {
                     self.all_may_write(unit);
                     self.memory().end_swap_in(unit);

@@ -43,6 +43,7 @@ mod recorder;
 mod tenants;
 mod tuning;
 mod turns;
+mod unresponsive;
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -371,6 +372,8 @@ impl Server {
         // Also when it is due next.
         self.tenants.touch(id);
         self.preemptions().look_at(id);
+        self.settle();
+        self.look_whether_it_answers(id);
         self.settle();
         self.memory().deliver_again(id);
         if self.turns().give_up_if_silent(id) {

@@ -20,7 +20,7 @@ use baton_contract::resource_manager::USUAL_TIMESLICE;
 
 use crate::driver::find;
 
-pub(crate) use objects::{pause_what_comes, resume_what_came};
+pub(crate) use objects::{pause_what_comes, pause_while, resume_what_came};
 pub(crate) use owners::is_another_librarys;
 
 /// What can be paused, and how.

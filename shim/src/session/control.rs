@@ -16,7 +16,7 @@ use baton_contract::messages::{
     CorunCommand, ExtentId, FromCoordinator, MAX_LISTED, MAX_RANGES, MemoryCommand, MemoryReport, Message as _,
     PreemptionCommand, PreemptionReport, TurnCommand, TurnReport,
 };
-use baton_contract::page::ACTIVITY_SLOTS;
+use baton_contract::page::{ACTIVITY_SLOTS, TAKEN};
 
 use super::connect::take_page;
 use super::consolidation;
@@ -211,7 +211,7 @@ impl Control {
             self.turn = Turn::Held { grant, is_told: true, arriving };
             self.tell_held(grant);
         }
-        if self.corun.is_busy() {
+        if self.corun.is_busy() || matches!(self.turn, Turn::Held { is_told: false, .. }) {
             self.session.link.own().heartbeat.fetch_add(1, Ordering::Relaxed);
             self.corun.try_to_rest(&mut self.watch, &mut self.idle, &mut self.requests);
         }
@@ -624,6 +624,13 @@ impl Control {
     /// Whatever happened to it, this program goes on if all its memory is here.
     fn coordinator_is_gone(mut self) {
         self.corun.turn_ends();
+        if self.session.link.coordinators().taken.load(Ordering::SeqCst) == TAKEN {
+            user::warn(format_args!(
+                "the coordinator is gone, and had given memory of this program to others because it did not answer: it is killed"
+            ));
+            // SAFETY: our own process.
+            unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+        }
         // With the gate open, nothing is away; a thread may just be mapping what it was lent.
         if matches!(self.turn, Turn::Here { arriving: false, .. }) || self.session.space.extents.all_mapped() {
             arrival::end();

@@ -65,7 +65,7 @@ impl Server {
                     }
                 }
                 self.recorder.record(id, What::Unsuspended);
-                self.will_tell(id, Event::Unsuspended);
+                self.let_in(id);
             }
             None => {}
         }

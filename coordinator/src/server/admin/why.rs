@@ -30,6 +30,9 @@ impl Server {
         if !tenant.is_movable() {
             return plain(Reason::Unresponsive, since(tenant.turn.overdue_since()));
         }
+        if let Some(taken) = tenant.memory.taken_since().filter(|_| !tenant.memory.returns_in_place()) {
+            return plain(Reason::Unresponsive, since(Some(taken)));
+        }
         let state = self.arbiter.state(id);
         if self.arbiter.is_suspended(id) && state.is_off_the_gpu() {
             return self.suspended(id, tenant);

@@ -347,6 +347,14 @@ impl Access<'_> {
                 return Err(format!("it freed extent {}, which it does not have mapped", extent.0));
             };
             tenant.memory.history.forget(*extent);
+            if let Some(frame) = freed.left_behind() {
+                self.memory.arena.unhold(frame);
+            }
+            if matches!(freed.state(), ExtentState::Leaving { .. }) {
+                // It was taken, and is still being copied.
+                self.memory.orphans.insert((id, *extent), (freed.state().frame(), freed.into_runs()));
+                continue;
+            }
             let Some(freed) = self.hand_over(id, *extent, freed) else { continue };
             if let Some(frame) = freed.state().frame() {
                 self.memory.release(frame);

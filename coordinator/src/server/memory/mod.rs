@@ -11,6 +11,7 @@
 //! | `recut` | memory on the host is cut into as few extents as possible |
 //! | `prefetch` | what is done before anybody asks |
 //! | `scan` | what memory holds: what has changed, what is zero, what points where |
+//! | `take` | memory that is taken without asking from a tenant that does not answer |
 //! | `transfer` | copies under way, and what tenants are told to do with their mappings |
 //! | `delivery` | frames that do not reach a tenant at its limit of descriptors |
 //! | `immovable` | memory that others can reach, and which stays |
@@ -36,6 +37,7 @@ mod recut;
 mod scan;
 mod sharing;
 mod swap_in;
+mod take;
 mod transfer;
 
 use std::collections::{HashMap, HashSet, VecDeque};

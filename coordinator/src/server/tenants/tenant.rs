@@ -1,5 +1,6 @@
 //! A tenant as the server knows it.
 
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use baton_contract::class::Class;
@@ -74,6 +75,17 @@ impl Tenant {
         self.scheduling.wanted.class
     }
 
+    /// What it shows of being alive while it cannot answer: these change.
+    pub(in crate::server) fn signs_of_life(&self) -> [u32; 2] {
+        let theirs = &self.connection.theirs;
+        [theirs.heartbeat.load(Relaxed), theirs.probing.load(Relaxed)]
+    }
+
+    /// Whether its memory was taken, and it lives all the same and waits for work that is paused.
+    pub(in crate::server) fn lives_on(&self) -> bool {
+        self.memory.has_shown_life(self.signs_of_life()) && self.connection.process.is_stopped() != Some(true)
+    }
+
     /// Whether its memory can be moved, as far as it itself is concerned.
     pub(in crate::server) fn is_movable(&self) -> bool {
         !self.memory.stays() && !self.turn.is_overdue() && self.connection.is_open()
@@ -86,6 +98,9 @@ impl Tenant {
 
     /// Whether commands to it are under way that it can be expected to carry out.
     pub(in crate::server) fn is_about_to_answer(&self) -> bool {
-        self.is_movable() && self.memory.oldest_batch().is_some() && !self.memory.is_late()
+        self.is_movable()
+            && !self.memory.is_taken()
+            && self.memory.oldest_batch().is_some()
+            && !self.memory.is_late()
     }
 }
