@@ -47,6 +47,7 @@ mod rules; // timed
 mod settings; // timed
 mod sharing; // timed
 mod steering; // timed
+mod stopped; // timed
 mod top; // timed
 mod trace; // plain
 mod traces; // timed

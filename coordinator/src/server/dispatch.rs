@@ -294,6 +294,10 @@ impl Server {
             self.note_waiting(decision.tenant());
             match decision {
                 Decision::Contend(id, Some(patience_micros)) => {
+                    // From now on it shows that it lives.
+                    if let Some(tenant) = self.tenants.unindexed(id) {
+                        tenant.connection.expect_signs();
+                    }
                     self.tenants.tell(id, &TurnCommand::Contended { patience_micros });
                 }
                 Decision::Contend(id, None) => self.tenants.tell(id, &TurnCommand::Uncontended),
@@ -404,6 +408,7 @@ impl Server {
         match event {
             PreemptEvent::Off { tenant, drained } => {
                 self.tell_arbiter(tenant, if drained { Event::Closed } else { Event::Preempted });
+                self.look_whether_it_answers(tenant);
             }
             PreemptEvent::Impossible { tenant, drained } => {
                 if drained {

@@ -194,6 +194,7 @@ pub struct Server {
     memory: Memory,
     /// Until then another request is likely.
     awake_until: Instant,
+    looked_at_holders: Instant,
     /// What the arbiter has yet to hear.
     untold: VecDeque<(TenantId, Event)>,
     recorder: Recorder,
@@ -243,6 +244,7 @@ impl Server {
             turns: Turns::default(),
             start: Instant::now(),
             awake_until: Instant::now(),
+            looked_at_holders: Instant::now(),
             stop: Stop { flag: Arc::new(AtomicBool::new(false)), waker },
             lobby: Lobby::new(Arc::clone(&events), options.guests.clone()),
             tenants: Tenants::new(Arc::clone(&events)),
@@ -344,9 +346,10 @@ impl Server {
         let tenants = self.tenants.index().deadline();
         let corun = self.corun.next_timer(self.start);
         let lobby = self.lobby.next_timer();
+        let holders = self.next_look_at_holders();
         // Somebody was on the way, or is just looking for a coordinator.
         let end = self.has_no_more_to_do().then(|| Instant::now() + CLOSE_AGAIN);
-        [end, lobby, arbiter, self.memory.next_timer(), first, haste, tenants, corun, limit].into_iter().flatten().min()
+        [end, lobby, holders, arbiter, self.memory.next_timer(), first, haste, tenants, corun, limit].into_iter().flatten().min()
     }
 
     fn timers(&mut self) {
@@ -356,6 +359,7 @@ impl Server {
             self.tick();
         }
         self.lobby.send_away(&self.endpoint);
+        self.look_at_holders();
         for id in self.tenants.index().due(Instant::now()) {
             self.look_at(id);
         }

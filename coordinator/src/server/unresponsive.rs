@@ -1,27 +1,66 @@
 //! Tenants that do not answer: others do not wait for them.
 //!
-//! A tenant that is off the GPU and does not unmap what it is told to, or is paused and has not closed its gate, was stopped, or one of
-//! its calls waits for the work that is paused. After a while its memory is taken without asking ([`super::memory`]), at once if the
-//! system says that it is stopped, and it is left out like a suspended one. It is let in again when it answers; or, if it shows that
-//! it lives and cannot, in place.
+//! A tenant that was stopped, or does nothing that it is told, is **left out** like a suspended one: its work is paused, if it has the
+//! GPU, and others get their turns. If it is off the GPU, and has not closed its gate or not unmapped what it was told to, its memory is
+//! **taken** without asking when others need it ([`super::memory`]). That is so at once if the system says that its process is
+//! stopped, and else after a while. It is let in again when it answers; or in place, if it shows that it lives and cannot answer,
+//! because one of its calls waits for the work that is paused.
+
+use std::time::{Duration, Instant};
 
 use super::Server;
 use crate::policy::arbiter::{Event, State, TenantId};
 
+/// How often those are looked at that have the GPU while others wait.
+const LOOK: Duration = Duration::from_millis(50);
+/// For how long such a one may show no sign of life.
+const SILENCE: Duration = Duration::from_millis(400);
+
 impl Server {
+    /// When those who have the GPU are looked at next.
+    pub(super) fn next_look_at_holders(&self) -> Option<Instant> {
+        self.arbiter.contended().map(|_| self.looked_at_holders + LOOK)
+    }
+
+    /// While others wait, nobody has the GPU who does not answer.
+    pub(super) fn look_at_holders(&mut self) {
+        if self.next_look_at_holders().is_none_or(|at| Instant::now() < at) {
+            return;
+        }
+        self.looked_at_holders = Instant::now();
+        let patience = Duration::from_micros(self.arbiter.contended().unwrap_or(0));
+        for id in self.arbiter.holders() {
+            let is_running = self.arbiter.state(id) == State::Running;
+            let Some(tenant) = self.tenants.unindexed(id).filter(|_| is_running) else { continue };
+            if tenant.connection.is_silent(patience + SILENCE) {
+                self.leave_out(id);
+            }
+        }
+    }
+
+    /// A tenant is not waited for.
+    fn leave_out(&mut self, id: TenantId) {
+        let Some(tenant) = self.tenants.get_mut(id).filter(|tenant| tenant.scheduling.left_out.is_none()) else {
+            return;
+        };
+        log::warn!("{} does not answer: others go on without it, with its memory if they need that", tenant.name);
+        tenant.scheduling.left_out = Some(Instant::now());
+        if self.arbiter.state(id) == State::Arriving {
+            self.memory().end_swap_in(id);
+        }
+        self.will_tell(id, Event::Suspended);
+    }
+
     /// A tenant's time has come, if it has not answered.
     pub(super) fn look_whether_it_answers(&mut self, id: TenantId) {
         let is_off = self.arbiter.state(id).is_off_the_gpu();
         let Some(tenant) = self.tenants.get(id) else { return };
         if is_off && tenant.is_to_be_taken() {
-            log::warn!("{} does not answer; others get its memory until it does", tenant.name);
             self.memory().take(id);
-            if self.arbiter.state(id) == State::Arriving {
-                self.memory().end_swap_in(id);
-            }
-            self.will_tell(id, Event::Suspended);
+            self.leave_out(id);
         } else if tenant.lives_on()
-            && self.tenants.get_mut(id).is_some_and(|tenant| tenant.memory.return_in_place())
+            && let Some(tenant) = self.tenants.get_mut(id)
+            && tenant.memory.return_in_place()
         {
             // Its turns are as anybody's; only its memory has to come back to where it was.
             self.let_in(id);
@@ -30,7 +69,8 @@ impl Server {
 
     /// Something came from a tenant.
     pub(super) fn shows_life(&mut self, id: TenantId) {
-        let Some(tenant) = self.tenants.get(id).filter(|tenant| tenant.memory.is_taken()) else { return };
+        let is_off = self.arbiter.state(id).is_off_the_gpu();
+        let Some(tenant) = self.tenants.get(id).filter(|tenant| is_off && tenant.is_left_out()) else { return };
         if !tenant.preemption.is_under_way() || tenant.preemption.has_passed() {
             log::info!("{} answers again", tenant.name);
             self.memory().untake(id);
@@ -39,12 +79,18 @@ impl Server {
     }
 
     /// It is left out no longer, unless a user wants that.
-    pub(super) fn let_in(&mut self, id: TenantId) {
+    fn let_in(&mut self, id: TenantId) {
+        if let Some(tenant) = self.tenants.get_mut(id) {
+            tenant.scheduling.left_out = None;
+        }
+        self.resume(id);
+    }
+
+    /// Nobody wants it to be off the GPU any more, as far as whoever says so is concerned.
+    pub(super) fn resume(&mut self, id: TenantId) {
         let is_out = |id: &TenantId| {
-            self.tenants.get(*id).is_some_and(|tenant| {
-                let memory = &tenant.memory;
-                tenant.scheduling.suspended.is_some() || memory.is_taken() && !memory.returns_in_place()
-            })
+            let scheduling = self.tenants.get(*id).map(|tenant| &tenant.scheduling);
+            scheduling.is_some_and(|it| it.suspended.is_some() || it.left_out.is_some())
         };
         if !self.arbiter.members(id).iter().any(is_out) {
             self.will_tell(id, Event::Unsuspended);

@@ -211,8 +211,12 @@ impl Control {
             self.turn = Turn::Held { grant, is_told: true, arriving };
             self.tell_held(grant);
         }
-        if self.corun.is_busy() || matches!(self.turn, Turn::Held { is_told: false, .. }) {
+        // Others see by that that it was not stopped.
+        let waits_for_calls = matches!(self.turn, Turn::Held { is_told: false, .. });
+        if self.patience.is_some() || self.corun.is_busy() || waits_for_calls {
             self.session.link.own().heartbeat.fetch_add(1, Ordering::Relaxed);
+        }
+        if self.corun.is_busy() {
             self.corun.try_to_rest(&mut self.watch, &mut self.idle, &mut self.requests);
         }
         match self.turn {

@@ -65,7 +65,7 @@ impl Server {
                     }
                 }
                 self.recorder.record(id, What::Unsuspended);
-                self.let_in(id);
+                self.resume(id);
             }
             None => {}
         }

@@ -259,7 +259,7 @@ impl Server {
         };
         let counts = tenant.extents().counts();
         Standing {
-            unresponsive: !tenant.is_movable() || tenant.memory.is_taken() && !tenant.memory.returns_in_place(),
+            unresponsive: !tenant.is_movable() || tenant.scheduling.left_out.is_some(),
             disconnected: !tenant.connection.is_open(),
             suspended: self.arbiter.is_suspended(id) && self.arbiter.state(id).is_off_the_gpu(),
             running: has_gate_open && !is_descheduled,

@@ -1,6 +1,7 @@
 //! How a tenant is reached: its process, its sockets, and the pages that it shares with the server.
 
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use baton_contract::messages::Request;
@@ -72,6 +73,18 @@ impl Connection {
 
     pub(in crate::server) fn is_open(&self) -> bool {
         self.state == State::Open
+    }
+
+    /// From now on it shows signs of life.
+    pub(in crate::server) fn expect_signs(&mut self) {
+        self.heartbeat = Heartbeat { beats: self.theirs.heartbeat.load(Ordering::Relaxed), since: Instant::now() };
+    }
+
+    /// Whether its process is stopped; or has shown no sign of life for so long, although it should.
+    pub(in crate::server) fn is_silent(&mut self, limit: Duration) -> bool {
+        let beats = self.theirs.heartbeat.load(Ordering::Relaxed);
+        let is_overdue = self.heartbeat.is_overdue_by(beats, limit);
+        is_overdue || self.process.is_stopped() == Some(true)
     }
 
     /// It has ended; work of the tenant's may be on the GPU all the same.

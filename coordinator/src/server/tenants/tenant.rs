@@ -29,6 +29,8 @@ pub(in crate::server) struct Scheduled {
     pub(in crate::server) is_waiting: bool,
     /// Since when a user keeps it off the GPU, if one does.
     pub(in crate::server) suspended: Option<Instant>,
+    /// Since when it is left out because it does not answer.
+    pub(in crate::server) left_out: Option<Instant>,
     /// What the arbiter counted for it until its connection ended: switches, and microseconds of GPU time.
     pub(in crate::server) counted: (u64, u64),
 }
@@ -57,6 +59,7 @@ impl Tenant {
                 requests: Usual::default(),
                 is_waiting: false,
                 suspended: None,
+                left_out: None,
                 counted: (0, 0),
             },
             memory: Holdings::default(),
@@ -73,6 +76,11 @@ impl Tenant {
     /// How urgent its work is.
     pub(in crate::server) fn class(&self) -> Class {
         self.scheduling.wanted.class
+    }
+
+    /// Whether it is not waited for, because it does not answer.
+    pub(in crate::server) fn is_left_out(&self) -> bool {
+        self.scheduling.left_out.is_some() || self.memory.is_taken()
     }
 
     /// What it shows of being alive while it cannot answer: these change.
