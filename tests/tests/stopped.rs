@@ -24,11 +24,13 @@ impl Numbers {
 }
 
 /// What is stopped: programs and their arguments.
-const VICTIMS: [&[&str]; 4] = [
+const VICTIMS: [&[&str]; 6] = [
     &["fill_and_check", "--megabytes", "44", "--rounds", "150", "--check", "10"],
-    &["fill_and_check", "--megabytes", "30", "--rounds", "300", "--check", "7"],
-    &["random_program", "--seed", "5"],
-    &["random_program", "--seed", "11"],
+    &["fill_and_check", "--megabytes", "30", "--rounds", "200", "--check", "3"],
+    &["hidden", "--megabytes", "40", "--rounds", "20", "--gap-ms", "1"],
+    &["streams", "--megabytes", "40", "--rounds", "20", "--gap-ms", "1"],
+    &["capture", "--megabytes", "40", "--rounds", "30"],
+    &["interrupted", "--megabytes", "40", "--rounds", "1500", "--every-us", "700"],
 ];
 
 /// One program that is stopped again and again while another touches its memory: says how long that had to wait for one touch at most.
@@ -37,10 +39,10 @@ fn played(seed: u64, want: &[String]) -> Duration {
     let coordinator = Serving::arena("64MiB").option("--host-pool", "256MiB").start();
     let class = numbers.one_of(&CLASSES.map(|class| class));
     let mut other = hold::joined(&coordinator, "other", class, "40", None);
-    let [name, arguments @ ..] = VICTIMS[numbers.below(2) as usize] else { unreachable!("each has a name") };
+    let [name, arguments @ ..] = VICTIMS[(seed % VICTIMS.len() as u64) as usize] else { unreachable!("each has a name") };
     let others = class;
     let class = numbers.one_of(&CLASSES.map(|class| class));
-    println!("seed {seed}: {class} is stopped, {others} waits");
+    println!("seed {seed}: {name}, {class}, is stopped; {others} waits");
     let victim = coordinator.run("victim", class, &program(name), arguments);
     let pid = victim.pid();
     let end = AtomicBool::new(false);

@@ -178,19 +178,19 @@ fn an_urgent_program_that_takes_turns_is_told_that_not_all_fit() {
 }
 
 #[test]
-fn an_allocation_that_waits_for_memory_of_a_stopped_program_is_told_whose() {
+fn a_program_that_is_stopped_and_whose_memory_others_have_is_called_unresponsive() {
     let coordinator = Serving::arena("64MiB").start();
     coordinator.until_ready();
     let mut stopped = hold::joined(&coordinator, "stopped", "batch", "48", None);
     assert!(stopped.ask("touch", LIMIT).starts_with("touched "));
     let mut other = hold::joined(&coordinator, "other", "batch", "8", None);
     stopped.signal(libc::SIGSTOP);
-    other.say("alloc 40");
-    let waits = until(&coordinator, "other", "held");
-    assert_eq!(whom(&waits), ["stopped"]);
-    until_said(&coordinator, "other", "for memory that stopped has, which does not answer");
+    assert_eq!(other.ask("alloc 40", LIMIT), "allocated");
+    until(&coordinator, "stopped", "unresponsive");
+    until_said(&coordinator, "stopped", "does not answer the coordinator for");
     stopped.signal(libc::SIGCONT);
-    assert_eq!(other.line(LIMIT), "allocated");
+    assert!(stopped.ask("touch", LIMIT).starts_with("touched "));
+    assert!(stopped.ask("quit", LIMIT).ends_with(" ok"));
 }
 
 #[test]

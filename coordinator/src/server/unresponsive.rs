@@ -56,8 +56,15 @@ impl Server {
         let is_off = self.arbiter.state(id).is_off_the_gpu();
         let Some(tenant) = self.tenants.get(id) else { return };
         if is_off && tenant.is_to_be_taken() {
+            let is_in_driver = tenant.is_in_driver();
+            if is_in_driver {
+                log::warn!("{} cannot unmap memory before its work goes on: others have it until its turn", tenant.name);
+            }
             self.memory().take(id);
-            self.leave_out(id);
+            match self.tenants.get_mut(id) {
+                Some(tenant) if is_in_driver => drop(tenant.memory.return_in_place()),
+                _ => self.leave_out(id),
+            }
         } else if tenant.lives_on()
             && let Some(tenant) = self.tenants.get_mut(id)
             && tenant.memory.return_in_place()

@@ -15,7 +15,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering::SeqCst;
 
 use baton_contract::messages::{ExtentId, MAX_LISTED, MemoryCommand};
-use baton_contract::page::TAKEN;
+use baton_contract::page::{PAUSED, TAKEN};
 
 use super::Access;
 use super::transfer::Group;
@@ -29,7 +29,7 @@ impl Access<'_> {
     /// A tenant that is off the GPU does not answer: from now on its memory leaves without being unmapped there.
     pub(in crate::server) fn take(&mut self, id: TenantId) {
         let Some(tenant) = self.tenants.get_mut(id) else { return };
-        tenant.connection.page.taken.store(TAKEN, SeqCst);
+        tenant.connection.page.taken.fetch_max(PAUSED, SeqCst);
         let signs = tenant.signs_of_life();
         tenant.memory.take(signs);
         let told = tenant.memory.to_be_unmapped();
@@ -44,6 +44,10 @@ impl Access<'_> {
         for extent in extents {
             let behind = self.tenants.extents(id).and_then(|mut own| own.leave_behind(*extent));
             if let Some(frame) = behind {
+                // Before anybody else gets it: from here on the tenant must not go on by itself.
+                if let Some(tenant) = self.tenants.get(id) {
+                    tenant.connection.page.taken.store(TAKEN, SeqCst);
+                }
                 self.memory.arena.hold(frame);
                 self.half_left(id, *extent, Half::Unmapped);
             }

@@ -48,7 +48,6 @@ impl Access<'_> {
                 self.start_resuming(id);
             }
             Looked::Late { runs } => {
-                log::warn!("{} still cannot unmap memory, which stays where it is", tenant.name);
                 if runs {
                     self.start_pausing(id);
                 }

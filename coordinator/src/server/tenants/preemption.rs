@@ -598,6 +598,15 @@ impl Tenant {
         self.preemption.progress.is_some_and(is_asked) && self.connection.theirs.probing.load(Relaxed) != 0
     }
 
+    /// Whether it lives, and waits in the driver for work that is paused.
+    pub(in crate::server) fn is_in_driver(&self) -> bool {
+        let ticks = self.connection.theirs.probing.load(Relaxed);
+        match self.connection.process.is_stopped() {
+            Some(is_stopped) => !is_stopped && ticks > 0,
+            None => ticks > LIMIT_TICKS,
+        }
+    }
+
     /// When it is to be looked whether the call has come back. Who is cut off answers no more, but may be inside.
     fn probe_look(&self) -> Option<Instant> {
         let progress = self.preemption.progress.filter(|_| self.connection.is_open() || self.is_probing())?;
