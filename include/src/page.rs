@@ -51,6 +51,9 @@ pub struct TenantPage {
     /// Changes again and again while it is at work beside others: it was not stopped.
     /// Also while its gate is closed and it waits for a call that is inside.
     pub heartbeat: AtomicU32,
+    /// How often it was about to make something that can be paused: ahead of what it has said last
+    /// ([`Channels`](crate::messages::PreemptionReport::Channels)), and there may be something that nobody else knows.
+    pub channels_begun: AtomicU32,
     /// When its requests began and ended, if its class is latency.
     pub requests: RequestRing,
 }
@@ -254,7 +257,7 @@ impl ActivityPage {
 const _: () = assert!(size_of::<ActivityPage>() <= PAGE_BYTES);
 const _: () = assert!(size_of::<CoordinatorPage>() <= PAGE_BYTES && size_of::<TenantPage>() <= PAGE_BYTES);
 const _: () = assert!(core::mem::offset_of!(CoordinatorPage, arena_bytes) == 8);
-const _: () = assert!(core::mem::offset_of!(TenantPage, requests) == 96);
+const _: () = assert!(core::mem::offset_of!(TenantPage, requests) == 104);
 
 #[cfg(test)]
 mod tests {

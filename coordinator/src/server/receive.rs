@@ -48,13 +48,13 @@ impl Server {
     /// What a message means whose descriptors had no place in our own table.
     fn without_descriptors(&self, id: TenantId, message: FromTenant) -> FromTenant {
         match message {
-            FromTenant::Preemption(PreemptionReport::Channels { .. }) => {
+            FromTenant::Preemption(PreemptionReport::Channels { begun, .. }) => {
                 let name = self.tenants.get(id).map_or("", |tenant| &tenant.name);
                 log::warn!(
                     "{name} cannot be preempted, because the coordinator can open no more descriptors: start it with a \
                      higher `ulimit -n`"
                 );
-                PreemptionReport::Channels { channels: Channels::None }.into()
+                PreemptionReport::Channels { channels: Channels::None, begun }.into()
             }
             FromTenant::Memory(MemoryReport::Consolidate { at, bytes, .. }) => {
                 MemoryReport::Consolidate { at, bytes, piece: false }.into()

@@ -88,9 +88,27 @@ static WERE_ANY: AtomicBool = AtomicBool::new(false);
 /// The word by which the coordinator says that we are paused, and have not said so: `CoordinatorPage::taken`.
 static TAKEN: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
 
-/// What is made while this is not 0 is paused at once too.
-pub(crate) fn pause_while(taken: &'static AtomicU32) {
+/// Where others see how often we were about to make something.
+static BEGUN: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
+
+/// What is made while `taken` is not 0 is paused at once too; and before anything is made, `begun` says so.
+pub(crate) fn follow(taken: &'static AtomicU32, begun: &'static AtomicU32) {
     TAKEN.store(core::ptr::from_ref(taken).cast_mut(), Ordering::Release);
+    BEGUN.store(core::ptr::from_ref(begun).cast_mut(), Ordering::Release);
+}
+
+/// An object is about to be made.
+pub(super) fn note_begun() {
+    // SAFETY: null, or a word that lives for ever.
+    if let Some(begun) = unsafe { BEGUN.load(Ordering::Acquire).as_ref() } {
+        begun.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// How often that was so.
+pub(super) fn begun() -> u32 {
+    // SAFETY: as above.
+    unsafe { BEGUN.load(Ordering::Acquire).as_ref() }.map_or(0, |begun| begun.load(Ordering::SeqCst))
 }
 
 fn is_taken() -> bool {

@@ -238,7 +238,7 @@ fn session_of(
     // SAFETY: both were just mapped, for ever, whole and aligned; our own one writable.
     let link = crate::link::begin(unsafe { Link::new((socket, requests), (gpu, tenant), coordinators, own.cast()) });
     stamps::use_ring(&link.own().requests);
-    channels::pause_while(&link.coordinators().taken);
+    channels::follow(&link.coordinators().taken, &link.own().channels_begun);
     roots::set_device(device);
     Ok(Session {
         device,

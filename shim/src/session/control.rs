@@ -161,8 +161,7 @@ impl Control {
         core::mem::forget(api::MustNotWait::begin());
         // SAFETY: a number for this thread.
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, TIMER_SLACK.as_nanos() as libc::c_ulong) };
-        let (channels, descriptor) = self.session.channels.told();
-        self.session.link.tell_with(&PreemptionReport::Channels { channels }, descriptor);
+        self.session.tell_channels();
         let end = loop {
             if let Err(end) = self.step() {
                 break end;

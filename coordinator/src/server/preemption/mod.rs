@@ -114,7 +114,12 @@ impl Access<'_> {
         descriptor: Option<OwnedFd>,
     ) -> Result<(), String> {
         match report {
-            PreemptionReport::Channels { channels } => return self.channels_told(id, channels, descriptor),
+            PreemptionReport::Channels { channels, begun } => {
+                if let Some(tenant) = self.tenants.get_mut(id) {
+                    tenant.preemption.begun = begun;
+                }
+                return self.channels_told(id, channels, descriptor);
+            }
             PreemptionReport::GateClosed { grant } => self.gate_closed(id, grant),
             PreemptionReport::Probed { number } => self.probed(id, number),
         }

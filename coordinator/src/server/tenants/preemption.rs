@@ -115,6 +115,8 @@ pub(in crate::server) struct Preemption {
     /// As it has said.
     target: Option<PreemptTarget>,
     ability: Ability,
+    /// How often it had been about to make something that can be paused, when it said what there is.
+    pub(in crate::server) begun: u32,
     /// What the preemptor was asked to pause, with all that was paused before.
     asked: Option<PreemptTarget>,
     /// What is paused. Pauses are counted, so nothing is paused that is already.
@@ -530,7 +532,9 @@ impl Tenant {
 
     /// When its memory is taken, if it does not answer before: at the second time if its process is not even stopped.
     fn is_taken_at(&self) -> Option<[Instant; 2]> {
-        if !self.is_movable() || self.memory.is_taken() {
+        // What it has made since it last said what there is may run, until it says so.
+        let is_all_known = self.preemption.begun == self.connection.theirs.channels_begun.load(Relaxed);
+        if !self.is_movable() || self.memory.is_taken() || !is_all_known {
             return None;
         }
         match self.preemption.progress {
