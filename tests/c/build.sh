@@ -48,6 +48,8 @@ nm -D --defined-only "$out/stub/libcuda.so.1" | sed -n 's/.* T \(cu.*\)/NAME(\1)
     grep -vxE 'NAME\(cu(Init|DriverGetVersion|GetProcAddress(_v2)?)\)' >"$out/stub/driver_names.h"
 compile -I"$out/stub" -shared -fPIC -o "$out/libloader_driver.so" tests/c/loader_driver.c
 compile -DHELPER -shared -fPIC -o "$out/libloader_helper.so" tests/c/loader_driver.c
+compile -I"$out/stub" -shared -fPIC -o "$out/libwitness_driver.so" tests/c/witness_driver.c
+compile -o "$out/hookless" tests/c/hookless.c
 compile -shared -fPIC -fno-builtin -o "$out/libfirst_malloc.so" tests/c/first_malloc.c
 
 # Programs with AddressSanitizer, where the compiler has its runtime as a library.

@@ -1,0 +1,26 @@
+/* A driver that works on no machine, and remembers where each call came from. It says that it is initialised all the same. */
+enum { SUCCESS = 0, NOT_INITIALISED = 3, VERSION = 13050 };
+
+void *witness_caller;
+
+#define WITNESS() (witness_caller = __builtin_return_address(0))
+#define NAME(name) \
+    int name(void) { \
+        WITNESS(); \
+        return NOT_INITIALISED; \
+    }
+#include "driver_names.h"
+NAME(cuGetProcAddress)
+NAME(cuGetProcAddress_v2)
+
+int cuInit(unsigned flags) {
+    (void)flags;
+    WITNESS();
+    return SUCCESS;
+}
+
+int cuDriverGetVersion(int *version) {
+    WITNESS();
+    *version = VERSION;
+    return SUCCESS;
+}
