@@ -2,7 +2,8 @@
  * to the driver from a hook, and not from this program, and how much is allocated meanwhile: another thread of the parent may have held
  * the allocator's lock.
  *
- *     hookless WAY DRIVER [FIRST]    a copy by `fork`, `_Fork` or `clone`, which calls FIRST before all others
+ *     hookless WAY DRIVER [FIRST]    a copy by `fork`, `_Fork` or `clone`, which calls FIRST before all others: one of them, or
+ *                                    one that nobody knows
  *
  * DRIVER is tests/c/witness_driver.c. The copy is made in a thread that has made no call.
  */
@@ -29,7 +30,8 @@ void *__libc_memalign(size_t alignment, size_t bytes);
 
 static function *functions[MOST];
 static int count;
-static const char *way, *first;
+static const char *way;
+static function *first;
 static void **caller;
 static volatile int is_copy, allocations;
 
@@ -67,14 +69,13 @@ static pid_t copied(void) {
     return (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
 }
 
-static void *copy(void *driver) {
-    function *begins_with = first ? (function *)dlsym(driver, first) : NULL;
+static void *copy(void *nothing) {
     pid_t child = copied();
     if (child == 0) {
         int answers = 0, others;
         alarm(TOO_LONG_S);
         is_copy = 1;
-        if (begins_with) answers = call(begins_with) - 3;
+        if (first) answers = call(first) - 3;
         others = hooked(&answers);
         is_copy = 0;
         printf("in the copy: %d from hooks, %d allocations, ", others, allocations);
@@ -84,21 +85,21 @@ static void *copy(void *driver) {
     }
     int status = 0;
     if (child < 0 || waitpid(child, &status, 0) != child || status) printf("the copy ends with %x\n", status);
-    return NULL;
+    return nothing;
 }
 
 int main(int argc, char **argv) {
     if (argc < 3) return 2;
     way = argv[1];
-    first = argc > 3 ? argv[3] : NULL;
     void *library = dlopen("libcuda.so.1", RTLD_NOW), *driver = dlopen(argv[2], RTLD_NOW);
     const char *(*name)(int) = NULL;
-    int (*init)(unsigned) = NULL;
+    int (*init)(unsigned) = NULL, (*find)(const char *, void **, int, unsigned long long, int *) = NULL;
     if (!library || !driver) return 1;
     *(void **)&name = dlsym(library, "baton_hooked");
     *(void **)&init = dlsym(library, "cuInit");
+    *(void **)&find = dlsym(library, "cuGetProcAddress_v2");
     caller = dlsym(driver, "witness_caller");
-    if (!name || !init || !caller) return 1;
+    if (!name || !init || !find || !caller) return 1;
     for (int i = 0; name(i); i++) {
         if (!strcmp(name(i), "cuInit")) continue;
         *(void **)&functions[count++] = dlsym(library, name(i));
@@ -106,9 +107,10 @@ int main(int argc, char **argv) {
     int answers = 0;
     printf("%s hooks\n", count > 200 && hooked(&answers) == count ? "all calls come from" : "not all calls come from");
     printf("cuInit -> %d\n", init(0));
+    if (argc > 3 && !(*(void **)&first = dlsym(library, argv[3])) && find(argv[3], (void **)&first, 99990, 0, NULL)) return 1;
     fflush(stdout);
     pthread_t thread;
-    if (pthread_create(&thread, NULL, copy, library)) return 1;
+    if (pthread_create(&thread, NULL, copy, NULL)) return 1;
     pthread_join(thread, NULL);
     return 0;
 }

@@ -1,4 +1,8 @@
-/* A driver that works on no machine, and remembers where each call came from. It says that it is initialised all the same. */
+/* A driver that works on no machine, and remembers where each call came from. It says that it is initialised all the same. And it has a
+ * function that nobody knows.
+ */
+#include <string.h>
+
 enum { SUCCESS = 0, NOT_INITIALISED = 3, VERSION = 13050 };
 
 void *witness_caller;
@@ -11,7 +15,15 @@ void *witness_caller;
     }
 #include "driver_names.h"
 NAME(cuGetProcAddress)
-NAME(cuGetProcAddress_v2)
+static NAME(of_tomorrow)
+
+int cuGetProcAddress_v2(const char *name, void **function, int version, unsigned long long flags, int *status) {
+    (void)version, (void)flags, (void)status;
+    WITNESS();
+    if (!name || strcmp(name, "cuOfTomorrow")) return NOT_INITIALISED;
+    *function = (void *)of_tomorrow;
+    return SUCCESS;
+}
 
 int cuInit(unsigned flags) {
     (void)flags;
