@@ -61,6 +61,9 @@ fn alone(name: &str, case: &str) -> Outcome {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let mut command = Driver::simulated().bare(built().programs.join("legal").join(name));
     command.arg(case).env("SIMCUDA_MEMORY", "512MiB").env("SIMCUDA_GPUS", gpus(name)).env("SIMCUDA_PAGEABLE", "on");
+    if name == "waiting" {
+        command.env("SIMCUDA_WAITING", "on");
+    }
     // Of a program's processes too.
     command.env("SIMCUDA_GPU_FILE", folder.path().join("gpu"));
     to_the_end(&mut command, None, |_| {}).succeeded()
@@ -100,6 +103,23 @@ fn try_to_evict(coordinator: &Coordinator, name: &str) {
     command.arg(coordinator.place.socket()).arg(name).output().expect("baton can be started");
 }
 
+/// Takes a program off the GPU in the middle of its work, has another one use so many megabytes there, and lets the first one go on.
+#[track_caller]
+fn take_off_and_bring_back(coordinator: &Coordinator, name: &str, megabytes: &str) {
+    let steer = |verb: &str| {
+        let mut command = coordinator.place.baton(&[verb, "--socket"]);
+        command.arg(coordinator.place.socket()).arg(name);
+        assert!(command.status().expect("baton can be started").success());
+    };
+    steer("pause");
+    coordinator.until_tenant_is(name, "suspended");
+    let mut other = hold::joined(coordinator, "other", "normal", megabytes, None);
+    assert!(other.ask("touch", LIMIT).starts_with("touched "));
+    assert!(coordinator.status()["bytes_out"].as_u64() > Some(0), "nothing had to go");
+    drop(other);
+    steer("resume");
+}
+
 /// One that wants the GPU, which another one has.
 #[track_caller]
 fn waiting(coordinator: &Coordinator) -> Running {
@@ -126,20 +146,7 @@ fn freeing_in_a_streams_order_does_not_wait() {
 fn what_is_freed_in_a_streams_order_stays_until_the_stream_is_there() {
     // Also while the program is off the GPU in the middle of that, and others have its memory.
     let coordinator = Serving::arena("64MiB").start();
-    same(&coordinator, "freeing", "in-order-contents", |_| {
-        let steer = |verb: &str| {
-            let mut command = coordinator.place.baton(&[verb, "--socket"]);
-            command.arg(coordinator.place.socket()).arg("freeing");
-            assert!(command.status().expect("baton can be started").success());
-        };
-        steer("pause");
-        coordinator.until_tenant_is("freeing", "suspended");
-        let mut other = hold::joined(&coordinator, "other", "normal", "60", None);
-        assert!(other.ask("touch", LIMIT).starts_with("touched "));
-        assert!(coordinator.status()["bytes_out"].as_u64() > Some(0), "nothing had to go");
-        drop(other);
-        steer("resume");
-    });
+    same(&coordinator, "freeing", "in-order-contents", |_| take_off_and_bring_back(&coordinator, "freeing", "60"));
 }
 
 #[test]
@@ -195,6 +202,29 @@ fn nobody_waits_for_a_thread_that_is_stuck_with_a_full_queue() {
     for case in ["stuck-frees", "stuck-pool", "stuck-legacy"] {
         same(&coordinator, "apart", case, |_| {});
     }
+}
+
+#[test]
+fn nobody_waits_for_objects_that_cannot_be_made_as_long_as_a_stream_waits() {
+    let coordinator = serving().setting("SIMCUDA_WAITING", "on").start();
+    for case in ["calls", "contexts"] {
+        same(&coordinator, "waiting", case, |_| {});
+    }
+}
+
+#[test]
+fn nobody_waits_for_such_objects_while_somebody_wants_the_gpu() {
+    let coordinator = patient().setting("SIMCUDA_WAITING", "on").start();
+    let mut other = None;
+    same(&coordinator, "waiting", "calls", |_| other = Some(waiting(&coordinator)));
+    assert!(other.expect("it has come").line(LIMIT).starts_with("ready "));
+}
+
+#[test]
+fn nobody_waits_for_such_objects_when_memory_has_gone_and_comes_back() {
+    let coordinator = Serving::arena("96MiB").option("--host-pool", "128MiB").setting("SIMCUDA_WAITING", "on");
+    let coordinator = coordinator.setting("SIMCUDA_H2D_GBPS", "0.2").start();
+    same(&coordinator, "waiting", "calls", |_| take_off_and_bring_back(&coordinator, "waiting", "90"));
 }
 
 #[test]
