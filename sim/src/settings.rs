@@ -70,7 +70,7 @@ pub(crate) struct BadSetting {
 
 const DEFAULT_MEMORY: u64 = 1 << 30;
 /// The newest version that is simulated; before the oldest there were other functions.
-const VERSIONS: std::ops::RangeInclusive<u32> = 12000..=13050;
+const VERSIONS: std::ops::RangeInclusive<u32> = 11080..=13050;
 /// There are no more GPUs.
 pub(crate) const MOST_GPUS: usize = 8;
 const LONGEST_SLICE_MS: f64 = 1e6;
@@ -151,7 +151,7 @@ fn version(set: Option<String>) -> Result<u32, BadSetting> {
     let Some(value) = set else { return Ok(*VERSIONS.end()) };
     match value.trim().parse() {
         Ok(version) if VERSIONS.contains(&version) => Ok(version),
-        _ => Err(BadSetting { name: "SIMCUDA_VERSION", value, wanted: "a version from 12000 to 13050" }),
+        _ => Err(BadSetting { name: "SIMCUDA_VERSION", value, wanted: "a version from 11080 to 13050" }),
     }
 }
 
