@@ -176,6 +176,69 @@ fn contexts_are_left_and_made_anew_by_a_driver_that_has_no_numbers_for_them() {
     }
 }
 
+/// What a case does as a tenant on a driver of this CUDA version, which has no newer functions, is what it does alone.
+#[track_caller]
+fn same_on_older(version: &str, coordinator: &Coordinator, (name, case): (&str, &str), meanwhile: impl FnMut(usize)) {
+    let mut command = joining(coordinator, name, case);
+    with_driver(&mut command, &format!("libdriver_{version}.so"));
+    command.env("SIMCUDA_VERSION", version);
+    let shared = to_the_end(&mut command, Some(coordinator.place.clone()), meanwhile);
+    assert_eq!(shared, alone(name, case), "{name} {case} on {version}: shared (left) and alone (right)");
+}
+
+/// The last driver that cannot record an event behind all work of a context, and one that has no numbers for contexts.
+const OLDER: [&str; 2] = ["12040", "11080"];
+
+#[test]
+fn work_of_a_stream_that_has_gone_is_waited_for_on_older_drivers() {
+    let coordinator = serving().start();
+    for version in OLDER {
+        same_on_older(version, &coordinator, ("older", "freed"), |_| {});
+    }
+}
+
+#[test]
+fn programs_leave_the_gpu_by_the_functions_of_older_drivers() {
+    let coordinator = serving().start();
+    for version in OLDER {
+        let mut other = hold::joined(&coordinator, "other", "normal", "80", None);
+        same_on_older(version, &coordinator, ("older", "captures"), |_| {
+            assert!(other.ask("touch", LIMIT).starts_with("touched "));
+        });
+        drop(other);
+        // Work of its own waits for it when it is wanted off the GPU: it stays, and is asked again later.
+        let mut other = None;
+        same_on_older(version, &coordinator, ("older", "leaves"), |_| other = Some(waiting(&coordinator)));
+        assert!(other.expect("it has come").line(LIMIT).starts_with("ready "));
+    }
+}
+
+#[test]
+fn contexts_and_streams_come_and_go_on_older_drivers() {
+    let coordinator = serving().start();
+    for version in OLDER {
+        for case in ["freed", "freed-in-order", "made-anew"] {
+            same_on_older(version, &coordinator, ("leaving", case), |_| {});
+        }
+        for case in ["beside-questions", "captured"] {
+            same_on_older(version, &coordinator, ("freeing", case), |_| {});
+        }
+        same_on_older(version, &coordinator, ("ordering", "capture-kernel"), |_| {});
+    }
+}
+
+#[test]
+fn programs_are_taken_off_the_gpu_and_brought_back_on_older_drivers() {
+    let coordinator = Serving::arena("64MiB").start();
+    for version in OLDER {
+        let case = ("freeing", "in-order-contents");
+        same_on_older(version, &coordinator, case, |_| take_off_and_bring_back(&coordinator, "freeing", "60"));
+        for case in [("older", "captures"), ("older", "captures-blocking")] {
+            same_on_older(version, &coordinator, case, |_| take_off_and_bring_back(&coordinator, "older", "60"));
+        }
+    }
+}
+
 #[test]
 fn what_we_have_in_a_context_goes_with_it() {
     let coordinator = slow().start();

@@ -125,8 +125,7 @@ static void play_calls(void) {
 /* A module goes, a stream goes, a capture begins: in another context than that with the work. */
 static void play_contexts(void) {
     begin();
-    CUcontext second;
-    CHECK(cuCtxCreate(&second, NULL, 0, 0));
+    CUcontext second = context_new(0);
     step("making and ending objects beside a context that waits");
     for (unsigned i = 0; i < 100; i++) {
         CUstream stream = stream_new(CU_STREAM_DEFAULT);
