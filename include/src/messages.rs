@@ -249,7 +249,7 @@ declare::messages! {
         /// How it fares beside others.
         Corun(CorunReport) {
             /// Whoever runs beside others has just said on the activity page that it is at work, or that it no longer is. The activity page
-            /// holds: this only says that it is worth a look.
+            /// holds: this only says that it is worth a look. Other domains are told then.
             41 => ActivityChanged,
         }
         /// On the socket for requests: what a thread of the program needs. Each has one answer ([`Answer`]).
