@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use baton_contract::link;
 use baton_contract::messages::{Admission, Refusal};
-use baton_contract::page::ACTIVITY_SLOTS;
 use baton_contract::scheduling::Scheduling;
 use baton_contract::socket_path;
 use baton_contract::wire::VERSION;
@@ -110,7 +109,10 @@ impl Server {
                         self.recorder.record(id, joined);
                         self.will_tell(id, Event::Joined { scheduling });
                     }
-                    Err(error) => log::error!("a connection cannot be watched: {error}"),
+                    Err(error) => {
+                        self.corun.leave(self.tenants.next_id());
+                        log::error!("a connection cannot be watched: {error}");
+                    }
                 }
             }
             Err((mut peer, error)) => refuse(&mut peer, (Refusal::Failed, error.to_string())),
@@ -136,17 +138,23 @@ impl Server {
         let (total, could_have) = self.memory().first_offer();
         page.arena_bytes.store(total, Relaxed);
         page.could_have_bytes.store(could_have, Relaxed);
-        let slot = self.corun.give(self.tenants.next_id(), scheduling.class);
-        let welcome = Admission::Welcome { tenant: self.tenants.next_id().0, slot: slot.unwrap_or(ACTIVITY_SLOTS) };
-        let files = [page_file.as_fd(), theirs.file().as_fd(), requests.as_fd(), self.corun.file(slot)];
-        if control.send(&welcome, &files).is_err() {
-            self.corun.free(slot);
+        let id = self.tenants.next_id();
+        if let Err(error) = self.corun.join(id, process.domain(), scheduling.class) {
+            return Err((control, error));
+        }
+        let sent = self.corun.place(id).is_some_and(|(slot, [activity, elsewhere])| {
+            let welcome = Admission::Welcome { tenant: id.0, slot };
+            let files = [page_file.as_fd(), theirs.file().as_fd(), requests.as_fd(), activity, elsewhere];
+            control.send(&welcome, &files).is_ok()
+        });
+        if !sent {
+            self.corun.leave(id);
             return Err((control, io::ErrorKind::BrokenPipe.into()));
         }
         let pages = Pages { coordinators: page, tenants: theirs };
         let gpu = control.gpu();
         let connection = Connection::new(process, (control, Peer::new(ours, gpu)), pages);
-        Ok(Tenant::new(name, connection, scheduling, slot))
+        Ok(Tenant::new(name, connection, scheduling))
     }
 
     /// A name that tells the tenant from the others: the one it gave, with a number if that is taken.

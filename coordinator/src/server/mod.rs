@@ -256,7 +256,7 @@ impl Server {
             evictions: Evictions::default(),
             prefetches: Prefetches::default(),
             stopping: Stopping::default(),
-            corun: corun.map_err(|error| system("activity page", error))?,
+            corun,
             outsiders,
             preemptions,
             endpoint,

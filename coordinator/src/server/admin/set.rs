@@ -3,7 +3,6 @@
 use std::time::Instant;
 
 use baton_contract::messages::{Admission, CorunCommand};
-use baton_contract::page::ACTIVITY_SLOTS;
 use baton_contract::scheduling::Change;
 use serde_json::json;
 
@@ -38,11 +37,10 @@ impl Server {
             tenant.scheduling.wanted = scheduling;
             log::info!("{name} is now {}, weight {}", scheduling.class, scheduling.weight);
             if scheduling.class != before.class {
-                let old = std::mem::replace(&mut tenant.scheduling.slot, self.corun.give(id, scheduling.class));
-                self.corun.free(old);
-                let slot = tenant.scheduling.slot;
-                let message = CorunCommand::Slot { slot: slot.unwrap_or(ACTIVITY_SLOTS) };
-                self.tenants.tell_with(id, &message, &[self.corun.file(slot)]);
+                self.corun.change(id, scheduling.class);
+                if let Some((slot, [page, _])) = self.corun.place(id) {
+                    self.tenants.tell_with(id, &CorunCommand::Slot { slot }, &[page]);
+                }
             }
             self.will_tell(id, Event::Changed { scheduling });
         }
