@@ -163,7 +163,8 @@ fn what_a_tenant_cannot_mean_costs_it_its_connection_and_nothing_else() {
     }
     // What is to be paused, through what is not the driver's control device, through nothing, and through too much.
     let objects = Objects { client: 1, subdevice: 2, channels: vec![3], ..Objects::default() };
-    let offer = PreemptionReport::Channels { channels: Channels::ResourceManager(objects), begun: 0 }.encode(GpuNumber::FIRST);
+    let offer =
+        PreemptionReport::Channels { channels: Channels::ResourceManager(objects), begun: 0 }.encode(GpuNumber::FIRST);
     for descriptors in [&[][..], &[null.as_fd()], &[null.as_fd(), null.as_fd()]] {
         let (socket, _requests) = greeted(&coordinator, &hello);
         link::send(socket.as_fd(), &offer, descriptors, false).expect("a message");

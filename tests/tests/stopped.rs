@@ -39,7 +39,9 @@ fn played(seed: u64, want: &[String]) -> Duration {
     let coordinator = Serving::arena("64MiB").option("--host-pool", "256MiB").start();
     let class = numbers.one_of(&CLASSES.map(|class| class));
     let mut other = hold::joined(&coordinator, "other", class, "40", None);
-    let [name, arguments @ ..] = VICTIMS[(seed % VICTIMS.len() as u64) as usize] else { unreachable!("each has a name") };
+    let [name, arguments @ ..] = VICTIMS[(seed % VICTIMS.len() as u64) as usize] else {
+        unreachable!("each has a name")
+    };
     let others = class;
     let class = numbers.one_of(&CLASSES.map(|class| class));
     println!("seed {seed}: {name}, {class}, is stopped; {others} waits");

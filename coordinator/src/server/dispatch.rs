@@ -245,6 +245,8 @@ impl Server {
     /// A tenant's work did not end in time.
     fn goes_on(&mut self, id: TenantId) {
         for id in self.arbiter.members(id) {
+            // That is an answer too.
+            self.let_in(id);
             self.evictions.could_not_close(id);
             // Its program asks again for what it has spare memory in the way of.
             if let Some(tenant) = self.tenants.get_mut(id) {

@@ -349,7 +349,10 @@ impl Server {
         let holders = self.next_look_at_holders();
         // Somebody was on the way, or is just looking for a coordinator.
         let end = self.has_no_more_to_do().then(|| Instant::now() + CLOSE_AGAIN);
-        [end, lobby, holders, arbiter, self.memory.next_timer(), first, haste, tenants, corun, limit].into_iter().flatten().min()
+        [end, lobby, holders, arbiter, self.memory.next_timer(), first, haste, tenants, corun, limit]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     fn timers(&mut self) {

@@ -9,6 +9,7 @@
 use std::time::{Duration, Instant};
 
 use super::Server;
+use super::tenants::tenant::Tenant;
 use crate::policy::arbiter::{Event, State, TenantId};
 
 /// How often those are looked at that have the GPU while others wait.
@@ -31,7 +32,9 @@ impl Server {
         let patience = Duration::from_micros(self.arbiter.contended().unwrap_or(0));
         for id in self.arbiter.holders() {
             let is_running = self.arbiter.state(id) == State::Running;
-            let Some(tenant) = self.tenants.unindexed(id).filter(|_| is_running) else { continue };
+            // One that cannot be paused can only be waited for.
+            let can_be = |tenant: &&mut Tenant| is_running && tenant.preemption.works();
+            let Some(tenant) = self.tenants.unindexed(id).filter(can_be) else { continue };
             if tenant.connection.is_silent(patience + SILENCE) {
                 self.leave_out(id);
             }
@@ -58,7 +61,10 @@ impl Server {
         if is_off && tenant.is_to_be_taken() {
             let is_in_driver = tenant.is_in_driver();
             if is_in_driver {
-                log::warn!("{} cannot unmap memory before its work goes on: others have it until its turn", tenant.name);
+                log::warn!(
+                    "{} cannot unmap memory before its work goes on: others have it until its turn",
+                    tenant.name
+                );
             }
             self.memory().take(id);
             match self.tenants.get_mut(id) {
@@ -76,8 +82,10 @@ impl Server {
 
     /// Something came from a tenant.
     pub(super) fn shows_life(&mut self, id: TenantId) {
-        let is_off = self.arbiter.state(id).is_off_the_gpu();
-        let Some(tenant) = self.tenants.get(id).filter(|tenant| is_off && tenant.is_left_out()) else { return };
+        let Some(tenant) = self.tenants.get(id).filter(|tenant| tenant.is_left_out()) else { return };
+        if !self.arbiter.state(id).is_off_the_gpu() {
+            return;
+        }
         if !tenant.preemption.is_under_way() || tenant.preemption.has_passed() {
             log::info!("{} answers again", tenant.name);
             self.memory().untake(id);
@@ -86,11 +94,12 @@ impl Server {
     }
 
     /// It is left out no longer, unless a user wants that.
-    fn let_in(&mut self, id: TenantId) {
-        if let Some(tenant) = self.tenants.get_mut(id) {
-            tenant.scheduling.left_out = None;
+    pub(super) fn let_in(&mut self, id: TenantId) {
+        if let Some(tenant) = self.tenants.get_mut(id)
+            && tenant.scheduling.left_out.take().is_some()
+        {
+            self.resume(id);
         }
-        self.resume(id);
     }
 
     /// Nobody wants it to be off the GPU any more, as far as whoever says so is concerned.

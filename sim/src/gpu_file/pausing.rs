@@ -13,8 +13,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::byte_lock::holder;
-use super::{Gpu, byte_of};
 use super::table::{SLOTS, Table};
+use super::{Gpu, byte_of};
 use crate::errors::{Outcome, Status};
 
 /// An access that takes longer than this is not waited for.

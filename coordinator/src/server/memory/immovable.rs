@@ -24,7 +24,12 @@ impl Access<'_> {
         if !self.tenants.get(id).is_some_and(|tenant| tenant.connection.is_open()) {
             return;
         }
-        let here: Option<Vec<_>> = extents.iter().map(|extent| self.resident((id, *extent))).collect();
+        // A frame that a tenant that does not answer has mapped too is needed there again.
+        let is_its_own = |(owner, extent, frame): (TenantId, ExtentId, FrameId)| {
+            (!self.memory.arena.is_held(frame)).then_some((owner, extent, frame))
+        };
+        let here: Option<Vec<_>> =
+            extents.iter().map(|extent| self.resident((id, *extent)).and_then(is_its_own)).collect();
         let Some(here) = here else { return self.tenants.answer(id, &Answer::Movable, &[]) };
         let owner = here.first().map_or(id, |(owner, ..)| *owner);
         for (owner, extent, frame) in here {

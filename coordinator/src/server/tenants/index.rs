@@ -44,7 +44,11 @@ impl Facts {
         let (counts, class) = (tenant.memory.extents.counts(), tenant.class());
         let is_off = tenant.is_off();
         let can_go = tenant.is_evictable() && counts.here() > counts.immovable;
-        let can_come = is_off && tenant.is_movable() && !tenant.memory.is_taken() && tenant.memory.next_redelivery().is_none() && counts.away > 0;
+        let can_come = is_off
+            && tenant.is_movable()
+            && !tenant.memory.is_taken()
+            && tenant.memory.next_redelivery().is_none()
+            && counts.away > 0;
         let answers = (tenant.is_movable() && !tenant.memory.is_taken() && tenant.memory.oldest_batch().is_some())
             .then(|| tenant.memory.oldest_batch())
             .flatten();

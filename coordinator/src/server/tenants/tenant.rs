@@ -103,9 +103,6 @@ impl Tenant {
 
     /// Whether commands to it are under way that it can be expected to carry out.
     pub(in crate::server) fn is_about_to_answer(&self) -> bool {
-        self.is_movable()
-            && !self.memory.is_taken()
-            && self.memory.oldest_batch().is_some()
-            && !self.memory.is_late()
+        self.is_movable() && !self.memory.is_taken() && self.memory.oldest_batch().is_some() && !self.memory.is_late()
     }
 }
