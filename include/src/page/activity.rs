@@ -12,7 +12,7 @@ use super::summary::Word;
 /// Who of a domain is at work: written by its tenants of class latency and by the coordinator.
 ///
 /// A tenant has a *slot*, a bit in one of the words. Whether anybody is at work is one load for any number of them: a summary
-/// has a bit for each word that is not 0 ([`super::summary`]).
+/// has a bit for each word that is not 0 (`summary`).
 #[repr(C)]
 #[derive(Debug)]
 pub struct ActivityPage {
