@@ -35,7 +35,7 @@ pub(super) struct Corun {
     activity: Activity,
     /// Who was at work when it was last looked.
     seen: BTreeSet<TenantId>,
-    /// What somebody said was cleared, which nobody has looked at yet.
+    /// A tenant's sign was cleared, and `look_at_activity` has yet to act upon that.
     cleared: bool,
     /// Before this time all take turns.
     apart_until: Option<Instant>,
@@ -90,7 +90,7 @@ impl Corun {
         self.activity.leave(id);
     }
 
-    /// Whether what somebody said was cleared since this was asked last.
+    /// True if a tenant's sign was cleared since this was asked last.
     pub(super) fn take_cleared(&mut self) -> bool {
         std::mem::take(&mut self.cleared)
     }
