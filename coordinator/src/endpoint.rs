@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | `GPU-UUID.lock`, in a folder that depends on the user alone | a coordinator, for its whole life | a GPU has one coordinator of this user, whatever their sockets |
 //! | `SOCKET.metrics`, beside the socket | a coordinator | whoever has its metrics watched finds them: a socket too |
+//! | `SOCKET.token`, beside the socket | nobody | its user finds the page's token |
 //! | `SOCKET.start`, beside the socket | `baton run` while it looks for a coordinator or starts one; a coordinator while it decides to end | nobody is sent to a coordinator that is just ending |
 //!
 //! Everything here may lie in a folder like `/tmp`, where others can put things before us. So nothing is opened through a
@@ -230,6 +231,33 @@ pub fn log_file(socket: &Path) -> Result<(File, PathBuf), Unfit> {
     Ok((file, path))
 }
 
+/// Puts the file aside that standard error is, if it is what a coordinator at this socket has to say, and large. Standard error is a new one
+/// from then on. Where that is not possible, the file begins anew.
+pub fn put_large_log_aside(socket: &Path, large: u64) {
+    let path = socket.with_extension("log");
+    let error = std::io::stderr();
+    let (Ok(found), Ok(named)) = (rustix::fs::fstat(&error), rustix::fs::lstat(&path)) else { return };
+    let is_it = (found.st_dev, found.st_ino) == (named.st_dev, named.st_ino);
+    if !is_it || u64::try_from(found.st_size).unwrap_or(0) < large {
+        return;
+    }
+    let put_aside = || -> Result<(), Unfit> {
+        let folder = Folder::of_socket(socket)?;
+        let told = |error| unfit(&path, error);
+        rustix::fs::renameat(&folder.handle, name(&path), &folder.handle, name(&socket.with_extension("log.1")))
+            .map_err(told)?;
+        let (file, _) = log_file(socket)?;
+        let is_output = rustix::fs::fstat(std::io::stdout()).is_ok_and(|output| output.st_ino == found.st_ino);
+        if is_output {
+            rustix::stdio::dup2_stdout(&file).map_err(told)?;
+        }
+        rustix::stdio::dup2_stderr(&file).map_err(told)
+    };
+    if put_aside().is_err() {
+        let _ = rustix::fs::ftruncate(&error, 0);
+    }
+}
+
 /// The lock that makes a coordinator the only one of its GPU and user. Released, and its file removed, when dropped.
 #[derive(Debug)]
 struct GpuLock {
@@ -453,6 +481,19 @@ impl Endpoint {
         Self::listen(&path, SocketType::STREAM, Visitors::Own).map(UnixListener::from)
     }
 
+    /// Keeps the page's token where only this user can read it, as long as this coordinator is here.
+    ///
+    /// # Errors
+    ///
+    /// When something else has the file's name, or it cannot be written.
+    pub fn keep_token(&self, token: &str) -> Result<PathBuf, Unfit> {
+        let path = self.path.with_extension("token");
+        let told = |error| unfit(&path, error);
+        let mut file = self.folder.file(name(&path))?;
+        file.set_len(0).and_then(|()| file.write_all(token.as_bytes())).map_err(told)?;
+        Ok(path)
+    }
+
     fn listen(path: &Path, kind: SocketType, visitors: Visitors) -> Result<OwnedFd, Unfit> {
         let told = |error: Errno| unfit(path, error);
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -520,6 +561,7 @@ impl Endpoint {
             self.folder.remove(name(&self.path));
         }
         self.folder.remove(name(&metrics_socket(&self.path)));
+        self.folder.remove(name(&self.path.with_extension("token")));
     }
 }
 

@@ -11,8 +11,10 @@ use rustix::io::Errno;
 
 use crate::policy::arbiter::TenantId;
 
-/// So many events are taken at once; the rest stays for the next time.
+/// So many events are taken at once; the rest stays for the next time, and comes first then.
 const AT_ONCE: usize = 256;
+/// So many of them are of strangers, each of whom may cost as much as a new tenant does.
+const STRANGERS_AT_ONCE: usize = 16;
 
 /// Where something happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,6 +145,11 @@ impl EventLoop {
                 let mut sources: Vec<Source> = events.iter().map(|event| Source::of(event.data.u64())).collect();
                 // Those who go make room for those who come.
                 sources.sort_by_key(|source| *source == Source::Listener);
+                let mut strangers = 0;
+                sources.retain(|source| {
+                    strangers += usize::from(matches!(source, Source::Stranger(_)));
+                    !matches!(source, Source::Stranger(_)) || strangers <= STRANGERS_AT_ONCE
+                });
                 Ok(sources)
             }
             Err(Errno::INTR) => Ok(Vec::new()),

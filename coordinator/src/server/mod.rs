@@ -65,7 +65,6 @@ use crate::policy::scheduler::Scheduler;
 
 use admin::evict::Evictions;
 use admin::prefetch::Prefetches;
-use admin::stop::Stopping;
 use corun::Corun;
 use cost_model::CostModel;
 use event_loop::{EventLoop, Interest, Source};
@@ -199,7 +198,6 @@ pub struct Server {
     costs: CostModel,
     evictions: Evictions,
     prefetches: Prefetches,
-    stopping: Stopping,
     corun: Corun,
     outsiders: Outsiders,
     preemptions: Preemptions,
@@ -252,7 +250,6 @@ impl Server {
             costs: CostModel::default(),
             evictions: Evictions::default(),
             prefetches: Prefetches::default(),
-            stopping: Stopping::default(),
             corun: corun.map_err(|error| system("activity page", error))?,
             outsiders,
             preemptions,
@@ -343,9 +340,13 @@ impl Server {
         let tenants = self.tenants.index().deadline();
         let corun = self.corun.next_timer(self.start);
         let lobby = self.lobby.next_timer();
+        let unsent = self.tenants.next_try();
         // Somebody was on the way, or is just looking for a coordinator.
         let end = self.has_no_more_to_do().then(|| Instant::now() + CLOSE_AGAIN);
-        [end, lobby, arbiter, self.memory.next_timer(), first, haste, tenants, corun, limit].into_iter().flatten().min()
+        [end, lobby, unsent, arbiter, self.memory.next_timer(), first, haste, tenants, corun, limit]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     fn timers(&mut self) {
@@ -355,6 +356,7 @@ impl Server {
             self.tick();
         }
         self.lobby.send_away(&self.endpoint);
+        self.tenants.send_again();
         for id in self.tenants.index().due(Instant::now()) {
             self.look_at(id);
         }

@@ -9,6 +9,7 @@ use serde_json::json;
 
 use crate::policy::arbiter::{Event, State};
 use crate::server::Server;
+use crate::server::lobby::FULL;
 use crate::server::recorder::event::What;
 use crate::server::tenants::peer::Peer;
 
@@ -35,14 +36,20 @@ impl Server {
         let (before, scheduling) = (tenant.scheduling.wanted, tenant.scheduling.wanted.changed(change));
         scheduling.check()?;
         if scheduling != before {
-            tenant.scheduling.wanted = scheduling;
-            log::info!("{name} is now {}, weight {}", scheduling.class, scheduling.weight);
             if scheduling.class != before.class {
-                let old = std::mem::replace(&mut tenant.scheduling.slot, self.corun.give(id, scheduling.class));
+                let slot = self.corun.give(id, scheduling.class);
+                let Ok(file) = self.corun.file(slot).try_clone_to_owned() else {
+                    self.corun.free(slot);
+                    return Err(FULL.to_owned());
+                };
+                let old = std::mem::replace(&mut tenant.scheduling.slot, slot);
                 self.corun.free(old);
-                let slot = tenant.scheduling.slot;
                 let message = CorunCommand::Slot { slot: slot.unwrap_or(ACTIVITY_SLOTS) };
-                self.tenants.tell_with(id, &message, &[self.corun.file(slot)]);
+                self.tenants.tell_with(id, &message, &[file.into()]);
+            }
+            log::info!("{name} is now {}, weight {}", scheduling.class, scheduling.weight);
+            if let Some(tenant) = self.tenants.get_mut(id) {
+                tenant.scheduling.wanted = scheduling;
             }
             self.will_tell(id, Event::Changed { scheduling });
         }
