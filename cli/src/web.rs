@@ -67,10 +67,8 @@ fn page(address: SocketAddr, settings: &Settings, endpoint: &Endpoint) -> Result
             // What follows a # is sent to nobody. A log is read by others, and kept.
             let secret =
                 if std::io::stderr().is_terminal() { format!("#token={}", token.text()) } else { String::new() };
-            eprintln!(
-                "baton serve: the page is at http://{address}/{secret}\nbaton serve: the page's token is in {}",
-                file.display()
-            );
+            eprintln!("baton serve: the page is at http://{address}/{secret}");
+            eprintln!("baton serve: the page's token is in {}", file.display());
             token
         }
     };

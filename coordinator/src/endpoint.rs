@@ -13,7 +13,7 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{Read as _, Seek as _, Write as _};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixListener;
@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 use baton_contract::link::Chosen;
 use baton_contract::socket_path::own_folder;
 use baton_contract::{link, socket_path};
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, FdFlags};
 use rustix::net::{
@@ -37,6 +38,9 @@ const BACKLOG: i32 = 4096;
 const ENDING: Duration = Duration::from_secs(60);
 /// After this time it is said what is waited for.
 const SILENCE: Duration = Duration::from_secs(1);
+/// How soon it is looked whether the socket is still there, when something was removed; and when it could not be put there again.
+const GRACE: Duration = Duration::from_millis(100);
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// How often it is looked again.
 const PAUSE: Duration = Duration::from_millis(10);
 /// How long a coordinator may take to say that it is there.
@@ -187,10 +191,31 @@ impl Folder {
         rustix::fs::renameat(&self.handle, &fresh, &self.handle, name).map_err(told)
     }
 
+    /// Tells when something in it, or it itself, is removed.
+    fn watch(&self) -> Result<OwnedFd, Unfit> {
+        let told = |error| unfit(&self.path, error);
+        let watch = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).map_err(told)?;
+        // This folder, whatever has its name by now.
+        let path = format!("/proc/self/fd/{}/.", self.handle.as_raw_fd());
+        let what = WatchFlags::DELETE | WatchFlags::MOVED_FROM | WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF;
+        inotify::add_watch(&watch, path, what | WatchFlags::ONLYDIR).map_err(told)?;
+        Ok(watch)
+    }
+
+    /// Which file has this name in it.
+    fn find(&self, name: &Path) -> Option<FileId> {
+        let found = rustix::fs::statat(&self.handle, name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW);
+        found.ok().map(|found| file_id(&found))
+    }
+
     /// Removes a file in it. Whether it was there is no matter.
     fn remove(&self, name: &Path) {
         let _ = rustix::fs::unlinkat(&self.handle, name, rustix::fs::AtFlags::empty());
     }
+}
+
+fn file_id(found: &rustix::fs::Stat) -> FileId {
+    (found.st_dev, found.st_ino)
 }
 
 /// The folder of a socket.
@@ -264,6 +289,8 @@ struct GpuLock {
     folder: Folder,
     name: PathBuf,
     file: File,
+    /// What stands in the file: whose it is, and where that listens.
+    text: String,
 }
 
 /// The folders in which such locks may lie: by the user alone, so that whoever sets `XDG_RUNTIME_DIR` and whoever does not
@@ -304,7 +331,7 @@ impl GpuLock {
                         file.set_len(0)
                             .and_then(|()| file.write_all(text.as_bytes()))
                             .map_err(|error| unfit(&path, error))?;
-                        return Ok(Self { folder, name, file });
+                        return Ok(Self { folder, name, file, text });
                     }
                     // The one before has removed it after we opened it.
                 }
@@ -334,6 +361,26 @@ impl GpuLock {
     }
 }
 
+impl GpuLock {
+    /// If somebody has removed the file, another is put there, unless its place was taken.
+    fn restore(&mut self) {
+        if self.folder.path.join(&self.name).symlink_metadata().is_ok() {
+            return;
+        }
+        let made = || -> Result<(Folder, File), Unfit> {
+            let folder = Folder::private(&self.folder.path)?;
+            let mut file = folder.file(&self.name)?;
+            let path = folder.path.join(&self.name);
+            file.try_lock().map_err(|error| unfit(&path, error))?;
+            file.write_all(self.text.as_bytes()).map_err(|error| unfit(&path, error))?;
+            Ok((folder, file))
+        };
+        if let Ok((folder, file)) = made() {
+            (self.folder, self.file) = (folder, file);
+        }
+    }
+}
+
 impl Drop for GpuLock {
     fn drop(&mut self) {
         // Before the lock goes: whoever waits for it looks whether it is still there.
@@ -349,10 +396,19 @@ pub struct Endpoint {
     path: PathBuf,
     folder: Folder,
     visitors: Visitors,
+    /// Tells when a file of the folder is removed.
+    watch: OwnedFd,
+    /// Which file the socket is.
+    file: Option<FileId>,
+    /// When it is to be looked whether the socket is still there.
+    look: Option<Instant>,
     /// A service manager keeps the socket, and starts another coordinator for whoever connects when this one has ended.
     is_passed: bool,
-    _gpu: GpuLock,
+    gpu: GpuLock,
 }
+
+/// A file as the system knows it: its device and number there.
+type FileId = (u64, u64);
 
 /// A socket that listens already, which a service manager has passed on.
 #[derive(Debug)]
@@ -450,7 +506,9 @@ impl Endpoint {
             }
         }
         let listener = Self::listen(path, SocketType::SEQPACKET, visitors)?;
-        Ok(Self { listener, path: path.to_path_buf(), folder, visitors, is_passed: false, _gpu: gpu })
+        let watch = folder.watch()?;
+        let (file, path) = (folder.find(name(path)), path.to_path_buf());
+        Ok(Self { listener, path, folder, visitors, watch, file, look: None, is_passed: false, gpu })
     }
 
     /// Takes a GPU for this process, at a socket that was passed on.
@@ -462,7 +520,8 @@ impl Endpoint {
         let folder = Folder::of_socket(&path)?;
         let gpu = GpuLock::take(uuid, &path)?;
         // Its unit says who can connect (`SocketMode=`).
-        Ok(Self { listener, path, folder, visitors: Visitors::Own, is_passed: true, _gpu: gpu })
+        let (watch, file) = (folder.watch()?, folder.find(name(&path)));
+        Ok(Self { listener, path, folder, visitors: Visitors::Own, watch, file, look: None, is_passed: true, gpu })
     }
 
     /// A socket for metrics beside this one, which only this user can reach. One that a dead coordinator has left is replaced.
@@ -549,9 +608,66 @@ impl Endpoint {
         }
         self.folder.remove(name(&self.path));
         if matches!(closing, Closing::Wanted) {
-            self.listener = Self::listen(&self.path, SocketType::SEQPACKET, self.visitors)?;
+            self.listen_anew()?;
         }
         Ok(closing)
+    }
+
+    fn listen_anew(&mut self) -> Result<(), Unfit> {
+        self.listener = Self::listen(&self.path, SocketType::SEQPACKET, self.visitors)?;
+        self.file = self.folder.find(name(&self.path));
+        Ok(())
+    }
+
+    /// By which it shows that something may have been removed.
+    pub fn watch(&self) -> BorrowedFd<'_> {
+        self.watch.as_fd()
+    }
+
+    /// Something was removed.
+    pub fn heed_watch(&mut self) {
+        let mut told = [0; 4096];
+        while rustix::io::read(&self.watch, &mut told).is_ok_and(|count| count > 0) {}
+        // Whoever removes the folder too has the time for it.
+        self.look.get_or_insert_with(|| Instant::now() + GRACE);
+    }
+
+    /// When it is to be looked whether the socket is still there.
+    pub fn next_look(&self) -> Option<Instant> {
+        self.look
+    }
+
+    /// If somebody has removed the socket, it is put there again, with its folder and the GPU's lock. Those who were on the way are taken in.
+    /// Says whether that was so.
+    ///
+    /// # Errors
+    ///
+    /// When it is gone, and cannot be put there. That is tried again.
+    pub fn look(&mut self, mut take_in: impl FnMut(OwnedFd)) -> Result<bool, Unfit> {
+        if self.look.take_if(|at| *at <= Instant::now()).is_none() || self.is_passed {
+            return Ok(false);
+        }
+        self.gpu.restore();
+        let found = rustix::fs::lstat(&self.path).ok().map(|found| file_id(&found));
+        if found.is_some() && found == self.file {
+            return Ok(false);
+        }
+        // Also where it fails for now.
+        self.look = Some(Instant::now() + LOOK_AGAIN);
+        if found.is_some() {
+            return Err(unfit(&self.path, "this was put in the place of the coordinator's socket; remove it"));
+        }
+        self.folder = match self.visitors {
+            Visitors::Own => Folder::of_socket(&self.path)?,
+            Visitors::Guests => Folder::of_shared_socket(&self.path)?,
+        };
+        while let Ok(socket) = self.accept() {
+            take_in(socket);
+        }
+        self.listen_anew()?;
+        self.watch = self.folder.watch()?;
+        self.look = None;
+        Ok(true)
     }
 
     /// Leaves the place, whoever may come.
@@ -622,6 +738,40 @@ mod tests {
         drop(start);
         assert!(matches!(endpoint.close_if_unwanted(|_| panic!("nobody came")), Ok(Closing::Closed)));
         assert!(matches!(link::connect(&path, Chosen::ByUser, PATIENCE), Err(link::Unconnected::NobodyListens)));
+    }
+
+    #[test]
+    fn a_socket_that_somebody_removes_is_put_there_again_with_its_folder_and_nobody_on_the_way_is_lost() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("run").join("s.sock");
+        let mut endpoint = Endpoint::claim(&path, uuid(), Visitors::Own).expect("free");
+        let look = |endpoint: &mut Endpoint| {
+            let mut watched = [rustix::event::PollFd::new(&endpoint.watch, rustix::event::PollFlags::IN)];
+            rustix::event::poll(&mut watched, None).expect("it can be waited for");
+            endpoint.heed_watch();
+            std::thread::sleep(GRACE);
+            let mut came = 0;
+            let is_anew = endpoint.look(|_| came += 1);
+            (is_anew.map_err(|error| error.to_string()), came)
+        };
+        std::fs::write(folder.path().join("run").join("other"), "").expect("a file");
+        std::fs::remove_file(folder.path().join("run").join("other")).expect("a file");
+        assert_eq!(look(&mut endpoint), (Ok(false), 0), "that was another file");
+        for is_folder in [false, true] {
+            let on_the_way = link::connect(&path, Chosen::ByUser, PATIENCE).expect("it listens");
+            match is_folder {
+                true => std::fs::remove_dir_all(folder.path().join("run")).expect("ours"),
+                false => std::fs::remove_file(&path).expect("ours"),
+            }
+            assert_eq!(look(&mut endpoint), (Ok(true), 1));
+            link::connect(&path, Chosen::ByUser, PATIENCE).expect("it listens again");
+            endpoint.accept().expect("who has just come");
+            drop(on_the_way);
+        }
+        std::fs::remove_file(&path).expect("ours");
+        std::fs::write(&path, "precious").expect("a file");
+        assert!(look(&mut endpoint).0.is_err_and(|error| error.contains("in the place")));
+        assert_eq!(std::fs::read_to_string(&path).expect("there"), "precious");
     }
 
     #[test]

@@ -21,6 +21,8 @@ const STRANGERS_AT_ONCE: usize = 16;
 pub(super) enum Source {
     Waker,
     Listener,
+    /// The folder of the socket, of which something was removed.
+    Place,
     /// One of those who have connected, by its number.
     Stranger(u32),
     /// One of those who wait to become tenants, by its number.
@@ -41,6 +43,7 @@ impl Source {
             Self::Control(id) => (4, id.0),
             Self::Requests(id) => (5, id.0),
             Self::Process(id) => (6, id.0),
+            Self::Place => (7, 0),
         };
         kind << 32 | u64::from(number)
     }
@@ -55,6 +58,7 @@ impl Source {
             4 => Self::Control(TenantId(number)),
             5 => Self::Requests(TenantId(number)),
             6 => Self::Process(TenantId(number)),
+            7 => Self::Place,
             kind => unreachable!("only our own words are entered, not of kind {kind}"),
         }
     }
@@ -168,6 +172,7 @@ mod tests {
         let all = [
             Source::Waker,
             Source::Listener,
+            Source::Place,
             Source::Stranger(7),
             Source::Newcomer(u32::MAX),
             Source::Control(tenant),

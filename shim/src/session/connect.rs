@@ -206,7 +206,9 @@ pub(super) fn offered(uuid: [u8; 16]) -> Option<u64> {
             Ok((_, FromCoordinator::Admission(Admission::Offer { gpu, bytes, .. }))) if gpu == uuid => {
                 return Some(bytes);
             }
-            Ok((_, FromCoordinator::Admission(Admission::Refused { reason: Refusal::Busy, text }))) => {
+            Ok((_, FromCoordinator::Admission(Admission::Refused { reason: Refusal::Busy, text })))
+                if waiting.since.elapsed() < PATIENCE =>
+            {
                 waiting.say(&text);
                 std::thread::sleep(COME_AGAIN);
             }

@@ -88,6 +88,24 @@ impl Lobby {
         self.strangers.accept(endpoint, self.waiting.len());
     }
 
+    /// Sees to it that newcomers find the socket.
+    pub(super) fn look(&mut self, endpoint: &mut Endpoint) {
+        let waiting = self.waiting.len();
+        match endpoint.look(|socket| self.strangers.take_in(socket, waiting)) {
+            Ok(false) => {}
+            Ok(true) => {
+                log::warn!("the coordinator's socket was removed; it is there again, at {}", endpoint.path().display());
+                let watched = self.events.ensure(&*endpoint, Source::Listener, Interest::Read);
+                let watched =
+                    watched.and_then(|()| self.events.ensure(endpoint.watch(), Source::Place, Interest::Read));
+                if let Err(error) = watched {
+                    log::error!("nobody can join any more: {error}");
+                }
+            }
+            Err(error) => log::error!("newcomers do not find the coordinator: {error}"),
+        }
+    }
+
     /// With nothing left to do: whether nobody is on the way either, so that the coordinator can end. From then on
     /// nobody finds it any more.
     pub(super) fn close_if_unwanted(&mut self, endpoint: &mut Endpoint) -> bool {
