@@ -162,6 +162,7 @@ fn whoever_connects_for_ever_keeps_neither_tenants_nor_tools_from_being_served_a
         let mut running = hold::joined(&coordinator, "tenant", "normal", "24", None);
         let socket = coordinator.place.socket();
         let (is_over, connections) = (AtomicBool::new(false), AtomicU64::new(0));
+        let without = longest(&coordinator, &mut running, 20);
         let start = Instant::now();
         let took = std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -186,7 +187,7 @@ fn whoever_connects_for_ever_keeps_neither_tenants_nor_tools_from_being_served_a
         let (seconds, log) = (start.elapsed().as_secs() as usize, coordinator.log());
         let (lines, connections) = (log.lines().count(), connections.into_inner());
         println!(
-            "user {user}: {connections} connections in {seconds} s, {lines} lines logged; status and touch in {took:?} at most"
+            "user {user}: {connections} connections in {seconds} s, {lines} lines logged; status and touch in {took:?} at most, {without:?} without"
         );
         assert!(lines < 100 + 4 * seconds, "{lines} lines in {seconds} s: {}", &log[..log.len().min(4000)]);
         if user == UNINVITED {
@@ -213,6 +214,7 @@ fn a_tenant_that_reports_for_ever_keeps_nobody_else_waiting() {
     }
     let coordinator = Coordinator::of(with_guests(Serving::arena("64MiB").flag("--no-preempt")));
     let mut running = hold::joined(&coordinator, "tenant", "normal", "24", None);
+    let without = longest(&coordinator, &mut running, 20);
     let hello = greeting(&coordinator, "guest").encode(GpuNumber::ANY);
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -226,17 +228,17 @@ fn a_tenant_that_reports_for_ever_keeps_nobody_else_waiting() {
             });
         }
         coordinator.until("they are there", |status| status["tenants"].as_array().map(Vec::len) == Some(3));
-        println!("status and touch in {:?} at most", longest(&coordinator, &mut running, 20));
+        println!("status and touch in {:?} at most, {without:?} without", longest(&coordinator, &mut running, 20));
         is_over.store(true, Ordering::Relaxed);
     });
     assert!(running.ask("quit", LIMIT).ends_with(" ok"));
 }
 
-/// What comes first on a connection; none if it ends.
-fn answer(socket: &OwnedFd) -> Option<Admission> {
+/// What comes first on a connection, with its descriptors; none if it ends.
+fn answer(socket: &OwnedFd) -> Option<(Admission, Vec<OwnedFd>)> {
     let received = link::receive(socket.as_fd(), false).ok().flatten()?;
     match FromCoordinator::decode(&received.message) {
-        Ok((_, FromCoordinator::Admission(answer))) => Some(answer),
+        Ok((_, FromCoordinator::Admission(answer))) => Some((answer, received.descriptors)),
         other => panic!("{other:?}"),
     }
 }
@@ -256,7 +258,7 @@ fn a_guest_that_holds_all_the_connections_it_may_does_not_lock_the_owner_out() {
             assert!(held.len() < 1000, "there is a limit");
             let connection = link::connect(&socket, Chosen::ByUser, LIMIT).expect("it listens");
             let _ = link::send(connection.as_fd(), &expect, &[], false);
-            match answer(&connection).expect("an answer") {
+            match answer(&connection).expect("an answer").0 {
                 Admission::Offer { .. } => held.push(connection),
                 Admission::Refused { reason: Refusal::Busy, text } => break (held, text),
                 other => panic!("{other:?}"),
@@ -295,8 +297,9 @@ fn a_guest_gets_no_more_than_its_part_of_the_tenants_and_the_owner_comes_in_at_o
             // SAFETY: new, and ours.
             let own: OwnedFd = unsafe { OwnedFd::from_raw_fd(own) };
             link::send(connection.as_fd(), &hello, &[own.as_fd()], false).expect("it listens");
-            match answer(&connection).expect("an answer") {
-                Admission::Welcome { .. } => inside.push(connection),
+            let (answer, pages) = answer(&connection).expect("an answer");
+            match answer {
+                Admission::Welcome { .. } => inside.push((connection, pages)),
                 Admission::Queued { .. } => waiting.push(connection),
                 Admission::Refused { reason: Refusal::Busy, text } => break text,
                 other => panic!("{other:?}"),
@@ -311,7 +314,7 @@ fn a_guest_gets_no_more_than_its_part_of_the_tenants_and_the_owner_comes_in_at_o
     assert_eq!(newcomers, Some(waiting.len()), "they wait for each other alone");
     // When one of them leaves, the next comes in.
     drop(inside.pop());
-    assert!(matches!(answer(&waiting[0]), Some(Admission::Welcome { .. })));
+    assert!(matches!(answer(&waiting[0]), Some((Admission::Welcome { .. }, _))));
     assert!(own.ask("quit", LIMIT).ends_with(" ok"));
 }
 
