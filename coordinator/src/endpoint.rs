@@ -32,8 +32,8 @@ use rustix::net::{
 };
 use rustix::process::geteuid;
 
-/// How many programs may be on their way in before `connect` makes them wait.
-const BACKLOG: i32 = 4096;
+/// How many may be on their way in before `connect` makes them wait. Whoever comes stands behind so many, and as many as wait there.
+const BACKLOG: i32 = 256;
 /// How long a coordinator that is ending may take for it.
 const ENDING: Duration = Duration::from_secs(60);
 /// After this time it is said what is waited for.

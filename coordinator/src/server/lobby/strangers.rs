@@ -30,7 +30,7 @@ const BACK_OFF: Duration = Duration::from_millis(50);
 /// For how long a guest's program may be expected.
 const EXPECTANCY: Duration = Duration::from_secs(600);
 /// So many are taken in at once. Then the tenants have their turn, for at least so long.
-const AT_ONCE: usize = 64;
+const AT_ONCE: usize = 32;
 const REST: Duration = Duration::from_millis(1);
 /// All guests together have one of so many connections, and each has one of so many.
 const GUESTS_PART: usize = 2;
