@@ -82,11 +82,12 @@ impl Kind {
 
     /// What is to be said of those that were left out, if it is time for that.
     fn sum(&mut self, now: Instant) -> Option<(Level, String)> {
-        if self.left_out == 0 {
-            return None;
+        let left_out = std::mem::take(&mut self.left_out);
+        if left_out > 0 && self.admits(now).is_some() {
+            return Some((self.last.0, with_count(&self.last.1, left_out)));
         }
-        let left_out = self.admits(now).ok_or(()).inspect_err(|()| self.left_out -= 1).ok()?;
-        Some((self.last.0, with_count(&self.last.1, left_out)))
+        self.left_out = left_out;
+        None
     }
 }
 

@@ -598,7 +598,9 @@ impl Endpoint {
             let _ = shutdown(&self.listener, Shutdown::Both);
         }
         let mut closing = Closing::Closed;
-        while let Ok(socket) = self.accept() {
+        // No more than there were: at a socket that was passed on, others may come for ever.
+        for _ in 0..BACKLOG {
+            let Ok(socket) = self.accept() else { break };
             take_in(socket);
             closing = Closing::Wanted;
         }
@@ -738,6 +740,40 @@ mod tests {
         drop(start);
         assert!(matches!(endpoint.close_if_unwanted(|_| panic!("nobody came")), Ok(Closing::Closed)));
         assert!(matches!(link::connect(&path, Chosen::ByUser, PATIENCE), Err(link::Unconnected::NobodyListens)));
+    }
+
+    /// Standard error is a process's: the other half of this test is a process that has its log there.
+    #[test]
+    fn a_log_that_is_large_is_put_aside_and_what_is_said_from_then_on_is_in_a_new_one() {
+        const LARGE: u64 = 10_000;
+        const LINES: usize = 300;
+        if let Some(socket) = std::env::var_os("BATON_TEST_SOCKET") {
+            for number in 0..LINES {
+                put_large_log_aside(Path::new(&socket), LARGE);
+                eprintln!("line {number} {}", "x".repeat(90));
+            }
+            return;
+        }
+        let name = "endpoint::tests::a_log_that_is_large_is_put_aside_and_what_is_said_from_then_on_is_in_a_new_one";
+        let folder = tempfile::tempdir().expect("a folder");
+        let socket = folder.path().join("s.sock");
+        let (file, path) = log_file(&socket).expect("a file");
+        let mut command = std::process::Command::new(std::env::current_exe().expect("a running test has a file"));
+        command.args(["--exact", name, "--nocapture"]).env("BATON_TEST_SOCKET", &socket);
+        let ended = command.stdout(std::process::Stdio::null()).stderr(file).status().expect("it can be run");
+        assert!(ended.success());
+        let numbers = |path: &Path| -> Vec<usize> {
+            let found = std::fs::metadata(path).expect("a file");
+            assert!(found.size() < LARGE + 200 && found.mode() & 0o077 == 0, "{found:?}");
+            let text = std::fs::read_to_string(path).expect("a file");
+            let number = |line: &str| line.split(' ').nth(1)?.parse().ok();
+            text.lines().filter_map(number).collect()
+        };
+        let mut last = numbers(&socket.with_extension("log.1"));
+        last.extend(numbers(&path));
+        assert!(last.len() > 100, "{last:?}");
+        assert_eq!(last, (LINES - last.len()..LINES).collect::<Vec<_>>(), "all of the last, in order");
+        assert_eq!(folder.path().read_dir().expect("a folder").count(), 2);
     }
 
     #[test]

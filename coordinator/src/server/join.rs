@@ -41,15 +41,19 @@ impl Server {
         if let Some(closed) = self.lobby.closed(Refusal::Failed) {
             return refuse(&mut peer, closed);
         }
+        let (most, guest) = (self.options.tuning.max_tenants, peer.guest());
+        let may_join = |guest| is_room_for(&self.tenants, most, guest);
+        let waits = !may_join(guest) || self.lobby.waiting().any(|(other, _)| may_join(other.peer.guest()));
+        if waits && let Some(full) = self.lobby.full(guest) {
+            return refuse(&mut peer, full);
+        }
         let process = match self.process_of(&peer, gpu, sent) {
             Ok(process) => process,
             Err(refused) => return refuse(&mut peer, refused),
         };
         let name = if name.is_empty() { "unnamed".to_owned() } else { shown(&name) };
         let newcomer = Newcomer { peer, name, process, scheduling };
-        let most = self.options.tuning.max_tenants;
-        let may_join = |newcomer: &Newcomer| is_room_for(&self.tenants, most, newcomer);
-        if !may_join(&newcomer) || self.lobby.waiting().any(|(waiting, _)| may_join(waiting)) {
+        if waits {
             return self.lobby.wait(newcomer);
         }
         self.welcome(newcomer);
@@ -77,7 +81,7 @@ impl Server {
     pub(super) fn welcome_newcomers(&mut self) {
         let most = self.options.tuning.max_tenants;
         while self.tenants.len() < most
-            && let Some(newcomer) = self.lobby.next(|waiting| is_room_for(&self.tenants, most, waiting))
+            && let Some(newcomer) = self.lobby.next(|waiting| is_room_for(&self.tenants, most, waiting.peer.guest()))
         {
             self.welcome(newcomer);
         }
@@ -179,14 +183,14 @@ impl Server {
     }
 }
 
-/// Whether one more can be a tenant, with this limit.
-fn is_room_for(tenants: &Tenants, most: usize, newcomer: &Newcomer) -> bool {
+/// Whether one more can be a tenant, with this limit: of this guest, or of the coordinator's user or root.
+fn is_room_for(tenants: &Tenants, most: usize, guest: Option<u32>) -> bool {
     let part = |of: usize| (most / of).max(1);
-    let is_room_for = |guest: u32| {
+    let has_part_left = |guest: u32| {
         let (own, all) = tenants.of_guests(guest);
         own < part(GUEST_PART) && (all == 0 || all < most - part(OWN_PART))
     };
-    tenants.len() < most && newcomer.peer.guest().is_none_or(is_room_for)
+    tenants.len() < most && guest.is_none_or(has_part_left)
 }
 
 /// What somebody is told for whom the system has no room now. It is to come again.

@@ -208,15 +208,17 @@ impl Lobby {
         self.is_closed
     }
 
+    /// Why no further program of a guest can wait, if that is so.
+    pub(super) fn full(&self, guest: Option<u32>) -> Option<Refused> {
+        let user = guest?;
+        let is_its = |waiting: &&Waiting| waiting.newcomer.peer.guest() == guest;
+        let is_full = self.waiting.iter().filter(is_its).count() >= MOST_WAITING;
+        let text = || format!("{MOST_WAITING} programs of user {user} wait to share the GPU already, as many as may");
+        is_full.then(|| (Refusal::Busy, text()))
+    }
+
     /// Has a newcomer wait until it is its turn.
     pub(super) fn wait(&mut self, mut newcomer: Newcomer) {
-        let guest = newcomer.peer.guest();
-        if let Some(user) = guest
-            && self.waiting.iter().filter(|waiting| waiting.newcomer.peer.guest() == guest).count() >= MOST_WAITING
-        {
-            let text = format!("{MOST_WAITING} programs of user {user} wait to share the GPU already, as many as may");
-            return refuse(&mut newcomer.peer, (Refusal::Busy, text));
-        }
         let ahead = self.waiting.len() as u32;
         self.last = self.last.wrapping_add(1);
         let number = self.last;

@@ -5,7 +5,7 @@
 //! the connections, and each of them a part of that. However fast they come, only so many are taken in before all else has its turn.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::fs::File;
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -241,13 +241,13 @@ impl Strangers {
     /// A user's program is not taken in. It costs as little as possible: there may be no end of them.
     fn turn_away(&mut self, socket: &OwnedFd, user: u32) {
         if self.turned_away.as_ref().is_none_or(|(last, _)| *last != user) {
-            let text = no_guest(user);
+            let text = NoGuest(user).to_string();
             self.turned_away = Some((user, Admission::Refused { reason: Refusal::Failed, text }.encode(THIS_GPU)));
         }
         if let Some((_, message)) = &self.turned_away {
             let _ = link::send(socket.as_fd(), message, &[], true);
         }
-        log::warn!("refused a connection: {}", no_guest(user));
+        log::warn!("refused a connection: {}", NoGuest(user));
     }
 
     fn say_full(&mut self, why: &str) {
@@ -276,8 +276,13 @@ impl Strangers {
 /// This coordinator has one GPU.
 const THIS_GPU: GpuNumber = GpuNumber::FIRST;
 
-fn no_guest(user: u32) -> String {
-    format!("this coordinator takes in no programs of user {user} (`baton serve --allow-uid`)")
+/// Why a user's programs are not taken in.
+struct NoGuest(u32);
+
+impl Display for NoGuest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "this coordinator takes in no programs of user {} (`baton serve --allow-uid`)", self.0)
+    }
 }
 
 fn spare() -> Option<File> {
