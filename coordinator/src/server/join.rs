@@ -187,7 +187,7 @@ impl Server {
 fn is_room_for(tenants: &Tenants, most: usize, guest: Option<u32>) -> bool {
     let part = |of: usize| (most / of).max(1);
     let has_part_left = |guest: u32| {
-        let (own, all) = tenants.of_guests(guest);
+        let (own, all) = (tenants.of_guests().of(guest), tenants.of_guests().all());
         own < part(GUEST_PART) && (all == 0 || all < most - part(OWN_PART))
     };
     tenants.len() < most && guest.is_none_or(has_part_left)

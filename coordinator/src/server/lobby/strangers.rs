@@ -20,6 +20,7 @@ use rustix::process::{Resource, getrlimit};
 
 use crate::endpoint::Endpoint;
 use crate::server::event_loop::{EventLoop, Interest, Source};
+use crate::server::tenants::guests::OfGuests;
 use crate::server::tenants::peer::Peer;
 
 /// How long somebody may take for the first message, or to read an answer.
@@ -95,8 +96,8 @@ pub(super) struct Strangers {
     most: usize,
     /// Other users whose programs may be tenants.
     guests: Vec<RangeInclusive<u32>>,
-    /// How many connections each of them has, who has any.
-    of_guests: BTreeMap<u32, usize>,
+    /// How many connections they have.
+    of_guests: OfGuests,
     /// The user who was turned away last, and what is said then.
     turned_away: Option<(u32, Vec<u8>)>,
     is_full: bool,
@@ -117,7 +118,7 @@ impl Strangers {
             rests_until: None,
             most,
             guests,
-            of_guests: BTreeMap::new(),
+            of_guests: OfGuests::default(),
             turned_away: None,
             is_full: false,
         }
@@ -135,14 +136,7 @@ impl Strangers {
     pub(super) fn remove(&mut self, number: u32) -> Option<Stranger> {
         let stranger = self.all.remove(&number)?;
         self.events.remove(&stranger);
-        if let Some(user) = stranger.peer.guest() {
-            let left = self.of_guest(user) - 1;
-            if left == 0 {
-                self.of_guests.remove(&user)
-            } else {
-                self.of_guests.insert(user, left)
-            };
-        }
+        self.of_guests.remove(stranger.peer.guest());
         if let Some(end) = stranger.ends() {
             self.ends.remove(&(end, number));
         }
@@ -159,9 +153,7 @@ impl Strangers {
             return log::error!("a connection cannot be watched: {error}");
         }
         self.ends.extend(stranger.ends().map(|end| (end, number)));
-        if let Some(user) = stranger.peer.guest() {
-            *self.of_guests.entry(user).or_default() += 1;
-        }
+        self.of_guests.add(stranger.peer.guest());
         self.all.insert(number, stranger);
     }
 
@@ -173,11 +165,6 @@ impl Strangers {
     /// When it is to be looked again whether somebody is to be sent away, or can be taken in.
     pub(super) fn next_timer(&self) -> Option<Instant> {
         self.ends.first().map(|(end, _)| *end).into_iter().chain(self.rests_until).min()
-    }
-
-    /// How many connections of a guest's there are.
-    fn of_guest(&self, user: u32) -> usize {
-        self.of_guests.get(&user).copied().unwrap_or(0)
     }
 
     /// Whether anybody waits for the coordinator's end.
@@ -225,14 +212,11 @@ impl Strangers {
             self.say_full("there are as many connections as the limit on descriptors allows");
             return refuse(peer, &FULL);
         }
-        if let Some(user) = guest {
-            let all: usize = self.of_guests.values().sum();
-            if self.of_guest(user) >= self.most / GUEST_PART || all >= self.most / GUESTS_PART {
-                return refuse(
-                    peer,
-                    &format_args!("user {user} has as many connections to this coordinator as other users may have"),
-                );
-            }
+        let is_much =
+            |user| self.of_guests.of(user) >= self.most / GUEST_PART || self.of_guests.all() >= self.most / GUESTS_PART;
+        if let Some(user) = guest.filter(|user| is_much(*user)) {
+            let why = format_args!("user {user} has as many connections to this coordinator as other users may have");
+            return refuse(peer, &why);
         }
         self.is_full = false;
         self.keep(peer, Stage::Silent);

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use baton_contract::messages::{Answer, Message};
 
+use super::guests::OfGuests;
 use super::index::Index;
 use super::peer::{Peer, Sent};
 use super::tenant::Tenant;
@@ -21,8 +22,8 @@ pub(in crate::server) struct Tenants {
     events: Arc<EventLoop>,
     all: BTreeMap<TenantId, Tenant>,
     last: u32,
-    /// How many are another user's than the coordinator's and root, of those who have any.
-    guests: BTreeMap<u32, usize>,
+    /// How many are guests'.
+    guests: OfGuests,
     /// What all tenants' extents add up to.
     totals: Counts,
     index: Index,
@@ -46,7 +47,7 @@ impl Tenants {
             events,
             all: BTreeMap::new(),
             last: 0,
-            guests: BTreeMap::new(),
+            guests: OfGuests::default(),
             totals: Counts::default(),
             index: Index::default(),
             touched: Vec::new(),
@@ -81,9 +82,7 @@ impl Tenants {
         if tenant.connection.control.keeps() {
             self.behind.insert(id);
         }
-        if let Some(user) = tenant.connection.control.guest() {
-            *self.guests.entry(user).or_default() += 1;
-        }
+        self.guests.add(tenant.connection.control.guest());
         self.all.insert(id, tenant);
         self.touched.push(id);
         Ok(id)
@@ -94,14 +93,7 @@ impl Tenants {
         self.listen_no_more(id);
         let mut tenant = self.all.remove(&id)?;
         self.events.remove(&tenant.connection.process);
-        if let Some(user) = tenant.connection.control.guest() {
-            let left = self.of_guests(user).0 - 1;
-            if left == 0 {
-                self.guests.remove(&user)
-            } else {
-                self.guests.insert(user, left)
-            };
-        }
+        self.guests.remove(tenant.connection.control.guest());
         let extents = std::mem::take(&mut tenant.memory.extents);
         self.totals = self.totals.less(extents.counts());
         self.changed.remove(&id);
@@ -177,9 +169,9 @@ impl Tenants {
         self.all.len()
     }
 
-    /// How many are this guest's, and all guests'.
-    pub(in crate::server) fn of_guests(&self, user: u32) -> (usize, usize) {
-        (self.guests.get(&user).copied().unwrap_or(0), self.guests.values().sum())
+    /// How many are guests'.
+    pub(in crate::server) fn of_guests(&self) -> &OfGuests {
+        &self.guests
     }
 
     pub(in crate::server) fn is_empty(&self) -> bool {
