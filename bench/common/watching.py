@@ -43,9 +43,7 @@ class Viewers:
         self.coordinator, self.over = coordinator, threading.Event()
         # Bytes that each has got.
         self.seen = dict.fromkeys(VIEWERS, 0)
-        found = re.search(
-            r"the page is at http://([^/]+)/", coordinator.log.read_text()
-        )
+        found = re.search(r"the page is at http://([^/]+)/", coordinator.log.read_text())
         self.page = found.group(1)
         self.token = coordinator.socket.with_suffix(".token").read_text()
         looks = (self.look_at_top, self.look_at_page, self.scrape)

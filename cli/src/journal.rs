@@ -4,7 +4,6 @@
 //! once a second in the long run, with the number of those that were left out. A few may come at once.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -84,15 +83,17 @@ impl Kind {
     fn sum(&mut self, now: Instant) -> Option<(Level, String)> {
         let left_out = std::mem::take(&mut self.left_out);
         if left_out > 0 && self.admits(now).is_some() {
-            return Some((self.last.0, with_count(&self.last.1, left_out)));
+            return Some((self.last.0, format!("{left_out} more like this: {}", self.last.1)));
         }
         self.left_out = left_out;
         None
     }
-}
 
-fn with_count(line: &dyn fmt::Display, left_out: u64) -> String {
-    if left_out == 0 { line.to_string() } else { format!("{line} ({left_out} more like this)") }
+    /// The same at the end, when it is time for everything.
+    fn last_sum(&mut self) -> Option<(Level, String)> {
+        self.may = 1;
+        self.sum(self.since)
+    }
 }
 
 impl Log {
@@ -140,7 +141,8 @@ impl log::Log for Log {
         match kind.admits(now) {
             Some(left_out) => {
                 let line = record.args().to_string();
-                let whole = with_count(&line, left_out);
+                let whole =
+                    if left_out == 0 { line.clone() } else { format!("{line} ({left_out} more like this before)") };
                 kind.last = (record.level(), line);
                 // Under the lock, so that lines stay in order.
                 self.write((record.level(), whole));
@@ -152,6 +154,8 @@ impl log::Log for Log {
     }
 
     fn flush(&self) {
+        let sums: Vec<_> = self.kinds().values_mut().filter_map(Kind::last_sum).collect();
+        sums.into_iter().for_each(|sum| self.write(sum));
         log::Log::flush(&self.lines);
     }
 }
@@ -175,10 +179,14 @@ mod tests {
         assert_eq!(kind.admits(at(1000)), Some(900), "one more, with what was left out");
         assert_eq!((kind.admits(at(1100)), kind.admits(at(1999))), (None, None));
         kind.last = (Level::Warn, "refused".to_owned());
-        assert_eq!(kind.sum(at(2100)), Some((Level::Warn, "refused (2 more like this)".to_owned())));
+        assert_eq!(kind.sum(at(2100)), Some((Level::Warn, "2 more like this: refused".to_owned())));
         assert_eq!(kind.sum(at(9000)), None, "nothing was left out since");
         // After some time of rest, some may come at once again, and no more than at first.
         let many = (0..100).filter(|_| kind.admits(at(100_000)).is_some()).count();
         assert_eq!(many, AT_ONCE as usize);
+        let all = u64::from(100 - AT_ONCE);
+        let told = Some((Level::Warn, format!("{all} more like this: refused")));
+        assert_eq!(kind.last_sum(), told, "at the end it is told at once");
+        assert_eq!(kind.last_sum(), None);
     }
 }

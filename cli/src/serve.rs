@@ -125,6 +125,7 @@ pub fn run(serve: Serve) -> Result<(), CliError> {
     if let Some(left) = server.left_behind() {
         log::warn!("{left}");
     }
+    log::logger().flush();
     Ok(served?)
 }
 

@@ -281,3 +281,26 @@ pub(in crate::server) const FULL: &str =
 fn refuse(mut peer: Peer, why: &dyn Display) {
     let _ = peer.send(&Admission::Refused { reason: Refusal::Busy, text: why.to_string() }, &[]);
 }
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    use super::*;
+
+    #[test]
+    fn a_guests_program_is_not_expected_for_ever_and_nobody_may_be_silent_for_long() {
+        let ends = |stage: Stage, guest: Option<u32>| {
+            let made = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
+            let (socket, _theirs) = made.expect("sockets");
+            let stranger = Stranger { peer: Peer::new(socket, THIS_GPU, guest), stage, since: Instant::now() };
+            stranger.ends().map(|end| end - stranger.since)
+        };
+        assert_eq!(ends(Stage::Expected, Some(7)), Some(EXPECTANCY));
+        assert_eq!(ends(Stage::Expected, None), None, "it may take as long as it likes to start");
+        for guest in [None, Some(7)] {
+            assert_eq!(ends(Stage::Silent, guest), Some(PATIENCE));
+            assert_eq!(ends(Stage::Reading, guest), Some(PATIENCE));
+        }
+    }
+}
