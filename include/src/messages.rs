@@ -249,7 +249,7 @@ declare::messages! {
         /// How it fares beside others.
         Corun(CorunReport) {
             /// Whoever runs beside others has just said on the activity page that it is at work, or that it no longer is. The activity page
-            /// holds: this only says that it is worth a look.
+            /// holds: this only says that it is worth a look. Other domains are told then.
             41 => ActivityChanged,
         }
         /// On the socket for requests: what a thread of the program needs. Each has one answer ([`Answer`]).
@@ -368,13 +368,14 @@ declare::messages! {
         /// The answers to an [`Opening`].
         Admission(Admission) {
             /// The answer to an [`Opening::Hello`]. Carries the coordinator's page (to be mapped read-only), the tenant's
-            /// page, the socket for requests, and the activity page (to be mapped read-only by who has no slot).
+            /// page, the socket for requests, the activity page (to be mapped read-only by who has no slot), and what its domain is
+            /// told of others ([`ElsewherePage`](crate::page::ElsewherePage), read-only).
             1 => Welcome {
                 /// The tenant's number.
                 tenant: u32,
                 /// Its slot on the activity page; [`ACTIVITY_SLOTS`](crate::page::ACTIVITY_SLOTS) for none.
                 slot: u32,
-            } carries 4,
+            } carries 5,
             /// The answer to an [`Opening::Hello`] when there are as many tenants as there may be: the welcome comes when
             /// one has left and those before have had theirs.
             2 => Queued {

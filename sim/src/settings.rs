@@ -27,6 +27,9 @@ pub(crate) struct Settings {
     /// `SIMCUDA_PAUSING`: whether processes can be taken off the GPU (`on`, `off`), or can, but then this process can unmap
     /// nothing before its work has ended (`stuck`).
     pub(crate) pausing: Pausing,
+    /// `SIMCUDA_WAITING`: `on` if calls that make or end objects wait for all work of their context, and not only for threads that are
+    /// stuck in the driver.
+    pub(crate) waiting: bool,
     /// `SIMCUDA_PAGEABLE`: `on` if kernels reach all pages of the program, as with Linux's heterogeneous memory management.
     pub(crate) pageable: bool,
     /// `SIMCUDA_VERSION`: the CUDA version, as `cuDriverGetVersion` tells it. `cuGetProcAddress` knows no newer functions.
@@ -67,7 +70,7 @@ pub(crate) struct BadSetting {
 
 const DEFAULT_MEMORY: u64 = 1 << 30;
 /// The newest version that is simulated; before the oldest there were other functions.
-const VERSIONS: std::ops::RangeInclusive<u32> = 12000..=13050;
+const VERSIONS: std::ops::RangeInclusive<u32> = 11080..=13050;
 /// There are no more GPUs.
 pub(crate) const MOST_GPUS: usize = 8;
 const LONGEST_SLICE_MS: f64 = 1e6;
@@ -86,6 +89,11 @@ impl Settings {
                 _ => Err(BadSetting { name, value, wanted: "a positive number" }),
             }
         };
+        let is_on = |name: &'static str| match lookup(name).as_deref() {
+            None | Some("off") => Ok(false),
+            Some("on") => Ok(true),
+            Some(value) => Err(BadSetting { name, value: value.to_owned(), wanted: "on or off" }),
+        };
         let slice = positive("SIMCUDA_TIMESLICE_MS")?.map(|ms| Duration::from_secs_f64(ms.min(LONGEST_SLICE_MS) / 1e3));
         let pausing = match lookup("SIMCUDA_PAUSING").as_deref() {
             None | Some("on") => Pausing::On,
@@ -97,13 +105,6 @@ impl Settings {
                     value: value.to_owned(),
                     wanted: "on, off or stuck",
                 });
-            }
-        };
-        let pageable = match lookup("SIMCUDA_PAGEABLE").as_deref() {
-            None | Some("off") => false,
-            Some("on") => true,
-            Some(value) => {
-                return Err(BadSetting { name: "SIMCUDA_PAGEABLE", value: value.to_owned(), wanted: "on or off" });
             }
         };
         let gpus = match lookup("SIMCUDA_GPUS") {
@@ -138,7 +139,8 @@ impl Settings {
             kernels: positive("SIMCUDA_KERNEL_GFLOPS")?,
             slice,
             pausing,
-            pageable,
+            waiting: is_on("SIMCUDA_WAITING")?,
+            pageable: is_on("SIMCUDA_PAGEABLE")?,
             init_error,
             copy_log: lookup("SIMCUDA_COPY_LOG").map(PathBuf::from),
         })
@@ -149,7 +151,7 @@ fn version(set: Option<String>) -> Result<u32, BadSetting> {
     let Some(value) = set else { return Ok(*VERSIONS.end()) };
     match value.trim().parse() {
         Ok(version) if VERSIONS.contains(&version) => Ok(version),
-        _ => Err(BadSetting { name: "SIMCUDA_VERSION", value, wanted: "a version from 12000 to 13050" }),
+        _ => Err(BadSetting { name: "SIMCUDA_VERSION", value, wanted: "a version from 11080 to 13050" }),
     }
 }
 

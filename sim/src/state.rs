@@ -27,6 +27,8 @@ pub(crate) struct Driver {
     /// By their ordinals; there is at least one.
     pub(crate) devices: Vec<&'static Device>,
     pub(crate) pausing: Pausing,
+    /// Whether calls wait for work that only may have to.
+    pub(crate) waiting: bool,
     pub(crate) space: Space,
     pub(crate) bus: Bus,
     pub(crate) contexts: Registry<Context>,
@@ -158,6 +160,7 @@ impl Driver {
             pools: Pools::new(&devices.iter().map(|device| device.gpu).collect::<Vec<_>>(), 14),
             devices,
             pausing: settings.pausing,
+            waiting: settings.waiting,
             space: Space::new(settings.pageable),
             bus: Bus::default(),
             contexts: Registry::new(1),

@@ -48,6 +48,22 @@ nm -D --defined-only "$out/stub/libcuda.so.1" | sed -n 's/.* T \(cu.*\)/NAME(\1)
     grep -vxE 'NAME\(cu(Init|DriverGetVersion|GetProcAddress(_v2)?)\)' >"$out/stub/driver_names.h"
 compile -I"$out/stub" -shared -fPIC -o "$out/libloader_driver.so" tests/c/loader_driver.c
 compile -DHELPER -shared -fPIC -o "$out/libloader_helper.so" tests/c/loader_driver.c
+# The simulated driver with the names alone that an older one has, and those of its own.
+older() {
+    mkdir -p "$out/stub/$1"
+    sed -n 's/^\["[^"]*", "[^"]*", \([0-9]*\), "\(cu[^"]*\)"\],*$/\1 \2/p' include/symbols/cuda.json |
+        awk -v newest="$1" '$1 <= newest { print "NAME(" $2 ")" }' | sort -u |
+        grep -vxE 'NAME\(cu(Init|DriverGetVersion|GetProcAddress(_v2)?)\)' >"$out/stub/$1/driver_names.h"
+    printf 'NAME(simcuda%s)\n' GetProcess GetProcessOn ResumeProcess SetTimeSlice >>"$out/stub/$1/driver_names.h"
+    version=$1
+    shift
+    compile "-DOPENS=(char *)\"libsimcuda.so\"" "$@" -I"$out/stub/$version" -shared -fPIC \
+        -o "$out/libdriver_$version.so" tests/c/loader_driver.c
+}
+older 12040
+older 11080 -DBEFORE_12
+compile -I"$out/stub" -shared -fPIC -o "$out/libwitness_driver.so" tests/c/witness_driver.c
+compile -o "$out/hookless" tests/c/hookless.c
 compile -shared -fPIC -fno-builtin -o "$out/libfirst_malloc.so" tests/c/first_malloc.c
 
 # Programs with AddressSanitizer, where the compiler has its runtime as a library.

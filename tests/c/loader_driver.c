@@ -9,6 +9,8 @@
  *     helper         in cuInit, by another library, which LOADER_HELPER names
  *
  * With -DHELPER, that other library.
+ *
+ * With -DOPENS=LIBRARY, a driver that hands on the names of an older CUDA only: it opens that library as soon as it is opened itself.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -46,6 +48,13 @@ static int is_when(const char *word) {
 
 static void *opened;
 
+#ifdef OPENS
+enum { IS_OLDER = 1 };
+#else
+#define OPENS getenv("LOADER_OPENS")
+enum { IS_OLDER = 0 };
+#endif
+
 static void *open_itself(void *path) {
     opened = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     return NULL;
@@ -60,7 +69,7 @@ static void open_by_helper(char *path) {
 }
 
 static void load(void) {
-    char *path = getenv("LOADER_OPENS");
+    char *path = OPENS;
     pthread_t thread;
     if (opened) return;
     if (!path) abort();
@@ -85,7 +94,7 @@ static void load(void) {
 }
 
 __attribute__((constructor)) static void begin(void) {
-    if (is_when("constructor")) load();
+    if (IS_OLDER || is_when("constructor")) load();
 }
 
 int cuInit(unsigned flags) {
@@ -103,9 +112,11 @@ int cuGetProcAddress(const char *name, void **function, int version, unsigned lo
     return opened ? find_v1(name, function, version, flags) : 3;
 }
 
+#ifndef BEFORE_12
 int cuGetProcAddress_v2(const char *name, void **function, int version, unsigned long long flags, int *status) {
     if (is_when("call")) load();
     return opened ? find_v2(name, function, version, flags, status) : 3;
 }
+#endif
 
 #endif

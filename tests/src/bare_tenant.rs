@@ -30,6 +30,17 @@ pub fn greeting(coordinator: &Coordinator, name: &str) -> Opening {
     Opening::Hello { name: name.to_owned(), scheduling: Scheduling::default(), gpu }
 }
 
+/// Does something as another user, in a thread of its own, for which this has to be root's.
+#[track_caller]
+pub fn as_user<T: Send>(user: u32, what: impl FnOnce() -> T + Send) -> T {
+    let work = || {
+        // SAFETY: plain integers. The system call, unlike the C library's function, changes this thread alone.
+        assert_eq!(unsafe { libc::syscall(libc::SYS_setresuid, user, user, user) }, 0, "this is root");
+        what()
+    };
+    std::thread::scope(|scope| scope.spawn(work).join()).expect("done")
+}
+
 /// A tenant of this test's process.
 pub struct BareTenant {
     /// Commands come here, and reports go.
@@ -38,7 +49,7 @@ pub struct BareTenant {
     pub requests: OwnedFd,
     /// Its number.
     pub tenant: u32,
-    /// The pages that came: the coordinator's, its own, and the activity page.
+    /// The pages that came: the coordinator's, its own, its domain's activity page, and what that is told of others.
     pub pages: Vec<OwnedFd>,
     /// The grant that holds.
     pub grant: u64,
@@ -51,6 +62,13 @@ impl BareTenant {
     #[track_caller]
     pub fn join(coordinator: &Coordinator, name: &str) -> Self {
         Self::greet(coordinator, &greeting(coordinator, name).encode(GpuNumber::ANY))
+    }
+
+    /// The same as another user, for which this has to be root's.
+    #[track_caller]
+    pub fn join_as(user: u32, coordinator: &Coordinator, name: &str) -> Self {
+        let hello = greeting(coordinator, name).encode(GpuNumber::ANY);
+        as_user(user, || Self::greet(coordinator, &hello))
     }
 
     /// Sends a coordinator these bytes, which are a greeting.

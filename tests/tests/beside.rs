@@ -15,7 +15,7 @@ fn number(status: &Value, field: &str) -> u64 {
 }
 
 /// The greeting of a tenant of class latency.
-fn urgent(coordinator: &Coordinator, name: &str) -> Vec<u8> {
+pub(crate) fn urgent(coordinator: &Coordinator, name: &str) -> Vec<u8> {
     match greeting(coordinator, name) {
         Opening::Hello { name, gpu, .. } => {
             let scheduling = Scheduling { class: Class::Latency, ..Scheduling::default() };

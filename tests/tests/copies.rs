@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use baton_tests::coordinator::Serving;
 use baton_tests::running::Running;
-use baton_tests::{Driver, built, run};
+use baton_tests::{Driver, built, clean, run};
 
 const LIMIT: Duration = Duration::from_secs(300);
 
@@ -29,6 +29,38 @@ fn a_copy_of_a_process_has_the_drivers_answers_however_it_was_made() {
             assert_eq!(under, bare, "{way}, traced: {trace}");
         }
         coordinator.until_empty();
+    }
+}
+
+#[test]
+fn a_copy_of_a_process_that_uses_two_gpus_has_them_too() {
+    let coordinator = Serving::arena("256MiB").setting("SIMCUDA_GPUS", "2").option("--gpu", "0").start();
+    let program = built().programs.join("legal/copies");
+    for way in ["fork", "_Fork", "clone"] {
+        let bare = run(Driver::simulated().bare(&program).args([way, "3"]).env("SIMCUDA_GPUS", "2")).succeeded();
+        let mut command = coordinator.place.joining("copies", &program, &[way, COPIES]);
+        let under = Running::start(&mut command, false, Some(coordinator.place.clone())).finish(LIMIT);
+        assert_eq!(under, bare, "{way}");
+    }
+    coordinator.until_empty();
+}
+
+#[test]
+fn a_copy_of_a_process_that_uses_the_gpu_has_no_hooks() {
+    let driver = built().programs.join("libwitness_driver.so");
+    let at_once = [("fork", "")];
+    // No handlers run for these: whichever call comes first leads the others past us.
+    let firsts = ["cuMemFree_v2", "cuMemcpyHtoD_v2", "cuGetProcAddress_v2", "cuOfTomorrow"];
+    let after_a_call = ["_Fork", "clone"].map(|way| firsts.map(|first| (way, first)));
+    for (way, first) in at_once.into_iter().chain(after_a_call.into_iter().flatten()) {
+        let mut command = clean(built().programs.join("hookless"));
+        command.env("LD_PRELOAD", built().shim()).env("BATON_DRIVER", &driver).env("BATON_UNKNOWN", "whole");
+        command.arg(way).arg(&driver);
+        let outcome = run(command.args(Some(first).filter(|first| !first.is_empty()))).succeeded();
+        let expected = "all calls come from hooks\n\
+                        cuInit -> 0\n\
+                        in the copy: 0 from hooks, 0 allocations, all refused\n";
+        assert_eq!(outcome.out, expected, "{way} {first}");
     }
 }
 

@@ -1,19 +1,31 @@
 //! Programs of other users, whom the coordinator was told to take in: they share the GPU as its own user's do, and steer nothing.
 
-use std::fs::Permissions;
-use std::os::unix::fs::PermissionsExt as _;
+use std::fs::{File, OpenOptions, Permissions};
+use std::io::ErrorKind;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use baton_contract::messages::{Answer, CorunReport, IPC_HANDLE, ProcessId, Request};
+use baton_contract::page::{ActivityPage, PAGE_BYTES};
+use baton_tests::bare_tenant::{BareTenant, as_user};
 use baton_tests::coordinator::{Coordinator, Prepared, Serving, alone, program, tenant};
 use baton_tests::running::Running;
 use baton_tests::{Outcome, around, built, is_root};
 
+use crate::beside;
+
 const LIMIT: Duration = Duration::from_secs(300);
 /// The user who is let in.
 const GUEST: u32 = 65534;
+/// Another one.
+const STRANGER: u32 = 7;
+/// Which of a tenant's pages these are.
+const ACTIVITY: usize = 2;
+const ELSEWHERE: usize = 3;
 const WORDS: [&str; 8] = ["--megabytes", "48", "--rounds", "12", "--check", "4", "--gap-ms", "1"];
 
 fn permit(path: &Path, mode: u32) {
@@ -129,4 +141,124 @@ fn a_folder_that_others_cannot_enter_is_no_place_for_guests() {
         let ended = outcome(serve.args(["--host-pool", "64MiB"]).env("BATON_FOLDER", &folder));
         assert!(ended.status == "exit status: 1" && ended.err.contains("BATON_FOLDER=/run/baton"), "{ended:?}");
     }
+}
+
+#[test]
+fn a_guest_writes_on_no_page_but_its_own() {
+    if !is_root() {
+        return;
+    }
+    let coordinator = serving(shared());
+    let own = BareTenant::join(&coordinator, "own");
+    let [guest, another] = ["guest", "another"].map(|name| BareTenant::join_as(STRANGER, &coordinator, name));
+    let inode = |file: &OwnedFd| File::from(file.try_clone().expect("a descriptor")).metadata().expect("a file").ino();
+    let [theirs, of_another, ours] = [&guest, &another, &own].map(|tenant| inode(&tenant.pages[ACTIVITY]));
+    assert!(theirs == of_another && theirs != ours, "a page for each user");
+    // A descriptor that is open for reading gives nobody else the right to write.
+    let open =
+        |page: &OwnedFd| OpenOptions::new().write(true).open(format!("/proc/thread-self/fd/{}", page.as_raw_fd()));
+    for page in own.pages.iter().chain(&guest.pages) {
+        let refused = as_user(STRANGER, || open(page).map(drop)).expect_err("it is the coordinator's user's");
+        assert_eq!(refused.kind(), ErrorKind::PermissionDenied);
+    }
+    // What the coordinator alone writes, not even its user can.
+    let elsewhere = open(&guest.pages[ELSEWHERE]).expect("this is root");
+    let refused = elsewhere.write_at(&[1], 0).expect_err("it is sealed");
+    assert_eq!(refused.kind(), ErrorKind::PermissionDenied);
+}
+
+/// A domain's page, as one maps it that has a slot.
+fn mapped(page: &OwnedFd) -> &'static ActivityPage {
+    let (access, file) = (libc::PROT_READ | libc::PROT_WRITE, page.as_raw_fd());
+    // SAFETY: a new mapping wherever the system likes.
+    let at = unsafe { libc::mmap(std::ptr::null_mut(), PAGE_BYTES, access, libc::MAP_SHARED, file, 0) };
+    assert_ne!(at, libc::MAP_FAILED);
+    // SAFETY: just mapped, for ever; whole, aligned and made of atomics.
+    unsafe { &*at.cast() }
+}
+
+#[test]
+fn a_guest_hears_of_others_urgent_work_from_the_coordinator() {
+    if !is_root() {
+        return;
+    }
+    let coordinator = serving(shared());
+    let urgent = BareTenant::greet(&coordinator, &beside::urgent(&coordinator, "urgent"));
+    let guest = BareTenant::join_as(STRANGER, &coordinator, "guest");
+    let told = File::from(guest.pages[ELSEWHERE].try_clone().expect("a descriptor"));
+    let is_told = || {
+        let mut word = [0; 8];
+        told.read_exact_at(&mut word, 0).expect("a page");
+        word != [0; 8]
+    };
+    assert!(!is_told());
+    let page = mapped(&urgent.pages[ACTIVITY]);
+    for is_at_work in [true, false, true] {
+        // Its slot is the first one of its domain.
+        if is_at_work {
+            page.set_busy(0)
+        } else {
+            assert!(page.set_idle(0))
+        }
+        urgent.tell(&CorunReport::ActivityChanged);
+        coordinator.until("the guest is told", |_| is_told() == is_at_work);
+    }
+    // Also of one that can say nothing more itself.
+    drop(urgent);
+    coordinator.until("nobody waits for it", |_| !is_told());
+}
+
+/// Three tenants: two of the coordinator's user, and a guest.
+fn two_and_a_guest(coordinator: &Coordinator) -> [BareTenant; 3] {
+    let [one, other] = ["one", "other"].map(|name| BareTenant::join(coordinator, name));
+    [one, other, BareTenant::join_as(STRANGER, coordinator, "guest")]
+}
+
+#[track_caller]
+fn noted(tenant: &BareTenant, request: &Request) {
+    assert_eq!(tenant.ask(request).0, Answer::Noted, "{request:?}");
+}
+
+/// Who was united: the coordinator says so before it answers.
+fn united(coordinator: &Coordinator) -> Vec<String> {
+    let log = coordinator.log();
+    let whom = log.lines().filter_map(|line| line.split_once(" share memory or events")?.0.rsplit_once("] "));
+    whom.map(|(_, whom)| whom.to_owned()).collect()
+}
+
+#[test]
+fn a_guest_is_not_united_with_those_whose_handles_it_has_heard_of() {
+    if !is_root() {
+        return;
+    }
+    let coordinator = serving(shared());
+    let [one, mut other, guest] = two_and_a_guest(&coordinator);
+    let (theirs, squatted) = ([7; IPC_HANDLE], [8; IPC_HANDLE]);
+    // Who is to be united is told to try again until it has the GPU, and then until it is.
+    noted(&guest, &Request::ExportEvent { handle: squatted });
+    noted(&other, &Request::OpenEvent { handle: squatted });
+    for handle in [theirs, squatted] {
+        noted(&one, &Request::ExportEvent { handle });
+        noted(&guest, &Request::OpenEvent { handle });
+    }
+    other.take_gpu();
+    assert_eq!(other.ask(&Request::OpenEvent { handle: squatted }).0, Answer::TryAgain, "it is another's too");
+    assert_eq!(united(&coordinator), ["other and one"]);
+}
+
+#[test]
+fn a_guest_is_not_united_with_those_whose_numbers_it_says() {
+    if !is_root() {
+        return;
+    }
+    let coordinator = serving(shared());
+    let [one, other, guest] = two_and_a_guest(&coordinator);
+    let process = ProcessId { namespace: 7, number: 100 };
+    noted(&one, &Request::ExportDescriptors { process });
+    noted(&guest, &Request::ImportDescriptor { owner: process });
+    assert_eq!(united(&coordinator), [""; 0]);
+    // The last one to say that it is this process.
+    noted(&guest, &Request::ExportDescriptors { process });
+    noted(&other, &Request::ImportDescriptor { owner: process });
+    assert_eq!(united(&coordinator), ["other and one"]);
 }

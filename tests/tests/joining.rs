@@ -252,7 +252,7 @@ fn a_program_that_is_told_to_end_ends() {
         OwnedFd::from(std::fs::File::options().read(true).write(true).open(path).expect("a file"))
     };
     let (requests, _theirs) = std::os::unix::net::UnixStream::pair().expect("sockets");
-    let files = [page(VERSION), page(0), requests.into(), page(1)];
+    let files = [page(VERSION), page(0), requests.into(), page(1), page(2)];
     let welcome = Admission::Welcome { tenant: 1, slot: u32::MAX };
     let files: Vec<_> = files.iter().map(AsFd::as_fd).collect();
     link::send(socket.as_fd(), &welcome.encode(GpuNumber::FIRST), &files, false).expect("it listens");

@@ -61,6 +61,9 @@ fn alone(name: &str, case: &str) -> Outcome {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let mut command = Driver::simulated().bare(built().programs.join("legal").join(name));
     command.arg(case).env("SIMCUDA_MEMORY", "512MiB").env("SIMCUDA_GPUS", gpus(name)).env("SIMCUDA_PAGEABLE", "on");
+    if name == "waiting" {
+        command.env("SIMCUDA_WAITING", "on");
+    }
     // Of a program's processes too.
     command.env("SIMCUDA_GPU_FILE", folder.path().join("gpu"));
     to_the_end(&mut command, None, |_| {}).succeeded()
@@ -100,6 +103,23 @@ fn try_to_evict(coordinator: &Coordinator, name: &str) {
     command.arg(coordinator.place.socket()).arg(name).output().expect("baton can be started");
 }
 
+/// Takes a program off the GPU in the middle of its work, has another one use so many megabytes there, and lets the first one go on.
+#[track_caller]
+fn take_off_and_bring_back(coordinator: &Coordinator, name: &str, megabytes: &str) {
+    let steer = |verb: &str| {
+        let mut command = coordinator.place.baton(&[verb, "--socket"]);
+        command.arg(coordinator.place.socket()).arg(name);
+        assert!(command.status().expect("baton can be started").success());
+    };
+    steer("pause");
+    coordinator.until_tenant_is(name, "suspended");
+    let mut other = hold::joined(coordinator, "other", "normal", megabytes, None);
+    assert!(other.ask("touch", LIMIT).starts_with("touched "));
+    assert!(coordinator.status()["bytes_out"].as_u64() > Some(0), "nothing had to go");
+    drop(other);
+    steer("resume");
+}
+
 /// One that wants the GPU, which another one has.
 #[track_caller]
 fn waiting(coordinator: &Coordinator) -> Running {
@@ -126,20 +146,7 @@ fn freeing_in_a_streams_order_does_not_wait() {
 fn what_is_freed_in_a_streams_order_stays_until_the_stream_is_there() {
     // Also while the program is off the GPU in the middle of that, and others have its memory.
     let coordinator = Serving::arena("64MiB").start();
-    same(&coordinator, "freeing", "in-order-contents", |_| {
-        let steer = |verb: &str| {
-            let mut command = coordinator.place.baton(&[verb, "--socket"]);
-            command.arg(coordinator.place.socket()).arg("freeing");
-            assert!(command.status().expect("baton can be started").success());
-        };
-        steer("pause");
-        coordinator.until_tenant_is("freeing", "suspended");
-        let mut other = hold::joined(&coordinator, "other", "normal", "60", None);
-        assert!(other.ask("touch", LIMIT).starts_with("touched "));
-        assert!(coordinator.status()["bytes_out"].as_u64() > Some(0), "nothing had to go");
-        drop(other);
-        steer("resume");
-    });
+    same(&coordinator, "freeing", "in-order-contents", |_| take_off_and_bring_back(&coordinator, "freeing", "60"));
 }
 
 #[test]
@@ -169,6 +176,69 @@ fn contexts_are_left_and_made_anew_by_a_driver_that_has_no_numbers_for_them() {
     }
 }
 
+/// What a case does as a tenant on a driver of this CUDA version, which has no newer functions, is what it does alone.
+#[track_caller]
+fn same_on_older(version: &str, coordinator: &Coordinator, (name, case): (&str, &str), meanwhile: impl FnMut(usize)) {
+    let mut command = joining(coordinator, name, case);
+    with_driver(&mut command, &format!("libdriver_{version}.so"));
+    command.env("SIMCUDA_VERSION", version);
+    let shared = to_the_end(&mut command, Some(coordinator.place.clone()), meanwhile);
+    assert_eq!(shared, alone(name, case), "{name} {case} on {version}: shared (left) and alone (right)");
+}
+
+/// The last driver that cannot record an event behind all work of a context, and one that has no numbers for contexts.
+const OLDER: [&str; 2] = ["12040", "11080"];
+
+#[test]
+fn work_of_a_stream_that_has_gone_is_waited_for_on_older_drivers() {
+    let coordinator = serving().start();
+    for version in OLDER {
+        same_on_older(version, &coordinator, ("older", "freed"), |_| {});
+    }
+}
+
+#[test]
+fn programs_leave_the_gpu_by_the_functions_of_older_drivers() {
+    let coordinator = serving().start();
+    for version in OLDER {
+        let mut other = hold::joined(&coordinator, "other", "normal", "80", None);
+        same_on_older(version, &coordinator, ("older", "captures"), |_| {
+            assert!(other.ask("touch", LIMIT).starts_with("touched "));
+        });
+        drop(other);
+        // Work of its own waits for it when it is wanted off the GPU: it stays, and is asked again later.
+        let mut other = None;
+        same_on_older(version, &coordinator, ("older", "leaves"), |_| other = Some(waiting(&coordinator)));
+        assert!(other.expect("it has come").line(LIMIT).starts_with("ready "));
+    }
+}
+
+#[test]
+fn contexts_and_streams_come_and_go_on_older_drivers() {
+    let coordinator = serving().start();
+    for version in OLDER {
+        for case in ["freed", "freed-in-order", "made-anew"] {
+            same_on_older(version, &coordinator, ("leaving", case), |_| {});
+        }
+        for case in ["beside-questions", "captured"] {
+            same_on_older(version, &coordinator, ("freeing", case), |_| {});
+        }
+        same_on_older(version, &coordinator, ("ordering", "capture-kernel"), |_| {});
+    }
+}
+
+#[test]
+fn programs_are_taken_off_the_gpu_and_brought_back_on_older_drivers() {
+    let coordinator = Serving::arena("64MiB").start();
+    for version in OLDER {
+        let case = ("freeing", "in-order-contents");
+        same_on_older(version, &coordinator, case, |_| take_off_and_bring_back(&coordinator, "freeing", "60"));
+        for case in [("older", "captures"), ("older", "captures-blocking")] {
+            same_on_older(version, &coordinator, case, |_| take_off_and_bring_back(&coordinator, "older", "60"));
+        }
+    }
+}
+
 #[test]
 fn what_we_have_in_a_context_goes_with_it() {
     let coordinator = slow().start();
@@ -195,6 +265,29 @@ fn nobody_waits_for_a_thread_that_is_stuck_with_a_full_queue() {
     for case in ["stuck-frees", "stuck-pool", "stuck-legacy"] {
         same(&coordinator, "apart", case, |_| {});
     }
+}
+
+#[test]
+fn nobody_waits_for_objects_that_cannot_be_made_as_long_as_a_stream_waits() {
+    let coordinator = serving().setting("SIMCUDA_WAITING", "on").start();
+    for case in ["calls", "contexts"] {
+        same(&coordinator, "waiting", case, |_| {});
+    }
+}
+
+#[test]
+fn nobody_waits_for_such_objects_while_somebody_wants_the_gpu() {
+    let coordinator = patient().setting("SIMCUDA_WAITING", "on").start();
+    let mut other = None;
+    same(&coordinator, "waiting", "calls", |_| other = Some(waiting(&coordinator)));
+    assert!(other.expect("it has come").line(LIMIT).starts_with("ready "));
+}
+
+#[test]
+fn nobody_waits_for_such_objects_when_memory_has_gone_and_comes_back() {
+    let coordinator = Serving::arena("96MiB").option("--host-pool", "128MiB").setting("SIMCUDA_WAITING", "on");
+    let coordinator = coordinator.setting("SIMCUDA_H2D_GBPS", "0.2").start();
+    same(&coordinator, "waiting", "calls", |_| take_off_and_bring_back(&coordinator, "waiting", "90"));
 }
 
 #[test]

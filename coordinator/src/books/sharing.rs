@@ -55,9 +55,10 @@ pub struct Attachment<T> {
 pub struct Sharing<T> {
     exports: HashMap<Key, (T, Export)>,
     keys: BTreeMap<(T, u64), Key>,
-    events: HashMap<[u8; IPC_HANDLE], T>,
-    /// Who has exported memory by descriptors that this process owns.
-    processes: HashMap<ProcessId, T>,
+    /// Tenants that claim the event of a handle, the first last. Any tenant may claim any.
+    events: HashMap<[u8; IPC_HANDLE], Vec<T>>,
+    /// Tenants that export memory by descriptors and claim to be this process, the latest last.
+    processes: HashMap<ProcessId, Vec<T>>,
     /// How much each has exported: allocations and events.
     numbers: BTreeMap<T, usize>,
     attachments: BTreeMap<(T, ExtentId), Attachment<T>>,
@@ -125,26 +126,27 @@ impl<T: Copy + Ord + Hash> Sharing<T> {
 
     /// Others may open an event by this handle.
     pub fn export_event(&mut self, owner: T, handle: [u8; IPC_HANDLE]) {
-        if !self.events.contains_key(&handle) && self.count(owner) {
-            self.events.insert(handle, owner);
+        let is_known = self.events.get(&handle).is_some_and(|owners| owners.contains(&owner));
+        if !is_known && self.count(owner) {
+            self.events.entry(handle).or_default().insert(0, owner);
         }
     }
 
-    /// Whose event this handle is for.
-    pub fn owner_of_event(&self, handle: &[u8; IPC_HANDLE]) -> Option<T> {
-        self.events.get(handle).copied()
+    /// Tenants that claim the event of this handle, the likeliest first.
+    pub fn owners_of_event(&self, handle: &[u8; IPC_HANDLE]) -> impl Iterator<Item = T> {
+        self.events.get(handle).into_iter().flatten().rev().copied()
     }
 
-    /// Others may import memory by descriptors that this process owns, which is the tenant's: what it said before holds no longer, nor
-    /// does what another tenant has said of this process, which it has replaced.
+    /// Others may import memory by descriptors that this process owns, which is the tenant's: what it said before holds no longer.
+    /// Another tenant's claim to this process counts for less: the process may have replaced that tenant.
     pub fn export_descriptors(&mut self, owner: T, process: ProcessId) {
-        self.processes.retain(|_, one| *one != owner);
-        self.processes.insert(process, owner);
+        forget(&mut self.processes, owner);
+        self.processes.entry(process).or_default().push(owner);
     }
 
-    /// Whose descriptors they are that this process owns.
-    pub fn owner_of_descriptors(&self, process: ProcessId) -> Option<T> {
-        self.processes.get(&process).copied()
+    /// Tenants that claim to be the process which owns the descriptors, the likeliest first.
+    pub fn owners_of_descriptors(&self, process: ProcessId) -> impl Iterator<Item = T> {
+        self.processes.get(&process).into_iter().flatten().rev().copied()
     }
 
     /// A tenant has this extent of another's from here on.
@@ -271,10 +273,18 @@ impl<T: Copy + Ord + Hash> Sharing<T> {
         for (owner, at) in keys {
             self.unexport(owner, at);
         }
-        self.events.retain(|_, owner| *owner != id);
-        self.processes.retain(|_, owner| *owner != id);
+        forget(&mut self.events, id);
+        forget(&mut self.processes, id);
         self.numbers.remove(&id);
     }
+}
+
+/// Drops all claims of a tenant.
+fn forget<K: Eq + Hash, T: PartialEq>(said: &mut HashMap<K, Vec<T>>, id: T) {
+    said.retain(|_, owners| {
+        owners.retain(|owner| *owner != id);
+        !owners.is_empty()
+    });
 }
 
 #[cfg(test)]
@@ -308,21 +318,37 @@ mod tests {
     }
 
     #[test]
-    fn descriptors_are_those_of_the_last_tenant_that_a_process_was() {
+    fn descriptors_are_first_those_of_the_last_tenant_that_a_process_was() {
         let mut sharing = Sharing::default();
         let process = |namespace, number| ProcessId { namespace, number };
+        let owners = |sharing: &Sharing<u8>, of| sharing.owners_of_descriptors(of).collect::<Vec<_>>();
         sharing.export_descriptors(A, process(1, 10));
         sharing.export_descriptors(B, process(2, 10));
-        assert_eq!(sharing.owner_of_descriptors(process(1, 10)), Some(A));
-        assert_eq!(sharing.owner_of_descriptors(process(2, 10)), Some(B), "of another namespace");
-        assert_eq!(sharing.owner_of_descriptors(process(1, 11)), None, "of a stranger");
+        assert_eq!(owners(&sharing, process(1, 10)), [A]);
+        assert_eq!(owners(&sharing, process(2, 10)), [B], "of another namespace");
+        assert_eq!(owners(&sharing, process(1, 11)), [0; 0], "of a stranger");
         sharing.export_descriptors(A, process(1, 12));
-        assert_eq!(sharing.owner_of_descriptors(process(1, 10)), None, "a tenant is one process");
+        assert_eq!(owners(&sharing, process(1, 10)), [0; 0], "a tenant is one process");
         sharing.export_descriptors(C, process(1, 12));
+        assert_eq!(owners(&sharing, process(1, 12)), [C, A], "one of them has replaced the other, or lies");
         sharing.forget_exports(A);
-        assert_eq!(sharing.owner_of_descriptors(process(1, 12)), Some(C), "which has replaced A");
+        assert_eq!(owners(&sharing, process(1, 12)), [C]);
+        sharing.forget_exports(B);
         sharing.forget_exports(C);
-        assert_eq!(sharing.owner_of_descriptors(process(1, 12)), None);
+        assert_eq!(owners(&sharing, process(1, 12)), [0; 0]);
+        assert!(sharing.processes.is_empty());
+    }
+
+    #[test]
+    fn an_event_is_first_that_of_the_first_who_said_so() {
+        let mut sharing = Sharing::default();
+        let owners = |sharing: &Sharing<u8>| sharing.owners_of_event(&[7; IPC_HANDLE]).collect::<Vec<_>>();
+        for owner in [A, B, A, C] {
+            sharing.export_event(owner, [7; IPC_HANDLE]);
+        }
+        assert_eq!(owners(&sharing), [A, B, C]);
+        sharing.forget_exports(A);
+        assert_eq!(owners(&sharing), [B, C]);
     }
 
     #[test]

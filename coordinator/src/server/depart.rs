@@ -42,6 +42,7 @@ impl Server {
         self.untold.push_back((id, Event::Left));
         log::info!("{} ({}) is disconnected: {why}", tenant.name, tenant.connection.process);
         self.tenants.listen_no_more(id);
+        self.corun.cut_off(id);
         self.memory().drop_claims(id);
     }
 
@@ -59,7 +60,7 @@ impl Server {
     pub(super) fn process_ended(&mut self, id: TenantId) {
         self.connection_ended(id);
         let Some((tenant, extents)) = self.tenants.remove(id) else { return };
-        self.corun.free(tenant.scheduling.slot);
+        self.corun.leave(id);
         self.outsiders.has_left(tenant.connection.process.pid());
         let (switches, gpu_micros) = tenant.scheduling.counted;
         self.recorder.record(

@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use baton_contract::link;
 use baton_contract::messages::{Admission, Refusal};
-use baton_contract::page::ACTIVITY_SLOTS;
 use baton_contract::scheduling::Scheduling;
 use baton_contract::socket_path;
 use baton_contract::text::shown;
@@ -17,7 +16,7 @@ use super::Server;
 use super::lobby::{FULL, Newcomer, Refused, refuse};
 use super::recorder::event::What;
 use super::tenants::connection::{Connection, Pages};
-use super::tenants::peer::{Peer, Sent};
+use super::tenants::peer::Peer;
 use super::tenants::process::Process;
 use super::tenants::shared::{Shared, TenantsPage};
 use super::tenants::table::Tenants;
@@ -124,7 +123,10 @@ impl Server {
                         self.recorder.record(id, joined);
                         self.will_tell(id, Event::Joined { scheduling });
                     }
-                    Err(error) => log::error!("a connection cannot be watched: {error}"),
+                    Err(error) => {
+                        self.corun.leave(self.tenants.next_id());
+                        log::error!("a connection cannot be watched: {error}");
+                    }
                 }
             }
             Err((mut peer, error)) => {
@@ -153,24 +155,22 @@ impl Server {
         let (total, could_have) = self.memory().first_offer();
         page.arena_bytes.store(total, Relaxed);
         page.could_have_bytes.store(could_have, Relaxed);
-        let slot = self.corun.give(self.tenants.next_id(), scheduling.class);
-        let activity = match self.corun.file(slot).try_clone_to_owned() {
-            Ok(activity) => activity,
-            Err(error) => {
-                self.corun.free(slot);
-                return Err((control, error));
-            }
-        };
-        let welcome = Admission::Welcome { tenant: self.tenants.next_id().0, slot: slot.unwrap_or(ACTIVITY_SLOTS) };
-        let files = [page_file, sent, requests, activity].map(Sent::new);
-        if control.send(&welcome, &files).is_err() {
-            self.corun.free(slot);
+        let id = self.tenants.next_id();
+        if let Err(error) = self.corun.join(id, process.domain(), scheduling.class) {
+            return Err((control, error));
+        }
+        let is_sent = self.corun.place(id).is_some_and(|(slot, [activity, elsewhere])| {
+            let files = [page_file.into(), sent.into(), requests.into(), activity, elsewhere];
+            control.send(&Admission::Welcome { tenant: id.0, slot }, &files).is_ok()
+        });
+        if !is_sent {
+            self.corun.leave(id);
             return Err((control, io::ErrorKind::BrokenPipe.into()));
         }
         let pages = Pages { coordinators: page, tenants: theirs };
         let requests = Peer::new(ours, control.gpu(), control.guest());
         let connection = Connection::new(process, (control, requests), pages);
-        Ok(Tenant::new(name, connection, scheduling, slot))
+        Ok(Tenant::new(name, connection, scheduling))
     }
 
     /// A name that tells the tenant from the others: the one it gave, with a number if that is taken.

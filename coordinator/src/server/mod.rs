@@ -251,7 +251,7 @@ impl Server {
             costs: CostModel::default(),
             evictions: Evictions::default(),
             prefetches: Prefetches::default(),
-            corun: corun.map_err(|error| system("activity page", error))?,
+            corun,
             outsiders,
             preemptions,
             endpoint,

@@ -1,4 +1,4 @@
-//! The gate under loom: every order of the steps of a few threads, and every value that a load may see.
+//! The gate and the activity page's summary under loom: every order of the steps of a few threads, and every value that a load may see.
 //!
 //! In the model `membarrier` is a sequentially consistent fence in every thread. The assembly that finds a thread's word, the
 //! mapping of memory and forks have ordinary tests.
@@ -8,6 +8,9 @@
 #[path = "../../src/gate/protocol.rs"]
 #[allow(dead_code, reason = "the model has no use for some of it")]
 mod protocol;
+#[path = "../../../include/src/page/summary.rs"]
+#[allow(dead_code, reason = "as above")]
+mod summary;
 
 mod sync {
     pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -19,7 +22,7 @@ mod sync {
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
-use loom::sync::atomic::{AtomicU32, Ordering, fence};
+use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use loom::thread;
 use protocol::{CLOSED, Gate, InCall, OPEN, RESTING, passes, state};
 
@@ -195,4 +198,40 @@ fn a_call_that_comes_as_the_program_comes_to_rest_is_not_overlooked() {
         caller.join().expect("the model's thread");
         assert_eq!(at_work.load(Ordering::SeqCst), 1, "a call is inside, and others do not wait for it");
     });
+}
+
+/// The activity page: whether anybody is at work can be told from the summary when all have said what they had to.
+#[test]
+fn the_summary_of_the_activity_page_is_right_whoever_begins_and_ends_at_once() {
+    const PREEMPTIONS: usize = 3;
+    const OTHERS: [u64; 2] = [1, 2];
+    for (at_first, ending, beginning) in [(3, 3, 0), (1, 1, 2), (7, 3, 0), (3, 3, 4)] {
+        model(Some(PREEMPTIONS), move || {
+            let (word, summary) = (Arc::new(AtomicU64::new(at_first)), Arc::new(AtomicU64::new(1)));
+            let change = |bits: u64, sets: bool| {
+                let (word, summary) = (word.clone(), summary.clone());
+                move || {
+                    let word = summary::Word { word: &word, summary: &summary, in_summary: 1 };
+                    match sets {
+                        true => word.set(bits),
+                        false => assert_eq!(word.clear(bits), bits),
+                    }
+                }
+            };
+            let mut threads: Vec<_> = OTHERS
+                .into_iter()
+                .filter(|bit| ending & bit != 0)
+                .map(|bit| thread::spawn(change(bit, false)))
+                .collect();
+            if beginning != 0 {
+                threads.push(thread::spawn(change(beginning, true)));
+            }
+            for thread in threads {
+                thread.join().expect("the model's thread");
+            }
+            let is_busy = word.load(Ordering::SeqCst) != 0;
+            assert_eq!(word.load(Ordering::SeqCst), at_first & !ending | beginning);
+            assert_eq!(summary.load(Ordering::SeqCst) != 0, is_busy, "{at_first}, {ending} ends, {beginning} begins");
+        });
+    }
 }

@@ -7,6 +7,7 @@ use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use baton_contract::cuda::{CUDA_SUCCESS, CUdevice, CUstream};
 
 use crate::driver::api;
+use crate::sys::process;
 use crate::work::contexts;
 
 /// A bit for each GPU that this process has taken.
@@ -25,12 +26,12 @@ pub(crate) fn note(taken: CUdevice, shared: Option<CUdevice>) {
     }
 }
 
-/// The shared GPU, if this process uses others too.
+/// The shared GPU, if this process uses others too. A copy of one that does uses none.
 #[inline(always)]
 pub(super) fn shared() -> Option<CUdevice> {
     match SHARED.load(Ordering::Relaxed) {
         NONE => None,
-        shared => Some(shared),
+        shared => (!process::settle_if_bare()).then_some(shared),
     }
 }
 

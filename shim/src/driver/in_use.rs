@@ -29,8 +29,7 @@ pub(crate) fn is_refusing() -> bool {
 
 #[cold]
 fn is_refusing_for_all_that_is_known() -> bool {
-    if process::is_bare() {
-        process::settle();
+    if process::settle_if_bare() {
         return true;
     }
     let mut count: c_int = 0;

@@ -1,4 +1,5 @@
-//! The page: tenants that run beside others say here that they are at work, and the others' new calls wait meanwhile.
+//! The activity pages: tenants that run beside others say here that they are at work, and the others' new calls wait meanwhile.
+//! Our own domain's page tells of those of our user, in our pod or container; what there is elsewhere the coordinator tells.
 //!
 //! Calls of a program that runs beside others cost nothing for that: while it rests its gate is in a state of its own, in which
 //! the first call comes by here and opens it. The pager looks when the program has come to rest again.
@@ -8,12 +9,14 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering, fence};
 use core::time::Duration;
 use std::time::Instant;
 
-use baton_contract::page::{ACTIVITY_SLOTS, ActivityPage};
+use baton_contract::page::{ACTIVITY_SLOTS, ActivityPage, ElsewherePage};
 
 use crate::sys::futex::{self, Scope};
 
-/// The page, mapped for ever; null without one.
+/// Our domain's page, mapped for ever; null without one.
 static PAGE: AtomicPtr<ActivityPage> = AtomicPtr::new(ptr::null_mut());
+/// What is said of the others; there before the page is, mapped for ever.
+static ELSEWHERE: AtomicPtr<ElsewherePage> = AtomicPtr::new(ptr::null_mut());
 /// Our slot; [`ACTIVITY_SLOTS`] if we have none.
 static SLOT: AtomicU32 = AtomicU32::new(ACTIVITY_SLOTS);
 
@@ -22,7 +25,12 @@ const SPIN: Duration = Duration::from_micros(30);
 /// How long somebody sleeps at most before looking at the gate again.
 const LONGEST_SLEEP: Duration = Duration::from_millis(5);
 
-/// Takes the page into use. A slot is only written by who has it mapped writable.
+/// Takes what is said of other domains into use: before the page.
+pub(crate) fn use_elsewhere(page: *mut ElsewherePage) {
+    ELSEWHERE.store(page, Ordering::Release);
+}
+
+/// Takes our domain's page into use. A slot is only written by who has it mapped writable.
 pub(crate) fn use_page(page: *mut ActivityPage, slot: u32) {
     PAGE.store(page, Ordering::Release);
     SLOT.store(slot.min(ACTIVITY_SLOTS), Ordering::Release);
@@ -38,6 +46,13 @@ fn page() -> Option<&'static ActivityPage> {
     unsafe { PAGE.load(Ordering::Acquire).as_ref() }
 }
 
+/// Both, if there is a page.
+fn pages() -> Option<(&'static ActivityPage, &'static ElsewherePage)> {
+    let page = page()?;
+    // SAFETY: null, or mapped for ever and made of atomics.
+    Some((page, unsafe { ELSEWHERE.load(Ordering::Relaxed).as_ref() }?))
+}
+
 fn slot() -> Option<u32> {
     Some(SLOT.load(Ordering::Acquire)).filter(|slot| *slot < ACTIVITY_SLOTS)
 }
@@ -47,35 +62,42 @@ pub(super) fn has_slot() -> bool {
     slot().is_some()
 }
 
+/// Whether anybody is at work, here or elsewhere.
+#[inline]
+fn is_any_busy((page, elsewhere): (&ActivityPage, &ElsewherePage)) -> bool {
+    page.is_any_busy() || elsewhere.busy.load(Ordering::Relaxed) != 0
+}
+
 /// Whether others have to wait.
-fn is_anybody_at_work(page: &ActivityPage) -> bool {
-    page.is_any_busy() && page.pass.load(Ordering::Relaxed) == 0
+#[inline]
+fn is_anybody_at_work(pages: (&ActivityPage, &ElsewherePage)) -> bool {
+    is_any_busy(pages) && pages.1.pass.load(Ordering::Relaxed) == 0
 }
 
 /// Whether somebody else is at work who goes first. Who has a slot does not wait for others that have one.
 #[inline]
 pub(crate) fn must_yield() -> bool {
-    SLOT.load(Ordering::Relaxed) == ACTIVITY_SLOTS && page().is_some_and(is_anybody_at_work)
+    SLOT.load(Ordering::Relaxed) == ACTIVITY_SLOTS && pages().is_some_and(is_anybody_at_work)
 }
 
 /// Whether somebody is at work for whom we do not wait, mostly because our work is descheduled.
 pub(crate) fn lets_pass() -> bool {
-    page().is_some_and(|page| page.is_any_busy() && page.pass.load(Ordering::Relaxed) != 0)
+    pages().is_some_and(|pages| is_any_busy(pages) && pages.1.pass.load(Ordering::Relaxed) != 0)
 }
 
 /// Waits until nobody is at work any more, for a while: the gate may have to be looked at.
 pub(crate) fn wait() {
-    let Some(page) = page() else { return };
+    let Some(pages) = pages() else { return };
     let start = Instant::now();
     while start.elapsed() < SPIN {
-        if !is_anybody_at_work(page) {
+        if !is_anybody_at_work(pages) {
             return;
         }
         core::hint::spin_loop();
     }
-    let news = page.news.load(Ordering::Acquire);
-    if is_anybody_at_work(page) {
-        futex::wait(&page.news, news, Some(LONGEST_SLEEP), Scope::Shared);
+    let news = pages.0.news.load(Ordering::Acquire);
+    if is_anybody_at_work(pages) {
+        futex::wait(&pages.0.news, news, Some(LONGEST_SLEEP), Scope::Shared);
     }
 }
 
@@ -84,7 +106,7 @@ pub(crate) fn begin() {
     let slot = slot();
     fence(Ordering::SeqCst);
     if let (Some(page), Some(slot)) = (page(), slot)
-        && !page.is_busy(slot)
+        && !page.is_seen_busy(slot)
     {
         page.set_busy(slot);
     }

@@ -228,13 +228,6 @@ impl Drop for Passage {
     }
 }
 
-/// In a copy of a process that used the driver, which knows no gate: it would stay closed for ever.
-fn settle_if_bare() {
-    if process::is_bare() {
-        process::settle();
-    }
-}
-
 /// In a forked child, where the other threads are gone: nobody but this thread is inside, and whoever
 /// closed the gate was the parent's. The child has no coordinator. Async-signal-safe.
 pub(crate) fn start_anew() {
@@ -248,7 +241,8 @@ pub(crate) fn start_anew() {
 
 #[cold]
 fn late() -> Result<Passage, CUresult> {
-    settle_if_bare();
+    // In a bare process, which knows no gate, it would stay closed for ever.
+    process::settle_if_bare();
     if GATE.load() == UNDECIDED {
         tell(|keeper| (keeper.decide)());
         if GATE.load() == UNDECIDED {
@@ -270,7 +264,8 @@ fn late() -> Result<Passage, CUresult> {
 /// and passes.
 #[cold]
 fn wait(word: &'static Word) -> Result<Way, CUresult> {
-    settle_if_bare();
+    // As above.
+    process::settle_if_bare();
     loop {
         let gate = GATE.load();
         if gate == UNDECIDED {

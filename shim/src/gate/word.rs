@@ -4,6 +4,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use super::protocol::InCall;
+use crate::sys::process;
 
 /// A thread's in-call word. Lives for ever; a thread that ends leaves it to the next new thread.
 #[repr(align(64))]
@@ -23,7 +24,8 @@ pub(super) fn all() -> impl Iterator<Item = &'static Word> {
     core::iter::successors(newest, |word| word.next)
 }
 
-/// This thread's word; none if the thread is so late in its life that it could not give one back.
+/// This thread's word; none if the thread is so late in its life that it could not give one back, or would have to make one in a process
+/// that knows no gate.
 #[inline(always)]
 pub(super) fn own_or_new() -> Option<&'static Word> {
     own().or_else(claim)
@@ -103,6 +105,10 @@ thread_local! {
 /// Finds a free word for this thread, or makes one.
 #[cold]
 fn claim() -> Option<&'static Word> {
+    // Its parent's threads may have held the allocator's lock.
+    if process::is_bare() {
+        return None;
+    }
     // Touched so that it is dropped when the thread ends.
     GIVE_BACK.try_with(|_| ()).ok()?;
     let take = |word: &&Word| word.taken.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok();

@@ -44,6 +44,7 @@ use crate::driver::symbols::index;
 use crate::driver::{functions, in_use};
 use crate::gate;
 use crate::memory::unmanaged::{foreign_made, graph_allocates};
+use crate::sys::process;
 use crate::work::limit;
 
 /// Makes the hook functions of the rows, generic over the symbol so that twins share a body.
@@ -186,12 +187,19 @@ macro_rules! hooks {
     }};
     // These two are for programs that have yet to begin.
     (@body $original:ident, init::$body:ident ($($argument:ident),*)) => {
-        // SAFETY: the hook promises what the driver's own function does for the same arguments.
-        unsafe { init::$body($original, $($argument),*) }
+        hooks!(@unless_bare init::$body $original ($($argument),*))
     };
     (@body $original:ident, procaddress::$body:ident ($($argument:ident),*)) => {
-        // SAFETY: the hook promises what the driver's own function does for the same arguments.
-        unsafe { procaddress::$body($original, $($argument),*) }
+        hooks!(@unless_bare procaddress::$body $original ($($argument),*))
+    };
+    (@unless_bare $($body:ident)::+ $original:ident ($($argument:ident),*)) => {
+        if process::settle_if_bare() {
+            // SAFETY: the driver's own function with the program's own arguments.
+            unsafe { $original($($argument),*) }
+        } else {
+            // SAFETY: the hook promises what the driver's own function does for the same arguments.
+            unsafe { $($body)::+($original, $($argument),*) }
+        }
     };
     (@body $original:ident, $($body:ident)::+ ($($argument:ident),*)) => {{
         hooks!(@unless_refusing $original ($($argument),*));

@@ -17,7 +17,7 @@ use crate::driver::symbols::{self, Function, UNKNOWN};
 use crate::gate::{MappingGuard, Passage};
 use crate::session;
 use crate::sys::once::Once;
-use crate::sys::{cancel, user};
+use crate::sys::{cancel, process, user};
 use crate::work::contexts;
 
 /// What becomes of them.
@@ -124,6 +124,10 @@ fn enter() -> Result<(Option<MappingGuard>, Passage), CUresult> {
 pub(crate) extern "C" fn begin(number: usize, inside: &mut *mut c_void) -> Function {
     extern "C" fn unavailable() -> CUresult {
         CUDA_ERROR_DEVICE_UNAVAILABLE
+    }
+    if process::settle_if_bare() {
+        *inside = ptr::null_mut();
+        return FUNCTIONS[number].load(Ordering::Acquire);
     }
     let uncancelled = cancel::Off::begin();
     match enter() {

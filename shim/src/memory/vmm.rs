@@ -3,10 +3,8 @@
 //! Whoever changes them has a [`MappingGuard`], and all memory is here: then what the driver has mapped is what the program has mapped.
 
 use core::ffi::c_int;
-use core::time::Duration;
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
-use std::time::Instant;
 
 use baton_contract::cuda::{
     CU_MEM_ACCESS_FLAGS_PROT_NONE, CU_MEM_LOCATION_TYPE_DEVICE, CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED,
@@ -22,10 +20,6 @@ use super::unmanaged;
 use crate::driver::api;
 use crate::gate::{MappingGuard, Passage};
 use crate::link::requests::Requests;
-use crate::work::drain::drain;
-
-/// How long work on other GPUs that reaches memory may take to end.
-const LONGEST_WAIT: Duration = Duration::from_millis(100);
 
 impl Space {
     /// A handle of new memory.
@@ -199,12 +193,13 @@ impl Space {
     }
 
     /// The contents of a handle's memory are in `piece`, of the same size: that takes its place, and its extents are given up. The gate
-    /// is closed, and nothing runs. On an error all is as before.
+    /// is closed, and nothing runs on this GPU; of another one that reaches the memory it is asked. On an error all is as before.
     pub(crate) fn consolidate(
         &self,
         handle: HandleNumber,
         at: CUdeviceptr,
         piece: u64,
+        is_idle: impl Fn(CUdevice) -> bool,
         mut tell: impl FnMut(GivenUp),
     ) -> Result<(), CUresult> {
         // The program may have released it meanwhile, or let others reach it where it is.
@@ -212,8 +207,7 @@ impl Space {
         let places = self.extents.lock().mappings.mappings_of(handle);
         let access: Vec<_> = places.iter().map(|place| access_of(place.at)).collect();
         let others: BTreeSet<CUdevice> = access.iter().flatten().map(|(device, _)| *device).collect();
-        let deadline = Instant::now() + LONGEST_WAIT;
-        if others.into_iter().any(|device| device != self.device() && !drain(device, deadline)) {
+        if others.into_iter().any(|device| device != self.device() && !is_idle(device)) {
             // Work on another GPU reaches it by these mappings.
             return Err(CUDA_ERROR_NOT_SUPPORTED);
         }

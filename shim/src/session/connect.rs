@@ -228,7 +228,7 @@ fn session_of(
     let mut descriptors = received.descriptors.into_iter();
     let few = || cannot("not all of the coordinator's descriptors have come", "allow the program more (`ulimit -n`)");
     let mut next = || descriptors.next().ok_or_else(few);
-    let (theirs, own, requests, activity) = (next()?, next()?, next()?, next()?);
+    let (theirs, own, requests, activity, elsewhere) = (next()?, next()?, next()?, next()?, next()?);
     let unmapped = || cannot("a shared page cannot be mapped", "check `ulimit -v`");
     let coordinators: NonNull<CoordinatorPage> = map(&theirs, false).ok_or_else(unmapped)?.cast();
     let own = map(&own, true).ok_or_else(unmapped)?;
@@ -241,6 +241,7 @@ fn session_of(
         let why = format!("the coordinator's page is of version {version}, not {VERSION}");
         return Err(cannot(why, "use the same build of Baton for both"));
     }
+    activity::use_elsewhere(map(&elsewhere, false).ok_or_else(unmapped)?.cast().as_ptr());
     if !take_page(&activity, slot) {
         return Err(unmapped());
     }

@@ -5,6 +5,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use core::time::Duration;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use baton_contract::cuda::{CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED, CUDA_SUCCESS, CUdeviceptr, CUresult};
 use baton_contract::messages::{MemoryReport, TurnReport};
@@ -14,9 +15,13 @@ use crate::memory::mappings::HandleNumber;
 use crate::memory::space::GivenUp;
 use crate::sys::futex::{self, Scope};
 use crate::sys::user;
+use crate::work::drain::drain;
 
 /// How often a thread that waits looks whether the control loop still answers.
 const LOOK: Duration = Duration::from_millis(100);
+
+/// How long work on another GPU that reaches the memory may take to end.
+const LONGEST_WAIT: Duration = Duration::from_millis(100);
 
 /// No answer of the driver's.
 const PENDING: u32 = u32::MAX;
@@ -98,7 +103,8 @@ impl Session {
             all.swap_remove(at)
         };
         let answer = if copied {
-            self.space.consolidate(wanted.handle, home, wanted.piece, tell)
+            let is_idle = |device| drain(device, Instant::now() + LONGEST_WAIT);
+            self.space.consolidate(wanted.handle, home, wanted.piece, is_idle, tell)
         } else {
             user::warn(format_args!(
                 "memory could not be exported (error 801): this program's work on the GPU does not end, and cannot be paused"

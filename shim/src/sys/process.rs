@@ -66,6 +66,16 @@ pub(crate) fn is_bare() -> bool {
     !is_initialised() && INITIALISED_BY.load(Ordering::Relaxed) != NOBODY
 }
 
+/// The same; and whatever such a copy comes to first, there it lets go of what is its parent's.
+#[inline(always)]
+pub(crate) fn settle_if_bare() -> bool {
+    let is_bare = is_bare();
+    if is_bare {
+        settle();
+    }
+    is_bare
+}
+
 /// The driver is initialised in this process.
 pub(crate) fn initialised() {
     if !is_bare() {
@@ -88,6 +98,7 @@ pub(crate) fn attend(settle: fn()) {
 }
 
 /// Lets go of what is the parent's, if this is a copy in which nobody has done so yet. Async-signal-safe.
+#[cold]
 pub(crate) fn settle() {
     // To make a copy is no cancellation point.
     let _uncancelled = cancel::Off::begin();

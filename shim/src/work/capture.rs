@@ -85,7 +85,7 @@ thread_local! {
 impl Drop for OwnKey {
     fn drop(&mut self) {
         // From each context.
-        while contexts::remove_from_books(self.0).is_some() {}
+        while contexts::remove_from_books(self.0, |_| false).is_some() {}
     }
 }
 

@@ -47,8 +47,8 @@ pub(super) struct Context {
     /// Behind all work of the context from before the first of the captures that are under way: none if there is no such
     /// event.
     pub(super) before_captures: Option<Handle>,
-    /// Behind the work of streams that were destroyed.
-    pub(super) orphans: Vec<Handle>,
+    /// What streams that were destroyed have left.
+    pub(super) orphans: Vec<Orphan>,
     /// Events that nobody uses.
     events: Vec<Handle>,
     /// One that is never set: asking about it does what a call does that a capture may forbid, and nothing else.
@@ -58,6 +58,14 @@ pub(super) struct Context {
     pub(super) is_read: bool,
     /// Contexts whose memory it can reach.
     peers: BTreeSet<Handle>,
+}
+
+/// The work of a stream that was destroyed. Another one may have its handle now.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Orphan {
+    pub(super) stream: Handle,
+    /// What is behind it; none as long as that is being set.
+    pub(super) event: Option<Handle>,
 }
 
 /// What device memory is read by ([`super::reading`]).
@@ -499,9 +507,11 @@ pub(crate) fn add_stream(stream: Handle, is_non_blocking: bool) {
 /// A stream is about to be destroyed: it is asked about no more. Its work goes on: where nothing else tells about that, an event
 /// is left behind it.
 pub(crate) fn remove_stream(stream: Handle) {
-    let Some((id, was_capturing)) = remove_from_books(stream) else { return };
+    // One that captures has nothing else to do.
+    let has_left = |captured: bool| !captured && (!api::has_context_events() || is_capturing());
+    let Some((id, has_left)) = remove_from_books(stream, has_left) else { return };
     quiesce_stream(id, stream);
-    if was_capturing || (api::has_context_events() && !is_capturing()) {
+    if !has_left {
         return;
     }
     let left = api::within(id.handle, || {
@@ -510,10 +520,17 @@ pub(crate) fn remove_stream(stream: Handle) {
         let set = unsafe { api::event_record(event, Stream::Created(stream).ordered()?) } == CUDA_SUCCESS;
         Some((event, set))
     });
-    if let Some((event, set)) = left.flatten()
-        && let Some(context) = lock().get(id)
-    {
-        if set { context.orphans.push(event) } else { context.give_event(event) }
+    let mut contexts = lock();
+    let Some(context) = contexts.get(id) else { return };
+    let is_it = |orphan: &Orphan| orphan.stream == stream && orphan.event.is_none();
+    let Some(at) = context.orphans.iter().position(is_it) else { return };
+    match left.flatten() {
+        Some((event, true)) => context.orphans[at].event = Some(event),
+        Some((event, false)) => {
+            context.orphans.swap_remove(at);
+            context.give_event(event);
+        }
+        None => drop(context.orphans.swap_remove(at)),
     }
 }
 
@@ -527,15 +544,21 @@ pub(super) fn event_or_new(id: ContextId) -> Option<Handle> {
     event(id).or_else(api::new_event)
 }
 
-/// Takes a stream out of the books; says whose it was, and whether it was capturing.
-pub(super) fn remove_from_books(stream: Handle) -> Option<(ContextId, bool)> {
+/// Takes a stream out of the books, of which it is told whether it was capturing, and says if its work is to be kept there; says whose
+/// it was, and that.
+pub(super) fn remove_from_books(stream: Handle, has_left: impl FnOnce(bool) -> bool) -> Option<(ContextId, bool)> {
     let mut contexts = lock();
     let (id, context) = contexts.of_stream(stream)?;
     let captured = context.streams.remove(&stream).and_then(|state| state.captured);
     if let Some(captured) = captured {
         captured.give_back(context);
     }
-    Some((id, captured.is_some()))
+    let has_left = has_left(captured.is_some());
+    if has_left {
+        // At once: nobody sees the books without the one or the other.
+        context.orphans.push(Orphan { stream, event: None });
+    }
+    Some((id, has_left))
 }
 
 /// Whether some stream of the program may be capturing.

@@ -69,9 +69,8 @@ enum Waits {
 enum Waiting {
     /// The legacy stream, which answers for all blocking streams and for all threads' own.
     Legacy,
+    /// A stream, or what one has left that is no more.
     Stream(Handle),
-    /// An event behind the work of a stream that is no more.
-    Orphan(Handle),
     /// All that was there before the first of the captures that are under way, also of streams that are no more.
     Context,
 }
@@ -149,10 +148,10 @@ impl Mark {
     fn by_streams(id: ContextId) -> Self {
         let mut contexts = contexts::lock();
         let Some(context) = contexts.get(id) else { return Self { context: id, waits: Waits::Later } };
-        let streams = context.streams.keys().map(|stream| Waiting::Stream(*stream));
-        let orphans = context.orphans.iter().map(|event| Waiting::Orphan(*event));
+        let orphans = context.orphans.iter().map(|orphan| &orphan.stream);
+        let streams = context.streams.keys().chain(orphans).map(|stream| Waiting::Stream(*stream));
         let rest = [Waiting::Legacy].into_iter().chain(api::has_context_events().then_some(Waiting::Context));
-        let waits = Waits::Streams(streams.chain(orphans).chain(rest).collect());
+        let waits = Waits::Streams(streams.chain(rest).collect());
         Self { context: id, waits }
     }
 
@@ -282,16 +281,47 @@ fn not_capturing<T>(id: ContextId, stream: Option<Stream>, what: impl FnOnce() -
     Ok(what())
 }
 
+/// Whether all has ended that destroyed streams of this handle have left.
+fn left_by(id: ContextId, stream: Handle) -> Ended {
+    loop {
+        let (event, _asking) = {
+            let mut contexts = contexts::lock();
+            let Some(context) = contexts.get(id) else { return Ended::Yes };
+            let Some(orphan) = context.orphans.iter().find(|orphan| orphan.stream == stream) else { return Ended::Yes };
+            let Some(event) = orphan.event else { return Ended::NotYet };
+            (event, contexts.begin_asking(id, About::Life))
+        };
+        // SAFETY: an event of a context that is not destroyed meanwhile.
+        let ended = Ended::of(unsafe { api::event_query(api::handle(event)) });
+        if !matches!(ended, Ended::Yes) {
+            return ended;
+        }
+        if let Some(context) = contexts::lock().get(id)
+            && let Some(at) = context.orphans.iter().position(|orphan| orphan.event == Some(event))
+        {
+            context.orphans.swap_remove(at);
+            context.give_event(event);
+        }
+    }
+}
+
 impl Waiting {
     /// The context is current.
     fn look(self, id: ContextId) -> Ended {
+        if let Self::Stream(stream) = self {
+            match left_by(id, stream) {
+                Ended::Yes => {}
+                ended => return ended,
+            }
+        }
         let (asking, captured, before_captures, is_beginning) = {
             let mut contexts = contexts::lock();
             let Some(context) = contexts.get(id) else { return Ended::Yes };
             let captured = match self {
                 Self::Stream(stream) => match context.streams.get(&stream) {
                     Some(state) => state.captured,
-                    // Destroyed; an event is behind what it had left.
+                    // Destroyed since.
+                    None if context.orphans.iter().any(|orphan| orphan.stream == stream) => return Ended::NotYet,
                     None => return Ended::Yes,
                 },
                 _ => None,
@@ -310,7 +340,6 @@ impl Waiting {
             contexts::is_capturing() && unsafe { api::is_capturing(Stream::Legacy) }
         };
         let ended = match self {
-            Self::Orphan(orphan) => event(orphan),
             // Not before the captures have ended, if no such event could be set.
             Self::Context => before_captures.map_or(Ended::NotYet, event),
             // In a moment it may be in the way of that.
@@ -339,13 +368,6 @@ impl Waiting {
                 }
             },
         };
-        if let (Self::Orphan(orphan), Ended::Yes) = (self, ended)
-            && let Some(context) = contexts::lock().get(id)
-            && let Some(at) = context.orphans.iter().position(|event| *event == orphan)
-        {
-            context.orphans.swap_remove(at);
-            context.give_event(orphan);
-        }
         drop(asking);
         ended
     }

@@ -39,7 +39,7 @@ fn create(out: Out<usize>, flags: u32) -> Outcome {
     if is_shared && flags & DISABLE_TIMING == 0 {
         return Err(Status::INVALID_VALUE);
     }
-    context.locks.pass_objects();
+    context.pass_objects();
     let handle = driver.events.draw();
     let event = match is_shared {
         false => Event::new(handle, flags, context.id),
@@ -54,7 +54,7 @@ fn destroy(event: usize) -> Outcome {
     driver.check()?;
     let found = driver.events.get(event)?;
     if let Some((_, context)) = driver.contexts.find(|context| context.id == found.context_id) {
-        context.locks.pass_objects();
+        context.pass_objects();
     }
     driver.events.remove(event).map(drop)
 }

@@ -39,7 +39,7 @@ fn make(bytes: usize, flags: u32, managed: bool) -> Outcome<u64> {
     if bytes == 0 {
         return Err(Status::INVALID_VALUE);
     }
-    context.locks.pass_objects();
+    context.pass_objects();
     driver.space.change().add_host(context.id, bytes, flags, managed)
 }
 
@@ -102,7 +102,7 @@ fn register(start: usize, bytes: usize, flags: u32) -> Outcome {
     if !is_host_memory(start, bytes) {
         return Err(Status::INVALID_VALUE);
     }
-    context.locks.pass_objects();
+    context.pass_objects();
     let mut table = driver.space.change();
     let (first, last) = (start as u64, (start + bytes) as u64 - 1);
     if table.reservation(first).is_some() {

@@ -45,7 +45,7 @@ fn clear_both<A: std::default::Default, P: std::default::Default>(out: Out<A>, p
 fn allocate(bytes: u64, low: bool) -> Outcome<u64> {
     let (context, driver) = current()?;
     capture::forbid_unsafe_call()?;
-    context.locks.pass_objects();
+    context.pass_objects();
     driver.space.allocate(context.device.gpu, bytes, context.id, low)
 }
 

@@ -102,7 +102,7 @@ fn function(out: Out<usize>, module: usize, name: Text) -> Outcome {
     out.required()?;
     let name = name.bytes()?;
     let module = find(module)?;
-    current()?.0.locks.pass_objects();
+    current()?.0.pass_objects();
     out.set(module.function(std::str::from_utf8(name).map_err(|_| Status::NOT_FOUND)?)?)
 }
 

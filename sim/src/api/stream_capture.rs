@@ -53,7 +53,7 @@ fn begin_global(default: Default, stream: usize) -> Outcome {
 fn begin(default: Default, stream: usize, mode: u32) -> Outcome {
     let stream = submit::resolve(default, stream)?;
     let owner = submit::owner(&stream)?;
-    owner.locks.pass_objects();
+    owner.pass_objects();
     capture::begin(&stream, mode, Graph::make(owner.driver), Vec::new())
 }
 
@@ -68,7 +68,7 @@ fn begin_to_graph(
 ) -> Outcome {
     let stream = submit::resolve(default, stream)?;
     let owner = submit::owner(&stream)?;
-    owner.locks.pass_objects();
+    owner.pass_objects();
     let graph = owner.driver.graphs.get(graph)?;
     plain_edges(edges, count)?;
     let after = after.read(count)?;
@@ -93,7 +93,7 @@ fn begin_again(
     const ELIGIBLE: u32 = 0;
     let stream = submit::resolve(default, stream)?;
     let owner = submit::owner(&stream)?;
-    owner.locks.pass_objects();
+    owner.pass_objects();
     let graph = find_graph(graph)?;
     let tell = move |node, before: &Work, now: &Work| {
         let Some(changed) = changed else { return Ok(()) };

@@ -66,7 +66,7 @@ fn create_with_priority(out: Out<usize>, flags: u32, priority: i32) -> Outcome {
     let (context, driver) = current()?;
     out.required()?;
     only_flags(flags.into(), NON_BLOCKING.into())?;
-    context.locks.pass_objects();
+    context.pass_objects();
     let handle = driver.streams.draw();
     let kind = Kind::Made { non_blocking: flags & NON_BLOCKING != 0 };
     // The smaller number is the greater priority; one out of range is taken as the nearest.
@@ -83,7 +83,7 @@ fn destroy(handle: usize) -> Outcome {
     let stream = driver.streams.get(handle)?;
     crate::graph::capture::forbid(&stream)?;
     let context = submit::owner(&stream)?;
-    context.locks.pass_objects();
+    context.pass_objects();
     driver.streams.remove(handle)?;
     context.forget(&stream);
     Ok(())
@@ -131,7 +131,7 @@ fn add_callback(
 fn host_function(default: Default, stream: usize, function: Option<extern "C" fn(usize)>, data: usize) -> Outcome {
     let stream = submit::resolve(default, stream)?;
     let function = function.ok_or(Status::INVALID_VALUE)?;
-    submit::owner(&stream)?.locks.pass_objects();
+    submit::owner(&stream)?.pass_objects();
     submit(&stream, Op::Host(HostCall { function, data })).map(drop)
 }
 

@@ -193,6 +193,14 @@ impl Context {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// For a call that makes or ends something: it may wait, and does so if it is told to.
+    pub(crate) fn pass_objects(&self) {
+        self.locks.pass_objects();
+        if self.driver.waiting {
+            self.everything().iter().for_each(Ticket::wait);
+        }
+    }
+
     /// Notes when everything is done that was submitted so far, in any stream: at once if that is done already. No other work
     /// waits for it.
     pub(crate) fn mark(self: &Arc<Context>, stamp: Arc<Stamp>) -> Ticket {

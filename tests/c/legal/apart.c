@@ -80,7 +80,7 @@ static void frees(void) {
 
 static void first_and_another_context(void) {
     take_gpu();
-    CHECK(cuCtxCreate(&other, NULL, 0, 0));
+    other = context_new(0);
     CHECK(cuCtxSetCurrent(context));
 }
 

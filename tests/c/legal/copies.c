@@ -5,7 +5,7 @@
  *     copies WAY COUNT early  the same before the parent has initialised the driver: each copy uses the GPU itself
  *     copies WAY COUNT run    so many children that run another program, which uses the GPU itself; also `vfork` and `spawn`
  *
- * Each copy begins with another call. Says what the calls have answered, and what was different in any copy.
+ * Where there are two GPUs, the parent uses both. Each copy begins with another call. Says what the calls have answered, and what was different in any copy.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -49,16 +49,17 @@ static void *work(void *own_pool) {
             if (pool) CHECK(cuMemFreeAsync(at[i], own));
             else CHECK(cuMemFree(at[i]));
         }
+        CHECK(cuMemsetD8Async(memory, 1, 64, own));
         CHECK(cuEventRecord(behind, own));
         CHECK(cuStreamSynchronize(own));
     }
     return NULL;
 }
 
-enum { CALLS = 22 };
+enum { CALLS = 23 };
 static const char *const names[CALLS] = {"free",      "freeasync", "range", "attribute", "copy",    "set",    "event", "destroy",
                                          "free host", "wait",      "alloc", "async",     "stream",  "memory", "reset", "init",
-                                         "handle",    "reserve",   "host",  "pool",      "context", "total"};
+                                         "handle",    "reserve",   "host",  "pool",      "context", "total",  "set async"};
 
 static int call(int which) {
     CUdeviceptr at = 0;
@@ -94,7 +95,8 @@ static int call(int which) {
         return cuMemPoolCreate(&(CUmemoryPool){0}, &properties);
     }
     case 20: return cuCtxCreate(&(CUcontext){0}, NULL, 0, 0);
-    default: return cuDeviceTotalMem(&bytes, 0);
+    case 21: return cuDeviceTotalMem(&bytes, 0);
+    default: return cuMemsetD8Async(memory, 1, 64, stream);
     }
 }
 
@@ -163,6 +165,10 @@ int main(int argc, char **argv) {
         return 0;
     }
     context = start();
+    CUcontext second;
+    int gpus;
+    CHECK(cuDeviceGetCount(&gpus));
+    if (gpus > 1) CHECK(cuDevicePrimaryCtxRetain(&second, 1));
     CHECK(cuMemAlloc(&memory, 4096));
     CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     CHECK(cuMemAllocAsync(&pooled, 4096, stream));

@@ -88,7 +88,7 @@ static void lost_captures(void) {
     shared = stream_new(CU_STREAM_NON_BLOCKING);
     struct piece kept = piece_new(&tools, 8 * MIB, 1, shared);
     CHECK(cuStreamSynchronize(shared));
-    CHECK(cuCtxCreate(&second, NULL, 0, 0));
+    second = context_new(0);
     CHECK(cuStreamBeginCapture(stream_new(CU_STREAM_NON_BLOCKING), CU_STREAM_CAPTURE_MODE_RELAXED));
     CHECK(cuStreamBeginCapture(stream_new(CU_STREAM_DEFAULT), CU_STREAM_CAPTURE_MODE_GLOBAL));
     CHECK(cuCtxDestroy(second));

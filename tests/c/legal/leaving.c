@@ -105,7 +105,7 @@ static void freed_in_order_beside_releases(void) { freed_while(retain_and_releas
 
 /* The same of a context that the program made and is attached to. */
 static void freed_beside_detaching(void) {
-    CHECK(cuCtxCreate(&made, NULL, 0, 0));
+    made = context_new(0);
     tools = warm_tools(load_kernels());
     freed_while(attach_and_detach, 0);
     CHECK(cuCtxDestroy(made));
@@ -151,7 +151,7 @@ static void variables_of_contexts(void) {
         CUmodule module;
         CUdeviceptr table;
         size_t bytes;
-        CHECK(cuCtxCreate(&made, NULL, 0, 0));
+        made = context_new(0);
         CHECK(cuModuleLoadData(&module, with_a_variable));
         CHECK(cuModuleGetGlobal(&table, &bytes, module, "table"));
         CHECK(cuMemsetD8(table, 0x11, bytes));

@@ -109,6 +109,15 @@ struct legal_case {
     void (*play)(void);
 };
 
+CUresult cuCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice device);
+
+/* One more context on a GPU, by the function that all drivers have. */
+static inline CUcontext context_new(CUdevice device) {
+    CUcontext made;
+    CHECK(cuCtxCreate_v2(&made, 0, device));
+    return made;
+}
+
 static CUcontext context;
 static struct tools tools;
 

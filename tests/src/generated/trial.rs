@@ -76,6 +76,7 @@ impl Arm {
     pub fn start(pressure: Pressure) -> Self {
         let serving = Serving::arena("224MiB").memory(GPU).setting("SIMCUDA_GPUS", GPUS).option("--gpu", "0");
         let serving = serving.option("--max-wait", "1s").option("--quantum", "3ms");
+        let serving = of_driver().into_iter().fold(serving, |serving, (name, value)| serving.setting(&name, &value));
         let serving = match pressure {
             // A slow bus: kernels are launched while their memory comes in.
             Pressure::Evictions => serving.setting("SIMCUDA_H2D_GBPS", "0.05"),
@@ -197,6 +198,13 @@ fn kind(bare: &Outcome, baton: &Outcome) -> String {
     }
 }
 
+/// Settings of the simulated driver that `GENERATE_DRIVER` lists: `SIMCUDA_WAITING=on SIMCUDA_VERSION=12040`.
+fn of_driver() -> Vec<(String, String)> {
+    let listed = std::env::var("GENERATE_DRIVER").unwrap_or_default();
+    let pairs = listed.split_whitespace().filter_map(|setting| setting.split_once('='));
+    pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+}
+
 /// What a script does without Baton.
 pub fn bare(script: &Path, patience: Duration) -> Outcome {
     bare_by(SCRIPTS, script, patience)
@@ -213,7 +221,7 @@ fn bare_by(executor: &str, script: &Path, patience: Duration) -> Outcome {
     // If there are two processes, both have this one.
     command.env("SIMCUDA_GPU_FILE", folder.path().join("gpu"));
     command.arg(script).args(["--rests", "--patience", &patience.as_secs().to_string()]);
-    command.env("SIMCUDA_MEMORY", GPU).env("SIMCUDA_GPUS", GPUS);
+    command.env("SIMCUDA_MEMORY", GPU).env("SIMCUDA_GPUS", GPUS).envs(of_driver());
     obeyed(&mut command, || {})
 }
 

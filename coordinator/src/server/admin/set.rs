@@ -3,13 +3,11 @@
 use std::time::Instant;
 
 use baton_contract::messages::{Admission, CorunCommand};
-use baton_contract::page::ACTIVITY_SLOTS;
 use baton_contract::scheduling::Change;
 use serde_json::json;
 
 use crate::policy::arbiter::{Event, State};
 use crate::server::Server;
-use crate::server::lobby::FULL;
 use crate::server::recorder::event::What;
 use crate::server::tenants::peer::Peer;
 
@@ -37,19 +35,10 @@ impl Server {
         scheduling.check()?;
         if scheduling != before {
             if scheduling.class != before.class {
-                let slot = self.corun.give(id, scheduling.class);
-                let Ok(file) = self.corun.file(slot).try_clone_to_owned() else {
-                    self.corun.free(slot);
-                    return Err(FULL.to_owned());
-                };
-                let old = std::mem::replace(&mut tenant.scheduling.slot, slot);
-                self.corun.free(old);
-                let message = CorunCommand::Slot { slot: slot.unwrap_or(ACTIVITY_SLOTS) };
-                self.tenants.tell_with(id, &message, &[file.into()]);
-            }
-            log::info!("{name} is now {}, weight {}", scheduling.class, scheduling.weight);
-            if let Some(tenant) = self.tenants.get_mut(id) {
-                tenant.scheduling.wanted = scheduling;
+                self.corun.change(id, scheduling.class);
+                if let Some((slot, [page, _])) = self.corun.place(id) {
+                    self.tenants.tell_with(id, &CorunCommand::Slot { slot }, &[page]);
+                }
             }
             self.will_tell(id, Event::Changed { scheduling });
         }

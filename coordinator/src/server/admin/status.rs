@@ -254,7 +254,7 @@ impl Server {
             State::Running => true,
             // It is told to leave, and has yet to do so.
             State::Leaving => !tenant.preemption.is_under_way(),
-            State::Corunning => self.corun.is_at_work(tenant.scheduling.slot),
+            State::Corunning => self.corun.is_at_work(id),
             State::Idle | State::Waiting | State::Arriving => false,
         };
         let counts = tenant.extents().counts();
@@ -337,8 +337,8 @@ impl Server {
                 requests: self.recorder.requests(id),
                 waits: self.recorder.waits(id),
                 totals: self.recorder.totals(id),
-                container: container.id.as_deref(),
-                pod: container.pod.as_deref(),
+                container: container.and_then(|container| container.id.as_deref()),
+                pod: container.and_then(|container| container.pod.as_deref()),
                 waits_for: self.waits_for(id, tenant),
             }
         });

@@ -84,7 +84,8 @@ impl Access<'_> {
     /// A tenant is about to open an event. Says with whom it is to be scheduled as one first; that one has its answer.
     pub(in crate::server) fn open_event(&mut self, id: TenantId, handle: [u8; IPC_HANDLE]) -> Option<TenantId> {
         // The event of a stranger, or of one that has ended, is between the program and the driver.
-        let Some(owner) = self.apart_from(id, self.memory.sharing.owner_of_event(&handle)) else {
+        let owner = self.memory.sharing.owners_of_event(&handle).find(|owner| self.is_believed(id, *owner));
+        let Some(owner) = self.apart_from(id, owner) else {
             self.tenants.answer(id, &Answer::Noted, &[]);
             return None;
         };
@@ -108,14 +109,29 @@ impl Access<'_> {
     /// A tenant is about to import memory by a descriptor that another process owns. Says with whom it is to be scheduled as one; it is
     /// answered in any case, at once: it asks from outside of the gate, as the other one may keep the GPU until it has written there.
     pub(in crate::server) fn import_descriptor(&self, id: TenantId, owner: ProcessId) -> Option<TenantId> {
-        let owner = self.apart_from(id, self.memory.sharing.owner_of_descriptors(owner));
-        owner.filter(|owner| self.fits_with(id, *owner))
+        let owner = self.memory.sharing.owners_of_descriptors(owner).find(|owner| self.is_believed(id, *owner));
+        self.apart_from(id, owner).filter(|owner| self.fits_with(id, *owner))
     }
 
-    /// The owner of what a tenant is about to share with it, if it is there and the two are not scheduled as one.
+    /// The owner of what a tenant is about to share with it, if the two are not scheduled as one.
     fn apart_from(&self, id: TenantId, owner: Option<TenantId>) -> Option<TenantId> {
-        let lives = |owner: &TenantId| self.tenants.get(*owner).is_some_and(|tenant| tenant.connection.is_open());
-        owner.filter(lives).filter(|owner| !self.arbiter.are_united(id, *owner))
+        owner.filter(|owner| !self.arbiter.are_united(id, *owner))
+    }
+
+    /// Whether that a tenant shares something with another one is believed because each says so, by a number or a name that
+    /// anybody may say. So it is of those who belong together, as the system says.
+    fn is_believed(&self, id: TenantId, of: TenantId) -> bool {
+        let (Some(tenant), Some(owner)) = (self.tenants.get(id), self.tenants.get(of)) else { return false };
+        let is_other = id != of && owner.connection.is_open();
+        is_other && tenant.connection.process.belongs_with(&owner.connection.process)
+    }
+
+    /// Whether a tenant may have memory of another's for which it has the key: the system says which process either is, so nobody
+    /// has the key in another one's name.
+    fn may_attach(&self, id: TenantId, exporter: TenantId) -> bool {
+        let (Some(tenant), Some(exporter)) = (self.tenants.get(id), self.tenants.get(exporter)) else { return false };
+        let (one, other) = (&tenant.connection.process, &exporter.connection.process);
+        one.is_certain() && other.is_certain() || one.is_of_user_of(other)
     }
 
     /// Whether all that two tenants have, with those that they run with, has room in the arena. If not, the user is told.
@@ -142,7 +158,8 @@ impl Access<'_> {
         at: u64,
     ) -> Result<Attaching, String> {
         let exporter_lives = self.tenants.get(exporter).is_some_and(|tenant| tenant.connection.is_open());
-        let export = self.memory.sharing.exported(exporter, key).filter(|_| exporter_lives && exporter != id);
+        let may = exporter_lives && exporter != id && self.may_attach(id, exporter);
+        let export = self.memory.sharing.exported(exporter, key).filter(|_| may);
         let Some(export) = export else {
             self.tenants.answer(id, &Answer::NotExported { exporter_lives }, &[]);
             return Ok(Attaching::Answered);

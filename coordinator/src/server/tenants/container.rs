@@ -15,9 +15,15 @@ const SHOWN: usize = 12;
 const DIGITS: usize = 64;
 
 impl Container {
-    /// That of a process. Reads a file of the system's, which takes some microseconds, so it is asked once.
-    pub(in crate::server) fn of(pid: i32) -> Self {
-        std::fs::read_to_string(format!("/proc/{pid}/cgroup")).map(|text| Self::read(&text)).unwrap_or_default()
+    /// That of a process; none if the system does not say. Reads a file of the system's, which takes some microseconds, so it is
+    /// asked once.
+    pub(in crate::server) fn of(pid: i32) -> Option<Self> {
+        std::fs::read_to_string(format!("/proc/{pid}/cgroup")).ok().map(|text| Self::read(&text))
+    }
+
+    /// What tells it from where others run: the pod, whose containers belong together, or the container. None outside of both.
+    pub(super) fn place(&self) -> Option<&str> {
+        self.pod.as_deref().or(self.id.as_deref())
     }
 
     /// What a list of control groups says: `0::/kubepods.slice/…-pod5f8a….slice/cri-containerd-0123….scope`, say.

@@ -1,5 +1,6 @@
 //! Who the tenants are: their processes, connections and pages, and what each of them has.
 
+pub(super) mod activity;
 pub(super) mod connection;
 pub(super) mod container;
 pub(super) mod guests;

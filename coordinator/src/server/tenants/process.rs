@@ -11,8 +11,33 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use super::container::Container;
 use super::peer::Peer;
 
+/// As whom the system shows a user whom this user namespace does not have: it may be anybody
+/// (`/proc/sys/kernel/overflowuid`).
+const UNKNOWN_USER: u32 = 65534;
+
 /// `SO_PEERPIDFD` of Linux 6.5.
 const SO_PEERPIDFD: libc::c_int = 77;
+
+/// Processes that belong together: of one user, in one pod or container. What one of them says of another is believed, as they could
+/// do worse to each other in other ways.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::server) struct Domain {
+    user: u32,
+    place: Option<String>,
+}
+
+impl Domain {
+    /// Of a process of this user, in this container; none if one of the two is not known: then nobody knows who belongs to it.
+    fn of(user: Option<u32>, container: Option<&Container>) -> Option<Self> {
+        Some(Self { user: user?, place: container?.place().map(str::to_owned) })
+    }
+
+    /// That of a user's processes in no container.
+    #[cfg(test)]
+    pub(super) fn of_user(user: u32) -> Self {
+        Self { user, place: None }
+    }
+}
 
 /// A process that has joined.
 #[derive(Debug)]
@@ -21,7 +46,11 @@ pub(in crate::server) struct Process {
     pidfd: OwnedFd,
     /// Its number here, if it can be seen from here.
     pid: Option<i32>,
-    container: Container,
+    /// Whose it is, if that is known.
+    user: Option<u32>,
+    /// None if that is not known.
+    container: Option<Container>,
+    domain: Option<Domain>,
     /// Whether the system says that this is the process. Otherwise it says so itself, and is sent no signal.
     is_certain: bool,
 }
@@ -29,20 +58,37 @@ pub(in crate::server) struct Process {
 impl Process {
     /// The process at the other end of a connection. On a system that does not know it, the one that it has `sent`.
     pub(in crate::server) fn of_peer(peer: &Peer, sent: OwnedFd) -> io::Result<Self> {
-        let (pidfd, is_certain) = match peer_pidfd(peer.as_fd()) {
-            Ok(pidfd) => (pidfd, true),
+        let known = link::peer(peer.as_fd());
+        let user = known.map(|peer| peer.user);
+        match peer_pidfd(peer.as_fd()) {
+            Ok(pidfd) => Self::of_pidfd(pidfd, user, true),
             // Before Linux 6.5 there is its number, where it can be seen from here.
-            Err(_) => match link::peer(peer.as_fd()).and_then(|peer| Pid::from_raw(peer.process?)) {
-                Some(pid) => (pidfd_open(pid, PidfdFlags::empty())?, true),
-                None => (sent, false),
+            Err(_) => match known.and_then(|peer| Pid::from_raw(peer.process?)) {
+                Some(pid) => Self::of_pidfd(pidfd_open(pid, PidfdFlags::empty())?, user, true),
+                None => Self::of_sent(sent, user),
             },
-        };
-        Self::of_pidfd(pidfd, is_certain)
+        }
     }
 
-    fn of_pidfd(pidfd: OwnedFd, is_certain: bool) -> io::Result<Self> {
+    /// The process that one which cannot be seen from here says that it is. It is none that can be.
+    fn of_sent(sent: OwnedFd, user: Option<u32>) -> io::Result<Self> {
+        let process = Self::of_pidfd(sent, user, false)?;
+        match process.pid {
+            None => Ok(process),
+            Some(_) => {
+                Err(io::Error::new(io::ErrorKind::PermissionDenied, "what it sent is another process's descriptor"))
+            }
+        }
+    }
+
+    fn of_pidfd(pidfd: OwnedFd, user: Option<u32>, is_certain: bool) -> io::Result<Self> {
         let pid = number(pidfd.as_fd())?;
-        Ok(Self { pidfd, pid, container: pid.map(Container::of).unwrap_or_default(), is_certain })
+        let user = user.filter(|user| *user != UNKNOWN_USER);
+        let container = pid.and_then(Container::of);
+        // If it has ended meanwhile, its number may be another one's.
+        let container = container.filter(|_| number(pidfd.as_fd()).is_ok_and(|now| now == pid));
+        let domain = Domain::of(user.filter(|_| is_certain), container.as_ref());
+        Ok(Self { pidfd, pid, user, container, domain, is_certain })
     }
 
     /// Its number, for the user's eyes; none if it is of a PID namespace that cannot be seen from here.
@@ -50,9 +96,29 @@ impl Process {
         self.pid
     }
 
-    /// In which container it is.
-    pub(in crate::server) fn container(&self) -> &Container {
-        &self.container
+    /// In which container it is, if that is known.
+    pub(in crate::server) fn container(&self) -> Option<&Container> {
+        self.container.as_ref()
+    }
+
+    /// With whom it belongs together, as the system says; none if the system does not say.
+    pub(in crate::server) fn domain(&self) -> Option<&Domain> {
+        self.domain.as_ref()
+    }
+
+    /// Whether what it says of that one, and that one of it, is believed.
+    pub(in crate::server) fn belongs_with(&self, other: &Self) -> bool {
+        self.domain.is_some() && self.domain == other.domain
+    }
+
+    /// Whether both are of one user.
+    pub(in crate::server) fn is_of_user_of(&self, other: &Self) -> bool {
+        self.user.is_some() && self.user == other.user
+    }
+
+    /// Whether the system says which process it is.
+    pub(in crate::server) fn is_certain(&self) -> bool {
+        self.is_certain
     }
 
     /// Ends it; false if it can be sent no signal from here.
@@ -118,7 +184,8 @@ mod tests {
     use super::*;
 
     fn process(pid: Pid, is_certain: bool) -> Process {
-        Process::of_pidfd(pidfd_open(pid, PidfdFlags::empty()).expect("it lives"), is_certain).expect("a process")
+        let pidfd = pidfd_open(pid, PidfdFlags::empty()).expect("it lives");
+        Process::of_pidfd(pidfd, Some(1000), is_certain).expect("a process")
     }
 
     #[test]
@@ -135,6 +202,34 @@ mod tests {
     #[test]
     fn a_descriptor_that_is_no_process_is_refused() {
         let file = std::fs::File::open("/dev/null").expect("there");
-        assert!(Process::of_pidfd(file.into(), false).is_err());
+        assert!(Process::of_pidfd(file.into(), None, false).is_err());
+    }
+
+    #[test]
+    fn one_that_cannot_be_seen_is_none_that_can_be() {
+        let seen = pidfd_open(getpid(), PidfdFlags::empty()).expect("it lives");
+        let refused = Process::of_sent(seen, Some(1000)).expect_err("it is another one's");
+        assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
+    }
+
+    #[test]
+    fn processes_belong_together_that_the_system_says_are_of_one_user_in_one_place() {
+        let one = getpid();
+        assert!(process(one, true).belongs_with(&process(one, true)));
+        assert!(!process(one, false).belongs_with(&process(one, true)), "nobody knows who it is");
+        assert!(!process(one, false).belongs_with(&process(one, false)));
+        let in_pod = |pod: &str, id: &str| Some(Container { id: Some(id.to_owned()), pod: Some(pod.to_owned()) });
+        let in_container = |id: &str| Some(Container { id: Some(id.to_owned()), pod: None });
+        let of = |user, container: Option<Container>| Domain::of(user, container.as_ref());
+        assert_eq!(of(Some(7), in_pod("a", "x")), of(Some(7), in_pod("a", "y")), "containers of a pod");
+        assert!(of(Some(7), in_pod("a", "x")).is_some());
+        assert_ne!(of(Some(0), in_pod("a", "x")), of(Some(0), in_pod("b", "x")));
+        assert_ne!(of(Some(0), in_container("x")), of(Some(0), in_container("y")));
+        assert_ne!(of(Some(0), in_container("x")), of(Some(0), Some(Container::default())));
+        assert_ne!(of(Some(7), Some(Container::default())), of(Some(8), Some(Container::default())));
+        assert_eq!((of(None, in_container("x")), of(Some(7), None)), (None, None));
+        let pidfd = pidfd_open(one, PidfdFlags::empty()).expect("it lives");
+        let nobodys = Process::of_pidfd(pidfd, Some(UNKNOWN_USER), true).expect("a process");
+        assert!(nobodys.domain().is_none() && !nobodys.is_of_user_of(&nobodys));
     }
 }

@@ -1,12 +1,15 @@
 //! The pages that a tenant and the server share.
+//!
+//! Tenants have descriptors of them and map those. A page's file is open to this user alone, so that nobody of another one opens
+//! it anew by `/proc` with rights that it was not given.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::ptr::NonNull;
 
-use baton_contract::page::{ActivityPage, CoordinatorPage, PAGE_BYTES, TenantPage};
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use baton_contract::page::{ActivityPage, CoordinatorPage, ElsewherePage, PAGE_BYTES, TenantPage};
+use rustix::fs::{MemfdFlags, Mode, SealFlags, fchmod, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 /// A kind of page. All its fields are atomics, so any bytes are a valid one, whoever writes them.
@@ -15,6 +18,7 @@ pub(in crate::server) trait Page {}
 impl Page for CoordinatorPage {}
 impl Page for TenantPage {}
 impl Page for ActivityPage {}
+impl Page for ElsewherePage {}
 
 /// A page mapped here.
 #[derive(Debug)]
@@ -33,7 +37,8 @@ impl<P: Page> Shared<P> {
         Ok((page, file))
     }
 
-    /// A page of zeros that the server and those write to whom it gives the file.
+    /// A page of zeros that the server and those write to whom it gives the file. So it has no seal against writing: that would hold
+    /// for their mappings too, which they have yet to make.
     pub(in crate::server) fn written_by_all() -> io::Result<(Self, OwnedFd)> {
         let file = new_file()?;
         let page = map(&file, ProtFlags::READ | ProtFlags::WRITE)?;
@@ -82,6 +87,7 @@ impl std::ops::Deref for TenantsPage {
 
 fn new_file() -> io::Result<OwnedFd> {
     let file = memfd_create("baton-page", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    fchmod(&file, Mode::RUSR | Mode::WUSR)?;
     ftruncate(&file, PAGE_BYTES as u64)?;
     Ok(file)
 }

@@ -20,8 +20,6 @@ pub(in crate::server) const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 pub(in crate::server) struct Scheduled {
     /// How the user wants it to be.
     pub(in crate::server) wanted: Scheduling,
-    /// Its slot on the activity page.
-    pub(in crate::server) slot: Option<u32>,
     /// How long its requests usually take, in microseconds, if it is of class latency.
     pub(in crate::server) requests: Usual,
     /// It waits for the GPU, or has it.
@@ -46,13 +44,12 @@ pub(in crate::server) struct Tenant {
 
 impl Tenant {
     /// One that has just joined.
-    pub(in crate::server) fn new(name: String, connection: Connection, wanted: Scheduling, slot: Option<u32>) -> Self {
+    pub(in crate::server) fn new(name: String, connection: Connection, wanted: Scheduling) -> Self {
         Self {
             name,
             connection,
             scheduling: Scheduled {
                 wanted,
-                slot,
                 requests: Usual::default(),
                 is_waiting: false,
                 suspended: None,
