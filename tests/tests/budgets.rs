@@ -13,7 +13,7 @@ use baton_contract::messages::{
     Admission, Answer, ExtentId, FromCoordinator, Message as _, Opening, Refusal, Request, TurnReport,
 };
 use baton_contract::wire::{GpuNumber, MAX_DESCRIPTORS};
-use baton_tests::bare_tenant::{BareTenant, greeting};
+use baton_tests::bare_tenant::{BareTenant, as_user, greeting};
 use baton_tests::coordinator::{Coordinator, Prepared, Serving, other_descriptors, program, tenant};
 use baton_tests::hold::{self, LIMIT};
 use baton_tests::running::Running;
@@ -42,20 +42,6 @@ fn with_descriptors(prepared: Prepared, most: usize) -> Coordinator {
         around(outer, serve)
     };
     Coordinator::of_as(prepared, limited)
-}
-
-/// Does something as another user, in a thread of its own: the system keeps a user for each.
-fn as_user<T: Send>(user: u32, act: impl FnOnce() -> T + Send) -> T {
-    std::thread::scope(|scope| {
-        let acting = scope.spawn(move || {
-            let [keep, user] = [u32::MAX, user];
-            // SAFETY: plain integers; of this thread alone, which ends here.
-            let set = unsafe { libc::syscall(libc::SYS_setresuid, keep, user, keep) };
-            assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
-            act()
-        });
-        acting.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
 }
 
 /// Sends something if there is room for it.

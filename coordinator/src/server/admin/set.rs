@@ -34,6 +34,8 @@ impl Server {
         let (before, scheduling) = (tenant.scheduling.wanted, tenant.scheduling.wanted.changed(change));
         scheduling.check()?;
         if scheduling != before {
+            tenant.scheduling.wanted = scheduling;
+            log::info!("{name} is now {}, weight {}", scheduling.class, scheduling.weight);
             if scheduling.class != before.class {
                 self.corun.change(id, scheduling.class);
                 if let Some((slot, [page, _])) = self.corun.place(id) {
