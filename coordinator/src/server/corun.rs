@@ -10,13 +10,13 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use baton_contract::class::Class;
 
 use super::tenants::activity::Activity;
+use super::tenants::peer::Sent;
 use super::tenants::process::Domain;
 use super::tenants::table::Tenants;
 use crate::policy::arbiter::{Micros, TenantId};
@@ -68,7 +68,7 @@ impl Corun {
     }
 
     /// Its slot, and the files of its pages.
-    pub(super) fn place(&self, id: TenantId) -> Option<(u32, [BorrowedFd<'_>; 2])> {
+    pub(super) fn place(&self, id: TenantId) -> Option<(u32, [Sent; 2])> {
         self.activity.place(id)
     }
 

@@ -30,7 +30,12 @@ impl Server {
             Socket::Control => &mut tenant.connection.control,
             Socket::Requests => &mut tenant.connection.requests,
         };
-        let heard = peer.send_kept().and_then(|()| peer.receive());
+        let sent = peer.send_kept();
+        // The next request is heard when the last one's answer is on its way.
+        if socket == Socket::Requests && sent.is_ok() && peer.keeps() {
+            return None;
+        }
+        let heard = sent.and_then(|()| peer.receive());
         let Received { message, mut descriptors, truncated } = match heard {
             Ok(received) => received?,
             Err(_) => {

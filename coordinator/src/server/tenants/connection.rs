@@ -70,6 +70,16 @@ impl Connection {
         }
     }
 
+    /// Its sockets.
+    pub(in crate::server) fn peers(&self) -> [&Peer; 2] {
+        [&self.control, &self.requests]
+    }
+
+    /// The same, to send something.
+    pub(in crate::server) fn peers_mut(&mut self) -> [&mut Peer; 2] {
+        [&mut self.control, &mut self.requests]
+    }
+
     pub(in crate::server) fn is_open(&self) -> bool {
         self.state == State::Open
     }
@@ -77,7 +87,7 @@ impl Connection {
     /// It has ended; work of the tenant's may be on the GPU all the same.
     pub(in crate::server) fn end(&mut self, may_run: bool) {
         self.state = State::Ended { may_run, since: Instant::now() };
-        for socket in [&self.control, &self.requests] {
+        for socket in self.peers() {
             // A tenant that lives sees that it is alone.
             let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Write);
         }
