@@ -36,6 +36,9 @@ CASES = (
     ("sources", "device-address", "evicted"),
     ("sources", "pinned-freed", "evicted"),
     ("descriptors", "at-the-limit", "evicted"),
+    ("exported", "export", None),
+    ("exported", "two", "evicted"),
+    ("exported", "bus", None),
 )
 # However addresses come to kernels whose memory arrives.
 WAYS = (

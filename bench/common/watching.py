@@ -43,10 +43,9 @@ class Viewers:
         self.coordinator, self.over = coordinator, threading.Event()
         # Bytes that each has got.
         self.seen = dict.fromkeys(VIEWERS, 0)
-        found = re.search(
-            r"the page is at http://([^/]+)/#token=(\S+)", coordinator.log.read_text()
-        )
-        self.page, self.token = found.groups()
+        found = re.search(r"the page is at http://([^/]+)/", coordinator.log.read_text())
+        self.page = found.group(1)
+        self.token = coordinator.socket.with_suffix(".token").read_text()
         looks = (self.look_at_top, self.look_at_page, self.scrape)
         self.threads = [threading.Thread(target=look, daemon=True) for look in looks]
 

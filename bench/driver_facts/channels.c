@@ -11,7 +11,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "world.h"
+#include "mapped.h"
 
 enum {
     MAGIC = 'F',
@@ -152,7 +152,78 @@ static void counting(const int *variant) {
     change(false, living, rest);
 }
 
+/* --- what a paused program's own calls write ------------------------------------------------- */
+
+enum { PAGEABLE, PINNED, PAGEABLE_ASYNC, PINNED_ASYNC, FILL, FILL_ASYNC, WITHIN, KINDS };
+static const char *const kinds[KINDS] = {
+    "cuMemcpyHtoD, pageable", "cuMemcpyHtoD, pinned", "cuMemcpyHtoDAsync, pageable",
+    "cuMemcpyHtoDAsync, pinned", "cuMemsetD8", "cuMemsetD32Async", "cuMemcpyDtoD"};
+static const int sizes[] = {1, 4, 64, 256, 4096, SEEN};
+
+static struct {
+    int kind;
+    size_t bytes;
+    CUdeviceptr to;
+    CUstream stream;
+    void *pinned;
+    CUdeviceptr device;
+    volatile bool is_back, is_over;
+} writer;
+
+static void write_frame(void *unused) {
+    (void)unused;
+    static char pageable[SEEN];
+    memset(pageable, 1, sizeof pageable);
+    MUST(cuCtxSetCurrent(world.context));
+    const void *from = writer.kind == PINNED || writer.kind == PINNED_ASYNC ? writer.pinned : pageable;
+    switch (writer.kind) {
+    case PAGEABLE:
+    case PINNED: MUST(cuMemcpyHtoD(writer.to, from, writer.bytes)); break;
+    case PAGEABLE_ASYNC:
+    case PINNED_ASYNC: MUST(cuMemcpyHtoDAsync(writer.to, from, writer.bytes, writer.stream)); break;
+    case FILL: MUST(cuMemsetD8(writer.to, 1, writer.bytes)); break;
+    case FILL_ASYNC: MUST(cuMemsetD32Async(writer.to, 0x01010101, (writer.bytes + 3) / 4, writer.stream)); break;
+    case WITHIN: MUST(cuMemcpyDtoD(writer.to, writer.device, writer.bytes)); break;
+    }
+    writer.is_back = true;
+    MUST(cuCtxSynchronize());
+    writer.is_over = true;
+}
+
+/* All channels are disabled; then a thread writes memory that another process sees too. */
+static void written_while_off(const int *variant) {
+    writer.kind = variant[0];
+    writer.bytes = (size_t)sizes[variant[1]];
+    start_exporter(0, 1, 2 * MIB);
+    int descriptor = take_descriptor();
+    begin(0);
+    writer.to = mapped(imported(descriptor), 2 * MIB, 0);
+    writer.stream = non_blocking();
+    writer.device = memory(SEEN);
+    MUST(cuMemHostAlloc(&writer.pinned, SEEN, 0));
+    memset(writer.pinned, 1, SEEN);
+    MUST(cuMemsetD8(writer.device, 1, SEEN));
+    MUST(cuMemsetD8(writer.to, 0, SEEN));
+    MUST(cuCtxSynchronize());
+    about("%s of %zu B while all channels are disabled; what another process sees", kinds[writer.kind],
+          writer.bytes);
+    if (channel_count == 0 || channel_count > MOST_CHANNELS || written_bytes() != 0)
+        return answer("%d channels: cannot be tried", channel_count);
+    uint32_t status = change(true, channels, channel_count);
+    start_thread(write_frame, NULL);
+    sleep_ms(300);
+    int written = written_bytes();
+    bool is_back = writer.is_back;
+    change(false, channels, channel_count);
+    while (!writer.is_over) sleep_ms(1);
+    answer("status %#x; the call %s; %d bytes changed, %d once enabled", status,
+           is_back ? "returned" : "waits", written, written_bytes());
+}
+
 void add_channels(void) {
     for (int first = 0; first < 2; first++) add("H1", ONE_GPU, list_with_one_gone, first, 0, 0, 0);
     add("H2", ONE_GPU, counting, 0, 0, 0, 0);
+    for (int kind = 0; kind < KINDS; kind++)
+        for (int size = 0; size < (int)(sizeof sizes / sizeof *sizes); size++)
+            add("H3", ONE_GPU, written_while_off, kind, size, 0, 0);
 }

@@ -8,6 +8,9 @@
 void start_exporter(int gpu, int count, size_t bytes);
 /* The next handle's descriptor. */
 int take_descriptor(void);
+enum { SEEN = 64 << 10 };
+/* How many of the first `SEEN` bytes of the first handle are not zero, as that process sees them. */
+int written_bytes(void);
 
 CUmemGenericAllocationHandle own_handle(int gpu, size_t bytes, bool exportable);
 CUmemGenericAllocationHandle imported(int descriptor);

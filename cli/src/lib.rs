@@ -5,6 +5,7 @@ pub mod doctor;
 pub mod evict;
 pub mod history;
 mod host_memory;
+mod journal;
 pub mod logs;
 pub mod named;
 pub mod place;

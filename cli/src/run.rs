@@ -30,8 +30,8 @@ use super::{CliError, DriverChoice, gpu_uuid, named_socket, program, usual_socke
 /// The exit code that says that `baton run` itself has failed, as `env` and `timeout` have it.
 pub const FAILED: u8 = 125;
 
-/// How long a coordinator may take to start.
-const STARTING: Duration = Duration::from_secs(60);
+/// How long a coordinator may take to start. One that waits in vain for another to end says so in a minute.
+const STARTING: Duration = Duration::from_secs(75);
 
 /// `baton run`.
 #[derive(Clone, Debug, Args)]

@@ -14,7 +14,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::service::{self, Sources};
 use super::settings::{Mode, Settings, arena, headroom, host_pool};
-use super::{CliError, host_memory, named_socket, open_gpu, usual_socket, web};
+use super::{CliError, host_memory, journal, named_socket, open_gpu, usual_socket, web};
 
 /// What `--poison` fills memory with: what a program must not find in its own.
 const POISON: u8 = 0xDB;
@@ -53,11 +53,7 @@ pub fn run(serve: Serve) -> Result<(), CliError> {
         return Ok(());
     }
     let set = "a setting that is usual";
-    env_logger::Builder::new()
-        .filter_level(log::LevelFilter::max())
-        .format_target(false)
-        .format_timestamp_millis()
-        .init();
+    journal::start()?;
     log::set_max_level(all.log_level());
     let install = Install::of_this_program()?;
     let choice = all.driver();
@@ -85,6 +81,7 @@ pub fn run(serve: Serve) -> Result<(), CliError> {
         }
     };
     let socket = endpoint.path().to_path_buf();
+    journal::keep_small(&socket);
     let web = web::Web::open(&all, &endpoint)?;
     say_who_is_in_the_way(&gpu, arena);
 
@@ -128,6 +125,7 @@ pub fn run(serve: Serve) -> Result<(), CliError> {
     if let Some(left) = server.left_behind() {
         log::warn!("{left}");
     }
+    log::logger().flush();
     Ok(served?)
 }
 

@@ -3,6 +3,9 @@
 //! starts all follow from that.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -204,6 +207,24 @@ fn told(what: impl std::fmt::Display) -> CliError {
     CliError::Told(what.to_string())
 }
 
+/// The text of a file that nobody else may have written. What stands in it decides what this process opens and writes.
+fn text_of_ours(path: &Path) -> Result<String, Box<dyn std::error::Error>> {
+    let mut file = File::open(path)?;
+    let found = file.metadata()?;
+    let owner = found.uid();
+    // One that is passed on by a pipe is nobody's.
+    if found.is_file() && owner != 0 && owner != rustix::process::geteuid().as_raw() {
+        return Err(format!("this file is user {owner}'s; use one of yours or root's").into());
+    }
+    if found.is_file() && found.mode() & 0o002 != 0 {
+        let mode = found.mode() & 0o7777;
+        return Err(format!("everybody can write this file (mode {mode:o}); `chmod o-w` it").into());
+    }
+    let mut text = String::new();
+    file.read_to_string(&mut text)?;
+    Ok(text)
+}
+
 impl Settings {
     /// What holds if nothing else is said, as far as that is the same on every machine.
     pub fn usual() -> Self {
@@ -246,7 +267,7 @@ impl Settings {
     /// When it cannot be read, or says something that cannot be: with its name.
     pub fn of_file(path: &Path) -> Result<Self, CliError> {
         let in_file = |error: &dyn std::fmt::Display| told(format_args!("{}: {error}", path.display()));
-        let text = std::fs::read_to_string(path).map_err(|error| in_file(&error))?;
+        let text = text_of_ours(path).map_err(|error| in_file(&error))?;
         let settings: Self = toml::from_str(&text).map_err(|error| in_file(&error))?;
         settings.check().map_err(|error| in_file(&error))?;
         for (number, one) in &settings.gpus {

@@ -1,7 +1,8 @@
 //! What `baton serve` shows over HTTP: metrics, and a page if it is asked for.
 
+use std::io::IsTerminal as _;
 use std::net::{SocketAddr, TcpListener};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use baton_coordinator::endpoint::Endpoint;
 use baton_web::{Doors, Shown, Token, listen};
@@ -35,7 +36,7 @@ impl Web {
             doors.metrics = Some((listener, token));
         }
         if let Some(Listen(address)) = settings.http {
-            doors.page = Some(page(address, settings.http_token_file.as_deref(), settings.http_control == Some(true))?);
+            doors.page = Some(page(address, settings, endpoint)?);
         }
         match endpoint.listen_beside() {
             Ok(own) => doors.own = Some(own),
@@ -51,21 +52,30 @@ impl Web {
     }
 }
 
-fn page(address: SocketAddr, token_file: Option<&Path>, control: bool) -> Result<Shown, CliError> {
+fn page(address: SocketAddr, settings: &Settings, endpoint: &Endpoint) -> Result<Shown, CliError> {
     let listener = bound(address, "--http")?;
     // The port that it has got, if any would do.
     let address = listener.local_addr()?;
-    let token = match token_file {
-        Some(file) => Token::of_file(file)?,
-        None => Token::drawn()?,
+    let token = match &settings.http_token_file {
+        Some(file) => {
+            eprintln!("baton serve: the page is at http://{address}/");
+            Token::of_file(file)?
+        }
+        None => {
+            let token = Token::drawn()?;
+            let file = endpoint.keep_token(token.text())?;
+            // What follows a # is sent to nobody. A log is read by others, and kept.
+            let secret =
+                if std::io::stderr().is_terminal() { format!("#token={}", token.text()) } else { String::new() };
+            eprintln!("baton serve: the page is at http://{address}/{secret}");
+            eprintln!("baton serve: the page's token is in {}", file.display());
+            token
+        }
     };
-    // What follows a # is sent to nobody.
-    let secret = if token_file.is_some() { String::new() } else { format!("#token={}", token.text()) };
-    eprintln!("baton serve: the page is at http://{address}/{secret}");
     if !address.ip().is_loopback() {
         log::warn!("the page can be reached from other machines, and nothing of it is encrypted, its token included");
     }
-    Ok(Shown { listener, token, control })
+    Ok(Shown { listener, token, control: settings.http_control == Some(true) })
 }
 
 fn bound(address: SocketAddr, setting: &str) -> Result<TcpListener, CliError> {

@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | `GPU-UUID.lock`, in a folder that depends on the user alone | a coordinator, for its whole life | a GPU has one coordinator of this user, whatever their sockets |
 //! | `SOCKET.metrics`, beside the socket | a coordinator | whoever has its metrics watched finds them: a socket too |
+//! | `SOCKET.token`, beside the socket | nobody | its user finds the page's token |
 //! | `SOCKET.start`, beside the socket | `baton run` while it looks for a coordinator or starts one; a coordinator while it decides to end | nobody is sent to a coordinator that is just ending |
 //!
 //! Everything here may lie in a folder like `/tmp`, where others can put things before us. So nothing is opened through a
@@ -12,7 +13,7 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{Read as _, Seek as _, Write as _};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixListener;
@@ -22,6 +23,7 @@ use std::time::{Duration, Instant};
 use baton_contract::link::Chosen;
 use baton_contract::socket_path::own_folder;
 use baton_contract::{link, socket_path};
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, FdFlags};
 use rustix::net::{
@@ -30,12 +32,15 @@ use rustix::net::{
 };
 use rustix::process::geteuid;
 
-/// How many programs may be on their way in before `connect` makes them wait.
-const BACKLOG: i32 = 4096;
+/// How many may be on their way in before `connect` makes them wait. Whoever comes stands behind so many, and as many as wait there.
+const BACKLOG: i32 = 256;
 /// How long a coordinator that is ending may take for it.
 const ENDING: Duration = Duration::from_secs(60);
 /// After this time it is said what is waited for.
 const SILENCE: Duration = Duration::from_secs(1);
+/// How soon it is looked whether the socket is still there, when something was removed; and when it could not be put there again.
+const GRACE: Duration = Duration::from_millis(100);
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// How often it is looked again.
 const PAUSE: Duration = Duration::from_millis(10);
 /// How long a coordinator may take to say that it is there.
@@ -186,10 +191,31 @@ impl Folder {
         rustix::fs::renameat(&self.handle, &fresh, &self.handle, name).map_err(told)
     }
 
+    /// Tells when something in it, or it itself, is removed.
+    fn watch(&self) -> Result<OwnedFd, Unfit> {
+        let told = |error| unfit(&self.path, error);
+        let watch = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).map_err(told)?;
+        // This folder, whatever has its name by now.
+        let path = format!("/proc/self/fd/{}/.", self.handle.as_raw_fd());
+        let what = WatchFlags::DELETE | WatchFlags::MOVED_FROM | WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF;
+        inotify::add_watch(&watch, path, what | WatchFlags::ONLYDIR).map_err(told)?;
+        Ok(watch)
+    }
+
+    /// Which file has this name in it.
+    fn find(&self, name: &Path) -> Option<FileId> {
+        let found = rustix::fs::statat(&self.handle, name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW);
+        found.ok().map(|found| file_id(&found))
+    }
+
     /// Removes a file in it. Whether it was there is no matter.
     fn remove(&self, name: &Path) {
         let _ = rustix::fs::unlinkat(&self.handle, name, rustix::fs::AtFlags::empty());
     }
+}
+
+fn file_id(found: &rustix::fs::Stat) -> FileId {
+    (found.st_dev, found.st_ino)
 }
 
 /// The folder of a socket.
@@ -230,12 +256,41 @@ pub fn log_file(socket: &Path) -> Result<(File, PathBuf), Unfit> {
     Ok((file, path))
 }
 
+/// Puts the file aside that standard error is, if it is what a coordinator at this socket has to say, and large. Standard error is a new one
+/// from then on. Where that is not possible, the file begins anew.
+pub fn put_large_log_aside(socket: &Path, large: u64) {
+    let path = socket.with_extension("log");
+    let error = std::io::stderr();
+    let (Ok(found), Ok(named)) = (rustix::fs::fstat(&error), rustix::fs::lstat(&path)) else { return };
+    let is_it = (found.st_dev, found.st_ino) == (named.st_dev, named.st_ino);
+    if !is_it || u64::try_from(found.st_size).unwrap_or(0) < large {
+        return;
+    }
+    let put_aside = || -> Result<(), Unfit> {
+        let folder = Folder::of_socket(socket)?;
+        let told = |error| unfit(&path, error);
+        rustix::fs::renameat(&folder.handle, name(&path), &folder.handle, name(&socket.with_extension("log.1")))
+            .map_err(told)?;
+        let (file, _) = log_file(socket)?;
+        let is_output = rustix::fs::fstat(std::io::stdout()).is_ok_and(|output| output.st_ino == found.st_ino);
+        if is_output {
+            rustix::stdio::dup2_stdout(&file).map_err(told)?;
+        }
+        rustix::stdio::dup2_stderr(&file).map_err(told)
+    };
+    if put_aside().is_err() {
+        let _ = rustix::fs::ftruncate(&error, 0);
+    }
+}
+
 /// The lock that makes a coordinator the only one of its GPU and user. Released, and its file removed, when dropped.
 #[derive(Debug)]
 struct GpuLock {
     folder: Folder,
     name: PathBuf,
     file: File,
+    /// What stands in the file: whose it is, and where that listens.
+    text: String,
 }
 
 /// The folders in which such locks may lie: by the user alone, so that whoever sets `XDG_RUNTIME_DIR` and whoever does not
@@ -276,7 +331,7 @@ impl GpuLock {
                         file.set_len(0)
                             .and_then(|()| file.write_all(text.as_bytes()))
                             .map_err(|error| unfit(&path, error))?;
-                        return Ok(Self { folder, name, file });
+                        return Ok(Self { folder, name, file, text });
                     }
                     // The one before has removed it after we opened it.
                 }
@@ -306,6 +361,26 @@ impl GpuLock {
     }
 }
 
+impl GpuLock {
+    /// If somebody has removed the file, another is put there, unless its place was taken.
+    fn restore(&mut self) {
+        if self.folder.path.join(&self.name).symlink_metadata().is_ok() {
+            return;
+        }
+        let made = || -> Result<(Folder, File), Unfit> {
+            let folder = Folder::private(&self.folder.path)?;
+            let mut file = folder.file(&self.name)?;
+            let path = folder.path.join(&self.name);
+            file.try_lock().map_err(|error| unfit(&path, error))?;
+            file.write_all(self.text.as_bytes()).map_err(|error| unfit(&path, error))?;
+            Ok((folder, file))
+        };
+        if let Ok((folder, file)) = made() {
+            (self.folder, self.file) = (folder, file);
+        }
+    }
+}
+
 impl Drop for GpuLock {
     fn drop(&mut self) {
         // Before the lock goes: whoever waits for it looks whether it is still there.
@@ -321,10 +396,19 @@ pub struct Endpoint {
     path: PathBuf,
     folder: Folder,
     visitors: Visitors,
+    /// Tells when a file of the folder is removed.
+    watch: OwnedFd,
+    /// Which file the socket is.
+    file: Option<FileId>,
+    /// When it is to be looked whether the socket is still there.
+    look: Option<Instant>,
     /// A service manager keeps the socket, and starts another coordinator for whoever connects when this one has ended.
     is_passed: bool,
-    _gpu: GpuLock,
+    gpu: GpuLock,
 }
+
+/// A file as the system knows it: its device and number there.
+type FileId = (u64, u64);
 
 /// A socket that listens already, which a service manager has passed on.
 #[derive(Debug)]
@@ -422,7 +506,9 @@ impl Endpoint {
             }
         }
         let listener = Self::listen(path, SocketType::SEQPACKET, visitors)?;
-        Ok(Self { listener, path: path.to_path_buf(), folder, visitors, is_passed: false, _gpu: gpu })
+        let watch = folder.watch()?;
+        let (file, path) = (folder.find(name(path)), path.to_path_buf());
+        Ok(Self { listener, path, folder, visitors, watch, file, look: None, is_passed: false, gpu })
     }
 
     /// Takes a GPU for this process, at a socket that was passed on.
@@ -434,7 +520,8 @@ impl Endpoint {
         let folder = Folder::of_socket(&path)?;
         let gpu = GpuLock::take(uuid, &path)?;
         // Its unit says who can connect (`SocketMode=`).
-        Ok(Self { listener, path, folder, visitors: Visitors::Own, is_passed: true, _gpu: gpu })
+        let (watch, file) = (folder.watch()?, folder.find(name(&path)));
+        Ok(Self { listener, path, folder, visitors: Visitors::Own, watch, file, look: None, is_passed: true, gpu })
     }
 
     /// A socket for metrics beside this one, which only this user can reach. One that a dead coordinator has left is replaced.
@@ -451,6 +538,19 @@ impl Endpoint {
             self.folder.remove(name(&path));
         }
         Self::listen(&path, SocketType::STREAM, Visitors::Own).map(UnixListener::from)
+    }
+
+    /// Keeps the page's token where only this user can read it, as long as this coordinator is here.
+    ///
+    /// # Errors
+    ///
+    /// When something else has the file's name, or it cannot be written.
+    pub fn keep_token(&self, token: &str) -> Result<PathBuf, Unfit> {
+        let path = self.path.with_extension("token");
+        let told = |error| unfit(&path, error);
+        let mut file = self.folder.file(name(&path))?;
+        file.set_len(0).and_then(|()| file.write_all(token.as_bytes())).map_err(told)?;
+        Ok(path)
     }
 
     fn listen(path: &Path, kind: SocketType, visitors: Visitors) -> Result<OwnedFd, Unfit> {
@@ -498,7 +598,9 @@ impl Endpoint {
             let _ = shutdown(&self.listener, Shutdown::Both);
         }
         let mut closing = Closing::Closed;
-        while let Ok(socket) = self.accept() {
+        // No more than there were: at a socket that was passed on, others may come for ever.
+        for _ in 0..BACKLOG {
+            let Ok(socket) = self.accept() else { break };
             take_in(socket);
             closing = Closing::Wanted;
         }
@@ -508,9 +610,66 @@ impl Endpoint {
         }
         self.folder.remove(name(&self.path));
         if matches!(closing, Closing::Wanted) {
-            self.listener = Self::listen(&self.path, SocketType::SEQPACKET, self.visitors)?;
+            self.listen_anew()?;
         }
         Ok(closing)
+    }
+
+    fn listen_anew(&mut self) -> Result<(), Unfit> {
+        self.listener = Self::listen(&self.path, SocketType::SEQPACKET, self.visitors)?;
+        self.file = self.folder.find(name(&self.path));
+        Ok(())
+    }
+
+    /// By which it shows that something may have been removed.
+    pub fn watch(&self) -> BorrowedFd<'_> {
+        self.watch.as_fd()
+    }
+
+    /// Something was removed.
+    pub fn heed_watch(&mut self) {
+        let mut told = [0; 4096];
+        while rustix::io::read(&self.watch, &mut told).is_ok_and(|count| count > 0) {}
+        // Whoever removes the folder too has the time for it.
+        self.look.get_or_insert_with(|| Instant::now() + GRACE);
+    }
+
+    /// When it is to be looked whether the socket is still there.
+    pub fn next_look(&self) -> Option<Instant> {
+        self.look
+    }
+
+    /// If somebody has removed the socket, it is put there again, with its folder and the GPU's lock. Those who were on the way are taken in.
+    /// Says whether that was so.
+    ///
+    /// # Errors
+    ///
+    /// When it is gone, and cannot be put there. That is tried again.
+    pub fn look(&mut self, mut take_in: impl FnMut(OwnedFd)) -> Result<bool, Unfit> {
+        if self.look.take_if(|at| *at <= Instant::now()).is_none() || self.is_passed {
+            return Ok(false);
+        }
+        self.gpu.restore();
+        let found = rustix::fs::lstat(&self.path).ok().map(|found| file_id(&found));
+        if found.is_some() && found == self.file {
+            return Ok(false);
+        }
+        // Also where it fails for now.
+        self.look = Some(Instant::now() + LOOK_AGAIN);
+        if found.is_some() {
+            return Err(unfit(&self.path, "this was put in the place of the coordinator's socket; remove it"));
+        }
+        self.folder = match self.visitors {
+            Visitors::Own => Folder::of_socket(&self.path)?,
+            Visitors::Guests => Folder::of_shared_socket(&self.path)?,
+        };
+        while let Ok(socket) = self.accept() {
+            take_in(socket);
+        }
+        self.listen_anew()?;
+        self.watch = self.folder.watch()?;
+        self.look = None;
+        Ok(true)
     }
 
     /// Leaves the place, whoever may come.
@@ -520,6 +679,7 @@ impl Endpoint {
             self.folder.remove(name(&self.path));
         }
         self.folder.remove(name(&metrics_socket(&self.path)));
+        self.folder.remove(name(&self.path.with_extension("token")));
     }
 }
 
@@ -580,6 +740,74 @@ mod tests {
         drop(start);
         assert!(matches!(endpoint.close_if_unwanted(|_| panic!("nobody came")), Ok(Closing::Closed)));
         assert!(matches!(link::connect(&path, Chosen::ByUser, PATIENCE), Err(link::Unconnected::NobodyListens)));
+    }
+
+    /// Standard error is a process's: the other half of this test is a process that has its log there.
+    #[test]
+    fn a_log_that_is_large_is_put_aside_and_what_is_said_from_then_on_is_in_a_new_one() {
+        const LARGE: u64 = 10_000;
+        const LINES: usize = 300;
+        if let Some(socket) = std::env::var_os("BATON_TEST_SOCKET") {
+            for number in 0..LINES {
+                put_large_log_aside(Path::new(&socket), LARGE);
+                eprintln!("line {number} {}", "x".repeat(90));
+            }
+            return;
+        }
+        let name = "endpoint::tests::a_log_that_is_large_is_put_aside_and_what_is_said_from_then_on_is_in_a_new_one";
+        let folder = tempfile::tempdir().expect("a folder");
+        let socket = folder.path().join("s.sock");
+        let (file, path) = log_file(&socket).expect("a file");
+        let mut command = std::process::Command::new(std::env::current_exe().expect("a running test has a file"));
+        command.args(["--exact", name, "--nocapture"]).env("BATON_TEST_SOCKET", &socket);
+        let ended = command.stdout(std::process::Stdio::null()).stderr(file).status().expect("it can be run");
+        assert!(ended.success());
+        let numbers = |path: &Path| -> Vec<usize> {
+            let found = std::fs::metadata(path).expect("a file");
+            assert!(found.size() < LARGE + 200 && found.mode() & 0o077 == 0, "{found:?}");
+            let text = std::fs::read_to_string(path).expect("a file");
+            let number = |line: &str| line.split(' ').nth(1)?.parse().ok();
+            text.lines().filter_map(number).collect()
+        };
+        let mut last = numbers(&socket.with_extension("log.1"));
+        last.extend(numbers(&path));
+        assert!(last.len() > 100, "{last:?}");
+        assert_eq!(last, (LINES - last.len()..LINES).collect::<Vec<_>>(), "all of the last, in order");
+        assert_eq!(folder.path().read_dir().expect("a folder").count(), 2);
+    }
+
+    #[test]
+    fn a_socket_that_somebody_removes_is_put_there_again_with_its_folder_and_nobody_on_the_way_is_lost() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("run").join("s.sock");
+        let mut endpoint = Endpoint::claim(&path, uuid(), Visitors::Own).expect("free");
+        let look = |endpoint: &mut Endpoint| {
+            let mut watched = [rustix::event::PollFd::new(&endpoint.watch, rustix::event::PollFlags::IN)];
+            rustix::event::poll(&mut watched, None).expect("it can be waited for");
+            endpoint.heed_watch();
+            std::thread::sleep(GRACE);
+            let mut came = 0;
+            let is_anew = endpoint.look(|_| came += 1);
+            (is_anew.map_err(|error| error.to_string()), came)
+        };
+        std::fs::write(folder.path().join("run").join("other"), "").expect("a file");
+        std::fs::remove_file(folder.path().join("run").join("other")).expect("a file");
+        assert_eq!(look(&mut endpoint), (Ok(false), 0), "that was another file");
+        for is_folder in [false, true] {
+            let on_the_way = link::connect(&path, Chosen::ByUser, PATIENCE).expect("it listens");
+            match is_folder {
+                true => std::fs::remove_dir_all(folder.path().join("run")).expect("ours"),
+                false => std::fs::remove_file(&path).expect("ours"),
+            }
+            assert_eq!(look(&mut endpoint), (Ok(true), 1));
+            link::connect(&path, Chosen::ByUser, PATIENCE).expect("it listens again");
+            endpoint.accept().expect("who has just come");
+            drop(on_the_way);
+        }
+        std::fs::remove_file(&path).expect("ours");
+        std::fs::write(&path, "precious").expect("a file");
+        assert!(look(&mut endpoint).0.is_err_and(|error| error.contains("in the place")));
+        assert_eq!(std::fs::read_to_string(&path).expect("there"), "precious");
     }
 
     #[test]

@@ -20,6 +20,7 @@ pub mod resource_manager;
 pub mod scheduling;
 pub mod settings;
 pub mod socket_path;
+pub mod text;
 pub mod wire;
 
 /// The entry points of `cuda.h`, as JSON rows `[base, twin, version, symbol]`, made by `symbols/remake.py`: those of CUDA 13.5.

@@ -291,6 +291,24 @@ pub fn receive(socket: BorrowedFd<'_>, nowait: bool) -> io::Result<Option<Receiv
     Ok(Some(Received { message, descriptors, truncated }))
 }
 
+/// Whether the other side has read all that was sent.
+pub fn is_all_read(socket: BorrowedFd<'_>) -> bool {
+    // What is sent is charged to the sender until it is read (`SIOCOUTQ`, which is this number too).
+    count(socket, libc::TIOCOUTQ) == Some(0)
+}
+
+/// How many bytes the other side has sent that were not received yet.
+pub fn unheard(socket: BorrowedFd<'_>) -> usize {
+    count(socket, libc::FIONREAD).unwrap_or(0)
+}
+
+fn count(socket: BorrowedFd<'_>, what: libc::Ioctl) -> Option<usize> {
+    let mut count: libc::c_int = 0;
+    // SAFETY: these write one integer.
+    let known = unsafe { libc::ioctl(socket.as_raw_fd(), what, &raw mut count) };
+    usize::try_from(count).ok().filter(|_| known == 0)
+}
+
 /// Stays awake until there is something to receive, or for so long. To be put to sleep and woken takes longer than most answers.
 pub fn stay_awake(socket: BorrowedFd<'_>, most: Duration) {
     let end = Instant::now() + most;
@@ -345,6 +363,24 @@ mod tests {
 
     fn is_alone() -> bool {
         std::env::var_os("BATON_TEST_ALONE").is_some()
+    }
+
+    #[test]
+    fn what_was_sent_and_not_read_is_known_on_both_sides() {
+        let [ours, theirs] = pair();
+        let null = File::open("/dev/null").expect("there");
+        assert!(is_all_read(ours.as_fd()));
+        for (message, sum) in [(&b"one"[..], 3), (b"three", 8)] {
+            send(ours.as_fd(), message, &[null.as_fd()], false).expect("a message");
+            assert_eq!((is_all_read(ours.as_fd()), unheard(theirs.as_fd())), (false, sum));
+        }
+        receive(theirs.as_fd(), false).expect("a message");
+        assert_eq!((is_all_read(ours.as_fd()), unheard(theirs.as_fd())), (false, 5));
+        receive(theirs.as_fd(), false).expect("a message");
+        assert_eq!((is_all_read(ours.as_fd()), unheard(theirs.as_fd())), (true, 0));
+        send(ours.as_fd(), b"lost", &[], false).expect("a message");
+        drop(theirs);
+        assert!(is_all_read(ours.as_fd()), "nobody will");
     }
 
     #[test]

@@ -115,6 +115,12 @@ impl Coordinator {
         Self::start(prepared.into(), None)
     }
 
+    /// The same, by another command that becomes this one.
+    #[track_caller]
+    pub fn of_as(prepared: Prepared, around: impl Fn(&Command) -> Command) -> Self {
+        Self::start(prepared.into(), Some(&around))
+    }
+
     /// What it was started in.
     pub fn prepared(&self) -> &Prepared {
         &self.prepared

@@ -39,7 +39,16 @@ fn said(outcome: &Outcome) -> Vec<String> {
 
 /// How many programs have joined, by the logs of all coordinators that there were.
 fn joined(prepared: &Prepared) -> usize {
-    std::fs::read_to_string(prepared.place.socket().with_extension("log")).expect("a log").matches(" joined").count()
+    let log = std::fs::read_to_string(prepared.place.socket().with_extension("log")).expect("a log");
+    // When many come at once the log has a line for the first, and the number of the others.
+    let count = |line: &str| match line.split_once(" more like this") {
+        None => 1,
+        Some((before, after)) => {
+            let left_out: usize = before.rsplit([' ', '(']).next().and_then(|n| n.parse().ok()).expect("a number");
+            left_out + usize::from(!after.starts_with(':'))
+        }
+    };
+    log.lines().filter(|line| line.contains(" joined")).map(count).sum()
 }
 
 /// One after the other: each finds the coordinator of the one before just ending, or gone.

@@ -7,6 +7,7 @@ mod ahead; // timed
 mod arriving; // timed
 mod bench; // timed
 mod beside; // timed
+mod budgets; // timed
 mod cancelled; // timed
 mod copies; // timed
 mod corun; // timed

@@ -1,6 +1,6 @@
 //! Others on the machine: what they have put in our way is not believed, and who wants too much gets an answer.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -10,6 +10,7 @@ use std::time::Duration;
 use baton_contract::link::{self, Chosen};
 use baton_contract::messages::{Admission, FromCoordinator, Message as _, Opening, Refusal};
 use baton_contract::wire::GpuNumber;
+use baton_tests::bare_tenant::{BareTenant, greeting};
 use baton_tests::coordinator::{Coordinator, Serving, program, tenant};
 use baton_tests::running::{Running, cpu_time};
 use baton_tests::{Outcome, around, built, has_python, is_root};
@@ -277,4 +278,106 @@ fn a_path_in_the_way_of_a_socket_is_left_as_it_is() {
     std::fs::write(prepared.place.socket(), "precious").expect("a file");
     is_refused(&mut prepared.serve(), &["baton.sock", "no socket"]);
     assert_eq!(std::fs::read_to_string(Path::new(&prepared.place.socket())).expect("there"), "precious");
+}
+
+#[test]
+fn a_name_turns_nothing_round_and_controls_no_terminal_wherever_it_is_shown() {
+    let coordinator = Serving::arena("64MiB").option("--max-tenants", "1").start();
+    let hello = |name: &str| greeting(&coordinator, name).encode(GpuNumber::ANY);
+    let _inside = BareTenant::greet(&coordinator, &hello("in \u{202e}gpj\u{1b}[2J"));
+    let waiting = connected(&coordinator);
+    // SAFETY: plain integers; the new descriptor is nobody else's.
+    let own = unsafe { OwnedFd::from_raw_fd(libc::syscall(libc::SYS_pidfd_open, libc::getpid(), 0) as i32) };
+    link::send(waiting.as_fd(), &hello("waits \u{2066}\n\u{9b}"), &[own.as_fd()], false).expect("a message");
+    assert!(matches!(answer(&waiting), Admission::Queued { .. }));
+    let status = coordinator.status();
+    assert_eq!(status["tenants"][0]["name"], "in ?gpj?[2J");
+    assert_eq!(status["newcomers"][0]["name"], "waits ???");
+    assert!(!coordinator.log().contains(['\u{202e}', '\u{1b}']), "{}", coordinator.log());
+}
+
+#[test]
+fn settings_and_tokens_that_somebody_else_may_have_written_are_refused() {
+    let prepared = Serving::arena("64MiB").prepare();
+    let folder = prepared.place.folder();
+    let (config, token) = (folder.join("serve.toml"), folder.join("token"));
+    std::fs::write(&config, "max-tenants = 7\n").expect("a file");
+    std::fs::write(&token, "a-token-of-some-length\n").expect("a file");
+    let permit =
+        |path: &Path, mode: u32| std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).expect("ours");
+    let with_config = || {
+        let mut serve = prepared.serve();
+        serve.arg("--config").arg(&config);
+        serve
+    };
+    let with_token = || {
+        let mut serve = prepared.serve();
+        serve.args(["--http", "127.0.0.1:0", "--http-token-file"]).arg(&token);
+        serve
+    };
+    permit(&config, 0o666);
+    is_refused(&mut with_config(), &["serve.toml", "666", "chmod o-w"]);
+    permit(&config, 0o664);
+    let printed = outcome(with_config().arg("--print-config")).succeeded().out;
+    assert!(printed.contains("max-tenants = 7"), "a group may: {printed}");
+    if is_root() {
+        permit(&token, 0o600);
+        for path in [&config, &token] {
+            std::os::unix::fs::chown(path, Some(65534), None).expect("root may");
+        }
+        is_refused(&mut with_config(), &["serve.toml", "user 65534's", "yours or root's"]);
+        let ended = outcome(&mut with_token());
+        let last = ended.err.lines().last().unwrap_or_default();
+        assert!(
+            ended.status == "exit status: 1" && last.contains("token") && last.contains("user 65534's"),
+            "{ended:?}"
+        );
+    }
+}
+
+#[test]
+fn a_coordinator_whose_socket_was_removed_is_found_again() {
+    let coordinator = Serving::arena("64MiB").start();
+    let mut running = coordinator.join("tenant", &program("hold"), &["--megabytes", "24"]);
+    assert!(running.line(LIMIT).starts_with("ready "));
+    std::fs::remove_file(coordinator.place.socket()).expect("it listens there");
+    while coordinator.place.try_status().is_err() {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(!tenant(&coordinator.status(), "tenant").is_null(), "the same coordinator");
+    let mut late = coordinator.join("late", &program("hold"), &["--megabytes", "24"]);
+    assert!(late.line(LIMIT).starts_with("ready "));
+    assert!(coordinator.log().contains("socket was removed"), "{}", coordinator.log());
+    assert!(late.ask("quit", LIMIT).ends_with(" ok") && running.ask("quit", LIMIT).ends_with(" ok"));
+}
+
+#[test]
+fn a_stop_that_is_interrupted_keeps_nobody_out_any_more_and_fills_no_log() {
+    let coordinator = Serving::arena("64MiB").start();
+    let mut running = coordinator.join("tenant", &program("hold"), &["--megabytes", "24"]);
+    assert!(running.line(LIMIT).starts_with("ready "));
+    let mut stop = coordinator.place.baton(&["stop", "--socket"]);
+    let mut stop = Running::start(stop.arg(coordinator.place.socket()), false, None);
+    while !coordinator.log().contains("as was asked for") {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // One that waits until this coordinator has ended, or takes it after all.
+    let mut waits = coordinator.run("late", "normal", &program("hold"), &["--megabytes", "24"]);
+    while !waits.err().contains("waiting: ") {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let lines = coordinator.log().lines().count();
+    std::thread::sleep(Duration::from_secs(2));
+    assert!(coordinator.log().lines().count() <= lines + 1, "{}", coordinator.log());
+    stop.signal(libc::SIGINT);
+    stop.end(LIMIT);
+    let is_late = |one: &serde_json::Value| one["name"] == "late";
+    coordinator.until("the other is in", |status| {
+        let left = status["departed"].as_array().is_some_and(|left| left.iter().any(is_late));
+        left || !tenant(status, "late").is_null()
+    });
+    assert!(running.ask("quit", LIMIT).ends_with(" ok"));
+    waits.signal(libc::SIGKILL);
+    waits.end(LIMIT);
+    coordinator.until_empty();
 }

@@ -270,8 +270,7 @@ fn one_that_does_not_answer_and_one_that_is_cut_off_are_told_apart() {
     let coordinator = exclusive().flag("--no-preempt").start();
     let mut stopped = hold::joined(&coordinator, "stopped", "batch", "8", None);
     let mut other = hold::joined(&coordinator, "other", "latency", "8", None);
-    stopped.say("spin 600000");
-    coordinator.until("it has the GPU", |status| status["holder"] == "stopped");
+    assert_eq!(stopped.ask("linger", LIMIT), "lingers");
     stopped.signal(libc::SIGSTOP);
     assert!(other.ask("touch", LIMIT).starts_with("touched "));
     until(&coordinator, "stopped", "unresponsive");

@@ -1,10 +1,11 @@
 //! Tokens: who knows one may see what is behind it.
 
-use std::fs;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use rustix::process::geteuid;
 use subtle::ConstantTimeEq;
 
 /// A shorter one could be guessed.
@@ -49,12 +50,20 @@ impl Token {
     /// When they can, or there is no token in it.
     pub fn of_file(path: &Path) -> Result<Self, NoToken> {
         let told = |what: &dyn std::fmt::Display| NoToken(format!("{}: {what}", path.display()));
-        let found = fs::metadata(path).map_err(|error| told(&error))?;
+        let mut file = File::open(path).map_err(|error| told(&error))?;
+        let found = file.metadata().map_err(|error| told(&error))?;
+        let owner = found.uid();
+        if owner != 0 && owner != geteuid().as_raw() {
+            return Err(told(&format_args!(
+                "this token is user {owner}'s, who knows it; use a file of yours or root's"
+            )));
+        }
         if found.mode() & 0o077 != 0 {
             let mode = found.mode() & 0o7777;
             return Err(told(&format_args!("others can read this token (mode {mode:o}); `chmod 600` it")));
         }
-        let text = fs::read_to_string(path).map_err(|error| told(&error))?;
+        let mut text = String::new();
+        file.read_to_string(&mut text).map_err(|error| told(&error))?;
         let token = text.trim();
         if !(LEAST..=MOST).contains(&token.len()) || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(told(&format_args!(
@@ -77,6 +86,7 @@ impl Token {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;

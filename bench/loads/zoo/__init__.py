@@ -138,7 +138,7 @@ ZOO = registry(
             "settings": (("PYTORCH_NO_CUDA_MEMORY_CACHING", "1"),),
         },
     ),
-    family(TORCH, "engines", "jpeg cufile"),
+    family(TORCH, "engines", "jpeg nvdec cufile"),
     family(TORCH, "torch_processes", "data_workers spawned_clients data_parallel_alone nccl_alone"),
     named(
         TORCH,

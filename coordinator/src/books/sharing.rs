@@ -55,9 +55,9 @@ pub struct Attachment<T> {
 pub struct Sharing<T> {
     exports: HashMap<Key, (T, Export)>,
     keys: BTreeMap<(T, u64), Key>,
-    /// Who says that an event's handle is its own, the first last. Anybody may say so.
+    /// Tenants that claim the event of a handle, the first last. Any tenant may claim any.
     events: HashMap<[u8; IPC_HANDLE], Vec<T>>,
-    /// Who says that it exports memory by descriptors, and that it is this process, the latest last.
+    /// Tenants that export memory by descriptors and claim to be this process, the latest last.
     processes: HashMap<ProcessId, Vec<T>>,
     /// How much each has exported: allocations and events.
     numbers: BTreeMap<T, usize>,
@@ -132,19 +132,19 @@ impl<T: Copy + Ord + Hash> Sharing<T> {
         }
     }
 
-    /// Who says that the event of this handle is its own, the likeliest first.
+    /// Tenants that claim the event of this handle, the likeliest first.
     pub fn owners_of_event(&self, handle: &[u8; IPC_HANDLE]) -> impl Iterator<Item = T> {
         self.events.get(handle).into_iter().flatten().rev().copied()
     }
 
     /// Others may import memory by descriptors that this process owns, which is the tenant's: what it said before holds no longer.
-    /// What another tenant has said of this process holds less: it may have been replaced.
+    /// Another tenant's claim to this process counts for less: the process may have replaced that tenant.
     pub fn export_descriptors(&mut self, owner: T, process: ProcessId) {
         forget(&mut self.processes, owner);
         self.processes.entry(process).or_default().push(owner);
     }
 
-    /// Who says that the descriptors which this process owns are its own, the likeliest first.
+    /// Tenants that claim to be the process which owns the descriptors, the likeliest first.
     pub fn owners_of_descriptors(&self, process: ProcessId) -> impl Iterator<Item = T> {
         self.processes.get(&process).into_iter().flatten().rev().copied()
     }
@@ -279,7 +279,7 @@ impl<T: Copy + Ord + Hash> Sharing<T> {
     }
 }
 
-/// Whatever a tenant has said is its own is so no more.
+/// Drops all claims of a tenant.
 fn forget<K: Eq + Hash, T: PartialEq>(said: &mut HashMap<K, Vec<T>>, id: T) {
     said.retain(|_, owners| {
         owners.retain(|owner| *owner != id);

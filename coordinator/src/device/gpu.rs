@@ -8,7 +8,7 @@
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::mem::ManuallyDrop;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::ptr;
 use std::sync::Arc;
@@ -242,7 +242,7 @@ pub struct Memory {
     /// Its size.
     pub bytes: u64,
     /// What another process can import it by.
-    pub descriptor: OwnedFd,
+    pub descriptor: Arc<OwnedFd>,
 }
 
 /// Memory of another process's, for as long as this value lives.
@@ -431,7 +431,7 @@ impl Gpu {
                 (self.calls.release)(handle);
                 return Err(error);
             }
-            Ok(Memory { handle, address, bytes, descriptor })
+            Ok(Memory { handle, address, bytes, descriptor: descriptor.into() })
         }
     }
 
@@ -663,13 +663,5 @@ impl Gpu {
         check("cuLaunchKernel", unsafe {
             (self.calls.launch)(kernel.0, blocks, 1, 1, threads, 1, 1, 0, s.0, list, ptr::null())
         })
-    }
-}
-
-/// The descriptor of a piece of memory, to be sent to a tenant.
-impl std::os::fd::AsFd for Memory {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        debug_assert!(self.descriptor.as_raw_fd() >= 0);
-        self.descriptor.as_fd()
     }
 }

@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 use baton_contract::cuda::CUresult;
 use baton_contract::memory::size;
 use baton_contract::socket_path::gpu_name;
+use baton_contract::text::shown;
 use libloading::Library;
 use nvml_wrapper::Nvml;
 use nvml_wrapper::enums::device::UsedGpuMemory;
@@ -29,7 +30,7 @@ impl Holder {
     /// What its program is called, if it can be seen from here.
     pub fn name(&self) -> Option<String> {
         let name = std::fs::read_to_string(format!("/proc/{}/comm", self.pid)).ok()?;
-        Some(name.trim_end().to_owned())
+        Some(shown(name.trim_end()))
     }
 
     /// Whether it is another coordinator.

@@ -10,13 +10,13 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use baton_contract::class::Class;
 
 use super::tenants::activity::Activity;
+use super::tenants::peer::Sent;
 use super::tenants::process::Domain;
 use super::tenants::table::Tenants;
 use crate::policy::arbiter::{Micros, TenantId};
@@ -35,7 +35,7 @@ pub(super) struct Corun {
     activity: Activity,
     /// Who was at work when it was last looked.
     seen: BTreeSet<TenantId>,
-    /// What somebody said was cleared, which nobody has looked at yet.
+    /// A tenant's sign was cleared, and `look_at_activity` has yet to act upon that.
     cleared: bool,
     /// Before this time all take turns.
     apart_until: Option<Instant>,
@@ -68,7 +68,7 @@ impl Corun {
     }
 
     /// Its slot, and the files of its pages.
-    pub(super) fn place(&self, id: TenantId) -> Option<(u32, [BorrowedFd<'_>; 2])> {
+    pub(super) fn place(&self, id: TenantId) -> Option<(u32, [Sent; 2])> {
         self.activity.place(id)
     }
 
@@ -90,7 +90,7 @@ impl Corun {
         self.activity.leave(id);
     }
 
-    /// Whether what somebody said was cleared since this was asked last.
+    /// True if a tenant's sign was cleared since this was asked last.
     pub(super) fn take_cleared(&mut self) -> bool {
         std::mem::take(&mut self.cleared)
     }

@@ -18,6 +18,11 @@ use super::recorder::event::What;
 use super::tenants::tenant::Tenant;
 use crate::policy::arbiter::{Decision, Event, Pressure, State, TenantId};
 
+/// So many reports of a tenant are heard in a round: then the others have their turn.
+const REPORTS: usize = 16;
+/// The same of requests. Whoever waits for each answer never has more.
+const REQUESTS: usize = 2;
+
 impl Server {
     /// What somebody wants that is no tenant.
     pub(super) fn hear_stranger(&mut self, at: u32) {
@@ -35,20 +40,41 @@ impl Server {
         self.settle();
     }
 
-    /// What a tenant says.
+    /// What a tenant says, as much of it as one gets in a round. The rest is there in the next one.
     pub(super) fn hear(&mut self, id: TenantId, socket: Socket) {
-        while let Some(told) = self.receive(id, socket) {
-            self.shows_life(id);
-            let done = told.and_then(|(message, descriptor)| match socket {
-                Socket::Control => self.report(id, message, descriptor),
-                Socket::Requests => self.request(id, message),
-            });
-            if let Err(why) = done {
-                return self.cut_off(id, &why);
+        let most = match socket {
+            Socket::Control => REPORTS,
+            Socket::Requests => REQUESTS,
+        };
+        for _ in 0..most {
+            if !self.hear_next(id, socket) {
+                return;
             }
-            self.shows_life(id);
-            self.settle();
         }
+    }
+
+    /// Hears all reports that a tenant has made by now.
+    fn hear_reports(&mut self, id: TenantId) {
+        let Some(all) = self.tenants.get(id).map(|tenant| tenant.connection.control.heard_by_now()) else { return };
+        let is_heard = |tenant: &Tenant| tenant.connection.control.heard() >= all;
+        while !self.tenants.get(id).is_none_or(is_heard) && self.hear_next(id, Socket::Control) {}
+    }
+
+    /// The next that a tenant says. False if there is nothing more.
+    fn hear_next(&mut self, id: TenantId, socket: Socket) -> bool {
+        let Some(told) = self.receive(id, socket) else { return false };
+        self.shows_life(id);
+        let done = told.and_then(|(message, descriptor)| match socket {
+            Socket::Control => self.report(id, message, descriptor),
+            Socket::Requests => self.request(id, message),
+        });
+        if let Err(why) = done {
+            self.cut_off(id, &why);
+            return false;
+        }
+        self.shows_life(id);
+        self.settle();
+        true
     }
 
     /// Each family of reports goes to who handles it.
@@ -138,7 +164,7 @@ impl Server {
 
     fn serve_request(&mut self, id: TenantId, request: Request) -> Result<(), String> {
         if depends_on_reports(&request) {
-            self.hear(id, Socket::Control);
+            self.hear_reports(id);
         }
         // That may have been the last of it.
         if !self.tenants.get(id).is_some_and(|tenant| tenant.connection.is_open()) {

@@ -11,14 +11,18 @@ use rustix::io::Errno;
 
 use crate::policy::arbiter::TenantId;
 
-/// So many events are taken at once; the rest stays for the next time.
+/// So many events are taken at once; the rest stays for the next time, and comes first then.
 const AT_ONCE: usize = 256;
+/// So many of them are of strangers, each of whom may cost as much as a new tenant does.
+const STRANGERS_AT_ONCE: usize = 16;
 
 /// Where something happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Source {
     Waker,
     Listener,
+    /// The folder of the socket, of which something was removed.
+    Place,
     /// One of those who have connected, by its number.
     Stranger(u32),
     /// One of those who wait to become tenants, by its number.
@@ -39,6 +43,7 @@ impl Source {
             Self::Control(id) => (4, id.0),
             Self::Requests(id) => (5, id.0),
             Self::Process(id) => (6, id.0),
+            Self::Place => (7, 0),
         };
         kind << 32 | u64::from(number)
     }
@@ -53,6 +58,7 @@ impl Source {
             4 => Self::Control(TenantId(number)),
             5 => Self::Requests(TenantId(number)),
             6 => Self::Process(TenantId(number)),
+            7 => Self::Place,
             kind => unreachable!("only our own words are entered, not of kind {kind}"),
         }
     }
@@ -143,6 +149,11 @@ impl EventLoop {
                 let mut sources: Vec<Source> = events.iter().map(|event| Source::of(event.data.u64())).collect();
                 // Those who go make room for those who come.
                 sources.sort_by_key(|source| *source == Source::Listener);
+                let mut strangers = 0;
+                sources.retain(|source| {
+                    strangers += usize::from(matches!(source, Source::Stranger(_)));
+                    !matches!(source, Source::Stranger(_)) || strangers <= STRANGERS_AT_ONCE
+                });
                 Ok(sources)
             }
             Err(Errno::INTR) => Ok(Vec::new()),
@@ -161,6 +172,7 @@ mod tests {
         let all = [
             Source::Waker,
             Source::Listener,
+            Source::Place,
             Source::Stranger(7),
             Source::Newcomer(u32::MAX),
             Source::Control(tenant),

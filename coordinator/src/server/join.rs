@@ -8,18 +8,24 @@ use baton_contract::link;
 use baton_contract::messages::{Admission, Refusal};
 use baton_contract::scheduling::Scheduling;
 use baton_contract::socket_path;
+use baton_contract::text::shown;
 use baton_contract::wire::VERSION;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::Server;
-use super::lobby::{Newcomer, Refused, refuse};
+use super::lobby::{FULL, Newcomer, Refused, refuse};
 use super::recorder::event::What;
 use super::tenants::connection::{Connection, Pages};
 use super::tenants::peer::Peer;
 use super::tenants::process::Process;
 use super::tenants::shared::{Shared, TenantsPage};
+use super::tenants::table::Tenants;
 use super::tenants::tenant::Tenant;
 use crate::policy::arbiter::Event;
+
+/// A guest has one of so many tenants, and one of so many is the coordinator's user's and root's alone.
+const GUEST_PART: usize = 4;
+const OWN_PART: usize = 8;
 
 impl Server {
     /// A program wants to be a tenant.
@@ -34,12 +40,19 @@ impl Server {
         if let Some(closed) = self.lobby.closed(Refusal::Failed) {
             return refuse(&mut peer, closed);
         }
+        let (most, guest) = (self.options.tuning.max_tenants, peer.guest());
+        let may_join = |guest| is_room_for(&self.tenants, most, guest);
+        let waits = !may_join(guest) || self.lobby.waiting().any(|(other, _)| may_join(other.peer.guest()));
+        if waits && let Some(full) = self.lobby.full(guest) {
+            return refuse(&mut peer, full);
+        }
         let process = match self.process_of(&peer, gpu, sent) {
             Ok(process) => process,
             Err(refused) => return refuse(&mut peer, refused),
         };
+        let name = if name.is_empty() { "unnamed".to_owned() } else { shown(&name) };
         let newcomer = Newcomer { peer, name, process, scheduling };
-        if self.tenants.len() >= self.options.tuning.max_tenants || self.lobby.is_anybody_waiting() {
+        if waits {
             return self.lobby.wait(newcomer);
         }
         self.welcome(newcomer);
@@ -60,13 +73,14 @@ impl Server {
         let failed =
             |error: &dyn std::fmt::Display| (Refusal::Failed, format!("nobody knows which process this is: {error}"));
         let sent = sent.ok_or_else(|| failed(&"no descriptor came"))?;
-        Process::of_peer(peer, sent).map_err(|error| failed(&error))
+        Process::of_peer(peer, sent).map_err(|error| busy(&error).unwrap_or_else(|| failed(&error)))
     }
 
     /// Lets those in who have waited for the longest, as many as there is room for.
     pub(super) fn welcome_newcomers(&mut self) {
-        while self.tenants.len() < self.options.tuning.max_tenants
-            && let Some(newcomer) = self.lobby.next()
+        let most = self.options.tuning.max_tenants;
+        while self.tenants.len() < most
+            && let Some(newcomer) = self.lobby.next(|waiting| is_room_for(&self.tenants, most, waiting.peer.guest()))
         {
             self.welcome(newcomer);
         }
@@ -75,7 +89,7 @@ impl Server {
     /// From here on nobody is let in, also none of those who wait for that.
     pub(super) fn send_newcomers_away(&mut self) {
         self.lobby.close();
-        while let (Some(mut newcomer), Some(closed)) = (self.lobby.next(), self.lobby.closed(Refusal::Failed)) {
+        while let (Some(mut newcomer), Some(closed)) = (self.lobby.next(|_| true), self.lobby.closed(Refusal::Failed)) {
             refuse(&mut newcomer.peer, closed);
         }
     }
@@ -115,7 +129,9 @@ impl Server {
                     }
                 }
             }
-            Err((mut peer, error)) => refuse(&mut peer, (Refusal::Failed, error.to_string())),
+            Err((mut peer, error)) => {
+                refuse(&mut peer, busy(&error).unwrap_or_else(|| (Refusal::Failed, error.to_string())));
+            }
         }
     }
 
@@ -126,9 +142,10 @@ impl Server {
             let theirs = TenantsPage::new()?;
             let (ours, requests): (OwnedFd, OwnedFd) =
                 socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-            Ok((page, page_file, theirs, ours, requests))
+            let sent = theirs.file().as_fd().try_clone_to_owned()?;
+            Ok((page, page_file, theirs, sent, ours, requests))
         })();
-        let (page, page_file, theirs, ours, requests) = match prepared {
+        let (page, page_file, theirs, sent, ours, requests) = match prepared {
             Ok(prepared) => prepared,
             Err(error) => return Err((control, error)),
         };
@@ -142,29 +159,42 @@ impl Server {
         if let Err(error) = self.corun.join(id, process.domain(), scheduling.class) {
             return Err((control, error));
         }
-        let sent = self.corun.place(id).is_some_and(|(slot, [activity, elsewhere])| {
-            let welcome = Admission::Welcome { tenant: id.0, slot };
-            let files = [page_file.as_fd(), theirs.file().as_fd(), requests.as_fd(), activity, elsewhere];
-            control.send(&welcome, &files).is_ok()
+        let is_sent = self.corun.place(id).is_some_and(|(slot, [activity, elsewhere])| {
+            let files = [page_file.into(), sent.into(), requests.into(), activity, elsewhere];
+            control.send(&Admission::Welcome { tenant: id.0, slot }, &files).is_ok()
         });
-        if !sent {
+        if !is_sent {
             self.corun.leave(id);
             return Err((control, io::ErrorKind::BrokenPipe.into()));
         }
         let pages = Pages { coordinators: page, tenants: theirs };
-        let gpu = control.gpu();
-        let connection = Connection::new(process, (control, Peer::new(ours, gpu)), pages);
+        let requests = Peer::new(ours, control.gpu(), control.guest());
+        let connection = Connection::new(process, (control, requests), pages);
         Ok(Tenant::new(name, connection, scheduling))
     }
 
     /// A name that tells the tenant from the others: the one it gave, with a number if that is taken.
     fn free_name(&self, name: String) -> String {
-        let name: String = name.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
-        let name = if name.is_empty() { "unnamed".to_owned() } else { name };
         let taken = |name: &str| self.tenants.iter().any(|(_, tenant)| tenant.name == name);
         if !taken(&name) {
             return name;
         }
         (2..).map(|n| format!("{name}-{n}")).find(|name| !taken(name)).unwrap_or(name)
     }
+}
+
+/// Whether one more can be a tenant, with this limit: of this guest, or of the coordinator's user or root.
+fn is_room_for(tenants: &Tenants, most: usize, guest: Option<u32>) -> bool {
+    let part = |of: usize| (most / of).max(1);
+    let has_part_left = |guest: u32| {
+        let (own, all) = (tenants.of_guests().of(guest), tenants.of_guests().all());
+        own < part(GUEST_PART) && (all == 0 || all < most - part(OWN_PART))
+    };
+    tenants.len() < most && guest.is_none_or(has_part_left)
+}
+
+/// What somebody is told for whom the system has no room now. It is to come again.
+fn busy(error: &io::Error) -> Option<Refused> {
+    let is_full = matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM));
+    is_full.then(|| (Refusal::Busy, FULL.to_owned()))
 }

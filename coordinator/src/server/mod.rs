@@ -66,7 +66,6 @@ use crate::policy::scheduler::Scheduler;
 
 use admin::evict::Evictions;
 use admin::prefetch::Prefetches;
-use admin::stop::Stopping;
 use corun::Corun;
 use cost_model::CostModel;
 use event_loop::{EventLoop, Interest, Source};
@@ -201,7 +200,6 @@ pub struct Server {
     costs: CostModel,
     evictions: Evictions,
     prefetches: Prefetches,
-    stopping: Stopping,
     corun: Corun,
     outsiders: Outsiders,
     preemptions: Preemptions,
@@ -222,6 +220,7 @@ impl Server {
             let events = EventLoop::new()?;
             events.add(&waker, Source::Waker, Interest::Read)?;
             events.add(&endpoint, Source::Listener, Interest::Read)?;
+            events.add(endpoint.watch(), Source::Place, Interest::Read)?;
             Ok(Arc::new(events))
         };
         let events = watched().map_err(|error| system("epoll", error))?;
@@ -255,7 +254,6 @@ impl Server {
             costs: CostModel::default(),
             evictions: Evictions::default(),
             prefetches: Prefetches::default(),
-            stopping: Stopping::default(),
             corun,
             outsiders,
             preemptions,
@@ -345,11 +343,12 @@ impl Server {
         let haste = self.haste_ends().filter(|end| *end > Instant::now());
         let tenants = self.tenants.index().deadline();
         let corun = self.corun.next_timer(self.start);
-        let lobby = self.lobby.next_timer();
+        let lobby = self.lobby.next_timer().into_iter().chain(self.endpoint.next_look()).min();
         let holders = self.next_look_at_holders();
+        let unsent = self.tenants.next_try();
         // Somebody was on the way, or is just looking for a coordinator.
         let end = self.has_no_more_to_do().then(|| Instant::now() + CLOSE_AGAIN);
-        [end, lobby, holders, arbiter, self.memory.next_timer(), first, haste, tenants, corun, limit]
+        [end, lobby, unsent, holders, arbiter, self.memory.next_timer(), first, haste, tenants, corun, limit]
             .into_iter()
             .flatten()
             .min()
@@ -362,6 +361,8 @@ impl Server {
             self.tick();
         }
         self.lobby.send_away(&self.endpoint);
+        self.lobby.look(&mut self.endpoint);
+        self.tenants.send_again();
         self.look_at_holders();
         for id in self.tenants.index().due(Instant::now()) {
             self.look_at(id);
@@ -392,6 +393,7 @@ impl Server {
         match source {
             Source::Waker => {}
             Source::Listener => self.lobby.accept(&self.endpoint),
+            Source::Place => self.endpoint.heed_watch(),
             Source::Stranger(at) => self.hear_stranger(at),
             Source::Newcomer(at) => self.lobby.hear_newcomer(at),
             Source::Control(id) => self.hear(id, Socket::Control),

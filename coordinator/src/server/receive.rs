@@ -30,7 +30,12 @@ impl Server {
             Socket::Control => &mut tenant.connection.control,
             Socket::Requests => &mut tenant.connection.requests,
         };
-        let heard = peer.send_kept().and_then(|()| peer.receive());
+        let sent = peer.send_kept();
+        // The next request is heard when the last one's answer is on its way.
+        if socket == Socket::Requests && sent.is_ok() && peer.keeps() {
+            return None;
+        }
+        let heard = sent.and_then(|()| peer.receive());
         let Received { message, mut descriptors, truncated } = match heard {
             Ok(received) => received?,
             Err(_) => {
@@ -41,6 +46,9 @@ impl Server {
         let came = descriptors.len();
         let decoded = FromTenant::decode(&message).and_then(|(gpu, message)| peer.check(gpu).map(|()| message));
         let decoded = if truncated { decoded.map(|message| self.without_descriptors(id, message)) } else { decoded };
+        if let Some(tenant) = self.tenants.get_mut(id) {
+            tenant.connection.hear();
+        }
         let message = decoded.and_then(|message| message.expect(came)).map_err(|error| error.to_string());
         Some(message.map(|message| (message, descriptors.pop())))
     }

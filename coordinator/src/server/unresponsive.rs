@@ -48,6 +48,7 @@ impl Server {
         };
         log::warn!("{} does not answer: others go on without it, with its memory if they need that", tenant.name);
         tenant.scheduling.left_out = Some(Instant::now());
+        tenant.scheduling.was_stopped = tenant.connection.process.is_stopped() == Some(true);
         if self.arbiter.state(id) == State::Arriving {
             self.memory().end_swap_in(id);
         }
@@ -88,6 +89,10 @@ impl Server {
         }
         if !tenant.preemption.is_under_way() || tenant.preemption.has_passed() {
             log::info!("{} answers again", tenant.name);
+            let was_stopped = tenant.scheduling.was_stopped;
+            if let Some(tenant) = self.tenants.get_mut(id).filter(|_| !was_stopped) {
+                tenant.connection.be_more_patient();
+            }
             self.memory().untake(id);
             self.let_in(id);
         }

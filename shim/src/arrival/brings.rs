@@ -8,7 +8,7 @@ use core::ffi::c_void;
 
 use baton_contract::cuda::CUdeviceptr;
 
-use super::needs::{Named, Opaque};
+use super::needs::{Named, Opaque, leads_where_it_led};
 use super::roots;
 use super::words::{WORD, add_window_words};
 use crate::driver::api::Stream;
@@ -173,8 +173,8 @@ impl Brings for Moved {
 
     fn bring(self, _: Into, found: &mut Named) {
         let Self(to, from, bytes) = self;
-        if bytes == 0 || !is_ours(to) && is_ours(from) {
-            // It leaves the device.
+        if !is_ours(to) && is_ours(from) || leads_where_it_led(to, bytes) {
+            // It leaves the device, or changes nothing that leads anywhere.
             return;
         }
         // Whole words within the device are where they were, and known. Everything else is not.

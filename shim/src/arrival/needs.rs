@@ -131,12 +131,21 @@ impl Named {
 
     /// A word of which only these bytes are known, from the `first` on, is brought to the device.
     pub(super) fn add_part(&mut self, first: usize, bytes: &[u8]) {
+        if leads_where_it_led(first as u64, bytes.len()) {
+            return;
+        }
         let (start, end) = Space::window();
         let part = Part::new(first, bytes);
         if part.lies_between(start, end) {
             self.parts.push(part);
         }
     }
+}
+
+/// Whether so many bytes, brought to an address, leave every word what it was: an address in the same allocation, or none. That is so of a
+/// word's lowest byte, because allocations begin and end at multiples of 256.
+pub(super) fn leads_where_it_led(to: CUdeviceptr, bytes: usize) -> bool {
+    bytes == 0 || bytes == 1 && to.is_multiple_of(size_of::<u64>() as u64)
 }
 
 impl Part {
@@ -186,6 +195,14 @@ mod tests {
         assert!(lower.lies_between(0xA_4000_0000, 0xA_4020_0000) && !lower.lies_between(0xA_4020_0000, 0xB_3FFF_FFFF));
         assert!(!Part::new(4, &[0; 4]).lies_between(0xA_0000_0000, 0xFFF_0000_0000), "zeros above are no address");
         assert!(Part::new(1, &[]).lies_between(7, 7), "nothing is known");
+    }
+
+    #[test]
+    fn the_lowest_byte_of_a_word_leads_nowhere_else() {
+        assert!(leads_where_it_led(0x1000, 1) && leads_where_it_led(0x1008, 1) && leads_where_it_led(0x1003, 0));
+        for (to, bytes) in [(0x1000, 2), (0x1000, 8), (0x1001, 1), (0x1007, 1), (0x1007, 2)] {
+            assert!(!leads_where_it_led(to, bytes), "{bytes} bytes at {to:#x}");
+        }
     }
 
     proptest! {

@@ -196,12 +196,24 @@ fn own_process() -> Result<OwnedFd, Unjoined> {
 /// What a GPU's coordinator offers a program, before the program has joined.
 pub(super) fn offered(uuid: [u8; 16]) -> Option<u64> {
     let (path, chosen) = place(uuid)?;
-    let socket = link::connect(&path, chosen, PATIENCE).ok()?;
-    link::send(socket.as_fd(), &Opening::Expect.encode(GpuNumber::ANY), &[], false).ok()?;
-    let received = link::receive(socket.as_fd(), false).ok()??;
-    match FromCoordinator::decode(&received.message) {
-        Ok((_, FromCoordinator::Admission(Admission::Offer { gpu, bytes, .. }))) if gpu == uuid => Some(bytes),
-        _ => None,
+    let mut waiting = Waiting { since: Instant::now(), is_said: false };
+    loop {
+        let socket = link::connect(&path, chosen, PATIENCE).ok()?;
+        // Whoever does not hear us may have said why.
+        let _ = link::send(socket.as_fd(), &Opening::Expect.encode(GpuNumber::ANY), &[], false);
+        let received = link::receive(socket.as_fd(), false).ok()??;
+        match FromCoordinator::decode(&received.message) {
+            Ok((_, FromCoordinator::Admission(Admission::Offer { gpu, bytes, .. }))) if gpu == uuid => {
+                return Some(bytes);
+            }
+            Ok((_, FromCoordinator::Admission(Admission::Refused { reason: Refusal::Busy, text })))
+                if waiting.since.elapsed() < PATIENCE =>
+            {
+                waiting.say(&text);
+                std::thread::sleep(COME_AGAIN);
+            }
+            _ => return None,
+        }
     }
 }
 

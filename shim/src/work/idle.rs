@@ -3,6 +3,8 @@
 //! That nothing is known of is no answer: such a stream counts as busy.
 
 use core::sync::atomic::{AtomicBool, Ordering};
+use core::time::Duration;
+use std::time::Instant;
 
 use baton_contract::cuda::CUDA_SUCCESS;
 
@@ -12,6 +14,10 @@ use crate::driver::api::{self, Stream};
 
 /// Since all work had ended, something was queued that may not come to its end before the host does something.
 static MAY_WAIT: AtomicBool = AtomicBool::new(false);
+
+/// For how long a stream is asked again that may be about to end: that costs less than to wait for memory. What it has may be a mark of
+/// ours, behind which a program that has ended its work was paused.
+const ABOUT_TO_END: Duration = Duration::from_millis(1);
 
 /// Something is about to be queued that may wait for the host, or for other work that does: a kernel, a wait, a function of the host's.
 pub(crate) fn note_waiting() {
@@ -31,6 +37,18 @@ pub(crate) fn is_idle(stream: Stream) -> bool {
     if !MAY_WAIT.load(Ordering::Acquire) {
         return true;
     }
+    let start = Instant::now();
+    loop {
+        let is_idle = has_ended(stream);
+        if is_idle || start.elapsed() > ABOUT_TO_END {
+            return is_idle;
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// Whether a stream has nothing to do just now, nor those that it waits for.
+fn has_ended(stream: Stream) -> bool {
     // Another context may be capturing, in a way that forbids this thread to ask.
     let _relaxed = api::Relaxed::enter();
     // SAFETY: the stream of the program's call.
@@ -40,14 +58,14 @@ pub(crate) fn is_idle(stream: Stream) -> bool {
     let Some((asking, before)) = waited_for_by(stream) else { return false };
     // SAFETY: streams of the context that is current when they are asked, which are not destroyed meanwhile; none of them captures, or
     // begins to.
-    let has_ended = |stream: Stream| unsafe { api::stream_query(stream) } == CUDA_SUCCESS;
+    let is_over = |stream: Stream| unsafe { api::stream_query(stream) } == CUDA_SUCCESS;
     // A thread's own stream only that thread can ask; it is about to use it.
     let (own, others): (Vec<_>, Vec<_>) = before.into_iter().partition(|stream| *stream == Stream::PerThread);
     let context = api::current_context();
-    own.into_iter().all(has_ended)
+    own.into_iter().all(is_over)
         && aside::unless_stuck(context, move || {
             let _asking = asking;
-            api::within(context, || others.into_iter().all(has_ended)) == Some(true)
+            api::within(context, || others.into_iter().all(is_over)) == Some(true)
         }) == Some(true)
 }
 

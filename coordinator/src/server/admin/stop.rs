@@ -5,19 +5,8 @@ use serde_json::json;
 use crate::server::Server;
 use crate::server::tenants::peer::Peer;
 
-/// So many who have asked for the end are told of it at most: each is a connection.
-const MOST: usize = 256;
-
-/// Those who have asked the coordinator to end.
-#[derive(Default)]
-pub(in crate::server) struct Stopping {
-    is_asked: bool,
-    /// Their connections end with the coordinator, which is how they hear of it.
-    peers: Vec<Peer>,
-}
-
 impl Server {
-    /// Ends after the last tenant, or now. Says before whom that fails.
+    /// Ends after the last tenant, or now. Says before whom that fails. Until then whoever asks waits, and may think better of it.
     pub(in crate::server) fn stop_on_request(&mut self, mut peer: Peer, now: bool) {
         let (fails, goes_on) = self.if_ended_now();
         let answer = json!({ "fails": fails, "goes_on": goes_on });
@@ -25,12 +14,8 @@ impl Server {
             return;
         }
         log::info!("ends {}, as was asked for (`baton stop`)", if now { "now" } else { "after the last program" });
-        self.stopping.is_asked = true;
-        self.stopping.peers.retain(Peer::is_open);
-        if self.stopping.peers.len() < MOST {
-            self.stopping.peers.push(peer);
-        }
         self.send_newcomers_away();
+        self.lobby.awaits_end(peer);
         if now {
             self.stop.stop();
         }
@@ -38,7 +23,7 @@ impl Server {
 
     /// Ends if that was asked for and nobody is here any more.
     pub(in crate::server) fn end_if_asked(&mut self) {
-        if self.stopping.is_asked && self.tenants.is_empty() {
+        if self.lobby.is_closed() && self.tenants.is_empty() {
             self.stop.stop();
         }
     }

@@ -21,7 +21,8 @@ use super::event_loop::{EventLoop, Interest, Source};
 use super::tenants::peer::Peer;
 use super::tenants::process::Process;
 use crate::endpoint::{Closing, Endpoint};
-use strangers::{FULL, Stage, Strangers};
+pub(super) use strangers::FULL;
+use strangers::{Stage, Strangers};
 
 /// Who has greeted and waits until there is room for one more tenant.
 #[derive(Debug)]
@@ -31,6 +32,9 @@ pub(super) struct Newcomer {
     pub(super) process: Process,
     pub(super) scheduling: Scheduling,
 }
+
+/// So many programs of a guest may wait to become tenants.
+const MOST_WAITING: usize = 64;
 
 /// Why somebody is not let in.
 pub(super) type Refused = (Refusal, String);
@@ -50,7 +54,7 @@ pub(super) struct Lobby {
     strangers: Strangers,
     waiting: VecDeque<Waiting>,
     last: u32,
-    /// Nobody becomes a tenant any more.
+    /// Nobody becomes a tenant any more, as long as somebody waits for the end.
     is_closed: bool,
 }
 
@@ -84,6 +88,24 @@ impl Lobby {
         self.strangers.accept(endpoint, self.waiting.len());
     }
 
+    /// Sees to it that newcomers find the socket.
+    pub(super) fn look(&mut self, endpoint: &mut Endpoint) {
+        let waiting = self.waiting.len();
+        match endpoint.look(|socket| self.strangers.take_in(socket, waiting)) {
+            Ok(false) => {}
+            Ok(true) => {
+                log::warn!("the coordinator's socket was removed; it is there again, at {}", endpoint.path().display());
+                let watched = self.events.ensure(&*endpoint, Source::Listener, Interest::Read);
+                let watched =
+                    watched.and_then(|()| self.events.ensure(endpoint.watch(), Source::Place, Interest::Read));
+                if let Err(error) = watched {
+                    log::error!("nobody can join any more: {error}");
+                }
+            }
+            Err(error) => log::error!("newcomers do not find the coordinator: {error}"),
+        }
+    }
+
     /// With nothing left to do: whether nobody is on the way either, so that the coordinator can end. From then on
     /// nobody finds it any more.
     pub(super) fn close_if_unwanted(&mut self, endpoint: &mut Endpoint) -> bool {
@@ -101,6 +123,11 @@ impl Lobby {
                 .map_or_else(|error| failed(&error), |()| false),
             Err(error) => failed(&error),
         }
+    }
+
+    /// One that waits for the end stays connected: it hears of the end by that of its connection.
+    pub(super) fn awaits_end(&mut self, peer: Peer) {
+        self.strangers.keep(peer, Stage::Ending);
     }
 
     /// One of whom nothing more is expected stays connected.
@@ -132,8 +159,15 @@ impl Lobby {
         };
         let stranger = self.strangers.remove(at)?;
         let mut peer = stranger.peer;
+        if stranger.stage == Stage::Ending && self.is_closed && !self.strangers.is_end_awaited() {
+            log::info!("programs may join again: whoever asked for the end (`baton stop`) has gone");
+            self.is_closed = false;
+        }
         // Who is expected has nothing more to say.
-        let Stage::Silent { is_guest } = stranger.stage else { return None };
+        if stranger.stage != Stage::Silent {
+            return None;
+        }
+        let is_guest = peer.guest().is_some();
         let mut received = received?;
         let decoded = FromTenant::decode(&received.message);
         // Who greets has yet to be told the GPU's number.
@@ -169,9 +203,18 @@ impl Lobby {
         self.is_closed.then(|| (reason, text.to_owned()))
     }
 
-    /// Whether anybody waits to become a tenant.
-    pub(super) fn is_anybody_waiting(&self) -> bool {
-        !self.waiting.is_empty()
+    /// Whether the end is asked for, and somebody waits for it.
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+
+    /// Why no further program of a guest can wait, if that is so.
+    pub(super) fn full(&self, guest: Option<u32>) -> Option<Refused> {
+        let user = guest?;
+        let is_its = |waiting: &&Waiting| waiting.newcomer.peer.guest() == guest;
+        let is_full = self.waiting.iter().filter(is_its).count() >= MOST_WAITING;
+        let text = || format!("{MOST_WAITING} programs of user {user} wait to share the GPU already, as many as may");
+        is_full.then(|| (Refusal::Busy, text()))
     }
 
     /// Has a newcomer wait until it is its turn.
@@ -185,9 +228,10 @@ impl Lobby {
         }
     }
 
-    /// Who has waited for the longest, and waits no longer.
-    pub(super) fn next(&mut self) -> Option<Newcomer> {
-        let newcomer = self.waiting.pop_front()?.newcomer;
+    /// Who has waited for the longest of those who may, and waits no longer.
+    pub(super) fn next(&mut self, may: impl Fn(&Newcomer) -> bool) -> Option<Newcomer> {
+        let at = self.waiting.iter().position(|waiting| may(&waiting.newcomer))?;
+        let newcomer = self.waiting.remove(at)?.newcomer;
         self.events.remove(&newcomer.peer);
         Some(newcomer)
     }
@@ -196,7 +240,7 @@ impl Lobby {
     pub(super) fn hear_newcomer(&mut self, number: u32) {
         let is_it = |waiting: &Waiting| waiting.number == number;
         if let Some(at) = self.waiting.iter().position(is_it)
-            && let Some(waiting) = self.waiting.get(at)
+            && let Some(waiting) = self.waiting.get_mut(at)
             && !matches!(waiting.newcomer.peer.receive(), Ok(None))
         {
             self.events.remove(&waiting.newcomer.peer);
@@ -217,6 +261,9 @@ fn is_of_a_program(opening: &Opening) -> bool {
 
 /// It has only this one answer to get, and goes.
 pub(super) fn refuse(peer: &mut Peer, (reason, text): Refused) {
-    log::warn!("refused a connection: {text}");
+    // Whoever may come again does so, many times a second.
+    if reason != Refusal::Busy {
+        log::warn!("refused a connection: {text}");
+    }
     let _ = peer.send(&Admission::Refused { reason, text }, &[]);
 }

@@ -1,9 +1,11 @@
 //! Those who have connected and are no tenants: tools, programs on their way in, `baton run`'s that wait for theirs.
 //!
 //! None of them keeps the others out. Who says nothing is sent away after a while. When there are as many connections as
-//! there may be, or no descriptor is left, who comes is told to come again, and programs do so by themselves.
+//! there may be, or no descriptor is left, who comes is told to come again, and programs do so by themselves. Guests have a part of
+//! the connections, and each of them a part of that. However fast they come, only so many are taken in before all else has its turn.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::{self, Display};
 use std::fs::File;
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,13 +13,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use baton_contract::link;
-use baton_contract::messages::{Admission, Refusal};
+use baton_contract::messages::{Admission, Message as _, Refusal};
 use baton_contract::wire::GpuNumber;
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
 use crate::endpoint::Endpoint;
 use crate::server::event_loop::{EventLoop, Interest, Source};
+use crate::server::tenants::guests::OfGuests;
 use crate::server::tenants::peer::Peer;
 
 /// How long somebody may take for the first message, or to read an answer.
@@ -25,15 +28,26 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// For how long nobody is taken in when no descriptor was left.
 const BACK_OFF: Duration = Duration::from_millis(50);
 
+/// For how long a guest's program may be expected.
+const EXPECTANCY: Duration = Duration::from_secs(600);
+/// So many are taken in at once. Then the tenants have their turn, for at least so long.
+const AT_ONCE: usize = 32;
+const REST: Duration = Duration::from_millis(1);
+/// All guests together have one of so many connections, and each has one of so many.
+const GUESTS_PART: usize = 2;
+const GUEST_PART: usize = 8;
+
 /// What is expected of a stranger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// It has yet to say what it wants. A guest can become a tenant, and steer nothing.
-    Silent { is_guest: bool },
+    /// It has yet to say what it wants.
+    Silent,
     /// It has yet to read all of its answer.
     Reading,
     /// A program comes for it, or it is a program that has asked: nothing more is expected.
     Expected,
+    /// It has asked for the coordinator's end, and waits for that.
+    Ending,
 }
 
 #[derive(Debug)]
@@ -51,7 +65,12 @@ impl Stranger {
 
     /// When it is sent away.
     fn ends(&self) -> Option<Instant> {
-        (self.stage != Stage::Expected).then(|| self.since + PATIENCE)
+        let patience = match self.stage {
+            Stage::Silent | Stage::Reading => PATIENCE,
+            Stage::Expected => self.peer.guest().map(|_| EXPECTANCY)?,
+            Stage::Ending => return None,
+        };
+        Some(self.since + patience)
     }
 }
 
@@ -77,6 +96,10 @@ pub(super) struct Strangers {
     most: usize,
     /// Other users whose programs may be tenants.
     guests: Vec<RangeInclusive<u32>>,
+    /// How many connections they have.
+    of_guests: OfGuests,
+    /// The user who was turned away last, and what is said then.
+    turned_away: Option<(u32, Vec<u8>)>,
     is_full: bool,
 }
 
@@ -86,7 +109,19 @@ impl Strangers {
         let most = getrlimit(Resource::Nofile).current.map_or(usize::MAX, |most| most as usize) / 4;
         let (all, ends) = (BTreeMap::new(), BTreeSet::new());
         let most = most.clamp(16, 16 << 10);
-        Self { events, all, last: 0, ends, spare: spare(), rests_until: None, most, guests, is_full: false }
+        Self {
+            events,
+            all,
+            last: 0,
+            ends,
+            spare: spare(),
+            rests_until: None,
+            most,
+            guests,
+            of_guests: OfGuests::default(),
+            turned_away: None,
+            is_full: false,
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -101,6 +136,7 @@ impl Strangers {
     pub(super) fn remove(&mut self, number: u32) -> Option<Stranger> {
         let stranger = self.all.remove(&number)?;
         self.events.remove(&stranger);
+        self.of_guests.remove(stranger.peer.guest());
         if let Some(end) = stranger.ends() {
             self.ends.remove(&(end, number));
         }
@@ -117,6 +153,7 @@ impl Strangers {
             return log::error!("a connection cannot be watched: {error}");
         }
         self.ends.extend(stranger.ends().map(|end| (end, number)));
+        self.of_guests.add(stranger.peer.guest());
         self.all.insert(number, stranger);
     }
 
@@ -130,9 +167,14 @@ impl Strangers {
         self.ends.first().map(|(end, _)| *end).into_iter().chain(self.rests_until).min()
     }
 
-    /// Takes everybody in who waits, beside so many others.
+    /// Whether anybody waits for the coordinator's end.
+    pub(super) fn is_end_awaited(&self) -> bool {
+        self.all.values().any(|stranger| stranger.stage == Stage::Ending)
+    }
+
+    /// Takes in who waits, beside so many others. If there are many, the rest has to wait for a moment.
     pub(super) fn accept(&mut self, endpoint: &Endpoint, others: usize) {
-        loop {
+        for _ in 0..AT_ONCE {
             match endpoint.accept() {
                 Ok(socket) => self.take_in(socket, others),
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
@@ -142,36 +184,54 @@ impl Strangers {
                     // Whoever it is learns why. The others wait, and nobody is asked again at once.
                     self.spare = None;
                     if let Ok(socket) = endpoint.accept() {
-                        refuse(peer(socket));
+                        refuse(Peer::new(socket, THIS_GPU, None), &FULL);
                     }
                     self.spare = spare();
-                    self.rests_until = Some(Instant::now() + BACK_OFF);
-                    self.events.change(endpoint, Source::Listener, Interest::None);
-                    return;
+                    return self.rest(endpoint, BACK_OFF);
                 }
             }
         }
+        self.rest(endpoint, REST);
+    }
+
+    /// Nobody is taken in for so long.
+    fn rest(&mut self, endpoint: &Endpoint, pause: Duration) {
+        self.rests_until = Some(Instant::now() + pause);
+        self.events.change(endpoint, Source::Listener, Interest::None);
     }
 
     pub(super) fn take_in(&mut self, socket: OwnedFd, others: usize) {
-        let is_guest = match link::peer(socket.as_fd()) {
-            Some(peer) if peer.is_trusted() => false,
-            Some(peer) if self.guests.iter().any(|users| users.contains(&peer.user)) => true,
-            Some(who) => {
-                let text =
-                    format!("this coordinator takes in no programs of user {} (`baton serve --allow-uid`)", who.user);
-                log::warn!("refused a connection: {text}");
-                let _ = peer(socket).send(&Admission::Refused { reason: Refusal::Failed, text }, &[]);
-                return;
-            }
+        let guest = match link::peer(socket.as_fd()) {
+            Some(peer) if peer.is_trusted() => None,
+            Some(peer) if self.guests.iter().any(|users| users.contains(&peer.user)) => Some(peer.user),
+            Some(who) => return self.turn_away(&socket, who.user),
             None => return,
         };
+        let peer = Peer::new(socket, THIS_GPU, guest);
         if self.all.len() + others >= self.most {
             self.say_full("there are as many connections as the limit on descriptors allows");
-            return refuse(peer(socket));
+            return refuse(peer, &FULL);
+        }
+        let is_much =
+            |user| self.of_guests.of(user) >= self.most / GUEST_PART || self.of_guests.all() >= self.most / GUESTS_PART;
+        if let Some(user) = guest.filter(|user| is_much(*user)) {
+            let why = format_args!("user {user} has as many connections to this coordinator as other users may have");
+            return refuse(peer, &why);
         }
         self.is_full = false;
-        self.keep(peer(socket), Stage::Silent { is_guest });
+        self.keep(peer, Stage::Silent);
+    }
+
+    /// A user's program is not taken in. It costs as little as possible: there may be no end of them.
+    fn turn_away(&mut self, socket: &OwnedFd, user: u32) {
+        if self.turned_away.as_ref().is_none_or(|(last, _)| *last != user) {
+            let text = NoGuest(user).to_string();
+            self.turned_away = Some((user, Admission::Refused { reason: Refusal::Failed, text }.encode(THIS_GPU)));
+        }
+        if let Some((_, message)) = &self.turned_away {
+            let _ = link::send(socket.as_fd(), message, &[], true);
+        }
+        log::warn!("refused a connection: {}", NoGuest(user));
     }
 
     fn say_full(&mut self, why: &str) {
@@ -189,7 +249,7 @@ impl Strangers {
         while let Some((_, number)) = self.ends.first().copied().filter(|(end, _)| *end <= now)
             && let Some(mut late) = self.remove(number)
         {
-            if let Stage::Silent { .. } = late.stage {
+            if late.stage == Stage::Silent {
                 let text = format!("nothing was said for {} s", PATIENCE.as_secs());
                 let _ = late.peer.send(&Admission::Refused { reason: Refusal::Malformed, text }, &[]);
             }
@@ -198,8 +258,15 @@ impl Strangers {
 }
 
 /// This coordinator has one GPU.
-fn peer(socket: OwnedFd) -> Peer {
-    Peer::new(socket, GpuNumber::FIRST)
+const THIS_GPU: GpuNumber = GpuNumber::FIRST;
+
+/// Why a user's programs are not taken in.
+struct NoGuest(u32);
+
+impl Display for NoGuest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "this coordinator takes in no programs of user {} (`baton serve --allow-uid`)", self.0)
+    }
 }
 
 fn spare() -> Option<File> {
@@ -207,9 +274,33 @@ fn spare() -> Option<File> {
 }
 
 /// What somebody is told for whom there is no room.
-pub(super) const FULL: &str =
+pub(in crate::server) const FULL: &str =
     "the coordinator has as many connections as it can have; try again, or start it with a higher `ulimit -n`";
 
-fn refuse(mut peer: Peer) {
-    let _ = peer.send(&Admission::Refused { reason: Refusal::Busy, text: FULL.to_owned() }, &[]);
+/// Whoever it is comes again by itself.
+fn refuse(mut peer: Peer, why: &dyn Display) {
+    let _ = peer.send(&Admission::Refused { reason: Refusal::Busy, text: why.to_string() }, &[]);
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    use super::*;
+
+    #[test]
+    fn a_guests_program_is_not_expected_for_ever_and_nobody_may_be_silent_for_long() {
+        let ends = |stage: Stage, guest: Option<u32>| {
+            let made = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
+            let (socket, _theirs) = made.expect("sockets");
+            let stranger = Stranger { peer: Peer::new(socket, THIS_GPU, guest), stage, since: Instant::now() };
+            stranger.ends().map(|end| end - stranger.since)
+        };
+        assert_eq!(ends(Stage::Expected, Some(7)), Some(EXPECTANCY));
+        assert_eq!(ends(Stage::Expected, None), None, "it may take as long as it likes to start");
+        for guest in [None, Some(7)] {
+            assert_eq!(ends(Stage::Silent, guest), Some(PATIENCE));
+            assert_eq!(ends(Stage::Reading, guest), Some(PATIENCE));
+        }
+    }
 }

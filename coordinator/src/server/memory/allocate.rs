@@ -6,7 +6,6 @@
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
 
 use baton_contract::memory::{GRANULE, SizeClass};
@@ -22,6 +21,7 @@ use crate::books::sizes::{PerClass, bytes_of};
 use crate::policy::arbiter::{State, TenantId};
 use crate::server::recorder::event::What;
 use crate::server::tenants::memory::Notice;
+use crate::server::tenants::peer::Sent;
 use crate::server::tenants::tenant::Tenant;
 
 /// Somebody who needs frames.
@@ -293,8 +293,7 @@ impl Access<'_> {
 
     /// Answers a tenant's request with frames.
     pub(super) fn answer_with(&mut self, id: TenantId, message: &Answer, frames: &[FrameId]) {
-        let descriptors: Vec<BorrowedFd<'_>> =
-            frames.iter().filter_map(|frame| self.memory.frames[frame.0 as usize].as_ref().map(AsFd::as_fd)).collect();
+        let descriptors: Vec<Sent> = frames.iter().filter_map(|frame| self.memory.descriptor(*frame)).collect();
         self.tenants.answer(id, message, &descriptors);
     }
 

@@ -54,6 +54,7 @@ use self::swap_in::SwapIn;
 use self::transfer::Task;
 use super::cost_model::CostModel;
 use super::recorder::Recorder;
+use super::tenants::peer::Sent;
 use super::tenants::table::Tenants;
 use super::{Options, Pipeline, ServeError};
 use crate::books::arena::{Arena, FrameId};
@@ -215,6 +216,11 @@ impl Memory {
     /// The GPU's part of it.
     pub(super) fn arena(&self) -> &Arena {
         &self.arena
+    }
+
+    /// What a frame is sent by.
+    fn descriptor(&self, frame: FrameId) -> Option<Sent> {
+        self.frames[frame.0 as usize].as_ref().map(|memory| Sent::clone(&memory.descriptor))
     }
 
     /// The host's part of it.

@@ -6,7 +6,6 @@
 //! streams in behind, and each of its calls waits for what it needs (the shim's part of this).
 
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, BorrowedFd};
 
 use baton_contract::memory::SizeClass;
 use baton_contract::messages::{ExtentId, MemoryCommand};
@@ -23,6 +22,7 @@ use crate::policy::arbiter::{State, TenantId};
 use crate::policy::planner::{Costs, Item, plan};
 use crate::server::Pipeline;
 use crate::server::tenants::memory::Batch;
+use crate::server::tenants::peer::Sent;
 use crate::server::tenants::tenant::Tenant;
 
 /// A unit that comes in: all that its tenants have, for the baton.
@@ -236,10 +236,7 @@ impl Access<'_> {
         for extents in extents.chunks(at_once) {
             let frames: Vec<FrameId> = extents.iter().filter_map(|extent| self.frame_to_send(id, *extent)).collect();
             let Some(tenant) = self.tenants.get_mut(id) else { return };
-            let descriptors: Vec<BorrowedFd<'_>> = frames
-                .into_iter()
-                .filter_map(|frame| self.memory.frames[frame.0 as usize].as_ref().map(AsFd::as_fd))
-                .collect();
+            let descriptors: Vec<Sent> = frames.into_iter().filter_map(|frame| self.memory.descriptor(frame)).collect();
             let batch = tenant.memory.add_batch(Batch::Prepare(extents.to_vec()));
             let message = MemoryCommand::Prepare { batch, extents: extents.to_vec() };
             self.tenants.tell_with(id, &message, &descriptors);

@@ -5,13 +5,13 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 
 use baton_contract::class::Class;
 use baton_contract::page::{ACTIVITY_SLOTS, ACTIVITY_WORDS, ActivityPage, ElsewherePage};
 use rustix::thread::futex;
 
+use super::peer::Sent;
 use super::process::Domain;
 use super::shared::{Shared, reopened};
 use crate::policy::arbiter::TenantId;
@@ -23,10 +23,10 @@ struct Pages {
     domain: Option<Domain>,
     members: usize,
     page: Shared<ActivityPage>,
-    writable: OwnedFd,
-    readable: OwnedFd,
+    writable: Sent,
+    readable: Sent,
     elsewhere: Shared<ElsewherePage>,
-    elsewhere_file: OwnedFd,
+    elsewhere_file: Sent,
     /// A bit for each slot that somebody has, as on the page.
     taken: [u64; ACTIVITY_WORDS],
     /// Those of them that count.
@@ -48,10 +48,10 @@ impl Pages {
             members: 0,
             page,
             // What is opened only for reading cannot be mapped writable.
-            readable: reopened(&writable)?,
-            writable,
+            readable: reopened(&writable)?.into(),
+            writable: writable.into(),
             elsewhere,
-            elsewhere_file,
+            elsewhere_file: elsewhere_file.into(),
             taken: [0; ACTIVITY_WORDS],
             counting: [0; ACTIVITY_WORDS],
             tenants: BTreeMap::new(),
@@ -163,11 +163,11 @@ impl Activity {
     }
 
     /// A tenant's slot, or [`ACTIVITY_SLOTS`], and the pages' files for one with that: its domain's, and what that is told of others.
-    pub(in crate::server) fn place(&self, id: TenantId) -> Option<(u32, [BorrowedFd<'_>; 2])> {
+    pub(in crate::server) fn place(&self, id: TenantId) -> Option<(u32, [Sent; 2])> {
         let Member { domain, slot } = self.members.get(&id)?;
         let pages = self.domains.get(domain)?;
         let page = if slot.is_some() { &pages.writable } else { &pages.readable };
-        Some((slot.unwrap_or(ACTIVITY_SLOTS), [page.as_fd(), pages.elsewhere_file.as_fd()]))
+        Some((slot.unwrap_or(ACTIVITY_SLOTS), [page, &pages.elsewhere_file].map(Sent::clone)))
     }
 
     /// A tenant is of another class from here on. It never gets the slot that it had: it may use that once more.

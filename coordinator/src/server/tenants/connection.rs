@@ -9,9 +9,11 @@ use baton_contract::page::CoordinatorPage;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::peer::Peer;
+use super::preemption::PATIENCE;
 use super::process::Process;
 use super::shared::{Shared, TenantsPage};
 use super::signs::Heartbeat;
+use super::tenant::ANSWER_LIMIT;
 
 /// The pages that a tenant and the server share.
 #[derive(Debug)]
@@ -50,6 +52,10 @@ pub(in crate::server) struct Connection {
     pub(in crate::server) theirs: TenantsPage,
     /// When it last showed that it was not stopped.
     pub(in crate::server) heartbeat: Heartbeat,
+    /// When it last said something.
+    heard: Instant,
+    /// How long it may say nothing when it has been told to do something.
+    patience: Duration,
     /// How many of its requests to the GPU have been read.
     requests_read: u64,
     asking: Asking,
@@ -65,14 +71,43 @@ impl Connection {
             page: pages.coordinators,
             theirs: pages.tenants,
             heartbeat: Heartbeat::new(),
+            heard: Instant::now(),
+            patience: PATIENCE,
             requests_read: 0,
             asking: Asking::Nothing,
             state: State::Open,
         }
     }
 
+    /// Its sockets.
+    pub(in crate::server) fn peers(&self) -> [&Peer; 2] {
+        [&self.control, &self.requests]
+    }
+
+    /// The same, to send something.
+    pub(in crate::server) fn peers_mut(&mut self) -> [&mut Peer; 2] {
+        [&mut self.control, &mut self.requests]
+    }
+
     pub(in crate::server) fn is_open(&self) -> bool {
         self.state == State::Open
+    }
+
+    /// It has said something.
+    pub(in crate::server) fn hear(&mut self) {
+        self.heard = Instant::now();
+    }
+
+    /// When it has been silent for too long since it was told something.
+    pub(in crate::server) fn is_silent_at(&self, told: Instant) -> Instant {
+        told.max(self.heard) + self.patience
+    }
+
+    /// It has answered in the end, and was not stopped: the machine is slow, or what it does takes long. A guest could feign that.
+    pub(in crate::server) fn be_more_patient(&mut self) {
+        if self.control.guest().is_none() {
+            self.patience = (2 * self.patience).min(ANSWER_LIMIT);
+        }
     }
 
     /// From now on it shows signs of life.
@@ -90,7 +125,7 @@ impl Connection {
     /// It has ended; work of the tenant's may be on the GPU all the same.
     pub(in crate::server) fn end(&mut self, may_run: bool) {
         self.state = State::Ended { may_run, since: Instant::now() };
-        for socket in [&self.control, &self.requests] {
+        for socket in self.peers() {
             // A tenant that lives sees that it is alone.
             let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Write);
         }

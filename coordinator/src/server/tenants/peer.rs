@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use baton_contract::link;
 use baton_contract::messages::Message;
@@ -14,61 +16,148 @@ use crate::server::event_loop::Interest;
 /// A tenant that reads nothing gets no more than this many messages kept for it.
 const MOST_KEPT: usize = 4096;
 
+/// No more descriptors than these are on their way to a peer that does not read. The system counts them for the user who sends, and lets
+/// none of that user's processes send any more when there are too many.
+const MOST_UNREAD: usize = 64;
+
+/// How soon it is tried again what the system had no room for, or the peer had not read.
+const SOON: Duration = Duration::from_millis(1);
+/// The same after many tries.
+const LATER: Duration = Duration::from_millis(100);
+
+/// A descriptor that is sent. What is kept for a peer takes no further one.
+pub(in crate::server) type Sent = Arc<OwnedFd>;
+
 /// A socket and what could not be sent yet.
 #[derive(Debug)]
 pub(in crate::server) struct Peer {
     /// The GPU that is talked about.
     gpu: GpuNumber,
+    /// Another user than the coordinator's and root, if it is one.
+    guest: Option<u32>,
     socket: OwnedFd,
-    kept: VecDeque<(Vec<u8>, Vec<OwnedFd>)>,
+    kept: VecDeque<(Vec<u8>, Vec<Sent>)>,
+    /// Why something is kept, which does not show at the socket.
+    held: Option<Held>,
+    /// Descriptors that were sent since it had read all that came before.
+    unread: usize,
+    /// How many bytes of it have been heard.
+    heard: u64,
+}
+
+/// What is kept is tried again at times.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    pause: Duration,
+    next: Instant,
 }
 
 /// The connection is of no use any more.
 #[derive(Debug)]
 pub(in crate::server) struct Lost;
 
+/// What became of a message.
+enum Outcome {
+    Sent,
+    /// The socket is full. It shows when it no longer is.
+    Full,
+    /// It is to be tried again after a while.
+    Later,
+}
+
 impl Peer {
-    pub(in crate::server) fn new(socket: OwnedFd, gpu: GpuNumber) -> Self {
-        Self { gpu, socket, kept: VecDeque::new() }
+    pub(in crate::server) fn new(socket: OwnedFd, gpu: GpuNumber, guest: Option<u32>) -> Self {
+        Self { gpu, guest, socket, kept: VecDeque::new(), held: None, unread: 0, heard: 0 }
     }
 
-    /// Sends a message, or keeps it while the tenant does not read.
-    pub(in crate::server) fn send(&mut self, message: &impl Message, with: &[BorrowedFd<'_>]) -> Result<(), Lost> {
+    /// Its user, if that is neither the coordinator's nor root.
+    pub(in crate::server) fn guest(&self) -> Option<u32> {
+        self.guest
+    }
+
+    /// Sends a message, or keeps it while the tenant does not read or the system has no room for its descriptors.
+    pub(in crate::server) fn send(&mut self, message: &impl Message, with: &[Sent]) -> Result<(), Lost> {
         debug_assert_eq!(message.descriptors(), with.len(), "{message:?}");
         let bytes = message.encode(self.gpu);
-        if self.kept.is_empty() {
-            match link::send(self.socket.as_fd(), &bytes, with, true) {
-                Ok(()) => return Ok(()),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(_) => return Err(Lost),
-            }
+        if self.kept.is_empty() && self.is_sent(&bytes, with)? {
+            return Ok(());
         }
         if self.kept.len() >= MOST_KEPT {
             return Err(Lost);
         }
-        let with: Result<Vec<OwnedFd>, _> = with.iter().map(|fd| fd.try_clone_to_owned()).collect();
-        self.kept.push_back((bytes, with.map_err(|_| Lost)?));
+        self.kept.push_back((bytes, with.to_vec()));
         Ok(())
     }
 
-    /// Whether something waits for the tenant to read.
+    /// Tries to send a message. What stands in its way, if anything does, is noted.
+    fn is_sent(&mut self, bytes: &[u8], with: &[Sent]) -> Result<bool, Lost> {
+        match self.try_send(bytes, with)? {
+            Outcome::Sent => self.held = None,
+            Outcome::Full => {
+                self.held = None;
+                return Ok(false);
+            }
+            Outcome::Later => {
+                let pause = self.held.map_or(SOON, |held| LATER.min(2 * held.pause));
+                self.held = Some(Held { pause, next: Instant::now() + pause });
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn try_send(&mut self, bytes: &[u8], with: &[Sent]) -> Result<Outcome, Lost> {
+        if !with.is_empty() && self.unread + with.len() > MOST_UNREAD {
+            if !link::is_all_read(self.socket.as_fd()) {
+                return if self.is_open() { Ok(Outcome::Later) } else { Err(Lost) };
+            }
+            self.unread = 0;
+        }
+        let descriptors: Vec<BorrowedFd<'_>> = with.iter().map(|one| one.as_fd()).collect();
+        match link::send(self.socket.as_fd(), bytes, &descriptors, true) {
+            Ok(()) => {
+                self.unread += with.len();
+                Ok(Outcome::Sent)
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Outcome::Full),
+            Err(error) if is_want_of_room(&error) && self.is_open() => Ok(Outcome::Later),
+            Err(_) => Err(Lost),
+        }
+    }
+
+    /// Whether something waits to be sent.
     pub(in crate::server) fn keeps(&self) -> bool {
         !self.kept.is_empty()
     }
 
-    /// What it is watched for: to be read, and written to when there is something left to send.
-    pub(in crate::server) fn interest(&self) -> Interest {
-        if self.keeps() { Interest::Both } else { Interest::Read }
+    /// When to try again to send what waits, where that does not show at the socket.
+    pub(in crate::server) fn next_try(&self) -> Option<Instant> {
+        self.held.map(|held| held.next)
     }
 
-    /// Sends what was kept, as far as the tenant reads it now.
+    /// What it is watched for: to be read, and written to when that is what something left to send waits for.
+    pub(in crate::server) fn interest(&self) -> Interest {
+        if self.keeps() && self.held.is_none() { Interest::Both } else { Interest::Read }
+    }
+
+    /// The same where nothing is heard before all is sent.
+    pub(in crate::server) fn interest_in_turn(&self) -> Interest {
+        match (self.keeps(), self.held.is_some()) {
+            (false, _) => Interest::Read,
+            (true, false) => Interest::Write,
+            (true, true) => Interest::None,
+        }
+    }
+
+    /// Sends what was kept, as far as that is possible now.
     pub(in crate::server) fn send_kept(&mut self) -> Result<(), Lost> {
-        while let Some((bytes, with)) = self.kept.front() {
-            let with: Vec<BorrowedFd<'_>> = with.iter().map(AsFd::as_fd).collect();
-            match link::send(self.socket.as_fd(), bytes, &with, true) {
-                Ok(()) => drop(self.kept.pop_front()),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                Err(_) => return Err(Lost),
+        while let Some((bytes, with)) = self.kept.pop_front() {
+            match self.is_sent(&bytes, &with) {
+                Ok(true) => {}
+                kept => {
+                    self.kept.push_front((bytes, with));
+                    return kept.map(drop);
+                }
             }
         }
         Ok(())
@@ -92,18 +181,138 @@ impl Peer {
     }
 
     /// The next message, if one is there.
-    pub(in crate::server) fn receive(&self) -> Result<Option<link::Received>, Lost> {
+    pub(in crate::server) fn receive(&mut self) -> Result<Option<link::Received>, Lost> {
         match link::receive(self.socket.as_fd(), true) {
-            Ok(Some(received)) => Ok(Some(received)),
+            Ok(Some(received)) => {
+                self.heard += received.message.len() as u64;
+                Ok(Some(received))
+            }
             Ok(None) => Err(Lost),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
             Err(_) => Err(Lost),
         }
     }
+
+    /// How many bytes of it have been heard.
+    pub(in crate::server) fn heard(&self) -> u64 {
+        self.heard
+    }
+
+    /// The same when all has been heard that is there now.
+    pub(in crate::server) fn heard_by_now(&self) -> u64 {
+        self.heard + link::unheard(self.socket.as_fd()) as u64
+    }
+}
+
+/// Whether a message could not be sent because the system has no room for it or its descriptors now.
+fn is_want_of_room(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::ETOOMANYREFS | libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM)
+    )
 }
 
 impl AsFd for Peer {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::process::Command;
+
+    use baton_contract::messages::{Answer, ExtentId};
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    use super::*;
+
+    const FRAMES: usize = 16;
+
+    fn pair() -> (Peer, OwnedFd) {
+        let made = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
+        let (ours, theirs) = made.expect("sockets");
+        (Peer::new(ours, GpuNumber::FIRST, None), theirs)
+    }
+
+    fn frames() -> (Answer, Vec<Sent>) {
+        let null: Sent = Arc::new(File::open("/dev/null").expect("there").into());
+        (Answer::Frames { extents: (0..FRAMES as u32).map(ExtentId).collect() }, vec![null; FRAMES])
+    }
+
+    /// How many descriptors come, all that are there.
+    fn read(socket: &OwnedFd) -> usize {
+        let heard = || link::receive(socket.as_fd(), true).ok().flatten();
+        std::iter::from_fn(heard).map(|received| received.descriptors.len()).sum()
+    }
+
+    #[test]
+    fn descriptors_that_nobody_reads_wait_and_come_when_those_before_are_read() {
+        let (mut peer, theirs) = pair();
+        let (answer, with) = frames();
+        for _ in 0..10 {
+            peer.send(&answer, &with).expect("it lives");
+        }
+        assert!(peer.keeps() && peer.next_try().is_some() && peer.interest_in_turn() == Interest::None);
+        let mut came = 0;
+        while peer.keeps() {
+            let now = read(&theirs);
+            assert!((1..=MOST_UNREAD).contains(&now), "{now} descriptors at once");
+            came += now;
+            peer.send_kept().expect("it lives");
+        }
+        assert_eq!((came + read(&theirs), peer.next_try()), (10 * FRAMES, None));
+        // Whoever goes while something waits is heard of.
+        for _ in 0..10 {
+            peer.send(&answer, &with).expect("it lives");
+        }
+        drop(theirs);
+        assert!(peer.send_kept().is_err());
+    }
+
+    /// The system counts descriptors on their way for their user: this test is one of its own, in a process of its own.
+    #[test]
+    fn a_send_that_the_system_has_no_room_for_is_made_later() {
+        const NAME: &str = "a_send_that_the_system_has_no_room_for_is_made_later";
+        // SAFETY: asks who we are.
+        if unsafe { libc::geteuid() } != 0 {
+            return eprintln!("skipped: only root can be another user");
+        }
+        if std::env::var_os("BATON_TEST_ALONE").is_none() {
+            let mut command = Command::new(std::env::current_exe().expect("a running test has a file"));
+            let name = format!("server::tenants::peer::tests::{NAME}");
+            let output = command.args(["--exact", &name, "--nocapture"]).env("BATON_TEST_ALONE", "1").output();
+            let output = output.expect("it can be run");
+            let said = String::from_utf8_lossy(&output.stdout);
+            assert!(output.status.success() && said.contains("1 passed"), "{said}{output:?}");
+            return;
+        }
+        let limit = libc::rlimit { rlim_cur: 64, rlim_max: 64 };
+        // SAFETY: a structure that lives over the call; a number.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) | libc::setuid(0x7eab_1e00) }, 0);
+        let (answer, with) = frames();
+        let mut floods = Vec::new();
+        let stuck = loop {
+            assert!(floods.len() < 10, "there is a limit");
+            let (mut flood, unread) = pair();
+            flood.send(&answer, &with).expect("it lives");
+            flood.send(&answer, &with).expect("it lives");
+            let is_stuck = flood.keeps();
+            floods.push((flood, unread));
+            if is_stuck {
+                break floods.len();
+            }
+        };
+        let (mut innocent, theirs) = pair();
+        innocent.send(&answer, &with).expect("only the others' descriptors are in the way");
+        assert!(innocent.keeps() && innocent.next_try().is_some(), "after {stuck}");
+        innocent.send_kept().expect("and they still are");
+        assert_eq!(read(&theirs), 0);
+        for (_, unread) in &floods {
+            read(unread);
+        }
+        innocent.send_kept().expect("they are no more");
+        assert_eq!((innocent.keeps(), read(&theirs)), (false, FRAMES));
     }
 }

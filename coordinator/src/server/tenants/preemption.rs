@@ -21,7 +21,7 @@ use crate::device::preemptor::PreemptTarget;
 /// How long a tenant may take to close its gate before it is paused all the same.
 const GATE_LIMIT: Duration = Duration::from_millis(2);
 /// How long others wait for the memory of one that is paused and has not closed its gate: it was stopped, say.
-const PATIENCE: Duration = Duration::from_millis(250);
+pub(super) const PATIENCE: Duration = Duration::from_millis(250);
 
 /// How long the call may take, in milliseconds in which the tenant has looked for its end: on a busy machine those are fewer
 /// than have passed. Where nothing is in its way it takes a small part of one.
@@ -544,7 +544,8 @@ impl Tenant {
             }
             None => {
                 let since = self.memory.oldest_batch().filter(|_| !self.turn.is_ending())?;
-                Some([since + LOOK, since + PATIENCE])
+                let last = self.connection.is_silent_at(since);
+                Some([last.min(since + LOOK), last])
             }
             Some(_) => None,
         }

@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::{Deref, DerefMut};
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
 use baton_contract::messages::{Answer, Message};
 
+use super::guests::OfGuests;
 use super::index::Index;
-use super::peer::Peer;
+use super::peer::{Peer, Sent};
 use super::tenant::Tenant;
 use crate::books::extents::{Counts, Extents};
 use crate::policy::arbiter::TenantId;
@@ -22,6 +22,8 @@ pub(in crate::server) struct Tenants {
     events: Arc<EventLoop>,
     all: BTreeMap<TenantId, Tenant>,
     last: u32,
+    /// How many are guests'.
+    guests: OfGuests,
     /// What all tenants' extents add up to.
     totals: Counts,
     index: Index,
@@ -45,6 +47,7 @@ impl Tenants {
             events,
             all: BTreeMap::new(),
             last: 0,
+            guests: OfGuests::default(),
             totals: Counts::default(),
             index: Index::default(),
             touched: Vec::new(),
@@ -73,8 +76,13 @@ impl Tenants {
         let id = self.next_id();
         self.events.add(&tenant.connection.process, Source::Process(id), Interest::Read)?;
         self.events.add(&tenant.connection.control, Source::Control(id), tenant.connection.control.interest())?;
-        self.events.add(&tenant.connection.requests, Source::Requests(id), tenant.connection.requests.interest())?;
+        self.events.add(&tenant.connection.requests, Source::Requests(id), Interest::Read)?;
         self.last = id.0;
+        // Its welcome may have to wait.
+        if tenant.connection.control.keeps() {
+            self.behind.insert(id);
+        }
+        self.guests.add(tenant.connection.control.guest());
         self.all.insert(id, tenant);
         self.touched.push(id);
         Ok(id)
@@ -85,6 +93,7 @@ impl Tenants {
         self.listen_no_more(id);
         let mut tenant = self.all.remove(&id)?;
         self.events.remove(&tenant.connection.process);
+        self.guests.remove(tenant.connection.control.guest());
         let extents = std::mem::take(&mut tenant.memory.extents);
         self.totals = self.totals.less(extents.counts());
         self.changed.remove(&id);
@@ -160,6 +169,11 @@ impl Tenants {
         self.all.len()
     }
 
+    /// How many are guests'.
+    pub(in crate::server) fn of_guests(&self) -> &OfGuests {
+        &self.guests
+    }
+
     pub(in crate::server) fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
@@ -207,11 +221,31 @@ impl Tenants {
     pub(in crate::server) fn watch_those_behind(&mut self) {
         self.behind.retain(|id| {
             let Some(tenant) = self.all.get(id).filter(|tenant| tenant.connection.is_open()) else { return false };
-            let watch = |peer: &Peer, source| self.events.change(peer, source, peer.interest());
-            watch(&tenant.connection.control, Source::Control(*id));
-            watch(&tenant.connection.requests, Source::Requests(*id));
+            let watch = |peer: &Peer, source, interest| self.events.change(peer, source, interest);
+            let (control, requests) = (&tenant.connection.control, &tenant.connection.requests);
+            watch(control, Source::Control(*id), control.interest());
+            watch(requests, Source::Requests(*id), requests.interest_in_turn());
             tenant.connection.control.keeps() || tenant.connection.requests.keeps()
         });
+    }
+
+    /// When it is to be tried again to send what waits and shows at no socket.
+    pub(in crate::server) fn next_try(&self) -> Option<Instant> {
+        let behind = self.behind.iter().filter_map(|id| self.all.get(id));
+        behind.flat_map(|tenant| tenant.connection.peers()).filter_map(Peer::next_try).min()
+    }
+
+    /// Tries that again.
+    pub(in crate::server) fn send_again(&mut self) {
+        let now = Instant::now();
+        for id in &self.behind {
+            let Some(tenant) = self.all.get_mut(id).filter(|tenant| tenant.connection.is_open()) else { continue };
+            let due =
+                tenant.connection.peers_mut().into_iter().filter(|peer| peer.next_try().is_some_and(|at| at <= now));
+            if due.map(Peer::send_kept).any(|sent| sent.is_err()) {
+                self.lost.push(*id);
+            }
+        }
     }
 
     /// Says something to a tenant's control loop.
@@ -220,7 +254,7 @@ impl Tenants {
     }
 
     /// The same, with descriptors.
-    pub(in crate::server) fn tell_with(&mut self, id: TenantId, message: &impl Message, with: &[BorrowedFd<'_>]) {
+    pub(in crate::server) fn tell_with(&mut self, id: TenantId, message: &impl Message, with: &[Sent]) {
         let Some(tenant) = self.all.get_mut(&id) else { return };
         if tenant.connection.is_open() && tenant.connection.control.send(message, with).is_err() {
             self.lost.push(id);
@@ -231,7 +265,7 @@ impl Tenants {
     }
 
     /// Answers a tenant's request.
-    pub(in crate::server) fn answer(&mut self, id: TenantId, answer: &Answer, with: &[BorrowedFd<'_>]) {
+    pub(in crate::server) fn answer(&mut self, id: TenantId, answer: &Answer, with: &[Sent]) {
         let Some(tenant) = self.all.get_mut(&id).filter(|tenant| tenant.connection.is_open()) else { return };
         tenant.connection.answered();
         if tenant.connection.requests.send(answer, with).is_err() {

@@ -29,6 +29,8 @@ pub(in crate::server) struct Scheduled {
     pub(in crate::server) suspended: Option<Instant>,
     /// Since when it is left out because it does not answer.
     pub(in crate::server) left_out: Option<Instant>,
+    /// Whether the system said that its process was stopped, when that was decided.
+    pub(in crate::server) was_stopped: bool,
     /// What the arbiter counted for it until its connection ended: switches, and microseconds of GPU time.
     pub(in crate::server) counted: (u64, u64),
 }
@@ -57,6 +59,7 @@ impl Tenant {
                 is_waiting: false,
                 suspended: None,
                 left_out: None,
+                was_stopped: false,
                 counted: (0, 0),
             },
             memory: Holdings::default(),
