@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use baton_contract::memory::size;
 use baton_coordinator::device::gpu::Gpu;
 use baton_coordinator::endpoint::{Endpoint, Visitors};
-use baton_coordinator::server::{Options, Server};
+use baton_coordinator::server::{OnStuck, Options, Server};
 use baton_harness::install::Install;
 use clap::Args;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -100,6 +100,8 @@ pub fn run(serve: Serve) -> Result<(), CliError> {
         trace: all.trace.clone(),
         poison: poison.then_some(POISON),
         guests: all.allow_uid.as_ref().map(|users| users.0.clone()).unwrap_or_default(),
+        isolation: all.isolation.expect(set).into(),
+        on_stuck: OnStuck { what: all.on_stuck.map(Into::into), after: all.stuck_after.expect(set).0 },
         until_idle,
     };
     let mut server = Server::new(gpu, endpoint, options)?;

@@ -97,6 +97,17 @@ pub struct Settings {
     /// Show metrics there only to whoever knows the token in this file, which only you can read.
     #[arg(long, value_name = "FILE", env = "BATON_SERVE_METRICS_TOKEN_FILE")]
     pub metrics_token_file: Option<PathBuf>,
+    /// Between whom GPU memory never changes hands: `users` (also those that `--allow-uid` lets in), or `strict`: all programs. It is given
+    /// back to the driver instead, and made anew. With `strict`, nothing is taken from a program that does not answer. [default: users]
+    #[arg(long, value_name = "users|strict", env = "BATON_SERVE_ISOLATION")]
+    pub isolation: Option<Isolation>,
+    /// What becomes of a program that does not answer while others wait for what cannot be taken from it: `wait` for it, or `kill` it.
+    /// [default: wait for your own, kill those of other users]
+    #[arg(long, value_name = "wait|kill", env = "BATON_SERVE_ON_STUCK")]
+    pub on_stuck: Option<OnStuck>,
+    /// How long others wait for such a program at least. [default: 10s]
+    #[arg(long, value_name = "TIME", env = "BATON_SERVE_STUCK_AFTER")]
+    pub stuck_after: Option<Period>,
     /// kubelet's socket, so that metrics name the pods of programs: /var/lib/kubelet/pod-resources/kubelet.sock. [default: none]
     #[arg(long, value_name = "PATH", env = "BATON_SERVE_POD_RESOURCES")]
     pub pod_resources: Option<PathBuf>,
@@ -137,6 +148,45 @@ pub enum Mode {
     Corun,
     /// One program at a time.
     Exclusive,
+}
+
+/// Between whom GPU memory never changes hands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Isolation {
+    /// Between users.
+    #[default]
+    Users,
+    /// Between all programs.
+    Strict,
+}
+
+impl From<Isolation> for server::Isolation {
+    fn from(isolation: Isolation) -> Self {
+        match isolation {
+            Isolation::Users => Self::Users,
+            Isolation::Strict => Self::Strict,
+        }
+    }
+}
+
+/// What becomes of a program that does not answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnStuck {
+    /// Others wait for it.
+    Wait,
+    /// It is killed.
+    Kill,
+}
+
+impl From<OnStuck> for server::Stuck {
+    fn from(on_stuck: OnStuck) -> Self {
+        match on_stuck {
+            OnStuck::Wait => Self::Wait,
+            OnStuck::Kill => Self::Kill,
+        }
+    }
 }
 
 /// How programs run while their memory comes in.
@@ -243,6 +293,9 @@ impl Settings {
             max_tenants: Some(256),
             force: Some(false),
             log_level: Some(LogLevel::default()),
+            isolation: Some(Isolation::default()),
+            on_stuck: None,
+            stuck_after: period(Duration::from_secs(10)),
             pipeline: Some(Pipeline::default()),
             no_hash: Some(false),
             no_keep: Some(false),
@@ -369,6 +422,7 @@ impl Settings {
             (self.host_pool.is_none(), "host-pool", "half of the host memory that is free, at most twice the arena"),
             (self.socket.is_none(), "socket", "in the user's runtime folder, named by the GPU"),
             (self.allow_uid.is_none(), "allow-uid", "none but you and root"),
+            (self.on_stuck.is_none(), "on-stuck", "wait for your own, kill those of other users"),
             (self.trace.is_none(), "trace", "no file"),
             (self.http.is_none(), "http", "no page"),
             (self.http_token_file.is_none(), "http-token-file", "a new token each time"),

@@ -12,7 +12,7 @@ use baton_contract::text::shown;
 use baton_contract::wire::VERSION;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
-use super::Server;
+use super::{Isolation, Server};
 use super::lobby::{FULL, Newcomer, Refused, refuse};
 use super::recorder::event::What;
 use super::tenants::connection::{Connection, Pages};
@@ -20,7 +20,7 @@ use super::tenants::peer::Peer;
 use super::tenants::process::Process;
 use super::tenants::shared::{Shared, TenantsPage};
 use super::tenants::table::Tenants;
-use super::tenants::tenant::Tenant;
+use super::tenants::tenant::{Stuck, Tenant};
 use crate::policy::arbiter::Event;
 
 /// A guest has one of so many tenants, and one of so many is the coordinator's user's and root's alone.
@@ -170,7 +170,13 @@ impl Server {
         let pages = Pages { coordinators: page, tenants: theirs };
         let requests = Peer::new(ours, control.gpu(), control.guest());
         let connection = Connection::new(process, (control, requests), pages);
-        Ok(Tenant::new(name, connection, scheduling))
+        let mut tenant = Tenant::new(name, connection, scheduling);
+        tenant.scheduling.stuck = Stuck {
+            keeps_memory: self.options.isolation == Isolation::Strict,
+            killed_after: self.options.on_stuck.killed_after(tenant.connection.control.guest().is_some()),
+            next_look: None,
+        };
+        Ok(tenant)
     }
 
     /// A name that tells the tenant from the others: the one it gave, with a number if that is taken.

@@ -82,6 +82,7 @@ use turns::Turns;
 pub use admin::status::{Status, TenantStatus};
 pub use recorder::{Departed, Phases, Record};
 pub use tuning::{Tuner, Tuning};
+pub use unresponsive::{OnStuck, Stuck};
 
 /// How the server is to work.
 #[derive(Clone, Debug)]
@@ -112,8 +113,23 @@ pub struct Options {
     pub poison: Option<u8>,
     /// Other users whose programs may be tenants, by their numbers. They can steer nothing.
     pub guests: Vec<RangeInclusive<u32>>,
+    /// Between whom physical memory never changes hands.
+    pub isolation: Isolation,
+    /// What becomes of tenants that do not answer, and hold up others all the same.
+    pub on_stuck: OnStuck,
     /// Whether to end when the last tenant has left.
     pub until_idle: bool,
+}
+
+/// Between whom a piece of physical memory never changes hands: for others it is given back to the driver, and another piece is made. A
+/// program that has kept a handle to a piece sees nothing of theirs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Isolation {
+    /// Between users.
+    #[default]
+    Users,
+    /// Between all tenants; nothing is taken of one that does not answer.
+    Strict,
 }
 
 /// How tenants run while their memory comes in. All but the first are there to be compared with it.
@@ -382,6 +398,7 @@ impl Server {
         self.preemptions().look_at(id);
         self.settle();
         self.look_whether_it_answers(id);
+        self.kill_if_stuck(id);
         self.settle();
         self.memory().deliver_again(id);
         if self.turns().give_up_if_silent(id) {

@@ -12,6 +12,35 @@ use super::Server;
 use super::tenants::tenant::Tenant;
 use crate::policy::arbiter::{Event, State, TenantId};
 
+/// What becomes of tenants that do not answer, if others wait for what cannot be taken of them: their work where it cannot be paused, memory
+/// that cannot move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OnStuck {
+    /// Without it guests are killed, and for programs of the coordinator's user others wait.
+    pub what: Option<Stuck>,
+    /// For how long others wait at least.
+    pub after: Duration,
+}
+
+/// What becomes of such a tenant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stuck {
+    /// Others wait for it.
+    Wait,
+    /// Its process is killed.
+    Kill,
+}
+
+impl OnStuck {
+    /// After how long a tenant is killed, if it ever is.
+    pub(super) fn killed_after(self, is_guest: bool) -> Option<Duration> {
+        let usual = if is_guest { Stuck::Kill } else { Stuck::Wait };
+        (self.what.unwrap_or(usual) == Stuck::Kill).then_some(self.after)
+    }
+}
+
+/// How often it is looked whether anybody waits for one that could be killed.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// How often those are looked at that have the GPU while others wait.
 const LOOK: Duration = Duration::from_millis(50);
 /// For how long such a one may show no sign of life.
@@ -78,6 +107,29 @@ impl Server {
         {
             // Its turns are as anybody's; only its memory has to come back to where it was.
             self.let_in(id);
+        }
+    }
+
+    /// One that does not answer for too long is killed, if others wait and it is to be.
+    pub(super) fn kill_if_stuck(&mut self, id: TenantId) {
+        let now = Instant::now();
+        let Some(tenant) = self.tenants.get(id) else { return };
+        if tenant.killed_at().is_none_or(|at| at > now) {
+            return;
+        }
+        let is_waited_for = self.arbiter.contended().is_some() || self.memory().is_claimed();
+        let Some(tenant) = self.tenants.get_mut(id) else { return };
+        tenant.scheduling.stuck.next_look = Some(now + LOOK_AGAIN);
+        if !is_waited_for {
+            return;
+        }
+        let (name, process) = (tenant.name.clone(), &tenant.connection.process);
+        if process.kill() {
+            log::warn!("{name} ({process}) does not answer, and others wait for it: it is killed");
+        } else {
+            // Nothing else can be done; nor will that change.
+            log::warn!("{name} ({process}) does not answer, and the coordinator may not kill it: others wait for it");
+            tenant.scheduling.stuck.killed_after = None;
         }
     }
 

@@ -184,16 +184,17 @@ impl Access<'_> {
         mut got: Vec<(SizeClass, FrameId)>,
         asked: Instant,
     ) -> Progress {
+        let owner = self.owner_of(id);
         // What is there is taken first. Else it would be given up for what is missing, and made again for want of it, for ever.
         left.retain(|class| {
-            let ready = self.memory.arena.take(*class, true);
+            let ready = self.memory.arena.take(*class, true, owner);
             got.extend(ready.map(|frame| (*class, frame)));
             ready.is_none()
         });
         let mut soon = PerClass::default();
         let (mut missing, mut waiting) = (PerClass::default(), VecDeque::new());
         while let Some(class) = left.pop_front() {
-            match self.memory.find_frame(class, true, &mut soon) {
+            match self.memory.find_frame(class, true, owner, &mut soon) {
                 Found::Frame(frame) => got.push((class, frame)),
                 Found::Soon => waiting.push_back(class),
                 Found::None => {

@@ -84,7 +84,8 @@ impl Access<'_> {
         if bytes_of(&missing) == 0 {
             return 0;
         }
-        // Frames of the wrong size do as well, but have to be exchanged for others first.
+        // Frames of the wrong size, or of another owner, do as well, but have to be exchanged for others first.
+        let owner = self.owner_of(except);
         for same_class in [true, false] {
             let mut last = None;
             while bytes_of(&missing) > 0
@@ -92,11 +93,12 @@ impl Access<'_> {
             {
                 last = Some(victim);
                 let id = victim.1;
+                let does_as_it_is = same_class && self.owner_of(id) == owner;
                 let has_any = |tenant: &Tenant| {
                     let evictable = &tenant.extents().counts().evictable;
-                    // What is taken cannot be exchanged for frames of another size.
+                    // What is taken cannot be exchanged.
                     !tenant.memory.is_late()
-                        && (same_class || !tenant.memory.is_taken())
+                        && (does_as_it_is || !tenant.memory.is_taken())
                         && (!same_class || evictable.iter().zip(&missing).any(|(has, lacks)| *has.min(lacks) > 0))
                 };
                 if !self.arbiter.are_united(id, except)
@@ -112,10 +114,11 @@ impl Access<'_> {
 
     /// Takes frames back that were reserved for tenants which are not on the GPU: nothing has to be copied for that.
     pub(super) fn take_reserved(&mut self, missing: &mut PerClass, same_class: bool, except: TenantId) {
-        let ids = self.tenants.index().reserved();
+        let (ids, owner) = (self.tenants.index().reserved(), self.owner_of(except));
         for id in ids.into_iter().filter(|id| !self.arbiter.are_united(*id, except)) {
             let is_taken = self.tenants.get(id).is_some_and(|tenant| tenant.memory.is_taken());
-            if !self.is_off_the_gpu(id) || is_taken && !same_class {
+            let does_as_it_is = same_class && self.owner_of(id) == owner;
+            if !self.is_off_the_gpu(id) || is_taken && !does_as_it_is {
                 continue;
             }
             let mut group = Group::default();

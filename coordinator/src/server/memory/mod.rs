@@ -56,7 +56,7 @@ use super::cost_model::CostModel;
 use super::recorder::Recorder;
 use super::tenants::peer::Sent;
 use super::tenants::table::Tenants;
-use super::{Options, Pipeline, ServeError};
+use super::{Isolation, Options, Pipeline, ServeError};
 use crate::books::arena::{Arena, FrameId};
 use crate::books::ledger::Ledger;
 use crate::books::pool::{Pool, Run};
@@ -107,6 +107,7 @@ struct Rules {
     hash: bool,
     keep: bool,
     poison: Option<u8>,
+    isolation: Isolation,
 }
 
 /// All memory that the coordinator has, on the GPU and on the host.
@@ -173,13 +174,13 @@ impl Memory {
         let (reports, prepared) = channel();
         let slabs = Slabs::prepare(&gpu, options.host_pool, !options.until_idle, reports, waker.clone())
             .map_err(|error| ServeError::System { what: "reserving addresses for the host pool".to_owned(), error })?;
-        let Options { headroom, pipeline, hash, keep, poison, .. } = *options;
+        let Options { headroom, pipeline, hash, keep, poison, isolation, .. } = *options;
         let own = gpu.memory.saturating_sub(gpu.free_memory().unwrap_or(gpu.memory));
         Ok(Self {
             ledger: Ledger::new(gpu.memory, own),
             context_bytes: beside::usual_context(gpu.memory),
             before_context: HashMap::new(),
-            rules: Rules { headroom, pipeline, hash, keep: keep && poison.is_none(), poison },
+            rules: Rules { headroom, pipeline, hash, keep: keep && poison.is_none(), poison, isolation },
             gpu,
             waker,
             arena: Arena::new(options.arena),

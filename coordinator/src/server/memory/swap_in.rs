@@ -160,6 +160,7 @@ impl Access<'_> {
         let mut left = VecDeque::new();
         // Whatever was in a frame, all of it is overwritten; a poisoned one shows if not.
         let clean = self.memory.rules.poison.is_some();
+        let owner = self.owner_of(id);
         // Before any frame is looked for: else one extent would take what is kept for the next.
         for extent in groups.iter().flatten() {
             self.reserve_kept(id, *extent);
@@ -174,8 +175,8 @@ impl Access<'_> {
                     Some((ExtentState::Host, class, has_zeros)) => {
                         // A frame of zeros, if there is one, saves writing them: a kernel of ours would take turns with
                         // the tenant's.
-                        let zeroed = if has_zeros { self.memory.arena.take(class, true) } else { None };
-                        match zeroed.map_or_else(|| self.memory.find_frame(class, clean, &mut soon), Found::Frame) {
+                        let zeroed = if has_zeros { self.memory.arena.take(class, true, owner) } else { None };
+                        match zeroed.map_or_else(|| self.memory.find_frame(class, clean, owner, &mut soon), Found::Frame) {
                             Found::Frame(frame) => {
                                 let holds = if zeroed.is_some() { Holds::Zeros } else { Holds::Nothing };
                                 self.reserve(id, extent, frame, holds);

@@ -58,6 +58,7 @@ impl Facts {
             tenant.preemption.next_try().filter(|at| *at > now),
             tenant.turn.next_look(),
             answers.map(|since| since + ANSWER_LIMIT).filter(|at| *at > now),
+            tenant.killed_at(),
             (!tenant.connection.is_open()).then_some(now + REPLACED),
         ];
         Self {

@@ -534,7 +534,7 @@ impl Tenant {
     fn is_taken_at(&self) -> Option<[Instant; 2]> {
         // What it has made since it last said what there is may run, until it says so.
         let is_all_known = self.preemption.begun == self.connection.theirs.channels_begun.load(Relaxed);
-        if !self.is_movable() || self.memory.is_taken() || !is_all_known {
+        if !self.is_movable() || self.memory.is_taken() || self.scheduling.stuck.keeps_memory || !is_all_known {
             return None;
         }
         match self.preemption.progress {

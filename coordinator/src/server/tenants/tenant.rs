@@ -31,6 +31,8 @@ pub(in crate::server) struct Scheduled {
     pub(in crate::server) left_out: Option<Instant>,
     /// Whether the system said that its process was stopped, when that was decided.
     pub(in crate::server) was_stopped: bool,
+    /// What is done if it does not answer, and holds up others.
+    pub(in crate::server) stuck: Stuck,
     /// What the arbiter counted for it until its connection ended: switches, and microseconds of GPU time.
     pub(in crate::server) counted: (u64, u64),
 }
@@ -47,6 +49,17 @@ pub(in crate::server) struct Tenant {
     pub(in crate::server) turn: Turn,
 }
 
+/// What is done with one that does not answer.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::server) struct Stuck {
+    /// Its memory is not taken.
+    pub(in crate::server) keeps_memory: bool,
+    /// For how long others wait for what cannot be taken of it, before it is killed; none if they wait as long as it takes.
+    pub(in crate::server) killed_after: Option<Duration>,
+    /// When it is looked at again, if nobody waited for it.
+    pub(in crate::server) next_look: Option<Instant>,
+}
+
 impl Tenant {
     /// One that has just joined.
     pub(in crate::server) fn new(name: String, connection: Connection, wanted: Scheduling) -> Self {
@@ -60,6 +73,7 @@ impl Tenant {
                 suspended: None,
                 left_out: None,
                 was_stopped: false,
+                stuck: Stuck::default(),
                 counted: (0, 0),
             },
             memory: Holdings::default(),
@@ -81,6 +95,18 @@ impl Tenant {
     /// Whether it is not waited for, because it does not answer.
     pub(in crate::server) fn is_left_out(&self) -> bool {
         self.scheduling.left_out.is_some() || self.memory.is_taken()
+    }
+
+    /// When it is killed if others wait for what cannot be taken of it.
+    pub(in crate::server) fn killed_at(&self) -> Option<Instant> {
+        let after = self.scheduling.stuck.killed_after?;
+        let is_taken = self.memory.is_taken();
+        let late = self.memory.oldest_batch().filter(|_| !is_taken).map(|since| since + ANSWER_LIMIT);
+        let late = late.filter(|at| *at <= Instant::now());
+        let keeps = self.scheduling.stuck.keeps_memory || !self.preemption.works() || self.extents().counts().immovable > 0;
+        let left_out = self.scheduling.left_out.filter(|_| keeps);
+        let since = [self.turn.overdue_since(), late, left_out, self.connection.ended_since()].into_iter().flatten().min()?;
+        Some((since + after).max(self.scheduling.stuck.next_look.unwrap_or(since)))
     }
 
     /// What it shows of being alive while it cannot answer: these change.
