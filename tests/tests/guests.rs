@@ -7,9 +7,10 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use baton_contract::messages::{Answer, CorunReport, IPC_HANDLE, ProcessId, Request};
+use baton_contract::messages::{Answer, CorunReport, FromCoordinator, IPC_HANDLE, ProcessId, Request};
 use baton_contract::page::{ActivityPage, PAGE_BYTES};
 use baton_tests::bare_tenant::{BareTenant, as_user};
 use baton_tests::coordinator::{Coordinator, Prepared, Serving, alone, program, tenant};
@@ -23,6 +24,8 @@ const LIMIT: Duration = Duration::from_secs(300);
 const GUEST: u32 = 65534;
 /// Another one.
 const STRANGER: u32 = 7;
+/// What `--poison` fills memory with.
+const POISON: u8 = 0xDB;
 /// Which of a tenant's pages these are.
 const ACTIVITY: usize = 2;
 const ELSEWHERE: usize = 3;
@@ -261,4 +264,64 @@ fn a_guest_is_not_united_with_those_whose_numbers_it_says() {
     noted(&guest, &Request::ExportDescriptors { process });
     noted(&other, &Request::ImportDescriptor { owner: process });
     assert_eq!(united(&coordinator), ["other and one"]);
+}
+
+/// What is written to frames by whoever keeps them.
+const OWN: u8 = 0xA5;
+
+/// A tenant keeps every frame that it is sent, while another one gets its memory again and again: says whether it sees only its own.
+fn sees_nothing_of_others(coordinator: &Coordinator, mut keeper: BareTenant) {
+    keeper.take_gpu();
+    let (_, frames) = keeper.allocate(40 << 20);
+    let mut kept: Vec<File> = frames.into_iter().map(File::from).collect();
+    for frame in &kept {
+        frame.write_all_at(&vec![OWN; 2 << 20], 0).expect("a frame");
+    }
+    let mut command = coordinator.place.joining("other", &program("hold"), &["--megabytes", "48"]);
+    let mut other = Running::start(&mut command, true, Some(coordinator.place.clone()));
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            assert!(other.line(LIMIT).starts_with("ready "));
+            for _ in 0..4 {
+                assert!(other.ask("touch", LIMIT).starts_with("touched "));
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        while !done.load(Ordering::Relaxed) {
+            match keeper.hear_within(Duration::from_millis(20)) {
+                Some((FromCoordinator::Turn(command), _)) => keeper.obey(&command),
+                Some((FromCoordinator::Memory(command), frames)) => {
+                    keeper.done(&command);
+                    kept.extend(frames.into_iter().map(File::from));
+                }
+                _ => {}
+            }
+        }
+    });
+    // What nobody has is zeros, or poisoned.
+    let mut bytes = vec![0; 2 << 20];
+    for (number, frame) in kept.iter().enumerate() {
+        frame.read_exact_at(&mut bytes, 0).expect("a frame");
+        let others = bytes.iter().find(|byte| ![OWN, 0, POISON].contains(byte));
+        assert_eq!(others, None, "frame {number} of {}", kept.len());
+    }
+    assert!(kept.len() > 20, "its memory has left and come again: {}", kept.len());
+}
+
+#[test]
+fn frames_that_a_guest_has_kept_show_it_nothing_of_others() {
+    if !is_root() {
+        return;
+    }
+    let coordinator = serving(shared());
+    let keeper = BareTenant::join_as(GUEST, &coordinator, "keeper");
+    sees_nothing_of_others(&coordinator, keeper);
+}
+
+#[test]
+fn with_strict_isolation_no_program_sees_anything_of_another_in_frames_that_it_has_kept() {
+    let coordinator = Serving::arena("64MiB").option("--isolation", "strict").start();
+    let keeper = BareTenant::join(&coordinator, "keeper");
+    sees_nothing_of_others(&coordinator, keeper);
 }
