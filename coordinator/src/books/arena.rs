@@ -355,7 +355,9 @@ impl Arena {
     /// How many of them are nobody's at all, and clean or soon to be.
     fn ready(&self, class: SizeClass) -> usize {
         let scrubbing = self.scrubbing.range((class, Owner::NONE)..=(class, Owner(u64::MAX)));
-        self.clean[class.index()].len() + self.dirty[class.index()].len() + scrubbing.map(|(_, count)| count).sum::<usize>()
+        self.clean[class.index()].len()
+            + self.dirty[class.index()].len()
+            + scrubbing.map(|(_, count)| count).sum::<usize>()
     }
 
     /// How many free frames of a class are kept, so that whoever needs one does not wait until it is made and overwritten: a

@@ -12,7 +12,6 @@ use baton_contract::text::shown;
 use baton_contract::wire::VERSION;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
-use super::{Isolation, Server};
 use super::lobby::{FULL, Newcomer, Refused, refuse};
 use super::recorder::event::What;
 use super::tenants::connection::{Connection, Pages};
@@ -21,6 +20,7 @@ use super::tenants::process::Process;
 use super::tenants::shared::{Shared, TenantsPage};
 use super::tenants::table::Tenants;
 use super::tenants::tenant::{Stuck, Tenant};
+use super::{Isolation, Server};
 use crate::policy::arbiter::Event;
 
 /// A guest has one of so many tenants, and one of so many is the coordinator's user's and root's alone.

@@ -176,7 +176,9 @@ impl Access<'_> {
                         // A frame of zeros, if there is one, saves writing them: a kernel of ours would take turns with
                         // the tenant's.
                         let zeroed = if has_zeros { self.memory.arena.take(class, true, owner) } else { None };
-                        match zeroed.map_or_else(|| self.memory.find_frame(class, clean, owner, &mut soon), Found::Frame) {
+                        match zeroed
+                            .map_or_else(|| self.memory.find_frame(class, clean, owner, &mut soon), Found::Frame)
+                        {
                             Found::Frame(frame) => {
                                 let holds = if zeroed.is_some() { Holds::Zeros } else { Holds::Nothing };
                                 self.reserve(id, extent, frame, holds);
