@@ -2,8 +2,8 @@
 
 use baton_contract::memory::SizeClass;
 
-use super::{Access, Memory};
 use super::transfer::Task;
+use super::{Access, Memory};
 use crate::books::arena::{FrameId, Keepsake, Owner};
 use crate::books::sizes::PerClass;
 use crate::device::gpu;
@@ -28,7 +28,9 @@ impl Access<'_> {
     /// Who may have the frames that a tenant has had.
     pub(super) fn owner_of(&self, id: TenantId) -> Owner {
         match self.memory.rules.isolation {
-            Isolation::Users => Owner::of_user(self.tenants.get(id).and_then(|tenant| tenant.connection.control.guest())),
+            Isolation::Users => {
+                Owner::of_user(self.tenants.get(id).and_then(|tenant| tenant.connection.control.guest()))
+            }
             Isolation::Strict => Owner::of_tenant(id.0),
         }
     }
