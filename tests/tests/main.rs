@@ -36,6 +36,7 @@ mod namespaces; // timed
 mod newer; // timed
 mod nvml; // timed
 mod observe; // timed
+mod older; // timed
 mod outsiders; // timed
 mod page; // timed
 mod pausing; // timed
