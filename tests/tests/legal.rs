@@ -433,12 +433,18 @@ const WAYS: &[&str] = &[
 /// The same in pages of the program that the driver does not know of.
 const PAGEABLE_WAYS: &[&str] = &["direct-pageable", "chain-pageable", "direct", "chain", "packed"];
 
+/// The memory of `reach` takes half a second to come back.
+pub(super) fn slow_for_reach() -> Serving {
+    let serving = Serving::arena("28MiB").option("--host-pool", "64MiB");
+    serving.setting("SIMCUDA_H2D_GBPS", "0.05").setting("REACH_MEGABYTES", "2")
+}
+
 /// Memory of the program has gone, and comes back while it uses it in these ways.
 #[track_caller]
 fn reached_while_memory_arrives(serving: &Serving, ways: &[&str]) {
     let coordinator = serving.start();
     coordinator.until_ready();
-    let mut other = hold::joined(&coordinator, "other", "normal", "48", None);
+    let mut other = hold::joined(&coordinator, "other", "normal", "16", None);
     for way in ways {
         same(&coordinator, "reach", way, |_| {
             evict(&coordinator, "reach");
@@ -450,21 +456,18 @@ fn reached_while_memory_arrives(serving: &Serving, ways: &[&str]) {
 
 #[test]
 fn kernels_find_memory_that_arrives_however_its_addresses_come_to_them() {
-    reached_while_memory_arrives(&slow().setting("SIMCUDA_H2D_GBPS", "0.1"), WAYS);
+    reached_while_memory_arrives(&slow_for_reach().flag("--no-preempt"), WAYS);
 }
 
 #[test]
 fn kernels_find_memory_that_arrives_where_they_can_wait_for_it_on_the_gpu() {
-    let serving = Serving::arena("96MiB").option("--host-pool", "128MiB").setting("SIMCUDA_H2D_GBPS", "0.1");
-    reached_while_memory_arrives(&serving, WAYS);
+    reached_while_memory_arrives(&slow_for_reach(), WAYS);
 }
 
 #[test]
 fn kernels_find_memory_that_arrives_through_pages_of_their_program() {
-    reached_while_memory_arrives(
-        &slow().setting("SIMCUDA_H2D_GBPS", "0.1").setting("SIMCUDA_PAGEABLE", "on"),
-        PAGEABLE_WAYS,
-    );
+    let serving = slow_for_reach().flag("--no-preempt").setting("SIMCUDA_PAGEABLE", "on");
+    reached_while_memory_arrives(&serving, PAGEABLE_WAYS);
 }
 
 #[test]

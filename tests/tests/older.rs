@@ -10,7 +10,7 @@ use baton_tests::coordinator::{Coordinator, Serving, with_driver};
 use baton_tests::{Driver, Outcome, built, hold};
 
 use super::legal::{
-    LIMIT, evict, gpus, serving, serving_one_of_two, slow, take_off_and_bring_back, to_the_end, waiting,
+    LIMIT, evict, gpus, serving, serving_one_of_two, slow, slow_for_reach, take_off_and_bring_back, to_the_end, waiting,
 };
 
 /// The last driver that cannot record an event behind all work of a context, and one that has no numbers for contexts, does not tell
@@ -111,10 +111,8 @@ fn programs_are_taken_off_the_gpu_and_brought_back_on_older_drivers() {
 
 #[test]
 fn memory_is_found_that_arrives_where_the_driver_tells_less_of_graphs_and_kernels() {
-    // As in `legal.rs`, with less memory.
-    let small = Serving::arena("28MiB").option("--host-pool", "64MiB").setting("SIMCUDA_H2D_GBPS", "0.1");
-    for serving in [small.clone(), small.flag("--no-preempt")] {
-        let coordinator = serving.setting("REACH_MEGABYTES", "2").start();
+    for serving in [slow_for_reach(), slow_for_reach().flag("--no-preempt")] {
+        let coordinator = serving.start();
         coordinator.until_ready();
         let mut other = hold::joined(&coordinator, "other", "normal", "16", None);
         for version in OLDER {
