@@ -49,6 +49,11 @@ impl Driver {
         std::env::var_os("BATON_TEST_LIBCUDA").map(|path| Self::at(Path::new(&path), "nvidias"))
     }
 
+    /// One of the tests' own, by its file.
+    pub fn of_tests(file: &str) -> Self {
+        Self::at(&built().programs.join(file), file)
+    }
+
     fn at(library: &Path, name: &str) -> Self {
         let folder = built().bin.join("drivers").join(name);
         std::fs::create_dir_all(&folder).expect("the target folder is writable");

@@ -172,6 +172,27 @@ fn programs_into_which_nothing_can_be_preloaded_end_or_start_with_a_line() {
 }
 
 #[test]
+fn only_a_script_is_run_by_a_shell() {
+    let prepared = Serving::arena("64MiB").prepare();
+    let folder = prepared.place.folder().join("here");
+    std::fs::create_dir(&folder).expect("a new folder");
+    // What a shell makes of these bytes is a new file of a strange name.
+    let other_machines = program_of(&folder, 1, None);
+    let script = folder.join("script");
+    std::fs::write(&script, "echo it ran with $1\n").expect("a file");
+    std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).expect("ours");
+    for option in [&[][..], &["--optional"]] {
+        let ended = outcome(run(&prepared, option).arg(&other_machines).current_dir(&folder));
+        assert_eq!(ended.status, "exit status: 126", "{ended:?}");
+        assert!(ended.err.contains("Exec format error"), "{ended:?}");
+        let ran = outcome(run(&prepared, option).arg(&script).arg("words").current_dir(&folder)).succeeded();
+        assert_eq!(ran.out, "it ran with words\n");
+    }
+    let files: Vec<_> = std::fs::read_dir(&folder).expect("ours").map(|file| file.expect("ours").file_name()).collect();
+    assert_eq!(files.len(), 2, "{files:?}");
+}
+
+#[test]
 fn a_set_user_id_program_ends_at_once() {
     if !is_root() {
         return;

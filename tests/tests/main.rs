@@ -37,6 +37,7 @@ mod namespaces; // timed
 mod newer; // timed
 mod nvml; // timed
 mod observe; // timed
+mod older; // timed
 mod outsiders; // timed
 mod page; // timed
 mod pausing; // timed
