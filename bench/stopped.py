@@ -8,9 +8,9 @@ Parts, each by itself with `--parts`:
     stops             trainings and servers of PyTorch whose memory together is twice the arena. One
                       of them is stopped, at random times, for a random while (0 to 2 s), again and
                       again (`--stops`). How long did a step of the others take at most?
-    in_place          a program whose thread waits inside the driver for a kernel that waits for the
-                      program: it cannot unmap, and goes on in the very frames that it has mapped,
-                      which others had meanwhile (`--in-place` times, half of them stopped as well)
+    in_place          a program with a kernel that waits for it, whose driver does not let Baton's
+                      thread unmap memory (it is held there by ptrace): it goes on in the very frames
+                      that it has mapped, which others had meanwhile (`--in-place` times)
     kill              SIGKILL of a program that is stopped, and whose memory others have (`--kill`)
     coordinator_dies  SIGKILL of the coordinator while it is so (`--coordinator-dies`)
     programs          C programs of `tests/c/sharing`, stopped at random (`--program-stops`; without
@@ -36,6 +36,7 @@ import time
 
 from common import machine, programs, table
 from common.coordinator import Coordinator, Driver, Install, NoCoordinator, parse_bytes
+from common.holding import Holding
 from common.workers import WorkerFailed, together
 from pausing import figures
 from stopped_work import LOADS, PIECES, WARM_UP
@@ -309,24 +310,32 @@ def small_arena(arguments):
 
 
 def in_place(work, found, folder, dice):
-    """A thread is inside the driver, whenever memory is to go."""
+    """The thread that unmaps is inside the driver, whenever memory is to go."""
     arguments = work.arguments
     seeds = {VICTIM: 1, "other": 2}
     plan = {name: (work.pieces(seed), "normal") for name, seed in seeds.items()}
     pool = 4 * arguments.megabytes * MIB
     with work.serving(plan, folder, small_arena(arguments), pool) as (serving, tenants):
-        for turn in range(arguments.in_place):
+        # From the first time on that it is paused there is such a thread.
+        tenants.ask(VICTIM, "stick")
+        go_on(tenants, 1, "other")
+        tenants.ask(VICTIM, "unstick")
+        for _ in range(arguments.in_place):
             go_on(tenants, 1, VICTIM)
             tenants.ask(VICTIM, "stick")
-            with tenants.stopped(VICTIM) if turn % 2 else contextlib.nullcontext():
-                time.sleep(dice.uniform(0, 0.3))
+            before = counts(serving)["inside"]
+            with Holding(tenants.pids[VICTIM], "baton-probe") as holding:
+                time.sleep(dice.uniform(0, 0.1))
                 go_on(tenants, 2, "other")
                 gone = is_gone(serving)
-            inside = tenants.ask(VICTIM, "inside")["inside"]
-            # It was never back between: whatever it had was lent and returned behind its back.
-            found["gone"] += gone and inside
-            if not tenants.ask(VICTIM, "unstick")["right"]:
-                found["wrong"].append("victim: its kernel saw something else")
+                lent = counts(serving)["inside"] > before
+                is_held = holding.inside
+                # Its kernel goes on while that thread does not.
+                right = tenants.ask(VICTIM, "release")["right"]
+            # It never unmapped anything: whatever it had was lent, and returned behind its back.
+            found["gone"] += gone and lent and is_held
+            if not (right and tenants.ask(VICTIM, "unstick")["right"]):
+                found["wrong"].append("victim: its kernel does not end")
             found["times"] += 1
         go_on(tenants, 2, VICTIM)
         found["coordinator"] = counts(serving)

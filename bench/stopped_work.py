@@ -12,11 +12,10 @@ one JSON line on the descriptor that --answers names:
     steps N   so many steps: {"steps"}
     told      of all steps so far, in order: {"began": seconds, "ms", "digests"}
     finish    a digest of what is left at the end: {"digest"}
-    stick     `pieces` only: begins a kernel that waits for the program, and has a thread fill the
-              queue behind it and wait for a copy; answers when that has had the time to get there:
-              {"inside": whether that thread is not back}
-    inside    the same, without beginning anything
-    unstick   ends the kernel and waits for that thread: {"right": what the kernel saw}
+    stick     `pieces` only: begins a kernel that waits for the program, and has a thread free memory,
+              which waits for that: {}
+    release   tells the kernel to end: {"right": whether it did, after a while}
+    unstick   the same, and waits for the thread: {"right"}
     quit      ends
 
 The first answer comes unasked, when a few steps are done: {"pid", "bytes": of device memory}.
@@ -27,18 +26,19 @@ import select
 import sys
 import threading
 import time
-from ctypes import c_uint
+from ctypes import byref, c_size_t, c_uint, c_uint64, c_void_p
 
 from loads import SERVED, SHARED, found
 from loads.digest import Digest
+from loads.driver_spinning import DEVICEMAP
 from loads.worker import Worker
 
 WARM_UP = 3
 PIECES = "pieces"
 LOADS = {**SHARED, **SERVED, PIECES: ("driver_pieces", "Pieces")}
-# More small kernels than any queue takes.
-MANY = 4096
 MIB = 1 << 20
+# Seconds in which a kernel ends that may, once its program has the GPU.
+PATIENCE = 30
 
 
 class Served:
@@ -85,7 +85,7 @@ class Memory:
         size = arguments.piece * MIB
         self.pieces.allocate(arguments.megabytes * MIB // size, size)
         self.pieces.write_all(self.seed)
-        self.spin, self.thread = None, None
+        self.words, self.mapped, self.thread = None, None, None
 
     def step(self, number):
         """Writes one piece, adds up all."""
@@ -105,36 +105,42 @@ class Memory:
         return self.pieces.bytes
 
     def stick(self):
-        """A thread that waits in the driver for a kernel that waits for us."""
-        if self.spin is None:
-            self.spin = found(("driver_spinning", "Spin"))(False)
-        spin = self.spin
-        spin.begin()
+        """A thread that waits for a kernel that waits for us."""
+        session = self.pieces.session
+        call = session.cuda.by_name
+        if self.words is None:
+            host, self.mapped = c_void_p(), c_uint64()
+            call("cuMemHostAlloc", byref(host), c_size_t(8), c_uint(DEVICEMAP))
+            call("cuMemHostGetDevicePointer_v2", byref(self.mapped), host, c_uint(0))
+            self.words = (c_uint * 2).from_address(host.value)
+        self.words[:] = 0, 0
+        piece = session.allocate(self.pieces.piece_bytes)
+        seen = c_uint64(self.mapped.value + 4)
+        session.launch("spin_on_flag", 1, seen, self.mapped, c_uint(1))
 
-        def wait():
-            for _ in range(MANY):
-                spin.session.launch("fill_hash", 1, spin.work, c_uint(0), c_uint(1))
-            spin.session.download(spin.work, "I", 1)
+        def free():
+            call("cuCtxSetCurrent", session.context)
+            session.free(piece)
 
-        def bound():
-            spin.session.cuda.by_name("cuCtxSetCurrent", spin.session.context)
-            wait()
-
-        self.thread = threading.Thread(target=bound, daemon=True)
+        self.thread = threading.Thread(target=free, daemon=True)
         self.thread.start()
-        self.thread.join(0.25)
-        return self.inside()
+        # It shall have had the time to get there.
+        self.thread.join(0.05)
+        return {}
 
-    def inside(self):
-        """Whether that thread is not back."""
-        return {"inside": self.thread is not None and self.thread.is_alive()}
+    def release(self):
+        """Lets the kernel end, which says so where we see it without a call."""
+        self.words[0] = 1
+        end = time.monotonic() + PATIENCE
+        while not self.words[1] and time.monotonic() < end:
+            time.sleep(0.001)
+        return {"right": self.words[1] == 1}
 
     def unstick(self):
-        """Ends it."""
-        self.spin.release()
+        """Ends it all."""
+        right = self.release()
         self.thread.join()
-        self.spin.wait()
-        return {"right": self.spin.is_right()}
+        return right
 
 
 def kind(name):
@@ -187,9 +193,9 @@ class Program:
         """See above."""
         return self.load.stick()
 
-    def inside(self):
+    def release(self):
         """See above."""
-        return self.load.inside()
+        return self.load.release()
 
     def unstick(self):
         """See above."""
