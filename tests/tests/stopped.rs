@@ -83,6 +83,24 @@ fn played(seed: u64, want: &[String]) -> Duration {
 }
 
 #[test]
+fn one_that_waits_in_the_driver_has_its_turns_also_if_it_was_given_up_before() {
+    let want = hold::alone("40", &["touch", "touch"]);
+    let coordinator = Serving::arena("64MiB").setting("SIMCUDA_PAUSING", "stuck").start();
+    // As urgent as each other: it has the next turn while its driver waits, and does not answer in it.
+    let mut slow = hold::joined(&coordinator, "slow", "normal", "40", None);
+    let mut quick = hold::joined(&coordinator, "quick", "normal", "40", None);
+    for answer in &want[..2] {
+        assert_eq!(slow.ask("leave", LIMIT), answer.replace("touched", "left"));
+        assert_eq!(slow.ask("linger", LIMIT), "lingers");
+        assert_eq!(quick.ask("touch", LIMIT), *answer);
+        assert_eq!(slow.ask("go", LIMIT), "gone");
+    }
+    assert_eq!(slow.ask("quit", LIMIT), want[2]);
+    assert_eq!(quick.ask("quit", LIMIT), want[2]);
+    coordinator.until_empty();
+}
+
+#[test]
 #[ignore = "long"]
 fn programs_are_stopped_at_random() {
     let count: u64 = std::env::var("STOPPED_COUNT").map_or(20, |count| count.parse().expect("a number"));
