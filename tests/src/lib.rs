@@ -9,6 +9,7 @@ pub mod coordinator;
 pub mod entry_points;
 pub mod form;
 pub mod generated;
+pub mod held;
 pub mod hold;
 pub mod http;
 pub mod openmetrics;

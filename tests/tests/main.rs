@@ -50,6 +50,7 @@ mod settings; // timed
 mod sharing; // timed
 mod steering; // timed
 mod stopped; // timed
+mod stopped_anywhere; // timed
 mod top; // timed
 mod trace; // plain
 mod traces; // timed

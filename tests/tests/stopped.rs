@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use baton_tests::coordinator::{Serving, alone, program};
+use baton_tests::coordinator::{Serving, alone, program, tenant};
+use baton_tests::held::{self, Held};
 use baton_tests::hold::{self, LIMIT};
 use baton_tests::running::signal;
 
@@ -85,16 +86,22 @@ fn played(seed: u64, want: &[String]) -> Duration {
 #[test]
 fn one_that_waits_in_the_driver_has_its_turns_also_if_it_was_given_up_before() {
     let want = hold::alone("40", &["touch", "touch"]);
-    let coordinator = Serving::arena("64MiB").setting("SIMCUDA_PAUSING", "stuck").start();
-    // As urgent as each other: it has the next turn while its driver waits, and does not answer in it.
+    let coordinator = Serving::arena("64MiB").start();
     let mut slow = hold::joined(&coordinator, "slow", "normal", "40", None);
     let mut quick = hold::joined(&coordinator, "quick", "normal", "40", None);
+    assert_eq!(slow.ask("leave", LIMIT), want[0].replace("touched", "left"));
     for answer in &want[..2] {
-        assert_eq!(slow.ask("leave", LIMIT), answer.replace("touched", "left"));
         assert_eq!(slow.ask("linger", LIMIT), "lingers");
+        let probe = if *answer == want[0] { None } else { Held::in_a_call(slow.pid(), held::PROBE) };
+        // As urgent as it: it has the next turn though it has not yet unmapped anything, and does not answer in that either.
         assert_eq!(quick.ask("touch", LIMIT), *answer);
         assert_eq!(slow.ask("go", LIMIT), "gone");
+        if let Some(probe) = probe {
+            assert!(probe.is_inside(), "{}", coordinator.log());
+            coordinator.until("its work goes on", |status| tenant(status, "slow")["evicted_bytes"] == 0);
+        }
     }
+    assert_eq!(slow.ask("touch", LIMIT), want[1]);
     assert_eq!(slow.ask("quit", LIMIT), want[2]);
     assert_eq!(quick.ask("quit", LIMIT), want[2]);
     coordinator.until_empty();

@@ -97,9 +97,14 @@ impl Server {
                 );
             }
             self.memory().take(id);
-            match self.tenants.get_mut(id) {
-                Some(tenant) if is_in_driver => drop(tenant.memory.return_in_place()),
-                _ => self.leave_out(id),
+            if is_in_driver {
+                if let Some(tenant) = self.tenants.get_mut(id) {
+                    tenant.memory.return_in_place();
+                }
+                // It may have been given up in its last turn. It answers when its work has gone on, so it needs another one.
+                self.let_in(id);
+            } else {
+                self.leave_out(id);
             }
         } else if tenant.lives_on()
             && let Some(tenant) = self.tenants.get_mut(id)
