@@ -151,7 +151,11 @@ fn bring(coordinator: &Coordinator, class: &str, when: When, other: &mut Other) 
             assert_eq!(partner.ask(&format!("attach {file}"), LIMIT), "attached");
             victim.partner = Some(partner);
         }
-        When::Idle => drop(coordinator.until_tenant_is("victim", "idle")),
+        // It has all its memory, and nothing to do.
+        When::Idle => {
+            let answer = victim.answer_to_touch();
+            assert_eq!(victim.program.ask("touch", LIMIT), answer);
+        }
         When::Arriving => {
             let line = |victim: &mut Victim| {
                 other.touch();
@@ -217,7 +221,8 @@ fn cell(how: How, when: When, class: &str, delay: Duration) -> Option<Duration> 
     // Some 100 ms for all memory of one.
     let serving = Serving::arena("64MiB").option("--host-pool", "256MiB");
     let coordinator = serving.setting("SIMCUDA_H2D_GBPS", "0.4").setting("SIMCUDA_D2H_GBPS", "0.4").start();
-    let program = hold::joined(&coordinator, "other", "normal", MEGABYTES, None);
+    // As urgent as any victim: it waits for nobody's turn.
+    let program = hold::joined(&coordinator, "other", "latency", MEGABYTES, None);
     let mut other = Other { program, touches: 0, is_asked: false };
     other.touch();
     let mut victim = bring(&coordinator, class, when, &mut other);
@@ -230,11 +235,15 @@ fn cell(how: How, when: When, class: &str, delay: Duration) -> Option<Duration> 
         How::Mute => Some(Held::at_once(pid, held::CONTROL)?),
     };
     let (is_free, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
-    let mut longest = Duration::ZERO;
+    let (busy, mut longest) = (victim.busy.take(), Duration::ZERO);
     std::thread::scope(|scope| {
         let _over = SetAtEnd(&is_over);
         scope.spawn(|| {
             std::thread::sleep(delay);
+            // What it does from here on is its turn.
+            if let Some(busy) = &busy {
+                busy.is_enough();
+            }
             drop(held);
             is_free.store(true, Ordering::Relaxed);
             // The simulated driver lets one go on for a moment, and stops it again.
@@ -257,8 +266,8 @@ fn cell(how: How, when: When, class: &str, delay: Duration) -> Option<Duration> 
         while !is_free.load(Ordering::Relaxed) {
             std::thread::sleep(Duration::from_millis(1));
         }
-        if let Some(busy) = victim.busy.take() {
-            busy.end(&mut victim.program);
+        if busy.is_some() {
+            assert_eq!(victim.program.line(LIMIT), "spun");
         }
         if let Some(answer) = victim.pending.take() {
             assert_eq!(victim.program.line(LIMIT), answer);
