@@ -97,22 +97,24 @@ impl Server {
                 );
             }
             self.memory().take(id);
-            if is_in_driver {
-                if let Some(tenant) = self.tenants.get_mut(id) {
-                    tenant.memory.return_in_place();
-                }
-                // It may have been given up in its last turn. It answers when its work has gone on, so it needs another one.
-                self.let_in(id);
-            } else {
+            if !self.returns_in_place(id) {
                 self.leave_out(id);
             }
-        } else if tenant.lives_on()
-            && let Some(tenant) = self.tenants.get_mut(id)
-            && tenant.memory.return_in_place()
-        {
-            // Its turns are as anybody's; only its memory has to come back to where it was.
+        } else if tenant.memory.is_taken() && !tenant.memory.returns_in_place() {
+            self.returns_in_place(id);
+        }
+    }
+
+    /// One whose memory was taken has its turns where it was, if it lives and cannot answer: it answers when its work has gone on.
+    fn returns_in_place(&mut self, id: TenantId) -> bool {
+        let lives = |tenant: &&mut Tenant| tenant.lives_on() || tenant.is_in_driver();
+        let Some(tenant) = self.tenants.get_mut(id).filter(lives) else { return false };
+        let returns = tenant.may_return_in_place() && tenant.memory.return_in_place();
+        if returns {
+            // It may have been given up in its last turn.
             self.let_in(id);
         }
+        returns
     }
 
     /// One that does not answer for too long is killed, if others wait and it is to be.
@@ -146,9 +148,11 @@ impl Server {
         }
         if !tenant.preemption.is_under_way() || tenant.preemption.has_passed() {
             log::info!("{} answers again", tenant.name);
-            let was_stopped = tenant.scheduling.was_stopped;
-            if let Some(tenant) = self.tenants.get_mut(id).filter(|_| !was_stopped) {
-                tenant.connection.be_more_patient();
+            if let Some(tenant) = self.tenants.get_mut(id) {
+                tenant.scheduling.in_place = (0, None);
+                if !tenant.scheduling.was_stopped {
+                    tenant.connection.be_more_patient();
+                }
             }
             self.memory().untake(id);
             self.let_in(id);

@@ -31,6 +31,8 @@ pub(in crate::server) struct Scheduled {
     pub(in crate::server) left_out: Option<Instant>,
     /// Whether the system said that its process was stopped, when that was decided.
     pub(in crate::server) was_stopped: bool,
+    /// How often it has had a turn where it was since it last answered, and when it may have another one.
+    pub(in crate::server) in_place: (u32, Option<Instant>),
     /// What is done if it does not answer, and holds up others.
     pub(in crate::server) stuck: Stuck,
     /// What the arbiter counted for it until its connection ended: switches, and microseconds of GPU time.
@@ -48,6 +50,10 @@ pub(in crate::server) struct Tenant {
     pub(in crate::server) preemption: Preemption,
     pub(in crate::server) turn: Turn,
 }
+
+/// For how long others go on after a turn in which one that waits in the driver did not come back from there. It doubles each time.
+const IN_VAIN: Duration = Duration::from_secs(2);
+const MOST_DOUBLINGS: u32 = 4;
 
 /// What is done with one that does not answer.
 #[derive(Clone, Copy, Debug, Default)]
@@ -73,6 +79,7 @@ impl Tenant {
                 suspended: None,
                 left_out: None,
                 was_stopped: false,
+                in_place: (0, None),
                 stuck: Stuck::default(),
                 counted: (0, 0),
             },
@@ -120,6 +127,18 @@ impl Tenant {
     /// Whether its memory was taken, and it lives all the same and waits for work that is paused.
     pub(in crate::server) fn lives_on(&self) -> bool {
         self.memory.has_shown_life(self.signs_of_life()) && self.connection.process.is_stopped() != Some(true)
+    }
+
+    /// It may have a turn where it was, if it has not just had one in vain: then others go first, for longer each time.
+    pub(in crate::server) fn may_return_in_place(&mut self) -> bool {
+        let now = Instant::now();
+        let (turns, next) = self.scheduling.in_place;
+        let may = next.is_none_or(|next| now >= next);
+        if may {
+            let pause = IN_VAIN * 2u32.pow(turns.min(MOST_DOUBLINGS));
+            self.scheduling.in_place = (turns + 1, Some(now + pause));
+        }
+        may
     }
 
     /// Whether its memory can be moved, as far as it itself is concerned.
