@@ -336,6 +336,7 @@ def in_place(work, found, folder, dice):
             found["gone"] += gone and lent and is_held
             if not (right and tenants.ask(VICTIM, "unstick")["right"]):
                 found["wrong"].append("victim: its kernel does not end")
+                found["said"].append(f"{serving.tenant(VICTIM)}\n{serving.said()}")
             found["times"] += 1
         go_on(tenants, 2, VICTIM)
         found["coordinator"] = counts(serving)

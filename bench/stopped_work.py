@@ -38,7 +38,7 @@ PIECES = "pieces"
 LOADS = {**SHARED, **SERVED, PIECES: ("driver_pieces", "Pieces")}
 MIB = 1 << 20
 # Seconds in which a kernel ends that may, once its program has the GPU.
-PATIENCE = 10
+PATIENCE = 20
 
 
 class Served:
