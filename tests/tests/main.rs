@@ -42,6 +42,7 @@ mod page; // timed
 mod pausing; // timed
 mod peers; // timed
 mod quiet; // plain
+mod quotas;
 mod ready; // timed
 mod recut; // timed
 mod rules; // timed

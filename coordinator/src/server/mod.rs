@@ -80,6 +80,7 @@ use turns::Turns;
 
 pub use admin::status::{Status, TenantStatus};
 pub use recorder::{Departed, Phases, Record};
+pub use tenants::guests::Quotas;
 pub use tuning::{Tuner, Tuning};
 
 /// How the server is to work.
@@ -111,6 +112,8 @@ pub struct Options {
     pub poison: Option<u8>,
     /// Other users whose programs may be tenants, by their numbers. They can steer nothing.
     pub guests: Vec<RangeInclusive<u32>>,
+    /// What each of them may have.
+    pub quotas: Quotas,
     /// Whether to end when the last tenant has left.
     pub until_idle: bool,
 }
