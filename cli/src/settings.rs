@@ -428,7 +428,7 @@ impl Settings {
             (self.socket.is_none(), "socket", "in the user's runtime folder, named by the GPU"),
             (self.allow_uid.is_none(), "allow-uid", "none but you and root"),
             (self.allow_group.is_none(), "allow-group", "no group"),
-            (self.guest_tenants.is_none(), "guest-tenants", "a quarter of max-tenants"),
+            (self.guest_tenants.is_none(), "guest-tenants", "max-tenants / 4"),
             (self.trace.is_none(), "trace", "no file"),
             (self.http.is_none(), "http", "no page"),
             (self.http_token_file.is_none(), "http-token-file", "a new token each time"),

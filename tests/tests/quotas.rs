@@ -2,10 +2,12 @@
 //! which quota holds. And what one may do to others.
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::time::Duration;
 
-use baton_tests::bare_tenant::as_user;
+use baton_contract::messages::{Answer, MemoryReport, Request};
+use baton_tests::bare_tenant::BareTenant;
 use baton_tests::coordinator::{Coordinator, Serving, program, tenant};
 use baton_tests::running::Running;
 use baton_tests::{around, is_root};
@@ -15,14 +17,14 @@ use crate::guests::{asked_as, joining, outcome, serving, shared_with};
 
 const LIMIT: Duration = Duration::from_secs(300);
 /// Two users who are let in.
-const GUEST: u32 = 65534;
+const GUEST: u32 = 65532;
 const OTHER: u32 = 65533;
 const MIB: u64 = 1 << 20;
 
 /// A coordinator that takes in both, with such settings, on a GPU of 512 MiB.
 fn with_guests(options: &[(&str, &str)]) -> Coordinator {
     let usual = Serving::arena("64MiB").memory("512MiB").option("--host-pool", "128MiB");
-    let usual = usual.option("--allow-uid", &format!("{OTHER}-{GUEST}"));
+    let usual = usual.option("--allow-uid", &format!("{GUEST}-{OTHER}"));
     serving(shared_with(options.iter().fold(usual, |serving, (name, value)| serving.option(name, value))))
 }
 
@@ -114,21 +116,32 @@ fn a_guests_memory_that_does_not_move_has_a_quota_too() {
         return;
     }
     let coordinator = with_guests(&[("--guest-leases", "64MiB")]);
-    let mut first = guest(&coordinator, GUEST, "first", "unmanaged", &[]);
-    assert_eq!(first.ask("array 40", LIMIT), "made");
-    let mut second = guest(&coordinator, GUEST, "second", "unmanaged", &[]);
-    assert_eq!(second.ask("array 40", LIMIT), "answer 2");
-    let status = coordinator.status();
-    assert_eq!(quotas(tenant(&status, "second")), ["leases"]);
-    let leased = ["first", "second"].map(|name| tenant(&status, name)["leased_bytes"].as_u64().expect("a number"));
-    assert!(leased.iter().sum::<u64>() <= 64 * MIB, "{leased:?}");
+    let lease = |tenant: &BareTenant, least: u64, bytes: u64| match tenant
+        .ask(&Request::UnmanagedMemory { least: least * MIB, bytes: bytes * MIB })
+        .0
+    {
+        Answer::UnmanagedMemory { bytes } => bytes / MIB,
+        other => panic!("{other:?}"),
+    };
+    let [first, mut second, other] = [(GUEST, "first"), (GUEST, "second"), (OTHER, "other")]
+        .map(|(user, name)| BareTenant::join_as(user, &coordinator, name));
+    assert_eq!(lease(&first, 40, 64), 64, "more is welcome");
+    assert_eq!(lease(&second, 1, 1), 0);
+    assert_eq!(quotas(tenant(&coordinator.status(), "second")), ["leases"]);
     assert!(said(&coordinator, &["why", "second"]).contains("--guest-leases"));
-    let mut own = coordinator.join("own", &program("unmanaged"), &[]);
-    assert!(own.line(LIMIT).starts_with("ready "));
-    assert_eq!(own.ask("array 100", LIMIT), "made");
-    assert_eq!(first.ask("drop", LIMIT), "dropped");
-    coordinator.until("it is given back", |status| tenant(status, "first")["leased_bytes"].as_u64() <= Some(16 * MIB));
-    assert_eq!(second.ask("array 40", LIMIT), "made");
+    assert_eq!([lease(&other, 64, 64), lease(&BareTenant::join(&coordinator, "own"), 100, 100)], [64, 100]);
+    first.tell(&MemoryReport::Unleased { bytes: 40 * MIB });
+    coordinator.until("it is given back", |status| tenant(status, "first")["leased_bytes"] == 24 * MIB);
+    assert_eq!(lease(&second, 20, 64), 40, "what there is of the quota");
+    assert_eq!(quotas(tenant(&coordinator.status(), "second")), [""; 0]);
+
+    // What others can reach stays in the arena: that counts too.
+    second.take_gpu();
+    let (extents, _) = second.allocate(2 * MIB);
+    let extents: Vec<_> = extents.into_iter().map(|(extent, _)| extent).collect();
+    assert_eq!(second.ask(&Request::MakeImmovable { extents: extents.clone() }).0, Answer::Movable);
+    second.tell(&MemoryReport::Unleased { bytes: 2 * MIB });
+    assert_eq!(second.ask(&Request::MakeImmovable { extents }).0, Answer::Immovable);
 }
 
 #[test]
@@ -286,12 +299,19 @@ fn what_guests_have_on_the_host_is_not_even_read_by_the_coordinators_user() {
             inner.env("BATON_DRIVER", &files[1]).current_dir("/");
             around(outer, &inner)
         };
-        let coordinator = Coordinator::of_as(prepared, as_another);
-        let pid = coordinator.pid();
-        let read = |what: &str| as_user(OTHER, || std::fs::File::open(format!("/proc/{pid}/{what}")).map(drop));
-        let listed = as_user(OTHER, || std::fs::read_dir(format!("/proc/{pid}/fd")).map(drop));
-        assert_eq!(read("mem").is_err(), guests);
-        assert_eq!(listed.is_err(), guests);
+        let mut serving = Running::start(&mut as_another(&prepared.serve()), false, None);
+        while !serving.err().contains("is ready") {
+            assert!(serving.ended().is_none(), "{}", serving.err());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let pid = serving.pid();
+        // By a process of the coordinator's user, and of its group.
+        let can = |words: [&str; 2]| {
+            let mut other = Command::new(words[0]);
+            other.arg(format!("/proc/{pid}/{}", words[1])).uid(OTHER).gid(OTHER).current_dir("/");
+            outcome(&mut other).status == "exit status: 0"
+        };
+        assert_eq!([can(["ls", "fd"]), can(["cat", "environ"])].map(|can| !can), [guests; 2]);
         let pool = std::fs::read_to_string(format!("/proc/{pid}/smaps")).expect("this is root");
         let flags = |part: &str| part.lines().find_map(|line| line.strip_prefix("VmFlags:")).map(str::to_owned);
         let slabs: Vec<&str> = pool.split("\n").filter(|line| line.contains("memfd:baton-pool")).collect();
@@ -300,5 +320,7 @@ fn what_guests_have_on_the_host_is_not_even_read_by_the_coordinators_user() {
             let (_, rest) = pool.split_once(slab).expect("it is in it");
             assert!(flags(rest).is_some_and(|flags| flags.contains(" dd")), "in a dump: {slab}");
         }
+        serving.signal(libc::SIGTERM);
+        serving.end(LIMIT);
     }
 }
