@@ -78,17 +78,17 @@ struct Liar<'a> {
 
 impl Liar<'_> {
     fn bytes(&mut self) -> u64 {
-        if self.random.below(3) == 0 { self.random.number() } else { 2 * MIB * (1 + self.random.below(6)) as u64 }
+        if self.random.below(12) == 0 { self.random.number() } else { 2 * MIB * (1 + self.random.below(6)) as u64 }
     }
 
     fn at(&mut self) -> u64 {
         let known = self.random.one(&self.addresses);
-        known.filter(|_| self.random.below(4) > 0).unwrap_or_else(|| (1 << 41) + 2 * MIB * self.random.below(64) as u64)
+        known.filter(|_| self.random.below(5) > 1).unwrap_or_else(|| (1 << 41) + 2 * MIB * self.random.below(64) as u64)
     }
 
     fn extents(&mut self) -> Vec<ExtentId> {
         let mut some = self.random.some(&self.extents);
-        if self.random.below(6) == 0 {
+        if self.random.below(30) == 0 {
             some.push(ExtentId(self.random.number() as u32));
         }
         some
@@ -130,7 +130,7 @@ impl Liar<'_> {
 
     fn report(&mut self) -> FromTenant {
         let grant = if self.random.below(3) > 0 { self.tenant.grant } else { self.random.number() };
-        let batch = self.random.one(&self.batches).unwrap_or(self.random.number() as u32);
+        let batch = self.random.one(&self.batches).unwrap_or(self.random.below(3) as u32);
         let list = |random: &mut Random| (0..random.below(4)).map(|_| random.number() as u32).collect::<Vec<_>>();
         match self.random.below(18) {
             0..=2 => TurnReport::Demand.into(),
@@ -178,7 +178,7 @@ impl Liar<'_> {
         let mut bytes = message.encode(GpuNumber::FIRST);
         let mut with: Vec<BorrowedFd<'_>> =
             (0..count).filter_map(|_| Some(self.random.below(self.odd.len()))).map(|at| self.odd[at].as_fd()).collect();
-        match self.random.below(12) {
+        match self.random.below(60) {
             // A few bytes are others.
             0 | 1 => {
                 for _ in 0..1 + self.random.below(3) {
@@ -197,7 +197,7 @@ impl Liar<'_> {
         self.seen.insert(name.join(" "));
         // What belongs on one socket may come on the other.
         let socket =
-            if on_requests != (self.random.below(20) == 0) { &self.tenant.requests } else { &self.tenant.control };
+            if on_requests != (self.random.below(200) == 0) { &self.tenant.requests } else { &self.tenant.control };
         match link::send(socket.as_fd(), &bytes, &with, true) {
             Ok(()) => true,
             Err(error) => error.kind() == ErrorKind::WouldBlock,
