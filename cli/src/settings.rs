@@ -74,7 +74,7 @@ pub struct Settings {
     /// The coordinator's socket. [default: in the user's runtime folder, named by the GPU]
     #[arg(long, value_name = "PATH", env = "BATON_SERVE_SOCKET")]
     pub socket: Option<PathBuf>,
-    /// Other users whose programs may share the GPU too, by their numbers; they can steer nothing. The socket has to be in a
+    /// Other users whose programs may share the GPU too, by their numbers; they steer their own alone. The socket has to be in a
     /// folder that they can enter (`BATON_FOLDER=/run/baton`). [default: none but you and root]
     #[arg(long, value_name = "1000-1999,65534", env = "BATON_SERVE_ALLOW_UID")]
     pub allow_uid: Option<Users>,

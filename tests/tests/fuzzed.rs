@@ -177,7 +177,7 @@ impl Liar<'_> {
         let count = message.descriptors();
         let mut bytes = message.encode(GpuNumber::FIRST);
         let mut with: Vec<BorrowedFd<'_>> =
-            (0..count).filter_map(|_| Some(self.random.below(self.odd.len()))).map(|at| self.odd[at].as_fd()).collect();
+            (0..count).map(|_| self.odd[self.random.below(self.odd.len())].as_fd()).collect();
         match self.random.below(60) {
             // A few bytes are others.
             0 | 1 => {
