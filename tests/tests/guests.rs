@@ -10,7 +10,9 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use baton_contract::messages::{Answer, CorunReport, FromCoordinator, IPC_HANDLE, ProcessId, Request, TurnCommand};
+use baton_contract::messages::{
+    Answer, Channels, CorunReport, FromCoordinator, IPC_HANDLE, PreemptionReport, ProcessId, Request, TurnCommand,
+};
 use baton_contract::page::{ActivityPage, PAGE_BYTES};
 use baton_tests::bare_tenant::{BareTenant, as_user};
 use baton_tests::coordinator::{Coordinator, Prepared, Serving, alone, program, tenant};
@@ -31,15 +33,16 @@ const ACTIVITY: usize = 2;
 const ELSEWHERE: usize = 3;
 const WORDS: [&str; 8] = ["--megabytes", "48", "--rounds", "12", "--check", "4", "--gap-ms", "1"];
 
-fn permit(path: &Path, mode: u32) {
+pub(crate) fn permit(path: &Path, mode: u32) {
     std::fs::set_permissions(path, Permissions::from_mode(mode)).expect("ours");
 }
 
 /// A file where everybody can read it.
-fn copied(prepared: &Prepared, file: &Path) -> PathBuf {
+pub(crate) fn copied(prepared: &Prepared, file: &Path) -> PathBuf {
     let copy = prepared.place.folder().join(file.file_name().expect("a file's"));
     if !copy.exists() {
-        std::fs::copy(file, &copy).expect("a copy");
+        // A copy may be busy: another test's child holds what was open for writing when it was forked.
+        std::fs::hard_link(file, &copy).or_else(|_| std::fs::copy(file, &copy).map(drop)).expect("a file");
     }
     permit(&copy, 0o755);
     copy
@@ -47,20 +50,25 @@ fn copied(prepared: &Prepared, file: &Path) -> PathBuf {
 
 /// A place that other users can come to.
 fn shared() -> Prepared {
-    let prepared = Serving::arena("64MiB").option("--allow-uid", &format!("7,{GUEST}")).prepare();
+    shared_with(Serving::arena("64MiB").option("--allow-uid", &format!("7,{GUEST}")))
+}
+
+/// The same with other settings.
+pub(crate) fn shared_with(serving: Serving) -> Prepared {
+    let prepared = serving.prepare();
     permit(prepared.place.folder(), 0o711);
     prepared
 }
 
 /// A coordinator there, of a simulated GPU that other users' programs can use.
-fn serving(prepared: Prepared) -> Coordinator {
+pub(crate) fn serving(prepared: Prepared) -> Coordinator {
     let coordinator = Coordinator::of(prepared);
     permit(&coordinator.place.folder().join("gpu"), 0o666);
     coordinator
 }
 
 /// A program that another user starts.
-fn joining(prepared: &Prepared, user: u32, name: &str, program: &Path, words: &[&str]) -> Command {
+pub(crate) fn joining(prepared: &Prepared, user: u32, name: &str, program: &Path, words: &[&str]) -> Command {
     let mut command = prepared.place.joining(name, &copied(prepared, program), words);
     command.env("LD_PRELOAD", copied(prepared, &built().shim()));
     command.env("BATON_DRIVER", copied(prepared, &built().bin.join("libsimcuda.so")));
@@ -75,7 +83,16 @@ fn as_root_of_its_own(command: &Command) -> Command {
     around(outer, command)
 }
 
-fn outcome(command: &mut Command) -> Outcome {
+/// What a command of `baton`'s ends with that another user runs here.
+pub(crate) fn asked_as(prepared: &Prepared, user: u32, words: &[&str]) -> Outcome {
+    let mut asked = prepared.place.baton(&[]);
+    asked.arg0("baton").args(words).arg("--socket").arg(prepared.place.socket());
+    let mut theirs = Command::new(copied(prepared, &built().bin.join("baton")));
+    theirs.args(asked.get_args()).uid(user).gid(user).current_dir("/");
+    outcome(&mut theirs)
+}
+
+pub(crate) fn outcome(command: &mut Command) -> Outcome {
     Running::start(command, false, None).finish(LIMIT)
 }
 
@@ -107,13 +124,8 @@ fn programs_of_users_who_are_allowed_share_the_gpu_and_steer_nothing() {
     victim.end(LIMIT);
     coordinator.until_empty();
 
-    let baton = copied(prepared, &built().bin.join("baton"));
     for words in [&["status"][..], &["stop", "--now"], &["evict", "own"], &["set", "own", "class=batch"]] {
-        let mut asked = prepared.place.baton(&[]);
-        asked.arg0("baton").args(words).arg("--socket").arg(prepared.place.socket());
-        let mut theirs = Command::new(&baton);
-        theirs.args(asked.get_args()).uid(GUEST).gid(GUEST).current_dir("/");
-        let ended = outcome(&mut theirs);
+        let ended = asked_as(prepared, GUEST, words);
         assert!(ended.status == "exit status: 1" && ended.err.contains("only root and the user who runs"), "{ended:?}");
     }
     let ended = outcome(&mut joining(prepared, GUEST - 1, "uninvited", &hold, &["--megabytes", "4"]));
@@ -337,4 +349,39 @@ fn with_strict_isolation_no_program_sees_anything_of_another_in_frames_that_it_h
     let coordinator = Serving::arena("64MiB").option("--isolation", "strict").start();
     let keeper = BareTenant::join(&coordinator, "keeper");
     sees_nothing_of_others(&coordinator, keeper);
+}
+
+/// The numbers that the processes of a simulated GPU have there: the first word of each of its places that is taken (`sim/src/gpu_file`).
+fn numbers(coordinator: &Coordinator) -> Vec<u32> {
+    const FIRST: usize = 16;
+    const WORDS: usize = 8;
+    let table = std::fs::read(coordinator.place.folder().join("gpu")).expect("the GPU's file");
+    let word = |at: usize| u64::from_ne_bytes(table[8 * at..8 * at + 8].try_into().expect("8 bytes"));
+    (0..64).map(|slot| word(FIRST + slot * WORDS) as u32).filter(|number| *number != 0).collect()
+}
+
+#[test]
+fn a_program_that_names_anothers_channels_can_have_nothing_done_to_them() {
+    let coordinator = Serving::arena("64MiB").start();
+    let mut victim = coordinator.join("victim", &program("hold"), &["--megabytes", "24"]);
+    assert!(victim.line(LIMIT).starts_with("ready "));
+    coordinator.until("the victim can be paused", |status| tenant(status, "victim")["preemptible"] == true);
+    let all = numbers(&coordinator);
+    assert!(all.len() >= 2, "the coordinator and the victim: {all:?}");
+    for (at, number) in all.iter().enumerate() {
+        let mut liar = BareTenant::join(&coordinator, "liar");
+        liar.tell(&PreemptionReport::Channels { channels: Channels::Simulated { process: *number }, begun: 0 });
+        // It is answered when the report has been heard, and what came of it is known a moment later.
+        liar.take_gpu();
+        let refused = || coordinator.log().matches("what it offers to be paused is another process's").count();
+        let is_known = || refused() > at;
+        coordinator.until("it was looked at", |status| is_known() || tenant(status, "liar")["preemptible"] == true);
+        assert_eq!(tenant(&coordinator.status(), "liar")["preemptible"], false, "{number} of {all:?}");
+        drop(liar);
+        coordinator.until("the liar has gone", |status| tenant(status, "liar").is_null());
+        assert!(victim.ask("touch", LIMIT).starts_with("touched "));
+    }
+    let refused = coordinator.log().matches("what it offers to be paused is another process's").count();
+    assert_eq!(refused, all.len(), "{}", coordinator.log());
+    assert!(victim.ask("quit", LIMIT).ends_with(" ok"));
 }

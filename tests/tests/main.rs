@@ -13,6 +13,7 @@ mod copies; // timed
 mod corun; // timed
 mod delivery; // timed
 mod demo; // timed
+mod descriptors;
 mod doctor; // timed
 mod doors; // plain
 mod environment; // timed
@@ -20,6 +21,7 @@ mod every_hook; // plain
 mod failures; // timed
 mod first; // timed
 mod footprints; // timed
+mod fuzzed;
 mod generated; // timed
 mod guests; // timed
 mod immovable; // timed
@@ -43,6 +45,7 @@ mod page; // timed
 mod pausing; // timed
 mod peers; // timed
 mod quiet; // plain
+mod quotas;
 mod ready; // timed
 mod recut; // timed
 mod rules; // timed

@@ -81,6 +81,7 @@ use turns::Turns;
 
 pub use admin::status::{Status, TenantStatus};
 pub use recorder::{Departed, Phases, Record};
+pub use tenants::guests::Quotas;
 pub use tuning::{Tuner, Tuning};
 pub use unresponsive::{OnStuck, Stuck};
 
@@ -117,6 +118,8 @@ pub struct Options {
     pub isolation: Isolation,
     /// What becomes of tenants that do not answer, and hold up others all the same.
     pub on_stuck: OnStuck,
+    /// What each of them may have.
+    pub quotas: Quotas,
     /// Whether to end when the last tenant has left.
     pub until_idle: bool,
 }

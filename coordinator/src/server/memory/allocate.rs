@@ -11,6 +11,7 @@ use std::time::Instant;
 use baton_contract::memory::{GRANULE, SizeClass};
 use baton_contract::messages::{Answer, ExtentId, Full};
 use baton_contract::wire::MAX_DESCRIPTORS;
+use baton_views::quota::Quota;
 
 use super::beside::Need;
 use super::frames::Found;
@@ -34,8 +35,15 @@ pub(super) enum Claim {
 }
 
 impl Claim {
+    /// Whose it is.
+    pub(super) fn tenant(&self) -> TenantId {
+        match self {
+            Self::Allocate { tenant, .. } | Self::Beside { tenant, .. } => *tenant,
+        }
+    }
+
     /// What of the arena it is about to take.
-    fn bytes(&self) -> u64 {
+    pub(super) fn bytes(&self) -> u64 {
         match self {
             Self::Allocate { left, got, .. } => {
                 left.iter().chain(got.iter().map(|(class, _)| class)).map(|class| class.bytes()).sum()
@@ -110,6 +118,9 @@ impl Access<'_> {
         let unresponsive = self.tenants.get(id).is_some_and(|tenant| tenant.turn.is_overdue());
         if !unresponsive && self.is_off_the_gpu(id) {
             return Err("it asked for memory without the baton".to_owned());
+        }
+        if self.is_above_quota(id, bytes) {
+            return Ok(());
         }
         let mut full = self.what_is_full(id, bytes);
         if full.is_some() && self.memory.is_squeezed() {
@@ -246,6 +257,7 @@ impl Access<'_> {
         let Some(tenant) = self.tenants.get_mut(id) else { return };
         tenant.memory.peak_bytes = tenant.memory.peak_bytes.max(bytes);
         tenant.memory.is_over(Notice::PutOff);
+        self.tenants.meets_no_more(id, &[Quota::Arena, Quota::HostPool]);
         let resident = self.resident_bytes(id);
         self.recorder.record(id, What::Allocated { asked, resident });
         let first: Vec<FrameId> = got.iter().map(|(_, frame)| *frame).take(MAX_DESCRIPTORS).collect();

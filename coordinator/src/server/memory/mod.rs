@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `allocate` | whether a tenant may have so much more, and frames for it |
 //! | `frames` | free ones, new ones, dirty ones |
+//! | `quotas` | what a guest's programs may have |
 //! | `beside` | memory beside the arena: the ledger's leases, contexts |
 //! | `evict` | memory that leaves |
 //! | `swap_in` | how a tenant comes in: order, groups, running meanwhile |
@@ -33,6 +34,7 @@ mod frames;
 mod immovable;
 mod obstacle;
 mod prefetch;
+mod quotas;
 mod recut;
 mod scan;
 mod sharing;
@@ -54,6 +56,7 @@ use self::swap_in::SwapIn;
 use self::transfer::Task;
 use super::cost_model::CostModel;
 use super::recorder::Recorder;
+use super::tenants::guests::Quotas;
 use super::tenants::peer::Sent;
 use super::tenants::table::Tenants;
 use super::{Isolation, Options, Pipeline, ServeError};
@@ -108,6 +111,7 @@ struct Rules {
     keep: bool,
     poison: Option<u8>,
     isolation: Isolation,
+    quotas: Quotas,
 }
 
 /// All memory that the coordinator has, on the GPU and on the host.
@@ -174,13 +178,13 @@ impl Memory {
         let (reports, prepared) = channel();
         let slabs = Slabs::prepare(&gpu, options.host_pool, !options.until_idle, reports, waker.clone())
             .map_err(|error| ServeError::System { what: "reserving addresses for the host pool".to_owned(), error })?;
-        let Options { headroom, pipeline, hash, keep, poison, isolation, .. } = *options;
+        let Options { headroom, pipeline, hash, keep, poison, isolation, quotas, .. } = *options;
         let own = gpu.memory.saturating_sub(gpu.free_memory().unwrap_or(gpu.memory));
         Ok(Self {
             ledger: Ledger::new(gpu.memory, own),
             context_bytes: beside::usual_context(gpu.memory),
             before_context: HashMap::new(),
-            rules: Rules { headroom, pipeline, hash, keep: keep && poison.is_none(), poison, isolation },
+            rules: Rules { headroom, pipeline, hash, keep: keep && poison.is_none(), poison, isolation, quotas },
             gpu,
             waker,
             arena: Arena::new(options.arena),

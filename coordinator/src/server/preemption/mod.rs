@@ -130,7 +130,10 @@ impl Access<'_> {
     fn channels_told(&mut self, id: TenantId, channels: Channels, control: Option<OwnedFd>) -> Result<(), String> {
         let target = match (channels, control) {
             (Channels::None, _) => None,
-            (Channels::Simulated { process }, _) => Some(PreemptTarget::Simulated(process)),
+            (Channels::Simulated { process }, _) => {
+                let pid = self.tenants.get(id).and_then(|tenant| tenant.connection.process.pid());
+                Some(PreemptTarget::Simulated(process, pid))
+            }
             (Channels::ResourceManager(objects), Some(control)) if is_control_device(control.as_raw_fd()) => {
                 Some(PreemptTarget::ResourceManager(objects, Arc::new(control)))
             }
