@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use object::Endianness;
-use object::elf::{FileHeader32, FileHeader64, PT_INTERP};
+use object::elf::{ELFMAG, FileHeader32, FileHeader64, PT_INTERP};
 use object::read::elf::{FileHeader, ProgramHeader};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::process::{getgid, getuid};
@@ -104,6 +104,12 @@ pub fn kind(root: &Root, file: &Path) -> Kind {
         }
     }
     Kind::Dynamic
+}
+
+/// Whether a file is a program rather than a script, of whatever machine.
+pub fn is_binary(root: &Root, file: &Path) -> bool {
+    let mut magic = [0u8; ELFMAG.len()];
+    root.open(file).and_then(|mut file| file.read_exact(&mut magic)).is_ok() && magic == ELFMAG
 }
 
 fn head(file: &File) -> std::io::Result<Vec<u8>> {

@@ -2,11 +2,12 @@
 //! that exit code, signals and standard streams are the program's own. A program that takes the GPU and cannot share it
 //! ends: see [`baton_contract::settings::REQUIRE`].
 
-use std::ffi::{CStr, OsStr, OsString};
+use std::collections::BTreeMap;
+use std::ffi::{CStr, CString, OsStr, OsString};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::IsTerminal as _;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::ffi::OsStringExt as _;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -73,14 +74,54 @@ pub fn run(run: Run) -> Result<std::convert::Infallible, CliError> {
             // Kept open over the exec, so that the coordinator does not end before the program has come.
             rustix::io::fcntl_setfd(&connection, rustix::io::FdFlags::empty()).map_err(std::io::Error::from)?;
             let _open = connection;
-            Err(no_program(program, &command.exec()))
+            Err(no_program(program, &become_program(&mut command, &file)))
         }
         Err(error) if run.optional => {
             eprintln!("baton run: {error}; running without Baton");
-            Err(no_program(program, &Command::new(program).args(arguments).exec()))
+            Err(no_program(program, &become_program(Command::new(program).args(arguments), &file)))
         }
         Err(error) => Err(CliError::NoProgram { text: error.to_string(), code: FAILED }),
     }
+}
+
+/// Becomes the program that this file holds; why that is impossible.
+///
+/// `exec` has a shell run what the kernel does not take. That is right for a script that names no interpreter, but the bytes of a
+/// program for another machine are commands by chance.
+fn become_program(command: &mut Command, file: &Path) -> std::io::Error {
+    if program::is_binary(&Root::Own, file)
+        && let Err(error) = never_by_a_shell(command, file)
+    {
+        return error;
+    }
+    command.exec()
+}
+
+/// Has a command's `exec` take its file as it is or fail.
+fn never_by_a_shell(command: &mut Command, file: &Path) -> std::io::Result<()> {
+    let mut environment: BTreeMap<OsString, OsString> = std::env::vars_os().collect();
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => environment.insert(name.to_owned(), value.to_owned()),
+            None => environment.remove(name),
+        };
+    }
+    let settings = environment.into_iter().map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat());
+    let settings = settings.map(CString::new).collect::<Result<Vec<_>, _>>()?;
+    let words =
+        std::iter::once(command.get_program()).chain(command.get_args()).map(|word| CString::new(word.as_bytes()));
+    let words = words.collect::<Result<Vec<_>, _>>()?;
+    let file = CString::new(file.as_os_str().as_bytes())?;
+    // SAFETY: nothing is forked. `execve` gets C strings that live until it has taken them, and null behind the last ones.
+    unsafe {
+        command.pre_exec(move || {
+            let list = |words: &[CString]| words.iter().map(|word| word.as_ptr()).chain([std::ptr::null()]).collect();
+            let (words, settings): (Vec<_>, Vec<_>) = (list(&words), list(&settings));
+            libc::execve(file.as_ptr(), words.as_ptr(), settings.as_ptr());
+            Err(std::io::Error::last_os_error())
+        });
+    }
+    Ok(())
 }
 
 /// Reaches a coordinator, and gives the command what its program needs to find it.

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 
 use baton_contract::memory::size;
 use baton_coordinator::device::gpu::Gpu;
-use baton_coordinator::endpoint::{Endpoint, Visitors};
-use baton_coordinator::server::{Options, Server};
+use baton_coordinator::endpoint::Endpoint;
+use baton_coordinator::server::{OnStuck, Options, Server};
 use baton_harness::install::Install;
 use clap::Args;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::service::{self, Sources};
@@ -71,12 +71,15 @@ pub fn run(serve: Serve) -> Result<(), CliError> {
     let arena = arena(all.arena.expect(set), gpu.memory, &gpu.name)?;
     let host_pool = host_pool(all.host_pool, arena, host_memory::free()?, all.force.expect(set))?;
     let headroom = headroom(all.headroom.expect(set), arena)?;
+    let (guests, visitors) = all.guests()?;
+    if !guests.is_empty() {
+        keep_to_itself()?;
+    }
     let endpoint = match passed {
         Some(passed) => Endpoint::claim_passed(passed, gpu.uuid)?,
         None => {
             let named = all.socket.clone().or_else(named_socket);
             let path = std::path::absolute(named.unwrap_or_else(|| usual_socket(gpu.uuid)))?;
-            let visitors = if all.allow_uid.is_some() { Visitors::Guests } else { Visitors::Own };
             Endpoint::claim(&path, gpu.uuid, visitors)?
         }
     };
@@ -99,7 +102,10 @@ pub fn run(serve: Serve) -> Result<(), CliError> {
         corun: all.mode.expect(set) == Mode::Corun,
         trace: all.trace.clone(),
         poison: poison.then_some(POISON),
-        guests: all.allow_uid.as_ref().map(|users| users.0.clone()).unwrap_or_default(),
+        quotas: all.quotas(arena, host_pool, gpu.memory),
+        guests,
+        isolation: all.isolation.expect(set).into(),
+        on_stuck: OnStuck { what: all.on_stuck.map(Into::into), after: all.stuck_after.expect(set).0 },
         until_idle,
     };
     let mut server = Server::new(gpu, endpoint, options)?;
@@ -127,6 +133,12 @@ pub fn run(serve: Serve) -> Result<(), CliError> {
     }
     log::logger().flush();
     Ok(served?)
+}
+
+/// With memory of other users in the host pool: no other process of this user can read it (`/proc/PID/mem`, ptrace), have the descriptors
+/// of their frames, or find it in a dump. Only root can. Where there are none, it is its user's own, who may debug it.
+fn keep_to_itself() -> Result<(), CliError> {
+    Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(std::io::Error::from)?)
 }
 
 /// Says if there is less memory than the arena is to have, and who has it.

@@ -5,14 +5,18 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read as _;
+use std::ops::RangeInclusive;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use baton_contract::class::Class;
 use baton_contract::memory::size;
 use baton_contract::messages::DriverKind;
+use baton_contract::scheduling::MAX_WEIGHT;
 use baton_coordinator::books::arena::Arena;
-use baton_coordinator::server::{self, Tuning};
+use baton_coordinator::endpoint::{self, Visitors};
+use baton_coordinator::server::{self, Quotas, Tuning};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
@@ -70,10 +74,34 @@ pub struct Settings {
     /// The coordinator's socket. [default: in the user's runtime folder, named by the GPU]
     #[arg(long, value_name = "PATH", env = "BATON_SERVE_SOCKET")]
     pub socket: Option<PathBuf>,
-    /// Other users whose programs may share the GPU too, by their numbers; they can steer nothing. The socket has to be in a
+    /// Other users whose programs may share the GPU too, by their numbers; they steer their own alone. The socket has to be in a
     /// folder that they can enter (`BATON_FOLDER=/run/baton`). [default: none but you and root]
     #[arg(long, value_name = "1000-1999,65534", env = "BATON_SERVE_ALLOW_UID")]
     pub allow_uid: Option<Users>,
+    /// The same for users of a group, by its name or number: the socket is the group's (mode 0660), and with `--allow-uid` both have
+    /// to hold. [default: no group]
+    #[arg(long, value_name = "baton", env = "BATON_SERVE_ALLOW_GROUP")]
+    pub allow_group: Option<String>,
+    /// How much GPU memory a program of another user may have at most. [default: 100% of the arena]
+    #[arg(long, value_name = "100%|8GiB", env = "BATON_SERVE_GUEST_ARENA")]
+    pub guest_arena: Option<Amount>,
+    /// How much all programs of such a user together may have on top of that, since not all of it is on the GPU at once.
+    /// [default: 50% of the host pool]
+    #[arg(long, value_name = "50%|16GiB", env = "BATON_SERVE_GUEST_HOST_POOL")]
+    pub guest_host_pool: Option<Amount>,
+    /// How much GPU memory that does not move they may have together: arrays, managed memory, what they share with each other.
+    /// [default: 25% of the GPU's]
+    #[arg(long, value_name = "25%|4GiB", env = "BATON_SERVE_GUEST_LEASES")]
+    pub guest_leases: Option<Amount>,
+    /// As many programs of such a user as may share the GPU at once. [default: a quarter of --max-tenants]
+    #[arg(long, value_name = "N", env = "BATON_SERVE_GUEST_TENANTS")]
+    pub guest_tenants: Option<usize>,
+    /// The best class of another user's program. [default: normal]
+    #[arg(long, value_name = "latency|normal|batch", env = "BATON_SERVE_GUEST_CLASS")]
+    pub guest_class: Option<BestClass>,
+    /// The largest weight of another user's program. [default: 1]
+    #[arg(long, value_name = "N", env = "BATON_SERVE_GUEST_WEIGHT")]
+    pub guest_weight: Option<u32>,
     /// Take the host pool even if it is larger than the memory that is free.
     #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "true|false",
         env = "BATON_SERVE_FORCE")]
@@ -97,6 +125,17 @@ pub struct Settings {
     /// Show metrics there only to whoever knows the token in this file, which only you can read.
     #[arg(long, value_name = "FILE", env = "BATON_SERVE_METRICS_TOKEN_FILE")]
     pub metrics_token_file: Option<PathBuf>,
+    /// Between whom GPU memory never changes hands: `users` (also those that `--allow-uid` lets in), or `strict`: all programs. It is given
+    /// back to the driver instead, and made anew. With `strict`, nothing is taken from a program that does not answer. [default: users]
+    #[arg(long, value_name = "users|strict", env = "BATON_SERVE_ISOLATION")]
+    pub isolation: Option<Isolation>,
+    /// What becomes of a program that does not answer while others wait for what cannot be taken from it: `wait` for it, or `kill` it.
+    /// [default: wait for your own, kill those of other users]
+    #[arg(long, value_name = "wait|kill", env = "BATON_SERVE_ON_STUCK")]
+    pub on_stuck: Option<OnStuck>,
+    /// How long others wait for such a program at least. [default: 10s]
+    #[arg(long, value_name = "TIME", env = "BATON_SERVE_STUCK_AFTER")]
+    pub stuck_after: Option<Period>,
     /// kubelet's socket, so that metrics name the pods of programs: /var/lib/kubelet/pod-resources/kubelet.sock. [default: none]
     #[arg(long, value_name = "PATH", env = "BATON_SERVE_POD_RESOURCES")]
     pub pod_resources: Option<PathBuf>,
@@ -137,6 +176,68 @@ pub enum Mode {
     Corun,
     /// One program at a time.
     Exclusive,
+}
+
+/// Between whom GPU memory never changes hands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Isolation {
+    /// Between users.
+    #[default]
+    Users,
+    /// Between all programs.
+    Strict,
+}
+
+impl From<Isolation> for server::Isolation {
+    fn from(isolation: Isolation) -> Self {
+        match isolation {
+            Isolation::Users => Self::Users,
+            Isolation::Strict => Self::Strict,
+        }
+    }
+}
+
+/// What becomes of a program that does not answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnStuck {
+    /// Others wait for it.
+    Wait,
+    /// It is killed.
+    Kill,
+}
+
+impl From<OnStuck> for server::Stuck {
+    fn from(on_stuck: OnStuck) -> Self {
+        match on_stuck {
+            OnStuck::Wait => Self::Wait,
+            OnStuck::Kill => Self::Kill,
+        }
+    }
+}
+
+/// The best class that some may have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum BestClass {
+    /// Any.
+    Latency,
+    /// All but latency.
+    #[default]
+    Normal,
+    /// Only this one.
+    Batch,
+}
+
+impl From<BestClass> for Class {
+    fn from(best: BestClass) -> Self {
+        match best {
+            BestClass::Latency => Self::Latency,
+            BestClass::Normal => Self::Normal,
+            BestClass::Batch => Self::Batch,
+        }
+    }
 }
 
 /// How programs run while their memory comes in.
@@ -243,6 +344,9 @@ impl Settings {
             max_tenants: Some(256),
             force: Some(false),
             log_level: Some(LogLevel::default()),
+            isolation: Some(Isolation::default()),
+            on_stuck: None,
+            stuck_after: period(Duration::from_secs(10)),
             pipeline: Some(Pipeline::default()),
             no_hash: Some(false),
             no_keep: Some(false),
@@ -255,6 +359,13 @@ impl Settings {
             host_pool: None,
             socket: None,
             allow_uid: None,
+            allow_group: None,
+            guest_arena: Some(Amount::Percent(100.0)),
+            guest_host_pool: Some(Amount::Percent(50.0)),
+            guest_leases: Some(Amount::Percent(25.0)),
+            guest_tenants: None,
+            guest_class: Some(BestClass::default()),
+            guest_weight: Some(1),
             trace: None,
             gpus: BTreeMap::new(),
         }
@@ -369,6 +480,9 @@ impl Settings {
             (self.host_pool.is_none(), "host-pool", "half of the host memory that is free, at most twice the arena"),
             (self.socket.is_none(), "socket", "in the user's runtime folder, named by the GPU"),
             (self.allow_uid.is_none(), "allow-uid", "none but you and root"),
+            (self.on_stuck.is_none(), "on-stuck", "wait for your own, kill those of other users"),
+            (self.allow_group.is_none(), "allow-group", "no group"),
+            (self.guest_tenants.is_none(), "guest-tenants", "max-tenants / 4"),
             (self.trace.is_none(), "trace", "no file"),
             (self.http.is_none(), "http", "no page"),
             (self.http_token_file.is_none(), "http-token-file", "a new token each time"),
@@ -401,11 +515,41 @@ impl Settings {
         period("quantum", self.quantum, ms, hour)?;
         period("max-wait", self.max_wait, ms, hour * 24)?;
         period("burst", self.burst, Duration::ZERO, hour)?;
-        match self.max_tenants {
-            Some(most) if !(1..=MOST_TENANTS).contains(&most) => {
-                Err(told(format_args!("max-tenants cannot be {most}; it is a number from 1 to {MOST_TENANTS}")))
+        let number = |key: &str, value: Option<usize>, most: usize| match value {
+            Some(number) if !(1..=most).contains(&number) => {
+                Err(told(format_args!("{key} cannot be {number}; it is a number from 1 to {most}")))
             }
             _ => Ok(()),
+        };
+        number("max-tenants", self.max_tenants, MOST_TENANTS)?;
+        number("guest-tenants", self.guest_tenants, MOST_TENANTS)?;
+        number("guest-weight", self.guest_weight.map(|weight| weight as usize), MAX_WEIGHT as usize)
+    }
+
+    /// What other users' programs may have, of this arena, host pool and GPU. For settings that say all of it.
+    pub fn quotas(&self, arena: u64, host_pool: u64, gpu: u64) -> Quotas {
+        let set = "a setting that is usual";
+        Quotas {
+            arena: self.guest_arena.expect(set).of(arena),
+            host_pool: self.guest_host_pool.expect(set).of(host_pool),
+            leases: self.guest_leases.expect(set).of(gpu),
+            tenants: self.guest_tenants,
+            class: self.guest_class.expect(set).into(),
+            weight: self.guest_weight.expect(set),
+        }
+    }
+
+    /// Whose programs may come: those of these users, and to the socket those of this group.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such group.
+    pub fn guests(&self) -> Result<(Vec<RangeInclusive<u32>>, Visitors), CliError> {
+        let users = self.allow_uid.as_ref().map(|users| users.0.clone());
+        match &self.allow_group {
+            // Only who is in the group can connect.
+            Some(group) => Ok((users.unwrap_or_else(|| vec![0..=u32::MAX]), Visitors::Group(endpoint::group(group)?))),
+            None => Ok(users.map_or((Vec::new(), Visitors::Own), |users| (users, Visitors::Guests))),
         }
     }
 
@@ -534,7 +678,7 @@ mod tests {
             assert_eq!(flag.get_env().and_then(|name| name.to_str()), Some(variable.as_str()));
             assert!(text.contains(&format!("{name} =")) || text.contains(&format!("# {name}:")), "{name}: {text}");
         }
-        assert_eq!(flags.len(), 26, "{flags:?}");
+        assert_eq!(flags.len(), 33, "{flags:?}");
     }
 
     #[test]

@@ -4,8 +4,10 @@ use std::fmt::Write as _;
 
 use baton_contract::memory::{Unmanaged, size};
 use baton_harness::client;
+use baton_views::quota::Met;
 use baton_workbench::table::{plain_table, trimmed};
 use clap::Args;
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::CliError;
@@ -179,6 +181,12 @@ fn table(status: &Value) -> String {
             table.add_row([text(&newcomer["name"]), number(&newcomer["pid"]), format!("{waited:.0} s")]);
         }
         let _ = writeln!(out, "\n{}\nno more than {most} share the GPU at once (--max-tenants)", trimmed(&table));
+    }
+    for one in tenants.iter().chain(newcomers) {
+        let met: Vec<Met> = Deserialize::deserialize(&one["quotas"]).unwrap_or_default();
+        for met in met {
+            let _ = writeln!(out, "\n{} is held by a quota: {met}", text(&one["name"]));
+        }
     }
     out.push_str(&outsiders(status));
     out.push_str(&unmoved(tenants));

@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use baton_contract::memory::SizeClass;
-use baton_coordinator::books::arena::Arena;
+use baton_coordinator::books::arena::{Arena, Owner};
 use baton_coordinator::books::extents::Extents;
 
 const CLASS: SizeClass = SizeClass::ALL[0];
@@ -31,7 +31,7 @@ fn main() {
                 let at = (2 * (turn * 7_919 % count) + 1) * CLASS.bytes();
                 let start = Instant::now();
                 assert!(extents.within(at, CLASS.bytes()).next().is_none());
-                let frame = arena.take(CLASS, false).expect("a free one");
+                let frame = arena.take(CLASS, false, Owner::of_user(None)).expect("a free one");
                 let id = extents.add(at, CLASS, frame);
                 black_box((extents.counts(), arena.bytes()));
                 extents.remove(id).expect("it is there");

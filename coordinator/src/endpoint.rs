@@ -10,9 +10,10 @@
 //! Everything here may lie in a folder like `/tmp`, where others can put things before us. So nothing is opened through a
 //! symbolic link, and whatever is not ours is refused, with a sentence.
 
-use std::ffi::OsStr;
+use std::ffi::{CString, OsStr};
 use std::fs::File;
 use std::io::{Read as _, Seek as _, Write as _};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
@@ -30,7 +31,7 @@ use rustix::net::{
     AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, getsockname, listen, shutdown,
     socket_with, sockopt,
 };
-use rustix::process::geteuid;
+use rustix::process::{Gid, geteuid};
 
 /// How many may be on their way in before `connect` makes them wait. Whoever comes stands behind so many, and as many as wait there.
 const BACKLOG: i32 = 256;
@@ -453,6 +454,8 @@ pub enum Visitors {
     Own,
     /// Also other users', of whom the server takes in those that it is told to.
     Guests,
+    /// The same, of this group.
+    Group(u32),
 }
 
 impl Visitors {
@@ -461,8 +464,33 @@ impl Visitors {
         match self {
             Self::Own => 0o077,
             Self::Guests => 0o111,
+            Self::Group(_) => 0o117,
         }
     }
+}
+
+/// A group's number, which is called so or has it.
+///
+/// # Errors
+///
+/// When there is none.
+pub fn group(name: &str) -> Result<u32, Unfit> {
+    if let Ok(number) = name.parse() {
+        return Ok(number);
+    }
+    let found = || {
+        let name = CString::new(name).ok()?;
+        let (mut group, mut words, mut found) =
+            (MaybeUninit::<libc::group>::uninit(), vec![0; 64 << 10], std::ptr::null_mut());
+        // SAFETY: a text, a place for the answer, and one for the words that it points to, with its length; they live over the call.
+        let failed = unsafe {
+            libc::getgrnam_r(name.as_ptr(), group.as_mut_ptr(), words.as_mut_ptr(), words.len(), &raw mut found)
+        };
+        // SAFETY: filled in, as a group was found.
+        (failed == 0 && !found.is_null()).then(|| unsafe { group.assume_init() }.gr_gid)
+    };
+    found()
+        .ok_or_else(|| Unfit(format!("there is no group called {name} (--allow-group); `groupadd --system` makes one")))
 }
 
 /// What came of the wish to end.
@@ -482,7 +510,7 @@ impl Endpoint {
     pub fn claim(path: &Path, uuid: [u8; 16], visitors: Visitors) -> Result<Self, Unfit> {
         let folder = match visitors {
             Visitors::Own => Folder::of_socket(path)?,
-            Visitors::Guests => Folder::of_shared_socket(path)?,
+            Visitors::Guests | Visitors::Group(_) => Folder::of_shared_socket(path)?,
         };
         let gpu = GpuLock::take(uuid, path)?;
         match rustix::fs::statat(&folder.handle, name(path), rustix::fs::AtFlags::SYMLINK_NOFOLLOW) {
@@ -565,6 +593,25 @@ impl Endpoint {
             Errno::ADDRINUSE => unfit(path, "this is somebody else's; name another place with --socket"),
             error => told(error),
         })?;
+        if let Visitors::Group(group) = visitors {
+            // Nobody can connect yet.
+            let owned = rustix::fs::chownat(
+                rustix::fs::CWD,
+                path,
+                None,
+                Some(Gid::from_raw(group)),
+                rustix::fs::AtFlags::SYMLINK_NOFOLLOW,
+            );
+            if let Err(error) = owned {
+                let _ = rustix::fs::unlink(path);
+                return Err(unfit(
+                    path,
+                    format!(
+                        "the socket cannot be given to group {group} ({error}): only root and members of a group may do that"
+                    ),
+                ));
+            }
+        }
         listen(&listener, BACKLOG).map_err(told)?;
         Ok(listener)
     }
@@ -661,7 +708,7 @@ impl Endpoint {
         }
         self.folder = match self.visitors {
             Visitors::Own => Folder::of_socket(&self.path)?,
-            Visitors::Guests => Folder::of_shared_socket(&self.path)?,
+            Visitors::Guests | Visitors::Group(_) => Folder::of_shared_socket(&self.path)?,
         };
         while let Ok(socket) = self.accept() {
             take_in(socket);

@@ -113,19 +113,24 @@
 #define cuStreamEndCapture          BATON_CUDA_PTSZ(cuStreamEndCapture)
 #define cuStreamIsCapturing         BATON_CUDA_PTSZ(cuStreamIsCapturing)
 #define cuStreamGetCaptureInfo      BATON_CUDA_PTSZ(cuStreamGetCaptureInfo_v3)
-#define cuGraphAddKernelNode        cuGraphAddKernelNode_v2
-#define cuGraphKernelNodeGetParams  cuGraphKernelNodeGetParams_v2
-#define cuGraphKernelNodeSetParams  cuGraphKernelNodeSetParams_v2
 #define cuGraphGetEdges             cuGraphGetEdges_v2
 #define cuGraphNodeGetDependencies  cuGraphNodeGetDependencies_v2
 #define cuGraphAddDependencies      cuGraphAddDependencies_v2
 #define cuGraphRemoveDependencies   cuGraphRemoveDependencies_v2
 #define cuGraphInstantiate          cuGraphInstantiateWithFlags
 #define cuGraphInstantiateWithParams BATON_CUDA_PTSZ(cuGraphInstantiateWithParams)
-#define cuGraphExecKernelNodeSetParams cuGraphExecKernelNodeSetParams_v2
 #define cuGraphExecUpdate           cuGraphExecUpdate_v2
 #define cuGraphUpload               BATON_CUDA_PTSZ(cuGraphUpload)
 #define cuGraphLaunch               BATON_CUDA_PTSZ(cuGraphLaunch)
+
+/* Programs for drivers of before CUDA 12.0 have kernel nodes by the names of then. What these take is the beginning of what their
+ * successors take. */
+#ifndef BATON_CUDA_BEFORE_12
+#define cuGraphAddKernelNode        cuGraphAddKernelNode_v2
+#define cuGraphKernelNodeGetParams  cuGraphKernelNodeGetParams_v2
+#define cuGraphKernelNodeSetParams  cuGraphKernelNodeSetParams_v2
+#define cuGraphExecKernelNodeSetParams cuGraphExecKernelNodeSetParams_v2
+#endif
 
 #include "baton_cuda_calls.h"
 

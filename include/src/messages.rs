@@ -234,6 +234,8 @@ declare::messages! {
             31 => Channels {
                 /// What there is to be paused.
                 channels: Channels,
+                /// [`TenantPage::channels_begun`](crate::page::TenantPage::channels_begun) when it was looked what there is.
+                begun: u32,
             } carries channels.descriptors(),
             /// Answer to [`PreemptionCommand::Begin`]: the gate is closed, and work goes on.
             32 => GateClosed {

@@ -32,7 +32,14 @@ pub struct CoordinatorPage {
     /// What it could have in arena and host pool beside what others have there, in bytes, or a little more or less than this: what it has
     /// and what would be granted. Its own allocations change nothing about it.
     pub could_have_bytes: AtomicU64,
+    /// What is done to a tenant that does not answer: 0, [`PAUSED`] or [`TAKEN`].
+    pub taken: AtomicU32,
 }
+
+/// Its work is paused, and it has not closed its gate: what it makes that can be paused is paused from the beginning.
+pub const PAUSED: u32 = 1;
+/// Others may have memory that it has mapped: it must not go on by itself, whatever becomes of the coordinator.
+pub const TAKEN: u32 = 2;
 
 /// Written by the tenant.
 #[repr(C)]
@@ -52,7 +59,11 @@ pub struct TenantPage {
     /// 1 and the milliseconds in which it was seen to be there. Otherwise 0.
     pub probing: AtomicU32,
     /// Changes again and again while it is at work beside others: it was not stopped.
+    /// Also while its gate is closed and it waits for a call that is inside.
     pub heartbeat: AtomicU32,
+    /// How often it was about to make something that can be paused: ahead of what it has said last
+    /// ([`Channels`](crate::messages::PreemptionReport::Channels)), and there may be something that nobody else knows.
+    pub channels_begun: AtomicU32,
     /// When its requests began and ended, if its class is latency.
     pub requests: RequestRing,
 }
@@ -173,7 +184,7 @@ impl RequestRing {
 
 const _: () = assert!(size_of::<CoordinatorPage>() <= PAGE_BYTES && size_of::<TenantPage>() <= PAGE_BYTES);
 const _: () = assert!(core::mem::offset_of!(CoordinatorPage, arena_bytes) == 8);
-const _: () = assert!(core::mem::offset_of!(TenantPage, requests) == 96);
+const _: () = assert!(core::mem::offset_of!(TenantPage, requests) == 104);
 
 #[cfg(test)]
 mod tests {

@@ -352,8 +352,20 @@ pub fn is_control_device(descriptor: c_int) -> bool {
 ///
 /// `request` and `argument` are those of an `ioctl` on the control device that answered 0.
 pub unsafe fn made(number: c_ulong, argument: *const c_void) -> Option<Allocation> {
+    // SAFETY: by this function's contract.
+    let (allocation, status) = unsafe { asked_for(number, argument) }?;
+    (status == 0).then_some(allocation)
+}
+
+/// Reads what a call for a new object asks for, and its status, which means something when it has been answered; none if it is no such
+/// call.
+///
+/// # Safety
+///
+/// `request` and `argument` are those of an `ioctl` on the control device, whose caller may be believed.
+pub unsafe fn asked_for(number: c_ulong, argument: *const c_void) -> Option<(Allocation, u32)> {
     let allocation = |root, parent, object, class, parameters, status| {
-        (status == 0).then_some(Allocation { client: root, parent, object, class, parameters })
+        Some((Allocation { client: root, parent, object, class, parameters }, status))
     };
     if number == request(ALLOC, size_of::<Nvos64>()) {
         // SAFETY: the request says that it is this structure.

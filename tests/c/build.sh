@@ -101,6 +101,13 @@ for source in tests/c/legal/*.c; do
         "$out/stub/libcuda.so.1" -lm
 done
 
+# Those of them that name functions of CUDA 12, as they are made for drivers of before.
+mkdir -p "$out/legal/before_12"
+for name in aliases reach sources; do
+    compile -DBATON_CUDA_BEFORE_12 -Iexamples/c -Wa,-Itests/c/legal -o "$out/legal/before_12/$name" "tests/c/legal/$name.c" \
+        "$out/stub/libcuda.so.1" -lm
+done
+
 # What the driver's rules for memory are.
 mkdir -p "$out/rules"
 for source in tests/c/rules/*.c; do

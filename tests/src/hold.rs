@@ -59,10 +59,16 @@ impl Busy {
         Self { file }
     }
 
+    /// Enough: its program will say that it has ended.
+    #[track_caller]
+    pub fn is_enough(&self) {
+        File::create(&self.file).expect("a writable folder");
+    }
+
     /// Enough: waits until its program says that it has ended.
     #[track_caller]
     pub fn end(self, running: &mut Running) {
-        File::create(&self.file).expect("a writable folder");
+        self.is_enough();
         assert_eq!(running.line(LIMIT), "spun");
     }
 }

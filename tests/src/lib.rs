@@ -9,6 +9,7 @@ pub mod coordinator;
 pub mod entry_points;
 pub mod form;
 pub mod generated;
+pub mod held;
 pub mod hold;
 pub mod http;
 pub mod openmetrics;
@@ -47,6 +48,11 @@ impl Driver {
     /// NVIDIA's driver library, if `BATON_TEST_LIBCUDA` names one: its doors work without a GPU.
     pub fn nvidias() -> Option<Self> {
         std::env::var_os("BATON_TEST_LIBCUDA").map(|path| Self::at(Path::new(&path), "nvidias"))
+    }
+
+    /// One of the tests' own, by its file.
+    pub fn of_tests(file: &str) -> Self {
+        Self::at(&built().programs.join(file), file)
     }
 
     fn at(library: &Path, name: &str) -> Self {

@@ -7,9 +7,12 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use baton_contract::messages::{Answer, CorunReport, IPC_HANDLE, ProcessId, Request};
+use baton_contract::messages::{
+    Answer, Channels, CorunReport, FromCoordinator, IPC_HANDLE, PreemptionReport, ProcessId, Request, TurnCommand,
+};
 use baton_contract::page::{ActivityPage, PAGE_BYTES};
 use baton_tests::bare_tenant::{BareTenant, as_user};
 use baton_tests::coordinator::{Coordinator, Prepared, Serving, alone, program, tenant};
@@ -23,20 +26,23 @@ const LIMIT: Duration = Duration::from_secs(300);
 const GUEST: u32 = 65534;
 /// Another one.
 const STRANGER: u32 = 7;
+/// What `--poison` fills memory with.
+const POISON: u8 = 0xDB;
 /// Which of a tenant's pages these are.
 const ACTIVITY: usize = 2;
 const ELSEWHERE: usize = 3;
 const WORDS: [&str; 8] = ["--megabytes", "48", "--rounds", "12", "--check", "4", "--gap-ms", "1"];
 
-fn permit(path: &Path, mode: u32) {
+pub(crate) fn permit(path: &Path, mode: u32) {
     std::fs::set_permissions(path, Permissions::from_mode(mode)).expect("ours");
 }
 
 /// A file where everybody can read it.
-fn copied(prepared: &Prepared, file: &Path) -> PathBuf {
+pub(crate) fn copied(prepared: &Prepared, file: &Path) -> PathBuf {
     let copy = prepared.place.folder().join(file.file_name().expect("a file's"));
     if !copy.exists() {
-        std::fs::copy(file, &copy).expect("a copy");
+        // A copy may be busy: another test's child holds what was open for writing when it was forked.
+        std::fs::hard_link(file, &copy).or_else(|_| std::fs::copy(file, &copy).map(drop)).expect("a file");
     }
     permit(&copy, 0o755);
     copy
@@ -44,20 +50,25 @@ fn copied(prepared: &Prepared, file: &Path) -> PathBuf {
 
 /// A place that other users can come to.
 fn shared() -> Prepared {
-    let prepared = Serving::arena("64MiB").option("--allow-uid", &format!("7,{GUEST}")).prepare();
+    shared_with(Serving::arena("64MiB").option("--allow-uid", &format!("7,{GUEST}")))
+}
+
+/// The same with other settings.
+pub(crate) fn shared_with(serving: Serving) -> Prepared {
+    let prepared = serving.prepare();
     permit(prepared.place.folder(), 0o711);
     prepared
 }
 
 /// A coordinator there, of a simulated GPU that other users' programs can use.
-fn serving(prepared: Prepared) -> Coordinator {
+pub(crate) fn serving(prepared: Prepared) -> Coordinator {
     let coordinator = Coordinator::of(prepared);
     permit(&coordinator.place.folder().join("gpu"), 0o666);
     coordinator
 }
 
 /// A program that another user starts.
-fn joining(prepared: &Prepared, user: u32, name: &str, program: &Path, words: &[&str]) -> Command {
+pub(crate) fn joining(prepared: &Prepared, user: u32, name: &str, program: &Path, words: &[&str]) -> Command {
     let mut command = prepared.place.joining(name, &copied(prepared, program), words);
     command.env("LD_PRELOAD", copied(prepared, &built().shim()));
     command.env("BATON_DRIVER", copied(prepared, &built().bin.join("libsimcuda.so")));
@@ -72,7 +83,16 @@ fn as_root_of_its_own(command: &Command) -> Command {
     around(outer, command)
 }
 
-fn outcome(command: &mut Command) -> Outcome {
+/// What a command of `baton`'s ends with that another user runs here.
+pub(crate) fn asked_as(prepared: &Prepared, user: u32, words: &[&str]) -> Outcome {
+    let mut asked = prepared.place.baton(&[]);
+    asked.arg0("baton").args(words).arg("--socket").arg(prepared.place.socket());
+    let mut theirs = Command::new(copied(prepared, &built().bin.join("baton")));
+    theirs.args(asked.get_args()).uid(user).gid(user).current_dir("/");
+    outcome(&mut theirs)
+}
+
+pub(crate) fn outcome(command: &mut Command) -> Outcome {
     Running::start(command, false, None).finish(LIMIT)
 }
 
@@ -104,13 +124,8 @@ fn programs_of_users_who_are_allowed_share_the_gpu_and_steer_nothing() {
     victim.end(LIMIT);
     coordinator.until_empty();
 
-    let baton = copied(prepared, &built().bin.join("baton"));
     for words in [&["status"][..], &["stop", "--now"], &["evict", "own"], &["set", "own", "class=batch"]] {
-        let mut asked = prepared.place.baton(&[]);
-        asked.arg0("baton").args(words).arg("--socket").arg(prepared.place.socket());
-        let mut theirs = Command::new(&baton);
-        theirs.args(asked.get_args()).uid(GUEST).gid(GUEST).current_dir("/");
-        let ended = outcome(&mut theirs);
+        let ended = asked_as(prepared, GUEST, words);
         assert!(ended.status == "exit status: 1" && ended.err.contains("only root and the user who runs"), "{ended:?}");
     }
     let ended = outcome(&mut joining(prepared, GUEST - 1, "uninvited", &hold, &["--megabytes", "4"]));
@@ -261,4 +276,112 @@ fn a_guest_is_not_united_with_those_whose_numbers_it_says() {
     noted(&guest, &Request::ExportDescriptors { process });
     noted(&other, &Request::ImportDescriptor { owner: process });
     assert_eq!(united(&coordinator), ["other and one"]);
+}
+
+/// What is written to frames by whoever keeps them.
+const OWN: u8 = 0xA5;
+
+/// Whether a frame holds nothing but what its first tenant wrote, zeros, or poison.
+fn shows_nothing_of_others(frame: &File, bytes: &mut [u8]) -> bool {
+    frame.read_exact_at(bytes, 0).expect("a frame");
+    // Usually it is all the same, which is soon seen.
+    let is_all =
+        |value: u8| bytes[0] == value && bytes[..1 << 20] == bytes[1 << 20..] && bytes[1..] == bytes[..(2 << 20) - 1];
+    [OWN, 0, POISON].into_iter().any(is_all) || bytes.iter().all(|byte| [OWN, 0, POISON].contains(byte))
+}
+
+/// A tenant keeps every frame that it is sent, while another one gets its memory again and again: it sees only its own all the time.
+fn sees_nothing_of_others(coordinator: &Coordinator, mut keeper: BareTenant) {
+    keeper.take_gpu();
+    let (_, frames) = keeper.allocate(40 << 20);
+    let mut kept: Vec<File> = frames.into_iter().map(File::from).collect();
+    for frame in &kept {
+        frame.write_all_at(&vec![OWN; 2 << 20], 0).expect("a frame");
+    }
+    let mut command = coordinator.place.joining("other", &program("hold"), &["--megabytes", "48"]);
+    let mut other = Running::start(&mut command, true, Some(coordinator.place.clone()));
+    let (done, mut bytes) = (AtomicBool::new(false), vec![0; 2 << 20]);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            assert!(other.line(LIMIT).starts_with("ready "));
+            for _ in 0..3 {
+                assert!(other.ask("touch", LIMIT).starts_with("touched "));
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        while !done.load(Ordering::Relaxed) {
+            match keeper.hear_within(Duration::from_millis(20)) {
+                Some((FromCoordinator::Turn(command), _)) => {
+                    if matches!(command, TurnCommand::Grant { .. }) {
+                        // Others have had the GPU, and a part of its memory, until now.
+                        assert!(
+                            kept.iter().all(|frame| shows_nothing_of_others(frame, &mut bytes)),
+                            "of {}",
+                            kept.len()
+                        );
+                    }
+                    keeper.obey(&command);
+                }
+                Some((FromCoordinator::Memory(command), frames)) => {
+                    keeper.done(&command);
+                    kept.extend(frames.into_iter().map(File::from));
+                }
+                _ => {}
+            }
+        }
+    });
+    assert!(kept.iter().all(|frame| shows_nothing_of_others(frame, &mut bytes)));
+    assert!(kept.len() > 20, "its memory has left and come again: {}", kept.len());
+}
+
+#[test]
+fn frames_that_a_guest_has_kept_show_it_nothing_of_others() {
+    if !is_root() {
+        return;
+    }
+    let coordinator = serving(shared());
+    let keeper = BareTenant::join_as(GUEST, &coordinator, "keeper");
+    sees_nothing_of_others(&coordinator, keeper);
+}
+
+#[test]
+fn with_strict_isolation_no_program_sees_anything_of_another_in_frames_that_it_has_kept() {
+    let coordinator = Serving::arena("64MiB").option("--isolation", "strict").start();
+    let keeper = BareTenant::join(&coordinator, "keeper");
+    sees_nothing_of_others(&coordinator, keeper);
+}
+
+/// The numbers that the processes of a simulated GPU have there: the first word of each of its places that is taken (`sim/src/gpu_file`).
+fn numbers(coordinator: &Coordinator) -> Vec<u32> {
+    const FIRST: usize = 16;
+    const WORDS: usize = 8;
+    let table = std::fs::read(coordinator.place.folder().join("gpu")).expect("the GPU's file");
+    let word = |at: usize| u64::from_ne_bytes(table[8 * at..8 * at + 8].try_into().expect("8 bytes"));
+    (0..64).map(|slot| word(FIRST + slot * WORDS) as u32).filter(|number| *number != 0).collect()
+}
+
+#[test]
+fn a_program_that_names_anothers_channels_can_have_nothing_done_to_them() {
+    let coordinator = Serving::arena("64MiB").start();
+    let mut victim = coordinator.join("victim", &program("hold"), &["--megabytes", "24"]);
+    assert!(victim.line(LIMIT).starts_with("ready "));
+    coordinator.until("the victim can be paused", |status| tenant(status, "victim")["preemptible"] == true);
+    let all = numbers(&coordinator);
+    assert!(all.len() >= 2, "the coordinator and the victim: {all:?}");
+    for (at, number) in all.iter().enumerate() {
+        let mut liar = BareTenant::join(&coordinator, "liar");
+        liar.tell(&PreemptionReport::Channels { channels: Channels::Simulated { process: *number }, begun: 0 });
+        // It is answered when the report has been heard, and what came of it is known a moment later.
+        liar.take_gpu();
+        let refused = || coordinator.log().matches("what it offers to be paused is another process's").count();
+        let is_known = || refused() > at;
+        coordinator.until("it was looked at", |status| is_known() || tenant(status, "liar")["preemptible"] == true);
+        assert_eq!(tenant(&coordinator.status(), "liar")["preemptible"], false, "{number} of {all:?}");
+        drop(liar);
+        coordinator.until("the liar has gone", |status| tenant(status, "liar").is_null());
+        assert!(victim.ask("touch", LIMIT).starts_with("touched "));
+    }
+    let refused = coordinator.log().matches("what it offers to be paused is another process's").count();
+    assert_eq!(refused, all.len(), "{}", coordinator.log());
+    assert!(victim.ask("quit", LIMIT).ends_with(" ok"));
 }

@@ -13,30 +13,30 @@ use baton_tests::{Driver, Outcome, built};
 use serde_json::Value;
 
 /// Whatever takes longer than this hangs. The programs end by themselves before.
-const LIMIT: Duration = Duration::from_secs(300);
+pub(super) const LIMIT: Duration = Duration::from_secs(300);
 /// What should have come about long before, and else never does.
 const LONG: Duration = Duration::from_secs(20);
 
 const MIB: u64 = 1 << 20;
 
 /// Programs are drained and never paused: what was paused comes back whole.
-fn serving() -> Serving {
+pub(super) fn serving() -> Serving {
     Serving::arena("96MiB").option("--host-pool", "128MiB").flag("--no-preempt")
 }
 
 /// Memory comes back so slowly that calls are made meanwhile.
-fn slow() -> Serving {
+pub(super) fn slow() -> Serving {
     serving().setting("SIMCUDA_H2D_GBPS", "0.2").setting("SIMCUDA_D2H_GBPS", "6")
 }
 
 /// Nobody has to leave because its time is over.
-fn patient() -> Serving {
+pub(super) fn patient() -> Serving {
     serving().option("--quantum", "1h")
 }
 
 /// Runs a program to its end; each time that it waits, something is done, and it goes on.
 #[track_caller]
-fn to_the_end(command: &mut Command, place: Option<Place>, mut meanwhile: impl FnMut(usize)) -> Outcome {
+pub(super) fn to_the_end(command: &mut Command, place: Option<Place>, mut meanwhile: impl FnMut(usize)) -> Outcome {
     command.env("LEGAL_DRIVER", Driver::simulated().library());
     let mut running = Running::start(command, true, place);
     let mut waits = 0;
@@ -51,7 +51,7 @@ fn to_the_end(command: &mut Command, place: Option<Place>, mut meanwhile: impl F
 }
 
 /// How many GPUs a program wants to see.
-fn gpus(name: &str) -> &'static str {
+pub(super) fn gpus(name: &str) -> &'static str {
     if matches!(name, "several" | "multicast" | "apart") { "2" } else { "1" }
 }
 
@@ -89,7 +89,7 @@ fn same(coordinator: &Coordinator, name: &str, case: &str, meanwhile: impl FnMut
 
 /// Moves all of an idle program's memory to the host.
 #[track_caller]
-fn evict(coordinator: &Coordinator, name: &str) -> Value {
+pub(super) fn evict(coordinator: &Coordinator, name: &str) -> Value {
     let end = Instant::now() + LONG;
     while !coordinator.evict(name) {
         assert!(Instant::now() < end, "{name} cannot be evicted{}", coordinator.place.story());
@@ -105,7 +105,7 @@ fn try_to_evict(coordinator: &Coordinator, name: &str) {
 
 /// Takes a program off the GPU in the middle of its work, has another one use so many megabytes there, and lets the first one go on.
 #[track_caller]
-fn take_off_and_bring_back(coordinator: &Coordinator, name: &str, megabytes: &str) {
+pub(super) fn take_off_and_bring_back(coordinator: &Coordinator, name: &str, megabytes: &str) {
     let steer = |verb: &str| {
         let mut command = coordinator.place.baton(&[verb, "--socket"]);
         command.arg(coordinator.place.socket()).arg(name);
@@ -122,7 +122,7 @@ fn take_off_and_bring_back(coordinator: &Coordinator, name: &str, megabytes: &st
 
 /// One that wants the GPU, which another one has.
 #[track_caller]
-fn waiting(coordinator: &Coordinator) -> Running {
+pub(super) fn waiting(coordinator: &Coordinator) -> Running {
     let other = coordinator.join("other", &program("hold"), &["--megabytes", "8"]);
     coordinator.until_tenant_is("other", "waiting");
     other
@@ -173,69 +173,6 @@ fn contexts_are_left_and_made_anew_by_a_driver_that_has_no_numbers_for_them() {
         with_driver(&mut command, "libnumberless_driver.so");
         let shared = to_the_end(&mut command, Some(coordinator.place.clone()), |_| {});
         assert_eq!(shared, alone("leaving", case), "{case}: shared (left) and alone (right)");
-    }
-}
-
-/// What a case does as a tenant on a driver of this CUDA version, which has no newer functions, is what it does alone.
-#[track_caller]
-fn same_on_older(version: &str, coordinator: &Coordinator, (name, case): (&str, &str), meanwhile: impl FnMut(usize)) {
-    let mut command = joining(coordinator, name, case);
-    with_driver(&mut command, &format!("libdriver_{version}.so"));
-    command.env("SIMCUDA_VERSION", version);
-    let shared = to_the_end(&mut command, Some(coordinator.place.clone()), meanwhile);
-    assert_eq!(shared, alone(name, case), "{name} {case} on {version}: shared (left) and alone (right)");
-}
-
-/// The last driver that cannot record an event behind all work of a context, and one that has no numbers for contexts.
-const OLDER: [&str; 2] = ["12040", "11080"];
-
-#[test]
-fn work_of_a_stream_that_has_gone_is_waited_for_on_older_drivers() {
-    let coordinator = serving().start();
-    for version in OLDER {
-        same_on_older(version, &coordinator, ("older", "freed"), |_| {});
-    }
-}
-
-#[test]
-fn programs_leave_the_gpu_by_the_functions_of_older_drivers() {
-    let coordinator = serving().start();
-    for version in OLDER {
-        let mut other = hold::joined(&coordinator, "other", "normal", "80", None);
-        same_on_older(version, &coordinator, ("older", "captures"), |_| {
-            assert!(other.ask("touch", LIMIT).starts_with("touched "));
-        });
-        drop(other);
-        // Work of its own waits for it when it is wanted off the GPU: it stays, and is asked again later.
-        let mut other = None;
-        same_on_older(version, &coordinator, ("older", "leaves"), |_| other = Some(waiting(&coordinator)));
-        assert!(other.expect("it has come").line(LIMIT).starts_with("ready "));
-    }
-}
-
-#[test]
-fn contexts_and_streams_come_and_go_on_older_drivers() {
-    let coordinator = serving().start();
-    for version in OLDER {
-        for case in ["freed", "freed-in-order", "made-anew"] {
-            same_on_older(version, &coordinator, ("leaving", case), |_| {});
-        }
-        for case in ["beside-questions", "captured"] {
-            same_on_older(version, &coordinator, ("freeing", case), |_| {});
-        }
-        same_on_older(version, &coordinator, ("ordering", "capture-kernel"), |_| {});
-    }
-}
-
-#[test]
-fn programs_are_taken_off_the_gpu_and_brought_back_on_older_drivers() {
-    let coordinator = Serving::arena("64MiB").start();
-    for version in OLDER {
-        let case = ("freeing", "in-order-contents");
-        same_on_older(version, &coordinator, case, |_| take_off_and_bring_back(&coordinator, "freeing", "60"));
-        for case in [("older", "captures"), ("older", "captures-blocking")] {
-            same_on_older(version, &coordinator, case, |_| take_off_and_bring_back(&coordinator, "older", "60"));
-        }
     }
 }
 
@@ -496,12 +433,18 @@ const WAYS: &[&str] = &[
 /// The same in pages of the program that the driver does not know of.
 const PAGEABLE_WAYS: &[&str] = &["direct-pageable", "chain-pageable", "direct", "chain", "packed"];
 
+/// The memory of `reach` takes half a second to come back.
+pub(super) fn slow_for_reach() -> Serving {
+    let serving = Serving::arena("28MiB").option("--host-pool", "64MiB");
+    serving.setting("SIMCUDA_H2D_GBPS", "0.05").setting("REACH_MEGABYTES", "2")
+}
+
 /// Memory of the program has gone, and comes back while it uses it in these ways.
 #[track_caller]
 fn reached_while_memory_arrives(serving: &Serving, ways: &[&str]) {
     let coordinator = serving.start();
     coordinator.until_ready();
-    let mut other = hold::joined(&coordinator, "other", "normal", "48", None);
+    let mut other = hold::joined(&coordinator, "other", "normal", "16", None);
     for way in ways {
         same(&coordinator, "reach", way, |_| {
             evict(&coordinator, "reach");
@@ -513,21 +456,18 @@ fn reached_while_memory_arrives(serving: &Serving, ways: &[&str]) {
 
 #[test]
 fn kernels_find_memory_that_arrives_however_its_addresses_come_to_them() {
-    reached_while_memory_arrives(&slow().setting("SIMCUDA_H2D_GBPS", "0.1"), WAYS);
+    reached_while_memory_arrives(&slow_for_reach().flag("--no-preempt"), WAYS);
 }
 
 #[test]
 fn kernels_find_memory_that_arrives_where_they_can_wait_for_it_on_the_gpu() {
-    let serving = Serving::arena("96MiB").option("--host-pool", "128MiB").setting("SIMCUDA_H2D_GBPS", "0.1");
-    reached_while_memory_arrives(&serving, WAYS);
+    reached_while_memory_arrives(&slow_for_reach(), WAYS);
 }
 
 #[test]
 fn kernels_find_memory_that_arrives_through_pages_of_their_program() {
-    reached_while_memory_arrives(
-        &slow().setting("SIMCUDA_H2D_GBPS", "0.1").setting("SIMCUDA_PAGEABLE", "on"),
-        PAGEABLE_WAYS,
-    );
+    let serving = slow_for_reach().flag("--no-preempt").setting("SIMCUDA_PAGEABLE", "on");
+    reached_while_memory_arrives(&serving, PAGEABLE_WAYS);
 }
 
 #[test]
@@ -610,7 +550,7 @@ fn a_program_that_has_made_many_tensor_maps_runs_while_its_memory_arrives() {
 }
 
 /// A coordinator of one of two GPUs.
-fn serving_one_of_two(gpu: &str) -> Serving {
+pub(super) fn serving_one_of_two(gpu: &str) -> Serving {
     serving().setting("SIMCUDA_GPUS", "2").option("--gpu", gpu)
 }
 

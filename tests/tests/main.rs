@@ -13,6 +13,7 @@ mod copies; // timed
 mod corun; // timed
 mod delivery; // timed
 mod demo; // timed
+mod descriptors;
 mod doctor; // timed
 mod doors; // plain
 mod environment; // timed
@@ -20,6 +21,7 @@ mod every_hook; // plain
 mod failures; // timed
 mod first; // timed
 mod footprints; // timed
+mod fuzzed;
 mod generated; // timed
 mod guests; // timed
 mod immovable; // timed
@@ -37,17 +39,21 @@ mod namespaces; // timed
 mod newer; // timed
 mod nvml; // timed
 mod observe; // timed
+mod older; // timed
 mod outsiders; // timed
 mod page; // timed
 mod pausing; // timed
 mod peers; // timed
 mod quiet; // plain
+mod quotas;
 mod ready; // timed
 mod recut; // timed
 mod rules; // timed
 mod settings; // timed
 mod sharing; // timed
 mod steering; // timed
+mod stopped; // timed
+mod stopped_anywhere; // timed
 mod top; // timed
 mod trace; // plain
 mod traces; // timed

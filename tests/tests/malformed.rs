@@ -163,7 +163,8 @@ fn what_a_tenant_cannot_mean_costs_it_its_connection_and_nothing_else() {
     }
     // What is to be paused, through what is not the driver's control device, through nothing, and through too much.
     let objects = Objects { client: 1, subdevice: 2, channels: vec![3], ..Objects::default() };
-    let offer = PreemptionReport::Channels { channels: Channels::ResourceManager(objects) }.encode(GpuNumber::FIRST);
+    let offer =
+        PreemptionReport::Channels { channels: Channels::ResourceManager(objects), begun: 0 }.encode(GpuNumber::FIRST);
     for descriptors in [&[][..], &[null.as_fd()], &[null.as_fd(), null.as_fd()]] {
         let (socket, _requests) = greeted(&coordinator, &hello);
         link::send(socket.as_fd(), &offer, descriptors, false).expect("a message");
@@ -186,8 +187,8 @@ fn what_a_tenant_cannot_mean_costs_it_its_connection_and_nothing_else() {
         Request::Allocate { at: 0, bytes: 1 }.into(),
         Request::UnmanagedMemory { least: u64::MAX, bytes: 0 }.into(),
         Request::Room { bytes: u64::MAX }.into(),
-        PreemptionReport::Channels { channels: Channels::None }.into(),
-        PreemptionReport::Channels { channels: Channels::Simulated { process: u32::MAX } }.into(),
+        PreemptionReport::Channels { channels: Channels::None, begun: 0 }.into(),
+        PreemptionReport::Channels { channels: Channels::Simulated { process: u32::MAX }, begun: 0 }.into(),
         PreemptionReport::GateClosed { grant: 0 }.into(),
     ];
     for lie in &lies {

@@ -16,7 +16,7 @@ const START: u64 = 1 << 40;
 
 /// An arena whose frames are as large as those of large ones.
 fn serving() -> Serving {
-    Serving::arena("512MiB")
+    Serving::arena("512MiB").option("--host-pool", "512MiB")
 }
 
 fn bytes(status: &Value, name: &str, what: &str) -> u64 {

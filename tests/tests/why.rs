@@ -178,19 +178,19 @@ fn an_urgent_program_that_takes_turns_is_told_that_not_all_fit() {
 }
 
 #[test]
-fn an_allocation_that_waits_for_memory_of_a_stopped_program_is_told_whose() {
+fn a_program_that_is_stopped_and_whose_memory_others_have_is_called_unresponsive() {
     let coordinator = Serving::arena("64MiB").start();
     coordinator.until_ready();
     let mut stopped = hold::joined(&coordinator, "stopped", "batch", "48", None);
     assert!(stopped.ask("touch", LIMIT).starts_with("touched "));
     let mut other = hold::joined(&coordinator, "other", "batch", "8", None);
     stopped.signal(libc::SIGSTOP);
-    other.say("alloc 40");
-    let waits = until(&coordinator, "other", "held");
-    assert_eq!(whom(&waits), ["stopped"]);
-    until_said(&coordinator, "other", "for memory that stopped has, which does not answer");
+    assert_eq!(other.ask("alloc 40", LIMIT), "allocated");
+    until(&coordinator, "stopped", "unresponsive");
+    until_said(&coordinator, "stopped", "does not answer the coordinator for");
     stopped.signal(libc::SIGCONT);
-    assert_eq!(other.line(LIMIT), "allocated");
+    assert!(stopped.ask("touch", LIMIT).starts_with("touched "));
+    assert!(stopped.ask("quit", LIMIT).ends_with(" ok"));
 }
 
 #[test]
@@ -270,8 +270,7 @@ fn one_that_does_not_answer_and_one_that_is_cut_off_are_told_apart() {
     let coordinator = exclusive().flag("--no-preempt").start();
     let mut stopped = hold::joined(&coordinator, "stopped", "batch", "8", None);
     let mut other = hold::joined(&coordinator, "other", "latency", "8", None);
-    stopped.say("spin 600000");
-    coordinator.until("it has the GPU", |status| status["holder"] == "stopped");
+    assert_eq!(stopped.ask("linger", LIMIT), "lingers");
     stopped.signal(libc::SIGSTOP);
     assert!(other.ask("touch", LIMIT).starts_with("touched "));
     until(&coordinator, "stopped", "unresponsive");

@@ -7,7 +7,8 @@
 //! - [`summary`]: what a stretch of that time came to. [`mod@line`]: an event in words.
 //! - [`perfetto`]: a timeline as a trace for Perfetto.
 //! - [`ribbon`]: a stretch of it as a picture; [`palette`]: the colours of programs. [`page`]: both as one page.
-//! - [`snapshot`]: how things stand, as a coordinator tells it (`Opening::Status`). [`why`]: what a program waits for, in sentences.
+//! - [`snapshot`]: how things stand, as a coordinator tells it (`Opening::Status`). [`why`]: what a program waits for, in sentences; [`quota`]:
+//!   what one of another user may not have.
 //! - [`words`]: times, sizes and names, as people read them.
 
 pub mod event;
@@ -15,6 +16,7 @@ pub mod line;
 pub mod page;
 pub mod palette;
 pub mod perfetto;
+pub mod quota;
 pub mod ribbon;
 pub mod snapshot;
 pub mod summary;

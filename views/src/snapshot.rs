@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
+use crate::quota::Met;
 use crate::why::WaitsFor;
 
 /// All of it.
@@ -107,6 +108,7 @@ pub struct Tenant {
     pub requests: Option<Times>,
     pub waits: Option<Times>,
     pub waits_for: WaitsFor,
+    pub quotas: Vec<Met>,
 }
 
 /// How long something took since the beginning, in milliseconds.
@@ -128,6 +130,7 @@ pub struct Newcomer {
     pub name: String,
     pub pid: Option<i32>,
     pub waited_seconds: f64,
+    pub quotas: Vec<Met>,
 }
 
 impl Snapshot {

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::quota::Quota;
 use crate::snapshot::{Newcomer, Snapshot, Tenant};
 use crate::words::{self, duration_ms};
 
@@ -136,17 +137,25 @@ fn of_newcomer(snapshot: &Snapshot, at: usize, newcomer: &Newcomer) -> String {
         1 => "One other joins before it.".to_owned(),
         ahead => format!("{ahead} others join before it."),
     };
-    format!(
-        "{} has waited to join for {}: no more than {} may share the GPU at once. {ahead}\n\
-         It joins when one has ended; `baton serve --max-tenants` allows more.",
-        newcomer.name,
-        duration_ms(newcomer.waited_seconds * 1e3),
-        snapshot.max_tenants
-    )
+    let waited = duration_ms(newcomer.waited_seconds * 1e3);
+    let name = &newcomer.name;
+    match newcomer.quotas.iter().find(|met| met.quota == Quota::Tenants) {
+        Some(met) => format!("{name} has waited to join for {waited}: {met}.\nIt joins when one of those has ended."),
+        None => format!(
+            "{name} has waited to join for {waited}: no more than {} may share the GPU at once. {ahead}\n\
+             It joins when one has ended; `baton serve --max-tenants` allows more.",
+            snapshot.max_tenants
+        ),
+    }
 }
 
-/// The same of one that is a tenant.
+/// The same of one that is a tenant, and what another user's may not have.
 pub fn of_tenant(tenant: &Tenant) -> String {
+    let met = tenant.quotas.iter().map(|met| format!("\nA quota holds: {met}."));
+    std::iter::once(waits(tenant)).chain(met).collect()
+}
+
+fn waits(tenant: &Tenant) -> String {
     let Tenant { name, waits_for, .. } = tenant;
     let (whom, bytes) = (list(&waits_for.whom), words::bytes(waits_for.bytes));
     let has_waited = waits_for.since_ms.map_or("waits".to_owned(), |ms| format!("has waited for {}", duration_ms(ms)));

@@ -192,7 +192,7 @@ const fn column(
 }
 
 /// As they stand beside each other.
-const COLUMNS: [Column; 12] = [
+const COLUMNS: [Column; 13] = [
     column("class", 7, true, None, |row, _| row.tenant.class.clone()),
     column("weight", 6, false, None, |row, _| row.tenant.weight.to_string()),
     column("slo", 8, false, None, |row, _| row.tenant.slo_ms.map_or("-".to_owned(), duration_ms)),
@@ -207,10 +207,14 @@ const COLUMNS: [Column; 12] = [
         format!("{:.1}", row.lately.switches as f64 / seconds.max(1e-3))
     }),
     column("pid", 7, false, None, |row, _| row.tenant.pid.map_or("-".to_owned(), |pid| pid.to_string())),
+    column("quota", 10, true, None, |row, _| {
+        let met: Vec<&str> = row.tenant.quotas.iter().map(|met| met.quota.word()).collect();
+        if met.is_empty() { "-".to_owned() } else { met.join(",") }
+    }),
 ];
 
 /// Which of them are shown first where there is little room.
-const ORDER: [usize; 12] = [3, 7, 4, 5, 0, 9, 10, 8, 6, 1, 2, 11];
+const ORDER: [usize; 13] = [3, 7, 4, 5, 0, 9, 10, 8, 6, 1, 2, 11, 12];
 
 /// How wide names are at least.
 const NAME: usize = 10;
@@ -278,6 +282,13 @@ fn cut(text: &str, width: usize) -> String {
     }
 }
 
+/// What the selected program may not have.
+fn met(model: &Model) -> Option<String> {
+    let rows = model.rows();
+    let tenant = rows.get(model.selected_row()).filter(|_| model.selected.is_some())?.tenant;
+    tenant.quotas.first().map(|met| format!("{} is held by a quota: {met}", tenant.name))
+}
+
 fn footer(model: &Model, buffer: &mut Buffer) {
     let line = match &model.mode {
         Mode::Filter => format!("/{}_", model.filter),
@@ -286,6 +297,7 @@ fn footer(model: &Model, buffer: &mut Buffer) {
         Mode::Confirm(action, name) => format!("{}  y yes   n no", question(*action, name)),
         Mode::Table => match &model.message {
             Some(message) => message.clone(),
+            None if let Some(met) = met(model) => met,
             None if !model.filter.is_empty() => format!("only names with {}; Esc shows all", model.filter),
             None => "q end   ? help   / filter   s suspend   r resume   e evict   c class".to_owned(),
         },

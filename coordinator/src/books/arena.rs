@@ -6,8 +6,15 @@
 //! capacity, which can shrink: contexts and code live beside the arena. When a class runs out, free
 //! frames of other classes are exchanged for it ([`Arena::surplus`]): memory of the device is not
 //! fragmented by that, because it comes in 2 MiB pages anyway.
+//!
+//! A frame stays with its **owner**, a user or a tenant: one that has had it may have kept it mapped, and would see what the next one
+//! writes. For others it is given back to the driver, as one of another class is, and another one is made.
+//!
+//! A frame that was taken from a tenant which does not answer is **held** there: the tenant still has it mapped, so its memory would not
+//! come back to the device. Others can have it as it is, and it is not exchanged until the tenant has let go of it.
 
-use std::collections::BTreeSet;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 
 use baton_contract::memory::SizeClass;
 
@@ -23,6 +30,28 @@ pub struct FrameId(pub u32);
 /// Says that a frame was kept, and holds what it held then: no two are the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keepsake(u64);
+
+/// Who may have a frame that one of them has had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Owner(u64);
+
+impl Owner {
+    /// Of a frame that nobody has had yet.
+    const NONE: Self = Self(0);
+
+    /// All programs of a user; without a number, of the coordinator's own and of root.
+    pub fn of_user(guest: Option<u32>) -> Self {
+        Self(guest.map_or(1, |user| 2 + u64::from(user)))
+    }
+
+    /// One tenant alone.
+    pub fn of_tenant(number: u32) -> Self {
+        Self(1 << 40 | u64::from(number))
+    }
+}
+
+/// Free frames of a class, by their owners.
+type Frames = BTreeSet<(Owner, FrameId)>;
 
 /// What a frame is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +71,10 @@ enum Use {
 #[derive(Clone, Copy, Debug)]
 struct Frame {
     class: SizeClass,
+    owner: Owner,
     now: Use,
+    /// How many have it mapped whose it is no more.
+    held: u32,
 }
 
 /// The books.
@@ -53,11 +85,11 @@ pub struct Arena {
     frames: Vec<Option<Frame>>,
     /// Numbers of frames that are no more.
     unused: Vec<FrameId>,
-    clean: [BTreeSet<FrameId>; SizeClass::ALL.len()],
-    dirty: [BTreeSet<FrameId>; SizeClass::ALL.len()],
-    kept: [BTreeSet<FrameId>; SizeClass::ALL.len()],
+    clean: [Frames; SizeClass::ALL.len()],
+    dirty: [Frames; SizeClass::ALL.len()],
+    kept: [Frames; SizeClass::ALL.len()],
     last_kept: u64,
-    scrubbing: [usize; SizeClass::ALL.len()],
+    scrubbing: BTreeMap<(SizeClass, Owner), usize>,
     bytes: Bytes,
 }
 
@@ -95,8 +127,13 @@ impl Bytes {
     }
 }
 
-fn first(list: &[BTreeSet<FrameId>], class: SizeClass) -> Option<FrameId> {
-    list[class.index()].first().copied()
+fn first(list: &[Frames], class: SizeClass, owner: Owner) -> Option<FrameId> {
+    of_each(owner, |of| Some(list[class.index()].range((of, FrameId(0))..=(of, FrameId(u32::MAX))).next()?.1))
+}
+
+/// Something of an owner's frames, or else of those that nobody has had.
+fn of_each<T>(owner: Owner, what: impl Fn(Owner) -> Option<T>) -> Option<T> {
+    what(owner).or_else(|| what(Owner::NONE))
 }
 
 impl Arena {
@@ -111,7 +148,7 @@ impl Arena {
             dirty: Default::default(),
             kept: Default::default(),
             last_kept: 0,
-            scrubbing: [0; SizeClass::ALL.len()],
+            scrubbing: BTreeMap::new(),
             bytes: Bytes::default(),
         }
     }
@@ -149,11 +186,20 @@ impl Arena {
 
     /// Lends a free frame of this class. With `clean`, only a clean one; otherwise one whose contents will be
     /// overwritten anyway, so a dirty one if there is one. Kept ones come last.
-    pub fn take(&mut self, class: SizeClass, clean: bool) -> Option<FrameId> {
-        let of = |list| first(list, class);
+    pub fn take(&mut self, class: SizeClass, clean: bool, owner: Owner) -> Option<FrameId> {
+        let of = |list| first(list, class, owner);
         let id = if clean { of(&self.clean) } else { of(&self.dirty).or(of(&self.clean)).or(of(&self.kept)) }?;
         self.change(id, Use::Lent);
+        self.belongs_to(id, owner);
         Some(id)
+    }
+
+    /// Whose a lent frame is from now on.
+    pub fn belongs_to(&mut self, id: FrameId, owner: Owner) {
+        debug_assert_eq!(self.frame(id).now, Use::Lent);
+        if let Some(frame) = &mut self.frames[id.0 as usize] {
+            frame.owner = owner;
+        }
     }
 
     /// A frame whose tenant no longer has it, but may want it back with what it holds.
@@ -186,9 +232,9 @@ impl Arena {
         self.bytes.all() + class.bytes() <= self.capacity
     }
 
-    /// Enters a new frame, lent at once.
+    /// Enters a new frame, lent at once, which nobody has had.
     pub fn add_lent(&mut self, class: SizeClass) -> FrameId {
-        let frame = Some(Frame { class, now: Use::Lent });
+        let frame = Some(Frame { class, owner: Owner::NONE, now: Use::Lent, held: 0 });
         self.bytes.lent += class.bytes();
         match self.unused.pop() {
             Some(id) => {
@@ -213,42 +259,84 @@ impl Arena {
         self.change(id, Use::Dirty);
     }
 
-    /// The next dirty frame to be overwritten, of this class or of any; it is nobody's until [`Arena::scrubbed`].
-    pub fn scrub_next(&mut self, class: Option<SizeClass>) -> Option<FrameId> {
-        let id = match class {
-            Some(class) => first(&self.dirty, class),
-            None => self.dirty.iter().rev().find_map(|dirty| dirty.first().copied()),
+    /// The next dirty frame to be overwritten, one of this class that this owner may have, or any; it is nobody's until
+    /// [`Arena::scrubbed`].
+    pub fn scrub_next(&mut self, wanted: Option<(SizeClass, Owner)>) -> Option<FrameId> {
+        let id = match wanted {
+            Some((class, owner)) => first(&self.dirty, class, owner),
+            None => self.dirty.iter().rev().find_map(|dirty| Some(dirty.first()?.1)),
         }?;
         Some(self.begin_scrub(id))
     }
 
-    /// The next kept frame of this class to be overwritten, for somebody who needs a clean one.
-    pub fn scrub_kept(&mut self, class: SizeClass) -> Option<FrameId> {
-        let id = first(&self.kept, class)?;
+    /// The next kept frame of this class to be overwritten, for an owner who needs a clean one.
+    pub fn scrub_kept(&mut self, class: SizeClass, owner: Owner) -> Option<FrameId> {
+        let id = first(&self.kept, class, owner)?;
         Some(self.begin_scrub(id))
     }
 
     fn begin_scrub(&mut self, id: FrameId) -> FrameId {
-        self.scrubbing[self.class(id).index()] += 1;
+        let Frame { class, owner, .. } = self.frame(id);
+        *self.scrubbing.entry((class, owner)).or_default() += 1;
         self.change(id, Use::Scrubbing);
         id
     }
 
-    /// How many frames of a class are being overwritten.
-    pub fn scrubbing(&self, class: SizeClass) -> usize {
-        self.scrubbing[class.index()]
+    /// How many frames of a class are being overwritten that this owner may have.
+    pub fn scrubbing(&self, class: SizeClass, owner: Owner) -> usize {
+        let of = |owner| self.scrubbing.get(&(class, owner)).copied().unwrap_or(0);
+        of(owner) + of(Owner::NONE)
     }
 
     /// A frame was overwritten.
     pub fn scrubbed(&mut self, id: FrameId) {
-        self.scrubbing[self.class(id).index()] -= 1;
+        let Frame { class, owner, .. } = self.frame(id);
+        if let Entry::Occupied(mut count) = self.scrubbing.entry((class, owner)) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
         self.change(id, Use::Clean);
+    }
+
+    /// One that has a frame mapped has it no longer, and keeps the mapping.
+    pub fn hold(&mut self, id: FrameId) {
+        if let Some(frame) = &mut self.frames[id.0 as usize] {
+            frame.held += 1;
+        }
+    }
+
+    /// It has unmapped it.
+    pub fn unhold(&mut self, id: FrameId) {
+        if let Some(frame) = &mut self.frames[id.0 as usize] {
+            frame.held -= 1;
+        }
+    }
+
+    /// Whether somebody has a frame mapped whose it is no more.
+    pub fn is_held(&self, id: FrameId) -> bool {
+        self.frame(id).held > 0
+    }
+
+    /// Lends this very frame, if it is free.
+    pub fn take_this(&mut self, id: FrameId) -> bool {
+        let is_free = matches!(self.frame(id).now, Use::Clean | Use::Dirty | Use::Kept(_));
+        if is_free {
+            self.change(id, Use::Lent);
+        }
+        is_free
+    }
+
+    /// The first of a list that nobody holds.
+    fn removable(&self, list: &Frames) -> Option<FrameId> {
+        list.iter().map(|(_, id)| *id).find(|id| !self.is_held(*id))
     }
 
     /// A free frame that can be released to make room for others; the dirty ones, whose work is not done, first, and
     /// of each kind the large ones. Its number is free for another frame.
     pub fn remove_free(&mut self) -> Option<(FrameId, SizeClass)> {
-        let last = |lists: &[BTreeSet<FrameId>]| lists.iter().rev().find_map(|list| list.first().copied());
+        let last = |lists: &[Frames]| lists.iter().rev().find_map(|list| self.removable(list));
         let id = last(&self.dirty).or_else(|| last(&self.kept)).or_else(|| last(&self.clean))?;
         Some((id, self.remove(id)))
     }
@@ -258,9 +346,18 @@ impl Arena {
         self.ready(class) + self.kept[class.index()].len()
     }
 
+    /// Whether one of them is free that this owner may have.
+    pub fn is_any_free_for(&self, class: SizeClass, owner: Owner) -> bool {
+        [&self.clean, &self.dirty, &self.kept].into_iter().any(|list| first(list, class, owner).is_some())
+            || self.scrubbing(class, owner) > 0
+    }
+
     /// How many of them are nobody's at all, and clean or soon to be.
     fn ready(&self, class: SizeClass) -> usize {
-        self.clean[class.index()].len() + self.dirty[class.index()].len() + self.scrubbing[class.index()]
+        let scrubbing = self.scrubbing.range((class, Owner::NONE)..=(class, Owner(u64::MAX)));
+        self.clean[class.index()].len()
+            + self.dirty[class.index()].len()
+            + scrubbing.map(|(_, count)| count).sum::<usize>()
     }
 
     /// How many free frames of a class are kept, so that whoever needs one does not wait until it is made and overwritten: a
@@ -282,15 +379,15 @@ impl Arena {
 
     /// Takes a free frame of this class out of the books, a dirty one if there is one; its number is free for another.
     pub fn remove_free_of(&mut self, class: SizeClass) -> Option<FrameId> {
-        let of = |list| first(list, class);
-        let id = of(&self.dirty).or(of(&self.kept)).or(of(&self.clean))?;
+        let of = |list: &[Frames]| self.removable(&list[class.index()]);
+        let id = of(&self.dirty).or_else(|| of(&self.kept)).or_else(|| of(&self.clean))?;
         self.remove(id);
         Some(id)
     }
 
     /// Takes a clean frame out of the books; its number is free for another one.
     pub fn withdraw(&mut self, id: FrameId) -> Option<FrameId> {
-        (self.frame(id).now == Use::Clean).then(|| {
+        (self.frame(id).now == Use::Clean && !self.is_held(id)).then(|| {
             self.remove(id);
             id
         })
@@ -309,8 +406,9 @@ impl Arena {
 
     /// Takes a frame out of the books.
     fn remove(&mut self, id: FrameId) -> SizeClass {
-        let Frame { class, now } = self.frame(id);
-        self.unlist(id, class, now);
+        let frame = self.frame(id);
+        let Frame { class, now, .. } = frame;
+        self.unlist(id, frame);
         *self.bytes.of(now) -= class.bytes();
         self.frames[id.0 as usize] = None;
         self.unused.push(id);
@@ -321,27 +419,32 @@ impl Arena {
         self.frames[id.0 as usize].expect("a frame's number is only held while the frame is in the books")
     }
 
-    fn unlist(&mut self, id: FrameId, class: SizeClass, now: Use) {
-        match now {
-            Use::Clean => drop(self.clean[class.index()].remove(&id)),
-            Use::Dirty => drop(self.dirty[class.index()].remove(&id)),
-            Use::Kept(_) => drop(self.kept[class.index()].remove(&id)),
-            Use::Scrubbing | Use::Lent => {}
+    fn list(&mut self, now: Use, class: SizeClass) -> Option<&mut Frames> {
+        let lists = match now {
+            Use::Clean => &mut self.clean,
+            Use::Dirty => &mut self.dirty,
+            Use::Kept(_) => &mut self.kept,
+            Use::Scrubbing | Use::Lent => return None,
+        };
+        Some(&mut lists[class.index()])
+    }
+
+    fn unlist(&mut self, id: FrameId, Frame { class, owner, now, .. }: Frame) {
+        if let Some(list) = self.list(now, class) {
+            list.remove(&(owner, id));
         }
     }
 
     fn change(&mut self, id: FrameId, to: Use) {
-        let Frame { class, now } = self.frame(id);
-        self.unlist(id, class, now);
+        let frame = self.frame(id);
+        let Frame { class, owner, now, .. } = frame;
+        self.unlist(id, frame);
         *self.bytes.of(now) -= class.bytes();
         *self.bytes.of(to) += class.bytes();
-        match to {
-            Use::Clean => drop(self.clean[class.index()].insert(id)),
-            Use::Dirty => drop(self.dirty[class.index()].insert(id)),
-            Use::Kept(_) => drop(self.kept[class.index()].insert(id)),
-            Use::Scrubbing | Use::Lent => {}
+        if let Some(list) = self.list(to, class) {
+            list.insert((owner, id));
         }
-        self.frames[id.0 as usize] = Some(Frame { class, now: to });
+        self.frames[id.0 as usize] = Some(Frame { now: to, ..frame });
     }
 }
 
@@ -351,6 +454,7 @@ mod tests {
     use proptest::prelude::*;
 
     const CLASSES: &[SizeClass] = &SizeClass::ALL;
+    const OWNER: Owner = Owner(1);
 
     #[test]
     fn who_needs_a_clean_frame_gets_one_and_the_others_leave_it() {
@@ -358,13 +462,13 @@ mod tests {
         let (first, second) = (arena.add_lent(CLASSES[0]), arena.add_lent(CLASSES[0]));
         arena.give_back(first);
         arena.give_back(second);
-        assert_eq!(arena.take(CLASSES[0], true), None);
+        assert_eq!(arena.take(CLASSES[0], true, OWNER), None);
         let scrubbing = arena.scrub_next(None).expect("two are dirty");
-        assert_eq!(arena.scrubbing(CLASSES[0]), 1);
+        assert_eq!(arena.scrubbing(CLASSES[0], OWNER), 1);
         arena.scrubbed(scrubbing);
-        assert!(arena.take(CLASSES[0], false).is_some_and(|id| id != scrubbing));
-        assert_eq!(arena.take(CLASSES[0], true), Some(scrubbing));
-        assert_eq!(arena.take(CLASSES[0], false), None);
+        assert!(arena.take(CLASSES[0], false, OWNER).is_some_and(|id| id != scrubbing));
+        assert_eq!(arena.take(CLASSES[0], true, OWNER), Some(scrubbing));
+        assert_eq!(arena.take(CLASSES[0], false, OWNER), None);
     }
 
     #[test]
@@ -383,12 +487,12 @@ mod tests {
         // Others that are nobody's go first.
         let plain = arena.add_lent(class);
         arena.give_back(plain);
-        assert_eq!(arena.take(class, false), Some(plain));
-        assert_eq!(arena.scrub_next(Some(class)), None);
-        let needed = arena.scrub_kept(class).expect("one for whoever needs a clean one");
+        assert_eq!(arena.take(class, false, OWNER), Some(plain));
+        assert_eq!(arena.scrub_next(Some((class, OWNER))), None);
+        let needed = arena.scrub_kept(class, OWNER).expect("one for whoever needs a clean one");
         arena.scrubbed(needed);
-        assert_eq!(arena.take(class, true), Some(needed));
-        let lent = arena.take(class, false).expect("a kept one");
+        assert_eq!(arena.take(class, true, OWNER), Some(needed));
+        let lent = arena.take(class, false, OWNER).expect("a kept one");
         let (gone, _) = arena.remove_free().expect("another");
         let left: Vec<FrameId> = frames.iter().copied().filter(|id| ![needed, lent, gone].contains(id)).collect();
         let keepsake =
@@ -396,6 +500,31 @@ mod tests {
         for id in &frames {
             assert_eq!(arena.take_kept(*id, keepsake(*id)), left.contains(id));
         }
+    }
+
+    #[test]
+    fn a_frame_that_one_has_had_is_lent_to_no_other_however_often_it_is_overwritten() {
+        let class = CLASSES[0];
+        let (one, other) = (Owner::of_user(Some(0)), Owner::of_user(None));
+        assert!(one != other && Owner::of_tenant(0) != Owner::of_tenant(1) && Owner::of_tenant(0) != one);
+        let mut arena = Arena::new(1 << 30);
+        let made = arena.add_lent(class);
+        arena.give_back(made);
+        assert_eq!(arena.take(class, false, one), Some(made), "nobody has had it");
+        arena.give_back(made);
+        assert_eq!((arena.take(class, false, other), arena.is_any_free_for(class, other)), (None, false));
+        assert_eq!(arena.scrub_next(Some((class, other))), None);
+        let scrubbing = arena.scrub_next(None).expect("whoever has it next");
+        assert_eq!((arena.scrubbing(class, one), arena.scrubbing(class, other)), (1, 0));
+        arena.scrubbed(scrubbing);
+        assert_eq!(arena.take(class, true, other), None);
+        assert_eq!(arena.take(class, true, one), Some(made));
+        arena.keep(made);
+        assert_eq!((arena.take(class, false, other), arena.scrub_kept(class, other)), (None, None));
+        assert_eq!(arena.remove_free(), Some((made, class)), "for another it goes");
+        let next = arena.add_lent(class);
+        arena.give_back(next);
+        assert_eq!((next, arena.take(class, false, other)), (made, Some(next)), "the number is another frame's now");
     }
 
     /// Makes and overwrites what is to be ready, as the server does while nobody needs anything.
@@ -415,12 +544,12 @@ mod tests {
             let mut arena = Arena::new(capacity);
             make_ready(&mut arena);
             let mut taken = 0;
-            while arena.take(CLASSES[0], true).is_some() {
+            while arena.take(CLASSES[0], true, OWNER).is_some() {
                 taken += 1;
             }
             assert_eq!(taken, ready);
             make_ready(&mut arena);
-            assert!(arena.take(CLASSES[0], true).is_some(), "those that went are replaced");
+            assert!(arena.take(CLASSES[0], true, OWNER).is_some(), "those that went are replaced");
         }
     }
 
@@ -463,9 +592,9 @@ mod tests {
                 let class = CLASSES[class];
                 match step {
                     0 if arena.fits(class) => lent.push(arena.add_lent(class)),
-                    1 => lent.extend(arena.take(class, which.index(2) == 0)),
+                    1 => lent.extend(arena.take(class, which.index(2) == 0, OWNER)),
                     2 if !lent.is_empty() => arena.give_back(lent.swap_remove(which.index(lent.len()))),
-                    3 => scrubbing.extend(arena.scrub_next(Some(class)).or_else(|| arena.scrub_kept(class))),
+                    3 => scrubbing.extend(arena.scrub_next(Some((class, OWNER))).or_else(|| arena.scrub_kept(class, OWNER))),
                     4 if !scrubbing.is_empty() => arena.scrubbed(scrubbing.swap_remove(which.index(scrubbing.len()))),
                     5 => drop(arena.surplus(Some(class))),
                     7 if !lent.is_empty() => {

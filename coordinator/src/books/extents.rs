@@ -52,6 +52,17 @@ pub enum Half {
     LetGo,
 }
 
+/// What follows when an extent's contents are there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrived {
+    /// The tenant can map it.
+    Map,
+    /// It has had it mapped all the time.
+    InPlace(FrameId),
+    /// It has not got the frame. What is in that may have to make room for others before it does, and was copied in vain.
+    Lost,
+}
+
 /// A tenant's extents.
 #[derive(Debug, Default)]
 pub struct Extents {
@@ -120,6 +131,7 @@ impl Extents {
             immovable: false,
             shared: false,
             spare,
+            left_behind: None,
             kept,
         })
     }
@@ -221,7 +233,7 @@ impl Extents {
 
     /// The tenant has unmapped one and needs it no longer. None if it does not have it mapped.
     pub fn remove(&mut self, id: ExtentId) -> Option<Extent> {
-        self.all.get(&id).filter(|extent| extent.state.may_be_mapped())?;
+        self.all.get(&id).filter(|extent| extent.may_be_mapped())?;
         self.take_out(id)
     }
 
@@ -238,7 +250,7 @@ impl Extents {
         let mut covered = 0;
         let mut touched = Vec::new();
         for (id, extent) in self.within(at, bytes) {
-            if !extent.state.may_be_mapped() || pages(extent).any(|page| extent.is_spare(page) == spare) {
+            if !extent.may_be_mapped() || pages(extent).any(|page| extent.is_spare(page) == spare) {
                 return false;
             }
             covered += pages(extent).len() as u64 * PAGE;
@@ -300,6 +312,36 @@ impl Extents {
         gave_up == Some(true)
     }
 
+    /// One leaves whose tenant does not unmap it now. Says which frame the tenant goes on having mapped, if that is news.
+    pub fn leave_behind(&mut self, id: ExtentId) -> Option<FrameId> {
+        self.change(id, |extent| {
+            let ExtentState::Leaving { frame, unmapped: false, .. } = extent.state else { return None };
+            extent.left_behind.replace(frame).is_none().then_some(frame)
+        })?
+    }
+
+    /// The tenant has unmapped what it was left with. Says which frame that was.
+    pub fn unmapped(&mut self, id: ExtentId) -> Option<FrameId> {
+        self.change(id, |extent| extent.left_behind.take())?
+    }
+
+    /// The tenant does not answer: what it was about to map may be somebody else's by the time that it does.
+    pub fn map_no_more(&mut self) {
+        let mapping = |(id, extent): (&ExtentId, &Extent)| match extent.state {
+            ExtentState::Mapping { .. } if extent.backing.as_ref().is_some_and(|backing| backing.current) => Some(*id),
+            _ => None,
+        };
+        let all: Vec<ExtentId> = self.all.iter().filter_map(mapping).collect();
+        for id in all {
+            self.change(id, |extent| {
+                if let ExtentState::Mapping { frame } = extent.state {
+                    let (holds, delivery) = (Holds::Contents, Delivery::Sent);
+                    extent.state = ExtentState::Reserved { frame, holds, delivery };
+                }
+            });
+        }
+    }
+
     /// A part of leaving is done; when all are, the frame is free. `held`: others still have it mapped. Says which frame, and
     /// whether it has all of the contents.
     pub fn left(&mut self, id: ExtentId, half: Half, held: bool) -> Option<(FrameId, bool)> {
@@ -329,12 +371,24 @@ impl Extents {
     /// One that is in the pool gets a frame that holds this. False if it has one, or is no more.
     pub fn reserve(&mut self, id: ExtentId, frame: FrameId, holds: Holds) -> bool {
         let reserved = self.change(id, |extent| {
-            let is_without = extent.state == ExtentState::Host;
+            // What the tenant was left with is unmapped before anything else can lie there.
+            let is_without = extent.state == ExtentState::Host && extent.left_behind.is_none();
             if is_without {
                 extent.state = ExtentState::Reserved { frame, holds, delivery: Delivery::Sent };
                 extent.kept = None;
             }
             is_without
+        });
+        reserved == Some(true)
+    }
+
+    /// The frame that its tenant was left with, and which nobody else has now, becomes its own again. False if it is not to be had.
+    pub fn reserve_in_place(&mut self, id: ExtentId, holds: Holds) -> bool {
+        let reserved = self.change(id, |extent| {
+            let Some(frame) = extent.left_behind.filter(|_| extent.state == ExtentState::Host) else { return false };
+            extent.state = ExtentState::Reserved { frame, holds, delivery: Delivery::Sent };
+            extent.kept = None;
+            true
         });
         reserved == Some(true)
     }
@@ -351,21 +405,24 @@ impl Extents {
         })?
     }
 
-    /// Its contents are there. Says whether the tenant can map it: not if it has not got the frame. Then what is in that may
-    /// have to make room for others before the tenant gets it, and was copied in vain.
-    pub fn arrived(&mut self, id: ExtentId) -> bool {
-        let can_map = self.change(id, |extent| match extent.state {
+    /// Its contents are there.
+    pub fn arrived(&mut self, id: ExtentId) -> Arrived {
+        let arrived = self.change(id, |extent| match extent.state {
+            ExtentState::Arriving { frame, .. } if extent.left_behind == Some(frame) => {
+                (extent.state, extent.left_behind) = (ExtentState::Resident { frame }, None);
+                Arrived::InPlace(frame)
+            }
             ExtentState::Arriving { frame, lost: false } => {
                 extent.state = ExtentState::Mapping { frame };
-                true
+                Arrived::Map
             }
             ExtentState::Arriving { frame, lost: true } => {
                 extent.state = ExtentState::Reserved { frame, holds: Holds::Nothing, delivery: Delivery::Lost };
-                false
+                Arrived::Lost
             }
-            _ => false,
+            _ => Arrived::Lost,
         });
-        can_map == Some(true)
+        arrived.unwrap_or(Arrived::Lost)
     }
 
     /// The tenant has mapped it, and may have written to it already.

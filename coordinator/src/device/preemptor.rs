@@ -21,9 +21,9 @@ use crate::policy::arbiter::TenantId;
 /// What of a tenant can be taken off the GPU.
 #[derive(Clone, Debug)]
 pub enum PreemptTarget {
-    /// A process of the simulated driver. A number that is no process's is the driver's to refuse; that it is the tenant's own
-    /// is believed.
-    Simulated(u32),
+    /// A process of the simulated driver by its number there, and by that which the system has for the tenant's: nothing is done if these
+    /// are two processes. One that cannot be seen from here has no number.
+    Simulated(u32, Option<i32>),
     /// Objects of the resource manager of NVIDIA's driver, and the tenant's control device. The driver refuses objects
     /// that do not belong to that, so a tenant can only name its own.
     ResourceManager(Objects, Arc<OwnedFd>),
@@ -38,7 +38,7 @@ impl PreemptTarget {
                 rest.channels.retain(|channel| !known.channels.contains(channel));
                 (!rest.channels.is_empty()).then(|| Self::ResourceManager(rest, Arc::clone(control)))
             }
-            (Self::Simulated(process), Some(Self::Simulated(known))) if process == known => None,
+            (Self::Simulated(process, _), Some(Self::Simulated(known, _))) if process == known => None,
             _ => Some(self.clone()),
         }
     }
@@ -78,6 +78,9 @@ pub enum PreemptError {
     /// The tenant offers what is not on this GPU.
     #[error("what it offers to be paused is on another GPU")]
     OtherGpu,
+    /// Or another process's.
+    #[error("what it offers to be paused is another process's")]
+    OtherProcess,
 }
 
 /// How this GPU's driver does it.
@@ -93,6 +96,7 @@ struct Simulated {
     pause: unsafe extern "C" fn(c_uint) -> CUresult,
     resume: unsafe extern "C" fn(c_uint) -> CUresult,
     set_slice: unsafe extern "C" fn(c_uint, u64) -> CUresult,
+    process_id: unsafe extern "C" fn(c_uint, *mut c_uint) -> CUresult,
 }
 
 impl Simulated {
@@ -104,8 +108,17 @@ impl Simulated {
                 pause: *driver.get(b"simcudaPauseProcess")?,
                 resume: *driver.get(b"simcudaResumeProcess")?,
                 set_slice: *driver.get(b"simcudaSetTimeSlice")?,
+                process_id: *driver.get(b"simcudaGetProcessId")?,
             })
         }
+    }
+
+    /// Whether a process has this number, or it cannot be seen from here and has none.
+    fn is(self, process: u32, pid: Option<i32>) -> Result<bool, GpuError> {
+        let mut found = 0;
+        // SAFETY: any number may be asked for; a place for the answer.
+        check("simcudaGetProcessId", unsafe { (self.process_id)(process, &mut found) })?;
+        Ok(i64::from(found) == pid.map_or(0, i64::from))
     }
 }
 
@@ -117,8 +130,15 @@ impl Pauser {
 
     fn carry_out(self, command: PreemptCommand, target: &PreemptTarget) -> Result<(), PreemptError> {
         match target {
-            PreemptTarget::Simulated(process) => {
+            PreemptTarget::Simulated(process, pid) => {
                 let simulated = self.simulated.ok_or(PreemptError::Unknown)?;
+                if command == PreemptCommand::End {
+                    // It is gone already, and all that it had.
+                    return Ok(());
+                }
+                if !simulated.is(*process, *pid)? {
+                    return Err(PreemptError::OtherProcess);
+                }
                 // SAFETY: any number may be asked for.
                 Ok(unsafe {
                     match command {
@@ -131,7 +151,6 @@ impl Pauser {
                         PreemptCommand::Slice(micros) => {
                             check("simcudaSetTimeSlice", (simulated.set_slice)(*process, micros))
                         }
-                        // It is gone already, and all that it had.
                         PreemptCommand::End => Ok(()),
                     }
                 }?)

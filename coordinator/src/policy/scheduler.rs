@@ -194,6 +194,11 @@ impl Scheduler {
         self.arbiter.holder().map_or(Vec::new(), |unit| self.members(unit))
     }
 
+    /// How long the one that has the baton may rest, in microseconds, because others wait; none if nobody does.
+    pub fn contended(&self) -> Option<Micros> {
+        self.arbiter.holder().and_then(|unit| self.arbiter.patience_told(unit))
+    }
+
     /// The one of them that stands for all.
     pub fn holder(&self) -> Option<TenantId> {
         self.arbiter.holder().map(|unit| self.first_of(unit))

@@ -63,6 +63,7 @@ impl Server {
     /// The next that a tenant says. False if there is nothing more.
     fn hear_next(&mut self, id: TenantId, socket: Socket) -> bool {
         let Some(told) = self.receive(id, socket) else { return false };
+        self.shows_life(id);
         let done = told.and_then(|(message, descriptor)| match socket {
             Socket::Control => self.report(id, message, descriptor),
             Socket::Requests => self.request(id, message),
@@ -71,6 +72,7 @@ impl Server {
             self.cut_off(id, &why);
             return false;
         }
+        self.shows_life(id);
         self.settle();
         true
     }
@@ -123,6 +125,11 @@ impl Server {
         let Some(tenant) = self.tenants.get_mut(id) else { return Ok(()) };
         if !tenant.connection.ask() {
             return Err("it sent a request before the last one was answered".to_owned());
+        }
+        if tenant.memory.is_taken() {
+            // What it has is somebody else's, until it is let in again.
+            tenant.connection.defer(request);
+            return Ok(());
         }
         if tenant.preemption.has_begun() {
             match request {
@@ -264,6 +271,8 @@ impl Server {
     /// A tenant's work did not end in time.
     fn goes_on(&mut self, id: TenantId) {
         for id in self.arbiter.members(id) {
+            // That is an answer too.
+            self.let_in(id);
             self.evictions.could_not_close(id);
             // Its program asks again for what it has spare memory in the way of.
             if let Some(tenant) = self.tenants.get_mut(id) {
@@ -313,6 +322,10 @@ impl Server {
             self.note_waiting(decision.tenant());
             match decision {
                 Decision::Contend(id, Some(patience_micros)) => {
+                    // From now on it shows that it lives.
+                    if let Some(tenant) = self.tenants.unindexed(id) {
+                        tenant.connection.expect_signs();
+                    }
                     self.tenants.tell(id, &TurnCommand::Contended { patience_micros });
                 }
                 Decision::Contend(id, None) => self.tenants.tell(id, &TurnCommand::Uncontended),
@@ -399,6 +412,10 @@ impl Server {
             MemoryEvent::AllHere(unit) => {
                 // Those of a unit are let in one by one, as soon as each is on the GPU again.
                 let is_unit = self.arbiter.is_of_a_unit(unit);
+                // What was taken is where it was.
+                for member in self.arbiter.members(unit) {
+                    self.memory().untake(member);
+                }
                 if is_unit || self.preemptions().is_on_the_gpu_or_resumed(unit) {
                     self.all_may_write(unit);
                     self.memory().end_swap_in(unit);
@@ -419,6 +436,7 @@ impl Server {
         match event {
             PreemptEvent::Off { tenant, drained } => {
                 self.tell_arbiter(tenant, if drained { Event::Closed } else { Event::Preempted });
+                self.look_whether_it_answers(tenant);
             }
             PreemptEvent::Impossible { tenant, drained } => {
                 if drained {

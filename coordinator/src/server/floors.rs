@@ -16,7 +16,7 @@ const FLOORS: [&[&str]; 12] = [
     &["memory", "preemption", "turns"],
     &["parts"],
     &["depart"],
-    &["receive"],
+    &["receive", "unresponsive"],
     &["join"],
     &["admin"],
     &["dispatch"],

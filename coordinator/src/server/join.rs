@@ -10,9 +10,9 @@ use baton_contract::scheduling::Scheduling;
 use baton_contract::socket_path;
 use baton_contract::text::shown;
 use baton_contract::wire::VERSION;
+use baton_views::quota::{Met, Quota};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
-use super::Server;
 use super::lobby::{FULL, Newcomer, Refused, refuse};
 use super::recorder::event::What;
 use super::tenants::connection::{Connection, Pages};
@@ -20,11 +20,11 @@ use super::tenants::peer::Peer;
 use super::tenants::process::Process;
 use super::tenants::shared::{Shared, TenantsPage};
 use super::tenants::table::Tenants;
-use super::tenants::tenant::Tenant;
+use super::tenants::tenant::{Stuck, Tenant};
+use super::{Isolation, Options, Server};
 use crate::policy::arbiter::Event;
 
-/// A guest has one of so many tenants, and one of so many is the coordinator's user's and root's alone.
-const GUEST_PART: usize = 4;
+/// One tenant of so many is the coordinator's user's or root's.
 const OWN_PART: usize = 8;
 
 impl Server {
@@ -40,8 +40,8 @@ impl Server {
         if let Some(closed) = self.lobby.closed(Refusal::Failed) {
             return refuse(&mut peer, closed);
         }
-        let (most, guest) = (self.options.tuning.max_tenants, peer.guest());
-        let may_join = |guest| is_room_for(&self.tenants, most, guest);
+        let guest = peer.guest();
+        let may_join = |guest| is_room_for(&self.tenants, &self.options, guest);
         let waits = !may_join(guest) || self.lobby.waiting().any(|(other, _)| may_join(other.peer.guest()));
         if waits && let Some(full) = self.lobby.full(guest) {
             return refuse(&mut peer, full);
@@ -51,7 +51,9 @@ impl Server {
             Err(refused) => return refuse(&mut peer, refused),
         };
         let name = if name.is_empty() { "unnamed".to_owned() } else { shown(&name) };
-        let newcomer = Newcomer { peer, name, process, scheduling };
+        let (scheduling, met) = self.options.quotas.bound(guest, scheduling);
+        met.iter().for_each(|met| log::warn!("{name} is scheduled otherwise than it asked for: {met}"));
+        let newcomer = Newcomer { peer, name, process, scheduling, met };
         if waits {
             return self.lobby.wait(newcomer);
         }
@@ -78,9 +80,9 @@ impl Server {
 
     /// Lets those in who have waited for the longest, as many as there is room for.
     pub(super) fn welcome_newcomers(&mut self) {
-        let most = self.options.tuning.max_tenants;
-        while self.tenants.len() < most
-            && let Some(newcomer) = self.lobby.next(|waiting| is_room_for(&self.tenants, most, waiting.peer.guest()))
+        while self.tenants.len() < self.options.tuning.max_tenants
+            && let Some(newcomer) =
+                self.lobby.next(|waiting| is_room_for(&self.tenants, &self.options, waiting.peer.guest()))
         {
             self.welcome(newcomer);
         }
@@ -100,7 +102,7 @@ impl Server {
         if let Some(closed) = self.lobby.closed(Refusal::Busy) {
             return refuse(&mut peer, closed);
         }
-        let bytes = self.memory.offered();
+        let bytes = self.memory().offer_of_later(peer.guest());
         let offer = Admission::Offer { gpu: self.memory.gpu().uuid, driver: self.options.driver, bytes };
         if peer.send(&offer, &[]).is_ok() {
             self.outsiders.expect(link::peer(peer.as_fd()).and_then(|peer| peer.process));
@@ -108,7 +110,8 @@ impl Server {
         }
     }
 
-    fn welcome(&mut self, newcomer: Newcomer) {
+    fn welcome(&mut self, mut newcomer: Newcomer) {
+        let met = std::mem::take(&mut newcomer.met);
         match self.make_tenant(newcomer) {
             Ok(tenant) => {
                 let scheduling = tenant.scheduling.wanted;
@@ -120,6 +123,7 @@ impl Server {
                 }
                 match self.tenants.add(tenant) {
                     Ok(id) => {
+                        met.into_iter().for_each(|met| self.tenants.met(id, met));
                         self.recorder.record(id, joined);
                         self.will_tell(id, Event::Joined { scheduling });
                     }
@@ -136,7 +140,7 @@ impl Server {
     }
 
     fn make_tenant(&mut self, newcomer: Newcomer) -> Result<Tenant, (Peer, io::Error)> {
-        let Newcomer { peer: mut control, name, process, scheduling } = newcomer;
+        let Newcomer { peer: mut control, name, process, scheduling, .. } = newcomer;
         let prepared = (|| -> io::Result<_> {
             let (page, page_file) = Shared::written_by_us()?;
             let theirs = TenantsPage::new()?;
@@ -152,7 +156,7 @@ impl Server {
         let name = self.free_name(name);
         let page: Shared<baton_contract::page::CoordinatorPage> = page;
         page.version.store(VERSION, Relaxed);
-        let (total, could_have) = self.memory().first_offer();
+        let (total, could_have) = self.memory().first_offer(control.guest());
         page.arena_bytes.store(total, Relaxed);
         page.could_have_bytes.store(could_have, Relaxed);
         let id = self.tenants.next_id();
@@ -170,7 +174,20 @@ impl Server {
         let pages = Pages { coordinators: page, tenants: theirs };
         let requests = Peer::new(ours, control.gpu(), control.guest());
         let connection = Connection::new(process, (control, requests), pages);
-        Ok(Tenant::new(name, connection, scheduling))
+        let mut tenant = Tenant::new(name, connection, scheduling);
+        tenant.scheduling.stuck = Stuck {
+            keeps_memory: self.options.isolation == Isolation::Strict,
+            killed_after: self.options.on_stuck.killed_after(tenant.connection.control.guest().is_some()),
+            next_look: None,
+        };
+        Ok(tenant)
+    }
+
+    /// The quota that keeps a guest's program waiting, if it is one that does.
+    pub(super) fn quota_in_the_way_of(&self, newcomer: &Newcomer) -> Option<Met> {
+        let most = self.options.quotas.tenants(self.options.tuning.max_tenants);
+        let has = self.tenants.of_guests().of(newcomer.peer.guest()?);
+        (has >= most).then(|| Met { quota: Quota::Tenants, most: most.to_string(), asked: (has + 1).to_string() })
     }
 
     /// A name that tells the tenant from the others: the one it gave, with a number if that is taken.
@@ -183,12 +200,12 @@ impl Server {
     }
 }
 
-/// Whether one more can be a tenant, with this limit: of this guest, or of the coordinator's user or root.
-fn is_room_for(tenants: &Tenants, most: usize, guest: Option<u32>) -> bool {
-    let part = |of: usize| (most / of).max(1);
+/// Whether one more can be a tenant: of this guest, or of the coordinator's user or root.
+fn is_room_for(tenants: &Tenants, options: &Options, guest: Option<u32>) -> bool {
+    let most = options.tuning.max_tenants;
     let has_part_left = |guest: u32| {
         let (own, all) = (tenants.of_guests().of(guest), tenants.of_guests().all());
-        own < part(GUEST_PART) && (all == 0 || all < most - part(OWN_PART))
+        own < options.quotas.tenants(most) && (all == 0 || all < most - (most / OWN_PART).max(1))
     };
     tenants.len() < most && guest.is_none_or(has_part_left)
 }

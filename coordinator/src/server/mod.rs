@@ -43,6 +43,7 @@ mod recorder;
 mod tenants;
 mod tuning;
 mod turns;
+mod unresponsive;
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -80,7 +81,9 @@ use turns::Turns;
 
 pub use admin::status::{Status, TenantStatus};
 pub use recorder::{Departed, Phases, Record};
+pub use tenants::guests::Quotas;
 pub use tuning::{Tuner, Tuning};
+pub use unresponsive::{OnStuck, Stuck};
 
 /// How the server is to work.
 #[derive(Clone, Debug)]
@@ -111,8 +114,25 @@ pub struct Options {
     pub poison: Option<u8>,
     /// Other users whose programs may be tenants, by their numbers. They can steer nothing.
     pub guests: Vec<RangeInclusive<u32>>,
+    /// Between whom physical memory never changes hands.
+    pub isolation: Isolation,
+    /// What becomes of tenants that do not answer, and hold up others all the same.
+    pub on_stuck: OnStuck,
+    /// What each of them may have.
+    pub quotas: Quotas,
     /// Whether to end when the last tenant has left.
     pub until_idle: bool,
+}
+
+/// Between whom a piece of physical memory never changes hands: for others it is given back to the driver, and another piece is made. A
+/// program that has kept a handle to a piece sees nothing of theirs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Isolation {
+    /// Between users.
+    #[default]
+    Users,
+    /// Between all tenants; nothing is taken of one that does not answer.
+    Strict,
 }
 
 /// How tenants run while their memory comes in. All but the first are there to be compared with it.
@@ -192,6 +212,7 @@ pub struct Server {
     memory: Memory,
     /// Until then another request is likely.
     awake_until: Instant,
+    looked_at_holders: Instant,
     /// What the arbiter has yet to hear.
     untold: VecDeque<(TenantId, Event)>,
     recorder: Recorder,
@@ -241,6 +262,7 @@ impl Server {
             turns: Turns::default(),
             start: Instant::now(),
             awake_until: Instant::now(),
+            looked_at_holders: Instant::now(),
             stop: Stop { flag: Arc::new(AtomicBool::new(false)), waker },
             lobby: Lobby::new(Arc::clone(&events), options.guests.clone()),
             tenants: Tenants::new(Arc::clone(&events)),
@@ -341,10 +363,11 @@ impl Server {
         let tenants = self.tenants.index().deadline();
         let corun = self.corun.next_timer(self.start);
         let lobby = self.lobby.next_timer().into_iter().chain(self.endpoint.next_look()).min();
+        let holders = self.next_look_at_holders();
         let unsent = self.tenants.next_try();
         // Somebody was on the way, or is just looking for a coordinator.
         let end = self.has_no_more_to_do().then(|| Instant::now() + CLOSE_AGAIN);
-        [end, lobby, unsent, arbiter, self.memory.next_timer(), first, haste, tenants, corun, limit]
+        [end, lobby, unsent, holders, arbiter, self.memory.next_timer(), first, haste, tenants, corun, limit]
             .into_iter()
             .flatten()
             .min()
@@ -359,6 +382,7 @@ impl Server {
         self.lobby.send_away(&self.endpoint);
         self.lobby.look(&mut self.endpoint);
         self.tenants.send_again();
+        self.look_at_holders();
         for id in self.tenants.index().due(Instant::now()) {
             self.look_at(id);
         }
@@ -375,6 +399,9 @@ impl Server {
         // Also when it is due next.
         self.tenants.touch(id);
         self.preemptions().look_at(id);
+        self.settle();
+        self.look_whether_it_answers(id);
+        self.kill_if_stuck(id);
         self.settle();
         self.memory().deliver_again(id);
         if self.turns().give_up_if_silent(id) {

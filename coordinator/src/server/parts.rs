@@ -1,6 +1,7 @@
 //! The owners of the server's state, each with what it needs of the others for its work.
 
 use super::Server;
+use super::tenants::peer::Peer;
 use super::{memory, preemption, turns};
 use crate::policy::arbiter::{Event, TenantId};
 
@@ -41,12 +42,29 @@ impl Server {
         }
     }
 
-    /// Whom a user calls so.
-    pub(super) fn called(&self, name: &str) -> Result<TenantId, String> {
+    /// Whom somebody calls so who asks for something to be done about it. A guest may ask that for its user's own programs, as far as no
+    /// others go with them, and learns nothing of others.
+    pub(super) fn called(&self, name: &str, by: &Peer) -> Result<TenantId, String> {
         let found = self.tenants.iter().find(|(_, tenant)| tenant.name == name && tenant.connection.is_open());
-        found
-            .map(|(id, _)| id)
-            .ok_or_else(|| format!("there is no tenant called {}; `baton status` lists them", name.escape_default()))
+        let found = found.map(|(id, _)| id);
+        if let Some(user) = by.guest() {
+            let is_its =
+                |id: &TenantId| self.tenants.get(*id).is_some_and(|one| one.connection.control.guest() == Some(user));
+            let mine = found.filter(is_its).ok_or_else(|| {
+                format!(
+                    "user {user} has no program called {} here; only root and the user who runs this coordinator may steer others'",
+                    name.escape_default()
+                )
+            })?;
+            return match self.arbiter.members(mine).iter().all(is_its) {
+                true => Ok(mine),
+                false => Err(format!(
+                    "{name} shares memory with programs of other users, which would go with it; only root and the user who runs \
+                     this coordinator may steer those"
+                )),
+            };
+        }
+        found.ok_or_else(|| format!("there is no tenant called {}; `baton status` lists them", name.escape_default()))
     }
 
     /// A tenant that nobody else waits for is to leave the GPU all the same, with all that it runs with.

@@ -46,6 +46,9 @@ impl Server {
         let came = descriptors.len();
         let decoded = FromTenant::decode(&message).and_then(|(gpu, message)| peer.check(gpu).map(|()| message));
         let decoded = if truncated { decoded.map(|message| self.without_descriptors(id, message)) } else { decoded };
+        if let Some(tenant) = self.tenants.get_mut(id) {
+            tenant.connection.hear();
+        }
         let message = decoded.and_then(|message| message.expect(came)).map_err(|error| error.to_string());
         Some(message.map(|message| (message, descriptors.pop())))
     }
@@ -53,13 +56,13 @@ impl Server {
     /// What a message means whose descriptors had no place in our own table.
     fn without_descriptors(&self, id: TenantId, message: FromTenant) -> FromTenant {
         match message {
-            FromTenant::Preemption(PreemptionReport::Channels { .. }) => {
+            FromTenant::Preemption(PreemptionReport::Channels { begun, .. }) => {
                 let name = self.tenants.get(id).map_or("", |tenant| &tenant.name);
                 log::warn!(
                     "{name} cannot be preempted, because the coordinator can open no more descriptors: start it with a \
                      higher `ulimit -n`"
                 );
-                PreemptionReport::Channels { channels: Channels::None }.into()
+                PreemptionReport::Channels { channels: Channels::None, begun }.into()
             }
             FromTenant::Memory(MemoryReport::Consolidate { at, bytes, .. }) => {
                 MemoryReport::Consolidate { at, bytes, piece: false }.into()

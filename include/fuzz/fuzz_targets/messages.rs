@@ -1,6 +1,6 @@
 //! Whatever a peer sends is read or refused, and what is read is written as it came.
 //!
-//!     cargo +nightly fuzz run --fuzz-dir include/fuzz messages
+//!     include/fuzz/run 10
 #![no_main]
 
 use baton_contract::messages::{FromCoordinator, FromTenant, Message as _};

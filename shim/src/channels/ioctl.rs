@@ -51,10 +51,16 @@ unsafe extern "C" fn watched(descriptor: c_int, request: c_ulong, argument: *mut
         return unsafe { next()(descriptor, request, argument) };
     }
     owners::note(descriptor, caller);
+    let makes_or_frees = matches!(request as u8, ALLOC | FREE) && (request >> 8) as u8 == MAGIC;
+    let makes_or_frees = makes_or_frees && rm::is_control_device(descriptor);
+    // SAFETY: the driver, which has the control device, calls as it means it.
+    let asks_for = makes_or_frees.then(|| unsafe { rm::asked_for(request, argument) }).flatten();
+    if asks_for.is_some_and(|(wanted, _)| rm::is_channel(wanted.class)) {
+        objects::note_begun();
+    }
     // SAFETY: a function of this type, called as our caller called us.
     let answer = unsafe { next()(descriptor, request, argument) };
-    let makes_or_frees = matches!(request as u8, ALLOC | FREE) && (request >> 8) as u8 == MAGIC;
-    if answer == 0 && makes_or_frees && rm::is_control_device(descriptor) {
+    if answer == 0 && makes_or_frees {
         // SAFETY: the control device has answered this call.
         unsafe {
             if let Some(made) = rm::made(request, argument) {

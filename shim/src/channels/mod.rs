@@ -10,7 +10,7 @@ mod objects;
 mod owners;
 
 use core::ffi::{c_uint, c_void};
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::ffi::CStr;
 use std::os::fd::BorrowedFd;
 
@@ -20,7 +20,7 @@ use baton_contract::resource_manager::USUAL_TIMESLICE;
 
 use crate::driver::find;
 
-pub(crate) use objects::{pause_what_comes, resume_what_came};
+pub(crate) use objects::{follow, pause_what_comes, resume_what_came};
 pub(crate) use owners::is_another_librarys;
 
 /// What can be paused, and how.
@@ -42,6 +42,10 @@ pub(crate) struct Simulated {
 
 /// How often what there is had changed when the coordinator was told.
 static TOLD: AtomicU32 = AtomicU32::new(0);
+/// How often something was about to be made by then.
+static TOLD_BEGUN: AtomicU32 = AtomicU32::new(0);
+/// Whether it was told anything yet.
+static IS_TOLD: AtomicBool = AtomicBool::new(false);
 
 impl Own {
     /// Finds out, after `cuInit`.
@@ -49,8 +53,8 @@ impl Own {
         Simulated::find(gpu).map_or(Self::ResourceManager(gpu), Self::Simulated)
     }
 
-    /// As the coordinator is told at first.
-    pub(crate) fn told(self) -> (Channels, Option<BorrowedFd<'static>>) {
+    /// As the coordinator is told.
+    fn told(self) -> (Channels, Option<BorrowedFd<'static>>) {
         let gpu = match self {
             Self::Simulated(own) => return (Channels::Simulated { process: own.process }, None),
             Self::ResourceManager(gpu) => gpu,
@@ -62,10 +66,18 @@ impl Own {
         }
     }
 
-    /// The same again, if it has changed since.
-    pub(crate) fn news(self) -> Option<(Channels, Option<BorrowedFd<'static>>)> {
-        let is_new = matches!(self, Self::ResourceManager(_)) && TOLD.load(Ordering::SeqCst) != objects::changes();
-        is_new.then(|| self.told())
+    /// What the coordinator is to be told, with how often anything was about to be made by then: at first, and when that has changed.
+    pub(crate) fn news(self) -> Option<(Channels, u32, Option<BorrowedFd<'static>>)> {
+        // Before it is looked what there is: then what has been made since is not taken for known.
+        let begun = objects::begun();
+        let has_changed =
+            TOLD.load(Ordering::SeqCst) != objects::changes() || TOLD_BEGUN.load(Ordering::SeqCst) != begun;
+        let is_first = !IS_TOLD.swap(true, Ordering::Relaxed);
+        (is_first || matches!(self, Self::ResourceManager(_)) && has_changed).then(|| {
+            TOLD_BEGUN.store(begun, Ordering::SeqCst);
+            let (channels, descriptor) = self.told();
+            (channels, begun, descriptor)
+        })
     }
 
     /// Lets our work go on, whoever paused it, and with the usual time slice.

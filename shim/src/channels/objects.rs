@@ -1,7 +1,7 @@
 //! What this process has made of the driver's resource manager, as far as it is needed to pause it.
 
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::MutexGuard;
 
@@ -63,9 +63,10 @@ pub(super) unsafe fn note_made(descriptor: c_int, made: &Allocation) {
     table.0.push(object);
     CHANGES.fetch_add(1, Ordering::SeqCst);
     // Whoever is about to pause us says so first, and reads the table then: it is in there, or paused here.
-    let paused = PAUSED.load(Ordering::SeqCst) && matches!(kind, Kind::Channel { .. });
+    let paused = (PAUSED.load(Ordering::SeqCst) || is_taken()) && matches!(kind, Kind::Channel { .. });
     if let Some(objects) = paused.then(|| table.born_paused(object)).flatten() {
         // Under the lock: who resumes it comes after this.
+        WERE_ANY.store(true, Ordering::SeqCst);
         let _ = objects.pause(control(descriptor));
     }
 }
@@ -82,6 +83,39 @@ pub(super) fn changes() -> u32 {
     CHANGES.load(Ordering::SeqCst)
 }
 
+/// Something was paused when it was made.
+static WERE_ANY: AtomicBool = AtomicBool::new(false);
+/// The word by which the coordinator says that we are paused, and have not said so: `CoordinatorPage::taken`.
+static TAKEN: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Where others see how often we were about to make something.
+static BEGUN: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
+
+/// What is made while `taken` is not 0 is paused at once too; and before anything is made, `begun` says so.
+pub(crate) fn follow(taken: &'static AtomicU32, begun: &'static AtomicU32) {
+    TAKEN.store(core::ptr::from_ref(taken).cast_mut(), Ordering::Release);
+    BEGUN.store(core::ptr::from_ref(begun).cast_mut(), Ordering::Release);
+}
+
+/// An object is about to be made.
+pub(super) fn note_begun() {
+    // SAFETY: null, or a word that lives for ever.
+    if let Some(begun) = unsafe { BEGUN.load(Ordering::Acquire).as_ref() } {
+        begun.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// How often that was so.
+pub(super) fn begun() -> u32 {
+    // SAFETY: as above.
+    unsafe { BEGUN.load(Ordering::Acquire).as_ref() }.map_or(0, |begun| begun.load(Ordering::SeqCst))
+}
+
+fn is_taken() -> bool {
+    // SAFETY: null, or a word that lives for ever.
+    unsafe { TAKEN.load(Ordering::Acquire).as_ref() }.is_some_and(|taken| taken.load(Ordering::SeqCst) != 0)
+}
+
 /// What is made from here on is paused at once.
 pub(crate) fn pause_what_comes() {
     PAUSED.store(true, Ordering::SeqCst);
@@ -89,7 +123,8 @@ pub(crate) fn pause_what_comes() {
 
 /// What was made since then goes on.
 pub(crate) fn resume_what_came() {
-    if PAUSED.swap(false, Ordering::SeqCst) {
+    PAUSED.store(false, Ordering::SeqCst);
+    if WERE_ANY.swap(false, Ordering::SeqCst) {
         let came = table().take_born_paused();
         for (descriptor, objects) in came {
             let _ = objects.resume(control(descriptor));

@@ -21,7 +21,7 @@ use baton_contract::{link, settings, socket_path};
 
 use super::tenant::Session;
 use crate::arrival::roots;
-use crate::channels::Own;
+use crate::channels::{self, Own};
 use crate::driver::api;
 use crate::gate;
 use crate::gate::{activity, stamps};
@@ -251,6 +251,7 @@ fn session_of(
     // SAFETY: both were just mapped, for ever, whole and aligned; our own one writable.
     let link = crate::link::begin(unsafe { Link::new((socket, requests), (gpu, tenant), coordinators, own.cast()) });
     stamps::use_ring(&link.own().requests);
+    channels::follow(&link.coordinators().taken, &link.own().channels_begun);
     roots::set_device(device);
     Ok(Session {
         device,

@@ -16,7 +16,7 @@ use baton_contract::messages::{
     CorunCommand, ExtentId, FromCoordinator, MAX_LISTED, MAX_RANGES, MemoryCommand, MemoryReport, Message as _,
     PreemptionCommand, PreemptionReport, TurnCommand, TurnReport,
 };
-use baton_contract::page::ACTIVITY_SLOTS;
+use baton_contract::page::{ACTIVITY_SLOTS, TAKEN};
 
 use super::connect::take_page;
 use super::consolidation;
@@ -161,8 +161,7 @@ impl Control {
         core::mem::forget(api::MustNotWait::begin());
         // SAFETY: a number for this thread.
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, TIMER_SLACK.as_nanos() as libc::c_ulong) };
-        let (channels, descriptor) = self.session.channels.told();
-        self.session.link.tell_with(&PreemptionReport::Channels { channels }, descriptor);
+        self.session.tell_channels();
         let end = loop {
             if let Err(end) = self.step() {
                 break end;
@@ -211,8 +210,12 @@ impl Control {
             self.turn = Turn::Held { grant, is_told: true, arriving };
             self.tell_held(grant);
         }
-        if self.corun.is_busy() {
+        // Others see by that that it was not stopped.
+        let waits_for_calls = matches!(self.turn, Turn::Held { is_told: false, .. });
+        if self.patience.is_some() || self.corun.is_busy() || waits_for_calls {
             self.session.link.own().heartbeat.fetch_add(1, Ordering::Relaxed);
+        }
+        if self.corun.is_busy() {
             self.corun.try_to_rest(&mut self.watch, &mut self.idle, &mut self.requests);
         }
         match self.turn {
@@ -624,6 +627,13 @@ impl Control {
     /// Whatever happened to it, this program goes on if all its memory is here.
     fn coordinator_is_gone(mut self) {
         self.corun.turn_ends();
+        if self.session.link.coordinators().taken.load(Ordering::SeqCst) == TAKEN {
+            user::warn(format_args!(
+                "the coordinator is gone, and had given memory of this program to others because it did not answer: it is killed"
+            ));
+            // SAFETY: our own process.
+            unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+        }
         // With the gate open, nothing is away; a thread may just be mapping what it was lent.
         if matches!(self.turn, Turn::Here { arriving: false, .. }) || self.session.space.extents.all_mapped() {
             arrival::end();

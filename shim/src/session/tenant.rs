@@ -57,8 +57,8 @@ pub(super) fn demand() {
 impl Session {
     /// Says what of us can be paused, if that has changed. Only one thread does, so that the last word is the last one sent.
     pub(super) fn tell_channels(&self) {
-        if let Some((channels, descriptor)) = self.channels.news() {
-            self.link.tell_with(&PreemptionReport::Channels { channels }, descriptor);
+        if let Some((channels, begun, descriptor)) = self.channels.news() {
+            self.link.tell_with(&PreemptionReport::Channels { channels, begun }, descriptor);
         }
     }
 

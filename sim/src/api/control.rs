@@ -16,6 +16,7 @@ use crate::state::{self, Driver};
 
 doors_export!(Driver, simcudaGetProcess, (out: Out<u32>), self::number(out), Ok(()));
 doors_export!(Driver, simcudaGetProcessOn, (gpu: In<[u8; 16]>, out: Out<u32>), self::number_on(gpu, out), Ok(()));
+doors_export!(Driver, simcudaGetProcessId, (process: u32, out: Out<u32>), self::process_id(process, out), Ok(()));
 doors_export!(Driver, simcudaPauseProcess, (process: u32), self::pause(process), Ok(()));
 doors_export!(Driver, simcudaResumeProcess, (process: u32), self::resume(process), Ok(()));
 doors_export!(
@@ -78,6 +79,13 @@ fn number_on(gpu: In<[u8; 16]>, out: Out<u32>) -> Outcome {
     let uuid = gpu.get()?;
     let gpu = can_pause()?.gpus().find(|gpu| gpu.uuid() == uuid);
     out.set(named(gpu.ok_or(Status::INVALID_DEVICE)?))
+}
+
+/// The process that has a number, as the calling process numbers processes; 0 if it cannot see it.
+fn process_id(process: u32, out: Out<u32>) -> Outcome {
+    out.required()?;
+    let (gpu, process) = meant(process)?;
+    out.set(gpu.process_id(process)?)
 }
 
 /// Takes a process off the GPU, in the middle of whatever it does.

@@ -226,12 +226,20 @@ impl Gpu {
         let _locked = self.lock();
         self.reap();
         let used = self.table.used_slots().filter(|slot| self.table.number(*slot).load(Relaxed) != 0);
-        used.map(|slot| {
-            let is_own = slot == self.slot;
-            let pid = if is_own { std::process::id() } else { holder(&self.file, byte_of(slot)).unwrap_or(0) };
-            (pid, self.table.held_bytes(slot))
-        })
-        .collect()
+        used.map(|slot| (self.pid_in(slot), self.table.held_bytes(slot))).collect()
+    }
+
+    /// The process with this number there, as this process numbers them (0 if it cannot see it).
+    pub(crate) fn process_id(&self, number: u32) -> Outcome<u32> {
+        let slot = self.slot_of(number)?;
+        let pid = self.pid_in(slot);
+        // Somebody else may have got the place meanwhile.
+        self.slot_of(number).map(|_| pid)
+    }
+
+    fn pid_in(&self, slot: usize) -> u32 {
+        let is_own = slot == self.slot;
+        if is_own { std::process::id() } else { holder(&self.file, byte_of(slot)).unwrap_or(0) }
     }
 
     /// Fails if the GPU has no room for that much more. The lock is held.

@@ -2,18 +2,25 @@
 //!
 //! Work touches memory in short accesses, each inside an [`AtWork`]. A paused process begins none; whoever pauses it
 //! waits for those that are under way. Modelled time stands still meanwhile.
+//!
+//! A GPU does its work also while the process is stopped that has queued it; here the process does that itself. So an access in which
+//! a process was stopped is let end: the process goes on for that long, and is stopped again.
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::Gpu;
+use super::byte_lock::holder;
 use super::table::{SLOTS, Table};
+use super::{Gpu, byte_of};
 use crate::errors::{Outcome, Status};
 
-/// An access that takes longer than this is not waited for: its process may have been stopped in it.
+/// An access that takes longer than this is not waited for.
 const LONGEST_ACCESS: Duration = Duration::from_secs(1);
+/// One that takes longer than this may be of a process that is stopped.
+const SHORT_ACCESS: Duration = Duration::from_millis(2);
 /// How often it is looked again.
 const PAUSE: Duration = Duration::from_micros(50);
 
@@ -92,17 +99,30 @@ impl Gpu {
             self.table.paused_since(slot).store(0, SeqCst);
             return Err(gone);
         }
+        if self.ends_its_accesses(slot, SHORT_ACCESS) {
+            return Ok(());
+        }
+        let stopped = holder(&self.file, byte_of(slot)).and_then(Stopped::of);
+        if self.ends_its_accesses(slot, LONGEST_ACCESS) {
+            return Ok(());
+        }
+        drop(stopped);
+        if fresh {
+            self.resume(number)?;
+        }
+        Err(Status::NOT_READY)
+    }
+
+    /// Whether the accesses of a process that begins none end in this time.
+    fn ends_its_accesses(&self, slot: usize, limit: Duration) -> bool {
         let start = Instant::now();
         while self.table.at_work(slot).load(SeqCst) != 0 {
-            if start.elapsed() > LONGEST_ACCESS {
-                if fresh {
-                    self.resume(number)?;
-                }
-                return Err(Status::NOT_READY);
+            if start.elapsed() > limit {
+                return false;
             }
             std::thread::sleep(PAUSE);
         }
-        Ok(())
+        true
     }
 
     /// Lets a process go on.
@@ -122,6 +142,27 @@ impl Gpu {
         let slot = wanted as usize % SLOTS;
         let is_there = wanted != 0 && self.table.number(slot).load(SeqCst) == u64::from(wanted);
         if is_there { Ok(slot) } else { Err(Status::INVALID_VALUE) }
+    }
+}
+
+/// A process that was stopped, and goes on until this value is dropped.
+struct Stopped(Pid);
+
+impl Stopped {
+    /// None if it is not stopped, or that cannot be seen.
+    fn of(pid: u32) -> Option<Self> {
+        // `PID (NAME) STATE …`, and a name may hold anything.
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let (_, rest) = stat.rsplit_once(") ")?;
+        let pid = Pid::from_raw(i32::try_from(pid).ok()?).filter(|_| rest.starts_with('T'))?;
+        kill_process(pid, Signal::CONT).ok()?;
+        Some(Self(pid))
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        let _ = kill_process(self.0, Signal::STOP);
     }
 }
 

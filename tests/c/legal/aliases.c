@@ -6,7 +6,6 @@
 /* Calls that the examples do not need. */
 CUresult cuGraphAddMemFreeNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *after, size_t count,
                                CUdeviceptr address);
-CUresult cuMemAdvise_v2(CUdeviceptr address, size_t bytes, int advice, CUmemLocation location);
 CUresult cuIpcGetMemHandle(void *handle, CUdeviceptr address);
 CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr address, size_t bytes, int kind,
                                        unsigned long long flags);
@@ -14,6 +13,14 @@ CUresult cuMemPoolExportPointer(void *data, CUdeviceptr address);
 CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle object, size_t at, CUdeviceptr address,
                              size_t bytes, unsigned long long flags);
 CUresult cuPointerSetAttribute(const void *value, int attribute, CUdeviceptr address);
+
+#ifdef BATON_CUDA_BEFORE_12
+CUresult cuMemAdvise(CUdeviceptr address, size_t bytes, int advice, CUdevice device);
+#define ADVISE(at, bytes, advice, location) cuMemAdvise(at, bytes, advice, location.id)
+#else
+CUresult cuMemAdvise_v2(CUdeviceptr address, size_t bytes, int advice, CUmemLocation location);
+#define ADVISE cuMemAdvise_v2
+#endif
 
 /* A second mapping of each handle behind some allocations, were they to be had: what is written there
  * must be nobody else's memory.
@@ -75,15 +82,17 @@ static void try_all(CUdeviceptr at, size_t bytes, CUmemGenericAllocationHandle o
     REFUSED(cuMemUnmap(at, bytes));
     REFUSED(cuMemAddressFree(at, UNIT));
     REFUSED(cuMemAddressFree(at, bytes));
-    REFUSED(cuMemAdvise_v2(at, bytes, READ_MOSTLY, device));
+    REFUSED(ADVISE(at, bytes, READ_MOSTLY, device));
     REFUSED(cuMemHostGetDevicePointer(&other, (void *)at, 0));
     REFUSED(cuMemHostGetFlags(&flags, (void *)at));
     REFUSED(cuPointerSetAttribute(&one, MEMORY_TYPE, at));
     REFUSED(cuMemPoolExportPointer(data, at));
+#ifndef BATON_CUDA_BEFORE_12
     /* 801 where there is no multicast. */
     CUresult bound = cuMulticastBindAddr(0, 0, at, UNIT, 0);
     printf("cuMulticastBindAddr answers %d\n", (int)bound);
     REQUIRE(bound == 1 || bound == CUDA_ERROR_NOT_SUPPORTED, "it was not refused");
+#endif
     CHECK(cuGraphCreate(&graph, 0));
     REFUSED(cuGraphAddMemFreeNode(&node, graph, NULL, 0, at));
     CHECK(cuGraphDestroy(graph));

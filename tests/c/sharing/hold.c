@@ -17,6 +17,8 @@
  *     sleep MS                 does nothing for so long; `slept`
  *     alloc MIB                `allocated` or `answer CODE`
  *     free                     frees what `alloc` allocated; `freed`
+ *     share FILE               lets others reach what `alloc` allocated last; `shared`
+ *     attach FILE              reaches what another has shared: from then on they take turns as one; `attached`
  *     thin                     frees every second piece; `thinned`
  *     thicken                  allocates and fills as many again, of the same size; `thickened`
  *     fork                     a child that does nothing and lives on; `forked PID`
@@ -26,6 +28,7 @@
  * A call that fails is told as `answer CODE`, and the next line is read.
  */
 #include "work.h"
+#include "baton_cuda_pools.h"
 
 enum { MAX_PIECES = 256 };
 
@@ -130,6 +133,28 @@ static CUresult thicken(void) {
     return CUDA_SUCCESS;
 }
 
+/* The file is there when all of it is. */
+static CUresult share(const char *name) {
+    CUipcMemHandle handle;
+    char part[512];
+    REQUIRE(more_count, "nothing is allocated");
+    TRY(cuIpcGetMemHandle(&handle, more[more_count - 1]));
+    snprintf(part, sizeof part, "%s.part", name);
+    FILE *file = fopen(part, "w");
+    REQUIRE(file && fwrite(&handle, sizeof handle, 1, file) == 1 && fclose(file) == 0, "%s cannot be written", part);
+    REQUIRE(rename(part, name) == 0, "%s cannot be made", name);
+    return CUDA_SUCCESS;
+}
+
+static CUresult attach(const char *name) {
+    CUipcMemHandle handle;
+    CUdeviceptr at;
+    FILE *file = fopen(name, "r");
+    REQUIRE(file && fread(&handle, sizeof handle, 1, file) == 1, "%s cannot be read", name);
+    fclose(file);
+    return cuIpcOpenMemHandle(&at, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+}
+
 static void wait_long(void *ms) { sleep_ms(*(unsigned *)ms); }
 
 /* One piece of work, which can only be waited for. */
@@ -194,6 +219,12 @@ static void obey(char *line) {
     } else if (strcmp(word, "free") == 0) {
         while (more_count && !result) result = cuMemFree(more[--more_count]);
         if (!result) printf("freed\n");
+    } else if (strcmp(word, "share") == 0 && argument) {
+        result = share(argument);
+        if (!result) printf("shared\n");
+    } else if (strcmp(word, "attach") == 0 && argument) {
+        result = attach(argument);
+        if (!result) printf("attached\n");
     } else if (strcmp(word, "thin") == 0) {
         result = thin();
         if (!result) printf("thinned\n");

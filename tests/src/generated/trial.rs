@@ -75,7 +75,7 @@ impl Arm {
     #[track_caller]
     pub fn start(pressure: Pressure) -> Self {
         let serving = Serving::arena("224MiB").memory(GPU).setting("SIMCUDA_GPUS", GPUS).option("--gpu", "0");
-        let serving = serving.option("--max-wait", "1s").option("--quantum", "3ms");
+        let serving = serving.option("--max-wait", "1s").option("--quantum", "3ms").option("--host-pool", "512MiB");
         let serving = of_driver().into_iter().fold(serving, |serving, (name, value)| serving.setting(&name, &value));
         let serving = match pressure {
             // A slow bus: kernels are launched while their memory comes in.

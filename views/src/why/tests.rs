@@ -43,7 +43,7 @@ fn memory_that_comes_is_said_with_its_speed_and_how_long_that_takes() {
 
 #[test]
 fn one_that_waits_to_join_hears_its_place() {
-    let newcomer = |name: &str| Newcomer { name: name.to_owned(), pid: None, waited_seconds: 4.0 };
+    let newcomer = |name: &str| Newcomer { name: name.to_owned(), waited_seconds: 4.0, ..Newcomer::default() };
     let snapshot =
         Snapshot { max_tenants: 2, newcomers: ["a", "b", "c"].map(newcomer).to_vec(), ..Snapshot::default() };
     assert!(sentences(&snapshot, "a").is_some_and(|said| said.contains("the next to join")));

@@ -28,6 +28,8 @@ pub struct Counts {
     pub lost: usize,
     /// How many were sent again, and may not reach it either.
     pub sent_again: usize,
+    /// Of how many the tenant still has a frame mapped that is not its own any more.
+    pub left_behind: usize,
 }
 
 impl Counts {
@@ -53,6 +55,7 @@ impl Counts {
             immovable: if_so(extent.immovable),
             spare: extent.spare_bytes(),
             unread: extent.pointers().is_none().into(),
+            left_behind: extent.left_behind.is_some().into(),
             ..Self::default()
         };
         counts.evictable[extent.class.index()] = extent.is_evictable().into();
@@ -97,5 +100,6 @@ impl Counts {
         numbers(&mut self.unread, other.unread);
         numbers(&mut self.lost, other.lost);
         numbers(&mut self.sent_again, other.sent_again);
+        numbers(&mut self.left_behind, other.left_behind);
     }
 }

@@ -180,6 +180,8 @@ pub struct Extent {
     pub(super) shared: bool,
     /// Which of its pages the tenant has freed; empty if none.
     pub(super) spare: Vec<bool>,
+    /// A frame that the tenant still has mapped here though it is not its own any more: it was taken, because the tenant did not answer.
+    pub(super) left_behind: Option<FrameId>,
     /// The frame that it has left last, if it is in the pool: its contents are there too as long as the frame is kept.
     pub(super) kept: Option<(FrameId, Keepsake)>,
 }
@@ -241,6 +243,16 @@ impl Extent {
             ExtentState::Resident { frame } | ExtentState::Leaving { frame, whole: true, .. } => Some(frame),
             _ => None,
         }
+    }
+
+    /// The frame that its tenant still has mapped there though it is not its own any more.
+    pub fn left_behind(&self) -> Option<FrameId> {
+        self.left_behind
+    }
+
+    /// Whether the tenant may have something mapped there, in its own frame or in one that was.
+    pub(super) fn may_be_mapped(&self) -> bool {
+        self.state.may_be_mapped() || self.left_behind.is_some()
     }
 
     /// Whether its contents are in its frame already, though it is in the pool.

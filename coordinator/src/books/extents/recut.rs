@@ -100,7 +100,7 @@ impl Extent {
     fn can_be_cut(&self, largest: SizeClass) -> Option<Known> {
         let backing = self.backing.as_ref().filter(|backing| backing.current)?;
         let fits = self.class <= largest || !self.spare.is_empty();
-        let is_away = self.state == ExtentState::Host && !self.immovable && !self.shared;
+        let is_away = self.state == ExtentState::Host && !self.immovable && !self.shared && self.left_behind.is_none();
         (is_away && fits).then_some(Known { contents: self.contents.is_some(), pages: !backing.pages.is_empty() })
     }
 }
@@ -188,6 +188,7 @@ impl Whole {
             immovable: false,
             shared: false,
             spare: Vec::new(),
+            left_behind: None,
             kept: None,
         }
     }

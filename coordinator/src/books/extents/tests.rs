@@ -26,6 +26,7 @@ fn extent(before: Option<&[u64]>, now: Option<&[u64]>) -> Extent {
         immovable: false,
         shared: false,
         spare: Vec::new(),
+        left_behind: None,
         kept: None,
     }
 }
@@ -90,7 +91,8 @@ fn what_is_spare_is_not_in_the_pool_and_comes_back_as_zeros() {
     let spare: Vec<_> = std::iter::once(PAGE..2 * PAGE).collect();
     assert_eq!((arrival.copied, &arrival.zeros), (rest, &spare));
     // It is used again, and happens to hold what it did.
-    assert!(extents.reserve(id, FrameId(2), Holds::Nothing) && extents.arrive(id).is_some() && extents.arrived(id));
+    assert!(extents.reserve(id, FrameId(2), Holds::Nothing) && extents.arrive(id).is_some());
+    assert_eq!(extents.arrived(id), Arrived::Map);
     extents.mapped(id, true);
     assert!(extents.set_spare(PAGE, PAGE, false));
     extents.scanned(id, digests(), Some(Vec::new()));

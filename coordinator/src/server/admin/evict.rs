@@ -59,7 +59,7 @@ impl Evictions {
 impl Server {
     /// Moves all of a tenant's memory to the host, when it is idle.
     pub(in crate::server) fn evict_on_request(&mut self, mut peer: Peer, name: &str) {
-        match self.called(name) {
+        match self.called(name, &peer) {
             Ok(_) if self.evictions.waiting.len() >= MOST => {
                 say(&mut peer, Err(format!("{MOST} evictions wait already; try again when one is over")));
             }

@@ -29,7 +29,7 @@ struct Prefetch {
 impl Server {
     /// Brings a tenant's memory to the GPU, as far as nobody has to make way for it.
     pub(in crate::server) fn prefetch_on_request(&mut self, mut peer: Peer, name: &str) {
-        match self.called(name) {
+        match self.called(name, &peer) {
             Ok(_) if self.prefetches.waiting.len() >= MOST => {
                 say(&mut peer, Err(format!("{MOST} prefetches wait already; try again when one is over")));
             }

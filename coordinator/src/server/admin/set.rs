@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use baton_contract::messages::{Admission, CorunCommand};
 use baton_contract::scheduling::Change;
+use baton_views::quota::Quota;
 use serde_json::json;
 
 use crate::policy::arbiter::{Event, State};
@@ -25,14 +26,21 @@ pub(in crate::server) fn say(peer: &mut Peer, done: Result<(), String>) {
 impl Server {
     /// A tool wants something to be otherwise.
     pub(in crate::server) fn set_on_request(&mut self, mut peer: Peer, name: &str, change: Change) {
-        say(&mut peer, self.set(name, change));
+        let done = self.set(name, change, &peer);
+        say(&mut peer, done);
     }
 
-    fn set(&mut self, name: &str, change: Change) -> Result<(), String> {
-        let id = self.called(name)?;
+    fn set(&mut self, name: &str, change: Change, by: &Peer) -> Result<(), String> {
+        let id = self.called(name, by)?;
         let Some(tenant) = self.tenants.get_mut(id) else { return Ok(()) };
         let (before, scheduling) = (tenant.scheduling.wanted, tenant.scheduling.wanted.changed(change));
         scheduling.check()?;
+        // Whoever may have it otherwise may also say that others do.
+        if let (_, met) = self.options.quotas.bound(by.guest(), scheduling)
+            && let Some(met) = met.first()
+        {
+            return Err(met.to_string());
+        }
         if scheduling != before {
             tenant.scheduling.wanted = scheduling;
             log::info!("{name} is now {}, weight {}", scheduling.class, scheduling.weight);
@@ -42,6 +50,7 @@ impl Server {
                     self.tenants.tell_with(id, &CorunCommand::Slot { slot }, &[page]);
                 }
             }
+            self.tenants.meets_no_more(id, &[Quota::Class, Quota::Weight]);
             self.will_tell(id, Event::Changed { scheduling });
         }
         match change.suspended {
@@ -63,7 +72,7 @@ impl Server {
                     }
                 }
                 self.recorder.record(id, What::Unsuspended);
-                self.will_tell(id, Event::Unsuspended);
+                self.resume(id);
             }
             None => {}
         }

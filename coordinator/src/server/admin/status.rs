@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use baton_contract::memory::{PerKind, Unmanaged};
+use baton_views::quota::Met;
 use baton_views::why::{Reason, WaitsFor};
 use serde::Serialize;
 
@@ -140,6 +141,8 @@ struct NewcomerStatus {
     name: String,
     gpu: Arc<str>,
     pid: Option<i32>,
+    user: Option<u32>,
+    quotas: Vec<Met>,
     waited_seconds: f64,
     /// That it waits to join.
     waits_for: WaitsFor,
@@ -155,6 +158,10 @@ pub struct TenantStatus<'a> {
     gpu: Arc<str>,
     /// None if it is of another PID namespace.
     pid: Option<i32>,
+    /// None if that is not known.
+    user: Option<u32>,
+    /// What another user's program may not have, and has asked for.
+    quotas: Vec<Met>,
     class: &'static str,
     weight: u32,
     /// How long its requests may take, if that was said.
@@ -259,7 +266,7 @@ impl Server {
         };
         let counts = tenant.extents().counts();
         Standing {
-            unresponsive: !tenant.is_movable(),
+            unresponsive: !tenant.is_movable() || tenant.scheduling.left_out.is_some(),
             disconnected: !tenant.connection.is_open(),
             suspended: self.arbiter.is_suspended(id) && self.arbiter.state(id).is_off_the_gpu(),
             running: has_gate_open && !is_descheduled,
@@ -314,6 +321,8 @@ impl Server {
                 name: tenant.name.clone(),
                 gpu: gpu(),
                 pid: tenant.connection.process.pid(),
+                user: tenant.connection.process.user(),
+                quotas: self.tenants.quotas_met(id).cloned().collect(),
                 class: tenant.class().word(),
                 weight: tenant.scheduling.wanted.weight,
                 slo_ms: (tenant.scheduling.wanted.slo_micros > 0)
@@ -346,6 +355,8 @@ impl Server {
             name: newcomer.name.clone(),
             gpu: gpu(),
             pid: newcomer.process.pid(),
+            user: newcomer.process.user(),
+            quotas: self.quota_in_the_way_of(newcomer).into_iter().chain(newcomer.met.iter().cloned()).collect(),
             waited_seconds: since.elapsed().as_secs_f64(),
             waits_for: WaitsFor {
                 reason: Reason::Join,

@@ -30,6 +30,9 @@ impl Server {
         if !tenant.is_movable() {
             return plain(Reason::Unresponsive, since(tenant.turn.overdue_since()));
         }
+        if let Some(left_out) = tenant.scheduling.left_out {
+            return plain(Reason::Unresponsive, since(Some(left_out)));
+        }
         let state = self.arbiter.state(id);
         if self.arbiter.is_suspended(id) && state.is_off_the_gpu() {
             return self.suspended(id, tenant);

@@ -16,6 +16,7 @@ use std::time::Instant;
 use baton_contract::messages::{Admission, FromTenant, Message as _, Opening, Refusal};
 use baton_contract::scheduling::Scheduling;
 use baton_contract::wire::{GpuNumber, Malformed};
+use baton_views::quota::Met;
 
 use super::event_loop::{EventLoop, Interest, Source};
 use super::tenants::peer::Peer;
@@ -30,7 +31,10 @@ pub(super) struct Newcomer {
     pub(super) peer: Peer,
     pub(super) name: String,
     pub(super) process: Process,
+    /// As far as it may be.
     pub(super) scheduling: Scheduling,
+    /// What kept it from more.
+    pub(super) met: Vec<Met>,
 }
 
 /// So many programs of a guest may wait to become tenants.
@@ -178,9 +182,9 @@ impl Lobby {
         let refusal = match decoded {
             Ok(FromTenant::Opening(Opening::Hello { .. })) if received.truncated => (Refusal::Busy, FULL.to_owned()),
             decoded => match decoded.and_then(|message| message.expect(received.descriptors.len())) {
-                Ok(FromTenant::Opening(opening)) if is_guest && !is_of_a_program(&opening) => (
+                Ok(FromTenant::Opening(opening)) if is_guest && !is_for_guests(&opening) => (
                     Refusal::Failed,
-                    "only root and the user who runs this coordinator may ask and steer it".to_owned(),
+                    "only root and the user who runs this coordinator may ask how it stands and stop it".to_owned(),
                 ),
                 Ok(FromTenant::Opening(opening)) => return Some((peer, opening, received.descriptors.pop())),
                 Ok(_) => (Refusal::Malformed, "the first message has to be a greeting".to_owned()),
@@ -254,9 +258,14 @@ impl Lobby {
     }
 }
 
-/// Whether it is what a program, or `baton run` for it, says that wants to be a tenant.
-fn is_of_a_program(opening: &Opening) -> bool {
-    matches!(opening, Opening::Hello { .. } | Opening::Expect)
+/// Whether guests may say this: what a program, or `baton run` for it, says that wants to be a tenant, and what concerns a single one.
+/// Whose that may be is asked later.
+fn is_for_guests(opening: &Opening) -> bool {
+    match opening {
+        Opening::Hello { .. } | Opening::Expect => true,
+        Opening::Set { .. } | Opening::Evict { .. } | Opening::Prefetch { .. } => true,
+        Opening::Status | Opening::Events { .. } | Opening::Stop { .. } => false,
+    }
 }
 
 /// It has only this one answer to get, and goes.

@@ -11,6 +11,7 @@ use std::time::Instant;
 use baton_contract::memory::{GRANULE, SizeClass};
 use baton_contract::messages::{Answer, ExtentId, Full};
 use baton_contract::wire::MAX_DESCRIPTORS;
+use baton_views::quota::Quota;
 
 use super::beside::Need;
 use super::frames::Found;
@@ -34,8 +35,15 @@ pub(super) enum Claim {
 }
 
 impl Claim {
+    /// Whose it is.
+    pub(super) fn tenant(&self) -> TenantId {
+        match self {
+            Self::Allocate { tenant, .. } | Self::Beside { tenant, .. } => *tenant,
+        }
+    }
+
     /// What of the arena it is about to take.
-    fn bytes(&self) -> u64 {
+    pub(super) fn bytes(&self) -> u64 {
         match self {
             Self::Allocate { left, got, .. } => {
                 left.iter().chain(got.iter().map(|(class, _)| class)).map(|class| class.bytes()).sum()
@@ -111,6 +119,9 @@ impl Access<'_> {
         if !unresponsive && self.is_off_the_gpu(id) {
             return Err("it asked for memory without the baton".to_owned());
         }
+        if self.is_above_quota(id, bytes) {
+            return Ok(());
+        }
         let mut full = self.what_is_full(id, bytes);
         if full.is_some() && self.memory.is_squeezed() {
             // Whoever had the arena's memory may have given it back a moment ago.
@@ -184,16 +195,17 @@ impl Access<'_> {
         mut got: Vec<(SizeClass, FrameId)>,
         asked: Instant,
     ) -> Progress {
+        let owner = self.owner_of(id);
         // What is there is taken first. Else it would be given up for what is missing, and made again for want of it, for ever.
         left.retain(|class| {
-            let ready = self.memory.arena.take(*class, true);
+            let ready = self.memory.arena.take(*class, true, owner);
             got.extend(ready.map(|frame| (*class, frame)));
             ready.is_none()
         });
         let mut soon = PerClass::default();
         let (mut missing, mut waiting) = (PerClass::default(), VecDeque::new());
         while let Some(class) = left.pop_front() {
-            match self.memory.find_frame(class, true, &mut soon) {
+            match self.memory.find_frame(class, true, owner, &mut soon) {
                 Found::Frame(frame) => got.push((class, frame)),
                 Found::Soon => waiting.push_back(class),
                 Found::None => {
@@ -245,6 +257,7 @@ impl Access<'_> {
         let Some(tenant) = self.tenants.get_mut(id) else { return };
         tenant.memory.peak_bytes = tenant.memory.peak_bytes.max(bytes);
         tenant.memory.is_over(Notice::PutOff);
+        self.tenants.meets_no_more(id, &[Quota::Arena, Quota::HostPool]);
         let resident = self.resident_bytes(id);
         self.recorder.record(id, What::Allocated { asked, resident });
         let first: Vec<FrameId> = got.iter().map(|(_, frame)| *frame).take(MAX_DESCRIPTORS).collect();
@@ -346,6 +359,14 @@ impl Access<'_> {
                 return Err(format!("it freed extent {}, which it does not have mapped", extent.0));
             };
             tenant.memory.history.forget(*extent);
+            if let Some(frame) = freed.left_behind() {
+                self.memory.arena.unhold(frame);
+            }
+            if matches!(freed.state(), ExtentState::Leaving { .. }) {
+                // It was taken, and is still being copied.
+                self.memory.orphans.insert((id, *extent), (freed.state().frame(), freed.into_runs()));
+                continue;
+            }
             let Some(freed) = self.hand_over(id, *extent, freed) else { continue };
             if let Some(frame) = freed.state().frame() {
                 self.memory.release(frame);

@@ -2,6 +2,7 @@
 //! what is missing ([`Ledger`](crate::books::ledger::Ledger)).
 
 use baton_contract::messages::{Answer, Request};
+use baton_views::quota::Quota;
 
 use super::allocate::{Claim, Progress};
 use super::{Access, Memory};
@@ -140,8 +141,14 @@ impl Access<'_> {
         let floor = self.least_capacity();
         let mut now = self.memory.reading();
         let most = self.memory.ledger.could_give(&now, floor);
+        let quota = self.leases_left(id);
         let (least, welcome) = match need {
-            Need::Lease { least, welcome } => (least, welcome),
+            Need::Lease { least, .. } if least > quota => {
+                self.met_leases(id, least, quota);
+                self.tenants.answer(id, &Answer::UnmanagedMemory { bytes: 0 }, &[]);
+                return Progress::Done;
+            }
+            Need::Lease { least, welcome } => (least, welcome.min(quota)),
             // It may take less than is thought.
             Need::Context { again } => {
                 let bytes = self.memory.context_bytes * if again { 2 } else { 1 };
@@ -176,7 +183,10 @@ impl Access<'_> {
             self.say_denied(id, need, least);
         }
         match need {
-            Need::Lease { .. } => self.memory.ledger.lease(id, granted),
+            Need::Lease { .. } => {
+                self.memory.ledger.lease(id, granted);
+                self.tenants.meets_no_more(id, &[Quota::Leases]);
+            }
             Need::Context { .. } => {
                 self.memory.ledger.promise_context(id, granted);
                 self.hear_of_all_unmanaged();

@@ -22,6 +22,8 @@ pub(super) struct Quarantine {
     until: Instant,
     since: Instant,
     frames: Vec<FrameId>,
+    /// Others' frames that it still had mapped.
+    held: Vec<FrameId>,
     remains: Remains,
 }
 
@@ -81,7 +83,9 @@ impl Memory {
             Task::Scrub { .. } | Task::Consolidate { .. } => None,
         });
         copied.extend(inherited.flatten().filter(|(heir, _)| *heir == id).map(|(_, extent)| *extent));
+        let mut held = Vec::new();
         for (extent, entry) in extents {
+            held.extend(entry.left_behind());
             let frame = entry.state().frame();
             if let Some((frame, keepsake)) = entry.kept() {
                 self.arena.let_go(frame, keepsake);
@@ -104,11 +108,18 @@ impl Memory {
                     until: now + NEXT_LOOK,
                     since: now,
                     frames,
+                    held,
                     remains,
                 });
             }
-            None => frames.into_iter().for_each(|frame| self.release(frame)),
+            None => self.release_all(frames, held),
         }
+    }
+
+    /// Nothing of a tenant can touch memory any more.
+    fn release_all(&mut self, frames: Vec<FrameId>, held: Vec<FrameId>) {
+        held.into_iter().for_each(|frame| self.arena.unhold(frame));
+        frames.into_iter().for_each(|frame| self.release(frame));
     }
 
     /// The copy for an extent of a tenant that has ended meanwhile is over.
@@ -136,7 +147,7 @@ impl Memory {
                 first.until = now + NEXT_LOOK;
                 self.quarantine.push_back(first);
             } else {
-                first.frames.into_iter().for_each(|frame| self.release(frame));
+                self.release_all(first.frames, first.held);
                 gone.push(first.tenant);
             }
         }

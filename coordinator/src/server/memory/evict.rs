@@ -84,7 +84,8 @@ impl Access<'_> {
         if bytes_of(&missing) == 0 {
             return 0;
         }
-        // Frames of the wrong size do as well, but have to be exchanged for others first.
+        // Frames of the wrong size, or of another owner, do as well, but have to be exchanged for others first.
+        let owner = self.owner_of(except);
         for same_class in [true, false] {
             let mut last = None;
             while bytes_of(&missing) > 0
@@ -92,9 +93,12 @@ impl Access<'_> {
             {
                 last = Some(victim);
                 let id = victim.1;
+                let does_as_it_is = same_class && self.owner_of(id) == owner;
                 let has_any = |tenant: &Tenant| {
                     let evictable = &tenant.extents().counts().evictable;
+                    // What is taken cannot be exchanged.
                     !tenant.memory.is_late()
+                        && (does_as_it_is || !tenant.memory.is_taken())
                         && (!same_class || evictable.iter().zip(&missing).any(|(has, lacks)| *has.min(lacks) > 0))
                 };
                 if !self.arbiter.are_united(id, except)
@@ -110,9 +114,11 @@ impl Access<'_> {
 
     /// Takes frames back that were reserved for tenants which are not on the GPU: nothing has to be copied for that.
     pub(super) fn take_reserved(&mut self, missing: &mut PerClass, same_class: bool, except: TenantId) {
-        let ids = self.tenants.index().reserved();
+        let (ids, owner) = (self.tenants.index().reserved(), self.owner_of(except));
         for id in ids.into_iter().filter(|id| !self.arbiter.are_united(*id, except)) {
-            if !self.is_off_the_gpu(id) {
+            let is_taken = self.tenants.get(id).is_some_and(|tenant| tenant.memory.is_taken());
+            let does_as_it_is = same_class && self.owner_of(id) == owner;
+            if !self.is_off_the_gpu(id) || is_taken && !does_as_it_is {
                 continue;
             }
             let mut group = Group::default();
@@ -141,7 +147,11 @@ impl Access<'_> {
 
     /// Whether nobody else has it, and no copy of it is being made.
     fn is_let_go(&self, id: TenantId, extent: ExtentId) -> bool {
-        self.is_let_go_by_others(id, extent) && !self.is_consolidated(id, extent)
+        let is_taken = |tenant: &Tenant| tenant.memory.is_taken() && self.memory.sharing.is_shared((id, extent));
+        // What a tenant shares that does not answer stays: others have it too.
+        self.is_let_go_by_others(id, extent)
+            && !self.is_consolidated(id, extent)
+            && !self.tenants.get(id).is_some_and(is_taken)
     }
 
     fn evict_from(&mut self, victim: TenantId, missing: &mut PerClass, same_class: bool, except: TenantId) {
@@ -255,13 +265,16 @@ impl Access<'_> {
     }
 
     /// Queues a group's copies out, and has the tenant unmap it.
-    fn submit_leaving(&mut self, id: TenantId, group: Group) {
+    pub(super) fn submit_leaving(&mut self, id: TenantId, group: Group) {
         if group.leaving.is_empty() {
             return;
         }
         let leaving = group.leaving.clone();
         self.have_others_unmap(id, &leaving);
         self.submit(Lane::Out, id, group);
+        if self.tenants.get(id).is_some_and(|tenant| tenant.memory.is_taken()) {
+            return self.leave_behind(id, &leaving);
+        }
         for extents in leaving.chunks(MAX_LISTED) {
             let Some(tenant) = self.tenants.get_mut(id) else { return };
             let (batch, extents) = (tenant.memory.add_batch(Batch::Unmap(extents.to_vec())), extents.to_vec());
@@ -273,6 +286,10 @@ impl Access<'_> {
     pub(super) fn half_left(&mut self, id: TenantId, extent: ExtentId, half: Half) {
         let held = self.memory.sharing.is_held((id, extent));
         let free = self.tenants.extents(id).and_then(|mut extents| extents.left(extent, half, held));
+        if half == Half::Copied {
+            // It may have been freed meanwhile.
+            self.memory.release_orphan(id, extent);
+        }
         if let Some((frame, whole)) = free {
             if !whole {
                 self.memory.release(frame);

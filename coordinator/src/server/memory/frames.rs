@@ -2,13 +2,15 @@
 
 use baton_contract::memory::SizeClass;
 
-use super::Memory;
 use super::transfer::Task;
-use crate::books::arena::{FrameId, Keepsake};
+use super::{Access, Memory};
+use crate::books::arena::{FrameId, Keepsake, Owner};
 use crate::books::sizes::PerClass;
 use crate::device::gpu;
 use crate::device::mover::{End, Lane, Piece};
 use crate::device::slabs::Prepared;
+use crate::policy::arbiter::TenantId;
+use crate::server::Isolation;
 
 /// Free frames are overwritten ahead of need in jobs of about so much.
 pub(super) const SCRUB_BYTES: u64 = 512 << 20;
@@ -20,6 +22,18 @@ pub(super) enum Found {
     Soon,
     /// Others have to go first.
     None,
+}
+
+impl Access<'_> {
+    /// Who may have the frames that a tenant has had.
+    pub(super) fn owner_of(&self, id: TenantId) -> Owner {
+        match self.memory.rules.isolation {
+            Isolation::Users => {
+                Owner::of_user(self.tenants.get(id).and_then(|tenant| tenant.connection.control.guest()))
+            }
+            Isolation::Strict => Owner::of_tenant(id.0),
+        }
+    }
 }
 
 impl Memory {
@@ -56,13 +70,14 @@ impl Memory {
         frame
     }
 
-    /// A frame of this class: a free one, or a new one, if need be in exchange for free ones of other classes.
-    pub(super) fn find_frame(&mut self, class: SizeClass, clean: bool, soon: &mut PerClass) -> Found {
-        if let Some(frame) = self.arena.take(class, clean) {
+    /// A frame of this class: a free one, or a new one, if need be in exchange for free ones of other classes or that were others'.
+    pub(super) fn find_frame(&mut self, class: SizeClass, clean: bool, owner: Owner, soon: &mut PerClass) -> Found {
+        if let Some(frame) = self.arena.take(class, clean, owner) {
             return Found::Frame(frame);
         }
+        let wanted = Some((class, owner));
         let promised = &mut soon[class.index()];
-        if *promised < self.arena.scrubbing(class) || (clean && self.scrub(Some(class), class.bytes())) {
+        if *promised < self.arena.scrubbing(class, owner) || (clean && self.scrub(wanted, class.bytes())) {
             *promised += 1;
             return Found::Soon;
         }
@@ -72,11 +87,12 @@ impl Memory {
                     Ok(memory) => {
                         let frame = self.enter_frame(class, memory);
                         if !clean {
+                            self.arena.belongs_to(frame, owner);
                             return Found::Frame(frame);
                         }
                         // The driver does not promise what is in it.
                         self.arena.give_back(frame);
-                        self.scrub(Some(class), class.bytes());
+                        self.scrub(wanted, class.bytes());
                         *promised += 1;
                         return Found::Soon;
                     }
@@ -87,7 +103,7 @@ impl Memory {
                     }
                 }
             }
-            if clean && self.scrub_kept(class) {
+            if clean && self.scrub_kept(class, owner) {
                 *promised += 1;
                 return Found::Soon;
             }
@@ -104,11 +120,11 @@ impl Memory {
         }
     }
 
-    /// Starts to overwrite dirty frames, of one class or any. Says whether there was one.
-    pub(super) fn scrub(&mut self, class: Option<SizeClass>, most: u64) -> bool {
+    /// Starts to overwrite dirty frames, of one class for an owner, or any. Says whether there was one.
+    pub(super) fn scrub(&mut self, wanted: Option<(SizeClass, Owner)>, most: u64) -> bool {
         let (mut frames, mut bytes) = (Vec::new(), 0);
         while bytes < most
-            && let Some(frame) = self.arena.scrub_next(class)
+            && let Some(frame) = self.arena.scrub_next(wanted)
         {
             frames.push(frame);
             bytes += self.arena.class(frame).bytes();
@@ -117,8 +133,8 @@ impl Memory {
     }
 
     /// The same with one that was kept, for somebody who needs a clean one.
-    pub(super) fn scrub_kept(&mut self, class: SizeClass) -> bool {
-        let frame = self.arena.scrub_kept(class);
+    pub(super) fn scrub_kept(&mut self, class: SizeClass, owner: Owner) -> bool {
+        let frame = self.arena.scrub_kept(class, owner);
         self.overwrite(frame.into_iter().collect())
     }
 

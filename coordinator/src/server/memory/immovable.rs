@@ -24,8 +24,16 @@ impl Access<'_> {
         if !self.tenants.get(id).is_some_and(|tenant| tenant.connection.is_open()) {
             return;
         }
-        let here: Option<Vec<_>> = extents.iter().map(|extent| self.resident((id, *extent))).collect();
+        // A frame that a tenant that does not answer has mapped too is needed there again.
+        let is_its_own = |(owner, extent, frame): (TenantId, ExtentId, FrameId)| {
+            (!self.memory.arena.is_held(frame)).then_some((owner, extent, frame))
+        };
+        let here: Option<Vec<_>> =
+            extents.iter().map(|extent| self.resident((id, *extent)).and_then(is_its_own)).collect();
         let Some(here) = here else { return self.tenants.answer(id, &Answer::Movable, &[]) };
+        if self.may_not_stay(id, &here) {
+            return self.tenants.answer(id, &Answer::Movable, &[]);
+        }
         let owner = here.first().map_or(id, |(owner, ..)| *owner);
         for (owner, extent, frame) in here {
             let Some(mut own) = self.tenants.extents(owner) else { continue };
@@ -117,14 +125,22 @@ impl Access<'_> {
         let own = capacity.saturating_add(self.memory.ledger.account(id).leased).min(self.memory.arena.configured());
         let others = (immovable - tenant.extents().counts().immovable).saturating_add(self.memory.rules.headroom);
         let others = others.saturating_add(self.bytes_beside(id));
-        tenant.connection.page.arena_bytes.store(own.saturating_sub(others), Relaxed);
-        let could_have = tenant.extents().counts().used().saturating_add(self.grantable());
+        let guest = tenant.connection.control.guest();
+        tenant.connection.page.arena_bytes.store(own.saturating_sub(others).min(self.quota_of(guest)), Relaxed);
+        let more = self.grantable().min(self.quota_left(guest));
+        let could_have = tenant.extents().counts().used().saturating_add(more);
         tenant.connection.page.could_have_bytes.store(could_have, Relaxed);
     }
 
-    /// What is shown to one that has just come.
-    pub(in crate::server) fn first_offer(&self) -> (u64, u64) {
-        (self.memory.offered().saturating_sub(self.immovable_bytes()), self.grantable())
+    /// What is shown to one that has just come, of this guest's if it is one's.
+    pub(in crate::server) fn first_offer(&self, guest: Option<u32>) -> (u64, u64) {
+        let total = self.memory.offered().saturating_sub(self.immovable_bytes());
+        (total.min(self.quota_of(guest)), self.grantable().min(self.quota_left(guest)))
+    }
+
+    /// What is shown to one that comes later, or never.
+    pub(in crate::server) fn offer_of_later(&self, guest: Option<u32>) -> u64 {
+        self.memory.offered().min(self.quota_of(guest))
     }
 }
 

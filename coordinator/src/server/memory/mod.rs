@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `allocate` | whether a tenant may have so much more, and frames for it |
 //! | `frames` | free ones, new ones, dirty ones |
+//! | `quotas` | what a guest's programs may have |
 //! | `beside` | memory beside the arena: the ledger's leases, contexts |
 //! | `evict` | memory that leaves |
 //! | `swap_in` | how a tenant comes in: order, groups, running meanwhile |
@@ -11,6 +12,7 @@
 //! | `recut` | memory on the host is cut into as few extents as possible |
 //! | `prefetch` | what is done before anybody asks |
 //! | `scan` | what memory holds: what has changed, what is zero, what points where |
+//! | `take` | memory that is taken without asking from a tenant that does not answer |
 //! | `transfer` | copies under way, and what tenants are told to do with their mappings |
 //! | `delivery` | frames that do not reach a tenant at its limit of descriptors |
 //! | `immovable` | memory that others can reach, and which stays |
@@ -32,10 +34,12 @@ mod frames;
 mod immovable;
 mod obstacle;
 mod prefetch;
+mod quotas;
 mod recut;
 mod scan;
 mod sharing;
 mod swap_in;
+mod take;
 mod transfer;
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -52,9 +56,10 @@ use self::swap_in::SwapIn;
 use self::transfer::Task;
 use super::cost_model::CostModel;
 use super::recorder::Recorder;
+use super::tenants::guests::Quotas;
 use super::tenants::peer::Sent;
 use super::tenants::table::Tenants;
-use super::{Options, Pipeline, ServeError};
+use super::{Isolation, Options, Pipeline, ServeError};
 use crate::books::arena::{Arena, FrameId};
 use crate::books::ledger::Ledger;
 use crate::books::pool::{Pool, Run};
@@ -105,6 +110,8 @@ struct Rules {
     hash: bool,
     keep: bool,
     poison: Option<u8>,
+    isolation: Isolation,
+    quotas: Quotas,
 }
 
 /// All memory that the coordinator has, on the GPU and on the host.
@@ -171,13 +178,13 @@ impl Memory {
         let (reports, prepared) = channel();
         let slabs = Slabs::prepare(&gpu, options.host_pool, !options.until_idle, reports, waker.clone())
             .map_err(|error| ServeError::System { what: "reserving addresses for the host pool".to_owned(), error })?;
-        let Options { headroom, pipeline, hash, keep, poison, .. } = *options;
+        let Options { headroom, pipeline, hash, keep, poison, isolation, quotas, .. } = *options;
         let own = gpu.memory.saturating_sub(gpu.free_memory().unwrap_or(gpu.memory));
         Ok(Self {
             ledger: Ledger::new(gpu.memory, own),
             context_bytes: beside::usual_context(gpu.memory),
             before_context: HashMap::new(),
-            rules: Rules { headroom, pipeline, hash, keep: keep && poison.is_none(), poison },
+            rules: Rules { headroom, pipeline, hash, keep: keep && poison.is_none(), poison, isolation, quotas },
             gpu,
             waker,
             arena: Arena::new(options.arena),

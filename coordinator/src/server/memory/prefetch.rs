@@ -49,7 +49,8 @@ impl Access<'_> {
         }
     }
 
-    fn is_claimed(&self) -> bool {
+    /// Whether somebody waits for memory.
+    pub(in crate::server) fn is_claimed(&self) -> bool {
         !self.memory.claims.is_empty() || self.memory.swap_in.is_some()
     }
 
@@ -115,6 +116,7 @@ impl Access<'_> {
     /// comes, and of which size a frame was lacking.
     fn bring_some(&mut self, id: TenantId, mut spare: u64, from: From) -> (bool, Option<SizeClass>) {
         let (mut ready, mut bytes, mut lacks) = (Vec::new(), 0, None);
+        let owner = self.owner_of(id);
         let mut soon = PerClass::default();
         for (extent, class) in self.order_of(id) {
             let entry = self.tenants.get(id).and_then(|tenant| tenant.extents().get(extent));
@@ -128,8 +130,8 @@ impl Access<'_> {
             spare -= class.bytes();
             if state == ExtentState::Host && !self.reserve_kept(id, extent) {
                 let found = match from {
-                    From::Ready => self.memory.arena.take(class, true).map_or(Found::None, Found::Frame),
-                    From::Made => self.memory.find_frame(class, true, &mut soon),
+                    From::Ready => self.memory.arena.take(class, true, owner).map_or(Found::None, Found::Frame),
+                    From::Made => self.memory.find_frame(class, true, owner, &mut soon),
                 };
                 match found {
                     Found::Frame(frame) => self.reserve(id, extent, frame, Holds::Zeros),
@@ -179,7 +181,7 @@ impl Access<'_> {
         self.recut(id);
         let most = self.memory.rules.headroom / 4 * 3;
         let (mut bytes, mut count) = (0, 0);
-        let order = self.order_of(id);
+        let (order, owner) = (self.order_of(id), self.owner_of(id));
         // First what is kept for it, before another extent takes it.
         for (extent, _) in &order {
             count += usize::from(self.reserve_kept(id, *extent));
@@ -203,13 +205,17 @@ impl Access<'_> {
                 self.memory.waker.wake();
                 break;
             }
-            if self.memory.arena.free(class) == 0 && !self.memory.make_free_frame(class, &PerClass::default()) {
+            if !self.memory.arena.is_any_free_for(class, owner)
+                && !self.memory.make_free_frame(class, &PerClass::default())
+            {
                 break;
             }
             // Dirty ones are overwritten first: then they are as good as the zeros that some of it will be.
-            let Some(frame) = self.memory.arena.take(class, true) else {
-                if self.memory.arena.scrubbing(class) == 0 && !self.memory.scrub(Some(class), class.bytes()) {
-                    self.memory.scrub_kept(class);
+            let Some(frame) = self.memory.arena.take(class, true, owner) else {
+                if self.memory.arena.scrubbing(class, owner) == 0
+                    && !self.memory.scrub(Some((class, owner)), class.bytes())
+                {
+                    self.memory.scrub_kept(class, owner);
                 }
                 continue;
             };

@@ -394,9 +394,16 @@ impl Access<'_> {
     }
 
     /// The frame that is to be sent to a tenant for one of its extents, its own or another's.
-    pub(super) fn frame_to_send(&self, id: TenantId, extent: ExtentId) -> Option<FrameId> {
+    pub(super) fn frame_to_send(&mut self, id: TenantId, extent: ExtentId) -> Option<FrameId> {
         match self.memory.sharing.get((id, extent)) {
-            Some(attachment) => self.frame_of_owner(attachment),
+            Some(attachment) => {
+                let (owner, frame) = (attachment.owner.0, self.frame_of_owner(attachment)?);
+                if self.owner_of(owner) != self.owner_of(id) {
+                    // Both have had it, so nobody else gets it.
+                    self.memory.reachable.insert(frame);
+                }
+                Some(frame)
+            }
             None => self.tenants.get(id)?.extents().get(extent)?.state().frame(),
         }
     }

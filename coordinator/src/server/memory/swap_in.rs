@@ -15,7 +15,7 @@ use super::frames::Found;
 use super::transfer::{GROUP_EXTENTS, Group};
 use super::{Access, Memory, MemoryEvent};
 use crate::books::arena::FrameId;
-use crate::books::extents::{Extent, ExtentState, Holds};
+use crate::books::extents::{Arrived, Extent, ExtentState, Holds};
 use crate::books::sizes::{PerClass, bytes_of};
 use crate::device::mover::Lane;
 use crate::policy::arbiter::{State, TenantId};
@@ -23,6 +23,7 @@ use crate::policy::planner::{Costs, Item, plan};
 use crate::server::Pipeline;
 use crate::server::tenants::memory::Batch;
 use crate::server::tenants::peer::Sent;
+use crate::server::tenants::tenant::Tenant;
 
 /// A unit that comes in: all that its tenants have, for the baton.
 #[derive(Debug)]
@@ -77,6 +78,14 @@ impl Access<'_> {
             // It has given the baton back before all was there.
             State::Idle | State::Waiting | State::Corunning => return,
         }
+        for id in &members {
+            let Some(tenant) = self.tenants.get(*id).filter(|tenant| tenant.memory.is_taken()) else { continue };
+            if !tenant.memory.returns_in_place() {
+                // It cannot come before it answers.
+                return self.give_up_arrival(*id);
+            }
+            self.return_in_place(*id);
+        }
         let mut compacts = false;
         for id in &members {
             compacts |= self.compacts(*id);
@@ -105,7 +114,8 @@ impl Access<'_> {
             return self.give_up_arrival(id);
         }
         self.memory.swap_in = Some(SwapIn { unit, now: Some((id, left)) });
-        let is_certain = lacking == 0 && !self.awaits_delivery(id);
+        let is_left = |tenant: &Tenant| tenant.extents().counts().left_behind > 0;
+        let is_certain = lacking == 0 && !self.awaits_delivery(id) && !self.tenants.get(id).is_some_and(is_left);
         // What one of several is about to use is not known from what another one launches.
         let can_run = members.len() == 1 && self.memory.sharing.of(id).next().is_none() && !self.is_consolidating(id);
         let is_pipelined = can_run && self.memory.rules.pipeline != Pipeline::Off;
@@ -150,6 +160,7 @@ impl Access<'_> {
         let mut left = VecDeque::new();
         // Whatever was in a frame, all of it is overwritten; a poisoned one shows if not.
         let clean = self.memory.rules.poison.is_some();
+        let owner = self.owner_of(id);
         // Before any frame is looked for: else one extent would take what is kept for the next.
         for extent in groups.iter().flatten() {
             self.reserve_kept(id, *extent);
@@ -164,8 +175,10 @@ impl Access<'_> {
                     Some((ExtentState::Host, class, has_zeros)) => {
                         // A frame of zeros, if there is one, saves writing them: a kernel of ours would take turns with
                         // the tenant's.
-                        let zeroed = if has_zeros { self.memory.arena.take(class, true) } else { None };
-                        match zeroed.map_or_else(|| self.memory.find_frame(class, clean, &mut soon), Found::Frame) {
+                        let zeroed = if has_zeros { self.memory.arena.take(class, true, owner) } else { None };
+                        match zeroed
+                            .map_or_else(|| self.memory.find_frame(class, clean, owner, &mut soon), Found::Frame)
+                        {
                             Found::Frame(frame) => {
                                 let holds = if zeroed.is_some() { Holds::Zeros } else { Holds::Nothing };
                                 self.reserve(id, extent, frame, holds);
@@ -270,7 +283,8 @@ impl Access<'_> {
     /// What is missing of a tenant, in the order in which it will be used.
     pub(super) fn order_of(&self, id: TenantId) -> Vec<(ExtentId, SizeClass)> {
         let Some(tenant) = self.tenants.get(id) else { return Vec::new() };
-        let missing = tenant.extents().iter().filter(|(_, extent)| extent.state().can_come());
+        let can_come = |extent: &Extent| extent.state().can_come() && extent.left_behind().is_none();
+        let missing = tenant.extents().iter().filter(|(_, extent)| can_come(extent));
         let mut wanted: Vec<(ExtentId, SizeClass)> = missing.map(|(id, extent)| (id, extent.class())).collect();
         tenant.memory.history.order(&mut wanted, |(id, _)| *id);
         wanted
@@ -348,8 +362,16 @@ impl Access<'_> {
     /// Contents have arrived: the tenant may map them.
     pub(super) fn arrived(&mut self, id: TenantId, extents: Vec<ExtentId>) {
         let Some(mut own) = self.tenants.extents(id) else { return };
-        let came = extents.into_iter().filter(|extent| own.arrived(*extent)).collect();
+        let (mut came, mut in_place) = (Vec::new(), Vec::new());
+        for extent in extents {
+            match own.arrived(extent) {
+                Arrived::Map => came.push(extent),
+                Arrived::InPlace(frame) => in_place.push(frame),
+                Arrived::Lost => {}
+            }
+        }
         drop(own);
+        in_place.into_iter().for_each(|frame| self.memory.arena.unhold(frame));
         self.map(id, came);
     }
 

@@ -198,6 +198,7 @@ impl Access<'_> {
                 for extent in extents {
                     if !self.unmapped_of_another(id, extent) {
                         self.half_left(id, extent, Half::Unmapped);
+                        self.unmapped(id, extent);
                     }
                 }
                 let resident = self.resident_bytes(id);

@@ -22,10 +22,12 @@ mod timeslice;
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use baton_contract::messages::{Channels, PreemptionCommand, PreemptionReport};
+use baton_contract::page::PAUSED;
 use baton_contract::resource_manager::is_control_device;
 
 use super::recorder::Recorder;
@@ -112,7 +114,12 @@ impl Access<'_> {
         descriptor: Option<OwnedFd>,
     ) -> Result<(), String> {
         match report {
-            PreemptionReport::Channels { channels } => return self.channels_told(id, channels, descriptor),
+            PreemptionReport::Channels { channels, begun } => {
+                if let Some(tenant) = self.tenants.get_mut(id) {
+                    tenant.preemption.begun = begun;
+                }
+                return self.channels_told(id, channels, descriptor);
+            }
             PreemptionReport::GateClosed { grant } => self.gate_closed(id, grant),
             PreemptionReport::Probed { number } => self.probed(id, number),
         }
@@ -123,7 +130,10 @@ impl Access<'_> {
     fn channels_told(&mut self, id: TenantId, channels: Channels, control: Option<OwnedFd>) -> Result<(), String> {
         let target = match (channels, control) {
             (Channels::None, _) => None,
-            (Channels::Simulated { process }, _) => Some(PreemptTarget::Simulated(process)),
+            (Channels::Simulated { process }, _) => {
+                let pid = self.tenants.get(id).and_then(|tenant| tenant.connection.process.pid());
+                Some(PreemptTarget::Simulated(process, pid))
+            }
             (Channels::ResourceManager(objects), Some(control)) if is_control_device(control.as_raw_fd()) => {
                 Some(PreemptTarget::ResourceManager(objects, Arc::new(control)))
             }
@@ -155,6 +165,8 @@ impl Access<'_> {
     /// The gate is closed; work may be queued.
     fn gate_closed(&mut self, id: TenantId, grant: u64) {
         let Some(tenant) = self.tenants.in_turn(id, grant) else { return };
+        // What it makes from now on it pauses by itself.
+        let _ = tenant.connection.page.taken.compare_exchange(PAUSED, 0, SeqCst, SeqCst);
         if tenant.preemption.gate_closed() {
             return self.start_pausing(id);
         }
@@ -184,6 +196,9 @@ impl Access<'_> {
     fn start_pausing(&mut self, id: TenantId) {
         // Who is cut off goes on without us, as far as it can.
         let Some(tenant) = self.tenants.get_mut(id).filter(|tenant| tenant.connection.is_open()) else { return };
+        if tenant.preemption.is_gate_open() {
+            tenant.connection.page.taken.fetch_max(PAUSED, SeqCst);
+        }
         match tenant.preemption.pause() {
             Pause::Nothing => {}
             Pause::RescheduleFirst => self.reschedule(id),
@@ -194,8 +209,11 @@ impl Access<'_> {
 
     /// Has it go on.
     fn start_resuming(&mut self, id: TenantId) {
-        let Some(tenant) = self.tenants.get_mut(id) else { return };
+        // Not while others have memory that it has mapped.
+        let can_be = |tenant: &&mut Tenant| tenant.extents().counts().left_behind == 0;
+        let Some(tenant) = self.tenants.get_mut(id).filter(can_be) else { return };
         let Some(target) = tenant.preemption.resume() else { return };
+        let _ = tenant.connection.page.taken.compare_exchange(PAUSED, 0, SeqCst, SeqCst);
         // From here on it may write, and what a look under way finds is no longer so.
         tenant.memory.scan = None;
         if let Some(mut extents) = self.tenants.extents(id) {

@@ -34,7 +34,8 @@ impl Access<'_> {
 
     /// Resumes one whose call does not come back, and pauses it again if it was resumed in vain.
     pub(super) fn look_at_probe(&mut self, id: TenantId) {
-        let Some(tenant) = self.tenants.get_mut(id) else { return };
+        // One whose memory was taken is not resumed for that: others may have it.
+        let Some(tenant) = self.tenants.get_mut(id).filter(|tenant| !tenant.memory.is_taken()) else { return };
         match tenant.look_at_probe() {
             Looked::Nothing => {}
             Looked::Resume { first } => {
@@ -47,7 +48,6 @@ impl Access<'_> {
                 self.start_resuming(id);
             }
             Looked::Late { runs } => {
-                log::warn!("{} still cannot unmap memory, which stays where it is", tenant.name);
                 if runs {
                     self.start_pausing(id);
                 }

@@ -1,6 +1,7 @@
 //! How a tenant is reached: its process, its sockets, and the pages that it shares with the server.
 
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use baton_contract::messages::Request;
@@ -8,9 +9,11 @@ use baton_contract::page::CoordinatorPage;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::peer::Peer;
+use super::preemption::PATIENCE;
 use super::process::Process;
 use super::shared::{Shared, TenantsPage};
 use super::signs::Heartbeat;
+use super::tenant::ANSWER_LIMIT;
 
 /// The pages that a tenant and the server share.
 #[derive(Debug)]
@@ -49,6 +52,10 @@ pub(in crate::server) struct Connection {
     pub(in crate::server) theirs: TenantsPage,
     /// When it last showed that it was not stopped.
     pub(in crate::server) heartbeat: Heartbeat,
+    /// When it last said something.
+    heard: Instant,
+    /// How long it may say nothing when it has been told to do something.
+    patience: Duration,
     /// How many of its requests to the GPU have been read.
     requests_read: u64,
     asking: Asking,
@@ -64,6 +71,8 @@ impl Connection {
             page: pages.coordinators,
             theirs: pages.tenants,
             heartbeat: Heartbeat::new(),
+            heard: Instant::now(),
+            patience: PATIENCE,
             requests_read: 0,
             asking: Asking::Nothing,
             state: State::Open,
@@ -82,6 +91,35 @@ impl Connection {
 
     pub(in crate::server) fn is_open(&self) -> bool {
         self.state == State::Open
+    }
+
+    /// It has said something.
+    pub(in crate::server) fn hear(&mut self) {
+        self.heard = Instant::now();
+    }
+
+    /// When it has been silent for too long since it was told something.
+    pub(in crate::server) fn is_silent_at(&self, told: Instant) -> Instant {
+        told.max(self.heard) + self.patience
+    }
+
+    /// It has answered in the end, and was not stopped: the machine is slow, or what it does takes long. A guest could feign that.
+    pub(in crate::server) fn be_more_patient(&mut self) {
+        if self.control.guest().is_none() {
+            self.patience = (2 * self.patience).min(ANSWER_LIMIT);
+        }
+    }
+
+    /// From now on it shows signs of life.
+    pub(in crate::server) fn expect_signs(&mut self) {
+        self.heartbeat = Heartbeat { beats: self.theirs.heartbeat.load(Ordering::Relaxed), since: Instant::now() };
+    }
+
+    /// Whether its process is stopped; or has shown no sign of life for so long, although it should.
+    pub(in crate::server) fn is_silent(&mut self, limit: Duration) -> bool {
+        let beats = self.theirs.heartbeat.load(Ordering::Relaxed);
+        let is_overdue = self.heartbeat.is_overdue_by(beats, limit);
+        is_overdue || self.process.is_stopped() == Some(true)
     }
 
     /// It has ended; work of the tenant's may be on the GPU all the same.

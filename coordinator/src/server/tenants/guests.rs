@@ -1,6 +1,61 @@
-//! How many of something guests have: users that are neither the coordinator's nor root.
+//! Guests, users that are neither the coordinator's nor root: how many of something they have, and what each may have.
 
 use std::collections::BTreeMap;
+
+use baton_contract::class::Class;
+use baton_contract::scheduling::{Change, Scheduling};
+use baton_views::quota::{Met, Quota};
+
+/// A guest has one of so many tenants, if nothing else is said.
+const PART: usize = 4;
+
+/// What each guest may have. Memory is in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quotas {
+    /// What of the arena each of its programs may have.
+    pub arena: u64,
+    /// What all its programs together may have on top of that, since not all of it is in the arena at once.
+    pub host_pool: u64,
+    /// What they together may have that does not move, beside the arena or in it.
+    pub leases: u64,
+    /// How many of them may be tenants at once; a quarter of all if nothing is said.
+    pub tenants: Option<usize>,
+    /// The best class.
+    pub class: Class,
+    /// The largest weight.
+    pub weight: u32,
+}
+
+impl Quotas {
+    /// How many tenants a guest may have, where there may be so many in all.
+    pub(in crate::server) fn tenants(&self, most: usize) -> usize {
+        self.tenants.unwrap_or(most / PART).max(1)
+    }
+
+    /// What memory all programs of a guest may have together.
+    pub(in crate::server) fn memory(&self) -> u64 {
+        self.arena.saturating_add(self.host_pool)
+    }
+
+    /// How a program is scheduled that is to be scheduled so, and what keeps it from that.
+    pub(in crate::server) fn bound(&self, guest: Option<u32>, wanted: Scheduling) -> (Scheduling, Vec<Met>) {
+        let (mut bound, mut met) = (wanted, Vec::new());
+        if guest.is_none() {
+            return (bound, met);
+        }
+        if wanted.class < self.class {
+            bound = wanted.changed(Change { class: Some(self.class), ..Change::default() });
+            let [most, asked] = [self.class, wanted.class].map(|class| class.word().to_owned());
+            met.push(Met { quota: Quota::Class, most, asked });
+        }
+        if bound.weight > self.weight {
+            let [most, asked] = [self.weight, bound.weight].map(|weight| weight.to_string());
+            bound.weight = self.weight;
+            met.push(Met { quota: Quota::Weight, most, asked });
+        }
+        (bound, met)
+    }
+}
 
 /// How many each of them has, who has any.
 #[derive(Debug, Default)]
@@ -31,5 +86,25 @@ impl OfGuests {
     /// How many all of them have.
     pub(in crate::server) fn all(&self) -> usize {
         self.0.values().sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guest_gets_the_best_class_and_the_largest_weight_that_it_may_have_and_the_owner_whatever_it_says() {
+        let quotas = Quotas { arena: 0, host_pool: 0, leases: 0, tenants: None, class: Class::Normal, weight: 2 };
+        let urgent = Scheduling { class: Class::Latency, weight: 1, slo_micros: 5 };
+        let heavy = Scheduling { class: Class::Batch, weight: 9, slo_micros: 0 };
+        for wanted in [urgent, heavy] {
+            assert_eq!(quotas.bound(None, wanted), (wanted, Vec::new()));
+            let (bound, met) = quotas.bound(Some(7), wanted);
+            assert!(bound.check().is_ok() && bound.class >= Class::Normal && bound.weight <= 2);
+            assert_eq!(met.len(), 1, "{met:?}");
+            assert_eq!(quotas.bound(Some(7), bound), (bound, Vec::new()));
+        }
+        assert_eq!([0, 3, 8, 256].map(|most| quotas.tenants(most)), [1, 1, 2, 64]);
     }
 }

@@ -42,10 +42,14 @@ struct Facts {
 impl Facts {
     fn of(tenant: &Tenant, now: Instant) -> Self {
         let (counts, class) = (tenant.memory.extents.counts(), tenant.class());
-        let is_off = tenant.preemption.is_off();
+        let is_off = tenant.is_off();
         let can_go = tenant.is_evictable() && counts.here() > counts.immovable;
-        let can_come = is_off && tenant.is_movable() && tenant.memory.next_redelivery().is_none() && counts.away > 0;
-        let answers = (tenant.is_movable() && tenant.memory.oldest_batch().is_some())
+        let can_come = is_off
+            && tenant.is_movable()
+            && !tenant.memory.is_taken()
+            && tenant.memory.next_redelivery().is_none()
+            && counts.away > 0;
+        let answers = (tenant.is_movable() && !tenant.memory.is_taken() && tenant.memory.oldest_batch().is_some())
             .then(|| tenant.memory.oldest_batch())
             .flatten();
         let deadlines = [
@@ -54,6 +58,7 @@ impl Facts {
             tenant.preemption.next_try().filter(|at| *at > now),
             tenant.turn.next_look(),
             answers.map(|since| since + ANSWER_LIMIT).filter(|at| *at > now),
+            tenant.killed_at(),
             (!tenant.connection.is_open()).then_some(now + REPLACED),
         ];
         Self {

@@ -47,6 +47,14 @@ pub(in crate::server) enum Stage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mappings {
     Change,
+    /// It does not answer: its memory leaves without being unmapped there.
+    Taken {
+        since: Instant,
+        /// The signs of life that it had given by then.
+        signs: [u32; 2],
+        /// It comes back to the frames that the tenant still has mapped, because the tenant cannot change mappings before its work goes on.
+        in_place: bool,
+    },
     /// One failed: its memory stays where it is until it ends.
     Stay,
 }
@@ -147,6 +155,58 @@ impl Holdings {
         self.mappings == Mappings::Stay
     }
 
+    /// From now on its memory leaves without being unmapped in the tenant.
+    pub(in crate::server) fn take(&mut self, signs: [u32; 2]) {
+        self.mappings = Mappings::Taken { since: Instant::now(), signs, in_place: false };
+    }
+
+    /// Whether these signs of life are others than when it was taken.
+    pub(in crate::server) fn has_shown_life(&self, now: [u32; 2]) -> bool {
+        matches!(self.mappings, Mappings::Taken { signs, .. } if signs != now)
+    }
+
+    /// Since when that is so.
+    pub(in crate::server) fn taken_since(&self) -> Option<Instant> {
+        match self.mappings {
+            Mappings::Taken { since, .. } => Some(since),
+            Mappings::Change | Mappings::Stay => None,
+        }
+    }
+
+    /// Whether that is so.
+    pub(in crate::server) fn is_taken(&self) -> bool {
+        self.taken_since().is_some()
+    }
+
+    /// The tenant lives, and cannot unmap anything before its work goes on. False if that was known, or nothing was taken.
+    pub(in crate::server) fn return_in_place(&mut self) -> bool {
+        match &mut self.mappings {
+            Mappings::Taken { in_place, .. } => !std::mem::replace(in_place, true),
+            Mappings::Change | Mappings::Stay => false,
+        }
+    }
+
+    /// Whether its memory comes back to where it was.
+    pub(in crate::server) fn returns_in_place(&self) -> bool {
+        matches!(self.mappings, Mappings::Taken { in_place: true, .. })
+    }
+
+    /// The tenant answers again.
+    pub(in crate::server) fn untake(&mut self) {
+        if self.is_taken() {
+            self.mappings = Mappings::Change;
+        }
+    }
+
+    /// What it was told to unmap and has not said to have.
+    pub(in crate::server) fn to_be_unmapped(&self) -> Vec<ExtentId> {
+        let unmaps = self.batches.values().filter_map(|(_, batch)| match batch {
+            Batch::Unmap(extents) => Some(extents),
+            Batch::Prepare(_) | Batch::Map(_) | Batch::Consolidated(_) => None,
+        });
+        unmaps.flatten().copied().collect()
+    }
+
     /// Whether its program could have what is spare of it, if the tenant left the GPU for a moment.
     pub(in crate::server) fn can_compact(&self) -> bool {
         self.extents.counts().spare > 0 && self.compaction != Compaction::Impossible
@@ -204,7 +264,7 @@ impl Holdings {
 
     /// Whether it owes an answer for too long.
     pub(in crate::server) fn is_late(&self) -> bool {
-        self.oldest_batch().is_some_and(|since| since.elapsed() >= ANSWER_LIMIT)
+        !self.is_taken() && self.oldest_batch().is_some_and(|since| since.elapsed() >= ANSWER_LIMIT)
     }
 
     /// Frames did not reach the tenant: they are sent again after a while.

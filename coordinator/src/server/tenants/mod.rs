@@ -3,6 +3,7 @@
 pub(super) mod activity;
 pub(super) mod connection;
 pub(super) mod container;
+mod descriptors;
 pub(super) mod guests;
 pub(super) mod index;
 pub(super) mod memory;

@@ -11,6 +11,7 @@ use baton_contract::messages::Message;
 use baton_contract::wire::{GpuNumber, Malformed};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::descriptors;
 use crate::server::event_loop::Interest;
 
 /// A tenant that reads nothing gets no more than this many messages kept for it.
@@ -182,9 +183,15 @@ impl Peer {
 
     /// The next message, if one is there.
     pub(in crate::server) fn receive(&mut self) -> Result<Option<link::Received>, Lost> {
+        if !descriptors::are_taken_from(self.guest) {
+            return Err(Lost);
+        }
         match link::receive(self.socket.as_fd(), true) {
-            Ok(Some(received)) => {
+            Ok(Some(mut received)) => {
                 self.heard += received.message.len() as u64;
+                let descriptors = descriptors::harmless(std::mem::take(&mut received.descriptors), self.guest);
+                received.truncated |= descriptors.is_none();
+                received.descriptors = descriptors.unwrap_or_default();
                 Ok(Some(received))
             }
             Ok(None) => Err(Lost),

@@ -15,13 +15,13 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use super::slice::Slice;
-use super::tenant::{ANSWER_LIMIT, Tenant};
+use super::tenant::Tenant;
 use crate::device::preemptor::PreemptTarget;
 
 /// How long a tenant may take to close its gate before it is paused all the same.
 const GATE_LIMIT: Duration = Duration::from_millis(2);
 /// How long others wait for the memory of one that is paused and has not closed its gate: it was stopped, say.
-const PATIENCE: Duration = Duration::from_millis(250);
+pub(super) const PATIENCE: Duration = Duration::from_millis(250);
 
 /// How long the call may take, in milliseconds in which the tenant has looked for its end: on a busy machine those are fewer
 /// than have passed. Where nothing is in its way it takes a small part of one.
@@ -115,6 +115,8 @@ pub(in crate::server) struct Preemption {
     /// As it has said.
     target: Option<PreemptTarget>,
     ability: Ability,
+    /// How often it had been about to make something that can be paused, when it said what there is.
+    pub(in crate::server) begun: u32,
     /// What the preemptor was asked to pause, with all that was paused before.
     asked: Option<PreemptTarget>,
     /// What is paused. Pauses are counted, so nothing is paused that is already.
@@ -191,7 +193,7 @@ impl Progress {
         match self.probe {
             _ if self.gate == Gate::Open => Some(self.since + PATIENCE),
             // First its work has to end.
-            Probe::Asked { .. } if self.stuck.is_some() => self.stuck.map(|since| since + ANSWER_LIMIT),
+            Probe::Asked { .. } if self.stuck.is_some() => self.stuck.map(|since| since + PATIENCE),
             Probe::Asked { since, .. } => Some(since + PATIENCE),
             Probe::Late => Some(self.since),
             Probe::No | Probe::Passed => None,
@@ -234,6 +236,16 @@ impl Preemption {
     /// Whether, as far as this goes, nothing of the tenant can touch memory.
     pub(in crate::server) fn is_off(&self) -> bool {
         self.progress.is_none_or(|progress| progress.is_off())
+    }
+
+    /// Whether its work is paused, whatever the tenant has said.
+    pub(in crate::server) fn is_paused(&self) -> bool {
+        self.progress.is_some_and(|progress| progress.stage == Stage::Paused)
+    }
+
+    /// Whether it has closed its gate and can change mappings, since it was paused.
+    pub(in crate::server) fn has_passed(&self) -> bool {
+        self.progress.is_some_and(|progress| progress.is_off())
     }
 
     /// Whether it is on its way and its gate is open all the same.
@@ -424,7 +436,7 @@ impl Preemption {
             }
             (_, Probe::Asked { look, .. }) if is_stuck => {
                 *look = now + LOOK;
-                if progress.stuck.is_some_and(|since| now >= since + ANSWER_LIMIT) {
+                if progress.stuck.is_some_and(|since| now >= since + PATIENCE) {
                     progress.probe = Probe::Late;
                     return Looked::Late { runs: false };
                 }
@@ -510,21 +522,56 @@ pub(in crate::server) enum Probed {
 impl Tenant {
     /// Whether its memory can be taken away now, as far as it itself is concerned.
     pub(in crate::server) fn is_evictable(&self) -> bool {
-        self.is_movable() && self.preemption.is_off()
+        self.is_movable() && self.is_off()
+    }
+
+    /// Whether nothing of it can touch memory: it has said so, or is paused and its memory is taken without asking.
+    pub(super) fn is_off(&self) -> bool {
+        self.preemption.is_off() || self.memory.is_taken() && self.preemption.is_paused()
+    }
+
+    /// When its memory is taken, if it does not answer before: at the second time if its process is not even stopped.
+    fn is_taken_at(&self) -> Option<[Instant; 2]> {
+        // What it has made since it last said what there is may run, until it says so.
+        let is_all_known = self.preemption.begun == self.connection.theirs.channels_begun.load(Relaxed);
+        if !self.is_movable() || self.memory.is_taken() || self.scheduling.stuck.keeps_memory || !is_all_known {
+            return None;
+        }
+        match self.preemption.progress {
+            Some(progress) if progress.stage == Stage::Paused && !progress.is_off() => {
+                let last = progress.waits_until()?;
+                Some([last.min(progress.since + GATE_LIMIT), last])
+            }
+            None => {
+                let since = self.memory.oldest_batch().filter(|_| !self.turn.is_ending())?;
+                let last = self.connection.is_silent_at(since);
+                Some([last.min(since + LOOK), last])
+            }
+            Some(_) => None,
+        }
+    }
+
+    /// Whether its memory is to be taken now.
+    pub(in crate::server) fn is_to_be_taken(&self) -> bool {
+        let now = Instant::now();
+        self.is_taken_at().is_some_and(|[first, last]| {
+            now >= last || now >= first && self.connection.process.is_stopped() == Some(true)
+        })
     }
 
     /// Whether its memory can come before it asks for the GPU.
     pub(in crate::server) fn can_come_ahead(&self) -> bool {
-        self.is_evictable() && self.memory.undelivered_since().is_none()
+        self.is_evictable() && !self.memory.is_taken() && self.memory.undelivered_since().is_none()
     }
 
     /// Whether its memory can be taken away soon.
     pub(in crate::server) fn is_about_to_close(&self) -> bool {
         let progress = self.preemption.progress.filter(|_| self.connection.is_open());
-        let held = progress.is_some_and(|progress| match progress.waits_until() {
-            Some(until) => Instant::now() < until,
-            None => !progress.is_off(),
-        });
+        let held = !self.memory.is_taken()
+            && progress.is_some_and(|progress| match progress.waits_until() {
+                Some(until) => Instant::now() < until,
+                None => !progress.is_off(),
+            });
         held || self.turn.is_ending()
     }
 
@@ -542,7 +589,11 @@ impl Tenant {
     /// When it has to be looked at again.
     pub(in crate::server) fn next_look(&self, now: Instant) -> Option<Instant> {
         let given_up = self.preemption.progress.and_then(Progress::waits_until).filter(|at| *at > now);
-        [self.is_paused_at(), self.probe_look(), given_up].into_iter().flatten().min()
+        let taken = self.is_taken_at().into_iter().flatten().find(|at| *at > now);
+        // One that lives and cannot answer is let go on where it was.
+        let lives = (self.memory.is_taken() && !self.memory.returns_in_place()).then(|| now + LOOK);
+        let taken = taken.or(lives);
+        [self.is_paused_at(), self.probe_look(), given_up, taken].into_iter().flatten().min()
     }
 
     /// Whether it has yet to answer, and is inside of the call. One that has not begun, because it was stopped, say, waits for
@@ -552,12 +603,21 @@ impl Tenant {
         self.preemption.progress.is_some_and(is_asked) && self.connection.theirs.probing.load(Relaxed) != 0
     }
 
+    /// Whether it lives, and waits in the driver for work that is paused.
+    pub(in crate::server) fn is_in_driver(&self) -> bool {
+        let ticks = self.connection.theirs.probing.load(Relaxed);
+        match self.connection.process.is_stopped() {
+            Some(is_stopped) => !is_stopped && ticks > 0,
+            None => ticks > LIMIT_TICKS,
+        }
+    }
+
     /// When it is to be looked whether the call has come back. Who is cut off answers no more, but may be inside.
     fn probe_look(&self) -> Option<Instant> {
         let progress = self.preemption.progress.filter(|_| self.connection.is_open() || self.is_probing())?;
         match (progress.stage, progress.probe) {
             (Stage::Paused, Probe::Asked { look, .. }) => Some(look),
-            (Stage::Answering, Probe::Asked { .. }) => progress.stuck.map(|since| since + ANSWER_LIMIT),
+            (Stage::Answering, Probe::Asked { .. }) => progress.stuck.map(|since| since + PATIENCE),
             _ => None,
         }
     }

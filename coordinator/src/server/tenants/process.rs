@@ -101,6 +101,11 @@ impl Process {
         self.container.as_ref()
     }
 
+    /// Whose it is, if that is known.
+    pub(in crate::server) fn user(&self) -> Option<u32> {
+        self.user
+    }
+
     /// With whom it belongs together, as the system says; none if the system does not say.
     pub(in crate::server) fn domain(&self) -> Option<&Domain> {
         self.domain.as_ref()

@@ -19,9 +19,14 @@ impl Heartbeat {
 
     /// Whether it has stood still for too long.
     pub(in crate::server) fn is_overdue(&mut self, beats: u32) -> bool {
+        self.is_overdue_by(beats, HEARTBEAT)
+    }
+
+    /// The same with another limit.
+    pub(in crate::server) fn is_overdue_by(&mut self, beats: u32, limit: Duration) -> bool {
         if self.beats != beats {
             *self = Self { beats, since: Instant::now() };
         }
-        self.since.elapsed() > HEARTBEAT
+        self.since.elapsed() > limit
     }
 }

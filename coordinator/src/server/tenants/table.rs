@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use baton_contract::messages::{Answer, Message};
+use baton_views::quota::{Met, Quota};
 
 use super::guests::OfGuests;
 use super::index::Index;
@@ -26,6 +27,11 @@ pub(in crate::server) struct Tenants {
     guests: OfGuests,
     /// What all tenants' extents add up to.
     totals: Counts,
+    /// The same of each guest's who has a tenant, and of all guests'.
+    guest_totals: BTreeMap<u32, Counts>,
+    all_guests_total: Counts,
+    /// Which quotas keep tenants from what they have asked for.
+    met: BTreeMap<TenantId, BTreeMap<Quota, Met>>,
     index: Index,
     /// Who may have changed since the index was last kept up.
     touched: Vec<TenantId>,
@@ -49,6 +55,9 @@ impl Tenants {
             last: 0,
             guests: OfGuests::default(),
             totals: Counts::default(),
+            guest_totals: BTreeMap::new(),
+            all_guests_total: Counts::default(),
+            met: BTreeMap::new(),
             index: Index::default(),
             touched: Vec::new(),
             unsliced: BTreeSet::new(),
@@ -93,9 +102,18 @@ impl Tenants {
         self.listen_no_more(id);
         let mut tenant = self.all.remove(&id)?;
         self.events.remove(&tenant.connection.process);
-        self.guests.remove(tenant.connection.control.guest());
         let extents = std::mem::take(&mut tenant.memory.extents);
         self.totals = self.totals.less(extents.counts());
+        let guest = tenant.connection.control.guest();
+        self.guests.remove(guest);
+        if let Some(total) = guest.and_then(|user| self.guest_totals.get_mut(&user)) {
+            *total = total.less(extents.counts());
+            self.all_guests_total = self.all_guests_total.less(extents.counts());
+        }
+        if let Some(user) = guest.filter(|user| self.guests.of(*user) == 0) {
+            self.guest_totals.remove(&user);
+        }
+        self.met.remove(&id);
         self.changed.remove(&id);
         self.touched.push(id);
         Some((tenant, extents))
@@ -198,9 +216,43 @@ impl Tenants {
     /// A tenant's extents, to change them.
     pub(in crate::server) fn extents(&mut self, id: TenantId) -> Option<Changing<'_>> {
         self.touch(id);
-        let extents = &mut self.all.get_mut(&id)?.memory.extents;
+        let tenant = self.all.get_mut(&id)?;
+        let guest = tenant.connection.control.guest();
+        let extents = &mut tenant.memory.extents;
         let before = *extents.counts();
-        Some(Changing { id, extents, before, totals: &mut self.totals, changed: &mut self.changed })
+        let totals = [
+            Some(&mut self.totals),
+            guest.map(|user| self.guest_totals.entry(user).or_default()),
+            guest.map(|_| &mut self.all_guests_total),
+        ];
+        Some(Changing { id, extents, before, totals, changed: &mut self.changed })
+    }
+
+    /// What the extents of a guest's tenants add up to.
+    pub(in crate::server) fn memory_of_guest(&self, user: u32) -> Counts {
+        self.guest_totals.get(&user).copied().unwrap_or_default()
+    }
+
+    /// What those of all guests' do.
+    pub(in crate::server) fn memory_of_guests(&self) -> &Counts {
+        &self.all_guests_total
+    }
+
+    /// A quota keeps a tenant from what it has asked for.
+    pub(in crate::server) fn met(&mut self, id: TenantId, met: Met) {
+        self.met.entry(id).or_default().insert(met.quota, met);
+    }
+
+    /// Those that did do so no more.
+    pub(in crate::server) fn meets_no_more(&mut self, id: TenantId, quotas: &[Quota]) {
+        if let Some(met) = self.met.get_mut(&id) {
+            met.retain(|quota, _| !quotas.contains(quota));
+        }
+    }
+
+    /// Those that keep a tenant from what it has asked for last.
+    pub(in crate::server) fn quotas_met(&self, id: TenantId) -> impl Iterator<Item = &Met> {
+        self.met.get(&id).into_iter().flat_map(BTreeMap::values)
     }
 
     /// Whose memory has changed since this was asked last.
@@ -301,7 +353,8 @@ pub(in crate::server) struct Changing<'a> {
     id: TenantId,
     extents: &'a mut Extents,
     before: Counts,
-    totals: &'a mut Counts,
+    /// All sums of which it is a part.
+    totals: [Option<&'a mut Counts>; 3],
     changed: &'a mut BTreeSet<TenantId>,
 }
 
@@ -323,7 +376,9 @@ impl Drop for Changing<'_> {
     fn drop(&mut self) {
         let after = self.extents.counts();
         if *after != self.before {
-            *self.totals = self.totals.less(&self.before).plus(after);
+            for total in self.totals.iter_mut().flatten() {
+                **total = total.less(&self.before).plus(after);
+            }
             self.changed.insert(self.id);
         }
     }

@@ -1,5 +1,6 @@
 //! A tenant as the server knows it.
 
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use baton_contract::class::Class;
@@ -26,6 +27,14 @@ pub(in crate::server) struct Scheduled {
     pub(in crate::server) is_waiting: bool,
     /// Since when a user keeps it off the GPU, if one does.
     pub(in crate::server) suspended: Option<Instant>,
+    /// Since when it is left out because it does not answer.
+    pub(in crate::server) left_out: Option<Instant>,
+    /// Whether the system said that its process was stopped, when that was decided.
+    pub(in crate::server) was_stopped: bool,
+    /// How often it has had a turn where it was since it last answered, and when it may have another one.
+    pub(in crate::server) in_place: (u32, Option<Instant>),
+    /// What is done if it does not answer, and holds up others.
+    pub(in crate::server) stuck: Stuck,
     /// What the arbiter counted for it until its connection ended: switches, and microseconds of GPU time.
     pub(in crate::server) counted: (u64, u64),
 }
@@ -42,6 +51,21 @@ pub(in crate::server) struct Tenant {
     pub(in crate::server) turn: Turn,
 }
 
+/// For how long others go on after a turn in which one that waits in the driver did not come back from there. It doubles each time.
+const IN_VAIN: Duration = Duration::from_secs(2);
+const MOST_DOUBLINGS: u32 = 4;
+
+/// What is done with one that does not answer.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::server) struct Stuck {
+    /// Its memory is not taken.
+    pub(in crate::server) keeps_memory: bool,
+    /// For how long others wait for what cannot be taken of it, before it is killed; none if they wait as long as it takes.
+    pub(in crate::server) killed_after: Option<Duration>,
+    /// When it is looked at again, if nobody waited for it.
+    pub(in crate::server) next_look: Option<Instant>,
+}
+
 impl Tenant {
     /// One that has just joined.
     pub(in crate::server) fn new(name: String, connection: Connection, wanted: Scheduling) -> Self {
@@ -53,6 +77,10 @@ impl Tenant {
                 requests: Usual::default(),
                 is_waiting: false,
                 suspended: None,
+                left_out: None,
+                was_stopped: false,
+                in_place: (0, None),
+                stuck: Stuck::default(),
                 counted: (0, 0),
             },
             memory: Holdings::default(),
@@ -71,6 +99,48 @@ impl Tenant {
         self.scheduling.wanted.class
     }
 
+    /// Whether it is not waited for, because it does not answer.
+    pub(in crate::server) fn is_left_out(&self) -> bool {
+        self.scheduling.left_out.is_some() || self.memory.is_taken()
+    }
+
+    /// When it is killed if others wait for what cannot be taken of it.
+    pub(in crate::server) fn killed_at(&self) -> Option<Instant> {
+        let after = self.scheduling.stuck.killed_after?;
+        let is_taken = self.memory.is_taken();
+        let late = self.memory.oldest_batch().filter(|_| !is_taken).map(|since| since + ANSWER_LIMIT);
+        let late = late.filter(|at| *at <= Instant::now());
+        let keeps =
+            self.scheduling.stuck.keeps_memory || !self.preemption.works() || self.extents().counts().immovable > 0;
+        let left_out = self.scheduling.left_out.filter(|_| keeps);
+        let since =
+            [self.turn.overdue_since(), late, left_out, self.connection.ended_since()].into_iter().flatten().min()?;
+        Some((since + after).max(self.scheduling.stuck.next_look.unwrap_or(since)))
+    }
+
+    /// What it shows of being alive while it cannot answer: these change.
+    pub(in crate::server) fn signs_of_life(&self) -> [u32; 2] {
+        let theirs = &self.connection.theirs;
+        [theirs.heartbeat.load(Relaxed), theirs.probing.load(Relaxed)]
+    }
+
+    /// Whether its memory was taken, and it lives all the same and waits for work that is paused.
+    pub(in crate::server) fn lives_on(&self) -> bool {
+        self.memory.has_shown_life(self.signs_of_life()) && self.connection.process.is_stopped() != Some(true)
+    }
+
+    /// It may have a turn where it was, if it has not just had one in vain: then others go first, for longer each time.
+    pub(in crate::server) fn may_return_in_place(&mut self) -> bool {
+        let now = Instant::now();
+        let (turns, next) = self.scheduling.in_place;
+        let may = next.is_none_or(|next| now >= next);
+        if may {
+            let pause = IN_VAIN * 2u32.pow(turns.min(MOST_DOUBLINGS));
+            self.scheduling.in_place = (turns + 1, Some(now + pause));
+        }
+        may
+    }
+
     /// Whether its memory can be moved, as far as it itself is concerned.
     pub(in crate::server) fn is_movable(&self) -> bool {
         !self.memory.stays() && !self.turn.is_overdue() && self.connection.is_open()
@@ -83,6 +153,6 @@ impl Tenant {
 
     /// Whether commands to it are under way that it can be expected to carry out.
     pub(in crate::server) fn is_about_to_answer(&self) -> bool {
-        self.is_movable() && self.memory.oldest_batch().is_some() && !self.memory.is_late()
+        self.is_movable() && !self.memory.is_taken() && self.memory.oldest_batch().is_some() && !self.memory.is_late()
     }
 }

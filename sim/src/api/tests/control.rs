@@ -24,6 +24,7 @@ fn a_kernel_is_stopped_wherever_it_is_and_its_memory_can_be_exchanged() {
     spin(stream, at, flag as u64);
     std::thread::sleep(Duration::from_millis(5));
 
+    assert_eq!(given(|out| simcudaGetProcessId(process, out)), std::process::id());
     assert_eq!(simcudaPauseProcess(process), 0);
     crate::border::write_at(flag, 1u32).unwrap();
     // Nothing of it goes on, neither the kernel nor what comes after it.

@@ -1,0 +1,181 @@
+//! Tenants that do not answer: others do not wait for them.
+//!
+//! A tenant that was stopped, or does nothing that it is told, is **left out** like a suspended one: its work is paused, if it has the
+//! GPU, and others get their turns. If it is off the GPU, and has not closed its gate or not unmapped what it was told to, its memory is
+//! **taken** without asking when others need it ([`super::memory`]). That is so at once if the system says that its process is
+//! stopped, and else after a while. It is let in again when it answers; or in place, if it shows that it lives and cannot answer,
+//! because one of its calls waits for the work that is paused.
+
+use std::time::{Duration, Instant};
+
+use super::Server;
+use super::tenants::tenant::Tenant;
+use crate::policy::arbiter::{Event, State, TenantId};
+
+/// What becomes of tenants that do not answer, if others wait for what cannot be taken of them: their work where it cannot be paused, memory
+/// that cannot move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OnStuck {
+    /// Without it guests are killed, and for programs of the coordinator's user others wait.
+    pub what: Option<Stuck>,
+    /// For how long others wait at least.
+    pub after: Duration,
+}
+
+/// What becomes of such a tenant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stuck {
+    /// Others wait for it.
+    Wait,
+    /// Its process is killed.
+    Kill,
+}
+
+impl OnStuck {
+    /// After how long a tenant is killed, if it ever is.
+    pub(super) fn killed_after(self, is_guest: bool) -> Option<Duration> {
+        let usual = if is_guest { Stuck::Kill } else { Stuck::Wait };
+        (self.what.unwrap_or(usual) == Stuck::Kill).then_some(self.after)
+    }
+}
+
+/// How often it is looked whether anybody waits for one that could be killed.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// How often those are looked at that have the GPU while others wait.
+const LOOK: Duration = Duration::from_millis(50);
+/// For how long such a one may show no sign of life.
+const SILENCE: Duration = Duration::from_millis(400);
+
+impl Server {
+    /// When those who have the GPU are looked at next.
+    pub(super) fn next_look_at_holders(&self) -> Option<Instant> {
+        self.arbiter.contended().map(|_| self.looked_at_holders + LOOK)
+    }
+
+    /// While others wait, nobody has the GPU who does not answer.
+    pub(super) fn look_at_holders(&mut self) {
+        if self.next_look_at_holders().is_none_or(|at| Instant::now() < at) {
+            return;
+        }
+        self.looked_at_holders = Instant::now();
+        let patience = Duration::from_micros(self.arbiter.contended().unwrap_or(0));
+        for id in self.arbiter.holders() {
+            let is_running = self.arbiter.state(id) == State::Running;
+            // One that cannot be paused can only be waited for.
+            let can_be = |tenant: &&mut Tenant| is_running && tenant.preemption.works();
+            let Some(tenant) = self.tenants.unindexed(id).filter(can_be) else { continue };
+            if tenant.connection.is_silent(patience + SILENCE) {
+                self.leave_out(id);
+            }
+        }
+    }
+
+    /// A tenant is not waited for.
+    fn leave_out(&mut self, id: TenantId) {
+        let Some(tenant) = self.tenants.get_mut(id).filter(|tenant| tenant.scheduling.left_out.is_none()) else {
+            return;
+        };
+        log::warn!("{} does not answer: others go on without it, with its memory if they need that", tenant.name);
+        tenant.scheduling.left_out = Some(Instant::now());
+        tenant.scheduling.was_stopped = tenant.connection.process.is_stopped() == Some(true);
+        if self.arbiter.state(id) == State::Arriving {
+            self.memory().end_swap_in(id);
+        }
+        self.will_tell(id, Event::Suspended);
+    }
+
+    /// A tenant's time has come, if it has not answered.
+    pub(super) fn look_whether_it_answers(&mut self, id: TenantId) {
+        let is_off = self.arbiter.state(id).is_off_the_gpu();
+        let Some(tenant) = self.tenants.get(id) else { return };
+        if is_off && tenant.is_to_be_taken() {
+            let is_in_driver = tenant.is_in_driver();
+            if is_in_driver {
+                log::warn!(
+                    "{} cannot unmap memory before its work goes on: others have it until its turn",
+                    tenant.name
+                );
+            }
+            self.memory().take(id);
+            if !self.returns_in_place(id) {
+                self.leave_out(id);
+            }
+        } else if tenant.memory.is_taken() && !tenant.memory.returns_in_place() {
+            self.returns_in_place(id);
+        }
+    }
+
+    /// One whose memory was taken has its turns where it was, if it lives and cannot answer: it answers when its work has gone on.
+    fn returns_in_place(&mut self, id: TenantId) -> bool {
+        let lives = |tenant: &&mut Tenant| tenant.lives_on() || tenant.is_in_driver();
+        let Some(tenant) = self.tenants.get_mut(id).filter(lives) else { return false };
+        let returns = tenant.may_return_in_place() && tenant.memory.return_in_place();
+        if returns {
+            // It may have been given up in its last turn.
+            self.let_in(id);
+        }
+        returns
+    }
+
+    /// One that does not answer for too long is killed, if others wait and it is to be.
+    pub(super) fn kill_if_stuck(&mut self, id: TenantId) {
+        let now = Instant::now();
+        let Some(tenant) = self.tenants.get(id) else { return };
+        if tenant.killed_at().is_none_or(|at| at > now) {
+            return;
+        }
+        let is_waited_for = self.arbiter.contended().is_some() || self.memory().is_claimed();
+        let Some(tenant) = self.tenants.get_mut(id) else { return };
+        tenant.scheduling.stuck.next_look = Some(now + LOOK_AGAIN);
+        if !is_waited_for {
+            return;
+        }
+        let (name, process) = (tenant.name.clone(), &tenant.connection.process);
+        if process.kill() {
+            log::warn!("{name} ({process}) does not answer, and others wait for it: it is killed");
+        } else {
+            // Nothing else can be done; nor will that change.
+            log::warn!("{name} ({process}) does not answer, and the coordinator may not kill it: others wait for it");
+            tenant.scheduling.stuck.killed_after = None;
+        }
+    }
+
+    /// Something came from a tenant.
+    pub(super) fn shows_life(&mut self, id: TenantId) {
+        let Some(tenant) = self.tenants.get(id).filter(|tenant| tenant.is_left_out()) else { return };
+        if !self.arbiter.state(id).is_off_the_gpu() {
+            return;
+        }
+        if !tenant.preemption.is_under_way() || tenant.preemption.has_passed() {
+            log::info!("{} answers again", tenant.name);
+            if let Some(tenant) = self.tenants.get_mut(id) {
+                tenant.scheduling.in_place = (0, None);
+                if !tenant.scheduling.was_stopped {
+                    tenant.connection.be_more_patient();
+                }
+            }
+            self.memory().untake(id);
+            self.let_in(id);
+        }
+    }
+
+    /// It is left out no longer, unless a user wants that.
+    pub(super) fn let_in(&mut self, id: TenantId) {
+        if let Some(tenant) = self.tenants.get_mut(id)
+            && tenant.scheduling.left_out.take().is_some()
+        {
+            self.resume(id);
+        }
+    }
+
+    /// Nobody wants it to be off the GPU any more, as far as whoever says so is concerned.
+    pub(super) fn resume(&mut self, id: TenantId) {
+        let is_out = |id: &TenantId| {
+            let scheduling = self.tenants.get(*id).map(|tenant| &tenant.scheduling);
+            scheduling.is_some_and(|it| it.suspended.is_some() || it.left_out.is_some())
+        };
+        if !self.arbiter.members(id).iter().any(is_out) {
+            self.will_tell(id, Event::Unsuspended);
+        }
+    }
+}

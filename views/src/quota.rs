@@ -1,0 +1,81 @@
+//! What a program of another user may have at most (`baton serve --guest-…`), and what one has met of that.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Such a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Quota {
+    /// The memory of one program.
+    Arena,
+    /// The memory of all of a user's programs.
+    HostPool,
+    /// What these have that does not move, beside the arena or in it.
+    Leases,
+    /// How many share the GPU at once.
+    Tenants,
+    /// The best class.
+    Class,
+    /// The largest weight.
+    Weight,
+}
+
+/// One that keeps a program from what it has asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Met {
+    /// Which.
+    pub quota: Quota,
+    /// What it allows, in words.
+    pub most: String,
+    /// What the program has asked for.
+    pub asked: String,
+}
+
+impl Quota {
+    /// In one word.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Arena => "arena",
+            Self::HostPool => "host-pool",
+            Self::Leases => "leases",
+            Self::Tenants => "tenants",
+            Self::Class => "class",
+            Self::Weight => "weight",
+        }
+    }
+}
+
+impl fmt::Display for Met {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { quota, most, asked } = self;
+        match quota {
+            Quota::Arena => {
+                write!(
+                    f,
+                    "a program of another user has no more than {most} (--guest-arena), and this asked for {asked}"
+                )
+            }
+            Quota::HostPool => write!(
+                f,
+                "all programs of its user together have no more than {most} (--guest-arena and --guest-host-pool), and this \
+                 asked for {asked} more"
+            ),
+            Quota::Leases => write!(
+                f,
+                "all programs of its user together have no more than {most} that does not move (--guest-leases), and this asked \
+                 for {asked} more"
+            ),
+            Quota::Tenants => {
+                write!(f, "no more than {most} programs of its user share the GPU at once (--guest-tenants)")
+            }
+            Quota::Class => {
+                write!(f, "it asked for class {asked}, and another user's program is {most} at best (--guest-class)")
+            }
+            Quota::Weight => {
+                write!(f, "it asked for weight {asked}, and another user's program has {most} at most (--guest-weight)")
+            }
+        }
+    }
+}
