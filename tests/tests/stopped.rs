@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use baton_tests::coordinator::{Serving, SetAtEnd, alone, program, tenant};
 use baton_tests::held::{self, Held};
-use baton_tests::hold::{self, LIMIT};
+use baton_tests::hold::{self, Busy, LIMIT};
 use baton_tests::running::signal;
 
 const CLASSES: [&str; 3] = ["latency", "normal", "batch"];
@@ -38,6 +38,11 @@ const VICTIMS: [&[&str]; 6] = [
 fn stopped_for(pid: i32, pause: Duration) {
     signal(pid, libc::SIGSTOP);
     std::thread::sleep(pause);
+    continued(pid);
+}
+
+/// It goes on.
+fn continued(pid: i32) {
     // The simulated driver lets one go on for a moment, and stops it again.
     for _ in 0..3 {
         signal(pid, libc::SIGCONT);
@@ -98,6 +103,30 @@ fn played(seed: u64, want: &[String]) -> Duration {
     assert!(other.ask("quit", LIMIT).ends_with(" ok"), "seed {seed}");
     coordinator.until_empty();
     longest
+}
+
+#[test]
+fn another_program_goes_on_beside_one_that_was_stopped_while_it_had_the_gpu() {
+    let want = hold::alone("50", &["touch", "touch"]);
+    let untouched = hold::alone("50", &[]);
+    for class in CLASSES.repeat(2) {
+        let coordinator = Serving::arena("64MiB").option("--host-pool", "256MiB").start();
+        let mut other = hold::joined(&coordinator, "other", "normal", "50", None);
+        let mut stopped = hold::joined(&coordinator, "stopped", class, "50", None);
+        let busy = Busy::start(&mut stopped, &coordinator.place);
+        coordinator.until_tenant_is("stopped", "running");
+        stopped.signal(libc::SIGSTOP);
+        let start = Instant::now();
+        assert_eq!(other.ask("touch", LIMIT), want[0]);
+        println!("{class}: {:?}", start.elapsed());
+        assert_eq!(tenant(&coordinator.status(), "stopped")["state"], "unresponsive");
+        assert_eq!(other.ask("touch", LIMIT), want[1]);
+        continued(stopped.pid());
+        busy.end(&mut stopped);
+        assert_eq!(stopped.ask("quit", LIMIT), untouched[0]);
+        assert_eq!(other.ask("quit", LIMIT), want[2]);
+        coordinator.until_empty();
+    }
 }
 
 #[test]
