@@ -12,8 +12,8 @@ one JSON line on the descriptor that --answers names:
     steps N   so many steps: {"steps"}
     told      of all steps so far, in order: {"began": seconds, "ms", "digests"}
     finish    a digest of what is left at the end: {"digest"}
-    stick     `pieces` only: begins a kernel that waits for the program, and has a thread free memory,
-              which waits for that: {}
+    stick     `pieces` only: begins a kernel that waits for the program, and has a thread free
+              memory, which waits for that: {}
     release   tells the kernel to end: {"right": whether it did, after a while}
     unstick   the same, and waits for the thread: {"right"}
     quit      ends
@@ -28,7 +28,7 @@ import threading
 import time
 from ctypes import byref, c_size_t, c_uint, c_uint64, c_void_p
 
-from loads import SERVED, SHARED, found
+from loads import SERVED, SHARED
 from loads.digest import Digest
 from loads.driver_spinning import DEVICEMAP
 from loads.worker import Worker

@@ -393,7 +393,8 @@ impl Drop for Coordinator {
     }
 }
 
-struct SetAtEnd<'a>(&'a AtomicBool);
+/// Something is over, however the part of a test ends that this lives in: threads that go on until then must not go on for ever.
+pub struct SetAtEnd<'a>(pub &'a AtomicBool);
 
 impl Drop for SetAtEnd<'_> {
     fn drop(&mut self) {

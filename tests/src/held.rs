@@ -28,8 +28,8 @@ pub struct Held {
 }
 
 impl Held {
-    /// From now on the thread of this name does nothing; waits until there is one. None, with a message, where the system does not
-    /// allow that.
+    /// From now on the thread of this name does nothing; waits until there is one. None where the system does not
+    /// allow that, with a message, and if the process has ended.
     #[track_caller]
     pub fn at_once(pid: i32, name: &str) -> Option<Self> {
         Self::start(pid, name, |thread, over, _| {
@@ -56,7 +56,7 @@ impl Held {
         name: &str,
         work: impl FnOnce(&Traced, &Receiver<()>, &AtomicBool) -> io::Result<()> + Send + 'static,
     ) -> Option<Self> {
-        let thread = Traced(thread_of(pid, name));
+        let thread = Traced(thread_of(pid, name)?);
         let (over, its_end) = channel();
         let (begun, has_begun) = channel();
         let is_inside = std::sync::Arc::new(AtomicBool::new(false));
@@ -70,6 +70,7 @@ impl Held {
         let held = Self { over: Some(over), tracer: Some(tracer), is_inside };
         match has_begun.recv().expect("it says so in any case") {
             Ok(()) => Some(held),
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => None,
             Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
                 eprintln!("skipped: the system does not allow ptrace: {error}");
                 None
@@ -92,17 +93,21 @@ impl Drop for Held {
     }
 }
 
-/// The thread of that name, which is not the first one: a launcher may be called as a thread of ours.
+/// The thread of that name, which is not the first one: a launcher may be called as a thread of ours. None if the process has ended.
 #[track_caller]
-fn thread_of(pid: i32, name: &str) -> i32 {
+fn thread_of(pid: i32, name: &str) -> Option<i32> {
     let end = Instant::now() + LIMIT;
     loop {
-        for entry in std::fs::read_dir(format!("/proc/{pid}/task")).expect("it lives").flatten() {
+        for entry in std::fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten() {
             let thread = entry.file_name().to_string_lossy().parse().expect("a number");
             let its_name = std::fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
             if thread != pid && its_name.trim_end() == name {
-                return thread;
+                return Some(thread);
             }
+        }
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        if status.contains("\nState:\tZ") {
+            return None;
         }
         assert!(Instant::now() < end, "{pid} has no thread {name}");
         std::thread::sleep(Duration::from_millis(1));

@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use baton_tests::coordinator::{Serving, alone, program, tenant};
+use baton_tests::coordinator::{Serving, SetAtEnd, alone, program, tenant};
 use baton_tests::held::{self, Held};
-use baton_tests::hold::{self, LIMIT};
+use baton_tests::hold::{self, Busy, LIMIT};
 use baton_tests::running::signal;
 
 const CLASSES: [&str; 3] = ["latency", "normal", "batch"];
@@ -34,7 +34,31 @@ const VICTIMS: [&[&str]; 6] = [
     &["interrupted", "--megabytes", "40", "--rounds", "1500", "--every-us", "700"],
 ];
 
-/// One program that is stopped again and again while another touches its memory: says how long that had to wait for one touch at most.
+/// All of a process is stopped.
+fn stopped_for(pid: i32, pause: Duration) {
+    signal(pid, libc::SIGSTOP);
+    std::thread::sleep(pause);
+    continued(pid);
+}
+
+/// It goes on.
+fn continued(pid: i32) {
+    // The simulated driver lets one go on for a moment, and stops it again.
+    for _ in 0..3 {
+        signal(pid, libc::SIGCONT);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Only its control thread is held. None if it has none any more.
+fn mute_for(pid: i32, pause: Duration) -> Option<()> {
+    let held = Held::at_once(pid, held::CONTROL)?;
+    std::thread::sleep(pause);
+    drop(held);
+    Some(())
+}
+
+/// One program that is stopped or mute again and again while another touches its memory: says how long that had to wait for one touch at most.
 fn played(seed: u64, want: &[String]) -> Duration {
     let mut numbers = Numbers(seed);
     let coordinator = Serving::arena("64MiB").option("--host-pool", "256MiB").start();
@@ -52,16 +76,15 @@ fn played(seed: u64, want: &[String]) -> Duration {
     let mut longest = Duration::ZERO;
     std::thread::scope(|scope| {
         let end = &end;
+        let _end = SetAtEnd(end);
         scope.spawn(move || {
             while !end.load(Ordering::Relaxed) {
                 std::thread::sleep(Duration::from_micros(numbers.below(60_000)));
-                signal(pid, libc::SIGSTOP);
-                let pause = [0, 1, 10, 300, 1000][numbers.below(5) as usize];
-                std::thread::sleep(Duration::from_millis(pause));
-                // The simulated driver lets one go on for a moment, and stops it again.
-                for _ in 0..3 {
-                    signal(pid, libc::SIGCONT);
-                    std::thread::sleep(Duration::from_millis(1));
+                let pause = Duration::from_millis([0, 1, 10, 300, 1000][numbers.below(5) as usize]);
+                if numbers.below(2) == 0 {
+                    stopped_for(pid, pause);
+                } else if mute_for(pid, pause).is_none() {
+                    return;
                 }
             }
         });
@@ -75,12 +98,35 @@ fn played(seed: u64, want: &[String]) -> Duration {
             longest = longest.max(took);
             assert_eq!(got, *want, "seed {seed}");
         }
-        end.store(true, Ordering::Relaxed);
     });
     assert_eq!(victim.result(LIMIT), alone(name, arguments), "seed {seed}");
     assert!(other.ask("quit", LIMIT).ends_with(" ok"), "seed {seed}");
     coordinator.until_empty();
     longest
+}
+
+#[test]
+fn another_program_goes_on_beside_one_that_was_stopped_while_it_had_the_gpu() {
+    let want = hold::alone("50", &["touch", "touch"]);
+    let untouched = hold::alone("50", &[]);
+    for class in CLASSES.repeat(2) {
+        let coordinator = Serving::arena("64MiB").option("--host-pool", "256MiB").start();
+        let mut other = hold::joined(&coordinator, "other", "normal", "50", None);
+        let mut stopped = hold::joined(&coordinator, "stopped", class, "50", None);
+        let busy = Busy::start(&mut stopped, &coordinator.place);
+        coordinator.until_tenant_is("stopped", "running");
+        stopped.signal(libc::SIGSTOP);
+        let start = Instant::now();
+        assert_eq!(other.ask("touch", LIMIT), want[0]);
+        println!("{class}: {:?}", start.elapsed());
+        assert_eq!(tenant(&coordinator.status(), "stopped")["state"], "unresponsive");
+        assert_eq!(other.ask("touch", LIMIT), want[1]);
+        continued(stopped.pid());
+        busy.end(&mut stopped);
+        assert_eq!(stopped.ask("quit", LIMIT), untouched[0]);
+        assert_eq!(other.ask("quit", LIMIT), want[2]);
+        coordinator.until_empty();
+    }
 }
 
 #[test]

@@ -5,10 +5,11 @@ use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use baton_tests::coordinator::{Coordinator, Serving, tenant};
+use baton_tests::coordinator::{Coordinator, Serving, SetAtEnd, tenant};
 use baton_tests::held::{self, Held};
 use baton_tests::hold::{self, Busy};
 use baton_tests::running::{Running, signal, threads};
@@ -216,8 +217,9 @@ impl Other {
     }
 }
 
-/// One cell: how long the other one waited for one touch at most, while the victim was stopped. None if that cannot be done here.
-fn cell(how: How, when: When, class: &str, delay: Duration) -> Option<Duration> {
+/// One cell: how long the other one waited for one touch at most, while the victim was stopped for so long; or until the other one has
+/// had the GPU. None if that cannot be done here.
+fn cell(how: How, when: When, class: &str, delay: Option<Duration>) -> Option<Duration> {
     // Some 100 ms for all memory of one.
     let serving = Serving::arena("64MiB").option("--host-pool", "256MiB");
     let coordinator = serving.setting("SIMCUDA_H2D_GBPS", "0.4").setting("SIMCUDA_D2H_GBPS", "0.4").start();
@@ -232,16 +234,29 @@ fn cell(how: How, when: When, class: &str, delay: Duration) -> Option<Duration> 
             signal(pid, libc::SIGSTOP);
             None
         }
-        How::Mute => Some(Held::at_once(pid, held::CONTROL)?),
+        How::Mute => match Held::at_once(pid, held::CONTROL) {
+            Some(held) => Some(held),
+            None => {
+                assert!(victim.program.ended().is_none(), "{}", victim.program.err());
+                return None;
+            }
+        },
     };
     let (is_free, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
     let (busy, mut longest) = (victim.busy.take(), Duration::ZERO);
     std::thread::scope(|scope| {
-        let _over = SetAtEnd(&is_over);
-        scope.spawn(|| {
-            std::thread::sleep(delay);
+        let (is_free, is_over, busy) = (&is_free, &is_over, &busy);
+        let _over = SetAtEnd(is_over);
+        // Whoever waits at the other end hears of it when this one is gone.
+        let (until_enough, enough) = channel::<()>();
+        let mut until_enough = Some(until_enough);
+        scope.spawn(move || {
+            match delay {
+                Some(delay) => std::thread::sleep(delay),
+                None => drop(enough.recv()),
+            }
             // What it does from here on is its turn.
-            if let Some(busy) = &busy {
+            if let Some(busy) = busy {
                 busy.is_enough();
             }
             drop(held);
@@ -252,7 +267,7 @@ fn cell(how: How, when: When, class: &str, delay: Duration) -> Option<Duration> 
                 std::thread::sleep(Duration::from_millis(10));
             }
         });
-        let pause = (delay / 50).max(Duration::from_millis(1));
+        let pause = delay.map_or(Duration::ZERO, |delay| delay / 50).max(Duration::from_millis(1));
         while other.touches < MOST_TOUCHES {
             let was_free = is_free.load(Ordering::Relaxed);
             let start = Instant::now();
@@ -261,6 +276,7 @@ fn cell(how: How, when: When, class: &str, delay: Duration) -> Option<Duration> 
             if was_free {
                 break;
             }
+            drop(until_enough.take());
             std::thread::sleep(pause);
         }
         while !is_free.load(Ordering::Relaxed) {
@@ -282,19 +298,11 @@ fn cell(how: How, when: When, class: &str, delay: Duration) -> Option<Duration> 
     Some(longest)
 }
 
-struct SetAtEnd<'a>(&'a AtomicBool);
-
-impl Drop for SetAtEnd<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-/// All at these moments, each in one way.
+/// All at these moments, each in one way, and held until the other one has had what it needs.
 fn at(whens: &[When], how: How, classes: [&str; 2]) {
     for (at, when) in whens.iter().enumerate() {
         let class = classes[at % 2];
-        match cell(how, *when, class, Duration::from_millis(300)) {
+        match cell(how, *when, class, None) {
             Some(longest) => println!("{how:?}, {when:?}, {class}: {longest:?}"),
             None => return,
         }
@@ -339,7 +347,8 @@ fn a_program_may_be_stopped_anywhere() {
                 loop {
                     let Some(one) = left.lock().expect("nobody panics with it").pop_front() else { return };
                     let (how, when, class, delay) = one;
-                    let got = catch_unwind(AssertUnwindSafe(|| cell(how, when, class, Duration::from_millis(delay))));
+                    let got =
+                        catch_unwind(AssertUnwindSafe(|| cell(how, when, class, Some(Duration::from_millis(delay)))));
                     let got = match got {
                         Ok(Some(longest)) => longest.as_millis().to_string(),
                         Ok(None) => "skipped".to_owned(),

@@ -72,6 +72,8 @@ impl Server {
             self.cut_off(id, &why);
             return false;
         }
+        // It may be off the GPU only now that this was heeded.
+        self.settle();
         self.shows_life(id);
         self.settle();
         true
@@ -436,6 +438,7 @@ impl Server {
         match event {
             PreemptEvent::Off { tenant, drained } => {
                 self.tell_arbiter(tenant, if drained { Event::Closed } else { Event::Preempted });
+                self.has_shown_life(tenant);
                 self.look_whether_it_answers(tenant);
             }
             PreemptEvent::Impossible { tenant, drained } => {
@@ -451,6 +454,7 @@ impl Server {
                     // It is to leave before it was let in, and a call of it waits.
                     self.tell_arbiter(id, Event::Preempted);
                 }
+                self.has_shown_life(id);
                 // Nobody may give it the GPU before somebody asks for it, and that one waits for this.
                 self.serve_deferred(id);
             }

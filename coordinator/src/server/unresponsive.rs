@@ -159,6 +159,17 @@ impl Server {
         }
     }
 
+    /// A tenant is off the GPU. It may have said its last word before: it is told nothing more that it would answer.
+    pub(super) fn has_shown_life(&mut self, id: TenantId) {
+        let has_answered = |tenant: &Tenant| {
+            let since = tenant.scheduling.left_out.filter(|_| !tenant.memory.is_taken());
+            since.is_some_and(|since| tenant.connection.was_heard_after(since))
+        };
+        if self.tenants.get(id).is_some_and(has_answered) {
+            self.shows_life(id);
+        }
+    }
+
     /// It is left out no longer, unless a user wants that.
     pub(super) fn let_in(&mut self, id: TenantId) {
         if let Some(tenant) = self.tenants.get_mut(id)

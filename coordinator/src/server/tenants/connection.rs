@@ -103,6 +103,11 @@ impl Connection {
         told.max(self.heard) + self.patience
     }
 
+    /// Whether it has said something since.
+    pub(in crate::server) fn was_heard_after(&self, since: Instant) -> bool {
+        self.heard > since
+    }
+
     /// It has answered in the end, and was not stopped: the machine is slow, or what it does takes long. A guest could feign that.
     pub(in crate::server) fn be_more_patient(&mut self) {
         if self.control.guest().is_none() {

@@ -542,12 +542,13 @@ impl Tenant {
                 let last = progress.waits_until()?;
                 Some([last.min(progress.since + GATE_LIMIT), last])
             }
-            None => {
+            Some(progress) if !progress.is_off() => None,
+            // It is off, paused or not, and was told to unmap something.
+            _ => {
                 let since = self.memory.oldest_batch().filter(|_| !self.turn.is_ending())?;
                 let last = self.connection.is_silent_at(since);
                 Some([last.min(since + LOOK), last])
             }
-            Some(_) => None,
         }
     }
 
