@@ -1,7 +1,7 @@
 //! Programs that say anything, in any order: some of it makes sense where it is said, some is changed in a few bytes, some comes with
 //! descriptors of anything. It costs nobody but themselves anything.
 //!
-//! What is said follows from a number, so that what was found can be said again: `tests/tests/fuzzed/seeds` keeps those that found something. With
+//! What is said follows from a number, so that what was found can be said again: `tests/fuzzed.seeds` keeps those that found something. With
 //! `BATON_FUZZ_SECONDS=3600` the long form goes on for so long, with numbers that nobody has tried.
 
 use std::collections::BTreeSet;
@@ -23,7 +23,7 @@ use baton_tests::form::Form;
 use baton_tests::hold::{self, LIMIT};
 
 const MIB: u64 = 1 << 20;
-const SEEDS: &str = include_str!("fuzzed/seeds");
+const SEEDS: &str = include_str!("../fuzzed.seeds");
 /// What one of them says.
 const WORDS: usize = 120;
 

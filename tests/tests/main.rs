@@ -13,7 +13,7 @@ mod copies; // timed
 mod corun; // timed
 mod delivery; // timed
 mod demo; // timed
-mod descriptors;
+mod descriptors; // timed
 mod doctor; // timed
 mod doors; // plain
 mod environment; // timed
@@ -21,7 +21,7 @@ mod every_hook; // plain
 mod failures; // timed
 mod first; // timed
 mod footprints; // timed
-mod fuzzed;
+mod fuzzed; // timed
 mod generated; // timed
 mod guests; // timed
 mod immovable; // timed
@@ -45,7 +45,7 @@ mod page; // timed
 mod pausing; // timed
 mod peers; // timed
 mod quiet; // plain
-mod quotas;
+mod quotas; // timed
 mod ready; // timed
 mod recut; // timed
 mod rules; // timed

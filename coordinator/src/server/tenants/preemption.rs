@@ -534,7 +534,9 @@ impl Tenant {
     fn is_taken_at(&self) -> Option<[Instant; 2]> {
         // What it has made since it last said what there is may run, until it says so.
         let is_all_known = self.preemption.begun == self.connection.theirs.channels_begun.load(Relaxed);
-        if !self.is_movable() || self.memory.is_taken() || self.scheduling.stuck.keeps_memory || !is_all_known {
+        let can_be =
+            self.is_movable() && self.preemption.works() && !self.scheduling.stuck.keeps_memory && is_all_known;
+        if !can_be || self.memory.is_taken() {
             return None;
         }
         match self.preemption.progress {
