@@ -22,7 +22,6 @@ The first answer comes unasked, when a few steps are done: {"pid", "bytes": of d
 """
 
 import os
-import select
 import sys
 import threading
 import time
@@ -31,7 +30,7 @@ from ctypes import byref, c_size_t, c_uint, c_uint64, c_void_p
 from loads import SERVED, SHARED
 from loads.digest import Digest
 from loads.driver_spinning import DEVICEMAP
-from loads.worker import Worker
+from loads.worker import Worker, serve
 
 WARM_UP = 3
 PIECES = "pieces"
@@ -202,19 +201,6 @@ class Program:
         return self.load.unstick()
 
 
-def serve(program, answer, lines):
-    """The loop over steps and commands."""
-    while True:
-        # One command at a time is sent, so that none waits in a buffer where `select` sees it not.
-        if program.runs and not select.select([lines], [], [], program.gap)[0]:
-            program.step()
-            continue
-        command, *words = lines.readline().split() or ["quit"]
-        if command == "quit":
-            break
-        answer(getattr(program, command)(*words))
-
-
 def main():
     """Gets ready and serves."""
     number = {"type": int, "default": 0}
@@ -232,7 +218,7 @@ def main():
     program = Program(load, arguments.gap)
     program.steps(WARM_UP)
     worker.ready(pid=os.getpid(), bytes=load.bytes())
-    serve(program, worker.answer, sys.stdin)
+    serve(program, worker.answer, sys.stdin, program.gap)
 
 
 if __name__ == "__main__":

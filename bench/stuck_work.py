@@ -19,12 +19,11 @@ The first answer comes unasked, when the program is ready: {"pid", "kernel_ms": 
 """
 
 import os
-import select
 import sys
 import time
 
 from loads import SPINNING
-from loads.worker import Worker
+from loads.worker import Worker, serve
 
 WARM_UP = 20
 # Of a kernel that takes a few milliseconds, and how many of them are queued at once.
@@ -113,19 +112,6 @@ def timed(spin, rounds):
     spin.launch(rounds)
     spin.wait()
     return (time.perf_counter() - start) * 1e3
-
-
-def serve(program, answer, lines):
-    """The loop over steps and commands."""
-    while True:
-        # One command at a time is sent, so that none waits in a buffer where `select` sees it not.
-        if program.runs and not select.select([lines], [], [], 0)[0]:
-            program.step()
-            continue
-        command, *words = lines.readline().split() or ["quit"]
-        if command == "quit":
-            break
-        answer(getattr(program, command)(*words))
 
 
 def main():

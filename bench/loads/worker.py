@@ -3,10 +3,24 @@
 import argparse
 import json
 import os
+import select
 import sys
 
 from common.programs import ABSENT, mapped_libraries
 from loads import SETTINGS, found
+
+
+def serve(program, answer, lines, gap=0):
+    """The loop over commands, and over the program's steps while it `runs`, with so many seconds after each."""
+    while True:
+        # One command at a time is sent, so that none waits in a buffer where `select` sees it not.
+        if program.runs and not select.select([lines], [], [], gap)[0]:
+            program.step()
+            continue
+        command, *words = lines.readline().split() or ["quit"]
+        if command == "quit":
+            break
+        answer(getattr(program, command)(*words))
 
 
 class Worker:
