@@ -1,6 +1,6 @@
 //! The coordinator's log: few lines however often something happens, in a file that stays small.
 //!
-//! What strangers do shows in the log, and they may do it without end. So each **kind** of line, which is a place in the source, comes
+//! The log shows what strangers do, and they may do it without end. So each **kind** of line, which is a place in the source, comes
 //! once a second in the long run, with the number of those that were left out. A few may come at once.
 
 use std::collections::HashMap;
@@ -64,7 +64,7 @@ impl Kind {
         Self { may: AT_ONCE, since: now, left_out: 0, last: (Level::Info, String::new()) }
     }
 
-    /// Whether one more may come: then how many were left out before.
+    /// If one more may come, how many were left out before.
     fn admits(&mut self, now: Instant) -> Option<u64> {
         let pauses = now.saturating_duration_since(self.since).as_secs() / PAUSE.as_secs();
         if pauses > 0 {
@@ -79,7 +79,7 @@ impl Kind {
         Some(std::mem::take(&mut self.left_out))
     }
 
-    /// What is to be said of those that were left out, if it is time for that.
+    /// The line about those that were left out, if it is time for that.
     fn sum(&mut self, now: Instant) -> Option<(Level, String)> {
         let left_out = std::mem::take(&mut self.left_out);
         if left_out > 0 && self.admits(now).is_some() {
@@ -130,7 +130,7 @@ impl log::Log for Log {
     }
 
     fn log(&self, record: &Record<'_>) {
-        // Whoever wants to know everything does.
+        // A user who wants to know everything does.
         if record.level() > Level::Info {
             return self.write((record.level(), record.args().to_string()));
         }

@@ -106,7 +106,7 @@ pub fn kind(root: &Root, file: &Path) -> Kind {
     Kind::Dynamic
 }
 
-/// Whether a file is a program rather than a script, of whatever machine.
+/// True if a file is a program rather than a script, of whatever machine.
 pub fn is_binary(root: &Root, file: &Path) -> bool {
     let mut magic = [0u8; ELFMAG.len()];
     root.open(file).and_then(|mut file| file.read_exact(&mut magic)).is_ok() && magic == ELFMAG

@@ -129,7 +129,7 @@ pub struct Settings {
     /// back to the driver instead, and made anew. With `strict`, nothing is taken from a program that does not answer. [default: users]
     #[arg(long, value_name = "users|strict", env = "BATON_SERVE_ISOLATION")]
     pub isolation: Option<Isolation>,
-    /// What becomes of a program that does not answer while others wait for what cannot be taken from it: `wait` for it, or `kill` it.
+    /// A program does not answer, and others wait for what cannot be taken from it: `wait` for it, or `kill` it.
     /// [default: wait for your own, kill those of other users]
     #[arg(long, value_name = "wait|kill", env = "BATON_SERVE_ON_STUCK")]
     pub on_stuck: Option<OnStuck>,

@@ -127,13 +127,10 @@ impl Bytes {
     }
 }
 
+/// A frame of a class that an owner may have: one of its own, or else one that nobody has had.
 fn first(list: &[Frames], class: SizeClass, owner: Owner) -> Option<FrameId> {
-    of_each(owner, |of| Some(list[class.index()].range((of, FrameId(0))..=(of, FrameId(u32::MAX))).next()?.1))
-}
-
-/// Something of an owner's frames, or else of those that nobody has had.
-fn of_each<T>(owner: Owner, what: impl Fn(Owner) -> Option<T>) -> Option<T> {
-    what(owner).or_else(|| what(Owner::NONE))
+    let of = |owner| list[class.index()].range((owner, FrameId(0))..=(owner, FrameId(u32::MAX))).next();
+    of(owner).or_else(|| of(Owner::NONE)).map(|(_, id)| *id)
 }
 
 impl Arena {
