@@ -312,11 +312,12 @@ impl Extents {
         gave_up == Some(true)
     }
 
-    /// One leaves whose tenant does not unmap it now. Says which frame the tenant goes on having mapped, if that is news.
-    pub fn leave_behind(&mut self, id: ExtentId) -> Option<FrameId> {
+    /// One leaves whose tenant does not unmap it now. Says which frame the tenant goes on having mapped, and whether that is news: it may
+    /// have been on its way back there.
+    pub fn leave_behind(&mut self, id: ExtentId) -> Option<(FrameId, bool)> {
         self.change(id, |extent| {
             let ExtentState::Leaving { frame, unmapped: false, .. } = extent.state else { return None };
-            extent.left_behind.replace(frame).is_none().then_some(frame)
+            Some((frame, extent.left_behind.replace(frame).is_none()))
         })?
     }
 

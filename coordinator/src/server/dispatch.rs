@@ -307,6 +307,8 @@ impl Server {
         if self.arbiter.is_let_in_at_any_time(id) && !self.preemptions().is_on_the_gpu_or_resumed(id) {
             return;
         }
+        // What it has is its own again.
+        self.memory().untake(id);
         self.turns().begin(id, decided);
         self.serve_deferred(id);
     }
@@ -410,6 +412,7 @@ impl Server {
     }
 
     fn remembered(&mut self, event: MemoryEvent) {
+        log::debug!("{event:?}");
         match event {
             MemoryEvent::AllHere(unit) => {
                 // Those of a unit are let in one by one, as soon as each is on the GPU again.
@@ -430,11 +433,19 @@ impl Server {
             MemoryEvent::CorunnersInTheWay => self.part(),
             MemoryEvent::SpareInTheWay(id) => self.compact(id),
             MemoryEvent::Consolidates(id) => self.tell_arbiter(id, Event::Grown),
+            // It may have been let in before.
+            MemoryEvent::Whole(id) => {
+                let is_paused = |tenant: &Tenant| tenant.preemption.is_paused();
+                if self.arbiter.is_let_in_at_any_time(id) && self.tenants.get(id).is_some_and(is_paused) {
+                    self.grant(id);
+                }
+            }
             MemoryEvent::Spoiled(id) => self.kill(id, "its memory could not be copied"),
         }
     }
 
     fn preempted(&mut self, event: PreemptEvent) {
+        log::debug!("{event:?}");
         match event {
             PreemptEvent::Off { tenant, drained } => {
                 self.tell_arbiter(tenant, if drained { Event::Closed } else { Event::Preempted });

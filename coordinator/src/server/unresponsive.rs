@@ -105,11 +105,15 @@ impl Server {
         }
     }
 
-    /// One whose memory was taken has its turns where it was, if it lives and cannot answer: it answers when its work has gone on.
+    /// One whose memory was taken has its turns where it was, if it lives and cannot answer: it answers when its work has gone on. Not if
+    /// it was told to unmap something: it could then, and may do so at any time.
     fn returns_in_place(&mut self, id: TenantId) -> bool {
-        let lives = |tenant: &&mut Tenant| tenant.lives_on() || tenant.is_in_driver();
+        let lives = |tenant: &&mut Tenant| {
+            (tenant.lives_on() || tenant.is_in_driver()) && tenant.memory.to_be_unmapped().is_empty()
+        };
         let Some(tenant) = self.tenants.get_mut(id).filter(lives) else { return false };
         let returns = tenant.may_return_in_place() && tenant.memory.return_in_place();
+        log::debug!("{id:?} lives and cannot answer: it returns in place now: {returns}");
         if returns {
             // It may have been given up in its last turn.
             self.let_in(id);
@@ -149,7 +153,6 @@ impl Server {
         if !tenant.preemption.is_under_way() || tenant.preemption.has_passed() {
             log::info!("{} answers again", tenant.name);
             if let Some(tenant) = self.tenants.get_mut(id) {
-                tenant.scheduling.in_place = (0, None);
                 if !tenant.scheduling.was_stopped {
                     tenant.connection.be_more_patient();
                 }

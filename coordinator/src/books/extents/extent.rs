@@ -250,6 +250,12 @@ impl Extent {
         self.left_behind
     }
 
+    /// Whether it comes back to the frame that its tenant was left with, and still has mapped.
+    pub fn comes_in_place(&self) -> bool {
+        let comes = matches!(self.state, ExtentState::Reserved { .. } | ExtentState::Arriving { .. });
+        comes && self.left_behind.is_some_and(|frame| self.state.frame() == Some(frame))
+    }
+
     /// Whether the tenant may have something mapped there, in its own frame or in one that was.
     pub(super) fn may_be_mapped(&self) -> bool {
         self.state.may_be_mapped() || self.left_behind.is_some()

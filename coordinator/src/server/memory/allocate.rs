@@ -361,6 +361,7 @@ impl Access<'_> {
             tenant.memory.history.forget(*extent);
             if let Some(frame) = freed.left_behind() {
                 self.memory.arena.unhold(frame);
+                self.is_whole_again(id);
             }
             if matches!(freed.state(), ExtentState::Leaving { .. }) {
                 // It was taken, and is still being copied.

@@ -98,6 +98,8 @@ pub(super) enum MemoryEvent {
     SpareInTheWay(TenantId),
     /// Some of its memory is to become one piece: it has to leave the GPU, and to come in anew.
     Consolidates(TenantId),
+    /// Nothing of others is mapped there any more.
+    Whole(TenantId),
     /// A copy of its memory failed, so it could only go on with wrong contents.
     Spoiled(TenantId),
 }

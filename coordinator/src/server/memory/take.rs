@@ -17,10 +17,10 @@ use std::sync::atomic::Ordering::SeqCst;
 use baton_contract::messages::{ExtentId, MAX_LISTED, MemoryCommand};
 use baton_contract::page::{PAUSED, TAKEN};
 
-use super::Access;
 use super::transfer::Group;
+use super::{Access, MemoryEvent};
 use crate::books::arena::FrameId;
-use crate::books::extents::{ExtentState, Half, Holds};
+use crate::books::extents::{Extent, ExtentState, Half, Holds};
 use crate::policy::arbiter::TenantId;
 use crate::server::tenants::memory::Batch;
 use crate::server::tenants::tenant::Tenant;
@@ -43,14 +43,15 @@ impl Access<'_> {
     pub(super) fn leave_behind(&mut self, id: TenantId, extents: &[ExtentId]) {
         for extent in extents {
             let behind = self.tenants.extents(id).and_then(|mut own| own.leave_behind(*extent));
-            if let Some(frame) = behind {
+            let Some((frame, is_news)) = behind else { continue };
+            if is_news {
                 // Before anybody else gets it: from here on the tenant must not go on by itself.
                 if let Some(tenant) = self.tenants.get(id) {
                     tenant.connection.page.taken.store(TAKEN, SeqCst);
                 }
                 self.memory.arena.hold(frame);
-                self.half_left(id, *extent, Half::Unmapped);
             }
+            self.half_left(id, *extent, Half::Unmapped);
         }
     }
 
@@ -64,22 +65,25 @@ impl Access<'_> {
         self.is_whole_again(id);
     }
 
-    /// Nothing of others is mapped in a tenant any more that answers: it may go on without us.
-    fn is_whole_again(&self, id: TenantId) {
+    /// If nothing of others is mapped in a tenant any more that answers, it may go on without us, and with us.
+    pub(super) fn is_whole_again(&mut self, id: TenantId) {
         if let Some(tenant) = self.tenants.get(id)
             && !tenant.memory.is_taken()
             && tenant.extents().counts().left_behind == 0
+            && tenant.connection.page.taken.swap(0, SeqCst) == TAKEN
         {
-            tenant.connection.page.taken.store(0, SeqCst);
+            self.happened(MemoryEvent::Whole(id));
         }
     }
 
-    /// A tenant answers again, and can change mappings: it unmaps what it was left with.
+    /// A tenant answers again, and can change mappings, or is let in: it unmaps what it was left with, but for what is on its way back
+    /// there.
     pub(in crate::server) fn untake(&mut self, id: TenantId) {
         let Some(tenant) = self.tenants.get_mut(id).filter(|tenant| tenant.memory.is_taken()) else { return };
         tenant.memory.untake();
         let told: HashSet<ExtentId> = tenant.memory.to_be_unmapped().into_iter().collect();
-        let behind = tenant.extents().iter().filter(|(_, extent)| extent.left_behind().is_some());
+        let is_left = |extent: &Extent| extent.left_behind().is_some() && !extent.comes_in_place();
+        let behind = tenant.extents().iter().filter(|(_, extent)| is_left(extent));
         let behind: Vec<ExtentId> = behind.map(|(extent, _)| extent).filter(|extent| !told.contains(extent)).collect();
         for extents in behind.chunks(MAX_LISTED) {
             let Some(tenant) = self.tenants.get_mut(id) else { return };
@@ -115,6 +119,7 @@ impl Access<'_> {
                 ready.push(extent);
             }
         }
+        log::debug!("{id:?} returns in place: {} extents come, others leave {}", ready.len(), lent.len());
         self.start_copies(id, &ready);
         if lent.is_empty() {
             return;

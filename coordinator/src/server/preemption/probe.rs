@@ -25,6 +25,7 @@ impl Access<'_> {
     /// It has answered.
     pub(super) fn probed(&mut self, id: TenantId, number: u32) {
         let Some(tenant) = self.tenants.get_mut(id) else { return };
+        tenant.has_answered();
         match tenant.preemption.probed(number) {
             Probed::Nothing => {}
             Probed::Pause => self.start_pausing(id),

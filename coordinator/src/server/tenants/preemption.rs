@@ -530,7 +530,7 @@ impl Tenant {
         self.preemption.is_off() || self.memory.is_taken() && self.preemption.is_paused()
     }
 
-    /// When its memory is taken, if it does not answer before: at the second time if its process is not even stopped.
+    /// When its memory is taken, if it does not answer before: at the second time if nothing is known that keeps it from that.
     fn is_taken_at(&self) -> Option<[Instant; 2]> {
         // What it has made since it last said what there is may run, until it says so.
         let is_all_known = self.preemption.begun == self.connection.theirs.channels_begun.load(Relaxed);
@@ -558,7 +558,8 @@ impl Tenant {
     pub(in crate::server) fn is_to_be_taken(&self) -> bool {
         let now = Instant::now();
         self.is_taken_at().is_some_and(|[first, last]| {
-            now >= last || now >= first && self.connection.process.is_stopped() == Some(true)
+            let is_hopeless = || self.connection.process.is_stopped() == Some(true) || self.is_still_in_driver();
+            now >= last || now >= first && is_hopeless()
         })
     }
 

@@ -51,9 +51,10 @@ pub(in crate::server) struct Tenant {
     pub(in crate::server) turn: Turn,
 }
 
-/// For how long others go on after a turn in which one that waits in the driver did not come back from there. It doubles each time.
-const IN_VAIN: Duration = Duration::from_secs(2);
-const MOST_DOUBLINGS: u32 = 4;
+/// For how long others go on after a turn in which one that waits in the driver did not come back from there. It doubles each time, up
+/// to 8 s.
+const IN_VAIN: Duration = Duration::from_secs(1);
+const MOST_DOUBLINGS: u32 = 3;
 
 /// What is done with one that does not answer.
 #[derive(Clone, Copy, Debug, Default)]
@@ -139,6 +140,16 @@ impl Tenant {
             self.scheduling.in_place = (turns + 1, Some(now + pause));
         }
         may
+    }
+
+    /// Whether it had a turn where it was, and is inside of the same call of its driver: nothing is to be expected of it.
+    pub(in crate::server) fn is_still_in_driver(&self) -> bool {
+        self.scheduling.in_place.0 > 0 && self.is_in_driver()
+    }
+
+    /// It answers: its turns where it was were not in vain.
+    pub(in crate::server) fn has_answered(&mut self) {
+        self.scheduling.in_place = (0, None);
     }
 
     /// Whether its memory can be moved, as far as it itself is concerned.
