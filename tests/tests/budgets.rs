@@ -2,7 +2,7 @@
 
 use std::fs::Permissions;
 use std::io::ErrorKind;
-use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use baton_contract::messages::{
     Admission, Answer, ExtentId, FromCoordinator, Message as _, Opening, Refusal, Request, TurnReport,
 };
 use baton_contract::wire::{GpuNumber, MAX_DESCRIPTORS};
-use baton_tests::bare_tenant::{BareTenant, as_user, greeting};
+use baton_tests::bare_tenant::{self, BareTenant, as_user, greeting};
 use baton_tests::coordinator::{Coordinator, Prepared, Serving, other_descriptors, program, tenant};
 use baton_tests::hold::{self, LIMIT};
 use baton_tests::running::Running;
@@ -179,7 +179,7 @@ fn whoever_connects_for_ever_keeps_neither_tenants_nor_tools_from_being_served_a
         if user == UNINVITED {
             // Each is told why it is sent away, as far as it listens.
             let told = as_user(user, || {
-                let socket = link::connect(&socket, Chosen::ByUser, LIMIT).expect("it listens");
+                let socket = bare_tenant::connection(&socket);
                 link::receive(socket.as_fd(), false).expect("an answer").expect("an answer")
             });
             let answer = FromCoordinator::decode(&told.message);
@@ -242,7 +242,7 @@ fn a_guest_that_holds_all_the_connections_it_may_does_not_lock_the_owner_out() {
         let mut held = Vec::new();
         loop {
             assert!(held.len() < 1000, "there is a limit");
-            let connection = link::connect(&socket, Chosen::ByUser, LIMIT).expect("it listens");
+            let connection = bare_tenant::connection(&socket);
             let _ = link::send(connection.as_fd(), &expect, &[], false);
             match answer(&connection).expect("an answer").0 {
                 Admission::Offer { .. } => held.push(connection),
@@ -277,12 +277,8 @@ fn a_guest_gets_no_more_than_its_part_of_the_tenants_and_the_owner_comes_in_at_o
     let refused = as_user(GUEST, || {
         loop {
             assert!(inside.len() + waiting.len() < 1000, "there is a limit");
-            let connection = link::connect(&socket, Chosen::ByUser, LIMIT).expect("it listens");
-            // SAFETY: plain integers; the new descriptor is nobody else's.
-            let own = unsafe { libc::syscall(libc::SYS_pidfd_open, libc::getpid(), 0) as i32 };
-            // SAFETY: new, and ours.
-            let own: OwnedFd = unsafe { OwnedFd::from_raw_fd(own) };
-            link::send(connection.as_fd(), &hello, &[own.as_fd()], false).expect("it listens");
+            let connection = bare_tenant::connection(&socket);
+            bare_tenant::greet(&connection, &hello).expect("it listens");
             let (answer, pages) = answer(&connection).expect("an answer");
             match answer {
                 Admission::Welcome { .. } => inside.push((connection, pages)),
