@@ -21,7 +21,8 @@ program of another user (`--allow-uid`), and before and after each of them nobod
 Each is one of `--parts`, and `--repeat` says how often all of this is done. A guest's P99 is
 compared with the mean of those just before and after it. The training's speed is compared with
 that alone where the guest only attacks, and with that beside `fair` where it has the GPU in turns;
-the table has both. All memory that the guest may have fits the arena, beside the others'.
+the table has both. All memory that guests may have (`--guest-arena` each, and two of them:
+`--guest-tenants 2`) fits the arena beside the others': else programs take turns, and wait for copies.
 
 Only root can be two users. `--baton` is a folder with `baton`, `libbaton.so`, `serve_mlp`,
 `train_mlp` (of `examples/`) and `hostile` (`cargo build --release -p baton-tests --bin hostile`).
@@ -48,6 +49,8 @@ from common.coordinator import Coordinator, Driver, Install, NoCoordinator
 from common.holding import CannotHold, halted
 
 OWN, GUEST, UNINVITED = None, 65534, 65533
+# Each may have a part of the arena. All of them fit it beside the owner's.
+GUEST_TENANTS = 2
 WITHOUT, FAIR = "without", "fair"
 # Guests that are the program `hostile`, by what it is told, and as whom.
 ATTACKS = {
@@ -76,14 +79,14 @@ MODEL = {
 SIZES = {
     "sim": {
         "arena": "128MiB",
-        "guest_arena": "64MiB",
+        "guest_arena": "32MiB",
         "host_pool": "128MiB",
         "serve": "--width 128 --layers 4 --batch 8 --check 0",
         "train": "--batch 32 --inputs 64 --hidden 128 --steps 100000000 --every 1 --verify 0",
     },
     "gpu": {
         "arena": "4GiB",
-        "guest_arena": "2GiB",
+        "guest_arena": "1GiB",
         "host_pool": "2GiB",
         "serve": "--width 2048 --layers 8 --batch 4 --check 0",
         "train": "--batch 2048 --inputs 1024 --hidden 4096 --steps 100000000 --every 1 --verify 0",
@@ -235,7 +238,8 @@ class Scene:
 
     def __init__(self, arguments, driver, sizes, folder):
         self.arguments, self.driver, self.sizes, self.folder = arguments, driver, sizes, folder
-        more = ["--allow-uid", str(GUEST), "--guest-arena", sizes["guest_arena"]]
+        more = ["--allow-uid", str(GUEST), "--guest-tenants", str(GUEST_TENANTS)]
+        more += ["--guest-arena", sizes["guest_arena"]]
         more += arguments.serve.split()
         self.serving = Coordinator(driver, sizes["arena"], sizes["host_pool"], more=more)
         # Guests come here.
@@ -480,7 +484,7 @@ def parse():
     parser.add_argument("--limit-ms", type=float, default=5, help="what P99 may grow by")
     parser.add_argument("--limit-share", type=float, default=0.9, help="of the training's speed")
     parser.add_argument("--arena", help="if it is to be another, as in `baton serve`")
-    parser.add_argument("--guest-arena", help="what guests may have of it")
+    parser.add_argument("--guest-arena", help="what each of the guest's may have of it")
     parser.add_argument("--server", help="options of `serve_mlp`, in one word")
     parser.add_argument("--training", help="options of `train_mlp`, in one word")
     parser.add_argument("--serve", default="", help="more options for `baton serve`, in one word")

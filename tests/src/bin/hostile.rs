@@ -111,7 +111,7 @@ fn connects(socket: &Path, random: &mut Random) {
     }
 }
 
-/// What the coordinator says to a tenant until there is nothing more. True if it is to have the GPU now.
+/// Does what the coordinator says to a tenant, until there is nothing more. True if it is to have the GPU now.
 fn obey(tenant: &mut BareTenant) -> bool {
     let mut is_granted = false;
     while let Ok(Some(received)) = link::receive(tenant.control.as_fd(), true) {
@@ -125,6 +125,7 @@ fn obey(tenant: &mut BareTenant) -> bool {
                 tenant.tell(&TurnReport::Closed { grant, drain_micros: 0 });
                 is_granted = false;
             }
+            Ok((_, FromCoordinator::Memory(command))) => tenant.done(&command),
             _ => {}
         }
     }
