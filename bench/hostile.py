@@ -278,6 +278,8 @@ class Scene:
     def hostile(self, what, user):
         """The program that does harm."""
         argv = [self.driver.install.folder / "hostile", what, self.serving.socket]
+        # Who uses up the processors is the system's business; with few of them all would measure that.
+        argv = ["nice", "-n", self.arguments.nice, *argv]
         return Program(argv, {}, self.folder, user)
 
     def requests(self, count, seed):
@@ -487,12 +489,15 @@ def parse():
     parser.add_argument("--guest-arena", help="what each of the guest's may have of it")
     parser.add_argument("--server", help="options of `serve_mlp`, in one word")
     parser.add_argument("--training", help="options of `train_mlp`, in one word")
+    parser.add_argument("--nice", type=int, help="of guests that attack (0; on `sim` 19)")
     parser.add_argument("--serve", default="", help="more options for `baton serve`, in one word")
     parser.add_argument("--driver", help="if it is to be another: `sim`, or a file")
     arguments = parser.parse_args()
     missing = [file for file in FILES if not (arguments.baton / file).is_file()]
     if missing:
         parser.error(f"not in {arguments.baton}: {', '.join(missing)}")
+    if arguments.nice is None:
+        arguments.nice = 19 if arguments.driver == "sim" else 0
     if os.geteuid() != 0:
         parser.error("only root can be two users")
     return arguments
