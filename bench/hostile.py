@@ -12,6 +12,7 @@ program of another user (`--allow-uid`), and before and after each of them nobod
     floods      messages of every kind over its own tenants' sockets, as fast as they go
     connects    connections that are opened and closed, some with a first message
     uninvited   the same of a user who is not on the list
+    crowds      10,000 connections at once, half of them silent, which stay open
     hoards      all tenants, memory, leases and connections that it gets; answers stay unread
     scribbles   random words on every page and piece of memory that it was sent
     stops       as fair, but stopped (SIGSTOP) and continued at random
@@ -58,11 +59,12 @@ ATTACKS = {
     "floods": ("floods", GUEST),
     "connects": ("connects", GUEST),
     "uninvited": ("connects", UNINVITED),
+    "crowds": ("crowds", GUEST),
     "hoards": ("hoards", GUEST),
     "scribbles": ("scribbles", GUEST),
     "mute": ("mute", GUEST),
 }
-PARTS = [FAIR, "burns", "floods", "connects", "uninvited", "hoards", "scribbles"]
+PARTS = [FAIR, "burns", "floods", "connects", "uninvited", "crowds", "hoards", "scribbles"]
 PARTS += ["stops", "held", "mute"]
 # Those have the GPU in turns with the training.
 IN_TURNS = {FAIR, "floods", "stops", "held", "mute"}

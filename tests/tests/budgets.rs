@@ -4,6 +4,7 @@ use std::fs::Permissions;
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -14,10 +15,13 @@ use baton_contract::messages::{
 };
 use baton_contract::wire::{GpuNumber, MAX_DESCRIPTORS};
 use baton_tests::bare_tenant::{self, BareTenant, as_user, greeting};
-use baton_tests::coordinator::{Coordinator, Prepared, Serving, other_descriptors, program, tenant};
+use baton_tests::coordinator::{Coordinator, Prepared, Serving, SetAtEnd, other_descriptors, program, tenant};
+use baton_tests::form::Form;
 use baton_tests::hold::{self, LIMIT};
 use baton_tests::running::Running;
-use baton_tests::{around, is_root};
+use baton_tests::{around, built, is_root};
+
+use crate::guests::copied;
 
 const MIB: u64 = 1 << 20;
 /// The user who is let in.
@@ -191,6 +195,65 @@ fn whoever_connects_for_ever_keeps_neither_tenants_nor_tools_from_being_served_a
         }
         assert!(running.ask("quit", LIMIT).ends_with(" ok"));
     }
+}
+
+/// So many connections at once, in several processes of a user; half of them say something. Meanwhile, and when all are there, the
+/// owner gets answers, and comes in.
+#[track_caller]
+fn crowd(form: Form) {
+    if !is_root() {
+        return;
+    }
+    let (processes, each) = (4, form.of(150, 2500));
+    for user in [UNINVITED, GUEST] {
+        let coordinator = Coordinator::of(with_guests(Serving::arena("64MiB")));
+        let mut running = hold::joined(&coordinator, "tenant", "normal", "24", None);
+        let without = longest(&coordinator, &mut running, 5);
+        let hostile = copied(coordinator.prepared(), &built().bin.join("hostile"));
+        let crowd = |_| {
+            let mut command = Command::new(&hostile);
+            command.arg("crowds").arg(coordinator.place.socket()).arg(each.to_string());
+            Running::start(command.current_dir("/").uid(user).gid(user), true, None)
+        };
+        let mut crowds: Vec<Running> = (0..processes).map(crowd).collect();
+        let (over, mut status_and_touch, mut came_in) = (AtomicBool::new(false), Duration::ZERO, Duration::ZERO);
+        std::thread::scope(|scope| {
+            let _end = SetAtEnd(&over);
+            let held = scope.spawn(|| {
+                for crowd in &mut crowds {
+                    while crowd.line(LIMIT) != "held" {}
+                }
+            });
+            // Once more when all are there.
+            let mut are_all_there = false;
+            while !std::mem::replace(&mut are_all_there, held.is_finished()) || came_in.is_zero() {
+                status_and_touch = status_and_touch.max(longest(&coordinator, &mut running, 1));
+                let start = Instant::now();
+                let ended = coordinator
+                    .run("new", "normal", &program("fill_and_check"), &["--megabytes", "8", "--rounds", "1"])
+                    .finish(LIMIT);
+                assert_eq!(ended.status, "exit status: 0", "{ended:?}");
+                came_in = came_in.max(start.elapsed());
+            }
+        });
+        println!(
+            "user {user}, {} connections: status and touch in {status_and_touch:?} at most ({without:?} without), a new program in {came_in:?}",
+            processes * each
+        );
+        drop(crowds);
+        assert!(running.ask("quit", LIMIT).ends_with(" ok"));
+    }
+}
+
+#[test]
+fn many_connections_at_once_keep_neither_tools_nor_programs_waiting() {
+    crowd(Form::Short);
+}
+
+#[test]
+#[ignore = "long: 10,000 connections of each of two users"]
+fn ten_thousand_connections_at_once_keep_neither_tools_nor_programs_waiting() {
+    crowd(Form::Long);
 }
 
 #[test]

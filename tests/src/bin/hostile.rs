@@ -1,8 +1,8 @@
-//! A program of another user that does a coordinator harm, as far as it is let: `hostile WHAT SOCKET`, until its input ends.
+//! A program of another user that does a coordinator harm, as far as it is let: `hostile WHAT SOCKET [COUNT]`, until its input ends.
 //! It knows nothing but the socket's place, and never uses the GPU's driver.
 //!
 //! `floods`: messages of every kind over its own tenants' sockets, as fast as they go. `connects`: connections that are opened
-//! and closed, some with a first message. `hoards`: all tenants, memory, leases and connections that it gets, and answers that it
+//! and closed, some with a first message. `crowds`: so many connections (10,000) at once, half of them silent. `hoards`: all tenants, memory, leases and connections that it gets, and answers that it
 //! never reads. `scribbles`: random words on everything that it is sent. `mute`: takes the GPU, and neither reads nor says
 //! anything more. `burns`: processor time alone, to tell what that does by itself.
 //!
@@ -42,7 +42,11 @@ struct Done {
     tenants: AtomicU64,
     bytes: AtomicU64,
     words: AtomicU64,
+    held: AtomicU64,
 }
+
+/// How many connections are opened at once.
+static COUNT: AtomicU64 = AtomicU64::new(10_000);
 
 static DONE: Done = Done {
     messages: AtomicU64::new(0),
@@ -50,17 +54,23 @@ static DONE: Done = Done {
     tenants: AtomicU64::new(0),
     bytes: AtomicU64::new(0),
     words: AtomicU64::new(0),
+    held: AtomicU64::new(0),
 };
 
 fn count(what: &AtomicU64, more: u64) {
     what.fetch_add(more, Ordering::Relaxed);
 }
 
+/// Says that somebody will come.
+fn expect(connection: &OwnedFd) -> std::io::Result<()> {
+    link::send(connection.as_fd(), &Opening::Expect.encode(GpuNumber::ANY), &[], false)
+}
+
 /// The UUID of the coordinator's GPU, and the connection that it was asked on. None for those who are not let in.
 fn expected(socket: &Path) -> Option<([u8; 16], OwnedFd)> {
     let connection = bare_tenant::connection(socket);
     count(&DONE.connections, 1);
-    link::send(connection.as_fd(), &Opening::Expect.encode(GpuNumber::ANY), &[], false).ok()?;
+    expect(&connection).ok()?;
     link::set_patience(&connection, Some(PATIENCE)).ok()?;
     let answer = link::receive(connection.as_fd(), false).ok().flatten()?;
     match FromCoordinator::decode(&answer.message) {
@@ -108,6 +118,39 @@ fn connects(socket: &Path, random: &mut Random) {
             drop(bare_tenant::connection(socket));
         }
         count(&DONE.connections, 1);
+    }
+}
+
+fn crowds(socket: &Path, _: &mut Random) {
+    let mine = COUNT.load(Ordering::Relaxed) / THREADS;
+    let open = |at| {
+        let connection = bare_tenant::connection(socket);
+        if at % 2 == 0 {
+            // Who is not let in may have gone already.
+            let _ = expect(&connection);
+        }
+        count(&DONE.connections, 1);
+        connection
+    };
+    let held: Vec<OwnedFd> = (0..mine).map(open).collect();
+    // Said by whoever has opened the last one.
+    if DONE.held.fetch_add(mine, Ordering::Relaxed) + mine >= mine * THREADS {
+        println!("held");
+    }
+    loop {
+        std::thread::park();
+        black_box(&held);
+    }
+}
+
+/// Lets this process open as many files as the system allows.
+fn open_many() {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: a structure that lives over both calls.
+    unsafe {
+        libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit);
+        limit.rlim_cur = limit.rlim_max;
+        libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
     }
 }
 
@@ -262,22 +305,30 @@ fn burns(_: &Path, random: &mut Random) {
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let kinds: [(&str, fn(&Path, &mut Random)); 6] = [
+    let kinds: [(&str, fn(&Path, &mut Random)); 7] = [
         ("floods", floods),
         ("connects", connects),
+        ("crowds", crowds),
         ("hoards", hoards),
         ("scribbles", scribbles),
         ("mute", mute),
         ("burns", burns),
     ];
     let known = match &words[..] {
-        [what, socket] => kinds.iter().find(|(name, _)| name == what).map(|(_, attack)| (*attack, socket.clone())),
+        [what, socket] => Some((what, socket)),
+        [what, socket, count] => count.parse().ok().map(|count| {
+            COUNT.store(count, Ordering::Relaxed);
+            (what, socket)
+        }),
         _ => None,
     };
-    let Some((attack, socket)) = known else {
-        eprintln!("usage: hostile {} SOCKET", kinds.map(|(name, _)| name).join("|"));
+    let attack =
+        known.and_then(|(what, socket)| Some((kinds.iter().find(|(name, _)| name == what)?.1, socket.clone())));
+    let Some((attack, socket)) = attack else {
+        eprintln!("usage: hostile {} SOCKET [COUNT]", kinds.map(|(name, _)| name).join("|"));
         return ExitCode::FAILURE;
     };
+    open_many();
     for seed in 0..THREADS {
         let socket = socket.clone();
         std::thread::spawn(move || {
@@ -293,7 +344,7 @@ fn main() -> ExitCode {
     println!("ready");
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
     let number = |what: &AtomicU64| what.load(Ordering::Relaxed);
-    let Done { messages, connections, tenants, bytes, words } = &DONE;
+    let Done { messages, connections, tenants, bytes, words, held: _ } = &DONE;
     println!(
         "{{\"messages\": {}, \"connections\": {}, \"tenants\": {}, \"bytes\": {}, \"words\": {}}}",
         number(messages),
