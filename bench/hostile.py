@@ -167,6 +167,7 @@ class Program:
             self.process.kill()
             self.process.wait()
         self._reader.join()
+        self.process.stdout.close()
         self.errors.close()
 
 
