@@ -14,7 +14,8 @@ program of another user (`--allow-uid`), and before and after each of them nobod
     uninvited   the same of a user who is not on the list
     crowds      10,000 connections at once, half of them silent, which stay open
     hoards      all tenants, memory, leases and connections that it gets; answers stay unread
-    scribbles   random words on every page and piece of memory that it was sent
+    scribbles   random words on every page that it was sent
+    apart       2 MiB of memory, and does nothing; as it says, its work cannot be paused
     stops       as fair, but stopped (SIGSTOP) and continued at random
     held        as fair, but the thread that obeys the coordinator is held at random (ptrace)
     mute        takes the GPU, reads nothing and says nothing more; comes again if it is ended
@@ -62,10 +63,11 @@ ATTACKS = {
     "crowds": ("crowds", GUEST),
     "hoards": ("hoards", GUEST),
     "scribbles": ("scribbles", GUEST),
+    "apart": ("apart", GUEST),
     "mute": ("mute", GUEST),
 }
 PARTS = [FAIR, "burns", "floods", "connects", "uninvited", "crowds", "hoards", "scribbles"]
-PARTS += ["stops", "held", "mute"]
+PARTS += ["stops", "held", "apart", "mute"]
 # Those have the GPU in turns with the training.
 IN_TURNS = {FAIR, "floods", "stops", "held", "mute"}
 # Those are for comparison.

@@ -62,6 +62,7 @@ GUESTS = {
     "scribbles": "writes on all pages that it has",
     "stops": "trains, stopped at random",
     "held": "trains, and does not obey at times",
+    "apart": "has memory, and cannot be paused",
     "mute": "takes the GPU and says nothing more",
 }
 # Whom a tenant of the cost measurement has beside it.

@@ -3,20 +3,21 @@
 //!
 //! `floods`: messages of every kind over its own tenants' sockets, as fast as they go. `connects`: connections that are opened
 //! and closed, some with a first message. `crowds`: so many connections (10,000) at once, half of them silent. `hoards`: all tenants, memory, leases and connections that it gets, and answers that it
-//! never reads. `scribbles`: random words on everything that it is sent. `mute`: takes the GPU, and neither reads nor says
+//! never reads. `scribbles`: random words on every page that it is sent. `apart`: some memory, and work that nobody can pause, as far
+//! as the coordinator is told; it obeys, and has no work. `mute`: takes the GPU, and neither reads nor says
 //! anything more. `burns`: processor time alone, to tell what that does by itself.
 //!
 //! It says `ready` when all of its threads are at it, and at the end what it has done.
 
 use std::hint::black_box;
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::panic::catch_unwind;
 use std::path::Path;
 use std::process::ExitCode;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use baton_contract::link;
 use baton_contract::messages::{
@@ -240,7 +241,7 @@ fn hoards(socket: &Path, _: &mut Random) {
     }
 }
 
-/// Where a page or a piece of memory that came is mapped, if it can be written.
+/// Where a page that came is mapped, if it can be written.
 fn writable(file: &OwnedFd) -> Option<&'static [AtomicU64]> {
     let (access, file) = (libc::PROT_READ | libc::PROT_WRITE, file.as_raw_fd());
     // SAFETY: a new mapping wherever the system likes.
@@ -253,34 +254,36 @@ fn scribbles(socket: &Path, random: &mut Random) {
     let hello = hello(socket, "scribble");
     loop {
         let Some(mut tenant) = join(socket, &hello) else { continue };
-        let mut pages: Vec<&[AtomicU64]> = tenant.pages.iter().filter_map(writable).collect();
+        let pages: Vec<&[AtomicU64]> = tenant.pages.iter().filter_map(writable).collect();
         for page in &tenant.pages {
             // SAFETY: plain integers: our own descriptor.
             unsafe { libc::ftruncate(page.as_raw_fd(), 0) };
         }
-        tenant.tell(&TurnReport::Demand);
-        let end = Instant::now() + Duration::from_secs(60);
-        let mut has_asked = false;
-        while Instant::now() < end && !pages.is_empty() {
+        let changed = CorunReport::ActivityChanged.encode(GpuNumber::FIRST);
+        let is_heard =
+            |sent: std::io::Result<()>| sent.map_or_else(|error| error.kind() == ErrorKind::WouldBlock, |()| true);
+        while !pages.is_empty() && is_heard(link::send(tenant.control.as_fd(), &changed, &[], true)) {
             for _ in 0..1000 {
                 let page = pages[random.below(pages.len())];
                 let word = if random.below(2) == 0 { random.next() } else { u64::MAX };
                 page[random.below(page.len())].store(word, Ordering::Relaxed);
             }
             count(&DONE.words, 1000);
-            let changed = CorunReport::ActivityChanged.encode(GpuNumber::FIRST);
-            if link::send(tenant.control.as_fd(), &changed, &[], true)
-                .is_err_and(|error| error.raw_os_error() != Some(libc::EAGAIN))
-            {
-                break;
-            }
-            if obey(&mut tenant) && !has_asked {
-                has_asked = true;
-                let request = tenant.allocation(2 << 20).encode(GpuNumber::FIRST);
-                let _ = link::send(tenant.requests.as_fd(), &request, &[], false);
-                let frames = link::receive(tenant.requests.as_fd(), false).ok().flatten();
-                pages.extend(frames.iter().flat_map(|answer| &answer.descriptors).filter_map(writable));
-            }
+            obey(&mut tenant);
+        }
+    }
+}
+
+fn apart(socket: &Path, _: &mut Random) {
+    let hello = hello(socket, "apart");
+    loop {
+        let Some(mut tenant) = join(socket, &hello) else { continue };
+        tenant.take_gpu();
+        let _ = ask(&tenant, &tenant.allocation(2 << 20));
+        // It panics when it is cut off.
+        loop {
+            obey(&mut tenant);
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
 }
@@ -305,12 +308,13 @@ fn burns(_: &Path, random: &mut Random) {
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let kinds: [(&str, fn(&Path, &mut Random)); 7] = [
+    let kinds: [(&str, fn(&Path, &mut Random)); 8] = [
         ("floods", floods),
         ("connects", connects),
         ("crowds", crowds),
         ("hoards", hoards),
         ("scribbles", scribbles),
+        ("apart", apart),
         ("mute", mute),
         ("burns", burns),
     ];
