@@ -24,7 +24,7 @@ Each is one of `--parts`, and `--repeat` says how often all of this is done. A g
 compared with the mean of those just before and after it. The training's speed is compared with
 that alone where the guest only attacks, and with that beside `fair` where it has the GPU in turns;
 the table has both. All memory that guests may have (`--guest-arena` each, and two of them:
-`--guest-tenants 2`) fits the arena beside the others': else programs take turns, and wait for copies.
+`--guest-tenants 2`) fits the arena beside the others': else all take turns, and wait for copies.
 
 Only root can be two users. `--baton` is a folder with `baton`, `libbaton.so`, `serve_mlp`,
 `train_mlp` (of `examples/`) and `hostile` (`cargo build --release -p baton-tests --bin hostile`).
@@ -39,21 +39,20 @@ import pathlib
 import random
 import shutil
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 
-from common import corunning, machine, programs, stats, table
+from common import machine, programs, table
 from common.coordinator import Coordinator, Driver, Install, NoCoordinator
 from common.holding import CannotHold, halted
+from common.hostility import FAIR, HEADER, WITHOUT, figures, rows_of, rows_shown, shortcomings
 
 OWN, GUEST, UNINVITED = None, 65534, 65533
 # Each may have a part of the arena. All of them fit it beside the owner's.
 GUEST_TENANTS = 2
-WITHOUT, FAIR = "without", "fair"
 # Guests that are the program `hostile`, by what it is told, and as whom.
 ATTACKS = {
     "burns": ("burns", GUEST),
@@ -68,10 +67,6 @@ ATTACKS = {
 }
 PARTS = [FAIR, "burns", "floods", "connects", "uninvited", "crowds", "hoards", "scribbles"]
 PARTS += ["stops", "held", "apart", "mute"]
-# Those have the GPU in turns with the training.
-IN_TURNS = {FAIR, "floods", "stops", "held", "mute"}
-# Those are for comparison.
-NOT_JUDGED = {FAIR, "burns"}
 FILES = ["baton", "libbaton.so", "serve_mlp", "train_mlp", "hostile"]
 # As in `baton bench corun`: slow enough for the CPU to compute everything within these times.
 MODEL = {
@@ -96,8 +91,6 @@ SIZES = {
         "train": "--batch 2048 --inputs 1024 --hidden 4096 --steps 100000000 --every 1 --verify 0",
     },
 }
-HEADER = ["beside", "n", "P50 ms", "P99 ms", "P99.9 ms", "most ms", "P99 - without"]
-HEADER += ["steps/s", "of without", "of fair", "result"]
 
 
 class Failed(RuntimeError):
@@ -283,7 +276,7 @@ class Scene:
     def hostile(self, what, user):
         """The program that does harm."""
         argv = [self.driver.install.folder / "hostile", what, self.serving.socket]
-        # Who uses up the processors is the system's business; with few of them all would measure that.
+        # Processors are the system's to share out; with few of them, that would be all one sees.
         argv = ["nice", "-n", self.arguments.nice, *argv]
         return Program(argv, {}, self.folder, user)
 
@@ -338,114 +331,6 @@ def cell(scene, name, number):
     }
 
 
-def figures(ms):
-    """Of requests' times."""
-    return {
-        "n": len(ms),
-        "p50_ms": corunning.quantile(ms, 0.5),
-        "p99_ms": corunning.quantile(ms, 0.99),
-        "p999_ms": corunning.quantile(ms, 0.999),
-        "max_ms": max(ms),
-    }
-
-
-def quartiles(values):
-    """Median and quartiles; None of none."""
-    return stats.summary(values) if values else None
-
-
-def rows_of(cells):
-    """A row for each guest, of all rounds, with what it changes against those beside it."""
-    rows = []
-    for name in dict.fromkeys(one["name"] for one in cells):
-        mine = [at for at, one in enumerate(cells) if one["name"] == name]
-        added, of_without, of_fair = [], [], []
-        for at in mine:
-            one = cells[at]
-            # Those just before and after it, in the same round.
-            alone = [cells[i] for i in (at - 1, at + 1) if 0 <= i < len(cells)]
-            alone = [c for c in alone if c["name"] == WITHOUT and c["round"] == one["round"]]
-            if name != WITHOUT and alone:
-                added.append(one["p99_ms"] - statistics.fmean(c["p99_ms"] for c in alone))
-                usual = statistics.fmean(c["steps_per_second"] for c in alone)
-                of_without.append(one["steps_per_second"] / usual if usual else 0)
-            fair = [c for c in cells if c["name"] == FAIR and c["round"] == one["round"]]
-            if fair and fair[0]["steps_per_second"] and name in IN_TURNS - {FAIR}:
-                of_fair.append(one["steps_per_second"] / fair[0]["steps_per_second"])
-        did = {}
-        for at in mine:
-            for what, count in cells[at]["did"].items():
-                did[what] = did.get(what, 0) + count
-        rows.append(
-            {
-                "name": name,
-                **figures([ms for at in mine for ms in cells[at]["ms"]]),
-                "steps_per_second": statistics.median(cells[at]["steps_per_second"] for at in mine),
-                "added_ms": quartiles(added),
-                "of_without": quartiles(of_without),
-                "of_fair": quartiles(of_fair),
-                "did": did,
-                "came": sum(cells[at]["came"] for at in mine),
-            }
-        )
-    return rows
-
-
-def share_of(row):
-    """The training's speed against what it could be beside that guest."""
-    return row["of_fair"] if row["name"] in IN_TURNS else row["of_without"]
-
-
-def faults(row, limit_ms, limit_share):
-    """What is beyond the limits, in words."""
-    if row["name"] in NOT_JUDGED or row["name"] == WITHOUT:
-        return []
-    found = []
-    if row["added_ms"] and row["added_ms"]["median"] > limit_ms:
-        found.append(f"P99 + {row['added_ms']['median']:.1f} ms")
-    share = share_of(row)
-    if share and share["median"] < limit_share:
-        found.append(f"steps × {share['median']:.2f}")
-    return found
-
-
-def spread(found, digits=2):
-    """A median and its quartiles."""
-    if not found:
-        return "-"
-    low, high = found["first_quartile"], found["third_quartile"]
-    return f"{found['median']:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
-
-
-def rows_shown(result):
-    """The table's rows."""
-    lines = []
-    for row in result["rows"]:
-        wrong = faults(row, result["limit_ms"], result["limit_share"])
-        judged = "" if row["name"] in NOT_JUDGED or row["name"] == WITHOUT else "ok"
-        times = (f"{row[name]:.2f}" for name in ("p50_ms", "p99_ms", "p999_ms", "max_ms"))
-        lines.append(
-            [
-                row["name"],
-                row["n"],
-                *times,
-                spread(row["added_ms"], 1),
-                f"{row['steps_per_second']:.1f}",
-                spread(row["of_without"]),
-                spread(row["of_fair"]),
-                ", ".join(wrong) or judged,
-            ]
-        )
-    return lines
-
-
-def shortcomings(result):
-    """All that is wrong, in words."""
-    limits = result["limit_ms"], result["limit_share"]
-    wrong = [f"{row['name']}: {fault}" for row in result["rows"] for fault in faults(row, *limits)]
-    return [*result["failures"], *wrong]
-
-
 def rounds(arguments, driver, sizes, folder, result):
     """All cells of all rounds, each written down as it comes."""
     cells = []
@@ -462,8 +347,9 @@ def rounds(arguments, driver, sizes, folder, result):
                         result["failures"].append(f"{name}, round {number}: {failure}")
                         raise
                     one = cells[-1]
+                    steps = f"{one['steps_per_second']:.1f} steps/s"
                     print(
-                        f"{name}: P99 {one['p99_ms']:.2f} ms, {one['steps_per_second']:.1f} steps/s",
+                        f"{name}: P99 {one['p99_ms']:.2f} ms, {steps}",
                         *(f"{count} {what}" for what, count in one["did"].items()),
                         file=sys.stderr,
                         flush=True,
@@ -487,7 +373,9 @@ def parse():
     parser.add_argument("--seconds", type=float, default=4, help="of each measurement")
     parser.add_argument("--settle", type=float, default=0.5, help="seconds before each of them")
     parser.add_argument("--rate", type=float, default=100, help="requests a second")
-    parser.add_argument("--patience", type=float, default=60, help="seconds that requests may last longer")
+    parser.add_argument(
+        "--patience", type=float, default=60, help="seconds that requests may last longer"
+    )
     parser.add_argument("--limit-ms", type=float, default=5, help="what P99 may grow by")
     parser.add_argument("--limit-share", type=float, default=0.9, help="of the training's speed")
     parser.add_argument("--arena", help="if it is to be another, as in `baton serve`")

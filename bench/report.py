@@ -15,10 +15,9 @@ import json
 import pathlib
 import sys
 
-import hostile
 import pictures
 import stopped
-from common import corunning, current, machine, switching, table, zooing
+from common import corunning, current, hostility, machine, switching, table, zooing
 from common.ledger import hidden
 from common.models import name_of
 from loads import ENVIRONMENT
@@ -371,7 +370,7 @@ def stuck_section(runs):
 
 
 def stopped_section(runs):
-    """What others lose to programs that are stopped at random, and whether all computes the same."""
+    """What others lose to programs that are stopped at random, and whether all is equal."""
     parts = {name: one for run in runs for name, one in run["parts"].items()}
     rows, others = stopped.tables(parts)
     tables = [table.markdown(stopped.HEADER, rows)] if rows else []
@@ -383,9 +382,9 @@ def stopped_section(runs):
         "stopped",
         runs,
         f"Programs that do not fit together, stopped (SIGSTOP) {counted} times at random for up to "
-        "2 s, against bare ones of as many steps. `most`: the longest step while nobody was stopped, "
-        "and of those beside a stopped one. `memory was gone`: so often others had memory of the one "
-        "that was stopped.",
+        "2 s, against bare ones of as many steps. `most`: the longest step while none was stopped, "
+        "and of those beside a stopped one. `memory was gone`: so often others had memory of the "
+        "one that was stopped.",
         *tables,
     )
 
@@ -395,19 +394,20 @@ def hostile_section(runs):
     lines = []
     for run in runs:
         where = "simulated driver" if run["driver"] == "sim" else "GPU"
-        for row in hostile.rows_shown(run):
+        for row in hostility.rows_shown(run):
             lines.append([GUESTS.get(row[0], row[0]), *row[1:]])
         lines[-len(run["rows"])][0] += f" ({where})"
     run = runs[-1]
     return section(
         "hostile",
         runs,
-        f"A server of class latency ({run['rate']:g} requests at random a second) and a training of "
-        "class normal, beside a guest. `P99 - without`: against the same without a guest just before "
-        "and after; median and quartiles of the rounds. A guest that has the GPU in turns leaves the "
-        "training its share: that counts against `fair`, the others against the training alone. "
-        f"Within the limits: {run['limit_ms']:g} ms, and {run['limit_share']:g} of the speed.",
-        table.markdown(["the guest", *hostile.HEADER[1:]], lines),
+        f"A server of class latency ({run['rate']:g} requests a second, at random) and a training "
+        "of class normal, beside a guest. `P99 - without`: against the same without a guest just "
+        "before and after; median and quartiles of the rounds. One that has the GPU in turns "
+        "leaves the training its share: that counts against the guest that only trains, all else "
+        f"against the training alone. Limits: {run['limit_ms']:g} ms, and {run['limit_share']:g} of "
+        "the speed.",
+        table.markdown(["the guest", *hostility.HEADER[1:]], lines),
     )
 
 

@@ -53,14 +53,17 @@ def switch_put(run, rows):
 
 
 def beside_baseline(field, baseline, more=lambda run: ()):
-    """For `newest_by`: a run's rows are those of its list `field`, by name. The one called `baseline`
-    is kept with any other: it is what they are compared with.
+    """For `newest_by`: a run's rows are those of its list `field`, by name. The one called
+    `baseline` is kept with any other: it is what they are compared with.
     """
-    return (
-        lambda run: [((row["name"], *more(run)), row) for row in run[field] if row["name"] != baseline],
-        lambda run, rows: run
-        | {field: [row for row in run[field] if row["name"] == baseline or row in rows]},
-    )
+
+    def rows_of(run):
+        return [((row["name"], *more(run)), row) for row in run[field] if row["name"] != baseline]
+
+    def put(run, rows):
+        return run | {field: [row for row in run[field] if row["name"] == baseline or row in rows]}
+
+    return rows_of, put
 
 
 def gpu_jobs(run):

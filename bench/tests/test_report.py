@@ -142,7 +142,8 @@ class Current(unittest.TestCase):
         def run(year, seconds, *jobs):
             found = {job: {"bare": {"digest": "x", "seconds": seconds}} for job in jobs}
             for job in jobs:
-                found[job]["0 and 1"] = {"digest": "x", "seconds": seconds, "switches": {"0": 3, "1": 4}}
+                shared = {"digest": "x", "seconds": seconds, "switches": {"0": 3, "1": 4}}
+                found[job]["0 and 1"] = shared
             found["beside, 0 and 1"] = [5, 6]
             date = {**MACHINE, "date": f"{year}-01-01T00:00:00Z"}
             return {"kind": "several_gpus", "machine": date, "several_gpus": found}
@@ -155,7 +156,8 @@ class Current(unittest.TestCase):
             report.add(pathlib.Path(folder), [added])
             results = report.read(pathlib.Path(folder))
         runs = [list(run["several_gpus"]) for run in results["several_gpus"]]
-        self.assertEqual(runs, [["ddp", "beside, 0 and 1"], ["pmap", "sharding", "beside, 0 and 1"]])
+        beside = "beside, 0 and 1"
+        self.assertEqual(runs, [["ddp", beside], ["pmap", "sharding", beside]])
         text = report.document(results)
         self.assertIn("| ddp | 0 and 1 | equal | 9.0 |  | 3, 4 |", text)
         self.assertIn("| pmap | 0 and 1 | equal | 8.0 |  | 3, 4 |", text)

@@ -24,13 +24,17 @@ def row_of(name, **more):
     """A program that was stopped three times."""
     beside = {"n": 8, "p50_ms": 20.0, "p99_ms": 80.0, "max_ms": 90.0}
     row = {"name": name, "class": "normal", "bytes": 1, "steps": 10, "stops": 3, "p50_ms": 20.0}
-    return row | {"calm_max_ms": 30.0, "beside": beside, "equal": True, "differs_at_step": None} | more
+    return (
+        row | {"calm_max_ms": 30.0, "beside": beside, "equal": True, "differs_at_step": None} | more
+    )
 
 
 class Document(unittest.TestCase):
     def test_each_part_is_of_its_newest_run(self):
         old = run_of("2030", stops={"rows": [row_of("adamw")]}, programs={"wrong": ["a: b"]})
-        new = run_of("2031", kill={"times": 20, "gone": 19, "step_ms": [40.0, 87.0]}, programs={"times": 7})
+        new = run_of(
+            "2031", kill={"times": 20, "gone": 19, "step_ms": [40.0, 87.0]}, programs={"times": 7}
+        )
         text = report.document(report.collected([current.joined("stopped", [new, old])]))
         self.assertIn("stopped (SIGSTOP) 3 times", text)
         self.assertIn("| adamw | normal | 10 | 3 | 20.0 | 30.0 | 8 | 80.0 | 90.0 | equal |", text)

@@ -25,7 +25,7 @@ pub struct Random(pub u64);
 
 impl Random {
     /// The next one.
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
@@ -34,7 +34,7 @@ impl Random {
 
     /// One below this.
     pub fn below(&mut self, most: usize) -> usize {
-        (self.next() % most as u64) as usize
+        (self.draw() % most as u64) as usize
     }
 
     fn one<T: Clone>(&mut self, of: &[T]) -> Option<T> {
@@ -51,7 +51,7 @@ impl Random {
             0 => 0,
             1 => u64::MAX,
             2 => 2 * MIB * self.below(40) as u64,
-            3 => self.next(),
+            3 => self.draw(),
             _ => self.below(8) as u64,
         }
     }
@@ -274,7 +274,7 @@ pub fn say_first(socket: &Path, random: &mut Random, hello: &[u8], odd: &[OwnedF
     };
     for _ in 0..random.below(4) {
         let at = random.below(bytes.len());
-        bytes[at] = random.next() as u8;
+        bytes[at] = random.draw() as u8;
     }
     if random.below(6) == 0 {
         bytes.truncate(1 + random.below(bytes.len()));

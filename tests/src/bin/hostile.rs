@@ -1,16 +1,19 @@
 //! A program of another user that does a coordinator harm, as far as it is let: `hostile WHAT SOCKET [COUNT]`, until its input ends.
 //! It knows nothing but the socket's place, and never uses the GPU's driver.
 //!
-//! `floods`: messages of every kind over its own tenants' sockets, as fast as they go. `connects`: connections that are opened
-//! and closed, some with a first message. `crowds`: so many connections (10,000) at once, half of them silent. `hoards`: all tenants, memory, leases and connections that it gets, and answers that it
-//! never reads. `scribbles`: random words on every page that it is sent. `apart`: some memory, and work that nobody can pause, as far
-//! as the coordinator is told; it obeys, and has no work. `mute`: takes the GPU, and neither reads nor says
-//! anything more. `burns`: processor time alone, to tell what that does by itself.
+//! - `floods`: messages of every kind over its own tenants' sockets, as fast as they go.
+//! - `connects`: connections that are opened and closed, some with a first message.
+//! - `crowds`: so many connections (10,000) at once, half of them silent.
+//! - `hoards`: all tenants, memory, leases and connections that it gets, and answers that it never reads.
+//! - `scribbles`: random words on every page that it is sent.
+//! - `apart`: some memory, and work that cannot be paused, as far as the coordinator is told. It obeys, and has no work.
+//! - `mute`: takes the GPU, and neither reads nor says anything more.
+//! - `burns`: uses the processors, to tell what that does by itself.
 //!
 //! It says `ready` when all of its threads are at it, and at the end what it has done.
 
 use std::hint::black_box;
-use std::io::{ErrorKind, Read as _, Write as _};
+use std::io::{ErrorKind, Read as _};
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::panic::catch_unwind;
 use std::path::Path;
@@ -36,27 +39,16 @@ const PIECE: u64 = 32 << 20;
 /// Whatever is not answered in this time is not waited for.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// What was done.
-struct Done {
-    messages: AtomicU64,
-    connections: AtomicU64,
-    tenants: AtomicU64,
-    bytes: AtomicU64,
-    words: AtomicU64,
-    held: AtomicU64,
-}
-
-/// How many connections are opened at once.
+/// How many connections a crowd is.
 static COUNT: AtomicU64 = AtomicU64::new(10_000);
 
-static DONE: Done = Done {
-    messages: AtomicU64::new(0),
-    connections: AtomicU64::new(0),
-    tenants: AtomicU64::new(0),
-    bytes: AtomicU64::new(0),
-    words: AtomicU64::new(0),
-    held: AtomicU64::new(0),
-};
+// What was done.
+static MESSAGES: AtomicU64 = AtomicU64::new(0);
+static CONNECTIONS: AtomicU64 = AtomicU64::new(0);
+static TENANTS: AtomicU64 = AtomicU64::new(0);
+static BYTES: AtomicU64 = AtomicU64::new(0);
+static WORDS: AtomicU64 = AtomicU64::new(0);
+static HELD: AtomicU64 = AtomicU64::new(0);
 
 fn count(what: &AtomicU64, more: u64) {
     what.fetch_add(more, Ordering::Relaxed);
@@ -70,7 +62,7 @@ fn expect(connection: &OwnedFd) -> std::io::Result<()> {
 /// The UUID of the coordinator's GPU, and the connection that it was asked on. None for those who are not let in.
 fn expected(socket: &Path) -> Option<([u8; 16], OwnedFd)> {
     let connection = bare_tenant::connection(socket);
-    count(&DONE.connections, 1);
+    count(&CONNECTIONS, 1);
     expect(&connection).ok()?;
     link::set_patience(&connection, Some(PATIENCE)).ok()?;
     let answer = link::receive(connection.as_fd(), false).ok().flatten()?;
@@ -89,11 +81,11 @@ fn hello(socket: &Path, name: &str) -> Vec<u8> {
 /// A new tenant, if one is let in soon.
 fn join(socket: &Path, hello: &[u8]) -> Option<BareTenant> {
     let control = bare_tenant::connection(socket);
-    count(&DONE.connections, 1);
+    count(&CONNECTIONS, 1);
     bare_tenant::greet(&control, hello).ok()?;
     link::set_patience(&control, Some(PATIENCE)).ok()?;
     let tenant = BareTenant::welcomed(control).ok()?;
-    count(&DONE.tenants, 1);
+    count(&TENANTS, 1);
     Some(tenant)
 }
 
@@ -103,7 +95,7 @@ fn floods(socket: &Path, random: &mut Random) {
         let Some(tenant) = join(socket, &hello) else { continue };
         let mut liar = Liar::new(random.clone(), tenant, &odd);
         while liar.say() && (liar.random.below(16) != 0 || liar.hear()) {
-            count(&DONE.messages, 1);
+            count(&MESSAGES, 1);
         }
         *random = liar.random;
     }
@@ -114,11 +106,11 @@ fn connects(socket: &Path, random: &mut Random) {
     loop {
         if random.below(4) == 0 {
             say_first(socket, random, &hello, &odd);
-            count(&DONE.messages, 1);
+            count(&MESSAGES, 1);
         } else {
             drop(bare_tenant::connection(socket));
         }
-        count(&DONE.connections, 1);
+        count(&CONNECTIONS, 1);
     }
 }
 
@@ -130,12 +122,12 @@ fn crowds(socket: &Path, _: &mut Random) {
             // Who is not let in may have gone already.
             let _ = expect(&connection);
         }
-        count(&DONE.connections, 1);
+        count(&CONNECTIONS, 1);
         connection
     };
     let held: Vec<OwnedFd> = (0..mine).map(open).collect();
     // Said by whoever has opened the last one.
-    if DONE.held.fetch_add(mine, Ordering::Relaxed) + mine >= mine * THREADS {
+    if HELD.fetch_add(mine, Ordering::Relaxed) + mine >= mine * THREADS {
         println!("held");
     }
     loop {
@@ -179,7 +171,7 @@ fn obey(tenant: &mut BareTenant) -> bool {
 /// The answer to a request, if it comes soon.
 fn ask(tenant: &BareTenant, request: &Request) -> Option<Answer> {
     link::send(tenant.requests.as_fd(), &request.encode(GpuNumber::FIRST), &[], true).ok()?;
-    count(&DONE.messages, 1);
+    count(&MESSAGES, 1);
     link::set_patience(&tenant.requests, Some(PATIENCE)).ok()?;
     let received = link::receive(tenant.requests.as_fd(), false).ok().flatten()?;
     match FromCoordinator::decode(&received.message) {
@@ -194,7 +186,7 @@ fn take_all(tenant: &BareTenant, taken: &mut Vec<ExtentId>) -> bool {
     while piece >= 2 << 20 {
         match ask(tenant, &tenant.allocation(piece)) {
             Some(Answer::Allocated { extents }) => {
-                count(&DONE.bytes, piece);
+                count(&BYTES, piece);
                 taken.extend(extents.into_iter().map(|(id, _)| id));
             }
             Some(Answer::Denied { .. }) => piece /= 2,
@@ -203,7 +195,7 @@ fn take_all(tenant: &BareTenant, taken: &mut Vec<ExtentId>) -> bool {
     }
     let lease = Request::UnmanagedMemory { least: PIECE, bytes: PIECE };
     while let Some(Answer::UnmanagedMemory { bytes: 1.. }) = ask(tenant, &lease) {
-        count(&DONE.bytes, PIECE);
+        count(&BYTES, PIECE);
     }
     true
 }
@@ -233,7 +225,7 @@ fn hoards(socket: &Path, _: &mut Random) {
             let frames = Request::Frames { extents: some }.encode(GpuNumber::FIRST);
             // Of the answers it reads none.
             while *is_full && link::send(tenant.requests.as_fd(), &frames, &[], true).is_ok() {
-                count(&DONE.messages, 1);
+                count(&MESSAGES, 1);
             }
         }
         std::thread::sleep(Duration::from_millis(1));
@@ -265,10 +257,10 @@ fn scribbles(socket: &Path, random: &mut Random) {
         while !pages.is_empty() && is_heard(link::send(tenant.control.as_fd(), &changed, &[], true)) {
             for _ in 0..1000 {
                 let page = pages[random.below(pages.len())];
-                let word = if random.below(2) == 0 { random.next() } else { u64::MAX };
+                let word = if random.below(2) == 0 { random.draw() } else { u64::MAX };
                 page[random.below(page.len())].store(word, Ordering::Relaxed);
             }
-            count(&DONE.words, 1000);
+            count(&WORDS, 1000);
             obey(&mut tenant);
         }
     }
@@ -302,13 +294,16 @@ fn mute(socket: &Path, _: &mut Random) {
 
 fn burns(_: &Path, random: &mut Random) {
     loop {
-        black_box(random.next());
+        black_box(random.draw());
     }
 }
 
+/// Does harm for ever to the coordinator with this socket.
+type Attack = fn(&Path, &mut Random);
+
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let kinds: [(&str, fn(&Path, &mut Random)); 8] = [
+    let kinds: [(&str, Attack); 8] = [
         ("floods", floods),
         ("connects", connects),
         ("crowds", crowds),
@@ -347,16 +342,14 @@ fn main() -> ExitCode {
     }
     println!("ready");
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
-    let number = |what: &AtomicU64| what.load(Ordering::Relaxed);
-    let Done { messages, connections, tenants, bytes, words, held: _ } = &DONE;
-    println!(
-        "{{\"messages\": {}, \"connections\": {}, \"tenants\": {}, \"bytes\": {}, \"words\": {}}}",
-        number(messages),
-        number(connections),
-        number(tenants),
-        number(bytes),
-        number(words)
-    );
-    let _ = std::io::stdout().flush();
+    let done = [
+        ("messages", &MESSAGES),
+        ("connections", &CONNECTIONS),
+        ("tenants", &TENANTS),
+        ("bytes", &BYTES),
+        ("words", &WORDS),
+    ];
+    let done = done.map(|(what, count)| format!("\"{what}\": {}", count.load(Ordering::Relaxed)));
+    println!("{{{}}}", done.join(", "));
     ExitCode::SUCCESS
 }
