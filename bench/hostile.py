@@ -47,7 +47,7 @@ import time
 
 from common import machine, programs, table
 from common.coordinator import Coordinator, Driver, Install, NoCoordinator
-from common.holding import CannotHold, halted
+from common.holding import halted
 from common.hostility import FAIR, HEADER, WITHOUT, figures, rows_of, rows_shown, shortcomings
 
 OWN, GUEST, UNINVITED = None, 65534, 65533
@@ -210,7 +210,7 @@ class Guest:
                 with contextlib.suppress(ValueError, IndexError):
                     for what, count in json.loads(program.lines[-1][1]).items():
                         self.did[what] = self.did.get(what, 0) + count
-        except (Failed, CannotHold) as failure:
+        except (Failed, OSError) as failure:
             # One that does not get in any more is what should be.
             if not self._over.is_set() and not self.came:
                 self.failure = failure
