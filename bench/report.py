@@ -16,7 +16,8 @@ import pathlib
 import sys
 
 import pictures
-from common import corunning, current, machine, switching, table, zooing
+import stopped
+from common import corunning, current, hostility, machine, switching, table, zooing
 from common.ledger import hidden
 from common.models import name_of
 from loads import ENVIRONMENT
@@ -40,6 +41,29 @@ PAUSING = {
     "small_kernel": "a small kernel beside a preempted program",
     "small_kernel_alone": "the same, alone on the GPU",
 }
+# What a stopped program was before its memory went to others.
+STOPPED = {
+    "in_place": "inside the driver: it goes on in the same memory",
+    "kill": "killed meanwhile",
+    "coordinator_dies": "the coordinator killed meanwhile",
+    "programs": "C programs, stopped at random",
+}
+# What a guest does, as `hostile.py` calls it.
+GUESTS = {
+    "without": "nobody",
+    "fair": "nothing wrong: it trains",
+    "burns": "uses up processors",
+    "floods": "sends messages of every kind",
+    "connects": "connects for ever",
+    "uninvited": "connects for ever, not on the list",
+    "crowds": "holds 10,000 connections",
+    "hoards": "takes all that it gets",
+    "scribbles": "writes on all pages that it has",
+    "stops": "trains, stopped at random",
+    "held": "trains, and does not obey at times",
+    "apart": "has memory, and cannot be paused",
+    "mute": "takes the GPU and says nothing more",
+}
 # Whom a tenant of the cost measurement has beside it.
 BESIDE = {
     None: "only tenant",
@@ -54,7 +78,9 @@ TITLES = {
     "switch": "How soon does an evicted model answer?",
     "pausing": "How long does it take to take a program off the GPU?",
     "stuck": "Beside a kernel that never ends, and a program that is stopped (SIGSTOP)?",
+    "hostile": "Beside another user's program that does harm?",
     "sharing": "And programs that do not fit together?",
+    "several_gpus": "And programs that use two GPUs?",
     "allocators": "And programs that get their memory in other ways?",
     "zoo": "And programs that are evicted at random all the time?",
     "transfer": "How fast is memory moved?",
@@ -66,7 +92,10 @@ COMMANDS = {
     "switch": "bench/switch.py --baton target/release",
     "pausing": "bench/pausing.py --baton target/release",
     "stuck": "bench/stuck.py --baton target/release",
+    "stopped": "bench/stopped.py --baton target/release",
+    "hostile": "bench/hostile.py --baton target/release",
     "sharing": "bench/sharing.py --baton target/release",
+    "several_gpus": "bench/several_gpus.py --baton target/release",
     "allocators": "bench/allocators.py --baton target/release",
     "zoo": "bench/zoo.py --baton target/release",
     "generated": "bench/generated.py --scripts FOLDER --programs target/release --baton target/release",
@@ -340,6 +369,74 @@ def stuck_section(runs):
     )
 
 
+def stopped_section(runs):
+    """What others lose to programs that are stopped at random, and whether all is equal."""
+    parts = {name: one for run in runs for name, one in run["parts"].items()}
+    rows, others = stopped.tables(parts)
+    tables = [table.markdown(stopped.HEADER, rows)] if rows else []
+    if others:
+        named = [[STOPPED.get(part, part), *more] for part, *more in others]
+        tables.append(table.markdown(["stopped, and", *stopped.PART_HEADER[1:]], named))
+    counted = sum(row[3] for row in rows)
+    return section(
+        "stopped",
+        runs,
+        f"Programs that do not fit together, stopped (SIGSTOP) {counted} times at random for up to "
+        "2 s, against bare ones of as many steps. `most`: the longest step while none was stopped, "
+        "and of those beside a stopped one. `memory was gone`: so often others had memory of the "
+        "one that was stopped.",
+        *tables,
+    )
+
+
+def hostile_section(runs):
+    """What the owner's programs lose to a guest."""
+    lines = []
+    for run in runs:
+        where = "simulated driver" if run["driver"] == "sim" else "GPU"
+        for row in hostility.rows_shown(run):
+            lines.append([GUESTS.get(row[0], row[0]), *row[1:]])
+        lines[-len(run["rows"])][0] += f" ({where})"
+    run = runs[-1]
+    return section(
+        "hostile",
+        runs,
+        f"A server of class latency ({run['rate']:g} requests a second, at random) and a training "
+        "of class normal, beside a guest. `P99 - without`: against the same without a guest just "
+        "before and after; median and quartiles of the rounds. One that has the GPU in turns "
+        "leaves the training its share: that counts against the guest that only trains, all else "
+        f"against the training alone. Limits: {run['limit_ms']:g} ms, and {run['limit_share']:g} of "
+        "the speed.",
+        table.markdown(["the guest", *hostility.HEADER[1:]], lines),
+    )
+
+
+def several_gpus_section(runs):
+    """Programs on two GPUs, of which one or both are shared."""
+    lines = []
+    for run in runs:
+        for job, found in run["several_gpus"].items():
+            if not isinstance(found, dict):
+                continue
+            bare = found["bare"]
+            lines.append([job, "none", "", figure(bare["seconds"], 1), "", ""])
+            for gpus, one in found.items():
+                if gpus == "bare":
+                    continue
+                equal = "equal" if one.get("digest") == bare["digest"] else "DIFFERENT"
+                mib = [count >> 20 for count in one.get("immovable_bytes", {}).values()]
+                counts = (mib, one.get("switches", {}).values())
+                said = (", ".join(map(str, numbers)) for numbers in counts)
+                lines.append([job, gpus, equal, figure(one.get("seconds"), 1), *said])
+    header = ["program", "coordinators for GPU", "outputs", "seconds", "immovable MiB", "switches"]
+    return section(
+        "several_gpus",
+        runs,
+        "Each bare, and with another program on each of the GPUs that have a coordinator.",
+        table.markdown(header, lines),
+    )
+
+
 def sharing_section(runs):
     """Programs at once against the same programs alone."""
     lines = []
@@ -582,7 +679,10 @@ SECTIONS = {
     "switch": switch_section,
     "pausing": pausing_section,
     "stuck": stuck_section,
+    "stopped": stopped_section,
+    "hostile": hostile_section,
     "sharing": sharing_section,
+    "several_gpus": several_gpus_section,
     "allocators": allocators_section,
     "zoo": zoo_section,
     "generated": generated_section,

@@ -211,7 +211,7 @@ def main():
             results[f"beside, {name}"] = rounds
     print(table.text(HEADER, rows))
     if arguments.out:
-        result = {"kind": "several_gpus", **machine.describe(), "several_gpus": results}
+        result = {"kind": "several_gpus", "machine": machine.describe(), "several_gpus": results}
         machine.write_json(arguments.out, result)
     sys.exit(failed > 0)
 

@@ -514,31 +514,37 @@ def shortcomings(result):
     return wrong
 
 
-def tables(result):
-    """Both, as text."""
-    rows, parts = [], []
-    for part, one in result["parts"].items():
-        for row in one["rows"]:
-            times = row["beside"] or {}
-            rows.append(
-                [
-                    row["name"],
-                    row["class"],
-                    row["steps"],
-                    row["stops"],
-                    shown(row["p50_ms"]),
-                    shown(row["calm_max_ms"]),
-                    *(shown(times.get(name)) for name in ("n", "p99_ms", "max_ms")),
-                    "equal" if row["equal"] else f"DIFFERS at step {row['differs_at_step']}",
-                ]
-            )
-        if not one["rows"]:
-            wrong = f"{len(one['wrong'])} WRONG" if one["wrong"] else "equal"
-            most = longest(one["step_ms"])
-            figures_of = [one["times"], one["gone"], shown(most), one["went_on"], one["ended"]]
-            parts.append([part, *figures_of, wrong])
-    shown_tables = [table.text(HEADER, rows)] if rows else []
-    return shown_tables + ([table.text(PART_HEADER, parts)] if parts else [])
+def program_rows(one):
+    """A row for each program of a part that has them."""
+    rows = []
+    for row in one["rows"]:
+        times = row["beside"] or {}
+        rows.append(
+            [
+                row["name"],
+                row["class"],
+                row["steps"],
+                row["stops"],
+                shown(row["p50_ms"]),
+                shown(row["calm_max_ms"]),
+                *(shown(times.get(name)) for name in ("n", "p99_ms", "max_ms")),
+                "equal" if row["equal"] else f"DIFFERS at step {row['differs_at_step']}",
+            ]
+        )
+    return rows
+
+
+def part_row(part, one):
+    """The row of a part without."""
+    wrong = f"{len(one['wrong'])} WRONG" if one["wrong"] else "equal"
+    figures_of = [one["times"], one["gone"], shown(longest(one["step_ms"])), one["went_on"]]
+    return [part, *figures_of, one["ended"], wrong]
+
+
+def tables(parts):
+    """The rows of both, of {part: findings}."""
+    rows = [row for one in parts.values() for row in program_rows(one)]
+    return rows, [part_row(part, one) for part, one in parts.items() if not one["rows"]]
 
 
 def parse():
@@ -607,7 +613,8 @@ def main():
         found["seconds"] = round(time.monotonic() - started, 1)
         print(f"{part}: {found['seconds']} s", file=sys.stderr, flush=True)
         machine.write_json(arguments.out, result)
-    print("\n\n".join(tables(result)))
+    shown_tables = zip((HEADER, PART_HEADER), tables(result["parts"]))
+    print("\n\n".join(table.text(header, rows) for header, rows in shown_tables if rows))
     wrong = shortcomings(result)
     print("\n".join(["", *(wrong or ["all equal, nothing hung"])]))
     sys.exit(1 if wrong else 0)

@@ -52,6 +52,33 @@ def switch_put(run, rows):
     return run | {field: [row for name, row in rows if name == field] for field in fields}
 
 
+def beside_baseline(field, baseline, more=lambda run: ()):
+    """For `newest_by`: a run's rows are those of its list `field`, by name. The one called
+    `baseline` is kept with any other: it is what they are compared with.
+    """
+
+    def rows_of(run):
+        return [((row["name"], *more(run)), row) for row in run[field] if row["name"] != baseline]
+
+    def put(run, rows):
+        return run | {field: [row for row in run[field] if row["name"] == baseline or row in rows]}
+
+    return rows_of, put
+
+
+def gpu_jobs(run):
+    """The programs of a run on several GPUs; what ran beside them is no program."""
+    found = run["several_gpus"]
+    return [(job, job) for job in found if isinstance(found[job], dict)]
+
+
+def gpu_jobs_put(run, jobs):
+    """A run on several GPUs with these programs only, and all that ran beside them."""
+    found = run["several_gpus"]
+    kept = {job: one for job, one in found.items() if job in jobs or not isinstance(one, dict)}
+    return run | {"several_gpus": kept}
+
+
 def corun_current(runs):
     """Runs of the cells that the report shows, with what the same models did alone in them.
 
@@ -96,8 +123,13 @@ def pruned(kind, runs):
             lambda run, rows: run | {"groups": rows},
             runs,
         )
-    if kind == "watched":
+    if kind in ("watched", "stopped"):
         return newest_by(*named("parts"), runs)
+    if kind == "hostile":
+        rows_of, put = beside_baseline("rows", "without", lambda run: (run["driver"],))
+        return newest_by(rows_of, put, runs)
+    if kind == "several_gpus":
+        return newest_by(gpu_jobs, gpu_jobs_put, runs)
     if kind == "zoo":
         return newest_by(
             lambda run: [(row["name"], row) for row in run["rows"]],

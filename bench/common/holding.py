@@ -48,6 +48,22 @@ def ptrace(request, thread, address=0, data=0):
     return answer
 
 
+@contextlib.contextmanager
+def halted(pid, name):
+    """A thread does nothing meanwhile, wherever it is."""
+    thread = thread_of(pid, name)
+    if thread is None:
+        raise CannotHold(f"process {pid} has no thread {name}")
+    ptrace(SEIZE, thread)
+    try:
+        ptrace(INTERRUPT, thread)
+        os.waitpid(thread, WALL)
+        yield
+    finally:
+        # It may have ended.
+        LIBC.ptrace(DETACH, thread, 0, 0)
+
+
 class Holding:
     """Waits in the background until the thread makes one of those calls, and holds it there."""
 

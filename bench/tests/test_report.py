@@ -1,6 +1,8 @@
 """The document made from result files."""
 
 import json
+import pathlib
+import tempfile
 import unittest
 import xml.etree.ElementTree
 
@@ -135,6 +137,31 @@ class Current(unittest.TestCase):
         self.assertEqual([one["workloads"] for one in joined["runs"]], [{"two": 1}, {"one": 2}])
         newest = current.joined("cost", [joined, run(2032, one=3, two=3)])
         self.assertEqual(newest["workloads"], {"one": 3, "two": 3})
+
+    def test_some_programs_of_those_on_two_gpus_can_be_measured_by_themselves(self):
+        def run(year, seconds, *jobs):
+            found = {job: {"bare": {"digest": "x", "seconds": seconds}} for job in jobs}
+            for job in jobs:
+                shared = {"digest": "x", "seconds": seconds, "switches": {"0": 3, "1": 4}}
+                found[job]["0 and 1"] = shared
+            found["beside, 0 and 1"] = [5, 6]
+            date = {**MACHINE, "date": f"{year}-01-01T00:00:00Z"}
+            return {"kind": "several_gpus", "machine": date, "several_gpus": found}
+
+        old, new = run(2030, 9.0, "ddp", "pmap"), run(2031, 8.0, "pmap", "sharding")
+        with tempfile.TemporaryDirectory() as folder:
+            kept, added = pathlib.Path(folder, "several_gpus.json"), pathlib.Path(folder, "new")
+            kept.write_text(json.dumps(old))
+            added.write_text(json.dumps(new))
+            report.add(pathlib.Path(folder), [added])
+            results = report.read(pathlib.Path(folder))
+        runs = [list(run["several_gpus"]) for run in results["several_gpus"]]
+        beside = "beside, 0 and 1"
+        self.assertEqual(runs, [["ddp", beside], ["pmap", "sharding", beside]])
+        text = report.document(results)
+        self.assertIn("| ddp | 0 and 1 | equal | 9.0 |  | 3, 4 |", text)
+        self.assertIn("| pmap | 0 and 1 | equal | 8.0 |  | 3, 4 |", text)
+        self.assertNotIn("| pmap | 0 and 1 | equal | 9.0", text)
 
     def test_of_a_kind_without_rows_the_newest_run_counts(self):
         dated = [{**MACHINE, "date": date} for date in ("2031", "2030")]

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -28,6 +29,20 @@ pub fn greeting(coordinator: &Coordinator, name: &str) -> Opening {
         *byte = u8::from_str_radix(&digits[2 * at..2 * at + 2], 16).expect("hexadecimal");
     }
     Opening::Hello { name: name.to_owned(), scheduling: Scheduling::default(), gpu }
+}
+
+/// A connection to the coordinator whose socket this is.
+#[track_caller]
+pub fn connection(socket: &Path) -> OwnedFd {
+    link::connect(socket, Chosen::ByUser, LIMIT).expect("it listens")
+}
+
+/// Sends a greeting as a program's shim does.
+#[track_caller]
+pub fn greet(control: &OwnedFd, hello: &[u8]) -> io::Result<()> {
+    // SAFETY: plain integers; the new descriptor is nobody else's.
+    let own = unsafe { OwnedFd::from_raw_fd(libc::syscall(libc::SYS_pidfd_open, libc::getpid(), 0) as i32) };
+    link::send(control.as_fd(), hello, &[own.as_fd()], false)
 }
 
 /// Does something as another user, in a thread of its own, for which this has to be root's.
@@ -74,18 +89,24 @@ impl BareTenant {
     /// Sends a coordinator these bytes, which are a greeting.
     #[track_caller]
     pub fn greet(coordinator: &Coordinator, hello: &[u8]) -> Self {
-        let control = link::connect(&coordinator.place.socket(), Chosen::ByUser, LIMIT).expect("it listens");
-        // SAFETY: plain integers; the new descriptor is nobody else's.
-        let own = unsafe { OwnedFd::from_raw_fd(libc::syscall(libc::SYS_pidfd_open, libc::getpid(), 0) as i32) };
-        link::send(control.as_fd(), hello, &[own.as_fd()], false).expect("a message");
-        let mut welcome = link::receive(control.as_fd(), false).expect("an answer").expect("an answer");
-        let answer = FromCoordinator::decode(&welcome.message);
-        let Ok((_, FromCoordinator::Admission(Admission::Welcome { tenant, .. }))) = answer else {
-            panic!("{answer:?}");
-        };
+        let control = connection(&coordinator.place.socket());
+        greet(&control, hello).expect("a message");
+        Self::welcomed(control).unwrap_or_else(|answer| panic!("{answer:?}"))
+    }
+
+    /// Whoever has greeted is let in.
+    ///
+    /// # Errors
+    ///
+    /// What came instead; none at the end of the connection.
+    pub fn welcomed(control: OwnedFd) -> Result<Self, Option<FromCoordinator>> {
+        let Ok(Some(mut welcome)) = link::receive(control.as_fd(), false) else { return Err(None) };
+        let answer = FromCoordinator::decode(&welcome.message).ok().map(|(_, answer)| answer);
+        let Some(FromCoordinator::Admission(Admission::Welcome { tenant, .. })) = answer else { return Err(answer) };
         let requests = welcome.descriptors.remove(2);
         link::set_patience(&requests, Some(LIMIT)).expect("a socket");
-        Self { control, requests, pages: welcome.descriptors, tenant, grant: 0, addresses: AtomicU64::new(1 << 40) }
+        let (pages, addresses) = (welcome.descriptors, AtomicU64::new(1 << 40));
+        Ok(Self { control, requests, pages, tenant, grant: 0, addresses })
     }
 
     /// Reports something.

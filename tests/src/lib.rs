@@ -12,6 +12,7 @@ pub mod generated;
 pub mod held;
 pub mod hold;
 pub mod http;
+pub mod liar;
 pub mod openmetrics;
 pub mod running;
 pub mod terminal;

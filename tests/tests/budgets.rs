@@ -2,8 +2,9 @@
 
 use std::fs::Permissions;
 use std::io::ErrorKind;
-use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -13,11 +14,14 @@ use baton_contract::messages::{
     Admission, Answer, ExtentId, FromCoordinator, Message as _, Opening, Refusal, Request, TurnReport,
 };
 use baton_contract::wire::{GpuNumber, MAX_DESCRIPTORS};
-use baton_tests::bare_tenant::{BareTenant, as_user, greeting};
-use baton_tests::coordinator::{Coordinator, Prepared, Serving, other_descriptors, program, tenant};
+use baton_tests::bare_tenant::{self, BareTenant, as_user, greeting};
+use baton_tests::coordinator::{Coordinator, Prepared, Serving, SetAtEnd, other_descriptors, program, tenant};
+use baton_tests::form::Form;
 use baton_tests::hold::{self, LIMIT};
 use baton_tests::running::Running;
-use baton_tests::{around, is_root};
+use baton_tests::{around, built, is_root};
+
+use crate::guests::copied;
 
 const MIB: u64 = 1 << 20;
 /// The user who is let in.
@@ -179,7 +183,7 @@ fn whoever_connects_for_ever_keeps_neither_tenants_nor_tools_from_being_served_a
         if user == UNINVITED {
             // Each is told why it is sent away, as far as it listens.
             let told = as_user(user, || {
-                let socket = link::connect(&socket, Chosen::ByUser, LIMIT).expect("it listens");
+                let socket = bare_tenant::connection(&socket);
                 link::receive(socket.as_fd(), false).expect("an answer").expect("an answer")
             });
             let answer = FromCoordinator::decode(&told.message);
@@ -191,6 +195,65 @@ fn whoever_connects_for_ever_keeps_neither_tenants_nor_tools_from_being_served_a
         }
         assert!(running.ask("quit", LIMIT).ends_with(" ok"));
     }
+}
+
+/// So many connections at once, in several processes of a user; half of them say something. Meanwhile, and when all are there, the
+/// owner gets answers, and comes in.
+#[track_caller]
+fn crowd(form: Form) {
+    if !is_root() {
+        return;
+    }
+    let (processes, each) = (4, form.of(150, 2500));
+    for user in [UNINVITED, GUEST] {
+        let coordinator = Coordinator::of(with_guests(Serving::arena("64MiB")));
+        let mut running = hold::joined(&coordinator, "tenant", "normal", "24", None);
+        let without = longest(&coordinator, &mut running, 5);
+        let hostile = copied(coordinator.prepared(), &built().bin.join("hostile"));
+        let crowd = |_| {
+            let mut command = Command::new(&hostile);
+            command.arg("crowds").arg(coordinator.place.socket()).arg(each.to_string());
+            Running::start(command.current_dir("/").uid(user).gid(user), true, None)
+        };
+        let mut crowds: Vec<Running> = (0..processes).map(crowd).collect();
+        let (over, mut status_and_touch, mut came_in) = (AtomicBool::new(false), Duration::ZERO, Duration::ZERO);
+        std::thread::scope(|scope| {
+            let _end = SetAtEnd(&over);
+            let held = scope.spawn(|| {
+                for crowd in &mut crowds {
+                    while crowd.line(LIMIT) != "held" {}
+                }
+            });
+            // Once more when all are there.
+            let mut are_all_there = false;
+            while !std::mem::replace(&mut are_all_there, held.is_finished()) || came_in.is_zero() {
+                status_and_touch = status_and_touch.max(longest(&coordinator, &mut running, 1));
+                let start = Instant::now();
+                let ended = coordinator
+                    .run("new", "normal", &program("fill_and_check"), &["--megabytes", "8", "--rounds", "1"])
+                    .finish(LIMIT);
+                assert_eq!(ended.status, "exit status: 0", "{ended:?}");
+                came_in = came_in.max(start.elapsed());
+            }
+        });
+        println!(
+            "user {user}, {} connections: status and touch in {status_and_touch:?} at most ({without:?} without), a new program in {came_in:?}",
+            processes * each
+        );
+        drop(crowds);
+        assert!(running.ask("quit", LIMIT).ends_with(" ok"));
+    }
+}
+
+#[test]
+fn many_connections_at_once_keep_neither_tools_nor_programs_waiting() {
+    crowd(Form::Short);
+}
+
+#[test]
+#[ignore = "long: 10,000 connections of each of two users"]
+fn ten_thousand_connections_at_once_keep_neither_tools_nor_programs_waiting() {
+    crowd(Form::Long);
 }
 
 #[test]
@@ -242,7 +305,7 @@ fn a_guest_that_holds_all_the_connections_it_may_does_not_lock_the_owner_out() {
         let mut held = Vec::new();
         loop {
             assert!(held.len() < 1000, "there is a limit");
-            let connection = link::connect(&socket, Chosen::ByUser, LIMIT).expect("it listens");
+            let connection = bare_tenant::connection(&socket);
             let _ = link::send(connection.as_fd(), &expect, &[], false);
             match answer(&connection).expect("an answer").0 {
                 Admission::Offer { .. } => held.push(connection),
@@ -277,12 +340,8 @@ fn a_guest_gets_no_more_than_its_part_of_the_tenants_and_the_owner_comes_in_at_o
     let refused = as_user(GUEST, || {
         loop {
             assert!(inside.len() + waiting.len() < 1000, "there is a limit");
-            let connection = link::connect(&socket, Chosen::ByUser, LIMIT).expect("it listens");
-            // SAFETY: plain integers; the new descriptor is nobody else's.
-            let own = unsafe { libc::syscall(libc::SYS_pidfd_open, libc::getpid(), 0) as i32 };
-            // SAFETY: new, and ours.
-            let own: OwnedFd = unsafe { OwnedFd::from_raw_fd(own) };
-            link::send(connection.as_fd(), &hello, &[own.as_fd()], false).expect("it listens");
+            let connection = bare_tenant::connection(&socket);
+            bare_tenant::greet(&connection, &hello).expect("it listens");
             let (answer, pages) = answer(&connection).expect("an answer");
             match answer {
                 Admission::Welcome { .. } => inside.push((connection, pages)),

@@ -5,297 +5,32 @@
 //! `BATON_FUZZ_SECONDS=3600` the long form goes on for so long, with numbers that nobody has tried.
 
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::io::ErrorKind;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use baton_contract::link::{self, Chosen, Received};
-use baton_contract::messages::{
-    Answer, Channels, CorunReport, ExtentId, FromCoordinator, FromTenant, IPC_HANDLE, MemoryCommand, MemoryReport,
-    Message, Opening, PreemptionCommand, PreemptionReport, ProcessId, Request, TurnCommand, TurnReport,
-};
-use baton_contract::resource_manager::Objects;
+use baton_contract::messages::Message as _;
 use baton_contract::wire::GpuNumber;
 use baton_tests::bare_tenant::{BareTenant, greeting};
 use baton_tests::coordinator::{Coordinator, Serving, other_descriptors};
 use baton_tests::form::Form;
 use baton_tests::hold::{self, LIMIT};
+use baton_tests::liar::{Liar, Random, odd, say_first};
 
-const MIB: u64 = 1 << 20;
 const SEEDS: &str = include_str!("../fuzzed.seeds");
 /// What one of them says.
 const WORDS: usize = 120;
-
-/// Numbers that follow from one (splitmix64).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, most: usize) -> usize {
-        (self.next() % most as u64) as usize
-    }
-
-    fn one<T: Clone>(&mut self, of: &[T]) -> Option<T> {
-        if of.is_empty() { None } else { Some(of[self.below(of.len())].clone()) }
-    }
-
-    fn some<T: Clone>(&mut self, of: &[T]) -> Vec<T> {
-        (0..self.below(4)).filter_map(|_| self.one(of)).collect()
-    }
-
-    /// A number that may mean something.
-    fn number(&mut self) -> u64 {
-        match self.below(6) {
-            0 => 0,
-            1 => u64::MAX,
-            2 => 2 * MIB * self.below(40) as u64,
-            3 => self.next(),
-            _ => self.below(8) as u64,
-        }
-    }
-}
-
-/// One that says anything.
-struct Liar<'a> {
-    random: Random,
-    tenant: BareTenant,
-    extents: Vec<ExtentId>,
-    addresses: Vec<u64>,
-    keys: Vec<[u8; 16]>,
-    batches: Vec<u32>,
-    odd: &'a [OwnedFd],
-    /// What was said, and what came back: the first word of each.
-    seen: &'a mut BTreeSet<String>,
-    said: &'a mut u64,
-}
-
-impl Liar<'_> {
-    fn bytes(&mut self) -> u64 {
-        if self.random.below(12) == 0 { self.random.number() } else { 2 * MIB * (1 + self.random.below(6)) as u64 }
-    }
-
-    fn at(&mut self) -> u64 {
-        let known = self.random.one(&self.addresses);
-        known.filter(|_| self.random.below(5) > 1).unwrap_or_else(|| (1 << 41) + 2 * MIB * self.random.below(64) as u64)
-    }
-
-    fn extents(&mut self) -> Vec<ExtentId> {
-        let mut some = self.random.some(&self.extents);
-        if self.random.below(30) == 0 {
-            some.push(ExtentId(self.random.number() as u32));
-        }
-        some
-    }
-
-    fn ranges(&mut self) -> Vec<(u64, u64)> {
-        (0..1 + self.random.below(2)).map(|_| (self.at(), self.bytes())).collect()
-    }
-
-    fn request(&mut self) -> Request {
-        let handle = [self.random.below(3) as u8; IPC_HANDLE];
-        let process = ProcessId { namespace: self.random.below(2) as u64, number: self.random.below(3) as u32 };
-        match self.random.below(17) {
-            0..=2 => {
-                let (at, bytes) = (self.at(), self.bytes());
-                self.addresses.push(at);
-                Request::Allocate { at, bytes }
-            }
-            3 => Request::Free { extents: self.extents() },
-            4 => Request::Frames { extents: self.extents() },
-            5 => Request::MakeImmovable { extents: self.extents() },
-            6 => Request::UnmanagedMemory { least: self.random.number(), bytes: self.random.number() },
-            7 => Request::Context { again: self.random.below(2) == 0 },
-            8 => Request::Room { bytes: self.random.number() },
-            9 => Request::Spare { ranges: self.ranges() },
-            10 => Request::Reuse { at: self.at(), bytes: self.bytes() },
-            11 => Request::Export { at: self.at(), bytes: self.bytes() },
-            12 => Request::Unexport { at: self.at() },
-            13 => {
-                let key = self.random.one(&self.keys).unwrap_or([7; 16]);
-                Request::Attach { exporter: self.random.number() as u32, key, at: self.at() }
-            }
-            14 if self.random.below(2) == 0 => Request::ExportEvent { handle },
-            14 => Request::OpenEvent { handle },
-            15 => Request::ExportDescriptors { process },
-            _ => Request::ImportDescriptor { owner: process },
-        }
-    }
-
-    fn report(&mut self) -> FromTenant {
-        let grant = if self.random.below(3) > 0 { self.tenant.grant } else { self.random.number() };
-        let batch = self.random.one(&self.batches).unwrap_or(self.random.below(3) as u32);
-        let list = |random: &mut Random| (0..random.below(4)).map(|_| random.number() as u32).collect::<Vec<_>>();
-        match self.random.below(18) {
-            0..=2 => TurnReport::Demand.into(),
-            3 => TurnReport::Opened { grant }.into(),
-            4 => TurnReport::Closed { grant, drain_micros: self.random.number() }.into(),
-            5 => TurnReport::DrainTimedOut { grant }.into(),
-            6 => TurnReport::Used { grant, extents: self.extents().into_iter().map(|id| (id, id.0)).collect() }.into(),
-            7 => MemoryReport::Done { batch, micros: self.random.number() }.into(),
-            8 => MemoryReport::Failed { batch, code: self.random.number() as u32 }.into(),
-            9 => MemoryReport::Undelivered { batch }.into(),
-            10 => MemoryReport::Free { extents: self.extents() }.into(),
-            11 => MemoryReport::Spare { ranges: self.ranges() }.into(),
-            12 => {
-                MemoryReport::Consolidate { at: self.at(), bytes: self.bytes(), piece: self.random.below(3) > 0 }.into()
-            }
-            13 => MemoryReport::Unleased { bytes: self.random.number() }.into(),
-            14 if self.random.below(2) == 0 => MemoryReport::ContextGone.into(),
-            14 => MemoryReport::ContextMade { made: self.random.below(2) == 0 }.into(),
-            15 => {
-                let channels = match self.random.below(3) {
-                    0 => Channels::None,
-                    1 => Channels::Simulated { process: self.random.number() as u32 },
-                    _ => Channels::ResourceManager(Objects {
-                        client: 1,
-                        subdevice: 2,
-                        channels: list(&mut self.random),
-                        compute: list(&mut self.random),
-                        groups: list(&mut self.random),
-                    }),
-                };
-                PreemptionReport::Channels { channels, begun: self.random.number() as u32 }.into()
-            }
-            16 if self.random.below(2) == 0 => PreemptionReport::GateClosed { grant }.into(),
-            16 => PreemptionReport::Probed { number: self.random.number() as u32 }.into(),
-            _ => CorunReport::ActivityChanged.into(),
-        }
-    }
-
-    /// Says one thing. False if nobody listens any more.
-    fn say(&mut self) -> bool {
-        let on_requests = self.random.below(2) == 0;
-        let message: FromTenant = if on_requests { self.request().into() } else { self.report() };
-        let word = format!("{message:?}");
-        let count = message.descriptors();
-        let mut bytes = message.encode(GpuNumber::FIRST);
-        let mut with: Vec<BorrowedFd<'_>> =
-            (0..count).map(|_| self.odd[self.random.below(self.odd.len())].as_fd()).collect();
-        match self.random.below(60) {
-            // A few bytes are others.
-            0 | 1 => {
-                for _ in 0..1 + self.random.below(3) {
-                    let at = self.random.below(bytes.len());
-                    bytes[at] ^= 1 << self.random.below(8);
-                }
-            }
-            2 => bytes.truncate(1 + self.random.below(bytes.len())),
-            // A descriptor that nobody expects.
-            3 => with.push(self.odd[self.random.below(self.odd.len())].as_fd()),
-            _ => {}
-        }
-        *self.said += 1;
-        let mut words = word.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
-        let name: Vec<&str> = words.by_ref().take(2).collect();
-        self.seen.insert(name.join(" "));
-        // What belongs on one socket may come on the other.
-        let socket =
-            if on_requests != (self.random.below(200) == 0) { &self.tenant.requests } else { &self.tenant.control };
-        match link::send(socket.as_fd(), &bytes, &with, true) {
-            Ok(()) => true,
-            Err(error) => error.kind() == ErrorKind::WouldBlock,
-        }
-    }
-
-    /// Hears what there is, and remembers of it what may be of use for lies.
-    fn hear(&mut self) -> bool {
-        for at in 0..2 {
-            let socket = if at == 0 { &self.tenant.control } else { &self.tenant.requests };
-            loop {
-                let Received { message, .. } = match link::receive(socket.as_fd(), true) {
-                    Ok(Some(received)) => received,
-                    Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                    Ok(None) | Err(_) => return false,
-                };
-                let (_, heard) = FromCoordinator::decode(&message).expect("a coordinator says what there is");
-                let name = format!("{heard:?}");
-                let name = name.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).take(2);
-                self.seen.insert(name.collect::<Vec<_>>().join(" "));
-                match heard {
-                    FromCoordinator::Answer(Answer::Allocated { extents }) => {
-                        self.extents.extend(extents.iter().map(|one| one.0))
-                    }
-                    FromCoordinator::Answer(Answer::Attached { extents, .. }) => {
-                        self.extents.extend(extents.iter().map(|one| one.0))
-                    }
-                    FromCoordinator::Answer(Answer::Exported { key, .. }) => self.keys.push(key),
-                    FromCoordinator::Turn(TurnCommand::Grant { grant, .. } | TurnCommand::Revoke { grant, .. }) => {
-                        self.tenant.grant = grant;
-                    }
-                    FromCoordinator::Preemption(PreemptionCommand::Begin { grant }) => self.tenant.grant = grant,
-                    FromCoordinator::Memory(
-                        MemoryCommand::Prepare { batch, .. }
-                        | MemoryCommand::Map { batch, .. }
-                        | MemoryCommand::Unmap { batch, .. }
-                        | MemoryCommand::Consolidated { batch, .. },
-                    ) => self.batches.push(batch),
-                    _ => {}
-                }
-            }
-        }
-        true
-    }
-}
-
-/// Descriptors of anything.
-fn odd() -> Vec<OwnedFd> {
-    let (reader, writer) = std::io::pipe().expect("a pipe");
-    let (one, other) = std::os::unix::net::UnixStream::pair().expect("sockets");
-    let file = tempfile::tempfile().expect("a file");
-    file.set_len(8 * MIB).expect("room");
-    vec![
-        reader.into(),
-        writer.into(),
-        one.into(),
-        other.into(),
-        file.into(),
-        File::open("/dev/null").expect("there").into(),
-    ]
-}
-
-/// What a stranger says first, changed anyhow. What ends the coordinator or changes its programs on purpose is left out.
-fn say_first(coordinator: &Coordinator, random: &mut Random, hello: &[u8], odd: &[OwnedFd]) {
-    let mut bytes = match random.below(4) {
-        0 => Opening::Expect.encode(GpuNumber::ANY),
-        1 => Opening::Events { next: random.number() }.encode(GpuNumber::ANY),
-        2 => Opening::Evict { name: "nobody".to_owned() }.encode(GpuNumber::ANY),
-        _ => hello.to_vec(),
-    };
-    for _ in 0..random.below(4) {
-        let at = random.below(bytes.len());
-        bytes[at] = random.next() as u8;
-    }
-    if random.below(6) == 0 {
-        bytes.truncate(1 + random.below(bytes.len()));
-    }
-    if matches!(FromTenant::decode(&bytes), Ok((_, FromTenant::Opening(Opening::Stop { .. } | Opening::Set { .. })))) {
-        return;
-    }
-    let socket = link::connect(&coordinator.place.socket(), Chosen::ByUser, LIMIT).expect("it listens");
-    let with: Vec<BorrowedFd<'_>> = (0..random.below(3)).map(|_| odd[random.below(odd.len())].as_fd()).collect();
-    let _ = link::send(socket.as_fd(), &bytes, &with, true);
-}
 
 /// Everything that follows from a number.
 fn lie(coordinator: &Coordinator, seed: u64, odd: &[OwnedFd], seen: &mut BTreeSet<String>, said: &mut u64) {
     let mut random = Random(seed);
     let hello = greeting(coordinator, &format!("liar {seed}")).encode(GpuNumber::ANY);
     for _ in 0..3 {
-        say_first(coordinator, &mut random, &hello, odd);
+        say_first(&coordinator.place.socket(), &mut random, &hello, odd);
         *said += 1;
     }
-    let tenant = BareTenant::greet(coordinator, &hello);
-    let none = (Vec::new(), vec![1 << 41], Vec::new(), Vec::new());
-    let (extents, addresses, keys, batches) = none;
-    let mut liar = Liar { random, tenant, extents, addresses, keys, batches, odd, seen, said };
+    let mut liar = Liar::new(random, BareTenant::greet(coordinator, &hello), odd);
     for _ in 0..WORDS {
+        *said += 1;
         if !liar.say() || !liar.hear() {
             break;
         }
@@ -303,6 +38,7 @@ fn lie(coordinator: &Coordinator, seed: u64, odd: &[OwnedFd], seen: &mut BTreeSe
             std::thread::sleep(Duration::from_micros(200));
         }
     }
+    seen.append(&mut liar.seen);
 }
 
 #[track_caller]

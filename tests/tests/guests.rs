@@ -16,6 +16,7 @@ use baton_contract::messages::{
 use baton_contract::page::{ActivityPage, PAGE_BYTES};
 use baton_tests::bare_tenant::{BareTenant, as_user};
 use baton_tests::coordinator::{Coordinator, Prepared, Serving, alone, program, tenant};
+use baton_tests::hold;
 use baton_tests::running::Running;
 use baton_tests::{Outcome, around, built, is_root};
 
@@ -276,6 +277,32 @@ fn a_guest_is_not_united_with_those_whose_numbers_it_says() {
     noted(&guest, &Request::ExportDescriptors { process });
     noted(&other, &Request::ImportDescriptor { owner: process });
     assert_eq!(united(&coordinator), ["other and one"]);
+}
+
+#[test]
+fn a_guest_that_cannot_be_paused_does_not_keep_others_from_running_together() {
+    if !is_root() {
+        return;
+    }
+    let serving_guests = Serving::arena("128MiB").option("--allow-uid", &STRANGER.to_string());
+    let coordinator = serving(shared_with(serving_guests.option("--burst", "1h").option("--latency-slack", "100%")));
+    let mut guest = BareTenant::join_as(STRANGER, &coordinator, "guest");
+    guest.take_gpu();
+    guest.allocate(2 << 20);
+    let mut slow = std::thread::scope(|scope| {
+        scope.spawn(|| guest.yield_gpu());
+        hold::joined(&coordinator, "slow", "normal", "48", Some("0.05"))
+    });
+    let mut quick = hold::joined(&coordinator, "quick", "latency", "48", None);
+    quick.ask("spin 1", LIMIT);
+    coordinator.until_tenant_is("quick", "idle");
+    for _ in 0..4 {
+        assert!(slow.ask("leave", LIMIT).starts_with("left "));
+        assert!(quick.ask("touch", LIMIT).starts_with("touched "));
+        assert_eq!(tenant(&coordinator.status(), "slow")["state"], "running");
+    }
+    assert!(quick.ask("quit", LIMIT).ends_with(" ok"));
+    assert!(slow.ask("quit", LIMIT).ends_with(" ok"));
 }
 
 /// What is written to frames by whoever keeps them.

@@ -63,9 +63,10 @@ impl Facts {
         ];
         Self {
             class: tenant.connection.is_open().then_some(class),
-            // A tenant whose memory is to become one piece leaves the GPU for that.
+            // A tenant whose memory is to become one piece leaves the GPU for that. A guest could say that it cannot be paused.
             keeps_apart: !tenant.memory.extents.is_empty()
-                && (!tenant.preemption.can_corun() || !tenant.memory.consolidations.is_empty()),
+                && (!tenant.preemption.can_corun() && tenant.connection.control.guest().is_none()
+                    || !tenant.memory.consolidations.is_empty()),
             answering: tenant.memory.oldest_batch().is_some() || !is_off || tenant.turn.is_ending(),
             leaving: counts.leaving.iter().any(|count| *count > 0),
             reserved: counts.reserved > 0,
