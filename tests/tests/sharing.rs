@@ -33,7 +33,7 @@ fn three_tenants_of_three_times_the_arena_compute_what_they_compute_alone_for_a_
 
 #[track_caller]
 fn three_tenants(form: Form) {
-    let switches = form.of(15, 100);
+    let switches = form.of(10, 100);
     let coordinator = Serving::arena(form.of("32MiB", "64MiB")).start();
     let before = coordinator.until_ready();
     let arena = before["arena"]["bytes"].as_u64().expect("bytes");
