@@ -12,9 +12,24 @@ out=$(cd "$out" && pwd)
 cd "$(dirname "$0")/../.."
 include/c/make-stub.sh "$out/stub"
 
+# Goes on while it is compiled, with so many at once; `compiled` waits for all. None needs what another one makes.
+at_once=4
+running=
 compile() {
     ${CC:-cc} -std=gnu11 -O2 -Wall -Wextra -Werror -pthread -Iinclude/c \
-        -Iexamples/kernels -Wa,-Iexamples/kernels "$@"
+        -Iexamples/kernels -Wa,-Iexamples/kernels "$@" &
+    running="$running $!"
+    # shellcheck disable=SC2086
+    set -- $running
+    if [ $# -ge $at_once ]; then
+        wait "$1"
+        shift
+        running=$*
+    fi
+}
+compiled() {
+    for process in $running; do wait "$process"; done
+    running=
 }
 
 compile -o "$out/doors_link" tests/c/doors_link.c "$out/stub/libcuda.so.1"
@@ -113,3 +128,4 @@ mkdir -p "$out/rules"
 for source in tests/c/rules/*.c; do
     compile -Iexamples/c -o "$out/rules/$(basename "$source" .c)" "$source" "$out/stub/libcuda.so.1" -lm
 done
+compiled

@@ -292,7 +292,7 @@ fn when_the_coordinator_dies_before_all_memory_has_come_calls_fail() {
 /// All memory goes again and again, at any moment; programs take turns, and one is urgent.
 #[test]
 fn programs_that_launch_ahead_compute_right_when_they_are_evicted_all_the_time() {
-    const ROUNDS: usize = 12;
+    const ROUNDS: usize = 8;
     let serving = Serving::arena("64MiB").option("--mode", "exclusive").setting("SIMCUDA_H2D_GBPS", "0.6");
     let coordinator = serving.start();
     coordinator.until_ready();

@@ -76,8 +76,8 @@ fn evicted_all_the_time_by(serving: Serving, name: &str, arguments: &[&str], fir
 }
 
 fn pointers(form: Form) {
-    let (rounds, gap) = form.of(("5", "100"), ("10", "200"));
-    let arguments = ["--megabytes", "40", "--rounds", rounds, "--gap-ms", gap];
+    let (megabytes, rounds, gap) = form.of(("24", "5", "100"), ("40", "10", "200"));
+    let arguments = ["--megabytes", megabytes, "--rounds", rounds, "--gap-ms", gap];
     evicted_all_the_time("hidden", &arguments, 1);
 }
 
@@ -93,7 +93,8 @@ fn pointers_in_device_memory_lead_to_memory_that_is_there_for_many_rounds() {
 }
 
 fn streams(form: Form) {
-    let arguments = ["--megabytes", "40", "--rounds", form.of("6", "12"), "--gap-ms", "10"];
+    let (megabytes, rounds) = form.of(("24", "6"), ("40", "12"));
+    let arguments = ["--megabytes", megabytes, "--rounds", rounds, "--gap-ms", "10"];
     evicted_all_the_time("streams", &arguments, 5);
 }
 
@@ -109,8 +110,8 @@ fn streams_and_threads_wait_each_for_their_own_for_many_rounds() {
 }
 
 fn graphs(form: Form) {
-    let (rounds, rest) = form.of(("5", "100"), ("10", "200"));
-    let arguments = ["--megabytes", "40", "--rounds", rounds, "--rest-ms", rest];
+    let (megabytes, rounds, rest) = form.of(("24", "5", "100"), ("40", "10", "200"));
+    let arguments = ["--megabytes", megabytes, "--rounds", rounds, "--rest-ms", rest];
     evicted_all_the_time("capture", &arguments, 9);
 }
 
@@ -145,7 +146,7 @@ fn allocations_come_and_go_while_memory_comes_in_for_many_rounds() {
 #[test]
 fn kernels_go_ahead_in_programs_that_can_be_preempted() {
     let serving = || serving().option("--mode", "exclusive");
-    let usual = ["--megabytes", "40", "--rounds", "5"];
+    let usual = ["--megabytes", "24", "--rounds", "4"];
     for (name, rest) in [("hidden", "--gap-ms"), ("capture", "--rest-ms")] {
         evicted_all_the_time_by(serving(), name, &[&usual[..], &[rest, "50"]].concat(), 17);
     }

@@ -272,12 +272,12 @@ fn in_exclusive_mode_only_one_runs() {
 #[test]
 fn many_programs_of_both_kinds_compute_what_they_compute_alone() {
     // They fit together now and then. Whoever waits for long gets a turn, and every request is a burst.
-    let mut serving = Serving::arena("160MiB");
+    let mut serving = Serving::arena("96MiB");
     for (option, value) in [("--max-wait", "200ms"), ("--burst", "0s"), ("--quantum", "20ms")] {
         serving = serving.option(option, value);
     }
     let coordinator = serving.start();
-    let kinds = [("latency", "12", "20"), ("batch", "48", "10")];
+    let kinds = [("latency", "8", "20"), ("batch", "28", "10")];
     let all = || kinds.iter().flat_map(|kind| (1..=4).map(move |seed| (kind, seed.to_string())));
     let started: Vec<_> = all()
         .map(|((class, megabytes, rounds), seed)| {

@@ -4,14 +4,14 @@
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use baton_tests::generated::draw::{ASPECTS, Aspect};
 use baton_tests::generated::shrink::Programs;
-use baton_tests::generated::trial::{Arm, Fault, PATIENCE, PRESSURES, bare_exchange};
+use baton_tests::generated::trial::{Arm, Expected, Fault, PATIENCE, PRESSURES};
 use baton_tests::generated::{Program, Script, exchange};
 use proptest::strategy::{Strategy, ValueTree as _};
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
@@ -100,11 +100,16 @@ fn runner(plan: &Plan, number: usize) -> TestRunner {
     TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &seed))
 }
 
+/// Whether a script does the same bare and under Baton.
+fn compare(arm: &Arm, script: &Script, patience: Duration) -> Result<(), Box<Fault>> {
+    arm.compare(&Expected::of_script(script, patience)?, patience)
+}
+
 /// Runs one program; the smallest one that fails like it.
 fn try_one(plan: &Plan, known: &Known, arm: &Arm, number: usize) -> Option<Failure> {
     let (mut runner, tree) = plan.draw(number);
     let first = tree.current();
-    let fault = *arm.compare(&first.script("").0, plan.patience).err()?;
+    let fault = *compare(arm, &first.script("").0, plan.patience).err()?;
     if !known.add(&fault.kind) {
         return Some(Failure { number, kind: fault.kind, file: None });
     }
@@ -112,7 +117,7 @@ fn try_one(plan: &Plan, known: &Known, arm: &Arm, number: usize) -> Option<Failu
     let kind = fault.kind.clone();
     // One that fails only now and then is tried more often. One that fails in a known way has become another one.
     let again = |script: &Script| {
-        let fault = arm.compare(script, SHORT_PATIENCE).err().map(|fault| *fault);
+        let fault = compare(arm, script, SHORT_PATIENCE).err().map(|fault| *fault);
         fault.filter(|fault| fault.kind == kind || !known.has(&fault.kind))
     };
     let (script, _) = first.script("");
@@ -167,35 +172,47 @@ fn folder() -> PathBuf {
     target.join("generated")
 }
 
+/// Does something with each number, under one pressure after the other; neighbours have different ones. A rival computes all the time, so
+/// it is there only while it is needed.
+fn under_pressure(count: usize, work: impl Fn(&Arm, usize) + Sync) {
+    for (first, pressure) in PRESSURES.into_iter().enumerate() {
+        let arm = Arm::start(pressure);
+        let next = AtomicUsize::new(first);
+        let work_on = || {
+            loop {
+                let number = next.fetch_add(PRESSURES.len(), Ordering::Relaxed);
+                if number >= count {
+                    return;
+                }
+                work(&arm, number);
+            }
+        };
+        std::thread::scope(|scope| (0..AT_ONCE).for_each(|_| drop(scope.spawn(work_on))));
+        arm.end();
+    }
+}
+
 /// Runs programs; those that failed.
 fn run(plan: &Plan) -> Vec<Failure> {
     let start = Instant::now();
-    let arms = PRESSURES.map(Arm::start);
-    let (next, failures) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let (tried, failures) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let known = Known(Mutex::new(plan.known.iter().cloned().collect()));
-    std::thread::scope(|scope| {
-        for _ in 0..AT_ONCE {
-            scope.spawn(|| {
-                loop {
-                    let number = next.fetch_add(1, Ordering::Relaxed);
-                    let failed = {
-                        let failures = failures.lock().expect("no thread panics with it");
-                        failures.iter().filter(|failure: &&Failure| failure.file.is_some()).count()
-                    };
-                    if number >= plan.count || failed >= plan.failures {
-                        return;
-                    }
-                    let failure = try_one(plan, &known, &arms[number % arms.len()], number);
-                    failures.lock().expect("no thread panics with it").extend(failure);
-                    if (number + 1).is_multiple_of(100) {
-                        eprintln!("{} programs in {:?}", number + 1, start.elapsed());
-                    }
-                }
-            });
+    under_pressure(plan.count, |arm, number| {
+        let failed = {
+            let failures = failures.lock().expect("no thread panics with it");
+            failures.iter().filter(|failure: &&Failure| failure.file.is_some()).count()
+        };
+        if failed >= plan.failures {
+            return;
+        }
+        let failure = try_one(plan, &known, arm, number);
+        failures.lock().expect("no thread panics with it").extend(failure);
+        let tried = tried.fetch_add(1, Ordering::Relaxed) + 1;
+        if tried.is_multiple_of(100) {
+            eprintln!("{tried} programs in {:?}", start.elapsed());
         }
     });
-    arms.into_iter().for_each(Arm::end);
-    let tried = next.into_inner().min(plan.count);
+    let tried = tried.into_inner();
     let failures = failures.into_inner().expect("no thread panics with it");
     println!("{tried} programs of seed {} in {:?}, {} failed", plan.seed, start.elapsed(), failures.len());
     let mut kinds = BTreeMap::new();
@@ -239,33 +256,32 @@ fn generated_programs_compute_under_baton_what_they_compute_bare_by_the_thousand
     none_fails(&Plan::asked(2000));
 }
 
-/// Runs a script so many times under each pressure; how often it failed, and how.
-fn again(file: &Path, times: usize, arms: &[Arm]) -> Vec<String> {
-    let text = std::fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
-    let script = Script::from_text(&text).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
-    let mut faults = Vec::new();
-    for arm in arms {
-        for _ in 0..times {
-            if let Err(fault) = arm.compare(&script, PATIENCE) {
-                faults.push(format!("{} ({:?}): {fault}", file.display(), arm.pressure));
-            }
+/// Runs scripts so many times under each pressure; how they failed.
+fn again(files: &[PathBuf], times: usize) -> Vec<String> {
+    let expected = files.iter().map(|file| {
+        let text = std::fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        let script = Script::from_text(&text).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        Expected::of_script(&script, PATIENCE).unwrap_or_else(|fault| panic!("{}: {fault}", file.display()))
+    });
+    let expected: Vec<_> = expected.collect();
+    let faults = Mutex::new(Vec::new());
+    under_pressure(PRESSURES.len() * files.len() * times, |arm, number| {
+        let which = number / PRESSURES.len() % files.len();
+        if let Err(fault) = arm.compare(&expected[which], PATIENCE) {
+            let fault = format!("{} ({:?}): {fault}", files[which].display(), arm.pressure);
+            faults.lock().expect("no thread panics with it").push(fault);
         }
-    }
-    faults
+    });
+    faults.into_inner().expect("no thread panics with it")
 }
 
 #[test]
 fn generated_programs_that_once_failed_compute_what_they_compute_bare() {
     let folder = baton_tests::root().join("tests/generated");
-    let arms = PRESSURES.map(Arm::start);
-    let mut faults = Vec::new();
-    for entry in std::fs::read_dir(&folder).expect("the repository's own folder") {
-        let file = entry.expect("a readable folder").path();
-        if file.extension().is_some_and(|end| end == "json") {
-            faults.extend(again(&file, 1, &arms));
-        }
-    }
-    arms.into_iter().for_each(Arm::end);
+    let entries = std::fs::read_dir(&folder).expect("the repository's own folder");
+    let files = entries.map(|entry| entry.expect("a readable folder").path());
+    let scripts: Vec<_> = files.filter(|file| file.extension().is_some_and(|end| end == "json")).collect();
+    let faults = again(&scripts, 1);
     assert!(faults.is_empty(), "{}", faults.join("\n\n"));
 }
 
@@ -273,9 +289,7 @@ fn generated_programs_that_once_failed_compute_what_they_compute_bare() {
 #[ignore = "for tests/generate again, which names a file"]
 fn a_script_of_a_file_does_the_same_again() {
     let Some(file) = std::env::var_os("GENERATE_FILE") else { return };
-    let arms = PRESSURES.map(Arm::start);
-    let faults = again(Path::new(&file), number("GENERATE_COUNT").unwrap_or(3) as usize, &arms);
-    arms.into_iter().for_each(Arm::end);
+    let faults = again(&[PathBuf::from(file)], number("GENERATE_COUNT").unwrap_or(3) as usize);
     assert!(faults.is_empty(), "{}", faults.join("\n\n"));
 }
 
@@ -296,14 +310,9 @@ fn generated_programs_end_well_and_alike_without_baton() {
                     }
                     let (script, _) = plan.draw(number).1.current().script("");
                     steps.fetch_add(script.steps(), Ordering::Relaxed);
-                    let file = folder().join(format!("bare-{}-{number}.json", plan.seed));
-                    std::fs::create_dir_all(folder()).expect("the target folder is writable");
-                    std::fs::write(&file, script.to_text()).expect("the target folder is writable");
-                    let bare = || baton_tests::generated::trial::bare(&file, PATIENCE);
-                    let first = bare();
-                    assert_eq!(first.status, "exit status: 0", "{}: {first:?}", file.display());
-                    assert_eq!(first, bare(), "{}", file.display());
-                    let _ = std::fs::remove_file(file);
+                    let expected = Expected::of_script(&script, PATIENCE);
+                    let alike = expected.and_then(|expected| expected.is_the_same_again(PATIENCE));
+                    alike.unwrap_or_else(|fault| panic!("program {number} of seed {}: {fault}", plan.seed));
                 }
             });
         }
@@ -330,25 +339,24 @@ fn generated_programs_are_written_to_a_folder() {
 
 /// Plays exchanges: bare twice, and under Baton.
 #[track_caller]
-fn exchanges_are_equal(count: u64, seed: u64) {
-    let arms = PRESSURES.map(Arm::start);
-    let mut faults = Vec::new();
-    for number in 0..count {
-        let exchange = exchange::exchange(seed << 32 | number);
-        let file = folder().join(format!("exchange-{seed}-{number}.json"));
-        std::fs::create_dir_all(folder()).expect("the target folder is writable");
-        std::fs::write(&file, exchange.to_text()).expect("the target folder is writable");
-        let bare = || bare_exchange(&file, PATIENCE);
-        let first = bare();
-        assert!(first.status == "exit status: 0" && first.err.is_empty(), "{}: {first:?}", file.display());
-        assert_eq!(first, bare(), "{}", file.display());
-        let arm = &arms[number as usize % arms.len()];
-        match arm.compare_exchange(&exchange, PATIENCE).err() {
-            Some(fault) => faults.push(format!("{} ({:?}): {fault}", file.display(), arm.pressure)),
-            None => std::fs::remove_file(file).expect("written above"),
+fn exchanges_are_equal(count: usize, seed: u64) {
+    let faults = Mutex::new(Vec::new());
+    under_pressure(count, |arm, number| {
+        let exchange = exchange::exchange(seed << 32 | number as u64);
+        let expected = Expected::of_exchange(&exchange, PATIENCE);
+        let compared = expected.and_then(|expected| {
+            expected.is_the_same_again(PATIENCE)?;
+            arm.compare(&expected, PATIENCE)
+        });
+        if let Err(fault) = compared {
+            let file = folder().join(format!("exchange-{seed}-{number}.json"));
+            std::fs::create_dir_all(folder()).expect("the target folder is writable");
+            std::fs::write(&file, exchange.to_text()).expect("the target folder is writable");
+            let fault = format!("{} ({:?}): {fault}", file.display(), arm.pressure);
+            faults.lock().expect("no thread panics with it").push(fault);
         }
-    }
-    arms.into_iter().for_each(Arm::end);
+    });
+    let faults = faults.into_inner().expect("no thread panics with it");
     assert!(faults.is_empty(), "{} of {count} exchanges:\n{}", faults.len(), faults.join("\n\n"));
 }
 
@@ -360,5 +368,8 @@ fn generated_exchanges_between_processes_are_equal() {
 #[test]
 #[ignore = "long: as many exchanges as tests/generate says"]
 fn generated_exchanges_between_processes_are_equal_by_the_hundred() {
-    exchanges_are_equal(number("GENERATE_COUNT").unwrap_or(300), number("GENERATE_SEED").unwrap_or(SEED));
+    exchanges_are_equal(
+        number("GENERATE_COUNT").map_or(300, |count| count as usize),
+        number("GENERATE_SEED").unwrap_or(SEED),
+    );
 }

@@ -21,7 +21,7 @@ fn isolated(command: &Command) -> Command {
     around(inner, command)
 }
 
-const WORDS: [&str; 8] = ["--megabytes", "48", "--rounds", "12", "--check", "4", "--gap-ms", "1"];
+const WORDS: [&str; 8] = ["--megabytes", "36", "--rounds", "8", "--check", "4", "--gap-ms", "1"];
 
 /// Two programs that do not fit together compute what they compute alone; one is killed; one is replaced by another
 /// program; one is stopped.

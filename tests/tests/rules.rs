@@ -88,7 +88,7 @@ fn same(alone: &Outcome, shared: &Outcome, what: &str) {
 /// Undisturbed, and with all memory evicted before calls: before each, or before one in so many.
 #[track_caller]
 fn rules_hold(family: &str, form: Form) {
-    let one_in = form.of(4, 1);
+    let one_in = form.of(6, 1);
     let alone = alone(family);
     let coordinator = Serving::arena("160MiB").start();
     same(&alone, &shared(&coordinator, family, || {}), "undisturbed");

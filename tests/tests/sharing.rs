@@ -33,8 +33,8 @@ fn three_tenants_of_three_times_the_arena_compute_what_they_compute_alone_for_a_
 
 #[track_caller]
 fn three_tenants(form: Form) {
-    let switches = form.of(15, 100);
-    let coordinator = Serving::arena("64MiB").start();
+    let switches = form.of(10, 100);
+    let coordinator = Serving::arena(form.of("32MiB", "64MiB")).start();
     let before = coordinator.until_ready();
     let arena = before["arena"]["bytes"].as_u64().expect("bytes");
     // Each has all of it: not a byte is left for anybody else. The more urgent ones rest often, so that the
@@ -124,15 +124,16 @@ fn nothing_is_left_on_the_gpu(mut coordinator: Coordinator) {
     assert!(free + 16 * MIB >= total, "{free} of {total} bytes are free");
 }
 
-/// Runs a program while others take its memory away all the time: in the long form until it ends, in the short one
+/// Runs a program while others take its memory away all the time: in the long form until it ends, in the short one, of less memory,
 /// until twice as many switches were made as must come of it at least. If it ends too soon, it runs once more.
 #[track_caller]
 fn against_others(form: Form, name: &str, arguments: &[&str], switches: u64) {
-    let coordinator = Serving::arena("64MiB").start();
+    let coordinator = Serving::arena(form.of("40MiB", "64MiB")).start();
     let solo = alone(name, arguments);
+    let megabytes = form.of("30", "48");
     // Those of the same class take turns; a more urgent one comes whenever it likes, and leaves gaps.
     for (class, rounds, gap) in [("normal", "8", "3"), ("latency", "10", "30")] {
-        let other = ["--megabytes", "48", "--pieces", "2", "--check", "10", "--rounds", rounds, "--gap-ms", gap];
+        let other = ["--megabytes", megabytes, "--pieces", "2", "--check", "10", "--rounds", rounds, "--gap-ms", gap];
         let others_solo = alone("fill_and_check", &other);
         let before = coordinator.status()["switches"].as_u64().expect("a number");
         let made = || coordinator.status()["switches"].as_u64().expect("a number") - before;
@@ -153,7 +154,8 @@ fn against_others(form: Form, name: &str, arguments: &[&str], switches: u64) {
 }
 
 fn allocations(form: Form) {
-    against_others(form, "fill_and_check", &["--megabytes", "56", "--rounds", "10", "--check", "5", "--seed", "2"], 8);
+    let arguments = ["--megabytes", form.of("36", "56"), "--rounds", "10", "--check", "5", "--seed", "2"];
+    against_others(form, "fill_and_check", &arguments, 8);
 }
 
 #[test]
@@ -168,7 +170,7 @@ fn allocations_that_come_and_go_stay_whole_to_the_end() {
 }
 
 fn hidden(form: Form) {
-    against_others(form, "hidden", &["--megabytes", "48", "--rounds", "14", "--gap-ms", "1"], 8);
+    against_others(form, "hidden", &["--megabytes", form.of("26", "48"), "--rounds", "14", "--gap-ms", "1"], 8);
 }
 
 #[test]
@@ -183,7 +185,7 @@ fn memory_that_no_parameter_names_is_there_to_the_end() {
 }
 
 fn streams(form: Form) {
-    against_others(form, "streams", &["--megabytes", "48", "--rounds", "10", "--gap-ms", "1"], 8);
+    against_others(form, "streams", &["--megabytes", form.of("30", "48"), "--rounds", "10", "--gap-ms", "1"], 8);
 }
 
 #[test]
@@ -198,7 +200,7 @@ fn streams_and_threads_find_what_the_others_wrote_to_the_end() {
 }
 
 fn captures(form: Form) {
-    against_others(form, "capture", &["--megabytes", "48", "--rounds", "14"], 8);
+    against_others(form, "capture", &["--megabytes", form.of("30", "48"), "--rounds", "14"], 8);
 }
 
 #[test]
@@ -213,7 +215,8 @@ fn captures_are_not_disturbed_and_do_not_hold_others_up_to_the_end() {
 }
 
 fn interrupted(form: Form) {
-    against_others(form, "interrupted", &["--megabytes", "48", "--rounds", "2500", "--every-us", "700"], 8);
+    let arguments = ["--megabytes", form.of("30", "48"), "--rounds", "2500", "--every-us", "700"];
+    against_others(form, "interrupted", &arguments, 8);
 }
 
 #[test]
@@ -228,7 +231,7 @@ fn a_thread_stopped_anywhere_does_not_reach_memory_that_is_gone_to_the_end() {
 }
 
 fn info(form: Form) {
-    against_others(form, "info", &["--most", "64"], 4);
+    against_others(form, "info", &["--most", form.of("40", "64")], 4);
 }
 
 #[test]
@@ -270,15 +273,15 @@ fn a_small_tenant_and_a_large_one_that_fit_together_move_nothing() {
 
 #[test]
 fn all_kinds_of_programs_share_at_once() {
-    let coordinator = Serving::arena("64MiB").start();
+    let coordinator = Serving::arena("48MiB").start();
     let programs: [(&str, &str, &[&str]); 7] = [
-        ("fill_and_check", "batch", &["--megabytes", "60", "--rounds", "10"]),
-        ("fill_and_check", "latency", &["--megabytes", "40", "--rounds", "10", "--gap-ms", "20", "--seed", "3"]),
-        ("hidden", "normal", &["--megabytes", "40", "--rounds", "10", "--gap-ms", "5"]),
-        ("streams", "normal", &["--megabytes", "32", "--rounds", "6"]),
-        ("capture", "latency", &["--megabytes", "24", "--rounds", "8", "--rest-ms", "12"]),
-        ("interrupted", "batch", &["--megabytes", "16", "--rounds", "2000"]),
-        ("info", "normal", &["--most", "64"]),
+        ("fill_and_check", "batch", &["--megabytes", "44", "--rounds", "10"]),
+        ("fill_and_check", "latency", &["--megabytes", "30", "--rounds", "10", "--gap-ms", "20", "--seed", "3"]),
+        ("hidden", "normal", &["--megabytes", "30", "--rounds", "10", "--gap-ms", "5"]),
+        ("streams", "normal", &["--megabytes", "24", "--rounds", "6"]),
+        ("capture", "latency", &["--megabytes", "18", "--rounds", "8", "--rest-ms", "12"]),
+        ("interrupted", "batch", &["--megabytes", "12", "--rounds", "2000"]),
+        ("info", "normal", &["--most", "48"]),
     ];
     let solo = programs.map(|(name, _, arguments)| alone(name, arguments));
     let running: Vec<_> = programs

@@ -54,9 +54,14 @@ fn answer(error: CUresult, out: *mut *const c_char, text: fn(Error) -> &'static 
     if found.is_some() { CUDA_SUCCESS } else { CUDA_ERROR_INVALID_VALUE }
 }
 
+/// The functions that are told from the driver's by their addresses. Optimised, the library has several copies of a small function, each with
+/// an address of its own; what a static holds is one.
+static NOT_FOUND: extern "C" fn() -> CUresult = not_found;
+static NOT_INITIALIZED: extern "C" fn() -> CUresult = not_initialized;
+
 /// The answer for a name that the driver at hand does not export.
 pub(crate) fn in_this_driver() -> Function {
-    not_found as *const () as Function
+    NOT_FOUND as *const () as Function
 }
 
 /// The answer for a name on a machine without a driver.
@@ -65,7 +70,7 @@ pub(crate) fn without_driver(name: &str) -> Function {
         "cuInit" => no_device as *const (),
         "cuGetErrorName" => error_name as *const (),
         "cuGetErrorString" => error_string as *const (),
-        _ => not_initialized as *const (),
+        _ => NOT_INITIALIZED as *const (),
     };
     function as Function
 }

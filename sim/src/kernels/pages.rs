@@ -11,10 +11,12 @@ use crate::errors::{Outcome, Status};
 
 const PAGE: usize = 2 << 20;
 const UNIT: usize = 16;
-/// Words of a page.
-const WORDS: usize = PAGE / size_of::<u64>();
+/// Words of a page that are read at once: few enough for the CPU's first cache, whatever is then asked of them.
+const PIECE: usize = 2 << 10;
+/// Pieces of a page.
+const PIECES: usize = PAGE / size_of::<u64>() / PIECE;
 /// Units that are mixed beside each other.
-const LANES: usize = 8;
+const LANES: usize = 4;
 /// Words that are looked through for pointers at once.
 const GLANCE: usize = 1 << 10;
 const GRANULE_BITS: u32 = 21;
@@ -26,9 +28,7 @@ const FREE: u64 = u64::MAX;
 const WEYL: u64 = 0x9E37_79B1;
 const TIMES: (u64, u64) = (0xD251_1F53, 0xCD9E_8D57);
 const BUMPS: (u64, u64) = (0x9E37_79B9, 0xBB67_AE85);
-const ROUNDS: u64 = 8;
-/// The round in which the place comes in again.
-const AGAIN: usize = 4;
+const ROUNDS: usize = 8;
 
 /// One operation for each unit, as `add` counts one for each 12 bytes: both run at the memory's speed.
 pub(super) fn operations(args: &Args<'_>) -> f64 {
@@ -42,26 +42,38 @@ pub(super) fn pages(args: &Args<'_>, machine: &Machine<'_>) -> Outcome {
     let (start, bytes, digests) = (args.pointer(32), args.pointer(40), args.pointer(48));
     let host = (args.u32(92), args.u32(96));
     let mut pairs = Pairs::new(args);
-    let mut zeros = None;
-    let mut words = vec![0u64; if count == 0 { 0 } else { WORDS }];
+    // Pieces of zeros are many, and alike where they lie at the same place.
+    let mut zeros = [None; PIECES];
+    let mut words = vec![0u64; PIECE];
     for page in 0..count {
         let mut address = [0u64];
         machine.space.read(addresses.wrapping_add(page as u64 * 8), &mut address)?;
         if !address[0].is_multiple_of(UNIT as u64) {
             return Err(Status::MISALIGNED_ADDRESS);
         }
-        machine.space.read(address[0], &mut words)?;
-        let any = words.iter().fold(0, |any, word| any | word);
-        // Pages of zeros are many, and all alike.
-        let sums = if any == 0 { *zeros.get_or_insert_with(|| schedule.sums(&words)) } else { schedule.sums(&words) };
         let at = digests.wrapping_add(page as u64 * 24);
         let mut digest = [0u64; 3];
         machine.space.read(at, &mut digest)?;
-        digest[0] = digest[0].wrapping_add(sums[0]);
-        digest[1] = digest[1].wrapping_add(sums[1]);
-        digest[2] |= u64::from(any != 0) | u64::from(has_host_words(&words, (start, bytes), host)) << 1;
+        let mut pointed_to = Vec::new();
+        for (piece, zeros) in zeros.iter_mut().enumerate() {
+            let offset = piece * size_of_val(&*words);
+            machine.space.read(address[0].wrapping_add(offset as u64), &mut words)?;
+            let first = (offset / UNIT) as u64;
+            let any = words.iter().fold(0, |any, word| any | word);
+            let sums = if any == 0 {
+                *zeros.get_or_insert_with(|| schedule.sums(&words, first))
+            } else {
+                schedule.sums(&words, first)
+            };
+            digest[0] = digest[0].wrapping_add(sums[0]);
+            digest[1] = digest[1].wrapping_add(sums[1]);
+            digest[2] |= u64::from(any != 0) | u64::from(has_host_words(&words, (start, bytes), host)) << 1;
+            pointed_to.append(&mut granules(&words, start, bytes));
+        }
         machine.space.write(at, &digest)?;
-        for granule in granules(&words, start, bytes) {
+        pointed_to.sort_unstable();
+        pointed_to.dedup();
+        for granule in pointed_to {
             pairs.add((page as u64) << 32 | granule, machine)?;
         }
     }
@@ -72,12 +84,12 @@ pub(super) fn pages(args: &Args<'_>, machine: &Machine<'_>) -> Outcome {
 struct Schedule {
     place: u64,
     other: u64,
-    rounds: [(u64, u64); ROUNDS as usize],
+    rounds: [(u64, u64); ROUNDS],
 }
 
 impl Schedule {
     fn new(low: u64, high: u64) -> Schedule {
-        let mut rounds = [(0, 0); ROUNDS as usize];
+        let mut rounds = [(0, 0); ROUNDS];
         for (round, keys) in rounds.iter_mut().enumerate() {
             let (half, round) = (if round % 2 == 0 { low } else { high }, round as u64);
             *keys = (((half & LOW) + round * BUMPS.0) & LOW, ((half >> 32) + round * BUMPS.1) & LOW);
@@ -85,14 +97,14 @@ impl Schedule {
         Schedule { place: low & LOW, other: high & LOW, rounds }
     }
 
-    /// The sums over all units of a page.
-    fn sums(&self, words: &[u64]) -> [u64; 2] {
+    /// The sums over units that lie side by side from a place on.
+    fn sums(&self, words: &[u64], first: u64) -> [u64; 2] {
         fused(
             #[inline(always)]
             || {
                 let (mut low, mut high) = ([0u64; LANES], [0u64; LANES]);
                 for (group, units) in words.chunks_exact(2 * LANES).enumerate() {
-                    let mixed = self.mix(units, (group * LANES) as u64);
+                    let mixed = self.mix(units, first + (group * LANES) as u64);
                     for lane in 0..LANES {
                         low[lane] = low[lane].wrapping_add(mixed[0][lane]);
                         high[lane] = high[lane].wrapping_add(mixed[1][lane]);
@@ -106,34 +118,40 @@ impl Schedule {
     /// Mixes units that lie side by side from a place on: their lower and their upper halves.
     #[inline(always)]
     fn mix(&self, units: &[u64], first: u64) -> [[u64; LANES]; 2] {
-        let mut place = [0; LANES];
-        let mut c = [[0; LANES]; 4];
-        for lane in 0..LANES {
-            place[lane] = first.wrapping_add(lane as u64).wrapping_mul(WEYL).wrapping_add(self.place) & LOW;
-            let (left, right) = (units[2 * lane], units[2 * lane + 1]);
-            c[0][lane] = left & LOW ^ place[lane];
-            c[1][lane] = left >> 32;
-            c[2][lane] = right & LOW ^ self.other;
-            c[3][lane] = right >> 32;
-        }
-        for (round, (a, b)) in self.rounds.iter().enumerate() {
-            for lane in 0..LANES {
-                let p = (c[0][lane] & LOW).wrapping_mul(TIMES.0);
-                let q = (c[2][lane] & LOW).wrapping_mul(TIMES.1);
-                let a = if round == AGAIN { place[lane] } else { *a };
-                c[0][lane] = q >> 32 ^ c[1][lane] ^ a;
-                c[1][lane] = q & LOW;
-                c[2][lane] = p >> 32 ^ c[3][lane] ^ b;
-                c[3][lane] = p & LOW;
-            }
-        }
-        let mut halves = [[0; LANES]; 2];
-        for lane in 0..LANES {
-            halves[0][lane] = c[0][lane] | c[1][lane] << 32;
-            halves[1][lane] = c[2][lane] | c[3][lane] << 32;
-        }
-        halves
+        let place = lanes(|lane| first.wrapping_add(lane as u64).wrapping_mul(WEYL).wrapping_add(self.place) & LOW);
+        // Of these words only the lower halves count.
+        let mut c = [
+            lanes(|lane| units[2 * lane] ^ place[lane]),
+            lanes(|lane| units[2 * lane] >> 32),
+            lanes(|lane| units[2 * lane + 1] ^ self.other),
+            lanes(|lane| units[2 * lane + 1] >> 32),
+        ];
+        let mut round = |a: [u64; LANES], b: u64| {
+            let p = lanes(|lane| (c[0][lane] & LOW).wrapping_mul(TIMES.0));
+            let q = lanes(|lane| (c[2][lane] & LOW).wrapping_mul(TIMES.1));
+            let even = lanes(|lane| q[lane] >> 32 ^ c[1][lane] ^ a[lane]);
+            let odd = lanes(|lane| p[lane] >> 32 ^ c[3][lane] ^ b);
+            c = [even, q, odd, p];
+        };
+        // Written out: of a loop the compiler makes one number at a time.
+        let k = &self.rounds;
+        round([k[0].0; LANES], k[0].1);
+        round([k[1].0; LANES], k[1].1);
+        round([k[2].0; LANES], k[2].1);
+        round([k[3].0; LANES], k[3].1);
+        // The place comes in again.
+        round(place, k[4].1);
+        round([k[5].0; LANES], k[5].1);
+        round([k[6].0; LANES], k[6].1);
+        round([k[7].0; LANES], k[7].1);
+        [lanes(|lane| c[0][lane] & LOW | c[1][lane] << 32), lanes(|lane| c[2][lane] & LOW | c[3][lane] << 32)]
     }
+}
+
+/// A number for each lane.
+#[inline(always)]
+fn lanes(number: impl FnMut(usize) -> u64) -> [u64; LANES] {
+    std::array::from_fn(number)
 }
 
 /// Whether a word has an upper half of so many from the first on, and is no address in the range.
@@ -259,7 +277,12 @@ mod tests {
             let schedule =
                 Schedule::new(u64::from(key[0]) | u64::from(key[1]) << 32, u64::from(key[2]) | u64::from(key[3]) << 32);
             let words = some_words(16 * LANES);
-            assert_eq!(schedule.sums(&words), by_the_book(&words, key));
+            assert_eq!(schedule.sums(&words, 0), by_the_book(&words, key));
+            // In two parts, the second one from its place on.
+            let (front, back) = words.split_at(2 * LANES);
+            let parts = [schedule.sums(front, 0), schedule.sums(back, LANES as u64)];
+            let both = [0, 1].map(|half| parts[0][half].wrapping_add(parts[1][half]));
+            assert_eq!(both, by_the_book(&words, key));
         }
     }
 

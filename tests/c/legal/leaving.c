@@ -7,7 +7,7 @@
 CUresult cuCtxAttach(CUcontext *context, unsigned flags);
 CUresult cuCtxDetach(CUcontext context);
 
-enum { ROUNDS = 60, LEAVERS = 3 };
+enum { ROUNDS = 24, LEAVERS = 3 };
 
 /* --- threads that leave ---------------------------------------------------------------------- */
 

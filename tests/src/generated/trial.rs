@@ -54,6 +54,61 @@ pub struct Arm {
     rival: Option<Running>,
 }
 
+/// A program, and what it does bare.
+pub struct Expected {
+    executor: &'static str,
+    file: tempfile::NamedTempFile,
+    bare: Outcome,
+}
+
+impl Expected {
+    /// What a script does.
+    ///
+    /// # Errors
+    ///
+    /// When the program itself is wrong.
+    pub fn of_script(script: &Script, patience: Duration) -> Result<Self, Box<Fault>> {
+        Self::of(SCRIPTS, &script.to_text(), patience)
+    }
+
+    /// What an exchange does.
+    ///
+    /// # Errors
+    ///
+    /// When the program itself is wrong.
+    pub fn of_exchange(exchange: &Exchange, patience: Duration) -> Result<Self, Box<Fault>> {
+        Self::of(EXCHANGES, &exchange.to_text(), patience)
+    }
+
+    fn of(executor: &'static str, text: &str, patience: Duration) -> Result<Self, Box<Fault>> {
+        let file = tempfile::NamedTempFile::new().expect("a temporary file");
+        std::fs::write(file.path(), text).expect("a file of our own");
+        let bare = bare(executor, file.path(), patience);
+        let expected = Self { executor, file, bare };
+        if expected.bare.status != "exit status: 0" || !expected.bare.err.is_empty() {
+            return Err(expected.fault("the program itself is wrong".to_owned(), None));
+        }
+        Ok(expected)
+    }
+
+    /// Plays it bare once more, to the same end.
+    ///
+    /// # Errors
+    ///
+    /// When it does something else.
+    pub fn is_the_same_again(&self, patience: Duration) -> Result<(), Box<Fault>> {
+        let again = bare(self.executor, self.file.path(), patience);
+        if again == self.bare {
+            return Ok(());
+        }
+        Err(self.fault(format!("it does not do the same twice: {again:?}"), None))
+    }
+
+    fn fault(&self, kind: String, baton: Option<Outcome>) -> Box<Fault> {
+        Box::new(Fault { kind, bare: self.bare.clone(), baton })
+    }
+}
+
 /// A difference.
 #[derive(Clone, Debug)]
 pub struct Fault {
@@ -102,37 +157,17 @@ impl Arm {
         Self { pressure, coordinator, rival }
     }
 
-    /// Whether a script does the same bare and under Baton.
+    /// Whether a program does under Baton what it does bare.
     ///
     /// # Errors
     ///
     /// What is different.
-    pub fn compare(&self, script: &Script, patience: Duration) -> Result<(), Box<Fault>> {
-        self.compare_text(SCRIPTS, &script.to_text(), patience)
-    }
-
-    /// The same of two processes.
-    ///
-    /// # Errors
-    ///
-    /// What is different.
-    pub fn compare_exchange(&self, exchange: &Exchange, patience: Duration) -> Result<(), Box<Fault>> {
-        self.compare_text(EXCHANGES, &exchange.to_text(), patience)
-    }
-
-    fn compare_text(&self, executor: &str, text: &str, patience: Duration) -> Result<(), Box<Fault>> {
-        let file = tempfile::NamedTempFile::new().expect("a temporary file");
-        std::fs::write(file.path(), text).expect("a file of our own");
-        let bare = bare_by(executor, file.path(), patience);
-        let fault = |kind: &str, baton| Box::new(Fault { kind: kind.to_owned(), bare: bare.clone(), baton });
-        if bare.status != "exit status: 0" || !bare.err.is_empty() {
-            return Err(fault("the program itself is wrong", None));
-        }
-        let baton = self.run(executor, file.path(), patience);
-        if baton == bare {
+    pub fn compare(&self, expected: &Expected, patience: Duration) -> Result<(), Box<Fault>> {
+        let baton = self.run(expected.executor, expected.file.path(), patience);
+        if baton == expected.bare {
             return Ok(());
         }
-        Err(fault(&kind(&bare, &baton), Some(baton)))
+        Err(expected.fault(kind(&expected.bare, &baton), Some(baton)))
     }
 
     fn run(&self, executor: &str, script: &Path, patience: Duration) -> Outcome {
@@ -205,17 +240,8 @@ fn of_driver() -> Vec<(String, String)> {
     pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
-/// What a script does without Baton.
-pub fn bare(script: &Path, patience: Duration) -> Outcome {
-    bare_by(SCRIPTS, script, patience)
-}
-
-/// What an exchange does without Baton.
-pub fn bare_exchange(exchange: &Path, patience: Duration) -> Outcome {
-    bare_by(EXCHANGES, exchange, patience)
-}
-
-fn bare_by(executor: &str, script: &Path, patience: Duration) -> Outcome {
+/// What a program does without Baton.
+fn bare(executor: &str, script: &Path, patience: Duration) -> Outcome {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let mut command = Driver::simulated().bare(built().bin.join(executor));
     // If there are two processes, both have this one.

@@ -80,7 +80,7 @@ proptest! {
         }
         let mut world = World::new(seed, 200 * MS, Trouble::default(), 0, &habits);
         let longest = costs.iter().map(|cost| cost * 4).max().unwrap_or(0).max(200 * MS);
-        for end in 1..=6 {
+        for end in 1..=3 {
             world.run(end * 10 * SECOND);
             let times = (1..=costs.len() as u32).map(|id| world.arbiter.gpu_time(TenantId(id), world.now));
             let (least, most) = (times.clone().min().unwrap_or(0), times.max().unwrap_or(0));
@@ -106,7 +106,7 @@ proptest! {
             (1..=weights.len() as u32).map(|id| world.arbiter.gpu_time(TenantId(id), world.now)).collect()
         };
         let mut before = times(&world);
-        for end in 1..=6 {
+        for end in 1..=3 {
             world.run(end * 10 * SECOND);
             let now = times(&world);
             let had: Vec<_> = now.iter().zip(&before).map(|(now, before)| now - before).collect();
