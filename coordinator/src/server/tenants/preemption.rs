@@ -188,6 +188,11 @@ impl Progress {
         self.stage == Stage::Paused && self.gate != Gate::Open && self.probe == Probe::Passed
     }
 
+    /// Whether it was let go on for long enough, and is being paused again.
+    fn is_paused_again(&self) -> bool {
+        matches!((self.stage, self.probe), (Stage::Pausing { .. }, Probe::Late))
+    }
+
     /// Until when its gate should be closed, or the probe answered.
     fn waits_until(self) -> Option<Instant> {
         match self.probe {
@@ -568,12 +573,14 @@ impl Tenant {
         self.is_evictable() && !self.memory.is_taken() && self.memory.undelivered_since().is_none()
     }
 
-    /// Whether its memory can be taken away soon.
+    /// Whether its memory can be taken away soon, with or without its help.
     pub(in crate::server) fn is_about_to_close(&self) -> bool {
         let progress = self.preemption.progress.filter(|_| self.connection.is_open());
         let held = !self.memory.is_taken()
             && progress.is_some_and(|progress| match progress.waits_until() {
-                Some(until) => Instant::now() < until,
+                // It goes on to answer its probe, and is paused again if it does not.
+                _ if progress.stage == Stage::Answering => true,
+                Some(until) => Instant::now() < until || self.is_taken_at().is_some() || progress.is_paused_again(),
                 None => !progress.is_off(),
             });
         held || self.turn.is_ending()
