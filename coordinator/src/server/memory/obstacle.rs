@@ -66,7 +66,8 @@ impl Memory {
         let which = |is_one: &dyn Fn(&Tenant) -> bool| -> Vec<TenantId> {
             others().filter(|(_, tenant)| is_one(tenant)).map(|(other, _)| other).collect()
         };
-        let answers = |tenant: &Tenant| tenant.is_movable() && !tenant.memory.is_late();
+        let is_kept = |tenant: &Tenant| tenant.scheduling.left_out.is_some() && !tenant.memory.is_taken();
+        let answers = |tenant: &Tenant| tenant.is_movable() && !tenant.memory.is_late() && !is_kept(tenant);
         let leaves = |tenant: &Tenant| bytes_of(&tenant.extents().counts().leaving);
         let leaving = which(&|tenant| answers(tenant) && leaves(tenant) > 0);
         if !leaving.is_empty() {
