@@ -50,6 +50,7 @@ mod ready; // timed
 mod recut; // timed
 mod rules; // timed
 mod searched; // timed
+mod security; // plain
 mod settings; // timed
 mod sharing; // timed
 mod steering; // timed

@@ -132,7 +132,10 @@ static void obey(char *line) {
     if (strcmp(word, "mark") == 0) {
         for (enum kind kind = 0; kind < KINDS; kind++) {
             for (size_t bytes = 0; bytes < (is_moved(kind) ? most : MIB); bytes += sizes[kind]) {
-                CHECK(make(kind));
+                CUresult result = make(kind);
+                /* The simulated driver has no arrays. */
+                if (result == CUDA_ERROR_NOT_SUPPORTED && kind == ARRAY) break;
+                CHECK(result);
                 write_mark(&made[count - 1]);
             }
         }
