@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use baton_contract::messages::{Answer, MemoryReport, Request};
 use baton_tests::bare_tenant::BareTenant;
-use baton_tests::coordinator::{Coordinator, Prepared, Serving, program, tenant};
+use baton_tests::coordinator::{Coordinator, Serving, program, tenant};
 use baton_tests::running::Running;
 use baton_tests::{around, is_root};
 use serde_json::Value;
@@ -274,27 +274,6 @@ fn a_coordinators_socket_is_its_groups() {
     assert!(ended.status == "exit status: 1" && ended.err.contains("there is no group called no such"), "{ended:?}");
 }
 
-/// Has another user, who is not root, serve in this place.
-pub(crate) fn as_another_user(prepared: &Prepared, user: u32) -> impl Fn(&Command) -> Command + use<> {
-    let runtime = prepared.place.folder().join("runtime");
-    for folder in [prepared.place.folder(), &runtime] {
-        std::os::unix::fs::chown(folder, Some(user), None).expect("root may");
-    }
-    let [baton, driver, _] = ["baton", "libsimcuda.so", "libbaton.so"]
-        .map(|name| crate::guests::copied(prepared, &baton_tests::built().bin.join(name)));
-    move |serve: &Command| {
-        let mut outer = Command::new("setpriv");
-        outer.args([&format!("--reuid={user}"), &format!("--regid={user}"), "--clear-groups", "--"]);
-        let mut inner = Command::new(&baton);
-        inner.args(serve.get_args());
-        for (name, value) in serve.get_envs() {
-            inner.env(name, value.unwrap_or_default());
-        }
-        inner.env("BATON_DRIVER", &driver).current_dir("/");
-        around(outer, &inner)
-    }
-}
-
 #[test]
 fn what_guests_have_on_the_host_is_not_even_read_by_the_coordinators_user() {
     if !is_root() {
@@ -305,7 +284,21 @@ fn what_guests_have_on_the_host_is_not_even_read_by_the_coordinators_user() {
         let serving = Serving::arena("64MiB");
         let serving = if guests { serving.option("--allow-uid", &GUEST.to_string()) } else { serving };
         let prepared = shared_with(serving);
-        let as_another = as_another_user(&prepared, OTHER);
+        std::os::unix::fs::chown(prepared.place.folder(), Some(OTHER), None).expect("root may");
+        std::os::unix::fs::chown(prepared.place.folder().join("runtime"), Some(OTHER), None).expect("root may");
+        let files = ["baton", "libsimcuda.so", "libbaton.so"]
+            .map(|name| crate::guests::copied(&prepared, &baton_tests::built().bin.join(name)));
+        let as_another = |serve: &Command| {
+            let mut outer = Command::new("setpriv");
+            outer.args([&format!("--reuid={OTHER}"), &format!("--regid={OTHER}"), "--clear-groups", "--"]);
+            let mut inner = Command::new(&files[0]);
+            inner.args(serve.get_args());
+            for (name, value) in serve.get_envs() {
+                inner.env(name, value.unwrap_or_default());
+            }
+            inner.env("BATON_DRIVER", &files[1]).current_dir("/");
+            around(outer, &inner)
+        };
         let mut serving = Running::start(&mut as_another(&prepared.serve()), false, None);
         while !serving.err().contains("is ready") {
             assert!(serving.ended().is_none(), "{}", serving.err());

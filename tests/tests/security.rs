@@ -5,7 +5,8 @@ use std::fs;
 
 /// A name of code that is a test's: `file::test`.
 fn as_test(code: &str) -> Option<(&str, &str)> {
-    let is_name = |name: &str| !name.is_empty() && name.bytes().all(|byte| byte == b'_' || byte.is_ascii_alphanumeric());
+    let is_name =
+        |name: &str| !name.is_empty() && name.bytes().all(|byte| byte == b'_' || byte.is_ascii_alphanumeric());
     code.split_once("::").filter(|(file, test)| is_name(file) && is_name(test))
 }
 

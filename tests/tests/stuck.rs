@@ -6,16 +6,14 @@ use std::time::Duration;
 
 use baton_tests::coordinator::{Coordinator, Serving, program, tenant};
 use baton_tests::hold::{self, Busy, LIMIT};
-use baton_tests::is_root;
 use baton_tests::running::{Running, signal};
+use baton_tests::{around, is_root};
 use serde_json::Value;
 
-use crate::guests::{joining, serving, shared_with};
-use crate::quotas::as_another_user;
+use crate::guests::{joining, permit, serving, shared_with};
 
-/// A user who is let in, and one who runs a coordinator.
+/// A user who is let in.
 const GUEST: u32 = 65532;
-const OTHER: u32 = 65533;
 
 /// What cannot be taken of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,13 +82,8 @@ fn why(coordinator: &Coordinator) -> String {
 /// One program is stopped while another one needs its memory.
 #[track_caller]
 fn stopped(coordinator: &Coordinator, whose: Whose, keeps: Keeps, becomes: Becomes) {
-    let other = hold::joined(coordinator, "other", "latency", "48", None);
-    beside(other, coordinator, whose, keeps, becomes);
-}
-
-/// The same beside this one, which was there before: it has memory, which is on the host by the time that it needs it.
-#[track_caller]
-fn beside(mut other: Running, coordinator: &Coordinator, whose: Whose, keeps: Keeps, becomes: Becomes) {
+    // It was there before: it has memory, which is on the host by the time that it needs it.
+    let mut other = hold::joined(coordinator, "other", "latency", "48", None);
     let case = format!("{whose:?}, {keeps:?}, {becomes:?}");
     let (mut holder, busy) = holder(coordinator, whose, keeps);
     let pid = holder.pid();
@@ -172,11 +165,13 @@ fn a_guests_program_that_the_coordinator_may_not_kill_is_waited_for() {
     if !is_root() {
         return;
     }
-    let prepared = shared_with(options(Keeps::All, None));
-    let around = as_another_user(&prepared, OTHER);
-    let coordinator = Coordinator::of_as(prepared, around);
-    crate::guests::permit(&coordinator.place.folder().join("gpu"), 0o666);
-    let own = &mut joining(coordinator.prepared(), OTHER, "other", &program("hold"), &["--megabytes", "48"]);
-    let other = hold::ready(own, Some(coordinator.place.clone()));
-    beside(other, &coordinator, Whose::Guests, Keeps::All, Becomes::Spared);
+    // One of root's would be allowed to.
+    let without = |serve: &Command| {
+        let mut outer = Command::new("setpriv");
+        outer.args(["--bounding-set=-kill", "--inh-caps=-kill", "--"]);
+        around(outer, serve)
+    };
+    let coordinator = Coordinator::of_as(shared_with(options(Keeps::All, None)), without);
+    permit(&coordinator.place.folder().join("gpu"), 0o666);
+    stopped(&coordinator, Whose::Guests, Keeps::All, Becomes::Spared);
 }
