@@ -103,13 +103,13 @@ fn nothing_is_found(options: &dyn Fn(Serving) -> Serving, users: [u32; 2], all: 
 fn between_users(options: &dyn Fn(Serving) -> Serving) {
     if is_root() {
         for users in [[GUEST, OWN], [OWN, GUEST]] {
-            nothing_is_found(options, users, &ALL);
+            nothing_is_found(options, users, &LIVING);
         }
     }
 }
 
-/// Nothing is taken there.
-const STRICT: [Leaves; 4] = [Leaves::Frees, Leaves::Ends, Leaves::Killed, Leaves::Evicted];
+/// Where nothing is taken for others.
+const LIVING: [Leaves; 4] = [Leaves::Frees, Leaves::Ends, Leaves::Killed, Leaves::Evicted];
 
 #[test]
 fn a_program_finds_nothing_of_another_one_of_its_user() {
@@ -124,13 +124,13 @@ fn a_program_finds_nothing_of_another_users() {
 #[test]
 fn a_program_finds_nothing_of_any_other_with_strict_isolation() {
     let strict = |serving: Serving| serving.option("--isolation", "strict");
-    nothing_is_found(&strict, [OWN, OWN], &STRICT);
+    nothing_is_found(&strict, [OWN, OWN], &LIVING);
     if is_root() {
-        nothing_is_found(&strict, [GUEST, OTHER], &STRICT);
+        nothing_is_found(&strict, [GUEST, OTHER], &LIVING);
     }
 }
 
 #[test]
 fn a_program_finds_nothing_of_another_one_of_its_user_where_nothing_can_be_paused() {
-    nothing_is_found(&|serving| serving.flag("--no-preempt"), [OWN, OWN], &STRICT);
+    nothing_is_found(&|serving| serving.flag("--no-preempt"), [OWN, OWN], &LIVING);
 }

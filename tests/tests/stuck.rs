@@ -22,6 +22,8 @@ enum Keeps {
     All,
     /// What others can reach.
     Pinned,
+    /// Nothing, but a program of its own user's only could have it.
+    ItsUsers,
 }
 
 /// Whose a program is.
@@ -52,7 +54,7 @@ fn options(keeps: Keeps, on_stuck: Option<&str>) -> Serving {
 /// The program that stops while it has the GPU, and more memory than leaves room for the other one.
 #[track_caller]
 fn holder(coordinator: &Coordinator, whose: Whose, keeps: Keeps) -> (Running, Busy) {
-    let (hold, megabytes) = (program("hold"), if keeps == Keeps::All { "40" } else { "16" });
+    let (hold, megabytes) = (program("hold"), if keeps == Keeps::Pinned { "16" } else { "40" });
     let words = ["--megabytes", megabytes];
     let mut command: Command = match whose {
         Whose::Own => coordinator.place.joining("stopped", &hold, &words),
@@ -152,7 +154,9 @@ fn a_guests_program_that_is_in_the_way_is_killed_unless_it_is_to_be_waited_for()
     let cases = [
         (Keeps::All, None, Becomes::Killed),
         (Keeps::Pinned, None, Becomes::Killed),
+        (Keeps::ItsUsers, None, Becomes::Killed),
         (Keeps::Pinned, Some("wait"), Becomes::WaitedFor),
+        (Keeps::ItsUsers, Some("wait"), Becomes::WaitedFor),
     ];
     for (keeps, on_stuck, becomes) in cases {
         let coordinator = serving(shared_with(options(keeps, on_stuck)));

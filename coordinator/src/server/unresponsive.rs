@@ -143,12 +143,11 @@ impl Server {
     }
 
     /// Whether somebody waits for memory that this one has and does not give up. Programs that wait try again and again, so what they
-    /// have asked for at this moment says nothing.
+    /// have asked for at this moment says nothing. What can be taken of it goes to them before that.
     fn is_waited_for(&self, id: TenantId) -> bool {
         self.tenants.iter().any(|(other, tenant)| {
-            let waits = matches!(self.arbiter.state(other), State::Waiting | State::Arriving)
-                || self.memory.is_asked_by(other)
-                || tenant.memory.is_told(Notice::PutOff);
+            let has_failed = || self.arbiter.prospect(other, self.now()).is_some_and(|prospect| prospect.failed);
+            let waits = self.memory.is_asked_by(other) || tenant.memory.is_told(Notice::PutOff) || has_failed();
             let is_in_the_way = || match self.memory.obstacle(other, &self.tenants) {
                 Some(Obstacle::Held(whom, _) | Obstacle::Arena(whom, _)) => whom.contains(&id),
                 _ => false,

@@ -66,15 +66,16 @@ impl Memory {
         let which = |is_one: &dyn Fn(&Tenant) -> bool| -> Vec<TenantId> {
             others().filter(|(_, tenant)| is_one(tenant)).map(|(other, _)| other).collect()
         };
-        let is_kept = |tenant: &Tenant| tenant.scheduling.left_out.is_some() && !tenant.memory.is_taken();
-        let answers = |tenant: &Tenant| tenant.is_movable() && !tenant.memory.is_late() && !is_kept(tenant);
+        let answers = |tenant: &Tenant| tenant.is_movable() && !tenant.memory.is_late();
         let leaves = |tenant: &Tenant| bytes_of(&tenant.extents().counts().leaving);
         let leaving = which(&|tenant| answers(tenant) && leaves(tenant) > 0);
         if !leaving.is_empty() {
             let bytes = leaving.iter().filter_map(|id| tenants.get(*id)).map(leaves).sum();
             return Obstacle::Leaves(leaving, bytes);
         }
-        let held = which(&|tenant| !answers(tenant) && tenant.extents().counts().here() > 0);
+        // What is there of one that is left out does not do: it is another user's, or of other sizes, or cannot be taken.
+        let keeps = |tenant: &Tenant| !answers(tenant) || tenant.is_left_out();
+        let held = which(&|tenant| keeps(tenant) && tenant.extents().counts().here() > 0);
         if !held.is_empty() {
             return Obstacle::Held(held, bytes);
         }
