@@ -24,6 +24,19 @@ enum Keeps {
     Pinned,
     /// Nothing, but a program of its own user's only could have it.
     ItsUsers,
+    /// Nothing, but only a program whose memory is in pieces of the same sizes could have it.
+    ItsSizes,
+}
+
+/// How much memory each program has: one alone fits.
+fn megabytes(keeps: Keeps) -> [&'static str; 2] {
+    match keeps {
+        Keeps::All | Keeps::ItsUsers => ["40", "48"],
+        // 24 MiB more are what others reach.
+        Keeps::Pinned => ["16", "48"],
+        // In pieces of 2 MiB, and of 8.
+        Keeps::ItsSizes => ["320", "320"],
+    }
 }
 
 /// Whose a program is.
@@ -43,7 +56,11 @@ enum Becomes {
 }
 
 fn options(keeps: Keeps, on_stuck: Option<&str>) -> Serving {
-    let serving = Serving::arena("64MiB").option("--stuck-after", "200ms").option("--allow-uid", &GUEST.to_string());
+    let serving = match keeps {
+        Keeps::ItsSizes => Serving::arena("512MiB").memory("1GiB").option("--host-pool", "1GiB"),
+        _ => Serving::arena("64MiB"),
+    };
+    let serving = serving.option("--stuck-after", "200ms").option("--allow-uid", &GUEST.to_string());
     let serving = if keeps == Keeps::All { serving.flag("--no-preempt") } else { serving };
     match on_stuck {
         Some(what) => serving.option("--on-stuck", what),
@@ -54,8 +71,8 @@ fn options(keeps: Keeps, on_stuck: Option<&str>) -> Serving {
 /// The program that stops while it has the GPU, and more memory than leaves room for the other one.
 #[track_caller]
 fn holder(coordinator: &Coordinator, whose: Whose, keeps: Keeps) -> (Running, Busy) {
-    let (hold, megabytes) = (program("hold"), if keeps == Keeps::Pinned { "16" } else { "40" });
-    let words = ["--megabytes", megabytes];
+    let (hold, piece) = (program("hold"), if keeps == Keeps::ItsSizes { "2" } else { "8" });
+    let words = ["--megabytes", megabytes(keeps)[0], "--piece", piece];
     let mut command: Command = match whose {
         Whose::Own => coordinator.place.joining("stopped", &hold, &words),
         Whose::Guests => joining(coordinator.prepared(), GUEST, "stopped", &hold, &words),
@@ -85,7 +102,7 @@ fn why(coordinator: &Coordinator) -> String {
 #[track_caller]
 fn stopped(coordinator: &Coordinator, whose: Whose, keeps: Keeps, becomes: Becomes) {
     // It was there before: it has memory, which is on the host by the time that it needs it.
-    let mut other = hold::joined(coordinator, "other", "latency", "48", None);
+    let mut other = hold::joined(coordinator, "other", "latency", megabytes(keeps)[1], None);
     let case = format!("{whose:?}, {keeps:?}, {becomes:?}");
     let (mut holder, busy) = holder(coordinator, whose, keeps);
     let pid = holder.pid();
@@ -112,6 +129,11 @@ fn stopped(coordinator: &Coordinator, whose: Whose, keeps: Keeps, becomes: Becom
         assert_eq!(spared(), becomes == Becomes::Spared, "{case}: {}", coordinator.log());
         assert!(coordinator.log().contains("] stopped does not answer"), "{case}: {}", coordinator.log());
         busy.is_enough();
+        if keeps == Keeps::ItsSizes {
+            // As much as the other one has in such pieces, too.
+            let status = coordinator.status();
+            assert!(tenant(&status, "stopped")["evicted_bytes"].as_u64() <= Some(8 << 20), "{status:#}");
+        }
         // The simulated driver lets one go on for a moment, and stops it again.
         while !holder.has_answered() {
             signal(pid, libc::SIGCONT);
@@ -143,6 +165,14 @@ fn ones_own_program_that_is_in_the_way_is_killed_if_that_is_wanted() {
     for keeps in [Keeps::All, Keeps::Pinned] {
         let coordinator = options(keeps, Some("kill")).start();
         stopped(&coordinator, Whose::Own, keeps, Becomes::Killed);
+    }
+}
+
+#[test]
+fn ones_own_program_whose_memory_is_of_other_sizes_is_waited_for_or_killed() {
+    for (on_stuck, becomes) in [(None, Becomes::WaitedFor), (Some("kill"), Becomes::Killed)] {
+        let coordinator = options(Keeps::ItsSizes, on_stuck).start();
+        stopped(&coordinator, Whose::Own, Keeps::ItsSizes, becomes);
     }
 }
 
