@@ -169,11 +169,9 @@ fn ones_own_program_that_is_in_the_way_is_killed_if_that_is_wanted() {
 }
 
 #[test]
-fn ones_own_program_whose_memory_is_of_other_sizes_is_waited_for_or_killed() {
-    for (on_stuck, becomes) in [(None, Becomes::WaitedFor), (Some("kill"), Becomes::Killed)] {
-        let coordinator = options(Keeps::ItsSizes, on_stuck).start();
-        stopped(&coordinator, Whose::Own, Keeps::ItsSizes, becomes);
-    }
+fn ones_own_program_whose_memory_is_of_other_sizes_is_waited_for_and_named() {
+    let coordinator = options(Keeps::ItsSizes, None).start();
+    stopped(&coordinator, Whose::Own, Keeps::ItsSizes, Becomes::WaitedFor);
 }
 
 #[test]
