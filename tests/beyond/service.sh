@@ -33,6 +33,7 @@ cp "$built"/{libbaton.so,libsimcuda.so,large_table} "$root/usr/lib/baton/"
 for unit in baton@.service baton-node@.service; do
     install -D -m 644 "packaging/systemd/$unit" "$root/lib/systemd/system/$unit"
 done
+install -D -m 644 packaging/systemd/baton.sysusers.conf "$root/usr/lib/sysusers.d/baton.conf"
 for unit in baton.service baton-on-demand@.service; do
     install -D -m 644 packaging/systemd/baton.service "$root/usr/lib/systemd/user/$unit"
 done
@@ -173,4 +174,16 @@ shared baton run --driver sim --name seven -- /usr/lib/baton/large_table --megab
 inside env BATON_FOLDER=/run/baton baton status --json | grep -q '"seven"' || fail "it has not shared the GPU"
 inside systemctl stop baton-node@0
 inside test -d /run/baton || fail "the folder has gone"
+
+say "a coordinator for a group"
+inside getent group baton || fail "systemd-sysusers has made no group when the machine started"
+sed -i 's/^allow-uid/# &/; s/^# allow-group/allow-group/' "$root/etc/baton/node.toml"
+inside systemctl start baton-node@0
+inside stat -c '%A %G' /run/baton/*.sock | grep -x 'srw-rw---- baton' || fail "the socket is not the group's"
+! shared baton run --driver sim --name eight -- /usr/lib/baton/large_table --megabytes 40 --rounds 3 2>/dev/null ||
+    fail "one who is no member is let in"
+inside usermod -aG baton worker
+inside setpriv --reuid=worker --regid=worker --init-groups env BATON_FOLDER=/run/baton SIMCUDA_GPU_FILE=/run/baton/gpu \
+    baton run --driver sim --name nine -- /usr/lib/baton/large_table --megabytes 40 --rounds 3
+inside systemctl stop baton-node@0
 say "all is well"

@@ -257,6 +257,33 @@ fn ten_thousand_connections_at_once_keep_neither_tools_nor_programs_waiting() {
 }
 
 #[test]
+fn whoever_says_little_is_heard_before_all_that_another_one_has_said() {
+    let coordinator = Serving::arena("64MiB").flag("--no-preempt").start();
+    let [talkative, brief] = ["talkative", "brief"].map(|name| BareTenant::join(&coordinator, name));
+    let report = TurnReport::Used { grant: 77, extents: Vec::new() }.encode(GpuNumber::FIRST);
+    {
+        let _stopped = Stopped::new(coordinator.pid());
+        for _ in 0..100 {
+            assert!(try_send(&talkative.control, &report), "there is room for that many");
+        }
+        // What is no message ends a connection, which the log says.
+        for tenant in [&talkative, &brief] {
+            assert!(try_send(&tenant.control, b"nonsense"));
+        }
+    }
+    let names = || -> Vec<String> {
+        let log = coordinator.log();
+        let cut_off = log
+            .lines()
+            .filter_map(|line| line.split_once("] ")?.1.split_once(" (process"))
+            .filter(|(_, rest)| rest.contains("is disconnected"));
+        cut_off.map(|(name, _)| name.to_owned()).collect()
+    };
+    coordinator.until("both are cut off", |_| names().len() == 2);
+    assert_eq!(names(), ["brief", "talkative"]);
+}
+
+#[test]
 fn a_tenant_that_reports_for_ever_keeps_nobody_else_waiting() {
     if !is_root() {
         return;

@@ -49,11 +49,15 @@ mod quotas; // timed
 mod ready; // timed
 mod recut; // timed
 mod rules; // timed
+mod searched; // timed
+mod security; // plain
 mod settings; // timed
 mod sharing; // timed
 mod steering; // timed
 mod stopped; // timed
 mod stopped_anywhere; // timed
+mod stuck; // timed
+mod taken; // timed
 mod top; // timed
 mod trace; // plain
 mod traces; // timed

@@ -454,6 +454,27 @@ mod tests {
     const OWNER: Owner = Owner(1);
 
     #[test]
+    fn what_somebody_has_mapped_whose_it_is_no_more_is_neither_exchanged_nor_given_back() {
+        let mut arena = Arena::new(2 * CLASSES[0].bytes());
+        let (held, other) = (arena.add_lent(CLASSES[0]), arena.add_lent(CLASSES[0]));
+        for frame in [held, other] {
+            arena.belongs_to(frame, OWNER);
+            arena.give_back(frame);
+        }
+        arena.hold(held);
+        assert_eq!(arena.surplus(Some(CLASSES[0])), Some((other, CLASSES[0])));
+        assert_eq!((arena.remove_free(), arena.remove_free_of(CLASSES[0])), (None, None));
+        // Those who may have it get it all the same.
+        assert_eq!(arena.take(CLASSES[0], false, OWNER), Some(held));
+        arena.give_back(held);
+        let clean = arena.scrub_next(None).expect("it is dirty");
+        arena.scrubbed(clean);
+        assert_eq!((clean, arena.withdraw(clean)), (held, None));
+        arena.unhold(held);
+        assert_eq!(arena.withdraw(held), Some(held));
+    }
+
+    #[test]
     fn who_needs_a_clean_frame_gets_one_and_the_others_leave_it() {
         let mut arena = Arena::new(1 << 30);
         let (first, second) = (arena.add_lent(CLASSES[0]), arena.add_lent(CLASSES[0]));

@@ -9,6 +9,8 @@
 use std::time::{Duration, Instant};
 
 use super::Server;
+use super::memory::Obstacle;
+use super::tenants::memory::Notice;
 use super::tenants::tenant::Tenant;
 use crate::policy::arbiter::{Event, State, TenantId};
 
@@ -128,7 +130,7 @@ impl Server {
         if tenant.killed_at().is_none_or(|at| at > now) {
             return;
         }
-        let is_waited_for = self.arbiter.contended().is_some() || self.memory().is_claimed();
+        let is_waited_for = self.is_waited_for(id);
         let Some(tenant) = self.tenants.get_mut(id) else { return };
         tenant.scheduling.stuck.next_look = Some(now + LOOK_AGAIN);
         if !is_waited_for {
@@ -142,6 +144,20 @@ impl Server {
             log::warn!("{name} ({process}) does not answer, and the coordinator may not kill it: others wait for it");
             tenant.scheduling.stuck.killed_after = None;
         }
+    }
+
+    /// Whether somebody waits for memory that this one has and does not give up. Programs that wait try again and again, so what they
+    /// have asked for at this moment says nothing. What can be taken of it goes to them before that.
+    fn is_waited_for(&self, id: TenantId) -> bool {
+        self.tenants.iter().any(|(other, tenant)| {
+            let has_failed = || self.arbiter.prospect(other, self.now()).is_some_and(|prospect| prospect.failed);
+            let waits = self.memory.is_asked_by(other) || tenant.memory.is_told(Notice::PutOff) || has_failed();
+            let is_in_the_way = || match self.memory.obstacle(other, &self.tenants) {
+                Some(Obstacle::Held(whom, _) | Obstacle::Arena(whom, _)) => whom.contains(&id),
+                _ => false,
+            };
+            other != id && waits && is_in_the_way()
+        })
     }
 
     /// Something came from a tenant.

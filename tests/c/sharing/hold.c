@@ -17,6 +17,7 @@
  *     sleep MS                 does nothing for so long; `slept`
  *     alloc MIB                `allocated` or `answer CODE`
  *     free                     frees what `alloc` allocated; `freed`
+ *     pin                      lets other devices reach what `alloc` allocated last, which stays there from then on; `pinned`
  *     share FILE               lets others reach what `alloc` allocated last; `shared`
  *     attach FILE              reaches what another has shared: from then on they take turns as one; `attached`
  *     thin                     frees every second piece; `thinned`
@@ -38,6 +39,8 @@ static struct piece pieces[MAX_PIECES];
 static unsigned count;
 static CUdeviceptr sums, more[MAX_PIECES];
 static unsigned more_count;
+
+CUresult cuPointerSetAttribute(const void *value, int attribute, CUdeviceptr address);
 
 /* Leaves a function that answers a CUresult when a call fails. */
 #define TRY(call)                                  \
@@ -133,6 +136,13 @@ static CUresult thicken(void) {
     return CUDA_SUCCESS;
 }
 
+static CUresult pin(void) {
+    enum { SYNC_MEMOPS = 6 };
+    unsigned one = 1;
+    REQUIRE(more_count, "nothing is allocated");
+    return cuPointerSetAttribute(&one, SYNC_MEMOPS, more[more_count - 1]);
+}
+
 /* The file is there when all of it is. */
 static CUresult share(const char *name) {
     CUipcMemHandle handle;
@@ -219,6 +229,9 @@ static void obey(char *line) {
     } else if (strcmp(word, "free") == 0) {
         while (more_count && !result) result = cuMemFree(more[--more_count]);
         if (!result) printf("freed\n");
+    } else if (strcmp(word, "pin") == 0) {
+        result = pin();
+        if (!result) printf("pinned\n");
     } else if (strcmp(word, "share") == 0 && argument) {
         result = share(argument);
         if (!result) printf("shared\n");

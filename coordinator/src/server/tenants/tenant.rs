@@ -111,9 +111,7 @@ impl Tenant {
         let is_taken = self.memory.is_taken();
         let late = self.memory.oldest_batch().filter(|_| !is_taken).map(|since| since + ANSWER_LIMIT);
         let late = late.filter(|at| *at <= Instant::now());
-        let keeps =
-            self.scheduling.stuck.keeps_memory || !self.preemption.works() || self.extents().counts().immovable > 0;
-        let left_out = self.scheduling.left_out.filter(|_| keeps);
+        let left_out = self.scheduling.left_out;
         let since =
             [self.turn.overdue_since(), late, left_out, self.connection.ended_since()].into_iter().flatten().min()?;
         Some((since + after).max(self.scheduling.stuck.next_look.unwrap_or(since)))
