@@ -163,6 +163,16 @@ declare::messages! {
                 /// Which, and when: microseconds since the gate was opened, less those that calls waited for memory.
                 extents: Vec<(ExtentId, u32)> [MAX_LISTED],
             },
+            /// The gate is open, nobody waits, and the program has nothing to do: its time stands still.
+            17 => Rests {
+                /// The grant that holds.
+                grant: u64,
+            },
+            /// It has something to do again, or may have.
+            18 => Works {
+                /// The grant that holds.
+                grant: u64,
+            },
             /// After a grant with memory still on its way: all of it is mapped, or the gate was closed before.
             16 => Arrived {
                 /// The grant.

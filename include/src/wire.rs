@@ -20,7 +20,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 /// The version of the contract: messages and shared pages.
-pub const VERSION: u32 = 16;
+pub const VERSION: u32 = 17;
 
 /// No message is longer, in bytes.
 pub const MAX_MESSAGE: usize = 32 * 1024;

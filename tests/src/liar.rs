@@ -136,7 +136,9 @@ impl Liar<'_> {
         let batch = self.random.one(&self.batches).unwrap_or(self.random.below(3) as u32);
         let list = |random: &mut Random| (0..random.below(4)).map(|_| random.number() as u32).collect::<Vec<_>>();
         match self.random.below(18) {
-            0..=2 => TurnReport::Demand.into(),
+            0 => TurnReport::Demand.into(),
+            1 => TurnReport::Rests { grant }.into(),
+            2 => TurnReport::Works { grant }.into(),
             3 => TurnReport::Opened { grant }.into(),
             4 => TurnReport::Closed { grant, drain_micros: self.random.number() }.into(),
             5 => TurnReport::DrainTimedOut { grant }.into(),

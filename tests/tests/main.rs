@@ -48,6 +48,7 @@ mod quiet; // plain
 mod quotas; // timed
 mod ready; // timed
 mod recut; // timed
+mod resting; // timed
 mod rules; // timed
 mod searched; // timed
 mod security; // plain

@@ -243,6 +243,7 @@ impl Arbiter {
             Event::CannotArrive if self.state(id) == State::Arriving => self.fail(id),
             Event::Stranded if self.state(id) == State::Running => self.strand(id, &mut out),
             Event::Grown if self.state(id) == State::Running => self.call_back(id, &mut out),
+            Event::Rests(rests) => self.set_resting(id, rests),
             Event::KeepApart(apart) => self.keep_apart(id, apart),
             Event::Closed
             | Event::DrainTimedOut
@@ -300,6 +301,11 @@ impl Arbiter {
         }
     }
 
+    /// Whether a tenant has the baton, and has said that it has nothing to do.
+    pub fn is_resting(&self, id: TenantId) -> bool {
+        self.turn.as_ref().is_some_and(|turn| turn.tenant == id && turn.resting)
+    }
+
     /// Whether a tenant runs beside the one that has the baton.
     pub fn is_corunner(&self, id: TenantId) -> bool {
         self.corunners.has(id)
@@ -333,7 +339,8 @@ impl Arbiter {
     /// How long a tenant has had the baton, from grants to the closing of its gate, without the time in which it could do
     /// nothing; or was at work beside the one that had it.
     pub fn gpu_time(&self, id: TenantId, now: Micros) -> Micros {
-        let held = self.turn.as_ref().filter(|turn| turn.tenant == id).map_or(0, |turn| turn.held(now));
+        let until = |turn: &Turn| if self.stands_still(turn) { self.now } else { now };
+        let held = self.turn.as_ref().filter(|turn| turn.tenant == id).map_or(0, |turn| turn.held(until(turn)));
         let held = held + self.corunners.held(id, now);
         self.tenants.get(id).map_or(0, |tenant| tenant.used + held)
     }

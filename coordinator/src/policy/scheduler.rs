@@ -213,6 +213,11 @@ impl Scheduler {
         self.units.get(&number).and_then(|unit| unit.first(number)).unwrap_or(number)
     }
 
+    /// As [`Arbiter::is_resting`].
+    pub fn is_resting(&self, id: TenantId) -> bool {
+        self.arbiter.is_resting(id)
+    }
+
     /// Whether a tenant runs beside those that have the baton.
     pub fn is_corunner(&self, id: TenantId) -> bool {
         self.arbiter.is_corunner(self.unit(id))
@@ -360,6 +365,8 @@ impl Scheduler {
                 unit.members.values_mut().for_each(|member| member.suspended = false);
                 self.tell(now, number, event)
             }
+            // Others of it may be at work.
+            Event::Rests(_) => Vec::new(),
             Event::Ready | Event::CannotArrive | Event::Stranded | Event::Grown | Event::KeepApart(_) => {
                 self.tell(now, number, event)
             }

@@ -265,6 +265,11 @@ impl Server {
                     self.goes_on(id);
                 }
             }
+            TurnReport::Rests { grant } | TurnReport::Works { grant } => {
+                if self.tenants.in_turn(id, grant).is_some() {
+                    self.tell_arbiter(id, Event::Rests(matches!(report, TurnReport::Rests { .. })));
+                }
+            }
             TurnReport::Used { grant, extents } => self.turns().used(id, grant, extents),
             TurnReport::Arrived { grant, story } => self.turns().arrived(id, grant, story),
         }

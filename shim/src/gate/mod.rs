@@ -23,7 +23,7 @@ mod word;
 
 pub(crate) use closing::{
     Held, activity, all_here, arriving, close, decided, finish_holding, hold, inside, is_resting, open, prepare, rest,
-    set_broken, set_contended, work_on,
+    rest_alone, set_broken, set_contended, work_on,
 };
 pub(crate) use exclusive::KeptOff;
 pub(crate) use passage::{

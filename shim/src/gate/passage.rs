@@ -6,6 +6,7 @@ use core::time::Duration;
 use baton_contract::cuda::{CUDA_ERROR_DEVICE_UNAVAILABLE, CUDA_ERROR_INVALID_VALUE, CUresult};
 
 use super::activity;
+use super::closing;
 use super::exclusive::{self, Inside};
 use super::protocol::{ARRIVING_CONTENDED, BROKEN, CLOSED, CONTENDED, Gate, OPEN, RESTING, UNDECIDED, passes, state};
 use super::stamps;
@@ -282,9 +283,12 @@ fn wait(word: &'static Word) -> Result<Way, CUresult> {
         }
         if gate == RESTING {
             // In this order: who brought us to rest looks at the gate after saying so.
+            let alone = closing::rested_alone();
             GATE.change(RESTING, OPEN);
-            activity::begin();
-            stamps::begin();
+            if !alone {
+                activity::begin();
+                stamps::begin();
+            }
             tell(|keeper| (keeper.awoke)());
             return Ok(Way::Word(word));
         }

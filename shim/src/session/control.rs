@@ -24,6 +24,7 @@ use super::corun::Corun;
 use super::idle::Watch;
 use super::probe::Probe;
 use super::requests::Requests;
+use super::rest::Rest;
 use super::tenant::{DEMANDED, Session};
 use crate::driver::api;
 use crate::gate::activity;
@@ -124,6 +125,7 @@ struct Control {
     /// How long work may take to end before it is paused.
     hold_limit: Duration,
     corun: Corun,
+    rest: Rest,
     requests: Requests,
     /// When it was last tried to yield: that keeps calls off for a moment.
     tried: Option<Instant>,
@@ -146,6 +148,7 @@ impl Control {
             edges: Vec::new(),
             hold_limit: LONGEST_HOLD / 2,
             corun: Corun::new(session.link),
+            rest: Rest::new(session.link),
             requests: Requests::default(),
             tried: None,
             undelivered: HashSet::new(),
@@ -189,6 +192,7 @@ impl Control {
         let look_again = self.requests.look_again_after(self.turn.grant().is_some());
         let timeout = timeout.into_iter().chain(look_again).min();
         let timeout = self.corun.look_again_after().or(timeout);
+        let timeout = timeout.or(self.turn_alone().and_then(|_| self.rest.look_again_after()));
         if self.is_message_there(timeout) {
             // What did not come is sent again.
             let _spare = (!self.undelivered.is_empty()).then(reserve::let_go);
@@ -218,6 +222,9 @@ impl Control {
         if self.corun.is_busy() {
             self.corun.try_to_rest(&mut self.watch, &mut self.idle, &mut self.requests);
         }
+        if let Some(grant) = self.turn_alone() {
+            self.rest.look(grant, &mut self.watch, &mut self.idle);
+        }
         match self.turn {
             Turn::Here { .. } => self.requests.look(&mut self.watch, &mut self.idle),
             Turn::Away => self.requests.look_behind_closed_gate(),
@@ -234,6 +241,14 @@ impl Control {
         Ok(())
     }
 
+    /// Its turn, if nobody waits for it and all its memory is here.
+    fn turn_alone(&self) -> Option<u64> {
+        match self.turn {
+            Turn::Here { grant, arriving: false } if self.corun.is_off() && !self.is_contended() => Some(grant),
+            _ => None,
+        }
+    }
+
     fn is_message_there(&mut self, timeout: Option<Duration>) -> bool {
         let watch = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         let mut watched = [watch(self.session.link.control.as_raw_fd()), watch(self.session.news.as_raw_fd())];
@@ -248,12 +263,16 @@ impl Control {
         if news {
             self.session.news.lower();
             self.session.tell_channels();
+            self.rest.look_whether_awake();
             self.corun.look_whether_awake();
         }
         control
     }
 
     fn obey(&mut self, message: FromCoordinator, descriptors: Vec<OwnedFd>) -> Result<(), End> {
+        if !matches!(message, FromCoordinator::Memory(_)) {
+            self.rest.end();
+        }
         match message {
             FromCoordinator::Turn(TurnCommand::Grant { grant, arriving, preemptible }) => {
                 self.turn = Turn::Here { grant, arriving: false };
@@ -300,8 +319,8 @@ impl Control {
                 self.limit(if watch { limit::InFlight::Watching } else { limit::InFlight::Any });
             }
             FromCoordinator::Turn(TurnCommand::Contended { patience_micros }) => {
+                // It may have been quiet for that long already.
                 self.patience = Some(Duration::from_micros(patience_micros));
-                self.watch = Watch::new();
                 self.show_contended();
             }
             FromCoordinator::Turn(TurnCommand::Uncontended) => {

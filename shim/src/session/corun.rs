@@ -61,6 +61,11 @@ impl Corun {
         self.state == State::Busy
     }
 
+    /// Whether it takes turns with the others.
+    pub(super) fn is_off(&self) -> bool {
+        self.state == State::Off
+    }
+
     /// How soon it has to be looked whether the program has come to rest.
     pub(super) fn look_again_after(&self) -> Option<Duration> {
         self.is_busy().then(|| self.rest_after / 2)

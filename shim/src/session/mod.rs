@@ -23,6 +23,7 @@ mod joining;
 mod probe;
 mod refuse;
 mod requests;
+mod rest;
 mod tenant;
 
 pub(crate) use joining::{Of, attend, join, of, total_of};

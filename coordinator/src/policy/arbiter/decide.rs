@@ -48,6 +48,7 @@ impl Arbiter {
     pub(super) fn contend(&mut self, patience: Option<Micros>, out: &mut Vec<Decision>) {
         let Some(turn) = &mut self.turn else { return };
         turn.contended &= patience.is_some();
+        turn.resting &= patience.is_none();
         let Some(told) = self.tenants.get(turn.tenant).map(|tenant| tenant.told) else { return };
         let news = match (told, patience) {
             (None, None) => false,

@@ -26,6 +26,14 @@ impl Arbiter {
         self.corunners.review(id);
     }
 
+    /// One that others wait for is watched, and its time counts.
+    pub(super) fn set_resting(&mut self, id: TenantId, rests: bool) {
+        let is_waited_for = self.patience_told(id).is_some();
+        if let Some(turn) = self.turn.as_mut().filter(|turn| turn.tenant == id && turn.stage == Stage::Running) {
+            turn.resting = rests && !is_waited_for;
+        }
+    }
+
     pub(super) fn leave(&mut self, id: TenantId) -> Micros {
         let its_turn = self.turn.as_ref().is_some_and(|turn| turn.tenant == id);
         let decided = if its_turn { self.end_turn() } else { self.now };

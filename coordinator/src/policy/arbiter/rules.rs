@@ -130,7 +130,7 @@ impl Arbiter {
     /// Whether this turn's time does not count just now.
     pub(super) fn stands_still(&self, turn: &Turn) -> bool {
         let is_urgent = self.tenants.get(turn.tenant).is_some_and(|holder| holder.class() == Class::Latency);
-        self.pressure == Pressure::KeptBack && !is_urgent
+        turn.resting || self.pressure == Pressure::KeptBack && !is_urgent
     }
 
     /// When a running tenant's turn ends, if it does not end it itself; none if nobody may end it.

@@ -5,7 +5,7 @@ use baton_contract::scheduling::Scheduling;
 
 use super::Decision::{Contend, Corun, Grant, Revoke, SwapIn};
 use super::Event::{
-    CannotArrive, Changed, Closed, Demand, DrainTimedOut, Joined, Left, Preempted, Ready, Resident, Stranded,
+    CannotArrive, Changed, Closed, Demand, DrainTimedOut, Joined, Left, Preempted, Ready, Resident, Rests, Stranded,
     Suspended, Unsuspended,
 };
 use super::*;
@@ -60,6 +60,26 @@ fn an_equal_waits_for_the_end_of_the_quantum() {
     assert_eq!(arbiter.decided_at(), QUANTUM);
     assert_eq!((arbiter.switches(A), arbiter.switches(B), arbiter.totals().switches), (0, 1, 1));
     assert_eq!(arbiter.gpu_time(A, 2 * QUANTUM), QUANTUM + 20);
+}
+
+#[test]
+fn the_time_of_one_that_rests_stands_still_while_nobody_waits_for_it() {
+    let mut arbiter = running(&[Normal, Normal]);
+    assert_eq!(arbiter.handle(50 * MS, A, Rests(true)), []);
+    assert!(arbiter.is_resting(A) && arbiter.state(A) == State::Running);
+    assert_eq!(arbiter.gpu_time(A, 90 * MS), 50 * MS);
+    assert_eq!(arbiter.handle(1_000 * MS, A, Rests(false)), []);
+    assert_eq!((arbiter.is_resting(A), arbiter.gpu_time(A, 1_000 * MS)), (false, 50 * MS));
+    assert_eq!(arbiter.handle(1_010 * MS, A, Rests(true)), []);
+    // Its quantum goes on where it was.
+    assert_eq!(arbiter.handle(2_000 * MS, B, Demand), [Contend(A, Some(500))]);
+    assert!(!arbiter.is_resting(A));
+    // It said so before it knew.
+    assert_eq!(arbiter.handle(2_000 * MS, A, Rests(true)), []);
+    assert!(!arbiter.is_resting(A));
+    assert_eq!(arbiter.next_timer(), Some(2_000 * MS + QUANTUM - 60 * MS));
+    assert_eq!(arbiter.handle(2_001 * MS, A, Closed), [SwapIn(B)]);
+    assert_eq!(arbiter.gpu_time(A, 3_000 * MS), 61 * MS);
 }
 
 #[test]

@@ -45,6 +45,8 @@ pub(super) struct Turn {
     pub(super) contended: bool,
     /// How often it could not be drained.
     failures: u32,
+    /// It has nothing to do, and nobody waits for it.
+    pub(super) resting: bool,
     /// Its gate was just opened, and it was not told yet whether others wait.
     pub(super) opened: bool,
 }
@@ -65,6 +67,7 @@ impl Turn {
             counted: 0,
             contended: false,
             failures: 0,
+            resting: false,
             opened: false,
         }
     }
@@ -113,6 +116,7 @@ impl Turn {
 
     pub(super) fn revoke(&mut self, now: Micros, for_better: bool) {
         self.stage = Stage::Leaving { since: now, for_better };
+        self.resting = false;
     }
 
     pub(super) fn busy(&mut self, now: Micros) {

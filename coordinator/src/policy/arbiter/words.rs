@@ -48,6 +48,8 @@ pub enum Event {
     /// It is to leave, and to be brought in anew: it has become more while it has the baton, and what has come to it is not there; or
     /// something is to be done with its memory.
     Grown,
+    /// It has the baton, and nothing to do; or may have something again. While it rests its time does not count.
+    Rests(bool),
     /// From here on it never runs beside others, or it may again.
     KeepApart(bool),
 }

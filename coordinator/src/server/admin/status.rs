@@ -258,7 +258,7 @@ impl Server {
         let state = self.arbiter.state(id);
         let is_descheduled = tenant.preemption.is_descheduled();
         let has_gate_open = match state {
-            State::Running => true,
+            State::Running => !self.arbiter.is_resting(id),
             // It is told to leave, and has yet to do so.
             State::Leaving => !tenant.preemption.is_under_way(),
             State::Corunning => self.corun.is_at_work(id),

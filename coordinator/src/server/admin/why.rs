@@ -49,7 +49,10 @@ impl Server {
                 if self.memory.is_asked_by(id) || is_put_off || tenant.extents().counts().missing > 0 {
                     return self.memory_for(id, None).unwrap_or(plain(Reason::Running, None));
                 }
-                let runs = state != State::Corunning || self.corun.is_at_work(id);
+                let runs = match state {
+                    State::Corunning => self.corun.is_at_work(id),
+                    _ => !self.arbiter.is_resting(id),
+                };
                 let since_ms = self.arbiter.unchanged_for(id, self.now()).map(micros_as_ms);
                 plain(if runs { Reason::Running } else { Reason::Idle }, since_ms)
             }
