@@ -65,6 +65,7 @@ mod traces; // timed
 mod troubleshooting; // plain
 mod tutorial; // timed
 mod why; // timed
+mod zeros; // timed
 
 #[test]
 fn every_file_of_this_folder_is_a_module_that_is_timed_or_plain() {

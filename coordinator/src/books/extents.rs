@@ -132,6 +132,7 @@ impl Extents {
             shared: false,
             spare,
             left_behind: None,
+            zero: false,
             kept,
         })
     }
@@ -500,6 +501,7 @@ impl Extents {
     /// A scan has found what it holds.
     pub fn scanned(&mut self, id: ExtentId, pages: Vec<Page>, pointers: Option<Vec<u64>>) {
         self.change(id, |extent| {
+            extent.zero = pages.iter().all(|page| page.zero);
             extent.contents = Some(Contents { pages: pages.clone(), pointers });
             extent.count_changes();
             if !extent.state.is_resident() {

@@ -122,9 +122,10 @@ impl ExtentState {
     }
 }
 
-/// An extent's room in the pool.
+/// An extent's place in the pool.
 #[derive(Debug)]
 pub(super) struct Backing {
+    /// Its room; none if all of it is zeros.
     pub(super) runs: Vec<Run>,
     /// What is in it, page by page; empty if nobody has looked.
     pub(super) pages: Vec<Page>,
@@ -172,6 +173,8 @@ pub struct Extent {
     pub(super) backing: Option<Backing>,
     /// Known since the tenant could last write.
     pub(super) contents: Option<Contents>,
+    /// It held nothing but zeros when it was last looked at.
+    pub(super) zero: bool,
     /// How often in a row most of it had changed when it left.
     pub(super) dirty: u8,
     /// Others can reach it: it stays where it is.
@@ -236,6 +239,11 @@ impl Extent {
         self.contents.as_ref()?.pointers.as_deref()
     }
 
+    /// Whether it held nothing but zeros when that was last known: then it costs little to have it go and come.
+    pub fn was_zero(&self) -> bool {
+        self.zero
+    }
+
     /// The frame that has its contents, if they can be looked at there. Also while it leaves, unseen because it was often dirty; but not
     /// a frame that was only reserved for it, which holds something else.
     pub fn frame_of_contents(&self) -> Option<FrameId> {
@@ -271,7 +279,7 @@ impl Extent {
         self.kept
     }
 
-    /// Its room in the pool.
+    /// Its room in the pool: nothing, if it holds nothing but zeros.
     pub fn runs(&self) -> Option<&[Run]> {
         self.backing.as_ref().map(|backing| &backing.runs[..])
     }

@@ -30,6 +30,8 @@ pub struct Recut {
 /// What extents on the host have to have in common to become one.
 #[derive(PartialEq, Eq)]
 struct Known {
+    /// Whether it has room in the pool: what holds zeros only has none.
+    room: bool,
     contents: bool,
     pages: bool,
 }
@@ -101,7 +103,11 @@ impl Extent {
         let backing = self.backing.as_ref().filter(|backing| backing.current)?;
         let fits = self.class <= largest || !self.spare.is_empty();
         let is_away = self.state == ExtentState::Host && !self.immovable && !self.shared && self.left_behind.is_none();
-        (is_away && fits).then_some(Known { contents: self.contents.is_some(), pages: !backing.pages.is_empty() })
+        (is_away && fits).then_some(Known {
+            room: !backing.runs.is_empty(),
+            contents: self.contents.is_some(),
+            pages: !backing.pages.is_empty(),
+        })
     }
 }
 
@@ -188,6 +194,7 @@ impl Whole {
             immovable: false,
             shared: false,
             spare: Vec::new(),
+            zero: parts.iter().all(|part| old[*part].1.zero),
             left_behind: None,
             kept: None,
         }

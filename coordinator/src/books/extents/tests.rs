@@ -27,6 +27,7 @@ fn extent(before: Option<&[u64]>, now: Option<&[u64]>) -> Extent {
         shared: false,
         spare: Vec::new(),
         left_behind: None,
+        zero: false,
         kept: None,
     }
 }

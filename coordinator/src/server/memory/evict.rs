@@ -155,12 +155,14 @@ impl Access<'_> {
     }
 
     fn evict_from(&mut self, victim: TenantId, missing: &mut PerClass, same_class: bool, except: TenantId) {
-        // What is used last goes first: what stays can be used at once when the tenant runs again.
+        // What is used last goes first: what stays can be used at once when the tenant runs again. Before all else goes what holds zeros:
+        // it is not copied, neither out nor in.
         let tenant = &self.tenants[victim];
         let can_go = |id: ExtentId, extent: &Extent| extent.is_evictable() && self.is_let_go(victim, id);
         let resident = |(id, extent): (ExtentId, &Extent)| can_go(id, extent).then_some((id, extent.class()));
         let mut order: Vec<(ExtentId, SizeClass)> = tenant.extents().iter().filter_map(resident).collect();
         tenant.memory.history.order(&mut order, |(id, _)| *id);
+        order.sort_by_key(|(id, _)| tenant.extents().get(*id).is_some_and(Extent::was_zero));
         let (mut chosen, mut classes, mut lacking) = (Vec::new(), Vec::new(), *missing);
         for (extent, class) in order.into_iter().rev() {
             if same_class && lacking[class.index()] == 0 {
@@ -211,9 +213,17 @@ impl Access<'_> {
             Copies::Parts(parts) => parts,
         };
         let bytes = entry.class().bytes();
+        if parts.is_empty() && entry.is_scanned() && entry.was_zero() {
+            // Zeros need no room, also where there was something before.
+            self.give_up_room(id, extent);
+        }
+        let Some(entry) = self.tenants.get(id).and_then(|tenant| tenant.extents().get(extent)) else {
+            return Leaves::NoRoom;
+        };
         let new_runs = match entry.runs() {
-            Some(_) => None,
-            None => match self.room_in_pool(bytes, (id, extent), except) {
+            None if parts.is_empty() => Some(Vec::new()),
+            Some(runs) if parts.is_empty() || !runs.is_empty() => None,
+            _ => match self.room_in_pool(bytes, (id, extent), except) {
                 Some(runs) => Some(runs),
                 None => return Leaves::NoRoom,
             },
@@ -233,6 +243,12 @@ impl Access<'_> {
         Leaves::Now
     }
 
+    /// A resident extent loses its place in the pool.
+    fn give_up_room(&mut self, id: TenantId, extent: ExtentId) {
+        let runs = self.tenants.extents(id).and_then(|mut extents| extents.give_up_backing(extent));
+        self.memory.pool.give_back(runs.unwrap_or_default());
+    }
+
     /// Room in the pool. If there is none, what is in the arena too loses its place there: first what the arriving
     /// tenant has, because it is about to write to it.
     fn room_in_pool(
@@ -248,7 +264,8 @@ impl Access<'_> {
         order.sort_by_key(|id| (*id != arriving, *id == leaving));
         for id in order {
             let Some(mut extents) = self.tenants.extents(id) else { continue };
-            let backed = extents.iter().filter(|(_, entry)| entry.state().is_resident() && entry.runs().is_some());
+            let has_room = |entry: &Extent| entry.runs().is_some_and(|runs| !runs.is_empty());
+            let backed = extents.iter().filter(|(_, entry)| entry.state().is_resident() && has_room(entry));
             let backed: Vec<ExtentId> = backed.map(|(number, _)| number).collect();
             for number in backed {
                 if (id, number) != (leaving, extent)

@@ -1,0 +1,61 @@
+//! Memory that holds nothing but zeros, as a cache that is yet to be filled.
+
+use baton_tests::coordinator::{Serving, tenant};
+use baton_tests::hold::{self, LIMIT};
+
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn zeros_leave_before_all_else_and_need_no_copy_and_no_room_in_the_host_pool() {
+    let want = [hold::alone("24", &["touch", "touch"]), hold::alone("30", &["touch"])];
+    let coordinator = Serving::arena("64MiB").option("--host-pool", "64MiB").unpoisoned().start();
+    let mut one = hold::joined(&coordinator, "one", "normal", "24", None);
+    assert_eq!(one.ask("touch", LIMIT), want[0][0]);
+    // Never written: zeros.
+    assert_eq!(one.ask("alloc 24", LIMIT), "allocated");
+    let mut other = hold::joined(&coordinator, "other", "normal", "30", None);
+    assert_eq!(other.ask("touch", LIMIT), want[1][0]);
+    let status = coordinator.status();
+    let gone = tenant(&status, "one")["evicted_bytes"].as_u64().expect("a number");
+    assert!(gone >= 14 * MIB && gone <= 24 * MIB, "{status:#}");
+    assert_eq!(
+        (status["bytes_out"].as_u64(), status["host_pool"]["used_bytes"].as_u64()),
+        (Some(0), Some(0)),
+        "{status:#}"
+    );
+    assert_eq!(one.ask("touch", LIMIT), want[0][1]);
+    coordinator.until("all of it is back", |status| tenant(status, "one")["evicted_bytes"] == 0);
+    // Only what the other one holds had to go for that.
+    let status = coordinator.status();
+    assert_eq!(status["bytes_in"], 0, "{status:#}");
+    assert_eq!(one.ask("quit", LIMIT), want[0][2]);
+    assert_eq!(other.ask("quit", LIMIT), want[1][1]);
+    coordinator.until_empty();
+}
+
+#[test]
+fn what_was_zero_gets_room_in_the_host_pool_when_it_is_not() {
+    let want = hold::alone("40", &["touch", "touch"]);
+    let coordinator = Serving::arena("64MiB").option("--host-pool", "64MiB").unpoisoned().start();
+    let mut one = hold::joined(&coordinator, "one", "normal", "40", None);
+    let mut other = hold::joined(&coordinator, "other", "normal", "8", None);
+    assert_eq!(other.ask("alloc 32", LIMIT), "allocated");
+    for answer in &want[..2] {
+        assert_eq!(one.ask("touch", LIMIT), *answer);
+        coordinator.evict("one");
+        coordinator.evict("other");
+        let status = coordinator.status();
+        assert!(["one", "other"].iter().all(|name| tenant(&status, name)["resident_bytes"] == 0), "{status:#}");
+        // 40 and 8 MiB, and what each of them has for its sums.
+        assert!(status["host_pool"]["used_bytes"].as_u64() <= Some(52 * MIB), "{status:#}");
+    }
+    // Written in memory that was zeros, and gone again.
+    assert_eq!(other.ask("free", LIMIT), "freed");
+    for (line, answer) in [("thin", "thinned"), ("thicken", "thickened")] {
+        assert_eq!(other.ask(line, LIMIT), answer);
+    }
+    coordinator.evict("other");
+    assert_eq!(one.ask("quit", LIMIT), want[2]);
+    assert!(other.ask("quit", LIMIT).ends_with(" ok"));
+    coordinator.until_empty();
+}
