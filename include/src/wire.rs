@@ -19,7 +19,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
-/// The version of the contract: messages and shared pages.
+/// The version of the contract: messages and shared pages. It stands in `baton_status.h`, `status.py` and the fuzzer's corpus too.
 pub const VERSION: u32 = 17;
 
 /// No message is longer, in bytes.
