@@ -284,6 +284,14 @@ impl Extent {
         self.backing.as_ref().map(|backing| &backing.runs[..])
     }
 
+    /// How much its room in the pool saves when it leaves: nothing is copied that has not changed.
+    pub fn saved_by_backing(&self) -> u8 {
+        match &self.backing {
+            Some(backing) if self.dirty < OFTEN_DIRTY => 1 + u8::from(backing.current),
+            _ => 0,
+        }
+    }
+
     /// The same, from one that is no more.
     pub fn into_runs(self) -> Vec<Run> {
         self.backing.map_or(Vec::new(), |backing| backing.runs)

@@ -53,6 +53,16 @@ fn only_what_changed_and_is_not_zero_is_copied() {
 }
 
 #[test]
+fn a_place_in_the_pool_saves_most_while_nothing_has_changed_and_least_where_all_changes_often() {
+    let mut one = extent(Some(&[1, 2, 3, 4]), None);
+    let changed = one.saved_by_backing();
+    one.backing.as_mut().expect("it has one").current = true;
+    assert!(one.saved_by_backing() > changed);
+    one.dirty = OFTEN_DIRTY;
+    assert!(one.saved_by_backing() < changed);
+}
+
+#[test]
 fn what_was_dirty_often_is_not_scanned_first() {
     let mut often = extent(Some(&[1, 2, 3, 4]), None);
     assert_eq!(copied(&often, true), None);

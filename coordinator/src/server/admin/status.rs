@@ -132,6 +132,7 @@ struct PoolStatus {
     bytes: u64,
     ready_bytes: u64,
     used_bytes: u64,
+    given_up_bytes: u64,
     slabs: u64,
 }
 
@@ -397,6 +398,7 @@ impl Server {
                 bytes: self.memory.pool().bytes(),
                 ready_bytes: self.memory.pool().ready(),
                 used_bytes: self.memory.pool().used(),
+                given_up_bytes: self.memory.given_up(),
                 slabs: self.memory.pool().slabs(),
             },
             extents: self.tenants.iter().map(|(_, tenant)| tenant.extents().len()).sum(),

@@ -250,7 +250,7 @@ impl Access<'_> {
     }
 
     /// Room in the pool. If there is none, what is in the arena too loses its place there: first what the arriving
-    /// tenant has, because it is about to write to it.
+    /// tenant has, because it is about to write to it; of each tenant's first what saves the least.
     fn room_in_pool(
         &mut self,
         bytes: u64,
@@ -266,11 +266,14 @@ impl Access<'_> {
             let Some(mut extents) = self.tenants.extents(id) else { continue };
             let has_room = |entry: &Extent| entry.runs().is_some_and(|runs| !runs.is_empty());
             let backed = extents.iter().filter(|(_, entry)| entry.state().is_resident() && has_room(entry));
-            let backed: Vec<ExtentId> = backed.map(|(number, _)| number).collect();
-            for number in backed {
+            let mut backed: Vec<(u8, ExtentId)> =
+                backed.map(|(number, entry)| (entry.saved_by_backing(), number)).collect();
+            backed.sort_unstable();
+            for (_, number) in backed {
                 if (id, number) != (leaving, extent)
                     && let Some(runs) = extents.give_up_backing(number)
                 {
+                    self.memory.given_up += runs.iter().map(|run| run.bytes).sum::<u64>();
                     self.memory.pool.give_back(runs);
                     if let Some(runs) = self.memory.pool.take(bytes) {
                         return Some(runs);

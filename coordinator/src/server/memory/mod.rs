@@ -129,6 +129,8 @@ pub(super) struct Memory {
     /// What was used and not in the books when room was made for a context that is being made.
     before_context: HashMap<TenantId, u64>,
     pool: Pool,
+    /// What has lost its place there though it may have to leave the GPU again, in bytes.
+    given_up: u64,
     slabs: Slabs,
     /// The slabs' files, which a successor could be given.
     slab_files: Vec<OwnedFd>,
@@ -192,6 +194,7 @@ impl Memory {
             arena: Arena::new(options.arena),
             frames: Vec::new(),
             pool: Pool::new(options.host_pool, slabs.slab),
+            given_up: 0,
             preparing: options.host_pool >= slabs.slab,
             slabs,
             slab_files: Vec::new(),
@@ -233,6 +236,11 @@ impl Memory {
     /// The host's part of it.
     pub(super) fn pool(&self) -> &Pool {
         &self.pool
+    }
+
+    /// What has lost its place in it and may have to leave the GPU again, in bytes.
+    pub(super) fn given_up(&self) -> u64 {
+        self.given_up
     }
 
     /// What has happened, one after the other.

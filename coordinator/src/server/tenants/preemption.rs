@@ -563,7 +563,11 @@ impl Tenant {
     pub(in crate::server) fn is_to_be_taken(&self) -> bool {
         let now = Instant::now();
         self.is_taken_at().is_some_and(|[first, last]| {
-            let is_hopeless = || self.connection.process.is_stopped() == Some(true) || self.is_still_in_driver();
+            // It was silent for long enough, was stopped, or is where it was after its last turn.
+            let is_hopeless = || {
+                let is_left_out = self.scheduling.left_out.is_some();
+                is_left_out || self.connection.process.is_stopped() == Some(true) || self.is_still_in_driver()
+            };
             now >= last || now >= first && is_hopeless()
         })
     }
