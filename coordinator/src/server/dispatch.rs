@@ -457,6 +457,7 @@ impl Server {
                 self.has_shown_life(tenant);
                 self.look_whether_it_answers(tenant);
             }
+            PreemptEvent::Late(id) => self.look_whether_it_answers(id),
             PreemptEvent::Impossible { tenant, drained } => {
                 if drained {
                     self.tell_arbiter(tenant, Event::Closed);

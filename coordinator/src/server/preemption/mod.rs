@@ -46,6 +46,8 @@ use crate::policy::scheduler::Scheduler;
 pub(super) enum PreemptEvent {
     /// A tenant that was to leave is off the GPU; `drained` if there was nothing to pause.
     Off { tenant: TenantId, drained: bool },
+    /// It is off the GPU again, and cannot answer before its work goes on.
+    Late(TenantId),
     /// It cannot be paused, so its work has to be waited for, if its gate was not closed with nothing queued.
     Impossible { tenant: TenantId, drained: bool },
     /// One that was paused with nothing queued is on the GPU again. Nobody may have given it a turn.
@@ -300,6 +302,8 @@ impl Access<'_> {
                     }
                     // It was let in again before it was off.
                     false if self.arbiter.is_let_in_at_any_time(id) => self.start_resuming(id),
+                    // It went on for its probe alone, and in vain.
+                    false if progress.is_late() => self.happened(PreemptEvent::Late(id)),
                     false => self.probe(id),
                 }
             }

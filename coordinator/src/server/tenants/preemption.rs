@@ -178,6 +178,11 @@ impl Progress {
         self.since
     }
 
+    /// Whether it was let go on for long enough to answer its probe, and did not.
+    pub(in crate::server) fn is_late(&self) -> bool {
+        self.probe == Probe::Late
+    }
+
     /// Whether its gate was closed with nothing queued.
     pub(in crate::server) fn is_drained(&self) -> bool {
         self.gate == Gate::Drained
@@ -190,7 +195,7 @@ impl Progress {
 
     /// Whether it was let go on for long enough, and is being paused again.
     fn is_paused_again(&self) -> bool {
-        matches!((self.stage, self.probe), (Stage::Pausing { .. }, Probe::Late))
+        matches!(self.stage, Stage::Pausing { .. }) && self.is_late()
     }
 
     /// Until when its gate should be closed, or the probe answered.
@@ -584,10 +589,15 @@ impl Tenant {
             && progress.is_some_and(|progress| match progress.waits_until() {
                 // It goes on to answer its probe, and is paused again if it does not.
                 _ if progress.stage == Stage::Answering => true,
-                Some(until) => Instant::now() < until || self.is_taken_at().is_some() || progress.is_paused_again(),
+                Some(until) => Instant::now() < until || self.is_about_to_be_taken() || progress.is_paused_again(),
                 None => !progress.is_off(),
             });
         held || self.turn.is_ending()
+    }
+
+    /// Whether its memory is taken soon, or as soon as that is seen to be due.
+    fn is_about_to_be_taken(&self) -> bool {
+        self.is_taken_at().is_some_and(|[_, last]| Instant::now() < last + PATIENCE)
     }
 
     /// When it is paused though it has not closed its gate, or once more because it could not be. A thread that waits for us
