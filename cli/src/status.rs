@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use baton_contract::memory::{Unmanaged, size};
 use baton_harness::client;
 use baton_views::quota::Met;
+use baton_views::snapshot::Tenant;
 use baton_workbench::table::{plain_table, trimmed};
 use clap::Args;
 use serde::Deserialize;
@@ -163,7 +164,7 @@ fn table(status: &Value) -> String {
                 text(&tenant["class"]),
                 number(&tenant["weight"]),
                 tenant["slo_ms"].as_f64().map_or("-".to_owned(), |ms| format!("{ms} ms")),
-                text(&tenant["state"]),
+                Tenant::deserialize(tenant).map_or_else(|_| text(&tenant["state"]), |tenant| tenant.standing()),
                 bytes(&tenant["resident_bytes"]),
                 bytes(&tenant["evicted_bytes"]),
                 bytes(&tenant["unmanaged_bytes"]),

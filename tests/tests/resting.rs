@@ -50,3 +50,20 @@ fn one_that_rests_gives_way_to_whoever_asks_and_gets_the_gpu_back() {
         coordinator.until_empty();
     }
 }
+
+#[test]
+fn one_whose_turn_it_is_is_loading_until_its_memory_is_there() {
+    let want = hold::alone("40", &["touch", "touch"]);
+    // So slow that it is seen; and nothing runs before all is there.
+    let serving = Serving::arena("64MiB").setting("SIMCUDA_H2D_GBPS", "0.02").option("--pipeline", "off");
+    let coordinator = serving.start();
+    let mut one = hold::joined(&coordinator, "one", "normal", "40", None);
+    assert_eq!(one.ask("touch", LIMIT), want[0]);
+    assert!(coordinator.evict("one"), "it is idle");
+    one.say("touch");
+    let status = coordinator.until_tenant_is("one", "loading");
+    let there = 100 * tenant(&status, "one")["resident_bytes"].as_u64().expect("a number") / (40 << 20);
+    assert!(there < 100, "{status:#}");
+    assert_eq!(one.line(LIMIT), want[1]);
+    assert_eq!(one.ask("quit", LIMIT), want[2]);
+}

@@ -17,7 +17,7 @@ fn zeros_leave_before_all_else_and_need_no_copy_and_no_room_in_the_host_pool() {
     assert_eq!(other.ask("touch", LIMIT), want[1][0]);
     let status = coordinator.status();
     let gone = tenant(&status, "one")["evicted_bytes"].as_u64().expect("a number");
-    assert!(gone >= 14 * MIB && gone <= 24 * MIB, "{status:#}");
+    assert!((14 * MIB..=24 * MIB).contains(&gone), "{status:#}");
     assert_eq!(
         (status["bytes_out"].as_u64(), status["host_pool"]["used_bytes"].as_u64()),
         (Some(0), Some(0)),

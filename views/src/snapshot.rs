@@ -111,6 +111,17 @@ pub struct Tenant {
     pub quotas: Vec<Met>,
 }
 
+impl Tenant {
+    /// Its state in words, with how much of its memory is there if that is on its way.
+    pub fn standing(&self) -> String {
+        let all = self.resident_bytes + self.evicted_bytes;
+        match self.state.as_str() {
+            "loading" if all > 0 => format!("loading {} %", 100 * self.resident_bytes / all),
+            state => state.to_owned(),
+        }
+    }
+}
+
 /// How long something took since the beginning, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]

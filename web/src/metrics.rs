@@ -22,7 +22,8 @@ pub(crate) const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.
 pub(crate) const CLASSIC: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// How a program can stand.
-const STATES: [&str; 7] = ["running", "waiting", "idle", "evicted", "preempted", "suspended", "unresponsive"];
+const STATES: [&str; 8] =
+    ["running", "loading", "waiting", "idle", "evicted", "preempted", "suspended", "unresponsive"];
 
 /// What a tenant that has left is called.
 const DEPARTED: &str = "departed";

@@ -196,7 +196,7 @@ const COLUMNS: [Column; 13] = [
     column("class", 7, true, None, |row, _| row.tenant.class.clone()),
     column("weight", 6, false, None, |row, _| row.tenant.weight.to_string()),
     column("slo", 8, false, None, |row, _| row.tenant.slo_ms.map_or("-".to_owned(), duration_ms)),
-    column("state", 12, true, None, |row, _| row.tenant.state.clone()),
+    column("state", 12, true, None, |row, _| row.tenant.standing()),
     column("resident", 9, false, Some(Sort::Memory), |row, _| size(row.tenant.resident_bytes)),
     column("evicted", 9, false, None, |row, _| size(row.tenant.evicted_bytes)),
     column("unmanaged", 9, false, None, |row, _| size(row.tenant.unmanaged_bytes)),

@@ -220,6 +220,9 @@ struct Standing {
     running: bool,
     /// It goes on, or is about to, while memory of its is still on the way.
     arriving: bool,
+    /// It is its turn, and nothing of it runs before its memory has come.
+    #[serde(skip)]
+    loading: bool,
     /// Its work was taken off the GPU in the middle.
     preempted: bool,
     /// A call of its waits for the GPU, or for its memory.
@@ -235,6 +238,7 @@ impl Standing {
             (self.unresponsive, "unresponsive"),
             (self.suspended, "suspended"),
             (self.running, "running"),
+            (self.loading, "loading"),
             (self.preempted, "preempted"),
             (self.waiting, "waiting"),
             (self.evicted, "evicted"),
@@ -272,6 +276,7 @@ impl Server {
             suspended: self.arbiter.is_suspended(id) && self.arbiter.state(id).is_off_the_gpu(),
             running: has_gate_open && !is_descheduled,
             arriving: matches!(state, State::Arriving | State::Running) && tenant.extents().counts().missing > 0,
+            loading: state == State::Arriving && counts.missing > 0,
             preempted: tenant.preemption.is_under_way() || has_gate_open && is_descheduled,
             waiting: matches!(state, State::Waiting | State::Arriving),
             // What cannot move is always there.
