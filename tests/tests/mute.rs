@@ -8,7 +8,7 @@ use baton_contract::messages::{Admission, FromCoordinator, Message as _, Refusal
 use baton_contract::wire::GpuNumber;
 use baton_tests::bare_tenant::{BareTenant, as_user, connection, greet, greeting};
 use baton_tests::coordinator::{Coordinator, Serving, program, tenant};
-use baton_tests::hold::{self, Busy, LIMIT};
+use baton_tests::hold::{self, LIMIT};
 use baton_tests::running::Running;
 use baton_tests::{built, is_root};
 
@@ -64,7 +64,7 @@ fn a_guest_that_cannot_be_paused_and_goes_mute_is_killed_soon_and_its_user_kept_
         let mut own = hold::joined(&coordinator, "own", "normal", "24", None);
         let mut mute = mute(&coordinator, GUEST);
         own.say("touch");
-        mute.end(LIMIT);
+        assert!(mute.line_if_any(LIMIT).is_err(), "{stuck_after}: it has nothing to say");
         assert!(own.line(LIMIT).starts_with("touched "), "{stuck_after}");
         let log = coordinator.log();
         assert!(log.contains("does not answer, and others wait for it: it is killed"), "{log}");
@@ -108,12 +108,11 @@ fn a_guest_whose_work_takes_long_is_not_mute() {
     let mut own = hold::joined(&coordinator, "own", "normal", "24", None);
     let mut command = joining(coordinator.prepared(), GUEST, "long", &program("hold"), &["--megabytes", "8"]);
     let mut long = hold::ready(&mut command, Some(coordinator.place.clone()));
-    let busy = Busy::start(&mut long, &coordinator.place);
-    coordinator.until_tenant_is("long", "running");
+    assert_eq!(long.ask("linger", LIMIT), "lingers");
     own.say("touch");
     let has_tried = |tries| coordinator.log().matches("the work of long did not end in time").count() >= tries;
     coordinator.until("it could not leave twice", |status| has_tried(2) || tenant(status, "long").is_null());
-    busy.end(&mut long);
+    assert_eq!(long.ask("go", LIMIT), "gone");
     assert!(own.line(LIMIT).starts_with("touched "));
     for program in [&mut long, &mut own] {
         assert!(program.ask("quit", LIMIT).ends_with(" ok"));

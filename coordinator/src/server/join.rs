@@ -96,7 +96,9 @@ impl Server {
     /// From here on nobody is let in, also none of those who wait for that.
     pub(super) fn send_newcomers_away(&mut self) {
         self.lobby.close();
-        while let (Some(mut newcomer), Some(closed)) = (self.lobby.next(|_, _| true), self.lobby.closed(Refusal::Failed)) {
+        while let (Some(mut newcomer), Some(closed)) =
+            (self.lobby.next(|_, _| true), self.lobby.closed(Refusal::Failed))
+        {
             refuse(&mut newcomer.peer, closed);
         }
     }

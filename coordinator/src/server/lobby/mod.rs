@@ -221,7 +221,9 @@ impl Lobby {
     /// A guest's program did not answer, and others had to wait for it for so long: others of that user have to wait too.
     pub(super) fn keep_out(&mut self, user: u32, waited: Duration) {
         let left = self.kept_out.add(user, waited).as_secs_f64();
-        log::warn!("no more programs of user {user} are let in for {left:.1} s: others had to wait for one that did not answer");
+        log::warn!(
+            "no more programs of user {user} are let in for {left:.1} s: others had to wait for one that did not answer"
+        );
     }
 
     /// Why no program of a guest is let in now, if that is so.
