@@ -3,10 +3,10 @@
 //! | file | what it does |
 //! |---|---|
 //! | `mod` | hears what each wants, and has programs wait while there are too many tenants |
-//! | `kept_out` | users whose programs are not let in for a while |
+//! | `debts` | what users owe, in time |
 //! | `strangers` | those whose first message has not come, or whose answer they have yet to read |
 
-mod kept_out;
+mod debts;
 mod strangers;
 
 use std::collections::VecDeque;
@@ -24,7 +24,7 @@ use super::event_loop::{EventLoop, Interest, Source};
 use super::tenants::peer::Peer;
 use super::tenants::process::Process;
 use crate::endpoint::{Closing, Endpoint};
-use kept_out::KeptOut;
+use debts::Debts;
 pub(super) use strangers::FULL;
 use strangers::{Stage, Strangers};
 
@@ -42,6 +42,9 @@ pub(super) struct Newcomer {
 
 /// So many programs of a guest may wait to become tenants.
 const MOST_WAITING: usize = 64;
+/// A guest whose program does not answer is kept out for so many times as long as others had to wait. So they have nine tenths of the time,
+/// however often such programs come.
+const TIMES: u32 = 9;
 
 /// Why somebody is not let in.
 pub(super) type Refused = (Refusal, String);
@@ -60,7 +63,8 @@ pub(super) struct Lobby {
     events: Arc<EventLoop>,
     strangers: Strangers,
     waiting: VecDeque<Waiting>,
-    kept_out: KeptOut,
+    /// Users whose programs have kept others waiting.
+    kept_out: Debts,
     last: u32,
     /// Nobody becomes a tenant any more, as long as somebody waits for the end.
     is_closed: bool,
@@ -72,7 +76,7 @@ impl Lobby {
             strangers: Strangers::new(Arc::clone(&events), guests),
             events,
             waiting: VecDeque::new(),
-            kept_out: KeptOut::default(),
+            kept_out: Debts::default(),
             last: 0,
             is_closed: false,
         }
@@ -220,7 +224,7 @@ impl Lobby {
 
     /// A guest's program did not answer, and others had to wait for it for so long: others of that user have to wait too.
     pub(super) fn keep_out(&mut self, user: u32, waited: Duration) {
-        let left = self.kept_out.add(user, waited).as_secs_f64();
+        let left = self.kept_out.add(user, TIMES * waited).as_secs_f64();
         log::warn!(
             "no more programs of user {user} are let in for {left:.1} s: others had to wait for one that did not answer"
         );
@@ -228,7 +232,7 @@ impl Lobby {
 
     /// Why no program of a guest is let in now, if that is so.
     pub(super) fn kept_out(&self, guest: Option<u32>) -> Option<Refused> {
-        let (user, left) = (guest?, self.kept_out.left(guest)?.as_secs_f64());
+        let (user, left) = (guest?, self.kept_out.of(guest)?.as_secs_f64());
         let text = format!(
             "others had to wait for a program of user {user} that did not answer: no more of them are let in for {left:.1} s"
         );
