@@ -105,10 +105,10 @@ fn nothing_is_found(options: &dyn Fn(Serving) -> Serving, users: [u32; 2], all: 
     }
 }
 
-/// The same between a guest and the coordinator's user, either way.
+/// The same between a guest and the coordinator's user, either way, and between two guests.
 fn between_users(options: &dyn Fn(Serving) -> Serving) {
     if is_root() {
-        for users in [[GUEST, OWN], [OWN, GUEST]] {
+        for users in [[GUEST, OWN], [OWN, GUEST], [GUEST, OTHER]] {
             nothing_is_found(options, users, &LIVING);
         }
     }
