@@ -135,8 +135,7 @@ impl Server {
             log::warn!("{name} ({process}) does not answer, and others wait for it: it is killed");
         } else {
             log::warn!("{name} ({process}) does not answer, and the coordinator may not kill it: others wait for it");
-            if tenant.turn.give_up() {
-                // They go on with the rest.
+            if self.turns().give_up(id) {
                 self.will_tell(id, Event::Closed);
             }
         }
@@ -193,10 +192,10 @@ impl Server {
         }
         if !tenant.preemption.is_under_way() || tenant.preemption.has_passed() {
             log::info!("{} answers again", tenant.name);
-            if let Some(tenant) = self.tenants.get_mut(id) {
-                if !tenant.scheduling.was_stopped {
-                    tenant.connection.be_more_patient();
-                }
+            if let Some(tenant) = self.tenants.get_mut(id)
+                && !tenant.scheduling.was_stopped
+            {
+                tenant.connection.be_more_patient();
             }
             self.memory().untake(id);
             self.let_in(id);
