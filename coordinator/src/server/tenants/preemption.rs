@@ -217,15 +217,15 @@ impl Preemption {
         self.ability == Ability::Works
     }
 
-    /// Whether it is known that it cannot, as far as it has said what there is.
-    pub(in crate::server) fn is_impossible(&self) -> bool {
-        self.ability == Ability::No
-    }
-
     /// The same, and its driver was never seen to wait for paused work when it was to unmap memory. Of one that was, work is better
     /// not queued that cannot end.
     pub(in crate::server) fn works_promptly(&self) -> bool {
         self.works() && !self.was_stuck
+    }
+
+    /// Whether it cannot be taken off the GPU, as far as it has said what there is.
+    pub(in crate::server) fn is_impossible(&self) -> bool {
+        self.ability == Ability::No
     }
 
     /// How far it is; none if it is not on its way off.
