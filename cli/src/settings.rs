@@ -133,7 +133,8 @@ pub struct Settings {
     /// [default: wait for your own, kill those of other users]
     #[arg(long, value_name = "wait|kill", env = "BATON_SERVE_ON_STUCK")]
     pub on_stuck: Option<OnStuck>,
-    /// How long others wait for such a program at least. [default: 10s]
+    /// How long others wait for such a program at least; 1 s at most for another user's that cannot be paused and shows no sign of life, be it
+    /// that it has the GPU. New programs of that user then wait for nine times as long as others had to. [default: 10s]
     #[arg(long, value_name = "TIME", env = "BATON_SERVE_STUCK_AFTER")]
     pub stuck_after: Option<Period>,
     /// kubelet's socket, so that metrics name the pods of programs: /var/lib/kubelet/pod-resources/kubelet.sock. [default: none]

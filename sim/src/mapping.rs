@@ -88,6 +88,14 @@ impl SharedBytes {
     pub(crate) fn start(&self) -> *mut u8 {
         self.start.as_ptr()
     }
+
+    /// Fills it with this word. It holds zeros and is new: nobody else has it yet.
+    pub(crate) fn begin_with(&mut self, word: u64) {
+        if word != 0 {
+            // SAFETY: the mapping is this long, aligned to pages, and nobody else's.
+            unsafe { std::slice::from_raw_parts_mut(self.start().cast::<u64>(), self.length / 8) }.fill(word);
+        }
+    }
 }
 
 impl Drop for SharedBytes {

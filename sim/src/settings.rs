@@ -32,6 +32,8 @@ pub(crate) struct Settings {
     pub(crate) waiting: bool,
     /// `SIMCUDA_PAGEABLE`: `on` if kernels reach all pages of the program, as with Linux's heterogeneous memory management.
     pub(crate) pageable: bool,
+    /// `SIMCUDA_NEW_MEMORY`: the word that new memory is full of, as if somebody had written it there. In hexadecimal; 0 if nothing is said.
+    pub(crate) new_memory: u64,
     /// `SIMCUDA_VERSION`: the CUDA version, as `cuDriverGetVersion` tells it. `cuGetProcAddress` knows no newer functions.
     pub(crate) version: u32,
     /// `SIMCUDA_INIT_ERROR`: what `cuInit` answers, as a driver does that cannot work on its machine.
@@ -121,6 +123,14 @@ impl Settings {
                 _ => return Err(BadSetting { name: "SIMCUDA_INIT_ERROR", value, wanted: "the number of an error" }),
             },
         };
+        let new_memory = match lookup("SIMCUDA_NEW_MEMORY") {
+            None => 0,
+            Some(value) => u64::from_str_radix(value.trim(), 16).map_err(|_| BadSetting {
+                name: "SIMCUDA_NEW_MEMORY",
+                value,
+                wanted: "a word in hexadecimal",
+            })?,
+        };
         let memory = match lookup("SIMCUDA_MEMORY") {
             None => DEFAULT_MEMORY,
             Some(value) => parse_bytes(&value).filter(|bytes| *bytes >= 2 << 20).ok_or(BadSetting {
@@ -141,6 +151,7 @@ impl Settings {
             pausing,
             waiting: is_on("SIMCUDA_WAITING")?,
             pageable: is_on("SIMCUDA_PAGEABLE")?,
+            new_memory,
             init_error,
             copy_log: lookup("SIMCUDA_COPY_LOG").map(PathBuf::from),
         })
@@ -200,6 +211,10 @@ mod tests {
         for (value, gpus) in [("2", Some(2)), ("8", Some(8)), ("0", None), ("9", None), ("two", None)] {
             let read = Settings::from_lookup(|name| (name == "SIMCUDA_GPUS").then(|| value.into()));
             assert_eq!(read.ok().map(|settings| settings.gpus), gpus, "{value}");
+        }
+        for (value, word) in [("0", Some(0)), ("5eaf00d1", Some(0x5eaf_00d1)), ("dirt", None)] {
+            let read = Settings::from_lookup(|name| (name == "SIMCUDA_NEW_MEMORY").then(|| value.into()));
+            assert_eq!(read.ok().map(|settings| settings.new_memory), word, "{value}");
         }
         for (value, version) in [("13000", Some(13000)), ("13050", Some(13050)), ("13060", None), ("13.0", None)] {
             let read = Settings::from_lookup(|name| (name == "SIMCUDA_VERSION").then(|| value.into()));

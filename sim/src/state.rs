@@ -130,7 +130,7 @@ pub(crate) fn start() -> Outcome {
     }
     let open = |ordinal| {
         let gpu = Gpu::open(settings.file_of(ordinal).as_deref(), settings.memory, settings.slice);
-        gpu.map(|gpu| gpu.at(ordinal))
+        gpu.map(|gpu| gpu.at(ordinal).with_new_memory(settings.new_memory))
     };
     let gpus: Vec<Gpu> = (0..settings.gpus).map(open).collect::<Result<_, _>>().map_err(|error| {
         eprintln!("simcuda: the GPU cannot be opened: {error}");

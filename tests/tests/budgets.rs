@@ -320,6 +320,35 @@ fn answer(socket: &OwnedFd) -> Option<(Admission, Vec<OwnedFd>)> {
 }
 
 #[test]
+fn a_guest_that_connects_without_end_is_not_heard_each_time() {
+    if !is_root() {
+        return;
+    }
+    let coordinator = Coordinator::of(with_guests(Serving::arena("64MiB")));
+    let (socket, expect) = (coordinator.place.socket(), Opening::Expect.encode(GpuNumber::ANY));
+    let ask = || {
+        let socket = bare_tenant::connection(&socket);
+        let _ = link::send(socket.as_fd(), &expect, &[], false);
+        answer(&socket).expect("an answer").0
+    };
+    let start = Instant::now();
+    let mut heard = 0;
+    as_user(GUEST, || {
+        loop {
+            match ask() {
+                Admission::Offer { .. } => heard += 1,
+                Admission::Refused { reason: Refusal::Busy, text } if text.contains("connects more often") => break,
+                other => panic!("{other:?}"),
+            }
+            assert!(heard <= 300 + start.elapsed().as_millis() / 5, "{heard} in {:?}", start.elapsed());
+        }
+    });
+    // Others are, and so is it in the end.
+    assert!(matches!(ask(), Admission::Offer { .. }));
+    as_user(GUEST, || while matches!(ask(), Admission::Refused { .. }) {});
+}
+
+#[test]
 fn a_guest_that_holds_all_the_connections_it_may_does_not_lock_the_owner_out() {
     if !is_root() {
         return;

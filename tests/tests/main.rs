@@ -35,6 +35,7 @@ mod legal; // timed
 mod loaders; // timed
 mod malformed; // timed
 mod metrics; // timed
+mod mute; // timed
 mod namespaces; // timed
 mod newer; // timed
 mod nvml; // timed

@@ -35,6 +35,10 @@ enum Leaves {
 const ALL: [Leaves; 6] =
     [Leaves::Frees, Leaves::Ends, Leaves::Killed, Leaves::Evicted, Leaves::Stopped, Leaves::StoppedAndKilled];
 
+/// What the search looks for. The coordinator's new memory is full of it: the driver promises nothing about that.
+const MARK: &str = "5eaf00d15eaf00d1";
+const NEW_MEMORY: &str = "SIMCUDA_NEW_MEMORY";
+
 /// A program of this user's, ready for its first line.
 #[track_caller]
 fn started(coordinator: &Coordinator, user: u32, name: &str) -> Running {
@@ -43,6 +47,8 @@ fn started(coordinator: &Coordinator, user: u32, name: &str) -> Running {
         OWN => coordinator.place.joining(name, &search, &[]),
         user => joining(coordinator.prepared(), user, name, &search, &[]),
     };
+    // What a program gets from its own driver is the driver's to clear.
+    command.env_remove(NEW_MEMORY);
     hold::ready(&mut command, Some(coordinator.place.clone()))
 }
 
@@ -52,7 +58,7 @@ fn nothing_is_found(options: &dyn Fn(Serving) -> Serving, users: [u32; 2], all: 
     for leaves in all {
         let case = format!("{users:?}, {leaves:?}");
         // What is freed keeps its bytes, if nobody overwrites them.
-        let usual = Serving::arena("64MiB").unpoisoned().option("--guest-arena", "100%");
+        let usual = Serving::arena("64MiB").unpoisoned().setting(NEW_MEMORY, MARK).option("--guest-arena", "100%");
         let usual = usual.option("--allow-uid", &format!("{GUEST}-{OTHER}"));
         let coordinator = serving(shared_with(options(usual)));
         let [mut marks, mut looks] =
@@ -99,10 +105,10 @@ fn nothing_is_found(options: &dyn Fn(Serving) -> Serving, users: [u32; 2], all: 
     }
 }
 
-/// The same between a guest and the coordinator's user, either way.
+/// The same between a guest and the coordinator's user, either way, and between two guests.
 fn between_users(options: &dyn Fn(Serving) -> Serving) {
     if is_root() {
-        for users in [[GUEST, OWN], [OWN, GUEST]] {
+        for users in [[GUEST, OWN], [OWN, GUEST], [GUEST, OTHER]] {
             nothing_is_found(options, users, &LIVING);
         }
     }

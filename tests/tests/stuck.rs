@@ -175,6 +175,42 @@ fn ones_own_program_whose_memory_is_of_other_sizes_is_waited_for_and_named() {
 }
 
 #[test]
+fn ones_own_program_whose_memory_no_guest_could_have_is_waited_for_and_named() {
+    if !is_root() {
+        return;
+    }
+    let coordinator = serving(shared_with(options(Keeps::ItsUsers, None).option("--guest-arena", "100%")));
+    let guest = |name| {
+        let hold = program("hold");
+        let mut command = joining(coordinator.prepared(), GUEST, name, &hold, &["--megabytes", "40"]);
+        hold::ready(&mut command, Some(coordinator.place.clone()))
+    };
+    let mut guests = ["guest", "other"].map(guest);
+    let (mut own, busy) = holder(&coordinator, Whose::Own, Keeps::ItsUsers);
+    own.signal(libc::SIGSTOP);
+    guests.iter_mut().for_each(|guest| guest.say("touch"));
+    for name in ["guest", "other"] {
+        let is_named = |status: &Value| {
+            let waits = &tenant(status, name)["waits_for"];
+            waits["reason"] == "held" && waits["whom"] == serde_json::json!(["stopped"])
+        };
+        coordinator.until(&format!("{name} waits for it"), is_named);
+    }
+    busy.is_enough();
+    while !own.has_answered() {
+        signal(own.pid(), libc::SIGCONT);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(own.line(LIMIT), "spun");
+    for program in &mut guests {
+        assert!(program.line(LIMIT).starts_with("touched "));
+    }
+    for program in guests.iter_mut().chain([&mut own]) {
+        assert!(program.ask("quit", LIMIT).ends_with(" ok"));
+    }
+}
+
+#[test]
 fn a_guests_program_that_is_in_the_way_is_killed_unless_it_is_to_be_waited_for() {
     if !is_root() {
         return;

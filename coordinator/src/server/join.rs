@@ -41,7 +41,10 @@ impl Server {
             return refuse(&mut peer, closed);
         }
         let guest = peer.guest();
-        let may_join = |guest| is_room_for(&self.tenants, &self.options, guest);
+        if let Some(kept_out) = self.lobby.kept_out(guest) {
+            return refuse(&mut peer, kept_out);
+        }
+        let may_join = |guest| self.lobby.kept_out(guest).is_none() && is_room_for(&self.tenants, &self.options, guest);
         let waits = !may_join(guest) || self.lobby.waiting().any(|(other, _)| may_join(other.peer.guest()));
         if waits && let Some(full) = self.lobby.full(guest) {
             return refuse(&mut peer, full);
@@ -81,8 +84,10 @@ impl Server {
     /// Lets those in who have waited for the longest, as many as there is room for.
     pub(super) fn welcome_newcomers(&mut self) {
         while self.tenants.len() < self.options.tuning.max_tenants
-            && let Some(newcomer) =
-                self.lobby.next(|waiting| is_room_for(&self.tenants, &self.options, waiting.peer.guest()))
+            && let Some(newcomer) = self.lobby.next(|lobby, waiting| {
+                let guest = waiting.peer.guest();
+                lobby.kept_out(guest).is_none() && is_room_for(&self.tenants, &self.options, guest)
+            })
         {
             self.welcome(newcomer);
         }
@@ -91,7 +96,9 @@ impl Server {
     /// From here on nobody is let in, also none of those who wait for that.
     pub(super) fn send_newcomers_away(&mut self) {
         self.lobby.close();
-        while let (Some(mut newcomer), Some(closed)) = (self.lobby.next(|_| true), self.lobby.closed(Refusal::Failed)) {
+        while let (Some(mut newcomer), Some(closed)) =
+            (self.lobby.next(|_, _| true), self.lobby.closed(Refusal::Failed))
+        {
             refuse(&mut newcomer.peer, closed);
         }
     }
@@ -178,7 +185,7 @@ impl Server {
         tenant.scheduling.stuck = Stuck {
             keeps_memory: self.options.isolation == Isolation::Strict,
             killed_after: self.options.on_stuck.killed_after(tenant.connection.control.guest().is_some()),
-            next_look: None,
+            ..Stuck::default()
         };
         Ok(tenant)
     }

@@ -11,7 +11,7 @@ use baton_contract::messages::{ArrivalStory, ExtentId, TurnCommand};
 use super::recorder::Recorder;
 use super::recorder::event::What;
 use super::tenants::table::Tenants;
-use super::tenants::turn::{Closed, TimedOut};
+use super::tenants::turn::{Closed, TimedOut, Turn};
 use crate::policy::arbiter::{Micros, State, TenantId};
 use crate::policy::in_flight::{Holder, InFlight, Lately};
 use crate::policy::scheduler::Scheduler;
@@ -150,8 +150,17 @@ impl Access<'_> {
     /// A tenant that does not answer keeps its memory, but not the baton: the others go on with the rest. Says whether that is so
     /// from now on.
     pub(super) fn give_up_if_silent(&mut self, id: TenantId) -> bool {
+        self.give_up_if(id, Turn::give_up_if_overdue)
+    }
+
+    /// The same of one that is to answer and has been silent for long enough.
+    pub(super) fn give_up(&mut self, id: TenantId) -> bool {
+        self.give_up_if(id, Turn::give_up)
+    }
+
+    fn give_up_if(&mut self, id: TenantId, is_given_up: impl Fn(&mut Turn) -> bool) -> bool {
         let Some(tenant) = self.tenants.get_mut(id) else { return false };
-        let is_news = tenant.turn.give_up_if_overdue();
+        let is_news = is_given_up(&mut tenant.turn);
         if is_news {
             log::warn!("{} does not answer; others go on with the memory that it does not have", tenant.name);
         }

@@ -126,24 +126,48 @@ impl Server {
     /// One that does not answer for too long is killed, if others wait and it is to be.
     pub(super) fn kill_if_stuck(&mut self, id: TenantId) {
         let now = Instant::now();
-        let Some(tenant) = self.tenants.get(id) else { return };
-        if tenant.killed_at().is_none_or(|at| at > now) {
-            return;
-        }
-        let is_waited_for = self.is_waited_for(id);
+        let Some(waited) = self.waited_in_vain(id, now) else { return };
         let Some(tenant) = self.tenants.get_mut(id) else { return };
-        tenant.scheduling.stuck.next_look = Some(now + LOOK_AGAIN);
-        if !is_waited_for {
-            return;
-        }
-        let (name, process) = (tenant.name.clone(), &tenant.connection.process);
+        // Nothing else can be done; nor will that change.
+        tenant.scheduling.stuck.killed_after = None;
+        let (name, process, guest) = (&tenant.name, &tenant.connection.process, tenant.connection.control.guest());
         if process.kill() {
             log::warn!("{name} ({process}) does not answer, and others wait for it: it is killed");
         } else {
-            // Nothing else can be done; nor will that change.
             log::warn!("{name} ({process}) does not answer, and the coordinator may not kill it: others wait for it");
-            tenant.scheduling.stuck.killed_after = None;
+            if self.turns().give_up(id) {
+                self.will_tell(id, Event::Closed);
+            }
         }
+        if let Some(user) = guest {
+            self.lobby.keep_out(user, waited);
+        }
+    }
+
+    /// How long others have waited for one whose time is over.
+    fn waited_in_vain(&mut self, id: TenantId, now: Instant) -> Option<Duration> {
+        let tenant = self.tenants.get(id)?;
+        let is_due = tenant.killed_at().is_some_and(|at| at <= now);
+        let may_be = is_due || tenant.next_look_for_life().is_some();
+        let is_waited_for = may_be && self.is_waited_for(id);
+        let keeps_turn = may_be && self.keeps_the_turn_from_others(id);
+        let tenant = self.tenants.get_mut(id)?;
+        let mute = tenant.mute_for(is_waited_for || keeps_turn);
+        if mute.is_some() || !is_due {
+            return mute;
+        }
+        // A moment ago nobody waited, or it was still to have its time.
+        let before = tenant.scheduling.stuck.next_look.replace(now + LOOK_AGAIN);
+        let longest = if before.is_some() { Some(LOOK_AGAIN) } else { tenant.scheduling.stuck.killed_after };
+        longest.filter(|_| is_waited_for)
+    }
+
+    /// Whether it is one's turn, or its turn is to end, and another user's program waits for the next one.
+    fn keeps_the_turn_from_others(&self, id: TenantId) -> bool {
+        let guest = |id: TenantId| self.tenants.get(id).and_then(|tenant| tenant.connection.control.guest());
+        let has_it = self.arbiter.is_to_leave(id) || self.arbiter.state(id) == State::Arriving;
+        let waits = |other: TenantId| self.arbiter.state(other) == State::Waiting && guest(other) != guest(id);
+        has_it && self.tenants.iter().any(|(other, _)| waits(other))
     }
 
     /// Whether somebody waits for memory that this one has and does not give up. Programs that wait try again and again, so what they

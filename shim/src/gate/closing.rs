@@ -24,9 +24,9 @@ pub(crate) fn prepare() -> bool {
 }
 
 /// Lets nobody in any more and waits until nobody is inside; gives up at the deadline, and leaves the gate
-/// closed: the caller opens it again.
-pub(crate) fn close(deadline: Option<Instant>) -> bool {
-    shut() && is_left(inside, deadline)
+/// closed: the caller opens it again. `beat` is called now and then.
+pub(crate) fn close(deadline: Option<Instant>, beat: impl Fn()) -> bool {
+    shut() && is_left(inside, deadline, beat)
 }
 
 /// How a gate is closed that does not wait for all calls.
@@ -42,7 +42,7 @@ pub(crate) enum Held {
 
 /// Lets nobody in any more. Calls that are still inside at the deadline stay there, and memory may go from under them.
 pub(crate) fn hold(deadline: Instant) -> Held {
-    if shut() && is_left(inside, Some(deadline)) { Held::Empty } else { finish_holding() }
+    if shut() && is_left(inside, Some(deadline), || ()) { Held::Empty } else { finish_holding() }
 }
 
 /// From here on memory may go from under the calls that are inside, unless somebody changes what there is.
@@ -57,7 +57,7 @@ fn shut() -> bool {
 }
 
 /// Waits until there are none any more, or for as long as allowed.
-fn is_left(count: impl Fn() -> u32, deadline: Option<Instant>) -> bool {
+fn is_left(count: impl Fn() -> u32, deadline: Option<Instant>, beat: impl Fn()) -> bool {
     let mut tries = 0u32;
     while count() != 0 {
         if deadline.is_some_and(|deadline| Instant::now() > deadline) {
@@ -68,6 +68,7 @@ fn is_left(count: impl Fn() -> u32, deadline: Option<Instant>) -> bool {
         if tries < 100 {
             std::thread::yield_now();
         } else {
+            beat();
             thread::sleep(Duration::from_micros(50));
         }
     }

@@ -76,7 +76,7 @@ fn a_request_begins_with_the_first_call_that_finds_the_gate_closed() {
         if !has_slot {
             activity::give_up_slot();
         }
-        assert!(closing::close(None));
+        assert!(closing::close(None, || ()));
         let closed = stamps::now();
         thread::scope(|scope| {
             scope.spawn(|| drop(pass().expect("not broken")));
@@ -114,7 +114,7 @@ fn nobody_is_inside_after_the_gate_is_closed() {
             });
         }
         for _ in 0..500 {
-            assert!(closing::close(None));
+            assert!(closing::close(None, || ()));
             assert_eq!(INSIDE.load(Ordering::Relaxed), 0);
             let passed = PASSED.load(Ordering::Relaxed);
             thread::yield_now();
@@ -134,7 +134,7 @@ fn a_call_made_inside_a_call_does_not_wait_for_the_gate() {
     assert!(prepare());
     let outer = pass().expect("not broken");
     thread::scope(|scope| {
-        let closer = scope.spawn(|| closing::close(None));
+        let closer = scope.spawn(|| closing::close(None, || ()));
         while GATE.peek() == OPEN {
             thread::yield_now();
         }

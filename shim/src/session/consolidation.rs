@@ -103,7 +103,7 @@ impl Session {
             all.swap_remove(at)
         };
         let answer = if copied {
-            let is_idle = |device| drain(device, Instant::now() + LONGEST_WAIT);
+            let is_idle = |device| drain(device, Instant::now() + LONGEST_WAIT, || ());
             self.space.consolidate(wanted.handle, home, wanted.piece, is_idle, tell)
         } else {
             user::warn(format_args!(

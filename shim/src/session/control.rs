@@ -55,7 +55,7 @@ const TIMER_SLACK: Duration = Duration::from_micros(5);
 /// Starts the thread, with the gate closed.
 pub(super) fn start(session: &'static Session) -> bool {
     // Nobody may be on the GPU who was not granted it: from here on calls wait for this thread.
-    gate::close(None);
+    gate::close(None, || ());
     let started = thread::start("baton", move || Control::new(session).run());
     if !started {
         gate::open(false);
@@ -217,7 +217,7 @@ impl Control {
         // Others see by that that it was not stopped.
         let waits_for_calls = matches!(self.turn, Turn::Held { is_told: false, .. });
         if self.patience.is_some() || self.corun.is_busy() || waits_for_calls {
-            self.session.link.own().heartbeat.fetch_add(1, Ordering::Relaxed);
+            self.beat();
         }
         if self.corun.is_busy() {
             self.corun.try_to_rest(&mut self.watch, &mut self.idle, &mut self.requests);
@@ -483,7 +483,12 @@ impl Control {
     /// Closes the gate; false if somebody is still inside at the deadline.
     fn close(&self, deadline: Instant) -> bool {
         self.announce_closing();
-        gate::close(Some(deadline))
+        gate::close(Some(deadline), || self.beat())
+    }
+
+    /// Shows that this thread was not stopped.
+    fn beat(&self) {
+        self.session.link.own().heartbeat.fetch_add(1, Ordering::Relaxed);
     }
 
     fn announce_closing(&self) {
@@ -588,7 +593,7 @@ impl Control {
     /// Whether all work ends by then, with the gate closed. What waits for memory does not: this thread maps it.
     fn drain(&self, deadline: Instant) -> bool {
         crate::work::idle::about_to_drain();
-        !arrival::is_waited_for_on_gpu() && drain(self.session.device, deadline)
+        !arrival::is_waited_for_on_gpu() && drain(self.session.device, deadline, || self.beat())
     }
 
     fn gate_closed(&mut self) {

@@ -141,7 +141,7 @@ mod tests {
         let mut requests = Requests::default();
         begin_from_rest();
         let began = stamping.ring.present();
-        assert!(gate::prepare() && gate::close(None));
+        assert!(gate::prepare() && gate::close(None, || ()));
         requests.closed();
         thread::scope(|scope| {
             scope.spawn(call);
@@ -155,7 +155,7 @@ mod tests {
             gate::open(false);
         });
         let opened = stamps::now();
-        assert!(gate::close(None));
+        assert!(gate::close(None, || ()));
         requests.closed();
         look_until_ended(&mut requests);
         let [request] = stamping.ended()[..] else { panic!("{:?}", stamping.ended()) };
@@ -169,7 +169,7 @@ mod tests {
         let stamping = Stamping::begin();
         let mut requests = Requests::default();
         begin_from_rest();
-        assert!(gate::prepare() && gate::close(None));
+        assert!(gate::prepare() && gate::close(None, || ()));
         requests.closed();
         requests.goes_on();
         thread::sleep(REST);

@@ -44,8 +44,8 @@ impl Queued {
 }
 
 /// Waits until all work on a GPU has ended; gives up at the deadline. The gate is closed and nobody inside, so nothing is added
-/// meanwhile.
-pub(crate) fn drain(device: CUdevice, deadline: Instant) -> bool {
+/// meanwhile. `beat` is called now and then.
+pub(crate) fn drain(device: CUdevice, deadline: Instant, beat: impl Fn()) -> bool {
     let (mut queued, mut pauses) = (Queued::on(device), Pauses::new());
     loop {
         if queued.has_ended() {
@@ -54,6 +54,7 @@ pub(crate) fn drain(device: CUdevice, deadline: Instant) -> bool {
         if Instant::now() > deadline {
             return false;
         }
+        beat();
         thread::sleep(pauses.next());
     }
 }

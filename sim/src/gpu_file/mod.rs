@@ -59,6 +59,8 @@ pub(crate) struct Gpu {
     private: bool,
     /// The number by which the program knows it.
     ordinal: usize,
+    /// The word that its memory is full of when it is new.
+    new_memory: u64,
 }
 
 /// A handle's record: where it is, and the id that says that it is still the same handle.
@@ -89,7 +91,7 @@ impl Gpu {
         }
         let table = Table(SharedWords::map(&file, WORDS)?);
         let private = path.is_none();
-        let mut gpu = Gpu { file, table, slot: usize::MAX, held: Mutex::default(), private, ordinal: 0 };
+        let mut gpu = Gpu { file, table, slot: usize::MAX, held: Mutex::default(), private, ordinal: 0, new_memory: 0 };
         if fresh || gpu.table.magic().load(Relaxed) == 0 {
             gpu.begin(memory)?;
         }
@@ -106,6 +108,17 @@ impl Gpu {
     pub(crate) fn at(mut self, ordinal: usize) -> Gpu {
         self.ordinal = ordinal;
         self
+    }
+
+    /// The same, whose memory is full of this word when it is new.
+    pub(crate) fn with_new_memory(mut self, word: u64) -> Gpu {
+        self.new_memory = word;
+        self
+    }
+
+    /// The word that its memory is full of when it is new.
+    pub(crate) fn new_memory(&self) -> u64 {
+        self.new_memory
     }
 
     /// The number by which the program knows it.

@@ -4,7 +4,7 @@
 //! process that made it. Behind the contents there is one page that says what the descriptor is:
 //!
 //! ```text
-//! 0 .. bytes           contents, zero when made
+//! 0 .. bytes           contents, zero when made unless the settings say otherwise
 //! bytes .. + 4096      magic, bytes, UUID of the GPU (2 words), record place, record id; zero if never exported
 //! ```
 
@@ -51,7 +51,7 @@ pub(crate) struct Phys {
 }
 
 impl Phys {
-    /// Makes a handle of `bytes` (a multiple of the granularity), all zero.
+    /// Makes a handle of `bytes` (a multiple of the granularity), full of what new memory is full of.
     pub(crate) fn create(gpu: &'static Gpu, bytes: u64, exportable: bool) -> Outcome<Phys> {
         gpu.charge(bytes)?;
         let made = match exportable {
@@ -59,7 +59,8 @@ impl Phys {
             false => SharedBytes::anonymous(bytes as usize).map(|contents| (None, contents)),
         };
         match made {
-            Ok((file, contents)) => {
+            Ok((file, mut contents)) => {
+                contents.begin_with(gpu.new_memory());
                 let (number, account) = (next_number(), Mutex::new(Account::Own));
                 Ok(Phys { number, gpu, file, opened_by: OnceLock::new(), bytes, contents, account })
             }
@@ -88,12 +89,15 @@ impl Phys {
         if is_own {
             gpu.charge(bytes)?;
         }
-        let Ok(contents) = SharedBytes::map_from(file, offset, bytes as usize) else {
+        let Ok(mut contents) = SharedBytes::map_from(file, offset, bytes as usize) else {
             if is_own {
                 gpu.discharge(bytes);
             }
             return Err(Status::OUT_OF_MEMORY);
         };
+        if is_own {
+            contents.begin_with(gpu.new_memory());
+        }
         let account = Mutex::new(if is_own { Account::Own } else { Account::Others });
         Ok(Phys { number: next_number(), gpu, file: None, opened_by: OnceLock::new(), bytes, contents, account })
     }

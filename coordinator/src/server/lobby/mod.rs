@@ -3,15 +3,17 @@
 //! | file | what it does |
 //! |---|---|
 //! | `mod` | hears what each wants, and has programs wait while there are too many tenants |
+//! | `debts` | what users owe, in time |
 //! | `strangers` | those whose first message has not come, or whose answer they have yet to read |
 
+mod debts;
 mod strangers;
 
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use baton_contract::messages::{Admission, FromTenant, Message as _, Opening, Refusal};
 use baton_contract::scheduling::Scheduling;
@@ -22,6 +24,7 @@ use super::event_loop::{EventLoop, Interest, Source};
 use super::tenants::peer::Peer;
 use super::tenants::process::Process;
 use crate::endpoint::{Closing, Endpoint};
+use debts::Debts;
 pub(super) use strangers::FULL;
 use strangers::{Stage, Strangers};
 
@@ -39,6 +42,9 @@ pub(super) struct Newcomer {
 
 /// So many programs of a guest may wait to become tenants.
 const MOST_WAITING: usize = 64;
+/// A guest whose program does not answer is kept out for so many times as long as others had to wait. So they have nine tenths of the time,
+/// however often such programs come.
+const TIMES: u32 = 9;
 
 /// Why somebody is not let in.
 pub(super) type Refused = (Refusal, String);
@@ -57,6 +63,8 @@ pub(super) struct Lobby {
     events: Arc<EventLoop>,
     strangers: Strangers,
     waiting: VecDeque<Waiting>,
+    /// Users whose programs have kept others waiting.
+    kept_out: Debts,
     last: u32,
     /// Nobody becomes a tenant any more, as long as somebody waits for the end.
     is_closed: bool,
@@ -68,6 +76,7 @@ impl Lobby {
             strangers: Strangers::new(Arc::clone(&events), guests),
             events,
             waiting: VecDeque::new(),
+            kept_out: Debts::default(),
             last: 0,
             is_closed: false,
         }
@@ -79,7 +88,8 @@ impl Lobby {
 
     /// When it is to be looked again whether somebody is to be sent away, or can be taken in.
     pub(super) fn next_timer(&self) -> Option<Instant> {
-        self.strangers.next_timer()
+        let waiting = self.waiting.iter().filter_map(|waiting| waiting.newcomer.peer.guest());
+        self.strangers.next_timer().into_iter().chain(self.kept_out.next_end(waiting)).min()
     }
 
     /// Sends those away who take too long.
@@ -212,6 +222,23 @@ impl Lobby {
         self.is_closed
     }
 
+    /// A guest's program did not answer, and others had to wait for it for so long: others of that user have to wait too.
+    pub(super) fn keep_out(&mut self, user: u32, waited: Duration) {
+        let left = self.kept_out.add(user, TIMES * waited).as_secs_f64();
+        log::warn!(
+            "no more programs of user {user} are let in for {left:.1} s: others had to wait for one that did not answer"
+        );
+    }
+
+    /// Why no program of a guest is let in now, if that is so.
+    pub(super) fn kept_out(&self, guest: Option<u32>) -> Option<Refused> {
+        let (user, left) = (guest?, self.kept_out.of(guest)?.as_secs_f64());
+        let text = format!(
+            "others had to wait for a program of user {user} that did not answer: no more of them are let in for {left:.1} s"
+        );
+        Some((Refusal::Busy, text))
+    }
+
     /// Why no further program of a guest can wait, if that is so.
     pub(super) fn full(&self, guest: Option<u32>) -> Option<Refused> {
         let user = guest?;
@@ -233,8 +260,8 @@ impl Lobby {
     }
 
     /// Who has waited for the longest of those who may, and waits no longer.
-    pub(super) fn next(&mut self, may: impl Fn(&Newcomer) -> bool) -> Option<Newcomer> {
-        let at = self.waiting.iter().position(|waiting| may(&waiting.newcomer))?;
+    pub(super) fn next(&mut self, may: impl Fn(&Self, &Newcomer) -> bool) -> Option<Newcomer> {
+        let at = self.waiting.iter().position(|waiting| may(self, &waiting.newcomer))?;
         let newcomer = self.waiting.remove(at)?.newcomer;
         self.events.remove(&newcomer.peer);
         Some(newcomer)

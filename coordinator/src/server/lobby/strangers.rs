@@ -2,7 +2,7 @@
 //!
 //! None of them keeps the others out. Who says nothing is sent away after a while. When there are as many connections as
 //! there may be, or no descriptor is left, who comes is told to come again, and programs do so by themselves. Guests have a part of
-//! the connections, and each of them a part of that. However fast they come, only so many are taken in before all else has its turn.
+//! the connections, and each of them a part of that. However fast they come, only so many are taken in before all else has its turn, and only so many of each are heard.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Display};
@@ -18,6 +18,7 @@ use baton_contract::wire::GpuNumber;
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
+use super::debts::Debts;
 use crate::endpoint::Endpoint;
 use crate::server::event_loop::{EventLoop, Interest, Source};
 use crate::server::tenants::guests::OfGuests;
@@ -36,6 +37,10 @@ const REST: Duration = Duration::from_millis(1);
 /// All guests together have one of so many connections, and each has one of so many.
 const GUESTS_PART: usize = 2;
 const GUEST_PART: usize = 8;
+
+/// A guest's connections are heard as fast as this in the long run, and so many at once.
+const EACH: Duration = Duration::from_millis(5);
+const MOST_AT_ONCE: u32 = 256;
 
 /// What is expected of a stranger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,6 +103,8 @@ pub(super) struct Strangers {
     guests: Vec<RangeInclusive<u32>>,
     /// How many connections they have.
     of_guests: OfGuests,
+    /// How far ahead of their time they have come.
+    ahead: Debts,
     /// The user who was turned away last, and what is said then.
     turned_away: Option<(u32, Vec<u8>)>,
     is_full: bool,
@@ -119,6 +126,7 @@ impl Strangers {
             most,
             guests,
             of_guests: OfGuests::default(),
+            ahead: Debts::default(),
             turned_away: None,
             is_full: false,
         }
@@ -208,6 +216,10 @@ impl Strangers {
             None => return,
         };
         let peer = Peer::new(socket, THIS_GPU, guest);
+        if let Some(user) = guest.filter(|user| self.comes_too_fast(*user)) {
+            // It is not even heard: that is what would cost the others.
+            return refuse(peer, &format_args!("user {user} connects more often than other users may"));
+        }
         if self.all.len() + others >= self.most {
             self.say_full("there are as many connections as the limit on descriptors allows");
             return refuse(peer, &FULL);
@@ -220,6 +232,15 @@ impl Strangers {
         }
         self.is_full = false;
         self.keep(peer, Stage::Silent);
+    }
+
+    /// Whether a user has come more often lately than it may.
+    fn comes_too_fast(&mut self, user: u32) -> bool {
+        let is_ahead = self.ahead.of(Some(user)) > Some(MOST_AT_ONCE * EACH);
+        if !is_ahead {
+            self.ahead.add(user, EACH);
+        }
+        is_ahead
     }
 
     /// A user's program is not taken in. It costs as little as possible: there may be no end of them.

@@ -127,6 +127,12 @@ impl Connection {
         is_overdue || self.process.is_stopped() == Some(true)
     }
 
+    /// Whether it has said something or shown a sign of life since it was last looked at, which was then.
+    pub(super) fn has_lived_since(&mut self, last: Instant) -> bool {
+        let beats = self.theirs.heartbeat.load(Ordering::Relaxed);
+        !self.heartbeat.is_overdue_by(beats, last.elapsed()) || self.was_heard_after(last)
+    }
+
     /// It has ended; work of the tenant's may be on the GPU all the same.
     pub(in crate::server) fn end(&mut self, may_run: bool) {
         self.state = State::Ended { may_run, since: Instant::now() };

@@ -59,6 +59,7 @@ impl Facts {
             tenant.turn.next_look(),
             answers.map(|since| since + ANSWER_LIMIT).filter(|at| *at > now),
             tenant.killed_at(),
+            tenant.next_look_for_life(),
             (!tenant.connection.is_open()).then_some(now + REPLACED),
         ];
         Self {

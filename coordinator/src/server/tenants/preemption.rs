@@ -228,6 +228,11 @@ impl Preemption {
         self.works() && !self.was_stuck
     }
 
+    /// Whether it cannot be taken off the GPU, as far as it has said what there is.
+    pub(in crate::server) fn is_impossible(&self) -> bool {
+        self.ability == Ability::No
+    }
+
     /// How far it is; none if it is not on its way off.
     pub(in crate::server) fn progress(&self) -> Option<Progress> {
         self.progress

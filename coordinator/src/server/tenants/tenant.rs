@@ -56,6 +56,11 @@ pub(in crate::server) struct Tenant {
 const IN_VAIN: Duration = Duration::from_secs(1);
 const MOST_DOUBLINGS: u32 = 3;
 
+/// For how long a guest may show no sign of life that owes an answer, cannot be paused, and is waited for.
+const LONGEST_SILENCE: Duration = Duration::from_secs(1);
+/// How often it is looked at then. Where looks come later, the time in between does not all count: the machine is slow.
+const LOOK: Duration = Duration::from_millis(50);
+
 /// What is done with one that does not answer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::server) struct Stuck {
@@ -65,6 +70,17 @@ pub(in crate::server) struct Stuck {
     pub(in crate::server) killed_after: Option<Duration>,
     /// When it is looked at again, if nobody waited for it.
     pub(in crate::server) next_look: Option<Instant>,
+    pub(in crate::server) mute: Mute,
+}
+
+/// What was seen of one that owes an answer, cannot be paused, and may not keep others waiting.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::server) struct Mute {
+    /// Since when others have waited for it.
+    since: Option<Instant>,
+    looked: Option<Instant>,
+    /// For how long it has shown no sign of life.
+    silence: Duration,
 }
 
 impl Tenant {
@@ -115,6 +131,38 @@ impl Tenant {
         let since =
             [self.turn.overdue_since(), late, left_out, self.connection.ended_since()].into_iter().flatten().min()?;
         Some((since + after).max(self.scheduling.stuck.next_look.unwrap_or(since)))
+    }
+
+    /// Since when it has owed an answer, if it is one that is not waited for long.
+    fn owes_since(&self) -> Option<Instant> {
+        let is_bound = self.connection.control.guest().is_some() && self.scheduling.stuck.killed_after.is_some();
+        if !is_bound || !self.connection.is_open() || !self.preemption.is_impossible() {
+            return None;
+        }
+        [self.turn.asked_since(), self.memory.oldest_batch()].into_iter().flatten().min()
+    }
+
+    /// When it is looked at again whether it is mute.
+    pub(in crate::server) fn next_look_for_life(&self) -> Option<Instant> {
+        let since = self.owes_since()?;
+        Some(since.max(self.scheduling.stuck.mute.looked.unwrap_or(since)) + LOOK)
+    }
+
+    /// Looks whether it is mute, and others wait for it. Says for how long they have, if it is.
+    pub(in crate::server) fn mute_for(&mut self, is_waited_for: bool) -> Option<Duration> {
+        let (now, mut mute) = (Instant::now(), self.scheduling.stuck.mute);
+        let owes = self.owes_since().filter(|_| is_waited_for);
+        let last = mute.looked.replace(now).filter(|_| mute.since.is_some());
+        if let (Some(_), Some(last)) = (owes, last) {
+            let has_lived = self.connection.has_lived_since(last);
+            mute.silence = if has_lived { Duration::ZERO } else { mute.silence + (now - last).min(2 * LOOK) };
+        } else {
+            (mute.since, mute.silence) = (owes.map(|_| now), Duration::ZERO);
+        }
+        self.scheduling.stuck.mute = mute;
+        let limit = self.scheduling.stuck.killed_after?.min(LONGEST_SILENCE);
+        let is_mute = owes.is_some() && (mute.silence >= limit || self.turn.is_given_up_now());
+        mute.since.filter(|_| is_mute).map(|since| now - since)
     }
 
     /// What it shows of being alive while it cannot answer: these change.

@@ -140,6 +140,19 @@ impl Turn {
         matches!(self.end, End::Asked(_) | End::Overdue { again: Some(_), .. })
     }
 
+    /// Since when it has been asked for its end, and has not answered.
+    pub(super) fn asked_since(&self) -> Option<Instant> {
+        match self.end {
+            End::Asked(asked) => Some(asked.since),
+            End::Open | End::Overdue { .. } => None,
+        }
+    }
+
+    /// Whether that is so for longer than anybody waits.
+    pub(super) fn is_given_up_now(&self) -> bool {
+        matches!(self.end, End::Asked(asked) if asked.ends() <= Instant::now())
+    }
+
     /// Whether the tenant did not answer in time: nobody knows whether its gate is closed.
     pub(in crate::server) fn is_overdue(&self) -> bool {
         self.overdue_since().is_some()
@@ -179,6 +192,15 @@ impl Turn {
         self.failures += 1;
         self.end = End::Open;
         TimedOut::GoesOn
+    }
+
+    /// No answer is waited for any longer. Says whether one was.
+    pub(in crate::server) fn give_up(&mut self) -> bool {
+        let is_asked = matches!(self.end, End::Asked(_));
+        if is_asked {
+            self.end = End::Overdue { since: Instant::now(), again: None };
+        }
+        is_asked
     }
 
     /// Looks whether the answer is overdue by now. Says whether that is news.

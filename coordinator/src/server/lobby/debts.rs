@@ -1,0 +1,59 @@
+//! What users owe in time: for programs that have kept others waiting, for connections that came faster than they may.
+//!
+//! One number for each user who owes anything.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// Until when each of them owes something.
+#[derive(Debug, Default)]
+pub(super) struct Debts(BTreeMap<u32, Instant>);
+
+impl Debts {
+    /// A user owes so much more. Says how much it is now.
+    pub(super) fn add(&mut self, user: u32, more: Duration) -> Duration {
+        let now = Instant::now();
+        if !self.0.contains_key(&user) {
+            self.0.retain(|_, until| *until > now);
+        }
+        let until = self.0.entry(user).or_insert(now);
+        *until = (*until).max(now) + more;
+        *until - now
+    }
+
+    /// How much a guest owes, if it owes anything.
+    pub(super) fn of(&self, guest: Option<u32>) -> Option<Duration> {
+        let left = self.0.get(&guest?)?.saturating_duration_since(Instant::now());
+        (!left.is_zero()).then_some(left)
+    }
+
+    /// When the first of these owes nothing more.
+    pub(super) fn next_end(&self, guests: impl Iterator<Item = u32>) -> Option<Instant> {
+        guests.filter_map(|user| self.0.get(&user).copied()).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_user_owes_adds_up_and_concerns_no_other() {
+        const MORE: Duration = Duration::from_secs(100);
+        let mut debts = Debts::default();
+        assert_eq!(debts.add(7, MORE), MORE);
+        assert!(debts.add(7, MORE) > MORE);
+        assert!(debts.of(Some(7)) > Some(MORE));
+        assert_eq!([debts.of(Some(8)), debts.of(None)], [None; 2]);
+    }
+
+    #[test]
+    fn who_owes_nothing_more_is_forgotten() {
+        let mut debts = Debts::default();
+        for user in 0..100 {
+            debts.add(user, Duration::ZERO);
+            assert_eq!(debts.of(Some(user)), None);
+        }
+        assert_eq!(debts.0.len(), 1);
+    }
+}
