@@ -170,8 +170,8 @@ fn ones_own_program_that_is_in_the_way_is_killed_if_that_is_wanted() {
 
 #[test]
 fn ones_own_program_whose_memory_is_of_other_sizes_is_waited_for_and_named() {
-    let coordinator = options(Keeps::ItsSizes, None).start();
-    stopped(&coordinator, Whose::Own, Keeps::ItsSizes, Becomes::WaitedFor);
+    let coordinator = options(Keeps::ItsSizes, Some("kill")).start();
+    stopped(&coordinator, Whose::Own, Keeps::ItsSizes, Becomes::Killed);
 }
 
 #[test]

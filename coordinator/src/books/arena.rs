@@ -18,6 +18,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use baton_contract::memory::SizeClass;
 
+use super::sizes::PerClass;
+
 /// Of the smallest class, so much is kept ready: allocations of up to 2 MiB are the most frequent.
 const READY_BYTES: u64 = 16 << 20;
 /// What is kept ready is at most so small a part of the arena.
@@ -314,6 +316,19 @@ impl Arena {
     /// Whether somebody has a frame mapped whose it is no more.
     pub fn is_held(&self, id: FrameId) -> bool {
         self.frame(id).held > 0
+    }
+
+    /// The free frames that somebody has mapped whose they are no more: how many of each class this owner may have, and what all of
+    /// them take, in bytes.
+    pub fn free_but_held(&self, owner: Owner) -> (PerClass, u64) {
+        let (mut counts, mut bytes) = (PerClass::default(), 0);
+        let lists = [&self.clean, &self.dirty, &self.kept].into_iter().flatten();
+        for (of, id) in lists.flatten().filter(|(_, id)| self.is_held(*id)) {
+            let class = self.class(*id);
+            counts[class.index()] += usize::from(*of == owner);
+            bytes += class.bytes();
+        }
+        (counts, bytes)
     }
 
     /// Lends this very frame, if it is free.

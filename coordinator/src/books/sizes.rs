@@ -52,6 +52,64 @@ fn subtract_bytes(missing: &mut PerClass, mut bytes: u64) -> bool {
     bytes < before
 }
 
+/// What there is for one who needs memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AtHand {
+    /// In whatever sizes, in bytes.
+    pub any: u64,
+    /// Beside that, only as it is: so many pieces of each class.
+    pub as_it_is: PerClass,
+}
+
+impl AtHand {
+    /// What has to be taken as it is by one who needs so much. None if it can be had as it is cut.
+    pub fn stock_for(&self, needed: &PerClass) -> Option<Stock> {
+        let lacking = bytes_of(needed).saturating_sub(self.any);
+        let mut fitting = *needed;
+        fitting.iter_mut().zip(self.as_it_is).for_each(|(needed, has)| *needed = has.min(*needed));
+        (lacking > bytes_of(&fitting)).then_some(Stock { pieces: self.as_it_is, lacking })
+    }
+}
+
+/// Pieces to be taken as they are, until so many bytes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stock {
+    pieces: PerClass,
+    lacking: u64,
+}
+
+impl Stock {
+    /// Cuts so much into pieces of it as long as that is wanted, and the rest into pieces that are no larger than `largest`.
+    pub fn cut(&mut self, bytes: u64, largest: SizeClass) -> Vec<SizeClass> {
+        let (mut pieces, mut left) = (Vec::new(), bytes);
+        for class in SizeClass::ALL.into_iter().rev() {
+            let count = &mut self.pieces[class.index()];
+            while *count > 0 && left >= class.bytes() && self.lacking > 0 {
+                pieces.push(class);
+                *count -= 1;
+                left -= class.bytes();
+                self.lacking = self.lacking.saturating_sub(class.bytes());
+            }
+        }
+        pieces.extend(SizeClass::cut(left, largest));
+        pieces
+    }
+
+    /// Whether enough was taken.
+    pub fn is_enough(&self) -> bool {
+        self.lacking == 0
+    }
+
+    /// What can be tried one after the other: all of it, then without the largest pieces, which may have left a rest.
+    pub fn tries(self) -> impl Iterator<Item = Self> {
+        (1..=SizeClass::ALL.len()).rev().map(move |classes| {
+            let mut pieces = self.pieces;
+            pieces[classes..].fill(0);
+            Self { pieces, ..self }
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
