@@ -79,20 +79,20 @@ pub struct Stock {
 }
 
 impl Stock {
-    /// Cuts so much into pieces of it as long as that is wanted, and the rest into pieces that are no larger than `largest`.
+    /// Cuts so much into pieces of it as long as that is wanted, and the rest into pieces that are no larger than `largest`. These come
+    /// first: whoever looks for them first finds what can be had in any size, and leaves none of that to the others.
     pub fn cut(&mut self, bytes: u64, largest: SizeClass) -> Vec<SizeClass> {
-        let (mut pieces, mut left) = (Vec::new(), bytes);
+        let (mut taken, mut left) = (Vec::new(), bytes);
         for class in SizeClass::ALL.into_iter().rev() {
             let count = &mut self.pieces[class.index()];
             while *count > 0 && left >= class.bytes() && self.lacking > 0 {
-                pieces.push(class);
+                taken.push(class);
                 *count -= 1;
                 left -= class.bytes();
                 self.lacking = self.lacking.saturating_sub(class.bytes());
             }
         }
-        pieces.extend(SizeClass::cut(left, largest));
-        pieces
+        SizeClass::cut(left, largest).chain(taken).collect()
     }
 
     /// Whether enough was taken.

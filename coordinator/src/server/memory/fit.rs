@@ -24,6 +24,7 @@ impl Access<'_> {
         let away = tenant.extents().iter().filter(|(_, extent)| extent.state() == ExtentState::Host);
         let needed = count(away.map(|(_, extent)| extent.class()));
         let largest = self.largest_piece_of(tenant);
+        log::debug!("arrival {needed:?} {:?}", self.at_hand(id));
         let Some(stock) = self.stock_for(id, &needed) else { return false };
         let Some(mut own) = self.tenants.extents(id) else { return false };
         let recuts = own.fit(stock, largest, self.memory.slabs.slab);
@@ -38,6 +39,7 @@ impl Access<'_> {
     pub(super) fn sizes_at_hand(&self, id: TenantId, cut: impl Iterator<Item = SizeClass>) -> Option<Vec<SizeClass>> {
         let needed = count(cut);
         let (bytes, largest) = (bytes_of(&needed), self.memory.arena.largest_class());
+        log::debug!("claim {needed:?} {:?}", self.at_hand(id));
         let stock = self.stock_for(id, &needed)?;
         stock.tries().find_map(|mut stock| {
             let sizes = stock.cut(bytes, largest);
