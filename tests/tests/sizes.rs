@@ -11,7 +11,7 @@ use baton_tests::running::{Running, signal};
 const ARENA: u64 = 512;
 
 fn serving() -> Coordinator {
-    Serving::arena(&format!("{ARENA}MiB")).memory("1GiB").option("--host-pool", "1GiB").option("--log-level", "debug").start()
+    Serving::arena(&format!("{ARENA}MiB")).memory("1GiB").option("--host-pool", "1GiB").start()
 }
 
 /// A program with so many MiB, allocated in pieces of so many.
@@ -65,7 +65,6 @@ fn a_program_comes_in_with_a_stopped_ones_memory_whatever_pieces_either_has() {
         let stopped = stopped(&coordinator, STOPPED, its);
         assert!(other.ask("touch", LIMIT).starts_with("touched "), "{case}: {}", coordinator.log());
         let had = had_by_others(&coordinator);
-        eprintln!("SHARE {case}: {had}");
         assert!(had >= STOPPED + OTHER - ARENA, "{case}: {had} MiB");
         both_end_well(&coordinator, stopped, other, &case);
     }
@@ -86,7 +85,6 @@ fn a_program_allocates_in_a_stopped_ones_memory_whatever_pieces_either_has() {
             assert_eq!(answer, "allocated", "{case}: {}", coordinator.log());
         }
         let had = had_by_others(&coordinator);
-        eprintln!("SHARE {case}: {had}");
         assert!(had >= STOPPED + OTHER + 4 * MORE - ARENA, "{case}: {had} MiB");
         assert!(other.ask("touch", LIMIT).starts_with("touched "), "{case}: {}", coordinator.log());
         both_end_well(&coordinator, stopped, other, &case);

@@ -173,6 +173,14 @@ impl Access<'_> {
         for extent in groups.iter().flatten() {
             self.reserve_kept(id, *extent);
         }
+        // One that is clean would be given up for another size, and made and overwritten again for want of it, for ever.
+        for extent in groups.iter().flatten().filter(|_| clean) {
+            let entry = self.tenants.get(id).and_then(|tenant| tenant.extents().get(*extent));
+            let class = entry.filter(|entry| entry.state() == ExtentState::Host).map(Extent::class);
+            if let Some(frame) = class.and_then(|class| self.memory.arena.take(class, clean, owner)) {
+                self.reserve(id, *extent, frame, Holds::Nothing);
+            }
+        }
         for extents in groups {
             let mut waiting = Vec::new();
             let mut ready = Vec::new();
