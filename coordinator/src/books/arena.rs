@@ -479,6 +479,8 @@ mod tests {
         arena.hold(held);
         assert_eq!(arena.surplus(Some(CLASSES[0])), Some((other, CLASSES[0])));
         assert_eq!((arena.remove_free(), arena.remove_free_of(CLASSES[0])), (None, None));
+        assert_eq!(arena.free_but_held(OWNER), ([1, 0, 0, 0, 0, 0], CLASSES[0].bytes()));
+        assert_eq!(arena.free_but_held(Owner(2)), ([0; 6], CLASSES[0].bytes()));
         // Those who may have it get it all the same.
         assert_eq!(arena.take(CLASSES[0], false, OWNER), Some(held));
         arena.give_back(held);

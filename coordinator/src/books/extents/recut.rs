@@ -47,7 +47,8 @@ impl Extents {
     /// larger already stay as they are if all of them is used. No run of the pool crosses from one `slab` into the next.
     pub fn recut(&mut self, largest: SizeClass, slab: u64) -> Vec<Recut> {
         let neighbours = self.neighbours(|extent| extent.class <= largest || !extent.spare.is_empty());
-        let plans = neighbours.into_iter().map(|gone| self.plan(gone, |bytes| SizeClass::cut(bytes, largest).collect()));
+        let plans =
+            neighbours.into_iter().map(|gone| self.plan(gone, |bytes| SizeClass::cut(bytes, largest).collect()));
         let is_worth_it = |plan: &Plan| plan.cuts.len() < plan.gone.len() || plan.used.contains(&false);
         let plans: Vec<Plan> = plans.filter(is_worth_it).collect();
         plans.into_iter().map(|plan| self.cut(plan, slab)).collect()

@@ -6,7 +6,7 @@ use baton_contract::messages::MAX_LISTED;
 
 use super::Access;
 use crate::books::extents::{Extent, ExtentState};
-use crate::books::sizes::{AtHand, PerClass, Stock, bytes_of};
+use crate::books::sizes::{AtHand, PerClass, Stock, bytes_of, count};
 use crate::policy::arbiter::TenantId;
 use crate::server::tenants::tenant::Tenant;
 
@@ -24,7 +24,6 @@ impl Access<'_> {
         let away = tenant.extents().iter().filter(|(_, extent)| extent.state() == ExtentState::Host);
         let needed = count(away.map(|(_, extent)| extent.class()));
         let largest = self.largest_piece_of(tenant);
-        log::debug!("arrival {needed:?} {:?}", self.at_hand(id));
         let Some(stock) = self.stock_for(id, &needed) else { return false };
         let Some(mut own) = self.tenants.extents(id) else { return false };
         let recuts = own.fit(stock, largest, self.memory.slabs.slab);
@@ -39,7 +38,6 @@ impl Access<'_> {
     pub(super) fn sizes_at_hand(&self, id: TenantId, cut: impl Iterator<Item = SizeClass>) -> Option<Vec<SizeClass>> {
         let needed = count(cut);
         let (bytes, largest) = (bytes_of(&needed), self.memory.arena.largest_class());
-        log::debug!("claim {needed:?} {:?}", self.at_hand(id));
         let stock = self.stock_for(id, &needed)?;
         stock.tries().find_map(|mut stock| {
             let sizes = stock.cut(bytes, largest);
@@ -85,10 +83,4 @@ impl Access<'_> {
     pub(super) fn can_be_exchanged(&self, tenant: &Tenant, extent: &Extent) -> bool {
         !tenant.memory.is_taken() && extent.state().frame().is_some_and(|frame| !self.memory.arena.is_held(frame))
     }
-}
-
-fn count(classes: impl Iterator<Item = SizeClass>) -> PerClass {
-    let mut counts = PerClass::default();
-    classes.for_each(|class| counts[class.index()] += 1);
-    counts
 }
