@@ -168,10 +168,8 @@ impl Server {
         }
         if !tenant.preemption.is_under_way() || tenant.preemption.has_passed() {
             log::info!("{} answers again", tenant.name);
-            if let Some(tenant) = self.tenants.get_mut(id) {
-                if !tenant.scheduling.was_stopped {
-                    tenant.connection.be_more_patient();
-                }
+            if let Some(tenant) = self.tenants.get_mut(id).filter(|tenant| !tenant.scheduling.was_stopped) {
+                tenant.connection.be_more_patient();
             }
             self.memory().untake(id);
             self.let_in(id);
