@@ -1,11 +1,13 @@
 //! `baton set`, `baton suspend` and `baton resume`: how a program is scheduled, changed while it runs.
 
+use std::path::Path;
+
 use baton_contract::messages::Opening;
 use baton_contract::scheduling::Change;
 use clap::Args;
 
 use super::CliError;
-use super::named::{Named, have_done};
+use super::named::{Named, Several, have_done};
 
 /// `baton set`.
 #[derive(Clone, Debug, Args)]
@@ -60,29 +62,38 @@ pub fn set(arguments: Set) -> Result<(), CliError> {
         slo_micros: one.slo_micros.or(all.slo_micros),
         suspended: one.suspended.or(all.suspended),
     };
-    ask(arguments.named, arguments.changes.into_iter().fold(Change::default(), both))
+    let change = arguments.changes.into_iter().fold(Change::default(), both);
+    let (socket, name) = arguments.named.find()?;
+    have_done(&socket, &Opening::Set { name, change })
 }
 
-/// Keeps a program off the GPU until it is resumed.
+/// Keeps programs off the GPU until they are resumed.
 ///
 /// # Errors
 ///
-/// As [`set`].
-pub fn suspend(named: Named) -> Result<(), CliError> {
-    ask(named, Change { suspended: Some(true), ..Change::default() })
+/// As [`Several::each`].
+pub fn suspend(programs: Several) -> Result<bool, CliError> {
+    programs.each("suspend", |socket, name| {
+        ask(socket, name, true)?;
+        Ok(format!("suspended {name}"))
+    })
 }
 
-/// Lets a suspended program go on.
+/// Lets suspended programs go on.
 ///
 /// # Errors
 ///
-/// As [`set`].
-pub fn resume(named: Named) -> Result<(), CliError> {
-    ask(named, Change { suspended: Some(false), ..Change::default() })
+/// As [`suspend`].
+pub fn resume(programs: Several) -> Result<bool, CliError> {
+    programs.each("resume", |socket, name| {
+        ask(socket, name, false)?;
+        Ok(format!("resumed {name}"))
+    })
 }
 
-fn ask(named: Named, change: Change) -> Result<(), CliError> {
-    have_done(named, |name| Opening::Set { name, change })
+fn ask(socket: &Path, name: &str, suspended: bool) -> Result<(), CliError> {
+    let change = Change { suspended: Some(suspended), ..Change::default() };
+    have_done(socket, &Opening::Set { name: name.to_owned(), change })
 }
 
 #[cfg(test)]

@@ -85,7 +85,7 @@ fn without_a_terminal_top_prints_one_picture_and_ends() {
     let mut one = hold::joined(&coordinator, "one", "batch", "24", None);
     let printed = Running::start(&mut top(&coordinator), false, None).finish(LIMIT).succeeded().out;
     let lines: Vec<String> = printed.lines().map(str::to_owned).collect();
-    assert!(lines[0].contains("1 programs") && line(&lines, "one").is_some(), "{printed}");
+    assert!(lines[0].contains("1 program ") && line(&lines, "one").is_some(), "{printed}");
     assert!(!printed.contains('\u{1b}') && lines.len() == 8, "{printed}");
     assert!(one.ask("quit", LIMIT).ends_with(" ok"));
 }

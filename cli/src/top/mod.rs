@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use baton_contract::messages::Opening;
 use baton_contract::scheduling::Change;
 use baton_harness::client;
+use baton_workbench::output::print;
 use clap::Args;
 use ratatui::buffer::Buffer;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
@@ -54,8 +55,7 @@ pub fn run(Top { place, every }: Top) -> Result<(), CliError> {
     look(&socket, &mut model)?;
     let is = |name: &str, value: &str| std::env::var_os(name).is_some_and(|word| word == value);
     if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() || is("TERM", "dumb") {
-        print!("{}", once(&model));
-        return Ok(());
+        return Ok(print(&once(&model))?);
     }
     let color = std::env::var_os("NO_COLOR").is_none_or(|word| word.is_empty());
     let mut terminal = ratatui::try_init()?;
