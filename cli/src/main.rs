@@ -57,7 +57,7 @@ enum Command {
     Set(set::Set),
     /// Take a program off the GPU, in the middle of its work, and keep it off until `baton resume`.
     #[command(alias = "pause")]
-    Suspend(named::Several),
+    Suspend(set::Suspend),
     /// Let a suspended program go on.
     Resume(named::Several),
     /// Shared GPUs as devices for containers, by the Container Device Interface (CDI).

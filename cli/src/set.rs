@@ -1,13 +1,20 @@
 //! `baton set`, `baton suspend` and `baton resume`: how a program is scheduled, changed while it runs.
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use baton_contract::messages::Opening;
 use baton_contract::scheduling::Change;
+use baton_harness::client;
+use baton_views::snapshot::Snapshot;
 use clap::Args;
 
 use super::CliError;
-use super::named::{Named, Several, have_done};
+use super::named::{Named, Several, have_done, read};
+use super::units::Period;
+
+/// How often it is asked whether a program is suspended.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// `baton set`.
 #[derive(Clone, Debug, Args)]
@@ -67,16 +74,52 @@ pub fn set(arguments: Set) -> Result<(), CliError> {
     have_done(&socket, &Opening::Set { name, change })
 }
 
+/// `baton suspend`.
+#[derive(Clone, Debug, Args)]
+pub struct Suspend {
+    #[command(flatten)]
+    programs: Several,
+    /// How long to wait, for each, until its work is off the GPU.
+    #[arg(long, value_name = "TIME", default_value = "10s")]
+    timeout: Period,
+    /// Do not wait for that.
+    #[arg(long, conflicts_with = "timeout")]
+    no_wait: bool,
+}
+
 /// Keeps programs off the GPU until they are resumed.
 ///
 /// # Errors
 ///
 /// As [`Several::each`].
-pub fn suspend(programs: Several) -> Result<bool, CliError> {
+pub fn suspend(Suspend { programs, timeout, no_wait }: Suspend) -> Result<bool, CliError> {
     programs.each("suspend", |socket, name| {
         ask(socket, name, true)?;
-        Ok(format!("suspended {name}"))
+        let is_off = !no_wait && until_off(socket, name, timeout)?;
+        Ok(format!("{} {name}", if is_off { "suspended" } else { "suspending" }))
     })
+}
+
+/// Waits until a program's work is off the GPU; false if the coordinator does not tell this user how programs stand.
+fn until_off(socket: &Path, name: &str, timeout: Period) -> Result<bool, CliError> {
+    let end = Instant::now() + timeout.0;
+    loop {
+        let Ok(text) = client::status(socket) else { return Ok(false) };
+        let snapshot: Snapshot = read(&text)?;
+        let Some(tenant) = snapshot.tenants.into_iter().find(|tenant| tenant.name == name) else {
+            return Err(CliError::Told(format!("{name} has left")));
+        };
+        if tenant.state == "suspended" {
+            return Ok(true);
+        }
+        if Instant::now() >= end {
+            return Err(CliError::Told(format!(
+                "{name} is still {} after {timeout}; it is suspended as soon as its work can be taken off the GPU",
+                tenant.state
+            )));
+        }
+        std::thread::sleep(LOOK);
+    }
 }
 
 /// Lets suspended programs go on.

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Command, Output, Stdio};
 
-use baton_tests::coordinator::{Coordinator, Serving};
+use baton_tests::coordinator::{Coordinator, Serving, tenant};
 use baton_tests::hold::{self, LIMIT};
 use baton_tests::{built, with_environment_of};
 
@@ -220,8 +220,11 @@ fn several_programs_are_steered_at_once_by_name_or_number_with_a_line_each() {
     let number = two.pid().to_string();
     let well = |said: &str| (Some(0), said.to_owned(), String::new());
     assert_eq!(told(&coordinator, "suspend", &["one", &number]), well("suspended one\nsuspended two\n"));
-    ["one", "two"].map(|name| coordinator.until_tenant_is(name, "suspended"));
+    let status = coordinator.status();
+    assert_eq!(["one", "two"].map(|name| &tenant(&status, name)["state"]), ["suspended", "suspended"]);
     assert_eq!(told(&coordinator, "resume", &[&number, "one"]), well("resumed two\nresumed one\n"));
+    assert_eq!(told(&coordinator, "suspend", &["--no-wait", "one"]), well("suspending one\n"));
+    assert_eq!(told(&coordinator, "resume", &["one"]), well("resumed one\n"));
     // One that is not there keeps the others from nothing.
     let (code, out, err) = told(&coordinator, "evict", &["nobody", "one", "1", "two"]);
     assert_eq!((code, out.lines().count()), (Some(1), 2), "{out}{err}");

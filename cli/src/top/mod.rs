@@ -24,6 +24,7 @@ use clap::Args;
 use ratatui::buffer::Buffer;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use ratatui::layout::Rect;
+use rustix::process::{Signal, kill_current_process_group};
 
 use super::CliError;
 use super::history::see;
@@ -102,6 +103,10 @@ fn follow(
             let effect = match event::read()? {
                 Event::Key(key) if key.kind != KeyEventKind::Release => match key.code {
                     KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => Effect::Quit,
+                    KeyCode::Char('z') if key.modifiers.contains(KeyModifiers::CONTROL) => {
+                        rest(terminal)?;
+                        Effect::Nothing
+                    }
                     code => of(code).map_or(Effect::Nothing, |key| model.key(key)),
                 },
                 // It is drawn anew in any case, as large as the screen is now.
@@ -122,6 +127,15 @@ fn follow(
         }
         hear(&said, model);
     }
+}
+
+/// Stops as any command does at Ctrl-Z, with the terminal as it was, until the shell lets it go on.
+fn rest(terminal: &mut ratatui::DefaultTerminal) -> Result<(), CliError> {
+    ratatui::restore();
+    // The shell waits for all of the job, as where the terminal itself stops it.
+    kill_current_process_group(Signal::TSTP).map_err(std::io::Error::from)?;
+    *terminal = ratatui::try_init()?;
+    Ok(())
 }
 
 fn hear(said: &Receiver<String>, model: &mut Model) {
