@@ -2,7 +2,6 @@
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
-use std::io::Write as _;
 use std::process::ExitCode;
 
 use baton_cli::container::{cdi, kubernetes};
@@ -10,7 +9,7 @@ use baton_cli::{
     CliError, doctor, evict, logs, named, ps, run, serve, set, shell, stats, status, stop, top, trace, why,
 };
 use baton_harness::driver::Choice;
-use baton_workbench::output::remark;
+use baton_workbench::output::{print_with, remark};
 use baton_workbench::{bench, demo};
 use clap::{CommandFactory as _, Parser, Subcommand};
 
@@ -175,12 +174,13 @@ fn main() -> ExitCode {
 
 /// Prints what clap has to say: help that was asked for, or what is wrong with the command line.
 fn explained(error: &clap::Error) -> ExitCode {
-    let printed = error.print().and_then(|()| std::io::stdout().flush());
-    match (error.use_stderr(), printed) {
-        // Other codes are the program's, which there is none of.
+    let is_wrong = error.use_stderr();
+    let printed = if is_wrong { error.print() } else { print_with(|_| error.print()) };
+    match (is_wrong, printed) {
+        // Other codes are for the program's own.
         (true, _) if std::env::args_os().nth(1).is_some_and(|word| word == "run") => ExitCode::from(run::FAILED),
         (false, Err(error)) => {
-            remark(format_args!("baton: standard output: {error}"));
+            remark(format_args!("baton: {error}"));
             ExitCode::FAILURE
         }
         _ => ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(1)),

@@ -71,10 +71,11 @@ pub fn run(arguments: Trace) -> Result<(), CliError> {
         (_, true) => out.write_all(recording.picture().as_bytes()),
         _ => recording.write_trace(out),
     };
-    Ok(match &file {
+    match &file {
         Some(file) => write_file(file, write)?,
         None => print_with(write)?,
-    })
+    }
+    Ok(())
 }
 
 /// Hears all that has happened since it was last heard. Gives the GPU, and when its coordinator began, in milliseconds since 1970.

@@ -7,6 +7,7 @@ use std::process::{Command, Output, Stdio};
 
 use baton_tests::coordinator::{Coordinator, Serving, tenant};
 use baton_tests::hold::{self, LIMIT};
+use baton_tests::running::Running;
 use baton_tests::{built, with_environment_of};
 
 /// Commands of a coordinator's that print at once, and others that need none.
@@ -43,7 +44,7 @@ fn all(coordinator: &Coordinator) -> Vec<(Vec<&'static str>, Command)> {
     commands
 }
 
-fn with_one() -> (Coordinator, baton_tests::running::Running) {
+fn with_one() -> (Coordinator, Running) {
     let coordinator = Serving::arena("64MiB").start();
     let one = hold::joined(&coordinator, "one", "normal", "8", None);
     (coordinator, one)
@@ -171,12 +172,14 @@ fn a_run_without_a_driver_says_what_works_and_that_works() {
     if has_driver() {
         return;
     }
-    let prepared = Serving::arena("64MiB").prepare();
     let program = built().examples.join("vector_add");
-    let socket = prepared.place.socket();
     let small = ["--arena", "64MiB", "--host-pool", "64MiB"];
-    let named = ["--socket".as_ref(), socket.as_os_str()];
-    for (before, is_gpu_named) in [(&[][..], false), (&named, false), (&named, true)] {
+    for (is_named, is_gpu_named) in [(false, false), (true, false), (true, true)] {
+        // Each in a place of its own: the coordinator of the one before may still be there.
+        let prepared = Serving::arena("64MiB").prepare();
+        let socket = prepared.place.socket();
+        let named = ["--socket".as_ref(), socket.as_os_str()];
+        let before: &[&OsStr] = if is_named { &named } else { &[] };
         let mut run = prepared.place.baton(&["run"]);
         run.args(small).args(before).args(["--name", "it's mine"]);
         run.args(is_gpu_named.then_some("--driver=gpu")).arg("--").arg(&program);
@@ -202,6 +205,15 @@ fn a_run_that_is_written_wrong_ends_as_one_that_cannot_be() {
     {
         assert_eq!(ended(&mut prepared.place.baton(words)).status.code(), Some(code), "{words:?}");
     }
+}
+
+#[test]
+fn a_demo_that_the_user_ends_ends_as_by_the_signal() {
+    let prepared = Serving::arena("64MiB").prepare();
+    let mut demo = Running::start(&mut prepared.place.baton(&["demo", "--driver", "sim"]), false, None);
+    demo.line(LIMIT);
+    demo.signal(libc::SIGINT);
+    assert_eq!(demo.end(LIMIT).code(), Some(130), "{}", demo.err());
 }
 
 /// `baton VERB --socket … WORDS`: how it ends, and what it says.
