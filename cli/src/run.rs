@@ -193,7 +193,7 @@ fn no_driver(run: &Run, error: &CliError) -> Option<String> {
     let baton = words.first().map_or("baton".into(), |word| quoted(word));
     Some(format!(
         "{what} ({error}), and `baton run` never picks the simulated driver by itself\n\
-         on a machine with a GPU, install NVIDIA's driver first; without one, these two work:\n  \
+         on a machine with a GPU, install NVIDIA's driver first; without one, these run on a simulated GPU:\n  \
          {}\n  {baton} demo",
         simulated(&words, run.program.len())
     ))

@@ -63,43 +63,34 @@ impl Meanwhile {
 ///
 /// With the path.
 pub fn write_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
-    let said = |error: io::Error| about(&path.display().to_string(), &error, "; nothing was written to it");
+    let said = |error: io::Error, more| about(&path.display().to_string(), &error, more);
     // A link stays one.
     let target = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
-    match fs::metadata(&target) {
-        Ok(there) if there.is_file() => replace(&target, Some(there.permissions()), write).map_err(said),
-        Ok(there) if !there.is_dir() => {
-            let written = File::options().write(true).open(&target).and_then(|file| {
-                let mut out = BufWriter::new(file);
-                write(&mut out).and_then(|()| out.flush())
-            });
-            written.map_err(|error| about(&path.display().to_string(), &error, ""))
-        }
-        Ok(_) => Err(said(ErrorKind::IsADirectory.into())),
-        Err(_) => replace(&target, None, write).map_err(said),
+    let there = fs::metadata(&target).ok();
+    if there.as_ref().is_some_and(|there| !there.is_file()) {
+        let file = File::options().write(true).open(&target).map_err(|error| said(error, ""))?;
+        return filled(file, write).map(drop).map_err(|error| said(error, ""));
     }
-}
-
-/// Writes a file beside another, and gives it that one's name and rights.
-fn replace(
-    target: &Path,
-    rights: Option<fs::Permissions>,
-    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
-) -> io::Result<()> {
     let mut name = OsString::from(".");
-    name.push(target.file_name().ok_or(ErrorKind::InvalidInput)?);
+    name.push(target.file_name().unwrap_or_default());
     name.push(format!(".{}", std::process::id()));
     let beside = target.with_file_name(name);
     // What a process of the same number has left.
     let _ = fs::remove_file(&beside);
-    let written = File::options().write(true).create_new(true).open(&beside).and_then(|file| {
-        rights.map_or(Ok(()), |rights| file.set_permissions(rights))?;
-        let mut out = BufWriter::new(file);
-        write(&mut out)?;
-        // Some file systems only say now that there is no room.
-        out.into_inner()?.sync_all()
-    });
-    written.and_then(|()| fs::rename(&beside, target)).inspect_err(|_| drop(fs::remove_file(&beside)))
+    let file = File::options().write(true).create_new(true).open(&beside).map_err(|error| said(error, ""))?;
+    let rights = there.map_or(Ok(()), |there| file.set_permissions(there.permissions()));
+    // Some file systems only say at `sync_all` that there is no room.
+    let whole = rights.and_then(|()| filled(file, write)).and_then(|file| file.sync_all());
+    whole.and_then(|()| fs::rename(&beside, &target)).map_err(|error| {
+        let _ = fs::remove_file(&beside);
+        said(error, "; nothing was written to it")
+    })
+}
+
+fn filled(file: File, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<File> {
+    let mut out = BufWriter::new(file);
+    write(&mut out)?;
+    Ok(out.into_inner()?)
 }
 
 fn about(what: &str, error: &io::Error, more: &str) -> io::Error {
@@ -108,7 +99,7 @@ fn about(what: &str, error: &io::Error, more: &str) -> io::Error {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
+    use std::os::unix::fs::PermissionsExt;
 
     use super::*;
 
