@@ -13,6 +13,7 @@ use baton_coordinator::endpoint::Folder;
 use baton_harness::client;
 use baton_harness::driver::Choice;
 use baton_harness::install::Install;
+use baton_workbench::output::Meanwhile;
 use clap::Args;
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 use serde_json::{Value, json};
@@ -39,8 +40,10 @@ enum Verdict {
     Missing,
 }
 
+#[derive(Default)]
 struct Findings {
     serious: bool,
+    printed: Meanwhile,
 }
 
 impl Findings {
@@ -51,7 +54,7 @@ impl Findings {
             Verdict::Missing => "MISSING",
         };
         self.serious |= verdict == Verdict::Missing;
-        println!("{mark} {what:<16} {found}");
+        self.printed.print(&format!("{mark} {what:<16} {found}\n"));
     }
 
     fn check<T>(&mut self, what: &str, found: Result<T, String>, good: impl FnOnce(T) -> String) {
@@ -69,7 +72,7 @@ impl Findings {
 /// When the system does not even say which program this is.
 pub fn run(arguments: &Doctor) -> Result<bool, CliError> {
     let install = Install::of_this_program()?;
-    let mut findings = Findings { serious: false };
+    let mut findings = Findings::default();
     findings.check("library", install.shim().map_err(|error| error.to_string()), |path| path.display().to_string());
 
     let choice: DriverChoice = arguments.driver.parse().unwrap_or(DriverChoice::System);
@@ -126,6 +129,7 @@ pub fn run(arguments: &Doctor) -> Result<bool, CliError> {
     );
     let socket = coordinator(&mut findings, gpu.as_ref().ok().map(|gpu| gpu.uuid));
     outsiders(&mut findings, socket, gpu.ok());
+    findings.printed.went()?;
     Ok(!findings.serious)
 }
 

@@ -2,22 +2,25 @@
 
 use baton_contract::memory::size;
 use baton_contract::messages::Opening;
+use baton_workbench::output::print;
 
 use super::CliError;
-use super::named::{Named, have_done_patiently};
+use super::named::{Named, Several, have_done_patiently};
 use super::progress::{Way, of_memory};
 
-/// Waits until what the program has in flight has ended and all its memory is on the host.
+/// Waits until what the programs have in flight has ended and all their memory is on the host, for one after the other.
 ///
 /// # Errors
 ///
-/// When no coordinator answers, or there is no such program, or no room on the host, or the program is in use again.
-pub fn run(named: Named) -> Result<(), CliError> {
-    let (socket, name) = named.find()?;
-    let waits = "waiting until the program's work has ended; `baton suspend` takes it off the GPU before";
-    // For as long as it takes: the program may be working.
-    let mut shown = of_memory(&socket, &name, Way::Out, waits);
-    have_done_patiently(&socket, &Opening::Evict { name }, &mut shown).map(drop)
+/// As [`Several::each`]. It cannot be done where there is no room on the host, or the program is in use again.
+pub fn run(programs: Several) -> Result<bool, CliError> {
+    programs.each("evict", |socket, name| {
+        let waits = "waiting until the program's work has ended; `baton suspend` takes it off the GPU before";
+        // For as long as it takes: the program may be working.
+        let mut shown = of_memory(socket, name, Way::Out, waits);
+        have_done_patiently(socket, &Opening::Evict { name: name.to_owned() }, &mut shown)?;
+        Ok(format!("evicted {name}"))
+    })
 }
 
 /// Waits until the program's memory has come to the GPU, as far as nobody has to make way for it.
@@ -32,9 +35,8 @@ pub fn prefetch(named: Named) -> Result<(), CliError> {
     let request = Opening::Prefetch { name: name.clone() };
     let bytes = have_done_patiently(&socket, &request, &mut shown)?["bytes"].as_u64().unwrap_or(0);
     drop(shown);
-    match bytes {
-        0 => println!("all memory of {name} is on the GPU already"),
-        bytes => println!("{} of {name} came to the GPU", size(bytes)),
-    }
-    Ok(())
+    Ok(print(&match bytes {
+        0 => format!("all memory of {name} is on the GPU already\n"),
+        bytes => format!("{} of {name} came to the GPU\n", size(bytes)),
+    })?)
 }

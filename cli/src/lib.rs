@@ -1,5 +1,7 @@
 //! The commands of `baton`, one file each, and what they share.
 
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
+
 pub mod container;
 pub mod doctor;
 pub mod evict;
@@ -74,6 +76,9 @@ pub enum CliError {
         /// The exit code that says so.
         code: u8,
     },
+    /// The demo, or a benchmark.
+    #[error(transparent)]
+    Examples(#[from] baton_harness::Error),
     /// Anything that a sentence explains.
     #[error("{0}")]
     Told(String),
@@ -95,6 +100,18 @@ pub enum DriverChoice {
     Simulated,
     /// This file.
     File(PathBuf),
+}
+
+impl CliError {
+    /// The exit code that says so.
+    pub fn code(&self) -> u8 {
+        match self {
+            Self::NoProgram { code, .. } => *code,
+            // As if the signal had ended it.
+            Self::Examples(baton_harness::Error::Interrupted) => 128 + signal_hook::consts::SIGINT as u8,
+            _ => 1,
+        }
+    }
 }
 
 impl std::str::FromStr for DriverChoice {

@@ -1,10 +1,10 @@
 //! `baton logs`: what has happened, a line each.
 
-use std::io::Write as _;
 use std::time::{Duration, UNIX_EPOCH};
 
 use baton_views::event::{Event, History};
 use baton_views::line::{is_of_interest, words};
+use baton_workbench::output::Meanwhile;
 use clap::Args;
 
 use super::CliError;
@@ -37,8 +37,7 @@ pub struct Logs {
 /// When no coordinator answers.
 pub fn run(Logs { place, follow, last, all: everything }: Logs) -> Result<(), CliError> {
     let socket = place.find()?;
-    let mut out = std::io::stdout().lock();
-    // Whoever reads none of it any more ends this command (SIGPIPE).
+    let printed = Meanwhile::default();
     let mut from = None;
     let mut print = |history: &History| {
         let from = *from.get_or_insert_with(|| {
@@ -46,14 +45,13 @@ pub fn run(Logs { place, follow, last, all: everything }: Logs) -> Result<(), Cl
             history.now_ns.saturating_sub(last)
         });
         let is_shown = |event: &&Event| event.ns >= from && (everything || is_of_interest(event));
-        for event in history.events.iter().filter(is_shown) {
-            let _ = writeln!(out, "{}", line(history.started_unix_ms, event));
-        }
-        let _ = out.flush();
+        let lines = history.events.iter().filter(is_shown).map(|event| line(history.started_unix_ms, event) + "\n");
+        printed.print(&lines.collect::<String>());
     };
     let mut next = 0;
     loop {
         next = all(&socket, next, &mut print)?;
+        printed.went()?;
         if !follow {
             return Ok(());
         }

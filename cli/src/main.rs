@@ -1,5 +1,7 @@
 //! The `baton` command.
 
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 use std::process::ExitCode;
 
 use baton_cli::container::{cdi, kubernetes};
@@ -7,6 +9,7 @@ use baton_cli::{
     CliError, doctor, evict, logs, named, ps, run, serve, set, shell, stats, status, stop, top, trace, why,
 };
 use baton_harness::driver::Choice;
+use baton_workbench::output::{print_with, remark};
 use baton_workbench::{bench, demo};
 use clap::{CommandFactory as _, Parser, Subcommand};
 
@@ -46,16 +49,16 @@ enum Command {
     /// The trace is for https://ui.perfetto.dev, which reads it in your browser and sends it nowhere.
     Trace(trace::Trace),
     /// Move a program's memory to the host, as soon as its work in flight has ended.
-    Evict(named::Named),
+    Evict(named::Several),
     /// Bring memory of an idle program back to the GPU before it needs it, as far as there is free room.
     Prefetch(named::Named),
     /// Change how a program is scheduled while it runs: its class, weight, or target.
     Set(set::Set),
     /// Take a program off the GPU, in the middle of its work, and keep it off until `baton resume`.
     #[command(alias = "pause")]
-    Suspend(named::Named),
+    Suspend(set::Suspend),
     /// Let a suspended program go on.
-    Resume(named::Named),
+    Resume(named::Several),
     /// Shared GPUs as devices for containers, by the Container Device Interface (CDI).
     #[command(subcommand)]
     Cdi(cdi::Cdi),
@@ -111,12 +114,17 @@ enum Bench {
 }
 
 fn main() -> ExitCode {
-    let Arguments { command } = Arguments::parse();
+    // As other commands do, this one ends in silence when nobody reads what it prints any more.
+    // SAFETY: no other thread runs yet, and this is no handler of ours.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    let Arguments { command } = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return explained(&error),
+    };
     // Those two serve: a peer that goes is nothing to end for.
-    if !matches!(command, Command::Serve(_) | Command::K8s(_)) {
-        // As other commands do, this one ends in silence when nobody reads what it prints any more.
-        // SAFETY: no other thread runs yet, and this is no handler of ours.
-        unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    if matches!(command, Command::Serve(_) | Command::K8s(_)) {
+        // SAFETY: as above.
+        unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
     }
     let (command, done) = match command {
         Command::Run(arguments) => ("run", run::run(arguments).map(|never| match never {})),
@@ -132,10 +140,10 @@ fn main() -> ExitCode {
         Command::Cdi(cdi) => ("cdi", cdi::run(&cdi).map(|()| true)),
         Command::K8s(kubernetes) => ("k8s", kubernetes::run(kubernetes).map(|()| true)),
         Command::Trace(arguments) => ("trace", trace::run(arguments).map(|()| true)),
-        Command::Evict(arguments) => ("evict", evict::run(arguments).map(|()| true)),
+        Command::Evict(arguments) => ("evict", evict::run(arguments)),
         Command::Set(arguments) => ("set", set::set(arguments).map(|()| true)),
-        Command::Suspend(arguments) => ("suspend", set::suspend(arguments).map(|()| true)),
-        Command::Resume(arguments) => ("resume", set::resume(arguments).map(|()| true)),
+        Command::Suspend(arguments) => ("suspend", set::suspend(arguments)),
+        Command::Resume(arguments) => ("resume", set::resume(arguments)),
         Command::Completions(arguments) => {
             ("completions", shell::completions(Arguments::command(), &arguments).map(|()| true))
         }
@@ -143,31 +151,38 @@ fn main() -> ExitCode {
         Command::Doctor(arguments) => ("doctor", doctor::run(&arguments)),
         Command::Trial(arguments) => ("trial", doctor::trial::play(&arguments).map(|()| true)),
         Command::Bench(Bench::Switch { json, driver, repeat }) => {
-            return ended("bench switch", bench::switch::run(&driver, repeat, json).map(|report| report.outputs_match));
+            let report = bench::switch::run(&driver, repeat, json).map_err(CliError::from);
+            ("bench switch", report.map(|report| report.outputs_match))
         }
         Command::Bench(Bench::Corun(options)) => {
-            return ended("bench corun", bench::corun::run(&options).map(|report| report.outputs_match));
+            let report = bench::corun::run(&options).map_err(CliError::from);
+            ("bench corun", report.map(|report| report.outputs_match))
         }
         Command::Demo { json, driver } => {
-            return ended("demo", demo::run(&driver, json).map(|report| report.outputs_match));
+            ("demo", demo::run(&driver, json).map(|report| report.outputs_match).map_err(CliError::from))
         }
     };
-    let no_program = match &done {
-        Err(CliError::NoProgram { code, .. }) => Some(ExitCode::from(*code)),
-        _ => None,
-    };
-    let ended = ended(command, done);
-    no_program.unwrap_or(ended)
-}
-
-/// The exit code of a command that says whether all is well.
-fn ended(command: &str, done: Result<bool, impl std::fmt::Display>) -> ExitCode {
     match done {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            eprintln!("baton {command}: {error}");
+            remark(format_args!("baton {command}: {error}"));
+            ExitCode::from(error.code())
+        }
+    }
+}
+
+/// Prints what clap has to say: help that was asked for, or what is wrong with the command line.
+fn explained(error: &clap::Error) -> ExitCode {
+    let is_wrong = error.use_stderr();
+    let printed = if is_wrong { error.print() } else { print_with(|_| error.print()) };
+    match (is_wrong, printed) {
+        // Other codes are for the program's own.
+        (true, _) if std::env::args_os().nth(1).is_some_and(|word| word == "run") => ExitCode::from(run::FAILED),
+        (false, Err(error)) => {
+            remark(format_args!("baton: {error}"));
             ExitCode::FAILURE
         }
+        _ => ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(1)),
     }
 }

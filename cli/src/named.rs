@@ -1,9 +1,11 @@
-//! Commands about one program, which they name.
+//! Commands about programs, which they name.
 
 use std::path::{Path, PathBuf};
 
 use baton_contract::messages::{MAX_NAME, Opening};
 use baton_harness::client;
+use baton_views::snapshot::Snapshot;
+use baton_workbench::output::{Meanwhile, remark};
 use clap::Args;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -16,7 +18,7 @@ use super::place::Place;
 pub struct Named {
     #[command(flatten)]
     place: Place,
-    /// What the program is called, as `baton status` shows it.
+    /// What the program is called, as `baton status` shows it, or its process id.
     name: String,
 }
 
@@ -28,11 +30,62 @@ impl Named {
     /// When there is no coordinator, or no program can have such a name.
     pub fn find(self) -> Result<(PathBuf, String), CliError> {
         let socket = self.place.find()?;
-        if self.name.len() > MAX_NAME {
-            return Err(CliError::Told(format!("no program has a name of more than {MAX_NAME} bytes")));
-        }
-        Ok((socket, self.name))
+        let name = called(&socket, self.name)?;
+        Ok((socket, name))
     }
+}
+
+/// Which programs are meant.
+#[derive(Clone, Debug, Args)]
+pub struct Several {
+    #[command(flatten)]
+    place: Place,
+    /// What the programs are called, as `baton status` shows them, or their process ids.
+    #[arg(required = true, value_name = "NAME|PID")]
+    names: Vec<String>,
+}
+
+impl Several {
+    /// Does something about each, by socket and name, and prints what was done. One that it cannot be done about is told and keeps
+    /// the others from nothing: then this is false.
+    ///
+    /// # Errors
+    ///
+    /// When there is no coordinator, or no room for what is printed.
+    pub fn each(
+        self,
+        verb: &str,
+        mut does: impl FnMut(&Path, &str) -> Result<String, CliError>,
+    ) -> Result<bool, CliError> {
+        let socket = self.place.find()?;
+        let (printed, mut is_all) = (Meanwhile::default(), true);
+        for word in self.names {
+            match called(&socket, word).and_then(|name| does(&socket, &name)) {
+                Ok(said) => printed.print(&(said + "\n")),
+                Err(error) => {
+                    remark(format_args!("baton {verb}: {error}"));
+                    is_all = false;
+                }
+            }
+        }
+        printed.went()?;
+        Ok(is_all)
+    }
+}
+
+/// The name of the program that a user's word is about: its name, or its process id.
+fn called(socket: &Path, word: String) -> Result<String, CliError> {
+    if word.len() > MAX_NAME {
+        return Err(CliError::Told(format!("no program has a name of more than {MAX_NAME} bytes")));
+    }
+    let Ok(number) = word.parse::<i32>() else { return Ok(word) };
+    // Guests are not told how others stand.
+    let Ok(text) = client::status(socket) else { return Ok(word) };
+    let snapshot: Snapshot = read(&text)?;
+    let is_named = snapshot.tenants.iter().any(|tenant| tenant.name == word);
+    let its = snapshot.tenants.into_iter().find(|tenant| !is_named && tenant.pid == Some(number));
+    // Where there is none, the coordinator says so.
+    Ok(its.map_or(word, |tenant| tenant.name))
 }
 
 /// A coordinator's answer, as JSON.
@@ -54,14 +107,13 @@ fn done(text: &[u8]) -> Result<Value, CliError> {
     }
 }
 
-/// Asks for something to be done about a program, which is done at once. `request`: of its name.
+/// Asks for something to be done about a program, which is done at once.
 ///
 /// # Errors
 ///
 /// When no coordinator answers, there is no such program, or it cannot be done.
-pub fn have_done(named: Named, request: impl FnOnce(String) -> Opening) -> Result<(), CliError> {
-    let (socket, name) = named.find()?;
-    done(&client::ask(&socket, &request(name))?).map(drop)
+pub fn have_done(socket: &Path, request: &Opening) -> Result<(), CliError> {
+    done(&client::ask(socket, request)?).map(drop)
 }
 
 /// The same where it may take long, and something else is done again and again meanwhile.

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use baton_harness::client;
+use baton_workbench::output::remark;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
 
@@ -73,7 +74,7 @@ impl Shown {
         }
         let is_terminal = std::io::stderr().is_terminal();
         if !is_terminal && !std::mem::replace(&mut self.is_said, true) {
-            eprintln!("baton: {waits}");
+            remark(format_args!("baton: {waits}"));
         }
         is_terminal
     }

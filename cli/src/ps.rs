@@ -6,6 +6,7 @@ use clap::Args;
 
 use super::CliError;
 use super::place::Place;
+use baton_workbench::output::print;
 use baton_workbench::table::{plain_table, trimmed};
 
 /// `baton ps`.
@@ -22,8 +23,7 @@ pub struct Ps {
 /// When no coordinator answers.
 pub fn run(Ps { place }: Ps) -> Result<(), CliError> {
     let text = client::status(&place.find()?)?;
-    println!("{}", lines(&super::named::read(&text)?));
-    Ok(())
+    Ok(print(&(lines(&super::named::read(&text)?) + "\n"))?)
 }
 
 /// The columns stay as they are: the name is the last, because it may have spaces.

@@ -18,10 +18,12 @@ use baton_contract::class::Class;
 use baton_contract::messages::DriverKind;
 use baton_contract::scheduling::{Change, Scheduling};
 use baton_contract::{settings, socket_path};
+use baton_coordinator::device::gpu::GpuError;
 use baton_coordinator::endpoint::{self, Folder};
 use baton_harness::client::{self, Offer};
 use baton_harness::driver::name;
 use baton_harness::install::Install;
+use baton_workbench::output::remark;
 use clap::Args;
 
 use super::program::{Kind, Root};
@@ -77,10 +79,13 @@ pub fn run(run: Run) -> Result<std::convert::Infallible, CliError> {
             Err(no_program(program, &become_program(&mut command, &file)))
         }
         Err(error) if run.optional => {
-            eprintln!("baton run: {error}; running without Baton");
+            remark(format_args!("baton run: {error}; running without Baton"));
             Err(no_program(program, &become_program(Command::new(program).args(arguments), &file)))
         }
-        Err(error) => Err(CliError::NoProgram { text: error.to_string(), code: FAILED }),
+        Err(error) => {
+            let text = no_driver(&run, &error).unwrap_or_else(|| error.to_string());
+            Err(CliError::NoProgram { text, code: FAILED })
+        }
     }
 }
 
@@ -175,6 +180,54 @@ fn prepare(run: &Run, program: &OsStr, file: &Path, command: &mut Command) -> Re
     Ok(connection)
 }
 
+/// What to say where the system has no driver or no GPU: also what works there.
+fn no_driver(run: &Run, error: &CliError) -> Option<String> {
+    let CliError::Gpu { error } = error else { return None };
+    let what = match error {
+        _ if run.settings.driver() != DriverChoice::System => return None,
+        GpuError::Library { .. } => "there is no NVIDIA driver here",
+        _ if error.is_no_gpu() => "NVIDIA's driver finds no GPU here",
+        _ => return None,
+    };
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let baton = words.first().map_or("baton".into(), |word| quoted(word));
+    Some(format!(
+        "{what} ({error}), and `baton run` never picks the simulated driver by itself\n\
+         on a machine with a GPU, install NVIDIA's driver first; without one, these run on a simulated GPU:\n  \
+         {}\n  {baton} demo",
+        simulated(&words, run.program.len())
+    ))
+}
+
+/// The same `baton run` on the simulated driver, as a shell reads it. `program`: how many of the words are the program and its
+/// arguments.
+fn simulated(words: &[OsString], program: usize) -> String {
+    let (before, program) = words.split_at(words.len().saturating_sub(program));
+    let mut said: Vec<String> = before.iter().take(2).map(|word| quoted(word)).collect();
+    said.extend(["--driver", "sim"].map(str::to_owned));
+    let mut options = before.iter().skip(2);
+    while let Some(option) = options.next() {
+        match option.as_bytes() {
+            b"--driver" => drop(options.next()),
+            option if option.starts_with(b"--driver=") || option == b"--" => {}
+            _ => said.push(quoted(option)),
+        }
+    }
+    said.push("--".to_owned());
+    said.extend(program.iter().map(|word| quoted(word)));
+    said.join(" ")
+}
+
+/// A word as a shell reads it.
+fn quoted(word: &OsStr) -> String {
+    let word = word.to_string_lossy();
+    let is_plain = |c: char| c.is_alphanumeric() || "-_./:=,+@%".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.into_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
 /// How the program is to be scheduled, by options and by what its environment says: whatever cannot be is refused here.
 fn scheduling(run: &Run) -> Result<(), CliError> {
     fn of<T: FromStr>(name: &'static CStr, what: &str) -> Result<Option<T>, CliError> {
@@ -199,8 +252,8 @@ fn can_share(program: &OsStr, kind: Kind) -> Result<(), CliError> {
     let others = "the programs that it starts share the GPU, it itself does not";
     match kind {
         Kind::Dynamic => {}
-        Kind::Static => eprintln!("baton run: {program} is statically linked: {others}"),
-        Kind::Bits32 => eprintln!("baton run: {program} is a 32-bit program: {others}"),
+        Kind::Static => remark(format_args!("baton run: {program} is statically linked: {others}")),
+        Kind::Bits32 => remark(format_args!("baton run: {program} is a 32-bit program: {others}")),
         Kind::Musl => {
             return Err(CliError::Told(format!(
                 "{program} uses musl, and Baton's library needs glibc: run a build of the program for glibc"
@@ -306,10 +359,10 @@ fn reach(socket: &Path, settings: &Settings, install: &Install) -> Result<(Owned
         let places = Settings { gpu: None, driver: None, socket: None, ..settings.clone() };
         let ignored = places.words();
         if !ignored.is_empty() {
-            eprintln!(
+            remark(format_args!(
                 "baton run: a coordinator is there already and keeps its own settings, not {}",
                 ignored.join(" ")
-            );
+            ));
         }
         return Ok(reached);
     }
@@ -323,9 +376,11 @@ fn reach(socket: &Path, settings: &Settings, install: &Install) -> Result<(Owned
     if let Some(reached) = client::announce(socket)? {
         return Ok(reached);
     }
+    // Without a driver it would end at once, and its log says less than this.
+    gpu_uuid(settings.driver().library(install)?.as_deref(), settings.gpu.unwrap_or(0))?;
     let (mut coordinator, log) = start(socket, settings, install)?;
     if std::io::stderr().is_terminal() {
-        eprintln!("baton run: started a coordinator; its log is {}", log.display());
+        remark(format_args!("baton run: started a coordinator; its log is {}", log.display()));
     }
     let end = Instant::now() + STARTING;
     loop {

@@ -8,6 +8,7 @@ use baton_coordinator::device::gpu::Gpu;
 use baton_coordinator::endpoint::Endpoint;
 use baton_coordinator::server::{OnStuck, Options, Server};
 use baton_harness::install::Install;
+use baton_workbench::output::print;
 use clap::Args;
 use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -48,9 +49,9 @@ pub fn run(serve: Serve) -> Result<(), CliError> {
     settings.check()?;
     let mut sources = Sources::new(settings, config);
     let mut all = sources.read()?;
+    all.check_together()?;
     if print_config {
-        print!("{}", all.text());
-        return Ok(());
+        return Ok(print(&all.text())?);
     }
     let set = "a setting that is usual";
     journal::start()?;

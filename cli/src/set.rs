@@ -1,11 +1,20 @@
 //! `baton set`, `baton suspend` and `baton resume`: how a program is scheduled, changed while it runs.
 
+use std::path::Path;
+use std::time::{Duration, Instant};
+
 use baton_contract::messages::Opening;
 use baton_contract::scheduling::Change;
+use baton_harness::client;
+use baton_views::snapshot::Snapshot;
 use clap::Args;
 
 use super::CliError;
-use super::named::{Named, have_done};
+use super::named::{Named, Several, have_done, read};
+use super::units::Period;
+
+/// How often it is asked whether a program is suspended.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// `baton set`.
 #[derive(Clone, Debug, Args)]
@@ -60,29 +69,74 @@ pub fn set(arguments: Set) -> Result<(), CliError> {
         slo_micros: one.slo_micros.or(all.slo_micros),
         suspended: one.suspended.or(all.suspended),
     };
-    ask(arguments.named, arguments.changes.into_iter().fold(Change::default(), both))
+    let change = arguments.changes.into_iter().fold(Change::default(), both);
+    let (socket, name) = arguments.named.find()?;
+    have_done(&socket, &Opening::Set { name, change })
 }
 
-/// Keeps a program off the GPU until it is resumed.
+/// `baton suspend`.
+#[derive(Clone, Debug, Args)]
+pub struct Suspend {
+    #[command(flatten)]
+    programs: Several,
+    /// How long to wait, for each, until its work is off the GPU.
+    #[arg(long, value_name = "TIME", default_value = "10s")]
+    timeout: Period,
+    /// Do not wait for that.
+    #[arg(long, conflicts_with = "timeout")]
+    no_wait: bool,
+}
+
+/// Keeps programs off the GPU until they are resumed.
 ///
 /// # Errors
 ///
-/// As [`set`].
-pub fn suspend(named: Named) -> Result<(), CliError> {
-    ask(named, Change { suspended: Some(true), ..Change::default() })
+/// As [`Several::each`].
+pub fn suspend(Suspend { programs, timeout, no_wait }: Suspend) -> Result<bool, CliError> {
+    programs.each("suspend", |socket, name| {
+        ask(socket, name, true)?;
+        let is_off = !no_wait && until_off(socket, name, timeout)?;
+        Ok(format!("{} {name}", if is_off { "suspended" } else { "suspending" }))
+    })
 }
 
-/// Lets a suspended program go on.
+/// Waits until a program's work is off the GPU; false if the coordinator does not tell this user how programs stand.
+fn until_off(socket: &Path, name: &str, timeout: Period) -> Result<bool, CliError> {
+    let end = Instant::now() + timeout.0;
+    loop {
+        let Ok(text) = client::status(socket) else { return Ok(false) };
+        let snapshot: Snapshot = read(&text)?;
+        let Some(tenant) = snapshot.tenants.into_iter().find(|tenant| tenant.name == name) else {
+            return Err(CliError::Told(format!("{name} has left")));
+        };
+        if tenant.state == "suspended" {
+            return Ok(true);
+        }
+        if Instant::now() >= end {
+            return Err(CliError::Told(format!(
+                "{name} is still {} after {timeout}; it is suspended as soon as its work can be taken off the GPU",
+                tenant.state
+            )));
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// Lets suspended programs go on.
 ///
 /// # Errors
 ///
-/// As [`set`].
-pub fn resume(named: Named) -> Result<(), CliError> {
-    ask(named, Change { suspended: Some(false), ..Change::default() })
+/// As [`suspend`].
+pub fn resume(programs: Several) -> Result<bool, CliError> {
+    programs.each("resume", |socket, name| {
+        ask(socket, name, false)?;
+        Ok(format!("resumed {name}"))
+    })
 }
 
-fn ask(named: Named, change: Change) -> Result<(), CliError> {
-    have_done(named, |name| Opening::Set { name, change })
+fn ask(socket: &Path, name: &str, suspended: bool) -> Result<(), CliError> {
+    let change = Change { suspended: Some(suspended), ..Change::default() };
+    have_done(socket, &Opening::Set { name: name.to_owned(), change })
 }
 
 #[cfg(test)]

@@ -527,6 +527,27 @@ impl Settings {
         number("guest-weight", self.guest_weight.map(|weight| weight as usize), MAX_WEIGHT as usize)
     }
 
+    /// Refuses what would be without effect, of settings that say all of it.
+    ///
+    /// # Errors
+    ///
+    /// With what is missing.
+    pub fn check_together(&self) -> Result<(), CliError> {
+        let needs = [
+            (self.http_control == Some(true) && self.http.is_none(), "http-control", "--http 127.0.0.1:7878"),
+            (self.http_token_file.is_some() && self.http.is_none(), "http-token-file", "--http 127.0.0.1:7878"),
+            (
+                self.metrics_token_file.is_some() && self.metrics.is_none(),
+                "metrics-token-file",
+                "--metrics 127.0.0.1:9400",
+            ),
+        ];
+        match needs.into_iter().find(|(is_alone, ..)| *is_alone) {
+            Some((_, key, needed)) => Err(told(format_args!("--{key} alone has no effect; it needs {needed}"))),
+            None => Ok(()),
+        }
+    }
+
     /// What other users' programs may have, of this arena, host pool and GPU. For settings that say all of it.
     pub fn quotas(&self, arena: u64, host_pool: u64, gpu: u64) -> Quotas {
         let set = "a setting that is usual";

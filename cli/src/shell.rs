@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use baton_workbench::output::print_with;
 use clap::{Args, Command};
 use clap_complete::Shell;
 
@@ -29,8 +30,7 @@ pub struct Man {
 pub fn completions(mut command: Command, Completions { shell }: &Completions) -> Result<(), CliError> {
     let mut script = Vec::new();
     clap_complete::generate(*shell, &mut command, "baton", &mut script);
-    std::io::Write::write_all(&mut std::io::stdout(), &script)?;
-    Ok(())
+    Ok(print_with(|out| out.write_all(&script))?)
 }
 
 /// Writes the manual.
@@ -40,8 +40,7 @@ pub fn completions(mut command: Command, Completions { shell }: &Completions) ->
 /// When a page cannot be written.
 pub fn man(command: Command, Man { folder }: &Man) -> Result<(), CliError> {
     let Some(folder) = folder else {
-        clap_mangen::Man::new(command).render(&mut std::io::stdout())?;
-        return Ok(());
+        return Ok(print_with(|mut out| clap_mangen::Man::new(command).render(&mut out))?);
     };
     std::fs::create_dir_all(folder)?;
     Ok(clap_mangen::generate_to(command, folder)?)

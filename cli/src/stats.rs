@@ -11,6 +11,7 @@ use clap::Args;
 use super::CliError;
 use super::history::see;
 use super::place::Place;
+use baton_workbench::output::print;
 use baton_workbench::table::{plain_table, trimmed};
 
 /// `baton stats`.
@@ -31,8 +32,7 @@ pub struct Stats {
 pub fn run(Stats { place, last }: Stats) -> Result<(), CliError> {
     let mut timeline = Timeline::default();
     see(&place.find()?, &mut timeline)?;
-    print!("{}", text(&Summary::of(&timeline, u64::try_from(last.as_nanos()).unwrap_or(u64::MAX))));
-    Ok(())
+    Ok(print(&text(&Summary::of(&timeline, u64::try_from(last.as_nanos()).unwrap_or(u64::MAX))))?)
 }
 
 fn text(summary: &Summary) -> String {

@@ -6,6 +6,7 @@ use baton_contract::memory::{Unmanaged, size};
 use baton_harness::client;
 use baton_views::quota::Met;
 use baton_views::snapshot::Tenant;
+use baton_workbench::output::print;
 use baton_workbench::table::{plain_table, trimmed};
 use clap::Args;
 use serde::Deserialize;
@@ -32,13 +33,11 @@ pub struct StatusArgs {
 pub fn run(arguments: StatusArgs) -> Result<(), CliError> {
     let text = client::status(&arguments.place.find()?)?;
     if arguments.json {
-        println!("{}", String::from_utf8_lossy(&text));
-        return Ok(());
+        return Ok(print(&(String::from_utf8_lossy(&text) + "\n"))?);
     }
     let status: Value = serde_json::from_slice(&text)
         .map_err(|error| CliError::Told(format!("the coordinator's answer cannot be read: {error}")))?;
-    print!("{}", table(&status));
-    Ok(())
+    Ok(print(&table(&status))?)
 }
 
 /// The line about memory beside the arena: what it is used for, and what is free.

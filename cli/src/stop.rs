@@ -1,6 +1,7 @@
 //! `baton stop`: ends a coordinator.
 
 use baton_harness::client;
+use baton_workbench::output::Meanwhile;
 use clap::Args;
 use serde_json::Value;
 
@@ -26,15 +27,16 @@ pub struct Stop {
 pub fn run(Stop { place, now }: Stop) -> Result<(), CliError> {
     let socket = place.find()?;
     let mut shown = of_waiting("waiting for the last program to leave; `baton stop --now` ends at once");
+    let printed = Meanwhile::default();
     let told = |text: &[u8]| {
         let answer: Value = serde_json::from_slice(text).unwrap_or_default();
         let said = if now { said_now(&answer) } else { said(&answer) };
         if let Some(said) = said {
-            println!("{said}");
+            printed.print(&(said + "\n"));
         }
     };
     client::stop(&socket, now, told, &mut shown)?;
-    Ok(())
+    Ok(printed.went()?)
 }
 
 fn names(answer: &Value, lists: &[&str]) -> String {

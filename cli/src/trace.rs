@@ -1,7 +1,6 @@
 //! `baton trace`: who had the GPU when, and why, as a file.
 
-use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::Write;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, UNIX_EPOCH};
@@ -14,6 +13,7 @@ use baton_views::ribbon::{ribbon, svg};
 use baton_views::summary::Summary;
 use baton_views::timeline::Timeline;
 use baton_views::words::duration;
+use baton_workbench::output::{print_with, remark, write_file};
 use clap::Args;
 
 use super::CliError;
@@ -66,21 +66,16 @@ pub fn run(arguments: Trace) -> Result<(), CliError> {
         None => look_back(&path, last.0)?,
     };
     let file = output.filter(|file| file.as_os_str() != "-");
-    let told = |error: std::io::Error| {
-        let name = file.as_ref().map_or("standard output".into(), |file| file.to_string_lossy());
-        CliError::Told(format!("{name}: {error}"))
-    };
-    let out: Box<dyn Write> = match &file {
-        Some(file) => Box::new(File::create(file).map_err(told)?),
-        None => Box::new(std::io::stdout()),
-    };
-    let mut out = BufWriter::new(out);
-    let written = match (html, svg) {
+    let write = |out: &mut dyn Write| match (html, svg) {
         (true, _) => out.write_all(recording.page().as_bytes()),
         (_, true) => out.write_all(recording.picture().as_bytes()),
-        _ => recording.write_trace(&mut out),
+        _ => recording.write_trace(out),
     };
-    written.and_then(|()| out.flush()).map_err(told)
+    match &file {
+        Some(file) => write_file(file, write)?,
+        None => print_with(write)?,
+    }
+    Ok(())
 }
 
 /// Hears all that has happened since it was last heard. Gives the GPU, and when its coordinator began, in milliseconds since 1970.
@@ -107,9 +102,9 @@ fn look_back(path: &Path, period: Duration) -> Result<Recording, CliError> {
     if start > wanted {
         let known = duration(end - start);
         let since = wall_clock(started_unix_ms, start);
-        eprintln!(
+        remark(format_args!(
             "baton trace: the coordinator only knows the last {known}, since {since}; `--for` records from now on, for as long as you like"
-        );
+        ));
     }
     timeline.lost = 0;
     timeline.forget_before(start);
@@ -123,17 +118,17 @@ fn record(path: &Path, period: Duration) -> Result<Recording, CliError> {
     let start = timeline.now;
     timeline.lost = 0;
     timeline.forget_before(start);
-    eprintln!("baton trace: recording; Ctrl-C ends it, and writes what there is");
+    remark(format_args!("baton trace: recording; Ctrl-C ends it, and writes what there is"));
     let began = Instant::now();
     while !stop.is_raised() && began.elapsed() < period {
         std::thread::sleep(LOOK.min(period.saturating_sub(began.elapsed())));
         if let Err(error) = hear(path, &mut timeline) {
-            eprintln!("baton trace: the recording ends here: {error}");
+            remark(format_args!("baton trace: the recording ends here: {error}"));
             break;
         }
     }
     if timeline.lost > 0 {
-        eprintln!("baton trace: {} events are missing: they came too fast", timeline.lost);
+        remark(format_args!("baton trace: {} events are missing: they came too fast", timeline.lost));
     }
     let end = timeline.now;
     Ok(Recording { timeline, time: start..end, gpu, started_unix_ms })

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use baton_coordinator::endpoint::Endpoint;
 use baton_web::{Doors, Shown, Token, listen};
+use baton_workbench::output::remark;
 
 use super::CliError;
 use super::settings::Settings;
@@ -58,7 +59,7 @@ fn page(address: SocketAddr, settings: &Settings, endpoint: &Endpoint) -> Result
     let address = listener.local_addr()?;
     let token = match &settings.http_token_file {
         Some(file) => {
-            eprintln!("baton serve: the page is at http://{address}/");
+            remark(format_args!("baton serve: the page is at http://{address}/"));
             Token::of_file(file)?
         }
         None => {
@@ -67,8 +68,8 @@ fn page(address: SocketAddr, settings: &Settings, endpoint: &Endpoint) -> Result
             // What follows a # is sent to nobody. A log is read by others, and kept.
             let secret =
                 if std::io::stderr().is_terminal() { format!("#token={}", token.text()) } else { String::new() };
-            eprintln!("baton serve: the page is at http://{address}/{secret}");
-            eprintln!("baton serve: the page's token is in {}", file.display());
+            remark(format_args!("baton serve: the page is at http://{address}/{secret}"));
+            remark(format_args!("baton serve: the page's token is in {}", file.display()));
             token
         }
     };

@@ -3,6 +3,7 @@
 use baton_harness::client;
 use baton_views::snapshot::Snapshot;
 use baton_views::why::sentences;
+use baton_workbench::output::print;
 
 use super::CliError;
 use super::named::{Named, read};
@@ -18,6 +19,5 @@ pub fn run(named: Named) -> Result<(), CliError> {
     let said = sentences(&snapshot, &name).ok_or_else(|| {
         CliError::Told(format!("there is no program called {}; `baton ps` lists them", name.escape_default()))
     })?;
-    println!("{said}");
-    Ok(())
+    Ok(print(&format!("{said}\n"))?)
 }

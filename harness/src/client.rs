@@ -1,7 +1,7 @@
 //! Talking to a coordinator as a tool.
 
 use std::fmt::Display;
-use std::io;
+use std::io::{self, Write as _};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -81,7 +81,8 @@ pub fn announce(path: &Path) -> Result<Option<(OwnedFd, Offer)>, NoAnswer> {
             }
             Ok((_, FromCoordinator::Admission(Admission::Refused { reason: Refusal::Busy, text }))) => {
                 if start.elapsed() > SILENCE && !std::mem::replace(&mut is_said, true) {
-                    eprintln!("baton run: waiting: {text}");
+                    // Where that has no room, there is nowhere to say it.
+                    let _ = writeln!(io::stderr(), "baton run: waiting: {text}");
                 }
                 std::thread::sleep(COME_AGAIN);
             }

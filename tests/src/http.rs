@@ -60,11 +60,14 @@ pub fn exchange(at: SocketAddr, text: &str) -> Reply {
     heard(&mut stream).expect("an answer")
 }
 
+/// What a reader of metrics says that takes OpenMetrics.
+const OPENMETRICS: (&str, &str) = ("Accept", "application/openmetrics-text;version=1.0.0,text/plain;q=0.5,*/*;q=0.1");
+
 /// Asks for a path with a token.
 #[track_caller]
 pub fn get(at: SocketAddr, path: &str, token: &str) -> Reply {
     let said = format!("Bearer {token}");
-    exchange(at, &request("GET", path, &at.to_string(), &[("Authorization", &said)], ""))
+    exchange(at, &request("GET", path, &at.to_string(), &[("Authorization", &said), OPENMETRICS], ""))
 }
 
 /// Asks at a Unix socket.
@@ -72,7 +75,7 @@ pub fn get(at: SocketAddr, path: &str, token: &str) -> Reply {
 pub fn get_unix(at: &Path, path: &str) -> Reply {
     let mut stream = UnixStream::connect(at).expect("somebody listens");
     stream.set_read_timeout(Some(LIMIT)).expect("a socket");
-    stream.write_all(request("GET", path, "localhost", &[], "").as_bytes()).expect("it reads");
+    stream.write_all(request("GET", path, "localhost", &[OPENMETRICS], "").as_bytes()).expect("it reads");
     heard(&mut stream).expect("an answer")
 }
 

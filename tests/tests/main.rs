@@ -45,6 +45,7 @@ mod outsiders; // timed
 mod page; // timed
 mod pausing; // timed
 mod peers; // timed
+mod printing; // timed
 mod quiet; // plain
 mod quotas; // timed
 mod ready; // timed

@@ -271,8 +271,19 @@ fn metrics_on_a_port_need_the_token_if_there_is_one_and_a_name_of_this_machine_i
     let stranger = http::exchange(at, &http::request("GET", "/metrics", "evil.example", &[], ""));
     assert_eq!(stranger.status, 421, "{stranger:?}");
     assert_eq!(http::exchange(at, &http::request("POST", "/metrics", "localhost", &[], "")).status, 405);
-    let older = http::exchange(at, &http::request("GET", "/metrics", "localhost", &[("Accept", "text/plain")], ""));
-    assert!(older.headers["content-type"].starts_with("text/plain; version=0.0.4"), "{older:?}");
+    // The classic format is for all who do not ask for another, like curl.
+    const ASKED: &str = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3,*/*;q=0.1";
+    let classic = "text/plain; version=0.0.4";
+    for (accepted, kind) in [
+        (None, classic),
+        (Some("*/*"), classic),
+        (Some("text/plain"), classic),
+        (Some(ASKED), "application/openmetrics-text"),
+    ] {
+        let headers: Vec<_> = accepted.iter().map(|accepted| ("Accept", *accepted)).collect();
+        let reply = http::exchange(at, &http::request("GET", "/metrics", "localhost", &headers, ""));
+        assert!(reply.headers["content-type"].starts_with(kind), "{accepted:?}: {reply:?}");
+    }
 
     let (coordinator, _folder) = with_token(&open, "--metrics-token-file");
     let at = metrics_port(&coordinator);
@@ -328,7 +339,7 @@ fn promtool_finds_nothing_wrong_with_metrics_and_alerts() {
         [("one", "latency"), ("two", "batch")].map(|(name, class)| hold::joined(&coordinator, name, class, "48", None));
     take_turns(&mut running, 2);
     let at = metrics_port(&coordinator);
-    let text = http::exchange(at, &http::request("GET", "/metrics", "localhost", &[("Accept", "text/plain")], "")).body;
+    let text = http::exchange(at, &http::request("GET", "/metrics", "localhost", &[("Accept", "*/*")], "")).body;
     if let Some((is_well, said)) = promtool(&["check", "metrics"], &text) {
         assert!(is_well && said.trim().is_empty(), "{said}\n{text}");
     }

@@ -2,6 +2,7 @@
 
 use std::process::Command;
 
+use baton_tests::around;
 use baton_tests::coordinator::{Coordinator, Serving};
 use baton_tests::hold::{self, LIMIT};
 use baton_tests::running::Running;
@@ -85,9 +86,28 @@ fn without_a_terminal_top_prints_one_picture_and_ends() {
     let mut one = hold::joined(&coordinator, "one", "batch", "24", None);
     let printed = Running::start(&mut top(&coordinator), false, None).finish(LIMIT).succeeded().out;
     let lines: Vec<String> = printed.lines().map(str::to_owned).collect();
-    assert!(lines[0].contains("1 programs") && line(&lines, "one").is_some(), "{printed}");
+    assert!(lines[0].contains("1 program ") && line(&lines, "one").is_some(), "{printed}");
     assert!(!printed.contains('\u{1b}') && lines.len() == 8, "{printed}");
     assert!(one.ask("quit", LIMIT).ends_with(" ok"));
+}
+
+#[test]
+fn top_stops_at_ctrl_z_with_the_terminal_as_it_was_and_goes_on() {
+    let coordinator = Serving::arena("64MiB").start();
+    let inner = top(&coordinator);
+    let mut shell = Command::new("sh");
+    shell.args(["-c", r#"set -m; "$@"; echo "it stopped"; read line; fg; echo "it ended""#, "sh"]);
+    let mut terminal = Terminal::start(&mut around(shell, &inner), 12, 80);
+    let is_shown = |lines: &[String]| lines[7].starts_with("no programs share the GPU");
+    terminal.until("it is shown", is_shown);
+    terminal.keys("\u{1a}");
+    terminal.until("the shell", |lines| lines.iter().any(|line| line.ends_with("it stopped")) && !is_shown(lines));
+    // Only a terminal that takes whole lines again gives the shell this one.
+    terminal.keys("on\n");
+    terminal.until("it is shown again", is_shown);
+    terminal.keys("q");
+    terminal.until("its end", |lines| lines.iter().any(|line| line.ends_with("it ended")));
+    assert!(terminal.end().success());
 }
 
 #[test]

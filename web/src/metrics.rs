@@ -300,7 +300,22 @@ fn labels<'a>(gpu: &'a str, tenant: &'a Tenant) -> Vec<(&'static str, &'a str)> 
     labels
 }
 
-/// The same in the text format that came before OpenMetrics, for readers that ask for no other: there a counter and an info are
+/// Whether a reader that accepts this (`Accept`) is for OpenMetrics: it names that, and no other format that it likes better.
+pub(crate) fn is_openmetrics(accepted: &str) -> bool {
+    let liking = |kind: &str| {
+        let of_kind = accepted.split(',').filter_map(|range| {
+            let mut words = range.split(';').map(str::trim);
+            words.next().filter(|word| word.eq_ignore_ascii_case(kind))?;
+            let quality = words.find_map(|word| word.strip_prefix("q=").or_else(|| word.strip_prefix("Q=")));
+            Some(quality.map_or(1.0, |quality| quality.parse().unwrap_or(0.0)))
+        });
+        of_kind.fold(0.0, f64::max)
+    };
+    let openmetrics = liking("application/openmetrics-text");
+    openmetrics > 0.0 && openmetrics >= liking("text/plain")
+}
+
+/// The same in the text format that came before OpenMetrics, for readers that do not ask for that: there a counter and an info are
 /// described by their full names, and there are no units and no end.
 pub(crate) fn classic(text: &str) -> String {
     let line = |line: &str| {

@@ -66,7 +66,7 @@ async fn of_metrics(
             let heard = asker.status(FRESH).await;
             let heard = heard.map_err(|error| refused(StatusCode::SERVICE_UNAVAILABLE, error))?;
             let accepted = guard::header(request, &header::ACCEPT).unwrap_or_default();
-            let is_classic = accepted.contains("text/plain") && !accepted.contains("application/openmetrics-text");
+            let is_classic = !metrics::is_openmetrics(accepted);
             let made = tokio::task::spawn_blocking(move || {
                 let text = heard.metrics();
                 if is_classic {

@@ -2,17 +2,20 @@
 //!
 //! - [`demo`]: runs programs that do not fit the GPU together, alone and sharing it, and compares results.
 //! - [`bench`](mod@bench): measures what it costs programs to share a GPU.
-//! - [`table`]: how both, and other commands, print.
+//! - [`table`]: how both, and other commands, show rows; [`output`]: how all print, and write files.
+
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 pub mod bench;
 pub mod demo;
+pub mod output;
 pub mod table;
-
-use std::io::Write as _;
 
 use baton_harness::Error;
 use baton_harness::stop::Stop;
 use serde::Serialize;
+
+use output::{Meanwhile, print};
 
 /// Does something until the user ends it, and prints what it found: as one JSON object, or as a table after what it
 /// says meanwhile.
@@ -22,18 +25,19 @@ fn told<R: Serialize>(
     table: impl FnOnce(&R) -> String,
 ) -> Result<R, Error> {
     let stop = Stop::on_signals()?;
+    let said = Meanwhile::default();
     let say = |text: &str| {
         if !json {
-            print!("{text}");
-            let _ = std::io::stdout().flush();
+            said.print(text);
         }
     };
     // What a signal ends is a consequence.
     let report = does(&say, &stop).map_err(|error| if stop.is_raised() { Error::Interrupted } else { error })?;
+    said.went()?;
     if json {
-        println!("{}", serde_json::to_string(&report).map_err(std::io::Error::from)?);
+        print(&(serde_json::to_string(&report).map_err(std::io::Error::from)? + "\n"))?;
     } else {
-        print!("{}", table(&report));
+        print(&table(&report))?;
     }
     Ok(report)
 }

@@ -1,10 +1,10 @@
 //! `baton cdi`: GPUs that are shared, as devices of the Container Device Interface (CDI), which podman, docker and containerd read.
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use baton_contract::socket_path;
 use baton_harness::install::Install;
+use baton_workbench::output::{print, remark, write_file};
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
@@ -151,18 +151,18 @@ impl Generate {
             .map_err(|error| CliError::Told(error.to_string()))?;
         let sockets = folder();
         if !sockets.is_dir() {
-            eprintln!(
+            remark(format_args!(
                 "baton cdi: there is no {} yet; start a coordinator before the containers, as the same user and with the same \
                  BATON_FOLDER",
                 sockets.display()
-            );
+            ));
         }
         match &self.output {
-            None => writeln!(std::io::stdout(), "{text}")?,
+            None => print(&(text + "\n"))?,
             Some(path) => {
                 let told = |error| CliError::Told(format!("{}: {error}", path.display()));
                 path.parent().map_or(Ok(()), std::fs::create_dir_all).map_err(told)?;
-                std::fs::write(path, text + "\n").map_err(told)?;
+                write_file(path, |out| writeln!(out, "{text}"))?;
             }
         }
         Ok(())

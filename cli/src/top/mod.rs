@@ -19,10 +19,12 @@ use std::time::{Duration, Instant};
 use baton_contract::messages::Opening;
 use baton_contract::scheduling::Change;
 use baton_harness::client;
+use baton_workbench::output::print;
 use clap::Args;
 use ratatui::buffer::Buffer;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use ratatui::layout::Rect;
+use rustix::process::{Signal, kill_current_process_group};
 
 use super::CliError;
 use super::history::see;
@@ -54,8 +56,7 @@ pub fn run(Top { place, every }: Top) -> Result<(), CliError> {
     look(&socket, &mut model)?;
     let is = |name: &str, value: &str| std::env::var_os(name).is_some_and(|word| word == value);
     if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() || is("TERM", "dumb") {
-        print!("{}", once(&model));
-        return Ok(());
+        return Ok(print(&once(&model))?);
     }
     let color = std::env::var_os("NO_COLOR").is_none_or(|word| word.is_empty());
     let mut terminal = ratatui::try_init()?;
@@ -102,6 +103,10 @@ fn follow(
             let effect = match event::read()? {
                 Event::Key(key) if key.kind != KeyEventKind::Release => match key.code {
                     KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => Effect::Quit,
+                    KeyCode::Char('z') if key.modifiers.contains(KeyModifiers::CONTROL) => {
+                        rest(terminal)?;
+                        Effect::Nothing
+                    }
                     code => of(code).map_or(Effect::Nothing, |key| model.key(key)),
                 },
                 // It is drawn anew in any case, as large as the screen is now.
@@ -122,6 +127,15 @@ fn follow(
         }
         hear(&said, model);
     }
+}
+
+/// Stops as any command does at Ctrl-Z, with the terminal as it was, until the shell lets it go on.
+fn rest(terminal: &mut ratatui::DefaultTerminal) -> Result<(), CliError> {
+    ratatui::restore();
+    // The shell waits for all of the job, as where the terminal itself stops it.
+    kill_current_process_group(Signal::TSTP).map_err(std::io::Error::from)?;
+    *terminal = ratatui::try_init()?;
+    Ok(())
 }
 
 fn hear(said: &Receiver<String>, model: &mut Model) {

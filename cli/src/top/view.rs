@@ -74,12 +74,13 @@ fn header(model: &Model, buffer: &mut Buffer) {
     let snapshot = &model.snapshot;
     let holder = snapshot.holder.as_deref().unwrap_or("nobody");
     let count = snapshot.tenants.len();
+    let programs = if count == 1 { "program" } else { "programs" };
     let joining = match snapshot.newcomers.len() {
         0 => String::new(),
         joining => format!(", {joining} joining"),
     };
     let line = format!(
-        "{holder} has the GPU   {count} programs{joining}   {} {}   up {}",
+        "{holder} has the GPU   {count} {programs}{joining}   {} {}   up {}",
         snapshot.gpu.name,
         size(snapshot.gpu.memory_bytes),
         duration_ms(snapshot.uptime_seconds * 1e3)

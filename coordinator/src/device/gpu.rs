@@ -58,6 +58,11 @@ impl GpuError {
     pub fn is_out_of_memory(&self) -> bool {
         matches!(self, Self::Call { code: CUDA_ERROR_OUT_OF_MEMORY, .. })
     }
+
+    /// Whether the driver has no GPU at all.
+    pub fn is_no_gpu(&self) -> bool {
+        matches!(self, Self::Call { code: CUDA_ERROR_NO_DEVICE, .. })
+    }
 }
 
 impl GpuError {
@@ -171,9 +176,11 @@ calls! {
 impl Calls {
     /// Opens a driver and starts it.
     fn open(library: &Path) -> Result<(Self, ManuallyDrop<Library>), GpuError> {
-        let fault = |error: &libloading::Error| GpuError::Library {
-            library: library.to_path_buf(),
-            why: std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string),
+        let fault = |error: &libloading::Error| {
+            let said = std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string);
+            // The loader begins with the library's name, mostly.
+            let why = said.strip_prefix(&format!("{}: ", library.display())).unwrap_or(&said).to_owned();
+            GpuError::Library { library: library.to_path_buf(), why }
         };
         // SAFETY: opening a driver runs its own start-up code, as it does in every CUDA program.
         let opened = unsafe { Library::new(library) }.map_err(|error| fault(&error))?;

@@ -64,3 +64,21 @@ fn the_older_format_describes_counters_by_their_full_names() {
     assert!(text.contains("# TYPE baton_build_info gauge\nbaton_build_info{"), "{text}");
     assert!(!text.contains("# UNIT") && !text.contains("# EOF"), "{text}");
 }
+
+#[test]
+fn openmetrics_is_for_those_who_ask_for_it() {
+    for (accepted, wanted) in [
+        ("", false),
+        ("*/*", false),
+        ("text/plain;version=0.0.4;q=0.5,*/*;q=0.1", false),
+        ("application/openmetrics-text", true),
+        ("Application/OpenMetrics-Text; version=1.0.0; charset=utf-8", true),
+        ("application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3,*/*;q=0.1", true),
+        ("text/plain;version=0.0.4,application/openmetrics-text;version=1.0.0;q=0.9", false),
+        ("application/openmetrics-text;q=0", false),
+        ("application/openmetrics-text;q=0, text/plain", false),
+        ("application/openmetrics-text;q=much", false),
+    ] {
+        assert_eq!(is_openmetrics(accepted), wanted, "{accepted}");
+    }
+}

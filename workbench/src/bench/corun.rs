@@ -19,6 +19,7 @@ use baton_harness::place::{Ground, Setting};
 use baton_harness::stop::Stop;
 use clap::{Args, ValueEnum};
 
+use crate::output::write_file;
 use crate::told;
 pub use report::{BatchAlone, Cell, Ratios, Report, ServedAlone, Times};
 use run::Run;
@@ -144,7 +145,7 @@ const WAYS: [Way; 4] = [
 pub fn run(options: &Options) -> Result<Report, Error> {
     let report = told(options.json, |say, stop| measure(options, say, stop), table::table)?;
     if let Some(file) = &options.out {
-        std::fs::write(file, serde_json::to_vec(&report).map_err(std::io::Error::from)?)?;
+        write_file(file, |out| Ok(serde_json::to_writer(out, &report)?))?;
     }
     Ok(report)
 }

@@ -1,0 +1,145 @@
+//! What commands print, and the files that they write: it arrives whole, or whoever asked hears that it did not.
+
+use std::cell::Cell;
+use std::ffi::OsString;
+use std::fmt::Arguments;
+use std::fs::{self, File};
+use std::io::{self, BufWriter, ErrorKind, Write};
+use std::path::Path;
+
+/// Prints to standard output. Where no one reads that any more, the process ends here, in silence.
+///
+/// # Errors
+///
+/// When it has no room for all of it.
+pub fn print(text: &str) -> io::Result<()> {
+    print_with(|out| out.write_all(text.as_bytes()))
+}
+
+/// The same, of something that writes piece by piece.
+///
+/// # Errors
+///
+/// As for [`print`], and what `write` says.
+pub fn print_with(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    match write(&mut out).and_then(|()| out.flush()) {
+        // As a signal would have ended it, which a server does not take.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(128 + libc::SIGPIPE),
+        written => written.map_err(|error| about("standard output", &error, "")),
+    }
+}
+
+/// Says something on standard error, if that takes it: there is nowhere else to say that it did not.
+pub fn remark(text: Arguments<'_>) {
+    let _ = io::stderr().write_fmt(format_args!("{text}\n"));
+}
+
+/// Prints piece by piece beside work that goes on all the same, and keeps what failed first.
+#[derive(Default)]
+pub struct Meanwhile(Cell<Option<io::Error>>);
+
+impl Meanwhile {
+    /// Prints one piece, unless one before has failed.
+    pub fn print(&self, text: &str) {
+        let before = self.0.take().map_or(Ok(()), Err);
+        self.0.set(before.and_then(|()| print(text)).err());
+    }
+
+    /// How it went so far.
+    ///
+    /// # Errors
+    ///
+    /// The first one.
+    pub fn went(&self) -> io::Result<()> {
+        self.0.take().map_or(Ok(()), Err)
+    }
+}
+
+/// Writes a file of results. It is written beside its place and put there when it is whole: an error leaves what was there before.
+/// What is no file, like a pipe, is written to as it is.
+///
+/// # Errors
+///
+/// With the path.
+pub fn write_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+    let said = |error: io::Error, more| about(&path.display().to_string(), &error, more);
+    // A link stays one.
+    let target = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+    let there = fs::metadata(&target).ok();
+    if there.as_ref().is_some_and(|there| !there.is_file()) {
+        let file = File::options().write(true).open(&target).map_err(|error| said(error, ""))?;
+        return filled(file, write).map(drop).map_err(|error| said(error, ""));
+    }
+    let mut name = OsString::from(".");
+    name.push(target.file_name().unwrap_or_default());
+    name.push(format!(".{}", std::process::id()));
+    let beside = target.with_file_name(name);
+    // What a process of the same number has left.
+    let _ = fs::remove_file(&beside);
+    let file = File::options().write(true).create_new(true).open(&beside).map_err(|error| said(error, ""))?;
+    let rights = there.map_or(Ok(()), |there| file.set_permissions(there.permissions()));
+    // Some file systems only say at `sync_all` that there is no room.
+    let whole = rights.and_then(|()| filled(file, write)).and_then(|file| file.sync_all());
+    whole.and_then(|()| fs::rename(&beside, &target)).map_err(|error| {
+        let _ = fs::remove_file(&beside);
+        said(error, "; nothing was written to it")
+    })
+}
+
+fn filled(file: File, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<File> {
+    let mut out = BufWriter::new(file);
+    write(&mut out)?;
+    Ok(out.into_inner()?)
+}
+
+fn about(what: &str, error: &io::Error, more: &str) -> io::Error {
+    io::Error::new(error.kind(), format!("{what}: {error}{more}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn text_of(path: &Path) -> Option<String> {
+        fs::read_to_string(path).ok()
+    }
+
+    #[test]
+    fn a_file_that_fails_in_the_middle_is_as_it_was_and_nothing_lies_beside_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("result");
+        let cut = |out: &mut dyn Write| {
+            out.write_all(&[b'x'; 100_000])?;
+            Err(ErrorKind::StorageFull.into())
+        };
+        let error = write_file(&path, cut).expect_err("it fails").to_string();
+        assert!(error.starts_with(&path.display().to_string()) && error.contains("nothing was written"), "{error}");
+        assert_eq!(fs::read_dir(folder.path()).expect("ours").count(), 0);
+        fs::write(&path, "before").expect("ours");
+        write_file(&path, cut).expect_err("it fails");
+        assert_eq!(text_of(&path).as_deref(), Some("before"));
+        assert_eq!(fs::read_dir(folder.path()).expect("ours").count(), 1);
+    }
+
+    #[test]
+    fn a_file_that_is_replaced_keeps_its_rights() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("result");
+        fs::write(&path, "before").expect("ours");
+        fs::set_permissions(&path, PermissionsExt::from_mode(0o640)).expect("ours");
+        write_file(&path, |out| out.write_all(b"after")).expect("there is room");
+        assert_eq!(text_of(&path).as_deref(), Some("after"));
+        assert_eq!(fs::metadata(&path).expect("there").permissions().mode() & 0o777, 0o640);
+    }
+
+    #[test]
+    fn of_what_is_printed_meanwhile_the_first_failure_is_kept() {
+        let meanwhile = Meanwhile(Cell::new(Some(ErrorKind::StorageFull.into())));
+        meanwhile.print("not any more");
+        assert_eq!(meanwhile.went().expect_err("it had failed").kind(), ErrorKind::StorageFull);
+        assert!(meanwhile.went().is_ok());
+    }
+}
