@@ -1,10 +1,10 @@
 //! Closing and opening: the session's side. Programs without a session never close their gate.
 
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::Ordering;
 use core::time::Duration;
 use std::time::Instant;
 
-use super::passage::{GATE, LATE};
+use super::passage::{ALONE, GATE, LATE};
 use super::protocol::{ARRIVING, ARRIVING_CONTENDED, BROKEN, CONTENDED, OPEN, RESTING, UNDECIDED};
 use super::word;
 use crate::sys::futex::{self, Scope};
@@ -105,9 +105,6 @@ pub(crate) fn set_contended(contended: bool) {
     }
 }
 
-/// Whether nobody but the control loop is to know of the call that ends a rest. Changed while the gate does not rest.
-static ALONE: AtomicBool = AtomicBool::new(false);
-
 /// Has the first call from here on say that we are at work. False if the gate is not simply open. Whoever calls this looks
 /// afterwards whether a call came in before.
 pub(crate) fn rest() -> bool {
@@ -122,11 +119,6 @@ pub(crate) fn rest_alone() -> bool {
 fn rests(alone: bool) -> bool {
     ALONE.store(alone, Ordering::Relaxed);
     GATE.change(OPEN, RESTING) && membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)
-}
-
-/// Whether the rest that a call has just ended was of a program that does not run beside others.
-pub(super) fn rested_alone() -> bool {
-    ALONE.load(Ordering::Relaxed)
 }
 
 /// Whether no call has come in since [`rest`].

@@ -1,12 +1,11 @@
 //! Passing the gate: the program's side.
 
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use core::time::Duration;
 
 use baton_contract::cuda::{CUDA_ERROR_DEVICE_UNAVAILABLE, CUDA_ERROR_INVALID_VALUE, CUresult};
 
 use super::activity;
-use super::closing;
 use super::exclusive::{self, Inside};
 use super::protocol::{ARRIVING_CONTENDED, BROKEN, CLOSED, CONTENDED, Gate, OPEN, RESTING, UNDECIDED, passes, state};
 use super::stamps;
@@ -261,6 +260,9 @@ fn late() -> Result<Passage, CUresult> {
     }
 }
 
+/// Nobody but the control loop is to know of the call that ends a rest. Changed while the gate does not rest.
+pub(super) static ALONE: AtomicBool = AtomicBool::new(false);
+
 /// What a call does that found the gate not simply open: if it is closed, steps back, sleeps until it opens,
 /// and passes.
 #[cold]
@@ -283,7 +285,7 @@ fn wait(word: &'static Word) -> Result<Way, CUresult> {
         }
         if gate == RESTING {
             // In this order: who brought us to rest looks at the gate after saying so.
-            let alone = closing::rested_alone();
+            let alone = ALONE.load(Ordering::Relaxed);
             GATE.change(RESTING, OPEN);
             if !alone {
                 activity::begin();
