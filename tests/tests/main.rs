@@ -56,7 +56,6 @@ mod searched; // timed
 mod security; // plain
 mod settings; // timed
 mod sharing; // timed
-mod sizes; // timed
 mod steering; // timed
 mod stopped; // timed
 mod stopped_anywhere; // timed
