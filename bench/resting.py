@@ -24,7 +24,7 @@ from common.coordinator import Driver, Install
 from common.holding import thread_of
 from common.workers import WorkerFailed
 from pausing import figures
-from stopped import MIB, Work, bare_digests, first_difference
+from stopped import MIB, WARM_UP, Work, bare_digests, first_difference, worker_options
 
 CLASSES = ["latency", "normal", "batch"]
 ONE, OTHER = "one", "other"
@@ -60,7 +60,8 @@ def yields(work, folder, urgency):
         name
         for name, seed in SEEDS.items()
         if first_difference(
-            told[name]["digests"], bare_digests(work, seed, len(told[name]["ms"]) - 3, folder)
+            told[name]["digests"],
+            bare_digests(work, seed, len(told[name]["ms"]) - WARM_UP, folder),
         )
         is not None
     ]
@@ -112,11 +113,7 @@ def parse():
     parser.add_argument("--megabytes", type=int, default=1024, help="of each program")
     parser.add_argument("--piece", type=int, default=16, help="MiB of a piece of these")
     parser.add_argument("--classes", nargs="+", default=CLASSES, choices=CLASSES)
-    parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
-    parser.add_argument("--size", default="full", choices=["full", "small"])
-    parser.add_argument("--serve", default="", help="more options for `baton serve`, in one word")
-    parser.add_argument("--timeout", type=float, default=120, help="seconds for any one answer")
-    parser.add_argument("--driver", help="if it is to be another: `sim`, or a file")
+    worker_options(parser)
     arguments = parser.parse_args()
     Install.check(arguments.baton, parser)
     return arguments

@@ -547,6 +547,15 @@ def tables(parts):
     return rows, [part_row(part, one) for part, one in parts.items() if not one["rows"]]
 
 
+def worker_options(parser):
+    """What `Work` needs beside the sizes of programs."""
+    parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
+    parser.add_argument("--size", default="full", choices=["full", "small"])
+    parser.add_argument("--serve", default="", help="more options for `baton serve`, in one word")
+    parser.add_argument("--timeout", type=float, default=120, help="seconds for any one answer")
+    parser.add_argument("--driver", help="if it is to be another: `sim`, or a file")
+
+
 def parse():
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -570,11 +579,7 @@ def parse():
     parser.add_argument("--programs", type=pathlib.Path, help="the folder of the C programs")
     parser.add_argument("--program-megabytes", type=int, default=48)
     parser.add_argument("--seed", type=int, default=1, help="of all that is by chance")
-    parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
-    parser.add_argument("--size", default="full", choices=["full", "small"])
-    parser.add_argument("--serve", default="", help="more options for `baton serve`, in one word")
-    parser.add_argument("--timeout", type=float, default=120, help="seconds for any one answer")
-    parser.add_argument("--driver", help="if it is to be another: `sim`, or a file")
+    worker_options(parser)
     arguments = parser.parse_args()
     Install.check(arguments.baton, parser)
     unknown = [one for one in arguments.loads if one.split(":")[0] not in LOADS]

@@ -112,7 +112,8 @@ fn stopped(coordinator: &Coordinator, whose: Whose, keeps: Keeps, becomes: Becom
     let spared = || coordinator.log().contains("does not answer, and the coordinator may not kill it");
     if becomes == Becomes::Killed {
         holder.end(LIMIT);
-        assert!(killed(), "{case}: {}", coordinator.log());
+        // It says so when it has done it.
+        coordinator.until(&format!("{case}: it was killed"), |_| killed());
         assert!(other.line(LIMIT).starts_with("touched "), "{case}");
     } else {
         let reasons = ["held", "arena"];
