@@ -107,7 +107,6 @@ fn programs_are_taken_off_the_gpu_and_brought_back_on_older_drivers() {
 }
 
 #[test]
-#[ignore = "an open fault: what a graph writes is lost now and then"]
 fn programs_that_capture_are_taken_off_the_gpu_and_brought_back_on_older_drivers() {
     let coordinator = Serving::arena("64MiB").start();
     for version in OLDER {

@@ -116,11 +116,13 @@ static inline void piece_write(const struct tools *tools, struct piece *piece, u
     }
 }
 
+/* Of no stream, it is filled when this returns: non-blocking streams do not wait for the legacy one. */
 static inline struct piece piece_new(const struct tools *tools, size_t bytes, uint32_t seed,
                                      CUstream stream) {
     struct piece piece = {.bytes = bytes};
     CHECK(cuMemAlloc(&piece.at, bytes));
     piece_write(tools, &piece, seed, stream);
+    if (!stream) CHECK(cuStreamSynchronize(stream));
     return piece;
 }
 
